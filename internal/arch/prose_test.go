@@ -43,7 +43,6 @@ var vagueProse = map[string]float64{
 	"internal/store":                      22.2,
 	"internal/wake":                       31.0,
 	"internal/webhook":                    16.8,
-	"internal/worker":                     25.4,
 	"relay":                               22.5,
 	"seal":                                25.8,
 	"task":                                18.3,

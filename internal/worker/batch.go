@@ -11,12 +11,12 @@ import (
 	"github.com/honker-go/honker/internal/sqlite"
 )
 
-// batchOp settles jobs that have finished, and claims more, in one transaction. A commit costs
-// more than all of its statements, so the two share one.
+// batchOp settles finished jobs and claims more in one transaction. A commit costs more than all of
+// its statements together.
 type batchOp struct {
 	*ClaimOp
 	done  []*activeJob
-	exact bool // some claim was lost: find out which
+	exact bool // a claim was lost: find out which
 }
 
 // Run implements engine.Op.
@@ -27,7 +27,7 @@ func (b *batchOp) Run(ctx context.Context, q engine.Querier, now time.Time) erro
 	if err := b.ackTogether(ctx, q, now); err != nil {
 		return err
 	}
-	// What is not a plain ack is rare, and each takes statements of its own.
+	// Other outcomes than a plain ack are rare. Each takes its own statements.
 	var failed []row.Attempt
 	for _, j := range b.done {
 		if j.end == nil || j.together() {
@@ -44,32 +44,33 @@ func (b *batchOp) Run(ctx context.Context, q engine.Querier, now time.Time) erro
 	if b.Want == 0 {
 		return nil
 	}
-	// After the settles: a job that goes back to the queue may be the next one in its order.
+	// Claim after the settles: a job that returns to the queue may be next in its order.
 	return b.ClaimOp.Run(ctx, q, now)
 }
 
 func (b *batchOp) saveProgress(ctx context.Context, q engine.Querier, now time.Time) error {
 	var ends []*SettleOp
 	for _, j := range b.done {
-		if j.end != nil && j.claim.unsaved() != nil { // few have
+		if j.end != nil && j.claim.unsaved() != nil { // rare
 			ends = append(ends, j.end)
 		}
 	}
 	return b.source.saveProgress(ctx, q, ends, now)
 }
 
-// together reports that j is acked by one statement with others. A job that its handler may
-// have settled in a transaction of its own is not: to find its claim gone is not a loss.
+// together reports whether j can be acked in the same statement as other jobs. A job whose handler
+// may have settled it in its own transaction cannot, because a missing claim is no loss then.
 func (j *activeJob) together() bool { return j.end.Outcome == Acked && !j.end.mayBeSettled }
 
-// errSomeLost undoes a batch in which some claim was lost, to find out which.
+// errSomeLost rolls back a batch that contains a lost claim. The batch then runs again to find out
+// which claim it was.
 var errSomeLost = errors.New("some claim was lost")
 
-// ackTogether acks all jobs that succeeded, by one statement for each attempt number: the
-// jobs of a batch are mostly of the first.
+// ackTogether acks all jobs that succeeded, with one statement per attempt number. Most jobs of a
+// batch are on their first attempt.
 func (b *batchOp) ackTogether(ctx context.Context, q engine.Querier, now time.Time) error {
-	// The fence of a settle is (id, worker, attempt). Worker is one for all, so jobs of one
-	// attempt differ in their id alone.
+	// A settle is fenced by (id, worker, attempt). The worker is the same for the whole batch, so
+	// jobs with equal attempt numbers differ only in their ids.
 	byAttempt := make(map[int64][]int64, 1)
 	for _, j := range b.done {
 		if j.end != nil && j.together() {
@@ -82,7 +83,7 @@ func (b *batchOp) ackTogether(ctx context.Context, q engine.Querier, now time.Ti
 			return err
 		}
 	}
-	// Results only now: those of a job that lost its claim must not be saved.
+	// Save results only now: the result of a job with a lost claim must not be saved.
 	for _, j := range b.done {
 		if j.end == nil || !j.together() {
 			continue
@@ -94,13 +95,13 @@ func (b *batchOp) ackTogether(ctx context.Context, q engine.Querier, now time.Ti
 	return nil
 }
 
-// ackAttempt adds to lost what is no longer held. The first try only counts, because the ids
-// of the rows cost a third more and a lost claim is rare.
+// ackAttempt acks the jobs with the given ids and adds the ids of lost claims to lost. The first
+// try only counts rows: returning ids costs a third more, and lost claims are rare.
 func (b *batchOp) ackAttempt(ctx context.Context, q engine.Querier, ids []int64, attempt, now int64, lost map[int64]bool) error {
 	jobs := b.source.Jobs
 	if !b.exact {
-		// Fewer rows than ids mean a lost claim. The transaction is undone and comes back with
-		// exact set, so that nothing of it was decided on a wrong outcome.
+		// Fewer rows than ids mean a lost claim. Roll back and run again with exact set, so that no
+		// other decision in this transaction rests on a wrong outcome.
 		n, err := jobs.AckAttempt(ctx, q, ids, b.Worker, attempt, now)
 		if err != nil {
 			return err
@@ -110,7 +111,7 @@ func (b *batchOp) ackAttempt(ctx context.Context, q engine.Querier, ids []int64,
 		}
 		return nil
 	}
-	// The same fence, and the rows that passed it.
+	// The fence is the same, but the statement returns the ids of the acked rows.
 	acked, err := jobs.AckAttemptIDs(ctx, q, ids, b.Worker, attempt, now)
 	if err != nil {
 		return err
@@ -123,47 +124,46 @@ func (b *batchOp) ackAttempt(ctx context.Context, q engine.Querier, ids []int64,
 	return nil
 }
 
-// newClaim returns a claim of up to want jobs, and of no more than there are slots for by then.
+// newClaim returns a claim of up to want jobs. When it runs, the free slots may lower that number.
 func (p *Pool) newClaim(want int) *ClaimOp {
 	c := p.source.NewClaim(p.WorkerID, want, p.Lease)
 	c.slots = p.slots
 	return c
 }
 
-// runBatch settles done and claims up to want jobs, in one commit. After an error that may
-// pass, done is settled by a later batch: until then the leases are renewed.
+// runBatch settles done and claims up to want jobs in one commit. After a temporary error, done is
+// kept for a later batch and its leases are renewed until then.
 //
-// It returns the error, and the caller paces the next try: a batch of the loop waits
-// differently from one of the drain.
+// The caller paces the next try, because the loop and the drain wait differently.
 func (p *Pool) runBatch(ctx context.Context, done []*activeJob, want int) error {
 	b := &batchOp{ClaimOp: p.newClaim(want), done: done}
 	if err := p.write(ctx, b); err != nil {
 		p.keep(ctx, done, err)
 		if want > 0 {
 			p.source.ClaimFailed(ctx, err)
-			// What a trigger refuses may be the claim, which must not undo these settles again: the
-			// next batch does without. The wait after it looks for jobs anew.
+			// A trigger may have refused the claim. The next batch does without a claim, so that
+			// its settles are not rolled back again. The wait after it looks for jobs anew.
 			p.more = !sqlite.IsConstraint(err)
 		}
 		return err
 	}
 	p.failures.Reset()
-	// Deferred, since a callback may end this goroutine by runtime.Goexit: the jobs are claimed.
+	// Deferred: the jobs are claimed even if a callback ends this goroutine with runtime.Goexit.
 	defer p.start(b.ClaimOp)
-	// Observers hear of what is committed, and only then.
+	// Observers must see committed changes only.
 	p.settled(done)
-	// A claim that was filled may have left jobs behind. One that was not has found the end of
-	// the queue, and the next look is that of the wait.
+	// A full claim may have left jobs behind. Otherwise the claim has reached the end of the queue,
+	// and waitForWork looks again.
 	if want > 0 {
 		p.more = b.full()
 	}
 	if b.paused {
-		p.releaseUnstarted() // claimed ahead, before the pause
+		p.releaseUnstarted() // jobs that were claimed ahead, before the pause
 	}
 	return nil
 }
 
-// write commits b.
+// write commits b. If a claim was lost, it runs b a second time with exact set.
 func (p *Pool) write(ctx context.Context, b *batchOp) error {
 	err := p.source.Engine.Write(ctx, "", b)
 	if errors.Is(err, errSomeLost) {
@@ -173,8 +173,9 @@ func (p *Pool) write(ctx context.Context, b *batchOp) error {
 	return err
 }
 
-// keep leaves done to a later batch. What a rule of the application's, such as a trigger,
-// refuses again and again is settled one by one: one job must not hold up the others.
+// keep returns done to the jobs that wait to be settled. After repeated constraint errors, for
+// instance from a trigger of the application, it settles each job in its own transaction, so that a
+// single job cannot hold up the others.
 func (p *Pool) keep(ctx context.Context, done []*activeJob, err error) {
 	if p.failures.Failures() >= 2 && sqlite.IsConstraint(err) {
 		for _, j := range done {
@@ -184,11 +185,12 @@ func (p *Pool) keep(ctx context.Context, done []*activeJob, err error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// In front: they have waited longest for their settle, and their leases run.
+	// In front: these jobs have waited longest, and their leases are running.
 	p.finished = append(done, p.finished...)
 }
 
-// settleAlone lets j go if it cannot be settled: its lease will lapse.
+// settleAlone settles j in its own transaction. If that fails, the pool drops the job and its lease
+// expires.
 func (p *Pool) settleAlone(ctx context.Context, j *activeJob) {
 	done := []*activeJob{j}
 	b := &batchOp{ClaimOp: p.newClaim(0), done: done, exact: true}
@@ -199,11 +201,11 @@ func (p *Pool) settleAlone(ctx context.Context, j *activeJob) {
 	p.settled(done)
 }
 
-// settled forgets jobs with claims that have ended, and reports how.
+// settled drops jobs whose claims have ended and reports their outcomes.
 func (p *Pool) settled(done []*activeJob) {
 	p.forget(done)
 	for _, j := range done {
-		// A handler that has settled its job itself has told of it there.
+		// A handler that settled its job itself has already reported the outcome.
 		if j.end == nil || j.end.mayBeSettled && j.end.Became == Lost {
 			continue
 		}
@@ -212,7 +214,7 @@ func (p *Pool) settled(done []*activeJob) {
 			p.Logger.Info("honker: job cancelled while it was claimed",
 				"queue", j.claim.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt)
 		}
-		// A release that comes too late loses nothing: the handler never ran, or was given up.
+		// A late release loses nothing: the handler never ran, or the drain abandoned it.
 		if j.end.Became == Lost && j.end.Outcome != Released {
 			p.Logger.Warn("honker: worker: claim lost before the job was settled",
 				"queue", j.claim.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt)

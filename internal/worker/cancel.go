@@ -12,17 +12,17 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// ErrCancelled is the cause of the end of a handler's ctx when its job was cancelled.
+// ErrCancelled is the cancellation cause of a handler's ctx after its job was cancelled.
 var ErrCancelled = errors.New("job cancelled")
 
-// Running are the pools of one DB that run, by queue: what is cancelled in this process ends at
-// once. It is safe for concurrent use.
+// Running holds the running pools of one DB by queue. It lets a cancellation in this process end a
+// handler at once. It is safe for concurrent use.
 type Running struct {
 	mu    sync.Mutex
 	pools map[string][]*Pool
 }
 
-// add enters p. It reports whether a pool on the same queue has the same worker's id.
+// add registers p. It reports whether another pool on one of its queues has the same worker id.
 func (r *Running) add(p *Pool) (twice bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,7 +49,7 @@ func (r *Running) remove(p *Pool) {
 	}
 }
 
-// Cancel ends the handler of a job that was cancelled, if one of these pools runs it.
+// Cancel cancels the handler of job id of queue, if one of the pools runs it.
 func (r *Running) Cancel(queue string, id int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,7 +58,8 @@ func (r *Running) Cancel(queue string, id int64) {
 	}
 }
 
-// Release gives back what these pools have claimed ahead and not begun: the queue was paused.
+// Release returns the jobs of these pools that were claimed ahead and have not started. It is
+// called when the queue is paused.
 func (r *Running) Release(queue string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,7 +68,7 @@ func (r *Running) Release(queue string) {
 	}
 }
 
-// cancel ends the handlers of the held jobs that was picks.
+// cancel cancels the handlers of all held jobs for which was returns true.
 func (p *Pool) cancel(was func(*activeJob) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +86,7 @@ func (j *activeJob) cancelLocked() {
 	}
 }
 
-// isCancelled reports that the job of j was cancelled.
+// isCancelled reports whether the job of j was cancelled.
 func (p *Pool) isCancelled(j *activeJob) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,16 +94,17 @@ func (p *Pool) isCancelled(j *activeJob) bool {
 }
 
 const (
-	// watchAfter is how long a handler runs before its job is watched. Shorter ones, which are
-	// most, cost nothing.
+	// watchAfter is the time after which the job of a running handler is watched. Most handlers are
+	// shorter and cost nothing.
 	watchAfter = 100 * time.Millisecond
-	// watchPause is between two looks, so that a busy file costs a slow handler little.
+	// watchPause is the minimum pause between two looks, so that a slow handler costs little while
+	// the file is busy.
 	watchPause = 50 * time.Millisecond
 )
 
-// watchLoop ends the handlers of jobs that are cancelled elsewhere: by another process, or by a
-// transaction of the application's. Their rows are gone then, which is also what the waiters
-// for a job's result wait for. It runs until ctx ends.
+// watchLoop cancels the handlers of jobs that were cancelled by another process or in a transaction
+// of the application. The row of such a job is gone, and the commit that deletes it wakes the
+// waiters for the job's result. watchLoop runs until ctx ends.
 func (p *Pool) watchLoop(ctx context.Context) {
 	for {
 		select {
@@ -123,7 +125,7 @@ func (p *Pool) watchLoop(ctx context.Context) {
 	}
 }
 
-// slow reports whether there is a handler to be watched.
+// slow reports whether a handler has run for long enough to be watched.
 func (p *Pool) slow() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,8 +137,8 @@ func (p *Pool) slow() bool {
 	return false
 }
 
-// watch looks for cancelled jobs, now and when one of those that are held is over. It ends
-// when there are others.
+// watch looks for cancelled jobs at once, and again when a held job has ended. It returns after
+// that, or as soon as the pool holds more jobs or ctx ends.
 func (p *Pool) watch(ctx context.Context) {
 	jobs := p.unsettled()
 	keys := make([]wake.Key, len(jobs))
@@ -145,7 +147,7 @@ func (p *Pool) watch(ctx context.Context) {
 	}
 	waiter := p.source.Engine.Notifier.Subscribe(keys...)
 	defer waiter.Close()
-	p.cancelGone(ctx, jobs) // after subscribing: a commit in between is not missed
+	p.cancelGone(ctx, jobs) // after subscribing, so that no commit in between is missed
 	select {
 	case <-waiter.C():
 		p.cancelGone(ctx, jobs)
@@ -154,8 +156,8 @@ func (p *Pool) watch(ctx context.Context) {
 	}
 }
 
-// cancelGone ends the handlers of those of jobs that have no row any more although their claims
-// hold: they were cancelled. An error is no news of them; the next renewal will see.
+// cancelGone cancels the handlers of jobs whose rows are gone although their claims hold: these
+// jobs were cancelled. Read errors are ignored, because the next renewal of the leases looks again.
 func (p *Pool) cancelGone(ctx context.Context, jobs []*activeJob) {
 	if len(jobs) == 0 {
 		return
@@ -172,7 +174,7 @@ func (p *Pool) cancelGone(ctx context.Context, jobs []*activeJob) {
 	if err != nil || len(gone) == 0 {
 		return
 	}
-	now := time.Now().Unix() // after the read: a claim that holds now has held then
+	now := time.Now().Unix() // after the read: a claim that still holds now also held then
 	p.cancel(func(j *activeJob) bool {
 		return slices.Contains(jobs, j) && slices.Contains(gone, j.claim.ID) && j.claim.holds(now) && !j.claim.ended() && !j.returned
 	})

@@ -6,23 +6,22 @@ import (
 	"time"
 )
 
-// CancelGrace is what a handler has to return after its ctx was cancelled at the end of the
-// drain.
+// CancelGrace is the time that handlers have to return after the drain has cancelled their ctx.
 const CancelGrace = time.Second
 
-// settleFailures is how many batches in a row may fail at the end before the leases are left
-// to lapse.
+// settleFailures is the number of consecutive batches that may fail during the drain. After that,
+// the leases are left to expire.
 const settleFailures = 10
 
-// ErrEnded is the cause of the end of a handler's ctx when the drain has taken too long.
+// ErrEnded is the cancellation cause of a handler's ctx when the drain has taken too long.
 var ErrEnded = errors.New("honker: work has ended")
 
-// lastTry bounds the release of jobs with handlers that do not return.
+// lastTry is the time limit for releasing the jobs of handlers that do not return.
 const lastTry = 500 * time.Millisecond
 
-// limitDrain bounds the end of the work: handlers are told to stop after DrainTimeout, and a
-// moment later what is not settled is given up. One that heeds its ctx can return meanwhile, and
-// is settled by what it returns.
+// limitDrain limits the time of the drain. Handlers are cancelled after DrainTimeout, and unsettled
+// jobs are abandoned CancelGrace later. In between, handlers can still return and have their jobs
+// settled accordingly. stop ends both timers.
 func (p *Pool) limitDrain() (stop func()) {
 	cancelling := time.AfterFunc(p.DrainTimeout, func() { p.cancelHandlers(ErrEnded) })
 	// The sum may overflow.
@@ -33,12 +32,12 @@ func (p *Pool) limitDrain() (stop func()) {
 	}
 }
 
-// drain ends the work, see limitDrain. What has not started is released, and handlers finish;
-// at the end what they still hold is released.
+// drain releases jobs that have not started and waits for the running handlers, within the bounds
+// set by limitDrain. At the end it releases the jobs of handlers that have not returned.
 func (p *Pool) drain() {
 	p.releaseUnstarted()
-	// Once a settle has failed for good, the rest is let go without another try: each try may
-	// take a BusyTimeout, and the caller of Close is waiting.
+	// Once a settle has failed for good, drop the rest without another try: each try may take a
+	// BusyTimeout, and the caller of Close is waiting.
 	failing := false
 	for p.busy() {
 		if done := p.takeFinished(); len(done) > 0 {
@@ -57,15 +56,15 @@ func (p *Pool) drain() {
 	}
 }
 
-// settleLast settles done, and returns false when there is no hope of it any more: the DB's file
-// is gone, or the writer stays busy.
+// settleLast settles done. It returns false if later tries are pointless, because the file of the
+// DB is gone or the writer stays busy.
 func (p *Pool) settleLast(ctx context.Context, done []*activeJob) bool {
 	err := p.runBatch(ctx, done, 0)
 	if err == nil {
 		return true
 	}
 	if p.failures.After(ctx, err) == nil && p.failures.Failures() <= settleFailures {
-		return true // the batch is kept, and tried again
+		return true // runBatch has kept the jobs for another try
 	}
 	p.Logger.Error("honker: worker: jobs could not be settled at the end; their leases will lapse",
 		"queue", p.source.Queue, "error", err)
@@ -79,16 +78,17 @@ func (p *Pool) busy() bool {
 	return len(p.held) > 0
 }
 
-// releaseHeld releases jobs with handlers that do not return. Run still waits for the handlers.
+// releaseHeld releases the jobs of handlers that do not return. Run still waits for these handlers.
 func (p *Pool) releaseHeld() {
 	p.mu.Lock()
 	var rest []*activeJob
 	for j := range p.held {
-		// What has returned is in finished, and is settled as its handler wanted.
+		// Jobs whose handlers have returned are in finished and are settled as their handlers
+		// wanted.
 		if j.returned || j.claim.Settled.Load() {
 			continue
 		}
-		// A copy: the handler may still set the end of its own.
+		// Use a copy, because the handler may still set the end of the original.
 		rest = append(rest, &activeJob{claim: j.claim, row: j.row, end: p.source.release(j.claim)})
 		p.Logger.Warn("honker: worker: a handler ignores the end of its context; its job was released",
 			"queue", j.claim.Queue, "job", j.claim.ID)
@@ -97,7 +97,7 @@ func (p *Pool) releaseHeld() {
 	p.finished = nil
 	clear(p.held)
 	p.mu.Unlock()
-	// Without another try: a lease that cannot be given back lapses.
+	// Try only once: a lease that cannot be released expires.
 	ctx, cancel := context.WithTimeout(context.Background(), lastTry)
 	defer cancel()
 	_ = p.runBatch(ctx, rest, 0)

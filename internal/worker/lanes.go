@@ -8,23 +8,24 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Lanes are the queues of a Source of several. They belong to the goroutine that claims: one
-// running Pool.
+// Lanes holds the queues of a Source with several queues. It belongs to a single running Pool and
+// may be used only by the goroutine that claims.
 type Lanes struct {
 	Queues []string
 
-	// next are the starts of the lanes' next jobs in virtual time, which is 0 at the last job that
-	// was claimed; nil: strict, a lane comes after all those before it.
+	// next holds the virtual start time of each lane's next job, relative to the job that was
+	// claimed last. It is nil for strict lanes, which are served in order.
 	next []row.Lane
 }
 
-// laneStep is what a job of a lane of weight 1 moves its lane forward in virtual time.
+// laneStep is the virtual time that a job takes in a lane of weight 1.
 const laneStep = 1 << 40
 
-// StrictLanes are served in their order.
+// StrictLanes returns lanes that are served in the order of queues.
 func StrictLanes(queues []string) *Lanes { return &Lanes{Queues: queues} }
 
-// FairLanes share by weights, one for each of queues.
+// FairLanes returns lanes whose jobs are claimed in proportion to weights. queues and weights must
+// have the same length.
 func FairLanes(queues []string, weights []int) *Lanes {
 	l := &Lanes{Queues: queues, next: make([]row.Lane, len(queues))}
 	for i, name := range queues {
@@ -33,7 +34,8 @@ func FairLanes(queues []string, weights []int) *Lanes {
 	return l
 }
 
-// claim is a claim of up to n jobs that begins at next, and returns where the one after it does.
+// claim claims up to n jobs, starting from the virtual times in next. It also returns the virtual
+// times for the following claim.
 func (l *Lanes) claim(ctx context.Context, jobs Jobs, q engine.Querier, next []row.Lane, worker string, n int, nowMS, expires int64) ([]*row.Job, []row.Death, []row.Lane, error) {
 	if l.next == nil {
 		rows, dead, err := jobs.ClaimStrict(ctx, q, l.Queues, worker, n, nowMS, expires)
@@ -43,14 +45,14 @@ func (l *Lanes) claim(ctx context.Context, jobs Jobs, q engine.Querier, next []r
 	return rows, dead, advance(next, rows), err
 }
 
-// advance is next after rows were claimed, in their order. The virtual time is then that of the
-// last of them. A lane that had nothing to give does not stay behind it: what it left to the others
-// is not owed to it later.
+// advance returns next as it is after rows were claimed in their order. Virtual time then stands at
+// the last of these jobs. A lane without jobs is moved up to that time, so that it cannot later
+// claim the share that it left to other lanes.
 func advance(next []row.Lane, rows []*row.Job) []row.Lane {
 	if len(rows) == 0 {
 		return next
 	}
-	next = slices.Clone(next) // the claim may fail, and begin again
+	next = slices.Clone(next) // the claim may fail and run again
 	var now int64
 	for _, r := range rows {
 		i := slices.IndexFunc(next, func(l row.Lane) bool { return l.Queue == r.Queue })

@@ -8,9 +8,10 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// renewLoop extends the leases of all jobs held, at a third of their length and by one
-// statement, until ctx ends or no job is held. At a third, two renewals may fail before a claim lapses. It runs
-// beside the batches, because those may wait for a handler to finish and a lease may not.
+// renewLoop renews the leases of all held jobs with one statement after every third of their
+// length, so that two renewals may fail before a claim expires. It returns when ctx ends or the
+// pool holds no jobs. It runs beside the batches, because a batch may wait for a handler and a
+// lease cannot.
 func (p *Pool) renewLoop(ctx context.Context) {
 	third := max(p.Lease/3, time.Millisecond)
 	engine.Every(ctx, third, func() time.Duration {
@@ -23,10 +24,10 @@ func (p *Pool) renewLoop(ctx context.Context) {
 	})
 }
 
-// renew extends the leases of held. A failure is logged: two more tries fit into a lease. ctx
-// outlives the drain, which waits for handlers: their leases have to hold.
+// renew extends the leases of held. Failures are logged only, since a lease leaves time for two
+// more tries. ctx outlives the drain: the leases must hold while the drain waits for handlers.
 func (p *Pool) renew(ctx context.Context, held []*activeJob) {
-	// By id and worker, not by attempt: of one job this worker holds one claim, the last.
+	// The attempt is not needed: of each job, this worker holds at most the latest claim.
 	ids := make([]int64, len(held))
 	for i, j := range held {
 		ids[i] = j.claim.ID
@@ -40,14 +41,15 @@ func (p *Pool) renew(ctx context.Context, held []*activeJob) {
 		if err != nil || len(kept) == len(ids) {
 			return err
 		}
-		return p.source.Jobs.RenewPlaces(ctx, q, ids, p.WorkerID, now.Unix(), until) // of those that were cancelled
+		return p.source.Jobs.RenewPlaces(ctx, q, ids, p.WorkerID, now.Unix(), until) // for cancelled jobs
 	})
 	err := p.source.Engine.Write(ctx, "", op)
 	if ctx.Err() != nil {
 		return
 	}
 	if err != nil {
-		// Not lost yet: only a statement that ran and did not find the claim says so.
+		// The claims are not lost yet. Only a successful statement that did not find a claim shows
+		// that.
 		p.Logger.Error("honker: worker: leases not renewed", "queue", p.source.Queue, "error", err)
 		return
 	}
@@ -65,8 +67,8 @@ func (p *Pool) renew(ctx context.Context, held []*activeJob) {
 	}
 }
 
-// unsettled are the jobs held that their handlers have not settled. A settled one may stay
-// in held until its handler returns, and has no lease any more.
+// unsettled returns the held jobs that their handlers have not settled. A job settled by its
+// handler has no lease any more but stays in held until the handler returns.
 func (p *Pool) unsettled() (jobs []*activeJob) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,8 +80,8 @@ func (p *Pool) unsettled() (jobs []*activeJob) {
 	return jobs
 }
 
-// lose cancels the handlers of jobs with claims that were not renewed, unless a batch has
-// settled them meanwhile.
+// lose cancels the handlers of jobs whose claims were not renewed, unless a batch has settled them
+// in the meantime.
 func (p *Pool) lose(jobs []*activeJob) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,8 +101,8 @@ func (p *Pool) supersedeLocked(id int64) {
 	}
 }
 
-// loseLocked cancels the handler, unless it has settled the job itself: then what it still
-// does needs no claim.
+// loseLocked cancels the handler, unless it has settled the job itself and needs no claim for the
+// rest of its work.
 func (j *activeJob) loseLocked() {
 	if j.cancelled || j.claim.ended() {
 		return

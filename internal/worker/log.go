@@ -6,20 +6,20 @@ import (
 	"sync"
 )
 
-// maxLog bounds what is kept of the log of one attempt.
+// maxLog is the maximum size of an attempt's log in bytes.
 const maxLog = 64 << 10
 
-// dropped is the first line of a log of which the beginning was dropped.
+// dropped is the first line of a log whose beginning was dropped.
 const dropped = "… earlier lines were dropped\n"
 
-// Log is what a handler has logged in one attempt: the last lines of it. It is safe for concurrent use.
+// Log holds the last lines that a handler has logged in one attempt. It is safe for concurrent use.
 type Log struct {
 	mu   sync.Mutex
 	text []byte
-	cut  bool // there was more before
+	cut  bool // earlier lines were dropped
 }
 
-// Log returns the log of the attempt, which begins with the first call.
+// Log returns the log of the attempt. The first call creates it.
 func (c *Claim) Log() *Log {
 	if l := c.log.Load(); l != nil {
 		return l
@@ -28,18 +28,18 @@ func (c *Claim) Log() *Log {
 	return c.log.Load()
 }
 
-// Write implements io.Writer, of whole lines. It never fails.
+// Write implements io.Writer. Each call should write whole lines. It never fails.
 func (l *Log) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.text = append(l.text, line...)
-	if len(l.text) > 2*maxLog { // seldom, so that each byte is moved once
+	if len(l.text) > 2*maxLog { // rarely, so that each byte moves about once
 		l.trim()
 	}
 	return len(line), nil
 }
 
-// trim drops the lines before the last ones that fit; of a line that does not fit, its beginning.
+// trim drops all but the last lines that fit. Of a single line that does not fit, it keeps the end.
 func (l *Log) trim() {
 	const room = maxLog - len(dropped)
 	if len(l.text) <= maxLog && !l.cut || len(l.text) <= room {
@@ -52,7 +52,7 @@ func (l *Log) trim() {
 	l.text, l.cut = append(l.text[:0], rest...), true
 }
 
-// String returns the log as the file has it; "" for a nil Log.
+// String returns the log as it is stored in the file, or "" for a nil Log.
 func (l *Log) String() string {
 	if l == nil {
 		return ""

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A log is the last lines that were written, whatever their lengths, and takes no more memory than twice of them.
+// A log keeps the last lines that were written, whatever their lengths, in at most twice the memory
+// of its limit.
 func TestLog_Bounded(t *testing.T) {
 	for name, lengths := range map[string][]int{
 		"short ones": {10}, "long ones": {5000, 7, 20_000}, "one that fits": {maxLog}, "larger than all": {maxLog + 1, 3 * maxLog}, "exactly": {1 << 10},
@@ -31,7 +32,7 @@ func TestLog_Bounded(t *testing.T) {
 	}
 }
 
-// requireTail wants the end of all, in whole lines if one fits.
+// requireTail checks that log is the end of all, in whole lines if a line fits.
 func requireTail(t *testing.T, log, all, name string) {
 	t.Helper()
 	require.True(t, utf8.ValidString(log), name)
@@ -45,7 +46,7 @@ func requireTail(t *testing.T, log, all, name string) {
 	}
 }
 
-// Many goroutines of a handler may log at once, and to a log that is being saved.
+// Goroutines of a handler may log concurrently, even while the log is being saved.
 func TestLog_Concurrent(t *testing.T) {
 	var c Claim
 	require.Empty(t, c.log.Load().String(), "nothing was logged")

@@ -1,6 +1,6 @@
-// Package worker runs the handlers of one Work: it claims jobs in batches, hands them to
-// goroutines, renews their leases, settles them, and drains at the end. It knows jobs as rows
-// and handlers as functions; types, options and observers are the root package's.
+// Package worker runs the handlers of a Work call. It claims jobs in batches, passes them to
+// goroutines, renews their leases, settles them, and drains at the end. Jobs are rows and handlers
+// are functions here; the root package adds types, options and observers.
 package worker
 
 import (
@@ -16,78 +16,79 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Config is one running Work.
+// Config holds the options of a Pool.
 type Config struct {
 	WorkerID     string
-	Workers      int           // handlers at once
-	Lease        time.Duration // of a claim, renewed at a third of it
-	Timeout      time.Duration // of one attempt; 0: none
-	DrainTimeout time.Duration // after the end of ctx, before the handlers' ctx is cancelled
+	Workers      int           // maximum number of concurrent handlers
+	Lease        time.Duration // length of a lease; it is renewed after every third of it
+	Timeout      time.Duration // time limit of an attempt; 0 if there is none
+	DrainTimeout time.Duration // time from the end of ctx until handlers are cancelled
 	ResultTTL    time.Duration
 	Backoff      func(attempt int, err error) time.Duration
 	Logger       *slog.Logger
-	Slots        *Slots // shared with other loops: a handler needs one; nil: Workers alone bounds them
-	Due          bool   // run what is due, one job after another in the goroutine of Run, and end
+	Slots        *Slots // shared with other loops, a handler needs a slot; nil if only Workers limits this pool
+	Due          bool   // run all due jobs, one after another, in the goroutine of Run, and return
 
 	Handle     func(ctx context.Context, claim *Claim, job *row.Job) error
-	OnError    func(ctx context.Context, job *row.Job, err error) // of an attempt that failed, or a claim that was lost
+	OnError    func(ctx context.Context, job *row.Job, err error) // called after a failed attempt or a lost claim
 	OnClaimed  func(*ClaimOp)                                     // after the commit
-	OnStarted  func(*Claim)                                       // before Handle
-	OnReturned func(*Claim)                                       // after it, once for each OnStarted
+	OnStarted  func(*Claim)                                       // called before Handle
+	OnReturned func(*Claim)                                       // called after Handle, once for each OnStarted
 	OnSettled  func(end *SettleOp, ran time.Duration)             // after the commit
 }
 
-// Pool is one running Work.
+// Pool runs handlers for the jobs of a Source.
 //
-// The goroutine that has called Run is the only one that writes: it claims jobs and settles
-// what has finished, both in one transaction, a batch. Worker goroutines run handlers; there
-// are no more of them than there were jobs at a time, so that a process with many quiet
-// queues is cheap. One more goroutine renews leases, from the first job on.
+// All writes happen in the goroutine that called Run: it claims jobs and settles finished jobs in
+// the same transaction, called a batch. Handlers run in worker goroutines. A pool starts only as
+// many of them as it has jobs at a time, so a process with many quiet queues is cheap. From the
+// first job on, another goroutine renews leases.
 //
 //	batch ──jobs──► workers ──finished, signal──► batch
 //
-// Workers append to finished and fill signal; the next batch takes all of it. While a batch
-// is being written more jobs finish, so batches grow with the load, and no timer stands
-// between a job and its ack.
+// Workers append to finished and fill signal; the next batch takes all finished jobs. More jobs
+// finish while a batch is being written. So batches grow with the load, and no timer delays the ack
+// of a job.
 type Pool struct {
 	Config
 	source *Source
 
-	slots    *Reservation    // of Config.Slots
-	jobs     chan *activeJob // claimed and not started
-	signal   chan struct{}   // one slot: something has finished
-	began    chan struct{}   // one slot: jobs are held, see watchLoop
+	slots    *Reservation    // from Config.Slots
+	jobs     chan *activeJob // claimed jobs that have not started
+	signal   chan struct{}   // capacity 1; a job has finished
+	began    chan struct{}   // capacity 1; jobs are held, see watchLoop
 	workers  sync.WaitGroup
-	renewer  sync.WaitGroup // and watchLoop
-	stopping atomic.Bool    // no job is to start any more
+	renewer  sync.WaitGroup // renewLoop and watchLoop
+	stopping atomic.Bool    // no further job may start
 
-	// handlerCtx outlives the ctx of Run by DrainTimeout: handlers may finish.
+	// handlerCtx outlives the ctx of Run by up to DrainTimeout, so that handlers may finish.
 	handlerCtx     context.Context
 	cancelHandlers context.CancelCauseFunc
-	// settleCtx is that of all writes. It ends a moment after handlerCtx: what is not settled
-	// then is left to lapse, however long the writer stays busy.
+	// settleCtx is the ctx of all writes. It ends CancelGrace after handlerCtx. Jobs that are not
+	// settled by then are left until their leases expire, however long the writer stays busy.
 	settleCtx context.Context
 	giveUp    context.CancelCauseFunc
 
 	mu sync.Mutex
-	// held are the jobs with claims that this pool answers for. A job may be in it twice: an
-	// earlier handler may not have noticed that its claim lapsed and was taken again.
+	// held contains the jobs whose claims this pool is responsible for. A job may be in it twice if
+	// its claim expired and was taken again before the earlier handler noticed.
 	held     map[*activeJob]struct{}
 	finished []*activeJob // to be settled by the next batch
 
-	// Of the goroutine that has called Run.
+	// The following fields belong to the goroutine that called Run.
 	more     bool // a claim may find something
 	prefetch prefetch
 	failures engine.Retry
 
-	progressAt time.Time // of the renewer: when it last wrote progress
+	progressAt time.Time // when renewLoop last wrote progress
 
-	// Guarded by mu. A pool without a job has neither renewLoop nor watchLoop nor workers: see attend and rest.
+	// Guarded by mu. A pool without jobs has no workers and runs neither renewLoop nor watchLoop;
+	// see attendLocked and rest.
 	attended  bool
-	attending context.Context    // ends with the pool
-	stopWatch context.CancelFunc // of watchLoop
-	retire    chan struct{}      // closed: workers without a job end
-	started   int                // workers since the last rest
+	attending context.Context    // ends with Run
+	stopWatch context.CancelFunc // ends watchLoop
+	retire    chan struct{}      // closed to end idle workers
+	started   int                // workers started since the last rest
 }
 
 // NewPool returns a pool for the jobs of s.
@@ -106,8 +107,8 @@ func NewPool(s *Source, c Config) *Pool {
 	}
 }
 
-// Run claims and runs jobs until ctx ends, and then drains. The error is one that no later
-// batch can mend.
+// Run claims and runs jobs until ctx ends, and then drains. It returns an error only if no later
+// batch can succeed.
 func (p *Pool) Run(ctx context.Context) error {
 	ctx, leave, err := p.source.Engine.Enter(ctx)
 	if err != nil {
@@ -128,15 +129,15 @@ func (p *Pool) Run(ctx context.Context) error {
 			"queue", p.source.Queue, "worker", p.WorkerID)
 	}
 	defer p.source.Running.remove(p)
-	if !p.Due { // the caller has that run now and then
+	if !p.Due { // such a pool runs only now and then
 		defer p.source.Presence.Enter(p.WorkerID, p.source.queues(), p.Workers)()
 	}
 
-	// From the end of ctx on, whatever the batch waits for that is being written then.
+	// The time limit starts when ctx ends, even if a batch is being written then.
 	limit := sync.OnceValue(p.limitDrain)
 	defer context.AfterFunc(ctx, func() { limit() })()
-	// Deferred, so that no goroutine stays behind, renewing leases for ever, when a callback ends
-	// this one by runtime.Goexit, as t.FailNow does.
+	// Deferred: if a callback ends this goroutine with runtime.Goexit, as t.FailNow does, no other
+	// goroutine may stay behind and renew leases forever.
 	func() {
 		defer p.end(limit, stopRenewing)
 		if p.Due {
@@ -151,12 +152,12 @@ func (p *Pool) Run(ctx context.Context) error {
 	return err
 }
 
-// end drains within limit, and waits for all goroutines.
+// end drains within the time limit and waits for all goroutines.
 func (p *Pool) end(limit func() (stop func()), stopRenewing func()) {
-	p.stopping.Store(true) // before the drain empties jobs: a worker may have taken one already
+	p.stopping.Store(true) // before the drain empties jobs, because a worker may have just taken one
 	p.slots.Release()
 	defer limit()()
-	defer func() { // also when the drain ends by runtime.Goexit
+	defer func() { // also runs if the drain ends with runtime.Goexit
 		close(p.jobs)
 		p.workers.Wait()
 		stopRenewing()
@@ -165,8 +166,8 @@ func (p *Pool) end(limit func() (stop func()), stopRenewing func()) {
 	p.drainAll()
 }
 
-// drainAll drains. A callback that ends this goroutine by runtime.Goexit ends one drain, which has settled some jobs:
-// another one follows, so that no job stays held.
+// drainAll drains until no job is held. If a callback ends this goroutine with runtime.Goexit
+// during a drain, some jobs are settled, and drainAll starts another drain for the rest.
 func (p *Pool) drainAll() {
 	drained := false
 	defer func() {
@@ -181,12 +182,12 @@ func (p *Pool) drainAll() {
 // loop runs batches until ctx ends.
 func (p *Pool) loop(ctx context.Context) error {
 	for ctx.Err() == nil {
-		// All that has finished by now: the commit of this batch is the time in which the next
-		// one gathers.
+		// Take all jobs that have finished by now. More jobs finish while this batch commits, and
+		// the next batch takes them.
 		done := p.takeFinished()
 		want := p.want(len(done))
 		if !p.more && (len(done) == 0 || !p.source.Limited()) {
-			want = 0 // the read of the next wait is cheaper than a claim of nothing
+			want = 0 // the read of the next wait is cheaper than a claim that finds nothing
 		}
 		want = p.reserve(want)
 		var err error
@@ -198,7 +199,7 @@ func (p *Pool) loop(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
-		p.slots.Release() // others can use it during the pause
+		p.slots.Release() // other loops can use the slot during the pause
 		if err := p.failures.After(ctx, err); err != nil && ctx.Err() == nil {
 			return err
 		}
@@ -206,7 +207,7 @@ func (p *Pool) loop(ctx context.Context) error {
 	return nil
 }
 
-// loopDue runs batches of one job until none is due. The first error ends it.
+// loopDue runs batches of a single job until no job is due. It returns the first error.
 func (p *Pool) loopDue(ctx context.Context) error {
 	for p.more = true; p.more && ctx.Err() == nil; {
 		done := p.takeFinished()
@@ -225,8 +226,9 @@ func (p *Pool) loopDue(ctx context.Context) error {
 	return nil
 }
 
-// reserve returns want where the pool may claim, and 0 where all slots that it shares are taken:
-// then it waits for one, and may settle meanwhile. A pool that wants nothing holds none.
+// reserve returns want if the pool may claim. It returns 0 if all shared slots are taken; the pool
+// then waits for a slot and may settle in the meantime. If want is 0, reserve returns the pool's
+// reserved slots.
 func (p *Pool) reserve(want int) int {
 	if want == 0 {
 		p.slots.Release()
@@ -239,23 +241,24 @@ func (p *Pool) reserve(want int) int {
 }
 
 const (
-	// prefetchLimit bounds the jobs that are claimed and not started.
+	// prefetchLimit is the maximum number of claimed jobs that have not started.
 	prefetchLimit = 256
-	// prefetchBytes bounds their payloads, by the mean of the last batch.
+	// prefetchBytes is the maximum size of their payloads, estimated from the mean of the last
+	// batch.
 	prefetchBytes = 4 << 20
-	// prefetchTimeout is how long such a job may wait for a worker. Then it is given back:
-	// handlers have turned slow, and another process may be idle.
+	// prefetchTimeout is the time that such a job may wait for a worker. After that it is released:
+	// handlers have become slow, and another process may be idle.
 	prefetchTimeout = 200 * time.Millisecond
-	// prefetchWindow is what is claimed ahead: as much as finished in that time.
+	// prefetchWindow is the time whose number of finished jobs is claimed ahead.
 	prefetchWindow = 5 * time.Millisecond
 )
 
-// want is how many jobs to claim once done are settled: one for each idle worker, and ahead
-// what finished in the last few milliseconds, so that fast handlers see batches and slow ones
-// hoard nothing.
+// want returns how many jobs to claim once done are settled: a job for each idle worker, plus as
+// many as have finished within the last few milliseconds. Fast handlers get large batches this way,
+// and slow handlers hoard no jobs.
 //
-// Slots that are shared, and the room that limits leave, are never used for a job that waits: nothing
-// is claimed ahead.
+// With shared slots or queue limits nothing is claimed ahead, because a waiting job must not take
+// up a slot or a place.
 func (p *Pool) want(done int) int {
 	if p.slots != nil || p.source.Limited() {
 		return max(0, min(p.idle(done), prefetchLimit))
@@ -264,23 +267,23 @@ func (p *Pool) want(done int) int {
 	return max(0, min(p.idle(done)+ahead, prefetchLimit))
 }
 
-// idle is the number of workers without a job once done are settled. It is negative while
-// jobs are claimed ahead.
+// idle returns the number of workers without a job once done are settled. It is negative while jobs
+// are claimed ahead.
 func (p *Pool) idle(done int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.Workers - (len(p.held) - done - len(p.finished))
 }
 
-// prefetch counts how many jobs finish in a window.
+// prefetch counts the jobs that finish within a window.
 type prefetch struct {
 	since time.Time
 	count int
-	last  int // of the window before
-	bytes int // of a job's payload, the mean of the last batch
+	last  int // count of the previous window
+	bytes int // mean payload size in the last batch
 }
 
-// saw notes how large the jobs of a batch are.
+// saw records the mean payload size of a batch.
 func (f *prefetch) saw(rows []*row.Job) {
 	sum, _ := payloadBytes(rows)
 	f.bytes = sum / len(rows)
@@ -295,11 +298,10 @@ func (f *prefetch) size(now time.Time, done int) int {
 	return min(max(f.last, f.count), prefetchLimit, prefetchBytes/max(f.bytes, 1))
 }
 
-// waitForWork returns when a job has finished or, with an idle worker, when there may be one
-// to claim. What is claimed ahead and does not start meanwhile is given back.
+// waitForWork waits until a job has finished or, if a worker is idle, until a claim may find a job.
+// It releases jobs that were claimed ahead and have not started within prefetchTimeout.
 func (p *Pool) waitForWork(ctx context.Context) error {
-	// With jobs claimed ahead the wait has an end: they must not lie here while another process
-	// has idle workers.
+	// Limit the wait while jobs are claimed ahead: another process may have idle workers.
 	limited := ctx
 	if len(p.jobs) > 0 {
 		var cancel context.CancelFunc
@@ -308,8 +310,8 @@ func (p *Pool) waitForWork(ctx context.Context) error {
 	}
 	var err error
 	if p.want(0) > 0 && !p.more {
-		// An enqueue may hand jobs over: for idle workers only, since the pace of the handlers
-		// by then is not known.
+		// An enqueue may hand over jobs, but only as many as there are idle workers, because the
+		// future speed of the handlers is unknown.
 		claim := p.newClaim(max(0, p.idle(0)))
 		p.more, err = p.source.Await(limited, claim, p.signal)
 		p.start(claim)
@@ -327,24 +329,24 @@ func (p *Pool) waitForWork(ctx context.Context) error {
 	return err
 }
 
-// start tells of a claim, and hands its jobs to workers.
+// start reports a committed claim to OnClaimed and passes its jobs to workers.
 func (p *Pool) start(claimed *ClaimOp) {
 	claimed.committed()
 	if len(claimed.Rows) > 0 {
-		defer p.hand(claimed) // also when OnClaimed ends this goroutine by runtime.Goexit
+		defer p.hand(claimed) // even if OnClaimed ends this goroutine with runtime.Goexit
 	}
 	if len(claimed.Rows) > 0 || len(claimed.Dead) > 0 {
 		p.OnClaimed(claimed)
 	}
 }
 
-// hand holds the jobs of claimed, and gives them to workers.
+// hand adds the jobs of claimed to held and passes them to workers.
 func (p *Pool) hand(claimed *ClaimOp) {
 	p.prefetch.saw(claimed.Rows)
 	jobs := make([]*activeJob, len(claimed.Rows))
 	p.mu.Lock()
 	for i, row := range claimed.Rows {
-		// Only a job that was claimed before can still be in the hands of an earlier handler.
+		// Only a job that was claimed before can still have an earlier handler.
 		if row.Attempts > 1 {
 			p.supersedeLocked(row.ID)
 		}
@@ -354,7 +356,7 @@ func (p *Pool) hand(claimed *ClaimOp) {
 	}
 	p.attendLocked()
 	if !p.Due && p.slots == nil {
-		// As many workers as there are jobs, and no more: idle queues cost no goroutines.
+		// Start no more workers than there are jobs: an idle queue needs no goroutines.
 		for needed := min(len(p.held), p.Workers); p.started < needed; p.started++ {
 			p.workers.Add(1)
 			go p.work(p.retire)
@@ -367,29 +369,30 @@ func (p *Pool) hand(claimed *ClaimOp) {
 	default:
 	}
 	if p.Due {
-		p.runJob(jobs[0], nil) // batches are of one
+		p.runJob(jobs[0], nil) // such a batch has a single job
 		return
 	}
 	if p.slots != nil {
-		// The slots bound the goroutines as well: they end with their handlers, since many loops
-		// that were busy once would keep as many as they have workers together.
+		// The slots limit the goroutines as well. Each ends with its handler: otherwise many loops
+		// that were busy once would keep the sum of their Workers alive.
 		for _, j := range jobs {
 			p.workers.Go(func() { p.runJob(j, nil) })
 		}
 		return
 	}
 	for _, j := range jobs {
-		p.jobs <- j // never blocks: want leaves room
+		p.jobs <- j // never blocks, because want leaves room
 	}
 	if len(jobs) <= p.Workers {
-		// The handlers first: the next look at the file can wait, and would keep this processor
-		// until another one has woken up. From an enqueue to its handler it is 0.18 ms with it and
-		// 0.29 without (p50, bench -suite wake, same process beside 1,000 commits/s).
+		// Let the handlers start first. The next look at the file can wait, and without this call
+		// it would occupy the processor until another one has woken up. From an enqueue to its
+		// handler it takes 0.18 ms with the call and 0.29 ms without (p50, bench -suite wake, same
+		// process beside 1,000 commits/s).
 		runtime.Gosched()
 	}
 }
 
-// attendLocked starts what watches over jobs that are held, if it does not run.
+// attendLocked starts renewLoop and watchLoop unless they are running.
 func (p *Pool) attendLocked() {
 	if p.attended {
 		return
@@ -402,9 +405,9 @@ func (p *Pool) attendLocked() {
 	p.renewer.Go(func() { p.watchLoop(watching) })
 }
 
-// rest ends the goroutines of a pool that holds no job, and tells whether it has: an idle queue has no leases, and a
-// process may have a thousand files open. Its caller is renewLoop, so a pool that gets a job at least once in a third of its
-// Lease keeps its workers.
+// rest ends the goroutines of a pool that holds no job and reports whether it did. An idle queue
+// has no leases, and a process may have a thousand files open. rest is called by renewLoop, so a
+// pool keeps its workers if it gets a job at least every third of its Lease.
 func (p *Pool) rest() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -417,26 +420,27 @@ func (p *Pool) rest() bool {
 	return true
 }
 
-// finish queues j for the next batch, to be settled by end; nil when the handler has settled
-// it.
+// finish queues j for the next batch, which applies end. end is nil if the handler has settled the
+// job itself.
 func (p *Pool) finish(j *activeJob, end *SettleOp) {
 	j.end = end
 	p.mu.Lock()
-	// A handler that outlived the drain has nothing to settle: its job was given back.
+	// A handler that outlived the drain has nothing to settle: its job was released.
 	if _, held := p.held[j]; held {
 		j.returned = true
 		p.finished = append(p.finished, j)
 	}
 	p.mu.Unlock()
-	p.slots.End() // before the signal: the batch that settles j may use it again
-	// One value in the channel stands for any number of finished jobs.
+	p.slots.End() // before the signal, so that the batch that settles j can reuse the slot
+	// A single value in the channel stands for any number of finished jobs.
 	select {
 	case p.signal <- struct{}{}:
 	default:
 	}
 }
 
-// takeFinished returns what is to be settled.
+// takeFinished returns the jobs to be settled and clears the list. It drops the settle of a snoozed
+// job that this pool has claimed again.
 func (p *Pool) takeFinished() []*activeJob {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -450,10 +454,10 @@ func (p *Pool) takeFinished() []*activeJob {
 	return done
 }
 
-// claimedAgainLocked reports that this pool holds the job of j by another claim. A snooze in
-// a transaction of the handler's leaves the attempt unspent, so the fence of the new claim is
-// that of the old one, and to settle the old one would end the new one. No other pool has the
-// fence: it contains the worker's id.
+// claimedAgainLocked reports whether this pool also holds the job of j by a newer claim. If the
+// handler has snoozed its job in a transaction of its own, the attempt is unspent, and the newer
+// claim has the same fence. Settling the old claim would then end the new claim. No other pool has
+// this fence, because it contains the worker id.
 func (p *Pool) claimedAgainLocked(j *activeJob) bool {
 	for other := range p.held {
 		if other != j && other.claim.Claim == j.claim.Claim {
@@ -463,7 +467,7 @@ func (p *Pool) claimedAgainLocked(j *activeJob) bool {
 	return false
 }
 
-// forget lets go of jobs with claims that have ended, or cannot be settled.
+// forget removes jobs from held whose claims have ended or cannot be settled.
 func (p *Pool) forget(done []*activeJob) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -472,7 +476,7 @@ func (p *Pool) forget(done []*activeJob) {
 	}
 }
 
-// releaseUnstarted queues what was claimed ahead for release. Any goroutine may call it.
+// releaseUnstarted queues jobs that were claimed ahead for release. It is safe for concurrent use.
 func (p *Pool) releaseUnstarted() {
 	for {
 		select {

@@ -9,7 +9,8 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// What is claimed ahead is as much as finished lately, and never more than a few megabytes.
+// The number of jobs claimed ahead follows the number that finished recently and is limited to a
+// few megabytes.
 func TestPrefetch_Size_Bounds(t *testing.T) {
 	batch := func(n, size int) []*row.Job {
 		rows := make([]*row.Job, n)

@@ -8,18 +8,18 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// progressPause is how often a pool writes progress at most.
+// progressPause is the minimum time between two writes of progress by a pool.
 const progressPause = time.Second
 
-// SetProgress notes how far the handler is, for the next renewal of the lease, or the settle. From one that has
-// returned it has no effect.
+// SetProgress records the progress of the handler. The next renewal of the lease, or the settle,
+// writes it to the file. It has no effect after the handler has returned or settled its job.
 func (c *Claim) SetProgress(p row.Progress) {
 	if !c.returned.Load() && !c.Settled.Load() {
 		c.progress.Store(&p)
 	}
 }
 
-// unsaved is what was noted and is not in the file; nil: nothing.
+// unsaved returns the recorded progress if it is not in the file yet, and nil otherwise.
 func (c *Claim) unsaved() *row.Progress {
 	if p := c.progress.Load(); p != c.saved.Load() {
 		return p
@@ -27,14 +27,14 @@ func (c *Claim) unsaved() *row.Progress {
 	return nil
 }
 
-// noted is progress on its way to the file. All of it is of claims of one worker.
+// noted collects progress that is to be written. All claims must belong to the same worker.
 type noted struct {
 	claims []*Claim
-	values []*row.Progress // of these, as they were noted
+	values []*row.Progress // progress of claims at the time of add
 	all    []row.ProgressOf
 }
 
-// add takes what is not saved of a claim.
+// add adds the unsaved progress of c, if any.
 func (n *noted) add(c *Claim) {
 	p := c.unsaved()
 	if p == nil {
@@ -44,7 +44,7 @@ func (n *noted) add(c *Claim) {
 	n.all = append(n.all, row.ProgressOf{ID: c.ID, Attempt: c.Attempt, Progress: *p})
 }
 
-// save writes it; see [store.Jobs.SaveProgress].
+// save writes the collected progress; see [store.Jobs.SaveProgress].
 func (n *noted) save(ctx context.Context, jobs Jobs, q engine.Querier, acked bool, now time.Time) error {
 	if len(n.all) == 0 {
 		return nil
@@ -52,14 +52,15 @@ func (n *noted) save(ctx context.Context, jobs Jobs, q engine.Querier, acked boo
 	return jobs.SaveProgress(ctx, q, n.all, n.claims[0].Worker, acked, now.Unix())
 }
 
-// committed is called when it is.
+// committed marks the progress as saved. It must be called after the commit.
 func (n *noted) committed() {
 	for i, c := range n.claims {
 		c.saved.Store(n.values[i])
 	}
 }
 
-// with is run, which renews leases by one statement, and takes the progress along.
+// with returns an Op that calls run, which renews leases with a single statement, and then saves
+// the progress.
 func (n *noted) with(jobs Jobs, run engine.SingleOp) engine.Op {
 	if len(n.all) == 0 {
 		return run
@@ -72,15 +73,16 @@ func (n *noted) with(jobs Jobs, run engine.SingleOp) engine.Op {
 	})
 }
 
-// WithProgress is run, which renews the lease of c by one statement, and takes along what was noted.
+// WithProgress returns an Op that calls run, which renews the lease of c with a single statement,
+// and then saves the unsaved progress of c.
 func (s *Source) WithProgress(c *Claim, run engine.SingleOp) engine.Op {
 	var n noted
 	n.add(c)
 	return n.with(s.Jobs, run)
 }
 
-// saveProgress writes what was noted for claims that are about to be settled: a dead job keeps it, and so does one
-// that is kept when it is done.
+// saveProgress writes the unsaved progress of claims that are about to be settled. Dead jobs keep
+// their progress, and so do jobs that are kept when they are done.
 func (s *Source) saveProgress(ctx context.Context, q engine.Querier, ends []*SettleOp, now time.Time) error {
 	var acked, others noted
 	for _, end := range ends {
@@ -98,7 +100,8 @@ func (s *Source) saveProgress(ctx context.Context, q engine.Querier, ends []*Set
 	return others.save(ctx, s.Jobs, q, false, now)
 }
 
-// news is the progress of held, as far as it may be written by now.
+// news returns the unsaved progress of held, or nothing if the last write was less than
+// progressPause ago.
 func (p *Pool) news(held []*activeJob, now time.Time) (n noted) {
 	if now.Sub(p.progressAt) < progressPause {
 		return n

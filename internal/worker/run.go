@@ -12,31 +12,31 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// activeJob is a job that a pool holds, from its claim to the commit that settles it. Its
-// worker sets end and ran before it is finished, and the batch reads them after, so they need
-// no lock.
+// activeJob is a job that a pool holds, from its claim to the commit that settles it. The worker
+// sets end and ran before it calls finish, and the batch reads them afterwards, so they need no
+// lock.
 type activeJob struct {
 	claim *Claim
 	row   *row.Job
-	end   *SettleOp // nil: nothing is left to settle
-	ready time.Time // when it could have begun
+	end   *SettleOp // nil if nothing is left to settle
+	ready time.Time // when the job could have started
 	ran   time.Duration
 
-	// Guarded by Pool.mu, because renewals and the drain look at jobs that run.
-	cancel    context.CancelCauseFunc // of a running handler
-	lost      bool                    // the claim, while the handler has not started
-	cancelled bool                    // the job was
-	returned  bool                    // the handler has
+	// Guarded by Pool.mu, because renewals and the drain look at running jobs.
+	cancel    context.CancelCauseFunc // cancels the running handler
+	lost      bool                    // the claim is lost
+	cancelled bool                    // the job was cancelled
+	returned  bool                    // the handler has returned
 }
 
-// work runs handlers, one after another, until there are no more jobs, or retire is closed. Which worker takes which
-// job is left to the channel: a handler that blocks holds up its own worker and no other.
+// work runs handlers, one after another, until jobs or retire is closed. All workers receive from
+// the same channel, so a blocked handler holds up only its own worker.
 func (p *Pool) work(retire chan struct{}) {
 	defer p.workers.Done()
 	for {
 		select {
 		case j, open := <-p.jobs:
-			if !open { // by Run, when the drain is over and nothing can be sent any more
+			if !open { // closed by end after the drain, when nothing can be sent any more
 				return
 			}
 			p.runJob(j, retire)
@@ -46,14 +46,14 @@ func (p *Pool) work(retire chan struct{}) {
 	}
 }
 
-// ErrGoexit is the failure of a handler that has ended its goroutine, as t.FailNow does.
+// ErrGoexit is the error of a handler that has ended its goroutine, as t.FailNow does.
 var ErrGoexit = errors.New("the handler ended its goroutine")
 
-// runJob runs one job and queues it to be settled. Whatever the handler does, finish is called
-// exactly once: a job that is not finished is held, and renewed, for ever.
+// runJob runs the handler of j and queues j to be settled. It calls finish exactly once, whatever
+// the handler does: an unfinished job would be held and renewed forever.
 func (p *Pool) runJob(j *activeJob, retire chan struct{}) {
-	// Claimed ahead, and now Work is ending or the claim has lapsed: the attempt was not made, so
-	// it is not spent.
+	// The job was claimed ahead, and now the pool is stopping or the claim has expired. Its attempt
+	// was not made and must not be spent.
 	if p.stopping.Load() || p.isLost(j) {
 		p.finish(j, p.source.release(j.claim))
 		return
@@ -77,39 +77,39 @@ func (p *Pool) runJob(j *activeJob, retire chan struct{}) {
 	p.finish(j, end)
 }
 
-// replaceWorker is for a goroutine that the handler, or OnError, has ended by runtime.Goexit, as
-// t.FailNow does. The job is retried, and another goroutine takes the place of this one.
+// replaceWorker handles a goroutine that the handler, or OnError, has ended with runtime.Goexit, as
+// t.FailNow does. It retries the job and starts another worker.
 func (p *Pool) replaceWorker(j *activeJob, retire chan struct{}, err error) {
 	p.finish(j, p.source.Retry(j.claim, time.Second, err))
-	if !p.Due && p.slots == nil { // else it is the goroutine of Run, which drains and ends with it, or that of one job
-		p.workers.Add(1) // before the deferred Done of this one: the group must not reach zero
+	if !p.Due && p.slots == nil { // otherwise this is the goroutine of Run, which drains and ends, or serves a single job
+		p.workers.Add(1) // before the deferred Done of this worker, so that the group does not reach zero
 		go p.work(retire)
 	}
-	if err == ErrGoexit { // another error was reported before: it was OnError that ended it
+	if err == ErrGoexit { // any other error was reported before OnError ended the goroutine
 		p.reportError(j, err)
 	}
 }
 
-// isLost reports that a renewal has missed the claim before the handler has started.
+// isLost reports whether a renewal found the claim missing before the handler started.
 func (p *Pool) isLost(j *activeJob) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return j.lost
 }
 
-// handlerContext makes the ctx of one attempt. It ends with the claim, with the Timeout and
-// with the drain.
+// handlerContext returns the ctx of an attempt. It ends with the claim, after the Timeout, and with
+// the drain.
 func (p *Pool) handlerContext(j *activeJob) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(p.handlerCtx)
 	p.mu.Lock()
-	j.cancel = cancel // from here on a lost claim cancels the handler
+	j.cancel = cancel // from here on, a lost claim cancels the handler
 	j.claim.Began = time.Now()
-	j.claim.Wait = max(0, j.claim.Began.Sub(j.ready)) // the file has whole seconds
-	p.mu.Unlock()                                     // the drain may report a handler that it gives up
+	j.claim.Wait = max(0, j.claim.Began.Sub(j.ready)) // times in the file are whole seconds
+	p.mu.Unlock()                                     // locked, because the drain may report this handler
 	if p.Timeout <= 0 {
 		return ctx, func() { cancel(nil) }
 	}
-	// On top of the cancellable one: a lost claim ends the attempt before its time.
+	// Derived from the cancellable ctx, so that a lost claim ends the attempt before its Timeout.
 	ctx, end := context.WithTimeoutCause(ctx, p.Timeout, timeoutError(p.Timeout))
 	stays := time.AfterFunc(max(p.Timeout, p.Timeout+CancelGrace), func() { // the sum may overflow
 		p.Logger.Warn("honker: worker: a handler goes on after its Timeout, and occupies a worker",
@@ -118,12 +118,13 @@ func (p *Pool) handlerContext(j *activeJob) (context.Context, context.CancelFunc
 	return ctx, func() { stays.Stop(); end(); cancel(nil) }
 }
 
-// timeoutError is the cause of a ctx that has ended by Timeout, to tell it from the drain's.
+// timeoutError is the cancellation cause of a ctx whose Timeout has passed. It distinguishes a
+// timeout from the drain.
 type timeoutError time.Duration
 
 func (t timeoutError) Error() string { return fmt.Sprintf("timeout after %v", time.Duration(t)) }
 
-// attempt runs the handler. A panic is an error with its stack.
+// attempt runs the handler. It turns a panic into an error with the stack.
 func (p *Pool) attempt(ctx context.Context, j *activeJob) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -132,7 +133,7 @@ func (p *Pool) attempt(ctx context.Context, j *activeJob) (err error) {
 		j.ran = j.claim.Ran()
 		p.OnReturned(j.claim)
 		j.claim.returned.Store(true)
-		// A handler returns ctx's error as a rule, which does not say that its time was up.
+		// Handlers mostly return the error of ctx, which does not mention the timeout.
 		var timeout timeoutError
 		if err != nil && errors.As(context.Cause(ctx), &timeout) {
 			err = fmt.Errorf("%w: %w", timeout, err)
@@ -144,27 +145,28 @@ func (p *Pool) attempt(ctx context.Context, j *activeJob) (err error) {
 // stackFollows separates the text of a panic from its stack.
 const stackFollows = "\n\ngoroutine "
 
-// Panicked logs the panic r of a handler and returns it as an error, with the stack. It is
-// called by the function that has recovered.
+// Panicked logs the panic value r of a handler and returns it as an error with the stack. It must
+// be called by the function that has recovered.
 func Panicked(log *slog.Logger, r any, attrs ...any) error {
 	text, stack := fmt.Sprint(r), string(debug.Stack())
 	log.Error("honker: handler panicked", append(attrs, "panic", text, "stack", stack)...)
 	return fmt.Errorf("panic: %s\n\n%s", text, stack)
 }
 
-// outcomeFor decides how the claim ends after an attempt that returned err.
+// outcomeFor decides how the claim ends after an attempt that returned err. It returns nil if the
+// handler has settled the job itself.
 func (p *Pool) outcomeFor(j *activeJob, err error) *SettleOp {
 	if j.claim.Settled.Load() {
 		if err != nil {
 			p.reportIgnored(j, err)
 		}
-		return nil // the handler has, and its word is the last, whatever it returned
+		return nil // the handler's own settle is final, whatever it returned
 	}
 	if p.isCancelled(j) {
-		return p.source.cancelled(j.claim) // as was asked for, whatever the handler made of it
+		return p.source.cancelled(j.claim) // a cancellation overrides the result of the handler
 	}
-	// In a transaction of its own it may have settled the job and not committed. So the batch
-	// tries as if it had not, and is not surprised when the claim is gone.
+	// The handler may have settled the job in a transaction of its own that was not committed. The
+	// batch therefore settles the job as usual and accepts that the claim may be gone.
 	mayBeSettled := j.claim.SettledTx.Load()
 	if err == nil {
 		end := p.source.Ack(j.claim, p.ResultTTL)
@@ -172,19 +174,19 @@ func (p *Pool) outcomeFor(j *activeJob, err error) *SettleOp {
 		return end
 	}
 	directive, directed := p.asDirective(err)
-	// What the handler says outright holds, also at the end of the drain; an error then is
-	// mostly that of its ctx, and does not cost an attempt. Snooze is not a failure, so it is
-	// not reported.
+	// A directive of the handler holds, even at the end of the drain. Any other error at that time
+	// is mostly the error of ctx and does not cost an attempt. A snooze is not a failure and is not
+	// reported.
 	switch {
 	case !directed && p.handlerCtx.Err() != nil:
-		return p.source.release(j.claim) // Work has ended, and the handler did not fail
+		return p.source.release(j.claim) // the pool has stopped, and the handler did not fail
 	case directed && directive.SlowDown:
 		return p.source.slowDown(j.claim, directive)
 	case directed && directive.Outcome == Snoozed:
 		return p.source.Snooze(j.claim, directive.Delay)
 	}
-	// Here and not after the commit: the error and its text are the handler's own code, which
-	// must not run, or panic, inside a transaction that other callers share.
+	// Report the error here and not after the commit. Formatting the error runs the handler's code,
+	// which must not run, or panic, inside a transaction shared with other callers.
 	p.reportError(j, err)
 	end := p.source.Retry(j.claim, 0, err)
 	end.mayBeSettled, end.ran = mayBeSettled, j.ran
@@ -196,22 +198,22 @@ func (p *Pool) outcomeFor(j *activeJob, err error) *SettleOp {
 	return end
 }
 
-// reportIgnored tells of an error that came after the handler had settled its job.
+// reportIgnored reports an error that the handler returned after it had settled its job.
 func (p *Pool) reportIgnored(j *activeJob, err error) {
 	p.Logger.Warn("honker: worker: a handler has settled its job and then returned an error, which changes nothing",
 		"queue", j.claim.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt, "error", engine.Describe(err))
 	p.reportError(j, err)
 }
 
-// asDirective finds what the handler has said about its job. The error's methods are the
-// application's code, so a panic in them is caught.
+// asDirective returns the Directive in err, if any. The methods of err belong to the application,
+// so panics in them are caught.
 func (p *Pool) asDirective(err error) (d *Directive, ok bool) {
 	defer p.recoverPanic("the handler's error")
 	ok = errors.As(err, &d)
 	return d, ok
 }
 
-// reportError calls OnError, in which a panic is caught as well.
+// reportError calls OnError and catches its panics.
 func (p *Pool) reportError(j *activeJob, err error) {
 	if p.OnError == nil {
 		return
@@ -220,15 +222,16 @@ func (p *Pool) reportError(j *activeJob, err error) {
 	p.OnError(p.handlerCtx, j.row, err)
 }
 
-// backoff asks for the pause before the next attempt: a minute, should Backoff panic.
+// backoff returns the pause before the next attempt: the result of Backoff, or a minute if Backoff
+// panics.
 func (p *Pool) backoff(j *activeJob, err error) (d time.Duration) {
-	d = time.Minute // neither a retry at once, for ever, nor a job that is lost
+	d = time.Minute // neither an endless loop of immediate retries nor a lost job
 	defer p.recoverPanic("Backoff")
 	return max(0, p.Backoff(int(j.row.Attempts-p.base(j)), err))
 }
 
-// base is how many attempts the job had before it was last requeued. It is read only here, since
-// failures are few. Where that fails, all attempts count.
+// base returns the number of attempts that the job had before it was last requeued. It is read only
+// after failures, which are rare. If the read fails, all attempts count.
 func (p *Pool) base(j *activeJob) (base int64) {
 	if j.row.Attempts <= 1 {
 		return 0
@@ -240,8 +243,8 @@ func (p *Pool) base(j *activeJob) (base int64) {
 	return min(base, j.row.Attempts-1)
 }
 
-// recoverPanic keeps a panic of the application's code from ending the process. It is deferred
-// directly, since recover works nowhere else.
+// recoverPanic keeps a panic of the application's code from ending the process. It must be deferred
+// directly, because recover works only there.
 func (p *Pool) recoverPanic(what string) {
 	if r := recover(); r != nil {
 		p.Logger.Error("honker: worker: "+what+" panicked", "queue", p.source.Queue, "panic", r, "stack", string(debug.Stack()))

@@ -12,35 +12,36 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// Claim is one claim of a job, shared by all copies of the job's handle: a handler may pass its
-// job on by value, and settling one copy settles all.
+// Claim is a claim of a job. All copies of the job's handle share it: a handler may pass its job by
+// value, and settling one copy settles all.
 type Claim struct {
 	row.Claim
 	Queue     string                  // of the job
-	Headers   string                  // of the job, as the file has them
-	Settled   atomic.Bool             // by a plain verb of the handler
-	SettledTx atomic.Bool             // by a Tx verb: its transaction may still fail
-	SnoozedTx atomic.Bool             // by SnoozeTx: the worker's next claim of the job has the same fence
-	Became    atomic.Pointer[Outcome] // by the last verb of the handler that settled the job
+	Headers   string                  // of the job, as stored
+	Settled   atomic.Bool             // the handler has settled the job with a plain verb
+	SettledTx atomic.Bool             // the handler has called a Tx verb, whose transaction may still fail
+	SnoozedTx atomic.Bool             // by SnoozeTx; the worker's next claim of the job has the same fence
+	Became    atomic.Pointer[Outcome] // outcome of the last verb with which the handler settled the job
 	Result    atomic.Pointer[string]
-	log       atomic.Pointer[Log] // nil: nothing was logged
+	log       atomic.Pointer[Log] // nil if nothing was logged
 	progress  atomic.Pointer[row.Progress]
-	saved     atomic.Pointer[row.Progress] // what of it is in the file
-	returned  atomic.Bool                  // the handler has
+	saved     atomic.Pointer[row.Progress] // progress that is in the file
+	returned  atomic.Bool                  // the handler has returned
 
-	// Pooled claims are told of by their pool, once, when their job was cancelled.
+	// Pooled is set if the claim belongs to a pool, which then reports a cancellation of the job
+	// once.
 	Pooled    bool
-	cancelled atomic.Bool // the job was, as a settle has found
+	cancelled atomic.Bool // a settle found that the job was cancelled
 
-	settling atomic.Int32 // settles of the handler that may be committed already
-	until    atomic.Int64 // unix seconds: the end of the lease, as far as is known
+	settling atomic.Int32 // the handler's settles that may be committed already
+	until    atomic.Int64 // end of the lease as last known, in Unix seconds
 
-	Wait  time.Duration // from when the job could have begun to its handler; set before that is called
-	Began time.Time     // when it was; the zero time outside of a pool
-	Made  time.Time     // outside of a pool: when the caller was given the job
+	Wait  time.Duration // from when the job could have started to the start of its handler; set before the handler is called
+	Began time.Time     // start of the handler; zero outside a pool
+	Made  time.Time     // outside a pool: when the caller received the job
 }
 
-// Ran is how long the handler has run: 0 where there is none.
+// Ran returns how long the handler has run. It is 0 if there is no handler.
 func (c *Claim) Ran() time.Duration {
 	if c.Began.IsZero() {
 		return 0
@@ -48,71 +49,74 @@ func (c *Claim) Ran() time.Duration {
 	return time.Since(c.Began)
 }
 
-// ClaimOf is the claim by which row is held.
+// ClaimOf returns the claim that holds r.
 func ClaimOf(r *row.Job) *Claim {
 	c := &Claim{Claim: row.Claim{ID: r.ID, Worker: r.WorkerID, Attempt: r.Attempts}, Queue: r.Queue, Headers: r.Headers}
 	c.HoldUntil(r.ClaimExpiresAt)
 	return c
 }
 
-// HoldUntil notes that the lease has been extended.
+// HoldUntil records a new end of the lease, in Unix seconds.
 func (c *Claim) HoldUntil(unix int64) { c.until.Store(unix) }
 
-// holds reports that no other worker can have claimed the job until now.
+// holds reports whether the lease has not expired at now, so that no other worker can have claimed
+// the job.
 func (c *Claim) holds(now int64) bool { return now <= c.until.Load() }
 
-// Settling counts the settles of the handler that run: by 1 before one begins, and by -1 when
-// its outcome is noted. Meanwhile a job without a row is not taken for a cancelled one.
+// Settling adds by to the number of the handler's running settles. Call it with 1 before a settle
+// begins, and with -1 when its outcome is recorded. In between, a missing row does not mean that
+// the job was cancelled.
 func (c *Claim) Settling(by int32) { c.settling.Add(by) }
 
-// ended reports that the handler has settled the job, or may have.
+// ended reports whether the handler has settled the job, or may have.
 func (c *Claim) ended() bool {
 	return c.settling.Load() > 0 || c.Settled.Load() || c.SettledTx.Load()
 }
 
-// Outcome is how a claim ended.
+// Outcome is the way in which a claim ended.
 type Outcome string
 
 // The outcomes of a claim.
 const (
 	Acked    Outcome = "acked"
 	Retried  Outcome = "retried"
-	Died     Outcome = "died"     // went to the dead letters
+	Died     Outcome = "died"     // moved to the dead letters
 	Snoozed  Outcome = "snoozed"  // attempt unspent
-	Released Outcome = "released" // not finished when Work ended; attempt unspent
-	Lost     Outcome = "lost"     // the claim was no longer the worker's
+	Released Outcome = "released" // given back by the pool; attempt unspent
+	Lost     Outcome = "lost"     // the worker no longer held the claim
 
-	Cancelled Outcome = "cancelled" // the job was, while the claim held
+	Cancelled Outcome = "cancelled" // the job was cancelled while the claim held
 )
 
-// SettleOp ends one claim. Run may be called again, after a commit that has failed.
+// SettleOp ends a claim. Run may be called again after a failed commit.
 type SettleOp struct {
 	Claim   *Claim
 	Outcome Outcome // intended
-	Became  Outcome // after Run: the same, Lost, Cancelled, or Died for a last attempt
+	Became  Outcome // after Run: Outcome, Lost, Cancelled, or Died for a last attempt
 	Delay   time.Duration
 	Cause   error
-	RunAt   time.Time // after Run: when a job that is retried runs again
-	At      time.Time // after Run, where the claim held: when it ended
+	RunAt   time.Time // after Run: when a retried job runs again
+	At      time.Time // after Run: when the claim ended; zero if it did not hold
 
-	SlowDown bool // of a job that is snoozed: as in Directive
+	SlowDown bool // of a snoozed job, see Directive
 
 	source    *Source
-	text      string        // of Cause, for the file
-	ran       time.Duration // of a handler that has returned; 0: until the settle
+	text      string        // text of Cause as stored
+	ran       time.Duration // run time of a handler that has returned; 0 means until the settle
 	resultTTL time.Duration
 
-	// mayBeSettled says that the handler may have settled the job in a transaction of its
-	// own: a claim that is gone is no loss then.
+	// mayBeSettled is set if the handler may have settled the job in a transaction of its own. A
+	// missing claim is no loss then.
 	mayBeSettled bool
 }
 
-// Ack ends a claim of a job that is done. Its result, if there is one, is kept for ttl.
+// Ack settles a job that is done. Its result, if any, is kept for ttl.
 func (s *Source) Ack(c *Claim, ttl time.Duration) *SettleOp {
 	return &SettleOp{source: s, Claim: c, Outcome: Acked, resultTTL: ttl}
 }
 
-// Retry lets the job run again after delay, or dead-letters it when its attempts are spent.
+// Retry makes the job available again after delay, or moves it to the dead letters if its attempts
+// are spent.
 func (s *Source) Retry(c *Claim, delay time.Duration, cause error) *SettleOp {
 	return &SettleOp{source: s, Claim: c, Outcome: Retried, Delay: delay, Cause: cause, text: engine.Describe(cause)}
 }
@@ -122,23 +126,23 @@ func (s *Source) DeadLetter(c *Claim, cause error) *SettleOp {
 	return &SettleOp{source: s, Claim: c, Outcome: Died, Cause: cause, text: engine.Describe(cause)}
 }
 
-// Snooze lets the job run again after d, this attempt unspent.
+// Snooze makes the job available again after d. This attempt stays unspent.
 func (s *Source) Snooze(c *Claim, d time.Duration) *SettleOp {
 	return &SettleOp{source: s, Claim: c, Outcome: Snoozed, Delay: d}
 }
 
-// release gives the job back at once, this attempt unspent: the job has not run, or the process
-// is ending, neither of which is the job's fault.
+// release makes the job available again at once. This attempt stays unspent, because the job has
+// not run or the process is shutting down.
 func (s *Source) release(c *Claim) *SettleOp {
 	return &SettleOp{source: s, Claim: c, Outcome: Released}
 }
 
-// cancelled ends a claim of which the job is gone.
+// cancelled ends the claim of a deleted job.
 func (s *Source) cancelled(c *Claim) *SettleOp {
 	return &SettleOp{source: s, Claim: c, Outcome: Cancelled, Became: Cancelled}
 }
 
-// single reports that the settle of a job that none waits for is one statement.
+// single reports whether the settle takes a single statement if nobody waits for the job.
 func (s *SettleOp) single() bool {
 	if s.Claim.unsaved() != nil {
 		return false
@@ -152,7 +156,8 @@ func (s *SettleOp) single() bool {
 	return false
 }
 
-// Commit runs s in a transaction of its own, which is a single statement if it may be.
+// Commit runs s in its own transaction, as a single statement if possible. txForm is the verb to
+// use inside a transaction, for the error.
 func (s *SettleOp) Commit(ctx context.Context, txForm string) error {
 	write := s.source.Engine.Write
 	if !s.single() {
@@ -165,16 +170,16 @@ func (s *SettleOp) Commit(ctx context.Context, txForm string) error {
 	return err
 }
 
-// ackFunc is an ack of store.Jobs.
+// ackFunc is the type of the ack methods of store.Jobs.
 type ackFunc = func(ctx context.Context, q engine.Querier, c row.Claim, now int64) (bool, error)
 
-// Held says, after Run, that the claim was the worker's, and has ended.
+// Held reports, after Run, whether the worker held the claim, which has now ended.
 func (s *SettleOp) Held() bool {
 	return s.Became != "" && s.Became != Lost && s.Became != Cancelled
 }
 
-// Run ends the claim, in a transaction. Every statement is fenced by (id, worker, attempt), so a claim
-// that was lost changes nothing.
+// Run ends the claim. It must be called in a transaction. Every statement is fenced by (id, worker,
+// attempt), so a lost claim changes nothing.
 func (s *SettleOp) Run(ctx context.Context, q engine.Querier, at time.Time) error {
 	if err := s.source.saveProgress(ctx, q, []*SettleOp{s}, at); err != nil {
 		return err
@@ -185,14 +190,13 @@ func (s *SettleOp) Run(ctx context.Context, q engine.Querier, at time.Time) erro
 	return s.source.Jobs.AddAttempts(ctx, q, s.failed(nil))
 }
 
-// runAlone is Run without a transaction around it, of an attempt that has not failed. It is store.ErrAwaited, and
-// changes nothing, where that is not enough.
+// runAlone is Run without a surrounding transaction, for an attempt that has not failed. If that is
+// not enough, it changes nothing and returns store.ErrAwaited.
 func (s *SettleOp) runAlone(ctx context.Context, q engine.Querier, at time.Time) error {
 	return s.settle(ctx, q, at, s.source.Jobs.AckAlone)
 }
 
-// failed adds the attempt to those that have failed, if it has: it was ended with an error, or by the death of the
-// job.
+// failed appends the attempt to all if it ended with an error or the job died.
 func (s *SettleOp) failed(all []row.Attempt) []row.Attempt {
 	if s.Became != Died && (s.Became != Retried || s.text == "") {
 		return all
@@ -210,15 +214,15 @@ func (s *SettleOp) failed(all []row.Attempt) []row.Attempt {
 	})
 }
 
-// settle is Run without a note of the attempt.
+// settle is Run without the record of the attempt.
 func (s *SettleOp) settle(ctx context.Context, q engine.Querier, at time.Time, ack ackFunc) (err error) {
 	if s.Outcome == Cancelled {
 		return s.freePlace(ctx, q)
 	}
 	now, jobs := at.Unix(), s.source.Jobs
 	held, died := false, false
-	// Each says whether the claim held. Of a retry the file knows better whether an attempt is
-	// left: it is stamped on the job and may be another's than this queue's option.
+	// Each statement reports whether the claim held. Only the file knows whether a retried job has
+	// attempts left: the limit is stored with the job and may differ from this queue's option.
 	switch s.Outcome {
 	case Acked:
 		held, err = ack(ctx, q, s.Claim.Claim, now)
@@ -239,7 +243,7 @@ func (s *SettleOp) settle(ctx context.Context, q engine.Querier, at time.Time, a
 	return s.finish(ctx, q, at, held, died)
 }
 
-// snooze gives the attempt back, and pauses what is to slow down.
+// snooze gives the attempt back. With SlowDown it also pauses the job's key or queue.
 func (s *SettleOp) snooze(ctx context.Context, q engine.Querier, at time.Time) (held bool, err error) {
 	until, now := engine.UnixAfter(at, s.Delay), at.Unix()
 	held, err = s.source.Jobs.PutBack(ctx, q, s.Claim.Claim, until, now)
@@ -250,10 +254,10 @@ func (s *SettleOp) snooze(ctx context.Context, q engine.Querier, at time.Time) (
 	return held, s.source.Jobs.SlowDown(ctx, q, s.Claim.Queue, s.Claim.ID, p, now)
 }
 
-// maxReason bounds the reason of a pause.
+// maxReason is the maximum length of a pause's reason in bytes.
 const maxReason = 1024
 
-// slowDown is Snooze with a pause for as long.
+// slowDown is Snooze with a pause of the same length.
 func (s *Source) slowDown(c *Claim, d *Directive) *SettleOp {
 	end := s.Snooze(c, d.Delay)
 	end.SlowDown, end.Cause = true, d.Err
@@ -265,7 +269,7 @@ func (s *Source) slowDown(c *Claim, d *Directive) *SettleOp {
 	return end
 }
 
-// finish notes what the claim has become, and saves the result of a job that is done.
+// finish records the outcome of the claim and saves the result of a job that is done.
 func (s *SettleOp) finish(ctx context.Context, q engine.Querier, now time.Time, held, died bool) error {
 	if !held {
 		return s.missed(ctx, q, now)
@@ -274,36 +278,37 @@ func (s *SettleOp) finish(ctx context.Context, q engine.Querier, now time.Time, 
 	if died {
 		s.Became = Died
 	}
-	// In the transaction of the ack, so that a result exists if and only if the job is done.
+	// Save it in the transaction of the ack, so that a result exists if and only if the job is
+	// done.
 	result := s.Claim.Result.Load()
 	if s.Outcome != Acked || result == nil {
 		return nil
 	}
 	err := s.source.Results.Save(ctx, q, s.Claim.ID, *result, now.Unix(), engine.Expiry(now, s.resultTTL))
 	if errors.Is(err, store.ErrNotInserted) {
-		return nil // a trigger wants no result: the job is done all the same, and must not run again
+		return nil // a trigger refused the result; the job is done all the same and must not run again
 	}
 	return err
 }
 
-// Reason is the text of Cause for a log.
+// Reason returns the text of Cause without the stack of a panic, for log messages.
 func (s *SettleOp) Reason() string { return withoutStack(s.text) }
 
-// Reason is the text of a handler's error for a log.
+// Reason returns the text of a handler's error without the stack of a panic, for log messages.
 func Reason(err error) string { return withoutStack(engine.Describe(err)) }
 
-// withoutStack cuts off the stack of a panic, which was logged when it happened.
+// withoutStack removes the stack of a panic, which was logged when it happened.
 func withoutStack(text string) string {
 	text, _, _ = strings.Cut(text, stackFollows)
 	return text
 }
 
-// RolledBack forgets that a settle has found the job cancelled, in a transaction that is not committed: it may have been the
-// one that has cancelled the job.
+// RolledBack clears the cancellation that a settle found in a transaction that was rolled back.
+// That transaction may itself have cancelled the job.
 func (c *Claim) RolledBack() { c.cancelled.Store(false) }
 
-// missed finds out why the claim did not hold. A job that has no row, while no other worker can
-// have claimed it, was cancelled.
+// missed determines why the claim did not hold. If the job has no row and no other worker can have
+// claimed it, the job was cancelled.
 func (s *SettleOp) missed(ctx context.Context, q engine.Querier, now time.Time) error {
 	gone, err := s.source.Jobs.Gone(ctx, q, []int64{s.Claim.ID})
 	s.Became = Lost
@@ -317,8 +322,9 @@ func (s *SettleOp) missed(ctx context.Context, q engine.Querier, now time.Time) 
 	return err
 }
 
-// freePlace gives up the place that a cancelled job has kept in a queue with limits, unless its handler still runs: it
-// may have tried to settle the job itself, or go on after the drain.
+// freePlace gives up the place of a cancelled job in a queue with limits. It keeps the place while
+// the handler is running: the handler may have tried to settle the job itself, or may go on after
+// the drain.
 func (s *SettleOp) freePlace(ctx context.Context, q engine.Querier) error {
 	c := s.Claim
 	if c.Pooled && !c.Began.IsZero() && !c.returned.Load() {
@@ -327,14 +333,14 @@ func (s *SettleOp) freePlace(ctx context.Context, q engine.Querier) error {
 	return s.source.Jobs.FreePlace(ctx, q, c.Claim)
 }
 
-// Directive is what a handler returns to say how its job goes on. It is an error, so that a
-// handler has one return value, and may be wrapped like any other.
+// Directive is the error with which a handler decides how its job continues. It may be wrapped like
+// any other error.
 type Directive struct {
 	Outcome Outcome // Retried, Snoozed or Died
 	Delay   time.Duration
 	Err     error
 
-	SlowDown bool // and Snoozed: nothing more of the job's key, or queue, starts before Delay is over
+	SlowDown bool // with Snoozed: start no other job of the job's key, or queue, until Delay has passed
 }
 
 // Error implements error.
@@ -348,5 +354,5 @@ func (d *Directive) Error() string {
 	return d.Err.Error()
 }
 
-// Unwrap returns the error that the handler gave as the reason.
+// Unwrap returns the handler's reason.
 func (d *Directive) Unwrap() error { return d.Err }

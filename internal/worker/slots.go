@@ -8,13 +8,14 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// Slots bounds the handlers of all the loops that share it. A slot is reserved by a loop before it
-// claims, belongs to the job that was claimed while its handler runs, and then goes to the loop
-// that has waited longest. It has no goroutine and no DB: it outlives those of its loops.
+// Slots limits the total number of running handlers of several loops. A loop reserves a slot before
+// it claims. The slot then belongs to the claimed job until its handler returns, and passes to the
+// loop that has waited longest. Slots has no goroutine and no DB, so it can outlive the DBs of its
+// loops.
 type Slots struct {
 	mu   sync.Mutex
 	free int
-	// waiting are loops that have work and no slot, in order of arrival. There is none while a
+	// waiting holds the loops that have work and no slot, in order of arrival. It is empty while a
 	// slot is free.
 	waiting []*Reservation
 }
@@ -22,16 +23,16 @@ type Slots struct {
 // NewSlots returns n slots.
 func NewSlots(n int) *Slots { return &Slots{free: n} }
 
-// Reservation is what one loop has of Slots: those that it has reserved and not given to a job,
-// and its place among the loops that wait. A nil one is that of a loop that shares no slots: it
+// Reservation holds the slots that a loop has reserved and not yet given to jobs, and the loop's
+// place among the waiting loops. A nil Reservation belongs to a loop without shared slots and
 // grants everything.
 type Reservation struct {
 	slots    *Slots
 	reserved int           // guarded by slots.mu
-	granted  chan struct{} // one slot: a wait has ended
+	granted  chan struct{} // capacity 1; a wait has ended
 }
 
-// Reserve returns the reservation of a loop; nil where there are no Slots to share.
+// Reserve returns a new reservation for a loop. It returns nil for nil Slots.
 func (s *Slots) Reserve() *Reservation {
 	if s == nil {
 		return nil
@@ -39,8 +40,8 @@ func (s *Slots) Reserve() *Reservation {
 	return &Reservation{slots: s, granted: make(chan struct{}, 1)}
 }
 
-// put gives a slot to the loop that has waited longest. That gets one and no more, however many it
-// wants: its next wait begins behind those of all others, so none of them starves.
+// put gives a slot to the loop that has waited longest, and only a single slot, however many the
+// loop wants. Its next wait begins behind all other loops, so that no loop starves.
 func (s *Slots) put() {
 	if len(s.waiting) == 0 {
 		s.free++
@@ -55,8 +56,8 @@ func (s *Slots) put() {
 	}
 }
 
-// Ask reports whether the loop has a slot. If there is none free it waits for one from now on, see
-// Granted, and keeps its place when it asks again.
+// Ask reports whether the loop has a slot. If no slot is free, the loop is queued for the next one,
+// see Granted. Asking again keeps its place.
 func (r *Reservation) Ask() bool {
 	if r == nil {
 		return true
@@ -73,8 +74,8 @@ func (r *Reservation) Ask() bool {
 	return r.reserved > 0
 }
 
-// Granted has a value when a wait has ended. It may be an old one: Ask says what holds. It is nil
-// for a nil reservation, which never waits.
+// Granted returns a channel that receives a value when a wait has ended. The value may be stale, so
+// call Ask afterwards. The channel of a nil reservation is nil, because it never waits.
 func (r *Reservation) Granted() <-chan struct{} {
 	if r == nil {
 		return nil
@@ -82,7 +83,7 @@ func (r *Reservation) Granted() <-chan struct{} {
 	return r.granted
 }
 
-// Wait waits for a slot until ctx ends.
+// Wait blocks until the loop has a slot or ctx ends.
 func (r *Reservation) Wait(ctx context.Context) error {
 	for !r.Ask() {
 		select {
@@ -95,9 +96,8 @@ func (r *Reservation) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Fill reserves more of the slots that are free, up to n with those that it has, and returns how
-// many of n it has then. A claim calls it when it has the writer: while it waits for that, at
-// most the one slot of Ask lies idle.
+// Fill reserves free slots until the loop has n, and returns how many of n it has. A claim calls it
+// when it has the writer, so that at most the slot from Ask is idle during the wait for the writer.
 func (r *Reservation) Fill(n int) int {
 	if r == nil {
 		return n
@@ -110,7 +110,7 @@ func (r *Reservation) Fill(n int) int {
 	return min(n, r.reserved)
 }
 
-// Start gives n reserved slots to jobs.
+// Start passes n reserved slots to jobs.
 func (r *Reservation) Start(n int) {
 	if r == nil {
 		return
@@ -120,7 +120,7 @@ func (r *Reservation) Start(n int) {
 	r.reserved -= n
 }
 
-// End returns the slot of a job.
+// End returns the slot of a job whose handler has returned.
 func (r *Reservation) End() {
 	if r == nil {
 		return
@@ -130,7 +130,7 @@ func (r *Reservation) End() {
 	r.slots.put()
 }
 
-// Release returns what is reserved and ends a wait: the loop has nothing to claim.
+// Release returns all reserved slots and ends the wait, because the loop has nothing to claim.
 func (r *Reservation) Release() {
 	if r == nil {
 		return

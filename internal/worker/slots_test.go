@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever loops do, no slot is lost or used twice, none is free while a loop waits, and loops that
-// wait are granted in the order in which they came.
+// TestSlots_Random checks that no slot is lost or used twice, that no slot is free while a loop
+// waits, and that waiting loops get slots in order of arrival.
 func TestSlots_Random(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -52,7 +52,8 @@ func TestSlots_Random(t *testing.T) {
 		}
 		require.Equal(t, n, used)
 		require.True(t, slots.free == 0 || len(slots.waiting) == 0)
-		// Those that were granted stood before all others; r may have left, or come as the last.
+		// The loops that got a slot were ahead of all others. r may have left, or joined at the
+		// end.
 		isR := func(w *Reservation) bool { return w == r }
 		rest, left := slices.DeleteFunc(before, isR), slices.DeleteFunc(slices.Clone(slots.waiting), isR)
 		require.True(t, len(left) <= len(rest) && slices.Equal(left, rest[len(rest)-len(left):]))

@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// Jobs are the statements about jobs that claiming, settling and renewing need.
+// Jobs contains the statements that claiming, settling and renewing need.
 type Jobs interface {
 	ReadyAt(ctx context.Context, q engine.Querier, queue string, nowMS int64) (bool, error)
 	StatesAt(ctx context.Context, q engine.Querier, queues []string, nowMS int64) ([]row.QueueState, error)
@@ -40,18 +40,18 @@ type Jobs interface {
 	Renew(ctx context.Context, q engine.Querier, ids []int64, worker string, now, expires int64) ([]int64, error)
 }
 
-// Results are the statements about results that an ack needs.
+// Results contains the statements about results that an ack needs.
 type Results interface {
 	Save(ctx context.Context, q engine.Querier, id int64, value string, now, expires int64) error
 }
 
-// Presence is told which loops run. leave is called when one has ended.
+// Presence records the running loops. The caller of Enter must call leave when the loop has ended.
 type Presence interface {
 	Enter(worker string, queues []string, slots int) (leave func())
 }
 
-// Source is a queue as a worker sees it: where jobs are claimed from and settled. The handles of
-// the root use it too, so that a claim of Queue.Claim and one of Work are the same.
+// Source is a queue, or several, from which jobs are claimed and in which they are settled. The
+// handles of the root package use it too, so that claims of Queue.Claim and of Work are the same.
 type Source struct {
 	Engine   *engine.Engine
 	Jobs     Jobs
@@ -59,18 +59,18 @@ type Source struct {
 	Handoffs *Handoffs
 	Running  *Running
 	Presence Presence
-	Queue    string // of Lanes: their names, for the log
-	Lanes    *Lanes // nil: Queue alone
+	Queue    string // with Lanes: their names, for log messages
+	Lanes    *Lanes // nil for a single Queue
 
-	largest atomic.Int64 // payload of late, in bytes: 0 is unknown
+	largest atomic.Int64 // recent maximum payload size in bytes; 0 if unknown
 	limited atomic.Bool  // the queues had limits when a worker last waited
 }
 
-// Limited tells whether the queues had limits when a worker last waited: the end of a job may let
-// another start then.
+// Limited reports whether the queues had limits when a worker last waited. With limits, the end of
+// a job may allow another job to start.
 func (s *Source) Limited() bool { return s.limited.Load() }
 
-// queues are the names of the queues that jobs are claimed from.
+// queues returns the names of the queues that jobs are claimed from.
 func (s *Source) queues() []string {
 	if s.Lanes == nil {
 		return []string{s.Queue}
@@ -78,7 +78,7 @@ func (s *Source) queues() []string {
 	return s.Lanes.Queues
 }
 
-// ClaimOp is one claim of up to Want jobs, held for Hold.
+// ClaimOp claims up to Want jobs with a lease of Hold.
 type ClaimOp struct {
 	source *Source
 	Worker string
@@ -87,26 +87,27 @@ type ClaimOp struct {
 
 	Began time.Time
 	Rows  []*row.Job  // after Run
-	Dead  []row.Death // after Run: jobs of the queue that could not run again
+	Dead  []row.Death // after Run: jobs of the queue whose attempts were spent
 
 	paused       bool // after Run: there were no jobs, and a queue is paused
-	more         bool // after Run: it has stopped at a bound, and there may be others
-	sum, largest int  // of the payloads of Rows, in bytes
+	more         bool // after Run: the claim reached a bound, and there may be more jobs
+	sum, largest int  // payload sizes of Rows, in bytes
 	slots        *Reservation
-	ahead        []row.Lane // after Run, of fair Lanes: where the next claim begins
-	handedOver   bool       // by an enqueue, at Began
+	ahead        []row.Lane // after Run, with fair Lanes: the start of the next claim
+	handedOver   bool       // an enqueue inserted the jobs at Began
 }
 
-// Bounds of one claim, which holds the writer meanwhile: a claimed row is written anew, its payload
-// included. Each statement costs as much as five small jobs, so they are claimed by one.
+// Bounds of a claim. A claim holds the writer and rewrites every claimed row, including its
+// payload. A statement costs as much as five small jobs, so small jobs are claimed by a single
+// statement.
 const (
-	claimBytes = 1 << 20 // of payloads; the first statement takes more where they are larger than of late
+	claimBytes = 1 << 20 // payload bytes; the first statement exceeds it if payloads have become larger
 	claimFirst = 32      // jobs of the first statement, whatever their size
-	claimGrows = 7       // times what was claimed before, for the next one
+	claimGrows = 7       // growth of each further statement, as a multiple of the jobs claimed so far
 )
 
-// ReadyAt is when a job of the claim could have begun: to the second, as the file has it, or
-// exactly, where an enqueue of this process has handed it over.
+// ReadyAt returns when a job of the claim could have started. The time is exact if an enqueue of
+// this process handed the job over, and otherwise has the resolution of the file, a second.
 func (c *ClaimOp) ReadyAt(row *row.Job) time.Time {
 	if c.handedOver {
 		return c.Began
@@ -114,16 +115,17 @@ func (c *ClaimOp) ReadyAt(row *row.Job) time.Time {
 	return time.Unix(max(row.RunAt, row.CreatedAt), 0)
 }
 
-// NewClaim returns a claim that has not run.
+// NewClaim returns a claim of up to want jobs for worker, with a lease of hold. It does not run the
+// claim.
 func (s *Source) NewClaim(worker string, want int, hold time.Duration) *ClaimOp {
 	return &ClaimOp{source: s, Worker: worker, Want: want, Hold: hold, Began: time.Now()}
 }
 
-// Run implements engine.Op. The lease begins at the time of the transaction, not at that of the
-// call: what waited for the writer must not have lost a part of its lease to that.
+// Run implements engine.Op. The lease begins at the time of the transaction, so that the wait for
+// the writer takes no part of it.
 func (c *ClaimOp) Run(ctx context.Context, q engine.Querier, now time.Time) error {
 	expires := now.Unix() + engine.Seconds(c.Hold)
-	c.Rows, c.Dead, c.sum, c.largest, c.paused = nil, nil, 0, 0, false // it may run again
+	c.Rows, c.Dead, c.sum, c.largest, c.paused = nil, nil, 0, 0, false // Run may be called again
 	c.Want = c.slots.Fill(c.Want)
 	if c.source.Lanes != nil {
 		c.ahead = c.source.Lanes.next
@@ -134,7 +136,7 @@ func (c *ClaimOp) Run(ctx context.Context, q engine.Querier, now time.Time) erro
 			return err
 		}
 		if c.Rows == nil {
-			c.Rows = rows // mostly the only ones: not copied
+			c.Rows = rows // usually the only rows, so avoid a copy
 		} else {
 			c.Rows = append(c.Rows, rows...)
 		}
@@ -150,12 +152,13 @@ func (c *ClaimOp) Run(ctx context.Context, q engine.Querier, now time.Time) erro
 			return err
 		}
 	}
-	// Large ones are remembered for some claims, where they come among small ones.
+	// Lower the recent maximum slowly, so that occasional large payloads among small ones are not
+	// forgotten.
 	c.source.largest.Store(max(int64(c.largest), c.source.largest.Load()*7/8))
 	return nil
 }
 
-// askPaused finds out whether a pause, of any of the queues, is why there were no jobs.
+// askPaused sets paused if any of the queues is paused.
 func (c *ClaimOp) askPaused(ctx context.Context, q engine.Querier, now int64) (err error) {
 	for _, queue := range c.source.queues() {
 		if c.paused, err = c.source.Jobs.Paused(ctx, q, queue, now); err != nil || c.paused {
@@ -165,7 +168,7 @@ func (c *ClaimOp) askPaused(ctx context.Context, q engine.Querier, now int64) (e
 	return nil
 }
 
-// claim runs one statement.
+// claim runs a single statement.
 func (c *ClaimOp) claim(ctx context.Context, q engine.Querier, n int, nowMS, expires int64) (rows []*row.Job, dead []row.Death, err error) {
 	s := c.source
 	if s.Lanes == nil {
@@ -175,15 +178,16 @@ func (c *ClaimOp) claim(ctx context.Context, q engine.Querier, n int, nowMS, exp
 	return rows, dead, err
 }
 
-// committed is called when the claim is: the next one begins where it has ended.
+// committed must be called after the commit of the claim. It makes the next claim of fair lanes
+// begin where this claim has ended.
 func (c *ClaimOp) committed() {
 	if c.ahead != nil {
 		c.source.Lanes.next = c.ahead
 	}
 }
 
-// first is how many jobs the first statement of the claim takes: as many as fit if they are not
-// larger than those of late.
+// first returns how many jobs the first statement takes: as many as fit if their payloads are no
+// larger than the recent maximum.
 func (c *ClaimOp) first() int {
 	n := claimFirst
 	if largest := int(c.source.largest.Load()); largest > 0 {
@@ -192,8 +196,9 @@ func (c *ClaimOp) first() int {
 	return min(n, c.Want, store.ClaimRows)
 }
 
-// next is how many jobs the next statement takes, so that they fit if none is larger than those
-// so far; 0 ends the claim. It ends early rather than with many small statements.
+// next returns how many jobs the next statement takes: as many as fit if their payloads are no
+// larger than those so far. It returns 0 to end the claim, also when only a small statement would
+// be left.
 func (c *ClaimOp) next() int {
 	rest := min(c.Want, store.ClaimRows) - len(c.Rows)
 	n := min(rest, claimGrows*len(c.Rows), (claimBytes-c.sum)/max(c.largest, 1))
@@ -203,7 +208,7 @@ func (c *ClaimOp) next() int {
 	return n
 }
 
-// payloadBytes is how large the payloads are in sum, and the largest.
+// payloadBytes returns the total size of the payloads and the size of the largest.
 func payloadBytes(rows []*row.Job) (sum, largest int) {
 	for _, row := range rows {
 		size := 0
@@ -218,18 +223,20 @@ func payloadBytes(rows []*row.Job) (sum, largest int) {
 	return sum, largest
 }
 
-// Single implements engine.Op. A claim also settles what has lapsed, by statements of their own.
+// Single implements engine.Op. It returns false, because a claim also settles expired claims, with
+// separate statements.
 func (c *ClaimOp) Single() bool { return false }
 
-// full reports that there may be more than was claimed.
+// full reports whether there may be more jobs than were claimed.
 func (c *ClaimOp) full() bool { return c.more || c.Want > 0 && len(c.Rows) == c.Want }
 
-// postponed is how long a job that cannot be dead-lettered is left alone.
+// postponed is the time for which a job that cannot be dead-lettered is postponed.
 const postponed = time.Minute
 
-// ClaimFailed is called after a claim that has failed with err. A trigger of the application may
-// keep a job that may not run again from the dead letters: then each claim would fail, and the
-// others of the queue would wait for ever. What this cannot write either, the next claim meets.
+// ClaimFailed must be called after a claim that has failed with err. If err is a constraint error,
+// it postpones the overdue jobs. A trigger of the application may refuse to dead-letter a job whose
+// attempts are spent; then every claim would fail, and the other jobs of the queue would wait
+// forever. ClaimFailed ignores its own errors, because the next claim meets them again.
 func (s *Source) ClaimFailed(ctx context.Context, err error) {
 	if !sqlite.IsConstraint(err) {
 		return
@@ -244,7 +251,7 @@ func (s *Source) ClaimFailed(ctx context.Context, err error) {
 	}))
 }
 
-// Ready reads whether a claim would find something to do, without the write lock.
+// Ready reports whether a claim would find something to do. It reads without the write lock.
 func (s *Source) Ready(ctx context.Context) (ready bool, err error) {
 	err = s.Engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 		ready, err = s.Jobs.ReadyAt(ctx, q, s.Queue, time.Now().UnixMilli())
@@ -253,8 +260,8 @@ func (s *Source) Ready(ctx context.Context) (ready bool, err error) {
 	return ready, err
 }
 
-// state reads what Ready does, and otherwise when a claim will find something. It costs more
-// than Ready, so it is for a caller that is about to wait.
+// state returns the state of the queues: whether a claim would find something to do, and otherwise
+// when. It costs more than Ready and should be called only before a wait.
 func (s *Source) state(ctx context.Context) (state row.QueueState, err error) {
 	err = s.Engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
 		states, err := s.Jobs.StatesAt(ctx, q, s.queues(), time.Now().UnixMilli())
@@ -265,7 +272,7 @@ func (s *Source) state(ctx context.Context) (state row.QueueState, err error) {
 	return state, err
 }
 
-// soonest is the state of several queues together.
+// soonest combines the states of several queues.
 func soonest(states []row.QueueState) (all row.QueueState) {
 	for _, s := range states {
 		all.Ready, all.Limited = all.Ready || s.Ready, all.Limited || s.Limited
@@ -274,7 +281,7 @@ func soonest(states []row.QueueState) (all row.QueueState) {
 	return all
 }
 
-// sooner is the earlier of two times of which 0 is none.
+// sooner returns the earlier of two times. A zero time means none.
 func sooner(a, b int64) int64 {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -282,9 +289,10 @@ func sooner(a, b int64) int64 {
 	return a
 }
 
-// Await waits for work: true when a claim should find a job, false when interrupt has a value
-// before. Meanwhile c is offered to the enqueues of this process, unless it is one of Lanes, so
-// whatever is returned, c.Rows may hold jobs. After a wake it does not look again, since the notifier has looked.
+// Await waits for work. It returns true when a claim should find a job, and false when interrupt
+// receives a value first. In the meantime c is offered to the enqueues of this process, unless the
+// source has Lanes. So c.Rows may hold jobs whatever Await returns. After a wake-up it does not
+// look again, because the notifier has looked.
 func (s *Source) Await(ctx context.Context, c *ClaimOp, interrupt <-chan struct{}) (found bool, err error) {
 	var keys []wake.Key
 	for _, queue := range s.queues() {
@@ -292,14 +300,13 @@ func (s *Source) Await(ctx context.Context, c *ClaimOp, interrupt <-chan struct{
 	}
 	waiter := s.Engine.Notifier.Subscribe(keys...)
 	defer waiter.Close()
-	state, err := s.state(ctx) // after subscribing: a commit in between is not missed
+	state, err := s.state(ctx) // after subscribing, so that no commit in between is missed
 	if err != nil || state.Ready {
 		return state.Ready, err
 	}
 	s.Engine.Notifier.WakeAt(engine.Instant(state.Next))
 	s.Engine.Notifier.WakeAt(engine.InstantMS(state.StartMS))
-	// Offered only after the look: with jobs waiting, those come first and an enqueue must not
-	// pass them.
+	// Offer c only after the look: waiting jobs come first, and an enqueue must not pass them.
 	var filled <-chan struct{}
 	if c.Want > 0 && s.Lanes == nil {
 		idle := s.Handoffs.add(c)
