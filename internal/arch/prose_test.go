@@ -41,7 +41,6 @@ var vagueProse = map[string]float64{
 	"inbox":                               11.0,
 	"internal/engine":                     20.6,
 	"internal/store":                      22.2,
-	"internal/wake":                       31.0,
 	"internal/webhook":                    16.8,
 	"relay":                               22.5,
 	"seal":                                25.8,

@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// FIFO holds lists by name, each in order of arrival. The zero value is empty and ready for
-// use. It is safe for concurrent use.
+// FIFO holds a list per name, each in order of arrival. The zero value is empty and ready to use.
+// It is safe for concurrent use.
 type FIFO[T comparable] struct {
 	mu     sync.Mutex
 	byName map[string][]T
 }
 
-// Push adds v as the last of name and reports whether it is the only one.
+// Push appends v to the list of name and reports whether it is the only entry.
 func (f *FIFO[T]) Push(name string, v T) (first bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -24,7 +24,7 @@ func (f *FIFO[T]) Push(name string, v T) (first bool) {
 	return len(f.byName[name]) == 1
 }
 
-// Pop removes the first of name and returns it.
+// Pop removes and returns the first entry of name. ok is false if there is none.
 func (f *FIFO[T]) Pop(name string) (v T, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -36,8 +36,8 @@ func (f *FIFO[T]) Pop(name string) (v T, ok bool) {
 	return v, true
 }
 
-// Remove removes v. found is false when it is no longer in the list; next is the first of the
-// list when v was that before.
+// Remove removes v from the list of name. found is false if v is not in it. If v was the first
+// entry and another follows, next is that entry and hasNext is true.
 func (f *FIFO[T]) Remove(name string, v T) (found bool, next T, hasNext bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -52,11 +52,11 @@ func (f *FIFO[T]) Remove(name string, v T) (found bool, next T, hasNext bool) {
 	return true, next, false
 }
 
-// removeLocked copies what follows down: lists are short, and their order is the point.
+// removeLocked moves the following entries down. The lists are short and must stay in order.
 func (f *FIFO[T]) removeLocked(name string, i int) {
 	f.byName[name] = slices.Delete(f.byName[name], i, i+1)
 	if len(f.byName[name]) == 0 {
-		delete(f.byName, name) // names come and go: the map must not keep them
+		delete(f.byName, name) // names come and go, and the map must not keep them
 	}
 }
 
@@ -67,17 +67,17 @@ func (f *FIFO[T]) Empty(name string) bool {
 	return len(f.byName[name]) == 0
 }
 
-// KeyedMutex is a mutex per name that is granted in order of arrival. It makes one goroutine
-// of this process look at the file for all that wait for the same thing. The zero value is
-// ready for use.
+// KeyedMutex is a mutex per name, granted in order of arrival. With it, a single goroutine of this
+// process looks at the file for all that wait for the same name. The zero value is ready to use.
 type KeyedMutex struct {
-	waiting FIFO[chan struct{}] // the first of a name holds it; its channel is closed
+	waiting FIFO[chan struct{}] // the first entry of a name holds the mutex; its channel is closed
 }
 
-// Lock waits for the mutex called name until ctx ends, and returns its unlock.
+// Lock locks the mutex called name. It blocks until the mutex is granted or ctx ends. The caller
+// must call unlock.
 func (m *KeyedMutex) Lock(ctx context.Context, name string) (unlock func(), err error) {
 	granted := make(chan struct{})
-	// unlock also takes back a wait that has not ended: the entry is the claim, granted or not.
+	// unlock also withdraws a pending wait: the entry is the claim, whether granted or not.
 	unlock = func() {
 		if _, next, ok := m.waiting.Remove(name, granted); ok {
 			close(next)

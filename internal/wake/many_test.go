@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/watch"
 )
 
-// fakeLog is a log of rows that are names, and counts those that were read.
+// fakeLog is a log whose rows are names. It counts the rows that were read.
 type fakeLog struct {
 	names []string
 	read  int
@@ -42,8 +42,8 @@ func (l *fakeLog) add(n int, name string) {
 	}
 }
 
-// A wake costs as much as there are waiters that it concerns. Other waiters sleep on, however many rows
-// for other names pass by, one at a time or in one commit.
+// The cost of a wake-up depends on the number of waiters concerned. Rows for other names wake
+// nobody, whether they arrive one at a time or in a single commit.
 func TestNotifier_ManyWaiters_OnlyThoseConcerned(t *testing.T) {
 	const others = 5 * tailPage
 	for name, kind := range map[string]Kind{"channels": ChannelMessage, "topics": TopicEvent} {
@@ -72,7 +72,7 @@ func TestNotifier_ManyWaiters_OnlyThoseConcerned(t *testing.T) {
 			require.Len(t, w.C(), 1)
 			require.Equal(t, 6*tailPage+1, log.read, "each row is read once")
 
-			// Where more rows come at once than there are waiters, to wake them is cheaper than to read on.
+			// With more new rows than waiters, waking all waiters is cheaper than reading on.
 			log.add(2*others, "elsewhere")
 			require.Equal(t, others+1, ask())
 			require.LessOrEqual(t, log.read, 6*tailPage+others+2)
@@ -81,8 +81,8 @@ func TestNotifier_ManyWaiters_OnlyThoseConcerned(t *testing.T) {
 	}
 }
 
-// A selection that passes over events must not fall behind them for ever: it is woken from time to time,
-// and waiters of a single topic are not.
+// A selection that skips events is woken from time to time, so that it does not fall behind
+// forever. Waiters of a single topic are not.
 func TestNotifier_ManyWaiters_SparseCatchUp(t *testing.T) {
 	n, _ := newNotifier(t)
 	log := new(fakeLog)

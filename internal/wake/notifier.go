@@ -1,10 +1,10 @@
-// Package wake lets goroutines sleep until a commit concerns them: the commits of this
-// process and those of any other.
+// Package wake lets goroutines sleep until a commit concerns them, whether of this process or of
+// another.
 //
-// A waiter subscribes to keys, looks for itself, and then sleeps. The watcher tells that
-// there was a commit, the sources ask the store once per kind of key what has become ready,
-// and only the waiters of those keys are woken: a thousand listeners on other channels
-// sleep on. A wake carries no data and may come for nothing.
+// A waiter subscribes to keys, looks for itself, and then sleeps. When the watcher notices a
+// commit, the sources query the store once per kind of key for ready names, and only the waiters of
+// these keys are woken. A thousand listeners on other channels sleep on. A wake-up carries no data
+// and may be spurious.
 package wake
 
 import (
@@ -21,10 +21,10 @@ import (
 	"github.com/honker-go/honker/internal/watch"
 )
 
-// Kind is a kind of event that can be waited for.
+// Kind is a kind of event to wait for.
 type Kind int
 
-// The kinds, and what the Name of a key is.
+// The kinds, each with the meaning of Key.Name.
 const (
 	AnyCommit      Kind = iota // no name
 	QueueReady                 // the queue
@@ -34,19 +34,19 @@ const (
 	GroupReturn                // the group's id: an event came back to it
 	LockFree                   // the lock
 	ScheduleDue                // no name
-	RelayReady                 // RelayName: one of the queue's partitions can be taken
+	RelayReady                 // RelayName: a partition of the queue can be taken
 	Closing                    // no name; only the end of the notifier wakes it
 	kinds
 )
 
-// Key is what a waiter waits for.
+// Key identifies the events that a waiter waits for.
 type Key struct {
 	Kind   Kind
 	Name   string
-	Filter *row.Filter // of a TopicEvent: only events that pass it; nil: all
+	Filter *row.Filter // with TopicEvent: only events that pass it; nil for all
 }
 
-// id is the name under which the waiters of k stand.
+// id returns the name under which the waiters of k are registered.
 func (k Key) id() string {
 	if k.Kind != TopicEvent {
 		return k.Name
@@ -56,62 +56,62 @@ func (k Key) id() string {
 
 func (k Key) selection() selection { return selection{Topic: k.Name, Filter: k.Filter} }
 
-// Change is what a commit has brought for the waiters of a key.
+// Change is an event that a commit has caused.
 type Change struct {
 	Kind     Kind
 	Name     string
-	EventKey string // of a TopicEvent: the event's key; "" is none
+	EventKey string // with TopicEvent: the key of the event, "" if it has none
 }
 
-// Watcher notices commits to one database, see package watch. It runs only while there is
-// at least one waiter. It is an interface, because another kind of database notices commits
-// otherwise: Postgres by LISTEN.
+// Watcher notices commits to a database; see package watch. It runs only while it has waiters. It
+// is an interface because other databases notice commits differently, such as Postgres with LISTEN.
 type Watcher interface {
 	AddWaiter(watch.Signals)
 	RemoveWaiter(watch.Signals)
-	Committed()          // this process has committed
-	Raise(watch.Signals) // what it has committed concerns the waiters of these, in any process
-	WakeAt(t time.Time)  // look at t even without a commit
+	Committed()          // reports a commit of this process
+	Raise(watch.Signals) // wakes the waiters for these signals in all processes
+	WakeAt(t time.Time)  // requests a look at t even without a commit
 	Close() error
 }
 
-// Events are what a Watcher calls, one at a time.
+// Events holds the callbacks of a Watcher. It calls them one at a time.
 type Events struct {
 	Changed func(watch.Cause, watch.Signals) (woken int)
-	Lost    func(error) // the database is gone for good; it is the last call
+	Lost    func(error) // the database is gone for good; this is the last call
 }
 
-// Config is what a Notifier needs.
+// Config holds the dependencies of a Notifier.
 type Config struct {
 	Watch      func(Events) Watcher
 	Reader     *sql.DB
 	Statements Statements
-	Woke       func(cause string, waiters int) // reports each change that woke waiters
+	Woke       func(cause string, waiters int) // called after each change that woke waiters
 }
 
 // Notifier wakes the waiters that a commit concerns. It is safe for concurrent use.
 //
-// Waiters are found by (kind, name) in two steps: a commit concerns few kinds, and of a kind few
-// names. A waiter with several keys stands in the list of each, and is one subscription.
+// Waiters are indexed by kind and then by name, because a commit concerns few kinds and, within a
+// kind, few names. A waiter with several keys is registered under each of them, as a single
+// subscription.
 type Notifier struct {
 	watcher Watcher
 	cfg     Config
 	sources *sources
-	ctx     context.Context // ends with Close: a look may be waiting for a connection
+	ctx     context.Context // ends with Close, because a look may be waiting for a connection
 	cancel  context.CancelFunc
 
 	mu      sync.Mutex
 	waiting [kinds]map[string]map[*Waiter]struct{} // by id
-	keys    [kinds]int                             // of all waiters
-	sparse  sparse                                 // of the ids of TopicEvent
-	err     error                                  // closed, or the file was replaced: no wait can succeed any more
+	keys    [kinds]int                             // number of keys of all waiters
+	sparse  sparse                                 // selections of TopicEvent, by id
+	err     error                                  // why no wait can succeed any more: Close, or a replaced file
 }
 
-// New returns a notifier. The watcher starts with the first waiter.
+// New returns a notifier. Its watcher starts with the first waiter.
 func New(cfg Config) *Notifier {
 	n := &Notifier{cfg: cfg, sparse: make(sparse)}
-	// Its own ctx and not that of the DB, which ends when Close begins: while Work drains, its
-	// handlers may still wait for what other commits bring.
+	// Use a separate ctx. The ctx of the DB ends when Close begins, but handlers may still wait for
+	// commits while Work drains.
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	for kind := range n.waiting {
 		n.waiting[kind] = make(map[string]map[*Waiter]struct{})
@@ -121,7 +121,7 @@ func New(cfg Config) *Notifier {
 	return n
 }
 
-// Waiter is one subscription. It collects at most one wake.
+// Waiter is a subscription. It holds at most one pending wake-up.
 type Waiter struct {
 	notifier *Notifier
 	keys     []Key
@@ -129,8 +129,8 @@ type Waiter struct {
 	woken    chan struct{}
 }
 
-// Subscribe starts to collect wakes for keys. The caller looks for itself after it and
-// sleeps then, so that no commit in between is missed. Close ends the subscription.
+// Subscribe registers a waiter for keys. The caller must look for itself after Subscribe and before
+// it sleeps, so that no commit in between is missed. Close ends the subscription.
 func (n *Notifier) Subscribe(keys ...Key) *Waiter {
 	w := &Waiter{notifier: n, keys: keys, woken: make(chan struct{}, 1)}
 	for _, k := range keys {
@@ -151,10 +151,10 @@ func (n *Notifier) Subscribe(keys ...Key) *Waiter {
 		n.keys[k.Kind]++
 	}
 	if n.err != nil {
-		w.Wake() // end has run, and no later wake will come
+		w.Wake() // end has run, so no later wake-up will come
 	}
 	n.mu.Unlock()
-	// Outside of mu, which the watcher's goroutine takes while it looks.
+	// Outside mu, because the watcher's goroutine takes mu while it looks.
 	n.watcher.AddWaiter(w.signals)
 	return w
 }
@@ -171,19 +171,19 @@ func (w *Waiter) Close() {
 		if len(set) > 0 {
 			continue
 		}
-		// The sources ask for every name in the map, so a name without a waiter would be
-		// asked for at each commit, for ever.
+		// The sources query every name in the map. A name without waiters would be queried after
+		// each commit forever.
 		delete(n.waiting[k.Kind], id)
 		if k.Kind == TopicEvent {
 			delete(n.sparse, id)
 		}
 	}
 	n.mu.Unlock()
-	n.watcher.RemoveWaiter(w.signals) // the last one puts the watcher to sleep
+	n.watcher.RemoveWaiter(w.signals) // without waiters the watcher sleeps
 }
 
-// Wake wakes w. A wake that was not consumed yet covers this one too: the waiter has still to
-// look, and will see what both were about.
+// Wake wakes w. If an earlier wake-up is still pending, Wake does nothing: the waiter has yet to
+// look and will see both changes.
 func (w *Waiter) Wake() {
 	select {
 	case w.woken <- struct{}{}:
@@ -191,21 +191,21 @@ func (w *Waiter) Wake() {
 	}
 }
 
-// C has a value when w was woken. It is for a caller that waits for more than one thing;
-// [Notifier.Err] has to be looked at afterwards.
+// C returns a channel that receives a value when w is woken. It is for callers that also wait for
+// something else. After receiving, check [Notifier.Err].
 func (w *Waiter) C() <-chan struct{} { return w.woken }
 
-// Done and Forever are what a look of [Notifier.Until] returns to end the wait, and to sleep
-// until a wake.
+// Done and Forever are special results of the look function of [Notifier.Until]. Done ends the
+// wait; Forever sleeps until the next wake-up.
 const (
 	Done    time.Duration = 0
 	Forever time.Duration = math.MaxInt64
 )
 
-// Wait returns nil when w is woken or d has passed, and an error when ctx has ended or no
-// wait can succeed any more.
+// Wait blocks until w is woken or d has passed. It returns an error if ctx has ended or no wait can
+// succeed any more.
 func (w *Waiter) Wait(ctx context.Context, d time.Duration) error {
-	// Most waits have no time of their own, and a timer costs the runtime a wake-up.
+	// Most waits have no time limit, and a timer costs the runtime a wake-up.
 	var passed <-chan time.Time
 	if d != Forever {
 		timer := time.NewTimer(d)
@@ -214,7 +214,7 @@ func (w *Waiter) Wait(ctx context.Context, d time.Duration) error {
 	}
 	select {
 	case <-w.woken:
-		return w.notifier.Err() // end wakes as a commit does
+		return w.notifier.Err() // nil unless end has woken the waiter
 	case <-passed:
 		return nil
 	case <-ctx.Done():
@@ -222,13 +222,12 @@ func (w *Waiter) Wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Until calls look until it returns Done or an error, sleeping in between until one of keys
-// is ready or the time that look returned has passed. It is the loop in which a verb
-// waits; a worker waits for more than keys, see worker.Source.Await. look runs first after the subscription, so that no commit is missed. The end of ctx
-// is returned as its cause.
+// Until calls look until it returns Done or an error. Between the calls it sleeps until a key is
+// ready or the time returned by look has passed. If ctx ends, Until returns its cause. All waiting
+// verbs use this loop; workers also wait for other events, see worker.Source.Await.
 //
-// The subscription holds from the first look to the last: a commit that comes while look runs
-// leaves a wake behind, and the sleep after it ends at once.
+// The subscription begins before the first look and lasts until the last. A commit during look
+// leaves a wake-up behind, and the next sleep ends at once.
 func (n *Notifier) Until(ctx context.Context, look func() (wait time.Duration, err error), keys ...Key) error {
 	w := n.Subscribe(keys...)
 	defer w.Close()
@@ -243,9 +242,9 @@ func (n *Notifier) Until(ctx context.Context, look func() (wait time.Duration, e
 	}
 }
 
-// Wake wakes the waiters that a commit of this process concerns. Those of this process need
-// not sleep until the watcher has looked, and those of others are woken by a signal, in case
-// that their watchers look rarely because the file is busy.
+// Wake wakes the waiters that a commit of this process concerns. Waiters of this process need not
+// wait until the watcher has looked. Waiters of other processes are woken by a signal, because
+// their watchers may look rarely while the file is busy.
 func (n *Notifier) Wake(changes ...Change) {
 	var raise watch.Signals
 	for _, c := range changes {
@@ -261,7 +260,7 @@ func (n *Notifier) Wake(changes ...Change) {
 	n.watcher.Raise(raise)
 }
 
-// wake wakes the waiters of an id in this process.
+// wake wakes the waiters of an id in this process and returns their number.
 func (n *Notifier) wake(kind Kind, id string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -272,15 +271,14 @@ func (n *Notifier) wake(kind Kind, id string) int {
 	return len(set)
 }
 
-// concerned are the ids of TopicEvent for which the waiters of events stand, whether there
-// are any or not.
+// concerned returns the ids of TopicEvent to which events belong, including ids without waiters.
 func (n *Notifier) concerned(events row.Added) []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.sparse.concerned(events)
 }
 
-// sparseIDs returns the ids of TopicEvent with waiters that pass over events.
+// sparseIDs returns the ids of TopicEvent whose waiters skip some events of their topics.
 func (n *Notifier) sparseIDs() (ids []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -292,38 +290,39 @@ func (n *Notifier) sparseIDs() (ids []string) {
 	return ids
 }
 
-// pageOf returns how many rows of a log one look may read to find the waiters of kind that they concern. To read a row
-// costs less than to wake a waiter, which reads for itself. So the page grows with the waiters: a thousand
-// messages for one channel must not wake a hundred thousand listeners of others.
+// pageOf returns how many rows of a log a single look may read to find the waiters of kind that
+// they concern. Reading a row costs less than waking a waiter, which reads for itself. So the page
+// grows with the number of waiters: a thousand messages on one channel must not wake a hundred
+// thousand listeners of others.
 func (n *Notifier) pageOf(kind Kind) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return max(tailPage, n.keys[kind])
 }
 
-// WakeAt asks for a look at t, a time on the wall; the zero time asks for none.
+// WakeAt requests a look at wall clock time t. The zero time is ignored.
 func (n *Notifier) WakeAt(t time.Time) {
 	if !t.IsZero() {
 		n.watcher.WakeAt(t)
 	}
 }
 
-// Err returns why no wait can succeed any more, or nil.
+// Err returns the reason why no wait can succeed any more, or nil.
 func (n *Notifier) Err() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.err
 }
 
-// Close wakes every waiter for good with ErrClosed, and returns when the watcher has ended.
+// Close wakes every waiter with ErrClosed. It returns when the watcher has ended.
 func (n *Notifier) Close() error {
-	n.cancel() // first: the watcher's goroutine may be waiting for a connection
+	n.cancel() // first, because the watcher's goroutine may be waiting for a connection
 	n.end(sqlite.ErrClosed)
 	return n.watcher.Close()
 }
 
-// end wakes every waiter for good. The first reason stays: a file that was replaced says more
-// than the Close that follows.
+// end wakes every waiter for good. Later calls keep the first reason, because a replaced file says
+// more than the Close that follows.
 func (n *Notifier) end(reason error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -339,17 +338,18 @@ func (n *Notifier) end(reason error) {
 	}
 }
 
-// changed runs in the watcher's goroutine after each commit that it has noticed, and at each
-// deadline. It asks each source that has waiters once, however many wait. After a signal
-// only the waiters of signals are asked for.
+// changed is called in the watcher's goroutine after each commit that it notices and at each
+// deadline. It asks each source that has waiters once, however many wait. After a signal it asks
+// only for the waiters of signals.
 func (n *Notifier) changed(cause watch.Cause, signals watch.Signals) (woken int) {
-	// A deadline is a time that a waiter has asked for, and no commit.
+	// A deadline is a time requested by a waiter, not a commit.
 	if cause != watch.Deadline {
 		woken += n.wake(AnyCommit, "")
 	}
 	if n.asked(signals) {
-		// The wait for a connection ends with Close: an attached pool may have lent all of
-		// them. The statements do not: a cancelable ctx costs the driver a goroutine for each.
+		// The wait for a connection ends with Close, because an attached pool may have lent all of
+		// them. The statements use a ctx without cancellation: a cancelable ctx costs the driver a
+		// goroutine per statement.
 		conn, err := n.cfg.Reader.Conn(n.ctx)
 		if err == nil {
 			woken += n.ask(context.Background(), conn, signals)
@@ -364,10 +364,10 @@ func (n *Notifier) changed(cause watch.Cause, signals watch.Signals) (woken int)
 	return woken
 }
 
-// ask wakes what the sources say is ready. After an error it wakes all of the kind: each
-// waiter meets the error itself, where it can be returned.
+// ask wakes the waiters of the names that the sources report as ready. If a source fails, ask wakes
+// all waiters of its kind, so that each of them meets the error and can return it.
 func (n *Notifier) ask(ctx context.Context, q sqlite.Querier, signals watch.Signals) (woken int) {
-	now := time.Now() // one time for all sources, as a transaction has one
+	now := time.Now() // the same time for all sources, as in a transaction
 	for kind := range kinds {
 		ready := n.sources.ask[kind]
 		if ready == nil || !n.awaited(kind, signals) {
@@ -398,7 +398,7 @@ func (n *Notifier) wakeAll(signals watch.Signals) (woken int) {
 	return woken
 }
 
-// asked reports whether there is a waiter of a kind that has a source.
+// asked reports whether a kind with a source has a waiter for signals.
 func (n *Notifier) asked(signals watch.Signals) bool {
 	for kind := range kinds {
 		if n.sources.ask[kind] != nil && n.awaited(kind, signals) {
@@ -408,8 +408,7 @@ func (n *Notifier) asked(signals watch.Signals) bool {
 	return false
 }
 
-// awaited reports whether there may be a waiter of kind for signals, which is cheaper than to
-// list its names.
+// awaited reports whether kind may have a waiter for signals. It is cheaper than names.
 func (n *Notifier) awaited(kind Kind, signals watch.Signals) bool {
 	if signals&signalsOfKind(kind) == 0 {
 		return false
@@ -419,14 +418,14 @@ func (n *Notifier) awaited(kind Kind, signals watch.Signals) bool {
 	return len(n.waiting[kind]) > 0
 }
 
-// names are the names of a kind that have waiters for signals. The list is a copy: the store
-// is asked without mu, which subscriptions and wakes of every goroutine need.
+// names returns the names of kind that have waiters for signals. It returns a copy, so that the
+// store can be queried without holding mu, which every Subscribe and Wake needs.
 func (n *Notifier) names(kind Kind, signals watch.Signals) []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	names := make([]string, 0, len(n.waiting[kind]))
 	for name := range n.waiting[kind] {
-		// What a log has grown by is read once, for all names.
+		// The new rows of a log are read once for all names.
 		if kind.isLog() || signals&signalsOf(kind, name) != 0 {
 			names = append(names, name)
 		}
@@ -434,7 +433,8 @@ func (n *Notifier) names(kind Kind, signals watch.Signals) []string {
 	return names
 }
 
-// Cause says why ctx has ended: by Close, or as its owner wanted.
+// Cause returns why ctx has ended: ErrClosed after Close, and otherwise the ctx error, with its
+// cause if the owner of ctx has set one.
 func Cause(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if cause == ctx.Err() || errors.Is(cause, sqlite.ErrClosed) {

@@ -7,11 +7,11 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// selection is what a waiter of TopicEvent waits for.
+// selection is the set of events that a waiter of TopicEvent waits for.
 type selection row.Selection
 
-// id tells selections apart. That of one topic, and that of one topic and one key, follow from
-// an event; a NUL is part of no topic.
+// id returns a string that identifies the selection. The ids of a single topic, and of a topic with
+// a single key, can be derived from an event. Topics contain no NUL.
 func (s selection) id() string {
 	switch {
 	case s.Filter == nil:
@@ -19,13 +19,13 @@ func (s selection) id() string {
 	case s.Filter.Op == row.KeyIs:
 		return keyID(s.Topic, s.Filter.Key)
 	}
-	return fmt.Sprint(s.Topic, "\x00", s.Filter.Text()) // an object in JSON
+	return fmt.Sprint(s.Topic, "\x00", s.Filter.Text()) // the text is a JSON object
 }
 
 func keyID(topic, key string) string { return topic + "\x00\x00" + key }
 
-// sparse are the selections that cannot be found by an event's topic and key: patterns, and
-// filters for more than one key. By id.
+// sparse holds, by id, the selections that cannot be found from the topic and key of an event:
+// patterns, and filters for more than a single key.
 type sparse map[string]row.Selection
 
 func (all sparse) add(id string, s selection) {
@@ -34,14 +34,15 @@ func (all sparse) add(id string, s selection) {
 	}
 }
 
-// passesOver reports whether waiters of an id pass over events of their topics: all but those of one topic as a whole.
+// passesOver reports whether the waiters of id skip some events of their topics. Only waiters of a
+// whole topic do not.
 func (all sparse) passesOver(id string) bool {
 	_, found := all[id]
 	return found || strings.Contains(id, "\x00")
 }
 
-// concerned are the ids of the selections that contain one of events. A thousand subscribers
-// of one topic with a key each cost no more than one of them.
+// concerned returns the ids of the selections that contain any of events. For a topic with a
+// thousand subscribers, each for a different key, it costs as much as for a single subscriber.
 func (all sparse) concerned(events row.Added) (ids []string) {
 	for topic, keys := range events {
 		ids = append(ids, topic)

@@ -7,10 +7,11 @@ import (
 	"github.com/honker-go/honker/internal/watch"
 )
 
-// signalRange is the part of the 64 signals that belongs to the keys of one kind. Names share
-// the signals of their kind by a hash, so a signal may wake a process for nothing.
+// signalRange is the range of the 64 signals that belongs to a kind. The names of a kind share its
+// signals by hash, so a signal may wake a process needlessly.
 //
-// Processes of different versions work on one file: what is here must not change.
+// These values must never change, because processes of different versions may work on the same
+// file.
 type signalRange struct{ first, n uint32 }
 
 var signalRanges = [kinds]signalRange{
@@ -22,13 +23,13 @@ var signalRanges = [kinds]signalRange{
 	GroupReturn:    {55, 5},
 	LockFree:       {60, 3},
 	ScheduleDue:    {63, 1},
-	// AnyCommit is woken by every look, Closing by none.
+	// AnyCommit is woken by every look, and Closing by none.
 }
 
-// signalOfPatterns is what waiters for a pattern of topics wait for.
+// signalOfPatterns is the signal for waiters of topic patterns.
 const signalOfPatterns watch.Signals = 1 << 47
 
-// signalsOf is what the waiters for name wait for.
+// signalsOf returns the signals that the waiters for name wait for.
 func signalsOf(kind Kind, name string) watch.Signals {
 	r := signalRanges[kind]
 	if r.n == 0 {
@@ -42,7 +43,7 @@ func signalsOf(kind Kind, name string) watch.Signals {
 	return 1 << (r.first + h.Sum32()%r.n)
 }
 
-// raisedBy is what a commit for name raises: a topic may match patterns as well.
+// raisedBy returns the signals that a commit for name raises. A topic may match patterns as well.
 func raisedBy(kind Kind, name string) watch.Signals {
 	if kind == TopicEvent {
 		return signalsOf(kind, name) | signalOfPatterns
@@ -50,7 +51,7 @@ func raisedBy(kind Kind, name string) watch.Signals {
 	return signalsOf(kind, name)
 }
 
-// signalsOfKind are those of all keys of a kind.
+// signalsOfKind returns the signals of all keys of a kind.
 func signalsOfKind(kind Kind) watch.Signals {
 	r := signalRanges[kind]
 	set := (watch.Signals(1)<<r.n - 1) << r.first
@@ -60,5 +61,5 @@ func signalsOfKind(kind Kind) watch.Signals {
 	return set
 }
 
-// isLog tells whether what a kind waits for is read from a table that only grows.
+// isLog reports whether the events of k are read from a table that only grows.
 func (k Kind) isLog() bool { return k == ChannelMessage || k == TopicEvent }

@@ -13,8 +13,8 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// Statements are the questions that the sources ask the store. Each reads only what an index
-// gives it, since it runs after every commit while there is a waiter of its kind.
+// Statements holds the queries of the sources. They run after every commit while their kind has
+// waiters, so each must read no more than an index provides.
 type Statements struct {
 	Jobs interface {
 		StatesAt(ctx context.Context, q sqlite.Querier, queues []string, nowMS int64) ([]row.QueueState, error)
@@ -39,32 +39,32 @@ type Statements struct {
 	Schedules interface {
 		Soonest(ctx context.Context, q sqlite.Querier) (int64, error)
 	}
-	// Relays are those of a family.
+	// Relays returns the query for the relay queues of family.
 	Relays func(family string) RelayStates
 }
 
-// RelayStates is the question for the queues of one family of a relay.
+// RelayStates is the query for the relay queues of a family.
 type RelayStates interface {
 	States(ctx context.Context, q sqlite.Querier, w row.RelayWanted, nowMS int64) ([]row.RelayState, error)
 }
 
-// names returns what is waited for at the time of the call.
+// names returns the awaited names at the time of the call.
 type names func() []string
 
-// source answers which of the names of one kind are ready; it may name some that are not
-// awaited. It also asks for a look at the time at which another one will be.
+// source returns the names of a kind that are ready, possibly including names that nobody awaits.
+// It also requests a look at the time when the next name becomes ready.
 type source func(ctx context.Context, q sqlite.Querier, awaited names, now time.Time) (ready []string, err error)
 
-// sources is one question per kind of key, however many wait: a thousand listeners on one
-// channel are one row in the question and one wake each. Only the watcher's goroutine asks, so
-// what a source remembers needs no lock.
+// sources runs a single query per kind of key, however many waiters there are. A thousand listeners
+// on the same channel add a single row to the query. Only the watcher's goroutine calls the
+// sources, so their state needs no lock.
 type sources struct {
 	Statements
 	ask      [kinds]source
 	notifier *Notifier
 
 	messages, events logTail
-	passed           int // events since the waiters that pass over some were last woken
+	passed           int // number of events since the waiters that skip some were last woken
 }
 
 func newSources(s Statements, n *Notifier) *sources {
@@ -80,19 +80,20 @@ func newSources(s Statements, n *Notifier) *sources {
 		LockFree:       all.locks,
 		ScheduleDue:    all.schedules,
 		RelayReady:     all.relays,
-		// AnyCommit is answered by the commit itself, Closing by none.
+		// Every commit wakes AnyCommit. Nothing but the end of the notifier wakes Closing.
 	}
 	return all
 }
 
-// wakeAt asks for a look at t; the zero time asks for none.
+// wakeAt requests a look at t. The zero time is ignored.
 func (s *sources) wakeAt(t time.Time) { s.notifier.WakeAt(t) }
 
-// wakeAtSecond is wakeAt for a stored second; 0 is none.
+// wakeAtSecond is wakeAt for a stored second. 0 is ignored.
 func (s *sources) wakeAtSecond(unix int64) { s.wakeAt(store.Instant(unix)) }
 
-// queues returns those with something to claim. A worker that is woken claims without another
-// look, so this answer has to be that of a claim: due, not expired, an attempt left, or lapsed.
+// queues returns the queues with something to claim. A woken worker claims without another look, so
+// the conditions must be those of a claim: a due job that has not expired and has an attempt left,
+// or a job whose claim has lapsed.
 func (s *sources) queues(ctx context.Context, q sqlite.Querier, awaited names, now time.Time) (ready []string, err error) {
 	states, err := s.Jobs.StatesAt(ctx, q, awaited(), now.UnixMilli())
 	for _, state := range states {
@@ -106,8 +107,8 @@ func (s *sources) queues(ctx context.Context, q sqlite.Querier, awaited names, n
 	return ready, err
 }
 
-// channels returns those of the messages since the last look. A listener reads by the index of its channels,
-// so it need not be woken for messages of others.
+// channels returns the channels of the messages since the last look. A listener reads by the index
+// of its channels, so messages on other channels need not wake it.
 func (s *sources) channels(ctx context.Context, q sqlite.Querier, awaited names, _ time.Time) ([]string, error) {
 	added, _, err := s.messages.gained(ctx, q, s.notifier.pageOf(ChannelMessage))
 	if err != nil || added == nil {
@@ -116,9 +117,9 @@ func (s *sources) channels(ctx context.Context, q sqlite.Querier, awaited names,
 	return slices.Collect(maps.Keys(added)), nil
 }
 
-// topics returns the selections that contain one of the events since the last look. Those that pass over events
-// are woken from time to time too. It bounds how far a consumer falls behind events that it does not select: they
-// stay in the file until it has read them.
+// topics returns the ids of the selections that contain an event since the last look. From time to
+// time it also returns the selections that skip events. This limits how far such a consumer falls
+// behind: events stay in the file until every consumer has moved past them.
 func (s *sources) topics(ctx context.Context, q sqlite.Querier, awaited names, _ time.Time) ([]string, error) {
 	page := s.notifier.pageOf(TopicEvent)
 	added, n, err := s.events.gained(ctx, q, page)
@@ -136,8 +137,8 @@ func (s *sources) topics(ctx context.Context, q sqlite.Querier, awaited names, _
 	return ready, nil
 }
 
-// jobs returns those that have a result or are over. Which of the two it is, and the result
-// itself, the waiter reads: another commit may have changed it until then.
+// jobs returns the jobs that have a result or have ended. The waiter determines which, and reads
+// the result, because another commit may change it in the meantime.
 func (s *sources) jobs(ctx context.Context, q sqlite.Querier, awaited names, _ time.Time) ([]string, error) {
 	decided, err := s.Results.Decided(ctx, q, numbers(awaited()))
 	ready := make([]string, len(decided))
@@ -147,7 +148,7 @@ func (s *sources) jobs(ctx context.Context, q sqlite.Querier, awaited names, _ t
 	return ready, err
 }
 
-// groups returns those to which an event has come back. New events are the matter of topics.
+// groups returns the groups to which an event has been returned. New events are handled by topics.
 func (s *sources) groups(ctx context.Context, q sqlite.Querier, awaited names, now time.Time) (ready []string, err error) {
 	states, err := s.Groups.States(ctx, q, numbers(awaited()), now.UnixMilli())
 	for _, state := range states {
@@ -160,8 +161,8 @@ func (s *sources) groups(ctx context.Context, q sqlite.Querier, awaited names, n
 	return ready, err
 }
 
-// locks returns those that are free. Of several waiters one will get it, and the others find it
-// held again: those of one process stand in line before they wait, see KeyedMutex.
+// locks returns the free locks. One of several waiting processes will get the lock, and the others
+// will find it held again. Waiters of the same process queue up first, see KeyedMutex.
 func (s *sources) locks(ctx context.Context, q sqlite.Querier, awaited names, now time.Time) (ready []string, err error) {
 	states, err := s.Locks.States(ctx, q, awaited(), now.Unix())
 	for name, expires := range states {
@@ -174,8 +175,8 @@ func (s *sources) locks(ctx context.Context, q sqlite.Querier, awaited names, no
 	return ready, err
 }
 
-// schedules returns the one key there is when a schedule is due. A commit may have made the
-// next fire sooner, so the time is asked for after each.
+// schedules returns the awaited key if a schedule is due. A commit may have brought the next fire
+// time forward, so the time is read after each commit.
 func (s *sources) schedules(ctx context.Context, q sqlite.Querier, awaited names, now time.Time) ([]string, error) {
 	soonest, err := s.Schedules.Soonest(ctx, q)
 	if err != nil || soonest != 0 && soonest <= now.Unix() {
@@ -185,10 +186,11 @@ func (s *sources) schedules(ctx context.Context, q sqlite.Querier, awaited names
 	return nil, nil
 }
 
-// RelayName is the name of a queue of a relay. A family is an identifier, without a slash.
+// RelayName returns the key name for a queue of a relay. family must be an identifier, without a
+// slash.
 func RelayName(family, queue string) string { return family + "/" + queue }
 
-// relays returns the queues with a partition that can be taken. A processor that is woken takes
+// relays returns the queues with a partition that can be taken. A woken processor takes a partition
 // without another look.
 func (s *sources) relays(ctx context.Context, q sqlite.Querier, awaited names, now time.Time) (ready []string, err error) {
 	families := make(map[string][]row.RelayQueue, 1)
@@ -212,7 +214,7 @@ func (s *sources) relays(ctx context.Context, q sqlite.Querier, awaited names, n
 	return ready, nil
 }
 
-// numbers reads names made by strconv.FormatInt.
+// numbers parses names that were formatted with strconv.FormatInt.
 func numbers(names []string) []int64 {
 	ids := make([]int64, len(names))
 	for i, name := range names {
@@ -221,21 +223,24 @@ func numbers(names []string) []int64 {
 	return ids
 }
 
-// logTail knows of a table that only grows what was added since the last look.
+// logTail tracks the rows added to a table that only grows.
 type logTail struct {
 	last  func(context.Context, sqlite.Querier) (int64, error)
 	since func(ctx context.Context, q sqlite.Querier, after int64, limit int) (added row.Added, n int, last int64, err error)
 	seen  int64
-	known bool // seen was read once
+	known bool // seen has been read
 }
 
-// tailPage is the least number of rows that one look reads, see [Notifier.pageOf].
+// tailPage is the minimum number of rows that a look may read, see [Notifier.pageOf].
 const tailPage = 1000
 
-// gained returns the names and keys of the n rows that were added since the last look. It returns nil if any name may have
-// gained rows: at the first look, where a page or more was added, and where the log has gone back, because a backup was
-// restored over it. It reports a row once, so the caller asks for the waiting names after it: a waiter
-// that subscribed in between looks for itself, and would miss a row that came after that look and before the read.
+// gained returns the names and keys of the n rows that were added since the last look. It returns
+// nil if any name may have gained rows. This is the case at the first look, after page or more new
+// rows, and when the log has gone back because a backup was restored over it.
+//
+// gained reports each row only once, so the caller must list the waiting names after it returns. A
+// waiter that subscribes in between looks for itself. If the names were listed first, it would miss
+// a row that is committed after its look and before the read.
 func (t *logTail) gained(ctx context.Context, q sqlite.Querier, page int) (added row.Added, n int, err error) {
 	if t.known {
 		added, n, last, err := t.since(ctx, q, t.seen, page)

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeWatcher counts waiters and keeps the times that it was asked to look at.
+// fakeWatcher counts waiters and records the times passed to WakeAt.
 type fakeWatcher struct {
 	mu      sync.Mutex
 	waiters int
@@ -42,7 +42,7 @@ func (w *fakeWatcher) WakeAt(t time.Time) {
 	w.mu.Unlock()
 }
 
-// newNotifier is a notifier with sources that are not asked: its tests wake by hand.
+// newNotifier returns a notifier whose sources are never asked: its tests call Wake.
 func newNotifier(t *testing.T) (*Notifier, *fakeWatcher) {
 	t.Helper()
 	w := new(fakeWatcher)
@@ -57,7 +57,7 @@ func newNotifier(t *testing.T) (*Notifier, *fakeWatcher) {
 	return n, w
 }
 
-// A wait looks first, sleeps until its key is woken, and looks again.
+// Until looks first, sleeps until its key is woken, and looks again.
 func TestNotifier_Until_Wake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, w := newNotifier(t)
@@ -88,8 +88,8 @@ func TestNotifier_Until_Wake(t *testing.T) {
 	})
 }
 
-// A second of which package time makes a moment in the past is asked for as one in the future:
-// the watcher would look at once, name it again, and never rest.
+// A stored second that overflows time.Time to a moment in the past is requested as a time in the
+// future. Otherwise the watcher would look at once, request the same second again, and never rest.
 func TestNotifier_WakeAt_FarAway(t *testing.T) {
 	n, w := newNotifier(t)
 	n.sources.wakeAtSecond(0)
@@ -103,7 +103,7 @@ func TestNotifier_WakeAt_FarAway(t *testing.T) {
 	}
 }
 
-// A wait looks again when the time that its look has named has passed, and not before.
+// Until looks again after the time that look has returned, and not before.
 func TestNotifier_Until_Time(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, _ := newNotifier(t)
@@ -121,7 +121,7 @@ func TestNotifier_Until_Time(t *testing.T) {
 	})
 }
 
-// A wait ends with the error of its look, the cause of its ctx, or the end of the notifier.
+// Until returns the error of look, the cause of ctx, or the error with which the notifier ended.
 func TestNotifier_Until_Errors(t *testing.T) {
 	forever := func() (time.Duration, error) { return Forever, nil }
 	n, w := newNotifier(t)
@@ -141,7 +141,7 @@ func TestNotifier_Until_Errors(t *testing.T) {
 	require.True(t, w.closed)
 }
 
-// A pattern of topics is woken by the topics that it matches.
+// A topic pattern is woken by the topics that it matches.
 func TestNotifier_Wake_Patterns(t *testing.T) {
 	n, _ := newNotifier(t)
 	exact, pattern, other := n.Subscribe(Key{Kind: TopicEvent, Name: "orders:new"}), n.Subscribe(Key{Kind: TopicEvent, Name: "orders:*"}), n.Subscribe(Key{Kind: TopicEvent, Name: "users"})
@@ -154,7 +154,7 @@ func TestNotifier_Wake_Patterns(t *testing.T) {
 	require.Empty(t, other.C())
 }
 
-// What a commit raises is what its waiters wait for, and no signal has two kinds.
+// A commit raises the signals that its waiters wait for, and no two kinds share a signal.
 func TestSignals_Kinds(t *testing.T) {
 	var taken watch.Signals
 	for kind := range kinds {
@@ -170,11 +170,12 @@ func TestSignals_Kinds(t *testing.T) {
 	}
 	require.Equal(t, watch.AllSignals, taken)
 	require.NotZero(t, raisedBy(TopicEvent, "orders:new")&signalsOf(TopicEvent, "orders:*"))
-	// Processes of other versions work on the same file.
+	// These values are fixed: processes of other versions work on the same file.
 	require.Equal(t, watch.Signals(1)<<10, signalsOf(QueueReady, "mail"))
 }
 
-// A filter is woken by the events that pass it, a pattern with one by those of its topics.
+// A filter is woken by the events that pass it. A pattern with a filter is woken by matching events
+// of its topics.
 func TestNotifier_Wake_Filters(t *testing.T) {
 	n, w := newNotifier(t)
 	is := func(key string) *row.Filter { return &row.Filter{Op: row.KeyIs, Key: key} }
@@ -195,7 +196,7 @@ func TestNotifier_Wake_Filters(t *testing.T) {
 	require.Empty(t, n.sparse)
 }
 
-// What is found by ids is what a look at each selection finds.
+// The index of sparse selections finds the same ids as a check of every selection.
 func TestSparse_Concerned_All(t *testing.T) {
 	keys := []string{"", "a", "ab", "b", "\x00", "{}"}
 	topics := []string{"orders", "ord", "o*", "*"}
@@ -224,8 +225,8 @@ func TestSparse_Concerned_All(t *testing.T) {
 	}
 }
 
-// A name that is subscribed to after the log was read is not told of rows before, and one
-// that is there is told of each row once.
+// A name that is subscribed to after the log was read gets no earlier rows, and a name that was
+// already subscribed gets each row once.
 func TestLogTail_Gained_Once(t *testing.T) {
 	rows := []string{"a", "b"}
 	tail := logTail{
@@ -263,7 +264,7 @@ func TestLogTail_Gained_Once(t *testing.T) {
 	require.Empty(t, gained())
 }
 
-// A failed look wakes all names, so that each waiter meets the error itself.
+// A failed query wakes all names, so that each waiter meets the error itself.
 func TestNotifier_Changed_Error(t *testing.T) {
 	n, _ := newNotifier(t)
 	w := n.Subscribe(Key{Kind: QueueReady, Name: "jobs"})
@@ -272,7 +273,7 @@ func TestNotifier_Changed_Error(t *testing.T) {
 	require.Len(t, w.C(), 1)
 }
 
-// Entries leave in the order of their arrival, or when they are removed.
+// Entries leave a FIFO in order of arrival, or when they are removed.
 func TestFIFO_Order(t *testing.T) {
 	var f FIFO[int]
 	require.True(t, f.Empty("a"))
@@ -298,7 +299,7 @@ func TestFIFO_Order(t *testing.T) {
 	require.Len(t, f.byName, 1, "an empty list is not kept")
 }
 
-// A mutex is granted in order of arrival, one holder at a time, and names are independent.
+// A KeyedMutex is granted in order of arrival to one holder at a time, and names are independent.
 func TestKeyedMutex_Order(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m KeyedMutex
@@ -329,7 +330,7 @@ func TestKeyedMutex_Order(t *testing.T) {
 	})
 }
 
-// A wait for the mutex that ctx ends leaves the line, and does not stop the next in it.
+// A Lock whose ctx ends leaves the line and does not block the next waiter.
 func TestKeyedMutex_Cancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m KeyedMutex
