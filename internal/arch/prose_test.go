@@ -39,7 +39,6 @@ var vagueProse = map[string]float64{
 	"docs/internals/*.md":                 25.3,
 	"docs/internals/decisions/*.md":       21.9,
 	"inbox":                               11.0,
-	"internal/engine":                     20.6,
 	"internal/store":                      22.2,
 	"internal/webhook":                    16.8,
 	"relay":                               22.5,

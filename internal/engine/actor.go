@@ -2,7 +2,7 @@ package engine
 
 import "context"
 
-// maxActor bounds an actor's name, in bytes.
+// maxActor is the maximum length of an actor's name in bytes.
 const maxActor = 1024
 
 type (
@@ -10,22 +10,23 @@ type (
 	remoteKey struct{}
 )
 
-// WithActor returns a ctx that names the person or program behind its verbs. name is cut to 1024
-// bytes of UTF-8.
+// WithActor returns a copy of ctx that names the person or program on whose behalf verbs are
+// called. name is truncated to 1024 bytes of UTF-8.
 func WithActor(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, actorKey{}, CutText(name, maxActor))
 }
 
-// Actor is the name that WithActor gave; "" for none.
+// Actor returns the name set with WithActor, or "" if there is none.
 func Actor(ctx context.Context) string {
 	if ctx == nil {
-		return "" // the verb refuses it
+		return "" // the verb itself rejects a nil ctx
 	}
 	name, _ := ctx.Value(actorKey{}).(string)
 	return name
 }
 
-// WithRemote returns a ctx that says from where its verbs are called, cut as WithActor does.
+// WithRemote returns a copy of ctx with the address from which verbs are called, truncated like the
+// name of WithActor.
 func WithRemote(ctx context.Context, addr string) context.Context {
 	return context.WithValue(ctx, remoteKey{}, CutText(addr, maxActor))
 }

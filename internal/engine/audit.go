@@ -9,17 +9,18 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// Audit is the row that a verb leaves in the file, by the transactions that it changes something in.
-// A nil Audit leaves none.
+// Audit is the audit row of a verb. It is written by the transactions in which the verb changes
+// something. A nil Audit writes nothing.
 type Audit struct{ row row.AuditRow }
 
-// NewAudit returns the row of a verb that is called with ctx, on what filter says, as JSON.
+// NewAudit returns the audit row of a verb called with ctx. filter is a JSON description of the
+// objects that the verb works on.
 func NewAudit(ctx context.Context, verb, filter string) *Audit {
 	return &Audit{row.AuditRow{Who: Actor(ctx), Remote: remote(ctx), Verb: verb, Filter: filter}}
 }
 
-// AuditActor is NewAudit for a verb that is an application's as well as an operator's: nil where
-// ctx names no actor. target is as in AuditTarget.
+// AuditActor is NewAudit for a verb that is used by applications as well as operators. It returns
+// nil if ctx names no actor. For target, see AuditTarget.
 func AuditActor(ctx context.Context, verb string, target ...string) *Audit {
 	if Actor(ctx) == "" {
 		return nil
@@ -27,7 +28,8 @@ func AuditActor(ctx context.Context, verb string, target ...string) *Audit {
 	return NewAudit(ctx, verb, AuditTarget(target...))
 }
 
-// AuditTarget is the filter of a verb for one thing: pairs of what it is, such as "queue", and which.
+// AuditTarget returns the filter of a verb on a single object. pairs alternate between a kind, such
+// as "queue", and a name.
 func AuditTarget(pairs ...string) string {
 	target := make(map[string]string, len(pairs)/2)
 	for pair := range slices.Chunk(pairs, 2) {
@@ -37,8 +39,8 @@ func AuditTarget(pairs ...string) string {
 	return text
 }
 
-// Note says, in the transaction on q, that the verb has changed n more. committed is to be called
-// once that is committed.
+// Note records, in the transaction on q, that the verb has changed n more objects. The caller must
+// call committed after the commit.
 func (a *Audit) Note(ctx context.Context, q Querier, now time.Time, n int64) (committed func(), err error) {
 	if a == nil || n == 0 {
 		return func() {}, nil
@@ -49,7 +51,7 @@ func (a *Audit) Note(ctx context.Context, q Querier, now time.Time, n int64) (co
 	return func() { a.row.ID = id }, err
 }
 
-// NoteOne is Note for a verb of one transaction.
+// NoteOne is Note for a verb that changes a single object in a single transaction.
 func (a *Audit) NoteOne(ctx context.Context, q Querier, now time.Time) error {
 	_, err := a.Note(ctx, q, now, 1)
 	return err

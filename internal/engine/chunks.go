@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Pace runs a large change in transactions of some milliseconds, however large the rows are,
-// and lets other writers in between them. It is for one goroutine.
+// Pace splits a large change into transactions of a few milliseconds, however large the rows are,
+// and lets other writers in between them. It is not safe for concurrent use.
 type Pace struct {
-	Size int // rows of the next transaction, which follows from what the last one took
+	Size int // rows of the next transaction, adapted to the time of the last one
 
 	engine *Engine
-	took   time.Duration // by the last transaction
+	took   time.Duration // duration of the last transaction
 }
 
-// NewPace returns a Pace that begins with a size that is small for any rows.
+// NewPace returns a Pace whose first transaction is small for rows of any size.
 func (e *Engine) NewPace() *Pace { return &Pace{Size: firstChunk, engine: e} }
 
 const (
@@ -24,7 +24,7 @@ const (
 	chunkTime  = 10 * time.Millisecond
 )
 
-// Write runs do in a transaction. The wait for the writer does not count.
+// Write runs do in a transaction. The time that it waits for the writer does not affect Size.
 func (p *Pace) Write(ctx context.Context, do func(ctx context.Context, q Querier, now time.Time) error) error {
 	return p.engine.Write(ctx, "", OpFunc(func(ctx context.Context, q Querier, now time.Time) error {
 		began := time.Now()
@@ -33,9 +33,9 @@ func (p *Pace) Write(ctx context.Context, do func(ctx context.Context, q Querier
 	}))
 }
 
-// Rest chooses the size of the next transaction, and leaves the write lock alone for as long as
-// it was held: a writer that waits for it inside SQLite, as those of other programs do, looks
-// only now and then.
+// Rest adapts Size and then leaves the write lock free for as long as it was held. It must pause
+// that long, because writers that wait inside SQLite, such as other programs, retry only now and
+// then.
 func (p *Pace) Rest(ctx context.Context) error {
 	switch {
 	case p.took > chunkTime:
@@ -46,15 +46,15 @@ func (p *Pace) Rest(ctx context.Context) error {
 	return Sleep(ctx, max(p.took, time.Millisecond))
 }
 
-// FindFunc finds up to limit rows that are to be changed.
+// FindFunc returns the ids of up to limit rows to be changed.
 type FindFunc func(ctx context.Context, q Querier, now time.Time, limit int) ([]int64, error)
 
-// TakeFunc changes those of ids that are still as they were found, and counts them.
+// TakeFunc changes the rows of ids that are still as they were found, and returns their number.
 type TakeFunc func(ctx context.Context, q Querier, ids []int64, now time.Time) (int, error)
 
-// InChunks finds rows without the write lock, and takes it for a few at a time, until no more
-// are found or none of those found is taken. It returns how many were taken, also with an error.
-// committed is called after each transaction; it may be nil.
+// InChunks finds rows without the write lock and then changes them in small transactions. It
+// repeats this until find returns no more rows or take changes none of them. It returns the number
+// of changed rows, even with an error. committed, if not nil, is called after each transaction.
 func (e *Engine) InChunks(ctx context.Context, find FindFunc, take TakeFunc, committed func()) (total int, err error) {
 	if err := errors.Join(e.Writable(), e.RefuseInTx(ctx, "")); err != nil {
 		return 0, err
@@ -77,10 +77,11 @@ func (e *Engine) InChunks(ctx context.Context, find FindFunc, take TakeFunc, com
 	}
 }
 
-// foundRows is how many rows are found at a time: finding them may read the whole table.
+// foundRows is the number of rows to find at a time. It is large because find may read the whole
+// table.
 const foundRows = 1 << 16
 
-// takeAll takes ids a few at a time.
+// takeAll passes ids to take, p.Size at a time.
 func (p *Pace) takeAll(ctx context.Context, ids []int64, take TakeFunc, committed func()) (total int, err error) {
 	for len(ids) > 0 {
 		part := ids[:min(p.Size, len(ids))]

@@ -13,8 +13,9 @@ type Codec interface {
 	Decode(ctx context.Context, queue string, stored json.RawMessage) (json.RawMessage, error)
 }
 
-// EncodeJob returns what is stored for payload, the arguments of a job of queue as JSON: payload itself,
-// unless the DB has a codec. It is called before the write, since a codec takes its time.
+// EncodeJob returns the form in which payload, the JSON arguments of a job, is stored in queue.
+// Without a codec this is payload itself. It must be called before the write transaction, because a
+// codec may be slow.
 func (e *Engine) EncodeJob(ctx context.Context, queue, payload string) (string, error) {
 	if e.Codec == nil {
 		return payload, nil
@@ -35,8 +36,8 @@ func (e *Engine) EncodeJob(ctx context.Context, queue, payload string) (string, 
 	return string(stored), nil
 }
 
-// Recode returns what is stored in the queue to for a payload that is stored in the queue from. A codec may
-// bind a payload to its queue.
+// Recode converts a payload that is stored in the queue from for storage in the queue to. The
+// conversion is needed because a codec may bind a payload to its queue.
 func (e *Engine) Recode(ctx context.Context, from, to, stored string) (string, error) {
 	if e.Codec == nil || from == to {
 		return stored, nil

@@ -1,6 +1,6 @@
-// Package engine is what every noun of honker stands on: how to write, to read, to join a
-// caller's transaction, to wait, and to end. The root package builds one Engine for each DB;
-// other packages of this module reach it through [Of].
+// Package engine runs honker's reads, writes and waits on a single database. It joins the caller's
+// transactions and shuts down in order. The root package creates an Engine for each DB; other
+// packages of this module reach it through [Of].
 package engine
 
 import (
@@ -14,13 +14,13 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// Querier is what a statement runs on.
+// Querier runs statements, on a connection or in a transaction.
 type Querier = sqlite.Querier
 
-// Op is a write. It runs inside a transaction that may carry the ops of other callers.
+// Op is a write. It runs inside a transaction that may also contain the ops of other callers.
 type Op = sqlite.Op
 
-// Config is what an Engine needs beside its backend.
+// Config holds the options and dependencies of an Engine, besides its backend.
 type Config struct {
 	Statements wake.Statements
 	Logger     *slog.Logger
@@ -28,38 +28,38 @@ type Config struct {
 	Pauses     PauseStore
 	Limits     LimitStore
 	MaxPayload int   // bytes
-	Codec      Codec // of the payloads of jobs; nil: none
-	CountLimit int   // of Stats
-	WALLimit   int64 // bytes that a write-ahead log may have; negative: any
+	Codec      Codec // for the payloads of jobs; nil for none
+	CountLimit int   // limit of the counts in Stats
+	WALLimit   int64 // maximum size of the write-ahead log in bytes; negative for no limit
 	ReadOnly   bool
 	Woke       func(cause string, waiters int)
 	Riders     []Rider
-	Observe    func(event any) // an event of the root package's Observer, from another package of this module
+	Observe    func(event any) // reports an event to the root package's Observer from other packages of this module
 }
 
-// Engine runs the verbs of one DB on its backend. It is safe for concurrent use.
+// Engine runs the verbs of a DB on its backend. It is safe for concurrent use.
 type Engine struct {
 	Config
 	Backend  Backend
 	Notifier *wake.Notifier
 
-	looks      wake.KeyedMutex // of operators, which take turns
-	lastCounts sync.Map        // counted of a queue, "" for all, where that took long
-	lastHeads  keptHeads       // for the look that has its turn
+	looks      wake.KeyedMutex // serializes the reads of operators
+	lastCounts sync.Map        // counted by queue, "" for all queues; only counts that took long
+	lastHeads  keptHeads       // guarded by the "heads" lock of looks
 	lastWaits  pastWaits
 
-	ctx    context.Context // ends with Close, and all loops with it
+	ctx    context.Context // ends with Close and ends all loops
 	cancel context.CancelCauseFunc
 
-	// Close has two steps, so that a handler that finishes while Work drains can still
-	// settle its job: first no loop may start, then no verb is accepted.
-	mu      sync.Mutex // guards closing and closed, and loops against closing
+	// Close has two steps, so that a handler that finishes while Work drains can still settle its
+	// job. In the first step no new loops may start. In the second step verbs are rejected.
+	mu      sync.Mutex // guards closing and closed, and orders loops.Add before closing
 	loops   sync.WaitGroup
 	closing bool
 	closed  bool
 }
 
-// New returns an engine on b. It starts nothing.
+// New returns an engine on b. It starts no goroutines.
 func New(b Backend, c Config) *Engine {
 	e := &Engine{Config: c, Backend: b}
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
@@ -72,8 +72,8 @@ func New(b Backend, c Config) *Engine {
 	return e
 }
 
-// Enter registers a loop that Close waits for. The returned ctx ends with Close too, with
-// ErrClosed as its cause; leave must be called when the loop has ended.
+// Enter registers a loop for which Close waits. The returned ctx also ends with Close, with
+// ErrClosed as its cause. The caller must call leave when the loop has ended.
 func (e *Engine) Enter(ctx context.Context) (run context.Context, leave func(), err error) {
 	if err := e.Writable(); err != nil {
 		return nil, nil, err
@@ -81,7 +81,7 @@ func (e *Engine) Enter(ctx context.Context) (run context.Context, leave func(), 
 	return e.EnterReading(ctx)
 }
 
-// EnterReading is Enter for a loop that writes nothing.
+// EnterReading is Enter for a loop that only reads.
 func (e *Engine) EnterReading(ctx context.Context) (run context.Context, leave func(), err error) {
 	if ctx == nil {
 		return nil, nil, errNilContext
@@ -97,18 +97,18 @@ func (e *Engine) EnterReading(ctx context.Context) (run context.Context, leave f
 	return ctx, func() { stop(); cancel(nil); e.loops.Done() }, nil
 }
 
-// Closing reports that Close has begun.
+// Closing reports whether Close has begun.
 func (e *Engine) Closing() bool { return e.ctx.Err() != nil }
 
-// UntilClose returns a ctx that also ends with Close, with ErrClosed as its cause, for a wait
-// that Close does not have to wait for. cancel must be called.
+// UntilClose returns a ctx that also ends with Close, with ErrClosed as its cause. It is for waits
+// that Close need not wait for. The caller must call cancel.
 func (e *Engine) UntilClose(ctx context.Context) (run context.Context, cancel func()) {
 	ctx, end := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(e.ctx, func() { end(ErrClosed) })
 	return ctx, func() { stop(); end(nil) }
 }
 
-// Close ends every wait, waits for the loops, and closes the backend.
+// Close ends every wait, waits for the loops to end, and closes the backend.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	e.closing = true
@@ -122,7 +122,7 @@ func (e *Engine) Close() error {
 	return errors.Join(e.Notifier.Close(), e.Backend.Close())
 }
 
-// open refuses a verb after Close.
+// open returns ErrClosed after Close.
 func (e *Engine) open() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -132,7 +132,8 @@ func (e *Engine) open() error {
 	return nil
 }
 
-// Writable refuses a verb that may write, whether or not it would find something to write.
+// Writable returns ErrReadOnly if the engine is read-only. Verbs that may write should call it even
+// if they find nothing to write.
 func (e *Engine) Writable() error {
 	if e.ReadOnly {
 		return ErrReadOnly
@@ -140,7 +141,7 @@ func (e *Engine) Writable() error {
 	return nil
 }
 
-// UsableToWrite is Usable for a verb that looks before it writes.
+// UsableToWrite is Usable for a verb that reads before it writes.
 func (e *Engine) UsableToWrite(ctx context.Context, txForm string) error {
 	if err := e.Writable(); err != nil {
 		return err
@@ -148,8 +149,8 @@ func (e *Engine) UsableToWrite(ctx context.Context, txForm string) error {
 	return e.Usable(ctx, txForm)
 }
 
-// Usable checks what any verb needs: the DB is open, ctx has not ended and is not that of
-// the caller's own transaction. txForm is the form of the verb to use inside [Engine.Tx].
+// Usable checks the requirements of every verb: the DB is open, and ctx has not ended and does not
+// belong to the caller's own transaction. txForm is the form of the verb to use inside [Engine.Tx].
 func (e *Engine) Usable(ctx context.Context, txForm string) error {
 	if err := e.RefuseInTx(ctx, txForm); err != nil {
 		return err
@@ -163,11 +164,12 @@ func (e *Engine) Usable(ctx context.Context, txForm string) error {
 	return nil
 }
 
-// Read runs f on a connection of its own. Under the ctx of [Engine.Tx] it runs f in the
-// transaction, and f sees what that has written: the transaction may have the only connection
-// of an attached pool. f may run again when it has met a lock. ctx bounds the wait for a
-// connection. A statement that has started is not interrupted: an interrupt costs the driver a
-// goroutine for each statement and can spoil the connection.
+// Read runs f on a connection of its own. If ctx belongs to [Engine.Tx], Read runs f in that
+// transaction, which may have the only connection of an attached pool; f then sees the
+// transaction's changes. If f fails because of a lock, Read may call it again.
+//
+// ctx limits the wait for a connection. A statement that has started is not interrupted, because an
+// interrupt costs the driver a goroutine per statement and can leave the connection unusable.
 func (e *Engine) Read(ctx context.Context, f func(ctx context.Context, q Querier) error) error {
 	s, err := e.liveScope(ctx)
 	if err != nil {
@@ -185,15 +187,16 @@ func (e *Engine) Read(ctx context.Context, f func(ctx context.Context, q Querier
 	return e.WrapCause(withCause(ctx, e.Backend.Read(ctx, f)))
 }
 
-// Snapshot is Read in one transaction: all that f reads is of one moment.
+// Snapshot is Read in a single transaction, so that f sees a consistent state of the database.
 func (e *Engine) Snapshot(ctx context.Context, f func(ctx context.Context, q Querier) error) error {
 	return e.Read(ctx, func(ctx context.Context, q Querier) error {
 		return sqlite.Snapshot(ctx, q, func(ctx context.Context) error { return f(ctx, q) })
 	})
 }
 
-// WrapCause returns the reason behind an error of a read: where the DB was closed meanwhile,
-// or the file was replaced, what the driver says is a consequence.
+// WrapCause returns the underlying reason for a failed read. If the DB was closed or its file was
+// replaced, it returns that error, because the driver's error is only a consequence. It returns nil
+// for nil.
 func (e *Engine) WrapCause(err error) error {
 	if err == nil {
 		return nil
@@ -207,8 +210,8 @@ func (e *Engine) WrapCause(err error) error {
 	return err
 }
 
-// Write commits op: alone, or in one transaction with the ops of concurrent callers. txForm is
-// the form of the verb to use inside [Engine.Tx].
+// Write commits op, alone or in a transaction with the ops of concurrent callers. txForm is the
+// form of the verb to use inside [Engine.Tx].
 func (e *Engine) Write(ctx context.Context, txForm string, op Op) error {
 	if err := e.Writable(); err != nil {
 		return err
@@ -222,7 +225,7 @@ func (e *Engine) Write(ctx context.Context, txForm string, op Op) error {
 	return withCause(ctx, e.write(ctx, op))
 }
 
-// OpFunc is an Op of a function that runs several statements.
+// OpFunc is an Op that runs several statements.
 type OpFunc func(ctx context.Context, q Querier, now time.Time) error
 
 // Run implements Op.
@@ -231,8 +234,8 @@ func (f OpFunc) Run(ctx context.Context, q Querier, now time.Time) error { retur
 // Single implements Op.
 func (OpFunc) Single() bool { return false }
 
-// SingleOp is an Op of a function that runs one statement, which SQLite undoes by itself when
-// it fails: alone it needs no BEGIN, among others no savepoint.
+// SingleOp is an Op that runs a single statement. SQLite undoes a failed statement by itself, so
+// the statement needs no BEGIN when it runs alone, and no savepoint when it runs among other ops.
 type SingleOp func(ctx context.Context, q Querier, now time.Time) error
 
 // Run implements Op.

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A failed step is logged and tried again after pauses that grow, and start anew after a success.
+// A failed step is logged and retried after growing pauses, which start over after a success.
 func TestRetry_After_Pauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -40,7 +40,7 @@ func TestRetry_After_Pauses(t *testing.T) {
 	})
 }
 
-// Errors that no later try can mend, and the end of ctx, end a retry at once.
+// A final error, or the end of ctx, ends a retry at once.
 func TestRetry_After_Final(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -62,7 +62,8 @@ func TestRetry_After_Final(t *testing.T) {
 	})
 }
 
-// The loop of renewals waits as long as its function says, and ends with it or with ctx.
+// Every waits for as long as its function returns, and ends when the function returns 0 or ctx
+// ends.
 func TestEvery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -84,7 +85,7 @@ func TestEvery(t *testing.T) {
 	})
 }
 
-// An error gets its operation and name once, from the innermost verb.
+// An error gets its operation and name only once, from the innermost verb.
 func TestWrap_Once(t *testing.T) {
 	err := Wrap("enqueue", "jobs", ErrInvalid)
 	require.EqualError(t, err, `honker: enqueue "jobs": invalid argument`)
@@ -95,7 +96,7 @@ func TestWrap_Once(t *testing.T) {
 	require.NoError(t, WrapID("ack job", 7, nil))
 }
 
-// Spans are rounded up, and the longest there is does not overflow.
+// Durations are rounded up, and the longest duration does not overflow.
 func TestSeconds_RoundUp(t *testing.T) {
 	now := time.Unix(1000, 1)
 	require.EqualValues(t, 1, Seconds(time.Nanosecond))

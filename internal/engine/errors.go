@@ -28,7 +28,7 @@ var (
 	ErrLockLost         = errors.New("lock lost")
 )
 
-// opError is an error of a verb: what was done, to what, and why it failed.
+// opError is the error of a verb, with the operation and the name of its object.
 type opError struct {
 	op, name string
 	err      error
@@ -43,7 +43,8 @@ func (e *opError) Error() string {
 
 func (e *opError) Unwrap() error { return e.err }
 
-// Wrap adds the operation and the name to err, unless an inner verb has done so.
+// Wrap adds the operation and the name to err, unless an inner verb has already done so. It returns
+// nil for nil.
 func Wrap(op, name string, err error) error {
 	var wrapped *opError
 	if err == nil || errors.As(err, &wrapped) {
@@ -52,7 +53,7 @@ func Wrap(op, name string, err error) error {
 	return &opError{op, name, err}
 }
 
-// WrapID is Wrap for a thing that has a number.
+// WrapID is Wrap for an object that is identified by a number.
 func WrapID(op string, id int64, err error) error {
 	if err == nil {
 		return nil
@@ -60,15 +61,16 @@ func WrapID(op string, id int64, err error) error {
 	return Wrap(op+" "+strconv.FormatInt(id, 10), "", err)
 }
 
-// Cause says why ctx has ended: by Close, or as its owner wanted.
+// Cause returns why ctx has ended: ErrClosed after Close, and otherwise the ctx error, with its
+// cause if the owner of ctx has set one.
 func Cause(ctx context.Context) error { return wake.Cause(ctx) }
 
-// Ended reports that ctx has ended, with which an endless iterator ends silently. A nil ctx has
-// not: it is an error to be yielded.
+// Ended reports whether ctx has ended. Endless iterators then stop without an error. A nil ctx has
+// not ended: iterators must yield an error for it.
 func Ended(ctx context.Context) bool { return ctx != nil && ctx.Err() != nil }
 
-// withCause adds why ctx has ended to an error that only says that it has, as the wait for
-// the writer does.
+// withCause adds the cause of ctx to an error that only contains ctx.Err, such as the error of a
+// wait for the writer.
 func withCause(ctx context.Context, err error) error {
 	ended, cause := ctx.Err(), context.Cause(ctx)
 	if err == nil || ended == nil || !errors.Is(err, ended) || errors.Is(err, cause) {
@@ -80,10 +82,10 @@ func withCause(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", cause, err)
 }
 
-// Refused reports a write that a constraint or a trigger of the file refuses.
+// Refused reports whether err comes from a constraint or a trigger of the database.
 func Refused(err error) bool { return sqlite.IsConstraint(err) }
 
-// Final reports an error after which no later try can succeed: the DB is closed, or its file
+// Final reports whether no later try can succeed after err, because the DB is closed or its file
 // was replaced.
 func Final(err error) bool {
 	return errors.Is(err, ErrClosed) || errors.Is(err, ErrDatabaseReplaced)

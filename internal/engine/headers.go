@@ -8,13 +8,14 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of the headers of a job.
+// Limits of the headers of a job.
 const (
 	maxHeaders     = 64
 	maxHeaderBytes = 8 << 10
 )
 
-// EncodeHeaders turns the headers of a job into a JSON object, and those that may not be into ErrInvalid.
+// EncodeHeaders encodes the headers of a job as a JSON object, or "" if there are none. It returns
+// ErrInvalid if a header is not allowed.
 func EncodeHeaders(h map[string]string) (string, error) {
 	if len(h) == 0 {
 		return "", nil
@@ -39,8 +40,8 @@ func EncodeHeaders(h map[string]string) (string, error) {
 	return Marshal(h)
 }
 
-// DecodeHeaders returns headers as the file has them. What another program has written, and is no such
-// object, is none.
+// DecodeHeaders decodes headers as they are stored in the file. It returns nil if text is not a
+// JSON object of strings, which another program may have written.
 func DecodeHeaders(text string) (h map[string]string) {
 	if text == "" || json.Unmarshal([]byte(text), &h) != nil {
 		return nil

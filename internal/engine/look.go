@@ -13,33 +13,33 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// StatsStore are the statements of Stats.
+// StatsStore contains the statements for [Engine.Stats].
 type StatsStore interface {
 	Counts(ctx context.Context, q Querier, s row.JobSelect, limit int64) (counts map[string]row.QueueCounts, cost int64, err error)
 	Heads(ctx context.Context, q Querier, s row.JobSelect) ([]row.QueueHead, error)
 	NextClaimAt(ctx context.Context, q Querier, queue string, nowMS int64) (int64, error)
 }
 
-// WaitStore are those about how long jobs have waited.
+// WaitStore contains the statements about the waiting times of jobs.
 type WaitStore interface {
 	Waits(ctx context.Context, q Querier, queue string, since, before int64) (wait, claimed int64, err error)
 }
 
-// PauseStore are those about pauses.
+// PauseStore contains the statements about pauses.
 type PauseStore interface {
 	All(ctx context.Context, q Querier, now int64) (map[string]*row.Pause, error)
 }
 
-// LimitStore are those about limits.
+// LimitStore contains the statements about limits.
 type LimitStore interface {
 	All(ctx context.Context, q Querier) (map[string]row.QueueLimits, error)
 	Places(ctx context.Context, q Querier, queue string, now int64) (int64, error)
 }
 
-// Search runs f after all other searches of this DB that were begun before: one that reads many rows for
-// an operator is to take no more than one connection and one processor from the jobs. The wait for
-// them ends with ctx, and with Close. In a transaction of [Engine.Tx] it does not wait: those before may
-// wait for its connection.
+// Search runs f once all earlier searches of this DB have ended. Searches read many rows for
+// operators, and must not take more than a single connection and processor away from the jobs. The
+// wait ends with ctx and with Close. In a transaction of [Engine.Tx], Search does not wait, because
+// earlier searches may be waiting for the connection of the transaction.
 func (e *Engine) Search(ctx context.Context, f func(ctx context.Context) error) error {
 	s, err := e.liveScope(ctx)
 	if err != nil {
@@ -56,23 +56,23 @@ func (e *Engine) Search(ctx context.Context, f func(ctx context.Context) error) 
 	return f(ctx)
 }
 
-// inTurn waits until no other look with this name runs.
+// inTurn waits until no other caller holds the turn called name. The caller must call unlock.
 func (e *Engine) inTurn(ctx context.Context, name string) (unlock func(), err error) {
 	wait, cancel := e.UntilClose(ctx)
 	defer cancel()
 	return e.looks.Lock(wait, name)
 }
 
-// QueueStats is what lies in a queue, and when that was counted.
+// QueueStats holds the statistics of a queue and the time of its counts.
 type QueueStats struct {
 	row.QueueStats
 	AsOf time.Time
 }
 
-// Stats returns what lies in a queue, or by name in all that have something where queue is "". The times,
-// the pause and the limits are as they are now; the times of hundreds of queues, which take milliseconds, as they were
-// a moment before. Counts that took long are kept for longer, so that they take no more than a hundredth of one
-// processor, however often they are asked for.
+// Stats returns the statistics of a queue. If queue is "", it returns those of all queues that are
+// in use, ordered by name. Pauses and limits are current, and so are times, except that the times
+// of more than fewQueues queues are cached briefly. Counts that took long are cached for longer, so
+// that counting uses at most a hundredth of a processor, however often Stats is called.
 func (e *Engine) Stats(ctx context.Context, queue string) (all []QueueStats, err error) {
 	counted, err := e.counts(ctx, queue)
 	if err != nil {
@@ -100,7 +100,7 @@ func (e *Engine) Stats(ctx context.Context, queue string) (all []QueueStats, err
 	return all, nil
 }
 
-// withLimits gives those of heads the limits that have some.
+// withLimits adds the limits to the heads of queues that have limits.
 func (e *Engine) withLimits(ctx context.Context, q Querier, heads []row.QueueHead) ([]row.QueueHead, error) {
 	limits, err := e.Limits.All(ctx, q)
 	if err != nil || len(limits) == 0 {
@@ -125,8 +125,8 @@ func (e *Engine) withLimits(ctx context.Context, q Querier, heads []row.QueueHea
 	return heads, nil
 }
 
-// withPaused are the heads with the pauses, and those of the queues that have nothing else. heads stay as
-// they are: others have them too.
+// withPaused returns heads with their pauses, and adds heads for queues that have a pause and
+// nothing else. It does not modify heads, which other callers share.
 func withPaused(heads []row.QueueHead, pauses map[string]*row.Pause, queue string) []row.QueueHead {
 	known := make(map[string]bool, len(heads))
 	for _, h := range heads {
@@ -151,14 +151,15 @@ func withPaused(heads []row.QueueHead, pauses map[string]*row.Pause, queue strin
 }
 
 const (
-	// fewQueues are those of which the times are looked up whenever they are asked for.
+	// fewQueues is the number of queues up to which times are read on every call.
 	fewQueues = 100
-	// headShare is how many times as long as the times of many took they are kept: half a second for
-	// 500 queues. Times in the file are whole seconds.
+	// headShare is the time for which the times of many queues are cached, as a multiple of the
+	// time that the read took. For 500 queues this is half a second. Times in the file are whole
+	// seconds anyway.
 	headShare = 50
 )
 
-// heads returns the times of a queue, or of all.
+// heads returns the times of a queue, or of all queues if queue is "".
 func (e *Engine) heads(ctx context.Context, queue string) (heads []row.QueueHead, err error) {
 	read := func(ctx context.Context, q Querier) (err error) {
 		heads, err = e.Config.Stats.Heads(ctx, q, ofQueue(queue))
@@ -189,25 +190,25 @@ func (e *Engine) heads(ctx context.Context, queue string) (heads []row.QueueHead
 	return heads, nil
 }
 
-// keptHeads are those of all queues.
+// keptHeads caches the times of all queues.
 type keptHeads struct {
 	heads []row.QueueHead
 	until time.Time
 }
 
-// pastSpan are minutes of a queue, from one until before another.
+// pastSpan identifies a range of past minutes of a queue, from since until just before before.
 type pastSpan struct {
 	queue         string
 	since, before int64
 }
 
-// pastWaits are how long jobs have waited in such spans, and how many were claimed.
+// pastWaits caches, by range, the total waiting time of jobs and the number of claims.
 type pastWaits struct {
 	mu sync.Mutex
 	of map[pastSpan][2]int64
 }
 
-// mostWaits bounds what is kept of them.
+// mostWaits is the maximum number of cached ranges.
 const mostWaits = 100
 
 func (p *pastWaits) get(span pastSpan) (sums [2]int64, known bool) {
@@ -226,9 +227,9 @@ func (p *pastWaits) put(span pastSpan, sums [2]int64) {
 	p.of[span] = sums
 }
 
-// Waits returns how long jobs of queue have waited, in milliseconds, and how many were claimed, in a span of minutes
-// that is over. It is read once, by a seek for each minute: what has been counted in it stays, and an open page
-// asks again and again.
+// Waits returns the total time in milliseconds that jobs of queue have waited, and the number of
+// claims, in a range of past minutes. It caches the result, because the sums of a past range no
+// longer change, reading them takes a seek per minute, and an open page requests them repeatedly.
 func (e *Engine) Waits(ctx context.Context, q Querier, from WaitStore, queue string, since, before int64) (wait, claimed int64, err error) {
 	span := pastSpan{queue, since, before}
 	if sums, known := e.lastWaits.get(span); known {
@@ -241,12 +242,12 @@ func (e *Engine) Waits(ctx context.Context, q Querier, from WaitStore, queue str
 	return wait, claimed, err
 }
 
-// Disk returns how many bytes are free on the disk of the file, and how many it has.
+// Disk returns the free and the total size, in bytes, of the disk that holds the file.
 func (e *Engine) Disk() (free, size int64, err error) {
 	return sqlite.Disk(filepath.Dir(e.Backend.Name()))
 }
 
-// Counts returns those of all queues, as Stats has them.
+// Counts returns the counts of all queues, cached as in Stats.
 func (e *Engine) Counts(ctx context.Context) (map[string]row.QueueCounts, error) {
 	c, err := e.counts(ctx, "")
 	return c.counts, err
@@ -260,22 +261,24 @@ func ofQueue(queue string) row.JobSelect {
 	return s
 }
 
-// counted are counts that were taken at a time.
+// counted holds counts and the time at which they were taken.
 type counted struct {
 	counts map[string]row.QueueCounts
 	at     time.Time
-	until  time.Time // they are not to be taken again before
+	until  time.Time // the counts are not taken again before
 }
 
 const (
-	// freshCost is what may be counted whenever it is asked for, in entries of indexes: half a
-	// millisecond. It is no time, so that a machine with much to do does not make small counts old.
+	// freshCost is the cost below which counts are never cached, in index entries. It corresponds
+	// to half a millisecond. It is not a time, so that a loaded machine does not serve old counts
+	// of small queues.
 	freshCost = 10_000
-	// countShare is how many times as long as a count took there is none after it.
+	// countShare is the time for which a count is cached, as a multiple of the time that it took.
 	countShare = 100
 )
 
-// counts returns the last counts of a queue, or takes them. In a transaction they are its own.
+// counts returns the cached counts of a queue, or takes new counts. In a transaction it always
+// takes new counts.
 func (e *Engine) counts(ctx context.Context, queue string) (c counted, err error) {
 	if s, err := e.liveScope(ctx); err != nil || s != nil {
 		if err == nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// slowCounts takes a second for a count, of cost entries.
+// slowCounts is a store whose counts take a second and report cost as their cost.
 type slowCounts struct {
 	Backend
 	cost  int64
@@ -37,7 +37,8 @@ func (s *slowCounts) Counts(context.Context, Querier, row.JobSelect, int64) (map
 	return nil, s.cost, nil
 }
 
-// A count that took a second is taken again after a hundred, for all that ask at once; a small one each time.
+// A count that took a second is cached for a hundred seconds for all concurrent callers. A small
+// count is taken on every call.
 func TestEngine_Stats_Budget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowCounts{cost: freshCost}
@@ -63,7 +64,7 @@ func TestEngine_Stats_Budget(t *testing.T) {
 	})
 }
 
-// Searches run one at a time, in the order in which they came; the wait ends with its ctx.
+// Searches run one at a time in order of arrival, and the wait ends with its ctx.
 func TestEngine_Search_InTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := new(Engine)

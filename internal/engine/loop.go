@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Sleep returns an error when ctx ends before d has passed.
+// Sleep blocks until d has passed. It returns an error if ctx ends first.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -18,30 +18,31 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Bounds of the pause between two tries of a [Retry].
+// Limits of the pause between two tries of a [Retry].
 const (
 	retryFirst = 100 * time.Millisecond
 	retryLast  = 5 * time.Second
 )
 
-// Retry paces a loop after a failed step. It is the one place that decides what a failure
-// means for a loop: some errors no later try can mend, the others are logged, and the pause
-// grows with each failure in a row.
+// Retry paces a loop after a failed step. It decides in a single place how loops react to a
+// failure: final errors end the loop; all others are logged, and the pause grows with each
+// consecutive failure.
 type Retry struct {
 	Log      *slog.Logger
-	What     string // for the log: what failed and is tried again
-	Attrs    []any  // of the log line
+	What     string // log message: the step that failed and is retried
+	Attrs    []any  // attributes of the log message
 	failures int
 }
 
-// Failures is how often in a row the step has failed.
+// Failures returns the number of consecutive failures.
 func (r *Retry) Failures() int { return r.failures }
 
-// Reset is called when a step has succeeded.
+// Reset sets the number of failures to 0. Call it when a step has succeeded.
 func (r *Retry) Reset() { r.failures = 0 }
 
-// After returns nil when the step may be tried again, after the pause, and err or the end of
-// ctx otherwise.
+// After handles the error of a failed step. It sleeps and returns nil if the step may be tried
+// again. It returns err if err is final or ctx has ended, and the cause of ctx if ctx ends during
+// the pause.
 func (r *Retry) After(ctx context.Context, err error) error {
 	if ctx.Err() != nil || Final(err) {
 		return err
@@ -51,8 +52,8 @@ func (r *Retry) After(ctx context.Context, err error) error {
 	return Sleep(ctx, min(time.Duration(r.failures)*retryFirst, retryLast))
 }
 
-// Every calls do after first has passed, and then after each pause that do returns. It ends
-// when do returns 0 or ctx ends. It is the loop that renews leases and locks.
+// Every calls do after first has passed, and then again after each pause that do returns. It
+// returns when do returns 0 or ctx ends. Leases and locks are renewed with it.
 func Every(ctx context.Context, first time.Duration, do func() (next time.Duration)) {
 	timer := time.NewTimer(first)
 	defer timer.Stop()

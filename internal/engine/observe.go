@@ -12,8 +12,8 @@ import (
 	"sync"
 )
 
-// Contained returns the function name of an observer, f, such that no panic of it gets out: the work that it observes
-// goes on, also in a goroutine of the library. A nil f does nothing.
+// Contained returns f, the function name of an observer, with its panics caught and logged, so that
+// the observed work goes on. A nil f is replaced by a function that does nothing.
 func Contained[E any](log *slog.Logger, name string, f func(E)) func(E) {
 	if f == nil {
 		return func(E) {}
@@ -28,10 +28,11 @@ func Contained[E any](log *slog.Logger, name string, f func(E)) func(E) {
 	}
 }
 
-// Isolated is Contained in a coroutine of its own. So f may also end its goroutine by runtime.Goexit, as t.FailNow does,
-// where its caller answers for other goroutines. A switch to a coroutine and back wakes no other processor, which a
-// goroutine that the caller waits for does: that costs 13 µs of processor time, and a coroutine 2 µs
-// (BenchmarkObserver_Tx in bench/micro, medians of 14, 2026-11-24).
+// Isolated is Contained with f in a coroutine of its own. f may then also end its goroutine with
+// runtime.Goexit, as t.FailNow does, even if other goroutines depend on the caller. Switching to a
+// coroutine and back wakes no other processor, whereas waiting for a goroutine does. A goroutine
+// costs 13 µs of processor time, and a coroutine 2 µs (BenchmarkObserver_Tx in bench/micro, medians
+// of 14, 2026-11-24).
 func Isolated[E any](log *slog.Logger, name string, f func(E)) func(E) {
 	contained := Contained(log, name, f)
 	if f == nil {
@@ -41,17 +42,18 @@ func Isolated[E any](log *slog.Logger, name string, f func(E)) func(E) {
 		returned := false
 		next, stop := iter.Pull(func(yield func(struct{}) bool) {
 			defer func() {
-				if !returned { // the coroutine is ending: let the caller go on first
+				if !returned { // the coroutine is ending, so let the caller continue first
 					yield(struct{}{})
 				}
 			}()
 			contained(e)
 			returned = true
 		})
-		// Only its thread can end the coroutine of a goroutine that is locked to one: that coroutine stays behind.
+		// The coroutine of a goroutine that is locked to a thread can only be ended by that thread.
+		// Such a coroutine is left behind.
 		if _, ending := next(); ending && !lockedToThread() {
 			ended := make(chan struct{})
-			go func() { // stop ends its caller, too
+			go func() { // stop also ends the goroutine that calls it
 				defer close(ended)
 				stop()
 			}()
@@ -60,15 +62,16 @@ func Isolated[E any](log *slog.Logger, name string, f func(E)) func(E) {
 	}
 }
 
-// lockedToThread reports whether the caller has called runtime.LockOSThread, as the first line of its stack says.
+// lockedToThread reports whether the calling goroutine has called runtime.LockOSThread. The first
+// line of its stack trace says so.
 func lockedToThread() bool {
 	stack := make([]byte, 128)
 	header, _, _ := bytes.Cut(stack[:runtime.Stack(stack, false)], []byte("\n"))
 	return bytes.Contains(header, []byte("locked to thread"))
 }
 
-// ContainedLogger returns log with a handler of which no panic gets out: a failure to log must not end a process, nor keep
-// a job from being settled. The first panic is written to the standard error.
+// ContainedLogger returns log with a handler whose panics are caught. A failure to log must not end
+// the process or prevent a job from being settled. The first panic is written to standard error.
 func ContainedLogger(log *slog.Logger) *slog.Logger {
 	return slog.New(containedHandler{log.Handler(), new(sync.Once)})
 }
@@ -78,7 +81,7 @@ type containedHandler struct {
 	told *sync.Once
 }
 
-// recover is deferred directly.
+// recover must be deferred directly.
 func (h containedHandler) recover() {
 	if r := recover(); r != nil {
 		h.told.Do(func() { fmt.Fprintf(os.Stderr, "honker: Options.Logger panicked: %v\n%s", r, debug.Stack()) })

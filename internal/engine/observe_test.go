@@ -11,7 +11,8 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// An isolated function that panics or ends its goroutine ends nothing else, in a bubble too.
+// An isolated function that panics or ends its goroutine does not affect its caller, not even in a
+// synctest bubble.
 func TestIsolated(t *testing.T) {
 	for name, f := range map[string]func(int){
 		"returns": func(int) {},

@@ -8,41 +8,43 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// Rider is a small write that can wait, and goes with a commit of others. It must never
-// fail them.
+// Rider is a small write that is not urgent and is added to the commits of other writes. It must
+// never make them fail.
 type Rider interface {
 	Op
-	// Take tells whether the rider goes with the write that begins now. Then Run is called in its
-	// transaction, and Done after it. alone is for a write of the rider's own.
+	// Take reports whether the rider is to be written with the write that now begins. If so, Run is
+	// called in its transaction, and Done after it. alone is true for a transaction of the rider's
+	// own.
 	Take(alone bool) bool
 	Done(Ride)
-	// Close is called once, before the last write.
+	// Close is called once, before the last write of the engine.
 	Close()
-	// What names what it writes, for the log.
+	// What returns the name of the written data for log messages.
 	What() string
 }
 
-// Ride is what became of a Rider that was taken.
+// Ride is the outcome of a Rider after Take returned true.
 type Ride int
 
-// The ends of a ride.
+// The outcomes of a Rider.
 const (
 	RideDone   Ride = iota
-	RideLeft        // the write has failed before, for a reason of its own
-	RideFailed      // the rider, or the commit with it, has failed
+	RideLeft        // the write failed before the rider was run
+	RideFailed      // the rider or the commit failed
 )
 
-// carrying is an op with riders.
+// carrying is an op together with the riders of its transaction.
 type carrying struct {
 	Op
 	riders []Rider
-	errs   []error // of the riders that were tried
+	errs   []error // errors of the riders that were run
 }
 
 // Single implements Op.
 func (c *carrying) Single() bool { return false }
 
-// Run implements Op. What the rider does is undone by itself where it fails.
+// Run implements Op. Each rider has its own savepoint, so that a failed rider is undone without the
+// rest.
 func (c *carrying) Run(ctx context.Context, q Querier, now time.Time) error {
 	c.errs = nil
 	if err := c.Op.Run(ctx, q, now); err != nil {
@@ -63,7 +65,7 @@ func (c *carrying) Run(ctx context.Context, q Querier, now time.Time) error {
 	return nil
 }
 
-// write commits op, with the riders that are due.
+// write commits op together with the riders that are due.
 func (e *Engine) write(ctx context.Context, op Op) error {
 	var due []Rider
 	for _, r := range e.Riders {
@@ -86,18 +88,18 @@ func (e *Engine) write(ctx context.Context, op Op) error {
 	return err
 }
 
-// RideAlone writes what a rider has, if anything, in a transaction of its own. ctx bounds the wait for the
+// RideAlone writes the data of r, if any, in a transaction of its own. ctx limits the wait for the
 // writer.
 func (e *Engine) RideAlone(ctx context.Context, r Rider) {
 	ctx, leave, err := e.Enter(ctx)
 	if err != nil {
-		return // Close does it
+		return // Close writes it
 	}
 	defer leave()
 	e.rideAlone(ctx, r)
 }
 
-// RideLast is RideAlone that does not wait for long: what is not written then is left to a later
+// RideLast is RideAlone with a short time limit. Data that could not be written is left for a later
 // commit.
 func (e *Engine) RideLast(r Rider) {
 	ctx, cancel := context.WithTimeout(context.Background(), lastRide)
@@ -108,7 +110,7 @@ func (e *Engine) RideLast(r Rider) {
 func (e *Engine) rideAlone(ctx context.Context, r Rider) {
 	if r.Take(true) {
 		err := e.Backend.Write(ctx, r)
-		e.endRide(r, ctx.Err() == nil, err) // a ctx that ends withdraws it, and nothing is wrong
+		e.endRide(r, ctx.Err() == nil, err) // an ended ctx only withdraws the write, which is no failure
 	}
 }
 
@@ -126,10 +128,11 @@ func (e *Engine) endRide(r Rider, tried bool, err error) {
 	}
 }
 
-// lastRide bounds how long Close, or the end of a loop, waits for the writer, for the riders.
+// lastRide is the maximum time for which Close, or the end of a loop, waits for the writer to write
+// riders.
 const lastRide = 250 * time.Millisecond
 
-// endRides is for Close.
+// endRides closes all riders and writes their remaining data. It is called by Close.
 func (e *Engine) endRides() {
 	ctx, cancel := context.WithTimeout(context.Background(), lastRide)
 	defer cancel()

@@ -13,14 +13,14 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// scope is what the ctx of Tx's function carries: its transaction, and whether Tx has ended.
+// scope is the value in the ctx of Tx's function: the transaction, and whether Tx has ended.
 type scope struct {
 	tx    *sql.Tx
 	ended atomic.Bool
 
 	mu      sync.Mutex
-	changes map[wake.Change]bool // for which waiters are woken when the transaction is committed
-	calls   []func()             // after that
+	changes map[wake.Change]bool // waiters of these changes are woken after the commit
+	calls   []func()             // called after the waiters are woken
 }
 
 func (s *scope) note(changes []wake.Change, call func()) {
@@ -37,15 +37,15 @@ func (s *scope) note(changes []wake.Change, call func()) {
 	}
 }
 
-// noted are the changes and calls so far. A goroutine that the function has left behind may
-// still note some, before its statement fails.
+// noted returns the changes and calls so far. A goroutine left behind by the function may still add
+// some before its statement fails.
 func (s *scope) noted() ([]wake.Change, []func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Keys(s.changes)), slices.Clone(s.calls)
 }
 
-// scopeKey marks the ctx of Tx's function with its scope.
+// scopeKey is the key of the scope in the ctx of Tx's function.
 type scopeKey struct{ engine *Engine }
 
 // scopeOf returns the scope that ctx carries, or nil.
@@ -59,7 +59,7 @@ var (
 	errTxEnded    = fmt.Errorf("%w: the context of a DB.Tx that has ended: use the one that DB.Tx was called with", ErrInvalid)
 )
 
-// CheckContext refuses a nil ctx, for a verb that looks into it.
+// CheckContext returns ErrInvalid for a nil ctx. It is for verbs that use values of ctx.
 func CheckContext(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext
@@ -67,8 +67,8 @@ func CheckContext(ctx context.Context) error {
 	return nil
 }
 
-// Tx runs fn in a write transaction: committed when fn returns nil, rolled back when it
-// returns an error or panics.
+// Tx runs fn in a write transaction. It commits if fn returns nil, and rolls back if fn returns an
+// error or panics. It waits for the writer until ctx ends or the busy timeout has passed.
 func (e *Engine) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	if err := e.mayBegin(ctx, fn == nil); err != nil {
 		return Wrap("tx", "", err)
@@ -108,9 +108,9 @@ func (e *Engine) mayBegin(ctx context.Context, nilFunc bool) error {
 	return e.open()
 }
 
-// RefuseInTx returns ErrInTx for the ctx of Tx's function: a verb that waits for the writer
-// would wait for its own caller. The text names txForm, the form to use instead; "" is none.
-// A nil ctx, and one of a Tx that has ended, are ErrInvalid.
+// RefuseInTx returns ErrInTx if ctx belongs to Tx's function, because a verb that waits for the
+// writer would wait for its own caller. The error names txForm, the form to use instead, unless it
+// is "". For a nil ctx, and for the ctx of a Tx that has ended, the error is ErrInvalid.
 func (e *Engine) RefuseInTx(ctx context.Context, txForm string) error {
 	s, err := e.liveScope(ctx)
 	switch {
@@ -122,7 +122,7 @@ func (e *Engine) RefuseInTx(ctx context.Context, txForm string) error {
 	return fmt.Errorf("%w: %s", ErrInTx, txForm)
 }
 
-// liveScope is scopeOf for a ctx that may be none, or out of date.
+// liveScope is scopeOf with an error for a nil ctx and for the ctx of a Tx that has ended.
 func (e *Engine) liveScope(ctx context.Context) (*scope, error) {
 	if ctx == nil {
 		return nil, errNilContext
@@ -134,16 +134,16 @@ func (e *Engine) liveScope(ctx context.Context) (*scope, error) {
 	return s, nil
 }
 
-// Join checks that tx can carry a write of this DB, and returns what to run that on. The
-// waiters of changes are woken when tx is committed, if that is seen: in the transaction of
-// a pool that the DB was attached to it is not, and the watcher finds the commit.
+// Join checks that tx can carry a write of this DB, and returns the Querier to run the write on.
+// The waiters of changes are woken once tx is committed. If the commit cannot be observed, as in a
+// pool to which the DB is attached, the watcher notices it instead.
 func (e *Engine) Join(ctx context.Context, tx Querier, changes ...wake.Change) (Querier, error) {
 	on, _, err := e.JoinThen(ctx, tx, nil, changes...)
 	return on, err
 }
 
-// JoinThen is Join with a call after the commit of tx, by the goroutine that commits. seen is
-// false where the commit is not seen: then there is no call.
+// JoinThen is Join with a function that the committing goroutine calls after the commit of tx. If
+// the commit cannot be observed, seen is false and call is never called.
 func (e *Engine) JoinThen(ctx context.Context, tx Querier, call func(), changes ...wake.Change) (on Querier, seen bool, err error) {
 	if ctx == nil {
 		return nil, false, errNilContext
@@ -157,7 +157,7 @@ func (e *Engine) JoinThen(ctx context.Context, tx Querier, call func(), changes 
 	if err := e.open(); err != nil {
 		return nil, false, err
 	}
-	// The transaction of Tx was checked when it began.
+	// The transaction of Tx needs no check.
 	if own := e.scopeOf(ctx); own != nil && tx == Querier(own.tx) {
 		own.note(changes, call)
 		return own.tx, true, nil
@@ -169,8 +169,8 @@ func (e *Engine) JoinThen(ctx context.Context, tx Querier, call func(), changes 
 	return tx, seen, nil
 }
 
-// afterCommit are the calls after a commit, each with its key: of the same changes in one
-// transaction waiters are woken once.
+// afterCommit returns the functions to call after a commit, by key. The keys ensure that equal
+// changes of a transaction wake their waiters only once.
 func (e *Engine) afterCommit(changes []wake.Change, call func()) map[any]func() {
 	calls := make(map[any]func(), len(changes)+1)
 	for _, c := range changes {
@@ -182,7 +182,7 @@ func (e *Engine) afterCommit(changes []wake.Change, call func()) map[any]func() 
 	return calls
 }
 
-// isNil reports a nil tx, also that of a type such as *sql.Tx.
+// isNil reports whether tx is nil, or a nil pointer such as a nil *sql.Tx.
 func isNil(tx Querier) bool {
 	v := reflect.ValueOf(tx)
 	return tx == nil || v.Kind() == reflect.Pointer && v.IsNil()

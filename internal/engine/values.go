@@ -19,8 +19,8 @@ const (
 	maxErrorText = 16 << 10
 )
 
-// CheckName holds a name to what all bindings can store: UTF-8 of 1 to 1024
-// bytes without NUL.
+// CheckName checks that all language bindings can store name: it must be UTF-8 of 1 to 1024 bytes
+// without NUL. kind describes the name in the error.
 func CheckName(kind, name string) error {
 	switch {
 	case name == "":
@@ -35,8 +35,9 @@ func CheckName(kind, name string) error {
 	return nil
 }
 
-// CheckPayloadType refuses bytes: JSON would turn them into base64, which no other
-// binding expects. Bytes that know how to become JSON, as json.RawMessage does, are fine.
+// CheckPayloadType returns ErrInvalid for byte slices, which JSON would turn into base64 and no
+// other binding expects. Byte slices with their own JSON encoding, such as json.RawMessage, are
+// allowed.
 func CheckPayloadType(t reflect.Type) error {
 	if t == nil || t.Implements(reflect.TypeFor[json.Marshaler]()) || t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
 		return nil
@@ -50,7 +51,7 @@ func CheckPayloadType(t reflect.Type) error {
 	return nil
 }
 
-// Encode turns v into the JSON text that is stored.
+// Encode returns the JSON text that is stored for v. The text may have at most limit bytes.
 func Encode(v any, limit int) (string, error) {
 	if err := CheckPayloadType(reflect.TypeOf(v)); err != nil {
 		return "", err
@@ -80,8 +81,8 @@ func Marshal(v any) (string, error) {
 	return string(text), nil
 }
 
-// PayloadText returns a stored payload. Another program may have stored a BLOB, or text that
-// is no JSON: the bytes are handed out, and decoding them says what is wrong.
+// PayloadText returns a stored payload. Another program may have stored a BLOB, or text that is not
+// JSON. PayloadText returns such bytes unchanged, and decoding them fails with a suitable error.
 func PayloadText(v any) json.RawMessage {
 	switch p := v.(type) {
 	case string:
@@ -92,8 +93,9 @@ func PayloadText(v any) json.RawMessage {
 	return nil
 }
 
-// Decode reads a stored payload into v. text is the PayloadText of it, of which v may keep a
-// part: a payload may be a megabyte, and many are held at once.
+// Decode decodes a stored payload into v. text must be the PayloadText of stored. v may retain a
+// part of text instead of a copy, because payloads may be as large as a megabyte and many are held
+// at once.
 func Decode(stored any, text json.RawMessage, v any) error {
 	if _, ok := stored.(string); !ok {
 		return fmt.Errorf("payload is stored as %T, not as text", stored)
@@ -108,8 +110,8 @@ func Decode(stored any, text json.RawMessage, v any) error {
 	return nil
 }
 
-// Seconds rounds a span up: honker's columns hold whole seconds, and nothing is to
-// happen earlier than asked.
+// Seconds returns d in seconds, rounded up. The columns of honker hold whole seconds, and nothing
+// may happen earlier than requested.
 func Seconds(d time.Duration) int64 {
 	s := int64(d / time.Second)
 	if d%time.Second > 0 {
@@ -118,7 +120,7 @@ func Seconds(d time.Duration) int64 {
 	return s
 }
 
-// UnixUp rounds an instant up to a whole second.
+// UnixUp returns t as a Unix time, rounded up to a whole second.
 func UnixUp(t time.Time) int64 {
 	s := t.Unix()
 	if t.Nanosecond() > 0 {
@@ -127,16 +129,18 @@ func UnixUp(t time.Time) int64 {
 	return s
 }
 
-// Instant turns a stored second back, see [store.Instant]; 0 is the zero time.
+// Instant converts a stored Unix time in seconds, see [store.Instant]. For 0 it returns the zero
+// time.
 func Instant(unix int64) time.Time { return store.Instant(unix) }
 
-// InstantMS is Instant for our own columns.
+// InstantMS is Instant for milliseconds, which the columns of this module use.
 func InstantMS(ms int64) time.Time { return store.InstantMS(ms) }
 
-// Span turns a stored span of seconds back; the longest there is stands for what is longer.
+// Span converts a stored number of seconds. Durations beyond the range of time.Duration are limited
+// to it.
 func Span(seconds int64) time.Duration { return span(seconds, time.Second) }
 
-// Milliseconds is Span for our own columns.
+// Milliseconds is Span for milliseconds, which the columns of this module use.
 func Milliseconds(ms int64) time.Duration { return span(ms, time.Millisecond) }
 
 func span(n int64, unit time.Duration) time.Duration {
@@ -144,7 +148,7 @@ func span(n int64, unit time.Duration) time.Duration {
 	return time.Duration(min(max(n, -longest), longest)) * unit
 }
 
-// Positive checks a span that has to be at least a moment.
+// Positive returns ErrInvalid unless d is positive. what names d in the error.
 func Positive(what string, d time.Duration) error {
 	if d <= 0 {
 		return fmt.Errorf("%w: %s %v is not positive", ErrInvalid, what, d)
@@ -152,7 +156,7 @@ func Positive(what string, d time.Duration) error {
 	return nil
 }
 
-// NotNegative checks a span that may be none.
+// NotNegative returns ErrInvalid if d is negative. what names d in the error.
 func NotNegative(what string, d time.Duration) error {
 	if d < 0 {
 		return fmt.Errorf("%w: negative %s %v", ErrInvalid, what, d)
@@ -160,8 +164,9 @@ func NotNegative(what string, d time.Duration) error {
 	return nil
 }
 
-// Describe bounds the text of an error that goes into the file. It runs where the error
-// came from: a text that panics must not meet a commit that others share.
+// Describe returns the text of err as stored in the file: UTF-8 without NUL and of limited length.
+// It must be called where the error occurred, because Error methods may panic and must not do so in
+// a transaction that others share.
 func Describe(err error) (text string) {
 	if err == nil {
 		return ""
@@ -178,20 +183,20 @@ func Describe(err error) (text string) {
 	return strings.ToValidUTF8(text[:maxErrorText], "")
 }
 
-// CutText is the part of a text that the file keeps: most bytes of UTF-8 without NUL.
+// CutText returns the part of text that the file keeps: at most most bytes of UTF-8, without NUL.
 func CutText(text string, most int) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(text[:min(len(text), most)], "\x00", ""), "")
 }
 
-// DeadlineMS is d after now in milliseconds, rounded up: nothing is to lapse earlier than
-// asked. Two sums, since one could overflow.
+// DeadlineMS returns the time d after now in Unix milliseconds, rounded up so that nothing expires
+// earlier than requested. It adds twice, because a sum of the durations could overflow.
 func DeadlineMS(now time.Time, d time.Duration) int64 {
 	return now.Add(d).Add(time.Millisecond - 1).UnixMilli()
 }
 
-// UnixAfter is the first whole second that is not before d after now, so nothing happens
-// earlier than asked. A d that is not positive is the second of now, which has begun: what
-// is due at once must not wait for the next one.
+// UnixAfter returns the first whole second that is not before d after now, so that nothing happens
+// earlier than requested. If d is not positive, it returns the current second, which has already
+// begun: a job that is due at once must not wait for the next second.
 func UnixAfter(now time.Time, d time.Duration) int64 {
 	if d <= 0 {
 		return now.Unix()
@@ -199,8 +204,8 @@ func UnixAfter(now time.Time, d time.Duration) int64 {
 	return UnixUp(now.Add(d))
 }
 
-// Expiry is the second at which something ends that is kept for ttl: never (0) for a ttl
-// that is not positive.
+// Expiry returns the Unix time at which an object that is kept for ttl expires. It returns 0, which
+// means never, if ttl is not positive.
 func Expiry(now time.Time, ttl time.Duration) int64 {
 	if ttl <= 0 {
 		return 0

@@ -161,8 +161,8 @@ func (s *sources) groups(ctx context.Context, q sqlite.Querier, awaited names, n
 	return ready, err
 }
 
-// locks returns the free locks. One of several waiting processes will get the lock, and the others
-// will find it held again. Waiters of the same process queue up first, see KeyedMutex.
+// locks returns the free locks. Only the first waiter gets a free lock, and the others find it held
+// again. Waiters of the same process queue up before they wait, see KeyedMutex.
 func (s *sources) locks(ctx context.Context, q sqlite.Querier, awaited names, now time.Time) (ready []string, err error) {
 	states, err := s.Locks.States(ctx, q, awaited(), now.Unix())
 	for name, expires := range states {
