@@ -31,6 +31,7 @@ func WithRemote(ctx context.Context, addr string) context.Context {
 	return context.WithValue(ctx, remoteKey{}, CutText(addr, maxActor))
 }
 
+// remote returns the address set with WithRemote, or "" if there is none.
 func remote(ctx context.Context) string {
 	if ctx == nil {
 		return ""

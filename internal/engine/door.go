@@ -11,8 +11,8 @@ import (
 // *honker.DB.
 var of func(db any) *Engine
 
-// Register sets the function that returns the engine of a *honker.DB. The root package calls it in
-// its init.
+// Register sets the function that returns the engine of a *honker.DB. The root package calls it
+// when it is initialised.
 func Register(f func(db any) *Engine) { of = f }
 
 // Of returns the engine of db, which must be a *honker.DB. It is for packages of this module that
@@ -29,7 +29,8 @@ type Views struct {
 
 var views Views
 
-// RegisterViews sets the functions that View returns. The root package calls it in its init.
+// RegisterViews sets the functions that View returns. The root package calls it when it is
+// initialised.
 func RegisterViews(v Views) { views = v }
 
 // View returns the functions set by RegisterViews.
@@ -53,7 +54,7 @@ type Sink interface {
 var pipe func(ctx context.Context, e *Engine, stream any, consumer string, to Sink) error
 
 // RegisterPipe sets the function with which Pipe reads a *honker.Stream. The root package calls it
-// in its init.
+// when it is initialised.
 func RegisterPipe(f func(ctx context.Context, e *Engine, stream any, consumer string, to Sink) error) {
 	pipe = f
 }

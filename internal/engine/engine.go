@@ -122,7 +122,7 @@ func (e *Engine) Close() error {
 	return errors.Join(e.Notifier.Close(), e.Backend.Close())
 }
 
-// open returns ErrClosed after Close.
+// open returns ErrClosed once Close has waited for all loops, and nil before.
 func (e *Engine) open() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

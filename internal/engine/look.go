@@ -70,9 +70,11 @@ type QueueStats struct {
 }
 
 // Stats returns the statistics of a queue. If queue is "", it returns those of all queues that are
-// in use, ordered by name. Pauses and limits are current, and so are times, except that the times
-// of more than fewQueues queues are cached briefly. Counts that took long are cached for longer, so
-// that counting uses at most a hundredth of a processor, however often Stats is called.
+// in use, ordered by name.
+//
+// Pauses and limits are always current. Times are current too, except that the times of more than
+// fewQueues queues are cached briefly. Counts that took long are cached for longer, so that
+// counting uses at most a hundredth of a processor, however often Stats is called.
 func (e *Engine) Stats(ctx context.Context, queue string) (all []QueueStats, err error) {
 	counted, err := e.counts(ctx, queue)
 	if err != nil {
@@ -196,7 +198,7 @@ type keptHeads struct {
 	until time.Time
 }
 
-// pastSpan identifies a range of past minutes of a queue, from since until just before before.
+// pastSpan identifies a range of past minutes of a queue. since is included and before is not.
 type pastSpan struct {
 	queue         string
 	since, before int64
@@ -221,6 +223,7 @@ func (p *pastWaits) get(span pastSpan) (sums [2]int64, known bool) {
 func (p *pastWaits) put(span pastSpan, sums [2]int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// Dropping everything is good enough: a page soon fills the cache again.
 	if p.of == nil || len(p.of) >= mostWaits {
 		p.of = make(map[pastSpan][2]int64)
 	}
@@ -253,6 +256,7 @@ func (e *Engine) Counts(ctx context.Context) (map[string]row.QueueCounts, error)
 	return c.counts, err
 }
 
+// ofQueue selects the jobs that are counted for queue, or for all queues if queue is "".
 func ofQueue(queue string) row.JobSelect {
 	s := row.JobSelect{Phases: store.StatsPhases, Now: time.Now().Unix()}
 	if queue != "" {
@@ -302,6 +306,7 @@ func (e *Engine) counts(ctx context.Context, queue string) (c counted, err error
 	return c, err
 }
 
+// count takes new counts. cost is the number of index entries that were read.
 func (e *Engine) count(ctx context.Context, queue string) (c counted, cost int64, err error) {
 	err = e.Read(ctx, func(ctx context.Context, q Querier) (err error) {
 		c.at = time.Now()

@@ -107,6 +107,7 @@ func (e *Engine) RideLast(r Rider) {
 	e.RideAlone(ctx, r)
 }
 
+// rideAlone is RideAlone without Enter. Close uses it, because Enter fails by then.
 func (e *Engine) rideAlone(ctx context.Context, r Rider) {
 	if r.Take(true) {
 		err := e.Backend.Write(ctx, r)
@@ -114,6 +115,7 @@ func (e *Engine) rideAlone(ctx context.Context, r Rider) {
 	}
 }
 
+// endRide reports the outcome to r and logs failures. tried is false if the rider was not run.
 func (e *Engine) endRide(r Rider, tried bool, err error) {
 	switch {
 	case err == nil:

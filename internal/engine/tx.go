@@ -23,6 +23,7 @@ type scope struct {
 	calls   []func()             // called after the waiters are woken
 }
 
+// note adds changes and call, which may be nil, to the work that follows the commit.
 func (s *scope) note(changes []wake.Change, call func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,6 +96,7 @@ func (e *Engine) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx
 	return nil
 }
 
+// mayBegin returns an error if Tx cannot start a transaction under ctx.
 func (e *Engine) mayBegin(ctx context.Context, nilFunc bool) error {
 	if nilFunc {
 		return fmt.Errorf("%w: nil function", ErrInvalid)
@@ -157,7 +159,7 @@ func (e *Engine) JoinThen(ctx context.Context, tx Querier, call func(), changes 
 	if err := e.open(); err != nil {
 		return nil, false, err
 	}
-	// The transaction of Tx needs no check.
+	// The transaction of Tx was checked when it began.
 	if own := e.scopeOf(ctx); own != nil && tx == Querier(own.tx) {
 		own.note(changes, call)
 		return own.tx, true, nil

@@ -81,8 +81,8 @@ func Marshal(v any) (string, error) {
 	return string(text), nil
 }
 
-// PayloadText returns a stored payload. Another program may have stored a BLOB, or text that is not
-// JSON. PayloadText returns such bytes unchanged, and decoding them fails with a suitable error.
+// PayloadText returns a stored payload. If another program has stored a BLOB, or text that is not
+// JSON, PayloadText returns the bytes unchanged, and decoding them fails.
 func PayloadText(v any) json.RawMessage {
 	switch p := v.(type) {
 	case string:
@@ -133,16 +133,17 @@ func UnixUp(t time.Time) int64 {
 // time.
 func Instant(unix int64) time.Time { return store.Instant(unix) }
 
-// InstantMS is Instant for milliseconds, which the columns of this module use.
+// InstantMS is Instant for milliseconds, the unit of this module's own columns.
 func InstantMS(ms int64) time.Time { return store.InstantMS(ms) }
 
 // Span converts a stored number of seconds. Durations beyond the range of time.Duration are limited
 // to it.
 func Span(seconds int64) time.Duration { return span(seconds, time.Second) }
 
-// Milliseconds is Span for milliseconds, which the columns of this module use.
+// Milliseconds is Span for milliseconds, the unit of this module's own columns.
 func Milliseconds(ms int64) time.Duration { return span(ms, time.Millisecond) }
 
+// span returns n units, limited to the range of time.Duration.
 func span(n int64, unit time.Duration) time.Duration {
 	longest := math.MaxInt64 / int64(unit)
 	return time.Duration(min(max(n, -longest), longest)) * unit

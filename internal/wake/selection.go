@@ -22,12 +22,14 @@ func (s selection) id() string {
 	return fmt.Sprint(s.Topic, "\x00", s.Filter.Text()) // the text is a JSON object
 }
 
+// keyID returns the id of the selection of a single key of topic.
 func keyID(topic, key string) string { return topic + "\x00\x00" + key }
 
 // sparse holds, by id, the selections that cannot be found from the topic and key of an event:
 // patterns, and filters for more than a single key.
 type sparse map[string]row.Selection
 
+// add adds s unless it can be found from the topic and key of an event.
 func (all sparse) add(id string, s selection) {
 	if row.Selection(s).Pattern() || s.Filter != nil && s.Filter.Op != row.KeyIs {
 		all[id] = row.Selection(s)

@@ -38,6 +38,7 @@ func (r *Running) add(p *Pool) (twice bool) {
 	return twice
 }
 
+// remove unregisters p.
 func (r *Running) remove(p *Pool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,6 +80,8 @@ func (p *Pool) cancel(was func(*activeJob) bool) {
 	}
 }
 
+// cancelLocked marks j as cancelled. If the handler has not started yet, runJob settles j without
+// calling it.
 func (j *activeJob) cancelLocked() {
 	j.cancelled = true
 	if j.cancel != nil {

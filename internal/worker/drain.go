@@ -72,6 +72,7 @@ func (p *Pool) settleLast(ctx context.Context, done []*activeJob) bool {
 	return false
 }
 
+// busy reports whether the pool holds any jobs.
 func (p *Pool) busy() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

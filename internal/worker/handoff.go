@@ -25,6 +25,7 @@ type IdleClaim struct {
 	filled chan struct{} // closed when Rows are committed, or when there are none
 }
 
+// add offers c to the enqueues on its queue. The caller must call remove before it uses c.Rows.
 func (h *Handoffs) add(c *ClaimOp) *IdleClaim {
 	idle := &IdleClaim{c, make(chan struct{})}
 	h.idle.Push(c.source.Queue, idle)

@@ -26,7 +26,7 @@ type Config struct {
 	ResultTTL    time.Duration
 	Backoff      func(attempt int, err error) time.Duration
 	Logger       *slog.Logger
-	Slots        *Slots // shared with other loops, a handler needs a slot; nil if only Workers limits this pool
+	Slots        *Slots // limits the handlers of several pools together; nil if only Workers limits this pool
 	Due          bool   // run all due jobs, one after another, in the goroutine of Run, and return
 
 	Handle     func(ctx context.Context, claim *Claim, job *row.Job) error
@@ -39,10 +39,10 @@ type Config struct {
 
 // Pool runs handlers for the jobs of a Source.
 //
-// All writes happen in the goroutine that called Run: it claims jobs and settles finished jobs in
-// the same transaction, called a batch. Handlers run in worker goroutines. A pool starts only as
-// many of them as it has jobs at a time, so a process with many quiet queues is cheap. From the
-// first job on, another goroutine renews leases.
+// The goroutine that called Run makes all claims and settles. It claims jobs and settles finished
+// jobs in the same transaction, called a batch. Handlers run in worker goroutines. A pool starts
+// only as many of them as it has jobs at a time, so a process with many quiet queues is cheap. From
+// the first job on, another goroutine renews leases.
 //
 //	batch ──jobs──► workers ──finished, signal──► batch
 //
@@ -249,16 +249,17 @@ const (
 	// prefetchTimeout is the time that such a job may wait for a worker. After that it is released:
 	// handlers have become slow, and another process may be idle.
 	prefetchTimeout = 200 * time.Millisecond
-	// prefetchWindow is the time whose number of finished jobs is claimed ahead.
+	// prefetchWindow is the period over which finished jobs are counted. As many jobs as finish
+	// within it are claimed ahead.
 	prefetchWindow = 5 * time.Millisecond
 )
 
 // want returns how many jobs to claim once done are settled: a job for each idle worker, plus as
-// many as have finished within the last few milliseconds. Fast handlers get large batches this way,
-// and slow handlers hoard no jobs.
+// many as have finished within the last few milliseconds. Fast handlers thus get large batches, and
+// slow handlers do not hoard jobs.
 //
-// With shared slots or queue limits nothing is claimed ahead, because a waiting job must not take
-// up a slot or a place.
+// With shared slots or queue limits nothing is claimed ahead, because a waiting job must not use up
+// a slot or count against a limit.
 func (p *Pool) want(done int) int {
 	if p.slots != nil || p.source.Limited() {
 		return max(0, min(p.idle(done), prefetchLimit))
@@ -289,6 +290,8 @@ func (f *prefetch) saw(rows []*row.Job) {
 	f.bytes = sum / len(rows)
 }
 
+// size adds done to the count and returns how many jobs to claim ahead. It uses the larger count of
+// the current and the previous window, so that the beginning of a window does not stop prefetching.
 func (f *prefetch) size(now time.Time, done int) int {
 	f.count += done
 	if elapsed := now.Sub(f.since); elapsed >= prefetchWindow {
@@ -373,8 +376,9 @@ func (p *Pool) hand(claimed *ClaimOp) {
 		return
 	}
 	if p.slots != nil {
-		// The slots limit the goroutines as well. Each ends with its handler: otherwise many loops
-		// that were busy once would keep the sum of their Workers alive.
+		// The slots limit the goroutines as well. Each goroutine ends with its handler. Otherwise
+		// many loops that were busy at some time would together keep far more goroutines than there
+		// are slots.
 		for _, j := range jobs {
 			p.workers.Go(func() { p.runJob(j, nil) })
 		}

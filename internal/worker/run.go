@@ -81,7 +81,7 @@ func (p *Pool) runJob(j *activeJob, retire chan struct{}) {
 // t.FailNow does. It retries the job and starts another worker.
 func (p *Pool) replaceWorker(j *activeJob, retire chan struct{}, err error) {
 	p.finish(j, p.source.Retry(j.claim, time.Second, err))
-	if !p.Due && p.slots == nil { // otherwise this is the goroutine of Run, which drains and ends, or serves a single job
+	if !p.Due && p.slots == nil { // otherwise this goroutine is that of Run, or serves a single job
 		p.workers.Add(1) // before the deferred Done of this worker, so that the group does not reach zero
 		go p.work(retire)
 	}

@@ -36,7 +36,7 @@ type Claim struct {
 	settling atomic.Int32 // the handler's settles that may be committed already
 	until    atomic.Int64 // end of the lease as last known, in Unix seconds
 
-	Wait  time.Duration // from when the job could have started to the start of its handler; set before the handler is called
+	Wait  time.Duration // time that the job was ready before its handler started
 	Began time.Time     // start of the handler; zero outside a pool
 	Made  time.Time     // outside a pool: when the caller received the job
 }
@@ -81,8 +81,8 @@ const (
 	Acked    Outcome = "acked"
 	Retried  Outcome = "retried"
 	Died     Outcome = "died"     // moved to the dead letters
-	Snoozed  Outcome = "snoozed"  // attempt unspent
-	Released Outcome = "released" // given back by the pool; attempt unspent
+	Snoozed  Outcome = "snoozed"  // the attempt does not count
+	Released Outcome = "released" // given back by the pool; the attempt does not count
 	Lost     Outcome = "lost"     // the worker no longer held the claim
 
 	Cancelled Outcome = "cancelled" // the job was cancelled while the claim held
@@ -106,7 +106,7 @@ type SettleOp struct {
 	resultTTL time.Duration
 
 	// mayBeSettled is set if the handler may have settled the job in a transaction of its own. A
-	// missing claim is no loss then.
+	// missing claim is then expected.
 	mayBeSettled bool
 }
 
@@ -126,12 +126,12 @@ func (s *Source) DeadLetter(c *Claim, cause error) *SettleOp {
 	return &SettleOp{source: s, Claim: c, Outcome: Died, Cause: cause, text: engine.Describe(cause)}
 }
 
-// Snooze makes the job available again after d. This attempt stays unspent.
+// Snooze makes the job available again after d. The attempt does not count.
 func (s *Source) Snooze(c *Claim, d time.Duration) *SettleOp {
 	return &SettleOp{source: s, Claim: c, Outcome: Snoozed, Delay: d}
 }
 
-// release makes the job available again at once. This attempt stays unspent, because the job has
+// release makes the job available again at once. The attempt does not count, because the job has
 // not run or the process is shutting down.
 func (s *Source) release(c *Claim) *SettleOp {
 	return &SettleOp{source: s, Claim: c, Outcome: Released}

@@ -87,7 +87,7 @@ type ClaimOp struct {
 
 	Began time.Time
 	Rows  []*row.Job  // after Run
-	Dead  []row.Death // after Run: jobs of the queue whose attempts were spent
+	Dead  []row.Death // after Run: jobs that were dead-lettered instead of claimed
 
 	paused       bool // after Run: there were no jobs, and a queue is paused
 	more         bool // after Run: the claim reached a bound, and there may be more jobs
@@ -97,11 +97,11 @@ type ClaimOp struct {
 	handedOver   bool       // an enqueue inserted the jobs at Began
 }
 
-// Bounds of a claim. A claim holds the writer and rewrites every claimed row, including its
+// Limits of a claim. A claim holds the writer and rewrites every claimed row, including its
 // payload. A statement costs as much as five small jobs, so small jobs are claimed by a single
 // statement.
 const (
-	claimBytes = 1 << 20 // payload bytes; the first statement exceeds it if payloads have become larger
+	claimBytes = 1 << 20 // bytes of payloads; the first statement may exceed it if payloads have grown
 	claimFirst = 32      // jobs of the first statement, whatever their size
 	claimGrows = 7       // growth of each further statement, as a multiple of the jobs claimed so far
 )
@@ -234,9 +234,9 @@ func (c *ClaimOp) full() bool { return c.more || c.Want > 0 && len(c.Rows) == c.
 const postponed = time.Minute
 
 // ClaimFailed must be called after a claim that has failed with err. If err is a constraint error,
-// it postpones the overdue jobs. A trigger of the application may refuse to dead-letter a job whose
-// attempts are spent; then every claim would fail, and the other jobs of the queue would wait
-// forever. ClaimFailed ignores its own errors, because the next claim meets them again.
+// it postpones the overdue jobs. A trigger of the application may refuse to dead-letter a job that
+// may not run again; then every claim would fail, and the other jobs of the queue would wait
+// forever. ClaimFailed ignores its own errors, because the next claim fails in the same way.
 func (s *Source) ClaimFailed(ctx context.Context, err error) {
 	if !sqlite.IsConstraint(err) {
 		return
