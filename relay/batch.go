@@ -8,11 +8,11 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// Batch is a batch of messages of one partition, in order, for a [Queue.HandleBatch].
+// Batch is a batch of messages of a single partition, in order, for [Queue.HandleBatch].
 //
-// Next and NextChunk hand messages out, Ack, AckChunk and Reject finish them, in the same order.
-// So what is finished is always a prefix of the batch. Once the handler has returned, and once its
-// ctx has ended and it was left behind, a Batch hands out nothing and finishes nothing.
+// Next and NextChunk hand messages out. Ack, AckChunk and Reject finish them, in the same order, so
+// the finished messages are always a prefix of the batch. After the handler has returned, or has
+// been abandoned because it ignored the end of its ctx, the methods of Batch have no effect.
 type Batch struct {
 	deadline time.Time
 
@@ -20,31 +20,31 @@ type Batch struct {
 	messages []Message
 	handed   int
 	finished int
-	rejected []rejection // of the finished ones, in order
-	misused  error       // finished more than was handed out
+	rejected []rejection // finished messages that were rejected, in order
+	misused  error       // set when more messages were finished than handed out
 	closed   bool
 }
 
-// rejection is a message that becomes a dead letter.
+// rejection is a message that will become a dead letter.
 type rejection struct {
 	index int
 	cause error
 }
 
-// Len is the number of messages.
+// Len returns the number of messages in the batch.
 func (b *Batch) Len() int { return len(b.messages) }
 
-// Processed is how many are finished, rejected ones included.
+// Processed returns the number of finished messages, including rejected messages.
 func (b *Batch) Processed() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.finished
 }
 
-// Remaining is the time until the handler's ctx ends with the lease; 0 once it has.
+// Remaining returns the time until the handler's ctx ends; 0 once it has ended.
 func (b *Batch) Remaining() time.Duration { return max(0, time.Until(b.deadline)) }
 
-// Next hands out the next message; false when there is none left.
+// Next returns the next message. It returns false if all messages were handed out.
 func (b *Batch) Next() (*Message, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -55,7 +55,7 @@ func (b *Batch) Next() (*Message, bool) {
 	return &b.messages[b.handed-1], true
 }
 
-// NextChunk hands out up to n more messages; nil when there are none left.
+// NextChunk returns up to n further messages. It returns nil if all messages were handed out.
 func (b *Batch) NextChunk(n int) []*Message {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,11 +71,11 @@ func (b *Batch) NextChunk(n int) []*Message {
 	return chunk
 }
 
-// Ack finishes the first message that was handed out and is not finished.
+// Ack finishes the earliest unfinished message that was handed out.
 func (b *Batch) Ack() { b.AckChunk(1) }
 
-// AckChunk finishes the first n messages that were handed out and are not finished. If there are
-// not so many it finishes none, and the batch has failed, whatever the handler returns.
+// AckChunk finishes the earliest n unfinished messages that were handed out. If there are fewer, it
+// finishes none and the batch fails, regardless of the result of the handler.
 func (b *Batch) AckChunk(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -89,8 +89,9 @@ func (b *Batch) AckChunk(n int) {
 	b.finished += n
 }
 
-// Reject makes the message that was handed out last a dead letter, with err's text as the reason.
-// Those before it must be finished; otherwise the batch has failed, whatever the handler returns.
+// Reject turns the message that was handed out last into a dead letter, with the text of err as the
+// reason. All earlier messages must be finished. Otherwise the batch fails, regardless of the
+// result of the handler.
 func (b *Batch) Reject(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -105,14 +106,14 @@ func (b *Batch) Reject(err error) {
 	b.finished++
 }
 
-// close ends the use of the batch by its handler.
+// close makes the batch unusable for its handler.
 func (b *Batch) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
 }
 
-// undo forgets what was finished, after a transaction that was rolled back.
+// undo resets the progress of the batch after its transaction was rolled back.
 func (b *Batch) undo() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

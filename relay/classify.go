@@ -10,15 +10,15 @@ import (
 	"unicode/utf8"
 )
 
-// Verdict is what the answer to a request means for its message.
+// Verdict is the consequence of an HTTP response for its message.
 type Verdict int
 
-// The verdicts. The zero Verdict is the one for when in doubt: a retry that was not needed
-// costs little, a dead letter that was not needed costs an operator's attention.
+// The verdicts. VerdictRetry is the zero value because it is the safe choice: an unnecessary retry
+// is cheap, and an unnecessary dead letter needs an operator.
 const (
-	VerdictRetry  Verdict = iota // the endpoint or the way to it has a problem: try again later
-	VerdictDone                  // the message was taken
-	VerdictReject                // the message itself is at fault, and no retry will help
+	VerdictRetry  Verdict = iota // temporary problem of the endpoint or the network; try again later
+	VerdictDone                  // the endpoint accepted the message
+	VerdictReject                // the message itself is invalid and no retry can help
 )
 
 // String returns "retry", "done" or "reject".
@@ -34,10 +34,9 @@ func (v Verdict) String() string {
 	return "Verdict(" + strconv.Itoa(int(v)) + ")"
 }
 
-// ClassifyHTTP returns what an HTTP status means for the message that was sent: 2xx is
-// [VerdictDone]; 400, 410 and 422 are [VerdictReject]; everything else, such as 401, 404,
-// 429 and 5xx, is [VerdictRetry], since a proxy, a deployment or a token that is being
-// renewed answers like that too.
+// ClassifyHTTP returns the verdict for an HTTP status. 2xx is [VerdictDone]; 400, 410 and 422 are
+// [VerdictReject]. All other statuses, such as 401, 404, 429 and 5xx, are [VerdictRetry], because
+// they may also come from a proxy, a deployment in progress or an expired token.
 func ClassifyHTTP(status int) Verdict {
 	switch {
 	case status >= 200 && status < 300:
@@ -48,12 +47,12 @@ func ClassifyHTTP(status int) Verdict {
 	return VerdictRetry
 }
 
-// HTTPError is the answer of an endpoint that did not take a message. [HTTP] returns it,
-// wrapped by [Reject] or [RetryAfter] where [ClassifyHTTP] or the answer say so: look for it
-// with errors.As to decide otherwise.
+// HTTPError is the response of an endpoint that did not accept a message. [HTTP] wraps it with
+// [Reject] or [RetryAfter] according to [ClassifyHTTP] and the Retry-After header. Use errors.As to
+// find it and to decide otherwise.
 type HTTPError struct {
 	Status int    // such as 503
-	Answer string // the beginning of the body on one line, 256 bytes at most, what cannot be printed left out
+	Answer string // beginning of the body on a single line, at most 256 bytes, without unprintable characters
 }
 
 // Error implements error.
@@ -65,11 +64,11 @@ func (e *HTTPError) Error() string {
 	return text + ": " + e.Answer
 }
 
-// maxQuote bounds how much of an answer an error repeats.
+// maxQuote limits the length in bytes of a response body quoted in an error.
 const maxQuote = 256
 
-// quote makes one line of what an endpoint has sent: it goes into logs, into the file and
-// onto terminals.
+// quote returns the printable characters of answer on a single line, because the text ends up in
+// logs, in the database and on terminals.
 func quote(answer []byte) string {
 	var out strings.Builder
 	gap := false
@@ -96,11 +95,11 @@ func quote(answer []byte) string {
 	return out.String()
 }
 
-// maxRetryAfter bounds what an endpoint may ask for: its partition waits as long.
+// maxRetryAfter limits the delay that an endpoint can request, since its whole partition waits.
 const maxRetryAfter = 24 * time.Hour
 
-// retryAfter reads a Retry-After header, seconds or a date. 0: there is none, or none that
-// can be read, or its time has come.
+// retryAfter parses a Retry-After header, which contains seconds or a date. It returns 0 if the
+// header is missing, malformed or in the past.
 func retryAfter(header string, now time.Time) time.Duration {
 	header = strings.TrimSpace(header)
 	if header == "" {

@@ -15,46 +15,46 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// DeadState is where a dead letter is in its life.
+// DeadState is the state of a dead letter.
 type DeadState string
 
 // The states of a dead letter.
 const (
-	DeadPending   DeadState = "pending"   // it waits for a decision
-	DeadReplaying DeadState = "replaying" // [Queue.Replay] has given it out, until its HoldUntil
-	DeadResolved  DeadState = "resolved"  // it was handled after all, see [DeadMessage.Resolve]
-	DeadDiscarded DeadState = "discarded" // it was given up, see [Queue.Discard]
+	DeadPending   DeadState = "pending"   // waits for a decision
+	DeadReplaying DeadState = "replaying" // taken by [Queue.Replay], until its HoldUntil
+	DeadResolved  DeadState = "resolved"  // handled after all, see [DeadMessage.Resolve]
+	DeadDiscarded DeadState = "discarded" // given up, see [Queue.Discard]
 )
 
-// DeadFilter selects dead letters of a queue. A nil filter, and the zero value of a field,
-// select all. A negative Partition or Limit, a bad Key and an unknown State are
+// DeadFilter selects dead letters of a queue. A nil filter selects all of them, and so does the
+// zero value of each field. A negative Partition or Limit, an invalid Key and an unknown State are
 // [honker.ErrInvalid].
 type DeadFilter struct {
 	Partition *int
-	Key       string // as in Outgoing; messages of before keys were stored have none
+	Key       string // as in Outgoing; messages sent before keys were stored have none
 	Type      string
-	State     DeadState // as in the file: DeadReplaying also when the hold is over, until it is taken again
-	Since     time.Time // it died then or later, in whole milliseconds
-	Limit     int       // at most so many
+	State     DeadState // stored state: an expired hold still counts as DeadReplaying until the next Replay takes it
+	Since     time.Time // selects messages that died at this time or later; in whole milliseconds
+	Limit     int       // maximum number of dead letters
 }
 
-// DeadMessage is a message that its queue delivers no more: a handler has rejected it, or its
-// attempts were spent. Its partition has gone on without it. Seq, and with it the
-// IdempotencyKey, is the number that it had there. Attempt is how often it was tried, replays
-// that were rejected included.
+// DeadMessage is a message that its queue no longer delivers, because a handler rejected it or its
+// attempts were exhausted. Its partition has continued without it. Seq, and therefore the
+// IdempotencyKey, is still that of the original message. Attempt is the number of attempts,
+// including rejected replays.
 type DeadMessage struct {
 	Message
 	LastError string // of the last attempt
 	DiedAt    time.Time
 	State     DeadState
-	HoldUntil time.Time // of a DeadReplaying one: after that others may take it
-	SettledAt time.Time // of a DeadResolved or DeadDiscarded one
+	HoldUntil time.Time // end of the hold if State is DeadReplaying; other callers may take it afterwards
+	SettledAt time.Time // set if State is DeadResolved or DeadDiscarded
 
 	queue  *Queue
 	holder string
 }
 
-// deadStore are the statements on dead letters.
+// deadStore contains the statements on dead letters.
 type deadStore interface {
 	Dead(ctx context.Context, q engine.Querier, f row.RelayDeadFilter, after int64, limit int) ([]row.RelayDead, error)
 	CountDead(ctx context.Context, q engine.Querier, f row.RelayDeadFilter) (int64, error)
@@ -69,15 +69,15 @@ type deadStore interface {
 
 func (q *Queue) letters() deadStore { return store.Relays{Family: q.relay.opts.Family} }
 
-// deadPage is how many dead letters are read at a time.
+// deadPage is the number of dead letters read at a time.
 const deadPage = 100
 
-// Dead yields the dead letters that f selects, in the order in which the messages were
-// committed, and ends. It never waits for the writer, and reads page by page: what is changed
-// meanwhile may come or not. With a Key it reads the dead letters of that key. Otherwise it passes
-// over what f does not select, so it costs a read of all dead letters.
+// Dead returns an iterator over the dead letters that f selects, in the order of the commits of
+// their messages. It never waits for the writer. It reads page by page, so it may or may not yield
+// dead letters that change in the meantime. With a Key it reads only the dead letters of that key.
+// Any other filter is applied to all dead letters of the queue.
 //
-// An error, also the end of ctx, comes without a dead letter and is the last.
+// An error, including the end of ctx, is yielded with a nil dead letter and ends the iteration.
 func (q *Queue) Dead(ctx context.Context, f *DeadFilter) iter.Seq2[*DeadMessage, error] {
 	return func(yield func(*DeadMessage, error) bool) {
 		selected, err := q.selects(f)
@@ -112,16 +112,16 @@ func (q *Queue) deadAbove(ctx context.Context, f row.RelayDeadFilter, after int6
 	return page, err
 }
 
-// lettersIn are the statements for a file that may have been left by an earlier version, which a
-// read does not change.
+// lettersIn returns the statements for reads. Unlike a write, a read does not upgrade tables that an
+// earlier version created, so it must work without the key column.
 func (q *Queue) lettersIn(ctx context.Context, tx engine.Querier) (deadStore, error) {
 	current, err := q.relay.store.Current(ctx, tx)
 	return store.Relays{Family: q.relay.opts.Family, Keyless: !current}, err
 }
 
-// CountDead returns how many dead letters [Queue.Dead] would yield. It never waits for the
-// writer. Without a filter, or by State alone, it reads an entry of an index for each; with a Key
-// each dead letter of that key; otherwise each dead letter.
+// CountDead returns the number of dead letters that [Queue.Dead] would yield. It never waits for the
+// writer. Without a filter, or with a filter by State only, it reads an index entry for each counted
+// dead letter. With a Key it reads the dead letters of that key, and otherwise all of them.
 func (q *Queue) CountDead(ctx context.Context, f *DeadFilter) (n int64, err error) {
 	selected, err := q.selects(f)
 	if err == nil {
@@ -137,19 +137,19 @@ func (q *Queue) CountDead(ctx context.Context, f *DeadFilter) (n int64, err erro
 	return min(n, int64(f.limit())), q.fail("count dead letters", err)
 }
 
-// Replay takes up to n of the dead letters that f selects, for the caller alone: no other Replay,
-// of any process, gets them before hold is over, and each is to be settled by
-// [DeadMessage.Resolve] or [DeadMessage.Reject] until then. It takes those that are pending and
-// those of which a hold is over. What has never been taken comes first, in the order in which the
-// messages were committed, and then what was taken longest ago. It may return fewer where
-// payloads are large; none means that there is none.
+// Replay takes up to n dead letters that f selects and holds them for the caller. Until hold has
+// passed, no other Replay of any process returns them. The caller must settle each of them by
+// [DeadMessage.Resolve] or [DeadMessage.Reject] within that time. Replay takes pending dead letters
+// and those whose hold has expired. Dead letters that were never taken come first, in the order of
+// the commits of their messages, followed by the least recently taken. Replay may return fewer than
+// n if payloads are large. It returns none only if there are none.
 //
-// It does not run the queue's handler: what to do with a dead letter is the caller's choice.
-// [Queue.Requeue] gives it back to the handler.
+// Replay does not run the handler of the queue. Use [Queue.Requeue] to return a dead letter to the
+// handler.
 //
-// It waits for the writer until ctx ends or BusyTimeout has passed. n and hold have to be
-// positive, and a filter by DeadResolved or DeadDiscarded selects nothing that could be taken:
-// both are [honker.ErrInvalid].
+// Replay waits for the writer until ctx ends or BusyTimeout has passed. n and hold must be positive,
+// and the filter must not select DeadResolved or DeadDiscarded; otherwise Replay returns
+// [honker.ErrInvalid].
 func (q *Queue) Replay(ctx context.Context, n int, hold time.Duration, f *DeadFilter) ([]*DeadMessage, error) {
 	dead, err := q.replay(ctx, n, hold, f)
 	return dead, q.fail("replay", err)
@@ -184,9 +184,10 @@ func (q *Queue) replay(ctx context.Context, n int, hold time.Duration, f *DeadFi
 	return dead, nil
 }
 
-// Resolve settles a dead letter that was handled after all. It stays in the file as DeadResolved
-// until [Queue.CleanupDead]. It waits for the writer until ctx ends or BusyTimeout has passed.
-// [honker.ErrClaimLost]: it was not taken by [Queue.Replay], it is settled, or its hold is over.
+// Resolve marks a dead letter as handled. It remains in the database as DeadResolved until
+// [Queue.CleanupDead] deletes it. Resolve waits for the writer until ctx ends or BusyTimeout has
+// passed. It returns [honker.ErrClaimLost] if the dead letter was not taken by [Queue.Replay], is
+// already settled, or if its hold has expired.
 func (d *DeadMessage) Resolve(ctx context.Context) error {
 	err := d.settle(ctx, func(ctx context.Context, tx engine.Querier, h row.RelayHold, nowMS int64) (bool, error) {
 		return d.queue.letters().Resolve(ctx, tx, h, nowMS)
@@ -194,10 +195,10 @@ func (d *DeadMessage) Resolve(ctx context.Context) error {
 	return engine.WrapID("resolve dead letter", d.ID, err)
 }
 
-// Reject returns a dead letter after a replay that has failed. It is pending again, with one
-// attempt more and cause as its LastError; a nil cause is none. It waits for the writer until
-// ctx ends or BusyTimeout has passed. [honker.ErrClaimLost]: it was not taken by
-// [Queue.Replay], it is settled, or its hold is over.
+// Reject returns a dead letter after a failed replay. The dead letter becomes pending again, its
+// attempts increase by 1, and cause becomes its LastError; cause may be nil. Reject waits for the
+// writer until ctx ends or BusyTimeout has passed. It returns [honker.ErrClaimLost] if the dead
+// letter was not taken by [Queue.Replay], is already settled, or if its hold has expired.
 func (d *DeadMessage) Reject(ctx context.Context, cause error) error {
 	text := engine.Describe(cause)
 	err := d.settle(ctx, func(ctx context.Context, tx engine.Querier, h row.RelayHold, nowMS int64) (bool, error) {
@@ -206,7 +207,7 @@ func (d *DeadMessage) Reject(ctx context.Context, cause error) error {
 	return engine.WrapID("reject dead letter", d.ID, err)
 }
 
-// settleDead is a statement that needs a hold; false when that is over.
+// settleDead is a statement that requires a hold. It returns false if the hold has expired.
 type settleDead func(ctx context.Context, tx engine.Querier, h row.RelayHold, nowMS int64) (bool, error)
 
 func (d *DeadMessage) settle(ctx context.Context, do settleDead) error {
@@ -225,11 +226,11 @@ func (d *DeadMessage) settle(ctx context.Context, do settleDead) error {
 	return err
 }
 
-// Requeue sends dead letters again, in one transaction: each becomes the last message of its
-// partition, with a new ID and Seq and the time of now, and is a dead letter no more. It returns
-// how many. Of ids it takes those of this queue that are pending or of which a hold is over; those
-// that are held, resolved or discarded, and ids that do not exist, are left as they are. It
-// waits for the writer until ctx ends or BusyTimeout has passed.
+// Requeue sends dead letters again, in a single transaction, and returns their number. Each becomes
+// the last message of its partition, with a new ID, Seq and CreatedAt, and is no longer a dead
+// letter. Requeue skips ids that are held, resolved, discarded, of another queue or unknown. A dead
+// letter whose hold has expired is requeued. Requeue waits for the writer until ctx ends or
+// BusyTimeout has passed.
 func (q *Queue) Requeue(ctx context.Context, ids ...int64) (int, error) {
 	var sent []int64
 	err := q.write(ctx, func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
@@ -244,9 +245,9 @@ func (q *Queue) Requeue(ctx context.Context, ids ...int64) (int, error) {
 	return len(sent), nil
 }
 
-// Discard gives dead letters up, in one transaction, and returns how many. They stay in the file
-// as DeadDiscarded until [Queue.CleanupDead]. Of ids it takes those that [Queue.Requeue] would.
-// It waits for the writer until ctx ends or BusyTimeout has passed.
+// Discard gives up dead letters, in a single transaction, and returns their number. They remain in
+// the database as DeadDiscarded until [Queue.CleanupDead] deletes them. Discard skips the same ids
+// as [Queue.Requeue]. It waits for the writer until ctx ends or BusyTimeout has passed.
 func (q *Queue) Discard(ctx context.Context, ids ...int64) (n int, err error) {
 	err = q.write(ctx, func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
 		n, err = q.letters().Discard(ctx, tx, q.name, ids, now.UnixMilli())
@@ -255,10 +256,11 @@ func (q *Queue) Discard(ctx context.Context, ids ...int64) (n int, err error) {
 	return n, q.fail("discard", err)
 }
 
-// CleanupDead deletes dead letters that were resolved or discarded at least olderThan ago, and no
-// others; 0 is all of them, and less is [honker.ErrInvalid]. It returns how many, also with an
-// error. It blocks until that is done, in transactions of some milliseconds with pauses between
-// them, in which other writers get the file; ctx ends it between two of them.
+// CleanupDead deletes the dead letters that were resolved or discarded at least olderThan ago; 0
+// deletes all of them, and a negative olderThan is [honker.ErrInvalid]. It returns the number of
+// deleted dead letters, even with an error. CleanupDead blocks until it is done. It deletes in
+// transactions of a few milliseconds, and other writers run in the pauses between them. The end of
+// ctx stops it between two transactions.
 func (q *Queue) CleanupDead(ctx context.Context, olderThan time.Duration) (int, error) {
 	n, err := q.cleanupDead(ctx, olderThan)
 	return n, q.fail("clean up dead letters", err)
@@ -281,7 +283,7 @@ func (q *Queue) cleanupDead(ctx context.Context, olderThan time.Duration) (int, 
 	return q.relay.engine.InChunks(ctx, find, drop, nil)
 }
 
-// selects checks a filter and the queue, and turns the filter into that of the store.
+// selects validates the queue and f, and converts f to a filter of the store.
 func (q *Queue) selects(f *DeadFilter) (row.RelayDeadFilter, error) {
 	out := row.RelayDeadFilter{Queue: q.name}
 	if f == nil || q.err != nil {
@@ -312,7 +314,7 @@ func (f *DeadFilter) check() error {
 	return errors.Join(err, fmt.Errorf("%w: there is no state %q of dead letters", engine.ErrInvalid, f.State))
 }
 
-// limit is how many f lets through.
+// limit returns the maximum number of dead letters that f selects.
 func (f *DeadFilter) limit() int {
 	if f == nil || f.Limit <= 0 {
 		return math.MaxInt

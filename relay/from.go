@@ -10,22 +10,22 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// From reads from for consumer, lets fn turn each event into any number of messages, and sends
-// them to a queue in the transaction that saves the consumer's offset: whatever dies in between,
-// the messages of each event are sent exactly once, in the order of the events. It blocks, waiting
-// for new events without polling, and returns when ctx ends, with nil, or with the first error;
-// what was finished before is kept. Events that wait are committed several at a time.
+// From reads events of the stream from for consumer. fn converts each event to any number of
+// messages, and From sends them to a queue in the transaction that saves the consumer's offset. The
+// messages of each event are therefore sent exactly once, in the order of the events, even if the
+// process crashes. From blocks and waits for new events without polling. It returns nil when ctx
+// ends, or else the first error; events processed before stay processed. Pending events are
+// committed several at a time.
 //
-// fn runs outside of the transaction, one event at a time, and may run again for an event
-// after a crash, or when another From runs for the same consumer. Its ctx ends with ctx and
-// with [honker.DB.Close], which waits for From and lets it return [honker.ErrClosed]. No
-// messages, or [honker.ErrSkip], pass the event over. Any other error of fn, a message that
-// [Queue.Send] would refuse, and an event that does not decode into E end From, and the event
-// comes again the next time. from may be a pattern. A nil fn, and a stream of another database than
-// the queue's, is [honker.ErrInvalid].
+// fn is called outside of the transaction, for a single event at a time. It may be called again for
+// an event after a crash, or if another From runs for the same consumer. Its ctx ends with ctx and
+// with [honker.DB.Close], which waits for From; From then returns [honker.ErrClosed]. fn skips an
+// event by returning no messages or [honker.ErrSkip]. Any other error of fn ends From, and so does
+// a message that [Queue.Send] would refuse or an event that cannot be decoded into E. The next From
+// then begins with that event. from may be a pattern. If fn is nil, or if the stream and the queue
+// are of different databases, From returns [honker.ErrInvalid].
 //
-// A new consumer begins at the first event that there is; [honker.Stream.SaveOffset] makes one
-// that begins elsewhere.
+// A new consumer begins at the earliest event. Use [honker.Stream.SaveOffset] to begin elsewhere.
 func From[E any](ctx context.Context, from *honker.Stream[E], consumer string, to *Queue, fn func(context.Context, *honker.Event[E]) ([]Outgoing, error)) error {
 	err := to.err
 	if fn == nil {
@@ -42,11 +42,11 @@ func From[E any](ctx context.Context, from *honker.Stream[E], consumer string, t
 	return engine.Wrap("relay from", from.Name(), err)
 }
 
-// pipeSink sends what becomes of the events of a stream.
+// pipeSink sends the messages that transform returns for the events of a stream.
 type pipeSink struct {
 	to        *Queue
 	transform func(ctx context.Context, event any) ([]Outgoing, error)
-	batch     *sendOp // nil: empty
+	batch     *sendOp // messages of the current transaction; nil if there are none
 }
 
 // Add implements engine.Sink.
@@ -59,7 +59,7 @@ func (s *pipeSink) Add(ctx context.Context, event any) error {
 	if err != nil {
 		return err
 	}
-	for i := range op.messages { // they wait for others, and the payload is the function's
+	for i := range op.messages { // several events share a transaction, and fn may reuse its buffer
 		op.messages[i].Payload = bytes.Clone(op.messages[i].Payload)
 	}
 	if s.batch != nil {

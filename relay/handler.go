@@ -13,50 +13,52 @@ import (
 // HandleOption configures the handler of a queue.
 type HandleOption func(*handler)
 
-// Lease says how long a batch may take: default 30s, with a headroom of 2s. The ctx of the
-// handler ends at duration less headroom, counted from before the batch was taken, so that the
-// headroom is there to save what it has finished. Another process takes the partition of one that
-// died when duration has passed. A duration or headroom that is not positive, and a headroom that
-// is not below the duration, is [honker.ErrInvalid] from [Relay.Run].
+// Lease sets the maximum time for a batch; the default is 30s with a headroom of 2s. The ctx of the
+// handler ends after duration minus headroom, counted from before the batch was taken. The headroom
+// is left for saving the finished messages. If the process dies, another process can take the
+// partition once duration has passed. duration and headroom must be positive, and headroom must be
+// less than duration; otherwise [Relay.Run] returns [honker.ErrInvalid].
 func Lease(duration, headroom time.Duration) HandleOption {
 	return func(h *handler) { h.lease, h.headroom = duration, headroom }
 }
 
-// MaxAttempts makes a message a dead letter when it has failed n times, those of processes that
-// died while they handled it included. The default 0 is no bound: the partition waits until its
-// first message is handled or rejected. A negative n is [honker.ErrInvalid] from [Relay.Run].
+// MaxAttempts limits the attempts for a message: after n failures it becomes a dead letter. Attempts
+// that ended with the death of the process count as failures. The default 0 means no limit, so the
+// partition waits until its first message is handled or rejected. If n is negative, [Relay.Run]
+// returns [honker.ErrInvalid].
 func MaxAttempts(n int) HandleOption {
 	return func(h *handler) { h.maxAttempts = n }
 }
 
-// BatchSize is the most messages of a batch of this queue: default Options.Batch, also for 0. A
-// negative n is [honker.ErrInvalid] from [Relay.Run].
+// BatchSize sets the maximum number of messages in a batch of this queue. The default, and the value
+// for 0, is Options.Batch. If n is negative, [Relay.Run] returns [honker.ErrInvalid].
 func BatchSize(n int) HandleOption {
 	return func(h *handler) { h.tuning.batch = n }
 }
 
-// RetryBase is the pause after a first failure in this queue, doubled by each other in a row: default
-// Options.RetryBase, also for 0. Above Options.RetryMax it raises that for the queue. A negative d, and
-// a d above the [RetryMax] of the same handler, is [honker.ErrInvalid] from [Relay.Run].
+// RetryBase sets the pause after a first failure in this queue, which doubles with each consecutive
+// failure. The default, and the value for 0, is Options.RetryBase. A RetryBase above
+// Options.RetryMax also raises the maximum for this queue. If d is negative, or greater than the
+// [RetryMax] of the same handler, [Relay.Run] returns [honker.ErrInvalid].
 func RetryBase(d time.Duration) HandleOption {
 	return func(h *handler) { h.tuning.retryBase = d }
 }
 
-// RetryMax is the longest pause after failures in this queue: default Options.RetryMax, also for 0.
-// Below Options.RetryBase it lowers that for the queue. A negative d is [honker.ErrInvalid] from
-// [Relay.Run].
+// RetryMax sets the maximum pause after failures in this queue. The default, and the value for 0, is
+// Options.RetryMax. A RetryMax below Options.RetryBase also lowers the first pause for this queue.
+// If d is negative, [Relay.Run] returns [honker.ErrInvalid].
 func RetryMax(d time.Duration) HandleOption {
 	return func(h *handler) { h.tuning.retryMax = d }
 }
 
-// TxTimeout bounds the transaction of a [Queue.HandleTx]: default 2s. Its ctx ends then, and it
-// is rolled back, because all other writers of the file wait meanwhile. A d that is not positive is
-// [honker.ErrInvalid] from [Relay.Run].
+// TxTimeout limits the transaction of a [Queue.HandleTx]; the default is 2s. When it has passed, the
+// ctx of the handler ends and the transaction is rolled back, because all other writers of the
+// database are waiting. If d is zero or negative, [Relay.Run] returns [honker.ErrInvalid].
 func TxTimeout(d time.Duration) HandleOption {
 	return func(h *handler) { h.txTimeout = d }
 }
 
-// handler is the handler of a queue: one of the three functions.
+// handler is the handler of a queue. Exactly one of the three functions is set, unless isNil.
 type handler struct {
 	queue *Queue
 	one   func(context.Context, *Message) error
@@ -71,37 +73,41 @@ type handler struct {
 	badTuning   error
 }
 
-// Handle has h called for each message of the queue, one at a time in each partition, in order.
-// nil finishes the message. [Reject] makes it a dead letter, and the next one follows. Any other
-// error, and a panic, is a failure: the partition waits, longer with each failure in a row, and
-// tries the message again; [RetryAfter] says how long.
+// Handle registers h as the handler of the queue. h is called for a single message of each partition
+// at a time, in order. If h returns nil, the message is finished. [Reject] turns it into a dead
+// letter, and the partition continues with the next message. Any other error, and a panic, is a
+// failure: the partition pauses, longer with each consecutive failure, and then tries the message
+// again. [RetryAfter] sets the pause explicitly.
 //
-// h's ctx carries the values of that of [Relay.Run], and ends with the lease, see [Lease]; it
-// does not end with the ctx of Run, so a batch that has begun is completed. A process that dies
-// has not saved what it has finished of the batch: those messages are delivered again, with the
-// same IdempotencyKey.
+// The ctx of h carries the values of the ctx of [Relay.Run] and ends with the lease, see [Lease]. It
+// does not end with the ctx of Run, so batches in progress are completed. If a process dies, the
+// progress within its current batch is lost. The messages are then delivered again, with the same
+// IdempotencyKey.
 //
-// A queue has at most one handler, set before Run; another one is an error of Run.
+// A queue has at most a single handler, which must be registered before Run. Run returns an error if
+// there are two.
 func (q *Queue) Handle(h func(context.Context, *Message) error, opts ...HandleOption) {
 	q.handle(&handler{one: h, isNil: h == nil}, opts)
 }
 
-// HandleBatch has h called with a batch of messages of one partition. h says itself which it has
-// finished, see [Batch]. When it returns nil, what it has not finished is delivered again: at once
-// if it has finished some, and otherwise as after a failure. After an error too, what it has finished
-// stays finished. A batch that has failed is followed by smaller ones. Otherwise it is as Handle.
+// HandleBatch registers h as the handler of the queue. h is called with a batch of messages of a
+// single partition and finishes them itself, see [Batch]. If h returns nil, unfinished messages are
+// delivered again: immediately if any message of the batch was finished, and otherwise as after a
+// failure. If h returns an error, the finished messages stay finished, and the next batches are
+// smaller. In all other respects HandleBatch is like [Queue.Handle].
 func (q *Queue) HandleBatch(h func(context.Context, *Batch) error, opts ...HandleOption) {
 	q.handle(&handler{batch: h, isNil: h == nil}, opts)
 }
 
-// HandleTx has h called for each message within a transaction that also saves the progress: what
-// h writes through tx happens exactly once. A batch is one transaction, in which each message has
-// a savepoint: an error, a panic or [Reject] undoes what h has written for that message and no
-// other.
+// HandleTx registers h as the handler of the queue. h is called for each message in a transaction
+// that also saves the progress, so writes of h through tx happen exactly once. A batch is a single
+// transaction with a savepoint for each message. An error, a panic or [Reject] undoes the writes of
+// h for that message only.
 //
-// All other writers of the file wait while the transaction is open, so h must not wait, nor use
-// the network; see [TxTimeout]. It must not end tx: a batch that has lost its transaction is
-// a failure. Use the Tx form of honker's verbs with ctx and tx. Otherwise it is as Handle.
+// All other writers of the database wait while the transaction is open, so h must not wait or use
+// the network; see [TxTimeout]. h must not end tx: a batch that has lost its transaction fails. Call
+// the Tx form of honker's methods with ctx and tx. In all other respects HandleTx is like
+// [Queue.Handle].
 func (q *Queue) HandleTx(h func(context.Context, *sql.Tx, *Message) error, opts ...HandleOption) {
 	q.handle(&handler{tx: h, isNil: h == nil}, opts)
 }
@@ -117,7 +123,7 @@ func (q *Queue) handle(h *handler, opts []HandleOption) {
 	q.relay.handlers = append(q.relay.handlers, h)
 }
 
-// check returns what is wrong with the handler's options.
+// check validates the options of the handler.
 func (h *handler) check() error {
 	if h.isNil {
 		return fmt.Errorf("%w: nil function", engine.ErrInvalid)

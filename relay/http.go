@@ -16,53 +16,52 @@ import (
 	"github.com/honker-go/honker/internal/webhook"
 )
 
-// HTTPOptions of an [HTTP] sink. The zero value of a field means its default.
+// HTTPOptions configures an [HTTP] handler. The zero value of a field selects its default.
 type HTTPOptions struct {
-	// Secret signs each request as the Standard Webhooks specification says (see
-	// standardwebhooks.com): "whsec_" and the base64 of at least 24 random bytes. Several,
-	// separated by spaces, give several signatures, while one secret replaces another.
-	// Default: no signature.
+	// Secret is the key that signs requests according to the Standard Webhooks specification
+	// (standardwebhooks.com): "whsec_" followed by at least 24 random bytes in base64. To rotate a
+	// secret, list several separated by spaces; each adds a signature. The default is not to
+	// sign.
 	Secret string
-	// Source stands before each idempotency key, and a slash between them. Queues of the same
-	// name in several databases or families count alike: give each a Source where they feed the
-	// same endpoint.
+	// Source is a prefix of all idempotency keys, separated by a slash. Queues with the same
+	// name in different databases or families have the same keys. They need different Sources
+	// if they post to the same endpoint.
 	Source string
-	// Header goes with each request. What HTTP sets itself replaces what is here.
+	// Header is added to each request. Headers that HTTP sets itself take precedence.
 	Header http.Header
-	// Timeout bounds one request, redirects included; default: 10s, or the Timeout of the client
-	// if it has one. A Timeout beyond the lease leaves the end to that, see [Lease].
+	// Timeout limits a single request, including redirects. The default is the Timeout of the
+	// client, or 10s if that is not set. A request never outlasts its lease, see [Lease].
 	Timeout time.Duration
-	// PublicOnly refuses to connect to addresses that are not on the public internet, such
-	// as 127.0.0.1, 10.0.0.1 or a cloud's metadata server: for URLs that customers enter. It
-	// is the address behind the name that counts, each time it is dialed. The client is to
-	// have an *http.Transport, or none, without a DialTLS of its own; its Dial functions are
-	// not used, and a request that would go through a proxy fails.
+	// PublicOnly refuses connections to addresses outside the public internet, such as
+	// 127.0.0.1, 10.0.0.1 or the metadata server of a cloud. Use it for URLs that customers
+	// enter. The resolved address is checked at each dial. The Transport of the client must be
+	// nil or an *http.Transport without DialTLS. Its Dial functions are not used, and requests
+	// that would go through a proxy fail.
 	PublicOnly bool
 }
 
-// HTTP returns a handler for [Queue.Handle] that posts each message to url: the payload as
-// it is, Content-Type from its Type, Idempotency-Key from [Message.IdempotencyKey], with
-// what is not visible ASCII, and %, in the form %41. With a Secret the headers webhook-id,
-// which is the same key with %2E for a full stop, webhook-timestamp and webhook-signature
-// are added.
+// HTTP returns a handler for [Queue.Handle] that posts each message to url. The body is the payload,
+// unchanged. Content-Type is the Type of the message. Idempotency-Key is [Message.IdempotencyKey],
+// in which % and all bytes other than visible ASCII are percent-encoded. With a Secret, the handler
+// adds the headers webhook-id, webhook-timestamp and webhook-signature. The webhook-id is the same
+// key with each full stop encoded as %2E.
 //
-// The message is done when the endpoint answers 2xx; for other answers [ClassifyHTTP]
-// decides, and the error is an [HTTPError] for errors.As. A 400 that says that http was spoken to
-// a port of https, as Go, nginx and Apache do, is retried: the URL is wrong, not the message.
-// Retry-After is obeyed, for a day at most, where the message is to be tried again. Whatever goes
-// wrong on the way is retried. An endpoint that has taken a message can have its answer lost: it
-// gets the same key again.
+// A 2xx response finishes the message. For other responses [ClassifyHTTP] decides, and the error
+// wraps an [HTTPError]. A 400 in which Go, nginx or Apache reports plain HTTP on an HTTPS port is
+// retried, because the URL is wrong and not the message. A Retry-After header is obeyed for up to a
+// day if the message will be tried again. Connection errors and timeouts are retried. If the
+// response of an accepted message is lost, the endpoint receives the message again with the same key.
 //
-// A request ends after HTTPOptions.Timeout, and with the handler's ctx, which is a headroom
-// before the end of the lease. Redirects are followed up to five times, within the host and port
-// of url, or from http to https, if they keep the payload (307, 308). Of an answer 64 KiB are read
-// at most, for a second.
+// A request ends after HTTPOptions.Timeout or with the ctx of the handler, which ends before the
+// lease does. Up to five redirects are followed if they preserve the payload (307, 308) and stay on
+// the host and port of url or upgrade from http to https. At most 64 KiB of a response are read, for
+// at most a second.
 //
-// nil client: one with connections and timeouts of its own, shared by all sinks. The Timeout
-// and CheckRedirect of a client are kept too. nil opts means defaults. Make one handler for
-// each URL and keep it: with PublicOnly and a client each has connections of its own. [HTTPFunc]
-// is for a URL for each customer. A bad url or option is [honker.ErrInvalid] from the handler, which the relay retries: it is not
-// the fault of the message.
+// If client is nil, HTTP uses a client with its own connections and timeouts, which is shared by all
+// such handlers. The Timeout and CheckRedirect of a client are honored. A nil opts selects the
+// defaults. Make a handler once for each URL and keep it, because each handler with both PublicOnly
+// and a client has its own connections. Use [HTTPFunc] for a URL per customer. If url or an
+// option is invalid, the handler returns [honker.ErrInvalid], and the relay retries the message.
 func HTTP(client *http.Client, url string, opts *HTTPOptions) func(context.Context, *Message) error {
 	s, err := newSink(newClients(client), url, opts)
 	if err != nil {
@@ -72,19 +71,19 @@ func HTTP(client *http.Client, url string, opts *HTTPOptions) func(context.Conte
 	return s.handle
 }
 
-// HTTPFunc returns a handler for [Queue.Handle] that posts each message as [HTTP] does, to the
-// endpoint that the function returns for it: each customer can have a URL, a secret and headers of
-// its own. [Message.Key] says which customer a message is for. nil options mean defaults.
+// HTTPFunc returns a handler for [Queue.Handle] that posts each message, as [HTTP] does, to the
+// endpoint that the given function returns for the message. Each customer can therefore have a URL,
+// a secret and headers; [Message.Key] can identify the customer. Nil options select the defaults.
 //
-// The function runs before each attempt, so a URL that was changed counts from the next one on. An
-// error of the function decides as that of a handler: the message is retried, and its partition
-// waits, unless the function returns [Reject]. For a customer that is unknown for good return
-// Reject(err); for one that may still be set up return a plain error. A bad url or option, such as
-// an empty URL, is [honker.ErrInvalid] and is retried.
+// The function is called before each attempt, so a changed URL takes effect at the next attempt. An
+// error of the function is treated as an error of the handler: the partition waits and the message
+// is retried, unless the error is a [Reject]. For a customer that no longer exists, return
+// Reject(err). For a customer that may still be set up, return a plain error. An invalid URL, such
+// as an empty string, or an invalid option is [honker.ErrInvalid] and is retried.
 //
-// nil client: the connections that all sinks share. The handler keeps connections for all of its
-// endpoints together, also with PublicOnly and a client. A nil function is [honker.ErrInvalid] from
-// the handler.
+// If client is nil, HTTPFunc uses the client that all handlers share. The handler has a single
+// connection pool for all its endpoints, even with both PublicOnly and a client. If the function is
+// nil, the handler returns [honker.ErrInvalid].
 func HTTPFunc(client *http.Client, endpoint func(ctx context.Context, m *Message) (url string, opts *HTTPOptions, err error)) func(context.Context, *Message) error {
 	clients := newClients(client)
 	return func(ctx context.Context, m *Message) error {
@@ -103,7 +102,7 @@ func HTTPFunc(client *http.Client, endpoint func(ctx context.Context, m *Message
 	}
 }
 
-// sink is an endpoint.
+// sink posts messages to an endpoint.
 type sink struct {
 	client *http.Client
 	url    *url.URL
@@ -115,12 +114,12 @@ const (
 	httpTimeout  = 10 * time.Second
 	maxRedirects = 5
 	maxAnswer    = 64 << 10
-	maxHead      = 1 << 10 // of an answer, from which an error quotes
+	maxHead      = 1 << 10 // bytes of a response that are kept for error texts
 	answerTime   = time.Second
 )
 
-// clients are a client on any address, and another on public addresses only. Each is made by its
-// first use.
+// clients holds a client for any address and a client for public addresses only. Both are created
+// when they are first used.
 type clients struct{ plain, public func() (*http.Client, error) }
 
 func newClients(client *http.Client) clients {
@@ -154,8 +153,8 @@ func newSink(c clients, address string, opts *HTTPOptions) (*sink, error) {
 	return s, err
 }
 
-// canonical is a copy of header with keys as HTTP sets them: of two that differ by case, as those
-// of a literal may, both would be sent.
+// canonical returns a copy of header with canonical keys. Without it, a header that a literal spells
+// with different case would be sent in addition to the header of the same name that HTTP sets.
 func canonical(header http.Header) http.Header {
 	out := make(http.Header, len(header))
 	for key, values := range header {
@@ -165,7 +164,7 @@ func canonical(header http.Header) http.Header {
 	return out
 }
 
-// parseURL says nothing of the url's path and query, which can hold a secret.
+// parseURL parses address. Its errors omit the path and query, which may contain a secret.
 func parseURL(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -180,7 +179,8 @@ func parseURL(address string) (*url.URL, error) {
 	return u, nil
 }
 
-// newClient is client, or one on the shared connections, with the redirects of a sink.
+// newClient returns a copy of client, or a client on the shared transport, that follows redirects
+// according to redirects.
 func newClient(client *http.Client, publicOnly bool) (*http.Client, error) {
 	c := http.Client{Transport: sharedTransport()}
 	if client != nil {
@@ -201,8 +201,8 @@ func newClient(client *http.Client, publicOnly bool) (*http.Client, error) {
 
 var sharedTransport = sync.OnceValue(newTransport)
 
-// newTransport has what http.DefaultTransport has, with room for as many connections to one
-// host as a relay has processors, and shorter answers.
+// newTransport returns a transport like http.DefaultTransport. It keeps more idle connections per
+// host, because processors post concurrently, and it limits the size of response headers.
 func newTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
@@ -217,8 +217,8 @@ func newTransport() *http.Transport {
 	}
 }
 
-// redirects refuses a redirect that would take the message elsewhere or leave its payload
-// behind; next, which may be nil, decides about the others.
+// redirects returns a CheckRedirect function that refuses redirects to another endpoint and
+// redirects that drop the payload. next decides about the others; it may be nil.
 func redirects(next func(*http.Request, []*http.Request) error) func(*http.Request, []*http.Request) error {
 	return func(to *http.Request, via []*http.Request) error {
 		from := via[0]
@@ -236,7 +236,7 @@ func redirects(next func(*http.Request, []*http.Request) error) func(*http.Reque
 	}
 }
 
-// sameEndpoint reports that b has the host and port of a, or is a by https.
+// sameEndpoint reports whether b has the host and port of a, or is the https upgrade of a.
 func sameEndpoint(a, b *url.URL) bool {
 	if !strings.EqualFold(a.Hostname(), b.Hostname()) {
 		return false
@@ -255,10 +255,10 @@ func portOf(u *url.URL) string {
 	return "443"
 }
 
-// quoteURL leaves out what can hold a secret.
+// quoteURL returns the scheme and host of u. Other parts of a URL may contain a secret.
 func quoteURL(u *url.URL) string { return quote([]byte(u.Scheme + "://" + u.Host)) }
 
-// handle posts one message. Its type was checked by Send, but not by another program's INSERT.
+// handle posts m. It checks the type again because other programs may have inserted the message.
 func (s *sink) handle(ctx context.Context, m *Message) error {
 	if err := checkType(m.Type); err != nil {
 		return Reject(err)
@@ -284,8 +284,8 @@ func (s *sink) handle(ctx context.Context, m *Message) error {
 	return err
 }
 
-// wantsTLS tells whether a server has answered to http that it speaks https. No such answer is
-// about the message: the server has not read it.
+// wantsTLS reports whether a is the response of a server that expects HTTPS on this port. The server
+// has not read the message then, so the status says nothing about it.
 func wantsTLS(a *answer) bool {
 	if a.status != http.StatusBadRequest {
 		return false
@@ -303,7 +303,7 @@ func wantsTLS(a *answer) bool {
 	return false
 }
 
-// answer is what of a response matters.
+// answer contains the relevant parts of a response.
 type answer struct {
 	status     int
 	head       []byte
@@ -329,7 +329,7 @@ func (s *sink) post(ctx context.Context, m *Message) (*answer, error) {
 	return read(resp, cancel), nil
 }
 
-// request is what is sent for m at now. The signature is of the payload as it is.
+// request returns the request for m at time now. The signature covers the unencoded payload.
 func (s *sink) request(ctx context.Context, m *Message, now time.Time) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url.String(), bytes.NewReader(m.Payload))
 	if err != nil {
@@ -349,7 +349,7 @@ func (s *sink) request(ctx context.Context, m *Message, now time.Time) (*http.Re
 	return req, nil
 }
 
-// headerText makes text fit for a header, whatever the name of the queue has in it.
+// headerText percent-encodes text for use in a header, since queue names may contain any character.
 func headerText(text string) string {
 	var out strings.Builder
 	for _, b := range []byte(text) {
@@ -362,8 +362,8 @@ func headerText(text string) string {
 	return out.String()
 }
 
-// read takes the body too, so that the connection can be used again, unless it is long or
-// slow. What the answer means is known without it.
+// read returns the relevant parts of resp. It also drains the body, so that the connection can be
+// reused, but gives up if the body is long or slow, because the verdict does not depend on it.
 func read(resp *http.Response, cancel context.CancelCauseFunc) *answer {
 	defer time.AfterFunc(answerTime, func() { cancel(nil) }).Stop()
 	head, _ := io.ReadAll(io.LimitReader(resp.Body, maxHead))
@@ -375,8 +375,8 @@ func read(resp *http.Response, cancel context.CancelCauseFunc) *answer {
 	}
 }
 
-// withoutURL drops the method and URL that net/http adds: a path or a query can hold a
-// secret, and the error is kept in the file.
+// withoutURL removes the method and URL that net/http adds to errors. The path or query may contain
+// a secret, and the error text is stored in the database.
 func withoutURL(err error) error {
 	var of *url.Error
 	if errors.As(err, &of) {

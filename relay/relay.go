@@ -1,11 +1,11 @@
-// Package relay delivers messages out of the file in order: webhooks for each customer, a change
-// feed, a message broker.
+// Package relay delivers messages from the database in order, for example as webhooks for each
+// customer, as a change feed, or to a message broker.
 //
-// A message has a partition, by its key. Within a partition messages are handled strictly in the
-// order in which they were committed, by one handler at a time over all processes; partitions
-// go on independently of each other. A message is delivered at least once: a handler that
-// returns nil has finished it, [Reject] makes it a dead letter, and after any other error the
-// partition waits and tries again. [Queue.HandleTx] has effects exactly once.
+// The key of a message selects its partition. Within a partition, messages are handled strictly in
+// the order of their commits, by a single handler at a time across all processes. Partitions are
+// independent of each other. Delivery is at least once: a handler finishes its message by
+// returning nil, and [Reject] turns the message into a dead letter. After any other error the
+// partition waits and tries the message again. [Queue.HandleTx] has effects exactly once.
 //
 //	r := relay.New(db, nil)
 //	hooks := r.Queue("webhooks", 16)
@@ -18,9 +18,9 @@
 //		return err
 //	})
 //
-// The tables of a relay are this library's own, _honkerx_relay_ in the file, and are made by its
-// first write. [honker.Outbox] is honker's simple outbox: without an order, and shared with
-// honker's other bindings.
+// The first write of a relay creates its tables. Their names begin with _honkerx_relay_, and no
+// other honker binding uses them. [honker.Outbox] is the simpler outbox that all bindings share;
+// it does not keep an order.
 package relay
 
 import (
@@ -41,43 +41,43 @@ import (
 //go:embed schema.sql
 var schema string
 
-// ErrPartitions reports a queue that has another number of partitions in the file than was asked
-// for. The text says both. Nothing was changed.
+// ErrPartitions is returned for a queue whose number of partitions in the database differs from
+// that of its handle. The error text contains both numbers. Nothing was changed.
 var ErrPartitions = errors.New("another number of partitions")
 
-// ErrStuck reports a handler that has gone on after its context had ended. It is the error of
-// [Relay.Run]. Its text names the partition; nothing was finished on behalf of the handler.
+// ErrStuck is returned by [Relay.Run] when a handler is still running after its context has ended.
+// The error text names the partition. Messages of that handler are not marked as finished.
 var ErrStuck = errors.New("a handler ignores the end of its context")
 
-// Options of a Relay. The zero value of a field means its default.
+// Options configures a Relay. The zero value of a field selects its default.
 type Options struct {
-	Profile     Profile       // the defaults of Batch, RetryBase and RetryMax, which options of a handler replace for its queue; default Balanced
-	Processors  int           // batches that are handled at once, over all queues, see [Relay.Run]; default 4, and up to 64 while handlers are slow
-	Batch       int           // the most messages of a batch; default by Profile
-	RetryBase   time.Duration // the pause after a first failure, doubled by each other in a row; default by Profile
-	RetryMax    time.Duration // the longest such pause; default by Profile
-	VacuumEvery time.Duration // between sweeps of finished messages that are still in the file; default 1h
-	MaxPayload  int           // the largest payload in bytes; default 64 KiB
-	Family      string        // a separate set of tables: a lower case letter, then up to 31 of a-z, 0-9 and _; default none
-	Observer    *Observer     // nil: none
+	Profile     Profile       // defaults for Batch, RetryBase and RetryMax, which handler options override per queue; default Balanced
+	Processors  int           // maximum batches handled at once, over all queues (see [Relay.Run]); default 4, and up to 64 while handlers are slow
+	Batch       int           // maximum messages per batch; default by Profile
+	RetryBase   time.Duration // pause after a first failure, doubled by each consecutive failure; default by Profile
+	RetryMax    time.Duration // maximum pause after failures; default by Profile
+	VacuumEvery time.Duration // interval between sweeps of finished messages that are still in the database; default 1h
+	MaxPayload  int           // maximum payload size in bytes; default 64 KiB
+	Family      string        // prefix of a separate set of tables: a lower case letter, then up to 31 of a-z, 0-9 and _; default none
+	Observer    *Observer     // may be nil
 }
 
-// Relay hands the messages of its queues to their handlers. It is safe for concurrent use.
+// Relay delivers the messages of its queues to their handlers. It is safe for concurrent use.
 type Relay struct {
 	engine *engine.Engine
 	opts   Options
-	err    error // of a bad option
-	spare  int   // how many batches that are slow go on beyond Processors
+	err    error // first error of the options, returned by every method
+	spare  int   // maximum slow batches that run beyond Processors
 	store  relayStore
 
 	mu       sync.Mutex
-	known    map[string]int  // partitions of the queues that are in the file
-	sent     map[string]bool // queues that a SendTx has found or added in a transaction that was committed
+	known    map[string]int  // partitions by queue, for queues known to be in the database
+	sent     map[string]bool // queues of SendTx calls whose transaction has committed
 	handlers []*handler
-	stuck    map[row.RelayPartition]*active // handlers that have outlived their lease, of every Run
+	stuck    map[row.RelayPartition]*active // handlers of any Run that have outlived their lease
 }
 
-// relayStore are the statements of a relay. The numbers of the messages come from it.
+// relayStore contains the statements of a relay. It also assigns the sequence numbers of messages.
 type relayStore interface {
 	Exists(ctx context.Context, q engine.Querier) (bool, error)
 	Current(ctx context.Context, q engine.Querier) (bool, error)
@@ -94,8 +94,8 @@ type relayStore interface {
 	Vacuum(ctx context.Context, q engine.Querier, queue string, limit int) (int, error)
 }
 
-// New returns a relay on db. It touches nothing: a bad option is [honker.ErrInvalid] from the
-// first verb. nil opts means defaults.
+// New returns a relay on db. It does not access the database. If an option is invalid, the first
+// method called returns [honker.ErrInvalid]. A nil opts selects the defaults.
 func New(db *honker.DB, opts *Options) *Relay {
 	r := &Relay{engine: engine.Of(db), known: make(map[string]int), sent: make(map[string]bool), stuck: make(map[row.RelayPartition]*active)}
 	if opts == nil || opts.Processors == 0 {
@@ -107,8 +107,8 @@ func New(db *honker.DB, opts *Options) *Relay {
 	return r
 }
 
-// family is what a family may be called. It becomes a part of the names of tables, which do not
-// differ by case.
+// family matches a valid family. Table names contain the family, and SQLite compares them without
+// regard to case, so upper case letters are not allowed.
 var family = regexp.MustCompile(`^[a-z][a-z0-9_]{0,31}$`)
 
 func (o *Options) withDefaults() (Options, error) {
@@ -135,7 +135,7 @@ func (o *Options) withDefaults() (Options, error) {
 	return out, err
 }
 
-// or is v, or the default of a v that is zero.
+// or returns v, or otherwise if v is zero.
 func or[V comparable](v, otherwise V) V {
 	var zero V
 	if v == zero {
