@@ -9,35 +9,35 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// QueueInfo is how far a queue has come.
+// QueueInfo describes the progress of a queue.
 type QueueInfo struct {
 	Name       string
-	Partitions []PartitionInfo // all of them, from 0 on
+	Partitions []PartitionInfo // all partitions, by number
 	Dead       int64           // dead letters that are neither resolved nor discarded
 
-	// Misplaced are messages in partitions that the queue does not have. Only another program
-	// can have put them there, past the library; they are never delivered, and [honker.DB.Check]
-	// names them.
+	// Misplaced is the number of messages in partitions that the queue does not have. Only
+	// programs that bypass this package can insert them. They are never delivered, and
+	// [honker.DB.Check] reports them.
 	Misplaced int64
 }
 
-// PartitionInfo is how far a partition has come. A process that dies leaves its lease behind:
-// Owner is then the one that has died, until LeaseUntil has passed and another takes over.
+// PartitionInfo describes the progress of a partition. The lease of a crashed process remains, so
+// Owner may name a process that no longer exists until LeaseUntil has passed.
 type PartitionInfo struct {
 	Partition  int
-	Seq        int64     // the number of the last message that was committed; Processed + Waiting
-	Processed  int64     // messages that are finished, dead letters included
-	Waiting    int64     // messages that are not, those that a handler has at this moment included
-	Oldest     time.Time // when the first of those that wait was sent; zero: none waits
-	Attempt    int       // how often that was begun
-	LastError  string    // why it failed the last time; "": it did not
-	RetryAt    time.Time // until then the partition waits after a failure; zero: it does not
-	Owner      string    // the running [Relay.Run] that holds it; "": none
-	Epoch      int64     // how often it was taken
-	LeaseUntil time.Time // zero: nothing holds it
+	Seq        int64     // number of the last committed message; Processed + Waiting
+	Processed  int64     // finished messages, including dead letters
+	Waiting    int64     // unfinished messages, including those that a handler is working on
+	Oldest     time.Time // when the first waiting message was sent; zero if none waits
+	Attempt    int       // attempts at the first waiting message
+	LastError  string    // error of the last attempt; empty if it did not fail
+	RetryAt    time.Time // end of the pause after a failure; zero if the partition does not pause
+	Owner      string    // the [Relay.Run] that holds the lease; empty if none
+	Epoch      int64     // number of batches taken so far
+	LeaseUntil time.Time // end of the lease; zero if there is none
 }
 
-// infoStore are the statements that describe queues.
+// infoStore contains the statements that describe queues.
 type infoStore interface {
 	Info(ctx context.Context, q engine.Querier, queue string, partitions int) ([]row.RelayPartitionInfo, error)
 	Misplaced(ctx context.Context, q engine.Querier, queue string, partitions int) (int64, error)
@@ -46,10 +46,10 @@ type infoStore interface {
 
 func (q *Queue) describes() infoStore { return store.Relays{Family: q.relay.opts.Family} }
 
-// Info returns how far the queue has come; one that nothing was sent to has come nowhere. It never
-// waits for the writer. It reads no message but the first of each partition. To count those that
-// wait, and the dead letters, it reads an entry of an index for each: a tenth of a second for a
-// million.
+// Info returns the progress of the queue. If nothing was ever sent to the queue, all counts are 0.
+// Info never waits for the writer. It reads only the first message of each partition. To count
+// waiting messages and dead letters it reads an index entry for each of them, which takes about a
+// tenth of a second per million.
 func (q *Queue) Info(ctx context.Context) (QueueInfo, error) {
 	info, err := q.info(ctx)
 	return info, q.fail("info", err)
@@ -93,7 +93,7 @@ func newPartitionInfo(row row.RelayPartitionInfo, nowMS int64) PartitionInfo {
 	return p
 }
 
-// read runs f, unless the queue is not in the file.
+// read runs f with a snapshot of the database. If the queue is not registered, it does nothing.
 func (q *Queue) read(ctx context.Context, f func(ctx context.Context, tx engine.Querier) error) error {
 	if q.err != nil {
 		return q.err
@@ -106,7 +106,7 @@ func (q *Queue) read(ctx context.Context, f func(ctx context.Context, tx engine.
 	})
 }
 
-// write runs f in a transaction, unless the queue is not in the file.
+// write runs f in a transaction. If the queue is not registered, it does nothing.
 func (q *Queue) write(ctx context.Context, f engine.OpFunc) error {
 	if q.err != nil {
 		return q.err
@@ -115,15 +115,15 @@ func (q *Queue) write(ctx context.Context, f engine.OpFunc) error {
 		if found, err := q.inFile(ctx, tx); err != nil || !found {
 			return err
 		}
-		if _, err := q.relay.store.Bootstrap(ctx, tx, schema); err != nil { // adds what an earlier version lacks
+		if _, err := q.relay.store.Bootstrap(ctx, tx, schema); err != nil { // upgrades tables of earlier versions
 			return err
 		}
 		return f(ctx, tx, now)
 	}))
 }
 
-// inFile tells whether the queue is in the file. What only looks at a queue, or changes what it
-// has, does not put it there.
+// inFile reports whether the queue is registered in the database. Only sending and Run register a
+// queue; reading it or changing its dead letters does not.
 func (q *Queue) inFile(ctx context.Context, tx engine.Querier) (bool, error) {
 	if known, err := q.known(); known || err != nil {
 		return known, err

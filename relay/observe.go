@@ -7,71 +7,71 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// Observer is told what happens, for metrics and traces. Nil fields are skipped, and later
-// versions may have more. The functions are called after the commit, but for Sent in a
-// transaction, by the goroutine that did it: they should be quick. A panic in one is logged.
+// Observer contains callbacks for metrics and traces. Nil fields are skipped, and later versions may
+// add fields. The callbacks are called after the commit, except for a Sent with Tx set, by the
+// goroutine that made the change, so they should return quickly. A panic in a callback is logged.
 type Observer struct {
 	Sent      func(Sent)      // messages were sent
 	Taken     func(Taken)     // a batch was taken
 	Finished  func(Finished)  // the progress of a batch was saved
-	Retried   func(Retried)   // a batch has failed, and its partition waits
-	Dead      func(Died)      // a message has become a dead letter
-	LeaseLost func(LeaseLost) // the progress of a batch was not saved, since another process has taken the partition
+	Retried   func(Retried)   // a batch failed, and its partition pauses
+	Dead      func(Died)      // a message became a dead letter
+	LeaseLost func(LeaseLost) // the progress of a batch was not saved because another process had taken the partition
 }
 
-// Sent are messages that were sent.
+// Sent describes messages that were sent.
 type Sent struct {
 	Queue string
 	IDs   []int64
-	Tx    bool // in the caller's transaction, which may still be rolled back
+	Tx    bool // sent in the transaction of the caller, which may still be rolled back
 }
 
-// Taken is a batch that was taken.
+// Taken describes a batch that was taken.
 type Taken struct {
 	Queue     string
 	Partition int
 	Epoch     int64
 	Messages  int
-	Attempt   int           // of the first message
-	Wait      time.Duration // since the first message was sent
+	Attempt   int           // earlier attempts at the first message
+	Wait      time.Duration // time since the first message was sent
 }
 
-// Finished is a batch of which the progress was saved.
+// Finished describes a batch whose progress was saved.
 type Finished struct {
 	Queue     string
 	Partition int
 	Epoch     int64
-	Processed int           // messages, rejected ones included; 0 after a failure of the first
-	Took      time.Duration // of the handler
+	Processed int           // finished messages, including rejected messages; 0 if the first message failed
+	Took      time.Duration // running time of the handler
 }
 
-// Retried is a batch that has failed.
+// Retried describes a batch that failed.
 type Retried struct {
 	Queue     string
 	Partition int
 	Epoch     int64
-	Attempt   int // of the message that is tried again
+	Attempt   int // attempts so far at the message that will be tried again
 	At        time.Time
 	Err       error
 }
 
-// Died is a message that has become a dead letter.
+// Died describes a message that became a dead letter.
 type Died struct {
 	Queue     string
 	Partition int
 	Seq, ID   int64
-	Rejected  bool // by its handler; otherwise its attempts were spent
+	Rejected  bool // true if its handler rejected it, false if its attempts were exhausted
 	Reason    string
 }
 
-// LeaseLost is a batch that has lost its lease. Nothing of it was saved.
+// LeaseLost describes a batch that lost its lease. None of its progress was saved.
 type LeaseLost struct {
 	Queue     string
 	Partition int
 	Epoch     int64
 }
 
-// contained is o with functions of which no panic gets out. nil is an observer of nothing.
+// contained returns a copy of o whose functions recover from panics. o may be nil.
 func (o *Observer) contained(log *slog.Logger) *Observer {
 	if o == nil {
 		o = &Observer{}

@@ -10,15 +10,15 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// outcome is what has become of a batch. It is made before the transaction that saves it: texts of
-// errors are the application's code, which must not run in a transaction that others share.
+// outcome is the result of a batch. It is computed before the transaction that saves it, because the
+// Error method of an error is application code and must not run in a transaction that others share.
 type outcome struct {
 	progress row.RelayProgress
-	err      error // why the batch has failed
+	err      error // why the batch failed
 	died     []Died
 }
 
-// outcomeOf decides what is saved for a batch with a handler that has returned err.
+// outcomeOf returns the outcome of a batch whose handler returned err.
 func (a *active) outcomeOf(err error) *outcome {
 	b := a.batch
 	b.mu.Lock()
@@ -37,13 +37,13 @@ func (a *active) outcomeOf(err error) *outcome {
 	return o
 }
 
-// finish notes that n messages are finished.
+// finish records that the first n messages are finished.
 func (o *outcome) finish(a *active, n int) {
 	o.progress.Finished = int64(n)
 	o.progress.Cursor = a.ids[n-1]
 }
 
-// deadLetter adds the message at index to the dead letters.
+// deadLetter records that the message at index becomes a dead letter.
 func (o *outcome) deadLetter(a *active, index int, reason string, rejected bool) {
 	t, id := a.taken, a.ids[index]
 	seq := t.Processed + 1 + int64(index)
@@ -53,7 +53,7 @@ func (o *outcome) deadLetter(a *active, index int, reason string, rejected bool)
 	})
 }
 
-// attempts is how often the message at index was begun, this time included.
+// attempts returns the number of attempts at the message at index, including the current attempt.
 func (a *active) attempts(index int) int64 {
 	if index == 0 {
 		return a.taken.Attempts
@@ -61,39 +61,39 @@ func (a *active) attempts(index int) int64 {
 	return 1
 }
 
-// decideRest decides what becomes of the first message that is not finished.
+// decideRest decides about the first unfinished message: no attempt, a retry or a dead letter.
 func (a *active) decideRest(o *outcome, b *Batch) {
 	rest := b.finished
 	if o.err == nil {
-		// A lease that was over before the first message could start has spent no attempt.
+		// If the lease ended before the first message could start, no attempt is counted.
 		if rest == 0 {
 			a.putOff(o)
 		}
 		return
 	}
-	// A handler of batches may fail before it asks for the first message.
+	// A handler of batches may fail before it calls Next.
 	if b.handed > rest || rest == 0 {
 		o.progress.Attempts = a.attempts(rest)
 	}
-	// Of several messages that were handed out, it is not known which has failed: the next
-	// batch is smaller.
+	// If several messages were handed out, it is unknown which of them failed. Smaller batches
+	// isolate that message before its attempts are held against it.
 	alone := b.handed == rest+1 || len(a.ids) == 1
 	if most := a.handler.maxAttempts; most > 0 && alone && o.progress.Attempts >= int64(most) {
 		o.finish(a, rest+1)
 		o.progress.Attempts = 0
 		o.deadLetter(a, rest, engine.Describe(o.err), false)
-		o.progress.LastError = engine.Describe(o.err) // the partition is no healthier for it
+		o.progress.LastError = engine.Describe(o.err) // still reported, since the last attempt did fail
 	} else {
 		o.progress.LastError = engine.Describe(o.err)
 		o.progress.RetryAtMS = engine.DeadlineMS(time.Now(), a.pause(o))
 	}
-	// The handler may still do what its lease allows, beside no other message of its partition.
+	// A stuck handler may still use its lease, so no other message of its partition may start before.
 	if is(o.err, ErrStuck) {
 		o.progress.RetryAtMS = max(o.progress.RetryAtMS, engine.DeadlineMS(a.lapses, 0))
 	}
 }
 
-// putOff is for a batch of which nothing was tried: its attempt is not spent.
+// putOff records that no message of the batch was tried, and takes the counted attempt back.
 func (a *active) putOff(o *outcome) {
 	o.progress.Attempts = a.taken.Attempts - 1
 	o.progress.RetryAtMS = engine.DeadlineMS(time.Now(), a.handler.tuning.retryBase)
@@ -103,7 +103,7 @@ func (a *active) putOff(o *outcome) {
 	o.progress.LastError = engine.Describe(o.err)
 }
 
-// pause is how long the partition waits after a failure.
+// pause returns how long the partition waits after a failure.
 func (a *active) pause(o *outcome) time.Duration {
 	if d := directiveOf(o.err); d != nil {
 		return max(0, d.Delay)

@@ -11,18 +11,18 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// active is a batch that a processor handles.
+// active is a batch that is being handled by a processor.
 type active struct {
 	handler  *handler
 	taken    row.RelayTaken
-	size     int // the most messages that it might have had
+	size     int // maximum number of messages requested
 	batch    *Batch
-	ids      []int64   // of the messages, which themselves are the handler's to change
-	deadline time.Time // of the handler's ctx
-	lapses   time.Time // the lease, at the latest
+	ids      []int64   // ids of the messages; kept separately because the handler may modify the messages
+	deadline time.Time // end of the handler's ctx
+	lapses   time.Time // latest possible end of the lease
 	began    time.Time
 	took     time.Duration
-	returned bool // the handler; guarded by Relay.mu
+	returned bool // the handler has returned; guarded by Relay.mu
 }
 
 func newActive(h *handler, op *stepOp) *active {
@@ -50,8 +50,8 @@ var (
 	errLeaseLost    = errors.New("lease lost")
 )
 
-// process handles first, and then what each step takes, until there is nothing, or the slot has no
-// place any more.
+// process handles first and every batch that the following steps take. It returns when a step takes
+// none, or when the slot has left its place and cannot get it back.
 func (r *run) process(s *slot, first *active) {
 	defer s.close()
 	for a := first; a != nil; {
@@ -66,7 +66,7 @@ func (r *run) process(s *slot, first *active) {
 	}
 }
 
-// handle runs the handler of a batch.
+// handle calls the handler for a batch.
 func (r *run) handle(a *active) error {
 	ctx, cancel := context.WithDeadlineCause(r.lasting, a.deadline, errLease)
 	defer cancel()
@@ -82,7 +82,7 @@ func (r *run) handle(a *active) error {
 	return err
 }
 
-// batchHandler runs a handler of whole batches.
+// batchHandler calls a handler registered by HandleBatch.
 func (r *run) batchHandler(ctx context.Context, a *active) error {
 	first := &a.batch.messages[0]
 	err := r.attempt(a, first, func() error { return a.handler.batch(ctx, a.batch) })
@@ -96,7 +96,7 @@ func (r *run) batchHandler(ctx context.Context, a *active) error {
 	return err
 }
 
-// attempt calls the application's handler. A panic is an error with its stack.
+// attempt calls the handler of the application and converts a panic to an error with its stack.
 func (r *run) attempt(a *active, m *Message, call func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -106,7 +106,7 @@ func (r *run) attempt(a *active, m *Message, call func() error) (err error) {
 	return call()
 }
 
-// each runs a handler of single messages through a batch, as long as there is time to start one.
+// each calls f for the messages of the batch until f fails or the time is over.
 func (a *active) each(f func(m *Message) error) error {
 	for a.batch.Remaining() > 0 {
 		m, ok := a.batch.Next()
@@ -127,8 +127,8 @@ func (a *active) each(f func(m *Message) error) error {
 	return nil
 }
 
-// directiveOf finds what a handler has said about its message. The error's methods are the
-// application's code, so a panic in them is caught.
+// directiveOf returns the Reject or RetryAfter in err, or nil. The methods of err are application
+// code, so it recovers from their panics.
 func directiveOf(err error) (d *worker.Directive) {
 	if err == nil {
 		return nil
@@ -144,7 +144,7 @@ func directiveOf(err error) (d *worker.Directive) {
 	return nil
 }
 
-// is is errors.Is for an error of a handler: its methods may panic too.
+// is is like errors.Is, but recovers from panics in the methods of err.
 func is(err, target error) (found bool) {
 	defer func() {
 		if recover() != nil {
@@ -154,8 +154,8 @@ func is(err, target error) (found bool) {
 	return errors.Is(err, target)
 }
 
-// watched runs f in a goroutine and waits for it, but not beyond limit: then the handler is left
-// behind, and its batch is closed to it. A lease that is over by now is not begun with.
+// watched runs f in a goroutine and waits for it until limit. If f is still running then, watched
+// abandons it, closes the batch and returns ErrStuck. If the lease has already ended, f is not run.
 func (r *run) watched(a *active, limit time.Time, f func() error) error {
 	if a.batch.Remaining() == 0 {
 		return nil
@@ -167,7 +167,7 @@ func (r *run) watched(a *active, limit time.Time, f func() error) error {
 	}()
 	result := make(chan error, 1)
 	go func() {
-		err := worker.ErrGoexit // unless f returns
+		err := worker.ErrGoexit // the result if f calls runtime.Goexit
 		defer func() {
 			r.handlerReturned(a)
 			result <- err
@@ -182,14 +182,14 @@ func (r *run) watched(a *active, limit time.Time, f func() error) error {
 	case <-over.C:
 	}
 	if !r.leaveBehind(a) {
-		return <-result // it has returned at the last moment
+		return <-result // it returned just before it was abandoned
 	}
 	r.relay.engine.Logger.Error("honker: relay: a handler ignores the end of its context; its partition is not taken here until it returns",
 		"queue", a.taken.Queue, "partition", a.taken.Partition, "seq", a.taken.Processed+1)
 	return ErrStuck
 }
 
-// leaveBehind notes that a's handler is not waited for; false when it has returned.
+// leaveBehind marks the handler of a as abandoned. It returns false if the handler has returned.
 func (r *run) leaveBehind(a *active) bool {
 	r.relay.mu.Lock()
 	defer r.relay.mu.Unlock()
@@ -200,7 +200,7 @@ func (r *run) leaveBehind(a *active) bool {
 	return true
 }
 
-// handlerReturned lets the partition of a handler that was left behind be taken again.
+// handlerReturned records the return of a handler. If it was abandoned, its partition can be taken again.
 func (r *run) handlerReturned(a *active) {
 	r.relay.mu.Lock()
 	a.returned = true
@@ -214,9 +214,10 @@ func (r *run) handlerReturned(a *active) {
 	}
 }
 
-// settle saves what has become of a batch, and takes the next one if there may be more and Run has
-// not ended. After a failure it takes none: a partition that cannot be taken must not keep back what is finished.
-// What cannot be saved while its lease holds is left to lapse.
+// settle saves the outcome of a batch. If more is set and Run is not ending, it also takes the next
+// batch in the same transaction. After a failed transaction it only saves, because an error in taking
+// a batch must not prevent the save. If the outcome cannot be saved, the lease expires and the
+// messages are delivered again.
 func (r *run) settle(s *slot, a *active, ended *outcome, more bool) (next *active) {
 	ctx, cancel := context.WithDeadline(r.lasting, a.lapses.Add(worker.CancelGrace))
 	defer cancel()

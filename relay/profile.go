@@ -11,7 +11,8 @@ import (
 // Profile is a set of defaults of [Options].
 type Profile int
 
-// The profiles: the most messages of a batch, and the first and the longest pause after failures.
+// The profiles, with their maximum messages per batch and their first and maximum pause after
+// failures.
 const (
 	Balanced       Profile = iota // 10 messages; 1s to 1min
 	LowLatency                    // 10 messages; 100ms to 10s
@@ -33,16 +34,16 @@ func (p Profile) check() error {
 	return nil
 }
 
-// tuning is how batches are made and failures are paced: by a profile, the options of a relay or
-// those of a queue's handler.
+// tuning contains the settings that a profile, the options of a relay and the options of a handler
+// have in common.
 type tuning struct {
 	batch               int
 	retryBase, retryMax time.Duration
 }
 
-// over replaces what is zero by the defaults. A retryBase above the default retryMax raises that, and
-// a retryMax below the default retryBase lowers that: only both given the wrong way round are an
-// error.
+// over returns t with zero fields replaced by the defaults. If retryBase exceeds the default retryMax
+// it also becomes the retryMax, and vice versa. It is an error only if t itself contains a retryBase
+// above its retryMax.
 func (t tuning) over(defaults tuning) (tuning, error) {
 	err := errors.Join(notNegative("Batch", t.batch), engine.NotNegative("RetryBase", t.retryBase), engine.NotNegative("RetryMax", t.retryMax))
 	if err != nil {
@@ -63,5 +64,5 @@ func (t tuning) over(defaults tuning) (tuning, error) {
 	return t, nil
 }
 
-// tuning is that of a queue without options of its own.
+// tuning returns the settings for queues without handler options.
 func (o *Options) tuning() tuning { return tuning{o.Batch, o.RetryBase, o.RetryMax} }

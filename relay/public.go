@@ -29,15 +29,15 @@ func publicVersion(rt http.RoundTripper) (http.RoundTripper, error) {
 	return guard(t.Clone()), nil
 }
 
-// guard makes t, which has made no connection yet, dial public addresses only. The address is
-// checked when it is dialed, after the name was resolved, so that a name that changes its
-// address in between gains nothing.
+// guard restricts t, which must not have been used yet, to public addresses. It checks the address at
+// each dial, after name resolution, so a name cannot resolve to a public address for the check and to
+// a private address for the connection.
 func guard(t *http.Transport) *http.Transport {
 	//lint:ignore SA1019 it would be used instead of DialContext
 	t.Dial = nil
 	t.DialContext = dialer(checkPublic).DialContext
 	if len(t.TLSNextProto) > 0 {
-		t.TLSNextProto = nil // of the original: it would lead to its connections
+		t.TLSNextProto = nil // holds the connections of the original transport
 	}
 	if proxy := t.Proxy; proxy != nil {
 		t.Proxy = func(r *http.Request) (*url.URL, error) { return refuseProxy(proxy(r)) }
@@ -49,7 +49,7 @@ func dialer(control func(network, address string, c syscall.RawConn) error) *net
 	return &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second, Control: control}
 }
 
-// refuseProxy: the address of the endpoint is the proxy's business, and not known here.
+// refuseProxy rejects proxies, because a proxy resolves and dials the endpoint itself.
 func refuseProxy(proxy *url.URL, err error) (*url.URL, error) {
 	if err == nil && proxy != nil {
 		return nil, errors.New("PublicOnly cannot look behind a proxy: the client is to have none for this URL")
@@ -68,15 +68,15 @@ func checkPublic(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// Of IPv4 all is public but these, of IPv6 nothing but 2000::/3 without these: the special
-// purpose registries of IANA (RFC 6890), and multicast.
+// special4 and special6 are the special-purpose address registries of IANA (RFC 6890) and multicast.
+// All other IPv4 addresses are public. IPv6 addresses are public only within unicast6.
 var (
 	special4 = prefixes("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
 		"192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16",
 		"192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4")
 	special6 = prefixes("2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20")
 	unicast6 = netip.MustParsePrefix("2000::/3")
-	nat64    = netip.MustParsePrefix("64:ff9b::/96") // the last four bytes are an address of IPv4
+	nat64    = netip.MustParsePrefix("64:ff9b::/96") // the last four bytes are an IPv4 address
 )
 
 func prefixes(texts ...string) (out []netip.Prefix) {

@@ -19,18 +19,19 @@ const (
 	defaultType   = "application/json"
 )
 
-// Queue is a queue of a relay. It is a cheap handle, and safe for concurrent use.
+// Queue is a handle on a queue of a relay. It is cheap to create and safe for concurrent use.
 type Queue struct {
 	relay      *Relay
 	name       string
 	partitions int
-	err        error // of the name or the number, for its first verb
+	err        error // invalid name or number of partitions, returned by every method
 }
 
-// Queue returns a handle on a queue with that many partitions: 1, 2, 4, 8, 16, 32 or 64. It
-// touches nothing: the first verb of any process writes the number into the file, where it
-// stays, and a verb of a handle with another one is [ErrPartitions]. A bad name, which is as for
-// [honker.NewQueue], or number is [honker.ErrInvalid] from the first verb.
+// Queue returns a handle on the queue with the given name and number of partitions, which must be 1,
+// 2, 4, 8, 16, 32 or 64. It does not access the database. The first write in any process stores the
+// number of partitions, which cannot change afterwards. Methods of a handle with a different number
+// return [ErrPartitions]. Names have the same rules as for [honker.NewQueue]. If the name or the
+// number is invalid, the first method called returns [honker.ErrInvalid].
 func (r *Relay) Queue(name string, partitions int) *Queue {
 	err := errors.Join(r.err, engine.CheckName("queue", name))
 	if partitions < 1 || partitions > maxPartitions || partitions&(partitions-1) != 0 {
@@ -39,11 +40,11 @@ func (r *Relay) Queue(name string, partitions int) *Queue {
 	return &Queue{relay: r, name: name, partitions: partitions, err: err}
 }
 
-// Name is the queue's name.
+// Name returns the name of the queue.
 func (q *Queue) Name() string { return q.name }
 
-// Partition is the partition of a key: its FNV-1a hash of 32 bits, modulo the number of
-// partitions. So "" is 5 of 64, "a" is 44, "foobar" is 40.
+// Partition returns the partition of key, which is its 32-bit FNV-1a hash modulo the number of
+// partitions. With 64 partitions, "" is in partition 5, "a" in 44 and "foobar" in 40.
 func (q *Queue) Partition(key string) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(key))
@@ -52,17 +53,17 @@ func (q *Queue) Partition(key string) int {
 
 // Outgoing is a message to be sent.
 type Outgoing struct {
-	Key       string // messages with the same key stay in order; UTF-8 of up to 1024 bytes without NUL; "": Partition counts
-	Partition int    // without a Key: from 0 to the queue's number of partitions, exclusive
+	Key       string // messages with the same key stay in order; UTF-8 of up to 1024 bytes without NUL; if empty, Partition is used
+	Partition int    // used without a Key; must be less than the queue's number of partitions
 	Type      string // 1 to 1024 printable ASCII characters; default application/json
 	Payload   []byte // any bytes, up to Options.MaxPayload; nil is empty
 }
 
-// Send appends messages, all or none, in this order, and returns their ids once they are
-// committed. It waits for the writer until ctx ends or BusyTimeout has passed
-// ([honker.ErrBusy]). A message that is too large or has a bad Key, Type or Partition is
-// [honker.ErrInvalid], and nothing was written. Without messages it does nothing. Under the ctx of
-// [honker.DB.Tx] it is [honker.ErrInTx]: use SendTx.
+// Send appends messages in the given order, all or none, and returns their ids after the commit. It
+// waits for the writer until ctx ends or BusyTimeout has passed ([honker.ErrBusy]). If a payload is
+// too large, or a Key, Type or Partition is invalid, Send returns [honker.ErrInvalid] and writes
+// nothing. Without messages it does nothing. With the ctx of [honker.DB.Tx] it returns
+// [honker.ErrInTx]; use SendTx there.
 func (q *Queue) Send(ctx context.Context, m ...Outgoing) (ids []int64, err error) {
 	op, err := q.newSendOp(m)
 	if err == nil && len(m) > 0 {
@@ -77,8 +78,8 @@ func (q *Queue) Send(ctx context.Context, m ...Outgoing) (ids []int64, err error
 	return op.ids, nil
 }
 
-// SendTx is Send in the caller's transaction, which must be rolled back after an error. It does
-// not wait. Handlers see the messages once tx is committed, in the order of the commits.
+// SendTx is like [Queue.Send] but joins the caller's transaction. After an error the caller must roll
+// tx back. SendTx does not wait. Handlers receive the messages after tx has committed, in commit order.
 func (q *Queue) SendTx(ctx context.Context, tx honker.Tx, m ...Outgoing) (ids []int64, err error) {
 	op, err := q.newSendOp(m)
 	if err != nil || len(m) == 0 {
@@ -106,12 +107,12 @@ func (q *Queue) SendTx(ctx context.Context, tx honker.Tx, m ...Outgoing) (ids []
 type sendOp struct {
 	queue    *Queue
 	messages []row.RelayMessage
-	known    bool // the queue is in the file
-	added    bool // the queue was not, or its tables lacked something, until now
+	known    bool // the queue is registered
+	added    bool // this call has registered the queue or created missing tables
 	ids      []int64
 }
 
-// newSendOp checks all messages before any is written.
+// newSendOp validates all messages before any of them is written.
 func (q *Queue) newSendOp(all []Outgoing) (*sendOp, error) {
 	if q.err != nil {
 		return nil, q.err
@@ -179,7 +180,7 @@ func (op *sendOp) Run(ctx context.Context, q engine.Querier, now time.Time) (err
 // Single implements engine.Op.
 func (op *sendOp) Single() bool { return op.known && len(op.messages) == 1 }
 
-// register makes the tables and the queue, where they are not there, and tells whether it has.
+// register creates missing tables and registers the queue. It reports whether it changed anything.
 func (q *Queue) register(ctx context.Context, tx engine.Querier, now time.Time) (added bool, err error) {
 	changed, err := q.relay.store.Bootstrap(ctx, tx, schema)
 	if err != nil {
@@ -199,7 +200,7 @@ func (q *Queue) compare(found int) error {
 	return nil
 }
 
-// known tells whether the queue is in the file, as far as this Relay has seen a commit with it.
+// known reports whether this Relay has seen the queue in committed data.
 func (q *Queue) known() (bool, error) {
 	q.relay.mu.Lock()
 	found, ok := q.relay.known[q.name]
@@ -210,23 +211,23 @@ func (q *Queue) known() (bool, error) {
 	return true, q.compare(found)
 }
 
-// learn notes that a queue is in the file.
+// learn records that the queue is registered.
 func (r *Relay) learn(queue string, partitions int) {
 	r.mu.Lock()
 	r.known[queue] = partitions
 	r.mu.Unlock()
 }
 
-// noteSent notes that a transaction with a SendTx to queue was committed. That does not say that
-// the queue is in the file: the SendTx may have been within a savepoint that was rolled back.
+// noteSent records that a transaction with a SendTx to queue has committed. The queue may still be
+// missing, because the SendTx may have run in a savepoint that was rolled back.
 func (r *Relay) noteSent(queue string) {
 	r.mu.Lock()
 	r.sent[queue] = true
 	r.mu.Unlock()
 }
 
-// found notes what a SendTx has found, in a transaction that may still be rolled back. A queue that
-// was there, and was not added by the same transaction, was left by one that was committed.
+// found records that a SendTx has seen the queue, in a transaction that may still be rolled back. If
+// an earlier SendTx has committed and this transaction did not add the queue, the queue is committed.
 func (r *Relay) found(queue string, partitions int, added bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -236,7 +237,7 @@ func (r *Relay) found(queue string, partitions int, added bool) {
 	delete(r.sent, queue)
 }
 
-// key is what waiters for messages of the queue wait for.
+// key returns the key under which waiters for messages of the queue subscribe.
 func (q *Queue) key() wake.Key {
 	return wake.Key{Kind: wake.RelayReady, Name: wake.RelayName(q.relay.opts.Family, q.name)}
 }

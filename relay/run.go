@@ -15,21 +15,23 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// Run hands messages to the handlers of all queues of r that have one. It blocks, waiting without polling, until ctx ends: then no other batch is taken, and
-// those that have begun are completed, at the latest when their leases end. Any number of
-// processes may run the same queues, and share their partitions.
+// Run delivers messages to the handlers of all queues of r that have a handler. It blocks, waiting
+// without polling, until ctx ends. It then takes no further batches and waits for the batches in
+// progress, at most until their leases end. Any number of processes may run the same queues and
+// share their partitions.
 //
 // Run handles up to Options.Processors batches at once. Partitions that failed at their last attempt,
-// also in another process or before a restart, never have the last of several processors: healthy
-// partitions do not wait for them. By default a batch that takes longer than 20 milliseconds makes
-// room for another, up to 64 in all, so endpoints that hang at their first attempt do not hold up
-// the others either. An explicit Processors is the bound, and a Processors of 1 has no such room.
+// even in another process or before a restart, never occupy the last of several processors, so
+// healthy partitions do not wait for them. By default a batch that runs longer than 20 milliseconds
+// makes room for another, up to 64 in all. Endpoints that are slow at their first attempt therefore
+// do not block the others either. If Processors is set it is a fixed limit, and with Processors 1
+// a failing partition can delay the others.
 //
-// It returns nil after the end of ctx, and [ErrStuck] with the partitions of handlers that have
-// not returned by then; nothing else of it is still running. A bad name or option, no
-// handler at all, and two for one queue are [honker.ErrInvalid]; [ErrPartitions] is a queue that has
-// another number of partitions. Later it returns an error when the DB is closed or its file
-// was replaced. Other errors of storage are logged and tried again.
+// Run returns nil after ctx has ended, or [ErrStuck] with the partitions of handlers that have not
+// returned; nothing else is running then. It returns [honker.ErrInvalid] for an invalid name or
+// option, without any handler, and for two handlers of a queue. It returns [ErrPartitions] if a
+// queue has a different number of partitions in the database. While running, it returns an error
+// if the DB is closed or its file is replaced. Other storage errors are logged and retried.
 func (r *Relay) Run(ctx context.Context) error {
 	handlers, err := r.checkHandlers()
 	if err == nil {
@@ -46,7 +48,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	return engine.Wrap("relay run", "", newRun(ctx, r, handlers).run(ctx))
 }
 
-// checkHandlers returns the handlers by queue.
+// checkHandlers validates the handlers and returns them by queue.
 func (r *Relay) checkHandlers() (map[string]*handler, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,30 +72,29 @@ func (r *Relay) checkHandlers() (map[string]*handler, error) {
 	return handlers, nil
 }
 
-// run is a Run that is running.
+// run is the state of a call of Run.
 //
-// The goroutine that has called Run, the coordinator, waits until a partition can be taken and
-// takes a batch of it for a processor, a goroutine of its own. A processor goes on by itself: the
-// transaction that saves the progress of its batch also takes the next one, of whichever partition
-// was taken longest ago. It ends when there is none, so that a quiet relay has no goroutine but the
-// coordinator.
+// The goroutine that called Run is the coordinator. It waits until a partition can be taken, takes a
+// batch and starts a processor for it in a new goroutine. The transaction in which a processor saves
+// the progress of its batch also takes the next batch, from the least recently taken partition. A
+// processor ends when there is no next batch, so an idle relay runs only the coordinator.
 type run struct {
 	relay    *Relay
 	handlers map[string]*handler
 	queues   []row.RelayQueue
-	owner    string          // of the leases
-	lasting  context.Context // of handlers and writes: it outlives the ctx of Run
+	owner    string          // owner of the leases
+	lasting  context.Context // ctx of handlers and writes; outlives the ctx of Run
 
 	waiter     *wake.Waiter
-	slots      chan struct{} // a value for each processor, and for the batch that the coordinator waits for
+	slots      chan struct{} // a value for each processor in its place, and for the batch that the coordinator waits for
 	processors sync.WaitGroup
 	draining   atomic.Bool
 
 	mu      sync.Mutex
-	sizes   map[row.RelayPartition]int // of the next batch, where it is smaller than that of the handler
+	sizes   map[row.RelayPartition]int // sizes of the next batches that are smaller than the handler's
 	slow    int                        // slots that have left their place
-	failing int                        // slots in their place with a batch of a partition that failed the last time
-	refused bool                       // such a partition was not taken since the last place is not for it
+	failing int                        // slots in their place with a partition that failed at its last attempt
+	refused bool                       // healthyOnly has kept such a partition waiting
 }
 
 func newRun(ctx context.Context, r *Relay, handlers map[string]*handler) *run {
@@ -131,7 +132,7 @@ func (r *run) run(ctx context.Context) error {
 	var sweeper sync.WaitGroup
 	sweeper.Go(func() { r.sweepLoop(sweeping) })
 	var err error
-	// Deferred in a function of its own, for a callback that ends this goroutine.
+	// In a function of its own, so that the deferred calls also run if a callback calls Goexit.
 	func() {
 		defer func() {
 			r.draining.Store(true)
@@ -144,7 +145,7 @@ func (r *run) run(ctx context.Context) error {
 	return errors.Join(r.reason(ctx, err), r.leftBehind())
 }
 
-// reason is what Run returns for err: nothing for the end of its ctx.
+// reason returns the result of Run: nil or ErrClosed after ctx has ended, and err otherwise.
 func (r *run) reason(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(context.Cause(ctx), engine.ErrClosed):
@@ -159,7 +160,7 @@ func (r *run) retry(what string, attrs ...any) *engine.Retry {
 	return &engine.Retry{Log: r.relay.engine.Logger, What: "relay: " + what, Attrs: attrs}
 }
 
-// until calls f until it succeeds, ctx ends, or no later call can.
+// until calls f until it succeeds, ctx ends, or a retry is pointless.
 func (r *run) until(ctx context.Context, retry *engine.Retry, f func(ctx context.Context) error) error {
 	for {
 		err := f(ctx)
@@ -172,7 +173,7 @@ func (r *run) until(ctx context.Context, retry *engine.Retry, f func(ctx context
 	}
 }
 
-// register writes the queues into the file. With all of them there it only reads.
+// register registers the queues. If all are registered it writes nothing.
 func (r *run) register(ctx context.Context) error {
 	all, err := r.registered(ctx)
 	if err != nil || all {
@@ -233,9 +234,9 @@ func (r *run) coordinate(ctx context.Context, retry *engine.Retry) error {
 	}
 }
 
-// next waits for a partition that can be taken, and takes a batch of it. After a wake it does
-// not look again, since the notifier has looked, unless that knows less: of partitions that are
-// not to be taken.
+// next waits for a partition that can be taken, and takes a batch of it. After a wake it takes
+// without another look, because the notifier has already checked. The notifier does not know about
+// partitions that must not be taken, so next looks again if there are any.
 func (r *run) next(ctx context.Context, s *slot) (*active, error) {
 	for {
 		w := r.wanted(s)
@@ -261,7 +262,8 @@ func (r *run) next(ctx context.Context, s *slot) (*active, error) {
 	}
 }
 
-// look tells whether a partition can be taken, and asks for a wake at the time when one will.
+// look reports whether a partition can be taken. If none can, it schedules a wake for the time when
+// the next partition can be taken.
 func (r *run) look(ctx context.Context, w row.RelayWanted) (ready bool, err error) {
 	err = r.relay.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
 		ready, err = r.ready(ctx, q, w, time.Now())
@@ -270,7 +272,7 @@ func (r *run) look(ctx context.Context, w row.RelayWanted) (ready bool, err erro
 	return ready, err
 }
 
-// wanted are the partitions that a processor with the slot may take now.
+// wanted selects the partitions that a processor with slot s may take now.
 func (r *run) wanted(s *slot) row.RelayWanted {
 	return row.RelayWanted{Queues: r.queues, Except: r.exceptions(), Healthy: s.healthyOnly()}
 }
@@ -289,8 +291,8 @@ func (r *run) ready(ctx context.Context, q engine.Querier, w row.RelayWanted, no
 	return false, nil
 }
 
-// exceptions are the partitions that are not to be taken, since an earlier handler still runs. It
-// may be one of another Run, also of one that has ended without it.
+// exceptions returns the partitions that must not be taken because an abandoned handler is still
+// running. The handler may belong to another Run, even to a Run that has returned.
 func (r *run) exceptions() (all []row.RelayPartition) {
 	r.relay.mu.Lock()
 	defer r.relay.mu.Unlock()
@@ -300,7 +302,7 @@ func (r *run) exceptions() (all []row.RelayPartition) {
 	return all
 }
 
-// leftBehind names the handlers of this run that still run when all else of it has ended.
+// leftBehind returns an error that names the handlers of this run that are still running.
 func (r *run) leftBehind() (err error) {
 	r.relay.mu.Lock()
 	defer r.relay.mu.Unlock()

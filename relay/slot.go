@@ -5,8 +5,8 @@ import "time"
 const (
 	defaultProcessors = 4
 
-	// slowAfter is how long a batch counts against the default number of processors, and mostSlow is
-	// how many batches may go on beyond it.
+	// A batch that runs longer than slowAfter no longer counts against the default number of
+	// processors. mostSlow is the maximum number of such batches.
 	slowAfter = 20 * time.Millisecond
 	mostSlow  = 60
 )
@@ -21,15 +21,15 @@ type slot struct {
 	run *run
 
 	// Guarded by run.mu.
-	current *active // the batch that a handler has now
-	slow    bool    // the place was left; counted in run.slow
-	failing bool    // its batch is of a partition that failed the last time; counted in run.failing
+	current *active // batch whose handler is running
+	slow    bool    // has left its place; counted in run.slow
+	failing bool    // holds a batch of a partition that failed at its last attempt; counted in run.failing
 }
 
-// begin notes that the handler of a starts, and returns what ends that: false if a has left its
-// place and there is none for another batch.
+// begin records that the handler of a starts. The caller must call end when the handler has returned.
+// end returns false if a has left its place and there is no free place for another batch.
 func (s *slot) begin(a *active) (end func() bool) {
-	if s.run.relay.spare == 0 || a.handler.tx != nil { // a HandleTx holds the one writer: others would wait for it
+	if s.run.relay.spare == 0 || a.handler.tx != nil { // HandleTx holds the only writer, for which other batches would wait
 		return func() bool { return true }
 	}
 	s.run.mu.Lock()
@@ -42,7 +42,7 @@ func (s *slot) begin(a *active) (end func() bool) {
 	}
 }
 
-// leave gives up the place for as long as a takes.
+// leave frees the place until a has ended.
 func (s *slot) leave(a *active) {
 	s.run.mu.Lock()
 	defer s.run.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *slot) leave(a *active) {
 	<-s.run.slots
 }
 
-// enter takes a place again after the batch, if there is one.
+// enter takes a place again after the batch. It returns false if no place is free.
 func (s *slot) enter() bool {
 	s.run.mu.Lock()
 	defer s.run.mu.Unlock()
@@ -73,7 +73,7 @@ func (s *slot) enter() bool {
 	}
 }
 
-// close gives up the place for good.
+// close frees the place permanently.
 func (s *slot) close() {
 	s.run.mu.Lock()
 	defer s.run.mu.Unlock()
@@ -85,8 +85,8 @@ func (s *slot) close() {
 	<-s.run.slots
 }
 
-// healthyOnly tells whether the place is the last one, and not for a partition that failed the last
-// time. Takes are in transactions, so no two of them ask at once.
+// healthyOnly reports whether only a healthy partition may be taken, because this is the last place.
+// Batches are taken in write transactions, so no two calls that precede a take overlap.
 func (s *slot) healthyOnly() bool {
 	r := s.run
 	r.mu.Lock()
@@ -100,15 +100,15 @@ func (s *slot) healthyOnly() bool {
 	return last
 }
 
-// hold notes whether the batch that was taken is of a partition that failed the last time.
+// hold records whether the current batch is of a partition that failed at its last attempt.
 func (s *slot) hold(failing bool) {
 	s.run.mu.Lock()
 	defer s.run.mu.Unlock()
 	s.setFailing(failing)
 }
 
-// setFailing is called with run.mu held. Partitions that healthyOnly has kept waiting may be taken
-// when there is a place for one again.
+// setFailing requires run.mu. If the slot no longer holds a failing partition, it wakes the
+// coordinator, because partitions that healthyOnly has kept waiting may be taken again.
 func (s *slot) setFailing(failing bool) {
 	r := s.run
 	switch {

@@ -10,22 +10,22 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// stepOp is the transaction of a processor: it saves the progress of the batch that has ended, and
-// takes the next one. A commit costs more than its statements, so the two share one.
+// stepOp is the transaction of a processor. It saves the progress of the batch that has ended and
+// takes the next batch. They share a transaction because a commit costs more than the statements.
 type stepOp struct {
 	run   *run
 	slot  *slot
-	done  *active  // nil: none has ended
-	ended *outcome // of done
-	want  bool     // take a batch
-	alone bool     // the look before has found something: that there is nothing is to be explained
+	done  *active  // batch that has ended; nil if none
+	ended *outcome // outcome of done
+	want  bool     // take the next batch
+	alone bool     // a preceding look found a partition that can be taken, so taking none needs an explanation
 
-	held      bool // done's lease
+	held      bool // the lease of done was still held
 	found     bool
 	taken     row.RelayTaken
 	rows      []row.RelayMessage
-	size      int       // the most messages of the batch
-	at        time.Time // of the transaction
+	size      int       // maximum number of messages of the batch
+	at        time.Time // time of the transaction
 	exhausted []Died
 }
 
@@ -49,8 +49,8 @@ func (op *stepOp) Run(ctx context.Context, q engine.Querier, now time.Time) (err
 // Single implements engine.Op.
 func (*stepOp) Single() bool { return false }
 
-// take takes a partition and reads its batch. Without rows its first message was dead-lettered,
-// since its attempts were spent by processes that have died.
+// take takes a partition and reads its batch. If crashed processes have exhausted the attempts of
+// the first message, take makes it a dead letter instead and leaves rows nil.
 func (op *stepOp) take(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 	r, s, w := op.run, op.run.relay.store, op.run.wanted(op.slot)
 	op.taken, op.found, err = s.Take(ctx, q, w, r.owner, now.UnixMilli())
@@ -82,9 +82,9 @@ func (op *stepOp) take(ctx context.Context, q engine.Querier, now time.Time) (er
 	return err
 }
 
-// explain is for a coordinator that has taken nothing: as a rule another process was faster. A
-// partition that can be taken and was not, because of a trigger of the application's, is an error:
-// without one the coordinator would try again at once, for ever.
+// explain handles the case that the coordinator has taken nothing. Usually another process was
+// faster. If a partition can still be taken, a trigger of the application has prevented it. This is
+// an error, because the coordinator would otherwise retry forever without a pause.
 func (op *stepOp) explain(ctx context.Context, q engine.Querier, w row.RelayWanted, now time.Time) error {
 	if !op.alone {
 		return nil
@@ -96,15 +96,15 @@ func (op *stepOp) explain(ctx context.Context, q engine.Querier, w row.RelayWant
 	return err
 }
 
-// spent tells whether attempts that ended with the process are enough. The first may have been
-// that of a batch of several messages, of which another one is to blame; all later ones are of
-// batches of one. So one attempt alone is never enough.
+// spent reports whether the given number of attempts that ended with the process are too many. A
+// single attempt is never enough: it may have been for a batch of several messages, and another of
+// them may have caused the crash. Later attempts are for a single message.
 func (h *handler) spent(attempts int64) bool {
 	return h.maxAttempts > 0 && attempts >= int64(max(h.maxAttempts, 2))
 }
 
-// size is how many messages a batch may have: one when the last take has made no progress, so
-// that a message that fails is alone from then on.
+// size returns the maximum number of messages for a batch. It is 1 if the last batch made no
+// progress, to isolate the message that fails.
 func (r *run) size(t row.RelayTaken) int {
 	if t.Attempts > 1 {
 		return 1
@@ -114,9 +114,9 @@ func (r *run) size(t row.RelayTaken) int {
 	return or(r.sizes[t.RelayPartition], r.handlers[t.Queue].tuning.batch)
 }
 
-// resize sets the size of the partition's next batch: that which was finished after a failure or a
-// reject, and otherwise the double of the last one. It comes before the step, which may take that
-// batch.
+// resize sets the size of the partition's next batch. After a failure or a rejected message it is the
+// number of finished messages; otherwise the size doubles. resize must be called before the step,
+// because the step may take that batch.
 func (r *run) resize(a *active, ended *outcome) {
 	size := 2 * a.size
 	if ended.err != nil || len(ended.died) > 0 {
@@ -131,7 +131,7 @@ func (r *run) resize(a *active, ended *outcome) {
 	r.sizes[a.taken.RelayPartition] = size
 }
 
-// stepped tells of a step that was committed, and returns the batch that it has taken.
+// stepped reports a committed step to the observer and returns the batch that the step has taken.
 func (r *run) stepped(op *stepOp) *active {
 	for _, died := range op.exhausted {
 		r.reportDeath(died)
@@ -151,7 +151,7 @@ func (r *run) stepped(op *stepOp) *active {
 	return a
 }
 
-// reportEnd tells of the batch that a step has saved.
+// reportEnd reports the batch whose progress the step has saved.
 func (r *run) reportEnd(op *stepOp) {
 	t, ended := op.done.taken, op.ended
 	if !op.held {
@@ -169,8 +169,8 @@ func (r *run) reportEnd(op *stepOp) {
 		r.reportRetry(t, ended)
 		return
 	}
-	// The partition may have more messages, for an idle processor here or in another process,
-	// unless this step has looked for itself.
+	// The partition may have more messages. Wake idle processors, here and in other processes, unless
+	// this step has already looked for more.
 	if !op.want || op.found && op.taken.RelayPartition != t.RelayPartition {
 		r.relay.engine.Notifier.Wake(op.done.handler.queue.change())
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// sweepLoop deletes finished messages that are still in the file, and warns of messages that no
-// processor will take: at once, and then each VacuumEvery.
+// sweepLoop deletes finished messages that are still in the database and warns of messages that will
+// never be delivered. It runs at once and then every VacuumEvery.
 func (r *run) sweepLoop(ctx context.Context) {
 	engine.Every(ctx, 0, func() time.Duration {
 		if err := r.sweep(ctx); err != nil && ctx.Err() == nil {
@@ -31,7 +31,7 @@ func (r *run) sweep(ctx context.Context) error {
 	return nil
 }
 
-// warnOfStrays tells of messages in partitions that do not exist.
+// warnOfStrays logs the partitions that do not exist but contain messages.
 func (r *run) warnOfStrays(ctx context.Context) error {
 	var strays []row.RelayPartition
 	err := r.relay.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
@@ -45,7 +45,8 @@ func (r *run) warnOfStrays(ctx context.Context) error {
 	return err
 }
 
-// vacuum deletes the finished messages of a queue a few at a time. Without any it only reads.
+// vacuum deletes the finished messages of a queue in small transactions. If there are none it does
+// not write.
 func (r *run) vacuum(ctx context.Context, queue string) error {
 	var some bool
 	err := r.relay.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {

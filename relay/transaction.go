@@ -17,15 +17,15 @@ var (
 	errTxBroken  = errors.New("nothing of the batch is kept")
 )
 
-// txGrace is what a handler has to return after TxTimeout, before its transaction is rolled back
-// under it: all other writers wait.
+// txGrace is the time that a handler has to return after TxTimeout. Then its transaction is rolled
+// back, because all other writers are waiting.
 const txGrace = 100 * time.Millisecond
 
-// handleTx handles a batch and saves its progress in one transaction, which takes the next batch
-// too. What fails in it that is not a handler's error leaves nothing, and is saved by another one.
+// handleTx handles a batch, saves its progress and takes the next batch, all in a single transaction.
+// If the transaction itself fails, it is rolled back, and the outcome is saved in another transaction.
 func (r *run) handleTx(s *slot, a *active) (next *active) {
 	op := &stepOp{run: r, slot: s, done: a}
-	var failure error // of the handler, that took the transaction with it
+	var failure error // error of the handler that broke the transaction
 	handled := false
 	err := r.relay.engine.Tx(r.lasting, func(ctx context.Context, tx *sql.Tx) error {
 		err := r.handleIn(ctx, tx, a)
@@ -45,7 +45,7 @@ func (r *run) handleTx(s *slot, a *active) (next *active) {
 		return nil
 	})
 	if handled && engine.Refused(err) {
-		failure = err // by a constraint that is checked at the commit: the handler's writes break it
+		failure = err // writes of the handler violate a deferred constraint
 	}
 	switch {
 	case err == nil:
@@ -63,7 +63,7 @@ func (r *run) handleTx(s *slot, a *active) (next *active) {
 	return r.settle(s, a, o, true)
 }
 
-// handleIn runs the handler for each message, in the transaction.
+// handleIn calls the handler for each message of the batch within tx.
 func (r *run) handleIn(ctx context.Context, tx *sql.Tx, a *active) error {
 	deadline, cause := time.Now().Add(a.handler.txTimeout), errTxTimeout
 	if a.deadline.Before(deadline) {
@@ -81,15 +81,15 @@ func (r *run) handleIn(ctx context.Context, tx *sql.Tx, a *active) error {
 	return err
 }
 
-// handleMessage runs the handler within a savepoint, and undoes what a message that has failed has
-// written. lasting is the ctx of the transaction.
+// handleMessage calls the handler within a savepoint and undoes the writes of a message that fails.
+// lasting is the ctx of the transaction; unlike ctx, it does not end with TxTimeout.
 func (r *run) handleMessage(ctx, lasting context.Context, tx *sql.Tx, a *active, m *Message) error {
 	if err := store.Savepoint(lasting, tx); err != nil {
 		return fmt.Errorf("%w: %w", errTxBroken, err)
 	}
 	failed := r.attempt(a, m, func() error { return a.handler.tx(ctx, tx, m) })
 	if err := store.EndSavepoint(lasting, tx, failed == nil); err != nil {
-		// The handler's error in the text only: it may be a Reject, which has not happened.
+		// Only the text of the handler's error is kept: a Reject in it must not take effect.
 		return fmt.Errorf("%w: %w (%s)", errTxBroken, err, engine.Describe(failed))
 	}
 	return failed
