@@ -1,5 +1,5 @@
-// Package webhook signs and verifies requests as the Standard Webhooks specification 1.0.0
-// says, with symmetric keys: package relay sends such requests, package inbox receives them.
+// Package webhook signs and verifies requests according to the Standard Webhooks specification
+// 1.0.0, with symmetric keys. Package relay sends such requests and package inbox receives them.
 package webhook
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// The headers of the specification, in the form of net/http.
+// The headers of the specification, in the canonical form of net/http.
 const (
 	headerID        = "Webhook-Id"
 	headerTimestamp = "Webhook-Timestamp"
@@ -25,10 +25,10 @@ const (
 
 const (
 	secretPrefix = "whsec_"
-	minSecret    = 24 // bytes of a key, by the specification
+	minSecret    = 24 // minimum length of a key in bytes, required by the specification
 
-	// MaxID is the longest id, in bytes, that Verify accepts. An id that a relay makes of the
-	// longest name of a queue and a Source of 1 KiB, each byte escaped, is below it.
+	// MaxID is the maximum length of an id, in bytes, that Verify accepts. It leaves room for the
+	// ids of package relay, even with the longest queue name and a Source of 1 KiB, fully escaped.
 	MaxID = 8192
 )
 
@@ -39,12 +39,12 @@ var (
 	ErrID        = errors.New("the id is not valid")
 )
 
-// Keys are the symmetric keys of an endpoint, several while one replaces another. Without a key
-// nothing is signed, and nothing verifies.
+// Keys contains the symmetric keys of an endpoint. There may be several while a key is rotated. Empty
+// Keys sign nothing and verify nothing.
 type Keys [][]byte
 
-// ParseKeys reads the secrets of an endpoint, separated by spaces. An empty text is no key. A
-// secret that cannot be read is ErrInvalid; the error does not repeat it.
+// ParseKeys parses secrets separated by spaces. If secrets is empty it returns no keys. For a
+// malformed secret it returns ErrInvalid. The error does not contain the secret.
 func ParseKeys(secrets string) (Keys, error) {
 	var keys Keys
 	for i, text := range strings.Fields(secrets) {
@@ -63,9 +63,9 @@ func ParseKeys(secrets string) (Keys, error) {
 	return keys, nil
 }
 
-// Sign sets the headers of an attempt at now. A full stop in id becomes %2E: the signed text
-// joins id, time and payload by full stops, so an id with one could be read as another id and
-// time.
+// Sign sets the headers for an attempt at time now. Without keys it does nothing. Sign replaces full
+// stops in id by %2E, because the signed text joins id, time and payload by full stops. An unescaped
+// id could therefore be read as a different id and time.
 func (k Keys) Sign(header http.Header, id string, now time.Time, payload []byte) {
 	if len(k) == 0 {
 		return
@@ -77,7 +77,7 @@ func (k Keys) Sign(header http.Header, id string, now time.Time, payload []byte)
 	header.Set(headerSignature, strings.Join(k.signatures(id, at, payload), " "))
 }
 
-// signatures returns one signature for each key.
+// signatures returns a signature for each key.
 func (k Keys) signatures(id, at string, payload []byte) []string {
 	out := make([]string, len(k))
 	for i, key := range k {
@@ -89,9 +89,9 @@ func (k Keys) signatures(id, at string, payload []byte) []string {
 	return out
 }
 
-// Verify checks the headers of a request with that payload, and returns its id and the time of
-// the attempt. It is ErrSignature when no signature is that of a key, ErrTimestamp when the
-// attempt is further from now than tolerance, and ErrID for an id that CheckID refuses.
+// Verify checks the headers of a request with the given payload, and returns its id and the time of
+// the attempt. It returns ErrSignature if no signature matches a key, ErrTimestamp if the time of the
+// attempt differs from now by more than tolerance, and ErrID if CheckID refuses the id.
 func (k Keys) Verify(header http.Header, payload []byte, now time.Time, tolerance time.Duration) (id string, at time.Time, err error) {
 	given := strings.Fields(strings.Join(header.Values(headerSignature), " "))
 	if len(given) == 0 {
@@ -112,7 +112,8 @@ func (k Keys) Verify(header http.Header, payload []byte, now time.Time, toleranc
 	return id, at, nil
 }
 
-// match compares in constant time, as the specification demands.
+// match reports whether a signature matches a key. The specification requires a comparison in
+// constant time.
 func (k Keys) match(given []string, id, at string, payload []byte) bool {
 	for _, want := range k.signatures(id, at, payload) {
 		for _, signature := range given {
@@ -130,15 +131,15 @@ func parseTimestamp(text string, now time.Time, tolerance time.Duration) (time.T
 		return time.Time{}, fmt.Errorf("%w: %.32q is not a unix time in seconds", ErrTimestamp, text)
 	}
 	at := time.Unix(seconds, 0)
-	// Not Sub: it saturates, and the longest Duration has no absolute value.
+	// Sub is not used because it saturates, and the smallest Duration has no absolute value.
 	if at.Before(now.Add(-tolerance)) || at.After(now.Add(tolerance)) {
 		return time.Time{}, fmt.Errorf("%w: it is not within %v of now", ErrTimestamp, tolerance)
 	}
 	return at, nil
 }
 
-// CheckID refuses an id that is empty, is longer than MaxID, or has a byte that is not visible
-// ASCII, or a full stop. See Sign for the full stop.
+// CheckID returns ErrID if id is empty, is longer than MaxID, or contains a full stop or a byte other
+// than visible ASCII. Sign explains why full stops are not allowed.
 func CheckID(id string) error {
 	switch {
 	case id == "":
