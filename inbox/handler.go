@@ -14,22 +14,23 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// Handler returns an http.Handler that verifies a request, and records and handles its message
-// in one transaction. It answers
+// Handler returns an http.Handler that verifies a request, then records and handles its message in a
+// single transaction. It responds with
 //
-//   - 204 once that is committed, and for a message that was recorded before,
-//   - 401 for [ErrSignature] and [ErrTimestamp]: a secret that is being replaced, or a clock, may
-//     come right, so a relay tries again,
-//   - 400 for [ErrID], and 422 for an error of h that is a [honker.Reject], with its text: a relay
-//     makes a dead letter of the message,
-//   - 413 for [ErrTooLarge], 405 for a method that is not POST, 408 for a body that breaks off,
-//   - 503 with Retry-After when the writer is not free within BusyTimeout, when the DB is closed,
-//     and for an error of h that is a [honker.RetryAfter] or a [honker.Snooze],
-//   - 500 for any other error of h. Its text goes to the log only.
+//   - 204 after the commit, and for a message that was recorded before;
+//   - 401 for [ErrSignature] and [ErrTimestamp], which a relay retries, because a new secret or
+//     a corrected clock may resolve them;
+//   - 400 for [ErrID], and 422 with the error text if h returns a [honker.Reject]; a relay turns the
+//     message into a dead letter;
+//   - 413 for [ErrTooLarge], 405 for a method other than POST, 408 for an incomplete body;
+//   - 503 with Retry-After if the writer is not free within BusyTimeout, if the DB is closed, or if h
+//     returns a [honker.RetryAfter] or a [honker.Snooze];
+//   - 500 for any other error of h, whose text is only logged.
 //
-// Whatever is not 204 has changed nothing. It is logged, and told to Observer.Refused. A panic of
-// h goes on to the server, with nothing changed. The ctx of h ends with the request. The time
-// that a body may take is up to the server (http.Server.ReadTimeout). A nil h panics.
+// A response other than 204 means that nothing was changed. It is logged and reported to
+// Observer.Refused. If h panics, nothing is changed, and the panic continues in the server. The ctx of
+// h ends with the request. Handler does not limit the time for reading the body; set
+// http.Server.ReadTimeout. Handler panics if h is nil.
 func (in *Inbox) Handler(h HandlerFunc) http.Handler {
 	if h == nil {
 		panic("inbox: nil handler")
@@ -48,15 +49,15 @@ func (in *Inbox) Handler(h HandlerFunc) http.Handler {
 	})
 }
 
-// refusal is an answer other than 2xx.
+// refusal is a response other than 2xx.
 type refusal struct {
 	status     int
 	err        error
-	text       string        // for the sender
-	retryAfter time.Duration // 0: not said
+	text       string        // body of the response
+	retryAfter time.Duration // Retry-After header; none if 0
 }
 
-// read takes the message out of a request.
+// read reads and verifies the message of a request.
 func (in *Inbox) read(w http.ResponseWriter, r *http.Request) (*Message, *refusal) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
@@ -80,15 +81,15 @@ func (in *Inbox) read(w http.ResponseWriter, r *http.Request) (*Message, *refusa
 	return m, nil
 }
 
-// refuse is a refusal with the text of err.
+// refuse returns a refusal with the text of err.
 func refuse(status int, err error) *refusal {
 	return &refusal{status: status, err: err, text: err.Error()}
 }
 
-// busyPause is the Retry-After of a database that is busy or closed.
+// busyPause is the Retry-After if the database is busy or closed.
 const busyPause = time.Second
 
-// refusalOf returns the answer to a message with the error err, nil for none.
+// refusalOf returns the response for an error of Receive. It returns nil if err is nil.
 func refusalOf(err error) *refusal {
 	if err == nil {
 		return nil

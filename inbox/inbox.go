@@ -1,21 +1,21 @@
-// Package inbox receives messages of other nodes, each with effect once: the receiving half of a
-// bridge between two files, of which package relay is the sending half.
+// Package inbox receives messages of other nodes and gives each an effect exactly once. It is the
+// receiving side of a bridge between two databases; package relay is the sending side.
 //
-// A sender delivers a message at least once. An [Inbox] verifies the request, records the
-// message's source and id, and runs a handler, all in one transaction of the receiver's file. So
-// a message that is delivered again is answered like the first time and changes nothing. The
-// handler adds a job, publishes an event, or writes the application's own tables.
+// A sender delivers a message at least once. An [Inbox] verifies the request, records the source and
+// id of the message, and runs a handler, all in a single transaction of the receiver's database. A
+// repeated delivery gets the same response as the first and changes nothing. The handler can add a
+// job, publish an event, or write to the application's own tables.
 //
 //	in, err := inbox.New(db, &inbox.Options{Source: "shop", Secrets: []string{secret}})
 //	...
 //	orders := honker.NewQueue[Order](db, "orders", nil)
 //	http.Handle("POST /orders", in.Handler(inbox.Enqueue(orders)))
 //
-// Requests follow the Standard Webhooks specification (see standardwebhooks.com), so the sender
-// can be anything that implements it, such as HTTP of package relay with a Secret.
+// Requests follow the Standard Webhooks specification (standardwebhooks.com). The sender can be
+// any implementation of it, such as HTTP of package relay with a Secret.
 //
-// The table of package inbox is this library's own, _honkerx_inbox_received in the file, and is
-// created by the first message. [honker.DB.Maintain] deletes what has outlived its retention.
+// The first message creates the table _honkerx_inbox_received, which no other honker binding uses.
+// [honker.DB.Maintain] deletes ids whose retention has passed.
 package inbox
 
 import (
@@ -35,43 +35,44 @@ import (
 //go:embed schema.sql
 var schema string
 
-// Errors of a request, see [Inbox.Verify]. Nothing was changed.
+// Errors of [Inbox.Verify]. If a request fails with an error, nothing was changed.
 var (
-	// ErrSignature reports that no signature of the request is of one of the secrets.
+	// ErrSignature means that no signature of the request matches any of the secrets.
 	ErrSignature = webhook.ErrSignature
-	// ErrTimestamp reports that the attempt is older than Options.Tolerance, or as far in the
-	// future: the request is a replay, or a clock is wrong.
+	// ErrTimestamp means that the time of the attempt differs from the current time by more than
+	// Options.Tolerance. The request is a replay, or a clock is wrong.
 	ErrTimestamp = webhook.ErrTimestamp
-	// ErrID reports a message id that is empty, has more than 8,192 bytes, or has a byte that is
-	// not visible ASCII, or a full stop. The specification forbids full stops, since an id with
-	// one can be read as another id and timestamp.
+	// ErrID means that the message id is empty, is longer than 8,192 bytes, or contains a full stop
+	// or a byte other than visible ASCII. The specification forbids full stops because they also
+	// separate the id from the timestamp in the signed text.
 	ErrID = webhook.ErrID
-	// ErrTooLarge reports a body larger than Options.MaxBody.
+	// ErrTooLarge means that the body is larger than Options.MaxBody.
 	ErrTooLarge = errors.New("the body is too large")
 )
 
-// Options of an Inbox. The zero value of a field means its default.
+// Options configures an Inbox. The zero value of a field selects its default.
 type Options struct {
-	// Source names the sender: ids of different sources do not meet. Two endpoints for the same
-	// sender must have the same Source if it may deliver a message to either. Required; a name as
-	// for [honker.NewQueue].
+	// Source names the sender. Ids are unique within a source. Two endpoints must have the same
+	// Source if the sender may deliver a message to either of them. Required; names have the same
+	// rules as for [honker.NewQueue].
 	Source string
-	// Secrets are the keys that the sender may sign with: "whsec_" and the base64 of at least 24
-	// random bytes. While one replaces another, give both. At least one is required.
+	// Secrets are the keys that the sender may use: "whsec_" followed by at least 24 random bytes
+	// in base64. List both the old and the new secret during a rotation. Required.
 	Secrets []string
-	// Tolerance is how far the time of an attempt may lie from this machine's clock; default 5m.
+	// Tolerance is the maximum difference between the time of an attempt and the local clock;
+	// default 5m.
 	Tolerance time.Duration
-	// MaxBody is the largest body in bytes; default 1 MiB.
+	// MaxBody is the maximum size of a body in bytes; default 1 MiB.
 	MaxBody int64
-	// Retention is how long an id is recorded; default 14 days. It must be longer than the sender
-	// goes on to deliver a message after its first attempt, outages of the receiver included: a
-	// message that comes again later has its effect a second time. A relay retries without end by
-	// default. Each row keeps the retention that it was recorded with. At least twice Tolerance.
+	// Retention is how long an id is recorded; default 14 days. It must exceed the time during which
+	// the sender retries a message, including outages of the receiver, because a later delivery has
+	// its effect again. By default a relay retries indefinitely. A change of Retention does not
+	// affect ids that are already recorded. The minimum is twice Tolerance.
 	Retention time.Duration
-	Observer  *Observer // nil: none
+	Observer  *Observer // may be nil
 }
 
-// Inbox receives the messages of one source. It is safe for concurrent use.
+// Inbox receives the messages of a single source. It is safe for concurrent use.
 type Inbox struct {
 	db     *honker.DB
 	engine *engine.Engine
@@ -80,9 +81,9 @@ type Inbox struct {
 	store  store.Inboxes
 }
 
-// New returns an inbox on db. It touches nothing. A missing or bad option is
-// [honker.ErrInvalid]: unlike most constructors of honker it returns the error at once, so that
-// a server with a bad secret does not start.
+// New returns an inbox on db. It does not access the database. If an option is missing or invalid it
+// returns [honker.ErrInvalid]. Unlike most constructors of honker it returns the error immediately, so
+// that a server with an invalid secret does not start.
 func New(db *honker.DB, opts *Options) (*Inbox, error) {
 	in := &Inbox{db: db, engine: engine.Of(db)}
 	var err error
@@ -140,10 +141,10 @@ func or[V comparable](v, otherwise V) V {
 	return v
 }
 
-// Verify checks the headers webhook-id, webhook-timestamp and webhook-signature of a request
-// with that body, and returns the message. It is for requests that do not come to a [Inbox.Handler],
-// and neither reads nor writes the file. The errors are [ErrSignature], [ErrTimestamp], [ErrID]
-// and [ErrTooLarge].
+// Verify checks the headers webhook-id, webhook-timestamp and webhook-signature of a request with the
+// given body, and returns the message. It does not access the database. Use it for requests that are
+// not served by an [Inbox.Handler]. The errors are [ErrSignature], [ErrTimestamp], [ErrID] and
+// [ErrTooLarge].
 func (in *Inbox) Verify(header http.Header, body []byte) (*Message, error) {
 	if int64(len(body)) > in.opts.MaxBody {
 		return nil, in.fail("verify", fmt.Errorf("%w: %d bytes, at most %d (Options.MaxBody)", ErrTooLarge, len(body), in.opts.MaxBody))

@@ -7,32 +7,32 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// Observer is told what happens, for metrics and traces. Nil fields are skipped, and later
-// versions may have more. The functions are called after the commit, but for those of ReceiveTx,
-// by the goroutine that did it: they should be quick. A panic in one is logged.
+// Observer contains callbacks for metrics and traces. Nil fields are skipped, and later versions may
+// add fields. The callbacks are called after the commit, except those of ReceiveTx, by the goroutine
+// that received the message, so they should return quickly. A panic in a callback is logged.
 type Observer struct {
-	Received  func(Received) // a message was recorded, and its handler has run
-	Duplicate func(Received) // a message that had been recorded before was delivered again
-	Refused   func(Refused)  // a Handler has answered with something else than 2xx
+	Received  func(Received) // a message was recorded and its handler has run
+	Duplicate func(Received) // a message was delivered that had been recorded before
+	Refused   func(Refused)  // a Handler has responded with a status other than 2xx
 }
 
-// Received is a message that was delivered.
+// Received describes a message that was delivered.
 type Received struct {
 	Source string
 	ID     string
-	Took   time.Duration // the wait for the writer included; 0 with Tx
-	Tx     bool          // in the caller's transaction, which may still be rolled back
+	Took   time.Duration // time including the wait for the writer; 0 if Tx is set
+	Tx     bool          // received in the transaction of the caller, which may still be rolled back
 }
 
-// Refused is a request that was not taken. Nothing was changed.
+// Refused describes a request that was refused. Nothing was changed.
 type Refused struct {
 	Source string
-	ID     string // of the message; empty if the request did not verify
-	Status int    // that was answered
+	ID     string // id of the message; empty if the request did not verify
+	Status int    // status of the response
 	Err    error
 }
 
-// contained returns o with functions that contain panics. nil is an observer of nothing.
+// contained returns a copy of o whose functions recover from panics. o may be nil.
 func (o *Observer) contained(log *slog.Logger) *Observer {
 	if o == nil {
 		o = &Observer{}

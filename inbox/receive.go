@@ -17,12 +17,12 @@ type Message struct {
 	Source  string    // Options.Source of the inbox
 	ID      string    // the same at each delivery
 	Type    string    // the Content-Type
-	SentAt  time.Time // the time of this attempt, in whole seconds
-	Payload []byte    // the body, byte for byte
+	SentAt  time.Time // time of this attempt, in whole seconds
+	Payload []byte    // the unmodified body
 }
 
-// Decode reads the payload, JSON, into v. Its error is a [honker.Reject]: the sender should not
-// deliver the message again.
+// Decode decodes the payload from JSON into v. Its error is a [honker.Reject], because the payload
+// will not change if the sender delivers the message again.
 func (m *Message) Decode(v any) error {
 	if err := json.Unmarshal(m.Payload, v); err != nil {
 		return honker.Reject(fmt.Errorf("payload does not decode: %w", err))
@@ -30,13 +30,13 @@ func (m *Message) Decode(v any) error {
 	return nil
 }
 
-// HandlerFunc handles a message in the transaction that records it. Other writers of the file
-// wait meanwhile: no network and no waiting inside. nil commits. After an error, or a panic,
-// nothing was recorded or written, and the next delivery runs the handler again.
+// HandlerFunc handles a message in the transaction that records it. All other writers of the database
+// wait for it, so it must not use the network or wait. If it returns nil the transaction commits. If
+// it fails or panics, nothing is recorded, and the next delivery calls it again.
 type HandlerFunc func(ctx context.Context, tx *sql.Tx, m *Message) error
 
-// Enqueue returns a handler that adds the payload, decoded into a T, as a job of q. A payload
-// that does not decode is rejected. A T of json.RawMessage keeps any JSON as it is.
+// Enqueue returns a handler that decodes the payload into a T and adds it to q as a job. A payload
+// that cannot be decoded is rejected. Use json.RawMessage as T to accept any JSON unchanged.
 func Enqueue[T any](q *honker.Queue[T], opts ...honker.EnqueueOption) HandlerFunc {
 	return func(ctx context.Context, tx *sql.Tx, m *Message) error {
 		var args T
@@ -48,7 +48,7 @@ func Enqueue[T any](q *honker.Queue[T], opts ...honker.EnqueueOption) HandlerFun
 	}
 }
 
-// Publish is like [Enqueue], with an event of s.
+// Publish is like [Enqueue], but publishes the payload as an event of s.
 func Publish[E any](s *honker.Stream[E], opts ...honker.PublishOption) HandlerFunc {
 	return func(ctx context.Context, tx *sql.Tx, m *Message) error {
 		var data E
@@ -60,12 +60,12 @@ func Publish[E any](s *honker.Stream[E], opts ...honker.PublishOption) HandlerFu
 	}
 }
 
-// Receive records a message and runs h, in one transaction. first is false, and h is not called,
-// for an id that the inbox has recorded before. It waits for the writer until ctx ends or
-// BusyTimeout has passed ([honker.ErrBusy]). It does not verify: it is for a message that came by
-// another transport, or from Verify. The message's Source does not count. A nil message or h is
-// [honker.ErrInvalid], a bad id is [ErrID], and after any error nothing was changed. Under the
-// ctx of [honker.DB.Tx] it is [honker.ErrInTx]: use ReceiveTx.
+// Receive records a message and calls h in a single transaction. If the inbox has recorded the id
+// before, Receive does not call h and returns false. It does not verify the message, which may come
+// from Verify or from another transport, and it ignores the Source of the message. Receive waits for
+// the writer until ctx ends or BusyTimeout has passed ([honker.ErrBusy]). It returns
+// [honker.ErrInvalid] if m or h is nil, [ErrID] for an invalid id, and [honker.ErrInTx] with the ctx
+// of [honker.DB.Tx]; use ReceiveTx there. After any error nothing was changed.
 func (in *Inbox) Receive(ctx context.Context, m *Message, h HandlerFunc) (first bool, err error) {
 	if h == nil {
 		return false, in.fail("receive", fmt.Errorf("%w: nil handler", honker.ErrInvalid))
@@ -90,9 +90,9 @@ func (in *Inbox) Receive(ctx context.Context, m *Message, h HandlerFunc) (first 
 	return first, nil
 }
 
-// ReceiveTx records a message in the caller's transaction, which must be rolled back after an
-// error. first is false for an id that was recorded before: the caller must leave the effects of
-// the message out then. Otherwise it is like Receive.
+// ReceiveTx records a message in the caller's transaction. After an error the caller must roll the
+// transaction back. If the id was recorded before, first is false, and the caller must not apply the
+// message again. In all other respects ReceiveTx is like [Inbox.Receive].
 func (in *Inbox) ReceiveTx(ctx context.Context, tx honker.Tx, m *Message) (first bool, err error) {
 	if err := m.check(); err != nil {
 		return false, in.fail("receive", err)
@@ -115,7 +115,7 @@ func (m *Message) check() error {
 	return webhook.CheckID(m.ID)
 }
 
-// record inserts the row of a message, and creates the table before the first.
+// record inserts the row of a message. The first call creates the table.
 func (in *Inbox) record(ctx context.Context, q engine.Querier, m *Message) (first bool, err error) {
 	if err := in.store.Bootstrap(ctx, q, schema); err != nil {
 		return false, err
@@ -124,7 +124,7 @@ func (in *Inbox) record(ctx context.Context, q engine.Querier, m *Message) (firs
 	return in.store.Receive(ctx, q, in.opts.Source, m.ID, now.UnixMilli(), engine.DeadlineMS(now, in.opts.Retention))
 }
 
-// tell reports a message that was received for the first time, or again.
+// tell reports a received message to the observer; first is false for a repeated delivery.
 func (in *Inbox) tell(r Received, first bool) {
 	if first {
 		in.opts.Observer.Received(r)
