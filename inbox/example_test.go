@@ -23,7 +23,7 @@ type order struct {
 	Number int `json:"number"`
 }
 
-// openExample opens a database in a directory that is deleted by remove.
+// openExample opens a database in a temporary directory. remove closes and deletes it.
 func openExample() (db *honker.DB, remove func()) {
 	dir, err := os.MkdirTemp("", "inbox")
 	if err != nil {
@@ -38,7 +38,7 @@ func openExample() (db *honker.DB, remove func()) {
 	}
 }
 
-// post sends a message as a sender does, which may do so more than once.
+// post sends a message. Like a real sender it may send the same message more than once.
 func post(url, id, body string) (status int) {
 	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
@@ -68,7 +68,7 @@ func Example() {
 	defer http.DefaultClient.CloseIdleConnections()
 
 	fmt.Println(post(server.URL, "msg_1", `{"number": 1}`))
-	fmt.Println(post(server.URL, "msg_1", `{"number": 1}`)) // the answer was lost, say
+	fmt.Println(post(server.URL, "msg_1", `{"number": 1}`)) // as if the first response was lost
 	fmt.Println(post(server.URL, "msg_2", `{"number": "two"}`))
 
 	stats, err := orders.Stats(ctx)
@@ -83,7 +83,7 @@ func Example() {
 	// 1 job
 }
 
-// A handler of one's own writes what belongs together in the transaction that records the message.
+// A custom handler writes to the application's tables in the transaction that records the message.
 func ExampleInbox_Handler() {
 	ctx := context.Background()
 	db, remove := openExample()

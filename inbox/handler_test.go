@@ -24,7 +24,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// A message that is delivered again is answered like the first time, and has no second effect.
+// A repeated delivery gets the same response as the first and has no second effect.
 func TestHandler_Once(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	q := honker.NewQueue[json.RawMessage](db, "orders", nil)
@@ -38,7 +38,7 @@ func TestHandler_Once(t *testing.T) {
 	require.EqualValues(t, 2, rows(t, db))
 }
 
-// Of deliveries at once one has the effect.
+// If a message is delivered several times at once, only a single delivery has an effect.
 func TestHandler_Once_Concurrent(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	q := honker.NewQueue[int](db, "orders", nil)
@@ -64,7 +64,7 @@ func TestHandler_Once_Concurrent(t *testing.T) {
 	require.Equal(t, "shop", again[0].Source)
 }
 
-// The same id of another source is another message.
+// The same id from another source is a different message.
 func TestHandler_Sources(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	s := honker.NewStream[int](db, "orders", nil)
@@ -77,7 +77,7 @@ func TestHandler_Sources(t *testing.T) {
 	require.EqualValues(t, 2, head)
 }
 
-// Each request that is not taken has its status, changes nothing, and is told and logged.
+// Each kind of refused request gets its status, changes nothing, and is observed and logged.
 func TestHandler_Refused(t *testing.T) {
 	log := new(testkit.Log)
 	db := honkertest.Open(t, &honker.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
@@ -123,7 +123,7 @@ func TestHandler_Refused(t *testing.T) {
 	require.Equal(t, before, testkit.Dump(t, db.SQL()))
 }
 
-// An error of the handler, and a panic, leave nothing behind, and the next delivery runs it again.
+// After an error or a panic of the handler nothing is recorded, and the next delivery calls it again.
 func TestHandler_Error(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	q := honker.NewQueue[int](db, "orders", nil)
@@ -166,7 +166,7 @@ func TestHandler_Error(t *testing.T) {
 	require.Panics(t, func() { in.Handler(nil) })
 }
 
-// A payload that does not decode is rejected, so that the sender makes a dead letter of it.
+// A payload that cannot be decoded is rejected, so that the sender makes it a dead letter.
 func TestEnqueue_BadPayload(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	in := newInbox(t, db, inbox.Options{})
@@ -181,7 +181,7 @@ func TestEnqueue_BadPayload(t *testing.T) {
 	require.Zero(t, rows(t, db))
 }
 
-// While the writer is not free a request is answered by 503 and Retry-After, and nothing is lost.
+// While the writer is not free, requests get a 503 with Retry-After, and no message is lost.
 func TestHandler_Busy(t *testing.T) {
 	db := honkertest.Open(t, &honker.Options{BusyTimeout: 10 * time.Millisecond})
 	q := honker.NewQueue[int](db, "orders", nil)
@@ -196,7 +196,7 @@ func TestHandler_Busy(t *testing.T) {
 	require.Len(t, testkit.Claim(t, q, 2), 1)
 }
 
-// After Close, and on a read-only DB, a message is not taken.
+// Messages are refused after Close and on a read-only DB.
 func TestHandler_NotWritable(t *testing.T) {
 	path, writer := testkit.OpenShared(t)
 	for _, o := range []*honker.Options{{ReadOnly: true}, nil} {

@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/inbox"
 )
 
-// A missing or bad option is refused when the inbox is made, and no error repeats a secret.
+// New refuses missing and invalid options, and its errors do not contain a secret.
 func TestNew_Invalid(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	good := inbox.Options{Source: "shop", Secrets: []string{secretA}}
@@ -44,7 +44,7 @@ func TestNew_Invalid(t *testing.T) {
 	require.Zero(t, rows(t, db))
 }
 
-// Verify takes a message by any of the secrets, and says what is wrong with another.
+// Verify accepts a message signed with any of the secrets, and describes the problem otherwise.
 func TestInbox_Verify(t *testing.T) {
 	in := newInbox(t, honkertest.Open(t, nil), inbox.Options{Secrets: []string{secretA, secretB}, MaxBody: 10})
 	now := time.Now()
@@ -81,7 +81,7 @@ func TestInbox_Verify(t *testing.T) {
 	}
 }
 
-// No request makes Verify panic, and only a right signature passes.
+// Verify does not panic for any request, and accepts only a correct signature.
 func FuzzInbox_Verify(f *testing.F) {
 	good := signed(f, secretA, "1", "{}", time.Now())
 	f.Add(good.Get("webhook-id"), good.Get("webhook-timestamp"), good.Get("webhook-signature"), []byte("{}"))

@@ -18,13 +18,13 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m, nil) }
 
-// The base64 of 24 letters a, and of 24 letters b.
+// The base64 encodings of 24 letters a and of 24 letters b.
 const (
 	secretA = "whsec_YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFh"
 	secretB = "whsec_YmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJi"
 )
 
-// newInbox returns an inbox of the source "shop" with secretA, where o says nothing else.
+// newInbox returns an inbox with the options o. The defaults are the source "shop" and secretA.
 func newInbox(t testing.TB, db *honker.DB, o inbox.Options) *inbox.Inbox {
 	t.Helper()
 	if o.Source == "" {
@@ -38,7 +38,7 @@ func newInbox(t testing.TB, db *honker.DB, o inbox.Options) *inbox.Inbox {
 	return in
 }
 
-// signed returns the headers of a message that is sent at a time.
+// signed returns the headers of a message sent at the given time.
 func signed(t testing.TB, secret, id, payload string, at time.Time) http.Header {
 	t.Helper()
 	keys, err := webhook.ParseKeys(secret)
@@ -49,7 +49,7 @@ func signed(t testing.TB, secret, id, payload string, at time.Time) http.Header 
 	return header
 }
 
-// request returns the request of a message that is sent now.
+// request returns a request with a message sent now.
 func request(t testing.TB, secret, id, payload string) *http.Request {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader([]byte(payload)))
@@ -57,20 +57,20 @@ func request(t testing.TB, secret, id, payload string) *http.Request {
 	return r
 }
 
-// answer is what a handler answers.
+// answer returns the response of h to r.
 func answer(h http.Handler, r *http.Request) *http.Response {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return w.Result()
 }
 
-// deliver returns the status of a message that is sent now.
+// deliver sends a message to h and returns the status.
 func deliver(t testing.TB, h http.Handler, id, payload string) int {
 	t.Helper()
 	return answer(h, request(t, secretA, id, payload)).StatusCode
 }
 
-// text returns the body of an answer.
+// text returns the body of a response.
 func text(t testing.TB, resp *http.Response) string {
 	t.Helper()
 	body, err := io.ReadAll(resp.Body)
@@ -78,7 +78,7 @@ func text(t testing.TB, resp *http.Response) string {
 	return string(body)
 }
 
-// rows counts the recorded ids; 0 before there is a table.
+// rows returns the number of recorded ids, or 0 if the table does not exist.
 func rows(t testing.TB, db *honker.DB) int64 {
 	t.Helper()
 	if testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM sqlite_schema WHERE name = '_honkerx_inbox_received'`) == 0 {

@@ -17,7 +17,7 @@ import (
 
 func nothing(context.Context, *sql.Tx, *inbox.Message) error { return nil }
 
-// What was received in a transaction that is rolled back was not received.
+// If the transaction is rolled back, the message counts as not received.
 func TestInbox_ReceiveTx(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	in := newInbox(t, db, inbox.Options{})
@@ -41,7 +41,8 @@ func TestInbox_ReceiveTx(t *testing.T) {
 	require.True(t, first)
 }
 
-// A bad argument, and the ctx of a transaction, are refused, and nothing changes.
+// Receive and ReceiveTx refuse invalid arguments, Receive refuses the ctx of a transaction, and neither
+// changes anything then.
 func TestInbox_Receive_Invalid(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	in := newInbox(t, db, inbox.Options{})
@@ -66,7 +67,7 @@ func TestInbox_Receive_Invalid(t *testing.T) {
 	require.Zero(t, rows(t, db))
 }
 
-// A trigger of the application that drops the row of a message does not make it a duplicate.
+// If a trigger of the application drops the row of a message, the message is not a duplicate.
 func TestInbox_Receive_NotInserted(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	in := newInbox(t, db, inbox.Options{})
@@ -81,12 +82,12 @@ func TestInbox_Receive_NotInserted(t *testing.T) {
 	require.False(t, first)
 }
 
-// Maintain deletes an id when its own retention is over, however many there are, and not before.
+// Maintain deletes each id once its own retention has passed, in any number.
 func TestMaintain_Inbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Second})
 		maintain := func() { require.NoError(t, db.Maintain(t.Context(), &honker.MaintainOptions{Once: true})) }
-		maintain() // without a table
+		maintain() // the table does not exist yet
 		receive := func(in *inbox.Inbox, id string) bool {
 			first, err := in.Receive(t.Context(), &inbox.Message{ID: id}, nothing)
 			require.NoError(t, err)
@@ -113,7 +114,7 @@ func TestMaintain_Inbox(t *testing.T) {
 	})
 }
 
-// Check names a row that breaks the rules of the table.
+// Check reports a row that violates the rules of the table.
 func TestCheck_Inbox(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	_, err := newInbox(t, db, inbox.Options{}).Receive(t.Context(), &inbox.Message{ID: "1"}, nothing)
@@ -127,7 +128,7 @@ func TestCheck_Inbox(t *testing.T) {
 	testkit.Exec(t, other, `UPDATE _honkerx_inbox_received SET expires_ms = received_ms`)
 }
 
-// The observer is told of messages in the caller's transaction too, and a panic of it changes nothing.
+// The observer is also called for ReceiveTx, and its panics have no effect.
 func TestObserver_Contained(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	var all []inbox.Received

@@ -15,8 +15,8 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// handleBatches runs handle for n messages of one partition, for an hour, and returns what it was
-// given: for each batch its first number and its length.
+// handleBatches runs handle for n messages of a single partition for an hour. It returns the first
+// number and the length of each batch.
 func handleBatches(t *testing.T, n int, o *relay.Options, handle func(i int, b *relay.Batch) error) (batches []string, db *honker.DB) {
 	t.Helper()
 	testkit.Bubble(t, func(t *testing.T, opened *honker.DB, _ *testkit.Recorder) {
@@ -45,7 +45,7 @@ func ackAll(b *relay.Batch) error {
 	return nil
 }
 
-// A batch hands out its messages in order, and counts what is finished.
+// A batch hands out its messages in order and counts the finished messages.
 func TestRelay_Batch(t *testing.T) {
 	batches, _ := handleBatches(t, 25, nil, func(_ int, b *relay.Batch) error {
 		if b.Remaining() != 28*time.Second {
@@ -71,8 +71,8 @@ func TestRelay_Batch(t *testing.T) {
 	require.Equal(t, []string{"1+10", "11+10", "21+5"}, batches)
 }
 
-// What was acked before a failure stays finished; the next batch is as large as that, and grows
-// again.
+// Messages acked before a failure stay finished. The next batch has as many messages as were
+// finished, and the sizes grow again.
 func TestRelay_Batch_Prefix(t *testing.T) {
 	batches, _ := handleBatches(t, 100, &relay.Options{Batch: 25}, func(i int, b *relay.Batch) error {
 		if i == 0 {
@@ -85,7 +85,7 @@ func TestRelay_Batch_Prefix(t *testing.T) {
 	require.Equal(t, []string{"1+25", "11+1", "12+2", "14+4", "18+8", "26+16", "42+25", "67+25", "92+9"}, batches)
 }
 
-// A batch that returns nil goes on after what it has acked; one that has acked nothing has failed.
+// If a handler returns nil, the rest of its batch is delivered again. Without any ack it has failed.
 func TestRelay_Batch_Partial(t *testing.T) {
 	batches, _ := handleBatches(t, 20, nil, func(i int, b *relay.Batch) error {
 		switch i {
@@ -102,8 +102,8 @@ func TestRelay_Batch_Partial(t *testing.T) {
 	require.Equal(t, []string{"1+10", "4+10", "4+1", "5+2", "7+4", "11+8", "19+2"}, batches)
 }
 
-// Acks beyond what was handed out, and a reject beside messages that are not finished, fail the
-// batch; what was acked properly before stays finished.
+// A batch fails if more messages are acked than were handed out, or if a message is rejected before
+// earlier messages are finished. Earlier valid acks remain.
 func TestRelay_Batch_Misuse(t *testing.T) {
 	for name, misuse := range map[string]func(b *relay.Batch){
 		"ack":           func(b *relay.Batch) { b.Ack() },
@@ -121,7 +121,7 @@ func TestRelay_Batch_Misuse(t *testing.T) {
 				b.AckChunk(3)
 				misuse(b)
 				b.NextChunk(1)
-				b.Ack() // after the misuse: nothing
+				b.Ack() // has no effect after the misuse
 				return nil
 			})
 			require.Equal(t, "1+8", batches[0])
@@ -130,7 +130,7 @@ func TestRelay_Batch_Misuse(t *testing.T) {
 	}
 }
 
-// Reject makes a dead letter of the message that was handed out last, by the batch or as its error.
+// Both Batch.Reject and a returned Reject make the last message handed out a dead letter.
 func TestRelay_Batch_Reject(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, nil)
@@ -159,7 +159,7 @@ func TestRelay_Batch_Reject(t *testing.T) {
 	})
 }
 
-// A message that fails its whole batch is alone after few rounds, and the batches grow again.
+// A message that fails its whole batch is isolated after a few rounds, and the batches grow again.
 func TestRelay_Batch_Poison(t *testing.T) {
 	rounds, alone := 0, 0
 	batches, _ := handleBatches(t, 1000, &relay.Options{Batch: 100}, func(_ int, b *relay.Batch) error {
@@ -183,7 +183,7 @@ func TestRelay_Batch_Poison(t *testing.T) {
 	require.True(t, slices.ContainsFunc(batches[1:], large), "%v", batches)
 }
 
-// A batch, and its messages, have no effect once their handler has returned.
+// A batch and its messages have no effect after their handler has returned.
 func TestRelay_Batch_Late(t *testing.T) {
 	var kept *relay.Batch
 	var message *relay.Message
@@ -204,8 +204,8 @@ func TestRelay_Batch_Late(t *testing.T) {
 	require.Equal(t, []string{"1+3", "1+1", "2+2"}, batches)
 }
 
-// A handler of batches that fails before it takes a message, because it has no connection, waits
-// longer each time, as one of single messages does.
+// Failures of a batch handler before it takes a message, for example without a connection, increase
+// the pause just like failures of single messages.
 func TestRelay_Batch_NothingTaken(t *testing.T) {
 	var at []time.Time
 	handleBatches(t, 3, nil, func(i int, b *relay.Batch) error {

@@ -21,8 +21,9 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// insertDead makes dead letters 1 to n of queue as a processor does: alternately of partition 0
-// and 1, every third of type text/plain, one for each second of the year 2000.
+// insertDead inserts dead letters 1 to n of queue in the form in which a processor writes them. They
+// alternate between partitions 0 and 1, every third has type text/plain, and they are a second apart
+// from the start of the year 2000.
 func insertDead(t testing.TB, db *honker.DB, queue *relay.Queue, n int) {
 	t.Helper()
 	_, err := queue.Send(t.Context(), relay.Outgoing{Partition: 0})
@@ -36,7 +37,7 @@ SELECT n, ?1, n % 2, (n + 1) / 2, iif(n % 3, 'application/json', 'text/plain'), 
   946684800000 + 1000 * n FROM some`, queue.Name())
 }
 
-// deadQueue is a queue of two partitions with n dead letters.
+// deadQueue returns a queue with two partitions and n dead letters.
 func deadQueue(t *testing.T, n int) (*honker.DB, *relay.Queue) {
 	t.Helper()
 	db := honkertest.Open(t, nil)
@@ -45,7 +46,7 @@ func deadQueue(t *testing.T, n int) (*honker.DB, *relay.Queue) {
 	return db, q
 }
 
-// deadIDs are those of the dead letters that f selects.
+// deadIDs returns the ids of the dead letters that f selects.
 func deadIDs(t testing.TB, q *relay.Queue, f *relay.DeadFilter) (ids []int64) {
 	t.Helper()
 	for d, err := range q.Dead(t.Context(), f) {
@@ -74,7 +75,7 @@ func idsOf(dead []*relay.DeadMessage) (ids []int64) {
 
 func onePartition(n int) *relay.DeadFilter { return &relay.DeadFilter{Partition: &n} }
 
-// A dead letter has all that its message had, and why it died.
+// A dead letter has all fields of its message and the reason of its death.
 func TestQueue_Dead_Fields(t *testing.T) {
 	_, q := deadQueue(t, 3)
 	for d, err := range q.Dead(t.Context(), &relay.DeadFilter{Type: "text/plain"}) {
@@ -92,7 +93,7 @@ func TestQueue_Dead_Fields(t *testing.T) {
 	}
 }
 
-// Filters select by partition, type, state and time, together; the zero value selects all.
+// Filters select by partition, type, state and time, alone and combined. The zero value selects all.
 func TestQueue_Dead_Filters(t *testing.T) {
 	_, q := deadQueue(t, 12)
 	require.Equal(t, []int64{1, 2, 3, 4}, idsOf(replay(t, q, 4, time.Hour)))
@@ -124,7 +125,7 @@ func TestQueue_Dead_Filters(t *testing.T) {
 	}
 }
 
-// A list of any length comes whole, page by page, also where payloads are large.
+// Dead yields all dead letters across any number of pages, also with large payloads.
 func TestQueue_Dead_Pages(t *testing.T) {
 	db, q := deadQueue(t, 345)
 	testkit.Exec(t, db, `UPDATE _honkerx_relay_dead SET payload = zeroblob(300000) WHERE id % 10 = 0`)
@@ -137,8 +138,8 @@ func TestQueue_Dead_Pages(t *testing.T) {
 	}
 }
 
-// A replay takes a dead letter, its failure gives it back with one attempt more, and the next one
-// settles it.
+// Replay takes a dead letter, Reject returns it with an additional attempt, and the next replay
+// resolves it.
 func TestQueue_Replay_RoundTrip(t *testing.T) {
 	_, q := deadQueue(t, 1)
 	d := replay(t, q, 5, time.Minute)[0]
@@ -171,7 +172,7 @@ func TestQueue_Replay_RoundTrip(t *testing.T) {
 	require.ErrorIs(t, new(relay.DeadMessage).Resolve(t.Context()), honker.ErrClaimLost, "made by hand")
 }
 
-// What a replay has rejected waits behind what no replay has seen.
+// A dead letter whose replay was rejected comes after dead letters that were never replayed.
 func TestQueue_Replay_Fair(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := relay.New(db, nil).Queue("hooks", 2)
@@ -187,7 +188,7 @@ func TestQueue_Replay_Fair(t *testing.T) {
 	})
 }
 
-// Replay obeys its filter and the filter's limit.
+// Replay obeys its filter, including the limit.
 func TestQueue_Replay_Filter(t *testing.T) {
 	_, q := deadQueue(t, 10)
 	f := onePartition(0)
@@ -200,7 +201,7 @@ func TestQueue_Replay_Filter(t *testing.T) {
 	require.Empty(t, dead, "their hold is not over")
 }
 
-// A hold that is over frees a dead letter for the next replay, and binds its taker no more.
+// When a hold has expired, the next replay can take the dead letter, and the old holder cannot settle it.
 func TestQueue_Replay_HoldOver(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := relay.New(db, nil).Queue("hooks", 2)
@@ -220,7 +221,7 @@ func TestQueue_Replay_HoldOver(t *testing.T) {
 	})
 }
 
-// Replayers of two DBs on one file never get the same dead letter.
+// Concurrent replays of two DBs on the same file never return the same dead letter.
 func TestQueue_Replay_OnceEach(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "shared.db")
 	const n = 400
@@ -251,8 +252,8 @@ func TestQueue_Replay_OnceEach(t *testing.T) {
 	require.Len(t, slices.Compact(all), n)
 }
 
-// A requeued dead letter is the last message of its partition, with a new number, and held or
-// settled ones stay.
+// A requeued dead letter becomes the last message of its partition with a new number. Held and settled
+// dead letters are not requeued.
 func TestQueue_Requeue_EndOfPartition(t *testing.T) {
 	db, q := deadQueue(t, 8)
 	_, err := q.Send(t.Context(), relay.Outgoing{Partition: 1, Payload: []byte("waits")})
@@ -279,8 +280,7 @@ func TestQueue_Requeue_EndOfPartition(t *testing.T) {
 	require.Zero(t, n)
 }
 
-// What a handler has rejected can be requeued while the relay runs, and is handled at once, with a
-// number of its own.
+// A rejected message that is requeued while the relay runs is handled immediately, with a new number.
 func TestQueue_Requeue_Handled(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	var sent []relay.Sent
@@ -318,7 +318,7 @@ func TestQueue_Requeue_Handled(t *testing.T) {
 	require.Empty(t, deadIDs(t, q, nil))
 }
 
-// Requeue is all or nothing, where a trigger of the application's keeps a dead letter too.
+// Requeue requeues all or none, here because a trigger of the application prevents the deletion.
 func TestQueue_Requeue_Atomic(t *testing.T) {
 	for _, refusal := range []string{"ABORT, 'no'", "IGNORE"} {
 		db, q := deadQueue(t, 4)
@@ -331,7 +331,7 @@ func TestQueue_Requeue_Atomic(t *testing.T) {
 	}
 }
 
-// CleanupDead deletes what was settled long enough ago, and nothing that waits for a decision.
+// CleanupDead deletes dead letters settled long enough ago, and none that wait for a decision.
 func TestQueue_CleanupDead_SettledOnly(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := relay.New(db, nil).Queue("hooks", 2)
@@ -358,7 +358,7 @@ func TestQueue_CleanupDead_SettledOnly(t *testing.T) {
 	})
 }
 
-// Many are cleaned up in chunks.
+// CleanupDead deletes many dead letters in chunks.
 func TestQueue_CleanupDead_Many(t *testing.T) {
 	const n = 20_000
 	db, q := deadQueue(t, n)
@@ -369,7 +369,7 @@ func TestQueue_CleanupDead_Many(t *testing.T) {
 	require.EqualValues(t, n/10, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_relay_dead WHERE state = 'pending'`))
 }
 
-// verbs are all that the operator has, with good arguments.
+// verbs returns calls of all methods for operators, with valid arguments.
 func verbs(q *relay.Queue) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"info":    func(ctx context.Context) error { _, err := q.Info(ctx); return err },
@@ -389,7 +389,7 @@ func deadErr(seq func(func(*relay.DeadMessage, error) bool)) (failed error) {
 	return failed
 }
 
-// Bad input is an error of every verb, and changes nothing.
+// All methods refuse invalid arguments and change nothing.
 func TestQueue_Dead_BadInput(t *testing.T) {
 	db, q := deadQueue(t, 3)
 	d := replay(t, q, 1, time.Hour)[0]
@@ -433,7 +433,7 @@ func TestQueue_Dead_BadInput(t *testing.T) {
 	require.Equal(t, before, testkit.Dump(t, db.SQL()))
 }
 
-// Under the ctx of DB.Tx what writes is refused, and what reads sees the transaction.
+// With the ctx of DB.Tx, writes are refused and reads see the transaction.
 func TestQueue_Dead_InTx(t *testing.T) {
 	db, q := deadQueue(t, 3)
 	d := replay(t, q, 1, time.Hour)[0]
@@ -453,7 +453,7 @@ func TestQueue_Dead_InTx(t *testing.T) {
 	require.NoError(t, d.Resolve(t.Context()))
 }
 
-// Looking at a queue that nothing was sent to finds nothing, and leaves the file as it is.
+// Reads of a queue that was never used find nothing and do not change the database.
 func TestQueue_Dead_NoTables(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	before := testkit.Dump(t, db.SQL())

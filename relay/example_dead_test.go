@@ -13,8 +13,8 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// An operator looks at what has died and why, tries it again under a hold, settles it or returns it,
-// and sends again what now has a chance.
+// An operator lists dead letters with their errors, replays them under a hold, settles or returns
+// each of them, and requeues those that can succeed now.
 func ExampleQueue_Replay() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -26,7 +26,7 @@ func ExampleQueue_Replay() {
 	}
 	defer db.Close()
 
-	// The customer's endpoint refuses everything but orders.
+	// The customer's endpoint accepts only orders.
 	r := relay.New(db, nil)
 	hooks := r.Queue("webhooks", 4)
 	done := make(chan struct{})
@@ -60,7 +60,7 @@ func ExampleQueue_Replay() {
 		log.Fatal(err)
 	}
 	for _, d := range dead {
-		if string(d.Payload) == "refund" { // it was paid out by hand
+		if string(d.Payload) == "refund" { // paid out by hand
 			err = d.Resolve(ctx)
 		} else {
 			err = d.Reject(ctx, errors.New("no such customer"))
@@ -70,7 +70,7 @@ func ExampleQueue_Replay() {
 		}
 	}
 	for d := range hooks.Dead(ctx, &relay.DeadFilter{State: relay.DeadPending}) {
-		n, err := hooks.Requeue(ctx, d.ID) // the customer exists now
+		n, err := hooks.Requeue(ctx, d.ID) // the customer exists by now
 		fmt.Printf("%s failed %d times, last with %q; requeued: %d %v\n", d.Payload, d.Attempt, d.LastError, n, err)
 	}
 	deleted, _ := hooks.CleanupDead(ctx, 0)

@@ -22,7 +22,7 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// exampleDB is a database for an example, and what removes it.
+// exampleDB returns a database for an example. remove closes and deletes it.
 func exampleDB() (db *honker.DB, remove func()) {
 	dir, err := os.MkdirTemp("", "relay")
 	if err != nil {
@@ -36,7 +36,7 @@ func exampleDB() (db *honker.DB, remove func()) {
 	return db, func() { db.Close(); os.RemoveAll(dir) }
 }
 
-// untilFinished is an observer that calls stop when n messages are finished.
+// untilFinished returns options with an observer that calls stop after n messages are finished.
 func untilFinished(n int, stop func()) *relay.Options {
 	var mu sync.Mutex
 	return &relay.Options{RetryBase: time.Millisecond, Observer: &relay.Observer{Finished: func(f relay.Finished) {
@@ -48,8 +48,8 @@ func untilFinished(n int, stop func()) *relay.Options {
 	}}}
 }
 
-// Webhooks of a customer leave in the order in which they were committed. An endpoint that is
-// down gets them later, and those of the same key wait behind the first.
+// Webhooks of a customer are delivered in commit order. If the endpoint is down, they are delivered
+// later, and later messages with the same key wait for the first.
 func ExampleHTTP() {
 	var down atomic.Bool
 	down.Store(true)
@@ -79,9 +79,9 @@ func ExampleHTTP() {
 	// <nil>
 }
 
-// Each customer has a URL and a secret of its own, found by the key of the message. What is sent to a
-// customer that is not known becomes a dead letter. PublicOnly is for URLs that customers enter; here
-// it refuses one.
+// Each customer has a URL and a secret, selected by the key of the message. Messages to an unknown
+// customer become dead letters. PublicOnly protects against internal URLs entered by customers, as
+// the last call shows.
 func ExampleHTTPFunc() {
 	endpoint := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		fmt.Println("called", r.URL.Path)
@@ -95,7 +95,7 @@ func ExampleHTTPFunc() {
 	r := relay.New(db, untilFinished(4, stop))
 	hooks := r.Queue("webhooks", 1)
 	hooks.Handle(relay.HTTPFunc(nil, func(ctx context.Context, m *relay.Message) (string, *relay.HTTPOptions, error) {
-		url, ok := urls[m.Key] // as a rule a query to the database
+		url, ok := urls[m.Key] // usually a database query
 		if !ok {
 			return "", nil, relay.Reject(fmt.Errorf("no customer %q", m.Key))
 		}
@@ -121,8 +121,7 @@ func ExampleHTTPFunc() {
 	// true
 }
 
-// A handler can decide otherwise than ClassifyHTTP: here an endpoint that is gone for good
-// says so by 404.
+// A handler can override ClassifyHTTP. Here a 404 means that the endpoint is gone permanently.
 func ExampleHTTPError() {
 	endpoint := httptest.NewServer(http.NotFoundHandler())
 	defer endpoint.Close()
@@ -151,8 +150,8 @@ func ExampleHTTPError() {
 	// <nil>
 }
 
-// What an answer means. When in doubt it is tried again: a proxy on the way, a deployment or a
-// token that is being renewed answers by 4xx too.
+// Statuses in doubt are retried, because a proxy, a deployment or an expired token can also cause a
+// 4xx response.
 func ExampleClassifyHTTP() {
 	for _, status := range []int{200, 204, 400, 401, 403, 404, 409, 410, 422, 429, 500, 503} {
 		fmt.Println(status, relay.ClassifyHTTP(status))
@@ -172,8 +171,8 @@ func ExampleClassifyHTTP() {
 	// 503 retry
 }
 
-// Several calls for one message share one deadline: what the first has used up is not there
-// for the second. It ends before the lease, so that the relay can still save the progress.
+// Several calls for a message share a deadline, so the second has only the time that the first has
+// left. The deadline is before the end of the lease, so the relay can still save the progress.
 func ExampleQueue_Handle_severalCalls() {
 	db, remove := exampleDB()
 	defer remove()
@@ -181,7 +180,7 @@ func ExampleQueue_Handle_severalCalls() {
 	r := relay.New(db, untilFinished(1, stop))
 	orders := r.Queue("orders", 1)
 	call := func(ctx context.Context, name string) (time.Duration, error) {
-		deadline, _ := ctx.Deadline() // an HTTP request or a query takes ctx itself
+		deadline, _ := ctx.Deadline() // HTTP requests and queries take ctx directly
 		fmt.Println(name)
 		return time.Until(deadline), ctx.Err()
 	}
@@ -205,8 +204,8 @@ func ExampleQueue_Handle_severalCalls() {
 	// <nil>
 }
 
-// Messages go out ten at a time. No call takes more than a third of what is left, and what was
-// acked before one fails is not sent again. After a failure batches begin small, and double.
+// The handler sends ten messages at a time and limits each call to a third of the remaining time.
+// Messages acked before a failure are not sent again. After a failure batches are small and double.
 func ExampleQueue_HandleBatch_chunks() {
 	calls := 0
 	bulkSend := func(ctx context.Context, chunk []*relay.Message) error {
@@ -233,7 +232,7 @@ func ExampleQueue_HandleBatch_chunks() {
 			err := bulkSend(ctx, chunk)
 			cancel()
 			if err != nil {
-				return err // nothing of the chunk is acked: all of it comes again
+				return err // nothing of the chunk is acked, so it is delivered again
 			}
 			b.AckChunk(len(chunk))
 		}
@@ -252,8 +251,8 @@ func ExampleQueue_HandleBatch_chunks() {
 	// <nil>
 }
 
-// What may be lost, such as a metric, can outlive its message: WithoutCancel takes it out of
-// the lease. Run does not wait for it.
+// Unimportant work, such as a metric, can continue after its message was handled. WithoutCancel
+// detaches it from the lease. Run does not wait for it.
 func ExampleQueue_Handle_fireAndForget() {
 	db, remove := exampleDB()
 	defer remove()
@@ -279,7 +278,7 @@ func ExampleQueue_Handle_fireAndForget() {
 	// metric of 1 <nil>
 }
 
-// The events of a stream become webhooks, each exactly once.
+// From turns each event of a stream into a webhook exactly once.
 func ExampleFrom() {
 	db, remove := exampleDB()
 	defer remove()
@@ -311,7 +310,7 @@ func ExampleFrom() {
 	// <nil> <nil>
 }
 
-// Webhooks of customers, without what an application has around it.
+// Webhooks for customers, reduced to the calls of the relay.
 func ExampleHTTP_webhooks() {
 	var (
 		ctx      context.Context
@@ -326,6 +325,6 @@ func ExampleHTTP_webhooks() {
 	hooks.Handle(relay.HTTP(nil, "https://example.com/hooks", &relay.HTTPOptions{Secret: secret}))
 	go r.Run(ctx)
 
-	// in the transaction of the change that it tells of
+	// in the transaction of the change that the webhook reports
 	hooks.SendTx(ctx, tx, relay.Outgoing{Key: customer, Payload: body})
 }

@@ -13,10 +13,10 @@ const (
 
 // slot is the place of a processor among the Processors of a run.
 //
-// Two rules keep endpoints that hang from holding up the others. All batches but one may be of
-// partitions that failed the last time, so these never have the last processor. By default a batch
-// that takes longer than slowAfter leaves its place to another: of endpoints that have not failed
-// yet it is not known that they hang.
+// Two rules prevent unresponsive endpoints from blocking the others. First, partitions that failed
+// at their last attempt never get the last free place. Second, by default, a batch that runs longer
+// than slowAfter leaves its place to another batch, because an endpoint that has not failed yet may
+// be unresponsive too.
 type slot struct {
 	run *run
 

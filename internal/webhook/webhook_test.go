@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The vector of the specification's own libraries: TestSymmetricWebhookSign in
+// The test vector of the reference implementation: TestSymmetricWebhookSign in
 // libraries/go/webhook_symmetric_test.go of standard-webhooks/standard-webhooks.
 const (
 	vectorSecret    = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -26,7 +26,7 @@ const (
 	vectorSignature = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 )
 
-// otherSecret is the base64 of 24 letters a.
+// otherSecret is the base64 encoding of 24 letters a.
 const otherSecret = "whsec_YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFh"
 
 func TestKeys_Sign_IsThatOfTheSpecification(t *testing.T) {
@@ -41,7 +41,7 @@ func TestKeys_Sign_IsThatOfTheSpecification(t *testing.T) {
 	}
 }
 
-// While a secret is being replaced there is a signature by each.
+// With several secrets Sign adds a signature for each.
 func TestKeys_Sign_SeveralSecrets(t *testing.T) {
 	s, err := ParseKeys(" " + otherSecret + "  " + vectorSecret)
 	require.NoError(t, err)
@@ -54,7 +54,7 @@ func TestKeys_Sign_SeveralSecrets(t *testing.T) {
 	require.Equal(t, first+" "+vectorSignature, header.Get("webhook-signature"))
 }
 
-// id, time and payload are joined by full stops: an id with one could be read in two ways.
+// Sign escapes full stops in the id, because they separate the parts of the signed text.
 func TestKeys_Sign_IDWithFullStop(t *testing.T) {
 	s, err := ParseKeys(vectorSecret)
 	require.NoError(t, err)
@@ -72,7 +72,7 @@ func TestKeys_Sign_NoSecret(t *testing.T) {
 	require.Empty(t, header)
 }
 
-// A secret that is none is refused, and not repeated in the error.
+// ParseKeys refuses malformed secrets and does not repeat them in its error.
 func TestParseKeys_BadSecret(t *testing.T) {
 	for _, secret := range []string{" ", "whsec_", "whsec_!!!!", "whsec_c2hvcnQ=", "whsk_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", vectorSecret + " whsec_c2hvcnQ="} {
 		_, err := ParseKeys(secret)
@@ -82,7 +82,7 @@ func TestParseKeys_BadSecret(t *testing.T) {
 	}
 }
 
-// signed are the headers of the vector.
+// signed returns the headers of the vector.
 func signed() http.Header {
 	header := http.Header{}
 	header.Set("webhook-id", vectorID)
@@ -98,8 +98,8 @@ func keysOf(t testing.TB, secrets string) Keys {
 	return k
 }
 
-// The vector of the specification verifies, beside signatures that are of other keys or versions,
-// with any of the keys, and up to the tolerance.
+// Verify accepts the vector among signatures of other keys and versions, with any of several keys, and
+// at the limits of the tolerance.
 func TestKeys_Verify(t *testing.T) {
 	now := time.Unix(vectorTime, 0)
 	for _, secrets := range []string{vectorSecret, otherSecret + " " + vectorSecret} {
@@ -114,7 +114,7 @@ func TestKeys_Verify(t *testing.T) {
 	}
 }
 
-// Each part of a request is covered by the signature, and a request without one is refused.
+// Verify refuses a request if any signed part was changed or the signature is missing.
 func TestKeys_Verify_Refused(t *testing.T) {
 	now := time.Unix(vectorTime, 0)
 	set := func(key, value string) func(http.Header) { return func(h http.Header) { h.Set(key, value) } }
@@ -155,8 +155,8 @@ func TestKeys_Verify_Refused(t *testing.T) {
 	require.ErrorIs(t, err, ErrSignature, "without a key")
 }
 
-// What a sender signs verifies as it is and in no other form: another split of the signed text
-// into id, time and payload is refused.
+// Verify accepts the output of Sign, and refuses any other split of the signed text into id, time and
+// payload.
 func FuzzKeys_Verify(f *testing.F) {
 	f.Add("msg_1", int64(vectorTime), []byte("{}"), []byte("1."), "a.1")
 	f.Add("orders.eu/0/1", int64(-1), []byte(nil), []byte("x"), "")
@@ -172,7 +172,7 @@ func FuzzKeys_Verify(f *testing.F) {
 			return
 		}
 		if year := now.Year(); year < 1 || year > 9999 {
-			return // beyond what the arithmetic of package time is exact for
+			return // package time is not exact for such values
 		}
 		require.NoError(t, err)
 		require.Equal(t, sent, got)
