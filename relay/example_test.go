@@ -15,8 +15,8 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// Orders and their messages commit together, and the messages of each customer are handled in
-// that order.
+// Orders and their messages are committed together, and the messages of each customer are handled in
+// commit order.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	dir, _ := os.MkdirTemp("", "relay")
@@ -67,8 +67,8 @@ func Example() {
 	// relay: <nil>
 }
 
-// An order that the warehouse cannot take now waits, and those after it with it; one that it can
-// never take becomes a dead letter, and the next one follows.
+// An order that the warehouse cannot take now is retried, and later orders wait for it. An order that
+// can never be taken becomes a dead letter, and the next order is handled.
 func ExampleQueue_Handle() {
 	db, remove := exampleDB()
 	defer remove()
@@ -97,8 +97,8 @@ func ExampleQueue_Handle() {
 	// <nil>
 }
 
-// What a handler writes through tx commits together with the progress: each payment is booked once,
-// also if the handler fails after the booking, or the process dies.
+// Writes through tx commit together with the progress. Each payment is booked once, even if the
+// handler fails after the booking or the process dies.
 func ExampleQueue_HandleTx() {
 	db, remove := exampleDB()
 	defer remove()
@@ -127,7 +127,7 @@ func ExampleQueue_HandleTx() {
 	// 3 payments, 123 cents
 }
 
-// Info tells how far each partition is, and what holds it up.
+// Info shows the progress of each partition and the error that it is waiting for.
 func ExampleQueue_Info() {
 	db, remove := exampleDB()
 	defer remove()
@@ -163,7 +163,7 @@ func ExampleQueue_Info() {
 	// attempt 1: 503 Service Unavailable; again in 1h0m0s
 }
 
-// An observer feeds metrics: what was sent, what was handled, what died.
+// An observer counts sent, handled and dead messages for metrics.
 func ExampleObserver() {
 	db, remove := exampleDB()
 	defer remove()

@@ -17,7 +17,7 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// sentTexts are the payloads of all messages in the file, by id.
+// sentTexts returns the payloads of all messages in the database, by id.
 func sentTexts(t testing.TB, db *honker.DB) []string {
 	t.Helper()
 	rows, err := testkit.Rows(db.SQL(), `SELECT CAST(payload AS TEXT) FROM _honkerx_relay_messages ORDER BY id`)
@@ -25,7 +25,7 @@ func sentTexts(t testing.TB, db *honker.DB) []string {
 	return rows
 }
 
-// numbers are "0" up to n, exclusive.
+// numbers returns the texts "0" up to n, exclusive.
 func numbers(n int) (texts []string) {
 	for i := range n {
 		texts = append(texts, strconv.Itoa(i))
@@ -33,7 +33,7 @@ func numbers(n int) (texts []string) {
 	return texts
 }
 
-// number sends the event's number, in one buffer for all of them.
+// number returns a function that sends the number of each event, always in the same buffer.
 func number() func(context.Context, *honker.Event[int]) ([]relay.Outgoing, error) {
 	buffer := make([]byte, 0, 20)
 	return func(_ context.Context, e *honker.Event[int]) ([]relay.Outgoing, error) {
@@ -42,7 +42,7 @@ func number() func(context.Context, *honker.Event[int]) ([]relay.Outgoing, error
 	}
 }
 
-// untilSent waits for that many messages in the file, which may have no tables for them yet.
+// untilSent waits for n messages in the database, whose tables may not exist yet.
 func untilSent(t testing.TB, db *honker.DB, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -51,7 +51,8 @@ func untilSent(t testing.TB, db *honker.DB, n int) {
 	}, testkit.Timeout, time.Millisecond)
 }
 
-// Each event becomes what fn makes of it: one message, several or none, in the order of the events.
+// From sends the messages that fn returns for each event, whether none, a single message or several,
+// in the order of the events.
 func TestFrom(t *testing.T) {
 	_, db, events := testkit.NewStream[int](t, "orders")
 	q := relay.New(db, nil).Queue("hooks", 4)
@@ -85,7 +86,7 @@ func TestFrom(t *testing.T) {
 	require.Equal(t, head, at, "what has no messages is passed too")
 }
 
-// However often it is stopped and started, each event is sent once, in order.
+// Each event is sent once and in order, even if From is stopped and restarted many times.
 func TestFrom_Restarts(t *testing.T) {
 	const n = 3000
 	_, db, events := testkit.NewStream[int](t, "orders")
@@ -109,7 +110,7 @@ func TestFrom_Restarts(t *testing.T) {
 	require.Equal(t, numbers(n), sentTexts(t, db))
 }
 
-// Several for one consumer, as in several processes, send each event once, in order.
+// Several concurrent calls of From for a consumer send each event once and in order.
 func TestFrom_SeveralForOneConsumer(t *testing.T) {
 	const n = 2000
 	_, db, events := testkit.NewStream[int](t, "orders")
@@ -135,7 +136,7 @@ func TestFrom_SeveralForOneConsumer(t *testing.T) {
 	require.Equal(t, numbers(n), sentTexts(t, db))
 }
 
-// An error ends it; what was finished before is kept, and the event comes again.
+// An error ends From. Earlier events stay processed, and the next From begins with the same event.
 func TestFrom_Error(t *testing.T) {
 	_, db, events := testkit.NewStream[int](t, "orders")
 	q := relay.New(db, &relay.Options{MaxPayload: 10}).Queue("hooks", 1)
@@ -196,7 +197,7 @@ func TestFrom_BadArguments(t *testing.T) {
 	require.Empty(t, consumers, "nothing was changed")
 }
 
-// Close ends it.
+// DB.Close ends From.
 func TestFrom_Close(t *testing.T) {
 	db, err := honker.Open(t.Context(), filepath.Join(t.TempDir(), "app.db"), nil)
 	require.NoError(t, err)
@@ -210,7 +211,7 @@ func TestFrom_Close(t *testing.T) {
 	require.ErrorIs(t, <-ended, honker.ErrClosed)
 }
 
-// What it sends wakes a relay that waits.
+// Messages sent by From wake a waiting relay.
 func TestFrom_WakesHandlers(t *testing.T) {
 	_, db, events := testkit.NewStream[int](t, "orders")
 	r := relay.New(db, nil)

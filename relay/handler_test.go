@@ -17,7 +17,7 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// events collects what an observer was told.
+// events collects the events of an observer.
 type events[E any] struct {
 	mu  sync.Mutex
 	all []E
@@ -35,7 +35,7 @@ func (e *events[E]) list() []E {
 	return append([]E(nil), e.all...)
 }
 
-// deadLetters are "partition/seq attempts reason payload", by id.
+// deadLetters returns "partition/seq attempts reason payload" for each dead letter, by id.
 func deadLetters(t testing.TB, db *honker.DB) []string {
 	t.Helper()
 	all, err := testkit.Rows(db.SQL(), `SELECT partition || '/' || seq || ' ' || attempts || ' ' || last_error || ' ' || CAST(payload AS TEXT) FROM _honkerx_relay_dead WHERE state = 'pending' ORDER BY id`)
@@ -43,8 +43,8 @@ func deadLetters(t testing.TB, db *honker.DB) []string {
 	return all
 }
 
-// A failure delivers the message again, first of all, after pauses that double up to RetryMax;
-// messages that are sent meanwhile do not cut them short, and other partitions go on.
+// A failed message is retried before all others, with pauses that double up to RetryMax. New messages
+// do not shorten the pauses, and other partitions continue.
 func TestRelay_Handle_Backoff(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, &relay.Options{RetryBase: time.Second, RetryMax: 10 * time.Second})
@@ -88,7 +88,7 @@ func TestRelay_Handle_Backoff(t *testing.T) {
 	})
 }
 
-// The pause is kept in the file: another Run, in the place of one that has ended, waits for it.
+// The pause is stored in the database, so it also applies to a later Run.
 func TestRelay_Handle_Backoff_Stored(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		var at []time.Time
@@ -114,7 +114,7 @@ func TestRelay_Handle_Backoff_Stored(t *testing.T) {
 	})
 }
 
-// What was handled before a failure stays handled, and the attempts are those of the message.
+// Messages handled before a failure stay finished, and attempts are counted per message.
 func TestRelay_Handle_Prefix(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		var retried events[relay.Retried]
@@ -138,7 +138,7 @@ func TestRelay_Handle_Prefix(t *testing.T) {
 	})
 }
 
-// Reject makes a dead letter of its message alone, and the partition goes on at once.
+// Reject turns only its own message into a dead letter, and the partition continues immediately.
 func TestRelay_Handle_Reject(t *testing.T) {
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {
 		var died events[relay.Died]
@@ -171,7 +171,7 @@ func TestRelay_Handle_Reject(t *testing.T) {
 	})
 }
 
-// After MaxAttempts failures a message is a dead letter, and the next one follows.
+// After MaxAttempts failures a message becomes a dead letter, and the next message is handled.
 func TestRelay_MaxAttempts(t *testing.T) {
 	for name, handle := range map[string]func(q *relay.Queue, got *seen){
 		"handle": func(q *relay.Queue, got *seen) {
@@ -210,7 +210,7 @@ func TestRelay_MaxAttempts(t *testing.T) {
 	}
 }
 
-// A panic, and a handler that ends its goroutine, are failures; the relay goes on.
+// A panic and a runtime.Goexit in a handler are failures, and the relay continues.
 func TestRelay_Handle_Panic(t *testing.T) {
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {
 		r := relay.New(db, nil)
@@ -237,8 +237,8 @@ func TestRelay_Handle_Panic(t *testing.T) {
 	})
 }
 
-// Attempts rise when a batch is taken, so a process that died has left its trace; waiting does not
-// raise them, and progress takes them back to 0.
+// Attempts increase when a batch is taken, so they include those of crashed processes. They do not
+// increase while a message waits, and progress resets them to 0.
 func TestRelay_Attempts(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, nil)
@@ -259,14 +259,14 @@ func TestRelay_Attempts(t *testing.T) {
 	})
 }
 
-// dies leaves the traces of a process that has taken partition 0 attempts times without progress.
+// dies simulates a process that crashed after it had taken partition 0 attempts times without progress.
 func dies(t testing.TB, db *honker.DB, queue string, attempts int, lease time.Duration) {
 	t.Helper()
 	testkit.Exec(t, db, `UPDATE _honkerx_relay_partitions SET owner = 'dead', epoch = epoch + ?2, attempts = ?2, lease_until_ms = ?3 WHERE queue = ?1 AND partition = 0`,
 		queue, attempts, time.Now().Add(lease).UnixMilli())
 }
 
-// A message with which processes die becomes a dead letter too, without being tried once more.
+// A message that crashed MaxAttempts processes becomes a dead letter without another attempt.
 func TestRelay_MaxAttempts_Crashes(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, nil)
@@ -283,7 +283,7 @@ func TestRelay_MaxAttempts_Crashes(t *testing.T) {
 	})
 }
 
-// A handler owns its message: what it writes into it changes nothing in the file.
+// Changes that a handler makes to its message have no effect on the database.
 func TestRelay_Handle_MessageChanged(t *testing.T) {
 	for name, change := range map[string]func(m *relay.Message){
 		"cleared": func(m *relay.Message) { *m = relay.Message{} },
@@ -317,7 +317,7 @@ func TestRelay_Handle_MessageChanged(t *testing.T) {
 	}
 }
 
-// badError is an error of which every method panics.
+// badError is an error whose methods all panic.
 type badError struct{}
 
 func (badError) Error() string { panic("Error") }
@@ -325,7 +325,7 @@ func (badError) Is(error) bool { panic("Is") }
 func (badError) As(any) bool   { panic("As") }
 func (badError) Unwrap() error { panic("Unwrap") }
 
-// An error with methods that panic is a failure like any other.
+// An error whose methods panic is an ordinary failure.
 func TestRelay_Handle_ErrorPanics(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, nil)

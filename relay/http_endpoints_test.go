@@ -20,8 +20,8 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// A server of https that is spoken to by http says 400 before it has read the message: the URL is
-// wrong, so the message is retried.
+// If an HTTPS server answers a plain HTTP request with 400, the message is retried, because the URL is
+// wrong and the message was not read.
 func TestHTTP_EndpointSpeaksHTTPS_MessagesWait(t *testing.T) {
 	s := httptest.NewUnstartedServer(status(http.StatusOK))
 	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
@@ -36,7 +36,7 @@ func TestHTTP_EndpointSpeaksHTTPS_MessagesWait(t *testing.T) {
 	require.NoError(t, relay.HTTP(s.Client(), s.URL, nil)(t.Context(), order()))
 }
 
-// Other servers say it in words of their own, and any other 400 is still about the message.
+// The texts of other servers are recognized too, and any other 400 still rejects the message.
 func TestHTTP_EndpointSpeaksHTTPS_Words(t *testing.T) {
 	text := ""
 	s := endpoint(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -56,7 +56,7 @@ func TestHTTP_EndpointSpeaksHTTPS_Words(t *testing.T) {
 	}
 }
 
-// A client with a Timeout of its own keeps it, beyond the default of HTTP.
+// The Timeout of a client takes precedence over the default timeout of HTTP.
 func TestHTTP_Timeout_OfTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {
@@ -79,7 +79,7 @@ func TestHTTP_Timeout_OfTheClient(t *testing.T) {
 	})
 }
 
-// hangingTransport sends nothing and waits for the end of the request.
+// hangingTransport sends nothing and waits until the request is canceled.
 type hangingTransport struct{}
 
 func (hangingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -87,8 +87,8 @@ func (hangingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, context.Cause(r.Context())
 }
 
-// Each customer has an endpoint, a secret and headers of its own. An unknown customer is what the
-// function says: a message that waits, or a dead letter.
+// HTTPFunc uses a URL, a secret and headers for each customer. The function decides whether a message
+// for an unknown customer waits or becomes a dead letter.
 func TestHTTPFunc(t *testing.T) {
 	type request struct{ path, auth, signed string }
 	var mu sync.Mutex
@@ -131,7 +131,7 @@ func TestHTTPFunc(t *testing.T) {
 	require.ErrorIs(t, relay.HTTPFunc(nil, nil)(t.Context(), order()), honker.ErrInvalid)
 }
 
-// All endpoints of an HTTPFunc share connections, with PublicOnly too.
+// All endpoints of an HTTPFunc share connections, even with PublicOnly.
 func TestHTTPFunc_PublicOnly(t *testing.T) {
 	s := endpoint(t, status(http.StatusOK))
 	post := relay.HTTPFunc(&http.Client{Transport: &http.Transport{}}, func(context.Context, *relay.Message) (string, *relay.HTTPOptions, error) {

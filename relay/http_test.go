@@ -25,14 +25,14 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// secret is the base64 of 24 letters a.
+// secret is the base64 encoding of 24 letters a.
 const secret = "whsec_YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFh"
 
 func order() *relay.Message {
 	return &relay.Message{Queue: "orders", Partition: 1, Seq: 7, Type: "application/json", Payload: []byte(`{"total":19}`)}
 }
 
-// endpoint serves h until the test ends. Requests that still hang then are cut.
+// endpoint serves h until the end of the test, and then closes connections with open requests.
 func endpoint(t *testing.T, h http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(h)
@@ -45,7 +45,7 @@ func status(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 }
 
-// What an endpoint receives: the payload as it is, and the headers.
+// A request has the unmodified payload and the documented headers.
 func TestHTTP_Request(t *testing.T) {
 	var got *http.Request
 	var body []byte
@@ -78,7 +78,7 @@ func TestHTTP_Request(t *testing.T) {
 	require.Len(t, strings.Fields(got.Header.Get("webhook-signature")), 2)
 }
 
-// An answer that is no success is an HTTPError with the beginning of what it says.
+// A response other than 2xx is an HTTPError with the beginning of the body.
 func TestHTTP_Answer(t *testing.T) {
 	s := endpoint(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusTeapot)
@@ -93,7 +93,7 @@ func TestHTTP_Answer(t *testing.T) {
 	require.Equal(t, "post to "+s.URL+": 418 I'm a teapot: "+answer.Answer, err.Error())
 }
 
-// verdict is what the relay does after a handler has returned err.
+// verdict returns the reaction of the relay to an error of a handler.
 func verdict(err error) string {
 	var d *worker.Directive
 	switch {
@@ -107,7 +107,7 @@ func verdict(err error) string {
 	return "retry after " + d.Delay.String()
 }
 
-// Each status means what ClassifyHTTP says, and Retry-After counts for a retry only.
+// Each status has the verdict of ClassifyHTTP, and Retry-After is used only for retries.
 func TestHTTP_Status(t *testing.T) {
 	after := ""
 	code := 0
@@ -138,8 +138,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// A client without a transport has http.DefaultTransport, as everywhere, which an application may
-// have replaced.
+// A client without a Transport uses http.DefaultTransport, which the application may have replaced.
 func TestHTTP_ClientWithoutTransport(t *testing.T) {
 	was := http.DefaultTransport
 	defer func() { http.DefaultTransport = was }()
@@ -148,7 +147,7 @@ func TestHTTP_ClientWithoutTransport(t *testing.T) {
 	require.ErrorIs(t, relay.HTTP(&http.Client{}, "http://127.0.0.1", nil)(t.Context(), order()), replaced)
 }
 
-// A message is done by any 2xx, also without a body.
+// Any 2xx status finishes a message, with or without a body.
 func TestHTTP_Done(t *testing.T) {
 	for _, code := range []int{200, 201, 202, 204, 299} {
 		s := endpoint(t, status(code))
@@ -156,12 +155,12 @@ func TestHTTP_Done(t *testing.T) {
 	}
 }
 
-// The end of the lease ends a request that hangs, at both sides.
+// The end of the lease cancels a pending request at the client and at the server.
 func TestHTTP_EndpointHangs_LeaseEnds(t *testing.T) {
 	come, gone := make(chan struct{}), make(chan struct{})
 	s := endpoint(t, func(_ http.ResponseWriter, r *http.Request) {
 		close(come)
-		_, _ = io.Copy(io.Discard, r.Body) // the server hears of the end of a request that was read
+		_, _ = io.Copy(io.Discard, r.Body) // a server notices the end of the request only after it has read the body
 		<-r.Context().Done()
 		close(gone)
 	})
@@ -173,12 +172,12 @@ func TestHTTP_EndpointHangs_LeaseEnds(t *testing.T) {
 	select {
 	case <-come:
 		<-gone
-	default: // on a machine that stood still, it has never come
+	default: // on a stalled machine the request may never arrive
 	}
 }
 
-// A message of which the request was cut by the end of the lease is posted again, with the same
-// key, before the next one.
+// A message whose request was cut off by the end of the lease is sent again with the same key, before
+// the next message.
 func TestHTTP_EndpointHangs_MessageIsRetried(t *testing.T) {
 	cut := make(chan time.Duration, 1)
 	var mu sync.Mutex
@@ -208,8 +207,8 @@ func TestHTTP_EndpointHangs_MessageIsRetried(t *testing.T) {
 	require.Less(t, <-cut, 10*time.Second, "before the lease ended")
 }
 
-// What an endpoint refuses for good becomes a dead letter with its answer, and the partition
-// goes on; what it refuses for now is tried again when it has asked for it.
+// A message that the endpoint refuses permanently becomes a dead letter with the response as the reason.
+// A message that it refuses temporarily is retried after the requested time.
 func TestHTTP_RefusedMessages(t *testing.T) {
 	var calls atomic.Int32
 	s := endpoint(t, func(w http.ResponseWriter, r *http.Request) {
@@ -228,7 +227,7 @@ func TestHTTP_RefusedMessages(t *testing.T) {
 		Retried: func(r relay.Retried) {
 			select {
 			case retried <- r:
-			default: // enough
+			default: // drop further values
 			}
 		},
 	}})
@@ -246,7 +245,7 @@ func TestHTTP_RefusedMessages(t *testing.T) {
 	require.Empty(t, retried)
 }
 
-// A type that cannot be a header, which another program's INSERT can have, is the message's fault.
+// A message with a Type that is not valid in a header, inserted by another program, is rejected.
 func TestHTTP_BadType(t *testing.T) {
 	s := endpoint(t, status(200))
 	m := order()
@@ -254,7 +253,7 @@ func TestHTTP_BadType(t *testing.T) {
 	require.Equal(t, "reject", verdict(relay.HTTP(nil, s.URL, nil)(t.Context(), m)))
 }
 
-// A sink that cannot work costs no message: they wait.
+// Messages wait while the URL is invalid; none becomes a dead letter.
 func TestHTTP_BadURL_MessagesWait(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	retried := make(chan relay.Retried, 3)
@@ -262,7 +261,7 @@ func TestHTTP_BadURL_MessagesWait(t *testing.T) {
 		Retried: func(r relay.Retried) {
 			select {
 			case retried <- r:
-			default: // enough
+			default: // drop further values
 			}
 		},
 	}})
@@ -277,7 +276,7 @@ func TestHTTP_BadURL_MessagesWait(t *testing.T) {
 	require.EqualValues(t, 3, testkit.QueryInt(t, db.SQL(), countMessages))
 }
 
-// Timeout ends a request, and says so; the handler's ctx goes on.
+// Timeout cancels the request, and the error says so. The ctx of the handler continues.
 func TestHTTP_EndpointHangs_Timeout(t *testing.T) {
 	s := endpoint(t, func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -289,7 +288,7 @@ func TestHTTP_EndpointHangs_Timeout(t *testing.T) {
 	require.NoError(t, t.Context().Err())
 }
 
-// A listener that accepts and never answers is left when ctx ends.
+// A request to a listener that never responds ends with ctx.
 func TestHTTP_EndpointSilent(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -308,7 +307,7 @@ func TestHTTP_EndpointGone(t *testing.T) {
 	require.NotContains(t, err.Error(), "secret-path")
 }
 
-// The status decides, however long the answer goes on: its rest is not waited for.
+// The status decides even if the body never ends, because HTTP does not wait for the rest of it.
 func TestHTTP_AnswerWithoutEnd(t *testing.T) {
 	for name, body := range map[string]func(io.Writer) bool{
 		"fast": func(w io.Writer) bool { _, err := w.Write(make([]byte, 32<<10)); return err == nil },
@@ -338,7 +337,7 @@ func TestHTTP_AnswerWithoutEnd(t *testing.T) {
 	}
 }
 
-// Connections are used again, also after an error with a body.
+// Connections are reused, also after an error with a body.
 func TestHTTP_ConnectionsAreReused(t *testing.T) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(500)
@@ -358,7 +357,7 @@ func TestHTTP_ConnectionsAreReused(t *testing.T) {
 	require.EqualValues(t, 1, connections.Load())
 }
 
-// Redirects keep to the host and to the payload.
+// Redirects are followed only on the same host and with the payload.
 func TestHTTP_Redirect(t *testing.T) {
 	var reached atomic.Int32
 	other := endpoint(t, func(http.ResponseWriter, *http.Request) { reached.Add(1) })
@@ -399,7 +398,7 @@ func TestHTTP_Redirect(t *testing.T) {
 	require.ErrorContains(t, post("/nowhere"), "307 Temporary Redirect")
 }
 
-// What the client says of redirects counts too.
+// The CheckRedirect of the client is also called.
 func TestHTTP_Redirect_ClientDecides(t *testing.T) {
 	s := endpoint(t, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/again", http.StatusTemporaryRedirect)
@@ -409,7 +408,7 @@ func TestHTTP_Redirect_ClientDecides(t *testing.T) {
 	require.ErrorIs(t, relay.HTTP(client, s.URL, nil)(t.Context(), order()), no)
 }
 
-// PublicOnly looks at the address that is dialed, under any name and by any client.
+// PublicOnly checks the dialed address, for any host name and any client.
 func TestHTTP_PublicOnly(t *testing.T) {
 	var reached atomic.Int32
 	s := endpoint(t, func(http.ResponseWriter, *http.Request) { reached.Add(1) })
@@ -419,7 +418,7 @@ func TestHTTP_PublicOnly(t *testing.T) {
 	dials := &http.Transport{DialContext: (&net.Dialer{}).DialContext}
 	defer dials.CloseIdleConnections()
 	warm := &http.Client{Transport: dials}
-	require.NoError(t, relay.HTTP(warm, s.URL, nil)(t.Context(), order())) // its connection must not be used
+	require.NoError(t, relay.HTTP(warm, s.URL, nil)(t.Context(), order())) // leaves an idle connection that must not be reused
 	require.EqualValues(t, 1, reached.Swap(0))
 
 	for _, client := range []*http.Client{nil, {}, warm, {Transport: http.DefaultTransport}, {Transport: http.DefaultTransport.(*http.Transport).Clone()}} {
@@ -433,7 +432,7 @@ func TestHTTP_PublicOnly(t *testing.T) {
 
 type wrapped struct{ http.RoundTripper }
 
-// What PublicOnly cannot look behind is refused, not let through.
+// PublicOnly refuses clients whose connections it cannot check.
 func TestHTTP_PublicOnly_ClientsItCannotGuard(t *testing.T) {
 	var reached atomic.Int32
 	s := endpoint(t, func(http.ResponseWriter, *http.Request) { reached.Add(1) })
@@ -452,7 +451,7 @@ func TestHTTP_PublicOnly_ClientsItCannotGuard(t *testing.T) {
 	require.Zero(t, reached.Load())
 }
 
-// A sink that cannot work is told by each call, as a fault of its own and not of a message.
+// An invalid option is returned by each call, as an error that does not reject the message.
 func TestHTTP_BadOptions(t *testing.T) {
 	for _, address := range []string{"", "example.com/hook", "/hook", "ftp://example.com", "http://", "http://:80", "http://a b", "http://[::1", "mailto:a@example.com", "\x7f"} {
 		err := relay.HTTP(nil, address, nil)(t.Context(), order())

@@ -20,7 +20,7 @@ func infoOf(t testing.TB, q *relay.Queue) relay.QueueInfo {
 	return info
 }
 
-// Info of a queue that nothing was sent to has all its partitions, and leaves the file alone.
+// Info of an unused queue contains all partitions and does not change the database.
 func TestQueue_Info_Unused(t *testing.T) {
 	q := relay.New(honkertest.Open(t, nil), nil).Queue("hooks", 4)
 	require.Equal(t, relay.QueueInfo{
@@ -29,7 +29,7 @@ func TestQueue_Info_Unused(t *testing.T) {
 	}, infoOf(t, q))
 }
 
-// Info says what the file says: what is finished, what waits, and the partition's own state.
+// Info returns the finished and waiting messages and the state of each partition.
 func TestQueue_Info_Partitions(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := relay.New(db, nil).Queue("hooks", 4)
@@ -71,7 +71,7 @@ func TestQueue_Info_Partitions(t *testing.T) {
 	})
 }
 
-// While a relay runs Info says what its handlers do, why they fail, and when they try again.
+// While a relay runs, Info shows the lease, the last error and the time of the next attempt.
 func TestQueue_Info_Running(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, &relay.Options{RetryBase: time.Minute})
@@ -107,7 +107,7 @@ func TestQueue_Info_Running(t *testing.T) {
 	})
 }
 
-// local is t in one zone, for comparisons; the zero time stays.
+// local returns t in the local time zone, for comparisons; the zero time is unchanged.
 func local(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
@@ -115,7 +115,7 @@ func local(t time.Time) time.Time {
 	return time.UnixMilli(t.UnixMilli())
 }
 
-// Dead counts what waits for a decision, held or not.
+// Dead counts the dead letters that are neither resolved nor discarded, whether held or not.
 func TestQueue_Info_Dead(t *testing.T) {
 	_, q := deadQueue(t, 6)
 	require.EqualValues(t, 6, infoOf(t, q).Dead)
@@ -128,7 +128,7 @@ func TestQueue_Info_Dead(t *testing.T) {
 
 }
 
-// Messages that another program has put into partitions that do not exist are counted.
+// Info counts messages that another program has inserted into partitions that do not exist.
 func TestQueue_Info_Misplaced(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	q := relay.New(db, nil).Queue("hooks", 2)
@@ -144,7 +144,7 @@ func TestQueue_Info_Misplaced(t *testing.T) {
 	testkit.Exec(t, db, `DELETE FROM _honkerx_relay_messages WHERE partition <> 0`)
 }
 
-// Families have queues of their own.
+// Info does not count messages of other families.
 func TestQueue_Info_Family(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	family := relay.New(db, &relay.Options{Family: "billing"}).Queue("hooks", 4)

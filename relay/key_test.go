@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// older takes the columns of keys away from the tables, as a version before them has left a file.
+// older removes the key columns from the tables, which restores the schema of an earlier version.
 func older(t testing.TB, db *sql.DB, family string) {
 	t.Helper()
 	for _, statement := range []string{
@@ -28,7 +28,7 @@ func older(t testing.TB, db *sql.DB, family string) {
 	}
 }
 
-// ofFamily is a statement for the tables of a family.
+// ofFamily returns a statement with the table names of a family.
 func ofFamily(statement, family string) string {
 	if family == "" {
 		return statement
@@ -44,7 +44,7 @@ func drainedOf(t testing.TB, db *honker.DB, family string) {
 	})
 }
 
-// The statements of a version before keys.
+// The statements of the version without keys.
 const (
 	olderSend = `INSERT INTO _honkerx_relay_messages (queue, created_ms, partition, type, payload) VALUES ('orders', 1, 0, 'text/plain', ?1)`
 	olderDie  = `INSERT INTO _honkerx_relay_dead (id, queue, partition, seq, type, payload, created_ms, attempts, last_error, died_ms)
@@ -60,7 +60,7 @@ func olderExec(t testing.TB, db *sql.DB, family, payload string, statements ...s
 	}
 }
 
-// allDead are the dead letters that f selects.
+// allDead returns the dead letters that f selects.
 func allDead(t testing.TB, q *relay.Queue, f *relay.DeadFilter) (all []*relay.DeadMessage) {
 	t.Helper()
 	for d, err := range q.Dead(t.Context(), f) {
@@ -70,7 +70,7 @@ func allDead(t testing.TB, q *relay.Queue, f *relay.DeadFilter) (all []*relay.De
 	return all
 }
 
-// keys are the keys of the messages, in order.
+// keys returns the keys of the messages, in order.
 func (s *seen) keys() (all []string) {
 	for _, m := range s.list() {
 		all = append(all, m.Key)
@@ -78,8 +78,7 @@ func (s *seen) keys() (all []string) {
 	return all
 }
 
-// A handler gets the key that Send was given, by each way of sending, and so does a dead letter.
-// Requeue keeps it.
+// Handlers and dead letters receive the key passed to each of the send methods, and Requeue keeps it.
 func TestRelay_Key(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	r := relay.New(db, nil)
@@ -114,7 +113,7 @@ func TestRelay_Key(t *testing.T) {
 	require.NoError(t, db.Check(t.Context()))
 }
 
-// DeadFilter.Key selects the dead letters of one key.
+// DeadFilter.Key selects the dead letters with that key.
 func TestQueue_Dead_Key(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	r := relay.New(db, nil)
@@ -152,7 +151,7 @@ func TestQueue_Dead_Key(t *testing.T) {
 	}
 }
 
-// A bad key is ErrInvalid and changes nothing.
+// An invalid key is ErrInvalid and changes nothing.
 func TestRelay_Key_Bad(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	q := relay.New(db, nil).Queue("orders", 1)
@@ -168,8 +167,8 @@ func TestRelay_Key_Bad(t *testing.T) {
 	require.Equal(t, before, testkit.Dump(t, db.SQL()))
 }
 
-// A file of a version before keys is shown as it is, is upgraded by each verb that writes, and its
-// messages have no key. A process of that version goes on beside it.
+// A database of the version without keys can be read unchanged, and each method that writes upgrades it.
+// Its messages have no key. Processes of the earlier version can keep using it.
 func TestRelay_Key_OlderFile(t *testing.T) {
 	for verb, write := range map[string]func(r *relay.Relay, q *relay.Queue, db *honker.DB) error{
 		"Send": func(_ *relay.Relay, q *relay.Queue, _ *honker.DB) error {

@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// The ctx of a handler ends at the lease less its headroom; what it has not finished is tried again.
+// The ctx of a handler ends at the lease minus its headroom, and unfinished messages are retried.
 func TestRelay_Lease_Deadline(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, nil)
@@ -45,8 +45,8 @@ func TestRelay_Lease_Deadline(t *testing.T) {
 	})
 }
 
-// No message is started when the time of the batch is used up; what was finished is saved, and no
-// attempt is spent.
+// When the time of a batch is over, no further message is started. Finished messages are saved, and no
+// attempt is counted for the others.
 func TestRelay_Lease_NoTimeLeft(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, nil)
@@ -65,7 +65,7 @@ func TestRelay_Lease_NoTimeLeft(t *testing.T) {
 	})
 }
 
-// A handler may take minutes, if its lease says so.
+// A handler with a long lease may run for minutes.
 func TestRelay_Lease_Long(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, nil)
@@ -95,7 +95,7 @@ func TestRelay_Lease_Long(t *testing.T) {
 	})
 }
 
-// Queues of one relay have leases of their own.
+// Queues of a relay can have different leases.
 func TestRelay_Lease_EachQueue(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, &relay.Options{Batch: 500, VacuumEvery: 5 * time.Minute})
@@ -122,8 +122,8 @@ func TestRelay_Lease_EachQueue(t *testing.T) {
 	})
 }
 
-// A handler that ignores its ctx is left behind: nothing is acked for it, other partitions go
-// on, and its own is not started here again until it has returned.
+// A handler that ignores its ctx is abandoned and finishes nothing. Other partitions continue. Its own
+// partition is not taken again in this process until the handler has returned.
 func TestRelay_Stuck(t *testing.T) {
 	for name, handle := range map[string]func(q *relay.Queue, h func(context.Context, *relay.Message) error){
 		"handle": func(q *relay.Queue, h func(context.Context, *relay.Message) error) { q.Handle(h) },
@@ -174,7 +174,7 @@ func TestRelay_Stuck(t *testing.T) {
 	}
 }
 
-// Run ends without a handler that ignores its ctx, and names it. A later Run of the relay waits for it.
+// Run returns ErrStuck for a handler that ignores its ctx. A later Run of the relay waits for it.
 func TestRelay_Stuck_End(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, nil)
@@ -205,7 +205,7 @@ func TestRelay_Stuck_End(t *testing.T) {
 	})
 }
 
-// Progress of a lease that another owner has taken, or of another epoch, is not saved.
+// Progress is not saved if another owner or another epoch has the lease.
 func TestRelay_Lease_Lost(t *testing.T) {
 	for name, steal := range map[string]string{
 		"owner": `UPDATE _honkerx_relay_partitions SET owner = 'other', lease_until_ms = 0`,
@@ -237,7 +237,7 @@ func TestRelay_Lease_Lost(t *testing.T) {
 	}
 }
 
-// The epoch rises with each take, and the owners of two runs differ.
+// The epoch increases with each batch, and two runs have different owners.
 func TestRelay_Lease_Epoch(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		owners := map[string]bool{}
@@ -263,8 +263,8 @@ func TestRelay_Lease_Epoch(t *testing.T) {
 	})
 }
 
-// When ctx ends no batch is taken any more, the one that runs is completed and saved, and its lease
-// is given back.
+// When ctx ends, no further batch is taken. The current batch is completed and saved, and its lease is
+// released.
 func TestRelay_Run_Drain(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, nil)
@@ -291,7 +291,7 @@ func TestRelay_Run_Drain(t *testing.T) {
 	})
 }
 
-// Close of the DB drains as the end of ctx does.
+// DB.Close waits for the current batch, as the end of ctx does.
 func TestRelay_Run_Close(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, err := honker.Open(context.Background(), filepath.Join(t.TempDir(), "closed.db"),
@@ -314,7 +314,7 @@ func TestRelay_Run_Close(t *testing.T) {
 	})
 }
 
-// A lease that is meant to last for ever lasts: no other process takes the partition.
+// The longest possible lease does not expire, so no other process takes the partition.
 func TestRelay_Lease_Longest(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		var got seen
@@ -340,8 +340,8 @@ func TestRelay_Lease_Longest(t *testing.T) {
 	})
 }
 
-// What was handled while no commit succeeds is handled once, if it can be noted before the lease ends; else again, in
-// order.
+// Messages handled while commits fail are handled only once if their progress can be saved before the
+// lease ends. Otherwise they are handled again, in order.
 func TestRelay_CommitsFail(t *testing.T) {
 	for fails, want := range map[time.Duration][]string{
 		time.Second:     {"0", "1", "2"},

@@ -13,8 +13,8 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// An observer is told of each message that has died, by its handler or by its last attempt, in this
-// process or in one that has died with it.
+// The observer sees each message that dies by a reject or by its last attempt, in this process or in a
+// crashed process.
 func TestRelay_Observer_Dead(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		var died events[relay.Died]
@@ -39,7 +39,7 @@ func TestRelay_Observer_Dead(t *testing.T) {
 	})
 }
 
-// An observer is told of what is sent, taken and finished; one that panics stops nothing.
+// The observer sees sent, taken and finished messages, and its panics have no effect.
 func TestRelay_Observer(t *testing.T) {
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {
 		var sent events[relay.Sent]

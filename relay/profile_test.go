@@ -13,8 +13,7 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// The profiles differ in the size of a batch and in the pauses after failures; an option replaces
-// what the profile says.
+// The profiles differ in batch size and in the pauses after failures, and options override them.
 func TestRelay_Profiles(t *testing.T) {
 	for name, c := range map[string]struct {
 		options     relay.Options
@@ -39,7 +38,7 @@ func TestRelay_Profiles(t *testing.T) {
 				q := r.Queue("orders", 1)
 				q.Handle(func(context.Context, *relay.Message) error {
 					if at = append(at, time.Now()); len(at) > 100 {
-						return nil // without pauses it would go on for ever, while the clock stands still
+						return nil // end the test: without pauses the fake clock never advances
 					}
 					return errDown
 				})
@@ -59,7 +58,7 @@ func TestRelay_Profiles(t *testing.T) {
 	}
 }
 
-// Options of a handler replace those of the relay for its queue, and for no other.
+// Options of a handler override those of the relay for its queue only.
 func TestRelay_Handle_Tuning(t *testing.T) {
 	for name, c := range map[string]struct {
 		options     []relay.HandleOption
@@ -103,7 +102,7 @@ func TestRelay_Handle_Tuning(t *testing.T) {
 	}
 }
 
-// Bad options of a handler are ErrInvalid from Run, before anything is handled.
+// Run returns ErrInvalid for invalid handler options, before any message is handled.
 func TestRelay_Handle_Tuning_Invalid(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	for _, options := range [][]relay.HandleOption{

@@ -20,7 +20,7 @@ func text(s string) relay.Outgoing { return relay.Outgoing{Payload: []byte(s)} }
 
 const countMessages = `SELECT count(*) FROM _honkerx_relay_messages`
 
-// Messages are in the file once Send has returned, those of a transaction once it is committed.
+// Messages are in the database when Send returns, or after the commit for SendTx.
 func TestRelay_Send(t *testing.T) {
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
@@ -45,7 +45,7 @@ func TestRelay_Send(t *testing.T) {
 	require.Empty(t, ids, "no messages")
 }
 
-// Many messages of one call, for several partitions, keep their order and are all or none.
+// Many messages of a call, for several partitions, keep their order and are sent all or none.
 func TestRelay_Send_Many(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	q := relay.New(db, nil).Queue("orders", 4)
@@ -67,8 +67,7 @@ func TestRelay_Send_Many(t *testing.T) {
 	require.EqualValues(t, 2500, testkit.QueryInt(t, db.SQL(), countMessages))
 }
 
-// A transaction that is rolled back leaves nothing behind, the tables included, and the next one
-// makes them.
+// A rollback also removes the tables, and the next transaction creates them again.
 func TestRelay_SendTx_Rollback(t *testing.T) {
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
@@ -94,7 +93,7 @@ func TestRelay_SendTx_Rollback(t *testing.T) {
 	}
 }
 
-// One bad message among a hundred: nothing is written.
+// If a single message among a hundred is invalid, none is written.
 func TestRelay_Send_BadMessage(t *testing.T) {
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
@@ -125,7 +124,7 @@ func TestRelay_Send_BadMessage(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), countMessages))
 }
 
-// A name, a number of partitions or an option that is none is an error of the first verb.
+// Invalid names, numbers of partitions and options are returned by the first method called.
 func TestRelay_Queue_Invalid(t *testing.T) {
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
@@ -149,7 +148,7 @@ func TestRelay_Queue_Invalid(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM sqlite_schema WHERE name LIKE '%relay%'`))
 }
 
-// A queue keeps its number of partitions: another one is an error that says both.
+// The number of partitions is fixed, and the error for a different number contains both.
 func TestRelay_Queue_Partitions(t *testing.T) {
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
@@ -179,7 +178,7 @@ func TestRelay_Queue_Partition_Vectors(t *testing.T) {
 	}
 }
 
-// Relays of several families share nothing.
+// Relays of different families share nothing.
 func TestRelay_Family(t *testing.T) {
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
@@ -195,8 +194,7 @@ func TestRelay_Family(t *testing.T) {
 	}
 }
 
-// Send is refused where it would wait for its own caller, and SendTx what is no transaction of
-// this file.
+// Send is refused within a transaction of its caller, and SendTx with a transaction of another database.
 func TestRelay_Send_Refused(t *testing.T) {
 	ctx := testkit.Context(t, testkit.Timeout)
 	db, other := honkertest.Open(t, nil), honkertest.Open(t, nil)
@@ -222,7 +220,8 @@ func TestRelay_Send_Refused(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM sqlite_schema WHERE name LIKE '%relay%'`))
 }
 
-// A queue is looked up until it was found after a commit with it, of either kind of transaction.
+// A queue is looked up in the database until it was found in committed data, in either kind of
+// transaction.
 func TestRelay_SendTx_LookedUpOnce(t *testing.T) {
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
@@ -244,7 +243,7 @@ func TestRelay_SendTx_LookedUpOnce(t *testing.T) {
 				return err
 			})
 		}
-		for range 3 { // adds it, finds it in the transaction of the caller, and knows it
+		for range 3 { // adds it, finds it in the caller's transaction, and then knows it
 			require.NoError(t, send())
 		}
 		testkit.Exec(t, db, `UPDATE _honkerx_relay_queues SET partitions = 4 WHERE name = ?1`, name)
@@ -255,8 +254,8 @@ func TestRelay_SendTx_LookedUpOnce(t *testing.T) {
 	}
 }
 
-// A queue that was first used within a savepoint that was rolled back is not in the file, although
-// the transaction was committed: it is put there by the next use.
+// A queue first used in a savepoint that was rolled back is missing even though the transaction has
+// committed. The next use registers it.
 func TestRelay_SendTx_Savepoint(t *testing.T) {
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)

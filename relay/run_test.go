@@ -22,7 +22,7 @@ import (
 
 var errDown = errors.New("the receiver is down")
 
-// seen are the messages that handlers were given, in the order of the calls.
+// seen collects the messages passed to handlers, in the order of the calls.
 type seen struct {
 	mu  sync.Mutex
 	all []relay.Message
@@ -42,7 +42,7 @@ func (s *seen) list() []relay.Message {
 
 func (s *seen) len() int { return len(s.list()) }
 
-// seqs are "partition/seq/attempt", in order.
+// seqs returns "partition/seq/attempt" for each message, in order.
 func (s *seen) seqs() (all []string) {
 	for _, m := range s.list() {
 		all = append(all, fmt.Sprintf("%d/%d/%d", m.Partition, m.Seq, m.Attempt))
@@ -50,7 +50,7 @@ func (s *seen) seqs() (all []string) {
 	return all
 }
 
-// payloads are the payloads, in order.
+// payloads returns the payloads, in order.
 func (s *seen) payloads() (all []string) {
 	for _, m := range s.list() {
 		all = append(all, string(m.Payload))
@@ -65,7 +65,7 @@ func send(t testing.TB, q *relay.Queue, m ...relay.Outgoing) []int64 {
 	return ids
 }
 
-// sendN sends n messages to one partition, "0", "1", ….
+// sendN sends the n messages "0", "1", … to a partition.
 func sendN(t testing.TB, q *relay.Queue, partition, n int) {
 	t.Helper()
 	all := make([]relay.Outgoing, n)
@@ -75,7 +75,7 @@ func sendN(t testing.TB, q *relay.Queue, partition, n int) {
 	send(t, q, all...)
 }
 
-// start runs r until stop or the end of the test.
+// start runs r until stop is called or the test ends.
 func start(t testing.TB, r *relay.Relay) (stop func() error) {
 	t.Helper()
 	return testkit.Background(t, r.Run)
@@ -89,8 +89,8 @@ func drained(t testing.TB, db *honker.DB) {
 	})
 }
 
-// Messages of a partition are handled in the order of their commits, numbered from 1 without a
-// gap, also beside transactions that were rolled back.
+// Messages of a partition are handled in commit order and numbered from 1 without gaps, even with
+// concurrent rollbacks.
 func TestRelay_Handle_Order(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	r := relay.New(db, nil)
@@ -119,7 +119,7 @@ func TestRelay_Handle_Order(t *testing.T) {
 	require.EqualValues(t, 200, testkit.QueryInt(t, db.SQL(), `SELECT sum(processed) FROM _honkerx_relay_partitions WHERE owner = ''`))
 }
 
-// A transaction that is rolled back between two others leaves no gap in the numbers.
+// A rollback between two commits leaves no gap in the numbers.
 func TestRelay_Seq_Rollback(t *testing.T) {
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
@@ -145,8 +145,8 @@ func TestRelay_Seq_Rollback(t *testing.T) {
 	require.Equal(t, []string{"0", "2", "3", "5", "6", "8"}, got.payloads())
 }
 
-// Several queues of one relay, each with its own handler and number of partitions; a second Run
-// finds them registered.
+// A relay can have several queues with different handlers and partitions. A second Run finds them
+// registered.
 func TestRelay_Run_Queues(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	for range 2 {
@@ -166,7 +166,7 @@ func TestRelay_Run_Queues(t *testing.T) {
 	}
 }
 
-// Families run side by side: queues of the same name, each with its own messages, numbers,
+// Families can run side by side with queues of the same name, and have separate messages, numbers,
 // partitions and dead letters.
 func TestRelay_Family_Run(t *testing.T) {
 	db := honkertest.Open(t, nil)
@@ -200,7 +200,7 @@ func TestRelay_Family_Run(t *testing.T) {
 	}
 }
 
-// A handler that cannot be, and two for one queue, are errors of Run, which writes nothing.
+// Run returns an error for an invalid handler and for two handlers of a queue, and writes nothing.
 func TestRelay_Run_Invalid(t *testing.T) {
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
@@ -239,8 +239,8 @@ func TestRelay_Run_Invalid(t *testing.T) {
 	require.ErrorIs(t, db.Tx(ctx, func(ctx context.Context, _ *sql.Tx) error { return r.Run(ctx) }), honker.ErrInTx)
 }
 
-// Two runs share the partitions: no message is handled twice, each partition stays in order, and
-// never has two handlers at once.
+// Two runs share the partitions. No message is handled twice, and each partition stays in order and has
+// at most a single handler at a time.
 func TestRelay_Run_Two(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	other := honkertest.OpenFile(t, path, nil)
@@ -291,8 +291,7 @@ func TestRelay_Run_Two(t *testing.T) {
 	}
 }
 
-// No more batches than Processors are handled at once, and a partition with a backlog lets the
-// others in.
+// At most Processors batches are handled at once, and a partition with a backlog does not starve others.
 func TestRelay_Processors_Fair(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, &relay.Options{Processors: 4})
@@ -315,7 +314,7 @@ func TestRelay_Processors_Fair(t *testing.T) {
 		require.NoError(t, stop())
 		require.EqualValues(t, 4, most.Load())
 		require.Equal(t, 1064, got.len())
-		// Each of the others has its turn before the first one has its third.
+		// Every other partition has its turn before the first partition has its third.
 		hot, others := 0, 0
 		for _, m := range got.list() {
 			if m.Partition == 0 {
@@ -327,7 +326,7 @@ func TestRelay_Processors_Fair(t *testing.T) {
 	})
 }
 
-// With one processor, partitions and queues with backlogs take turns, the oldest message first.
+// With one processor, partitions and queues with backlogs take turns, oldest message first.
 func TestRelay_Processors_Turns(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, &relay.Options{Processors: 1, Batch: 1})
@@ -345,7 +344,7 @@ func TestRelay_Processors_Turns(t *testing.T) {
 	})
 }
 
-// A relay that waits is woken by each way in which a message may come.
+// Each way of sending a message wakes a waiting relay.
 func TestRelay_Run_Wakes(t *testing.T) {
 	ctx := testkit.Context(t, testkit.Timeout)
 	path, db := testkit.OpenShared(t)
@@ -380,7 +379,7 @@ func TestRelay_Run_Wakes(t *testing.T) {
 	require.WithinDuration(t, time.Now(), last.CreatedAt, time.Minute)
 }
 
-// Names with every byte that a name may have are kept apart, also those that are syntax elsewhere.
+// Queues are kept apart by names with any permitted byte, including bytes with a syntactic meaning.
 func TestRelay_Queue_Names(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	r := relay.New(db, nil)

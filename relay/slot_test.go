@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// waits are how long messages waited for their handler.
+// waits records how long messages waited for their handler.
 type waits struct {
 	mu      sync.Mutex
 	n       int
@@ -33,7 +33,7 @@ func (w *waits) add(m *relay.Message) {
 	w.longest = max(w.longest, time.Since(m.CreatedAt))
 }
 
-// reset forgets what was added, and returns it.
+// reset clears w and returns the number of messages and the longest wait.
 func (w *waits) reset() (n int, longest time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -42,14 +42,14 @@ func (w *waits) reset() (n int, longest time.Duration) {
 	return n, longest
 }
 
-// hangs is a handler that takes ten seconds and fails.
+// hangs is a handler that blocks for ten seconds and fails.
 func hangs(context.Context, *relay.Message) error {
 	time.Sleep(10 * time.Second)
 	return errDown
 }
 
-// healthyBeside sends a message to a healthy queue each tenth of a second of a minute, while the
-// partitions of another queue hang, and returns how long they waited.
+// healthyBeside sends a message to a healthy queue every tenth of a second for a minute, while the
+// partitions of another queue hang. It returns the longest wait of these messages.
 func healthyBeside(t *testing.T, healthy *relay.Queue, w *waits) time.Duration {
 	t.Helper()
 	w.reset()
@@ -62,8 +62,8 @@ func healthyBeside(t *testing.T, healthy *relay.Queue, w *waits) time.Duration {
 	return longest
 }
 
-// With the default options healthy messages do not wait for handlers that hang, neither when
-// these hang at their first attempt nor at later ones, however many there are up to the bound.
+// With default options, healthy messages do not wait for handlers that hang at the first or a later
+// attempt, as long as there are no more of them than the limit.
 func TestRelay_Processors_HangingPartitions(t *testing.T) {
 	for _, hanging := range []int{4, 8, 16, 32} {
 		t.Run(fmt.Sprint(hanging), func(t *testing.T) {
@@ -86,8 +86,8 @@ func TestRelay_Processors_HangingPartitions(t *testing.T) {
 	}
 }
 
-// Partitions that failed the last time never have the last of an explicit number of processors. That
-// is kept in the file: another process that takes over knows it.
+// Partitions that failed at their last attempt never occupy the last of a fixed number of processors.
+// This state is stored, so it also applies after another process has taken over.
 func TestRelay_Processors_FailingPartitionsLeaveOne(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		for run := range 2 {
@@ -108,7 +108,7 @@ func TestRelay_Processors_FailingPartitionsLeaveOne(t *testing.T) {
 			}
 			stop := start(t, r)
 			if run == 0 {
-				time.Sleep(2 * time.Minute) // all were tried
+				time.Sleep(2 * time.Minute) // until every partition was tried
 				require.EqualValues(t, 4, most.Swap(0), "the first attempts")
 			}
 			longest := healthyBeside(t, good, &w)
@@ -119,8 +119,7 @@ func TestRelay_Processors_FailingPartitionsLeaveOne(t *testing.T) {
 	})
 }
 
-// Partitions that failed are tried again, all of them, while healthy ones have more than all
-// processors can do.
+// All failed partitions are tried again even if healthy partitions can keep all processors busy.
 func TestRelay_Processors_FailingPartitionsAreTried(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, &relay.Options{Processors: 2, Batch: 1})
@@ -146,7 +145,7 @@ func TestRelay_Processors_FailingPartitionsAreTried(t *testing.T) {
 	})
 }
 
-// A message that dies of its attempts leaves its partition as one that failed the last time.
+// A partition whose message died of its attempts counts as failed at its last attempt.
 func TestRelay_Processors_DeadLettersCount(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, &relay.Options{Processors: 4})
@@ -164,8 +163,8 @@ func TestRelay_Processors_DeadLettersCount(t *testing.T) {
 	})
 }
 
-// A number of processors that was given is the bound also while handlers are slow, and the default
-// number grows, to a bound.
+// An explicit number of processors is a fixed limit even if handlers are slow. The default number grows,
+// up to a limit.
 func TestRelay_Processors_Slow(t *testing.T) {
 	for _, given := range []int{0, 1, 4} {
 		t.Run(fmt.Sprint(given), func(t *testing.T) {
@@ -199,8 +198,8 @@ func TestRelay_Processors_Slow(t *testing.T) {
 	}
 }
 
-// silent is an endpoint that takes requests and does not answer, until it is released. It counts
-// those that came and those that were given up.
+// silent is an endpoint that accepts requests and does not respond until it is released. It counts
+// requests that have arrived and requests that were canceled.
 type silent struct {
 	url        string
 	come, gone atomic.Int32
@@ -221,8 +220,8 @@ func newSilent(t *testing.T) *silent {
 	return s
 }
 
-// No message of a healthy customer waits for the request of another that hangs: all are delivered
-// before the first of these requests ends, with default options throughout.
+// Messages of healthy customers do not wait for hanging requests of other customers. With default
+// options all of them are delivered before the first hanging request ends.
 func TestRelay_HTTP_HangingEndpoints(t *testing.T) {
 	t.Parallel()
 	hanging := newSilent(t)
@@ -249,6 +248,6 @@ func TestRelay_HTTP_HangingEndpoints(t *testing.T) {
 		require.NoError(t, err)
 		return strings.Contains(info.Partitions[0].LastError, "no answer within 10s")
 	})
-	close(hanging.released) // what is under way is drained
+	close(hanging.released) // let the current requests finish
 	require.NoError(t, stop())
 }

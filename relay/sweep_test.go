@@ -19,8 +19,8 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// Finished messages that are still in the file are swept, at the start and each VacuumEvery, never
-// beyond the progress, and by two relays at once.
+// Finished messages that are still in the database are deleted at the start and every VacuumEvery, never
+// beyond the progress, also by two relays at once.
 func TestRelay_Vacuum(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, nil)
@@ -52,9 +52,9 @@ func TestRelay_Vacuum(t *testing.T) {
 	})
 }
 
-// A sweep is many transactions, each of so few messages that other writers do not wait long.
+// A sweep deletes in many small transactions, so that other writers do not wait long.
 func TestRelay_Vacuum_Chunks(t *testing.T) {
-	var chunks []int // messages that each transaction has deleted
+	var chunks []int // deleted messages per transaction
 	var open int
 	var mu sync.Mutex
 	onConnect := func(_ context.Context, c driver.Conn) error {
@@ -97,8 +97,8 @@ func TestRelay_Vacuum_Chunks(t *testing.T) {
 	require.Greater(t, len(chunks), 2)
 }
 
-// Messages that another program has put where no processor takes them stay in the file, and the
-// log tells of them. Those of a queue that is registered later are delivered.
+// Messages that another program inserted into missing partitions stay in the database and are logged.
+// Messages of a queue that is registered later are delivered.
 func TestRelay_Strays(t *testing.T) {
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {
 		r := relay.New(db, nil)
@@ -126,7 +126,7 @@ func TestRelay_Strays(t *testing.T) {
 	})
 }
 
-// A relay that waits writes nothing.
+// An idle relay writes nothing.
 func TestRelay_Idle(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, nil)

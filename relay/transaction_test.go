@@ -17,13 +17,13 @@ import (
 
 type txHandler = func(ctx context.Context, tx *sql.Tx, m *relay.Message) error
 
-// effect is what the handlers of these tests write.
+// effect is the write that the handlers of these tests make.
 func effect(ctx context.Context, tx *sql.Tx, m *relay.Message) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (?, ?)`, m.Seq, m.Attempt)
 	return err
 }
 
-// effectsOf runs h for five messages of one partition, for an hour: "seq/attempt" of each effect.
+// effectsOf runs h for five messages of a partition for an hour, and returns "seq/attempt" per effect.
 func effectsOf(t *testing.T, h txHandler, opts ...relay.HandleOption) (effects, dead []string, log *testkit.Log) {
 	t.Helper()
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, l *testkit.Log) {
@@ -45,8 +45,8 @@ func effectsOf(t *testing.T, h txHandler, opts ...relay.HandleOption) (effects, 
 	return effects, dead, log
 }
 
-// The effects of each message are there once: those of an attempt that failed, by an error or a
-// panic, were undone, and those of the messages before it were not.
+// The effects of each message exist exactly once. Those of a failed attempt, by error or panic, are undone
+// without affecting earlier messages.
 func TestRelay_HandleTx_Once(t *testing.T) {
 	for name, fail := range map[string]func() error{
 		"error": func() error { return errDown },
@@ -66,7 +66,7 @@ func TestRelay_HandleTx_Once(t *testing.T) {
 	}
 }
 
-// A reject undoes the effects of its message alone, which is a dead letter in the same commit.
+// A reject undoes the effects of only its own message, which becomes a dead letter in the same commit.
 func TestRelay_HandleTx_Reject(t *testing.T) {
 	effects, dead, _ := effectsOf(t, func(ctx context.Context, tx *sql.Tx, m *relay.Message) error {
 		require.NoError(t, effect(ctx, tx, m))
@@ -79,8 +79,7 @@ func TestRelay_HandleTx_Reject(t *testing.T) {
 	require.Equal(t, []string{"0/3 1 " + errDown.Error() + " 2"}, dead)
 }
 
-// A handler that ends its transaction, or its goroutine, has failed, and nothing of its batch is
-// finished.
+// A handler that ends its transaction or its goroutine has failed, and its batch finishes nothing.
 func TestRelay_HandleTx_Ended(t *testing.T) {
 	for name, end := range map[string]func(ctx context.Context, tx *sql.Tx){
 		"rollback":         func(_ context.Context, tx *sql.Tx) { _ = tx.Rollback() },
@@ -106,8 +105,8 @@ func TestRelay_HandleTx_Ended(t *testing.T) {
 	}
 }
 
-// TxTimeout ends the ctx of the handler, and the batch goes on in a later transaction; one that
-// has used up the time without an error keeps what it has done.
+// TxTimeout ends the ctx of the handler, and a later transaction continues the batch. A handler that
+// returns nil after the timeout keeps its effects.
 func TestRelay_HandleTx_Timeout(t *testing.T) {
 	slow := true
 	effects, _, log := effectsOf(t, func(ctx context.Context, tx *sql.Tx, m *relay.Message) error {
@@ -123,7 +122,7 @@ func TestRelay_HandleTx_Timeout(t *testing.T) {
 	require.Equal(t, 1, log.Times("TxTimeout has passed"))
 }
 
-// What a handler sends and enqueues in the transaction is there with its effects, and woken for.
+// Messages and jobs that a handler adds within its transaction commit with its effects and wake waiters.
 func TestRelay_HandleTx_Sends(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, nil)
@@ -145,7 +144,7 @@ func TestRelay_HandleTx_Sends(t *testing.T) {
 	})
 }
 
-// A lease that another process has taken meanwhile: nothing of the batch is kept.
+// If another process has taken the lease, nothing of the batch is kept.
 func TestRelay_HandleTx_LeaseLost(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		testkit.Exec(t, db, `CREATE TABLE effects (seq INTEGER, attempt INTEGER)`)
@@ -172,8 +171,8 @@ func TestRelay_HandleTx_LeaseLost(t *testing.T) {
 	})
 }
 
-// A pool of the application's carries a relay too, and a handler that ends its transaction there
-// is found out as well.
+// A relay works on an attached pool of the application, where it also detects that a handler has ended
+// its transaction.
 func TestRelay_Attached(t *testing.T) {
 	ctx := testkit.Context(t, testkit.Timeout)
 	path := filepath.Join(t.TempDir(), "app.db")
@@ -209,7 +208,7 @@ func TestRelay_Attached(t *testing.T) {
 	require.Equal(t, 6, got.len())
 }
 
-// While another transaction keeps the writer, nothing is lost and no attempt is spent.
+// While another transaction holds the writer, no message is lost and no attempt is counted.
 func TestRelay_Busy(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		testkit.Exec(t, db, `CREATE TABLE effects (seq INTEGER, attempt INTEGER)`)
@@ -242,8 +241,8 @@ func TestRelay_Busy(t *testing.T) {
 	})
 }
 
-// Writes that only the commit refuses, by a deferred constraint, are a failure of the message that
-// made them: it is found out by smaller batches, waits longer each time, and has MaxAttempts.
+// Writes that fail only at the commit, by a deferred constraint, are failures of their message. Smaller
+// batches isolate it, its pauses increase, and MaxAttempts applies.
 func TestRelay_HandleTx_CommitRefused(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		testkit.Exec(t, db, `CREATE TABLE parents (id INTEGER PRIMARY KEY)`)
@@ -270,8 +269,8 @@ func TestRelay_HandleTx_CommitRefused(t *testing.T) {
 	})
 }
 
-// A batch that gets the writer after its lease has begun nothing: it has spent no attempt, and no
-// handler is taken for one that is stuck.
+// A batch that gets the writer only after its lease has ended does not start. It counts no attempt, and
+// its handler is not reported as stuck.
 func TestRelay_Busy_LeaseOver(t *testing.T) {
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {
 		hold := func() {
@@ -298,8 +297,8 @@ func TestRelay_Busy_LeaseOver(t *testing.T) {
 	})
 }
 
-// What is finished is saved, also where another partition cannot be taken, here because of a
-// trigger of the application.
+// The progress is saved even if no other partition can be taken, here because of a trigger of the
+// application.
 func TestRelay_Save_NothingCanBeTaken(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, &relay.Options{Processors: 1})
