@@ -38,7 +38,7 @@ func openExample() (db *honker.DB, remove func()) {
 	}
 }
 
-// post sends a message. Like a real sender it may send the same message more than once.
+// post signs and sends a message, and returns the status of the response.
 func post(url, id, body string) (status int) {
 	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
 	if err != nil {

@@ -127,7 +127,7 @@ func ExampleQueue_HandleTx() {
 	// 3 payments, 123 cents
 }
 
-// Info shows the progress of each partition and the error that it is waiting for.
+// Info shows the progress of each partition and the error for which it is waiting to retry.
 func ExampleQueue_Info() {
 	db, remove := exampleDB()
 	defer remove()

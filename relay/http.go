@@ -366,6 +366,7 @@ func headerText(text string) string {
 // reused, but gives up if the body is long or slow, because the verdict does not depend on it.
 func read(resp *http.Response, cancel context.CancelCauseFunc) *answer {
 	defer time.AfterFunc(answerTime, func() { cancel(nil) }).Stop()
+	// Read errors only shorten the quoted text or cost the connection.
 	head, _ := io.ReadAll(io.LimitReader(resp.Body, maxHead))
 	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer-maxHead)
 	return &answer{

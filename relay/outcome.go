@@ -82,7 +82,7 @@ func (a *active) decideRest(o *outcome, b *Batch) {
 		o.finish(a, rest+1)
 		o.progress.Attempts = 0
 		o.deadLetter(a, rest, engine.Describe(o.err), false)
-		o.progress.LastError = engine.Describe(o.err) // still reported, since the last attempt did fail
+		o.progress.LastError = engine.Describe(o.err) // the partition still counts as failed at its last attempt
 	} else {
 		o.progress.LastError = engine.Describe(o.err)
 		o.progress.RetryAtMS = engine.DeadlineMS(time.Now(), a.pause(o))

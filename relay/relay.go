@@ -58,7 +58,7 @@ type Options struct {
 	RetryMax    time.Duration // maximum pause after failures; default by Profile
 	VacuumEvery time.Duration // interval between sweeps of finished messages that are still in the database; default 1h
 	MaxPayload  int           // maximum payload size in bytes; default 64 KiB
-	Family      string        // prefix of a separate set of tables: a lower case letter, then up to 31 of a-z, 0-9 and _; default none
+	Family      string        // name of a separate set of tables: a lower case letter, then up to 31 of a-z, 0-9 and _; default none
 	Observer    *Observer     // may be nil
 }
 

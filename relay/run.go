@@ -110,6 +110,7 @@ func newRun(ctx context.Context, r *Relay, handlers map[string]*handler) *run {
 	}
 	queues := make([]row.RelayQueue, 0, len(handlers))
 	for name, h := range handlers {
+		// Round up, so that the lease in the database does not end before that of the handler.
 		queues = append(queues, row.RelayQueue{Name: name, LeaseMS: int64((h.lease-1)/time.Millisecond) + 1})
 	}
 	run.queues = queues

@@ -14,9 +14,9 @@ const (
 // slot is the place of a processor among the Processors of a run.
 //
 // Two rules prevent unresponsive endpoints from blocking the others. First, partitions that failed
-// at their last attempt never get the last free place. Second, by default, a batch that runs longer
-// than slowAfter leaves its place to another batch, because an endpoint that has not failed yet may
-// be unresponsive too.
+// at their last attempt may occupy all places except the last. Second, by default, a batch that runs
+// longer than slowAfter leaves its place to another batch, because an endpoint that has not failed yet
+// may be unresponsive too.
 type slot struct {
 	run *run
 
@@ -86,7 +86,7 @@ func (s *slot) close() {
 }
 
 // healthyOnly reports whether only a healthy partition may be taken, because this is the last place.
-// Batches are taken in write transactions, so no two calls that precede a take overlap.
+// Batches are taken in write transactions, so two slots cannot both count as not being the last.
 func (s *slot) healthyOnly() bool {
 	r := s.run
 	r.mu.Lock()

@@ -18,7 +18,7 @@ type stepOp struct {
 	done  *active  // batch that has ended; nil if none
 	ended *outcome // outcome of done
 	want  bool     // take the next batch
-	alone bool     // a preceding look found a partition that can be taken, so taking none needs an explanation
+	alone bool     // the coordinator has seen a partition that can be taken, so taking none needs an explanation
 
 	held      bool // the lease of done was still held
 	found     bool
