@@ -35,7 +35,7 @@ func newActive(h *handler, op *stepOp) *active {
 			Key: row.Key, Type: row.Type, Payload: row.Payload, CreatedAt: engine.InstantMS(row.CreatedMS),
 		}
 	}
-	messages[0].Attempt = int(t.Attempts) - 1 // Attempts already counts this batch
+	messages[0].Attempt = int(t.Attempts) - 1   // Attempts already counts this batch
 	deadline := op.at.Add(h.lease - h.headroom) // op.at was read before the lease was written
 	return &active{
 		handler: h, taken: t, size: op.size, ids: ids,
