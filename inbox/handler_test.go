@@ -38,7 +38,7 @@ func TestHandler_Once(t *testing.T) {
 	require.EqualValues(t, 2, rows(t, db))
 }
 
-// If a message is delivered several times at once, only a single delivery has an effect.
+// Of several concurrent deliveries of a message, only one has an effect.
 func TestHandler_Once_Concurrent(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	q := honker.NewQueue[int](db, "orders", nil)

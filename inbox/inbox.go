@@ -1,5 +1,5 @@
-// Package inbox receives messages of other nodes and gives each an effect exactly once. It is the
-// receiving side of a bridge between two databases; package relay is the sending side.
+// Package inbox receives messages from other nodes and applies each exactly once. It is the receiving
+// side of a bridge between two databases; package relay is the sending side.
 //
 // A sender delivers a message at least once. An [Inbox] verifies the request, records the source and
 // id of the message, and runs a handler, all in a single transaction of the receiver's database. A

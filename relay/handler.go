@@ -30,23 +30,23 @@ func MaxAttempts(n int) HandleOption {
 	return func(h *handler) { h.maxAttempts = n }
 }
 
-// BatchSize sets the maximum number of messages in a batch of this queue. The default, and the value
-// for 0, is Options.Batch. If n is negative, [Relay.Run] returns [honker.ErrInvalid].
+// BatchSize sets the maximum number of messages in a batch of this queue. If n is 0, Options.Batch
+// applies. If n is negative, [Relay.Run] returns [honker.ErrInvalid].
 func BatchSize(n int) HandleOption {
 	return func(h *handler) { h.tuning.batch = n }
 }
 
 // RetryBase sets the pause after a first failure in this queue, which doubles with each consecutive
-// failure. The default, and the value for 0, is Options.RetryBase. A RetryBase above
-// Options.RetryMax also raises the maximum for this queue. If d is negative, or greater than the
-// [RetryMax] of the same handler, [Relay.Run] returns [honker.ErrInvalid].
+// failure. If d is 0, Options.RetryBase applies. A d above Options.RetryMax also raises the maximum for
+// this queue. If d is negative, or greater than the [RetryMax] of the same handler, [Relay.Run]
+// returns [honker.ErrInvalid].
 func RetryBase(d time.Duration) HandleOption {
 	return func(h *handler) { h.tuning.retryBase = d }
 }
 
-// RetryMax sets the maximum pause after failures in this queue. The default, and the value for 0, is
-// Options.RetryMax. A RetryMax below Options.RetryBase also lowers the first pause for this queue.
-// If d is negative, [Relay.Run] returns [honker.ErrInvalid].
+// RetryMax sets the maximum pause after failures in this queue. If d is 0, Options.RetryMax applies.
+// A d below Options.RetryBase also lowers the first pause for this queue. If d is negative,
+// [Relay.Run] returns [honker.ErrInvalid].
 func RetryMax(d time.Duration) HandleOption {
 	return func(h *handler) { h.tuning.retryMax = d }
 }
@@ -73,9 +73,9 @@ type handler struct {
 	badTuning   error
 }
 
-// Handle registers h as the handler of the queue. h is called for a single message of each partition
-// at a time, in order. If h returns nil, the message is finished. [Reject] turns it into a dead
-// letter, and the partition continues with the next message. Any other error, and a panic, is a
+// Handle registers h as the handler of the queue. h is called for each message in order, one at a
+// time per partition. If h returns nil, the message is finished. [Reject] turns it into a dead
+// letter, and the partition continues with the next message. Any other error, or a panic, is a
 // failure: the partition pauses, longer with each consecutive failure, and then tries the message
 // again. [RetryAfter] sets the pause explicitly.
 //
@@ -84,7 +84,7 @@ type handler struct {
 // progress within its current batch is lost. The messages are then delivered again, with the same
 // IdempotencyKey.
 //
-// A queue has at most a single handler, which must be registered before Run. Run returns an error if
+// A queue can have only one handler, which must be registered before Run. Run returns an error if
 // there are two.
 func (q *Queue) Handle(h func(context.Context, *Message) error, opts ...HandleOption) {
 	q.handle(&handler{one: h, isNil: h == nil}, opts)
@@ -100,9 +100,9 @@ func (q *Queue) HandleBatch(h func(context.Context, *Batch) error, opts ...Handl
 }
 
 // HandleTx registers h as the handler of the queue. h is called for each message in a transaction
-// that also saves the progress, so writes of h through tx happen exactly once. A batch is a single
-// transaction with a savepoint for each message. An error, a panic or [Reject] undoes the writes of
-// h for that message only.
+// that also saves the progress, so writes of h through tx happen exactly once. Each batch runs
+// in one transaction with a savepoint for each message. An error, a panic or [Reject] undoes the
+// writes of h for that message only.
 //
 // All other writers of the database wait while the transaction is open, so h must not wait or use
 // the network; see [TxTimeout]. h must not end tx: a batch that has lost its transaction fails. Call

@@ -182,7 +182,7 @@ func (r *run) watched(a *active, limit time.Time, f func() error) error {
 	case <-over.C:
 	}
 	if !r.leaveBehind(a) {
-		return <-result // it returned just before it was abandoned
+		return <-result // the handler has returned in the meantime
 	}
 	r.relay.engine.Logger.Error("honker: relay: a handler ignores the end of its context; its partition is not taken here until it returns",
 		"queue", a.taken.Queue, "partition", a.taken.Partition, "seq", a.taken.Processed+1)

@@ -24,7 +24,7 @@ type Queue struct {
 	relay      *Relay
 	name       string
 	partitions int
-	err        error // invalid name or number of partitions, returned by every method
+	err        error // invalid name or number of partitions, returned by every method that accesses the database
 }
 
 // Queue returns a handle on the queue with the given name and number of partitions, which must be 1,

@@ -2,7 +2,7 @@
 // customer, as a change feed, or to a message broker.
 //
 // The key of a message selects its partition. Within a partition, messages are handled strictly in
-// the order of their commits, by a single handler at a time across all processes. Partitions are
+// the order of their commits, by one handler at a time across all processes. Partitions are
 // independent of each other. Delivery is at least once: a handler finishes its message by
 // returning nil, and [Reject] turns the message into a dead letter. After any other error the
 // partition waits and tries the message again. [Queue.HandleTx] has effects exactly once.

@@ -240,7 +240,7 @@ func TestRelay_Run_Invalid(t *testing.T) {
 }
 
 // Two runs share the partitions. No message is handled twice, and each partition stays in order and has
-// at most a single handler at a time.
+// at most one handler at a time.
 func TestRelay_Run_Two(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	other := honkertest.OpenFile(t, path, nil)
