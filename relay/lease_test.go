@@ -122,7 +122,7 @@ func TestRelay_Lease_EachQueue(t *testing.T) {
 	})
 }
 
-// A handler that ignores its ctx is abandoned and finishes nothing. Other partitions continue. Its own
+// A handler that ignores its ctx is abandoned, and nothing is acked for it. Other partitions continue. Its own
 // partition is not taken again in this process until the handler has returned.
 func TestRelay_Stuck(t *testing.T) {
 	for name, handle := range map[string]func(q *relay.Queue, h func(context.Context, *relay.Message) error){

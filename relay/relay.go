@@ -46,7 +46,7 @@ var schema string
 var ErrPartitions = errors.New("another number of partitions")
 
 // ErrStuck is returned by [Relay.Run] when a handler is still running after its context has ended.
-// The error text names the partition. Messages of that handler are not marked as finished.
+// The error text names the partition. Messages that the handler has not finished are delivered again.
 var ErrStuck = errors.New("a handler ignores the end of its context")
 
 // Options configures a Relay. The zero value of a field selects its default.
