@@ -9,16 +9,17 @@ import (
 	"sync"
 )
 
-// leastCompressed is the length below which compression is not tried: base64 and the tag weigh more.
+// leastCompressed is the payload length in bytes below which compression is not tried. The fixed
+// overhead of the envelope outweighs the gain for shorter payloads.
 const leastCompressed = 128
 
-// writers are used again, since a new one allocates about a megabyte.
+// writers pools flate writers. A new writer allocates about a megabyte.
 var writers = sync.Pool{New: func() any {
-	w, _ := flate.NewWriter(nil, flate.DefaultCompression) // fails for a level that there is not
+	w, _ := flate.NewWriter(nil, flate.DefaultCompression) // fails only for an invalid level
 	return w
 }}
 
-// compress returns text compressed, if that is shorter.
+// compress returns the compressed text. ok reports whether it is shorter than text.
 func compress(text []byte) (small []byte, ok bool) {
 	if len(text) < leastCompressed {
 		return nil, false
@@ -29,15 +30,15 @@ func compress(text []byte) (small []byte, ok bool) {
 	w.Reset(&b)
 	_, err := w.Write(text)
 	if err = errors.Join(err, w.Close()); err != nil {
-		return nil, false // a buffer does not fail
+		return nil, false // cannot happen: writes to a bytes.Buffer do not fail
 	}
 	return b.Bytes(), b.Len() < len(text)
 }
 
 var errTooLarge = errors.New("the opened payload is too large")
 
-// decompress returns what text was before, if that has no more than limit bytes. A few bytes can become
-// gigabytes, so the limit is kept while reading.
+// decompress returns the decompressed text, or errTooLarge if it is longer than limit bytes. A few
+// bytes can expand to gigabytes, so decompress stops reading at the limit.
 func decompress(text []byte, limit int) ([]byte, error) {
 	r := flate.NewReader(bytes.NewReader(text))
 	defer r.Close()

@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/seal"
 )
 
-// Two keys: the new one seals, and jobs that wait are opened with the old one.
+// This example rotates keys. New jobs are sealed with the new key, and waiting jobs are opened with the old key.
 func Example() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "seal")
@@ -22,7 +22,7 @@ func Example() {
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "app.db")
 
-	// From where the program has its secrets.
+	// Load keys from a secret store. They are literals only to keep the example short.
 	old, _ := hex.DecodeString("4f1c7a0b8e6d5c3f2a190817263544536271809fa0b1c2d3e4f5061728394a5b")
 	key, _ := hex.DecodeString("0a1b2c3d4e5f60718293a4b5c6d7e8f9fa0b1c2d3e4f5061728394a5b6c7d8e9")
 

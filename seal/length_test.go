@@ -11,8 +11,8 @@ import (
 	"github.com/honker-go/honker/seal"
 )
 
-// The length of what is stored follows from the length of the payload alone. If it told how repetitive the payload is, a
-// text from outside beside a secret would be a guess at it.
+// Without compression, the stored length depends only on the payload's length. If it also depended on repetition, an
+// attacker could guess a secret by placing text beside it.
 func TestCodec_Length_TellsNoText(t *testing.T) {
 	c := newCodec(t, "a", nil)
 	guess := func(text string) int {
@@ -25,8 +25,8 @@ func TestCodec_Length_TellsNoText(t *testing.T) {
 	require.Equal(t, guess(string(wrong)), guess(strings.Repeat("correct horse battery staple", 10)))
 }
 
-// A payload is compressed where the option says so. Codecs with and without it open the payloads of each other, and those
-// that were stored when compression was the default.
+// A payload is compressed only if Compress is set. Codecs with and without the option open each other's payloads, and
+// payloads stored when compression was the default.
 func TestCodec_Compress_ReadByAll(t *testing.T) {
 	const before = `{"$seal":{"k":"a","z":1,"c":"5ZtbKYn5FMZiowuIM1AOvRUAaI1pCZ6K/Fe+UlCGTgzh501lqBvPhctTFccL2BsVXobKcW+D0qNJ3w=="}}`
 	payload := `"` + strings.Repeat("from before ", 100) + `"`

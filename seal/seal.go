@@ -1,20 +1,20 @@
-// Package seal encrypts the payloads of jobs in the file. It has a [honker.Codec]: payloads are encrypted and authenticated with AES-256-GCM. Each has the id of its key with it, so keys can
-// change while jobs wait.
+// Package seal encrypts job payloads in the database file. Its [honker.Codec] encrypts and authenticates them with
+// AES-256-GCM. Every payload is stored with the id of its key, so keys can be rotated while jobs wait.
 //
 //	codec, err := seal.New(seal.Keys{Current: "2026-11", Ring: map[string][]byte{"2026-11": key}}, nil)
 //	…
 //	db, err := honker.Open(ctx, "app.db", &honker.Options{Codec: codec})
 //
-// A sealed payload is JSON text, in which k is the id of the key, z is 1 if it was compressed, and c is the base64
-// of a nonce of 12 bytes, the ciphertext and a tag of 16 bytes:
+// A sealed payload is a JSON object. k is the key id, z is 1 if the payload was compressed, and c is the base64
+// encoding of a 12-byte nonce, the ciphertext and a 16-byte tag:
 //
 //	{"$seal":{"k":"2026-11","z":1,"c":"…"}}
 //
-// The queue is authenticated with it: a payload that is put into another queue, or altered, is not opened. It can be
-// put into another job of the same queue, since a job has no id before it is in the file. The length of a payload can be
-// seen, and with Options.Compress also how repetitive it is.
+// The queue name is authenticated together with the payload. Decode fails if a payload was altered or moved to another
+// queue. Moving a payload to another job of the same queue is not detected, because a job is sealed before it has an id.
+// The length of a payload is visible in the file. With Options.Compress, the length also shows how repetitive it is.
 //
-// docs/guide/encryption.md has a table of what is sealed and what is not, and how to change keys.
+// docs/guide/encryption.md lists the data that is sealed and the data that is not, and describes key rotation.
 package seal
 
 import (
@@ -32,36 +32,38 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Keys are the keys that seal and open.
+// Keys holds the encryption keys of a codec.
 type Keys struct {
-	// Current is the id in Ring of the key that seals. It stands in the file beside each payload: up to 64 letters, digits
-	// and any of . _ : / - in ASCII.
+	// Current is the id of the key in Ring that seals new payloads. The id is stored unencrypted with each payload. It
+	// may have up to 64 ASCII letters, digits and the characters . _ : / -
 	Current string
-	// Ring are the keys by their ids: 32 random bytes each, and no passwords. All of them open. A key
-	// seals 2³² payloads at most: its nonces are random, and two alike would give both away.
+	// Ring maps ids to keys. A key must be 32 random bytes; it must not be a password. Payloads sealed with any key
+	// in Ring can be opened. A key should seal at most 2³² payloads: nonces are random, and a repeated nonce would
+	// reveal both payloads.
 	Ring map[string][]byte
 }
 
-// Options of a codec. The zero value of a field means its default.
+// Options configures a codec. A zero field means its default.
 type Options struct {
-	// Strict refuses payloads that are not sealed: jobs of other programs and of SQL functions, and those from before. They
-	// go to the dead letters. By default they pass through as they are, so whatever can write the file can add some.
+	// Strict rejects payloads that are not sealed, and their jobs become dead letters. This includes jobs enqueued by
+	// other programs, by SQL functions, or before the codec was in use. By default such payloads are returned
+	// unchanged, so any program that can write the file can add jobs.
 	Strict bool
-	// Compress makes payloads of 128 bytes and more smaller before they are encrypted. It is safe only for payloads without a text from
-	// outside beside a secret: the length in the file then tells how much of the secret that text repeats, so a secret can be guessed piece by
-	// piece. Every codec opens compressed payloads.
+	// Compress compresses payloads of 128 bytes or more before encryption. Do not set it if a payload may contain both
+	// a secret and text chosen by an attacker. The stored length shows how much of the secret the text repeats, which
+	// lets an attacker guess the secret piece by piece. All codecs can open compressed payloads.
 	Compress bool
-	// MaxPayload is the largest payload in bytes before it is sealed and after it is opened; default 1 MiB, as that of
-	// honker.Options. Set both to the same.
+	// MaxPayload is the maximum size in bytes of an unsealed payload; default 1 MiB. It should be equal to
+	// honker.Options.MaxPayload.
 	MaxPayload int
 }
 
-// ErrKey is the error of a payload that was sealed with a key that is not in the ring. The job waits for its
-// next attempt, so another process, or this one with the key, can run it.
+// ErrKey is returned for a payload whose key is not in the ring. The job is retried, so it can still run in a
+// process that has the key.
 var ErrKey = errors.New("key is not in the ring")
 
-// New returns a codec. Keys are copied. A ring without Current, a bad id, and a key that has not
-// 32 bytes are honker.ErrInvalid. nil opts means defaults.
+// New returns a codec that uses a copy of keys. Nil opts means defaults. New returns honker.ErrInvalid if
+// Current is not in the ring, if an id is malformed, or if a key is not 32 bytes long.
 func New(keys Keys, opts *Options) (honker.Codec, error) {
 	c := &codec{current: keys.Current, ring: make(map[string]cipher.AEAD)}
 	if opts != nil {
@@ -85,7 +87,7 @@ func New(keys Keys, opts *Options) (honker.Codec, error) {
 	return c, nil
 }
 
-// codec implements honker.Codec. It is not changed once it is made.
+// codec implements honker.Codec. It is immutable and safe for concurrent use.
 type codec struct {
 	Options
 	current string
@@ -115,7 +117,7 @@ func (c *codec) check(keys Keys) error {
 
 const maxID = 64
 
-// isID reports that id can stand in JSON, in logs and on a terminal as it is.
+// isID reports whether id is safe in JSON, in logs and on a terminal without escaping.
 func isID(id string) bool {
 	outside := func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._:/-", r)
@@ -180,14 +182,15 @@ type sealed struct {
 	Text       []byte `json:"c"`
 }
 
-// bound is what is authenticated beside the text. No part but the last can have a NUL.
+// bound returns the additional data that is authenticated with the ciphertext. Its encoding is unambiguous
+// because only the last part, the queue name, may contain a NUL.
 func (s *sealed) bound(queue string) []byte {
 	return []byte("honker seal 1\x00" + s.Key + "\x00" + strconv.Itoa(s.Compressed) + "\x00" + queue)
 }
 
 var errMalformed = errors.New("the payload looks sealed and is malformed")
 
-// parse reads a sealed payload: nil for one that is not sealed.
+// parse parses a sealed payload. It returns nil if stored is not sealed.
 func parse(stored json.RawMessage) (*sealed, error) {
 	if !looksSealed(string(stored)) {
 		return nil, nil
@@ -204,8 +207,8 @@ func parse(stored json.RawMessage) (*sealed, error) {
 	return e.Seal, nil
 }
 
-// looksSealed reports an object with $seal as its first name. What JSON is written anew by other programs
-// may have space in between.
+// looksSealed reports whether text starts like an object with $seal as its first key. White space is skipped,
+// because other programs may have reformatted the JSON.
 func looksSealed(text string) bool {
 	const space = " \t\r\n"
 	for _, token := range []string{"{", `"$seal"`, ":"} {
@@ -217,8 +220,8 @@ func looksSealed(text string) bool {
 	return true
 }
 
-// KeyOf returns the id of the key that a stored payload, such as that of a JobInfo, was sealed with, and whether
-// it is sealed. It opens nothing and needs no keys. A malformed one counts as sealed, with an empty id.
+// KeyOf returns the id of the key that sealed a stored payload, such as JobInfo.Payload, and reports whether the
+// payload is sealed. KeyOf does not decrypt and needs no keys. For a malformed sealed payload it returns "", true.
 func KeyOf(stored json.RawMessage) (id string, isSealed bool) {
 	s, err := parse(stored)
 	if s == nil {

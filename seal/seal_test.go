@@ -22,10 +22,10 @@ import (
 	"github.com/honker-go/honker/seal"
 )
 
-// key is one of 32 bytes, by a letter.
+// key returns a 32-byte key derived from a letter.
 func key(letter string) []byte { return bytes.Repeat([]byte(letter), 32) }
 
-// keys has keys by letters, the first of which seals.
+// keys returns a ring with a key for each letter. The first letter is the current key.
 func keys(letters string) seal.Keys {
 	k := seal.Keys{Current: letters[:1], Ring: make(map[string][]byte)}
 	for _, letter := range letters {
@@ -48,7 +48,7 @@ func encode(t testing.TB, c honker.Codec, queue, payload string) json.RawMessage
 	return stored
 }
 
-// requireOpens requires that c opens what is stored for a job of queue as payload.
+// requireOpens fails the test unless c decodes stored, a payload of queue, to payload.
 func requireOpens(t testing.TB, c honker.Codec, queue string, stored json.RawMessage, payload string) {
 	t.Helper()
 	opened, err := c.Decode(context.Background(), queue, stored)
@@ -56,8 +56,8 @@ func requireOpens(t testing.TB, c honker.Codec, queue string, stored json.RawMes
 	require.Equal(t, payload, string(opened))
 }
 
-// A payload is opened as it was sealed, byte for byte, and is not to be seen meanwhile; the same one is
-// never sealed alike.
+// A sealed payload is opened byte for byte, and its plaintext is not visible in the stored text. Sealing
+// the same payload twice gives different results.
 func TestCodec_RoundTrip(t *testing.T) {
 	for _, opts := range []*seal.Options{nil, {Strict: true}, {Compress: true}} {
 		c := newCodec(t, "a", opts)
@@ -74,7 +74,7 @@ func TestCodec_RoundTrip(t *testing.T) {
 	}
 }
 
-// The format is read by programs of other languages: it is what the package says.
+// The stored format is the documented format, because programs in other languages read it.
 func TestCodec_Format(t *testing.T) {
 	long := `"` + strings.Repeat("x", 1000) + `"`
 	for payload, opts := range map[string]*seal.Options{`"short"`: {Compress: true}, long: {Compress: true}, `"` + long[2:]: nil} {
@@ -113,7 +113,8 @@ func TestCodec_Format(t *testing.T) {
 	}
 }
 
-// Keys change while jobs wait: a ring with both opens both, and one without the old key names it.
+// Keys can be rotated while jobs wait. A ring with both keys opens all payloads. The error of a ring without the
+// old key contains its id.
 func TestCodec_KeyChanges(t *testing.T) {
 	before, both, after := newCodec(t, "a", nil), newCodec(t, "ba", nil), newCodec(t, "b", nil)
 	old, new := encode(t, before, "q", `"x"`), encode(t, both, "q", `"x"`)
@@ -125,13 +126,13 @@ func TestCodec_KeyChanges(t *testing.T) {
 	require.EqualError(t, err, `seal: the payload is sealed with key "a": key is not in the ring`)
 }
 
-// What is not as it was sealed is not opened: another queue, another id of a key, another mark of
-// compression, a changed bit.
+// Decode fails if the queue, the key id, the compression mark or any bit of the ciphertext differs from the
+// sealed payload.
 func TestCodec_Altered(t *testing.T) {
 	compress := &seal.Options{Compress: true}
 	c := newCodec(t, "ab", compress)
 	ring := keys("ab")
-	ring.Ring["b"] = key("a") // the same key by two ids
+	ring.Ring["b"] = key("a") // the same key under two ids
 	alike, err := seal.New(ring, compress)
 	require.NoError(t, err)
 	payload := `"` + strings.Repeat("x", 1000) + `"`
@@ -158,7 +159,7 @@ func TestCodec_Altered(t *testing.T) {
 	requireOpens(t, c, "q", json.RawMessage(spaced), payload)
 }
 
-// What looks sealed and is malformed can never be opened.
+// A malformed sealed payload is rejected without a retry.
 func TestCodec_Malformed(t *testing.T) {
 	c := newCodec(t, "a", nil)
 	for _, text := range []string{
@@ -174,7 +175,7 @@ func TestCodec_Malformed(t *testing.T) {
 	}
 }
 
-// What is not sealed passes through, unless that is refused.
+// An unsealed payload is returned unchanged, unless Strict is set.
 func TestCodec_Strict(t *testing.T) {
 	lax, strict := newCodec(t, "a", nil), newCodec(t, "a", &seal.Options{Strict: true})
 	for _, text := range []string{`null`, `{"a":1,"$seal":{}}`, `{"$SEAL":{}}`, `[{"$seal":1}]`, `no JSON`, ``} {
@@ -187,8 +188,7 @@ func TestCodec_Strict(t *testing.T) {
 	}
 }
 
-// A payload has its bound when it is sealed and when it is opened: what was made to become large is not
-// read to its end.
+// MaxPayload bounds payloads when they are sealed and when they are opened. Decompression stops at the limit.
 func TestCodec_MaxPayload(t *testing.T) {
 	large := `"` + strings.Repeat("x", 1<<20) + `"`
 	_, err := newCodec(t, "a", nil).Encode(t.Context(), "q", json.RawMessage(large))
@@ -210,7 +210,7 @@ func TestCodec_MaxPayload(t *testing.T) {
 	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(16<<20))
 }
 
-// Keys that cannot be right are refused, each by its name; keys are copied.
+// New returns an error that names each invalid key. It copies the keys.
 func TestNew_BadKeys(t *testing.T) {
 	good := key("a")
 	for text, k := range map[string]seal.Keys{
@@ -240,8 +240,8 @@ func TestNew_BadKeys(t *testing.T) {
 	requireOpens(t, c, "q", stored, `1`)
 }
 
-// A job with a key that one process lacks waits for one that has it; a payload that was moved to another queue by
-// hand is not opened there.
+// A job whose key is missing in a process waits for a process that has the key. A payload that was moved to another
+// queue with SQL is not opened there.
 func TestCodec_InQueue(t *testing.T) {
 	ctx := t.Context()
 	path := t.TempDir() + "/app.db"
@@ -270,7 +270,7 @@ func TestCodec_InQueue(t *testing.T) {
 	require.Contains(t, testkit.GetJob(t, moved, id).LastError, "key", "it was not opened")
 }
 
-// Whatever is stored, Decode does not panic; and nothing opens but what was sealed, as it was.
+// Decode does not panic for any input, and it opens only unmodified sealed payloads.
 func FuzzCodec_Decode(f *testing.F) {
 	c := newCodec(f, "a", &seal.Options{Compress: true})
 	for _, payload := range []string{`1`, `"` + strings.Repeat("x", 300) + `"`} {
