@@ -11,8 +11,8 @@ import (
 	"github.com/honker-go/honker/task"
 )
 
-// The payload is what honker's Python and JVM bindings write for a decorated task: their
-// workers can take this one, and Handlers takes theirs.
+// The payload has the format that honker's Python and JVM bindings use for decorated tasks. Their
+// workers can run this task, and Handlers can run tasks from those bindings.
 func ExampleHandlers() {
 	ctx, stop := context.WithCancel(context.Background())
 	dir, _ := os.MkdirTemp("", "task")

@@ -1,6 +1,6 @@
-// Package task is the envelope of honker's task workers in other languages: calls of named
-// functions, as its Python and JVM bindings write and read them. A honker.Queue[task.Task]
-// feeds those workers, and [Handlers] stands in for them.
+// Package task exchanges tasks with the honker bindings for Python and the JVM. A task is a call of
+// a named function. Jobs enqueued in a honker.Queue[task.Task] can be run by workers in those
+// languages, and [Handlers] runs tasks that those bindings have enqueued.
 package task
 
 import (
@@ -18,13 +18,13 @@ import (
 
 // Task is a call of a named function.
 type Task struct {
-	Name   string // for Python "module.function"
+	Name   string // function name; "module.function" in Python
 	Args   []json.RawMessage
 	Kwargs map[string]json.RawMessage
 }
 
-// New returns a call of the function name with args, each as JSON. Set Kwargs for
-// arguments by name.
+// New returns a call of the function name with positional arguments args, encoded as JSON. Set
+// Kwargs for keyword arguments. New fails if an argument cannot be encoded.
 func New(name string, args ...any) (Task, error) {
 	t := Task{Name: name}
 	for i, a := range args {
@@ -37,7 +37,8 @@ func New(name string, args ...any) (Task, error) {
 	return t, nil
 }
 
-// Arg reads the argument at place i into v. [honker.ErrNotFound]: there are not so many.
+// Arg decodes the positional argument with index i, from 0, into v. It returns
+// [honker.ErrNotFound] if there is no such argument.
 func (t Task) Arg(i int, v any) error {
 	if i < 0 || i >= len(t.Args) {
 		return engine.Wrap("task", t.Name, fmt.Errorf("argument %d of %d: %w", i, len(t.Args), honker.ErrNotFound))
@@ -45,7 +46,8 @@ func (t Task) Arg(i int, v any) error {
 	return t.read(t.Args[i], v)
 }
 
-// Kwarg reads the argument called name into v. [honker.ErrNotFound]: there is none.
+// Kwarg decodes the keyword argument name into v. It returns [honker.ErrNotFound] if there is no
+// such argument.
 func (t Task) Kwarg(name string, v any) error {
 	text, ok := t.Kwargs[name]
 	if !ok {
@@ -58,7 +60,7 @@ func (t Task) read(text json.RawMessage, v any) error {
 	return engine.Wrap("task", t.Name, json.Unmarshal(text, v))
 }
 
-// envelope is an object with one key.
+// envelope is the JSON object that marks a payload as a task.
 type envelope struct {
 	Task *call `json:"__honker_task__"`
 }
@@ -69,7 +71,7 @@ type call struct {
 	Kwargs map[string]json.RawMessage `json:"kwargs"`
 }
 
-// MarshalJSON writes the envelope. A task without a name is [honker.ErrInvalid].
+// MarshalJSON implements [json.Marshaler]. It returns [honker.ErrInvalid] if Name is empty.
 func (t Task) MarshalJSON() ([]byte, error) {
 	if t.Name == "" {
 		return nil, fmt.Errorf("%w: task without a name", honker.ErrInvalid)
@@ -84,11 +86,11 @@ func (t Task) MarshalJSON() ([]byte, error) {
 	return json.Marshal(envelope{&c})
 }
 
-// errRaw has the text of the Python binding.
+// errRaw has the same text as the error of the Python binding.
 var errRaw = errors.New("raw (non-decorated) payload on a decorated-task queue")
 
-// UnmarshalJSON reads the envelope. Anything else is an error: a job with such a payload
-// goes to the dead letters, as it does in the other bindings.
+// UnmarshalJSON implements [json.Unmarshaler]. It fails if text is not a task. A worker moves a job
+// with such a payload to the dead letters, as the other bindings do.
 func (t *Task) UnmarshalJSON(text []byte) error {
 	var e envelope
 	if err := json.Unmarshal(text, &e); err != nil || e.Task == nil || e.Task.Task == "" {
@@ -98,14 +100,13 @@ func (t *Task) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Handlers are functions by name. Its Handle is a handler for honker.Queue.Work on a queue that
-// other bindings feed:
+// Handlers maps task names to functions. Pass its Handle method to honker.Queue.Work:
 //
 //	err := honker.NewQueue[task.Task](db, "emails", nil).Work(ctx, handlers.Handle, nil)
 type Handlers map[string]func(context.Context, Task) (result any, err error)
 
-// Handle runs the task and saves what it returns as the job's result. A name that it does
-// not know goes to the dead letters.
+// Handle calls the function for the job's task and saves the returned value as the job's result. It
+// rejects a job with an unknown task name, which becomes a dead letter.
 func (h Handlers) Handle(ctx context.Context, job *honker.Job[Task]) error {
 	run := h[job.Args.Name]
 	if run == nil {

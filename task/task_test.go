@@ -23,10 +23,10 @@ func newTask(t testing.TB, name string, args ...any) task.Task {
 	return call
 }
 
-// performed is what became of a task within an hour of work, in a bubble.
+// performed is the state of a job after an hour of work in a synctest bubble.
 type performed struct {
-	left    *honker.JobInfo // nil: gone
-	result  json.RawMessage // nil: none
+	left    *honker.JobInfo // nil if the job no longer exists
+	result  json.RawMessage // nil if no result was saved
 	saved   error
 	settled []honker.Outcome
 }
@@ -50,7 +50,7 @@ func workOn(t *testing.T, tasks task.Handlers, enqueue func(*honker.DB) int64) (
 	return p
 }
 
-// foreign enqueues a payload as it is.
+// foreign enqueues payload without encoding it, as another binding would.
 func foreign(t *testing.T, payload string) func(*honker.DB) int64 {
 	return func(db *honker.DB) int64 {
 		return testkit.QueryInt(t, db.SQL(), `INSERT INTO _honker_live (queue, payload, run_at) VALUES ('tasks', ?, ?) RETURNING id`, payload, time.Now().Unix())
@@ -63,7 +63,7 @@ func ours(t *testing.T, call task.Task) func(*honker.DB) int64 {
 	}
 }
 
-// The envelope of a task is as other bindings write it.
+// The encoding of a task is the same as in other bindings.
 func TestTask_Envelope_AsHonker(t *testing.T) {
 	t.Parallel()
 	_, db, q := testkit.NewQueue[task.Task](t, nil)
@@ -88,10 +88,10 @@ func TestTask_Envelope_AsHonker(t *testing.T) {
 	}
 }
 
-// As Python's json.dumps writes it.
+// fromPython is formatted as Python's json.dumps does.
 const fromPython = `{"__honker_task__": {"task": "app.tasks.mail", "args": ["ad\u00e4", 9007199254740993, null], "kwargs": {"retries": 2, "to": {"cc": []}}}}`
 
-// A task of another binding is read back.
+// A task written by another binding is decoded.
 func TestTask_Foreign(t *testing.T) {
 	t.Parallel()
 	db, b := testkit.OpenWithBinding(t)
@@ -116,7 +116,7 @@ func TestTask_Foreign(t *testing.T) {
 	require.NoError(t, call.Kwarg("to", &opts))
 	require.Empty(t, opts.CC)
 
-	for _, text := range []string{ // what a binding leaves out
+	for _, text := range []string{ // bindings may omit empty fields
 		`{"__honker_task__": {"task": "x"}}`, `{"__honker_task__": {"task": "x", "args": null, "kwargs": null, "extra": 1}}`,
 	} {
 		var bare task.Task
@@ -125,7 +125,7 @@ func TestTask_Foreign(t *testing.T) {
 	}
 }
 
-// Arguments that are missing or do not fit are errors.
+// Arg and Kwarg fail for arguments that are missing or have another type.
 func TestTask_Arguments_Bad(t *testing.T) {
 	t.Parallel()
 	call := newTask(t, "mail", "ada")
@@ -148,7 +148,7 @@ func TestTask_Arguments_Bad(t *testing.T) {
 	}
 }
 
-// Tasks that cannot be written are refused.
+// A task that cannot be encoded is rejected.
 func TestTask_Unwritable(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -168,7 +168,7 @@ func TestTask_Unwritable(t *testing.T) {
 	require.ErrorContains(t, err, `honker: new task "x": argument 1: `)
 }
 
-// A raw payload on a task queue goes to the dead letters.
+// A job whose payload is not a task becomes a dead letter.
 func TestTask_RawPayload(t *testing.T) {
 	const raw = "raw (non-decorated) payload on a decorated-task queue"
 	for _, payload := range []string{
@@ -188,7 +188,7 @@ func TestTask_RawPayload(t *testing.T) {
 	require.Equal(t, honker.StateDead, p.left.State)
 }
 
-// An unknown task goes to the dead letters with the names of the known ones.
+// A job with an unknown task name becomes a dead letter, and its error lists the known names.
 func TestTask_Unknown(t *testing.T) {
 	some := func(context.Context, task.Task) (any, error) { return nil, nil }
 	for names, want := range map[string]string{"": `unknown task: "app.tasks.mail"`, "b a c": `unknown task: "app.tasks.mail"; known are: a, b, c`} {
@@ -206,7 +206,7 @@ func TestTask_Unknown(t *testing.T) {
 	require.Equal(t, honker.StateDead, p.left.State)
 }
 
-// What a task returns is saved as the result of its job.
+// The value that a task returns is saved as the result of its job.
 func TestTask_Result(t *testing.T) {
 	add := func(_ context.Context, call task.Task) (any, error) {
 		var a, b int
@@ -226,7 +226,7 @@ func TestTask_Result(t *testing.T) {
 	require.JSONEq(t, "null", string(p.result))
 }
 
-// A task that fails is tried again and may decide its outcome.
+// A failed task is retried, and its error may choose the outcome.
 func TestTask_Fails_Outcomes(t *testing.T) {
 	runs := 0
 	flaky := task.Handlers{"flaky": func(context.Context, task.Task) (any, error) {
@@ -253,8 +253,7 @@ func TestTask_Fails_Outcomes(t *testing.T) {
 	require.Contains(t, p.left.LastError, "argument 0 of 0")
 }
 
-// A schedule may carry a task.
-// A schedule that carries an envelope is a periodic task of a worker in any language.
+// A schedule can enqueue a task, which a worker in any language can run.
 func TestTask_Schedule(t *testing.T) {
 	ticked := 0
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
