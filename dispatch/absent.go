@@ -10,20 +10,22 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// AbsentPolicy says where a job goes, in the transaction that sends it.
+// AbsentPolicy selects the queue for a job whose target has no live actor. Send applies it in the
+// transaction that enqueues the job.
 type AbsentPolicy int
 
 // The policies.
 const (
-	// Wait leaves the job in the queue of its target, until an actor comes.
+	// Wait enqueues the job in the queue of its target, where it waits for an actor.
 	Wait AbsentPolicy = iota
-	// Fallback sends it to the group, if no actor of the instance lives, and to the type, if none of the
-	// group does.
+	// Fallback sends the job to the group if the instance has no live actor, and to the type if the
+	// group has no live actor either.
 	Fallback
-	// LeastLoaded sends it to the instance with the least to do, counting what it runs and what waits
-	// for it: the one that was named, if it lives, or else the best of the group or the type. Actors that
-	// are paused do not count. If none lives the job waits in the queue of its target. What was sent to
-	// an instance waits for it, also when that ends: let instances come again under their names.
+	// LeastLoaded sends the job to the target instance if it is alive, and otherwise to the instance
+	// of the group or the type with the fewest running and waiting jobs. Paused actors are skipped. If
+	// no actor is left, the job waits in the queue of its target. A job that was sent to an instance
+	// stays in that instance's queue even after its actor has ended. Instances should therefore be
+	// restarted under the same name.
 	LeastLoaded
 )
 
@@ -34,7 +36,7 @@ func (p AbsentPolicy) check() error {
 	return nil
 }
 
-// resolve is where a job for t goes.
+// resolve returns the target whose queue receives a job for t, according to Options.IfAbsent.
 func (d *Dispatcher) resolve(ctx context.Context, q engine.Querier, t Target, now time.Time) (Target, error) {
 	if d.opts.IfAbsent == Wait {
 		return t, nil
@@ -68,7 +70,7 @@ func (d *Dispatcher) resolve(ctx context.Context, q engine.Querier, t Target, no
 	return t, nil
 }
 
-// covered are the actors of a target, those that are paused left out on request.
+// covered returns the actors in living that belong to t. If active is set, paused actors are omitted.
 func covered(living []Presence, t Target, active bool) (found []Presence) {
 	for _, p := range living {
 		if t.covers(p.Identity) && !(active && p.Paused) {
@@ -78,14 +80,14 @@ func covered(living []Presence, t Target, active bool) (found []Presence) {
 	return found
 }
 
-// leastLoaded counts, as the file has it at this moment, what waits for each actor alone and what it
-// runs.
+// leastLoaded returns the actor with the fewest jobs. It counts the jobs that the actor is running
+// and the jobs that wait in the queues of its instance. The first of several minima is returned.
 func (d *Dispatcher) leastLoaded(ctx context.Context, q engine.Querier, actors []Presence) (best Identity, err error) {
 	if len(actors) == 1 {
 		return actors[0].Identity, nil
 	}
 	load := make(map[string]int, len(actors))
-	own := make(map[string]string) // queue to presence
+	own := make(map[string]string) // queue name to presence key
 	var waiting, lanes []string
 	seen := make(map[string]bool)
 	for _, p := range actors {
@@ -125,9 +127,10 @@ func (d *Dispatcher) leastLoaded(ctx context.Context, q engine.Querier, actors [
 	return best, nil
 }
 
-// workerID is how an actor is called in the claims of its jobs, and presenceOf the key in it.
+// workerID returns the worker id under which an actor claims jobs.
 func workerID(presence, token string) string { return presence + "/" + token }
 
+// presenceOf returns the presence key in a worker id, or "" if there is none.
 func presenceOf(worker string) string {
 	if i := strings.LastIndexByte(worker, '/'); i >= 0 {
 		return worker[:i]

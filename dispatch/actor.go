@@ -11,17 +11,18 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// ActorOptions of an Actor. The zero value of a field means its default.
+// ActorOptions configures an Actor. A zero field means its default.
 type ActorOptions struct {
-	Workers      int                                           // tasks at once; default 1
-	Lease        time.Duration                                 // of a task, renewed at a third of it; what was killed lets its tasks go after it; default 30s
-	DrainTimeout time.Duration                                 // default 20s: after the end of ctx, or a Stop, handlers finish; then their ctx ends, and what they do not finish is given back, attempt unspent
-	Backoff      honker.Backoff                                // before the next attempt; default that of honker.QueueOptions
-	OnError      func(context.Context, *honker.JobInfo, error) // of an attempt that has failed, or a task that was lost
+	Workers      int                                           // maximum number of concurrent tasks; default 1
+	Lease        time.Duration                                 // lease of a task, renewed every third of it; tasks of a killed process are retried once it expires; default 30s
+	DrainTimeout time.Duration                                 // how long handlers may run after ctx ends or Stop; then their ctx is cancelled and unfinished tasks are released without using an attempt; default 20s
+	Backoff      honker.Backoff                                // delay before the next attempt; default as in honker.QueueOptions
+	OnError      func(context.Context, *honker.JobInfo, error) // called for each failed attempt and each task whose claim was lost; may be nil
 
-	// Reply also pushes what the handler returns to the queue [Keys.Reply] of the task, in the
-	// transaction that ends it: for callers in other languages that wait there. It costs a transaction
-	// for each task. [honker.DB.Maintain] deletes a reply that no caller has acked within an hour.
+	// Reply also enqueues the handler's result in the task's reply queue, [Keys.Reply], where callers
+	// in other languages wait for it. The reply is written in the transaction that ends the task, so
+	// every task needs a transaction of its own. [honker.DB.Maintain] deletes a reply that has not
+	// been acked within an hour.
 	Reply bool
 }
 
@@ -39,7 +40,7 @@ func (o *ActorOptions) withDefaults() (ActorOptions, error) {
 	return out, err
 }
 
-// Actor takes the work of its instance, its group and its type.
+// Actor runs the jobs that are sent to its instance, its group and its type.
 type Actor[T any] struct {
 	d       *Dispatcher
 	id      Identity
@@ -48,8 +49,8 @@ type Actor[T any] struct {
 	err     error
 }
 
-// NewActor returns an actor, which touches nothing until Run: a bad name or option, or a nil
-// handler, is [honker.ErrInvalid] from it. nil opts means defaults.
+// NewActor returns an actor with the handler h. Nil opts means defaults. NewActor does not access the
+// database. If a name or an option is invalid or h is nil, Run returns [honker.ErrInvalid].
 func NewActor[T any](d *Dispatcher, id Identity, h func(context.Context, *Task[T]) (any, error), opts *ActorOptions) *Actor[T] {
 	o, err := opts.withDefaults()
 	err = errors.Join(d.err, err, id.check())
@@ -59,20 +60,23 @@ func NewActor[T any](d *Dispatcher, id Identity, h func(context.Context, *Task[T
 	return &Actor[T]{d: d, id: id.withGroup(), handler: h, opts: o, err: err}
 }
 
-// Run registers the actor, takes work and heeds what is said by Stop, Pause and the others. It blocks
-// until ctx ends or the actor is stopped, and its tasks are done, and returns nil then. It is
-// [ErrInstanceTaken], at once or later, when another actor lives under the name: later after this
-// process has stood still for Options.TTL.
+// Run registers the actor, runs its tasks and obeys Stop, Pause and the other commands. It blocks
+// until ctx ends or the actor is stopped and all handlers have returned, and then returns nil. It
+// returns [ErrInstanceTaken] if another actor with the same name is alive. That can also happen later,
+// if this process was suspended for longer than Options.TTL.
 //
-// Work is taken by levels, and within a level from the instance's queue, the group's and the type's;
-// from legacy queues last. A queue further down gets nothing while there is work above it. Nothing is
-// claimed ahead. What the handler returns is saved as the result, for an hour; an error lets the job
-// run again after the Backoff, and [honker.RetryAfter], [honker.Snooze] and [honker.Reject] say
-// otherwise. A task is delivered at least once; see [Task.FinishTx].
+// Run claims jobs in order of their level. Within a level it claims from the queue of the instance,
+// then of the group, then of the type. Legacy queues come last. A queue is used only while all queues
+// before it are empty. Run does not prefetch jobs.
 //
-// The handler's ctx ends when the task was stopped ([honker.ErrCancelled]) or lost
-// ([honker.ErrClaimLost]), and at the end of DrainTimeout. A handler that ignores it keeps Run from
-// returning and the name taken, not its task from running elsewhere: a second later it is given back.
+// The handler's result is saved for an hour. If the handler returns an error, the job is retried after
+// Backoff, unless the error is made by [honker.RetryAfter], [honker.Snooze] or [honker.Reject]. Tasks
+// are delivered at least once; see [Task.FinishTx].
+//
+// The handler's ctx is cancelled when the task is stopped, with cause [honker.ErrCancelled], when its
+// claim is lost, with cause [honker.ErrClaimLost], and when DrainTimeout has passed. If a handler
+// still does not return, its task is released a second after DrainTimeout and can run elsewhere, but
+// Run does not return and the name stays taken.
 func (a *Actor[T]) Run(ctx context.Context) error {
 	name := a.id.target().String()
 	if a.err != nil {
@@ -89,7 +93,7 @@ func (a *Actor[T]) Run(ctx context.Context) error {
 	return fail("run actor", name, s.run(ctx))
 }
 
-// handle is the handler of the jobs that a session claims.
+// handle returns the job handler of s. It calls the actor's handler and saves its result.
 func (a *Actor[T]) handle(s *session) func(context.Context, *honker.Job[T]) error {
 	return func(ctx context.Context, job *honker.Job[T]) error {
 		t, err := newTask(ctx, a.d, a.id, job)
@@ -113,8 +117,8 @@ func (a *Actor[T]) handle(s *session) func(context.Context, *honker.Job[T]) erro
 	}
 }
 
-// released is the error of a handler, or what gives its task back where the end of the actor has
-// caused it: the task has not failed.
+// released returns err, or a Snooze if the handler failed only because the drain cancelled its
+// context. Such a task has not failed and keeps its attempt.
 func released(ctx context.Context, err error) error {
 	var directive *worker.Directive
 	if context.Cause(ctx) == errDrained && !errors.As(err, &directive) {

@@ -12,7 +12,8 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// Call sends payload to t and waits for the result, read into an R. It is Send and then [Await].
+// Call sends payload to t, waits for the result and decodes it into an R. It is Send followed by
+// [Await].
 func Call[R any](ctx context.Context, d *Dispatcher, t Target, payload any, opts ...SendOption) (R, error) {
 	id, err := d.Send(ctx, t, payload, opts...)
 	if err != nil {
@@ -22,16 +23,18 @@ func Call[R any](ctx context.Context, d *Dispatcher, t Target, payload any, opts
 	return Await[R](ctx, d, id)
 }
 
-// Await waits for the end of a job that Send has returned, and reads its result into an R; an end
-// before the call is found at once. The result is what the worker has saved, as an actor of this
-// package does, or else the last payload that waits in the queue [Keys.Reply] or [Keys.LegacyReply] of
-// the job, where a worker in another language pushes it: before its ack, or up to a quarter of a second
-// after. Await only reads that queue, so each later Await finds the same.
+// Await waits until the job with the id returned by Send has ended, and decodes its result into an R.
+// It returns at once if the job has already ended.
+//
+// The result is the value saved by the worker, as actors of this package do. Workers in other
+// languages may instead enqueue a reply in [Keys.Reply] or [Keys.LegacyReply], at the latest a quarter
+// of a second after the ack. Await then uses the last payload in that queue. It does not claim the
+// reply, so later calls return the same result.
 //
 // Await returns a [*honker.JobFailedError] if the job has failed, [honker.ErrCancelled] if it was
-// stopped, [ErrNoResult] if it has finished and there is no result, and [honker.ErrNotFound] for an id
-// that is not known. The end of ctx ends the wait and leaves the job running. A handler that returns
-// nil has a result, null, which is the zero R.
+// stopped, [ErrNoResult] if it has finished without a result, and [honker.ErrNotFound] if the id is
+// unknown. If ctx ends, Await returns its error and the job goes on. A handler that returns nil has the
+// result null, which decodes to the zero R.
 func Await[R any](ctx context.Context, d *Dispatcher, id int64) (R, error) {
 	var r R
 	s, err := d.await(ctx, id)
@@ -47,7 +50,7 @@ func Await[R any](ctx context.Context, d *Dispatcher, id int64) (R, error) {
 	return r, nil
 }
 
-// outcome is the error of a job that has not finished well.
+// outcome returns nil if the job has finished with a result, and otherwise the error for Await.
 func (s *Status) outcome() error {
 	switch s.State {
 	case Failed:
@@ -64,11 +67,11 @@ func (s *Status) outcome() error {
 	return nil
 }
 
-// saveGrace is how long other bindings may take to save the result after the end of a job, or to move
-// it to the dead letters, which they do in two commits.
+// saveGrace is the time that other bindings have after the end of a job to save its result or to move
+// it to the dead letters. They do so in a second transaction.
 const saveGrace = 250 * time.Millisecond
 
-// await waits until the job is over.
+// await waits until the job has ended and returns its status.
 func (d *Dispatcher) await(ctx context.Context, id int64) (s Status, err error) {
 	if err := d.engine.RefuseInTx(ctx, "Status"); err != nil {
 		return s, err
@@ -88,7 +91,7 @@ func (d *Dispatcher) await(ctx context.Context, id int64) (s Status, err error) 
 			case s.State == Finished && s.Output == nil && s.unreadable == nil && !graced:
 				graced = true
 				return saveGrace, nil
-			case s.over() || claimed: // then one key is left to wait for
+			case s.over() || claimed: // the copies are gone: wait again for the remaining job only
 				return wake.Done, nil
 			}
 			return wake.Forever, nil
@@ -99,7 +102,7 @@ func (d *Dispatcher) await(ctx context.Context, id int64) (s Status, err error) 
 	}
 }
 
-// endKeys are those of the live jobs that may stand for id.
+// endKeys returns the wake keys for the end of job id and of its copies in legacy queues.
 func (d *Dispatcher) endKeys(ctx context.Context, id int64) (keys []wake.Key, err error) {
 	s, err := d.status(ctx, id)
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 // command is an event of a control topic.
 type command struct {
 	Cmd string `json:"cmd"`
-	ID  int64  `json:"id,omitempty"` // the job of a stop job; of a pong, the ping's offset
+	ID  int64  `json:"id,omitempty"` // job id of cmdStopJob; offset of the ping for cmdPong
 
-	offset int64 // 0: from this process
+	offset int64 // 0 if sent within this process
 }
 
-// The commands. The last two never leave their process.
+// The commands. The last two are sent only within a process.
 const (
 	cmdStop    = "stop"
 	cmdPause   = "pause"
@@ -27,35 +27,37 @@ const (
 	cmdPing    = "ping"
 	cmdPong    = "pong"
 	cmdStopJob = "stop job"
-	cmdLost    = "lost"  // the presence is gone
-	cmdLanes   = "lanes" // there are others
+	cmdLost    = "lost"  // the presence row was deleted
+	cmdLanes   = "lanes" // the queues to claim from have changed
 )
 
-// controlAge is how long a command is kept.
+// controlAge is the retention of control topics.
 const controlAge = time.Hour
 
-// Stop lets the actors of t end: they take nothing more, finish what they have, and Run returns nil.
-// It returns how many were told, as soon as that is committed; an actor hears it a moment later. One
-// that starts later is not concerned.
+// Stop stops the live actors of t. They claim no more jobs and finish their tasks, and their Run
+// returns nil. Stop returns the number of actors that will receive the command. It does not wait for
+// them. Actors that start later are not stopped.
 func (d *Dispatcher) Stop(ctx context.Context, t Target) (int, error) {
 	n, _, err := d.command(ctx, "stop", t, command{Cmd: cmdStop})
 	return n, err
 }
 
-// Pause lets the actors of t take nothing more, until Resume; what they have goes on. It returns how
-// many were told, see [Dispatcher.Stop].
+// Pause keeps the live actors of t from claiming jobs until Resume. Running tasks go on. Like
+// [Dispatcher.Stop], it returns the number of actors that will receive the command.
 func (d *Dispatcher) Pause(ctx context.Context, t Target) (int, error) {
 	n, _, err := d.command(ctx, "pause", t, command{Cmd: cmdPause})
 	return n, err
 }
 
-// Resume is the end of Pause. It returns how many were told.
+// Resume ends a Pause of the live actors of t. It returns the number of actors that will receive the
+// command.
 func (d *Dispatcher) Resume(ctx context.Context, t Target) (int, error) {
 	n, _, err := d.command(ctx, "resume", t, command{Cmd: cmdResume})
 	return n, err
 }
 
-// command publishes c for the actors of t that live, if there are some.
+// command publishes c to the live actors of t. It returns their number and the event's offset. If no
+// actor is alive, nothing is published.
 func (d *Dispatcher) command(ctx context.Context, verb string, t Target, c command) (told int, offset int64, err error) {
 	t.Prio = 0
 	if err := d.checkTarget(t); err != nil {
@@ -91,8 +93,8 @@ func (d *Dispatcher) topic(name string) *honker.Stream[command] {
 	return honker.NewStream[command](d.db, name, nil)
 }
 
-// retain bounds what is kept of a control topic. Without it the command is as good, so an error is
-// only logged.
+// retain sets the retention of a control topic, once per topic. An error is only logged, because the
+// command works without it.
 func (d *Dispatcher) retain(ctx context.Context, topic string) {
 	d.mu.Lock()
 	known := d.retained[topic]
@@ -106,15 +108,14 @@ func (d *Dispatcher) retain(ctx context.Context, topic string) {
 	}
 }
 
-// Pong is the answer of an actor to Ping.
+// Pong is an actor's answer to Ping.
 type Pong struct {
 	Identity
-	Took time.Duration // from the commit of the question to the answer, as it was read here
+	Took time.Duration // time from the commit of the ping until its answer was read
 }
 
-// Ping asks the actors of t that live, and returns their answers once all have answered or
-// Options.TTL has passed, after which one that has not is gone. With the end of ctx it returns the
-// answers so far and the error.
+// Ping sends a ping to the live actors of t. It returns their answers once all have answered or
+// Options.TTL has passed. If ctx ends first, Ping returns the answers so far and the error of ctx.
 func (d *Dispatcher) Ping(ctx context.Context, t Target) (pongs []Pong, err error) {
 	told, offset, err := d.command(ctx, "ping", t, command{Cmd: cmdPing})
 	if err != nil || told == 0 {
@@ -143,10 +144,11 @@ func (d *Dispatcher) Ping(ctx context.Context, t Target) (pongs []Pong, err erro
 	return pongs, nil
 }
 
-// StopJob ends a job that Send has returned: one that waits never runs; of one that runs the
-// handler's ctx ends, with [honker.ErrCancelled] as its cause, and it is not tried again. It reports
-// whether the job was stopped by this call: false for one that is over or not known. The handler of
-// another binding's worker is not told, and finds its claim gone when it ends.
+// StopJob stops the job with the id returned by Send. A waiting job will not run. If the job is
+// running, its handler's ctx is cancelled with the cause [honker.ErrCancelled], and the job is not
+// retried. StopJob reports whether this call has stopped the job: it returns false if the job has
+// ended or is unknown. Workers of other bindings are not notified; they lose their claim and notice it
+// when they settle the job.
 func (d *Dispatcher) StopJob(ctx context.Context, id int64) (stopped bool, err error) {
 	if err := errors.Join(d.err, d.engine.RefuseInTx(ctx, "")); err != nil {
 		return false, failID("stop job", id, err)
@@ -165,8 +167,8 @@ func (d *Dispatcher) StopJob(ctx context.Context, id int64) (stopped bool, err e
 	return stopped, nil
 }
 
-// stopJob notes the stop, deletes what stands for the job, and tells the actor that runs it, of which
-// it returns the topic.
+// stopJob records the stop, cancels the job and its copies, and sends a command to the actor that
+// runs the job. holder is the control topic of that actor, or "" if no actor runs it.
 func (d *Dispatcher) stopJob(ctx context.Context, tx *sql.Tx, id int64) (stopped bool, holder string, err error) {
 	if there, err := d.store.Exists(ctx, tx); err != nil || !there {
 		return false, "", err
@@ -197,7 +199,8 @@ func (d *Dispatcher) stopJob(ctx context.Context, tx *sql.Tx, id int64) (stopped
 	return true, holder, err
 }
 
-// controlOf is the control topic of the actor that claims as worker; "" for what is no actor.
+// controlOf returns the control topic of the actor with the given worker id, or "" if worker is not
+// an actor.
 func (d *Dispatcher) controlOf(worker string) string {
 	key, err := d.keys.Parse(presenceOf(worker))
 	if err != nil || key.Kind != KindPresence {

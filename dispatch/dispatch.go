@@ -1,9 +1,9 @@
-// Package dispatch sends work to actors by address: to a type of them, a group of it, or one
-// instance.
+// Package dispatch sends jobs to actors by address. The address is a type of actors, a group within
+// a type, or a single instance.
 //
-// An actor takes what is for itself first, then what is for its group, then what is for its type,
-// and shows that it lives. A supervisor sends, waits for replies, sees what became of a job, and
-// stops, pauses or asks the actors. The names of all queues come from [Keys].
+// An actor runs the jobs for its instance first, then the jobs for its group, then the jobs for its
+// type. It refreshes a presence row while it runs. A supervisor sends jobs, waits for their results,
+// reads their status, and stops, pauses or pings actors. [Keys] builds the names of all queues.
 //
 //	d := dispatch.New(db, nil)
 //	actor := dispatch.NewActor(d, dispatch.Identity{Type: "osis", Instance: "1"},
@@ -12,9 +12,9 @@
 //	...
 //	out, err := dispatch.Call[string](ctx, d, dispatch.Target{Type: "osis"}, Script{"2 + 2"})
 //
-// A job is one of honker's: it is delivered at least once, any binding can send it, and any binding
-// can take it. The tables of dispatch are this library's own, _honkerx_dispatch_ in the file, and
-// are made by the first Send or the first actor.
+// Jobs are ordinary honker jobs. They are delivered at least once, and all bindings can send and
+// claim them. Package dispatch keeps its own data in tables with the prefix _honkerx_dispatch_. The
+// first Send or the first actor creates them.
 package dispatch
 
 import (
@@ -50,42 +50,42 @@ var (
 	replies = row.DispatchPart{Name: store.DispatchReplies, DDL: replyDDL}
 )
 
-// ErrInstanceTaken reports that another actor lives under the name. It is free once that has ended,
-// or has not been heard of for Options.TTL.
+// ErrInstanceTaken is returned by [Actor.Run] if another actor with the same name is alive. The name
+// is free once that actor has ended or has not refreshed its presence for Options.TTL.
 var ErrInstanceTaken = errors.New("another actor lives under this name")
 
-// ErrNoResult reports a job that has finished, and of which no result is there: its worker has saved
-// none and pushed no reply, a caller has taken the reply, or it is no longer kept.
+// ErrNoResult is returned for a finished job without a result. Its worker has saved no result and
+// sent no reply, another caller has claimed the reply, or the result has expired.
 var ErrNoResult = errors.New("the job has finished without a result")
 
-// Options of a Dispatcher. The zero value of a field means its default.
+// Options configures a Dispatcher. A zero field means its default.
 type Options struct {
-	Prefix       string                // of all keys; default DefaultPrefix
-	Prios        int                   // levels of priority, up to MaxPrios, alike in all processes; default 1
-	Legacy       LegacyMode            // what is done with the queues of old actors; default LegacyOff; see SetLegacy
-	LegacyQueues func(Target) []string // the old queues of a target; default LegacyActorQueue of a whole type, and none for a group or an instance
-	IfAbsent     AbsentPolicy          // where a job goes when no actor of its target lives; default Wait
-	Log          bool                  // publish the life of each job that is sent to the stream <prefix>events
-	TTL          time.Duration         // after which an actor that is not heard of counts as gone; refreshed at a third of it; at least 1s; default 15s
+	Prefix       string                // prefix of all keys; default DefaultPrefix
+	Prios        int                   // number of priority levels, at most MaxPrios; must be the same in all processes; default 1
+	Legacy       LegacyMode            // use of the queues of old actors, see SetLegacy; default LegacyOff
+	LegacyQueues func(Target) []string // returns the legacy queues of a target; default LegacyActorQueue for a type, none for a group or an instance
+	IfAbsent     AbsentPolicy          // destination of a job whose target has no live actor; default Wait
+	Log          bool                  // publish the state changes of sent jobs to the stream <prefix>events
+	TTL          time.Duration         // lifetime of a presence that is not refreshed; actors refresh it every third of it; at least 1s; default 15s
 }
 
-// Dispatcher sends work to actors, and steers them. It is safe for concurrent use.
+// Dispatcher sends jobs and commands to actors. It is safe for concurrent use.
 type Dispatcher struct {
 	db     *honker.DB
 	engine *engine.Engine
 	keys   Keys
 	opts   Options
-	err    error // of a bad option
+	err    error // returned by all methods if an option is invalid
 	store  store.Dispatches
 
 	mu       sync.Mutex
 	mode     LegacyMode
-	sessions map[*session]struct{} // actors that run
-	retained map[string]bool       // control topics that have a retention
+	sessions map[*session]struct{} // running actors
+	retained map[string]bool       // control topics whose retention was set
 }
 
-// New returns a dispatcher on db. It touches nothing: a bad option is [honker.ErrInvalid] from the
-// first verb. nil opts means defaults.
+// New returns a dispatcher for db. Nil opts means defaults. New does not access the database. If an
+// option is invalid, the methods of the dispatcher return [honker.ErrInvalid].
 func New(db *honker.DB, opts *Options) *Dispatcher {
 	d := &Dispatcher{db: db, engine: engine.Of(db), sessions: make(map[*session]struct{}), retained: make(map[string]bool)}
 	d.opts, d.err = opts.withDefaults()
@@ -112,10 +112,10 @@ func (o *Options) withDefaults() (Options, error) {
 	return out, err
 }
 
-// Keys are the names that the dispatcher uses.
+// Keys returns the key builder of the dispatcher.
 func (d *Dispatcher) Keys() Keys { return d.keys }
 
-// checkTarget is the error of a target, or of the dispatcher's options.
+// checkTarget returns an error if the options of d or the target t are invalid.
 func (d *Dispatcher) checkTarget(t Target) error {
 	if err := errors.Join(d.err, t.check()); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (d *Dispatcher) checkTarget(t Target) error {
 	return nil
 }
 
-// read runs f, unless nothing of dispatch is in the file.
+// read runs f in a read transaction. It does nothing if the dispatch tables do not exist yet.
 func (d *Dispatcher) read(ctx context.Context, f func(ctx context.Context, q engine.Querier) error) error {
 	if d.err != nil {
 		return d.err
@@ -143,7 +143,7 @@ func fail(op, name string, err error) error { return engine.Wrap("dispatch "+op,
 
 func failID(op string, id int64, err error) error { return engine.WrapID("dispatch "+op, id, err) }
 
-// or is v, or the default of a v that is zero.
+// or returns v, or otherwise if v is zero.
 func or[V comparable](v, otherwise V) V {
 	var zero V
 	if v == zero {

@@ -12,11 +12,12 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// host is what the actors of one process share: one write refreshes the presence of all, and one tail
-// reads the commands for all. It runs while there is one of them.
+// host is shared by the actors of a process. It refreshes the presence of all actors with a single
+// write and reads the commands for all of them with a single tail. It runs as long as there is an
+// actor.
 type host struct {
 	id     hostID
-	d      *Dispatcher // of the first actor: any of the same id would do
+	d      *Dispatcher // dispatcher of the first actor; all dispatchers with this id are equivalent
 	cancel context.CancelFunc
 	loops  sync.WaitGroup
 
@@ -24,20 +25,21 @@ type host struct {
 	sessions map[*session]struct{}
 }
 
-// hostID is what actors have in common that share a host.
+// hostID identifies a host. Actors with equal ids share it.
 type hostID struct {
 	engine *engine.Engine
 	prefix string
 	ttl    time.Duration
 }
 
-// hosts are those of this process.
+// hosts holds the running hosts of this process.
 var hosts = struct {
 	mu   sync.Mutex
 	byID map[hostID]*host
 }{byID: make(map[hostID]*host)}
 
-// joinHost enters s. Commands that are committed from now on are told to it.
+// joinHost adds s to its host and starts the host for the first session. The session receives all
+// commands that are committed after joinHost returns.
 func joinHost(ctx context.Context, s *session) (*host, error) {
 	id := hostID{s.d.engine, s.d.keys.prefix(), s.d.opts.TTL}
 	hosts.mu.Lock()
@@ -61,7 +63,7 @@ func joinHost(ctx context.Context, s *session) (*host, error) {
 	return h, nil
 }
 
-// leave takes s out. The last one waits for the end of the host.
+// leave removes s. The last session stops the host and waits for its goroutines.
 func (h *host) leave(s *session) {
 	hosts.mu.Lock()
 	defer hosts.mu.Unlock()
@@ -85,8 +87,8 @@ func (h *host) each(f func(*session)) {
 	}
 }
 
-// beat refreshes the presence of all actors by one statement, and returns the pause until the next
-// one. An actor is told when its row is gone.
+// beat refreshes the presence of all actors in a single statement and returns the delay until the
+// next beat. An actor whose row was deleted receives cmdLost.
 func (h *host) beat(ctx context.Context) time.Duration {
 	rows := make(map[string]*session)
 	var all []row.DispatchPresence
@@ -118,7 +120,7 @@ func (h *host) beat(ctx context.Context) time.Duration {
 	return h.id.ttl / 3
 }
 
-// listen tells the actors of each command after an offset.
+// listen delivers the commands after the given offset until ctx ends.
 func (h *host) listen(ctx context.Context, after int64) {
 	topics := honker.NewStream[command](h.d.db, h.id.prefix+"q:ctl:*", nil)
 	retry := engine.Retry{Log: h.id.engine.Logger, What: "dispatch: commands are not read, retrying"}
@@ -139,7 +141,7 @@ func (h *host) listen(ctx context.Context, after int64) {
 			return
 		}
 		if engine.Final(failed) && !h.id.engine.Closing() {
-			// A backup was restored over the file: what is in it now is of the past.
+			// A backup was restored over the file. Its commands are old, so start at its end.
 			if head, err := h.d.head(ctx); err == nil {
 				after, failed = head, nil
 			}
@@ -150,7 +152,7 @@ func (h *host) listen(ctx context.Context, after int64) {
 	}
 }
 
-// tell hands a command to the actors that it is for.
+// tell delivers a command to the actors that its topic addresses.
 func (h *host) tell(e *honker.Event[command]) {
 	key, err := h.d.keys.Parse(e.Topic)
 	if err != nil || key.Kind != KindControl || e.Data.Cmd == cmdPong {
@@ -165,7 +167,7 @@ func (h *host) tell(e *honker.Event[command]) {
 	})
 }
 
-// head is the offset of the last event that there is.
+// head returns the offset of the last event in the database.
 func (d *Dispatcher) head(ctx context.Context) (head int64, err error) {
 	err = d.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 		head, err = store.Streams{}.Last(ctx, q)

@@ -10,17 +10,18 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// DefaultPrefix begins every key, unless Options or Keys have another one.
+// DefaultPrefix is the prefix of keys if Options.Prefix and Keys.Prefix are empty.
 const DefaultPrefix = store.DispatchPrefix // "hero:"
 
-// Keys builds the names of queues, topics and rows, all in one place. A builder returns "", which
-// every verb refuses, for a part that is no name: one that is empty, longer than 255 bytes or not
-// UTF-8, or contains a colon, an asterisk or NUL. So no part can forge the address of another.
+// Keys builds the names of queues, topics and rows. A method returns "" if a part is empty, longer
+// than 255 bytes or not UTF-8, or if it contains a colon, an asterisk or NUL. The parts are checked
+// because a part with a colon could otherwise forge another address. The empty string is invalid as a
+// name everywhere.
 type Keys struct {
-	Prefix string // "": DefaultPrefix
+	Prefix string // DefaultPrefix if empty
 }
 
-// Bounds of names: the longest key that they make is a name of honker's, which has 1024 bytes.
+// Maximum lengths in bytes. The longest possible key fits into the 1024 bytes of a queue name.
 const (
 	maxPart   = 255
 	maxPrefix = 64
@@ -28,7 +29,7 @@ const (
 
 func (k Keys) prefix() string { return or(k.Prefix, DefaultPrefix) }
 
-// check is the error of a prefix that no key can have.
+// check returns an error if the prefix is invalid.
 func (k Keys) check() error {
 	p := k.prefix()
 	if len(p) > maxPrefix || !utf8.ValidString(p) || strings.ContainsAny(p, "*\x00") {
@@ -37,7 +38,7 @@ func (k Keys) check() error {
 	return nil
 }
 
-// checkPart is the error of a part of a key.
+// checkPart returns an error if part cannot be a part of a key. The error calls it what.
 func checkPart(what, part string) error {
 	switch {
 	case part == "":
@@ -52,7 +53,8 @@ func checkPart(what, part string) error {
 	return nil
 }
 
-// join is the prefix and parts, with colons in between; "" when one of names is none.
+// join returns the prefix followed by text, with each ? replaced by the next name. It returns "" if
+// the prefix or a name is invalid.
 func (k Keys) join(text string, names ...string) string {
 	if k.check() != nil {
 		return ""
@@ -73,14 +75,14 @@ func (k Keys) numbered(text string, id int64) string {
 	return k.join(text, strconv.FormatInt(id, 10))
 }
 
-// Job is the key of a job: hero:job:17.
+// Job returns the key of a job, such as hero:job:17.
 func (k Keys) Job(id int64) string { return k.numbered("job:?", id) }
 
-// Reply is the key of a job's reply: hero:q:reply:17.
+// Reply returns the reply queue of a job, such as hero:q:reply:17.
 func (k Keys) Reply(id int64) string { return k.numbered("q:reply:?", id) }
 
-// Work is the queue of a target: hero:q:work:type:osis, then :group:default, :inst:2 and :prio:1.
-// The level 0 is the queue without a level.
+// Work returns the queue of a target, such as hero:q:work:type:osis:group:default:inst:2:prio:1. The
+// group, the instance and the level are omitted if they are zero.
 func (k Keys) Work(t Target) string {
 	key := k.address("q:work", t)
 	if t.Prio < 0 || t.Prio >= MaxPrios || key == "" {
@@ -92,16 +94,17 @@ func (k Keys) Work(t Target) string {
 	return key
 }
 
-// Control is the topic by which the actors of a target are steered: hero:q:ctl:type:osis, then
-// :group:default and :inst:2.
+// Control returns the topic of the commands for a target, such as
+// hero:q:ctl:type:osis:group:default:inst:2.
 func (k Keys) Control(t Target) string { return k.address("q:ctl", t) }
 
-// Presence is the key of an actor that lives: hero:meta:actor:inst:osis:default:2.
+// Presence returns the key of an actor's presence row, such as hero:meta:actor:inst:osis:default:2.
 func (k Keys) Presence(a Identity) string {
 	return k.join("meta:actor:inst:?:?:?", a.Type, or(a.Group, DefaultGroup), a.Instance)
 }
 
-// Stats is the key of the statistics of a queue: hero:meta:queue:stats:hero:q:work:type:osis.
+// Stats returns the key of the statistics of a queue, such as
+// hero:meta:queue:stats:hero:q:work:type:osis.
 func (k Keys) Stats(queue string) string {
 	if k.check() != nil || queue == "" || !utf8.ValidString(queue) || strings.Contains(queue, "\x00") {
 		return ""
@@ -109,11 +112,11 @@ func (k Keys) Stats(queue string) string {
 	return k.prefix() + "meta:queue:stats:" + queue
 }
 
-// LegacyActorQueue is the old queue of a type: hero:job:actor_queue:osis.
+// LegacyActorQueue returns the legacy queue of a type, such as hero:job:actor_queue:osis.
 func (k Keys) LegacyActorQueue(suffix string) string { return k.join("job:actor_queue:?", suffix) }
 
-// LegacyJob is the old queue of an actor: hero:job:osis_1. The name of an actor that is a number is
-// that of a job, and so none: "".
+// LegacyJob returns the legacy queue of an actor, such as hero:job:osis_1. It returns "" if the name
+// is a number, because the key would be the key of a job.
 func (k Keys) LegacyJob(actor string) string {
 	if _, ok := number(actor); ok {
 		return ""
@@ -121,13 +124,14 @@ func (k Keys) LegacyJob(actor string) string {
 	return k.join("job:?", actor)
 }
 
-// LegacyWorkQueue is the old queue of an actor in the protocol's description: hero:work_queue:osis_1.
+// LegacyWorkQueue returns the legacy queue of an actor as the protocol describes it, such as
+// hero:work_queue:osis_1.
 func (k Keys) LegacyWorkQueue(actor string) string { return k.join("work_queue:?", actor) }
 
-// LegacyReply is the old reply of a job: hero:reply:17.
+// LegacyReply returns the legacy reply queue of a job, such as hero:reply:17.
 func (k Keys) LegacyReply(id int64) string { return k.numbered("reply:?", id) }
 
-// address is what the keys of a target have in common.
+// address returns the key of a target below room, without its level.
 func (k Keys) address(room string, t Target) string {
 	t = t.withGroup()
 	switch {
@@ -139,7 +143,7 @@ func (k Keys) address(room string, t Target) string {
 	return k.join(room+":type:?", t.Type)
 }
 
-// Kind is what a key names.
+// Kind is the kind of object that a key names.
 type Kind string
 
 // The kinds of keys.
@@ -156,16 +160,16 @@ const (
 	KindLegacyReply      Kind = "legacy reply"
 )
 
-// Key is a key in its parts. Those that its kind does not have are zero.
+// Key is a parsed key. Fields that do not apply to its kind are zero.
 type Key struct {
 	Kind   Kind
-	ID     int64  // of a job or reply
-	Target Target // of work, control and presence
-	Queue  string // of statistics
-	Actor  string // of what is legacy: the suffix or the actor
+	ID     int64  // job id of KindJob, KindReply and KindLegacyReply
+	Target Target // target of KindWork, KindControl and KindPresence
+	Queue  string // queue of KindStats
+	Actor  string // suffix or actor of the other legacy kinds
 }
 
-// Parse takes a key apart. What none of the builders makes is [honker.ErrInvalid].
+// Parse parses a key. It returns [honker.ErrInvalid] for a string that no method of k returns.
 func (k Keys) Parse(key string) (Key, error) {
 	rest, ok := strings.CutPrefix(key, k.prefix())
 	if !ok || k.check() != nil {
@@ -180,7 +184,7 @@ func (k Keys) Parse(key string) (Key, error) {
 
 func notKey(key string) error { return fmt.Errorf("%w: not a key: %.200q", honker.ErrInvalid, key) }
 
-// Format is the key of parts, as Parse has found them; "" for parts that make none.
+// Format returns the string form of key. It is the inverse of Parse. It returns "" if key is invalid.
 func (k Keys) Format(key Key) string {
 	t := key.Target
 	switch key.Kind {
@@ -208,7 +212,8 @@ func (k Keys) Format(key Key) string {
 	return ""
 }
 
-// parseKey reads what follows the prefix, as far as it makes sense: Parse compares what comes out.
+// parseKey parses the part of a key after the prefix. It does not detect all invalid keys: Parse
+// formats the returned key and compares it with its input.
 func parseKey(rest string) Key {
 	if queue, ok := strings.CutPrefix(rest, "meta:queue:stats:"); ok {
 		return Key{Kind: KindStats, Queue: queue}
@@ -239,7 +244,7 @@ func parseKey(rest string) Key {
 	return Key{}
 }
 
-// parseTarget reads type:osis:group:default:inst:2:prio:1, of which the end may be missing.
+// parseTarget parses the parts of an address such as type:osis:group:default:inst:2:prio:1.
 func parseTarget(p []string) (t Target) {
 	for ; len(p) >= 2; p = p[2:] {
 		switch p[0] {
@@ -257,7 +262,7 @@ func parseTarget(p []string) (t Target) {
 	return t
 }
 
-// number reads a number as the builders write it.
+// number parses a decimal number without a sign or leading zeros.
 func number(text string) (int64, bool) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	return n, err == nil && n >= 0 && strconv.FormatInt(n, 10) == text

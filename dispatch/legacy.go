@@ -6,16 +6,16 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// LegacyMode says what is done with the queues of actors that do not know the canonical names yet.
-// A migration goes from LegacyDualPush, while there are old actors, over LegacyReadOnly, which lets
-// the new ones finish what lies in the old queues, to LegacyOff.
+// LegacyMode controls the use of legacy queues, which serve actors that do not know the canonical
+// names. To migrate, use LegacyDualPush while there are old actors. Then use LegacyReadOnly until the
+// new actors have emptied the old queues, and finally LegacyOff.
 type LegacyMode int
 
 // The modes.
 const (
-	LegacyOff      LegacyMode = iota // old queues are neither written nor read
-	LegacyDualPush                   // a job is sent to both, and runs once; actors read the old queues last
-	LegacyReadOnly                   // a job is sent to the new queue only; actors still read the old ones, last
+	LegacyOff      LegacyMode = iota // legacy queues are neither written nor read
+	LegacyDualPush                   // jobs are sent to both queues, but run only once; actors read legacy queues last
+	LegacyReadOnly                   // jobs are sent to the canonical queue only; actors read legacy queues last
 )
 
 func (m LegacyMode) check() error {
@@ -25,8 +25,8 @@ func (m LegacyMode) check() error {
 	return nil
 }
 
-// SetLegacy changes the mode of this Dispatcher, for what is sent from now on and for the actors that
-// run: handlers go on meanwhile. An unknown mode is [honker.ErrInvalid], and nothing was changed.
+// SetLegacy changes the mode of this Dispatcher. It applies to later sends and to running actors,
+// whose handlers are not interrupted. It returns [honker.ErrInvalid] for an unknown mode.
 func (d *Dispatcher) SetLegacy(m LegacyMode) error {
 	if err := m.check(); err != nil {
 		return fail("set legacy", "", err)
@@ -49,8 +49,8 @@ func (d *Dispatcher) legacy() LegacyMode {
 	return d.mode
 }
 
-// legacyQueues is the default of Options.LegacyQueues. Old actors know nothing of groups and
-// instances, so what is for one of these does not go to them.
+// legacyQueues is the default of Options.LegacyQueues. Old actors do not have groups or instances, so
+// jobs for a group or an instance are not sent to them.
 func (k Keys) legacyQueues(t Target) []string {
 	if t.Group != "" || t.Instance != "" {
 		return nil
@@ -58,7 +58,7 @@ func (k Keys) legacyQueues(t Target) []string {
 	return []string{k.LegacyActorQueue(t.Type)}
 }
 
-// legacyLanes are the old queues that an actor reads, each once.
+// legacyLanes returns the legacy queues that an actor reads, without duplicates.
 func (d *Dispatcher) legacyLanes(a Identity) (queues []string) {
 	if d.legacy() == LegacyOff {
 		return nil
@@ -76,7 +76,7 @@ func (d *Dispatcher) legacyLanes(a Identity) (queues []string) {
 	return queues
 }
 
-// pushes are the old queues that a job for t is sent to as well, each once.
+// pushes returns the legacy queues that also receive a job for t, without duplicates.
 func (d *Dispatcher) pushes(t Target, canonical string) (queues []string) {
 	if d.legacy() != LegacyDualPush {
 		return nil

@@ -11,19 +11,19 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// Presence is an actor that lives, as it was when it was last heard of.
+// Presence describes a live actor as of its last heartbeat.
 type Presence struct {
 	Identity
 	PID           int
 	Hostname      string
 	StartedAt     time.Time
 	LastHeartbeat time.Time
-	InFlight      int  // tasks that it handled then
-	Busy          bool // it could not take another
-	Paused        bool // it takes none
+	InFlight      int  // tasks being handled
+	Busy          bool // all its workers have a task
+	Paused        bool // it claims no tasks
 }
 
-// presenceJSON is a Presence in the file.
+// presenceJSON is the stored form of a Presence.
 type presenceJSON struct {
 	PID           int       `json:"pid"`
 	Hostname      string    `json:"hostname"`
@@ -36,9 +36,9 @@ type presenceJSON struct {
 	Paused        bool      `json:"paused"`
 }
 
-// Actors returns the actors of t that live: those of all types for the zero Target. It is ordered by
-// type, group and instance. An actor that was killed is in it until its TTL has passed. It never
-// waits for the writer.
+// Actors returns the live actors of t, or of all types if t is zero. They are sorted by type, group
+// and instance. An actor that was killed is listed until its TTL has passed. Actors never waits for
+// a writer.
 func (d *Dispatcher) Actors(ctx context.Context, t Target) (found []Presence, err error) {
 	if t != (Target{}) {
 		if err := t.check(); err != nil {
@@ -52,18 +52,19 @@ func (d *Dispatcher) Actors(ctx context.Context, t Target) (found []Presence, er
 	return found, fail("actors", t.String(), err)
 }
 
-// presences reads the actors of t that live, in their order: that of their keys counts the colons.
+// presences returns the live actors of t, sorted by type, group and instance. The order of their keys
+// differs, because it depends on the colons between the parts.
 func (d *Dispatcher) presences(ctx context.Context, q engine.Querier, t Target, now time.Time) (found []Presence, err error) {
 	first := d.keys.prefix() + "meta:actor:inst:"
 	if t.Type != "" {
 		first += t.Type + ":"
 	}
-	end := strings.TrimSuffix(first, ":") + ";" // the next byte after a colon
+	end := strings.TrimSuffix(first, ":") + ";" // ';' is the byte after ':'
 	rows, err := d.store.Presences(ctx, q, first, end, now.UnixMilli())
 	for _, row := range rows {
 		key, err := d.keys.Parse(row.Key)
 		if err != nil || key.Kind != KindPresence {
-			continue // another program's: the keys are ours to choose
+			continue // not a presence row of this protocol
 		}
 		p := Presence{Identity: Identity{Type: key.Target.Type, Group: key.Target.Group, Instance: key.Target.Instance}}
 		p.fill(row.Value)
@@ -77,7 +78,8 @@ func (d *Dispatcher) presences(ctx context.Context, q engine.Querier, t Target, 
 	return found, err
 }
 
-// fill reads the value of a row. What another program has written there is no reason to fail.
+// fill sets the fields of p from the value of a row. It ignores a malformed value, which another
+// program may have written.
 func (p *Presence) fill(value string) {
 	var v presenceJSON
 	if json.Unmarshal([]byte(value), &v) != nil {
