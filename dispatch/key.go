@@ -38,7 +38,7 @@ func (k Keys) check() error {
 	return nil
 }
 
-// checkPart returns an error if part cannot be a part of a key. The error calls it what.
+// checkPart returns an error if part cannot be a part of a key. The error names the part.
 func checkPart(what, part string) error {
 	switch {
 	case part == "":

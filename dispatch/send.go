@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// SendOption configures a single Send.
+// SendOption is an option of [Dispatcher.Send].
 type SendOption func(*sendOptions)
 
 type sendOptions struct {
@@ -22,15 +22,14 @@ type sendOptions struct {
 	err        error
 }
 
-// With passes options of honker's on: [honker.Delay], [honker.MaxAttempts], [honker.ExpiresIn],
-// [honker.Priority] within a queue, and so on.
+// With sets enqueue options of the job, such as [honker.Delay], [honker.MaxAttempts] and
+// [honker.ExpiresIn]. [honker.Priority] orders jobs within their queue.
 func With(opts ...honker.EnqueueOption) SendOption {
 	return func(o *sendOptions) { o.enqueue = append(o.enqueue, opts...) }
 }
 
-// ReplyTo copies the outcome of the job into a queue, as a job with an [Outcome] for whatever works
-// on that queue, in the transaction that saves the result. A worker that saves none, which an old
-// one may be, sends no reply when it succeeds.
+// ReplyTo enqueues an [Outcome] in queue when the job has ended, in the transaction that saves its
+// result. If the worker saves no result, as old workers may, a successful job sends no reply.
 func ReplyTo(queue string) SendOption {
 	return func(o *sendOptions) {
 		o.replyQueue = queue
@@ -38,7 +37,7 @@ func ReplyTo(queue string) SendOption {
 	}
 }
 
-// ReplyToStream is like [ReplyTo], with an event on topic.
+// ReplyToStream is like [ReplyTo], but publishes the outcome as an event on topic.
 func ReplyToStream(topic string) SendOption {
 	return func(o *sendOptions) {
 		o.replyTopic = topic
@@ -49,7 +48,7 @@ func ReplyToStream(topic string) SendOption {
 	}
 }
 
-// Outcome is what ReplyTo sends.
+// Outcome is the payload of a reply requested with [ReplyTo] or [ReplyToStream].
 type Outcome[R any] struct {
 	ID     int64  `json:"id"`
 	State  State  `json:"state"` // Finished, Failed or Stopped
@@ -57,10 +56,12 @@ type Outcome[R any] struct {
 	Error  string `json:"error,omitempty"`
 }
 
-// Send sends payload, as JSON, to the queue of t, or to where Options.IfAbsent says, and returns the
-// job's id once it is committed. It waits for the writer until ctx ends or BusyTimeout has passed
-// ([honker.ErrBusy]). A bad target, option or payload is [honker.ErrInvalid], and nothing was
-// written. Under the ctx of [honker.DB.Tx] it is [honker.ErrInTx]: use SendTx.
+// Send enqueues payload, encoded as JSON, in the queue of t or in the queue chosen by
+// Options.IfAbsent. It returns the job's id once the job is committed.
+//
+// Send waits for other writers until ctx ends or BusyTimeout has passed, and then returns
+// [honker.ErrBusy]. It returns [honker.ErrInvalid] for an invalid target, option or payload. Within
+// [honker.DB.Tx] it returns [honker.ErrInTx]; use SendTx there.
 func (d *Dispatcher) Send(ctx context.Context, t Target, payload any, opts ...SendOption) (id int64, err error) {
 	o, err := d.sendOptions(t, opts)
 	if err == nil {
@@ -79,8 +80,8 @@ func (d *Dispatcher) Send(ctx context.Context, t Target, payload any, opts ...Se
 	return id, nil
 }
 
-// SendTx is Send in the caller's transaction, which must be rolled back after an error. It does not
-// wait. Actors see the job once tx is committed.
+// SendTx is like Send but runs in the caller's transaction and does not block. Actors see the job
+// once tx is committed. The caller must roll tx back if SendTx fails.
 func (d *Dispatcher) SendTx(ctx context.Context, tx honker.Tx, t Target, payload any, opts ...SendOption) (int64, error) {
 	o, err := d.sendOptions(t, opts)
 	if err != nil {
@@ -100,7 +101,7 @@ func (d *Dispatcher) sendOptions(t Target, opts []SendOption) (o sendOptions, er
 	return o, errors.Join(d.checkTarget(t), o.err)
 }
 
-// send enqueues the job, and its copies for old actors, and notes it.
+// send enqueues the job and its copies in legacy queues, and adds the job to the dispatch tables.
 func (d *Dispatcher) send(ctx context.Context, tx honker.Tx, t Target, payload any, o sendOptions) (int64, error) {
 	on, err := d.engine.Join(ctx, tx)
 	if err != nil {
@@ -131,7 +132,7 @@ func (d *Dispatcher) send(ctx context.Context, tx honker.Tx, t Target, payload a
 		s.Events = d.events()
 	}
 	added, err := d.store.Add(ctx, on, s, now.UnixMilli())
-	if err != nil || !added { // a unique key has found a job that was sent before
+	if err != nil || !added { // the unique key belongs to a job that was sent before
 		return s.ID, err
 	}
 	for _, queue := range old {
@@ -146,7 +147,7 @@ func (d *Dispatcher) send(ctx context.Context, tx honker.Tx, t Target, payload a
 	return s.ID, d.logSent(ctx, tx, s)
 }
 
-// logSent publishes the first event of a job.
+// logSent publishes the first event of a job if Options.Log is set.
 func (d *Dispatcher) logSent(ctx context.Context, tx honker.Tx, s row.Sent) error {
 	if s.Events == "" {
 		return nil
@@ -160,15 +161,16 @@ func (d *Dispatcher) enqueue(ctx context.Context, tx honker.Tx, queue string, pa
 	return honker.NewQueue[any](d.db, queue, nil).EnqueueTx(ctx, tx, payload, o.enqueue...)
 }
 
-// events is the topic of the log.
+// events returns the topic of the event log.
 func (d *Dispatcher) events() string { return d.keys.prefix() + "events" }
 
-// Event is what the log says of a job, on the stream <prefix>events with the state as its key. It is
-// published in the transaction that changes the job, also by a worker of another binding.
+// Event is a state change of a job. Events are published on the stream <prefix>events with the state
+// as their key, see Options.Log. An event is published in the transaction that changes the job, even if
+// a worker of another binding changes it.
 type Event struct {
-	ID      int64  `json:"id"` // what Send has returned
+	ID      int64  `json:"id"` // id returned by Send
 	Queue   string `json:"queue"`
-	State   State  `json:"state"` // Dispatched also when it is to be tried again
+	State   State  `json:"state"` // Dispatched again if the job will be retried
 	Attempt int    `json:"attempt,omitempty"`
-	Error   string `json:"error,omitempty"` // of one that has failed
+	Error   string `json:"error,omitempty"` // error of a failed attempt
 }

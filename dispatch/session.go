@@ -19,14 +19,15 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// errDrained is the cause of the end of a handler's ctx when the drain has taken too long.
+// errDrained is the cancellation cause of handlers that are still running after DrainTimeout.
 var errDrained = errors.New("the actor has ended")
 
 // session is one Run of an actor.
 //
-// The goroutine that has called Run heeds commands. Jobs are claimed by a Work, in a goroutine of its
-// own; where the lanes change, or a pause begins, its ctx ends, so that it claims nothing more, and
-// its handlers go on, beside those of the next one. A pool that they share bounds all handlers.
+// The goroutine that called Run processes commands. A second goroutine runs Work, which claims jobs.
+// When the queues change or a pause begins, the session cancels the context of Work. That stops its
+// claims but not its handlers, which may run beside the handlers of the next Work. All of them share a
+// pool, which bounds the number of concurrent handlers.
 type session struct {
 	d       *Dispatcher
 	id      Identity
@@ -37,9 +38,9 @@ type session struct {
 	pool    *honker.Pool
 	work    func(ctx context.Context, queues []string, o *honker.WorkOptions) error
 
-	signal chan struct{} // one slot: mail has come
+	signal chan struct{} // has capacity 1; signals a new command
 	works  sync.WaitGroup
-	ended  chan error // of a Work that has failed
+	ended  chan error // error of a failed Work
 
 	mu         sync.Mutex
 	registered bool
@@ -48,10 +49,10 @@ type session struct {
 	tasks      map[int64]*running
 }
 
-// running is a task in its handler.
+// running is a task whose handler is running.
 type running struct {
 	cancel   context.CancelCauseFunc
-	giveBack func(context.Context) error // so that another may run it, attempt unspent
+	giveBack func(context.Context) error // releases the task without using an attempt
 	stopped  bool
 }
 
@@ -62,7 +63,7 @@ func newSession(d *Dispatcher, id Identity, o ActorOptions) *session {
 	}
 }
 
-// run is the life of the actor, until ctx ends, it is stopped, or the DB is closed.
+// run runs the actor until ctx ends, the actor is stopped, or the DB is closed.
 func (s *session) run(ctx context.Context) error {
 	run, leave, err := s.d.engine.Enter(ctx)
 	if err != nil {
@@ -80,7 +81,7 @@ func (s *session) run(ctx context.Context) error {
 }
 
 func (s *session) live(ctx context.Context) error {
-	// Before it is registered: what is committed after that is heard.
+	// Join before registering, so that no command committed after the registration is missed.
 	h, err := joinHost(ctx, s)
 	if err != nil {
 		return err
@@ -98,7 +99,8 @@ func (s *session) live(ctx context.Context) error {
 	return err
 }
 
-// register enters the actor, and returns the offset of the last command that is older than it.
+// register writes the presence of the actor. It returns the offset of the last event before the
+// registration; older commands must be ignored.
 func (s *session) register(ctx context.Context) (head int64, err error) {
 	err = s.d.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
 		if err := s.d.store.Bootstrap(ctx, q, tables); err != nil {
@@ -122,7 +124,7 @@ func (s *session) register(ctx context.Context) (head int64, err error) {
 	return head, err
 }
 
-// leaveTimeout bounds the last write of an actor: its row goes by itself after the TTL.
+// leaveTimeout bounds the last write of an actor. If it fails, the presence expires after the TTL.
 const leaveTimeout = 2 * time.Second
 
 func (s *session) unregister(ctx context.Context) {
@@ -140,7 +142,7 @@ func (s *session) unregister(ctx context.Context) {
 	}
 }
 
-// presence is the row of a registered actor.
+// presence returns the presence row of the actor and reports whether the actor is registered.
 func (s *session) presence(now time.Time) (row.DispatchPresence, bool) {
 	s.mu.Lock()
 	registered := s.registered
@@ -164,7 +166,7 @@ func (s *session) row(now time.Time) row.DispatchPresence {
 	return row.DispatchPresence{Key: s.key, Owner: s.token, Value: string(value), ExpiresMS: engine.DeadlineMS(now, s.d.opts.TTL)}
 }
 
-// tell puts a command into the mail.
+// tell queues a command for the session. It does not block.
 func (s *session) tell(c command) {
 	s.mu.Lock()
 	s.mail = append(s.mail, c)
@@ -183,7 +185,8 @@ func (s *session) takeMail() []command {
 	return mail
 }
 
-// serve lets Works claim until ctx ends, the actor is stopped, or nothing can be claimed any more.
+// serve claims jobs and processes commands until ctx ends, the actor is stopped, or Work fails. It
+// restarts Work whenever the queues or the pause change.
 func (s *session) serve(ctx context.Context, head int64) error {
 	for n := 1; ; n++ {
 		stop := s.startWork(ctx, n)
@@ -195,7 +198,8 @@ func (s *session) serve(ctx context.Context, head int64) error {
 	}
 }
 
-// startWork starts a Work on the lanes of this moment, unless the actor is paused. stop ends its claims.
+// startWork starts a Work on the current queues, unless the actor is paused. stop ends its claims but
+// not its handlers.
 func (s *session) startWork(ctx context.Context, n int) (stop func()) {
 	if s.isPaused() {
 		return func() {}
@@ -204,7 +208,7 @@ func (s *session) startWork(ctx context.Context, n int) (stop func()) {
 	claiming, stop := context.WithCancel(ctx)
 	o := &honker.WorkOptions{
 		Workers: s.opts.Workers, WorkerID: workerID(s.key, s.token+"-"+strconv.Itoa(n)), Lease: s.opts.Lease, Pool: s.pool,
-		DrainTimeout: math.MaxInt64, // drain bounds it
+		DrainTimeout: math.MaxInt64, // bounded by drain instead
 		OnError:      s.opts.OnError,
 	}
 	s.works.Go(func() {
@@ -224,13 +228,13 @@ func (s *session) isPaused() bool {
 	return s.paused
 }
 
-// heed does what commands say, until the session ends or what is claimed changes.
+// heed processes commands until the session must end or Work must be restarted. end reports which.
 func (s *session) heed(ctx context.Context, head int64) (end bool, err error) {
 	for {
 		changed := false
 		for _, c := range s.takeMail() {
 			if c.offset != 0 && c.offset <= head {
-				continue // of before its start
+				continue // older than the actor
 			}
 			switch c.Cmd {
 			case cmdStop:
@@ -258,7 +262,7 @@ func (s *session) heed(ctx context.Context, head int64) (end bool, err error) {
 	}
 }
 
-// obey does what a command says that does not end the actor. changed: other lanes are to be claimed.
+// obey executes a command that does not end the actor. changed reports whether Work must be restarted.
 func (s *session) obey(ctx context.Context, c command) (changed bool) {
 	switch c.Cmd {
 	case cmdPause, cmdResume:
@@ -281,7 +285,7 @@ func (s *session) obey(ctx context.Context, c command) (changed bool) {
 	return changed
 }
 
-// show refreshes the presence at once.
+// show refreshes the presence immediately.
 func (s *session) show(ctx context.Context) {
 	r, _ := s.presence(time.Now())
 	s.report(ctx, "a pause does not show yet", s.d.engine.Write(ctx, "", engine.SingleOp(
@@ -291,14 +295,15 @@ func (s *session) show(ctx context.Context) {
 		})))
 }
 
-// report logs what a later step makes good, or an operator can.
+// report logs an error that does not end the session. It is silent after the end of ctx.
 func (s *session) report(ctx context.Context, what string, err error) {
 	if err != nil && ctx.Err() == nil {
 		s.d.engine.Logger.Warn("honker: dispatch: "+what, "actor", s.key, "error", err)
 	}
 }
 
-// begin enters a task, and returns the ctx of its handler. end is called when that has returned.
+// begin adds a running task and returns the context for its handler. The caller must call end when
+// the handler has returned.
 func (s *session) begin(ctx context.Context, id int64, giveBack func(context.Context) error) (run context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	t := &running{cancel: cancel, giveBack: giveBack}
@@ -319,8 +324,8 @@ func (s *session) begin(ctx context.Context, id int64, giveBack func(context.Con
 	}
 }
 
-// stopTask ends the handler of a task that was stopped. One that has returned meanwhile has left
-// that to be noted here.
+// stopTask cancels the handler of a stopped task. If the handler has already returned, stopTask
+// records the end of the task instead.
 func (s *session) stopTask(ctx context.Context, id int64) {
 	s.mu.Lock()
 	t := s.tasks[id]
@@ -341,8 +346,8 @@ func (s *session) endStopped(ctx context.Context, id int64) {
 		})))
 }
 
-// drain waits for the handlers. After DrainTimeout their ctx ends; a moment later their tasks are
-// given back, as those of a Work are.
+// drain waits for the handlers. It cancels their contexts after DrainTimeout, and releases their tasks
+// after a further CancelGrace, as Work does.
 func (s *session) drain(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {
@@ -371,8 +376,8 @@ func (s *session) endHandlers() {
 	}
 }
 
-// giveBack gives back the tasks of handlers that ignore the end of their ctx. Run still waits for
-// these.
+// giveBack releases the tasks of handlers that ignore the end of their context. Run still waits for
+// those handlers.
 func (s *session) giveBack(ctx context.Context) {
 	s.mu.Lock()
 	tasks := maps.Clone(s.tasks)
@@ -384,7 +389,7 @@ func (s *session) giveBack(ctx context.Context) {
 			continue
 		}
 		err := t.giveBack(ctx)
-		if errors.Is(err, honker.ErrClaimLost) { // it was ended or stopped meanwhile
+		if errors.Is(err, honker.ErrClaimLost) { // the task was settled or stopped meanwhile
 			continue
 		}
 		s.d.engine.Logger.Warn("honker: dispatch: a handler ignores the end of its context; its task was given back",
@@ -392,14 +397,14 @@ func (s *session) giveBack(ctx context.Context) {
 	}
 }
 
-// runs tells whether the handler of a task has not returned.
+// runs reports whether the handler of t is still running.
 func (s *session) runs(id int64, t *running) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.tasks[id] == t
 }
 
-// enter and leave keep the sessions of the dispatcher, for SetLegacy.
+// enter adds s to the sessions that SetLegacy notifies.
 func (d *Dispatcher) enter(s *session) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

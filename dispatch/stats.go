@@ -8,18 +8,18 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// QueueStats is how much lies in a queue.
+// QueueStats holds the job counts of a queue.
 type QueueStats struct {
 	Queue    string
-	Target   Target    // that it belongs to
-	Depth    int       // jobs that wait, those that are not due yet included
-	InFlight int       // jobs that are claimed
-	Oldest   time.Time // when the first of those that wait was sent, to the second; zero: none waits
+	Target   Target    // target of the queue
+	Depth    int       // waiting jobs, including jobs that are not due yet
+	InFlight int       // claimed jobs
+	Oldest   time.Time // time at which the oldest waiting job was sent, in whole seconds; zero if none waits
 }
 
-// Stats counts what lies in each of the canonical queues that have jobs, ordered by queue. It is
-// counted at the time of the call: an entry of an index for each job, a tenth of a second for a
-// million. It never waits for the writer.
+// Stats counts the jobs of each canonical queue, sorted by queue. Empty queues are omitted. Every call
+// scans an index entry for each job, about a tenth of a second for a million jobs. Stats never waits
+// for a writer.
 func (d *Dispatcher) Stats(ctx context.Context) (all []QueueStats, err error) {
 	if d.err != nil {
 		return nil, fail("stats", "", d.err)

@@ -10,44 +10,45 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// State is how far a job has come.
+// State is the state of a job.
 type State string
 
 // The states.
 const (
-	Dispatched State = "dispatched" // waits, also for another attempt
-	Started    State = "started"    // an actor has it
+	Dispatched State = "dispatched" // waiting for an attempt, the first or a later one
+	Started    State = "started"    // claimed by an actor
 	Finished   State = "finished"
-	Failed     State = "failed"   // went to the dead letters
-	Stopping   State = "stopping" // was stopped, and its handler has not returned yet
-	Stopped    State = "stopped"  // will not run, or not to its end
+	Failed     State = "failed"   // moved to the dead letters
+	Stopping   State = "stopping" // stopped, but its handler has not returned yet
+	Stopped    State = "stopped"  // stopped before or during an attempt
 )
 
-// Status is what became of a job.
+// Status describes a job.
 type Status struct {
 	ID        int64
 	State     State
-	Queue     string          // where it was sent to
-	Output    json.RawMessage // of a finished job: its result, or the reply of its worker, while that is kept (an hour by default)
-	Error     string          // why it has failed, or why its last attempt has
+	Queue     string          // queue that the job was sent to
+	Output    json.RawMessage // result of a finished job, or its worker's reply, until it expires (after an hour by default)
+	Error     string          // error of the last failed attempt
 	Attempt   int             // attempts so far
-	Worker    string          // that has it
+	Worker    string          // id of the worker that has claimed the job
 	SentAt    time.Time
-	StartedAt time.Time // the last attempt; zero: none
-	EndedAt   time.Time // zero: it has not ended
+	StartedAt time.Time // start of the last attempt; zero if there was none
+	EndedAt   time.Time // zero if the job has not ended
 
-	run   int64 // the live job that stands for it
-	twins bool  // copies wait in legacy queues
+	run   int64 // id of the live job or copy
+	twins bool  // whether copies wait in legacy queues
 	held  time.Time
 
-	unreadable error // of a reply that the codec cannot read
+	unreadable error // error of decoding the reply with the codec
 }
 
-// over tells whether nothing can change any more that Wait would tell of.
+// over reports whether the job has ended as far as Await is concerned.
 func (s *Status) over() bool { return s.State != Dispatched && s.State != Started }
 
-// Status reads what became of a job. A job is known for an hour after its end; then, and for an id
-// that Send has not returned, it is [honker.ErrNotFound]. It never waits for the writer.
+// Status returns the status of the job with the id returned by Send. The status is kept for an hour
+// after the end of the job. For an unknown id Status returns [honker.ErrNotFound]. It never waits for a
+// writer.
 func (d *Dispatcher) Status(ctx context.Context, id int64) (Status, error) {
 	s, err := d.status(ctx, id)
 	return s, failID("status of job", id, err)
@@ -75,7 +76,7 @@ func (d *Dispatcher) status(ctx context.Context, id int64) (s Status, err error)
 	return s, err
 }
 
-// readReply returns what a job of a reply queue carries.
+// readReply decodes the payload of a reply with the codec of the DB, if it has a codec.
 func (d *Dispatcher) readReply(ctx context.Context, queue string, stored any) (json.RawMessage, error) {
 	text := engine.PayloadText(stored)
 	if _, isText := stored.(string); !isText || d.engine.Codec == nil {

@@ -8,18 +8,20 @@ import (
 )
 
 const (
-	// DefaultGroup is the group of an actor, or of a Target with an Instance, that names none.
+	// DefaultGroup is the group of an Identity without a group, and of a Target with an Instance but
+	// without a group.
 	DefaultGroup = "default"
-	// MaxPrios bounds Options.Prios: an actor reads three queues for each level.
+	// MaxPrios is the maximum of Options.Prios. It is low because an actor reads three queues for each
+	// level.
 	MaxPrios = 8
 )
 
-// Target is an address: a type of actors, a group of them, or one instance.
+// Target is the address of a job or a command. It is a type of actors, a group or an instance.
 type Target struct {
 	Type     string
-	Group    string // "": all groups; with an Instance, DefaultGroup
-	Instance string // "": any
-	Prio     int    // the level, from 0, which is taken first, to Options.Prios, exclusive
+	Group    string // if empty, all groups, or DefaultGroup if Instance is set
+	Instance string // if empty, all instances
+	Prio     int    // level, at least 0 and less than Options.Prios; lower levels run first
 }
 
 func (t Target) withGroup() Target {
@@ -29,7 +31,7 @@ func (t Target) withGroup() Target {
 	return t
 }
 
-// check is the error of a target to which nothing can be sent.
+// check returns an error if a part of t is invalid.
 func (t Target) check() error {
 	t = t.withGroup()
 	err := checkPart("type", t.Type)
@@ -42,13 +44,13 @@ func (t Target) check() error {
 	return err
 }
 
-// covers tells whether an actor belongs to the target.
+// covers reports whether the actor a belongs to t.
 func (t Target) covers(a Identity) bool {
 	t = t.withGroup()
 	return t.Type == a.Type && (t.Group == "" || t.Group == a.Group) && (t.Instance == "" || t.Instance == a.Instance)
 }
 
-// String is the target as type/group/instance.
+// String returns the target in the form type/group/instance, without its level.
 func (t Target) String() string {
 	t = t.withGroup()
 	switch {
@@ -60,13 +62,13 @@ func (t Target) String() string {
 	return t.Type
 }
 
-// Identity is an actor. Instance is unique within its group.
+// Identity identifies an actor. Instance must be unique within its group.
 type Identity struct {
 	Type         string
-	Group        string // "": DefaultGroup
+	Group        string // DefaultGroup if empty
 	Instance     string
-	Version      string   // for whatever reads Presence
-	Capabilities []string // for whatever reads Presence
+	Version      string   // copied to Presence; not used by this package
+	Capabilities []string // copied to Presence; not used by this package
 }
 
 func (a Identity) withGroup() Identity {
@@ -74,7 +76,7 @@ func (a Identity) withGroup() Identity {
 	return a
 }
 
-// target is the actor's own address.
+// target returns the address of the actor.
 func (a Identity) target() Target {
 	return Target{Type: a.Type, Group: or(a.Group, DefaultGroup), Instance: a.Instance}
 }
@@ -86,8 +88,8 @@ func (a Identity) check() error {
 	return a.target().check()
 }
 
-// lanes are the queues that an actor takes work from, the most urgent level first and within it the
-// most specific.
+// lanes returns the queues from which an actor claims jobs, in order. Lower levels come first, and
+// within a level the more specific queues.
 func (k Keys) lanes(a Identity, prios int) (queues []string) {
 	own := a.target()
 	for prio := range prios {

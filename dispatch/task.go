@@ -9,12 +9,12 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// Task is a job in the hands of an actor.
+// Task is a job claimed by an actor.
 type Task[T any] struct {
-	ID      int64 // what Send has returned, also where a copy in a legacy queue was claimed
+	ID      int64 // id returned by Send, even if a copy in a legacy queue was claimed
 	Args    T
-	Target  Target // where it was sent to
-	Attempt int    // from 1
+	Target  Target // target that the job was sent to
+	Attempt int    // number of this attempt, from 1
 
 	d        *Dispatcher
 	job      *honker.Job[T]
@@ -22,9 +22,10 @@ type Task[T any] struct {
 	finished bool
 }
 
-// FinishTx ends the task with its output in the caller's transaction: what else that writes happens
-// exactly once, together with the end. What the handler returns then changes nothing.
-// [honker.ErrClaimLost]: the task is no longer the actor's, and the transaction must be rolled back.
+// FinishTx acks the task and saves output as its result in the caller's transaction. Use it to make
+// other writes of the transaction exactly once. The values that the handler returns afterwards are
+// ignored. FinishTx returns [honker.ErrClaimLost] if the actor has lost its claim; the caller must
+// then roll tx back.
 func (t *Task[T]) FinishTx(ctx context.Context, tx honker.Tx, output any) error {
 	if err := t.job.SetResult(output); err != nil {
 		return failID("finish task", t.ID, err)
@@ -41,8 +42,8 @@ func (t *Task[T]) FinishTx(ctx context.Context, tx honker.Tx, output any) error 
 	return nil
 }
 
-// finish is FinishTx in a transaction of its own. It waits for a writer that is busy: the handler has
-// done its work.
+// finish calls FinishTx in its own transaction. It retries on ErrBusy, because giving up would run
+// the completed handler again.
 func (t *Task[T]) finish(ctx context.Context, output any) error {
 	retry := engine.Retry{Log: t.d.engine.Logger, What: "dispatch: a reply was not saved, retrying", Attrs: []any{"job", t.ID}}
 	for {
@@ -56,14 +57,14 @@ func (t *Task[T]) finish(ctx context.Context, output any) error {
 	}
 }
 
-// newTask makes a task of a claimed job.
+// newTask returns the task for a claimed job.
 func newTask[T any](ctx context.Context, d *Dispatcher, a Identity, job *honker.Job[T]) (*Task[T], error) {
 	t := &Task[T]{ID: job.ID, Args: job.Args, Attempt: job.Attempts, d: d, job: job}
 	if key, err := d.keys.Parse(job.Queue); err == nil && key.Kind == KindWork {
 		t.Target = key.Target
 		return t, nil
 	}
-	// From a legacy queue: mostly a copy, which says where it was sent to.
+	// The job is from a legacy queue. It is usually a copy whose original has the target.
 	t.Target = Target{Type: a.Type}
 	err := d.read(ctx, func(ctx context.Context, q engine.Querier) error {
 		id, queue, found, err := d.store.Original(ctx, q, job.ID)
