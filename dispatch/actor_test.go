@@ -21,7 +21,7 @@ import (
 
 type args struct{ N int }
 
-// ran is what actors have run: the instance of each task, by its number.
+// ran records the instance that has run each task, by the task's number.
 type ran struct {
 	mu sync.Mutex
 	by map[int][]string
@@ -36,7 +36,7 @@ func (r *ran) note(n int, by string) {
 	r.by[n] = append(r.by[n], by)
 }
 
-// counts are the tasks of each instance.
+// counts returns the number of tasks per instance.
 func (r *ran) counts() map[string]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,7 +56,7 @@ func (r *ran) len() (n int) {
 	return n
 }
 
-// handler notes what an instance is given, and echoes its number.
+// handler returns a handler that records the tasks of an instance and returns their numbers.
 func (r *ran) handler(instance string) func(context.Context, *dispatch.Task[args]) (any, error) {
 	return func(_ context.Context, t *dispatch.Task[args]) (any, error) {
 		r.note(t.Args.N, instance)
@@ -70,7 +70,7 @@ func osis(instance string) dispatch.Identity {
 
 var typeOsis = dispatch.Target{Type: "osis"}
 
-// start runs an actor until stop or the end of the test, and returns once it is registered.
+// start runs an actor until stop is called or the test ends. It returns once the actor is registered.
 func start(t testing.TB, d *dispatch.Dispatcher, id dispatch.Identity, h func(context.Context, *dispatch.Task[args]) (any, error), o *dispatch.ActorOptions) (stop func() error) {
 	t.Helper()
 	stop = testkit.Background(t, dispatch.NewActor(d, id, h, o).Run)
@@ -105,7 +105,7 @@ func waitState(t testing.TB, d *dispatch.Dispatcher, id int64, want dispatch.Sta
 	return s
 }
 
-// blocked is a handler that says that it has begun, and waits for release or the end of its ctx.
+// blocked returns a handler that signals its start and then waits for release or the end of its ctx.
 func blocked(began chan int, release chan struct{}) func(context.Context, *dispatch.Task[args]) (any, error) {
 	return func(ctx context.Context, t *dispatch.Task[args]) (any, error) {
 		began <- t.Args.N
@@ -118,7 +118,7 @@ func blocked(began chan int, release chan struct{}) func(context.Context, *dispa
 	}
 }
 
-// Two instances of a type share its work, each more than three tenths.
+// Two instances of a type share its jobs. Each runs more than 30 percent of them.
 func TestActor_Type_Shared(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), nil)
 	var r ran
@@ -135,8 +135,8 @@ func TestActor_Type_Shared(t *testing.T) {
 	require.Len(t, r.by, 1000)
 }
 
-// Work is taken by levels, and within a level from the instance's queue, the group's and the type's,
-// whatever was sent first.
+// Jobs run in order of their level, and within a level in the order instance, group, type. The order
+// in which they were sent does not matter.
 func TestActor_Run_Order(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), &dispatch.Options{Prios: 2})
 	n := 5
@@ -164,7 +164,7 @@ func TestActor_Run_Order(t *testing.T) {
 	require.Equal(t, []int{0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5}, order)
 }
 
-// An actor that waits hears of a commit in each of its queues, and of the time of a job.
+// An idle actor wakes up for a commit in each of its queues, and when a delayed job becomes due.
 func TestActor_Run_Wakes(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		d := dispatch.New(db, &dispatch.Options{Prios: 2, Legacy: dispatch.LegacyReadOnly})
@@ -190,7 +190,7 @@ func TestActor_Run_Wakes(t *testing.T) {
 	})
 }
 
-// What is for an instance runs nowhere else, also where the others have nothing to do.
+// Jobs for an instance do not run on other instances, even if those are idle.
 func TestActor_Instance_Pinned(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), nil)
 	var r ran
@@ -204,7 +204,7 @@ func TestActor_Instance_Pinned(t *testing.T) {
 	require.Equal(t, map[string]int{"3": 100}, r.counts())
 }
 
-// The tasks say where they were sent to.
+// Task.Target is the target that the job was sent to.
 func TestActor_Task_Target(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), &dispatch.Options{Prios: 2})
 	got := make(chan *dispatch.Task[args], 1)
@@ -222,7 +222,7 @@ func TestActor_Task_Target(t *testing.T) {
 	}
 }
 
-// A second actor of a name is refused while the first lives, and not after it has ended.
+// A second actor with the same name fails while the first is alive, and starts after it has ended.
 func TestActor_Run_NameTaken(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), nil)
 	var r ran
@@ -235,14 +235,14 @@ func TestActor_Run_NameTaken(t *testing.T) {
 	start(t, d, osis("1"), r.handler("1"), nil)
 }
 
-// An actor that was not heard of for the TTL does not count, and its name is free.
+// An actor whose presence has expired is not listed, and its name is free.
 func TestActor_Killed_NameFree(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{TTL: time.Second})
 	var r ran
 	stop := start(t, d, osis("1"), r.handler("1"), nil)
 	require.NoError(t, stop())
-	// As a process that was killed leaves it.
+	// Simulate a killed process.
 	testkit.Exec(t, db, `INSERT INTO _honkerx_dispatch_presence VALUES ('hero:meta:actor:inst:osis:default:1', 'gone', '{}', ?)`,
 		time.Now().Add(time.Hour).UnixMilli())
 	require.Len(t, actors(t, d, typeOsis), 1)
@@ -253,7 +253,7 @@ func TestActor_Killed_NameFree(t *testing.T) {
 	start(t, d, osis("1"), r.handler("1"), nil)
 }
 
-// An actor that stood still while another took its name ends.
+// An actor that was suspended while another actor took its name ends with ErrInstanceTaken.
 func TestActor_Run_NameLost(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{TTL: time.Second})
@@ -266,7 +266,7 @@ func TestActor_Run_NameLost(t *testing.T) {
 	require.Len(t, actors(t, d, typeOsis), 1, "the other's")
 }
 
-// An actor registers anew when its row was swept.
+// An actor registers again after its presence row was deleted.
 func TestActor_Run_Swept(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{TTL: time.Second})
@@ -276,7 +276,7 @@ func TestActor_Run_Swept(t *testing.T) {
 	testkit.Eventually(t, testkit.Timeout, "again there", func() bool { return len(actors(t, d, typeOsis)) == 1 })
 }
 
-// An actor with a row that is gone goes on when it cannot register at once.
+// An actor whose presence row was deleted keeps running if it cannot register again immediately.
 func TestActor_Run_Swept_Refused(t *testing.T) {
 	log := new(testkit.Log)
 	db := honkertest.Open(t, &honker.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
@@ -291,7 +291,7 @@ func TestActor_Run_Swept_Refused(t *testing.T) {
 	waitState(t, d, send(t, d, typeOsis, 1), dispatch.Finished)
 }
 
-// Bad names and options are refused before anything is written.
+// Invalid names and options are rejected before anything is written.
 func TestActor_BadInput(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, nil)
@@ -319,7 +319,7 @@ func TestActor_BadInput(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM sqlite_schema WHERE name GLOB '_honkerx_dispatch_*'`))
 }
 
-// What FinishTx writes beside the end of the task happens with it or not at all.
+// The other writes of FinishTx's transaction are committed with the end of the task or not at all.
 func TestTask_FinishTx(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, nil)
@@ -343,8 +343,8 @@ func TestTask_FinishTx(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM effects`))
 }
 
-// At the end of ctx handlers finish; after DrainTimeout they are told, and the task is given back with
-// its attempt unspent.
+// After the end of ctx, handlers may finish. After DrainTimeout their ctx is cancelled, and the task is
+// released without using an attempt.
 func TestActor_Run_Drain(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), nil)
 	began, release := make(chan int, 100), make(chan struct{})
@@ -362,7 +362,7 @@ func TestActor_Run_Drain(t *testing.T) {
 	waitState(t, d, id, dispatch.Finished)
 }
 
-// A handler that ignores its ctx keeps Run from returning, not its task from being run elsewhere.
+// If a handler ignores its ctx, Run does not return, but the task is released and can run elsewhere.
 func TestActor_Run_Drain_IgnoresContext(t *testing.T) {
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {
 		d := dispatch.New(db, nil)
@@ -397,7 +397,7 @@ func TestActor_Run_Drain_IgnoresContext(t *testing.T) {
 	})
 }
 
-// Run ends with the DB.
+// Run returns when the DB is closed.
 func TestActor_Run_Closed(t *testing.T) {
 	db, err := honker.Open(context.Background(), t.TempDir()+"/app.db", nil)
 	require.NoError(t, err)
@@ -410,7 +410,7 @@ func TestActor_Run_Closed(t *testing.T) {
 	require.ErrorIs(t, <-ended, honker.ErrClosed)
 }
 
-// Run returns nil with the end of ctx, also when that has come before it has registered.
+// Run returns nil after the end of ctx, even if ctx ends before the actor is registered.
 func TestActor_Run_CtxEnded(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), nil)
 	var r ran
@@ -420,7 +420,7 @@ func TestActor_Run_CtxEnded(t *testing.T) {
 	require.Empty(t, actors(t, d, typeOsis))
 }
 
-// A process with many actors refreshes them by one write.
+// A process refreshes the presence of all its actors with a single write.
 func TestActor_Presence_OneWrite(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{TTL: time.Second})
@@ -437,7 +437,7 @@ func TestActor_Presence_OneWrite(t *testing.T) {
 	}
 	testkit.Eventually(t, testkit.Timeout, "all by one", func() bool { return len(beat()) == 1 })
 	var p dispatch.Presence
-	heard := func() bool { // a slow machine may have let it lapse
+	heard := func() bool { // false if the presence has expired on a slow machine
 		found := actors(t, d, dispatch.Target{Type: "osis", Instance: "0"})
 		if len(found) == 1 {
 			p = found[0]

@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Call returns what the handler has returned; a reply that came before the wait is found.
+// Call returns the handler's result, and Await returns a result that was saved before the call.
 func TestCall_Reply(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), nil)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -35,8 +35,7 @@ func TestCall_Reply(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrNotFound)
 }
 
-// A worker that saves nothing ends the wait as well, with an error; a handler that returns nil has
-// said so, and is none.
+// Await returns ErrNoResult if the worker saves no result. A handler that returns nil has a result.
 func TestCall_StatusOnly(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, nil)
@@ -53,7 +52,7 @@ func TestCall_StatusOnly(t *testing.T) {
 	require.Zero(t, n)
 }
 
-// A job that fails ends the wait, and so does one that is stopped.
+// Await returns an error if the job fails or is stopped.
 func TestCall_Failed(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), nil)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -76,7 +75,7 @@ func TestCall_Failed(t *testing.T) {
 	require.ErrorIs(t, <-ended, honker.ErrCancelled)
 }
 
-// The end of ctx leaves the job running.
+// The job keeps running if the ctx of Await ends.
 func TestCall_CtxEnds(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), nil)
 	began, release := make(chan int, 100), make(chan struct{})
@@ -91,7 +90,7 @@ func TestCall_CtxEnds(t *testing.T) {
 	waitState(t, d, 1, dispatch.Finished)
 }
 
-// The status of a job says how its last attempt has failed, while it waits for the next.
+// The status of a job that waits for a retry has the error of its last attempt.
 func TestStatus_Retried(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), nil)
 	start(t, d, osis("1"), func(_ context.Context, task *dispatch.Task[args]) (any, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Stop reaches every actor of the type: each finishes what it has and ends well.
+// Stop stops all actors of the type. They finish their tasks and Run returns nil.
 func TestStop_Type_All(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), nil)
 	began, release := make(chan int, 100), make(chan struct{})
@@ -40,7 +40,7 @@ func TestStop_Type_All(t *testing.T) {
 	require.Empty(t, actors(t, d, typeOsis))
 	require.Len(t, actors(t, d, dispatch.Target{}), 1, "the other type")
 	later := send(t, d, typeOsis, 4)
-	// What was said before an actor's start does not concern it.
+	// Commands sent before the start of an actor are ignored.
 	start(t, d, osis("9"), blocked(began, release), nil)
 	waitState(t, d, later, dispatch.Finished)
 	n, err = d.Stop(context.Background(), dispatch.Target{Type: "none"})
@@ -48,7 +48,7 @@ func TestStop_Type_All(t *testing.T) {
 	require.Zero(t, n)
 }
 
-// A paused actor takes nothing, and what it has goes on; Resume is the end of it.
+// A paused actor claims no jobs until Resume, but its running tasks go on.
 func TestPause_Resume(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), nil)
 	ctx := context.Background()
@@ -60,7 +60,7 @@ func TestPause_Resume(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	testkit.Eventually(t, testkit.Timeout, "paused", func() bool { return actors(t, d, typeOsis)[0].Paused })
-	_, err = d.Ping(testkit.Context(t, testkit.Timeout), typeOsis) // it has heeded the pause by now
+	_, err = d.Ping(testkit.Context(t, testkit.Timeout), typeOsis) // the pong shows that the pause was processed
 	require.NoError(t, err)
 	waiting := send(t, d, typeOsis, 2)
 	close(release)
@@ -72,7 +72,7 @@ func TestPause_Resume(t *testing.T) {
 	require.False(t, actors(t, d, typeOsis)[0].Paused)
 }
 
-// Each actor answers a ping.
+// Every live actor answers a ping.
 func TestPing_All(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), nil)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -95,7 +95,8 @@ func TestPing_All(t *testing.T) {
 	require.Len(t, pongs, 1)
 }
 
-// An actor that lives by its row alone does not answer, and Ping ends with the TTL or its ctx.
+// An actor that left only its presence row does not answer. Ping returns after the TTL or at the end of
+// ctx.
 func TestPing_Silent(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -113,7 +114,7 @@ func TestPing_Silent(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-// A job that waits and is stopped never runs.
+// A waiting job that is stopped does not run.
 func TestStopJob_Waiting(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{Legacy: dispatch.LegacyDualPush})
@@ -131,7 +132,7 @@ func TestStopJob_Waiting(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// The handler of a job that is stopped is told, the job ends as stopped, and is not tried again.
+// Stopping a running job cancels its handler. The job ends as stopped and is not retried.
 func TestStopJob_Running(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, nil)
@@ -160,7 +161,7 @@ func TestStopJob_Running(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// A job that is over is not stopped, and stays what it was.
+// StopJob does not change a job that has ended.
 func TestStopJob_Over(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), nil)
 	var r ran
@@ -173,7 +174,7 @@ func TestStopJob_Over(t *testing.T) {
 	waitState(t, d, id, dispatch.Finished)
 }
 
-// Commands are kept for an hour.
+// Control topics have a retention of an hour.
 func TestStop_Retention(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, nil)

@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Every key is that of the naming scheme, byte for byte, and Parse takes it apart again.
+// Keys follow the naming scheme byte for byte, and Parse inverts them.
 func TestKeys_Exact(t *testing.T) {
 	k := dispatch.Keys{}
 	osis := dispatch.Target{Type: "osis"}
@@ -46,7 +46,8 @@ func TestKeys_Exact(t *testing.T) {
 	}
 }
 
-// A target's most specific part makes its queue; an instance without a group is in the default one.
+// The queue of a target depends on its most specific part. An instance without a group is in
+// DefaultGroup.
 func TestKeys_Work_Parse(t *testing.T) {
 	k := dispatch.Keys{}
 	key, err := k.Parse(k.Work(dispatch.Target{Type: "osis", Instance: "2", Prio: 1}))
@@ -60,7 +61,7 @@ func TestKeys_Work_Parse(t *testing.T) {
 	require.Equal(t, dispatch.Key{Kind: dispatch.KindLegacyJob, Actor: "osis_1"}, key)
 }
 
-// Names that could forge the address of another make no key.
+// Names that could forge another address are rejected.
 func TestKeys_Hostile(t *testing.T) {
 	k := dispatch.Keys{}
 	for _, name := range []string{"", ":", "a:group:b", "a:prio:0", "*", "a*", "a\x00", "\xff", strings.Repeat("x", 256)} {
@@ -88,7 +89,7 @@ func TestKeys_Hostile(t *testing.T) {
 	}
 }
 
-// Whatever Parse takes apart is what the builders make of it.
+// For every key that Parse accepts, Format returns the same key.
 func TestKeys_Parse_RoundTrip(t *testing.T) {
 	r := testkit.Rand(testkit.Seed(t), 1)
 	words := []string{"hero", "q", "work", "ctl", "type", "group", "inst", "prio", "job", "meta", "actor", "reply", "actor_queue", "work_queue", "0", "7", "a", ""}

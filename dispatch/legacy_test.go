@@ -22,7 +22,7 @@ func triggers(t testing.TB, db *honker.DB) int64 {
 	return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM sqlite_schema WHERE type = 'trigger' AND name GLOB '_honkerx_dispatch_*'`)
 }
 
-// Old and new actors together run each job once, and none is left.
+// Old and new actors together run each job exactly once.
 func TestLegacy_DualPush_Once(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{Legacy: dispatch.LegacyDualPush})
@@ -48,8 +48,8 @@ func TestLegacy_DualPush_Once(t *testing.T) {
 	require.NoError(t, db.Check(context.Background()))
 }
 
-// A worker of another program claims by plain SQL; the copy is gone with it, and the status and the
-// reply are those of the job that was sent.
+// A foreign worker may claim either copy with plain SQL. The other copy is then deleted, and the status
+// and the reply belong to the job that was sent.
 func TestLegacy_DualPush_ForeignClaim(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{Legacy: dispatch.LegacyDualPush})
@@ -82,20 +82,20 @@ WHERE queue = 'hero:job:actor_queue:osis' AND state = 'pending'`)
 	require.NoError(t, db.Check(ctx))
 }
 
-// pathOf is the file of db.
+// pathOf returns the path of db's file.
 func pathOf(t testing.TB, db *honker.DB) (path string) {
 	t.Helper()
 	require.NoError(t, db.SQL().QueryRow(`SELECT file FROM pragma_database_list WHERE name = 'main'`).Scan(&path))
 	return path
 }
 
-// An actor that claims the old copy has the task of the job that was sent.
+// An actor that claims a copy in a legacy queue gets the task of the original job.
 func TestLegacy_Claimed_Task(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{Legacy: dispatch.LegacyDualPush})
 	ctx := testkit.Context(t, testkit.Timeout)
 	id := send(t, d, typeOsis, 1)
-	// As if another version of the library had taken the copy, and died.
+	// Simulate another version of the library that claimed the copy and was killed.
 	jobs, err := honker.NewQueue[args](db, "hero:job:actor_queue:osis", &honker.QueueOptions{Lease: time.Second}).Claim(ctx, "old", 1)
 	require.NoError(t, err)
 	require.Len(t, jobs, 1)
@@ -114,7 +114,7 @@ func TestLegacy_Claimed_Task(t *testing.T) {
 	require.Equal(t, 2, task.Attempt)
 }
 
-// The modes change what is sent and read while actors run.
+// SetLegacy changes the queues that are written and read while actors run.
 func TestLegacy_SetLegacy_Running(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, nil)
@@ -148,7 +148,7 @@ func TestLegacy_SetLegacy_Running(t *testing.T) {
 	require.EqualValues(t, 4, live(t, db))
 }
 
-// What is for one instance is not sent to old actors, unless the application names a queue.
+// Jobs for an instance are not sent to old actors, unless Options.LegacyQueues returns a queue.
 func TestLegacy_Queues(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	one := dispatch.Target{Type: "osis", Instance: "1"}
@@ -167,7 +167,7 @@ func TestLegacy_Queues(t *testing.T) {
 	waitState(t, d, id, dispatch.Started)
 }
 
-// A copy that is cancelled, or dead-lettered, takes the job with it.
+// If a copy is cancelled or becomes a dead letter, the job ends in the same way.
 func TestLegacy_Copy_Cancelled(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{Legacy: dispatch.LegacyDualPush})
@@ -181,7 +181,7 @@ func TestLegacy_Copy_Cancelled(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// boundTo is a codec that opens a payload in its own queue only.
+// boundTo is a codec that decodes a payload only in the queue for which it was encoded.
 type boundTo struct{}
 
 func (boundTo) Encode(_ context.Context, queue string, payload json.RawMessage) (json.RawMessage, error) {
@@ -194,7 +194,7 @@ func (boundTo) Decode(_ context.Context, queue string, stored json.RawMessage) (
 	return made[queue], err
 }
 
-// What is sent is encoded for each queue that a copy lies in, and decoded for actors and for old workers.
+// The payload is encoded separately for the queue of each copy. Actors and old workers can decode it.
 func TestLegacy_DualPush_Codec(t *testing.T) {
 	db := honkertest.Open(t, &honker.Options{Codec: boundTo{}})
 	d := dispatch.New(db, &dispatch.Options{Legacy: dispatch.LegacyDualPush})

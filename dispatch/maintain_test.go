@@ -13,8 +13,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Maintain forgets jobs that have ended an hour ago and actors that are gone, and drops the triggers
-// with the last job that needs them. The next Send makes them again.
+// Maintain deletes jobs that ended more than an hour ago and expired actors. It drops the triggers when
+// no job needs them, and the next Send creates them again.
 func TestMaintain_Dispatch(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{Legacy: dispatch.LegacyDualPush})
@@ -51,7 +51,7 @@ func TestMaintain_Dispatch(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// Check names what breaks the rules of the tables, each rule once.
+// Check reports each broken rule of the dispatch tables once.
 func TestCheck_Dispatch(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{Legacy: dispatch.LegacyDualPush})
@@ -71,9 +71,9 @@ func TestCheck_Dispatch(t *testing.T) {
 		path := t.TempDir() + "/copy.db"
 		_, err := db.SQL().Exec(`VACUUM INTO ?`, path)
 		require.NoError(t, err)
-		other, err := honker.Open(ctx, path, nil) // honkertest would check it as well
+		other, err := honker.Open(ctx, path, nil) // not opened with honkertest, which would also check the file
 		require.NoError(t, err)
-		if broken == "no other copy is there" { // as a program that has switched triggers off
+		if broken == "no other copy is there" { // simulate a program that has disabled triggers
 			testkit.Exec(t, other, `DROP TRIGGER _honkerx_dispatch_taken`)
 		}
 		testkit.Exec(t, other, statement)

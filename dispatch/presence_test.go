@@ -13,8 +13,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// An actor is there as long as it runs, with a row that is written every five seconds, whatever it
-// does meanwhile.
+// A running actor is listed, and its presence is refreshed every five seconds even if it is busy.
 func TestActor_Presence_Refreshed(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		d := dispatch.New(db, nil)
@@ -37,7 +36,7 @@ func TestActor_Presence_Refreshed(t *testing.T) {
 	})
 }
 
-// A row says how many tasks the actor runs, and whether it could take another.
+// The presence has the number of running tasks and shows whether the actor is busy.
 func TestActor_Presence_Busy(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), &dispatch.Options{TTL: time.Second})
 	began, release := make(chan int, 100), make(chan struct{})
@@ -45,7 +44,7 @@ func TestActor_Presence_Busy(t *testing.T) {
 	shows := func(inFlight int, busy bool) {
 		t.Helper()
 		testkit.Eventually(t, testkit.Timeout, "it shows", func() bool {
-			found := actors(t, d, typeOsis) // none, where a slow machine has let it lapse
+			found := actors(t, d, typeOsis) // empty if the presence has expired on a slow machine
 			return len(found) == 1 && found[0].InFlight == inFlight && found[0].Busy == busy
 		})
 	}
@@ -60,7 +59,7 @@ func TestActor_Presence_Busy(t *testing.T) {
 	shows(0, false)
 }
 
-// Actors lists those of a type, a group or an instance, in order, and no others.
+// Actors lists exactly the actors of a type, a group or an instance, in order.
 func TestActors_Target(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), nil)
 	var r ran

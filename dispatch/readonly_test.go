@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// On a read-only DB the states of jobs and actors are shown, and nothing is sent or run.
+// On a read-only DB, the status of jobs and actors can be read, but sending and running fail.
 func TestReadOnly(t *testing.T) {
 	path, writer := testkit.OpenShared(t)
 	to := dispatch.Target{Type: "osis"}

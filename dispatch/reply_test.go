@@ -17,7 +17,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// claimForeign claims the next job of a queue as an actor in another language.
+// claimForeign claims the next job of a queue as an actor in another language would.
 func claimForeign(t *testing.T, b *testkit.Binding, queue string) testkit.BindingJob {
 	t.Helper()
 	jobs := b.Claim(queue, "python", 1, 300)
@@ -25,8 +25,8 @@ func claimForeign(t *testing.T, b *testkit.Binding, queue string) testkit.Bindin
 	return jobs[0]
 }
 
-// An actor in another language that pushes its result to the reply queue and acks has replied,
-// whichever it does first. Each Await returns the result, and the status has it.
+// An actor in another language enqueues its result in the reply queue and acks, in either order. Every
+// Await and the status then return the result.
 func TestAwait_ReplyQueue(t *testing.T) {
 	db, b := testkit.OpenWithBinding(t)
 	d := dispatch.New(db, nil)
@@ -62,7 +62,7 @@ func TestAwait_ReplyQueue(t *testing.T) {
 	}
 }
 
-// An old actor knows its own copy of the job, and either name of the reply queue.
+// An old actor replies with the id of its own copy, in either of the reply queues.
 func TestAwait_ReplyQueue_Legacy(t *testing.T) {
 	db, b := testkit.OpenWithBinding(t)
 	d := dispatch.New(db, &dispatch.Options{Legacy: dispatch.LegacyDualPush})
@@ -79,8 +79,8 @@ func TestAwait_ReplyQueue_Legacy(t *testing.T) {
 	}
 }
 
-// Of the replies of several attempts the last counts, and a saved result before any. A job that has
-// failed has failed, whatever it has replied.
+// The last of several replies is the result, unless a result was saved. Replies of a failed job are
+// ignored.
 func TestAwait_ReplyQueue_Which(t *testing.T) {
 	db, b := testkit.OpenWithBinding(t)
 	d := dispatch.New(db, nil)
@@ -112,7 +112,7 @@ func TestAwait_ReplyQueue_Which(t *testing.T) {
 	require.ErrorAs(t, err, &failed)
 }
 
-// A worker that only acks leaves no result to be returned: that is an error, and no zero.
+// If the worker only acks, Await returns ErrNoResult and not a zero value.
 func TestAwait_NoResult(t *testing.T) {
 	db, b := testkit.OpenWithBinding(t)
 	d := dispatch.New(db, nil)
@@ -123,7 +123,7 @@ func TestAwait_NoResult(t *testing.T) {
 	_, err := dispatch.Await[int](ctx, d, id)
 	require.ErrorIs(t, err, dispatch.ErrNoResult)
 	require.Equal(t, dispatch.Finished, waitState(t, d, id, dispatch.Finished).State)
-	b.Enqueue(d.Keys().Reply(id), "49") // late
+	b.Enqueue(d.Keys().Reply(id), "49") // after the grace period
 	n, err := dispatch.Await[int](ctx, d, id)
 	require.NoError(t, err)
 	require.Equal(t, 49, n)
@@ -135,7 +135,7 @@ func TestAwait_NoResult(t *testing.T) {
 	require.ErrorIs(t, err, dispatch.ErrNoResult)
 }
 
-// A reply that is no JSON, or not of the type, is an error of Await and leaves the status readable.
+// Await fails for a reply that is malformed JSON or of another type. The status can still be read.
 func TestAwait_ReplyQueue_Unreadable(t *testing.T) {
 	db, b := testkit.OpenWithBinding(t)
 	d := dispatch.New(db, nil)
@@ -150,8 +150,8 @@ func TestAwait_ReplyQueue_Unreadable(t *testing.T) {
 	}
 }
 
-// An actor with Reply pushes what its handler returns to the reply queue, in the transaction that ends
-// the task, for a caller in another language. Without it nothing is pushed.
+// With Reply, the handler's result is enqueued in the reply queue in the transaction that ends the
+// task. Without Reply nothing is enqueued.
 func TestActor_Reply(t *testing.T) {
 	db, b := testkit.OpenWithBinding(t)
 	d := dispatch.New(db, nil)
@@ -160,7 +160,7 @@ func TestActor_Reply(t *testing.T) {
 			return nil, honker.Reject(testkit.ErrCause)
 		}
 		if task.Args.N%2 == 0 {
-			return nil, nil // FinishTx has the output
+			return nil, nil // FinishTx was given the output
 		}
 		return task.Args.N * task.Args.N, nil
 	}
@@ -184,7 +184,7 @@ func TestActor_Reply(t *testing.T) {
 			return true
 		})
 	}
-	// The result is saved all the same, and a task that is rejected replies nothing.
+	// The result is saved as well, and a rejected task sends no reply.
 	ctx := testkit.Context(t, testkit.Timeout)
 	n, err := dispatch.Call[int](ctx, d, typeOsis, args{9})
 	require.NoError(t, err)
@@ -202,7 +202,7 @@ func TestActor_Reply(t *testing.T) {
 	require.EqualValues(t, 1, live(t, db))
 }
 
-// A reply waits for a writer that is busy: the handler does not run again for it.
+// Saving a reply is retried while the writer is busy. The handler does not run again.
 func TestActor_Reply_Busy(t *testing.T) {
 	path, other := testkit.OpenShared(t)
 	log := new(testkit.Log)
@@ -232,7 +232,7 @@ func TestActor_Reply_Busy(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live WHERE queue = ?`, d.Keys().Reply(id)))
 }
 
-// The reply of an actor goes through the codec of the DB, like any payload, and so does the reading.
+// Replies are encoded and decoded with the codec of the DB.
 func TestActor_Reply_Codec(t *testing.T) {
 	db := honkertest.Open(t, &honker.Options{Codec: reversed{}})
 	d := dispatch.New(db, nil)
@@ -253,7 +253,7 @@ func TestActor_Reply_Codec(t *testing.T) {
 	require.Equal(t, []string{`"cba"`}, stored)
 }
 
-// A reply that the codec cannot read is an error of Await, at once, and leaves the status readable.
+// Await fails immediately if the codec cannot decode the reply. The status can still be read.
 func TestAwait_ReplyQueue_CodecFails(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	keyless, err := honker.Open(t.Context(), path, &honker.Options{Codec: keyless{}})
@@ -271,7 +271,7 @@ func TestAwait_ReplyQueue_CodecFails(t *testing.T) {
 	require.Equal(t, dispatch.Finished, waitState(t, d, id, dispatch.Finished).State)
 }
 
-// keyless is a codec that lacks its key.
+// keyless is a codec whose Decode always fails.
 type keyless struct{}
 
 func (keyless) Encode(_ context.Context, _ string, p json.RawMessage) (json.RawMessage, error) {
@@ -301,8 +301,8 @@ func (c reversed) Decode(ctx context.Context, queue string, p json.RawMessage) (
 	return c.Encode(ctx, queue, p)
 }
 
-// Maintain deletes replies that nothing has read: those of a job of dispatch with what is known of the
-// job, others after an hour. Queues that only look like replies are left alone.
+// Maintain deletes unread replies. Replies of dispatch jobs are deleted together with the status of the
+// job, others after an hour. Queues whose names only resemble reply queues are not changed.
 func TestMaintain_Replies(t *testing.T) {
 	for _, prefix := range []string{"", "app/"} {
 		db, b := testkit.OpenWithBinding(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// queueOf is where a job was sent to.
+// queueOf returns the queue that a job was sent to.
 func queueOf(t testing.TB, d *dispatch.Dispatcher, id int64) string {
 	t.Helper()
 	s, err := d.Status(context.Background(), id)
@@ -26,7 +26,7 @@ func queueOf(t testing.TB, d *dispatch.Dispatcher, id int64) string {
 	return s.Queue
 }
 
-// A job goes to the queue of the most specific part of its target.
+// A job is enqueued in the queue of the most specific part of its target.
 func TestSend_Queue(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), &dispatch.Options{Prios: 3})
 	for queue, to := range map[string]dispatch.Target{
@@ -43,8 +43,8 @@ func TestSend_Queue(t *testing.T) {
 	}
 }
 
-// With Fallback a job goes to the group when its instance does not live, and to the type when none of
-// the group does.
+// With Fallback, a job is sent to the group if its instance is not alive, and to the type if no actor
+// of the group is alive.
 func TestSend_IfAbsent_Fallback(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{IfAbsent: dispatch.Fallback})
@@ -61,7 +61,7 @@ func TestSend_IfAbsent_Fallback(t *testing.T) {
 		send(t, d, dispatch.Target{Type: "osis", Group: "io"}, 1, dispatch.With(honker.Delay(time.Hour)))))
 }
 
-// With LeastLoaded a job goes to the instance with the least to do, and never to one that is paused.
+// With LeastLoaded, a job is sent to the instance with the fewest jobs, but not to a paused instance.
 func TestSend_IfAbsent_LeastLoaded(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{IfAbsent: dispatch.LeastLoaded})
@@ -95,8 +95,8 @@ func TestSend_IfAbsent_LeastLoaded(t *testing.T) {
 	require.Contains(t, queueOf(t, d, send(t, d, dispatch.Target{Type: "osis", Instance: "1"}, 1)), "inst:1", "the one that was named")
 }
 
-// Where a job goes is decided by what its transaction sees: an actor that this takes away is not there
-// any more, and is again when it is rolled back.
+// The destination of a job depends on the state that its transaction sees. An actor deleted in the
+// transaction is ignored, and is alive again after a rollback.
 func TestSendTx_IfAbsent_InTx(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{IfAbsent: dispatch.Fallback})
@@ -124,7 +124,7 @@ func TestSendTx_IfAbsent_InTx(t *testing.T) {
 	require.Equal(t, "hero:q:work:type:osis:group:default:inst:2", sendTx("", nil))
 }
 
-// What a transaction that is rolled back has sent does not exist.
+// A job sent in a transaction that is rolled back does not exist.
 func TestSendTx_Rollback(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{Legacy: dispatch.LegacyDualPush, Log: true})
@@ -149,7 +149,7 @@ func TestSendTx_Rollback(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// Bad targets, options and payloads change nothing.
+// Invalid targets, options and payloads are rejected and nothing is written.
 func TestSend_BadInput(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, nil)
@@ -186,7 +186,7 @@ func TestSend_BadInput(t *testing.T) {
 	require.False(t, stopped)
 }
 
-// Under the ctx of a transaction no verb waits for the writer that it holds.
+// Methods called within DB.Tx return ErrInTx and do not deadlock on its write lock.
 func TestSend_InTx(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, nil)
@@ -213,7 +213,7 @@ func TestSend_InTx(t *testing.T) {
 	require.Len(t, actors(t, d, typeOsis), 1)
 }
 
-// A reply comes to the queue and the stream that were named, whatever became of the job.
+// The outcome is sent to the queue and the stream of ReplyTo and ReplyToStream for every final state.
 func TestSend_ReplyTo(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, nil)
@@ -252,7 +252,7 @@ func TestSend_ReplyTo(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// The log has the life of each job, in order.
+// The event log has all states of each job in order.
 func TestSend_Log(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{Log: true})
@@ -285,7 +285,7 @@ func TestSend_Log(t *testing.T) {
 	}, lives)
 }
 
-// A Send with a unique key finds the job that has it, and its copies are not sent again.
+// A Send with a unique key that is in use returns the existing job and adds no copies.
 func TestSend_Unique(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{Legacy: dispatch.LegacyDualPush, Log: true})

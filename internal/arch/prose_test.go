@@ -32,7 +32,6 @@ var vagueProse = map[string]float64{
 	"bench/results/pool/*.md":             13.0,
 	"bench/results/relay-partitions/*.md": 17.4,
 	"bench/results/relay/*.md":            11.5,
-	"dispatch":                            21.1,
 	"docs/*.md":                           14.3,
 	"docs/guide":                          30.0,
 	"docs/guide/*.md":                     20.4,
