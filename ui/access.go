@@ -9,22 +9,23 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// Access is what a request is for.
+// Access describes a request for Options.Authorize.
 type Access struct {
-	// Verb is "look" for pages, "export" for a download of jobs, "check" for a check of the whole file, or
-	// what the request is going to change: "requeue", "discard", "cancel", "run-now", "enqueue", "pause",
+	// Verb is "look" for pages, "export" for a download of jobs, and "check" for a check of the whole file.
+	// The verbs that change the file are "requeue", "discard", "cancel", "run-now", "enqueue", "pause",
 	// "resume", "limits", "retention", "seek", "delete-consumer", "delete-group", "redeliver",
-	// "discard-event", "trigger", "pause-schedule", "resume-schedule", "break-lock", "cancel-batch", "maintain".
-	// "unseal" is whether a page may show arguments that honker.Options.Codec has to open.
+	// "discard-event", "trigger", "pause-schedule", "resume-schedule", "break-lock", "cancel-batch" and
+	// "maintain". "unseal" asks whether a page may show arguments decoded by honker.Options.Codec.
 	Verb  string
-	Write bool // the verb changes the file
-	// Queue is the one queue that is concerned; "": there may be several, or it is not about queues.
+	Write bool // whether the verb changes the file
+	// Queue is the queue of the request, or "" if it may concern several queues or none.
 	Queue  string
-	Filter *admin.JobFilter // of a list, and of a verb on jobs; nil: none
-	N      int64            // how many jobs the page has said that the verb would change; 0: it has not said
+	Filter *admin.JobFilter // filter of a job list or of a verb on jobs; nil for other requests
+	N      int64            // number of affected jobs that the page has shown to the operator; 0 if it has shown none
 }
 
-// ErrLogin makes the browser ask for a name and a password, where an Authorize returns it: the answer is 401.
+// ErrLogin may be returned by Options.Authorize. The response is then 401, and the browser asks for a name and
+// a password.
 var ErrLogin = errors.New("a name and a password are needed")
 
 var (
@@ -35,8 +36,8 @@ var (
 	errLooksOnly  = errors.New("this dashboard is for looking")
 )
 
-// ReadOnly is an Authorize by which all requests may look and none may change anything, or see arguments
-// that are encrypted in the file.
+// ReadOnly is an Authorize function that allows pages, downloads and checks. It refuses changes, and it does not
+// show arguments that are encrypted in the file.
 func ReadOnly(_ *http.Request, a Access) error {
 	if a.Write || a.Verb == "unseal" {
 		return errLooksOnly
@@ -44,12 +45,14 @@ func ReadOnly(_ *http.Request, a Access) error {
 	return nil
 }
 
-// AllowAll is an Authorize that refuses nothing: for a handler that is protected by something else.
+// AllowAll is an Authorize function that allows everything. Use it only if the handler is protected by other
+// means.
 func AllowAll(*http.Request, Access) error { return nil }
 
-// Basic returns an Authorize that asks for one name and password, by HTTP basic authentication, and then
-// allows everything. They are compared in constant time. An empty password is refused, so that a variable of
-// the environment that is not set opens nothing. Passwords travel as text: use it over HTTPS, or on one machine.
+// Basic returns an Authorize function that requires user and password by HTTP basic authentication and then
+// allows everything. They are compared in constant time. If password is empty, all requests are refused, so an
+// unset environment variable does not open the dashboard. Basic authentication does not encrypt the password;
+// use it over HTTPS or on localhost.
 func Basic(user, password string) func(*http.Request, Access) error {
 	wantUser, wantPassword := sha256.Sum256([]byte(user)), sha256.Sum256([]byte(password))
 	return func(r *http.Request, _ Access) error {
@@ -66,7 +69,7 @@ func Basic(user, password string) func(*http.Request, Access) error {
 	}
 }
 
-// authorize is the one place that decides whether a request may go on.
+// authorize decides whether a request is allowed. All checks go through it.
 func (h *Handler) authorize(r *http.Request, a Access) error {
 	switch {
 	case h.opts.Authorize == nil:
@@ -77,7 +80,7 @@ func (h *Handler) authorize(r *http.Request, a Access) error {
 	return h.opts.Authorize(r, a)
 }
 
-// can reports whether a page should offer a verb. The answer is kept for the page.
+// can reports whether the page should offer a verb. Decisions are cached for the duration of the request.
 func (c *call) can(verb, queue string) bool {
 	key := [2]string{verb, queue}
 	allowed, known := c.allowed[key]

@@ -16,15 +16,15 @@ import (
 //go:embed assets/*.css assets/*.js assets/*.svg
 var assetFiles embed.FS
 
-// asset is a file that pages load. Its name has a hash of what is in it, so a browser keeps it for ever.
+// asset is a static file. Its name contains a hash of its content, so browsers may cache it forever.
 type asset struct {
 	body, zipped []byte
 	kind         string
 }
 
 var (
-	assets     = map[string]asset{}  // by the names that have hashes
-	assetNames = map[string]string{} // these, by the names in assets/
+	assets     = map[string]asset{}  // by name with hash
+	assetNames = map[string]string{} // file name in assets/ to name with hash
 )
 
 func init() {
@@ -60,7 +60,8 @@ func zip(body []byte) []byte {
 	return out.Bytes()
 }
 
-// serve answers without asking Authorize: what is in an asset is in the source of this package.
+// serve writes the asset. It does not call Authorize, because the assets are public in the source of this
+// package.
 func (a asset) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")

@@ -9,17 +9,17 @@ import (
 
 type auditPageData struct {
 	Entries []auditRow
-	Next    int64 // the page after this one is before this entry; 0: there is none
+	Next    int64 // id before which the next page starts; 0 on the last page
 	First   bool
 }
 
 type auditRow struct {
 	admin.AuditEntry
-	Text  string // the filter
-	Picks string // a link to the jobs that the filter picks now; "": it was not about jobs
+	Text  string // filter as JSON, shortened
+	Picks string // link to the jobs that the filter matches now; "" if the verb has no JobFilter
 }
 
-// ofJobs are the verbs with a JobFilter.
+// ofJobs lists the verbs with a JobFilter.
 var ofJobs = []string{"requeue", "discard", "cancel", "run now"}
 
 func auditPage(c *call) serve {

@@ -17,7 +17,7 @@ type batchesPageData struct {
 type batchRow struct {
 	admin.BatchInfo
 	Bar  template.HTML
-	More int // jobs that wait for it beyond those that are shown
+	More int // number of waiting jobs that are not shown
 }
 
 func batchesPage(c *call) serve {
@@ -40,7 +40,7 @@ func batchesPage(c *call) serve {
 	}
 }
 
-// batchBar is what has become of the members of a batch.
+// batchBar returns a bar that shows the states of a batch's members.
 func batchBar(b admin.BatchInfo) template.HTML {
 	const width = 160
 	total := max(b.Total, 1)

@@ -13,12 +13,12 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// bulk is a verb on jobs: on one, on a selection, or on all that a filter picks.
+// bulk is a verb on a job, on a selection, or on all jobs that match a filter.
 type bulk struct {
-	text   string // on its button
+	text   string // label of its button
 	phases []honker.Phase
-	danger bool   // all that match have to be typed
-	effect string // what it does to the jobs, after "They"
+	danger bool   // the operator must type the number of jobs
+	effect string // its effect; completes a sentence that begins with "They"
 	run    func(ctx context.Context, db *honker.DB, b *bulkCall, dry bool) (*admin.Report, error)
 }
 
@@ -41,14 +41,15 @@ var bulks = map[string]bulk{
 		}},
 }
 
-// actionTime is how long one request works. What is left then is said, and a button goes on.
+// actionTime bounds the work of a request. If jobs are left then, the page shows their number and a button to
+// continue.
 var actionTime = 10 * time.Second
 
-// bulkCall is one request for a verb on jobs.
+// bulkCall is a request for a verb on jobs.
 type bulkCall struct {
 	verb      string
 	filter    *admin.JobFilter
-	shown     int64 // how many the page has said
+	shown     int64 // number of jobs that the page has shown
 	confirmed bool
 	typed     string
 	spread    time.Duration
@@ -57,7 +58,8 @@ type bulkCall struct {
 	back      string
 }
 
-// bulkAction acts on one job at once, and on several after a page that says how many they are.
+// bulkAction returns the parse function of a verb on jobs. A single job is changed at once. For several jobs, a
+// confirmation page shows their number first.
 func bulkAction(verb string) func(*call) serve {
 	return func(c *call) serve {
 		p := c.params
@@ -81,7 +83,7 @@ func bulkAction(verb string) func(*call) serve {
 	}
 }
 
-// oneJob completes the call for a single job, which a click acts on at once: also where it runs.
+// oneJob completes the call for a single job. It needs no confirmation, even if the job is running.
 func (c *call) oneJob(b *bulkCall) error {
 	job, err := c.job(b.filter.IDs[0])
 	if err != nil {
@@ -95,13 +97,14 @@ func (c *call) oneJob(b *bulkCall) error {
 	return nil
 }
 
-// bulk asks before it acts: always at first, and again if there have come many more since.
+// bulk shows a confirmation page before it changes jobs. It asks again if the number of jobs has grown by more
+// than a tenth since.
 func (c *call) bulk(b *bulkCall) error {
 	ctx, cancel := context.WithTimeout(c.ctx, actionTime)
 	defer cancel()
 	extend(c.w, 2*actionTime+streamWrite)
 	dry, err := bulks[b.verb].run(ctx, c.db, b, true)
-	unknown := err != nil && timedOut(ctx, err) // there may be more than were counted
+	unknown := err != nil && timedOut(ctx, err) // the count is incomplete
 	if err != nil && !unknown {
 		return err
 	}
@@ -128,7 +131,7 @@ func timedOut(ctx context.Context, err error) bool {
 
 func digits(s string) string { return strings.NewReplacer(",", "", " ", "", ".", "").Replace(s) }
 
-// act changes the jobs, for a while; what is left then is offered again.
+// act changes the jobs for at most actionTime. If jobs are left, it shows the confirmation page for them.
 func (c *call) act(b *bulkCall) error {
 	ctx, cancel := context.WithTimeout(c.ctx, actionTime)
 	defer cancel()
@@ -147,7 +150,7 @@ func (c *call) act(b *bulkCall) error {
 	return c.confirmBulk(b, left, plural(report.Changed, "job")+" done in "+span(actionTime)+". The others are as they were.")
 }
 
-// confirmData is the page before a verb acts.
+// confirmData is the data of the confirmation page.
 type confirmData struct {
 	Text, Effect string
 	Verb         string
@@ -160,7 +163,7 @@ type confirmData struct {
 	Typed        string
 	MustType     bool
 	Spread       bool
-	Running      bool // some run, and may be cancelled too
+	Running      bool // running jobs were skipped; offer to cancel them too
 	Back         string
 }
 
@@ -185,12 +188,13 @@ func (c *call) confirmBulk(b *bulkCall, dry *admin.Report, note string) error {
 	return c.render(status, view{name: "confirm", nav: "jobs", title: of.text + " " + plural(d.N, "job"), data: d})
 }
 
-// changed tells the log what a request has changed; the audit in the file is honker's.
+// changed logs a change. It does not write the audit entry in the file; that is part of the change itself.
 func (c *call) changed(n int64) {
 	c.h.opts.Logger.Info("honker ui: changed", "verb", c.access.Verb, "by", c.by(), "remote", c.r.RemoteAddr, "queue", c.access.Queue, "n", n)
 }
 
-// back is the page that a verb returns to: one of this handler's, or the overview.
+// back returns the page to show after a verb. It is the overview unless the "back" parameter is a page of this
+// handler. This prevents redirects to other sites.
 func (c *call) back() string {
 	given := c.params.text("back", 64<<10)
 	u, err := url.Parse(given)
@@ -207,14 +211,15 @@ func (c *call) back() string {
 	return (&url.URL{Path: path, RawQuery: u.RawQuery}).String()
 }
 
-// redirect leads back to the page that a verb came from, and lets it say what was done.
+// redirect redirects to the page that the verb was called from. The parameters added to its URL make that page
+// show the outcome.
 func (c *call) redirect(back, did string, n, skipped int64) error {
 	u, err := url.Parse(back)
 	if err != nil {
 		return err
 	}
 	q := u.Query()
-	q.Del("selected") // what was selected is done
+	q.Del("selected") // the selection was processed
 	q.Set("did", did)
 	q.Set("n", strconv.FormatInt(n, 10))
 	if skipped > 0 {
@@ -224,7 +229,7 @@ func (c *call) redirect(back, did string, n, skipped int64) error {
 	return c.lead(u.String())
 }
 
-// lead sends the browser to a page, by a relative URL: the prefix is not known.
+// lead redirects to a relative URL. The handler does not know its prefix, so it cannot use absolute paths.
 func (c *call) lead(to string) error {
 	c.w.Header().Set("Location", to)
 	c.w.WriteHeader(http.StatusSeeOther)

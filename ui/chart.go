@@ -10,13 +10,13 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// bucket is what happened in a part of a chart's time.
+// bucket holds the job counts of a time interval of a chart.
 type bucket struct {
 	start                  time.Time
 	enqueued, done, failed int64
 }
 
-// buckets adds minutes, or steps of some, up to n parts of a length each, the last of which holds now.
+// buckets sums minutes into n buckets of the given length. The last bucket contains now.
 func buckets(minutes []admin.Minute, now time.Time, n int, length time.Duration) []bucket {
 	first := now.UTC().Truncate(length).Add(-time.Duration(n-1) * length)
 	all := make([]bucket, n)
@@ -35,8 +35,8 @@ func buckets(minutes []admin.Minute, now time.Time, n int, length time.Duration)
 	return all
 }
 
-// spark is a small chart of what was settled in each part. It is written by hand, from numbers only, since
-// a page has one for each queue.
+// spark returns a small chart of the settled jobs. It formats the SVG directly instead of using a template,
+// because the overview has a chart for every queue. It inserts only numbers, so nothing needs escaping.
 func spark(all []bucket) template.HTML {
 	peak, done, failed := int64(0), int64(0), int64(0)
 	for _, b := range all {
@@ -64,7 +64,7 @@ func spark(all []bucket) template.HTML {
 		2*len(all), height, 2*len(all), height, title, title, good.String(), bad.String()))
 }
 
-// deaths is a small chart of how many jobs died in each hour of the last day.
+// deaths returns a small chart of the jobs that died in each hour of the last day.
 func deaths(hours [24]int64) template.HTML {
 	peak, sum := slices.Max(hours[:]), int64(0)
 	const height = 18
@@ -83,7 +83,7 @@ func deaths(hours [24]int64) template.HTML {
 		2*len(hours), height, 2*len(hours), height, title, title, bars.String()))
 }
 
-// scaled is a part of height; what is not zero can be seen.
+// scaled returns n/peak of height, but at least 1 if n is not zero, so that small values stay visible.
 func scaled(n, peak, height int64) int64 {
 	if n == 0 || peak == 0 {
 		return 0
@@ -91,7 +91,8 @@ func scaled(n, peak, height int64) int64 {
 	return max(1, n*height/peak)
 }
 
-// chart is a large chart with a title for each bar: what was enqueued as a line, what was settled as bars.
+// chart returns a large chart. Bars show the settled jobs and a line shows the enqueued jobs. Each bar has a
+// title with its numbers.
 func chart(all []bucket, layout string) template.HTML {
 	peak := int64(1)
 	for _, b := range all {
@@ -120,7 +121,7 @@ func bar(s *strings.Builder, class string, x int, y, height int64) {
 	}
 }
 
-// legend says what a chart's numbers are.
+// legend holds the totals of a chart.
 type legend struct{ Enqueued, Done, Failed int64 }
 
 func legendOf(all []bucket) (l legend) {

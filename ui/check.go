@@ -8,22 +8,22 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// checker runs DB.Check for the pages of a file, one at a time, and keeps what it has found.
+// checker runs DB.Check in the background, at most once at a time, and keeps the last result.
 type checker struct {
 	mu   sync.Mutex
 	last check
 }
 
-// check is the last check of a file that was asked for.
+// check is the state of the last check.
 type check struct {
 	Running bool
 	Began   time.Time
 	Took    time.Duration
-	Err     string   // why it could not be made
-	Broken  []string // rules that the file breaks
+	Err     string   // error that prevented the check
+	Broken  []string // broken rules
 }
 
-// start begins a check, unless one runs.
+// start starts a check in a goroutine unless a check is running.
 func (k *checker) start(h *Handler, db *honker.DB) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -33,7 +33,7 @@ func (k *checker) start(h *Handler, db *honker.DB) {
 	k.last = check{Running: true, Began: time.Now()}
 }
 
-// end keeps what a check has found. It waits for start.
+// end stores the result of a check. The lock makes it wait until start has stored the new check.
 func (k *checker) end(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -45,7 +45,7 @@ func (k *checker) end(err error) {
 	}
 }
 
-// result is the check that runs, or the last one.
+// result returns the running check or the last check.
 func (k *checker) result() check {
 	k.mu.Lock()
 	defer k.mu.Unlock()

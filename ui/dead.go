@@ -10,29 +10,29 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// deadPageData are the dead letters by what they have died of.
+// deadPageData is the data of the page of dead letters, grouped by error.
 type deadPageData struct {
 	Filter *admin.JobFilter
 	Groups []deadGroup
 	Looked honker.Count
-	More   url.Values // the parameters that look at more; nil: there is none, or this page does
+	More   url.Values // parameters of the page that groups more jobs; nil if there are no more or this is that page
 	Queues []string
 	Since  string
 }
 
-// deadGroup is a group with the filter that picks it.
+// deadGroup is a group of dead letters with the filter for its jobs.
 type deadGroup struct {
 	admin.DeadGroup
-	Jobs  honker.Count // a lower bound, where there are more than were looked at
+	Jobs  honker.Count // a lower bound if not all jobs were examined
 	Picks url.Values
-	Spark template.HTML // of the last day
+	Spark template.HTML // deaths in the last day
 }
 
-// groupsPerPage bounds the page of the dead letters.
+// groupsPerPage is the maximum number of groups on the page of dead letters.
 const groupsPerPage = 100
 
-// deadPerPage are the dead jobs that a page groups, unless it is asked to look at more: it follows the file, and is
-// to take no longer than others.
+// deadPerPage is the maximum number of dead jobs that a page groups by default. The page is reloaded on every
+// commit, so it must be as fast as the others.
 const deadPerPage = 2000
 
 func deadPage(c *call) serve {
@@ -55,7 +55,7 @@ func deadPage(c *call) serve {
 	}
 }
 
-// deadGroups groups what a page has the time for, or all that admin.DeadGroups looks at.
+// deadGroups groups the dead jobs. If all is false, it stops after deadPerPage jobs or pageBudget.
 func (c *call) deadGroups(f *admin.JobFilter, all bool) (*admin.DeadReport, error) {
 	if all {
 		return admin.DeadGroups(c.ctx, c.db, *f)
@@ -63,7 +63,7 @@ func (c *call) deadGroups(f *admin.JobFilter, all bool) (*admin.DeadReport, erro
 	return admin.DeadGroupsWithin(c.ctx, c.db, *f, deadPerPage, pageBudget)
 }
 
-// groupsOf are the first groups of a report, up to most.
+// groupsOf returns the first groups of a report, at most most.
 func groupsOf(f *admin.JobFilter, r *admin.DeadReport, most int) (groups []deadGroup) {
 	for _, g := range r.Groups[:min(len(r.Groups), most)] {
 		n := honker.Count{N: g.N, More: r.Looked.More}
@@ -72,14 +72,14 @@ func groupsOf(f *admin.JobFilter, r *admin.DeadReport, most int) (groups []deadG
 	return groups
 }
 
-// groupFilter is the filter of the page, for the jobs of one group.
+// groupFilter returns the parameters that restrict the filter of the page to a group.
 func groupFilter(f *admin.JobFilter, g admin.DeadGroup) url.Values {
 	of := *f
 	of.Queues, of.Fingerprint, of.Phases, of.All = []string{g.Queue}, g.Fingerprint, []honker.Phase{honker.PhaseDead}, false
 	return filterValues(&of)
 }
 
-// exportPage sends what a filter picks as JSON Lines, as admin.ExportJobs writes them.
+// exportPage sends the jobs that match a filter as JSON Lines, in the format of admin.ExportJobs.
 func exportPage(c *call) serve {
 	f := c.filter()
 	if c.h.opts.Redact != nil {
@@ -99,6 +99,6 @@ func exportPage(c *call) serve {
 			return err
 		}
 		c.h.opts.Logger.Warn("honker ui: an export has ended early", "jobs", n, "error", err)
-		panic(http.ErrAbortHandler) // cuts the connection: the browser must not take a part for all of it
+		panic(http.ErrAbortHandler) // abort the connection, so that the browser reports an incomplete download
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// deadlineWriter gives each write of a long answer a time of its own: the server's WriteTimeout bounds
-// the whole of it.
+// deadlineWriter sets a new write deadline before each write. It is for long responses, because the server's
+// WriteTimeout bounds the response as a whole.
 type deadlineWriter struct {
 	w     http.ResponseWriter
 	began bool
@@ -18,24 +18,25 @@ func (d *deadlineWriter) Write(b []byte) (int, error) {
 	return d.w.Write(b)
 }
 
-// bodyTime is how long the body of a request may take to come.
+// bodyTime is the maximum time for reading the body of a request.
 const bodyTime = 10 * time.Second
 
-// limitBody bounds the time in which the body of a request is read. A server without read deadlines keeps its own
-// time. A request without a body needs no bound: that of a stream must not end.
+// limitBody sets a read deadline for the body of a request, if the server supports it. It sets none for a request
+// without a body, because the deadline would end an event stream.
 func limitBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
 	}
 }
 
-// bodyRead takes the bound of limitBody back. The server notices by a read that the browser has gone, and a verb may
-// work for longer than a body may take.
+// bodyRead clears the deadline of limitBody. The server keeps reading to detect a closed connection, and a verb may
+// run for longer than bodyTime.
 func bodyRead(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 }
 
-// extend lets an answer take longer. A server that cannot do that keeps its own time.
+// extend moves the write deadline of the response to by from now. It has no effect if the server does not support
+// write deadlines.
 func extend(w http.ResponseWriter, by time.Duration) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(by))
 }

@@ -25,7 +25,7 @@ func filePage(c *call) serve {
 		d.Free = 100 * d.FreePages / max(d.Pages, 1)
 		v := view{name: "file", nav: "file", title: "File", data: d}
 		if d.Check.Running {
-			v.next = c.now.Add(time.Second) // its end is no commit
+			v.next = c.now.Add(time.Second) // no commit announces the end of a check
 		}
 		return c.show(v)
 	}

@@ -11,11 +11,12 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// phases are all phases, in the order of a job's life.
+// phases lists all phases in the order of a job's life.
 var phases = []honker.Phase{honker.PhaseReady, honker.PhaseScheduled, honker.PhaseRunning, honker.PhaseLapsed,
 	honker.PhaseHeld, honker.PhaseExpired, honker.PhaseDead, honker.PhaseDone}
 
-// filter reads a JobFilter, for a list, a dry run and a verb alike, and completes the call's Access.
+// filter reads a JobFilter from the parameters and sets it in the call's Access. Lists, dry runs and verbs all use
+// it, so they select the same jobs.
 func (c *call) filter() *admin.JobFilter {
 	p := c.params
 	f := &admin.JobFilter{
@@ -44,7 +45,7 @@ func (c *call) filter() *admin.JobFilter {
 	return f
 }
 
-// filterValues is a filter as the parameters that it was read from, with times that do not move.
+// filterValues returns the parameters of a filter. Relative times become absolute.
 func filterValues(f *admin.JobFilter) url.Values {
 	v := url.Values{}
 	set := func(name, value string) {
@@ -97,7 +98,7 @@ func filterValues(f *admin.JobFilter) url.Values {
 	return v
 }
 
-// onlyPhases reports whether the filter picks jobs of these phases and of no others.
+// onlyPhases reports whether the filter matches only jobs in the given phases.
 func onlyPhases(f *admin.JobFilter, among ...honker.Phase) bool {
 	if len(f.Phases) == 0 {
 		return false
@@ -105,10 +106,10 @@ func onlyPhases(f *admin.JobFilter, among ...honker.Phase) bool {
 	return !slices.ContainsFunc(f.Phases, func(p honker.Phase) bool { return !slices.Contains(among, p) })
 }
 
-// timeField is a bound of the filter on a time.
+// timeField is a form field for a time bound of a filter.
 type timeField struct{ Name, Text, Value string }
 
-// Times are the bounds of a filter on times, for its form.
+// Times returns the form fields for the time bounds of a filter.
 func (p *page) Times(f *admin.JobFilter) (fields []timeField) {
 	v := filterValues(f)
 	for _, of := range [][2]string{{"created", "Enqueued"}, {"run", "To run"}, {"died", "Died"}} {
@@ -116,7 +117,7 @@ func (p *page) Times(f *admin.JobFilter) (fields []timeField) {
 			name := of[0] + "_" + end
 			value := v.Get(name)
 			if given := p.c.params.values.Get(name); value != "" && given != "" {
-				value = given // as it was typed: 2h goes on being two hours ago
+				value = given // as typed, so that 2h stays relative to now
 			}
 			fields = append(fields, timeField{name, of[1] + " " + end, value})
 		}
@@ -124,9 +125,9 @@ func (p *page) Times(f *admin.JobFilter) (fields []timeField) {
 	return fields
 }
 
-// First is the first value of a parameter, for the one field that a form has for it; Others are the
-// rest, which the form keeps.
+// First returns the first value of a parameter. A form has a single field for it and keeps the Others in hidden
+// fields.
 func (p *page) First(v url.Values, name string) string { return v.Get(name) }
 
-// Others are the values of a parameter after the first.
+// Others returns the values of a parameter after the first.
 func (p *page) Others(v url.Values, name string) []string { return v[name][min(1, len(v[name])):] }

@@ -2,8 +2,8 @@ package ui
 
 import "strconv"
 
-// done are the sentences about what a verb has done. The URL that a verb leads back to has its name and
-// numbers and no text, so that a link can put no words into the page.
+// done maps verbs to messages about their outcome. The URL after a verb contains only the verb's name and numbers.
+// A forged link can therefore not put text into a page.
 var done = map[string]func(n int64) string{
 	"requeue":         func(n int64) string { return plural(n, "job") + " requeued." },
 	"discard":         func(n int64) string { return plural(n, "job") + " discarded." },
@@ -29,10 +29,10 @@ var done = map[string]func(n int64) string{
 	"nothing":         func(int64) string { return "There was nothing to change." },
 }
 
-// flashParams are those of a URL that a verb leads back to, and of no page.
+// flashParams are the parameters that a verb adds to the URL of the next page.
 var flashParams = []string{"did", "n", "skipped"}
 
-// flash is what the verb has done that led here.
+// flash returns the message about the verb that redirected to this page, or "".
 func (c *call) flash() string {
 	p := params{values: c.params.values}
 	n, skipped := p.integer("n", 0, 1<<62, 0), p.integer("skipped", 0, 1<<62, 0)

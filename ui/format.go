@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// functions are those of the templates that need no page.
+// functions are the template functions that do not depend on the page.
 var functions = template.FuncMap{
 	"bind":   bind,
 	"num":    num,
@@ -22,7 +22,8 @@ var functions = template.FuncMap{
 	"href":   href,
 }
 
-// href is the attribute of a link; none, so that there is no link, without a URL. The URL has to be one of this handler's.
+// href returns the href attribute for url, or nothing if url is empty. The caller must pass only URLs made by this
+// handler, because html/template does not check them again.
 func href(url string) template.HTMLAttr {
 	if url == "" {
 		return ""
@@ -30,7 +31,7 @@ func href(url string) template.HTMLAttr {
 	return template.HTMLAttr(`href="` + template.HTMLEscapeString(url) + `"`)
 }
 
-// num is a count with commas between thousands.
+// num formats a count with commas between thousands.
 func num(n any) string {
 	switch n := n.(type) {
 	case int:
@@ -41,7 +42,7 @@ func num(n any) string {
 	return fmt.Sprint(n)
 }
 
-// size is so many bytes, in the unit that fits.
+// size formats a number of bytes with a suitable unit.
 func size(n int64) string {
 	if n < 1024 {
 		return strconv.FormatInt(n, 10) + " B"
@@ -60,7 +61,7 @@ func size(n int64) string {
 	return strconv.FormatFloat(value, 'f', digits, 64) + " " + unit
 }
 
-// span is a duration in its two largest units: 4m 12s.
+// span formats a duration in its two largest units, such as 4m 12s.
 func span(d time.Duration) string {
 	if d < 0 {
 		return "-" + span(-d)
@@ -97,7 +98,7 @@ func wholeSpan(d time.Duration) string {
 	return two(s/86400, "d", s%86400/3600, "h")
 }
 
-// relative is a time as seen from now. The script writes the same.
+// relative formats the distance of t from now. It must match the script, which updates these texts.
 func relative(t, now time.Time, words bool) string {
 	d := now.Sub(t)
 	text := wholeSpan(d.Abs())
@@ -119,7 +120,7 @@ func stamp(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05")
 }
 
-// plural is "1 job", "2 jobs".
+// plural formats a count and its noun, such as "1 job" or "2 jobs".
 func plural(n any, word string) string {
 	text := num(n)
 	if text == "1" {
@@ -131,7 +132,7 @@ func plural(n any, word string) string {
 	return text + " " + word + "s"
 }
 
-// cut is the beginning of a text, on a boundary of its letters.
+// cut returns the first limit bytes of s as valid UTF-8, without splitting a rune.
 func cut(limit int, s string) string {
 	if len(s) <= limit {
 		return strings.ToValidUTF8(s, "�")

@@ -17,56 +17,56 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// Options of a Handler. The zero value of a field means its default.
+// Options configures a Handler. A zero field means its default.
 type Options struct {
-	// Authorize decides about each request, for a page as for a verb, and about each verb that a page
-	// offers: so it is called several times for a page. It returns nil to allow what a says, ErrLogin to
-	// have the browser ask for a password, and another error to refuse, the text of which is shown. nil
-	// refuses everything, with a page that says how to change that.
+	// Authorize decides whether a request is allowed. It is called for each request and also for each verb
+	// that a page may offer, so it should be fast. It returns nil to allow a, and ErrLogin to make the browser
+	// ask for a password. The text of any other error is shown to the user. If Authorize is nil, all requests
+	// are refused with a page that explains how to set it.
 	Authorize func(r *http.Request, a Access) error
-	ReadOnly  bool // offers no verb and refuses all that change something, whatever Authorize says
+	ReadOnly  bool // refuse all changes and offer none, regardless of Authorize
 
-	// By returns the operator's name, for the audit and for pauses; default "dashboard".
+	// By returns the name of the operator, which is stored in the audit and with pauses; default "dashboard".
 	By func(r *http.Request) string
-	// Redact changes a payload before it is shown, and returns nil to hide it. Jobs cannot be
-	// searched by their payloads, or exported, then: an answer would tell what was hidden.
+	// Redact returns the payload to show in place of payload, or nil to hide it. If Redact is set, jobs cannot
+	// be exported or searched by payload, because the results would reveal hidden data.
 	Redact func(queue string, payload json.RawMessage) json.RawMessage
-	// Origins are other origins that may change things, such as "https://ops.example.com": for a proxy
-	// that rewrites the Host. The page that refuses a request names the one it needs.
+	// Origins lists additional trusted origins, such as "https://ops.example.com". It is needed behind a proxy
+	// that rewrites the Host header. The page shown for a refused request names the missing origin.
 	Origins []string
-	Enqueue bool // offers to enqueue a job by hand
+	Enqueue bool // allow operators to enqueue jobs
 
-	Title string // of the environment, on each page and in the tab: "production"
-	Color string // of the title's bar, as SVG knows colors: "#c00", "orange"
-	// Links are shown with a job: to its trace, to the order or the customer that it is about.
+	Title string // name of the environment, such as "production"; shown on each page and in its title
+	Color string // SVG color of the title bar, such as "#c00" or "orange"
+	// Links returns links to show with a job, for example to its trace or to its order.
 	Links func(*honker.JobInfo) []Link
 
-	DB     map[string]*honker.DB // more files, by the names that the pages have for them
-	Logger *slog.Logger          // told of what was changed, and of failures; nil: slog.Default()
+	DB     map[string]*honker.DB // additional files by their display names
+	Logger *slog.Logger          // receives changes and failures; default slog.Default()
 }
 
-// Link is shown with a job.
+// Link is a link on the page of a job.
 type Link struct {
 	Text string
-	URL  string // http, https or mailto; others are not linked
+	URL  string // http, https or mailto; other URLs are shown without a link
 }
 
-// Handler is the dashboard, an http.Handler. Mount it under any prefix, with or without http.StripPrefix:
-// its pages link to one another relatively.
+// Handler is the dashboard. It implements http.Handler. It can be mounted under any prefix, with or without
+// http.StripPrefix, because its pages use only relative links.
 type Handler struct {
 	opts   Options
 	routes map[string]route
 	files  map[string]*file
-	names  []string // of files, the one of New first
+	names  []string // names of files; the file given to New is first
 	cross  *http.CrossOriginProtection
 	mu     sync.Mutex      // orders Close and spawn
-	ended  context.Context // at Close
+	ended  context.Context // canceled by Close
 	end    context.CancelFunc
-	// running are the goroutines that outlive a request: the loops that follow files, and checks.
+	// running tracks the goroutines that outlive a request, which follow or check a file.
 	running sync.WaitGroup
 }
 
-// file is one of the files that a Handler shows.
+// file is a file shown by a Handler.
 type file struct {
 	name    string
 	db      *honker.DB
@@ -74,8 +74,8 @@ type file struct {
 	checker checker
 }
 
-// New returns the dashboard of db. It touches nothing; a nil db, or an origin that is none, is answered
-// by an error to each request. nil opts means defaults, which refuse everything.
+// New returns a dashboard for db. Nil opts means defaults, which refuse all requests. New does not access the
+// database. If db is nil, every request is answered with an error. An invalid origin is logged and ignored.
 //
 //	mux.Handle("/honker/", ui.New(db, &ui.Options{Authorize: ui.Basic("ops", os.Getenv("OPS_PASSWORD"))}))
 func New(db *honker.DB, opts *Options) *Handler {
@@ -109,8 +109,9 @@ func (h *Handler) addFile(name string, db *honker.DB) {
 	}
 }
 
-// Close ends the streams of open pages, and a check that runs, and returns when they have ended. Pages are
-// answered after it, without being live. http.Server.Shutdown waits for streams, so register it:
+// Close ends the event streams of open pages and cancels a running check. It waits until they have ended. The
+// handler still serves pages after Close, but without live updates. http.Server.Shutdown waits for open streams,
+// so register Close with the server:
 //
 //	srv.RegisterOnShutdown(h.Close)
 func (h *Handler) Close() {
@@ -120,7 +121,7 @@ func (h *Handler) Close() {
 	h.running.Wait()
 }
 
-// spawn runs f in a goroutine that Close waits for, and reports false after Close.
+// spawn runs f in a goroutine that Close waits for. After Close it does not run f and returns false.
 func (h *Handler) spawn(f func()) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -131,36 +132,36 @@ func (h *Handler) spawn(f func()) bool {
 	return true
 }
 
-// call is one request.
+// call is a request being served.
 type call struct {
 	h        *Handler
 	file     *file
 	db       *honker.DB
 	w        http.ResponseWriter
 	r        *http.Request
-	ctx      context.Context // of the request, with the operator's name and address
+	ctx      context.Context // context of the request with the operator's name and address
 	params   *params
 	access   Access
 	allowed  map[[2]string]bool
 	now      time.Time
-	fragment bool // only what is inside of main is asked for, by the script
+	fragment bool // the script requests only the content of the main element
 }
 
-// serve answers a call that was allowed.
+// serve writes the response of an allowed call.
 type serve func() error
 
-// route is a page or a verb. All of them are rows of routes.
+// route is a page or a verb, see routes.
 type route struct {
-	path  string // the last element of the URL's
-	verb  string // of Access
-	post  bool   // it is asked for by POST; a page by GET
+	path  string // last element of the URL path
+	verb  string // Access.Verb
+	post  bool   // requires POST; otherwise GET or HEAD
 	write bool
-	// parse reads all parameters, completes the call's Access, and returns what is to be done. It
-	// changes nothing.
+	// parse reads all parameters, completes the call's Access, and returns a function that serves the call. It
+	// runs before the call is authorized, so it must not change anything.
 	parse func(*call) serve
 }
 
-// routes are all pages and verbs: a request that is not answered by one of these is not found.
+// routes returns all pages and verbs. Other paths, except those of assets, are not found.
 func routes() []route {
 	page := func(path string, parse func(*call) serve) route { return route{path: path, verb: "look", parse: parse} }
 	jobs := func(path string) route {
@@ -210,7 +211,7 @@ func routes() []route {
 	}
 }
 
-// ServeHTTP implements http.Handler. It may be called by any number of goroutines.
+// ServeHTTP implements http.Handler. It is safe for concurrent use.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
 	limitBody(w, r)
@@ -229,14 +230,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// redirectInside leads from a prefix without its slash, which StripPrefix has taken away, to the pages below.
+// redirectInside redirects from a prefix without a trailing slash to the prefix with a slash. http.StripPrefix
+// turns such a request into an empty path.
 func redirectInside(w http.ResponseWriter, r *http.Request) {
 	asked, _, _ := strings.Cut(r.RequestURI, "?")
 	w.Header().Set("Location", "./"+asked[strings.LastIndexByte(asked, '/')+1:]+"/")
 	w.WriteHeader(http.StatusTemporaryRedirect)
 }
 
-// dispatch is the one way to a page or a verb.
+// dispatch serves a page or a verb. It checks the method, the origin and the authorization.
 func (h *Handler) dispatch(c *call, name string) error {
 	rt, ok := h.routes[name]
 	if !ok {
@@ -252,9 +254,9 @@ func (h *Handler) dispatch(c *call, name string) error {
 		return refused(errNoAuthorize)
 	}
 	run, fault := c.parse(rt)
-	// Before the fault is told: only a request that is allowed may learn which files there are, and what a page takes.
+	// Authorize before reporting a fault. A refused request must not learn which files and parameters exist.
 	if err := h.authorize(c.r, c.access); err != nil {
-		c.file = nil // the page has no links to this file or others
+		c.file = nil // the error page must not link to this file or others
 		return refused(err)
 	}
 	if fault != nil {
@@ -263,7 +265,7 @@ func (h *Handler) dispatch(c *call, name string) error {
 	return run()
 }
 
-// parse returns what the request asks for, or what is wrong with it.
+// parse returns a function that serves the call, or an error if the parameters are invalid.
 func (c *call) parse(rt route) (serve, error) {
 	if err := c.open(rt); err != nil {
 		return nil, err
@@ -272,7 +274,7 @@ func (c *call) parse(rt route) (serve, error) {
 	return run, c.params.err()
 }
 
-// by is the operator's name.
+// by returns the name of the operator.
 func (c *call) by() string {
 	if c.h.opts.By == nil {
 		return "dashboard"
@@ -292,7 +294,7 @@ func (c *call) checkMethod(rt route) error {
 	return &problem{http.StatusMethodNotAllowed, "Not this way", "This page is asked for by " + allow + "."}
 }
 
-// open begins the call's Access, reads the parameters, and finds the file that they name.
+// open sets the verb in the call's Access, reads the parameters, and finds the file that they name.
 func (c *call) open(rt route) error {
 	c.access = Access{Verb: rt.verb, Write: rt.write}
 	p, err := readParams(c.w, c.r, rt.post)
@@ -316,7 +318,8 @@ func (c *call) open(rt route) error {
 	return nil
 }
 
-// crossOrigin refuses a request that another site's page has sent, and says what to do if it was not.
+// crossOrigin returns the error for a request from a page of another site. Its text explains how to trust the
+// origin, in case a proxy is the cause.
 func (c *call) crossOrigin(err error) error {
 	c.h.opts.Logger.Warn("honker ui: a request from another origin was refused",
 		"origin", c.r.Header.Get("Origin"), "host", c.r.Host, "error", err)
@@ -326,7 +329,7 @@ func (c *call) crossOrigin(err error) error {
 
 func quoted(s string) string { return "“" + s + "”" }
 
-// problem is an answer that is an error.
+// problem is an error with an HTTP status and the texts of the error page.
 type problem struct {
 	status      int
 	title, text string
@@ -343,7 +346,7 @@ func refused(err error) error {
 	return &problem{http.StatusForbidden, "Not allowed", err.Error()}
 }
 
-// problemOf is what an error of honker's means for a browser.
+// problemOf returns the problem to show for an error.
 func problemOf(err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p
@@ -364,7 +367,7 @@ func problemOf(err error) *problem {
 	return &problem{status, title, err.Error()}
 }
 
-// fail answers with an error. A browser that is gone is not told.
+// fail writes an error page. It writes nothing if the request was cancelled.
 func (c *call) fail(err error) {
 	if c.r.Context().Err() != nil {
 		return

@@ -2,12 +2,12 @@ package ui
 
 import "net/http"
 
-// policy lets a page load and run nothing but what this handler serves, be embedded nowhere, and send
-// its forms nowhere else. There is no inline script, style or handler.
+// policy is the content security policy. Pages may load and run only resources of this handler, cannot be
+// embedded, and can submit forms only to this handler. They have no inline scripts, styles or event handlers.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// secure sets the headers that each answer has.
+// secure sets the security headers of all responses.
 func secure(h http.Header) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")

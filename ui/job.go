@@ -11,12 +11,12 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// jobPageData is one job.
+// jobPageData is the data of the page of a job.
 type jobPageData struct {
 	*honker.JobInfo
 	Payload payload
-	Result  *payload // nil: none is kept
-	Whole   bool     // long texts are shown whole
+	Result  *payload // nil if there is no result
+	Whole   bool     // show up to longText bytes of each text
 	Strip   []moment
 	Links   []Link
 	Verbs   []bulkVerb
@@ -29,7 +29,7 @@ type jobPageData struct {
 	Headers [][2]string
 }
 
-// attemptRow is an attempt that failed, with its texts cut.
+// attemptRow is a failed attempt with truncated texts.
 type attemptRow struct {
 	admin.Attempt
 	Error, Log string
@@ -68,10 +68,10 @@ func jobPage(c *call) serve {
 	}
 }
 
-// job reads a job, and completes the call's Access with its queue.
+// job reads a job and sets its queue in the call's Access.
 func (c *call) job(id int64) (*honker.JobInfo, error) {
 	if id == 0 {
-		return nil, nil // the parameter is at fault
+		return nil, nil // the parameter is invalid, which params.err reports
 	}
 	job, err := c.db.Job(c.ctx, id)
 	if err == nil {
@@ -80,7 +80,7 @@ func (c *call) job(id int64) (*honker.JobInfo, error) {
 	return job, err
 }
 
-// gone says what became of a job that is not in the file.
+// gone returns an error that explains why a job is not in the file.
 func (c *call) gone(id int64) error {
 	why, err := admin.Explain(c.ctx, c.db, id)
 	if err != nil {
@@ -116,7 +116,7 @@ func (c *call) jobData(job *honker.JobInfo, whole bool) (*jobPageData, error) {
 	return d, c.jobResult(d, limit)
 }
 
-// pauseOf returns the pause of a queue. A name that is no text can have none.
+// pauseOf returns the pause of a queue, or nil. A queue whose name is not valid text cannot be paused.
 func (c *call) pauseOf(queue string) (*honker.Pause, error) {
 	if isNoText(queue) {
 		return nil, nil
@@ -128,7 +128,7 @@ func (c *call) pauseOf(queue string) (*honker.Pause, error) {
 	return stats.Pause, nil
 }
 
-// safeLinks takes the URLs away that a click should not follow.
+// safeLinks clears URLs with an unsafe scheme, such as javascript.
 func safeLinks(all []Link) []Link {
 	for i, l := range all {
 		u, err := url.Parse(l.URL)
@@ -148,7 +148,8 @@ func withoutVerb(verbs []bulkVerb, path string) (kept []bulkVerb) {
 	return kept
 }
 
-// jobAttempts adds the attempts that failed, the last first. A job may be done by now.
+// jobAttempts adds the failed attempts in reverse order. It ignores ErrNotFound, because the job may have ended
+// since it was read.
 func (c *call) jobAttempts(d *jobPageData, limit int) error {
 	all, err := admin.Attempts(c.ctx, c.db, d.ID)
 	if err != nil && !errors.Is(err, honker.ErrNotFound) {
@@ -163,7 +164,7 @@ func (c *call) jobAttempts(d *jobPageData, limit int) error {
 	return nil
 }
 
-// sorted are pairs by their names.
+// sorted returns the pairs of a map, sorted by name.
 func sorted(of map[string]string) (pairs [][2]string) {
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		pairs = append(pairs, [2]string{name, of[name]})
@@ -171,7 +172,7 @@ func sorted(of map[string]string) (pairs [][2]string) {
 	return pairs
 }
 
-// jobResult adds what the job has left as its result.
+// jobResult adds the result of the job, if there is one.
 func (c *call) jobResult(d *jobPageData, limit int) error {
 	stored, err := honker.Result[rawJSON](c.ctx, c.db, d.ID)
 	if errors.Is(err, honker.ErrNotFound) {
@@ -185,7 +186,7 @@ func (c *call) jobResult(d *jobPageData, limit int) error {
 	return nil
 }
 
-// strip is the life of a job as far as the file knows it.
+// strip returns the known points in time of a job's life.
 func strip(j *honker.JobInfo) (all []moment) {
 	add := func(text string, at time.Time, class string) {
 		if !at.IsZero() {
@@ -208,5 +209,5 @@ func strip(j *honker.JobInfo) (all []moment) {
 	return all
 }
 
-// PayloadBytes is the size of the arguments as they are stored.
+// PayloadBytes returns the stored size of the arguments in bytes.
 func (d *jobPageData) PayloadBytes() int64 { return int64(d.Payload.Bytes) }

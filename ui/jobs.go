@@ -13,39 +13,39 @@ import (
 
 var orders = map[string]admin.Order{"newest": admin.NewestFirst, "oldest": admin.OldestFirst, "claim": admin.ClaimOrder, "died": admin.LastDiedFirst}
 
-// jobList is a page of jobs with the filter that it came from.
+// jobList is the data of a page of jobs.
 type jobList struct {
 	Filter   *admin.JobFilter
 	Order    string
 	Jobs     []jobRow
 	Count    honker.Count
-	Counted  bool // Count is known: nothing has to be read for it
+	Counted  bool // whether Count is set
 	Scanned  int64
 	Early    bool
 	Next     url.Values
 	First    url.Values
-	Filtered url.Values // the filter alone, as parameters
+	Filtered url.Values // parameters of the filter
 	Verbs    []bulkVerb
 	Phases   []phaseBox
-	More     bool // one of the fields of the filter that are folded away is set
+	More     bool // whether a field in the collapsed part of the filter is set
 	Queues   []string
 
-	Selected  int        // on all pages
-	Others    int        // of these, on other pages than this one
-	Elsewhere string     // the others, packed
-	Full      bool       // no more can be selected
-	Kept      url.Values // the parameters of the list, for the form
-	Unselect  url.Values // those of the page, without a selection
+	Selected  int        // number of selected jobs on all pages
+	Others    int        // number of selected jobs on other pages
+	Elsewhere string     // ids of the selected jobs on other pages, packed
+	Full      bool       // whether the selection has reached its limit
+	Kept      url.Values // parameters of the list, for the form
+	Unselect  url.Values // parameters of the page without a selection
 }
 
-// jobRow is a job of a list.
+// jobRow is a row of a job list.
 type jobRow struct {
 	honker.JobInfo
 	Payload  payload
 	Selected bool
 }
 
-// bulkVerb is what can be done to the jobs of a list.
+// bulkVerb is a verb that a job list offers.
 type bulkVerb struct {
 	Path, Text string
 	Danger     bool
@@ -56,7 +56,7 @@ type phaseBox struct {
 	On    bool
 }
 
-// jobsPage lists what a filter picks.
+// jobsPage lists the jobs that match a filter.
 func jobsPage(c *call) serve {
 	f := c.filter()
 	order := c.params.choice("order", "newest", "oldest", "claim", "died")
@@ -101,7 +101,8 @@ func (c *call) listJobs(f *admin.JobFilter, opts *admin.PageOptions) (*jobList, 
 	return l, c.countJobs(l)
 }
 
-// countJobs counts what indexes can count. A filter that has to be searched for is not counted by a page.
+// countJobs sets the count if indexes can provide it. Filters that need a search are not counted, because that could
+// take too long for a page.
 func (c *call) countJobs(l *jobList) error {
 	f := *l.Filter
 	f.Queues, f.Phases, f.All = nil, nil, false
@@ -120,10 +121,10 @@ func (c *call) rows(jobs []honker.JobInfo) (rows []jobRow) {
 	return rows
 }
 
-// Form reports that the page has a form with what is selected, which leads to the other pages too.
+// Form reports whether the page has a form for the selection. The links to other pages are then part of the form.
 func (l *jobList) Form() bool { return len(l.Jobs) > 0 || l.Selected > 0 }
 
-// addLinks makes the links to the first and the next page of the parameters of this one.
+// addLinks sets the links to the first and the next page. They keep the parameters of this page.
 func (l *jobList) addLinks(given url.Values) {
 	of := withoutParams(given, slices.Concat(flashParams, []string{"after", "db", "pick"})...)
 	if given.Get("after") != "" {
@@ -134,8 +135,8 @@ func (l *jobList) addLinks(given url.Values) {
 	}
 }
 
-// verbsFor are the verbs for jobs of these phases; none is any. A verb of live jobs and one of dead jobs
-// have no job in common.
+// verbsFor returns the verbs for jobs in the given phases. No phases means all phases. Live and dead jobs have
+// different verbs.
 func verbsFor(of []honker.Phase) (verbs []bulkVerb) {
 	f := &admin.JobFilter{Phases: of}
 	if len(of) == 0 || onlyPhases(f, honker.PhaseDead) {
@@ -148,10 +149,10 @@ func verbsFor(of []honker.Phase) (verbs []bulkVerb) {
 	return verbs
 }
 
-// namesOffered bounds the names that the field of a queue offers.
+// namesOffered is the maximum number of suggestions in a queue field.
 const namesOffered = 200
 
-// queueNames are the queues that the request may see, for the field of a filter.
+// queueNames returns the queues that the request may see, as suggestions for a queue field.
 func (c *call) queueNames() (names []string, err error) {
 	queues, err := admin.Queues(c.ctx, c.db)
 	for _, q := range queues[:min(len(queues), namesOffered)] {
@@ -162,7 +163,7 @@ func (c *call) queueNames() (names []string, err error) {
 	return names, err
 }
 
-// Hidden are the parameters of a filter, for a form that acts on what it picks.
+// Hidden returns the parameters of a filter as hidden fields of a form.
 func (p *page) Hidden(v url.Values) (fields [][2]string) {
 	for name, all := range v {
 		for _, value := range all {
@@ -178,12 +179,12 @@ func (p *page) Hidden(v url.Values) (fields [][2]string) {
 	return fields
 }
 
-// Link is a link with these parameters.
+// Link returns a relative link to a page with the given parameters.
 func (p *page) Link(path string, v url.Values) string {
 	return p.c.link(path, maps.Clone(v))
 }
 
-// Join writes ids with commas.
+// Join returns the ids separated by commas.
 func (p *page) Join(ids []int64) string {
 	text := ""
 	for i, id := range ids {
@@ -195,7 +196,7 @@ func (p *page) Join(ids []int64) string {
 	return text
 }
 
-// Orders are the orders of a list, for its form.
+// Orders returns the orders that the form of a list offers.
 func (p *page) Orders() []struct{ Name, Text string } {
 	return []struct{ Name, Text string }{{"newest", "newest first"}, {"oldest", "oldest first"}, {"claim", "as they are claimed"}, {"died", "last died first"}}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// section is an entry of the navigation.
+// section is an entry of the navigation menu.
 type section struct{ Path, Text, Key string }
 
 var sections = []section{
@@ -17,7 +17,7 @@ var sections = []section{
 	{"schedules", "Schedules", "s"}, {"batches", "Batches", "b"}, {"locks", "Locks & limits", "l"}, {"workers", "Workers", "w"}, {"file", "File", "f"}, {"audit", "Audit", "a"},
 }
 
-// Sections are the entries of the navigation.
+// Sections returns the entries of the navigation menu.
 func (p *page) Sections() []section {
 	if p.c.file == nil {
 		return nil
@@ -25,24 +25,24 @@ func (p *page) Sections() []section {
 	return sections
 }
 
-// Stamp is a time for the script.
+// Stamp formats a time for the script.
 func (p *page) Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// ID is an id of an element that stays the same as long as the name does, so that a row keeps its state
-// while others come and go.
+// ID returns an element id derived from kind and parts. The id does not depend on the position of the element, so a
+// row keeps its state when other rows are added or removed.
 func (p *page) ID(kind string, parts ...any) string {
 	sum := fnv.New64a()
 	_, _ = fmt.Fprintf(sum, "%q", parts)
 	return fmt.Sprintf("%s-%x", kind, sum.Sum64())
 }
 
-// countLink is a number that leads to the jobs that it counts.
+// countLink is a count with a link to the counted jobs.
 type countLink struct {
 	N          honker.Count
 	Class, URL string
 }
 
-// Count makes a link of a count.
+// Count returns a count with a link to the jobs in phase of queue.
 func (p *page) Count(n honker.Count, phase, queue string) countLink {
 	if phase == string(honker.PhaseDead) {
 		return countLink{n, phase, p.URL("dead", "queue", queue)}
@@ -50,7 +50,7 @@ func (p *page) Count(n honker.Count, phase, queue string) countLink {
 	return countLink{n, phase, p.URL("jobs", "queue", queue, "phase", phase)}
 }
 
-// Limits are limits in few words; "" is none.
+// Limits describes limits in a few words. It returns "" if there are none.
 func (p *page) Limits(l honker.Limits) string { return limitWords(l) }
 
 func limitWords(l honker.Limits) string {
@@ -76,7 +76,7 @@ func rateWords(r honker.Rate) string {
 	return fmt.Sprintf("%d/%s", r.N, per)
 }
 
-// Short is a time of the next day by its hour, and another with its date.
+// Short formats a time within the next 20 hours as hour and minute, and other times with their date.
 func (p *page) Short(t time.Time) string {
 	if d := t.Sub(p.c.now); d >= 0 && d < 20*time.Hour {
 		return t.UTC().Format("15:04")

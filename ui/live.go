@@ -13,23 +13,25 @@ import (
 )
 
 const (
-	maxViewers   = 100                    // streams of one file
-	tickEvery    = 250 * time.Millisecond // commits in between share a tick
+	maxViewers   = 100                    // maximum number of streams per file
+	tickEvery    = 250 * time.Millisecond // minimum interval between ticks
 	heartbeat    = 15 * time.Second
-	streamWrite  = 5 * time.Second // a browser that takes longer is gone
-	streamOpener = 2048            // bytes that get through proxies which wait for some
+	streamWrite  = 5 * time.Second // write timeout of a stream
+	streamOpener = 2048            // bytes of padding, for proxies that buffer the start of a response
 )
 
-// viewers are the open pages of a file. One loop follows the file for all of them, while there are any.
+// viewers tracks the open pages of a file. A single goroutine follows the file for all of them. It runs only
+// while pages are open.
 type viewers struct {
 	mu   sync.Mutex
 	open map[chan struct{}]bool
-	stop context.CancelFunc // of the loop; nil: none runs
+	stop context.CancelFunc // stops the goroutine; nil if it is not running
 }
 
 var errTooMany = errors.New("too many pages are open")
 
-// join adds a page. Its channel has a tick after each commit, and is closed when there are no more.
+// join adds a page and starts the goroutine for the first page. The channel receives a tick after each commit. It
+// is closed when the stream must end.
 func (v *viewers) join(h *Handler, db *honker.DB) (chan struct{}, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -52,7 +54,7 @@ func (v *viewers) join(h *Handler, db *honker.DB) (chan struct{}, error) {
 	return ticks, nil
 }
 
-// leave takes a page away; after the last one the file is not read any more.
+// leave removes a page. The last page stops the goroutine.
 func (v *viewers) leave(ticks chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -69,8 +71,8 @@ func (v *viewers) halt() {
 	}
 }
 
-// follow is the loop. It ends with ctx, and when the DB is closed or its file was replaced: then all
-// streams end.
+// follow sends ticks to all pages until ctx ends. If the DB is closed or its file is replaced, follow ends all
+// streams and returns.
 func (v *viewers) follow(ctx context.Context, h *Handler, db *honker.DB) {
 	for _, err := range db.Updates(ctx) {
 		if err != nil {
@@ -95,7 +97,7 @@ func (v *viewers) tick(ctx context.Context) {
 	for ticks := range v.open {
 		select {
 		case ticks <- struct{}{}:
-		default: // it has one that it has not seen yet
+		default: // a tick is already pending
 		}
 	}
 }
@@ -113,8 +115,8 @@ func (v *viewers) endAll(ctx context.Context) {
 	v.halt()
 }
 
-// eventsPage is the stream of a page: a number after each commit, and nothing else. The page then asks for
-// itself again, so what it shows is authorized like any page.
+// eventsPage serves the event stream of a page. After each commit it sends a number and no other data. The page
+// then reloads itself, and that request is authorized like any other.
 func eventsPage(c *call) serve {
 	return func() error {
 		s := &stream{w: c.w, control: http.NewResponseController(c.w)}
@@ -128,7 +130,7 @@ func eventsPage(c *call) serve {
 		}
 		defer c.file.viewers.leave(ticks)
 		defer s.end()
-		// A wrapper that cannot flush would keep everything back: the page is told so, and asks now and then instead.
+		// A ResponseWriter without Flush would buffer the stream. The error makes the page poll instead.
 		if err := s.control.Flush(); errors.Is(err, http.ErrNotSupported) {
 			return &problem{http.StatusNotImplemented, "Not live", "The answer passes through a http.ResponseWriter without Flush and Unwrap."}
 		}
@@ -145,7 +147,8 @@ type stream struct {
 	control *http.ResponseController
 }
 
-// send writes at once, within a time of its own: the WriteTimeout of the server would end the stream.
+// send writes and flushes text. It sets a new write deadline each time, because the server's WriteTimeout would end
+// the stream.
 func (s *stream) send(text string) error {
 	if err := s.control.SetWriteDeadline(time.Now().Add(streamWrite)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
@@ -156,7 +159,7 @@ func (s *stream) send(text string) error {
 	return s.control.Flush()
 }
 
-// end leaves the connection without the deadline of the last write.
+// end clears the write deadline, so that it does not affect later requests on the connection.
 func (s *stream) end() { _ = s.control.SetWriteDeadline(time.Time{}) }
 
 func (s *stream) run(c *call, ticks <-chan struct{}) error {
