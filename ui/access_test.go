@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// An empty password opens nothing, and a wrong one makes the browser ask.
+// An empty password refuses all requests, and a wrong password makes the browser ask again.
 func TestBasic(t *testing.T) {
 	request := func(user, password string) *http.Request {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -34,7 +34,7 @@ func TestBasic(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.Code)
 }
 
-// Without Authorize nothing is shown but what to do.
+// Without Authorize, all pages show only how to set it.
 func TestHandler_ClosedByDefault(t *testing.T) {
 	db, _ := open(t, nil)
 	h := dashboard(t, db, &ui.Options{})
@@ -46,7 +46,7 @@ func TestHandler_ClosedByDefault(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, w.Code)
 }
 
-// What an Authorize says is shown, and a page of it has no headers that a browser could take for more.
+// The error text of Authorize is shown, and the response has no WWW-Authenticate header.
 func TestHandler_Refused(t *testing.T) {
 	_, h := open(t, &ui.Options{Authorize: func(*http.Request, ui.Access) error { return errors.New("ask <b>Ann</b>") }})
 	w := get(h, "/")
@@ -55,8 +55,8 @@ func TestHandler_Refused(t *testing.T) {
 	require.Empty(t, w.Header().Get("WWW-Authenticate"))
 }
 
-// Behind a proxy that rewrites the Host, a browser that does not say what site a request is of is believed
-// only for the origins that are named; the page that refuses names the one that is missing.
+// Behind a proxy that rewrites the Host header, a request without Sec-Fetch-Site is accepted only if its origin is
+// in Options.Origins. The error page names the missing origin.
 func TestHandler_Origins(t *testing.T) {
 	db, h := open(t, nil)
 	form := map[string][]string{"queue": {"mails"}}
@@ -70,7 +70,7 @@ func TestHandler_Origins(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, ask(named, http.MethodPost, "/pause", form, "Sec-Fetch-Site", "", "Origin", "https://evil.example").Code)
 }
 
-// Without a file there is an answer, rather than a panic of the server.
+// A handler with a nil DB responds with an error and does not panic.
 func TestHandler_NoDB(t *testing.T) {
 	h := dashboard(t, nil, nil)
 	w := get(h, "/")

@@ -25,7 +25,7 @@ func deadJobs(t *testing.T, db *honker.DB, name string) int64 {
 
 var hiddenN = regexp.MustCompile(`name="n" value="(\d+)"`)
 
-// All that match are first told, then done: nothing changes until the second request.
+// The first request for all matching jobs shows a confirmation page and changes nothing. The second changes the jobs.
 func TestBulk_AsksFirst(t *testing.T) {
 	db, h := open(t, nil)
 	for i := range 7 {
@@ -52,7 +52,7 @@ func TestBulk_AsksFirst(t *testing.T) {
 	require.NotZero(t, stats.Scheduled.N, "they are spread")
 }
 
-// Discarding all that match takes the number that was shown.
+// Discarding all matching jobs requires typing their number.
 func TestBulk_Typed(t *testing.T) {
 	db, h := open(t, nil)
 	for range 12 {
@@ -69,7 +69,7 @@ func TestBulk_Typed(t *testing.T) {
 	require.Zero(t, deadJobs(t, db, "mails"))
 }
 
-// What is many more than was shown is asked about again; a few more are done with the rest.
+// If there are many more jobs than were shown, the confirmation page is shown again. A few more are accepted.
 func TestBulk_Grown(t *testing.T) {
 	db, h := open(t, nil)
 	for range 13 {
@@ -85,7 +85,7 @@ func TestBulk_Grown(t *testing.T) {
 	require.Zero(t, deadJobs(t, db, "mails"))
 }
 
-// A selection without a job is not all jobs.
+// An empty selection does not match all jobs.
 func TestBulk_Selection(t *testing.T) {
 	db, h := open(t, nil)
 	ids := []int64{bury(t, db, "a", "1", "x"), bury(t, db, "b", "1", "x"), bury(t, db, "b", "1", "x")}
@@ -102,7 +102,7 @@ func TestBulk_Selection(t *testing.T) {
 	require.EqualValues(t, 1, deadJobs(t, db, "b"))
 }
 
-// A verb without any filter is refused, as honker refuses it.
+// A verb without a filter is refused.
 func TestBulk_EmptyFilter(t *testing.T) {
 	db, h := open(t, nil)
 	bury(t, db, "a", "1", "x")
@@ -113,12 +113,12 @@ func TestBulk_EmptyFilter(t *testing.T) {
 	require.Equal(t, http.StatusOK, post(h, "/requeue", "all", "1").Code, "all of them is said")
 }
 
-// Work that takes long is done in parts: what is left is said, and a button goes on with it.
+// A change that takes long is done in parts. The page shows the number of remaining jobs and a button to continue.
 func TestBulk_InParts(t *testing.T) {
 	db, h := open(t, nil)
 	q := queue(db, "mails")
 	ctx := context.Background()
-	args := make([]json.RawMessage, 9000) // as many as are counted anew each time
+	args := make([]json.RawMessage, 9000) // counts of up to 10,000 jobs are not cached
 	for i := range args {
 		args[i] = json.RawMessage("1")
 	}
@@ -137,7 +137,7 @@ func TestBulk_InParts(t *testing.T) {
 		stats, err := q.Stats(ctx)
 		require.NoError(t, err)
 		if stats.Ready.N == left {
-			within *= 2 // finding the jobs alone takes longer, on this machine
+			within *= 2 // the machine is too slow to find the jobs in this time
 		}
 		left = stats.Ready.N
 	}
@@ -147,7 +147,7 @@ func TestBulk_InParts(t *testing.T) {
 	require.Zero(t, stats.Ready.N)
 }
 
-// The audit of the file has the operator and the address.
+// Audit entries have the name and the address of the operator.
 func TestBulk_Audit(t *testing.T) {
 	db, _ := open(t, nil)
 	h := dashboard(t, db, &ui.Options{Authorize: ui.AllowAll, By: func(r *http.Request) string { return "anna" }})
@@ -167,7 +167,7 @@ func TestBulk_Audit(t *testing.T) {
 	require.Contains(t, get(h, "/audit").Body.String(), "anna")
 }
 
-// A verb leads back to a page of the dashboard, whatever the form says.
+// A verb redirects only to pages of the dashboard.
 func TestBulk_Back(t *testing.T) {
 	db, h := open(t, nil)
 	_ = db
@@ -190,7 +190,7 @@ func TestBulk_Back(t *testing.T) {
 	}
 }
 
-// What a link says was done has no words of the link's own.
+// The outcome message of a page cannot contain text from its URL.
 func TestFlash_NoText(t *testing.T) {
 	_, h := open(t, nil)
 	for _, query := range []string{"?did=evil&n=1", "?did=requeue&n=evil", "?did=requeue&did=discard", "?did=requeue&n=-1"} {

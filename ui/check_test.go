@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// A check runs beside the pages, and the page of the file says what it has found.
+// A check runs in the background, and the page of the file shows its result.
 func TestCheck_Page(t *testing.T) {
 	db, h := open(t, nil)
 	require.NotContains(t, get(h, "/file").Body.String(), "Sound")
@@ -19,7 +19,7 @@ func TestCheck_Page(t *testing.T) {
 	sound := func() bool { return strings.Contains(get(h, "/file").Body.String(), "Sound") }
 	require.Eventually(t, sound, testkit.Timeout, 10*time.Millisecond)
 
-	// What breaks a rule of honker's is listed.
+	// Broken rules are listed.
 	id := bury(t, db, "mails", "1", "x")
 	_, err := db.SQL().Exec(`INSERT INTO _honker_live (id, queue, payload) VALUES (?, 'mails', '1')`, id)
 	require.NoError(t, err)

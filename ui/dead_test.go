@@ -12,10 +12,10 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// lookAtMore is the link of the page of the dead letters that looks further.
+// lookAtMore matches the link on the page of dead letters that groups more jobs.
 var lookAtMore = regexp.MustCompile(`href="(dead\?[^"]*)">look at more`)
 
-// The page groups the newest dead letters and says so: its numbers are lower bounds, and a link looks at more.
+// The page groups only the newest dead letters. It shows lower bounds and a link that groups more jobs.
 func TestDead_Newest(t *testing.T) {
 	db, h := open(t, nil)
 	fill := testkit.Numbers(2000) + `INSERT INTO _honker_dead (queue, payload, last_error, died_at)
@@ -37,7 +37,7 @@ SELECT 'mails', '1', 'no route to ' || n, 100 + n FROM some`
 	require.Contains(t, page, "out of paper")
 }
 
-// A filter that picks few is searched for no longer than a page may take, which is not to say that there are none.
+// A search for a rare match stops after the page's budget. The page does not claim that there are no matches.
 func TestDead_SearchEnds(t *testing.T) {
 	defer ui.SearchFor(1)()
 	db, h := open(t, nil)
@@ -51,7 +51,7 @@ SELECT 'mails', '1', iif(n = 1, 'out of paper', 'no route to ' || n), 100 + n FR
 	require.Contains(t, get(h, "/"+unescape(link[1])).Body.String(), "1 looked at")
 }
 
-// The page of a queue says of the last hour's deaths that there are more than it has counted.
+// The page of a queue shows the deaths of the last hour as a lower bound if it has not counted all.
 func TestDead_OfQueue(t *testing.T) {
 	db, h := open(t, nil)
 	testkit.Exec(t, db, testkit.Numbers(2001)+`INSERT INTO _honker_dead (queue, payload, last_error, died_at)

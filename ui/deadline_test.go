@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// slowReader is the connection of a request, and keeps the times until which its body is read.
+// slowReader is a ResponseWriter that records the read deadlines of its request.
 type slowReader struct {
 	*httptest.ResponseRecorder
 	until []time.Time
@@ -26,8 +26,8 @@ func (s *slowReader) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// In any server the body of a form has to come in time. A verb may take longer after it, a refused request may not, and a
-// page and its stream have no body.
+// Reading the body of a form has a deadline in every server. The deadline is cleared for the verb that follows, but not
+// for a refused request. Pages and streams have no body and no deadline.
 func TestHandler_BodyInTime(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		bounded := time.Now().Add(10 * time.Second)

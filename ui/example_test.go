@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// A dashboard in the application's own server, with a password.
+// This example mounts a dashboard with a password in the application's own server.
 func ExampleNew() {
 	dir, err := os.MkdirTemp("", "dashboard")
 	if err != nil {

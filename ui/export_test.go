@@ -2,7 +2,7 @@ package ui
 
 import "time"
 
-// Route is a row of the table of pages and verbs, for the test that walks it.
+// Route is an entry of the table of routes.
 type Route struct {
 	Path, Verb  string
 	Post, Write bool
@@ -15,14 +15,14 @@ func Routes() (all []Route) {
 	return all
 }
 
-// ActFor bounds one request of a verb on many jobs, until the function is called that it returns.
+// ActFor sets the maximum time of a verb on many jobs. The returned function restores it.
 func ActFor(d time.Duration) (undo func()) {
 	was := actionTime
 	actionTime = d
 	return func() { actionTime = was }
 }
 
-// SearchFor bounds the search of one page, until the function is called that it returns.
+// SearchFor sets the maximum time of a page's search. The returned function restores it.
 func SearchFor(d time.Duration) (undo func()) {
 	was := pageBudget
 	pageBudget = d

@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// A round of maintenance is an operator's to ask for where no process maintains the file, and leaves its trace.
+// An operator can start a round of maintenance if no process maintains the file. The round is recorded in the audit.
 func TestFile_Maintain(t *testing.T) {
 	db, _ := open(t, nil)
 	ctx := context.Background()
@@ -36,7 +36,7 @@ func TestFile_Maintain(t *testing.T) {
 	require.Contains(t, w.Body.String(), "What was done stays done")
 }
 
-// Where a process maintains the file no round is offered, and one that is asked for all the same is refused.
+// If a process maintains the file, the page offers no round of maintenance, and a request for a round is refused.
 func TestFile_Maintained(t *testing.T) {
 	db, h := open(t, nil)
 	ctx, cancel := context.WithCancel(context.Background())

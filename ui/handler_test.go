@@ -14,15 +14,15 @@ import (
 
 var links = regexp.MustCompile(`(?:href|src|action)="([^"]*)"`)
 
-// A page works under any prefix, whether or not what is before the handler takes it away.
+// Pages work under any prefix, with and without http.StripPrefix.
 func TestHandler_Prefixes(t *testing.T) {
 	_, h := open(t, nil)
 	mux := http.NewServeMux()
 	mux.Handle("/plain/", h)
 	mux.Handle("/stripped/", http.StripPrefix("/stripped", h))
-	mux.Handle("/bare", http.StripPrefix("/bare", h)) // the router of an application, without its slash
+	mux.Handle("/bare", http.StripPrefix("/bare", h)) // a pattern without a trailing slash
 	mux.Handle("/bare/", http.StripPrefix("/bare", h))
-	mux.Handle("/", h) // a proxy that takes its own prefix away
+	mux.Handle("/", h) // as behind a proxy that strips the prefix
 	server := httptest.NewServer(mux)
 	defer server.Close()
 	defer http.DefaultClient.CloseIdleConnections()
@@ -56,7 +56,7 @@ func fetch(t *testing.T, target string) (*url.URL, string) {
 	return response.Request.URL, string(body)
 }
 
-// Each answer, of whatever kind, keeps the browser from running and showing what is not the dashboard's.
+// All responses have headers that keep the browser from running or embedding foreign content.
 func TestHandler_Headers(t *testing.T) {
 	_, h := open(t, nil)
 	style := regexp.MustCompile(`style-\w+\.css`).FindString(get(h, "/").Body.String())
@@ -79,7 +79,7 @@ func TestHandler_Headers(t *testing.T) {
 	require.NotRegexp(t, `\son\w+=`, body, "an inline handler")
 }
 
-// What a browser loads of the dashboard is small.
+// The pages and assets of the dashboard are small.
 func TestHandler_Assets(t *testing.T) {
 	_, h := open(t, nil)
 	sum := 0

@@ -21,7 +21,7 @@ type jobPageData struct {
 	Links   []Link
 	Verbs   []bulkVerb
 	Error   string
-	Cut     bool // Error is
+	Cut     bool // whether Error is truncated
 	Pause   *honker.Pause
 
 	Why     *admin.Explanation

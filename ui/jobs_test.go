@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// A search ends with the page's time, and goes on behind its link, exactly there.
+// A search stops after the page's budget. Its link continues the search at exactly that position.
 func TestJobs_SearchEnds(t *testing.T) {
 	defer ui.SearchFor(1)()
 	db, h := open(t, nil)

@@ -18,7 +18,7 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// reader reads the events of a stream, one by one.
+// reader reads the events of a stream.
 type reader struct {
 	t       *testing.T
 	lines   *bufio.Scanner
@@ -38,7 +38,7 @@ func follow(t *testing.T, target string) *reader {
 	return &reader{t, bufio.NewScanner(answer.Body), answer, cancel}
 }
 
-// next is the next event, or "" at the end of the stream.
+// next returns the next event, or "" at the end of the stream.
 func (r *reader) next() string {
 	for r.lines.Scan() {
 		if event, ok := strings.CutPrefix(r.lines.Text(), "event: "); ok {
@@ -66,7 +66,7 @@ func enqueue(t *testing.T, db *honker.DB) {
 	require.NoError(t, err)
 }
 
-// A commit is a tick, for each page; the stream has numbers and nothing else.
+// A commit sends a tick to every page. The stream contains only numbers.
 func TestLive_Ticks(t *testing.T) {
 	db, h := open(t, nil)
 	url := serve(t, h, 0)
@@ -82,7 +82,7 @@ func TestLive_Ticks(t *testing.T) {
 	require.Equal(t, "tick", b.next())
 }
 
-// A stream outlives the WriteTimeout of the server.
+// A stream is not ended by the WriteTimeout of the server.
 func TestLive_WriteTimeout(t *testing.T) {
 	t.Parallel()
 	const timeout = 3 * time.Second
@@ -92,13 +92,13 @@ func TestLive_WriteTimeout(t *testing.T) {
 	for range 5 {
 		enqueue(t, db)
 		require.Equal(t, "tick", r.next())
-		time.Sleep(timeout / 4) // the timeout passes: what is tested needs real time
+		time.Sleep(timeout / 4) // the deadlines of connections need real time
 	}
 	enqueue(t, db)
 	require.Equal(t, "tick", r.next())
 }
 
-// Close ends the streams, so that Shutdown of the server returns, and no other begins after it.
+// Close ends all streams, so Shutdown of the server returns. After Close no stream starts.
 func TestLive_Close(t *testing.T) {
 	_, h := open(t, nil)
 	url := serve(t, h, 0)
@@ -113,7 +113,7 @@ func TestLive_Close(t *testing.T) {
 	h.Close()
 }
 
-// The end of the DB ends its streams.
+// Closing the DB ends its streams.
 func TestLive_DBClosed(t *testing.T) {
 	db, h := open(t, nil)
 	r := follow(t, serve(t, h, 0)+"/events")
@@ -125,7 +125,7 @@ func TestLive_DBClosed(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, get(h, "/").Code)
 }
 
-// One loop follows the file for all pages, while there are any: a file that is not looked at costs nothing.
+// A single goroutine follows the file for all pages. Without open pages there is none.
 func TestLive_OnlyWhileOpen(t *testing.T) {
 	_, h := open(t, nil)
 	url := serve(t, h, 0)
@@ -147,7 +147,7 @@ func TestLive_OnlyWhileOpen(t *testing.T) {
 	require.Eventually(t, func() bool { return loops() == 0 }, testkit.Timeout, 10*time.Millisecond)
 }
 
-// There are a hundred streams at most: the next page is told, and asks now and then.
+// A file has at most 100 streams. Further pages receive an error, and poll instead.
 func TestLive_Bound(t *testing.T) {
 	_, h := open(t, nil)
 	url := serve(t, h, 0)
@@ -161,18 +161,18 @@ func TestLive_Bound(t *testing.T) {
 		}
 	}
 	require.Equal(t, http.StatusServiceUnavailable, follow(t, url+"/events").answer.StatusCode)
-	first.stopped() // one that leaves makes room
+	first.stopped() // closing a stream frees its place
 	require.Eventually(t, func() bool { return follow(t, url+"/events").answer.StatusCode == http.StatusOK }, testkit.Timeout, 10*time.Millisecond)
 }
 
-// noFlush is what a middleware makes of a ResponseWriter when it does not know of streams.
+// noFlush is a ResponseWriter without Flush, as some middleware uses.
 type noFlush struct{ w http.ResponseWriter }
 
 func (n noFlush) Header() http.Header         { return n.w.Header() }
 func (n noFlush) Write(b []byte) (int, error) { return n.w.Write(b) }
 func (n noFlush) WriteHeader(status int)      { n.w.WriteHeader(status) }
 
-// Behind a middleware that cannot flush a stream is refused at once, instead of being silent for ever.
+// A stream whose ResponseWriter cannot flush fails at once. Otherwise it would never send an event.
 func TestLive_NoFlush(t *testing.T) {
 	_, h := open(t, nil)
 	url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(noFlush{w}, r) }), 0)
@@ -180,7 +180,7 @@ func TestLive_NoFlush(t *testing.T) {
 	require.Equal(t, http.StatusNotImplemented, r.answer.StatusCode)
 }
 
-// A part of a page has a tag: it is sent again only when something on it has changed.
+// A fragment of a page has an ETag and is sent again only if it has changed.
 func TestLive_Fragment(t *testing.T) {
 	db, h := open(t, nil)
 	enqueue(t, db)

@@ -21,12 +21,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	time.Local = time.UTC // golden pages have times as honker writes them
+	time.Local = time.UTC // golden pages have times in UTC
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	testkit.Main(m, nil)
 }
 
-// open is a fresh file, and its dashboard, which allows everything unless opts say otherwise.
+// open returns a new file and its dashboard. Nil opts allows everything.
 func open(t *testing.T, opts *ui.Options) (*honker.DB, *ui.Handler) {
 	t.Helper()
 	db := honkertest.Open(t, nil)
@@ -47,7 +47,7 @@ func queue(db *honker.DB, name string) *honker.Queue[json.RawMessage] {
 	return honker.NewQueue[json.RawMessage](db, name, nil)
 }
 
-// bury enqueues a job and dead-letters it with cause.
+// bury enqueues a job and moves it to the dead letters with the error cause.
 func bury(t *testing.T, db *honker.DB, name, payload, cause string) int64 {
 	t.Helper()
 	ctx := context.Background()
@@ -61,7 +61,7 @@ func bury(t *testing.T, db *honker.DB, name, payload, cause string) int64 {
 	return id
 }
 
-// ask sends a request, as a browser on the dashboard's own pages does.
+// ask sends a request as a browser does from a page of the dashboard.
 func ask(h http.Handler, method, target string, form url.Values, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, strings.NewReader(form.Encode()))
 	r.Header.Set("Sec-Fetch-Site", "same-origin")

@@ -23,8 +23,8 @@ const hidden = "hush-hush"
 
 var served = regexp.MustCompile(` data-now="[^"]*"`)
 
-// A request that may see one queue finds the name of no other on any page, in any answer to a verb, or in an error,
-// whatever its parameters are.
+// A request that may see only the queue ok never receives the name of another queue. This holds for pages, verbs and
+// errors, with any parameters.
 func TestNames_OneQueueOnly(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		ids := twoQueues(t, db)
@@ -35,7 +35,7 @@ func TestNames_OneQueueOnly(t *testing.T) {
 			return nil
 		}
 		h := dashboard(t, db, &ui.Options{Authorize: onlyOK, Enqueue: true})
-		// all pages and verbs are for the queue ok in one of these ways; some have what is not theirs beside it
+		// Each page and verb uses some of these parameters to name the queue ok. Others refer to hidden.
 		queries := []string{
 			"", "name=ok", "queue=ok", "name=" + hidden[:4], "queue=ok&name=ok", "queue=ok&limit=200&order=died&phase=dead", "queue=ok&phase=held", "queue=ok&selection=1&pick=1",
 			"queue=ok&error=boom&more=1", "queue=ok&n=x", "queue=ok&all=1&confirm=1&n=2&typed=2", "queue=ok&after=x", "name=ok&span=7d", "name=ok&span=no",
@@ -72,7 +72,8 @@ func TestNames_OneQueueOnly(t *testing.T) {
 	})
 }
 
-// twoQueues fills the queues ok and hidden with jobs in all phases that wait for one another, and returns their ids.
+// twoQueues fills the queues ok and hidden with jobs in all phases and with dependencies between the queues. It returns
+// the ids of the jobs.
 func twoQueues(t *testing.T, db *honker.DB) (ids []int64) {
 	t.Helper()
 	ctx := context.Background()
@@ -103,8 +104,8 @@ func twoQueues(t *testing.T, db *honker.DB) (ids []int64) {
 	return ids
 }
 
-// Without a password all requests are answered alike, so that an answer tells of no file and no parameter. With it,
-// a file that there is not is not found, and a bad parameter is named.
+// Without a password all requests have the same response, so it does not reveal the existence of files or parameters.
+// With the password, an unknown file is not found and an invalid parameter is named.
 func TestNames_PasswordFirst(t *testing.T) {
 	db, _ := open(t, nil)
 	h := dashboard(t, db, &ui.Options{Authorize: ui.Basic("ops", "secret"), DB: map[string]*honker.DB{"tenant": db, "broken": nil}})

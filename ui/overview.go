@@ -9,7 +9,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// queuesPerPage bounds the overview: each queue has a chart of its own.
+// queuesPerPage is the maximum number of queues on the overview, which draws a chart for each of them.
 const queuesPerPage = 100
 
 type overview struct {
@@ -18,18 +18,18 @@ type overview struct {
 	Queues       []queueRow
 	Search       string
 	Found        int
-	From         int // the first that is shown
-	Next         int // where the page after this one begins; 0: there is none
+	From         int // index of the first queue on this page
+	Next         int // index of the first queue on the next page; 0 on the last page
 	Chart        template.HTML
 	Traffic      legend
-	AsOf         time.Time // of counts that are older than the page
+	AsOf         time.Time // time of the counts if they were cached
 }
 
-// queueRow is a queue on the overview.
+// queueRow is a row of the overview.
 type queueRow struct {
 	honker.QueueStats
 	Spark template.HTML
-	Late  bool // the oldest job has been ready for more than a minute
+	Late  bool // whether the oldest job has been ready for more than a minute
 }
 
 func overviewPage(c *call) serve {
@@ -92,7 +92,7 @@ func late(q honker.QueueStats, now time.Time) bool {
 	return !q.OldestReady.IsZero() && now.Sub(q.OldestReady) > time.Minute && q.Pause == nil
 }
 
-// sooner is the earlier of two times, of which the zero time is none.
+// sooner returns the earlier of two times. It ignores zero times.
 func sooner(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

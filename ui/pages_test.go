@@ -25,13 +25,13 @@ import (
 
 var update = flag.Bool("update", false, "write the golden pages")
 
-// golden compares what is inside of main with testdata.
+// golden compares the content of the main element with a file in testdata.
 func golden(t *testing.T, h http.Handler, name, target string) {
 	t.Helper()
 	w := get(h, "/"+target, "Honker-Fragment", "1")
 	require.Equal(t, http.StatusOK, w.Code, "%s: %s", target, w.Body)
 	text := regexp.MustCompile(`\n\s*\n+`).ReplaceAllString(withoutDisk(w.Body.String()), "\n")
-	text = regexp.MustCompile(`<g><title>[^<]*: 0 enqueued, 0 done, 0 failed</title>.*?</g>`).ReplaceAllString(text, "") // of each chart
+	text = regexp.MustCompile(`<g><title>[^<]*: 0 enqueued, 0 done, 0 failed</title>.*?</g>`).ReplaceAllString(text, "") // empty chart intervals
 	text = instance.ReplaceAllString(text, "<bdi>instance</bdi>")
 	path := filepath.Join("testdata", name+".html")
 	if *update {
@@ -50,12 +50,12 @@ var (
 	noProblems  = `<ul class="problems" aria-label="What is wrong"></ul>`
 )
 
-// withoutDisk is a page of a machine with a disk that is not nearly full.
+// withoutDisk removes the problem of a nearly full disk from a page, which depends on the machine.
 func withoutDisk(page string) string {
 	return strings.ReplaceAll(diskProblem.ReplaceAllString(page, ""), noProblems, `<p class="allgood">Nothing is wrong.</p>`)
 }
 
-// Each page is as it was: a change of a page is a change of its golden file, which a reader sees.
+// Pages agree with their golden files, so every change of a page shows in review.
 func TestPages_Golden(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		ctx := context.Background()
@@ -93,7 +93,7 @@ func TestPages_Golden(t *testing.T) {
 	})
 }
 
-// crawl asks for each page that can be reached by links, as a browser of a colleague's would.
+// crawl requests every page that can be reached by links.
 func crawl(t *testing.T, h http.Handler) map[string]string {
 	t.Helper()
 	pages, todo := map[string]string{}, []string{""}
@@ -123,13 +123,13 @@ func unescape(s string) string {
 	return strings.NewReplacer("&amp;", "&", "&#43;", "+", "&#34;", `"`, "&#39;", "'").Replace(s)
 }
 
-// evil are names and texts that are markup, paths, queries and other things that a page may trip over.
+// evil lists names and texts with markup, paths, queries and other content that needs escaping.
 var evil = []string{
 	`</script><img src=x onerror=alert(1)>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`, `javascript:alert(1)`,
 	`../../etc/passwd`, `a/b.c%2Fd`, `?x=1&y=2#z`, "{{.Data}}", "tab\tnew\nline\r\nX-Evil: 1", "\u202egnirts\u200b", "é😀\ufffd", "a+b c", strings.Repeat("x", 1000),
 }
 
-// Names, payloads and errors of any program are text on every page, and links with them lead where they say.
+// Names, payloads and errors are escaped on every page, and links that contain them work.
 func TestPages_Hostile(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		ctx := context.Background()
@@ -187,7 +187,7 @@ func hostileStream(t *testing.T, db *honker.DB, s string, payload json.RawMessag
 	}
 }
 
-// What Redact hides is on no page, and no search and no download tells it.
+// Data hidden by Redact does not appear on pages and cannot be searched or downloaded.
 func TestPages_Redact(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		ctx := context.Background()
@@ -224,7 +224,7 @@ func TestPages_Redact(t *testing.T) {
 	})
 }
 
-// A download has the jobs of the filter, as ExportJobs writes them.
+// A download contains the jobs that match the filter in the format of ExportJobs.
 func TestPages_Export(t *testing.T) {
 	db, h := open(t, nil)
 	bury(t, db, "mails", `{"n":1.50}`, "x")
@@ -236,7 +236,7 @@ func TestPages_Export(t *testing.T) {
 	require.Contains(t, w.Body.String(), `{"n":1.50}`)
 }
 
-// More files have a switch, and each page and verb is about the one that its URL names.
+// With several files, pages have a menu of files. Each page and verb uses the file named in its URL.
 func TestPages_Files(t *testing.T) {
 	db, other := honkertest.Open(t, nil), honkertest.Open(t, nil)
 	_, err := queue(other, "elsewhere").Enqueue(context.Background(), json.RawMessage("1"))
@@ -258,7 +258,7 @@ func TestPages_Files(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, get(h, "/?db=nothing").Code)
 }
 
-// What is wrong comes first, with the page that shows it; when nothing is, the page says so in a line.
+// The overview begins with the problems and their links. Without problems it says so in a line.
 func TestPages_Problems(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		ctx := context.Background()
@@ -278,7 +278,7 @@ func TestPages_Problems(t *testing.T) {
 	})
 }
 
-// A worker is shown with its jobs, also one that is known by its jobs alone.
+// The workers page shows workers with their jobs, including workers that are known only from their claims.
 func TestPages_Workers(t *testing.T) {
 	db, h := open(t, nil)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -306,7 +306,7 @@ func TestPages_Workers(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// Arguments that are encrypted in the file are opened for those that may see them, and for no others.
+// Encrypted arguments are shown only if Authorize allows the verb "unseal".
 func TestPages_Sealed(t *testing.T) {
 	ctx := context.Background()
 	codec, err := seal.New(seal.Keys{Current: "2026-11", Ring: map[string][]byte{"2026-11": make([]byte, 32)}}, nil)
@@ -337,7 +337,7 @@ func TestPages_Sealed(t *testing.T) {
 	}
 }
 
-// How far a handler has come is on the page of its job, and beside it in lists.
+// The progress of a handler is shown on the page of its job and in lists.
 func TestPages_Progress(t *testing.T) {
 	db, h := open(t, nil)
 	ctx := context.Background()

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of what a request may say.
+// Limits of request parameters.
 const (
 	maxForm   = 1 << 20
 	maxName   = 1024
@@ -21,8 +21,8 @@ const (
 	maxSpan   = 366 * 24 * time.Hour
 )
 
-// params are the parameters of a request: each is read once, as what it should be, and one that is not
-// is named in the answer.
+// params holds the parameters of a request. Its methods parse a parameter and record a fault if it is invalid. The
+// parse function of a route reads all parameters, and err then reports all faults together.
 type params struct {
 	values url.Values
 	faults []string
@@ -48,7 +48,7 @@ func (p *params) fault(name, format string, args ...any) {
 	p.faults = append(p.faults, name+": "+fmt.Sprintf(format, args...))
 }
 
-// err names what is wrong with the parameters.
+// err returns an error that lists the recorded faults, or nil.
 func (p *params) err() error {
 	if len(p.faults) == 0 {
 		return nil
@@ -56,7 +56,7 @@ func (p *params) err() error {
 	return &problem{http.StatusBadRequest, "Bad parameters", strings.Join(p.faults, "; ")}
 }
 
-// one is a parameter that is given once at most.
+// one returns the value of a parameter that must not be repeated, or "".
 func (p *params) one(name string) string {
 	values := p.values[name]
 	if len(values) > 1 {
@@ -69,7 +69,7 @@ func (p *params) one(name string) string {
 	return values[0]
 }
 
-// text is at most limit bytes of UTF-8.
+// text returns a parameter of at most limit bytes of UTF-8.
 func (p *params) text(name string, limit int) string { return p.checkText(name, p.one(name), limit) }
 
 func (p *params) checkText(name, s string, limit int) string {
@@ -84,10 +84,10 @@ func (p *params) checkText(name, s string, limit int) string {
 	return ""
 }
 
-// isNoText reports whether s cannot be a parameter.
+// isNoText reports whether s is invalid as a parameter. Invalid UTF-8 and NUL are not allowed.
 func isNoText(s string) bool { return !utf8.ValidString(s) || strings.ContainsRune(s, 0) }
 
-// name is a text that has to be there.
+// name returns a required text parameter.
 func (p *params) name(name string) string {
 	s := p.text(name, maxName)
 	if s == "" && len(p.faults) == 0 {
@@ -96,7 +96,7 @@ func (p *params) name(name string) string {
 	return s
 }
 
-// texts are the values of a parameter that may be given several times, without empty ones.
+// texts returns the non-empty values of a parameter that may be repeated.
 func (p *params) texts(name string, limit int) (texts []string) {
 	values := p.values[name]
 	if len(values) > limit {
@@ -111,7 +111,7 @@ func (p *params) texts(name string, limit int) (texts []string) {
 	return texts
 }
 
-// integer is a number from low to high; absent it is def.
+// integer returns a number from low to high, or def if the parameter is absent.
 func (p *params) integer(name string, low, high, def int64) int64 {
 	s := p.one(name)
 	if s == "" {
@@ -125,7 +125,7 @@ func (p *params) integer(name string, low, high, def int64) int64 {
 	return n
 }
 
-// id is the id of a job or of an entry, which has to be there.
+// id returns a required positive id.
 func (p *params) id(name string) int64 {
 	n := p.integer(name, 1, 1<<62, 0)
 	if n == 0 && len(p.faults) == 0 {
@@ -134,7 +134,7 @@ func (p *params) id(name string) int64 {
 	return n
 }
 
-// ids are numbers, in several parameters or with commas.
+// ids returns the ids of a parameter, which may be repeated and may contain commas.
 func (p *params) ids(name string) (ids []int64) {
 	for _, value := range p.values[name] {
 		for s := range strings.SplitSeq(value, ",") {
@@ -156,7 +156,7 @@ func (p *params) ids(name string) (ids []int64) {
 	return ids
 }
 
-// span is a time such as 10m, not negative, or so many seconds.
+// span returns a non-negative duration, written as 10m or as a number of seconds.
 func (p *params) span(name string) time.Duration {
 	s := p.one(name)
 	if s == "" {
@@ -178,7 +178,8 @@ func parseSpan(s string) (time.Duration, error) {
 	return time.ParseDuration(s)
 }
 
-// instant is a point in time: as browsers send it, in UTC, or by RFC 3339, or a span before now.
+// instant returns a point in time. It accepts the format of a browser's datetime field, in UTC, RFC 3339, and a
+// duration before now.
 func (p *params) instant(name string, now time.Time) time.Time {
 	s := p.one(name)
 	if s == "" {
@@ -196,7 +197,7 @@ func (p *params) instant(name string, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// choice is one of a few words; absent it is the first.
+// choice returns a parameter that must be in words, or words[0] if it is absent.
 func (p *params) choice(name string, words ...string) string {
 	s := p.one(name)
 	if s == "" {
@@ -209,10 +210,10 @@ func (p *params) choice(name string, words ...string) string {
 	return s
 }
 
-// flag reports whether a box was ticked.
+// flag reports whether a check box was checked.
 func (p *params) flag(name string) bool { return p.choice(name, "", "1") == "1" }
 
-// pairs are values such as order.id=17.
+// pairs returns the values of a parameter of the form name=value, such as order.id=17.
 func (p *params) pairs(name string) map[string]string {
 	of := map[string]string{}
 	for _, s := range p.texts(name, 10) {

@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// A parameter that is not what it should be is named, and nothing else happens.
+// The error for an invalid parameter names it, and nothing is changed.
 func TestParams_Bad(t *testing.T) {
 	_, h := open(t, nil)
 	long := strings.Repeat("x", 5000)
@@ -41,7 +41,7 @@ func TestParams_Bad(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, get(h, "/job?id=4711").Code)
 }
 
-// No query and no form makes the handler fail: it is answered, or the fault is named.
+// No query or form causes an internal server error.
 func FuzzParams(f *testing.F) {
 	for _, seed := range []string{"id=1", "queue=a&phase=dead&where=a%3Db", "name=x&span=7d", "topic=orders&before=3", "after=x&order=claim&queue=a", "selection=1", "all=1&confirm=1&n=5&typed=5"} {
 		for i := range ui.Routes() {
@@ -72,7 +72,7 @@ func FuzzParams(f *testing.F) {
 	})
 }
 
-// A payload is laid out, and what is in it stays as it is written.
+// layOut adds line breaks to a payload and changes nothing else.
 func TestPayload_LayOut(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"a":12345678901234567890,"b":1.50,"c":1e999}`: "{\n  \"a\": 12345678901234567890,\n  \"b\": 1.50,\n  \"c\": 1e999\n}",
@@ -92,7 +92,7 @@ func TestPayload_LayOut(t *testing.T) {
 	require.LessOrEqual(t, len(text), 4096)
 }
 
-// Without its line breaks it is the payload again.
+// Removing the white space that layOut adds restores the payload.
 func FuzzLayOut(f *testing.F) {
 	f.Add(`{"a":[1,"x",{"b":null}],"c":""}`)
 	f.Add(`"\\\""`)

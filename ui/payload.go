@@ -10,23 +10,23 @@ import (
 	"github.com/honker-go/honker/seal"
 )
 
-// Bounds of a text on a page.
+// Maximum lengths of texts on a page in bytes.
 const (
 	shortText = 4 << 10
 	longText  = 64 << 10
 )
 
-// payload is a job's arguments, or what else is stored as JSON, as it is shown.
+// payload is a JSON text, such as the arguments of a job, prepared for display.
 type payload struct {
 	Text   string
-	Cut    bool   // there is more
-	Hidden bool   // by Options.Redact
-	Sealed string // the key that it is sealed with, where it is not opened
-	Bytes  int    // as stored
-	Line   string // the beginning, on one line
+	Cut    bool   // whether Text is truncated
+	Hidden bool   // hidden by Options.Redact
+	Sealed string // id of the key if the payload is sealed and was not opened
+	Bytes  int    // stored size
+	Line   string // beginning of Text on a single line
 }
 
-// payloadOf hides what Redact hides, and lays out the rest with numbers and strings as they are written.
+// payloadOf applies Options.Redact to stored and formats the rest.
 func (c *call) payloadOf(queue string, stored json.RawMessage, limit int) payload {
 	p := payload{Bytes: len(stored)}
 	if c.h.opts.Redact != nil {
@@ -40,7 +40,7 @@ func (c *call) payloadOf(queue string, stored json.RawMessage, limit int) payloa
 	return p
 }
 
-// arguments are those of a job, opened by the codec of the DB if Authorize allows that.
+// arguments returns the arguments of a job. Encrypted arguments are decoded if Authorize allows the verb "unseal".
 func (c *call) arguments(j *honker.JobInfo, limit int) payload {
 	opened, err := honker.Args[rawJSON](j)
 	switch {
@@ -50,7 +50,8 @@ func (c *call) arguments(j *honker.JobInfo, limit int) payload {
 	return c.payloadOf(j.Queue, opened, limit)
 }
 
-// stored are the arguments of a job as they are in the file. Ciphertext is of no use to a reader.
+// stored returns the arguments of a job without decoding them. For sealed arguments it returns only the key id and
+// the size, because ciphertext is of no use to a reader.
 func (c *call) stored(j *honker.JobInfo, limit int) payload {
 	if key, sealed := seal.KeyOf(j.Payload); sealed {
 		return payload{Sealed: cut(80, key), Bytes: len(j.Payload)}
@@ -58,8 +59,8 @@ func (c *call) stored(j *honker.JobInfo, limit int) payload {
 	return c.payloadOf(j.Queue, j.Payload, limit)
 }
 
-// layOut writes JSON with line breaks, up to limit bytes. What is no JSON stays as it is. It does not
-// decode: a number that no float holds, an escape and the order of names are shown as they are stored.
+// layOut formats JSON with line breaks, up to limit bytes. Other text is returned unchanged. layOut does not decode
+// the JSON, so large numbers, escapes and the order of names appear as stored.
 func layOut(stored json.RawMessage, limit int) (text string, more bool) {
 	if !json.Valid(stored) {
 		return clip(string(stored), limit)
@@ -93,7 +94,7 @@ func (w *jsonWriter) next(s []byte, i int) int {
 	case ' ', '\t', '\n', '\r':
 	case '{', '[':
 		w.out.WriteByte(c)
-		if end := skipSpace(s, i+1); s[end] == c+2 { // ] and } are two after [ and {
+		if end := skipSpace(s, i+1); s[end] == c+2 { // ']' is '['+2 and '}' is '{'+2
 			w.out.WriteByte(c + 2)
 			return end
 		}
@@ -118,7 +119,7 @@ func (w *jsonWriter) next(s []byte, i int) int {
 	return i
 }
 
-// line begins a line. Nesting beyond reason is not indented any further.
+// line starts a new line. Indentation is limited to 32 levels.
 func (w *jsonWriter) line() {
 	w.out.WriteByte('\n')
 	for range min(w.depth, 32) {

@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// The page of a queue shows the places that cancelled jobs take, of the queue and of each key.
+// The page of a queue shows how many places cancelled jobs occupy, in the queue and for each key.
 func TestQueue_CancelledPlaces(t *testing.T) {
 	db, h := open(t, nil)
 	q := honker.NewQueue[int](db, "mails", nil)

@@ -21,7 +21,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// recorder opens connections, and notes what is read by them while on is set.
+// recorder is a connector that records the queries of its connections while on is set.
 type recorder struct {
 	path string
 	mu   sync.Mutex
@@ -44,7 +44,7 @@ func (r *recorder) note(query string) {
 	}
 }
 
-// while returns what is read while f runs.
+// while returns the queries that are run during f.
 func (r *recorder) while(f func()) []string {
 	set := func(on bool) {
 		r.mu.Lock()
@@ -81,7 +81,7 @@ func (c *recorded) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.T
 	return c.Conn.(driver.ConnBeginTx).BeginTx(ctx, opts)
 }
 
-// small are the tables that have a row for each queue, topic, worker, lock and so on. All others grow with what is done.
+// small lists the tables with a row per queue, topic, worker, lock and so on. Other tables grow with the work done.
 var small = []string{"_honker_locks", "_honker_rate_limits", "_honker_scheduler_tasks", "_honkerx_schedules", "_honker_stream_consumers", "_honkerx_consumers",
 	"_honkerx_meta", "_honkerx_queues", "_honkerx_retention", "_honkerx_workers", "_honkerx_groups", "_honkerx_group_members"}
 
@@ -91,8 +91,8 @@ var (
 	numbers = regexp.MustCompile(`\?(\d*)`)
 )
 
-// fault says what makes a statement read the whole of a table that grows. A walk that a LIMIT ends, in the order of what it
-// goes by, is none.
+// fault returns an error text if a statement reads a growing table as a whole, and "" otherwise. A scan in index order
+// that is bounded by a LIMIT is allowed.
 func fault(query, plan string) string {
 	tables := map[string]string{}
 	for _, m := range aliases.FindAllStringSubmatch(query, -1) {
@@ -111,7 +111,7 @@ func fault(query, plan string) string {
 	return ""
 }
 
-// plan is SQLite's, a line for each step.
+// plan returns SQLite's query plan with a line for each step.
 func plan(t *testing.T, pool *sql.DB, query string) string {
 	t.Helper()
 	n := 0
@@ -136,7 +136,7 @@ func plan(t *testing.T, pool *sql.DB, query string) string {
 	return strings.Join(lines, "\n")
 }
 
-// attached is a file of which the statements are known.
+// attached returns a file whose queries are recorded.
 func attached(t *testing.T) (*honker.DB, *sql.DB, *recorder) {
 	t.Helper()
 	r := &recorder{path: filepath.Join(t.TempDir(), "app.db")}
@@ -148,8 +148,8 @@ func attached(t *testing.T) (*honker.DB, *sql.DB, *recorder) {
 	return db, pool, r
 }
 
-// No page reads the whole of a table that grows: each statement goes by an index, or ends at a limit. How each does is
-// kept in internal/store/testdata/plans.golden.
+// No page reads a growing table as a whole. All statements use an index or stop at a limit. Their plans are in
+// internal/store/testdata/plans.golden.
 func TestPages_Plans(t *testing.T) {
 	db, pool, r := attached(t)
 	something(t, db)
@@ -175,14 +175,14 @@ func TestPages_Plans(t *testing.T) {
 	require.Greater(t, len(read), 60)
 	for _, query := range read {
 		if !strings.Contains(query, "_honker") {
-			continue // of SQLite's own
+			continue // not a query of honker's tables
 		}
 		p := plan(t, pool, query)
 		require.Empty(t, fault(query, p), "%s\n%s", query, p)
 	}
 }
 
-// Statements that read too much are found.
+// fault detects statements that read a growing table as a whole.
 func TestPages_PlansFound(t *testing.T) {
 	_, pool, _ := attached(t)
 	for query, want := range map[string]string{

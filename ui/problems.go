@@ -4,16 +4,17 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// wrong is a problem with the page that shows it.
+// wrong is a problem with a link to the page about it.
 type wrong struct {
 	admin.Problem
 	URL string
 }
 
-// problemsShown bounds the list: the worst are first, and `honker doctor` prints all.
+// problemsShown is the maximum number of problems in the list, which begins with the most severe. `honker doctor`
+// prints all problems.
 const problemsShown = 25
 
-// problems are what is wrong, the most severe first, and how many more there are.
+// problems returns the current problems, the most severe first, and the number of omitted problems.
 func (c *call) problems() (all []wrong, more int, err error) {
 	found, err := admin.Problems(c.ctx, c.db)
 	for _, p := range found[:min(len(found), problemsShown)] {
@@ -22,7 +23,7 @@ func (c *call) problems() (all []wrong, more int, err error) {
 	return all, len(found) - len(all), err
 }
 
-// problemURL is the page on which a problem can be looked at.
+// problemURL returns the link to the page about a problem.
 func (c *call) problemURL(p admin.Problem) string {
 	switch p.Code {
 	case admin.ProblemDead:

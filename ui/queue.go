@@ -12,21 +12,21 @@ import (
 
 type rawJSON = json.RawMessage
 
-// queueOf is a handle on a queue of any program's.
+// queueOf returns a queue whose payloads are not decoded.
 func queueOf(db *honker.DB, name string) *honker.Queue[rawJSON] {
 	return honker.NewQueue[rawJSON](db, name, nil)
 }
 
-// headRows bounds the lists of a page that has several.
+// headRows is the maximum number of rows in each list of a page with several lists.
 const headRows = 20
 
 type queuePageData struct {
 	honker.QueueStats
 	Retention honker.QueueRetention
-	Turn      []jobRow // the first in turn
+	Turn      []jobRow // next jobs in claim order
 	Running   []jobRow
 	Keys      []honker.KeyStats
-	Errors    []deadGroup // of the last hour
+	Errors    []deadGroup // errors of the last hour
 	Schedules []honker.ScheduleInfo
 	Workers   []workerRow
 	Why       *admin.Explanation
@@ -34,13 +34,13 @@ type queuePageData struct {
 	Spans     []string
 	Chart     template.HTML
 	Traffic   legend
-	Wait, Ran time.Duration // on average, over the chart
+	Wait, Ran time.Duration // averages over the time of the chart
 	Late      bool
-	Old       bool // the counts are older than the page
+	Old       bool // whether the counts were cached
 	Enqueue   bool
 }
 
-// spans are the times that a chart may show.
+// spans maps the "span" parameter to the intervals of the chart.
 var spans = map[string]struct {
 	parts  int
 	length time.Duration
@@ -96,7 +96,7 @@ func (c *call) queueData(name string) (*queuePageData, error) {
 	return d, nil
 }
 
-// head are the first jobs of a queue in some phases.
+// head returns the first jobs of a queue in the given phases.
 func (c *call) head(name string, order admin.Order, of ...honker.Phase) ([]jobRow, error) {
 	page, err := admin.ListJobs(c.ctx, c.db, admin.JobFilter{Queues: []string{name}, Phases: of}, &admin.PageOptions{Order: order, Limit: headRows})
 	if err != nil {
@@ -144,13 +144,13 @@ func (c *call) queueTraffic(d *queuePageData, over string) error {
 	return nil
 }
 
-// tile is a number of a queue.
+// tile is a number on the page of a queue.
 type tile struct {
 	Text string
 	Link countLink
 }
 
-// Tiles are the numbers of a queue; those that are seldom are left out while they are 0.
+// Tiles returns the numbers of a queue. Rarely used numbers are omitted if they are zero.
 func (p *page) Tiles(q honker.QueueStats) (tiles []tile) {
 	for _, t := range []struct {
 		text   string

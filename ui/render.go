@@ -18,7 +18,7 @@ import (
 //go:embed templates/*.html
 var templateFiles embed.FS
 
-// templates are the pages by their names: each is the layout with a content of its own.
+// templates maps page names to templates. Each consists of the layout and the content of the page.
 var templates = map[string]*template.Template{}
 
 func init() {
@@ -36,17 +36,17 @@ func init() {
 	}
 }
 
-// view is what a page shows: a template and its data.
+// view is the template and the data of a page.
 type view struct {
-	name  string // of the template
-	nav   string // the path of the entry of the navigation that it belongs to
+	name  string // name of the template
+	nav   string // path of the page's entry in the navigation menu
 	title string
 	data  any
-	// next is when something on the page changes by time alone; zero: nothing will.
+	// next is the time at which the page changes without a commit; zero if it does not.
 	next time.Time
 }
 
-// page is what the templates see.
+// page is the data of a template.
 type page struct {
 	c         *call
 	View, Nav string
@@ -56,15 +56,15 @@ type page struct {
 	Next      time.Time
 }
 
-// pageBudget is how long a page searches before it shows what it has found, and a link that goes on. A search runs one
-// at a time, and an open page repeats it.
+// pageBudget is the maximum duration of a page's search. The page then shows the jobs found so far and a link to
+// continue. It is short because searches run one at a time and open pages repeat them after every commit.
 var pageBudget = 30 * time.Millisecond
 
-// maxPage bounds an answer; larger pages would be of no use to a browser.
+// maxPage is the maximum size of a page in bytes. Browsers could not show larger pages well.
 const maxPage = 4 << 20
 
-// show answers with a page: whole, or only what is inside of main, with a tag by which the script finds
-// out that nothing has changed.
+// show writes a page. If the script has requested a fragment, show writes only the content of the main element,
+// with an ETag that tells the script whether it has changed.
 func (c *call) show(v view) error {
 	if c.fragment {
 		return c.showFragment(v)
@@ -88,7 +88,7 @@ func (c *call) execute(template string, v view) ([]byte, error) {
 	if out.Len() > maxPage {
 		return nil, &problem{http.StatusInsufficientStorage, "Too much for one page", "Narrow the filter, or ask for fewer rows."}
 	}
-	// Other programs may have written names and texts that are no UTF-8.
+	// Names and texts written by other programs may be invalid UTF-8.
 	return bytes.ToValidUTF8(out.Bytes(), []byte("�")), nil
 }
 
@@ -122,11 +122,11 @@ func (c *call) showFragment(v view) error {
 	return nil
 }
 
-// URL is a relative link to a page, with pairs of names and values; empty values are left out.
+// URL returns a relative link to a page. pairs alternates names and values of parameters; empty values are omitted.
 func (p *page) URL(path string, pairs ...any) string { return p.c.link(path, values(pairs...)) }
 
-// link is a relative link to a page; "" if one of the values cannot be a parameter, such as the name of a queue that is
-// no text.
+// link returns a relative link to a page. It returns "" if a value is invalid as a parameter, such as a queue name
+// that is not valid UTF-8.
 func (c *call) link(path string, v url.Values) string {
 	for _, all := range v {
 		if slices.ContainsFunc(all, isNoText) {
@@ -152,7 +152,7 @@ func (c *call) url(path string, v url.Values) string {
 	return path + "?" + v.Encode()
 }
 
-// values makes parameters of names and values.
+// values returns parameters from alternating names and values.
 func values(pairs ...any) url.Values {
 	v := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -163,18 +163,18 @@ func values(pairs ...any) url.Values {
 	return v
 }
 
-// Can reports whether a verb is offered, for one queue or in general.
+// Can reports whether the page offers a verb, for the given queue or for the queue of the page.
 func (p *page) Can(verb string, queue ...string) bool {
 	if p.c.file == nil {
 		return false
 	}
 	if len(queue) > 0 {
-		return !isNoText(queue[0]) && p.c.can(verb, queue[0]) // a form could not name it
+		return !isNoText(queue[0]) && p.c.can(verb, queue[0]) // a form cannot send an invalid name
 	}
 	return p.c.can(verb, p.c.access.Queue)
 }
 
-// Here is the page itself, for a verb to come back to.
+// Here returns the URL of the page, to which a verb redirects.
 func (p *page) Here() string { return p.c.here() }
 
 func (c *call) here() string {
@@ -186,7 +186,7 @@ func (c *call) here() string {
 	return c.url(name, v)
 }
 
-// File is the name of the file that is shown; Files are all names, if there are several.
+// File returns the name of the displayed file.
 func (p *page) File() string {
 	if p.c.file == nil {
 		return ""
@@ -194,7 +194,7 @@ func (p *page) File() string {
 	return p.c.file.name
 }
 
-// Files are the names of all files, where there are several.
+// Files returns the names of all files, or nil if there is only a single file.
 func (p *page) Files() []string {
 	if p.c.file == nil || len(p.c.h.names) < 2 {
 		return nil
@@ -202,7 +202,7 @@ func (p *page) Files() []string {
 	return p.c.h.names
 }
 
-// FileURL leads to the same page of another file.
+// FileURL returns a link to the same page for another file.
 func (p *page) FileURL(name string) string {
 	path := p.Nav
 	if path == "" {
@@ -214,29 +214,29 @@ func (p *page) FileURL(name string) string {
 	return path + "?" + url.Values{"db": {name}}.Encode()
 }
 
-// Env is the name of the environment, Color that of its bar.
+// Env returns the name of the environment.
 func (p *page) Env() string { return p.c.h.opts.Title }
 
-// Color is that of the environment's bar.
+// Color returns the color of the title bar.
 func (p *page) Color() string { return p.c.h.opts.Color }
 
-// Asset is the name of an asset, with its hash.
+// Asset returns the name of an asset with its hash.
 func (p *page) Asset(name string) string { return assetNames[name] }
 
-// Now is the time of the server, for the script.
+// Now returns the time of the server for the script.
 func (p *page) Now() string { return p.c.now.UTC().Format(time.RFC3339Nano) }
 
-// Live reports whether the page follows the file.
+// Live reports whether the page is updated after commits.
 func (p *page) Live() bool { return p.c.file != nil && p.View != "problem" && p.View != "confirm" }
 
-// Redacts reports whether payloads may be hidden, so that they are not searched.
+// Redacts reports whether Options.Redact is set. Payloads can then not be searched.
 func (p *page) Redacts() bool { return p.c.h.opts.Redact != nil }
 
-// Ago is a time as a distance from now. The script keeps it right, and writes it where only a part of the
-// page is asked for: that has the time itself, so that it stays the same while nothing happens.
+// Ago formats a time relative to now. The script keeps the text up to date. A fragment contains the absolute time
+// instead and the script adds the text, so that the fragment and its ETag do not change with time.
 func (p *page) Ago(t time.Time) template.HTML { return p.time(t, "ago") }
 
-// Age is how long ago a time was, without a word.
+// Age is like Ago, but omits the word "ago".
 func (p *page) Age(t time.Time) template.HTML { return p.time(t, "age") }
 
 func (p *page) time(t time.Time, kind string) template.HTML {
@@ -249,8 +249,8 @@ func (p *page) time(t time.Time, kind string) template.HTML {
 		text = relative(t, p.c.now, kind == "ago")
 	}
 	return template.HTML(fmt.Sprintf(`<time datetime="%s" data-as="%s" title="%s">%s</time>`,
-		t.UTC().Format(time.RFC3339Nano), kind, stamp, text)) // digits and letters only
+		t.UTC().Format(time.RFC3339Nano), kind, stamp, text)) // only digits and letters, so nothing needs escaping
 }
 
-// bind joins a part's data to the page that it is on.
+// bind returns the data of a nested template, which needs both the page and its own data.
 func bind(p *page, data any) map[string]any { return map[string]any{"P": p, "V": data} }

@@ -19,12 +19,12 @@ type scheduleRow struct {
 	honker.ScheduleInfo
 	Payload  payload
 	Next     []time.Time
-	Broken   string // why it has no next times
+	Broken   string // error that prevents computing the next times
 	Overdue  bool
-	Calendar template.HTML // the next 24 hours
+	Calendar template.HTML // fires in the next 24 hours
 }
 
-// schedulesPerPage bounds the page: each schedule has its next times computed.
+// schedulesPerPage is the maximum number of schedules on the page, which computes the next times of each.
 const schedulesPerPage = 200
 
 func schedulesPage(c *call) serve {
@@ -63,7 +63,8 @@ func (c *call) scheduleRow(s honker.ScheduleInfo) scheduleRow {
 	return row
 }
 
-// calendar is a strip of 24 hours with a mark for each fire; it has as many as were asked for.
+// calendar returns a strip of 24 hours with a mark for each of times. If all times are within 24 hours, there may
+// be more fires than the caller has computed, and the label says so.
 func calendar(times []time.Time, now time.Time) template.HTML {
 	const width = 288 // five minutes each
 	start := now.Truncate(5 * time.Minute)

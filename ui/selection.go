@@ -9,11 +9,13 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// A selection is of jobs of several pages of a list. The URL of a page has those of the others as "selected"; the boxes
-// of its own are "pick". Its form sends both, with "selection": to a verb, or to the list for another page.
+// selectionParams are the parameters of a selection, which may contain jobs of several pages of a list. "selected" has
+// the jobs selected on other pages, and "pick" has the checked boxes of this page. The form of the list sends both
+// together with "selection", either to a verb or to another page of the list.
 var selectionParams = []string{"selected", "pick", "selection"}
 
-// selection is what is selected by now, in the order of ids, and whether more was than there can be.
+// selection returns the ids of the selected jobs in order. more reports whether ids were dropped because there were
+// more than maxList.
 func (c *call) selection() (ids []int64, more bool) {
 	ids = c.params.packed("selected")
 	for _, id := range c.params.ids("pick") {
@@ -27,7 +29,8 @@ func (c *call) selection() (ids []int64, more bool) {
 	return ids, more
 }
 
-// selected is the filter of a verb on the selection: its ids, in the queues of the list. It completes the call's Access.
+// selected returns the filter for a verb on the selection and sets it in the call's Access. The filter has the
+// selected ids and the queues of the list.
 func (c *call) selected(list *admin.JobFilter) *admin.JobFilter {
 	ids, more := c.selection()
 	switch {
@@ -40,7 +43,7 @@ func (c *call) selected(list *admin.JobFilter) *admin.JobFilter {
 	return c.access.Filter
 }
 
-// backTo is a page to come back to, with a selection.
+// backTo returns the URL page with a selection.
 func backTo(page string, ids []int64) string {
 	u, err := url.Parse(page)
 	if err != nil {
@@ -52,7 +55,7 @@ func backTo(page string, ids []int64) string {
 	return u.String()
 }
 
-// turnPage leads from the form of a list to the page that it asks for, the URL of which has the selection.
+// turnPage redirects from the form of a list to the requested page, and puts the selection into its URL.
 func (c *call) turnPage(ids []int64) error {
 	v := url.Values{}
 	for name, value := range c.params.values {
@@ -66,7 +69,7 @@ func (c *call) turnPage(ids []int64) error {
 	return c.lead(c.url("jobs", v))
 }
 
-// addSelection ticks the boxes of the jobs that are selected, and keeps the others for the form.
+// addSelection checks the boxes of the selected jobs on this page. It stores the other selected ids for the form.
 func (l *jobList) addSelection(ids []int64, given url.Values) {
 	var others []int64
 	for _, id := range ids {
@@ -92,8 +95,8 @@ func withoutParams(given url.Values, names ...string) url.Values {
 	return kept
 }
 
-// packIDs writes ids as the distances between them, to base 36: a thousand that are not far from one another take
-// 2 kB of a URL, of which proxies let 8 through.
+// packIDs encodes ids as their differences in base 36. A thousand ids that are close together take about 2 kB, which
+// fits into the 8 kB URLs that proxies allow.
 func packIDs(ids []int64) string {
 	var parts []string
 	at := int64(0)
@@ -104,7 +107,7 @@ func packIDs(ids []int64) string {
 	return strings.Join(parts, ".")
 }
 
-// packed are ids that packIDs has written.
+// packed decodes ids encoded by packIDs.
 func (p *params) packed(name string) (ids []int64) {
 	s := p.one(name)
 	if s == "" {

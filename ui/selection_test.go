@@ -16,8 +16,8 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// form is what a browser without scripts sends of the form of a list, by one of its buttons: the boxes that are ticked
-// already, and those of more.
+// form returns the values that a browser without scripts sends for the form of a list. They include the boxes that are
+// already checked and the boxes of the jobs more.
 func form(t *testing.T, page string, more ...int64) url.Values {
 	t.Helper()
 	_, text, found := strings.Cut(page, `<form method="post" id="selection">`)
@@ -37,7 +37,7 @@ func form(t *testing.T, page string, more ...int64) url.Values {
 	return v
 }
 
-// turn follows a form to another page, by its URL.
+// turn submits a form and returns the page to which it redirects.
 func turn(t *testing.T, h http.Handler, v url.Values, after string) (target, page string) {
 	t.Helper()
 	if after != "" {
@@ -59,7 +59,7 @@ func next(t *testing.T, page string) string {
 	return unescape(m[1])
 }
 
-// What is selected stays so on other pages of the list, until a verb has acted on it.
+// A selection is kept on other pages of the list until a verb has processed it.
 func TestSelection_Pages(t *testing.T) {
 	db, h := open(t, nil)
 	for range 7 {
@@ -74,7 +74,7 @@ func TestSelection_Pages(t *testing.T) {
 	_, third := turn(t, h, form(t, second, 5), next(t, second))
 	require.Contains(t, third, "with 3 of other pages")
 
-	// Back on the first page the boxes are ticked, and one that is not any more is not selected.
+	// On returning to the first page, its boxes are checked. An unchecked box is removed from the selection.
 	_, again := turn(t, h, form(t, third), "")
 	require.Equal(t, []string{"1", "3"}, form(t, again)["pick"])
 	v := form(t, again)
@@ -83,7 +83,7 @@ func TestSelection_Pages(t *testing.T) {
 	require.Equal(t, []string{"5"}, form(t, again)["pick"])
 	require.Contains(t, again, "with 1 of other pages")
 
-	// The dry run has all of them, and leads back to the page with them.
+	// The confirmation page counts the whole selection, and its back link keeps the selection.
 	v = form(t, again, 4)
 	w := ask(h, http.MethodPost, "/discard", v)
 	require.Equal(t, http.StatusOK, w.Code, w.Body)
@@ -99,7 +99,7 @@ func TestSelection_Pages(t *testing.T) {
 	require.EqualValues(t, 1, deadJobs(t, db, "other"))
 }
 
-// A selection in a queue's list is of that queue's jobs, and Authorize is told so.
+// A selection in the list of a queue is restricted to that queue, and Access.Queue is set.
 func TestSelection_Access(t *testing.T) {
 	db, _ := open(t, nil)
 	var asked ui.Access
@@ -116,7 +116,7 @@ func TestSelection_Access(t *testing.T) {
 	require.Contains(t, w.Body.String(), "Discard 3 jobs")
 }
 
-// A thousand jobs can be selected: the list says so, and a verb refuses more.
+// At most a thousand jobs can be selected. The list shows the limit, and verbs refuse larger selections.
 func TestSelection_Full(t *testing.T) {
 	_, h := open(t, nil)
 	some := func(from, to int) url.Values {

@@ -13,7 +13,7 @@ func streamOf(db *honker.DB, topic string) *honker.Stream[rawJSON] {
 	return honker.NewStream[rawJSON](db, topic, nil)
 }
 
-// streamsPageData are the topics, and the readers of all of them.
+// streamsPageData holds the topics and their readers.
 type streamsPageData struct {
 	Topics    []admin.TopicInfo
 	Consumers []admin.ConsumerState
@@ -42,15 +42,15 @@ type streamPageData struct {
 	Consumers []admin.ConsumerState
 	Groups    []groupRow
 	Last      []eventRow
-	PinnedBy  string // the reader that is furthest behind
+	PinnedBy  string // reader with the largest lag
 }
 
-// membersPerGroup bounds the page of a topic.
+// membersPerGroup is the maximum number of members shown for a group.
 const membersPerGroup = 100
 
 type groupRow struct {
 	admin.GroupState
-	Members    []memberRow // the first by name
+	Members    []memberRow // first members by name
 	DeadEvents []deadEventRow
 }
 
@@ -111,7 +111,8 @@ func (c *call) streamData(topic string, before int64) (*streamPageData, error) {
 	return d, c.streamEvents(d, before)
 }
 
-// streamReaders adds the consumers and groups of the topic. Those of patterns are on the page of the pattern.
+// streamReaders adds the consumers and groups of the topic. It omits the readers of patterns, which are shown on the
+// pages of their patterns.
 func (c *call) streamReaders(d *streamPageData) error {
 	consumers, err := admin.Consumers(c.ctx, c.db)
 	if err != nil {
@@ -150,7 +151,7 @@ func (c *call) streamReaders(d *streamPageData) error {
 	return nil
 }
 
-// deadEvents are the first dead events of a group.
+// deadEvents returns the first dead events of a group.
 func (c *call) deadEvents(s *honker.Stream[rawJSON], g admin.GroupState) (rows []deadEventRow, err error) {
 	if g.Dead == 0 {
 		return nil, nil
@@ -170,7 +171,8 @@ func (c *call) deadEvents(s *honker.Stream[rawJSON], g admin.GroupState) (rows [
 	return rows, nil
 }
 
-// streamEvents are the last events of the topic, as far as a short read finds them.
+// streamEvents adds the last events of the topic before the given offset. It searches only the last 200 offsets,
+// which all topics share, so it may find fewer events than headRows.
 func (c *call) streamEvents(d *streamPageData, before int64) error {
 	if d.Head == 0 {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// In both colour schemes each text can be told from what is behind it, by the ratio that WCAG asks for.
+// In both color schemes, the contrast of each text with its background has the ratio required by WCAG.
 func TestStyle_Contrast(t *testing.T) {
 	css, err := os.ReadFile("assets/style.css")
 	require.NoError(t, err)
@@ -32,7 +32,7 @@ func TestStyle_Contrast(t *testing.T) {
 	}
 }
 
-// luminance is that of a colour, from 0 to 1.
+// luminance returns the relative luminance of a color, from 0 to 1.
 func luminance(t *testing.T, hex string) float64 {
 	t.Helper()
 	if len(hex) == 3 {

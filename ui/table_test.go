@@ -18,7 +18,7 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// something is a file in which each verb has something to change, and the form of each.
+// something fills a file so that every verb can change it, and returns the form for each verb.
 func something(t *testing.T, db *honker.DB) map[string]url.Values {
 	t.Helper()
 	ctx := context.Background()
@@ -78,7 +78,7 @@ func something(t *testing.T, db *honker.DB) map[string]url.Values {
 	}
 }
 
-// contents are what is in the file, as far as verbs could change it.
+// contents returns the parts of the file that verbs can change.
 func contents(t *testing.T, db *honker.DB) string {
 	t.Helper()
 	ctx := context.Background()
@@ -107,8 +107,8 @@ func contents(t *testing.T, db *honker.DB) string {
 	return string(text)
 }
 
-// Every page and every verb is refused in each of the ways in which it can be, and changes nothing
-// then. A row that is added to the table is tried here without a further word.
+// Every page and verb is refused in all possible ways, and a refused request changes nothing. The test covers all
+// entries of the table of routes, so new routes are tested automatically.
 func TestRoutes_Refusals(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		forms := something(t, db)
@@ -120,7 +120,7 @@ func TestRoutes_Refusals(t *testing.T) {
 			opts    ui.Options
 			headers []string
 			method  string
-			writes  bool // only verbs are refused
+			writes  bool // whether only verbs are refused
 			status  int
 		}{
 			{name: "closed", status: http.StatusForbidden},
@@ -156,8 +156,8 @@ func TestRoutes_Refusals(t *testing.T) {
 	})
 }
 
-// Each verb does what it says when nothing refuses it, is told to Authorize with what it is about, leaves an entry in the
-// audit, and leads back to the page that it came from.
+// Every allowed verb changes the file, passes its Access to Authorize, is recorded in the audit, and redirects to the
+// previous page.
 func TestRoutes_Verbs(t *testing.T) {
 	for _, rt := range ui.Routes() {
 		if !rt.Write {
@@ -168,7 +168,7 @@ func TestRoutes_Verbs(t *testing.T) {
 				form := something(t, db)[rt.Path]
 				_, err := queue(db, "old").Enqueue(context.Background(), json.RawMessage("1"), honker.ExpiresIn(time.Second))
 				require.NoError(t, err)
-				time.Sleep(2 * time.Second) // there is something to maintain
+				time.Sleep(2 * time.Second) // so that there is something to maintain
 				before := contents(t, db)
 				var asked ui.Access
 				h := dashboard(t, db, &ui.Options{Enqueue: true, By: func(*http.Request) string { return "anna" }, Authorize: func(_ *http.Request, a ui.Access) error {
@@ -196,7 +196,7 @@ func TestRoutes_Verbs(t *testing.T) {
 	}
 }
 
-// A row is a page that changes nothing, or a verb: and each verb of a form is a row.
+// Every route is either a page without side effects or a verb, and all forms send verbs of the table.
 func TestRoutes_Table(t *testing.T) {
 	seen := map[string]bool{}
 	for _, rt := range ui.Routes() {

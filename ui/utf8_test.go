@@ -14,8 +14,8 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// Names that are no UTF-8, or BLOBs, which other programs can write, leave pages valid. They have no link and no
-// verb that could not name them, and all links there are work.
+// Pages are valid even if other programs have written names that are BLOBs or invalid UTF-8. Such names have no links or
+// verbs, and all other links work.
 func TestPages_NamesWithoutText(t *testing.T) {
 	db, h := open(t, &ui.Options{Authorize: ui.AllowAll, Enqueue: true})
 	something(t, db)

@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// changes runs a verb that changes one thing and reports whether it did.
+// changes returns a function that calls change and redirects to back with the outcome.
 func (c *call) changes(back string, change func() (bool, error)) serve {
 	return func() error {
 		did, err := change()
@@ -25,7 +25,8 @@ func (c *call) changes(back string, change func() (bool, error)) serve {
 	}
 }
 
-// asks has a verb that cannot be taken back confirmed: by a page that sends the same form once more.
+// asks is like changes for verbs that cannot be undone. It shows a confirmation page first, which sends the same form
+// again.
 func (c *call) asks(title, effect, button string, back string, change func() (bool, error)) serve {
 	if c.params.flag("confirm") {
 		return c.changes(back, change)
@@ -41,7 +42,7 @@ func (c *call) asks(title, effect, button string, back string, change func() (bo
 	}
 }
 
-// queueName is the queue that a verb is about.
+// queueName reads the queue of a verb and sets it in the call's Access.
 func (c *call) queueName() string {
 	c.access.Queue = c.params.name("queue")
 	return c.access.Queue
@@ -55,7 +56,7 @@ func pauseAction(c *call) serve {
 	}
 	return c.changes(back, func() (bool, error) {
 		_, err := queueOf(c.db, name).Pause(c.ctx, opts)
-		return err == nil, err // one that is paused has a new reason
+		return err == nil, err // pausing again changes the reason
 	})
 }
 
@@ -142,7 +143,7 @@ func deleteGroupAction(c *call) serve {
 		func() (bool, error) { return streamOf(c.db, topic).Group(group, nil).Delete(c.ctx) })
 }
 
-// deadEvent is a verb on one dead event of a group.
+// deadEvent serves a verb on a dead event of a group.
 func (c *call) deadEvent(change func(g *honker.Group[rawJSON], offset int64) (bool, error)) serve {
 	topic, group, offset, back := c.params.name("topic"), c.params.name("group"), c.params.id("offset"), c.back()
 	return c.changes(back, func() (bool, error) { return change(streamOf(c.db, topic).Group(group, nil), offset) })
@@ -156,12 +157,12 @@ func discardEventAction(c *call) serve {
 	return c.deadEvent(func(g *honker.Group[rawJSON], offset int64) (bool, error) { return g.Discard(c.ctx, offset) })
 }
 
-// schedule is the name of one, and completes the call's Access with the queue that it feeds.
+// schedule reads the name of a schedule and sets its queue in the call's Access.
 func (c *call) schedule() string {
 	name := c.params.name("schedule")
 	all, err := c.db.Scheduler().List(c.ctx)
 	if err != nil {
-		return name // the verb will say so
+		return name // the verb will report the error
 	}
 	for _, s := range all {
 		if s.Name == name {
@@ -199,7 +200,7 @@ func breakLockAction(c *call) serve {
 		back, func() (bool, error) { return admin.BreakLock(c.ctx, c.db, name, owner) })
 }
 
-// maintainAction does one round, for as long as a request may work: what is done then stays done.
+// maintainAction runs a round of maintenance for at most actionTime. If the time is up, the work done so far is kept.
 func maintainAction(c *call) serve {
 	return c.changes(c.back(), func() (bool, error) {
 		ctx, cancel := context.WithTimeout(c.ctx, actionTime)

@@ -9,7 +9,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// workersPerPage bounds the page.
+// workersPerPage is the maximum number of workers on the page.
 const workersPerPage = 500
 
 type workersPageData struct {
@@ -17,7 +17,7 @@ type workersPageData struct {
 	Total   int
 }
 
-// workerRow is a worker with what it has to do of what it could.
+// workerRow is a worker with a meter of its load.
 type workerRow struct {
 	admin.WorkerInfo
 	Meter template.HTML
@@ -37,7 +37,7 @@ func workersPage(c *call) serve {
 	}
 }
 
-// queueWorkers adds the workers of the queue to its page.
+// queueWorkers adds the workers of a queue to its page.
 func (c *call) queueWorkers(ctx context.Context, d *queuePageData) error {
 	all, err := admin.Workers(ctx, c.db)
 	for _, w := range all {
@@ -48,7 +48,7 @@ func (c *call) queueWorkers(ctx context.Context, d *queuePageData) error {
 	return err
 }
 
-// Progress is a bar of what a handler has told of how far it is.
+// Progress returns a bar with the progress that a handler has reported.
 func (p *page) Progress(g *honker.Progress) template.HTML {
 	if g == nil {
 		return ""
@@ -56,7 +56,7 @@ func (p *page) Progress(g *honker.Progress) template.HTML {
 	return meter(g.Done, g.Total)
 }
 
-// meter is a bar of n of so many; a worker may hold more jobs than it runs.
+// meter returns a bar that shows n of of. It may be full, because a worker can hold more jobs than it runs.
 func meter[N int | int64](n, of N) template.HTML {
 	if of <= 0 {
 		return ""
