@@ -38,7 +38,6 @@ var vagueProse = map[string]float64{
 	"docs/internals/*.md":                 25.3,
 	"docs/internals/decisions/*.md":       21.9,
 	"internal/store":                      22.2,
-	"ui/uitest":                           23.8,
 }
 
 var (

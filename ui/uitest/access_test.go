@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// axe is axe-core, by Deque, as it was published: MPL-2.0, see testdata/axe.
+// axe is the unmodified source of axe-core by Deque, licensed under MPL-2.0, see testdata/axe.
 //
 //go:embed testdata/axe/axe.min.js
 var axe string
 
-// violation is a rule that axe-core found broken, and the elements that break it.
+// violation is a rule that axe-core has found violated, with the violating elements.
 type violation struct {
 	ID, Impact, Help string
 	Nodes            []struct{ HTML, FailureSummary string }
@@ -30,8 +30,8 @@ func (v violation) String() string {
 	return s
 }
 
-// violations are the rules that the page breaks in a way that keeps people from using it. The script comes by
-// the devtools protocol, which the page's policy does not hold back; it asks the server for nothing.
+// violations returns the serious and critical violations of the page. The axe script is injected through the DevTools
+// protocol, which is not subject to the page's content security policy. It sends no requests.
 func (b *browser) violations() string {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
@@ -49,10 +49,10 @@ func (b *browser) violations() string {
 	return all.String()
 }
 
-// Pages with nothing on them, errors and the help can be used too; and what cannot be read is found.
+// Empty pages, error pages and the help are accessible too. A page with unreadable text has violations.
 func TestPages_Accessible(t *testing.T) {
 	b := browse(t, serve(t, nil, 0, nil))
-	b.expected = []string{"404"} // the browser notes the answer
+	b.expected = []string{"404"} // the browser logs the response
 	for _, page := range []string{"", "jobs", "dead", "audit", "job?id=7", "nowhere"} {
 		b.open(b.home + "/honker/" + page)
 		require.Empty(t, b.violations(), page)

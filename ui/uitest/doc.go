@@ -1,4 +1,4 @@
-// Package uitest holds no code: its tests look at the dashboard of package ui with a browser, and make the
-// pictures of docs/images. They need a Chromium: the one that HONKER_CHROMIUM names, or one of those that
-// the path has; without one they are skipped.
+// Package uitest tests the dashboard of package ui in a browser. It has no code besides its tests, which also make the
+// pictures in docs/images. The tests use the Chromium binary named by the environment variable HONKER_CHROMIUM, or a
+// Chromium in the path. If there is none, they are skipped.
 package uitest

@@ -26,7 +26,7 @@ func (s *site) enqueue(t *testing.T, name string) {
 	require.NoError(t, err)
 }
 
-// bury makes n dead jobs with causes of one kind.
+// bury makes n dead jobs with similar errors.
 func (s *site) bury(t *testing.T, name, cause string, n int) {
 	t.Helper()
 	ctx := context.Background()
@@ -38,7 +38,7 @@ func (s *site) bury(t *testing.T, name, cause string, n int) {
 	}
 }
 
-// A job that another process enqueues is on the page without a reload, while a form keeps what is typed.
+// A job enqueued by another process appears on the page without a reload. Text typed into a form is kept.
 func TestLive_OtherProcess(t *testing.T) {
 	s := serve(t, nil, 0, nil)
 	b := browse(t, s)
@@ -61,7 +61,7 @@ func TestLive_OtherProcess(t *testing.T) {
 	require.Less(t, took[0], 3*time.Second, "it came by asking now and then")
 	require.Equal(t, "true", b.text("window.stays"), "the page was loaded anew")
 
-	// A form that is being filled in is left alone, and the page says that there is more.
+	// A form in use is not replaced, and the page shows that there are changes.
 	b.run(chromedp.SendKeys(chromedp.CSS("input[name=q]"), "ma"))
 	child.Tell("others")
 	require.Equal(t, "enqueued", child.Line(patience))
@@ -73,7 +73,7 @@ func TestLive_OtherProcess(t *testing.T) {
 	require.Equal(t, "ma", b.text("document.querySelector('input[name=q]').value"))
 }
 
-// A selection, an open part and the place of the page stay when something else on it changes.
+// An update of the page keeps the selection, the expanded parts and the scroll position.
 func TestLive_Keeps(t *testing.T) {
 	s := serve(t, nil, 0, nil)
 	for range 5 {
@@ -93,7 +93,7 @@ func TestLive_Keeps(t *testing.T) {
 	require.Equal(t, "true", b.text("document.querySelector('#j5 input').checked"))
 }
 
-// The server's WriteTimeout is the end of a stream elsewhere.
+// The server's WriteTimeout does not end a stream.
 func TestLive_WriteTimeout(t *testing.T) {
 	s := serve(t, nil, 3*time.Second, nil)
 	b := browse(t, s)
@@ -105,8 +105,7 @@ func TestLive_WriteTimeout(t *testing.T) {
 	require.Equal(t, "0", b.text("performance.getEntriesByType('resource').filter((r) => r.name.endsWith('/events')).length"), "the stream was opened again")
 }
 
-// Seven tabs are more than the connections that a browser has for a server: those that are hidden have
-// no stream, so that the seventh page loads.
+// A browser opens at most six connections to a server. Hidden tabs have no stream, so a seventh tab can still load.
 func TestLive_SevenTabs(t *testing.T) {
 	s := serve(t, nil, 0, nil)
 	b := browse(t, s)
@@ -127,7 +126,7 @@ func TestLive_SevenTabs(t *testing.T) {
 	tabs[0].wait("document.querySelector('main table')?.textContent.includes('mails')")
 }
 
-// A page that is hidden has no stream, and one that is shown again has.
+// A hidden page closes its stream, and opens it again when it is shown.
 func TestLive_Hidden(t *testing.T) {
 	var streams atomic.Int64
 	s := serve(t, nil, 0, func(h http.Handler) http.Handler {
@@ -150,7 +149,7 @@ func TestLive_Hidden(t *testing.T) {
 	b.live()
 }
 
-// hide and show tell a page that it is hidden or shown: a browser without a window says neither.
+// hide and show simulate the events of a tab that is hidden or shown. A headless browser does not send them.
 func hide(b *browser) { visibility(b, "hidden") }
 func show(b *browser) { visibility(b, "visible") }
 
@@ -166,7 +165,7 @@ func (n noFlush) Header() http.Header         { return n.w.Header() }
 func (n noFlush) Write(b []byte) (int, error) { return n.w.Write(b) }
 func (n noFlush) WriteHeader(status int)      { n.w.WriteHeader(status) }
 
-// zipped compresses an answer, and keeps what it has until the end, whatever is flushed.
+// zipped is a middleware that compresses responses. It ignores Flush and writes everything at the end.
 type zipped struct {
 	http.ResponseWriter
 	zip *gzip.Writer
@@ -175,12 +174,12 @@ type zipped struct {
 func (z zipped) Write(b []byte) (int, error) { return z.zip.Write(b) }
 func (z zipped) Flush()                      { _ = http.NewResponseController(z.ResponseWriter).Flush() }
 
-// Behind a middleware that holds streams back the page asks now and then, and says why.
+// Behind a middleware that buffers streams, the page polls and shows the reason.
 func TestLive_FallsBack(t *testing.T) {
 	for name, wrap := range map[string]func(http.Handler, http.ResponseWriter, *http.Request){
 		"without Flush": func(h http.Handler, w http.ResponseWriter, r *http.Request) { h.ServeHTTP(noFlush{w}, r) },
 		"gzip": func(h http.Handler, w http.ResponseWriter, r *http.Request) {
-			if strings.Contains(r.URL.Path, ".") { // assets are compressed as they are
+			if strings.Contains(r.URL.Path, ".") { // assets are compressed already
 				h.ServeHTTP(w, r)
 				return
 			}
@@ -191,12 +190,12 @@ func TestLive_FallsBack(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // they wait
+			t.Parallel() // the subtests mostly wait
 			s := serve(t, nil, 0, func(h http.Handler) http.Handler {
 				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { wrap(h, w, r) })
 			})
 			b := browse(t, s)
-			b.expected = []string{"501"} // the browser notes the answer
+			b.expected = []string{"501"} // the browser logs the response
 			b.open(s.url)
 			b.wait("document.querySelector('#live .text').textContent === 'every 5 s'")
 			require.Contains(t, b.text("document.getElementById('trouble').textContent"), "holds streams back")
@@ -206,7 +205,7 @@ func TestLive_FallsBack(t *testing.T) {
 	}
 }
 
-// A group of dead letters is requeued by two clicks, and the page says what was done.
+// Two clicks requeue a group of dead letters, and the page shows the outcome.
 func TestVerbs_RequeueGroup(t *testing.T) {
 	s := serve(t, nil, 0, nil)
 	s.bury(t, "mails", "no route to host", 7)
@@ -222,7 +221,7 @@ func TestVerbs_RequeueGroup(t *testing.T) {
 	require.Equal(t, "", b.text("location.search"), "the sentence is not part of what is handed on")
 }
 
-// What deletes all that match takes their number, in the browser as in the handler.
+// Deleting all matching jobs requires typing their number. The browser and the handler both check it.
 func TestVerbs_Typed(t *testing.T) {
 	s := serve(t, nil, 0, nil)
 	s.bury(t, "mails", "no route to host", 4)
@@ -231,7 +230,7 @@ func TestVerbs_Typed(t *testing.T) {
 	b.run(chromedp.Click(chromedp.CSS("article.group form[action=discard] button")))
 	b.wait("document.querySelector('input[name=typed]')")
 	require.Empty(t, b.violations(), "the page that asks")
-	b.run(chromedp.Click(chromedp.CSS("main form button.primary"))) // the browser asks for the field
+	b.run(chromedp.Click(chromedp.CSS("main form button.primary"))) // the browser requires the field
 	b.run(chromedp.SendKeys(chromedp.CSS("input[name=typed]"), "3"))
 	b.expected = []string{"409"}
 	b.run(chromedp.Click(chromedp.CSS("main form button.primary")))
@@ -242,7 +241,7 @@ func TestVerbs_Typed(t *testing.T) {
 	b.wait("document.getElementById('flash')?.textContent === '4 jobs discarded.'")
 }
 
-// Without scripts the same pages do the same.
+// The pages work without scripts.
 func TestVerbs_NoScript(t *testing.T) {
 	s := serve(t, nil, 0, nil)
 	s.enqueue(t, "mails")
@@ -254,13 +253,13 @@ func TestVerbs_NoScript(t *testing.T) {
 	require.NotNil(t, stats.Pause)
 }
 
-// The end of the server is the end of its streams, with pages that are open.
+// The server can shut down while pages with streams are open.
 func TestLive_Shutdown(t *testing.T) {
 	db := serve(t, nil, 0, nil).db
 	h := ui.New(db, &ui.Options{Authorize: ui.AllowAll})
 	server := &http.Server{Handler: h}
 	server.RegisterOnShutdown(h.Close)
-	t.Cleanup(func() { _ = server.Close() }) // without a browser the test is skipped below
+	t.Cleanup(func() { _ = server.Close() }) // the test is skipped below if there is no browser
 	at := listen(t)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(at) }()

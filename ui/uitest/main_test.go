@@ -28,7 +28,7 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// patience is how long a page may take: the machine may be busy with other tests.
+// patience is the timeout for a page. It is long because the machine may be busy with other tests.
 const patience = time.Minute
 
 func TestMain(m *testing.M) {
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	testkit.Main(m, map[string]func(){"enqueue": enqueueLines, "tabs": openTabs})
 }
 
-// enqueueLines is another process: it enqueues a job for each line that it is told.
+// enqueueLines is the main function of a child process. It enqueues a job in the queue named by each input line.
 func enqueueLines() {
 	ctx := testkit.ChildContext()
 	db, err := honker.Open(ctx, testkit.ChildArgs[string](), nil)
@@ -54,7 +54,7 @@ func enqueueLines() {
 	}
 }
 
-// chromium is the browser's program.
+// chromium returns the path of the browser. It skips the test if there is none.
 func chromium(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{os.Getenv("HONKER_CHROMIUM"), "chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"} {
@@ -79,7 +79,7 @@ type site struct {
 func serve(t *testing.T, opts *ui.Options, timeout time.Duration, wrap func(http.Handler) http.Handler) *site {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "app.db")
-	db, err := honker.Open(context.Background(), path, &honker.Options{NoTraffic: true}) // the minutes are seeded
+	db, err := honker.Open(context.Background(), path, &honker.Options{NoTraffic: true}) // seedTraffic writes the traffic
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	if opts == nil {
@@ -106,15 +106,15 @@ func (s *site) queue(name string) *honker.Queue[json.RawMessage] {
 	return honker.NewQueue[json.RawMessage](s.db, name, nil)
 }
 
-// browser is a running Chromium, and what it has complained about.
+// browser is a page in a running Chromium with the errors that it has logged.
 type browser struct {
 	t    *testing.T
 	ctx  context.Context
-	home string // all requests have to go there
+	home string // prefix of all allowed requests
 
 	mu       sync.Mutex
 	faults   []string
-	expected []string // parts of complaints that are meant to come
+	expected []string // parts of errors that the test expects
 }
 
 func browse(t *testing.T, s *site, more ...chromedp.ExecAllocatorOption) *browser {
@@ -131,7 +131,7 @@ func browse(t *testing.T, s *site, more ...chromedp.ExecAllocatorOption) *browse
 	return b
 }
 
-// begin starts the browser, or the tab.
+// begin starts the browser or opens the tab.
 func (b *browser) begin() {
 	b.t.Helper()
 	require.NoError(b.t, chromedp.Do(b.ctx))
@@ -140,7 +140,7 @@ func (b *browser) begin() {
 	b.t.Cleanup(b.check)
 }
 
-// tab is another page of the same browser.
+// tab returns another page of the same browser.
 func (b *browser) tab() *browser {
 	b.t.Helper()
 	other := &browser{t: b.t, home: b.home}
@@ -151,7 +151,7 @@ func (b *browser) tab() *browser {
 	return other
 }
 
-// listen notes what a page must not do: errors, violations of the policy, requests to elsewhere.
+// listen records script errors, violations of the content security policy, and requests to other servers.
 func (b *browser) listen(event any) {
 	switch e := event.(type) {
 	case *runtime.EventExceptionThrown:
@@ -197,7 +197,7 @@ func (b *browser) run(actions ...chromedp.Action[chromedp.Void]) {
 	require.NoError(b.t, chromedp.Do(ctx, actions...))
 }
 
-// wait waits until an expression is true on the page.
+// wait waits until a script expression is true on the page.
 func (b *browser) wait(expression string) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
@@ -207,12 +207,12 @@ func (b *browser) wait(expression string) {
 		if err == nil && is {
 			return
 		}
-		require.NoError(b.t, ctx.Err(), "%s: %v", expression, err) // while a page loads there may be an error
+		require.NoError(b.t, ctx.Err(), "%s: %v", expression, err) // the expression may fail while the page loads
 		require.NoError(b.t, chromedp.Do(ctx, chromedp.Sleep(10*time.Millisecond)))
 	}
 }
 
-// text is what an expression is on the page.
+// text returns the value of a script expression on the page.
 func (b *browser) text(expression string) string {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
@@ -228,13 +228,13 @@ func (b *browser) open(url string) {
 	b.run(chromedp.Navigate(url), chromedp.WaitVisible(chromedp.CSS("main h1")))
 }
 
-// live waits until the page follows the file.
+// live waits until the page has a stream.
 func (b *browser) live() {
 	b.t.Helper()
 	b.wait("document.querySelector('#live .text').textContent === 'live'")
 }
 
-// listen is a port of the test's own.
+// listen opens a listener on a free local port.
 func listen(t *testing.T) net.Listener {
 	t.Helper()
 	at, err := net.Listen("tcp", "127.0.0.1:0")

@@ -15,8 +15,8 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// seed fills a file as that of a small shop is: some queues with work, one without workers, dead letters of
-// several kinds, topics with consumers, schedules, locks, limits.
+// seed fills a file with the data of a small shop. It has queues with and without workers, several kinds of dead
+// letters, topics with consumers, schedules, locks and limits.
 func seed(t *testing.T, db *honker.DB) {
 	t.Helper()
 	ctx := context.Background()
@@ -69,7 +69,7 @@ func seed(t *testing.T, db *honker.DB) {
 	_, err = queue("imports").Pause(ctx, &honker.PauseOptions{Reason: "the supplier migrates until noon", By: "anna", Until: time.Now().Add(2 * time.Hour)})
 	require.NoError(t, err)
 	add("imports", 31)
-	// Nothing has worked the reports for half an hour.
+	// The reports have had no worker for half an hour.
 	_, err = db.SQL().Exec(`UPDATE _honker_live SET created_at = created_at - 1800, run_at = run_at - 1800 WHERE queue = 'reports'`)
 	require.NoError(t, err)
 	seedWorkers(t, db)
@@ -79,7 +79,7 @@ func seed(t *testing.T, db *honker.DB) {
 	seedTraffic(t, db)
 }
 
-// seedBatch adds an import of which a part is done, with a job that waits for it, and one with a failure behind it.
+// seedBatch adds a partly completed import with a failed job and a retried job, and a job that waits for the import.
 func seedBatch(t *testing.T, db *honker.DB) {
 	t.Helper()
 	ctx := context.Background()
@@ -110,7 +110,7 @@ func seedBatch(t *testing.T, db *honker.DB) {
 	}
 }
 
-// seedWorkers lets workers hold jobs until the test ends.
+// seedWorkers starts workers that hold jobs until the test ends.
 func seedWorkers(t *testing.T, db *honker.DB) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -172,11 +172,11 @@ func seedSchedules(t *testing.T, db *honker.DB) {
 	require.NoError(t, err)
 }
 
-// seedTraffic writes the minutes of the last hours, which only time could otherwise.
+// seedTraffic writes the traffic of the last hours. Without it the test would have to run for hours.
 func seedTraffic(t *testing.T, db *honker.DB) {
 	t.Helper()
 	now := time.Now().Unix() / 60
-	// The row without a name is all queues together.
+	// The row with an empty name holds the totals of all queues.
 	for q, name := range []string{"emails", "thumbnails", "webhooks", "invoices", ""} {
 		for back := range int64(24 * 60) {
 			swing := 1 + math.Sin(float64(back)/(9+3*float64(q)))

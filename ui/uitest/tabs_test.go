@@ -25,10 +25,11 @@ type mail struct{ To, Subject, Body string }
 
 var oneMail = mail{"someone@example.org", "Your order has been shipped", "it is on its way, number 4711"}
 
-// tabs are what a busy file is looked at by.
+// tabs lists the pages that are open during the benchmark.
 var tabs = slices.Repeat([]string{"", "queue?name=bench", "jobs?queue=bench", ""}, 5)
 
-// openTabs looks at the dashboard as a browser does, for each line that it is told, until the next one.
+// openTabs is the main function of a child process. It opens the tabs at an input line, closes them at the next, and
+// starts over.
 func openTabs() {
 	url := testkit.ChildArgs[string]()
 	for {
@@ -54,8 +55,8 @@ func openTabs() {
 	}
 }
 
-// openTab does what the script of a page does: it asks for the page, with its tag, after a tick of the stream,
-// four times a second at most, and less often where the page takes long.
+// openTab simulates the script of a page. After a tick of the stream it requests the page with the last ETag, at most
+// four times a second and less often if the page is slow.
 func openTab(ctx context.Context, url, page string, open *sync.WaitGroup, fetched *atomic.Int64) {
 	stream := tabAsks(ctx, url+"events")
 	if stream == nil {
@@ -91,11 +92,11 @@ func openTab(ctx context.Context, url, page string, open *sync.WaitGroup, fetche
 		fetched.Add(1)
 		time.Sleep(min(5*time.Second, max(250*time.Millisecond, 10*time.Since(began))))
 	}
-	for range ticks { // until the stream ends, with ctx
+	for range ticks { // ends with the stream when ctx ends
 	}
 }
 
-// tabAsks is nil after the end of ctx.
+// tabAsks sends a GET request. It returns nil if ctx has ended.
 func tabAsks(ctx context.Context, url string, headers ...string) *http.Response {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	testkit.Must(err)
@@ -113,15 +114,16 @@ func tabAsks(ctx context.Context, url string, headers ...string) *http.Response 
 	return answer
 }
 
-// BenchmarkUI_Tabs is work on a file while its dashboard is open in twenty tabs of another process, beside
-// the same work without: x-unseen is the part of the throughput that stays, as the median of alternations of
-// four seconds. There are as many jobs as the machine can do, or 10,000 a second: -benchtime 6x for the figure.
+// BenchmarkUI_Tabs measures how much open dashboards slow down jobs. Each iteration takes about four seconds and has turns
+// with and without twenty tabs open in another process. The metric x-unseen is the median ratio of the throughput with
+// tabs to the throughput without. The load is either as many jobs as possible or 10,000 jobs a second. Use -benchtime 6x
+// for results that can be compared.
 func BenchmarkUI_Tabs(b *testing.B) {
 	b.Run("flat-out", func(b *testing.B) { benchTabs(b, enqueueAhead) })
 	b.Run("jobs=10k/s", func(b *testing.B) { benchTabs(b, enqueueEvenly) })
 }
 
-// enqueuer enqueues until ctx ends, and is told how many jobs were done.
+// enqueuer enqueues jobs until ctx ends. done is the number of completed jobs.
 type enqueuer func(ctx context.Context, q *honker.Queue[mail], done *atomic.Int64) error
 
 func benchTabs(b *testing.B, enqueue enqueuer) {
@@ -170,15 +172,15 @@ func benchTabs(b *testing.B, enqueue enqueuer) {
 	b.ReportMetric(float64(pages)/time.Duration(looks).Seconds(), "pages/s")
 }
 
-// rateOf is how many jobs a second are done in a turn.
+// rateOf returns the number of jobs completed per second in a turn.
 func rateOf(done *atomic.Int64, turn time.Duration) float64 {
-	time.Sleep(turn / 5) // what was before this turn ends
+	time.Sleep(turn / 5) // let the effects of the previous turn end
 	began, before := time.Now(), done.Load()
 	time.Sleep(turn)
 	return float64(done.Load()-before) / time.Since(began).Seconds()
 }
 
-// busy enqueues and works off jobs until the benchmark ends.
+// busy enqueues and processes jobs until the benchmark ends.
 func busy(b *testing.B, db *honker.DB, enqueue enqueuer) *atomic.Int64 {
 	q := honker.NewQueue[mail](db, "bench", nil)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -199,7 +201,7 @@ func busy(b *testing.B, db *honker.DB, enqueue enqueuer) *atomic.Int64 {
 	return done
 }
 
-// enqueueAhead keeps some jobs ready.
+// enqueueAhead keeps a number of jobs ready.
 func enqueueAhead(ctx context.Context, q *honker.Queue[mail], done *atomic.Int64) error {
 	args := slices.Repeat([]mail{oneMail}, 500)
 	for n := int64(0); ; n += int64(len(args)) {

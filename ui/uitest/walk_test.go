@@ -15,16 +15,16 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// pictures are those of docs/images: a page, how wide, and in which colors.
+// pictures lists the pictures in docs/images with their page, width and color scheme.
 var pictures = map[string]string{
 	"overview": " 1280 light", "overview-dark": " 1280 dark", "overview-phone": " 390 light",
 	"queue": "queue?name=webhooks 1280 light", "jobs": "jobs?queue=emails 1280 light", "dead": "dead 1280 light",
 	"stream": "stream?topic=orders 1280 light", "schedules": "schedules 1280 light",
 }
 
-// Each page, wide and narrow, light and dark, loads nothing from elsewhere, runs no script of its own, is no
-// wider than its window, and can be read and used with another eye or hand than the pointer's.
-// HONKER_PICTURES=dir keeps pictures of them.
+// Every page is tested in wide and narrow windows and in both color schemes. It must load no external resources, run no
+// inline scripts, fit the width of its window, and have no accessibility violations. With HONKER_PICTURES=dir, pictures
+// of the pages are saved in dir.
 func TestPages_Walk(t *testing.T) {
 	s := serve(t, &ui.Options{Authorize: ui.AllowAll, Title: "staging", Color: "#d97706", Enqueue: true}, 0, nil)
 	seed(t, s.db)
@@ -50,7 +50,7 @@ func TestPages_Walk(t *testing.T) {
 	}
 }
 
-// picture keeps one of pictures, where HONKER_PICTURES says.
+// picture saves a picture in the directory HONKER_PICTURES.
 func (b *browser) picture(page string, width int64, colors string) {
 	dir := os.Getenv("HONKER_PICTURES")
 	if dir == "" {
@@ -65,8 +65,7 @@ func (b *browser) picture(page string, width int64, colors string) {
 	}
 }
 
-// What the other tests rely on: a browser that is refused something by the policy, that asks elsewhere or
-// that has an error says so.
+// The browser fixture reports policy violations, requests to other servers and script errors. The other tests rely on it.
 func TestPages_Complaints(t *testing.T) {
 	s := serve(t, nil, 0, nil)
 	b := browse(t, s)
