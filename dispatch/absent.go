@@ -10,8 +10,8 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// AbsentPolicy selects the queue for a job whose target has no live actor. Send applies it in the
-// transaction that enqueues the job.
+// AbsentPolicy controls how Send chooses the queue of a job, depending on which actors are alive. Send
+// applies it in the transaction that enqueues the job.
 type AbsentPolicy int
 
 // The policies.

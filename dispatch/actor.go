@@ -13,11 +13,18 @@ import (
 
 // ActorOptions configures an Actor. A zero field means its default.
 type ActorOptions struct {
-	Workers      int                                           // maximum number of concurrent tasks; default 1
-	Lease        time.Duration                                 // lease of a task, renewed every third of it; tasks of a killed process are retried once it expires; default 30s
-	DrainTimeout time.Duration                                 // how long handlers may run after ctx ends or Stop; then their ctx is cancelled and unfinished tasks are released without using an attempt; default 20s
-	Backoff      honker.Backoff                                // delay before the next attempt; default as in honker.QueueOptions
-	OnError      func(context.Context, *honker.JobInfo, error) // called for each failed attempt and each task whose claim was lost; may be nil
+	// Workers is the maximum number of concurrent tasks; default 1.
+	Workers int
+	// Lease is the duration of a claim; default 30s. Claims are renewed every Lease/3. The tasks of a
+	// killed process are retried after their lease has expired.
+	Lease time.Duration
+	// DrainTimeout is the time that handlers have to finish after the end of ctx or a Stop; default
+	// 20s. Then their ctx is cancelled, and unfinished tasks are released without using an attempt.
+	DrainTimeout time.Duration
+	// Backoff is the delay before the next attempt; default as in honker.QueueOptions.
+	Backoff honker.Backoff
+	// OnError is called for each failed attempt and for each task whose claim was lost. It may be nil.
+	OnError func(context.Context, *honker.JobInfo, error)
 
 	// Reply also enqueues the handler's result in the task's reply queue, [Keys.Reply], where callers
 	// in other languages wait for it. The reply is written in the transaction that ends the task, so

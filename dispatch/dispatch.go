@@ -60,13 +60,23 @@ var ErrNoResult = errors.New("the job has finished without a result")
 
 // Options configures a Dispatcher. A zero field means its default.
 type Options struct {
-	Prefix       string                // prefix of all keys; default DefaultPrefix
-	Prios        int                   // number of priority levels, at most MaxPrios; must be the same in all processes; default 1
-	Legacy       LegacyMode            // use of the queues of old actors, see SetLegacy; default LegacyOff
-	LegacyQueues func(Target) []string // returns the legacy queues of a target; default LegacyActorQueue for a type, none for a group or an instance
-	IfAbsent     AbsentPolicy          // destination of a job whose target has no live actor; default Wait
-	Log          bool                  // publish the state changes of sent jobs to the stream <prefix>events
-	TTL          time.Duration         // lifetime of a presence that is not refreshed; actors refresh it every third of it; at least 1s; default 15s
+	// Prefix is the prefix of all keys; default DefaultPrefix.
+	Prefix string
+	// Prios is the number of priority levels, at most MaxPrios; default 1. It must be the same in all
+	// processes.
+	Prios int
+	// Legacy controls the use of legacy queues, see SetLegacy; default LegacyOff.
+	Legacy LegacyMode
+	// LegacyQueues returns the legacy queues of a target. The default returns LegacyActorQueue for a
+	// type and nil for a group or an instance.
+	LegacyQueues func(Target) []string
+	// IfAbsent controls where a job is sent if its target has no live actor; default Wait.
+	IfAbsent AbsentPolicy
+	// Log publishes the state changes of sent jobs to the stream <prefix>events, see [Event].
+	Log bool
+	// TTL is the lifetime of a presence that is not refreshed, at least 1s; default 15s. Actors refresh
+	// their presence every TTL/3.
+	TTL time.Duration
 }
 
 // Dispatcher sends jobs and commands to actors. It is safe for concurrent use.

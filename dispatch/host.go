@@ -141,7 +141,7 @@ func (h *host) listen(ctx context.Context, after int64) {
 			return
 		}
 		if engine.Final(failed) && !h.id.engine.Closing() {
-			// A backup was restored over the file. Its commands are old, so start at its end.
+			// A backup was restored over the file. Its commands are old, so continue after its last event.
 			if head, err := h.d.head(ctx); err == nil {
 				after, failed = head, nil
 			}

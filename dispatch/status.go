@@ -25,13 +25,16 @@ const (
 
 // Status describes a job.
 type Status struct {
-	ID        int64
-	State     State
-	Queue     string          // queue that the job was sent to
-	Output    json.RawMessage // result of a finished job, or its worker's reply, until it expires (after an hour by default)
-	Error     string          // error of the last failed attempt
-	Attempt   int             // attempts so far
-	Worker    string          // id of the worker that has claimed the job
+	ID    int64
+	State State
+	Queue string // queue that the job was sent to
+
+	// Output is the result of a finished job, or the reply of its worker. It is nil if there is no
+	// result or if the result has expired, by default after an hour.
+	Output    json.RawMessage
+	Error     string // error of the last failed attempt
+	Attempt   int    // attempts so far
+	Worker    string // id of the worker that has claimed the job
 	SentAt    time.Time
 	StartedAt time.Time // start of the last attempt; zero if there was none
 	EndedAt   time.Time // zero if the job has not ended
