@@ -158,6 +158,7 @@ func (c *codec) Decode(_ context.Context, queue string, stored json.RawMessage) 
 	}
 	text, err := key.Open(nil, nil, s.Text, s.bound(queue))
 	if err != nil {
+		// The job is not rejected, because another process may have a different key under this id.
 		return nil, fmt.Errorf("seal: the payload is not what was sealed with key %q for queue %q: altered, of another queue, or another key has that id", s.Key, queue)
 	}
 	if s.Compressed == 1 {
