@@ -54,6 +54,7 @@ func AllowAll(*http.Request, Access) error { return nil }
 // unset environment variable does not open the dashboard. Basic authentication does not encrypt the password;
 // use it over HTTPS or on localhost.
 func Basic(user, password string) func(*http.Request, Access) error {
+	// ConstantTimeCompare returns early for different lengths. Hashing hides the lengths.
 	wantUser, wantPassword := sha256.Sum256([]byte(user)), sha256.Sum256([]byte(password))
 	return func(r *http.Request, _ Access) error {
 		if password == "" {

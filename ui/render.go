@@ -60,7 +60,7 @@ type page struct {
 // continue. It is short because searches run one at a time and open pages repeat them after every commit.
 var pageBudget = 30 * time.Millisecond
 
-// maxPage is the maximum size of a page in bytes. Browsers could not show larger pages well.
+// maxPage is the maximum size of a page in bytes. Larger pages are too slow in browsers.
 const maxPage = 4 << 20
 
 // show writes a page. If the script has requested a fragment, show writes only the content of the main element,
