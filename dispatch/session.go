@@ -131,6 +131,7 @@ func (s *session) unregister(ctx context.Context) {
 	s.mu.Lock()
 	s.registered = false
 	s.mu.Unlock()
+	// ctx has usually ended by now, but the name must be released.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
 	err := s.d.engine.Write(last, "", engine.SingleOp(func(ctx context.Context, q engine.Querier, _ time.Time) error {
