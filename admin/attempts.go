@@ -10,17 +10,17 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// Attempt is an attempt of a job that has failed.
+// Attempt describes a failed attempt of a job.
 type Attempt struct {
-	N      int // 1 for the first: JobInfo.Attempts at that time
+	N      int // 1 for the first; JobInfo.Attempts at that time
 	Worker string
-	Start  time.Time     // of the handler, or of the claim where Work did not call one; to the millisecond
-	Ran    time.Duration // until the handler has returned or the job was settled
+	Start  time.Time     // start of the handler, or of the claim if Work did not call a handler; to the millisecond
+	Ran    time.Duration // until the handler returned or the job was settled
 	Error  string
-	Log    string // what the handler has written to its Logger, the last 64 KiB; "" also where the log is kept no longer
+	Log    string // the last 64 KiB that the handler wrote to its Logger; "" also if the log has been dropped
 }
 
-// attemptStore are the statements about attempts.
+// attemptStore is the part of the store that reads attempts.
 type attemptStore interface {
 	Attempts(ctx context.Context, q engine.Querier, id int64) ([]row.Attempt, error)
 	Find(ctx context.Context, q engine.Querier, id int64) (row.Job, bool, error)
@@ -29,13 +29,17 @@ type attemptStore interface {
 
 var attempted attemptStore = store.Jobs{}
 
-// Attempts returns the last 20 attempts of a job that have failed, the oldest first: those that a worker of this library
-// has ended with an error, and a job that was rejected. An attempt between them that is missing was lost with its
-// process or its claim, or was of a worker in another language. Of all logs of a job the last 256 KiB are kept.
+// Attempts returns the last 20 failed attempts of a job, oldest first. It includes attempts that a worker
+// of this library ended with an error, and rejections. An attempt is missing if its process was killed, if
+// its claim was lost, or if a worker in another language made it. At most the last 256 KiB of logs are kept
+// for a job.
 //
-// They go with the job when it is done or is cancelled, and stay with a dead one, also through a requeue, until it
-// is discarded; one that a worker in another language dead-letters may have lost them. [honker.ErrNotFound]: no live or dead job
-// has the id. It never waits for the writer. nil as the DB is [honker.ErrInvalid].
+// The attempts of a job are deleted when the job is done or cancelled. A dead job keeps them, also through
+// a requeue, until it is discarded. A job that a worker in another language dead-letters may lose its
+// attempts.
+//
+// Attempts never waits for the writer. It returns [honker.ErrNotFound] if no live or dead job has the id,
+// and [honker.ErrInvalid] if db is nil.
 func Attempts(ctx context.Context, db *honker.DB, id int64) ([]Attempt, error) {
 	var all []Attempt
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
@@ -58,7 +62,7 @@ func Attempts(ctx context.Context, db *honker.DB, id int64) ([]Attempt, error) {
 	return all, engine.WrapID("attempts of job", id, err)
 }
 
-// exists is an error, unless a live or dead job has the id.
+// exists returns ErrNotFound unless a live or dead job has the id.
 func exists(ctx context.Context, q engine.Querier, id int64) error {
 	_, live, err := attempted.Find(ctx, q, id)
 	if err != nil || live {

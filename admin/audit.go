@@ -14,42 +14,49 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// AuditEntry says what was changed by a verb for operators, in the transactions of the verb itself.
+// AuditEntry records a change made by an operator. It is written in the transaction that made the change.
 type AuditEntry struct {
-	ID     int64 // the newest has the largest
+	ID     int64 // increases with each entry
 	At     time.Time
-	Actor  string // see honker.WithActor; "": unknown
-	Remote string // see WithRemote; "": unknown
-	Verb   string // as errors name it: "requeue", "break lock", "pause"; of a dead event of a group "redeliver event" and "discard event"
-	// Filter is, of a verb with a JobFilter, the fields that were set: json.Unmarshal makes a JobFilter
-	// of it. Of longer lists it has the first 100. Of another verb it is what that was for, such
-	// as {"queue": "mails"}. nil: for nothing in particular, or it was too long.
+	Actor  string // see honker.WithActor; "" if unknown
+	Remote string // see WithRemote; "" if unknown
+	Verb   string // as in errors: "requeue", "break lock", "pause"; for dead events of a group, "redeliver event" and "discard event"
+	// Filter holds the JobFilter fields that were set, for verbs that take a JobFilter; json.Unmarshal
+	// decodes it into a JobFilter. Lists are cut to their first 100 elements. For other verbs it names the
+	// object, such as {"queue": "mails"}. It is nil if the verb has no object or if the filter was too
+	// long.
 	Filter json.RawMessage
-	N      int64 // how much was changed: jobs, or 1
+	N      int64 // number of changed jobs; 1 for other objects
 }
 
-// AuditOptions of one Audit. The zero value of a field means its default.
+// AuditOptions configures Audit. The zero value of a field selects its default.
 type AuditOptions struct {
-	Before int64 // only those with a smaller ID: of the last one of the page before
+	Before int64 // list only entries with a smaller ID; use the last ID of the previous page
 	Limit  int   // default 100, at most 1000
 }
 
-// auditStore are the statements about the audit.
+// auditStore is the part of the store that lists audit entries.
 type auditStore interface {
 	List(ctx context.Context, q engine.Querier, before int64, limit int) ([]row.AuditRow, error)
 }
 
 var audits auditStore = store.Audits{}
 
-// Audit returns what was changed, the newest first. The file keeps the newest 10,000 entries:
-//   - of Enqueue, Requeue, RequeueTx, Discard, Cancel, RunNow, ImportJobs, BreakLock, BreakRelayPartition and
-//     BreakPresence, with an actor or without,
-//   - of Pause, Resume, SetLimits and SetRetention of a queue or a topic, of Seek and DeleteConsumer,
-//     of Redeliver, Discard and Delete of a group, of Cancel of a batch, of the verbs of a honker.Scheduler, and of a Maintain
-//     with Once, where [honker.WithActor] names an actor: otherwise they are the application's own.
+// Audit lists the changes that operators made, newest first. The file keeps the newest 10,000 entries.
 //
-// A call that has changed nothing leaves none. It never waits for the writer. A negative Before,
-// or a Limit out of bounds, is [honker.ErrInvalid], and so is nil as the DB. nil opts means defaults.
+// These calls are always recorded: Enqueue, Requeue, RequeueTx, Discard, Cancel, RunNow, ImportJobs,
+// BreakLock, BreakRelayPartition and BreakPresence. These calls are recorded only if [honker.WithActor]
+// names an actor, because otherwise they belong to the application:
+//   - Pause, Resume, SetLimits and SetRetention of a queue or a topic
+//   - Seek and DeleteConsumer
+//   - Redeliver, Discard and Delete of a group
+//   - Cancel of a batch
+//   - the methods of a honker.Scheduler
+//   - Maintain with Once
+//
+// A call that changed nothing is not recorded. Audit never waits for the writer. It returns
+// [honker.ErrInvalid] if Before is negative, if Limit is out of bounds, or if db is nil. A nil opts selects
+// the defaults.
 func Audit(ctx context.Context, db *honker.DB, opts *AuditOptions) ([]AuditEntry, error) {
 	all, err := listAudit(ctx, db, opts)
 	return all, engine.Wrap("list audit", "", err)
@@ -87,19 +94,19 @@ func listAudit(ctx context.Context, db *honker.DB, opts *AuditOptions) ([]AuditE
 	return all, nil
 }
 
-// WithRemote returns a ctx that says from where the verbs that are called with it were asked for,
-// such as the address of a browser, for [Audit]. addr is cut to 1024 bytes.
+// WithRemote returns a copy of ctx that carries the address of the caller, such as that of a browser, for
+// the entries of [Audit]. addr is cut to 1024 bytes.
 func WithRemote(ctx context.Context, addr string) context.Context {
 	return engine.WithRemote(ctx, addr)
 }
 
 // Bounds of a filter in the audit.
 const (
-	auditList  = 100     // entries of a list
-	auditBytes = 8 << 10 // of all
+	auditList  = 100     // elements of a list
+	auditBytes = 8 << 10 // whole filter, in bytes
 )
 
-// audited are the fields of f that are set, as JSON; "" where they are too long.
+// audited returns the fields of f that are set, as JSON. It returns "" if the result is too long.
 func audited(f JobFilter) string {
 	f.IDs, f.Queues = first(f.IDs), first(f.Queues)
 	set, err := filterFields(f)
@@ -121,7 +128,8 @@ func audited(f JobFilter) string {
 
 func first[T any](list []T) []T { return slices.Clip(list[:min(len(list), auditList)]) }
 
-// filterFields are those of f as JSON, by their names. JSON does not know times after the year 9999.
+// filterFields returns the fields of f as JSON, by name. It fails for times after the year 9999, which JSON
+// cannot represent.
 func filterFields(f JobFilter) (all map[string]json.RawMessage, err error) {
 	text, err := json.Marshal(f)
 	if err != nil {

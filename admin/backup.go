@@ -12,18 +12,19 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// Backup copies the file to path, as of one moment, while the application goes on: it holds up no writer, and
-// works with a DB that was opened to be read only. It blocks until that is done, and ends with ctx. The copy is
-// written under the name path + ".part", and gets its own when it is whole and on the disk; a file that has
-// that name from an earlier try is replaced. Where there is a file at path it is honker.ErrInvalid, and so
-// is nil as the DB. A name that belongs to the file itself is refused too, such as that of its log, which SQLite would
-// read and delete.
+// Backup copies the database to path as of a single moment. It does not block writers, and it works with a
+// read-only DB. Backup blocks until the copy is complete or ctx ends.
 //
-// The copy has the permissions of the file, whatever the umask; without those of the group where the copy is given
-// another group. While it is written only its owner can read it.
+// The copy is written to path + ".part" and moved to path when it is complete and synced. An existing file of
+// that temporary name is replaced. Backup returns honker.ErrInvalid if path exists, if db is nil, or if
+// path is a name that belongs to the database. The name of the write-ahead log is such a name: SQLite would
+// read and delete the file.
 //
-// The copy has the free pages of the file, too: see [Vacuum]. On a pool of honker.Attach it is made by VACUUM INTO,
-// which leaves them out, and which ctx does not end.
+// The copy gets the permissions of the database file, whatever the umask. The group permissions are dropped
+// if the copy belongs to another group. Only the owner can read the copy while it is written.
+//
+// The copy includes free pages (see [Vacuum]). On a pool of honker.Attach, Backup uses VACUUM INTO instead,
+// which omits free pages and which ctx cannot interrupt.
 func Backup(ctx context.Context, db *honker.DB, path string) error {
 	return engine.Wrap("back up", path, backup(ctx, db, path))
 }
@@ -45,7 +46,7 @@ func backup(ctx context.Context, db *honker.DB, path string) error {
 	return e.WrapCause(copyTo(ctx, e, path))
 }
 
-// vacant refuses a path where there is something.
+// vacant returns an error if path exists or its directory does not.
 func vacant(path string) error {
 	if path == "" {
 		return fmt.Errorf("%w: no path", honker.ErrInvalid)
@@ -74,17 +75,18 @@ func copyTo(ctx context.Context, e *engine.Engine, path string) error {
 	if err := copyPrivately(ctx, e, part); err != nil {
 		return errors.Join(err, removeAll(part))
 	}
-	// No rename: it would replace a file that another process has put there meanwhile.
+	// os.Rename would replace a file that another process has created meanwhile.
 	if err := os.Link(part, path); errors.Is(err, fs.ErrExist) {
 		return errors.Join(fmt.Errorf("%w: %w", honker.ErrInvalid, fs.ErrExist), removeAll(part))
 	} else if err == nil {
 		return removeAll(part)
 	}
-	return os.Rename(part, path) // where there are no links
+	return os.Rename(part, path) // the file system has no hard links
 }
 
-// copyPrivately copies the file to part. SQLite would create part with the permissions that the umask leaves, so an
-// empty file is there before, which only its owner can read. The permissions of the file come with the last page.
+// copyPrivately copies the database to part. SQLite would create part with the permissions of the umask, so
+// an empty file that only its owner can read is created first. The permissions of the database are set
+// after the last page.
 func copyPrivately(ctx context.Context, e *engine.Engine, part string) error {
 	made, err := os.OpenFile(part, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -111,11 +113,12 @@ func copyPrivately(ctx context.Context, e *engine.Engine, part string) error {
 	return os.Chmod(part, mode)
 }
 
-// besides are the endings of the files that SQLite keeps beside a database, and of the directory of honker's signals.
+// besides lists the suffixes of the files that SQLite keeps beside a database, and of honker's wake
+// directory.
 var besides = []string{"", "-wal", "-shm", "-journal", "-wake"}
 
-// foreignTo refuses a path where the copy, or a file beside it, would take a name of the file at source, or would lie
-// among its signals.
+// foreignTo returns an error if the copy, or a file beside it, would take a name that belongs to source, or
+// if path is inside the wake directory of source.
 func foreignTo(source, path string) error {
 	taken := make(map[string]bool)
 	for _, end := range besides {
@@ -133,12 +136,12 @@ func foreignTo(source, path string) error {
 	return nil
 }
 
-// located is path with its directory free of symbolic links; path itself need not exist.
+// located resolves the symbolic links in the directory of path. The file itself need not exist.
 func located(path string) string {
 	return filepath.Join(resolved(filepath.Dir(path)), filepath.Base(path))
 }
 
-// resolved is path, absolute and free of symbolic links as far as that can be told.
+// resolved returns path as an absolute path without symbolic links. It leaves path as it is on an error.
 func resolved(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
@@ -149,7 +152,7 @@ func resolved(path string) string {
 	return path
 }
 
-// removeAll removes a copy, and what SQLite keeps beside it while it is written.
+// removeAll removes an unfinished copy and the files that SQLite keeps beside it.
 func removeAll(part string) error {
 	for _, name := range []string{part, part + "-journal", part + "-wal", part + "-shm"} {
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -159,11 +162,13 @@ func removeAll(part string) error {
 	return nil
 }
 
-// Vacuum writes the file anew without its free pages, so that it gets smaller; see [FileInfo.FreePages]. It holds up
-// all writers for as long as that takes, and needs as much room again on the disk: SQLite uses free pages
-// by itself, so it is for a file that has become much smaller for good. It waits for the writer until ctx ends
-// or BusyTimeout has passed, and a backup or another long read of any process keeps the file from getting
-// smaller until it has ended. nil as the DB is honker.ErrInvalid.
+// Vacuum rewrites the database without its free pages to make the file smaller (see [FileInfo.FreePages]).
+// It blocks all writers while it runs, and it needs as much additional disk space as the database. SQLite
+// reuses free pages by itself, so Vacuum is useful only if the database has become much smaller for good.
+//
+// Vacuum waits for the writer until ctx ends or BusyTimeout has passed. A backup or another long read in
+// any process delays the shrinking of the file until it ends. Vacuum returns honker.ErrInvalid if db is
+// nil.
 func Vacuum(ctx context.Context, db *honker.DB) error {
 	return engine.Wrap("vacuum", "", vacuum(ctx, db))
 }
@@ -179,5 +184,5 @@ func vacuum(ctx context.Context, db *honker.DB) error {
 	if err := e.Backend.Vacuum(ctx); err != nil {
 		return e.WrapCause(err)
 	}
-	return e.WrapCause(e.Backend.Shrink(ctx, 0)) // what is in the log is in the file, which gets smaller then
+	return e.WrapCause(e.Backend.Shrink(ctx, 0)) // checkpoint the log, which also truncates the file
 }

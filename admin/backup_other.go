@@ -4,5 +4,5 @@ package admin
 
 import "io/fs"
 
-// sameGroup is for systems where permissions have groups.
+// sameGroup always returns true: file permissions have no groups on this system.
 func sameGroup(_, _ fs.FileInfo) bool { return true }

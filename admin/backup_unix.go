@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// sameGroup reports that two files belong to one group.
+// sameGroup reports whether two files belong to the same group.
 func sameGroup(a, b fs.FileInfo) bool {
 	of, known := a.Sys().(*syscall.Stat_t)
 	other, both := b.Sys().(*syscall.Stat_t)

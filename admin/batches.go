@@ -13,29 +13,29 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// BatchInfo is what the file has of a batch, see honker.Batch.
+// BatchInfo describes a batch (see honker.Batch).
 type BatchInfo struct {
 	ID        int64
 	Name      string
 	Headers   map[string]string
-	Total     int64     // members that it has had
-	Waiting   int64     // of these: they wait, for whatever
-	Running   int64     // a worker holds them by a valid claim
-	Done      int64     // acked, cancelled or discarded
-	Dead      int64     // the batch, and what waits for it, waits for their requeue
+	Total     int64     // members ever added
+	Waiting   int64     // members that wait for any reason
+	Running   int64     // members held by a valid claim
+	Done      int64     // members acked, cancelled or discarded
+	Dead      int64     // dead members; the batch stays incomplete until they are requeued or discarded
 	Open      bool      // not sealed
 	CreatedAt time.Time // to the millisecond
-	DoneAt    time.Time // when it was sealed and the last of its members was done; zero: not yet
-	Next      []int64   // the jobs that wait for the batch, or have waited for it and are not over: the first 100
+	DoneAt    time.Time // time at which the batch was sealed and complete; zero if it is not
+	Next      []int64   // the first 100 unfinished jobs that wait or have waited for the batch
 }
 
-// BatchPage are some of the batches of a file.
+// BatchPage is a page of batches.
 type BatchPage struct {
 	Batches []BatchInfo
-	Next    Cursor // "": the end
+	Next    Cursor // "" on the last page
 }
 
-// batchStore are the statements that list batches.
+// batchStore is the part of the store that reads batches.
 type batchStore interface {
 	Newest(ctx context.Context, q engine.Querier, before, now int64, limit int) ([]row.Batch, error)
 	Oldest(ctx context.Context, q engine.Querier, after, now int64, limit int) ([]row.Batch, error)
@@ -49,19 +49,20 @@ type batchStore interface {
 
 var batches batchStore = store.Batches{}
 
-// Batches returns a page of the batches of the file, NewestFirst or OldestFirst: the first page, or the one that
-// opts.After leads to. opts.Budget has no meaning. nil opts means defaults. Batches that are done are remembered for
-// a week, if honker.DB.Maintain runs.
+// Batches returns a page of batches in the order NewestFirst or OldestFirst. It starts at opts.After and
+// ignores opts.Budget. A nil opts selects the defaults. Completed batches are kept for a week if
+// honker.DB.Maintain runs.
 //
-// Members that wait, run or are dead are counted by entries of indexes, so a page costs as much as there are of
-// them. It is one short read, which never waits for the writer.
+// The counts of waiting, running and dead members come from indexes, so the cost of a page grows with their
+// number. Batches makes a single short read and never waits for the writer.
 func Batches(ctx context.Context, db *honker.DB, opts *PageOptions) (*BatchPage, error) {
 	p, err := listBatches(ctx, db, opts)
 	return p, engine.Wrap("list batches", "", err)
 }
 
-// Batch returns what the file has of one batch. [honker.ErrNotFound]: there is no such batch, or none any more. It is
-// one short read, which never waits for the writer. nil as the DB is [honker.ErrInvalid].
+// Batch returns the batch with the given id. It makes a single short read and never waits for the writer.
+// It returns [honker.ErrNotFound] if there is no such batch, or no longer, and [honker.ErrInvalid] if db is
+// nil.
 func Batch(ctx context.Context, db *honker.DB, id int64) (*BatchInfo, error) {
 	var info BatchInfo
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {

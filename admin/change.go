@@ -12,15 +12,15 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// DiscardOptions of one Discard. The zero value of a field means its default.
+// DiscardOptions configures Discard. The zero value of a field selects its default.
 type DiscardOptions struct {
-	DryRun  bool    // count, and change nothing
-	Waiters Waiters // default: a job that others wait for, or a batch, is Skipped
+	DryRun  bool    // count the jobs without changing them
+	Waiters Waiters // default: skip jobs that other jobs or a batch wait for
 }
 
-// Discard deletes the dead jobs that f picks, for good. It blocks until that is done, in transactions
-// of some milliseconds with pauses between them; when ctx ends it returns its error, and what was done
-// until then. nil opts means defaults.
+// Discard permanently deletes the dead jobs that f selects. It blocks until all are deleted, and works in
+// transactions of a few milliseconds with pauses between them. If ctx ends, Discard returns its error and a
+// report of the jobs deleted so far. A nil opts selects the defaults.
 func Discard(ctx context.Context, db *honker.DB, f JobFilter, opts *DiscardOptions) (*Report, error) {
 	var o DiscardOptions
 	if opts != nil {
@@ -49,17 +49,19 @@ func Discard(ctx context.Context, db *honker.DB, f JobFilter, opts *DiscardOptio
 	return r, engine.Wrap("discard", "", err)
 }
 
-// CancelOptions of one Cancel. The zero value of a field means its default.
+// CancelOptions configures Cancel. The zero value of a field selects its default.
 type CancelOptions struct {
-	Running bool    // also jobs that a worker holds: the ctx of their handlers ends
-	DryRun  bool    // count, and change nothing
-	Waiters Waiters // default: for jobs that wait for one, it counts as done; see WaitersOf
+	Running bool    // also cancel jobs that a worker holds; the ctx of their handlers ends
+	DryRun  bool    // count the jobs without changing them
+	Waiters Waiters // default: a cancelled job counts as done for the jobs that wait for it; see WaitersOf
 }
 
-// Cancel removes the live jobs that f picks, and leaves no trace of them, as [honker.Queue.Cancel]
-// does. One that a worker holds by a valid claim is Skipped without Running. It blocks until that is
-// done, in transactions of some milliseconds with pauses between them; when ctx ends it returns its
-// error, and what was done until then. nil opts means defaults.
+// Cancel deletes the live jobs that f selects, like [honker.Queue.Cancel]. Without Running, it skips jobs
+// that a worker holds by a valid claim.
+//
+// Cancel blocks until all jobs are deleted, and works in transactions of a few milliseconds with pauses
+// between them. If ctx ends, Cancel returns its error and a report of the jobs deleted so far. A nil opts
+// selects the defaults.
 func Cancel(ctx context.Context, db *honker.DB, f JobFilter, opts *CancelOptions) (*Report, error) {
 	var o CancelOptions
 	if opts != nil {
@@ -91,7 +93,7 @@ func Cancel(ctx context.Context, db *honker.DB, f JobFilter, opts *CancelOptions
 	return r, engine.Wrap("cancel", "", err)
 }
 
-// tellCancelled tells of jobs of a queue that were cancelled.
+// tellCancelled returns a function that publishes the cancellation of jobs of a queue.
 func (a *action) tellCancelled(actor string) func(queue string, ids []int64) {
 	return func(queue string, ids []int64) {
 		over := make([]wake.Change, len(ids))
@@ -103,15 +105,17 @@ func (a *action) tellCancelled(actor string) func(queue string, ids []int64) {
 	}
 }
 
-// RunNowOptions of one RunNow. The zero value of a field means its default.
+// RunNowOptions configures RunNow. The zero value of a field selects its default.
 type RunNowOptions struct {
-	DryRun bool // count, and change nothing
+	DryRun bool // count the jobs without changing them
 }
 
-// RunNow makes the jobs that f picks due that wait for their time: delayed ones, and those between two
-// attempts. Others are Skipped. It blocks until that is done, in transactions of some milliseconds with
-// pauses between them; when ctx ends it returns its error, and what was done until then. nil opts means
-// defaults.
+// RunNow makes jobs that f selects due at once: delayed jobs, and jobs between two attempts. It skips all
+// others.
+//
+// RunNow blocks until all jobs are due, and works in transactions of a few milliseconds with pauses between
+// them. If ctx ends, RunNow returns its error and a report of the jobs changed so far. A nil opts selects
+// the defaults.
 func RunNow(ctx context.Context, db *honker.DB, f JobFilter, opts *RunNowOptions) (*Report, error) {
 	a, err := newAction(ctx, db, "run now", f, false)
 	if err != nil {
@@ -127,11 +131,11 @@ func RunNow(ctx context.Context, db *honker.DB, f JobFilter, opts *RunNowOptions
 	return r, engine.Wrap("run now", "", err)
 }
 
-// changeFunc changes jobs, and returns them and those that waited for them and were removed too.
+// changeFunc changes jobs. It returns the changed jobs and the waiting jobs that were removed with them.
 type changeFunc func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (changed, dropped []row.Change, err error)
 
-// changeAll makes change one statement for all jobs of a transaction. told is called for each queue,
-// after the commit.
+// changeAll makes the action change all jobs of a transaction with a single call of do. It calls told for
+// each queue after the commit.
 func (a *action) changeAll(do changeFunc, told func(queue string, ids []int64)) {
 	a.change = func(ctx context.Context, q engine.Querier, found []row.SelectedJob, now time.Time, r *Report) (func(), error) {
 		ids := make([]int64, len(found))
@@ -152,7 +156,7 @@ func (a *action) changeAll(do changeFunc, told func(queue string, ids []int64)) 
 	}
 }
 
-// tellQueues calls told for each queue of jobs.
+// tellQueues calls told for each queue, with the ids of its jobs.
 func tellQueues(of []row.Change, told func(queue string, ids []int64)) {
 	queues, ids := byQueue(of)
 	for _, queue := range queues {
@@ -160,7 +164,7 @@ func tellQueues(of []row.Change, told func(queue string, ids []int64)) {
 	}
 }
 
-// skipOthers reports those of ids that the statement has left.
+// skipOthers adds the ids that the statement did not change to the skipped jobs of r.
 func (a *action) skipOthers(r *Report, ids []int64, changed []row.Change) {
 	done := make(map[int64]bool, len(changed))
 	for _, c := range changed {

@@ -10,52 +10,52 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// ConsumerState is how far a consumer of events has come.
+// ConsumerState describes the progress of a consumer of events.
 type ConsumerState struct {
-	Topic     string // or the pattern that it reads
+	Topic     string // or the pattern the consumer reads
 	Name      string
-	Offset    int64        // everything up to here is handled
-	Lag       honker.Count // events that it has yet to see; what its filter leaves out does not count
-	Behind    time.Time    // when the first of them was published; zero: there is none, or none was counted
-	CreatedAt time.Time    // zero: another binding has made it
-	LastAck   time.Time    // when the offset was last saved; zero: never, or by another binding
+	Offset    int64        // last handled event
+	Lag       honker.Count // unhandled events that match the filter of the consumer
+	Behind    time.Time    // publication time of the oldest unhandled event; zero if none was counted
+	CreatedAt time.Time    // zero if another binding created the consumer
+	LastAck   time.Time    // last time the offset was saved; zero if never, or if another binding saved it
 }
 
-// GroupState is how far a group of consumers has come.
+// GroupState describes the progress of a consumer group.
 type GroupState struct {
-	Topic   string // or the pattern that it reads
+	Topic   string // or the pattern the group reads
 	Name    string
-	Cursor  int64        // events up to here have been given out
-	Lag     honker.Count // events above it; what the group's filter leaves out does not count
-	Behind  time.Time    // when the first of them was published; zero: there is none, or none was counted
+	Cursor  int64        // last event given to a member
+	Lag     honker.Count // events after Cursor that match the filter of the group
+	Behind  time.Time    // publication time of the oldest event in Lag; zero if none was counted
 	Leased  int64        // events that members hold
-	Reclaim int64        // events that came back and wait for a member
-	Dead    int64        // events that have spent their attempts
+	Reclaim int64        // returned events that wait for a member
+	Dead    int64        // events without an attempt left
 	Members []GroupMember
 }
 
-// GroupMember is a member of a group. The file does not say whether its process lives: a member is to say itself that it
-// is there, in a third of its Lease.
+// GroupMember is a member of a consumer group. The file does not record whether its process is alive. A
+// member must renew its membership, which it does every third of its Lease.
 type GroupMember struct {
 	Name     string
-	Instance string    // which process has the name, as errors tell it
+	Instance string    // process that uses the name, as in errors
 	Since    time.Time // when it joined
-	Until    time.Time // a member until then, unless it says before that it is there; one of the past is silent
-	Leased   int64     // events that it holds
-	LeaseEnd time.Time // when the first of these leases ends, unless it is extended; zero: it holds none
+	Until    time.Time // end of the membership unless it is renewed; in the past for a silent member
+	Leased   int64     // events the member holds
+	LeaseEnd time.Time // earliest end of these leases unless they are extended; zero if it holds none
 }
 
-// streamStore are the statements about events, for what has yet to be seen.
+// streamStore is the part of the store that counts unread events.
 type streamStore interface {
 	Ahead(ctx context.Context, q engine.Querier, s row.Selection, after int64, most int) (row.Ahead, error)
 }
 
-// consumerStore are those about consumers.
+// consumerStore is the part of the store that lists consumers.
 type consumerStore interface {
 	All(ctx context.Context, q engine.Querier) ([]row.Consumer, error)
 }
 
-// groupStore are those about groups.
+// groupStore is the part of the store that reads groups.
 type groupStore interface {
 	All(ctx context.Context, q engine.Querier) ([]row.Group, error)
 	Counts(ctx context.Context, q engine.Querier, group, nowMS int64) (row.Counts, error)
@@ -69,22 +69,23 @@ var (
 )
 
 const (
-	// countedLag is how many events are looked at, for all consumers or groups together, as long as
-	// each gets its least.
+	// countedLag bounds the events counted for all consumers or groups together. Each of them is counted up
+	// to leastLag in any case.
 	countedLag = 100_000
 	leastLag   = 1_000
-	// mostMembers bounds what is listed of a group.
+	// mostMembers bounds the listed members of a group.
 	mostMembers = 1_000
 )
 
-// share is how far the lag of each of n is counted.
+// share returns the number of events to count for each of n consumers.
 func share(n int) int { return max(leastLag, countedLag/max(1, n)) }
 
-// Consumers returns the consumers of all topics and patterns, by topic and name, those of other
-// bindings included. What they have yet to see is counted among the next 100,000 events, for all
-// consumers together, and the next 1,000 of each at least; Lag.More says that there may be others.
-// A consumer with a filter that a newer version has written is left out, which is logged. It never
-// waits for the writer. nil as the DB is [honker.ErrInvalid].
+// Consumers returns the consumers of all topics and patterns by topic and name, including consumers of
+// other bindings. Their lag is counted among the next 100,000 events for all consumers together, but at
+// least among the next 1,000 events of each. Lag.More reports that there may be further events. A consumer
+// whose filter was written by a newer version is logged and omitted.
+//
+// Consumers never waits for the writer. It returns [honker.ErrInvalid] if db is nil.
 func Consumers(ctx context.Context, db *honker.DB) ([]ConsumerState, error) {
 	var all []ConsumerState
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
@@ -116,9 +117,11 @@ func Consumers(ctx context.Context, db *honker.DB) ([]ConsumerState, error) {
 	return all, nil
 }
 
-// Groups returns the groups of all topics and patterns, by topic and name. Lag is counted as by
-// [Consumers]; what members hold, what came back and what is dead is counted whole. Of each group up to 1,000
-// members are listed, by name, a silent one until another joins. It never waits for the writer. nil as the DB is [honker.ErrInvalid].
+// Groups returns the groups of all topics and patterns by topic and name. It counts Lag as [Consumers]
+// does; Leased, Reclaim and Dead are exact. Up to 1,000 members of each group are listed by name. A silent
+// member is listed until another member joins.
+//
+// Groups never waits for the writer. It returns [honker.ErrInvalid] if db is nil.
 func Groups(ctx context.Context, db *honker.DB) ([]GroupState, error) {
 	var all []GroupState
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
@@ -172,7 +175,7 @@ func membersOf(rows []row.MemberState) (all []GroupMember) {
 	return all
 }
 
-// leftOut logs what a list lacks.
+// leftOut logs that a consumer or group was omitted from a list.
 func leftOut(db *honker.DB, what, topic, name string, err error) {
 	engine.Of(db).Logger.Warn("honker: a "+what+" left out of the list", "topic", topic, what, name, "error", err)
 }

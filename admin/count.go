@@ -11,14 +11,18 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// defaultCount is where a count without a limit of its own ends.
+// defaultCount is the default limit of CountJobs.
 const defaultCount = 10_000
 
-// CountJobs counts the jobs that f picks, up to limit, and says whether there are more; 0 is 10,000. The zero
-// filter picks all. Queues and Phases are counted by indexes; without Queues they are the counts of
-// [Queues], which are kept for a while where there are many. With any other field jobs are read, and after
-// 100 ms it ends with what it has found and says that there may be more: a dry run of a verb counts to
-// the end. Such a count takes turns with the searches of [ListJobs]. It never waits for the writer.
+// CountJobs counts the jobs that f selects, up to limit, and reports whether there are more. A limit of 0
+// means 10,000. The zero filter selects all jobs.
+//
+// Queues and Phases are counted by indexes. Without Queues, the result comes from the counts of [Queues],
+// where large counts are cached. Any other field requires reading the jobs. Such a count takes turns with
+// the searches of [ListJobs]. After 100 ms it stops and reports that there may be more; the dry run of a
+// verb counts to the end.
+//
+// CountJobs never waits for the writer.
 func CountJobs(ctx context.Context, db *honker.DB, f JobFilter, limit int) (honker.Count, error) {
 	c, err := countJobs(ctx, db, f, limit)
 	return c, engine.Wrap("count jobs", "", err)
@@ -46,8 +50,8 @@ func countJobs(ctx context.Context, db *honker.DB, f JobFilter, limit int) (c ho
 	return c, err
 }
 
-// countLying counts what lies in the indexes of queues and phases; all queues as their overview has them, in which
-// done jobs are not counted.
+// countLying counts jobs by the indexes of queues and phases. For all queues it uses the overview of the
+// engine, which does not count done jobs.
 func countLying(ctx context.Context, e *engine.Engine, sel row.JobSelect, limit int64) (c honker.Count, err error) {
 	part := sel
 	if len(sel.Queues) == 0 {
@@ -72,7 +76,7 @@ func countLying(ctx context.Context, e *engine.Engine, sel row.JobSelect, limit 
 	return honker.Count{N: limit, More: true}, nil
 }
 
-// addCounts adds the jobs of all queues in the phases of sel.
+// addCounts adds to c the jobs of all queues in the phases of sel.
 func addCounts(c *honker.Count, queues map[string]row.QueueCounts, sel row.JobSelect) {
 	for _, counts := range queues {
 		n := counts.Sum(sel)
@@ -80,7 +84,7 @@ func addCounts(c *honker.Count, queues map[string]row.QueueCounts, sel row.JobSe
 	}
 }
 
-// countIn looks at candidates in the order of ids until it has counted enough of them.
+// countIn scans candidates by id until it has counted more than limit jobs or its budget is spent.
 func countIn(ctx context.Context, q engine.Querier, f JobFilter, sel row.JobSelect, limit int64) (c honker.Count, err error) {
 	s := newScan(sel, row.NewestFirst, defaultBudget, mostStep/4, mostStep)
 	for !s.ended {
@@ -105,7 +109,7 @@ func countIn(ctx context.Context, q engine.Querier, f JobFilter, sel row.JobSele
 	return c, nil
 }
 
-// countPicked counts the jobs at places that f picks.
+// countPicked counts the jobs at places that f selects.
 func countPicked(ctx context.Context, q engine.Querier, f JobFilter, sel row.JobSelect, places []row.Place) (n int64, err error) {
 	ids := make(map[row.Table][]int64)
 	for _, p := range places {

@@ -12,25 +12,25 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Cursor is where a page has ended: text that is safe in a URL, for the filter and order that it came
-// from. It stays good for as long as the file does, in any process.
+// Cursor is the end of a page, as text that is safe in a URL. It is valid in any process for as long as the
+// file exists, but only with the filter and order of its page.
 type Cursor string
 
-// cursorText is what a cursor says.
+// cursorText is the JSON encoding of a cursor.
 type cursorText struct {
-	Binds string    `json:"f"` // filter and order
+	Binds string    `json:"f"` // identifies the filter and the order
 	ID    int64     `json:"i"`
 	In    row.Table `json:"t,omitempty"`
-	A     any       `json:"a,omitempty"` // what the order goes by, as in store.Place
+	A     any       `json:"a,omitempty"` // sort keys, as in row.Place
 	B     any       `json:"b,omitempty"`
 }
 
 func cursorOf(at *row.Place, binds string) Cursor {
-	text, _ := json.Marshal(cursorText{binds, at.ID, at.In, at.A, at.B}) // numbers and texts cannot fail
+	text, _ := json.Marshal(cursorText{binds, at.ID, at.In, at.A, at.B}) // numbers and strings always marshal
 	return Cursor(base64.RawURLEncoding.EncodeToString(text))
 }
 
-// place is where the list goes on; nil for its beginning.
+// place decodes the position at which a list continues; nil for the beginning.
 func (c Cursor) place(binds string) (*row.Place, error) {
 	if c == "" {
 		return nil, nil
@@ -41,7 +41,7 @@ func (c Cursor) place(binds string) (*row.Place, error) {
 	}
 	var t cursorText
 	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber() // ids beyond 2^53
+	d.UseNumber() // float64 cannot hold ids beyond 2^53
 	if err := d.Decode(&t); err != nil {
 		return nil, fmt.Errorf("%w: cursor %.40q", honker.ErrInvalid, c)
 	}
@@ -51,7 +51,7 @@ func (c Cursor) place(binds string) (*row.Place, error) {
 	return &row.Place{ID: t.ID, In: t.In, A: number(t.A), B: number(t.B)}, nil
 }
 
-// number makes a JSON number what SQLite has it as.
+// number converts a JSON number to the Go type of the SQLite value.
 func number(v any) any {
 	n, isNumber := v.(json.Number)
 	if !isNumber {
@@ -60,12 +60,12 @@ func number(v any) any {
 	if i, err := n.Int64(); err == nil {
 		return i
 	}
-	f, _ := n.Float64() // it was one
+	f, _ := n.Float64() // the decoder has checked the syntax
 	return f
 }
 
-// binding tells filters and orders apart.
+// binding returns a hash that identifies a filter and an order.
 func binding(sel row.JobSelect, fingerprint string, order Order) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%#v %q %d", sel, fingerprint, order)) // maps are printed in the order of their keys
+	sum := sha256.Sum256(fmt.Appendf(nil, "%#v %q %d", sel, fingerprint, order)) // %#v prints maps in key order
 	return hex.EncodeToString(sum[:8])
 }

@@ -13,43 +13,45 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// DeadReport says of what the dead jobs have died.
+// DeadReport groups dead jobs by the errors they died of.
 type DeadReport struct {
-	Groups []DeadGroup  // the most numerous first
-	Looked honker.Count // jobs that were picked and grouped; with More, there may be older ones, which were not
+	Groups []DeadGroup  // largest first
+	Looked honker.Count // number of grouped jobs; More reports older jobs that may not have been examined
 }
 
-// DeadGroup are dead jobs of one queue with errors of one kind.
+// DeadGroup is a set of dead jobs of a queue with similar errors.
 type DeadGroup struct {
 	Queue       string
-	Fingerprint string // of the errors: their first line without numbers, quoted texts and addresses
-	Sample      string // the error of the newest, whole
+	Fingerprint string // hash of the first line of the error without numbers, quoted texts and addresses
+	Sample      string // full error of the newest job
 	N           int64
-	First, Last time.Time // deaths
-	IDs         []int64   // of the newest ten, the newest first
-	LastDay     [24]int64 // deaths in each of the last 24 hours, the one that ends now at the end
+	First, Last time.Time // times of the first and last death
+	IDs         []int64   // the newest ten jobs, newest first
+	LastDay     [24]int64 // deaths in each of the last 24 hours; the last element is the hour that ends now
 }
 
 const (
 	deadWindow = 10000
 	deadBudget = time.Second
-	leastDead  = 256 // of a step
+	leastDead  = 256 // minimum jobs of a step
 	groupIDs   = 10
 )
 
-// DeadGroups groups the dead jobs that f picks by queue and kind of error, among the newest 10,000 of
-// them. The zero filter picks all. A verb with Fingerprint set acts on all that have it, beyond these.
+// DeadGroups groups the newest 10,000 dead jobs that f selects by queue and kind of error. The zero filter
+// selects all dead jobs. A verb with Fingerprint set also acts on older jobs with that fingerprint.
 //
-// It goes by the order of the deaths. Where f picks few of many dead jobs it looks at the last 10,000, and at more until
-// a second has passed, and then says that there may be others. It takes turns with the searches of [ListJobs], and
-// never waits for the writer; ctx bounds these waits.
+// Jobs are read in the order of their deaths. If f selects only few of many dead jobs, DeadGroups examines
+// at least the last 10,000 dead jobs and continues for up to a second. It then reports that there may be
+// more. DeadGroups takes turns with the searches of [ListJobs] and never waits for the writer. The wait for
+// its turn ends with ctx.
 func DeadGroups(ctx context.Context, db *honker.DB, f JobFilter) (*DeadReport, error) {
 	return DeadGroupsWithin(ctx, db, f, deadWindow, deadBudget)
 }
 
-// DeadGroupsWithin is [DeadGroups] among the newest so many, from 1 to 10,000, for a page that is looked at often: each
-// costs about 10 µs. Where f picks few of many dead jobs it looks at the last so many, and at more until budget has
-// passed; 0 is none.
+// DeadGroupsWithin is like [DeadGroups] with other bounds, for pages that are loaded often. It groups the
+// newest jobs up to the given number, from 1 to 10,000; each costs about 10 µs. If f selects only few of
+// many dead jobs, it examines at least that many and continues until budget has passed. A budget of 0 does
+// not continue.
 func DeadGroupsWithin(ctx context.Context, db *honker.DB, f JobFilter, newest int, budget time.Duration) (*DeadReport, error) {
 	e, noDB := engineOf(db)
 	sel, err := f.selection(true)
@@ -74,7 +76,8 @@ func DeadGroupsWithin(ctx context.Context, db *honker.DB, f JobFilter, newest in
 	return &DeadReport{Groups: group(found, time.Now()), Looked: honker.Count{N: int64(len(found)), More: more}}, nil
 }
 
-// newestDead finds the newest dead jobs that f picks, the last that died first, and says whether there may be more.
+// newestDead finds the newest dead jobs that f selects, by time of death, and reports whether there may be
+// more.
 func newestDead(ctx context.Context, q engine.Querier, f JobFilter, sel row.JobSelect, newest int, budget time.Duration) (found []row.SelectedJob, more bool, err error) {
 	if sel.IDs != nil {
 		found, err := picked(ctx, q, f, sel, sel.IDs)
@@ -110,7 +113,7 @@ func newestDead(ctx context.Context, q engine.Querier, f JobFilter, sel row.JobS
 	return found, false, nil
 }
 
-// picked are the jobs with these ids that f picks, in the order of their deaths, the last first.
+// picked returns the jobs among ids that f selects, by time of death from the newest.
 func picked(ctx context.Context, q engine.Querier, f JobFilter, sel row.JobSelect, ids []int64) ([]row.SelectedJob, error) {
 	sel.IDs = ids
 	found, err := changes.Select(ctx, q, sel, minID, len(ids))
@@ -124,7 +127,7 @@ func picked(ctx context.Context, q engine.Querier, f JobFilter, sel row.JobSelec
 	return found, nil
 }
 
-// group groups jobs, which are in the order of their deaths, the newest first.
+// group groups jobs by queue and fingerprint. newest must be sorted by time of death, newest first.
 func group(newest []row.SelectedJob, now time.Time) []DeadGroup {
 	type kind struct{ queue, fingerprint string }
 	at := make(map[kind]int)

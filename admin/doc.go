@@ -1,13 +1,14 @@
-// Package admin is for the operators of a honker file: it tells what lies in each queue and topic, which
-// locks are held and what the file is like, and changes many jobs at once. Its functions take the DB, and
-// work on any queue of the file, whichever binding of honker uses it. What an application says of its own work is in package honker.
+// Package admin inspects and changes a honker file for its operators. It reports the state of queues,
+// topics and locks, describes the file, and changes many jobs at once. Its functions take a [honker.DB] and
+// work on every queue of the file, including queues of other bindings. The methods by which an application
+// looks at its own work are in package honker.
 //
-// A look writes nothing and costs the file little: it goes by indexes, never waits for the writer and
-// holds up no writer. Nothing runs when no function is called.
+// Functions that only read use indexes. They write nothing, never wait for the writer and do not block it.
+// The package runs no goroutines in the background.
 //
-// Verbs that change jobs take a [JobFilter], one for all of them, act in transactions of some
-// milliseconds with pauses between them, and return a [Report] of what they did, also with an error.
-// A program that dies in between leaves each job either changed or as it was.
+// Functions that change jobs take a [JobFilter]. They work in transactions of a few milliseconds with
+// pauses between them, and return a [Report] of their changes even if they fail. If the program dies in
+
 //
 // All errors work with errors.Is and the errors of package honker.
 package admin
