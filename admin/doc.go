@@ -8,7 +8,6 @@
 //
 // Functions that change jobs take a [JobFilter]. They work in transactions of a few milliseconds with
 // pauses between them, and return a [Report] of their changes even if they fail. If the program dies in
-
-//
+// between, each job is either changed or as it was.
 // All errors work with errors.Is and the errors of package honker.
 package admin

@@ -10,10 +10,13 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// Enqueue adds a job by hand, and leaves an entry in the [Audit], which the enqueue of an application does not. One that
-// [honker.Unique] has kept from adding a job leaves none. payload is encoded as an argument of [honker.Queue.Enqueue]
-// is, with the same options and errors; a json.RawMessage is stored as it is. It waits for the writer, until ctx ends or
-// BusyTimeout has passed, and under the ctx of a DB.Tx it is [honker.ErrInTx]. nil as the DB is [honker.ErrInvalid].
+// Enqueue adds a job to queue on behalf of an operator and records it in the [Audit]. Jobs that an
+// application enqueues are not recorded, and neither is a call that [honker.Unique] kept from adding a job.
+// payload is encoded like the argument of [honker.Queue.Enqueue]; a json.RawMessage is stored unchanged.
+// The options and errors are the same.
+//
+// Enqueue waits for the writer until ctx ends or BusyTimeout has passed. It returns [honker.ErrInTx] under
+// the ctx of a DB.Tx, and [honker.ErrInvalid] if db is nil.
 func Enqueue(ctx context.Context, db *honker.DB, queue string, payload any, opts ...honker.EnqueueOption) (id int64, err error) {
 	e, err := engineOf(db)
 	if err != nil {
@@ -21,7 +24,7 @@ func Enqueue(ctx context.Context, db *honker.DB, queue string, payload any, opts
 	}
 	q := honker.NewQueue[any](db, queue, nil)
 	var place honker.Placement
-	opts = append([]honker.EnqueueOption{honker.Placed(&place)}, opts...) // before a Placed of the caller, which it then is
+	opts = append([]honker.EnqueueOption{honker.Placed(&place)}, opts...) // a Placed option of the caller comes later and replaces place
 	err = db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if id, err = q.EnqueueTx(ctx, tx, payload, opts...); err != nil {
 			return err

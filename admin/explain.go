@@ -15,33 +15,33 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// Explanation tells why a job, or nothing of a queue, runs.
+// Explanation tells why a job, or a whole queue, does not run.
 type Explanation struct {
 	Job     *honker.JobInfo // nil for a queue, and for a job that is not in the file
-	Text    string          // a sentence: the first of Reasons
-	Reasons []Reason        // all that apply, what lasts longest first
-	NextAt  time.Time       // no claim takes the job before, and one does then, unless others come first; zero: now, or that is not a matter of time
-	Ahead   honker.Count    // jobs that are claimed before it, of those that can be claimed now
+	Text    string          // the first of Reasons, as a sentence
+	Reasons []Reason        // all reasons that apply, longest lasting first
+	NextAt  time.Time       // earliest time the job can be claimed; zero if it can be claimed now or does not depend on time
+	Ahead   honker.Count    // jobs that can be claimed now and precede this job
 }
 
-// Reason is one of the things that keep a job from running, or what became of it.
+// Reason is a condition that keeps a job from running, or the state of a job that does not wait.
 type Reason struct {
 	Code  ReasonCode
 	Text  string
-	Until time.Time // when it ends by itself; zero: never, or that depends on other jobs
-	Jobs  []int64   // that it waits for, or that stand in its way; the first 100
-	Who   string    // the worker that has the job, or By of a pause
-	Do    []string  // what helps, as command lines of honker
+	Until time.Time // time at which the condition ends by itself; zero if never, or if it depends on other jobs
+	Jobs  []int64   // jobs that this job waits for or that block it; the first 100
+	Who   string    // worker that holds the job, or By of a pause
+	Do    []string  // honker command lines that help
 }
 
-// Explain tells why the job does not run, or what became of it. It reads one snapshot of the file and says
-// nothing that is not in it: it follows a claim step by step, so a job that it calls next in turn is the next
-// that a worker gets, and one that it gives another reason is passed over by claims. Which workers there are it knows as
-// [Workers] does. Times are those of the clock of this
-// machine, and hold if nothing else happens meanwhile.
+// Explain tells why the job with the given id does not run, or how it ended. It reads a single snapshot of
+// the file and follows the steps of a claim: a job reported as next is the next job a worker gets, and
+// claims pass over a job with a blocking reason. Workers are known to the same extent as in [Workers].
+// Times use the clock of this machine and assume that nothing else happens in between.
 //
-// It never waits for the writer, and looks at no more than some thousand jobs: Ahead is a lower bound behind that many.
-// A job that is gone, or never was, is no error. nil as the DB is [honker.ErrInvalid].
+// Explain never waits for the writer. It examines at most a few thousand jobs, and Ahead is a lower bound
+// if there are more. An unknown or deleted id is not an error. Explain returns [honker.ErrInvalid] if db is
+// nil.
 func Explain(ctx context.Context, db *honker.DB, id int64) (ex *Explanation, err error) {
 	err = explain(ctx, db, func(ctx context.Context, x *explainer) (err error) {
 		ex, err = x.job(ctx, id)
@@ -50,9 +50,9 @@ func Explain(ctx context.Context, db *honker.DB, id int64) (ex *Explanation, err
 	return ex, engine.WrapID("explain job", id, err)
 }
 
-// ExplainQueue tells why nothing of a queue runs, or what does. Its Job is nil, and Ahead counts the jobs that can be claimed
-// now. A queue that has no jobs is no error. It costs what [Explain] does. A bad name, or nil as the DB, is
-// [honker.ErrInvalid].
+// ExplainQueue tells why no job of queue runs, or which jobs do. In the result, Job is nil and Ahead counts
+// the jobs that can be claimed now. A queue without jobs is not an error. The cost is that of [Explain].
+// ExplainQueue returns [honker.ErrInvalid] if the name is invalid or db is nil.
 func ExplainQueue(ctx context.Context, db *honker.DB, queue string) (ex *Explanation, err error) {
 	if err := engine.CheckName("queue name", queue); err != nil {
 		return nil, engine.Wrap("explain queue", queue, err)
@@ -64,7 +64,7 @@ func ExplainQueue(ctx context.Context, db *honker.DB, queue string) (ex *Explana
 	return ex, engine.Wrap("explain queue", queue, err)
 }
 
-// explainStore are the statements that explain.
+// explainStore is the part of the store that Explain reads.
 type explainStore interface {
 	Find(ctx context.Context, q engine.Querier, id int64) (row.Job, bool, error)
 	FindDead(ctx context.Context, q engine.Querier, id int64) (row.Job, bool, error)
@@ -80,17 +80,17 @@ type explainStore interface {
 
 var explained explainStore = store.Jobs{}
 
-// explainer explains jobs as they are at one moment, in one read transaction.
+// explainer explains jobs within a single read transaction.
 type explainer struct {
 	codec    engine.Codec // of the DB
 	q        engine.Querier
 	now      time.Time
-	brief    bool                      // for many jobs at once: Ahead goes less far
-	outlooks map[string]*store.Outlook // of queues that were looked at
-	workers  map[string][]WorkerInfo   // of those
+	brief    bool                      // count Ahead only up to briefAhead, for pages of many jobs
+	outlooks map[string]*store.Outlook // cache by queue
+	workers  map[string][]WorkerInfo   // cache by queue
 }
 
-// explain runs f on a snapshot. It may run again after an error.
+// explain calls f with an explainer on a snapshot. It may call f again after an error.
 func explain(ctx context.Context, db *honker.DB, f func(ctx context.Context, x *explainer) error) error {
 	e, err := engineOf(db)
 	if err := errors.Join(err, engine.CheckContext(ctx)); err != nil {
@@ -105,7 +105,7 @@ func newExplainer(e *engine.Engine, q engine.Querier) *explainer {
 	return &explainer{q: q, codec: e.Codec, now: time.Now(), outlooks: make(map[string]*store.Outlook), workers: make(map[string][]WorkerInfo)}
 }
 
-// firstReasons returns the first reason of each of jobs.
+// firstReasons returns the first reason of each job.
 func firstReasons(ctx context.Context, e *engine.Engine, jobs []honker.JobInfo) (reasons []Reason, err error) {
 	err = e.Snapshot(ctx, func(ctx context.Context, q engine.Querier) error {
 		x := newExplainer(e, q)
@@ -123,11 +123,11 @@ func firstReasons(ctx context.Context, e *engine.Engine, jobs []honker.JobInfo) 
 }
 
 const (
-	maxReasonJobs = 100  // of Reason.Jobs
-	briefAhead    = 1000 // of Ahead, for many jobs at once
+	maxReasonJobs = 100  // limit of Reason.Jobs
+	briefAhead    = 1000 // limit of Ahead in brief explanations
 )
 
-// outlook is what the next claims of a queue find.
+// outlook returns the state of a queue that decides its next claims.
 func (x *explainer) outlook(ctx context.Context, queue string) (*store.Outlook, error) {
 	if o := x.outlooks[queue]; o != nil {
 		return o, nil
@@ -143,7 +143,7 @@ func (x *explainer) outlook(ctx context.Context, queue string) (*store.Outlook, 
 	return o, nil
 }
 
-// job explains the job with an id, wherever it is.
+// job explains the live, dead or done job with the given id.
 func (x *explainer) job(ctx context.Context, id int64) (*Explanation, error) {
 	for _, find := range []func(context.Context, engine.Querier, int64) (row.Job, bool, error){explained.Find, explained.FindDead, explained.FindDone} {
 		row, found, err := find(ctx, x.q, id)
@@ -163,7 +163,7 @@ func (x *explainer) job(ctx context.Context, id int64) (*Explanation, error) {
 	return ex, nil
 }
 
-// of explains a job that is in the file.
+// of explains a job that was found in the file.
 func (x *explainer) of(ctx context.Context, row row.Job) (*Explanation, error) {
 	job := engine.View().Job(row, x.now, x.codec).(honker.JobInfo)
 	ex := &Explanation{Job: &job}
@@ -232,7 +232,7 @@ func (x *explainer) waiting(ctx context.Context, ex *Explanation, r row.Job) err
 	return nil
 }
 
-// waitsFor adds the jobs that a held one waits for, unless the next claim lets it go.
+// waitsFor adds the jobs that a held job waits for, unless the next claim releases the job.
 func (x *explainer) waitsFor(ctx context.Context, ex *Explanation, o *store.Outlook, side row.JobSide) error {
 	if o.Freed(ex.Job.ID) {
 		return nil
@@ -261,7 +261,8 @@ func (x *explainer) waitsFor(ctx context.Context, ex *Explanation, o *store.Outl
 	return nil
 }
 
-// batchReason explains a batch that a job waits for, by the members that are dead, or else by those that are left.
+// batchReason explains a batch that a job waits for. It names the dead members, or the unfinished members
+// if none is dead.
 func (x *explainer) batchReason(ctx context.Context, e row.Edge) (r Reason, err error) {
 	b, _, err := batches.Get(ctx, x.q, e.Batch, x.now.Unix())
 	if err != nil {
@@ -275,7 +276,7 @@ func (x *explainer) batchReason(ctx context.Context, e row.Edge) (r Reason, err 
 	return waitsForBatch(b, e, ids), err
 }
 
-// occupants are the jobs that take the places of a limit, up to the first 100 of both kinds.
+// occupants are the jobs that count against a limit, up to 100 running and 100 cancelled jobs.
 type occupants struct{ run, cancelled []int64 }
 
 func (r occupants) all() []int64 {
@@ -283,7 +284,7 @@ func (r occupants) all() []int64 {
 	return all[:min(len(all), maxReasonJobs)]
 }
 
-// runs returns the jobs of a queue, or of a key of it, that run or still take a place.
+// runs returns the jobs that count against the limit of a queue or a key.
 func (x *explainer) runs(ctx context.Context, o *store.Outlook, queue, key string) (r occupants, err error) {
 	if r.run, err = explained.RunningJobs(ctx, x.q, queue, key, x.now.Unix(), maxReasonJobs); err != nil || o.Cancelled == 0 {
 		return r, err
@@ -292,7 +293,7 @@ func (x *explainer) runs(ctx context.Context, o *store.Outlook, queue, key strin
 	return r, err
 }
 
-// held adds what keeps claims from taking the job.
+// held adds the pauses, limits and rates that keep claims from taking the job.
 func (x *explainer) held(ctx context.Context, ex *Explanation, o *store.Outlook, s row.Standing) error {
 	queue, key := ex.Job.Queue, ex.Job.Key
 	if o.Pause != nil {
@@ -327,10 +328,10 @@ func (x *explainer) held(ctx context.Context, ex *Explanation, o *store.Outlook,
 	return nil
 }
 
-// blocks tells whether claims pass over a job for that reason.
+// blocks reports whether claims pass over a job for this reason.
 func (r Reason) blocks() bool { return reasonRank[r.Code] < rankReady }
 
-// start is when the last of the reasons ends; zero where one does not, or there is none.
+// start returns the end of the last blocking reason. It returns zero if a reason has no end or none blocks.
 func (ex *Explanation) start() (at time.Time) {
 	for _, r := range ex.Reasons {
 		switch {
@@ -344,7 +345,7 @@ func (ex *Explanation) start() (at time.Time) {
 	return at
 }
 
-// conclude puts what lasts longest first, and makes it the sentence.
+// conclude sorts the reasons by their ends, the latest first, and sets the text.
 func (ex *Explanation) conclude() {
 	slices.SortStableFunc(ex.Reasons, func(a, b Reason) int {
 		if a.blocks() && b.blocks() {
@@ -362,7 +363,7 @@ func (ex *Explanation) conclude() {
 	}
 }
 
-// compareEnds is the order of ends from the last one; none at all is later than any.
+// compareEnds orders ends from latest to earliest. The zero time has no end and sorts first.
 func compareEnds(a, b time.Time) int {
 	switch {
 	case a.IsZero() && b.IsZero():
@@ -375,7 +376,7 @@ func compareEnds(a, b time.Time) int {
 	return b.Compare(a)
 }
 
-// queue explains a queue by the job that comes first in it.
+// queue explains a queue by its first job.
 func (x *explainer) queue(ctx context.Context, name string) (*Explanation, error) {
 	o, err := x.outlook(ctx, name)
 	if err != nil {
@@ -405,7 +406,7 @@ func (x *explainer) queue(ctx context.Context, name string) (*Explanation, error
 	return ex, nil
 }
 
-// head adds the reasons of the job that comes first, and when the queue goes on by time alone.
+// head adds the reasons of the first job. It also sets the time at which the queue continues by itself.
 func (x *explainer) head(ctx context.Context, ex *Explanation, o *store.Outlook, id int64) error {
 	row, _, err := explained.Find(ctx, x.q, id)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// line is a job as a line of JSON, but for its payload. The guide docs/guide/dead-letters.md describes it.
+// line is the JSON encoding of a job without its payload. The format is described in
+// docs/guide/dead-letters.md.
 type line struct {
 	ID          int64             `json:"id,omitempty"`
 	Queue       string            `json:"queue,omitempty"`
@@ -34,23 +35,26 @@ type line struct {
 	DiedAt      time.Time         `json:"died_at,omitzero"`
 	DoneAt      time.Time         `json:"done_at,omitzero"`
 
-	// One of these: JSON of one line, other text, and what is no text.
+	// Exactly one of these is set: JSON on a single line, other UTF-8 text, or binary data.
 	Payload json.RawMessage `json:"payload,omitempty"`
 	Text    *string         `json:"payload_text,omitempty"`
 	Base64  *string         `json:"payload_base64,omitempty"`
 }
 
-// exportPage bounds the jobs that are in memory at a time.
+// exportPage bounds the jobs in memory.
 const exportPage = 200
 
-// ExportJobs writes the jobs that f picks to w, live, dead and done ones, the oldest first: a line of JSON each, with
-// the payload as it is stored. It returns how many it has written, also with an error, which is that of a
-// read, of w, or of ctx. The zero filter picks all.
+// ExportJobs writes the live, dead and done jobs that f selects to w, oldest first, as a line of JSON each.
+// Payloads are written as they are stored. The zero filter selects all jobs. ExportJobs returns the number
+// of jobs written, also if a read, a write or ctx fails.
 //
-// It reads as [EachJob] does, some jobs at a time, and holds up no writer, nor the log of the file, however slow w is.
-// What changes meanwhile may be written twice or not at all; dead and done jobs, which stay as they are, are written
-// once. What a job waits for, and its batch, are not in its line, since ids are those of this file; nor are its attempts, progress and
-// checkpoint. [ImportJobs] reads the lines: a job that waited for others runs there without them.
+// Jobs are read in pages, as by [EachJob]. A slow w does not block the writer or the checkpoint of the log.
+// A live job that changes in the meantime may be written twice or not at all. Dead and done jobs do not
+// change and are written once.
+//
+// The lines omit dependencies and batches, because their ids are meaningful only in this file, and also
+// attempts, progress and checkpoints. [ImportJobs] reads the lines. A job that waited for other jobs does
+// not wait for them after the import.
 func ExportJobs(ctx context.Context, db *honker.DB, f JobFilter, w io.Writer) (n int64, err error) {
 	if w == nil {
 		return 0, engine.Wrap("export jobs", "", fmt.Errorf("%w: nil io.Writer", honker.ErrInvalid))
@@ -58,7 +62,7 @@ func ExportJobs(ctx context.Context, db *honker.DB, f JobFilter, w io.Writer) (n
 	out := bufio.NewWriter(w)
 	for job, err := range EachJob(ctx, db, f, &PageOptions{Order: OldestFirst, Limit: exportPage}) {
 		if err != nil {
-			_ = out.Flush() // the lines so far are whole
+			_ = out.Flush() // the lines so far are complete
 			return n, engine.Wrap("export jobs", "", err)
 		}
 		text, err := lineOf(job)
@@ -73,8 +77,8 @@ func ExportJobs(ctx context.Context, db *honker.DB, f JobFilter, w io.Writer) (n
 	return n, engine.Wrap("export jobs", "", out.Flush())
 }
 
-// lineOf is the line of a job, with its end. encoding/json would write the payload anew, so it is put in as
-// it is.
+// lineOf returns the line of a job with its newline. The payload is inserted by hand because encoding/json
+// would reformat it.
 func lineOf(j *honker.JobInfo) ([]byte, error) {
 	l := line{
 		ID: j.ID, Queue: j.Queue, State: j.State, Priority: int64(j.Priority), Attempts: j.Attempts, MaxAttempts: j.MaxAttempts,
@@ -102,12 +106,12 @@ func lineOf(j *honker.JobInfo) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// oneLine reports that a payload is JSON text that can stand in a line as it is.
+// oneLine reports whether a payload is JSON text that can be part of a line unchanged.
 func oneLine(p json.RawMessage) bool {
 	return json.Valid(p) && utf8.Valid(p) && !bytes.ContainsAny(p, "\r\n") && len(bytes.TrimSpace(p)) == len(p)
 }
 
-// utc keeps the zero time, which is left out.
+// utc leaves the zero time as it is, so that omitzero drops it.
 func utc(t time.Time) time.Time {
 	if t.IsZero() {
 		return t

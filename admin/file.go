@@ -11,34 +11,34 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// FileInfo is the file as a whole. What it says of SQLite are the settings of a connection of this
-// DB; those of other processes may differ.
+// FileInfo describes the database file. The SQLite settings are those of a connection of this DB; other
+// processes may use different settings.
 type FileInfo struct {
 	Path          string
-	Size          int64  // bytes on the disk
-	WAL           int64  // bytes of the write-ahead log; 0: there is none
+	Size          int64  // bytes
+	WAL           int64  // size of the write-ahead log in bytes; 0 if there is none
 	PageSize      int64  // bytes
-	Pages         int64  // of the database, those that are only in the log included
-	FreePages     int64  // of these: SQLite uses them again, and only VACUUM gives them back
-	SQLite        string // version of the library
+	Pages         int64  // pages of the database, including pages that are only in the log
+	FreePages     int64  // unused pages; SQLite reuses them, and only VACUUM returns them to the file system
+	SQLite        string // library version
 	Schema        int    // version of honker's tables
 	JournalMode   string // "wal", "delete" and so on
 	Synchronous   string // "off", "normal", "full" or "extra"
-	ApplicationID int64  // the application's, as UserVersion
+	ApplicationID int64  // set by the application, like UserVersion
 	UserVersion   int64
-	Tables        []TableInfo // honker's, by name
+	Tables        []TableInfo // tables of honker, by name
 }
 
-// TableInfo is a table of honker's.
+// TableInfo describes a table of honker.
 type TableInfo struct {
 	Name string
-	Rows honker.Count // up to 10,000
+	Rows honker.Count // counted up to 10,000
 }
 
-// countedRows bounds the rows that File counts of a table.
+// countedRows bounds the rows that File counts in each table.
 const countedRows = 10000
 
-// fileStore are the statements about the file.
+// fileStore is the part of the store that describes the file.
 type fileStore interface {
 	Describe(ctx context.Context, q engine.Querier, most int) (row.FileState, error)
 	Definitions(ctx context.Context, q engine.Querier) ([]row.Definition, error)
@@ -46,9 +46,9 @@ type fileStore interface {
 
 var files fileStore = store.Files{}
 
-// File describes the file: its sizes, its settings, and how many rows the tables have, those of
-// relays and of package dispatch included. It reads some thousand rows of each table at most, and never
-// waits for the writer. nil as the DB is [honker.ErrInvalid].
+// File returns the size and settings of the file and the row counts of honker's tables, including the
+// tables of relays and of package dispatch. It counts at most 10,000 rows of each table and never waits for
+// the writer. It returns [honker.ErrInvalid] if db is nil.
 func File(ctx context.Context, db *honker.DB) (*FileInfo, error) {
 	var f row.FileState
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier) (err error) {
@@ -76,7 +76,7 @@ func File(ctx context.Context, db *honker.DB) (*FileInfo, error) {
 	return info, nil
 }
 
-// synchronous names SQLite's levels.
+// synchronous returns the name of a value of PRAGMA synchronous.
 func synchronous(level int64) string {
 	names := []string{"off", "normal", "full", "extra"}
 	if level < 0 || level >= int64(len(names)) {

@@ -12,37 +12,39 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// JobFilter picks jobs: for a list, a count, a dry run and a verb alike. Fields that are set must all
-// match. The zero filter picks all for looking, and is ErrInvalid for a verb that changes jobs, unless All
-// is set. Times are compared by whole seconds, since the file has no others; a Since is rounded up, a
-// Before is not in the selection.
+// JobFilter selects jobs for lists, counts and changes. A job must match all fields that are set. The zero
+// filter selects all jobs in functions that only read. Functions that change jobs return ErrInvalid for the
+// zero filter unless All is set.
 //
-// A list passes over the jobs that a field cannot match, as live ones with DiedSince. A verb refuses a
-// filter that asks for them, as phases in which it can change no job: it acts on what the list shows, or
-// on nothing.
+// Times are compared in whole seconds, the resolution of the file. Since fields are inclusive and rounded
+// up. Before fields are exclusive.
+//
+// Lists skip jobs that a field cannot match, such as live jobs with DiedSince set. A function that changes
+// jobs rejects such a combination, and also phases it cannot change. So it changes exactly the jobs that a
+// list shows, or none.
 type JobFilter struct {
 	Queues      []string          // any of these
-	Phases      []honker.Phase    // any of these, when it is looked at
+	Phases      []honker.Phase    // any of these, at the time of the read
 	IDs         []int64           // any of these
-	Key         string            // what the job shares a limit by
-	Unique      string            // the key of honker.Unique
-	Batch       int64             // that the job is a member of
-	Worker      string            // that holds the job: live jobs only
-	Error       string            // the error of the last attempt contains it
-	Contains    string            // the payload, as stored, contains it; ErrInvalid for a DB with a Codec
-	Where       map[string]string // fields of the payload: {"order.id": "17"}; numbers as they are written; ErrInvalid for a DB with a Codec
-	Header      map[string]string // headers of the job, by their names
-	Fingerprint string            // of the error, see DeadGroup: dead jobs only
+	Key         string            // key under which the job shares a limit
+	Unique      string            // key of honker.Unique
+	Batch       int64             // batch the job belongs to
+	Worker      string            // worker that holds the job; live jobs only
+	Error       string            // substring of the error of the last attempt
+	Contains    string            // substring of the stored payload; ErrInvalid for a DB with a Codec
+	Where       map[string]string // payload fields, such as {"order.id": "17"}; numbers as they are written; ErrInvalid for a DB with a Codec
+	Header      map[string]string // job headers by name
+	Fingerprint string            // fingerprint of the error, see DeadGroup; dead jobs only
 	MinAttempts int
 
 	CreatedSince, CreatedBefore time.Time
 	RunSince, RunBefore         time.Time
 	DiedSince, DiedBefore       time.Time // dead jobs only
 
-	All bool // every job, where nothing else is set
+	All bool // select every job; required to change jobs if no other field is set
 }
 
-// maxFilterIDs bounds the lists of a filter.
+// maxFilterIDs bounds IDs and Queues.
 const maxFilterIDs = 10000
 
 var (
@@ -51,7 +53,7 @@ var (
 	allPhases  = append(slices.Clone(livePhases), honker.PhaseDead, honker.PhaseDone)
 )
 
-// selection is what the filter picks among live or dead jobs, for a verb that changes them.
+// selection returns the live or dead jobs that f selects, for functions that change them.
 func (f *JobFilter) selection(dead bool) (row.JobSelect, error) {
 	in, phases, what := row.Live, livePhases, "live"
 	if dead {
@@ -74,7 +76,7 @@ func (f *JobFilter) selection(dead bool) (row.JobSelect, error) {
 	return s, errors.Join(append(errs, f.check())...)
 }
 
-// looking is what the filter picks among all jobs.
+// looking returns the jobs that f selects, for functions that only read.
 func (f *JobFilter) looking() (row.JobSelect, error) {
 	s := f.selected()
 	only := func(phases ...row.Phase) { s.Phases = narrow(s.Phases, phases) }
@@ -87,7 +89,8 @@ func (f *JobFilter) looking() (row.JobSelect, error) {
 	return s, f.check()
 }
 
-// narrow is what both have; nil has all. It is never nil.
+// narrow returns the intersection of phases and to. A nil phases stands for all phases. The result is never
+// nil.
 func narrow(phases, to []row.Phase) []row.Phase {
 	both := []row.Phase{}
 	for _, p := range to {
@@ -98,7 +101,7 @@ func narrow(phases, to []row.Phase) []row.Phase {
 	return both
 }
 
-// selected is the filter as package store knows it.
+// selected converts f to the type of the store.
 func (f *JobFilter) selected() row.JobSelect {
 	s := row.JobSelect{
 		Queues: f.Queues, IDs: f.IDs, Key: f.Key, Unique: f.Unique, Batch: f.Batch, Worker: f.Worker, Error: f.Error,
@@ -114,7 +117,7 @@ func (f *JobFilter) selected() row.JobSelect {
 	return s
 }
 
-// fields are those of a filter, by their paths.
+// fields maps the names of a filter to JSON paths.
 func fields(of map[string]string, path func(string) string) map[string]string {
 	if len(of) == 0 {
 		return nil
@@ -126,7 +129,7 @@ func fields(of map[string]string, path func(string) string) map[string]string {
 	return out
 }
 
-// since is the first second that is not before t; 0 for the zero time.
+// since returns the first whole second that is not before t; 0 for the zero time.
 func since(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -134,12 +137,12 @@ func since(t time.Time) int64 {
 	return engine.UnixUp(t)
 }
 
-// jsonPath turns "order.id" into $."order"."id", so that no name in it is an expression.
+// jsonPath turns "order.id" into $."order"."id". The quotes keep names from being parsed as expressions.
 func jsonPath(field string) string {
 	return `$."` + strings.ReplaceAll(field, ".", `"."`) + `"`
 }
 
-// jsonName is the path of a name in an object, dots and all.
+// jsonName returns the JSON path of a member whose name may contain dots.
 func jsonName(name string) string { return `$."` + name + `"` }
 
 func (f *JobFilter) check() error {
@@ -171,8 +174,8 @@ func (f *JobFilter) check() error {
 	return errors.Join(errs...)
 }
 
-// checkCodec refuses to look into payloads that are not stored as they were enqueued: it would find nothing, and
-// not say why.
+// checkCodec rejects filters on payloads if the DB has a codec. They would match the encoded text and
+// silently select nothing.
 func (f *JobFilter) checkCodec(e *engine.Engine) error {
 	if e == nil || e.Codec == nil || f.Contains == "" && len(f.Where) == 0 {
 		return nil
@@ -180,19 +183,19 @@ func (f *JobFilter) checkCodec(e *engine.Engine) error {
 	return fmt.Errorf("%w: Contains and Where look at payloads as they are stored, and the DB has a Codec", honker.ErrInvalid)
 }
 
-// ofDead reports that a field is set that only dead jobs can match.
+// ofDead reports whether a field is set that only dead jobs can match.
 func (f *JobFilter) ofDead() bool {
 	return f.Fingerprint != "" || !f.DiedSince.IsZero() || !f.DiedBefore.IsZero()
 }
 
-// searches reports that rows have to be read to find out what the filter picks.
+// searches reports whether the filter requires reading rows instead of only indexes.
 func (f *JobFilter) searches() bool {
 	f2 := *f
 	f2.Queues, f2.Phases, f2.IDs = nil, nil, nil
 	return !f2.empty()
 }
 
-// empty reports that nothing but All is set. An empty list of ids is set: it picks none.
+// empty reports whether no field but All is set. An empty, non-nil IDs is set and selects no job.
 func (f *JobFilter) empty() bool {
 	return len(f.Queues) == 0 && len(f.Phases) == 0 && f.IDs == nil && f.Key == "" && f.Unique == "" && f.Batch == 0 &&
 		f.Worker == "" && f.Error == "" && f.Contains == "" && len(f.Where) == 0 && len(f.Header) == 0 &&
@@ -200,7 +203,7 @@ func (f *JobFilter) empty() bool {
 		f.RunSince.IsZero() && f.RunBefore.IsZero() && !f.ofDead()
 }
 
-// checkChange refuses a filter by which a verb would change every job, unless that is said.
+// checkChange rejects an empty filter, which would change every job, unless All is set.
 func (f *JobFilter) checkChange() error {
 	if f.empty() && !f.All {
 		return fmt.Errorf("%w: an empty filter changes nothing: set All for every job", honker.ErrInvalid)
@@ -208,7 +211,7 @@ func (f *JobFilter) checkChange() error {
 	return nil
 }
 
-// matches is the part of the filter that SQL does not know.
+// matches applies the part of the filter that is not evaluated in SQL.
 func (f *JobFilter) matches(j row.SelectedJob) bool {
 	return f.Fingerprint == "" || f.Fingerprint == fingerprint(j.LastError)
 }

@@ -19,16 +19,16 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// ImportOptions of one ImportJobs. The zero value of a field means its default.
+// ImportOptions configures ImportJobs. The zero value of a field selects its default.
 type ImportOptions struct {
-	To       string        // the queue; default that of the line
-	Delay    time.Duration // before a job can run that was dead
-	Attempts int           // of each job; default the max_attempts of the line
-	Skip     int64         // so many lines at the beginning are passed over: those that an import which has failed has done
-	DryRun   bool          // read all lines, and change nothing
+	To       string        // queue for all jobs; default the queue of the line
+	Delay    time.Duration // delay before jobs that were dead can run
+	Attempts int           // attempts of each job; default the max_attempts of the line
+	Skip     int64         // number of lines to skip; use the number of lines that a failed import has completed
+	DryRun   bool          // read all lines without enqueueing jobs
 }
 
-// importAttempts are those of a job of which the line says nothing.
+// importAttempts is the number of attempts if neither Attempts nor the line sets it.
 const importAttempts = 25
 
 func (o *ImportOptions) withDefaults() (ImportOptions, error) {
@@ -49,19 +49,22 @@ func (o *ImportOptions) withDefaults() (ImportOptions, error) {
 	return out, err
 }
 
-// ImportJobs enqueues the jobs that [ExportJobs] has written, or a program of yours: a line of JSON each, of which
-// only the payload is needed, and the queue without opts.To. They are new jobs, with ids of their own and no
-// attempt spent. One that waited for its time when it was exported still does, and one with a unique key takes
-// the key, until it has ended; a [honker.Key] and [honker.Headers] go along. Payloads are stored as the lines have them, without the
-// [honker.Codec] of the DB; it encodes those anew that come from another queue than opts.To. So the same lines once more are the same jobs once more.
+// ImportJobs enqueues the jobs in r, a line of JSON each, as written by [ExportJobs] or another program.
+// Only the payload is required, and the queue unless opts.To is set. The jobs are new jobs: they get new
+// ids and have spent no attempt. A job whose time to run is in the future waits for it. Unique keys, a
+// [honker.Key] and [honker.Headers] are kept.
 //
-// These are passed over, and Skipped: a job that was done; one that is in this file, live, dead or done;
-// one with a unique key that another job has.
+// Payloads are stored as they are in the lines, without the [honker.Codec] of the DB. Only a payload that
+// moves from another queue to opts.To is encoded again. Importing the same lines twice into another file
+// creates the jobs twice.
 //
-// It blocks until r has ended, reads some lines at a time, and enqueues them in a transaction of some milliseconds. A line
-// that is no job, or has a field that is not known, is [honker.ErrInvalid]: the error has its number, and says up to which line
-// the jobs are imported; Skip goes on from there. When ctx ends it is the same, but a Read of r that blocks
-// is not interrupted. Report.Matched counts the lines with jobs. nil opts means defaults.
+// ImportJobs skips jobs that were done, jobs that are in this file, and jobs whose unique key is taken.
+//
+// ImportJobs blocks until the end of r. It reads a few lines at a time and enqueues them in transactions of
+// a few milliseconds. A line that is not a job or has an unknown field fails with [honker.ErrInvalid]. The
+// error contains the number of that line and of the last imported line, from which Skip can continue. ctx
+// ends the import in the same way, but it does not interrupt a blocking Read. Report.Matched counts the
+// lines with jobs. A nil opts selects the defaults.
 func ImportJobs(ctx context.Context, db *honker.DB, r io.Reader, opts *ImportOptions) (*Report, error) {
 	e, err := engineOf(db)
 	o, bad := opts.withDefaults()
@@ -80,7 +83,7 @@ func ImportJobs(ctx context.Context, db *honker.DB, r io.Reader, opts *ImportOpt
 	return i.report, engine.Wrap("import jobs", "", i.run(ctx))
 }
 
-// importStore are the statements about jobs that come from elsewhere.
+// importStore is the part of the store that inserts imported jobs.
 type importStore interface {
 	Insert(ctx context.Context, q engine.Querier, n row.NewJob, payload string) (int64, error)
 	InsertUnique(ctx context.Context, q engine.Querier, n row.NewJob, payload string, u row.Unique) (row.Placed, error)
@@ -90,28 +93,28 @@ type importStore interface {
 
 var imports importStore = store.Jobs{}
 
-// importer is one ImportJobs that runs.
+// importer is the state of a running ImportJobs.
 type importer struct {
 	ImportOptions
 	engine *engine.Engine
 	lines  *bufio.Reader
-	read   int64 // lines so far
-	done   int64 // of these, the ones up to the last transaction
+	read   int64 // lines read
+	done   int64 // lines up to the last commit
 	ended  bool
 	report *Report
 	audit  *engine.Audit
 }
 
-// importing is a job of a line.
+// importing is a job to be imported.
 type importing struct {
 	line
 	number  int64
-	payload string // as the line has it
-	stored  string // as it is to be stored
+	payload string // as in the line
+	stored  string // as it will be stored
 	side    row.Side
 }
 
-// importBytes bounds the payloads of one transaction.
+// importBytes bounds the payloads of a transaction.
 const importBytes = 1 << 20
 
 func (i *importer) run(ctx context.Context) error {
@@ -143,7 +146,7 @@ func (i *importer) run(ctx context.Context) error {
 	}
 }
 
-// failed says what an error has left.
+// failed adds the progress of the import to an error.
 func (i *importer) failed(err error) error {
 	switch {
 	case i.DryRun:
@@ -154,7 +157,7 @@ func (i *importer) failed(err error) error {
 	return fmt.Errorf("%w; the lines up to %d are done", err, i.done)
 }
 
-// next reads up to n jobs.
+// next reads up to n jobs, or fewer if their payloads reach importBytes.
 func (i *importer) next(ctx context.Context, n int) (some []importing, err error) {
 	for size := 0; len(some) < n && size < importBytes; {
 		text, err := i.line()
@@ -177,9 +180,9 @@ func (i *importer) next(ctx context.Context, n int) (some []importing, err error
 	return some, nil
 }
 
-// line returns the next line without its end, and io.EOF behind the last.
+// line returns the next line without its newline, and io.EOF after the last line.
 func (i *importer) line() (text []byte, err error) {
-	most := 64<<10 + 6*i.engine.MaxPayload // in a text each byte may be an escape
+	most := 64<<10 + 6*i.engine.MaxPayload // each byte of a JSON string may be a six-byte escape
 	for {
 		part, err := i.lines.ReadSlice('\n')
 		text = append(text, part...)
@@ -199,7 +202,7 @@ func (i *importer) line() (text []byte, err error) {
 	}
 }
 
-// parse reads a line, and checks what an enqueue would.
+// parse decodes a line and makes the checks of an enqueue.
 func (i *importer) parse(text []byte) (j importing, err error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -232,8 +235,8 @@ func (i *importer) parse(text []byte) (j importing, err error) {
 	return j, errors.Join(err, bad)
 }
 
-// recode has the codec of the DB encode the payload for another queue than that of the line. Of a line without
-// a queue, and without a codec, it is stored as it is.
+// recode encodes the payload again if the job moves to another queue. Without a queue in the line, or
+// without a codec, the payload is stored unchanged.
 func (i *importer) recode(ctx context.Context, j *importing) (err error) {
 	j.stored = j.payload
 	if j.Queue != "" && i.To != "" {
@@ -242,7 +245,7 @@ func (i *importer) recode(ctx context.Context, j *importing) (err error) {
 	return err
 }
 
-// text is the payload of the line.
+// text returns the payload of the line.
 func (l *line) text() (string, error) {
 	has := 0
 	for _, set := range []bool{l.Payload != nil, l.Text != nil, l.Base64 != nil} {
@@ -262,7 +265,7 @@ func (l *line) text() (string, error) {
 	return engine.Marshal(l.Payload)
 }
 
-// add enqueues jobs in a transaction.
+// add enqueues jobs in a single transaction.
 func (i *importer) add(ctx context.Context, pace *engine.Pace, some []importing) error {
 	if i.DryRun || len(some) == 0 {
 		i.report.Matched += int64(len(some))
@@ -272,7 +275,7 @@ func (i *importer) add(ctx context.Context, pace *engine.Pace, some []importing)
 	var added []row.Change
 	var noted func()
 	err := pace.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		after = *i.report // it may run again
+		after = *i.report // the transaction may be retried
 		after.Skipped = slices.Clone(i.report.Skipped)
 		added = nil
 		for _, j := range some {
@@ -304,7 +307,7 @@ func (i *importer) add(ctx context.Context, pace *engine.Pace, some []importing)
 	return nil
 }
 
-// addOne enqueues a job, or says why it does not.
+// addOne enqueues a job, or returns why the job is skipped.
 func (i *importer) addOne(ctx context.Context, q engine.Querier, j importing, now time.Time) (id int64, why string, err error) {
 	if j.State == honker.StateDone {
 		return 0, "it was done", nil
@@ -342,7 +345,8 @@ func (i *importer) queue(j importing) string {
 	return j.Queue
 }
 
-// newJob is what is enqueued of a line. Only a job that was not dead has a time to wait for, or to start by.
+// newJob returns the new row for an imported job. It ignores the run time and the expiry of a job that was
+// dead.
 func (i *importer) newJob(j importing, now time.Time) row.NewJob {
 	n := row.NewJob{Queue: i.queue(j), Priority: j.Priority, CreatedAt: now.Unix(), RunAt: engine.UnixAfter(now, i.Delay), MaxAttempts: importAttempts}
 	switch {
