@@ -14,36 +14,36 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// Order is that of a list of jobs.
+// Order is the order of a list of jobs.
 type Order int
 
 const (
-	NewestFirst   Order = iota // by id, from the highest: a job keeps its id when it is requeued
-	OldestFirst                // by id, from the lowest
-	ClaimOrder                 // as the claims of a queue take them: jobs of one queue that wait, so one of Queues has to be set
-	LastDiedFirst              // dead jobs, by DiedAt from the last
+	NewestFirst   Order = iota // by descending id; a requeued job keeps its id
+	OldestFirst                // by ascending id
+	ClaimOrder                 // in the order of claims; only waiting jobs, and Queues must name exactly one queue
+	LastDiedFirst              // by descending DiedAt; only dead jobs
 )
 
-// PageOptions of one page. The zero value of a field means its default.
+// PageOptions configures a page. The zero value of a field selects its default.
 type PageOptions struct {
 	Order  Order         // default NewestFirst
-	After  Cursor        // JobPage.Next of the page before; "" begins
-	Limit  int           // jobs of a page; default 50, at most 1000
-	Budget time.Duration // of time, after which the page ends; default 100 ms
+	After  Cursor        // JobPage.Next of the previous page; "" for the first page
+	Limit  int           // maximum number of jobs; default 50, at most 1000
+	Budget time.Duration // time after which the page ends; default 100 ms
 
-	// Reasons fills JobPage.Reasons. It costs up to a millisecond for each job; EachJob, which has no page, ignores it.
+	// Reasons fills JobPage.Reasons, at a cost of up to a millisecond per job. EachJob ignores it.
 	Reasons bool
 }
 
-// JobPage are some of the jobs that a filter picks.
+// JobPage is a page of jobs.
 type JobPage struct {
 	Jobs    []honker.JobInfo
-	Next    Cursor // "": the end
-	Scanned int64  // jobs that were looked at
-	Early   bool   // Budget has ended this page: there may be more behind Next, also after a page without jobs
+	Next    Cursor // "" on the last page
+	Scanned int64  // number of examined jobs
+	Early   bool   // the page ended because Budget was spent; there may be more jobs after Next, even if Jobs is empty
 
-	// Reasons are, with PageOptions.Reasons, why each of Jobs does not run, or what became of it, right after they were
-	// read: the first of those that [Explain] gives.
+	// Reasons tells why each of Jobs does not run, or how it ended. It is set with PageOptions.Reasons and
+	// contains the first reason that [Explain] would give right after the read.
 	Reasons []Reason
 }
 
@@ -74,18 +74,18 @@ func (o *PageOptions) withDefaults() (PageOptions, error) {
 	return out, err
 }
 
-// ListJobs returns a page of the jobs that f picks, live, dead and done ones: the first, or the one that
-// opts.After leads to. The zero filter picks all. nil opts means defaults.
+// ListJobs returns a page of the live, dead and done jobs that f selects. It starts at opts.After. The zero
+// filter selects all jobs. A nil opts selects the defaults.
 //
-// A page costs what it passes. Queues, Phases and IDs are looked up by indexes, as far as a page gets
-// quicker by it. With any other field jobs are read until the page is full or opts.Budget has passed,
-// then it is Early, and its Next goes on exactly there: nothing is left out, and no call waits for a
-// search of the whole file. Of such searches one runs at a time, for all goroutines that use db; the wait for
-// the others ends with ctx.
+// The cost of a page depends on the number of jobs that it passes. Queues, Phases and IDs are looked up in
+// indexes where that is faster. For any other field, jobs are read until the page is full or opts.Budget
+// has passed. In the latter case the page is Early, and its Next continues exactly there. So no job is
+// missed, and no call waits for a search of the whole file. Only one such search runs at a time for all
+// goroutines that use db. ctx bounds the wait for the others.
 //
-// Each page is a short read of its own, and never waits for the writer. So a live job that changes between
-// two pages may be seen twice or not at all; dead and done jobs, which stay as they are, are seen
-// once. A cursor is [honker.ErrInvalid] with another filter or order than its page had.
+// Each page is a short read of its own and never waits for the writer. A live job that changes between two
+// pages may be returned twice or not at all. Dead and done jobs do not change and are returned once.
+// ListJobs returns [honker.ErrInvalid] for a cursor of another filter or order.
 func ListJobs(ctx context.Context, db *honker.DB, f JobFilter, opts *PageOptions) (*JobPage, error) {
 	l, err := newListing(ctx, db, f, opts)
 	if err != nil {
@@ -95,9 +95,9 @@ func ListJobs(ctx context.Context, db *honker.DB, f JobFilter, opts *PageOptions
 	return p, engine.Wrap("list jobs", "", err)
 }
 
-// EachJob iterates over all jobs that f picks, from opts.After on, page by page as [ListJobs] reads them:
-// opts.Limit is that of a page, and opts.Budget how long one read lasts. It ends with the error of a page,
-// or that of ctx. The body of the loop may do anything: no read is open meanwhile.
+// EachJob returns an iterator over all jobs that f selects, starting at opts.After. It reads pages as
+// [ListJobs] does; opts.Limit and opts.Budget apply to each page. The iteration ends at the first error,
+// including that of ctx. No read is open while the loop body runs, so the body may use the DB freely.
 func EachJob(ctx context.Context, db *honker.DB, f JobFilter, opts *PageOptions) iter.Seq2[*honker.JobInfo, error] {
 	return func(yield func(*honker.JobInfo, error) bool) {
 		l, err := newListing(ctx, db, f, opts)
@@ -119,7 +119,7 @@ func EachJob(ctx context.Context, db *honker.DB, f JobFilter, opts *PageOptions)
 	}
 }
 
-// listStore are the statements that list jobs.
+// listStore is the part of the store that lists jobs.
 type listStore interface {
 	After(ctx context.Context, q engine.Querier, s row.JobSelect, o row.Order, by row.Access, after *row.Place, n int) ([]row.Place, error)
 	Load(ctx context.Context, q engine.Querier, s row.JobSelect, at []row.Place) (map[row.Place]row.Job, error)
@@ -129,15 +129,15 @@ type listStore interface {
 
 var lists listStore = store.Jobs{}
 
-// listing is a list of jobs on its way.
+// listing is the state of a list across its pages.
 type listing struct {
 	PageOptions
 	engine *engine.Engine
 	filter JobFilter
 	sel    row.JobSelect
 	order  row.Order
-	binds  string     // what its cursors are for
-	after  *row.Place // the last that was looked at; nil: none
+	binds  string     // binding of its cursors
+	after  *row.Place // last examined place; nil before the first
 }
 
 func newListing(ctx context.Context, db *honker.DB, f JobFilter, opts *PageOptions) (*listing, error) {
@@ -156,7 +156,7 @@ func newListing(ctx context.Context, db *honker.DB, f JobFilter, opts *PageOptio
 	return l, err
 }
 
-// fitOrder narrows the filter to the jobs that the order has.
+// fitOrder restricts the selection to the phases that the order includes.
 func (l *listing) fitOrder() error {
 	var has []row.Phase
 	switch l.Order {
@@ -179,7 +179,7 @@ func (l *listing) fitOrder() error {
 	return nil
 }
 
-// page returns the next page.
+// page reads the next page and advances the listing.
 func (l *listing) page(ctx context.Context) (p *JobPage, err error) {
 	err = look(ctx, l.engine, l.filter, func(ctx context.Context, q engine.Querier) (err error) {
 		p, err = l.read(ctx, q)
@@ -197,7 +197,7 @@ func (l *listing) page(ctx context.Context) (p *JobPage, err error) {
 	return p, err
 }
 
-// look runs f on a connection, and after the others where it reads jobs to find some.
+// look runs do on a connection. A filter that has to read jobs waits for its turn among the searches.
 func look(ctx context.Context, e *engine.Engine, f JobFilter, do func(ctx context.Context, q engine.Querier) error) error {
 	if !f.searches() {
 		return e.Read(ctx, do)
@@ -205,7 +205,7 @@ func look(ctx context.Context, e *engine.Engine, f JobFilter, do func(ctx contex
 	return e.Search(ctx, func(ctx context.Context) error { return e.Read(ctx, do) })
 }
 
-// read looks at candidates, some at a time, until the page is full, there are no more, or the time is over.
+// read examines candidates in steps until the page is full, the candidates end, or the budget is spent.
 func (l *listing) read(ctx context.Context, q engine.Querier) (*JobPage, error) {
 	sorted := l.Limit + 1
 	if l.filter.searches() {

@@ -12,21 +12,21 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// LockInfo is a lock that is held.
+// LockInfo describes a held lock.
 type LockInfo struct {
 	Name      string
-	Owner     string    // the holder's name in the file
-	ExpiresAt time.Time // unless it is renewed
-	Leads     bool      // it is that of a Scheduler.Run or a Maintain, see Leaders
+	Owner     string    // name of the holder in the file
+	ExpiresAt time.Time // end of the lock unless it is renewed
+	Leads     bool      // whether the lock is held by a Scheduler.Run or a Maintain; see Leaders
 }
 
-// lockStore are the statements about locks.
+// lockStore is the part of the store that lists and releases locks.
 type lockStore interface {
 	All(ctx context.Context, q engine.Querier, now int64) ([]row.NamedLock, error)
 	Release(ctx context.Context, q engine.Querier, name, owner string) (bool, error)
 }
 
-// scheduleStore are the statements about schedules.
+// scheduleStore is the part of the store that reads schedules.
 type scheduleStore interface {
 	Soonest(ctx context.Context, q engine.Querier) (int64, error)
 }
@@ -36,8 +36,8 @@ var (
 	schedules scheduleStore = store.Schedules{}
 )
 
-// Locks returns the locks that are held, by name, those of leaders included. It never waits for the
-// writer. nil as the DB is [honker.ErrInvalid].
+// Locks returns the held locks by name, including the locks of leaders. It never waits for the writer. It
+// returns [honker.ErrInvalid] if db is nil.
 func Locks(ctx context.Context, db *honker.DB) ([]LockInfo, error) {
 	var all []LockInfo
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
@@ -63,22 +63,22 @@ func lockOf(row row.NamedLock) LockInfo {
 	}
 }
 
-// LeaderInfo says which processes lead.
+// LeaderInfo describes the processes that fire schedules and maintain the file.
 type LeaderInfo struct {
-	// Scheduler is the lock of the process that fires schedules, by honker.Scheduler.Run or in
-	// another language; nil: none does.
+	// Scheduler is the lock of the process that fires schedules, by honker.Scheduler.Run or in another
+	// language. It is nil if there is no such process.
 	Scheduler *LockInfo
-	// Overdue is since when a schedule has been due and was not fired; the zero time: none is. It
-	// is up to a second ago while a process leads.
+	// Overdue is the time at which the earliest unfired schedule was due, or zero if no schedule is late.
+	// While a process leads, it may be up to a second in the past.
 	Overdue time.Time
-	// Maintenance is the lock of the process that runs honker.DB.Maintain; nil: none does.
+	// Maintenance is the lock of the process that runs honker.DB.Maintain; nil if there is none.
 	Maintenance *LockInfo
 }
 
-// Leaders returns which processes fire the schedules of the file and maintain it. That none does is
-// a problem where there are schedules, or anything that [honker.DB.Maintain] cares for. One that has
-// died leads until its lock expires. It never waits for the writer. nil as the DB is
-// [honker.ErrInvalid].
+// Leaders returns the processes that fire the schedules of the file and maintain it. A missing scheduler is
+// a problem if the file has schedules. A missing maintainer is a problem if there is work for
+// [honker.DB.Maintain]. A process that has died leads until its lock expires. Leaders never waits for the
+// writer. It returns [honker.ErrInvalid] if db is nil.
 func Leaders(ctx context.Context, db *honker.DB) (*LeaderInfo, error) {
 	info := new(LeaderInfo)
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
@@ -100,7 +100,7 @@ func Leaders(ctx context.Context, db *honker.DB) (*LeaderInfo, error) {
 	return info, nil
 }
 
-// find is nil for a lock that is free.
+// find returns the held lock with the given name, or nil if that lock is free.
 func find(held []row.NamedLock, name string) *LockInfo {
 	for _, row := range held {
 		if row.Name == name {
@@ -111,10 +111,12 @@ func find(held []row.NamedLock, name string) *LockInfo {
 	return nil
 }
 
-// BreakLock frees a lock if owner, as [Locks] has shown it, still has it, and reports whether that
-// was so. The holder finds out when it renews the lock, and works on until then: break the lock of
-// one that is gone or hangs. It waits for the writer, until ctx ends. A bad name, or nil as the
-// DB, is [honker.ErrInvalid].
+// BreakLock releases a lock if owner, as returned by [Locks], still holds it, and reports whether it did.
+// The holder notices only when it renews the lock and continues to work until then. So break a lock only if
+// its holder has died or hangs.
+//
+// BreakLock waits for the writer until ctx ends. It returns [honker.ErrInvalid] if a name is invalid or db
+// is nil.
 func BreakLock(ctx context.Context, db *honker.DB, name, owner string) (broken bool, err error) {
 	e, err := engineOf(db)
 	if err := errors.Join(err, engine.CheckName("lock name", name), engine.CheckName("lock owner", owner)); err != nil {

@@ -12,17 +12,17 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// PresenceInfo is the name of an actor of package dispatch that is taken.
+// PresenceInfo describes a taken name of an actor of package dispatch.
 type PresenceInfo struct {
 	Key           string // such as hero:meta:actor:inst:osis:default:2, see dispatch.Keys.Presence
-	Owner         string // the running dispatch.Actor.Run that has it
+	Owner         string // the running dispatch.Actor.Run that holds the name
 	ExpiresAt     time.Time
-	Hostname      string // of its process; "": unknown
+	Hostname      string // host of the process; "" if unknown
 	PID           int
 	LastHeartbeat time.Time
 }
 
-// presenceStore are the statements about the presence of actors.
+// presenceStore is the part of the store that reads and deletes the presence of actors.
 type presenceStore interface {
 	Exists(ctx context.Context, q engine.Querier) (bool, error)
 	AllPresences(ctx context.Context, q engine.Querier, nowMS int64) ([]row.DispatchPresence, error)
@@ -31,9 +31,9 @@ type presenceStore interface {
 
 var actors presenceStore = store.Dispatches{}
 
-// Presences returns the names of actors that are taken, by key. One that expires in the far future was
-// left by a process with a clock that was ahead: see [BreakPresence]. It never waits for the writer. nil as
-// the DB is [honker.ErrInvalid].
+// Presences returns the taken names of actors, by key. An expiry in the far future was written by a process
+// whose clock was ahead; see [BreakPresence]. Presences never waits for the writer. It returns
+// [honker.ErrInvalid] if db is nil.
 func Presences(ctx context.Context, db *honker.DB) ([]PresenceInfo, error) {
 	var all []PresenceInfo
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
@@ -53,7 +53,8 @@ func Presences(ctx context.Context, db *honker.DB) ([]PresenceInfo, error) {
 	return all, nil
 }
 
-// presenceOf reads a row. What another program has written as its value is no reason to fail.
+// presenceOf converts a row. It ignores a value that it cannot decode, because other programs write rows
+// too.
 func presenceOf(row row.DispatchPresence) PresenceInfo {
 	var value struct {
 		PID           int       `json:"pid"`
@@ -67,12 +68,12 @@ func presenceOf(row row.DispatchPresence) PresenceInfo {
 	}
 }
 
-// BreakPresence frees the name of an actor if owner, as [Presences] has shown it, still has it, and
-// reports whether that was so. Break that of an actor that is gone. One that lives takes its name back
-// at its next heartbeat, unless another has taken it: then it ends with dispatch.ErrInstanceTaken.
+// BreakPresence frees the name of an actor if owner, as returned by [Presences], still holds it, and
+// reports whether it did. Use it for an actor that has died. A live actor takes its name back at its next
+// heartbeat. If another actor has taken the name by then, it ends with dispatch.ErrInstanceTaken.
 //
-// It waits for the writer, until ctx ends. An empty or bad key or owner, or nil as the DB, is
-// [honker.ErrInvalid].
+// BreakPresence waits for the writer until ctx ends. It returns [honker.ErrInvalid] if key or owner is
+// empty or invalid, or if db is nil.
 func BreakPresence(ctx context.Context, db *honker.DB, key, owner string) (broken bool, err error) {
 	e, err := engineOf(db)
 	if err := errors.Join(err, engine.CheckName("presence key", key), engine.CheckName("presence owner", owner)); err != nil {

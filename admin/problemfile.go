@@ -28,7 +28,7 @@ func (s *search) schedules(ctx context.Context) error {
 	return err
 }
 
-// leader is the owner of a lock; empty: it is free.
+// leader returns the owner of a lock, or "" if the lock is free.
 func (s *search) leader(ctx context.Context, lock string) (string, error) {
 	held, err := locks.All(ctx, s.q, s.now.Unix())
 	if found := find(held, lock); err == nil && found != nil {
@@ -37,8 +37,8 @@ func (s *search) leader(ctx context.Context, lock string) (string, error) {
 	return "", err
 }
 
-// consumers looks for those that do not read their events. One that keeps events from being deleted is the
-// worse for it.
+// consumers finds consumers and groups that do not read their events. Its code is ProblemPinned if the
+// unread events are kept beyond the retention of the topic.
 func (s *search) consumers(ctx context.Context) error {
 	all, err := troubles.Behind(ctx, s.q, s.ago(behindFor), s.now.Unix())
 	for _, b := range all {
@@ -60,7 +60,7 @@ func (s *search) consumers(ctx context.Context) error {
 	return err
 }
 
-// later is the second of two times.
+// later returns the later of two times.
 func later(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
@@ -79,32 +79,32 @@ func (s *search) clock(ctx context.Context) error {
 	return nil
 }
 
-// log looks at the write-ahead log.
+// log checks the size of the write-ahead log.
 func (s *search) log(context.Context) error {
 	limit := s.engine.WALLimit
 	info, err := os.Stat(s.engine.Backend.Name() + "-wal")
 	if err != nil || limit < 0 || info.Size() <= limit {
-		return nil // without a log there is nothing to say of it
+		return nil // no log, no problem
 	}
 	s.add(Problem{Code: ProblemWAL, N: honker.Count{N: info.Size()},
 		Text: fmt.Sprintf("the write-ahead log has %s, more than its limit of %s", bytesText(info.Size()), bytesText(limit))})
 	return nil
 }
 
-// diskOf is how much of the disk is free, and how much there is.
+// diskOf returns the free and the total bytes of the disk. It is a variable for tests.
 var diskOf = (*engine.Engine).Disk
 
 func (s *search) disk(context.Context) error {
 	free, size, err := diskOf(s.engine)
 	if err != nil || free >= diskLeft && (free >= size/diskShare || free >= diskEnough) {
-		return nil // where it is not known, it is not a problem
+		return nil // unknown sizes are not reported
 	}
 	s.add(Problem{Code: ProblemDisk, N: honker.Count{N: free},
 		Text: fmt.Sprintf("the disk is nearly full: %s of %s are free", bytesText(free), bytesText(size))})
 	return nil
 }
 
-// bytesText names a number of bytes.
+// bytesText formats a number of bytes.
 func bytesText(n int64) string {
 	switch {
 	case n >= 10<<30:
@@ -116,7 +116,7 @@ func bytesText(n int64) string {
 	}
 }
 
-// maintenance looks for what Maintain would do, if no process runs it.
+// maintenance reports pending work of Maintain if no process runs it.
 func (s *search) maintenance(ctx context.Context, stats []engine.QueueStats) error {
 	leader, err := s.leader(ctx, store.MaintenanceLock)
 	if err != nil || leader != "" {

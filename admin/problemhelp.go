@@ -1,6 +1,6 @@
 package admin
 
-// Help says what a problem means, and what to do; empty for a code that there is not.
+// Help returns an explanation of the problem and its remedy, or "" for an unknown code.
 func (c ProblemCode) Help() string { return problemHelp[c] }
 
 var problemHelp = map[ProblemCode]string{

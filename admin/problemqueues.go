@@ -11,10 +11,10 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// queues looks at each queue by what was counted in it.
+// queues checks each queue by its statistics.
 func (s *search) queues(ctx context.Context, stats []engine.QueueStats) error {
-	var worked map[string]bool // read when a queue is late: it costs a look at each job that runs
-	asked := 0                 // for the usual wait
+	var worked map[string]bool // read only for late queues, because it examines every running job
+	asked := 0                 // number of lookups of the usual wait
 	for _, st := range stats {
 		if st.Pause != nil {
 			s.oldPause(st.Queue, "", *st.Pause)
@@ -43,7 +43,7 @@ func (s *search) queues(ctx context.Context, stats []engine.QueueStats) error {
 	return nil
 }
 
-// worked are the queues with a worker that lives, or may.
+// worked returns the queues that have a worker that is alive or may be.
 func (s *search) worked(ctx context.Context) (map[string]bool, error) {
 	all, err := workersOf(ctx, s.q, "", s.now)
 	worked := make(map[string]bool, len(all))
@@ -55,7 +55,8 @@ func (s *search) worked(ctx context.Context) (map[string]bool, error) {
 	return worked, err
 }
 
-// usualWait is how long jobs of a queue have waited in the day before the oldest that waits now was ready.
+// usualWait returns the average wait of jobs of a queue in the day before ready. It gives up after
+// mostUsual queues.
 func (s *search) usualWait(ctx context.Context, queue string, ready time.Time, asked int) (usual time.Duration, known bool, err error) {
 	if asked > mostUsual {
 		return 0, false, nil
@@ -67,7 +68,8 @@ func (s *search) usualWait(ctx context.Context, queue string, ready time.Time, a
 	return engine.Milliseconds(wait / claimed), true, nil
 }
 
-// late judges a queue with a job that has been ready for a minute.
+// late reports a queue whose oldest ready job has waited too long. The job has waited for at least a
+// minute.
 func (s *search) late(st engine.QueueStats, ready time.Time, worked bool, usual time.Duration, known bool) {
 	limit := lateUnknown
 	switch {
@@ -94,7 +96,8 @@ func (s *search) late(st engine.QueueStats, ready time.Time, worked bool, usual 
 	s.add(p)
 }
 
-// lapsed finds claims that ran out more than a minute ago. Within that a worker takes the job up, if there is one.
+// lapsed reports claims that expired more than a minute ago. A live worker would have taken up their jobs
+// by then.
 func (s *search) lapsed(ctx context.Context, st engine.QueueStats) error {
 	if st.Lapsed == (row.Count{}) {
 		return nil
@@ -110,7 +113,7 @@ func (s *search) lapsed(ctx context.Context, st engine.QueueStats) error {
 	return nil
 }
 
-// oldPause judges a pause of a queue, or of a key of it.
+// oldPause reports an old pause of a queue or a key that has no end.
 func (s *search) oldPause(queue, key string, p row.Pause) {
 	since := engine.InstantMS(p.SinceMS)
 	if p.UntilMS != 0 || s.now.Sub(since) <= pausedFor {

@@ -12,81 +12,80 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// Severity says how soon a problem should be looked at.
+// Severity tells how soon a problem needs attention.
 type Severity string
 
 // The severities.
 const (
-	SeverityError Severity = "error" // work is not being done, or is about to stop
-	SeverityWarn  Severity = "warn"  // something has failed, was forgotten, or grows
+	SeverityError Severity = "error" // work has stopped or is about to stop
+	SeverityWarn  Severity = "warn"  // something failed, was forgotten, or grows
 )
 
-// ProblemCode is what a problem is. The values are for scripts, and stay.
+// ProblemCode identifies a kind of problem. The values are stable, so scripts may depend on them.
 type ProblemCode string
 
-// The problems, the most severe first.
+// Problem codes, the most severe first.
 const (
-	ProblemNoWorker      ProblemCode = "no_worker"         // jobs are ready, and no worker runs
-	ProblemWaitsForDead  ProblemCode = "waits_for_dead"    // jobs wait for a job that is dead
-	ProblemLapsed        ProblemCode = "lapsed"            // claims ran out, and no worker takes their jobs up
-	ProblemLate          ProblemCode = "late"              // a job has been ready for far longer than is usual
-	ProblemOverdue       ProblemCode = "overdue"           // a schedule was to fire, and did not
-	ProblemHeld          ProblemCode = "held"              // jobs are held for a key that has room: a fault of honker
+	ProblemNoWorker      ProblemCode = "no_worker"         // jobs are ready, but no worker runs
+	ProblemWaitsForDead  ProblemCode = "waits_for_dead"    // jobs wait for a dead job
+	ProblemLapsed        ProblemCode = "lapsed"            // claims have expired, and no worker takes up their jobs
+	ProblemLate          ProblemCode = "late"              // a job has been ready for much longer than usual
+	ProblemOverdue       ProblemCode = "overdue"           // a schedule was due and did not fire
+	ProblemHeld          ProblemCode = "held"              // jobs are held for a key that has room; a bug in honker
 	ProblemDisk          ProblemCode = "disk"              // the disk is nearly full
-	ProblemDead          ProblemCode = "dead"              // jobs have died in the last hour
+	ProblemDead          ProblemCode = "dead"              // jobs died in the last hour
 	ProblemBehind        ProblemCode = "consumer_behind"   // a consumer or group does not read its events
-	ProblemPinned        ProblemCode = "compaction_pinned" // it also keeps events from being deleted
+	ProblemPinned        ProblemCode = "compaction_pinned" // like consumer_behind, and the unread events are kept beyond the retention
 	ProblemWAL           ProblemCode = "wal"               // the write-ahead log is larger than Options.WALLimit
-	ProblemNotMaintained ProblemCode = "not_maintained"    // there is something to maintain, and no process does
+	ProblemNotMaintained ProblemCode = "not_maintained"    // there is maintenance to do, but no process does it
 	ProblemPaused        ProblemCode = "paused"            // a pause without an end is older than a day
-	ProblemClock         ProblemCode = "clock"             // the newest job or event is of the future
+	ProblemClock         ProblemCode = "clock"             // the newest job or event is in the future
 )
 
-// problemOrder is that of the constants.
+// problemOrder lists the codes in the order of the constants.
 var problemOrder = []ProblemCode{
 	ProblemNoWorker, ProblemWaitsForDead, ProblemLapsed, ProblemLate, ProblemOverdue, ProblemHeld, ProblemDisk,
 	ProblemDead, ProblemBehind, ProblemPinned, ProblemWAL, ProblemNotMaintained, ProblemPaused, ProblemClock,
 }
 
-// Problem is something that is wrong, or that an operator should know.
+// Problem is a fault or a condition that an operator should know about.
 type Problem struct {
 	Code     ProblemCode
 	Severity Severity
-	Text     string       // one sentence, which names what it is about
-	Since    time.Time    // zero: unknown
-	N        honker.Count // how many jobs, events or bytes it is about; zero: it is about none
+	Text     string       // a single sentence that names the object
+	Since    time.Time    // zero if unknown
+	N        honker.Count // number of affected jobs, events or bytes; zero if the problem has none
 
-	// What it is about, as far as it is about such a thing: a queue; a topic; and in it, or alone, a
-	// key, a schedule, a consumer or a group.
+	// The object of the problem, if any: a queue, a topic, or a named key, schedule, consumer or group.
 	Queue, Topic, Name string
 
-	// Do are commands of honker that help, the first one first. Empty: what helps is not a command, see
+	// Do lists honker commands that help, in their order. If it is empty, the remedy is not a command; see
 	// [ProblemCode.Help].
 	Do []string
 }
 
-// After so long something is a problem: things that are as they should be are done within seconds.
+// Thresholds of the problems. Without a problem, jobs and schedules are done within seconds.
 const (
-	waitsLong   = time.Minute     // for a worker
-	lateUnknown = 5 * time.Minute // where it is not known how long jobs wait otherwise
-	lateTimes   = 10              // as long as they did
-	usualSpan   = 24 * time.Hour  // in which they did
-	mostUsual   = 10              // queues of which that is looked up, by a few milliseconds each
-	clockAhead  = time.Minute     // of another machine or container
-	behindFor   = time.Hour       // of a consumer
+	waitsLong   = time.Minute     // wait for a worker
+	lateUnknown = 5 * time.Minute // wait for a worker if the usual wait is unknown
+	lateTimes   = 10              // factor over the usual wait
+	usualSpan   = 24 * time.Hour  // period that determines the usual wait
+	mostUsual   = 10              // maximum queues for which the usual wait is looked up; each takes a few milliseconds
+	clockAhead  = time.Minute     // tolerated difference between clocks
+	behindFor   = time.Hour       // age of the oldest event that a consumer has not seen
 	youngDeaths = time.Hour
 	pausedFor   = 24 * time.Hour
 )
 
-// A disk is nearly full with less than diskLeft, or with less than one part in diskShare, unless that
-// is diskEnough.
+// A disk is nearly full if less than diskLeft is free, or less than 1/diskShare of it. The share does not
+// count if at least diskEnough is free.
 const (
 	diskLeft   = 256 << 20
 	diskShare  = 50
 	diskEnough = int64(5) << 30
 )
 
-// problemStore are the statements that look for problems.
+// problemStore is the part of the store that finds problems.
 type problemStore interface {
 	LapsedSince(ctx context.Context, q engine.Querier, queue string, now int64) (int64, error)
 	DiedSince(ctx context.Context, q engine.Querier, since int64) ([]row.QueueDeaths, error)
@@ -101,13 +100,13 @@ type problemStore interface {
 
 var troubles problemStore = store.Problems{}
 
-// Problems returns what is wrong, the most severe first, and empty if nothing is. It only looks, and
-// reads a bounded number of rows: what [Queues] costs, and some milliseconds. So it finds up to a hundred problems of
-// a kind, and does not judge consumers of patterns and those with a filter. What each code means, and what helps, says
-// [ProblemCode.Help].
+// Problems returns the problems of the file, the most severe first. The result is empty if there are none.
+// Problems reads a bounded number of rows; it takes as long as [Queues] and a few milliseconds more. So it
+// finds at most a hundred problems of a kind. It does not judge consumers of patterns and consumers with a
+// filter. [ProblemCode.Help] explains each code.
 //
-// A problem is there while its cause is: nothing is remembered between two calls but how long jobs of a queue have waited
-// in a time that is over, and nothing runs when none is made. It never waits for the writer. nil as the DB is [honker.ErrInvalid].
+// A problem is reported while its cause persists. The usual waits of queues are the only state kept between
+// calls. Problems never waits for the writer. It returns [honker.ErrInvalid] if db is nil.
 func Problems(ctx context.Context, db *honker.DB) ([]Problem, error) {
 	e, err := engineOf(db)
 	if err != nil {
@@ -135,7 +134,7 @@ func Problems(ctx context.Context, db *honker.DB) ([]Problem, error) {
 	return found, nil
 }
 
-// search is one look for problems.
+// search is the state of a running Problems.
 type search struct {
 	q      engine.Querier
 	engine *engine.Engine
@@ -143,7 +142,7 @@ type search struct {
 	found  []Problem
 }
 
-// add notes a problem.
+// add sets the severity of p and records it.
 func (s *search) add(p Problem) {
 	p.Severity = SeverityWarn
 	if slices.Index(problemOrder, p.Code) <= slices.Index(problemOrder, ProblemDisk) {
@@ -152,7 +151,7 @@ func (s *search) add(p Problem) {
 	s.found = append(s.found, p)
 }
 
-// ago is a time before now, in unix seconds.
+// ago returns the Unix time d before now.
 func (s *search) ago(d time.Duration) int64 { return s.now.Add(-d).Unix() }
 
 func (s *search) all(ctx context.Context, stats []engine.QueueStats) error {
