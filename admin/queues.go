@@ -11,11 +11,13 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Queues returns what lies in each queue that has jobs or dead letters, or is paused, by name, all
-// counted at one moment. It costs what [honker.Queue.Stats] costs for each queue, and keeps large counts for as
-// long as that does. OldestReady and NextAt are new, but those of more than 100 queues are kept for fifty
-// times as long as it took to look them up, half a second for 500; Pause is always new. A read that
-// blocks ends with ctx. nil as the DB is [honker.ErrInvalid].
+// Queues returns the statistics of each queue that has jobs or dead letters or is paused, by name. All
+// counts are from the same moment. The cost per queue is that of [honker.Queue.Stats], and large counts are
+// cached for as long as there. Pause is always current. OldestReady and NextAt are current for up to 100
+// queues. For more queues they are cached for fifty times as long as they took to look up, which is half a
+// second for 500 queues.
+//
+// A blocking read ends with ctx. Queues returns [honker.ErrInvalid] if db is nil.
 func Queues(ctx context.Context, db *honker.DB) ([]honker.QueueStats, error) {
 	e, err := engineOf(db)
 	if err != nil {
@@ -25,8 +27,8 @@ func Queues(ctx context.Context, db *honker.DB) ([]honker.QueueStats, error) {
 	return all, engine.Wrap("list queues", "", err)
 }
 
-// LimitedQueues is like [Queues] for the queues that have limits, see [honker.Queue.SetLimits], whether there is a job in
-// them or not.
+// LimitedQueues is like [Queues] for the queues that have limits (see [honker.Queue.SetLimits]). It
+// includes queues without jobs.
 func LimitedQueues(ctx context.Context, db *honker.DB) ([]honker.QueueStats, error) {
 	all, err := limitedQueues(ctx, db)
 	return all, engine.Wrap("list limits", "", err)
@@ -66,7 +68,7 @@ func limitedQueues(ctx context.Context, db *honker.DB) (limited []honker.QueueSt
 	return limited, nil
 }
 
-// statsOf returns the statistics of a queue, or of all for "".
+// statsOf returns the statistics of a queue, or of all queues if queue is "".
 func statsOf(ctx context.Context, e *engine.Engine, queue string) ([]honker.QueueStats, error) {
 	rows, err := e.Stats(ctx, queue)
 	if err != nil {
@@ -79,7 +81,7 @@ func statsOf(ctx context.Context, e *engine.Engine, queue string) ([]honker.Queu
 	return all, nil
 }
 
-// read runs f on a connection of db. It may run again after an error.
+// read calls f with a connection of db. It may call f again after an error.
 func read(ctx context.Context, db *honker.DB, f func(ctx context.Context, q engine.Querier) error) error {
 	e, err := engineOf(db)
 	if err != nil {
@@ -88,7 +90,7 @@ func read(ctx context.Context, db *honker.DB, f func(ctx context.Context, q engi
 	return e.Read(ctx, f)
 }
 
-// engineOf is the engine of db, for every function of the package.
+// engineOf returns the engine of db, or ErrInvalid if db is nil.
 func engineOf(db *honker.DB) (*engine.Engine, error) {
 	if db == nil {
 		return nil, fmt.Errorf("%w: nil *honker.DB", honker.ErrInvalid)

@@ -10,23 +10,23 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// RateInfo is the last window of a rate limit in which a call was let through. The file
-// knows neither the limit nor the length of a window: they are those of the handles.
+// RateInfo describes the last window of a rate limit in which a call was allowed. The limit and the length
+// of the window are known only to the handles, not to the file.
 type RateInfo struct {
 	Name  string
-	Start time.Time // of the window, which may be over
-	Count int64     // calls that it has let through
+	Start time.Time // start of the window, which may be over
+	Count int64     // calls allowed in the window
 }
 
-// rateStore are the statements about rate limits.
+// rateStore is the part of the store that reads rate limits.
 type rateStore interface {
 	Last(ctx context.Context, q engine.Querier) ([]row.RateWindow, error)
 }
 
 var rates rateStore = store.RateLimits{}
 
-// RateLimits returns the rate limits that were used and not swept since, by name: one seek each. It
-// never waits for the writer. nil as the DB is [honker.ErrInvalid].
+// RateLimits returns the rate limits that were used since they were last swept, by name. It makes a seek
+// for each and never waits for the writer. It returns [honker.ErrInvalid] if db is nil.
 func RateLimits(ctx context.Context, db *honker.DB) ([]RateInfo, error) {
 	var all []RateInfo
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {

@@ -15,35 +15,35 @@ import (
 // ReasonCode is the kind of a Reason.
 type ReasonCode string
 
-// Reasons for which claims pass a job over.
+// Reasons for which claims pass over a job.
 const (
-	ReasonExpired    ReasonCode = "expired"     // it was to start by a time that has passed, or will have
-	ReasonExhausted  ReasonCode = "exhausted"   // it has no attempt left, and is dead-lettered by the next claim
-	ReasonWaitsFor   ReasonCode = "waits_for"   // other jobs, or a batch
-	ReasonPaused     ReasonCode = "paused"      // the queue, or the key of the job
+	ReasonExpired    ReasonCode = "expired"     // its start deadline has passed, or will have passed before it can start
+	ReasonExhausted  ReasonCode = "exhausted"   // it has no attempt left; the next claim dead-letters it
+	ReasonWaitsFor   ReasonCode = "waits_for"   // it waits for other jobs or for a batch
+	ReasonPaused     ReasonCode = "paused"      // the queue or the key of the job is paused
 	ReasonKeyLimit   ReasonCode = "key_limit"   // Limits.PerKey or InOrder
 	ReasonQueueLimit ReasonCode = "queue_limit" // Limits.Running
 	ReasonKeyRate    ReasonCode = "key_rate"    // Limits.KeyRate
 	ReasonQueueRate  ReasonCode = "queue_rate"  // Limits.Rate
-	ReasonNotDue     ReasonCode = "not_due"     // its time has not come: delayed, or between two attempts
+	ReasonNotDue     ReasonCode = "not_due"     // it is delayed, or waits between two attempts
 )
 
-// Reasons that do not keep a claim from taking the job, and what became of it.
+// Reasons that do not prevent a claim, and the states of jobs that do not wait.
 const (
-	ReasonInTurn      ReasonCode = "in_turn"      // it can be claimed, after those before it
-	ReasonNoWorker    ReasonCode = "no_worker"    // so it can, and no worker of its queue is known
-	ReasonWorkersBusy ReasonCode = "workers_busy" // so it can, and all workers have as many jobs as they run at a time
-	ReasonLapsed      ReasonCode = "lapsed"       // so it can: its worker has not renewed its claim
-	ReasonUndecodable ReasonCode = "undecodable"  // the payload is no JSON: it is dead-lettered when it is claimed
-	ReasonClock       ReasonCode = "clock"        // times of the job and the clock of this machine do not fit
+	ReasonInTurn      ReasonCode = "in_turn"      // claimable, after the jobs before it
+	ReasonNoWorker    ReasonCode = "no_worker"    // claimable, but no worker of its queue is known
+	ReasonWorkersBusy ReasonCode = "workers_busy" // claimable, but all workers run as many jobs as they can
+	ReasonLapsed      ReasonCode = "lapsed"       // claimable, because its worker has not renewed its claim
+	ReasonUndecodable ReasonCode = "undecodable"  // the payload is not JSON; a claim dead-letters the job
+	ReasonClock       ReasonCode = "clock"        // the times of the job do not fit the clock of this machine
 	ReasonRunning     ReasonCode = "running"
 	ReasonDead        ReasonCode = "dead"
 	ReasonDone        ReasonCode = "done"
-	ReasonGone        ReasonCode = "gone"  // it was in the file, and is not any more
-	ReasonNever       ReasonCode = "never" // the file has not given that id yet
+	ReasonGone        ReasonCode = "gone"  // it was in the file and has been removed
+	ReasonNever       ReasonCode = "never" // the file has not assigned this id yet
 )
 
-// reasonRank orders reasons that last equally long. Those below rankReady keep a job from being claimed.
+// reasonRank orders reasons that last equally long. Ranks below rankReady prevent a claim.
 var reasonRank = map[ReasonCode]int{
 	ReasonExhausted: 0, ReasonExpired: 1, ReasonWaitsFor: 2, ReasonPaused: 3, ReasonKeyLimit: 4, ReasonQueueLimit: 5,
 	ReasonKeyRate: 6, ReasonQueueRate: 7, ReasonNotDue: 8,
@@ -68,7 +68,7 @@ func queueRuns(n int64, r occupants) Reason {
 	return Reason{Code: ReasonRunning, Jobs: ids, Text: text + r.stillRun()}
 }
 
-// stillRun tells of the jobs that are gone from the queue and still take a place of its limits.
+// stillRun describes cancelled jobs that still count against the limits of the queue.
 func (r occupants) stillRun() string {
 	switch len(r.cancelled) {
 	case 0:
@@ -96,7 +96,7 @@ func (x *explainer) done(j *honker.JobInfo) Reason {
 		Text: fmt.Sprintf("is done: worker %q has acked attempt %s at %s", j.WorkerID, attempts(j), x.at(j.DoneAt))}
 }
 
-// goneReason explains an id under which there is nothing.
+// goneReason explains an id that no job in the file has.
 func goneReason(id, highest int64) Reason {
 	if id < 1 || id > highest {
 		return Reason{Code: ReasonNever, Text: fmt.Sprintf("never was: the highest id that the file has given is %d", highest)}
@@ -104,7 +104,7 @@ func goneReason(id, highest int64) Reason {
 	return Reason{Code: ReasonGone, Text: "is gone: it was acked, cancelled or discarded, and nothing of it was kept (see SetRetention)"}
 }
 
-// over explains a job that can run no more; nil for others.
+// over explains a job that can no longer run. It returns nil for all other jobs.
 func (x *explainer) over(j *honker.JobInfo) *Reason {
 	expired := !j.ExpiresAt.IsZero() && !j.ExpiresAt.After(x.now)
 	switch {
@@ -126,8 +126,8 @@ func (x *explainer) expiresBefore(j *honker.JobInfo, start time.Time) Reason {
 	return Reason{Code: ReasonExpired, Text: fmt.Sprintf("has to start by %s, and cannot before %s", x.at(j.ExpiresAt), x.at(start))}
 }
 
-// edgeReasons explains the jobs that a job waits for. A dead one is another matter than those that still run: it
-// will not end by itself.
+// edgeReasons explains the jobs that a job waits for. Dead jobs get a reason of their own because they do
+// not end by themselves.
 func edgeReasons(edges []row.Edge) (reasons []Reason) {
 	for _, dead := range []bool{true, false} {
 		var ids []int64
@@ -148,7 +148,7 @@ func edgeReasons(edges []row.Edge) (reasons []Reason) {
 	return reasons
 }
 
-// waitsForJobs is a reason with what helps for the first few jobs.
+// waitsForJobs returns a reason with a command for each of the first three jobs.
 func waitsForJobs(ids []int64, dead bool) Reason {
 	r := Reason{Code: ReasonWaitsFor, Jobs: ids[:min(len(ids), maxReasonJobs)]}
 	for _, id := range ids[:min(len(ids), 3)] {
@@ -161,7 +161,8 @@ func waitsForJobs(ids []int64, dead bool) Reason {
 	return r
 }
 
-// waitsForBatch explains a batch of which ids are dead, or are left if none is.
+// waitsForBatch explains a batch that a job waits for. ids are its dead members, or its unfinished members
+// if none is dead.
 func waitsForBatch(b row.Batch, e row.Edge, ids []int64) Reason {
 	r := waitsForJobs(ids, b.Dead > 0)
 	r.Text = fmt.Sprintf("waits for batch %d", e.Batch)
@@ -186,7 +187,7 @@ func successorReason(j *honker.JobInfo, after int64) Reason {
 		Text: fmt.Sprintf("waits for the end of job %d, which has its unique key %q (RunAgain)", after, j.Unique)}
 }
 
-// notDue explains a job of which the time has not come. What is paused may say it already.
+// notDue explains a job that is not due. A job that is paused by its key already has a reason.
 func (x *explainer) notDue(j *honker.JobInfo, o *store.Outlook, side row.JobSide, s row.Standing) []Reason {
 	switch {
 	case side.Reserved:
@@ -206,7 +207,7 @@ func (x *explainer) notDue(j *honker.JobInfo, o *store.Outlook, side row.JobSide
 	return []Reason{r}
 }
 
-// paused explains the pause of a queue, or of a key of it.
+// paused explains the pause of a queue, or of a key if key is not empty.
 func (x *explainer) paused(queue, key string, p *row.Pause) Reason {
 	r := Reason{Code: ReasonPaused, Who: p.By, Do: []string{resume(queue, key)}}
 	what := fmt.Sprintf("queue %q", queue)
@@ -280,7 +281,7 @@ const (
 	farFuture  = 10 * 365 * 24 * time.Hour
 )
 
-// odd explains what is wrong with the job itself. Another program may have stored a BLOB, or text that is no JSON.
+// odd explains faults of the job itself. Other programs may store a BLOB, or text that is not JSON.
 func (x *explainer) odd(j *honker.JobInfo, stored any) (reasons []Reason) {
 	if _, isText := stored.(string); !isText || !json.Valid(j.Payload) {
 		reasons = append(reasons, Reason{Code: ReasonUndecodable, Do: []string{command("job", "show", j.ID)},
@@ -297,7 +298,7 @@ func (x *explainer) odd(j *honker.JobInfo, stored any) (reasons []Reason) {
 	return reasons
 }
 
-// at is a time and how far it is away. The date is left out on the same day.
+// at formats t and its distance from now. It omits the date of the current day.
 func (x *explainer) at(t time.Time) string {
 	layout := "2006-01-02 15:04:05 UTC"
 	if t.UTC().Format(time.DateOnly) == x.now.UTC().Format(time.DateOnly) {
@@ -313,7 +314,7 @@ func (x *explainer) at(t time.Time) string {
 	return t.UTC().Format(layout) + " (now)"
 }
 
-// short is a span without the units that are zero at its end.
+// short formats d without trailing zero units.
 func short(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
@@ -325,7 +326,7 @@ func short(d time.Duration) string {
 	return text
 }
 
-// per is a rate in words.
+// per describes a rate in words.
 func per(r row.StartRate) string {
 	text := fmt.Sprintf("%s each %s", plural(r.N, "job"), short(time.Duration(r.PerMS)*time.Millisecond))
 	if r.Burst > 1 {

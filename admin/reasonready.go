@@ -12,10 +12,10 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// claimable begins what is said of a job that claims take.
+// claimable is the beginning of the text for a claimable job.
 const claimable = "can be claimed"
 
-// ready explains a job that claims do not pass over, by the workers that could claim it.
+// ready explains a claimable job by the workers that could claim it.
 func (x *explainer) ready(ctx context.Context, ex *Explanation) error {
 	j := ex.Job
 	if j.Phase == honker.PhaseLapsed {
@@ -42,7 +42,7 @@ func (x *explainer) ready(ctx context.Context, ex *Explanation) error {
 	return nil
 }
 
-// workersOf are the workers of a queue.
+// workersOf returns the workers of a queue. It caches them for the snapshot.
 func (x *explainer) workersOf(ctx context.Context, queue string) (all []WorkerInfo, err error) {
 	if all, known := x.workers[queue]; known {
 		return all, nil
@@ -53,7 +53,7 @@ func (x *explainer) workersOf(ctx context.Context, queue string) (all []WorkerIn
 	return all, err
 }
 
-// living are the workers that may claim a job, and those that were killed.
+// living splits workers into those that may be alive and those that were killed.
 func living(all []WorkerInfo) (there, gone []WorkerInfo) {
 	for _, w := range all {
 		if w.Alive == Gone {
@@ -65,7 +65,7 @@ func living(all []WorkerInfo) (there, gone []WorkerInfo) {
 	return there, gone
 }
 
-// hasRoom tells whether a worker may run one more job. Of a foreign one it is not known.
+// hasRoom reports whether a worker may run another job. The slots of a foreign worker are unknown.
 func hasRoom(w WorkerInfo) bool { return w.Foreign || w.Running < w.Slots }
 
 func (x *explainer) noWorker(queue string, gone []WorkerInfo) Reason {
@@ -94,10 +94,10 @@ func workersBusy(queue string, there []WorkerInfo) Reason {
 	return r
 }
 
-// trafficSpan is what a forecast looks back.
+// trafficSpan is the period from which a wait is estimated.
 const trafficSpan = 10 * time.Minute
 
-// inTurn tells how many jobs come first, and about when its turn is, if the jobs of the last minutes are a measure.
+// inTurn tells how many jobs come first, and estimates the wait from the claims of the last minutes.
 func (x *explainer) inTurn(ctx context.Context, ex *Explanation) (string, error) {
 	switch {
 	case ex.Ahead == honker.Count{}:

@@ -15,21 +15,21 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// RelayPartition is a partition of a relay's queue that no process can take now: a Run holds it, or
-// it waits after a failure.
+// RelayPartition describes a partition of a relay queue that no process can take now. Either a Run holds
+// it, or it is waiting after a failure.
 type RelayPartition struct {
-	Family     string // see relay.Options; "": none
+	Family     string // see relay.Options; "" if none
 	Queue      string
 	Partition  int
-	Owner      string    // the running relay.Relay.Run that holds it; "": none
-	Epoch      int64     // how often the partition was taken
-	LeaseUntil time.Time // unless its progress is saved before; zero: nothing holds it
-	RetryAt    time.Time // until then it waits after a failure; zero: it does not
-	Attempts   int64     // of its first message
-	LastError  string    // why it failed the last time; "": it did not
+	Owner      string    // the running relay.Relay.Run that holds the partition; "" if none
+	Epoch      int64     // number of times the partition was taken
+	LeaseUntil time.Time // end of the lease unless progress is saved; zero if nothing holds the partition
+	RetryAt    time.Time // time of the next try after a failure; zero if the partition does not wait
+	Attempts   int64     // attempts of its first message
+	LastError  string    // error of the last failure; "" if there is none
 }
 
-// relayStore are the statements about the partitions of one family.
+// relayStore is the part of the store for the relay partitions of a family.
 type relayStore interface {
 	Blocked(ctx context.Context, q engine.Querier, nowMS int64) ([]row.RelayPartitionInfo, error)
 	Break(ctx context.Context, q engine.Querier, p row.RelayPartition, epoch, nowMS int64) (bool, error)
@@ -37,10 +37,10 @@ type relayStore interface {
 
 func relaysOf(family string) relayStore { return store.Relays{Family: family} }
 
-// RelayPartitions returns the partitions of all relays that are held by a process or wait after a
-// failure, by family, queue and partition. A time in the far future was left by a process with a
-// clock that was ahead: see [BreakRelayPartition]. It never waits for the writer. nil as the DB is
-// [honker.ErrInvalid].
+// RelayPartitions returns the partitions of all relays that a process holds or that wait after a failure,
+// by family, queue and partition. A time in the far future was written by a process whose clock was ahead;
+// see [BreakRelayPartition]. RelayPartitions never waits for the writer. It returns [honker.ErrInvalid] if
+// db is nil.
 func RelayPartitions(ctx context.Context, db *honker.DB) ([]RelayPartition, error) {
 	var all []RelayPartition
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
@@ -74,14 +74,16 @@ func relayPartitionOf(family string, row row.RelayPartitionInfo, nowMS int64) Re
 	return p
 }
 
-// BreakRelayPartition ends the lease of a partition and its pause after a failure, if it was not taken
-// since [RelayPartitions] has shown p, and reports whether that was so: of p the Family, Queue,
-// Partition and Epoch count. The next Run takes the partition at once. Break the lease of a process
-// that is gone or hangs: one that lives goes on with its message, beside the process that takes over,
-// and its progress is not saved. Attempts and LastError stay.
+// BreakRelayPartition ends the lease of a partition and its wait after a failure, and reports whether it
+// did. It does nothing if the partition has been taken since [RelayPartitions] returned p. Only Family,
+// Queue, Partition and Epoch of p are used. The next Run takes the partition at once. Attempts and
+// LastError are kept.
 //
-// It waits for the writer, until ctx ends. A bad name, a negative Partition, or nil as the DB, is
-// [honker.ErrInvalid].
+// Break a lease only if its process has died or hangs. A live process continues with its message at the
+// same time as the new process, and its progress is not saved.
+//
+// BreakRelayPartition waits for the writer until ctx ends. It returns [honker.ErrInvalid] if the name is
+// invalid, if Partition is negative, or if db is nil.
 func BreakRelayPartition(ctx context.Context, db *honker.DB, p RelayPartition) (broken bool, err error) {
 	e, err := engineOf(db)
 	err = errors.Join(err, engine.CheckName("queue", p.Queue))

@@ -14,18 +14,19 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// Report says what a verb did. It comes with an error too, such as that of a ctx that has ended.
+// Report describes the changes made by a call. It is also returned with an error, such as that of a ctx
+// that has ended.
 type Report struct {
-	Matched int64  // jobs that the filter has picked, no more than Limit
-	Changed int64  // of these
-	Skipped []Skip // the first 100 that were left as they are for a reason of their own
-	Left    int64  // picked, and not looked at because of the error
-	Waiters int64  // jobs that waited for those that were changed, and were removed too: see DropWaiters
+	Matched int64  // jobs that the filter selected, up to Limit
+	Changed int64  // jobs changed
+	Skipped []Skip // the first 100 jobs that were not changed, with the reasons
+	Left    int64  // selected jobs that were not reached because of the error
+	Waiters int64  // waiting jobs that were removed together with changed jobs; see DropWaiters
 
-	SkippedTotal int64 // how many were left as they are, also beyond those in Skipped
+	SkippedTotal int64 // number of skipped jobs, including those not in Skipped
 }
 
-// Skip is a job that a verb has left as it is.
+// Skip is a job that was not changed, with the reason.
 type Skip struct {
 	ID  int64
 	Why string
@@ -41,7 +42,7 @@ func (r *Report) skip(id int64, why string) {
 	}
 }
 
-// changeStore are the statements that find and change many jobs.
+// changeStore is the part of the store that finds and changes many jobs.
 type changeStore interface {
 	Select(ctx context.Context, q engine.Querier, s row.JobSelect, after int64, limit int) ([]row.SelectedJob, error)
 	DeadPayload(ctx context.Context, q engine.Querier, id int64) (payload any, err error)
@@ -57,25 +58,25 @@ type changeStore interface {
 
 var changes changeStore = store.Jobs{}
 
-// page is how many jobs are found by one read.
+// page is the number of jobs found by a single read.
 const page = 4096
 
-// action is a verb on the jobs that a filter picks.
+// action is a change of the jobs that a filter selects.
 type action struct {
 	engine *engine.Engine
 	filter JobFilter
 	sel    row.JobSelect
 	limit  int
 	dryRun bool
-	leaves string // why change leaves a job that was found
+	leaves string // reason for jobs that change does not change
 	audit  *engine.Audit
 
-	found func(n int) // is told how many jobs there are, before the first is changed
-	// change changes some jobs, and returns what to tell of them when that is committed.
+	found func(n int) // called with the number of jobs before the first change
+	// change changes some jobs and returns a function to call after the commit.
 	change func(ctx context.Context, q engine.Querier, found []row.SelectedJob, now time.Time, r *Report) (tell func(), err error)
 }
 
-// newAction checks what every verb is given.
+// newAction checks the arguments that all changes have in common.
 func newAction(ctx context.Context, db *honker.DB, verb string, f JobFilter, dead bool) (*action, error) {
 	e, noDB := engineOf(db)
 	sel, err := f.selection(dead)
@@ -89,8 +90,8 @@ func newAction(ctx context.Context, db *honker.DB, verb string, f JobFilter, dea
 	return &action{engine: e, filter: f, sel: sel, audit: audit, found: func(int) {}}, nil
 }
 
-// run finds the jobs without the write lock and then changes some at a time, in the order of their
-// deaths or of their ids. Those that do not match any more by then are passed over.
+// run finds the jobs without the write lock. It then changes a few at a time, in the order of their deaths
+// or of their ids. Jobs that no longer match by then are passed over.
 func (a *action) run(ctx context.Context) (*Report, error) {
 	r := new(Report)
 	if err := a.engine.RefuseInTx(ctx, ""); err != nil {
@@ -121,14 +122,14 @@ func (a *action) run(ctx context.Context) (*Report, error) {
 	return r, nil
 }
 
-// chunkLimit bounds the jobs of one transaction.
+// chunkLimit bounds the jobs of a transaction.
 const chunkLimit = 1000
 
 func (a *action) changeChunk(ctx context.Context, pace *engine.Pace, part []row.SelectedJob, r *Report) error {
 	var tell, noted func()
 	var after Report
 	err := pace.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		after = *r // it may run again
+		after = *r // the transaction may be retried
 		after.Skipped = slices.Clone(r.Skipped)
 		still, err := a.still(ctx, q, part, now)
 		if err != nil {
@@ -151,7 +152,7 @@ func (a *action) changeChunk(ctx context.Context, pace *engine.Pace, part []row.
 	return nil
 }
 
-// find returns the jobs that the filter picks, the oldest first, in several reads.
+// find returns the jobs that the filter selects, oldest first. It uses several reads.
 func (a *action) find(ctx context.Context, read readFunc) (found []row.SelectedJob, err error) {
 	for after, more := int64(minID), true; more; {
 		var some []row.SelectedJob
@@ -169,7 +170,7 @@ func (a *action) find(ctx context.Context, read readFunc) (found []row.SelectedJ
 		}
 		for _, j := range some {
 			if a.filter.matches(j) {
-				j.LastError = "" // there may be a million of them
+				j.LastError = "" // save memory; there may be a million jobs
 				found = append(found, j)
 			}
 		}
@@ -181,14 +182,14 @@ func (a *action) find(ctx context.Context, read readFunc) (found []row.SelectedJ
 	return found, nil
 }
 
-// readFunc runs f on a connection or transaction.
+// readFunc calls f with a connection or a transaction.
 type readFunc = func(ctx context.Context, f func(ctx context.Context, q engine.Querier) error) error
 
-// minID is below every id.
+// minID is less than or equal to every id.
 const minID = -1 << 63
 
-// still returns those of found that the filter still picks, in their order, by the writer's
-// transaction: a job may have run and died of something else since it was found.
+// still returns the jobs of found that the filter still selects, in the same order. It reads in the write
+// transaction, because a job may have run and died of another error since it was found.
 func (a *action) still(ctx context.Context, q engine.Querier, found []row.SelectedJob, at time.Time) ([]row.SelectedJob, error) {
 	sel := a.sel
 	sel.Now = at.Unix()
@@ -207,7 +208,7 @@ func (a *action) still(ctx context.Context, q engine.Querier, found []row.Select
 	return slices.DeleteFunc(slices.Clone(found), func(j row.SelectedJob) bool { return !picked[j.ID] }), nil
 }
 
-// byQueue are the ids of done by queue, in the order in which the queues come.
+// byQueue groups the ids of jobs by queue. queues is in the order of first appearance.
 func byQueue(done []row.Change) (queues []string, ids map[string][]int64) {
 	ids = make(map[string][]int64)
 	for _, c := range done {
@@ -219,5 +220,5 @@ func byQueue(done []row.Change) (queues []string, ids map[string][]int64) {
 	return queues, ids
 }
 
-// ready is what a commit brings after which a job of queue may be claimed.
+// ready returns the wake-up for claims on queue.
 func ready(queue string) wake.Change { return wake.Change{Kind: wake.QueueReady, Name: queue} }

@@ -14,14 +14,14 @@ import (
 	"github.com/honker-go/honker/seal"
 )
 
-// RequeueOptions of one Requeue. The zero value of a field means its default.
+// RequeueOptions configures Requeue. The zero value of a field selects its default.
 type RequeueOptions struct {
-	To       string        // another queue; default the job's own
-	Delay    time.Duration // before the first of them can run
-	Spread   time.Duration // their times to run are spread evenly over this span, in the order of their deaths
-	Attempts int           // how many more; default as many as the job had been given before it died
-	Limit    int           // the oldest so many; 0: all
-	DryRun   bool          // count, and change nothing
+	To       string        // destination queue; default the queue of the job
+	Delay    time.Duration // delay before the first job can run
+	Spread   time.Duration // period over which the run times are spread evenly, in the order of the deaths
+	Attempts int           // additional attempts; default as many as the job had before it died
+	Limit    int           // requeue only the oldest Limit jobs; 0 means all
+	DryRun   bool          // count the jobs without changing them
 }
 
 func (o *RequeueOptions) withDefaults() (RequeueOptions, error) {
@@ -42,17 +42,19 @@ func (o *RequeueOptions) withDefaults() (RequeueOptions, error) {
 	return out, err
 }
 
-// Requeue lets the dead jobs that f picks wait again, the oldest first. A job keeps its id, payload,
-// priority and unique key. Its Attempts go on from where they were, and its MaxAttempts grows, so that
-// a worker that still holds it from before can settle nothing; the queue's Backoff counts from the
-// requeue. A job of which another one has the unique key meanwhile stays dead, and is Skipped. One that goes To
-// another queue is encoded anew by the [honker.Codec] of the DB, within the transaction; one of which the payload cannot be
-// decoded is Skipped.
+// Requeue makes the dead jobs that f selects wait again, oldest first. A job keeps its id, payload,
+// priority and unique key. Its Attempts are not reset; instead its MaxAttempts grows, so that a worker that
+// still holds the job from before cannot settle it. The Backoff of the queue counts from the requeue.
 //
-// Spread needs no process that waits: the times to run are stored with the jobs.
+// A job stays dead and is skipped if another job has taken its unique key. With To, the [honker.Codec] of
+// the DB encodes the payload again within the transaction. A job whose payload cannot be decoded is
+// skipped.
 //
-// It blocks until that is done, in transactions of some milliseconds with pauses between them. When
-// ctx ends it returns its error, and what was done until then. nil opts means defaults.
+// The run times of Spread are stored with the jobs, so no process needs to wait for them.
+//
+// Requeue blocks until all jobs are requeued, and works in transactions of a few milliseconds with pauses
+// between them. If ctx ends, Requeue returns its error and a report of the jobs requeued so far. A nil opts
+// selects the defaults.
 func Requeue(ctx context.Context, db *honker.DB, f JobFilter, opts *RequeueOptions) (*Report, error) {
 	rq, err := newRequeue(ctx, db, f, opts)
 	if err != nil {
@@ -62,11 +64,12 @@ func Requeue(ctx context.Context, db *honker.DB, f JobFilter, opts *RequeueOptio
 	return r, engine.Wrap("requeue", "", err)
 }
 
-// maxRequeueTx bounds the jobs of a RequeueTx, since other writers wait meanwhile.
+// maxRequeueTx bounds the jobs of a RequeueTx, because it blocks other writers.
 const maxRequeueTx = 1000
 
-// RequeueTx is like [Requeue], within tx, for up to 1000 jobs: more, or more than Limit asks for, are
-// ErrInvalid, and nothing is changed. It may read every dead letter, and other writers wait meanwhile.
+// RequeueTx is like [Requeue] within tx, for up to 1000 jobs. If f selects more jobs and opts.Limit does
+// not reduce them, RequeueTx returns ErrInvalid and changes nothing. It may read every dead letter, and it
+// blocks other writers meanwhile.
 func RequeueTx(ctx context.Context, db *honker.DB, tx honker.Tx, f JobFilter, opts *RequeueOptions) (*Report, error) {
 	r, err := requeueTx(ctx, db, tx, f, opts)
 	return r, engine.Wrap("requeue", "", err)
@@ -112,16 +115,16 @@ func requeueTx(ctx context.Context, db *honker.DB, tx honker.Tx, f JobFilter, op
 	return r, nil
 }
 
-// requeue is one Requeue that runs.
+// requeue is the state of a running Requeue.
 type requeue struct {
 	*action
 	RequeueOptions
 	actor  string
 	inTx   bool
-	began  time.Time // of the span of Spread
-	total  int       // jobs of the span
-	done   int       // of these, in transactions that are committed
-	queues []string  // of the last transaction
+	began  time.Time // start of Spread
+	total  int       // jobs to spread
+	done   int       // jobs in committed transactions
+	queues []string  // queues of the last transaction
 }
 
 func newRequeue(ctx context.Context, db *honker.DB, f JobFilter, opts *RequeueOptions) (*requeue, error) {
@@ -136,7 +139,7 @@ func newRequeue(ctx context.Context, db *honker.DB, f JobFilter, opts *RequeueOp
 	return r, nil
 }
 
-// requeueSome is the change of the action.
+// requeueSome implements action.change.
 func (r *requeue) requeueSome(ctx context.Context, q engine.Querier, found []row.SelectedJob, now time.Time, report *Report) (func(), error) {
 	var changed []row.Change
 	for i, j := range found {
@@ -166,8 +169,8 @@ func (r *requeue) requeueSome(ctx context.Context, q engine.Querier, found []row
 	return func() { r.done += len(found); r.tell(queues, ids) }, nil
 }
 
-// payload is that of a job that goes to another queue, or why it cannot go there: a codec may bind a
-// payload to its queue. nil leaves it as it is.
+// payload returns the payload for a job that moves to another queue, or why the job cannot move. A codec
+// may bind a payload to its queue. A nil payload leaves the stored payload unchanged.
 func (r *requeue) payload(ctx context.Context, q engine.Querier, j row.SelectedJob) (payload any, why string, err error) {
 	if r.To == "" || r.To == j.Queue {
 		return nil, "", nil
@@ -184,7 +187,7 @@ func (r *requeue) payload(ctx context.Context, q engine.Querier, j row.SelectedJ
 	return moved, "", nil
 }
 
-// recode returns what is stored in the queue to for a payload that is stored in the queue from.
+// recode converts a payload stored in the queue from into the form stored in the queue to.
 func recode(ctx context.Context, e *engine.Engine, from, to, stored string) (string, error) {
 	if id, sealed := seal.KeyOf(json.RawMessage(stored)); sealed && e.Codec == nil && from != to {
 		return "", fmt.Errorf("its payload is sealed with key %q for queue %q, and this process has no codec to open it", id, from)
@@ -192,13 +195,13 @@ func recode(ctx context.Context, e *engine.Engine, from, to, stored string) (str
 	return e.Recode(ctx, from, to, stored)
 }
 
-// runAt is when the i-th job of the span can run.
+// runAt returns the run time of the i-th job.
 func (r *requeue) runAt(i int, now time.Time) int64 {
 	if r.Delay == 0 && r.Spread == 0 {
 		return now.Unix()
 	}
 	step := time.Duration(float64(r.Spread) * float64(i) / float64(max(r.total, 1)))
-	return engine.UnixUp(r.began.Add(r.Delay).Add(step)) // two sums: one of spans could overflow
+	return engine.UnixUp(r.began.Add(r.Delay).Add(step)) // adding the durations first could overflow
 }
 
 func (r *requeue) tell(queues []string, ids map[string][]int64) {

@@ -9,21 +9,21 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// scan finds the candidates of one look, some at a time, for as long as its budget lasts.
+// scan finds the candidates of a list or count in steps until its budget is spent.
 type scan struct {
 	sel    row.JobSelect
 	order  row.Order
 	budget time.Duration
-	began  time.Time // also the moment at which jobs are seen
+	began  time.Time // also the current time for the phases of jobs
 	at     *row.Place
-	ended  bool // there are no more candidates
+	ended  bool // no more candidates
 
 	by     row.Access
-	looks  []indexLook // that are left
+	looks  []indexLook // remaining looks
 	size   int         // candidates of the next step
-	sorted int         // of the first one by Collect, each of which costs all that lies there
+	sorted int         // size of the first step with Collect, where each step sorts all jobs in the index
 	seen   int
-	step   time.Time // when the last step began
+	step   time.Time // start of the last step
 }
 
 const (
@@ -31,11 +31,12 @@ const (
 	stepTime = 10 * time.Millisecond
 )
 
-// indexLook is a look at how many jobs lie in the queues and phases that are asked for. A page of jobs that are
-// not rare is full before the first; where they are not few either, a walk is likely to find some soon.
+// indexLook describes when to check how many jobs the selected queues and phases have. If the jobs are
+// common, a page is full before the first check. If they are neither common nor rare, a walk is likely to
+// find some soon.
 type indexLook struct {
-	after int   // jobs that were passed
-	most  int64 // jobs that may lie there: they are sorted for each step
+	after int   // number of jobs to pass before the check
+	most  int64 // maximum number of jobs to sort in each step
 }
 
 var indexLooks = []indexLook{{512, 20_000}, {8192, 250_000}}
@@ -49,7 +50,7 @@ func newScan(sel row.JobSelect, order row.Order, budget time.Duration, size, sor
 	return s
 }
 
-// next returns the candidates after at, in order.
+// next returns the candidates after s.at in order.
 func (s *scan) next(ctx context.Context, q engine.Querier) ([]row.Place, error) {
 	s.step = time.Now()
 	if err := s.choose(ctx, q); err != nil {
@@ -66,13 +67,13 @@ func (s *scan) next(ctx context.Context, q engine.Querier) ([]row.Place, error) 
 	return places, err
 }
 
-// diedBefore reports that a job, and all after it, died before the time that is asked for.
+// diedBefore reports whether a job, and therefore every later candidate, died before DiedSince.
 func (s *scan) diedBefore(p row.Place) bool {
 	died, isNumber := p.A.(int64)
 	return isNumber && died < s.sel.DiedSince
 }
 
-// choose turns to the indexes of queues and phases where they have few enough jobs to be sorted.
+// choose switches to the indexes of queues and phases if they have few enough jobs to sort.
 func (s *scan) choose(ctx context.Context, q engine.Querier) error {
 	if len(s.looks) == 0 || s.seen < s.looks[0].after {
 		return nil
@@ -85,8 +86,8 @@ func (s *scan) choose(ctx context.Context, q engine.Querier) error {
 	return err
 }
 
-// over reports that the budget would not last for one more step. It makes the next step as large as takes a
-// part of the budget: payloads may be large.
+// over reports whether the budget is too small for another step. It also adjusts the size of the next step
+// to the time the last step took, because payloads may be large.
 func (s *scan) over() bool {
 	now := time.Now()
 	took := now.Sub(s.step)

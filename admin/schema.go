@@ -7,27 +7,27 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// TableSchema is a table of honker's, as SQLite has kept it.
+// TableSchema is the definition of a table of honker as stored by SQLite.
 type TableSchema struct {
 	Name  string
-	SQL   string       // the statement that has made it, with the comments that are in it
-	Parts []SchemaPart // its indexes and triggers, by name; those of the application too
+	SQL   string       // CREATE statement, including its comments
+	Parts []SchemaPart // indexes and triggers by name, including those of the application
 }
 
-// SchemaPart is an index or a trigger.
+// SchemaPart is the definition of an index or a trigger.
 type SchemaPart struct {
 	Name string
 	Kind string // "index" or "trigger"
 	SQL  string
 }
 
-// Schema returns honker's tables, by name, those of relays and of package dispatch included. It never waits for the
-// writer. nil as the DB is honker.ErrInvalid.
+// Schema returns honker's tables by name, including the tables of relays and of package dispatch. It never
+// waits for the writer. It returns honker.ErrInvalid if db is nil.
 func Schema(ctx context.Context, db *honker.DB) ([]TableSchema, error) {
 	var tables []TableSchema
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
 		rows, err := files.Definitions(ctx, q)
-		tables = nil // a read may be done again
+		tables = nil // a read may be retried
 		for _, row := range rows {
 			if row.Kind == "table" {
 				tables = append(tables, TableSchema{Name: row.Name, SQL: row.SQL})

@@ -10,28 +10,30 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// TopicInfo is what the file has of a topic of events. Offsets are those of all topics together, so
-// First and Head say nothing about how many events lie between them.
+// TopicInfo describes a topic of events. All topics share a sequence of offsets, so the difference of First
+// and Head is not the number of events.
 type TopicInfo struct {
 	Name      string
-	Events    honker.Count     // counted up to a bound, see Topics
-	First     int64            // offset of the first event that is kept; 0: there is none
-	Head      int64            // offset of the last event; 0: there is none
-	LastAt    time.Time        // when that was published
+	Events    honker.Count     // counted up to a bound; see Topics
+	First     int64            // offset of the first event in the file; 0 if there is none
+	Head      int64            // offset of the last event; 0 if there is none
+	LastAt    time.Time        // publication time of the last event
 	Retention honker.Retention // see honker.Stream.SetRetention
 }
 
-// topicStore are the statements about topics.
+// topicStore is the part of the store that lists topics.
 type topicStore interface {
 	Topics(ctx context.Context, q engine.Querier) ([]row.TopicState, error)
 }
 
 var topics topicStore = store.Streams{}
 
-// Topics returns the topics that have events or a retention, by name, all of one moment. It finds
-// them by a few seeks each. Events are counted, since deleted ones leave gaps, by an entry of an index
-// each: 100,000 of all topics together, and 1,000 of each at least; Events.More says that
-// there are others. It never waits for the writer. nil as the DB is [honker.ErrInvalid].
+// Topics returns the topics that have events or a retention, by name, all as of the same moment. It needs a
+// few seeks for each topic.
+//
+// Deleted events leave gaps in the offsets, so the events are counted by index entries. Topics counts
+// 100,000 events for all topics together, but at least 1,000 of each. Events.More reports that there are
+// more. Topics never waits for the writer. It returns [honker.ErrInvalid] if db is nil.
 func Topics(ctx context.Context, db *honker.DB) ([]TopicInfo, error) {
 	var all []TopicInfo
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {

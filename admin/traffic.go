@@ -12,27 +12,27 @@ import (
 	"github.com/honker-go/honker/internal/traffic"
 )
 
-// Minute is what happened to the jobs of a queue in a minute, or in a step of several.
+// Minute counts the events of a queue in a minute, or in a longer step.
 type Minute struct {
 	Start    time.Time
-	Enqueued int64 // added, by schedules too
+	Enqueued int64 // includes jobs of schedules
 	Claimed  int64
 	Acked    int64
 	Retried  int64
-	Died     int64 // to the dead letters, for any reason
+	Died     int64 // moved to the dead letters for any reason
 	Snoozed  int64
 
-	// Wait and Ran are sums: of how long jobs could have begun before they were claimed, divide it by
-	// Claimed; of how long the handlers of Work ran, divide it by Acked+Retried+Died. MaxWait is the longest
-	// wait. The file has whole seconds for when a job could begin, so a wait may be up to a second more.
+	// Wait is the sum of the times that jobs were ready before they were claimed; divide it by Claimed.
+	// MaxWait is the longest of these times. Ready times are stored in whole seconds, so a wait may be up
+	// to a second too long. Ran is the sum of the run times of the handlers of Work; divide it by
+	// Acked+Retried+Died.
 	Wait, Ran, MaxWait time.Duration
 }
 
-// OtherQueues is the queue of [Traffic] that stands for all beyond the hundred that have minutes of
-// their own.
+// OtherQueues is the queue of [Traffic] that sums up the queues beyond the first hundred.
 const OtherQueues = store.OtherQueues
 
-// minuteStore are the statements about minutes.
+// minuteStore is the part of the store that reads minutes.
 type minuteStore interface {
 	List(ctx context.Context, q engine.Querier, queue string, minute int64) ([]row.Minute, error)
 	All(ctx context.Context, q engine.Querier, minute int64) ([]row.Minute, error)
@@ -42,15 +42,16 @@ type minuteStore interface {
 
 var minutes minuteStore = store.Minutes{}
 
-// Traffic returns what happened to the jobs of a queue in each minute since, the oldest first; "" is
-// all queues together. Minutes in which nothing did are left out. The file keeps seven days, and up to
-// a hundred queues at a time: the others are [OtherQueues] together. A time before that, and
-// the zero time, mean all that is kept. nil as the DB is [honker.ErrInvalid].
+// Traffic returns the minutes of a queue since the given time, oldest first. The queue "" stands for all
+// queues together. Minutes without traffic are omitted. The file keeps seven days and up to a hundred
+// queues at a time; [OtherQueues] holds the sum of the others. The zero time, or a time before the seven
+// days, selects everything that is kept. Traffic returns [honker.ErrInvalid] if db is nil.
 //
-// It is for charts. Each process of this package adds what it did, but those with
-// Options.NoTraffic: with a commit that it makes anyway, once a second, or when there was none for one or two
-// seconds. A process that is killed loses what it had not yet added. What other bindings and SQL
-// functions do is not in it, and neither are jobs that were cancelled, released, or lost to another worker.
+// The numbers are meant for charts. Each process that uses this package adds its own numbers, unless
+// Options.NoTraffic is set. It adds them once a second to a commit that it makes anyway, or in a commit of
+// their own after one or two seconds without any. A process that is killed loses the numbers that it has
+// not added yet. Other bindings and the SQL functions do not count. Cancelled and released jobs, and jobs
+// lost to another worker, are not counted either.
 func Traffic(ctx context.Context, db *honker.DB, queue string, since time.Time) ([]Minute, error) {
 	rows, err := readMinutes(ctx, db, since, func(ctx context.Context, q engine.Querier, first int64) ([]row.Minute, error) {
 		return minutes.List(ctx, q, queue, first)
@@ -58,9 +59,10 @@ func Traffic(ctx context.Context, db *honker.DB, queue string, since time.Time) 
 	return minutesOf(rows), engine.Wrap("traffic", queue, err)
 }
 
-// TrafficSteps is [Traffic] in steps of several minutes, for a chart of days: each Minute is the sum of the step that
-// begins with its Start, and MaxWait the longest wait in it. Steps begin at multiples of themselves, counted from
-// 1970 in UTC; the first one is whole. A step that is not of whole minutes is [honker.ErrInvalid].
+// TrafficSteps is like [Traffic] in steps of several minutes, for charts of days. Each Minute is the sum of
+// a step that begins at its Start; MaxWait is the longest wait in the step. Steps are aligned to multiples
+// of step since 1970 in UTC. The first step is complete even if it begins before since. TrafficSteps
+// returns [honker.ErrInvalid] if step is not a positive number of whole minutes.
 func TrafficSteps(ctx context.Context, db *honker.DB, queue string, since time.Time, step time.Duration) ([]Minute, error) {
 	n := int64(step / time.Minute)
 	if n < 1 || step%time.Minute != 0 {
@@ -72,8 +74,9 @@ func TrafficSteps(ctx context.Context, db *honker.DB, queue string, since time.T
 	return minutesOf(rows), engine.Wrap("traffic", queue, err)
 }
 
-// TrafficAll is [Traffic] of all queues at once, by queue, with "" and [OtherQueues]. It reads a row for each queue and
-// minute, so it is for the last hour or so.
+// TrafficAll is like [Traffic] for all queues at once. The map has a key for each queue, "" and
+// [OtherQueues]. TrafficAll reads a row for each queue and minute, so since should be within the last hour
+// or so.
 func TrafficAll(ctx context.Context, db *honker.DB, since time.Time) (map[string][]Minute, error) {
 	rows, err := readMinutes(ctx, db, since, minutes.All)
 	if err != nil {
@@ -86,7 +89,7 @@ func TrafficAll(ctx context.Context, db *honker.DB, since time.Time) (map[string
 	return all, nil
 }
 
-// readMinutes calls list with the first minute since then that the file keeps.
+// readMinutes calls list with the first minute to read, which is since or the first minute in the file.
 func readMinutes(ctx context.Context, db *honker.DB, since time.Time,
 	list func(ctx context.Context, q engine.Querier, first int64) ([]row.Minute, error)) (rows []row.Minute, err error) {
 	err = read(ctx, db, func(ctx context.Context, q engine.Querier) (err error) {

@@ -10,15 +10,15 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// Waiters says what becomes of the jobs that wait for one that is removed, see honker.After.
+// Waiters selects the treatment of jobs that wait for a removed job; see honker.After.
 type Waiters int
 
-// What becomes of jobs that wait for one that is removed.
+// Treatments of jobs that wait for a removed job.
 const (
-	DefaultWaiters Waiters = iota // Cancel: as ReleaseWaiters; Discard: as KeepWaiters
-	ReleaseWaiters                // for them the job counts as done
-	DropWaiters                   // they are removed too, with those that wait for them, directly or by a batch: Report.Waiters
-	KeepWaiters                   // the job is Skipped
+	DefaultWaiters Waiters = iota // ReleaseWaiters for Cancel, KeepWaiters for Discard
+	ReleaseWaiters                // the removed job counts as done
+	DropWaiters                   // remove waiting jobs too, also those that wait indirectly or by a batch; see Report.Waiters
+	KeepWaiters                   // skip jobs that other jobs wait for
 )
 
 func (w Waiters) check() error {
@@ -28,10 +28,12 @@ func (w Waiters) check() error {
 	return nil
 }
 
-// WaitersOf returns the jobs that wait for the live jobs that f picks, directly, by others or by a batch, by their
-// ids, but for jobs that f picks itself: [Cancel] with DropWaiters removes them too, and otherwise they may run. With
-// f.Batch they are those that wait for the batch as well, whether it has members left or not. It is a read, and never
-// waits for the writer. nil as the DB is [honker.ErrInvalid].
+// WaitersOf returns the ids of the jobs that wait for the live jobs that f selects, directly, through other
+// jobs or through a batch. The result does not include jobs that f selects itself. [Cancel] with
+// DropWaiters removes these waiting jobs too; otherwise they may run. With f.Batch, the result includes the
+// jobs that wait for the batch, even if it has no unfinished members.
+//
+// WaitersOf only reads and never waits for the writer. It returns [honker.ErrInvalid] if db is nil.
 func WaitersOf(ctx context.Context, db *honker.DB, f JobFilter) ([]int64, error) {
 	ids, err := waitersOf(ctx, db, f)
 	return ids, engine.Wrap("list waiters", "", err)

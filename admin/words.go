@@ -9,10 +9,10 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// jobs names a number of them.
+// jobs formats a number of jobs.
 func jobs(c honker.Count) string { return counted(c, "job") }
 
-// counted is a number of what noun names.
+// counted formats a number followed by noun, in the plural if necessary.
 func counted(c honker.Count, noun string) string {
 	if c == (honker.Count{N: 1}) {
 		return "1 " + noun
@@ -20,10 +20,10 @@ func counted(c honker.Count, noun string) string {
 	return c.String() + " " + noun + "s"
 }
 
-// plural is counted of a number that is exact.
+// plural is like counted for an exact number.
 func plural(n int64, noun string) string { return counted(honker.Count{N: n}, noun) }
 
-// listed are ids behind a number of them.
+// listed formats job ids with a leading comma; "" if there are none.
 func listed(ids []int64) string {
 	if len(ids) == 0 {
 		return ""
@@ -31,7 +31,7 @@ func listed(ids []int64) string {
 	return ", " + named(ids)
 }
 
-// named are some of the ids of jobs.
+// named formats job ids, the first few only.
 func named(ids []int64) string {
 	names := make([]string, len(ids))
 	for i, id := range ids {
@@ -43,7 +43,7 @@ func named(ids []int64) string {
 	return "jobs " + firstOf(names)
 }
 
-// firstOf are the first of names, and how many others there are.
+// firstOf joins the first names and tells how many are left out.
 func firstOf(names []string) string {
 	const most = 5
 	if len(names) <= most {
@@ -52,7 +52,7 @@ func firstOf(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
-// quoted is the first line of an error, or of what there is of it.
+// quoted returns the first line of an error in quotes, shortened to 200 characters.
 func quoted(text string) string {
 	const most = 200
 	if text == "" {
@@ -65,7 +65,7 @@ func quoted(text string) string {
 	return strconv.Quote(line)
 }
 
-// command is a command line of honker's, which a shell can be given.
+// command returns a honker command line that can be pasted into a shell.
 func command(words ...any) string {
 	line := "honker"
 	for _, word := range words {
@@ -74,7 +74,7 @@ func command(words ...any) string {
 	return line
 }
 
-// resume is the command that ends the pause of a queue, or of a key of it.
+// resume returns the command that ends the pause of a queue or of a key.
 func resume(queue, key string) string {
 	if key == "" {
 		return command("queue", "resume", queue)
@@ -82,7 +82,7 @@ func resume(queue, key string) string {
 	return command("queue", "resume", queue, "--key", key)
 }
 
-// shellWord is a word, in quotes where a shell would take it apart.
+// shellWord quotes word if a shell would interpret it.
 func shellWord(word string) string {
 	apart := func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_./:@%+=,", r)

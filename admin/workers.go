@@ -13,39 +13,40 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// Life is what is known of the process of a worker.
+// Life is the known state of a worker's process.
 type Life string
 
-// What may be known.
+// States of a worker's process.
 const (
 	Alive Life = "alive"
-	// Gone is a process that has ended, and did not end its Work before: it was killed, or the machine was.
+	// Gone is a process that ended without ending its Work. It was killed, or its machine stopped.
 	Gone Life = "gone"
-	// Unknown is one that cannot be looked for from this process: it runs in another container, on a system
-	// other than Linux and macOS, or is a worker that does not say where it runs. WorkerInfo.Seen and Running tell
-	// what there is to know.
+	// Unknown is a process that cannot be checked from here. It runs in another container or on a system
+	// other than Linux and macOS, or it belongs to a foreign worker. See WorkerInfo.Seen and Running
+	// instead.
 	Unknown Life = "unknown"
 )
 
 // WorkerInfo is a worker of a queue.
 type WorkerInfo struct {
-	ID      string // WorkOptions.WorkerID, or as another binding calls it
+	ID      string // WorkOptions.WorkerID, or the name given by another binding
 	Queue   string
-	Host    string // as its machine or container is called
-	PID     int    // in its container, if it is in one
-	Version string // of this module; "": unknown
-	Slots   int    // WorkOptions.Workers: handlers at once. Those of Lanes are for all of their queues together
-	Running int    // jobs that it holds by valid claims, those included that wait in it for a handler
-	Oldest  int64  // the one of them that was enqueued first; 0: none
+	Host    string // name of the machine or container
+	PID     int    // process id, within the container if there is one
+	Version string // version of this module; "" if unknown
+	Slots   int    // WorkOptions.Workers, the number of concurrent handlers; the queues of a Lanes share them
+	Running int    // jobs held by valid claims, including jobs that wait for a handler
+	Oldest  int64  // the job among them that was enqueued first; 0 if there is none
 	Since   time.Time
-	Seen    time.Time // of its process, to the minute, by a commit of any kind: one that waits for jobs makes none
+	Seen    time.Time // last commit of its process, to the minute; a process that waits for jobs makes no commits
 	Alive   Life
-	// Foreign is a worker that is known by the jobs that it holds alone: of another binding, of Queue.Claim or
-	// Queue.WorkDue, or of a Work that has just begun. It has no Host, PID, Version, Slots, Since and Seen, and is not listed while it holds nothing.
+	// Foreign reports that the worker is known only by the jobs it holds. It belongs to another binding, to
+	// Queue.Claim or Queue.WorkDue, or to a Work that has just started. Host, PID, Version, Slots, Since
+	// and Seen are not set. A foreign worker that holds no job is not listed.
 	Foreign bool
 }
 
-// workerStore are the statements about workers.
+// workerStore is the part of the store that lists workers.
 type workerStore interface {
 	List(ctx context.Context, q engine.Querier, queue string) ([]row.Worker, error)
 	Holders(ctx context.Context, q engine.Querier, queue string, now int64) ([]row.Holder, error)
@@ -53,14 +54,16 @@ type workerStore interface {
 
 var workers workerStore = store.Workers{}
 
-// Workers returns the workers of each queue, by queue and ID: each Queue.Work, Queue.WorkTx, Lanes.Work and
-// Outbox.Run of any process, once for each of its queues, and the workers of other bindings while they
-// hold jobs. A Work is in it from 20 to 50 ms after its start, unless the writer is busy then, until it has ended.
-// One that was killed is [Gone] at once, and out of the list with the next worker that starts, or the next round of
-// [honker.DB.Maintain]; one with an [Unknown] life when it has not been seen for a day.
+// Workers returns the workers of all queues, by queue and ID. The list has an entry for each queue of each
+// Queue.Work, Queue.WorkTx, Lanes.Work and Outbox.Run in any process. It also has the workers of other
+// bindings while they hold jobs.
 //
-// At most 10,000 workers are listed, and 10,000 jobs looked at. It never waits for the writer. nil as the DB is
-// [honker.ErrInvalid].
+// A Work is listed from 20 to 50 ms after its start, or later if the writer is busy, until it ends. A
+// killed worker is [Gone] at once. It is removed from the list when another worker starts or when
+// [honker.DB.Maintain] runs next. An [Unknown] worker is removed when it has not been seen for a day.
+//
+// Workers lists at most 10,000 workers and examines at most 10,000 jobs. It never waits for the writer. It
+// returns [honker.ErrInvalid] if db is nil.
 func Workers(ctx context.Context, db *honker.DB) ([]WorkerInfo, error) {
 	var all []WorkerInfo
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier) (err error) {
@@ -73,7 +76,8 @@ func Workers(ctx context.Context, db *honker.DB) ([]WorkerInfo, error) {
 	return all, nil
 }
 
-// workersOf reads the workers of a queue, "" for all. Each process is looked for once.
+// workersOf returns the workers of a queue, or of all queues if queue is "". It checks each process only
+// once.
 func workersOf(ctx context.Context, q engine.Querier, queue string, now time.Time) ([]WorkerInfo, error) {
 	rows, err := workers.List(ctx, q, queue)
 	if err != nil {
