@@ -12,26 +12,26 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// foreignDelete deletes a live job as another binding does, which has acked it, or is about to bury it.
+// foreignDelete deletes a live job like another binding that acks it, or that is about to dead-letter it.
 func foreignDelete(t testing.TB, db *honker.DB, id int64) {
 	t.Helper()
 	testkit.Exec(t, db, `DELETE FROM _honker_live WHERE id = `+fmt.Sprint(id))
 }
 
-// foreignDeath is the second of the two commits by which another binding lets a job die.
+// foreignDeath makes the second of the two commits by which another binding dead-letters a job.
 func foreignDeath(t testing.TB, db *honker.DB, id int64) {
 	t.Helper()
 	testkit.Exec(t, db, fmt.Sprintf(`INSERT INTO _honker_dead (id, queue, payload) VALUES (%d, 'jobs', '1')`, id))
 }
 
-// A job goes on waiting for one that is dead, until that is requeued and done.
+// A job waits for a dead predecessor until the predecessor has been requeued and done.
 func TestAfter_Dead_HoldsUntilRequeued(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	a := testkit.Enqueue(t, q, 1)
 	b := testkit.Enqueue(t, q, 2, honker.After(a))
 	require.NoError(t, testkit.ClaimAll(t, q)[a].Reject(ctx, testkit.ErrCause))
 	require.NoError(t, db.Check(ctx))
-	c := testkit.Enqueue(t, q, 3, honker.After(a)) // dead already
+	c := testkit.Enqueue(t, q, 3, honker.After(a)) // already dead
 	require.Empty(t, testkit.ClaimAll(t, q))
 	_, err := admin.Requeue(ctx, db, admin.JobFilter{IDs: []int64{a}}, nil)
 	require.NoError(t, err)
@@ -45,7 +45,8 @@ func TestAfter_Dead_HoldsUntilRequeued(t *testing.T) {
 	require.Equal(t, honker.PhaseRunning, testkit.PhaseOf(t, db, c))
 }
 
-// With EvenIfDead a death is as good as an ack, but one that is requeued before the job has started is waited for.
+// With EvenIfDead, a dead predecessor releases the job. A predecessor that is requeued before the job has
+// started blocks it again.
 func TestAfter_EvenIfDead(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	a, b := testkit.Enqueue(t, q, 1), testkit.Enqueue(t, q, 2)
@@ -65,7 +66,7 @@ func TestAfter_EvenIfDead(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// The end of a waiter by a requeue of what it has waited for changes nothing once it has started.
+// Requeueing a predecessor has no effect on a job that has already started.
 func TestAfter_EvenIfDead_Started(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	a := testkit.Enqueue(t, q, 1)
@@ -80,7 +81,7 @@ func TestAfter_EvenIfDead_Started(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// A dead job that waits for others when it is requeued waits again.
+// A dead job that has predecessors waits for them again after a requeue.
 func TestAfter_RequeuedWaiter(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	a := testkit.Enqueue(t, q, 1)
@@ -97,7 +98,8 @@ func TestAfter_RequeuedWaiter(t *testing.T) {
 	require.Contains(t, testkit.ClaimAll(t, q), b)
 }
 
-// A death by another binding is taken for an ack between its two commits, and then the job waits again.
+// Between its two commits, a death in another binding looks like an ack. After the second commit the job
+// waits again.
 func TestAfter_ForeignDeath(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	a := testkit.Enqueue(t, q, 1)
@@ -118,7 +120,7 @@ func TestAfter_ForeignDeath(t *testing.T) {
 	require.Contains(t, testkit.ClaimAll(t, q), b)
 }
 
-// A death by another binding that comes when the job has started leaves it alone.
+// A death in another binding does not affect a job that has already started.
 func TestAfter_ForeignDeath_Started(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	a := testkit.Enqueue(t, q, 1)
@@ -137,7 +139,7 @@ func TestAfter_ForeignDeath_Started(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// A job that is cancelled counts as done, unless those that wait for it are to be cancelled with it.
+// A cancelled job counts as done, unless the jobs that wait for it are cancelled too.
 func TestAfter_Cancel_Waiters(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	one := func(id int64) admin.JobFilter { return admin.JobFilter{IDs: []int64{id}} }
@@ -166,7 +168,7 @@ func TestAfter_Cancel_Waiters(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
 
-// A dead job that others wait for is not discarded, unless it is said what becomes of them.
+// Discard skips a dead job that other jobs wait for, unless Waiters is set.
 func TestAfter_Discard_Waiters(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	one := func(id int64) admin.JobFilter { return admin.JobFilter{IDs: []int64{id}} }

@@ -17,7 +17,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// attemptsOf are the failed attempts of a job.
+// attemptsOf returns the failed attempts of a job.
 func attemptsOf(t testing.TB, db *honker.DB, id int64) []admin.Attempt {
 	t.Helper()
 	all, err := admin.Attempts(t.Context(), db, id)
@@ -33,7 +33,7 @@ func requireNoAttempts(t testing.TB, db *honker.DB, id int64) {
 	require.NoError(t, db.Check(t.Context()))
 }
 
-// Each attempt that fails in Work is kept, with what it has logged, until the job is done.
+// Failed attempts in Work are kept with their logs until the job is done.
 func TestAttempts_Work(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{Backoff: honker.Constant(time.Second)})
@@ -48,7 +48,7 @@ func TestAttempts_Work(t *testing.T) {
 				return fn(job)
 			}, &honker.WorkOptions{WorkerID: "me"})
 			require.NoError(t, err)
-			time.Sleep(3 * time.Second) // until it is due again
+			time.Sleep(3 * time.Second) // until the job is due again
 		}
 		run(func(job *honker.Job[int]) error {
 			time.Sleep(300 * time.Millisecond)
@@ -83,7 +83,7 @@ func TestAttempts_Work(t *testing.T) {
 	})
 }
 
-// A dead job keeps its attempts, through a requeue too, until it is discarded.
+// A dead job keeps its attempts until it is discarded, also after a requeue.
 func TestAttempts_Death(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	id := testkit.Enqueue(t, q, 1)
@@ -95,7 +95,7 @@ func TestAttempts_Death(t *testing.T) {
 	}
 	require.Empty(t, numbers())
 	require.NoError(t, testkit.ClaimOne(t, q).Retry(ctx, 0, errors.New("a")))
-	require.NoError(t, testkit.ClaimOne(t, q).Retry(ctx, 0, nil)) // no failure
+	require.NoError(t, testkit.ClaimOne(t, q).Retry(ctx, 0, nil)) // not a failure
 	job := testkit.ClaimOne(t, q)
 	job.Logger().Info("last words")
 	require.NoError(t, job.Reject(ctx, errors.New("b")))
@@ -112,8 +112,8 @@ func TestAttempts_Death(t *testing.T) {
 	requireNoAttempts(t, db, id)
 }
 
-// What takes a job away takes its attempts along: a cancel, a requeued job that is done, what is kept of dead
-// ones, another binding.
+// The attempts of a job are deleted with it: by a cancel, by the ack of a requeued job, by the retention of
+// dead jobs, and by another binding.
 func TestAttempts_GoWithTheJob(t *testing.T) {
 	db, other := testkit.OpenWithBinding(t)
 	q := honker.NewQueue[int](db, "jobs", nil)
@@ -173,7 +173,7 @@ func TestAttempts_GoWithTheJob(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// The last 20 attempts are kept, and of their logs the last 256 KiB.
+// The last 20 attempts and the last 256 KiB of their logs are kept.
 func TestAttempts_Bounded(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	id := testkit.Enqueue(t, q, 1, honker.MaxAttempts(100))
@@ -206,7 +206,7 @@ func TestAttempts_Bounded(t *testing.T) {
 	require.Equal(t, 4, logs)
 }
 
-// Attempts are saved with what settles the job, and only then.
+// Attempts are saved only by the transaction that settles the job.
 func TestAttempts_WithTheSettle(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	id := testkit.Enqueue(t, q, 1)
@@ -228,7 +228,7 @@ func TestAttempts_WithTheSettle(t *testing.T) {
 	require.Len(t, attemptsOf(t, db, id), 1)
 }
 
-// An application that makes a job anew, with its id and no attempts, can fail it again.
+// If an application inserts a job again under its old id, without attempts, the job can fail again.
 func TestAttempts_SameNumberAgain(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	id := testkit.Enqueue(t, q, 1)
@@ -240,7 +240,7 @@ func TestAttempts_SameNumberAgain(t *testing.T) {
 	require.Equal(t, "second", all[0].Error)
 }
 
-// Of a batch of jobs that fail together each has its own attempt.
+// Jobs that fail together in a batch each get an attempt of their own.
 func TestAttempts_ManyTogether(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	ids, err := q.EnqueueMany(ctx, make([]int, 300))

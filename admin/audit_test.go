@@ -18,7 +18,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// audit is what the file has of it, the newest first, without ids and times.
+// audit returns the audit entries of the file, newest first, without ids and times.
 func audit(t *testing.T, db *honker.DB) (lines []string) {
 	t.Helper()
 	all, err := admin.Audit(context.Background(), db, nil)
@@ -30,8 +30,8 @@ func audit(t *testing.T, db *honker.DB) (lines []string) {
 	return lines
 }
 
-// An import leaves one entry, also one of several transactions, with the queue that the jobs are for, if there is one;
-// and none where it has added nothing.
+// An import leaves a single entry with its destination queue, if any, even if it takes several
+// transactions. An import that adds nothing leaves no entry.
 func TestAudit_Import(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	lines := strings.Repeat(`{"queue": "mails", "payload": 1}`+"\n", 1500)
@@ -47,7 +47,7 @@ func TestAudit_Import(t *testing.T) {
 	require.Equal(t, []string{`import jobs "anna" "" {"queue":"again"} 1500`, `import jobs "anna" ""  1500`}, audit(t, db))
 }
 
-// A job that was enqueued by hand is what the entry says, and one that was not leaves none.
+// The entry of Enqueue names the job. A call that adds no job leaves no entry.
 func TestAudit_Enqueue(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	anna := honker.WithActor(ctx, "anna")
@@ -73,7 +73,7 @@ func TestAudit_Enqueue(t *testing.T) {
 		_, err := admin.Enqueue(ctx, db, "jobs", 1)
 		return err
 	}), honker.ErrInTx)
-	_, err = q.Enqueue(anna, 1, honker.Unique("k", nil)) // an application's own
+	_, err = q.Enqueue(anna, 1, honker.Unique("k", nil)) // by the application
 	require.NoError(t, err)
 	_, err = admin.Enqueue(anna, db, "jobs", 1, honker.Unique("k", nil))
 	require.NoError(t, err)
@@ -83,7 +83,8 @@ func TestAudit_Enqueue(t *testing.T) {
 	require.EqualValues(t, 2, count.N)
 }
 
-// Each verb of package admin leaves one entry, with its actor or without, and none where it has changed nothing.
+// Each change of package admin leaves an entry, with or without an actor. A call that changes nothing
+// leaves none.
 func TestAudit_Verbs(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	anna := admin.WithRemote(honker.WithActor(ctx, "anna"), "10.0.0.7:4711")
@@ -103,7 +104,7 @@ func TestAudit_Verbs(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, broken)
 	for _, by := range []context.Context{ctx, anna} {
-		require.NoError(t, db.Maintain(by, &honker.MaintainOptions{Once: true})) // an application's own leaves none
+		require.NoError(t, db.Maintain(by, &honker.MaintainOptions{Once: true})) // by the application, so it leaves no entry
 	}
 	want := []string{
 		`maintain "anna" "10.0.0.7:4711"  1`,
@@ -129,7 +130,7 @@ func TestAudit_Verbs(t *testing.T) {
 	require.Equal(t, want, audit(t, db))
 }
 
-// The cancel of a batch is one entry, however many transactions it took.
+// Cancel of a batch leaves a single entry, regardless of the number of transactions.
 func TestAudit_CancelBatch(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	for _, by := range []context.Context{ctx, honker.WithActor(ctx, "anna")} {
@@ -139,7 +140,7 @@ func TestAudit_CancelBatch(t *testing.T) {
 		require.NoError(t, err)
 		_, err = q.Enqueue(ctx, 1, honker.AfterBatch(batch.ID))
 		require.NoError(t, err)
-		for range 2 { // the second one changes nothing
+		for range 2 { // the second call changes nothing
 			_, err = batch.Cancel(by)
 			require.NoError(t, err)
 		}
@@ -147,7 +148,7 @@ func TestAudit_CancelBatch(t *testing.T) {
 	require.Equal(t, []string{`cancel batch "anna" "" {"batch":"2"} 1501`}, audit(t, db))
 }
 
-// Verbs that are an application's too leave an entry where an actor is named.
+// Methods that an application calls too leave an entry only if the ctx names an actor.
 func TestAudit_ActorOnly(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q, s := honker.NewQueue[int](db, "mails", nil), honker.NewStream[int](db, "orders", nil)
@@ -163,7 +164,7 @@ func TestAudit_ActorOnly(t *testing.T) {
 			_, err = q.Resume(ctx)
 			require.NoError(t, err)
 			require.NoError(t, s.SetRetention(ctx, honker.Retention{MaxCount: 5}))
-			for range 2 { // the second one changes nothing
+			for range 2 { // the second call changes nothing
 				require.NoError(t, q.SetRetention(ctx, honker.QueueRetention{Done: honker.Retention{MaxCount: count}}))
 				require.NoError(t, q.SetLimits(ctx, honker.Limits{PerKey: int(count)}))
 			}
@@ -197,8 +198,8 @@ func TestAudit_ActorOnly(t *testing.T) {
 	})
 }
 
-// So do those that move or delete a consumer, and those on a group and its dead events; none where there was nothing
-// to change.
+// Moving or deleting a consumer, and changing a group or its dead events, leaves an entry if the call
+// changed anything.
 func TestAudit_StreamVerbs(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		s := honker.NewStream[int](db, "orders", nil)
@@ -230,7 +231,7 @@ func TestAudit_StreamVerbs(t *testing.T) {
 	})
 }
 
-// twoDead has two events of the group die, and returns the offset of the first.
+// twoDead makes two events of the group die and returns the offset of the first.
 func twoDead(t *testing.T, s *honker.Stream[int], g *honker.Group[int]) (first int64) {
 	t.Helper()
 	m, err := g.Join(t.Context(), "m")
@@ -249,7 +250,7 @@ func twoDead(t *testing.T, s *honker.Stream[int], g *honker.Group[int]) (first i
 	return first
 }
 
-// A schedule that is registered leaves an entry where that has changed something, also in the caller's transaction.
+// Registering a schedule leaves an entry if it changes the schedule, also in a transaction of the caller.
 func TestAudit_Register(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	anna := honker.WithActor(ctx, "anna")
@@ -275,7 +276,7 @@ func TestAudit_Register(t *testing.T) {
 	require.Equal(t, append([]string{`register schedule "anna" "" {"schedule":"coffee"} 1`}, want...), audit(t, db))
 }
 
-// A verb of many transactions leaves one entry, which says how much was committed.
+// A change of many transactions leaves a single entry with the number of committed changes.
 func TestAudit_Chunks(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	testkit.Exec(t, db, testkit.Numbers(3000)+`INSERT INTO _honker_dead (id, queue, payload) SELECT n, 'jobs', '1' FROM some`)
@@ -287,7 +288,7 @@ func TestAudit_Chunks(t *testing.T) {
 	require.Equal(t, []string{fmt.Sprintf(`discard "" "" {"All":true} %d`, r.Changed)}, audit(t, db))
 }
 
-// An entry is in the transaction of the change: it is gone with it.
+// The entry is written in the transaction of the change and is rolled back with it.
 func TestAudit_Tx(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	bury(t, q, 1, "no")
@@ -304,7 +305,8 @@ func TestAudit_Tx(t *testing.T) {
 	require.Equal(t, []string{`requeue "" "" {"All":true} 1`}, audit(t, db))
 }
 
-// A filter comes back as it was; one that is too long is cut, or left out.
+// A filter can be decoded from its entry. Long lists are cut, and a filter that is still too long is
+// omitted.
 func TestAudit_Filter(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	discard := func(f admin.JobFilter) json.RawMessage {
@@ -333,7 +335,7 @@ func TestAudit_Filter(t *testing.T) {
 	require.Nil(t, discard(admin.JobFilter{CreatedBefore: time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC)}))
 }
 
-// The newest entries are kept, and read in pages.
+// The newest entries are kept and can be read in pages.
 func TestAudit_BoundAndPages(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	testkit.Exec(t, db, testkit.Numbers(10_000)+`INSERT INTO _honkerx_audit (at_ms, verb, n) SELECT n, 'old ' || n, 1 FROM some`)

@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/honkertest"
 )
 
-// jobsIn counts the jobs of a queue of the file at path, which it also checks.
+// jobsIn checks the file at path and returns the number of its jobs.
 func jobsIn(t *testing.T, path string) int64 {
 	t.Helper()
 	db := honkertest.OpenFile(t, path, &honker.Options{ReadOnly: true})
@@ -26,12 +26,12 @@ func jobsIn(t *testing.T, path string) int64 {
 	return stats.Ready.N
 }
 
-// A copy is sound and of one moment: transactions of two jobs each are in it whole or not at all.
+// A backup is a consistent snapshot: a transaction of two jobs is either complete in it or missing.
 func TestBackup_WhileWritten(t *testing.T) {
 	dir := t.TempDir()
 	db := honkertest.OpenFile(t, filepath.Join(dir, "app.db"), nil)
 	q := honker.NewQueue[int](db, "jobs", nil)
-	_, err := q.EnqueueMany(t.Context(), make([]int, 20_000)) // more than a few steps
+	_, err := q.EnqueueMany(t.Context(), make([]int, 20_000)) // enough for more than a few steps
 	require.NoError(t, err)
 	for name, opts := range map[string]*honker.Options{"writer": nil, "reader": {ReadOnly: true}} {
 		other := honkertest.OpenFile(t, filepath.Join(dir, "app.db"), opts)
@@ -59,7 +59,7 @@ func TestBackup_WhileWritten(t *testing.T) {
 	}
 }
 
-// What is at the path stays, and what an error leaves is removed.
+// Backup keeps an existing file at path, and removes its own files after an error.
 func TestBackup_Refused(t *testing.T) {
 	dir := t.TempDir()
 	db := honkertest.OpenFile(t, filepath.Join(dir, "app.db"), nil)
@@ -87,7 +87,8 @@ func TestBackup_Refused(t *testing.T) {
 	require.Zero(t, jobsIn(t, filepath.Join(dir, "third.db")))
 }
 
-// A copy never takes a name that SQLite or honker has for the file: SQLite would delete it, or read it as the log.
+// Backup refuses the names that SQLite and honker use beside the database. SQLite would delete such a file,
+// or read it as the log.
 func TestBackup_Refused_NamesOfTheFile(t *testing.T) {
 	dir, linked := t.TempDir(), filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(dir, linked); err != nil {
@@ -95,11 +96,11 @@ func TestBackup_Refused_NamesOfTheFile(t *testing.T) {
 	}
 	path := filepath.Join(dir, "app.db.part")
 	require.NoError(t, honkertest.OpenFile(t, path, nil).Close())
-	db := honkertest.OpenFile(t, path, &honker.Options{ReadOnly: true}) // there is no log that would be in the way
+	db := honkertest.OpenFile(t, path, &honker.Options{ReadOnly: true}) // read-only, so that no log occupies a name
 	require.NoError(t, os.MkdirAll(path+"-wake", 0o700))
 	for _, name := range []string{
 		"app.db.part", "app.db.part-wal", "app.db.part-shm", "app.db.part-journal", "app.db.part-wake", "app.db.part-wake/copy.db",
-		"app.db", // it is written as app.db.part
+		"app.db", // would be written as app.db.part
 	} {
 		for _, in := range []string{dir, linked} {
 			before := must1(os.ReadFile(path))
@@ -117,7 +118,7 @@ func TestBackup_Refused_NamesOfTheFile(t *testing.T) {
 	}
 }
 
-// A file gets smaller, and nothing in it is lost.
+// Vacuum makes the file smaller without losing data.
 func TestVacuum_FreePages(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "app.db")
 	db := honkertest.OpenFile(t, path, nil)

@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// modesOf returns each permission that a file with this name has had until ctx ends.
+// modesOf returns all permissions that the file with this name had until ctx ended.
 func modesOf(ctx context.Context, name string) map[fs.FileMode]bool {
 	seen := make(map[fs.FileMode]bool)
 	for ctx.Err() == nil {
@@ -30,13 +30,14 @@ func modesOf(ctx context.Context, name string) map[fs.FileMode]bool {
 	return seen
 }
 
-// A copy has the permissions of the file under any umask, and until it is whole only its owner can read it.
+// A backup gets the permissions of the database under any umask. Until it is complete, only its owner can
+// read it.
 func TestBackup_Permissions(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	dir := t.TempDir()
 	path := filepath.Join(dir, "app.db")
 	db := honkertest.OpenFile(t, path, nil)
-	_, err := honker.NewQueue[int](db, "jobs", nil).EnqueueMany(t.Context(), make([]int, 20_000)) // more than a few steps
+	_, err := honker.NewQueue[int](db, "jobs", nil).EnqueueMany(t.Context(), make([]int, 20_000)) // enough for more than a few steps
 	require.NoError(t, err)
 	attached, err := honker.Attach(t.Context(), testkit.OpenPool(t, path), nil)
 	require.NoError(t, err)
@@ -55,7 +56,7 @@ func TestBackup_Permissions(t *testing.T) {
 			info, err := os.Stat(to)
 			require.NoError(t, err)
 			require.Equal(t, mode, info.Mode().Perm(), name)
-			delete(seen, mode) // between the last page and its name
+			delete(seen, mode) // seen between the last page and the rename
 			delete(seen, 0o600)
 			require.Empty(t, seen, "%s: permissions of the copy while it was written", name)
 			require.Equal(t, int64(20_000), jobsIn(t, to))
@@ -63,7 +64,7 @@ func TestBackup_Permissions(t *testing.T) {
 	}
 }
 
-// A file that may only be read, and one in which only its owner can read, are copied as such.
+// Backup copies read-only and private files with their permissions.
 func TestBackup_Permissions_ReadOnly(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "app.db")

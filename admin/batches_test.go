@@ -22,7 +22,7 @@ func newBatch(t testing.TB, db *honker.DB) *honker.Batch {
 	return b
 }
 
-// batch reads one from the list.
+// batch returns the batch with the given id from the list.
 func batch(t testing.TB, db *honker.DB, id int64) admin.BatchInfo {
 	t.Helper()
 	p, err := admin.Batches(context.Background(), db, nil)
@@ -36,7 +36,7 @@ func batch(t testing.TB, db *honker.DB, id int64) admin.BatchInfo {
 	return admin.BatchInfo{}
 }
 
-// A job waits for a batch until that is sealed and its members are done; members may add members.
+// A job waits for a batch until the batch is sealed and its members are done. Members may add members.
 func TestBatch_SealedAndDone(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	other := honker.NewQueue[int](db, "other", nil)
@@ -81,7 +81,8 @@ func TestBatch_SealedAndDone(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_after`))
 }
 
-// A batch with a dead member is not done, takes no others, and is done when that was requeued and acked.
+// A batch with a dead member is incomplete and rejects new members. It completes when the member has been
+// requeued and acked.
 func TestBatch_DeadMember(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	b := newBatch(t, db)
@@ -111,7 +112,7 @@ func TestBatch_DeadMember(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// All of a batch is there or nothing, and each of its members is one.
+// A batch and its members are created in the transaction of the caller, all or nothing.
 func TestBatch_Tx(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	undo := errors.New("undo")
@@ -151,7 +152,7 @@ func TestBatch_Tx(t *testing.T) {
 	require.Len(t, testkit.ClaimAll(t, q), 1)
 }
 
-// Cancel removes what waits and runs of a batch, and all that was to come after it.
+// Cancel of a batch deletes its waiting and running members and the jobs that wait for the batch.
 func TestBatch_Cancel(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	b := newBatch(t, db)
@@ -179,7 +180,7 @@ func TestBatch_Cancel(t *testing.T) {
 	require.ErrorIs(t, func() error { _, err := db.Batch(99).Cancel(ctx); return err }(), honker.ErrNotFound)
 }
 
-// Batches are listed page by page, from either end, and bad options are refused.
+// Batches are listed in pages in both orders. Invalid options are rejected.
 func TestBatches_Pages(t *testing.T) {
 	ctx, db, _ := testkit.NewQueue[int](t, nil)
 	for range 5 {
@@ -211,7 +212,7 @@ func TestBatches_Pages(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
 
-// Headers that another program has written, and that are none, keep no batch from the list.
+// Invalid headers that another program has written do not keep a batch from being listed.
 func TestBatches_ForeignHeaders(t *testing.T) {
 	ctx, db, _ := testkit.NewQueue[int](t, nil)
 	b, err := db.NewBatch(ctx, &honker.BatchOptions{Headers: map[string]string{"a": "b"}})
@@ -222,7 +223,7 @@ func TestBatches_ForeignHeaders(t *testing.T) {
 	require.Nil(t, batch(t, db, foreign.ID).Headers)
 }
 
-// A batch that was done a week ago is forgotten, and counts as done.
+// A batch that completed a week ago is deleted and counts as done.
 func TestBatch_Forgotten(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	old, young, open := newBatch(t, db), newBatch(t, db), newBatch(t, db)

@@ -12,8 +12,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// A job that Cancel has cancelled keeps its place until its handler has returned, and until then the explanations of those
-// that wait for it name it; nothing is a problem.
+// A cancelled job counts against the limits until its handler has returned. Until then it is named in the
+// explanations of waiting jobs, and Problems reports nothing.
 func TestCancel_KeepsThePlace(t *testing.T) {
 	for name, limits := range map[string]honker.Limits{"Running": {Running: 1}, "PerKey": {PerKey: 1}, "InOrder": {InOrder: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -47,7 +47,8 @@ func TestCancel_KeepsThePlace(t *testing.T) {
 	}
 }
 
-// Explain knows that the next claim gives up a place that has ended, and takes the job first that waits for it.
+// Explain takes into account that the next claim frees the place of a cancelled job that has ended, and
+// first takes the job that waits for the place.
 func TestExplain_PlaceEnded(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	require.NoError(t, q.SetLimits(ctx, honker.Limits{PerKey: 1}))

@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Each field of a filter picks what it says, and together they pick what all say.
+// Each field of a filter selects the matching jobs. Several fields select the jobs that match all of them.
 func TestJobFilter_Fields(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	testkit.Exec(t, db, `INSERT INTO _honker_dead (id, queue, payload, attempts, max_attempts, last_error, created_at, run_at, died_at) VALUES
@@ -55,7 +55,7 @@ func TestJobFilter_Fields(t *testing.T) {
 	require.Equal(t, []string{"3", "4"}, rows(t, db, `SELECT id FROM _honker_dead`))
 }
 
-// Discard tells the observer which jobs are gone, by queue.
+// Discard reports the deleted jobs to the observer, by queue.
 func TestDiscard_Observed(t *testing.T) {
 	ctx, db, q, told := open(t)
 	bury(t, q, 1, "no")
@@ -68,7 +68,7 @@ func TestDiscard_Observed(t *testing.T) {
 	require.Equal(t, honker.StatePending, testkit.GetJob(t, q, live).State)
 }
 
-// Cancel leaves what a worker holds, unless it is told otherwise; then the handler's ctx ends.
+// Cancel skips jobs that a worker holds unless Running is set. With Running, the ctx of the handler ends.
 func TestCancel_Running(t *testing.T) {
 	ctx, db, q, told := open(t)
 	started, ended := make(chan int64, 1), make(chan error, 1)
@@ -93,7 +93,7 @@ func TestCancel_Running(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// RunNow makes delayed jobs due, in a worker that sleeps, and leaves the others.
+// RunNow makes delayed jobs due, wakes a sleeping worker, and skips all other jobs.
 func TestRunNow(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	ran := make(chan int, 2)

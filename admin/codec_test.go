@@ -28,7 +28,7 @@ func newCodec(t *testing.T, ids ...string) honker.Codec {
 	return c
 }
 
-// sealedDead is a file with a codec in which a job of the queue "jobs" is dead.
+// sealedDead creates a file with a codec and a dead job in the queue "jobs".
 func sealedDead(t *testing.T) (path string, db *honker.DB, id int64) {
 	path = t.TempDir() + "/sealed.db"
 	db = honkertest.OpenFile(t, path, &honker.Options{Codec: newCodec(t, "old")})
@@ -38,7 +38,7 @@ func sealedDead(t *testing.T) (path string, db *honker.DB, id int64) {
 	return path, db, id
 }
 
-// A job that goes to another queue is sealed anew for that; one that stays is left as it is.
+// Requeue seals the payload again for a job that moves to another queue, and leaves it unchanged otherwise.
 func TestRequeue_Codec(t *testing.T) {
 	ctx := t.Context()
 	_, db, id := sealedDead(t)
@@ -62,7 +62,8 @@ func TestRequeue_Codec(t *testing.T) {
 	require.Equal(t, "secret", testkit.ClaimOne(t, jobs).Args)
 }
 
-// Without the key a job goes to no other queue, where no key could open it; in its own it can wait again.
+// Without the key, Requeue does not move a job to another queue, where no key could open its payload. The
+// job can wait again in its own queue.
 func TestRequeue_CodecMissing(t *testing.T) {
 	ctx := t.Context()
 	path, db, id := sealedDead(t)
@@ -87,7 +88,7 @@ func TestRequeue_CodecMissing(t *testing.T) {
 	require.Equal(t, "new", id2)
 }
 
-// Lines have what lies in the file, and it is taken as it is, but for another queue.
+// Lines contain the stored payload. An import stores it unchanged, unless the job moves to another queue.
 func TestImportJobs_Codec(t *testing.T) {
 	ctx := t.Context()
 	_, db, id := sealedDead(t)
@@ -117,7 +118,7 @@ func TestImportJobs_Codec(t *testing.T) {
 	require.Equal(t, `"clear"`, string(testkit.ClaimOne(t, honker.NewQueue[json.RawMessage](db, "other", nil)).Payload))
 }
 
-// A listed job is opened by the codec of the DB, and a filter that would look into sealed payloads is refused.
+// The codec of the DB opens the payloads of listed jobs. Filters on sealed payloads are rejected.
 func TestListJobs_Codec(t *testing.T) {
 	ctx := t.Context()
 	path, db, _ := sealedDead(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Consumers of topics and of patterns are listed, with what they have yet to see and since when.
+// Consumers lists the consumers of topics and patterns with their lag and its age.
 func TestConsumers_LagAndAge(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	none, err := admin.Consumers(ctx, db)
@@ -43,12 +43,12 @@ func TestConsumers_LagAndAge(t *testing.T) {
 	}
 	require.Equal(t, []admin.ConsumerState{
 		{Topic: "orders:*", Name: "audit", Offset: 9, Lag: honker.Count{N: 1}, Behind: time.Unix(1010, 0)},
-		{Topic: "orders:eu", Name: "done"}, // its filter selects nothing
+		{Topic: "orders:eu", Name: "done"}, // its filter matches no event
 		{Topic: "orders:eu", Name: "packer", Offset: 4, Lag: honker.Count{N: 6}, Behind: time.Unix(1005, 0)},
 	}, states)
 }
 
-// The lag is counted up to a bound that all share, and says so.
+// The lag is counted up to a bound that all consumers share, and More reports the bound.
 func TestConsumers_LagIsBounded(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	s := honker.NewStream[int](db, "orders", nil)
@@ -71,7 +71,7 @@ func TestConsumers_LagIsBounded(t *testing.T) {
 	require.Equal(t, honker.Count{N: 1000, More: true}, all[0].Lag, "a thousand at least")
 }
 
-// Groups are listed with what they have yet to give out, what they hold and what is dead.
+// Groups lists groups with their lag and their leased and dead events.
 func TestGroups_State(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	none, err := admin.Groups(ctx, db)
@@ -95,7 +95,7 @@ func TestGroups_State(t *testing.T) {
 	}, states)
 }
 
-// Members are listed with what each holds; one that says nothing any more is there, and silent, until another joins.
+// Members are listed with the events they hold. A silent member is listed until another member joins.
 func TestGroups_Members(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *honker.DB, _ *honker.Queue[int]) {
 		ctx := t.Context()
@@ -129,7 +129,7 @@ func TestGroups_Members(t *testing.T) {
 			{Name: "bob", Since: began, Until: began.Add(90 * time.Second), Leased: 4, LeaseEnd: began.Add(time.Minute)},
 		}, all)
 
-		time.Sleep(45 * time.Second) // ada is silent, and the first lease of bob's has ended
+		time.Sleep(45 * time.Second) // ada is silent, and bob's first lease has ended
 		all = members()
 		require.Len(t, all, 2)
 		require.True(t, all[0].Until.Before(time.Now()))
@@ -140,7 +140,7 @@ func TestGroups_Members(t *testing.T) {
 	})
 }
 
-// What has a filter that cannot be read is left out, which is logged.
+// A consumer with an unreadable filter is omitted and logged.
 func TestConsumers_Unreadable(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	s := honker.NewStream[int](db, "orders", nil)

@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Dead jobs are grouped by queue and kind of error, the most numerous first.
+// Dead jobs are grouped by queue and kind of error, largest group first.
 func TestDeadGroups(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	testkit.Exec(t, db, testkit.Numbers(12)+`INSERT INTO _honker_dead (id, queue, payload, last_error, died_at)
@@ -34,9 +34,9 @@ SELECT n, iif(n = 12, 'b', 'a'), '1', iif(n = 1, 'out of paper', 'job ' || n || 
 	require.Error(t, err)
 }
 
-// What the filter leaves out does not count for the window, whether SQL knows it or only the fingerprint does.
+// Jobs that the filter excludes do not count for the window, whether by SQL or by fingerprint.
 func TestDeadGroups_Filter(t *testing.T) {
-	inBubble(t, testDeadGroupsFilter) // where the time of the search is never over
+	inBubble(t, testDeadGroupsFilter) // in fake time, so that the search never exceeds its budget
 }
 
 func testDeadGroupsFilter(t *testing.T, db *honker.DB, _ *honker.Queue[int]) {
@@ -62,7 +62,7 @@ SELECT n, iif(n % 2, 'a', 'b'), '1', iif(n <= 3, 'out of paper', 'error ' || n),
 	require.EqualValues(t, 10500, r.Groups[0].IDs[0])
 }
 
-// When they died is told by the hour, for the last day; a clock that is behind makes no hours to come.
+// Deaths are counted by hour for the last day. A clock that is behind does not produce hours in the future.
 func TestDeadGroups_LastDay(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	now := time.Now().Unix()
@@ -75,7 +75,7 @@ func TestDeadGroups_LastDay(t *testing.T) {
 	require.Equal(t, [24]int64{0: 1, 22: 2, 23: 2}, r.Groups[0].LastDay)
 }
 
-// The window is bounded, and says so; an action on a group is not.
+// The window of DeadGroups is bounded, and More reports the bound. A change by fingerprint is not bounded.
 func TestDeadGroups_Window(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	testkit.Exec(t, db, testkit.Numbers(10500)+`INSERT INTO _honker_dead (id, queue, payload, last_error, died_at)
@@ -90,7 +90,7 @@ SELECT n, 'a', '1', 'error ' || n, n FROM some`)
 	require.EqualValues(t, 10500, done.Changed)
 }
 
-// A page may look at fewer than that; how many has its bounds.
+// DeadGroupsWithin accepts a smaller window and rejects an invalid size.
 func TestDeadGroupsWithin(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	testkit.Exec(t, db, testkit.Numbers(300)+`INSERT INTO _honker_dead (id, queue, payload, last_error, died_at)

@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// What died of one kind of error while a server was down runs again, spread over an hour.
+// Requeue the jobs that died of the same kind of error while a server was down, spread over an hour.
 func ExampleRequeue() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "admin")
@@ -48,7 +48,7 @@ func ExampleRequeue() {
 	// Output: 2 2
 }
 
-// Each change by an operator leaves a note of the actor, the verb and its filter.
+// Each change by an operator is recorded with its actor, verb and filter.
 func ExampleAudit() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "admin")
@@ -85,7 +85,7 @@ func ExampleAudit() {
 	// ann pause {"queue":"mails"} 1
 }
 
-// What died in one file is taken to another one.
+// Move dead jobs from a file to another.
 func ExampleExportJobs() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "admin")
@@ -140,7 +140,7 @@ func openIn(ctx context.Context, dir, name string) *honker.DB {
 	return db
 }
 
-// A page of the jobs of a queue that failed at least once, and the page after it.
+// List the jobs of a queue that failed at least once, in two pages.
 func ExampleListJobs() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "admin")
@@ -183,7 +183,7 @@ func ExampleListJobs() {
 	// "ada" scheduled server is down
 }
 
-// What is wrong with a file, and the commands that help: here a job has died.
+// List the problems of a file and the commands that help. In this file, a job has died.
 func ExampleProblems() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "admin")
@@ -220,7 +220,7 @@ func ExampleProblems() {
 	// [honker dead groups --queue mails --died-since 1h]
 }
 
-// A job of a customer that has one running already waits for that.
+// A job waits because its customer already has a running job.
 func ExampleExplain() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "admin")

@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// why explains a job that has one reason.
+// why explains a job and requires that it has a single reason with the given code.
 func why(t *testing.T, db *honker.DB, id int64, code admin.ReasonCode) (*admin.Explanation, admin.Reason) {
 	t.Helper()
 	ex, err := admin.Explain(context.Background(), db, id)
@@ -26,7 +26,7 @@ func why(t *testing.T, db *honker.DB, id int64, code admin.ReasonCode) (*admin.E
 	return ex, ex.Reasons[0]
 }
 
-// inQueue runs f in a bubble, in which it is midnight, with a queue and a worker of it that is somewhere else.
+// inQueue runs f in a bubble that starts at midnight, with a queue and a remote worker.
 func inQueue(t *testing.T, f func(t *testing.T, db *honker.DB, q *honker.Queue[int])) {
 	t.Helper()
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
@@ -35,7 +35,7 @@ func inQueue(t *testing.T, f func(t *testing.T, db *honker.DB, q *honker.Queue[i
 	})
 }
 
-// addWorker adds one that cannot be asked whether it lives.
+// addWorker adds a worker whose process cannot be checked.
 func addWorker(t *testing.T, db *honker.DB, id string, slots int) {
 	t.Helper()
 	testkit.Exec(t, db, `INSERT INTO _honkerx_workers (worker, queue, host, slots, since_ms, seen_ms) VALUES (?, 'mails', 'far', ?, ?3, ?3)`,
@@ -69,7 +69,7 @@ func TestExplain_Running(t *testing.T) {
 	})
 }
 
-// A job with a claim that has lapsed can be claimed in its turn.
+// A job whose claim has lapsed can be claimed in its turn.
 func TestExplain_Lapsed(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		id := testkit.Enqueue(t, q, 1)
@@ -157,7 +157,7 @@ func TestExplain_KeyLimit(t *testing.T) {
 		ex, _ := why(t, db, id, admin.ReasonKeyLimit)
 		require.Equal(t, `its key "acme" is full once those before it have started: 0 of 1 run`, ex.Text)
 		testkit.ClaimOne(t, q)
-		for range 2 { // ready, and held
+		for range 2 { // ready, then held
 			ex, r := why(t, db, id, admin.ReasonKeyLimit)
 			require.Equal(t, `its key "acme" is full: 1 of 1 run, job 1`, ex.Text)
 			require.Equal(t, []int64{1}, r.Jobs)
@@ -168,7 +168,7 @@ func TestExplain_KeyLimit(t *testing.T) {
 	})
 }
 
-// In order, the first job of a key holds up the others also while it waits for its time.
+// With InOrder, the first job of a key blocks the others even while it waits for its time.
 func TestExplain_InOrder(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		require.NoError(t, q.SetLimits(t.Context(), honker.Limits{InOrder: true}))
@@ -208,7 +208,7 @@ func TestExplain_KeyRate(t *testing.T) {
 		testkit.Enqueue(t, q, 1, honker.Key("acme"))
 		id := testkit.Enqueue(t, q, 2, honker.Key("acme"))
 		first(t, q)
-		for range 2 { // before and after a claim has come to it
+		for range 2 { // before and after a claim has reached it
 			ex, _ := why(t, db, id, admin.ReasonKeyRate)
 			require.Equal(t, `its key "acme" may start 1 job each 10s: its start is at 00:00:10 UTC (in 10s)`, ex.Text)
 			require.True(t, ex.NextAt.Equal(time.Now().Add(10*time.Second)))
@@ -230,7 +230,7 @@ func TestExplain_WaitsFor_Unique(t *testing.T) {
 	})
 }
 
-// A job that waits for one which the next claim dead-letters is taken by that claim.
+// If the next claim dead-letters a predecessor that has expired, the same claim takes the waiting job.
 func TestExplain_WaitsFor_Expired(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		again := honker.Unique("report", &honker.Uniqueness{Conflict: honker.RunAgain})
@@ -239,14 +239,14 @@ func TestExplain_WaitsFor_Expired(t *testing.T) {
 		id := testkit.Enqueue(t, q, 2, again)
 		require.NoError(t, job.Retry(t.Context(), 0, nil))
 		time.Sleep(2 * time.Minute)
-		why(t, db, id, admin.ReasonWaitsFor) // for Maintain: the claims of a queue without limits leave it
+		why(t, db, id, admin.ReasonWaitsFor) // for Maintain, because claims of a queue without limits ignore it
 		require.NoError(t, q.SetLimits(t.Context(), honker.Limits{PerKey: 1}))
 		why(t, db, id, admin.ReasonInTurn)
 		require.Equal(t, id, testkit.ClaimOne(t, q).ID)
 	})
 }
 
-// What still runs, and what is dead, of the jobs and batches that a job waits for.
+// The explanation names the unfinished and the dead jobs and batches that a job waits for.
 func TestExplain_WaitsFor_After(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		lost := bury(t, q, 1, "broken")
@@ -338,7 +338,7 @@ func TestExplain_Dead(t *testing.T) {
 	})
 }
 
-// What is acked and kept is done, what is not is gone, and an id that was not given yet never was.
+// An acked job is done if it is kept, and gone if it is not. An id that was not assigned yet never was.
 func TestExplain_Gone(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		gone := testkit.Enqueue(t, q, 1)
@@ -373,7 +373,7 @@ func TestExplain_Invalid(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
 
-// In a transaction, an explanation is of what that sees.
+// In a transaction, Explain sees the changes of that transaction.
 func TestExplain_Tx(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
@@ -386,7 +386,7 @@ func TestExplain_Tx(t *testing.T) {
 	}))
 }
 
-// first claims one job.
+// first claims a single job.
 func first(t *testing.T, q *honker.Queue[int]) *honker.Job[int] {
 	t.Helper()
 	jobs := testkit.Claim(t, q, 1)
@@ -394,7 +394,7 @@ func first(t *testing.T, q *honker.Queue[int]) *honker.Job[int] {
 	return jobs[0]
 }
 
-// whyQueue explains a queue that has one reason.
+// whyQueue explains a queue and requires that it has a single reason with the given code.
 func whyQueue(t *testing.T, db *honker.DB, code admin.ReasonCode) *admin.Explanation {
 	t.Helper()
 	ex, err := admin.ExplainQueue(t.Context(), db, "mails")
@@ -405,7 +405,7 @@ func whyQueue(t *testing.T, db *honker.DB, code admin.ReasonCode) *admin.Explana
 	return ex
 }
 
-// A queue is explained by the job that comes first, and by what runs.
+// ExplainQueue names the first job of the queue and the running jobs.
 func TestExplainQueue(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		ex, err := admin.ExplainQueue(t.Context(), db, "mails")
@@ -443,7 +443,7 @@ func TestExplainQueue(t *testing.T) {
 	})
 }
 
-// Where the first jobs are kept by their key, the first of another key is the one that counts.
+// If a key blocks the first jobs, ExplainQueue names the first job of another key.
 func TestExplainQueue_Keys(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		require.NoError(t, q.SetLimits(t.Context(), honker.Limits{PerKey: 1}))
@@ -463,7 +463,7 @@ func TestExplainQueue_Keys(t *testing.T) {
 	})
 }
 
-// A list says of each job why it does not run, if it is asked.
+// With Reasons, a list tells why each of its jobs does not run.
 func TestListJobs_Reasons(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		bury(t, q, 1, "broken")

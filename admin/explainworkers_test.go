@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Without a worker, a job that can be claimed waits for one. One that was killed has a name.
+// Without a worker, a claimable job waits for a worker. A killed worker is named.
 func TestExplain_NoWorker(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "mails", nil)
@@ -33,7 +33,7 @@ func TestExplain_NoWorker(t *testing.T) {
 		time.Sleep(time.Second)
 		next := testkit.Enqueue(t, q, 2)
 		why(t, db, next, admin.ReasonWorkersBusy)
-		testkit.Exec(t, db, `UPDATE _honkerx_workers SET pid_start = pid_start - 1`) // another process has that number now
+		testkit.Exec(t, db, `UPDATE _honkerx_workers SET pid_start = pid_start - 1`) // the process id is reused by another process
 		ex, r = why(t, db, next, admin.ReasonNoWorker)
 		require.Contains(t, ex.Text, `can be claimed, and its queue has no worker: "w-17" was killed, process `)
 		require.Equal(t, "w-17", r.Who)
@@ -41,7 +41,7 @@ func TestExplain_NoWorker(t *testing.T) {
 	})
 }
 
-// While all handlers of all workers have jobs, the next one waits for the first that ends.
+// While all handlers of all workers have jobs, the next job waits for the first handler that returns.
 func TestExplain_WorkersBusy(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		addWorker(t, db, "near", 1)
@@ -61,11 +61,11 @@ func TestExplain_WorkersBusy(t *testing.T) {
 		_, err = q.Claim(t.Context(), "a foreign one", 1)
 		require.NoError(t, err)
 		id := testkit.Enqueue(t, q, 7)
-		why(t, db, id, admin.ReasonInTurn) // what it can take is not known
+		why(t, db, id, admin.ReasonInTurn) // the number of its slots is unknown
 	})
 }
 
-// How long a job waits is told by what was claimed in the last minutes.
+// The wait of a job is estimated from the claims of the last minutes.
 func TestExplain_InTurn_About(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		testkit.Exec(t, db, `INSERT INTO _honkerx_minutes (minute, queue, claimed) VALUES (?1, 'mails', 40), (?1, '', 40)`, time.Now().Unix()/60)
@@ -78,7 +78,7 @@ func TestExplain_InTurn_About(t *testing.T) {
 	})
 }
 
-// Behind a thousand jobs that are kept by their key, what comes first is not known, and the explanation says so.
+// Behind a thousand jobs that their key blocks, the first job is unknown. The explanation says so.
 func TestExplain_FarBehind(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		require.NoError(t, q.SetLimits(t.Context(), honker.Limits{PerKey: 1}))
@@ -98,7 +98,7 @@ func TestExplain_FarBehind(t *testing.T) {
 	})
 }
 
-// A job that waits for one which the next claim dead-letters, and does not mind, is taken by that claim.
+// If the next claim dead-letters a predecessor, the same claim takes a waiting job with EvenIfDead.
 func TestExplain_WaitsFor_EvenIfDead(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		first := testkit.Enqueue(t, q, 1, honker.MaxAttempts(1))
@@ -120,13 +120,13 @@ func TestExplain_WaitsFor_EvenIfDead(t *testing.T) {
 	})
 }
 
-// A job that a claim has given the end of a pause as its time has one reason, the pause.
+// If a claim has moved the time of a job to the end of a pause, the pause is the only reason.
 func TestExplain_Paused_Key(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		id := testkit.Enqueue(t, q, 1, honker.Key("acme"))
 		_, err := q.Pause(t.Context(), &honker.PauseOptions{Key: "acme", Until: time.Now().Add(time.Hour)})
 		require.NoError(t, err)
-		for range 2 { // before and after a claim has come to it
+		for range 2 { // before and after a claim has reached it
 			ex, _ := why(t, db, id, admin.ReasonPaused)
 			require.Equal(t, `its key "acme" is paused since 00:00:00 UTC (now), until 01:00:00 UTC (in 1h)`, ex.Text)
 			require.True(t, ex.NextAt.Equal(time.Now().Add(time.Hour)))
@@ -136,16 +136,16 @@ func TestExplain_Paused_Key(t *testing.T) {
 	})
 }
 
-// Held jobs that the next claims let go get their starts before those behind them.
+// Held jobs that the next claims release get their starts before the jobs behind them.
 func TestExplain_KeyRate_Held(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		require.NoError(t, q.SetLimits(t.Context(), honker.Limits{PerKey: 1, KeyRate: honker.Rate{N: 1, Per: 10 * time.Second}}))
 		ids, err := q.EnqueueMany(t.Context(), make([]int, 4), honker.Key("acme"))
 		require.NoError(t, err)
 		job := testkit.ClaimOne(t, q)
-		require.Empty(t, testkit.Claim(t, q, 9)) // holds the others
+		require.Empty(t, testkit.Claim(t, q, 9)) // holds the other jobs
 		require.NoError(t, job.Ack(t.Context()))
-		for range 2 { // before and after the claims that give them
+		for range 2 { // before and after the claims that assign the starts
 			ex, _ := why(t, db, ids[3], admin.ReasonKeyRate)
 			require.True(t, ex.NextAt.Equal(time.Now().Add(30*time.Second)), ex.Text)
 			require.Empty(t, testkit.Claim(t, q, 1))
@@ -153,7 +153,7 @@ func TestExplain_KeyRate_Held(t *testing.T) {
 	})
 }
 
-// In order, a job that has expired holds up none: the claim dead-letters it first.
+// With InOrder, an expired job blocks no other job, because the claim dead-letters it first.
 func TestExplain_InOrder_Expired(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		require.NoError(t, q.SetLimits(t.Context(), honker.Limits{InOrder: true}))

@@ -7,12 +7,12 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// The disk of the machine that runs the tests is none of their problems.
+// Tests must not report problems of the disk they run on.
 func init() {
 	diskOf = func(*engine.Engine) (int64, int64, error) { return 0, 0, errors.ErrUnsupported }
 }
 
-// SetDisk is what the disk has, until the end of the test.
+// SetDisk sets the result of diskOf until the end of the test.
 func SetDisk(t *testing.T, free, size int64, err error) {
 	was := diskOf
 	diskOf = func(*engine.Engine) (int64, int64, error) { return free, size, err }

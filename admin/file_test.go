@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// rowsOf is how many rows a file has in a table of honker's.
+// rowsOf returns the number of rows in a table of honker.
 func rowsOf(t *testing.T, f *admin.FileInfo, table string) honker.Count {
 	t.Helper()
 	for _, info := range f.Tables {
@@ -25,7 +25,7 @@ func rowsOf(t *testing.T, f *admin.FileInfo, table string) honker.Count {
 	return honker.Count{}
 }
 
-// An opened file is described: sizes, settings, and the rows of honker's tables alone.
+// File describes an opened file with its sizes, its settings, and the rows of honker's tables only.
 func TestFile_Opened(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	testkit.Enqueue(t, q, 1)
@@ -57,7 +57,7 @@ func TestFile_Opened(t *testing.T) {
 	}
 }
 
-// An attached pool is described in each journal mode, also where it has one connection.
+// File describes an attached pool in each journal mode, also with a single connection.
 func TestFile_Attached(t *testing.T) {
 	for _, journal := range []string{"wal", "delete", "truncate", "persist"} {
 		t.Run(journal, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Errors of one kind have one fingerprint, whatever numbers, ids, quoted texts and addresses are in them.
+// Errors that differ only in numbers, ids, quoted texts and addresses have the same fingerprint.
 func TestFingerprint_Kinds(t *testing.T) {
 	for kind, texts := range map[string][]string{
 		`dial tcp #: refused`:         {"dial tcp 10.0.0.1:80: refused", "dial tcp [::1]:8080: refused", "  dial tcp 10.1.2.3:5: refused\nstack"},
@@ -29,8 +29,8 @@ func TestFingerprint_Kinds(t *testing.T) {
 	require.NotEqual(t, fingerprint("out of paper"), fingerprint("out of ink"))
 }
 
-// Any text has a fingerprint, the same each time, and its kind is a kind of its own. What a pattern is left out for
-// is not in it.
+// Every text has a stable fingerprint, and the kind of a kind is the kind itself. A pattern that the byte
+// check skips does not match.
 func FuzzFingerprint(f *testing.F) {
 	for _, text := range []string{"", "a\x00\xff", `"`, "[::1", "é…", "0x", "1e5, 2:3", "'", "`", "[::]", "10.0.0.1", "0Xf", "deadbee1", "a@b.c", "a://b", "a\tb\f\rc",
 		"f47ac10b-58cc-4372-a567-0e02b2c3d479"} {

@@ -20,7 +20,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// exported are the lines of the jobs that f picks.
+// exported returns the exported lines of the jobs that f selects.
 func exported(t testing.TB, db *honker.DB, f admin.JobFilter) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -40,12 +40,12 @@ func imported(t testing.TB, db *honker.DB, lines string, opts *admin.ImportOptio
 
 const payloads = `SELECT hex(payload) FROM _honker_live ORDER BY id`
 
-// odd are payloads that are easily changed on their way.
+// odd lists payloads that a careless encoding would change.
 var odd = []string{
 	`{"b": 1.0, "a": 12345678901234567890, "a": "<&>"}`, ` 1 `, "{\n}", "\r", "no JSON", "\"\u2028\"", "", "\xff\xfe", `"\ud800"`, "null", "1e1000",
 }
 
-// What is exported is imported elsewhere with its payload to the byte, as new jobs that wait.
+// An export and import preserves payloads byte for byte. The imported jobs are new and waiting.
 func TestExportJobs_RoundTrip(t *testing.T) {
 	_, db, _, _ := open(t)
 	for i, p := range odd {
@@ -64,7 +64,7 @@ VALUES (?, 'jobs', ?, -2, 3, 3, 'a "b"' || char(10) || 'c', 5)`, i+1, p)
 	require.Equal(t, []string{"2"}, rows(t, other, `SELECT min(id) FROM _honker_live`), "ids of their own")
 }
 
-// A line has the fields that the guide names, and nothing that a job does not have.
+// A line has the fields listed in the guide, and omits fields that a job does not have.
 func TestExportJobs_Fields(t *testing.T) {
 	_, db, q, _ := open(t)
 	testkit.Exec(t, db, `INSERT INTO _honker_dead (id, queue, payload, priority, run_at, attempts, max_attempts, last_error, created_at, died_at)
@@ -91,7 +91,8 @@ VALUES (7, 'mails', '{"to": "ada"}', 1, 60, 2, 3, 'no', 30, 90)`)
 	has(lines[1], "id", "queue", "state", "attempts", "max_attempts", "worker_id", "created_at", "run_at", "payload")
 }
 
-// Dead jobs that were exported and discarded come back to the same file; those that are still there do not.
+// Exported and discarded dead jobs can be imported into the same file. Jobs that are still there are
+// skipped.
 func TestImportJobs_SameFile(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	first, second := bury(t, q, 1, "no"), bury(t, q, 2, "no")
@@ -107,10 +108,10 @@ func TestImportJobs_SameFile(t *testing.T) {
 	require.Equal(t, "line 2: the job is in this file, live", imported(t, db, lines, nil).Skipped[0].Why)
 }
 
-// A report counts all lines that were passed over, of which it shows the first.
+// A report counts all skipped lines and lists the first of them.
 func TestImportJobs_SkippedTotal(t *testing.T) {
 	_, db, _, _ := open(t)
-	const lines = 2500 // more than one transaction
+	const lines = 2500 // requires more than a single transaction
 	r := imported(t, db, strings.Repeat(`{"queue": "mails", "unique": "k", "payload": 1}`+"\n", lines), nil)
 	require.Equal(t, int64(lines), r.Matched)
 	require.Equal(t, int64(1), r.Changed)
@@ -119,8 +120,8 @@ func TestImportJobs_SkippedTotal(t *testing.T) {
 	require.Contains(t, r.Skipped[99].Why, "line 101: ")
 }
 
-// A job that was done does not run again; one that waited for its time still does, and one with a unique key
-// has it, or is left where another job has it.
+// A done job is not imported. A delayed job keeps its time. A job with a unique key takes the key, or is
+// skipped if the key is taken.
 func TestImportJobs_Kinds(t *testing.T) {
 	_, db, q, _ := open(t)
 	require.NoError(t, q.SetRetention(t.Context(), honker.QueueRetention{Done: honker.Retention{MaxCount: 9}}))
@@ -152,7 +153,7 @@ func TestImportJobs_Kinds(t *testing.T) {
 	require.Equal(t, 7, unique.MaxAttempts)
 }
 
-// The options change the queue, the time and the attempts; workers and the observer hear of the jobs.
+// Options change the queue, the time and the attempts. Workers and the observer are notified of the jobs.
 func TestImportJobs_Options(t *testing.T) {
 	var told []honker.Enqueued
 	db := honkertest.Open(t, &honker.Options{Observer: &honker.Observer{Enqueued: func(e honker.Enqueued) { told = append(told, e) }}})
@@ -165,7 +166,8 @@ func TestImportJobs_Options(t *testing.T) {
 	require.Equal(t, []string{"3|25"}, rows(t, db, `SELECT payload, max_attempts FROM _honker_live WHERE queue = 'c'`))
 }
 
-// A bad line is named, and nothing of its transaction is changed; Skip goes on where the error says.
+// The error of an invalid line contains its number, and nothing of its transaction is committed. Skip
+// continues from the line named in the error.
 func TestImportJobs_BadLine(t *testing.T) {
 	for why, bad := range map[string]string{
 		"unexpected EOF":                     `{"queue":"a"`,
@@ -212,7 +214,8 @@ func TestImportJobs_BadLine(t *testing.T) {
 	require.Equal(t, []string{"3000|3000"}, rows(t, db, `SELECT count(*), count(DISTINCT payload) FROM _honker_live`))
 }
 
-// Errors of the reader and the writer, and the end of ctx, end it, and say how far it has come.
+// Errors of the reader and the writer, and the end of ctx, stop the import or export. The error tells how
+// far it got.
 func TestImportJobs_Ends(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	broken := errors.New("broken")
@@ -259,7 +262,7 @@ type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, errFull }
 
-// What was imported can be exported, and is imported as the same again.
+// Imported jobs can be exported and imported again unchanged.
 func TestImportJobs_Again(t *testing.T) {
 	for _, lines := range []string{
 		`{"queue":"a","payload":{"n": 1}}` + "\n" + `{"queue":"b","state":"dead","payload_text":"x","unique":"k"}`,
@@ -275,7 +278,7 @@ func TestImportJobs_Again(t *testing.T) {
 	}
 }
 
-// Headers go along with a line, and what may not be some is refused with its number.
+// Headers are imported with a line. The error of invalid headers contains the line number.
 func TestImportJobs_Headers(t *testing.T) {
 	_, db, _, _ := open(t)
 	q := honker.NewQueue[int](db, "jobs", nil)

@@ -11,8 +11,8 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// Any bytes are jobs that an enqueue would take, or a line that is named as invalid; and each job is
-// exported as a line that is read as the same job.
+// Any input is either accepted as jobs that Enqueue would accept, or rejected with a line number. Each
+// accepted job is exported as a line that imports as the same job.
 func FuzzImportLines(f *testing.F) {
 	f.Add(`{"queue":"a","payload":{"n": 1}}` + "\n" + `{"queue":"b","state":"dead","payload_text":"x","unique":"k","headers":{"a":"b"}}`)
 	f.Add(`{"queue":"a","payload_base64":"/w==","run_at":"2030-01-01T00:00:00Z","expires_at":"0001-01-01T00:00:01Z","priority":-9223372036854775808}`)

@@ -17,7 +17,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// ids are those of the jobs of a page.
+// ids returns the ids of the jobs of a page.
 func ids(p *admin.JobPage) []int64 {
 	out := []int64{}
 	for _, j := range p.Jobs {
@@ -26,7 +26,7 @@ func ids(p *admin.JobPage) []int64 {
 	return out
 }
 
-// pages reads all pages of a list, and returns the ids of its jobs.
+// pages reads all pages of a list and returns the ids of its jobs.
 func pages(t *testing.T, db *honker.DB, f admin.JobFilter, o admin.PageOptions) []int64 {
 	t.Helper()
 	all := []int64{}
@@ -43,7 +43,7 @@ func pages(t *testing.T, db *honker.DB, f admin.JobFilter, o admin.PageOptions) 
 	}
 }
 
-// many fills a file with n jobs, of which each third is dead, in two queues.
+// many fills a file with n jobs in two queues. Every third job is dead.
 func many(t *testing.T, db *honker.DB, n int) {
 	t.Helper()
 	testkit.Exec(t, db, testkit.Numbers(n)+`INSERT INTO _honker_live (id, queue, payload, priority, run_at)
@@ -52,7 +52,7 @@ SELECT n, iif(n % 2, 'a', 'b'), n, n % 4, 1000 + n / 10 FROM some WHERE n % 3 > 
 SELECT n, iif(n % 2, 'a', 'b'), n, 1000 + n * 7 % 11 FROM some WHERE n % 3 = 0`)
 }
 
-// Jobs with the same second, or the same of anything, are neither skipped nor repeated, whatever the limit.
+// Jobs with equal sort keys are neither skipped nor repeated, for any limit.
 func TestListJobs_Ties(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	many(t, db, 100)
@@ -69,7 +69,7 @@ func TestListJobs_Ties(t *testing.T) {
 			require.Equal(t, fmt.Sprint(want), fmt.Sprint(got), "order %d by %d", order, limit)
 		}
 	}
-	// All queues, by merging what each has.
+	// The list of all queues is merged from the queues.
 	want := rows(t, db, `SELECT id FROM _honker_dead ORDER BY died_at DESC, id DESC`)
 	require.Equal(t, fmt.Sprint(want), fmt.Sprint(pages(t, db, admin.JobFilter{}, admin.PageOptions{Order: admin.LastDiedFirst, Limit: 3})))
 	p, err := admin.ListJobs(ctx, db, admin.JobFilter{}, nil)
@@ -77,7 +77,7 @@ func TestListJobs_Ties(t *testing.T) {
 	require.Len(t, p.Jobs, 50, "by default")
 }
 
-// A cursor is text for a URL, and is good for the filter and the order that it came from, and for no other.
+// A cursor is safe in a URL. It is valid only for the filter and the order of its page.
 func TestListJobs_Cursor(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	many(t, db, 30)
@@ -121,7 +121,7 @@ func list(ctx context.Context, db *honker.DB, f admin.JobFilter, o admin.Order, 
 	return admin.ListJobs(ctx, db, f, &admin.PageOptions{Order: o, After: after, Budget: time.Hour})
 }
 
-// Live, dead and done jobs are in one list, each as it is.
+// A list contains live, dead and done jobs.
 func TestListJobs_AllTables(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	dead := bury(t, q, 1, "no paper", honker.Unique("k", nil))
@@ -144,7 +144,7 @@ VALUES (99, 'jobs', '4', 1, 2, 'w', 3, 4, 5, 6789)`)
 	}
 }
 
-// Ids and numbers in payloads are passed on as they are, beyond what a float64 holds.
+// Ids and numbers in payloads beyond the precision of float64 are preserved.
 func TestListJobs_Verbatim(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	const payload = `{"big":9007199254740993,  "small":1.10}`
@@ -160,7 +160,7 @@ func TestListJobs_Verbatim(t *testing.T) {
 	require.Equal(t, []int64{1<<53 + 1}, ids(p))
 }
 
-// A page ends when its budget is over, and its cursor goes on exactly there: nothing is left out.
+// A page ends when its budget is spent, and its cursor continues there without missing a job.
 func TestListJobs_Early(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	many(t, db, 3000)
@@ -186,8 +186,7 @@ func TestListJobs_Early(t *testing.T) {
 	require.Equal(t, pages(t, db, f, admin.PageOptions{Budget: time.Hour, Limit: 1000}), got)
 }
 
-// The jobs of a small queue among many others are found without a walk over these, in any order, and so are
-// those of a rare phase.
+// Jobs of a small queue or a rare phase are found without reading all other jobs, in any order.
 func TestListJobs_RareAmongMany(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	testkit.Exec(t, db, testkit.Numbers(6000)+`INSERT INTO _honker_live (id, queue, payload, run_at) SELECT n, iif(n BETWEEN 2998 AND 3002, 'rare', 'a'), '1', 1 FROM some`)
@@ -213,7 +212,7 @@ func TestListJobs_RareAmongMany(t *testing.T) {
 	}
 }
 
-// EachJob goes over all pages, and ends when the loop or ctx does.
+// EachJob iterates over all pages and stops with the loop or ctx.
 func TestEachJob(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	many(t, db, 200)
@@ -221,7 +220,7 @@ func TestEachJob(t *testing.T) {
 	for j, err := range admin.EachJob(ctx, db, admin.JobFilter{}, &admin.PageOptions{Limit: 7, Order: admin.OldestFirst}) {
 		require.NoError(t, err)
 		got = append(got, j.ID)
-		if j.ID == 150 { // what the body does meets no open read
+		if j.ID == 150 { // no read is open in the loop body
 			testkit.Exec(t, db, `DELETE FROM _honker_dead WHERE id > 180`)
 		}
 	}
@@ -243,9 +242,9 @@ func TestEachJob(t *testing.T) {
 	}
 }
 
-// A count says what the list has, up to its limit.
+// CountJobs agrees with ListJobs up to its limit.
 func TestCountJobs(t *testing.T) {
-	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) { // no time passes, so no budget ends
+	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) { // time stands still, so no budget ends
 		ctx := context.Background()
 		many(t, db, 3000)
 		for name, f := range map[string]admin.JobFilter{
@@ -267,7 +266,7 @@ func TestCountJobs(t *testing.T) {
 	})
 }
 
-// What is asked wrongly is told, and looks at nothing.
+// Invalid input is rejected without a read.
 func TestListJobs_BadInput(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	many(t, db, 10)
@@ -321,7 +320,7 @@ func TestListJobs_BadInput(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
 
-// A verb refuses the phases in which it can change no job.
+// A change rejects phases that it cannot change.
 func TestActions_Phases(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	dead := bury(t, q, 1, "no")

@@ -14,7 +14,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// A lock is listed while it is held, broken for the owner that was seen only, and a waiter gets it.
+// A lock is listed while it is held. BreakLock frees it only for the given owner, and a waiter then gets
+// it.
 func TestLocks_Break(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		ctx := context.Background()
@@ -54,7 +55,7 @@ func TestLocks_Break(t *testing.T) {
 	})
 }
 
-// What is asked wrongly is an error, and changes nothing.
+// BreakLock rejects invalid input and changes nothing.
 func TestBreakLock_Errors(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	for _, names := range [][2]string{{"", "ann"}, {"printer", ""}} {
@@ -67,7 +68,7 @@ func TestBreakLock_Errors(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
 
-// A lock that has lapsed is not listed, although its row is there.
+// An expired lock is not listed, even though its row still exists.
 func TestLocks_Lapsed(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	testkit.Exec(t, db, `INSERT INTO _honker_locks (name, owner, expires_at) VALUES ('old', 'ann', unixepoch() - 1)`)
@@ -76,7 +77,7 @@ func TestLocks_Lapsed(t *testing.T) {
 	require.Empty(t, all)
 }
 
-// Leaders are listed while a scheduler and a maintenance run, and since when a schedule is overdue.
+// Leaders lists a running scheduler and maintenance, and the time since which a schedule is overdue.
 func TestLeaders(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		ctx := t.Context()

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m, nil) }
 
-// open is a file of its own with a queue, and what its observer was told.
+// open returns a new file with a queue and the messages of its observer.
 func open(t *testing.T) (context.Context, *honker.DB, *honker.Queue[int], *told) {
 	t.Helper()
 	told := new(told)
@@ -28,7 +28,7 @@ func open(t *testing.T) (context.Context, *honker.DB, *honker.Queue[int], *told)
 	return testkit.Context(t, 3*testkit.Timeout), db, honker.NewQueue[int](db, "jobs", nil), told
 }
 
-// told is what an observer was told, in the goroutine of the verb.
+// told records the messages of an observer. They arrive in the goroutine of the call.
 type told struct{ lines []string }
 
 func (o *told) add(what, queue string, ids []int64, actor string, tx bool) {

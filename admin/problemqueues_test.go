@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// What was usual in a day that is over is read once; with another job at the head it is another day.
+// The usual wait of a past day is read once. A new first job requires that of another day.
 func TestProblems_Late_UsualOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		const minute = `INSERT INTO _honkerx_minutes (minute, queue, claimed, wait_ms) VALUES `

@@ -20,7 +20,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// problems are those of db.
+// problems returns the problems of db.
 func problems(t *testing.T, db *honker.DB) []admin.Problem {
 	t.Helper()
 	all, err := admin.Problems(t.Context(), db)
@@ -28,7 +28,7 @@ func problems(t *testing.T, db *honker.DB) []admin.Problem {
 	return all
 }
 
-// only is the problem of db, which has one.
+// only returns the problem of db and requires that it has no others.
 func only(t *testing.T, db *honker.DB) admin.Problem {
 	t.Helper()
 	all := problems(t, db)
@@ -43,7 +43,7 @@ func inBubble(t *testing.T, fn func(t *testing.T, db *honker.DB, q *honker.Queue
 	})
 }
 
-// slowly is a handler that takes that long.
+// slowly returns a handler that takes d.
 func slowly(d time.Duration) honkertest.Handler[int] {
 	return func(ctx context.Context, _ *honker.Job[int]) error {
 		time.Sleep(d)
@@ -51,7 +51,7 @@ func slowly(d time.Duration) honkertest.Handler[int] {
 	}
 }
 
-// A new file has no problems, and neither has one in which all is as it should be.
+// A new file has no problems, and neither has a busy file in good order.
 func TestProblems_None(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		require.Empty(t, problems(t, db))
@@ -64,7 +64,7 @@ func TestProblems_None(t *testing.T) {
 	})
 }
 
-// Ready jobs and no worker are a problem after a minute, until there is a worker.
+// Ready jobs without a worker are a problem after a minute, until a worker starts.
 func TestProblems_NoWorker(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		began := time.Now().Truncate(time.Second)
@@ -101,7 +101,7 @@ func TestProblems_NoWorker(t *testing.T) {
 	})
 }
 
-// A worker that was killed is none.
+// A killed worker does not count as a worker.
 func TestProblems_NoWorker_Gone(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		const another = `INSERT INTO _honkerx_workers (worker, queue, host, boot, pid_space, pid, pid_start, since_ms, seen_ms) VALUES `
@@ -114,7 +114,7 @@ func TestProblems_NoWorker_Gone(t *testing.T) {
 	})
 }
 
-// A job that is ready for ten times as long as is usual is late; five minutes where nothing is usual yet.
+// A job is late after ten times the usual wait, or after five minutes if the usual wait is unknown.
 func TestProblems_Late(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		stop := testkit.Work(t, q, slowly(20*time.Second), &honker.WorkOptions{Workers: 1})
@@ -130,7 +130,7 @@ func TestProblems_Late(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		require.Empty(t, problems(t, db))
 
-		// By now they have waited for five minutes on the average.
+		// By now the jobs have waited for five minutes on average.
 		for n := range 90 {
 			testkit.Enqueue(t, q, n)
 		}
@@ -140,7 +140,8 @@ func TestProblems_Late(t *testing.T) {
 	})
 }
 
-// What is usual is a matter of the queue: a job that waits for minutes where others have waited for none is late.
+// The usual wait is that of the queue. A job that waits for minutes is late in a queue where jobs usually
+// do not wait.
 func TestProblems_Late_Usual(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		stop := testkit.Work(t, q, slowly(90*time.Second), &honker.WorkOptions{Workers: 1})
@@ -158,7 +159,7 @@ func TestProblems_Late_Usual(t *testing.T) {
 	})
 }
 
-// A claim that ran out is a problem after a minute in which no worker has taken the job up.
+// An expired claim is a problem if no worker takes up the job within a minute.
 func TestProblems_Lapsed(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		testkit.Enqueue(t, q, 1)
@@ -176,7 +177,7 @@ func TestProblems_Lapsed(t *testing.T) {
 	})
 }
 
-// Jobs that wait for a dead one are a problem at once, unless a dead one will do.
+// Jobs that wait for a dead job are a problem at once, except with EvenIfDead.
 func TestProblems_WaitsForDead(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		dead := bury(t, q, 1, "no")
@@ -218,7 +219,7 @@ func TestProblems_Dead(t *testing.T) {
 	})
 }
 
-// A schedule is overdue a minute after it was to fire, and the leader that does not fire it is named.
+// A schedule is overdue a minute after it was due. The problem names a leader that does not fire it.
 func TestProblems_Overdue(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		require.NoError(t, db.Scheduler().Register(t.Context(), honker.Schedule{Name: "nightly", Queue: "jobs", Spec: "@every 10m"}))
@@ -240,7 +241,7 @@ func TestProblems_Overdue(t *testing.T) {
 	})
 }
 
-// A consumer that reads nothing is a problem after an hour, and a group without a member.
+// A consumer that reads nothing, or a group without a member, is a problem after an hour.
 func TestProblems_Behind(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *honker.DB, _ *honker.Queue[int]) {
 		orders := honker.NewStream[int](db, "orders", nil)
@@ -275,7 +276,7 @@ func TestProblems_Behind(t *testing.T) {
 	})
 }
 
-// The same consumer keeps events from being deleted, where the topic has a retention.
+// With a retention of the topic, the same consumer also keeps events from being deleted.
 func TestProblems_Pinned(t *testing.T) {
 	for name, r := range map[string]honker.Retention{"age": {MaxAge: time.Minute}, "count": {MaxCount: 2}} {
 		t.Run(name, func(t *testing.T) {
@@ -300,7 +301,7 @@ func TestProblems_Pinned(t *testing.T) {
 	}
 }
 
-// A log that is larger than the limit of the DB is a problem.
+// A log that exceeds the limit of the DB is a problem.
 func TestProblems_WAL(t *testing.T) {
 	path, _ := testkit.OpenShared(t)
 	open := func(limit int64) *honker.DB {
@@ -318,7 +319,7 @@ func TestProblems_WAL(t *testing.T) {
 	require.Empty(t, problems(t, none))
 }
 
-// That no process maintains the file is a problem where there is something to do.
+// A file without maintenance is a problem if there is something to maintain.
 func TestProblems_NotMaintained(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		ctx := t.Context()
@@ -332,13 +333,13 @@ func TestProblems_NotMaintained(t *testing.T) {
 		require.Equal(t, "no process maintains the file, and there is something to do: 1 job that can run no more, 1 topic with a retention, "+
 			"1 queue with a retention", only(t, db).Text)
 		stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, nil) })
-		time.Sleep(2 * time.Hour) // and the job that has died was noticed
+		time.Sleep(2 * time.Hour) // the dead job is no longer recent
 		require.Empty(t, problems(t, db))
 		require.NoError(t, stop())
 	})
 }
 
-// A pause without an end is a problem after a day, of a queue and of a key.
+// A pause without an end is a problem after a day, for a queue and for a key.
 func TestProblems_Paused(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		ctx := t.Context()
@@ -365,7 +366,7 @@ func TestProblems_Paused(t *testing.T) {
 	})
 }
 
-// Jobs that are held for a key that has room are a fault of honker, so the test makes it.
+// Jobs held for a key that has room are a bug in honker, so the test creates the state by hand.
 func TestProblems_Held(t *testing.T) {
 	for name, limits := range map[string]honker.Limits{"per key": {PerKey: 1}, "in order": {InOrder: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -387,12 +388,12 @@ func TestProblems_Held(t *testing.T) {
 			require.Equal(t, honker.Count{N: 3}, p.N)
 			require.Equal(t, []string{"jobs", "acme"}, []string{p.Queue, p.Name})
 			require.Equal(t, []string{"honker check"}, p.Do)
-			testkit.ExecAll(t, db.SQL(), `DELETE FROM _honker_live`) // or Check would fail the test
+			testkit.ExecAll(t, db.SQL(), `DELETE FROM _honker_live`) // Check would fail the test otherwise
 		})
 	}
 }
 
-// A clock that is behind that of another machine is found by what that has written.
+// A clock that is behind is detected by the rows of a machine whose clock is ahead.
 func TestProblems_Clock(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		id := testkit.Enqueue(t, q, 1, honker.Delay(time.Hour))
@@ -409,7 +410,7 @@ func TestProblems_Clock(t *testing.T) {
 	})
 }
 
-// A disk is nearly full with less than 256 MiB, or less than 2 % and less than 5 GiB.
+// A disk is nearly full with less than 256 MiB free, or with less than 2 % and less than 5 GiB.
 func TestProblems_Disk(t *testing.T) {
 	_, db, _, _ := open(t)
 	const mib, gib = 1 << 20, 1 << 30
@@ -438,7 +439,7 @@ func TestProblems_Disk(t *testing.T) {
 	}
 }
 
-// The most severe come first, and each says what it means, here and in the guide.
+// The most severe codes come first, and each is explained by Help and in the guide.
 func TestProblems_Codes(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "problems.go", nil, parser.SkipObjectResolution)
 	require.NoError(t, err)
@@ -459,7 +460,7 @@ func TestProblems_Codes(t *testing.T) {
 	require.Empty(t, admin.ProblemCode("none").Help())
 }
 
-// Problems are sorted by how severe they are.
+// Problems are sorted by severity.
 func TestProblems_Order(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		others := honker.NewQueue[int](db, "others", nil)
@@ -477,7 +478,7 @@ func TestProblems_Order(t *testing.T) {
 	})
 }
 
-// nil as the DB, and a ctx that has ended, are errors.
+// A nil DB and a ctx that has ended are errors.
 func TestProblems_Bad(t *testing.T) {
 	_, err := admin.Problems(t.Context(), nil)
 	require.ErrorIs(t, err, honker.ErrInvalid)

@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// A queue is listed while it has anything at all, and with what its own handle says.
+// A queue is listed while it has jobs of any kind, with the statistics of its own handle.
 func TestQueues_EachKind(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		ctx := context.Background()
@@ -59,7 +59,7 @@ func TestQueues_EachKind(t *testing.T) {
 	})
 }
 
-// What cannot be read is an error that says what was attempted.
+// The error of a failed read names the operation.
 func TestQueues_Errors(t *testing.T) {
 	_, err := admin.Queues(context.Background(), nil)
 	require.ErrorIs(t, err, honker.ErrInvalid)
@@ -78,7 +78,7 @@ func TestQueues_Errors(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrClosed)
 }
 
-// A queue that is empty and paused is listed, with its pause.
+// A paused, empty queue is listed with its pause.
 func TestQueues_Paused(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	_, err := q.Pause(ctx, &honker.PauseOptions{Reason: "deploy"})
@@ -95,7 +95,7 @@ func TestQueues_Paused(t *testing.T) {
 	require.Empty(t, all)
 }
 
-// The counts of all queues are of one moment: a job that moves between two of them is in one.
+// The counts of all queues are from the same moment: a job that moves between two queues is counted once.
 func TestQueues_OneMoment(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	const jobs = 200
@@ -130,7 +130,7 @@ func TestQueues_OneMoment(t *testing.T) {
 	require.NoError(t, <-moved)
 }
 
-// Of hundreds of queues, too, a pause and what it does to the times is seen at once.
+// A pause and its effect on the times are visible at once, even with hundreds of queues.
 func TestQueues_Hundreds(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	testkit.Exec(t, db, testkit.Numbers(300)+`INSERT INTO _honker_live (queue, payload, run_at) SELECT 'queue' || n, '1', iif(n = 7, 4000000000, 1000) FROM some`)

@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/honkertest"
 )
 
-// A rate limit is listed with its last window, however many it has had.
+// A rate limit is listed with its last window only.
 func TestRateLimits_LastWindow(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		ctx := t.Context()

@@ -20,7 +20,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// exportedFunctions are those of the package.
+// exportedFunctions returns the names of the exported functions of the package.
 func exportedFunctions(t *testing.T) (names []string) {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
@@ -40,8 +40,8 @@ func exportedFunctions(t *testing.T) (names []string) {
 	return names
 }
 
-// On a read-only DB each function that looks works, and each that may change something is refused, also where it would
-// find nothing. A function that is added has to be sorted in.
+// On a read-only DB, functions that read succeed, and functions that may change something fail even if
+// nothing would change. A new function must be added to the lists.
 func TestReadOnly_Functions(t *testing.T) {
 	path, writer := testkit.OpenShared(t)
 	bury(t, honker.NewQueue[int](writer, "jobs", nil), 1, "no")

@@ -19,8 +19,8 @@ import (
 
 const year = 365 * 24 * time.Hour
 
-// A lease and a pause of a year, as a process with a clock that was a year ahead leaves them, are listed and
-// broken, and the partitions are taken at once. Without that they wait.
+// A process whose clock is a year ahead leaves a lease and a pause of a year. They are listed and can be
+// broken, and the partitions are taken at once. Otherwise they wait.
 func TestBreakRelayPartition_ClockAhead(t *testing.T) {
 	for _, family := range []string{"", "billing"} {
 		t.Run(family, func(t *testing.T) {
@@ -89,8 +89,8 @@ func TestBreakRelayPartition_ClockAhead(t *testing.T) {
 	}
 }
 
-// The lease of a process that lives is broken too: another takes over, and the progress of the first
-// one is not saved.
+// Breaking the lease of a live process lets another process take over. The progress of the first process is
+// not saved.
 func TestBreakRelayPartition_Holder(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		ctx := context.Background()
@@ -126,7 +126,7 @@ func TestBreakRelayPartition_Holder(t *testing.T) {
 	})
 }
 
-// What is asked wrongly is an error; what is not there is not broken, and nothing is changed.
+// Invalid input is an error. Breaking an unknown partition returns false and changes nothing.
 func TestBreakRelayPartition_Errors(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	ctx := t.Context()
@@ -153,8 +153,8 @@ func TestBreakRelayPartition_Errors(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
 
-// The name of an actor that was left for a year, by a process with a clock that was a year ahead, is listed
-// and freed. Without that no actor gets it.
+// A process whose clock is a year ahead leaves the name of an actor taken for a year. The name is listed
+// and can be freed. Otherwise no actor gets it.
 func TestBreakPresence_ClockAhead(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	ctx := honker.WithActor(t.Context(), "anna")
@@ -200,7 +200,7 @@ func TestBreakPresence_ClockAhead(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// What is asked wrongly is an error.
+// BreakPresence rejects invalid input.
 func TestBreakPresence_Errors(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	for _, names := range [][2]string{{"", "o"}, {"k", ""}, {"k\x00", "o"}} {

@@ -185,7 +185,7 @@ func (a *action) find(ctx context.Context, read readFunc) (found []row.SelectedJ
 // readFunc calls f with a connection or a transaction.
 type readFunc = func(ctx context.Context, f func(ctx context.Context, q engine.Querier) error) error
 
-// minID is less than or equal to every id.
+// minID is below every id.
 const minID = -1 << 63
 
 // still returns the jobs of found that the filter still selects, in the same order. It reads in the write

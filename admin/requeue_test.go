@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// A requeued job keeps its id, and a worker that holds it from before can settle nothing.
+// A requeued job keeps its id. A worker that holds the job from before cannot settle it.
 func TestRequeue_SameID(t *testing.T) {
 	ctx, db, q, told := open(t)
 	id := testkit.Enqueue(t, q, 1, honker.MaxAttempts(3))
@@ -58,13 +58,13 @@ func TestRequeue_Backoff(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// Spread sets the times of the jobs evenly over the span, in the order of their deaths, in the file.
+// Spread distributes the run times evenly in the order of the deaths, and stores them in the file.
 func TestRequeue_Spread(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	for n := range 4 {
 		bury(t, q, n, "no")
 	}
-	testkit.Exec(t, db, `UPDATE _honker_dead SET died_at = 100 - id`) // the last one died first
+	testkit.Exec(t, db, `UPDATE _honker_dead SET died_at = 100 - id`) // the last job died first
 	began := time.Now().Unix()
 	r, err := admin.Requeue(ctx, db, all, &admin.RequeueOptions{Delay: time.Hour, Spread: 4 * time.Minute})
 	require.NoError(t, err)
@@ -77,7 +77,8 @@ func TestRequeue_Spread(t *testing.T) {
 	}
 }
 
-// Jobs can go to another queue, with a number of attempts, the oldest so many; the others stay.
+// Options move jobs to another queue, set their attempts, and limit them to the oldest. The other jobs stay
+// dead.
 func TestRequeue_Options(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	for n := range 3 {
@@ -94,7 +95,7 @@ func TestRequeue_Options(t *testing.T) {
 	require.Equal(t, []string{"3"}, rows(t, db, `SELECT id FROM _honker_dead`))
 }
 
-// A unique key that is taken is named, and holds up none of the others.
+// A job whose unique key is taken is skipped with the key in the reason. The other jobs are requeued.
 func TestRequeue_UniqueKeyTaken(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	first := bury(t, q, 1, "no", honker.Unique("order:17", nil))
@@ -108,8 +109,8 @@ func TestRequeue_UniqueKeyTaken(t *testing.T) {
 	require.Equal(t, honker.StateDead, testkit.GetJob(t, q, first).State)
 }
 
-// Thousands of jobs go in many transactions; each is dead or live between two of them, and the end of
-// ctx comes with what was done.
+// Thousands of jobs are requeued in many transactions. Between two transactions each job is either dead or
+// live. If ctx ends, the report counts the changes so far.
 func TestRequeue_Chunks(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	testkit.Exec(t, db, testkit.Numbers(2000)+`INSERT INTO _honker_dead (id, queue, payload, attempts, max_attempts, died_at)
@@ -140,7 +141,7 @@ SELECT n, 'jobs', '1', 1, 3, n FROM some`)
 	require.NotNil(t, testkit.Claim(t, q, 1))
 }
 
-// Within a transaction of the caller's the jobs wait again when that is committed.
+// Jobs requeued in a transaction of the caller wait again after its commit.
 func TestRequeueTx(t *testing.T) {
 	ctx, db, q, told := open(t)
 	id := bury(t, q, 1, "no")
@@ -162,7 +163,7 @@ func TestRequeueTx(t *testing.T) {
 	require.Equal(t, "requeued jobs [1]  true", told.lines[len(told.lines)-1])
 }
 
-// RequeueTx refuses more than a thousand jobs, and changes none of them.
+// RequeueTx rejects more than a thousand jobs and changes none of them.
 func TestRequeueTx_Bound(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	testkit.Exec(t, db, testkit.Numbers(1001)+`INSERT INTO _honker_dead (id, queue, payload) SELECT n, 'jobs', '1' FROM some`)
@@ -178,7 +179,7 @@ func TestRequeueTx_Bound(t *testing.T) {
 	require.Len(t, rows(t, db, `SELECT id FROM _honker_dead`), 1001)
 }
 
-// Bad input changes nothing.
+// Invalid input changes nothing.
 func TestActions_BadInput(t *testing.T) {
 	ctx, db, q, told := open(t)
 	bury(t, q, 1, "no")
@@ -226,7 +227,7 @@ func TestActions_BadInput(t *testing.T) {
 	require.Equal(t, &admin.Report{}, r)
 }
 
-// A job that was dead has its headers when it runs again, and is found by them before and after.
+// A dead job keeps its headers through a requeue, and can be found by them before and after.
 func TestRequeue_Headers(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	h := map[string]string{"tenant": "acme"}

@@ -10,7 +10,8 @@ import (
 	"github.com/honker-go/honker/honkertest"
 )
 
-// Each table comes with what is on it, the application's own triggers too, and no other table does.
+// Schema lists honker's tables with their indexes and triggers, including triggers of the application. It
+// lists no other tables.
 func TestSchema_Tables(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	for _, statement := range []string{

@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// A topic is listed while it has events, and while it has a retention.
+// A topic is listed while it has events or a retention.
 func TestTopics_EventsOrRetention(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	none, err := admin.Topics(ctx, db)
@@ -40,7 +40,7 @@ func TestTopics_EventsOrRetention(t *testing.T) {
 	require.Equal(t, admin.TopicInfo{Name: "quiet", Retention: honker.Retention{MaxCount: 1}}, all[2])
 }
 
-// Events that were deleted are not counted, although offsets go on.
+// Deleted events are not counted, although they leave gaps in the offsets.
 func TestTopics_DeletedEvents(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	s := honker.NewStream[int](db, "orders", nil)
@@ -56,7 +56,7 @@ func TestTopics_DeletedEvents(t *testing.T) {
 	require.EqualValues(t, 10, all[0].Head)
 }
 
-// The count has a bound, which many topics share, and says so.
+// The count has a bound that the topics share, and More reports it.
 func TestTopics_CountIsBounded(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	testkit.Exec(t, db, testkit.Numbers(100_100)+`INSERT INTO _honker_stream (topic, payload) SELECT 'big', '1' FROM some`)
@@ -72,7 +72,7 @@ func TestTopics_CountIsBounded(t *testing.T) {
 	require.Equal(t, honker.Count{N: 1000}, all[1].Events)
 }
 
-// What cannot be read is an error that says what was attempted.
+// The error of a failed read names the operation.
 func TestLooks_Errors(t *testing.T) {
 	_, db, _, _ := open(t)
 	ended, cancel := context.WithCancel(context.Background())

@@ -49,7 +49,7 @@ var minutes minuteStore = store.Minutes{}
 //
 // The numbers are meant for charts. Each process that uses this package adds its own numbers, unless
 // Options.NoTraffic is set. It adds them once a second to a commit that it makes anyway, or in a commit of
-// their own after one or two seconds without any. A process that is killed loses the numbers that it has
+// their own after up to two seconds without any. A process that is killed loses the numbers that it has
 // not added yet. Other bindings and the SQL functions do not count. Cancelled and released jobs, and jobs
 // lost to another worker, are not counted either.
 func Traffic(ctx context.Context, db *honker.DB, queue string, since time.Time) ([]Minute, error) {

@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// total is what happened in queue at all, once what is counted is written.
+// total writes pending numbers and returns the sum of all minutes of queue.
 func total(t *testing.T, db *honker.DB, queue string) (sum admin.Minute) {
 	t.Helper()
 	time.Sleep(3 * time.Second)
@@ -41,7 +41,7 @@ func total(t *testing.T, db *honker.DB, queue string) (sum admin.Minute) {
 	return sum
 }
 
-// Each thing that happens to a job is counted, in the minute in which it does, with its times.
+// Each event of a job is counted in its minute, with its times.
 func TestTraffic_Counts(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		ctx := t.Context()
@@ -91,7 +91,7 @@ func TestTraffic_Counts(t *testing.T) {
 	})
 }
 
-// Jobs that end without a settle are counted as dead.
+// Jobs that end in the dead letters without a settle are counted as died.
 func TestTraffic_Deaths(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "mails", &honker.QueueOptions{Lease: time.Second})
@@ -107,7 +107,7 @@ func TestTraffic_Deaths(t *testing.T) {
 	})
 }
 
-// What was enqueued in a transaction is counted when that is committed.
+// Jobs enqueued in a transaction are counted when it commits.
 func TestTraffic_Tx(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "mails", nil)
@@ -125,8 +125,8 @@ func TestTraffic_Tx(t *testing.T) {
 	})
 }
 
-// A process that has nothing to do writes nothing. While it has, the numbers are written once a
-// second, and once more after that.
+// An idle process writes nothing. A busy process writes the numbers once a second, and once more when it
+// becomes idle.
 func TestTraffic_Writes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "app.db")
@@ -168,7 +168,7 @@ func TestTraffic_AddsUp(t *testing.T) {
 	})
 }
 
-// Times are kept in whole milliseconds, and the total is still the sum of the queues.
+// Times are stored in whole milliseconds, but the total is still the sum of the queues.
 func TestTraffic_FractionsOfMilliseconds(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		for _, name := range []string{"mails", "bills", "files"} {
@@ -185,7 +185,8 @@ func TestTraffic_FractionsOfMilliseconds(t *testing.T) {
 	})
 }
 
-// A hundred queues have numbers of their own, the busiest ones that came at once; the others share theirs.
+// A hundred queues have numbers of their own, the busiest first if they arrive together. The other queues
+// share theirs.
 func TestTraffic_ManyQueues(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		add := func(name string, n int) {
@@ -206,7 +207,7 @@ func TestTraffic_ManyQueues(t *testing.T) {
 	})
 }
 
-// Minutes are kept for seven days: those that write new ones delete old ones, and so does Maintain.
+// Minutes are kept for seven days. Old minutes are deleted by the writers of new minutes and by Maintain.
 func TestTraffic_Kept(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		const rows = `SELECT count(*) FROM _honkerx_minutes`
@@ -230,7 +231,7 @@ func TestTraffic_Kept(t *testing.T) {
 	})
 }
 
-// Numbers that cannot be written fail no verb, are logged, and are tried again after a minute.
+// A failed write of the numbers fails no call. It is logged and retried after a minute.
 func TestTraffic_Refused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(testkit.Log)
@@ -252,7 +253,7 @@ func TestTraffic_Refused(t *testing.T) {
 	})
 }
 
-// Close writes what is left; NoTraffic counts nothing.
+// Close writes the remaining numbers. With NoTraffic, nothing is counted.
 func TestTraffic_Close(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "app.db")
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -269,7 +270,7 @@ func TestTraffic_Close(t *testing.T) {
 	require.EqualValues(t, 1, all[0].Enqueued)
 }
 
-// An attached pool counts too, also where it has one connection and no log.
+// Traffic of an attached pool is counted, also with a single connection and without a log.
 func TestTraffic_Attached(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "app.db")
 	testkit.MakeApplication(t, path)
@@ -287,7 +288,7 @@ func TestTraffic_Attached(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, pool, `SELECT sum(enqueued) FROM _honkerx_minutes WHERE queue = ''`))
 }
 
-// Steps are the sums of their minutes, and all queues at once have what each has by itself.
+// Steps are the sums of their minutes. TrafficAll returns for each queue the minutes that Traffic returns.
 func TestTraffic_Steps(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	now := time.Now().Unix() / 60
@@ -326,7 +327,7 @@ FROM _honkerx_minutes GROUP BY minute`)
 	}
 }
 
-// inSteps adds up minutes by steps of so many seconds.
+// inSteps sums up minutes in steps of the given number of seconds.
 func inSteps(minutes []admin.Minute, seconds int64) []admin.Minute {
 	steps := []admin.Minute{}
 	for _, m := range minutes {

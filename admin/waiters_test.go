@@ -10,7 +10,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Jobs that wait for others are found directly, by others and by a batch, and are no waiters where they are picked too.
+// WaitersOf finds jobs that wait directly, through other jobs or through a batch. It omits jobs that the
+// filter selects.
 func TestWaitersOf(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	of := func(f admin.JobFilter) []int64 {
@@ -41,7 +42,7 @@ func TestWaitersOf(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
 
-// With KeepWaiters a job that others wait for is left, and the others are cancelled.
+// With KeepWaiters, Cancel skips jobs that other jobs wait for and cancels the rest.
 func TestCancel_KeepWaiters(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	batch := newBatch(t, db)
@@ -64,7 +65,7 @@ func TestCancel_KeepWaiters(t *testing.T) {
 	require.Equal(t, int64(1), r.SkippedTotal)
 }
 
-// One batch is found by its id.
+// Batch returns a batch by its id.
 func TestBatch_ByID(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	b := newBatch(t, db)

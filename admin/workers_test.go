@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// workers are those of db.
+// workers returns the workers of db.
 func workers(t *testing.T, db *honker.DB) []admin.WorkerInfo {
 	t.Helper()
 	all, err := admin.Workers(t.Context(), db)
@@ -23,7 +23,7 @@ func workers(t *testing.T, db *honker.DB) []admin.WorkerInfo {
 	return all
 }
 
-// startWork runs a Work until stop is called, and waits until it is listed.
+// startWork starts a Work and returns when it is listed. stop ends it.
 func startWork(t *testing.T, db *honker.DB, work func(ctx context.Context) error) (stop func() error) {
 	t.Helper()
 	before := len(workers(t, db))
@@ -32,12 +32,12 @@ func startWork(t *testing.T, db *honker.DB, work func(ctx context.Context) error
 	return stop
 }
 
-// idle is a Work of q that has nothing to do.
+// idle returns a Work of q that has nothing to do.
 func idle(q *honker.Queue[int]) func(context.Context) error {
 	return func(ctx context.Context) error { return q.Work(ctx, testkit.Succeed[int], nil) }
 }
 
-// A Work is listed while it runs, with what it holds, and not when it has ended.
+// A Work is listed with its jobs while it runs, and is removed when it ends.
 func TestWorkers_Work(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	require.Empty(t, workers(t, db))
@@ -73,7 +73,8 @@ func TestWorkers_Work(t *testing.T) {
 	honkertest.Check(t, db)
 }
 
-// Each queue of Lanes has a row. Two loops with one name by mistake have one, until both have ended.
+// Each queue of a Lanes has a row. Two loops that share a name by mistake share a row until both have
+// ended.
 func TestWorkers_Lanes(t *testing.T) {
 	_, db, _, _ := open(t)
 	lanes := honker.NewLanes[int](db, []string{"a", "b"}, nil)
@@ -91,7 +92,7 @@ func TestWorkers_Lanes(t *testing.T) {
 	require.Empty(t, workers(t, db))
 }
 
-// A worker of another binding is known by what it holds, and so is a Claim.
+// Workers of other bindings and of Claim are listed by the jobs they hold.
 func TestWorkers_Foreign(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	other := honkertest.Foreign(t, db, "jobs")
@@ -110,7 +111,7 @@ func TestWorkers_Foreign(t *testing.T) {
 	require.Len(t, workers(t, db), 1)
 }
 
-// WorkDue is not listed, and leaves nothing behind.
+// WorkDue is not listed and leaves no row behind.
 func TestWorkers_WorkDue(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	testkit.Enqueue(t, q, 1)
@@ -125,8 +126,8 @@ func TestWorkers_WorkDue(t *testing.T) {
 	require.Empty(t, rows(t, db, `SELECT worker FROM _honkerx_workers`))
 }
 
-// What processes have left behind is deleted by the next worker that starts and by Maintain: rows of
-// another boot, and those that were not seen for a day where nothing else is known.
+// The next worker that starts and Maintain delete rows that processes left behind: rows from before a
+// reboot, and rows of unknown processes that were not seen for a day.
 func TestWorkers_Left(t *testing.T) {
 	const another = `INSERT INTO _honkerx_workers (worker, queue, host, boot, pid_space, pid, pid_start, since_ms, seen_ms) VALUES `
 	seen := time.Now()
@@ -167,7 +168,7 @@ func TestWorkers_Left(t *testing.T) {
 	}
 }
 
-// A worker that cannot be written down works all the same, and is tried again.
+// A worker whose row cannot be written works anyway, and the write is retried.
 func TestWorkers_Refused(t *testing.T) {
 	_, db, q, _ := open(t)
 	testkit.ExecAll(t, db.SQL(), `CREATE TRIGGER refuse BEFORE INSERT ON _honkerx_workers BEGIN SELECT RAISE(ABORT, 'no'); END`)
@@ -179,7 +180,7 @@ func TestWorkers_Refused(t *testing.T) {
 	require.Empty(t, workers(t, db))
 }
 
-// A DB on which the file is only read lists the workers, too.
+// A read-only DB lists the workers too.
 func TestWorkers_ReadOnly(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	q := honker.NewQueue[int](db, "jobs", nil)
@@ -192,7 +193,7 @@ func TestWorkers_ReadOnly(t *testing.T) {
 	require.Equal(t, admin.Alive, all[0].Alive)
 }
 
-// nil as the DB, and a ctx that has ended, are errors.
+// A nil DB and a ctx that has ended are errors.
 func TestWorkers_Bad(t *testing.T) {
 	_, err := admin.Workers(t.Context(), nil)
 	require.ErrorIs(t, err, honker.ErrInvalid)

@@ -27,7 +27,6 @@ const proseBudget = 3.0
 var vagueProse = map[string]float64{
 	".":                                   21.1,
 	"./*.md":                              19.8,
-	"admin":                               25.2,
 	"bench/results/lanes/*.md":            26.7,
 	"bench/results/pool/*.md":             13.0,
 	"bench/results/relay-partitions/*.md": 17.4,
