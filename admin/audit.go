@@ -31,7 +31,7 @@ type AuditEntry struct {
 
 // AuditOptions configures Audit. The zero value of a field selects its default.
 type AuditOptions struct {
-	Before int64 // list only entries with a smaller ID; use the last ID of the previous page
+	Before int64 // list only entries with a smaller ID, such as the last ID of the previous page; 0 means all
 	Limit  int   // default 100, at most 1000
 }
 
@@ -45,8 +45,8 @@ var audits auditStore = store.Audits{}
 // Audit lists the changes that operators made, newest first. The file keeps the newest 10,000 entries.
 //
 // These calls are always recorded: Enqueue, Requeue, RequeueTx, Discard, Cancel, RunNow, ImportJobs,
-// BreakLock, BreakRelayPartition and BreakPresence. These calls are recorded only if [honker.WithActor]
-// names an actor, because otherwise they belong to the application:
+// BreakLock, BreakRelayPartition and BreakPresence. The following calls are recorded only if [honker.WithActor]
+// names an actor, because applications make them too:
 //   - Pause, Resume, SetLimits and SetRetention of a queue or a topic
 //   - Seek and DeleteConsumer
 //   - Redeliver, Discard and Delete of a group

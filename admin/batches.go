@@ -61,8 +61,8 @@ func Batches(ctx context.Context, db *honker.DB, opts *PageOptions) (*BatchPage,
 }
 
 // Batch returns the batch with the given id. It makes a single short read and never waits for the writer.
-// It returns [honker.ErrNotFound] if there is no such batch, or no longer, and [honker.ErrInvalid] if db is
-// nil.
+// It returns [honker.ErrNotFound] if there is no such batch or it has been deleted, and [honker.ErrInvalid]
+// if db is nil.
 func Batch(ctx context.Context, db *honker.DB, id int64) (*BatchInfo, error) {
 	var info BatchInfo
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {

@@ -19,8 +19,8 @@ const defaultCount = 10_000
 //
 // Queues and Phases are counted by indexes. Without Queues, the result comes from the counts of [Queues],
 // where large counts are cached. Any other field requires reading the jobs. Such a count takes turns with
-// the searches of [ListJobs]. After 100 ms it stops and reports that there may be more; the dry run of a
-// verb counts to the end.
+// the searches of [ListJobs]. After 100 ms it stops and reports that there may be more; a dry run of
+// Requeue, Discard, Cancel or RunNow counts to the end.
 //
 // CountJobs never waits for the writer.
 func CountJobs(ctx context.Context, db *honker.DB, f JobFilter, limit int) (honker.Count, error) {

@@ -38,7 +38,8 @@ const (
 )
 
 // DeadGroups groups the newest 10,000 dead jobs that f selects by queue and kind of error. The zero filter
-// selects all dead jobs. A verb with Fingerprint set also acts on older jobs with that fingerprint.
+// selects all dead jobs. A filter with Fingerprint set also selects older jobs with
+// that fingerprint for Requeue and Discard.
 //
 // Jobs are read in the order of their deaths. If f selects only few of many dead jobs, DeadGroups examines
 // at least the last 10,000 dead jobs and continues for up to a second. It then reports that there may be

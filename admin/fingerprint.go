@@ -8,7 +8,7 @@ import (
 )
 
 // varying lists the variable parts of error texts, in the order of their replacement. The bytes in has are
-// a cheap check before the pattern: it is about 100 times faster than a pattern that does not match.
+// a cheap check before the pattern, about 100 times faster than a pattern that does not match.
 var varying = []struct {
 	has     string
 	pattern *regexp.Regexp

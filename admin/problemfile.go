@@ -37,7 +37,7 @@ func (s *search) leader(ctx context.Context, lock string) (string, error) {
 	return "", err
 }
 
-// consumers finds consumers and groups that do not read their events. Its code is ProblemPinned if the
+// consumers finds consumers and groups that do not read their events. The code is ProblemPinned if the
 // unread events are kept beyond the retention of the topic.
 func (s *search) consumers(ctx context.Context) error {
 	all, err := troubles.Behind(ctx, s.q, s.ago(behindFor), s.now.Unix())

@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// The usual wait of a past day is read once. A new first job requires that of another day.
+// The usual wait of a past day is cached. A later oldest job needs the usual wait of another day.
 func TestProblems_Late_UsualOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		const minute = `INSERT INTO _honkerx_minutes (minute, queue, claimed, wait_ms) VALUES `

@@ -64,7 +64,7 @@ type Problem struct {
 	Do []string
 }
 
-// Thresholds of the problems. Without a problem, jobs and schedules are done within seconds.
+// Thresholds of the problems. In a healthy file, jobs and schedules are done within seconds.
 const (
 	waitsLong   = time.Minute     // wait for a worker
 	lateUnknown = 5 * time.Minute // wait for a worker if the usual wait is unknown

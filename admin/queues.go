@@ -13,7 +13,7 @@ import (
 
 // Queues returns the statistics of each queue that has jobs or dead letters or is paused, by name. All
 // counts are from the same moment. The cost per queue is that of [honker.Queue.Stats], and large counts are
-// cached for as long as there. Pause is always current. OldestReady and NextAt are current for up to 100
+// cached in the same way. Pause is always current. OldestReady and NextAt are current for up to 100
 // queues. For more queues they are cached for fifty times as long as they took to look up, which is half a
 // second for 500 queues.
 //

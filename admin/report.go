@@ -68,7 +68,7 @@ type action struct {
 	sel    row.JobSelect
 	limit  int
 	dryRun bool
-	leaves string // reason for jobs that change does not change
+	leaves string // skip reason for jobs that change leaves alone
 	audit  *engine.Audit
 
 	found func(n int) // called with the number of jobs before the first change

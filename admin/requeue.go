@@ -43,8 +43,8 @@ func (o *RequeueOptions) withDefaults() (RequeueOptions, error) {
 }
 
 // Requeue makes the dead jobs that f selects wait again, oldest first. A job keeps its id, payload,
-// priority and unique key. Its Attempts are not reset; instead its MaxAttempts grows, so that a worker that
-// still holds the job from before cannot settle it. The Backoff of the queue counts from the requeue.
+// priority and unique key. Its Attempts are not reset, so a worker that still holds the job from before
+// cannot settle it. MaxAttempts grows instead, and the Backoff of the queue counts from the requeue.
 //
 // A job stays dead and is skipped if another job has taken its unique key. With To, the [honker.Codec] of
 // the DB encodes the payload again within the transaction. A job whose payload cannot be decoded is

@@ -54,7 +54,7 @@ func waitersOf(ctx context.Context, db *honker.DB, f JobFilter) (waiters []int64
 		nodes[i] = j.ID
 	}
 	if f.Batch != 0 {
-		nodes = append(nodes, -f.Batch)
+		nodes = append(nodes, -f.Batch) // a batch is a node with a negative id
 	}
 	err = e.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 		waiters, err = changes.Waiters(ctx, q, nodes)
