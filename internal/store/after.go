@@ -9,25 +9,25 @@ import (
 	"github.com/honker-go/honker/internal/sqlite"
 )
 
-// Edges are the rows of _honkerx_after: what waits for what. One that is not done holds its waiter, and
-// there are no counters, so that nothing can drift. There are three kinds:
+// The dependencies between jobs and batches are edges, the rows of _honkerx_after. An open edge (state 0)
+// holds its waiter. There are no counters that could drift. There are three kinds of edges:
 //
 //   - (job, 0, waiter): the waiter waits for the job
 //   - (0, batch, waiter): the waiter waits for the batch
-//   - (job, batch, -batch): the job is a member of the batch, which waits for it as a job does
+//   - (job, batch, -batch): the job is a member of the batch, and the batch waits for it
 //
-// So a batch is over by the same look as a waiter may run: no edge of it is open.
+// A batch is complete when it has no open edge, the same test that releases a waiting job.
 
-// Errors of links.
+// Errors of CheckLinks and of the statements that end jobs.
 var (
-	// ErrBatchDone reports a batch that is sealed, and of which no member waits or runs.
+	// ErrBatchDone is returned when a job joins a sealed batch that has no waiting or running members.
 	ErrBatchDone = errors.New("the batch is done")
-	// ErrAwaited reports that a job may have waiters, so that its end takes several statements. Nothing was
-	// changed.
+	// ErrAwaited is returned when a job may have waiters, so that ending it takes several statements. Nothing
+	// was changed.
 	ErrAwaited = errors.New("jobs wait for others")
 )
 
-// By primary keys.
+// Uses the primary keys.
 var (
 	sqlNoSuchJob   = neverGiven("_honker_live")
 	sqlNoSuchBatch = neverGiven("_honkerx_batches")
@@ -36,13 +36,13 @@ var (
 FROM _honkerx_batches WHERE id = ?1`
 )
 
-// neverGiven is the query for an id of ?1 that table has not given out yet.
+// neverGiven selects an id of the list ?1 that table has never assigned.
 func neverGiven(table string) string {
 	return `SELECT value FROM json_each(?1) WHERE value > ifnull((` + sequenceOf(table) + `), 0) LIMIT 1`
 }
 
-// later is the WITH clause of what waits for the nodes of the query from, directly or by others. A node is the
-// id of a job, or of a batch with a minus. By primary key.
+// later returns a WITH clause for the direct and indirect waiters of the nodes that the query from selects.
+// A node is a job id or a negated batch id. The recursion uses the primary key.
 func later(from string) string {
 	return `WITH RECURSIVE later(id) AS (` + from + ` UNION
   SELECT a.waiter FROM later CROSS JOIN _honkerx_after AS a
@@ -50,14 +50,16 @@ func later(from string) string {
   WHERE a.state <> 1)`
 }
 
-// By primary keys.
+// Uses the primary keys.
 var sqlWaitsAlready = later(`VALUES (?1)`) + ` SELECT id FROM later WHERE id IN (SELECT value FROM json_each(?2)) LIMIT 1`
 
-// By primary keys, and by _honkerx_job_key for a queue in which the jobs of a key run in order.
+// Uses the primary keys, and _honkerx_job_key for a queue that runs the jobs of a key in order.
 var sqlKeyWaits = later(`VALUES (?1)`) + ` SELECT s.job_id FROM later CROSS JOIN _honkerx_job AS s ON s.job_id = later.id
 WHERE s.queue = ?2 AND s.key = ?3 LIMIT 1`
 
-// CheckLinks refuses what an enqueue of jobs with key in queue may not say. It writes nothing.
+// CheckLinks checks the links l of jobs that are to be enqueued in queue with the given key. It returns
+// [sqlite.ErrInvalid] for an unknown id or a cycle, and [ErrBatchDone] if the batch l.In no longer takes
+// members. It writes nothing.
 func (Jobs) CheckLinks(ctx context.Context, q Querier, queue, key string, l *row.Links) error {
 	if err := neverWas(ctx, q, sqlNoSuchJob, "no job has had this id", l.Jobs); err != nil {
 		return err
@@ -85,8 +87,8 @@ func (Jobs) CheckLinks(ctx context.Context, q Querier, queue, key string, l *row
 	return noCircleOfKey(ctx, q, queue, key, l.In)
 }
 
-// noCircleOfKey refuses a member of a batch for which a job of its key waits: in order that job comes first, so each
-// would wait for the other.
+// noCircleOfKey rejects a new member of a batch if a job with the same key already waits for that batch. In
+// a queue with ordered keys the waiting job has to run first, so the two would deadlock.
 func noCircleOfKey(ctx context.Context, q Querier, queue, key string, batch int64) error {
 	if key == "" {
 		return nil
@@ -104,6 +106,8 @@ func noCircleOfKey(ctx context.Context, q Querier, queue, key string, batch int6
 	return err
 }
 
+// neverWas returns [sqlite.ErrInvalid] with the reason why if query, which takes a list of ids, finds an
+// unknown id.
 func neverWas(ctx context.Context, q Querier, query, why string, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
@@ -116,7 +120,8 @@ func neverWas(ctx context.Context, q Querier, query, why string, ids []int64) er
 	return err
 }
 
-// noCircle refuses that node waits for what waits for it. A new job cannot: all ids that it can name are older.
+// noCircle rejects links that would make node wait for a job or batch that already waits for node. A new
+// job cannot close a cycle because all ids it can refer to are older.
 func noCircle(ctx context.Context, q Querier, node int64, l *row.Links) error {
 	if l == nil || !l.Waits() {
 		return nil
@@ -133,6 +138,7 @@ func noCircle(ctx context.Context, q Querier, node int64, l *row.Links) error {
 	return err
 }
 
+// nodeName returns the name of a node for error messages.
 func nodeName(node int64) string {
 	if node < 0 {
 		return fmt.Sprint("batch ", -node)
@@ -140,7 +146,7 @@ func nodeName(node int64) string {
 	return fmt.Sprint("job ", node)
 }
 
-// By primary keys, and by _honkerx_after_waiter.
+// Uses the primary keys and _honkerx_after_waiter.
 var (
 	sqlJoinBatch = `INSERT INTO _honkerx_job (job_id, batch) SELECT value, ?2 FROM json_each(?1) WHERE 1
 ON CONFLICT (job_id) DO UPDATE SET batch = excluded.batch`
@@ -161,8 +167,8 @@ WHERE id IN (SELECT value FROM json_each(?1)) AND state = 'pending' AND ` + wait
 	sqlNextOfKeyOf = nextOfKeyOf("?1")
 )
 
-// AddLinks makes the jobs, which were just inserted, wait as l says, and members of its batch. l was checked in the
-// same transaction.
+// AddLinks inserts the edges of l for the jobs ids and adds them to its batch. The jobs were inserted, and
+// l was checked by CheckLinks, in the same transaction.
 func (Jobs) AddLinks(ctx context.Context, q Querier, l *row.Links, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
@@ -181,7 +187,7 @@ func (Jobs) AddLinks(ctx context.Context, q Querier, l *row.Links, ids []int64) 
 	return addEdges(ctx, q, l, jobs)
 }
 
-// addEdges makes jobs wait.
+// addEdges inserts the edges on which jobs, a list of ids, wait, and holds the jobs that cannot run yet.
 func addEdges(ctx context.Context, q Querier, l *row.Links, jobs string) error {
 	if !l.Waits() {
 		return nil
@@ -200,8 +206,8 @@ func addEdges(ctx context.Context, q Querier, l *row.Links, jobs string) error {
 	return err
 }
 
-// AddWaits makes a job that waits, and was replaced by an enqueue, wait for what l says too: InsertUnique has refused
-// what waits for the job.
+// AddWaits adds the edges of l to a waiting job that was replaced by an enqueue. InsertUnique has already
+// rejected cycles.
 func (Jobs) AddWaits(ctx context.Context, q Querier, l *row.Links, id int64) error {
 	if !l.Waits() {
 		return nil
@@ -212,41 +218,43 @@ func (Jobs) AddWaits(ctx context.Context, q Querier, l *row.Links, id int64) err
 	if err := addEdges(ctx, q, l, idList([]int64{id})); err != nil {
 		return err
 	}
-	_, err := q.ExecContext(ctx, sqlNextOfKeyOf, id) // where its key has let it go before
+	_, err := q.ExecContext(ctx, sqlNextOfKeyOf, id) // if the job had been released for its key, the next job takes its turn
 	return err
 }
 
-// isAwaited is the condition that others wait for a live job. The first part is computed once for a statement, by
-// one look at the table; only in a file with edges is the second one asked of each job.
+// isAwaited is the condition that other jobs wait for a live job. SQLite evaluates the first part once per
+// statement, so the second part costs a seek for each job only in a file with edges.
 const isAwaited = `(EXISTS (SELECT 1 FROM _honkerx_after)
     AND EXISTS (SELECT 1 FROM _honkerx_after AS w WHERE w.job_id = _honker_live.id AND w.state = 0))`
 
-// endsEdges is the statement that has the edges of live jobs done, and so lets their waiters go. It comes before the
-// jobs are deleted: of a delete alone the triggers cannot tell whether the job will be dead.
+// endsEdges returns the statement that marks the edges of live jobs as done and so releases their waiters.
+// It must run before the jobs are deleted, because the triggers cannot tell from a delete whether the job
+// will be dead.
 func endsEdges(where string) string {
 	return `UPDATE _honkerx_after SET state = 1 WHERE state = 0 AND job_id IN (SELECT id FROM _honker_live` + where + `)`
 }
 
-// By primary key.
+// Uses the primary key.
 const sqlHasEdges = `SELECT EXISTS (SELECT 1 FROM _honkerx_after)`
 
-// HasEdges tells whether any job of the file waits for another.
+// HasEdges reports whether the file has any edges.
 func (Jobs) HasEdges(ctx context.Context, q Querier) (some bool, err error) {
 	_, err = one(ctx, q, sqlHasEdges, nil, &some)
 	return some, err
 }
 
-// By _honkerx_after_waiter.
+// Uses _honkerx_after_waiter.
 const sqlAfterOf = `SELECT DISTINCT iif(a.job_id > 0, a.job_id, m.job_id) AS id
 FROM _honkerx_after AS a LEFT JOIN _honkerx_after AS m ON a.job_id = 0 AND m.waiter = -a.batch
 WHERE a.waiter = ?1 AND (a.job_id > 0 OR m.job_id IS NOT NULL) ORDER BY id`
 
-// AfterOf returns the jobs that a job waits for, or has waited for, and the members of such batches, by id.
+// AfterOf returns the ids of the jobs that job id waits for or has waited for, in ascending order. For a
+// batch it returns the members.
 func (Jobs) AfterOf(ctx context.Context, q Querier, id int64) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlAfterOf, 0, id)
 }
 
-// By primary keys.
+// Uses the primary keys.
 var (
 	sqlWaiters = later(`SELECT value FROM json_each(?1) WHERE 1`) + `
 SELECT l.id FROM later CROSS JOIN _honker_live AS l ON l.id = later.id
@@ -255,13 +263,13 @@ WHERE l.state = 'held' AND l.id NOT IN (SELECT value FROM json_each(?1))`
 	sqlDropWaiters = `DELETE FROM _honker_live WHERE id IN (SELECT value FROM json_each(?1)) RETURNING id, queue`
 )
 
-// Waiters returns the jobs that wait for those of nodes, directly or by others, but for nodes. A node is the id of a
-// job, or of a batch with a minus.
+// Waiters returns the jobs that wait for any of nodes, directly or indirectly, without the nodes
+// themselves. A node is a job id or a negated batch id.
 func (Jobs) Waiters(ctx context.Context, q Querier, nodes []int64) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlWaiters, 0, idList(nodes))
 }
 
-// Unawaited returns those of ids that no job waits for.
+// Unawaited returns the ids for which no job waits.
 func (j Jobs) Unawaited(ctx context.Context, q Querier, ids []int64) ([]int64, error) {
 	if some, err := j.HasEdges(ctx, q); err != nil || !some {
 		return ids, err
@@ -279,7 +287,7 @@ func (j Jobs) Unawaited(ctx context.Context, q Querier, ids []int64) ([]int64, e
 	return out, nil
 }
 
-// DropWaiters deletes the Waiters of nodes.
+// DropWaiters deletes the jobs that Waiters returns for nodes.
 func (j Jobs) DropWaiters(ctx context.Context, q Querier, nodes []int64) ([]row.Change, error) {
 	ids, err := j.Waiters(ctx, q, nodes)
 	if err != nil || len(ids) == 0 {

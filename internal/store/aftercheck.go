@@ -2,7 +2,7 @@ package store
 
 import "context"
 
-// linkRules are the invariants of what waits for what.
+// linkRules are the invariants of edges and batches.
 var linkRules = []invariant{
 	{"a job that waits for others is held, or dead",
 		`SELECT waiter FROM _honkerx_after WHERE waiter > 0 AND state <> 1
@@ -16,7 +16,7 @@ var linkRules = []invariant{
 		`SELECT job_id FROM _honkerx_after WHERE job_id > 0 AND state = 0 AND job_id NOT IN (SELECT id FROM _honker_live)`},
 	{"a dead job that is waited for is dead, and will not do",
 		`SELECT job_id FROM _honkerx_after WHERE state = 2 AND (if_dead OR job_id > 0 AND job_id NOT IN (SELECT id FROM _honker_dead))`},
-	{"a job does not wait for one that is done", // that of a handler may have been let go before its death was known
+	{"a job does not wait for one that is done", // a waiter that has started may have been released before the death was known
 		`SELECT a.job_id FROM _honkerx_after AS a JOIN _honker_dead AS d ON d.id = a.job_id
 WHERE a.state = 1 AND NOT a.if_dead AND (a.waiter < 0 OR a.waiter IN (SELECT id FROM _honker_live WHERE state = 'held'))`},
 	{"a job that waits for a batch does so while that is not done",

@@ -2,16 +2,16 @@ package store
 
 import "context"
 
-// waits is the condition that job waits for others: by an edge that is open, or of which the other end is
-// dead and will not do. job is an SQL expression. Two seeks in _honkerx_after_waiter.
+// waits returns the condition that job, an SQL expression, waits for others. Either an edge is open, or its
+// other end is dead and does not release the job. It costs two seeks in _honkerx_after_waiter.
 func waits(job string) string {
 	return `(EXISTS (SELECT 1 FROM _honkerx_after WHERE waiter = ` + job + ` AND state = 0)
     OR EXISTS (SELECT 1 FROM _honkerx_after WHERE waiter = ` + job + ` AND state = 2))`
 }
 
-// unhold makes the job pending, if it is held and nothing holds it any more. There are three reasons to be held:
-// other jobs, the job that has its unique key, and its key that is full. Each of them, when it goes, is followed by
-// this statement, so the last one lets the job go, whichever it is. By primary keys.
+// unhold returns the statement that makes a held job pending once nothing holds it. A job can be held by
+// its edges, by the owner of its unique key, and by the limit of its key. The statement runs after each of
+// these goes away, so the last of them releases the job. Its lookups use primary keys.
 func unhold(job string) string {
 	return `UPDATE _honker_live SET state = 'pending' WHERE id = ` + job + ` AND state = 'held'
   AND NOT ` + waits("_honker_live.id") + `
@@ -19,15 +19,15 @@ func unhold(job string) string {
     WHERE s.job_id = _honker_live.id AND (s.slot = 2 OR u.next_id = s.job_id));`
 }
 
-// notStarted is the condition that a waiter has not been claimed, so that it can be held again. One that is dead
-// will be, when it lives again.
+// notStarted returns the condition that a waiter has not been claimed and can therefore be held again. A
+// dead waiter also qualifies: it is held when it is requeued.
 func notStarted(waiter string) string {
 	return `NOT EXISTS (SELECT 1 FROM _honker_live AS w WHERE w.id = ` + waiter + `
     AND w.state <> 'held' AND (w.state <> 'pending' OR w.attempts > 0))`
 }
 
-// batchState is the state of an edge to a batch: 0 while it takes members or has some that wait or run, 2 while some
-// of them are dead.
+// batchState returns the state of an edge to a batch: 0 while the batch is open or has live members, 2 if
+// some of its members are dead and that does not release the waiter, 1 otherwise.
 func batchState(batch, ifDead string) string {
 	return `CASE WHEN EXISTS (SELECT 1 FROM _honkerx_batches WHERE id = ` + batch + ` AND open = 1)
       OR EXISTS (SELECT 1 FROM _honkerx_after WHERE waiter = -` + batch + ` AND state = 0) THEN 0
@@ -35,8 +35,9 @@ func batchState(batch, ifDead string) string {
     ELSE 1 END`
 }
 
-// settleBatch notes what has become of a batch, and of the edges to it. Its members are forgotten when it is done
-// and nothing waits for it: until then their results are kept.
+// settleBatch returns the statements that update a batch and the edges to it after a change of its members.
+// The members are forgotten when the batch is done and nothing waits for it. Until then their results are
+// kept.
 func settleBatch(batch string) string {
 	done := batchState(batch, "0") + ` = 1`
 	state := batchState(batch, "if_dead")
@@ -47,18 +48,21 @@ func settleBatch(batch string) string {
   ` + forgetMembers(batch)
 }
 
-// forgetMembers finds the batch first: a condition beside waiter would be asked of each member, at the end of each.
+// forgetMembers returns the statement that deletes the member edges of a batch that is done and that
+// nothing waits for. The subquery finds the batch first. Otherwise the condition would be evaluated for
+// every member whenever a member ends.
 func forgetMembers(batch string) string {
 	return `DELETE FROM _honkerx_after WHERE waiter = (SELECT -b.id FROM _honkerx_batches AS b WHERE b.id = ` + batch + `
     AND b.done_ms IS NOT NULL AND NOT EXISTS (SELECT 1 FROM _honkerx_after WHERE job_id = 0 AND batch = b.id));`
 }
 
-// afterTriggers keep the edges true, whichever binding ends a job. The edge leads, and the state of its waiter
-// follows. They are made with the first edge or batch of a file, and stay. No trigger relies on being fired by
-// itself, which is a setting of the connection.
+// afterTriggers keep the edges correct whichever binding ends a job. A change of an edge changes the state
+// of its waiter, never the reverse. The triggers are created with the first edge or batch of a file and are
+// never dropped. None of them relies on recursive triggers, which are a setting of the connection.
 var afterTriggers = []trigger{
-	// A job that is gone is done. If the end is ours, its edges say so already. Another binding deletes a job before
-	// it is dead, in two commits: for two seconds it may still become that.
+	// A deleted job counts as done. Our own statements have already updated its edges. Another binding
+	// deletes a job before it inserts the dead row, in two commits, so the waiters are delayed by two seconds
+	// in which the job may still turn out to be dead.
 	{"_honkerx_after_gone", ` AFTER DELETE ON _honker_live
 WHEN EXISTS (SELECT 1 FROM _honkerx_after WHERE job_id = OLD.id AND state = 0) OR EXISTS (SELECT 1 FROM _honkerx_after WHERE waiter = OLD.id)
 BEGIN
@@ -75,7 +79,7 @@ BEGIN
   UPDATE _honkerx_after SET state = iif(if_dead, 1, 2)
   WHERE job_id = NEW.id AND (state = 0 OR state = 1 AND if_dead = 0 AND (waiter < 0 OR ` + notStarted("waiter") + `));
 END`},
-	// A dead job that lives again is waited for again; one that is discarded counts as done.
+	// A requeued job is awaited again. A discarded dead letter counts as done.
 	{"_honkerx_after_left", ` AFTER DELETE ON _honker_dead
 WHEN EXISTS (SELECT 1 FROM _honkerx_after WHERE job_id = OLD.id) OR EXISTS (SELECT 1 FROM _honkerx_after WHERE waiter = OLD.id)
 BEGIN
@@ -90,7 +94,7 @@ WHEN NEW.waiter > 0 AND NEW.state = 1 AND OLD.state <> 1
 BEGIN
   ` + unhold("NEW.waiter") + `
 END`},
-	// It leaves its place among those that wait for their key to another.
+	// The waiter gives up its turn in the wait for its key, and the next job of the key takes it.
 	{"_honkerx_after_again", ` AFTER UPDATE OF state ON _honkerx_after
 WHEN NEW.waiter > 0 AND NEW.state <> 1 AND OLD.state = 1
 BEGIN
@@ -98,7 +102,7 @@ BEGIN
   UPDATE _honker_live SET state = 'held' WHERE id = NEW.waiter AND state = 'pending';
   ` + nextOfKeyOf("NEW.waiter") + `
 END`},
-	// While another member is open, the end of one changes nothing.
+	// The batch is settled only when no other member is open, or when this member has become open again.
 	{"_honkerx_after_member", ` AFTER UPDATE OF state ON _honkerx_after
 WHEN NEW.waiter < 0 AND (NEW.state = 0 OR NOT EXISTS (SELECT 1 FROM _honkerx_after WHERE waiter = NEW.waiter AND state = 0))
 BEGIN
@@ -115,15 +119,16 @@ BEGIN
 END`},
 }
 
-// ensureAfterTriggers makes the triggers unless they are there. Those that hold jobs for other reasons are made anew:
-// where they are of an earlier state of this version, they do not know this one.
+// ensureAfterTriggers creates the triggers if they do not exist. It also recreates the other triggers that
+// hold jobs, because a file from an earlier build of this version may have triggers that do not know about
+// edges.
 func ensureAfterTriggers(ctx context.Context, q Querier) error {
 	var x int
 	found, err := one(ctx, q, sqlHasTrigger, []any{afterTriggers[0].name}, &x)
 	if err != nil || found {
 		return err
 	}
-	if err := ensureKeyTriggers(ctx, q, false); err != nil { // a dead job takes its batch along
+	if err := ensureKeyTriggers(ctx, q, false); err != nil { // they copy the batch of a job to its dead letter
 		return err
 	}
 	if err := renewKeyTriggers(ctx, q); err != nil {

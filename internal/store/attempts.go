@@ -8,16 +8,16 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// What is kept of the attempts of a job.
+// Bounds of the history of a job's attempts.
 const (
 	KeptAttempts = 20
-	KeptLogs     = 256 << 10 // bytes, of all of its attempts
+	KeptLogs     = 256 << 10 // bytes of logs, over all attempts of a job
 )
 
-// By primary key.
+// Uses the primary key.
 const (
-	// The fields come as one parameter, so that one statement adds all of a batch. OR REPLACE, since an
-	// application may have made a job with the id and the attempts of another one.
+	// The rows are passed as one JSON array, so that a single statement inserts a whole batch. OR REPLACE is
+	// needed because an application may have reused an id and its attempt numbers.
 	sqlAddAttempts = `INSERT OR REPLACE INTO _honkerx_attempts (job_id, attempt, worker, start_ms, ran_ms, error, log)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, nullif(value ->> 6, '') FROM json_each(?1)`
 
@@ -30,9 +30,9 @@ SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->
 	sqlAttempts = `SELECT attempt, worker, start_ms, ran_ms, error, log FROM _honkerx_attempts WHERE job_id = ?1 ORDER BY attempt`
 )
 
-// The triggers that let attempts go with their job, whichever binding deletes it. A live job with attempts has a side
-// row, with the error of the last one or since it was requeued, so a plain job pays nothing. They are made with
-// the first failed attempt of a file, and stay.
+// These triggers delete the attempts with their job, whichever binding deletes it. A live job with attempts
+// has a side row that holds its last error, or its base since a requeue, so plain jobs do not pay for the
+// triggers. They are created with the first failed attempt of a file and are never dropped.
 const (
 	createAttemptsGone = `CREATE TRIGGER IF NOT EXISTS _honkerx_attempts_gone AFTER DELETE ON _honkerx_job
 WHEN coalesce(OLD.last_error, OLD.base) IS NOT NULL
@@ -49,7 +49,8 @@ BEGIN
 END`
 )
 
-// AddAttempts notes attempts that have failed, in the transaction that settles them.
+// AddAttempts records failed attempts. It must run in the transaction that settles them. It keeps the
+// newest KeptAttempts attempts and KeptLogs bytes of logs of each job.
 func (Jobs) AddAttempts(ctx context.Context, q Querier, failed []row.Attempt) error {
 	if len(failed) == 0 {
 		return nil
@@ -86,7 +87,7 @@ func (Jobs) AddAttempts(ctx context.Context, q Querier, failed []row.Attempt) er
 	return err
 }
 
-// Attempts returns the failed attempts of a job, the oldest first.
+// Attempts returns the failed attempts of a job, oldest first.
 func (Jobs) Attempts(ctx context.Context, q Querier, id int64) (all []row.Attempt, err error) {
 	err = each(ctx, q, sqlAttempts, func(rows *sql.Rows) error {
 		a := row.Attempt{Job: id}

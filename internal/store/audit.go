@@ -7,14 +7,14 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Audits are the statements on _honkerx_audit.
+// Audits provides the statements on _honkerx_audit.
 type Audits struct{}
 
-// auditRows is how many rows are kept, the newest.
+// auditRows is the number of rows kept.
 const auditRows = 10000
 
-// By primary key. Each row that is added takes the one away that is too many, so the table has a
-// bound of its own.
+// Both use the primary key. Each insert deletes the row that exceeds auditRows, so the table is bounded
+// without a sweep.
 const (
 	sqlAddAudit = `INSERT INTO _honkerx_audit (at_ms, who, remote, verb, filter, n) VALUES (?1, ?2, ?3, ?4, ?5, ?6) RETURNING id`
 
@@ -24,8 +24,8 @@ const (
 	sqlAudit = `SELECT id, at_ms, who, remote, verb, filter, n FROM _honkerx_audit WHERE id < ?1 ORDER BY id DESC LIMIT ?2 + 0`
 )
 
-// Note adds r, and returns its id. One that has an id was noted before, by another transaction of the
-// same verb: then N is added to that row.
+// Note inserts r and returns its id. If r.ID is set, an earlier transaction of the same verb has inserted
+// the row, and Note adds r.N to it.
 func (Audits) Note(ctx context.Context, q Querier, r row.AuditRow) (id int64, err error) {
 	if r.ID != 0 {
 		_, err := q.ExecContext(ctx, sqlGrowAudit, r.ID, r.N)
@@ -38,7 +38,7 @@ func (Audits) Note(ctx context.Context, q Querier, r row.AuditRow) (id int64, er
 	return id, err
 }
 
-// List returns up to limit rows below the id before, the newest first.
+// List returns up to limit rows with ids below before, newest first.
 func (Audits) List(ctx context.Context, q Querier, before int64, limit int) (all []row.AuditRow, err error) {
 	err = each(ctx, q, sqlAudit, func(rows *sql.Rows) error {
 		var r row.AuditRow

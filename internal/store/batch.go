@@ -8,17 +8,17 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Batches are the statements on _honkerx_batches. What a batch waits for, and what waits for it, are edges: see
-// after.go.
+// Batches provides the statements on _honkerx_batches. The members and the waiters of a batch are edges
+// (see after.go).
 type Batches struct{}
 
-// By primary keys.
+// Uses the primary keys.
 const (
 	sqlInsertBatch = `INSERT INTO _honkerx_batches (name, headers, created_ms) VALUES (?1, ?2, ?3)`
 	sqlSealBatch   = `UPDATE _honkerx_batches SET open = 0 WHERE id = ?1`
 )
 
-// Insert adds a batch and returns its id.
+// Insert adds an open batch and returns its id. Empty name and headers are stored as NULL.
 func (Batches) Insert(ctx context.Context, q Querier, name, headers string, nowMS int64) (int64, error) {
 	if err := ensureAfterTriggers(ctx, q); err != nil {
 		return 0, err
@@ -26,31 +26,33 @@ func (Batches) Insert(ctx context.Context, q Querier, name, headers string, nowM
 	return inserted(ctx, q, sqlInsertBatch, 1, nullText(name), nullText(headers), nowMS)
 }
 
-// Seal ends the time in which members are added; false where there is no such batch.
+// Seal closes the batch to new members. It returns false if the batch does not exist.
 func (Batches) Seal(ctx context.Context, q Querier, id int64) (bool, error) {
 	n, err := affected(ctx, q, sqlSealBatch, id)
 	return n > 0, err
 }
 
-// By _honkerx_job_batch.
+// Uses _honkerx_job_batch.
 const sqlBatchMembers = `SELECT job_id FROM _honkerx_job INDEXED BY _honkerx_job_batch WHERE batch = ?1 LIMIT ?2 + 0`
 
-// Members returns up to limit of the members that are neither done nor dead.
+// Members returns the ids of up to limit live members.
 func (Batches) Members(ctx context.Context, q Querier, id int64, limit int) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlBatchMembers, 0, id, limit)
 }
 
-// By _honkerx_after_waiter.
+// Uses _honkerx_after_waiter.
 const sqlForgetEnded = `DELETE FROM _honkerx_after WHERE waiter = -?1 AND batch = ?1 AND job_id IN (
   SELECT job_id FROM _honkerx_after INDEXED BY _honkerx_after_waiter WHERE waiter = -?1 AND state = 1 LIMIT ?2 + 0)`
 
-// ForgetEnded forgets up to limit members that are done, and counts them: those of a batch for which nothing waits. The
-// end of the batch forgets what is left, in one statement.
+// ForgetEnded deletes the edges of up to limit finished members and returns their number. The caller must
+// make sure that nothing waits for the batch. The remaining edges are deleted by a single statement at the
+// end of the batch, and ForgetEnded keeps that statement short.
 func (Batches) ForgetEnded(ctx context.Context, q Querier, id int64, limit int) (int, error) {
 	return affected(ctx, q, sqlForgetEnded, id, limit)
 }
 
-// By primary key. The counts read the members that are not done, by _honkerx_job_batch and _honkerx_dead_job_batch.
+// The batches are found by primary key. The counts read the unfinished members, by _honkerx_job_batch and
+// _honkerx_dead_job_batch.
 const (
 	batchesWhere = `SELECT id, name, headers, total, open, created_ms, done_ms,
   (SELECT count(*) FROM _honkerx_job INDEXED BY _honkerx_job_batch WHERE batch = b.id),
@@ -64,11 +66,12 @@ FROM _honkerx_batches AS b WHERE `
 	sqlOldestBatches = batchesWhere + `id > ?2 ORDER BY id LIMIT ?3 + 0`
 	sqlOneBatch      = batchesWhere + `id = ?2`
 
-	// By _honkerx_dead_job_batch.
+	// Uses _honkerx_dead_job_batch.
 	sqlDeadOfBatch = `SELECT job_id FROM _honkerx_dead_job INDEXED BY _honkerx_dead_job_batch WHERE batch = ?1 LIMIT ?2 + 0`
 )
 
-// Get returns a batch; false for none.
+// Get returns the batch, or false if it does not exist. A member counts as running if its claim is valid at
+// the second now.
 func (Batches) Get(ctx context.Context, q Querier, id, now int64) (b row.Batch, found bool, err error) {
 	all, err := batches(ctx, q, sqlOneBatch, now, id)
 	if err != nil || len(all) == 0 {
@@ -77,17 +80,17 @@ func (Batches) Get(ctx context.Context, q Querier, id, now int64) (b row.Batch, 
 	return all[0], true, nil
 }
 
-// DeadMembers returns up to limit of the members that are dead.
+// DeadMembers returns the ids of up to limit dead members.
 func (Batches) DeadMembers(ctx context.Context, q Querier, id int64, limit int) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlDeadOfBatch, 0, id, limit)
 }
 
-// Newest returns up to limit batches with ids below before, the newest first.
+// Newest returns up to limit batches with ids below before, newest first.
 func (Batches) Newest(ctx context.Context, q Querier, before, now int64, limit int) ([]row.Batch, error) {
 	return batches(ctx, q, sqlNewestBatches, now, before, limit)
 }
 
-// Oldest returns up to limit batches with ids above after, the oldest first.
+// Oldest returns up to limit batches with ids above after, oldest first.
 func (Batches) Oldest(ctx context.Context, q Querier, after, now int64, limit int) ([]row.Batch, error) {
 	return batches(ctx, q, sqlOldestBatches, now, after, limit)
 }

@@ -6,10 +6,11 @@ import (
 	"fmt"
 )
 
+// invariant is a rule and the query for the rows that violate it.
 type invariant struct{ rule, query string }
 
-// invariants are the rules that hold between any two transactions, each as a search for
-// rows that break it. The searches are full scans, for tests and operators.
+// invariants hold between any two transactions. Each query selects the rows that violate its rule. The
+// queries are full scans, meant for tests and operators.
 var invariants = []invariant{
 	{"a processing job has a worker and a deadline",
 		`SELECT id FROM _honker_live WHERE state = 'processing' AND (worker_id IS NULL OR claim_expires_at IS NULL OR attempts < 1)`},
@@ -29,7 +30,7 @@ var invariants = []invariant{
 	{"a job with a unique key says so",
 		`SELECT s.job_id FROM _honkerx_unique AS u JOIN _honkerx_job AS s ON s.job_id IN (u.job_id, u.next_id)
 WHERE s.queue IS NOT u.queue OR s.unique_key IS NOT u.key`},
-	// One that has expired or spent its attempts may have lost the key to another.
+	// A job that has expired or has no attempts left may have lost the key to another job.
 	{"a job has its unique key until it has ended",
 		`SELECT s.job_id FROM _honkerx_job AS s JOIN _honker_live AS l ON l.id = s.job_id
 WHERE s.unique_key IS NOT NULL AND s.unique_until = 0 AND l.expires_at IS NULL AND l.attempts < l.max_attempts
@@ -59,7 +60,7 @@ WHERE s.key IS NOT NULL AND (s.queue IS NOT l.queue OR s.slot IS NULL) OR s.key 
 	{"the slot of a job says whether it runs or is held",
 		`SELECT s.job_id FROM _honkerx_job AS s JOIN _honker_live AS l ON l.id = s.job_id
 WHERE s.slot = 2 AND l.state <> 'held' OR (s.slot = 1) <> (l.state = 'processing') AND ` + hasTrigger("_honkerx_key_gate")},
-	{"no job is held for a key that has room", // those that are not held are at least as many as it has room for
+	{"no job is held for a key that has room", // jobs with slot 0 or 1 already fill the key
 		`SELECT h.job_id FROM (SELECT queue, key, min(job_id) AS job_id FROM _honkerx_job WHERE slot = 2 GROUP BY queue, key) AS h
   LEFT JOIN _honkerx_queues AS q ON q.queue = h.queue LEFT JOIN _honkerx_keys AS k ON k.queue = h.queue AND k.key = h.key
 WHERE (k.paused_ms IS NULL OR k.until_ms IS NOT NULL) AND q.fit_job IS NULL AND CASE WHEN q.in_order = 1 THEN NOT EXISTS (SELECT 1 FROM _honkerx_job AS s
@@ -72,7 +73,7 @@ WHERE (k.paused_ms IS NULL OR k.until_ms IS NOT NULL) AND q.fit_job IS NULL AND 
   (SELECT count(*) FROM _honkerx_keys AS k WHERE k.queue = q.queue AND k.paused_ms IS NOT NULL)`},
 	{"starts that are forgotten are those of keys of a queue of which the jobs are fitted",
 		`SELECT 0 FROM _honkerx_queues WHERE fit_job IS NULL AND coalesce(fit_key, fit_rate) IS NOT NULL`},
-	{"a job that was cancelled is not live", // it has kept its place
+	{"a job that was cancelled is not live", // only its place is left
 		`SELECT job_id FROM _honkerx_cancelled WHERE job_id IN (SELECT id FROM _honker_live)`},
 	{"no claim is being made between two transactions",
 		`SELECT 0 FROM _honkerx_queues WHERE claim_ms IS NOT NULL`},
@@ -95,14 +96,14 @@ WHERE (k.paused_ms IS NULL OR k.until_ms IS NOT NULL) AND q.fit_job IS NULL AND 
 		`SELECT group_id FROM _honkerx_group_members WHERE group_id NOT IN (SELECT id FROM _honkerx_groups)`},
 	{"a claim of a group has an epoch of the past",
 		`SELECT c.offset FROM _honkerx_group_claims AS c JOIN _honkerx_groups AS g ON g.id = c.group_id WHERE c.token > g.turn`},
-	{"a lock ends at a second", // any text would be later than any number
+	{"a lock ends at a second", // SQLite sorts text after all numbers
 		`SELECT rowid FROM _honker_locks WHERE typeof(expires_at) <> 'integer'`},
 	{"a window of a rate limit counts what it has let through",
 		`SELECT rowid FROM _honker_rate_limits WHERE typeof(count) <> 'integer' OR count < 0`},
 }
 
-// Check runs SQLite's own integrity check and then honker's invariants, and
-// returns what is broken, one line each.
+// Check runs SQLite's integrity check and checks the invariants of honker. It returns one line for each
+// violation.
 func Check(ctx context.Context, q Querier) (broken []string, err error) {
 	err = each(ctx, q, `PRAGMA integrity_check`, func(rows *sql.Rows) error {
 		var line string
@@ -125,9 +126,10 @@ func Check(ctx context.Context, q Querier) (broken []string, err error) {
 	return broken, nil
 }
 
+// checkJobs returns the violations in the tables that every file has.
 func checkJobs(ctx context.Context, q Querier) ([]string, error) { return breaches(ctx, q, invariants) }
 
-// breaches are the rows that break rules.
+// breaches returns a line for each row that violates one of rules.
 func breaches(ctx context.Context, q Querier, rules []invariant) (broken []string, err error) {
 	for _, i := range rules {
 		err := each(ctx, q, i.query, func(rows *sql.Rows) error {

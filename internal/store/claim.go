@@ -10,49 +10,48 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// The texts that honker writes into last_error. Other bindings show and test them.
+// Texts stored in last_error. Other bindings of honker display and test them.
 const (
 	ReasonExhausted = "max attempts exceeded"
 	ReasonExpired   = "expired"
 )
 
-// overdueLimit bounds how many overdue jobs of each kind, or leases of events, one claim
-// settles, so that the crash of a large worker does not become one long transaction.
+// overdueLimit bounds the overdue jobs of each kind, or the lapsed leases of events, that a single claim
+// settles. Without it the crash of a large worker would lead to a long transaction.
 const overdueLimit = 1000
 
-// ClaimRows bounds how many jobs or events one claim gives out, since it holds the write lock
-// meanwhile: a thousand small jobs take some milliseconds.
+// ClaimRows bounds the jobs or events that a single claim hands out, because the claim holds the write
+// lock. Claiming a thousand small jobs takes a few milliseconds.
 const ClaimRows = 1000
 
 var sqlOverdue = `SELECT ` + lapsed("?1") + ` OR ` + exhausted("?1") + `, ` + expiredPending("?1") + `,
   (SELECT CASE WHEN ` + hasKeyLimits + ` THEN 2 WHEN coalesce(running, rate_n) IS NOT NULL THEN 1 ELSE 0 END
     + iif(` + unfitted("?1") + `, 4, 0) FROM _honkerx_queues WHERE queue = ?1)`
 
-// Jobs of lapsed claims that may not run again. honker's other bindings leave
-// those that have also expired in the table for ever: neither their claim nor their
-// sweep sees them.
+// Jobs of lapsed claims that may not run again. Other bindings of honker never remove such a job if it has
+// also expired: neither their claim nor their sweep finds it.
 const whereLapsedOver = ` WHERE id IN (
   SELECT id FROM _honker_live INDEXED BY _honker_live_processing_deadline
   WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2
     AND (attempts >= max_attempts OR expires_at <= ?2)
   ORDER BY claim_expires_at, id LIMIT ?3 + 0)`
 
-// Jobs that wait without an attempt left. Only another binding leaves such jobs behind,
-// so the partial index that finds them is nearly always empty.
+// Pending jobs without attempts left. Only other bindings leave such jobs behind, so the partial index is
+// nearly always empty.
 const whereExhausted = ` WHERE id IN (
   SELECT id FROM _honker_live INDEXED BY _honkerx_live_exhausted
   WHERE queue = ?1 AND state = 'pending' AND attempts >= max_attempts AND run_at <= ?2
     AND (expires_at IS NULL OR expires_at > ?2)
   ORDER BY run_at, id LIMIT ?3 + 0)`
 
-// Jobs that have expired, of a queue in which others may be held behind them.
+// Expired pending jobs of a queue with key limits, where other jobs may be held behind them.
 const whereExpiredKeyed = ` WHERE id IN (
   SELECT id FROM _honker_live INDEXED BY _honkerx_live_deadline
   WHERE queue = ?1 AND state = 'pending' AND expires_at <= ?2
   ORDER BY expires_at, id LIMIT ?3 + 0)`
 
-// The dead row keeps the job's id. OR REPLACE, because an application that copied a dead
-// job back under its id may have left the dead row: dead-lettering must not fail then.
+// The dead row keeps the job's id. OR REPLACE is needed because an application that copied a dead job back
+// under its id may have left the dead row in place. Dead-lettering must not fail then.
 const intoDead = `INSERT OR REPLACE INTO _honker_dead
   (id, queue, payload, priority, run_at, attempts, max_attempts, last_error, created_at, died_at)
 SELECT id, queue, payload, priority, run_at, attempts, max_attempts, `
@@ -65,8 +64,8 @@ const (
 	sqlDeadLetterExpiredKeyed = intoDead + `'` + ReasonExpired + `', created_at, ?2 FROM _honker_live` + whereExpiredKeyed
 )
 
-// Lapsed jobs that may run again become pending, although the claim that follows could
-// take them as they are: so one index gives the order of both kinds.
+// Lapsed jobs that may run again become pending before the claim, although the claim could take them as
+// they are. This way a single index yields all claimable jobs in order.
 const sqlReclaim = `UPDATE _honker_live SET state = 'pending', worker_id = NULL, claim_expires_at = NULL
 WHERE id IN (
   SELECT id FROM _honker_live INDEXED BY _honker_live_processing_deadline
@@ -74,14 +73,14 @@ WHERE id IN (
     AND attempts < max_attempts AND (expires_at IS NULL OR expires_at > ?2)
   ORDER BY claim_expires_at, id LIMIT ?3 + 0)`
 
-// levels is the WITH clause of the priorities in use on queue, highest first. Each costs
-// one seek, however many jobs lie between two levels. A paused queue has none, so nothing of it
-// is read, however many jobs wait. queue is an SQL expression.
+// levels returns a WITH clause that enumerates the priorities in use on queue, highest first. Each level
+// costs one seek, however many jobs it has. A paused queue yields no levels, so none of its jobs are read.
+// queue is an SQL expression.
 func levels(queue string) string {
 	return levelsIf(queue, `NOT `+paused(queue))
 }
 
-// levelsIf is levels of a queue for which the condition is true.
+// levelsIf is like levels but applies condition instead of the test for a pause.
 func levelsIf(queue, condition string) string {
 	return `WITH RECURSIVE lv(p) AS (
     SELECT (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
@@ -93,39 +92,38 @@ func levelsIf(queue, condition string) string {
     FROM lv WHERE lv.p IS NOT NULL)`
 }
 
-// due is the FROM clause of the jobs of queue that can be claimed, in the order priority
-// DESC, run_at, id: level by level from the highest, each by the pending index. A scan of
-// the whole index would walk over every job of a higher priority that is not due yet.
-// There is no ORDER BY, because it would sort the whole backlog; a property test holds
-// the order against honker's own claim.
+// due returns the FROM clause of the jobs of queue that can be claimed, in the order priority DESC, run_at,
+// id. It goes from level to level and reads each by the pending index. A scan of the whole index would
+// visit every job of a higher priority that is not due yet. ORDER BY would sort the whole backlog, so it is
+// absent. A property test compares the order with honker's own claim.
 func due(queue string) string {
 	return allDue(queue) + `
     AND l.attempts < l.max_attempts AND (l.expires_at IS NULL OR l.expires_at > ?2)`
 }
 
-// allDue is due where no job that waits is exhausted or has expired. It reads the index alone, and no row.
+// allDue is like due for queues in which no pending job is exhausted or expired. It reads only the index.
 func allDue(queue string) string {
 	return `lv CROSS JOIN _honker_live AS l INDEXED BY _honkerx_live_pending
   WHERE l.queue = ` + queue + ` AND l.state = 'pending' AND l.priority = lv.p AND l.run_at <= ?2`
 }
 
-// overdue is the condition that a claim on queue has something to settle first: jobs
-// of lapsed claims, or jobs that wait without an attempt left; or that have expired, where
-// others are held behind them; or what limits have left, see unfitted.
+// overdue returns the condition that a claim on queue must settle jobs first. These are jobs of lapsed
+// claims, pending jobs without attempts left, expired jobs that may hold up others, and jobs affected by
+// changed limits (see unfitted).
 func overdue(queue string) string {
 	return lapsed(queue) + ` OR ` + exhausted(queue) + `
     OR EXISTS (SELECT 1 FROM _honkerx_queues WHERE queue = ` + queue + `
       AND (` + hasKeyLimits + ` AND ` + expiredPending(queue) + ` OR ` + unfitted(queue) + `))`
 }
 
-// expiredPending is a condition of one seek, as those that follow.
+// expiredPending returns a condition that costs a single seek.
 func expiredPending(queue string) string {
 	return `EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honkerx_live_deadline
     WHERE queue = ` + queue + ` AND state = 'pending' AND expires_at <= ?2)`
 }
 
-// lapsed, exhausted and waiting are conditions of one seek each, on the head of a
-// partial index.
+// lapsed, exhausted and waiting return conditions that each cost a single seek, at the head of a partial
+// index.
 func lapsed(queue string) string {
 	return `EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honker_live_processing_deadline
     WHERE queue = ` + queue + ` AND state = 'processing' AND claim_expires_at < ?2)`
@@ -152,18 +150,19 @@ var (
 	sqlClaimAllKeys = candidates(firstAllDue)
 )
 
-// first is a query of the ids of the first jobs of a FROM clause.
+// first returns the query for the first ?3 job ids of the FROM clause due.
 func first(due string) string {
 	return levels("?1") + `
   SELECT l.id FROM ` + due + `
   LIMIT ?3 + 0`
 }
 
-// claiming is the statement that claims the jobs of which the query ids gives the ids.
+// claiming returns the statement that claims the jobs selected by the query ids.
 //
-// last_error is read only where an earlier attempt can have left one, and what else the side row carries only
-// in a file with such rows: the subqueries cost a seek for each job. The LIMIT is inside of ids, since UPDATE … LIMIT is a build option.
-// The attempt is made an integer, since a claim is fenced by it.
+// The statement reads last_error only if an earlier attempt can have set it, and the other columns of the
+// side row only in a file with side rows, because each subquery costs a seek per job. The LIMIT is part of
+// ids since UPDATE … LIMIT is a build option of SQLite. The number of the attempt is cast to an integer
+// because it serves as the fencing token of the claim.
 func claiming(ids string) string {
 	return `UPDATE _honker_live
 SET state = 'processing', worker_id = ?4, claim_expires_at = ?5, attempts = CAST(attempts AS INTEGER) + 1
@@ -174,10 +173,10 @@ RETURNING ` + jobColumns + `,
   CASE WHEN EXISTS (SELECT 1 FROM _honkerx_job) THEN ` + carried + ` END`
 }
 
-// ClaimAt gives up to n jobs of queue to worker until expires, in the order in which they
-// are to run; a negative n is no bound. It settles first what is overdue on the queue, and
-// returns the jobs that this has found dead. It is ErrStuck where it can do neither, although
-// the queue is ready. The time is nowMS.
+// ClaimAt claims up to n jobs of queue for worker and returns them in the order in which they should run. A
+// negative n means no limit. nowMS is the current time in unix milliseconds, and the claims end at expires,
+// in unix seconds. ClaimAt first settles the overdue jobs of the queue, and returns the jobs that are dead
+// as a result. It returns [ErrStuck] if the queue is ready but no job could be claimed or settled.
 func (j Jobs) ClaimAt(ctx context.Context, q Querier, queue, worker string, n int, nowMS, expires int64) (jobs []*row.Job, dead []row.Death, err error) {
 	now := nowMS / 1000
 	dead, settled, found, err := j.settleOverdue(ctx, q, queue, now)
@@ -208,29 +207,29 @@ func (j Jobs) ClaimAt(ctx context.Context, q Querier, queue, worker string, n in
 	if len(jobs) == 0 && !settled && !changed && n != 0 {
 		return nil, nil, j.stuck(ctx, q, queue, nowMS)
 	}
-	// RETURNING gives the rows in the order of ids, not in the order of the subquery.
+	// RETURNING yields the rows in the order of ids, not in the order of the subquery.
 	slices.SortFunc(jobs, func(a, b *row.Job) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.RunAt, b.RunAt), cmp.Compare(a.ID, b.ID))
 	})
 	return jobs, dead, nil
 }
 
-// Overdue tells whether SettleOverdue would do something.
+// Overdue reports whether SettleOverdue would change anything.
 func (j Jobs) Overdue(ctx context.Context, q Querier, queue string, now int64) (bool, error) {
 	found, err := j.overdue(ctx, q, queue, now)
 	return found.some, err
 }
 
-// overdueJobs is what a claim on a queue finds before it.
+// overdueJobs is the work that a claim finds on a queue before it takes jobs.
 type overdueJobs struct {
-	some    bool // it settles jobs first
-	expired bool // jobs that wait have expired
+	some    bool // there are jobs to settle
+	expired bool // some pending jobs have expired
 	limited bool // the queue has limits
 
-	unfitted bool // limits that have changed, or places of cancelled jobs that have ended, hold jobs
+	unfitted bool // jobs must be fitted to changed limits, or places of cancelled jobs have ended
 }
 
-// overdue is one statement. Jobs that have expired are left to a sweep, but where others may be held behind them.
+// overdue runs a single statement. Expired jobs are left to a sweep unless others may be held behind them.
 func (Jobs) overdue(ctx context.Context, q Querier, queue string, now int64) (found overdueJobs, err error) {
 	var limits number
 	_, err = one(ctx, q, sqlOverdue, []any{queue, now}, &found.some, &found.expired, &limits)
@@ -240,7 +239,7 @@ func (Jobs) overdue(ctx context.Context, q Querier, queue string, now int64) (fo
 	return found, err
 }
 
-// stuck is ErrStuck for a queue that is still ready after a claim that has done nothing.
+// stuck returns ErrStuck if queue is still ready after a claim that changed nothing.
 func (j Jobs) stuck(ctx context.Context, q Querier, queue string, nowMS int64) error {
 	if ready, err := j.ReadyAt(ctx, q, queue, nowMS); err != nil || !ready {
 		return err
@@ -248,8 +247,9 @@ func (j Jobs) stuck(ctx context.Context, q Querier, queue string, nowMS int64) e
 	return ErrStuck
 }
 
-// SettleOverdue dead-letters jobs of queue that may not run again, up to a bound, and returns
-// them; jobs of lapsed claims become claimable. It is ErrStuck where it can do neither.
+// SettleOverdue dead-letters jobs of queue that may not run again, up to overdueLimit of each kind, and
+// returns them. Jobs of lapsed claims become claimable. It returns ErrStuck if there are overdue jobs and
+// it could change none of them.
 func (j Jobs) SettleOverdue(ctx context.Context, q Querier, queue string, now int64) ([]row.Death, error) {
 	dead, settled, _, err := j.settleOverdue(ctx, q, queue, now)
 	if err != nil || settled {
@@ -261,8 +261,8 @@ func (j Jobs) SettleOverdue(ctx context.Context, q Querier, queue string, now in
 	return nil, ErrStuck
 }
 
-// settleOverdue looks first, and mostly writes nothing. It tells whether it has settled anything, and
-// what it has found.
+// settleOverdue reads first and usually writes nothing. It reports whether it settled anything, and returns
+// the overdue work it has seen.
 func (j Jobs) settleOverdue(ctx context.Context, q Querier, queue string, now int64) (dead []row.Death, settled bool, found overdueJobs, err error) {
 	found, err = j.overdue(ctx, q, queue, now)
 	if err != nil || !found.some {
@@ -284,7 +284,7 @@ func (j Jobs) settleOverdue(ctx context.Context, q Querier, queue string, now in
 	if err != nil {
 		return nil, false, found, err
 	}
-	// Each lets another one go that was held, which may have expired too.
+	// A dead job releases the next job of its key, which may have expired too.
 	for more := found.limited; more && len(dead) < overdueLimit; {
 		died, err := toDead(ctx, q, sqlDeadLetterExpiredKeyed, queue, now, overdueLimit)
 		if err != nil {
@@ -295,7 +295,7 @@ func (j Jobs) settleOverdue(ctx context.Context, q Querier, queue string, now in
 	return dead, len(dead)+reclaimed > 0 || found.unfitted, found, nil
 }
 
-// fitQueue gives up the places of cancelled jobs that have ended, and fits some jobs to limits that have changed.
+// fitQueue deletes places of cancelled jobs that have ended and fits some jobs to changed limits.
 func fitQueue(ctx context.Context, q Querier, queue string, now int64) error {
 	if _, err := q.ExecContext(ctx, sqlDropPlacesOver, queue, now); err != nil {
 		return err
@@ -304,17 +304,19 @@ func fitQueue(ctx context.Context, q Querier, queue string, now int64) error {
 	return err
 }
 
-// fittedByClaim bounds the jobs that one claim fits: what is left makes the queue ready for the next.
+// fittedByClaim bounds the jobs that a single claim fits. The rest keeps the queue ready for the next
+// claim.
 const fittedByClaim = 256
 
-// By the indexes of whereLapsedOver and whereExhausted.
+// Uses the indexes of whereLapsedOver and whereExhausted.
 const (
 	sqlPostponeLapsed    = `UPDATE _honker_live SET claim_expires_at = ?4` + whereLapsedOver
 	sqlPostponeExhausted = `UPDATE _honker_live SET run_at = ?4` + whereExhausted
 )
 
-// PostponeOverdue leaves the jobs of queue that may not run again as they are until the time
-// until, up to the bound of a claim. It is for those that cannot be dead-lettered.
+// PostponeOverdue postpones settling the overdue jobs of queue that may not run again until the time until,
+// in unix seconds. It changes up to overdueLimit jobs of each kind and is meant for jobs that cannot be
+// dead-lettered.
 func (Jobs) PostponeOverdue(ctx context.Context, q Querier, queue string, now, until int64) error {
 	for _, query := range []string{sqlPostponeLapsed, sqlPostponeExhausted} {
 		if _, err := q.ExecContext(ctx, query, queue, now, overdueLimit, until); err != nil {
@@ -324,10 +326,10 @@ func (Jobs) PostponeOverdue(ctx context.Context, q Querier, queue string, now, u
 	return nil
 }
 
-// For each queue of ?1: the same reads as a claim, so that an idle worker does not take
-// the write lock in vain. A job in flight counts from the first second at which its claim
-// has lapsed, also when it has no attempt left: a claim has to dead-letter it. While the queue is
-// paused nothing is due before the end of the pause.
+// For each queue of ?1, sqlQueueStates performs the reads of a claim, so that an idle worker does not take
+// the write lock in vain. A running job counts from the first second after its claim has lapsed, even
+// without attempts left, because a claim must dead-letter it. In a paused queue nothing is due before the
+// end of the pause.
 var sqlQueueStates = `SELECT k.value,
   ` + overdue("k.value") + `,
   EXISTS (` + levels("k.value") + ` SELECT 1 FROM ` + due("k.value") + `),
@@ -348,8 +350,8 @@ FROM json_each(?1) AS k`
 
 var sqlReady = `SELECT EXISTS (` + levels("?1") + ` SELECT 1 FROM ` + due("?1") + `), ` + overdue("?1") + `, ` + limited("?1")
 
-// ReadyAt tells whether a claim on queue would find something to do. It costs less than
-// StatesAt, which also looks for the next time.
+// ReadyAt reports whether a claim on queue would find work. It is cheaper than StatesAt, which also looks
+// for the next time.
 func (Jobs) ReadyAt(ctx context.Context, q Querier, queue string, nowMS int64) (ready bool, err error) {
 	var due, overdue, limited bool
 	_, err = one(ctx, q, sqlReady, []any{queue, nowMS / 1000}, &due, &overdue, &limited)
@@ -360,11 +362,11 @@ func (Jobs) ReadyAt(ctx context.Context, q Querier, queue string, nowMS int64) (
 	return r.jobs > 0, err
 }
 
-// StatesAt returns the state of each of queues, by one statement, and one more for each that has
-// limits.
+// StatesAt returns the states of queues in their order. It runs one statement for all queues and another
+// for each queue with limits.
 func (Jobs) StatesAt(ctx context.Context, q Querier, queues []string, nowMS int64) ([]row.QueueState, error) {
 	states := make([]row.QueueState, 0, len(queues))
-	var full []int // those that are ready if their limits have room, or will be when a cancelled job gives up its place
+	var full []int // indexes of states that depend on the limits of their queue
 	dues := make([]bool, 0, len(queues))
 	err := each(ctx, q, sqlQueueStates, func(rows *sql.Rows) error {
 		var s row.QueueState
@@ -389,8 +391,8 @@ func (Jobs) StatesAt(ctx context.Context, q Querier, queues []string, nowMS int6
 	return states, nil
 }
 
-// limit makes the state of a queue that which its limits allow, and has it looked at again when the place of a
-// cancelled job ends.
+// limitState adjusts the state of a queue to its limits. It also sets Next so that the queue is checked
+// again when the place of a cancelled job ends.
 func limitState(ctx context.Context, q Querier, s *row.QueueState, due bool, nowMS int64) error {
 	r, err := roomOf(ctx, q, s.Queue, nowMS)
 	s.Next = int64(earlier(number(s.Next), r.freeAt))
@@ -400,8 +402,8 @@ func limitState(ctx context.Context, q Querier, s *row.QueueState, due bool, now
 	return err
 }
 
-// honker's queue_next_claim_at, without reading every row. Unlike in the state of a
-// queue, jobs that can never be claimed do not count: neither exhausted nor expired ones.
+// Equivalent to honker's queue_next_claim_at, without reading every row. Unlike the state of a queue it
+// ignores jobs that can never be claimed, which are exhausted or expired.
 var sqlNextClaim = `SELECT
   (` + levels("?1") + `
     SELECT min((SELECT run_at FROM _honker_live INDEXED BY _honkerx_live_pending
@@ -415,9 +417,9 @@ var sqlNextClaim = `SELECT
     ORDER BY claim_expires_at LIMIT 1),
   ` + limited("?1")
 
-// NextClaimAt returns the second after nowMS at which a job of queue can be claimed
-// that cannot be now; 0 when nothing is coming. A pause is waited for, and the rate of the queue, also
-// by jobs that are due.
+// NextClaimAt returns the next second after nowMS at which a job of queue becomes claimable, or 0 if none
+// will. It takes the pause and the limits of the queue into account, so the result may also concern a job
+// that is already due.
 func (j Jobs) NextClaimAt(ctx context.Context, q Querier, queue string, nowMS int64) (int64, error) {
 	pause, found, err := Pauses{}.Get(ctx, q, queue, nowMS/1000)
 	switch {
@@ -440,12 +442,12 @@ func (j Jobs) NextClaimAt(ctx context.Context, q Querier, queue string, nowMS in
 	return j.nextStart(ctx, q, queue, nowMS, due, lapse)
 }
 
-// By the heads of partial indexes.
+// Uses the heads of partial indexes.
 var sqlAnyWaiting = `SELECT ` + waiting("?1") + ` OR EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honkerx_live_held WHERE queue = ?1 AND state = 'held')`
 
-// nextStart is the time of the next claim of a queue with limits, of which the next job is due at due and
-// the next claim ends at lapse. While as many run as may, only the end of a claim, or of the
-// place of a cancelled job, makes room by time.
+// nextStart returns the time of the next claim on a queue with limits. due is the time of its next job, and
+// lapse is the end of its next claim. If the queue runs as many jobs as it may, room appears only when a
+// claim or the place of a cancelled job ends.
 func (Jobs) nextStart(ctx context.Context, q Querier, queue string, nowMS int64, due, lapse number) (int64, error) {
 	r, err := roomOf(ctx, q, queue, nowMS)
 	if err != nil {
@@ -477,9 +479,9 @@ func (Jobs) nextStart(ctx context.Context, q Querier, queue string, nowMS int64,
 	return max(next, start), nil
 }
 
-// nextOf is the earlier of the second at which a job is due and the first second after a
-// claim has ended; 0 for neither. A claim for ever, which another binding may make, stays
-// at the last second there is: one more would overflow.
+// nextOf returns the earlier of the second at which a job is due and the first second after the end of
+// claim. Zero means none. The largest second, which another binding may store for an unlimited claim, is
+// not incremented because it would overflow.
 func nextOf(due, claim number) int64 {
 	if claim != 0 && claim != math.MaxInt64 {
 		claim++

@@ -6,33 +6,33 @@ import (
 	"slices"
 )
 
-// claim is one claim of jobs of one queue or of several, as statements that differ in how they choose
-// the jobs. Their parameters are the list of the queues, the second, the number of jobs, the
-// worker, and the end of the claim.
+// claim is a single claim on one or several queues. Its statements differ in how they choose the jobs.
+// Their parameters are the list of queues, the current second, the number of jobs, the worker, and the end
+// of the claim.
 type claim struct {
-	claim string // claims the first n that are due
-	keys  string // their keys, without claiming them, see candidates
-	these string // claims those of a list of ids
+	claim string // claims the first n jobs that are due
+	keys  string // selects these jobs and their keys, see candidates
+	these string // claims the jobs of a list of ids
 
 	list    func(open []string) (any, error)
 	now     int64
 	worker  string
 	expires int64
-	got     func(rows *sql.Rows) error // a job
+	got     func(rows *sql.Rows) error // called for each claimed job
 }
 
-// By primary key.
+// Uses the primary key.
 var sqlClaimThese = claiming(`SELECT value FROM json_each(?1)`)
 
-// candidates is the statement that returns the jobs of which the query ids gives the ids, in its
-// order, with their keys. It has the parameters of the claim.
+// candidates returns the statement that selects the jobs of the query ids in its order, with their keys. It
+// takes the parameters of the claim.
 func candidates(ids string) string {
 	return `SELECT l.id, l.queue, s.key FROM (
   ` + ids + `) AS c CROSS JOIN _honker_live AS l ON l.id = c.id
 LEFT JOIN _honkerx_job AS s ON s.job_id = l.id AND s.key IS NOT NULL`
 }
 
-// run executes query and counts the jobs that it has claimed.
+// run executes query and returns the number of jobs that it claimed.
 func (c *claim) run(ctx context.Context, q Querier, query string, list any, n int) (got int, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		got++
@@ -41,9 +41,9 @@ func (c *claim) run(ctx context.Context, q Querier, query string, list any, n in
 	return got, err
 }
 
-// open claims up to n jobs, negative for no bound, of those of queues that are not full: in a full one it
-// would find nothing but jobs that it may not take. limits are those of queues that have some. It tells
-// whether it has changed anything but by a claim without limits.
+// open claims up to n jobs of the queues that are not full. A negative n means no limit. Full queues are
+// left out because the statement would only visit jobs that it may not take. limits lists the queues with
+// limits. open reports whether a claim with limits has changed anything.
 func (c *claim) open(ctx context.Context, q Querier, queues, limits []string, n int, nowMS int64) (changed bool, err error) {
 	open, rooms := queues, []room(nil)
 	if len(limits) > 0 {
@@ -65,7 +65,7 @@ func (c *claim) open(ctx context.Context, q Querier, queues, limits []string, n 
 	return c.limited(ctx, q, list, rooms, n, nowMS)
 }
 
-// withRoom returns those of queues that are not full, and what the limits leave of those that have some.
+// withRoom returns the queues that are not full, and the remaining room of the queues in limits.
 func withRoom(ctx context.Context, q Querier, queues, limits []string, nowMS int64) (open []string, rooms []room, err error) {
 	for _, queue := range queues {
 		r := room{jobs: noBound}
@@ -84,15 +84,15 @@ func withRoom(ctx context.Context, q Querier, queues, limits []string, nowMS int
 	return open, rooms, nil
 }
 
-// By primary key.
+// Uses the primary key.
 const (
 	sqlBeginClaim = `UPDATE _honkerx_queues SET claim_ms = ?2 WHERE queue = ?1`
 	sqlEndClaim   = `UPDATE _honkerx_queues SET claim_ms = NULL WHERE queue = ?1`
 	sqlChanges    = `SELECT total_changes()`
 )
 
-// limited claims up to n jobs of the queues of list, of which some have limits. The triggers see to the
-// limits, at the time of this claim.
+// limited claims up to n jobs of the queues of list if at least some queues have limits. The triggers
+// enforce the limits, using the time of this claim.
 func (c *claim) limited(ctx context.Context, q Querier, list any, rooms []room, n int, nowMS int64) (changed bool, err error) {
 	pass := func(n, _ int) (int, error) { return c.run(ctx, q, c.claim, list, n) }
 	keyed := false
@@ -120,16 +120,16 @@ func (c *claim) limited(ctx context.Context, q Querier, list any, rooms []room, 
 	return passes(ctx, q, n, pass)
 }
 
-// Bounds of the jobs that one claim holds for their keys, since other writers wait meanwhile. What
-// is left then is ready, so that the next claim follows at once.
+// Bounds of the jobs that a single claim holds for their keys, because other writers wait meanwhile. The
+// remaining jobs keep the queue ready, so the next claim follows at once.
 const (
 	maxPasses   = 100
-	maxChanges  = 3000 // a job that is held is two, or three
-	passedAhead = 100  // jobs that a pass looks at, however few it may claim, after one that has met some to hold
+	maxChanges  = 3000 // holding a job takes two or three changes
+	passedAhead = 100  // minimum number of jobs that a pass considers once a pass has held some
 )
 
-// passes runs a claim of up to n jobs until there is no more to claim: a claim that meets a job of which
-// the key has no room holds that, and gets one less. It tells whether it has changed anything.
+// passes runs a claim of up to n jobs until there is nothing left to claim. It needs several passes because
+// each job that is held for a full key leaves the claim one short. It reports whether it changed anything.
 func passes(ctx context.Context, q Querier, n int, pass func(n, ahead int) (got int, err error)) (changed bool, err error) {
 	var began, before, after int64
 	if _, err := one(ctx, q, sqlChanges, nil, &began); err != nil {
@@ -158,10 +158,10 @@ func passes(ctx context.Context, q Querier, n int, pass func(n, ahead int) (got 
 	return after > began, nil
 }
 
-// queueKey is a key of a queue.
+// queueKey identifies a key within a queue.
 type queueKey struct{ queue, key string }
 
-// By _honkerx_job_key.
+// Uses _honkerx_job_key.
 var (
 	sqlRunningOfKey = `SELECT (SELECT count(*) FROM _honkerx_job INDEXED BY _honkerx_job_key WHERE queue = ?1 AND key = ?2 AND slot = 1)
   + ` + cancelled("?1", "?2", "?3 * 1000")
@@ -170,9 +170,9 @@ var (
 FROM _honker_live AS l WHERE l.id = _honkerx_job.job_id AND job_id IN (SELECT value FROM json_each(?1))`
 )
 
-// byKeys is a pass over queues in which some bound the jobs of a key. One UPDATE goes over its rows in
-// the order of their ids, so it would give the room of a key to the oldest job, not to the first in turn:
-// those with room are chosen here, and the others held.
+// byKeys is a pass over queues if at least one queue limits the running jobs of a key. A single UPDATE
+// visits its rows in the order of ids, so it would give the room of a key to its oldest job instead of the
+// first in turn. Therefore byKeys chooses the jobs itself and holds the jobs without room.
 func (c *claim) byKeys(ctx context.Context, q Querier, list any, rooms []room, n, ahead int) (got int, err error) {
 	limit := n
 	if n >= 0 {
@@ -218,7 +218,8 @@ func (c *claim) byKeys(ctx context.Context, q Querier, list any, rooms []room, n
 	return c.run(ctx, q, c.these, idList(chosen), n)
 }
 
-// freeOf is how many more jobs of a key may start, as far as PerKey goes; free remembers it.
+// freeOf returns how many more jobs of a key may start under the PerKey limit. It caches the result in
+// free.
 func (c *claim) freeOf(ctx context.Context, q Querier, free map[queueKey]int64, rooms []room, k queueKey) (int64, error) {
 	if n, known := free[k]; known {
 		return n, nil

@@ -7,28 +7,27 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Consumers are the statements on _honker_stream_consumers and _honkerx_consumers.
+// Consumers provides the statements on _honker_stream_consumers and _honkerx_consumers.
 type Consumers struct{}
 
-// By primary key.
+// Uses the primary key.
 const sqlGetOffset = `SELECT offset FROM _honker_stream_consumers WHERE name = ?1 AND topic = ?2`
 
-// Offset returns how far the consumer has come; false when there is none.
+// Offset returns the offset of the consumer, or false if it does not exist.
 func (Consumers) Offset(ctx context.Context, q Querier, consumer, topic string) (offset int64, found bool, err error) {
 	found, err = one(ctx, q, sqlGetOffset, []any{consumer, topic}, (*number)(&offset))
 	return offset, found, err
 }
 
-// honker's save: an offset never goes back, so that a late save of a slow process does not
-// repeat events.
+// As in honker, an offset never goes back, so a late save of a slow process does not repeat events.
 const sqlSaveOffset = `INSERT INTO _honker_stream_consumers (name, topic, offset) VALUES (?1, ?2, ?3)
 ON CONFLICT (name, topic) DO UPDATE SET offset = excluded.offset WHERE excluded.offset > offset`
 
 const sqlTouchConsumer = `INSERT INTO _honkerx_consumers (topic, name, created_ms, last_ack_ms) VALUES (?2, ?1, ?3, ?3)
 ON CONFLICT (topic, name) DO UPDATE SET last_ack_ms = excluded.last_ack_ms`
 
-// SaveOffset moves the consumer on to offset, or makes it; false when it is there already,
-// or further.
+// SaveOffset advances the consumer to offset and creates it if needed. It returns false if the consumer is
+// already at or beyond offset.
 func (Consumers) SaveOffset(ctx context.Context, q Querier, consumer, topic string, offset, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, sqlSaveOffset, consumer, topic, offset)
 	if err != nil || n == 0 {
@@ -38,10 +37,10 @@ func (Consumers) SaveOffset(ctx context.Context, q Querier, consumer, topic stri
 	return true, err
 }
 
-// By primary key.
+// Uses the primary key.
 const sqlSetOffset = `UPDATE _honker_stream_consumers SET offset = ?3 WHERE name = ?1 AND topic = ?2`
 
-// SetOffset moves the consumer to offset, also back; false when there is none.
+// SetOffset moves the consumer to offset, forward or back. It returns false if the consumer does not exist.
 func (Consumers) SetOffset(ctx context.Context, q Querier, consumer, topic string, offset int64) (bool, error) {
 	n, err := affected(ctx, q, sqlSetOffset, consumer, topic, offset)
 	return n > 0, err
@@ -57,8 +56,8 @@ ON CONFLICT (topic, name) DO UPDATE SET filter = excluded.filter`
 	sqlConsumerFilter = `SELECT coalesce(filter, '') FROM _honkerx_consumers WHERE topic = ?2 AND name = ?1`
 )
 
-// AsDescribed returns the offset of a consumer that has that filter already; false when it
-// has another or does not exist. So a start that changes nothing needs no write.
+// AsDescribed returns the offset of a consumer whose filter is f. It returns false if the consumer has
+// another filter or does not exist. It lets a process that restarts unchanged avoid a write.
 func (c Consumers) AsDescribed(ctx context.Context, q Querier, consumer, topic string, f *row.Filter) (offset int64, same bool, err error) {
 	offset, found, err := c.Offset(ctx, q, consumer, topic)
 	if err != nil || !found {
@@ -70,8 +69,7 @@ func (c Consumers) AsDescribed(ctx context.Context, q Querier, consumer, topic s
 	return offset, found && text == want, err
 }
 
-// Add makes a consumer that stands at offset, unless there is one, sets its filter, and
-// returns where it stands.
+// Add creates a consumer at offset unless it exists, sets its filter, and returns its current offset.
 func (c Consumers) Add(ctx context.Context, q Querier, consumer, topic string, offset int64, f *row.Filter, nowMS int64) (int64, error) {
 	if _, err := q.ExecContext(ctx, sqlAddConsumer, consumer, topic, offset); err != nil {
 		return 0, err
@@ -91,12 +89,12 @@ FROM _honker_stream_consumers AS c LEFT JOIN _honkerx_consumers AS x ON x.topic 
 	sqlAllConsumers = consumerColumns + `ORDER BY c.topic, c.name`
 )
 
-// List returns the consumers of one topic, or of one pattern, by name.
+// List returns the consumers of a topic or pattern, by name.
 func (Consumers) List(ctx context.Context, q Querier, topic string) ([]row.Consumer, error) {
 	return consumers(ctx, q, sqlConsumers, topic)
 }
 
-// All returns the consumers of all topics and patterns, by topic and name.
+// All returns all consumers, by topic or pattern and by name.
 func (Consumers) All(ctx context.Context, q Querier) ([]row.Consumer, error) {
 	return consumers(ctx, q, sqlAllConsumers)
 }
@@ -114,13 +112,13 @@ func consumers(ctx context.Context, q Querier, query string, args ...any) ([]row
 	return out, err
 }
 
-// By primary keys.
+// Uses the primary keys.
 const (
 	sqlDropConsumer = `DELETE FROM _honker_stream_consumers WHERE name = ?1 AND topic = ?2`
 	sqlForget       = `DELETE FROM _honkerx_consumers WHERE name = ?1 AND topic = ?2`
 )
 
-// Drop removes a consumer; false when there is none.
+// Drop removes a consumer. It returns false if the consumer does not exist.
 func (Consumers) Drop(ctx context.Context, q Querier, consumer, topic string) (bool, error) {
 	n, err := affected(ctx, q, sqlDropConsumer, consumer, topic)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// By primary key.
+// Uses the primary key.
 const (
 	sqlFindDead = `SELECT id, queue, payload, priority, run_at, attempts, max_attempts, last_error, created_at, died_at,
   s.unique_key, s.key, s.headers, s.batch, s.progress
@@ -16,12 +16,12 @@ FROM _honker_dead LEFT JOIN _honkerx_dead_job AS s ON s.job_id = id WHERE id = ?
 	sqlGetDead = sqlFindDead + ` AND queue = ?2`
 )
 
-// FindDead reads a dead job of any queue.
+// FindDead returns the dead job with the given id in any queue, or false if it does not exist.
 func (Jobs) FindDead(ctx context.Context, q Querier, id int64) (row.Job, bool, error) {
 	return getDead(ctx, q, sqlFindDead, id)
 }
 
-// GetDead reads a dead job of queue.
+// GetDead returns the dead job of queue with the given id, or false if it does not exist.
 func (Jobs) GetDead(ctx context.Context, q Querier, queue string, id int64) (row.Job, bool, error) {
 	return getDead(ctx, q, sqlGetDead, id, queue)
 }
@@ -35,15 +35,16 @@ func getDead(ctx context.Context, q Querier, query string, args ...any) (job row
 	return job, found, err
 }
 
-// Jobs that were to start by a time that has passed: those that wait, by the pending index
-// of the queue, and those of lapsed claims, which honker's own sweep does not see.
+// Jobs whose expiry has passed. Pending jobs are found by the pending index of the queue. honker's own
+// sweep does not see jobs of lapsed claims.
 var (
 	whereExpired = ` FROM _honker_live INDEXED BY _honkerx_live_pending
 WHERE queue = ?1 AND state = 'pending' AND expires_at <= ?2`
 	whereExpiredLapsed = ` FROM _honker_live INDEXED BY _honker_live_processing_deadline
 WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2 AND expires_at <= ?2`
 
-	// Jobs that are held for their key or for others; not those that wait for the one that has their unique key.
+	// Jobs held for their key or for other jobs. Jobs that wait for the owner of their unique key are not
+	// expired.
 	whereExpiredHeld = ` FROM _honker_live INDEXED BY _honkerx_live_held
 WHERE queue = ?1 AND state = 'held' AND expires_at <= ?2 AND ` + heldToStart
 	heldToStart = `(EXISTS (SELECT 1 FROM _honkerx_job WHERE job_id = _honker_live.id AND slot = 2)
@@ -54,7 +55,7 @@ WHERE queue = ?1 AND state = 'held' AND expires_at <= ?2 AND ` + heldToStart
 	sqlDeadLetterExpiredHeld   = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpiredHeld
 )
 
-// SweepExpired dead-letters the expired jobs of queue and returns them.
+// SweepExpired dead-letters all expired jobs of queue and returns them.
 func (Jobs) SweepExpired(ctx context.Context, q Querier, queue string, now int64) (all []row.Death, err error) {
 	for _, copyRows := range []string{sqlDeadLetterExpired, sqlDeadLetterExpiredLapsed, sqlDeadLetterExpiredHeld} {
 		died, err := toDead(ctx, q, copyRows, queue, now)
@@ -66,14 +67,14 @@ func (Jobs) SweepExpired(ctx context.Context, q Querier, queue string, now int64
 	return all, nil
 }
 
-// By primary key. Only in the live row is the worker.
+// Uses the primary key. The worker is stored only in the live row.
 const sqlDropDied = `DELETE FROM _honker_live WHERE id IN (SELECT value FROM json_each(?1))
 RETURNING id, attempts, coalesce(worker_id, ''), iif(expires_at <= ?2, '` + ReasonExpired + `', '` + ReasonExhausted + `')`
 
-// toDead moves the jobs to _honker_dead that copyRows, of which the second argument is now, copies there, and
-// returns them. Those that are copied are dropped by their ids: a death may let a job go that waits for it, which
-// has expired too. A job must not be lost, nor be in both tables: where a trigger lets only one of the two happen it
-// is an error, after which the transaction has to be undone.
+// toDead moves jobs to the dead letters and returns them. copyRows copies their rows into _honker_dead, and
+// its second argument must be the current second. The live rows are deleted by id, because a death may
+// release another job that has expired too. No job may be lost or be in both tables. If a trigger of the
+// application prevents the copy or the delete, toDead returns an error and the caller must roll back.
 func toDead(ctx context.Context, q Querier, copyRows string, args ...any) (dead []row.Death, err error) {
 	copied, err := returnedIDs(ctx, q, copyRows+` RETURNING id`, 0, args...)
 	if err != nil || len(copied) == 0 {

@@ -9,17 +9,16 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// claimScan bounds how many rows of a sparse selection one claim looks at, because it holds
-// the write lock meanwhile.
+// claimScan bounds the rows of a sparse selection that a single claim reads, because it holds the write
+// lock meanwhile.
 const claimScan = 2000
 
-// Claim gives up to N events to a member: fresh ones first, and once there are no more, the
-// returned ones, the last returned first. So one event that fails again and again does not
-// hold up the others. It may return none where there are fresh ones further on: then it has
-// moved the group's cursor, and Ready is still true. It is ErrStuck where Ready is true and it
-// can do nothing.
+// Claim leases up to c.N events to a member: new events first, and when there are no more, returned events,
+// the last returned first. With this order an event that keeps failing does not hold up the others. Claim
+// may return no events although there are new ones further on. It has then moved the group's cursor, and
+// Ready still reports true. It returns ErrStuck if the group is ready and nothing could be changed.
 //
-// dead are the events of lapsed leases that it has dead-lettered first.
+// Claim first settles lapsed leases. dead lists the events that it dead-lettered.
 func (gs Groups) Claim(ctx context.Context, q Querier, c row.GroupClaim, nowMS int64) (out []row.Delivery, dead []row.GroupDeath, err error) {
 	g, err := groupByID(ctx, q, c.Member.Group)
 	if err != nil {
@@ -61,9 +60,9 @@ func (gs Groups) Claim(ctx context.Context, q Querier, c row.GroupClaim, nowMS i
 
 const sqlMoveGroup = `UPDATE _honkerx_groups SET cursor = ?2, turn = ?3 WHERE id = ?1`
 
-// The events of lapsed leases are returned, or dead-lettered. State 0 is held, 1 returned, 2
-// dead. deadline_ms is the end of the lease, the time from which an event can be claimed again,
-// or when it was dead-lettered.
+// Events of lapsed leases are returned or dead-lettered. State 0 is leased, 1 returned, 2 dead. deadline_ms
+// is, in this order, the end of the lease, the time from which the event can be claimed again, and the time
+// of death.
 const sqlReturnLapsed = `UPDATE _honkerx_group_claims
 SET state = iif(?4 > 0 AND attempts >= ?4, 2, 1), token = ?2, deadline_ms = ?3,
   last_error = iif(?4 > 0 AND attempts >= ?4, '` + ReasonExhausted + `', last_error)
@@ -71,8 +70,8 @@ WHERE group_id = ?1 AND offset IN (SELECT offset FROM _honkerx_group_claims
   WHERE group_id = ?1 AND state = 0 AND deadline_ms < ?3 LIMIT ?5 + 0)
 RETURNING offset, attempts, state = 2`
 
-// returnLapsed returns the events of lapsed leases, or dead-letters them, up to overdueLimit:
-// the next claim goes on. It counts both.
+// returnLapsed returns or dead-letters up to overdueLimit events of lapsed leases. The next claim continues
+// with the rest. settled counts both kinds.
 func returnLapsed(ctx context.Context, q Querier, g row.Group, maxAttempts, nowMS int64) (dead []row.GroupDeath, settled int, err error) {
 	err = each(ctx, q, sqlReturnLapsed, func(rows *sql.Rows) error {
 		var d row.GroupDeath
@@ -87,8 +86,8 @@ func returnLapsed(ctx context.Context, q Querier, g row.Group, maxAttempts, nowM
 	return dead, settled, err
 }
 
-// fresh reads events that were given to no member yet, and the group's cursor after them.
-// more tells that there may be others further on.
+// fresh reads events that no member has received yet, and the new cursor of the group. more reports whether
+// there may be others further on.
 func fresh(ctx context.Context, q Querier, g row.Group, n int) (events []row.Event, cursor int64, more bool, err error) {
 	s, cursor := g.Selection(), g.Cursor
 	if !s.Sparse() {
@@ -101,8 +100,8 @@ func fresh(ctx context.Context, q Querier, g row.Group, n int) (events []row.Eve
 	return freshSparse(ctx, q, s, cursor, n)
 }
 
-// freshSparse is fresh for a selection with a filter or a pattern. It looks at few rows
-// first, because mostly the next ones match, and at up to claimScan in a second step.
+// freshSparse is fresh for a selection with a filter or a pattern. It reads a few rows first, because the
+// next rows usually match, and then up to claimScan rows.
 func freshSparse(ctx context.Context, q Querier, s row.Selection, cursor int64, n int) (events []row.Event, _ int64, more bool, err error) {
 	for scan, seen := min(claimScan, 4*n+16), 0; seen < claimScan; scan = claimScan {
 		through, beyond, err := Streams{}.Horizon(ctx, q, s, cursor, scan)
@@ -114,7 +113,7 @@ func freshSparse(ctx context.Context, q Querier, s row.Selection, cursor int64, 
 		if err != nil {
 			return nil, 0, false, err
 		}
-		if full { // rows that were not read may follow the last event
+		if full { // unread rows may follow the last event
 			return events, events[len(events)-1].Offset, true, nil
 		}
 		if !beyond {
@@ -125,11 +124,12 @@ func freshSparse(ctx context.Context, q Querier, s row.Selection, cursor int64, 
 	return events, cursor, true, nil
 }
 
-// OR REPLACE: an event above the cursor has no claim that this library made.
+// OR REPLACE is needed because another program may have stored a claim above the cursor. This library never
+// does.
 const sqlHold = `INSERT OR REPLACE INTO _honkerx_group_claims (group_id, offset, state, holder, token, deadline_ms, attempts)
 SELECT ?1, value, 0, ?3, ?4, ?5, 1 FROM json_each(?2)`
 
-// hold gives fresh events to the member.
+// hold leases new events to the member.
 func hold(ctx context.Context, q Querier, g row.Group, c row.GroupClaim, events []row.Event) ([]row.Delivery, error) {
 	if len(events) == 0 {
 		return nil, nil
@@ -158,7 +158,7 @@ FROM _honkerx_group_claims AS c INDEXED BY _honkerx_group_claims_back LEFT JOIN 
 WHERE c.group_id = ?1 AND c.state = 1 AND c.deadline_ms <= ?2
 ORDER BY c.token DESC, c.offset DESC LIMIT ?3 + 0`
 
-// By primary key.
+// Uses the primary key.
 const (
 	sqlHoldAgain = `UPDATE _honkerx_group_claims
 SET state = 0, holder = ?3, token = ?4, deadline_ms = ?5, attempts = attempts + 1
@@ -167,11 +167,11 @@ WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2))`
 	sqlDropGone = `DELETE FROM _honkerx_group_claims WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2))`
 )
 
-// By the group. What is no integer is no offset, and is read as 0, which is none either: a claim
-// on it is one on an event that is gone. This library makes none.
+// Uses the primary key, by group. An offset that is not an integer is read as 0, which is never a valid
+// offset, so its claim counts as a claim on a deleted event. This library never stores such offsets.
 const sqlDropOdd = `DELETE FROM _honkerx_group_claims WHERE group_id = ?1 AND typeof(offset) <> 'integer'`
 
-// dropGone drops claims on events that are gone, and counts them.
+// dropGone deletes the claims on deleted events and returns their number.
 func dropGone(ctx context.Context, q Querier, group int64, gone []row.Delivery) (int, error) {
 	if len(gone) == 0 {
 		return 0, nil
@@ -184,8 +184,8 @@ func dropGone(ctx context.Context, q Querier, group int64, gone []row.Delivery) 
 	return dropped + odd, err
 }
 
-// holdAgain gives returned events to the member and appends them to out. The claims of
-// events that were deleted from the stream meanwhile are dropped, and counted.
+// holdAgain leases returned events to the member and appends them to out. It deletes the claims on events
+// that were deleted from the stream, and returns their number.
 func holdAgain(ctx context.Context, q Querier, g row.Group, c row.GroupClaim, out []row.Delivery, nowMS int64) (_ []row.Delivery, dropped int, err error) {
 	back, gone, err := returned(ctx, q, g, c.N-len(out), nowMS)
 	if err != nil {
@@ -202,8 +202,8 @@ func holdAgain(ctx context.Context, q Querier, g row.Group, c row.GroupClaim, ou
 	return append(out, back...), dropped, err
 }
 
-// returned reads returned events that can be claimed again, and separately the claims on
-// events that are gone. Like any read of events it is bounded by pageBytes.
+// returned reads returned events that can be claimed again. Claims on deleted events are returned
+// separately in gone. Like all reads of events it is bounded by pageBytes.
 func returned(ctx context.Context, q Querier, g row.Group, n int, nowMS int64) (back, gone []row.Delivery, err error) {
 	size := 0
 	err = each(ctx, q, sqlReturned, func(rows *sql.Rows) error {
@@ -228,26 +228,26 @@ func returned(ctx context.Context, q Querier, g row.Group, n int, nowMS int64) (
 	return back, gone, err
 }
 
-// A claim holds while its row is still of this epoch, and its lease has not run out.
+// A lease is valid while the row has its epoch and the deadline has not passed.
 const whereHolding = ` WHERE group_id = ?1 AND offset = ?2 AND token = ?3 AND state = 0 AND deadline_ms >= ?4`
 
-// By primary key.
+// Uses the primary key.
 const sqlAckDelivery = `DELETE FROM _honkerx_group_claims` + whereHolding
 
-// Ack ends a claim: the event is done. It is false when the claim no longer holds.
+// Ack marks an event as done. It returns false if the lease is no longer valid.
 func (Groups) Ack(ctx context.Context, q Querier, h row.Holding, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, sqlAckDelivery, h.Group, h.Offset, h.Token, nowMS)
 	return n > 0, err
 }
 
-// By primary key.
+// Uses the primary key.
 const sqlNack = `UPDATE _honkerx_group_claims
 SET state = iif(?7 > 0 AND attempts >= ?7, 2, 1), token = ?5,
   deadline_ms = iif(?7 > 0 AND attempts >= ?7, ?4, ?6), last_error = nullif(?8, '')` + whereHolding + ` RETURNING state = 2`
 
-// Nack returns an event, to be claimed again from readyMS on, or dead-letters it when it has
-// been given out maxAttempts times (0: no bound). held is false when the claim no longer
-// holds; died tells which of the two it was.
+// Nack returns an event, which can be claimed again from readyMS on. It dead-letters the event instead if
+// it has been handed out maxAttempts times; 0 means no limit. held is false if the lease is no longer
+// valid. died reports whether the event was dead-lettered.
 func (Groups) Nack(ctx context.Context, q Querier, h row.Holding, readyMS, maxAttempts int64, cause string, nowMS int64) (held, died bool, err error) {
 	epoch, err := nextEpoch(ctx, q, h.Group)
 	if err != nil {
@@ -258,7 +258,7 @@ func (Groups) Nack(ctx context.Context, q Querier, h row.Holding, readyMS, maxAt
 	return held, died, err
 }
 
-// By primary key.
+// Uses the primary key.
 const (
 	sqlRelease = `UPDATE _honkerx_group_claims SET state = 1, token = ?4, deadline_ms = ?5, attempts = attempts - 1
 WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2)) AND token = ?3 AND state = 0`
@@ -266,9 +266,9 @@ WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2)) AND token = 
 	sqlExtendDelivery = `UPDATE _honkerx_group_claims SET deadline_ms = ?5` + whereHolding
 )
 
-// Release returns events of one claim that no handler has seen, as if they had not been
-// given out. It does not ask for the deadline: a row that is still of this epoch is held by
-// no other member, lapsed or not.
+// Release returns the events of a claim that no handler has seen, and does not count the attempt. It
+// ignores the deadline: while a row has this epoch no other member can hold it, even if the lease has
+// lapsed.
 func (Groups) Release(ctx context.Context, q Querier, group, token int64, events []int64, nowMS int64) error {
 	epoch, err := nextEpoch(ctx, q, group)
 	if err != nil {
@@ -278,7 +278,7 @@ func (Groups) Release(ctx context.Context, q Querier, group, token int64, events
 	return err
 }
 
-// Extend lets a claim hold until expiresMS; false when it no longer holds.
+// Extend extends a lease to expiresMS. It returns false if the lease is no longer valid.
 func (Groups) Extend(ctx context.Context, q Querier, h row.Holding, expiresMS, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, sqlExtendDelivery, h.Group, h.Offset, h.Token, nowMS, expiresMS)
 	return n > 0, err
@@ -288,7 +288,7 @@ const sqlDeadDeliveries = `SELECT c.offset, s.topic, ifnull(s.key, ''), s.payloa
 FROM _honkerx_group_claims AS c INDEXED BY _honkerx_group_claims_dead CROSS JOIN _honker_stream AS s ON s.offset = c.offset
 WHERE c.group_id = ?1 AND c.state = 2 AND c.offset > ?2 ORDER BY c.offset LIMIT ?3 + 0`
 
-// Dead reads up to limit dead events above after, in order, as far as pageBytes allows.
+// Dead returns up to limit dead events with offsets above after, in order. It stops early at pageBytes.
 func (Groups) Dead(ctx context.Context, q Querier, group, after int64, limit int) ([]row.DeadDelivery, error) {
 	var out []row.DeadDelivery
 	size := 0
@@ -310,7 +310,7 @@ func (Groups) Dead(ctx context.Context, q Querier, group, after int64, limit int
 	return out, err
 }
 
-// By primary key.
+// Uses the primary key.
 const (
 	sqlRevive = `UPDATE _honkerx_group_claims SET state = 1, token = ?3, deadline_ms = ?4, attempts = 0
 WHERE group_id = ?1 AND offset = ?2 AND state = 2`
@@ -318,7 +318,8 @@ WHERE group_id = ?1 AND offset = ?2 AND state = 2`
 	sqlDropDead = `DELETE FROM _honkerx_group_claims WHERE group_id = ?1 AND offset = ?2 AND state = 2`
 )
 
-// Revive lets a dead event be claimed again; false when there is none.
+// Revive makes a dead event claimable again, with no attempts. It returns false if there is no such dead
+// event.
 func (Groups) Revive(ctx context.Context, q Querier, group, offset, nowMS int64) (bool, error) {
 	epoch, err := nextEpoch(ctx, q, group)
 	if err != nil {
@@ -328,7 +329,7 @@ func (Groups) Revive(ctx context.Context, q Querier, group, offset, nowMS int64)
 	return n > 0, err
 }
 
-// DropDead deletes a dead event from the group; false when there is none.
+// DropDead deletes a dead event from the group. It returns false if there is no such dead event.
 func (Groups) DropDead(ctx context.Context, q Querier, group, offset int64) (bool, error) {
 	n, err := affected(ctx, q, sqlDropDead, group, offset)
 	return n > 0, err

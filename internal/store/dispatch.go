@@ -7,10 +7,10 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Dispatches are the statements on the _honkerx_dispatch_ tables.
+// Dispatches provides the statements on the _honkerx_dispatch_ tables.
 type Dispatches struct{}
 
-// The objects that tell whether a part of dispatch is in the file, which are the last that it makes.
+// The last object that the setup of each part creates. If the object exists, the part is complete.
 const (
 	DispatchTables  = `_honkerx_dispatch_presence`
 	DispatchLife    = `_honkerx_dispatch_died`
@@ -18,7 +18,7 @@ const (
 	DispatchReplies = `_honkerx_dispatch_recalled`
 )
 
-// dispatchTriggers are all triggers of the parts.
+// dispatchTriggers lists the triggers of each part.
 var dispatchTriggers = map[string][]string{
 	DispatchLife:    {`_honkerx_dispatch_moved`, `_honkerx_dispatch_ended`, DispatchLife},
 	DispatchLegacy:  {`_honkerx_dispatch_taken`, DispatchLegacy},
@@ -27,7 +27,7 @@ var dispatchTriggers = map[string][]string{
 
 const sqlDispatchObjects = `SELECT name FROM sqlite_schema WHERE name GLOB '_honkerx_dispatch_*'`
 
-// objects are the names of what is there. It is a read of the schema.
+// objects returns the names of the existing dispatch objects. It reads the schema.
 func (Dispatches) objects(ctx context.Context, q Querier) (map[string]bool, error) {
 	names, err := texts(ctx, q, sqlDispatchObjects)
 	there := make(map[string]bool, len(names))
@@ -37,14 +37,13 @@ func (Dispatches) objects(ctx context.Context, q Querier) (map[string]bool, erro
 	return there, err
 }
 
-// Exists tells whether the file has the tables.
+// Exists reports whether the file has the tables.
 func (d Dispatches) Exists(ctx context.Context, q Querier) (bool, error) {
 	there, err := d.objects(ctx, q)
 	return there[DispatchTables], err
 }
 
-// Bootstrap makes those of parts that are not there, inside the caller's transaction. See
-// [Relays.Bootstrap] for the lock.
+// Bootstrap creates the missing parts in the caller's transaction. See [Relays.Bootstrap] for the lock.
 func (d Dispatches) Bootstrap(ctx context.Context, q Querier, parts ...row.DispatchPart) error {
 	if err := TakeWriteLock(ctx, q); err != nil {
 		return err
@@ -71,40 +70,42 @@ VALUES (?1, ?1, ?2, nullif(?3, ''), nullif(?4, ''), nullif(?5, ''), ?6) ON CONFL
 	sqlAddTwin = `INSERT INTO _honkerx_dispatch_twins (job_id, sent_id) VALUES (?1, ?2) ON CONFLICT (job_id) DO NOTHING`
 )
 
-// Add notes a job that was sent; false for one that was noted before, which an enqueue with a unique
-// key has found.
+// Add records a sent job. It returns false if the job is already recorded, which happens when an enqueue
+// with a unique key finds an existing job.
 func (Dispatches) Add(ctx context.Context, q Querier, s row.Sent, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, sqlAddSent, s.ID, s.Queue, s.Events, s.ReplyQueue, s.ReplyTopic, nowMS)
 	return n > 0, err
 }
 
-// AddTwin notes a copy of a job in a legacy queue.
+// AddTwin records a copy of a job in a legacy queue.
 func (Dispatches) AddTwin(ctx context.Context, q Querier, twin, sent int64) error {
 	_, err := q.ExecContext(ctx, sqlAddTwin, twin, sent)
 	return err
 }
 
-// By primary keys.
+// Uses the primary keys.
 const sqlDispatched = `SELECT j.job_id, j.queue FROM _honkerx_dispatch_twins AS t
 JOIN _honkerx_dispatch_jobs AS j ON j.job_id = t.sent_id WHERE t.job_id = ?1`
 
-// Original returns the job of which id is a copy in a legacy queue, and where it was sent to.
+// Original returns the job that was sent, and its queue, for the copy id in a legacy queue. It returns
+// false if id is not a copy.
 func (Dispatches) Original(ctx context.Context, q Querier, id int64) (sent int64, queue string, found bool, err error) {
 	found, err = one(ctx, q, sqlDispatched, []any{id}, &sent, &queue)
 	return sent, queue, found, err
 }
 
-// DispatchPrefix begins the keys of dispatch by default.
+// DispatchPrefix is the default prefix of dispatch keys.
 const DispatchPrefix = "hero:"
 
-// The names of reply queues, between the prefix and the id of the job.
+// Parts of the names of reply queues, between the prefix and the job id.
 const (
 	dispatchReply       = "q:reply:"
 	dispatchLegacyReply = "reply:"
 )
 
-// By primary keys, the index of the twins, and those of claims. Of several replies the last is that of
-// the attempt that has ended the job. A reply that a caller has claimed is read until it is acked.
+// Uses the primary keys, the index of the twins, and the indexes of claims. If there are several replies,
+// the last belongs to the attempt that ended the job. A reply that a caller has claimed remains readable
+// until it is acked.
 const sqlDispatchStatus = `SELECT j.run_id, j.queue, j.sent_ms, j.started_ms, j.ended_ms, j.stop_ms IS NOT NULL, j.held_until_ms,
   coalesce(l.state, ''), coalesce(l.attempts, d.attempts), coalesce(l.worker_id, ''),
   coalesce(d.last_error, x.last_error, ''), d.id IS NOT NULL, r.value,
@@ -123,7 +124,8 @@ LEFT JOIN _honker_live AS p ON p.id = iif(r.value IS NULL, (SELECT max(id) FROM 
       WHERE queue IN (?3 || j.run_id, ?4 || j.run_id) AND state = 'processing')), NULL)
 WHERE j.job_id = ?1`
 
-// Status reads what became of a job that was sent, by keys with that prefix.
+// Status returns the state and outcome of a sent job, or false if dispatch does not know it. prefix is the
+// prefix of its keys.
 func (Dispatches) Status(ctx context.Context, q Querier, prefix string, id, now int64) (s row.DispatchStatus, found bool, err error) {
 	args := []any{id, now, prefix + dispatchReply, prefix + dispatchLegacyReply}
 	found, err = one(ctx, q, sqlDispatchStatus, args, &s.RunID, &s.Queue, (*number)(&s.SentMS),
@@ -132,12 +134,13 @@ func (Dispatches) Status(ctx context.Context, q Querier, prefix string, id, now 
 	return s, found, err
 }
 
-// By primary key, and the index of the twins.
+// Uses the primary key and the index of the twins.
 const sqlDispatchCopies = `SELECT id, queue, state = 'processing', coalesce(worker_id, ''), claim_expires_at FROM _honker_live
 WHERE id IN (SELECT job_id FROM _honkerx_dispatch_jobs WHERE job_id = ?1
   UNION ALL SELECT job_id FROM _honkerx_dispatch_twins WHERE sent_id = ?1)`
 
-// Copies are the live jobs that stand for the job id: several while it waits in legacy queues too.
+// Copies returns the live jobs that represent the sent job id. There are several while it also waits in
+// legacy queues.
 func (Dispatches) Copies(ctx context.Context, q Querier, id int64) (out []row.DispatchCopy, err error) {
 	err = each(ctx, q, sqlDispatchCopies, func(rows *sql.Rows) error {
 		var c row.DispatchCopy
@@ -148,7 +151,7 @@ func (Dispatches) Copies(ctx context.Context, q Querier, id int64) (out []row.Di
 	return out, err
 }
 
-// By primary key.
+// Uses the primary key.
 const (
 	sqlStopSent = `UPDATE _honkerx_dispatch_jobs SET stop_ms = ?2, held_until_ms = ?3 WHERE job_id = ?1`
 
@@ -160,14 +163,14 @@ SELECT events, 'stopped', json_object('id', job_id, 'queue', queue, 'state', 'st
 FROM _honkerx_dispatch_jobs WHERE job_id = ?1 AND events IS NOT NULL`
 )
 
-// Stop notes that a job is stopped, before its live row is deleted. One that runs is held by its
-// worker until heldMS; 0: it waits.
+// Stop records that a job was stopped. It must run before the live row is deleted. heldMS is the end of the
+// worker's claim, or 0 if the job is not running.
 func (Dispatches) Stop(ctx context.Context, q Querier, id, heldMS, nowMS int64) error {
 	_, err := q.ExecContext(ctx, sqlStopSent, id, nowMS, heldMS)
 	return err
 }
 
-// EndStopped notes that the handler of a stopped job has returned.
+// EndStopped records that the handler of a stopped job has returned.
 func (Dispatches) EndStopped(ctx context.Context, q Querier, id, nowMS int64) error {
 	n, err := affected(ctx, q, sqlEndStopped, id, nowMS)
 	if err != nil || n == 0 {
@@ -177,7 +180,8 @@ func (Dispatches) EndStopped(ctx context.Context, q Querier, id, nowMS int64) er
 	return err
 }
 
-// By the indexes of claims, which have what is counted. Ids rise in the order of the enqueues.
+// Uses the indexes of claims, which cover the counts. Ids increase in the order of enqueueing, so the
+// lowest id belongs to the oldest job.
 const sqlDispatchLoads = `SELECT k.value,
   (SELECT count(*) FROM _honker_live INDEXED BY _honkerx_live_pending WHERE queue = k.value AND state = 'pending'),
   (SELECT count(*) FROM _honker_live INDEXED BY _honker_live_processing_deadline WHERE queue = k.value AND state = 'processing'),
@@ -185,7 +189,8 @@ const sqlDispatchLoads = `SELECT k.value,
     SELECT min(id) FROM _honker_live INDEXED BY _honkerx_live_pending WHERE queue = k.value AND state = 'pending'))
 FROM json_each(?1) AS k`
 
-// Loads counts what waits and what runs in each of queues.
+// Loads returns the number of pending and running jobs of each queue, and the creation time of the oldest
+// pending job.
 func (Dispatches) Loads(ctx context.Context, q Querier, queues []string) (out []row.DispatchLoad, err error) {
 	err = each(ctx, q, sqlDispatchLoads, func(rows *sql.Rows) error {
 		var l row.DispatchLoad
@@ -196,7 +201,7 @@ func (Dispatches) Loads(ctx context.Context, q Querier, queues []string) (out []
 	return out, err
 }
 
-// By the indexes of claims. A thousand that wait are as good as more, to choose by.
+// Uses the indexes of claims. Counting stops at a thousand, which is precise enough to choose among queues.
 const (
 	sqlDispatchWaiting = `SELECT k.value, (SELECT count(*) FROM (
   SELECT 1 FROM _honker_live INDEXED BY _honkerx_live_pending WHERE queue = k.value AND state = 'pending' LIMIT 1000))
@@ -206,7 +211,7 @@ FROM json_each(?1) AS k`
 ON l.queue = k.value AND l.state = 'processing' WHERE l.worker_id IS NOT NULL`
 )
 
-// Waiting counts what waits in each of queues, up to a thousand.
+// Waiting returns the number of pending jobs of each queue, up to a thousand.
 func (Dispatches) Waiting(ctx context.Context, q Querier, queues []string) (map[string]int, error) {
 	waiting := make(map[string]int, len(queues))
 	err := each(ctx, q, sqlDispatchWaiting, func(rows *sql.Rows) error {
@@ -219,7 +224,7 @@ func (Dispatches) Waiting(ctx context.Context, q Querier, queues []string) (map[
 	return waiting, err
 }
 
-// Running returns the worker of each job of queues that runs.
+// Running returns the worker of each running job of queues. A worker appears once for each of its jobs.
 func (Dispatches) Running(ctx context.Context, q Querier, queues []string) ([]string, error) {
 	return texts(ctx, q, sqlDispatchRunning, nameList(queues))
 }

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// dispatchInvariants are the rules that hold between any two transactions in the tables of dispatch.
-// Each is a search for what breaks it, as text.
+// dispatchInvariants hold between any two transactions in the tables of dispatch. Each query selects a
+// description of each violation.
 var dispatchInvariants = []struct{ rule, query string }{
 	{"a job runs as itself, or as one of its copies",
 		`SELECT 'job ' || job_id FROM _honkerx_dispatch_jobs AS j WHERE run_id <> job_id
@@ -27,7 +27,7 @@ JOIN _honker_live AS l ON l.id = c.job_id GROUP BY sent_id HAVING count(*) > 1 A
 		`SELECT 'actor ' || key FROM _honkerx_dispatch_presence WHERE key = '' OR owner = '' OR typeof(expires_ms) <> 'integer' OR NOT json_valid(value)`},
 }
 
-// checkDispatch returns what is broken in the tables of dispatch, where there are some.
+// checkDispatch returns the violations in the tables of dispatch, if they exist.
 func checkDispatch(ctx context.Context, q Querier) (broken []string, err error) {
 	d := Dispatches{}
 	there, err := d.objects(ctx, q)
@@ -47,8 +47,8 @@ func checkDispatch(ctx context.Context, q Querier) (broken []string, err error) 
 	return append(broken, missing...), err
 }
 
-// missing are the triggers that rows of the tables need and that are not there: a backup tool, or a
-// migration of the application's, may have dropped them.
+// missing returns the triggers that rows of the tables need and that do not exist. A backup tool or a
+// migration of the application may have dropped them.
 func (Dispatches) missing(ctx context.Context, q Querier, there map[string]bool) (broken []string, err error) {
 	for _, need := range dispatchNeeds {
 		needed := false

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// They read the whole table: an index would cost every job, for a rare sweep.
+// These statements scan the whole table. An index would slow down every job for the benefit of a rare
+// sweep.
 const (
 	whereOverSent = ` FROM _honkerx_dispatch_jobs AS j WHERE ended_ms < ?1
   AND NOT EXISTS (SELECT 1 FROM _honker_live WHERE id = j.run_id)`
@@ -20,12 +21,12 @@ const (
 	sqlDropPresences = `DELETE FROM _honkerx_dispatch_presence WHERE expires_ms <= ?1`
 )
 
-// Over returns up to limit jobs that have ended before a time.
+// Over returns up to limit jobs that ended before beforeMS.
 func (Dispatches) Over(ctx context.Context, q Querier, beforeMS int64, limit int) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlOverSent, 0, beforeMS, limit)
 }
 
-// Drop deletes the rows of those of ids that are still over, and counts them.
+// Drop deletes the rows of the jobs among ids that Over would still return, and returns their number.
 func (Dispatches) Drop(ctx context.Context, q Querier, beforeMS int64, ids []int64) (int, error) {
 	n, err := affected(ctx, q, sqlDropSent, beforeMS, idList(ids))
 	if err != nil {
@@ -35,18 +36,18 @@ func (Dispatches) Drop(ctx context.Context, q Querier, beforeMS int64, ids []int
 	return n, err
 }
 
-// DropPresences deletes the rows of actors that have not been heard of.
+// DropPresences deletes the rows of actors that have expired and returns their number.
 func (Dispatches) DropPresences(ctx context.Context, q Querier, nowMS int64) (int, error) {
 	return affected(ctx, q, sqlDropPresences, nowMS)
 }
 
-// The prefixes read both tables. What comes before the room of a key is its prefix.
+// The prefixes are read from both tables. A prefix is the part of a name before its fixed part.
 const (
 	sqlDispatchPrefixes = `SELECT substr(queue, 1, instr(queue, 'q:work:') - 1) FROM _honkerx_dispatch_jobs
 UNION SELECT substr(key, 1, instr(key, 'meta:actor:inst:') - 1) FROM _honkerx_dispatch_presence`
 
-	// By the index of claims. ?1 is a reply queue without the id of the job, ?2 the first name after all
-	// of these. A reply of a job that dispatch knows is kept with that.
+	// Uses the pending index. ?1 is the name of a reply queue without the job id, and ?2 is the upper bound
+	// of all such names. A reply to a job that dispatch knows is kept with the job.
 	sqlOldReplies = `SELECT id FROM _honker_live AS l INDEXED BY _honkerx_live_pending
 WHERE state = 'pending' AND queue >= ?1 AND queue < ?2 AND created_at < ?3
   AND substr(queue, length(?1) + 1) GLOB '[0-9]*' AND substr(queue, length(?1) + 1) NOT GLOB '*[^0-9]*'
@@ -57,7 +58,7 @@ LIMIT ?4 + 0`
 	sqlDropReplies = `DELETE FROM _honker_live WHERE state = 'pending' AND id IN (SELECT value FROM json_each(?1))`
 )
 
-// Prefixes returns those of the keys in the file, and the default.
+// Prefixes returns the sorted prefixes of the keys in the file, including the default.
 func (Dispatches) Prefixes(ctx context.Context, q Querier) ([]string, error) {
 	all, err := texts(ctx, q, sqlDispatchPrefixes)
 	all = append(all, DispatchPrefix)
@@ -65,12 +66,12 @@ func (Dispatches) Prefixes(ctx context.Context, q Querier) ([]string, error) {
 	return slices.Compact(all), err
 }
 
-// OldReplies returns up to limit replies that wait in queues with a prefix since before a time, unix
-// seconds, and are not of a job that dispatch knows.
+// OldReplies returns up to limit replies that have waited in reply queues of a prefix since before the
+// second before, without the replies to jobs that dispatch knows.
 func (Dispatches) OldReplies(ctx context.Context, q Querier, prefix string, before int64, limit int) (ids []int64, err error) {
 	for _, room := range []string{dispatchReply, dispatchLegacyReply} {
 		first := prefix + room
-		after := first[:len(first)-1] + ";" // which follows the colon
+		after := first[:len(first)-1] + ";" // the character after the colon
 		some, err := returnedIDs(ctx, q, sqlOldReplies, 0, first, after, before, limit-len(ids))
 		if err != nil {
 			return nil, err
@@ -80,12 +81,12 @@ func (Dispatches) OldReplies(ctx context.Context, q Querier, prefix string, befo
 	return ids, nil
 }
 
-// DropReplies deletes those of ids that still wait, and counts them.
+// DropReplies deletes the replies among ids that are still pending, and returns their number.
 func (Dispatches) DropReplies(ctx context.Context, q Querier, ids []int64) (int, error) {
 	return affected(ctx, q, sqlDropReplies, idList(ids))
 }
 
-// Each looks for one row.
+// Each statement stops at the first matching row.
 const (
 	sqlStalePresence = `SELECT EXISTS (SELECT 1 FROM _honkerx_dispatch_presence WHERE expires_ms <= ?1)`
 
@@ -94,17 +95,18 @@ const (
 	sqlNeedsReplies = `SELECT EXISTS (SELECT 1 FROM _honkerx_dispatch_jobs WHERE reply_queue IS NOT NULL OR reply_topic IS NOT NULL)`
 )
 
-// Stale tells whether DropPresences would delete a row.
+// Stale reports whether DropPresences would delete a row.
 func (Dispatches) Stale(ctx context.Context, q Querier, nowMS int64) (some bool, err error) {
 	_, err = one(ctx, q, sqlStalePresence, []any{nowMS}, &some)
 	return some, err
 }
 
+// dispatchNeeds lists, for each part, the query that reports whether its triggers are needed.
 var dispatchNeeds = []struct{ part, query string }{
 	{DispatchLife, sqlNeedsLife}, {DispatchLegacy, sqlNeedsLegacy}, {DispatchReplies, sqlNeedsReplies},
 }
 
-// Unneeded returns the parts with triggers that nothing in the file needs any more.
+// Unneeded returns the parts whose triggers no row in the file needs any more.
 func (d Dispatches) Unneeded(ctx context.Context, q Querier) (parts []string, err error) {
 	there, err := d.objects(ctx, q)
 	if err != nil || !there[DispatchTables] {
@@ -125,7 +127,7 @@ func (d Dispatches) Unneeded(ctx context.Context, q Querier) (parts []string, er
 	return parts, nil
 }
 
-// DropUnneeded drops the triggers that nothing needs at the time of the transaction.
+// DropUnneeded drops the triggers that are unneeded once it holds the write lock.
 func (d Dispatches) DropUnneeded(ctx context.Context, q Querier) error {
 	if err := TakeWriteLock(ctx, q); err != nil {
 		return err

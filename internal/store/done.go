@@ -8,15 +8,16 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// keepsDone is the condition that the queue of a live job keeps those that are done. The first part is
-// computed once for a statement, by a seek in an index that is nearly always empty; only in a file with such a
-// queue is the second one asked of each job.
+// keepsDone is the condition that the queue of a live job keeps finished jobs. SQLite evaluates the first
+// part once per statement, with a seek in an index that is nearly always empty. The second part is
+// evaluated for each job, but only in a file with such a queue.
 const keepsDone = `(EXISTS (SELECT 1 FROM _honkerx_queues AS a INDEXED BY _honkerx_queues_done WHERE a.done_count IS NOT NULL)
     AND EXISTS (SELECT 1 FROM _honkerx_queues AS k WHERE k.queue = _honker_live.queue AND k.done_count IS NOT NULL))`
 
-// keeping is the ack of jobs of queues that keep them, at the unix second now, an SQL expression: the
-// insert removes the live rows. It is one statement, so it needs no transaction around it. A queue that has
-// ceased to keep jobs since the statement before it has found that it does keeps this one more.
+// keeping returns the ack of jobs whose queues keep finished jobs. It inserts the rows of finished jobs,
+// and a trigger on the insert deletes the live rows, so a single statement suffices without a transaction.
+// now is an SQL expression for the current second. If a queue stops keeping jobs between the statement that
+// found keepsDone true and this one, one more job is kept.
 func keeping(now, where string) string {
 	return `INSERT INTO _honkerx_done (job_id, queue, payload, priority, run_at, worker_id, attempts, max_attempts, created_at,
   expires_at, done_ms, last_error, base, unique_key, headers, key, batch, progress)
@@ -26,7 +27,7 @@ FROM _honker_live LEFT JOIN _honkerx_job AS s ON s.job_id = _honker_live.id` + w
   AND EXISTS (SELECT 1 FROM _honkerx_queues AS k WHERE k.queue = _honker_live.queue AND k.done_kept IS NOT NULL)`
 }
 
-// By primary keys. The arguments are those of the acks.
+// Uses primary keys. The parameters are those of the acks.
 var (
 	sqlKeep        = keeping("?4", whereClaim)
 	sqlKeepAttempt = keeping("?4", whereAttempt)
@@ -34,19 +35,19 @@ var (
 	sqlKeepMany    = keeping("?3", whereMany)
 )
 
-// By primary key.
+// Uses the primary key.
 const (
 	sqlFindDone = `SELECT job_id, queue, payload, priority, run_at, worker_id, attempts, max_attempts, created_at, expires_at,
   done_ms, last_error, unique_key, key, headers, batch, progress FROM _honkerx_done WHERE job_id = ?1`
 	sqlGetDone = sqlFindDone + ` AND queue = ?2`
 )
 
-// FindDone reads a job of any queue that is done and was kept.
+// FindDone returns the finished job with the given id in any queue, or false if it was not kept.
 func (Jobs) FindDone(ctx context.Context, q Querier, id int64) (row.Job, bool, error) {
 	return getDone(ctx, q, sqlFindDone, id)
 }
 
-// GetDone reads a job of queue that is done and was kept.
+// GetDone returns the finished job of queue with the given id, or false if it was not kept.
 func (Jobs) GetDone(ctx context.Context, q Querier, queue string, id int64) (row.Job, bool, error) {
 	return getDone(ctx, q, sqlGetDone, id, queue)
 }
@@ -60,19 +61,19 @@ func getDone(ctx context.Context, q Querier, query string, args ...any) (job row
 	return job, found, err
 }
 
-// By primary keys.
+// Uses the primary keys.
 const sqlSameJob = `SELECT 'live' FROM _honker_live WHERE id = ?1 AND queue = ?2 AND created_at = ?3 AND payload = ?4
 UNION ALL SELECT 'dead' FROM _honker_dead WHERE id = ?1 AND queue = ?2 AND created_at = ?3 AND payload = ?4
 UNION ALL SELECT 'done' FROM _honkerx_done WHERE job_id = ?1 AND queue = ?2 AND created_at = ?3 AND payload = ?4`
 
-// Same tells where in the file the job is that has the id, queue, payload and time of creation of j: it is
-// "live", "dead" or "done", and empty where there is none.
+// Same reports where the file has a job with the id, queue, payload and creation time of j. The result is
+// "live", "dead" or "done", or empty if there is no such job.
 func (Jobs) Same(ctx context.Context, q Querier, j row.Job) (where string, err error) {
 	_, err = one(ctx, q, sqlSameJob, []any{j.ID, j.Queue, j.CreatedAt, j.Payload}, &where)
 	return where, err
 }
 
-// By primary key.
+// Uses the primary key.
 const (
 	sqlSetQueueRetention = `INSERT INTO _honkerx_queues (queue, done_count, done_age_ms, done_kept, dead_count, dead_age_ms)
 VALUES (?1, ?2, ?3, iif(?2 IS NULL, NULL, (SELECT count(*) FROM _honkerx_done WHERE queue = ?1)), ?4, ?5)
@@ -86,7 +87,7 @@ WHERE done_count IS NOT excluded.done_count OR done_age_ms IS NOT excluded.done_
 	sqlQueueRetentions   = queueRetention + `done_kept > 0 OR dead_count > 0 OR dead_age_ms > 0`
 )
 
-// SetQueue sets how much of a queue is kept. It writes nothing, and returns false, where that is so already.
+// SetQueue sets the retention of a queue. If it is unchanged, SetQueue writes nothing and returns false.
 func (Retentions) SetQueue(ctx context.Context, q Querier, r row.QueueRetention) (changed bool, err error) {
 	var doneCount, doneAge any
 	if r.Done.Bounded() {
@@ -96,7 +97,7 @@ func (Retentions) SetQueue(ctx context.Context, q Querier, r row.QueueRetention)
 	return n > 0, err
 }
 
-// GetQueue returns how much of a queue is kept.
+// GetQueue returns the retention of a queue. It is zero if none was set.
 func (Retentions) GetQueue(ctx context.Context, q Querier, queue string) (row.QueueRetention, error) {
 	r := row.QueueRetention{Queue: queue}
 	all, err := queueRetentions(ctx, q, sqlGetQueueRetention, queue)
@@ -106,8 +107,8 @@ func (Retentions) GetQueue(ctx context.Context, q Querier, queue string) (row.Qu
 	return r, err
 }
 
-// Queues returns how much is kept of the queues that have something to trim: dead jobs, if there is a
-// bound of them, or jobs that are done.
+// Queues returns the retentions of the queues that may have jobs to trim: queues with finished jobs, and
+// queues with a bound on dead jobs.
 func (Retentions) Queues(ctx context.Context, q Querier) ([]row.QueueRetention, error) {
 	return queueRetentions(ctx, q, sqlQueueRetentions)
 }
@@ -122,13 +123,14 @@ func queueRetentions(ctx context.Context, q Querier, query string, args ...any) 
 	return all, err
 }
 
-// Kept are the jobs of a queue that are done or dead, in the order in which they have become that.
+// Kept provides the statements that trim the finished or dead jobs of a queue, in the order in which they
+// ended.
 type Kept struct {
 	rank, over, drop string
-	second           int64 // in the unit of their times
+	second           int64 // number of time units per second in the table
 }
 
-// By the indexes on queue and time; what was found is dropped by primary key.
+// Uses the indexes on queue and time. The deletes use primary keys.
 const (
 	sqlDoneRank = `SELECT done_ms, job_id FROM _honkerx_done WHERE queue = ?1 ORDER BY done_ms DESC, job_id DESC LIMIT 1 OFFSET ?2 + 0`
 	sqlDoneOver = `SELECT job_id FROM _honkerx_done WHERE queue = ?1 AND done_ms <= ?2 AND (done_ms < ?2 OR job_id <= ?3)
@@ -136,7 +138,7 @@ ORDER BY done_ms, job_id LIMIT ?4 + 0`
 	sqlDropDone = `DELETE FROM _honkerx_done WHERE job_id IN (SELECT value FROM json_each(?4))
   AND +queue = ?1 AND (+done_ms < ?2 OR +done_ms = ?2 AND job_id <= ?3)`
 
-	// One that others wait for stays.
+	// Dead jobs that others wait for are kept.
 	noWaiter    = ` AND NOT EXISTS (SELECT 1 FROM _honkerx_after AS a WHERE a.job_id = _honker_dead.id)`
 	sqlDeadRank = `SELECT died_at, id FROM _honker_dead WHERE queue = ?1 ORDER BY died_at DESC, id DESC LIMIT 1 OFFSET ?2 + 0`
 	sqlDeadOver = `SELECT id FROM _honker_dead WHERE queue = ?1 AND died_at <= ?2 AND (died_at < ?2 OR id <= ?3)` + noWaiter + `
@@ -145,16 +147,18 @@ ORDER BY died_at, id LIMIT ?4 + 0`
   AND +queue = ?1 AND (+died_at < ?2 OR +died_at = ?2 AND id <= ?3)` + noWaiter
 )
 
+// The jobs that retention can trim. Times of finished jobs are in milliseconds, and times of dead jobs in seconds.
 var (
 	KeptDone = Kept{sqlDoneRank, sqlDoneOver, sqlDropDone, 1000}
 	KeptDead = Kept{sqlDeadRank, sqlDeadOver, sqlDropDeadJobs, 1}
 )
 
-// Everything is the Cutoff behind which nothing is kept.
+// Everything is the Cutoff that keeps no jobs.
 var Everything = row.Cutoff{At: math.MaxInt64, ID: math.MaxInt64}
 
-// Cutoff returns what r gives up of queue at the unix second now. The age is rounded up to seconds,
-// since a job has ended no later than its second says. It reads as many rows as are kept by count.
+// Cutoff returns the newest job of queue that r does not keep at the second now. The age is rounded up to
+// whole seconds, because times are recorded to the second and no job may be dropped early. With r.MaxCount
+// set, the cost is proportional to it.
 func (k Kept) Cutoff(ctx context.Context, q Querier, queue string, r row.Retention, now int64) (c row.Cutoff, err error) {
 	c = row.Cutoff{At: math.MinInt64, ID: math.MinInt64}
 	if r.MaxAgeMS > 0 {
@@ -171,12 +175,12 @@ func (k Kept) Cutoff(ctx context.Context, q Querier, queue string, r row.Retenti
 	return c, err
 }
 
-// Over returns up to limit of the jobs of queue up to c, the oldest first.
+// Over returns up to limit jobs of queue up to and including c, oldest first.
 func (k Kept) Over(ctx context.Context, q Querier, queue string, c row.Cutoff, limit int) ([]int64, error) {
 	return returnedIDs(ctx, q, k.over, 0, queue, c.At, c.ID, limit)
 }
 
-// Drop deletes those of ids that are still up to c, and counts them.
+// Drop deletes the jobs among ids that are still at or before c, and returns their number.
 func (k Kept) Drop(ctx context.Context, q Querier, queue string, c row.Cutoff, ids []int64) (int, error) {
 	return affected(ctx, q, k.drop, queue, c.At, c.ID, idList(ids))
 }

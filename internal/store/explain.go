@@ -10,49 +10,50 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Outlook is what the next claims of a queue would find, without claiming: whether they take a job, after
-// how many others, and what keeps it from starting. It is for claims of one job after the other, at one
-// moment, by workers that take all they can get.
+// Outlook predicts the next claims of a queue without claiming: whether they take a job, after how many
+// others, and what keeps it from starting. It assumes that all claims take a single job and happen at the
+// same moment, and that the workers have room for every job.
 //
-// It follows the claim step by step, see ClaimAt and keyTriggers; a model test holds the two together.
+// The prediction follows ClaimAt and keyTriggers step by step. A model test compares them.
 type Outlook struct {
 	Queue     string
-	Pause     *row.Pause // nil: none
+	Pause     *row.Pause // nil if the queue is not paused
 	Limits    row.QueueLimits
-	Running   int64 // jobs with a claim that holds, and those that were cancelled and may run on
-	Cancelled int64 // these
-	Most      int   // that are counted as ahead of a job
+	Running   int64 // running jobs, including cancelled jobs that may still run
+	Cancelled int64 // the cancelled jobs among Running
+	Most      int   // bound on the jobs counted as ahead of a job
 
 	now, nowMS int64
 	tat        float64
-	settled    []candidate    // by the next claim, before it takes anything
-	freed      map[int64]bool // jobs that are held for one that the next claim dead-letters
+	settled    []candidate    // jobs that the next claim makes claimable before it takes any
+	freed      map[int64]bool // held jobs that the next claim releases by dead-lettering another
 
-	keyed bool                   // there are limits on keys
-	head  []candidate            // with those: the first jobs in the order of claims
-	more  bool                   // and there are others behind them
-	keys  map[string]*keyOutlook // that were looked up
+	keyed bool                   // the queue has limits on keys
+	head  []candidate            // if keyed, the first jobs in the order of claims
+	more  bool                   // more jobs may follow head
+	keys  map[string]*keyOutlook // the keys read so far
 }
 
-// candidate is a job that a claim comes across.
+// candidate is a job that a claim considers.
 type candidate struct {
 	id, priority, runAt int64
-	key                 string // "": none
-	reserved            bool   // its time is a start that the rate of its key has given it
+	key                 string // empty if the job has no key
+	reserved            bool   // runAt is a start assigned by the rate of its key
 }
 
+// compare orders candidates as claims do: highest priority first, then by time and id.
 func (a candidate) compare(b candidate) int {
 	return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.runAt, b.runAt), cmp.Compare(a.id, b.id))
 }
 
 const (
-	// outlookJobs bounds the jobs that an Outlook goes through one by one.
+	// outlookJobs bounds the jobs that an Outlook examines individually.
 	outlookJobs = 1000
-	// AheadJobs bounds those that are only counted.
+	// AheadJobs bounds the jobs that are only counted.
 	AheadJobs = 10_000
 )
 
-// By primary key, the index of deadlines, and that of places.
+// Uses the primary key, the index of claim deadlines, and the index of places.
 var (
 	sqlOutlookRow = `SELECT rate_tat_ms, ` + hasKeyLimits + ` FROM _honkerx_queues WHERE queue = ?1`
 
@@ -60,18 +61,18 @@ var (
 WHERE queue = ?1 AND state = 'processing' AND claim_expires_at >= ?2`
 )
 
-// By primary keys.
+// Uses the primary keys.
 const sqlJobSide = `SELECT ifnull(s.wait, 0) & 1, ifnull(s.wait, 0) & 2 > 0, ifnull(s.slot, 0) = 2, u.job_id
 FROM _honkerx_job AS s LEFT JOIN _honkerx_unique AS u ON u.queue = s.queue AND u.key = s.unique_key AND u.next_id = s.job_id
 WHERE s.job_id = ?1`
 
-// Side reads the JobSide of a job; the zero one for a job without a side row.
+// Side returns the JobSide of a job. It is zero for a job without a side row.
 func (Jobs) Side(ctx context.Context, q Querier, id int64) (s row.JobSide, err error) {
 	_, err = one(ctx, q, sqlJobSide, []any{id}, &s.Reserved, &s.Paused, &s.Held, (*number)(&s.After))
 	return s, err
 }
 
-// Where the jobs lie that run, by the index of deadlines, and those of a key, by _honkerx_job_key.
+// Running jobs are found by the index of claim deadlines, and running jobs of a key by _honkerx_job_key.
 const (
 	sqlRunningJobs = `SELECT id FROM _honker_live INDEXED BY _honker_live_processing_deadline
 WHERE queue = ?1 AND state = 'processing' AND claim_expires_at >= ?2 ORDER BY claim_expires_at, id LIMIT ?3 + 0`
@@ -79,11 +80,12 @@ WHERE queue = ?1 AND state = 'processing' AND claim_expires_at >= ?2 ORDER BY cl
 	sqlRunningJobsOfKey = `SELECT s.job_id FROM _honkerx_job AS s INDEXED BY _honkerx_job_key CROSS JOIN _honker_live AS l ON l.id = s.job_id
 WHERE s.queue = ?1 AND s.key = ?4 AND s.slot = 1 AND l.claim_expires_at >= ?2 LIMIT ?3 + 0`
 
-	// Of all keys where ?4 is empty.
+	// An empty ?4 selects all keys.
 	sqlCancelledJobs = `SELECT job_id FROM _honkerx_cancelled WHERE queue = ?1 AND (?4 = '' OR key = ?4) AND until_ms > ?2 * 1000 LIMIT ?3 + 0`
 )
 
-// RunningJobs returns up to limit jobs of queue with a claim that holds, of all keys for "".
+// RunningJobs returns the ids of up to limit running jobs of queue whose claims are valid at the second
+// now. An empty key selects all keys.
 func (Jobs) RunningJobs(ctx context.Context, q Querier, queue, key string, now int64, limit int) ([]int64, error) {
 	if key == "" {
 		return returnedIDs(ctx, q, sqlRunningJobs, 0, queue, now, limit)
@@ -91,19 +93,21 @@ func (Jobs) RunningJobs(ctx context.Context, q Querier, queue, key string, now i
 	return returnedIDs(ctx, q, sqlRunningJobsOfKey, 0, queue, now, limit, key)
 }
 
-// CancelledJobs returns up to limit jobs of queue that were cancelled and still take a place, of all keys for "".
+// CancelledJobs returns the ids of up to limit cancelled jobs that still occupy a place of queue at the
+// second now. An empty key selects all keys.
 func (Jobs) CancelledJobs(ctx context.Context, q Querier, queue, key string, now int64, limit int) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlCancelledJobs, 0, queue, now, limit, key)
 }
 
-// By _honkerx_after_waiter.
+// Uses _honkerx_after_waiter.
 const sqlOpenEdges = `SELECT * FROM (SELECT job_id, batch, 1 FROM _honkerx_after INDEXED BY _honkerx_after_waiter
   WHERE waiter = ?1 AND state = 2 LIMIT ?2 + 0)
 UNION ALL
 SELECT * FROM (SELECT job_id, batch, 0 FROM _honkerx_after INDEXED BY _honkerx_after_waiter
   WHERE waiter = ?1 AND state = 0 LIMIT ?2 + 0)`
 
-// OpenEdges returns up to limit of what a job waits for that is dead, and up to limit of what is not done yet.
+// OpenEdges returns the edges that hold a job: first up to limit edges to dead jobs or batches, then up to
+// limit edges to unfinished ones.
 func (Jobs) OpenEdges(ctx context.Context, q Querier, id int64, limit int) (all []row.Edge, err error) {
 	err = each(ctx, q, sqlOpenEdges, func(rows *sql.Rows) error {
 		var e row.Edge
@@ -116,14 +120,15 @@ func (Jobs) OpenEdges(ctx context.Context, q Querier, id int64, limit int) (all 
 
 var sqlHighestJob = sequenceOf("_honker_live")
 
-// Highest returns the highest id that a job was ever given.
+// Highest returns the highest job id ever assigned.
 func (Jobs) Highest(ctx context.Context, q Querier) (id int64, err error) {
 	_, err = one(ctx, q, sqlHighestJob, nil, (*number)(&id))
 	return id, err
 }
 
-// What a claim settles first: jobs with a claim that has lapsed, those without an attempt left, and, with ?4,
-// those that have expired. And the job that the end of one lets go. By the indexes that the claim finds them by.
+// sqlUnsettled selects the jobs that a claim settles first: jobs of lapsed claims, jobs without attempts
+// left and, if ?4 is set, expired jobs. The second half of a row is the job that the end of the first
+// releases as the next owner of its unique key. The lookups use the same indexes as the claim.
 var sqlUnsettled = `SELECT l.id, l.priority, l.run_at, s.key, l.attempts >= l.max_attempts OR ifnull(l.expires_at <= ?2, 0),
   n.id, n.priority, n.run_at, (SELECT key FROM _honkerx_job WHERE job_id = n.id)
 FROM (
@@ -143,8 +148,8 @@ LEFT JOIN _honker_live AS n ON n.id = u.next_id AND n.state = 'held' AND (n.expi
   AND NOT ` + waits("n.id") + `
 `
 
-// The jobs of the queue that wait for nothing but jobs of ?3, which the next claim dead-letters, and for which dead
-// ones will do. By primary keys, and _honkerx_after_waiter.
+// sqlFreedWaiters selects the jobs of the queue that wait only for jobs of ?3, which the next claim
+// dead-letters, and that a dead predecessor releases. Uses the primary keys and _honkerx_after_waiter.
 const sqlFreedWaiters = `SELECT l.id, l.priority, l.run_at, s.key
 FROM json_each(?3) AS d CROSS JOIN _honkerx_after AS a ON a.job_id = d.value AND a.state = 0 AND a.if_dead = 1
 CROSS JOIN _honker_live AS l ON l.id = a.waiter AND l.queue = ?1 AND l.state = 'held' AND (l.expires_at IS NULL OR l.expires_at > ?2)
@@ -155,10 +160,12 @@ WHERE ifnull(s.slot, 0) <> 2 AND u.next_id IS NULL AND NOT EXISTS (
     UNION ALL SELECT 1 FROM _honkerx_after WHERE waiter = l.id AND state = 0
       AND (if_dead = 0 OR job_id NOT IN (SELECT value FROM json_each(?3))))`
 
-// sqlKeysOfEnded selects the keys of which the next claim gives up places of cancelled jobs. By _honkerx_cancelled_key.
+// sqlKeysOfEnded selects the keys of ended places, which the next claim deletes. Uses
+// _honkerx_cancelled_key.
 const sqlKeysOfEnded = `SELECT DISTINCT key FROM _honkerx_cancelled WHERE queue = ?1 AND key IS NOT NULL AND until_ms <= ?2 * 1000 LIMIT ?3 + 0`
 
-// Outlook reads what there is to know of a queue at nowMS before its jobs are looked at.
+// Outlook reads the part of the state of queue at nowMS that does not depend on a particular job. It writes
+// nothing.
 func (j Jobs) Outlook(ctx context.Context, q Querier, queue string, nowMS int64) (*Outlook, error) {
 	o := &Outlook{Queue: queue, Most: AheadJobs, now: nowMS / 1000, nowMS: nowMS, freed: make(map[int64]bool), keys: make(map[string]*keyOutlook)}
 	pause, paused, err := Pauses{}.Get(ctx, q, queue, o.now)
@@ -203,8 +210,8 @@ func (j Jobs) Outlook(ctx context.Context, q Querier, queue string, nowMS int64)
 	return o, o.readHead(ctx, q, over)
 }
 
-// settle reads what the next claim settles first: what becomes claimable by it are candidates. It returns the
-// keys that have more room after it.
+// settle reads the jobs that the next claim settles first, and adds those that become claimable to the
+// candidates. It returns the keys that gain room.
 func (o *Outlook) settle(ctx context.Context, q Querier, limited bool) (keys []string, err error) {
 	var dying []int64
 	err = each(ctx, q, sqlUnsettled, func(rows *sql.Rows) error {
@@ -234,7 +241,7 @@ func (o *Outlook) settle(ctx context.Context, q Querier, limited bool) (keys []s
 	}, o.Queue, o.now, idList(dying))
 }
 
-// free notes a job that the next claim lets go before it takes any; the zero one is none.
+// free records a job that the next claim releases before it takes any. A zero candidate is ignored.
 func (o *Outlook) free(c candidate) {
 	if c.id == 0 || o.freed[c.id] {
 		return
@@ -245,10 +252,10 @@ func (o *Outlook) free(c candidate) {
 	}
 }
 
-// Freed tells whether the next claim dead-letters the jobs that this one waits for, and so lets it go.
+// Freed reports whether the next claim releases the job id by dead-lettering the jobs it waits for.
 func (o *Outlook) Freed(id int64) bool { return o.freed[id] }
 
-// Of returns what the next claims do with a job of the queue that is due.
+// Of predicts how the next claims treat a job of the queue that is due.
 func (o *Outlook) Of(ctx context.Context, q Querier, job row.Job, side row.JobSide) (s row.Standing, err error) {
 	c := candidate{id: job.ID, priority: job.Priority, runAt: job.RunAt, key: job.Key, reserved: side.Reserved}
 	if o.keyed {
@@ -263,7 +270,7 @@ func (o *Outlook) Of(ctx context.Context, q Querier, job row.Job, side row.JobSi
 	return s, nil
 }
 
-// queueLimits holds the place of a job against the limits of the queue.
+// queueLimits applies the limits of the queue to the jobs ahead of a job.
 func (o *Outlook) queueLimits(s *row.Standing) {
 	if o.Limits.Running > 0 {
 		s.QueueFull = s.Ahead.N >= o.Limits.Running-o.Running
@@ -278,17 +285,17 @@ func (o *Outlook) queueLimits(s *row.Standing) {
 		s.NextMS = firstTick(next)
 	}
 	tat := o.tat
-	if tat < now || tat > now+every*burst+1000 { // see startsAt
+	if tat < now || tat > now+every*burst+1000 { // the clock went back, see startsAt
 		tat = now
 	}
 	s.AboutMS = firstTick(tat + every*(float64(s.Ahead.N)+1-burst))
 }
 
-// firstTick is the first millisecond at which a start that is due at ms is let pass.
+// firstTick returns the first millisecond at which a start due at ms is allowed.
 func firstTick(ms float64) int64 { return int64(math.Ceil(ms - startSlack)) }
 
-// Jobs that wait before a place in the order of claims, level by level. Those that can run no more are passed,
-// and count as looked at.
+// sqlCountAhead counts the pending jobs ahead of a position in the order of claims, level by level. Jobs
+// that can no longer run are skipped but count towards the limit.
 var sqlCountAhead = levelsIf("?1", "1") + `
 SELECT count(*), ifnull(sum(ok), 0) FROM (
   SELECT l.attempts < l.max_attempts AND (l.expires_at IS NULL OR l.expires_at > ?2) AS ok
@@ -297,7 +304,7 @@ SELECT count(*), ifnull(sum(ok), 0) FROM (
     AND (l.priority > ?4 OR l.run_at < ?5 OR l.run_at = ?5 AND l.id < ?6)
   LIMIT ?3 + 0)`
 
-// count is the place of a job in a queue without limits on keys.
+// count returns the number of jobs ahead of c in a queue without limits on keys.
 func (o *Outlook) count(ctx context.Context, q Querier, c candidate) (ahead row.Count, err error) {
 	var looked, ok int64
 	_, err = one(ctx, q, sqlCountAhead, []any{o.Queue, o.now, o.Most, c.priority, c.runAt, c.id}, &looked, &ok)

@@ -10,15 +10,16 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// keyOutlook is what the next claims find of a key, and how it changes with each of them.
+// keyOutlook is the state of a key as the next claims see it. Each simulated claim updates it.
 type keyOutlook struct {
 	pause     *row.Pause
-	running   int64   // with a claim that holds, or claimed by a claim before
-	first     int64   // of its live jobs, by id; 0: none
-	tat, next float64 // until when its starts are spent, and reserved
+	running   int64   // jobs running now or taken by an earlier claim
+	first     int64   // lowest id of its live jobs in an ordered queue; math.MaxInt64 if none
+	tat, next float64 // unix milliseconds until which starts are spent, and reserved
 }
 
-// full tells why a claim holds a job of the key: as many run as may, or in order another one comes first.
+// full reports whether the key has reached its limit of running jobs. With InOrder, first is the job of the
+// key that must run before job id, or 0.
 func (k *keyOutlook) full(l row.QueueLimits, id int64) (full bool, first int64) {
 	full = l.PerKey > 0 && k.running >= l.PerKey || l.InOrder && k.running > 0
 	if l.InOrder && k.first < id {
@@ -27,7 +28,8 @@ func (k *keyOutlook) full(l row.QueueLimits, id int64) (full bool, first int64) 
 	return full, first
 }
 
-// startAt is when a job of the key can start by its rate; 0: at once. See keyOverRate.
+// startAt returns the second at which a job of the key may start by the rate of the key, or 0 if it may
+// start now. See keyOverRate.
 func (k *keyOutlook) startAt(o *Outlook, c candidate) (second int64) {
 	if o.Limits.KeyRate.N == 0 {
 		return 0
@@ -44,7 +46,7 @@ func (k *keyOutlook) startAt(o *Outlook, c candidate) (second int64) {
 	return int64((reserved - allowance + 999.999) / 1000)
 }
 
-// claim does what a claim does with a job of the key, and tells whether it starts.
+// claim simulates a claim that reaches a job of the key, and reports whether the job starts.
 func (k *keyOutlook) claim(o *Outlook, c candidate) bool {
 	every, now := 0.0, float64(o.nowMS)
 	if o.Limits.KeyRate.N > 0 {
@@ -64,8 +66,9 @@ func (k *keyOutlook) claim(o *Outlook, c candidate) bool {
 	return true
 }
 
-// firstOfKey is the oldest job of a key in a slot that a claim does not dead-letter, where jobs run in order: they
-// have no other priority and time there, so it is a walk along the index past those that are over.
+// firstOfKey returns the query for the oldest job of a key in slot, among the jobs that a claim does not
+// dead-letter. It applies only to queues that run the jobs of a key in order. There all jobs of a slot have
+// the same priority and time in the index, so the query walks along the index and skips jobs that are over.
 func firstOfKey(slot, order string) string {
 	return `iif(?4, (SELECT s.job_id FROM _honkerx_job AS s INDEXED BY _honkerx_job_key CROSS JOIN _honker_live AS l ON l.id = s.job_id
     WHERE s.queue = ?1 AND s.key = c.value AND s.slot = ` + slot + ` AND s.priority IS ` + order + ` AND s.run_at IS ` + order + `
@@ -77,7 +80,7 @@ func firstOfKey(slot, order string) string {
 }
 
 var (
-	// By the pending index, see due. A job that can run no more counts as looked at.
+	// Uses the pending index, see due. Jobs that can no longer run count towards the limit.
 	sqlOutlookHead = levelsIf("?1", "1") + `
 SELECT l.id, l.priority, l.run_at, s.key, ifnull(s.wait, 0) & 1,
   l.attempts < l.max_attempts AND (l.expires_at IS NULL OR l.expires_at > ?2)
@@ -86,7 +89,7 @@ LEFT JOIN _honkerx_job AS s ON s.job_id = l.id AND s.key IS NOT NULL
 WHERE l.queue = ?1 AND l.state = 'pending' AND l.priority = lv.p AND l.run_at <= ?2
 LIMIT ?3 + 0`
 
-	// By _honkerx_job_key, in the order in which they are let go.
+	// Uses _honkerx_job_key, in the order in which held jobs are released.
 	sqlHeldOfKeys = `SELECT l.id, l.priority, l.run_at, s.key, ifnull(s.wait, 0) & 1, 1
 FROM json_each(?4) AS c CROSS JOIN _honkerx_job AS s INDEXED BY _honkerx_job_key ON s.queue = ?1 AND s.key = c.value AND s.slot = 2
 CROSS JOIN _honker_live AS l ON l.id = s.job_id
@@ -103,7 +106,8 @@ LIMIT ?3 + 0`
 FROM json_each(?3) AS c LEFT JOIN _honkerx_keys AS k ON k.queue = ?1 AND k.key = c.value`
 )
 
-// readHead reads the first jobs in the order of claims. over are keys of which the next claim lets jobs go.
+// readHead reads the first jobs in the order of claims. over lists the keys whose held jobs may be released
+// by the next claim.
 func (o *Outlook) readHead(ctx context.Context, q Querier, over []string) error {
 	pending, looked, err := o.candidates(ctx, q, sqlOutlookHead)
 	if err != nil {
@@ -118,7 +122,7 @@ func (o *Outlook) readHead(ctx context.Context, q Querier, over []string) error 
 		o.head = append(o.head, held...)
 	}
 	slices.SortFunc(o.head, candidate.compare)
-	if o.more && len(pending) > 0 { // what comes after the last one is not known
+	if o.more && len(pending) > 0 { // jobs after the last pending job are unknown
 		last := pending[len(pending)-1]
 		o.head = slices.DeleteFunc(o.head, func(c candidate) bool { return c.compare(last) > 0 })
 	}
@@ -129,7 +133,8 @@ func (o *Outlook) readHead(ctx context.Context, q Querier, over []string) error 
 	return o.readKeys(ctx, q, keys)
 }
 
-// candidates runs a query for jobs, and tells how many it has looked at.
+// candidates runs a query for jobs. looked is the number of rows it has read, including jobs that can no
+// longer run.
 func (o *Outlook) candidates(ctx context.Context, q Querier, query string, args ...any) (found []candidate, looked int, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var c candidate
@@ -144,7 +149,7 @@ func (o *Outlook) candidates(ctx context.Context, q Querier, query string, args 
 	return found, looked, err
 }
 
-// readKeys looks those of keys up that were not yet.
+// readKeys reads the state of the keys that are not in o.keys yet.
 func (o *Outlook) readKeys(ctx context.Context, q Querier, keys []string) error {
 	var unknown []string
 	for _, key := range keys {
@@ -179,7 +184,8 @@ func (o *Outlook) readKeys(ctx context.Context, q Querier, keys []string) error 
 	}, o.Queue, o.now, nameList(unknown), o.Limits.InOrder)
 }
 
-// Lasting returns what keeps a job from starting that is not due yet, as far as it may still do so when it is.
+// Lasting returns the obstacles that may still keep job from starting when it becomes due. It is for jobs
+// that are not due yet.
 func (o *Outlook) Lasting(ctx context.Context, q Querier, job row.Job) (s row.Standing, err error) {
 	if job.Key == "" || !o.keyed {
 		return s, nil
@@ -193,7 +199,7 @@ func (o *Outlook) Lasting(ctx context.Context, q Querier, job row.Job) (s row.St
 	return s, nil
 }
 
-// byKeys goes through the jobs before c as claims do.
+// byKeys simulates the claims of the jobs ahead of c and records their effect on c in s.
 func (o *Outlook) byKeys(ctx context.Context, q Querier, c candidate, s *row.Standing) error {
 	ahead := slices.DeleteFunc(slices.Clone(o.head), func(d candidate) bool { return d.compare(c) >= 0 })
 	s.Ahead.More = o.more && len(ahead) == len(o.head)
@@ -202,7 +208,7 @@ func (o *Outlook) byKeys(ctx context.Context, q Querier, c candidate, s *row.Sta
 		if err != nil {
 			return err
 		}
-		for _, d := range held { // a job that gets a later start lets the next one go
+		for _, d := range held { // a job whose start is postponed releases the next job of its key
 			if d.compare(c) < 0 && !slices.Contains(ahead, d) {
 				ahead = append(ahead, d)
 			}
@@ -227,15 +233,17 @@ func (o *Outlook) byKeys(ctx context.Context, q Querier, c candidate, s *row.Sta
 	return nil
 }
 
-// claims are those of one job after the other, of which each changes what the next one finds.
+// claims simulates consecutive claims of single jobs. Each claim changes the state that the next claim
+// finds.
 type claims struct {
 	o    *Outlook
 	keys map[string]*keyOutlook
 }
 
+// claims starts a simulation. It copies the keys it changes, so o can be reused for other jobs.
 func (o *Outlook) claims() claims { return claims{o, make(map[string]*keyOutlook)} }
 
-// key is what the next claim finds of a key that was looked up.
+// key returns the simulated state of a key, which readKeys must have read before.
 func (s claims) key(key string) *keyOutlook {
 	if s.keys[key] == nil {
 		k := *s.o.keys[key]
@@ -244,13 +252,15 @@ func (s claims) key(key string) *keyOutlook {
 	return s.keys[key]
 }
 
-// take is a claim that comes to c, but for the pause and the limits of the queue. It tells whether it takes it.
+// take simulates a claim that reaches c, and reports whether it takes the job. It ignores the pause and the
+// limits of the queue.
 func (s claims) take(c candidate) bool {
 	return c.key == "" || !s.o.keyed || s.key(c.key).claim(s.o, c)
 }
 
-// What waits in a queue of which claims take nothing, by indexes: a job that is held, the next that is due, and one
-// that can run no more.
+// sqlFirstWaiting selects a waiting job of each kind in a queue from which nothing can be claimed: a held
+// job, the next job that becomes due, and jobs that can no longer run. Each is found at the head of an
+// index.
 var sqlFirstWaiting = levelsIf("?1", "1") + `
 SELECT (SELECT id FROM _honker_live INDEXED BY _honkerx_live_held WHERE queue = ?1 AND state = 'held' ORDER BY id LIMIT 1)
 UNION ALL
@@ -267,8 +277,9 @@ UNION ALL
 SELECT (SELECT id FROM _honker_live INDEXED BY _honker_live_processing_deadline
   WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2 ORDER BY claim_expires_at, id LIMIT 1)`
 
-// First returns the job of the queue that claims take first, or would but for the pause and the limits of the queue, and
-// how many they take; 0 and none where there is no such job. Then waits is one that waits for something else.
+// First returns the first job that the next claims take, ignoring the pause and the limits of the queue,
+// and the number of jobs they take. If they take none, first is 0 and waits is a job that waits for some
+// other reason, or 0 if the queue is empty.
 func (o *Outlook) First(ctx context.Context, q Querier) (first, waits int64, n row.Count, err error) {
 	if !o.keyed {
 		if err := o.readHead(ctx, q, nil); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Files are the statements about the file as a whole.
+// Files provides the statements about the file as a whole.
 type Files struct{}
 
 const sqlFileState = `SELECT sqlite_version(), (SELECT journal_mode FROM pragma_journal_mode), (SELECT synchronous FROM pragma_synchronous),
@@ -17,10 +17,11 @@ const sqlFileState = `SELECT sqlite_version(), (SELECT journal_mode FROM pragma_
   (SELECT application_id FROM pragma_application_id), (SELECT user_version FROM pragma_user_version),
   (SELECT value FROM _honkerx_meta WHERE key = 'schema_version')`
 
-// The application may have tables of its own.
+// The application may have tables of its own in the file.
 const sqlHonkerTables = `SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB '_honker*' ORDER BY name`
 
-// Describe reads all that there is to say. It counts rows of each table up to most.
+// Describe returns the versions, settings and sizes of the file. It counts up to most rows in each table of
+// honker.
 func (Files) Describe(ctx context.Context, q Querier, most int) (f row.FileState, err error) {
 	var schema sql.NullString
 	_, err = one(ctx, q, sqlFileState, nil, &f.SQLite, &f.Journal, &f.Synchronous, &f.PageSize, &f.Pages, &f.FreePages,
@@ -46,16 +47,17 @@ func (Files) Describe(ctx context.Context, q Querier, most int) (f row.FileState
 	return f, nil
 }
 
-// countRows counts up to ?1 rows of a table, by its smallest index.
+// countRows returns the query that counts up to ?1 rows of a table. SQLite uses its smallest index.
 func countRows(table string) string {
 	return `SELECT count(*) FROM (SELECT 1 FROM "` + strings.ReplaceAll(table, `"`, `""`) + `" LIMIT ?1 + 0)`
 }
 
-// Triggers of honker's stand on its own tables. A table comes before what is on it.
+// honker's triggers are defined on its own tables. Each table precedes its indexes and triggers.
 const sqlDefinitions = `SELECT tbl_name, name, type, sql FROM sqlite_schema WHERE tbl_name GLOB '_honker*' AND sql IS NOT NULL
 ORDER BY tbl_name, type != 'table', type, name`
 
-// Definitions are those of honker's tables, and of what the application has put on them.
+// Definitions returns the definitions of honker's tables with all indexes and triggers on them, including
+// those of the application.
 func (Files) Definitions(ctx context.Context, q Querier) (all []row.Definition, err error) {
 	err = each(ctx, q, sqlDefinitions, func(rows *sql.Rows) error {
 		var d row.Definition

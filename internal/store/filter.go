@@ -9,7 +9,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// parseFilter reads what Text wrote. "" is no filter.
+// parseFilter parses the text of a filter as written by row.Filter.Text. An empty text yields nil.
 func parseFilter(text string) (*row.Filter, error) {
 	if text == "" {
 		return nil, nil
@@ -21,22 +21,23 @@ func parseFilter(text string) (*row.Filter, error) {
 	return f, nil
 }
 
-// condition is a piece of SQL and what is bound in it. Text of a caller is always bound, so
-// that it never becomes SQL.
+// condition builds an SQL condition and its arguments. Text of a caller is always bound, so it never
+// becomes SQL.
 type condition struct {
 	sql  strings.Builder
 	args []any
 }
 
-// bind returns the parameter that stands for v.
+// bind adds v to the arguments and returns the parameter that refers to it.
 func (c *condition) bind(v any) string {
 	c.args = append(c.args, v)
 	return "?" + strconv.Itoa(len(c.args))
 }
 
-// eventKey is the key of an event, where no key counts as "".
+// eventKey is the key of an event. A missing key counts as empty.
 const eventKey = `ifnull(key, '')`
 
+// filter writes the condition that an event matches f.
 func (c *condition) filter(f row.Filter) {
 	switch f.Op {
 	case row.KeyIs:
@@ -47,13 +48,13 @@ func (c *condition) filter(f row.Filter) {
 		c.join(" AND ", "1", f.Of)
 	case row.Or:
 		c.join(" OR ", "0", f.Of)
-	default: // written by a later version: nothing rather than everything
+	default: // an unknown operator of a later version matches nothing
 		c.sql.WriteString("0")
 	}
 }
 
-// join writes of with word between its elements. It halves the list, because SQLite bounds
-// the depth of an expression, and a chain of n operators has the depth n.
+// join writes the filters of, joined by the operator word, or none if there are none. It splits the list in
+// halves because SQLite limits the depth of expressions, and a chain of n operators has depth n.
 func (c *condition) join(word, none string, of []row.Filter) {
 	switch n := len(of); n {
 	case 0:
@@ -69,7 +70,7 @@ func (c *condition) join(word, none string, of []row.Filter) {
 	}
 }
 
-// prefix writes a range of bytes: LIKE has wildcards and ignores case.
+// prefix writes a range condition. LIKE is unsuitable because it has wildcards and ignores case.
 func (c *condition) prefix(column, p string) {
 	if p == "" {
 		c.sql.WriteString("1")
@@ -78,8 +79,8 @@ func (c *condition) prefix(column, p string) {
 	c.sql.WriteString("(" + column + " >= " + c.bind(p) + " AND " + column + " < " + c.bind(after(p)) + ")")
 }
 
-// after is the least string above all that begin with p. The last byte of UTF-8 is never
-// 0xFF, so that it can be raised.
+// after returns the least string above all strings that begin with p. The last byte of valid UTF-8 is never
+// 0xFF, so it can be incremented.
 func after(p string) string {
 	b := []byte(p)
 	b[len(b)-1]++

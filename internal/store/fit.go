@@ -7,14 +7,15 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Limits that change concern all jobs of a queue that have a key: some are held, and have room now, and the starts of
-// others are reserved by a rate that is no more. They are fitted a few at a time, in transactions of their own. How far
-// that is says the row of the queue, so it goes on where a process has died: SetLimits, each claim on the queue, and
-// Maintain do a part. The limits hold meanwhile: a job that was not fitted yet waits.
+// A change of limits affects all jobs of a queue that have a key. Held jobs may now have room, and starts
+// may be reserved by a rate that no longer exists. Jobs are fitted to the new limits a few at a time, in
+// separate transactions. The progress is stored in the queue's row, so the work continues if a process
+// dies. SetLimits, every claim on the queue and Maintain each do a part. The limits are enforced meanwhile:
+// a job that has not been fitted yet waits.
 //
-// Jobs are fitted once, in the order of their ids. What claims hold behind that point they hold by the new limits.
+// Jobs are fitted once, in the order of their ids. Behind that point, claims hold jobs by the new limits.
 
-// By primary key.
+// Uses the primary key.
 const (
 	sqlBeginFit = `UPDATE _honkerx_queues SET fit_job = 0, fit_key = iif(?2, '', fit_key), fit_rate = iif(?2, 1, fit_rate) WHERE queue = ?1`
 	sqlFitting  = `SELECT fit_job, fit_key, fit_rate FROM _honkerx_queues WHERE queue = ?1 AND fit_job IS NOT NULL`
@@ -23,10 +24,11 @@ const (
 	sqlEndFit   = `UPDATE _honkerx_queues SET fit_job = NULL, fit_key = NULL, fit_rate = NULL WHERE queue = ?1`
 )
 
-// The whole table, which holds a row for each queue with settings.
+// Scans the whole table, which has a row for each queue with settings.
 const sqlAllFitting = `SELECT queue FROM _honkerx_queues WHERE fit_job IS NOT NULL`
 
-// beginFit notes that jobs are to be fitted, if limits that were other ones can have left something of theirs.
+// beginFit marks the queue for fitting if the old limits may have held jobs, ordered held jobs or reserved
+// starts in a way that the new limits would not.
 func beginFit(ctx context.Context, q Querier, queue string, was, is row.QueueLimits) error {
 	rate := was.KeyRate != (row.StartRate{}) && was.KeyRate != is.KeyRate
 	if !rate && was.InOrder == is.InOrder && (was.PerKey == 0 || is.PerKey != 0 && is.PerKey <= was.PerKey) {
@@ -36,12 +38,12 @@ func beginFit(ctx context.Context, q Querier, queue string, was, is row.QueueLim
 	return err
 }
 
-// Fitting returns the queues of which jobs are to be fitted to their limits, see FitSome.
+// Fitting returns the queues with jobs to be fitted to their limits. See FitSome.
 func (Limits) Fitting(ctx context.Context, q Querier) ([]string, error) {
 	return texts(ctx, q, sqlAllFitting)
 }
 
-// By primary keys. Side rows are passed over in the order of their ids, of whatever queue they are.
+// Uses primary keys. Side rows are read in the order of ids, including those of other queues.
 const (
 	sqlFitKeysTo = `SELECT max(key) FROM (SELECT key FROM _honkerx_keys WHERE queue = ?1 AND key > ?2 ORDER BY key LIMIT ?3 + 0)`
 	ofKeysTo     = ` WHERE queue = ?1 AND key > ?2 AND key <= ?3`
@@ -61,31 +63,31 @@ const (
 	sqlNotPaused   = `UPDATE _honkerx_job SET wait = nullif(wait & 1, 0) WHERE job_id` + ofList + ` AND wait & 2
   AND NOT EXISTS (SELECT 1 FROM _honkerx_keys AS k WHERE k.queue = _honkerx_job.queue AND k.key = _honkerx_job.key AND k.paused_ms IS NOT NULL)`
 
-	// Without limits all that are held go, but for keys that are paused without an end.
+	// Without limits all held jobs are released, except those of keys that are paused indefinitely.
 	sqlLetAllGo = letGoSlots + ` WHERE job_id` + ofList + ` AND slot = 2
   AND NOT EXISTS (SELECT 1 FROM _honkerx_keys AS k WHERE k.queue = _honkerx_job.queue AND k.key = _honkerx_job.key
     AND k.paused_ms IS NOT NULL AND k.until_ms IS NULL)`
 
-	// The order of those that are held, see _honkerx_key_gate.
+	// The order of held jobs, see _honkerx_key_gate.
 	sqlOrderByID   = `UPDATE _honkerx_job SET priority = 0, run_at = 0 WHERE job_id` + ofList + ` AND slot = 2 AND (priority <> 0 OR run_at <> 0)`
 	sqlOrderByTime = `UPDATE _honkerx_job SET priority = l.priority, run_at = l.run_at FROM _honker_live AS l
 WHERE l.id = _honkerx_job.job_id AND _honkerx_job.job_id` + ofList + ` AND slot = 2 AND (_honkerx_job.priority <> l.priority OR _honkerx_job.run_at <> l.run_at)`
 
 	sqlHeldKeysOf = `SELECT key, count(*) FROM _honkerx_job WHERE job_id` + ofList + ` AND slot = 2 GROUP BY key`
-	// By _honkerx_job_key.
+	// Uses _honkerx_job_key.
 	sqlLetSomeGo = letGoSlots + ` WHERE job_id IN (
   SELECT job_id FROM _honkerx_job INDEXED BY _honkerx_job_key WHERE queue = ?1 AND key = ?2 AND slot = 2
   ORDER BY priority DESC, run_at, job_id LIMIT ?3 + 0)`
 )
 
-// Bounds of one FitSome, since other writers wait meanwhile.
+// Bounds of a single FitSome, because other writers wait meanwhile.
 const (
-	mostFitted = 256 // jobs that are changed, each up to three times
-	passedRows = 16  // times as many side rows are passed over that need no change
+	mostFitted = 256 // changed jobs, with up to three changes each
+	passedRows = 16  // side rows read, as a multiple of the jobs to change
 )
 
-// FitSome fits up to about n jobs of queue to its limits, at the unix second now, and tells whether there may be more.
-// After the last ones the triggers go that nothing needs any more.
+// FitSome fits up to about n jobs of queue to its limits at the second now, and reports whether there may
+// be more. After the last job it drops the triggers that are no longer needed.
 func (ls Limits) FitSome(ctx context.Context, q Querier, queue string, n int, now int64) (more bool, err error) {
 	var done, rate number
 	var key sql.NullString
@@ -123,8 +125,8 @@ func (ls Limits) FitSome(ctx context.Context, q Querier, queue string, n int, no
 	return true, err
 }
 
-// forgetStarts lets the rate of some keys behind the key after begin anew. It comes before the jobs: one that was made
-// due would be given another start behind those of the rate that is no more.
+// forgetStarts resets the rate of up to n keys that follow the key after. It must run before the jobs are
+// fitted. Otherwise a job made due would be assigned a start behind those of the old rate.
 func (Limits) forgetStarts(ctx context.Context, q Querier, queue, after string, n int) error {
 	var end sql.NullString
 	if _, err := one(ctx, q, sqlFitKeysTo, []any{queue, after, n}, &end); err != nil {
@@ -137,11 +139,11 @@ func (Limits) forgetStarts(ctx context.Context, q Querier, queue, after string, 
 			}
 		}
 	}
-	_, err := q.ExecContext(ctx, sqlFitKey, queue, end) // NULL after the last one
+	_, err := q.ExecContext(ctx, sqlFitKey, queue, end) // NULL after the last key
 	return err
 }
 
-// fit fits jobs, a list of ids.
+// fit fits jobs, a JSON list of ids. rate reports whether the rate of the keys has changed.
 func (ls Limits) fit(ctx context.Context, q Querier, queue, jobs string, rate bool, now int64) error {
 	l, err := ls.Get(ctx, q, queue)
 	if err != nil {
@@ -173,8 +175,9 @@ func (ls Limits) fit(ctx context.Context, q Querier, queue, jobs string, rate bo
 	return letFirstGo(ctx, q, queue, jobs, l)
 }
 
-// letFirstGo lets the first jobs of the keys of jobs go, as many as their limits allow at most and not more than there
-// are in jobs. That may be too many, since claims hold them again.
+// letFirstGo releases the first held jobs of each key of jobs. For a key it releases as many as the limits
+// allow in total, but no more than the list contains. These may be too many, but claims hold the surplus
+// again.
 func letFirstGo(ctx context.Context, q Querier, queue, jobs string, l row.QueueLimits) error {
 	atOnce := l.PerKey
 	if l.InOrder {

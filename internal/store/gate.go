@@ -2,23 +2,26 @@ package store
 
 import "context"
 
-// The triggers that bind the claims of every binding to pauses and limits. They are of built-in SQL,
-// and each costs every claim something, so they exist only while a row of _honkerx_queues needs
-// them; they change in the transaction of that row.
+// These triggers enforce pauses and limits on the claims of every binding. They use only built-in SQL. Each
+// of them adds to the cost of every claim, so a trigger exists only while a row of _honkerx_queues needs
+// it. Triggers are created and dropped in the transaction that changes the row.
 //
-// RAISE(IGNORE) in a BEFORE trigger drops the change of one row, and the statement goes on with the
-// others: a claim passes over that row. A heartbeat does not set state, so it meets none of them.
+// RAISE(IGNORE) in a BEFORE trigger skips the change of a single row, and the statement continues with the
+// other rows. A claim thus passes over the job. A heartbeat does not set state and fires none of the
+// triggers.
 
-// clockOfSQLite is SQLite's time in milliseconds. julianday, since unixepoch('subsec') is of SQLite 3.42.
+// clockOfSQLite is SQLite's time in unix milliseconds. It uses julianday because unixepoch('subsec')
+// requires SQLite 3.42.
 const clockOfSQLite = `CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)`
 
-// clock is the time in milliseconds: of the claim, where it is one of ours, or SQLite's.
+// clock is the current time in unix milliseconds: the time of the claim if it is ours, and SQLite's time
+// otherwise.
 const clock = `coalesce((SELECT claim_ms FROM _honkerx_queues WHERE queue = NEW.queue),
   ` + clockOfSQLite + `)`
 
-// Rates are GCRA. A start moves tat, the time until which starts are spent, by an interval; with a
-// burst of one, the next may come at tat, with one of n n-1 intervals before. A tat that no start can
-// have made is of a clock that went back, and counts as over.
+// Rates use GCRA (generic cell rate algorithm). Each start advances tat, the theoretical arrival time, by
+// an interval. With a burst of n, the next start is allowed n-1 intervals before tat. A tat too far in the
+// future was stored before the clock went back, and is treated as past.
 const (
 	interval    = `(1.0 * q.rate_per_ms / q.rate_n)`
 	keyInterval = `(1.0 * q.key_rate_per_ms / q.key_rate_n)`
@@ -26,18 +29,20 @@ const (
 	overRate = `q.rate_tat_ms > ` + clock + ` + ` + interval + ` * (q.rate_burst - 1) + 0.5
     AND q.rate_tat_ms <= ` + clock + ` + ` + interval + ` * q.rate_burst + 1000`
 
-	// Of a key: until when its starts are spent or reserved, and when a start may come.
+	// For a key: the time until which its starts are spent or reserved, and how long before that time a start
+	// is allowed.
 	keySpent     = `max(ifnull(k.tat_ms, 0), ifnull(k.next_ms, 0))`
 	keyAllowance = keyInterval + ` * (q.key_rate_burst - 1)`
 )
 
-// running is how many jobs of the queue q run at nowMS, those included that were cancelled and may still.
+// running returns the query for the number of jobs of the queue q that run at nowMS, including cancelled
+// jobs that may still run.
 func running(nowMS string) string {
 	return `((SELECT count(*) FROM _honker_live INDEXED BY _honker_live_processing_deadline
     WHERE queue = q.queue AND state = 'processing') + ` + cancelled("q.queue", "", nowMS) + `)`
 }
 
-// The gate of a queue. A claim of a job with a claim that has lapsed takes no place of another one.
+// The gate of a queue. A claim of a job whose claim has lapsed does not need a new place.
 var (
 	makeGate = `CREATE TRIGGER IF NOT EXISTS _honkerx_gate BEFORE UPDATE OF state ON _honker_live
 WHEN NEW.state = 'processing' AND EXISTS (SELECT 1 FROM _honkerx_queues AS q WHERE q.queue = NEW.queue AND (
@@ -58,8 +63,8 @@ BEGIN
 END`
 )
 
-// keyed is the condition that the job has a key for which the condition is true. s is the job's side
-// row, q its queue's, and k its key's.
+// keyed returns the condition that the job has a key and condition is true for it. In condition, s is the
+// job's side row, q is the row of its queue, and k is the row of its key.
 func keyed(condition string) string {
 	return `EXISTS (SELECT 1 FROM _honkerx_job AS s CROSS JOIN _honkerx_queues AS q ON q.queue = s.queue
   LEFT JOIN _honkerx_keys AS k ON k.queue = s.queue AND k.key = s.key
@@ -68,12 +73,14 @@ func keyed(condition string) string {
 
 const ofKey = `SELECT 1 FROM _honkerx_job INDEXED BY _honkerx_job_key WHERE queue = s.queue AND key = s.key`
 
-// What a claim does with a job of which the key has no room is one of three, in this order: it holds
-// the job, or gives it a later time.
+// A claim that reaches a job whose key has no room does the first of these that applies: it holds the job
+// because the key is full, delays it to the end of the key's pause, or delays it to a start by the key's
+// rate.
 var (
-	// In order: only the first of the live jobs of the key. Those that are held have neither priority
-	// nor time there, so both kinds of earlier ones are a seek. While jobs are fitted to that order, a
-	// key with one that was held by the limits before, with its priority and time, is closed.
+	// With in_order only the first of the key's live jobs may run. Held jobs have priority 0 and time 0
+	// there, and jobs with slot 0 have neither, so the search for an earlier job costs a seek for each kind.
+	// While jobs are being fitted to that order, a key stays full as long as it has a job that was held under
+	// the old limits, with its priority and time.
 	keyFull = `ifnull(q.per_key <= (SELECT count(*) FROM _honkerx_job INDEXED BY _honkerx_job_key
     WHERE queue = s.queue AND key = s.key AND slot = 1) + ` + cancelledOfKey + `
   OR q.in_order = 1 AND (EXISTS (` + ofKey + ` AND slot = 1)
@@ -88,20 +95,21 @@ var (
 
 	keyPaused = `ifnull(k.until_ms > ` + clock + `, 0)`
 
-	// A job that has a start reserved comes at a whole second, with all those of that second: it is held
-	// against the starts there were, and may be a second early. It may be late too, with many others,
-	// where no worker was there or the key was full or paused: then it gets another time.
+	// A job with a reserved start becomes due at a whole second, together with the other starts of that
+	// second. It is therefore checked only against starts that were made, and may start up to a second early.
+	// If it is claimed late, because no worker was available or the key was full or paused, many other jobs
+	// may be late too. It is then assigned a new start.
 	keyOverRate = `ifnull(iif(ifnull(s.wait, 0) & 1, k.tat_ms - 1000, ` + keySpent + `) - ` + keyAllowance + ` > ` + clock + ` + 0.5, 0)`
 
 	whenClaimed = ` BEFORE UPDATE OF state ON _honker_live
 WHEN NEW.state = 'processing' AND OLD.state = 'pending' AND `
 )
 
-// letGoSlots is the SET of jobs that are held for their keys, and are let go.
+// letGoSlots is the head of the UPDATE that releases jobs that are held for their keys.
 const letGoSlots = `UPDATE _honkerx_job SET slot = 0, priority = NULL, run_at = NULL`
 
-// nextOfKey lets the next job go that is held for the key of row, a row of _honkerx_job. It never does
-// harm: a claim holds it again where the key is still full.
+// nextOfKey returns the statement that releases the next job held for the key of row, a row of
+// _honkerx_job. Releasing a job is always safe: a claim holds it again if the key is still full.
 func nextOfKey(row string) string {
 	return letGoSlots + ` WHERE job_id = (
     SELECT job_id FROM _honkerx_job INDEXED BY _honkerx_job_key
@@ -109,7 +117,7 @@ func nextOfKey(row string) string {
     ORDER BY priority DESC, run_at, job_id LIMIT 1);`
 }
 
-// nextOfKeyOf is nextOfKey for the key of a job, an SQL expression.
+// nextOfKeyOf is like nextOfKey for the key of job, an SQL expression.
 func nextOfKeyOf(job string) string {
 	return letGoSlots + ` WHERE job_id = (
     SELECT h.job_id FROM _honkerx_job AS s CROSS JOIN _honkerx_job AS h INDEXED BY _honkerx_job_key
@@ -117,7 +125,7 @@ func nextOfKeyOf(job string) string {
     ORDER BY h.priority DESC, h.run_at, h.job_id LIMIT 1);`
 }
 
-// notInOrder is the condition that the jobs of a key need not run in order in the queue of row.
+// notInOrder returns the condition that the queue of row does not run the jobs of a key in order.
 func notInOrder(row string) string {
 	return `NOT EXISTS (SELECT 1 FROM _honkerx_queues WHERE queue = ` + row + `.queue AND in_order = 1)`
 }
@@ -131,12 +139,12 @@ BEGIN
   ` + unhold("iif(NEW.slot = 0, NEW.job_id, NULL)") + `
 END`}
 
-// keyTriggers keep the slots of jobs with keys true, and let as many jobs of a key be claimed as it
-// has room for. Whatever leaves and was not held lets the next one go: one that has run, and also
-// one that was let go and has not run, or has got a later time.
+// keyTriggers maintain the slots of jobs with keys and let claims take as many jobs of a key as it has room
+// for. Each job that leaves without being held releases the next job of its key. This includes jobs that
+// were released and then deleted or delayed without having run.
 //
-// The slot leads, and the state follows by _honkerx_key_slot. No trigger relies on being fired by
-// itself, which is a setting of the connection.
+// A change of a slot changes the state, by _honkerx_key_slot, never the reverse. No trigger relies on
+// recursive triggers, which are a setting of the connection.
 var keyTriggers = []trigger{
 	{"_honkerx_key_gate", whenClaimed + keyed(keyFull) + `
 BEGIN
@@ -152,7 +160,7 @@ BEGIN
     JOIN _honkerx_keys AS k ON k.queue = s.queue AND k.key = s.key WHERE s.job_id = OLD.id) WHERE id = OLD.id;
   SELECT RAISE(IGNORE);
 END`},
-	// A start is reserved for the job, behind those that are reserved already.
+	// The job is assigned the first start after those already reserved.
 	{"_honkerx_key_rate", whenClaimed + keyed(keyOverRate+` AND NOT `+keyPaused+` AND NOT `+keyFull) + `
 BEGIN
   UPDATE _honkerx_job SET wait = ifnull(wait, 0) | 1 WHERE job_id = OLD.id;
@@ -180,7 +188,8 @@ BEGIN
   UPDATE _honkerx_job SET slot = 0 WHERE job_id = NEW.id AND slot = 1;
 END`},
 	slotTrigger,
-	// In order too: where the order came while several ran, this one may not be the first.
+	// This also applies with in_order. If the order was set while several jobs of the key ran, this job may
+	// not be the first.
 	{"_honkerx_key_left", ` AFTER UPDATE OF slot ON _honkerx_job
 WHEN OLD.slot = 1 AND NEW.slot = 0
 BEGIN
@@ -201,7 +210,7 @@ WHEN NEW.run_at > OLD.run_at AND OLD.state = 'pending' AND NEW.state = 'pending'
 BEGIN
   ` + nextOfKeyOf("NEW.id") + `
 END`},
-	// One that is held and changed takes its place anew.
+	// A held job whose time or priority changes is queued again for its key.
 	{"_honkerx_key_moved", ` AFTER UPDATE OF run_at, priority ON _honker_live
 WHEN OLD.state = 'held' AND NEW.state = 'held'
 BEGIN
@@ -209,7 +218,7 @@ BEGIN
 END`},
 }
 
-// Whole tables: of rows that are few, or when triggers come and go.
+// These conditions scan whole tables. The tables have few rows, or are scanned only when triggers change.
 var (
 	anyGated = `EXISTS (SELECT 1 FROM _honkerx_queues WHERE coalesce(paused_ms, running, rate_n) IS NOT NULL)`
 	anyRated = `EXISTS (SELECT 1 FROM _honkerx_queues WHERE rate_n IS NOT NULL)`
@@ -219,14 +228,15 @@ var (
   ` + hasTrigger("_honkerx_gate") + `, ` + hasTrigger("_honkerx_rate") + `, ` + hasTrigger("_honkerx_key_gate")
 )
 
-// By the index of deadlines: those with a slot 1 are the jobs that run.
+// Uses the index of claim deadlines. The jobs with slot 1 are the running jobs.
 const (
 	ofRunning         = ` WHERE key IS NOT NULL AND job_id IN (SELECT id FROM _honker_live INDEXED BY _honker_live_processing_deadline WHERE state = 'processing')`
 	sqlSlotsOfRunning = `UPDATE _honkerx_job SET slot = 1` + ofRunning
 	sqlNoneRuns       = `UPDATE _honkerx_job SET slot = 0` + ofRunning
 )
 
-// Where processes of several versions have a file open, some of the triggers may be there already, or no more.
+// IF EXISTS and IF NOT EXISTS are needed because processes of several versions may have the file open, and
+// some of the triggers may already have been created or dropped.
 const (
 	dropGate    = `DROP TRIGGER IF EXISTS _honkerx_gate`
 	dropRate    = `DROP TRIGGER IF EXISTS _honkerx_rate`
@@ -234,13 +244,13 @@ const (
 	dropKeyed   = `DROP TRIGGER IF EXISTS `
 )
 
-// hasTrigger is the condition that the file has a trigger.
+// hasTrigger returns the condition that the file has the trigger name.
 func hasTrigger(name string) string {
 	return `EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND name = '` + name + `')`
 }
 
-// fitTriggers makes the triggers that the rows need now, and drops those that none does. It is for
-// the transaction in which the rows have changed.
+// fitTriggers creates the triggers that the rows now need and drops those that no row needs. It must run in
+// the transaction that changed the rows.
 func fitTriggers(ctx context.Context, q Querier) error {
 	var gated, rated, keyed, gate, rate, key bool
 	if _, err := one(ctx, q, sqlNeeds, nil, &gated, &rated, &keyed, &gate, &rate, &key); err != nil {
@@ -261,7 +271,8 @@ func fitTriggers(ctx context.Context, q Querier) error {
 	return execAll(ctx, q, run)
 }
 
-// createKeyTriggers begins with the jobs that run: without the triggers nothing notes them.
+// createKeyTriggers first sets the slots of running jobs, because slots are not maintained while the
+// triggers do not exist.
 func createKeyTriggers() []string {
 	run := []string{sqlSlotsOfRunning}
 	for _, t := range keyTriggers {
@@ -270,7 +281,7 @@ func createKeyTriggers() []string {
 	return run
 }
 
-// renewSlotTrigger makes the trigger by which the state follows the slot anew, if there is one.
+// renewSlotTrigger recreates slotTrigger if it exists.
 func renewSlotTrigger(ctx context.Context, q Querier) error {
 	var x int
 	found, err := one(ctx, q, sqlHasTrigger, []any{slotTrigger.name}, &x)
@@ -280,7 +291,8 @@ func renewSlotTrigger(ctx context.Context, q Querier) error {
 	return execAll(ctx, q, []string{dropKeyed + slotTrigger.name, createKeyed + slotTrigger.name + slotTrigger.body})
 }
 
-// dropKeyTriggers ends with no slot 1. No job is held for its key by then, see FitSome.
+// dropKeyTriggers finally resets the slots of running jobs. No job is held for its key at this point, see
+// FitSome.
 func dropKeyTriggers() []string {
 	var run []string
 	for _, t := range keyTriggers {

@@ -10,11 +10,12 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// headWalk bounds how many jobs are passed at the head of an index that cannot run. Behind
-// more of them, a time is that of the last one passed, so it is not later than the right one.
+// headWalk bounds the jobs skipped at the head of an index because they cannot run. If there are more, the
+// time of the last skipped job is used. It is a lower bound of the correct time.
 const headWalk = 1000
 
-// head finds the time at the head of jobs that can run.
+// head returns two expressions. The first is the time of the first job that can run, if it is among the
+// first headWalk jobs. The second is the time of the last of these jobs.
 func head(in span, time, condition string) (first, behind string) {
 	from := in.jobs() + ` AND ` + condition + ` ORDER BY j.` + time
 	return `(SELECT t FROM (SELECT j.` + time + ` AS t, j.attempts < j.max_attempts AND (j.expires_at IS NULL OR j.expires_at > ?3) AS ok
@@ -22,8 +23,9 @@ func head(in span, time, condition string) (first, behind string) {
 		`(SELECT j.` + time + ` FROM ` + from + ` LIMIT 1 OFFSET ` + strconv.Itoa(headWalk-1) + `)`
 }
 
-// headsQuery is one statement: rows (kind, queue, times). The times are heads of indexes, whatever lies in
-// the queues. The second of a pair is looked up where there is no first.
+// headsQuery returns the statement that yields rows of (kind, queue, times). It reads only the heads of
+// indexes, so its cost does not depend on the length of the queues. The second time of a pair is computed
+// only if the first is NULL.
 func headsQuery(s *row.JobSelect) string {
 	ready, behindReady := head(waitingSpan, "run_at", "j.run_at <= ?3")
 	next, behindNext := head(waitingSpan, "run_at", "j.run_at > ?3")
@@ -49,13 +51,14 @@ SELECT 'claimed', queue, lapse, iif(lapse IS NULL, ` + strings.ReplaceAll(behind
 	return strings.Join(parts, "\nUNION ALL\n")
 }
 
-// readHead is the head of a queue while its rows are read.
+// readHead collects the rows of a queue.
 type readHead struct {
 	row.QueueHead
 	due, lapse number
 }
 
-// Heads looks at the heads of the queues of s, or of all that have jobs, by name.
+// Heads returns the heads of the queues of s by name. If s.Queues is empty, it returns all queues that have
+// jobs.
 func (Jobs) Heads(ctx context.Context, q Querier, s row.JobSelect) ([]row.QueueHead, error) {
 	byName := make(map[string]*readHead)
 	query := sqlAllHeads
@@ -85,10 +88,10 @@ func (Jobs) Heads(ctx context.Context, q Querier, s row.JobSelect) ([]row.QueueH
 	return heads, err
 }
 
-// add notes a row of the statement.
+// add merges a row of the statement into h.
 func (h *readHead) add(kind string, t [4]number) {
 	switch kind {
-	case "waiting": // one for each priority
+	case "waiting": // a row for each priority
 		h.Ready = int64(earlier(number(h.Ready), t[0]))
 		h.Behind = int64(earlier(number(h.Behind), t[1]))
 		h.due = earlier(h.due, earlier(t[2], t[3]))
@@ -97,7 +100,7 @@ func (h *readHead) add(kind string, t [4]number) {
 	}
 }
 
-// earlier is the first of two times, of which 0 is none.
+// earlier returns the earlier of two times. Zero means no time.
 func earlier(a, b number) number {
 	if a == 0 || b != 0 && b < a {
 		return b

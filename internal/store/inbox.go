@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Inboxes are the statements on _honkerx_inbox_received.
+// Inboxes provides the statements on _honkerx_inbox_received.
 type Inboxes struct{}
 
 const sqlHasInbox = `SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = '_honkerx_inbox_expiry'`
@@ -28,7 +28,7 @@ func (i Inboxes) Bootstrap(ctx context.Context, q Querier, ddl string) error {
 	return execAll(ctx, q, statements(ddl))
 }
 
-// By primary key.
+// Uses the primary key.
 const (
 	sqlReceive = `INSERT INTO _honkerx_inbox_received (source, id, received_ms, expires_ms) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (source, id) DO NOTHING`
@@ -36,13 +36,14 @@ ON CONFLICT (source, id) DO NOTHING`
 	sqlReceived = `SELECT 1 FROM _honkerx_inbox_received WHERE source = ?1 AND id = ?2`
 )
 
-// Receive records a message. first is false for a message that was recorded before.
+// Receive records a message. first is false if the message was recorded before. It returns ErrNotInserted
+// if the message was not stored.
 func (Inboxes) Receive(ctx context.Context, q Querier, source, id string, nowMS, expiresMS int64) (first bool, err error) {
 	n, err := affected(ctx, q, sqlReceive, source, id, nowMS, expiresMS)
 	if err != nil || n > 0 {
 		return n > 0, err
 	}
-	// A trigger of the application may have dropped the row: then the message is not recorded.
+	// A trigger of the application may have dropped the insert.
 	var x int
 	if found, err := one(ctx, q, sqlReceived, []any{source, id}, &x); err != nil || found {
 		return false, err
@@ -50,7 +51,7 @@ func (Inboxes) Receive(ctx context.Context, q Querier, source, id string, nowMS,
 	return false, ErrNotInserted
 }
 
-// By the index of the expiry.
+// Uses the index of the expiry.
 const (
 	sqlReceivedOver = `SELECT EXISTS (SELECT 1 FROM _honkerx_inbox_received WHERE expires_ms <= ?1)`
 
@@ -64,19 +65,19 @@ func (Inboxes) Over(ctx context.Context, q Querier, nowMS int64) (some bool, err
 	return some, err
 }
 
-// Drop deletes up to limit rows that have expired, and counts them.
+// Drop deletes up to limit expired rows and returns their number.
 func (Inboxes) Drop(ctx context.Context, q Querier, nowMS int64, limit int) (int, error) {
 	return affected(ctx, q, sqlDropReceived, nowMS, limit)
 }
 
-// inboxInvariants are the rules that hold between any two transactions in the table of the inboxes.
+// inboxInvariants hold between any two transactions in the table of the inboxes.
 var inboxInvariants = []struct{ rule, query string }{
 	{"a received message has a source, an id, and an expiry after its receipt",
 		`SELECT 'message ' || quote(id) || ' of ' || quote(source) FROM _honkerx_inbox_received WHERE typeof(source) <> 'text' OR source = ''
   OR typeof(id) <> 'text' OR id = '' OR typeof(received_ms) <> 'integer' OR typeof(expires_ms) <> 'integer' OR expires_ms < received_ms`},
 }
 
-// checkInboxes returns what is broken in the table of the inboxes, if there is one.
+// checkInboxes returns the violations in the table of the inboxes, if it exists.
 func checkInboxes(ctx context.Context, q Querier) (broken []string, err error) {
 	if there, err := (Inboxes{}).Exists(ctx, q); err != nil || !there {
 		return nil, err

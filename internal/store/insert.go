@@ -9,30 +9,31 @@ import (
 	"github.com/honker-go/honker/internal/sqlite"
 )
 
-// insertSizes are the row counts of the prepared INSERT statements. A multi-row INSERT
-// costs a third of as many single ones, since its cursors stay on the last page. The
-// sizes are few, so that each statement stays prepared on its connection.
+// insertSizes are the row counts of the prepared INSERT statements. A multi-row INSERT takes a third of the
+// time of single-row statements, because its cursors stay on the last page. There are few sizes so that
+// each statement stays prepared on its connection.
 var insertSizes = []int{256, 32, 4, 1}
 
-// Errors of statements that a trigger of the application has made do nothing.
+// Errors for statements that had no effect because of a trigger of the application.
 var (
-	// ErrNotInserted reports that the row that was to be inserted is not there.
+	// ErrNotInserted is returned when an inserted row does not exist afterwards.
 	ErrNotInserted = fmt.Errorf("not inserted: %w", sqlite.ErrIgnored)
-	// ErrStuck reports work that is due and cannot be done, so that to look again at once
-	// would be to look for ever.
+	// ErrStuck is returned when work is due but cannot be done. A caller that retries at once would loop
+	// forever.
 	ErrStuck = fmt.Errorf("no progress: %w", sqlite.ErrIgnored)
 )
 
-// inserts are the statements that append rows to one table, by their number of rows.
-// The columns that all rows share come first and are bound once for all rows.
+// inserts holds the statements that append rows to a table, by their number of rows. The columns shared by
+// all rows come first and are bound once.
 type inserts struct {
 	table  string
-	shared int // columns that are alike in all rows
-	perRow int // columns of which each row has its own value
+	shared int // number of columns with the same value in all rows
+	perRow int // number of columns with a value per row
 	sized  map[int]string
 }
 
-// newInserts takes the columns in the order of their values.
+// newInserts prepares the statements for table. columns lists the shared columns first, in the order of the
+// arguments.
 func newInserts(table, columns string, shared, perRow int) inserts {
 	in := inserts{table, shared, perRow, make(map[int]string)}
 	for _, n := range insertSizes {
@@ -41,9 +42,9 @@ func newInserts(table, columns string, shared, perRow int) inserts {
 	return in
 }
 
-// values is the list of n rows of parameters. Only the shared columns of several rows
-// are numbered: the driver treats a number as a name and looks names up each time it
-// binds. A bare ? is the number after the highest one so far.
+// values returns the parameters of n rows. Only the shared columns of multiple rows are numbered, because
+// the driver treats a numbered parameter as a name and looks it up on each bind. A plain ? gets the number
+// after the highest number so far.
 func (in inserts) values(n int) string {
 	var row strings.Builder
 	for i := range in.shared {
@@ -57,14 +58,14 @@ func (in inserts) values(n int) string {
 	return strings.TrimSuffix(strings.Repeat("("+row.String()+"), ", n), ", ")
 }
 
-// one appends a row and returns its id.
+// one inserts a single row and returns its id.
 func (in inserts) one(ctx context.Context, q Querier, args ...any) (int64, error) {
 	return inserted(ctx, q, in.sized[1], 1, args...)
 }
 
-// run appends count rows in as few statements as it may. row appends the values of row i to
-// args. wrote gets the first and the last id of each run of rows with consecutive ids, in the
-// order of the rows; what was written before an error stays.
+// run inserts count rows in as few statements as possible. row appends the values of row i to args. run
+// calls wrote with the first and last id of each run of rows with consecutive ids, in the order of the
+// rows. Rows written before an error remain.
 func (in inserts) run(ctx context.Context, q Querier, shared []any, count int, row func(args []any, i int) []any, wrote func(first, last int64)) error {
 	sizes, err := in.sizes(ctx, q, count)
 	if err != nil {
@@ -88,9 +89,9 @@ func (in inserts) run(ctx context.Context, q Querier, shared []any, count int, r
 	return nil
 }
 
-// sizes are those of the statements that append count rows. The ids of one statement are
-// consecutive, because no other connection can write within it, unless a trigger of the
-// application adds rows of its own or drops some: then each row is a statement.
+// sizes returns the statement sizes for count rows. A single statement normally assigns consecutive ids,
+// because no other connection can write at the same time. A trigger of the application may break this by
+// inserting or dropping rows, and each row then gets a statement of its own.
 func (in inserts) sizes(ctx context.Context, q Querier, count int) ([]int, error) {
 	if count < 2 {
 		return insertSizes, nil
@@ -102,8 +103,8 @@ func (in inserts) sizes(ctx context.Context, q Querier, count int) ([]int, error
 	return insertSizes, err
 }
 
-// inserted runs an INSERT of n rows and returns the id of the last. Without a row that would
-// be the id of an earlier insert of the connection, so the rows are counted.
+// inserted runs an INSERT of n rows and returns the id of the last row. It checks the number of rows,
+// because without an insert LastInsertId would return the id of an earlier insert on the connection.
 func inserted(ctx context.Context, q Querier, query string, n int, args ...any) (last int64, err error) {
 	res, err := q.ExecContext(ctx, query, args...)
 	if err != nil {
@@ -115,13 +116,13 @@ func inserted(ctx context.Context, q Querier, query string, n int, args ...any) 
 	return res.LastInsertId()
 }
 
-// Names in SQL do not differ by case, hence lower. GLOB, because _ is a wildcard of LIKE.
+// Names in SQL are case-insensitive, hence lower. GLOB is used because _ is a wildcard in LIKE.
 const sqlForeignTriggers = `SELECT EXISTS (SELECT 1 FROM sqlite_schema
   WHERE type = 'trigger' AND lower(tbl_name) = ?1 AND lower(name) NOT GLOB '_honker*')
 OR EXISTS (SELECT 1 FROM sqlite_temp_schema WHERE type = 'trigger' AND lower(tbl_name) = ?1)`
 
-// foreignTriggers tells whether table has a trigger that is not honker's own, also one that
-// exists for this connection only. The names of honker's own objects begin with _honker.
+// foreignTriggers reports whether table has a trigger other than honker's own, including temporary triggers
+// of this connection. The names of honker's objects begin with _honker.
 func foreignTriggers(ctx context.Context, q Querier, table string) (some bool, err error) {
 	_, err = one(ctx, q, sqlForeignTriggers, []any{table}, &some)
 	return some, err
