@@ -7,7 +7,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Jobs are the statements on _honker_live, _honker_dead and _honkerx_job.
+// Jobs groups the statements on _honker_live, _honker_dead and _honkerx_job.
 type Jobs struct{}
 
 const liveTable = `_honker_live`
@@ -19,14 +19,14 @@ func (Jobs) Insert(ctx context.Context, q Querier, n row.NewJob, payload string)
 	return sqlInsertJobs.one(ctx, q, append(newJobColumns(n), payload)...)
 }
 
-// columns are the values that all jobs of one enqueue share.
+// newJobColumns returns the values that all jobs of a single enqueue share.
 func newJobColumns(n row.NewJob) []any {
 	return append(make([]any, 0, 7), n.Queue, n.Priority, n.RunAt, n.MaxAttempts, n.CreatedAt, nullable(n.ExpiresAt))
 }
 
-// InsertMany enqueues a job for each payload, alike in all else, and returns their ids,
-// which rise in the order of payloads. With an error they are those of the jobs before the
-// one that failed.
+// InsertMany enqueues a job for each payload and returns their ids, which increase in the order of
+// payloads. All other columns are taken from n. On error it returns the ids of the jobs inserted
+// before the failure.
 func (Jobs) InsertMany(ctx context.Context, q Querier, n row.NewJob, payloads []string) ([]int64, error) {
 	ids := make([]int64, 0, len(payloads))
 	row := func(args []any, i int) []any { return append(args, payloads[i]) }
@@ -38,26 +38,25 @@ func (Jobs) InsertMany(ctx context.Context, q Querier, n row.NewJob, payloads []
 	return ids, err
 }
 
-// A job that is claimed when it is inserted, unless a claim would have found another one
-// first: no job is passed over. The condition on waiting stands before the expensive one,
-// because mostly no job waits.
+// sqlInsertClaimed inserts a job and claims it in the same statement, unless a claim would have
+// found another job first. The cheap test for waiting jobs precedes the expensive one because
+// usually no job waits.
 var sqlInsertClaimed = `INSERT INTO _honker_live
   (queue, created_at, priority, run_at, max_attempts, expires_at, payload, worker_id, claim_expires_at, state, attempts)
 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 'processing', 1
 WHERE NOT EXISTS (SELECT 1 FROM _honkerx_queues WHERE queue = ?1 AND (` + hasLimits + ` OR ` + pauseHolds + `)) AND NOT ` + lapsed("?1") + ` AND (NOT ` + waiting("?1") + `
   OR NOT (` + exhausted("?1") + ` OR EXISTS (` + levels("?1") + ` SELECT 1 FROM ` + due("?1") + `)))`
 
-// InsertClaimed enqueues one job that is due and claims it for worker until expires. It
-// inserts nothing, and returns nil, where worker's claim would have found another job, or none
-// because the queue is paused; nor where it has limits.
-// n.CreatedAt is now, and n.RunAt no later.
+// InsertClaimed enqueues a job that is due and claims it for worker until expires. It inserts
+// nothing and returns nil if the queue is paused or has limits, or if a claim by worker would have
+// found another job. n.CreatedAt must be now, and n.RunAt must not be later.
 func (Jobs) InsertClaimed(ctx context.Context, q Querier, n row.NewJob, payload, worker string, expires int64) (*row.Job, error) {
 	res, err := q.ExecContext(ctx, sqlInsertClaimed, n.Queue, n.CreatedAt,
 		n.Priority, n.RunAt, n.MaxAttempts, nullable(n.ExpiresAt), payload, worker, expires)
 	if err != nil {
 		return nil, err
 	}
-	// The driver's last id is that of an earlier insert where this one inserted nothing.
+	// If nothing was inserted, LastInsertId returns the id of an earlier insert.
 	if rows, err := res.RowsAffected(); err != nil || rows == 0 {
 		return nil, err
 	}
@@ -69,19 +68,20 @@ func (Jobs) InsertClaimed(ctx context.Context, q Querier, n row.NewJob, payload,
 	}, err
 }
 
-// jobColumns are the columns that a claim reads. What it knows already, such as the queue
-// and the worker, is not among them, since each column has its price.
+// jobColumns lists the columns that a claim reads. It leaves out values the caller already knows,
+// such as the queue and the worker, because each column adds to the cost of a row.
 const jobColumns = `id, payload, priority, run_at, attempts, max_attempts, created_at, expires_at`
 
-// jobRow scans rows of jobColumns and what follows them in a claim, one after another, into the same
-// variables: a slice of pointers for each row would be an allocation for each.
+// jobRow scans the rows of a claim, jobColumns and the columns after them, into the same variables.
+// A slice of pointers per row would cost an allocation per row.
 type jobRow struct {
 	job     row.Job
 	carried sql.NullString
 	into    []any
 }
 
-// newJobRow returns a jobRow for a query with no more columns; the variables of others are appended.
+// newJobRow returns a jobRow for a query without further columns. Callers append the destinations
+// of further columns to into.
 func newJobRow() *jobRow {
 	r := new(jobRow)
 	j := &r.job
@@ -106,12 +106,12 @@ FROM _honker_live WHERE id = ?1`
 	sqlGetJob = sqlFindJob + ` AND queue = ?2`
 )
 
-// Find reads a live job of any queue.
+// Find reads a live job of any queue. It returns false if there is none.
 func (Jobs) Find(ctx context.Context, q Querier, id int64) (row.Job, bool, error) {
 	return getJob(ctx, q, sqlFindJob, id)
 }
 
-// Get reads a live job of queue.
+// Get reads a live job of queue. It returns false if there is none.
 func (Jobs) Get(ctx context.Context, q Querier, queue string, id int64) (row.Job, bool, error) {
 	return getJob(ctx, q, sqlGetJob, id, queue)
 }
@@ -128,7 +128,9 @@ func getJob(ctx context.Context, q Querier, query string, args ...any) (job row.
 	return job, found, err
 }
 
-// Drop removes a live job of any queue, also a claimed one, which keeps its place at the second now.
+// Drop removes a live job of any queue, even a claimed job. In a queue with limits, a job that is
+// claimed at the unix second now keeps its place until its claim would have expired. Drop returns
+// false if there is no such job.
 func (Jobs) Drop(ctx context.Context, q Querier, id, now int64) (bool, error) {
 	if _, err := q.ExecContext(ctx, sqlKeepPlaceOf, id, now); err != nil {
 		return false, err
@@ -146,8 +148,9 @@ const (
 // By primary keys.
 var sqlEndEdgesCancel = endsEdges(whereJobOf)
 
-// Cancel removes a live job of queue, also a claimed one, which keeps its place at the second now. For those that wait
-// for it, it is done.
+// Cancel removes a live job of queue, even a claimed job. In a queue with limits, a job that is
+// claimed at the unix second now keeps its place until its claim would have expired. Jobs that wait
+// for the cancelled job treat it as done. Cancel returns false if there is no such job.
 func (Jobs) Cancel(ctx context.Context, q Querier, queue string, id, now int64) (bool, error) {
 	if _, err := q.ExecContext(ctx, sqlKeepPlace, id, queue, now); err != nil {
 		return false, err
@@ -164,7 +167,7 @@ func (Jobs) Cancel(ctx context.Context, q Querier, queue string, id, now int64) 
 	return n > 0, err
 }
 
-// ForeignTriggers tells whether the table of jobs has a trigger that is not honker's own.
+// ForeignTriggers reports whether the table of live jobs has a trigger that honker did not create.
 func (Jobs) ForeignTriggers(ctx context.Context, q Querier) (bool, error) {
 	return foreignTriggers(ctx, q, liveTable)
 }

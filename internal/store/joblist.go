@@ -11,17 +11,18 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// arm is one of the statements that together find the jobs after a place. Each returns up to ?1
-// rows (id, A, B) in the order of the list. Keysets are spelled as one arm for what has the same value, and
-// one for what follows: a comparison of rows, (a, id) > (?, ?), would walk all with the same value.
+// An arm is a statement that finds part of the jobs after a place. It returns up to ?1 rows (id, A,
+// B) in list order. A keyset takes two arms: the rows with an equal value, and the rows after them.
+// A row comparison such as (a, id) > (?, ?) would walk all rows with the equal value.
 type arm struct {
 	in    row.Table
 	query string
 	args  []any // from ?2
 }
 
-// After returns up to n jobs that follow a place, in order, nil for the first ones. They are
-// candidates: whether s picks them is for Load or Select. Fewer than n are the last ones.
+// After returns the places of up to n candidates after a place, in list order. A nil place means
+// the start of the list. Load or Select must check the candidates against s. Fewer than n places
+// mean that the list has ended.
 func (j Jobs) After(ctx context.Context, q Querier, s row.JobSelect, order row.Order, by row.Access, after *row.Place, n int) ([]row.Place, error) {
 	var found []row.Place
 	for _, a := range selectArms(&s, order, by, after) {
@@ -35,12 +36,12 @@ func (j Jobs) After(ctx context.Context, q Querier, s row.JobSelect, order row.O
 			return nil, err
 		}
 		if order == row.ClaimOrder && len(found) >= n {
-			break // the next arm has what follows
+			break // later arms sort after these rows
 		}
 	}
 	if order == row.NewestFirst || order == row.OldestFirst {
 		slices.SortFunc(found, order.CompareIDs)
-		found = slices.Compact(found) // a job may be in two ranges of Collect
+		found = slices.Compact(found) // ranges may overlap, so Collect can find a job twice
 	}
 	return found[:min(n, len(found))], nil
 }
@@ -63,8 +64,8 @@ func selectArms(s *row.JobSelect, order row.Order, by row.Access, after *row.Pla
 	return arms
 }
 
-// beyond is the condition that an id follows a place, of which ?2 is the id, and the direction.
-// From a table to the next one the same id follows.
+// beyond returns the condition that an id follows a place, and the sort order. ?2 is the id of the
+// place. In the tables after that of the place, the same id follows too.
 func beyond(o row.Order, id string, in row.Table, after *row.Place) (condition, sort string, args []any) {
 	op, sort, bound := " < ", id+" DESC", int64(math.MaxInt64)
 	if o == row.OldestFirst {
@@ -78,8 +79,8 @@ func beyond(o row.Order, id string, in row.Table, after *row.Place) (condition, 
 	return id + op + "?2", sort, []any{bound}
 }
 
-// walkArm goes by the primary key of a table, or of its side table where only jobs with a side row
-// can match: a plain job has none.
+// walkArm walks the primary key of a table. If only jobs with a side row can match, it walks the
+// smaller side table.
 func walkArm(s *row.JobSelect, order row.Order, in row.Table, after *row.Place) arm {
 	table, id, distinct := tables[in].name, tables[in].id, ""
 	sided := s.Unique != "" || s.Key != "" || s.Batch != 0 || len(s.Header) > 0
@@ -95,14 +96,14 @@ func walkArm(s *row.JobSelect, order row.Order, in row.Table, after *row.Place) 
 	switch {
 	case s.IDs != nil:
 		args = append(args, idList(s.IDs))
-	case s.Batch != 0 && in != row.Done: // by the index of batches
+	case s.Batch != 0 && in != row.Done: // uses the index on batch
 		condition += " AND batch = ?3"
 		args = append(args, s.Batch)
 	}
 	return arm{in, `SELECT ` + distinct + id + `, NULL, NULL FROM ` + table + ` WHERE ` + condition + ` ORDER BY ` + sort + ` LIMIT ?1 + 0`, args}
 }
 
-// claimArms go by the pending index of the queue.
+// claimArms walks the pending index of the queue.
 func claimArms(s *row.JobSelect, after *row.Place) []arm {
 	find := func(condition string, args ...any) arm {
 		return arm{row.Live, `SELECT id, priority, run_at FROM _honker_live INDEXED BY _honkerx_live_pending
@@ -118,9 +119,9 @@ WHERE queue = ?2 AND state = 'pending'` + condition + ` ORDER BY priority DESC, 
 	}
 }
 
-// deathArms merge the dead letters of the queues, each in the order of the index: the recursion has the
-// head of each queue in its own queue, which is sorted, and puts the next of a queue there for the one
-// that it takes.
+// deathArms merges the dead letters of the queues, each in index order. The recursion keeps the
+// head of every queue in its sorted work queue. When it takes a job, it adds the next job of the
+// same queue.
 func deathArms(s *row.JobSelect, after *row.Place) []arm {
 	head := `(SELECT id FROM _honker_dead INDEXED BY _honkerx_dead_queue WHERE queue = n.queue ORDER BY died_at DESC, id DESC LIMIT 1)`
 	names := deadSpan.names("n")
@@ -144,14 +145,15 @@ func deathArms(s *row.JobSelect, after *row.Place) []arm {
 SELECT id, died_at, NULL FROM m`, args}}
 }
 
-// nextDeath is the id of the job of a queue that died before a job, or at its second.
+// nextDeath returns an expression for the id of the next dead letter of a queue after the given
+// job, latest death first.
 func nextDeath(queue, diedAt, id string) string {
 	find := `(SELECT id FROM _honker_dead INDEXED BY _honkerx_dead_queue WHERE queue = ` + queue + ` AND `
 	return `coalesce(` + find + `died_at = ` + diedAt + ` AND id < ` + id + ` ORDER BY id DESC LIMIT 1),
       ` + find + `died_at < ` + diedAt + ` ORDER BY died_at DESC, id DESC LIMIT 1))`
 }
 
-// collectArms sort what lies in the spans.
+// collectArms reads the index ranges of s and sorts the result.
 func collectArms(s *row.JobSelect, order row.Order, after *row.Place) (arms []arm) {
 	for _, in := range selectSpans(s) {
 		id := "j." + tables[in.in].id
@@ -162,8 +164,9 @@ func collectArms(s *row.JobSelect, order row.Order, after *row.Place) (arms []ar
 	return arms
 }
 
-// Few tells whether no more than most jobs lie in the queues and phases that s asks for; not where it
-// asks for none, or for ids.
+// Few reports whether the queues and phases of s hold at most most jobs. It returns false without
+// counting if s names ids, or if s names no queues and either no phases or only phases of finished
+// jobs.
 func (j Jobs) Few(ctx context.Context, q Querier, s row.JobSelect, most int64) (bool, error) {
 	if s.IDs != nil || len(s.Queues) == 0 && !slices.Contains(s.Tables(), row.Live) || len(s.Queues) == 0 && s.Phases == nil {
 		return false, nil
@@ -182,7 +185,8 @@ func (j Jobs) Few(ctx context.Context, q Querier, s row.JobSelect, most int64) (
 	return true, nil
 }
 
-// parameters are those of values that a query has, up to the last: it has a part of them, by number.
+// parameters returns values up to the last that query refers to. A statement must not be given more
+// parameters than it has.
 func parameters(query string, values ...any) []any {
 	for n := len(values); n > 0; n-- {
 		if strings.Contains(query, "?"+strconv.Itoa(n)) {
@@ -192,7 +196,7 @@ func parameters(query string, values ...any) []any {
 	return nil
 }
 
-// Load returns those of the jobs at places that s picks, by their places in the list.
+// Load reads the jobs at the given places and returns those that s selects, keyed by place.
 func (j Jobs) Load(ctx context.Context, q Querier, s row.JobSelect, at []row.Place) (map[row.Place]row.Job, error) {
 	ids := make(map[row.Table][]int64)
 	for _, p := range at {
@@ -213,14 +217,15 @@ func (j Jobs) Load(ctx context.Context, q Querier, s row.JobSelect, at []row.Pla
 	return found, nil
 }
 
-// listed are the columns of a job of each table; what it has none of is NULL.
+// listed holds the columns that differ between the job tables. A column that a table lacks is NULL.
 var listed = [...]string{
 	row.Live: `j.id, j.state, j.worker_id, j.claim_expires_at, j.expires_at, s.last_error, NULL, NULL`,
 	row.Dead: `j.id, 'dead', NULL, NULL, NULL, j.last_error, j.died_at, NULL`,
 	row.Done: `j.job_id, 'done', j.worker_id, NULL, j.expires_at, j.last_error, NULL, j.done_ms`,
 }
 
-// load is the statement for those of ids that s picks, by primary key.
+// loadQuery returns the statement that reads the jobs among ids that s selects, by primary key, and
+// its arguments.
 func loadQuery(s *row.JobSelect, in row.Table, ids []int64) (string, []any) {
 	c := conditions{args: []any{idList(ids)}}
 	selectConditions(s, in, &c)

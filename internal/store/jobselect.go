@@ -12,8 +12,8 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// phaseOfLive is what Job.Phase says of a row of _honker_live, by the same rule. The ? is now, three
-// times.
+// phaseOfLive computes the phase of a row of _honker_live. It must agree with Job.Phase. Each ? is
+// the current second; there are four.
 const phaseOfLive = `CASE j.state
   WHEN 'pending' THEN CASE WHEN j.expires_at <= ? THEN 'expired' WHEN j.run_at > ? THEN 'scheduled'
     WHEN j.attempts >= j.max_attempts THEN 'expired' ELSE 'ready' END
@@ -21,7 +21,7 @@ const phaseOfLive = `CASE j.state
     WHEN j.expires_at <= ? OR j.attempts >= j.max_attempts THEN 'expired' ELSE 'lapsed' END
   WHEN '` + row.Held + `' THEN 'held' ELSE '' END`
 
-// tableOf is a table of jobs with its side rows, and what is named otherwise in it.
+// tableOf describes a job table: its join with the side rows and the columns whose names differ.
 type tableOf struct{ name, from, id, died, lastError string }
 
 var tables = [...]tableOf{
@@ -30,7 +30,7 @@ var tables = [...]tableOf{
 	row.Done: {name: "_honkerx_done", from: "_honkerx_done AS j LEFT JOIN _honkerx_done AS s ON s.job_id = j.job_id", id: "job_id", died: "0", lastError: "j.last_error"},
 }
 
-// conditions are those of s on a row j of a table and its side row s.
+// selectConditions adds the conditions of s on a row j of a table and its side row s.
 func selectConditions(s *row.JobSelect, in row.Table, c *conditions) {
 	if s.IDs != nil {
 		c.add("j."+tables[in].id+" IN (SELECT value FROM json_each(?))", idList(s.IDs))
@@ -62,7 +62,7 @@ func selectConditions(s *row.JobSelect, in row.Table, c *conditions) {
 	}
 }
 
-// query returns the statement for up to limit jobs above an id, and its arguments.
+// selectQuery returns the statement for up to limit jobs with ids above after, and its arguments.
 func selectQuery(s *row.JobSelect, after int64, limit int) (string, []any) {
 	t := tables[s.In]
 	c := conditions{where: []string{"j." + t.id + " > ?1"}, args: []any{after, limit}}
@@ -71,14 +71,14 @@ func selectQuery(s *row.JobSelect, after int64, limit int) (string, []any) {
 		strings.Join(c.where, " AND ") + ` ORDER BY j.` + t.id + ` LIMIT ?2 + 0`, c.args
 }
 
-// conditions are those of a query, with the values of their parameters.
+// conditions collects the conditions of a WHERE clause and the values of their parameters.
 type conditions struct {
 	where []string
 	args  []any
 }
 
-// add adds a condition, in which each ? stands for the next of values. They are numbered, since
-// the others of the statement are.
+// add appends a condition and binds each ? in it to the next of values. The parameters are numbered
+// because the rest of the statement uses numbered parameters.
 func (c *conditions) add(condition string, values ...any) {
 	parts := strings.Split(condition, "?")
 	for i, v := range values {
@@ -100,21 +100,21 @@ func (c *conditions) number(condition string, value int64) {
 	}
 }
 
-// fields compares fields of a column of JSON with texts.
+// fields adds a condition for each JSON path in of: the field of column must equal the given text.
 func (c *conditions) fields(column string, of map[string]string) {
 	for _, path := range slices.Sorted(maps.Keys(of)) {
 		c.add("iif(json_valid("+column+"), CAST("+column+" ->> ? AS TEXT) = ?, 0)", path, of[path])
 	}
 }
 
-// phaseList passes phases as one parameter, for json_each.
+// phaseList encodes phases as a JSON array for json_each.
 func phaseList(phases []row.Phase) string {
 	b, _ := json.Marshal(phases) // strings cannot fail
 	return string(b)
 }
 
-// Select returns up to limit of the jobs above the id after that s picks, in the order of ids. It
-// goes by primary key, so it costs what it passes.
+// Select returns up to limit jobs with ids above after that s selects, in id order. It walks the
+// primary key, so the cost includes the rows that it skips.
 func (j Jobs) Select(ctx context.Context, q Querier, s row.JobSelect, after int64, limit int) (out []row.SelectedJob, err error) {
 	query, args := selectQuery(&s, after, limit)
 	err = each(ctx, q, query, func(rows *sql.Rows) error {

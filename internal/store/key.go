@@ -7,8 +7,8 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// By _honkerx_job_key, of all jobs of the queue that have a key, of those that are paused, and of those of cancelled jobs
-// that may still run.
+// Uses _honkerx_job_key. The result combines the keys of queued jobs, paused keys, and keys of
+// cancelled jobs that may still run.
 var sqlKeyStats = `SELECT g.key, runs, ` + cancelled("?1", "g.key", "?2 * 1000") + `, held, waits, oldest, paused_ms, until_ms, reason, who FROM (
   SELECT s.key, sum(l.state = 'processing') AS runs, sum(s.slot = 2) AS held,
     sum(l.state <> 'processing' AND s.slot <> 2) AS waits, min(iif(l.state = 'processing', NULL, l.created_at)) AS oldest
@@ -24,8 +24,8 @@ var sqlKeyStats = `SELECT g.key, runs, ` + cancelled("?1", "g.key", "?2 * 1000")
 LEFT JOIN _honkerx_keys AS k ON k.queue = ?1 AND k.key = g.key AND ` + pauseHolds + `
 ORDER BY held DESC, runs DESC, g.key LIMIT ?3 + 0`
 
-// Keys returns up to limit keys of the jobs of queue, and those that are paused, those with the most held
-// jobs first.
+// Keys returns up to limit keys of queue: those of its jobs, and those that are paused. The keys
+// with the most held jobs come first.
 func (Jobs) Keys(ctx context.Context, q Querier, queue string, now int64, limit int) (all []row.KeyStats, err error) {
 	err = each(ctx, q, sqlKeyStats, func(rows *sql.Rows) error {
 		var k row.KeyStats
@@ -46,7 +46,7 @@ func (Jobs) Keys(ctx context.Context, q Querier, queue string, now int64, limit 
 // By primary key.
 const sqlKeyOf = `SELECT key FROM _honkerx_job WHERE job_id = ?1 AND key IS NOT NULL`
 
-// KeyOf returns the key that a live job shares limits by; empty for none.
+// KeyOf returns the key under which a live job shares limits, or "" if it has none.
 func (Jobs) KeyOf(ctx context.Context, q Querier, id int64) (key string, err error) {
 	_, err = one(ctx, q, sqlKeyOf, []any{id}, &key)
 	return key, err
@@ -65,13 +65,14 @@ ON CONFLICT (queue, key) DO UPDATE SET paused_ms = excluded.paused_ms, until_ms 
 
 	sqlAddQueue = `INSERT INTO _honkerx_queues (queue) VALUES (?1) ON CONFLICT (queue) DO NOTHING`
 	pausedKeys  = `(SELECT count(*) FROM _honkerx_keys AS k WHERE k.queue = _honkerx_queues.queue AND k.paused_ms IS NOT NULL)`
-	// After the last pause of a queue without limits on keys nothing of them is to stay, see FitSome.
+	// Once no key is paused and the queue has no key limits, key state is obsolete; FitSome then
+	// removes it.
 	countKeyPauses = `UPDATE _honkerx_queues SET keys_paused = nullif(` + pausedKeys + `, 0),
   fit_job = iif(keys_paused IS NOT NULL AND coalesce(per_key, in_order, key_rate_n) IS NULL AND ` + pausedKeys + ` = 0, 0, fit_job)`
 	sqlCountKeyPauses = countKeyPauses + ` WHERE queue = ?1`
 )
 
-// Whole tables, which hold few rows: those that are paused or have a rate.
+// Full scans of a small table: it holds only keys that are paused or rate limited.
 const (
 	whereKeyIdle    = ` FROM _honkerx_keys WHERE paused_ms IS NULL AND max(ifnull(tat_ms, 0), ifnull(next_ms, 0)) <= ?1 * 1000`
 	sqlEndKeyPauses = setNoKeyPause + ` WHERE until_ms <= ?1 * 1000`
@@ -79,7 +80,7 @@ const (
 	sqlCountAllKeys = countKeyPauses + ` WHERE keys_paused IS NOT NULL`
 )
 
-// By _honkerx_job_key, of the jobs of a key.
+// Uses _honkerx_job_key, for the jobs of a single key.
 const (
 	sqlLetKeyGo = letGoSlots + ` WHERE job_id IN (
   SELECT job_id FROM _honkerx_job INDEXED BY _honkerx_job_key WHERE queue = ?1 AND key = ?2 AND slot = 2)`
@@ -91,12 +92,13 @@ WHERE state = 'pending' AND run_at > ?3 AND id IN (SELECT job_id` + ofKeyWaiting
 	sqlNoWaitOfKey = `UPDATE _honkerx_job SET wait = nullif(wait & 1, 0) WHERE job_id IN (SELECT job_id` + ofKeyWaiting + `)`
 )
 
-// GetKey is Get of a key of queue.
+// GetKey returns the pause of a key of queue; false if the key is not paused.
 func (Pauses) GetKey(ctx context.Context, q Querier, queue, key string, now int64) (row.Pause, bool, error) {
 	return getPause(ctx, q, sqlGetKeyPause, queue, now, key)
 }
 
-// SetKey is Set of a key of queue.
+// SetKey pauses a key of queue and returns the previous pause, if any. A new pause keeps the
+// SinceMS of the previous.
 func (ps Pauses) SetKey(ctx context.Context, q Querier, queue, key string, p row.Pause, now int64) (before row.Pause, was bool, err error) {
 	if before, was, err = ps.GetKey(ctx, q, queue, key, now); err != nil {
 		return before, was, err
@@ -117,7 +119,7 @@ func (ps Pauses) SetKey(ctx context.Context, q Querier, queue, key string, p row
 	return before, was, ps.keyChanged(ctx, q, queue, key, now)
 }
 
-// EndKey is End of a key of queue.
+// EndKey ends the pause of a key of queue. It returns false if the key was not paused.
 func (ps Pauses) EndKey(ctx context.Context, q Querier, queue, key string, now int64) (was bool, err error) {
 	if _, was, err = ps.GetKey(ctx, q, queue, key, now); err != nil {
 		return false, err
@@ -129,7 +131,8 @@ func (ps Pauses) EndKey(ctx context.Context, q Querier, queue, key string, now i
 	return was, ps.keyChanged(ctx, q, queue, key, now)
 }
 
-// keyChanged lets all jobs of a key go that wait for the end of a pause: claims see to them anew.
+// keyChanged releases the jobs of a key that wait for the end of a pause. The next claims check
+// them again.
 func (Pauses) keyChanged(ctx context.Context, q Querier, queue, key string, now int64) error {
 	if _, err := q.ExecContext(ctx, sqlCountKeyPauses, queue); err != nil {
 		return err
@@ -146,8 +149,8 @@ func (Pauses) keyChanged(ctx context.Context, q Querier, queue, key string, now 
 	return fitTriggers(ctx, q)
 }
 
-// SlowDown pauses the key of a live job, or its queue where it has none, until p.UntilMS, unless it
-// is paused for longer. The reason of an operator's pause stays.
+// SlowDown pauses the key of a live job until p.UntilMS, or its queue if the job has no key. An
+// existing pause is never shortened, and keeps the reason given by an operator.
 func (j Jobs) SlowDown(ctx context.Context, q Querier, queue string, id int64, p row.Pause, now int64) error {
 	var ps Pauses
 	key, err := j.KeyOf(ctx, q, id)

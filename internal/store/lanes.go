@@ -13,8 +13,9 @@ import (
 var sqlOverdueLanes = `SELECT k.value, ` + overdue("k.value") + `, ` + limited("k.value") + ` FROM json_each(?1) AS k
 WHERE ` + overdue("k.value") + ` OR ` + limited("k.value")
 
-// The levels of all lanes in their order, and then as in a claim of one queue: so SQLite comes to a
-// later lane only when the ones before it have given less than the limit.
+// strictDue visits the priority levels of all lanes in lane order, and each level as a claim of a
+// single queue does. SQLite reads a later lane only if the earlier lanes have returned fewer jobs
+// than the limit.
 var strictDue = `WITH RECURSIVE lv(lane, queue, p) AS (
     SELECT k.key, k.value, (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
       WHERE queue = k.value AND state = 'pending' ORDER BY priority DESC LIMIT 1)
@@ -27,12 +28,14 @@ var strictDue = `WITH RECURSIVE lv(lane, queue, p) AS (
   SELECT l.id FROM ` + due("lv.queue") + `
   LIMIT ?3 + 0`
 
-// A walk over the jobs of all lanes in the order of their tags. Of each lane it knows the next job;
-// it takes the one with the lowest tag and seeks what follows that in its lane: a job of the same
-// priority and time, or else of a later time, or else of a lower priority. So it reads a row for
-// each job that it gives, and one for each lane, however many wait. A lane that has come to its end
-// has a NULL, which counts in the LIMIT of the walk: there is none before the first job.
-// LIMIT -1 has JSON parsed, and first jobs sought, once and not for each use.
+// fairDue walks the jobs of all lanes in the order of their tags. It knows the next job of each
+// lane, takes the job with the lowest tag, and then seeks the next job of that lane: with the same
+// priority and time, else with a later time, else with a lower priority. It reads a row per
+// returned job and a row per lane, however many jobs wait.
+//
+// An exhausted lane yields a NULL, which the LIMIT of the walk counts too. Each NULL follows a job
+// of its lane, so at most ?3 - 1 of them come before the last job. LIMIT -1 makes SQLite parse the
+// JSON and seek the first jobs once instead of at every use.
 var fairDue = `WITH RECURSIVE walk(tag, lane, queue, step, id) AS (
     SELECT start, lane, queue, step, id FROM (
       SELECT k.start, k.lane, k.queue, k.step, coalesce(
@@ -59,8 +62,8 @@ var (
 	sqlClaimFairKeys   = candidates(fairDue)
 )
 
-// headOfTop is the query of the first job of queue that can be claimed, if it is of the highest
-// priority. It is nearly always there, and costs less than a look at all levels.
+// headOfTop returns a query for the first claimable job of queue among those with the highest
+// priority. Such a job nearly always exists, and this query is cheaper than a look at all levels.
 func headOfTop(queue string) string {
 	return `SELECT l.id FROM _honker_live AS l INDEXED BY _honkerx_live_pending
         WHERE l.queue = ` + queue + ` AND l.state = 'pending'
@@ -70,8 +73,9 @@ func headOfTop(queue string) string {
         LIMIT 1`
 }
 
-// following is the query of the first job that follows the walk's by then and has its priority. It is
-// asked twice, because by (run_at, id) > (…) SQLite would read all jobs of the second again.
+// following returns a query for the first claimable job after the current job of the walk that has
+// the same priority and satisfies then. Callers use it twice, because with (run_at, id) > (…)
+// SQLite would read all jobs of the same second again.
 func following(then string) string {
 	return `SELECT l.id FROM _honker_live AS c CROSS JOIN _honker_live AS l INDEXED BY _honkerx_live_pending
         WHERE c.id = w.id AND l.queue = w.queue AND l.state = 'pending' AND l.priority = c.priority
@@ -79,7 +83,7 @@ func following(then string) string {
         LIMIT 1`
 }
 
-// levelsBelow is levels without those from the priority of the job id up.
+// levelsBelow is like levels but starts below the priority of the job id.
 func levelsBelow(queue, id string) string {
 	return `WITH RECURSIVE lv(p) AS (
     SELECT (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
@@ -91,8 +95,8 @@ func levelsBelow(queue, id string) string {
     FROM lv WHERE lv.p IS NOT NULL)`
 }
 
-// ClaimStrict is like ClaimAt, of the jobs of several queues: of a later one only where the ones
-// before it have no more to give.
+// ClaimStrict is like ClaimAt but claims from several queues. It claims from a later queue only
+// when the earlier queues have no more jobs to claim.
 func (j Jobs) ClaimStrict(ctx context.Context, q Querier, queues []string, worker string, n int, nowMS, expires int64) ([]*row.Job, []row.Death, error) {
 	c := claim{claim: sqlClaimStrict, keys: sqlClaimStrictKeys, worker: worker, expires: expires,
 		list: func(open []string) (any, error) { return nameList(open), nil }}
@@ -101,7 +105,8 @@ func (j Jobs) ClaimStrict(ctx context.Context, q Querier, queues []string, worke
 	return jobs, dead, err
 }
 
-// ClaimFair is like ClaimAt, of the jobs of several queues, which take turns as Lane says.
+// ClaimFair is like ClaimAt but claims from several queues, which take turns as described at
+// row.Lane.
 func (j Jobs) ClaimFair(ctx context.Context, q Querier, lanes []row.Lane, worker string, n int, nowMS, expires int64) ([]*row.Job, []row.Death, error) {
 	queues := make([]string, len(lanes))
 	for i, l := range lanes {
@@ -123,7 +128,7 @@ func (j Jobs) ClaimFair(ctx context.Context, q Querier, lanes []row.Lane, worker
 	return jobs, dead, err
 }
 
-// claimLanes runs c, of jobs of queues.
+// claimLanes runs the claim c on the given queues.
 func (j Jobs) claimLanes(ctx context.Context, q Querier, queues []string, c claim, n int, nowMS int64) (jobs []*row.Job, dead []row.Death, err error) {
 	c.now = nowMS / 1000
 	dead, settled, limits, err := j.settleLanes(ctx, q, queues, c.now)
@@ -154,8 +159,8 @@ func (j Jobs) claimLanes(ctx context.Context, q Querier, queues []string, c clai
 	return nil, nil, nil
 }
 
-// settleLanes settles what is overdue on queues, which one read finds, and tells whether it has settled
-// anything. limits are those of queues that have some.
+// settleLanes settles overdue jobs of queues and reports whether it settled any. A single read
+// finds the queues that have such jobs. limits returns the queues that have limits.
 func (j Jobs) settleLanes(ctx context.Context, q Querier, queues []string, now int64) (dead []row.Death, settled bool, limits []string, err error) {
 	var late []string
 	var queue string
@@ -185,7 +190,7 @@ func (j Jobs) settleLanes(ctx context.Context, q Querier, queues []string, now i
 	return dead, settled, limits, err
 }
 
-// sortStrict puts jobs in the order of queues, and of a claim within each.
+// sortStrict sorts jobs by the position of their queue, then in claim order.
 func sortStrict(jobs []*row.Job, queues []string) {
 	slices.SortFunc(jobs, func(a, b *row.Job) int {
 		return cmp.Or(cmp.Compare(slices.Index(queues, a.Queue), slices.Index(queues, b.Queue)),
@@ -193,7 +198,7 @@ func sortStrict(jobs []*row.Job, queues []string) {
 	})
 }
 
-// sortFair puts jobs in the order of their tags.
+// sortFair sorts jobs by their tags.
 func sortFair(jobs []*row.Job, lanes []row.Lane, queues []string) {
 	sortStrict(jobs, queues)
 	type tagged struct {
@@ -207,7 +212,7 @@ func sortFair(jobs []*row.Job, lanes []row.Lane, queues []string) {
 		all[i] = tagged{lanes[lane].Start + rank[lane]*lanes[lane].Step, job}
 		rank[lane]++
 	}
-	// Stable: of two with one tag that of the earlier lane is first.
+	// The sort is stable, so the earlier lane wins when two tags are equal.
 	slices.SortStableFunc(all, func(a, b tagged) int { return cmp.Compare(a.tag, b.tag) })
 	for i, t := range all {
 		jobs[i] = t.job

@@ -1,11 +1,12 @@
 package store
 
-// LegacyMessages make the triggers of one connection by which its jobs and events send the messages that honker up to
-// 0.2.4 sends: the word new, which is no JSON, on a channel of the queue or topic. Such messages woke its workers. Newer
-// ones look for commits, as those of 0.2.4 do.
+// LegacyMessages creates the triggers that make the jobs and events of a connection send the
+// messages of honker up to 0.2.4: the word new, which is not JSON, on a channel of the queue or
+// topic. These messages woke older workers. Newer workers watch for commits, as do those of 0.2.4.
 //
-// The triggers are temporary, so they bind neither other connections nor the file. A job that is put back
-// counts if its claim still held: one that has lapsed is taken by the claim that puts it back.
+// The triggers are temporary. They affect neither other connections nor the file. A job that is put
+// back sends a message only if its claim still held: a job whose claim has lapsed is taken by the
+// same claim that puts it back.
 var LegacyMessages = []string{
 	`CREATE TEMP TRIGGER IF NOT EXISTS _honkerx_legacy_enqueued AFTER INSERT ON main._honker_live
 BEGIN

@@ -8,7 +8,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Limits are the statements on the limits of queues, columns of _honkerx_queues.
+// Limits groups the statements on the limits of queues, which are columns of _honkerx_queues.
 type Limits struct{}
 
 // By primary key.
@@ -18,7 +18,7 @@ const (
 	sqlAllLimits = `SELECT ` + limitColumns + `, queue FROM _honkerx_queues
 WHERE coalesce(running, per_key, in_order, rate_n, key_rate_n) IS NOT NULL`
 
-	// A rate that changes begins anew.
+	// A changed rate starts without past starts.
 	sqlSetLimits = `INSERT INTO _honkerx_queues (queue, running, per_key, in_order, rate_n, rate_per_ms, rate_burst,
   key_rate_n, key_rate_per_ms, key_rate_burst, rate_tat_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, iif(?5 IS NULL, NULL, 0))
 ON CONFLICT (queue) DO UPDATE SET running = excluded.running, per_key = excluded.per_key, in_order = excluded.in_order,
@@ -28,7 +28,7 @@ ON CONFLICT (queue) DO UPDATE SET running = excluded.running, per_key = excluded
     rate_tat_ms, excluded.rate_tat_ms)`
 )
 
-// Get returns the limits of queue.
+// Get returns the limits of queue, zero if it has none.
 func (Limits) Get(ctx context.Context, q Querier, queue string) (l row.QueueLimits, err error) {
 	var inOrder number
 	_, err = one(ctx, q, sqlGetLimits, []any{queue}, intoLimits(&l, &inOrder)...)
@@ -36,7 +36,7 @@ func (Limits) Get(ctx context.Context, q Querier, queue string) (l row.QueueLimi
 	return l, err
 }
 
-// All returns the limits of the queues that have some.
+// All returns the limits of all queues that have any, by queue.
 func (Limits) All(ctx context.Context, q Querier) (map[string]row.QueueLimits, error) {
 	all := make(map[string]row.QueueLimits)
 	err := each(ctx, q, sqlAllLimits, func(rows *sql.Rows) error {
@@ -51,15 +51,16 @@ func (Limits) All(ctx context.Context, q Querier) (map[string]row.QueueLimits, e
 	return all, err
 }
 
-// into are what limitColumns are scanned into.
+// intoLimits returns the scan destinations for limitColumns.
 func intoLimits(l *row.QueueLimits, inOrder *number) []any {
 	return []any{(*number)(&l.Running), (*number)(&l.PerKey), inOrder,
 		(*number)(&l.Rate.N), (*number)(&l.Rate.PerMS), (*number)(&l.Rate.Burst),
 		(*number)(&l.KeyRate.N), (*number)(&l.KeyRate.PerMS), (*number)(&l.KeyRate.Burst)}
 }
 
-// Set replaces the limits of queue, and they hold from then on. Those that are the same already write nothing: changed
-// is false. What jobs have from the limits before is left to FitSome.
+// Set replaces the limits of queue. They apply immediately, but the jobs still carry the effects of
+// the previous limits until FitSome has adjusted them. If the limits do not change, Set writes
+// nothing and changed is false.
 func (ls Limits) Set(ctx context.Context, q Querier, queue string, l row.QueueLimits) (changed bool, err error) {
 	was, err := ls.Get(ctx, q, queue)
 	if err != nil || was == l {
@@ -80,7 +81,7 @@ func (ls Limits) Set(ctx context.Context, q Querier, queue string, l row.QueueLi
 	return true, fitTriggers(ctx, q)
 }
 
-// flag is NULL for false.
+// flag returns 1 for true and NULL for false.
 func flag(is bool) any {
 	if is {
 		return 1
@@ -88,8 +89,8 @@ func flag(is bool) any {
 	return nil
 }
 
-// limited and keyedQueue are conditions that a queue has limits at all, and any on keys. queue is an
-// SQL expression.
+// limited returns the condition that a queue has limits, and keyedQueue that it has limits on keys.
+// queue is an SQL expression.
 func limited(queue string) string {
 	return `EXISTS (SELECT 1 FROM _honkerx_queues WHERE queue = ` + queue + ` AND ` + hasLimits + `)`
 }
@@ -102,27 +103,27 @@ const hasLimits = `coalesce(running, per_key, in_order, rate_n, key_rate_n, keys
 
 const hasKeyLimits = `coalesce(per_key, in_order, key_rate_n, keys_paused) IS NOT NULL`
 
-// room is what the limits of a queue leave to a claim.
+// room describes how many jobs a claim may start within the limits of a queue.
 type room struct {
 	queue   string
-	jobs    int64   // that may start; noBound
-	full    bool    // as many run as may
-	startMS float64 // where there is none: the next start by the rate; 0 where the rate has room
-	keyed   bool    // there are limits on keys
-	perKey  int64   // jobs of one key at a time; 0 where there is no bound, or they run in order, for which the gate alone is enough
-	timed   bool    // some limit needs the time, or the place of a cancelled job
-	freeAt  number  // the second at which the first of such places ends; 0: there is none
+	jobs    int64   // may start; noBound if unlimited
+	full    bool    // the maximum number of jobs is running
+	startMS float64 // next start that the rate allows; 0 if it allows a start now
+	keyed   bool    // the queue has limits on keys
+	perKey  int64   // concurrent jobs per key; 0 if unlimited, or in order, where the gate alone is enough
+	timed   bool    // a limit depends on the time or on the place of a cancelled job
+	freeAt  number  // unix second at which the first place of a cancelled job ends; 0 if there is none
 }
 
 const noBound = math.MaxInt64
 
-// By primary key. The jobs that run are counted by the index of their deadlines.
+// By primary key. Running jobs are counted by the index of their deadlines.
 var sqlRoom = `SELECT ` + hasKeyLimits + `, coalesce(rate_n, key_rate_n, keys_paused) IS NOT NULL,
   iif(running IS NULL, NULL, max(0, running - ` + running("?2") + `)), ` + interval + `, rate_burst, rate_tat_ms,
   iif(in_order = 1, 0, ifnull(per_key, 0)), (` + firstPlace("q.queue") + `)
 FROM _honkerx_queues AS q WHERE queue = ?1`
 
-// roomOf reads what the limits of queue leave at nowMS.
+// roomOf reads the room that the limits of queue leave at nowMS.
 func roomOf(ctx context.Context, q Querier, queue string, nowMS int64) (r room, err error) {
 	r.queue, r.jobs = queue, noBound
 	var free sql.NullInt64
@@ -144,9 +145,10 @@ func roomOf(ctx context.Context, q Querier, queue string, nowMS int64) (r room, 
 	return r, err
 }
 
-// startsAt is how many jobs may start at now by a rate of one in every, with burst at once, of which
-// the starts are spent until tat; and when the next may, where it is none. It is the arithmetic of
-// the trigger _honkerx_gate.
+// startsAt returns how many jobs may start at now. The rate allows a job per interval every, and up
+// to burst jobs at once. tat is the theoretical arrival time that earlier starts have left. If no
+// job may start, next is the time of the next start. The trigger _honkerx_gate uses the same
+// arithmetic.
 func startsAt(now, every, burst, tat float64) (starts int64, next float64) {
 	if tat > now+every*burst+1000 || tat < now {
 		return int64(burst), 0
@@ -158,10 +160,11 @@ func startsAt(now, every, burst, tat float64) (starts int64, next float64) {
 	return int64((now+startSlack-next)/every) + 1, 0
 }
 
-// startSlack is how much early a start may be, in milliseconds: times are whole ones.
+// startSlack is how early a start may be, in milliseconds. Stored times are rounded to whole
+// milliseconds.
 const startSlack = 0.5
 
-// bound is n, negative for no bound, or what there is room for.
+// bound limits n to the room of r. A negative n means no bound.
 func (r room) bound(n int) int {
 	if n >= 0 && int64(n) <= r.jobs || r.jobs == noBound {
 		return n

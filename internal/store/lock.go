@@ -7,20 +7,20 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Locks are the statements on _honker_locks. A lock that has expired may leave its row
-// behind, so every statement compares expires_at.
+// Locks groups the statements on _honker_locks. An expired lock may leave its row behind, so every
+// statement compares expires_at.
 type Locks struct{}
 
-// The locks by which one process of all leads, in whatever language.
+// Locks that elect the leader among all processes, whatever their language.
 const (
 	SchedulerLock   = "honker-scheduler"
-	MaintenanceLock = "honker-maintenance" // of this package alone
+	MaintenanceLock = "honker-maintenance" // used only by this package
 )
 
 // By primary key. A lock is held while expires_at > now.
 const sqlHeldLock = `SELECT owner, expires_at FROM _honker_locks WHERE name = ?1 AND expires_at > ?2`
 
-// Held returns the holder of the lock; false when it is free.
+// Held returns the holder of the lock; false if the lock is free.
 func (Locks) Held(ctx context.Context, q Querier, name string, now int64) (row.Lock, bool, error) {
 	var l row.Lock
 	var expires moment
@@ -29,21 +29,20 @@ func (Locks) Held(ctx context.Context, q Querier, name string, now int64) (row.L
 	return l, held, err
 }
 
-// By primary key. honker deletes an expired row and then inserts if there is none; here that
-// is one statement. Unlike honker's, it does not succeed for an owner that holds the lock
-// already: two callers of one name would both believe they have it.
+// By primary key. honker deletes an expired row and then inserts if there is none; this statement
+// does both. Unlike honker's, it fails if owner already holds the lock. Otherwise two callers with
+// the same owner name would both believe that they hold it.
 const sqlAcquireLock = `INSERT INTO _honker_locks (name, owner, expires_at) VALUES (?1, ?2, ?3)
 ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, expires_at = excluded.expires_at
 WHERE expires_at <= ?4`
 
-// One counter serves all names, since a counter per name would leave a row for each name
-// that was ever used.
+// A single counter serves all locks. A counter per name would leave a row for every name ever used.
 const sqlNextToken = `INSERT INTO _honkerx_meta (key, value) VALUES ('lock_token', 1)
 ON CONFLICT (key) DO UPDATE SET value = value + 1
 RETURNING CAST(value AS INTEGER)`
 
-// Acquire takes a free lock until expires and returns its fencing token, which is larger
-// than any before; false when the lock is held, also when owner itself holds it.
+// Acquire takes a free lock until expires and returns its fencing token, which is larger than all
+// earlier tokens. It returns false if the lock is held, even by owner itself.
 func (Locks) Acquire(ctx context.Context, q Querier, name, owner string, now, expires int64) (token int64, ok bool, err error) {
 	n, err := affected(ctx, q, sqlAcquireLock, name, owner, expires, now)
 	if err != nil || n == 0 {
@@ -53,11 +52,11 @@ func (Locks) Acquire(ctx context.Context, q Querier, name, owner string, now, ex
 	return token, true, err
 }
 
-// By primary key. Unlike honker's, it does not revive an expired lock: another owner may have
-// held it in between.
+// By primary key. Unlike honker's, it does not revive an expired lock, because another owner may
+// have held it in the meantime.
 const sqlRenewLock = `UPDATE _honker_locks SET expires_at = ?3 WHERE name = ?1 AND owner = ?2 AND expires_at > ?4`
 
-// Renew makes a lock last until expires; false when owner no longer holds it.
+// Renew extends a lock until expires. It returns false if owner no longer holds the lock.
 func (Locks) Renew(ctx context.Context, q Querier, name, owner string, now, expires int64) (bool, error) {
 	n, err := affected(ctx, q, sqlRenewLock, name, owner, expires, now)
 	return n > 0, err
@@ -66,7 +65,7 @@ func (Locks) Renew(ctx context.Context, q Querier, name, owner string, now, expi
 // By primary key.
 const sqlReleaseLock = `DELETE FROM _honker_locks WHERE name = ?1 AND owner = ?2`
 
-// Release frees a lock; false when it does not belong to owner.
+// Release frees a lock. It returns false if the lock does not belong to owner.
 func (Locks) Release(ctx context.Context, q Querier, name, owner string) (bool, error) {
 	n, err := affected(ctx, q, sqlReleaseLock, name, owner)
 	return n > 0, err
@@ -76,7 +75,7 @@ func (Locks) Release(ctx context.Context, q Querier, name, owner string) (bool, 
 const sqlLockStates = `SELECT k.value, coalesce((SELECT expires_at FROM _honker_locks WHERE name = k.value AND expires_at > ?2), 0)
 FROM json_each(?1) AS k`
 
-// States returns for each of names when the lock expires, 0 for one that is free.
+// States returns the expiry of each named lock, or 0 if the lock is free.
 func (Locks) States(ctx context.Context, q Querier, names []string, now int64) (map[string]int64, error) {
 	out := make(map[string]int64, len(names))
 	err := each(ctx, q, sqlLockStates, func(rows *sql.Rows) error {
@@ -89,10 +88,10 @@ func (Locks) States(ctx context.Context, q Querier, names []string, now int64) (
 	return out, err
 }
 
-// The table has a row for each lock that is held or was not released.
+// The table is small: it has a row for each lock that is held or was not released.
 const sqlHeldLocks = `SELECT name, owner, expires_at FROM _honker_locks WHERE expires_at > ?1 ORDER BY name`
 
-// All returns the locks that are held, by name.
+// All returns the locks that are held, sorted by name.
 func (Locks) All(ctx context.Context, q Querier, now int64) (all []row.NamedLock, err error) {
 	err = each(ctx, q, sqlHeldLocks, func(rows *sql.Rows) error {
 		var l row.NamedLock

@@ -9,13 +9,13 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Minutes are the statements on _honkerx_minutes.
+// Minutes groups the statements on _honkerx_minutes.
 type Minutes struct{}
 
-// The queues of rows that are not of one queue alone.
+// Queue names of rows that cover more than a single queue.
 const (
-	AllQueues   = ""       // all of a minute
-	OtherQueues = "_other" // those that have no row of their own
+	AllQueues   = ""       // totals of the minute
+	OtherQueues = "_other" // queues without a row of their own
 )
 
 // By primary key.
@@ -30,18 +30,19 @@ ON CONFLICT (minute, queue) DO UPDATE SET enqueued = enqueued + excluded.enqueue
 
 	sqlMinuteQueues = `SELECT DISTINCT queue FROM _honkerx_minutes WHERE minute >= ?1 AND queue NOT IN ('', '` + OtherQueues + `')`
 
-	// One seek finds the next minute, and one its row of the queue, however many queues there are.
+	// A seek finds the next minute and a second seek its row of the queue, however many queues
+	// there are.
 	sqlMinutes = `WITH RECURSIVE t(minute) AS (SELECT (SELECT min(minute) FROM _honkerx_minutes WHERE minute >= ?2) UNION ALL
     SELECT (SELECT min(minute) FROM _honkerx_minutes WHERE minute > t.minute) FROM t WHERE t.minute IS NOT NULL)
 SELECT m.minute, m.enqueued, m.claimed, m.acked, m.retried, m.died, m.snoozed, m.wait_ms, m.ran_ms, m.max_wait_ms
 FROM t CROSS JOIN _honkerx_minutes AS m WHERE m.minute = t.minute AND m.queue = ?1 ORDER BY t.minute`
 
-	// Its rows, of every queue.
+	// Rows of all queues.
 	sqlAllMinutes = `SELECT minute, enqueued, claimed, acked, retried, died, snoozed, wait_ms, ran_ms, max_wait_ms, queue
 FROM _honkerx_minutes WHERE minute >= ?1 ORDER BY minute, queue`
 
-	// One seek finds the next step in which there is something, and one each of its minutes. A sum is in one value,
-	// since a GROUP BY would sort all rows.
+	// A seek finds the next step that has rows, followed by a seek per minute of the step. The sums
+	// form a single JSON value because a GROUP BY would sort all rows.
 	sqlMinuteSteps = `WITH RECURSIVE t(first) AS (SELECT (SELECT min(minute) FROM _honkerx_minutes WHERE minute >= ?2) / ?3 * ?3 UNION ALL
     SELECT (SELECT min(minute) FROM _honkerx_minutes WHERE minute >= t.first + ?3) / ?3 * ?3 FROM t WHERE t.first IS NOT NULL),
   k(i) AS MATERIALIZED (SELECT 0 UNION ALL SELECT i + 1 FROM k WHERE i + 1 < ?3)
@@ -49,7 +50,7 @@ SELECT (SELECT iif(count(*) = 0, NULL, json_array(t.first, sum(m.enqueued), sum(
     sum(m.snoozed), sum(m.wait_ms), sum(m.ran_ms), max(m.max_wait_ms)))
   FROM k CROSS JOIN _honkerx_minutes AS m WHERE m.minute = t.first + k.i AND m.queue = ?1) FROM t ORDER BY t.first`
 
-	// A seek for each minute: at most as many as the span has.
+	// A seek per minute of the range.
 	sqlWaits = `WITH RECURSIVE t(minute) AS (SELECT ?2 UNION ALL SELECT minute + 1 FROM t WHERE minute + 1 < ?3)
 SELECT coalesce(sum(m.wait_ms), 0), coalesce(sum(m.claimed), 0)
 FROM t CROSS JOIN _honkerx_minutes AS m WHERE m.minute = t.minute AND m.queue = ?1`
@@ -58,7 +59,7 @@ FROM t CROSS JOIN _honkerx_minutes AS m WHERE m.minute = t.minute AND m.queue = 
 	sqlTrimMinutes = `DELETE FROM _honkerx_minutes WHERE minute < min(?1, (SELECT min(minute) FROM _honkerx_minutes) + ?2)`
 )
 
-// Add adds all to the rows that are there, by one statement.
+// Add adds the counts in all to the stored rows, in a single statement.
 func (Minutes) Add(ctx context.Context, q Querier, all []row.Minute) error {
 	rows := make([][]any, len(all))
 	for i, m := range all {
@@ -70,12 +71,12 @@ func (Minutes) Add(ctx context.Context, q Querier, all []row.Minute) error {
 	return err
 }
 
-// Queues lists the queues that have a row of their own since minute.
+// Queues lists the queues with a row of their own at or after minute.
 func (Minutes) Queues(ctx context.Context, q Querier, minute int64) ([]string, error) {
 	return texts(ctx, q, sqlMinuteQueues, minute)
 }
 
-// List returns the rows of queue since minute, the oldest first.
+// List returns the rows of queue at or after minute, oldest first.
 func (Minutes) List(ctx context.Context, q Querier, queue string, minute int64) (all []row.Minute, err error) {
 	m := row.Minute{Queue: queue}
 	into := minuteNumbers(&m)
@@ -87,7 +88,7 @@ func (Minutes) List(ctx context.Context, q Querier, queue string, minute int64) 
 	return all, err
 }
 
-// All returns the rows of all queues since minute, the oldest first.
+// All returns the rows of all queues at or after minute, oldest first.
 func (Minutes) All(ctx context.Context, q Querier, minute int64) (all []row.Minute, err error) {
 	var m row.Minute
 	into := append(minuteNumbers(&m), &m.Queue)
@@ -99,17 +100,18 @@ func (Minutes) All(ctx context.Context, q Querier, minute int64) (all []row.Minu
 	return all, err
 }
 
-// numbers are the columns of a row but the queue.
+// minuteNumbers returns the scan destinations for all columns except the queue.
 func minuteNumbers(m *row.Minute) []any {
 	return []any{(*number)(&m.Minute), (*number)(&m.Enqueued), (*number)(&m.Claimed), (*number)(&m.Acked), (*number)(&m.Retried),
 		(*number)(&m.Died), (*number)(&m.Snoozed), (*number)(&m.Wait), (*number)(&m.Ran), (*number)(&m.MaxWait)}
 }
 
-// Steps adds up the rows of queue since minute in steps of so many minutes, the oldest first. Minute is the first of a
-// step, a multiple of step, as the minute that is passed has to be.
+// Steps sums the rows of queue from minute on in steps of step minutes, oldest first. Minute of a
+// result is the first minute of its step, a multiple of step. The argument minute must be a
+// multiple of step too.
 func (Minutes) Steps(ctx context.Context, q Querier, queue string, minute, step int64) (all []row.Minute, err error) {
 	err = each(ctx, q, sqlMinuteSteps, func(rows *sql.Rows) error {
-		var sums []byte // nil: of other queues
+		var sums []byte // nil if only other queues have rows
 		if err := rows.Scan(&sums); err != nil || sums == nil {
 			return err
 		}
@@ -124,21 +126,21 @@ func (Minutes) Steps(ctx context.Context, q Querier, queue string, minute, step 
 	return all, err
 }
 
-// Waits sums up how long jobs of queue have waited, in milliseconds, and how many were claimed, in the minutes
-// from since until before. It costs what the span has.
+// Waits returns the total time that jobs of queue have waited, in milliseconds, and how many were
+// claimed, in the minutes from since up to but excluding before. It costs a seek per minute.
 func (Minutes) Waits(ctx context.Context, q Querier, queue string, since, before int64) (wait, claimed int64, err error) {
 	_, err = one(ctx, q, sqlWaits, []any{queue, since, before}, (*number)(&wait), (*number)(&claimed))
 	return wait, claimed, err
 }
 
-// Old tells whether there are rows before minute.
+// Old reports whether there are rows before minute.
 func (Minutes) Old(ctx context.Context, q Querier, minute int64) (some bool, err error) {
 	_, err = one(ctx, q, sqlOldMinute, []any{minute}, &some)
 	return some, err
 }
 
-// Trim deletes rows before minute: those of the oldest minutes, up to span of them. It returns how
-// many rows.
+// Trim deletes rows before minute, limited to the span oldest minutes, and returns the number of
+// deleted rows.
 func (Minutes) Trim(ctx context.Context, q Querier, minute int64, span int) (int, error) {
 	return affected(ctx, q, sqlTrimMinutes, minute, span)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Notifications are the statements on _honker_notifications.
+// Notifications groups the statements on _honker_notifications.
 type Notifications struct{}
 
 const sqlNotify = `INSERT INTO _honker_notifications (channel, payload, created_at) VALUES (?1, ?2, ?3)`
@@ -18,27 +18,28 @@ func (Notifications) Insert(ctx context.Context, q Querier, channel, payload str
 	return inserted(ctx, q, sqlNotify, 1, channel, payload, now)
 }
 
-// By primary key, the last row.
+// By primary key, from the end.
 const sqlLastNotification = `SELECT coalesce(max(id), 0) FROM _honker_notifications`
 
-// Last returns the newest id, 0 for an empty table.
+// Last returns the highest id in the table, or 0 if the table is empty.
 func (Notifications) Last(ctx context.Context, q Querier) (int64, error) {
 	var id int64
 	_, err := one(ctx, q, sqlLastNotification, nil, &id)
 	return id, err
 }
 
-// The ids by the index on (channel, id), one walk per channel; CROSS JOIN keeps the channels
-// outside: the other way round every message would be read. The messages then by primary key:
-// ids of several channels have to be sorted, and payloads would be held for that.
+// The subquery walks the index on (channel, id) per channel. CROSS JOIN keeps the channels in the
+// outer loop; the other order would read every message. The messages are then read by primary key.
+// Ids of several channels must be sorted, and sorting whole rows would hold their payloads in
+// memory.
 const sqlNotificationsSince = `SELECT id, channel, payload, created_at FROM _honker_notifications WHERE id IN (
   SELECT n.id FROM json_each(?1) AS k CROSS JOIN _honker_notifications AS n INDEXED BY _honker_notifications_recent
   WHERE n.channel = k.value AND n.id > ?2
   ORDER BY n.id LIMIT ?3 + 0)
 ORDER BY id`
 
-// Since reads up to limit messages of channels with ids above after, in order. Like a read of
-// events it is bounded by pageBytes, so there may be others although it returns fewer.
+// Since reads up to limit messages of channels with ids above after, in id order. It stops at
+// pageBytes, so fewer than limit messages do not mean that there are no more.
 func (Notifications) Since(ctx context.Context, q Querier, channels []string, after int64, limit int) ([]row.Notification, error) {
 	var out []row.Notification
 	size := 0
@@ -61,25 +62,25 @@ func (Notifications) Since(ctx context.Context, q Querier, channels []string, af
 
 var sqlLastMessage = sequenceOf("_honker_notifications")
 
-// Sequence returns the last id that was given out, also where the message is deleted. It goes
-// back only with the file, when a backup is restored over it.
+// Sequence returns the highest id ever assigned, even if its message was deleted. It decreases only
+// when a backup is restored over the file.
 func (Notifications) Sequence(ctx context.Context, q Querier) (id int64, err error) {
 	_, err = one(ctx, q, sqlLastMessage, nil, (*number)(&id))
 	return id, err
 }
 
-// By primary key, from after on.
+// By primary key, starting at after.
 var sqlChannelsSince = `SELECT coalesce((` + sqlLastMessage + `), 0), NULL, NULL UNION ALL SELECT * FROM
   (SELECT id, channel, '' FROM _honker_notifications WHERE id > ?1 ORDER BY id LIMIT ?2 + 0)`
 
-// ChannelsSince returns the channels of up to limit messages above after, how many
-// there were, and the last id among them.
+// ChannelsSince returns the channels of up to limit messages with ids above after, the number of
+// these messages, and the last id among them.
 func (Notifications) ChannelsSince(ctx context.Context, q Querier, after int64, limit int) (channels row.Added, n int, last int64, err error) {
 	return addedSince(ctx, q, sqlChannelsSince, after, limit)
 }
 
-// By primary key. The count bound steps over the newest ids, because ids have gaps and so give
-// no rank.
+// By primary key. Ids have gaps and give no rank, so the statement steps over the newest rows to
+// apply the count.
 const (
 	sqlSurplus = `SELECT id FROM _honker_notifications WHERE id <=
   (SELECT id FROM _honker_notifications ORDER BY id DESC LIMIT 1 OFFSET ?1) LIMIT ?2 + 0`
@@ -87,13 +88,13 @@ const (
 	sqlDropNotifications = `DELETE FROM _honker_notifications WHERE id IN (SELECT value FROM json_each(?1))`
 )
 
-// Surplus returns up to limit of the messages beyond the keep newest of all channels.
+// Surplus returns the ids of up to limit messages beyond the newest keep messages of all channels.
 func (Notifications) Surplus(ctx context.Context, q Querier, keep, limit int) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlSurplus, 0, keep, limit)
 }
 
-// Drop deletes messages and counts them. A surplus one stays surplus, and its id is not used
-// again.
+// Drop deletes messages by id and returns how many it deleted. It needs no second check: a surplus
+// message stays surplus, and ids are never reused.
 func (Notifications) Drop(ctx context.Context, q Querier, ids []int64) (int, error) {
 	return affected(ctx, q, sqlDropNotifications, idList(ids))
 }

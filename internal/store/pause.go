@@ -7,15 +7,15 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Pauses are the statements on the pauses of queues, columns of _honkerx_queues, and on the
-// trigger by which the claims of other bindings keep to them.
+// Pauses groups the statements on the pauses of queues, which are columns of _honkerx_queues, and
+// on the trigger that enforces pauses on the claims of other bindings.
 type Pauses struct{}
 
-// pauseHolds is the condition of a pause at the second ?2. It ends at a whole second, as the
-// times of jobs are.
+// pauseHolds is the condition that a pause is in force at the unix second ?2. A pause ends at a
+// whole second, like all times of jobs.
 const pauseHolds = `paused_ms IS NOT NULL AND (until_ms IS NULL OR until_ms > ?2 * 1000)`
 
-// paused is the condition that no job of queue may start now, one seek. queue is an SQL expression.
+// paused returns the condition that queue is paused. It costs a seek. queue is an SQL expression.
 func paused(queue string) string {
 	return `EXISTS (SELECT 1 FROM _honkerx_queues WHERE queue = ` + queue + ` AND ` + pauseHolds + `)`
 }
@@ -39,7 +39,7 @@ ON CONFLICT (queue) DO UPDATE SET paused_ms = excluded.paused_ms, until_ms = exc
   OR EXISTS (SELECT 1 FROM _honkerx_keys WHERE until_ms <= ?1 * 1000) OR EXISTS (SELECT 1` + whereKeyIdle + `)`
 )
 
-// All returns the pauses that hold, by queue.
+// All returns the pauses in force, by queue.
 func (Pauses) All(ctx context.Context, q Querier, now int64) (map[string]*row.Pause, error) {
 	all := make(map[string]*row.Pause)
 	err := each(ctx, q, sqlPauses, func(rows *sql.Rows) error {
@@ -52,7 +52,7 @@ func (Pauses) All(ctx context.Context, q Querier, now int64) (map[string]*row.Pa
 	return all, err
 }
 
-// Get returns the pause of queue; false for none, or one that is over.
+// Get returns the pause of queue; false if the queue is not paused or its pause has ended.
 func (Pauses) Get(ctx context.Context, q Querier, queue string, now int64) (p row.Pause, found bool, err error) {
 	return getPause(ctx, q, sqlGetPause, queue, now)
 }
@@ -62,13 +62,14 @@ func getPause(ctx context.Context, q Querier, query string, args ...any) (p row.
 	return p, found, err
 }
 
-// Paused tells whether no job of queue may start now.
+// Paused reports whether queue is paused.
 func (Jobs) Paused(ctx context.Context, q Querier, queue string, now int64) (is bool, err error) {
 	_, err = one(ctx, q, sqlPaused, []any{queue, now}, &is)
 	return is, err
 }
 
-// Set pauses queue, and returns the pause that there was, of which SinceMS stays.
+// Set pauses queue and returns the previous pause, if any. A new pause keeps the SinceMS of the
+// previous.
 func (ps Pauses) Set(ctx context.Context, q Querier, queue string, p row.Pause, now int64) (before row.Pause, was bool, err error) {
 	if before, was, err = ps.Get(ctx, q, queue, now); err != nil {
 		return before, was, err
@@ -86,7 +87,8 @@ func (ps Pauses) Set(ctx context.Context, q Querier, queue string, p row.Pause, 
 	return before, was, fitTriggers(ctx, q)
 }
 
-// End ends the pause of queue; false where it was over, or there was none.
+// End ends the pause of queue. It returns false if the queue was not paused or its pause had
+// already ended.
 func (ps Pauses) End(ctx context.Context, q Querier, queue string, now int64) (was bool, err error) {
 	if _, was, err = ps.Get(ctx, q, queue, now); err != nil {
 		return false, err
@@ -98,7 +100,7 @@ func (ps Pauses) End(ctx context.Context, q Querier, queue string, now int64) (w
 	return was, fitTriggers(ctx, q)
 }
 
-// Over tells whether EndOver would do something.
+// Over reports whether EndOver has anything to do.
 func (Pauses) Over(ctx context.Context, q Querier, now int64) (some bool, err error) {
 	_, err = one(ctx, q, sqlOverPauses, []any{now}, &some)
 	return some, err
@@ -123,7 +125,7 @@ func (ps Pauses) EndOver(ctx context.Context, q Querier, now int64) (ended int, 
 	return ended, fitTriggers(ctx, q)
 }
 
-// nullText is NULL for an empty text.
+// nullText returns s, or NULL if s is empty.
 func nullText(s string) any {
 	if s == "" {
 		return nil

@@ -7,40 +7,41 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Problems are the statements that look for what is wrong with a file. Each reads a bounded number of
-// rows, and finds a bounded number of problems.
+// Problems groups the statements that look for problems in a file. Each reads a bounded number of
+// rows and reports a bounded number of problems.
 type Problems struct{}
 
 const (
-	mostProblems = `100`    // of a kind
-	mostRead     = `100000` // entries of an index that hold nothing else
+	mostProblems = `100`    // per kind
+	mostRead     = `100000` // index entries read per statement
 	mostCounted  = 10_000
 	oneMore      = `10001`
 )
 
-// boundedCount is what a statement has counted that stops behind mostCounted.
+// boundedCount returns the count of a statement that stops at mostCounted + 1.
 func boundedCount(n int64) row.Count { return row.Count{N: min(n, mostCounted), More: n > mostCounted} }
 
-// By the index of claims, (queue, deadline), to the first one that another worker could take up.
+// By the index of claims, (queue, deadline), up to the first claim that another worker could take
+// over.
 const sqlLapsedSince = `SELECT claim_expires_at FROM _honker_live INDEXED BY _honker_live_processing_deadline
 WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2 AND attempts < max_attempts AND (expires_at IS NULL OR expires_at > ?2)
 ORDER BY claim_expires_at LIMIT 1`
 
-// LapsedSince returns since when claims of a queue have run out that no worker has taken up; 0 for
-// none.
+// LapsedSince returns the unix second at which the oldest lapsed claim of queue expired, among the
+// jobs that a worker could claim again. It returns 0 if there is none.
 func (Problems) LapsedSince(ctx context.Context, q Querier, queue string, now int64) (unix int64, err error) {
 	_, err = one(ctx, q, sqlLapsedSince, []any{queue, now}, (*number)(&unix))
 	return unix, err
 }
 
-// By the index (queue, died_at), as much of it as is young, for each queue.
+// By the index (queue, died_at). Only the recent entries of each queue are read.
 var sqlDiedSince = `WITH RECURSIVE ` + deadSpan.names("n") + `
 SELECT queue, d, first FROM (SELECT n.queue AS queue,
     (SELECT count(*) FROM (SELECT 1 FROM _honker_dead INDEXED BY _honkerx_dead_queue WHERE queue = n.queue AND died_at > ?1 LIMIT ` + oneMore + `)) AS d,
     (SELECT min(died_at) FROM _honker_dead INDEXED BY _honkerx_dead_queue WHERE queue = n.queue AND died_at > ?1) AS first
   FROM n WHERE n.queue IS NOT NULL) WHERE d > 0 LIMIT ` + mostProblems
 
-// DiedSince returns, by queue, the jobs that died after a time and are dead still.
+// DiedSince returns, by queue, the jobs that died after since and are still dead.
 func (Problems) DiedSince(ctx context.Context, q Querier, since int64) (all []row.QueueDeaths, err error) {
 	err = each(ctx, q, sqlDiedSince, func(rows *sql.Rows) error {
 		var d row.QueueDeaths
@@ -59,7 +60,7 @@ FROM (SELECT job_id, waiter, state FROM _honkerx_after INDEXED BY _honkerx_after
 JOIN _honker_live AS l ON l.id = a.waiter LEFT JOIN _honker_dead AS d ON d.id = a.job_id
 WHERE a.state = 2 GROUP BY l.queue ORDER BY l.queue LIMIT ` + mostProblems
 
-// DeadMembers returns, by queue, the jobs that wait for dead ones.
+// DeadMembers returns, by queue, the jobs that wait for dead jobs.
 func (Problems) DeadMembers(ctx context.Context, q Querier) (all []row.DeadMembers, err error) {
 	err = each(ctx, q, sqlDeadMembers, func(rows *sql.Rows) error {
 		var d row.DeadMembers
@@ -70,11 +71,11 @@ func (Problems) DeadMembers(ctx context.Context, q Querier) (all []row.DeadMembe
 	return all, err
 }
 
-// By the index of what is due.
+// By the index of due tasks.
 const sqlLateTasks = `SELECT name, next_fire_at FROM _honker_scheduler_tasks INDEXED BY _honkerx_scheduler_due
 WHERE enabled = 1 AND next_fire_at <= ?1 ORDER BY next_fire_at LIMIT ` + mostProblems
 
-// LateTasks returns the schedules that were to fire by a time.
+// LateTasks returns the enabled schedules whose next time is at or before by.
 func (Problems) LateTasks(ctx context.Context, q Querier, by int64) (all []row.Late, err error) {
 	err = each(ctx, q, sqlLateTasks, func(rows *sql.Rows) error {
 		var l row.Late
@@ -85,9 +86,9 @@ func (Problems) LateTasks(ctx context.Context, q Querier, by int64) (all []row.L
 	return all, err
 }
 
-// By primary key the consumers and groups, by (topic, offset) their events. One with a pattern or a
-// filter is left out: to find the first event that it is to see may read all of them. A group with a member that
-// lives is not silent.
+// Consumers and groups by primary key, their events by (topic, offset). Consumers with a pattern or
+// a filter are left out, because finding their next event may read all events. A group with a live
+// member is not reported.
 const sqlBehind = `WITH r(kind, name, topic, offset, ack) AS (
   SELECT 'consumer', c.name, c.topic, c.offset, coalesce(x.last_ack_ms, x.created_ms, 0) FROM _honker_stream_consumers AS c
     LEFT JOIN _honkerx_consumers AS x ON x.topic = c.topic AND x.name = c.name WHERE substr(c.topic, -1) <> '*' AND x.filter IS NULL
@@ -103,8 +104,9 @@ FROM r CROSS JOIN _honker_stream AS s ON s.offset = (SELECT min(offset)` + byTop
 LEFT JOIN _honkerx_retention AS t ON t.topic = r.topic
 WHERE s.created_at <= ?1 - iif(r.ack = 0 AND r.kind = 'consumer', 82800, 0) AND r.ack <= ?1 * 1000 ORDER BY r.topic, r.kind, r.name LIMIT ` + mostProblems
 
-// Behind returns the consumers and groups that have not seen an event from before a time, and have not
-// saved their offset since. Where that is unknown the event has to be older by 23 hours.
+// Behind returns the consumers and groups that have not seen an event older than before and have
+// not saved their offset since. If the time of the last save is unknown, the event must be 23 hours
+// older.
 func (Problems) Behind(ctx context.Context, q Querier, before, now int64) (all []row.Behind, err error) {
 	err = each(ctx, q, sqlBehind, func(rows *sql.Rows) error {
 		var b row.Behind
@@ -117,11 +119,11 @@ func (Problems) Behind(ctx context.Context, q Querier, before, now int64) (all [
 	return all, err
 }
 
-// The whole table, which holds the keys that are paused or have a rate.
+// Full scan: the table holds only keys that are paused or rate limited.
 const sqlOldKeyPauses = `SELECT queue, key, paused_ms, reason, who FROM _honkerx_keys
 WHERE paused_ms <= ?1 AND until_ms IS NULL ORDER BY queue, key LIMIT ` + mostProblems
 
-// OldKeyPauses returns the pauses of keys that have no end and began before a time.
+// OldKeyPauses returns the pauses of keys that have no end and began at or before beforeMS.
 func (Problems) OldKeyPauses(ctx context.Context, q Querier, beforeMS int64) (all []row.OldPause, err error) {
 	err = each(ctx, q, sqlOldKeyPauses, func(rows *sql.Rows) error {
 		var p row.OldPause
@@ -132,7 +134,7 @@ func (Problems) OldKeyPauses(ctx context.Context, q Querier, beforeMS int64) (al
 	return all, err
 }
 
-// By the index of held jobs, (queue, id), and primary keys. A pause that has no end holds jobs, too.
+// By the index of held jobs, (queue, id), and primary keys. A pause without an end also holds jobs.
 const sqlHeldKeys = `SELECT h.queue, h.key, h.n, h.job_id, iif(q.in_order = 1, 1, ifnull(q.per_key, 0)), ifnull(q.in_order = 1, 0)
 FROM (SELECT queue, key, count(*) AS n, min(job_id) AS job_id FROM (SELECT s.queue, s.key, s.job_id
     FROM _honker_live AS l INDEXED BY _honkerx_live_held CROSS JOIN _honkerx_job AS s ON s.job_id = l.id AND s.slot = 2
@@ -141,14 +143,15 @@ LEFT JOIN _honkerx_queues AS q ON q.queue = h.queue LEFT JOIN _honkerx_keys AS k
 WHERE (k.paused_ms IS NULL OR k.until_ms IS NOT NULL) AND q.fit_job IS NULL
   AND NOT EXISTS (SELECT 1 FROM _honkerx_cancelled AS c WHERE c.queue = h.queue AND c.key = h.key) LIMIT ` + mostProblems
 
-// By _honkerx_job_key, as many jobs of the key as may run, and primary keys. In order a job that waits for
-// something else holds up those behind it.
+// By _honkerx_job_key, reading at most as many jobs of the key as may run, and by primary keys. If
+// the queue runs in order, a job that waits for something else blocks the jobs behind it.
 const sqlKeyHasRoom = `SELECT EXISTS (SELECT 1 FROM _honkerx_job WHERE job_id = ?3 AND slot = 2)
 AND (?4 = 0 OR ?4 > (SELECT count(*) FROM (SELECT 1 FROM _honkerx_job AS s INDEXED BY _honkerx_job_key JOIN _honker_live AS l ON l.id = s.job_id
   WHERE s.queue = ?1 AND s.key = ?2 AND (s.slot = 1 OR s.slot = 0 AND (l.state = 'pending' OR ?5 AND s.job_id < ?3))
   LIMIT ?4 + 0)))`
 
-// HeldFree returns the keys with a job that is held though another one may run. Check has the same rule.
+// HeldFree returns the keys with a held job although another job of the key may run. Check applies
+// the same rule.
 func (Problems) HeldFree(ctx context.Context, q Querier) (free []row.HeldKey, err error) {
 	var held []row.HeldKey
 	err = each(ctx, q, sqlHeldKeys, func(rows *sql.Rows) error {
@@ -169,21 +172,22 @@ func (Problems) HeldFree(ctx context.Context, q Querier) (free []row.HeldKey, er
 	return free, err
 }
 
-// The ends of tables, by primary key.
+// The last rows of both tables, by primary key.
 const sqlNewest = `SELECT max(ifnull((SELECT created_at FROM _honker_live ORDER BY id DESC LIMIT 1), 0),
   ifnull((SELECT created_at FROM _honker_stream ORDER BY offset DESC LIMIT 1), 0))`
 
-// Newest returns when the newest job or event was made, by the clock of the process that made it.
+// Newest returns the creation time of the newest job or event as a unix second, by the clock of the
+// process that created it.
 func (Problems) Newest(ctx context.Context, q Querier) (unix int64, err error) {
 	_, err = one(ctx, q, sqlNewest, nil, (*number)(&unix))
 	return unix, err
 }
 
-// Small tables: those of topics and queues with a retention.
+// Both tables are small: they hold topics and queues that were configured.
 const sqlRetains = `SELECT (SELECT count(*) FROM _honkerx_retention),
   (SELECT count(*) FROM _honkerx_queues WHERE done_count IS NOT NULL OR dead_count > 0 OR dead_age_ms > 0)`
 
-// Retains counts the topics and the queues of which not everything is to be kept.
+// Retains returns the number of topics and the number of queues with a retention.
 func (Problems) Retains(ctx context.Context, q Querier) (topics, queues int64, err error) {
 	_, err = one(ctx, q, sqlRetains, nil, &topics, &queues)
 	return topics, queues, err

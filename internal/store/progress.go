@@ -7,8 +7,8 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// By primary keys, of those of a list that are still claimed as they were, and, where the jobs are about to be acked,
-// will be kept.
+// By primary keys. The statement skips jobs that are no longer claimed as listed. If the jobs are
+// about to be acked, it also skips jobs that their queue will not keep.
 const (
 	sqlSaveProgress = `INSERT INTO _honkerx_job (job_id, progress)
 SELECT _honker_live.id, p.value ->> 2 FROM json_each(?1) AS p CROSS JOIN _honker_live ON _honker_live.id = p.value ->> 0
@@ -20,14 +20,14 @@ SELECT id, ?5 FROM _honker_live` + whereClaim + ` AND state = 'processing'
 ON CONFLICT (job_id) DO UPDATE SET checkpoint = excluded.checkpoint`
 )
 
-// SaveProgress keeps the progress of jobs that worker holds by a valid claim; with acked, of those alone that stay
-// in the file when they are acked.
+// SaveProgress saves the progress of jobs that worker holds by a valid claim. With acked, it skips
+// jobs whose rows disappear at the ack.
 func (Jobs) SaveProgress(ctx context.Context, q Querier, all []row.ProgressOf, worker string, acked bool, now int64) error {
 	if len(all) == 0 {
 		return nil
 	}
 	if !acked {
-		if err := ensureKeyTriggers(ctx, q, false); err != nil { // a dead job takes it along
+		if err := ensureKeyTriggers(ctx, q, false); err != nil { // they copy the progress of a job that dies
 			return err
 		}
 	}
@@ -43,7 +43,8 @@ func (Jobs) SaveProgress(ctx context.Context, q Querier, all []row.ProgressOf, w
 	return err
 }
 
-// Checkpoint keeps a value with a job for its next attempt; false when the claim no longer holds.
+// Checkpoint stores value with a job for its next attempt. It returns false if the claim no longer
+// holds.
 func (Jobs) Checkpoint(ctx context.Context, q Querier, c row.Claim, value string, now int64) (bool, error) {
 	if err := ensureKeyTriggers(ctx, q, false); err != nil {
 		return false, err

@@ -7,16 +7,16 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// RateLimits are the statements on _honker_rate_limits.
+// RateLimits groups the statements on _honker_rate_limits.
 type RateLimits struct{}
 
-// By primary key. The INSERT lets the first call of a window through without a look at the
-// limit, which is never below 1.
+// By primary key. The INSERT admits the first call of a window without checking the limit, which is
+// always at least 1.
 const sqlTakeRate = `INSERT INTO _honker_rate_limits (name, window_start, count) VALUES (?1, ?2, 1)
 ON CONFLICT (name, window_start) DO UPDATE SET count = count + 1 WHERE count < ?3`
 
-// Take counts one call in the window that starts at start. When limit is reached it is
-// false and counts nothing.
+// Take counts a call in the window that starts at start. If limit is reached, it returns false and
+// counts nothing.
 func (RateLimits) Take(ctx context.Context, q Querier, name string, start int64, limit int) (bool, error) {
 	n, err := affected(ctx, q, sqlTakeRate, name, start, limit)
 	return n > 0, err
@@ -25,29 +25,29 @@ func (RateLimits) Take(ctx context.Context, q Querier, name string, start int64,
 // By primary key.
 const sqlRateCount = `SELECT count FROM _honker_rate_limits WHERE name = ?1 AND window_start = ?2`
 
-// Count returns how many calls were let through in the window that starts at start.
+// Count returns how many calls were admitted in the window that starts at start.
 func (RateLimits) Count(ctx context.Context, q Querier, name string, start int64) (int, error) {
 	var n number
 	_, err := one(ctx, q, sqlRateCount, []any{name, start}, &n)
 	return int(n), err
 }
 
-// This reads the whole table: the key begins with the name.
+// Full scan: the primary key begins with the name.
 const sqlSweepRates = `DELETE FROM _honker_rate_limits WHERE window_start < ?1`
 
-// Sweep deletes the windows of all names that started before the unix second before, and
-// counts them.
+// Sweep deletes the windows of all names that started before the unix second before, and returns
+// how many it deleted.
 func (RateLimits) Sweep(ctx context.Context, q Querier, before int64) (int, error) {
 	return affected(ctx, q, sqlSweepRates, before)
 }
 
-// By primary key: one seek finds the next name, and one its last window.
+// By primary key. A seek finds the next name and a second seek its last window.
 var sqlRateWindows = `WITH RECURSIVE ` + skipScan("names", "name", "_honker_rate_limits WHERE 1") + `
 SELECT n.name, w.window_start, w.count FROM names AS n CROSS JOIN _honker_rate_limits AS w
 WHERE w.name = n.name AND w.window_start = (SELECT max(window_start) FROM _honker_rate_limits WHERE name = n.name)
 ORDER BY n.name`
 
-// Last returns the last window of each limit, by name.
+// Last returns the last window of each limit, sorted by name.
 func (RateLimits) Last(ctx context.Context, q Querier) (all []row.RateWindow, err error) {
 	err = each(ctx, q, sqlRateWindows, func(rows *sql.Rows) error {
 		var w row.RateWindow

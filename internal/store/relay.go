@@ -8,16 +8,16 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Relays are the statements on the _honkerx_relay_ tables of one family. The family "" is that
-// of the names as they are written here.
+// Relays groups the statements on the _honkerx_relay_ tables of a family. The empty family uses the
+// table names as written here.
 type Relays struct {
 	Family  string
-	Keyless bool // the tables have no column for keys, see Current; only reads of dead letters work
+	Keyless bool // the tables lack the key column (see Current); only reads of dead letters work
 }
 
 const relayPrefix = `_honkerx_relay_`
 
-// named is query for the tables of the family.
+// named rewrites query for the tables of the family.
 func (r Relays) named(query string) string {
 	if r.Family == "" {
 		return query
@@ -30,22 +30,23 @@ const (
 	sqlHasRelayKeys = `SELECT 1 FROM pragma_table_info('_honkerx_relay_dead') WHERE name = 'key'`
 )
 
-// Exists tells whether the file has the tables. It is a read of the schema.
+// Exists reports whether the file has the tables. It reads only the schema.
 func (r Relays) Exists(ctx context.Context, q Querier) (found bool, err error) {
 	var x int
 	return one(ctx, q, r.named(sqlHasRelay), nil, &x)
 }
 
-// Current tells whether the file has the tables with all of their columns. It is a read of the
+// Current reports whether the file has the tables with all of their columns. It reads only the
 // schema.
 func (r Relays) Current(ctx context.Context, q Querier) (found bool, err error) {
 	var x int
 	return one(ctx, q, r.named(sqlHasRelayKeys), nil, &x)
 }
 
-// Bootstrap makes the tables, or adds what those of an earlier version lack, inside the caller's
-// transaction, and tells whether it has. That may be a deferred one: it could not write any more
-// once it has read and another writer has committed, so the lock comes first.
+// Bootstrap creates the tables, or adds columns that an earlier version lacks, inside the caller's
+// transaction. It reports whether it changed anything. The transaction may be deferred. Such a
+// transaction cannot write after a read if another writer has committed in between, so Bootstrap
+// takes the write lock first.
 func (r Relays) Bootstrap(ctx context.Context, q Querier, ddl string) (changed bool, err error) {
 	if err := TakeWriteLock(ctx, q); err != nil {
 		return false, err
@@ -74,16 +75,16 @@ const (
 INSERT OR IGNORE INTO _honkerx_relay_partitions (queue, partition) SELECT ?1, i FROM n`
 )
 
-// Partitions is how many partitions a queue has; 0: it is not registered. The tables must be
-// there.
+// Partitions returns the number of partitions of a queue, or 0 if the queue is not registered. The
+// tables must exist.
 func (r Relays) Partitions(ctx context.Context, q Querier, queue string) (n int, err error) {
 	var found number
 	_, err = one(ctx, q, r.named(sqlRelayQueue), []any{queue}, &found)
 	return int(found), err
 }
 
-// Register gives a queue its number of partitions, unless it has one, and returns that which it
-// has then, and whether the queue was added.
+// Register adds a queue with the given number of partitions unless it is registered already. It
+// returns the number of partitions in force and whether the queue was added.
 func (r Relays) Register(ctx context.Context, q Querier, queue string, partitions int, nowMS int64) (found int, added bool, err error) {
 	if found, err := r.Partitions(ctx, q, queue); err != nil || found != 0 {
 		return found, false, err
@@ -103,7 +104,7 @@ const relayMessages = `_honkerx_relay_messages`
 
 var sqlInsertRelay = newInserts(relayMessages, `queue, created_ms, partition, key, type, payload`, 2, 4)
 
-// Send appends messages and returns their ids.
+// Send appends messages to queue and returns their ids in the same order.
 func (r Relays) Send(ctx context.Context, q Querier, queue string, messages []row.RelayMessage, nowMS int64) ([]int64, error) {
 	if len(messages) == 1 {
 		m := &messages[0]
@@ -123,7 +124,7 @@ func (r Relays) Send(ctx context.Context, q Querier, queue string, messages []ro
 	return ids, err
 }
 
-// inserts are those of the family.
+// inserts returns the insert statements for the tables of the family.
 func (r Relays) inserts() inserts {
 	if r.Family == "" {
 		return sqlInsertRelay
@@ -135,7 +136,7 @@ func (r Relays) inserts() inserts {
 	return in
 }
 
-// One seek for each queue and partition that has messages.
+// A seek per queue and partition with messages.
 const sqlRelayStrays = `WITH RECURSIVE found(queue, partition) AS (
     SELECT queue, partition FROM (SELECT queue, partition FROM _honkerx_relay_messages ORDER BY queue, partition LIMIT 1)
     UNION ALL
@@ -146,8 +147,8 @@ const sqlRelayStrays = `WITH RECURSIVE found(queue, partition) AS (
 SELECT queue, partition FROM found AS f
 WHERE NOT EXISTS (SELECT 1 FROM _honkerx_relay_partitions WHERE queue = f.queue AND partition = f.partition)`
 
-// Strays lists the partitions that have messages and do not exist: another program has inserted
-// them, and no processor will take them.
+// Strays lists the partitions that have messages but do not exist. Another program has inserted
+// these messages, and no processor will take them.
 func (r Relays) Strays(ctx context.Context, q Querier) (out []row.RelayPartition, err error) {
 	err = each(ctx, q, r.named(sqlRelayStrays), func(rows *sql.Rows) error {
 		var p row.RelayPartition
@@ -158,7 +159,7 @@ func (r Relays) Strays(ctx context.Context, q Querier) (out []row.RelayPartition
 	return out, err
 }
 
-// By the index of the order.
+// By the index on (queue, partition, id).
 const (
 	sqlRelayFinished = `SELECT EXISTS (SELECT 1 FROM _honkerx_relay_partitions AS p CROSS JOIN _honkerx_relay_messages AS m
   ON m.queue = p.queue AND m.partition = p.partition AND m.id <= p.cursor WHERE p.queue = ?1)`
@@ -168,13 +169,14 @@ const (
   ON m.queue = p.queue AND m.partition = p.partition AND m.id <= p.cursor WHERE p.queue = ?1 LIMIT ?2 + 0)`
 )
 
-// Finished tells whether Vacuum would find something.
+// Finished reports whether Vacuum would delete anything.
 func (r Relays) Finished(ctx context.Context, q Querier, queue string) (some bool, err error) {
 	_, err = one(ctx, q, r.named(sqlRelayFinished), []any{queue}, &some)
 	return some, err
 }
 
-// Vacuum deletes up to limit messages that are finished and still there, and counts them.
+// Vacuum deletes up to limit messages that are finished but still in the table, and returns how
+// many it deleted.
 func (r Relays) Vacuum(ctx context.Context, q Querier, queue string, limit int) (int, error) {
 	return affected(ctx, q, r.named(sqlRelayVacuum), queue, limit)
 }

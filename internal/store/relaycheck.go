@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// relayInvariants are the rules that hold between any two transactions in the tables of a relay.
-// Each is a search for what breaks it, as text. What a plain INSERT of another program can break
-// is told once for each queue, since there may be a million of it.
+// relayInvariants lists the rules that hold between transactions in the tables of a relay. Each
+// query returns the violations as text. Violations that a plain INSERT of another program can cause
+// are grouped by queue, because there may be a million of them.
 var relayInvariants = []struct{ rule, query string }{
 	{"a queue has 1, 2, 4, 8, 16, 32 or 64 partitions, and a row for each",
 		`SELECT 'queue ' || name FROM _honkerx_relay_queues AS q WHERE partitions NOT IN (1, 2, 4, 8, 16, 32, 64)
@@ -56,17 +56,18 @@ SELECT 'dead letter ' || max(id) FROM _honkerx_relay_dead GROUP BY queue, partit
 WHERE typeof(attempts) <> 'integer' OR attempts < 0 OR typeof(died_ms) <> 'integer' OR typeof(created_ms) <> 'integer'`},
 }
 
-// withoutPartition are rows of which the queue does not have the partition.
+// withoutPartition selects rows whose partition does not exist in their queue.
 const withoutPartition = ` WHERE typeof(partition) <> 'integer' OR partition < 0
   OR NOT EXISTS (SELECT 1 FROM _honkerx_relay_queues AS q WHERE q.name = p.queue AND p.partition < q.partitions)`
 
 const sqlRelayTables = `SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB '_honkerx_relay_*' ORDER BY name`
 
-// relayTable recognises a table of a relay, and its family. What is called otherwise is not ours.
+// relayTable matches the tables of a relay and captures the family. Tables with other names do not
+// belong to honker.
 var relayTable = regexp.MustCompile(`^_honkerx_relay_(?:([a-z][a-z0-9_]*)_)?(queues|messages|partitions|dead)$`)
 
-// relayFamilies are the families that the file has tables of, "" being the one without a name, and
-// which tables.
+// relayFamilies returns the tables of each relay family in the file. The key "" is the family
+// without a name.
 func relayFamilies(ctx context.Context, q Querier) (map[string][]string, error) {
 	names, err := texts(ctx, q, sqlRelayTables)
 	families := make(map[string][]string)
@@ -78,7 +79,8 @@ func relayFamilies(ctx context.Context, q Querier) (map[string][]string, error) 
 	return families, err
 }
 
-// RelayFamilies lists the families that the file has the tables of, "" for the one without a name.
+// RelayFamilies lists the families with a complete set of tables, sorted. The family without a name
+// is "".
 func RelayFamilies(ctx context.Context, q Querier) (all []string, err error) {
 	families, err := relayFamilies(ctx, q)
 	for _, family := range slices.Sorted(maps.Keys(families)) {
@@ -89,7 +91,7 @@ func RelayFamilies(ctx context.Context, q Querier) (all []string, err error) {
 	return all, err
 }
 
-// checkRelays returns what is broken in the tables of the relays, of every family.
+// checkRelays returns the violations in the relay tables of all families.
 func checkRelays(ctx context.Context, q Querier) (broken []string, err error) {
 	families, err := relayFamilies(ctx, q)
 	if err != nil {
@@ -105,7 +107,8 @@ func checkRelays(ctx context.Context, q Querier) (broken []string, err error) {
 	return broken, nil
 }
 
-// check returns what is broken in the tables of one family, of which there are those of tables.
+// check returns the violations in the tables of a family. tables lists the tables of the family
+// that exist.
 func (r Relays) check(ctx context.Context, q Querier, tables []string) (broken []string, err error) {
 	name := strings.TrimSpace("relay " + r.Family)
 	if len(tables) < 4 {
