@@ -18,7 +18,7 @@ const (
 	sqlAllLimits = `SELECT ` + limitColumns + `, queue FROM _honkerx_queues
 WHERE coalesce(running, per_key, in_order, rate_n, key_rate_n) IS NOT NULL`
 
-	// A changed rate starts without past starts.
+	// A changed rate starts afresh, without the starts counted under the previous rate.
 	sqlSetLimits = `INSERT INTO _honkerx_queues (queue, running, per_key, in_order, rate_n, rate_per_ms, rate_burst,
   key_rate_n, key_rate_per_ms, key_rate_burst, rate_tat_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, iif(?5 IS NULL, NULL, 0))
 ON CONFLICT (queue) DO UPDATE SET running = excluded.running, per_key = excluded.per_key, in_order = excluded.in_order,

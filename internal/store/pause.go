@@ -106,8 +106,8 @@ func (Pauses) Over(ctx context.Context, q Querier, now int64) (some bool, err er
 	return some, err
 }
 
-// EndOver removes what pauses have left that ended by themselves, and counts them, and the keys that
-// have neither a pause nor a start that their rate still knows.
+// EndOver deletes pauses that have ended by themselves and returns how many. It also deletes the
+// rows of keys that have no pause and whose starts no longer count toward their rate.
 func (ps Pauses) EndOver(ctx context.Context, q Querier, now int64) (ended int, err error) {
 	for _, query := range []string{sqlEndPauses, sqlEndKeyPauses} {
 		n, err := affected(ctx, q, query, now)

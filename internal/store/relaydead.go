@@ -10,12 +10,14 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// args are the parameters of every statement with a filter, ?1 to ?6.
+// deadFilterArgs returns the parameters ?1 to ?6 that every statement with a filter shares,
+// followed by more.
 func deadFilterArgs(f row.RelayDeadFilter, more ...any) []any {
 	return append([]any{f.Queue, nullInt(f.Partition), f.Type, f.State, f.SinceMS, f.Key}, more...)
 }
 
-// selects is a query with a filter, for f: by a key it goes by the index of the keys.
+// selects adapts a filtered query to f and to the tables of the family. A filter by key makes the
+// query use the index on keys.
 func (r Relays) selects(query string, f row.RelayDeadFilter) string {
 	switch {
 	case r.Keyless:
@@ -36,24 +38,24 @@ const (
 	relayFilter   = `(?2 IS NULL OR partition = ?2) AND (?3 = '' OR type = ?3) AND (?4 = '' OR state = ?4) AND (?5 = 0 OR died_ms >= ?5)`
 	deadFilter    = relayFilter + ` AND (?6 = '' OR key = ?6)`
 	keylessFilter = relayFilter + ` AND ?6 = ''`
-	keyedFilter   = relayFilter + ` AND key = ?6 AND key <> ''` // the last condition is that of the index
+	keyedFilter   = relayFilter + ` AND key = ?6 AND key <> ''` // the last condition matches the partial index
 
-	// By primary key: the pages together read each dead letter of the family once.
+	// By primary key, so that reading all pages visits each dead letter of the family once.
 	sqlRelayDead = `SELECT ` + deadColumns + ` FROM _honkerx_relay_dead NOT INDEXED
 WHERE queue = ?1 AND ` + deadFilter + ` AND id > ?7 ORDER BY id LIMIT ?8 + 0`
 
-	// By the index of the states, without the rows unless a filter asks for what is in them.
+	// By the index on states. The rows themselves are read only if the filter tests other columns.
 	sqlCountRelayDead = `SELECT count(*) FROM _honkerx_relay_dead WHERE queue = ?1 AND ` + deadFilter
 	sqlOpenRelayDead  = `SELECT count(*) FROM _honkerx_relay_dead WHERE queue = ?1 AND state IN ('pending', 'replaying')`
 )
 
-// Dead reads up to limit of the dead letters that f selects with ids above after, in order, as
-// far as pageBytes allows.
+// Dead returns up to limit dead letters that match f and have ids above after, in id order. It
+// stops at pageBytes, so fewer than limit do not mean that there are no more.
 func (r Relays) Dead(ctx context.Context, q Querier, f row.RelayDeadFilter, after int64, limit int) ([]row.RelayDead, error) {
 	return deadPage(ctx, q, r.selects(sqlRelayDead, f), deadFilterArgs(f, after, limit))
 }
 
-// deadPage reads the rows of a query for deadColumns.
+// deadPage runs a query for deadColumns and returns its rows up to pageBytes.
 func deadPage(ctx context.Context, q Querier, query string, args []any) (out []row.RelayDead, err error) {
 	size := 0
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
@@ -75,13 +77,13 @@ func deadPage(ctx context.Context, q Querier, query string, args []any) (out []r
 	return out, err
 }
 
-// CountDead counts the dead letters that f selects.
+// CountDead returns the number of dead letters that match f.
 func (r Relays) CountDead(ctx context.Context, q Querier, f row.RelayDeadFilter) (n int64, err error) {
 	_, err = one(ctx, q, r.selects(sqlCountRelayDead, f), deadFilterArgs(f), &n)
 	return n, err
 }
 
-// Two ranges of the index of the states, each in the order that is asked for. ?7 is the time.
+// Two ranges of the index on states, each in the order of the result. ?7 is the current time.
 const (
 	sqlFreeRelayDead = `SELECT ` + deadColumns + ` FROM _honkerx_relay_dead
 WHERE queue = ?1 AND state = 'pending' AND ` + deadFilter + `
@@ -95,9 +97,9 @@ ORDER BY hold_until_ms, id LIMIT ?8 + 0`
 WHERE id IN (SELECT value FROM json_each(?1))`
 )
 
-// Replay gives up to limit of the dead letters that f selects to holder until untilMS: of those
-// that are pending or of which the hold is over. What was not taken for the longest time comes
-// first.
+// Replay holds up to limit dead letters that match f for holder until untilMS. It takes pending
+// dead letters, and those whose hold has expired. The dead letters that were not taken for the
+// longest time come first.
 func (r Relays) Replay(ctx context.Context, q Querier, f row.RelayDeadFilter, limit int, holder string, nowMS, untilMS int64) ([]row.RelayDead, error) {
 	page, err := deadPage(ctx, q, r.selects(sqlFreeRelayDead, f), deadFilterArgs(f, nowMS, limit))
 	if err != nil || len(page) == 0 {
@@ -112,7 +114,7 @@ func (r Relays) Replay(ctx context.Context, q Querier, f row.RelayDeadFilter, li
 	return page, allMoved(n, len(ids), "taken", err)
 }
 
-// allMoved is an error where a trigger has kept some rows as they were.
+// allMoved returns an error if a trigger has kept some of the rows unchanged.
 func allMoved(n, of int, what string, err error) error {
 	if err == nil && n != of {
 		return fmt.Errorf("%d of %d dead letters %s: %w", n, of, what, ErrStuck)
@@ -120,7 +122,7 @@ func allMoved(n, of int, what string, err error) error {
 	return err
 }
 
-// By primary key. A hold is over after its last millisecond.
+// By primary key. A hold includes its last millisecond.
 const (
 	whereHeldDead = ` WHERE id = ?1 AND queue = ?2 AND state = 'replaying' AND holder = ?3 AND hold_until_ms >= ?4`
 
@@ -129,20 +131,20 @@ const (
 SET state = 'pending', holder = '', hold_until_ms = ?4, attempts = attempts + 1, last_error = nullif(?5, '')` + whereHeldDead
 )
 
-// Resolve settles a dead letter; false when the hold is over.
+// Resolve marks a dead letter as resolved. It returns false if the hold is over.
 func (r Relays) Resolve(ctx context.Context, q Querier, h row.RelayHold, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, r.named(sqlResolveRelayDead), h.ID, h.Queue, h.Holder, nowMS)
 	return n > 0, err
 }
 
-// RejectDead makes a dead letter pending again, with one attempt more; false when the hold is
-// over.
+// RejectDead makes a dead letter pending again and counts the attempt. It returns false if the hold
+// is over.
 func (r Relays) RejectDead(ctx context.Context, q Querier, h row.RelayHold, cause string, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, r.named(sqlRejectRelayDead), h.ID, h.Queue, h.Holder, nowMS, cause)
 	return n > 0, err
 }
 
-// By primary key. ?3 is the time.
+// By primary key. ?3 is the current time.
 const (
 	whereFreeIDs = ` WHERE id IN (SELECT value FROM json_each(?2)) AND +queue = ?1
   AND (+state = 'pending' OR +state = 'replaying' AND hold_until_ms < ?3)`
@@ -155,8 +157,8 @@ SELECT queue, partition, key, type, payload, ?3 FROM _honkerx_relay_dead` + wher
 	sqlDiscardRelayDead = `UPDATE _honkerx_relay_dead SET state = 'discarded', holder = '', hold_until_ms = ?3` + whereFreeIDs
 )
 
-// Requeue makes messages of those of ids that Replay could take, the last of their partitions,
-// and returns their new ids. They are dead letters no more.
+// Requeue sends the dead letters among ids that Replay could take as new messages at the end of
+// their partitions. It deletes the dead letters and returns the ids of the messages.
 func (r Relays) Requeue(ctx context.Context, q Querier, queue string, ids []int64, nowMS int64) ([]int64, error) {
 	sent, err := returnedIDs(ctx, q, r.named(sqlRequeueRelayDead), 0, queue, idList(ids), nowMS)
 	if err != nil || len(sent) == 0 {
@@ -166,12 +168,13 @@ func (r Relays) Requeue(ctx context.Context, q Querier, queue string, ids []int6
 	return sent, allMoved(dropped, len(sent), "requeued", err)
 }
 
-// Discard gives up those of ids that Replay could take, and counts them.
+// Discard marks the dead letters among ids that Replay could take as discarded, and returns how
+// many it marked.
 func (r Relays) Discard(ctx context.Context, q Querier, queue string, ids []int64, nowMS int64) (int, error) {
 	return affected(ctx, q, r.named(sqlDiscardRelayDead), queue, idList(ids), nowMS)
 }
 
-// By the index of the states.
+// By the index on states.
 const (
 	sqlSettledRelayDead = `SELECT id FROM _honkerx_relay_dead
 WHERE queue = ?1 AND state IN ('resolved', 'discarded') AND hold_until_ms <= ?2 LIMIT ?3 + 0`
@@ -181,12 +184,14 @@ WHERE queue = ?1 AND state IN ('resolved', 'discarded') AND hold_until_ms <= ?2 
   AND +queue = ?1 AND +state IN ('resolved', 'discarded') AND hold_until_ms <= ?2`
 )
 
-// SettledDead returns up to limit dead letters of queue that were resolved or discarded by then.
+// SettledDead returns the ids of up to limit dead letters of queue that were resolved or discarded
+// at or before unixMS.
 func (r Relays) SettledDead(ctx context.Context, q Querier, queue string, unixMS int64, limit int) ([]int64, error) {
 	return returnedIDs(ctx, q, r.named(sqlSettledRelayDead), 0, queue, unixMS, limit)
 }
 
-// DropDead deletes those of ids that SettledDead would return still, and counts them.
+// DropDead deletes the dead letters among ids that SettledDead would still return, and returns how
+// many it deleted.
 func (r Relays) DropDead(ctx context.Context, q Querier, queue string, ids []int64, unixMS int64) (int, error) {
 	return affected(ctx, q, r.named(sqlDropRelayDead), queue, unixMS, idList(ids))
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// relayQueueList passes queues as one parameter, for json_each.
+// relayQueueList encodes queues as a JSON array for json_each.
 func relayQueueList(queues []row.RelayQueue) string {
 	pairs := make([][2]any, len(queues))
 	for i, q := range queues {
@@ -18,7 +18,7 @@ func relayQueueList(queues []row.RelayQueue) string {
 	return pairList(pairs)
 }
 
-// relayExceptions passes partitions that are not to be taken as one parameter.
+// relayExceptions encodes the partitions that must not be taken as a JSON array for json_each.
 func relayExceptions(partitions []row.RelayPartition) string {
 	pairs := make([][2]any, len(partitions))
 	for i, p := range partitions {
@@ -32,8 +32,9 @@ func pairList(pairs [][2]any) string {
 	return string(b)
 }
 
-// What can be taken: the partition has no owner, waits for no retry, and has a message. The
-// first message is a seek in the index of the order; a queue without messages costs one.
+// A partition can be taken if it has no owner, does not wait for a retry, and has a message.
+// Finding the first message is a seek in the index on (queue, partition, id). A queue without
+// messages costs a single seek.
 const (
 	relayReady = `p.lease_until_ms <= ?2 AND p.retry_at_ms <= ?2
     AND (?4 = 0 OR p.attempts = 0 AND p.last_error IS NULL)
@@ -46,9 +47,9 @@ const (
 	relayAwake = `EXISTS (SELECT 1 FROM _honkerx_relay_messages AS a WHERE a.queue = json_extract(k.value, '$[0]'))`
 )
 
-// The partition that was taken longest ago comes first, so that a busy one lets the others in, and
-// of those that were never taken the one with the oldest message. What takes have told apart needs
-// no second seek.
+// The partition that was taken longest ago comes first, so that a busy partition does not starve
+// the others. Among partitions that were never taken, the oldest message decides. Only these need
+// the second seek.
 const sqlRelayTake = `UPDATE _honkerx_relay_partitions AS t
 SET owner = ?5, epoch = t.epoch + 1, lease_until_ms = ?2 + c.lease, attempts = t.attempts + 1, taken = c.taken
 FROM (SELECT p.queue, p.partition, json_extract(k.value, '$[1]') AS lease, max(p.taken) OVER () + 1 AS taken
@@ -58,7 +59,7 @@ FROM (SELECT p.queue, p.partition, json_extract(k.value, '$[1]') AS lease, max(p
 WHERE t.queue = c.queue AND t.partition = c.partition
 RETURNING queue, partition, epoch, attempts, processed, cursor, attempts > 1 OR last_error IS NOT NULL`
 
-// Take gives a partition with messages to owner; false when there is none.
+// Take leases a partition with messages to owner. It returns false if there is none.
 func (r Relays) Take(ctx context.Context, q Querier, w row.RelayWanted, owner string, nowMS int64) (t row.RelayTaken, found bool, err error) {
 	t.Owner = owner
 	found, err = one(ctx, q, r.named(sqlRelayTake), []any{relayQueueList(w.Queues), nowMS, relayExceptions(w.Except), w.Healthy, owner},
@@ -66,12 +67,12 @@ func (r Relays) Take(ctx context.Context, q Querier, w row.RelayWanted, owner st
 	return t, found, err
 }
 
-// By the index of the order.
+// By the index on (queue, partition, id).
 const sqlRelayRead = `SELECT id, key, type, payload, created_ms FROM _honkerx_relay_messages
 WHERE queue = ?1 AND partition = ?2 AND id > ?3 ORDER BY id LIMIT ?4 + 0`
 
-// Read returns up to limit messages above after, in order, as far as pageBytes allows. The
-// number of a message is processed plus its place among all above the cursor.
+// Read returns up to limit messages with ids above after, in id order, and stops at pageBytes. The
+// sequence number of a message is processed plus its rank among the messages above the cursor.
 func (r Relays) Read(ctx context.Context, q Querier, p row.RelayPartition, after int64, limit int) (out []row.RelayMessage, err error) {
 	size := 0
 	err = each(ctx, q, r.named(sqlRelayRead), func(rows *sql.Rows) error {
@@ -91,16 +92,17 @@ func (r Relays) Read(ctx context.Context, q Querier, p row.RelayPartition, after
 	return out, err
 }
 
-// By primary key. A lease that has lapsed still holds while no other owner has taken the partition.
+// By primary key. A lapsed lease still holds until another owner takes the partition.
 const sqlRelaySave = `UPDATE _honkerx_relay_partitions
 SET processed = processed + ?5, cursor = max(cursor, ?6), owner = '', lease_until_ms = 0, attempts = ?7, retry_at_ms = ?8, last_error = nullif(?9, '')
 WHERE queue = ?1 AND partition = ?2 AND owner = ?3 AND epoch = ?4`
 
-// By the index of the order, and no more than the batch: what lies below it is the sweep's, which
-// takes its time.
+// By the index on (queue, partition, id), and only the batch. Older finished messages are left to
+// Vacuum, which bounds its work.
 const sqlRelayDelete = `DELETE FROM _honkerx_relay_messages WHERE queue = ?1 AND partition = ?2 AND id > ?3 AND id <= ?4`
 
-// Save ends a lease with its progress; false when it was lost, and then nothing is changed.
+// Save ends a lease and saves its progress. It returns false and changes nothing if the lease was
+// lost.
 func (r Relays) Save(ctx context.Context, q Querier, l row.RelayLease, p row.RelayProgress, nowMS int64) (held bool, err error) {
 	n, err := affected(ctx, q, r.named(sqlRelaySave), l.Queue, l.Partition, l.Owner, l.Epoch,
 		p.Finished, p.Cursor, p.Attempts, p.RetryAtMS, p.LastError)
@@ -126,7 +128,8 @@ SELECT id, queue, partition, ?2, key, type, payload, created_ms, ?3, nullif(?4, 
 	sqlHasRelayMessage = `SELECT 1 FROM _honkerx_relay_messages WHERE id = ?1`
 )
 
-// deadLetter copies a message. One that is gone was deleted by another program.
+// deadLetter copies a message to the dead letters. A missing message was deleted by another program
+// and is not an error.
 func (r Relays) deadLetter(ctx context.Context, q Querier, d row.RelayDeath, nowMS int64) error {
 	n, err := affected(ctx, q, r.named(sqlRelayDeadLetter), d.ID, d.Seq, d.Attempts, d.Reason, nowMS)
 	if err != nil || n > 0 {
@@ -147,8 +150,8 @@ const sqlRelayStates = `SELECT json_extract(k.value, '$[0]'),
     WHERE p.queue = json_extract(k.value, '$[0]') AND max(p.lease_until_ms, p.retry_at_ms) > ?2 AND ` + relayFirst + ` IS NOT NULL)
 FROM json_each(?1) AS k WHERE ` + relayAwake
 
-// States returns the state of each queue of w that has messages, by one statement. NextMS is also
-// that of partitions that w leaves out.
+// States returns the state of each queue of w that has messages, in a single statement. NextMS also
+// covers the partitions that w excludes.
 func (r Relays) States(ctx context.Context, q Querier, w row.RelayWanted, nowMS int64) ([]row.RelayState, error) {
 	var out []row.RelayState
 	err := each(ctx, q, r.named(sqlRelayStates), func(rows *sql.Rows) error {

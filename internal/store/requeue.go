@@ -11,14 +11,14 @@ import (
 var (
 	sqlDeadJob = `SELECT queue, EXISTS (SELECT 1 FROM _honker_live WHERE id = ?1) FROM _honker_dead WHERE id = ?1`
 
-	// The attempts go on from where they were, since claims are fenced by them: one that comes
-	// back would let a worker of the first life settle the second.
+	// Attempts continue from the previous count because they fence claims. If an attempt number
+	// came back, a worker of the first life could settle the second.
 	sqlRequeueJob = `INSERT INTO _honker_live (id, state, queue, payload, priority, run_at, attempts, max_attempts, created_at)
 SELECT d.id, iif(` + waits("d.id") + `, 'held', 'pending'), ?2, ifnull(?5, d.payload), d.priority, ?3, CAST(d.attempts AS INTEGER),
   CAST(d.attempts AS INTEGER) + iif(?4 > 0, ?4, max(1, CAST(d.max_attempts AS INTEGER) - ifnull(s.base, 0))), d.created_at
 FROM _honker_dead AS d LEFT JOIN _honkerx_dead_job AS s ON s.job_id = d.id WHERE d.id = ?1`
 
-	// With a unique key the side row is there already. One with a key begins without a slot.
+	// A job with a unique key already has its side row. A job with a key starts without a slot.
 	sqlRequeueSide = `INSERT INTO _honkerx_job
   (job_id, last_error, base, headers, key, batch, progress, checkpoint, queue, slot)
 SELECT d.id, d.last_error, CAST(d.attempts AS INTEGER), s.headers, s.key, s.batch, s.progress, s.checkpoint,
@@ -33,8 +33,8 @@ ON CONFLICT (job_id) DO UPDATE SET last_error = excluded.last_error, base = excl
 	sqlJobBase     = `SELECT base FROM _honkerx_job WHERE job_id = ?1`
 )
 
-// Requeue lets a dead job wait again under its id, with its unique key, if it had one. Where
-// another job has that key meanwhile it changes nothing.
+// Requeue makes a dead job pending again under its id, with its unique key if it had one. If
+// another job has taken that key, Requeue changes nothing and sets TakenBy.
 func (j Jobs) Requeue(ctx context.Context, q Querier, r row.Requeue, now, nowMS int64) (out row.Requeued, err error) {
 	found, err := one(ctx, q, sqlDeadJob, []any{r.ID}, &out.Queue, &out.Live)
 	if err != nil || !found || out.Live {
@@ -58,21 +58,22 @@ func (j Jobs) Requeue(ctx context.Context, q Querier, r row.Requeue, now, nowMS 
 			return out, err
 		}
 		if n == 0 {
-			return out, ErrStuck // it would be in both tables
+			return out, ErrStuck // the job would be in both tables
 		}
 	}
 	out.Done = true
 	return out, nil
 }
 
-// DeadPayload returns the payload of a dead job as it is stored, text or not; nil for one that is not dead.
+// DeadPayload returns the payload of a dead job as stored, text or not, or nil if the job is not
+// dead.
 func (Jobs) DeadPayload(ctx context.Context, q Querier, id int64) (payload any, err error) {
 	_, err = one(ctx, q, sqlDeadPayload, []any{id}, &payload)
 	return payload, err
 }
 
-// Base returns how many attempts a live job had when it was last requeued: 0 for one that never
-// was.
+// Base returns the number of attempts that a live job had when it was last requeued, or 0 if it
+// never was.
 func (Jobs) Base(ctx context.Context, q Querier, id int64) (int64, error) {
 	var base number
 	_, err := one(ctx, q, sqlJobBase, []any{id}, &base)
@@ -94,14 +95,15 @@ WHERE id IN (SELECT value FROM json_each(?1)) AND state = 'pending' AND run_at >
 // By primary keys.
 var sqlEndEdgesCancelMany = endsEdges(whereCancelled)
 
-// Discard deletes those of ids that are dead; those that others wait for only if awaited is set. They count as done
-// then.
+// Discard deletes the dead jobs among ids. Jobs that others wait for are deleted only if awaited is
+// set, and then count as done.
 func (Jobs) Discard(ctx context.Context, q Querier, ids []int64, awaited bool) ([]row.Change, error) {
 	return changes(ctx, q, sqlDiscard, idList(ids), awaited)
 }
 
-// CancelMany deletes those of ids that are live; with a claim that holds only if running is set: those keep their
-// places. For those that wait for them, they are done.
+// CancelMany deletes the live jobs among ids. Jobs with a valid claim are deleted only if running
+// is set, and keep their places in queues with limits. Jobs that wait for the deleted jobs treat
+// them as done.
 func (Jobs) CancelMany(ctx context.Context, q Querier, ids []int64, running bool, now int64) ([]row.Change, error) {
 	if running {
 		if _, err := q.ExecContext(ctx, sqlKeepPlaceMany, idList(ids), running, now); err != nil {
@@ -117,7 +119,8 @@ func (Jobs) CancelMany(ctx context.Context, q Querier, ids []int64, running bool
 // By primary key.
 const sqlCancellable = `SELECT id FROM _honker_live` + whereCancelled
 
-// DropWaitersOfLive deletes the jobs that wait for those of ids that CancelMany would delete.
+// DropWaitersOfLive deletes the jobs that wait for jobs which CancelMany would delete with the same
+// arguments.
 func (j Jobs) DropWaitersOfLive(ctx context.Context, q Querier, ids []int64, running bool, now int64) ([]row.Change, error) {
 	some, err := returnedIDs(ctx, q, sqlCancellable, len(ids), idList(ids), running, now)
 	if err != nil {
@@ -126,7 +129,7 @@ func (j Jobs) DropWaitersOfLive(ctx context.Context, q Querier, ids []int64, run
 	return j.DropWaiters(ctx, q, some)
 }
 
-// RunNow makes those of ids due that wait for their time.
+// RunNow makes the scheduled jobs among ids due at now.
 func (Jobs) RunNow(ctx context.Context, q Querier, ids []int64, now int64) ([]row.Change, error) {
 	return changes(ctx, q, sqlRunNow, idList(ids), now)
 }

@@ -6,14 +6,14 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Results are the statements on _honker_results, and on what became of a job.
+// Results groups the statements on _honker_results, and those that find out how a job ended.
 type Results struct{}
 
 const sqlSaveResult = `INSERT INTO _honker_results (job_id, value, created_at, expires_at) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (job_id) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at`
 
-// Save keeps value, JSON text, as the result of a job until expires (0: for ever). A second
-// save replaces the first.
+// Save stores value, JSON text, as the result of a job until expires; 0 means forever. A second
+// Save replaces the first.
 func (Results) Save(ctx context.Context, q Querier, id int64, value string, now, expires int64) error {
 	n, err := affected(ctx, q, sqlSaveResult, id, value, now, nullable(expires))
 	if err == nil && n == 0 {
@@ -22,30 +22,30 @@ func (Results) Save(ctx context.Context, q Querier, id int64, value string, now,
 	return err
 }
 
-// isWanted is the condition that a result is kept, whatever its time: a job that has waited for the job of it is
-// not over yet.
+// isWanted is the condition that a result must be kept even after it has expired, because a job
+// that waited for its job is not finished yet.
 const isWanted = `EXISTS (SELECT 1 FROM _honkerx_after AS a WHERE a.job_id = _honker_results.job_id)`
 
-// By primary key. An expired result reads as missing, as does SQL NULL.
+// By primary key. An expired result counts as missing, and so does SQL NULL.
 const sqlGetResult = `SELECT value FROM _honker_results
 WHERE job_id = ?1 AND value IS NOT NULL AND (expires_at IS NULL OR expires_at > ?2 OR ` + isWanted + `)`
 
-// Get reads the result of a job.
+// Get returns the result of a job; false if there is none or it has expired.
 func (Results) Get(ctx context.Context, q Querier, id, now int64) (value string, found bool, err error) {
 	found, err = one(ctx, q, sqlGetResult, []any{id, now}, &value)
 	return value, found, err
 }
 
-// This reads the whole table: an index would cost every save.
+// Full scan: an index would make every Save more expensive.
 const sqlSweepResults = `DELETE FROM _honker_results WHERE expires_at <= ?1 AND NOT ` + isWanted
 
-// Sweep deletes the results that have expired and counts them.
+// Sweep deletes expired results and returns how many it deleted.
 func (Results) Sweep(ctx context.Context, q Querier, now int64) (int, error) {
 	return affected(ctx, q, sqlSweepResults, now)
 }
 
-// By primary keys, whatever the queue. sqlite_sequence keeps the highest id that was ever
-// given: a job at or below it that is nowhere else is done, or was cancelled.
+// By primary keys, in any queue. sqlite_sequence holds the highest id ever assigned. A job with an
+// id up to it that is in no table is done or was cancelled.
 const sqlFate = `SELECT
   (SELECT value FROM _honker_results WHERE job_id = ?1 AND (expires_at IS NULL OR expires_at > ?2 OR ` + isWanted + `)),
   EXISTS (SELECT 1 FROM _honker_dead WHERE id = ?1),
@@ -55,8 +55,8 @@ const sqlFate = `SELECT
   EXISTS (SELECT 1 FROM _honker_live WHERE id = ?1),
   EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = '_honker_live' AND seq >= ?1)`
 
-// Fate looks for the job in all tables where it can be, by one statement: between two the
-// job could move from one table to another.
+// Fate looks for the job in every table that may hold it. It uses a single statement because a job
+// could move from one table to another between two.
 func (Results) Fate(ctx context.Context, q Querier, id, now int64) (row.Fate, error) {
 	var f row.Fate
 	_, err := one(ctx, q, sqlFate, []any{id, now}, &f.Result, &f.Dead, (*text)(&f.LastError),
@@ -70,7 +70,7 @@ WHERE EXISTS (SELECT 1 FROM _honker_results WHERE job_id = k.value)
   OR NOT EXISTS (SELECT 1 FROM _honker_live WHERE id = k.value)
     AND EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = '_honker_live' AND seq >= k.value)`
 
-// Decided returns the ids of those jobs that have a result or are no longer live.
+// Decided returns the jobs among ids that have a result or are no longer live.
 func (Results) Decided(ctx context.Context, q Querier, ids []int64) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlDecided, len(ids), idList(ids))
 }

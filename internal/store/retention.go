@@ -8,8 +8,8 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Retentions are the statements on _honkerx_retention, and those that find and delete the
-// events that are not kept.
+// Retentions groups the statements on _honkerx_retention and those that find and delete events
+// beyond the retention.
 type Retentions struct{}
 
 const (
@@ -19,7 +19,8 @@ ON CONFLICT (topic) DO UPDATE SET max_count = excluded.max_count, max_age_ms = e
 	sqlDropRetention = `DELETE FROM _honkerx_retention WHERE topic = ?1`
 )
 
-// Set sets how much of a topic is kept. Without a bound all is kept, and no row is.
+// Set sets the retention of a topic. A retention without bounds keeps all events and deletes the
+// row.
 func (Retentions) Set(ctx context.Context, q Querier, r row.Retention) error {
 	if r.MaxCount == 0 && r.MaxAgeMS == 0 {
 		_, err := q.ExecContext(ctx, sqlDropRetention, r.Topic)
@@ -34,14 +35,14 @@ const (
 	sqlRetained     = `SELECT topic FROM _honkerx_retention ORDER BY topic`
 )
 
-// Get returns how much of a topic is kept; without bounds where nothing was set.
+// Get returns the retention of topic. It has no bounds if none was set.
 func (Retentions) Get(ctx context.Context, q Querier, topic string) (row.Retention, error) {
 	r := row.Retention{Topic: topic}
 	_, err := one(ctx, q, sqlGetRetention, []any{topic}, (*number)(&r.MaxCount), (*number)(&r.MaxAgeMS))
 	return r, err
 }
 
-// Topics lists the topics that have a bound.
+// Topics lists the topics that have a retention.
 func (Retentions) Topics(ctx context.Context, q Querier) ([]string, error) {
 	return texts(ctx, q, sqlRetained)
 }
@@ -51,9 +52,9 @@ const sqlRank = `SELECT offset` + byTopic + `?1 ORDER BY offset DESC LIMIT 1 OFF
 
 const sqlBefore = `SELECT offset` + byTopic + `?1 AND offset < ?2 ORDER BY offset DESC LIMIT 1`
 
-// Cutoff returns the last offset that r gives up at the unix second now. The age is rounded
-// up to seconds, since an event is never younger than its second says. It reads as many
-// rows as are kept by count, and those that are too old.
+// Cutoff returns the last offset that r no longer keeps at the unix second now, or 0. The maximum
+// age is rounded up to seconds because the time of an event is truncated to seconds. Cutoff reads
+// as many rows as are kept by count, and all rows that are too old.
 func (Retentions) Cutoff(ctx context.Context, q Querier, r row.Retention, now int64) (cutoff int64, err error) {
 	if r.MaxCount > 0 {
 		if _, err := one(ctx, q, sqlRank, []any{r.Topic, r.MaxCount}, &cutoff); err != nil {
@@ -79,8 +80,8 @@ func (Retentions) Cutoff(ctx context.Context, q Querier, r row.Retention, now in
 const sqlConsumerPins = `SELECT 'consumer', name, topic, offset FROM _honker_stream_consumers
 WHERE topic = ?1 OR substr(topic, -1) = '*'`
 
-// honker's binding for Node stores the two names the wrong way round. A row with a topic
-// that has no event may be one of those.
+// honker's binding for Node stores topic and name in the wrong order. A row whose topic has no
+// events may be such a row.
 const sqlSwappedPins = `SELECT 'consumer', topic, name, offset FROM _honker_stream_consumers AS c
 WHERE name = ?1 AND topic <> ?1 AND substr(topic, -1) <> '*'
   AND NOT EXISTS (SELECT 1 FROM _honker_stream AS s WHERE s.topic = c.topic)`
@@ -88,8 +89,8 @@ WHERE name = ?1 AND topic <> ?1 AND substr(topic, -1) <> '*'
 const sqlGroupPins = `SELECT 'group', g.name, g.topic, min(g.cursor, ` + lowestOpen + `)
 FROM _honkerx_groups AS g WHERE topic = ?1 OR substr(topic, -1) = '*'`
 
-// LowestPin returns the consumer or group that has seen least of topic; false when there is
-// none. Events above its offset must not be deleted.
+// LowestPin returns the consumer or group that has read the least of topic; false if there is none.
+// Events above its offset must not be deleted.
 func (Retentions) LowestPin(ctx context.Context, q Querier, topic string) (lowest row.Pin, found bool, err error) {
 	for _, query := range []string{sqlConsumerPins, sqlSwappedPins, sqlGroupPins} {
 		err := each(ctx, q, query, func(rows *sql.Rows) error {
@@ -109,15 +110,16 @@ func (Retentions) LowestPin(ctx context.Context, q Querier, topic string) (lowes
 	return lowest, found, nil
 }
 
-// The event of a dead delivery is kept: an operator may look at it or revive it. RETURNING
-// gives the offsets in no particular order.
+// The event of a dead delivery is kept, because an operator may inspect or revive it. RETURNING
+// yields the offsets in no particular order.
 const sqlCompact = `DELETE FROM _honker_stream WHERE offset IN (SELECT offset` + byTopic + `?1 AND offset > ?2 AND offset <= ?3
   AND NOT EXISTS (SELECT 1 FROM _honkerx_group_claims AS c INDEXED BY _honkerx_group_claims_dead
     WHERE c.offset = _honker_stream.offset AND c.state = 2)
   ORDER BY offset LIMIT ?4 + 0) RETURNING offset`
 
-// Compact deletes up to limit events of topic above after and up to cutoff. It returns how
-// many it has deleted, and the highest of their offsets, from which the next call goes on.
+// Compact deletes up to limit events of topic with offsets above after and at most cutoff. It
+// returns how many it deleted and the highest of their offsets, at which the next call should
+// continue.
 func (Retentions) Compact(ctx context.Context, q Querier, topic string, after, cutoff int64, limit int) (n int, last int64, err error) {
 	err = each(ctx, q, sqlCompact, func(rows *sql.Rows) error {
 		var offset int64
@@ -131,8 +133,8 @@ func (Retentions) Compact(ctx context.Context, q Querier, topic string, after, c
 	return n, last, noteCompacted(ctx, q, topic, last)
 }
 
-// The table of topics that have lost events is made with the first of them. Topics share their offsets, so the
-// oldest event of a topic does not tell whether there were others before it.
+// The table is created when the first topic loses events. Topics share one sequence of offsets, so
+// the oldest event of a topic does not tell whether the topic had older events.
 const (
 	makeCompacted = `CREATE TABLE IF NOT EXISTS _honkerx_compacted (
   topic TEXT PRIMARY KEY,
@@ -146,7 +148,7 @@ const (
 ON CONFLICT (topic) DO UPDATE SET through = excluded.through WHERE excluded.through > through`
 )
 
-// noteCompacted notes the last offset of topic that was deleted.
+// noteCompacted records through as the last deleted offset of topic.
 func noteCompacted(ctx context.Context, q Querier, topic string, through int64) error {
 	if _, err := q.ExecContext(ctx, makeCompacted); err != nil {
 		return err
@@ -155,8 +157,8 @@ func noteCompacted(ctx context.Context, q Querier, topic string, through int64) 
 	return err
 }
 
-// Compacted returns the last offset of the selected topics that Compact has deleted, whatever the filter;
-// 0 for none.
+// Compacted returns the last offset that Compact has deleted from the topics of s, ignoring the
+// filter, or 0.
 func (Retentions) Compacted(ctx context.Context, q Querier, s row.Selection) (through int64, err error) {
 	var x int
 	if found, err := one(ctx, q, sqlHasCompacted, nil, &x); err != nil || !found {
@@ -167,7 +169,7 @@ func (Retentions) Compacted(ctx context.Context, q Querier, s row.Selection) (th
 	return through, err
 }
 
-// compacted is the query of Retentions.Compacted.
+// selectionCompacted returns the query of Retentions.Compacted.
 func selectionCompacted(s row.Selection) *condition {
 	c := new(condition)
 	c.sql.WriteString(`SELECT coalesce(max(through), 0) FROM _honkerx_compacted WHERE `)

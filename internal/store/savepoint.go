@@ -5,21 +5,21 @@ import (
 	"errors"
 )
 
-// The savepoint of one message, within the transaction of a batch.
+// The savepoint of a single message within the transaction of a batch.
 const (
 	savepoint  = `SAVEPOINT honker_message`
 	rollbackTo = `ROLLBACK TO honker_message`
 	release    = `RELEASE honker_message`
 )
 
-// Savepoint begins what EndSavepoint ends.
+// Savepoint starts the savepoint that EndSavepoint ends.
 func Savepoint(ctx context.Context, q Querier) error {
 	_, err := q.ExecContext(ctx, savepoint)
 	return err
 }
 
-// EndSavepoint keeps, or undoes, what was written since Savepoint. Its error says that the
-// transaction is no longer the one that it was.
+// EndSavepoint keeps or undoes the writes since Savepoint. An error means that the transaction was
+// ended or replaced in the meantime.
 func EndSavepoint(ctx context.Context, q Querier, keep bool) error {
 	var err error
 	if !keep {

@@ -12,16 +12,16 @@ import (
 	"github.com/honker-go/honker/internal/sqlite"
 )
 
-// Schedules are the statements on _honker_scheduler_tasks.
+// Schedules groups the statements on _honker_scheduler_tasks.
 type Schedules struct {
-	// RunNow gives the jobs of a tick the time of the tick as their run_at, as honker does,
-	// and not the time at which they were due.
+	// RunNow sets run_at of the jobs of a tick to the time of the tick, as honker does, instead of
+	// the time at which they were due.
 	RunNow bool
 }
 
-// A task that is registered again without a change keeps its next time: an application
-// that registers at every start must not push it away. Only another spec sets a new time.
-// The last WHERE spares the write where nothing differs.
+// Registering an unchanged task again keeps its next time, because an application that registers at
+// every start must not postpone it. Only a different spec sets a new time. The last WHERE avoids a
+// write if nothing differs.
 const sqlRegister = `INSERT INTO _honker_scheduler_tasks
   (name, queue, cron_expr, payload, priority, expires_s, max_attempts, next_fire_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
@@ -31,15 +31,15 @@ ON CONFLICT (name) DO UPDATE SET queue = excluded.queue, cron_expr = excluded.cr
 WHERE queue IS NOT excluded.queue OR cron_expr IS NOT excluded.cron_expr OR payload IS NOT excluded.payload
   OR priority IS NOT excluded.priority OR expires_s IS NOT excluded.expires_s OR max_attempts IS NOT excluded.max_attempts`
 
-// Register adds a task, or changes the one of its name; false where nothing differs. A paused task
-// stays paused. It is ErrNotInserted where a trigger has dropped a new one.
+// Register adds a task or updates the task of the same name. It returns false if nothing changed. A
+// paused task stays paused. If a trigger has dropped a new task, the error is ErrNotInserted.
 func (s Schedules) Register(ctx context.Context, q Querier, t row.Task) (changed bool, err error) {
 	n, err := affected(ctx, q, sqlRegister, t.Name, t.Queue, t.Spec, t.Payload, t.Priority,
 		nullInt(t.ExpiresIn), t.MaxAttempts, t.NextFire)
 	if err != nil || n > 0 {
 		return n > 0, err
 	}
-	// It wrote nothing: mostly because the task is there and nothing differs.
+	// Nothing was written, usually because the task exists and nothing differs.
 	if spec, err := s.Spec(ctx, q, t.Name); err != nil || spec != "" {
 		return false, err
 	}
@@ -53,8 +53,8 @@ ON CONFLICT (name) DO UPDATE SET missed = excluded.missed WHERE missed IS NOT ex
 	sqlDropMissed = `DELETE FROM _honkerx_schedules WHERE name = ?1`
 )
 
-// SetMissed sets what a task does with missed times. Like Register it writes nothing where
-// nothing differs, and is false.
+// SetMissed sets how a task handles missed times. Like Register, it returns false and writes
+// nothing if nothing changed.
 func (Schedules) SetMissed(ctx context.Context, q Querier, name string, m row.Missed) (changed bool, err error) {
 	query, args := sqlSetMissed, []any{name, int64(m)}
 	if m == row.FireAll {
@@ -66,7 +66,7 @@ func (Schedules) SetMissed(ctx context.Context, q Querier, name string, m row.Mi
 
 const sqlUnregister = `DELETE FROM _honker_scheduler_tasks WHERE name = ?1`
 
-// Unregister removes a task; false when there is none.
+// Unregister removes a task. It returns false if there is none.
 func (Schedules) Unregister(ctx context.Context, q Querier, name string) (bool, error) {
 	n, err := affected(ctx, q, sqlUnregister, name)
 	return n > 0, err
@@ -74,7 +74,7 @@ func (Schedules) Unregister(ctx context.Context, q Querier, name string) (bool, 
 
 const sqlEnable = `UPDATE _honker_scheduler_tasks SET enabled = ?2 WHERE name = ?1 AND enabled <> ?2`
 
-// Enable pauses or resumes a task; false when there is none, or nothing had to change.
+// Enable pauses or resumes a task. It returns false if there is no such task or nothing changed.
 func (Schedules) Enable(ctx context.Context, q Querier, name string, enabled bool) (bool, error) {
 	n, err := affected(ctx, q, sqlEnable, name, enabled)
 	return n > 0, err
@@ -83,15 +83,16 @@ func (Schedules) Enable(ctx context.Context, q Querier, name string, enabled boo
 const sqlUpdateTask = `UPDATE _honker_scheduler_tasks
 SET cron_expr = ?2, payload = ?3, priority = ?4, expires_s = ?5, max_attempts = ?6, next_fire_at = ?7 WHERE name = ?1`
 
-// Update replaces all of a task but its name, its queue and whether it is paused.
+// Update replaces all fields of a task except its name, its queue and whether it is paused.
 func (Schedules) Update(ctx context.Context, q Querier, t row.Task) error {
 	_, err := q.ExecContext(ctx, sqlUpdateTask, t.Name, t.Spec, t.Payload, t.Priority,
 		nullInt(t.ExpiresIn), t.MaxAttempts, t.NextFire)
 	return err
 }
 
-// A row of another program must not hide the others: it may have no name, an enabled that is
-// neither 0 nor 1, or an expires_s that is no number. The name of a row is no key, the rowid is.
+// A malformed row of another program must not hide the other tasks. It may have no name, an enabled
+// other than 0 and 1, or an expires_s that is not a number. Names need not be unique in such rows,
+// so updates use the rowid.
 const taskColumns = `SELECT coalesce(name, ''), queue, cron_expr, payload, priority,
   iif(typeof(expires_s) IN ('integer', 'real'), expires_s, NULL), coalesce(max_attempts, 3), next_fire_at, enabled = 1,
   (SELECT missed FROM _honkerx_schedules AS x WHERE x.name = t.name), rowid
@@ -119,13 +120,13 @@ func tasks(ctx context.Context, q Querier, query string, args ...any) (out []row
 
 const sqlTaskSpec = `SELECT cron_expr FROM _honker_scheduler_tasks WHERE name = ?1`
 
-// Spec returns the spec of a task; "" when there is none.
+// Spec returns the spec of a task, or "" if there is none.
 func (Schedules) Spec(ctx context.Context, q Querier, name string) (spec string, err error) {
 	_, err = one(ctx, q, sqlTaskSpec, []any{name}, &spec)
 	return spec, err
 }
 
-// Get finds a task by its name.
+// Get returns the task of the given name; false if there is none.
 func (Schedules) Get(ctx context.Context, q Querier, name string) (t row.Task, found bool, err error) {
 	all, err := tasks(ctx, q, sqlGetTask, name)
 	if err != nil || len(all) == 0 {
@@ -134,40 +135,42 @@ func (Schedules) Get(ctx context.Context, q Querier, name string) (t row.Task, f
 	return all[0], true, nil
 }
 
-// List returns all tasks by name.
+// List returns all tasks, sorted by name.
 func (Schedules) List(ctx context.Context, q Querier) ([]row.Task, error) {
 	return tasks(ctx, q, sqlTasks)
 }
 
-// max, because 0 stands for no task: another binding may store a time of 0.
+// The max is needed because 0 means no task, and another binding may store a time of 0.
 const sqlSoonest = `SELECT max(next_fire_at, 1) FROM _honker_scheduler_tasks INDEXED BY _honkerx_scheduler_due
 WHERE enabled = 1 ORDER BY next_fire_at LIMIT 1`
 
-// Soonest returns when the next task is due, which may be in the past; 0 for none.
+// Soonest returns the unix second at which the next task is due, which may be in the past, or 0 if
+// there is none.
 func (Schedules) Soonest(ctx context.Context, q Querier) (unix int64, err error) {
 	_, err = one(ctx, q, sqlSoonest, nil, (*number)(&unix))
 	return unix, err
 }
 
-// MaxFires bounds how often one tick fires a task that was due many times, for example
-// after a long standstill. The oldest times are fired, the others are skipped.
+// MaxFires limits how often a tick fires a task that was due many times, such as after a long
+// downtime. The oldest times fire and the others are skipped.
 const MaxFires = 64
 
-// onTime is how late, in seconds, a task that skips missed times still fires. It is longer than
-// the lock of a leader that died can last.
+// onTime is how late, in seconds, a task that skips missed times may still fire. It exceeds the
+// time for which the lock of a dead leader can last.
 const onTime = 90
 
-// One call of Tick reads at most mostTasks tasks, each of which may become MaxFires jobs, and not
-// less than fewTasks: those that can be neither moved nor paused are read again each time.
+// A call of Tick reads at most mostTasks tasks, each of which may produce MaxFires jobs. It reads
+// at least fewTasks, because tasks that can be neither advanced nor paused are read again by every
+// call.
 const (
 	fewTasks  = 16
 	mostTasks = 256
 )
 
-// Tick enqueues a job for every time at which a task was due until due, at the time now. It
-// takes few more tasks than limit, and ends once they have become limit jobs: what it costs
-// follows limit, so that the caller can let other writers in. They fire in the order in which
-// they were registered first. Broken tasks do not stop the others.
+// Tick enqueues a job for every time up to due at which a task was due. now is the current unix
+// second. Tick stops once it has enqueued limit jobs, and its cost is proportional to limit, so
+// that callers can let other writers in between calls. Tasks fire in the order of their first
+// registration. A broken task does not stop the others.
 func (s Schedules) Tick(ctx context.Context, q Querier, due, now int64, in row.Calendar, limit int) (did row.Ticked, err error) {
 	most := min(max(limit, fewTasks), mostTasks)
 	all, err := tasks(ctx, q, sqlDueTasks, due, most)
@@ -197,11 +200,11 @@ const (
 	sqlPauseTask = `UPDATE _honker_scheduler_tasks SET enabled = 0 WHERE rowid = ?1`
 )
 
-// errNotMoved is ErrStuck of a task that would fire without end.
+// errNotMoved wraps ErrStuck for a task that would fire forever.
 var errNotMoved = fmt.Errorf("it does not fire, because its next time cannot be stored: %w", ErrStuck)
 
-// tick fires t, or pauses it: its spec may make no sense, which only another binding can have
-// written. moved tells that it is not due any more. It moves on before it fires.
+// tick fires t, or pauses it if its spec is invalid, which only another binding can have written.
+// moved reports that t is no longer due. The next time is stored before the task fires.
 func (s Schedules) tick(ctx context.Context, q Querier, t row.Task, due, now int64, in row.Calendar, did *row.Ticked) (moved bool, err error) {
 	times, after, err := taskTimes(t, due, in)
 	if err != nil {
@@ -221,15 +224,14 @@ func (s Schedules) tick(ctx context.Context, q Querier, t row.Task, due, now int
 	return true, err
 }
 
-// pause pauses a task that is broken; false when a trigger keeps it from that too.
+// pauseTask pauses a broken task. It returns false if a trigger prevents even that.
 func pauseTask(ctx context.Context, q Querier, t row.Task, why error, did *row.Ticked) (paused bool, err error) {
 	n, err := affected(ctx, q, sqlPauseTask, t.Rowid)
 	did.Broken = append(did.Broken, row.Broken{Name: t.Name, Paused: n > 0, Err: why})
 	return n > 0, err
 }
 
-// times returns when t was due until due, as far as it is to fire, and when it is due next
-// after that.
+// taskTimes returns the times up to due at which t should fire, and the next time after due.
 func taskTimes(t row.Task, due int64, in row.Calendar) (times []int64, after int64, err error) {
 	if t.Missed == row.FireLast || t.Missed == row.Skip {
 		return taskLastTime(t, due, in)
@@ -261,10 +263,12 @@ func taskLastTime(t row.Task, due int64, in row.Calendar) (times []int64, after 
 
 var sqlInsertFires = newInserts(liveTable, `queue, priority, max_attempts, created_at, expires_at, payload, run_at`, 6, 1)
 
-// fire enqueues a job for each of times and counts those that a trigger has dropped: an
-// application may want no second job while one waits, and the schedule goes on. A job's run_at
-// is the time at which it was due, by which a handler knows which of several it is; a time that
-// is still to come, since a caller may tick ahead, is now: the job can run at once.
+// fire enqueues a job for each of times and returns how many of them a trigger has dropped. An
+// application may use such a trigger to refuse a second job while the first waits, so dropped jobs
+// do not stop the schedule.
+//
+// The run_at of a job is the time at which it was due, which tells a handler for which time it
+// runs. A caller may tick ahead; a time in the future becomes now, so that the job can run at once.
 func (s Schedules) fire(ctx context.Context, q Querier, t row.Task, times []int64, now int64, did *row.Ticked) (dropped int, err error) {
 	j := taskJob(t, now)
 	shared := []any{j.Queue, j.Priority, j.MaxAttempts, j.CreatedAt, nullable(j.ExpiresAt), t.Payload}
@@ -291,7 +295,7 @@ func (s Schedules) fire(ctx context.Context, q Querier, t row.Task, times []int6
 	return dropped, nil
 }
 
-// job is what t enqueues at now.
+// taskJob returns the job that t enqueues at now.
 func taskJob(t row.Task, now int64) row.NewJob {
 	j := row.NewJob{Queue: t.Queue, Priority: t.Priority, RunAt: now, MaxAttempts: t.MaxAttempts, CreatedAt: now}
 	if t.ExpiresIn.Valid {
@@ -300,7 +304,7 @@ func taskJob(t row.Task, now int64) row.NewJob {
 	return j
 }
 
-// Trigger enqueues a job of t as if it were due now, and does not change its next time.
+// Trigger enqueues a job of t as if t were due now. The next time of t does not change.
 func (Schedules) Trigger(ctx context.Context, q Querier, t row.Task, now int64) (int64, error) {
 	return Jobs{}.Insert(ctx, q, taskJob(t, now), t.Payload)
 }

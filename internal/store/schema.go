@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Version is the schema version of our own tables that this code writes.
+// Version is the schema version of the _honkerx_ tables that this package writes.
 const Version = 7
 
-// ErrTooNew reports a file that a newer version of this package has written.
+// ErrTooNew reports that the file was written by a newer version of this package.
 var ErrTooNew = errors.New("the schema is newer than this version of honker")
 
 const (
@@ -24,8 +24,8 @@ ON CONFLICT (key) DO UPDATE SET value = excluded.value`
 	sqlHasColumn = `SELECT 1 FROM pragma_table_info(?1) WHERE name = ?2`
 )
 
-// laterColumns are those that a table got after its first release: honker's, and ours. They are
-// in the order in which schema.sql has them.
+// laterColumns lists the columns that were added to a table after its first release, in the order
+// of schema.sql. It covers honker's tables and our own.
 var laterColumns = []struct {
 	table   string
 	columns []string // with their types
@@ -43,9 +43,9 @@ var laterColumns = []struct {
 	{"_honkerx_keys", []string{"next_ms INTEGER"}},
 }
 
-// replaced returns the drops of what older versions had in other forms: two indexes of version 5, its gate, which
-// knew of pauses alone, and the triggers of version 6, which did not know of cancelled jobs. fitTriggers makes those
-// again that the file needs.
+// replaced returns the statements that drop outdated objects: two indexes and the gate of version
+// 5, which knew only pauses, and the triggers of version 6, which did not know cancelled jobs.
+// fitTriggers recreates the triggers that the file needs.
 func replaced() []string {
 	return append([]string{
 		`DROP INDEX IF EXISTS _honkerx_job_runs`,
@@ -56,14 +56,14 @@ func replaced() []string {
 
 var laterKept = []string{"base INTEGER", "headers TEXT", "key TEXT", "batch INTEGER", "progress TEXT", "checkpoint TEXT"}
 
-// Current tells whether the file has this version's schema, so that opening it needs no
+// Current reports whether the file has the schema of this version, so that opening it needs no
 // write. A newer schema is ErrTooNew.
 func Current(ctx context.Context, q Querier) (bool, error) {
 	version, err := versionOf(ctx, q)
 	return version == Version, err
 }
 
-// versionOf is the version of our own tables; 0: there is none.
+// versionOf returns the version of our own tables, or 0 if there are none.
 func versionOf(ctx context.Context, q Querier) (int, error) {
 	var x int
 	found, err := one(ctx, q, sqlHasMeta, nil, &x)
@@ -84,11 +84,11 @@ func versionOf(ctx context.Context, q Querier) (int, error) {
 	return version, nil
 }
 
-// The two bytes of the header that say so, https://sqlite.org/fileformat.html.
+// Bytes 18 and 19 of the header are 2 in WAL mode, see https://sqlite.org/fileformat.html.
 const sqlIsWAL = `SELECT hex(substr(data, 19, 2)) = '0202' FROM sqlite_dbpage WHERE pgno = 1`
 
-// IsWAL tells whether the file is in WAL mode, where a PRAGMA cannot: of a file that is read as one that does not
-// change.
+// IsWAL reports whether the file is in WAL mode. It also works on a file opened as immutable, where
+// a PRAGMA does not tell.
 func IsWAL(ctx context.Context, q Querier) (is bool, err error) {
 	_, err = one(ctx, q, sqlIsWAL, nil, &is)
 	return is, err
@@ -96,8 +96,8 @@ func IsWAL(ctx context.Context, q Querier) (is bool, err error) {
 
 const sqlHasTables = `SELECT count(*) > 0 FROM sqlite_schema WHERE type = 'table' AND name IN ('_honker_live', '_honkerx_meta')`
 
-// Made tells which version of this package has made the file's tables; 0: another binding did. ours is false for
-// a file without tables of honker. A newer version is ErrTooNew.
+// Made returns the version of this package that created the file's tables, or 0 if another binding
+// did. ours is false if the file has no tables of honker. A newer version is ErrTooNew.
 func Made(ctx context.Context, q Querier) (version int, ours bool, err error) {
 	if version, err = versionOf(ctx, q); err != nil || version > 0 {
 		return version, true, err
@@ -106,18 +106,18 @@ func Made(ctx context.Context, q Querier) (version int, ours bool, err error) {
 	return 0, ours, err
 }
 
-// It changes no row, and takes the write lock all the same.
+// The statement changes no row but still takes the write lock.
 const sqlTakeWriteLock = `DELETE FROM _honkerx_meta WHERE 0`
 
-// TakeWriteLock makes a deferred transaction a writing one before it has read: after a read
-// SQLite may refuse the lock, since the snapshot is out of date.
+// TakeWriteLock turns a deferred transaction into a write transaction before its first read. After
+// a read SQLite may refuse the lock because the snapshot is out of date.
 func TakeWriteLock(ctx context.Context, q Querier) error {
 	_, err := q.ExecContext(ctx, sqlTakeWriteLock)
 	return err
 }
 
-// Bootstrap brings the file to this version. It runs inside the caller's write
-// transaction and may run on a file that another binding made, or is current.
+// Bootstrap brings the file to this version. It runs inside the caller's write transaction, and
+// accepts files that another binding created and files that are current.
 func Bootstrap(ctx context.Context, q Querier, ddl string) error {
 	if current, err := Current(ctx, q); err != nil || current {
 		return err
@@ -149,8 +149,8 @@ func Bootstrap(ctx context.Context, q Querier, ddl string) error {
 	return err
 }
 
-// split separates the tables from the rest: an index may be on a column that an older file
-// gets only after its tables exist.
+// split separates CREATE TABLE statements from the rest. An index may use a column that an older
+// file gets only after its tables exist.
 func split(ddl []string) (tables, others []string) {
 	for _, statement := range ddl {
 		if strings.HasPrefix(statement, "CREATE TABLE") {
@@ -171,7 +171,7 @@ func execAll(ctx context.Context, q Querier, statements []string) error {
 	return nil
 }
 
-// addColumn adds a column, given with its type, to a table unless it has it.
+// addColumn adds a column, given with its type, unless the table already has it.
 func addColumn(ctx context.Context, q Querier, table, column string) error {
 	name, _, _ := strings.Cut(column, " ")
 	var x int
@@ -181,13 +181,13 @@ func addColumn(ctx context.Context, q Querier, table, column string) error {
 	}
 	_, err = q.ExecContext(ctx, `ALTER TABLE `+table+` ADD COLUMN `+column)
 	if err != nil && strings.Contains(strings.ToLower(err.Error()), "duplicate column") {
-		return nil // another binding, which uses no transaction, was faster
+		return nil // another binding, which uses no transaction, has added it meanwhile
 	}
 	return err
 }
 
-// statements splits ddl at lines that end in ";", except inside a trigger's body.
-// Drivers differ in what they do with a whole script.
+// statements splits ddl at lines that end in ";", except inside the body of a trigger. It is needed
+// because drivers differ in how they execute a script.
 func statements(ddl string) []string {
 	var out []string
 	var b strings.Builder

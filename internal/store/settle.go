@@ -9,12 +9,12 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// A claim holds while its row is still this worker's attempt, and not lapsed. A pending
-// row has no worker and no deadline, so state need not be asked for.
+// A claim holds while its row still shows the worker and the attempt, and has not lapsed. A pending
+// row has no worker and no deadline, so the condition need not test state.
 const whereClaim = ` WHERE id = ?1 AND worker_id = ?2 AND attempts = ?3 AND claim_expires_at >= ?4`
 
-// By primary key. Jobs of one batch are mostly of one attempt, so that one statement acks
-// them all. honker's ack_batch knows no attempt to fence by.
+// By primary key. The jobs of a batch usually share an attempt number, and then a single statement
+// acks them all. honker's ack_batch has no attempt to fence by.
 const (
 	whereAttempt = ` WHERE id IN (SELECT value FROM json_each(?1)) AND worker_id = ?2 AND attempts = ?3 AND claim_expires_at >= ?4`
 	whereAll     = ` WHERE id IN (SELECT value FROM json_each(?1)) AND worker_id = ?2 AND claim_expires_at >= ?3`
@@ -36,12 +36,13 @@ var (
 	sqlEndEdgesMany    = endsEdges(whereMany)
 )
 
-// acking are the statements of an ack, with the same condition and arguments. Each of the first two alone is
-// all of the ack of its jobs, so an ack of plain jobs needs no transaction; the third comes before them for jobs
-// that others wait for.
+// acking holds the statements of an ack, which share a condition and arguments. drop and keep each
+// complete the ack of their jobs, so an ack of plain jobs needs no transaction. Jobs that others
+// wait for need endEdges first.
 type acking struct{ drop, keep, endEdges string }
 
-// Of one job, of jobs of an attempt, and of jobs of whatever attempt, on any queue and on one.
+// Acks of a single job, of jobs with a common attempt, and of jobs with any attempt, on any queue
+// or on a given queue.
 var (
 	ackOne     = acking{sqlAck, sqlKeep, sqlEndEdges}
 	ackAttempt = acking{sqlAckAttempt, sqlKeepAttempt, sqlEndEdgesAttempt}
@@ -49,7 +50,7 @@ var (
 	ackMany    = acking{sqlAckMany, sqlKeepMany, sqlEndEdgesMany}
 )
 
-// run counts the jobs that it has removed, of which there are up to want.
+// run acks up to want jobs and returns how many it removed.
 func (a acking) run(ctx context.Context, q Querier, want int, args ...any) (int, error) {
 	n, err := a.alone(ctx, q, want, args...)
 	if err != nil || n >= want {
@@ -63,7 +64,7 @@ func (a acking) run(ctx context.Context, q Querier, want int, args ...any) (int,
 	return n + more, err
 }
 
-// alone is run of the jobs that none waits for.
+// alone is like run but leaves out jobs that others wait for.
 func (a acking) alone(ctx context.Context, q Querier, want int, args ...any) (int, error) {
 	n, err := affected(ctx, q, a.drop, args...)
 	if err != nil || n >= want {
@@ -73,14 +74,14 @@ func (a acking) alone(ctx context.Context, q Querier, want int, args ...any) (in
 	return n + kept, err
 }
 
-// Ack removes a job that is done; false when the claim no longer holds.
+// Ack removes a job that is done. It returns false if the claim no longer holds.
 func (Jobs) Ack(ctx context.Context, q Querier, c row.Claim, now int64) (bool, error) {
 	n, err := ackOne.run(ctx, q, 1, c.ID, c.Worker, c.Attempt, now)
 	return n > 0, err
 }
 
-// AckAlone is Ack without a transaction around it. It is ErrAwaited, and changes nothing, where others may wait for
-// the job.
+// AckAlone is like Ack but needs no transaction around it. If others may wait for the job, it
+// returns ErrAwaited and changes nothing.
 func (j Jobs) AckAlone(ctx context.Context, q Querier, c row.Claim, now int64) (bool, error) {
 	n, err := ackOne.alone(ctx, q, 1, c.ID, c.Worker, c.Attempt, now)
 	if err != nil || n > 0 {
@@ -93,13 +94,13 @@ func (j Jobs) AckAlone(ctx context.Context, q Querier, c row.Claim, now int64) (
 	return false, err
 }
 
-// AckAttempt removes those of ids that worker holds by a valid claim of that
-// attempt, and counts them. AckAttemptIDs also returns them, for a third more.
+// AckAttempt removes the jobs among ids that worker holds by a valid claim of the given attempt,
+// and returns how many it removed. AckAttemptIDs also returns their ids but costs a third more.
 func (Jobs) AckAttempt(ctx context.Context, q Querier, ids []int64, worker string, attempt, now int64) (int, error) {
 	return ackAttempt.run(ctx, q, len(ids), idList(ids), worker, attempt, now)
 }
 
-// AckAttemptIDs is like AckAttempt and returns the ids of the jobs that it removed.
+// AckAttemptIDs is like AckAttempt but returns the ids of the removed jobs.
 func (Jobs) AckAttemptIDs(ctx context.Context, q Querier, ids []int64, worker string, attempt, now int64) (acked []int64, err error) {
 	args := []any{idList(ids), worker, attempt, now}
 	for range 2 {
@@ -118,8 +119,8 @@ func (Jobs) AckAttemptIDs(ctx context.Context, q Querier, ids []int64, worker st
 	return acked, nil
 }
 
-// AckAll removes those of ids that worker holds on any queue, and counts them. ids is a
-// JSON array, as the caller of the SQL function wrote it.
+// AckAll removes the jobs among ids that worker holds on any queue, and returns how many it
+// removed. ids is a JSON array, as passed to the SQL function.
 func (Jobs) AckAll(ctx context.Context, q Querier, ids, worker string, now int64) (int, error) {
 	want := math.MaxInt
 	var list []json.RawMessage
@@ -129,13 +130,13 @@ func (Jobs) AckAll(ctx context.Context, q Querier, ids, worker string, now int64
 	return ackAll.run(ctx, q, want, ids, worker, now)
 }
 
-// AckMany removes those of ids that worker holds on queue, and counts them.
+// AckMany removes the jobs among ids that worker holds on queue, and returns how many it removed.
 func (Jobs) AckMany(ctx context.Context, q Querier, queue string, ids []int64, worker string, now int64) (int, error) {
 	return ackMany.run(ctx, q, len(ids), idList(ids), worker, now, queue)
 }
 
-// AckManyAlone is AckMany of those that none waits for, without a transaction around it. It tells whether there may be
-// others among ids.
+// AckManyAlone is like AckMany but needs no transaction around it and leaves out jobs that others
+// wait for. others reports whether ids may contain such jobs.
 func (j Jobs) AckManyAlone(ctx context.Context, q Querier, queue string, ids []int64, worker string, now int64) (n int, others bool, err error) {
 	n, err = ackMany.alone(ctx, q, len(ids), idList(ids), worker, now, queue)
 	if err == nil && n < len(ids) {
@@ -147,9 +148,9 @@ func (j Jobs) AckManyAlone(ctx context.Context, q Querier, queue string, ids []i
 // By primary key.
 const sqlHeld = `SELECT attempts FROM _honker_live WHERE id = ?1 AND worker_id = ?2`
 
-// Held returns the claim by which worker holds a job, lapsed or not. It is for a caller
-// that knows no attempt, such as honker's SQL functions, and is good only within the
-// transaction that settles by it.
+// Held returns the claim by which worker holds a job, even if it has lapsed. It serves callers that
+// do not know the attempt, such as honker's SQL functions. The claim is valid only within the
+// transaction that also settles the job.
 func (Jobs) Held(ctx context.Context, q Querier, id int64, worker string) (c row.Claim, found bool, err error) {
 	c = row.Claim{ID: id, Worker: worker}
 	found, err = one(ctx, q, sqlHeld, []any{id, worker}, (*number)(&c.Attempt))
@@ -161,19 +162,19 @@ const sqlRetry = `UPDATE _honker_live
 SET state = 'pending', run_at = ?5, worker_id = NULL, claim_expires_at = NULL` + whereClaim + `
   AND state = 'processing' AND attempts < max_attempts`
 
-// honker's tables have no place for the error of an attempt that will be repeated.
+// honker's tables cannot store the error of an attempt that will be retried.
 const sqlSaveError = `INSERT INTO _honkerx_job (job_id, last_error) VALUES (?1, ?2)
 ON CONFLICT (job_id) DO UPDATE SET last_error = excluded.last_error`
 
-// Retry lets the job run again at runAt, or dead-letters it when it has no attempt left.
-// held is false when the claim no longer holds, dead tells which of the two it was.
+// Retry makes the job pending again at runAt, or moves it to the dead letters if it has no attempts
+// left. held is false if the claim no longer holds; dead reports that the job was moved.
 func (j Jobs) Retry(ctx context.Context, q Querier, c row.Claim, runAt int64, cause string, now int64) (held, dead bool, err error) {
 	n, err := affected(ctx, q, sqlRetry, c.ID, c.Worker, c.Attempt, now, runAt)
 	if err != nil {
 		return false, false, err
 	}
 	if n == 0 {
-		// No attempt is left, or the claim does not hold: DeadLetter finds out.
+		// Either no attempt is left or the claim does not hold. DeadLetter finds out which.
 		held, err := j.DeadLetter(ctx, q, c, cause, now)
 		return held, held, err
 	}
@@ -190,7 +191,7 @@ const (
 	sqlDrop       = `DELETE FROM _honker_live WHERE id = ?1`
 )
 
-// DeadLetter moves the job to _honker_dead; false when the claim no longer holds.
+// DeadLetter moves the job to _honker_dead. It returns false if the claim no longer holds.
 func (Jobs) DeadLetter(ctx context.Context, q Querier, c row.Claim, cause string, now int64) (bool, error) {
 	n, err := affected(ctx, q, sqlDeadLetter, c.ID, c.Worker, c.Attempt, now, cause)
 	if err != nil || n == 0 {
@@ -198,7 +199,7 @@ func (Jobs) DeadLetter(ctx context.Context, q Querier, c row.Claim, cause string
 	}
 	dropped, err := affected(ctx, q, sqlDrop, c.ID)
 	if err == nil && dropped == 0 {
-		return false, ErrStuck // it would be in both tables
+		return false, ErrStuck // the job would be in both tables
 	}
 	return true, err
 }
@@ -208,8 +209,8 @@ const sqlPutBack = `UPDATE _honker_live
 SET state = 'pending', run_at = max(run_at, ?5), attempts = attempts - 1,
   worker_id = NULL, claim_expires_at = NULL` + whereClaim + ` AND state = 'processing'`
 
-// PutBack lets the job run again at runAt, or at once for 0, as if this attempt had not
-// been; false when the claim no longer holds.
+// PutBack makes the job pending again at runAt, or at once if runAt is 0, and does not count the
+// attempt. It returns false if the claim no longer holds.
 func (Jobs) PutBack(ctx context.Context, q Querier, c row.Claim, runAt, now int64) (bool, error) {
 	n, err := affected(ctx, q, sqlPutBack, c.ID, c.Worker, c.Attempt, now, runAt)
 	return n > 0, err
@@ -218,21 +219,22 @@ func (Jobs) PutBack(ctx context.Context, q Querier, c row.Claim, runAt, now int6
 // By primary key.
 const sqlExtend = `UPDATE _honker_live SET claim_expires_at = ?5` + whereClaim + ` AND state = 'processing'`
 
-// Extend makes a claim last until expires, which may be earlier than before; false when it
-// no longer holds.
+// Extend sets the deadline of a claim to expires, which may be earlier than before. It returns
+// false if the claim no longer holds.
 func (Jobs) Extend(ctx context.Context, q Querier, c row.Claim, expires, now int64) (bool, error) {
 	n, err := affected(ctx, q, sqlExtend, c.ID, c.Worker, c.Attempt, now, expires)
 	return n > 0, err
 }
 
-// By primary key. A lease is never shortened: a handler may have extended its own.
+// By primary key. The statement never shortens a lease, because a handler may have extended its
+// own.
 const sqlRenew = `UPDATE _honker_live SET claim_expires_at = max(claim_expires_at, ?4)
 WHERE id IN (SELECT value FROM json_each(?1)) AND worker_id = ?2 AND claim_expires_at >= ?3
   AND state = 'processing'
 RETURNING id`
 
-// Renew extends the claims that worker still holds, of those on ids, and returns their
-// ids: a caller learns in this way which claims it has lost.
+// Renew extends the claims on ids that worker still holds and returns the ids of their jobs. The
+// caller has lost the claims on all other ids.
 func (Jobs) Renew(ctx context.Context, q Querier, ids []int64, worker string, now, expires int64) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlRenew, len(ids), idList(ids), worker, now, expires)
 }
@@ -242,12 +244,12 @@ const sqlGone = `SELECT k.value FROM json_each(?1) AS k
 WHERE NOT EXISTS (SELECT 1 FROM _honker_live WHERE id = k.value)
   AND NOT EXISTS (SELECT 1 FROM _honker_dead WHERE id = k.value)`
 
-// Gone returns those of ids that are neither live nor dead jobs.
+// Gone returns the jobs among ids that are neither live nor dead.
 func (Jobs) Gone(ctx context.Context, q Querier, ids []int64) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlGone, 0, idList(ids))
 }
 
-// returnedIDs runs query for one column of ids, and expects about n of them.
+// returnedIDs runs a query for a single column of ids. n is the expected number of rows.
 func returnedIDs(ctx context.Context, q Querier, query string, n int, args ...any) ([]int64, error) {
 	out := make([]int64, 0, n)
 	err := each(ctx, q, query, func(rows *sql.Rows) error {

@@ -8,7 +8,8 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// columns are the values of the side row of a job of queue, but for its id. Only a key needs the queue and a slot.
+// sideColumns returns the values of a side row, except the job id. Only a job with a key stores the
+// queue and a slot.
 func sideColumns(s row.Side, queue string) []any {
 	if s.Key == "" {
 		return []any{nil, nil, nil, nullText(s.Headers)}
@@ -16,7 +17,7 @@ func sideColumns(s row.Side, queue string) []any {
 	return []any{queue, s.Key, 0, nullText(s.Headers)}
 }
 
-// One row for each job. With a unique key it is there already.
+// A row per job. A job with a unique key already has its row.
 var sqlInsertSides = newInserts(`_honkerx_job`, `queue, key, slot, headers, job_id`, 4, 1)
 
 // By primary key.
@@ -26,19 +27,19 @@ ON CONFLICT (job_id) DO UPDATE SET queue = ifnull(excluded.queue, queue), key = 
 	sqlReplaceSide = `UPDATE _honkerx_job SET headers = ?2, progress = NULL, checkpoint = NULL WHERE job_id = ?1`
 )
 
-// SetSides gives s to jobs that were just inserted in queue.
+// SetSides adds the side rows s to jobs just inserted in queue. It does nothing if s is empty.
 func (Jobs) SetSides(ctx context.Context, q Querier, queue string, s row.Side, ids []int64) error {
 	if s.None() || len(ids) == 0 {
 		return nil
 	}
-	if err := ensureKeyTriggers(ctx, q, false); err != nil { // a dead job takes it along
+	if err := ensureKeyTriggers(ctx, q, false); err != nil { // they copy the side row of a job that dies
 		return err
 	}
 	row := func(args []any, i int) []any { return append(args, ids[i]) }
 	return sqlInsertSides.run(ctx, q, sideColumns(s, queue), len(ids), row, func(int64, int64) {})
 }
 
-// SetSide is SetSides of a job that may have a unique key.
+// SetSide is like SetSides for a job that may already have a side row because of its unique key.
 func (Jobs) SetSide(ctx context.Context, q Querier, queue string, s row.Side, id int64) error {
 	if s.None() {
 		return nil
@@ -50,8 +51,8 @@ func (Jobs) SetSide(ctx context.Context, q Querier, queue string, s row.Side, id
 	return err
 }
 
-// ReplaceSide gives a job that was, which has got other arguments, other headers. What it had come to with the ones before
-// is of no use to it.
+// ReplaceSide sets the headers of a job whose arguments were replaced and clears its progress and
+// checkpoint.
 func (Jobs) ReplaceSide(ctx context.Context, q Querier, was row.Job, headers string) error {
 	if was.Headers == headers && was.Progress == "" && was.Checkpoint == "" {
 		return nil
@@ -60,14 +61,15 @@ func (Jobs) ReplaceSide(ctx context.Context, q Querier, was row.Job, headers str
 	return err
 }
 
-// ofSide is a column of the side row of a row of _honker_live.
+// ofSide returns an expression for a column of the side row of a row of _honker_live.
 func ofSide(column string) string {
 	return `(SELECT ` + column + ` FROM _honkerx_job WHERE job_id = _honker_live.id)`
 }
 
-// carried is what a claim reads of the side row of a job, as one column: each column of a claim has its price, also
-// where it is NULL, as this one is for a plain job. It is the headers, a JSON object, where the job has nothing
-// else; otherwise a list that begins with the values that no other program writes.
+// carried selects the values that a claim reads from the side row, combined in a single column.
+// Each column of a claim costs time even if it is NULL, as this column is for a plain job. If the
+// job has only headers, the value is the JSON object of the headers. Otherwise it is a JSON array
+// that begins with the values that no other program writes.
 const carried = `(SELECT CASE WHEN coalesce(key, unique_key, batch, checkpoint) IS NULL THEN headers ELSE
       '[' || json_quote(CAST(key AS TEXT)) || ',' || json_quote(CAST(unique_key AS TEXT)) || ',' || ifnull(CAST(batch AS INTEGER), 0)
       || ',' || ifnull(headers, 'null') || ',' || ifnull(checkpoint, 'null') || ']' END
@@ -80,11 +82,11 @@ func carry(j *row.Job, text string) {
 		return
 	}
 	list := json.NewDecoder(strings.NewReader(text))
-	_, _ = list.Token() // the bracket
+	_, _ = list.Token() // the opening bracket
 	var headers, checkpoint json.RawMessage
 	for _, field := range []any{&j.Key, &j.Unique, &j.Batch, &headers, &checkpoint} {
 		if list.Decode(field) != nil {
-			break // another program has written headers or a checkpoint that are not JSON
+			break // another program has stored headers or a checkpoint that is not JSON
 		}
 	}
 	j.Headers, j.Checkpoint = unlessNull(headers), unlessNull(checkpoint)
