@@ -2,16 +2,17 @@ package store
 
 import "github.com/honker-go/honker/internal/row"
 
-// span is a range of an index in which jobs of some phases lie, by queue.
+// A span is a range of an index that holds, per queue, the jobs of some phases.
 type span struct {
 	in     row.Table
 	index  string
-	all    string // the condition of the partial index; "1": it has all rows
-	within string // what else is asked of a row; ?3 is now
-	levels bool   // by priority and time, which lie behind the queue in the index
+	all    string // condition of the partial index; "1" if it has all rows
+	within string // additional condition on a row; ?3 is the current second
+	levels bool   // seek per priority; the index has priority and time after the queue
 }
 
-// spans are those of the phases of s. They may hold other jobs too, and one in two of them.
+// selectSpans returns the spans that cover the phases of s. They may contain other jobs too, and
+// they may overlap.
 func selectSpans(s *row.JobSelect) (all []span) {
 	add := func(wanted bool, in span) {
 		if wanted {
@@ -34,14 +35,15 @@ func selectSpans(s *row.JobSelect) (all []span) {
 	return all
 }
 
-// where is the span with a condition.
+// where returns a copy of the span with an additional condition.
 func (in span) where(condition string) span {
 	in.within = " AND " + condition
 	return in
 }
 
-// queues is the WITH clause of the queues of s, or of all that have jobs in the index, as n, and where
-// the span needs them of their priorities in use, as lv. ?4 has the queues of s.
+// queues returns a WITH clause that names the queues as n: those of s, or all queues in the index.
+// If the span is ordered by priority, the clause also names their priorities in use as lv. ?4 holds
+// the queues of s.
 func (in span) queues(s *row.JobSelect) string {
 	names := in.names("n")
 	if len(s.Queues) > 0 {
@@ -57,12 +59,12 @@ func (in span) queues(s *row.JobSelect) string {
 	return `WITH RECURSIVE ` + names
 }
 
-// names is a table expression, named, of all queues in the index.
+// names returns a table expression, called name, of all queues in the index.
 func (in span) names(name string) string {
 	return skipScan(name, "queue", tables[in.in].name+" INDEXED BY "+in.index+" WHERE "+in.all)
 }
 
-// of is the table with the queues, or with their priorities.
+// of returns the name of the table of queues, or of queues and priorities.
 func (in span) of() string {
 	if in.levels {
 		return "lv"
@@ -70,7 +72,7 @@ func (in span) of() string {
 	return "n"
 }
 
-// jobs is the FROM clause of the jobs j of a queue, or of a priority of it.
+// jobs returns the FROM clause for the jobs j of a queue, or of a queue and priority.
 func (in span) jobs() string {
 	from := tables[in.in].name + ` AS j INDEXED BY ` + in.index + ` WHERE j.queue = ` + in.of() + `.queue AND ` + in.all + in.within
 	if in.levels {
@@ -79,14 +81,13 @@ func (in span) jobs() string {
 	return from
 }
 
-// query selects what from all jobs j of the span.
+// query returns a statement that selects the columns given by what from all jobs j of the span.
 func (in span) query(s *row.JobSelect, what string) string {
 	return in.queues(s) + `
 SELECT ` + what + ` FROM ` + in.of() + ` CROSS JOIN ` + in.jobs()
 }
 
-// The spans there are. Those with a deadline and those without an attempt left are among those that
-// wait, too.
+// All spans. Jobs in overdueSpan and spentSpan are also in waitingSpan.
 var (
 	waitingSpan = span{index: "_honkerx_live_pending", all: "state = 'pending'", levels: true}
 	claimedSpan = span{index: "_honker_live_processing_deadline", all: "state = 'processing'"}
@@ -97,8 +98,9 @@ var (
 	doneSpan    = span{in: row.Done, index: "_honkerx_done_queue", all: "1"}
 )
 
-// skipScan is a table expression, named, of the values of a column that an index begins with: one seek
-// each, however many rows they have, and NULL at the end. from is the table and a condition.
+// skipScan returns a table expression, called name, of the distinct values of column, the first
+// column of an index. It takes a seek per value, however many rows have it, and ends with a NULL.
+// from is the table and a condition.
 func skipScan(name, column, from string) string {
 	next := `(SELECT min(` + column + `) FROM ` + from
 	return name + `(` + column + `) AS (SELECT ` + next + `) UNION ALL

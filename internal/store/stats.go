@@ -9,15 +9,16 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// StatsPhases are those of a look at queues.
+// StatsPhases lists the phases that are counted for the statistics of queues.
 var StatsPhases = []row.Phase{row.PhaseReady, row.PhaseScheduled, row.PhaseRunning, row.PhaseLapsed, row.PhaseHeld, row.PhaseExpired, row.PhaseDead}
 
-// counted is a statement's part that counts jobs of a span by up to three conditions, a row for each
-// queue or priority, and where they belong. Each count reads an entry of an index for each job, and
-// the rows only of jobs with a claim that has lapsed, a deadline that has passed or no attempt left.
+// counted is the part of a statement that counts the jobs of a span by up to three conditions, and
+// the function that adds the counts to the result. It yields a row per queue, or per queue and
+// priority. A count reads an index entry per job. It reads the rows themselves only for jobs with a
+// lapsed claim, a past deadline or no attempt left.
 type counted struct {
 	span
-	phases     []row.Phase // that need it
+	phases     []row.Phase // phases whose counts use this part
 	conditions []string
 	add        func(c *row.QueueCounts, n [3]row.Count)
 }
@@ -34,7 +35,7 @@ var allCounted = []counted{
 	{heldSpan, []row.Phase{row.PhaseHeld}, []string{"1"}, func(c *row.QueueCounts, n [3]row.Count) { c.Held = n[0] }},
 	{deadSpan, []row.Phase{row.PhaseDead}, []string{"1"}, func(c *row.QueueCounts, n [3]row.Count) { c.Dead = n[0] }},
 	{doneSpan, []row.Phase{row.PhaseDone}, []string{"1"}, func(c *row.QueueCounts, n [3]row.Count) { c.Done = n[0] }},
-	// What a range of times has too much: these come after it.
+	// These rows are inside the time ranges above and are subtracted, so they must follow them.
 	{overdueSpan, []row.Phase{row.PhaseReady, row.PhaseScheduled, row.PhaseExpired}, []string{
 		"j.expires_at <= ?3 AND j.run_at <= ?3", "j.expires_at <= ?3 AND j.run_at > ?3"}, func(c *row.QueueCounts, n [3]row.Count) {
 		c.Ready, c.Scheduled, c.Expired = c.Ready.Minus(n[0]), c.Scheduled.Minus(n[1]), c.Expired.Plus(n[0]).Plus(n[1])
@@ -45,8 +46,8 @@ var allCounted = []counted{
 	}},
 }
 
-// countsQuery is one statement, and so of one moment: rows (which of allCounted, queue, numbers).
-// Each number goes up to ?1.
+// countsQuery returns a single statement, so that all counts are of the same moment. Its rows are
+// (index in allCounted, queue, numbers). Each number stops at ?1.
 func countsQuery(s *row.JobSelect) string {
 	var parts []string
 	for i, c := range allCounted {
@@ -63,7 +64,7 @@ SELECT `+strconv.Itoa(i)+`, queue, `+strings.Join(numbers[:], ",\n  ")+` FROM `+
 	return strings.Join(parts, "\nUNION ALL\n")
 }
 
-// inUse is the condition that a row is not the end of a skip scan.
+// inUse returns a condition that excludes the NULL at the end of a skip scan.
 func (in span) inUse() string {
 	if in.levels {
 		return " WHERE p IS NOT NULL"
@@ -71,8 +72,9 @@ func (in span) inUse() string {
 	return " WHERE queue IS NOT NULL"
 }
 
-// Counts counts the jobs in the queues and phases of s, each number up to limit. A queue without such
-// jobs is not in it. cost is about how many entries of indexes were read.
+// Counts returns the number of jobs by queue in the queues and phases of s. Each number stops at
+// limit. Queues without such jobs are left out. cost is the approximate number of index entries
+// read.
 func (Jobs) Counts(ctx context.Context, q Querier, s row.JobSelect, limit int64) (counts map[string]row.QueueCounts, cost int64, err error) {
 	counts = make(map[string]row.QueueCounts)
 	query := countsQuery(&s)
@@ -100,5 +102,5 @@ func (Jobs) Counts(ctx context.Context, q Querier, s row.JobSelect, limit int64)
 	return counts, cost, err
 }
 
-// costOfSeeks is that of a row of the counts, in entries of an index that are counted.
+// costOfSeeks is the cost of the seeks for a row of the counts, in index entries.
 const costOfSeeks = 20

@@ -1,14 +1,14 @@
-// Package store holds every SQL statement that honker runs, as methods of one stateless
-// type per noun: Jobs, Streams, Locks and so on.
+// Package store holds every SQL statement that honker runs, as methods of stateless types such as
+// Jobs, Streams and Locks.
 //
-// A method takes a Querier to run on and the time, as unix seconds where it compares with
-// honker's columns and as milliseconds where with our own. It knows no clock, no goroutine
-// and no policy, and it begins and commits nothing: what takes several statements is atomic
-// in the caller's transaction.
+// A method takes a Querier to run on and the current time: as unix seconds if it compares with
+// honker's columns, as milliseconds if it compares with our own. Methods have no clock, no
+// goroutines and no policy. They neither begin nor commit transactions, so a method of several
+// statements is atomic only within the caller's transaction.
 //
-// A comment over a statement names the index that it goes by; the plans are golden files.
-// A LIMIT is written "?3 + 0", because SQLite looks at the value of a bare parameter when it
-// plans, and plans anew each time another value is bound.
+// A comment above a statement names the index that it uses; the query plans are golden files. A
+// LIMIT is written as "?3 + 0" because SQLite inspects the value of a bare parameter during
+// planning, and plans again whenever another value is bound.
 package store
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/honker-go/honker/internal/sqlite"
 )
 
-// ErrNotFound reports that the row that a statement needs does not exist.
+// ErrNotFound reports that a row required by a statement does not exist.
 var ErrNotFound = errors.New("not found")
 
 // Querier is a connection or a transaction on which a statement runs.
@@ -44,11 +44,11 @@ func each(ctx context.Context, q Querier, query string, scan func(*sql.Rows) err
 	if err := rows.Err(); err != nil {
 		return err
 	}
-	return rows.Close() // reports what only the end of a statement finds out
+	return rows.Close() // reports errors that occur only at the end of a statement
 }
 
-// one scans the first row of query into dest; false when there is none. It reads to the end
-// all the same, so that an error after the first row is reported.
+// one scans the first row of query into dest. It returns false if there are no rows. It reads all
+// rows, so that errors after the first are reported too.
 func one(ctx context.Context, q Querier, query string, args []any, dest ...any) (found bool, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		if found {
@@ -60,7 +60,7 @@ func one(ctx context.Context, q Querier, query string, args []any, dest ...any) 
 	return found, err
 }
 
-// affected runs a write and returns the number of rows it changed.
+// affected runs a write and returns the number of changed rows.
 func affected(ctx context.Context, q Querier, query string, args ...any) (int, error) {
 	res, err := q.ExecContext(ctx, query, args...)
 	if err != nil {
@@ -70,7 +70,7 @@ func affected(ctx context.Context, q Querier, query string, args ...any) (int, e
 	return int(n), err
 }
 
-// texts runs a query for one column of text.
+// texts runs a query for a single column of text.
 func texts(ctx context.Context, q Querier, query string, args ...any) (out []string, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var s string
@@ -81,16 +81,16 @@ func texts(ctx context.Context, q Querier, query string, args ...any) (out []str
 	return out, err
 }
 
-// sequenceOf is the last id that a table has given out, also where its rows are deleted. It is
-// a read of a table with a row for each such table.
+// sequenceOf returns a query for the highest id ever assigned in table, even if its row was
+// deleted. It scans sqlite_sequence, which has a row per table with AUTOINCREMENT.
 func sequenceOf(table string) string {
 	return `SELECT seq FROM sqlite_sequence WHERE name = '` + table + `'`
 }
 
-// addedSince runs a query for (id, name, key) of up to limit rows above after, and before them
-// the table's sequence with NULL for the name. It returns what they added, how many they are,
-// and the last id: less than after where the sequence went back, as it does when a backup is
-// restored over the open file.
+// addedSince runs a query for (id, name, key) of up to limit rows above after, preceded by a row
+// with the sequence of the table and a NULL name. It returns the names and keys, the number of
+// rows, and the last id. The last id is less than after if the sequence went back, which happens
+// when a backup is restored over the open file.
 func addedSince(ctx context.Context, q Querier, query string, after int64, limit int) (added row.Added, n int, last int64, err error) {
 	added = make(row.Added)
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
@@ -110,9 +110,9 @@ func addedSince(ctx context.Context, q Querier, query string, after int64, limit
 	return added, n, last, err
 }
 
-// number reads an integer as another binding may have left it: SQLite keeps a value of any
-// type in an integer column, such as a sum that overflowed to a real. NULL is 0. Such a value
-// must not make a job unreadable, which would stop its queue.
+// A number scans an integer column that another binding may have written. SQLite stores values of
+// any type in such a column, for example a sum that overflowed to a real. Values that are not
+// numbers, and NULL, become 0, because an unreadable job would block its queue.
 type number int64
 
 // Scan implements sql.Scanner.
@@ -121,15 +121,15 @@ func (n *number) Scan(v any) error {
 	case int64:
 		*n = number(v)
 	case float64:
-		*n = number(max(math.MinInt64, min(v, math.MaxInt64-1023))) // the last float64 below it
+		*n = number(max(math.MinInt64, min(v, math.MaxInt64-1023))) // the last float64 below MaxInt64
 	default:
 		*n = 0
 	}
 	return nil
 }
 
-// moment is a number that is compared with the time as SQLite does it: what is no number is
-// later than any. NULL, which stands for no row, is as late.
+// A moment is a number that compares with the time as in SQLite, where values that are not numbers
+// are later than any time. NULL, for a missing row, is also later.
 type moment int64
 
 // Scan implements sql.Scanner.
@@ -142,12 +142,12 @@ func (m *moment) Scan(v any) error {
 	return nil
 }
 
-// text reads a text of which NULL is "".
+// A text scans a text column in which NULL means "".
 type text string
 
 // Scan implements sql.Scanner.
 func (t *text) Scan(v any) error {
-	if v == nil { // as mostly; the rest allocates
+	if v == nil { // the usual case; the path below allocates
 		*t = ""
 		return nil
 	}
@@ -157,7 +157,7 @@ func (t *text) Scan(v any) error {
 	return err
 }
 
-// idList passes ids as one parameter, for json_each.
+// idList encodes ids as a JSON array for json_each.
 func idList(ids []int64) string {
 	b, _ := json.Marshal(ids) // integers cannot fail
 	if ids == nil {
@@ -166,10 +166,10 @@ func idList(ids []int64) string {
 	return string(b)
 }
 
-// nameList passes names as one parameter, for json_each.
+// nameList encodes names as a JSON array for json_each.
 func nameList(names []string) string {
 	if names == nil {
-		return "[]" // null would be one name, NULL
+		return "[]" // null would be a single NULL name
 	}
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
@@ -178,7 +178,7 @@ func nameList(names []string) string {
 	return b.String()
 }
 
-// nullable is NULL for zero: a time that does not exist is NULL in honker's columns.
+// nullable returns unix, or NULL for zero. honker's columns store NULL for a missing time.
 func nullable(unix int64) any {
 	if unix == 0 {
 		return nil
@@ -186,7 +186,8 @@ func nullable(unix int64) any {
 	return unix
 }
 
-// nullInt is n as a parameter, also where database/sql is not in between.
+// nullInt converts n to a parameter. It also serves queriers that bypass database/sql and do not
+// know driver.Valuer.
 func nullInt(n sql.NullInt64) any {
 	if !n.Valid {
 		return nil

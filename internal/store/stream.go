@@ -11,17 +11,17 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Streams are the statements on _honker_stream.
+// Streams groups the statements on _honker_stream.
 type Streams struct{}
 
-// A topic is read by its index. A pattern is one walk over all events by primary key, which
-// gives the order across topics; a range of the index by topic would have to be sorted.
+// A topic is read by its index. A pattern is a walk over all events by primary key, which yields
+// the order across topics. A range of the index by topic would need a sort.
 const (
 	byTopic  = ` FROM _honker_stream INDEXED BY _honker_stream_topic WHERE topic = `
 	byOffset = ` FROM _honker_stream NOT INDEXED WHERE `
 )
 
-// from appends the FROM and WHERE clauses of the selection.
+// selectionFrom appends the FROM and WHERE clauses of the selection.
 func selectionFrom(s row.Selection, c *condition) {
 	if prefix, ok := strings.CutSuffix(s.Topic, "*"); ok {
 		c.sql.WriteString(byOffset)
@@ -38,19 +38,19 @@ func selectionFrom(s row.Selection, c *condition) {
 const eventTable = `_honker_stream`
 
 var (
-	sqlInsertEvents      = newInserts(eventTable, `topic, key, created_at, payload`, 3, 1) // one key for all
-	sqlInsertKeyedEvents = newInserts(eventTable, `topic, created_at, key, payload`, 2, 2) // a key for each
+	sqlInsertEvents      = newInserts(eventTable, `topic, key, created_at, payload`, 3, 1) // a common key
+	sqlInsertKeyedEvents = newInserts(eventTable, `topic, created_at, key, payload`, 2, 2) // a key per event
 )
 
-// Insert appends one event and returns its offset. A nil key is NULL in the file.
+// Insert appends an event and returns its offset. A nil key is stored as NULL.
 func (Streams) Insert(ctx context.Context, q Querier, topic string, key any, payload string, now int64) (int64, error) {
 	return sqlInsertEvents.one(ctx, q, topic, key, now, payload)
 }
 
-// InsertMany appends an event for each payload and returns the first and the last of
-// their offsets, which are consecutive unless a trigger adds events of its own. keys is nil
-// for events without a key, or has one element for all events, or one for each. A nil element
-// is NULL in the file.
+// InsertMany appends an event per payload and returns the first and the last of their offsets,
+// which are consecutive unless a trigger adds further events. keys is nil if the events have no
+// key, has a single element for a common key, or has an element per event. A nil element is stored
+// as NULL.
 func (Streams) InsertMany(ctx context.Context, q Querier, topic string, keys []any, payloads []string, now int64) (first, last int64, err error) {
 	wrote := func(from, to int64) {
 		if first == 0 {
@@ -75,13 +75,13 @@ func (Streams) InsertMany(ctx context.Context, q Querier, topic string, keys []a
 	return first, last, err
 }
 
-// pageBytes bounds what one read holds, whatever the number of events.
+// pageBytes limits the bytes of payload that a single read returns, whatever the number of rows.
 const pageBytes = 1 << 20
 
 var errPageFull = errors.New("page is full")
 
-// Read appends up to limit selected events above after to into, in order, but none above
-// through. more tells that it stopped before it had seen all of them.
+// Read appends to into up to limit selected events with offsets above after and at most through, in
+// order. more reports that it may have stopped before the last of them.
 func (Streams) Read(ctx context.Context, q Querier, s row.Selection, after, through int64, limit int, into []row.Event) (events []row.Event, more bool, err error) {
 	events = into
 	c := selectionRead(s, after, through, limit)
@@ -103,7 +103,8 @@ func (Streams) Read(ctx context.Context, q Querier, s row.Selection, after, thro
 	return events, len(events)-len(into) == limit, err
 }
 
-// read is the query of Streams.Read. The topic is a column of it only where it may differ.
+// selectionRead returns the query of Streams.Read. It selects the topic only if the topics of the
+// events may differ.
 func selectionRead(s row.Selection, after, through int64, limit int) *condition {
 	c := new(condition)
 	c.sql.WriteString(`SELECT offset, ` + eventKey + `, payload, created_at`)
@@ -116,7 +117,7 @@ func selectionRead(s row.Selection, after, through int64, limit int) *condition 
 	return c
 }
 
-// scan reads a row of that query. A column costs about as much as the rest of the row.
+// selectionScan scans a row of selectionRead. A column costs about as much as the rest of the row.
 func selectionScan(s row.Selection, rows *sql.Rows, e *row.Event) error {
 	if e.Topic = s.Topic; s.Pattern() {
 		return rows.Scan((*number)(&e.Offset), &e.Key, &e.Payload, (*number)(&e.CreatedAt), &e.Topic)
@@ -126,8 +127,8 @@ func selectionScan(s row.Selection, rows *sql.Rows, e *row.Event) error {
 
 const sqlTopicEvents = `SELECT offset, key, payload, created_at` + byTopic + `?1 AND offset > ?2 ORDER BY offset LIMIT ?3 + 0`
 
-// TopicEvents reads up to limit events of exactly that topic above after, in order; a
-// negative limit is none. honker's SQL function reads so: a * at the end is no pattern.
+// TopicEvents returns up to limit events of exactly topic above after, in order. A negative limit
+// means no limit. It serves honker's SQL function, for which a trailing * is not a pattern.
 func (Streams) TopicEvents(ctx context.Context, q Querier, topic string, after, limit int64) ([]row.KeyedEvent, error) {
 	var out []row.KeyedEvent
 	err := each(ctx, q, sqlTopicEvents, func(rows *sql.Rows) error {
@@ -144,10 +145,10 @@ const (
 	sqlHorizon      = `SELECT max(offset), count(*) FROM (SELECT offset` + byOffset + `offset > ?1 ORDER BY offset LIMIT ?2 + 0)`
 )
 
-// Horizon returns the last of the next n offsets above after that a read of a sparse
-// selection passes, selected or not; after itself where there is none. A read up to it has
-// a bounded cost, and the next one goes on from it although nothing may have been found.
-// more tells that there may be others.
+// Horizon returns the last of the next n offsets above after that a read of the selection must
+// pass, selected or not, or after if there are none. A read of a sparse selection up to this offset
+// has a bounded cost, and the next read continues there even if no event was found. more reports
+// that there may be further offsets.
 func (Streams) Horizon(ctx context.Context, q Querier, s row.Selection, after int64, n int) (last int64, more bool, err error) {
 	query, args := sqlTopicHorizon, []any{s.Topic, after, n}
 	if s.Pattern() {
@@ -159,23 +160,23 @@ func (Streams) Horizon(ctx context.Context, q Querier, s row.Selection, after in
 	return max(after, highest.Int64), count == n, err
 }
 
-// Head returns the last offset of the selected topics, whatever the filter; 0 for none. For
-// a pattern it reads every later event of other topics.
+// Head returns the last offset of the selected topics, ignoring the filter, or 0 if there is none.
+// For a pattern it reads all later events of other topics.
 func (Streams) Head(ctx context.Context, q Querier, s row.Selection) (int64, error) {
 	return edge(ctx, q, row.Selection{Topic: s.Topic}, func(c *condition) {
 		c.sql.WriteString(` ORDER BY offset DESC LIMIT 1`)
 	})
 }
 
-// FirstSince returns the offset of the first selected event that is not older than the unix
-// second since; 0 for none. It reads all older events: no index is by time.
+// FirstSince returns the offset of the first selected event at or after the unix second since, or 0
+// if there is none. It reads all older events, because no index is ordered by time.
 func (Streams) FirstSince(ctx context.Context, q Querier, s row.Selection, since int64) (int64, error) {
 	return edge(ctx, q, s, func(c *condition) {
 		c.sql.WriteString(` AND created_at >= ` + c.bind(since) + ` ORDER BY offset LIMIT 1`)
 	})
 }
 
-// edge returns the first offset of a selection with tail at the end of its query.
+// edge returns the first offset of a selection, with tail appended to its query.
 func edge(ctx context.Context, q Querier, s row.Selection, tail func(*condition)) (offset int64, err error) {
 	var c condition
 	c.sql.WriteString(`SELECT offset`)
@@ -185,7 +186,7 @@ func edge(ctx context.Context, q Querier, s row.Selection, tail func(*condition)
 	return offset, err
 }
 
-// Lag counts the selected events above after. It reads them all.
+// Lag returns the number of selected events above after. It reads all of them.
 func (Streams) Lag(ctx context.Context, q Querier, s row.Selection, after int64) (n int64, err error) {
 	var c condition
 	c.sql.WriteString(`SELECT count(*)`)
@@ -198,7 +199,7 @@ func (Streams) Lag(ctx context.Context, q Querier, s row.Selection, after int64)
 // By primary key.
 const sqlEventTime = `SELECT created_at FROM _honker_stream WHERE offset = ?1`
 
-// Ahead counts the selected events among the next most above after.
+// Ahead counts the selected events among the next most events above after.
 func (r Streams) Ahead(ctx context.Context, q Querier, s row.Selection, after int64, most int) (a row.Ahead, err error) {
 	last, more, err := r.Horizon(ctx, q, s, after, most+1)
 	if err != nil || last == after {
@@ -219,10 +220,10 @@ func (r Streams) Ahead(ctx context.Context, q Querier, s row.Selection, after in
 	return a, err
 }
 
-// By primary key, the last row.
+// By primary key, from the end.
 const sqlLastEvent = `SELECT coalesce(max(offset), 0) FROM _honker_stream`
 
-// Last returns the newest offset of all topics, 0 for none.
+// Last returns the highest offset of all topics, or 0 if there are no events.
 func (Streams) Last(ctx context.Context, q Querier) (offset int64, err error) {
 	_, err = one(ctx, q, sqlLastEvent, nil, &offset)
 	return offset, err
@@ -230,22 +231,22 @@ func (Streams) Last(ctx context.Context, q Querier) (offset int64, err error) {
 
 var sqlLastOffset = sequenceOf("_honker_stream")
 
-// Sequence returns the last offset that was given out, also where the event is deleted. It goes
-// back only with the file, when a backup is restored over it.
+// Sequence returns the highest offset ever assigned, even if its event was deleted. It decreases
+// only when a backup is restored over the file.
 func (Streams) Sequence(ctx context.Context, q Querier) (offset int64, err error) {
 	_, err = one(ctx, q, sqlLastOffset, nil, (*number)(&offset))
 	return offset, err
 }
 
-// By primary key, from after on.
+// By primary key, starting at after.
 var sqlTopicsSince = `SELECT coalesce((` + sqlLastOffset + `), 0), NULL, NULL UNION ALL SELECT * FROM
   (SELECT offset, topic, ` + eventKey + ` FROM _honker_stream WHERE offset > ?1 ORDER BY offset LIMIT ?2 + 0)`
 
-// TopicsSince returns the topics and keys of up to limit events above after, how many there
-// were, and the last offset among them.
+// TopicsSince returns the topics and keys of up to limit events with offsets above after, the
+// number of these events, and the last offset among them.
 func (Streams) TopicsSince(ctx context.Context, q Querier, after int64, limit int) (topics row.Added, n int, last int64, err error) {
 	return addedSince(ctx, q, sqlTopicsSince, after, limit)
 }
 
-// Unbounded is a limit of offsets that none reaches.
+// Unbounded is an upper limit that no offset reaches.
 const Unbounded = math.MaxInt64

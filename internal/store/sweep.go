@@ -6,8 +6,8 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// One seek per queue, over the queues with jobs that wait, those with jobs in flight and those with
-// jobs that are held. SELECT DISTINCT would read every job.
+// A seek per queue, over the queues with waiting, running and held jobs. SELECT DISTINCT would read
+// every job.
 var sqlQueues = `WITH RECURSIVE
   ` + waitingSpan.names("waiting") + `,
   ` + claimedSpan.names("running") + `,
@@ -15,17 +15,17 @@ var sqlQueues = `WITH RECURSIVE
 SELECT queue FROM waiting WHERE queue IS NOT NULL UNION SELECT queue FROM running WHERE queue IS NOT NULL
 UNION SELECT queue FROM held WHERE queue IS NOT NULL`
 
-// Queues lists the queues that have live jobs.
+// Queues returns the queues that have live jobs.
 func (Jobs) Queues(ctx context.Context, q Querier) ([]string, error) {
 	return texts(ctx, q, sqlQueues)
 }
 
-// This reads every waiting job of the queue, so a caller runs it outside of the write lock.
-// An index on expires_at would cost every job something, for a rare sweep.
+// The statement reads every waiting job of the queue, so callers should run it without the write
+// lock. An index on expires_at would make every job more expensive for the sake of a rare sweep.
 var sqlExpired = `SELECT id` + whereExpired + ` UNION ALL SELECT id` + whereExpiredLapsed + ` UNION ALL SELECT id` + whereExpiredHeld + ` LIMIT ?3 + 0`
 
-// Expired returns the ids of up to limit jobs of queue that have expired by now: that wait, or of
-// which the claim has lapsed.
+// Expired returns the ids of up to limit jobs of queue that have expired by now and either wait or
+// have a lapsed claim.
 func (Jobs) Expired(ctx context.Context, q Querier, queue string, now int64, limit int) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlExpired, 0, queue, now, limit)
 }
@@ -39,8 +39,8 @@ var (
 	sqlDeadLetterExpiredIDs = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpiredIDs
 )
 
-// DeadLetterExpired dead-letters those of ids that are still as Expired has found them, and
-// returns them.
+// DeadLetterExpired moves the jobs among ids that still are as Expired found them to the dead
+// letters, and returns them.
 func (Jobs) DeadLetterExpired(ctx context.Context, q Querier, ids []int64, now int64) ([]row.Death, error) {
 	return toDead(ctx, q, sqlDeadLetterExpiredIDs, idList(ids), now)
 }
@@ -71,32 +71,33 @@ const (
 	whereOverBatches = ` FROM _honkerx_batches AS b WHERE done_ms < ?1 * 1000
   AND NOT EXISTS (SELECT 1 FROM _honkerx_after AS a WHERE a.job_id = 0 AND a.batch = b.id)`
 
-	// A row does not say how long its window is. It is over when a later window of its name
-	// has begun; but two limits of different lengths may share a name, so it must be old too.
+	// A row does not store the length of its window. A window is over when a later window of its
+	// name has begun. Limits of different lengths may share a name, so the window must be old as
+	// well.
 	whereOverWindows = ` FROM _honker_rate_limits AS w WHERE window_start < ?1
   AND EXISTS (SELECT 1 FROM _honker_rate_limits AS later WHERE later.name = w.name AND later.window_start > w.window_start)`
 )
 
-// Sweep is a kind of rows that time makes useless. Found reads the whole table, for which
-// it needs no write lock; Drop then holds the write lock for few rows only.
+// A Sweep deletes rows of a kind that become useless with time. Found scans the whole table without
+// the write lock. Drop then holds the write lock for a few rows only.
 type Sweep struct{ find, drop string }
 
-// Each compares a column with a unix second.
+// Each sweep compares a column with a unix second.
 var (
-	SweepResults    = Sweep{sqlOverResults, sqlDropResults}  // results that have expired by then
+	SweepResults    = Sweep{sqlOverResults, sqlDropResults}  // results that have expired
 	SweepWindows    = Sweep{sqlOverWindows, sqlDropWindows}  // windows of rate limits that began before and are over
 	SweepOldWindows = Sweep{sqlOldWindows, sqlDropOld}       // all windows that began before
-	SweepPlaces     = Sweep{sqlOverPlaces, sqlDropPlaces}    // places of cancelled jobs that have ended by then
-	SweepBatches    = Sweep{sqlOverBatches, sqlDropBatches}  // batches that were done before, and that no job has waited for that is still there
+	SweepPlaces     = Sweep{sqlOverPlaces, sqlDropPlaces}    // places of cancelled jobs that have ended
+	SweepBatches    = Sweep{sqlOverBatches, sqlDropBatches}  // batches that were done before and that no existing job has waited for
 	SweepMessages   = Sweep{sqlOldMessages, sqlDropMessages} // messages sent before
 )
 
-// Found returns up to limit rows that the sweep takes.
+// Found returns the ids of up to limit rows that the sweep deletes at unix.
 func (s Sweep) Found(ctx context.Context, q Querier, unix int64, limit int) ([]int64, error) {
 	return returnedIDs(ctx, q, s.find, 0, unix, limit)
 }
 
-// Drop deletes those of ids that the sweep still takes, and counts them.
+// Drop deletes the rows among ids that the sweep still selects, and returns how many it deleted.
 func (s Sweep) Drop(ctx context.Context, q Querier, unix int64, ids []int64) (int, error) {
 	return affected(ctx, q, s.drop, unix, idList(ids))
 }

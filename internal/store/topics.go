@@ -7,14 +7,14 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Events that are counted of all topics together, as long as each topic gets its least.
+// The counting of events has a common limit for all topics, but each topic is granted a minimum.
 const (
 	countedEvents = `100000`
 	leastPerTopic = `1000`
 )
 
-// By the index on (topic, offset): one seek finds the next topic, one each its first and its last
-// event, and the count reads as many of its entries as it is allowed.
+// By the index on (topic, offset). A seek each finds the next topic, its first event and its last
+// event. The count reads as many index entries as its limit allows.
 var sqlTopicStates = `WITH RECURSIVE
   ` + skipScan("streamed", "topic", "_honker_stream INDEXED BY _honker_stream_topic WHERE 1") + `,
   topics(topic) AS (SELECT topic FROM streamed WHERE topic IS NOT NULL UNION SELECT topic FROM _honkerx_retention),
@@ -27,7 +27,7 @@ LEFT JOIN _honkerx_retention AS r ON r.topic = t.topic
 LEFT JOIN _honker_stream AS h ON h.offset = (SELECT max(offset)` + byTopic + `t.topic)
 ORDER BY t.topic`
 
-// Topics describes each topic that has events or a retention, by name.
+// Topics returns the state of each topic that has events or a retention, sorted by name.
 func (Streams) Topics(ctx context.Context, q Querier) (all []row.TopicState, err error) {
 	err = each(ctx, q, sqlTopicStates, func(rows *sql.Rows) error {
 		var t row.TopicState

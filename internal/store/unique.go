@@ -6,9 +6,9 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// keyTaken is the condition that a job has the key, at a second and its millisecond. A job that
-// can run no more has let go of its key, although it is there: the sweep that it waits for may
-// be far. The arguments are SQL expressions.
+// keyTaken returns the condition that a job holds the key at now, a unix second, and nowMS, the
+// same time in milliseconds. A job that cannot run any more does not hold its key, even though its
+// row remains until the next sweep. The arguments are SQL expressions.
 func keyTaken(queue, key, now, nowMS string) string {
 	return `EXISTS (SELECT 1 FROM _honkerx_unique AS u
   LEFT JOIN _honker_live AS l ON l.id = u.job_id
@@ -36,7 +36,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, 'held')`
 	sqlSaveKey = `INSERT INTO _honkerx_job (job_id, queue, unique_key, unique_until) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (job_id) DO UPDATE SET queue = excluded.queue, unique_key = excluded.unique_key, unique_until = excluded.unique_until`
 
-	// What is there is of a job that has let go, see keyTaken.
+	// An existing row belongs to a job that no longer holds the key (see keyTaken).
 	sqlTakeKey = `INSERT INTO _honkerx_unique (queue, key, job_id, until_ms, first_ms) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT (queue, key) DO UPDATE SET
   job_id = excluded.job_id, next_id = NULL, until_ms = excluded.until_ms, first_ms = excluded.first_ms`
@@ -45,15 +45,15 @@ ON CONFLICT (queue, key) DO UPDATE SET
 SET next_id = ?3, until_ms = nullif(max(ifnull(until_ms, 0), ifnull(?4, 0)), 0), first_ms = ?5
 WHERE queue = ?1 AND key = ?2`
 
-	// A job that is held stays so. Attempts are never reset, since claims are fenced by them.
+	// A held job stays held. Attempts are never reset because they fence claims.
 	sqlReplaceJob = `UPDATE _honker_live
 SET payload = ?2, priority = ?3, run_at = ?4, expires_at = ?5, max_attempts = attempts + ?6,
   state = iif(state = 'processing', 'pending', state), worker_id = NULL, claim_expires_at = NULL
 WHERE id = ?1`
 )
 
-// InsertUnique enqueues a job that is to have the key u.Key, or does what u says where another
-// job has it.
+// InsertUnique enqueues a job with the key u.Key. If another job holds the key, it resolves the
+// conflict as u says.
 func (j Jobs) InsertUnique(ctx context.Context, q Querier, n row.NewJob, payload string, u row.Unique) (row.Placed, error) {
 	res, err := q.ExecContext(ctx, sqlInsertUnique, append(newJobColumns(n), payload, u.Key, u.NowMS)...)
 	if err != nil {
@@ -76,7 +76,7 @@ func (j Jobs) InsertUnique(ctx context.Context, q Querier, n row.NewJob, payload
 	return row.Placed{ID: id, Result: row.PlacedNew}, nil
 }
 
-// takeKey gives the key to the job.
+// takeKey assigns the key to the job id.
 func (j Jobs) takeKey(ctx context.Context, q Querier, queue string, id int64, u row.Unique) error {
 	if err := ensureKeyTriggers(ctx, q, u.Started); err != nil {
 		return err
@@ -93,27 +93,27 @@ func saveKey(ctx context.Context, q Querier, queue string, id int64, key string,
 	return err
 }
 
-// keyRow is what there is of a key.
+// keyRow is the state of a key.
 type keyRow struct {
-	job   int64 // that has it, or the one that waits for that
-	first int64 // ms
-	kept  int64 // until then, ms; 0: no longer than by its job
+	job   int64 // job that holds the key, or the job that waits for it
+	first int64 // creation time of that job, in milliseconds
+	kept  int64 // time until which the key is kept, in milliseconds; 0 if only as long as its job
 	taken bool
 }
 
-// getKey returns the zero keyRow for a key that is not there.
+// getKey returns the state of a key. It is zero if the key has no row.
 func getKey(ctx context.Context, q Querier, queue, key string, now, nowMS int64) (k keyRow, err error) {
 	_, err = one(ctx, q, sqlGetKey, []any{queue, key, now, nowMS}, (*number)(&k.job), (*number)(&k.first), (*number)(&k.kept), &k.taken)
 	return k, err
 }
 
-// conflict does what u says where another job has its key.
+// conflict resolves the conflict as u says if another job holds its key.
 func (j Jobs) conflict(ctx context.Context, q Querier, n row.NewJob, payload string, u row.Unique) (row.Placed, error) {
 	key, err := getKey(ctx, q, n.Queue, u.Key, n.CreatedAt, u.NowMS)
 	if err != nil {
 		return row.Placed{}, err
 	}
-	if !key.taken { // it was a trigger of the application's that has dropped the job
+	if !key.taken { // a trigger of the application has dropped the job
 		return row.Placed{}, ErrNotInserted
 	}
 	was, live, err := j.Find(ctx, q, key.job)
@@ -132,7 +132,7 @@ func (j Jobs) conflict(ctx context.Context, q Querier, n row.NewJob, payload str
 		p.ID, err = insertNext(ctx, q, n, payload, u)
 	case u.Conflict != row.KeepExisting && !runs:
 		p.Result = row.PlacedReplaced
-		if err := noCircle(ctx, q, key.job, u.Links); err != nil { // while nothing is changed: a caller may commit all the same
+		if err := noCircle(ctx, q, key.job, u.Links); err != nil { // before any change, because a caller may commit after the error
 			return row.Placed{}, err
 		}
 		if u.MaxMS > 0 {
@@ -143,13 +143,13 @@ func (j Jobs) conflict(ctx context.Context, q Querier, n row.NewJob, payload str
 	return p, err
 }
 
-// insertNext adds a job that waits for the one that has the key.
+// insertNext adds a job that is held until the job with the key has ended.
 func insertNext(ctx context.Context, q Querier, n row.NewJob, payload string, u row.Unique) (int64, error) {
 	id, err := inserted(ctx, q, sqlInsertHeld, 1, append(newJobColumns(n), payload)...)
 	if err != nil {
 		return 0, err
 	}
-	if u.Started { // the job before may not be
+	if u.Started { // the previous job may not have needed this trigger
 		if err := ensureKeyTriggers(ctx, q, true); err != nil {
 			return 0, err
 		}
@@ -161,7 +161,7 @@ func insertNext(ctx context.Context, q Querier, n row.NewJob, payload string, u 
 	return id, err
 }
 
-// replace changes a job that waits.
+// replace overwrites a waiting job with n and payload.
 func replace(ctx context.Context, q Querier, id int64, n row.NewJob, payload string) error {
 	changed, err := affected(ctx, q, sqlReplaceJob, id, payload, n.Priority, n.RunAt, nullable(n.ExpiresAt), n.MaxAttempts)
 	if err == nil && changed == 0 {
@@ -170,16 +170,17 @@ func replace(ctx context.Context, q Querier, id int64, n row.NewJob, payload str
 	return err
 }
 
-// The triggers that keep the keys true, whichever binding claims and settles. They are of
-// built-in SQL, and on a table of which a plain job has no row: so the one costs such a job
-// nothing, and the other a comparison at its claim. They are made when a file has its first
-// key or its first requeued job, and stay.
+// These triggers keep the keys correct whichever binding claims and settles. They use only built-in
+// SQL. Most of them are on a table in which a plain job has no row, so they cost such a job
+// nothing; the trigger on _honker_live costs it a comparison at its claim. They are created with
+// the first key or the first requeued job of a file, and stay.
 const (
-	// What a dead job takes along of its side row.
+	// The columns of the side row that a dead job keeps.
 	keptColumns = `unique_key, unique_until, base, headers, key, batch, progress, checkpoint`
 	oldKept     = `OLD.unique_key, OLD.unique_until, OLD.base, OLD.headers, OLD.key, OLD.batch, OLD.progress, OLD.checkpoint`
 
-	// Other bindings delete a job before they add the dead one, up to 64 of them at a time.
+	// Other bindings delete a job before they insert its dead row, up to 64 jobs at a time.
+	// _honkerx_gone keeps the columns in between.
 	createKeyDead = `CREATE TRIGGER IF NOT EXISTS _honkerx_unique_dead AFTER INSERT ON _honker_dead
 BEGIN
   INSERT OR REPLACE INTO _honkerx_dead_job (job_id, ` + keptColumns + `)
@@ -192,8 +193,8 @@ BEGIN
   DELETE FROM _honkerx_dead_job WHERE job_id = OLD.id;
 END`
 
-	// A claim spends an attempt, by which keyTaken knows it. Only one that is given back, with its
-	// attempt, would be forgotten.
+	// A claim increments attempts, which keyTaken tests. An attempt that is given back would hide
+	// the claim, so this trigger records it.
 	createKeyStarted = `CREATE TRIGGER IF NOT EXISTS _honkerx_unique_started AFTER UPDATE OF attempts ON _honker_live
 WHEN NEW.attempts < OLD.attempts
 BEGIN
@@ -220,8 +221,8 @@ BEGIN
   WHERE NOT EXISTS (SELECT 1 FROM _honker_dead WHERE id = OLD.job_id);
 END`
 
-// ensureKeyTriggers makes the triggers unless they are there; that of the first claim only for
-// a key that needs it.
+// ensureKeyTriggers creates the triggers unless they exist. The trigger on attempts is created only
+// if started is set.
 func ensureKeyTriggers(ctx context.Context, q Querier, started bool) error {
 	err := ensureTriggers(ctx, q, "_honkerx_unique_gone", createKeyDead, createKeyForgotten, createKeyGone)
 	if err != nil || !started {
@@ -230,8 +231,8 @@ func ensureKeyTriggers(ctx context.Context, q Querier, started bool) error {
 	return ensureTriggers(ctx, q, "_honkerx_unique_started", createKeyStarted)
 }
 
-// renewKeyTriggers makes the triggers again in a file that has those of an older state of this
-// version, which copied less.
+// renewKeyTriggers recreates the triggers in a file that has those of an earlier revision of this
+// schema version, which copied fewer columns.
 func renewKeyTriggers(ctx context.Context, q Querier) error {
 	var x int
 	found, err := one(ctx, q, sqlHasTrigger, []any{"_honkerx_unique_gone"}, &x)
@@ -244,7 +245,8 @@ func renewKeyTriggers(ctx context.Context, q Querier) error {
 	})
 }
 
-// ensureTriggers makes triggers that are there if the one called name is.
+// ensureTriggers creates triggers unless the trigger called name exists, which stands for all of
+// them.
 func ensureTriggers(ctx context.Context, q Querier, name string, create ...string) error {
 	var x int
 	found, err := one(ctx, q, sqlHasTrigger, []any{name}, &x)
@@ -262,10 +264,10 @@ const (
 	sqlReleaseKey = `DELETE FROM _honkerx_unique WHERE queue = ?1 AND key = ?2`
 )
 
-// The job that waits for another needs to wait no more.
+// sqlUnhold releases a held job unless it still waits for something else.
 var sqlUnhold = unhold("?1")
 
-// ReleaseUnique takes the key from its job; false when it was free.
+// ReleaseUnique takes the key from the job that holds it. It returns false if the key was free.
 func (Jobs) ReleaseUnique(ctx context.Context, q Querier, queue, key string, now, nowMS int64) (bool, error) {
 	k, err := getKey(ctx, q, queue, key, now, nowMS)
 	if err != nil {
@@ -284,10 +286,10 @@ func (Jobs) ReleaseUnique(ctx context.Context, q Querier, queue, key string, now
 const sqlDeadKey = `SELECT d.unique_key, d.unique_until, j.attempts
 FROM _honkerx_dead_job AS d JOIN _honker_dead AS j ON j.id = d.job_id WHERE d.job_id = ?1 AND d.unique_key IS NOT NULL`
 
-// RetakeUnique gives a dead job that is to live again, in queue, the unique key that it had when it
-// died. Where another job has that key, it changes nothing and returns that job: the dead one
-// has to stay. key is empty where there was none. It is for the transaction that moves the job,
-// before the dead row goes.
+// RetakeUnique gives a dead job that will live again in queue the unique key that it had when it
+// died. If another job holds that key, RetakeUnique changes nothing and returns the id of that job
+// in by; the dead job must then stay dead. key is "" if the job had none. It must run in the
+// transaction that moves the job, before the dead row is deleted.
 func (Jobs) RetakeUnique(ctx context.Context, q Querier, id int64, queue string, now, nowMS int64) (key string, by int64, err error) {
 	var until, attempts number
 	found, err := one(ctx, q, sqlDeadKey, []any{id}, &key, &until, &attempts)
@@ -295,21 +297,21 @@ func (Jobs) RetakeUnique(ctx context.Context, q Querier, id int64, queue string,
 		return "", 0, err
 	}
 	if until == row.HasStarted || until == row.UntilStarted && attempts > 0 {
-		return key, 0, saveKey(ctx, q, queue, id, key, row.HasStarted) // it had let go before it died
+		return key, 0, saveKey(ctx, q, queue, id, key, row.HasStarted) // the job had released its key before it died
 	}
 	k, err := getKey(ctx, q, queue, key, now, nowMS)
 	if err != nil {
 		return key, 0, err
 	}
-	if k.taken && k.job != id { // kept for a time, it may be the dead job's own
+	if k.taken && k.job != id { // a key kept for a time may still belong to the dead job
 		return key, k.job, nil
 	}
 	u := row.Unique{Key: key, Started: until == row.UntilStarted, UntilMS: k.kept, NowMS: nowMS}
 	return key, 0, Jobs{}.takeKey(ctx, q, queue, id, u)
 }
 
-// The keys that were kept for a time that is over. Found reads the whole table, without the write
-// lock; Drop goes by _honkerx_unique_timed.
+// The keys whose time is over. sqlKeysOver scans the whole table without the write lock;
+// sqlDropKeysOver uses _honkerx_unique_timed.
 const (
 	whereKeyOver = ` FROM _honkerx_unique AS u WHERE until_ms <= ?1 AND next_id IS NULL
   AND NOT EXISTS (SELECT 1 FROM _honker_live WHERE id = u.job_id)`
@@ -318,12 +320,13 @@ const (
 	sqlDropKeysOver = `DELETE` + whereKeyOver + ` AND job_id IN (SELECT value FROM json_each(?2))`
 )
 
-// KeysOver returns the jobs, which are gone, of up to limit keys that are kept no longer.
+// KeysOver returns the ids of the deleted jobs of up to limit keys whose time is over.
 func (Jobs) KeysOver(ctx context.Context, q Querier, nowMS int64, limit int) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlKeysOver, 0, nowMS, limit)
 }
 
-// DropKeysOver deletes the keys of those of ids that are still as KeysOver has found them.
+// DropKeysOver deletes the keys of the jobs among ids that still are as KeysOver found them, and
+// returns how many it deleted.
 func (Jobs) DropKeysOver(ctx context.Context, q Querier, ids []int64, nowMS int64) (int, error) {
 	return affected(ctx, q, sqlDropKeysOver, nowMS, idList(ids))
 }

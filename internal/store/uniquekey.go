@@ -8,16 +8,17 @@ import (
 	"fmt"
 )
 
-// ArgsKey is the unique key of a payload: of these fields of its object, or of all of it if there
-// are none. It is a digest of canonical JSON: keys in order, numbers as they are written, no
-// blanks, and escapes only where JSON needs them.
+// ArgsKey returns the unique key of a payload, computed from the given fields of its JSON object
+// or, without fields, from the whole payload. The key is a digest of canonical JSON: sorted keys,
+// numbers as written, no white space, and only the escapes that JSON requires. The error reports a
+// payload that is not JSON or lacks a field.
 func ArgsKey(payload string, fields []string) (string, error) {
 	value, err := argsOf(payload, fields)
 	if err != nil {
 		return "", err
 	}
 	var text bytes.Buffer
-	enc := json.NewEncoder(&text) // sorts keys
+	enc := json.NewEncoder(&text) // Encode sorts the keys
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(value); err != nil {
 		return "", err
@@ -26,7 +27,7 @@ func ArgsKey(payload string, fields []string) (string, error) {
 	return "h:" + hex.EncodeToString(sum[:16]), nil
 }
 
-// argsOf is what the key is made of.
+// argsOf returns the value that ArgsKey digests.
 func argsOf(payload string, fields []string) (any, error) {
 	var value any
 	dec := json.NewDecoder(bytes.NewReader([]byte(payload)))

@@ -9,10 +9,10 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Workers are the statements on _honkerx_workers.
+// Workers groups the statements on _honkerx_workers.
 type Workers struct{}
 
-// Bounds of what is read.
+// Limits on the number of rows read.
 const (
 	mostWorkers = `10000`
 	mostHeld    = `10000`
@@ -27,7 +27,8 @@ ON CONFLICT (worker, queue) DO UPDATE SET host = excluded.host, boot = excluded.
   pid = excluded.pid, pid_start = excluded.pid_start, version = excluded.version, slots = excluded.slots,
   since_ms = excluded.since_ms, seen_ms = excluded.seen_ms`
 
-	// Only the row of that loop: another may have the same name by mistake.
+	// The row must belong to the same worker loop, because another loop may have the same name by
+	// mistake.
 	sqlDropWorkers = `DELETE FROM _honkerx_workers
 WHERE (worker, queue, since_ms) IN (SELECT value ->> 0, value ->> 1, value ->> 9 FROM json_each(?1))`
 
@@ -41,13 +42,13 @@ var (
 	sqlHoldersOf = `WITH n(queue) AS (SELECT ?2)` + holders
 )
 
-// holders are those of the queues n.
+// holders is the query for the workers that hold jobs of the queues n.
 const holders = `
 SELECT worker, queue, count(*), min(id) FROM (SELECT ifnull(j.worker_id, '') AS worker, j.queue AS queue, j.id AS id
   FROM n CROSS JOIN _honker_live AS j INDEXED BY _honker_live_processing_deadline ON j.queue = n.queue
     AND j.state = 'processing' AND j.claim_expires_at >= ?1 LIMIT ` + mostHeld + `) GROUP BY worker, queue ORDER BY worker, queue`
 
-// Put writes the rows of workers.
+// Put inserts or updates the rows of workers.
 func (Workers) Put(ctx context.Context, q Querier, all []row.Worker) error {
 	if len(all) == 0 {
 		return nil
@@ -56,7 +57,7 @@ func (Workers) Put(ctx context.Context, q Querier, all []row.Worker) error {
 	return err
 }
 
-// Drop deletes the rows of workers, where they are still those of these loops.
+// Drop deletes the rows of workers that still belong to these worker loops.
 func (Workers) Drop(ctx context.Context, q Querier, all []row.Worker) error {
 	if len(all) == 0 {
 		return nil
@@ -65,7 +66,7 @@ func (Workers) Drop(ctx context.Context, q Querier, all []row.Worker) error {
 	return err
 }
 
-// workerList passes rows as one parameter, for json_each.
+// workerList encodes workers as a JSON array for json_each.
 func workerList(all []row.Worker) string {
 	rows := make([][]any, len(all))
 	for i, w := range all {
@@ -76,7 +77,7 @@ func workerList(all []row.Worker) string {
 	return text.String()
 }
 
-// List returns the workers of a queue, "" for all, by their names.
+// List returns the workers of queue, sorted by name. An empty queue means all queues.
 func (Workers) List(ctx context.Context, q Querier, queue string) (all []row.Worker, err error) {
 	err = each(ctx, q, sqlWorkers, func(rows *sql.Rows) error {
 		var w row.Worker
@@ -88,7 +89,8 @@ func (Workers) List(ctx context.Context, q Querier, queue string) (all []row.Wor
 	return all, err
 }
 
-// Holders returns the workers that hold jobs of a queue, "" for all, by their names, whichever binding they are of.
+// Holders returns the workers of any binding that hold jobs of queue, sorted by name. An empty
+// queue means all queues.
 func (Workers) Holders(ctx context.Context, q Querier, queue string, now int64) (all []row.Holder, err error) {
 	query, args := sqlHolders, []any{now}
 	if queue != "" {
