@@ -15,14 +15,13 @@ import (
 
 const randomTables = 1200 / slower
 
-// Claim chooses what honker would choose.
-// Our claim and honker's, on the same rows, second by second. They differ in two
-// things only:
+// TestClaim_AsHonker runs our claim and honker's on the same rows, second by second. They must
+// choose the same jobs and may differ in two points:
 //
-//   - a job of a lapsed claim that is not claimed again at once waits as
-//     'pending' in ours; honker leaves it 'processing', which it claims as well;
-//   - a job of a lapsed claim that has expired goes to the dead
-//     as 'expired' in ours; no statement of honker's ever touches it again.
+//   - A job of a lapsed claim that is not claimed again at once waits as 'pending' in ours. honker
+//     leaves it 'processing', which it also claims.
+//   - A job of a lapsed claim that has expired moves to the dead letters as 'expired' in ours. No
+//     statement of honker ever touches it again.
 func TestClaim_AsHonker(t *testing.T) {
 	honkers := openPlain(t, newPath(t))
 	honkerBootstrap(t, honkers)
@@ -50,14 +49,15 @@ func TestClaim_AsHonker(t *testing.T) {
 	}
 }
 
-// requireMet keeps a property from holding because nothing ever happened: n counts
-// over random tables how often what was met. Under the race detector they are too few.
+// requireMet fails if n is zero. n counts how often a property was exercised on random tables, so
+// that it cannot hold just because nothing happened. Under the race detector there are too few
+// tables to require it.
 func requireMet(t *testing.T, n int, what string) {
 	t.Helper()
 	require.GreaterOrEqual(t, n, randomTables/100, "the tables are too tame: few %s", what)
 }
 
-// pair is the same table twice, and what we know of where the two differ.
+// pair holds the same table twice and tracks the known differences between the two.
 type pair struct {
 	t            *testing.T
 	number       int
@@ -100,7 +100,7 @@ func (p *pair) claim(queue string, n int, now, expires int64) {
 	p.dead = len(dead)
 }
 
-// expectLive is honker's table after its claim of queue, with the two differences.
+// expectLive returns honker's table after its claim of queue, adjusted for the two differences.
 func (p *pair) expectLive(queue string, now int64) []fixture {
 	live := []fixture{}
 	for _, r := range liveRows(p.t, p.honker) {
@@ -111,7 +111,7 @@ func (p *pair) expectLive(queue string, now int64) []fixture {
 		case !r.lapsed(now):
 			delete(p.released, r.ID) // claimed again, or never lapsed
 			live = append(live, r)
-		case p.released[r.ID]: // since an earlier claim: it may have expired meanwhile
+		case p.released[r.ID]: // released by an earlier claim; it may have expired since
 			live = append(live, r.released())
 		case r.Queue != queue:
 			live = append(live, r)
@@ -133,9 +133,9 @@ func asRow(j row.Job) fixture {
 		ExpiresAt: sql.NullInt64{Int64: j.ExpiresAt, Valid: j.ExpiresAt != 0}}
 }
 
-// Claim takes the highest of many priorities.
-// The claim has LIMIT without ORDER BY and relies on the order in which SQLite
-// walks a CROSS JOIN. With as many levels as rows, a wrong walk shows.
+// Claim takes the job with the highest of many priorities. The claim has a LIMIT without ORDER BY
+// and relies on the order in which SQLite walks a CROSS JOIN. With as many levels as rows, a wrong
+// walk fails the test.
 func TestClaim_HighestPriority(t *testing.T) {
 	for name, db := range map[string]*sql.DB{"fresh file": openFresh(t), "file of a honker binding": openShared(t)} {
 		t.Run(name, func(t *testing.T) {
@@ -155,10 +155,10 @@ func TestClaim_HighestPriority(t *testing.T) {
 	}
 }
 
-// expectOrder drains queue "a" in bites and compares with a sort in Go.
+// expectOrder drains queue "a" in small claims and compares the order with a sort in Go.
 func expectOrder(t *testing.T, tx *sql.Tx, g table) {
 	t.Helper()
-	_, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 0, g.now, g.now+9) // settles what is overdue
+	_, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 0, g.now, g.now+9) // settles overdue jobs
 	require.NoError(t, err)
 	want := slices.DeleteFunc(liveRows(t, tx), func(r fixture) bool {
 		return r.Queue != "a" || r.State != "pending" || r.RunAt > g.now || r.expired(g.now) || r.Attempts >= r.MaxAttempts
@@ -178,7 +178,7 @@ func expectOrder(t *testing.T, tx *sql.Tx, g table) {
 	require.Equal(t, idsOf(want, rowID), got)
 }
 
-// A claim of nothing still settles what is overdue.
+// A claim that takes no jobs still settles overdue jobs.
 func TestClaim_Overdue_Settled(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	writeRows(t, tx, []fixture{claimedRow(1, 9, 3), claimedRow(2, 9, 1), claimedRow(3, 10, 3)})
@@ -189,20 +189,20 @@ func TestClaim_Overdue_Settled(t *testing.T) {
 	require.Equal(t, map[int64]row.Job{2: claimedRow(2, 9, 1).dead(store.ReasonExhausted, 10)}, deadRows(t, tx))
 }
 
-// claimedRow is a job in its first attempt of maxAttempts.
+// claimedRow returns a job in its first of maxAttempts attempts.
 func claimedRow(id, claimExpires, maxAttempts int64) fixture {
 	return fixture{ID: id, Queue: "a", Payload: "1", State: "processing", RunAt: 1, CreatedAt: 1, Attempts: 1,
 		MaxAttempts: maxAttempts, Worker: sql.NullString{String: "old", Valid: true},
 		ClaimExpires: sql.NullInt64{Int64: claimExpires, Valid: true}}
 }
 
-// A claim settles a thousand overdue jobs at a time.
-// The crash of a large worker must not make the next claim one long transaction.
+// A claim settles at most a thousand overdue jobs, so that the crash of a large worker does not
+// make the next claim a long transaction.
 func TestClaim_Overdue_Bounded(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	var rows []fixture
 	for id := range int64(2400) {
-		rows = append(rows, claimedRow(id+1, 5, 1+id%2)) // every other one is exhausted
+		rows = append(rows, claimedRow(id+1, 5, 1+id%2)) // every second job is exhausted
 	}
 	writeRows(t, tx, rows)
 	for _, left := range []struct{ live, dead string }{{"1400", "1000"}, {"1200", "1200"}} {
@@ -214,9 +214,8 @@ func TestClaim_Overdue_Bounded(t *testing.T) {
 	require.Equal(t, "0", value(t, tx, `SELECT count(*) FROM _honker_live WHERE state = 'processing'`))
 }
 
-// A lapsed job with a run_at ahead waits for it.
-// Where the clock was set back, a lapsed job may have a run_at ahead. It waits for
-// it: honker would run it at once.
+// A lapsed job whose run_at lies ahead, because the clock was set back, waits for that time. honker
+// would run it at once.
 func TestClaim_LapsedRunAtAhead(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	r := claimedRow(1, 9, 3)
@@ -229,7 +228,7 @@ func TestClaim_LapsedRunAtAhead(t *testing.T) {
 	}
 }
 
-// Claim returns the error of the last attempt.
+// A claimed job carries the error of its last attempt.
 func TestClaim_LastError(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	writeRows(t, tx, []fixture{claimedRow(1, 9, 3)})
@@ -241,8 +240,8 @@ func TestClaim_LastError(t *testing.T) {
 	require.Equal(t, "no route", jobs[0].LastError)
 }
 
-// A claim on a queue that a trigger keeps as it is says so: a worker that looked again at once
-// would find it ready for ever. What can be claimed beside it is claimed.
+// A claim returns ErrStuck if a trigger keeps rows unchanged, because a worker that looked again at
+// once would find them ready forever. Other jobs of the queue are still claimed.
 func TestClaim_Trigger_Stuck(t *testing.T) {
 	for what, trigger := range map[string]string{
 		"a due job":    `BEFORE UPDATE ON _honker_live WHEN OLD.id = 1`,
@@ -267,7 +266,7 @@ func TestClaim_Trigger_Stuck(t *testing.T) {
 		}
 		require.Equal(t, before, liveRows(t, tx))
 		require.Empty(t, deadRows(t, tx), "in both tables")
-		if what == "a spent job" { // no statement can undo the half of a move
+		if what == "a spent job" { // no statement undoes half of a move
 			continue
 		}
 		writeRows(t, tx, []fixture{pendingRow(9)})
@@ -277,7 +276,7 @@ func TestClaim_Trigger_Stuck(t *testing.T) {
 	}
 }
 
-// pendingRow is a job that is due.
+// pendingRow returns a job that is due.
 func pendingRow(id int64) fixture {
 	return fixture{ID: id, Queue: "a", Payload: "1", State: "pending", RunAt: 1, CreatedAt: 1, MaxAttempts: 3}
 }

@@ -17,8 +17,8 @@ func sweep(t *testing.T, q store.Querier, queue string, now int64) int {
 	return len(n)
 }
 
-// honker's sweep takes expired jobs that wait. Ours takes those as well of which the
-// claim has lapsed: nothing of honker's would ever touch them again.
+// The sweep takes expired jobs that wait, as honker's does, and expired jobs with a lapsed claim,
+// which no statement of honker would ever touch again. It leaves jobs with a valid claim.
 func TestJobs_SweepExpired_LeavesHeldJobs(t *testing.T) {
 	swept := 0
 	eachTable(t, randomTables/4, func(t *testing.T, tx *sql.Tx, g table) {
@@ -39,7 +39,7 @@ func TestJobs_SweepExpired_LeavesHeldJobs(t *testing.T) {
 	requireMet(t, swept, "expired")
 }
 
-// A job expires at its second and is not claimed then.
+// A job expires at its second and is not claimed at that second.
 func TestDead_ExpiresAtSecond(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	r := fixture{ID: 1, Queue: "a", Payload: "1", State: "pending", MaxAttempts: 3, ExpiresAt: sql.NullInt64{Int64: 10, Valid: true}}
@@ -51,9 +51,8 @@ func TestDead_ExpiresAtSecond(t *testing.T) {
 	require.Equal(t, 1, sweep(t, tx, "a", 10))
 }
 
-// A dead letter replaces an earlier dead row of the same job.
-// A dead row under the same id, left by a binding that crashed between its two
-// statements, must not block the queue for ever.
+// A dead letter replaces an earlier dead row of the same job. Such a row may be left by a binding
+// that crashed between two statements, and must not block the queue forever.
 func TestDead_ReplacesRow(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	writeRows(t, tx, []fixture{claimedRow(1, 5, 1)})
@@ -64,7 +63,7 @@ func TestDead_ReplacesRow(t *testing.T) {
 	require.Empty(t, liveRows(t, tx))
 }
 
-// The check names the invariants that are broken.
+// Check names the broken invariants.
 func TestCheck_NamesBroken(t *testing.T) {
 	db := openFresh(t)
 	for statement, rule := range map[string]string{

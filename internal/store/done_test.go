@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// counting counts the statements that run on a Querier.
+// counting is a Querier that counts its statements.
 type counting struct {
 	store.Querier
 	statements int
@@ -27,7 +27,7 @@ func (c *counting) QueryContext(ctx context.Context, query string, args ...any) 
 	return c.Querier.QueryContext(ctx, query, args...)
 }
 
-// keep sets what is kept of the jobs of queue "a".
+// keep sets the retention of done and dead jobs of queue "a".
 func keep(t *testing.T, q store.Querier, done, dead row.Retention) {
 	t.Helper()
 	_, err := store.Retentions{}.SetQueue(ctx, q, row.QueueRetention{Queue: "a", Done: done, Dead: dead})
@@ -41,11 +41,11 @@ func requireSound(t *testing.T, q store.Querier) {
 	require.Empty(t, broken)
 }
 
-// acks are the settles that say that a job is done.
+// acks lists the ways to settle a job as done.
 var acks = settles[:4]
 
-// An ack keeps the job of a queue that keeps those that are done, with all that is known of it, and
-// nothing else of it stays.
+// An ack of a job in a queue that keeps done jobs preserves everything known about the job and
+// leaves no other rows of it.
 func TestDone_Ack_Keeps(t *testing.T) {
 	for _, s := range acks {
 		t.Run(s.name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestDone_Ack_Keeps(t *testing.T) {
 	}
 }
 
-// A claim that does not hold keeps nothing.
+// An ack by a claim that does not hold keeps nothing.
 func TestDone_Ack_Fenced(t *testing.T) {
 	for _, s := range acks {
 		t.Run(s.name, func(t *testing.T) {
@@ -92,7 +92,8 @@ func TestDone_Ack_Fenced(t *testing.T) {
 	}
 }
 
-// The ack of a job of a queue that keeps none is one statement, as if there were no such queues.
+// An ack in a queue that keeps no done jobs takes a single statement, even if other queues keep
+// theirs.
 func TestDone_PlainAck_OneStatement(t *testing.T) {
 	for _, others := range []bool{false, true} {
 		for _, s := range acks {
@@ -126,7 +127,7 @@ func TestDone_PlainAck_OneStatement(t *testing.T) {
 	require.Equal(t, [2]int{1, 1}, [2]int{n, c.statements})
 }
 
-// honker's ack of many, of any queue, keeps jobs too.
+// honker's ack of many jobs on any queue also keeps done jobs.
 func TestDone_AckAll(t *testing.T) {
 	for _, ids := range []string{`[1]`, `[1, 77]`, `"1"`} {
 		tx := held(t, openFresh(t), heldRow())
@@ -139,7 +140,7 @@ func TestDone_AckAll(t *testing.T) {
 	}
 }
 
-// A batch may have jobs of queues that keep them and of others.
+// An acked batch may mix jobs of queues that keep done jobs and of other queues.
 func TestDone_Ack_SeveralQueues(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	keep(t, tx, row.Retention{MaxAgeMS: 1000}, row.Retention{})
@@ -153,7 +154,7 @@ VALUES (1, 'a', '1', 'processing', 1, 'w', 20), (2, 'b', '1', 'processing', 1, '
 	requireSound(t, tx)
 }
 
-// Above twice its count, each ack deletes the oldest job that is done.
+// Once a queue holds twice its count of done jobs, each ack deletes the oldest.
 func TestDone_Ack_TrimsAtTwice(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	keep(t, tx, row.Retention{MaxCount: 2}, row.Retention{})
@@ -168,7 +169,7 @@ VALUES (?1, 'a', '1', 'processing', 1, 'w', 20)`, id+1)
 	require.Equal(t, []string{"4", "5", "6", "7"}, lines(t, tx, `SELECT job_id FROM _honkerx_done`))
 }
 
-// A job that is copied back under its id, and acked again, is kept as it is now.
+// A job that was copied back under its id and acked again is kept in its latest form.
 func TestDone_Ack_Again(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
 	keep(t, tx, row.Retention{MaxCount: 9}, row.Retention{})
@@ -183,7 +184,7 @@ func TestDone_Ack_Again(t *testing.T) {
 	require.Equal(t, "1", value(t, tx, `SELECT done_kept FROM _honkerx_queues`))
 }
 
-// Where a trigger of the application keeps the live job, the ack fails and changes nothing.
+// An ack fails and changes nothing if a trigger of the application keeps the live row.
 func TestDone_Ack_LiveRowKept(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
 	keep(t, tx, row.Retention{MaxCount: 9}, row.Retention{})
@@ -200,7 +201,8 @@ func TestDone_Ack_LiveRowKept(t *testing.T) {
 	require.Equal(t, before, dump(t, tx))
 }
 
-// A retention is one row; the same again writes nothing; one that ends leaves what there is.
+// A retention is stored as a single row. Setting the same retention again writes nothing, and
+// ending it keeps the done jobs.
 func TestRetention_Queue(t *testing.T) {
 	path := newPath(t)
 	db := openBootstrapped(t, path)
@@ -227,8 +229,8 @@ func TestRetention_Queue(t *testing.T) {
 	requireSound(t, db)
 }
 
-// What is kept is the newest by count, and what is young enough: the stricter of both. Dead jobs that
-// others wait for stay.
+// The stricter of the bounds by count and by age decides which jobs are kept. Dead jobs that others
+// wait for always stay.
 func TestKept_Cutoff(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	exec(t, tx, `INSERT INTO _honker_dead (id, queue, payload, died_at) VALUES
@@ -257,7 +259,7 @@ func TestKept_Cutoff(t *testing.T) {
 	require.Equal(t, []string{"3", "4", "5", "6"}, lines(t, tx, `SELECT id FROM _honker_dead ORDER BY id`))
 }
 
-// A dead job that is trimmed leaves nothing of its side row.
+// Trimming a dead job deletes its side row too.
 func TestKept_SideRows(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	require.Equal(t, row.PlacedNew, keyed(t, tx, row.Unique{}).Result)
@@ -271,7 +273,7 @@ func TestKept_SideRows(t *testing.T) {
 	}
 }
 
-// The check names what is wrong with the jobs that are done.
+// Check reports inconsistent done jobs.
 func TestCheck_BrokenDone(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	keep(t, tx, row.Retention{MaxCount: 9}, row.Retention{})

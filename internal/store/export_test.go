@@ -8,7 +8,8 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Claim, Ready, States and NextClaim are as ClaimAt, ReadyAt, StatesAt and NextClaimAt, at a whole second.
+// Claim, Ready, States and NextClaim are like ClaimAt, ReadyAt, StatesAt and NextClaimAt but take
+// whole seconds.
 func (j Jobs) Claim(ctx context.Context, q Querier, queue, worker string, n int, now, expires int64) ([]*row.Job, []row.Death, error) {
 	return j.ClaimAt(ctx, q, queue, worker, n, inMS(now), expires)
 }
@@ -25,7 +26,7 @@ func (j Jobs) NextClaim(ctx context.Context, q Querier, queue string, now int64)
 	return j.NextClaimAt(ctx, q, queue, inMS(now))
 }
 
-// inMS is a second in milliseconds, or the last there is.
+// inMS converts a unix second to milliseconds, saturating at the maximum.
 func inMS(unix int64) int64 {
 	if unix > math.MaxInt64/1000 {
 		return math.MaxInt64
@@ -33,19 +34,19 @@ func inMS(unix int64) int64 {
 	return unix * 1000
 }
 
-// Statement is one of the package's, for the tests of query plans.
+// Statement is a statement of the package, for the tests of query plans.
 type Statement struct {
 	Name, SQL string
-	Cold      bool // not in the way of a job: may read a whole table
+	Cold      bool // off the path of jobs; may scan a whole table
 }
 
-// Fragments are constants that begin like a statement's name and are none.
+// Fragments lists constants that are named like statements but are not.
 var Fragments = map[string]string{}
 
-// MakeCompacted makes the table of topics that have lost events.
+// MakeCompacted creates the table of topics that have lost events.
 const MakeCompacted = makeCompacted
 
-// Statements are all that the package runs, but for DDL and the PRAGMA of Check.
+// Statements returns all statements that the package runs, except DDL and the PRAGMA of Check.
 func Statements() []Statement {
 	hot := func(name, sql string) Statement { return Statement{Name: name, SQL: sql} }
 	cold := func(name, sql string) Statement { return Statement{Name: name, SQL: sql, Cold: true} }
@@ -510,7 +511,7 @@ func Statements() []Statement {
 	return all
 }
 
-// listStatements are those that find and load the jobs of lists.
+// listStatements returns the statements that find and load the jobs of lists.
 func listStatements() (all [][2]string) {
 	phase := []row.Phase{row.PhaseReady, row.PhaseExpired}
 	for _, l := range []struct {
@@ -543,7 +544,7 @@ func listStatements() (all [][2]string) {
 	return all
 }
 
-// RelayRules are those of the tables of a relay.
+// RelayRules returns the rules on the tables of a relay.
 func RelayRules() (rules []string) {
 	for _, i := range relayInvariants {
 		rules = append(rules, i.rule)

@@ -10,8 +10,8 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// A filter passes in Go what it selects in SQL: a waiter is woken by the one and reads by the
-// other.
+// A filter passes the same events in Go and in SQL. Waiters are woken by the former and read by the
+// latter.
 func TestFilter_Passes_AsSQL(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	keys := []string{"", "a", "ab", "abc", "b", "é", "éa", "\U0010ffff", "a\U0010ffff"}

@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// fitted are changes of limits that concern jobs of a queue.
+// fitted lists changes of limits that affect existing jobs of a queue.
 var fitted = []struct {
 	name    string
 	was, is row.QueueLimits
@@ -25,7 +25,8 @@ var fitted = []struct {
 	{"KeyRate removed", row.QueueLimits{KeyRate: row.StartRate{N: 1, PerMS: 60_000, Burst: 1}}, row.QueueLimits{}},
 }
 
-// limitedJobs makes jobs of many keys, some of which run, and which claims have met by the limits l.
+// limitedJobs inserts jobs of many keys and runs claims under the limits l, so that some jobs run
+// and others are held.
 func limitedJobs(t *testing.T, tx store.Querier, n, keys int, l row.QueueLimits) {
 	t.Helper()
 	_, err := store.Limits{}.Set(ctx, tx, "a", l)
@@ -58,8 +59,8 @@ func requireSoundFile(t *testing.T, q store.Querier, what ...any) {
 	require.Empty(t, broken, what...)
 }
 
-// Neither a change of limits nor a part of what follows it changes more rows than a bound, however many jobs
-// wait, and the file is sound in between.
+// A change of limits, and each later part of its work, changes a bounded number of rows however
+// many jobs wait. The file is consistent between the parts.
 func TestLimits_FitSome_Bounded(t *testing.T) {
 	const n, part = 3000, 100
 	for _, c := range fitted {
@@ -76,10 +77,10 @@ func TestLimits_FitSome_Bounded(t *testing.T) {
 				before := totalChanges(t, tx)
 				more, err = store.Limits{}.FitSome(ctx, tx, "a", part, 100)
 				require.NoError(t, err)
-				if n := totalChanges(t, tx) - before; more { // the last one drops triggers
+				if n := totalChanges(t, tx) - before; more { // the last part drops triggers
 					require.LessOrEqual(t, n, 10*part)
 				} else {
-					require.LessOrEqual(t, n, 2000) // and forgets which jobs run
+					require.LessOrEqual(t, n, 2000) // it also clears the marks of running jobs
 				}
 				if parts%8 == 0 {
 					requireSoundFile(t, tx)
@@ -92,8 +93,8 @@ func TestLimits_FitSome_Bounded(t *testing.T) {
 	}
 }
 
-// The limits hold from their change on, whatever part of the jobs was fitted when a process has died: claims go on with
-// it, and no job is stranded.
+// Changed limits hold at once, no matter how much of the work was done when a process died. Claims
+// continue the work, and no job is stranded.
 func TestLimits_FitSome_ByClaims(t *testing.T) {
 	for _, c := range fitted {
 		for _, parts := range []int{0, 1, 3, 9} {
@@ -110,7 +111,7 @@ func TestLimits_FitSome_ByClaims(t *testing.T) {
 				}
 				for range 3000 {
 					claimFitted(t, tx, c.is, ourClaimAt)
-					// The oldest that runs ends.
+					// End the oldest running jobs.
 					exec(t, tx, `DELETE FROM _honker_live WHERE id IN (SELECT id FROM _honker_live WHERE state = 'processing' ORDER BY id LIMIT 5)`)
 					if value(t, tx, `SELECT count(*) FROM _honker_live`) == "0" {
 						break
@@ -124,21 +125,21 @@ func TestLimits_FitSome_ByClaims(t *testing.T) {
 	}
 }
 
-// ourClaimAt claims later than honkersClaimAt, which is at the time of SQLite.
+// ourClaimAt claims at a later time than honkersClaimAt, which uses the clock of SQLite.
 func ourClaimAt(t *testing.T, q store.Querier) {
 	t.Helper()
 	_, _, err := store.Jobs{}.ClaimAt(ctx, q, "a", "w", 7, 4_102_444_800_000, 5_000_000_000)
 	require.NoError(t, err)
 }
 
-// honkersClaimAt claims as other bindings do, which fit nothing.
+// honkersClaimAt claims like other bindings, which do not fit jobs to limits.
 func honkersClaimAt(t *testing.T, q store.Querier) {
 	t.Helper()
 	exec(t, q, `UPDATE _honker_live SET state = 'processing', worker_id = 'py', claim_expires_at = 2000000, attempts = attempts + 1
 WHERE id IN (SELECT id FROM _honker_live WHERE queue = 'a' AND state = 'pending' ORDER BY priority DESC, run_at, id LIMIT 7)`)
 }
 
-// claimFitted claims some jobs, and requires that those that run then, and did not before, may.
+// claimFitted claims some jobs and requires that the limits l allow the jobs that this has started.
 func claimFitted(t *testing.T, q store.Querier, l row.QueueLimits, claim func(*testing.T, store.Querier)) {
 	t.Helper()
 	exec(t, q, `CREATE TEMP TABLE ran AS SELECT id FROM _honker_live WHERE state = 'processing'`)

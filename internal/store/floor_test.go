@@ -12,14 +12,13 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// A claim is quick beside a hundred thousand jobs.
-// A hundred thousand jobs of any kind do not make a claim slow. honker's own, which walks
-// them, takes thirty times the floor.
+// A hundred thousand jobs of any kind do not make a claim slow. honker's own claim, which walks
+// them, takes thirty times the limit.
 func TestClaim_QuickInBacklog(t *testing.T) {
 	if slower > 1 {
 		t.Skip("the race detector is slow")
 	}
-	const floor = 20 * time.Millisecond // a hundred times what it takes
+	const floor = 20 * time.Millisecond // a hundred times the usual duration
 	for name, columns := range map[string]string{
 		"due":              `'a', 'pending', 0, 1, NULL, NULL, 0`,
 		"many priorities":  `'a', 'pending', i % 100, 1, NULL, NULL, 0`,
@@ -38,7 +37,7 @@ INSERT INTO _honker_live (queue, priority, run_at, payload) SELECT 'a', -1, 1, '
 	}
 }
 
-// medianClaim claims eight jobs again and again.
+// medianClaim returns the median duration of repeated claims of eight jobs.
 func medianClaim(t *testing.T, tx *sql.Tx) time.Duration {
 	t.Helper()
 	took := make([]time.Duration, 50)
@@ -54,8 +53,8 @@ func medianClaim(t *testing.T, tx *sql.Tx) time.Duration {
 	return took[len(took)/2]
 }
 
-// To look whether a paused queue is ready reads nothing of its jobs: a hundred thousand that are due
-// cost no more than none.
+// Checking whether a paused queue is ready does not read its jobs: a hundred thousand due jobs cost
+// no more than none.
 func TestState_QuickWhilePaused(t *testing.T) {
 	if slower > 1 {
 		t.Skip("the race detector is slow")

@@ -9,11 +9,11 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// What a honker binding does to the file, written from the published format and
-// the documented meaning of its functions. It is what our statements are held
-// against; the time is a parameter, so that both sides see the same second.
+// This file reproduces the effects of a honker binding on the file, written from the published
+// format and the documented behavior of its functions. Our statements are tested against it. The
+// time is a parameter, so that both sides see the same second.
 
-// A binding makes the notifications when it opens a connection …
+// honkerAttach creates the notifications, which a binding does when it opens a connection.
 var honkerAttach = []string{
 	`CREATE TABLE IF NOT EXISTS _honker_notifications (
 	   id INTEGER PRIMARY KEY AUTOINCREMENT, channel TEXT NOT NULL, payload TEXT NOT NULL,
@@ -36,7 +36,7 @@ const (
 	   ON _honker_live(queue, claim_expires_at) WHERE state = 'processing'`
 )
 
-// The schedules as three releases made them.
+// The table of schedules as created by three releases.
 const (
 	honkerTasksFirst = `CREATE TABLE IF NOT EXISTS _honker_scheduler_tasks (
 	   name TEXT PRIMARY KEY, queue TEXT NOT NULL, cron_expr TEXT NOT NULL, payload TEXT NOT NULL,
@@ -75,7 +75,8 @@ var honkerRest = []string{
 	   PRIMARY KEY (name, topic))`,
 }
 
-// … and the rest when it is asked to bootstrap.
+// honkerBootstrapStep creates the remaining tables, which a binding does when it is asked to
+// bootstrap.
 var honkerBootstrapStep = append([]string{
 	honkerLive, honkerClaimIndex, honkerPendingIndex, honkerProcessingIndex, honkerTasks,
 }, honkerRest...)
@@ -94,7 +95,7 @@ func execAll(t *testing.T, db *sql.DB, statements []string) {
 	}
 }
 
-// Jobs that the next claim may not return any more: due, not expired, and without
+// honkerExhausted selects jobs that the next claim must not return: due, not expired, and without
 // an attempt left.
 const honkerExhausted = ` FROM _honker_live
 WHERE queue = ?1 AND attempts >= max_attempts AND (expires_at IS NULL OR expires_at > ?2)
@@ -123,8 +124,8 @@ WHERE queue = ?1 AND attempts < max_attempts AND (expires_at IS NULL OR expires_
   AND ((state = 'pending' AND run_at > ?2) OR (state = 'processing' AND claim_expires_at >= ?2))`
 )
 
-// honkerClaim is honker's claim: the dead-letter pass, then the update. It returns
-// what was claimed, in honker's order.
+// honkerClaim is honker's claim: the dead-letter pass followed by the update. It returns the
+// claimed jobs in honker's order.
 func honkerClaim(t *testing.T, q store.Querier, queue, worker string, n int, now, expires int64) []fixture {
 	t.Helper()
 	exec(t, q, honkerBury, queue, now)

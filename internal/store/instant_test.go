@@ -11,8 +11,8 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// A stored time is shown as it is where a time.Time can show it, and otherwise as the first
-// or the last there is, in the order in which it is stored.
+// A stored time outside the range of time.Time is shown as the first or last possible time, which
+// preserves the order of stored times.
 func TestInstant_Bounds(t *testing.T) {
 	require.Zero(t, store.Instant(0))
 	require.Zero(t, store.InstantMS(0))
@@ -30,8 +30,8 @@ func TestInstant_Bounds(t *testing.T) {
 	}
 }
 
-// The deadline of a claim that ends never, or at what is no number, is no time at which
-// something comes back, and nothing is ready then.
+// A claim whose deadline is unbounded or not a number does not make a group ready, and is not
+// reported as a time at which an event returns.
 func TestGroups_States_ForeignDeadlines(t *testing.T) {
 	for deadline, next := range map[string]int64{
 		"2000": 2001, "2000.0": 2001, "9223372036854775807": 0, "9223372036854775806": 0, "'never'": 0, "x'00'": 0,

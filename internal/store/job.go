@@ -14,7 +14,7 @@ const liveTable = `_honker_live`
 
 var sqlInsertJobs = newInserts(liveTable, `queue, priority, run_at, max_attempts, created_at, expires_at, payload`, 6, 1)
 
-// Insert enqueues one job and returns its id.
+// Insert enqueues a job and returns its id.
 func (Jobs) Insert(ctx context.Context, q Querier, n row.NewJob, payload string) (int64, error) {
 	return sqlInsertJobs.one(ctx, q, append(newJobColumns(n), payload)...)
 }

@@ -13,7 +13,7 @@ import (
 
 var newJob = row.NewJob{Queue: "a", Priority: 3, RunAt: 7, MaxAttempts: 5, CreatedAt: 6, ExpiresAt: 90}
 
-// The ids of a batch rise in the order of its payloads.
+// The ids of a batch increase in the order of its payloads.
 func TestLive_BatchIDsRise(t *testing.T) {
 	db := openFresh(t)
 	for _, n := range []int{0, 1, 3, 4, 31, 32, 33, 255, 256, 257, 1000} {
@@ -35,7 +35,7 @@ func TestLive_BatchIDsRise(t *testing.T) {
 	}
 }
 
-// A batch and a single enqueue write the same row.
+// A batch and a single enqueue write identical rows.
 func TestLive_BatchAsSingle(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	one, err := store.Jobs{}.Insert(ctx, tx, newJob, "1")
@@ -51,9 +51,8 @@ func TestLive_BatchAsSingle(t *testing.T) {
 	}
 }
 
-// A job is claimed at its insert only where a claim finds no other.
-// On the same random rows: a job that is claimed from the first is what an enqueue and a
-// claim leave behind, and where that claim would do anything else, there is none.
+// InsertClaimed has the same effect as an enqueue followed by a claim of that job. If the claim
+// would have done anything else on the same random rows, InsertClaimed inserts nothing.
 func TestLive_ClaimedAtInsert(t *testing.T) {
 	s, db := seed(t), openFresh(t)
 	var inserted, refused int
@@ -101,8 +100,7 @@ func TestLive_NoExpiry(t *testing.T) {
 	require.False(t, liveRow(t, tx, id).ExpiresAt.Valid)
 }
 
-// IDs are never given twice.
-// Ids of the dead, results and offsets all rely on it.
+// Ids are never reused. Dead letters, results and offsets rely on it.
 func TestLive_IDsNeverReused(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	first, err := store.Jobs{}.Insert(ctx, tx, newJob, "1")
@@ -124,8 +122,8 @@ func TestLive_Payload_Text(t *testing.T) {
 	}
 }
 
-// A BLOB payload does not stop the claim.
-// Another binding, or an operator, may have stored a BLOB. A claim returns it.
+// A claim returns a job whose payload is a BLOB, which another binding or an operator may have
+// stored.
 func TestLive_Payload_Blob(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	exec(t, tx, `INSERT INTO _honker_live (queue, payload, run_at) VALUES ('a', x'0102', 1), ('a', '"t"', 2)`)
@@ -140,8 +138,7 @@ func TestLive_Payload_Blob(t *testing.T) {
 	require.Equal(t, "blob", value(t, tx, `SELECT typeof(payload) FROM _honker_dead`), "not lost")
 }
 
-// A job by a plain INSERT can be claimed.
-// The plain INSERT is a documented way to enqueue.
+// A job inserted by a plain INSERT, a documented way to enqueue, can be claimed.
 func TestLive_PlainInsert(t *testing.T) {
 	path := newPath(t)
 	db := openBootstrapped(t, path)
@@ -152,7 +149,7 @@ func TestLive_PlainInsert(t *testing.T) {
 	require.EqualValues(t, 3, jobs[0].MaxAttempts)
 }
 
-// A job is found on its own queue only.
+// Get finds a job on its own queue only.
 func TestLive_Get_OwnQueueOnly(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	id, err := store.Jobs{}.Insert(ctx, tx, newJob, `"p"`)
@@ -172,7 +169,7 @@ func TestLive_Get_OwnQueueOnly(t *testing.T) {
 	}
 }
 
-// Cancel takes the job from its worker, which learns it when it settles.
+// Cancel deletes a claimed job. Its worker notices when it settles.
 func TestJobs_Cancel_InFlight(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
 	cancelled, err := store.Jobs{}.Cancel(ctx, tx, "a", 1, 0)
@@ -196,7 +193,7 @@ func TestJobs_ForeignTriggers(t *testing.T) {
 		{"_honkerx_audit", "_honker_live", false},
 		{"_HONKERX_audit", "_HONKER_LIVE", false},
 		{"xhonker", "_honker_live", true},
-		{"ahonker_x", "_honker_live", true}, // a _ is no wildcard
+		{"ahonker_x", "_honker_live", true}, // _ is not a wildcard here
 		{"audit", "_honker_live", true},
 		{"audit", "_Honker_Live", true},
 		{"audit", "_honker_stream", false},

@@ -10,8 +10,8 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// A claim of lanes gives as many as it is asked for, wherever lanes end: one that gives fewer tells
-// its worker that there are no more.
+// A claim of lanes returns as many jobs as requested even if lanes end, because a short claim tells
+// the worker that there are no more jobs.
 func TestClaimFair_Filled(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	sizes := []int{1, 0, 2, 0, 1, 40}

@@ -10,8 +10,8 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// A job without a key, in a file without limits, is enqueued, claimed and acked by one, two and one
-// statements, and meets the trigger of side rows alone.
+// A job without a key in a file without limits takes a statement to enqueue, two to claim and a
+// single statement to ack. It fires only the trigger of side rows.
 func TestClaim_Plain(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	for range 2 {
@@ -29,7 +29,7 @@ func TestClaim_Plain(t *testing.T) {
 		require.True(t, acked)
 		require.Equal(t, 4, q.statements)
 
-		// Limits that were there and are gone leave nothing.
+		// Limits that were removed leave nothing behind.
 		_, err = store.Limits{}.Set(ctx, tx, "a", row.QueueLimits{Running: 1, PerKey: 1, Rate: row.StartRate{N: 1, PerMS: 1, Burst: 1}})
 		require.NoError(t, err)
 		_, err = store.Limits{}.Set(ctx, tx, "a", row.QueueLimits{})
@@ -38,12 +38,12 @@ func TestClaim_Plain(t *testing.T) {
 	}
 }
 
-// Twenty thousand jobs that are held for their key are out of the way of a claim.
+// A claim is not slowed down by twenty thousand jobs that are held for their key.
 func TestClaim_BehindHeldJobs(t *testing.T) {
 	if slower > 1 {
 		t.Skip("the race detector is slow")
 	}
-	const floor = 20 * time.Millisecond // much more than it takes
+	const floor = 20 * time.Millisecond // well above the usual duration
 	tx := begin(t, openFresh(t))
 	free := func(n int) {
 		t.Helper()
@@ -77,7 +77,7 @@ INSERT INTO _honker_live (queue, run_at, payload) SELECT 'a', 1, '1' FROM n`)
 	require.Equal(t, "19998", value(t, tx, `SELECT count(*) FROM _honker_live WHERE state = 'held'`))
 }
 
-// The rules of limits find what breaks them.
+// Check finds violations of the rules of limits.
 func TestCheck_Limits(t *testing.T) {
 	for broken, statements := range map[string][]string{
 		"no job is held for a key that has room: row 2":                                                         {`UPDATE _honkerx_job SET slot = 2 WHERE job_id = 2`, `UPDATE _honkerx_job SET slot = 0 WHERE job_id = 1`, `UPDATE _honkerx_queues SET per_key = 2`},
@@ -109,7 +109,7 @@ func TestCheck_Limits(t *testing.T) {
 	}
 }
 
-// fitAll fits the jobs of a queue to limits that have changed.
+// fitAll adjusts all jobs of a queue to changed limits.
 func fitAll(t *testing.T, q store.Querier, queue string) {
 	t.Helper()
 	for more := true; more; {

@@ -13,7 +13,8 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// honker's functions, as statements: acquire is the first two, and a look at the owner.
+// honker's lock functions as statements. Acquire is the first two, followed by a check of the
+// owner.
 const (
 	honkerLockSweep   = `DELETE FROM _honker_locks WHERE name = ?1 AND expires_at <= ?2`
 	honkerLockInsert  = `INSERT OR IGNORE INTO _honker_locks (name, owner, expires_at) VALUES (?1, ?2, ?3)`
@@ -30,7 +31,7 @@ func acquire(t *testing.T, q store.Querier, name, owner string, now, expires int
 	return token, ok
 }
 
-// change runs a statement of honker's and tells whether it changed a row.
+// change runs a statement of honker and reports whether it changed a row.
 func change(t *testing.T, q store.Querier, query string, args ...any) bool {
 	t.Helper()
 	res, err := q.ExecContext(ctx, query, args...)
@@ -40,9 +41,8 @@ func change(t *testing.T, q store.Querier, query string, args ...any) bool {
 	return n > 0
 }
 
-// Locks leave the rows that honker's leave.
-// Each step is taken by both sides on equal rows. They differ where honker's do harm: its
-// own owner wins again, and an expired lock is renewed.
+// Our locks and honker's leave the same rows after the same steps. They differ only where honker's
+// are harmful: its Acquire succeeds for the current owner, and it renews an expired lock.
 func TestLockRows_AsHonker(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	r := rand.New(rand.NewPCG(seed(t), 1))
@@ -124,11 +124,11 @@ func TestLockRows_ExpiredNotRenewed(t *testing.T) {
 	require.Equal(t, []string{"a|me|30"}, lines(t, tx, lockRows))
 }
 
-// Tokens grow over all names and releases.
+// Fencing tokens increase across names and releases.
 func TestLockRows_TokensGrow(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	last := int64(0)
-	for i := range 30 { // beyond one digit: tokens are numbers where they are compared
+	for i := range 30 { // more than nine, because tokens must compare as numbers
 		token, ok := acquire(t, tx, "lock"+strconv.Itoa(i%3), "me", 10, 20)
 		require.True(t, ok)
 		require.Greater(t, token, last)
@@ -139,7 +139,7 @@ func TestLockRows_TokensGrow(t *testing.T) {
 	require.Equal(t, []string{"lock_token|30"}, lines(t, tx, `SELECT * FROM _honkerx_meta WHERE key = 'lock_token'`))
 }
 
-// Lock states say when each of the locks is free.
+// States reports when each lock becomes free.
 func TestLockRows_States(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	acquire(t, tx, "held", "me", 10, 20)

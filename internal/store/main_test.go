@@ -21,12 +21,12 @@ import (
 
 var seedFlag = flag.Uint64("seed", 0, "repeat the random tables of a failed run")
 
-// ctx has no Done channel: with one the driver starts a goroutine per statement.
+// ctx has no Done channel, because with such a channel the driver starts a goroutine per statement.
 var ctx = context.Background()
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// seed is the run's, printed when the test fails.
+// seed returns the seed of the run and prints it if the test fails.
 func seed(t *testing.T) uint64 {
 	t.Helper()
 	s := *seedFlag
@@ -39,7 +39,7 @@ func seed(t *testing.T) uint64 {
 
 func newPath(t *testing.T) string { return filepath.Join(t.TempDir(), "app.db") }
 
-// open opens path as the library does, without bootstrapping it.
+// open opens path like the library but does not bootstrap the file.
 func open(t *testing.T, path string) *sql.DB {
 	t.Helper()
 	connector, err := sqlite.NewConnector(path, sqlite.Config{BusyTimeout: 5 * time.Second, AnyFilesystem: true})
@@ -56,7 +56,7 @@ func readDDL(t *testing.T) string {
 	return string(ddl)
 }
 
-// bootstrap runs Bootstrap as the library does, in one write transaction.
+// bootstrap runs Bootstrap in a write transaction, like the library.
 func bootstrap(db *sql.DB, ddl string) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -69,7 +69,7 @@ func bootstrap(db *sql.DB, ddl string) error {
 	return tx.Commit()
 }
 
-// openFresh makes a file that only this library knows.
+// openFresh creates a file that only this library has used.
 func openFresh(t *testing.T) *sql.DB {
 	t.Helper()
 	return openBootstrapped(t, newPath(t))
@@ -82,7 +82,7 @@ func openBootstrapped(t *testing.T, path string) *sql.DB {
 	return db
 }
 
-// withRelay makes the tables of a relay, which come with its first write.
+// withRelay creates the tables of a relay, which the library creates at the first write.
 func withRelay(t *testing.T, db *sql.DB) *sql.DB {
 	t.Helper()
 	ddl, err := os.ReadFile("../../relay/schema.sql")
@@ -92,7 +92,8 @@ func withRelay(t *testing.T, db *sql.DB) *sql.DB {
 	return db
 }
 
-// withCompacted makes the table of topics that have lost events, which comes with the first of them.
+// withCompacted creates the table of topics that have lost events, which the library creates at the
+// first loss.
 func withCompacted(t *testing.T, db *sql.DB) *sql.DB {
 	t.Helper()
 	_, err := db.ExecContext(ctx, store.MakeCompacted)
@@ -100,7 +101,7 @@ func withCompacted(t *testing.T, db *sql.DB) *sql.DB {
 	return db
 }
 
-// withDispatch makes the tables of dispatch, which come with its first write.
+// withDispatch creates the tables of dispatch, which the library creates at the first write.
 func withDispatch(t *testing.T, db *sql.DB) *sql.DB {
 	t.Helper()
 	var parts []row.DispatchPart
@@ -114,7 +115,7 @@ func withDispatch(t *testing.T, db *sql.DB) *sql.DB {
 	return db
 }
 
-// withInbox makes the table of the inboxes, which comes with the first message.
+// withInbox creates the table of inboxes, which the library creates with the first message.
 func withInbox(t *testing.T, db *sql.DB) *sql.DB {
 	t.Helper()
 	ddl, err := os.ReadFile("../../inbox/schema.sql")
@@ -123,7 +124,7 @@ func withInbox(t *testing.T, db *sql.DB) *sql.DB {
 	return db
 }
 
-// openShared makes a file that a honker binding made first, with its own indexes.
+// openShared creates a file that a honker binding made first, with honker's own indexes.
 func openShared(t *testing.T) *sql.DB {
 	t.Helper()
 	path := newPath(t)
@@ -131,7 +132,7 @@ func openShared(t *testing.T) *sql.DB {
 	return openBootstrapped(t, path)
 }
 
-// openPlain opens path as an application without honker does: the driver alone.
+// openPlain opens path like an application without honker, with only the driver.
 func openPlain(t *testing.T, path string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)
@@ -142,7 +143,8 @@ func openPlain(t *testing.T, path string) *sql.DB {
 	return db
 }
 
-// begin starts a transaction that the test rolls back: its rows never reach the disk.
+// begin starts a transaction that is rolled back at the end of the test, so its rows never reach
+// the disk.
 func begin(t *testing.T, db *sql.DB) *sql.Tx {
 	t.Helper()
 	tx, err := db.BeginTx(ctx, nil)
@@ -157,7 +159,7 @@ func exec(t *testing.T, q store.Querier, query string, args ...any) {
 	require.NoError(t, err, query)
 }
 
-// lines returns the rows of query, each as one line of text.
+// lines returns the rows of query, each formatted as a line of text.
 func lines(t *testing.T, q store.Querier, query string, args ...any) []string {
 	t.Helper()
 	rows, err := q.QueryContext(ctx, query, args...)
@@ -190,7 +192,7 @@ func line(values []any) string {
 	return strings.Join(texts, "|")
 }
 
-// value returns the only column of the only row.
+// value returns the only column of the only row of query.
 func value(t *testing.T, q store.Querier, query string, args ...any) string {
 	t.Helper()
 	all := lines(t, q, query, args...)
@@ -198,7 +200,7 @@ func value(t *testing.T, q store.Querier, query string, args ...any) string {
 	return all[0]
 }
 
-// dump returns every row of every table: equal dumps, nothing happened.
+// dump returns every row of every table. Tests compare dumps to show that nothing has changed.
 func dump(t *testing.T, q store.Querier) []string {
 	t.Helper()
 	var out []string

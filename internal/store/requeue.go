@@ -33,7 +33,7 @@ ON CONFLICT (job_id) DO UPDATE SET last_error = excluded.last_error, base = excl
 	sqlJobBase     = `SELECT base FROM _honkerx_job WHERE job_id = ?1`
 )
 
-// Requeue makes a dead job pending again under its id, with its unique key if it had one. If
+// Requeue makes a dead job pending again under its id, with its unique key if it had a key. If
 // another job has taken that key, Requeue changes nothing and sets TakenBy.
 func (j Jobs) Requeue(ctx context.Context, q Querier, r row.Requeue, now, nowMS int64) (out row.Requeued, err error) {
 	found, err := one(ctx, q, sqlDeadJob, []any{r.ID}, &out.Queue, &out.Live)

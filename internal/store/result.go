@@ -56,7 +56,7 @@ const sqlFate = `SELECT
   EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = '_honker_live' AND seq >= ?1)`
 
 // Fate looks for the job in every table that may hold it. It uses a single statement because a job
-// could move from one table to another between two.
+// could move to another table between two statements.
 func (Results) Fate(ctx context.Context, q Querier, id, now int64) (row.Fate, error) {
 	var f row.Fate
 	_, err := one(ctx, q, sqlFate, []any{id, now}, &f.Result, &f.Dead, (*text)(&f.LastError),

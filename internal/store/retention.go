@@ -133,7 +133,7 @@ func (Retentions) Compact(ctx context.Context, q Querier, topic string, after, c
 	return n, last, noteCompacted(ctx, q, topic, last)
 }
 
-// The table is created when the first topic loses events. Topics share one sequence of offsets, so
+// The table is created when the first topic loses events. Topics share a sequence of offsets, so
 // the oldest event of a topic does not tell whether the topic had older events.
 const (
 	makeCompacted = `CREATE TABLE IF NOT EXISTS _honkerx_compacted (
