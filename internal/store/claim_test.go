@@ -49,9 +49,9 @@ func TestClaim_AsHonker(t *testing.T) {
 	}
 }
 
-// requireMet fails if n is zero. n counts how often a property was exercised on random tables, so
-// that it cannot hold just because nothing happened. Under the race detector there are too few
-// tables to require it.
+// requireMet requires that enough of the random tables, n of them, have exercised a property,
+// because a property may hold just because nothing happened. A run under the race detector has too
+// few tables to require any.
 func requireMet(t *testing.T, n int, what string) {
 	t.Helper()
 	require.GreaterOrEqual(t, n, randomTables/100, "the tables are too tame: few %s", what)

@@ -80,7 +80,7 @@ func TestLimits_FitSome_Bounded(t *testing.T) {
 				if n := totalChanges(t, tx) - before; more { // the last part drops triggers
 					require.LessOrEqual(t, n, 10*part)
 				} else {
-					require.LessOrEqual(t, n, 2000) // it also clears the marks of running jobs
+					require.LessOrEqual(t, n, 2000) // the final call also clears the marks of running jobs
 				}
 				if parts%8 == 0 {
 					requireSoundFile(t, tx)

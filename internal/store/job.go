@@ -39,7 +39,7 @@ func (Jobs) InsertMany(ctx context.Context, q Querier, n row.NewJob, payloads []
 }
 
 // sqlInsertClaimed inserts a job and claims it in the same statement, unless a claim would have
-// found another job first. The cheap test for waiting jobs precedes the expensive one because
+// found another job first. The cheap test for waiting jobs comes before the expensive test because
 // usually no job waits.
 var sqlInsertClaimed = `INSERT INTO _honker_live
   (queue, created_at, priority, run_at, max_attempts, expires_at, payload, worker_id, claim_expires_at, state, attempts)

@@ -26,7 +26,7 @@ func since(t *testing.T, q store.Querier, channels []string, after int64, limit 
 	return got
 }
 
-// Messages of several channels come in the order of their ids.
+// Messages of several channels are returned in id order.
 func TestNotifyRows_OrderOfIDs(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	last, err := store.Notifications{}.Last(ctx, tx)
@@ -46,7 +46,7 @@ func TestNotifyRows_OrderOfIDs(t *testing.T) {
 	require.EqualValues(t, 5, last)
 }
 
-// A page of large messages is bounded by their bytes, and the next one goes on after it.
+// A page of large messages is limited by its bytes, and the next page continues after it.
 func TestNotifyRows_Since_Bytes(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	large := `"` + strings.Repeat("m", 300<<10) + `"`
@@ -59,7 +59,7 @@ func TestNotifyRows_Since_Bytes(t *testing.T) {
 	require.Equal(t, []int64{1, 2}, idsOf(since(t, tx, channels, 0, 2), notificationID))
 }
 
-// ChannelsSince says which channels have news and up to where.
+// ChannelsSince reports the channels with new messages and the last id it has seen.
 func TestNotifyRows_ChannelsSince(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	for _, channel := range []string{"x", "y", "x"} {
@@ -75,7 +75,7 @@ func TestNotifyRows_ChannelsSince(t *testing.T) {
 		{0, 1, 1, 1, row.Added{"x": {"": true}}},
 		{1, 10, 2, 3, row.Added{"x": {"": true}, "y": {"": true}}},
 		{3, 10, 0, 3, row.Added{}},
-		{9, 10, 0, 3, row.Added{}}, // less than 9: ids have gone back
+		{9, 10, 0, 3, row.Added{}}, // less than 9, because ids have gone back
 	} {
 		channels, n, last, err := store.Notifications{}.ChannelsSince(ctx, tx, c.after, c.limit)
 		require.NoError(t, err)
@@ -85,8 +85,8 @@ func TestNotifyRows_ChannelsSince(t *testing.T) {
 	}
 }
 
-// prune deletes all but the keep newest messages (negative: no bound), and those before (0: no
-// bound).
+// prune deletes all but the newest keep messages, and messages before the second before. A negative
+// keep and a zero before mean no bound.
 func prune(tx store.Querier, before int64, keep int) (int, error) {
 	var ids, old []int64
 	var err error
@@ -105,8 +105,7 @@ func prune(tx store.Querier, before int64, keep int) (int, error) {
 	return store.Notifications{}.Drop(ctx, tx, append(ids, old...))
 }
 
-// Prune keeps the newest messages by rank.
-// By rank, not by distance: ids have gaps.
+// Pruning by count keeps the newest messages by rank, because ids have gaps.
 func TestNotifyRows_Prune_Rank(t *testing.T) {
 	db := openFresh(t)
 	for _, c := range []struct {
@@ -129,7 +128,8 @@ func TestNotifyRows_Prune_Rank(t *testing.T) {
 	}
 }
 
-// Pruning again with smaller counts deletes one more message each time, and ids go on.
+// Pruning with decreasing counts deletes a further message each time, and new ids continue the
+// sequence.
 func TestNotifyRows_Prune_InTurn(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	exec(t, tx, `INSERT INTO _honker_notifications (id, channel, payload) VALUES (90, 'x', '1'), (100, 'x', '1')`)
@@ -141,7 +141,7 @@ func TestNotifyRows_Prune_InTurn(t *testing.T) {
 	require.EqualValues(t, 101, notify(t, tx, "x", "1", 5), "ids go on: a listener waits for larger ones")
 }
 
-// Pruning by age and by count deletes the union.
+// Pruning by age and by count deletes the union of both.
 func TestNotifyRows_Prune_Union(t *testing.T) {
 	db := openFresh(t)
 	for _, c := range []struct {
@@ -149,10 +149,10 @@ func TestNotifyRows_Prune_Union(t *testing.T) {
 		keep   int
 		left   []string
 	}{
-		{20, -1, []string{"1", "3", "4", "5"}}, // 20 itself is not before 20
+		{20, -1, []string{"1", "3", "4", "5"}}, // 20 is not before 20
 		{0, 3, []string{"3", "4", "5"}},
 		{20, 3, []string{"3", "4", "5"}},
-		{25, 3, []string{"3", "5"}}, // an old one among the newest
+		{25, 3, []string{"3", "5"}}, // an old message is among the newest
 		{25, 0, []string{}},
 		{99, 5, []string{}},
 	} {

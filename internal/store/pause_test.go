@@ -9,8 +9,8 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// The check names a pause without the trigger that keeps other bindings to it, the trigger without
-// a pause, and what is left of a pause that is over.
+// Check reports a pause without the trigger that enforces it on other bindings, that trigger
+// without a pause, and leftovers of an ended pause.
 func TestCheck_Pause(t *testing.T) {
 	db := openFresh(t)
 	const gate = "the trigger that keeps paused jobs from starting exists while a queue is paused, or has limits: row 0"
@@ -35,8 +35,8 @@ func TestCheck_Pause(t *testing.T) {
 	}
 }
 
-// The next claim of a paused queue is at its end, where jobs are due by then, and after it where
-// they are not.
+// NextClaimAt of a paused queue is the end of the pause if jobs are due by then, and otherwise the
+// time of the first job.
 func TestNextClaimAt_Paused(t *testing.T) {
 	for name, c := range map[string]struct{ runAt, until, want int64 }{
 		"due":           {1, 20, 20},

@@ -23,8 +23,8 @@ var update = flag.Bool("update", false, "rewrite testdata/plans.golden")
 
 const golden = "testdata/plans.golden"
 
-// The plans are those that were reviewed.
-// A plan that changes, by an edit or by a new SQLite, is looked at by a person.
+// The query plans match the reviewed golden file. A person must review a plan that changes, whether
+// by an edit or by a new version of SQLite.
 func TestPlans_Golden(t *testing.T) {
 	got := plans(t, withCompacted(t, withInbox(t, withDispatch(t, withRelay(t, openFresh(t))))))
 	if *update {
@@ -40,8 +40,7 @@ func TestPlans_Golden(t *testing.T) {
 	require.Len(t, got, len(want), hint)
 }
 
-// The plans are the same beside honker's own indexes.
-// The indexes that a honker binding adds must not lure the planner away.
+// The plans do not change in the presence of the indexes that a honker binding adds.
 func TestPlans_HonkerIndexes(t *testing.T) {
 	fresh, shared := plans(t, withCompacted(t, withInbox(t, withDispatch(t, withRelay(t, openFresh(t)))))), plans(t, withCompacted(t, withInbox(t, withDispatch(t, withRelay(t, openShared(t))))))
 	for i := range fresh {
@@ -49,7 +48,7 @@ func TestPlans_HonkerIndexes(t *testing.T) {
 	}
 }
 
-// plans are those of all statements, each under its statement's name.
+// plans returns the plans of all statements, each under the name of its statement.
 func plans(t *testing.T, db *sql.DB) []string {
 	t.Helper()
 	var out []string
@@ -61,14 +60,14 @@ func plans(t *testing.T, db *sql.DB) []string {
 
 var parameter = regexp.MustCompile(`\?(\d*)`)
 
-// plan is SQLite's tree for query, two blanks a level.
+// plan returns the query plan of query as a tree, indented by two blanks per level.
 func plan(t *testing.T, q store.Querier, query string) string {
 	t.Helper()
 	n := 0
 	for _, m := range parameter.FindAllStringSubmatch(query, -1) {
 		i, err := strconv.Atoi(m[1])
 		if err != nil {
-			i = n + 1 // a bare one is the next
+			i = n + 1 // a bare parameter gets the next number
 		}
 		n = max(n, i)
 	}
@@ -88,7 +87,7 @@ func plan(t *testing.T, q store.Querier, query string) string {
 	return b.String()
 }
 
-// No hot statement reads the whole backlog.
+// Statements on the path of jobs never scan the whole backlog.
 func TestPlans_NoFullScan(t *testing.T) {
 	for _, db := range []*sql.DB{withCompacted(t, withInbox(t, withDispatch(t, withRelay(t, openFresh(t))))), withCompacted(t, withInbox(t, withDispatch(t, withRelay(t, openShared(t)))))} {
 		for _, s := range store.Statements() {
@@ -99,11 +98,11 @@ func TestPlans_NoFullScan(t *testing.T) {
 	}
 }
 
-// _honker_live, and the name that the claim gives it.
+// live matches _honker_live and its alias in the claim.
 var live = regexp.MustCompile(`\b(_honker_live|l)\b`)
 var liveScan = regexp.MustCompile(`\bSCAN (_honker_live|l)\b`)
 
-// planFault says what makes p cost more with every job in the table.
+// planFault describes why the cost of p grows with every job in the table, or returns "".
 func planFault(p string) string {
 	switch {
 	case liveScan.MatchString(p):
@@ -116,14 +115,14 @@ func planFault(p string) string {
 	return ""
 }
 
-// No statement is planned anew for its limit.
+// A new limit does not make SQLite plan a statement again.
 func TestPlans_Limit_NoReplan(t *testing.T) {
 	for _, s := range store.Statements() {
 		require.NotRegexp(t, `LIMIT \?\d*($|[^ \d]| [^+])`, s.SQL, s.Name)
 	}
 }
 
-// Slow plans are found.
+// planFault finds slow plans.
 func TestPlans_SlowFound(t *testing.T) {
 	tx := begin(t, openShared(t))
 	for query, fault := range map[string]string{
@@ -138,7 +137,7 @@ func TestPlans_SlowFound(t *testing.T) {
 	}
 }
 
-// Every statement is explained.
+// Statements covers every statement of the package.
 func TestPlans_AllExplained(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
@@ -154,7 +153,7 @@ func TestPlans_AllExplained(t *testing.T) {
 	}
 }
 
-// Statements that are not explained are found.
+// unexplained finds statements that Statements lacks.
 func TestPlans_UnexplainedFound(t *testing.T) {
 	source := "package store\nconst sqlNew = `x`\nvar (\n\tsqlOther, sqlAck = 1, 2\n)\nfunc f() { const sqlInner = 3 }\n"
 	require.Equal(t, []string{"sqlNew", "sqlOther", "sqlInner"}, unexplained(t, source, explainedNames()))
@@ -172,7 +171,7 @@ func explainedNames() map[string]bool {
 	return names
 }
 
-// unexplained returns the names sql… that source declares and the table lacks.
+// unexplained returns the names sql… that source declares and explained lacks.
 func unexplained(t *testing.T, source string, explained map[string]bool) (missing []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "", source, parser.SkipObjectResolution)

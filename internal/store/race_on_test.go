@@ -2,6 +2,6 @@
 
 package store_test
 
-// The race detector makes SQLite, which is Go here, twenty times as slow and finds
-// nothing in tables that one goroutine works on.
+// The race detector makes SQLite, which is Go code here, about twenty times slower, and finds
+// nothing in tables that are used by a single goroutine.
 const slower = 20

@@ -10,14 +10,14 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// honker_rate_limit_try, as a statement.
+// honker_rate_limit_try as statements.
 const (
 	honkerRateTry = `INSERT INTO _honker_rate_limits (name, window_start, count) VALUES (?1, (?2 / ?4) * ?4, 1)
 ON CONFLICT (name, window_start) DO UPDATE SET count = count + 1 WHERE count < ?3`
 	rateRows = `SELECT name, window_start, count FROM _honker_rate_limits ORDER BY 1, 2`
 )
 
-// Rates are counted as honker's are.
+// Take counts calls as honker does.
 func TestRateRows_AsHonker(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	r := rand.New(rand.NewPCG(seed(t), 2))
@@ -55,7 +55,7 @@ func TestRateRows_RefusedUncounted(t *testing.T) {
 	}
 }
 
-// Sweep takes the windows that started before its time.
+// Sweep deletes the windows that started before its argument.
 func TestRateRows_Sweep(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	for _, start := range []int64{10, 20, 30} {

@@ -13,8 +13,8 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// relayTables makes the tables of a family in a transaction, with the queue a of two partitions:
-// 0 has finished the messages 1 and 2, of which 2 is dead, and 3 waits.
+// relayTables creates the tables of a family in a transaction, with the queue a of two partitions.
+// Partition 0 has finished messages 1 and 2, of which 2 is dead; message 3 waits.
 func relayTables(t *testing.T, q store.Querier, family string) {
 	t.Helper()
 	ddl, err := os.ReadFile("../../relay/schema.sql")
@@ -43,7 +43,7 @@ func ofFamily(statement, family string) string {
 	return statement
 }
 
-// breakages are statements that break a file by hand, and what the check says to each.
+// breakages lists statements that corrupt a file, with the expected report of Check.
 var breakages = []struct{ statement, says string }{
 	{`UPDATE _honkerx_relay_queues SET partitions = 3`, "1, 2, 4, 8, 16, 32 or 64 partitions, and a row for each: queue a"},
 	{`DELETE FROM _honkerx_relay_partitions WHERE partition = 1`, "a row for each: queue a"},
@@ -84,7 +84,7 @@ var breakages = []struct{ statement, says string }{
 	{`DROP TABLE _honkerx_relay_dead`, "there are four tables, not only messages, partitions, queues"},
 }
 
-// Each rule of a relay's tables finds the file that breaks it, in any family.
+// Each rule on relay tables reports a file that violates it, in any family.
 func TestCheck_BrokenRelay(t *testing.T) {
 	db := openFresh(t)
 	for _, family := range []string{"", "billing", "a_dead"} {
@@ -106,7 +106,7 @@ func TestCheck_BrokenRelay(t *testing.T) {
 	}
 }
 
-// Each rule is broken by one of them.
+// The breakages together violate every rule.
 func TestCheck_BrokenRelay_EachRule(t *testing.T) {
 	for _, rule := range store.RelayRules() {
 		found := false
@@ -118,7 +118,7 @@ func TestCheck_BrokenRelay_EachRule(t *testing.T) {
 	}
 }
 
-// Families are told apart, and tables that are named like ours and are none are left alone.
+// Check distinguishes families and ignores tables whose names only resemble ours.
 func TestCheck_Relay_Families(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	relayTables(t, tx, "")

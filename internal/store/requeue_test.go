@@ -9,7 +9,7 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// deadJob makes a job of queue "a" with three attempts, and dead-letters it at its first.
+// deadJob adds a job with three attempts to queue "a" and dead-letters it in its first attempt.
 func deadJob(t *testing.T, q store.Querier) int64 {
 	t.Helper()
 	_, err := store.Jobs{}.Insert(ctx, q, row.NewJob{Queue: "a", RunAt: 5, MaxAttempts: 3, CreatedAt: 5, Priority: 7}, `{"n":1}`)
@@ -29,8 +29,8 @@ func requeue(t *testing.T, q store.Querier, r row.Requeue) row.Requeued {
 
 const revived = `SELECT id, queue, payload, state, priority, run_at, attempts, max_attempts, created_at FROM _honker_live`
 
-// A requeued job keeps its id and its attempts, and gets as many more as it had been given, also the
-// second time; base is what it had before.
+// A requeued job keeps its id and its attempts and gets its original allowance again, every time it
+// is requeued. Base is the number of attempts before the requeue.
 func TestRequeue_AttemptsGrow(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	id := deadJob(t, tx)
@@ -51,7 +51,7 @@ func TestRequeue_AttemptsGrow(t *testing.T) {
 	require.EqualValues(t, 3, base)
 }
 
-// Another binding deletes a job before it adds the dead one: what it had before stays known.
+// The base survives even if another binding deletes the live row before it inserts the dead row.
 func TestRequeue_BaseSurvivesForeignDeath(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	id := deadJob(t, tx)
@@ -63,8 +63,8 @@ func TestRequeue_BaseSurvivesForeignDeath(t *testing.T) {
 	require.Equal(t, "4|7", value(t, tx, `SELECT attempts, max_attempts FROM _honker_live`))
 }
 
-// What a job carries beside honker's columns goes with it to the dead letters and back, also where
-// another binding has dead-lettered it.
+// The side row of a job follows it to the dead letters and back, even if another binding has
+// dead-lettered it.
 func TestRequeue_SideRowSurvives(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	id := deadJob(t, tx)
@@ -86,7 +86,7 @@ func TestRequeue_SideRowSurvives(t *testing.T) {
 	require.Empty(t, lines(t, tx, `SELECT job_id FROM _honkerx_gone`))
 }
 
-// A worker of the first life cannot settle the second, by whatever verb.
+// A worker that claimed the job before it was requeued cannot settle it afterwards, by any method.
 func TestRequeue_StaleWorkerFenced(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	id := deadJob(t, tx)
@@ -112,7 +112,7 @@ func TestRequeue_StaleWorkerFenced(t *testing.T) {
 	require.Equal(t, before, dump(t, tx))
 }
 
-// A unique key that another job has taken leaves the dead job as it is; a free one is taken again.
+// A dead job stays dead if another job has taken its unique key, and retakes the key if it is free.
 func TestRequeue_UniqueKey(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	first := keyed(t, tx, row.Unique{})
@@ -126,7 +126,8 @@ func TestRequeue_UniqueKey(t *testing.T) {
 	require.Equal(t, row.PlacedExisting, keyed(t, tx, row.Unique{}).Result)
 }
 
-// What is not dead, or what an application has copied back under its id, is left alone.
+// Requeue leaves alone jobs that are not dead and jobs that an application has copied back under
+// their id.
 func TestRequeue_NotDead(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	require.Equal(t, row.Requeued{}, requeue(t, tx, row.Requeue{ID: 99, RunAt: 5}))
@@ -138,8 +139,8 @@ func TestRequeue_NotDead(t *testing.T) {
 	require.Equal(t, "2", value(t, tx, `SELECT payload FROM _honker_live`))
 }
 
-// Discard takes dead jobs only, CancelMany live ones, and claimed ones when told to; RunNow those
-// that wait for their time.
+// Discard deletes only dead jobs. CancelMany deletes live jobs, and claimed jobs only on request.
+// RunNow affects only scheduled jobs.
 func TestRequeue_OthersByID(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	dead := deadJob(t, tx)

@@ -15,7 +15,7 @@ func saveResult(t *testing.T, q store.Querier, id int64, value string, now, expi
 	require.NoError(t, store.Results{}.Save(ctx, q, id, value, now, expires))
 }
 
-// A result is read until the second at which it expires.
+// A result can be read until the second at which it expires.
 func TestResultRows_Expiry(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	saveResult(t, tx, 1, `{"ok":true}`, 10, 20)
@@ -32,8 +32,7 @@ func TestResultRows_Expiry(t *testing.T) {
 	}
 }
 
-// An SQL NULL of another binding reads as missing.
-// SQL NULL is "no result" to honker; JSON's null is one.
+// A result of SQL NULL, written by another binding, counts as missing. A JSON null is a result.
 func TestResultRows_Null(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	exec(t, tx, `INSERT INTO _honker_results (job_id, value) VALUES (1, NULL)`)
@@ -57,7 +56,7 @@ func fate(t *testing.T, q store.Querier, id, now int64) row.Fate {
 	return f
 }
 
-// The fate of a job is followed to its end.
+// Fate follows a job to its end.
 func TestResultRows_Fate(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	require.Equal(t, row.Fate{}, fate(t, tx, 1, 10), "the id was never given")
@@ -83,7 +82,7 @@ func TestResultRows_Fate(t *testing.T) {
 	require.False(t, fate(t, tx, 4, 13).Known)
 }
 
-// Decided jobs are those that have a result or are over.
+// Decided returns the jobs that have a result or are no longer live.
 func TestResultRows_Decided(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	_, err := store.Jobs{}.InsertMany(ctx, tx, newJob, []string{"1", "2", "3", "4", "5"})

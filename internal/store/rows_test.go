@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// row is a row of _honker_live, comparable.
+// A fixture is a row of _honker_live that can be compared.
 type fixture struct {
 	ID           int64
 	Queue        string
@@ -34,25 +34,25 @@ func (r fixture) lapsed(now int64) bool {
 
 func (r fixture) expired(now int64) bool { return r.ExpiresAt.Valid && r.ExpiresAt.Int64 <= now }
 
-// released is r as our claim leaves it once its worker's claim has lapsed.
+// released returns r as our claim leaves it after the claim of its worker has lapsed.
 func (r fixture) released() fixture {
 	r.State, r.Worker, r.ClaimExpires = "pending", sql.NullString{}, sql.NullInt64{}
 	return r
 }
 
-// dead is r as it looks in _honker_dead.
+// dead returns r as it appears in _honker_dead.
 func (r fixture) dead(cause string, now int64) row.Job {
 	return row.Job{ID: r.ID, Queue: r.Queue, State: "dead", Payload: r.Payload, Priority: r.Priority,
 		RunAt: r.RunAt, Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, CreatedAt: r.CreatedAt,
 		LastError: cause, DiedAt: now}
 }
 
-// table is a recipe for random rows around now. Every boundary is drawn often.
+// table describes random rows around now. Every boundary value is drawn often.
 type table struct {
 	rng    *rand.Rand
 	now    int64
-	levels []int64 // of priority
-	size   int     // rows, at most
+	levels []int64 // priorities in use
+	size   int     // maximum number of rows
 }
 
 func newTable(seed uint64, n int) table {
@@ -79,7 +79,7 @@ func (g table) row(id int64) fixture {
 	}
 	if g.rng.IntN(2) == 0 {
 		r.State = "processing"
-		// It was due when it was claimed; only a clock that went back breaks this.
+		// The job was due when it was claimed, unless the clock has gone back.
 		r.RunAt = g.now - g.rng.Int64N(4)
 		r.Worker = sql.NullString{String: pick(g.rng, "old", "older"), Valid: true}
 		r.ClaimExpires = sql.NullInt64{Int64: g.near(), Valid: true}
@@ -91,7 +91,7 @@ func (g table) row(id int64) fixture {
 	return r
 }
 
-// newJob is one that is due.
+// newJob returns a job that is due.
 func (g table) newJob() row.NewJob {
 	return row.NewJob{Queue: "a", Priority: pick(g.rng, g.levels...), RunAt: g.now, MaxAttempts: 1 + g.rng.Int64N(3),
 		CreatedAt: g.now, ExpiresAt: pick[int64](g.rng, 0, g.now+1, g.now+9)}
@@ -100,7 +100,7 @@ func (g table) newJob() row.NewJob {
 const rowColumns = `id, queue, payload, state, priority, run_at, worker_id, claim_expires_at,
   attempts, max_attempts, created_at, expires_at`
 
-// writeRows fills the table with one statement.
+// writeRows inserts all rows in a single statement.
 func writeRows(t *testing.T, q store.Querier, rows []fixture) {
 	t.Helper()
 	values := make([][]any, len(rows))
@@ -151,7 +151,7 @@ func liveRow(t *testing.T, q store.Querier, id int64) fixture {
 	return rows[0]
 }
 
-// deadRows reads the dead by id.
+// deadRows returns the dead letters by id.
 func deadRows(t *testing.T, q store.Querier) map[int64]row.Job {
 	t.Helper()
 	rows, err := q.QueryContext(ctx, `SELECT id, queue, payload, priority, run_at, attempts, max_attempts,

@@ -20,7 +20,7 @@ var honkerTables = []string{
 	"_honker_results", "_honker_scheduler_tasks", "_honker_stream", "_honker_stream_consumers",
 }
 
-// schema is what the file consists of, by name, without blanks.
+// schema returns the objects of the file by name, with blanks removed.
 func schema(t *testing.T, q store.Querier) map[string]string {
 	t.Helper()
 	out := make(map[string]string)
@@ -43,7 +43,7 @@ func current(t *testing.T, q store.Querier) bool {
 	return ok
 }
 
-// A fresh file becomes current.
+// Bootstrap makes a fresh file current.
 func TestSchema_Fresh(t *testing.T) {
 	db := open(t, newPath(t))
 	require.False(t, current(t, db))
@@ -54,7 +54,7 @@ func TestSchema_Fresh(t *testing.T) {
 	require.Empty(t, broken)
 }
 
-// unchanged runs do and requires that no other connection can see a commit.
+// unchanged runs do and requires that another connection sees no commit.
 func unchanged(t *testing.T, path string, do func()) {
 	t.Helper()
 	watcher := openPlain(t, path)
@@ -69,7 +69,7 @@ func TestSchema_SecondBootstrap(t *testing.T) {
 	db := openBootstrapped(t, path)
 	unchanged(t, path, func() { require.NoError(t, bootstrap(db, readDDL(t))) })
 
-	watcher := openPlain(t, path) // the watch itself works
+	watcher := openPlain(t, path) // verify that data_version detects a commit
 	before := value(t, watcher, `PRAGMA data_version`)
 	exec(t, db, `INSERT INTO _honker_live (queue, payload) VALUES ('a', '1')`)
 	require.NotEqual(t, before, value(t, watcher, `PRAGMA data_version`))
@@ -99,7 +99,7 @@ func TestSchema_JobIndexes(t *testing.T) {
 	require.ElementsMatch(t, shared, lines(t, openShared(t), indexes), "honker's own are kept")
 }
 
-// honker's tables are honker's column for column.
+// The columns of honker's tables equal those that honker creates.
 func TestSchema_AsHonker(t *testing.T) {
 	theirs := openPlain(t, newPath(t))
 	honkerBootstrap(t, theirs)
@@ -112,7 +112,7 @@ func TestSchema_AsHonker(t *testing.T) {
 	require.Equal(t, []string{"_honker_live", "_honker_notifications", "_honker_stream"}, lines(t, ours, autoincrement))
 }
 
-// Everything else in the file carries the prefix of this library.
+// All other objects in the file have the prefix of this library.
 func TestSchema_Prefix(t *testing.T) {
 	theirs := openPlain(t, newPath(t))
 	honkerBootstrap(t, theirs)
@@ -124,7 +124,7 @@ func TestSchema_Prefix(t *testing.T) {
 	}
 }
 
-// Concurrent bootstraps of one file both succeed.
+// Concurrent bootstraps of a file all succeed.
 func TestSchema_Concurrent(t *testing.T) {
 	ddl := readDDL(t)
 	want := schema(t, openFresh(t))
@@ -142,8 +142,7 @@ func TestSchema_Concurrent(t *testing.T) {
 	}
 }
 
-// Older honker files are brought up to date and keep their rows.
-// Files that earlier releases of honker made.
+// Bootstrap upgrades files of earlier releases of honker and keeps their rows.
 func TestSchema_OlderFiles(t *testing.T) {
 	for release, made := range map[string][]string{
 		"before 0.2.2": {honkerLive, honkerClaimIndex, honkerTasksFirst},
@@ -175,13 +174,14 @@ func TestSchema_OlderFiles(t *testing.T) {
 	}
 }
 
-// Tables that versions 4 to 7 made or changed.
+// Tables that versions 4 to 7 created or changed.
 var later = []string{
 	"_honkerx_job", "_honkerx_unique", "_honkerx_dead_job", "_honkerx_gone", "_honkerx_queues", "_honkerx_keys", "_honkerx_done",
 	"_honkerx_after", "_honkerx_batches", "_honkerx_attempts", "_honkerx_workers", "_honkerx_minutes", "_honkerx_audit", "_honkerx_cancelled",
 }
 
-// A file of version 3 keeps its side rows and gets what keys, pauses and the rest need.
+// A file of version 3 keeps its side rows and gets the tables and columns for keys, pauses and
+// later features.
 func TestSchema_Version3(t *testing.T) {
 	db := openFresh(t)
 	for _, table := range later {
@@ -202,7 +202,8 @@ func TestSchema_Version3(t *testing.T) {
 	require.Empty(t, broken)
 }
 
-// requireFreshShape requires the columns and indexes of a fresh file; keys and pauses have made triggers.
+// requireFreshShape requires the columns and indexes of a fresh file. It ignores triggers, which
+// keys and pauses create.
 func requireFreshShape(t *testing.T, db *sql.DB) {
 	t.Helper()
 	fresh := openFresh(t)
@@ -214,7 +215,7 @@ func requireFreshShape(t *testing.T, db *sql.DB) {
 	require.Equal(t, lines(t, fresh, others), lines(t, db, others))
 }
 
-// A file of version 4 gets what it lacks, and the triggers of its keys carry what is new.
+// A file of version 4 gets the missing columns, and the triggers of its keys copy the new columns.
 func TestSchema_Version4(t *testing.T) {
 	db := openFresh(t)
 	for _, table := range []string{
@@ -249,7 +250,7 @@ BEGIN DELETE FROM _honkerx_unique WHERE queue = OLD.queue AND key = OLD.unique_k
 	require.Equal(t, `1|k|{"tenant":"acme"}`, value(t, db, `SELECT job_id, unique_key, headers FROM _honkerx_dead_job`))
 }
 
-// A file of version 5 that has a paused queue gets a gate that knows of limits, and keeps its pause.
+// A file of version 5 with a paused queue gets a gate that respects limits, and keeps its pause.
 func TestSchema_Version5(t *testing.T) {
 	db := openFresh(t)
 	exec(t, db, `DROP INDEX _honkerx_job_key`)
@@ -286,7 +287,8 @@ END`,
 	require.NotContains(t, schema(t, db), "_honkerx_gate")
 }
 
-// A file of version 6 with a limit on keys gets triggers that know of cancelled jobs, and the job that is held stays so.
+// A file of version 6 with limits on keys gets triggers that respect cancelled jobs, and its held
+// job stays held.
 func TestSchema_Version6(t *testing.T) {
 	db := openFresh(t)
 	tx := begin(t, db)
@@ -319,15 +321,15 @@ func TestSchema_Version6(t *testing.T) {
 	require.Equal(t, []string{"1|1", "2|2"}, lines(t, db, `SELECT job_id, slot FROM _honkerx_job`))
 }
 
-// A file with nothing but notifications is completed.
-// A binding may stop after its first step: it has opened a connection, no more.
+// Bootstrap completes a file that has only the table of notifications, which is all that a binding
+// creates when it opens a connection.
 func TestSchema_NotificationsOnly(t *testing.T) {
 	path := newPath(t)
 	execAll(t, openPlain(t, path), honkerAttach)
 	require.Equal(t, schema(t, openFresh(t)), schema(t, openBootstrapped(t, path)))
 }
 
-// An application's file keeps what is the application's.
+// Bootstrap leaves the application's own tables in the file unchanged.
 func TestSchema_ApplicationFile(t *testing.T) {
 	path := newPath(t)
 	app := openPlain(t, path)
@@ -351,12 +353,12 @@ func TestSchema_ApplicationFile(t *testing.T) {
 	}
 }
 
-// A newer file is refused and left alone.
+// A file of a newer version is refused and not changed.
 func TestSchema_NewerFile(t *testing.T) {
 	path := newPath(t)
 	db := openBootstrapped(t, path)
 	exec(t, db, `UPDATE _honkerx_meta SET value = ?1 WHERE key = 'schema_version'`, fmt.Sprint(store.Version+1))
-	exec(t, db, `DROP TABLE _honker_locks`) // what a newer version might have done
+	exec(t, db, `DROP TABLE _honker_locks`) // as a newer version might do
 	unchanged(t, path, func() {
 		require.ErrorIs(t, bootstrap(db, readDDL(t)), store.ErrTooNew)
 		_, err := store.Current(ctx, db)
@@ -372,7 +374,7 @@ func TestSchema_BadVersion(t *testing.T) {
 	unchanged(t, path, func() { require.ErrorContains(t, bootstrap(db, readDDL(t)), `"soon"`) })
 }
 
-// A half-made file is completed.
+// Bootstrap completes a file in which only part of the tables exists.
 func TestSchema_HalfMade(t *testing.T) {
 	path := newPath(t)
 	db := openBootstrapped(t, path)
@@ -386,8 +388,7 @@ func TestSchema_HalfMade(t *testing.T) {
 	require.Equal(t, want, schema(t, db))
 }
 
-// A bootstrap is all or nothing.
-// A failure in the middle leaves nothing behind.
+// A bootstrap that fails midway leaves no changes.
 func TestSchema_AllOrNothing(t *testing.T) {
 	db := open(t, newPath(t))
 	require.Error(t, bootstrap(db, readDDL(t)+"\nCREATE TABLE broken (;\n"))

@@ -22,8 +22,8 @@ func heldRow() fixture {
 		ClaimExpires: sql.NullInt64{Int64: lastValid, Valid: true}, ExpiresAt: sql.NullInt64{Int64: 900, Valid: true}}
 }
 
-// held is a file with that job, with an error of its first attempt, and with a
-// second job, of another worker, that nothing may touch.
+// held sets up that job, with an error of its first attempt, and a second job of another worker
+// that no test may change.
 func held(t *testing.T, db *sql.DB, first fixture) *sql.Tx {
 	t.Helper()
 	tx := begin(t, db)
@@ -34,10 +34,10 @@ func held(t *testing.T, db *sql.DB, first fixture) *sql.Tx {
 	return tx
 }
 
-// settle is a way to end or prolong a claim. It returns whether the claim held.
+// settle is a way to end or extend a claim. perform returns whether the claim held.
 type settle struct {
 	name    string
-	fenced  bool // by the attempt, too
+	fenced  bool // the attempt is compared as well
 	perform func(q store.Querier, c row.Claim, now int64) (bool, error)
 }
 
@@ -76,8 +76,7 @@ var settles = []settle{
 	}},
 }
 
-// Only the holder of a valid claim settles.
-// A worker that does not hold the job, or no longer, changes nothing at all.
+// A worker that does not hold the job, or no longer holds it, changes nothing.
 func TestSettle_HolderOnly(t *testing.T) {
 	dbs := []*sql.DB{openFresh(t), openShared(t)}
 	for _, s := range settles {
@@ -112,9 +111,8 @@ func TestSettle_HolderOnly(t *testing.T) {
 	}
 }
 
-// A worker's own older claim is stale.
-// A worker that slept through its lease, and claimed the job again itself, is
-// stopped by the attempt.
+// The attempt number fences a worker's own older claim, when the worker has outslept its lease and
+// claimed the job again.
 func TestSettle_OlderClaimStale(t *testing.T) {
 	db := openFresh(t)
 	for _, s := range settles {
@@ -148,7 +146,7 @@ func TestSettle_Ack(t *testing.T) {
 	}
 }
 
-// An ack of many keeps to its queue.
+// AckMany acks only jobs of its queue.
 func TestSettle_AckMany_OwnQueue(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
 	before := dump(t, tx)
@@ -158,7 +156,7 @@ func TestSettle_AckMany_OwnQueue(t *testing.T) {
 	require.Equal(t, before, dump(t, tx))
 }
 
-// An ack of many takes the valid claims among them.
+// An ack of several jobs acks those with a valid claim.
 func TestSettle_AckMany_Valid(t *testing.T) {
 	db := openFresh(t)
 	rows := make([]fixture, 4)
@@ -194,7 +192,7 @@ func TestSettle_AckMany_Valid(t *testing.T) {
 	require.Equal(t, rows[1:3], liveRows(t, tx))
 }
 
-// Settling no job is no error.
+// Settling an empty list of jobs is not an error.
 func TestSettle_None(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
 	before := dump(t, tx)
@@ -215,7 +213,7 @@ func TestSettle_None(t *testing.T) {
 	require.Equal(t, before, dump(t, tx))
 }
 
-// A retried job waits until its time and keeps the error.
+// A retried job waits until its time and keeps the error of the attempt.
 func TestSettle_Retry(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
 	held, dead, err := store.Jobs{}.Retry(ctx, tx, mine, 50, "timeout", 10)
@@ -232,7 +230,7 @@ func TestSettle_Retry(t *testing.T) {
 	require.Empty(t, deadRows(t, tx))
 }
 
-// A retry without an error makes no side row.
+// A retry without an error creates no side row.
 func TestSettle_Retry_NoError(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
 	exec(t, tx, `DELETE FROM _honkerx_job`)
@@ -241,7 +239,7 @@ func TestSettle_Retry_NoError(t *testing.T) {
 	require.Empty(t, lines(t, tx, `SELECT job_id, last_error FROM _honkerx_job`))
 }
 
-// A retry of the last attempt makes a dead letter.
+// A retry after the last attempt dead-letters the job.
 func TestSettle_Retry_LastAttempt(t *testing.T) {
 	for _, attempts := range []int64{3, 4} { // another binding may have lowered max_attempts
 		last := heldRow()
@@ -273,9 +271,9 @@ func TestJobs_DeadLetter_KeepsTheJob(t *testing.T) {
 	require.False(t, found, "another queue")
 }
 
-// Releasing a claim gives its attempt back.
+// PutBack gives the attempt back.
 func TestSettle_Release_Attempt(t *testing.T) {
-	for runAt, want := range map[int64]int64{0: 5, 4: 5, 50: 50} { // never earlier than it was
+	for runAt, want := range map[int64]int64{0: 5, 4: 5, 50: 50} { // never earlier than before
 		tx := held(t, openFresh(t), heldRow())
 		_, err := store.Jobs{}.PutBack(ctx, tx, mine, runAt, 10)
 		require.NoError(t, err)
@@ -285,7 +283,7 @@ func TestSettle_Release_Attempt(t *testing.T) {
 	}
 }
 
-// Extend counts from now and may shorten.
+// Extend sets the deadline relative to now and may shorten it.
 func TestSettle_Extend(t *testing.T) {
 	for _, expires := range []int64{12, 60} {
 		tx := held(t, openFresh(t), heldRow())
@@ -297,7 +295,7 @@ func TestSettle_Extend(t *testing.T) {
 	}
 }
 
-// Renew never shortens.
+// Renew never shortens a lease.
 func TestSettle_Renew(t *testing.T) {
 	for expires, left := range map[int64]int64{12: lastValid, 60: 60} {
 		tx := held(t, openFresh(t), heldRow())
@@ -311,7 +309,8 @@ func TestSettle_Renew(t *testing.T) {
 	}
 }
 
-// Other bindings delete jobs without knowing of the side row.
+// The side row disappears with its job even if another binding, which does not know side rows,
+// deletes the job.
 func TestJobs_SideRowGoesWithItsJob(t *testing.T) {
 	path := newPath(t)
 	db := openBootstrapped(t, path)

@@ -81,7 +81,7 @@ func (in span) jobs() string {
 	return from
 }
 
-// query returns a statement that selects the columns given by what from all jobs j of the span.
+// query returns a statement that selects the given columns from all jobs j of the span.
 func (in span) query(s *row.JobSelect, what string) string {
 	return in.queues(s) + `
 SELECT ` + what + ` FROM ` + in.of() + ` CROSS JOIN ` + in.jobs()

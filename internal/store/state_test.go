@@ -28,7 +28,7 @@ func statesAt(t *testing.T, q store.Querier, now int64, queues ...string) []row.
 	return states
 }
 
-// eachTable runs check on random tables, in a file of ours and in a shared one.
+// eachTable runs check on random tables, in a file of ours and in a file shared with honker.
 func eachTable(t *testing.T, n int, check func(t *testing.T, tx *sql.Tx, g table)) {
 	t.Helper()
 	dbs := []*sql.DB{openFresh(t), openShared(t)}
@@ -36,14 +36,14 @@ func eachTable(t *testing.T, n int, check func(t *testing.T, tx *sql.Tx, g table
 	for i := range n {
 		tx := begin(t, dbs[i%2])
 		g := newTable(s, i)
-		g.size = 1 + i%12 // small tables: more of them have nothing to do
+		g.size = 1 + i%12 // small tables are more often idle
 		writeRows(t, tx, g.rows())
 		check(t, tx, g)
 		require.NoError(t, tx.Rollback())
 	}
 }
 
-// A queue is ready exactly when a claim changes something.
+// A queue is ready if and only if a claim changes something.
 func TestState_Ready(t *testing.T) {
 	ready := 0
 	eachTable(t, randomTables, func(t *testing.T, tx *sql.Tx, g table) {
@@ -70,9 +70,8 @@ func claimChanges(t *testing.T, tx *sql.Tx, queue string, now int64) bool {
 	return !slices.Equal(before, after)
 }
 
-// Next is not later than the second at which a queue turns ready.
-// A worker that sleeps until Next may wake too early, never too late, and never
-// sleeps for ever beside a job that will come.
+// Next is never later than the second at which the queue becomes ready. A worker that sleeps until
+// Next may wake too early, but never too late.
 func TestState_Next_NeverLate(t *testing.T) {
 	exact := 0
 	eachTable(t, randomTables, func(t *testing.T, tx *sql.Tx, g table) {
@@ -94,8 +93,8 @@ func TestState_Next_NeverLate(t *testing.T) {
 	requireMet(t, exact, "exact moments")
 }
 
-// firstReady looks at each second after now at which time alone can change
-// something; 0 when none of them helps.
+// firstReady tries each second after now at which the passage of time can make a difference. It
+// returns the first at which the queue is ready, or 0.
 func firstReady(t *testing.T, tx *sql.Tx, queue string, now int64) int64 {
 	t.Helper()
 	var moments []int64
@@ -111,7 +110,7 @@ func firstReady(t *testing.T, tx *sql.Tx, queue string, now int64) int64 {
 	return 0
 }
 
-// Next counts the last attempt in flight.
+// Next also covers a job in its last attempt.
 func TestState_Next_LastAttempt(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	writeRows(t, tx, []fixture{claimedRow(1, 15, 1)}) // honker's wake would ignore it
@@ -120,7 +119,7 @@ func TestState_Next_LastAttempt(t *testing.T) {
 	require.True(t, statesAt(t, tx, 16, "a")[0].Ready)
 }
 
-// A query for no queues returns no states.
+// States of no queues are empty.
 func TestState_NoQueue(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	for _, none := range [][]string{nil, {}} {
@@ -130,8 +129,7 @@ func TestState_NoQueue(t *testing.T) {
 	}
 }
 
-// State finds a queue of any name.
-// Names are opaque: what JSON, LIKE or SQL might take for syntax is just a name.
+// Queue names are opaque. Characters that JSON, LIKE or SQL might interpret are part of the name.
 func TestState_AnyName(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	for i, name := range []string{`"`, `\`, `'; --`, "<&>", "%_", "новая", "\u2028", "a\nb", " ", "null", "1"} {
@@ -142,7 +140,7 @@ func TestState_AnyName(t *testing.T) {
 	}
 }
 
-// NextClaimAt is honker's.
+// NextClaimAt returns the same time as honker's function.
 func TestState_NextClaimAt(t *testing.T) {
 	found := 0
 	eachTable(t, randomTables, func(t *testing.T, tx *sql.Tx, g table) {

@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// The counts are those of the phases of the rows, of one queue as of all.
+// The counts match the phases of the rows, for a single queue and for all queues.
 func TestStats_PhasesOfRows(t *testing.T) {
 	met := map[row.Phase]int{}
 	eachTable(t, randomTables, func(t *testing.T, tx *sql.Tx, g table) {
@@ -47,7 +47,7 @@ func TestStats_PhasesOfRows(t *testing.T) {
 	}
 }
 
-// allStats are those of the queues of s, counted to the end.
+// allStats returns the complete statistics of the queues of s.
 func allStats(t *testing.T, q store.Querier, s row.JobSelect) (all []row.QueueStats) {
 	t.Helper()
 	counts, _, err := store.Jobs{}.Counts(ctx, q, s, 1<<40)
@@ -60,7 +60,7 @@ func allStats(t *testing.T, q store.Querier, s row.JobSelect) (all []row.QueueSt
 	return all
 }
 
-// tally counts job among all.
+// tally adds job to the statistics of its queue.
 func tally(all map[string]*row.QueueStats, job row.Job, phase row.Phase) {
 	s := all[job.Queue]
 	if s == nil {
@@ -105,7 +105,7 @@ func TestPhase_Claim(t *testing.T) {
 	})
 }
 
-// A hundred thousand jobs that wait are counted by the index, without their rows.
+// A hundred thousand waiting jobs are counted by the index, without reading their rows.
 func TestStats_QuickInBacklog(t *testing.T) {
 	if slower > 1 {
 		t.Skip("the race detector is slow")
@@ -125,8 +125,8 @@ INSERT INTO _honker_live (queue, priority, run_at, payload) SELECT 'a', i % 3, 1
 	require.Less(t, best, time.Second)
 }
 
-// A list finds the same jobs by walking over all and by the indexes of their queues and phases, in whatever
-// state the rows are, and those are the jobs that are in the phases.
+// A list finds the same jobs by a full walk and by the indexes of queues and phases, whatever the
+// state of the rows, and all of these jobs are in the requested phases.
 func TestJobList_CollectWalks(t *testing.T) {
 	phases := []row.Phase{row.PhaseReady, row.PhaseScheduled, row.PhaseRunning, row.PhaseLapsed, row.PhaseHeld, row.PhaseExpired}
 	met := 0
@@ -158,7 +158,7 @@ func TestJobList_CollectWalks(t *testing.T) {
 	requireMet(t, met, "jobs")
 }
 
-// picked are the jobs of a list, found three at a time.
+// picked returns the jobs of a list, read three at a time.
 func picked(t *testing.T, q store.Querier, s row.JobSelect, order row.Order, by row.Access) (jobs []row.Job) {
 	t.Helper()
 	var after *row.Place
@@ -179,8 +179,8 @@ func picked(t *testing.T, q store.Querier, s row.JobSelect, order row.Order, by 
 	}
 }
 
-// Jobs that cannot run are passed at the head of a queue only so far, and the time is then not later than the
-// right one.
+// The search at the head of a queue skips a bounded number of jobs that cannot run. The time it
+// returns is then not later than the exact time.
 func TestHeads_BehindExpired(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	exec(t, tx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000)
@@ -193,7 +193,7 @@ INSERT INTO _honker_live (queue, run_at, payload, expires_at) SELECT 'a', i, '1'
 	require.Equal(t, int64(4000), allStats(t, tx, of)[0].OldestReady)
 }
 
-// A count ends at its limit, and says so.
+// A count stops at its limit and reports that there are more.
 func TestCounts_Limit(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	exec(t, tx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100)

@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// keyed enqueues a job for queue "a" at second 5, with the key "k".
+// keyed enqueues a job with the key "k" in queue "a" at second 5.
 func keyed(t *testing.T, q store.Querier, u row.Unique) row.Placed {
 	t.Helper()
 	u.Key, u.NowMS = "k", 5000
@@ -21,7 +21,7 @@ func keyed(t *testing.T, q store.Querier, u row.Unique) row.Placed {
 	return p
 }
 
-// die claims the only job and dead-letters it.
+// die claims the only job and moves it to the dead letters.
 func die(t *testing.T, q store.Querier) int64 {
 	t.Helper()
 	jobs, _, err := store.Jobs{}.Claim(ctx, q, "a", "w", 1, 5, 90)
@@ -33,7 +33,7 @@ func die(t *testing.T, q store.Querier) int64 {
 	return jobs[0].ID
 }
 
-// revive moves a dead job back as an operator does, and retakes its key.
+// revive makes a dead job live again, as an operator does, and retakes its key.
 func revive(t *testing.T, q store.Querier, id int64, queue string) (key string, by int64) {
 	t.Helper()
 	key, by, err := store.Jobs{}.RetakeUnique(ctx, q, id, queue, 7, 7000)
@@ -49,7 +49,8 @@ func revive(t *testing.T, q store.Querier, id int64, queue string) (key string, 
 	return key, by
 }
 
-// A dead job that comes back has its key again, if that is free, and else is told which job has it.
+// A revived job gets its key back if the key is free. Otherwise RetakeUnique returns the job that
+// has the key.
 func TestUnique_Retake(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	first := keyed(t, tx, row.Unique{})
@@ -74,7 +75,7 @@ func TestUnique_Retake(t *testing.T) {
 	require.Equal(t, second.ID, keyed(t, tx, row.Unique{}).ID)
 }
 
-// A key that had ended before the job died does not come back with it.
+// A key that was released before the job died does not return with it.
 func TestUnique_Retake_Started(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	first := keyed(t, tx, row.Unique{Started: true})
@@ -87,8 +88,8 @@ func TestUnique_Retake_Started(t *testing.T) {
 	require.Equal(t, row.PlacedNew, keyed(t, tx, row.Unique{}).Result)
 }
 
-// A job that dies before its first claim takes the key until then, and one that has its key kept for
-// a time finds it there.
+// A job that dies before its first claim retakes a key that lasts until then, and a job whose key
+// is kept for a time still finds it.
 func TestUnique_Retake_NeverStarted(t *testing.T) {
 	for _, u := range []row.Unique{{Started: true}, {UntilMS: 9000}} {
 		tx := begin(t, openFresh(t))
@@ -101,8 +102,8 @@ func TestUnique_Retake_NeverStarted(t *testing.T) {
 	}
 }
 
-// A key that was released by hand does not come back with a later death, whatever the job had at an
-// earlier one.
+// A key released by hand does not return after a later death, even if the job had it at an earlier
+// death.
 func TestUnique_Retake_Released(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	first := keyed(t, tx, row.Unique{})
@@ -129,8 +130,8 @@ func TestUnique_Retake_Plain(t *testing.T) {
 	require.Equal(t, []any{"", int64(0)}, []any{key, by})
 }
 
-// Another binding deletes a job before it adds the dead one: the key goes with it all the same, for as
-// many at a time as the ring has slots.
+// The key survives if another binding deletes the live row before it inserts the dead row, for as
+// many jobs at a time as _honkerx_gone has slots.
 func TestUnique_Retake_DeletedFirst(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	n := row.NewJob{Queue: "a", RunAt: 5, MaxAttempts: 3, CreatedAt: 5}
@@ -149,7 +150,7 @@ func TestUnique_Retake_DeletedFirst(t *testing.T) {
 	require.Equal(t, "0", value(t, tx, `SELECT count(*) FROM _honkerx_dead_job`))
 }
 
-// The check names keys and jobs that do not belong together.
+// Check reports keys and jobs that do not match.
 func TestCheck_Unique(t *testing.T) {
 	db := openFresh(t)
 	for statement, rule := range map[string]string{
@@ -177,7 +178,8 @@ func TestCheck_Unique(t *testing.T) {
 	}
 }
 
-// The key of arguments is that of their canonical form, which any language can write.
+// The key of arguments is computed from their canonical form, which other languages can produce
+// too.
 func TestArgsKey(t *testing.T) {
 	// printf '%s' '{"a":[1.0,"é<&>"],"b":{"x":null,"y":12345678901234567890}}' | sha256sum
 	const canonical = `{"a":[1.0,"é<&>"],"b":{"x":null,"y":12345678901234567890}}`
