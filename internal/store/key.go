@@ -97,8 +97,8 @@ func (Pauses) GetKey(ctx context.Context, q Querier, queue, key string, now int6
 	return getPause(ctx, q, sqlGetKeyPause, queue, now, key)
 }
 
-// SetKey pauses a key of queue and returns the previous pause, if any. A new pause keeps the
-// SinceMS of the previous.
+// SetKey pauses a key of queue. If the key is already paused, the new pause keeps the SinceMS of
+// the previous pause, and SetKey returns that pause and true.
 func (ps Pauses) SetKey(ctx context.Context, q Querier, queue, key string, p row.Pause, now int64) (before row.Pause, was bool, err error) {
 	if before, was, err = ps.GetKey(ctx, q, queue, key, now); err != nil {
 		return before, was, err

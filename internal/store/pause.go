@@ -68,8 +68,8 @@ func (Jobs) Paused(ctx context.Context, q Querier, queue string, now int64) (is 
 	return is, err
 }
 
-// Set pauses queue and returns the previous pause, if any. A new pause keeps the SinceMS of the
-// previous.
+// Set pauses queue. If queue is already paused, the new pause keeps the SinceMS of the previous
+// pause, and Set returns that pause and true.
 func (ps Pauses) Set(ctx context.Context, q Querier, queue string, p row.Pause, now int64) (before row.Pause, was bool, err error) {
 	if before, was, err = ps.Get(ctx, q, queue, now); err != nil {
 		return before, was, err

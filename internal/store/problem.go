@@ -150,8 +150,8 @@ AND (?4 = 0 OR ?4 > (SELECT count(*) FROM (SELECT 1 FROM _honkerx_job AS s INDEX
   WHERE s.queue = ?1 AND s.key = ?2 AND (s.slot = 1 OR s.slot = 0 AND (l.state = 'pending' OR ?5 AND s.job_id < ?3))
   LIMIT ?4 + 0)))`
 
-// HeldFree returns the keys with a held job although another job of the key may run. Check applies
-// the same rule.
+// HeldFree returns the keys that have a held job although their limits would let another job run.
+// Check applies the same rule.
 func (Problems) HeldFree(ctx context.Context, q Querier) (free []row.HeldKey, err error) {
 	var held []row.HeldKey
 	err = each(ctx, q, sqlHeldKeys, func(rows *sql.Rows) error {

@@ -96,8 +96,8 @@ func IsWAL(ctx context.Context, q Querier) (is bool, err error) {
 
 const sqlHasTables = `SELECT count(*) > 0 FROM sqlite_schema WHERE type = 'table' AND name IN ('_honker_live', '_honkerx_meta')`
 
-// Made returns the version of this package that created the file's tables, or 0 if another binding
-// did. ours is false if the file has no tables of honker. A newer version is ErrTooNew.
+// Made returns the schema version of our own tables, or 0 if only another binding has used the
+// file. ours is false if the file has no tables of honker. A newer version is ErrTooNew.
 func Made(ctx context.Context, q Querier) (version int, ours bool, err error) {
 	if version, err = versionOf(ctx, q); err != nil || version > 0 {
 		return version, true, err

@@ -75,7 +75,8 @@ func (Streams) InsertMany(ctx context.Context, q Querier, topic string, keys []a
 	return first, last, err
 }
 
-// pageBytes limits the bytes of payload that a single read returns, whatever the number of rows.
+// pageBytes bounds the payloads held by a single read. A read stops once it has collected this many
+// bytes, whatever the number of rows.
 const pageBytes = 1 << 20
 
 var errPageFull = errors.New("page is full")

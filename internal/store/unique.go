@@ -52,8 +52,8 @@ SET payload = ?2, priority = ?3, run_at = ?4, expires_at = ?5, max_attempts = at
 WHERE id = ?1`
 )
 
-// InsertUnique enqueues a job with the key u.Key. If another job holds the key, it resolves the
-// conflict as u says.
+// InsertUnique enqueues a job with the key u.Key. If another job holds the key, u.Conflict decides
+// the outcome, which the result reports.
 func (j Jobs) InsertUnique(ctx context.Context, q Querier, n row.NewJob, payload string, u row.Unique) (row.Placed, error) {
 	res, err := q.ExecContext(ctx, sqlInsertUnique, append(newJobColumns(n), payload, u.Key, u.NowMS)...)
 	if err != nil {
@@ -107,7 +107,7 @@ func getKey(ctx context.Context, q Querier, queue, key string, now, nowMS int64)
 	return k, err
 }
 
-// conflict resolves the conflict as u says if another job holds its key.
+// conflict handles the enqueue of a job whose key another job holds, according to u.Conflict.
 func (j Jobs) conflict(ctx context.Context, q Querier, n row.NewJob, payload string, u row.Unique) (row.Placed, error) {
 	key, err := getKey(ctx, q, n.Queue, u.Key, n.CreatedAt, u.NowMS)
 	if err != nil {
