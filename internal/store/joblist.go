@@ -12,8 +12,8 @@ import (
 )
 
 // An arm is a statement that finds part of the jobs after a place. It returns up to ?1 rows (id, A,
-// B) in list order. A keyset takes two arms: the rows with an equal value, and the rows after them.
-// A row comparison such as (a, id) > (?, ?) would walk all rows with the equal value.
+// B) in list order. Rows with an equal value and rows with a later value take separate arms,
+// because a row comparison such as (a, id) > (?, ?) would walk all rows with the equal value.
 type arm struct {
 	in    row.Table
 	query string

@@ -7,7 +7,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Uses _honkerx_job_key. The result combines the keys of queued jobs, paused keys, and keys of
+// By _honkerx_job_key. The result combines the keys of live jobs, paused keys, and keys of
 // cancelled jobs that may still run.
 var sqlKeyStats = `SELECT g.key, runs, ` + cancelled("?1", "g.key", "?2 * 1000") + `, held, waits, oldest, paused_ms, until_ms, reason, who FROM (
   SELECT s.key, sum(l.state = 'processing') AS runs, sum(s.slot = 2) AS held,
@@ -65,8 +65,8 @@ ON CONFLICT (queue, key) DO UPDATE SET paused_ms = excluded.paused_ms, until_ms 
 
 	sqlAddQueue = `INSERT INTO _honkerx_queues (queue) VALUES (?1) ON CONFLICT (queue) DO NOTHING`
 	pausedKeys  = `(SELECT count(*) FROM _honkerx_keys AS k WHERE k.queue = _honkerx_queues.queue AND k.paused_ms IS NOT NULL)`
-	// Once no key is paused and the queue has no key limits, key state is obsolete; FitSome then
-	// removes it.
+	// When the last pause of a queue without key limits ends, its jobs must lose their key state.
+	// Setting fit_job makes FitSome do so.
 	countKeyPauses = `UPDATE _honkerx_queues SET keys_paused = nullif(` + pausedKeys + `, 0),
   fit_job = iif(keys_paused IS NOT NULL AND coalesce(per_key, in_order, key_rate_n) IS NULL AND ` + pausedKeys + ` = 0, 0, fit_job)`
 	sqlCountKeyPauses = countKeyPauses + ` WHERE queue = ?1`
@@ -80,7 +80,7 @@ const (
 	sqlCountAllKeys = countKeyPauses + ` WHERE keys_paused IS NOT NULL`
 )
 
-// Uses _honkerx_job_key, for the jobs of a single key.
+// By _honkerx_job_key, for the jobs of a single key.
 const (
 	sqlLetKeyGo = letGoSlots + ` WHERE job_id IN (
   SELECT job_id FROM _honkerx_job INDEXED BY _honkerx_job_key WHERE queue = ?1 AND key = ?2 AND slot = 2)`

@@ -7,7 +7,8 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// The counting of events has a common limit for all topics, but each topic is granted a minimum.
+// countedEvents bounds the events counted in all topics together. Each topic may count at least
+// leastPerTopic events.
 const (
 	countedEvents = `100000`
 	leastPerTopic = `1000`
