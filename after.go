@@ -11,25 +11,25 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// After lets the job wait until the jobs ids, of whatever queues, are done. Then it is as if it was enqueued
-// before: its Delay or RunAt counts from the enqueue, and has to be over too; it expires by its ExpiresIn also while
-// it waits; its Key, Priority and unique key are as with any job. [Result] reads what those jobs have left: their
-// results are kept for as long as it is there, whatever their time.
+// After makes the job wait until the jobs with the given ids are done. They may belong to any queue. The job then
+// behaves as if it had never waited: its Delay or RunAt counts from the enqueue and must have passed too, and its
+// Key, Priority and unique key apply as usual. ExpiresIn also runs while the job waits. The results of the other
+// jobs are kept for as long as the waiting job exists, whatever their TTL; read them with [Result].
 //
-// A job is done when it is acked, by any binding, in the commit of the ack. One that is gone counts as done, be it
-// cancelled, see package admin, or discarded. If one is dead, or dies, the job goes on waiting: requeue the dead
-// one, and it is waited for again. See [EvenIfDead].
+// A job is done when it is acked, by any binding, as of the commit of the ack. A job that was cancelled (see package
+// admin) or discarded counts as done. If a job is dead or dies, the waiting job keeps waiting: after the dead job is
+// requeued, it is waited for again. See [EvenIfDead].
 //
-// The jobs may be in the same transaction, as with EnqueueManyTx and then EnqueueTx, so that all of a chain, a
-// fan-out or a fan-in is there or nothing of it. There are no circles, since a job has no id before its enqueue. An id
-// that no job has had is [ErrInvalid], as are more than 10,000 ids in one enqueue, repeated options together; use a
-// batch for more. No ids are nothing to wait for.
+// The jobs may be enqueued in the same transaction, as with EnqueueManyTx and then EnqueueTx, so that a chain, a
+// fan-out or a fan-in is added as a whole or not at all. Cycles are impossible, because a job has no id before its
+// enqueue. An id that was never assigned to a job is [ErrInvalid], and so are more than 10,000 ids in a single enqueue,
+// counting repeated options together; use a batch for more. After without ids has no effect.
 //
-// Another binding deletes a job before it is among the dead letters. After such a delete the job that waits can be
-// claimed two seconds later at the earliest, and is held again if it turns out to be a death.
+// Other bindings delete a job before they add it to the dead letters. After such a delete the waiting job can be
+// claimed after two seconds at the earliest. It is held again if the delete turns out to be a death.
 //
-// With EnqueueMany each of the jobs waits. With [Limits].InOrder a job that waits keeps its turn, and those of its
-// key that come later wait too.
+// With EnqueueMany, After applies to each of the jobs. With [Limits].InOrder a waiting job keeps its turn, so later
+// jobs of its key wait too.
 func After(ids ...int64) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.link().Jobs = append(o.links.Jobs, ids...)
@@ -37,10 +37,11 @@ func After(ids ...int64) EnqueueOption {
 	}
 }
 
-// AfterBatch is [After] for all members of a batch, also those that are still to come: the job waits until the batch
-// is sealed and its members are done. No member of the batch, and nothing that one waits for, can wait for it: that
-// is [ErrInvalid]. So is a later member that shares its [Key] in a queue with [Limits].InOrder: each would wait for the
-// other. InOrder that is set after both were enqueued does not look at such jobs: they wait until one of them is cancelled.
+// AfterBatch is like [After] for all members of a batch, including members that are still to be added: the job waits
+// until the batch is sealed and its members are done. A member of the batch cannot wait for it, nor can a job that a
+// member waits for: both are [ErrInvalid]. In a queue with [Limits].InOrder, a later member with the same [Key] is
+// [ErrInvalid] too, because each job would wait for the other. InOrder does not check jobs that were enqueued before
+// it was set: such a pair waits until either job is cancelled.
 func AfterBatch(batch int64) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.link().Batches = append(o.links.Batches, batch)
@@ -48,13 +49,13 @@ func AfterBatch(batch int64) EnqueueOption {
 	}
 }
 
-// EvenIfDead, with [After] or [AfterBatch], lets the job run also when some of the others are dead: it waits for
-// their ends, whatever they are. Without one of these it is [ErrInvalid].
+// EvenIfDead, used with [After] or [AfterBatch], lets the job run even if some of the jobs it waits for are dead: it
+// waits for them to end in any way. Without After or AfterBatch it is [ErrInvalid].
 func EvenIfDead() EnqueueOption { return func(o *enqueueOptions) { o.link().IfDead = true } }
 
 // In makes the job a member of a batch. It is [ErrBatchDone] if the batch is sealed and none of its members waits or
-// runs: before that a handler of a member may add others. An id that no batch has had, and a second In, are
-// [ErrInvalid].
+// runs; until then a member's handler may add members. An id that was never assigned to a batch is [ErrInvalid], and
+// so is a second In.
 func In(batch int64) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.err = errors.Join(o.err, checkIDs("In", []int64{batch}))
@@ -79,13 +80,13 @@ func checkIDs(option string, ids []int64) error {
 	return nil
 }
 
-// Bounds of one enqueue, which holds the writer meanwhile: an edge takes some microseconds.
+// Bounds of a single enqueue. It holds the writer while it adds its edges, at some microseconds each.
 const (
 	maxAfter = 10_000
 	maxEdges = 100_000 // of all jobs together
 )
 
-// checkLinks refuses what does not go together, for an enqueue of so many jobs.
+// checkLinks rejects options that cannot be combined, for an enqueue of the given number of jobs.
 func (o *enqueueOptions) checkLinks(jobs int) error {
 	switch n := len(o.links.Jobs) + len(o.links.Batches); {
 	case n > maxAfter:
@@ -97,7 +98,7 @@ func (o *enqueueOptions) checkLinks(jobs int) error {
 	case slices.Contains(o.links.Batches, o.links.In):
 		return fmt.Errorf("%w: AfterBatch %d of a member of it", ErrInvalid, o.links.In)
 	case n == 0 && o.links.In == 0:
-		o.links = nil // After()
+		o.links = nil // After() without ids
 	}
 	return nil
 }
@@ -105,11 +106,13 @@ func (o *enqueueOptions) checkLinks(jobs int) error {
 // afterTimeout bounds the read of [Job.After], which has no ctx.
 const afterTimeout = 10 * time.Second
 
-// After returns the ids of the jobs that this one was enqueued [After], and of the members of such batches, in
-// order: their results can be read, with [Result], until this job is settled. It reads the file, in WorkTx within the
-// transaction, and does not wait for the writer; where that fails it logs the error and returns nil. nil is also a job
-// that has waited for none, or for a batch that was done before its enqueue. On an attached pool with one connection
-// call it before a transaction of the handler's own.
+// After returns the ids, in order, of the jobs that this job was enqueued [After], including the members of its
+// batches. Their results can be read with [Result] until this job is settled. It returns nil if the job waited for no
+// other job, or only for a batch that was done before the enqueue.
+//
+// After reads the file without waiting for the writer, and within the transaction in WorkTx. If the read fails, it logs
+// the error and returns nil. On an attached pool with a single connection, call After before the handler begins a
+// transaction of its own.
 func (j *Job[T]) After() []int64 {
 	if j.claim == nil {
 		return nil

@@ -14,24 +14,24 @@ import (
 	"github.com/honker-go/honker/internal/watch"
 )
 
-// Attach uses an existing pool of any SQLite driver. The caller keeps owning it, and
-// keeps its settings: journal mode, synchronous, the size of the pool. Close does not
-// close it.
+// Attach uses an existing pool of any SQLite driver. The pool still belongs to the caller and keeps its settings:
+// journal mode, synchronous, size. Close does not close it.
 //
-// The application's own transactions meet honker's inside SQLite, by the pool's busy
-// timeout; honker's statements are tried again for BusyTimeout. A pool without a busy timeout
-// on a rollback journal, and one with a shared cache, get a warning in the log; a rollback journal alone, and a missing
-// busy timeout alone, a line at Info. Commits
-// through the pool are noticed as those of another process are. One connection is kept to
-// watch for commits while there is a waiter, unless the pool has only one. A verb that finds
-// all connections of the pool in use waits for one until ctx ends or BusyTimeout has passed
-// ([ErrBusy]).
+// The application's transactions and honker's compete for the file's lock inside SQLite. The application's wait for the
+// pool's busy timeout; honker's statements are retried for BusyTimeout. Attach logs a warning for a pool with a shared
+// cache and for a pool without a busy timeout on a rollback journal. A rollback journal alone, or a missing busy
+// timeout alone, is logged at Info.
 //
-// The driver must have SQLite 3.51.3 or newer, or Attach returns [ErrUnsupported]: older ones can damage a
-// write-ahead log that several connections share (https://sqlite.org/wal.html#walresetbug). So must every other
-// program on the file, which Attach cannot see; Litestream has it from 0.5.17 on. On Windows, ncruces/go-sqlite3
-// must be 0.35.3 or newer: older ones damage WAL files under load. Never attach a pool of another SQLite library to a
-// file that this process also has open through [Open]: each would drop the other's locks.
+// Commits through the pool are noticed in the same way as commits of another process. While there is a waiter, a
+// connection of the pool is reserved to watch for commits, unless the pool has only one. A verb that finds all
+// connections in use waits until ctx ends or BusyTimeout has passed ([ErrBusy]).
+//
+// The driver must include SQLite 3.51.3 or newer; otherwise Attach returns [ErrUnsupported]. Older versions can damage a
+// write-ahead log that several connections share (https://sqlite.org/wal.html#walresetbug). The same applies to every
+// other program that uses the file, which Attach cannot check; Litestream includes a fixed SQLite since 0.5.17. On
+// Windows, ncruces/go-sqlite3 must be 0.35.3 or newer, because older versions damage WAL files under load. Never attach
+// a pool of another SQLite library to a file that this process also has open through [Open]: each library would drop
+// the other's locks.
 func Attach(ctx context.Context, pool *sql.DB, opts *Options) (*DB, error) {
 	db, err := attach(ctx, pool, opts)
 	return db, fail("attach", "", err)
@@ -52,7 +52,7 @@ func attach(ctx context.Context, pool *sql.DB, opts *Options) (*DB, error) {
 		return nil, fmt.Errorf("%w: nil pool", ErrInvalid)
 	}
 	b := &attached{opts: o, pool: pool}
-	// The opening of a connection, and each read, may meet a lock.
+	// Opening a connection may meet a lock, and so may each read.
 	if err := sqlite.Retry(ctx, o.BusyTimeout, func() error { return b.prepare(ctx) }); err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func attach(ctx context.Context, pool *sql.DB, opts *Options) (*DB, error) {
 	return newDB(o, b, sqliteStores), nil
 }
 
-// prepare finds out about the pool and its file, and brings the schema up to date.
+// prepare reads the identity and the settings of the pool's file and brings its schema up to date.
 func (b *attached) prepare(ctx context.Context) error {
 	path, err := sqlite.MainFile(ctx, b.pool)
 	if err != nil {
@@ -87,8 +87,8 @@ func (b *attached) prepare(ctx context.Context) error {
 	return err
 }
 
-// attached is the backend of a pool that belongs to the application. Its connections have no
-// gate: writers meet inside SQLite, and honker's retry.
+// attached is the backend of a pool that belongs to the application. It has no gate for writers: they wait inside
+// SQLite, and honker's statements are retried.
 type attached struct {
 	opts     Options
 	pool     *sql.DB
@@ -103,7 +103,7 @@ var _ engine.Backend = (*attached)(nil)
 // Name implements engine.Backend.
 func (b *attached) Name() string { return b.identity.Path() }
 
-// Write implements engine.Backend. Nothing but this call tells of a commit through the pool.
+// Write implements engine.Backend. It reports its own commit to the watcher, since nothing else would.
 func (b *attached) Write(ctx context.Context, op engine.Op) error {
 	if err := b.identity.Check(); err != nil {
 		return err
@@ -115,8 +115,8 @@ func (b *attached) Write(ctx context.Context, op engine.Op) error {
 	return nil
 }
 
-// Begin implements engine.Backend. The pool may begin deferred, so the write lock is taken,
-// and waited for, by a statement.
+// Begin implements engine.Backend. The pool may begin transactions deferred, so a statement takes the write lock and
+// is retried until the lock is free.
 func (b *attached) Begin(ctx context.Context) (tx *sql.Tx, release func(), err error) {
 	if err := b.identity.Check(); err != nil {
 		return nil, nil, err
@@ -148,7 +148,7 @@ func (b *attached) Begin(ctx context.Context) (tx *sql.Tx, release func(), err e
 // Commit implements engine.Backend.
 func (b *attached) Commit(tx *sql.Tx) error {
 	if b.settings.WAL {
-		return tx.Commit() // no reader is in its way
+		return tx.Commit() // readers do not block a commit
 	}
 	return sqlite.CommitAttached(tx, b.opts.BusyTimeout)
 }
@@ -160,8 +160,8 @@ func (b *attached) Read(ctx context.Context, f func(context.Context, engine.Quer
 	})
 }
 
-// lend runs f on a connection of the pool. The wait for it has an end: the caller's own
-// transaction, of which honker does not know, may have the only one.
+// lend runs f on a connection of the pool. The wait for a connection is bounded: the caller's own transaction, which
+// honker cannot see, may hold the only one.
 func (b *attached) lend(ctx context.Context, f func(conn *sql.Conn) error) error {
 	conn, err := sqlite.Borrow(ctx, b.pool, b.opts.BusyTimeout)
 	if err != nil {
@@ -214,9 +214,9 @@ func (b *attached) Backup(ctx context.Context, path string) error {
 // Vacuum implements engine.Backend.
 func (b *attached) Vacuum(ctx context.Context) error { return sqlite.Vacuum(ctx, b.pool) }
 
-// Watch implements engine.Backend. Commits of this process are not counted: each is searched
-// for as one of another process. CheckNow: the notice of a replaced file may be the last one
-// there is, and must not find that a verb has looked a moment ago.
+// Watch implements engine.Backend. Commits of this process are not counted, so each of them is looked up like a commit
+// of another process. The identity is checked with CheckNow, which ignores recent checks by a verb: the notice of a
+// replaced file may be the last notice there is.
 func (b *attached) Watch(events wake.Events) wake.Watcher {
 	b.watcher = newWatcher(b.opts, events, watch.Config{
 		Path:     b.Name(),

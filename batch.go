@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// batchStore are the statements about batches.
+// batchStore holds the statements on batches.
 type batchStore interface {
 	Insert(ctx context.Context, q engine.Querier, name, headers string, nowMS int64) (int64, error)
 	Seal(ctx context.Context, q engine.Querier, id int64) (bool, error)
@@ -18,10 +18,10 @@ type batchStore interface {
 	ForgetEnded(ctx context.Context, q engine.Querier, id int64, limit int) (int, error)
 }
 
-// BatchOptions of a new batch. The zero value of a field means its default.
+// BatchOptions configures a new batch. The zero value of a field means its default.
 type BatchOptions struct {
-	Name    string            // for lists; need not be unique
-	Headers map[string]string // kept with the batch, for lists: at most 64, of 8 KiB of names and values
+	Name    string            // shown in lists; need not be unique
+	Headers map[string]string // kept with the batch and shown in lists: at most 64, with 8 KiB of names and values
 }
 
 func (o *BatchOptions) encode() (name, headers string, err error) {
@@ -35,23 +35,24 @@ func (o *BatchOptions) encode() (name, headers string, err error) {
 	return o.Name, headers, errors.Join(err, bad)
 }
 
-// Batch is a set of jobs, of any queues, that others can wait for together: see [In] and [AfterBatch]. It is a row of
-// the file, and this is a cheap handle of it. A batch takes members until it is sealed, and by its members until
-// none of them waits or runs. Then it is done, if none is dead; the file remembers it for a week.
+// Batch is a set of jobs, of any queues, that other jobs can wait for together: see [In] and [AfterBatch]. A batch is a
+// row of the file, and a Batch is a cheap handle for it. It takes members until it is sealed, and after that from its
+// own members until none of them waits or runs. If none is dead, it is then done; the file remembers a done batch for a
+// week.
 type Batch struct {
-	ID int64 // for In and AfterBatch
+	ID int64 // the argument of In and AfterBatch
 
 	db *DB
 }
 
-// Batch returns a handle of a batch that is there. It touches nothing.
+// Batch returns a handle for an existing batch. It does not access the file.
 func (db *DB) Batch(id int64) *Batch {
 	db.mustExist("Batch")
 	return &Batch{ID: id, db: db}
 }
 
-// NewBatch adds a batch that has no members and is open. nil opts means defaults. It waits for the writer until ctx
-// ends or BusyTimeout has passed.
+// NewBatch adds an open batch without members. nil opts means defaults. It waits for the writer until ctx ends or
+// BusyTimeout has passed.
 func (db *DB) NewBatch(ctx context.Context, opts *BatchOptions) (*Batch, error) {
 	name, headers, err := opts.encode()
 	if err != nil {
@@ -68,8 +69,8 @@ func (db *DB) NewBatch(ctx context.Context, opts *BatchOptions) (*Batch, error) 
 	return b, nil
 }
 
-// NewBatchTx is like [DB.NewBatch], within tx: with the first members in the same transaction, and the job that comes
-// after them, the batch is there with them or not at all.
+// NewBatchTx is like [DB.NewBatch], within tx. Add the first members and the jobs that wait for the batch in the same
+// transaction, so that the batch exists with them or not at all.
 func (db *DB) NewBatchTx(ctx context.Context, tx Tx, opts *BatchOptions) (*Batch, error) {
 	name, headers, err := opts.encode()
 	if err != nil {
@@ -86,8 +87,9 @@ func (db *DB) NewBatchTx(ctx context.Context, tx Tx, opts *BatchOptions) (*Batch
 	return &Batch{ID: id, db: db}, nil
 }
 
-// Seal says that no more members come from outside: once none waits or runs, the batch is done. One without members
-// is done at once. Sealing again changes nothing. [ErrNotFound]: there is no such batch.
+// Seal declares that no more members will be added from outside the batch. Once no member waits or runs, the batch is
+// done; a batch without members is done at once. Sealing it again has no effect. If there is no such batch, Seal
+// returns [ErrNotFound].
 func (b *Batch) Seal(ctx context.Context) error {
 	err := b.db.engine.Write(ctx, "SealTx", engine.OpFunc(func(ctx context.Context, q engine.Querier, _ time.Time) error {
 		return b.seal(ctx, q)
@@ -112,13 +114,13 @@ func (b *Batch) seal(ctx context.Context, q engine.Querier) error {
 	return err
 }
 
-// Cancel seals the batch, and removes its members that wait or run, and the jobs that wait for it or for one of
-// them, and so on: nothing of it runs any more, and nothing that was to come after it. The ctx of a handler that runs
-// a member ends, see [Queue.Cancel]. Members that are dead stay dead. It returns how many jobs it has removed.
+// Cancel seals the batch and removes its members that wait or run. It also removes the jobs that wait for the batch or
+// for a member, the jobs that wait for those, and so on. The ctx of a handler that runs a member is cancelled; see
+// [Queue.Cancel]. Dead members stay dead. Cancel returns the number of jobs it has removed.
 //
-// It blocks until that is done, in transactions of some milliseconds with pauses between them; when ctx ends it
-// returns its error, and what was removed until then. Those that wait for the batch go first. With an actor it leaves an
-// entry in the audit, see [WithActor].
+// Cancel blocks until all jobs are removed, in transactions of some milliseconds with pauses between them. The jobs
+// that wait for the batch are removed first. If ctx ends, Cancel returns the error of ctx and the number of jobs removed
+// by then. With an actor it adds an entry to the audit log; see [WithActor].
 func (b *Batch) Cancel(ctx context.Context) (cancelled int, err error) {
 	cancelled, err = b.cancel(ctx)
 	return cancelled, failID("cancel batch", b.ID, err)
@@ -152,9 +154,9 @@ func (b *Batch) cancel(ctx context.Context) (cancelled int, err error) {
 	}
 }
 
-// cancelSome removes what waits for the batch, and up to limit members with what waits for them. Before that it forgets
-// up to limit members that have ended, and no more while there may be others: the end of the batch forgets all that are left at
-// once.
+// cancelSome removes the jobs that wait for the batch, and up to limit members together with the jobs that wait for
+// them. Before that it forgets up to limit ended members and, if there may be more, does nothing else: the end of the
+// batch forgets all remaining members at once.
 func (b *Batch) cancelSome(ctx context.Context, q engine.Querier, now time.Time, limit int) (gone []row.Change, more bool, err error) {
 	if err := b.seal(ctx, q); err != nil {
 		return nil, false, err
@@ -183,7 +185,7 @@ func (b *Batch) cancelSome(ctx context.Context, q engine.Querier, now time.Time,
 	return gone, false, nil
 }
 
-// told tells of jobs that were cancelled.
+// told reports cancelled jobs to waiters and observers.
 func (b *Batch) told(ctx context.Context, gone []row.Change) {
 	byQueue := make(map[string][]int64)
 	for _, c := range gone {

@@ -10,26 +10,27 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// Codec changes the payloads of jobs on their way into the file and back: it encrypts them, or makes them
-// smaller. See [Options.Codec], and package seal for one. All processes that enqueue to a queue or work it off
-// need a codec that understands the others'. The methods are called by many goroutines at once, and keep none
-// of the slices that they are given.
+// Codec transforms the payloads of jobs on their way into the file and back, to encrypt or compress them for example.
+// See [Options.Codec]; package seal provides an encrypting Codec. All processes that enqueue to a queue or work on it
+// need codecs that understand each other. Codecs must be safe for concurrent use and must not retain the slices they
+// are given.
 type Codec interface {
-	// Encode returns what is stored for payload, the arguments of a job of queue, which are JSON. What it
-	// returns is JSON too, of no more than Options.MaxPayload. Its error is that of the enqueue, which writes nothing.
+	// Encode returns the stored form of payload, the JSON arguments of a job of queue. The stored form must be JSON
+	// too, of at most Options.MaxPayload bytes. If Encode returns an error, the enqueue fails with it and writes nothing.
 	Encode(ctx context.Context, queue string, payload json.RawMessage) (json.RawMessage, error)
 
-	// Decode returns the payload of what is stored for a job of queue. That may be what no Encode has
-	// made: a job from before there was a codec, of a SQL function, or of a program in another language.
-	// An error is one of the attempt, as if a handler had returned it: the job is tried again after the queue's
-	// Backoff, until its attempts are spent, since another process may have the key that this one lacks. [Reject] sends the
-	// job to the dead letters at once, and [RetryAfter] and [Snooze] say when it is tried again. No job is
-	// lost: it keeps its payload there, and can be requeued.
+	// Decode returns the payload for the stored form of a job of queue. The stored form may not come from Encode: the
+	// job may be older than the codec, or come from an SQL function or a program in another language.
+	//
+	// An error fails the attempt, as if a handler had returned it: the job is retried after the queue's Backoff until
+	// its attempts are spent, since another process may have the key that this process lacks. [Reject] sends the job
+	// to the dead letters at once; [RetryAfter] and [Snooze] say when to try again. No job is lost: a dead job keeps its
+	// payload and can be requeued.
 	Decode(ctx context.Context, queue string, stored json.RawMessage) (json.RawMessage, error)
 }
 
-// decode reads the arguments. stored is the payload as the file has it: text, as a rule. Text that is
-// no T will never be one, so that error is one of [Reject]; an error of the codec says nothing of the job.
+// decode reads the arguments from stored, the payload as it is in the file, usually text. Text that does not decode into
+// T never will, so that error is a [Reject]. An error of the codec may be temporary and is returned as it is.
 func (j *JobInfo) decode(ctx context.Context, stored any, args any) error {
 	text := j.Payload
 	if _, isText := stored.(string); isText && j.codec != nil {
@@ -44,8 +45,7 @@ func (j *JobInfo) decode(ctx context.Context, stored any, args any) error {
 	return nil
 }
 
-// unreadable settles a claimed job of which the arguments cannot be read, as a Work does after an error
-// of the handler.
+// unreadable settles a claimed job whose arguments cannot be read, in the way Work does after an error of the handler.
 func (j *Job[T]) unreadable(ctx context.Context, cause error) error {
 	var d *worker.Directive
 	switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// consumerStore are the statements on the tables of consumers.
+// consumerStore holds the statements on the tables of consumers.
 type consumerStore interface {
 	Offset(ctx context.Context, q engine.Querier, consumer, topic string) (offset int64, found bool, err error)
 	SaveOffset(ctx context.Context, q engine.Querier, consumer, topic string, offset, nowMS int64) (bool, error)
@@ -21,7 +21,7 @@ type consumerStore interface {
 	Drop(ctx context.Context, q engine.Querier, consumer, topic string) (bool, error)
 }
 
-// From is where a consumer or a group begins: [Beginning], [End], [Offset] or [Since].
+// From is the position at which a consumer or a group begins: [Beginning], [End], [Offset] or [Since].
 type From struct {
 	kind   fromKind
 	offset int64
@@ -38,18 +38,18 @@ const (
 )
 
 var (
-	// Beginning is before the first event that there is. It is the zero From.
+	// Beginning is the position before the first event in the stream. It is the zero From.
 	Beginning = From{kind: fromBeginning}
-	// End is after the last event that there is.
+	// End is the position after the last event in the stream.
 	End = From{kind: fromEnd}
 )
 
-// Offset is after the event with that offset, whether or not there is one. Negative is
-// [ErrInvalid] where it is used.
+// Offset returns the position after the event with offset n, whether or not that event exists. A negative n is
+// [ErrInvalid] where the position is used.
 func Offset(n int64) From { return From{kind: fromOffset, offset: n} }
 
-// Since is before the first event that was created at t or later, to the second; where
-// there is none, it is the end. Finding it reads all older events of the topic.
+// Since returns the position before the first event that was created at t or later, to the second. If there is no such
+// event, the position is the end. Finding it reads all older events of the topic.
 func Since(t time.Time) From { return From{kind: fromTime, since: t} }
 
 func (f From) check() error {
@@ -59,7 +59,7 @@ func (f From) check() error {
 	return nil
 }
 
-// resolve returns the offset after which f lies in s.
+// resolve returns the offset of position f in s.
 func (s *stream) resolve(ctx context.Context, q engine.Querier, f From) (int64, error) {
 	switch f.kind {
 	case fromOffset:
@@ -79,7 +79,7 @@ func (s *stream) resolve(ctx context.Context, q engine.Querier, f From) (int64, 
 	return 0, nil
 }
 
-// begin is resolve for a reader that begins there, with the offset up to which events are gone.
+// begin is like resolve for a reader that begins at f. It also returns the offset up to which events are gone.
 func (s *stream) begin(ctx context.Context, q engine.Querier, f From) (offset, gone int64, err error) {
 	if offset, err = s.resolve(ctx, q, f); err != nil {
 		return 0, 0, err
@@ -88,7 +88,7 @@ func (s *stream) begin(ctx context.Context, q engine.Querier, f From) (offset, g
 	return offset, gone, err
 }
 
-// end is the offset of the last event, also of one that retention has deleted.
+// end returns the offset of the last event, even if retention has deleted it.
 func (s *stream) end(ctx context.Context, q engine.Querier) (int64, error) {
 	head, err := s.db.streams.Head(ctx, q, s.selection(nil))
 	if err != nil {
@@ -98,23 +98,23 @@ func (s *stream) end(ctx context.Context, q engine.Querier) (int64, error) {
 	return max(head, gone), err
 }
 
-// ConsumerInfo is how far a consumer has come.
+// ConsumerInfo describes the progress of a consumer.
 type ConsumerInfo struct {
 	Name      string
-	Topic     string    // or the pattern that it reads
+	Topic     string    // or the pattern that the consumer reads
 	Offset    int64     // everything up to here is handled
-	Lag       int64     // events that it has yet to see; what its filter leaves out does not count
-	Gone      int64     // events above Offset, up to this one, were deleted by retention and are not seen; 0: none
-	CreatedAt time.Time // zero: another binding has made it
-	LastAck   time.Time // when the offset was last saved; zero: never, or by another binding
+	Lag       int64     // events that the consumer has yet to see, without those that its filter excludes
+	Gone      int64     // retention deleted events above Offset, up to this offset; 0 if none were missed
+	CreatedAt time.Time // zero if another binding created the consumer
+	LastAck   time.Time // when the offset was last saved; zero if never, or by another binding
 }
 
 func (s *stream) checkConsumer(name string) error {
 	return errors.Join(s.err, engine.CheckName("consumer", name))
 }
 
-// Offset returns how far consumer has come: it has handled everything up to there. 0:
-// nothing yet, or there is no such consumer. It reads and never waits for the writer.
+// Offset returns the offset up to which consumer has handled all events. It is 0 if consumer has handled nothing yet or
+// does not exist. Offset never waits for the writer.
 func (s *Stream[E]) Offset(ctx context.Context, consumer string) (int64, error) {
 	offset, err := s.savedOffset(ctx, consumer)
 	return offset, fail("offset", s.name, err)
@@ -131,10 +131,10 @@ func (s *stream) savedOffset(ctx context.Context, consumer string) (offset int64
 	return offset, err
 }
 
-// SaveOffset notes that consumer has handled everything up to offset, and makes the
-// consumer if there is none. The offset never goes back: false when the consumer was that
-// far already. Offsets are honker's: all bindings share them. SaveOffset waits for the
-// writer until ctx ends or BusyTimeout has passed. A negative offset is [ErrInvalid].
+// SaveOffset records that consumer has handled everything up to offset, and creates the consumer if necessary. The
+// offset never moves back: SaveOffset returns false if consumer has already reached it. All bindings of honker share
+// these offsets. SaveOffset waits for the writer until ctx ends or BusyTimeout has passed. A negative offset is
+// [ErrInvalid].
 func (s *Stream[E]) SaveOffset(ctx context.Context, consumer string, offset int64) (bool, error) {
 	saved, err := s.saveOffset(ctx, "SaveOffsetTx", consumer, offset)
 	return saved, fail("save offset", s.name, err)
@@ -172,22 +172,22 @@ func (s *stream) saveOffsetTx(ctx context.Context, tx Tx, consumer string, offse
 	return s.db.consumers.SaveOffset(ctx, q, consumer, s.name, offset, time.Now().UnixMilli())
 }
 
-// Seek moves consumer to any place, also back; events before it are not read, events after
-// it are read again. [ErrNotFound]: there is no such consumer. It waits for the writer
-// until ctx ends or BusyTimeout has passed.
+// Seek moves consumer to any position, forward or back. Events before the position are not read; events after it are
+// read again. If there is no such consumer, Seek returns [ErrNotFound]. It waits for the writer until ctx ends or
+// BusyTimeout has passed.
 //
-// A Subscribe or Consume that is running keeps its own place and saves over it: seek while
-// none runs. A [Pipe] goes on from the new place.
+// A running Subscribe or Consume keeps its own position and saves over the new one, so call Seek while none runs. A
+// [Pipe] continues from the new position.
 //
-// A place before events that retention has deleted is no error: the consumer goes on with the first event that
-// is kept. The log says so, [ConsumerInfo.Gone] does until the consumer has passed them, and
-// [Stream.Compacted] tells it beforehand.
+// Seeking to a position before events that retention has deleted is not an error: the consumer continues with the first
+// event that is kept. Seek logs this, and [ConsumerInfo.Gone] shows it until the consumer has passed the gap. Use
+// [Stream.Compacted] to check beforehand.
 func (s *Stream[E]) Seek(ctx context.Context, consumer string, to From) error {
 	return fail("seek", s.name, s.seek(ctx, alone("SeekTx"), consumer, to))
 }
 
-// SeekTx is like [Stream.Seek], within tx: a read model that is emptied in tx is rebuilt from the
-// beginning, or not emptied at all.
+// SeekTx is like [Stream.Seek], within tx. Empty a read model in the same tx, so that it is either emptied and rebuilt
+// from the beginning or left as it is.
 func (s *Stream[E]) SeekTx(ctx context.Context, tx Tx, consumer string, to From) error {
 	return fail("seek", s.name, s.seek(ctx, within(tx), consumer, to))
 }
@@ -213,9 +213,9 @@ func (s *stream) seek(ctx context.Context, c carrier, consumer string, to From) 
 	}, func() { s.logIfGone("consumer", consumer, offset, gone) })
 }
 
-// Consumers lists the consumers of the topic, or of the pattern, by name, those of other
-// bindings included. It never waits for the writer. Counting what consumers have yet to
-// see reads that much; ctx is looked at between them.
+// Consumers lists the consumers of the topic or of the pattern by name, including those of other bindings. It never
+// waits for the writer. It reads all events that the consumers have yet to see in order to count them, and checks ctx
+// between consumers.
 func (s *Stream[E]) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
 	infos, err := s.listConsumers(ctx)
 	return infos, fail("consumers", s.name, err)
@@ -261,9 +261,8 @@ func (s *stream) listConsumers(ctx context.Context) ([]ConsumerInfo, error) {
 	return infos, nil
 }
 
-// DeleteConsumer deletes a consumer and how far it has come, so that it no longer keeps
-// events from [Stream.Compact]. false: there was none. It waits for the writer until ctx
-// ends or BusyTimeout has passed.
+// DeleteConsumer deletes a consumer and its offset, so that the consumer no longer keeps events from [Stream.Compact].
+// It returns false if there is no such consumer. It waits for the writer until ctx ends or BusyTimeout has passed.
 func (s *Stream[E]) DeleteConsumer(ctx context.Context, consumer string) (bool, error) {
 	deleted, err := s.deleteConsumer(ctx, alone("DeleteConsumerTx"), consumer)
 	return deleted, fail("delete consumer", s.name, err)

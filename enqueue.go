@@ -33,9 +33,8 @@ type enqueueOptions struct {
 	err         error
 }
 
-// Delay makes the job wait for d, and never less: it can be claimed from the first whole
-// second that is not before d after the enqueue. 0 is no delay. Negative, or together with
-// RunAt, is ErrInvalid.
+// Delay makes the job wait for at least d: it can be claimed from the first whole second that is d or more after the
+// enqueue. 0 means no delay. A negative d is ErrInvalid, and so is Delay together with RunAt.
 func Delay(d time.Duration) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.delay, o.delayed = d, true
@@ -43,17 +42,16 @@ func Delay(d time.Duration) EnqueueOption {
 	}
 }
 
-// RunAt makes the job wait until t, rounded up to a whole second. A time that has
-// passed, or the zero time, means now. Together with Delay it is ErrInvalid.
+// RunAt makes the job wait until t, rounded up to a whole second. The zero time and times in the past mean now. RunAt
+// together with Delay is ErrInvalid.
 func RunAt(t time.Time) EnqueueOption {
 	return func(o *enqueueOptions) { o.runAt, o.timed = t, true }
 }
 
-// Priority lets jobs with a larger n be claimed first. The default is 0.
+// Priority sets the priority of the job: jobs with a larger n are claimed first. The default is 0.
 func Priority(n int) EnqueueOption { return func(o *enqueueOptions) { o.priority = n } }
 
-// MaxAttempts replaces the queue's MaxAttempts for this job. Less than 1 is
-// ErrInvalid.
+// MaxAttempts overrides the queue's MaxAttempts for this job. An n less than 1 is ErrInvalid.
 func MaxAttempts(n int) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.maxAttempts = n
@@ -63,9 +61,9 @@ func MaxAttempts(n int) EnqueueOption {
 	}
 }
 
-// ExpiresIn drops the job if no attempt has started d after the enqueue, or up to a second
-// later, since the file keeps whole seconds: it is never claimed then, and [Queue.SweepExpired]
-// or [DB.Maintain] moves it to the dead letters. d must be positive.
+// ExpiresIn drops the job if no attempt has started within d of the enqueue, or up to a second later, since the file
+// keeps whole seconds. An expired job is never claimed; [Queue.SweepExpired] or [DB.Maintain] moves it to the dead
+// letters. d must be positive.
 func ExpiresIn(d time.Duration) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.expiresIn = d
@@ -73,17 +71,18 @@ func ExpiresIn(d time.Duration) EnqueueOption {
 	}
 }
 
-// Headers gives a job what is about it rather than for it: a trace context, a tenant. A handler and a
-// middleware find them as JobInfo.Headers, and an operator picks jobs by them; the arguments are free of them, also for
-// workers of other bindings, which do not see headers. They stay with the job through its attempts, its death,
-// a requeue, and until it is done and kept no longer.
+// Headers attaches metadata to a job, such as a trace context or a tenant. Handlers and middleware read it from
+// JobInfo.Headers, and operators can select jobs by it. The arguments stay free of metadata. Workers of other bindings do
+// not see headers. A job keeps its headers through its attempts, its death and a requeue, and after it is done for as
+// long as it is kept.
 //
-// They are added to those of [Options].Headers, and of an earlier Headers of the same enqueue; of two with one name
-// this one counts. EnqueueMany gives them to each job. A job that an enqueue with a unique key changes gets the
-// headers of that enqueue, with its arguments. h is read when the enqueue begins; nil and empty add none.
+// Headers adds to the headers of [Options].Headers and of earlier Headers options of the same enqueue, and overrides
+// values with the same name. EnqueueMany gives the headers to each job. A job that is changed by an enqueue with a unique
+// key gets the headers of that enqueue along with its arguments. h is read when the enqueue begins; a nil or empty h
+// adds nothing.
 //
-// All of one job are at most 64, and 8 KiB of names and values. More, or a name that is empty, or text that is not
-// UTF-8 or has a NUL, is [ErrInvalid].
+// A job has at most 64 headers, with at most 8 KiB of names and values in total. More is [ErrInvalid], and so is an empty
+// name or text that contains NUL or is not valid UTF-8.
 func Headers(h map[string]string) EnqueueOption {
 	return func(o *enqueueOptions) { o.addHeaders(h) }
 }
@@ -98,13 +97,12 @@ func (o *enqueueOptions) addHeaders(h map[string]string) {
 	maps.Copy(o.headers, h)
 }
 
-// headersIn are the headers of an enqueue in ctx, as the file has them: those of the DB, and above them
-// its own.
+// headersIn returns the encoded headers of an enqueue in ctx: those of the DB, overridden by its own.
 func (db *DB) headersIn(ctx context.Context, own map[string]string) (string, error) {
 	if db.opts.Headers == nil {
 		return engine.EncodeHeaders(own)
 	}
-	if err := engine.CheckContext(ctx); err != nil { // the application's function need not bear a nil one
+	if err := engine.CheckContext(ctx); err != nil { // the application's function need not handle a nil ctx
 		return "", err
 	}
 	all := maps.Clone(db.opts.Headers(ctx))
@@ -115,7 +113,7 @@ func (db *DB) headersIn(ctx context.Context, own map[string]string) (string, err
 	return engine.EncodeHeaders(all)
 }
 
-// job turns the options into a row, at the time now.
+// job returns the options as a row at the time now.
 func (o *enqueueOptions) job(queue string, now time.Time) row.NewJob {
 	j := row.NewJob{
 		Queue:       queue,
@@ -136,14 +134,13 @@ func (o *enqueueOptions) job(queue string, now time.Time) row.NewJob {
 	return j
 }
 
-// later reports a job that cannot be claimed yet.
+// later reports whether the job cannot be claimed yet.
 func (o *enqueueOptions) later() bool { return o.delay > 0 || o.runAt.After(time.Now()) }
 
-// Enqueue adds a job and returns its id when it is committed. It waits for the writer until
-// ctx ends, which withdraws it, or BusyTimeout has passed; concurrent calls share commits.
-// Ids rise in the order of commits. Where a worker of this DB is idle and no other job is
-// due, the job is inserted as claimed by it: it is never pending. A trigger of the
-// application's that drops the job makes it [ErrNotInserted].
+// Enqueue adds a job and returns its id once it is committed. It waits for the writer until ctx ends, which withdraws the
+// job, or BusyTimeout has passed. Concurrent calls share commits. Ids increase in the order of commits. If a worker of
+// this DB is idle and no other job is due, the job is inserted as claimed by that worker and is never pending. If a
+// trigger of the application drops the row, Enqueue returns [ErrNotInserted].
 func (q *Queue[T]) Enqueue(ctx context.Context, args T, opts ...EnqueueOption) (int64, error) {
 	id, err := q.enqueue(ctx, args, opts)
 	return id, fail("enqueue", q.name, err)
@@ -162,8 +159,7 @@ func (q *queue) enqueue(ctx context.Context, args any, opts []EnqueueOption) (id
 	return op.ids[0], nil
 }
 
-// EnqueueTx is like [Queue.Enqueue], within tx: the job exists when tx commits, and
-// never did when it rolls back.
+// EnqueueTx is like [Queue.Enqueue], within tx: the job exists once tx commits, and does not exist if tx rolls back.
 func (q *Queue[T]) EnqueueTx(ctx context.Context, tx Tx, args T, opts ...EnqueueOption) (int64, error) {
 	id, err := q.enqueueTx(ctx, tx, args, opts)
 	return id, fail("enqueue", q.name, err)
@@ -182,9 +178,8 @@ func (q *queue) enqueueTx(ctx context.Context, tx Tx, args any, opts []EnqueueOp
 	return op.ids[0], nil
 }
 
-// EnqueueMany adds a job for each of args, alike in their options, in one commit:
-// all of them or none. Ids rise in the order of args. No args is no work and no
-// error.
+// EnqueueMany adds a job with the same options for each of args, in a single commit: all of them or none. Ids increase in
+// the order of args. Empty args are not an error, and nothing is written.
 func (q *Queue[T]) EnqueueMany(ctx context.Context, args []T, opts ...EnqueueOption) ([]int64, error) {
 	ids, err := enqueueMany(ctx, q.queue, args, opts, false, func(ctx context.Context, op *enqueueOp) error {
 		return op.commit(ctx, "EnqueueManyTx")
@@ -192,8 +187,7 @@ func (q *Queue[T]) EnqueueMany(ctx context.Context, args []T, opts ...EnqueueOpt
 	return ids, fail("enqueue", q.name, err)
 }
 
-// EnqueueManyTx is like [Queue.EnqueueMany], within tx, which has to be rolled back when
-// it fails.
+// EnqueueManyTx is like [Queue.EnqueueMany], within tx. If it fails, tx must be rolled back.
 func (q *Queue[T]) EnqueueManyTx(ctx context.Context, tx Tx, args []T, opts ...EnqueueOption) ([]int64, error) {
 	ids, err := enqueueMany(ctx, q.queue, args, opts, true, func(ctx context.Context, op *enqueueOp) error {
 		return op.addTo(ctx, tx)
@@ -201,7 +195,7 @@ func (q *Queue[T]) EnqueueManyTx(ctx context.Context, tx Tx, args []T, opts ...E
 	return ids, fail("enqueue", q.name, err)
 }
 
-// enqueueMany checks and encodes args, and adds them by add.
+// enqueueMany checks and encodes args and passes them to add.
 func enqueueMany[T any](ctx context.Context, q *queue, args []T, opts []EnqueueOption, inTx bool, add func(context.Context, *enqueueOp) error) (ids []int64, err error) {
 	if len(args) > 0 {
 		var ended func(OperationEnd)
@@ -218,12 +212,12 @@ func enqueueMany[T any](ctx context.Context, q *queue, args []T, opts []EnqueueO
 	return op.ids, nil
 }
 
-// began tells the observer of an enqueue of n jobs.
+// began reports the start of an enqueue of n jobs to the observer.
 func (q *queue) began(ctx context.Context, n int, inTx bool) (context.Context, func(OperationEnd)) {
 	return q.db.opts.Observer.began(ctx, Operation{Verb: "enqueue", Name: q.name, N: n, Tx: inTx})
 }
 
-// endOf is the end of an enqueue that has added ids.
+// endOf returns the end of an enqueue that has added ids.
 func endOf(ids []int64, err error) OperationEnd {
 	if len(ids) == 0 {
 		return OperationEnd{Err: err}
@@ -231,16 +225,16 @@ func endOf(ids []int64, err error) OperationEnd {
 	return OperationEnd{slices.Min(ids), slices.Max(ids), err}
 }
 
-// enqueueOp is an enqueue of one job or more, as an engine.Op.
+// enqueueOp is an enqueue of one or more jobs. It implements engine.Op.
 type enqueueOp struct {
 	enqueueOptions
 	q        *queue
 	side     row.Side
 	payloads []string
-	handOver bool              // a worker of this DB waits for jobs of the queue
+	handOver bool              // a worker of this DB is waiting for jobs of the queue
 	idle     *worker.IdleClaim // that worker's claim, once Run has taken it
 	ids      []int64           // after Run
-	at       time.Time         // after Run: of its transaction
+	at       time.Time         // time of the transaction, after Run
 	places   []row.Placed      // of jobs with a unique key, after Run
 }
 
@@ -284,7 +278,7 @@ func newEnqueueOp[T any](ctx context.Context, q *queue, args []T, opts []Enqueue
 	}
 	op.side.Key = op.key
 	if len(args) == 0 {
-		_, err = engine.EncodeHeaders(op.headers) // what is wrong with the call; those of the DB are not asked for
+		_, err = engine.EncodeHeaders(op.headers) // validates this call's headers only; the DB's function is not called
 		return op, err
 	}
 	if op.side.Headers, err = q.db.headersIn(ctx, op.headers); err != nil {
@@ -293,8 +287,8 @@ func newEnqueueOp[T any](ctx context.Context, q *queue, args []T, opts []Enqueue
 	return op, op.seal(ctx)
 }
 
-// seal has the DB's codec make of the payloads what is stored. Unique keys are of the arguments, so they
-// come before.
+// seal replaces the payloads by their stored form from the DB's codec. Unique keys are computed from the arguments, so
+// this comes after them.
 func (op *enqueueOp) seal(ctx context.Context) (err error) {
 	for i, payload := range op.payloads {
 		if op.payloads[i], err = op.q.db.engine.EncodeJob(ctx, op.q.name, payload); err != nil {
@@ -304,7 +298,7 @@ func (op *enqueueOp) seal(ctx context.Context) (err error) {
 	return nil
 }
 
-// commit writes the jobs in a transaction of their own.
+// commit writes the jobs in a transaction of its own.
 func (op *enqueueOp) commit(ctx context.Context, txForm string) error {
 	later := op.later()
 	op.handOver = !later && op.unique == nil && op.key == "" && op.links == nil && op.q.db.handoffs.Waiting(op.q.name)
@@ -313,7 +307,7 @@ func (op *enqueueOp) commit(ctx context.Context, txForm string) error {
 	if err != nil {
 		return err
 	}
-	if handed < len(op.ids) && (!later || op.unique != nil) { // one that is debounced may be due by its max
+	if handed < len(op.ids) && (!later || op.unique != nil) { // a debounced job may be due by its maximum delay
 		op.q.db.engine.Notifier.Wake(op.q.ready())
 	}
 	op.q.db.traffic.Add(op.at, op.q.name, traffic.Counts{Enqueued: int64(op.observe(false))})
@@ -322,7 +316,7 @@ func (op *enqueueOp) commit(ctx context.Context, txForm string) error {
 
 // addTo writes the jobs within the caller's transaction.
 func (op *enqueueOp) addTo(ctx context.Context, tx Tx) error {
-	q, now, added := op.q, time.Now(), 0 // not op, which has the payloads, and would stay until the commit
+	q, now, added := op.q, time.Now(), 0 // count must not capture op, which would keep the payloads until the commit
 	count := func() { q.db.traffic.Add(now, q.name, traffic.Counts{Enqueued: int64(added)}) }
 	on, seen, err := q.db.engine.JoinThen(ctx, tx, count, q.ready())
 	if err != nil {
@@ -342,7 +336,7 @@ func (op *enqueueOp) Single() bool {
 	return len(op.payloads) == 1 && !op.handOver && op.plain()
 }
 
-// plain reports that the jobs are rows of one table, and nothing beside.
+// plain reports whether the jobs consist of rows of a single table.
 func (op *enqueueOp) plain() bool { return op.unique == nil && op.side.None() && op.links == nil }
 
 // Run implements engine.Op.
@@ -359,7 +353,7 @@ func (op *enqueueOp) Run(ctx context.Context, tx engine.Querier, now time.Time) 
 	return op.insert(ctx, tx, job, now)
 }
 
-// insert adds the jobs that were not handed over.
+// insert adds the jobs that were not handed over to a worker.
 func (op *enqueueOp) insert(ctx context.Context, tx engine.Querier, job row.NewJob, now time.Time) error {
 	if op.links != nil {
 		if err := op.q.db.jobs.CheckLinks(ctx, tx, op.q.name, op.side.Key, op.links); err != nil {
@@ -380,7 +374,7 @@ func (op *enqueueOp) insert(ctx context.Context, tx engine.Querier, job row.NewJ
 	return op.q.db.jobs.AddLinks(ctx, tx, op.links, ids)
 }
 
-// observe tells of the jobs that were added, and returns how many they are.
+// observe reports the added jobs to the observer and returns their number.
 func (op *enqueueOp) observe(inTx bool) int {
 	added := op.ids
 	if op.unique != nil || op.placed != nil {

@@ -9,80 +9,75 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// Errors of opening a file. Test for all of these with errors.Is: what honker
-// returns says the operation, the name and the cause as well.
+// Errors of opening a file. Test for all errors in this file with errors.Is: returned errors also contain the operation,
+// the name and the cause.
 var (
-	// ErrUnsupported reports what cannot be safe: an in-memory database, a network
-	// filesystem, a read-only file opened for writing, a file that is not a database or is damaged,
-	// one with an older schema opened to be read only, an engine with a known corruption bug; in a
-	// bubble of testing/synctest, notices of the system.
+	// ErrUnsupported reports a setup that cannot be safe: an in-memory database, a network filesystem, a read-only
+	// file opened for writing, a file that is damaged or not a database, a file with an older schema opened with
+	// ReadOnly, an engine with a known corruption bug, or file notices in a bubble of testing/synctest.
 	ErrUnsupported = engine.ErrUnsupported
-	// ErrSchemaTooNew reports a file that a newer version of honker has written.
-	// Nothing was changed.
+	// ErrSchemaTooNew reports a file that was written by a newer version of honker. Nothing was changed.
 	ErrSchemaTooNew = engine.ErrSchemaTooNew
 )
 
 // Errors of any verb.
 var (
-	// ErrClosed reports a call after, or interrupted by, Close.
+	// ErrClosed reports a call that came after Close or was interrupted by it.
 	ErrClosed = engine.ErrClosed
-	// ErrInvalid reports a bad name, option, payload or argument, a nil one included. Nothing was
-	// changed.
+	// ErrInvalid reports a bad name, option, payload or argument, including a nil argument. Nothing was changed.
 	ErrInvalid = engine.ErrInvalid
-	// ErrInTx reports a plain verb called with the ctx of [DB.Tx]: it would wait
-	// for its own caller. The text names the Tx form.
+	// ErrInTx reports a plain verb that was called with the ctx of [DB.Tx]. It would wait for its own caller. The error
+	// text names the Tx form to use instead.
 	ErrInTx = engine.ErrInTx
-	// ErrReadOnly reports a verb that may write, on a DB that was opened with Options.ReadOnly. Nothing
-	// was changed.
+	// ErrReadOnly reports a verb that may write, on a DB opened with Options.ReadOnly. Nothing was changed.
 	ErrReadOnly = engine.ErrReadOnly
-	// ErrBusy reports that the writer was not free within BusyTimeout. Nothing was
-	// changed.
+	// ErrBusy reports that the writer was not free within BusyTimeout. Nothing was changed.
 	ErrBusy = engine.ErrBusy
-	// ErrNotFound reports that there is no such job, result, consumer, group or schedule.
+	// ErrNotFound reports that a job, result, consumer, group, schedule or batch does not exist.
 	ErrNotFound = engine.ErrNotFound
-	// ErrNotInserted reports that a trigger of the application's on one of honker's tables has
-	// dropped the row that was to be inserted, by RAISE(IGNORE). A verb that inserts several
-	// rows has inserted none. What the trigger itself has written may stay.
+	// ErrNotInserted reports that a trigger of the application on a table of honker has dropped the row to be inserted,
+	// with RAISE(IGNORE). A verb that inserts several rows has inserted none. Rows that the trigger itself has written
+	// may remain.
 	ErrNotInserted = engine.ErrNotInserted
-	// ErrDatabaseReplaced reports that another file lies at the path now: close the DB and open
-	// it again. To a loop that reads events or messages it also reports that a backup was
-	// restored over the open file; the DB goes on then, and the loop can be started again.
+	// ErrDatabaseReplaced reports that there is another file at the path now: close the DB and open it again. In a loop
+	// that reads events or messages it also reports that a backup was restored over the open file. In that case the DB
+	// stays usable, and the loop can be started again.
 	ErrDatabaseReplaced = engine.ErrDatabaseReplaced
 )
 
 // Errors of batches.
 var (
-	// ErrBatchDone reports an enqueue to a batch that is sealed, and of which no member waits or runs.
-	// Nothing was changed.
+	// ErrBatchDone reports an enqueue to a batch that is sealed and has no member that waits or runs. Nothing was
+	// changed.
 	ErrBatchDone = engine.ErrBatchDone
 )
 
-// Errors of holding a job, or an event of a group.
+// Errors of claims on jobs and on events of a group.
 var (
-	// ErrClaimLost reports that the claim no longer holds: it lapsed, the job was claimed
-	// again, or it was settled or cancelled. Nothing was changed.
+	// ErrClaimLost reports that the claim is no longer valid: it lapsed, or the job was claimed again, settled or
+	// cancelled. Nothing was changed.
 	ErrClaimLost = engine.ErrClaimLost
-	// ErrCancelled is the cause of the end of a handler's ctx when its job was cancelled.
+	// ErrCancelled is the cancellation cause of a handler's ctx after its job was cancelled.
 	ErrCancelled = worker.ErrCancelled
-	// ErrMemberTaken reports that another member of the group has that name. The text says
-	// in which process, and until when, if it is not renewed.
+	// ErrMemberTaken reports that another member of the group has that name. The error text names its process and the
+	// time until which the name is taken unless it is renewed.
 	ErrMemberTaken = errors.New("member name taken")
 )
 
-// Errors of locks, and of loops that lead by one.
+// Errors of locks, and of loops that use a lock to elect a leader.
 var (
-	// ErrLockHeld reports that the lock is held. The text says by which owner, and until
-	// when, if it is not renewed.
+	// ErrLockHeld reports that the lock is held. The error text names the owner and the time until which the lock is
+	// held unless it is renewed.
 	ErrLockHeld = errors.New("lock held")
-	// ErrLockLost reports that the lock is no longer this handle's: it was not renewed
-	// in time, another program removed or took it, it was unlocked, or the DB was closed.
+	// ErrLockLost reports that this handle no longer holds the lock: it was not renewed in time, another program
+	// removed or took it, it was unlocked, or the DB was closed.
 	ErrLockLost = engine.ErrLockLost
-	// ErrLeadershipLost reports that another process leads now: what is to be done by
-	// one process at a time has stopped here.
+	// ErrLeadershipLost reports that another process is the leader now. Work reserved for the leader has stopped in
+	// this process.
 	ErrLeadershipLost = errors.New("leadership lost")
 )
 
-// errorTypes are the names of those that ErrorType knows, the most telling first.
+// errorTypes lists the errors known to ErrorType with their names, the most specific first.
 var errorTypes = []struct {
 	err  error
 	name string
@@ -93,10 +88,10 @@ var errorTypes = []struct {
 	{context.DeadlineExceeded, "timeout"}, {context.Canceled, "context_canceled"},
 }
 
-// ErrorType names the kind of an error, for a metric or a span: "busy" for [ErrBusy] and so on for honker's own,
-// "timeout" and "context_canceled" for those of a ctx, else the type in Go, such as "*net.OpError", without what
-// wraps it to add text. It has nothing of the error's text, which may hold ids and names. It is "" for nil, and for a
-// [Snooze] or [SlowDown], which are no failures.
+// ErrorType names the kind of an error, for use in a metric or a span: "busy" for [ErrBusy] and likewise for the other
+// errors of honker, "timeout" and "context_canceled" for errors of a context. For any other error it returns the Go type,
+// such as "*net.OpError", after removing wrappers that only add text. The name never contains parts of the error's text,
+// which may hold ids and names. ErrorType returns "" for nil, and for a [Snooze] or [SlowDown], which are not failures.
 func ErrorType(err error) string {
 	var d *worker.Directive
 	if err == nil || errors.As(err, &d) && d.Outcome == worker.Snoozed {
@@ -120,10 +115,10 @@ func ErrorType(err error) string {
 // fail adds the operation and the name to err, once.
 func fail(op, name string, err error) error { return engine.Wrap(op, name, err) }
 
-// failID is fail for a thing that has a number.
+// failID is like fail for an object with a numeric id.
 func failID(op string, id int64, err error) error { return engine.WrapID(op, id, err) }
 
-// JobFailedError reports that a result was waited for and its job went to the dead letters.
+// JobFailedError reports that a job whose result was waited for has become a dead letter.
 type JobFailedError struct {
 	ID        int64
 	Attempts  int
@@ -135,10 +130,10 @@ func (e *JobFailedError) Error() string {
 	return fmt.Sprintf("job %d failed after %d attempts: %s", e.ID, e.Attempts, e.LastError)
 }
 
-// OldSchemaError reports that a file, opened with ReadOnly, has an older schema than this version of the library
-// needs. Opening it once without ReadOnly upgrades it. It is [ErrUnsupported] too.
+// OldSchemaError reports that a file opened with ReadOnly has an older schema than this version of the library needs.
+// Open it once without ReadOnly to upgrade it. errors.Is also matches [ErrUnsupported].
 type OldSchemaError struct {
-	Version int // of the file; 0: another binding of honker has made it, without this library's tables
+	Version int // of the file; 0 if another binding of honker made it, without this library's tables
 	Current int // of this library
 }
 
@@ -150,9 +145,9 @@ func (e *OldSchemaError) Error() string {
 	return fmt.Sprintf("its schema is older, version %d where this library has %d: open it for writing once", e.Version, e.Current)
 }
 
-// BrokenError reports that [DB.Check] has read the file, and that it is not sound.
+// BrokenError reports that [DB.Check] has found the file to be inconsistent.
 type BrokenError struct {
-	Rules []string // that the file breaks, and examples of what breaks them
+	Rules []string // rules that the file breaks, with examples
 }
 
 // Error implements error.
