@@ -154,9 +154,9 @@ func (b *Batch) cancel(ctx context.Context) (cancelled int, err error) {
 	}
 }
 
-// cancelSome removes the jobs that wait for the batch, and up to limit members together with the jobs that wait for
-// them. Before that it forgets up to limit ended members and, if there may be more, does nothing else: the end of the
-// batch forgets all remaining members at once.
+// cancelSome seals the batch, removes the jobs that wait for it, and forgets up to limit members that have ended. Only
+// when no such members are left does it remove up to limit other members, together with the jobs that wait for them:
+// the removal ends the batch, which forgets all its remaining members at once.
 func (b *Batch) cancelSome(ctx context.Context, q engine.Querier, now time.Time, limit int) (gone []row.Change, more bool, err error) {
 	if err := b.seal(ctx, q); err != nil {
 		return nil, false, err
@@ -185,7 +185,7 @@ func (b *Batch) cancelSome(ctx context.Context, q engine.Querier, now time.Time,
 	return gone, false, nil
 }
 
-// told reports cancelled jobs to waiters and observers.
+// told cancels the handlers of removed jobs in this process, wakes their waiters and informs the observer.
 func (b *Batch) told(ctx context.Context, gone []row.Change) {
 	byQueue := make(map[string][]int64)
 	for _, c := range gone {

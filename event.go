@@ -19,15 +19,15 @@ import (
 type Event[E any] struct {
 	Offset    int64
 	Topic     string
-	Key       string // "" also for none
+	Key       string // "" if the event has none
 	CreatedAt time.Time
-	Payload   json.RawMessage // as stored; other bindings may store text that is no JSON
+	Payload   json.RawMessage // as stored; other bindings may store text that is not JSON
 	Data      E
 
-	sub *subscription // that yielded it for a consumer; nil: none
+	sub *subscription // subscription of a consumer that yielded it; nil for none
 }
 
-// newEvent makes an event of a row. With an error, the event has no Data.
+// newEvent converts a row. If it returns an error, the event has no Data.
 func newEvent[E any](row *row.Event) (*Event[E], error) {
 	e := &Event[E]{
 		Offset:    row.Offset,
@@ -39,12 +39,12 @@ func newEvent[E any](row *row.Event) (*Event[E], error) {
 	return e, decodeEvent(row.Payload, &e.Data)
 }
 
-// readError is the error of an event that does not decode.
+// readError returns the error for an event whose payload does not decode.
 func readError(offset int64, err error) error { return failID("read event", offset, err) }
 
 func decodeEvent(payload json.RawMessage, data any) error {
 	if raw, ok := data.(*json.RawMessage); ok && json.Valid(payload) {
-		*raw = payload // spares a copy
+		*raw = payload // avoids a copy
 		return nil
 	}
 	if err := json.Unmarshal(payload, data); err != nil {
@@ -55,10 +55,9 @@ func decodeEvent(payload json.RawMessage, data any) error {
 
 var errNoConsumer = fmt.Errorf("%w: no consumer has subscribed to it", ErrInvalid)
 
-// Ack saves the offset of this event now, for the consumer of the [Stream.Subscribe] or
-// [Stream.Consume] that it came from: everything up to it counts as handled. The offset
-// never goes back. Ack waits for the writer until ctx ends or BusyTimeout has passed. An
-// event from elsewhere, such as [Stream.Read], is [ErrInvalid].
+// Ack saves the offset of this event for the consumer of the [Stream.Subscribe] or [Stream.Consume] that yielded it: all
+// events up to this one count as handled. The offset never moves back. Ack waits for the writer until ctx ends or
+// BusyTimeout has passed. An event from another source, such as [Stream.Read], is [ErrInvalid].
 func (e *Event[E]) Ack(ctx context.Context) error {
 	if e.sub == nil {
 		return failID("ack event", e.Offset, errNoConsumer)
@@ -67,9 +66,8 @@ func (e *Event[E]) Ack(ctx context.Context) error {
 	return failID("ack event", e.Offset, err)
 }
 
-// AckTx is like [Event.Ack], within tx: whatever else tx writes happens exactly once,
-// together with the ack. [ErrClaimLost]: the consumer is that far already, by another loop
-// that runs for it; let tx roll back.
+// AckTx is like [Event.Ack], within tx: other writes of tx happen exactly once, together with the ack. It returns
+// [ErrClaimLost] if the consumer has already reached this offset through another loop; roll tx back in that case.
 func (e *Event[E]) AckTx(ctx context.Context, tx Tx) error {
 	if e.sub == nil {
 		return failID("ack event", e.Offset, errNoConsumer)
@@ -84,21 +82,20 @@ func (e *Event[E]) AckTx(ctx context.Context, tx Tx) error {
 	return nil
 }
 
-// Delivery is an event that a member of a group holds. Ack or Nack ends that; each settle
-// is fenced: once the lease has run out, or the event was given to another member, it
-// returns [ErrClaimLost] and changes nothing, also inside a transaction of the caller's.
+// Delivery is an event that is leased to a member of a group. Ack or Nack settles it. Each settle is fenced: after the
+// lease has expired, or the event was given to another member, it returns [ErrClaimLost] and changes nothing, even inside
+// a transaction of the caller.
 //
-// Inside [Group.Work], returning from the handler settles the event.
+// Inside [Group.Work], the event is settled when the handler returns.
 type Delivery[E any] struct {
 	Event[E]
-	Attempts int   // how often the event was given out, this time included
-	Token    int64 // grows with every claim of the group: fences effects outside of the file
+	Attempts int   // deliveries of the event, including this one
+	Token    int64 // grows with every claim of the group; use it to fence writes to other systems
 
 	*heldEvent
 }
 
-// newDelivery makes a delivery of a claimed row. With an error it has no Data, and can only
-// be settled.
+// newDelivery converts a claimed row. If it returns an error, the delivery has no Data and can only be settled.
 func newDelivery[E any](m *member, r row.Delivery) (*Delivery[E], error) {
 	e, err := newEvent[E](&r.Event)
 	h := &heldEvent{
@@ -108,7 +105,7 @@ func newDelivery[E any](m *member, r row.Delivery) (*Delivery[E], error) {
 	return &Delivery[E]{Event: *e, Attempts: h.attempts, Token: r.Token, heldEvent: h}, readError(r.Offset, err)
 }
 
-// heldEvent is the claim of a Delivery, which its copies share.
+// heldEvent is the claim of a Delivery. Copies of the Delivery share it.
 type heldEvent struct {
 	member    *member
 	claim     row.Holding
@@ -117,10 +114,9 @@ type heldEvent struct {
 	settledTx atomic.Bool // by a Tx verb: its transaction may still fail
 }
 
-// settleOp ends the claim of an event, or extends it, if it still holds. It is an
-// engine.Op.
+// settleOp ends or extends the claim of an event, if the claim is still valid. It implements engine.Op.
 type settleOp struct {
-	single bool // one statement
+	single bool // run is a single statement
 	run    func(ctx context.Context, q engine.Querier, nowMS int64) (held bool, err error)
 	cause  error // of a nack
 	held   bool  // after Run
@@ -142,8 +138,8 @@ func (h *heldEvent) ackOp() *settleOp {
 	}}
 }
 
-// nackOp gives the event back to rest for a while, or to the dead when it was given out
-// maxAttempts times; 0 is no bound.
+// nackOp gives the event back, to be delivered again after rest. If the event has been delivered maxAttempts times, it
+// becomes dead instead; 0 means no limit.
 func (h *heldEvent) nackOp(rest time.Duration, maxAttempts int, cause error) *settleOp {
 	op, text := &settleOp{cause: cause}, engine.Describe(cause)
 	op.run = func(ctx context.Context, q engine.Querier, nowMS int64) (held bool, err error) {
@@ -171,8 +167,8 @@ func (h *heldEvent) write(ctx context.Context, txForm string, op *settleOp) erro
 	return nil
 }
 
-// end commits op, which ends the claim. settled is set before, so that a renewal that finds
-// the claim gone does not take it for lost.
+// end commits op, which ends the claim. It sets settled beforehand, so that a concurrent renewal does not report the
+// missing claim as lost.
 func (h *heldEvent) end(ctx context.Context, txForm string, op *settleOp) error {
 	h.settled.Store(true)
 	err := h.write(ctx, txForm, op)
@@ -215,12 +211,12 @@ func (h *heldEvent) nack(ctx context.Context, rest time.Duration, cause error) e
 	return h.giveBack(ctx, h.nackOp(rest, h.member.group.opts.MaxAttempts, cause))
 }
 
-// deadLetter ends the claim for good, whatever attempts are left.
+// deadLetter makes the event dead, even if it has attempts left.
 func (h *heldEvent) deadLetter(ctx context.Context, cause error) error {
 	return h.giveBack(ctx, h.nackOp(0, 1, cause))
 }
 
-// giveBack commits op and wakes the members of this process that wait for such an event.
+// giveBack commits op and wakes the members of this process that wait for a returned event.
 func (h *heldEvent) giveBack(ctx context.Context, op *settleOp) error {
 	if err := h.end(ctx, "NackTx", op); err != nil {
 		return err
@@ -229,7 +225,7 @@ func (h *heldEvent) giveBack(ctx context.Context, op *settleOp) error {
 	return nil
 }
 
-// backoff is how long the event rests that was nacked with cause.
+// backoff returns the delay before an event nacked with cause is delivered again.
 func (h *heldEvent) backoff(cause error) time.Duration {
 	b := h.member.group.opts.Backoff
 	if b == nil {
@@ -238,35 +234,33 @@ func (h *heldEvent) backoff(cause error) time.Duration {
 	return max(0, b(h.attempts, cause))
 }
 
-// Ack ends the delivery: the group is done with the event. It waits for the writer until
-// ctx ends or BusyTimeout has passed, and shares commits with others.
+// Ack settles the event as handled by the group. It waits for the writer until ctx ends or BusyTimeout has passed, and
+// shares commits with other calls.
 func (d *Delivery[E]) Ack(ctx context.Context) error {
 	return failID("ack event", d.Offset, d.ack(ctx))
 }
 
-// AckTx is like [Delivery.Ack], within tx: whatever else tx writes happens exactly once,
-// together with the ack.
+// AckTx is like [Delivery.Ack], within tx: other writes of tx happen exactly once, together with the ack.
 func (d *Delivery[E]) AckTx(ctx context.Context, tx Tx) error {
 	return failID("ack event", d.Offset, d.endTx(ctx, tx, d.ackOp()))
 }
 
-// Nack gives the event back, to be given out again after the group's Backoff; when its
-// attempts are spent it is dead-lettered, see [Group.Dead]. cause is kept as its LastError
-// and may be nil. Nack waits for the writer as [Delivery.Ack] does.
+// Nack gives the event back. It is delivered again after the group's Backoff, or becomes dead if no attempts are left; see
+// [Group.Dead]. cause is stored as its LastError and may be nil. Nack waits for the writer as [Delivery.Ack] does.
 func (d *Delivery[E]) Nack(ctx context.Context, cause error) error {
 	return failID("nack event", d.Offset, d.nack(ctx, d.backoff(cause), cause))
 }
 
-// NackTx is like [Delivery.Nack], within tx: the event is given back when tx commits, and
-// stays held when it rolls back. The Backoff counts from the call.
+// NackTx is like [Delivery.Nack], within tx: the event is given back when tx commits, and stays leased if tx rolls back.
+// The Backoff counts from the call.
 func (d *Delivery[E]) NackTx(ctx context.Context, tx Tx, cause error) error {
 	op := d.nackOp(d.backoff(cause), d.member.group.opts.MaxAttempts, cause)
 	return failID("nack event", d.Offset, d.endTx(ctx, tx, op))
 }
 
-// Extend makes the lease last for by, rounded up to milliseconds, from now: longer or
-// shorter than it did. A by that is not positive is [ErrInvalid]. Extend waits for the
-// writer as [Delivery.Ack] does. Inside [Group.Work] leases are renewed without it.
+// Extend sets the lease to by from now, rounded up to milliseconds, whether that is longer or shorter than before. by must
+// be positive, or Extend returns [ErrInvalid]. It waits for the writer as [Delivery.Ack] does. Inside [Group.Work], leases
+// are renewed automatically.
 func (d *Delivery[E]) Extend(ctx context.Context, by time.Duration) error {
 	if err := engine.Positive("extension", by); err != nil {
 		return failID("extend event", d.Offset, err)
@@ -274,29 +268,31 @@ func (d *Delivery[E]) Extend(ctx context.Context, by time.Duration) error {
 	return failID("extend event", d.Offset, d.write(ctx, "", d.extendOp(by)))
 }
 
-// Filter picks events by their keys; an event without a key counts as one with "". It is
-// made of [KeyIs], [KeyPrefix], [And] and [Or], and evaluated inside SQLite, so that what
-// it leaves out is not decoded. A name in a filter may begin with the topic and a colon: on a stream of
-// "orders" both "created" and "orders:created" name the key "created". A pattern of topics has no such names. A Filter of more than 1,000 parts, or deeper than 32, is
-// [ErrInvalid] where it is used.
+// Filter selects events by their keys. An event without a key has the key "". Filters are built with [KeyIs],
+// [KeyPrefix], [And] and [Or]. They are evaluated inside SQLite, so excluded events are not decoded.
+//
+// A key in a filter may begin with the topic and a colon: on a stream of "orders", both "created" and "orders:created"
+// match the key "created". This does not apply to a pattern of topics. A Filter of more than 1,000 parts, or nested more
+// than 32 levels deep, is [ErrInvalid] where it is used.
 type Filter interface{ filter() *row.Filter }
 
 type filter row.Filter
 
 func (f filter) filter() *row.Filter { return (*row.Filter)(&f) }
 
-// KeyIs picks the events with exactly that key.
+// KeyIs selects the events with exactly the given key.
 func KeyIs(key string) Filter { return filter{Op: row.KeyIs, Key: key} }
 
-// KeyPrefix picks the events with a key that begins with p, byte by byte: there are no
-// wildcards, and case matters. "" picks all.
+// KeyPrefix selects the events whose key begins with p. The comparison is bytewise: there are no wildcards, and case
+// matters. An empty p selects all events.
 func KeyPrefix(p string) Filter { return filter{Op: row.KeyPrefix, Key: p} }
 
-// And picks the events that every one of f picks: all, when there is none. A nil in f
-// picks all.
+// And selects the events that are selected by all of f. Without arguments it selects all events. A nil Filter selects all
+// events.
 func And(f ...Filter) Filter { return filter{Op: row.And, Of: filterParts(f)} }
 
-// Or picks the events that one of f picks: none, when there is none. A nil in f picks all.
+// Or selects the events that are selected by any of f. Without arguments it selects no events. A nil Filter selects all
+// events.
 func Or(f ...Filter) Filter { return filter{Op: row.Or, Of: filterParts(f)} }
 
 func filterParts(fs []Filter) []row.Filter {
@@ -310,13 +306,13 @@ func filterParts(fs []Filter) []row.Filter {
 	return out
 }
 
-// SQLite bounds what one statement may hold.
+// Bounds of a filter, since SQLite limits the size of a statement.
 const (
 	maxFilterDepth = 32
 	maxFilterParts = 1000
 )
 
-// filterOf checks f for use on s; nil is nil.
+// filterOf checks f for use on s. It returns nil for a nil f.
 func (s *stream) filterOf(f Filter) (*row.Filter, error) {
 	if f == nil {
 		return nil, nil
@@ -331,12 +327,12 @@ func (s *stream) filterOf(f Filter) (*row.Filter, error) {
 	return out, nil
 }
 
-// withoutTopic lets each name of f that begins with topic also stand for the rest of it.
+// withoutTopic lets each key in f that begins with topic also match without it.
 func withoutTopic(f row.Filter, topic string) row.Filter {
 	if key, ok := strings.CutPrefix(f.Key, topic); ok {
 		return row.Filter{Op: row.Or, Of: []row.Filter{f, {Op: f.Op, Key: key}}}
 	}
-	f.Of = slices.Clone(f.Of) // the caller's filter is used by other streams too
+	f.Of = slices.Clone(f.Of) // other streams may use the caller's filter
 	for i, part := range f.Of {
 		f.Of[i] = withoutTopic(part, topic)
 	}

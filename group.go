@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// groupStore are the statements on the tables of groups, their members and what they hold.
+// groupStore holds the statements on the tables of groups, their members and their claims.
 type groupStore interface {
 	Get(ctx context.Context, q engine.Querier, topic, name string) (row.Group, error)
 	List(ctx context.Context, q engine.Querier, topic string) ([]row.Group, error)
@@ -42,14 +42,14 @@ type groupStore interface {
 	DropDead(ctx context.Context, q engine.Querier, group, offset int64) (bool, error)
 }
 
-// GroupOptions of a handle. From and Filter are kept in the file with the group; the rest
-// lives in this process. The zero value of a field means its default.
+// GroupOptions configures a handle of a group. From and Filter are stored in the file with the group; the other fields
+// apply to this process only. The zero value of a field means its default.
 type GroupOptions struct {
-	Lease       time.Duration // how long a member holds an event, and how long a silent one stays a member; default 30s
-	MaxAttempts int           // an event that was given out so often, and not acked, is dead; 0: no bound
-	Backoff     Backoff       // how long an event rests that was nacked; nil: not at all
-	From        From          // where a new group begins; default Beginning
-	Filter      Filter        // nil: all events; that of the last Join counts
+	Lease       time.Duration // how long a member holds an event, and how long a silent member stays in the group; default 30s
+	MaxAttempts int           // deliveries after which an event that was not acked is dead; 0: no limit
+	Backoff     Backoff       // delay before a nacked event is delivered again; nil: none
+	From        From          // position of a new group; default Beginning
+	Filter      Filter        // nil: all events; the filter of the last Join applies
 }
 
 const defaultGroupLease = 30 * time.Second
@@ -70,51 +70,47 @@ func (o *GroupOptions) withDefaults(s *stream) (GroupOptions, *row.Filter, error
 	return out, filter, err
 }
 
-// Group is a set of members that share the events of a stream: each event is given to
-// one of them at a time, which acks it or gives it back. It is a cheap handle, safe for
-// concurrent use; the group exists from the first [Group.Join] to [Group.Delete], and keeps
-// the events from [Stream.Compact] that it has yet to see.
+// Group is a set of members that share the events of a stream: each event is given to a single member at a time, which
+// acks it or gives it back. A Group is a cheap handle, safe for concurrent use. The group itself exists from the first
+// [Group.Join] to [Group.Delete]. While it exists, it keeps the events that it has yet to see from [Stream.Compact].
 //
-// Events that no member was given come first, in order. Those that came back, because they
-// were nacked or their lease ran out, come when there are no others, the last one first:
-// one event that fails does not hold up the rest.
+// New events are delivered first, in order. Events that were nacked, or whose lease ran out, are delivered when there are
+// no new events, the most recently returned first. An event that keeps failing therefore does not hold up the rest.
 type Group[E any] struct{ *group }
 
-// group is a Group without its type.
+// group is the part of a Group that does not depend on the type of its events.
 type group struct {
 	db     *DB
 	s      *stream
 	name   string
 	opts   GroupOptions
 	filter *row.Filter
-	err    error // a bad name or option, which every verb returns
+	err    error // bad name or option, returned by every verb
 }
 
-// Group returns a handle. It touches nothing; a bad name or option is [ErrInvalid] from
-// its first verb. nil opts means defaults. Offsets of groups and of consumers have
-// nothing to do with one another.
+// Group returns a handle for the group called name. It does not access the file; the first verb of the handle returns
+// [ErrInvalid] for a bad name or option. nil opts means defaults. The offsets of groups and of consumers are independent.
 func (s *Stream[E]) Group(name string, opts *GroupOptions) *Group[E] {
 	o, filter, err := opts.withDefaults(s.stream)
 	err = errors.Join(s.err, err, engine.CheckName("group", name))
 	return &Group[E]{&group{db: s.db, s: s.stream, name: name, opts: o, filter: filter, err: err}}
 }
 
-// GroupInfo is how far a group has come.
+// GroupInfo describes the progress of a group.
 type GroupInfo struct {
 	Name     string
-	Topic    string   // or the pattern that it reads
-	Cursor   int64    // events up to here have been given out
-	Lag      int64    // events above it; what the group's filter leaves out does not count
-	Leased   int64    // events that members hold
-	Reclaim  int64    // events that came back and wait for a member
-	Dead     int64    // events that have spent their attempts, see [Group.Dead]
-	LowWater int64    // events up to here are acked, or dead
+	Topic    string   // or the pattern that the group reads
+	Cursor   int64    // events up to here have been delivered
+	Lag      int64    // events above Cursor, without those that the group's filter excludes
+	Leased   int64    // events held by members
+	Reclaim  int64    // returned events that wait for a member
+	Dead     int64    // events without attempts left, see [Group.Dead]
+	LowWater int64    // events up to here are acked or dead
 	Members  []string // by name
 }
 
-// Info returns how far the group has come. It never waits for the writer. Counting the lag
-// reads that much. [ErrNotFound]: the group does not exist yet, since no member has joined
-// it.
+// Info returns the progress of the group. It never waits for the writer, but reads all events of the lag to count them. If
+// no member has joined the group yet, Info returns [ErrNotFound].
 func (g *Group[E]) Info(ctx context.Context) (GroupInfo, error) {
 	info, err := g.info(ctx)
 	return info, fail("group info", g.name, err)
@@ -135,8 +131,7 @@ func (g *group) info(ctx context.Context) (info GroupInfo, err error) {
 	return info, err
 }
 
-// id reads the number of the group, which a group of the same name that is made later
-// does not have.
+// id reads the number of the group. A group that is created later under the same name has another number.
 func (g *group) id(ctx context.Context) (id int64, err error) {
 	if g.err != nil {
 		return 0, g.err
@@ -167,9 +162,8 @@ func (db *DB) groupInfo(ctx context.Context, q engine.Querier, row row.Group) (G
 	}, err
 }
 
-// Groups lists the groups of the topic, or of the pattern, by name. It never waits for the
-// writer. Counting what groups have yet to see reads that much; ctx is looked at between
-// them.
+// Groups lists the groups of the topic or of the pattern by name. It never waits for the writer. It reads all events that
+// the groups have yet to see in order to count them, and checks ctx between groups.
 func (s *Stream[E]) Groups(ctx context.Context) ([]GroupInfo, error) {
 	infos, err := s.groups(ctx)
 	return infos, fail("groups", s.name, err)
@@ -206,13 +200,13 @@ func (s *stream) groups(ctx context.Context) ([]GroupInfo, error) {
 	return infos, nil
 }
 
-// Delete deletes the group, its members and what they hold: once it has returned, their
-// settles are [ErrClaimLost]. false: there was no such group.
+// Delete deletes the group with its members and their claims. After it has returned, settles of these claims return
+// [ErrClaimLost]. Delete returns false if there is no such group.
 //
-// It waits for the writer until ctx ends or BusyTimeout has passed. What a large group held goes
-// in transactions of some milliseconds with pauses between them, in which other writers get
-// the file, after the group itself. What an error, also the end of ctx, leaves of it has no
-// effect but to keep dead events from [Stream.Compact], until [DB.Maintain] deletes it.
+// Delete waits for the writer until ctx ends or BusyTimeout has passed. The claims of a large group are deleted after the
+// group itself, in transactions of some milliseconds with pauses in which others can write. If this ends early, because of
+// an error or the end of ctx, the remaining claims only keep dead events from [Stream.Compact], until [DB.Maintain]
+// deletes them.
 func (g *Group[E]) Delete(ctx context.Context) (bool, error) {
 	err := g.drop(ctx)
 	if errors.Is(err, ErrNotFound) {
@@ -238,7 +232,7 @@ func (g *group) drop(ctx context.Context) error {
 		if err := g.db.groups.Drop(ctx, q, id); err != nil {
 			return err
 		}
-		if n, err = g.db.groups.DropClaims(ctx, q, id, p.Size); err != nil { // mostly all there are
+		if n, err = g.db.groups.DropClaims(ctx, q, id, p.Size); err != nil { // enough for most groups
 			return err
 		}
 		return audit.NoteOne(ctx, q, now)
@@ -252,7 +246,7 @@ func (g *group) drop(ctx context.Context) error {
 	return g.db.dropClaims(ctx, p, id)
 }
 
-// dropClaims deletes what a deleted group has held.
+// dropClaims deletes the claims of a deleted group.
 func (db *DB) dropClaims(ctx context.Context, p *engine.Pace, id int64) error {
 	for {
 		n := 0
@@ -269,8 +263,7 @@ func (db *DB) dropClaims(ctx context.Context, p *engine.Pace, id int64) error {
 	}
 }
 
-// DeadEvent is an event that a group does not give out any more: its attempts are spent, or
-// its payload does not decode.
+// DeadEvent is an event that a group no longer delivers, because its attempts are spent or its payload does not decode.
 type DeadEvent[E any] struct {
 	Event[E]
 	Attempts  int
@@ -278,13 +271,12 @@ type DeadEvent[E any] struct {
 	DiedAt    time.Time
 }
 
-// Dead yields the dead events of the group, in order, and ends. They keep their place in
-// the stream, also from [Stream.Compact], until [Group.Redeliver] or [Group.Discard]. It
-// never waits for the writer.
+// Dead yields the dead events of the group in order. They stay in the stream, safe from [Stream.Compact], until
+// [Group.Redeliver] or [Group.Discard]. Dead never waits for the writer.
 //
-// An event that does not decode is yielded with an error, and the loop goes on; any other
-// error, also the end of ctx, comes without an event and is the last. [ErrNotFound]: there
-// is no such group.
+// An event that does not decode is yielded together with an error, and the iteration continues. Any other error, including
+// the end of ctx, is yielded without an event and ends the iteration. If there is no such group, the error is
+// [ErrNotFound].
 func (g *Group[E]) Dead(ctx context.Context) iter.Seq2[*DeadEvent[E], error] {
 	return func(yield func(*DeadEvent[E], error) bool) {
 		after := int64(0)
@@ -326,9 +318,8 @@ func newDeadEvent[E any](row row.DeadDelivery) (*DeadEvent[E], error) {
 	}, readError(row.Offset, err)
 }
 
-// Redeliver lets a dead event be given out again, with all its attempts. false: there is
-// no such dead event. It waits for the writer until ctx ends or BusyTimeout has passed.
-// [ErrNotFound]: there is no such group.
+// Redeliver makes a dead event available again, with all its attempts. It returns false if there is no such dead event, and
+// [ErrNotFound] if there is no such group. It waits for the writer until ctx ends or BusyTimeout has passed.
 func (g *Group[E]) Redeliver(ctx context.Context, offset int64) (bool, error) {
 	found, err := g.redeliver(ctx, alone("RedeliverTx"), offset)
 	return found, fail("redeliver", g.name, err)
@@ -348,9 +339,8 @@ func (g *group) redeliver(ctx context.Context, c carrier, offset int64) (found b
 	}, func() { g.db.engine.Notifier.Wake(wake.Change{Kind: wake.GroupReturn, Name: groupKey(group)}) })
 }
 
-// Discard deletes a dead event from the group, which is done with it then. false: there is
-// no such dead event. It waits for the writer until ctx ends or BusyTimeout has passed.
-// [ErrNotFound]: there is no such group.
+// Discard removes a dead event from the group, which is then done with it. It returns false if there is no such dead event,
+// and [ErrNotFound] if there is no such group. It waits for the writer until ctx ends or BusyTimeout has passed.
 func (g *Group[E]) Discard(ctx context.Context, offset int64) (bool, error) {
 	found, err := g.discard(ctx, alone("DiscardTx"), offset)
 	return found, fail("discard", g.name, err)
@@ -368,8 +358,8 @@ func (g *group) discard(ctx context.Context, c carrier, offset int64) (bool, err
 	}, noted)
 }
 
-// settleDead settles a dead event by settle, and calls committed if there was such an event. The audit
-// calls that verb.
+// settleDead calls settle for a dead event, and calls committed if there was such an event. The audit log records it as
+// verb.
 func (g *group) settleDead(ctx context.Context, c carrier, verb string, offset int64,
 	settle func(ctx context.Context, q engine.Querier, id, nowMS int64) (bool, error), committed func()) (found bool, err error) {
 	if err := errors.Join(g.err, Offset(offset).check()); err != nil {

@@ -13,12 +13,12 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// GroupWorkOptions of one Work of a group. The zero value of a field means its default.
+// GroupWorkOptions configures Work of a group. The zero value of a field means its default.
 type GroupWorkOptions struct {
-	Workers      int           // handlers at once; default runtime.GOMAXPROCS(0), or with a Pool its size, but no more than 256
-	Member       string        // the name in the group, unique among its members; default host-pid-random
-	DrainTimeout time.Duration // default 20s: how long handlers may go on when ctx has ended, before their ctx is cancelled
-	Pool         *Pool         // bounds the handlers of all the Work loops that share it; default nil: Workers alone does
+	Workers      int           // concurrent handlers; default runtime.GOMAXPROCS(0), or with a Pool its size, but no more than 256
+	Member       string        // name of the member, unique in the group; default host-pid-random
+	DrainTimeout time.Duration // how long handlers may continue after ctx has ended, before their ctx is cancelled; default 20s
+	Pool         *Pool         // bounds the handlers of all Work loops that share it; default nil: only Workers applies
 }
 
 func (o *GroupWorkOptions) withDefaults() (GroupWorkOptions, error) {
@@ -44,24 +44,22 @@ func (o *GroupWorkOptions) withDefaults() (GroupWorkOptions, error) {
 	return out, errors.Join(engine.NotNegative("DrainTimeout", out.DrainTimeout), engine.CheckName("member", out.Member))
 }
 
-// Work joins the group as a member and runs fn for its events, in several goroutines. It
-// blocks, waiting without polling, until ctx ends and the handlers have finished; then it
-// leaves the group and returns nil. nil opts means defaults.
+// Work joins the group as a member and calls fn for its events, from several goroutines. It blocks until ctx ends and the
+// handlers have finished, waiting for events without polling. Then it leaves the group and returns nil. nil opts means
+// defaults.
 //
-// fn's return settles the event: nil acks it, an error nacks it, to be given out again
-// after the group's Backoff until its attempts are spent. A panic is an error with its
-// stack. An event that fn has settled itself is left alone. An event is delivered at least
-// once; for effects that happen exactly once, call [Delivery.AckTx] in fn.
+// The return value of fn settles the event: nil acks it, and an error nacks it, to be delivered again after the group's
+// Backoff until its attempts are spent. A panic counts as an error with its stack. An event that fn has settled itself is
+// left alone. Events are delivered at least once; call [Delivery.AckTx] in fn for effects that must happen exactly once.
 //
-// The lease is renewed while fn runs. fn's ctx carries the values of ctx and is cancelled,
-// with [ErrClaimLost] as its cause, when the claim was lost, and at the end of DrainTimeout.
-// What fn has not finished then goes back to the group, unspent. A handler that ignores its
-// ctx keeps Work from returning, not its event from being given out again.
+// The lease is renewed while fn runs. fn's ctx carries the values of ctx. It is cancelled with [ErrClaimLost] as its cause
+// when the claim was lost, and at the end of DrainTimeout. Events that are unfinished at that point return to the group
+// without using up an attempt. A handler that ignores its ctx keeps Work from returning, but its event is still given back.
 //
-// A nil fn, or a bad name or option, is [ErrInvalid]; a name that another member has is
-// [ErrMemberTaken]. Later, Work returns an error when the DB is closed or its file was
-// replaced ([ErrClosed], [ErrDatabaseReplaced]), when the group was deleted ([ErrNotFound]),
-// and when another member took the name of one that could not renew it for a Lease. Other
+// Work returns [ErrInvalid] for a nil fn and for a bad name or option, and [ErrMemberTaken] if another member has the name.
+// While it runs, Work returns an error if the DB is closed or its file was replaced ([ErrClosed], [ErrDatabaseReplaced]),
+// if the group was deleted ([ErrNotFound]), or if this member could not renew its name for a Lease and another member took
+// it. Other storage errors are logged and retried.
 // errors of storage are logged and tried again.
 func (g *Group[E]) Work(ctx context.Context, fn func(context.Context, *Delivery[E]) error, opts *GroupWorkOptions) error {
 	o, err := opts.withDefaults()
@@ -77,23 +75,22 @@ func (g *Group[E]) Work(ctx context.Context, fn func(context.Context, *Delivery[
 	return fail("work", g.name, g.db.runLoop(ctx, newGroupWork(ctx, g, o, fn).run))
 }
 
-// groupWork is a Work of a group that is running: a member that hands what it claims to
-// handlers, each in a goroutine.
+// groupWork is a running Work of a group: a member that hands its claimed events to handlers, each in a goroutine.
 type groupWork[E any] struct {
 	group  *Group[E]
 	opts   GroupWorkOptions
 	fn     func(context.Context, *Delivery[E]) error
 	member *Member[E]
 
-	handlerCtx     context.Context // of all handlers
+	handlerCtx     context.Context // parent of the contexts of all handlers
 	cancelHandlers context.CancelCauseFunc
-	settleCtx      context.Context // ends when what is not settled is given up
+	settleCtx      context.Context // ends when unsettled events are given up
 	giveUp         context.CancelFunc
 
-	pool     *worker.Reservation // of slots that other loops share; each event that is claimed has one
-	slots    chan struct{}       // a value for each handler that runs or is about to
-	running  sync.WaitGroup      // handlers
-	finished atomic.Int64        // quick handlers since the last claim
+	pool     *worker.Reservation // slots shared with other loops; each claimed event has one
+	slots    chan struct{}       // holds a value for each handler that runs or is about to run
+	running  sync.WaitGroup      // counts handlers
+	finished atomic.Int64        // handlers that finished quickly since the last claim
 
 	mu     sync.Mutex // guards active
 	active map[*heldEvent]context.CancelCauseFunc
@@ -103,7 +100,7 @@ func newGroupWork[E any](ctx context.Context, g *Group[E], o GroupWorkOptions, f
 	w := &groupWork[E]{group: g, opts: o, fn: fn, pool: o.Pool.shared().Reserve()}
 	w.slots = make(chan struct{}, o.Workers)
 	w.active = make(map[*heldEvent]context.CancelCauseFunc)
-	// The end of ctx ends the claiming. Handlers, and what they settle, have the drain.
+	// The end of ctx only ends the claiming. Handlers may run and settle until the end of the drain.
 	lasting := context.WithoutCancel(ctx)
 	w.handlerCtx, w.cancelHandlers = context.WithCancelCause(lasting)
 	w.settleCtx, w.giveUp = context.WithCancel(lasting)
@@ -114,7 +111,7 @@ func (w *groupWork[E]) retry(what string) *engine.Retry {
 	return &engine.Retry{Log: w.group.db.opts.Logger, What: "group: " + what, Attrs: []any{"group", w.group.name}}
 }
 
-// run works until ctx ends or claiming fails for good, and returns why.
+// run works until ctx ends or claiming fails for good, and returns the reason.
 func (w *groupWork[E]) run(ctx context.Context) error {
 	defer w.giveUp()
 	defer w.cancelHandlers(nil)
@@ -135,11 +132,11 @@ func (w *groupWork[E]) run(ctx context.Context) error {
 	return err
 }
 
-// retryAfter returns nil, after a pause, when a step that failed with err may be tried again,
-// and otherwise what ends Work. What fails once ctx has ended is a consequence of that.
+// retryAfter handles the error of a step. It pauses and returns nil if the step may be retried. Otherwise it returns the
+// error that ends Work; after ctx has ended, an error of a step is a consequence of that.
 func (w *groupWork[E]) retryAfter(ctx context.Context, retry *engine.Retry, err error) error {
 	if errors.Is(err, ErrMemberTaken) || errors.Is(err, ErrNotFound) {
-		return err // the name or the group is gone, which may be wanted so
+		return err // the name or the group was removed, possibly on purpose
 	}
 	err = retry.After(ctx, err)
 	if ctx.Err() != nil {
@@ -148,8 +145,8 @@ func (w *groupWork[E]) retryAfter(ctx context.Context, retry *engine.Retry, err 
 	return err
 }
 
-// dispatch starts a handler for each event. It takes a slot before it claims, so that no
-// event is held that has to wait for one.
+// dispatch starts a handler for each event. It takes a slot before it claims, so that no leased event has to wait for a
+// slot.
 func (w *groupWork[E]) dispatch(ctx context.Context, retry *engine.Retry) error {
 	events := &prefetcher[E]{member: w.member, size: w.claimSize, pool: w.pool}
 	defer w.pool.Release()
@@ -177,11 +174,10 @@ func (w *groupWork[E]) dispatch(ctx context.Context, retry *engine.Retry) error 
 	}
 }
 
-// claimSize is the slot that was taken and those that are free. Where the claim before was
-// handled quickly, it also counts the quick handlers that have finished since: as many will
-// have finished before the next claim. Slow ones do not count, since they may well end
-// together, without another event for each soon after. Slots that are shared with other loops
-// are never used for an event that waits: nothing is claimed ahead.
+// claimSize returns the number of events to claim: the slot that was taken and the free slots. If the last claim was
+// handled quickly, it adds the number of quick handlers that have finished since, because about as many will finish before
+// the next claim. Slow handlers do not count: they may well finish together, and their slots may not be needed soon again.
+// Slots that are shared with other loops are never used for an event that waits, so nothing is claimed ahead.
 func (w *groupWork[E]) claimSize(pace time.Duration) int {
 	n := 1 + cap(w.slots) - len(w.slots)
 	finished := int(w.finished.Swap(0))
@@ -191,7 +187,7 @@ func (w *groupWork[E]) claimSize(pace time.Duration) int {
 	return min(n, mostAhead)
 }
 
-// takeSlot waits for a slot. What was claimed ahead goes back when that takes long.
+// takeSlot waits for a slot. If that takes long, the events claimed ahead are given back.
 func (w *groupWork[E]) takeSlot(ctx context.Context, events *prefetcher[E]) error {
 	select {
 	case w.slots <- struct{}{}:
@@ -212,7 +208,7 @@ func (w *groupWork[E]) takeSlot(ctx context.Context, events *prefetcher[E]) erro
 	}
 }
 
-// endSlots gives back the slots of an event.
+// endSlots releases the slots of an event.
 func (w *groupWork[E]) endSlots() {
 	w.pool.End()
 	<-w.slots
@@ -230,7 +226,7 @@ func (w *groupWork[E]) start(d *Delivery[E]) {
 // handle runs the handler and settles its event.
 func (w *groupWork[E]) handle(ctx context.Context, cancel context.CancelCauseFunc, d *Delivery[E]) {
 	began, err := time.Now(), worker.ErrGoexit
-	// Deferred, for a handler that ends its goroutine, as t.FailNow does.
+	// Deferred, because a handler may end its goroutine, as t.FailNow does.
 	defer func() {
 		w.settle(ctx, d, err)
 		w.mu.Lock()
@@ -245,7 +241,7 @@ func (w *groupWork[E]) handle(ctx context.Context, cancel context.CancelCauseFun
 	err = w.attempt(ctx, d)
 }
 
-// attempt runs the handler. A panic is an error with its stack.
+// attempt runs the handler. A panic becomes an error with its stack.
 func (w *groupWork[E]) attempt(ctx context.Context, d *Delivery[E]) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -255,7 +251,7 @@ func (w *groupWork[E]) attempt(ctx context.Context, d *Delivery[E]) (err error) 
 	return w.fn(ctx, d)
 }
 
-// settle ends the claim after an attempt that returned failure.
+// settle settles the event after its handler has returned failure, or nil.
 func (w *groupWork[E]) settle(ctx context.Context, d *Delivery[E], failure error) {
 	if d.settled.Load() { // by the handler
 		if failure != nil {
@@ -265,7 +261,7 @@ func (w *groupWork[E]) settle(ctx context.Context, d *Delivery[E], failure error
 		return
 	}
 	if failure != nil && w.handlerCtx.Err() != nil {
-		return // Work has ended, and the handler did not fail: leaving gives the event back unspent
+		return // Work has ended and the handler did not fail; leaving the group gives the event back without using up an attempt
 	}
 	settle := d.ack
 	if failure != nil {
@@ -285,8 +281,7 @@ func (w *groupWork[E]) settle(ctx context.Context, d *Delivery[E], failure error
 	}
 }
 
-// nack gives back an event that its handler has failed, and tells the log; of its death, the
-// nack itself has told.
+// nack gives back an event whose handler has failed and logs the failure. If the event dies, the nack itself reports that.
 func (w *groupWork[E]) nack(ctx context.Context, d *Delivery[E], rest time.Duration, failure error) error {
 	op := d.nackOp(rest, w.group.opts.MaxAttempts, failure)
 	if err := d.giveBack(ctx, op); err != nil || op.died {
@@ -297,7 +292,7 @@ func (w *groupWork[E]) nack(ctx context.Context, d *Delivery[E], rest time.Durat
 	return nil
 }
 
-// backoff asks for the pause before the next attempt: a minute, should Backoff panic.
+// backoff returns the delay before the next attempt. If Backoff panics, the delay is a minute.
 func (w *groupWork[E]) backoff(d *Delivery[E], failure error) (rest time.Duration) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -309,8 +304,7 @@ func (w *groupWork[E]) backoff(d *Delivery[E], failure error) (rest time.Duratio
 	return d.backoff(failure)
 }
 
-// renewLeases renews the leases of the events that are being handled, and the membership,
-// until stop is called.
+// renewLeases renews the leases of running events, and the membership, until stop is called.
 func (w *groupWork[E]) renewLeases() (stop func()) {
 	ctx, cancel := context.WithCancel(w.settleCtx)
 	ended := make(chan struct{})
@@ -324,8 +318,8 @@ func (w *groupWork[E]) renewLeases() (stop func()) {
 	return func() { cancel(); <-ended }
 }
 
-// renew renews what renewLeases does, once. A failure is logged: two more tries fit into a
-// Lease. That another member took the name is for the next claim to return.
+// renew renews the leases and the membership once. Failures are logged; there is time for two more tries within a Lease. If
+// another member took the name, the next claim returns the error.
 func (w *groupWork[E]) renew(ctx context.Context) {
 	err := errors.Join(w.extendHeld(ctx), w.member.renew(ctx))
 	if err != nil && ctx.Err() == nil {
@@ -333,7 +327,7 @@ func (w *groupWork[E]) renew(ctx context.Context) {
 	}
 }
 
-// extendHeld extends all leases in one transaction, without one when there are none.
+// extendHeld extends all leases in a single transaction. Without leases it does nothing.
 func (w *groupWork[E]) extendHeld(ctx context.Context) error {
 	held := w.unsettled()
 	if len(held) == 0 {
@@ -341,7 +335,7 @@ func (w *groupWork[E]) extendHeld(ctx context.Context) error {
 	}
 	var lost []*heldEvent
 	err := w.group.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		lost = nil // the transaction may run again
+		lost = nil // the transaction may be retried
 		for _, h := range held {
 			op := h.extendOp(w.group.opts.Lease)
 			if err := op.Run(ctx, q, now); err != nil {
@@ -360,7 +354,7 @@ func (w *groupWork[E]) extendHeld(ctx context.Context) error {
 	return nil
 }
 
-// unsettled are the events that their handlers have not settled.
+// unsettled returns the events that their handlers have not settled yet.
 func (w *groupWork[E]) unsettled() (held []*heldEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -372,8 +366,8 @@ func (w *groupWork[E]) unsettled() (held []*heldEvent) {
 	return held
 }
 
-// lose cancels the handlers of events with claims that no longer hold, unless the handler
-// has settled the event meanwhile: what it still does needs no claim.
+// lose cancels the handlers of events whose claims were lost. A handler that has settled its event in the meantime no
+// longer needs the claim and may go on.
 func (w *groupWork[E]) lose(lost []*heldEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -384,8 +378,8 @@ func (w *groupWork[E]) lose(lost []*heldEvent) {
 	}
 }
 
-// drain waits for the handlers, cancels those that take too long, and leaves the group,
-// which gives back what they have not settled.
+// drain waits for the handlers, cancels the handlers that take too long, and leaves the group, which gives back unsettled
+// events.
 func (w *groupWork[E]) drain(stopRenewing func()) {
 	defer w.running.Wait()
 	finished := make(chan struct{})
@@ -401,7 +395,7 @@ func (w *groupWork[E]) drain(stopRenewing func()) {
 			"group", w.group.name)
 		w.giveUp()
 	}
-	stopRenewing() // a heartbeat after the leave would join again
+	stopRenewing() // a heartbeat after leave would join the group again
 	err := w.member.leave(context.WithoutCancel(w.settleCtx))
 	if err != nil && !engine.Final(err) {
 		w.group.db.opts.Logger.Error("honker: group: member has not left, its leases will lapse", "group", w.group.name, "error", err)

@@ -25,94 +25,93 @@ import (
 //go:embed schema.sql
 var schema string
 
-// Durability says what survives a power cut.
+// Durability selects the commits that survive a power cut.
 type Durability int
 
 const (
-	// Normal: a commit survives the death of any process. A power cut may take the
-	// last commits, never the file's consistency.
+	// Normal: a commit survives the death of any process. A power cut may lose the last commits, but never damages the
+	// file.
 	Normal Durability = iota
-	// Full: a commit survives a power cut too, on a disk that tells the truth. Each
-	// commit waits for the disk; concurrent plain verbs share commits.
+	// Full: a commit also survives a power cut, if the disk honors syncs. Each commit waits for the disk; concurrent
+	// plain verbs share commits.
 	Full
 )
 
-// Options of a DB. The zero value of a field means its default.
+// Options configures a DB. The zero value of a field means its default.
 type Options struct {
-	Logger       *slog.Logger  // told of failures; nil: slog.Default(); a panic of its handler is written to the standard error, once
-	Observer     *Observer     // nil: none
+	Logger       *slog.Logger  // receives failures; nil: slog.Default(); a panic of its handler is written to standard error, once
+	Observer     *Observer     // nil for none
 	Durability   Durability    // Normal (default): synchronous=NORMAL; Full: synchronous=FULL
 	BusyTimeout  time.Duration // how long a write waits for the writer; default 5s
-	Readers      int           // how many of honker's reads run at a time, and how many idle connections SQL keeps; default 8
-	PollInterval time.Duration // between looks for commits of other processes where the system gives no notice, up to 100ms on a quiet file; default 1ms
-	MaxPayload   int           // the largest payload in bytes; default 1 MiB
-	CountLimit   int           // how far each number of QueueStats is counted, see Count.More; default 100,000
+	Readers      int           // maximum concurrent reads of honker, and idle connections kept by SQL; default 8
+	PollInterval time.Duration // interval between checks for commits of other processes where the system gives no notice, up to 100ms on a quiet file; default 1ms
+	MaxPayload   int           // maximum size of a payload in bytes; default 1 MiB
+	CountLimit   int           // count at which each number of QueueStats stops counting, see Count.More; default 100,000
 
-	// Codec changes the payloads of jobs on their way into the file and back: those of [Queue], [Outbox],
-	// [Schedule] and package dispatch; nil: none. A [JobInfo] shows a payload as it is stored; the Args of a
-	// [Job], and [Args], are what was enqueued. Events of streams, notifications, messages of a relay,
-	// results, errors, keys and unique keys stay as they are.
+	// Codec transforms the payloads of jobs on their way into the file and back. It applies to [Queue], [Outbox],
+	// [Schedule] and package dispatch; nil means none. A [JobInfo] contains the payload as stored; the Args of a [Job],
+	// and [Args], are the enqueued values. Events of streams, notifications, messages of a relay, results, errors, keys
+	// and unique keys are not transformed.
 	Codec Codec
 
-	// ReadOnly is for looking: at a copy, a snapshot, a file that may not be written, or one that is in
-	// use. Nothing is written, and the file must exist and have this version's schema: an older one
-	// is [ErrUnsupported]. What reads and waits works, [DB.Listen], [Stream.Tail] and [WaitResult] too; each
-	// verb that may write is [ErrReadOnly], also where it would find nothing to do.
+	// ReadOnly opens the file for reading only: a copy, a snapshot, a file without write permission, or a file that is
+	// in use. The file must exist and have this version's schema; an older schema is [ErrUnsupported]. Reads and waits
+	// work, including [DB.Listen], [Stream.Tail] and [WaitResult]. Every verb that may write returns [ErrReadOnly], even
+	// if there is nothing to write.
 	//
-	// A file in use has a log beside it (-wal), which is read with it. A file without one is in use by no
-	// process: no file is made to read it, so a read-only medium will do. Once a process begins to write to
-	// it, it is [ErrDatabaseReplaced]: close the DB, and open it again.
+	// A file in use has a log next to it (-wal), and both are read. A file without a log is not in use by any process.
+	// It is read without creating files, so it may be on a read-only medium. Once a process begins to write to such a
+	// file, verbs return [ErrDatabaseReplaced]: close the DB and open it again.
 	ReadOnly bool
 
-	NotificationTTL time.Duration // Maintain deletes notifications that are older; 0: none
-	WALLimit        int64         // Maintain truncates a write-ahead log of more bytes; default 64 MiB; negative: never
+	NotificationTTL time.Duration // Maintain deletes notifications older than this; 0: keeps all
+	WALLimit        int64         // Maintain truncates a write-ahead log larger than this many bytes; default 64 MiB; negative: never
 
-	// OnConnect is called for each new connection of the DB, and of [Connector] and
-	// [DB.SQL], after honker has set it up: for a pragma, a temporary table, an attached
-	// file, a hook. Its error fails the connect. conn is the driver's own connection, a
-	// driver.ExecerContext and driver.QueryerContext, and with modernc.org/sqlite a
-	// sqlite.HookRegisterer: statements run on it at once, past the gate of writers and
-	// unseen by waiters. So write nothing to the file there, use no verb of the DB, and
-	// leave no transaction open. The connection that watches for commits is left out.
-	// [Attach] ignores it: its pool has connections already.
+	// OnConnect is called for each new connection of the DB, of [Connector] and of [DB.SQL], after honker has set it
+	// up. Use it for a pragma, a temporary table, an attached file or a hook. If it returns an error, the connect fails.
+	//
+	// conn is the driver's own connection. It implements driver.ExecerContext and driver.QueryerContext, and with
+	// modernc.org/sqlite also sqlite.HookRegisterer. Statements run on it at once, bypassing the gate of writers, and
+	// do not wake waiters. Therefore OnConnect must not write to the file, use a verb of the DB, or leave a transaction
+	// open. The connection that watches for commits does not call OnConnect. [Attach] ignores it, because its pool has
+	// connections already.
 	OnConnect func(ctx context.Context, conn driver.Conn) error
 
-	// Headers is called by each enqueue of the DB, also of a [Outbox], with the ctx of that call, and what it
-	// returns is added to the headers of the jobs: a trace context, a tenant. See the option [Headers], which
-	// counts where both have a name. It is called in the caller's goroutine, before anything is written, and must
-	// not use the DB; nil and empty are no headers, and too many are the enqueue's error. Jobs of a
-	// schedule get them with the ctx of Tick, Trigger or Run. Events of a [Stream] have no place for headers.
+	// Headers returns headers to add to the jobs of an enqueue, such as a trace context or a tenant. Every enqueue of
+	// the DB, including those of an [Outbox], calls it with its ctx, in the caller's goroutine and before anything is
+	// written. It must not use the DB. A nil or empty map adds no headers; too many headers fail the enqueue. The option
+	// [Headers] overrides headers with the same name. Jobs of a schedule get headers with the ctx of Tick, Trigger or
+	// Run. Events of a [Stream] have no headers.
 	Headers func(ctx context.Context) map[string]string
 
-	// NoTraffic leaves the jobs of this DB out of the numbers of each minute that are kept in the file,
-	// and saves the small writes for them: see Traffic of package admin.
+	// NoTraffic excludes the jobs of this DB from the per-minute numbers that are kept in the file, and saves the small
+	// writes for them. See Traffic of package admin.
 	NoTraffic bool
 
-	// LegacyMessages is for files that programs share which listen to the channels honker:<queue> and
-	// honker:stream:<topic>. With it each job that is added or retried, and each event, sends the message
-	// that honker up to 0.2.4 sends: the word new, which is not JSON, in the same transaction. Workers of no
-	// binding need it. The messages take room until [DB.PruneNotifications], so set NotificationTTL. What other
-	// DBs and bindings write sends none by it. [Attach] refuses it with [ErrUnsupported], since the connections are the
-	// application's.
+	// LegacyMessages supports programs that share the file and listen to the channels honker:<queue> and
+	// honker:stream:<topic>. Each job that is added or retried, and each event, then also sends the message that honker
+	// up to 0.2.4 sends, in the same transaction: the word new, which is not JSON. Workers do not need it, in any
+	// binding. The messages take up space until [DB.PruneNotifications], so set NotificationTTL. Writes of other DBs and
+	// bindings do not send these messages. [Attach] returns [ErrUnsupported] with this option, since the connections
+	// belong to the application.
 	LegacyMessages bool
 
-	// NoFileNotices polls instead of being told by the operating system that the file
-	// was written. For filesystems without such notices, and for testing/synctest. Its
-	// bubbles do not know of them, so there Open and Attach are [ErrUnsupported] without it: set a
-	// long PollInterval too, and open the DB inside of the bubble, as package honkertest does.
+	// NoFileNotices polls the file instead of relying on notices of the operating system. Use it for filesystems
+	// without such notices, and for testing/synctest. A bubble of testing/synctest does not see the notices, so Open and
+	// Attach return [ErrUnsupported] in a bubble unless NoFileNotices is set. Also set a long PollInterval there, and
+	// open the DB inside the bubble, as package honkertest does.
 	NoFileNotices bool
-	// PosixLocks leaves the process on POSIX record locks. By default honker switches
-	// the driver to Linux OFD locks before the first connection: POSIX locks vanish
-	// when any code in this process opens and closes the database file.
+	// PosixLocks keeps POSIX record locks for this process. By default honker switches the driver to Linux OFD locks
+	// before the first connection, because POSIX locks vanish when any code in this process opens and closes the
+	// database file.
 	PosixLocks bool
-	// AnyFilesystem does not refuse network filesystems and folders that a virtual
-	// machine shares with its host. Their locks and shared memory lose data. Filesystems
-	// of which that is not certain, such as FUSE and those of clusters, are not refused:
-	// a warning is logged. Other systems than Linux are not asked.
+	// AnyFilesystem allows network filesystems and folders that a virtual machine shares with its host. Without it they
+	// are refused, because their locks and shared memory lose data. Filesystems that may be unsafe, such as FUSE and
+	// cluster filesystems, are not refused; a warning is logged. The check exists only on Linux.
 	AnyFilesystem bool
 }
 
-// withDefaults is the one place where defaults exist.
+// withDefaults validates the options and fills in the defaults.
 func (o *Options) withDefaults() (Options, error) {
 	var out Options
 	if o != nil {
@@ -158,8 +157,8 @@ func (o *Options) validate() error {
 		engine.NotNegative("NotificationTTL", o.NotificationTTL))
 }
 
-// refuseBubble refuses what would stand still without a word: in a bubble of testing/synctest time
-// passes when all goroutines wait for each other, and an event of the system comes from outside.
+// refuseBubble rejects options that would hang inside a testing/synctest bubble. Time in a bubble passes only while all of
+// its goroutines wait for each other, and a notice of the system comes from outside.
 func (o *Options) refuseBubble() error {
 	if o.NoFileNotices || !watch.InBubble() {
 		return nil
@@ -168,26 +167,26 @@ func (o *Options) refuseBubble() error {
 		"open the DB with package honkertest, or set NoFileNotices and a PollInterval of an hour", ErrUnsupported)
 }
 
-// DB is one SQLite file with its queues, streams, locks and schedules. It is safe for
-// concurrent use. Open one per file and process, and Close it at the end.
+// DB is an open SQLite file with its queues, streams, locks and schedules. It is safe for concurrent use. Open a single DB
+// per file and process, and Close it at the end.
 type DB struct {
-	stores   // the statements, by noun
+	stores   // statements by subject
 	opts     Options
-	traffic  *traffic.Meter     // nil: not counted
-	presence *presence.Register // nil: a DB that may not write has no workers
+	traffic  *traffic.Meter     // nil if traffic is not counted
+	presence *presence.Register // nil if the DB is read-only and so has no workers
 	engine   *engine.Engine
-	handoffs worker.Handoffs // the workers of this DB that wait for a job
-	running  worker.Running  // each Work of this DB
+	handoffs worker.Handoffs // workers of this DB that wait for a job
+	running  worker.Running  // every running Work of this DB
 
-	// waiting has the goroutines of this process that wait for one lock, or one rate limit,
-	// look at the file one at a time and in order of arrival.
+	// waiting serializes the goroutines of this process that wait for the same lock or rate limit. They check the file
+	// in the order of their arrival.
 	waiting wake.KeyedMutex
 
-	otherLimits sync.Map // names of rate limits of which another handle lets more through
+	otherLimits sync.Map // names of rate limits for which another handle allows more
 }
 
-// stores are the statements that the verbs run. Each interface is declared beside the verbs
-// that use it; package store implements them for SQLite.
+// stores holds the statements that the verbs run. Each interface is declared next to the verbs that use it; package store
+// implements them for SQLite.
 type stores struct {
 	jobs          jobStore
 	stats         engine.StatsStore
@@ -203,7 +202,7 @@ type stores struct {
 	locks         lockStore
 	rateLimits    rateLimitStore
 	schedules     scheduleStore
-	relays        func(family string) wake.RelayStates // the other statements of a relay are its package's
+	relays        func(family string) wake.RelayStates // the other statements of a relay belong to its package
 }
 
 var sqliteStores = stores{
@@ -235,7 +234,7 @@ func init() {
 	})
 }
 
-// newDB builds the DB on a backend. It starts nothing.
+// newDB returns a DB for a backend. It starts no goroutine.
 func newDB(o Options, b engine.Backend, s stores) *DB {
 	db := &DB{stores: s, opts: o}
 	var riders []engine.Rider
@@ -268,42 +267,41 @@ func newDB(o Options, b engine.Backend, s stores) *DB {
 	return db
 }
 
-// mustExist says where a nil DB came in: later it would be a nil pointer somewhere inside.
+// mustExist panics if db is nil, naming the function that was called. A nil pointer would otherwise fail later, far away
+// from the mistake.
 func (db *DB) mustExist(in string) {
 	if db == nil {
 		panic("honker: " + in + ": nil *DB")
 	}
 }
 
-// encode turns a payload into the JSON text that is stored.
+// encode returns the JSON text that is stored for a payload.
 func (db *DB) encode(v any) (string, error) { return engine.Encode(v, db.opts.MaxPayload) }
 
 // SQL returns the pool for the application's own statements and transactions.
 //
-// BeginTx waits for the writer among this process's transactions and begins IMMEDIATE;
-// &sql.TxOptions{ReadOnly: true} begins a deferred read snapshot instead, which refuses to
-// write. Inside a transaction a statement is not interrupted by its ctx; the end of the ctx
-// of BeginTx rolls the transaction back as a whole. COMMIT or ROLLBACK as text in a sql.Tx is
-// [ErrInvalid], and the transaction can only be rolled back then. The rows of a statement
-// that writes, such as INSERT … RETURNING, are read to their end before the first is handed
-// out. Statements stay prepared from one use to the next.
+// BeginTx waits its turn among the writing transactions of this process and begins IMMEDIATE. With
+// &sql.TxOptions{ReadOnly: true} it begins a deferred read snapshot instead, which cannot write. Inside a transaction,
+// the ctx of a statement does not interrupt it; the end of the ctx of BeginTx rolls back the whole transaction. COMMIT or
+// ROLLBACK as text in a sql.Tx is [ErrInvalid], and the transaction can then only be rolled back. The rows of a statement
+// that writes, such as INSERT … RETURNING, are read to the end before the first row is returned. Prepared statements are
+// cached for later uses.
 //
-// The number of connections has no bound, and up to Readers+1 stay open while they are idle:
-// SetMaxOpenConns and its like change that. [DB.Close] closes the pool, unless it was attached.
+// The number of connections is unlimited, and up to Readers+1 idle connections stay open. Use SetMaxOpenConns and the
+// other methods of sql.DB to change this. [DB.Close] closes the pool, unless the pool was attached.
 //
-// Its connections have honker's SQL functions, such as honker_enqueue and notify, by the
-// names and with the arguments and results of other bindings: docs/sql.md lists them. They
-// work in triggers too. An attached pool has the functions of its own driver.
+// The connections provide honker's SQL functions, such as honker_enqueue and notify, with the names, arguments and results
+// of the other bindings; docs/sql.md lists them. They also work in triggers. An attached pool has the functions of its own
+// driver.
 func (db *DB) SQL() *sql.DB { return db.engine.Backend.SQL() }
 
-// Close ends every wait and every loop, lets Work drain, and returns when every
-// goroutine of the library has ended. Later calls do nothing. A handler must not call
-// it: it would wait for itself.
+// Close ends all waits and loops and lets Work drain. It returns when every goroutine of the library has ended. Later calls
+// have no effect. A handler must not call Close, because it would wait for itself.
 func (db *DB) Close() error { return fail("close", "", db.engine.Close()) }
 
-// Check verifies the file: SQLite's integrity check, then honker's own invariants,
-// such as that a job is either live or dead. It reads everything: for tests and
-// operators. nil means sound; a [*BrokenError] lists what is broken.
+// Check verifies the file. It runs SQLite's integrity check and then checks honker's own invariants, for example that a
+// job is either live or dead. It reads the whole file and is meant for tests and operators. If the file is broken, Check
+// returns a [*BrokenError] that lists the violations.
 func (db *DB) Check(ctx context.Context) error {
 	name := db.engine.Backend.Name()
 	if err := db.engine.Usable(ctx, ""); err != nil {
@@ -319,11 +317,10 @@ func (db *DB) Check(ctx context.Context) error {
 	return nil
 }
 
-// Updates yields one tick after each observed commit to the file, by any process;
-// commits in quick succession may share one. The first tick comes at once, so that a
-// body that looks at the file misses nothing. It waits without polling and ends silently
-// when ctx ends. An error, [ErrClosed] or [ErrDatabaseReplaced], is yielded once and is
-// the last.
+// Updates yields after each observed commit to the file, by any process. Commits in quick succession may share an
+// iteration. The first iteration comes at once, so that a loop body that reads the file misses nothing. Updates waits
+// without polling and ends silently when ctx ends. An error, [ErrClosed] or [ErrDatabaseReplaced], is yielded once, as the
+// last element.
 func (db *DB) Updates(ctx context.Context) iter.Seq2[struct{}, error] {
 	return func(yield func(struct{}, error) bool) {
 		if err := db.engine.RefuseInTx(ctx, ""); err != nil {
@@ -332,7 +329,7 @@ func (db *DB) Updates(ctx context.Context) iter.Seq2[struct{}, error] {
 		}
 		w := db.engine.Notifier.Subscribe(wake.Key{Kind: wake.AnyCommit})
 		defer w.Close()
-		w.Wake() // a look of the caller's before the subscription may have missed a commit
+		w.Wake() // a commit may have come between the caller's last read and the subscription
 		for {
 			err := w.Wait(ctx, wake.Forever)
 			if ctx.Err() != nil {

@@ -13,63 +13,61 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// State is where a job is.
+// State is the stored state of a job.
 type State string
 
-// The states of a job. A job that was cancelled, or was done and is not kept, is gone.
+// The states of a job. A job that was cancelled, or is done and was not kept, no longer exists.
 const (
-	StatePending    State = "pending"    // waits to be claimed
-	StateProcessing State = "processing" // a worker holds it
-	StateDead       State = "dead"       // will not run again
-	StateDone       State = "done"       // was acked, and is kept: see Queue.SetRetention
+	StatePending    State = "pending"    // waiting to be claimed
+	StateProcessing State = "processing" // claimed by a worker
+	StateDead       State = "dead"       // a dead letter: will not run again
+	StateDone       State = "done"       // acked and kept; see Queue.SetRetention
 )
 
-// Phase is where a job is at a moment. [State] is what the file says; the phase also
-// depends on the clock.
+// Phase is the condition of a job at a given moment. [State] is stored in the file; the phase also depends on the clock.
 type Phase string
 
 // The phases of a job.
 const (
 	PhaseReady     Phase = "ready"     // can be claimed now
-	PhaseScheduled Phase = "scheduled" // waits for its time: delayed, or between two attempts
+	PhaseScheduled Phase = "scheduled" // waiting for its time: delayed, or between two attempts
 	PhaseRunning   Phase = "running"   // held by a valid claim
-	PhaseLapsed    Phase = "lapsed"    // its claim has run out; can be claimed now
-	PhaseHeld      Phase = "held"      // waits for other jobs, see [After] and [RunAgain], or until its key has room, see [Limits]
-	PhaseExpired   Phase = "expired"   // can run no more: its time to start has passed, or its attempts are spent; a claim or a sweep dead-letters it
-	PhaseDead      Phase = "dead"      // among the dead letters
-	PhaseDone      Phase = "done"      // acked, and kept: see Queue.SetRetention
+	PhaseLapsed    Phase = "lapsed"    // its claim has lapsed; can be claimed now
+	PhaseHeld      Phase = "held"      // waiting for other jobs, see [After] and [RunAgain], or for room at its key, see [Limits]
+	PhaseExpired   Phase = "expired"   // cannot run any more: its start time has passed or its attempts are spent; a claim or a sweep dead-letters it
+	PhaseDead      Phase = "dead"      // a dead letter
+	PhaseDone      Phase = "done"      // acked and kept; see Queue.SetRetention
 )
 
-// JobInfo is a job as it was when it was read. Times are whole seconds; the zero time
-// means none.
+// JobInfo is a snapshot of a job. Times are in whole seconds; a zero time means none.
 type JobInfo struct {
 	ID             int64
 	Queue          string
 	State          State
-	Phase          Phase           // when it was read; in a handler: when it was given the job
-	Payload        json.RawMessage // as stored: what Options.Codec has made of it; other bindings may store text that is not JSON
+	Phase          Phase           // at the time of the read; in a handler, when it received the job
+	Payload        json.RawMessage // as stored by Options.Codec; other bindings may store text that is not JSON
 	Priority       int
-	Attempts       int // claims so far, this one included
+	Attempts       int // claims so far, including the current claim
 	MaxAttempts    int
-	WorkerID       string // that holds it; of a job that is done, that acked it
-	LastError      string // of the last attempt that failed, be it before a requeue, or the reason of death
+	WorkerID       string // worker that holds the job; for a done job, the worker that acked it
+	LastError      string // of the last failed attempt, even from before a requeue, or the reason of death
 	CreatedAt      time.Time
-	RunAt          time.Time // not before
-	ExpiresAt      time.Time // not started by then: never started
+	RunAt          time.Time // earliest start
+	ExpiresAt      time.Time // a job that has not started by then never starts
 	ClaimExpiresAt time.Time // the claim is valid through this second
 	DiedAt         time.Time
-	DoneAt         time.Time         // of a job that is done and was kept
-	Unique         string            // the key it was enqueued with, see [Unique]; "": none
-	Key            string            // what it shares limits by, see [Key]; "": none
-	Batch          int64             // that it is a member of, see [In]; 0: none
-	Headers        map[string]string // see [Headers]; nil: none
-	Progress       *Progress         // see [Job.SetProgress]; nil: it has told of none; not in handlers
+	DoneAt         time.Time         // set for a done job that was kept
+	Unique         string            // unique key of the enqueue, see [Unique]; "" for none
+	Key            string            // key that shares limits, see [Key]; "" for none
+	Batch          int64             // id of the job's batch, see [In]; 0 for none
+	Headers        map[string]string // see [Headers]; nil for none
+	Progress       *Progress         // see [Job.SetProgress]; nil if none was set, and always nil in handlers
 
-	codec Codec         // by which the Payload was stored; nil: none
-	claim *worker.Claim // in a Middleware
+	codec Codec         // codec of the DB that read the Payload; nil for none
+	claim *worker.Claim // set in a Middleware
 }
 
-// stateOf shows a job that is held as one that waits.
+// stateOf returns the public state for a stored state. A held job counts as pending.
 func stateOf(stored string) State {
 	if stored == row.Held {
 		return StatePending
@@ -104,19 +102,18 @@ func infoOf(row *row.Job, now time.Time, c Codec) JobInfo {
 	}
 }
 
-// Job reads a job of any queue that waits, runs, is dead, or is done and was kept: see
-// [Queue.SetRetention]. [ErrNotFound]: it was done, was cancelled, or never existed. It never waits for
-// the writer.
+// Job reads a job of any queue: pending, processing, dead, or done and kept (see [Queue.SetRetention]). It returns
+// [ErrNotFound] if the job was done and not kept, was cancelled, or never existed. It never waits for the writer.
 func (db *DB) Job(ctx context.Context, id int64) (*JobInfo, error) {
 	info, err := db.findJob(ctx, id, db.jobs.Find, db.jobs.FindDead, db.jobs.FindDone)
 	return info, failID("read job", id, err)
 }
 
-// finder reads a job by its id, where it may be.
+// finder reads a job by its id from the rows of a single state.
 type finder func(ctx context.Context, q engine.Querier, id int64) (row.Job, bool, error)
 
-// findJob looks among the live jobs first and then among the dead and the done, the direction in
-// which jobs move: one that moves in between is found. The last look is for one that was requeued.
+// findJob looks among the live jobs first and then among the dead and the done jobs. This is the direction in which jobs
+// move, so a job that moves between two reads is found. The last read finds a job that was requeued in the meantime.
 func (db *DB) findJob(ctx context.Context, id int64, live, dead, done finder) (info *JobInfo, err error) {
 	err = db.engine.Read(ctx, func(ctx context.Context, r engine.Querier) error {
 		for _, find := range []finder{live, dead, done, live} {
@@ -135,8 +132,8 @@ func (db *DB) findJob(ctx context.Context, id int64, live, dead, done finder) (i
 	return info, err
 }
 
-// Args reads the arguments of a job that was read or listed, rather than claimed, by the codec of the DB that it
-// came from. An error is that of a payload that does not decode into T; a nil j is [ErrInvalid].
+// Args decodes the arguments of a job that was read or listed rather than claimed, with the codec of the DB that read
+// it. It returns an error if the payload does not decode into T, and [ErrInvalid] for a nil j.
 func Args[T any](j *JobInfo) (args T, err error) {
 	if j == nil {
 		return args, fail("arguments", "", fmt.Errorf("%w: nil *JobInfo", ErrInvalid))
@@ -145,31 +142,30 @@ func Args[T any](j *JobInfo) (args T, err error) {
 	return args, failID("arguments of job", j.ID, err)
 }
 
-// Job is a claimed job. One of its settle verbs ends the claim: Ack, Retry, Reject or
-// Snooze. Each is fenced by (id, worker, attempt): once the claim has lapsed, or the
-// job was claimed again, it returns [ErrClaimLost] and changes nothing, also
-// inside a transaction of the caller's.
+// Job is a claimed job. Ack, Retry, Reject and Snooze settle the job, which ends the claim. Each is fenced by id, worker
+// and attempt: after the claim has lapsed, or the job was claimed again, a settle returns [ErrClaimLost] and changes
+// nothing, even inside a transaction of the caller.
 //
-// Inside Work, returning from the handler settles the job.
+// Inside Work, the job is settled when the handler returns.
 //
-// The verbs of a Job that was made by hand, as a test may, are [ErrInvalid], since it has no claim; SetProgress and
-// Logger have no effect, and After is nil. Perform of package honkertest runs a handler on a claimed one.
+// A Job that was constructed by hand, for example in a test, has no claim: its verbs return [ErrInvalid], SetProgress and
+// Logger have no effect, and After returns nil. Use Perform of package honkertest to run a handler on a claimed job.
 type Job[T any] struct {
 	JobInfo
 	Args T
 
 	q          *queue
 	claim      *worker.Claim
-	checkpoint string          // of an attempt before
-	inTx       context.Context // that of the transaction of WorkTx, which may have the only connection
+	checkpoint string          // saved by an earlier attempt
+	inTx       context.Context // ctx of the transaction of WorkTx, which may hold the only connection
 }
 
-// newJob makes a job of a row that is held by claim, without its Args.
+// newJob returns a job for a row held by claim, without its Args.
 func newJob[T any](q *queue, row *row.Job, claim *worker.Claim) *Job[T] {
 	return &Job[T]{JobInfo: infoOf(row, time.Now(), q.db.opts.Codec), q: q, claim: claim, checkpoint: row.Checkpoint}
 }
 
-// settle runs one of the verbs in a transaction of its own. makeEnd is called with the source of the job's queue.
+// settle commits a settle verb in a transaction of its own. It calls makeEnd with the source of the job's queue.
 func (j *Job[T]) settle(ctx context.Context, verb, txForm string, makeEnd func(*worker.Source) *worker.SettleOp) error {
 	if err := j.unsettled(); err != nil {
 		return failID(verb, j.ID, err)
@@ -184,7 +180,7 @@ func (j *Job[T]) settle(ctx context.Context, verb, txForm string, makeEnd func(*
 	return failID(verb, j.ID, j.q.settled(end, &j.claim.Settled, false))
 }
 
-// settleTx runs one of the verbs within tx.
+// settleTx runs a settle verb within tx.
 func (j *Job[T]) settleTx(ctx context.Context, tx Tx, verb string, makeEnd func(*worker.Source) *worker.SettleOp) error {
 	if err := j.unsettled(); err != nil {
 		return failID(verb, j.ID, err)
@@ -208,21 +204,21 @@ func (j *Job[T]) settleTx(ctx context.Context, tx Tx, verb string, makeEnd func(
 	return failID(verb, j.ID, j.q.settled(end, &j.claim.SettledTx, seen))
 }
 
-// started tells the observer of a handler that is about to run.
+// started reports a handler that is about to run to the observer.
 func (q *queue) started(c *worker.Claim) {
 	q.db.opts.Observer.Started(Started{Queue: q.name, ID: c.ID, Worker: c.Worker, Attempt: int(c.Attempt), Wait: c.Wait})
 }
 
-// returned tells the observer of a handler that has ended.
+// returned reports a handler that has returned to the observer.
 func (q *queue) returned(c *worker.Claim) {
 	q.db.opts.Observer.Returned(Returned{Queue: q.name, ID: c.ID, Worker: c.Worker, Attempt: int(c.Attempt), Ran: c.Ran()})
 }
 
-// errNoClaim refuses a Job that was made by hand.
+// errNoClaim is returned by the verbs of a Job that was constructed by hand.
 var errNoClaim = fmt.Errorf("%w: the job belongs to no claim; use honkertest.Perform", ErrInvalid)
 
-// unsettled refuses a job without a claim, and a claim that this handle has ended. The fence alone would not:
-// after a Snooze the worker's next claim of the job has the same attempt.
+// unsettled rejects a job without a claim, and a claim that this handle has already ended. The fence alone is not enough:
+// after a Snooze, the worker's next claim of the job has the same attempt number.
 func (j *Job[T]) unsettled() error {
 	if j.claim == nil {
 		return errNoClaim
@@ -233,11 +229,10 @@ func (j *Job[T]) unsettled() error {
 	return nil
 }
 
-// settled notes that a claim has ended, and tells the observer what became of it, unless the
-// commit will.
+// settled records the end of a claim. It also reports the outcome to the observer, unless the commit will report it.
 func (q *queue) settled(end *worker.SettleOp, note *atomic.Bool, atCommit bool) error {
 	if end.Became == worker.Cancelled && end.Claim.Pooled {
-		return ErrClaimLost // the pool tells of it
+		return ErrClaimLost // the pool reports it
 	}
 	if end.Held() {
 		became := end.Became
@@ -254,11 +249,11 @@ func (q *queue) settled(end *worker.SettleOp, note *atomic.Bool, atCommit bool) 
 	return nil
 }
 
-// wakeSettled wakes the waiters that the commit of a settle concerns. A job without a result
-// that is done concerns none that could not wait for the next look.
+// wakeSettled wakes the waiters affected by the commit of a settle. An acked job without a result wakes no waiter: those
+// interested in it can wait for their next read of the file.
 func (q *queue) wakeSettled(end *worker.SettleOp) {
 	if end.SlowDown {
-		q.db.running.Release(q.name) // what is claimed ahead
+		q.db.running.Release(q.name) // releases jobs claimed ahead
 	}
 	switch {
 	case end.SlowDown || q.source.Limited(), end.Became == worker.Released, end.Became == worker.Retried && !end.RunAt.After(time.Now()):
@@ -268,7 +263,7 @@ func (q *queue) wakeSettled(end *worker.SettleOp) {
 	}
 }
 
-// observeSettled tells the log of a failure, and the observer of any outcome.
+// observeSettled logs a failure, counts the outcome, and reports it to the observer.
 func (q *queue) observeSettled(end *worker.SettleOp, ran time.Duration) {
 	switch end.Became {
 	case worker.Retried:
@@ -293,7 +288,7 @@ func (q *queue) observeSettled(end *worker.SettleOp, ran time.Duration) {
 	})
 }
 
-// settles counts a claim that has ended.
+// settles returns the traffic counts for a claim that ended with outcome became.
 func settles(became worker.Outcome, ran time.Duration) traffic.Counts {
 	switch became {
 	case worker.Acked:
@@ -308,26 +303,24 @@ func settles(became worker.Outcome, ran time.Duration) traffic.Counts {
 	return traffic.Counts{}
 }
 
-// ack returns the settle of a job that has succeeded.
+// ack returns the settle operation of a job that has succeeded.
 func (j *Job[T]) ack(s *worker.Source) *worker.SettleOp {
 	return s.Ack(j.claim, j.q.opts.ResultTTL)
 }
 
-// Ack ends the job: it is done and gone. A result set with SetResult is saved with it.
-// It waits for the writer, sharing commits with other calls.
+// Ack marks the job as done and removes it, unless the queue keeps done jobs. A result set with SetResult is saved in
+// the same transaction. Ack waits for the writer and shares commits with other calls.
 func (j *Job[T]) Ack(ctx context.Context) error {
 	return j.settle(ctx, "ack job", "AckTx", j.ack)
 }
 
-// AckTx is like [Job.Ack], within tx: whatever else tx writes happens exactly once,
-// together with the ack.
+// AckTx is like [Job.Ack], within tx: other writes of tx happen exactly once, together with the ack.
 func (j *Job[T]) AckTx(ctx context.Context, tx Tx) error {
 	return j.settleTx(ctx, tx, "ack job", j.ack)
 }
 
-// Retry lets the job run again after delay, or up to a second later, and keeps cause as
-// its LastError; nil keeps the one before. When its attempts are spent it goes to the dead
-// letters with cause.
+// Retry lets the job run again after delay, or up to a second later, and stores cause as its LastError. A nil cause keeps
+// the previous LastError. If no attempts are left, the job becomes a dead letter with cause.
 func (j *Job[T]) Retry(ctx context.Context, delay time.Duration, cause error) error {
 	if err := engine.NotNegative("delay", delay); err != nil {
 		return failID("retry job", j.ID, err)
@@ -343,8 +336,7 @@ func (j *Job[T]) RetryTx(ctx context.Context, tx Tx, delay time.Duration, cause 
 	return j.settleTx(ctx, tx, "retry job", func(s *worker.Source) *worker.SettleOp { return s.Retry(j.claim, delay, cause) })
 }
 
-// Reject sends the job to the dead letters now, with cause, whatever attempts it has
-// left.
+// Reject sends the job to the dead letters now, with cause, even if it has attempts left.
 func (j *Job[T]) Reject(ctx context.Context, cause error) error {
 	return j.settle(ctx, "reject job", "RejectTx", func(s *worker.Source) *worker.SettleOp { return s.DeadLetter(j.claim, cause) })
 }
@@ -354,8 +346,7 @@ func (j *Job[T]) RejectTx(ctx context.Context, tx Tx, cause error) error {
 	return j.settleTx(ctx, tx, "reject job", func(s *worker.Source) *worker.SettleOp { return s.DeadLetter(j.claim, cause) })
 }
 
-// Snooze lets the job run again after d, or up to a second later, without using up an
-// attempt.
+// Snooze lets the job run again after d, or up to a second later, without using up an attempt.
 func (j *Job[T]) Snooze(ctx context.Context, d time.Duration) error {
 	if err := engine.NotNegative("snooze", d); err != nil {
 		return failID("snooze job", j.ID, err)
@@ -371,8 +362,8 @@ func (j *Job[T]) SnoozeTx(ctx context.Context, tx Tx, d time.Duration) error {
 	return j.settleTx(ctx, tx, "snooze job", func(s *worker.Source) *worker.SettleOp { return s.Snooze(j.claim, d) })
 }
 
-// Extend makes the claim last for by, rounded up to seconds, from now: longer
-// or shorter than it did. Inside Work leases are renewed without it.
+// Extend sets the lease of the claim to by from now, rounded up to seconds, whether that is longer or shorter than before.
+// Inside Work, leases are renewed automatically.
 func (j *Job[T]) Extend(ctx context.Context, by time.Duration) error {
 	if err := engine.Positive("extension", by); err != nil {
 		return failID("extend job", j.ID, err)
@@ -384,7 +375,7 @@ func (j *Job[T]) Extend(ctx context.Context, by time.Duration) error {
 		until := now.Unix() + engine.Seconds(by)
 		held, err := j.q.db.jobs.Extend(ctx, q, j.claim.Claim, until, now.Unix())
 		if err == nil && !held {
-			return ErrClaimLost // nothing was changed, so that failing undoes nothing
+			return ErrClaimLost // nothing has changed, so the rollback of an error is harmless
 		}
 		if err == nil {
 			j.claim.HoldUntil(until)
@@ -394,9 +385,9 @@ func (j *Job[T]) Extend(ctx context.Context, by time.Duration) error {
 	return failID("extend job", j.ID, err)
 }
 
-// SetResult keeps v, as JSON, to be saved with the ack; the last one wins. It is read
-// with [Result] and [WaitResult] for the queue's ResultTTL. A trigger of the application that
-// drops it leaves the job without one, and does not fail the ack.
+// SetResult stores v, encoded as JSON, with the ack of the job. The last call wins. The result can be read with [Result]
+// and [WaitResult] for the queue's ResultTTL. If a trigger of the application drops the result, the ack still succeeds
+// and the job has no result.
 func (j *Job[T]) SetResult(v any) error {
 	if j.claim == nil {
 		return failID("set result of job", j.ID, errNoClaim)

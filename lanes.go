@@ -14,37 +14,37 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// LaneOptions of a handle. The zero value of a field means its default.
+// LaneOptions configures Lanes. The zero value of a field means its default.
 type LaneOptions struct {
-	// Strict takes a job of a queue only while those before it in the list have none that can be
-	// claimed. A queue that is always full starves those after it.
+	// Strict claims jobs of a queue only while no earlier queue in the list has a job that can be claimed. A queue that
+	// always has work starves the queues after it.
 	Strict bool
-	// Weights are the shares of queues while all of them have work, by their names: one of weight 3
-	// gets three jobs for each of one of weight 1, which is the default. Each is at least 1.
+	// Weights maps queue names to their shares while all queues have work: a queue of weight 3 gets three jobs for each
+	// job of a queue of weight 1. The default weight is 1. Weights must be at least 1.
 	Weights map[string]int
-	// Queue are the options of each queue: Backoff, Timeout and ResultTTL. nil means defaults.
+	// Queue configures each of the queues with Backoff, Timeout and ResultTTL. nil means defaults.
 	Queue *QueueOptions
 }
 
-// Lanes are several queues of one file that one Work takes jobs from. It is a cheap handle, and
-// safe for concurrent use.
+// Lanes is a set of queues of the same file that a single Work takes jobs from. It is a cheap handle, safe for concurrent
+// use.
 //
-// Each claim is one statement over all the queues, which looks at a few jobs of each, however many
-// wait. Within a queue jobs are taken in the order of [Queue.Claim]. Between the queues the order
-// is that of [LaneOptions]: by default they take turns. A queue that has no work for a while loses
-// its turns: it does not get them later.
+// Each claim is a single statement over all the queues. It looks at a few jobs of each queue, however many are waiting.
+// Within a queue, jobs are taken in the order of [Queue.Claim]. Between the queues, the order is set by [LaneOptions]; by
+// default the queues take turns. A queue without work loses its turns and does not get them back later.
 type Lanes[T any] struct {
 	db      *DB
 	names   []string
 	queues  map[string]*Queue[T]
 	strict  bool
 	weights []int
-	err     error // a bad name or option: returned by Work
+	err     error // bad name or option, returned by Work
 }
 
-// NewLanes returns a handle for queues, the first lane first. It touches nothing. No queue, a bad or
-// a repeated name, a Weight of 0 or less or of a queue that is not among queues, Weights together
-// with Strict, or bad options of the queue are [ErrInvalid] from Work. nil opts means defaults.
+// NewLanes returns a handle for queues, the first lane first. It does not access the file. nil opts means defaults.
+//
+// Work returns [ErrInvalid] for an empty list, a bad or repeated name, Weights together with Strict, a weight below 1 or
+// for a queue that is not in the list, and bad options of the queues.
 func NewLanes[T any](db *DB, queues []string, opts *LaneOptions) *Lanes[T] {
 	db.mustExist("NewLanes")
 	var o LaneOptions
@@ -86,15 +86,15 @@ func (o *LaneOptions) check(queues []string) (err error) {
 	return err
 }
 
-// Work is like [Queue.Work], for the jobs of all the lanes: Workers bounds them together, and
-// [JobInfo] says which queue a job is of. A commit to any of the queues wakes it.
+// Work is like [Queue.Work] for the jobs of all lanes. Workers bounds their handlers together, and [JobInfo] contains the
+// queue of the job. A commit to any of the queues wakes Work.
 //
-// A job that comes while Work is idle is claimed after its commit, in one of Work's own: unlike with
-// [Queue.Work], no enqueue hands its job over.
+// A job that arrives while Work is idle is claimed after its commit, in a transaction of Work. Unlike with [Queue.Work],
+// an enqueue never hands its job over to Work.
 //
-// Each Work takes turns for itself, so the shares hold for what it takes, not for the file.
-// Fast handlers are fed by claims ahead, which a job of an earlier lane comes after;
-// with a [Pool] there are none.
+// Each Work counts turns on its own, so the shares apply to the jobs taken by that Work and not to the file as a whole.
+// To keep fast handlers busy, Work claims jobs ahead; a job of an earlier lane has to wait for these jobs. With a [Pool]
+// nothing is claimed ahead.
 func (l *Lanes[T]) Work(ctx context.Context, fn func(context.Context, *Job[T]) error, opts *WorkOptions) error {
 	name := strings.Join(l.names, ", ")
 	if l.err != nil {
@@ -115,15 +115,15 @@ func (l *Lanes[T]) Work(ctx context.Context, fn func(context.Context, *Job[T]) e
 	return fail("work", name, worker.NewPool(source, c).Run(ctx))
 }
 
-// WorkTx is like [Queue.WorkTx], for the jobs of all the lanes as in [Lanes.Work].
+// WorkTx is like [Queue.WorkTx], for the jobs of all lanes as in [Lanes.Work].
 func (l *Lanes[T]) WorkTx(ctx context.Context, fn func(context.Context, *sql.Tx, *Job[T]) error, opts *WorkOptions) error {
 	if fn == nil {
-		return l.Work(ctx, nil, opts) // refuses it
+		return l.Work(ctx, nil, opts) // returns ErrInvalid
 	}
 	return l.Work(ctx, func(ctx context.Context, job *Job[T]) error { return job.handleTx(ctx, fn) }, opts)
 }
 
-// shares are the lanes of one Work: it counts their turns.
+// shares returns the lanes of a single Work, which counts their turns.
 func (l *Lanes[T]) shares() *worker.Lanes {
 	if l.strict {
 		return worker.StrictLanes(l.names)
@@ -131,7 +131,7 @@ func (l *Lanes[T]) shares() *worker.Lanes {
 	return worker.FairLanes(l.names, l.weights)
 }
 
-// claimed tells of a claim as that of each of its queues.
+// claimed splits a claim by queue and reports each part to its queue.
 func (l *Lanes[T]) claimed(op *worker.ClaimOp) {
 	for _, name := range l.names {
 		part := *op

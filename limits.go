@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// limitStore are the statements about limits.
+// limitStore holds the statements on limits.
 type limitStore interface {
 	engine.LimitStore
 	Get(ctx context.Context, q engine.Querier, queue string) (row.QueueLimits, error)
@@ -23,13 +23,13 @@ type limitStore interface {
 	FitSome(ctx context.Context, q engine.Querier, queue string, n int, now int64) (more bool, err error)
 }
 
-// Key says what the job shares a limit by: a customer, a host, an account. See [Limits] for the limits,
-// which are the queue's; without any the key is only kept. The jobs of one enqueue have one key. It
-// has 1 to 1,024 bytes of UTF-8.
+// Key sets the key by which jobs share limits, for example a customer, a host or an account. The limits are set on the
+// queue, see [Limits]; a queue without limits only stores the key. All jobs of an enqueue have the same key, of 1 to 1,024
+// bytes of UTF-8.
 //
-// A job keeps its key when it dies and is requeued. It is another thing than the key of [Unique],
-// which bounds what is enqueued; a job may have both. An enqueue that finds a job by its unique key
-// leaves that one's Key as it is.
+// A job keeps its key when it dies and is requeued. Key is independent of the key of [Unique], which limits the jobs that
+// are enqueued; a job may have both. An enqueue that finds an existing job by its unique key does not change the Key of
+// that job.
 func Key(key string) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.key = key
@@ -37,46 +37,45 @@ func Key(key string) EnqueueOption {
 	}
 }
 
-// Limits of a queue. They are kept in the file and hold for all processes, handles and bindings of
-// honker together. The zero value of a field is no bound.
+// Limits are the limits of a queue. They are stored in the file and apply to all processes, handles and bindings of honker
+// together. The zero value of a field means no limit.
 //
-// A claim passes over what may not start: it counts and claims in one statement of SQLite's one
-// writer, so a limit is never exceeded, and there is no semaphore that a crash could leave behind. A job
-// of a key that is full is held, [PhaseHeld], and out of the way of claims; the commit that
-// settles a job of the key lets the next one go, also one by another binding. A job with a claim that
-// has lapsed counts as running until it is claimed again or is dead.
+// A claim skips jobs that may not start. It counts and claims in a single statement of SQLite's only writer, so a limit is
+// never exceeded, and there is no semaphore that could be left behind by a crash. A job whose key is full is held
+// ([PhaseHeld]) and does not slow down claims. The commit that settles a job of the key releases the next job, even if it
+// comes from another binding. A job whose claim has lapsed counts as running until it is claimed again or dead.
 //
-// A job that is cancelled while it runs keeps its place until its handler has returned, or until its lease has ended where
-// that is not known: in a worker that has died, or of another binding. Another binding cancels a job as it acks one, by a delete,
-// so a job that such a program cancels gives up its place at once.
+// A job that is cancelled while it runs keeps its place until its handler has returned. If that cannot be known, because
+// the worker has died or belongs to another binding, the job keeps its place until the end of its lease. A job that is
+// cancelled by another binding gives up its place at once, since other bindings cancel and ack jobs with the same delete.
 type Limits struct {
-	Running int  // jobs of the queue that run at a time, claimed ahead or by hand included; at most 10,000
-	PerKey  int  // jobs of one Key that run at a time; at most 10,000
-	InOrder bool // jobs of one Key run one at a time in the order of their ids: one that waits for its time, or for another attempt, holds up its key
-	Rate    Rate // starts of jobs of the queue; each attempt is one
-	KeyRate Rate // starts of jobs of one Key
+	Running int  // jobs of the queue that may run at a time, including jobs claimed ahead or by hand; at most 10,000
+	PerKey  int  // jobs with the same Key that may run at a time; at most 10,000
+	InOrder bool // run jobs with the same Key one at a time in the order of their ids; a job that is delayed or waits for a retry holds up its key
+	Rate    Rate // starts of jobs of the queue; each attempt counts
+	KeyRate Rate // starts of jobs with the same Key
 }
 
-// Rate is how many jobs may start in a time: N in each Per, evenly, after at most Burst at once that
-// were saved up. The zero Rate is no bound.
+// Rate limits the number of starts to N in each Per, evenly spaced, after a burst of at most Burst saved starts. The zero
+// Rate means no limit.
 //
-// Five a second with a burst of 1 are one each 200 ms. A KeyRate gives a job that comes too early its start as
-// RunAt, which the file keeps in whole seconds: below one start a second it is exact to the second, and
-// above it, those of a second start together. One that could not start then, because no worker was there or its
-// key was full or paused, may get another time.
+// For example, five a second with a burst of 1 means a start every 200 ms. A KeyRate gives a job that comes too early its
+// start time as RunAt, which the file stores in whole seconds. Rates below one start a second are therefore exact to the
+// second. At higher rates, the jobs of a second start together. A job that could not start at its RunAt, because there was
+// no worker or its key was full or paused, may get a new time.
 type Rate struct {
 	N     int           // at most 1,000,000
 	Per   time.Duration // whole milliseconds
 	Burst int           // 0 means 1; at most 1,000,000
 }
 
-// Bounds of limits: the jobs that run are counted by each claim, and for each job that other bindings claim.
+// Upper bounds of limits. Each claim counts the running jobs, and so does each job that another binding claims.
 const (
 	maxAtOnce = 10_000
 	maxRate   = 1_000_000
 )
 
-// row is what is stored.
+// row converts l to its stored form.
 func (l Limits) row() (row.QueueLimits, error) {
 	row := row.QueueLimits{
 		Running: int64(l.Running), PerKey: int64(l.PerKey), InOrder: l.InOrder, Rate: l.Rate.row(), KeyRate: l.KeyRate.row(),
@@ -121,23 +120,23 @@ func rateOf(row row.StartRate) Rate {
 	return Rate{N: int(row.N), Per: engine.Milliseconds(row.PerMS), Burst: int(row.Burst)}
 }
 
-// SetLimits replaces the limits of the queue, in the file: the zero Limits removes them. Those that are set
-// already write nothing, so a program may set them at each start.
+// SetLimits replaces the limits of the queue in the file. The zero Limits removes them. Setting the current limits again
+// writes nothing, so a program may call SetLimits whenever it starts.
 //
-// They hold from the next claim on. What runs goes on: where that is more than a limit allows, no
-// other starts. A rate that changes begins anew. Where there is more room than before, held jobs go.
+// New limits apply from the next claim on. Running jobs continue; while they exceed a limit, no other job starts. A Rate
+// starts afresh when it is changed. If there is more room than before, held jobs are released.
 //
-// SetLimits returns when the jobs of the queue have been fitted to the new limits. That takes transactions of some
-// milliseconds with pauses between them, in which other writers get the file; the limits hold from the first one on, and a
-// job that was not fitted yet waits. When ctx ends before, SetLimits returns its error, and the limits stay: claims on the queue, the
-// next SetLimits and [DB.Maintain] do the rest, also after the death of the process.
+// SetLimits returns after all jobs of the queue have been adjusted to the new limits. It adjusts them in transactions of
+// some milliseconds, with pauses in which others can write. The limits apply from the first of these transactions on, and
+// a job waits until it has been adjusted. If ctx ends earlier, SetLimits returns its error and the limits remain set; the
+// remaining jobs are adjusted by claims on the queue, the next SetLimits or [DB.Maintain], even if the process dies.
 //
-// The first limit of a kind in a file and the end of the last change its schema, after which every
-// connection prepares its statements anew: limits are for operators and for the start of programs.
-// While there are limits on keys in a file, each claim of any queue costs a little more.
+// Setting the first limit of a kind in a file changes its schema, and so does removing the last. Every connection then
+// has to prepare its statements again, so set limits at the start of a program or as an operator, not for each job. While
+// a file contains limits on keys, each claim of any queue costs a little more.
 //
-// Each transaction waits for the writer until ctx ends or BusyTimeout has passed. Inside [DB.Tx] it is [ErrInTx]. A
-// limit that is negative or too large is [ErrInvalid].
+// Each transaction waits for the writer until ctx ends or BusyTimeout has passed. Inside [DB.Tx], SetLimits returns
+// [ErrInTx]. A limit that is negative or too large is [ErrInvalid].
 func (q *Queue[T]) SetLimits(ctx context.Context, l Limits) error {
 	return fail("set limits", q.name, q.setLimits(ctx, l))
 }
@@ -162,7 +161,7 @@ func (q *queue) setLimits(ctx context.Context, l Limits) error {
 	return q.db.fitJobs(ctx, q.name)
 }
 
-// changeLimits is what of SetLimits is one transaction.
+// changeLimits stores the limits, which is the first transaction of SetLimits.
 func (q *queue) changeLimits(ctx context.Context, row row.QueueLimits) error {
 	audit := engine.AuditActor(ctx, "set limits", "queue", q.name)
 	err := q.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) error {
@@ -178,7 +177,7 @@ func (q *queue) changeLimits(ctx context.Context, row row.QueueLimits) error {
 	return err
 }
 
-// fitting returns the queues with jobs that are to be fitted to limits that have changed.
+// fitting returns the queues with jobs that have not been adjusted to changed limits yet.
 func (db *DB) fitting(ctx context.Context) (queues []string, err error) {
 	err = db.engine.Read(ctx, func(ctx context.Context, r engine.Querier) (err error) {
 		queues, err = db.limits.Fitting(ctx, r)
@@ -187,7 +186,7 @@ func (db *DB) fitting(ctx context.Context) (queues []string, err error) {
 	return queues, err
 }
 
-// fitJobs fits the jobs of a queue to its limits, if they are not.
+// fitJobs adjusts the jobs of a queue to its limits, if that has not been done.
 func (db *DB) fitJobs(ctx context.Context, queue string) error {
 	if queues, err := db.fitting(ctx); err != nil || !slices.Contains(queues, queue) {
 		return err
@@ -211,7 +210,7 @@ func (db *DB) fitJobs(ctx context.Context, queue string) error {
 	}
 }
 
-// fitAll does what processes have left undone that have died.
+// fitAll finishes the adjustments of processes that died before they were done.
 func (db *DB) fitAll(ctx context.Context) error {
 	queues, err := db.fitting(ctx)
 	for _, queue := range queues {
@@ -220,7 +219,7 @@ func (db *DB) fitAll(ctx context.Context) error {
 	return err
 }
 
-// Limits returns the limits of the queue, as they are in the file. It never waits for the writer.
+// Limits returns the limits of the queue as stored in the file. It never waits for the writer.
 func (q *Queue[T]) Limits(ctx context.Context) (Limits, error) {
 	row, err := q.limits(ctx)
 	return limitsOf(row), fail("limits", q.name, err)
@@ -237,23 +236,23 @@ func (q *queue) limits(ctx context.Context) (row row.QueueLimits, err error) {
 	return row, err
 }
 
-// KeyStats is what lies in a queue of one [Key].
+// KeyStats describes the live jobs of a queue that share a [Key].
 type KeyStats struct {
 	Key       string
-	Running   int64     // claimed, also by a claim that has lapsed
-	Cancelled int64     // cancelled while they ran, and their handlers may still: each takes a place as one that runs
+	Running   int64     // claimed, even if the claim has lapsed
+	Cancelled int64     // cancelled while running, with handlers that may still run: each takes up a place like a running job
 	Held      int64     // held until the key has room
-	Waiting   int64     // the others: ready, or waiting for their time
-	Oldest    time.Time // when the oldest was enqueued that does not run; zero: all run
-	Pause     *Pause    // with that [PauseOptions.Key], or of a [SlowDown]; nil: the key is not paused
+	Waiting   int64     // all others: ready, or waiting for their time
+	Oldest    time.Time // enqueue time of the oldest job that is not running; zero if all are running
+	Pause     *Pause    // pause of this [PauseOptions.Key], or of a [SlowDown]; nil if the key is not paused
 }
 
-// maxKeys bounds what Keys returns.
+// maxKeys is the maximum number of keys returned by Keys.
 const maxKeys = 1000
 
-// Keys returns the keys of the live jobs of the queue, and those that are paused, the ones with the most held
-// jobs first, then those with the most that run; at most 1,000. It reads all jobs of the queue that have a key, and never waits
-// for the writer.
+// Keys returns the keys of the live jobs of the queue and the paused keys, at most 1,000. Keys with the most held jobs come
+// first, then keys with the most running jobs. Keys reads all jobs of the queue that have a key, and never waits for the
+// writer.
 func (q *Queue[T]) Keys(ctx context.Context) ([]KeyStats, error) {
 	keys, err := q.keys(ctx)
 	return keys, fail("keys", q.name, err)
@@ -279,19 +278,19 @@ func (q *queue) keys(ctx context.Context) (keys []KeyStats, err error) {
 	return keys, nil
 }
 
-// SlowDown, returned by a handler, starts nothing more of the job's [Key] for d, or up to a second
-// longer; of the queue, if the job has none. The job itself runs again after that, its attempt unspent. It is
-// for an answer such as 429 with its Retry-After.
+// SlowDown returns an error with which a handler pauses its job's [Key] for d, or up to a second longer. If the job has no
+// key, it pauses the queue. The job itself runs again after the pause without using up an attempt. Use it for example for
+// a 429 response with a Retry-After header.
 //
-// It is a pause, see [Queue.Pause], with the reason "slow down: " and err. One that lasts
-// longer stays as it is. [Queue.Resume] ends it early.
+// The pause is a [Queue.Pause] with the reason "slow down: " and err. It does not shorten a longer pause. [Queue.Resume]
+// ends it early.
 func SlowDown(d time.Duration, err error) error {
 	return &worker.Directive{Outcome: worker.Snoozed, Delay: max(d, 0), Err: err, SlowDown: true}
 }
 
-// SetLimitsTx is like [Queue.SetLimits], within tx, and all of it: where keys get more room, or their
-// rate another start, each job that waits for that is changed in tx. Of a queue with many such jobs that
-// holds the writer for long, so use SetLimits unless the limits must change with something else in tx.
+// SetLimitsTx is like [Queue.SetLimits], entirely within tx. If keys get more room or an earlier start, every job that
+// waits for it is updated in tx. In a queue with many such jobs this holds the writer for a long time, so use SetLimits
+// unless the limits have to change together with something else in tx.
 func (q *Queue[T]) SetLimitsTx(ctx context.Context, tx Tx, l Limits) error {
 	return fail("set limits", q.name, q.setLimitsTx(ctx, tx, l))
 }
@@ -318,7 +317,7 @@ func (q *queue) setLimitsTx(ctx context.Context, tx Tx, l Limits) error {
 	})
 }
 
-// fitWithin is fitJobs in one transaction.
+// fitWithin is like fitJobs, in a single transaction.
 func (q *queue) fitWithin(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
 	for more := true; more && err == nil; {
 		more, err = q.db.limits.FitSome(ctx, tx, q.name, math.MaxInt, now.Unix())

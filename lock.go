@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/internal/watch"
 )
 
-// lockStore are the statements about locks.
+// lockStore holds the statements on locks.
 type lockStore interface {
 	Held(ctx context.Context, q engine.Querier, name string, now int64) (row.Lock, bool, error)
 	Acquire(ctx context.Context, q engine.Querier, name, owner string, now, expires int64) (token int64, ok bool, err error)
@@ -24,14 +24,13 @@ type lockStore interface {
 	States(ctx context.Context, q engine.Querier, names []string, now int64) (map[string]int64, error)
 }
 
-// LockOptions of one acquisition. The zero value of a field means its default.
+// LockOptions configures the acquisition of a lock. The zero value of a field means its default.
 type LockOptions struct {
-	// Owner is the holder's name in the file; default host-pid-random. It should be
-	// unique: the lock is refused to an owner that holds it already.
+	// Owner is the holder's name in the file; default host-pid-random. It should be unique, because an owner that
+	// already holds the lock cannot take it again.
 	Owner string
-	// TTL is how long the lock outlives a holder that dies; default 60s. It is rounded
-	// up to whole seconds, counted from the end of the current one, and renewed at a
-	// third of it.
+	// TTL is how long the lock outlives a holder that dies; default 60s. It is rounded up to whole seconds and counted
+	// from the end of the current second. The lock is renewed after a third of it.
 	TTL time.Duration
 }
 
@@ -50,13 +49,12 @@ func (o *LockOptions) withDefaults() (LockOptions, error) {
 	return out, errors.Join(err, engine.CheckName("lock owner", out.Owner))
 }
 
-// Lock is a named lock that this process holds, alone among all processes on the file,
-// in any language. It is renewed in a goroutine of its own until [Lock.Unlock] or
-// [DB.Close]; one that is dropped without Unlock stays held.
+// Lock is a named lock held by this process, exclusive among all processes that use the file, in any language. A
+// goroutine renews it until [Lock.Unlock] or [DB.Close]. A Lock that is dropped without Unlock stays held.
 //
-// A lock is a lease: a process that stands still for longer than its TTL, or has its clock
-// set forward, loses it, and finds out when it goes on. What must not be done by two
-// at a time should watch [Lock.Context], and hand [Lock.Token] to what it writes to.
+// A lock is a lease. A process that is suspended for longer than the TTL, or whose clock is set forward, loses the lock
+// and notices only when it continues. Code that must never run twice at a time should watch [Lock.Context] and pass
+// [Lock.Token] to the systems it writes to.
 type Lock struct {
 	db    *DB
 	name  string
@@ -64,26 +62,25 @@ type Lock struct {
 	ttl   time.Duration
 	token int64
 
-	held    context.Context // ends with the hold
+	held    context.Context // ends when the lock is no longer held
 	endHeld context.CancelCauseFunc
-	ctx     context.Context // ends with the hold, and with the ctx that the lock was taken with
+	ctx     context.Context // ends with held, and with the ctx that the lock was taken with
 	endCtx  context.CancelCauseFunc
-	expires atomic.Int64 // as of the last renewal; a unix second
+	expires atomic.Int64 // Unix second, as of the last renewal
 
 	releasing sync.Once
-	released  chan struct{} // closed when it has been released, or given up
-	err       error         // of Unlock; set before released is closed
+	released  chan struct{} // closed after the lock was released or given up
+	err       error         // returned by Unlock; set before released is closed
 }
 
-// errUnlocked is the end that was wanted.
+// errUnlocked is the cancellation cause after Unlock.
 var errUnlocked = fmt.Errorf("%w: it was unlocked", ErrLockLost)
 
-// TryLock takes the lock called name, or returns [ErrLockHeld] when it is held, by this
-// process and the same Owner included. It does not wait for the holder, and a lock that is
-// held is only looked at, without the write lock. nil opts means defaults.
+// TryLock takes the lock called name. If the lock is held, even by this process and the same Owner, TryLock returns
+// [ErrLockHeld] without waiting for the holder and without taking the write lock. nil opts means defaults.
 //
-// It waits for the writer until ctx ends or BusyTimeout has passed. The end of ctx ends the
-// lock's Context too, but not the lock, which is held and renewed until Unlock.
+// TryLock waits for the writer until ctx ends or BusyTimeout has passed. When ctx ends later, the lock's Context ends
+// too, but the lock itself is held and renewed until Unlock.
 func (db *DB) TryLock(ctx context.Context, name string, opts *LockOptions) (*Lock, error) {
 	o, err := opts.withDefaults()
 	if err := errors.Join(engine.CheckName("lock name", name), err); err != nil {
@@ -93,13 +90,12 @@ func (db *DB) TryLock(ctx context.Context, name string, opts *LockOptions) (*Loc
 	return l, fail("lock", name, err)
 }
 
-// Lock is like [DB.TryLock] and waits until the lock is free, ctx ends, or the DB is
-// closed. It does not poll: it is woken when the lock is released, by any process, and
-// when it expires. Goroutines of one process that wait for the same lock get it in the order
-// in which they came; TryLock and other processes may come between.
+// Lock is like [DB.TryLock], but waits until the lock is free, ctx ends, or the DB is closed. It does not poll: it is
+// woken when any process releases the lock, and when the lock expires. Goroutines of this process that wait for the same
+// lock get it in the order of their calls; TryLock and other processes may get it in between.
 //
-// The lock's Context ends with ctx, also with a deadline that was meant for the wait. To bound
-// the wait alone, cancel ctx by a time.AfterFunc, and stop that once Lock has returned.
+// The lock's Context ends with ctx, including a deadline that was meant for the wait only. To bound only the wait, cancel
+// ctx with time.AfterFunc and stop the timer once Lock has returned.
 func (db *DB) Lock(ctx context.Context, name string, opts *LockOptions) (*Lock, error) {
 	o, err := opts.withDefaults()
 	if err := errors.Join(engine.CheckName("lock name", name), err, db.engine.RefuseInTx(ctx, "")); err != nil {
@@ -120,7 +116,7 @@ func (db *DB) waitLock(ctx context.Context, name string, o LockOptions) (*Lock, 
 		return nil, err
 	}
 	defer next()
-	// Mostly it is free: a subscription would start the watcher for nothing.
+	// The lock is usually free, and a subscription would start the watcher for nothing.
 	l, err := db.acquire(wait, ctx, name, o)
 	if !errors.Is(err, ErrLockHeld) {
 		return l, err
@@ -137,7 +133,7 @@ func (db *DB) waitLock(ctx context.Context, name string, o LockOptions) (*Lock, 
 	return l, err
 }
 
-// heldError is ErrLockHeld with the holder.
+// heldError is an ErrLockHeld that describes the holder.
 type heldError struct{ row.Lock }
 
 func (e *heldError) Error() string {
@@ -146,8 +142,8 @@ func (e *heldError) Error() string {
 
 func (e *heldError) Unwrap() error { return ErrLockHeld }
 
-// acquire takes a lock that is free, with a Context that derives from parent. It looks before
-// it writes: for a lock that is held no other writer has to wait.
+// acquire takes a free lock, with a Context derived from parent. It reads before it writes, so that trying a held lock
+// does not make other writers wait.
 func (db *DB) acquire(ctx, parent context.Context, name string, o LockOptions) (*Lock, error) {
 	if err := db.engine.UsableToWrite(ctx, ""); err != nil {
 		return nil, err
@@ -187,7 +183,7 @@ func (l *Lock) insert(ctx context.Context, q engine.Querier, now time.Time) erro
 	if err != nil {
 		return err
 	}
-	if !ok { // another holder was faster
+	if !ok { // another process was faster
 		return cmp.Or(l.db.checkFree(ctx, q, l.name, now), ErrNotInserted)
 	}
 	l.token = token
@@ -195,42 +191,41 @@ func (l *Lock) insert(ctx context.Context, q engine.Querier, now time.Time) erro
 	return nil
 }
 
-// until is the second at which the lock expires if it is renewed now. Both are rounded
-// up: a lock of one second must outlast the current one to be renewed at all.
+// until returns the Unix second at which the lock expires if it is renewed now. Both parts are rounded up, because a lock
+// of one second must outlast the current second to be renewed at all.
 func (l *Lock) until(now time.Time) int64 { return engine.UnixUp(now) + engine.Seconds(l.ttl) }
 
 // Name returns the name of the lock.
 func (l *Lock) Name() string { return l.name }
 
-// Owner returns the holder's name in the file.
+// Owner returns the name of the holder as stored in the file.
 func (l *Lock) Owner() string { return l.owner }
 
-// Context derives from the ctx that the lock was taken with: it has its values and ends with
-// it, while the lock is held on until Unlock. It also ends when the lock is no longer held: it
-// was unlocked or the DB closed, it was not renewed before it expired, or a renewal, at a
-// third of the TTL, has found that another program removed or took it. context.Cause says
-// which: [ErrLockLost] with the reason, or the cause of the ctx that the lock was taken with.
+// Context returns a context derived from the ctx that the lock was taken with. It ends when that ctx ends, although the
+// lock stays held until Unlock. It also ends when the lock is no longer held: after Unlock or the Close of the DB, when
+// the lock was not renewed before it expired, or when a renewal, due after each third of the TTL, finds that another
+// program has removed or taken the lock. context.Cause returns [ErrLockLost] with the reason, or the cause of the original
+// ctx.
 func (l *Lock) Context() context.Context { return l.ctx }
 
-// end ends the hold for this process, and tells what runs under Context why.
+// end marks the lock as no longer held by this process and cancels its contexts with cause.
 func (l *Lock) end(cause error) {
 	l.endHeld(cause)
 	l.endCtx(cause)
 }
 
-// Token is a fencing token: larger than that of any earlier acquisition of the name
-// through this library. What refuses a token smaller than the largest it has seen is
-// safe from a holder that has lost the lock and does not know yet. Tokens have gaps.
-// As any commit, the last ones may be lost in a power cut unless Durability is [Full].
+// Token returns a fencing token. It is larger than the token of any earlier acquisition of the name through this library.
+// A system that rejects tokens smaller than the largest it has seen is protected from a holder that has lost the lock
+// without noticing. Tokens have gaps. Like any commit, the latest tokens may be lost in a power cut unless Durability is
+// [Full].
 func (l *Lock) Token() int64 { return l.token }
 
-// Unlock releases the lock, cancels its Context, and returns nil when it is free to be
-// taken. [ErrLockLost]: it had been lost before, and nothing was changed. Another
-// storage error: it is not renewed any more, and will expire. Later calls return what the
-// first one did.
+// Unlock releases the lock and cancels its Context. It returns nil if the lock is free now, and [ErrLockLost] if it was
+// lost before, in which case nothing was changed. After any other storage error, the lock is no longer renewed and will
+// expire. Later calls return the result of the first.
 //
-// It waits for the writer until BusyTimeout has passed, also when ctx has ended: a
-// lock must not stay behind because its holder was told to stop.
+// Unlock waits for the writer until BusyTimeout has passed, even if ctx has ended, so that a lock does not stay behind
+// because its holder was told to stop.
 func (l *Lock) Unlock(ctx context.Context) error {
 	if err := l.db.engine.RefuseInTx(ctx, ""); err != nil {
 		return fail("unlock", l.name, err)
@@ -240,15 +235,14 @@ func (l *Lock) Unlock(ctx context.Context) error {
 	return fail("unlock", l.name, l.err)
 }
 
-// A renewal that has failed is tried again after this part of what is left of the lease, and
-// not sooner than renewFloor.
+// A failed renewal is retried after a quarter of the remaining lease, but not sooner than renewFloor.
 const (
 	renewRetryPart = 4
 	renewFloor     = 50 * time.Millisecond
 )
 
-// renewLoop renews the lock until it is unlocked, lost, or the DB closes (open ends), and then
-// releases it, unless it is lost.
+// renewLoop renews the lock until it is unlocked or lost, or until the DB closes, which ends open. It then releases the
+// lock, unless the lock is lost.
 func (l *Lock) renewLoop(open context.Context, leave func()) {
 	defer leave()
 	defer context.AfterFunc(open, func() { l.end(fmt.Errorf("%w: %w", ErrLockLost, ErrClosed)) })()
@@ -260,13 +254,13 @@ func (l *Lock) renewLoop(open context.Context, leave func()) {
 		return third
 	})
 	if context.Cause(l.held) == errUnlocked {
-		<-l.released // Unlock releases, and Close waits for that
+		<-l.released // Unlock releases the lock, and Close waits for it
 		return
 	}
 	l.releaseOnce()
 }
 
-// releaseOnce releases the lock at its first call, and sets err.
+// releaseOnce releases the lock on its first call and sets err.
 func (l *Lock) releaseOnce() {
 	l.releasing.Do(func() {
 		l.err = l.release()
@@ -274,7 +268,7 @@ func (l *Lock) releaseOnce() {
 	})
 }
 
-// renew does not wait for the writer beyond the lock's end.
+// renew extends the lock. It waits for the writer until the lock expires.
 func (l *Lock) renew() error {
 	ctx, cancel := context.WithDeadline(l.held, time.Unix(l.expires.Load(), 0))
 	defer cancel()
@@ -297,11 +291,11 @@ func (l *Lock) renew() error {
 	return nil
 }
 
-// lasts is asked before the file is. Once the lock has expired, a row with its owner may be
-// that of another holder with the same name.
+// lasts reports whether the lock is unexpired. It must be checked before the file: once the lock has expired, a row with
+// its owner may belong to another holder of the same name.
 func (l *Lock) lasts(now time.Time) bool { return now.Unix() < l.expires.Load() }
 
-// renewFailed ends the hold (0), or returns when to try again.
+// renewFailed returns the delay before the next try, or 0 after it has ended the hold.
 func (l *Lock) renewFailed(err error) time.Duration {
 	if l.held.Err() != nil {
 		return 0
@@ -320,7 +314,7 @@ func (l *Lock) renewFailed(err error) time.Duration {
 	return 0
 }
 
-// release frees the lock, if it is still this one's, and returns what Unlock has to say.
+// release frees the lock if this Lock still holds it, and returns the result of Unlock.
 func (l *Lock) release() error {
 	why := context.Cause(l.held)
 	if why != errUnlocked && !errors.Is(why, ErrClosed) {
@@ -345,8 +339,8 @@ func (l *Lock) release() error {
 	return why
 }
 
-// withLeadership waits for the lock called name and calls do with a ctx that ends with it
-// too. [ErrLeadershipLost]: it ended so; what do returns then is a consequence.
+// withLeadership waits for the lock called name and calls do with a ctx that also ends with the lock. If the lock was lost,
+// it returns [ErrLeadershipLost] in place of the error of do, which follows from the loss.
 func (db *DB) withLeadership(ctx context.Context, name string, do func(ctx context.Context, lock *Lock) error) error {
 	lock, err := db.becomeLeader(ctx, name)
 	if err != nil {
@@ -363,7 +357,7 @@ func (db *DB) withLeadership(ctx context.Context, name string, do func(ctx conte
 	return err
 }
 
-// becomeLeader waits for the lock. What fails and may pass is tried again.
+// becomeLeader waits for the lock. Errors that may be temporary are retried.
 func (db *DB) becomeLeader(ctx context.Context, name string) (*Lock, error) {
 	o, err := (*LockOptions)(nil).withDefaults()
 	if err != nil {
@@ -382,10 +376,10 @@ func (db *DB) becomeLeader(ctx context.Context, name string) (*Lock, error) {
 	}
 }
 
-// leaderTTL returns ttl, and in a bubble of testing/synctest PollInterval if that is longer. A bubble has no other process
-// that could die or take over, and each renewal of a lock costs a commit in real time: 4,320 in a day at a TTL of a minute.
-// A test of several DBs on one file sets a short PollInterval, without which they do not hear of each other, and has the
-// TTL of production.
+// leaderTTL returns ttl or, in a bubble of testing/synctest, PollInterval if that is longer. There is no other process in
+// a bubble that could die or take over, and each renewal of a lock costs a commit in real time: 4,320 a day at a TTL of a
+// minute. A test with several DBs on the same file must set a short PollInterval anyway, so that the DBs notice each
+// other's commits, and then runs with the TTL of production.
 func (db *DB) leaderTTL(ttl time.Duration) time.Duration {
 	if watch.InBubble() {
 		return max(ttl, db.opts.PollInterval)
@@ -393,8 +387,7 @@ func (db *DB) leaderTTL(ttl time.Duration) time.Duration {
 	return ttl
 }
 
-// stillHeld is asked within a transaction: the lock may be lost, and its holder not know
-// yet.
+// stillHeld checks within a transaction that the lock is still held, which its holder may not have noticed losing.
 func (l *Lock) stillHeld(ctx context.Context, q engine.Querier, unix int64) error {
 	row, held, err := l.db.locks.Held(ctx, q, l.name, unix)
 	if err == nil && (!held || row.Owner != l.owner) {

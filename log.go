@@ -10,29 +10,30 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// LogOptions of one Log. The zero value of a field means its default.
+// LogOptions configures Log. The zero value of a field means its default.
 type LogOptions struct {
-	// Level says at which level an attempt is logged. nil: one that was retried or lost is a Warn, one that died an
-	// Error, and any other Info.
+	// Level returns the level for attempts with the given outcome. nil means Warn for OutcomeRetried and OutcomeLost,
+	// Error for OutcomeDied, and Info for all others.
 	Level func(Outcome) slog.Level
-	// OneIn logs one of so many acked attempts, chosen at random; default 1: each. All others are logged always.
+	// OneIn logs a random sample of acked attempts, 1 in OneIn; default 1: all. Other attempts are always logged.
 	OneIn int
-	// Slow logs each acked attempt that ran for so long, whatever OneIn says; default 0: none for that.
+	// Slow logs every acked attempt that ran for at least this long, regardless of OneIn. 0 disables it.
 	Slow time.Duration
-	// Attrs are added to each line, such as the id of a trace. It is given the handler's ctx; nil: none.
+	// Attrs returns attributes to add to each line, such as a trace id. ctx is the handler's context. nil adds none.
 	Attrs func(ctx context.Context) []slog.Attr
 }
 
-// Log is a Middleware that logs a line for each attempt, when it ends: "honker: attempt" with the attributes queue, job,
-// attempt, outcome, wait (for how long the job could have begun), ran and, after a failure, error. The
-// arguments are never logged. l nil means slog.Default(), nil opts means defaults. Put it first, so that it sees what other
-// middleware returns.
+// Log returns a Middleware that logs a line for each attempt when it ends. The message is "honker: attempt". The
+// attributes are queue, job, attempt, outcome, wait (how long the job could have started before it did), ran and, after a
+// failure, error. The arguments are never logged. A nil l means slog.Default(), and nil opts means defaults. Install Log
+// first, so that it sees the errors returned by other middleware.
 //
-// The outcome is what the end of the handler leads to: [OutcomeAcked] and the others. It is logged before the commit that settles the
-// job, which may yet find the claim lost; [Observer.Settled] tells of what has become of it. An attempt
-// that was killed with its process has no line. A panic is an attempt that failed, of which Options.Logger has the
-// stack; one of the functions of opts changes nothing else. Options.Logger goes on to tell of failures in its own way,
-// after the commit.
+// The outcome is [OutcomeAcked] or another Outcome that follows from the handler's return. The line is logged before the
+// commit that settles the job, which may still find the claim lost; use [Observer.Settled] for the final outcome. An
+// attempt that was killed together with its process is not logged.
+//
+// A panic of the handler counts as a failed attempt, and Options.Logger logs its stack. A panic in a function of opts does
+// not affect the job. Options.Logger also logs failures in its own way, after the commit.
 func Log(l *slog.Logger, opts *LogOptions) Middleware {
 	if l == nil {
 		l = slog.Default()
@@ -49,7 +50,7 @@ func Log(l *slog.Logger, opts *LogOptions) Middleware {
 	}
 }
 
-// levelOf is the default of LogOptions.Level.
+// levelOf is the default LogOptions.Level.
 func levelOf(o Outcome) slog.Level {
 	switch o {
 	case OutcomeRetried, OutcomeLost:
@@ -60,13 +61,13 @@ func levelOf(o Outcome) slog.Level {
 	return slog.LevelInfo
 }
 
-// attemptLog is one Log.
+// attemptLog implements the Middleware of Log.
 type attemptLog struct {
 	LogOptions
 	logger *slog.Logger
 }
 
-// errNotReturned is the error of an attempt that did not return. The pool recovers the panic.
+// errNotReturned is the error of an attempt that did not return. The pool recovers the panic itself.
 var errNotReturned = errors.New("the handler panicked, or ended its goroutine")
 
 func (a *attemptLog) run(ctx context.Context, job *JobInfo, next WorkFunc) (err error) {
@@ -77,7 +78,7 @@ func (a *attemptLog) run(ctx context.Context, job *JobInfo, next WorkFunc) (err 
 	return err
 }
 
-// log writes the line. A panic of the application's code there is no failure of the job.
+// log writes the line. If the application's code panics here, the job does not fail.
 func (a *attemptLog) log(ctx context.Context, job *JobInfo, err error, ran time.Duration) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -102,13 +103,13 @@ func (a *attemptLog) log(ctx context.Context, job *JobInfo, err error, ran time.
 	a.logger.LogAttrs(ctx, level, "honker: attempt", attrs...)
 }
 
-// logsAck says whether an attempt that was acked is one of those to be logged.
+// logsAck reports whether to log an acked attempt that ran for the given time.
 func (a *attemptLog) logsAck(ran time.Duration) bool {
 	return a.OneIn <= 1 || a.Slow > 0 && ran >= a.Slow || rand.IntN(a.OneIn) == 0
 }
 
-// wait is for how long the job could have begun before its handler, which has run for ran, was called. The claim
-// knows; without one, as in a test of a middleware, it is counted from RunAt.
+// wait returns how long the job could have started before its handler was called; the handler has run for ran. Without a
+// claim, as in a test of a middleware, the wait is counted from RunAt.
 func (j *JobInfo) wait(ran time.Duration) time.Duration {
 	if j.claim != nil {
 		return j.claim.Wait
@@ -119,7 +120,7 @@ func (j *JobInfo) wait(ran time.Duration) time.Duration {
 	return max(0, time.Since(j.RunAt)-ran)
 }
 
-// outcome is how the attempt ends, by the rules of the pool that settles the job.
+// outcome returns the outcome of an attempt, following the rules by which the pool settles the job.
 func (j *JobInfo) outcome(ctx context.Context, err error) Outcome {
 	settled, final := j.settled()
 	cause := context.Cause(ctx)
@@ -145,7 +146,8 @@ func (j *JobInfo) outcome(ctx context.Context, err error) Outcome {
 	return OutcomeRetried
 }
 
-// settled is what the handler has made of the job itself: "" for nothing. It is final if that is committed.
+// settled returns the outcome that the handler itself has given the job, or "" for none. The outcome is final if it has
+// been committed.
 func (j *JobInfo) settled() (outcome Outcome, final bool) {
 	if j.claim == nil {
 		return "", false
@@ -155,7 +157,7 @@ func (j *JobInfo) settled() (outcome Outcome, final bool) {
 	}
 	final = j.claim.Settled.Load()
 	if final && outcome == "" {
-		outcome = OutcomeAcked // by WorkTx
+		outcome = OutcomeAcked // settled by WorkTx
 	}
 	return outcome, final
 }
