@@ -261,8 +261,9 @@ func (s *stream) listConsumers(ctx context.Context) ([]ConsumerInfo, error) {
 	return infos, nil
 }
 
-// DeleteConsumer deletes a consumer and its offset, so that the consumer no longer keeps events from [Stream.Compact].
-// It returns false if there is no such consumer. It waits for the writer until ctx ends or BusyTimeout has passed.
+// DeleteConsumer deletes a consumer and its offset. After that, [Stream.Compact] may delete events that the consumer has
+// not seen. DeleteConsumer returns false if there is no such consumer. It waits for the writer until ctx ends or
+// BusyTimeout has passed.
 func (s *Stream[E]) DeleteConsumer(ctx context.Context, consumer string) (bool, error) {
 	deleted, err := s.deleteConsumer(ctx, alone("DeleteConsumerTx"), consumer)
 	return deleted, fail("delete consumer", s.name, err)

@@ -72,10 +72,10 @@ func (o *GroupOptions) withDefaults(s *stream) (GroupOptions, *row.Filter, error
 
 // Group is a set of members that share the events of a stream: each event is given to a single member at a time, which
 // acks it or gives it back. A Group is a cheap handle, safe for concurrent use. The group itself exists from the first
-// [Group.Join] to [Group.Delete]. While it exists, it keeps the events that it has yet to see from [Stream.Compact].
+// [Group.Join] to [Group.Delete]. While it exists, [Stream.Compact] does not delete events that it has yet to see.
 //
 // New events are delivered first, in order. Events that were nacked, or whose lease ran out, are delivered when there are
-// no new events, the most recently returned first. An event that keeps failing therefore does not hold up the rest.
+// no new events, the most recently claimed first. An event that keeps failing therefore does not hold up the rest.
 type Group[E any] struct{ *group }
 
 // group is the part of a Group that does not depend on the type of its events.
@@ -205,8 +205,8 @@ func (s *stream) groups(ctx context.Context) ([]GroupInfo, error) {
 //
 // Delete waits for the writer until ctx ends or BusyTimeout has passed. The claims of a large group are deleted after the
 // group itself, in transactions of some milliseconds with pauses in which others can write. If this ends early, because of
-// an error or the end of ctx, the remaining claims only keep dead events from [Stream.Compact], until [DB.Maintain]
-// deletes them.
+// an error or the end of ctx, the remaining claims have a single effect: [Stream.Compact] keeps their dead events until
+// [DB.Maintain] deletes the claims.
 func (g *Group[E]) Delete(ctx context.Context) (bool, error) {
 	err := g.drop(ctx)
 	if errors.Is(err, ErrNotFound) {
@@ -271,7 +271,7 @@ type DeadEvent[E any] struct {
 	DiedAt    time.Time
 }
 
-// Dead yields the dead events of the group in order. They stay in the stream, safe from [Stream.Compact], until
+// Dead yields the dead events of the group in order. They stay in the stream, even after a [Stream.Compact], until
 // [Group.Redeliver] or [Group.Discard]. Dead never waits for the writer.
 //
 // An event that does not decode is yielded together with an error, and the iteration continues. Any other error, including

@@ -15,10 +15,16 @@ import (
 
 // GroupWorkOptions configures Work of a group. The zero value of a field means its default.
 type GroupWorkOptions struct {
-	Workers      int           // concurrent handlers; default runtime.GOMAXPROCS(0), or with a Pool its size, but no more than 256
-	Member       string        // name of the member, unique in the group; default host-pid-random
-	DrainTimeout time.Duration // how long handlers may continue after ctx has ended, before their ctx is cancelled; default 20s
-	Pool         *Pool         // bounds the handlers of all Work loops that share it; default nil: only Workers applies
+	// Workers is the number of concurrent handlers. The default is runtime.GOMAXPROCS(0), or with a Pool its size, but
+	// no more than 256.
+	Workers int
+	// Member is the name of the member, unique in the group. The default is host-pid-random.
+	Member string
+	// DrainTimeout is how long handlers may continue after ctx has ended, before their ctx is cancelled. The default
+	// is 20s.
+	DrainTimeout time.Duration
+	// Pool bounds the handlers of all Work loops that share it. If it is nil, only Workers applies.
+	Pool *Pool
 }
 
 func (o *GroupWorkOptions) withDefaults() (GroupWorkOptions, error) {

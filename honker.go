@@ -39,14 +39,23 @@ const (
 
 // Options configures a DB. The zero value of a field means its default.
 type Options struct {
-	Logger       *slog.Logger  // receives failures; nil: slog.Default(); a panic of its handler is written to standard error, once
-	Observer     *Observer     // nil for none
-	Durability   Durability    // Normal (default): synchronous=NORMAL; Full: synchronous=FULL
-	BusyTimeout  time.Duration // how long a write waits for the writer; default 5s
-	Readers      int           // maximum concurrent reads of honker, and idle connections kept by SQL; default 8
-	PollInterval time.Duration // interval between checks for commits of other processes where the system gives no notice, up to 100ms on a quiet file; default 1ms
-	MaxPayload   int           // maximum size of a payload in bytes; default 1 MiB
-	CountLimit   int           // count at which each number of QueueStats stops counting, see Count.More; default 100,000
+	// Logger receives failures; nil means slog.Default(). A panic of its handler is written to standard error, once.
+	Logger *slog.Logger
+	// Observer receives events of the DB; nil for none.
+	Observer *Observer
+	// Durability is Normal by default, which sets synchronous=NORMAL. Full sets synchronous=FULL.
+	Durability Durability
+	// BusyTimeout is how long a write waits for the writer; default 5s.
+	BusyTimeout time.Duration
+	// Readers is the maximum number of concurrent reads by honker, and of idle connections kept by SQL; default 8.
+	Readers int
+	// PollInterval is the interval between checks for commits of other processes where the system gives no notice of
+	// them. On a quiet file it grows up to 100ms. The default is 1ms.
+	PollInterval time.Duration
+	// MaxPayload is the maximum size of a payload in bytes; default 1 MiB.
+	MaxPayload int
+	// CountLimit is the value at which each number of QueueStats stops counting, see Count.More; default 100,000.
+	CountLimit int
 
 	// Codec transforms the payloads of jobs on their way into the file and back. It applies to [Queue], [Outbox],
 	// [Schedule] and package dispatch; nil means none. A [JobInfo] contains the payload as stored; the Args of a [Job],
@@ -64,8 +73,11 @@ type Options struct {
 	// file, verbs return [ErrDatabaseReplaced]: close the DB and open it again.
 	ReadOnly bool
 
-	NotificationTTL time.Duration // Maintain deletes notifications older than this; 0: keeps all
-	WALLimit        int64         // Maintain truncates a write-ahead log larger than this many bytes; default 64 MiB; negative: never
+	// NotificationTTL is the age at which Maintain deletes notifications; 0 keeps them all.
+	NotificationTTL time.Duration
+	// WALLimit is the size in bytes above which Maintain truncates the write-ahead log. The default is 64 MiB; if it is
+	// negative, Maintain never truncates the log.
+	WALLimit int64
 
 	// OnConnect is called for each new connection of the DB, of [Connector] and of [DB.SQL], after honker has set it
 	// up. Use it for a pragma, a temporary table, an attached file or a hook. If it returns an error, the connect fails.

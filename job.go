@@ -204,12 +204,12 @@ func (j *Job[T]) settleTx(ctx context.Context, tx Tx, verb string, makeEnd func(
 	return failID(verb, j.ID, j.q.settled(end, &j.claim.SettledTx, seen))
 }
 
-// started reports a handler that is about to run to the observer.
+// started tells the observer that a handler is about to run.
 func (q *queue) started(c *worker.Claim) {
 	q.db.opts.Observer.Started(Started{Queue: q.name, ID: c.ID, Worker: c.Worker, Attempt: int(c.Attempt), Wait: c.Wait})
 }
 
-// returned reports a handler that has returned to the observer.
+// returned tells the observer that a handler has ended.
 func (q *queue) returned(c *worker.Claim) {
 	q.db.opts.Observer.Returned(Returned{Queue: q.name, ID: c.ID, Worker: c.Worker, Attempt: int(c.Attempt), Ran: c.Ran()})
 }

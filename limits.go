@@ -49,11 +49,18 @@ func Key(key string) EnqueueOption {
 // the worker has died or belongs to another binding, the job keeps its place until the end of its lease. A job that is
 // cancelled by another binding gives up its place at once, since other bindings cancel and ack jobs with the same delete.
 type Limits struct {
-	Running int  // jobs of the queue that may run at a time, including jobs claimed ahead or by hand; at most 10,000
-	PerKey  int  // jobs with the same Key that may run at a time; at most 10,000
-	InOrder bool // run jobs with the same Key one at a time in the order of their ids; a job that is delayed or waits for a retry holds up its key
-	Rate    Rate // starts of jobs of the queue; each attempt counts
-	KeyRate Rate // starts of jobs with the same Key
+	// Running is the number of jobs of the queue that may run at a time, at most 10,000. Jobs that are claimed ahead or
+	// by hand count as running.
+	Running int
+	// PerKey is the number of jobs with the same Key that may run at a time, at most 10,000.
+	PerKey int
+	// InOrder runs jobs with the same Key one at a time, in the order of their ids. A job that is delayed or waits for
+	// another attempt holds up its key.
+	InOrder bool
+	// Rate limits the starts of jobs of the queue. Each attempt counts.
+	Rate Rate
+	// KeyRate limits the starts of jobs with the same Key.
+	KeyRate Rate
 }
 
 // Rate limits the number of starts to N in each Per, evenly spaced, after a burst of at most Burst saved starts. The zero
