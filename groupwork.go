@@ -257,7 +257,7 @@ func (w *groupWork[E]) attempt(ctx context.Context, d *Delivery[E]) (err error) 
 	return w.fn(ctx, d)
 }
 
-// settle settles the event after its handler has returned failure, or nil.
+// settle acks or gives back the event after its handler has returned failure, or nil.
 func (w *groupWork[E]) settle(ctx context.Context, d *Delivery[E], failure error) {
 	if d.settled.Load() { // by the handler
 		if failure != nil {

@@ -130,8 +130,9 @@ func rateOf(row row.StartRate) Rate {
 // SetLimits replaces the limits of the queue in the file. The zero Limits removes them. Setting the current limits again
 // writes nothing, so a program may call SetLimits whenever it starts.
 //
-// New limits apply from the next claim on. Running jobs continue; while they exceed a limit, no other job starts. A Rate
-// starts afresh when it is changed. If there is more room than before, held jobs are released.
+// New limits apply from the next claim on. Running jobs continue. If they exceed a limit, no other job to which it applies
+// starts until there is room. A Rate starts afresh when it is changed. If there is more room than before, held jobs are
+// released.
 //
 // SetLimits returns after all jobs of the queue have been adjusted to the new limits. It adjusts them in transactions of
 // some milliseconds, with pauses in which others can write. The limits apply from the first of these transactions on, and

@@ -268,7 +268,7 @@ func (l *Lock) releaseOnce() {
 	})
 }
 
-// renew extends the lock. It waits for the writer until the lock expires.
+// renew extends the lock. It waits for the writer at most until the lock expires.
 func (l *Lock) renew() error {
 	ctx, cancel := context.WithDeadline(l.held, time.Unix(l.expires.Load(), 0))
 	defer cancel()
