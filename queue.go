@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// jobStore are the statements about jobs.
+// jobStore contains the statements on jobs.
 type jobStore interface {
 	worker.Jobs
 	InsertMany(ctx context.Context, q engine.Querier, j row.NewJob, payloads []string) ([]int64, error)
@@ -54,18 +54,18 @@ type jobStore interface {
 	DropKeysOver(ctx context.Context, q engine.Querier, ids []int64, nowMS int64) (int, error)
 }
 
-// defaultAttempts is how often a job may be claimed. With the default Backoff they are
-// spent after half a day: an outage must not kill jobs. The SQL functions keep honker's default, 3.
+// defaultAttempts is the default of MaxAttempts. With the default Backoff they last half a day, so that
+// an outage does not kill jobs. The SQL functions keep honker's default of 3.
 const defaultAttempts = 25
 
-// QueueOptions of a handle. They live in this process, not in the file. The zero
-// value of a field means its default.
+// QueueOptions configures a [Queue] handle. The options belong to the handle in this process and are not stored
+// in the file. Zero fields select the defaults.
 type QueueOptions struct {
-	MaxAttempts int           // how often a job may be claimed; default 25, stamped on each job at enqueue
+	MaxAttempts int           // number of times a job may be claimed; default 25; stored with each job when it is enqueued
 	Lease       time.Duration // how long Claim and Jobs hold a job; default 300s
 	Backoff     Backoff       // delay before the next attempt in Work; default Exponential(1s, 1h)
-	Timeout     time.Duration // deadline of one attempt in Work, its middleware included; 0: none
-	ResultTTL   time.Duration // lifetime of results saved with the ack; default 1h; negative: for ever
+	Timeout     time.Duration // deadline of an attempt in Work, including its middleware; 0 means none
+	ResultTTL   time.Duration // lifetime of results saved with the ack; default 1h; negative means for ever
 }
 
 func (o *QueueOptions) withDefaults() (QueueOptions, error) {
@@ -90,7 +90,7 @@ func (o *QueueOptions) withDefaults() (QueueOptions, error) {
 	return out, err
 }
 
-// checkMaxAttempts checks an option of which the zero value means a default.
+// checkMaxAttempts checks n, where 0 stands for the default.
 func checkMaxAttempts(n int) error {
 	if n < 0 {
 		return fmt.Errorf("%w: MaxAttempts %d", ErrInvalid, n)
@@ -98,22 +98,22 @@ func checkMaxAttempts(n int) error {
 	return nil
 }
 
-// Queue is a durable queue of jobs. The arguments of a job are a T, stored as JSON. A
-// Queue is a cheap handle: make it where you need it. Any binding of honker can enqueue to
-// and work off the same queue.
+// Queue is a handle on a durable queue of jobs with arguments of type T, which are stored as JSON. Handles
+// are cheap and may be created where they are needed. Every binding of honker can enqueue to the same
+// queue and work off its jobs.
 type Queue[T any] struct{ *queue }
 
-// queue is a Queue without its type.
+// queue is the untyped part of a Queue.
 type queue struct {
 	db     *DB
 	name   string
 	opts   QueueOptions
-	source *worker.Source // of claims
-	err    error          // a bad name, option or type: returned by the first verb
+	source *worker.Source // makes the claims of this queue
+	err    error          // invalid name, option or type, returned by the first verb
 }
 
-// NewQueue returns a handle. It touches nothing; a bad name or option, or a T of
-// []byte, is [ErrInvalid] from its first verb. nil opts means defaults.
+// NewQueue returns a handle on the queue called name. It does not access the file. An invalid name or option,
+// or a T of []byte, is reported as [ErrInvalid] by the first verb. nil opts means defaults.
 func NewQueue[T any](db *DB, name string, opts *QueueOptions) *Queue[T] {
 	db.mustExist("NewQueue")
 	o, err := opts.withDefaults()
@@ -128,19 +128,19 @@ func (db *DB) newSource(queue string) *worker.Source {
 // Name returns the name of the queue.
 func (q *Queue[T]) Name() string { return q.name }
 
-// DB returns the database that the handle was made with.
+// DB returns the database with which the handle was created.
 func (q *Queue[T]) DB() *DB { return q.db }
 
-// Claim gives up to n jobs to worker at once, in the order priority DESC, run_at, id,
-// and holds them for the queue's Lease. No job is an empty result and no error;
-// it takes no write lock then. There may be more than it returns: it takes at most 1,000, and
-// after 32 only what fits into about 1 MiB of payloads, since other writers wait meanwhile.
-// A claim spends one of the job's attempts. A job that has spent its attempts, or has a payload
-// that does not decode into T, goes to the dead letters instead. One that the [Codec] has an error
-// for is tried again after the queue's Backoff.
+// Claim leases up to n jobs to worker for the queue's Lease, ordered by priority DESC, run_at, id.
+// It does not wait for jobs. If no job can be claimed, it returns an empty result without an error and
+// without taking the write lock. It may return fewer jobs than there are: a claim takes at most 1,000
+// jobs and, after the first 32, no more than about 1 MiB of payloads, because other writers wait meanwhile.
 //
-// worker names the claimer and fences its settles: it must be unique among all
-// workers of the file.
+// A claim spends an attempt of each job. A job that has no attempts left, or whose payload does not decode
+// into T, is dead-lettered instead of returned. A job for which the [Codec] returns an error is retried
+// after the queue's Backoff.
+//
+// worker identifies the claimer and fences its settles. It must be unique among all workers of the file.
 func (q *Queue[T]) Claim(ctx context.Context, worker string, n int) ([]*Job[T], error) {
 	rows, err := q.claim(ctx, worker, n)
 	if err != nil {
@@ -155,7 +155,7 @@ func (q *Queue[T]) Claim(ctx context.Context, worker string, n int) ([]*Job[T], 
 	return jobs, nil
 }
 
-// claim reads before it takes the write lock, which an idle worker would hold up others with.
+// claim reads before it takes the write lock, so that idle workers do not hold up writers.
 func (q *queue) claim(ctx context.Context, worker string, n int) ([]*row.Job, error) {
 	if q.err != nil {
 		return nil, q.err
@@ -182,7 +182,7 @@ func (q *queue) claim(ctx context.Context, worker string, n int) ([]*row.Job, er
 	return op.Rows, nil
 }
 
-// claimed tells of a claim that is committed, and of the jobs that it has found dead.
+// claimed reports a committed claim, and the dead jobs that the claim found.
 func (q *queue) claimed(op *worker.ClaimOp) {
 	d := deaths{db: q.db, queue: q.name}
 	d.report(op.Dead)
@@ -195,7 +195,7 @@ func (q *queue) claimed(op *worker.ClaimOp) {
 	}
 }
 
-// headersOf are those of the jobs that have some.
+// headersOf returns the headers of the jobs that have any.
 func headersOf(rows []*row.Job) (all []string) {
 	for _, row := range rows {
 		if row.Headers != "" {
@@ -205,7 +205,7 @@ func headersOf(rows []*row.Job) (all []string) {
 	return all
 }
 
-// claims counts the jobs of a claim, and how long they could have begun before it.
+// claims returns the counts of a claim: its jobs, and the time for which they were ready before it.
 func claims(op *worker.ClaimOp) traffic.Counts {
 	c := traffic.Counts{Claimed: int64(len(op.Rows))}
 	for _, row := range op.Rows {
@@ -216,8 +216,8 @@ func claims(op *worker.ClaimOp) traffic.Counts {
 	return c
 }
 
-// decodeOrSettle makes a job of a claimed row. One with a payload that does not decode
-// is dead-lettered: no later attempt could succeed. After an error of the codec one may.
+// decodeOrSettle converts a claimed row to a job. It dead-letters a job whose payload does not decode, since
+// no later attempt could succeed. An error of the codec may be temporary, so the job is retried.
 func (q *Queue[T]) decodeOrSettle(ctx context.Context, row *row.Job) (*Job[T], error) {
 	claim := worker.ClaimOf(row)
 	claim.Made = time.Now()
@@ -227,19 +227,19 @@ func (q *Queue[T]) decodeOrSettle(ctx context.Context, row *row.Job) (*Job[T], e
 		return job, nil
 	}
 	if err := job.unreadable(ctx, cause); err != nil && !errors.Is(err, ErrClaimLost) {
-		// Its lease will lapse and it will be claimed again; the others must not wait for it.
+		// The job is claimed again when its lease lapses. The other jobs do not wait for it.
 		q.db.opts.Logger.Warn("honker: an undecodable job was not settled", "queue", q.name, "job", row.ID, "error", err)
 	}
 	return job, failID("decode job", row.ID, cause)
 }
 
-// Jobs yields jobs one by one, each claimed for worker when the loop asks for it and
-// held for the queue's Lease: settle it in the body. It waits for work without polling and
-// ends silently when ctx ends. Breaking off leaves nothing claimed but the job of the body.
+// Jobs returns an iterator over the jobs of the queue. Each job is claimed for worker when the loop asks for
+// it and is held for the queue's Lease. The body must settle it. The iterator waits for jobs without polling
+// and ends silently when ctx ends. Breaking out of the loop leaves only the job of the body claimed.
 //
-// A job with a payload that does not decode into T is yielded with the error, already moved
-// to the dead letters, or for an error of the [Codec] to be tried again, and without Args; the loop goes on. Any other error comes without
-// a job and is the last.
+// A job whose payload does not decode into T is yielded without Args and with an error, and the loop
+// continues. It has already been dead-lettered or, after an error of the [Codec], scheduled for
+// another attempt. Any other error is yielded without a job and ends the loop.
 func (q *Queue[T]) Jobs(ctx context.Context, worker string) iter.Seq2[*Job[T], error] {
 	return func(yield func(*Job[T], error) bool) {
 		for {
@@ -260,7 +260,7 @@ func (q *Queue[T]) Jobs(ctx context.Context, worker string) iter.Seq2[*Job[T], e
 	}
 }
 
-// next waits for one job: none when another worker was faster.
+// next waits for a job and claims it. It returns no job if another worker was faster.
 func (q *queue) next(ctx context.Context, worker string) ([]*row.Job, error) {
 	rows, err := q.claim(ctx, worker, 1)
 	if err != nil || len(rows) > 0 {
@@ -275,9 +275,9 @@ func (q *queue) next(ctx context.Context, worker string) ([]*row.Job, error) {
 	return op.Rows, nil
 }
 
-// AckMany removes those of ids that worker holds by valid claims, whatever the
-// attempt, and returns how many that were, with an error too: those that others wait for, see [After], go in
-// a commit of their own. The others are left as they are.
+// AckMany acks the jobs in ids that worker holds by valid claims, regardless of their attempts, and ignores
+// all others. It returns the number of acked jobs, even together with an error: jobs that other jobs wait
+// for (see [After]) are acked in a separate commit.
 func (q *Queue[T]) AckMany(ctx context.Context, worker string, ids []int64) (n int, err error) {
 	if err := errors.Join(q.err, engine.CheckName("worker", worker)); err != nil {
 		return 0, fail("ack", q.name, err)
@@ -294,7 +294,7 @@ func (q *Queue[T]) AckMany(ctx context.Context, worker string, ids []int64) (n i
 	return n, fail("ack", q.name, err)
 }
 
-// ackAlone acks those of ids that none waits for, by a statement, and tells whether there may be others.
+// ackAlone acks the jobs in ids on which no other job waits, in a single statement. It reports whether some ids may be left.
 func (q *queue) ackAlone(ctx context.Context, worker string, ids []int64) (n int, others bool, err error) {
 	var at time.Time
 	err = q.db.engine.Write(ctx, "AckTx", engine.SingleOp(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
@@ -309,7 +309,7 @@ func (q *queue) ackAlone(ctx context.Context, worker string, ids []int64) (n int
 	return n, others, nil
 }
 
-// ackAwaited acks those of ids that others wait for.
+// ackAwaited acks the jobs in ids on which other jobs wait.
 func (q *queue) ackAwaited(ctx context.Context, worker string, ids []int64) (n int, err error) {
 	var at time.Time
 	err = q.db.engine.Write(ctx, "AckTx", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
@@ -318,7 +318,7 @@ func (q *queue) ackAwaited(ctx context.Context, worker string, ids []int64) (n i
 		return err
 	}))
 	if err != nil {
-		return 0, err // what it has counted was undone
+		return 0, err // the transaction was rolled back, and with it the acks counted in n
 	}
 	q.countAcked(at, n)
 	return n, nil
@@ -330,8 +330,8 @@ func (q *queue) countAcked(at time.Time, n int) {
 	}
 }
 
-// Get reads a job of this queue that waits, runs, is dead, or is done and was kept: see
-// [Queue.SetRetention]. [ErrNotFound]: it was done, was cancelled, or never existed.
+// Get returns the job with the given id if this queue holds it: waiting, running, dead, or done and
+// retained (see [Queue.SetRetention]). It returns [ErrNotFound] if the job is done, was cancelled or never existed.
 func (q *Queue[T]) Get(ctx context.Context, id int64) (*JobInfo, error) {
 	info, err := q.get(ctx, id)
 	return info, fail("get", q.name, err)
@@ -349,15 +349,17 @@ func (q *queue) get(ctx context.Context, id int64) (*JobInfo, error) {
 	return q.db.findJob(ctx, id, in(q.db.jobs.Get), in(q.db.jobs.GetDead), in(q.db.jobs.GetDone))
 }
 
-// ready is what a commit brings after which a job of the queue may be claimed.
+// ready returns the change that announces a claimable job of the queue.
 func (q *queue) ready() wake.Change { return wake.Change{Kind: wake.QueueReady, Name: q.name} }
 
-// Cancel removes a job of this queue that waits or runs, and leaves no trace of it.
-// It reports whether there was one. For jobs that wait for it, see [After], it counts as done. The ctx of a handler of Work that runs it ends, with
-// [ErrCancelled] as its cause: at once in this process, after a wake in another one of this
-// package, where the handler has run for a tenth of a second. The claim ends as
-// [OutcomeCancelled], whatever the handler returns, and OnError is not called. In a queue with [Limits] the job keeps
-// its place until then, or until its lease has ended.
+// Cancel removes a waiting or running job of this queue without a trace and reports whether there was such
+// a job. Jobs that wait for it (see [After]) treat it as done.
+//
+// If a handler of Work is running the job, its ctx is cancelled with cause [ErrCancelled]. This happens
+// immediately in this process. Another process using this package is woken to notice it, once the handler
+// has been running for a tenth of a second. The claim ends with [OutcomeCancelled] whatever the handler
+// returns, and OnError is not called. In a queue with [Limits] the job keeps its place until the
+// handler has returned or its lease has ended.
 func (q *Queue[T]) Cancel(ctx context.Context, id int64) (cancelled bool, err error) {
 	if q.err != nil {
 		return false, fail("cancel", q.name, q.err)
@@ -373,8 +375,8 @@ func (q *Queue[T]) Cancel(ctx context.Context, id int64) (cancelled bool, err er
 	return cancelled, fail("cancel", q.name, err)
 }
 
-// CancelTx is like [Queue.Cancel], within tx. A handler that runs the job is told when tx has
-// committed, as if by another process.
+// CancelTx is like [Queue.Cancel], within tx. A handler that is running the job is cancelled after tx has
+// committed, in the same way as by another process.
 func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, id int64) (bool, error) {
 	if q.err != nil {
 		return false, fail("cancel", q.name, q.err)
@@ -387,10 +389,10 @@ func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, id int64) (bool, error) 
 	return cancelled, fail("cancel", q.name, err)
 }
 
-// SweepExpired moves jobs of this queue that were to start by a time that has passed
-// to the dead letters, with the error "expired", and returns how many. It blocks until that is
-// done, in transactions of some milliseconds with pauses between them, in which other
-// writers get the file. An error, also the end of ctx, comes with what was moved until then.
+// SweepExpired dead-letters the jobs of this queue whose start deadline has passed, with the error
+// "expired", and returns their number. It blocks until all are moved. It works in transactions of a few
+// milliseconds, with pauses in which other writers can proceed. If it fails or ctx ends, it returns the
+// number of jobs moved so far together with the error.
 func (q *Queue[T]) SweepExpired(ctx context.Context) (swept int, err error) {
 	if q.err != nil {
 		return 0, fail("sweep", q.name, q.err)
@@ -399,12 +401,14 @@ func (q *Queue[T]) SweepExpired(ctx context.Context) (swept int, err error) {
 	return swept, fail("sweep", q.name, err)
 }
 
-// NextClaimAt returns the next time at which a job of this queue can be claimed that
-// cannot be now: one that waits for its time, or one with a claim that may lapse. The zero
-// time means that nothing is coming. Jobs that are due already do not count. While the queue is
-// paused nothing can be claimed before the end of the pause, see [Queue.Pause]; while its Rate lets no job
-// start, before the next start, rounded up to a second; and while Running jobs run, before the end of a
-// claim, see [Limits]. What the limits of a key do to a job is known when a claim has met the job.
+// NextClaimAt returns the next time at which a job that cannot be claimed now becomes claimable, either
+// because its time comes or because the lease of its claim may lapse. It returns the zero time if no such
+// job exists. Jobs that are already due are not considered.
+//
+// While the queue is paused (see [Queue.Pause]), the result is not before the end of the pause. While
+// the Rate of its [Limits] is exhausted, it is not before the next start, rounded up to a second. While
+// Running jobs run, it is not before the end of a claim. The limits of a key affect a job only after
+// a claim has met it.
 func (q *Queue[T]) NextClaimAt(ctx context.Context) (next time.Time, err error) {
 	if q.err != nil {
 		return time.Time{}, fail("next claim", q.name, q.err)

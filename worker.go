@@ -17,27 +17,28 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// WorkOptions of one Work. The zero value of a field means its default.
+// WorkOptions configures a call of [Queue.Work], [Queue.WorkTx] or their WorkDue forms. Zero fields select the defaults.
 type WorkOptions struct {
-	Workers      int           // handlers at once; default runtime.GOMAXPROCS(0), or with a Pool its size, but no more than 256
-	WorkerID     string        // default host-pid-random; unique per running worker
-	Lease        time.Duration // default 30s, renewed at a third of it by one statement for all jobs held
-	DrainTimeout time.Duration // default 20s: after ctx ends, handlers finish; then their ctx is cancelled and what is unfinished is released, attempt unspent
+	Workers      int           // handlers that may run at once; default runtime.GOMAXPROCS(0), or the size of Pool up to 256
+	WorkerID     string        // must be unique per running worker; default host-pid-random
+	Lease        time.Duration // default 30s; a single statement renews the leases of all held jobs at a third of it
+	DrainTimeout time.Duration // default 20s; time for handlers to finish after ctx ends. Then their ctx is cancelled and unfinished jobs are released, attempt unspent
 	Middleware   []Middleware  // the first is the outermost
-	Pool         *Pool         // bounds the handlers of all the Work loops that share it; default nil: Workers alone does
-	// OnError is called for each attempt that failed, with the error that the handler
-	// returned, and for a job that lost its claim (ErrClaimLost). It runs in the
-	// worker's goroutine. The log and the Observer are told of failures without it too.
+	Pool         *Pool         // bounds the handlers of all Work loops that share it; nil means only Workers applies
+	// OnError is called after each failed attempt with the error that the handler returned, and with
+	// ErrClaimLost for a job that lost its claim. It runs in the goroutine of the worker. Failures are
+	// logged and reported to the Observer whether or not OnError is set.
 	OnError func(ctx context.Context, job *JobInfo, err error)
 }
 
-// WorkFunc handles one job, seen without its type.
+// WorkFunc handles a job without knowing the type of its arguments.
 type WorkFunc func(ctx context.Context, job *JobInfo) error
 
-// Middleware wraps the handler of each job. next decodes the payload, by the DB's [Codec], and runs the
-// job's own handler, with the ctx that it is given. The job is claimed by then and its queue's Timeout runs, also while the
-// middleware waits for something, such as a semaphore. What next returns says how the job goes on, as what a
-// handler of [Queue.Work] returns; it is settled after the outermost Middleware has returned.
+// Middleware wraps the handler of each job. next decodes the payload with the DB's [Codec] and runs the
+// job's own handler with the ctx it receives. The job is already claimed and its queue's Timeout is already
+// running, so time that a Middleware spends waiting, for a semaphore for example, counts against both.
+// The error returned by a Middleware settles the job in the same way as that of a handler of [Queue.Work].
+// The job is settled after the outermost Middleware has returned.
 type Middleware func(next WorkFunc) WorkFunc
 
 func (o *WorkOptions) withDefaults() (WorkOptions, error) {
@@ -76,32 +77,31 @@ func newWorkerID() string {
 	return fmt.Sprintf("%.64s-%d-%s", host, os.Getpid(), rand.Text()[:10])
 }
 
-// Work claims jobs and runs fn for each, in several goroutines, until ctx ends and the
-// work is drained; then it returns nil. It returns an error at once for a nil fn or bad options,
-// and later when the DB is closed or its file was replaced; other storage errors are
-// logged and tried again.
+// Work claims jobs and calls fn for each of them from several goroutines. It blocks until ctx ends and
+// the running handlers have drained, and then returns nil. A nil fn or an invalid option is reported
+// immediately. Work also returns an error when the DB is closed or its file is replaced. Other storage
+// errors are logged and retried.
 //
-// fn's return settles the job: nil acks it, an error lets it run again after the
-// queue's Backoff or, its attempts spent, sends it to the dead letters; [RetryAfter],
-// [Snooze] and [Reject] say otherwise. A job that fn has settled itself is left alone. A
-// panic is an error with its stack. A job is delivered at least once: for effects that
-// happen exactly once, see [Queue.WorkTx].
+// The result of fn settles the job. nil acks it. An error schedules another attempt after the queue's
+// Backoff, or dead-letters the job if its attempts are spent. [RetryAfter], [Snooze] and [Reject]
+// override this. A job that fn has already settled is left alone. A panic counts as an error that
+// includes the stack. Delivery is at least once; see [Queue.WorkTx] for effects that must happen
+// exactly once.
 //
-// Options.Logger is told of each failed attempt (Info, with the time of the next), of a job
-// that goes to the dead letters (Warn), of a panic (Error), of a handler that goes on for a
-// second after its Timeout (Warn), and of one that settles its job and then returns an error
-// (Warn). The Timeout runs from the call of the outermost Middleware: one that makes jobs wait
-// uses up their time.
+// Options.Logger receives failed attempts (Info, with the time of the next attempt), dead-lettered
+// jobs (Warn), panics (Error), handlers that are still running a second after their Timeout (Warn),
+// and handlers that settle their job and then return an error (Warn). The Timeout starts when the
+// outermost Middleware is called, so a Middleware that delays jobs uses up their time.
 //
-// A claim lasts for Lease and is renewed while fn runs. fn's ctx carries the values of
-// ctx and is cancelled, with [ErrClaimLost] as its cause, when the claim was lost; with
-// [ErrCancelled], when the job was cancelled; by the queue's Timeout; and at the end of
-// DrainTimeout. A handler that ignores it keeps Work from returning, not its job from being
+// A claim lasts for Lease and is renewed while fn runs. The ctx passed to fn carries the values of
+// ctx. It is cancelled with cause [ErrClaimLost] if the claim is lost and with cause [ErrCancelled]
+// if the job is cancelled. It also ends at the queue's Timeout and at the end of DrainTimeout.
+// A handler that ignores its ctx keeps Work from returning, but does not keep its job from being
 // run elsewhere.
 //
-// Fast handlers are fed by claims of up to 256 jobs at once; what was claimed ahead and
-// has not started is given back when handlers turn slow, and when ctx ends. With a
-// [Pool] nothing is claimed ahead.
+// If handlers are fast, Work claims up to 256 jobs at once. Jobs that were claimed ahead and have
+// not started are given back when handlers become slow and when ctx ends. With a [Pool], Work claims
+// nothing ahead.
 func (q *Queue[T]) Work(ctx context.Context, fn func(context.Context, *Job[T]) error, opts *WorkOptions) error {
 	c, err := workConfig(ctx, q.queue, q.itself, fn, opts)
 	if err != nil {
@@ -111,7 +111,7 @@ func (q *Queue[T]) Work(ctx context.Context, fn func(context.Context, *Job[T]) e
 	return fail("work", q.name, worker.NewPool(q.source, c).Run(ctx))
 }
 
-// working tells the observer of a Work that begins, and its result of the end.
+// working reports the start of a Work to the observer. The returned function reports its end.
 func (db *DB) working(c worker.Config, queues ...string) (end func()) {
 	w := Working{Queues: queues, Worker: c.WorkerID, Slots: c.Workers}
 	db.opts.Observer.Working(w)
@@ -121,15 +121,15 @@ func (db *DB) working(c worker.Config, queues ...string) (end func()) {
 	}
 }
 
-// WorkDue runs fn for each job that is due, one after another in the caller's goroutine, until
-// none is due any more. It returns the number of attempts, which includes those of jobs with a
-// payload that did not decode: fn is not called for them, and they are dead. Jobs are claimed, handled
-// and settled as by [Queue.Work], by the same options but Workers; with a Pool, it waits for a slot
-// before each claim. A job that is retried without a delay is due again. It is for programs that
-// run now and then, and for tests.
+// WorkDue calls fn for each due job, sequentially and in the caller's goroutine, until no job is due. It
+// returns the number of attempts. Jobs whose payload does not decode are included in that number,
+// although they are dead-lettered without calling fn. Jobs are claimed, handled and settled as by
+// [Queue.Work], with the same options except Workers. With a Pool, WorkDue waits for a slot before
+// each claim. A job that is retried without a delay is due again. WorkDue is meant for programs that
+// run periodically, and for tests.
 //
-// The end of ctx is returned as an error: there may be more that is due. So is an error of
-// storage, at the first try.
+// If ctx ends, WorkDue returns an error, because more jobs may be due. It returns the first storage
+// error without retrying.
 func (q *Queue[T]) WorkDue(ctx context.Context, fn func(context.Context, *Job[T]) error, opts *WorkOptions) (n int, err error) {
 	c, err := workConfig(ctx, q.queue, q.itself, fn, opts)
 	if err != nil {
@@ -148,17 +148,17 @@ func (q *Queue[T]) WorkDue(ctx context.Context, fn func(context.Context, *Job[T]
 	return n, fail("work", q.name, err)
 }
 
-// WorkDueTx is [Queue.WorkDue] with a function as that of [Queue.WorkTx]: each call runs in a write transaction of its own, in
-// which the job is acked.
+// WorkDueTx is like [Queue.WorkDue], but takes a function like that of [Queue.WorkTx]: each call runs in a
+// write transaction of its own, which also acks the job.
 func (q *Queue[T]) WorkDueTx(ctx context.Context, fn func(context.Context, *sql.Tx, *Job[T]) error, opts *WorkOptions) (n int, err error) {
 	if fn == nil {
-		return q.WorkDue(ctx, nil, opts) // refuses it
+		return q.WorkDue(ctx, nil, opts) // returns the error for a nil fn
 	}
 	return q.WorkDue(ctx, func(ctx context.Context, job *Job[T]) error { return job.handleTx(ctx, fn) }, opts)
 }
 
-// workConfig checks what a Work is given and makes the configuration of its pool. Of several
-// queues, q is one, and queueOf finds that of a job.
+// workConfig checks the arguments of a Work and returns the configuration of its pool. If the Work has several
+// queues, q is any of them and queueOf returns the queue of a job.
 func workConfig[T any](ctx context.Context, q *queue, queueOf func(*row.Job) *queue, fn func(context.Context, *Job[T]) error, opts *WorkOptions) (c worker.Config, err error) {
 	o, err := opts.withDefaults()
 	if fn == nil {
@@ -192,16 +192,16 @@ func workConfig[T any](ctx context.Context, q *queue, queueOf func(*row.Job) *qu
 	return c, nil
 }
 
-// itself is the queue of each job of a Work of one queue.
+// itself returns q for every job. It is the queueOf of a Work on a single queue.
 func (q *queue) itself(*row.Job) *queue { return q }
 
-// ended is called after the commit that has settled a job of a Work.
+// ended runs after the commit that settled a job of a Work.
 func (q *queue) ended(end *worker.SettleOp, ran time.Duration) {
 	q.wakeSettled(end)
 	q.observeSettled(end, ran)
 }
 
-// poolConfig is a pool's configuration but for its handler.
+// poolConfig returns the configuration of a pool, without its handler.
 func (q *queue) poolConfig(o WorkOptions) worker.Config {
 	c := worker.Config{
 		WorkerID:     o.WorkerID,
@@ -227,22 +227,21 @@ func (q *queue) poolConfig(o WorkOptions) worker.Config {
 	return c
 }
 
-// WorkTx is like [Queue.Work], but each handler runs in a write transaction of its own:
-// what it writes through tx and the ack are committed together, so its effects in this
-// file happen exactly once. When fn returns an error they are rolled back, and the job
-// is settled as by Work.
+// WorkTx is like [Queue.Work], but runs each handler in a write transaction of its own. The handler's
+// writes through tx are committed together with the ack, so its effects in this file happen exactly
+// once. If fn returns an error, its writes are rolled back and the job is settled as by Work.
 // A nil fn is [ErrInvalid].
 //
-// One writer works at a time: handlers run one after another, and all other writers
-// wait meanwhile. No network and no waiting in fn.
+// SQLite has a single writer: handlers run one after another and all other writers wait meanwhile.
+// fn should not use the network and should not wait.
 func (q *Queue[T]) WorkTx(ctx context.Context, fn func(context.Context, *sql.Tx, *Job[T]) error, opts *WorkOptions) error {
 	if fn == nil {
-		return q.Work(ctx, nil, opts) // refuses it
+		return q.Work(ctx, nil, opts) // returns the error for a nil fn
 	}
 	return q.Work(ctx, func(ctx context.Context, job *Job[T]) error { return job.handleTx(ctx, fn) }, opts)
 }
 
-// handleTx runs fn and acks the job in one transaction, unless fn has settled it.
+// handleTx runs fn and acks the job in the same transaction, unless fn has settled the job.
 func (j *Job[T]) handleTx(ctx context.Context, fn func(context.Context, *sql.Tx, *Job[T]) error) error {
 	var began time.Time
 	var ack *worker.SettleOp
@@ -268,57 +267,56 @@ func (j *Job[T]) handleTx(ctx context.Context, fn func(context.Context, *sql.Tx,
 		return nil
 	})
 	if errors.Is(err, ErrBusy) && began.IsZero() {
-		return Snooze(time.Second) // the handler has had no attempt
+		return Snooze(time.Second) // the handler did not run, so the attempt is not spent
 	}
 	if err != nil {
 		return err
 	}
 	j.claim.Settled.Store(true)
-	if ack != nil { // else fn has settled the job, and that was observed
+	if ack != nil { // otherwise fn has settled the job, which was already observed
 		j.q.wakeSettled(ack)
 		j.q.observeSettled(ack, time.Since(began))
 	}
 	return nil
 }
 
-// RetryAfter, returned by a handler, lets the job run again after d, or up to a second later,
-// instead of after the queue's Backoff; err is kept as its LastError. A last attempt goes to
-// the dead letters all the same.
+// RetryAfter returns an error with which a handler requests its next attempt after d, or up to a second
+// later, in place of the queue's Backoff. err is stored as the job's LastError. If the attempt was the
+// last, the job is dead-lettered regardless.
 func RetryAfter(d time.Duration, err error) error {
 	return &worker.Directive{Outcome: worker.Retried, Delay: max(d, 0), Err: err}
 }
 
-// Snooze, returned by a handler, lets the job run again after d, or up to a second later,
-// without using up an attempt.
+// Snooze returns an error with which a handler postpones its job by d, or up to a second more, without
+// spending an attempt.
 func Snooze(d time.Duration) error {
 	return &worker.Directive{Outcome: worker.Snoozed, Delay: max(d, 0)}
 }
 
-// Reject, returned by a handler, sends the job to the dead letters now: it can never
-// succeed.
+// Reject returns an error with which a handler dead-letters its job immediately. Use it for a job that
+// can never succeed.
 func Reject(err error) error { return &worker.Directive{Outcome: worker.Died, Err: err} }
 
-// Backoff says how long a job that failed waits before its next attempt. attempt
-// counts from 1, and again from 1 after a requeue by package admin; err is what the handler
-// returned. The job runs again after the delay or up to a second later, since the file keeps
-// whole seconds; a negative one counts as zero.
+// Backoff returns the delay between a failed attempt and the next. attempt starts at 1, and starts at
+// 1 again after the job is requeued by package admin. err is the error that the handler returned.
+// The file stores whole seconds, so the job may run up to a second later. A negative delay counts as zero.
 type Backoff func(attempt int, err error) time.Duration
 
-// Exponential doubles the delay with each attempt: base, 2·base, 4·base, up to max,
-// each with up to 20 % more or less, so that jobs that failed together do not come
-// back together.
+// Exponential returns a Backoff that doubles the delay with each attempt: base, 2·base, 4·base, up to max.
+// Each delay varies randomly by up to 20 % in either direction, so that jobs that failed together do not
+// all come back at the same time.
 func Exponential(base, max time.Duration) Backoff {
 	return func(attempt int, _ error) time.Duration {
 		return jitter(doubled(base, max, attempt))
 	}
 }
 
-// Constant waits d after each attempt.
+// Constant returns a Backoff that waits d after each attempt.
 func Constant(d time.Duration) Backoff {
 	return func(int, error) time.Duration { return d }
 }
 
-// doubled is base·2^(attempt-1), at most max, without an overflow.
+// doubled returns base·2^(attempt-1), limited to max. It does not overflow.
 func doubled(base, max time.Duration, attempt int) time.Duration {
 	d := base
 	for i := 1; i < attempt && d > 0 && d < max; i++ {
@@ -327,7 +325,7 @@ func doubled(base, max time.Duration, attempt int) time.Duration {
 	return min(d, max)
 }
 
-// jitter is d with up to a fifth more or less.
+// jitter returns d plus or minus up to a fifth.
 func jitter(d time.Duration) time.Duration {
 	fifth := d / 5
 	if fifth <= 0 {
