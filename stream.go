@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// streamStore are the statements on the table of events.
+// streamStore contains the statements on the table of events.
 type streamStore interface {
 	Insert(ctx context.Context, q engine.Querier, topic string, key any, payload string, now int64) (int64, error)
 	InsertMany(ctx context.Context, q engine.Querier, topic string, keys []any, payloads []string, now int64) (first, last int64, err error)
@@ -26,10 +26,10 @@ type streamStore interface {
 	TopicsSince(ctx context.Context, q engine.Querier, after int64, limit int) (topics row.Added, n int, last int64, err error)
 }
 
-// StreamOptions of a handle. They live in this process, not in the file. The zero value
-// of a field means its default.
+// StreamOptions configures a [Stream] handle. The options belong to the handle in this process and are not stored
+// in the file. Zero fields select the defaults.
 type StreamOptions struct {
-	Batch int // events per read from the file; default 1000
+	Batch int // number of events per read from the file; default 1000
 }
 
 const defaultBatch = 1000
@@ -48,27 +48,27 @@ func (o *StreamOptions) withDefaults() (StreamOptions, error) {
 	return out, nil
 }
 
-// Stream is a durable log of events. The data of an event are an E, stored as JSON. Events
-// stay until [Stream.Compact] or [DB.Maintain] deletes them; any number of consumers read at
-// their own pace. A Stream is a cheap handle, safe for concurrent use: make it where it is
-// needed.
+// Stream is a handle on a durable log of events with data of type E, which are stored as JSON. Events
+// are kept until [Stream.Compact] or [DB.Maintain] deletes them. Any number of consumers can read them,
+// each at its own pace. Handles are cheap, may be created where they are needed, and are safe for
+// concurrent use.
 //
-// Offsets rise in the order of commits, over all topics of the file: those of one topic
-// have gaps. No event ever appears below one that was seen.
+// Offsets rise in commit order across all topics of the file, so the offsets of a single topic have gaps.
+// Once an event has been seen, no event ever appears at a lower offset.
 type Stream[E any] struct{ *stream }
 
-// stream is a Stream without its type.
+// stream is the untyped part of a Stream.
 type stream struct {
 	db   *DB
-	name string // a topic, or a pattern
+	name string // a topic or a pattern
 	opts StreamOptions
-	err  error // a bad name, option or type, which every verb returns
+	err  error // invalid name, option or type, returned by every verb
 }
 
-// NewStream returns a handle on a topic, such as "orders" or "orders:created", or, for
-// reading, on all topics that begin with what stands before a final *: "orders:*". It
-// touches nothing; a bad name or option, or an E of []byte, is [ErrInvalid] from its
-// first verb. nil opts means defaults.
+// NewStream returns a handle on a topic such as "orders" or "orders:created". For reading, topic may also be
+// a pattern with a final *, such as "orders:*", which selects all topics that begin with the text before it.
+// NewStream does not access the file. An invalid name or option, or an E of []byte, is reported as [ErrInvalid]
+// by the first verb. nil opts means defaults.
 func NewStream[E any](db *DB, topic string, opts *StreamOptions) *Stream[E] {
 	db.mustExist("NewStream")
 	o, err := opts.withDefaults()
@@ -76,11 +76,11 @@ func NewStream[E any](db *DB, topic string, opts *StreamOptions) *Stream[E] {
 	return &Stream[E]{&stream{db: db, name: topic, opts: o, err: err}}
 }
 
-// Name returns the topic or the pattern.
+// Name returns the topic or pattern of the stream.
 func (s *Stream[E]) Name() string { return s.name }
 
-// Head returns the offset of the last event, 0 for none. It reads and never waits for the
-// writer. Of a pattern it reads all events of other topics that came after.
+// Head returns the offset of the last event, or 0 if there is none. It reads and never waits for the writer.
+// For a pattern it reads all later events of other topics.
 func (s *Stream[E]) Head(ctx context.Context) (int64, error) {
 	head, err := s.head(ctx)
 	return head, fail("head", s.name, err)
@@ -101,7 +101,7 @@ func (s *stream) selection(f *row.Filter) row.Selection {
 	return row.Selection{Topic: s.name, Filter: f}
 }
 
-// checkTopic refuses a pattern where one topic is needed.
+// checkTopic returns an error if s is a pattern.
 func (s *stream) checkTopic() error {
 	if s.err != nil {
 		return s.err
@@ -112,20 +112,21 @@ func (s *stream) checkTopic() error {
 	return nil
 }
 
-// PublishOption configures a single Publish or PublishMany, or their Tx forms.
+// PublishOption configures a single call of Publish or PublishMany, or of their Tx forms.
 type PublishOption func(*publishOptions)
 
-// publishOptions is what the options of one call add up to.
+// publishOptions holds the combined options of a call.
 type publishOptions struct {
-	key  *string  // of EventKey
-	keys []string // of EventKeys
+	key  *string  // from EventKey
+	keys []string // from EventKeys
 	each bool     // EventKeys was given
 	err  error
 }
 
-// EventKey gives the event, or every event of a batch, one key: what it is about. Filters
-// look at it. UTF-8 of at most 1024 bytes without NUL; anything else is [ErrInvalid], and
-// so is EventKey together with [EventKeys]. Of several the last counts.
+// EventKey sets the key of an event, or of every event of a batch. The key identifies the subject of the event,
+// and filters select events by it. It must be UTF-8 of at most 1024 bytes without NUL; otherwise the verb returns
+// [ErrInvalid]. EventKey together with [EventKeys] is [ErrInvalid] too. If EventKey is given more than once,
+// the last counts.
 func EventKey(key string) PublishOption {
 	return func(o *publishOptions) {
 		o.key = &key
@@ -133,9 +134,9 @@ func EventKey(key string) PublishOption {
 	}
 }
 
-// EventKeys gives each event of a batch a key of its own: the first key to the first of
-// [Stream.PublishMany]'s data, and so on. Another number of keys than of data is
-// [ErrInvalid], and so is a key that [EventKey] would refuse. Of several the last counts.
+// EventKeys sets a separate key for each event of a batch, in the order of the data given to [Stream.PublishMany].
+// The number of keys must equal the number of events, and each key must be valid for [EventKey]; otherwise
+// the verb returns [ErrInvalid]. If EventKeys is given more than once, the last counts.
 func EventKeys(keys ...string) PublishOption {
 	return func(o *publishOptions) {
 		o.keys, o.each = keys, true
@@ -152,7 +153,7 @@ func checkEventKey(key string) error {
 	return engine.CheckName("event key", key)
 }
 
-// newPublishOptions adds up opts for n events.
+// newPublishOptions combines opts for a publish of n events.
 func newPublishOptions(opts []PublishOption, n int) (publishOptions, error) {
 	var o publishOptions
 	for _, opt := range opts {
@@ -172,7 +173,7 @@ func newPublishOptions(opts []PublishOption, n int) (publishOptions, error) {
 	return o, nil
 }
 
-// stored returns the keys as the store takes them: none, one for all, or one for each.
+// stored returns the keys in the form that the store expects: no key, a single key for all events, or a key for each event.
 func (o *publishOptions) stored() []any {
 	if o.key != nil {
 		return []any{*o.key}
@@ -187,18 +188,18 @@ func (o *publishOptions) stored() []any {
 	return keys
 }
 
-// publication is one call of a publish verb. It is an engine.Op.
+// publication is a call of a publish verb. It implements engine.Op.
 type publication struct {
 	s           *stream
-	keys        []any // none, one for all, or one for each
+	keys        []any // empty, a single key for all events, or a key for each event
 	payloads    []string
-	first, last int64 // offsets, after Run
+	first, last int64 // offsets, set by Run
 }
 
 var _ engine.Op = (*publication)(nil)
 
-// newPublication checks all that a publish verb was given, and encodes the data, so that
-// nothing but the file can fail it later.
+// newPublication checks the arguments of a publish verb and encodes the data, so that afterwards only
+// an error of the file can make the publication fail.
 func newPublication[E any](s *stream, data []E, opts []PublishOption) (*publication, error) {
 	if err := s.checkTopic(); err != nil {
 		return nil, err
@@ -223,7 +224,7 @@ func newPublication[E any](s *stream, data []E, opts []PublishOption) (*publicat
 	return p, nil
 }
 
-// Single implements engine.Op. One event is one statement.
+// Single implements engine.Op. A publication of a single event is a single statement.
 func (p *publication) Single() bool { return len(p.payloads) == 1 }
 
 // Run implements engine.Op.
@@ -232,7 +233,7 @@ func (p *publication) Run(ctx context.Context, q engine.Querier, now time.Time) 
 		p.first, p.last, err = p.s.db.streams.InsertMany(ctx, q, p.s.name, p.keys, p.payloads, now.Unix())
 		return err
 	}
-	var key any // stored as NULL
+	var key any // nil is stored as NULL
 	if len(p.keys) == 1 {
 		key = p.keys[0]
 	}
@@ -241,8 +242,8 @@ func (p *publication) Run(ctx context.Context, q engine.Querier, now time.Time) 
 	return err
 }
 
-// added is what the commit of events brings: a change for each of their keys. No keys, and a
-// nil one, are those of events without a key.
+// added returns the changes announced by a commit of events, a change for each key. Empty keys, or
+// a nil key, stand for events without a key.
 func (s *stream) added(keys []any) []wake.Change {
 	if len(keys) == 0 {
 		keys = []any{nil}
@@ -259,49 +260,47 @@ func (s *stream) added(keys []any) []wake.Change {
 	return changes
 }
 
-// began tells the observer of a publish of n events.
+// began reports the start of a publish of n events to the observer.
 func (s *stream) began(ctx context.Context, n int, inTx bool) (context.Context, func(OperationEnd)) {
 	return s.db.opts.Observer.began(ctx, Operation{Verb: "publish", Name: s.name, N: n, Tx: inTx})
 }
 
-// published tells the observer.
+// published reports published events to the observer.
 func (s *stream) published(first, last int64, inTx bool) {
 	s.db.opts.Observer.Published(Published{Topic: s.name, First: first, Last: last, Tx: inTx})
 }
 
-// Publish appends an event and returns its offset when it is committed. It waits for the
-// writer until ctx ends, which withdraws the event, or BusyTimeout has passed ([ErrBusy]);
-// concurrent calls share commits. A pattern, bad data or a bad option is [ErrInvalid]. The
-// ctx of [DB.Tx] is [ErrInTx].
+// Publish appends an event and returns its offset after the commit. It waits for the writer until ctx
+// ends or BusyTimeout has passed ([ErrBusy]). If ctx ends while Publish waits, the event is withdrawn. Concurrent
+// calls share commits. A pattern, invalid data or an invalid option is [ErrInvalid]. Under the ctx of [DB.Tx]
+// it returns [ErrInTx].
 func (s *Stream[E]) Publish(ctx context.Context, data E, opts ...PublishOption) (int64, error) {
 	_, offset, err := publish(ctx, s.stream, "PublishTx", []E{data}, opts)
 	return offset, fail("publish", s.name, err)
 }
 
-// PublishTx is like [Stream.Publish], within tx: the event exists when tx commits, and
-// never did when it rolls back.
+// PublishTx is like [Stream.Publish], within tx. The event exists once tx commits; if tx rolls back, it never existed.
 func (s *Stream[E]) PublishTx(ctx context.Context, tx Tx, data E, opts ...PublishOption) (int64, error) {
 	_, offset, err := publishTx(ctx, s.stream, tx, []E{data}, opts)
 	return offset, fail("publish", s.name, err)
 }
 
-// PublishMany appends an event for each of data in one commit: all of them or none. Their
-// offsets follow one another from first to last, unless a trigger of the application's adds
-// events of its own in between. opts hold for all of them; [EventKeys] has a key for each. No
-// data is [ErrInvalid]: there is no offset to return. It waits as [Stream.Publish] does.
+// PublishMany appends an event for each element of data in a single commit: either all of them or none. The offsets
+// run consecutively from first to last, unless a trigger of the application adds events in between. opts apply
+// to all events; [EventKeys] provides a key for each. Empty data is [ErrInvalid], because there is no offset
+// to return. PublishMany waits for the writer like [Stream.Publish].
 func (s *Stream[E]) PublishMany(ctx context.Context, data []E, opts ...PublishOption) (first, last int64, err error) {
 	first, last, err = publish(ctx, s.stream, "PublishManyTx", data, opts)
 	return first, last, fail("publish", s.name, err)
 }
 
-// PublishManyTx is like [Stream.PublishMany], within tx, which has to be rolled back when
-// it fails.
+// PublishManyTx is like [Stream.PublishMany], within tx. If it fails, tx must be rolled back.
 func (s *Stream[E]) PublishManyTx(ctx context.Context, tx Tx, data []E, opts ...PublishOption) (first, last int64, err error) {
 	first, last, err = publishTx(ctx, s.stream, tx, data, opts)
 	return first, last, fail("publish", s.name, err)
 }
 
-// publish commits an event for each of data. txForm is the Tx form of the verb.
+// publish commits an event for each element of data. txForm names the Tx form of the verb.
 func publish[E any](ctx context.Context, s *stream, txForm string, data []E, opts []PublishOption) (first, last int64, err error) {
 	ctx, ended := s.began(ctx, len(data), false)
 	defer func() { ended(OperationEnd{first, last, err}) }()
@@ -317,7 +316,7 @@ func publish[E any](ctx context.Context, s *stream, txForm string, data []E, opt
 	return p.first, p.last, nil
 }
 
-// publishTx adds an event for each of data to tx.
+// publishTx adds an event for each element of data to tx.
 func publishTx[E any](ctx context.Context, s *stream, tx Tx, data []E, opts []PublishOption) (first, last int64, err error) {
 	ctx, ended := s.began(ctx, len(data), true)
 	defer func() { ended(OperationEnd{first, last, err}) }()
@@ -336,20 +335,20 @@ func publishTx[E any](ctx context.Context, s *stream, tx Tx, data []E, opts []Pu
 	return p.first, p.last, nil
 }
 
-// sequence is the last id that a table has given out, as a reader that waits has seen it. It
-// goes back only when a backup is restored over the open file: ids that the reader has passed
-// are given out again, and it would not see what gets them.
+// sequence tracks the last id that a table has assigned, as seen by a waiting reader. The number goes back
+// only when a backup is restored over the open file. Ids that the reader has passed are then assigned again,
+// and the reader would miss the rows that get them.
 type sequence struct {
 	of    func(ctx context.Context, q engine.Querier) (int64, error)
 	given int64
 }
 
-// passed notes that the reader has seen id.
+// passed records that the reader has seen id.
 func (s *sequence) passed(id int64) { s.given = max(s.given, id) }
 
-// check is for a look that has found nothing. It returns ErrDatabaseReplaced when the sequence
-// has gone back. Before the first sleep it only learns where the sequence is, if that is not
-// known: a loop that keeps up with its events is to cost no read more.
+// check is called when a read has found nothing. It returns ErrDatabaseReplaced if the sequence has gone
+// back. Before the first sleep it only records the sequence, and only if that is unknown, so that a
+// loop that keeps up with its events does not pay for another read.
 func (s *sequence) check(ctx context.Context, db *DB, slept bool) error {
 	if !slept && s.given > 0 {
 		return nil

@@ -13,14 +13,13 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// SubscribeOptions of one Subscribe or Consume. The zero value of a field means its
-// default.
+// SubscribeOptions configures a Subscribe or Consume. Zero fields select the defaults.
 type SubscribeOptions struct {
-	From         From          // where a consumer begins that is new; default Beginning
-	Filter       Filter        // nil: all events
-	Batch        int           // events per read from the file; default the stream's
-	SaveEvery    int           // save the offset after so many events; default 1000; negative: never by count
-	SaveInterval time.Duration // and after that time; default 1s; negative: never by time
+	From         From          // where a new consumer begins; default Beginning
+	Filter       Filter        // nil means all events
+	Batch        int           // number of events per read from the file; default that of the stream
+	SaveEvery    int           // number of handled events after which the offset is saved; default 1000; negative means never by count
+	SaveInterval time.Duration // time after which the offset is saved; default 1s; negative means never by time
 }
 
 const (
@@ -49,13 +48,12 @@ func (o *SubscribeOptions) withDefaults(s *stream) (SubscribeOptions, *row.Filte
 	return out, filter, errors.Join(out.From.check(), err)
 }
 
-// Read yields the events above offset after that are stored when it begins, in order,
-// and ends. It saves nothing and never waits for the writer. No read transaction is held
-// while the body runs; what is deleted meanwhile may be missing.
+// Read returns an iterator over the events with offsets greater than after that are stored when the
+// iteration begins. It yields them in order and ends. It saves no offset and never waits for the writer.
+// No read transaction is held while the body runs, so events that are deleted meanwhile may be missing.
 //
-// An event with a payload that does not decode into E is yielded with an error, and the loop
-// goes on. Any other error, also the end of ctx, comes without an event and is the last. A
-// negative offset is [ErrInvalid].
+// An event whose payload does not decode into E is yielded with an error, and the loop continues. Any other
+// error, including the end of ctx, is yielded without an event and ends the loop. A negative offset is [ErrInvalid].
 func (s *Stream[E]) Read(ctx context.Context, after int64) iter.Seq2[*Event[E], error] {
 	return func(yield func(*Event[E], error) bool) {
 		c, err := s.history(ctx, after)
@@ -80,25 +78,23 @@ func (s *Stream[E]) Read(ctx context.Context, after int64) iter.Seq2[*Event[E], 
 	}
 }
 
-// Subscribe yields events to consumer, in order: those after the offset that was saved
-// for it, and then each new one, by any process, as it is committed. It waits without
+// Subscribe returns an iterator over the events for consumer, in order. It begins after the offset saved for
+// consumer and then yields each new event, published by any process, as it is committed. It waits without
 // polling and ends silently when ctx ends. nil opts means defaults.
 //
-// An event counts as handled when the body has returned, also by break; not when it
-// panics. What is handled is saved every SaveEvery events or SaveInterval, and when the
-// loop ends. After a crash the consumer sees again what was not saved: at-least-once.
-// With SaveEvery and SaveInterval both negative nothing is saved but by [Event.Ack],
-// [Event.AckTx] and [Stream.SaveOffset].
+// An event counts as handled when the body returns, including by break, but not when it panics. The offset of
+// the handled events is saved every SaveEvery events or SaveInterval, and when the loop ends. After a crash the
+// consumer receives the events after the saved offset again, so delivery is at least once. If both SaveEvery
+// and SaveInterval are negative, only [Event.Ack], [Event.AckTx] and [Stream.SaveOffset] save the offset.
 //
-// One loop at a time should run for a consumer: two would both see every event. To share
-// the work use [Stream.Group].
+// A consumer should have a single loop at a time, since two loops would both receive every event. To share
+// the work, use [Stream.Group].
 //
-// When a backup is restored over the open file, offsets that the loop has passed are given out
-// again: it ends with [ErrDatabaseReplaced] rather than miss events, and saves nothing more.
+// If a backup is restored over the open file, offsets that the loop has passed are assigned again. The loop then
+// ends with [ErrDatabaseReplaced], in order not to miss events, and saves nothing more.
 //
-// An event with a payload that does not decode into E is yielded with an error, and the loop
-// goes on. Any other error, such as [ErrClosed] or [ErrInvalid], comes without an event and
-// is the last.
+// An event whose payload does not decode into E is yielded with an error, and the loop continues. Any other
+// error, such as [ErrClosed] or [ErrInvalid], is yielded without an event and ends the loop.
 func (s *Stream[E]) Subscribe(ctx context.Context, consumer string, opts *SubscribeOptions) iter.Seq2[*Event[E], error] {
 	return func(yield func(*Event[E], error) bool) {
 		sub, err := s.subscribe(ctx, consumer, opts)
@@ -111,9 +107,8 @@ func (s *Stream[E]) Subscribe(ctx context.Context, consumer string, opts *Subscr
 	}
 }
 
-// Tail is like [Stream.Subscribe] without a consumer: it yields the events from a place on,
-// and each new one, and saves nothing. A nil filter is none. It waits without polling and
-// ends silently when ctx ends.
+// Tail is like [Stream.Subscribe] without a consumer. It yields the events after from and then each new event, and
+// saves no offset. A nil filter selects all events. Tail waits without polling and ends silently when ctx ends.
 func (s *Stream[E]) Tail(ctx context.Context, from From, filter Filter) iter.Seq2[*Event[E], error] {
 	return func(yield func(*Event[E], error) bool) {
 		sub, err := s.tail(ctx, from, filter)
@@ -126,7 +121,7 @@ func (s *Stream[E]) Tail(ctx context.Context, from From, filter Filter) iter.Seq
 	}
 }
 
-// follow yields events until something fails or the body breaks off.
+// follow yields events until an error occurs or the body breaks out of the loop.
 func follow[E any](ctx context.Context, sub *subscription, yield func(*Event[E], error) bool) error {
 	defer sub.close()
 	for {
@@ -150,20 +145,19 @@ func follow[E any](ctx context.Context, sub *subscription, yield func(*Event[E],
 	}
 }
 
-// Consume calls fn for consumer's events, one after another in their order: those after the
-// offset that was saved for it, and then each new one, by any process, as it is committed.
-// It blocks, waiting without polling, and returns nil when ctx ends, which fn's ctx does
-// too. nil opts means defaults.
+// Consume calls fn for each event of consumer, sequentially and in order. It begins after the offset saved for
+// consumer and continues with each new event, published by any process, as it is committed. It blocks, waiting
+// without polling, until ctx ends, and then returns nil. The ctx passed to fn ends with ctx. nil opts means defaults.
 //
-// An error of fn, or an event that does not decode into E, ends Consume with that error:
-// the event is not handled, and comes again the next time. What was handled before is
-// saved: every SaveEvery events or SaveInterval, and when Consume returns. With both
-// negative nothing is saved but by [Event.Ack], [Event.AckTx] and [Stream.SaveOffset].
-// After a crash the consumer sees again what was not saved: at-least-once.
+// If fn returns an error, or an event does not decode into E, Consume returns that error. The event is not
+// handled and comes again the next time. The offset of the events handled before is saved: every SaveEvery
+// events or SaveInterval, and when Consume returns. If both are negative, only [Event.Ack],
+// [Event.AckTx] and [Stream.SaveOffset] save the offset. After a crash the consumer receives the events after
+// the saved offset again, so delivery is at least once.
 //
-// One Consume at a time should run for a consumer: two would both see every event. To share
-// the work use [Group.Work]. [DB.Close] ends fn's ctx, waits for Consume and lets it return
-// [ErrClosed]. A nil fn, or a bad name or option, is [ErrInvalid].
+// A consumer should have a single Consume at a time, since two would both receive every event. To share the
+// work, use [Group.Work]. [DB.Close] ends the ctx of fn and waits for Consume, which returns [ErrClosed].
+// A nil fn, or an invalid name or option, is [ErrInvalid].
 func (s *Stream[E]) Consume(ctx context.Context, consumer string, fn func(context.Context, *Event[E]) error, opts *SubscribeOptions) error {
 	if fn == nil {
 		return fail("consume", s.name, errNilFunction)
@@ -179,7 +173,7 @@ func (s *Stream[E]) Consume(ctx context.Context, consumer string, fn func(contex
 
 var errNilFunction = fmt.Errorf("%w: nil function", ErrInvalid)
 
-// consume handles events until something fails.
+// consume handles events until an error occurs.
 func consume[E any](ctx context.Context, sub *subscription, fn func(context.Context, *Event[E]) error) error {
 	defer sub.close()
 	for {
@@ -203,8 +197,8 @@ func consume[E any](ctx context.Context, sub *subscription, fn func(context.Cont
 	}
 }
 
-// runLoop runs loop, which the end of ctx and Close end by the ctx that it is given. It
-// returns nil when ctx has ended. An error of the loop's own is returned even then.
+// runLoop runs loop with a ctx that is ended by ctx and by Close. It returns nil when ctx has ended,
+// unless loop fails with an error of its own.
 func (db *DB) runLoop(ctx context.Context, loop func(context.Context) error) error {
 	run, leave, err := db.engine.Enter(ctx)
 	if err != nil {
@@ -216,31 +210,31 @@ func (db *DB) runLoop(ctx context.Context, loop func(context.Context) error) err
 		return nil
 	}
 	if run.Err() != nil && errors.Is(err, run.Err()) {
-		return engine.Cause(run) // by Close, which a function in the loop sees as the end of its ctx
+		return engine.Cause(run) // ended by Close; a function in the loop sees it as the end of its ctx
 	}
 	return err
 }
 
-// cursor reads selected events page by page.
+// cursor reads the selected events page by page.
 type cursor struct {
 	s       *stream
 	sel     row.Selection
 	limit   int
-	until   int64       // events above are not read
-	at      int64       // what is selected up to here was read
-	horizon int64       // of a sparse selection: the last row that may be looked at
-	page    []row.Event // read, and not yet handed out
-	memory  []row.Event // the page as a whole, to be used again
+	until   int64       // events at higher offsets are not read
+	at      int64       // selected events up to this offset have been read
+	horizon int64       // last row that a sparse selection may scan
+	page    []row.Event // events read but not yet returned
+	memory  []row.Event // backing array of page, kept for reuse
 }
 
-// scanRows bounds one look at a sparse selection: some milliseconds.
+// scanRows bounds a single scan of a sparse selection to a few milliseconds.
 const scanRows = 20_000
 
 func (s *stream) cursor(f *row.Filter, after int64) *cursor {
 	return &cursor{s: s, sel: s.selection(f), limit: s.opts.Batch, until: store.Unbounded, at: after}
 }
 
-// history is a cursor that ends at the last event that there is now.
+// history returns a cursor that ends at the event that is last now.
 func (s *stream) history(ctx context.Context, after int64) (*cursor, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -256,8 +250,8 @@ func (s *stream) history(ctx context.Context, after int64) (*cursor, error) {
 	return c, err
 }
 
-// next returns the next event that is stored, valid until the call after; nil when there
-// is none. It looks at ctx for each event: handling a page may take long.
+// next returns the next stored event, or nil if there is none. The event is valid until the following call. next
+// checks ctx for each event, because handling a whole page may take long.
 func (c *cursor) next(ctx context.Context) (*row.Event, error) {
 	if ctx.Err() != nil {
 		return nil, engine.Cause(ctx)
@@ -273,7 +267,7 @@ func (c *cursor) next(ctx context.Context) (*row.Event, error) {
 	return row, nil
 }
 
-// read fills the empty page, or gets past rows that are not selected; false at the end.
+// read fills the empty page or advances past rows that are not selected. It returns false at the end.
 func (c *cursor) read(ctx context.Context) (moved bool, err error) {
 	err = c.s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
 		through, err := c.through(ctx, q)
@@ -289,7 +283,7 @@ func (c *cursor) read(ctx context.Context) (moved bool, err error) {
 		case len(rows) > 0 && (more || !c.sel.Sparse()):
 			c.at = rows[len(rows)-1].Offset
 		case c.sel.Sparse():
-			c.at = through // nothing else below it is selected
+			c.at = through // no other event up to through is selected
 		default:
 			return nil
 		}
@@ -299,7 +293,7 @@ func (c *cursor) read(ctx context.Context) (moved bool, err error) {
 	return moved, err
 }
 
-// through is how far the next read may look.
+// through returns the last offset that the next read may scan.
 func (c *cursor) through(ctx context.Context, q engine.Querier) (int64, error) {
 	if !c.sel.Sparse() {
 		return c.until, nil
@@ -314,14 +308,14 @@ func (c *cursor) through(ctx context.Context, q engine.Querier) (int64, error) {
 	return min(c.horizon, c.until), nil
 }
 
-// subscription is a Subscribe, Tail, Consume or Pipe that is running: a cursor that waits,
-// and how far the events have been handled.
+// subscription is a running Subscribe, Tail, Consume or Pipe. It adds waiting, and the offset of the handled
+// events, to a cursor.
 type subscription struct {
 	*cursor
-	consumer string // "" for Tail, which saves nothing
+	consumer string // empty for Tail, which saves nothing
 	opts     SubscribeOptions
 	offsets  sequence
-	handled  int64 // everything up to here
+	handled  int64 // all events up to this offset are handled
 	saved    int64
 	events   int // handled since the last save
 	savedAt  time.Time
@@ -361,8 +355,8 @@ func (s *stream) subscription(f *row.Filter, at int64) *subscription {
 	return &subscription{cursor: s.cursor(f, at), offsets: sequence{of: s.db.streams.Sequence}, handled: at, saved: at, savedAt: time.Now()}
 }
 
-// ensureConsumer returns the offset of consumer. A new one gets its row now, before it has
-// handled anything: what it has yet to see must not be compacted away.
+// ensureConsumer returns the offset of consumer. A new consumer gets its row before it has handled anything,
+// so that events it has yet to see are not compacted away.
 func (s *stream) ensureConsumer(ctx context.Context, consumer string, from From, f *row.Filter) (at int64, err error) {
 	same := false
 	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
@@ -392,14 +386,14 @@ func (s *stream) ensureConsumer(ctx context.Context, consumer string, from From,
 	return at, err
 }
 
-// await returns the next event. While it waits, time may come to save.
+// await returns the next event. While it waits, it saves the offset when that is due.
 func (sub *subscription) await(ctx context.Context) (*row.Event, error) {
 	for {
 		row, err := sub.next(ctx)
 		if row != nil || err != nil {
 			return row, err
 		}
-		// What was read and not selected counts as handled.
+		// Events that were read and not selected count as handled.
 		sub.handled = sub.at
 		if err := sub.waitForEvents(ctx); err != nil {
 			return nil, err
@@ -407,8 +401,8 @@ func (sub *subscription) await(ctx context.Context) (*row.Event, error) {
 	}
 }
 
-// waitForEvents returns when there may be something to read. Close waits for a loop that
-// sleeps here, so that it can save; it does not wait for a body that runs.
+// waitForEvents blocks until there may be events to read. Close waits for a loop that sleeps here, so that
+// the loop can save its offset. Close does not wait for a body that runs.
 func (sub *subscription) waitForEvents(ctx context.Context) error {
 	ctx, leave, err := sub.s.db.engine.EnterReading(ctx)
 	if err != nil {
@@ -423,7 +417,7 @@ func (sub *subscription) waitForEvents(ctx context.Context) error {
 		}
 		err = sub.offsets.check(ctx, sub.s.db, slept)
 		if errors.Is(err, ErrDatabaseReplaced) {
-			sub.saved = sub.handled // an offset of before must not be saved among those of now
+			sub.saved = sub.handled // an offset from before the restore must not be saved in the restored file
 		}
 		if err != nil {
 			return wake.Done, err
@@ -438,7 +432,7 @@ func (sub *subscription) waitForEvents(ctx context.Context) error {
 	return err
 }
 
-// saveOrWait saves if it is time to, and returns when it will be.
+// saveOrWait saves the offset if that is due, and returns the time until the next save.
 func (sub *subscription) saveOrWait(ctx context.Context) (time.Duration, error) {
 	if err := sub.saveIfDue(ctx); err != nil {
 		return wake.Done, err
@@ -449,15 +443,15 @@ func (sub *subscription) saveOrWait(ctx context.Context) (time.Duration, error) 
 	return max(time.Until(sub.savedAt.Add(sub.opts.SaveInterval)), 1), nil
 }
 
-// handle notes that the event at offset was handled.
+// handle records that the event at offset was handled.
 func (sub *subscription) handle(offset int64) {
 	sub.handled = offset
 	sub.offsets.passed(offset)
 	sub.events++
 }
 
-// skipped is how far a consumer gets past events that it does not see before that alone
-// is worth a commit.
+// skipped is the number of unselected offsets after which a consumer saves its progress even though it has
+// handled no event.
 const skipped = 1000
 
 func (sub *subscription) worthSaving() bool {
@@ -481,7 +475,7 @@ func (sub *subscription) save(ctx context.Context) error {
 	return nil
 }
 
-// close saves the rest, also when the body has panicked: its event is not handled.
+// close saves the remaining progress. If the body has panicked, its event does not count as handled.
 func (sub *subscription) close() {
 	manual := sub.opts.SaveEvery < 0 && sub.opts.SaveInterval < 0
 	if sub.consumer == "" || manual || sub.handled <= sub.saved {
