@@ -14,18 +14,19 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// Observer is told what happens, for metrics and tests. Nil fields are skipped; a
-// nil *Observer is told nothing.
+// Observer receives events for metrics, traces and tests. Nil fields are skipped, and a nil *Observer
+// receives nothing.
 //
-// The functions are called in the goroutine that did the work, or while it waits, one after another
-// or at once from several: they must be quick and safe for concurrent use. A panic in one
-// of them is logged and changes nothing else: jobs are settled, and loops go on. One that ends its goroutine, as
-// t.FailNow does, ends the verb or the Work that has called it, which drains; the jobs that it had claimed are
-// handled. In Started and Returned it fails the attempt, as a handler that does so; in Woke and Tx it ends nothing.
+// The functions are called from the goroutine that did the work, or while it waits. Several may be called at once,
+// so they must be quick and safe for concurrent use. A panic in a function is logged and has no other effect:
+// jobs are still settled and loops continue. If a function ends its goroutine, as t.FailNow does, it also ends the
+// verb or the Work that has called it. The Work drains, and handles the jobs that it has claimed. In Started and
+// Returned, ending the goroutine fails the attempt, as it does in a handler. In Woke and Tx it ends nothing.
 type Observer struct {
-	// Begin is called when a verb begins that adds jobs or events, before Options.Headers, for a trace: the verb goes on
-	// with the ctx that it returns, which must be made of the one that it was given, and the function that it returns
-	// is called at the end. nil for either means none. What is wrong with the verb's arguments is found out after it.
+	// Begin is called at the start of a verb that adds jobs or events, before Options.Headers, so that it can start
+	// a span of a trace. The verb continues with the returned ctx, which must be derived from the given ctx. The returned
+	// function is called at the end of the verb. Either result may be nil. The arguments of the verb are checked
+	// after Begin.
 	Begin func(ctx context.Context, op Operation) (context.Context, func(OperationEnd))
 
 	Enqueued     func(Enqueued)
@@ -46,48 +47,48 @@ type Observer struct {
 	Tx           func(TxEnded)
 }
 
-// Operation is an Enqueue, an EnqueueMany, a Publish, a PublishMany, or the Tx form of one.
+// Operation describes a call of Enqueue, EnqueueMany, Publish or PublishMany, or of their Tx forms.
 type Operation struct {
 	Verb string // "enqueue" or "publish"
 	Name string // of the queue or topic
-	N    int    // jobs or events
+	N    int    // number of jobs or events
 	Tx   bool   // in the caller's transaction, which may still be rolled back
 }
 
-// OperationEnd is how an Operation has ended.
+// OperationEnd describes the end of an Operation.
 type OperationEnd struct {
-	First, Last int64 // ids of the jobs, or offsets of the events; of unique jobs those that there were
-	Err         error // nothing was added
+	First, Last int64 // ids of the jobs or offsets of the events; a unique job that was found counts with its id
+	Err         error // if not nil, nothing was added
 }
 
-// Enqueued says that jobs were added to a queue.
+// Enqueued reports that jobs were added to a queue.
 type Enqueued struct {
 	Queue string
 	IDs   []int64
 	Tx    bool // in the caller's transaction, which may still be rolled back
 }
 
-// Deduplicated says that enqueues have found a job with their unique key, instead of adding one:
-// see [Unique]. Enqueued is told of those that were added.
+// Deduplicated reports enqueues that found a job with their unique key and added no job; see [Unique]. Added
+// jobs are reported by Enqueued.
 type Deduplicated struct {
 	Queue    string
-	Existing int  // enqueues that have changed nothing
-	Replaced int  // enqueues that have changed the job they found
+	Existing int  // number of enqueues that changed nothing
+	Replaced int  // number of enqueues that changed the job they found
 	Tx       bool // in the caller's transaction, which may still be rolled back
 }
 
-// Claimed says that jobs were given to a worker.
+// Claimed reports that jobs were claimed by a worker.
 type Claimed struct {
 	Queue  string
 	Worker string
 	Jobs   int
 	Took   time.Duration // from the decision to claim until the commit
 
-	headers []string // as the file has them
+	headers []string // as stored in the file
 }
 
-// Headers returns the headers of those of the jobs that have some, for a trace, say. Each call decodes
-// them anew. See the option [Headers].
+// Headers returns the headers of the claimed jobs that have any. Each call decodes them again. See the
+// option [Headers].
 func (c Claimed) Headers() []map[string]string {
 	all := make([]map[string]string, len(c.headers))
 	for i, text := range c.headers {
@@ -96,9 +97,9 @@ func (c Claimed) Headers() []map[string]string {
 	return all
 }
 
-// Started says that a handler of Work is about to run. Each is followed by a [Returned]. Settled
-// does not pair up with it: one comes also for jobs that were not started here, and before the end of
-// a handler that settles its job itself.
+// Started reports that a handler of Work is about to run. A [Returned] follows each Started. [Settled] does not
+// pair up with it: Settled is also reported for jobs that were not started here, and comes before Returned if the
+// handler settles its job itself.
 type Started struct {
 	Queue   string
 	ID      int64
@@ -107,8 +108,8 @@ type Started struct {
 	Wait    time.Duration // see [Settled]
 }
 
-// Returned says that a handler of Work has returned, panicked or ended its goroutine. How its job was
-// settled tells [Settled], later.
+// Returned reports that a handler of Work has returned, panicked or ended its goroutine. The settle
+// of its job is reported by [Settled], later.
 type Returned struct {
 	Queue   string
 	ID      int64
@@ -117,126 +118,123 @@ type Returned struct {
 	Ran     time.Duration
 }
 
-// Outcome is how a claim ended.
+// Outcome is the way in which a claim ended.
 type Outcome string
 
 // The outcomes of a claim.
 const (
 	OutcomeAcked    = Outcome(worker.Acked)    // "acked"
 	OutcomeRetried  = Outcome(worker.Retried)  // "retried"
-	OutcomeDied     = Outcome(worker.Died)     // "died": went to the dead letters
-	OutcomeSnoozed  = Outcome(worker.Snoozed)  // "snoozed": attempt unspent
-	OutcomeReleased = Outcome(worker.Released) // "released": not finished when Work ended; attempt unspent
-	OutcomeLost     = Outcome(worker.Lost)     // "lost": the claim was no longer the worker's
+	OutcomeDied     = Outcome(worker.Died)     // "died": the job was dead-lettered
+	OutcomeSnoozed  = Outcome(worker.Snoozed)  // "snoozed": the attempt is unspent
+	OutcomeReleased = Outcome(worker.Released) // "released": unfinished when Work ended; the attempt is unspent
+	OutcomeLost     = Outcome(worker.Lost)     // "lost": the worker no longer held the claim
 
-	OutcomeCancelled = Outcome(worker.Cancelled) // "cancelled": the job was, while the claim held
+	OutcomeCancelled = Outcome(worker.Cancelled) // "cancelled": the job was cancelled while it was claimed
 )
 
-// Settled says how a claim ended. A settle in a transaction of the caller's is reported once that
-// is committed; on a pool of Attach, outside of [DB.Tx], the commit is not seen, and it is
-// reported when the verb returns, and may still be rolled back. AckMany does not look at single
-// jobs and is not reported.
+// Settled reports the end of a claim. A settle in the caller's transaction is reported after the commit. On a pool
+// given to Attach, outside of [DB.Tx], the commit cannot be observed. The settle is then reported when the verb
+// returns, and may still be rolled back. AckMany does not read individual jobs and is not reported.
 //
-// Each death that this process finds or causes is reported, also that of a job that was not
-// settled: one with a last claim that has lapsed, which the next claim or Maintain finds, and
-// one that has expired, which Maintain or SweepExpired finds. Err is the reason then, and
-// Worker the one that held the job, if any did. Of the events of groups only deaths are
-// reported.
+// Every death that this process finds or causes is reported, including deaths without a settle: a job whose
+// last claim has lapsed, found by the next claim or by Maintain, and an expired job, found by
+// Maintain or SweepExpired. Err is then the reason, and Worker is the worker that held the job, if any. For events of
+// groups only deaths are reported.
 //
-// Wait is how long the job could have begun before its handler was called: exact where an
-// enqueue of this DB has handed the job to an idle worker; else from the second that the file
-// has for it, so up to a second more, or less for one that was delayed.
+// Wait is the time between the moment at which the job became ready and the call of its handler. It is exact if an
+// enqueue of this DB handed the job to an idle worker. Otherwise it counts from the second stored in the file, so
+// it may be up to a second too long, or too short if the job was delayed.
 type Settled struct {
 	Queue   string
-	Topic   string // of an event of a group; Queue is empty then
+	Topic   string // set for an event of a group, in which case Queue is empty
 	Group   string
-	ID      int64 // of the job; the offset of an event
+	ID      int64 // id of the job, or offset of the event
 	Worker  string
 	Attempt int
 	Outcome Outcome
-	Err     error         // what the handler returned, if it failed
-	Wait    time.Duration // 0 outside Work
-	Ran     time.Duration // how long the handler ran, up to the settle if that is its own; 0 outside Work
-	At      time.Time     // when the transaction began that ended the claim; zero where no settle has: a lost claim, a death that was found
+	Err     error         // error of the handler, if it failed
+	Wait    time.Duration // 0 outside of Work
+	Ran     time.Duration // run time of the handler, or until the settle if the handler settled the job itself; 0 outside of Work
+	At      time.Time     // start of the transaction that ended the claim; zero if no settle ended it: a lost claim, or a death that was found
 
-	headers string // as the file has them
+	headers string // as stored in the file
 }
 
-// Headers returns the headers of the job, for a trace, say; nil: it has none, or was not settled, but found dead. Each
-// call decodes them anew. See the option [Headers].
+// Headers returns the headers of the job. It returns nil if the job has none or was found dead without being
+// settled. Each call decodes them again. See the option [Headers].
 func (s Settled) Headers() map[string]string { return engine.DecodeHeaders(s.headers) }
 
-// Published says that events were appended to a topic: one, or several that follow one
-// another.
+// Published reports that an event or several consecutive events were appended to a topic.
 type Published struct {
 	Topic       string
 	First, Last int64
 	Tx          bool // in the caller's transaction, which may still be rolled back
 }
 
-// Woke says that waiting goroutines were woken.
+// Woke reports that waiting goroutines were woken.
 type Woke struct {
 	Cause   string // "commit", "deadline" or "restart"
-	Waiters int    // how many
+	Waiters int    // number of woken goroutines
 }
 
-// Requeued says that dead jobs wait again, by package admin.
+// Requeued reports that dead jobs were requeued by package admin.
 type Requeued struct {
-	Queue string // the one in which they wait
+	Queue string // the queue in which the jobs now wait
 	IDs   []int64
 	Actor string // see WithActor
 	Tx    bool   // in the caller's transaction, which may still be rolled back
 }
 
-// Discarded says that dead jobs were deleted, by package admin.
+// Discarded reports that dead jobs were deleted by package admin.
 type Discarded struct {
 	Queue string
 	IDs   []int64
 	Actor string // see WithActor
 }
 
-// Cancelled says that live jobs were removed, by package admin. [Queue.Cancel] is not reported.
+// Cancelled reports that live jobs were removed by package admin. [Queue.Cancel] is not reported.
 type Cancelled struct {
 	Queue string
 	IDs   []int64
 	Actor string // see WithActor
 }
 
-// Working says that a Work, WorkTx, WorkDue or WorkDueTx of this process begins or ends.
+// Working reports that a Work, WorkTx, WorkDue or WorkDueTx of this process begins or ends.
 type Working struct {
-	Queues []string // of [Lanes] several, which share the slots; else one
+	Queues []string // several for [Lanes], which share the slots; otherwise a single queue
 	Worker string
-	Slots  int  // how many handlers may run at once; a [Pool] may bound them further
-	Ended  bool // it is drained
+	Slots  int  // number of handlers that may run at once; a [Pool] may limit them further
+	Ended  bool // the Work has ended and is drained
 }
 
-// Paused says that a verb of this process has paused a queue, or a [Key] of it, or has ended such a
-// pause. One that ends by itself is not reported. A Tx form is reported as [Settled] says of a settle.
+// Paused reports that a verb of this process has paused a queue or a [Key] of it, or has ended such a pause. The
+// expiry of a pause is not reported. A Tx form is reported in the same way as a settle; see [Settled].
 type Paused struct {
 	Queue   string
-	Key     string    // "": the whole queue
-	Until   time.Time // when it ends by itself; zero: it lasts until it is resumed
+	Key     string    // empty for the whole queue
+	Until   time.Time // time at which the pause expires; zero means it lasts until it is resumed
 	Resumed bool      // the pause was ended
 	Actor   string    // see WithActor
 }
 
-// Maintained says that a round of [DB.Maintain] has ended, in the process that leads.
+// Maintained reports the end of a round of [DB.Maintain] in the process that leads.
 type Maintained struct {
 	Took   time.Duration
-	Failed []string // what could not be done and is tried again in the next round, as the log names it
+	Failed []string // names of the tasks that failed and are retried in the next round, as in the log
 }
 
-// TxEnded says that a transaction of this process has ended that held the writer: of a verb, of
-// several that shared it, of [DB.Tx], or of a pool of [DB.SQL] or [Connector]. Of a DB that was
-// attached none is reported, since its pool is the application's.
+// TxEnded reports the end of a transaction of this process that held the writer. The transaction may belong to a verb,
+// to several verbs that shared it, to [DB.Tx], or to a pool of [DB.SQL] or [Connector]. An attached DB
+// reports none, because its pool belongs to the application.
 type TxEnded struct {
-	Wait      time.Duration // for other writers; of a single statement, which needs no BEGIN, only those of this process
-	Ran       time.Duration // how long it had the writer
+	Wait      time.Duration // time spent waiting for other writers; for a single statement, which needs no BEGIN, only writers of this process
+	Ran       time.Duration // time for which the writer was held
 	Committed bool
 }
 
-// Observers returns an observer that tells all of those, in this order: one for metrics, say, and one for
-// traces. nil ones are left out. A panic in one keeps the event from those behind it.
+// Observers returns an Observer that calls all of the given observers in order, such as an observer for metrics and
+// another for traces. Nil observers are skipped. If an observer panics, the observers after it miss the event.
 func Observers(all ...*Observer) *Observer {
 	all = slices.DeleteFunc(slices.Clone(all), func(o *Observer) bool { return o == nil })
 	return &Observer{
@@ -260,7 +258,7 @@ func Observers(all ...*Observer) *Observer {
 	}
 }
 
-// tellEach is nil where none of all has the function.
+// tellEach returns nil if no observer has the function.
 func tellEach[E any](all []*Observer, of func(*Observer) func(E)) func(E) {
 	var fs []func(E)
 	for _, o := range all {
@@ -278,7 +276,7 @@ func tellEach[E any](all []*Observer, of func(*Observer) func(E)) func(E) {
 	}
 }
 
-// beginEach is nil where none of all has a Begin. The last that has begun is the first that ends.
+// beginEach returns nil if no observer has a Begin. The operations end in reverse order.
 func beginEach(all []*Observer) func(context.Context, Operation) (context.Context, func(OperationEnd)) {
 	all = slices.DeleteFunc(slices.Clone(all), func(o *Observer) bool { return o.Begin == nil })
 	if len(all) == 0 {
@@ -297,7 +295,7 @@ func beginEach(all []*Observer) func(context.Context, Operation) (context.Contex
 	}
 }
 
-// began calls Begin, if there is one, and makes good what it leaves out. A nil ctx is refused by the verb.
+// began calls Begin, if it is set, and substitutes defaults for nil results. The verb itself rejects a nil ctx.
 func (o *Observer) began(ctx context.Context, op Operation) (context.Context, func(OperationEnd)) {
 	if o.Begin == nil || ctx == nil {
 		return ctx, func(OperationEnd) {}
@@ -312,7 +310,7 @@ func (o *Observer) began(ctx context.Context, op Operation) (context.Context, fu
 	return inner, end
 }
 
-// containedBegin is begin, and what it returns, without panics.
+// containedBegin wraps begin, and the function that it returns, so that their panics are logged and recovered.
 func containedBegin(log *slog.Logger, begin func(context.Context, Operation) (context.Context, func(OperationEnd))) func(context.Context, Operation) (context.Context, func(OperationEnd)) {
 	return func(ctx context.Context, op Operation) (inner context.Context, end func(OperationEnd)) {
 		engine.Contained(log, "Observer.Begin", func(op Operation) { inner, end = begin(ctx, op) })(op)
@@ -320,7 +318,7 @@ func containedBegin(log *slog.Logger, begin func(context.Context, Operation) (co
 	}
 }
 
-// observe tells of an event of a package that has no Observer at hand.
+// observe dispatches an event of a package that has no access to the Observer.
 func (o *Observer) observe(event any) {
 	switch e := event.(type) {
 	case Enqueued:
@@ -334,14 +332,14 @@ func (o *Observer) observe(event any) {
 	}
 }
 
-// WithActor returns a ctx that names the person or program behind the verbs that are called with
-// it, for the [Observer] and for the audit in the file: see Audit of package admin. name is cut to
+// WithActor returns a copy of ctx that carries the name of the person or program on whose behalf verbs are called. The
+// name is passed to the [Observer] and stored in the audit of the file; see Audit of package admin. It is cut to
 // 1024 bytes.
 func WithActor(ctx context.Context, name string) context.Context {
 	return engine.WithActor(ctx, name)
 }
 
-// contained is o with functions of which no panic gets out. nil is an observer of nothing.
+// contained returns a copy of o whose functions do not panic. For a nil o it returns an empty Observer.
 func (o *Observer) contained(log *slog.Logger) *Observer {
 	if o == nil {
 		o = &Observer{}
@@ -366,13 +364,13 @@ func (o *Observer) contained(log *slog.Logger) *Observer {
 	if o.Begin != nil {
 		c.Begin = containedBegin(log, o.Begin)
 	}
-	if o.Tx != nil { // else no transaction looks at the clock
+	if o.Tx != nil { // if nil, transactions need not read the clock
 		c.Tx = engine.Isolated(log, "Observer.Tx", o.Tx)
 	}
 	return c
 }
 
-// ended is told of each transaction that held the writer; nil: none is.
+// ended returns the function to call after each transaction that held the writer, or nil if none is needed.
 func (o *Observer) ended() func(wait, ran time.Duration, committed bool) {
 	if o.Tx == nil {
 		return nil
@@ -382,17 +380,17 @@ func (o *Observer) ended() func(wait, ran time.Duration, committed bool) {
 	}
 }
 
-// deathLines bounds how many deaths of one call are logged each by a line.
+// deathLines limits the log lines about individual deaths in a call.
 const deathLines = 20
 
-// deaths tells of jobs of a queue that a call dead-letters without settling them.
+// deaths reports jobs of a queue that a call dead-letters without a settle.
 type deaths struct {
 	db    *DB
 	queue string
 	jobs  int // so far
 }
 
-// report tells of dead, once their transaction is committed.
+// report logs and reports the dead jobs. It must be called after their transaction is committed.
 func (d *deaths) report(dead []row.Death) {
 	if len(dead) > 0 {
 		d.db.traffic.Add(time.Now(), d.queue, traffic.Counts{Died: int64(len(dead))})
@@ -408,17 +406,17 @@ func (d *deaths) report(dead []row.Death) {
 	}
 }
 
-// end tells of those that had no line of their own.
+// end logs the number of dead jobs that had no log line of their own.
 func (d *deaths) end() {
 	if more := d.jobs - deathLines; more > 0 {
 		d.db.opts.Logger.Warn("honker: more jobs dead-lettered", "queue", d.queue, "jobs", more)
 	}
 }
 
-// errExhausted is the cause of death of an event that no member has settled.
+// errExhausted is the cause of death of an event whose attempts are spent without a settle.
 var errExhausted = errors.New(store.ReasonExhausted)
 
-// reportDeath tells of an event that was dead-lettered.
+// reportDeath logs and reports an event that was dead-lettered.
 func (g *group) reportDeath(offset int64, attempts int, cause error) {
 	g.db.opts.Logger.Warn("honker: event dead-lettered", "topic", g.s.name, "group", g.name, "event", offset,
 		"attempt", attempts, "error", worker.Reason(cause))

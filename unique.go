@@ -11,56 +11,55 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// UniqueUntil is how long a job has its unique key.
+// UniqueUntil specifies how long a job holds its unique key.
 type UniqueUntil int
 
-// How long a job has its key.
+// Values of [Uniqueness].Until.
 const (
-	UntilFinished UniqueUntil = iota // until it is acked, cancelled or dead, by any binding
-	UntilStarted                     // until its first claim, by any binding, however that ends
+	UntilFinished UniqueUntil = iota // until the job is acked, cancelled or dead, by any binding
+	UntilStarted                     // until its first claim, by any binding, however the claim ends
 )
 
-// Conflict is what an enqueue does when another job has its key. None of it is an error.
+// Conflict specifies how an enqueue proceeds if another job holds its key. None of the choices is an error.
 type Conflict int
 
-// What an enqueue does when another job has its key.
+// Values of [Uniqueness].Conflict.
 const (
-	KeepExisting   Conflict = iota // nothing: the job stays as it is
-	ReplaceWaiting                 // if the job waits, it gets these arguments, priority, time, expiry and as many attempts; if it runs, as KeepExisting
-	RunAgain                       // if the job waits, as ReplaceWaiting; if it runs, one more runs when that has ended, with the newest arguments
+	KeepExisting   Conflict = iota // leave the job as it is
+	ReplaceWaiting                 // give a waiting job these arguments, priority, time, expiry and a full number of attempts; leave a running job as it is
+	RunAgain                       // treat a waiting job like ReplaceWaiting; after a running job, run another with the newest arguments
 )
 
-// Uniqueness says when a job has its unique key to itself, and what an enqueue does that finds
-// it taken. The zero value of a field means its default. Until and For are those of the enqueue
-// that has added the job, Conflict that of the enqueue that finds it.
+// Uniqueness specifies how long a job holds its unique key, and how an enqueue proceeds if the key is taken. Zero
+// fields select the defaults. Until and For are taken from the enqueue that added the job, and Conflict from the
+// enqueue that finds it.
 type Uniqueness struct {
 	Until    UniqueUntil   // default UntilFinished
-	For      time.Duration // and for at least so long after the enqueue, even if the job is gone by then; default 0
+	For      time.Duration // minimum time after the enqueue for which the key is held, even if the job is gone by then; default 0
 	Conflict Conflict      // default KeepExisting
 }
 
-// Unique makes the enqueue find the job that has key in this queue instead of adding a second
-// one: it returns that job's id and no error, since an error would have the caller's transaction
-// rolled back. [Placed] tells which it was. nil u means defaults.
+// Unique makes an enqueue look for a job that holds key in this queue before it adds a job. If there is such a job,
+// the enqueue returns its id without an error, because an error would make the caller roll back. Use [Placed]
+// to find out whether a job was added. nil u means defaults.
 //
-// The key is a row of the file, written in the transaction of the enqueue, and SQLite has one
-// writer: of two enqueues of a key, in whatever processes, one adds the job and the other finds
-// it. A trigger in the file frees the key, so an ack or cancel by another binding does it too. A
-// dead job has no key. A job that can never run any more, since it has expired or spent its
-// attempts, has let go of it before it is swept.
+// The key is a row of the file that is written in the transaction of the enqueue. SQLite has a single writer, so if two
+// enqueues use the same key, in any processes, the first adds the job and the second finds it. A trigger in
+// the file frees the key, so an ack or cancel by another binding frees it too. A dead job holds no key. A
+// job that can never run again, because it has expired or spent its attempts, loses its key even before it is swept.
 //
-// With [RunAgain] a job that runs has at most one successor, which is held until it has ended and
-// can be claimed by then at the earliest; between its attempts, too, the newest arguments are
-// the successor's. Replacing a job cuts the delay before its next attempt short.
+// With [RunAgain] a running job has at most one successor. The successor is held until the running job has
+// ended, and can be claimed then at the earliest. While the job waits between its attempts, the newest arguments still
+// go to the successor. Replacing a job cuts short the delay before its next attempt.
 //
-// With [After], a job that is replaced waits for those jobs too; which batch it is [In], and the key that it shares
-// limits by, stay as they are.
+// With [After], a replaced job also waits for those jobs. It keeps its batch (see [In]) and the [Key] by which
+// limits apply to it.
 //
-// Unique is about enqueueing, and bounds the jobs that wait and run of one key. It does not
-// bind jobs that are enqueued without a key, as other bindings do.
+// Unique acts on enqueues and bounds the number of jobs of a key that wait or run. It does not affect jobs that are
+// enqueued without a key, as other bindings do.
 //
-// A key has 1 to 1,024 bytes of UTF-8. It is [ErrInvalid] for more than one job, for which there
-// is [UniqueArgs], and together with another of Unique, UniqueArgs, [Debounce] and [Throttle].
+// A key has 1 to 1,024 bytes of UTF-8. Unique is [ErrInvalid] in an enqueue of more than one job, for which
+// [UniqueArgs] should be used. It is also [ErrInvalid] together with another Unique, UniqueArgs, [Debounce] or [Throttle].
 func Unique(key string, u *Uniqueness) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.setUnique(newUniqueOptions(key, u))
@@ -68,12 +67,11 @@ func Unique(key string, u *Uniqueness) EnqueueOption {
 	}
 }
 
-// UniqueArgs is [Unique] with a key made of the arguments, of each job by itself: of these
-// fields of their JSON object, or of all arguments if there are none. A field that is missing is
-// [ErrInvalid], null is not. Numbers are compared as they are written, so 1 and 1.0 differ; the
-// order of the fields does not matter.
+// UniqueArgs is like [Unique], but derives the key of each job from its arguments: from the given fields of their JSON
+// object, or from all arguments if no fields are given. A missing field is [ErrInvalid], but null is allowed.
+// Numbers are compared as written, so 1 and 1.0 differ. The order of the fields does not matter.
 //
-// The key is "h:" and 128 bits of a SHA-256 in hexadecimal digits.
+// The key is "h:" followed by 128 bits of a SHA-256 in hexadecimal digits.
 func UniqueArgs(u *Uniqueness, fields ...string) EnqueueOption {
 	return func(o *enqueueOptions) {
 		unique := newUniqueOptions("", u)
@@ -82,15 +80,15 @@ func UniqueArgs(u *Uniqueness, fields ...string) EnqueueOption {
 	}
 }
 
-// Debounce lets the job run when no enqueue with key has come for wait, and at the latest max
-// after the first, with the arguments of the newest. Once it is claimed, the next enqueue begins
-// anew. It is [Unique] with UntilStarted and ReplaceWaiting, and moves the job's time.
+// Debounce delays a job until no enqueue with key has arrived for wait, but by no more than max after the first
+// enqueue. The job runs with the arguments of the newest enqueue. After the job is claimed, the next enqueue
+// starts over. Debounce is [Unique] with UntilStarted and ReplaceWaiting, and also moves the time of the job.
 //
-// That time is rounded up to a whole second, as with [Delay]: honker's file keeps no others. So a
-// wait of 100ms ends within 1.1s, and max may be exceeded by less than a second.
+// The time is rounded up to a whole second, as with [Delay], because honker's file stores only whole seconds.
+// A wait of 100ms therefore ends within 1.1s, and max may be exceeded by less than a second.
 //
-// Both have to be positive, and wait no longer than max, which keeps a key that never rests from
-// waiting for ever; else it is [ErrInvalid], as it is together with Delay or RunAt.
+// Both durations must be positive and wait must not exceed max; otherwise Debounce is [ErrInvalid]. The
+// maximum keeps a key with steady enqueues from waiting for ever. Debounce together with Delay or RunAt is [ErrInvalid].
 func Debounce(key string, wait, max time.Duration) EnqueueOption {
 	return func(o *enqueueOptions) {
 		unique := newUniqueOptions(key, &Uniqueness{Until: UntilStarted, Conflict: ReplaceWaiting})
@@ -104,8 +102,8 @@ func Debounce(key string, wait, max time.Duration) EnqueueOption {
 	}
 }
 
-// Throttle adds at most one job per d: it is [Unique] with For. A job that takes longer keeps its
-// key until it has ended. The arguments of the enqueues in between are dropped. d must be positive.
+// Throttle adds at most one job per d. It is [Unique] with For. A job that takes longer than d keeps its key until
+// it has ended. The arguments of the enqueues in between are dropped. d must be positive.
 func Throttle(key string, d time.Duration) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.setUnique(newUniqueOptions(key, &Uniqueness{For: d}))
@@ -113,27 +111,26 @@ func Throttle(key string, d time.Duration) EnqueueOption {
 	}
 }
 
-// PlaceResult is what became of an enqueue.
+// PlaceResult is the result of an enqueue with a unique key.
 type PlaceResult string
 
-// What became of an enqueue.
+// The results of an enqueue.
 const (
 	PlacedNew      = PlaceResult(row.PlacedNew)      // "new": a job was added
-	PlacedExisting = PlaceResult(row.PlacedExisting) // "existing": a job has the key, and stays as it is
-	PlacedReplaced = PlaceResult(row.PlacedReplaced) // "replaced": the job that has the key waits, and was changed
-	PlacedAgain    = PlaceResult(row.PlacedAgain)    // "again": a job was added that runs when the one that has the key has ended
+	PlacedExisting = PlaceResult(row.PlacedExisting) // "existing": another job holds the key and was left as it is
+	PlacedReplaced = PlaceResult(row.PlacedReplaced) // "replaced": the waiting job that holds the key was changed
+	PlacedAgain    = PlaceResult(row.PlacedAgain)    // "again": a job was added that runs after the job that holds the key has ended
 )
 
-// Placement is what became of an enqueue.
+// Placement describes the result of an enqueue.
 type Placement struct {
-	ID     int64 // what Enqueue returns: the job that was added, changed or found
+	ID     int64 // id that Enqueue returns: of the job that was added, changed or found
 	Result PlaceResult
-	Of     JobInfo // the job that had the key, as it was; only ID and Queue if it is gone; the zero value with PlacedNew
+	Of     JobInfo // the job that held the key, before any change; only ID and Queue if it is gone; zero for PlacedNew
 }
 
-// Placed tells what became of the enqueue of one job: p is set when the verb returns without an
-// error. A Tx form sets it for a transaction that may still be rolled back. A nil p, and more
-// than one job, are [ErrInvalid].
+// Placed stores the result of the enqueue of a single job in p when the verb returns without an error. A Tx form
+// sets p although its transaction may still be rolled back. A nil p, or an enqueue of more than one job, is [ErrInvalid].
 func Placed(p *Placement) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.placed = p
@@ -143,16 +140,15 @@ func Placed(p *Placement) EnqueueOption {
 	}
 }
 
-// ReleaseUnique forgets a unique key by hand: the job that has it stays, without a key, and one
-// that was to run after it can run at once. It reports whether the key was taken. It waits for the
-// writer until ctx ends or BusyTimeout has passed.
+// ReleaseUnique frees a unique key and reports whether the key was taken. The job that held it stays, without
+// a key. If a successor was to run after that job, it can now run immediately. ReleaseUnique waits for the writer
+// until ctx ends or BusyTimeout has passed.
 func (q *Queue[T]) ReleaseUnique(ctx context.Context, key string) (taken bool, err error) {
 	taken, err = q.releaseUnique(ctx, alone("ReleaseUniqueTx"), key)
 	return taken, fail("release unique key", q.name, err)
 }
 
-// ReleaseUniqueTx is like [Queue.ReleaseUnique], within tx: an EnqueueTx behind it in tx finds the key
-// free.
+// ReleaseUniqueTx is like [Queue.ReleaseUnique], within tx. A later EnqueueTx in the same tx finds the key free.
 func (q *Queue[T]) ReleaseUniqueTx(ctx context.Context, tx Tx, key string) (taken bool, err error) {
 	taken, err = q.releaseUnique(ctx, within(tx), key)
 	return taken, fail("release unique key", q.name, err)
@@ -173,14 +169,14 @@ func (q *queue) releaseUnique(ctx context.Context, c carrier, key string) (taken
 	return taken, err
 }
 
-// uniqueOptions are those of an enqueue with a unique key.
+// uniqueOptions holds the options of an enqueue with a unique key.
 type uniqueOptions struct {
 	row.Unique
-	span   time.Duration // For
-	wait   time.Duration // of Debounce
-	ofArgs bool          // the key is made of the arguments
-	fields []string      // of these
-	keys   []string      // of each payload
+	span   time.Duration // Uniqueness.For
+	wait   time.Duration // the wait of Debounce
+	ofArgs bool          // the key is derived from the arguments
+	fields []string      // fields of the arguments that form the key; empty means all
+	keys   []string      // the key of each payload
 	err    error
 }
 
@@ -208,7 +204,7 @@ func (o *enqueueOptions) setUnique(u *uniqueOptions) {
 	o.err = errors.Join(o.err, u.err)
 }
 
-// checkUnique refuses what does not go together, for an enqueue of so many jobs.
+// checkUnique rejects options that cannot be combined in an enqueue of the given number of jobs.
 func (o *enqueueOptions) checkUnique(jobs int) error {
 	switch {
 	case o.placed != nil && jobs > 1:
@@ -227,7 +223,7 @@ func (o *enqueueOptions) checkUnique(jobs int) error {
 	return nil
 }
 
-// keysOf are the keys of jobs with these payloads.
+// keysOf returns the keys of the jobs with the given payloads.
 func (u *uniqueOptions) keysOf(payloads []string) (keys []string, err error) {
 	keys = make([]string, len(payloads))
 	for i, payload := range payloads {
@@ -241,7 +237,7 @@ func (u *uniqueOptions) keysOf(payloads []string) (keys []string, err error) {
 	return keys, nil
 }
 
-// at is what the store is told of a key at the time now.
+// at returns the row of key for the store, at the time now.
 func (u *uniqueOptions) at(key string, now time.Time) row.Unique {
 	unique := u.Unique
 	unique.Key, unique.NowMS = key, now.UnixMilli()
@@ -251,8 +247,7 @@ func (u *uniqueOptions) at(key string, now time.Time) row.Unique {
 	return unique
 }
 
-// insertUnique adds those of the jobs of which the key is free, and does with the others what the
-// options say.
+// insertUnique adds the jobs whose keys are free. It treats the others as the options request.
 func (op *enqueueOp) insertUnique(ctx context.Context, tx engine.Querier, job row.NewJob, now time.Time) error {
 	op.ids, op.places = make([]int64, 0, len(op.payloads)), make([]row.Placed, 0, len(op.payloads))
 	for i, payload := range op.payloads {
@@ -270,8 +265,8 @@ func (op *enqueueOp) insertUnique(ctx context.Context, tx engine.Querier, job ro
 	return nil
 }
 
-// complete gives a job that was added what it has beside its row. One that was changed keeps its key, gets the
-// headers with the arguments, and waits for what else it is to wait for.
+// complete writes the side rows and links of an added job. A replaced job keeps its limits key, gets the headers
+// that belong to its new arguments, and waits for the additional jobs.
 func (op *enqueueOp) complete(ctx context.Context, tx engine.Querier, p row.Placed) (err error) {
 	jobs := op.q.db.jobs
 	switch p.Result {
@@ -289,8 +284,8 @@ func (op *enqueueOp) complete(ctx context.Context, tx engine.Querier, p row.Plac
 	return err
 }
 
-// tellPlaces fills the caller's Placement, and tells the observer of the jobs that were not added.
-// It returns those that were.
+// tellPlaces sets the caller's Placement and reports the jobs that were found to the observer. It returns the ids
+// of the jobs that were added.
 func (op *enqueueOp) tellPlaces(inTx bool) (added []int64) {
 	if op.placed != nil {
 		*op.placed = op.placement()
@@ -315,7 +310,7 @@ func (op *enqueueOp) tellPlaces(inTx bool) (added []int64) {
 	return added
 }
 
-// placement is what became of the only job.
+// placement returns the Placement of an enqueue of a single job.
 func (op *enqueueOp) placement() Placement {
 	if op.unique == nil {
 		return Placement{ID: op.ids[0], Result: PlacedNew}
