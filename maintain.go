@@ -13,13 +13,13 @@ import (
 	"github.com/honker-go/honker/internal/traffic"
 )
 
-// maintenanceLock is held by the process that maintains the file.
+// maintenanceLock is held by the process that runs the maintenance.
 const maintenanceLock = store.MaintenanceLock
 
-// MaintainOptions of one Maintain. The zero value of a field means its default.
+// MaintainOptions configures a call of [DB.Maintain]. Zero fields select the defaults.
 type MaintainOptions struct {
-	Every time.Duration // between two rounds; default 1m
-	Once  bool          // one round now, then return; ErrLockHeld where another process maintains the file
+	Every time.Duration // pause between two rounds; default 1m
+	Once  bool          // run a single round now and return; ErrLockHeld if another process is running Maintain
 }
 
 func (o *MaintainOptions) withDefaults() (MaintainOptions, error) {
@@ -34,32 +34,31 @@ func (o *MaintainOptions) withDefaults() (MaintainOptions, error) {
 	return out, err
 }
 
-// Maintain keeps the file small and its queues honest. It blocks until ctx ends, then
-// returns nil. Each time Every has passed, in one process at a time, it
-//   - moves jobs to the dead letters that have expired, or of which the last attempt never
-//     ended,
-//   - gives up the places that cancelled jobs have kept beyond their leases, and fits jobs to limits that have changed,
-//     see [Queue.SetLimits],
+// Maintain removes expired data and settles jobs that nothing else settles. It blocks until ctx ends and then
+// returns nil. It works in rounds that are Every apart, in a single process at a time. Each round
+//   - dead-letters jobs that have expired, and jobs whose last attempt never ended,
+//   - frees the places of [Limits] that cancelled jobs have kept beyond their leases, and fits jobs to limits that have
+//     changed, see [Queue.SetLimits],
 //   - compacts every topic with a [Retention],
-//   - deletes jobs that are done or dead beyond the [QueueRetention] of their queue,
-//   - deletes results that have expired, windows of rate limits that are over, and unique keys
-//     that were kept [Uniqueness] For a time that is over,
-//   - deletes the numbers of minutes, for Traffic of package admin, that are older than seven days,
-//   - deletes the workers, for Workers of package admin, of processes that are gone,
-//   - deletes what package dispatch has noted of jobs that ended an hour ago, replies that no caller
-//     has read for as long, and actors that have not been heard of,
-//   - deletes the ids of messages that package inbox has received longer ago than their retention,
-//   - deletes notifications older than Options.NotificationTTL, if there is one,
-//   - truncates the write-ahead log when it is larger than Options.WALLimit.
+//   - deletes done and dead jobs beyond the [QueueRetention] of their queue,
+//   - deletes expired results, past windows of rate limits, and unique keys whose [Uniqueness] For has passed and
+//     whose job is gone,
+//   - deletes the per-minute counts for Traffic of package admin that are older than seven days,
+//   - deletes the workers of processes that are gone, as listed by Workers of package admin,
+//   - deletes the records of package dispatch about jobs that ended an hour ago, replies that no caller has read for an
+//     hour, and actors that have stopped reporting,
+//   - deletes the message ids that package inbox has kept for their retention,
+//   - deletes notifications older than Options.NotificationTTL, if it is set,
+//   - truncates the write-ahead log if it is larger than Options.WALLimit.
 //
-// Run it in any number of processes: those that do not have the lock
-// "honker-maintenance" stand by. All is done in small transactions. What fails is logged
-// and tried again the next time; Maintain itself fails only when the DB is closed
-// ([ErrClosed]), the file was replaced, or an option is invalid. nil opts means defaults.
+// Maintain may run in any number of processes. Processes that do not hold the lock "honker-maintenance" stand by.
+// All work is done in small transactions. Failures are logged, and the work is retried in the next round. Maintain
+// itself fails only if the DB is closed ([ErrClosed]), the file was replaced, or an option is invalid.
+// nil opts means defaults.
 //
-// With Once it returns after one round. Then the end of ctx is an error, since not all was done, and so is
-// another process that has the lock: [ErrLockHeld]. Where [WithActor] names an actor it leaves an entry in the audit,
-// see Audit of package admin.
+// With Once, Maintain returns after a single round. In this case the end of ctx is an error, since the round is
+// incomplete, and so is a lock held by another process ([ErrLockHeld]). If [WithActor] names an actor, the round is
+// recorded in the audit; see Audit of package admin.
 func (db *DB) Maintain(ctx context.Context, opts *MaintainOptions) error {
 	o, err := opts.withDefaults()
 	if err := errors.Join(err, db.engine.RefuseInTx(ctx, "")); err != nil {
@@ -84,7 +83,7 @@ func (db *DB) Maintain(ctx context.Context, opts *MaintainOptions) error {
 	return fail("maintain", "", err)
 }
 
-// maintainAlone does one round, if no other process leads.
+// maintainAlone runs a single round unless another process holds the lock.
 func (db *DB) maintainAlone(ctx context.Context) error {
 	lock, err := db.TryLock(ctx, maintenanceLock, nil)
 	if err != nil {
@@ -100,7 +99,7 @@ func (db *DB) maintainAlone(ctx context.Context) error {
 	return errors.Join(err, lock.Unlock(context.WithoutCancel(ctx)))
 }
 
-// noteMaintain leaves an entry in the audit before the round, since one that is ended halfway has changed things too.
+// noteMaintain records the round in the audit. It does so before the round, because an interrupted round has made changes too.
 func (db *DB) noteMaintain(ctx context.Context) error {
 	if engine.Actor(ctx) == "" {
 		return nil
@@ -108,7 +107,7 @@ func (db *DB) noteMaintain(ctx context.Context) error {
 	return db.engine.Write(ctx, "", engine.OpFunc(engine.NewAudit(ctx, "maintain", "").NoteOne))
 }
 
-// maintain does a round each time that every has passed.
+// maintain runs a round, waits for every, and starts over.
 func (db *DB) maintain(ctx context.Context, every time.Duration) error {
 	for {
 		if err := db.maintainOnce(ctx); err != nil {
@@ -120,7 +119,7 @@ func (db *DB) maintain(ctx context.Context, every time.Duration) error {
 	}
 }
 
-// chore is one of the things that a round does.
+// chore is a named task of a round.
 type chore struct {
 	what string
 	do   func(context.Context) error
@@ -149,13 +148,13 @@ func (db *DB) chores() []chore {
 	}
 }
 
-// batchAge is how long a batch is remembered that is done.
+// batchAge is the time for which finished batches are kept.
 const batchAge = 7 * 24 * time.Hour
 
-// windowAge keeps windows of limits that share their name with a shorter one.
+// windowAge is long enough to keep the windows of long limits that share their name with a shorter limit.
 const windowAge = 24 * time.Hour
 
-// maintainOnce does every chore. It fails only when no other round can succeed.
+// maintainOnce runs every chore. It returns an error only if no later round can succeed.
 func (db *DB) maintainOnce(ctx context.Context) error {
 	if err := db.engine.Backend.CheckIdentity(); engine.Final(err) {
 		return err
@@ -200,7 +199,7 @@ func (db *DB) eachQueue(ctx context.Context, do func(queue string) error) error 
 	return errors.Join(errs...)
 }
 
-// settleOverdue is for queues that no worker claims from any more.
+// settleOverdue dead-letters jobs whose last claim has lapsed. Claims do the same, so this matters for queues without workers.
 func (db *DB) settleOverdue(ctx context.Context) error {
 	return db.eachQueue(ctx, func(queue string) error {
 		d := deaths{db: db, queue: queue}
@@ -249,7 +248,7 @@ func (db *DB) sweepExpired(ctx context.Context, queue string) (int, error) {
 	return db.engine.InChunks(ctx, find, take, func() { d.report(dead) })
 }
 
-// dropKeysOver deletes the unique keys that no job has and that were kept for a time.
+// dropKeysOver deletes the unique keys that have outlived their jobs and whose For has passed.
 func (db *DB) dropKeysOver(ctx context.Context) error {
 	find := func(ctx context.Context, q engine.Querier, now time.Time, limit int) ([]int64, error) {
 		return db.jobs.KeysOver(ctx, q, now.UnixMilli(), limit)
@@ -260,7 +259,7 @@ func (db *DB) dropKeysOver(ctx context.Context) error {
 	return err
 }
 
-// sweepBefore deletes what is older than age.
+// sweepBefore deletes the rows of s that are older than age.
 func (db *DB) sweepBefore(ctx context.Context, s store.Sweep, age time.Duration) (int, error) {
 	before := func(now time.Time) int64 { return now.Unix() - engine.Seconds(age) }
 	find := func(ctx context.Context, q engine.Querier, now time.Time, limit int) ([]int64, error) {
@@ -271,7 +270,7 @@ func (db *DB) sweepBefore(ctx context.Context, s store.Sweep, age time.Duration)
 	}, nil)
 }
 
-// dropLeftClaims finishes what a process that died has left of Group.Delete.
+// dropLeftClaims finishes deletions of groups (Group.Delete) that were interrupted by the death of a process.
 func (db *DB) dropLeftClaims(ctx context.Context) error {
 	var left []int64
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
@@ -285,7 +284,7 @@ func (db *DB) dropLeftClaims(ctx context.Context) error {
 	return err
 }
 
-// sweep is a chore that deletes what is older than age.
+// sweep returns a chore that deletes the rows of s that are older than age.
 func (db *DB) sweep(s store.Sweep, age time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := db.sweepBefore(ctx, s, age)
@@ -300,11 +299,11 @@ func (db *DB) sweepNotifications(ctx context.Context) error {
 	return db.sweep(store.SweepMessages, db.opts.NotificationTTL)(ctx)
 }
 
-// dispatchAge is how long the end of a job of package dispatch is known, as long as its result by
-// default.
+// dispatchAge is the time for which the end of a job of package dispatch is remembered. Results have the
+// same lifetime by default.
 const dispatchAge = time.Hour
 
-// sweepDispatch is for the tables of package dispatch, where the file has them.
+// sweepDispatch cleans the tables of package dispatch, if the file has them.
 func (db *DB) sweepDispatch(ctx context.Context) error {
 	var s store.Dispatches
 	there, stale, unneeded := false, false, false
@@ -343,8 +342,7 @@ func (db *DB) sweepDispatch(ctx context.Context) error {
 	}))
 }
 
-// sweepReplies deletes what waits in reply queues of package dispatch, of jobs that it does not know
-// any more: no caller has read it.
+// sweepReplies deletes unread replies of package dispatch whose jobs it has already forgotten.
 func (db *DB) sweepReplies(ctx context.Context) error {
 	var s store.Dispatches
 	var prefixes []string
@@ -367,7 +365,7 @@ func (db *DB) sweepReplies(ctx context.Context) error {
 	return err
 }
 
-// sweepInbox deletes the ids that package inbox has kept for their retention, if the file has some.
+// sweepInbox deletes the ids that package inbox has kept for their retention, if the file has its tables.
 func (db *DB) sweepInbox(ctx context.Context) error {
 	var s store.Inboxes
 	some := false
@@ -396,8 +394,8 @@ func (db *DB) sweepInbox(ctx context.Context) error {
 	}
 }
 
-// sweepWorkers deletes the rows of Work loops that have ended with their processes. Each process
-// that starts to work does so, too.
+// sweepWorkers deletes the rows of Work loops whose processes are gone. Each process that starts a Work
+// does the same.
 func (db *DB) sweepWorkers(ctx context.Context) error {
 	var all []row.Worker
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
@@ -410,7 +408,7 @@ func (db *DB) sweepWorkers(ctx context.Context) error {
 	return db.engine.Write(ctx, "", engine.OpFunc(presence.Sweep))
 }
 
-// trimTraffic deletes the numbers of minutes that are too old. Those that write new ones do so too.
+// trimTraffic deletes the counts of old minutes. Writers of new counts do the same.
 func (db *DB) trimTraffic(ctx context.Context) error {
 	var s store.Minutes
 	old := false
@@ -436,7 +434,7 @@ func (db *DB) trimTraffic(ctx context.Context) error {
 	}
 }
 
-// trimmedMinutes is how many are deleted at a time, each with up to a hundred rows.
+// trimmedMinutes is the number of minutes deleted in a transaction. A minute has up to a hundred rows.
 const trimmedMinutes = 30
 
 func (db *DB) compactAll(ctx context.Context) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// pauseStore are the statements about pauses.
+// pauseStore contains the statements on pauses.
 type pauseStore interface {
 	engine.PauseStore
 	Set(ctx context.Context, q engine.Querier, queue string, p row.Pause, now int64) (before row.Pause, was bool, err error)
@@ -26,23 +26,23 @@ type pauseStore interface {
 	EndOver(ctx context.Context, q engine.Querier, now int64) (int, error)
 }
 
-// PauseOptions of one Pause. The zero value of a field means its default.
+// PauseOptions configures a call of [Queue.Pause]. Zero fields select the defaults.
 type PauseOptions struct {
-	Key    string    // only jobs with this [Key] are paused; [Queue.ResumeKey] ends it; default: all of the queue
-	Until  time.Time // the pause ends by itself, at the first whole second that is not before; zero: it lasts until Resume
-	Reason string    // kept with the pause; at most 1024 bytes
-	By     string    // the operator's name, kept with it; at most 1024 bytes
+	Key    string    // pause only jobs with this [Key], until [Queue.ResumeKey]; default: the whole queue
+	Until  time.Time // time at which the pause ends by itself, rounded up to a whole second; zero means it lasts until Resume
+	Reason string    // stored with the pause; at most 1024 bytes
+	By     string    // name of the operator, stored with the pause; at most 1024 bytes
 }
 
-// Pause is why no job of a queue starts.
+// Pause describes the pause of a queue. While a queue is paused, none of its jobs starts.
 type Pause struct {
 	Since  time.Time
-	Until  time.Time // when it ends by itself; zero: it lasts until Resume
+	Until  time.Time // time at which the pause ends by itself; zero means it lasts until Resume
 	Reason string
 	By     string
 }
 
-// pauseOf is what is stored; nil for none.
+// pauseOf converts a stored pause. It returns nil for nil.
 func pauseOf(p *row.Pause) *Pause {
 	if p == nil {
 		return nil
@@ -50,10 +50,10 @@ func pauseOf(p *row.Pause) *Pause {
 	return &Pause{Since: engine.InstantMS(p.SinceMS), Until: engine.InstantMS(p.UntilMS), Reason: p.Reason, By: p.By}
 }
 
-// maxNote bounds texts of operators in the file.
+// maxNote is the maximum length in bytes of texts that operators store in the file.
 const maxNote = 1024
 
-// row is what is stored, at the time now. A time that has passed is ErrInvalid.
+// row returns the pause to store at the time now. An Until that has passed is ErrInvalid.
 func (o *PauseOptions) row(now time.Time) (p row.Pause, err error) {
 	if o == nil {
 		o = new(PauseOptions)
@@ -63,7 +63,7 @@ func (o *PauseOptions) row(now time.Time) (p row.Pause, err error) {
 	case o.Until.IsZero():
 	case !o.Until.After(now):
 		err = fmt.Errorf("%w: a pause until %v, which has passed", ErrInvalid, o.Until)
-	case o.Until.UTC().Year() > 9999: // what SQLite's functions and JSON can show
+	case o.Until.UTC().Year() > 9999: // limit of SQLite's date functions and of times in JSON
 		err = fmt.Errorf("%w: a pause until after the year 9999", ErrInvalid)
 	default:
 		p.UntilMS = engine.UnixUp(o.Until) * 1000
@@ -84,30 +84,31 @@ func checkNote(what, text string) error {
 	return nil
 }
 
-// Pause lets no job of the queue start, in any process and by any binding of honker, until
-// [Queue.Resume] or opts.Until. It is kept in the file, so it outlives the process. Jobs that run
-// go on to their end, and are settled. What a [Queue.Work] has claimed ahead and not begun is given
-// back with its attempt unspent: by those of this DB at once; by those of other processes with
-// their next claim, or when no handler has ended for 200 ms, so until then such a job may still
-// begin. Jobs can be enqueued and cancelled meanwhile, and schedules fire; what may not run again
-// goes to the dead letters.
+// Pause keeps the jobs of the queue from starting, in all processes and in all bindings of honker, until
+// [Queue.Resume] or opts.Until. The pause is stored in the file, so it outlives the process. Running jobs finish and
+// are settled. Jobs can still be enqueued and cancelled, and schedules fire. Jobs that cannot run again are
+// dead-lettered.
 //
-// It returns false where the queue was paused already: then Until, Reason and By are replaced, and
-// a zero Until leaves no end. nil opts means defaults. An Until that has passed is [ErrInvalid], and
-// so is a text that is too long or not UTF-8.
+// Jobs that a [Queue.Work] has claimed ahead and not started are given back, attempt unspent. The loops of this DB
+// do so immediately. The loops of other processes do so with their next claim, or when no handler has ended
+// for 200 ms; until then such a job may still start.
 //
-// With a Key, only jobs of the queue that have it are kept from starting; each is moved out of the way by the
-// claim that meets it. What is claimed ahead of those may still begin.
+// Pause returns false if the queue was already paused. It then replaces Until, Reason and By, and a zero Until
+// removes the end. nil opts means defaults. An Until that has passed is [ErrInvalid], and so is a text that
+// is too long or not valid UTF-8.
 //
-// Pause waits for the writer until ctx ends or BusyTimeout has passed. Inside [DB.Tx] it is
-// [ErrInTx]. The first pause of a file and the end of the last one change its schema, after which
-// every connection prepares its statements anew: a pause is for operators, not for pacing.
+// With a Key, only the jobs of the queue that have this key are kept from starting. A claim that meets such a job moves
+// it out of the way. Jobs of the key that are already claimed ahead may still start.
+//
+// Pause waits for the writer until ctx ends or BusyTimeout has passed. Inside [DB.Tx] it returns [ErrInTx]. The first
+// pause of a file and the end of its last pause change the schema, after which every connection prepares its
+// statements again. Pauses are meant for operators and not for pacing.
 func (q *Queue[T]) Pause(ctx context.Context, opts *PauseOptions) (bool, error) {
 	paused, err := q.pause(ctx, alone("PauseTx"), opts)
 	return paused, fail("pause", q.name, err)
 }
 
-// PauseTx is like [Queue.Pause], within tx: no job starts once tx is committed.
+// PauseTx is like [Queue.Pause], within tx. No job starts after tx has committed.
 func (q *Queue[T]) PauseTx(ctx context.Context, tx Tx, opts *PauseOptions) (bool, error) {
 	paused, err := q.pause(ctx, within(tx), opts)
 	return paused, fail("pause", q.name, err)
@@ -142,15 +143,15 @@ func (q *queue) pause(ctx context.Context, c carrier, opts *PauseOptions) (bool,
 		if key == "" {
 			q.db.running.Release(q.name)
 		}
-		q.db.engine.Notifier.Wake(q.ready()) // sleepers have to learn of Until
+		q.db.engine.Notifier.Wake(q.ready()) // sleeping workers have to learn of Until
 		q.db.opts.Observer.Paused(Paused{Queue: q.name, Key: key, Until: engine.InstantMS(row.UntilMS), Actor: engine.Actor(ctx)})
 	})
 	return err == nil && !was, err
 }
 
-// Resume ends the pause of the queue: its jobs can start again, in all processes. It returns
-// false where the queue was not paused, or Until has passed. It waits for the writer until ctx
-// ends or BusyTimeout has passed. Inside [DB.Tx] it is [ErrInTx].
+// Resume ends the pause of the queue, so that its jobs can start again in all processes. It returns false if the queue was
+// not paused or if Until has passed. It waits for the writer until ctx ends or BusyTimeout has passed. Inside [DB.Tx] it
+// returns [ErrInTx].
 func (q *Queue[T]) Resume(ctx context.Context) (bool, error) {
 	was, err := q.resume(ctx, alone("ResumeTx"))
 	return was, fail("resume", q.name, err)
@@ -162,8 +163,8 @@ func (q *Queue[T]) ResumeTx(ctx context.Context, tx Tx) (bool, error) {
 	return was, fail("resume", q.name, err)
 }
 
-// ResumeKey is Resume of a pause with that [PauseOptions.Key]: jobs that have it can start again, unless the
-// queue is paused too.
+// ResumeKey ends a pause with the given [PauseOptions.Key]. Jobs with this key can start again unless the whole queue
+// is paused too. Otherwise ResumeKey is like [Queue.Resume].
 func (q *Queue[T]) ResumeKey(ctx context.Context, key string) (bool, error) {
 	was, err := q.resumeKey(ctx, alone("ResumeKeyTx"), key)
 	return was, fail("resume", q.name, err)
@@ -193,7 +194,7 @@ func (q *queue) resumeKey(ctx context.Context, c carrier, key string) (bool, err
 	})
 }
 
-// auditTarget is the queue, or a key of it.
+// auditTarget returns the target of audit entries: the queue, or a key of it.
 func (q *queue) auditTarget(key string) []string {
 	if key == "" {
 		return []string{"queue", q.name}
@@ -201,7 +202,7 @@ func (q *queue) auditTarget(key string) []string {
 	return []string{"queue", q.name, "key", key}
 }
 
-// endPause ends a pause by end, of a key unless that is "".
+// endPause ends a pause by calling end. key is empty for a pause of the whole queue.
 func (q *queue) endPause(ctx context.Context, c carrier, key string, end func(ctx context.Context, tx engine.Querier, now int64) (bool, error)) (was bool, err error) {
 	audit := engine.AuditActor(ctx, "resume", q.auditTarget(key)...)
 	write := func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
@@ -226,12 +227,12 @@ func (q *queue) endPause(ctx context.Context, c carrier, key string, end func(ct
 		return false, err
 	}
 	if key != "" && c.isOwn() {
-		err = q.db.fitJobs(ctx, q.name) // what pauses of keys have left, after the last one
+		err = q.db.fitJobs(ctx, q.name) // release the jobs that the pause of the key has moved aside
 	}
 	return true, err
 }
 
-// endPauses removes what pauses have left that ended by themselves.
+// endPauses removes the traces of pauses that have ended by themselves.
 func (db *DB) endPauses(ctx context.Context) error {
 	over := false
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {

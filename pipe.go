@@ -10,21 +10,19 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// ErrSkip is what the function of [Pipe] returns for an event that has no successor.
+// ErrSkip is returned by the function of a [Pipe] for an event without a successor.
 var ErrSkip = errors.New("skip this event")
 
-// Pipe reads from for consumer, turns each event into one of to, and publishes it, with
-// the same key, in the transaction that saves the consumer's offset: whatever dies in
-// between, each event of from has exactly one successor, in the same order. It blocks,
-// waiting for new events without polling, and returns when ctx ends, with nil, or with the
-// first error; what was finished before is kept.
+// Pipe reads the events of from for consumer, transforms each with fn, and publishes the result to to with the same
+// key. It publishes in the transaction that saves the consumer's offset, so each event of from has exactly
+// one successor, in the same order, even after a crash. Pipe blocks, waiting for new events without polling. It returns nil when
+// ctx ends, or the first error. The successors finished before are kept.
 //
-// fn runs outside of the transaction, one event at a time, and may run again for an event
-// after a crash, or when another Pipe runs for the same consumer. Its ctx ends with ctx and
-// with [DB.Close], which waits for Pipe and lets it return [ErrClosed]. An error of fn, or
-// an event that does not decode into A, ends Pipe; [ErrSkip] passes the event over. from
-// may be a pattern, to must not be, nor be read by from: that is [ErrInvalid], and so is a
-// nil fn.
+// fn runs outside of the transaction, for a single event at a time. It may run again for the same event after
+// a crash, or if another Pipe runs for the same consumer. The ctx of fn ends with ctx and with [DB.Close], which waits for
+// Pipe; Pipe then returns [ErrClosed]. If fn returns an error, or an event does not decode into A, Pipe returns the error. If
+// fn returns [ErrSkip], the event has no successor. from may be a pattern. It is [ErrInvalid] if to is a pattern, if from
+// also reads to, or if fn is nil.
 func Pipe[A, B any](ctx context.Context, from *Stream[A], consumer string, to *Stream[B], fn func(context.Context, *Event[A]) (B, error)) error {
 	if fn == nil {
 		return fail("pipe", from.name, errNilFunction)
@@ -45,12 +43,12 @@ func Pipe[A, B any](ctx context.Context, from *Stream[A], consumer string, to *S
 	return fail("pipe", from.name, from.pipe(ctx, to.db.engine, consumer, &streamSink{to: to.stream, transform: transform}))
 }
 
-// pipeable is a *Stream of any type of events.
+// pipeable is implemented by *Stream for all types of events.
 type pipeable interface {
 	pipe(ctx context.Context, e *engine.Engine, consumer string, to engine.Sink) error
 }
 
-// pipe is [Pipe] into to, which writes by e.
+// pipe runs a [Pipe] into to, which writes through e.
 func (s *Stream[E]) pipe(ctx context.Context, e *engine.Engine, consumer string, to engine.Sink) error {
 	if s.err != nil {
 		return s.err
@@ -66,7 +64,7 @@ func (s *Stream[E]) pipe(ctx context.Context, e *engine.Engine, consumer string,
 		}
 		p := &pipeRun{subscription: sub, decode: decode, to: to}
 		err = p.run(ctx)
-		// What was finished is kept, also when ctx has ended.
+		// Keep the finished events even if ctx has ended.
 		if last := p.commit(context.WithoutCancel(ctx)); last != nil {
 			return errors.Join(last, err)
 		}
@@ -74,17 +72,17 @@ func (s *Stream[E]) pipe(ctx context.Context, e *engine.Engine, consumer string,
 	})
 }
 
-// pipeRun is a pipe that is running.
+// pipeRun is a running Pipe.
 type pipeRun struct {
 	*subscription
 	decode func(*row.Event) (any, error)
 	to     engine.Sink
-	batch  int       // events that were added and are not committed
-	began  time.Time // of the batch
+	batch  int       // number of events that were added and not yet committed
+	began  time.Time // start of the batch
 }
 
-// A batch is what was read and not committed yet, up to this many events and this time:
-// what is published late is seen late.
+// Limits of a batch, which holds the events that are read and not yet committed. They are low because the
+// events become visible only when the batch is committed.
 const (
 	pipeBatch = 256
 	pipeTime  = 10 * time.Millisecond
@@ -100,7 +98,7 @@ func checkPipe(from, to *stream) error {
 	return nil
 }
 
-// run transforms events until something fails.
+// run transforms events until an error occurs.
 func (p *pipeRun) run(ctx context.Context) error {
 	for {
 		row, err := p.await(ctx)
@@ -119,7 +117,7 @@ func (p *pipeRun) run(ctx context.Context) error {
 	}
 }
 
-// add puts the successor of an event into the batch.
+// add adds the successor of an event to the batch.
 func (p *pipeRun) add(ctx context.Context, row *row.Event) error {
 	if p.handled == p.saved {
 		p.began = time.Now()
@@ -136,9 +134,8 @@ func (p *pipeRun) add(ctx context.Context, row *row.Event) error {
 	return nil
 }
 
-// commit writes the batch and saves the offset, or does neither: when the offset is no
-// longer where this pipe left it, a Seek or another pipe has moved it, and this one goes on
-// from there.
+// commit writes the batch and saves the offset, or does neither. If the stored offset has changed, a Seek or another
+// pipe has moved it, and this pipe drops its batch and continues from the stored offset.
 func (p *pipeRun) commit(ctx context.Context) error {
 	if p.handled == p.saved {
 		return nil
@@ -169,21 +166,21 @@ func (p *pipeRun) commit(ctx context.Context) error {
 	return nil
 }
 
-// streamSink publishes the successors of events as events of a stream.
+// streamSink publishes the successors to a stream.
 type streamSink struct {
 	to          *stream
 	transform   func(ctx context.Context, event any) (successor, error)
 	batch       []successor
-	first, last int64 // offsets of what was written
+	first, last int64 // offsets of the written events
 }
 
-// successor is what becomes of one event.
+// successor is the result of transforming an event.
 type successor struct {
 	key     any
 	payload string
 }
 
-// storedKey keeps an event without a key without one.
+// storedKey returns key as it is stored: NULL if it is empty.
 func storedKey(key string) any {
 	if key == "" {
 		return nil

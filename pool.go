@@ -7,32 +7,30 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// Pool bounds the handlers that run at once in all the Work loops that it is given to, in
-// [WorkOptions] and [GroupWorkOptions]: of any queues, groups and DBs. Each loop keeps to its own
-// Workers as well.
+// Pool limits the number of handlers that run at once across all Work loops that share it through
+// [WorkOptions] or [GroupWorkOptions]. The loops may belong to any queues, groups and DBs. The Workers option
+// still applies to each loop.
 //
-// A loop asks for a slot before it claims. So nothing is claimed that cannot start: while a job
-// waits for a slot, neither its Timeout nor a lease runs, it can be worked on by another process,
-// and its priority counts. In return handlers are not fed by claims ahead, as fast ones are
-// without a Pool.
+// A loop acquires a slot before it claims, so it never claims a job that cannot start. While a job waits
+// for a slot, its Timeout and its lease do not run, its priority still counts, and another process can claim it. In return,
+// loops with a Pool do not claim jobs ahead for fast handlers.
 //
-// A loop with nothing to claim has no slot. When all are taken, loops wait in order of arrival and
-// get one slot each, so that a queue that is always full does not starve one that gets a job now
-// and then. A loop that waits for the writer of its file, or that claims, keeps its slot meanwhile.
+// A loop with nothing to claim holds no slot. If all slots are taken, loops wait in order of arrival and get a
+// slot each, so that a queue that is always full does not starve a queue that rarely gets a job. A loop keeps its
+// slot while it claims and while it waits for the writer of its file.
 //
-// A Pool needs no Close, has no goroutine and outlives the DBs. It is safe for concurrent use.
+// A Pool has no goroutine, needs no Close and may outlive the DBs. It is safe for concurrent use.
 type Pool struct {
 	slots *worker.Slots
 	size  int
 }
 
-// NewPool returns a Pool for up to n handlers at once. Of an n of 0 or less, Work returns
-// [ErrInvalid].
+// NewPool returns a Pool for up to n handlers at once. If n is not positive, Work returns [ErrInvalid].
 func NewPool(n int) *Pool {
 	return &Pool{slots: worker.NewSlots(n), size: n}
 }
 
-// poolWorkers bounds the Workers that a loop has by default: no claim takes more jobs.
+// poolWorkers limits the default of Workers for a loop with a Pool. No claim takes more jobs than this.
 const poolWorkers = 256
 
 func (p *Pool) check() error {
@@ -42,7 +40,7 @@ func (p *Pool) check() error {
 	return nil
 }
 
-// workers is the default of Workers. A queue with all the work may use the whole Pool.
+// workers returns the default of Workers, with which a single busy queue can use the whole Pool.
 func (p *Pool) workers() int {
 	if p == nil {
 		return runtime.GOMAXPROCS(0)
@@ -50,7 +48,7 @@ func (p *Pool) workers() int {
 	return min(p.size, poolWorkers)
 }
 
-// shared are the slots of the Pool; nil: no Pool.
+// shared returns the slots of the Pool, or nil if p is nil.
 func (p *Pool) shared() *worker.Slots {
 	if p == nil {
 		return nil

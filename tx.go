@@ -9,46 +9,46 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// Tx is what every XTx accepts: *sql.Tx, *sql.Conn, and the transactions of sqlx and GORM;
-// of bun, the *sql.Tx inside its own. It must belong to the DB's file, which is checked, and
-// hold a transaction that has begun to write (see [DB.SQL]). A pool has the same methods,
-// and is ErrInvalid on honker's own connections.
+// Tx is the type of the transactions that the Tx forms of the verbs accept: *sql.Tx, *sql.Conn, and the
+// transactions of sqlx and GORM. For bun, pass the *sql.Tx inside of its transaction. A Tx must belong to the
+// DB's file, which is checked, and must hold a transaction that has begun to write (see [DB.SQL]). A pool has the
+// same methods; on honker's own connections it is rejected with ErrInvalid.
 type Tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// Tx runs fn in a write transaction: committed when fn returns nil, rolled back when
-// it returns an error, which Tx then returns, or panics. It waits for the writer until
-// ctx ends or BusyTimeout has passed ([ErrBusy]).
+// Tx runs fn in a write transaction. It commits if fn returns nil. It rolls back if fn panics or returns an error,
+// and returns that error. It waits for the writer until ctx ends or BusyTimeout has passed ([ErrBusy]).
 //
-// Other writers of all processes wait while fn runs: no network and no waiting inside. A
-// transaction that has held the writer for longer than a second is logged when it ends, and
-// once while it runs if others of this process wait. Use
-// the Tx form of honker's verbs there; the plain form is [ErrInTx] under fn's ctx. Reads,
-// such as [Queue.Get], run in the transaction under fn's ctx, and see what it has written.
-// fn must not commit or roll back tx itself.
+// All other writers of all processes wait while fn runs, so fn should not use the network and should not wait. A
+// transaction that has held the writer for more than a second is logged when it ends. It is also logged once
+// while it runs if other writers of this process are waiting.
+//
+// Within fn, use the Tx forms of honker's verbs. The plain forms return [ErrInTx] under the ctx of fn. Reads
+// such as [Queue.Get] run in the transaction under the ctx of fn and see its writes. fn must not commit or roll
+// back tx itself.
 func (db *DB) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	return db.engine.Tx(ctx, fn)
 }
 
-// carrier is the transaction that a write runs in.
+// carrier is the transaction in which a write runs.
 type carrier struct {
-	tx     Tx     // the caller's
-	txForm string // the Tx form of the verb, if the write has a transaction of its own
+	tx     Tx     // the caller's transaction
+	txForm string // the Tx form of the verb, set if the write has a transaction of its own
 }
 
-// alone is a transaction of the write's own. txForm is the form of the verb for the caller's.
+// alone returns the carrier of a write with its own transaction. txForm names the verb for use in the caller's transaction.
 func alone(txForm string) carrier { return carrier{txForm: txForm} }
 
-// within is the caller's transaction. A nil tx is ErrInvalid where it is used.
+// within returns the carrier of a write in the caller's transaction. A nil tx is reported as ErrInvalid when it is used.
 func within(tx Tx) carrier { return carrier{tx: tx} }
 
-// isOwn tells whether the transaction is the write's own.
+// isOwn reports whether the write has a transaction of its own.
 func (c carrier) isOwn() bool { return c.txForm != "" }
 
-// write runs op in the transaction of c. It calls committed after the commit; where the commit cannot be
-// seen, as on an attached pool outside of [DB.Tx], when op has returned.
+// write runs op in the transaction of c and calls committed after the commit. If the commit cannot be observed, as
+// on an attached pool outside of [DB.Tx], it calls committed when op has returned.
 func (db *DB) write(ctx context.Context, c carrier, op engine.OpFunc, committed func()) error {
 	if c.isOwn() {
 		if err := db.engine.Write(ctx, c.txForm, op); err != nil {
@@ -57,7 +57,7 @@ func (db *DB) write(ctx context.Context, c carrier, op engine.OpFunc, committed 
 		committed()
 		return nil
 	}
-	succeeded := false // an op that fails may leave a transaction that is committed all the same
+	succeeded := false // the caller may commit a transaction in which op failed
 	on, seen, err := db.engine.JoinThen(ctx, c.tx, func() {
 		if succeeded {
 			committed()
@@ -76,11 +76,11 @@ func (db *DB) write(ctx context.Context, c carrier, op engine.OpFunc, committed 
 	return nil
 }
 
-// noted is for a write of which no waiter and no observer needs to know.
+// noted is the committed function of a write that concerns no waiter and no observer.
 func noted() {}
 
-// join checks that tx can carry a write of this DB, and returns what to run that on.
-// The waiters of changes are woken by its commit.
+// join checks that tx can carry a write of this DB, and returns the Querier on which to run it.
+// The commit of tx wakes the waiters of changes.
 func (db *DB) join(ctx context.Context, tx Tx, changes ...wake.Change) (engine.Querier, error) {
 	return db.engine.Join(ctx, tx, changes...)
 }
