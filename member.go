@@ -16,26 +16,26 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// Member takes events of a group. It is safe for concurrent use.
+// Member claims events of a group. It is safe for concurrent use.
 //
-// A member stays while it claims or ranges over All. One that is silent for a Lease has
-// left: its name is free, but its next claim brings it back if no other member took that.
+// A member remains in the group while it claims or ranges over All. A member that is silent for a Lease has left, and its
+// name is free. Its next claim brings it back unless another member has taken the name.
 type Member[E any] struct{ *member }
 
-// member is a Member without its type.
+// member is the untyped part of a Member.
 type member struct {
 	db       *DB
 	group    *group
-	id       int64 // of the group, which may be deleted and made again under the same name
+	id       int64 // id of the group, which may be deleted and created again under the same name
 	identity row.Member
-	renewAt  atomic.Int64 // unix milliseconds: when the next heartbeat is due
-	keys     []wake.Key   // what may give it an event
+	renewAt  atomic.Int64 // time of the next heartbeat in Unix milliseconds
+	keys     []wake.Key   // changes after which there may be an event to claim
 }
 
-// Join makes the group if there is none, and member one of its members. Each needs a name
-// of its own; one that was killed keeps its name for a Lease, so that a fixed one, such as
-// the host's, makes a quick restart wait. [ErrMemberTaken]: another member has that name; the
-// text says which process it is in, as host, pid and a random part, and until when.
+// Join adds a member with the given name to the group and creates the group if it does not exist. The name must be
+// unique in the group. A member whose process was killed keeps its name for a Lease, so a fixed name, such as a
+// host name, delays a quick restart. If another member has the name, Join returns [ErrMemberTaken]. The text of the
+// error contains the process of that member, as host, pid and a random part, and the time until which it has the name.
 // Join waits for the writer until ctx ends or BusyTimeout has passed.
 func (g *Group[E]) Join(ctx context.Context, member string) (*Member[E], error) {
 	m, err := g.join(ctx, member)
@@ -50,7 +50,7 @@ func (g *group) join(ctx context.Context, name string) (*member, error) {
 		return nil, err
 	}
 	m := &member{db: g.db, group: g, identity: row.Member{Name: name, Instance: newWorkerID()}}
-	var cursor, gone int64 // of a group that is new
+	var cursor, gone int64 // set for a new group
 	err := g.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		cursor, gone, err = m.enter(ctx, q, now)
 		return err
@@ -63,11 +63,11 @@ func (g *group) join(ctx context.Context, name string) (*member, error) {
 	return m, nil
 }
 
-// groupKey is the name under which members wait for events that come back.
+// groupKey returns the name under which members wait for events that return to the group.
 func groupKey(id int64) string { return strconv.FormatInt(id, 10) }
 
-// enter makes the group, unless there is one, and m a member. It returns where a new group begins, and up to
-// where events are gone.
+// enter adds m to its group, which it creates if necessary. For a new group it returns the offset at which the group
+// begins and the offset up to which events have been deleted.
 func (m *member) enter(ctx context.Context, q engine.Querier, now time.Time) (begin, gone int64, err error) {
 	g := m.group
 	row, err := m.db.groups.Get(ctx, q, g.s.name, g.name)
@@ -89,8 +89,8 @@ func (m *member) enter(ctx context.Context, q engine.Querier, now time.Time) (be
 	return begin, gone, m.heartbeat(ctx, q, now)
 }
 
-// heartbeat keeps m a member, and its name, for another Lease. It does nothing until a
-// third of one has passed.
+// heartbeat extends the membership, and the claim to the name, by another Lease. It does nothing until a third
+// of the Lease has passed.
 func (m *member) heartbeat(ctx context.Context, q engine.Querier, now time.Time) error {
 	if now.UnixMilli() < m.renewAt.Load() {
 		return nil
@@ -106,7 +106,7 @@ func (m *member) heartbeat(ctx context.Context, q engine.Querier, now time.Time)
 	return nil
 }
 
-// taken is ErrMemberTaken with the process that has the name, and until when it has it.
+// taken returns ErrMemberTaken with the process that holds the name and the time until which it holds it.
 func (m *member) taken(ctx context.Context, q engine.Querier) error {
 	instance, expires, found, err := m.db.groups.Holder(ctx, q, m.identity)
 	if err != nil || !found {
@@ -116,7 +116,7 @@ func (m *member) taken(ctx context.Context, q engine.Querier) error {
 	return fmt.Errorf("%w by %q until %s", ErrMemberTaken, instance, until)
 }
 
-// renew is a heartbeat in a transaction of its own, without one when it is not due.
+// renew runs a heartbeat in its own transaction. It starts no transaction if no heartbeat is due.
 func (m *member) renew(ctx context.Context) error {
 	if time.Now().UnixMilli() < m.renewAt.Load() {
 		return nil
@@ -124,18 +124,17 @@ func (m *member) renew(ctx context.Context) error {
 	return m.db.engine.Write(ctx, "", engine.OpFunc(m.heartbeat))
 }
 
-// deadline is the end of a lease that begins now.
+// deadline returns the end of a lease that starts now.
 func (m *member) deadline(now time.Time) int64 { return engine.DeadlineMS(now, m.group.opts.Lease) }
 
-// Claim gives the member up to n events at once and holds them for the group's Lease. It
-// does not wait for events: none is an empty result and no error. It takes the write lock
-// only when there are some, or to stay a member, and waits for it until ctx ends or
-// BusyTimeout has passed. It may return fewer events than there are: at most 1,000, and about
-// 1 MiB of payloads. An event with a payload that does not decode into E is dead-lettered, see
-// [Group.Dead].
+// Claim leases up to n events to the member for the group's Lease. It does not wait for events: if there are none, it
+// returns an empty result without an error. It takes the write lock only if there are events or if the membership
+// must be renewed, and then waits for the writer until ctx ends or BusyTimeout has passed. It may return fewer events than there
+// are: at most 1,000, and about 1 MiB of payloads. An event whose payload does not decode into E is dead-lettered;
+// see [Group.Dead].
 //
-// [ErrMemberTaken]: the member was silent for too long, and another took its name.
-// [ErrNotFound]: the group was deleted. An n that is not positive is [ErrInvalid].
+// Claim returns [ErrMemberTaken] if the member was silent for too long and another took its name, [ErrNotFound] if
+// the group was deleted, and [ErrInvalid] if n is not positive.
 func (m *Member[E]) Claim(ctx context.Context, n int) ([]*Delivery[E], error) {
 	for {
 		claimed, err := m.claim(ctx, n, nil)
@@ -154,13 +153,13 @@ func (m *Member[E]) Claim(ctx context.Context, n int) ([]*Delivery[E], error) {
 	}
 }
 
-// decoded is a claimed event, or one that was dead-lettered since it did not decode.
+// decoded is a claimed event, or an event that was dead-lettered because it did not decode.
 type decoded[E any] struct {
 	delivery *Delivery[E]
-	err      error // why it did not decode
+	err      error // decoding error
 }
 
-// claim is Claim, of as many events as pool has slots for.
+// claim implements Claim. If pool is not nil, it claims no more events than pool has slots for.
 func (m *Member[E]) claim(ctx context.Context, n int, pool *worker.Reservation) ([]decoded[E], error) {
 	if n <= 0 {
 		return nil, fmt.Errorf("%w: claim of %d events", ErrInvalid, n)
@@ -183,8 +182,7 @@ func (m *Member[E]) claim(ctx context.Context, n int, pool *worker.Reservation) 
 	}
 }
 
-// ready reads whether a claim would do something, and otherwise asks for a wake when it
-// will.
+// ready reports whether a claim would have an effect. If not, it schedules a wake for the time at which it will.
 func (m *member) ready(ctx context.Context) (ready bool, err error) {
 	if m.group.err != nil {
 		return false, m.group.err
@@ -203,7 +201,7 @@ func (m *member) ready(ctx context.Context) (ready bool, err error) {
 	return ready, err
 }
 
-// claimRows may return nothing where there is something further on.
+// claimRows may return no rows although there are more events to claim.
 func (m *member) claimRows(ctx context.Context, n int, pool *worker.Reservation) (rows []row.Delivery, err error) {
 	var dead []row.GroupDeath
 	err = m.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
@@ -224,7 +222,7 @@ func (m *member) claimRows(ctx context.Context, n int, pool *worker.Reservation)
 	return rows, nil
 }
 
-// decodeAll makes deliveries of rows, and dead events of those that do not decode.
+// decodeAll converts rows to deliveries. It dead-letters the events that do not decode.
 func (m *Member[E]) decodeAll(ctx context.Context, rows []row.Delivery) []decoded[E] {
 	out := make([]decoded[E], len(rows))
 	for i, row := range rows {
@@ -234,7 +232,7 @@ func (m *Member[E]) decodeAll(ctx context.Context, rows []row.Delivery) []decode
 			continue
 		}
 		if err := d.deadLetter(ctx, err); err != nil && !errors.Is(err, ErrClaimLost) {
-			// The others do not wait for it: it is tried again when its lease has run out.
+			// The event is tried again when its lease has expired. The other events do not wait for it.
 			m.db.opts.Logger.Warn("honker: an undecodable event could not be dead-lettered",
 				"group", m.group.name, "event", row.Offset, "error", err)
 		}
@@ -242,9 +240,9 @@ func (m *Member[E]) decodeAll(ctx context.Context, rows []row.Delivery) []decode
 	return out
 }
 
-// Leave ends the membership. What the member holds goes to the others, without using up an
-// attempt; its settles are [ErrClaimLost]. A later claim joins again. Leave waits for the
-// writer until ctx ends or BusyTimeout has passed.
+// Leave ends the membership. Events that the member holds return to the group without spending an attempt, and the
+// member's settles return [ErrClaimLost]. A later claim joins again. Leave waits for the writer until ctx ends or
+// BusyTimeout has passed.
 func (m *Member[E]) Leave(ctx context.Context) error {
 	return fail("leave group", m.group.name, m.leave(ctx))
 }
@@ -256,20 +254,20 @@ func (m *member) leave(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.renewAt.Store(0) // a later claim has to ask for the name again
+	m.renewAt.Store(0) // a later claim has to acquire the name again
 	m.db.engine.Notifier.Wake(wake.Change{Kind: wake.GroupReturn, Name: groupKey(m.id)})
 	return nil
 }
 
-// All yields events one by one: settle each in the body, within the group's Lease, of
-// which up to a tenth of a second may be gone, and no more than an eighth. It waits for
-// events without polling and ends silently when ctx ends. Breaking off is safe. An error,
-// such as [ErrClosed], or one of [Member.Claim]'s, is yielded once and is the last.
+// All returns an iterator over events of the group. The body must settle each event within the group's Lease. Up to a
+// tenth of a second of the Lease, but no more than an eighth of it, may have passed when an event is yielded. The
+// iterator waits for events without polling and ends silently when ctx ends. Breaking out of the loop is safe.
 //
-// It claims ahead what a body that is quick will take in some milliseconds; what it has
-// claimed and not yielded goes back to the group, unspent. An event with a payload that
-// does not decode into E is dead-lettered, and yielded with the error; the loop goes on. Any
-// other error comes without an event.
+// All claims ahead as many events as a quick body handles in a few milliseconds. Events that were claimed and not
+// yielded return to the group, attempt unspent.
+//
+// An event whose payload does not decode into E is dead-lettered and yielded with the error, and the loop continues. Any
+// other error, such as [ErrClosed] or an error of [Member.Claim], is yielded without an event and ends the loop.
 func (m *Member[E]) All(ctx context.Context) iter.Seq2[*Delivery[E], error] {
 	return func(yield func(*Delivery[E], error) bool) {
 		p := &prefetcher[E]{member: m}
@@ -290,24 +288,24 @@ func (m *Member[E]) All(ctx context.Context) iter.Seq2[*Delivery[E], error] {
 	}
 }
 
-// prefetcher claims several events at once and hands them out one by one.
+// prefetcher claims several events at once and returns them individually.
 type prefetcher[E any] struct {
 	member *Member[E]
-	size   func(pace time.Duration) int // of a claim, given how long the one before has lasted
-	last   int                          // size of the last claim of sizeByPace
-	held   []decoded[E]                 // claimed, and not handed out
-	taken  time.Time                    // when held was claimed
-	pool   *worker.Reservation          // has a slot for each of held; nil: none is needed
+	size   func(pace time.Duration) int // returns the size of the next claim, given the duration of the previous claim
+	last   int                          // size of the last claim, kept by sizeByPace
+	held   []decoded[E]                 // events claimed and not yet returned
+	taken  time.Time                    // time of the claim of held
+	pool   *worker.Reservation          // holds a slot for each event in held; nil if no slots are needed
 }
 
 const (
 	mostAhead = 64
-	quickPace = 10 * time.Millisecond // for all of a claim
+	quickPace = 10 * time.Millisecond // limit for all events of a claim
 	slowPace  = 100 * time.Millisecond
 )
 
-// sizeByPace doubles the size while the events of a claim are handled quickly, and starts
-// again with one when they are not.
+// sizeByPace doubles the size of claims while their events are handled quickly, and returns to single events when
+// they are not.
 func (p *prefetcher[E]) sizeByPace(pace time.Duration) int {
 	switch {
 	case p.last == 0 || pace > slowPace:
@@ -318,15 +316,14 @@ func (p *prefetcher[E]) sizeByPace(pace time.Duration) int {
 	return p.last
 }
 
-// quick is less than a Lease, however short that is.
+// quick returns quickPace, or less if the Lease is short.
 func (p *prefetcher[E]) quick() time.Duration { return min(quickPace, p.member.group.opts.Lease/8) }
 
-// stale is how much of its lease an event may have lost when it is handed out.
+// stale returns the maximum age of a lease at which its event may still be returned to the caller.
 func (p *prefetcher[E]) stale() time.Duration { return min(slowPace, p.member.group.opts.Lease/8) }
 
-// next returns the next event, and waits for it. One that did not decode comes with its error;
-// any other error comes without an event. What has been held for too long by then goes back
-// first.
+// next waits for the next event and returns it. An event that did not decode comes with its error; any other error
+// comes without an event. Events that have been held for too long are given back first.
 func (p *prefetcher[E]) next(ctx context.Context) (*Delivery[E], error) {
 	if err := p.member.db.engine.Usable(ctx, ""); err != nil {
 		return nil, err
@@ -344,7 +341,7 @@ func (p *prefetcher[E]) next(ctx context.Context) (*Delivery[E], error) {
 	return next.delivery, next.err
 }
 
-// fill claims, or waits until that may find something.
+// fill claims events, or waits until a claim may find events.
 func (p *prefetcher[E]) fill(ctx context.Context) error {
 	if err := p.waitForSlot(ctx); err != nil {
 		return err
@@ -358,20 +355,19 @@ func (p *prefetcher[E]) fill(ctx context.Context) error {
 	return p.member.waitForEvents(ctx)
 }
 
-// waitForSlot waits for one of those that are shared, with something to claim: an idle group
-// reserves none.
+// waitForSlot waits for a slot of the shared pool. It first waits for events, so that an idle group holds no slots.
 func (p *prefetcher[E]) waitForSlot(ctx context.Context) error {
 	if p.pool == nil {
 		return nil
 	}
-	p.pool.Release() // what the last claim has not used
+	p.pool.Release() // slots that the last claim did not use
 	if err := p.member.waitForEvents(ctx); err != nil {
 		return err
 	}
 	return p.pool.Wait(ctx)
 }
 
-// waitForEvents returns when a claim may find something. The member stays one meanwhile.
+// waitForEvents blocks until a claim may find events. It keeps the membership alive meanwhile.
 func (m *member) waitForEvents(ctx context.Context) error {
 	return m.db.engine.Notifier.Until(ctx, func() (time.Duration, error) {
 		ready, err := m.ready(ctx)
@@ -385,11 +381,10 @@ func (m *member) waitForEvents(ctx context.Context) error {
 	}, m.keys...)
 }
 
-// third is how often leases and the membership are renewed: two more tries fit into a Lease.
+// third returns the interval at which leases and the membership are renewed. It leaves time for two more tries within a Lease.
 func (m *member) third() time.Duration { return max(m.group.opts.Lease/3, time.Millisecond) }
 
-// giveBack returns what was not handed out, unspent. What fails to return will, by its
-// lease.
+// giveBack returns the held events to the group, attempt unspent. If that fails, they return when their lease expires.
 func (p *prefetcher[E]) giveBack() {
 	if len(p.held) == 0 {
 		return
@@ -397,7 +392,7 @@ func (p *prefetcher[E]) giveBack() {
 	m, token := p.member, p.held[0].delivery.Token
 	var offsets []int64
 	for _, h := range p.held {
-		if h.err == nil { // else it is dead
+		if h.err == nil { // otherwise the event is already dead
 			offsets = append(offsets, h.delivery.Offset)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// notificationStore are the statements about notifications.
+// notificationStore contains the statements on notifications.
 type notificationStore interface {
 	Insert(ctx context.Context, q engine.Querier, channel, payload string, now int64) (int64, error)
 	Last(ctx context.Context, q engine.Querier) (int64, error)
@@ -28,13 +28,13 @@ type notificationStore interface {
 
 // Notification is a message that was sent to a channel.
 type Notification struct {
-	ID        int64 // rises in the order of commits
+	ID        int64 // rises in commit order
 	Channel   string
 	Payload   json.RawMessage // as sent; other bindings may send text that is not JSON
 	CreatedAt time.Time
 }
 
-// Decode reads the payload into v, as json.Unmarshal does.
+// Decode unmarshals the JSON payload into v.
 func (n *Notification) Decode(v any) error {
 	if err := json.Unmarshal(n.Payload, v); err != nil {
 		return failID("decode notification", n.ID, err)
@@ -42,13 +42,12 @@ func (n *Notification) Decode(v any) error {
 	return nil
 }
 
-// Notify sends payload, as JSON, to all listeners of channel, in any process, and returns
-// the message's id. A listener that attaches later does not see it; the row stays until
-// [DB.PruneNotifications] or [DB.Maintain].
+// Notify sends payload as JSON to all listeners of channel, in any process, and returns the id of the message. Listeners
+// that attach later do not receive it. The row is kept until [DB.PruneNotifications] or [DB.Maintain] deletes it.
 //
-// It waits for the writer until ctx ends or BusyTimeout has passed. []byte is
-// [ErrInvalid]; json.RawMessage passes through. A channel that begins with _honker:job: is [ErrInvalid]:
-// honker reserves it for the states of jobs, of which no messages are sent. An [Observer] is told of those.
+// Notify waits for the writer until ctx ends or BusyTimeout has passed. A payload of type []byte is [ErrInvalid];
+// json.RawMessage is sent unchanged. Channels that begin with _honker:job: are [ErrInvalid]: honker reserves them
+// for the states of jobs. No messages are sent to them; use an [Observer] to follow the states of jobs.
 func (db *DB) Notify(ctx context.Context, channel string, payload any) (id int64, err error) {
 	text, err := db.encodeMessage(channel, payload)
 	if err != nil {
@@ -65,11 +64,10 @@ func (db *DB) Notify(ctx context.Context, channel string, payload any) (id int64
 	return id, nil
 }
 
-// heard is what the commit of a message brings.
+// heard returns the change that announces a message on channel.
 func heard(channel string) wake.Change { return wake.Change{Kind: wake.ChannelMessage, Name: channel} }
 
-// NotifyTx is like [DB.Notify], within tx: listeners receive it when tx commits, and
-// never when it rolls back.
+// NotifyTx is like [DB.Notify], within tx. Listeners receive the message when tx commits, and never if it rolls back.
 func (db *DB) NotifyTx(ctx context.Context, tx Tx, channel string, payload any) (int64, error) {
 	text, err := db.encodeMessage(channel, payload)
 	if err != nil {
@@ -93,30 +91,29 @@ func (db *DB) encodeMessage(channel string, payload any) (string, error) {
 	return db.encode(payload)
 }
 
-// jobStates begins the channels that honker has reserved for messages of the states of jobs, which no binding
-// sends yet.
+// jobStates is the prefix of the channels that honker reserves for messages about the states of jobs. No binding
+// sends such messages yet.
 const jobStates = "_honker:job:"
 
-// Listener receives the messages of its channels, in the order of their commits, none
-// twice and none left out, unless they are pruned before they were read. It needs no
-// goroutine. One goroutine at a time may call Next or range over All.
+// Listener receives the messages of its channels in commit order. It returns every message exactly once, except for messages
+// that are pruned before it reads them. A Listener uses no goroutine. Next and All must not be used by more than
+// a single goroutine at a time.
 //
-// When a backup is restored over the open file, ids that it has passed are given out again: it
-// ends with [ErrDatabaseReplaced] rather than miss messages.
+// If a backup is restored over the open file, ids that the Listener has passed are assigned again. The Listener then
+// ends with [ErrDatabaseReplaced], in order not to miss messages.
 type Listener struct {
 	db       *DB
 	channels []string
 	keys     []wake.Key
-	after    int64 // the last id that was read
+	after    int64 // last id that was read
 	ids      sequence
-	page     []row.Notification // read, and not yet returned
-	ctx      context.Context    // ends with Close
+	page     []row.Notification // messages read and not yet returned
+	ctx      context.Context    // cancelled by Close
 	cancel   context.CancelCauseFunc
 }
 
-// Listen attaches to channels. It is attached when it returns: messages committed
-// later are seen, history is not. ctx bounds the attaching only. Inside of [DB.Tx] it is
-// [ErrInTx], as is Next.
+// Listen returns a Listener on channels. It is attached when Listen returns: the Listener receives messages that
+// are committed later and no earlier ones. ctx bounds only the call of Listen. Inside of [DB.Tx], Listen and Next return [ErrInTx].
 func (db *DB) Listen(ctx context.Context, channels ...string) (*Listener, error) {
 	if len(channels) == 0 {
 		return nil, fail("listen", "", fmt.Errorf("%w: no channel", ErrInvalid))
@@ -136,7 +133,7 @@ func (db *DB) listen(ctx context.Context, channels []string) (*Listener, error) 
 			l.keys = append(l.keys, wake.Key{Kind: wake.ChannelMessage, Name: c})
 		}
 	}
-	// The id of a message that is rolled back is given to another one.
+	// The id of a message that is rolled back is assigned to another message.
 	if err := db.engine.RefuseInTx(ctx, ""); err != nil {
 		return nil, err
 	}
@@ -151,8 +148,8 @@ func (db *DB) listen(ctx context.Context, channels []string) (*Listener, error) 
 	return l, nil
 }
 
-// Next returns the next message. It waits until there is one, ctx ends, or the
-// listener or the DB is closed ([ErrClosed]).
+// Next returns the next message. It blocks until there is a message, ctx ends, or the Listener or the DB
+// is closed ([ErrClosed]).
 func (l *Listener) Next(ctx context.Context) (*Notification, error) {
 	n, err := l.next(ctx)
 	return n, fail("listen", fmt.Sprint(l.channels), err)
@@ -180,7 +177,7 @@ func (l *Listener) next(ctx context.Context) (*Notification, error) {
 	}, nil
 }
 
-// wait returns when the page has a message. It ends with the listener and with the DB.
+// wait blocks until the page has a message. It ends when the listener or the DB is closed.
 func (l *Listener) wait(ctx context.Context) error {
 	ctx, leave := l.db.engine.UntilClose(ctx)
 	defer leave()
@@ -200,7 +197,7 @@ func (l *Listener) wait(ctx context.Context) error {
 
 const listenPage = 256
 
-// fill reads a page of messages, if none is at hand.
+// fill reads a page of messages if the current page is empty.
 func (l *Listener) fill(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return engine.Cause(ctx)
@@ -221,8 +218,8 @@ func (l *Listener) fill(ctx context.Context) error {
 	})
 }
 
-// All yields messages and ends silently when ctx ends. Breaking off is safe: the next message
-// comes from the next call. An error is yielded once and is the last.
+// All returns an iterator over the messages, which ends silently when ctx ends. Breaking out of the loop is safe: the next
+// call returns the next message. An error is yielded once and ends the loop.
 func (l *Listener) All(ctx context.Context) iter.Seq2[*Notification, error] {
 	return func(yield func(*Notification, error) bool) {
 		for {
@@ -237,21 +234,19 @@ func (l *Listener) All(ctx context.Context) iter.Seq2[*Notification, error] {
 	}
 }
 
-// Close detaches the listener and ends a Next that waits. It may be called from any
-// goroutine, and more than once.
+// Close detaches the listener and ends a waiting Next. It may be called from any goroutine and more than once.
 func (l *Listener) Close() error {
 	l.cancel(ErrClosed)
 	return nil
 }
 
-// PruneNotifications deletes messages older than olderThan, and all but the keep
-// newest ones of all channels together: what falls under either. olderThan 0 is no
-// age bound; keep < 0 is no count bound. It returns how many went. A listener that
-// has not read them goes on with the next.
+// PruneNotifications deletes the messages that are older than olderThan, and all messages except the newest keep of all
+// channels together. A message that falls under either bound is deleted. If olderThan is 0, there is no age bound;
+// if keep is negative, there is no count bound. PruneNotifications returns the number of deleted messages. A Listener that
+// has not read them continues with the next message.
 //
-// It blocks until that is done, in transactions of some milliseconds with pauses between them,
-// in which other writers get the file. An error, also the end of ctx, comes with what was
-// deleted until then.
+// It blocks until all are deleted. It works in transactions of a few milliseconds, with pauses in which other writers can
+// proceed. If it fails or ctx ends, it returns the number of messages deleted so far together with the error.
 func (db *DB) PruneNotifications(ctx context.Context, olderThan time.Duration, keep int) (pruned int, err error) {
 	if err := engine.NotNegative("age", olderThan); err != nil {
 		return 0, fail("prune notifications", "", err)
@@ -259,7 +254,7 @@ func (db *DB) PruneNotifications(ctx context.Context, olderThan time.Duration, k
 	if olderThan == 0 && keep < 0 {
 		return 0, nil
 	}
-	// By count first: those that are old count among the newest.
+	// The count comes first, because old messages count among the newest keep.
 	if keep >= 0 {
 		pruned, err = db.dropSurplus(ctx, keep)
 	}

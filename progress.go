@@ -10,11 +10,11 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Progress is how far a handler has come, in a unit of its own, as it has told by [Job.SetProgress].
+// Progress is the progress of a handler, as reported by [Job.SetProgress].
 type Progress struct {
-	Done, Total int64     // Total 0: not known
-	Note        string    // what it is at
-	At          time.Time // when it said so, to the millisecond
+	Done, Total int64     // in any unit; a Total of 0 means unknown
+	Note        string    // current activity
+	At          time.Time // time of the report, in milliseconds
 }
 
 func progressOf(text string) *Progress {
@@ -23,23 +23,24 @@ func progressOf(text string) *Progress {
 	}
 	var p row.Progress
 	if json.Unmarshal([]byte(text), &p) != nil {
-		return nil // another program has written what is none
+		return nil // another program has written text that is not a progress
 	}
 	return &Progress{Done: p.Done, Total: p.Total, Note: p.Note, At: engine.InstantMS(p.AtMS)}
 }
 
-// maxProgressNote bounds the note of a progress.
+// maxProgressNote is the maximum length in bytes of the note of a progress.
 const maxProgressNote = 512
 
-// SetProgress tells how far the handler is, for JobInfo.Progress in other processes: done of total, in any unit, and what
-// it is at, up to 512 bytes. It never blocks and never writes by itself, so it may be called in a loop of a million: the
-// last call counts. In Work it is written with the next renewal of the leases, of all jobs of the process by one
-// statement, at a third of the Lease and at most once a second; outside of Work by [Job.Extend]. A settle writes
-// what was not written yet, so a job that fails or dies keeps the last one, and so does one that is done and is kept, see
-// [Queue.SetRetention].
+// SetProgress reports the progress of the handler for JobInfo.Progress in other processes: done of total, in any unit, and
+// a note of up to 512 bytes. It never blocks and does not write, so it may be called in a tight loop. The last call counts.
 //
-// It stays until another attempt tells of its own. From a handler that has returned, or has settled the job, it has no
-// effect.
+// In Work the progress is written with the next renewal of leases, for all jobs of the process in a single
+// statement, at a third of the Lease and at most once a second. Outside of Work, [Job.Extend] writes it. A settle writes
+// progress that was not yet written. A job that fails or dies therefore keeps its last progress, and so does a done job that
+// is retained; see [Queue.SetRetention].
+//
+// The progress stays until another attempt reports its own. SetProgress has no effect after the handler has returned or has
+// settled the job.
 func (j *Job[T]) SetProgress(done, total int64, note string) {
 	if j.claim == nil {
 		return
@@ -48,13 +49,13 @@ func (j *Job[T]) SetProgress(done, total int64, note string) {
 	j.claim.SetProgress(row.Progress{Done: done, Total: total, Note: note, AtMS: time.Now().UnixMilli()})
 }
 
-// Checkpoint keeps v with the job, as JSON, for its next attempt, which reads it by [Job.Checkpointed]; the last one
-// counts. So a long handler that fails, or a process that is killed, goes on where it was. It writes in a transaction of its
-// own and waits for the writer, until ctx ends or BusyTimeout has passed, sharing commits with other calls.
+// Checkpoint stores v as JSON with the job, for [Job.Checkpointed] in its next attempt. The last call counts. A long
+// handler that fails, or whose process is killed, can then continue where it stopped. Checkpoint writes in its own
+// transaction. It waits for the writer until ctx ends or BusyTimeout has passed, and shares commits with other calls.
 //
-// It is fenced as the settle verbs are: [ErrClaimLost] when the claim is no longer this one, and nothing is changed. It goes
-// with the job when that is done; a dead one has it again when it is requeued. An enqueue that changes the arguments of
-// a job, see [ReplaceWaiting], drops it. v may be as large as a payload, see Options.MaxPayload.
+// Like the settle verbs, it returns [ErrClaimLost] and changes nothing if the claim is no longer valid. The checkpoint is
+// deleted with the job when the job is done. A dead job that is requeued has it again. An enqueue that changes the arguments
+// of the job (see [ReplaceWaiting]) deletes it. The size of v is limited by Options.MaxPayload, as for a payload.
 func (j *Job[T]) Checkpoint(ctx context.Context, v any) error {
 	text, err := j.checkpointOf(v)
 	if err != nil {
@@ -66,7 +67,7 @@ func (j *Job[T]) Checkpoint(ctx context.Context, v any) error {
 	return failID("checkpoint of job", j.ID, j.q.db.engine.Write(ctx, "CheckpointTx", op))
 }
 
-// CheckpointTx is like [Job.Checkpoint], within tx: what the handler has done in tx and how far it is are committed together.
+// CheckpointTx is like [Job.Checkpoint], within tx. The handler's writes in tx and its checkpoint are committed together.
 func (j *Job[T]) CheckpointTx(ctx context.Context, tx Tx, v any) error {
 	text, err := j.checkpointOf(v)
 	if err != nil {
@@ -86,7 +87,7 @@ func (j *Job[T]) checkpointOf(v any) (string, error) {
 	return j.q.db.encode(v)
 }
 
-// saveCheckpoint changes nothing where the claim is lost, so that its error has nothing to undo.
+// saveCheckpoint changes nothing if the claim is lost, so its error leaves nothing to undo.
 func (j *Job[T]) saveCheckpoint(ctx context.Context, q engine.Querier, text string, now time.Time) error {
 	held, err := j.q.db.jobs.Checkpoint(ctx, q, j.claim.Claim, text, now.Unix())
 	if err == nil && !held {
@@ -95,9 +96,9 @@ func (j *Job[T]) saveCheckpoint(ctx context.Context, q engine.Querier, text stri
 	return err
 }
 
-// Checkpointed decodes into v what the last attempt that kept something has kept by [Job.Checkpoint]; false, and v is as it
-// was, where none has. It tells of attempts before this one: what this one keeps is for the next. It reads nothing from
-// the file. An error is that of a value that does not decode into v.
+// Checkpointed decodes the last checkpoint of earlier attempts into v. It returns false, and leaves v unchanged, if there
+// is none. Checkpoints of this attempt are not visible to it; they are for the next attempt. Checkpointed does not read
+// the file. It returns an error if the checkpoint does not decode into v.
 func (j *Job[T]) Checkpointed(v any) (bool, error) {
 	if j.claim == nil {
 		return false, failID("checkpoint of job", j.ID, errNoClaim)
@@ -109,12 +110,12 @@ func (j *Job[T]) Checkpointed(v any) (bool, error) {
 	return err == nil, failID("checkpoint of job", j.ID, err)
 }
 
-// Logger returns a logger of this attempt: what it was doing when it failed. If the attempt ends with an error, the last
-// 64 KiB of its lines are saved in the commit that settles it, for Attempts of package admin and honker job logs; otherwise
-// they are dropped, as they are when the process is killed: they are for reading, not evidence. All levels are
-// kept. It writes nowhere else: for a log of yours as well, join their handlers by [slog.NewMultiHandler].
+// Logger returns a logger for this attempt, which helps to explain a failure. If the attempt ends with an error, the last 64 KiB
+// of its lines are saved in the commit that settles it, for Attempts of package admin and honker job logs. Otherwise the lines
+// are dropped. They are also lost if the process is killed, so they do not replace an audit log. All levels are
+// kept. Nothing is written elsewhere; to write to another log too, join the handlers with [slog.NewMultiHandler].
 //
-// It never blocks on the file, and is safe for concurrent use. A job on which it is not called pays nothing.
+// The logger never blocks on the file and is safe for concurrent use. Jobs that do not call Logger have no overhead.
 func (j *Job[T]) Logger() *slog.Logger {
 	if j.claim == nil {
 		return slog.New(slog.DiscardHandler)
