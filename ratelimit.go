@@ -11,31 +11,30 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// rateLimitStore are the statements about rate limits.
+// rateLimitStore contains the statements on rate limits.
 type rateLimitStore interface {
 	Take(ctx context.Context, q engine.Querier, name string, start int64, limit int) (bool, error)
 	Count(ctx context.Context, q engine.Querier, name string, start int64) (int, error)
 }
 
-// RateLimit lets up to a number of calls through in each window of time, all processes on
-// the file taken together, in any language. Windows are fixed: as in honker's format they
-// start at whole multiples of their length since 1970, so up to twice the limit may
-// pass around the end of one. What is turned away is not counted.
+// RateLimit limits the number of calls in each window of time, across all processes on the file and in all languages.
+// Windows are fixed: as honker's format requires, they start at whole multiples of their length since 1970. Up to twice
+// the limit may therefore pass around the end of a window. Rejected calls are not counted.
 //
-// It is a cheap handle: make it where you need it. All handles of a name should have the
-// same limit and window; each counts in the windows of its own length. Where one finds that
-// another has let more through, it is logged once.
+// Handles are cheap and may be created where they are needed. All handles of a name should have the same limit and window,
+// because each handle counts in windows of its own length. A handle that finds more calls than it would have allowed logs
+// this once.
 type RateLimit struct {
 	db    *DB
 	name  string
 	limit int
 	per   int64 // seconds
-	err   error // a bad name or number: returned by the first verb
+	err   error // invalid name or number, returned by the first verb
 }
 
-// RateLimit returns a handle that lets limit calls through per window. per is rounded up
-// to whole seconds. It touches nothing; a bad name, or a limit or window that is not
-// positive, is [ErrInvalid] from its first verb.
+// RateLimit returns a handle that allows limit calls per window of length per, which is rounded up to whole seconds. It does
+// not access the file. An invalid name, or a limit or window that is not positive, is reported as [ErrInvalid] by the
+// first verb.
 func (db *DB) RateLimit(name string, limit int, per time.Duration) *RateLimit {
 	err := errors.Join(engine.CheckName("rate limit name", name), engine.Positive("window", per))
 	if limit <= 0 {
@@ -44,21 +43,20 @@ func (db *DB) RateLimit(name string, limit int, per time.Duration) *RateLimit {
 	return &RateLimit{db: db, name: name, limit: limit, per: engine.Seconds(per), err: err}
 }
 
-// window is the second at which the window of now started.
+// window returns the second at which the window that contains now started.
 func (r *RateLimit) window(now time.Time) int64 { return now.Unix() / r.per * r.per }
 
 func (r *RateLimit) end(window int64) time.Time { return time.Unix(window+r.per, 0) }
 
-// Allow counts one call in the current window and returns true, or returns false when the
-// limit is reached. It waits for the writer until ctx ends or BusyTimeout has passed;
-// concurrent calls share commits, and a call that is turned away writes nothing.
+// Allow counts a call in the current window and returns true, or returns false if the limit is reached. It waits for the
+// writer until ctx ends or BusyTimeout has passed. Concurrent calls share commits, and a rejected call writes nothing.
 func (r *RateLimit) Allow(ctx context.Context) (bool, error) {
 	ok, _, err := r.allow(ctx)
 	return ok, fail("rate limit", r.name, err)
 }
 
-// allow also returns the window that it was asked for. It reads before it takes the write
-// lock: a full window must not cost the writers anything.
+// allow also returns the window of the call. It reads before it takes the write lock, so that a full window costs
+// other writers nothing.
 func (r *RateLimit) allow(ctx context.Context) (ok bool, window int64, err error) {
 	if r.err != nil {
 		return false, 0, r.err
@@ -80,8 +78,8 @@ func (r *RateLimit) allow(ctx context.Context) (ok bool, window int64, err error
 	return ok && err == nil, window, err
 }
 
-// warn tells, once for each name, that more calls were let through than this handle ever would:
-// another one has a larger limit.
+// warn logs, once for each name, that more calls were allowed than this handle would have allowed. Another handle has a
+// larger limit.
 func (r *RateLimit) warn(used int) {
 	if used <= r.limit {
 		return
@@ -99,8 +97,7 @@ func (r *RateLimit) count(ctx context.Context, window int64) (used int, err erro
 	return used, err
 }
 
-// AllowTx is like [RateLimit.Allow], within tx: the call counts when tx commits, and
-// never did when it rolls back.
+// AllowTx is like [RateLimit.Allow], within tx. The call counts when tx commits, and not at all if tx rolls back.
 func (r *RateLimit) AllowTx(ctx context.Context, tx Tx) (bool, error) {
 	if r.err != nil {
 		return false, fail("rate limit", r.name, r.err)
@@ -113,13 +110,12 @@ func (r *RateLimit) AllowTx(ctx context.Context, tx Tx) (bool, error) {
 	return ok && err == nil, fail("rate limit", r.name, err)
 }
 
-// Wait returns nil when it has counted a call: at once, or in a window to come, after it has
-// slept until its start. It ends with ctx, and when the DB is closed. Goroutines of one
-// process that wait for the same limit pass in the order in which they came; processes meet
-// at the start of each window and none is preferred.
+// Wait blocks until a call is counted, in the current window or at the start of a later window, and then returns nil. It returns an
+// error when ctx ends or the DB is closed. Goroutines of the same process that wait for the same limit proceed in the
+// order of their calls. Processes compete at the start of each window, and none of them is preferred.
 //
-// Wait bounds nothing by itself: with a window of a day it may wait for a day, and as
-// long as others take all of every window it does not return. Give it a ctx that ends.
+// Wait has no bound of its own. With a window of a day it may wait for a day, and it does not return while others use up
+// every window. The ctx should therefore have a deadline.
 func (r *RateLimit) Wait(ctx context.Context) error {
 	if err := errors.Join(r.err, r.db.engine.RefuseInTx(ctx, "AllowTx")); err != nil {
 		return fail("wait for the rate limit", r.name, err)
@@ -127,7 +123,7 @@ func (r *RateLimit) Wait(ctx context.Context) error {
 	return fail("wait for the rate limit", r.name, r.wait(ctx))
 }
 
-// clockCheck bounds a sleep: the clock may be set, and the machine suspended.
+// clockCheck is the maximum length of a sleep, since the clock may be set and the machine may be suspended.
 const clockCheck = time.Minute
 
 func (r *RateLimit) wait(ctx context.Context) error {
@@ -141,7 +137,7 @@ func (r *RateLimit) wait(ctx context.Context) error {
 		return err
 	}
 	defer next()
-	// Mostly the window has room: a subscription would start the watcher for nothing.
+	// The window usually has room, and a subscription would start the watcher for nothing.
 	ok, full, err := r.allow(ctx)
 	if ok || err != nil {
 		return err
@@ -158,8 +154,8 @@ func (r *RateLimit) wait(ctx context.Context) error {
 	}, wake.Key{Kind: wake.Closing})
 }
 
-// Remaining reads how many calls the current window still lets through, and when it ends.
-// Other callers may take them meanwhile.
+// Remaining returns the number of calls that the current window still allows, and the end of the window. Other callers may
+// use up the calls meanwhile.
 func (r *RateLimit) Remaining(ctx context.Context) (int, time.Time, error) {
 	if r.err != nil {
 		return 0, time.Time{}, fail("remaining of rate limit", r.name, r.err)
@@ -172,14 +168,13 @@ func (r *RateLimit) Remaining(ctx context.Context) (int, time.Time, error) {
 	return max(0, r.limit-used), r.end(window), nil
 }
 
-// SweepRateLimits deletes the windows, of all names, that started more than olderThan,
-// rounded up to seconds, before the current second, and returns how many. [DB.Maintain]
-// deletes windows a day old. The file does not say how long a window is: one that is still
-// running and is swept starts anew, so olderThan must be longer than the longest window in use.
+// SweepRateLimits deletes the windows of all names that started more than olderThan, rounded up to seconds, before the current
+// second, and returns their number. [DB.Maintain] deletes windows that are a day old. The file does not store the length
+// of windows. A window that is swept while it is still running starts again from zero, so olderThan must exceed the
+// longest window in use.
 //
-// It blocks until that is done, in transactions of some milliseconds with pauses between them,
-// in which other writers get the file. An error, also the end of ctx, comes with what was
-// deleted until then.
+// It blocks until all are deleted. It works in transactions of a few milliseconds, with pauses in which other writers can
+// proceed. If it fails or ctx ends, it returns the number of windows deleted so far together with the error.
 func (db *DB) SweepRateLimits(ctx context.Context, olderThan time.Duration) (swept int, err error) {
 	if err := engine.NotNegative("age", olderThan); err != nil {
 		return 0, fail("sweep rate limits", "", err)

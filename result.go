@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// resultStore are the statements about results.
+// resultStore contains the statements on results.
 type resultStore interface {
 	Save(ctx context.Context, q engine.Querier, id int64, value string, now, expires int64) error
 	Get(ctx context.Context, q engine.Querier, id, now int64) (value string, found bool, err error)
@@ -20,10 +20,10 @@ type resultStore interface {
 	Decided(ctx context.Context, q engine.Querier, ids []int64) ([]int64, error)
 }
 
-// SaveResult keeps v, as JSON, as the result of job id for ttl, up to a second
-// longer; 0: for ever. A later save replaces it. The job need not be at hand: a result can be
-// saved before or after the ack. Inside a handler, SetResult saves with the ack.
-// [ErrNotInserted]: a trigger of the application has dropped it.
+// SaveResult stores v as JSON as the result of the job with the given id. The result is kept for ttl, or up to a second longer;
+// a ttl of 0 means for ever. A later save replaces it. The job need not exist: the result can be saved before or after the
+// ack. In a handler, use SetResult to save the result with the ack. SaveResult returns [ErrNotInserted] if a trigger
+// of the application drops the row.
 func (q *Queue[T]) SaveResult(ctx context.Context, id int64, v any, ttl time.Duration) error {
 	text, err := q.encodeResult(v, ttl)
 	if err != nil {
@@ -53,7 +53,7 @@ func (q *Queue[T]) SaveResultTx(ctx context.Context, tx Tx, id int64, v any, ttl
 	return failID("save result of job", id, q.db.results.Save(ctx, on, id, text, now.Unix(), engine.Expiry(now, ttl)))
 }
 
-// decided is what the commit of a result, or of the end of a job, brings.
+// decided returns the change that announces a result or the end of a job.
 func decided(id int64) wake.Change {
 	return wake.Change{Kind: wake.JobDone, Name: strconv.FormatInt(id, 10)}
 }
@@ -68,8 +68,8 @@ func (q *queue) encodeResult(v any, ttl time.Duration) (string, error) {
 	return q.db.encode(v)
 }
 
-// Result reads the result of job id into an R. [ErrNotFound]: there is none, or it has
-// expired.
+// Result returns the result of the job with the given id, decoded into an R. It returns [ErrNotFound] if there is no
+// result or if it has expired.
 func Result[R any](ctx context.Context, db *DB, id int64) (r R, err error) {
 	err = db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
 		text, found, err := db.results.Get(ctx, q, id, time.Now().Unix())
@@ -91,10 +91,10 @@ func decodeResult(text string, r any) error {
 	return nil
 }
 
-// WaitResult waits until job id has a result, and reads it into an R; one saved before
-// the call is found at once. It ends with a [*JobFailedError] when the job has died,
-// with [ErrNotFound] when the job is gone and has left no result, or no committed job has had
-// this id, and with ctx. The id of an EnqueueTx is to be waited for after its commit.
+// WaitResult blocks until the job with the given id has a result and returns it, decoded into an R. A result that was saved before
+// the call is returned immediately. WaitResult returns a [*JobFailedError] if the job is dead. It returns [ErrNotFound] if
+// the job is gone without a result, or if no committed job has had this id. It ends when ctx ends. Call it for the id of an
+// EnqueueTx only after the transaction has committed.
 func WaitResult[R any](ctx context.Context, db *DB, id int64) (R, error) {
 	var r R
 	text, err := db.waitResult(ctx, id)
@@ -104,8 +104,8 @@ func WaitResult[R any](ctx context.Context, db *DB, id int64) (R, error) {
 	return r, failID("wait for the result of job", id, decodeResult(text, &r))
 }
 
-// Other bindings may ack before they save the result, and move a job to the dead letters in
-// two commits: a job that seems to have left nothing is looked at again after resultGrace.
+// resultGrace is the delay before a second look at a job that seems to have left nothing. Other bindings may ack before
+// they save the result, and may move a job to the dead letters in two commits.
 const resultGrace = 250 * time.Millisecond
 
 func (db *DB) waitResult(ctx context.Context, id int64) (result string, err error) {
@@ -136,7 +136,7 @@ func (db *DB) waitResult(ctx context.Context, id int64) (result string, err erro
 	return result, err
 }
 
-// fate reads what has become of job id.
+// fate returns the state of the job with the given id.
 func (db *DB) fate(ctx context.Context, id int64) (fate row.Fate, err error) {
 	err = db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 		fate, err = db.results.Fate(ctx, q, id, time.Now().Unix())

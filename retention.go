@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// retentionStore are the statements about what is kept, and those that delete what is not.
+// retentionStore contains the statements on retention settings and on the rows that they delete.
 type retentionStore interface {
 	Set(ctx context.Context, q engine.Querier, r row.Retention) error
 	Get(ctx context.Context, q engine.Querier, topic string) (row.Retention, error)
@@ -26,11 +26,11 @@ type retentionStore interface {
 	Queues(ctx context.Context, q engine.Querier) ([]row.QueueRetention, error)
 }
 
-// Retention says how much of a topic is kept, or, in a [QueueRetention], of the jobs of a queue.
-// Zero is no bound; the zero Retention keeps every event. An event that falls under either bound
-// is deleted once every consumer and every group has seen it.
+// Retention limits the events that a topic keeps or, in a [QueueRetention], the jobs that a queue keeps. A zero field means no
+// bound, and the zero Retention keeps every event. An event that exceeds either bound is deleted once all consumers and
+// groups have seen it.
 type Retention struct {
-	MaxCount int64         // the newest so many
+	MaxCount int64         // maximum number of events; the newest are kept
 	MaxAge   time.Duration // rounded up to seconds
 }
 
@@ -41,9 +41,9 @@ func (r Retention) check() error {
 	return engine.NotNegative("MaxAge", r.MaxAge)
 }
 
-// SetRetention keeps r in the file: it holds for all processes and handles. Events are
-// deleted when [Stream.Compact] or [DB.Maintain] runs. It waits for the writer until ctx
-// ends or BusyTimeout has passed. A pattern, or a negative bound, is [ErrInvalid].
+// SetRetention stores r in the file, where it applies to all processes and handles. The events are deleted when
+// [Stream.Compact] or [DB.Maintain] runs. SetRetention waits for the writer until ctx ends or BusyTimeout has passed. A
+// pattern or a negative bound is [ErrInvalid].
 func (s *Stream[E]) SetRetention(ctx context.Context, r Retention) error {
 	return fail("set retention", s.name, s.setRetention(ctx, alone("SetRetentionTx"), r))
 }
@@ -68,8 +68,7 @@ func (s *stream) setRetention(ctx context.Context, c carrier, r Retention) error
 	}, noted)
 }
 
-// Retention returns how much of the topic is kept. It reads and never waits for the
-// writer. A pattern is [ErrInvalid].
+// Retention returns the retention of the topic. It reads and never waits for the writer. A pattern is [ErrInvalid].
 func (s *Stream[E]) Retention(ctx context.Context) (Retention, error) {
 	r, err := s.retention(ctx)
 	return r, fail("retention", s.name, err)
@@ -88,14 +87,14 @@ func (s *stream) retention(ctx context.Context) (Retention, error) {
 	return r, err
 }
 
-// Compacted returns the offset of the last event of the topic, or of the topics of the pattern, that
-// [Stream.Compact] or [DB.Maintain] has deleted; 0: none. A reader that begins below it does not see all
-// that was published: before a projection is rebuilt from the beginning, Compacted tells whether the
-// stream still has that. Below it a topic has no events but the dead ones of a group; a pattern has those
+// Compacted returns the offset of the last event that [Stream.Compact] or [DB.Maintain] has deleted from the topic, or from the
+// topics of the pattern. It returns 0 if no event was deleted. A reader that begins below this offset does not see all
+// published events. Before a projection is rebuilt from the beginning, use Compacted to check that the stream still
+// has the beginning. Below the offset a topic has no events other than the dead events of a group; a pattern may have events
 // of topics that keep more.
 //
-// It reads and never waits for the writer, and under the ctx of [DB.Tx] it reads in the transaction. Events
-// that another program has deleted are not known.
+// Compacted reads and never waits for the writer. Under the ctx of [DB.Tx] it reads in the transaction. Deletions by other
+// programs are not known to it.
 func (s *Stream[E]) Compacted(ctx context.Context) (int64, error) {
 	through, err := s.compacted(ctx)
 	return through, fail("compacted", s.name, err)
@@ -112,9 +111,8 @@ func (s *stream) compacted(ctx context.Context) (through int64, err error) {
 	return through, err
 }
 
-// logIfGone logs that a consumer or a group begins at offset and does not see all that was published, if
-// retention has deleted events above it, up to gone. A new reader of a topic that keeps little is no failure, so it
-// is no warning.
+// logIfGone logs that a consumer or group begins at offset although retention has deleted events above it, up to gone. It
+// is not a warning, because a new reader of a topic with a short retention is normal.
 func (s *stream) logIfGone(kind, name string, offset, gone int64) {
 	if offset < gone {
 		s.db.opts.Logger.Info("honker: a reader begins before events that retention has deleted, and does not see them",
@@ -122,22 +120,21 @@ func (s *stream) logIfGone(kind, name string, offset, gone int64) {
 	}
 }
 
-// CompactStats says what a Compact did.
+// CompactStats is the result of a Compact.
 type CompactStats struct {
 	Deleted  int64
-	Policy   int64  // the topic's Retention drops events up to here
-	Cutoff   int64  // events up to here could be deleted: every consumer and group has seen them
-	PinnedBy string // the reader that has yet to see the next event to be dropped, such as `consumer "mail"`; "": none
+	Policy   int64  // the topic's Retention drops the events up to this offset
+	Cutoff   int64  // events up to this offset could be deleted, because every consumer and group has seen them
+	PinnedBy string // the reader that has yet to see the next event to be dropped, such as `consumer "mail"`; empty if there is none
 }
 
-// Compact deletes the events that the topic's [Retention] drops. It blocks until that is
-// done, in transactions of some milliseconds with pauses between them, in which other
-// writers get the file. When ctx ends it returns the error of ctx, and what was deleted
-// until then.
+// Compact deletes the events that exceed the topic's [Retention]. It blocks until all are deleted. It works in transactions
+// of a few milliseconds, with pauses in which other writers can proceed. If ctx ends, it returns the error of ctx together with
+// the statistics so far.
 //
-// It never deletes what a consumer of any binding, or a group, has yet to see; dead events
-// of a group stay too. A consumer that was permanently removed keeps events for ever, until
-// [Stream.DeleteConsumer]. A pattern is [ErrInvalid].
+// Compact never deletes events that a group, or a consumer of any binding, has yet to see. It also keeps the dead events
+// of groups. A consumer that is no longer in use keeps events for ever, until [Stream.DeleteConsumer] is called. A
+// pattern is [ErrInvalid].
 func (s *Stream[E]) Compact(ctx context.Context) (CompactStats, error) {
 	stats, err := s.compact(ctx)
 	return stats, fail("compact", s.name, err)
@@ -170,17 +167,17 @@ func (s *stream) compact(ctx context.Context) (CompactStats, error) {
 	return c.stats, nil
 }
 
-// compaction is a Compact that is running.
+// compaction is a running Compact.
 type compaction struct {
 	*engine.Pace
 	s     *stream
 	stats CompactStats
-	after int64 // up to here is deleted
+	after int64 // events up to this offset are deleted
 	done  bool
 }
 
-// deleteChunk deletes some events. What pins them is read anew each time, in the
-// transaction: a consumer may have been added since.
+// deleteChunk deletes some of the events. It reads the pins again in each transaction, because a consumer may have
+// been added meanwhile.
 func (c *compaction) deleteChunk(ctx context.Context) error {
 	retentions, topic := c.s.db.retentions, c.s.name
 	n, last := 0, int64(0)
@@ -205,7 +202,7 @@ func (c *compaction) deleteChunk(ctx context.Context) error {
 	return c.Rest(ctx)
 }
 
-// limit says how far events may be deleted, given the reader that has seen least.
+// limit sets the offset up to which events may be deleted, given the reader that is furthest behind.
 func (c *compaction) limit(pin row.Pin, pinned bool) {
 	c.stats.Cutoff, c.stats.PinnedBy = c.stats.Policy, ""
 	if pinned && pin.Offset < c.stats.Policy {
@@ -214,24 +211,24 @@ func (c *compaction) limit(pin row.Pin, pinned bool) {
 	}
 }
 
-// QueueRetention says how much is kept of the jobs of a queue that have ended.
+// QueueRetention limits the ended jobs that a queue keeps.
 type QueueRetention struct {
-	// Done are the jobs that were acked, for [DB.Job] and package admin. The zero Retention keeps
-	// none, which is the default: an ack is fast because it only deletes. So a history without an
-	// end has a bound that is out of reach.
+	// Done applies to acked jobs, which [DB.Job] and package admin can then show. Unlike elsewhere, the zero Retention
+	// keeps none. This is the default, because an ack that only deletes is fast. To keep all jobs, set a bound
+	// that is never reached.
 	Done Retention
-	// Dead are the dead letters. The zero Retention keeps all.
+	// Dead applies to dead letters. The zero Retention keeps all.
 	Dead Retention
 }
 
-// SetRetention keeps r in the file: it holds for all processes and handles, from the next ack on. A job
-// that is kept is written by its ack, in the same transaction, by whatever verb and SQL function of
-// this package; those that another binding acks are not kept. What falls under either bound is deleted
-// when [DB.Maintain] runs. Without it there are at most twice Done.MaxCount jobs that are done, since each ack
-// beyond that deletes the oldest. A dead job that others wait for stays.
+// SetRetention stores r in the file, where it applies to all processes and handles from the next ack on. The ack of a
+// retained job writes it in the same transaction. This holds for every verb and SQL function of this package; jobs that
+// another binding acks are not retained. Jobs that exceed either bound are deleted when [DB.Maintain] runs. Without
+// Maintain there are at most twice Done.MaxCount done jobs, because each further ack deletes the oldest. A dead job that
+// other jobs wait for is kept.
 //
-// The same r again writes nothing. It waits for the writer until ctx ends or BusyTimeout has passed.
-// Inside [DB.Tx] it is [ErrInTx]. A negative bound is [ErrInvalid].
+// Setting the same r again writes nothing. SetRetention waits for the writer until ctx ends or BusyTimeout has passed.
+// Inside [DB.Tx] it returns [ErrInTx]. A negative bound is [ErrInvalid].
 func (q *Queue[T]) SetRetention(ctx context.Context, r QueueRetention) error {
 	return fail("set retention", q.name, q.setRetention(ctx, alone("SetRetentionTx"), r))
 }
@@ -256,7 +253,7 @@ func (q *queue) setRetention(ctx context.Context, c carrier, r QueueRetention) e
 	}, noted)
 }
 
-// row is what is stored of a bound.
+// row returns r as it is stored.
 func (r Retention) row() row.Retention {
 	return row.Retention{MaxCount: r.MaxCount, MaxAgeMS: engine.Seconds(r.MaxAge) * 1000}
 }
@@ -265,8 +262,7 @@ func retentionOf(row row.Retention) Retention {
 	return Retention{MaxCount: row.MaxCount, MaxAge: engine.Milliseconds(row.MaxAgeMS)}
 }
 
-// Retention returns how much is kept of the jobs of the queue that have ended. It reads and never waits for
-// the writer.
+// Retention returns the retention of the queue. It reads and never waits for the writer.
 func (q *Queue[T]) Retention(ctx context.Context) (QueueRetention, error) {
 	r, err := q.retention(ctx)
 	return r, fail("retention", q.name, err)
@@ -284,7 +280,7 @@ func (q *queue) retention(ctx context.Context) (r QueueRetention, err error) {
 	return r, err
 }
 
-// trimQueues deletes the jobs that have ended and are not kept.
+// trimQueues deletes ended jobs that exceed the retention of their queues.
 func (db *DB) trimQueues(ctx context.Context) error {
 	var queues []row.QueueRetention
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
@@ -308,7 +304,7 @@ func (db *DB) trimQueues(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// trim deletes those of the jobs of a queue that r gives up, or all.
+// trim deletes the jobs of a queue that exceed r, or all of them.
 func (db *DB) trim(ctx context.Context, kept store.Kept, queue string, r row.Retention, all bool) (int, error) {
 	cutoff := store.Everything
 	if !all {

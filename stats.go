@@ -11,10 +11,10 @@ import (
 // Count is a number that may be a lower bound.
 type Count struct {
 	N    int64
-	More bool // there are more than N; they were not counted
+	More bool // there are more than N, which were not counted
 }
 
-// String returns "1,234", or "10,000+" where there are more.
+// String formats the count as "1,234", or as "10,000+" if More is set.
 func (c Count) String() string {
 	text := strconv.FormatInt(c.N, 10)
 	first := 0
@@ -30,33 +30,31 @@ func (c Count) String() string {
 	return text
 }
 
-// QueueStats is what lies in a queue, by [Phase]. The counts are all of one moment, AsOf: no job
-// is counted twice, and none that moved meanwhile is missing.
+// QueueStats contains the number of jobs of a queue in each [Phase]. All counts are of the same moment, AsOf: no job is counted
+// twice, and a job that moves meanwhile is not missed.
 type QueueStats struct {
 	Queue                                            string
 	Ready, Scheduled, Running, Lapsed, Held, Expired Count
 	Dead                                             Count
 
-	// OldestReady is the earliest RunAt of the jobs that are ready, of any priority. The zero time:
-	// none is. That it is long ago, rather than that many jobs wait, means that workers
-	// are missing. Behind more than a thousand jobs of a priority that can run no more it is the
-	// RunAt of the thousandth, so it is never later than the right one.
+	// OldestReady is the earliest RunAt of the ready jobs of any priority, or the zero time if no job is ready. If
+	// it is long ago, there are too few workers, which the number of waiting jobs alone does not show. If a priority
+	// has more than a thousand jobs that cannot run again, the RunAt of the thousandth is returned, so OldestReady may be too
+	// early and is never too late.
 	OldestReady time.Time
-	NextAt      time.Time // when the next job becomes ready by time alone, as [Queue.NextClaimAt]; zero: nothing is coming
-	Pause       *Pause    // nil: the queue is not paused
-	AsOf        time.Time // when this was counted
-	Limits      Limits    // of the queue; Ready counts also those that they keep from starting
-	Cancelled   int64     // jobs that were cancelled while they ran, and take a place of Limits until their handlers have returned
+	NextAt      time.Time // time at which the next job becomes ready, as [Queue.NextClaimAt]; zero if there is none
+	Pause       *Pause    // nil if the queue is not paused
+	AsOf        time.Time // time of the counts
+	Limits      Limits    // limits of the queue; Ready includes jobs that the limits keep from starting
+	Cancelled   int64     // jobs that were cancelled while they ran and keep a place of Limits until their handlers return
 }
 
-// Stats returns what lies in this queue; one that nothing was ever enqueued to is all zeros. It
-// never waits for the writer. Counting reads an entry of an index for each job, each number up to
-// Options.CountLimit; the rows themselves are read only of jobs that a claim or a sweep has to
-// settle.
+// Stats returns the counts of this queue. All are zero for a queue that was never used. Stats never waits for the writer.
+// Counting reads an index entry for each job, up to Options.CountLimit for each number. The rows themselves are read only for
+// jobs that a claim or a sweep has to settle.
 //
-// Counts of fewer than 10,000 jobs are always new. Larger ones are taken again when a hundred times as
-// long has passed as the last ones took, for all callers of this DB: until then Stats returns those,
-// and AsOf says from when they are. OldestReady, NextAt and Pause are always new.
+// Counts below 10,000 jobs are always current. Larger counts are cached for all callers of this DB, for a hundred
+// times as long as they took to compute; AsOf is the time at which they were taken. OldestReady, NextAt and Pause are always current.
 func (q *Queue[T]) Stats(ctx context.Context) (QueueStats, error) {
 	stats, err := q.stats(ctx)
 	return stats, fail("stats", q.name, err)
