@@ -99,7 +99,8 @@ func (db *DB) maintainAlone(ctx context.Context) error {
 	return errors.Join(err, lock.Unlock(context.WithoutCancel(ctx)))
 }
 
-// noteMaintain records the round in the audit. It does so before the round, because an interrupted round has made changes too.
+// noteMaintain records the round in the audit. It does so before the round, because an interrupted round
+// has made changes too.
 func (db *DB) noteMaintain(ctx context.Context) error {
 	if engine.Actor(ctx) == "" {
 		return nil
@@ -199,7 +200,8 @@ func (db *DB) eachQueue(ctx context.Context, do func(queue string) error) error 
 	return errors.Join(errs...)
 }
 
-// settleOverdue dead-letters jobs whose last claim has lapsed. Claims do the same, so this matters for queues without workers.
+// settleOverdue dead-letters jobs whose last claim has lapsed. Claims do the same, so this matters for
+// queues without workers.
 func (db *DB) settleOverdue(ctx context.Context) error {
 	return db.eachQueue(ctx, func(queue string) error {
 		d := deaths{db: db, queue: queue}

@@ -18,8 +18,8 @@ import (
 
 // Member claims events of a group. It is safe for concurrent use.
 //
-// A member remains in the group while it claims or ranges over All. A member that is silent for a Lease has left, and its
-// name is free. Its next claim brings it back unless another member has taken the name.
+// A member remains in the group while it claims or ranges over All. A member that is silent for a Lease
+// has left, and its name is free. Its next claim brings it back unless another member has taken the name.
 type Member[E any] struct{ *member }
 
 // member is the untyped part of a Member.
@@ -32,11 +32,12 @@ type member struct {
 	keys     []wake.Key   // changes after which there may be an event to claim
 }
 
-// Join adds a member with the given name to the group and creates the group if it does not exist. The name must be
-// unique in the group. A member whose process was killed keeps its name for a Lease, so a fixed name, such as a
-// host name, delays a quick restart. If another member has the name, Join returns [ErrMemberTaken]. The text of the
-// error contains the process of that member, as host, pid and a random part, and the time until which it has the name.
-// Join waits for the writer until ctx ends or BusyTimeout has passed.
+// Join adds a member with the given name to the group and creates the group if it does not exist. The name
+// must be unique in the group. A member whose process was killed keeps its name for a Lease, so a fixed
+// name, such as a host name, delays a quick restart. If another member has the name, Join returns
+// [ErrMemberTaken]. The text of the error contains the process of that member, as host, pid and a random
+// part, and the time until which it has the name. Join waits for the writer until ctx ends or BusyTimeout
+// has passed.
 func (g *Group[E]) Join(ctx context.Context, member string) (*Member[E], error) {
 	m, err := g.join(ctx, member)
 	if err != nil {
@@ -127,11 +128,11 @@ func (m *member) renew(ctx context.Context) error {
 // deadline returns the end of a lease that starts now.
 func (m *member) deadline(now time.Time) int64 { return engine.DeadlineMS(now, m.group.opts.Lease) }
 
-// Claim leases up to n events to the member for the group's Lease. It does not wait for events: if there are none, it
-// returns an empty result without an error. It takes the write lock only if there are events or if the membership
-// must be renewed, and then waits for the writer until ctx ends or BusyTimeout has passed. It may return fewer events than there
-// are: at most 1,000, and about 1 MiB of payloads. An event whose payload does not decode into E is dead-lettered;
-// see [Group.Dead].
+// Claim leases up to n events to the member for the group's Lease. It does not wait for events: if there
+// are none, it returns an empty result without an error. It takes the write lock only if there are events
+// or if the membership must be renewed, and then waits for the writer until ctx ends or BusyTimeout has
+// passed. It may return fewer events than there are: at most 1,000, and about 1 MiB of payloads. An event
+// whose payload does not decode into E is dead-lettered; see [Group.Dead].
 //
 // Claim returns [ErrMemberTaken] if the member was silent for too long and another took its name, [ErrNotFound] if
 // the group was deleted, and [ErrInvalid] if n is not positive.
@@ -266,8 +267,9 @@ func (m *member) leave(ctx context.Context) error {
 // All claims ahead as many events as a quick body handles in a few milliseconds. Events that were claimed and not
 // yielded return to the group, attempt unspent.
 //
-// An event whose payload does not decode into E is dead-lettered and yielded with the error, and the loop continues. Any
-// other error, such as [ErrClosed] or an error of [Member.Claim], is yielded without an event and ends the loop.
+// An event whose payload does not decode into E is dead-lettered and yielded with the error, and the loop
+// continues. Any other error, such as [ErrClosed] or an error of [Member.Claim], is yielded without an
+// event and ends the loop.
 func (m *Member[E]) All(ctx context.Context) iter.Seq2[*Delivery[E], error] {
 	return func(yield func(*Delivery[E], error) bool) {
 		p := &prefetcher[E]{member: m}
@@ -381,10 +383,12 @@ func (m *member) waitForEvents(ctx context.Context) error {
 	}, m.keys...)
 }
 
-// third returns the interval at which leases and the membership are renewed. It leaves time for two more tries within a Lease.
+// third returns the interval at which leases and the membership are renewed. It leaves time for two more
+// tries within a Lease.
 func (m *member) third() time.Duration { return max(m.group.opts.Lease/3, time.Millisecond) }
 
-// giveBack returns the held events to the group, attempt unspent. If that fails, they return when their lease expires.
+// giveBack returns the held events to the group, attempt unspent. If that fails, they return when their
+// lease expires.
 func (p *prefetcher[E]) giveBack() {
 	if len(p.held) == 0 {
 		return

@@ -42,8 +42,9 @@ func (n *Notification) Decode(v any) error {
 	return nil
 }
 
-// Notify sends payload as JSON to all listeners of channel, in any process, and returns the id of the message. Listeners
-// that attach later do not receive it. The row is kept until [DB.PruneNotifications] or [DB.Maintain] deletes it.
+// Notify sends payload as JSON to all listeners of channel, in any process, and returns the id of the
+// message. Listeners that attach later do not receive it. The row is kept until [DB.PruneNotifications] or
+// [DB.Maintain] deletes it.
 //
 // Notify waits for the writer until ctx ends or BusyTimeout has passed. A payload of type []byte is [ErrInvalid];
 // json.RawMessage is sent unchanged. Channels that begin with _honker:job: are [ErrInvalid]: honker reserves them
@@ -95,9 +96,9 @@ func (db *DB) encodeMessage(channel string, payload any) (string, error) {
 // sends such messages yet.
 const jobStates = "_honker:job:"
 
-// Listener receives the messages of its channels in commit order. It returns every message exactly once, except for messages
-// that are pruned before it reads them. A Listener uses no goroutine. Next and All must not be used by more than
-// a single goroutine at a time.
+// Listener receives the messages of its channels in commit order. It returns every message exactly once,
+// except for messages that are pruned before it reads them. A Listener uses no goroutine. Next and All
+// must not be used by more than a single goroutine at a time.
 //
 // If a backup is restored over the open file, ids that the Listener has passed are assigned again. The Listener then
 // ends with [ErrDatabaseReplaced], in order not to miss messages.
@@ -112,8 +113,9 @@ type Listener struct {
 	cancel   context.CancelCauseFunc
 }
 
-// Listen returns a Listener on channels. It is attached when Listen returns: the Listener receives messages that
-// are committed later and no earlier ones. ctx bounds only the call of Listen. Inside of [DB.Tx], Listen and Next return [ErrInTx].
+// Listen returns a Listener on channels. It is attached when Listen returns: the Listener receives
+// messages that are committed later and no earlier ones. ctx bounds only the call of Listen. Inside of
+// [DB.Tx], Listen and Next return [ErrInTx].
 func (db *DB) Listen(ctx context.Context, channels ...string) (*Listener, error) {
 	if len(channels) == 0 {
 		return nil, fail("listen", "", fmt.Errorf("%w: no channel", ErrInvalid))
@@ -218,8 +220,8 @@ func (l *Listener) fill(ctx context.Context) error {
 	})
 }
 
-// All returns an iterator over the messages, which ends silently when ctx ends. Breaking out of the loop is safe: the next
-// call returns the next message. An error is yielded once and ends the loop.
+// All returns an iterator over the messages, which ends silently when ctx ends. Breaking out of the loop
+// is safe: the next call returns the next message. An error is yielded once and ends the loop.
 func (l *Listener) All(ctx context.Context) iter.Seq2[*Notification, error] {
 	return func(yield func(*Notification, error) bool) {
 		for {
@@ -240,13 +242,14 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// PruneNotifications deletes the messages that are older than olderThan, and all messages except the newest keep of all
-// channels together. A message that falls under either bound is deleted. If olderThan is 0, there is no age bound;
-// if keep is negative, there is no count bound. PruneNotifications returns the number of deleted messages. A Listener that
-// has not read them continues with the next message.
+// PruneNotifications deletes the messages that are older than olderThan, and all messages except the
+// newest keep of all channels together. A message that falls under either bound is deleted. If olderThan
+// is 0, there is no age bound; if keep is negative, there is no count bound. PruneNotifications returns
+// the number of deleted messages. A Listener that has not read them continues with the next message.
 //
-// It blocks until all are deleted. It works in transactions of a few milliseconds, with pauses in which other writers can
-// proceed. If it fails or ctx ends, it returns the number of messages deleted so far together with the error.
+// It blocks until all are deleted. It works in transactions of a few milliseconds, with pauses in which
+// other writers can proceed. If it fails or ctx ends, it returns the number of messages deleted so far
+// together with the error.
 func (db *DB) PruneNotifications(ctx context.Context, olderThan time.Duration, keep int) (pruned int, err error) {
 	if err := engine.NotNegative("age", olderThan); err != nil {
 		return 0, fail("prune notifications", "", err)

@@ -23,10 +23,10 @@ import (
 // verb or the Work that has called it. The Work drains, and handles the jobs that it has claimed. In Started and
 // Returned, ending the goroutine fails the attempt, as it does in a handler. In Woke and Tx it ends nothing.
 type Observer struct {
-	// Begin is called at the start of a verb that adds jobs or events, before Options.Headers, so that it can start
-	// a span of a trace. The verb continues with the returned ctx, which must be derived from the given ctx. The returned
-	// function is called at the end of the verb. Either result may be nil. The arguments of the verb are checked
-	// after Begin.
+	// Begin is called at the start of a verb that adds jobs or events, before Options.Headers, so that it
+	// can start a span of a trace. The verb continues with the returned ctx, which must be derived from
+	// the given ctx. The returned function is called at the end of the verb. Either result may be nil. The
+	// arguments of the verb are checked after Begin.
 	Begin func(ctx context.Context, op Operation) (context.Context, func(OperationEnd))
 
 	Enqueued     func(Enqueued)
@@ -224,9 +224,9 @@ type Maintained struct {
 	Failed []string // names of the tasks that failed and are retried in the next round, as in the log
 }
 
-// TxEnded reports the end of a transaction of this process that held the writer. The transaction may belong to a verb,
-// to several verbs that shared it, to [DB.Tx], or to a pool of [DB.SQL] or [Connector]. An attached DB
-// reports none, because its pool belongs to the application.
+// TxEnded reports the end of a transaction of this process that held the writer. The transaction may
+// belong to a verb, to several verbs that shared it, to [DB.Tx], or to a pool of [DB.SQL] or [Connector].
+// An attached DB reports none, because its pool belongs to the application.
 type TxEnded struct {
 	Wait      time.Duration // time spent waiting for other writers; for a single statement, which needs no BEGIN, only writers of this process
 	Ran       time.Duration // time for which the writer was held
@@ -332,9 +332,9 @@ func (o *Observer) observe(event any) {
 	}
 }
 
-// WithActor returns a copy of ctx that carries the name of the person or program on whose behalf verbs are called. The
-// name is passed to the [Observer] and stored in the audit of the file; see Audit of package admin. It is cut to
-// 1024 bytes.
+// WithActor returns a copy of ctx that carries the name of the person or program on whose behalf verbs are
+// called. The name is passed to the [Observer] and stored in the audit of the file; see Audit of package
+// admin. It is cut to 1024 bytes.
 func WithActor(ctx context.Context, name string) context.Context {
 	return engine.WithActor(ctx, name)
 }

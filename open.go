@@ -19,18 +19,18 @@ import (
 	"github.com/honker-go/honker/internal/watch"
 )
 
-// functions are honker's SQL functions, on all connections of the process but attached
-// ones and the watcher's. One table serves all files, since the driver keeps for ever what
-// was registered with it.
+// functions contains honker's SQL functions. They are registered on all connections of the process except
+// attached connections and that of the watcher. All files share a single table, because the driver never
+// releases a registered function.
 var functions = sqlite.NewFunctions(sqlfunc.Functions(schema))
 
-// Open opens the file at path, creates it readable by its owner if there is none,
-// and brings it to this version's schema. An existing application database keeps
-// all that is in it; its journal mode becomes WAL.
+// Open opens the file at path and brings its schema up to date. If the file does not exist, Open creates
+// it, readable by its owner only. An existing application database keeps its contents, but its journal
+// mode becomes WAL.
 //
-// path is a plain path: ?, # and % are part of the name. ctx bounds the opening
-// only. nil opts means defaults. Open refuses with [ErrUnsupported] what cannot be
-// safe, and with [ErrSchemaTooNew] what a newer version wrote.
+// path is a plain file name in which ?, # and % have no special meaning. ctx bounds only the call of Open. nil opts
+// means defaults. Open returns [ErrUnsupported] for a file that cannot be used safely, and [ErrSchemaTooNew] for a
+// file with the schema of a newer version.
 func Open(ctx context.Context, path string, opts *Options) (*DB, error) {
 	db, err := open(ctx, path, opts)
 	return db, fail("open", path, err)
@@ -50,25 +50,25 @@ func open(ctx context.Context, path string, opts *Options) (*DB, error) {
 	}
 	warn(o, connector.Identity())
 	b := &opened{opts: o, connector: connector, reads: make(chan struct{}, o.Readers)}
-	b.own = newPool(connector, o.Readers+3) // and the committer's, DB.Tx's and the notifier's
+	b.own = newPool(connector, o.Readers+3) // plus the connections of the committer, DB.Tx and the notifier
 	if err := prepare(ctx, b.own, connector.Path(), o, sqlite.UseWAL); err != nil {
 		_ = b.own.Close()
 		return nil, err
 	}
 	if connector.SetUp(afterwards(o)...) {
-		b.own.SetMaxIdleConns(-1) // closes those that were opened before
+		b.own.SetMaxIdleConns(-1) // close the connections opened before the setup
 		b.own.SetMaxIdleConns(o.Readers + 3)
 	}
 	b.userPool = sync.OnceValue(func() *sql.DB {
 		pool := newPool(connector, o.Readers+1)
-		pool.SetMaxOpenConns(0) // goroutines that ask for a second one would wait for each other
+		pool.SetMaxOpenConns(0) // unlimited, since goroutines that need a second connection would wait for each other
 		return pool
 	})
 	b.writer = sqlite.NewCommitter(sqlite.OwnPool(b.own), o.BusyTimeout)
 	return newDB(o, b, sqliteStores), nil
 }
 
-// afterwards are the statements of each connection that need the schema.
+// afterwards returns the setup statements of connections that need the schema.
 func afterwards(o Options) []string {
 	if !o.LegacyMessages || o.ReadOnly {
 		return nil
@@ -76,7 +76,7 @@ func afterwards(o Options) []string {
 	return store.LegacyMessages
 }
 
-// warn logs what may go wrong with a file that is used all the same.
+// warn logs possible problems of a file that is opened nevertheless.
 func warn(o Options, identity *sqlite.Identity) {
 	for _, warning := range sqlite.Warnings(identity.Path(), identity.Info()) {
 		o.Logger.Warn("honker: "+warning, "path", identity.Path())
@@ -108,16 +108,15 @@ func newConnector(path string, o Options) (*sqlite.Connector, error) {
 	})
 }
 
-// late logs a transaction that has held up all other writers: each of those that gave up has
-// logged, or returned, that it was busy, and does not know why.
+// late returns a function that logs a transaction that has held up all other writers. Writers that gave up report
+// that the file was busy, but cannot tell why.
 func late(path string, log *slog.Logger) sqlite.Late {
 	return func(held time.Duration, where string) {
 		log.Warn("honker: a transaction has held the writer for long, and others waited", "path", path, "held", held, "where", where)
 	}
 }
 
-// prepare brings the file to this version's schema, or finds out that it has it, where nothing is to be
-// written.
+// prepare brings the schema of the file up to date. If the file is opened read-only, it only checks the schema.
 func prepare(ctx context.Context, pool *sql.DB, path string, o Options, journal func(context.Context, sqlite.Querier) error) error {
 	if !o.ReadOnly {
 		return bootstrap(ctx, pool, path, o.BusyTimeout, journal)
@@ -140,9 +139,8 @@ func prepare(ctx context.Context, pool *sql.DB, path string, o Options, journal 
 	return fmt.Errorf("%w: %s cannot be opened to be read only: %w", ErrUnsupported, path, lacks)
 }
 
-// bootstrap brings the file to this version's schema, without a write when it is
-// there. What may not be opened is refused before anything is changed, its journal
-// mode included.
+// bootstrap brings the schema of the file up to date. It writes nothing if the schema is current. A file
+// that must not be opened is rejected before anything is changed, including its journal mode.
 func bootstrap(ctx context.Context, pool *sql.DB, path string, limit time.Duration, journal func(context.Context, sqlite.Querier) error) error {
 	if err := sqlite.CheckVersion(ctx, pool); err != nil {
 		return err
@@ -161,14 +159,14 @@ func bootstrap(ctx context.Context, pool *sql.DB, path string, limit time.Durati
 	})), path)
 }
 
-// opened is the backend of a file that honker has opened: all its connections are
-// honker's, so they share one gate, and each commit is reported.
+// opened is the backend of a file opened by honker. All connections belong to honker, so they share a
+// single gate and every commit is reported.
 type opened struct {
 	opts      Options
 	connector *sqlite.Connector
-	own       *sql.DB        // honker's reads, its committer, DB.Tx, and the notifier's looks
-	reads     chan struct{}  // one value for each read: never more than Readers, so the others find a connection
-	userPool  func() *sql.DB // the application's, opened when it is asked for
+	own       *sql.DB        // for reads, the committer, DB.Tx and the notifier
+	reads     chan struct{}  // semaphore of Readers reads, which leaves connections for the others
+	userPool  func() *sql.DB // pool of the application, opened on first use
 	writer    *sqlite.Committer
 }
 
@@ -180,9 +178,9 @@ func (b *opened) Name() string { return b.connector.Path() }
 // Write implements engine.Backend.
 func (b *opened) Write(ctx context.Context, op engine.Op) error { return b.writer.Do(ctx, op) }
 
-// Begin implements engine.Backend. It uses honker's pool and not the application's: readers
-// there must not hold up a writer that holds up all others. The gate is entered before
-// there is a connection, so that writers that wait occupy none.
+// Begin implements engine.Backend. It uses honker's own pool, since readers in the application's pool must
+// not delay a writer that holds up all others. It enters the gate before it takes a connection, so that
+// waiting writers occupy no connections.
 func (b *opened) Begin(ctx context.Context) (*sql.Tx, func(), error) {
 	reserved, permit, err := b.connector.Reserve(ctx)
 	if err != nil {
@@ -206,8 +204,8 @@ func (b *opened) Read(ctx context.Context, f func(context.Context, engine.Querie
 	})
 }
 
-// lend runs f on a connection, waiting until fewer than Readers are lent. So slow reads leave
-// one to DB.Tx, which holds up all other writers while it waits for it.
+// lend runs f on a connection. It blocks while Readers connections are lent. Slow reads thus leave a connection for
+// DB.Tx, which would otherwise hold up all other writers while it waits for a connection.
 func (b *opened) lend(ctx context.Context, f func(conn *sql.Conn) error) error {
 	select {
 	case b.reads <- struct{}{}:
@@ -262,8 +260,8 @@ func (b *opened) Backup(ctx context.Context, path string) error {
 // Vacuum implements engine.Backend.
 func (b *opened) Vacuum(ctx context.Context) error { return sqlite.Vacuum(ctx, b.userPool()) }
 
-// walExceeds reports that the log of the file at path has grown beyond limit bytes, by a burst
-// of writes or a reader that stayed for long. A negative limit is none.
+// walExceeds reports whether the write-ahead log of the file at path is larger than limit bytes, after a
+// burst of writes or because of a long read. A negative limit means no limit.
 func walExceeds(path string, limit int64) bool {
 	info, err := os.Stat(path + "-wal")
 	return limit >= 0 && err == nil && info.Size() > limit
@@ -281,7 +279,7 @@ func (b *opened) Watch(events wake.Events) wake.Watcher {
 	return w
 }
 
-// newWatcher adds to c what both backends have in common.
+// newWatcher completes c with the settings that both backends share.
 func newWatcher(o Options, events wake.Events, c watch.Config) *watch.Watcher {
 	c.Poll, c.Notices, c.Logger = o.PollInterval, !o.NoFileNotices, o.Logger
 	c.NoSignals = o.ReadOnly
@@ -292,20 +290,20 @@ func newWatcher(o Options, events wake.Events, c watch.Config) *watch.Watcher {
 		if err := check(); engine.Final(err) {
 			return err
 		}
-		return nil // the next look may find it out
+		return nil // a later check may find the replacement
 	}
 	return watch.New(c)
 }
 
-// Close implements engine.Backend. The last connection to close is a writer's: it copies the
-// log into the file.
+// Close implements engine.Backend. It closes a writing connection last, because the last connection copies
+// the log into the file.
 func (b *opened) Close() error {
 	return errors.Join(b.writer.Close(), b.userPool().Close(), b.own.Close())
 }
 
-// Connector returns connections to the file at path for a pool of the caller's own,
-// say an ORM's: set up, gated and watched like those of [DB.SQL], and with its SQL
-// functions. The schema is brought up to date by the first connection. nil opts means defaults.
+// Connector returns connections to the file at path for a pool of the caller, such as the pool of an ORM.
+// The connections are set up, gated and watched like those of [DB.SQL] and have honker's SQL functions.
+// The first connection brings the schema up to date. nil opts means defaults.
 func Connector(path string, opts *Options) (driver.Connector, error) {
 	o, err := opts.withDefaults()
 	if err != nil {

@@ -10,12 +10,12 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// OutboxOptions of a handle. They live in this process, not in the file. The zero value
-// of a field means its default.
+// OutboxOptions configures an [Outbox] handle. The options belong to the handle in this process and are
+// not stored in the file. Zero fields select the defaults.
 type OutboxOptions struct {
-	MaxAttempts int           // deliveries tried before a message is dead; default 5, stamped on each message when it is sent
-	BaseBackoff time.Duration // after the first failure, then doubled with each; default 5s: 5s, 10s, 20s, 40s
-	Lease       time.Duration // how long Run holds a message, renewed while it is delivered; default 60s
+	MaxAttempts int           // number of deliveries before a message is dead; default 5; stored with each message when it is sent
+	BaseBackoff time.Duration // delay after the first failure, doubled with each further failure; default 5s: 5s, 10s, 20s, 40s
+	Lease       time.Duration // how long Run holds a message; renewed while the message is delivered; default 60s
 }
 
 func (o *OutboxOptions) withDefaults() (OutboxOptions, error) {
@@ -37,26 +37,27 @@ func (o *OutboxOptions) withDefaults() (OutboxOptions, error) {
 	return out, err
 }
 
-// Outbox carries messages that are a T to somewhere outside the file: sent in the
-// transaction that makes them true, delivered after it by each [Outbox.Run], at
-// least once, in no promised order. It is honker's outbox: the queue "_outbox:<name>" with
-// the message as JSON for its payload, and the same attempts and delays, so workers in
-// other languages can share it.
+// Outbox delivers messages of type T to a destination outside of the file. A message is sent in the
+// transaction that makes it true and is delivered after the commit by a process that calls [Outbox.Run].
+// Delivery is at least once and in no guaranteed order.
 //
-// It is a cheap handle: make it where you need it.
+// The format is that of honker's outbox: the queue "_outbox:<name>" with the JSON of the message as
+// payload, and the same attempts and delays. Workers in other languages can therefore share an outbox.
+//
+// Handles are cheap and may be created where they are needed.
 type Outbox[T any] struct {
 	q       *Queue[T]
 	name    string
 	deliver func(context.Context, T) error
 	opts    OutboxOptions
-	err     error // a bad name or option: returned by the first verb
+	err     error // invalid name or option, returned by the first verb
 }
 
 const outboxPrefix = "_outbox:"
 
-// NewOutbox returns a handle. It touches nothing; a bad name or option, or a T of []byte,
-// is [ErrInvalid] from its first verb. A name has at most 1016 bytes. nil opts means
-// defaults. deliver may be nil where messages are only sent.
+// NewOutbox returns a handle on the outbox called name. It does not access the file. An invalid name or
+// option, or a T of []byte, is reported as [ErrInvalid] by the first verb. A name has at most 1016 bytes.
+// deliver may be nil if messages are only sent. nil opts means defaults.
 func NewOutbox[T any](db *DB, name string, deliver func(context.Context, T) error, opts *OutboxOptions) *Outbox[T] {
 	o, err := opts.withDefaults()
 	q := NewQueue[T](db, outboxPrefix+name, &QueueOptions{
@@ -68,7 +69,7 @@ func NewOutbox[T any](db *DB, name string, deliver func(context.Context, T) erro
 	return &Outbox[T]{q: q, name: name, deliver: deliver, opts: o, err: err}
 }
 
-// doubling is base·2^(attempt-1), as honker's outbox waits.
+// doubling returns a Backoff of base·2^(attempt-1), like honker's outbox.
 func doubling(base time.Duration) Backoff {
 	return func(attempt int, _ error) time.Duration { return doubled(base, math.MaxInt64, attempt) }
 }
@@ -76,11 +77,10 @@ func doubling(base time.Duration) Backoff {
 // Name returns the name of the outbox.
 func (o *Outbox[T]) Name() string { return o.name }
 
-// Queue returns the queue behind the outbox: to look at its messages, or to cancel one.
+// Queue returns the queue of the outbox. Use it to inspect or cancel messages.
 func (o *Outbox[T]) Queue() *Queue[T] { return o.q }
 
-// Send adds a message, to be delivered from now on, and returns its id when it is
-// committed. See [Queue.Enqueue].
+// Send adds a message, which may be delivered from now on, and returns its id after the commit. See [Queue.Enqueue].
 func (o *Outbox[T]) Send(ctx context.Context, v T, opts ...EnqueueOption) (int64, error) {
 	if o.err != nil {
 		return 0, fail("send", o.name, o.err)
@@ -92,8 +92,7 @@ func (o *Outbox[T]) Send(ctx context.Context, v T, opts ...EnqueueOption) (int64
 	return id, fail("send", o.name, err)
 }
 
-// SendTx is like [Outbox.Send], within tx: the message is delivered when tx commits, and
-// never when it rolls back.
+// SendTx is like [Outbox.Send], within tx. The message is delivered after tx commits, and never if tx rolls back.
 func (o *Outbox[T]) SendTx(ctx context.Context, tx Tx, v T, opts ...EnqueueOption) (int64, error) {
 	if o.err != nil {
 		return 0, fail("send", o.name, o.err)
@@ -102,17 +101,15 @@ func (o *Outbox[T]) SendTx(ctx context.Context, tx Tx, v T, opts ...EnqueueOptio
 	return id, fail("send", o.name, err)
 }
 
-// Run delivers messages, several at once, until ctx ends and what has begun is done; then
-// it returns nil. It returns an error as [Queue.Work] does.
+// Run delivers messages, several at once. It blocks until ctx ends and the running deliveries are done,
+// and then returns nil. It returns errors as [Queue.Work] does.
 //
-// A message is gone when deliver returns nil. An error or a panic lets it be tried again
-// after the backoff; when its attempts are spent it goes to the dead letters with the
-// error. deliver may return [RetryAfter], [Snooze] and [Reject] to say otherwise. A process
-// that dies after the delivery and before the message is gone delivers it again: what
-// receives it must bear that.
+// A message is removed when deliver returns nil. After an error or a panic it is tried again after the
+// backoff. When its attempts are spent, it is dead-lettered with the error. deliver may return
+// [RetryAfter], [Snooze] or [Reject] to override this. If the process dies between the delivery and the
+// removal, the message is delivered again, so receivers must tolerate duplicates.
 //
-// nil opts means the defaults of [WorkOptions], except that Lease is the outbox's
-// Lease.
+// nil opts means the defaults of [WorkOptions], except that Lease is the Lease of the outbox.
 func (o *Outbox[T]) Run(ctx context.Context, opts *WorkOptions) error {
 	err := o.err
 	if o.deliver == nil {

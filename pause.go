@@ -97,8 +97,8 @@ func checkNote(what, text string) error {
 // removes the end. nil opts means defaults. An Until that has passed is [ErrInvalid], and so is a text that
 // is too long or not valid UTF-8.
 //
-// With a Key, only the jobs of the queue that have this key are kept from starting. A claim that meets such a job moves
-// it out of the way. Jobs of the key that are already claimed ahead may still start.
+// With a Key, only the jobs of the queue that have this key are kept from starting. A claim that meets
+// such a job moves it out of the way. Jobs of the key that are already claimed ahead may still start.
 //
 // Pause waits for the writer until ctx ends or BusyTimeout has passed. Inside [DB.Tx] it returns [ErrInTx]. The first
 // pause of a file and the end of its last pause change the schema, after which every connection prepares its
@@ -149,9 +149,9 @@ func (q *queue) pause(ctx context.Context, c carrier, opts *PauseOptions) (bool,
 	return err == nil && !was, err
 }
 
-// Resume ends the pause of the queue, so that its jobs can start again in all processes. It returns false if the queue was
-// not paused or if Until has passed. It waits for the writer until ctx ends or BusyTimeout has passed. Inside [DB.Tx] it
-// returns [ErrInTx].
+// Resume ends the pause of the queue, so that its jobs can start again in all processes. It returns false
+// if the queue was not paused or if Until has passed. It waits for the writer until ctx ends or
+// BusyTimeout has passed. Inside [DB.Tx] it returns [ErrInTx].
 func (q *Queue[T]) Resume(ctx context.Context) (bool, error) {
 	was, err := q.resume(ctx, alone("ResumeTx"))
 	return was, fail("resume", q.name, err)

@@ -13,16 +13,17 @@ import (
 // ErrSkip is returned by the function of a [Pipe] for an event without a successor.
 var ErrSkip = errors.New("skip this event")
 
-// Pipe reads the events of from for consumer, transforms each with fn, and publishes the result to to with the same
-// key. It publishes in the transaction that saves the consumer's offset, so each event of from has exactly
-// one successor, in the same order, even after a crash. Pipe blocks, waiting for new events without polling. It returns nil when
-// ctx ends, or the first error. The successors finished before are kept.
+// Pipe reads the events of from for consumer, transforms each with fn, and publishes the result to to with
+// the same key. It publishes in the transaction that saves the consumer's offset, so each event of from
+// has exactly one successor, in the same order, even after a crash. Pipe blocks, waiting for new events
+// without polling. It returns nil when ctx ends, or the first error. The successors finished before are
+// kept.
 //
-// fn runs outside of the transaction, for a single event at a time. It may run again for the same event after
-// a crash, or if another Pipe runs for the same consumer. The ctx of fn ends with ctx and with [DB.Close], which waits for
-// Pipe; Pipe then returns [ErrClosed]. If fn returns an error, or an event does not decode into A, Pipe returns the error. If
-// fn returns [ErrSkip], the event has no successor. from may be a pattern. It is [ErrInvalid] if to is a pattern, if from
-// also reads to, or if fn is nil.
+// fn runs outside of the transaction, for a single event at a time. It may run again for the same event
+// after a crash, or if another Pipe runs for the same consumer. The ctx of fn ends with ctx and with
+// [DB.Close], which waits for Pipe; Pipe then returns [ErrClosed]. If fn returns an error, or an event
+// does not decode into A, Pipe returns the error. If fn returns [ErrSkip], the event has no successor.
+// from may be a pattern. It is [ErrInvalid] if to is a pattern, if from also reads to, or if fn is nil.
 func Pipe[A, B any](ctx context.Context, from *Stream[A], consumer string, to *Stream[B], fn func(context.Context, *Event[A]) (B, error)) error {
 	if fn == nil {
 		return fail("pipe", from.name, errNilFunction)

@@ -12,8 +12,8 @@ import (
 // still applies to each loop.
 //
 // A loop acquires a slot before it claims, so it never claims a job that cannot start. While a job waits
-// for a slot, its Timeout and its lease do not run, its priority still counts, and another process can claim it. In return,
-// loops with a Pool do not claim jobs ahead for fast handlers.
+// for a slot, its Timeout and its lease do not run, its priority still counts, and another process can
+// claim it. In return, loops with a Pool do not claim jobs ahead for fast handlers.
 //
 // A loop with nothing to claim holds no slot. If all slots are taken, loops wait in order of arrival and get a
 // slot each, so that a queue that is always full does not starve a queue that rarely gets a job. A loop keeps its

@@ -294,7 +294,8 @@ func (q *Queue[T]) AckMany(ctx context.Context, worker string, ids []int64) (n i
 	return n, fail("ack", q.name, err)
 }
 
-// ackAlone acks the jobs in ids on which no other job waits, in a single statement. It reports whether some ids may be left.
+// ackAlone acks the jobs in ids on which no other job waits, in a single statement. It reports whether
+// some ids may be left.
 func (q *queue) ackAlone(ctx context.Context, worker string, ids []int64) (n int, others bool, err error) {
 	var at time.Time
 	err = q.db.engine.Write(ctx, "AckTx", engine.SingleOp(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {

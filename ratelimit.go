@@ -17,13 +17,14 @@ type rateLimitStore interface {
 	Count(ctx context.Context, q engine.Querier, name string, start int64) (int, error)
 }
 
-// RateLimit limits the number of calls in each window of time, across all processes on the file and in all languages.
-// Windows are fixed: as honker's format requires, they start at whole multiples of their length since 1970. Up to twice
-// the limit may therefore pass around the end of a window. Rejected calls are not counted.
+// RateLimit limits the number of calls in each window of time, across all processes on the file and in all
+// languages. Windows are fixed: as honker's format requires, they start at whole multiples of their length
+// since 1970. Up to twice the limit may therefore pass around the end of a window. Rejected calls are not
+// counted.
 //
-// Handles are cheap and may be created where they are needed. All handles of a name should have the same limit and window,
-// because each handle counts in windows of its own length. A handle that finds more calls than it would have allowed logs
-// this once.
+// Handles are cheap and may be created where they are needed. All handles of a name should have the same
+// limit and window, because each handle counts in windows of its own length. A handle that finds more
+// calls than it would have allowed logs this once.
 type RateLimit struct {
 	db    *DB
 	name  string
@@ -32,9 +33,9 @@ type RateLimit struct {
 	err   error // invalid name or number, returned by the first verb
 }
 
-// RateLimit returns a handle that allows limit calls per window of length per, which is rounded up to whole seconds. It does
-// not access the file. An invalid name, or a limit or window that is not positive, is reported as [ErrInvalid] by the
-// first verb.
+// RateLimit returns a handle that allows limit calls per window of length per, which is rounded up to
+// whole seconds. It does not access the file. An invalid name, or a limit or window that is not positive,
+// is reported as [ErrInvalid] by the first verb.
 func (db *DB) RateLimit(name string, limit int, per time.Duration) *RateLimit {
 	err := errors.Join(engine.CheckName("rate limit name", name), engine.Positive("window", per))
 	if limit <= 0 {
@@ -48,8 +49,9 @@ func (r *RateLimit) window(now time.Time) int64 { return now.Unix() / r.per * r.
 
 func (r *RateLimit) end(window int64) time.Time { return time.Unix(window+r.per, 0) }
 
-// Allow counts a call in the current window and returns true, or returns false if the limit is reached. It waits for the
-// writer until ctx ends or BusyTimeout has passed. Concurrent calls share commits, and a rejected call writes nothing.
+// Allow counts a call in the current window and returns true, or returns false if the limit is reached. It
+// waits for the writer until ctx ends or BusyTimeout has passed. Concurrent calls share commits, and a
+// rejected call writes nothing.
 func (r *RateLimit) Allow(ctx context.Context) (bool, error) {
 	ok, _, err := r.allow(ctx)
 	return ok, fail("rate limit", r.name, err)
@@ -78,8 +80,8 @@ func (r *RateLimit) allow(ctx context.Context) (ok bool, window int64, err error
 	return ok && err == nil, window, err
 }
 
-// warn logs, once for each name, that more calls were allowed than this handle would have allowed. Another handle has a
-// larger limit.
+// warn logs, once for each name, that more calls were allowed than this handle would have allowed. Another
+// handle has a larger limit.
 func (r *RateLimit) warn(used int) {
 	if used <= r.limit {
 		return
@@ -110,12 +112,13 @@ func (r *RateLimit) AllowTx(ctx context.Context, tx Tx) (bool, error) {
 	return ok && err == nil, fail("rate limit", r.name, err)
 }
 
-// Wait blocks until a call is counted, in the current window or at the start of a later window, and then returns nil. It returns an
-// error when ctx ends or the DB is closed. Goroutines of the same process that wait for the same limit proceed in the
-// order of their calls. Processes compete at the start of each window, and none of them is preferred.
+// Wait blocks until a call is counted, in the current window or at the start of a later window, and then
+// returns nil. It returns an error when ctx ends or the DB is closed. Goroutines of the same process that
+// wait for the same limit proceed in the order of their calls. Processes compete at the start of each
+// window, and none of them is preferred.
 //
-// Wait has no bound of its own. With a window of a day it may wait for a day, and it does not return while others use up
-// every window. The ctx should therefore have a deadline.
+// Wait has no bound of its own. With a window of a day it may wait for a day, and it does not return while
+// others use up every window. The ctx should therefore have a deadline.
 func (r *RateLimit) Wait(ctx context.Context) error {
 	if err := errors.Join(r.err, r.db.engine.RefuseInTx(ctx, "AllowTx")); err != nil {
 		return fail("wait for the rate limit", r.name, err)
@@ -154,8 +157,8 @@ func (r *RateLimit) wait(ctx context.Context) error {
 	}, wake.Key{Kind: wake.Closing})
 }
 
-// Remaining returns the number of calls that the current window still allows, and the end of the window. Other callers may
-// use up the calls meanwhile.
+// Remaining returns the number of calls that the current window still allows, and the end of the window.
+// Other callers may use up the calls meanwhile.
 func (r *RateLimit) Remaining(ctx context.Context) (int, time.Time, error) {
 	if r.err != nil {
 		return 0, time.Time{}, fail("remaining of rate limit", r.name, r.err)
@@ -168,13 +171,14 @@ func (r *RateLimit) Remaining(ctx context.Context) (int, time.Time, error) {
 	return max(0, r.limit-used), r.end(window), nil
 }
 
-// SweepRateLimits deletes the windows of all names that started more than olderThan, rounded up to seconds, before the current
-// second, and returns their number. [DB.Maintain] deletes windows that are a day old. The file does not store the length
-// of windows. A window that is swept while it is still running starts again from zero, so olderThan must exceed the
-// longest window in use.
+// SweepRateLimits deletes the windows of all names that started more than olderThan, rounded up to
+// seconds, before the current second, and returns their number. [DB.Maintain] deletes windows that are a
+// day old. The file does not store the length of windows. A window that is swept while it is still running
+// starts again from zero, so olderThan must exceed the longest window in use.
 //
-// It blocks until all are deleted. It works in transactions of a few milliseconds, with pauses in which other writers can
-// proceed. If it fails or ctx ends, it returns the number of windows deleted so far together with the error.
+// It blocks until all are deleted. It works in transactions of a few milliseconds, with pauses in which
+// other writers can proceed. If it fails or ctx ends, it returns the number of windows deleted so far
+// together with the error.
 func (db *DB) SweepRateLimits(ctx context.Context, olderThan time.Duration) (swept int, err error) {
 	if err := engine.NotNegative("age", olderThan); err != nil {
 		return 0, fail("sweep rate limits", "", err)

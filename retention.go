@@ -26,9 +26,9 @@ type retentionStore interface {
 	Queues(ctx context.Context, q engine.Querier) ([]row.QueueRetention, error)
 }
 
-// Retention limits the events that a topic keeps or, in a [QueueRetention], the jobs that a queue keeps. A zero field means no
-// bound, and the zero Retention keeps every event. An event that exceeds either bound is deleted once all consumers and
-// groups have seen it.
+// Retention limits the events that a topic keeps or, in a [QueueRetention], the jobs that a queue keeps. A
+// zero field means no bound, and the zero Retention keeps every event. An event that exceeds either bound
+// is deleted once all consumers and groups have seen it.
 type Retention struct {
 	MaxCount int64         // maximum number of events; the newest are kept
 	MaxAge   time.Duration // rounded up to seconds
@@ -41,9 +41,9 @@ func (r Retention) check() error {
 	return engine.NotNegative("MaxAge", r.MaxAge)
 }
 
-// SetRetention stores r in the file, where it applies to all processes and handles. The events are deleted when
-// [Stream.Compact] or [DB.Maintain] runs. SetRetention waits for the writer until ctx ends or BusyTimeout has passed. A
-// pattern or a negative bound is [ErrInvalid].
+// SetRetention stores r in the file, where it applies to all processes and handles. The events are deleted
+// when [Stream.Compact] or [DB.Maintain] runs. SetRetention waits for the writer until ctx ends or
+// BusyTimeout has passed. A pattern or a negative bound is [ErrInvalid].
 func (s *Stream[E]) SetRetention(ctx context.Context, r Retention) error {
 	return fail("set retention", s.name, s.setRetention(ctx, alone("SetRetentionTx"), r))
 }
@@ -87,14 +87,14 @@ func (s *stream) retention(ctx context.Context) (Retention, error) {
 	return r, err
 }
 
-// Compacted returns the offset of the last event that [Stream.Compact] or [DB.Maintain] has deleted from the topic, or from the
-// topics of the pattern. It returns 0 if no event was deleted. A reader that begins below this offset does not see all
-// published events. Before a projection is rebuilt from the beginning, use Compacted to check that the stream still
-// has the beginning. Below the offset a topic has no events other than the dead events of a group; a pattern may have events
-// of topics that keep more.
+// Compacted returns the offset of the last event that [Stream.Compact] or [DB.Maintain] has deleted from
+// the topic, or from the topics of the pattern. It returns 0 if no event was deleted. A reader that begins
+// below this offset does not see all published events. Before a projection is rebuilt from the beginning,
+// use Compacted to check that the stream still has the beginning. Below the offset a topic has no events
+// other than the dead events of a group; a pattern may have events of topics that keep more.
 //
-// Compacted reads and never waits for the writer. Under the ctx of [DB.Tx] it reads in the transaction. Deletions by other
-// programs are not known to it.
+// Compacted reads and never waits for the writer. Under the ctx of [DB.Tx] it reads in the transaction.
+// Deletions by other programs are not known to it.
 func (s *Stream[E]) Compacted(ctx context.Context) (int64, error) {
 	through, err := s.compacted(ctx)
 	return through, fail("compacted", s.name, err)
@@ -111,8 +111,8 @@ func (s *stream) compacted(ctx context.Context) (through int64, err error) {
 	return through, err
 }
 
-// logIfGone logs that a consumer or group begins at offset although retention has deleted events above it, up to gone. It
-// is not a warning, because a new reader of a topic with a short retention is normal.
+// logIfGone logs that a consumer or group begins at offset although retention has deleted events above it,
+// up to gone. It is not a warning, because a new reader of a topic with a short retention is normal.
 func (s *stream) logIfGone(kind, name string, offset, gone int64) {
 	if offset < gone {
 		s.db.opts.Logger.Info("honker: a reader begins before events that retention has deleted, and does not see them",
@@ -128,13 +128,13 @@ type CompactStats struct {
 	PinnedBy string // the reader that has yet to see the next event to be dropped, such as `consumer "mail"`; empty if there is none
 }
 
-// Compact deletes the events that exceed the topic's [Retention]. It blocks until all are deleted. It works in transactions
-// of a few milliseconds, with pauses in which other writers can proceed. If ctx ends, it returns the error of ctx together with
-// the statistics so far.
+// Compact deletes the events that exceed the topic's [Retention]. It blocks until all are deleted. It
+// works in transactions of a few milliseconds, with pauses in which other writers can proceed. If ctx
+// ends, it returns the error of ctx together with the statistics so far.
 //
-// Compact never deletes events that a group, or a consumer of any binding, has yet to see. It also keeps the dead events
-// of groups. A consumer that is no longer in use keeps events for ever, until [Stream.DeleteConsumer] is called. A
-// pattern is [ErrInvalid].
+// Compact never deletes events that a group, or a consumer of any binding, has yet to see. It also keeps
+// the dead events of groups. A consumer that is no longer in use keeps events for ever, until
+// [Stream.DeleteConsumer] is called. A pattern is [ErrInvalid].
 func (s *Stream[E]) Compact(ctx context.Context) (CompactStats, error) {
 	stats, err := s.compact(ctx)
 	return stats, fail("compact", s.name, err)
@@ -213,22 +213,22 @@ func (c *compaction) limit(pin row.Pin, pinned bool) {
 
 // QueueRetention limits the ended jobs that a queue keeps.
 type QueueRetention struct {
-	// Done applies to acked jobs, which [DB.Job] and package admin can then show. Unlike elsewhere, the zero Retention
-	// keeps none. This is the default, because an ack that only deletes is fast. To keep all jobs, set a bound
-	// that is never reached.
+	// Done applies to acked jobs, which [DB.Job] and package admin can then show. Unlike elsewhere, the
+	// zero Retention keeps none. This is the default, because an ack that only deletes is fast. To keep
+	// all jobs, set a bound that is never reached.
 	Done Retention
 	// Dead applies to dead letters. The zero Retention keeps all.
 	Dead Retention
 }
 
-// SetRetention stores r in the file, where it applies to all processes and handles from the next ack on. The ack of a
-// retained job writes it in the same transaction. This holds for every verb and SQL function of this package; jobs that
-// another binding acks are not retained. Jobs that exceed either bound are deleted when [DB.Maintain] runs. Without
-// Maintain there are at most twice Done.MaxCount done jobs, because each further ack deletes the oldest. A dead job that
-// other jobs wait for is kept.
+// SetRetention stores r in the file, where it applies to all processes and handles from the next ack on.
+// The ack of a retained job writes it in the same transaction. This holds for every verb and SQL function
+// of this package; jobs that another binding acks are not retained. Jobs that exceed either bound are
+// deleted when [DB.Maintain] runs. Without Maintain there are at most twice Done.MaxCount done jobs,
+// because each further ack deletes the oldest. A dead job that other jobs wait for is kept.
 //
-// Setting the same r again writes nothing. SetRetention waits for the writer until ctx ends or BusyTimeout has passed.
-// Inside [DB.Tx] it returns [ErrInTx]. A negative bound is [ErrInvalid].
+// Setting the same r again writes nothing. SetRetention waits for the writer until ctx ends or BusyTimeout
+// has passed. Inside [DB.Tx] it returns [ErrInTx]. A negative bound is [ErrInvalid].
 func (q *Queue[T]) SetRetention(ctx context.Context, r QueueRetention) error {
 	return fail("set retention", q.name, q.setRetention(ctx, alone("SetRetentionTx"), r))
 }

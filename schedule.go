@@ -13,44 +13,44 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Schedule says when which job is enqueued. Name is unique in the file.
+// Schedule specifies which job is enqueued at which times. Name is unique in the file.
 //
-// Spec is 5 fields, minute, hour, day of month, month, day of week, or 6 with the second
-// before them. A field is a list of values and ranges, or *, with steps: "0 9-17/2 * * MON-FRI".
-// Months and days may be named; Sunday is 0 or 7. "@hourly", "@daily", "@weekly", "@monthly"
-// and "@yearly" are short for the first moment of each. "@every 90s" counts from the
-// registration, then from each fire: a number with the unit s, m, h or d, or a duration of
-// whole seconds such as 1h30m.
+// Spec has 5 fields: minute, hour, day of month, month and day of week. A sixth field before them is the
+// second. A field is a list of values and ranges, or *, with optional steps: "0 9-17/2 * * MON-FRI".
+// Months and days may be given by name; Sunday is 0 or 7. "@hourly", "@daily", "@weekly", "@monthly" and
+// "@yearly" stand for the first moment of each period. "@every 90s" counts from the registration and then
+// from each fire. It takes a number with the unit s, m, h or d, or a duration of whole seconds such as
+// 1h30m.
 //
-// Two rules come from honker, since its schedulers in other languages read the same rows, and
-// differ from other crons. Both day fields have to match: "0 2 1 * 1" fires on the first of a
-// month only if that is a Monday. And a step needs a range or *: "5/15" is the value 5.
+// Two rules are those of honker, whose schedulers in other languages read the same rows, and differ from
+// other crons. Both day fields must match: "0 2 1 * 1" fires on the first of a month only if it is a
+// Monday. A step needs a range or *: "5/15" is the value 5.
 //
-// Times are those of the local zone of the process that fires, time.Local: a time that a zone
-// skips fires when the clocks have moved on, one that it has twice fires the second time.
-// Where the machine has no zones, Go takes UTC for local: import time/tzdata. A schedule has
-// no zone of its own, because no other binding would know of it; "?" and CRON_TZ= are
+// Times are in the local zone of the process that fires, time.Local. A time that is skipped by the zone
+// fires when the clocks have moved on. A time that occurs twice fires the second time. On a machine
+// without a zone database Go uses UTC as the local zone; import time/tzdata to avoid this. Schedules have
+// no zone of their own, because the other bindings would not know of it: "?" and CRON_TZ= are
 // [ErrInvalid].
 type Schedule struct {
 	Name        string
 	Queue       string
 	Spec        string
-	Payload     any           // of each job, as JSON; nil is null, which decodes into a zero value. What Options.Codec makes of it is kept, and copied to each job
-	Priority    int           // larger first
+	Payload     any           // payload of each job, stored as JSON; nil is null, which decodes into a zero value. It is encoded by Options.Codec when it is stored, and copied to each job
+	Priority    int           // a larger number is served first
 	MaxAttempts int           // default 25
-	ExpiresIn   time.Duration // not started so long after it was enqueued: never started; 0: none
+	ExpiresIn   time.Duration // a job that has not started this long after it was enqueued never starts; 0 means no limit
 	Missed      Missed        // default FireAll
 }
 
-// Missed is what a schedule does with times that have passed while no scheduler ran, or while
-// it was paused. It is kept in the file for schedulers of this package; honker's in other
-// languages always fire all.
+// Missed specifies how a schedule treats times that passed while it was paused or while no scheduler ran.
+// It is stored in the file for the schedulers of this package. The schedulers of honker in other languages
+// always fire all missed times.
 type Missed int
 
 const (
-	FireAll  Missed = iota // each of them, the oldest 64 at most, and passes over the others
-	FireLast               // only the last of them
-	Skip                   // none; a time that is up to 90 seconds over counts as now, so that nothing is lost when another process takes over from one that died
+	FireAll  Missed = iota // fire each missed time, up to the oldest 64, and skip the others
+	FireLast               // fire only the last missed time
+	Skip                   // fire no missed time. A time up to 90 seconds ago counts as now, so that nothing is lost when a process takes over from another that has died
 )
 
 func (m Missed) check() error {
@@ -60,8 +60,7 @@ func (m Missed) check() error {
 	return nil
 }
 
-// ScheduleInfo is a schedule as it is in the file. Spec is in honker's dialect, "0 0 * * *" for
-// "@daily".
+// ScheduleInfo is a schedule as stored in the file. Spec is in honker's dialect: "@daily" is stored as "0 0 * * *".
 type ScheduleInfo struct {
 	Name        string
 	Queue       string
@@ -69,33 +68,33 @@ type ScheduleInfo struct {
 	Payload     json.RawMessage
 	Priority    int
 	MaxAttempts int
-	ExpiresIn   time.Duration // 0: none
+	ExpiresIn   time.Duration // 0 means no limit
 	Missed      Missed
-	Enabled     bool      // false: paused
-	NextFireAt  time.Time // may be over: the next Tick fires it
+	Enabled     bool      // false if paused
+	NextFireAt  time.Time // may have passed, in which case the next Tick fires it
 }
 
-// ScheduleChange is what [Scheduler.Update] changes; nil leaves a field as it is.
+// ScheduleChange contains the changes of a [Scheduler.Update]. Nil fields are left unchanged.
 type ScheduleChange struct {
-	Spec        *string // the next fire is computed from now
+	Spec        *string // the next fire is computed from the time of the change
 	Payload     *any
 	Priority    *int
-	MaxAttempts *int           // 0: the default, 25
-	ExpiresIn   *time.Duration // 0: none
+	MaxAttempts *int           // 0 means the default, 25
+	ExpiresIn   *time.Duration // 0 means no limit
 	Missed      *Missed
 }
 
-// calendar has the dialect of the file and the local zone.
+// calendar interprets specs in the dialect of the file and in the local zone.
 var calendar cron.Local
 
-// NextAfter returns the first second after from at which spec is due, see [Schedule]. It
-// reads no file. A spec that makes no sense, or is never due, is [ErrInvalid].
+// NextAfter returns the first second after from at which spec is due; see [Schedule]. It does not access a
+// file. A spec that is malformed or never due is [ErrInvalid].
 func NextAfter(spec string, from time.Time) (time.Time, error) {
 	_, at, err := plan(spec, from)
 	return at, fail("schedule", spec, err)
 }
 
-// plan returns spec in the dialect of the file, and when it is due first after from.
+// plan converts spec to the dialect of the file and returns the first time after from at which it is due.
 func plan(spec string, from time.Time) (plain string, next time.Time, err error) {
 	plain, next, err = calendar.Plan(spec, from)
 	if err != nil {
@@ -104,7 +103,7 @@ func plan(spec string, from time.Time) (plain string, next time.Time, err error)
 	return plain, next, nil
 }
 
-// task checks sch and turns it into a row that is due next after now.
+// task validates sch and converts it to a row that is due at the first time after now.
 func (s *Scheduler) task(ctx context.Context, sch Schedule, now time.Time) (t row.Task, err error) {
 	err = errors.Join(engine.CheckName("schedule name", sch.Name), engine.CheckName("queue name", sch.Queue),
 		engine.NotNegative("ExpiresIn", sch.ExpiresIn), checkMaxAttempts(sch.MaxAttempts), sch.Missed.check())
@@ -134,13 +133,13 @@ func attemptsOr(n, otherwise int) int64 {
 	return int64(n)
 }
 
-// expiresIn is what is stored for d. A 0 in the file is no NULL: honker's SQL functions store it
-// as it is given, and the jobs expire with the second in which they are enqueued.
+// expiresIn converts d to the stored value. NULL means no limit. A stored 0 differs from NULL: honker's SQL functions
+// store it unchanged, and the jobs expire in the second in which they are enqueued.
 func expiresIn(d time.Duration) sql.NullInt64 {
 	return sql.NullInt64{Int64: engine.Seconds(d), Valid: d > 0}
 }
 
-// prepare checks what can be checked without the schedule.
+// prepare runs the checks that do not need the stored schedule.
 func (ch ScheduleChange) prepare(encode func(any) (string, error)) (apply func(*row.Task, time.Time) error, err error) {
 	var text string
 	if ch.Payload != nil {

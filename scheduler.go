@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// scheduleStore are the statements about schedules.
+// scheduleStore contains the statements on schedules.
 type scheduleStore interface {
 	Register(ctx context.Context, q engine.Querier, t row.Task) (changed bool, err error)
 	Spec(ctx context.Context, q engine.Querier, name string) (string, error)
@@ -30,26 +30,26 @@ type scheduleStore interface {
 	Trigger(ctx context.Context, q engine.Querier, t row.Task, now int64) (int64, error)
 }
 
-// Scheduler turns times into jobs: when a schedule is due, [Scheduler.Run] enqueues a job
-// to its queue. Schedules are kept in the file, shared with honker's bindings in other
-// languages. It is a cheap handle.
+// Scheduler manages the schedules of a file. When a schedule is due, [Scheduler.Run] enqueues a job to its
+// queue. Schedules are stored in the file and shared with honker's bindings in other languages. A
+// Scheduler is a cheap handle.
 type Scheduler struct{ db *DB }
 
-// Scheduler returns the file's scheduler.
+// Scheduler returns a handle on the schedules of the file.
 func (db *DB) Scheduler() *Scheduler { return &Scheduler{db} }
 
-// Fire is a schedule that was due and became a job.
+// Fire describes a job that was enqueued for a due schedule.
 type Fire struct {
 	Name   string
 	Queue  string
-	FireAt time.Time // when it was due; the job's RunAt
+	FireAt time.Time // time at which the schedule was due, and RunAt of the job
 	JobID  int64
 }
 
-// Register adds a schedule, or changes the one of that name, which stays paused if it is.
-// Its first fire is the first time after now; registering it again with the same Spec
-// does not push the next fire away, so that a service may register at every start. Another
-// Spec than before is logged, since two processes may be of different minds.
+// Register adds a schedule or changes the schedule of the same name. A paused schedule stays paused. The
+// first fire is the first time after now. Registering the same Spec again does not postpone the next fire,
+// so a service may register its schedules at every start. A changed Spec is logged, because two processes
+// may disagree about it.
 func (s *Scheduler) Register(ctx context.Context, sch Schedule) error {
 	t, err := s.task(ctx, sch, time.Now())
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *Scheduler) register(ctx context.Context, q engine.Querier, t row.Task, 
 	return audit.NoteOne(ctx, q, now)
 }
 
-// Unregister removes a schedule; jobs that it has enqueued stay. false: there is none.
+// Unregister removes a schedule and reports whether it existed. Jobs that it has enqueued are kept.
 func (s *Scheduler) Unregister(ctx context.Context, name string) (bool, error) {
 	return s.unregister(ctx, alone("UnregisterTx"), name)
 }
@@ -116,7 +116,7 @@ func (s *Scheduler) unregister(ctx context.Context, c carrier, name string) (boo
 	}, noted)
 }
 
-// Pause stops a schedule from firing. false: there is none, or it is paused.
+// Pause stops a schedule from firing. It returns false if there is no such schedule or if it is already paused.
 func (s *Scheduler) Pause(ctx context.Context, name string) (bool, error) {
 	return s.enable(ctx, alone("PauseTx"), "pause schedule", name, false)
 }
@@ -126,8 +126,8 @@ func (s *Scheduler) PauseTx(ctx context.Context, tx Tx, name string) (bool, erro
 	return s.enable(ctx, within(tx), "pause schedule", name, false)
 }
 
-// Resume lets a paused schedule fire again. What it has missed is caught up as its Missed
-// says. false: there is none, or it is not paused.
+// Resume lets a paused schedule fire again. Times that passed meanwhile are treated according to its
+// Missed. Resume returns false if there is no such schedule or if it is not paused.
 func (s *Scheduler) Resume(ctx context.Context, name string) (bool, error) {
 	return s.enable(ctx, alone("ResumeTx"), "resume schedule", name, true)
 }
@@ -143,8 +143,8 @@ func (s *Scheduler) enable(ctx context.Context, c carrier, verb, name string, en
 	}, noted)
 }
 
-// Update changes parts of a schedule; jobs that it has enqueued stay as they are. false:
-// there is none, or nothing to change.
+// Update changes parts of a schedule. Jobs that it has enqueued are left unchanged. Update returns false
+// if there is no such schedule or if ch is empty.
 func (s *Scheduler) Update(ctx context.Context, name string, ch ScheduleChange) (bool, error) {
 	if ch == (ScheduleChange{}) {
 		err := errors.Join(s.db.engine.Writable(), engine.CheckName("schedule name", name))
@@ -184,7 +184,7 @@ func (s *Scheduler) update(ctx context.Context, c carrier, name string, ch Sched
 	}, noted)
 }
 
-// change runs a verb that reports whether it changed something.
+// change runs a verb that reports whether it has changed a schedule.
 func (s *Scheduler) change(ctx context.Context, c carrier, verb, name string,
 	run func(context.Context, engine.Querier, time.Time) (bool, error), committed func()) (changed bool, err error) {
 	if err := engine.CheckName("schedule name", name); err != nil {
@@ -200,7 +200,7 @@ func (s *Scheduler) change(ctx context.Context, c carrier, verb, name string,
 	return changed, fail(verb, name, err)
 }
 
-// List returns all schedules by name.
+// List returns all schedules, ordered by name.
 func (s *Scheduler) List(ctx context.Context) (infos []ScheduleInfo, err error) {
 	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
 		rows, err := s.db.schedules.List(ctx, q)
@@ -217,14 +217,14 @@ func (s *Scheduler) List(ctx context.Context) (infos []ScheduleInfo, err error) 
 	return infos, fail("list schedules", "", err)
 }
 
-// maxNext bounds the times that Next computes.
+// maxNext is the maximum number of times that Next computes.
 const maxNext = 1000
 
-// Next returns the next n times at which a schedule fires, as it is now, in the local zone of this
-// process, see [Schedule]. The first may be over, where no scheduler has fired it yet; the others
-// are to come. One that is paused would fire at these times if it were resumed. It reads and never
-// waits for the writer. An n that is not between 1 and 1000 is [ErrInvalid], and so is a Spec in the
-// file that makes no sense. [ErrNotFound]: there is no such schedule.
+// Next returns the next n times at which a schedule fires, in the local zone of this process; see
+// [Schedule]. The first may have passed if no scheduler has fired it yet; the others are in the future.
+// For a paused schedule, Next returns the times at which it would fire if it were resumed. Next reads and
+// never waits for the writer. It returns [ErrInvalid] if n is not between 1 and 1000 or if the Spec in the
+// file is malformed, and [ErrNotFound] if there is no such schedule.
 func (s *Scheduler) Next(ctx context.Context, name string, n int) ([]time.Time, error) {
 	times, err := s.next(ctx, name, n)
 	return times, fail("next times of schedule", name, err)
@@ -251,13 +251,14 @@ func (s *Scheduler) next(ctx context.Context, name string, n int) ([]time.Time, 
 		return nil, ErrNotFound
 	}
 	times, err := timesOf(t, time.Now().Unix(), n)
-	if err != nil { // only another program can have written such a spec
+	if err != nil { // such a spec can only have been written by another program
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return times, nil
 }
 
-// timesOf are n times of t. Those between the stored one and now are passed over, in its steps.
+// timesOf returns n times of t. It skips the times between the stored next time and now, in the steps of
+// the schedule.
 func timesOf(t row.Task, now int64, n int) (times []time.Time, err error) {
 	after := t.NextFire
 	if after < now {
@@ -275,8 +276,8 @@ func timesOf(t row.Task, now int64, n int) (times []time.Time, err error) {
 	return times, nil
 }
 
-// Soonest returns when a schedule is due next that is not paused; it may be over. The
-// zero time: there is none.
+// Soonest returns the earliest time at which a schedule that is not paused is due. The time may have
+// passed. Soonest returns the zero time if there is no such schedule.
 func (s *Scheduler) Soonest(ctx context.Context) (time.Time, error) {
 	unix, err := s.soonest(ctx)
 	return engine.Instant(unix), fail("soonest schedule", "", err)
@@ -290,14 +291,14 @@ func (s *Scheduler) soonest(ctx context.Context) (unix int64, err error) {
 	return unix, err
 }
 
-// Trigger enqueues the schedule's job now and returns its id; the next fire is untouched,
-// and a paused schedule may be triggered. [ErrNotFound]: there is none.
+// Trigger enqueues the job of a schedule now and returns the id of the job. The next fire is unaffected. A
+// paused schedule may be triggered. Trigger returns [ErrNotFound] if there is no such schedule.
 func (s *Scheduler) Trigger(ctx context.Context, name string) (id int64, err error) {
 	return s.trigger(ctx, alone("TriggerTx"), name)
 }
 
-// TriggerTx is like [Scheduler.Trigger], within tx: the job exists when tx commits, and never did when it
-// rolls back.
+// TriggerTx is like [Scheduler.Trigger], within tx. The job exists once tx commits; if tx rolls back, it
+// never existed.
 func (s *Scheduler) TriggerTx(ctx context.Context, tx Tx, name string) (id int64, err error) {
 	return s.trigger(ctx, within(tx), name)
 }
@@ -326,27 +327,27 @@ func (s *Scheduler) trigger(ctx context.Context, c carrier, name string) (id int
 	return id, nil
 }
 
-// Tick enqueues a job for every time at which a schedule was due until now and has not
-// been fired, as far as its Missed says, and returns them in order. A job's RunAt is the time
-// at which it was due: the jobs can run at once. It does not ask which process leads.
+// Tick enqueues a job for each time up to now at which a schedule was due and has not fired, subject to
+// its Missed. It returns the fires in order. The RunAt of a job is the time at which the schedule was due,
+// so the jobs can run immediately. Tick does not require leadership.
 //
-// Much that is due is fired in several transactions with pauses between them, in which other
-// writers get the file. A schedule moves on in the transaction that fires it: two ticks at
-// once fire nothing twice. When ctx ends Tick returns its error, and what was fired until then.
+// Many due times are fired in several transactions, with pauses in which other writers can proceed. A
+// schedule advances in the transaction that fires it, so concurrent ticks fire nothing twice. If ctx ends,
+// Tick returns its error and the fires so far.
 //
-// The error names the schedules that could not be fired as they say; the others have fired,
-// and are returned beside it. One with a Spec that makes no sense, which only another program
-// can have written, is paused. A trigger of the application's may drop a job, which is
-// [ErrNotInserted], and the schedule goes on; where a trigger keeps a schedule from moving on,
-// it does not fire, and is paused.
+// The error names the schedules that could not be fired as specified. The other schedules have fired and
+// are returned together with the error. A schedule with a malformed Spec, which only another program can
+// have written, is paused. If a trigger of the application drops a job, the error is [ErrNotInserted] and
+// the schedule advances. If a trigger keeps a schedule from advancing, the schedule does not fire and is
+// paused.
 func (s *Scheduler) Tick(ctx context.Context, now time.Time) ([]Fire, error) {
 	var fires []Fire
 	err := s.tick(ctx, now, nil, func(chunk []Fire) { fires = append(fires, chunk...) })
 	return fires, fail("tick", "", err)
 }
 
-// tick fires what is due until due, in transactions that each check lock; without the lock
-// they fire nothing. A nil lock is not checked.
+// tick fires the schedules that are due by due. Each of its transactions checks lock and fires nothing if the lock is
+// lost. A nil lock is not checked.
 func (s *Scheduler) tick(ctx context.Context, due time.Time, lock *Lock, told func([]Fire)) error {
 	headers, err := s.db.headersIn(ctx, nil)
 	if err != nil {
@@ -372,7 +373,7 @@ func (s *Scheduler) tick(ctx context.Context, due time.Time, lock *Lock, told fu
 		}
 		told(s.fired(did.Fires))
 		for _, b := range did.Broken {
-			if !slices.Contains(broken, b) { // one that can be neither moved nor paused is met again
+			if !slices.Contains(broken, b) { // a schedule that can be neither advanced nor paused is found again
 				broken = append(broken, b)
 			}
 		}
@@ -385,7 +386,7 @@ func (s *Scheduler) tick(ctx context.Context, due time.Time, lock *Lock, told fu
 	}
 }
 
-// fired wakes the workers that wait for the jobs, and tells the observer.
+// fired wakes the workers that wait for the jobs and reports the fires to the observer.
 func (s *Scheduler) fired(rows []row.Fire) []Fire {
 	fires := make([]Fire, len(rows))
 	for i, r := range rows {
@@ -397,17 +398,17 @@ func (s *Scheduler) fired(rows []row.Fire) []Fire {
 	return fires
 }
 
-// schedulerLock is held by the process that fires, in whatever language.
+// schedulerLock is held by the process that fires schedules, in any language.
 const schedulerLock = store.SchedulerLock
 
-// Run fires schedules when they are due, until ctx ends; then it returns nil. Run it in
-// any number of processes: the one that has the lock "honker-scheduler" leads, the others
-// stand by and take over when the leader ends, or a minute after it has died. It waits
-// without polling, and notices what other processes change.
+// Run fires schedules when they are due. It blocks until ctx ends and then returns nil. Run may be called
+// in any number of processes: the process that holds the lock "honker-scheduler" leads and the others
+// stand by. They take over when the leader ends, or a minute after it has died. Run waits without polling
+// and notices the changes of other processes.
 //
-// [ErrLeadershipLost]: another process took the lock, because this one stood still for longer
-// than it lasts. It has fired nothing since; call Run again to stand by. What fails
-// otherwise is logged and tried again; Run itself fails only when the DB is closed
+// Run returns [ErrLeadershipLost] if another process has taken the lock because this process stood still
+// for longer than the lock lasts. It has fired nothing since then; call Run again to stand by. Other
+// failures are logged and retried. Apart from lost leadership, Run fails only if the DB is closed
 // ([ErrClosed]) or its file was replaced.
 func (s *Scheduler) Run(ctx context.Context) error {
 	if err := s.db.engine.RefuseInTx(ctx, ""); err != nil {
@@ -425,7 +426,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	return fail("run scheduler", "", err)
 }
 
-// lead fires until ctx ends, or the lock is lost.
+// lead fires schedules until ctx ends or the lock is lost.
 func (s *Scheduler) lead(ctx context.Context, lock *Lock) error {
 	failures := engine.Retry{Log: s.db.opts.Logger, What: "scheduler: tick failed, retrying"}
 	for {
@@ -445,7 +446,7 @@ func (s *Scheduler) lead(ctx context.Context, lock *Lock) error {
 	}
 }
 
-// fireDue fires until nothing is due, and has the notifier look again when something will be.
+// fireDue fires until nothing is due, and asks the notifier for a wake at the next due time.
 func (s *Scheduler) fireDue(ctx context.Context, lock *Lock) error {
 	for {
 		soonest, err := s.soonest(ctx)

@@ -30,17 +30,17 @@ func (c Count) String() string {
 	return text
 }
 
-// QueueStats contains the number of jobs of a queue in each [Phase]. All counts are of the same moment, AsOf: no job is counted
-// twice, and a job that moves meanwhile is not missed.
+// QueueStats contains the number of jobs of a queue in each [Phase]. All counts are of the same moment,
+// AsOf: no job is counted twice, and a job that moves meanwhile is not missed.
 type QueueStats struct {
 	Queue                                            string
 	Ready, Scheduled, Running, Lapsed, Held, Expired Count
 	Dead                                             Count
 
-	// OldestReady is the earliest RunAt of the ready jobs of any priority, or the zero time if no job is ready. If
-	// it is long ago, there are too few workers, which the number of waiting jobs alone does not show. If a priority
-	// has more than a thousand jobs that cannot run again, the RunAt of the thousandth is returned, so OldestReady may be too
-	// early and is never too late.
+	// OldestReady is the earliest RunAt of the ready jobs of any priority, or the zero time if no job is
+	// ready. If it is long ago, there are too few workers, which the number of waiting jobs alone does not
+	// show. If a priority has more than a thousand jobs that cannot run again, the RunAt of the thousandth
+	// is returned, so OldestReady may be too early and is never too late.
 	OldestReady time.Time
 	NextAt      time.Time // time at which the next job becomes ready, as [Queue.NextClaimAt]; zero if there is none
 	Pause       *Pause    // nil if the queue is not paused
@@ -49,12 +49,13 @@ type QueueStats struct {
 	Cancelled   int64     // jobs that were cancelled while they ran and keep a place of Limits until their handlers return
 }
 
-// Stats returns the counts of this queue. All are zero for a queue that was never used. Stats never waits for the writer.
-// Counting reads an index entry for each job, up to Options.CountLimit for each number. The rows themselves are read only for
-// jobs that a claim or a sweep has to settle.
+// Stats returns the counts of this queue. All are zero for a queue that was never used. Stats never waits
+// for the writer. Counting reads an index entry for each job, up to Options.CountLimit for each number.
+// The rows themselves are read only for jobs that a claim or a sweep has to settle.
 //
-// Counts below 10,000 jobs are always current. Larger counts are cached for all callers of this DB, for a hundred
-// times as long as they took to compute; AsOf is the time at which they were taken. OldestReady, NextAt and Pause are always current.
+// Counts below 10,000 jobs are always current. Larger counts are cached for all callers of this DB, for a
+// hundred times as long as they took to compute; AsOf is the time at which they were taken. OldestReady,
+// NextAt and Pause are always current.
 func (q *Queue[T]) Stats(ctx context.Context) (QueueStats, error) {
 	stats, err := q.stats(ctx)
 	return stats, fail("stats", q.name, err)

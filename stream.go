@@ -173,7 +173,8 @@ func newPublishOptions(opts []PublishOption, n int) (publishOptions, error) {
 	return o, nil
 }
 
-// stored returns the keys in the form that the store expects: no key, a single key for all events, or a key for each event.
+// stored returns the keys in the form that the store expects: no key, a single key for all events, or a
+// key for each event.
 func (o *publishOptions) stored() []any {
 	if o.key != nil {
 		return []any{*o.key}
@@ -279,7 +280,8 @@ func (s *Stream[E]) Publish(ctx context.Context, data E, opts ...PublishOption) 
 	return offset, fail("publish", s.name, err)
 }
 
-// PublishTx is like [Stream.Publish], within tx. The event exists once tx commits; if tx rolls back, it never existed.
+// PublishTx is like [Stream.Publish], within tx. The event exists once tx commits; if tx rolls back, it
+// never existed.
 func (s *Stream[E]) PublishTx(ctx context.Context, tx Tx, data E, opts ...PublishOption) (int64, error) {
 	_, offset, err := publishTx(ctx, s.stream, tx, []E{data}, opts)
 	return offset, fail("publish", s.name, err)

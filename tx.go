@@ -38,10 +38,12 @@ type carrier struct {
 	txForm string // the Tx form of the verb, set if the write has a transaction of its own
 }
 
-// alone returns the carrier of a write with its own transaction. txForm names the verb for use in the caller's transaction.
+// alone returns the carrier of a write with its own transaction. txForm names the verb for use in the
+// caller's transaction.
 func alone(txForm string) carrier { return carrier{txForm: txForm} }
 
-// within returns the carrier of a write in the caller's transaction. A nil tx is reported as ErrInvalid when it is used.
+// within returns the carrier of a write in the caller's transaction. A nil tx is reported as ErrInvalid
+// when it is used.
 func within(tx Tx) carrier { return carrier{tx: tx} }
 
 // isOwn reports whether the write has a transaction of its own.

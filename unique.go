@@ -43,14 +43,15 @@ type Uniqueness struct {
 // the enqueue returns its id without an error, because an error would make the caller roll back. Use [Placed]
 // to find out whether a job was added. nil u means defaults.
 //
-// The key is a row of the file that is written in the transaction of the enqueue. SQLite has a single writer, so if two
-// enqueues use the same key, in any processes, the first adds the job and the second finds it. A trigger in
-// the file frees the key, so an ack or cancel by another binding frees it too. A dead job holds no key. A
-// job that can never run again, because it has expired or spent its attempts, loses its key even before it is swept.
+// The key is a row of the file that is written in the transaction of the enqueue. SQLite has a single
+// writer, so if two enqueues use the same key, in any processes, the first adds the job and the second
+// finds it. A trigger in the file frees the key, so an ack or cancel by another binding frees it too. A
+// dead job holds no key. A job that can never run again, because it has expired or spent its attempts,
+// loses its key even before it is swept.
 //
 // With [RunAgain] a running job has at most one successor. The successor is held until the running job has
-// ended, and can be claimed then at the earliest. While the job waits between its attempts, the newest arguments still
-// go to the successor. Replacing a job cuts short the delay before its next attempt.
+// ended, and can be claimed then at the earliest. While the job waits between its attempts, the newest
+// arguments still go to the successor. Replacing a job cuts short the delay before its next attempt.
 //
 // With [After], a replaced job also waits for those jobs. It keeps its batch (see [In]) and the [Key] by which
 // limits apply to it.
@@ -58,8 +59,9 @@ type Uniqueness struct {
 // Unique acts on enqueues and bounds the number of jobs of a key that wait or run. It does not affect jobs that are
 // enqueued without a key, as other bindings do.
 //
-// A key has 1 to 1,024 bytes of UTF-8. Unique is [ErrInvalid] in an enqueue of more than one job, for which
-// [UniqueArgs] should be used. It is also [ErrInvalid] together with another Unique, UniqueArgs, [Debounce] or [Throttle].
+// A key has 1 to 1,024 bytes of UTF-8. Unique is [ErrInvalid] in an enqueue of more than one job, for
+// which [UniqueArgs] should be used. It is also [ErrInvalid] together with another Unique, UniqueArgs,
+// [Debounce] or [Throttle].
 func Unique(key string, u *Uniqueness) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.setUnique(newUniqueOptions(key, u))
@@ -67,9 +69,10 @@ func Unique(key string, u *Uniqueness) EnqueueOption {
 	}
 }
 
-// UniqueArgs is like [Unique], but derives the key of each job from its arguments: from the given fields of their JSON
-// object, or from all arguments if no fields are given. A missing field is [ErrInvalid], but null is allowed.
-// Numbers are compared as written, so 1 and 1.0 differ. The order of the fields does not matter.
+// UniqueArgs is like [Unique], but derives the key of each job from its arguments: from the given fields
+// of their JSON object, or from all arguments if no fields are given. A missing field is [ErrInvalid], but
+// null is allowed. Numbers are compared as written, so 1 and 1.0 differ. The order of the fields does not
+// matter.
 //
 // The key is "h:" followed by 128 bits of a SHA-256 in hexadecimal digits.
 func UniqueArgs(u *Uniqueness, fields ...string) EnqueueOption {
@@ -88,7 +91,8 @@ func UniqueArgs(u *Uniqueness, fields ...string) EnqueueOption {
 // A wait of 100ms therefore ends within 1.1s, and max may be exceeded by less than a second.
 //
 // Both durations must be positive and wait must not exceed max; otherwise Debounce is [ErrInvalid]. The
-// maximum keeps a key with steady enqueues from waiting for ever. Debounce together with Delay or RunAt is [ErrInvalid].
+// maximum keeps a key with steady enqueues from waiting for ever. Debounce together with Delay or RunAt is
+// [ErrInvalid].
 func Debounce(key string, wait, max time.Duration) EnqueueOption {
 	return func(o *enqueueOptions) {
 		unique := newUniqueOptions(key, &Uniqueness{Until: UntilStarted, Conflict: ReplaceWaiting})
@@ -129,8 +133,9 @@ type Placement struct {
 	Of     JobInfo // the job that held the key, before any change; only ID and Queue if it is gone; zero for PlacedNew
 }
 
-// Placed stores the result of the enqueue of a single job in p when the verb returns without an error. A Tx form
-// sets p although its transaction may still be rolled back. A nil p, or an enqueue of more than one job, is [ErrInvalid].
+// Placed stores the result of the enqueue of a single job in p when the verb returns without an error. A
+// Tx form sets p although its transaction may still be rolled back. A nil p, or an enqueue of more than
+// one job, is [ErrInvalid].
 func Placed(p *Placement) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.placed = p

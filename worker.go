@@ -17,7 +17,8 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// WorkOptions configures a call of [Queue.Work], [Queue.WorkTx] or their WorkDue forms. Zero fields select the defaults.
+// WorkOptions configures a call of [Queue.Work], [Queue.WorkTx] or their WorkDue forms. Zero fields select
+// the defaults.
 type WorkOptions struct {
 	Workers      int           // handlers that may run at once; default runtime.GOMAXPROCS(0), or the size of Pool up to 256
 	WorkerID     string        // must be unique per running worker; default host-pid-random
