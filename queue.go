@@ -276,8 +276,8 @@ func (q *queue) next(ctx context.Context, worker string) ([]*row.Job, error) {
 }
 
 // AckMany acks the jobs in ids that worker holds by valid claims, regardless of their attempts, and ignores
-// all others. It returns the number of acked jobs, even together with an error: jobs that other jobs wait
-// for (see [After]) are acked in a separate commit.
+// all others. It returns the number of acked jobs, together with an error too, because jobs that other jobs
+// wait for (see [After]) are acked in a commit of their own.
 func (q *Queue[T]) AckMany(ctx context.Context, worker string, ids []int64) (n int, err error) {
 	if err := errors.Join(q.err, engine.CheckName("worker", worker)); err != nil {
 		return 0, fail("ack", q.name, err)
@@ -356,11 +356,10 @@ func (q *queue) ready() wake.Change { return wake.Change{Kind: wake.QueueReady, 
 // Cancel removes a waiting or running job of this queue without a trace and reports whether there was such
 // a job. Jobs that wait for it (see [After]) treat it as done.
 //
-// If a handler of Work is running the job, its ctx is cancelled with cause [ErrCancelled]. This happens
-// immediately in this process. Another process using this package is woken to notice it, once the handler
-// has been running for a tenth of a second. The claim ends with [OutcomeCancelled] whatever the handler
-// returns, and OnError is not called. In a queue with [Limits] the job keeps its place until the
-// handler has returned or its lease has ended.
+// If a handler of Work is running the job, its ctx is cancelled with cause [ErrCancelled]: immediately in this
+// process, and after a wake in another process that uses this package, once the handler has been running for
+// a tenth of a second. The claim ends with [OutcomeCancelled] whatever the handler returns, and OnError is not
+// called. In a queue with [Limits] the job keeps its place until the claim or its lease has ended.
 func (q *Queue[T]) Cancel(ctx context.Context, id int64) (cancelled bool, err error) {
 	if q.err != nil {
 		return false, fail("cancel", q.name, q.err)

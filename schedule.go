@@ -32,10 +32,12 @@ import (
 // no zone of their own, because the other bindings would not know of it: "?" and CRON_TZ= are
 // [ErrInvalid].
 type Schedule struct {
-	Name        string
-	Queue       string
-	Spec        string
-	Payload     any           // payload of each job, stored as JSON; nil is null, which decodes into a zero value. It is encoded by Options.Codec when it is stored, and copied to each job
+	Name  string
+	Queue string
+	Spec  string
+	// Payload is the payload of each job, stored as JSON. nil is null, which decodes into a zero value.
+	// Options.Codec encodes it once, when the schedule is stored, and each job gets a copy of the result.
+	Payload     any
 	Priority    int           // a larger number is served first
 	MaxAttempts int           // default 25
 	ExpiresIn   time.Duration // a job that has not started this long after it was enqueued never starts; 0 means no limit
@@ -50,7 +52,9 @@ type Missed int
 const (
 	FireAll  Missed = iota // fire each missed time, up to the oldest 64, and skip the others
 	FireLast               // fire only the last missed time
-	Skip                   // fire no missed time. A time up to 90 seconds ago counts as now, so that nothing is lost when a process takes over from another that has died
+	// Skip fires no missed time. A time up to 90 seconds ago counts as now, so that nothing is lost when
+	// a process takes over from another that has died.
+	Skip
 )
 
 func (m Missed) check() error {

@@ -25,9 +25,11 @@ type Conflict int
 
 // Values of [Uniqueness].Conflict.
 const (
-	KeepExisting   Conflict = iota // leave the job as it is
-	ReplaceWaiting                 // give a waiting job these arguments, priority, time, expiry and a full number of attempts; leave a running job as it is
-	RunAgain                       // treat a waiting job like ReplaceWaiting; after a running job, run another with the newest arguments
+	KeepExisting Conflict = iota // leave the job as it is
+	// ReplaceWaiting gives a waiting job these arguments, priority, time, expiry and a full number of
+	// attempts. It leaves a running job as it is.
+	ReplaceWaiting
+	RunAgain // treat a waiting job like ReplaceWaiting; after a running job, run another with the newest arguments
 )
 
 // Uniqueness specifies how long a job holds its unique key, and how an enqueue proceeds if the key is taken. Zero

@@ -20,12 +20,14 @@ import (
 // WorkOptions configures a call of [Queue.Work], [Queue.WorkTx] or their WorkDue forms. Zero fields select
 // the defaults.
 type WorkOptions struct {
-	Workers      int           // handlers that may run at once; default runtime.GOMAXPROCS(0), or the size of Pool up to 256
-	WorkerID     string        // must be unique per running worker; default host-pid-random
-	Lease        time.Duration // default 30s; a single statement renews the leases of all held jobs at a third of it
-	DrainTimeout time.Duration // default 20s; time for handlers to finish after ctx ends. Then their ctx is cancelled and unfinished jobs are released, attempt unspent
-	Middleware   []Middleware  // the first is the outermost
-	Pool         *Pool         // bounds the handlers of all Work loops that share it; nil means only Workers applies
+	Workers  int           // handlers that may run at once; default runtime.GOMAXPROCS(0), or the size of Pool up to 256
+	WorkerID string        // must be unique per running worker; default host-pid-random
+	Lease    time.Duration // of claims; default 30s; renewed at a third of it, by a single statement for all held jobs
+	// DrainTimeout is the time that handlers have to finish after ctx ends; default 20s. Then their ctx is
+	// cancelled and unfinished jobs are released, attempt unspent.
+	DrainTimeout time.Duration
+	Middleware   []Middleware // the first is the outermost
+	Pool         *Pool        // bounds the handlers of all Work loops that share it; nil means only Workers applies
 	// OnError is called after each failed attempt with the error that the handler returned, and with
 	// ErrClaimLost for a job that lost its claim. It runs in the goroutine of the worker. Failures are
 	// logged and reported to the Observer whether or not OnError is set.
