@@ -107,7 +107,7 @@ func (s *Stream[E]) Subscribe(ctx context.Context, consumer string, opts *Subscr
 	}
 }
 
-// Tail is like [Stream.Subscribe] without a consumer. It yields the events after from and then each new event, and
+// Tail is like [Stream.Subscribe] without a consumer. It begins at from, continues with each new event, and
 // saves no offset. A nil filter selects all events. Tail waits without polling and ends silently when ctx ends.
 func (s *Stream[E]) Tail(ctx context.Context, from From, filter Filter) iter.Seq2[*Event[E], error] {
 	return func(yield func(*Event[E], error) bool) {
