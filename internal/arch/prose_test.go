@@ -25,18 +25,17 @@ const proseBudget = 3.0
 // vagueProse lists the packages that exceed proseBudget, with their own limits. Delete the line of a
 // package when its comments have been rewritten.
 var vagueProse = map[string]float64{
-	".":                                   15.3,
-	"./*.md":                              19.8,
-	"bench/results/lanes/*.md":            26.7,
-	"bench/results/pool/*.md":             13.0,
-	"bench/results/relay-partitions/*.md": 17.4,
-	"bench/results/relay/*.md":            11.5,
-	"docs/*.md":                           14.3,
-	"docs/guide":                          30.0,
-	"docs/guide/*.md":                     20.4,
-	"docs/internals/*.md":                 25.3,
-	"docs/internals/decisions/*.md":       21.9,
-	"internal/store":                      22.2,
+	".":                                   8.5,
+	"./*.md":                              19.0,
+	"bench/results/lanes/*.md":            26.0,
+	"bench/results/pool/*.md":             12.3,
+	"bench/results/relay-partitions/*.md": 16.7,
+	"bench/results/relay/*.md":            10.8,
+	"docs/*.md":                           13.3,
+	"docs/guide":                          29.3,
+	"docs/guide/*.md":                     19.1,
+	"docs/internals/*.md":                 23.9,
+	"docs/internals/decisions/*.md":       20.8,
 }
 
 var (
