@@ -103,6 +103,9 @@ func (p *Pool) handlerContext(j *activeJob) (context.Context, context.CancelFunc
 	ctx, cancel := context.WithCancelCause(p.handlerCtx)
 	p.mu.Lock()
 	j.cancel = cancel // from here on, a lost claim cancels the handler
+	if j.cancelled {  // since the look of runJob
+		cancel(ErrCancelled)
+	}
 	j.claim.Began = time.Now()
 	j.claim.Wait = max(0, j.claim.Began.Sub(j.ready)) // times in the file are whole seconds
 	p.mu.Unlock()                                     // locked, because the drain may report this handler
