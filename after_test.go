@@ -17,26 +17,26 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// newQuietQueue is a queue of a file of its own, in which nothing is written but by verbs.
+// newQuietQueue returns a queue on its own file, to which only verbs write.
 func newQuietQueue(t testing.TB) (context.Context, *honker.DB, *honker.Queue[int]) {
 	t.Helper()
 	db := honkertest.Open(t, &honker.Options{NoTraffic: true})
 	return testkit.Context(t, testkit.Timeout), db, honker.NewQueue[int](db, "jobs", nil)
 }
 
-// foreignDelete deletes a live job as another binding does, which has acked it, or is about to bury it.
+// foreignDelete deletes a live job as another binding does when it acks the job or is about to bury it.
 func foreignDelete(t testing.TB, db *honker.DB, id int64) {
 	t.Helper()
 	testkit.Exec(t, db, `DELETE FROM _honker_live WHERE id = `+fmt.Sprint(id))
 }
 
-// foreignDeath is the second of the two commits by which another binding lets a job die.
+// foreignDeath makes the second of the two commits with which another binding dead-letters a job.
 func foreignDeath(t testing.TB, db *honker.DB, id int64) {
 	t.Helper()
 	testkit.Exec(t, db, fmt.Sprintf(`INSERT INTO _honker_dead (id, queue, payload) VALUES (%d, 'jobs', '1')`, id))
 }
 
-// maintainOnce runs a round of Maintain.
+// maintainOnce runs one round of Maintain.
 func maintainOnce(t testing.TB, db *honker.DB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -44,7 +44,7 @@ func maintainOnce(t testing.TB, db *honker.DB) {
 	require.NoError(t, db.Maintain(ctx, nil))
 }
 
-// seq is from, from+1 and so on, n of them.
+// seq returns the n consecutive numbers that start at from.
 func seq(from int64, n int) []int64 {
 	ids := make([]int64, n)
 	for i := range ids {
@@ -53,7 +53,7 @@ func seq(from int64, n int) []int64 {
 	return ids
 }
 
-// AckMany counts what is committed, also where a later commit of it fails.
+// AckMany returns the number of committed acks even if a later commit of the same call fails.
 func TestAfter_AckMany_Refused(t *testing.T) {
 	db := honkertest.Open(t, &honker.Options{NoTraffic: true, OnConnect: func(ctx context.Context, conn driver.Conn) error {
 		_, err := conn.(driver.ExecerContext).ExecContext(ctx, `PRAGMA foreign_keys = ON`, nil)
@@ -77,7 +77,7 @@ func TestAfter_AckMany_Refused(t *testing.T) {
 	requireSound(t, db)
 }
 
-// A job waits until all that it was enqueued after are acked, whichever queue they are of.
+// A job waits until all of its predecessors are acked, whichever queues they belong to.
 func TestAfter_AllAcked(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	other := honker.NewQueue[int](db, "other", nil)
@@ -98,7 +98,7 @@ func TestAfter_AllAcked(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_after`))
 }
 
-// A chain, a fan-out and a fan-in are there together or not at all.
+// A chain, a fan-out and a fan-in are enqueued completely or not at all.
 func TestAfter_Tx_AllOrNothing(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	undo := errors.New("undo")
@@ -130,7 +130,7 @@ func TestAfter_Tx_AllOrNothing(t *testing.T) {
 	requireSound(t, db)
 }
 
-// Each way of acking lets the job that waits go in the same commit.
+// Each way of acking releases the waiting job in the same commit.
 func TestAfter_EachAck(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	acks := map[string]func(j *honker.Job[int]) error{
@@ -165,7 +165,7 @@ func TestAfter_EachAck(t *testing.T) {
 	}
 }
 
-// Work runs a job as soon as those before it are done, without a look by time.
+// Work runs a job as soon as its predecessors are done, without polling.
 func TestAfter_Work_NoDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
@@ -190,7 +190,7 @@ func TestAfter_Work_NoDelay(t *testing.T) {
 	})
 }
 
-// An id that is gone counts as done; one that no job has had is refused, and nothing is changed.
+// The id of a deleted job counts as done. An id that was never assigned is refused, and nothing changes.
 func TestAfter_Ids(t *testing.T) {
 	ctx, db, q := newQuietQueue(t)
 	_, err := q.Enqueue(ctx, 1, honker.After(1))
@@ -225,7 +225,7 @@ func TestAfter_Ids(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A job that waits keeps its delay, and expires while it waits.
+// A waiting job keeps its delay, and it can expire while it waits.
 func TestAfter_DelayAndExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
@@ -251,7 +251,7 @@ func TestAfter_DelayAndExpiry(t *testing.T) {
 	})
 }
 
-// A job that is held for several reasons is let go by the last of them, in any order.
+// A job that is held for several reasons is released when the last of them is removed, in any order.
 func TestAfter_SeveralReasons(t *testing.T) {
 	ctx := context.Background()
 	again := honker.Unique("u", &honker.Uniqueness{Conflict: honker.RunAgain})
@@ -286,7 +286,7 @@ func TestAfter_SeveralReasons(t *testing.T) {
 	require.Contains(t, testkit.ClaimAll(t, q), p.ID)
 }
 
-// A job that is replaced waits for what its newest enqueue says too, but not for what waits for it.
+// A replaced job also waits for the predecessors in its newest enqueue, but never for its own successors.
 func TestAfter_Unique_Replaced(t *testing.T) {
 	ctx, db, q := newQuietQueue(t)
 	replace := honker.Unique("u", &honker.Uniqueness{Conflict: honker.ReplaceWaiting})
@@ -319,7 +319,7 @@ func TestAfter_Unique_Replaced(t *testing.T) {
 	requireSound(t, db)
 }
 
-// A key has room for a job again that it let go and that has others to wait for now.
+// A key has room again when its released job has to wait for new predecessors.
 func TestAfter_Key(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	require.NoError(t, q.SetLimits(ctx, honker.Limits{PerKey: 1}))
@@ -330,7 +330,7 @@ func TestAfter_Key(t *testing.T) {
 	b, c := testkit.Enqueue(t, q, 3, k, unique), testkit.Enqueue(t, q, 4, k)
 	jobs := testkit.ClaimAll(t, q)
 	require.Len(t, jobs, 2)
-	require.NoError(t, jobs[a].Ack(ctx)) // lets b go
+	require.NoError(t, jobs[a].Ack(ctx)) // releases b
 	require.Equal(t, honker.PhaseReady, testkit.PhaseOf(t, db, b))
 	require.Equal(t, honker.PlacedReplaced, place(t, q, 5, unique, honker.After(other)).Result)
 	requireSound(t, db)
@@ -344,7 +344,7 @@ func TestAfter_Key(t *testing.T) {
 	requireSound(t, db)
 }
 
-// In order, a job that waits keeps its turn.
+// In order, a waiting job keeps its turn.
 func TestAfter_InOrder(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	require.NoError(t, q.SetLimits(ctx, honker.Limits{InOrder: true}))
@@ -361,7 +361,7 @@ func TestAfter_InOrder(t *testing.T) {
 	requireSound(t, db)
 }
 
-// An ack by another binding lets the job go that waits, two seconds later.
+// An ack by another binding releases the waiting job two seconds later.
 func TestAfter_ForeignAck(t *testing.T) {
 	_, db, q := testkit.NewQueue[int](t, nil)
 	a := testkit.Enqueue(t, q, 1)
@@ -377,7 +377,7 @@ func TestAfter_ForeignAck(t *testing.T) {
 	require.LessOrEqual(t, j.RunAt.Unix(), time.Now().Unix()+2)
 }
 
-// A key of which a job is held again, by a death of another binding, gives its room to the next.
+// If a death in another binding makes a job of a key wait again, the next job of the key takes its room.
 func TestAfter_ForeignDeath_Key(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	require.NoError(t, q.SetLimits(ctx, honker.Limits{PerKey: 1}))
@@ -386,16 +386,16 @@ func TestAfter_ForeignDeath_Key(t *testing.T) {
 	jobs := testkit.ClaimAll(t, q)
 	foreignDelete(t, db, a)
 	testkit.Exec(t, db, `UPDATE _honker_live SET run_at = 1 WHERE id = `+fmt.Sprint(b))
-	require.Empty(t, testkit.ClaimAll(t, q)) // both wait for their key now
+	require.Empty(t, testkit.ClaimAll(t, q)) // both jobs now wait for their key
 	require.EqualValues(t, 2, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_job WHERE slot = 2`))
-	require.NoError(t, jobs[runs].Ack(ctx)) // lets b go, the first
+	require.NoError(t, jobs[runs].Ack(ctx)) // releases b, which is first in line
 	foreignDeath(t, db, a)
 	requireSound(t, db)
 	require.Equal(t, honker.PhaseHeld, testkit.PhaseOf(t, db, b))
 	require.Contains(t, testkit.ClaimAll(t, q), c)
 }
 
-// The results of what a job has waited for are there until it is over, whatever their time.
+// The results of a job's predecessors are kept until the job is over, even past their TTL.
 func TestAfter_ResultsAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
@@ -428,7 +428,7 @@ func TestAfter_ResultsAreKept(t *testing.T) {
 	})
 }
 
-// A waiter that dies passes nothing on: what waits for it goes on waiting.
+// A waiting job that dies does not release its own successors.
 func TestAfter_DeadWaiter(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	a := testkit.Enqueue(t, q, 1)
@@ -441,7 +441,7 @@ func TestAfter_DeadWaiter(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_after WHERE waiter = `+fmt.Sprint(b)))
 }
 
-// A plain job pays nothing for edges: no side row, and no trigger where none was ever made.
+// A plain job needs no side row, and a file without edges has no trigger for them.
 func TestAfter_PlainJobs(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	a := testkit.Enqueue(t, q, 1)
@@ -452,10 +452,10 @@ func TestAfter_PlainJobs(t *testing.T) {
 	require.EqualValues(t, 8, testkit.QueryInt(t, db.SQL(), triggers))
 }
 
-// A job that is let go by the death of another, and has expired like that, dies by the same sweep or the next.
+// A job that has expired by the time a death releases it dies in the same sweep or in the next.
 func TestAfter_EvenIfDead_Expired(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
-	require.NoError(t, q.SetLimits(ctx, honker.Limits{PerKey: 5})) // a claim settles what has expired
+	require.NoError(t, q.SetLimits(ctx, honker.Limits{PerKey: 5})) // a claim settles expired jobs
 	for _, sweep := range []func() error{
 		func() error { _, err := q.SweepExpired(ctx); return err },
 		func() error { _, err := q.Claim(ctx, "w", 5); return err },

@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// An attached pool does all that an opened file does.
+// An attached pool supports everything that an opened file supports.
 func TestDB_Attach_DoesAll(t *testing.T) {
 	for _, journal := range []string{"WAL", "DELETE"} {
 		for _, conns := range []int{1, 2, 0} {
@@ -40,7 +40,7 @@ func TestDB_Attach_DoesAll(t *testing.T) {
 	}
 }
 
-// In a bubble the notices of the system would keep time from passing, for ever: that is said instead.
+// The file system notices would stop the clock of a bubble for ever. Open reports that instead of hanging.
 func TestOpen_InBubble_Refused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "app.db")
 	testkit.MakeFile(t, path)
@@ -74,7 +74,7 @@ func TestOpen_InBubble_Refused(t *testing.T) {
 func TestDB_Attach_TxsWait(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "app.db")
 	testkit.MakeFile(t, path)             // in WAL mode
-	pool, err := sql.Open("sqlite", path) // with the driver's defaults: no statement waits
+	pool, err := sql.Open("sqlite", path) // with the defaults of the driver, no statement waits
 	require.NoError(t, err)
 	defer pool.Close()
 	db, err := honker.Attach(context.Background(), pool, nil)
@@ -95,8 +95,8 @@ func TestDB_Attach_TxsWait(t *testing.T) {
 	}
 }
 
-// The end of ctx ends a read that waits for a connection which the application has lent, and
-// so does Close where the read is that of a loop.
+// A read may wait for a connection that the application has borrowed. The end of ctx ends that wait, and so
+// does Close if the read belongs to a loop.
 func TestAttach_ReadWaitsForAConnection(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
@@ -138,8 +138,8 @@ func TestAttach_ReadWaitsForAConnection(t *testing.T) {
 	require.ErrorIs(t, testkit.Within(context.Background(), ended, testkit.Timeout), honker.ErrClosed)
 }
 
-// A plain verb inside of DB.Tx is refused before it waits for the connection that the
-// transaction has, and that is the pool's only one.
+// The transaction of DB.Tx may hold the only connection of the pool. A plain verb inside it is refused
+// before it waits for that connection.
 func TestAttach_OneConnection_InTx(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
@@ -187,8 +187,8 @@ func TestAttach_OneConnection_InTx(t *testing.T) {
 	}
 }
 
-// A read inside of DB.Tx runs in the transaction, which has the pool's only connection. One
-// with another ctx cannot know of it, and fails after BusyTimeout.
+// A read inside DB.Tx runs in the transaction, which holds the only connection of the pool. A read with
+// another ctx cannot find the transaction and fails after BusyTimeout.
 func TestAttach_OneConnection_ReadInTx(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
@@ -215,8 +215,9 @@ func TestAttach_OneConnection_ReadInTx(t *testing.T) {
 	}))
 }
 
-// Settings of a pool that make trouble are warned of. Those that cost time, or fail the application's own statements now and then,
-// are a line at Info with the way out, and others are not mentioned.
+// Pool settings that cause trouble are logged as warnings. Settings that cost time, or that make the
+// application's own statements fail now and then, are logged at Info with the remedy. All others are not
+// mentioned.
 func TestAttach_Warnings(t *testing.T) {
 	t.Parallel()
 	for settings, want := range map[string]string{

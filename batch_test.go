@@ -20,7 +20,7 @@ func newBatch(t testing.TB, db *honker.DB) *honker.Batch {
 	return b
 }
 
-// A batch without members is done when it is sealed, and one that is done holds nothing up.
+// An empty batch is done as soon as it is sealed, and a batch that is done blocks nothing.
 func TestBatch_Empty(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	b := newBatch(t, db)
@@ -28,7 +28,7 @@ func TestBatch_Empty(t *testing.T) {
 	require.Empty(t, testkit.ClaimAll(t, q))
 	require.NoError(t, b.Seal(ctx))
 	require.Contains(t, testkit.ClaimAll(t, q), next)
-	open := newBatch(t, db) // which has a member that waits, and is none of the others' concern
+	open := newBatch(t, db) // has a member that waits, and does not affect the other batches
 	testkit.Enqueue(t, q, 3, honker.In(open.ID), honker.Delay(time.Hour))
 	c := newBatch(t, db)
 	other := testkit.Enqueue(t, q, 4, honker.AfterBatch(c.ID))
@@ -40,7 +40,7 @@ func TestBatch_Empty(t *testing.T) {
 	require.ErrorIs(t, db.Batch(99).Seal(ctx), honker.ErrNotFound)
 }
 
-// A death by another binding is noticed by the batch too.
+// A batch also notices a death by another binding.
 func TestBatch_ForeignDeath(t *testing.T) {
 	_, db, q := testkit.NewQueue[int](t, nil)
 	b := newBatch(t, db)
@@ -56,8 +56,9 @@ func TestBatch_ForeignDeath(t *testing.T) {
 	require.Equal(t, honker.PhaseHeld, testkit.PhaseOf(t, db, next))
 }
 
-// A member that is added later cannot have the key of a job that waits for the batch, where jobs of a key run in order:
-// each would wait for the other. With another key, in another queue, without that order, or before the waiter it can.
+// If the jobs of a key run in order, a member that is added later cannot have the key of a job that waits
+// for the batch, because each would wait for the other. The member is accepted with another key, in another
+// queue, without InOrder, or ahead of the waiting job.
 func TestBatch_CircleOfKey(t *testing.T) {
 	ctx, db, q := newQuietQueue(t)
 	other := honker.NewQueue[int](db, "other", nil)
@@ -82,7 +83,7 @@ func TestBatch_CircleOfKey(t *testing.T) {
 	requireSound(t, db)
 }
 
-// Nothing of a batch can wait for what waits for the batch.
+// A member of a batch cannot wait for a job that waits for the batch.
 func TestBatch_Circles(t *testing.T) {
 	ctx, db, q := newQuietQueue(t)
 	b, c := newBatch(t, db), newBatch(t, db)
@@ -100,7 +101,7 @@ func TestBatch_Circles(t *testing.T) {
 	requireSound(t, db)
 }
 
-// What a batch is made with is checked.
+// NewBatch validates its options.
 func TestBatch_Options(t *testing.T) {
 	ctx, db, _ := testkit.NewQueue[int](t, nil)
 	many := map[string]string{}

@@ -21,10 +21,10 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// wrap is a codec that can be seen through: {"in": queue, "n": a number that grows, "text": base64}. It
-// opens nothing of another queue, and passes on what it has not made.
+// wrap is a codec with readable output: {"in": queue, "n": counter, "text": base64}. It refuses payloads of
+// other queues and passes through payloads that it did not encode.
 type wrap struct {
-	fail atomic.Pointer[error] // of Decode
+	fail atomic.Pointer[error] // returned by Decode
 	made atomic.Int64
 }
 
@@ -52,7 +52,7 @@ func (c *wrap) Decode(_ context.Context, queue string, stored json.RawMessage) (
 	return w.Text, nil
 }
 
-// lock lets Decode fail; nil lets it work again.
+// lock makes Decode fail with err; nil makes it work again.
 func (c *wrap) lock(err error) {
 	if err == nil {
 		c.fail.Store(nil)
@@ -63,14 +63,14 @@ func (c *wrap) lock(err error) {
 
 var errLocked = errors.New("no key")
 
-// newCodecQueue is a queue of a DB with a codec.
+// newCodecQueue returns a queue of a DB with a codec.
 func newCodecQueue(t *testing.T, opts *honker.QueueOptions) (context.Context, *honker.DB, *honker.Queue[string], *wrap) {
 	c := new(wrap)
 	db := honkertest.Open(t, &honker.Options{Codec: c})
 	return testkit.Context(t, testkit.Timeout), db, honker.NewQueue[string](db, "jobs", opts), c
 }
 
-// requireWrapped requires that what is stored for a job is what the codec has made of payload for its queue.
+// requireWrapped checks that the stored payload of j is the codec's encoding of payload for the queue.
 func requireWrapped(t *testing.T, j *honker.JobInfo, payload string) {
 	t.Helper()
 	var w wrapped
@@ -79,7 +79,7 @@ func requireWrapped(t *testing.T, j *honker.JobInfo, payload string) {
 	require.Equal(t, payload, string(w.Text))
 }
 
-// Each way into the file encodes, each way out decodes, and what is looked at is what is stored.
+// Every write encodes the payload and every claim decodes it. Job listings show the stored form.
 func TestCodec_RoundTrip(t *testing.T) {
 	t.Parallel()
 	ctx, db, q, _ := newCodecQueue(t, nil)
@@ -127,7 +127,7 @@ func TestCodec_RoundTrip(t *testing.T) {
 	require.Equal(t, words[2:], seen)
 }
 
-// receive waits for what a handler has seen.
+// receive waits for the next value that a handler sends.
 func receive(t *testing.T, seen <-chan string) string {
 	t.Helper()
 	select {
@@ -139,8 +139,7 @@ func receive(t *testing.T, seen <-chan string) string {
 	}
 }
 
-// A job that is handed over to an idle worker is decoded, and so are jobs of lanes and messages of an
-// outbox.
+// Jobs handed to an idle worker are decoded, and so are jobs of lanes and messages of an outbox.
 func TestCodec_Workers(t *testing.T) {
 	t.Parallel()
 	ctx, db, q, _ := newCodecQueue(t, nil)
@@ -171,7 +170,7 @@ func TestCodec_Workers(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// The payload of a schedule is encoded for its queue, and so its jobs are.
+// The payload of a schedule is encoded for its queue, and so are the jobs that it fires.
 func TestCodec_Schedule(t *testing.T) {
 	t.Parallel()
 	ctx, db, q, _ := newCodecQueue(t, nil)
@@ -200,8 +199,8 @@ func TestCodec_Schedule(t *testing.T) {
 	require.Equal(t, "other", testkit.ClaimOne(t, q).Args)
 }
 
-// A unique key is of the arguments as they were, so it is the same with a codec that makes something else
-// each time, and without one.
+// A unique key is computed from the unencoded arguments. It is the same without a codec and with a codec
+// whose output differs each time.
 func TestCodec_UniqueArgs(t *testing.T) {
 	t.Parallel()
 	ctx, _, q, c := newCodecQueue(t, nil)
@@ -226,7 +225,7 @@ func TestCodec_UniqueArgs(t *testing.T) {
 	require.NoError(t, job.Ack(ctx))
 }
 
-// codecFunc is a codec of which Encode is a function.
+// codecFunc is a codec whose Encode calls the function.
 type codecFunc func(payload json.RawMessage) (json.RawMessage, error)
 
 func (f codecFunc) Encode(_ context.Context, _ string, payload json.RawMessage) (json.RawMessage, error) {
@@ -237,7 +236,7 @@ func (codecFunc) Decode(_ context.Context, _ string, stored json.RawMessage) (js
 	return stored, nil
 }
 
-// What a codec cannot encode is not written.
+// A payload that the codec cannot encode is not written.
 func TestCodec_EncodeFails(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -266,8 +265,8 @@ func TestCodec_EncodeFails(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
 
-// A job that the codec cannot decode now is tried again, by Claim, Jobs and Work alike; one that it never
-// will goes to the dead letters, and so does one with text that is no T.
+// Claim, Jobs and Work retry a job that the codec cannot decode for now. A job that can never be decoded is
+// dead-lettered, and so is a job whose text does not unmarshal into T.
 func TestCodec_DecodeFails(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func(context.Context, *honker.Queue[string]) error{
@@ -326,7 +325,8 @@ func TestCodec_DecodeFails(t *testing.T) {
 	}
 }
 
-// A job of which the key is missing is not lost: it is tried again, then it is dead, with all that it had.
+// A job whose decryption key is missing is not lost. It is retried and then dead-lettered with all of its
+// data.
 func TestCodec_KeyComesBack(t *testing.T) {
 	t.Parallel()
 	ctx, _, q, c := newCodecQueue(t, &honker.QueueOptions{MaxAttempts: 3, Backoff: honker.Constant(0)})
@@ -344,7 +344,8 @@ func TestCodec_KeyComesBack(t *testing.T) {
 	require.Equal(t, "secret", args)
 }
 
-// What no codec has made is given to it as it is, and it may pass it on. What is no text is not.
+// Decode receives payloads of foreign origin unchanged and may pass them through. Payloads that are not
+// text are refused.
 func TestCodec_Foreign(t *testing.T) {
 	t.Parallel()
 	ctx, db, q, _ := newCodecQueue(t, nil)
@@ -357,7 +358,7 @@ func TestCodec_Foreign(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_dead WHERE last_error LIKE '%not as text'`))
 }
 
-// Middleware is called for an attempt of which the payload does not decode, and sees why.
+// Middleware is called for an attempt whose payload does not decode, and receives the error.
 func TestCodec_Middleware(t *testing.T) {
 	t.Parallel()
 	ctx, _, q, c := newCodecQueue(t, nil)
@@ -377,8 +378,8 @@ func TestCodec_Middleware(t *testing.T) {
 	require.ErrorIs(t, seen[0], errLocked)
 }
 
-// Nothing that a codec hides stands in the file or its log: not after a retry, a death, with a unique key, or of a
-// schedule.
+// The plain text of an encoded payload is in neither the file nor its log. That holds after a retry and a
+// death, with a unique key, and for a schedule.
 func TestCodec_NotInFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "sealed.db")

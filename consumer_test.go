@@ -17,14 +17,14 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// What the bindings of honker run to save and to get an offset.
+// Statements with which the other bindings save and read an offset.
 const (
 	bindingSave = `INSERT INTO _honker_stream_consumers (name, topic, offset) VALUES (?1, ?2, ?3)
 ON CONFLICT(name, topic) DO UPDATE SET offset = excluded.offset WHERE excluded.offset > _honker_stream_consumers.offset`
 	bindingOffset = `SELECT offset FROM _honker_stream_consumers WHERE name = ?1 AND topic = ?2`
 )
 
-// A saved offset never goes back.
+// A saved offset never decreases.
 func TestConsumer_Save_NeverBack(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -56,7 +56,7 @@ func TestConsumer_Save_NeverBack(t *testing.T) {
 	}
 }
 
-// An offset saved in a transaction is undone with it.
+// An offset saved in a transaction is rolled back with it.
 func TestConsumer_SaveTx_Rollback(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -124,7 +124,7 @@ func TestConsumer_Foreign(t *testing.T) {
 	require.Equal(t, []int{8}, testkit.EventData(testkit.Take(t, s, "c", nil, 1)))
 }
 
-// Seek moves a consumer, also back.
+// Seek moves a consumer forwards and backwards.
 func TestConsumer_Seek_Back(t *testing.T) {
 	t.Parallel()
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
@@ -158,7 +158,7 @@ func TestConsumer_Seek_Back(t *testing.T) {
 	})
 }
 
-// Seek of an unknown consumer is ErrNotFound.
+// Seek of an unknown consumer returns ErrNotFound.
 func TestConsumer_Seek_NotFound(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -173,7 +173,7 @@ func TestConsumer_Seek_NotFound(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_stream_consumers`), "none was made")
 }
 
-// Seek of a pattern finds its own offsets.
+// Seek on a pattern uses the offsets of the pattern.
 func TestConsumer_Seek_Pattern(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders:a")
@@ -194,7 +194,7 @@ func TestConsumer_Seek_Pattern(t *testing.T) {
 	require.Zero(t, testkit.SavedOffset(t, s, "c"), "a consumer of the topic is another one")
 }
 
-// Consumers are listed with what they have still to see.
+// Consumers lists each consumer with its lag.
 func TestConsumer_List_Lag(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -208,7 +208,7 @@ func TestConsumer_List_Lag(t *testing.T) {
 	testkit.Take(t, s, "slow", nil, 4)
 	testkit.Take(t, s, "never acked", strict, 1)
 	testkit.Take(t, other, "elsewhere", &honker.SubscribeOptions{From: honker.Offset(3)}, emitLater(t, other))
-	noise(t, db, "other", "k", 500) // lag 0 after draining, although other streams grow
+	noise(t, db, "other", "k", 500) // lag stays 0 after draining, although other streams grow
 	testkit.Exec(t, db, `INSERT INTO _honker_stream_consumers (name, topic, offset) VALUES ('a foreign one', 'orders', ?)`, offsets[7])
 	testkit.Exec(t, db, `INSERT INTO _honker_stream_consumers (name, topic, offset) VALUES ('odd', 'orders', 'many'), ('real', 'orders', 2.5)`)
 
@@ -239,7 +239,7 @@ func TestConsumer_List_Lag(t *testing.T) {
 	}, infos)
 }
 
-// emitLater publishes one event, so many are to be taken.
+// emitLater publishes a single event and returns the number of events to expect.
 func emitLater(t testing.TB, s *honker.Stream[int]) int {
 	t.Helper()
 	testkit.Publish(t, s, 1)
@@ -278,7 +278,7 @@ func TestConsumer_LastAck(t *testing.T) {
 	})
 }
 
-// A deleted consumer is forgotten.
+// A deleted consumer loses its saved offset.
 func TestConsumer_Delete(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -307,7 +307,7 @@ func TestConsumer_Delete(t *testing.T) {
 	require.Equal(t, 0, testkit.Take(t, s, "c", nil, 1)[0].Data, "it begins anew")
 }
 
-// Head is the last offset of the topic or pattern.
+// Head returns the last offset of the topic or pattern.
 func TestStream_Head(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders:a")
@@ -327,8 +327,8 @@ func TestStream_Head(t *testing.T) {
 	require.Equal(t, []int64{a, b, b, last}, heads())
 }
 
-// A consumer and a group with a filter that no version can read are left out of the lists, which
-// the log tells, and hide no others.
+// Consumers and groups whose filter no version can read are left out of the lists and logged. The other
+// entries are still listed.
 func TestStream_Lists_UnreadableFilter(t *testing.T) {
 	t.Parallel()
 	var log testkit.Log

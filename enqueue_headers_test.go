@@ -21,7 +21,7 @@ type headers = map[string]string
 
 type tenantKey struct{}
 
-// tenantOf is an Options.Headers with the tenant of a ctx.
+// tenantOf implements Options.Headers with the tenant of ctx.
 func tenantOf(ctx context.Context) headers {
 	tenant, ok := ctx.Value(tenantKey{}).(string)
 	if !ok {
@@ -30,7 +30,7 @@ func tenantOf(ctx context.Context) headers {
 	return headers{"tenant": tenant, "by": "options"}
 }
 
-// A job keeps its headers through all that may become of it.
+// A job keeps its headers through every state.
 func TestHeaders_StayWithTheJob(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	require.NoError(t, q.SetRetention(ctx, honker.QueueRetention{Done: honker.Retention{MaxCount: 10}}))
@@ -72,8 +72,8 @@ func TestHeaders_StayWithTheJob(t *testing.T) {
 	requireSound(t, db)
 }
 
-// Another binding claims, fails and acks jobs with headers: it sees the arguments alone, and what it kills keeps its
-// headers.
+// Another binding can claim, fail and ack jobs with headers. It sees only the arguments, and jobs that it
+// dead-letters keep their headers.
 func TestHeaders_Binding(t *testing.T) {
 	db, other := testkit.OpenWithBinding(t)
 	q := honker.NewQueue[int](db, "jobs", nil)
@@ -92,7 +92,7 @@ func TestHeaders_Binding(t *testing.T) {
 	requireSound(t, db)
 }
 
-// Options.Headers are added to each enqueue, by its ctx, and what an enqueue says itself counts.
+// Options.Headers adds headers from the ctx of each enqueue. Headers of the enqueue itself take precedence.
 func TestHeaders_Options(t *testing.T) {
 	db := honkertest.OpenFile(t, filepath.Join(t.TempDir(), "file.db"), &honker.Options{Headers: tenantOf})
 	q := honker.NewQueue[int](db, "jobs", nil)
@@ -142,7 +142,7 @@ func TestHeaders_Options(t *testing.T) {
 	requireSound(t, db)
 }
 
-// A job that a worker of the same process was waiting for has its headers too.
+// A job that is handed to a waiting worker of the same process has its headers too.
 func TestHeaders_Handoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -157,8 +157,8 @@ func TestHeaders_Handoff(t *testing.T) {
 	})
 }
 
-// An enqueue that changes the job which has its unique key changes the headers with the arguments; one that finds it
-// leaves both.
+// An enqueue that replaces the arguments of the job with its unique key replaces the headers too. An
+// enqueue that only finds the job changes neither.
 func TestHeaders_Unique(t *testing.T) {
 	for conflict, want := range map[honker.Conflict]headers{
 		honker.KeepExisting: {"n": "1"}, honker.ReplaceWaiting: {"n": "2"}, honker.RunAgain: {"n": "2"},
@@ -180,12 +180,12 @@ func TestHeaders_Unique(t *testing.T) {
 	}
 }
 
-// Options.Headers is not asked for an enqueue that adds nothing, and never without a ctx.
+// Options.Headers is not called for an enqueue that adds nothing, and never with a nil ctx.
 func TestHeaders_Options_NothingToAdd(t *testing.T) {
 	calls := 0
 	db := honkertest.OpenFile(t, filepath.Join(t.TempDir(), "file.db"), &honker.Options{Headers: func(ctx context.Context) map[string]string {
 		calls++
-		return tenantOf(ctx) // panics where ctx is nil
+		return tenantOf(ctx) // panics if ctx is nil
 	}})
 	ctx, q, s := testkit.Context(t, testkit.Timeout), honker.NewQueue[int](db, "jobs", nil), db.Scheduler()
 	require.NoError(t, s.Register(ctx, honker.Schedule{Name: "a", Queue: "jobs", Spec: "@every 1h"}))
@@ -205,7 +205,7 @@ func TestHeaders_Options_NothingToAdd(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid, "what is wrong with the call is an error all the same")
 }
 
-// What may not be a header is refused, and adds nothing.
+// Invalid headers are refused, and no job is added.
 func TestHeaders_Invalid(t *testing.T) {
 	most, many := headers{}, headers{"64": ""}
 	for i := range 64 {

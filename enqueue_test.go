@@ -19,9 +19,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// The first call of a shared commit that fails halfway leaves nothing and fails no other call.
-// Verbs that wait for the same writer share a commit. The one that comes first fails when
-// half of it is written; those behind it know nothing of that.
+// Verbs that wait for the same writer share a commit. If the first of them fails halfway, it leaves nothing
+// behind, and the other calls succeed.
 func TestDB_GroupCommit_FirstFails(t *testing.T) {
 	const behind = 4
 	rounds := 20
@@ -36,14 +35,14 @@ func TestDB_GroupCommit_FirstFails(t *testing.T) {
 BEFORE INSERT ON _honker_stream WHEN NEW.payload = '13' BEGIN SELECT raise(ABORT, 'no 13'); END`)
 			q := honker.NewQueue[int](db, "jobs", nil)
 			s := honker.NewStream[int](db, "events", nil)
-			data := make([]int, 300) // of several statements
+			data := make([]int, 300) // takes several statements
 			data[299] = 13
 			for range rounds {
 				first, others := make(chan error, 1), make(chan error, behind)
 				require.NoError(t, db.Tx(ctx, func(context.Context, *sql.Tx) error {
 					go func() { _, _, err := s.PublishMany(ctx, data); first <- err }()
 					for range 50 {
-						runtime.Gosched() // so it leads, most of the time
+						runtime.Gosched() // makes the failing call the first, most of the time
 					}
 					for range behind {
 						go func() { _, err := q.EnqueueMany(ctx, []int{1, 2}); others <- err }()
@@ -64,7 +63,7 @@ BEFORE INSERT ON _honker_stream WHEN NEW.payload = '13' BEGIN SELECT raise(ABORT
 	}
 }
 
-// enqueues are the ways to add one job.
+// enqueues lists the ways to add a single job.
 var enqueues = map[string]func(ctx context.Context, q *honker.Queue[int], opts ...honker.EnqueueOption) (int64, error){
 	"Enqueue": func(ctx context.Context, q *honker.Queue[int], opts ...honker.EnqueueOption) (int64, error) {
 		return q.Enqueue(ctx, 1, opts...)
@@ -75,7 +74,7 @@ var enqueues = map[string]func(ctx context.Context, q *honker.Queue[int], opts .
 	},
 }
 
-// A worker that sleeps has claimed a job by the time it is committed.
+// A sleeping worker has claimed a job by the time the job is committed.
 func TestHandoff_Work(t *testing.T) {
 	for name, enqueue := range enqueues {
 		testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
@@ -101,7 +100,7 @@ func TestHandoff_Work(t *testing.T) {
 	}
 }
 
-// A loop over Jobs that sleeps has claimed a job by the time it is committed.
+// A sleeping loop over Jobs has claimed a job by the time the job is committed.
 func TestHandoff_Jobs(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -126,8 +125,8 @@ func TestHandoff_Jobs(t *testing.T) {
 	})
 }
 
-// A job of another writer is claimed before the one that is handed over.
-// What others have enqueued meanwhile, by whatever way, is not passed over.
+// Jobs that other writers have enqueued meanwhile, in any way, are claimed before the job that is handed
+// over.
 func TestHandoff_OthersFirst(t *testing.T) {
 	for what, other := range map[string]string{
 		"one that waits":  `'pending', NULL, NULL, 0`,
@@ -153,8 +152,8 @@ VALUES ('jobs', '7', 1, `+other+`)`)
 	}
 }
 
-// A job is handed over with a whole lease.
-// The claim begins when the enqueue has the writer, however long it had to wait for it.
+// A job is handed over with a whole lease. The lease starts when the enqueue gets the writer, however long
+// it waited for it.
 func TestHandoff_WholeLease(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1})
@@ -177,10 +176,9 @@ func TestHandoff_WholeLease(t *testing.T) {
 	})
 }
 
-// A job that is handed over is written once.
-// One statement and one commit lie between an enqueue and its handler.
-// The trigger that counts has a name of honker's: with one of the application's no job is
-// handed over.
+// A job that is handed over costs one statement and one commit from its enqueue to its handler. The
+// counting trigger has a name that honker reserves, because a trigger of the application prevents the
+// handoff.
 func TestHandoff_WrittenOnce(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 5})
@@ -201,7 +199,7 @@ func TestHandoff_WrittenOnce(t *testing.T) {
 	})
 }
 
-// An enqueue that fails hands nothing over.
+// A failed enqueue hands over no job.
 func TestHandoff_FailedEnqueue(t *testing.T) {
 	for what, trigger := range map[string]string{
 		"the statement": `BEGIN SELECT RAISE(ABORT, 'not this one'); END`,
@@ -231,7 +229,7 @@ func TestHandoff_FailedEnqueue(t *testing.T) {
 	}
 }
 
-// Of a batch as many jobs are handed over as handlers are idle.
+// A batch hands over as many jobs as there are idle handlers.
 func TestHandoff_Batch(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -251,8 +249,7 @@ func TestHandoff_Batch(t *testing.T) {
 	})
 }
 
-// A worker that sleeps claims for idle handlers only.
-// What was fast an hour ago says nothing about the next jobs.
+// A sleeping worker claims for idle handlers only, even if earlier jobs were fast.
 func TestHandoff_IdleOnly(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -278,8 +275,7 @@ func TestHandoff_IdleOnly(t *testing.T) {
 
 const slow = 1
 
-// A worker that ends leaves nothing claimed.
-// A job may be handed over at any moment of a worker's end: none is forgotten.
+// A worker that stops leaves no job claimed, at whatever moment of its shutdown a job is handed over.
 func TestHandoff_WorkEnds(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -290,7 +286,7 @@ func TestHandoff_WorkEnds(t *testing.T) {
 		all.Go(func() {
 			require.NoError(t, q.Work(working, func(context.Context, *honker.Job[int]) error { return nil }, nil))
 		})
-		<-time.After(time.Duration(round%10) * 100 * time.Microsecond) // any moment of its beginning
+		<-time.After(time.Duration(round%10) * 100 * time.Microsecond) // any moment of its start
 		all.Go(func() { testkit.Enqueue(t, q, round) })
 		<-time.After(time.Duration(round%7) * 20 * time.Microsecond)
 		stop()
@@ -299,8 +295,7 @@ func TestHandoff_WorkEnds(t *testing.T) {
 	}
 }
 
-// Loops that come and go are given each job once.
-// Whatever the order in which loops begin, end and are called: each job is given once.
+// Each job is delivered once while loops begin, end and are called in any order.
 func TestHandoff_LoopsComeAndGo(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -335,8 +330,8 @@ func TestHandoff_LoopsComeAndGo(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`))
 }
 
-// With a trigger of the application's on the jobs nothing is handed over: the handler sees what
-// the trigger has made of the row.
+// If the application has a trigger on the jobs, nothing is handed over. The handler sees the row as the
+// trigger left it.
 func TestEnqueue_Handoff_ForeignTrigger(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -360,12 +355,12 @@ func TestEnqueue_Handoff_ForeignTrigger(t *testing.T) {
 	})
 }
 
-// mirrored has every job of "jobs" copied to "audit" by a trigger, as an application would do
-// with the SQL functions.
+// mirrored is a trigger that copies every job of "jobs" to "audit" with the SQL functions, as an
+// application might.
 const mirrored = `CREATE TRIGGER mirror AFTER INSERT ON _honker_live WHEN NEW.queue = 'jobs'
 BEGIN SELECT honker_enqueue('audit', NEW.payload, NULL, NULL, 0, 3, NULL); END`
 
-// The ids of a batch are those of its jobs where a trigger adds others in between.
+// EnqueueMany returns the ids of its own jobs even if a trigger inserts others in between.
 func TestQueue_EnqueueMany_TriggerAdds(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -388,12 +383,12 @@ func TestQueue_EnqueueMany_TriggerAdds(t *testing.T) {
 	require.EqualValues(t, len(ids), testkit.QueryInt(t, db.SQL(), testkit.CountQueue, "audit"))
 }
 
-// unique drops a job that is there already, as an application's trigger may.
+// unique is a trigger that drops a job that already exists, as an application might define it.
 const unique = `CREATE TRIGGER once BEFORE INSERT ON _honker_live
 WHEN EXISTS (SELECT 1 FROM _honker_live WHERE queue = NEW.queue AND payload = NEW.payload) BEGIN SELECT RAISE(IGNORE); END`
 
-// A job that a trigger drops is an error, and not the id of another job; of its batch none is
-// there.
+// An enqueue whose job is dropped by a trigger returns an error and not the id of another job. EnqueueMany
+// then adds no job of the batch.
 func TestQueue_Enqueue_TriggerDrops(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -410,7 +405,7 @@ func TestQueue_Enqueue_TriggerDrops(t *testing.T) {
 	err = db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := q.EnqueueTx(ctx, tx, 1)
 		require.ErrorIs(t, err, honker.ErrNotInserted)
-		id, err = q.EnqueueTx(ctx, tx, 4) // the transaction is as good as before
+		id, err = q.EnqueueTx(ctx, tx, 4) // the transaction is still usable
 		return err
 	})
 	require.NoError(t, err)

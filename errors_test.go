@@ -20,7 +20,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// inOwnTx runs an XTx verb in a transaction that is committed whatever it returns.
+// inOwnTx runs an XTx verb in a transaction that is committed even if the verb fails.
 func inOwnTx(db *honker.DB, call func(context.Context, *sql.Tx) error) testkit.Refusal {
 	return func(ctx context.Context) (refused error) {
 		err := db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
@@ -34,7 +34,7 @@ func inOwnTx(db *honker.DB, call func(context.Context, *sql.Tx) error) testkit.R
 	}
 }
 
-// badHandle is every verb of a handle that should refuse.
+// badHandle returns every verb of a handle that should refuse its input.
 func badHandle[T any](db *honker.DB, q *honker.Queue[T]) map[string]testkit.Refusal {
 	type c = context.Context
 	var zero T
@@ -69,7 +69,7 @@ var badNames = map[string]string{
 	"surrogates": "\xed\xa0\x80",
 }
 
-// Bad names are refused by every verb.
+// Every verb refuses bad names.
 func TestDB_Input_BadNames(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -90,7 +90,7 @@ func TestDB_Input_BadNames(t *testing.T) {
 				"Jobs by":        func(c c) error { return testkit.LastError(good.Jobs(c, name)) },
 				"AckMany by":     func(c c) error { _, err := good.AckMany(c, name, []int64{1}); return err },
 			}
-			if name != "" { // which means the default
+			if name != "" { // the empty name selects the default
 				calls["Work by"] = workWith(good, honker.WorkOptions{WorkerID: name})
 			}
 			testkit.RequireRefused(t, path, calls)
@@ -98,7 +98,7 @@ func TestDB_Input_BadNames(t *testing.T) {
 	}
 }
 
-// Names of any text are kept byte for byte.
+// Arbitrary names are kept byte for byte.
 func TestDB_Input_AnyNames(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -127,7 +127,7 @@ func TestDB_Input_AnyNames(t *testing.T) {
 	}
 }
 
-// Bad numbers and spans are refused.
+// Bad numbers and durations are refused.
 func TestDB_Input_BadNumbers(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -176,7 +176,7 @@ func TestDB_Input_BadNumbers(t *testing.T) {
 	testkit.RequireRefused(t, path, calls)
 }
 
-// maps adds from to calls.
+// maps adds the entries of from to calls, with prefix before their names.
 func maps(calls map[string]testkit.Refusal, prefix string, from map[string]testkit.Refusal) {
 	for name, call := range from {
 		calls[prefix+name] = call
@@ -199,7 +199,7 @@ func workWith(q *honker.Queue[int], opts honker.WorkOptions) testkit.Refusal {
 	}
 }
 
-// The longest spans do not overflow.
+// The longest durations do not overflow.
 func TestDB_Input_LongestSpans(t *testing.T) {
 	t.Parallel()
 	const ever = time.Duration(math.MaxInt64)
@@ -272,10 +272,10 @@ func TestDB_Input_NoJSON(t *testing.T) {
 			})
 		})
 	}
-	testkit.Enqueue(t, honker.NewQueue[string](db, "jobs", nil), "12345678") // as large as may be
+	testkit.Enqueue(t, honker.NewQueue[string](db, "jobs", nil), "12345678") // the largest payload allowed
 }
 
-// Bytes as the type of a payload are refused by every verb.
+// Every verb refuses []byte as the payload type.
 func TestDB_Input_Bytes(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -284,7 +284,7 @@ func TestDB_Input_Bytes(t *testing.T) {
 	testkit.RequireRefused(t, path, badHandle(db, honker.NewQueue[named](db, "jobs", nil)))
 }
 
-// A pointer to bytes is refused as bytes are.
+// A pointer to bytes is refused like bytes.
 func TestDB_Input_PointerToBytes(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -295,7 +295,7 @@ func TestDB_Input_PointerToBytes(t *testing.T) {
 	})
 }
 
-// Bad options open no file.
+// Open with bad options creates no file.
 func TestDB_Open_BadOptions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -313,7 +313,7 @@ func TestDB_Open_BadOptions(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
 
-// Why a ctx has ended is said by verbs that wait for the writer, as by those that read.
+// Verbs that wait for the writer return the cause of the end of ctx, as reads do.
 func TestWrite_EndOfCtx_Cause(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -341,7 +341,7 @@ func TestWrite_EndOfCtx_Cause(t *testing.T) {
 	}
 }
 
-// A wait for the writer that Close ends is ErrClosed, also of a loop.
+// Close ends a wait for the writer with ErrClosed, in loops too.
 func TestClose_WhileTheWriterIsTaken(t *testing.T) {
 	t.Parallel()
 	for name, wait := range map[string]func(context.Context, *honker.DB) error{
@@ -373,7 +373,7 @@ func TestClose_WhileTheWriterIsTaken(t *testing.T) {
 	}
 }
 
-// A nil context is refused by every verb, and harms no later call.
+// Every verb refuses a nil context, and later calls are not affected.
 func TestDB_Input_NilContext(t *testing.T) {
 	_, db := testkit.OpenShared(t)
 	tx, err := db.SQL().BeginTx(context.Background(), nil)
@@ -440,7 +440,7 @@ func TestDB_Input_NilContext(t *testing.T) {
 	testkit.Enqueue(t, honker.NewQueue[int](db, "jobs", nil), 1)
 }
 
-// A nil that stands for something is refused where it comes in.
+// A nil handle, option or function is refused where it is passed in.
 func TestDB_Input_Nil(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	s := honker.NewStream[int](db, "events", nil)
@@ -466,7 +466,7 @@ func TestDB_Input_Nil(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
-// The type of an error has nothing of its text, and a job that is put off has not failed.
+// ErrorType returns nothing of the error's text. A postponed job does not count as failed.
 func TestErrorType(t *testing.T) {
 	path := &fs.PathError{Op: "open", Path: "/secret", Err: fs.ErrNotExist}
 	for want, errs := range map[string][]error{

@@ -14,10 +14,10 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// eventNames are keys, and what filters ask for: with and without the topic orders.
+// eventNames are event keys and filter operands, with and without the topic orders.
 var eventNames = []string{"", "created", "created:eu", "orders", "orders:", "orders:created", "orders:orders:created", "order", "c", "é\U0010ffff", "other:created"}
 
-// drawFilter returns a filter, and what it is in plain Go on the key of an event of orders.
+// drawFilter returns a random filter and the equivalent Go predicate on the key of an event of orders.
 func drawFilter(r *rand.Rand, depth int) (honker.Filter, func(key string) bool) {
 	kind := r.IntN(4)
 	if kind < 2 || depth == 0 {
@@ -50,7 +50,7 @@ func drawFilter(r *rand.Rand, depth int) (honker.Filter, func(key string) bool) 
 	return honker.Or(parts...), in
 }
 
-// A filter may name an event by its key, or by its topic and its key.
+// A filter may match an event by its key, or by its topic and key.
 func TestFilter_WithTopic(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -81,7 +81,8 @@ func TestFilter_WithTopic(t *testing.T) {
 	}
 }
 
-// A consumer and a group with such a filter are woken by their events, count their lag by it, and keep it.
+// Consumers and groups with a topic filter are woken by matching events, count their lag with the filter,
+// and keep it.
 func TestFilter_WithTopic_Wakes(t *testing.T) {
 	t.Parallel()
 	for _, f := range []honker.Filter{honker.KeyIs("orders:created"), honker.KeyPrefix("orders:cr")} {
@@ -117,7 +118,7 @@ func TestFilter_WithTopic_Wakes(t *testing.T) {
 	}
 }
 
-// A pattern has no topic of its own: its filters are for keys.
+// A pattern has no single topic, so its filters apply to keys only.
 func TestFilter_WithTopic_Pattern(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders:eu")
