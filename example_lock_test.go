@@ -24,7 +24,7 @@ func ExampleDB_TryLock() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = db.TryLock(ctx, "nightly report", nil) // here, or in any other process
+	_, err = db.TryLock(ctx, "nightly report", nil) // held by this or any other process
 	fmt.Println("second:", errors.Is(err, honker.ErrLockHeld))
 
 	report.Unlock(ctx)
@@ -48,12 +48,12 @@ func ExampleDB_Lock() {
 
 	migrate := func(ctx context.Context) error { fmt.Println("migrated by one"); return ctx.Err() }
 
-	lock, err := db.Lock(ctx, "migration", nil) // waits for its holder
+	lock, err := db.Lock(ctx, "migration", nil) // waits until the holder unlocks
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer lock.Unlock(ctx)
-	// The lock's own context: the work stops when ctx ends, and also when the lock is lost.
+	// The lock's own context ends with ctx, and also when the lock is lost.
 	if err := migrate(lock.Context()); err != nil {
 		log.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func ExampleDB_RateLimit() {
 	}
 	defer db.Close()
 
-	// Two password resets for each customer in a year, whichever process is asked.
+	// Each customer may reset the password twice a year, counted over all processes.
 	resets := db.RateLimit("password reset of customer 7", 2, 365*24*time.Hour)
 	for range 3 {
 		ok, err := resets.Allow(ctx)
@@ -101,7 +101,7 @@ func ExampleRateLimit_Wait() {
 
 	api := db.RateLimit("api", 100, time.Second)
 	for page := range 3 {
-		if err := api.Wait(ctx); err != nil { // until the next second, if need be
+		if err := api.Wait(ctx); err != nil { // waits for the next second if necessary
 			log.Fatal(err)
 		}
 		fmt.Println("page", page)

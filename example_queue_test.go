@@ -44,7 +44,7 @@ func ExampleQueue_Jobs() {
 	// drink
 }
 
-// scratch is where an example keeps its file: an application would say "app.db".
+// scratch returns a path for the file of an example. An application would use a path such as "app.db".
 func scratch() (path string, remove func()) {
 	dir, err := os.MkdirTemp("", "honker-example")
 	if err != nil {
@@ -140,7 +140,7 @@ func ExampleWaitResult() {
 	// <nil>
 }
 
-// One job per key waits or runs. RunAgain runs it once more if it was running.
+// At most one job per key waits or runs. If the job is running, RunAgain runs it once more.
 func ExampleUnique() {
 	ctx := context.Background()
 	path, remove := scratch()
@@ -172,8 +172,8 @@ func ExampleUnique() {
 	// rendered final
 }
 
-// One index job per document, however often that changes: when it has rested for a second, and
-// after a minute at the latest.
+// Each document has one index job, however often it changes. The job runs after a second without changes,
+// and after a minute at the latest.
 func ExampleDebounce() {
 	type Document struct{ ID int }
 	ctx := context.Background()
@@ -290,7 +290,7 @@ func ExampleHeaders() {
 	// <nil>
 }
 
-// A chain: each job waits for the one before.
+// In a chain, each job waits for the previous job.
 func ExampleAfter() {
 	ctx := context.Background()
 	path, remove := scratch()
@@ -329,7 +329,7 @@ func ExampleAfter() {
 	// 3 <nil>
 }
 
-// A fan-in: one job reads what the others have left.
+// In a fan-in, one job reads the results of its predecessors.
 func ExampleJob_After() {
 	ctx := context.Background()
 	path, remove := scratch()
@@ -372,7 +372,8 @@ func ExampleJob_After() {
 	// Output: sum of squares 14
 }
 
-// A batch takes members until it is sealed; then what comes after it runs when they are done.
+// A batch accepts members until it is sealed. The job that waits for the batch runs when all members are
+// done.
 func ExampleBatch() {
 	ctx := context.Background()
 	path, remove := scratch()

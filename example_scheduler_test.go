@@ -9,7 +9,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Run it in every process, beside the work; one of them does the chores.
+// Run Maintain in every process, beside the work. One process at a time does the chores.
 func ExampleDB_Maintain() {
 	ctx, stop := context.WithCancel(context.Background())
 	db, done := openScratch(ctx)
@@ -22,7 +22,7 @@ func ExampleDB_Maintain() {
 	maintained := make(chan error)
 	go func() { maintained <- db.Maintain(ctx, &honker.MaintainOptions{Every: time.Minute}) }()
 
-	for range db.Updates(ctx) { // after each commit, by any process
+	for range db.Updates(ctx) { // ticks after each commit by any process
 		left := 0
 		for range logs.Read(ctx, 0) {
 			left++
@@ -39,8 +39,8 @@ func ExampleDB_Maintain() {
 	// maintain: <nil>
 }
 
-// Run it in every process: one of them leads, the others stand by. Registering at every
-// start does not push the next fire away.
+// Run the scheduler in every process. One process leads, and the others stand by. Registering a schedule at
+// every start does not delay its next fire.
 func ExampleScheduler_Run() {
 	ctx, stop := context.WithCancel(context.Background())
 	db, done := openScratch(ctx)
@@ -58,7 +58,7 @@ func ExampleScheduler_Run() {
 		fmt.Println("job:", job.Args)
 		stop()
 		return nil
-	}, &honker.WorkOptions{Workers: 1}) // of two at a time, one would begin before the other has stopped this
+	}, &honker.WorkOptions{Workers: 1}) // with two workers, one could start before the other has stopped the scheduler
 	fmt.Println("scheduler:", <-leader)
 	// Output:
 	// registered: <nil>
@@ -66,7 +66,8 @@ func ExampleScheduler_Run() {
 	// scheduler: <nil>
 }
 
-// A tick turns what is due into jobs, once, in whatever process. Run does so by itself.
+// Tick enqueues the jobs of all due schedules. Each fire happens once, in whichever process ticks first.
+// Run calls it by itself.
 func ExampleScheduler_Tick() {
 	ctx := context.Background()
 	db, done := openScratch(ctx)
@@ -88,7 +89,7 @@ func ExampleScheduler_Tick() {
 	// once more: 0
 }
 
-// What a schedule does after a night in which no process ran.
+// Missed decides how a schedule catches up after a night without a running process.
 func ExampleMissed() {
 	ctx := context.Background()
 	db, done := openScratch(ctx)
@@ -104,13 +105,13 @@ func ExampleMissed() {
 	fires, err := scheduler.Tick(ctx, time.Now().Add(8*time.Hour+30*time.Minute))
 	runs := map[string]int{}
 	for _, fire := range fires {
-		runs[fire.Name]++ // fire.FireAt is when it was due
+		runs[fire.Name]++ // fire.FireAt is the time at which the job was due
 	}
 	fmt.Println(runs["export"], runs["cache"], runs["ping"], err)
 	// Output: 8 1 0 <nil>
 }
 
-// Schedules are kept in the file: any program that opens it can look at them and change them.
+// Schedules are stored in the file. Any program that opens it can list and change them.
 func ExampleScheduler_Update() {
 	ctx := context.Background()
 	db, done := openScratch(ctx)
@@ -137,7 +138,7 @@ func ExampleScheduler_Update() {
 	// report 0 9 * * 1-5 false null
 }
 
-// Unlike in other crons both day fields have to match.
+// Unlike in other crons, both day fields have to match.
 func ExampleNextAfter() {
 	from := time.Date(2026, time.January, 1, 12, 0, 0, 0, time.Local)
 	for _, spec := range []string{"0 9 * * 1-5", "0 0 13 * 5", "30 59 23 * * *", "@every 90s", "0 0 30 2 *"} {

@@ -11,8 +11,8 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// The members of a group share the events of a stream. One that fails does not hold up
-// the others: it comes again when there are no fresh ones.
+// The members of a group share the events of a stream. An event that fails does not delay the others: it is
+// delivered again when there are no fresh events.
 func ExampleGroup() {
 	ctx := context.Background()
 	db, done := openScratch(ctx)
@@ -49,7 +49,7 @@ func ExampleGroup() {
 	// [ada] lag 0 leased 0 up to 3 <nil>
 }
 
-// openScratch is honker.Open for an example that is about something else.
+// openScratch opens a scratch file for an example with another subject.
 func openScratch(ctx context.Context) (db *honker.DB, done func()) {
 	path, remove := scratch()
 	db, err := honker.Open(ctx, path, nil)
@@ -59,8 +59,7 @@ func openScratch(ctx context.Context) (db *honker.DB, done func()) {
 	return db, func() { db.Close(); remove() }
 }
 
-// A consumer sees what happened before it came, and then each new event. Its place is
-// kept in the file.
+// A consumer reads the existing events and then each new event. Its offset is stored in the file.
 func ExampleStream_Subscribe() {
 	type Order struct{ Item string }
 	ctx := context.Background()
@@ -77,7 +76,7 @@ func ExampleStream_Subscribe() {
 		}
 		fmt.Println(event.Offset, event.Key, event.Data.Item)
 		if event.Data.Item == "cups" {
-			break // a service would wait for the next one, until ctx ends
+			break // a service would wait for the next event until ctx ends
 		}
 	}
 	offset, err := orders.Offset(ctx, "shipping")
@@ -88,7 +87,7 @@ func ExampleStream_Subscribe() {
 	// handled up to 2 <nil>
 }
 
-// Each consumer has a place of its own; a filter leaves out what it does not want.
+// Each consumer has its own offset. A filter leaves out events that the consumer does not need.
 func ExampleStream_Consumers() {
 	ctx := context.Background()
 	db, done := openScratch(ctx)
@@ -119,8 +118,8 @@ func ExampleStream_Consumers() {
 	// shipping: up to 1, 3 to see
 }
 
-// A tail has no name: it begins at the end, and nothing is saved. A pattern follows
-// several topics in the order of their commits.
+// A tail has no name, starts at the end, and saves no offset. A pattern follows several topics in commit
+// order.
 func ExampleStream_Tail() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -146,14 +145,14 @@ func ExampleStream_Tail() {
 	// orders:paid 17 <nil>
 }
 
-// Messages wait for an actor that is not there; its lag is the size of its mailbox.
+// Messages wait for an actor that is not running. The actor's lag is the size of its mailbox.
 func ExampleStream_mailbox() {
 	ctx := context.Background()
 	db, done := openScratch(ctx)
 	defer done()
 
 	mailbox := honker.NewStream[string](db, "actor:ada", nil)
-	mailbox.SaveOffset(ctx, "ada", 0) // from now on, nothing is compacted that she has not seen
+	mailbox.SaveOffset(ctx, "ada", 0) // from now on, Compact keeps all events that ada has not seen
 	mailbox.PublishMany(ctx, []string{"compute", "print"})
 
 	info, _ := mailbox.Consumers(ctx)
@@ -170,8 +169,8 @@ func ExampleStream_mailbox() {
 	// print
 }
 
-// A generator, a doubler and a printer. The doubler publishes and moves on in one
-// transaction: each number is doubled exactly once, whatever dies.
+// A generator, a doubler and a printer form a pipeline. The doubler publishes and advances its offset in a
+// single transaction, so each number is doubled exactly once even if a process dies.
 func ExamplePipe() {
 	ctx, stop := context.WithCancel(context.Background())
 	db, done := openScratch(ctx)
@@ -184,7 +183,7 @@ func ExamplePipe() {
 	doubler := make(chan error)
 	go func() {
 		doubler <- honker.Pipe(ctx, numbers, "doubler", doubled, func(_ context.Context, n *honker.Event[int]) (int, error) {
-			return 2 * n.Data, nil // an error ends the pipe, honker.ErrSkip passes over
+			return 2 * n.Data, nil // an error ends the pipe; honker.ErrSkip skips the event
 		})
 	}()
 	for n := range doubled.Subscribe(ctx, "printer", nil) {
@@ -202,7 +201,8 @@ func ExamplePipe() {
 	// doubler: <nil>
 }
 
-// Retention is kept in the file; Compact never takes what a consumer has yet to see.
+// The retention of a stream is stored in the file. Compact never deletes events that a consumer has not
+// seen.
 func ExampleStream_Compact() {
 	ctx := context.Background()
 	db, done := openScratch(ctx)
@@ -224,7 +224,7 @@ func ExampleStream_Compact() {
 	// deleted 60 more <nil>
 }
 
-// A read model is emptied and its consumer moved to the beginning in one transaction.
+// A rebuild empties the read model and moves its consumer to the beginning in a single transaction.
 func ExampleStream_SeekTx() {
 	ctx := context.Background()
 	db, done := openScratch(ctx)

@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Attach works on a pool that the application has already, of any SQLite driver.
+// Attach uses the application's existing pool, with any SQLite driver.
 func ExampleAttach() {
 	ctx := context.Background()
 	path, remove := scratch()
@@ -20,7 +20,7 @@ func ExampleAttach() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer pool.Close() // the caller keeps owning it
+	defer pool.Close() // the caller still owns the pool
 
 	db, err := honker.Attach(ctx, pool, nil)
 	if err != nil {
@@ -29,7 +29,7 @@ func ExampleAttach() {
 	defer db.Close()
 
 	emails := honker.NewQueue[string](db, "emails", nil)
-	tx, _ := pool.BeginTx(ctx, nil) // say, an ORM's
+	tx, _ := pool.BeginTx(ctx, nil) // for example, the transaction of an ORM
 	emails.EnqueueTx(ctx, tx, "ada@example.com")
 	fmt.Println(tx.Commit())
 
@@ -40,10 +40,10 @@ func ExampleAttach() {
 	// ada@example.com <nil>
 }
 
-// Receipt is what the job of a stored order is about.
+// Receipt is the payload of a job that sends the receipt of an order.
 type Receipt struct{ Order int }
 
-// Commit and the job exists; roll back and it never did.
+// The job exists if the transaction commits. After a rollback it does not.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	path, remove := scratch()
@@ -62,7 +62,7 @@ func Example() {
 	db.SQL().ExecContext(ctx, `CREATE TABLE orders (id INTEGER PRIMARY KEY)`)
 	receipts := honker.NewQueue[Receipt](db, "receipts", nil)
 
-	// Commit and the job exists; roll back and it never did.
+	// The job exists if the transaction commits. After a rollback it does not.
 	err = db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, `INSERT INTO orders (id) VALUES (?)`, 17); err != nil {
 			return err
@@ -72,9 +72,9 @@ func Example() {
 	})
 	fmt.Println("stored:", err)
 
-	// Blocks until ctx ends and the work is drained. Runs in any number of processes.
+	// Work blocks until ctx ends and running handlers have finished. It may run in any number of processes.
 	err = receipts.Work(ctx, func(ctx context.Context, job *honker.Job[Receipt]) error {
-		return send(ctx, job.Args) // nil acks, an error retries with backoff
+		return send(ctx, job.Args) // nil acks the job; an error retries it with backoff
 	}, nil)
 	fmt.Println("drained:", err)
 	// Output:
@@ -83,18 +83,18 @@ func Example() {
 	// drained: <nil>
 }
 
-// What a handler returns says how its job goes on.
+// The error that a handler returns decides how its job continues.
 func ExampleRetryAfter() {
 	err := errors.New("the mail server is down")
 	steer := map[string]func() error{
 		"later": func() error {
-			return honker.RetryAfter(time.Minute, err) // later, whatever the backoff
+			return honker.RetryAfter(time.Minute, err) // retried after a minute, whatever the backoff
 		},
 		"not now": func() error {
-			return honker.Snooze(time.Hour) // later, and this attempt does not count
+			return honker.Snooze(time.Hour) // retried in an hour; this attempt does not count
 		},
 		"never": func() error {
-			return honker.Reject(err) // to the dead letters
+			return honker.Reject(err) // dead-lettered at once
 		},
 	}
 	fmt.Println("later:", steer["later"]())
@@ -106,8 +106,7 @@ func ExampleRetryAfter() {
 	// never: the mail server is down
 }
 
-// A business row and the job that follows from it, in one transaction: either both
-// exist or neither.
+// A business row and its follow-up job are written in the same transaction. Either both exist or neither.
 func ExampleDB_Tx() {
 	ctx := context.Background()
 	path, remove := scratch()
@@ -172,7 +171,7 @@ func ExampleDB_Listen() {
 	defer db.Close()
 
 	db.Notify(ctx, "prices", "nobody hears this")
-	prices, err := db.Listen(ctx, "prices") // from now on, of any process
+	prices, err := db.Listen(ctx, "prices") // messages from now on, by any process
 	if err != nil {
 		log.Fatal(err)
 	}

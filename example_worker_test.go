@@ -27,7 +27,7 @@ func ExampleOutbox() {
 	defer db.Close()
 
 	hooks := honker.NewOutbox(db, "webhooks", func(ctx context.Context, w Webhook) error {
-		fmt.Println("POST", w.URL, w.Event) // an error would have it tried again
+		fmt.Println("POST", w.URL, w.Event) // an error would retry the job
 		stop()
 		return nil
 	}, nil)
@@ -38,7 +38,7 @@ func ExampleOutbox() {
 				return err
 			}
 			if !paid {
-				return errors.New("no money") // and no webhook
+				return errors.New("no money") // rolls back the webhook too
 			}
 			return nil
 		})
@@ -73,10 +73,10 @@ func ExampleQueue_Work() {
 			return honker.RetryAfter(0, errors.New("timeout"))
 		}
 		fmt.Println(job.Args, "fetched, attempt", job.Attempts)
-		stop() // Work finishes what has begun and returns
+		stop() // Work finishes the running handlers and returns
 		return nil
 	}, &honker.WorkOptions{
-		Workers: 1, // one after another, for the sake of the output
+		Workers: 1, // a single worker keeps the output in order
 		OnError: func(_ context.Context, job *honker.JobInfo, err error) { fmt.Printf("%s: %v\n", job.Payload, err) },
 	})
 	fmt.Println("drained:", err)
@@ -98,7 +98,7 @@ func ExampleNewPool() {
 	}
 	defer db.Close()
 
-	pool := honker.NewPool(1) // of one, for the sake of the example: handlers of both queues take turns
+	pool := honker.NewPool(1) // a single slot, so that the handlers of both queues take turns
 	var ended sync.WaitGroup
 	var running, done atomic.Int32
 	for _, name := range []string{"mails", "thumbnails"} {
@@ -143,7 +143,7 @@ func ExampleQueue_WorkTx() {
 		if done++; done == 2 {
 			stop()
 		}
-		// Committed together with the ack: booked exactly once.
+		// The booking is committed together with the ack, so it happens exactly once.
 		_, err := tx.ExecContext(ctx, `UPDATE accounts SET cents = cents + ? WHERE id = ?`, job.Args.Cents, job.Args.Account)
 		return err
 	}, &honker.WorkOptions{Workers: 1})
@@ -154,7 +154,7 @@ func ExampleQueue_WorkTx() {
 	// Output: 750
 }
 
-// Cancel removes a job that waits, and ends the handler of one that runs, in any process.
+// Cancel removes a waiting job and ends the handler of a running job, in any process.
 func ExampleQueue_Cancel() {
 	ctx, stop := context.WithCancel(context.Background())
 	db, done := openScratch(ctx)
@@ -167,10 +167,10 @@ func ExampleQueue_Cancel() {
 	}
 	err = videos.Work(ctx, func(ctx context.Context, job *honker.Job[string]) error {
 		defer stop()
-		go videos.Cancel(context.WithoutCancel(ctx), id) // say, an operator
-		<-ctx.Done()                                     // a real one passes ctx on
+		go videos.Cancel(context.WithoutCancel(ctx), id) // called by an operator, for example
+		<-ctx.Done()                                     // a real handler passes ctx on
 		fmt.Println(errors.Is(context.Cause(ctx), honker.ErrCancelled))
-		return ctx.Err() // whatever it is: the job is gone, and nothing has failed
+		return ctx.Err() // any result will do: the job is gone, and nothing has failed
 	}, nil)
 	fmt.Println("drained:", err)
 	// Output:
@@ -178,7 +178,8 @@ func ExampleQueue_Cancel() {
 	// drained: <nil>
 }
 
-// An Observer counts what this process does. examples/metrics has one for Prometheus.
+// An Observer can count the operations of this process. Package examples/metrics has an Observer for
+// Prometheus.
 func ExampleObserver() {
 	ctx, stop := context.WithCancel(context.Background())
 	path, remove := scratch()
@@ -213,7 +214,7 @@ func ExampleObserver() {
 	// Output: 2 started 1 sent 1 failed
 }
 
-// Two queues share a worker: three jobs of one for each of the other.
+// Two queues share a worker: three jobs of the first run for each job of the second.
 func ExampleNewLanes() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -278,7 +279,7 @@ func ExampleJob_Checkpoint() {
 	// <nil>
 }
 
-// A line for each attempt; here without what differs from run to run.
+// Log writes a line for each attempt. This example leaves out the attributes that differ from run to run.
 func ExampleLog() {
 	ctx := context.Background()
 	path, remove := scratch()

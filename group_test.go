@@ -16,7 +16,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// A deleted group ends its members.
+// Deleting a group ends its members.
 func TestGroup_Delete_EndsMembers(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx := context.Background()
@@ -39,7 +39,7 @@ func TestGroup_Delete_EndsMembers(t *testing.T) {
 		require.ErrorIs(t, err, honker.ErrNotFound)
 		require.ErrorIs(t, testkit.LastError(g.Dead(ctx)), honker.ErrNotFound)
 
-		heir := enrol(t, g, "a") // a new group of that name
+		heir := enrol(t, g, "a") // a new group with the same name
 		for _, deleted := range []string{"and made again", "and made again, with events held"} {
 			_, err = m.Claim(ctx, 1)
 			require.ErrorIs(t, err, honker.ErrNotFound, deleted)
@@ -97,7 +97,7 @@ func TestGroup_Sparse(t *testing.T) {
 	}
 }
 
-// A group begins where its first member said.
+// A group begins where its first member has set the start.
 func TestGroup_Join_Start(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		began := time.Now()
@@ -174,7 +174,7 @@ func TestGroup_BadInput(t *testing.T) {
 	testkit.RequireRefused(t, path, calls)
 }
 
-// Fresh events come first, and returned ones last in, first out.
+// Fresh events are claimed first, and returned events last in, first out.
 func TestMember_Claim_FreshFirst(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	s := honker.NewStream[int](db, "orders", nil)
@@ -203,7 +203,7 @@ func TestMember_Claim_FreshFirst(t *testing.T) {
 	require.Equal(t, []int{1, 2, 3, 4, 5, 2, 1}, order)
 }
 
-// A pipe publishes a successor for each event.
+// A pipe publishes a successor of each event.
 func TestPipe_Successors(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	numbers, doubled := honker.NewStream[int](db, "numbers", nil), honker.NewStream[int](db, "doubled", nil)
@@ -233,7 +233,7 @@ func TestPipe_Successors(t *testing.T) {
 	require.EqualValues(t, 2, offset)
 }
 
-// Compact keeps what a consumer has still to see.
+// Compact keeps events that a consumer has not seen.
 func TestRetention_Compact_Consumer(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	s := honker.NewStream[int](db, "orders", nil)
@@ -253,7 +253,7 @@ func TestRetention_Compact_Consumer(t *testing.T) {
 	require.Equal(t, honker.CompactStats{Deleted: 590, Policy: 990, Cutoff: 990}, stats)
 }
 
-// deadOf lists the dead.
+// deadOf returns the dead events of a group.
 func deadOf[E any](t testing.TB, g *honker.Group[E]) (dead []honker.DeadEvent[E], errs []error) {
 	t.Helper()
 	for d, err := range g.Dead(context.Background()) {
@@ -275,7 +275,7 @@ func TestMember_Nack_AttemptsSpent(t *testing.T) {
 			slices.SortFunc(ds, func(a, b *honker.Delivery[int]) int { return cmp.Compare(a.Data, b.Data) })
 			require.NoError(t, ds[0].Nack(ctx, testkit.ErrCause))
 			require.NoError(t, ds[2].Nack(ctx, nil))
-			time.Sleep(10*time.Second + time.Millisecond) // for the second
+			time.Sleep(10*time.Second + time.Millisecond) // lets the lease of the second event expire
 		}
 		require.Empty(t, given(t, m, 3))
 		info := testkit.GroupInfo(t, g)
@@ -303,7 +303,7 @@ func TestMember_Nack_AttemptsSpent(t *testing.T) {
 		found, err = g.Redeliver(ctx, 2)
 		require.True(t, !found && err == nil, "it is not dead any more")
 		require.EqualValues(t, 1, testkit.GroupInfo(t, g).LowWater)
-		for attempt := range 2 { // all its attempts
+		for attempt := range 2 { // spends all attempts
 			ds := given(t, m, 3)
 			require.Equal(t, []int{2}, contentsOf(ds))
 			require.Equal(t, attempt+1, ds[0].Attempts)
@@ -315,8 +315,8 @@ func TestMember_Nack_AttemptsSpent(t *testing.T) {
 	})
 }
 
-// What a large group has held is deleted in transactions of a few rows. Where that is cut short
-// the group is gone all the same, and Maintain does the rest.
+// The rows of a large group are deleted in transactions of a few rows. If the deletion is interrupted, the
+// group is already gone, and Maintain deletes the remaining rows.
 func TestGroup_Delete_Chunks(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		const left = `SELECT count(*) FROM _honkerx_group_claims`
@@ -326,7 +326,7 @@ func TestGroup_Delete_Chunks(t *testing.T) {
 		given(t, enrol(t, other, "b"), 3)
 		testkit.Exec(t, db, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)
 			INSERT INTO _honkerx_group_claims SELECT 1, i, 2, '', 0, 0, 1, NULL FROM n`)
-		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Microsecond) // in the second pause
+		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Microsecond) // ends in the second pause
 		defer cancel()
 		_, err := g.Delete(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -16,7 +16,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// An error that ends Work is returned, also when ctx ends during the drain.
+// Work returns the error that ended it, even if ctx ends during the drain.
 func TestGroup_Work_ErrorBeforeTheEndOfCtx(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		g := stocked(t, db, 1).Group("g", &honker.GroupOptions{Lease: 3 * time.Second})
@@ -34,7 +34,7 @@ func TestGroup_Work_ErrorBeforeTheEndOfCtx(t *testing.T) {
 	})
 }
 
-// Close ends a Work in the pause after a failed transaction as any other: with ErrClosed.
+// Close ends Work with ErrClosed during the pause after a failed transaction too.
 func TestGroup_Work_CloseWhileItRetries(t *testing.T) {
 	t.Parallel()
 	path, log := filepath.Join(t.TempDir(), "file.db"), new(testkit.Log)
@@ -52,7 +52,7 @@ func TestGroup_Work_CloseWhileItRetries(t *testing.T) {
 	require.ErrorIs(t, testkit.Within(context.Background(), ended, testkit.Timeout), honker.ErrClosed)
 }
 
-// When ctx ends no handler starts any more, and those that run finish.
+// When ctx ends, no handler starts any more, and running handlers finish.
 func TestGroup_Work_Drains(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		s := stocked(t, db, 3)
@@ -76,8 +76,8 @@ func TestGroup_Work_Drains(t *testing.T) {
 	})
 }
 
-// After DrainTimeout the ctx of the handlers is cancelled; what they have not finished then
-// goes back unspent, also when a handler ignores that.
+// After DrainTimeout the ctx of the handlers is cancelled. Unfinished events return to the group with their
+// attempt unspent, even if a handler ignores its ctx.
 func TestGroup_Work_DrainTimeout(t *testing.T) {
 	for timeout, want := range map[time.Duration]time.Duration{0: 20 * time.Second, 5 * time.Second: 5 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestGroup_Work_DrainTimeout(t *testing.T) {
 	}
 }
 
-// Handlers that obey the end of their ctx let Work return with it.
+// If the handlers return when their ctx ends, Work returns with them.
 func TestGroup_Work_DrainTimeoutObeyed(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		g := stocked(t, db, 2).Group("g", nil)
@@ -139,7 +139,7 @@ func TestGroup_Work_DrainTimeoutObeyed(t *testing.T) {
 	})
 }
 
-// Close drains as the end of ctx does, and Work returns ErrClosed.
+// Close drains Work like the end of ctx, and Work returns ErrClosed.
 func TestGroup_Work_Close(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
@@ -174,7 +174,7 @@ func TestGroup_Work_Close(t *testing.T) {
 	require.Empty(t, info.Members)
 }
 
-// Work ends when the file was replaced.
+// Work ends when its file is replaced.
 func TestGroup_Work_Replaced(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
@@ -195,7 +195,7 @@ func TestGroup_Work_Replaced(t *testing.T) {
 	require.ErrorIs(t, <-ended, honker.ErrDatabaseReplaced)
 }
 
-// A settle that keeps failing does not keep Work from returning when its drain is over.
+// A settle that keeps failing does not prevent Work from returning at the end of its drain.
 func TestGroup_Work_SettleFailsToTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, _ := logged(t)

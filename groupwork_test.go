@@ -24,14 +24,13 @@ import (
 
 type deliveryHandler = func(context.Context, *honker.Delivery[int]) error
 
-// workGroup is a Work of a group in the background. stop ends its ctx and returns what it
-// returned.
+// workGroup runs Work of a group in the background. stop ends its ctx and returns the error of Work.
 func workGroup(t testing.TB, g *honker.Group[int], fn deliveryHandler, opts *honker.GroupWorkOptions) (stop func() error) {
 	t.Helper()
 	return testkit.Background(t, func(ctx context.Context) error { return g.Work(ctx, fn, opts) })
 }
 
-// logged is a DB inside a bubble, and its log.
+// logged returns a DB for use in a bubble, and its log.
 func logged(t testing.TB) (*honker.DB, *testkit.Log) {
 	log := new(testkit.Log)
 	return honkertest.Open(t, &honker.Options{
@@ -73,8 +72,8 @@ func TestGroup_Work_Once(t *testing.T) {
 	require.Len(t, slices.Compact(seen), events)
 }
 
-// As many handlers run at a time as there are workers, under the name that was given; when
-// ctx ends the member leaves.
+// Work runs as many handlers at a time as it has workers, under the given member name. The member leaves
+// when ctx ends.
 func TestGroup_Work_Workers(t *testing.T) {
 	for _, workers := range []int{0, 1, 3, 100} {
 		testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
@@ -108,7 +107,7 @@ func TestGroup_Work_Workers(t *testing.T) {
 	}
 }
 
-// What a handler returns settles the event: an error lets it rest for the Backoff, until its
+// The return value of a handler settles its event. An error delays the event for the Backoff until its
 // attempts are spent.
 func TestGroup_Work_Nacks(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
@@ -142,8 +141,8 @@ func TestGroup_Work_Nacks(t *testing.T) {
 	})
 }
 
-// A panic is an error with its stack, also one of the Backoff; a handler that ends its
-// goroutine does not take the worker with it.
+// A panic counts as an error with its stack, in Backoff as well. A handler that ends its goroutine does not
+// end the worker.
 func TestGroup_Work_Panics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, log := logged(t)
@@ -172,7 +171,7 @@ func TestGroup_Work_Panics(t *testing.T) {
 	})
 }
 
-// deadEvents are the dead events of a group.
+// deadEvents returns the dead events of a group.
 func deadEvents(t testing.TB, g *honker.Group[int]) (dead []*honker.DeadEvent[int]) {
 	t.Helper()
 	for d, err := range g.Dead(context.Background()) {
@@ -182,7 +181,7 @@ func deadEvents(t testing.TB, g *honker.Group[int]) (dead []*honker.DeadEvent[in
 	return dead
 }
 
-// The lease is renewed while fn runs, and the membership too.
+// The lease and the membership are renewed while fn runs.
 func TestGroup_Work_Renews(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		g := stocked(t, db, 5).Group("g", &honker.GroupOptions{Lease: 10 * time.Second})
@@ -202,8 +201,7 @@ func TestGroup_Work_Renews(t *testing.T) {
 	})
 }
 
-// A claim that was lost cancels the handler's ctx with ErrClaimLost, and what the handler
-// returns changes nothing.
+// A lost claim cancels the handler's ctx with ErrClaimLost, and the handler's result changes nothing.
 func TestGroup_Work_ClaimLost(t *testing.T) {
 	for name, result := range map[string]error{"nil": nil, "an error": testkit.ErrCause} {
 		t.Run(name, func(t *testing.T) {
@@ -231,7 +229,7 @@ func TestGroup_Work_ClaimLost(t *testing.T) {
 	}
 }
 
-// Errors of storage are logged and tried again: of the join, of a claim and of a settle.
+// Storage errors of a join, a claim and a settle are logged and retried.
 func TestGroup_Work_Retries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, log := logged(t)
@@ -268,8 +266,8 @@ func TestGroup_Work_Retries(t *testing.T) {
 	})
 }
 
-// An event that the handler has settled itself is left alone, whatever it returns; its ctx
-// goes on.
+// Work does not touch an event that its handler has settled, whatever the handler returns, and does not
+// cancel the handler's ctx.
 func TestGroup_Work_SettledByTheHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, log := logged(t)
@@ -293,9 +291,9 @@ func TestGroup_Work_SettledByTheHandler(t *testing.T) {
 			case 4:
 				inTx(ctx, nackTx, nil)
 			case 5:
-				inTx(ctx, d.AckTx, testkit.ErrCause) // rolled back: Work acks it
+				inTx(ctx, d.AckTx, testkit.ErrCause) // rolled back, so Work acks the event
 			case 6:
-				inTx(ctx, d.AckTx, testkit.ErrCause) // rolled back: Work nacks it
+				inTx(ctx, d.AckTx, testkit.ErrCause) // rolled back, so Work nacks the event
 			}
 			time.Sleep(10 * time.Minute)
 			require.NoError(t, ctx.Err(), "of event %d", d.Data)
@@ -321,7 +319,7 @@ func TestGroup_Work_SettledByTheHandler(t *testing.T) {
 	})
 }
 
-// What was claimed ahead goes back at once when handlers turn slow.
+// Events claimed ahead are returned at once when handlers become slow.
 func TestGroup_Work_ClaimsAhead(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		g := stocked(t, db, 500).Group("g", nil)
@@ -344,7 +342,7 @@ func TestGroup_Work_ClaimsAhead(t *testing.T) {
 	})
 }
 
-// Handlers that are slow, and end together, are not claimed for ahead.
+// Work claims nothing ahead for slow handlers that end together.
 func TestGroup_Work_HoldsNoMoreThanItHandles(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		g := stocked(t, db, 500).Group("g", nil)
@@ -360,7 +358,7 @@ func TestGroup_Work_HoldsNoMoreThanItHandles(t *testing.T) {
 	})
 }
 
-// A Work that waits writes nothing but its membership.
+// While Work waits for events, it writes only its membership.
 func TestGroup_Work_IdleWithoutAWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "waits.db")
@@ -376,7 +374,7 @@ func TestGroup_Work_IdleWithoutAWrite(t *testing.T) {
 	})
 }
 
-// The handler's ctx carries the values of Work's.
+// The handler's ctx carries the values of the ctx passed to Work.
 func TestGroup_Work_Values(t *testing.T) {
 	t.Parallel()
 	type key struct{}
@@ -392,7 +390,7 @@ func TestGroup_Work_Values(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// A name that another member has is refused, and so is the one of a deleted group.
+// Work refuses a name that another member has, and the name of a deleted group.
 func TestGroup_Work_MembershipLost(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx := context.Background()

@@ -18,7 +18,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Close ends every call that waits and may be called again.
+// Close ends every waiting call and may be called again.
 func TestDB_Close_EndsWaiters(t *testing.T) {
 	t.Parallel()
 	for name, settled := range map[string]bool{"at once": false, "when all of them sleep": true} {
@@ -27,7 +27,7 @@ func TestDB_Close_EndsWaiters(t *testing.T) {
 			db, err := honker.Open(context.Background(), filepath.Join(t.TempDir(), "file.db"), nil)
 			require.NoError(t, err)
 			waits := everyWait(t, db)
-			if settled { // a message that is heard shows that the watcher runs
+			if settled { // receiving a message proves that the watcher runs
 				l := testkit.Listen(t, db, "other")
 				testkit.Receive(t, l, testkit.Notify(t, db, "other", 1))
 			}
@@ -49,7 +49,7 @@ func TestDB_Close_EndsWaiters(t *testing.T) {
 	}
 }
 
-// Close lets handlers finish with all that they do.
+// Close lets handlers finish all of their work.
 func TestDB_Close_DrainsHandlers(t *testing.T) {
 	t.Parallel()
 	for name, work := range map[string]func(context.Context, *honker.DB) error{
@@ -98,7 +98,7 @@ func TestDB_Close_DrainsHandlers(t *testing.T) {
 	}
 }
 
-// A closed DB answers every verb with ErrClosed.
+// Every verb of a closed DB returns ErrClosed.
 func TestDB_Close_ErrClosed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file.db")
 	opened, err := honker.Open(context.Background(), path, nil)
@@ -119,7 +119,7 @@ func TestDB_Close_ErrClosed(t *testing.T) {
 	}
 }
 
-// A verb under an ended context does nothing.
+// A verb with an ended context does nothing.
 func TestDB_EndedContext(t *testing.T) {
 	_, db := testkit.OpenShared(t)
 	tx, err := db.SQL().BeginTx(context.Background(), &sql.TxOptions{ReadOnly: true})
@@ -141,8 +141,7 @@ func TestDB_EndedContext(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
-// everyVerb is all that can be done with a DB, with a job that it holds and with a
-// transaction on its file.
+// everyVerb returns every verb of a DB, of a claimed job, and of a transaction on the file.
 func everyVerb(t testing.TB, db *honker.DB, tx honker.Tx) map[string]func(context.Context) error {
 	t.Helper()
 	q := honker.NewQueue[int](db, "jobs", nil)
@@ -205,8 +204,8 @@ func everyVerb(t testing.TB, db *honker.DB, tx honker.Tx) map[string]func(contex
 	}
 }
 
-// everyWait lets all that can wait do so, and returns where each of them says how that
-// ended.
+// everyWait starts every kind of waiting call. It returns a channel for the error with which each call
+// ends.
 func everyWait(t testing.TB, db *honker.DB) map[string]<-chan error {
 	t.Helper()
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -238,8 +237,7 @@ func everyWait(t testing.TB, db *honker.DB) map[string]<-chan error {
 	return waits
 }
 
-// The README's code is that of the examples, which are run: each of its lines stands in
-// one of them.
+// Each code line of the README appears in an example, and the examples are run.
 func TestReadme_CodeOfExamples(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)
@@ -265,7 +263,7 @@ func exampleLines(t *testing.T) map[string]bool {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
-		// An example's file lies in a folder of its own.
+		// An example keeps its file in a temporary folder.
 		for line := range strings.Lines(strings.ReplaceAll(string(text), "Open(ctx, path,", `Open(ctx, "app.db",`)) {
 			lines[strings.TrimSpace(line)] = true
 		}
@@ -277,7 +275,7 @@ func exampleLines(t *testing.T) map[string]bool {
 func TestUpdates_EachCommit(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
-	other := testkit.OpenPool(t, path) // commits of others are commits too
+	other := testkit.OpenPool(t, path) // includes commits by other connections
 	testkit.ExecAll(t, other, `CREATE TABLE n (n INTEGER)`, `INSERT INTO n VALUES (0)`)
 	ctx, stop := context.WithCancel(testkit.Context(t, testkit.Timeout))
 	seen := make(chan int64, 1000)
@@ -312,13 +310,13 @@ func TestUpdates_EachCommit(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// Updates coalesces what comes while its body runs.
+// Updates coalesces the commits that occur while its body runs.
 func TestUpdates_Coalesces(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(testkit.Context(t, testkit.Timeout))
 	defer stop()
 	db := honkertest.Open(t, nil)
-	go func() { _, _ = db.Notify(ctx, "news", "begin") }() // whether the first tick needs it or not
+	go func() { _, _ = db.Notify(ctx, "news", "begin") }() // commits even if the first tick does not need it
 	ticks, last := 0, int64(0)
 	for _, err := range db.Updates(ctx) {
 		require.NoError(t, err)
@@ -334,9 +332,8 @@ func TestUpdates_Coalesces(t *testing.T) {
 	require.Less(t, ticks, 50)
 }
 
-// Each commit is seen in every journal mode.
-// However the journal is kept, each commit of another connection is one tick. There may
-// be one more at the beginning, when the watcher begins, and for the checkpoint.
+// In every journal mode, each commit of another connection causes a single tick. There may be an extra tick
+// when the watcher starts, and for a checkpoint.
 func TestUpdates_JournalModes(t *testing.T) {
 	t.Parallel()
 	const commits = 30
@@ -394,10 +391,9 @@ func TestUpdates_JournalModes(t *testing.T) {
 	}
 }
 
-// No waiter is forgotten that begins to wait while the notifier looks for news.
-// A caller that begins to wait while the hub asks what is new has looked too early, and must
-// not be told too late. Each round two begin, for names that no other call waits for, and one
-// commit, without a hint, is for both.
+// No waiter is missed that begins to wait while the notifier reads the changes. Such a caller has checked
+// too early to see the change, and must not be woken too late. In each round two callers begin to wait for
+// names that no other call waits for, and a single commit without a hint concerns both.
 func TestNotifier_WaitDuringLook(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	ctx := testkit.Context(t, 3*testkit.Timeout)
@@ -410,7 +406,7 @@ func TestNotifier_WaitDuringLook(t *testing.T) {
 			require.NoError(t, err)
 			go func() { _, err := l.Next(ctx); heard <- err }()
 		}
-		time.Sleep(time.Duration(round%40) * 25 * time.Microsecond) // any moment of the two others
+		time.Sleep(time.Duration(round%40) * 25 * time.Microsecond) // at any moment of the two other goroutines
 		require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 			for _, name := range names {
 				if _, err := honker.NewStream[int](db, name, nil).PublishTx(ctx, tx, 1); err != nil {
@@ -435,12 +431,12 @@ func firstEvent(ctx context.Context, db *honker.DB, topic string) error {
 	return nil
 }
 
-// Verbs that may change many rows do so in transactions of a few: the end of ctx ends them
-// between two, what was done until then stays and is returned, and a second call does the rest.
+// Verbs that may change many rows use transactions of a few rows. The end of ctx stops them between two
+// transactions. The completed part is committed and returned, and a second call does the rest.
 func TestDB_LongVerbs_Chunks(t *testing.T) {
 	const all = 5000
 	type verb struct {
-		seed, left string // to insert ? rows, and to count those that are left
+		seed, left string // statements that insert ? rows and count the remaining rows
 		do         func(context.Context, *honker.DB) (int, error)
 	}
 	const numbers = `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) `
@@ -465,7 +461,7 @@ func TestDB_LongVerbs_Chunks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 				testkit.Exec(t, db, numbers+v.seed, all)
-				ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Microsecond) // in the third pause
+				ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Microsecond) // ends in the third pause
 				defer cancel()
 				first, err := v.do(ctx, db)
 				require.ErrorIs(t, err, context.DeadlineExceeded)

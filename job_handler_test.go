@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// identity is what a job says of itself beyond its arguments.
+// identity holds the fields of a job beyond its arguments.
 type identity struct {
 	Key, Unique string
 	Batch       int64
@@ -25,7 +25,7 @@ func identityOf(j *honker.JobInfo) identity {
 	return identity{j.Key, j.Unique, j.Batch, j.Headers}
 }
 
-// takers are the ways in which a program gets a job of "jobs": each gives the next one to saw.
+// takers are the ways in which a program receives a job of "jobs". Each passes the next job to saw.
 var takers = map[string]func(t *testing.T, db *honker.DB, q *honker.Queue[int], saw func(*honker.JobInfo)){
 	"Work": func(t *testing.T, _ *honker.DB, q *honker.Queue[int], saw func(*honker.JobInfo)) {
 		takeByWork(t, q, nil, saw)
@@ -98,8 +98,8 @@ func takeByLanes(t *testing.T, db *honker.DB, opts *honker.LaneOptions, saw func
 	}, &honker.WorkOptions{Workers: 1}))
 }
 
-// A claimed job has its key, unique key, batch and headers, however it was claimed, alone or all together,
-// with limits of its key and without.
+// A claimed job has its key, unique key, batch and headers. That holds for every way of claiming, for each
+// field alone and all together, and with and without limits of its key.
 func TestJob_Identity_InHandlers(t *testing.T) {
 	t.Parallel()
 	for name, take := range takers {
@@ -116,7 +116,7 @@ func TestJob_Identity_InHandlers(t *testing.T) {
 				var got identity
 				take(t, db, q, func(job *honker.JobInfo) { require.Equal(t, id, job.ID); got = identityOf(job) })
 				require.Equal(t, want, got)
-				_, err := q.Cancel(ctx, id) // where it was not acked
+				_, err := q.Cancel(ctx, id) // removes a job that was not acked
 				require.NoError(t, err)
 			}
 			require.NoError(t, q.SetLimits(ctx, honker.Limits{PerKey: 1}))
@@ -126,7 +126,8 @@ func TestJob_Identity_InHandlers(t *testing.T) {
 	}
 }
 
-// A job that an enqueue has handed to an idle worker is complete as well: with its headers, and without what it does not have.
+// A job that an enqueue has handed to an idle worker is complete as well: it has its headers and no fields
+// that were not set.
 func TestJob_Identity_HandedOver(t *testing.T) {
 	t.Parallel()
 	_, _, q := testkit.NewQueue[int](t, nil)
@@ -143,7 +144,8 @@ func TestJob_Identity_HandedOver(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// A retried job has what it is beside its checkpoint, and a text of another program that is no JSON takes nothing else away.
+// A retried job has its other fields beside its checkpoint. A checkpoint of another program that is not
+// JSON does not affect them.
 func TestJob_Identity_Checkpoint(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, &honker.QueueOptions{Backoff: honker.Constant(0)})
@@ -165,13 +167,13 @@ func TestJob_Identity_Checkpoint(t *testing.T) {
 	require.Nil(t, third.Headers)
 }
 
-// Each verb of a job that was made by hand is refused by a sentence, and none panics.
+// Each verb of a job that was constructed by hand returns an explanation, and no verb panics.
 func TestJob_MadeByHand(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	testkit.Enqueue(t, q, 1)
 	claimed := testkit.ClaimOne(t, q)
-	var inside honker.JobInfo // as a middleware has it
+	var inside honker.JobInfo // the form in which a middleware receives it
 	testkit.Enqueue(t, q, 2)
 	honkertest.Drain(t, q, testkit.Succeed)
 	look := func(next honker.WorkFunc) honker.WorkFunc {
@@ -199,7 +201,7 @@ func TestJob_MadeByHand(t *testing.T) {
 	require.NoError(t, claimed.Ack(ctx), "the claim was not touched")
 }
 
-// requireRefused calls a verb of job with valid arguments.
+// requireRefused calls a verb of job with valid arguments and checks that it is refused.
 func requireRefused(t *testing.T, verb reflect.Method, job *honker.Job[int], ctx context.Context, tx *sql.Tx) {
 	t.Helper()
 	values := map[reflect.Type]any{

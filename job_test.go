@@ -16,7 +16,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// settles are the plain verbs of a claim.
+// settles returns the plain verbs that settle a claim.
 func settles[T any](job *honker.Job[T]) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"Ack":    job.Ack,
@@ -27,7 +27,7 @@ func settles[T any](job *honker.Job[T]) map[string]func(context.Context) error {
 	}
 }
 
-// settlesTx are those that settle within a transaction.
+// settlesTx returns the verbs that settle a claim within a transaction.
 func settlesTx[T any](job *honker.Job[T]) map[string]func(context.Context, honker.Tx) error {
 	return map[string]func(context.Context, honker.Tx) error{
 		"AckTx":    job.AckTx,
@@ -63,7 +63,7 @@ func TestJob_Retry_KeepsError(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_notifications`))
 }
 
-// A retry of the last attempt is a dead letter.
+// Retry in the last attempt dead-letters the job.
 func TestJob_Retry_LastAttempt(t *testing.T) {
 	t.Parallel()
 	ctx, _, q := testkit.NewQueue[string](t, &honker.QueueOptions{MaxAttempts: 2})
@@ -83,7 +83,7 @@ func TestJob_Retry_LastAttempt(t *testing.T) {
 	require.Empty(t, testkit.Claim(t, q, 1))
 }
 
-// Reject makes a dead letter at once.
+// Reject dead-letters the job at once.
 func TestJob_Reject_DeadLetter(t *testing.T) {
 	t.Parallel()
 	ctx, _, q := testkit.NewQueue[int](t, nil)
@@ -99,7 +99,7 @@ func TestJob_Reject_DeadLetter(t *testing.T) {
 	require.Empty(t, testkit.GetJob(t, q, id).LastError)
 }
 
-// An error text is stored as bounded valid text.
+// An error text is stored as valid text of bounded length.
 func TestJob_ErrorText_Bounded(t *testing.T) {
 	t.Parallel()
 	ctx, _, q := testkit.NewQueue[int](t, nil)
@@ -124,7 +124,7 @@ func TestJob_Snooze_AttemptUnspent(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, &honker.QueueOptions{MaxAttempts: 2})
 	id := testkit.Enqueue(t, q, 1)
 	require.NoError(t, testkit.ClaimOne(t, q).Retry(ctx, 0, testkit.ErrCause))
-	for range 3 { // any number of times, also in the last attempt
+	for range 3 { // any number of times, even in the last attempt
 		job := testkit.ClaimOne(t, q)
 		require.Equal(t, 2, job.Attempts)
 		require.Equal(t, testkit.ErrCause.Error(), job.LastError)
@@ -139,13 +139,13 @@ func TestJob_Snooze_AttemptUnspent(t *testing.T) {
 	}
 }
 
-// Extend makes the claim last from now.
+// Extend starts a new lease now.
 func TestJob_Extend_FromNow(t *testing.T) {
 	t.Parallel()
 	ctx, _, q := testkit.NewQueue[int](t, nil)
 	id := testkit.Enqueue(t, q, 1)
 	job := testkit.ClaimOne(t, q)
-	for _, extend := range []time.Duration{time.Hour, 1500 * time.Millisecond, 10 * time.Second} { // longer and shorter
+	for _, extend := range []time.Duration{time.Hour, 1500 * time.Millisecond, 10 * time.Second} { // longer and shorter leases
 		began := time.Now()
 		require.NoError(t, job.Extend(ctx, extend))
 		leased(t, began, extend, testkit.GetJob(t, q, id).ClaimExpiresAt)
@@ -153,7 +153,7 @@ func TestJob_Extend_FromNow(t *testing.T) {
 	require.NoError(t, job.Ack(ctx))
 }
 
-// A stale claim changes nothing.
+// A stale claim cannot change its job.
 func TestJob_StaleClaim(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*testing.T, *honker.DB, *honker.Queue[int], *honker.Job[int]){
@@ -191,7 +191,7 @@ func TestJob_StaleClaim(t *testing.T) {
 			for verb, settle := range settlesTx(job) {
 				require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 					require.ErrorIs(t, settle(ctx, tx), honker.ErrClaimLost, verb)
-					return nil // committed all the same
+					return nil // the transaction is committed all the same
 				}))
 				require.Equal(t, before, *testkit.GetJob(t, q, id), verb)
 			}
@@ -200,7 +200,7 @@ func TestJob_StaleClaim(t *testing.T) {
 	}
 }
 
-// A job is settled once.
+// A job can be settled only once.
 func TestJob_SettledOnce(t *testing.T) {
 	t.Parallel()
 	ctx, _, q := testkit.NewQueue[int](t, nil)
@@ -244,7 +244,7 @@ func TestJob_AckTx_WithBusinessWrite(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM paid`), "not paid twice")
 }
 
-// RejectTx is undone with its transaction.
+// RejectTx is rolled back with its transaction.
 func TestJob_RejectTx_Rollback(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -260,8 +260,8 @@ func TestJob_RejectTx_Rollback(t *testing.T) {
 	require.Equal(t, honker.StateDead, testkit.GetJob(t, q, id).State)
 }
 
-// A snoozed handle does not settle the next claim.
-// The attempt of a snooze is given back, so the next claim of the same worker looks alike.
+// The handle of a snoozed job does not settle the next claim. A snooze returns the attempt, so the next
+// claim by the same worker has the same worker and attempt.
 func TestJob_Snooze_StaleHandle(t *testing.T) {
 	t.Parallel()
 	_, db := testkit.OpenShared(t)
@@ -279,8 +279,8 @@ func TestJob_Snooze_StaleHandle(t *testing.T) {
 	require.NoError(t, second[0].Ack(ctx))
 }
 
-// A settle in a transaction of the caller's is told of once that is committed, and not at all when
-// it is rolled back. Where the commit is not seen it is told of at once.
+// The observer hears of a settle in the caller's transaction when the transaction is committed, and never
+// if it is rolled back. If the commit cannot be observed, the observer hears of the settle at once.
 func TestObserver_SettleTx_AtCommit(t *testing.T) {
 	type inTx = func(*honker.DB, func(context.Context, *sql.Tx) error) error
 	ownTx := func(db *honker.DB, fn func(context.Context, *sql.Tx) error) error {
@@ -339,7 +339,7 @@ func TestObserver_SettleTx_AtCommit(t *testing.T) {
 	}
 }
 
-// claimedBoth is a job, and an event of a group that dies when it is nacked.
+// claimedBoth returns a claimed job, and a group event that dies when it is nacked.
 func claimedBoth(t *testing.T, db *honker.DB) (*honker.Job[int], *honker.Delivery[int]) {
 	t.Helper()
 	q, stream := honker.NewQueue[int](db, "jobs", nil), honker.NewStream[int](db, "events", nil)
@@ -353,8 +353,8 @@ func claimedBoth(t *testing.T, db *honker.DB) (*honker.Job[int], *honker.Deliver
 	return testkit.ClaimOne(t, q), events[0]
 }
 
-// Of a job that its handler settles itself the observer hears how long the handler had run by
-// then, once for each that has started.
+// If a handler settles its own job, the observer receives the handler's run time up to then, once for each
+// handler that has started.
 func TestObserver_Settled_ByHandler(t *testing.T) {
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder, _ *testkit.Log) {
 		q := honker.NewQueue[string](db, "jobs", nil)

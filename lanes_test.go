@@ -16,7 +16,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// lanesOf are queues a, b, … with n jobs each, the args of which count up in each queue.
+// lanesOf creates queues a, b, … with n jobs each. The arguments count up within each queue.
 func lanesOf(t *testing.T, db *honker.DB, sizes ...int) (names []string) {
 	t.Helper()
 	for i, n := range sizes {
@@ -34,8 +34,8 @@ func lanesOf(t *testing.T, db *honker.DB, sizes ...int) (names []string) {
 	return names
 }
 
-// takeLanes runs a Work of one job at a time, nothing claimed ahead, until n jobs have run, and
-// returns their queues in order.
+// takeLanes runs Work with a single worker and nothing claimed ahead until n jobs have run. It returns
+// their queues in order.
 func takeLanes(t *testing.T, l *honker.Lanes[int], n int) (order []string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(testkit.Context(t, testkit.Timeout))
@@ -51,7 +51,7 @@ func takeLanes(t *testing.T, l *honker.Lanes[int], n int) (order []string) {
 	return order
 }
 
-// Bad lanes are refused by Work, and nothing is claimed.
+// Work refuses invalid lanes and claims nothing.
 func TestLanes_Invalid(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -81,7 +81,7 @@ func TestLanes_Invalid(t *testing.T) {
 	require.EqualValues(t, 2, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live WHERE state = 'pending' AND attempts = 0`))
 }
 
-// Strict lanes: a later queue runs only when the earlier ones are empty, also when an earlier one
+// With Strict lanes a later queue runs only while the earlier queues are empty, even if an earlier queue
 // gets a job meanwhile.
 func TestLanes_Strict(t *testing.T) {
 	t.Parallel()
@@ -106,12 +106,13 @@ func TestLanes_Strict(t *testing.T) {
 	require.Equal(t, []string{"b0", "b1", "b2", "c0", "c1", "a9", "c2", "c3"}, order)
 }
 
-// Lanes without options take turns; with Weights they share, in the order that these give.
+// Lanes without options take turns. With Weights they share the worker in the proportion and order of the
+// weights.
 func TestLanes_Weights_Shares(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		weights map[string]int
-		want    map[string]int // of 60
+		want    map[string]int // of 60 jobs
 	}{
 		{nil, map[string]int{"a": 20, "b": 20, "c": 20}},
 		{map[string]int{"a": 3, "b": 2}, map[string]int{"a": 30, "b": 20, "c": 10}},
@@ -139,7 +140,7 @@ func TestLanes_Weights_Shares(t *testing.T) {
 	}
 }
 
-// A lane that comes back after a pause has no turns to catch up with.
+// A lane that returns after a pause does not catch up on missed turns.
 func TestLanes_Weights_NoCredit(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -167,7 +168,7 @@ func TestLanes_Weights_NoCredit(t *testing.T) {
 	require.InDelta(t, 5, n, 1, "they take turns: %v", order[40:])
 }
 
-// Within a lane the order is that of a claim of its queue.
+// Within a lane, jobs run in the claim order of their queue.
 func TestLanes_OrderWithin(t *testing.T) {
 	t.Parallel()
 	for _, o := range []*honker.LaneOptions{nil, {Strict: true}} {
@@ -196,13 +197,13 @@ func TestLanes_OrderWithin(t *testing.T) {
 	}
 }
 
-// With many jobs of one second in each lane, of two priorities, claims of one job and of many keep the
-// turns of the lanes, and the order of each.
+// Each lane has many jobs of the same second with two priorities. Single-job and multi-job claims keep the
+// turns of the lanes and the order within each lane.
 func TestLanes_SameSecond(t *testing.T) {
 	names := []string{"a", "b", "c"}
 	for _, handlers := range []int{1, 7, 64} {
 		testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
-			want := map[string][]int64{} // in the order of a claim
+			want := map[string][]int64{} // ids in claim order
 			for _, name := range names {
 				q := honker.NewQueue[int](db, name, nil)
 				usual, err := q.EnqueueMany(t.Context(), make([]int, 1000))
@@ -267,8 +268,8 @@ func TestLanes_Wake(t *testing.T) {
 	})
 }
 
-// In each lane failures are retried and dead-lettered, lapsed claims are taken again, and spent
-// and expired jobs go to the dead letters. The observer hears of each with its queue.
+// In each lane, failures are retried and dead-lettered, lapsed claims are claimed again, and spent and
+// expired jobs are dead-lettered. The observer hears of each of these with its queue.
 func TestLanes_EveryEnd(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, seen *testkit.Recorder) {
 		ctx := context.Background()
@@ -279,10 +280,10 @@ func TestLanes_EveryEnd(t *testing.T) {
 			q := honker.NewQueue[int](db, name, &honker.QueueOptions{MaxAttempts: 2, Lease: time.Second})
 			once := honker.NewQueue[int](db, name, &honker.QueueOptions{MaxAttempts: 1, Lease: time.Second})
 			testkit.Enqueue(t, once, 3)
-			_, err := once.Claim(ctx, "gone", 1) // spent
+			_, err := once.Claim(ctx, "gone", 1) // spends the only attempt
 			require.NoError(t, err)
 			testkit.Enqueue(t, q, 4)
-			_, err = q.Claim(ctx, "gone", 1) // lapses
+			_, err = q.Claim(ctx, "gone", 1) // lets the claim lapse
 			require.NoError(t, err)
 			testkit.Enqueue(t, q, 1)
 			testkit.Enqueue(t, q, 2)
@@ -312,7 +313,7 @@ func TestLanes_EveryEnd(t *testing.T) {
 	})
 }
 
-// The handlers of all lanes together keep to Workers, and every job runs once.
+// The handlers of all lanes together do not exceed Workers, and every job runs once.
 func TestLanes_Workers(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -329,7 +330,7 @@ func TestLanes_Workers(t *testing.T) {
 	require.LessOrEqual(t, r.most.Load(), int64(3))
 }
 
-// A job is cancelled in any lane while it runs, and settled by WorkTx in any lane.
+// In any lane, a running job can be cancelled, and WorkTx settles jobs.
 func TestLanes_CancelAndTx(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -373,7 +374,7 @@ func TestLanes_CancelAndTx(t *testing.T) {
 	require.Equal(t, 2, slices.Index(rows, rows[2]), "two of each: %v", rows)
 }
 
-// A lane that is paused is passed over, until its pause ends; nothing spins meanwhile.
+// A paused lane is skipped until its pause ends, without a busy loop.
 func TestLanes_Pause(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string]*honker.LaneOptions{"fair": nil, "strict": {Strict: true}} {

@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// ways are those of this library in which a job that runs is cancelled.
+// ways are the ways in which this library can cancel a running job.
 var ways = map[string]func(ctx context.Context, db *honker.DB, q *honker.Queue[int], batch *honker.Batch, id int64) error{
 	"Cancel": func(ctx context.Context, _ *honker.DB, q *honker.Queue[int], _ *honker.Batch, id int64) error {
 		_, err := q.Cancel(ctx, id)
@@ -37,8 +37,9 @@ var ways = map[string]func(ctx context.Context, db *honker.DB, q *honker.Queue[i
 	},
 }
 
-// A cancelled job keeps its place until its handler has returned, however it is cancelled and whichever limit counts
-// it, and then the next job starts at once. Until then the verbs that show a queue show the place.
+// A cancelled job occupies its place until its handler has returned, however it is cancelled and whichever
+// limit counts it. Then the next job starts at once. Until then the verbs that describe a queue report the
+// place.
 func TestQueue_Cancel_KeepsThePlace(t *testing.T) {
 	for name, limits := range map[string]honker.Limits{"Running": {Running: 1}, "PerKey": {PerKey: 1}, "InOrder": {InOrder: true}} {
 		for way, cancel := range ways {
@@ -91,14 +92,14 @@ func TestQueue_Cancel_KeepsThePlace(t *testing.T) {
 	}
 }
 
-// While the handler of a cancelled job goes on, its worker renews the place; that of a worker that is gone ends with
-// its lease, and a sleeping worker wakes for it.
+// While the handler of a cancelled job runs, its worker renews the place. The place of a dead worker ends
+// with its lease, and a sleeping worker wakes at that time.
 func TestQueue_Cancel_PlaceEndsWithTheLease(t *testing.T) {
 	for name, limits := range map[string]honker.Limits{"Running": {Running: 1}, "PerKey": {PerKey: 1}, "InOrder": {InOrder: true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, db, q := testkit.NewQueue[int](t, nil)
-				ctx := context.Background() // for longer than a test
+				ctx := context.Background() // longer than a test
 				setLimits(t, q, limits)
 				ids := enqueueKeys(t, q, "a", "a", "a")
 				gone := testkit.ClaimOne(t, honker.NewQueue[int](db, "jobs", &honker.QueueOptions{Lease: 10 * time.Second}))
@@ -134,8 +135,8 @@ func TestQueue_Cancel_PlaceEndsWithTheLease(t *testing.T) {
 	}
 }
 
-// Maintain gives up the places of leases that have ended, for workers of other bindings, and a queue
-// without limits has none.
+// Maintain removes the places of expired leases, for workers of other bindings. A queue without limits has
+// no places.
 func TestQueue_Cancel_PlacesAreSwept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, db, q := testkit.NewQueue[int](t, nil)

@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// heldJobs opens a file in which n jobs of one key are held behind one that runs.
+// heldJobs opens a file in which n jobs of one key are held behind a running job.
 func heldJobs(t *testing.T, n int, observer *honker.Observer) (*honker.DB, *honker.Queue[int]) {
 	t.Helper()
 	db, err := honker.Open(context.Background(), filepath.Join(t.TempDir(), "app.db"), &honker.Options{Observer: observer})
@@ -28,7 +28,8 @@ func heldJobs(t *testing.T, n int, observer *honker.Observer) (*honker.DB, *honk
 	return db, q
 }
 
-// To remove the limits of a queue with many held jobs takes many transactions, between which other writers get the file.
+// Removing the limits of a queue with many held jobs takes many transactions. Other writers get their turn
+// between them.
 func TestQueue_SetLimits_KeepsTheWriterFree(t *testing.T) {
 	const held, atOnce = 4000, 256
 	var transactions atomic.Int64
@@ -41,8 +42,8 @@ func TestQueue_SetLimits_KeepsTheWriterFree(t *testing.T) {
 	require.NoError(t, db.Check(context.Background()))
 }
 
-// What a SetLimits that was ended has left undone, the next one does, or Maintain, or the claims of a worker; the file is
-// sound meanwhile.
+// An interrupted SetLimits is completed by the next SetLimits, by Maintain, or by the claims of a worker.
+// The file is consistent meanwhile.
 func TestQueue_SetLimits_IsFinished(t *testing.T) {
 	finish := map[string]func(ctx context.Context, db *honker.DB, q *honker.Queue[int]) error{
 		"SetLimits": func(ctx context.Context, _ *honker.DB, q *honker.Queue[int]) error {

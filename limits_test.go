@@ -43,7 +43,8 @@ func claimedIDs(t testing.TB, q *honker.Queue[int], n int) (ids []int64) {
 	return ids
 }
 
-// Limits lie in the file, the same ones write nothing, and a file without limits has none of their triggers.
+// Limits are stored in the file. Setting the same limits again writes nothing, and a file without limits
+// has no triggers for them.
 func TestLimits_InTheFile(t *testing.T) {
 	ctx := testkit.Context(t, testkit.Timeout)
 	path := filepath.Join(t.TempDir(), "app.db")
@@ -101,7 +102,8 @@ func TestLimits_Invalid(t *testing.T) {
 	require.Equal(t, "0", oneRow(t, db, `SELECT count(*) FROM _honker_live`))
 }
 
-// A claim of 10 at a limit of 7 with 5 running gives exactly 2; a lower limit stops nothing.
+// With a limit of 7 and 5 running jobs, a claim of 10 returns exactly 2. Lowering the limit stops no
+// running job.
 func TestLimits_Running(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	_, err := q.EnqueueMany(ctx, make([]int, 20))
@@ -123,8 +125,8 @@ func TestLimits_Running(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// The jobs of a full key are held, and the next one goes when one has ended, however and by
-// which binding.
+// The jobs of a full key are held. The next job is released when a running job ends, in any way and by any
+// binding.
 func TestLimits_PerKey(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	ids := enqueueKeys(t, q, "a", "a", "b", "a", "b", "c")
@@ -158,7 +160,7 @@ func TestLimits_PerKey(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// A higher limit, and none, let held jobs go at once.
+// Raising or removing a limit releases held jobs at once.
 func TestLimits_Raised(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	ids := enqueueKeys(t, q, "a", "a", "a", "a", "a", "a")
@@ -172,7 +174,7 @@ func TestLimits_Raised(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// Jobs of a key run in the order of their enqueue, whatever their priority: a retry holds up its key.
+// Jobs of a key run in enqueue order, whatever their priority, so a retry delays the other jobs of its key.
 func TestLimits_InOrder(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	setLimits(t, q, honker.Limits{InOrder: true})
@@ -192,8 +194,8 @@ func TestLimits_InOrder(t *testing.T) {
 	require.Equal(t, []int64{second}, claimedIDs(t, q, 2))
 }
 
-// Starts come evenly after a burst, and a worker that waits for the next one wakes for it. Each attempt is
-// a start.
+// After a burst, starts are evenly spaced, and a waiting worker wakes for the next start. Each attempt
+// counts as a start.
 func TestLimits_Rate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, _, q := testkit.NewQueue[int](t, nil)
@@ -213,13 +215,14 @@ func TestLimits_Rate(t *testing.T) {
 	})
 }
 
-// The next claim by time alone is the next start of the rate, or where as many run as may, the end of a claim.
+// If only time is missing, the next claim is possible at the next start of the rate. If the maximum number
+// of jobs is running, it is possible when a claim expires.
 func TestLimits_NextClaimAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
 			limits honker.Limits
-			claim  int             // of three jobs
-			later  []time.Duration // delays of more jobs
+			claim  int             // number of the three jobs to claim
+			later  []time.Duration // delays of additional jobs
 			want   time.Duration
 		}{
 			"room for what is due":           {honker.Limits{Rate: honker.Rate{N: 1, Per: 10 * time.Second, Burst: 4}}, 1, nil, 61 * time.Second},
@@ -251,7 +254,8 @@ func TestLimits_NextClaimAt(t *testing.T) {
 	})
 }
 
-// A job that comes too early for its key is given its start once, and others pass it.
+// A job that comes too early for its key's rate is assigned its start once, and jobs of other keys overtake
+// it.
 func TestLimits_KeyRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -273,7 +277,7 @@ func TestLimits_KeyRate(t *testing.T) {
 	})
 }
 
-// SlowDown keeps the key's jobs, or the queue's, from starting, and spends no attempt.
+// SlowDown delays the starts of a key or a queue and spends no attempt.
 func TestLimits_SlowDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, key := range []string{"", "a"} {
@@ -315,7 +319,7 @@ func TestLimits_SlowDown(t *testing.T) {
 	})
 }
 
-// A key is paused without an end, or until a time, for every binding; other keys are not.
+// A key is paused indefinitely or until a given time, for every binding. Other keys are not affected.
 func TestQueue_Pause_Key(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	ids := enqueueKeys(t, q, "a", "b", "a")
@@ -340,7 +344,7 @@ func TestQueue_Pause_Key(t *testing.T) {
 	require.Empty(t, rows(t, db, limitTriggers))
 }
 
-// Keys that are paused say by what, also one that no job has, until the pause is over.
+// Keys lists each paused key with its Pause until the pause is over, including keys without jobs.
 func TestQueue_Keys_Paused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, _, q := testkit.NewQueue[int](t, nil)
@@ -369,7 +373,8 @@ func TestQueue_Keys_Paused(t *testing.T) {
 	})
 }
 
-// No more than the limit run at a time in Works of two processes, as good as, and they do all there is.
+// Work calls in two simulated processes never run more jobs at a time than the limit, and together they run
+// every job.
 func TestLimits_Work(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "app.db")
 	db, other := honkertest.OpenFile(t, path, nil), honkertest.OpenFile(t, path, nil)
@@ -405,7 +410,7 @@ func TestLimits_Work(t *testing.T) {
 	require.NoError(t, db.Check(context.Background()))
 }
 
-// Lanes keep to the limits of each queue, and a full one does not keep the others waiting.
+// Lanes respect the limits of each queue, and a full queue does not delay the others.
 func TestLimits_Lanes(t *testing.T) {
 	ctx, db, first := testkit.NewQueue[int](t, nil)
 	second := honker.NewQueue[int](db, "second", nil)
