@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// lost waits for the end of a hold that its holder did not want.
+// lost waits until l is lost without an Unlock by its holder.
 func lost(t testing.TB, l *honker.Lock) {
 	t.Helper()
 	select {
@@ -52,7 +52,7 @@ func TestLock_TryLock_OneHolder(t *testing.T) {
 	testkit.Unlock(t, testkit.TakeLock(t, other, "report", nil))
 }
 
-// Unlock may be called again and harms no other holder.
+// A second Unlock is harmless and does not affect another holder.
 func TestLock_Unlock_Again(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -65,7 +65,7 @@ func TestLock_Unlock_Again(t *testing.T) {
 	testkit.Unlock(t, second)
 }
 
-// The token grows with every acquisition.
+// The token increases with every acquisition.
 func TestLock_Token_Grows(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -79,7 +79,7 @@ func TestLock_Token_Grows(t *testing.T) {
 	}
 }
 
-// Owners are unique, and a given one wins once.
+// Default owners are unique, and of several callers with the same owner only one gets the lock.
 func TestLock_Owner_Unique(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -96,8 +96,8 @@ func TestLock_Owner_Unique(t *testing.T) {
 	}
 }
 
-// The context of a lock derives from its caller's: it has the values, and ends with it and with
-// its cause. The lock is held on, and Unlock releases it.
+// The context of a lock derives from its caller's. It has the caller's values and ends with the caller's
+// context and cause. The lock is still held then, and Unlock releases it.
 func TestLock_Context_Derives(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -120,8 +120,8 @@ func TestLock_Context_Derives(t *testing.T) {
 	}
 }
 
-// A lock with a holder that waited is no shorter: its context outlives the wait, and the lock is
-// renewed after the end of the ctx that it was taken with.
+// The time that Lock waited does not shorten the hold. The lock's context outlives the wait, and the lock
+// is renewed after the ctx with which it was acquired has ended.
 func TestLock_Context_EndedIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
@@ -142,7 +142,7 @@ func TestLock_Context_EndedIsRenewed(t *testing.T) {
 	})
 }
 
-// Unlock under an ended context releases all the same.
+// Unlock with an ended context still releases the lock.
 func TestLock_Unlock_EndedContext(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -182,7 +182,7 @@ func TestLock_BadInput(t *testing.T) {
 	}
 	for kind, name := range badNames {
 		try("name "+kind, name, nil)
-		if name != "" { // which means the default
+		if name != "" { // the empty name selects the default
 			try("owner "+kind, "report", &honker.LockOptions{Owner: name})
 		}
 	}
@@ -192,7 +192,7 @@ func TestLock_BadInput(t *testing.T) {
 	testkit.RequireRefused(t, path, calls)
 }
 
-// TryLock of a held lock writes nothing.
+// TryLock of a held lock does not write.
 func TestLock_TryLock_HeldNoWrite(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -201,7 +201,7 @@ func TestLock_TryLock_HeldNoWrite(t *testing.T) {
 	other := honkertest.OpenFile(t, path, nil)
 	testkit.RequireHeld(t, other, "report")
 	require.NoError(t, db.Tx(context.Background(), func(context.Context, *sql.Tx) error {
-		for range 10 { // while no other connection can write
+		for range 10 { // no other connection can write meanwhile
 			testkit.RequireHeld(t, db, "report")
 			testkit.RequireHeld(t, other, "report")
 		}
@@ -212,7 +212,7 @@ func TestLock_TryLock_HeldNoWrite(t *testing.T) {
 	testkit.Unlock(t, testkit.TakeLock(t, other, "report", nil))
 }
 
-// Close releases and ends all locks.
+// Close releases all locks and ends their contexts.
 func TestLock_Close(t *testing.T) {
 	t.Parallel()
 	path, second := testkit.OpenShared(t)
@@ -234,7 +234,7 @@ func TestLock_Close(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrClosed)
 }
 
-// An attached pool has locks too.
+// Locks also work on an attached pool.
 func TestLock_Attached(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "app.db")
@@ -253,11 +253,11 @@ func TestLock_Attached(t *testing.T) {
 	require.NoError(t, <-got)
 }
 
-// A lock is renewed for as long as it is held.
+// A lock is renewed while it is held.
 func TestLock_Renewed(t *testing.T) {
 	for _, ttl := range []time.Duration{1, time.Second, 1500 * time.Millisecond, 0, time.Hour} {
 		testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
-			time.Sleep(999 * time.Millisecond) // the last moment of a second is the hardest
+			time.Sleep(999 * time.Millisecond) // just before the end of a second, which is the hardest case
 			l := testkit.TakeLock(t, db, "report", &honker.LockOptions{TTL: ttl})
 			lasting := max(ttl, time.Second)
 			if ttl == 0 {
@@ -277,7 +277,7 @@ func TestLock_Renewed(t *testing.T) {
 	}
 }
 
-// A lock that was taken away is lost at the next renewal.
+// A stolen lock is lost at the next renewal.
 func TestLock_Taken_Lost(t *testing.T) {
 	for what, statement := range map[string]string{
 		"removed": `DELETE FROM _honker_locks`,
@@ -298,7 +298,7 @@ func TestLock_Taken_Lost(t *testing.T) {
 	}
 }
 
-// Unlock of a lock that was taken away says so.
+// Unlock of a stolen lock reports the loss.
 func TestLock_Taken_Unlock(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -326,7 +326,7 @@ func TestLock_Renewal_Fails(t *testing.T) {
 	})
 }
 
-// A lock survives renewals that fail for a while.
+// A lock survives renewals that fail temporarily.
 func TestLock_Renewal_Recovers(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		l := testkit.TakeLock(t, db, "report", &honker.LockOptions{TTL: 9 * time.Second})
@@ -340,8 +340,7 @@ func TestLock_Renewal_Recovers(t *testing.T) {
 	})
 }
 
-// A handle that lost its lock leaves that of its namesake alone.
-// An owner that is not unique must not keep, or release, what another handle holds.
+// A handle that has lost its lock does not renew or release the lock of another handle with the same owner.
 func TestLock_Taken_Namesake(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		me := &honker.LockOptions{Owner: "me", TTL: 9 * time.Second}
@@ -372,7 +371,7 @@ func TestLock_Wait_Unlock(t *testing.T) {
 	})
 }
 
-// Lock waits until the lock of a dead holder expires.
+// Lock waits until the lock of a dead holder has expired.
 func TestLock_Wait_Expiry(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		began := time.Now()
@@ -384,7 +383,7 @@ func TestLock_Wait_Expiry(t *testing.T) {
 	})
 }
 
-// Lock waits on when the holder has renewed.
+// Lock keeps waiting when the holder renews the lock.
 func TestLock_Wait_Renewed(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		began := time.Now()
@@ -399,7 +398,7 @@ func TestLock_Wait_Renewed(t *testing.T) {
 	})
 }
 
-// Waiters for a lock get it in their order.
+// Waiters acquire a lock in the order of their calls.
 func TestLock_Wait_InOrder(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		l := testkit.TakeLock(t, db, "report", nil)
@@ -424,12 +423,12 @@ func TestLock_Wait_InOrder(t *testing.T) {
 	})
 }
 
-// A waiter that gives up leaves the lock to the next.
+// A waiter that gives up lets the next waiter acquire the lock.
 func TestLock_Wait_GivesUp(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		l := testkit.TakeLock(t, db, "report", nil)
 		ended := make(chan error, 3)
-		for i, limit := range []time.Duration{time.Second, time.Hour, 2 * time.Second} { // the first in line, and the last
+		for i, limit := range []time.Duration{time.Second, time.Hour, 2 * time.Second} { // the first in line and the last give up
 			go func() {
 				ctx, cancel := context.WithTimeout(context.Background(), limit)
 				defer cancel()
@@ -450,7 +449,7 @@ func TestLock_Wait_GivesUp(t *testing.T) {
 	})
 }
 
-// Many goroutines of two handles are never inside together.
+// Goroutines of two handles never hold the lock at the same time.
 func TestLock_MutualExclusion(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -470,7 +469,7 @@ func TestLock_MutualExclusion(t *testing.T) {
 						return fmt.Errorf("%d inside, token %d after %d", n, l.Token(), before)
 					}
 					entered.Add(1)
-					runtime.Gosched() // an invitation
+					runtime.Gosched() // invites another goroutine in
 					inside.Add(-1)
 					if err := l.Unlock(context.Background()); err != nil {
 						return err

@@ -21,7 +21,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// attempts are the lines of a Log.
+// attempts collects the log lines of a Log middleware.
 type attempts struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -35,7 +35,7 @@ func (a *attempts) Write(p []byte) (int, error) {
 
 func (a *attempts) logger() *slog.Logger { return slog.New(slog.NewJSONHandler(a, nil)) }
 
-// line is one of them.
+// line is a single log line.
 type line struct {
 	Level, Msg, Queue, Outcome, Error, Trace string
 	Job, Attempt                             int64
@@ -54,8 +54,8 @@ func (a *attempts) lines(t *testing.T) (all []line) {
 	return all
 }
 
-// The outcome of each attempt is the one that the observer is told after the commit, at its level, with the
-// error, and nothing of the arguments.
+// The logged outcome of each attempt is the outcome that the observer receives after the commit. The line
+// has the matching level, the error, and nothing of the arguments.
 func TestLog_Outcome(t *testing.T) {
 	t.Parallel()
 	type handler = func(ctx context.Context, db *honker.DB, job *honker.Job[string]) error
@@ -120,8 +120,8 @@ func TestLog_Outcome(t *testing.T) {
 	}
 }
 
-// The last attempt of a job dies; one of WorkTx is acked; one that did not finish before the end of the
-// drain is released.
+// The last attempt of a job is logged as dead, an attempt of WorkTx as acked, and an attempt that did not
+// finish before the end of the drain as released.
 func TestLog_Ends(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		var a attempts
@@ -154,7 +154,7 @@ func TestLog_Ends(t *testing.T) {
 	})
 }
 
-// Of the acked attempts some are logged and each slow one; of the others each.
+// Only a sample of the acked attempts is logged, plus each slow attempt. All other attempts are logged.
 func TestLog_OneIn(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		var a attempts
@@ -186,8 +186,8 @@ func TestLog_OneIn(t *testing.T) {
 	})
 }
 
-// The handler of the log and Attrs are given the ctx of the attempt, and levels are one's own. A panic of theirs
-// is no failure of the job.
+// The log handler and Attrs receive the ctx of the attempt, and the levels can be configured. A panic in
+// either does not fail the job.
 func TestLog_Options(t *testing.T) {
 	t.Parallel()
 	type traceKey struct{}
@@ -218,7 +218,7 @@ func TestLog_Options(t *testing.T) {
 	work(trace)
 	require.Equal(t, "4711", a.lines(t)[0].Trace)
 	require.Equal(t, "DEBUG", a.lines(t)[0].Level)
-	work() // Attrs panics: there is no trace
+	work() // Attrs panics here, and no trace is logged
 	require.Equal(t, 2, handled)
 	require.Len(t, a.lines(t), 1)
 	require.NoError(t, honker.Log(nil, nil)(func(context.Context, *honker.JobInfo) error { return nil })(ctx, &honker.JobInfo{}), "a job of a test's own")

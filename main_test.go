@@ -6,7 +6,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// children are what a process of these tests can be, besides the tests themselves.
+// children maps names to the programs that the test binary can run as a child process.
 var children = map[string]func(){}
 
 func TestMain(m *testing.M) { testkit.Main(m, children) }

@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Once does one round, and leaves the lock; it refuses where another leads.
+// With Once, Maintain does one round and releases its lock. It returns an error if another process leads.
 func TestMaintain_Once(t *testing.T) {
 	maintained(t, honker.Options{NotificationTTL: time.Minute}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		ctx := t.Context()

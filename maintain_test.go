@@ -18,7 +18,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// maintained is a DB in a bubble; opts may say more.
+// maintained runs f with a DB in a bubble.
 func maintained(t *testing.T, opts honker.Options, f func(t *testing.T, db *honker.DB, log *testkit.Log)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -28,7 +28,7 @@ func maintained(t *testing.T, opts honker.Options, f func(t *testing.T, db *honk
 	})
 }
 
-// maintain lets Maintain do its chores once, in a bubble.
+// maintain runs a single round of Maintain in a bubble.
 func maintain(t testing.TB, db *honker.DB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -36,7 +36,7 @@ func maintain(t testing.TB, db *honker.DB) {
 	require.NoError(t, db.Maintain(ctx, &honker.MaintainOptions{Every: time.Minute}))
 }
 
-// Maintain settles overdue jobs of queues that no worker claims from.
+// Maintain settles overdue jobs of queues without workers.
 func TestMaintain_Jobs_Overdue(t *testing.T) {
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, log *testkit.Log) {
 		var last, again, running int64
@@ -69,7 +69,7 @@ SELECT 'large', '0', 'processing', 1, 1, 'w', ?1 - n, 0 FROM some`, time.Now().U
 	})
 }
 
-// Maintain dead-letters expired jobs, however many they are, and logs a few of them.
+// Maintain dead-letters any number of expired jobs and logs a few of them.
 func TestMaintain_Jobs_Expired(t *testing.T) {
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, log *testkit.Log) {
 		now := time.Now().Unix()
@@ -79,7 +79,7 @@ SELECT 'queue ' || (n % 3), n, ?1 + 3600, iif(n % 10 = 0, ?1 + 100, ?1 + n % 2) 
 		maintain(t, db)
 		require.EqualValues(t, 680, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_dead WHERE last_error = 'expired' AND died_at = ?`, now), "those that expire now")
 		require.EqualValues(t, 850+170+1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`))
-		time.Sleep(time.Minute) // the tenth of them waits for longer
+		time.Sleep(time.Minute) // the tenth job waits longer
 		maintain(t, db)
 		require.EqualValues(t, 1530, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_dead WHERE last_error = 'expired'`))
 		require.EqualValues(t, 171, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`))
@@ -88,7 +88,7 @@ SELECT 'queue ' || (n % 3), n, ?1 + 3600, iif(n % 10 = 0, ?1 + 100, ?1 + n % 2) 
 	})
 }
 
-// Maintain deletes results that have expired.
+// Maintain deletes expired results.
 func TestMaintain_Results_Expired(t *testing.T) {
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		now := time.Now().Unix()
@@ -100,7 +100,7 @@ func TestMaintain_Results_Expired(t *testing.T) {
 	})
 }
 
-// Maintain deletes only windows that are over and old.
+// Maintain deletes only windows that have ended and are old.
 func TestMaintain_RateLimits_Old(t *testing.T) {
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		const hour = 3600
@@ -111,7 +111,7 @@ func TestMaintain_RateLimits_Old(t *testing.T) {
 		for age := int64(0); age <= 48; age++ {
 			window("hourly", age*hour)
 		}
-		window("monthly", 20*24*hour) // old, and not over
+		window("monthly", 20*24*hour) // old, but not ended
 		window("renamed", 60*24*hour)
 		window("renamed", 30*24*hour)
 		maintain(t, db)
@@ -121,7 +121,7 @@ func TestMaintain_RateLimits_Old(t *testing.T) {
 	})
 }
 
-// Maintain deletes notifications only with a TTL.
+// Maintain deletes notifications only if a TTL is set.
 func TestMaintain_Notifications_TTL(t *testing.T) {
 	for ttl, left := range map[time.Duration]int64{0: 1301, time.Hour: 1, 100 * time.Hour: 1301, time.Hour + time.Second: 101} {
 		t.Run(ttl.String(), func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestMaintain_Topics_Compacted(t *testing.T) {
 	})
 }
 
-// Maintain goes on each time the interval has passed.
+// Maintain does another round after each interval.
 func TestMaintain_Interval(t *testing.T) {
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		began, q := time.Now(), honker.NewQueue[int](db, "jobs", nil)
@@ -179,14 +179,14 @@ func TestMaintain_Interval(t *testing.T) {
 	})
 }
 
-// One process maintains and the others stand by.
+// One process maintains the file, and the others stand by.
 func TestMaintain_OneLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "file.db")
 		open := func(ttl time.Duration) *honker.DB {
 			return honkertest.OpenFile(t, path, &honker.Options{NotificationTTL: ttl, NoFileNotices: true, PollInterval: time.Second})
 		}
-		lax, strict := open(0), open(time.Second) // only one of them deletes notifications
+		lax, strict := open(0), open(time.Second) // only the strict DB deletes notifications
 		messages := func() int64 { return testkit.QueryInt(t, lax.SQL(), `SELECT count(*) FROM _honker_notifications`) }
 		maintain := func(db *honker.DB) (stop func() error) {
 			return testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, &honker.MaintainOptions{Every: time.Minute}) })
@@ -232,7 +232,7 @@ func TestMaintain_LockStolen(t *testing.T) {
 	})
 }
 
-// A chore that fails is logged, and the others go on.
+// A failed chore is logged, and the other chores still run.
 func TestMaintain_ChoreFails(t *testing.T) {
 	maintained(t, honker.Options{NotificationTTL: time.Second}, func(t *testing.T, db *honker.DB, log *testkit.Log) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -272,8 +272,7 @@ func TestMaintain_ChoreFails(t *testing.T) {
 	})
 }
 
-// A queue that cannot be settled does not hold up the others.
-// A rule of the application's about one queue must not hold up the others.
+// A queue that cannot be settled, here because of a trigger of the application, does not delay the others.
 func TestMaintain_QueueFails(t *testing.T) {
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		for i, queue := range []string{"a", "b", "c"} {
@@ -285,7 +284,7 @@ func TestMaintain_QueueFails(t *testing.T) {
 	})
 }
 
-// Maintain refuses a bad interval and a transaction.
+// Maintain refuses an invalid interval and the ctx of a transaction.
 func TestMaintain_BadInput(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -296,7 +295,7 @@ func TestMaintain_BadInput(t *testing.T) {
 	testkit.RequireRefused(t, path, calls)
 }
 
-// Maintain ends with its context and with Close.
+// Maintain ends with its context and when the DB is closed.
 func TestMaintain_Ends(t *testing.T) {
 	runners(t, 2, func(t *testing.T, all []runner) {
 		over, cancel := context.WithCancel(t.Context())
@@ -316,7 +315,7 @@ func TestMaintain_Ends(t *testing.T) {
 	})
 }
 
-// Maintain waits for a writer that holds the write lock for long.
+// Maintain waits for another process that holds the write lock for long.
 func TestMaintain_SlowWriter_Waits(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
@@ -328,8 +327,8 @@ func TestMaintain_SlowWriter_Waits(t *testing.T) {
 	release()
 }
 
-// Maintain tries again after a writer that holds it up.
-// The first rounds fail while a writer is in the way; what they wanted is done later.
+// The first rounds fail while another process holds the write lock. Maintain retries, and a later round
+// does the work.
 func TestMaintain_SlowWriter_Retries(t *testing.T) {
 	t.Parallel()
 	path, log := filepath.Join(t.TempDir(), "file.db"), new(testkit.Log)
@@ -346,7 +345,7 @@ func TestMaintain_SlowWriter_Retries(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// Run and Maintain need one connection of an attached pool.
+// Run and Maintain need a single connection of an attached pool.
 func TestMaintain_Attached_OneConn(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
@@ -372,7 +371,7 @@ func TestMaintain_Attached_OneConn(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, pool, `SELECT count(*) FROM _honker_locks`))
 }
 
-// walOf is the size of a file's write-ahead log.
+// walOf returns the size of the file's write-ahead log.
 func walOf(t testing.TB, path string) int64 {
 	t.Helper()
 	info, err := os.Stat(path + "-wal")
@@ -380,7 +379,7 @@ func walOf(t testing.TB, path string) int64 {
 	return info.Size()
 }
 
-// spill makes the write-ahead log of a file large.
+// spill makes the write-ahead log of the file large.
 func spill(t testing.TB, db *honker.DB) {
 	t.Helper()
 	_, err := db.Notify(context.Background(), "news", strings.Repeat("x", 1<<19))
@@ -404,7 +403,7 @@ func TestMaintain_WAL_Truncated(t *testing.T) {
 			if truncated {
 				testkit.Eventually(t, testkit.Timeout, "truncated", func() bool { return walOf(t, path) == 0 })
 			}
-			for range 2 { // two chores of a round that are done show a round
+			for range 2 { // two finished chores prove that a round has run
 				testkit.Exec(t, db, `INSERT INTO _honker_results (job_id, expires_at) VALUES (1, 1)`)
 				testkit.Eventually(t, testkit.Timeout, "a round", func() bool { return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_results`) == 0 })
 			}
@@ -416,7 +415,7 @@ func TestMaintain_WAL_Truncated(t *testing.T) {
 	}
 }
 
-// snapshot holds a reader on what the file is now.
+// snapshot holds a reader on the current state of the file.
 func snapshot(t testing.TB, path string) (release func()) {
 	t.Helper()
 	conn, err := testkit.OpenPool(t, path).Conn(context.Background())
@@ -430,9 +429,8 @@ func snapshot(t testing.TB, path string) (release func()) {
 	return release
 }
 
-// Maintain leaves the WAL to readers and holds up no writer.
-// A truncation that waits for a reader would hold up the writers, whatever the reader
-// sees: what is old, or the last commit.
+// Maintain leaves the WAL to its readers and does not block writers. A truncation that waits for a reader
+// would block the writers, whether the reader sees an old state or the last commit.
 func TestMaintain_WAL_Readers(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(*testing.T, string, *honker.Options) *honker.DB{
@@ -455,7 +453,7 @@ func TestMaintain_WAL_Readers(t *testing.T) {
 				})
 				testkit.Eventually(t, testkit.Timeout, "it has begun", func() bool { return walOf(t, path) == 0 })
 				var release func()
-				for release == nil || walOf(t, path) == 0 { // until no round came between
+				for release == nil || walOf(t, path) == 0 { // until no round has run in between
 					if release != nil {
 						release()
 					}
@@ -476,7 +474,7 @@ func TestMaintain_WAL_Readers(t *testing.T) {
 					worst = max(worst, time.Since(began))
 				}
 				require.Less(t, worst, time.Second, "a writer was held up")
-				if old { // else a round may have come just before the reader
+				if old { // otherwise a round may have run just before the reader
 					require.Greater(t, walOf(t, path), int64(1<<19))
 				}
 				release()

@@ -19,7 +19,7 @@ import (
 
 func init() { children["nacker"] = nackOnDemand }
 
-// nackOnDemand takes one event, and gives it back when it is told to.
+// nackOnDemand takes an event and returns it when the parent process asks for it.
 func nackOnDemand() {
 	a, db := testkit.OpenChild(nil)
 	m, err := testkit.MemberGroup(db, a.Span).Join(testkit.ChildContext(), "nacker")
@@ -32,7 +32,7 @@ func nackOnDemand() {
 	testkit.Must(db.Close())
 }
 
-// All wakes at once for what others do.
+// All wakes at once when another process changes the group.
 func TestMember_All_WakesAtOnce(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Timeout)
@@ -42,7 +42,7 @@ func TestMember_All_WakesAtOnce(t *testing.T) {
 	require.Equal(t, "1", nacker.Line(testkit.Timeout))
 	other := honkertest.OpenFile(t, path, nil)
 	mortal := honker.NewStream[int](other, "orders", nil).Group("members", &honker.GroupOptions{Lease: time.Hour, MaxAttempts: 1})
-	require.NoError(t, given(t, enrol(t, mortal, "mortal"), 1)[0].Nack(ctx, testkit.ErrCause)) // the second is dead
+	require.NoError(t, given(t, enrol(t, mortal, "mortal"), 1)[0].Nack(ctx, testkit.ErrCause)) // dead-letters the second event
 	held := given(t, enrol(t, testkit.MemberGroup(other, time.Hour), "holder"), 2)
 	leaver := enrol(t, testkit.MemberGroup(other, time.Hour), "leaver")
 	require.Equal(t, []int{5}, contentsOf(given(t, leaver, 1)))
@@ -82,7 +82,7 @@ func TestMember_All_WakesAtOnce(t *testing.T) {
 	cancel()
 }
 
-// All wakes when a lease runs out.
+// All wakes when a lease expires.
 func TestMember_All_LeaseEnds(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx := context.Background()
@@ -103,7 +103,7 @@ func TestMember_All_LeaseEnds(t *testing.T) {
 	})
 }
 
-// All waits without a write, but stays a member.
+// While All waits, it writes nothing but its membership.
 func TestMember_All_WaitsQuietly(t *testing.T) {
 	for lease, writes := range map[time.Duration]bool{72 * time.Hour: false, 30 * time.Second: true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestMember_All_WaitsQuietly(t *testing.T) {
 				time.Sleep(23 * time.Hour)
 				unchanged("a member that waits")
 			}
-			for range 1000 { // as it waits, it says that it is there
+			for range 1000 { // the membership is renewed during the wait
 				time.Sleep(7 * time.Second)
 				require.Equal(t, []string{"a"}, testkit.GroupInfo(t, g).Members)
 			}
@@ -132,7 +132,7 @@ func TestMember_All_WaitsQuietly(t *testing.T) {
 	}
 }
 
-// All releases the events that its body has not seen, with their attempts unspent.
+// All releases events that its body has not seen, with their attempts unspent.
 func TestMember_All_ReleasesUnseen(t *testing.T) {
 	t.Parallel()
 	g := stocked(t, honkertest.Open(t, nil), 500).Group("g", nil)
@@ -159,7 +159,7 @@ func TestMember_All_ReleasesUnseen(t *testing.T) {
 	}
 }
 
-// The end of ctx ends All at once, also with events claimed ahead.
+// The end of ctx ends All at once, even with events claimed ahead.
 func TestMember_All_EndsWithContext(t *testing.T) {
 	t.Parallel()
 	g := stocked(t, honkertest.Open(t, nil), 500).Group("g", nil)
@@ -214,9 +214,8 @@ func TestMember_All_Close(t *testing.T) {
 	})
 }
 
-// A slow body loses nothing that was claimed ahead.
-// A body that is slow from some event on: what was claimed ahead is given back in time,
-// so that each event has the group's Lease.
+// When the body becomes slow, the events claimed ahead are returned in time. Each event has the group's
+// Lease, and no event is lost.
 func TestMember_All_SlowBody(t *testing.T) {
 	const lease = 10 * time.Second
 	for name, takes := range map[string][]time.Duration{
@@ -247,7 +246,7 @@ func TestMember_All_SlowBody(t *testing.T) {
 	}
 }
 
-// More leases than one claim settles come back in several: none is left out.
+// If more leases have expired than a single claim settles, several claims settle all of them.
 func TestMember_Claim_ManyLapsed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// stocked is a stream of the numbers from 1 to n, which are their offsets too.
+// stocked returns a stream of the numbers from 1 to n, which equal their offsets.
 func stocked(t testing.TB, db *honker.DB, n int) *honker.Stream[int] {
 	t.Helper()
 	s := honker.NewStream[int](db, "orders", nil)
@@ -34,7 +34,7 @@ func enrol[E any](t testing.TB, g *honker.Group[E], name string) *honker.Member[
 	return m
 }
 
-// given is what a claim of up to n events brings.
+// given claims up to n events and returns them.
 func given[E any](t testing.TB, m *honker.Member[E], n int) []*honker.Delivery[E] {
 	t.Helper()
 	ds, err := m.Claim(context.Background(), n)
@@ -56,7 +56,7 @@ func ackEach[E any](t testing.TB, ds []*honker.Delivery[E]) {
 	}
 }
 
-// Members are listed from Join to Leave.
+// Members lists each member from Join to Leave.
 func TestGroup_Members_Listed(t *testing.T) {
 	t.Parallel()
 	s := stocked(t, honkertest.Open(t, nil), 3)
@@ -100,14 +100,14 @@ func TestMember_Leave_ClaimsNoMore(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrMemberTaken)
 }
 
-// The name of a silent member is free after a lease.
+// The name of a silent member is free after a Lease.
 func TestGroup_Join_SilentName(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx := context.Background()
 		g := stocked(t, db, 9).Group("g", &honker.GroupOptions{Lease: 10 * time.Second})
 		first, other := enrol(t, g, "a"), enrol(t, g, "b")
 		time.Sleep(4 * time.Second)
-		given(t, first, 1) // no silence
+		given(t, first, 1) // a claim ends the silence
 		time.Sleep(10 * time.Second)
 		require.Equal(t, []string{"a"}, testkit.GroupInfo(t, g).Members)
 		_, err := g.Join(ctx, "a")
@@ -139,7 +139,7 @@ func TestGroup_Join_Refused(t *testing.T) {
 	require.EqualValues(t, 5, testkit.GroupInfo(t, s.Group("g", nil)).Lag)
 }
 
-// Claim gives up to n events, in order.
+// Claim returns up to n events in order.
 func TestMember_Claim_InOrder(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -165,7 +165,7 @@ func TestMember_Claim_InOrder(t *testing.T) {
 	unchanged("a claim with nothing to do")
 }
 
-// A claim gives out a thousand events at most, also from a pattern and for the largest n.
+// A claim returns at most 1,000 events, also for a pattern and for the largest n.
 func TestMember_Claim_Bounded(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	stocked(t, db, 1100)
@@ -178,7 +178,7 @@ func TestMember_Claim_Bounded(t *testing.T) {
 	}
 }
 
-// Members that claim in rotation get each event once.
+// Members that claim in turn receive each event once.
 func TestMember_Claim_RoundRobin(t *testing.T) {
 	t.Parallel()
 	g := stocked(t, honkertest.Open(t, nil), 20).Group("g", nil)
@@ -219,7 +219,7 @@ func TestMember_Claim_Concurrent(t *testing.T) {
 		wg.Go(func() {
 			for first := true; ; first = false {
 				ds, err := m.Claim(ctx, 1+i*40)
-				if first { // none is done before all have begun
+				if first { // no member finishes before all have begun
 					begun.Done()
 					begun.Wait()
 				}
@@ -244,9 +244,9 @@ func TestMember_Claim_Concurrent(t *testing.T) {
 	require.EqualValues(t, events, testkit.GroupInfo(t, g).LowWater)
 }
 
-// Events that come back within a millisecond are given last in, first out.
+// Events that are returned within the same millisecond are claimed last in, first out.
 func TestMember_Claim_ReturnedLIFO(t *testing.T) {
-	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) { // no time passes between nacks
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) { // in a bubble no time passes between nacks
 		g := stocked(t, db, 6).Group("g", &honker.GroupOptions{Lease: 10 * time.Second})
 		m := enrol(t, g, "a")
 		ds := given(t, m, 5)
@@ -266,7 +266,7 @@ func TestMember_Claim_ReturnedLIFO(t *testing.T) {
 	})
 }
 
-// A stale delivery changes nothing.
+// A stale delivery cannot change its event.
 func TestMember_StaleDelivery(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx := context.Background()
@@ -298,7 +298,7 @@ func TestMember_StaleDelivery(t *testing.T) {
 	})
 }
 
-// AckTx happens with its transaction or not at all.
+// AckTx takes effect with its transaction or not at all.
 func TestMember_AckTx(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -315,8 +315,8 @@ func TestMember_AckTx(t *testing.T) {
 	require.ErrorIs(t, d.Ack(ctx), honker.ErrClaimLost, "twice")
 }
 
-// NackTx gives an event back with its transaction: after the Backoff, or to the dead when its
-// attempts are spent; fenced as Nack is.
+// NackTx returns an event when its transaction commits: after the Backoff, or to the dead events when its
+// attempts are spent. It is fenced like Nack.
 func TestDelivery_NackTx(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx := context.Background()
@@ -361,7 +361,7 @@ func TestDelivery_NackTx(t *testing.T) {
 	})
 }
 
-// Extend makes a lease longer or shorter.
+// Extend lengthens or shortens a lease.
 func TestMember_Extend(t *testing.T) {
 	for by, holds := range map[time.Duration]time.Duration{
 		time.Hour:               time.Hour,
@@ -384,7 +384,7 @@ func TestMember_Extend(t *testing.T) {
 	}
 }
 
-// Leases and backoffs without a bound hold for good.
+// Unbounded leases and backoffs never expire.
 func TestMember_UnboundedSpans(t *testing.T) {
 	const forever = time.Duration(math.MaxInt64)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
@@ -413,7 +413,7 @@ func TestMember_Nack_Backoff(t *testing.T) {
 		g := stocked(t, db, 1).Group("g", &honker.GroupOptions{Backoff: func(attempts int, cause error) time.Duration {
 			require.Equal(t, testkit.ErrCause, cause)
 			asked = append(asked, attempts)
-			return time.Duration(attempts-2) * time.Minute // the first is negative: none
+			return time.Duration(attempts-2) * time.Minute // the first is negative, which means no backoff
 		}})
 		began := time.Now()
 		var given []time.Duration
@@ -430,7 +430,7 @@ func TestMember_Nack_Backoff(t *testing.T) {
 	})
 }
 
-// A lease that ran out counts as an attempt, also when its member leaves.
+// An expired lease counts as an attempt, even if its member leaves.
 func TestMember_Leave_LapsedCounts(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		g := stocked(t, db, 1).Group("g", &honker.GroupOptions{Lease: time.Second, MaxAttempts: 1})
@@ -443,7 +443,7 @@ func TestMember_Leave_LapsedCounts(t *testing.T) {
 	})
 }
 
-// A member that was silent releases what it holds when it leaves.
+// A silent member releases its events when it leaves.
 func TestMember_Leave_AfterSilence(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		g := stocked(t, db, 1).Group("g", &honker.GroupOptions{Lease: time.Second})
@@ -456,7 +456,7 @@ func TestMember_Leave_AfterSilence(t *testing.T) {
 	})
 }
 
-// An event that does not decode is dead-lettered and stops no member.
+// An event that does not decode is dead-lettered and does not stop its member.
 func TestMember_Undecodable(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)

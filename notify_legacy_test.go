@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// legacyMessages are the messages since the last call.
+// legacyMessages returns the messages sent since the last call.
 func legacyMessages(t testing.TB, db *honker.DB) []string {
 	t.Helper()
 	rows, err := testkit.Rows(db.SQL(), `SELECT channel, payload FROM _honker_notifications ORDER BY id`)
@@ -23,8 +23,8 @@ func legacyMessages(t testing.TB, db *honker.DB) []string {
 	return rows
 }
 
-// useForMessages does with jobs and events what honker up to 0.2.4 sends messages of, and what it does not, and returns
-// what comes of each.
+// useForMessages performs operations on jobs and events, including those for which honker up to 0.2.4 sends
+// messages. It returns the messages of each operation.
 func useForMessages(t *testing.T, db *honker.DB) map[string][]string {
 	ctx, got := testkit.Context(t, testkit.Timeout), map[string][]string{}
 	q, s := honker.NewQueue[int](db, "jobs", nil), honker.NewStream[int](db, "orders", nil)
@@ -77,8 +77,9 @@ func useForMessages(t *testing.T, db *honker.DB) map[string][]string {
 	return got
 }
 
-// With LegacyMessages each job that is added, or put back for a retry, and each event sends the message of honker's up to
-// 0.2.4, in its transaction, whatever verb or SQL function it comes from. Without it none is sent.
+// With LegacyMessages, each job that is enqueued or retried and each event sends the message that honker up
+// to 0.2.4 sent. The message belongs to the same transaction, whichever verb or SQL function is used.
+// Without the option none is sent.
 func TestNotify_Legacy(t *testing.T) {
 	t.Parallel()
 	for what, rows := range useForMessages(t, honkertest.Open(t, nil)) {
@@ -93,7 +94,7 @@ func TestNotify_Legacy(t *testing.T) {
 	}, useForMessages(t, honkertest.Open(t, &honker.Options{LegacyMessages: true})))
 }
 
-// A listener of another process's DB hears them, as they come.
+// A listener in another process receives the messages as they are sent.
 func TestNotify_Legacy_Heard(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
@@ -114,8 +115,8 @@ func TestNotify_Legacy_Heard(t *testing.T) {
 	}
 }
 
-// The connections of a Connector send them too. Those of a pool that is attached are the application's: the option is
-// refused there.
+// The connections of a Connector also send the messages. The connections of an attached pool belong to the
+// application, so Attach refuses the option.
 func TestNotify_Legacy_Pools(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")

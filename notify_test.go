@@ -19,12 +19,11 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// A closed listener sleeps no more.
-// A message of another connection wakes each listener that sleeps: a closed one does not, and has
-// said so at once.
+// A message from another connection wakes each sleeping listener. A closed listener no longer sleeps: its
+// Next has returned at once.
 func TestListen_Close_WakesNext(t *testing.T) {
 	const leaving = 20
-	var woken atomic.Int64 // by the last wake
+	var woken atomic.Int64 // number of listeners woken by the last message
 	path, _ := testkit.OpenShared(t)
 	db := honkertest.OpenFile(t, path, &honker.Options{Observer: &honker.Observer{
 		Woke: func(w honker.Woke) { woken.Store(int64(w.Waiters)) },
@@ -44,7 +43,7 @@ func TestListen_Close_WakesNext(t *testing.T) {
 		all = append(all, l)
 		loop := func(ctx context.Context) error { return testkit.LastError(l.All(ctx)) }
 		if i == leaving {
-			testkit.Background(t, loop) // and stays
+			testkit.Background(t, loop) // keeps listening
 		} else {
 			go func() { ended <- loop(ctx) }()
 		}
@@ -63,10 +62,9 @@ func TestListen_Close_WakesNext(t *testing.T) {
 	}
 }
 
-// Listeners that were closed take no memory.
-// Each of them costs something until it is closed, and nothing after.
+// A listener takes memory only until it is closed.
 func TestListen_Close_NoMemory(t *testing.T) {
-	const cycles = 5000 // the thousand objects that the runtime keeps for later are less than half
+	const cycles = 5000 // the runtime keeps about a thousand objects for reuse, which is less than half
 	_, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	for name, cycle := range map[string]func(){
@@ -78,7 +76,7 @@ func TestListen_Close_NoMemory(t *testing.T) {
 		"lock":        func() { testkit.Unlock(t, testkit.TakeLock(t, db, "l", nil)) },
 		"transaction": func() { require.NoError(t, db.Tx(ctx, func(context.Context, *sql.Tx) error { return nil })) },
 	} {
-		cycle() // what is made once
+		cycle() // allocates everything that is allocated only once
 		before := objects()
 		for range cycles {
 			cycle()
@@ -87,7 +85,7 @@ func TestListen_Close_NoMemory(t *testing.T) {
 	}
 }
 
-// objects is how many objects there are in memory.
+// objects returns the number of objects on the heap.
 func objects() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -95,7 +93,7 @@ func objects() uint64 {
 	return m.HeapObjects
 }
 
-// A listener hears what is sent after it attached, in order.
+// A listener receives the messages sent after it was attached, in order.
 func TestListen_InOrder(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -103,7 +101,7 @@ func TestListen_InOrder(t *testing.T) {
 	testkit.Notify(t, db, "news", "history")
 	l := testkit.Listen(t, db, "news")
 	var ids []int64
-	for i := range 600 { // more than two pages
+	for i := range 600 { // more than two pages of messages
 		if i%3 == 0 {
 			testkit.Notify(t, db, "elsewhere", i)
 		}
@@ -117,7 +115,7 @@ func TestListen_InOrder(t *testing.T) {
 	testkit.Receive(t, l, ids[1:]...)
 }
 
-// A listener of several channels hears them in one order.
+// A listener of several channels receives their messages in a single order.
 func TestListen_SeveralChannels(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -128,7 +126,7 @@ func TestListen_SeveralChannels(t *testing.T) {
 	testkit.Receive(t, l, a, b, testkit.Notify(t, db, "a", 4))
 }
 
-// Each listener hears all messages.
+// Each listener receives all messages.
 func TestListen_EachHearsAll(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -138,7 +136,7 @@ func TestListen_EachHearsAll(t *testing.T) {
 	testkit.Receive(t, second, ids...)
 }
 
-// A message of a transaction is heard with its commit and never without one.
+// A message sent in a transaction is received after its commit, and never after a rollback.
 func TestNotify_Tx_HeardAtCommit(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -201,7 +199,7 @@ func TestListen_BeforeNext(t *testing.T) {
 	}
 }
 
-// Listeners that come and go disturb no other listener.
+// Attaching and closing listeners does not disturb the others.
 func TestListen_ComeAndGo(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -215,7 +213,7 @@ func TestListen_ComeAndGo(t *testing.T) {
 	}
 }
 
-// A closed listener ends its Next and All.
+// Close ends the Next and All of its listener.
 func TestListen_Close_EndsNextAndAll(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -276,7 +274,7 @@ func TestListen_All_EndsWithContext(t *testing.T) {
 	}
 }
 
-// Next ends with its context and loses nothing.
+// Next ends with its context and loses no message.
 func TestListen_Next_EndsWithContext(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -291,7 +289,7 @@ func TestListen_Next_EndsWithContext(t *testing.T) {
 	testkit.Receive(t, l, id)
 }
 
-// The payload of a message comes back as it went in.
+// The payload of a message is received as it was sent.
 func TestNotify_Payload_RoundTrip(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -315,7 +313,7 @@ func TestNotify_Payload_RoundTrip(t *testing.T) {
 	require.ErrorContains(t, n.Decode(&wrong), fmt.Sprintf("honker: decode notification %d: ", n.ID))
 }
 
-// Prune deletes the union of old and surplus messages.
+// Prune deletes messages that are too old or exceed the count.
 func TestNotify_Prune_Union(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -337,7 +335,7 @@ func TestNotify_Prune_Union(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx, db := testkit.Context(t, testkit.Timeout), honkertest.Open(t, nil)
-			// Some are nearly an hour old; ids have gaps, and tell nothing of the age.
+			// Some messages are nearly an hour old. Their ids have gaps and are not in the order of age.
 			testkit.Exec(t, db, `INSERT INTO _honker_notifications (id, channel, payload, created_at)
 				VALUES (10, 'a', '1', unixepoch()), (20, 'b', '1', unixepoch() - 3500), (30, 'a', '1', unixepoch()),
 				(90, 'b', '1', unixepoch() - 3500), (100, 'a', '1', unixepoch())`)
@@ -359,7 +357,7 @@ func TestNotify_Prune_Union(t *testing.T) {
 	}
 }
 
-// A listener goes on after what was pruned.
+// A listener continues after pruned messages.
 func TestListen_AfterPrune(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -369,14 +367,14 @@ func TestListen_AfterPrune(t *testing.T) {
 	pruned, err := db.PruneNotifications(ctx, 0, 0)
 	require.NoError(t, err)
 	require.Equal(t, 1, pruned)
-	fromNothing := testkit.Listen(t, db, "news") // attaches to an empty table
+	fromNothing := testkit.Listen(t, db, "news") // attached to an empty table
 	id := testkit.Notify(t, db, "news", "next")
 	testkit.Receive(t, l, id)
 	testkit.Receive(t, fromNothing, id)
 }
 
-// A message that another program has stored with a time that is no integer is received, and
-// so are those after it.
+// A listener receives a message whose time, stored by another program, is not an integer. It also receives
+// the messages after it.
 func TestListener_ForeignTimes(t *testing.T) {
 	t.Parallel()
 	ctx, db := testkit.Context(t, testkit.Timeout), honkertest.Open(t, nil)
@@ -401,8 +399,8 @@ func TestListener_ForeignTimes(t *testing.T) {
 	require.Equal(t, "2", string(n.Payload))
 }
 
-// Channels of the form that honker reserves for the states of jobs are not to be sent to, in either form. A listener
-// may attach to one: another binding may send there one day.
+// Notify refuses channel names that honker reserves for job states, in both forms. Listen accepts them,
+// because another binding may send there in a future version.
 func TestNotify_Reserved(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// events are those of one kind that an observer was told of.
+// events collects the events of one kind that an observer received.
 type events[E any] struct {
 	mu   sync.Mutex
 	told []E
@@ -43,7 +43,7 @@ func watched(t *testing.T, o *honker.Observer) *honker.DB {
 	return honkertest.Open(t, &honker.Options{Observer: o, NoFileNotices: true, PollInterval: time.Hour, NoTraffic: true})
 }
 
-// The observer is told of each transaction that held the writer, how long it waited and ran.
+// The observer hears of each transaction that held the writer, with its waiting time and run time.
 func TestObserver_Tx(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ended events[honker.TxEnded]
@@ -78,7 +78,7 @@ func TestObserver_Tx(t *testing.T) {
 		require.Empty(t, ended.take(), "a read holds no writer")
 
 		waits := testkit.Background(t, func(context.Context) error { return tx(nil) })
-		synctest.Wait() // it sleeps in its transaction
+		synctest.Wait() // the goroutine sleeps in its transaction
 		time.Sleep(100 * time.Millisecond)
 		testkit.Enqueue(t, q, 1)
 		require.NoError(t, waits())
@@ -88,14 +88,13 @@ func TestObserver_Tx(t *testing.T) {
 	})
 }
 
-// admitted counts the jobs by the application's own pool.
+// admitted counts the jobs through the application's own pool.
 func admitted(ctx context.Context, db *honker.DB) (n int, err error) {
 	err = db.SQL().QueryRowContext(ctx, `SELECT count(*) FROM _honker_live`).Scan(&n)
 	return n, err
 }
 
-// The observer is told of each Work that begins and ends, and of each handler that returns, however it
-// does.
+// The observer hears of the start and end of each Work, and of each handler that returns, in whatever way.
 func TestObserver_WorkingAndReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var working events[honker.Working]
@@ -152,7 +151,7 @@ func TestObserver_WorkingAndReturned(t *testing.T) {
 	})
 }
 
-// The observer is told of the pauses that this process begins and ends, and by which operator.
+// The observer hears of the pauses that this process begins and ends, with the operator.
 func TestObserver_Paused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var paused events[honker.Paused]
@@ -167,7 +166,7 @@ func TestObserver_Paused(t *testing.T) {
 		require.NoError(t, err)
 		_, err = q.Resume(ctx)
 		require.NoError(t, err)
-		_, err = q.Resume(ctx) // it was not paused
+		_, err = q.Resume(ctx) // the queue was not paused
 		require.NoError(t, err)
 		_, err = q.Pause(ctx, &honker.PauseOptions{Until: time.Now()})
 		require.ErrorIs(t, err, honker.ErrInvalid)
@@ -181,7 +180,7 @@ func TestObserver_Paused(t *testing.T) {
 	})
 }
 
-// The observer is told of each round of Maintain, and of what could not be done in it.
+// The observer hears of each round of Maintain and of its failed chores.
 func TestObserver_Maintained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var rounds events[honker.Maintained]
@@ -199,8 +198,8 @@ func TestObserver_Maintained(t *testing.T) {
 
 type beganKey struct{}
 
-// The observer is told of the beginning and the end of each verb that adds jobs or events, and the verb
-// goes on with its ctx.
+// Begin is called at the start of each verb that adds jobs or events. The verb continues with the returned
+// ctx, and the returned function is called at its end.
 func TestObserver_Begin(t *testing.T) {
 	type told struct {
 		op  honker.Operation
@@ -215,7 +214,7 @@ func TestObserver_Begin(t *testing.T) {
 		}},
 		Headers: func(ctx context.Context) map[string]string {
 			began, ok := ctx.Value(beganKey{}).(string)
-			if !ok { // of no jobs
+			if !ok { // for a batch without jobs
 				return nil
 			}
 			return map[string]string{"began": began}
@@ -258,7 +257,7 @@ func TestObserver_Begin(t *testing.T) {
 	}
 }
 
-// A Begin that panics, or returns nothing, changes nothing.
+// A Begin that panics or returns nil does not affect the verb.
 func TestObserver_Begin_Contained(t *testing.T) {
 	log := new(testkit.Log)
 	begin := func(context.Context, honker.Operation) (context.Context, func(honker.OperationEnd)) { return nil, nil }
@@ -278,14 +277,14 @@ func TestObserver_Begin_Contained(t *testing.T) {
 		return ctx, func(honker.OperationEnd) { panic("at the end") }
 	}
 	testkit.Enqueue(t, q, 1)
-	var none context.Context // which the verb refuses, and no Begin sees
+	var none context.Context // the verb refuses it without a call of Begin
 	_, err := q.Enqueue(none, 1)
 	require.ErrorIs(t, err, honker.ErrInvalid)
 	require.Equal(t, 2, log.Times("Observer.Begin panicked"))
 }
 
-// Observers are told one after another, each field by those that have it, and a field that none has is
-// nil.
+// Observers calls the observers in order. Each field is called only for the observers that set it, and a
+// field that none of them sets is nil.
 func TestObservers_Order(t *testing.T) {
 	var told []string
 	note := func(who string) *honker.Observer {
@@ -312,7 +311,8 @@ func TestObservers_Order(t *testing.T) {
 	require.Nil(t, honker.Observers().Tx)
 }
 
-// Observers tells each field: one that is added to Observer and forgotten there would be silent.
+// Observers forwards every field. A field that is added to Observer and forgotten in Observers would be
+// silent.
 func TestObservers_EachField(t *testing.T) {
 	one, fields := new(honker.Observer), reflect.TypeFor[honker.Observer]()
 	for i := range fields.NumField() {
@@ -325,8 +325,9 @@ func TestObservers_EachField(t *testing.T) {
 	}
 }
 
-// Claims and settles come with the headers of their jobs, however the jobs have got there, and settles with their
-// time. A claim of jobs without headers has none, and a death that was found has neither.
+// Claims and settles carry the headers of their jobs, however the jobs were enqueued, and settles also
+// carry the time of the job. A claim of jobs without headers has no headers, and a death that was found by
+// a sweep has neither.
 func TestObserver_Headers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, db, q, s := observed(t, nil)
@@ -340,7 +341,7 @@ func TestObserver_Headers(t *testing.T) {
 		lanes := honker.NewLanes[int](db, []string{"jobs", "others"}, nil)
 		stop := testkit.Background(t, func(ctx context.Context) error { return lanes.Work(ctx, testkit.Succeed[int], nil) })
 		synctest.Wait()
-		testkit.Enqueue(t, q, 3, honker.Headers(want)) // handed over
+		testkit.Enqueue(t, q, 3, honker.Headers(want)) // handed to an idle worker
 		synctest.Wait()
 		require.NoError(t, stop())
 		testkit.Enqueue(t, q, 4, honker.MaxAttempts(1), honker.Headers(want))

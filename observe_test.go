@@ -16,7 +16,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// observed is a queue on a DB, and what its observer was told.
+// observed returns a queue on a DB and the record of its observer's calls.
 func observed(t testing.TB, opts *honker.QueueOptions) (context.Context, *honker.DB, *honker.Queue[int], *testkit.Recorder) {
 	t.Helper()
 	s := new(testkit.Recorder)
@@ -29,7 +29,7 @@ func observed(t testing.TB, opts *honker.QueueOptions) (context.Context, *honker
 	return testkit.Context(t, testkit.Timeout), db, honker.NewQueue[int](db, "jobs", opts), s
 }
 
-// The observer is told of each enqueue.
+// The observer hears of each enqueue.
 func TestObserver_Enqueue(t *testing.T) {
 	t.Parallel()
 	ctx, db, q, s := observed(t, nil)
@@ -53,7 +53,7 @@ func TestObserver_Enqueue(t *testing.T) {
 	}, testkit.Recorded(s, &s.Enqueued))
 }
 
-// The observer is told of claims that found something.
+// The observer hears of claims that returned jobs.
 func TestObserver_Claim(t *testing.T) {
 	t.Parallel()
 	ctx, _, q, s := observed(t, nil)
@@ -71,7 +71,7 @@ func TestObserver_Claim(t *testing.T) {
 	}
 }
 
-// The observer is told how each claim ended.
+// The observer hears how each claim ended.
 func TestObserver_Settle(t *testing.T) {
 	t.Parallel()
 	for outcome, c := range map[honker.Outcome]struct {
@@ -106,7 +106,7 @@ func TestObserver_Settle(t *testing.T) {
 	}
 }
 
-// The observer is told of dead letters by the last retry and of settles in a transaction.
+// The observer hears of jobs that the last retry dead-letters and of settles in a transaction.
 func TestObserver_Settle_DeadAndTx(t *testing.T) {
 	t.Parallel()
 	ctx, db, q, s := observed(t, &honker.QueueOptions{MaxAttempts: 1})
@@ -127,7 +127,7 @@ func TestObserver_Settle_DeadAndTx(t *testing.T) {
 	require.Equal(t, []honker.Outcome{honker.OutcomeDied, honker.OutcomeAcked, honker.OutcomeDied}, outcomes)
 }
 
-// The observer is told how Work settled.
+// The observer hears how Work settled each job.
 func TestObserver_Work(t *testing.T) {
 	t.Parallel()
 	ctx, _, q, s := observed(t, &honker.QueueOptions{Backoff: honker.Constant(time.Hour)})
@@ -160,12 +160,13 @@ func TestObserver_Work(t *testing.T) {
 	}, outcomes)
 }
 
-// The observer is told which waiter was woken and why.
+// The observer hears which waiter was woken and why.
 func TestObserver_Wake(t *testing.T) {
 	t.Parallel()
 	ctx, db, q, s := observed(t, nil)
 	l := testkit.Listen(t, db, "news")
-	// A listener that does not sleep yet needs no wake: try until one was told of.
+	// A listener that is not asleep yet needs no wake. The messages are repeated until the observer hears
+	// of a wake.
 	testkit.Eventually(t, testkit.Timeout, "woken by a commit", func() bool {
 		heard := make(chan error, 1)
 		go func() { _, err := l.Next(ctx); heard <- err }()
@@ -177,7 +178,7 @@ func TestObserver_Wake(t *testing.T) {
 	})
 	require.Equal(t, honker.Woke{Cause: "commit", Waiters: 1}, testkit.Recorded(s, &s.Woke)[0])
 
-	testkit.Enqueue(t, q, 1, honker.Delay(2*time.Second)) // at least one, from the end of a second
+	testkit.Enqueue(t, q, 1, honker.Delay(2*time.Second)) // causes at least one wake, at the end of a second
 	for job, err := range q.Jobs(ctx, "w") {
 		require.NoError(t, err)
 		require.NoError(t, job.Ack(ctx))
@@ -187,7 +188,7 @@ func TestObserver_Wake(t *testing.T) {
 	require.Equal(t, honker.Woke{Cause: "deadline", Waiters: 1}, woke[len(woke)-1])
 }
 
-// An observer without functions watches nothing.
+// An observer without functions receives nothing.
 func TestObserver_Empty(t *testing.T) {
 	t.Parallel()
 	for _, o := range []*honker.Observer{nil, {}} {
@@ -201,7 +202,7 @@ func TestObserver_Empty(t *testing.T) {
 	}
 }
 
-// The observer is told of each publish.
+// The observer hears of each publish.
 func TestObserver_Publish(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -233,7 +234,8 @@ func TestObserver_Publish(t *testing.T) {
 	}, told)
 }
 
-// Each failed attempt is logged with the time of the next, and the death of the job at the end.
+// Each failed attempt is logged with the time of the next attempt. The death of the job is logged at the
+// end.
 func TestWorker_Log_Attempts(t *testing.T) {
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder, log *testkit.Log) {
 		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 2, Backoff: honker.Constant(time.Minute)})
@@ -272,12 +274,12 @@ func TestWorker_Log_Panic(t *testing.T) {
 	})
 }
 
-// A death is told by the log and the observer, whatever its cause, by the process that finds it.
+// The log and the observer report every death, whatever its cause, in the process that finds it.
 func TestObserver_Deaths(t *testing.T) {
 	const exhausted, expired = "max attempts exceeded", "expired"
 	for name, c := range map[string]struct {
 		opts  []honker.EnqueueOption
-		claim bool // and do not settle
+		claim bool // claim the job without settling it
 		find  func(*testing.T, *honker.DB, *honker.Queue[int])
 		want  honker.Settled
 		err   string
@@ -329,7 +331,7 @@ func TestObserver_Deaths(t *testing.T) {
 	}
 }
 
-// workFor lets a Work that does nothing run for d.
+// workFor runs Work with a handler that does nothing for d.
 func workFor(t *testing.T, q *honker.Queue[int], d time.Duration) {
 	t.Helper()
 	stop := testkit.Work(t, q, testkit.Succeed[int], nil)
@@ -337,7 +339,8 @@ func workFor(t *testing.T, q *honker.Queue[int], d time.Duration) {
 	require.NoError(t, stop())
 }
 
-// The death of a group's event is told as well: nacked too often, never settled, not decoded.
+// The log and the observer also report the death of a group event that was nacked too often, never settled,
+// or not decoded.
 func TestObserver_GroupDeaths(t *testing.T) {
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder, log *testkit.Log) {
 		stream := honker.NewStream[int](db, "orders", nil)
@@ -367,7 +370,7 @@ func TestObserver_GroupDeaths(t *testing.T) {
 	})
 }
 
-// A handler that goes on after its Timeout is told of once, and one that heeds it is not.
+// A handler that continues after its Timeout is logged once. A handler that stops in time is not logged.
 func TestWorker_Log_Timeout(t *testing.T) {
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {
 		q := honker.NewQueue[bool](db, "jobs", &honker.QueueOptions{Timeout: 10 * time.Second, MaxAttempts: 1})
@@ -389,7 +392,7 @@ func TestWorker_Log_Timeout(t *testing.T) {
 	})
 }
 
-// An error after the handler has settled its job changes nothing, and is told.
+// An error that a handler returns after it has settled its job changes nothing and is logged.
 func TestWorker_Log_SettledThenError(t *testing.T) {
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder, log *testkit.Log) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -415,7 +418,7 @@ func TestWorker_Log_SettledThenError(t *testing.T) {
 	})
 }
 
-// The observer is told of each handler that starts, and how long its job has waited.
+// The observer hears of each handler that starts, with the waiting time of its job.
 func TestObserver_Started(t *testing.T) {
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder, _ *testkit.Log) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -427,12 +430,12 @@ func TestObserver_Started(t *testing.T) {
 			return nil
 		}, &honker.WorkOptions{WorkerID: "crew"})
 		time.Sleep(time.Minute)
-		testkit.Enqueue(t, q, 2) // the worker is idle
+		testkit.Enqueue(t, q, 2) // the worker is idle, so the job is handed over
 		time.Sleep(time.Minute)
 		require.NoError(t, stop())
 		started, settled := testkit.Recorded(s, &s.Started), testkit.Recorded(s, &s.Settled)
 		require.Equal(t, []honker.Started{
-			{Queue: "jobs", ID: 1, Worker: "crew", Attempt: 1, Wait: 5300 * time.Millisecond}, // from the second of the enqueue
+			{Queue: "jobs", ID: 1, Worker: "crew", Attempt: 1, Wait: 5300 * time.Millisecond}, // counted from the second of the enqueue
 			{Queue: "jobs", ID: 2, Worker: "crew", Attempt: 1},
 		}, started)
 		for i := range settled {

@@ -14,15 +14,16 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// requirePerFile waits until there are no more than most goroutines for each of the files, beyond those before and the few
-// that all files of a process share.
+// requirePerFile waits until each file has at most most goroutines. Goroutines that existed before, and the
+// few that all files of a process share, are not counted.
 func requirePerFile(t *testing.T, what string, before, files, most int) {
 	t.Helper()
 	testkit.Eventually(t, testkit.Timeout, what, func() bool { return runtime.NumGoroutine()-before <= files*most+5 })
 }
 
-// An open file has one goroutine, and two while a worker loop waits on it, besides that of the caller of Work: also
-// after it has worked. It is not parallel, since it counts all goroutines.
+// An open file has a single goroutine, and a second goroutine while a worker loop waits on it, besides the
+// goroutine that called Work. The same holds after jobs have run. The test is not parallel because it
+// counts all goroutines.
 func TestOpen_Many_Goroutines(t *testing.T) {
 	const files = 30
 	before, dir := runtime.NumGoroutine(), t.TempDir()

@@ -31,11 +31,11 @@ import (
 
 func init() { children["nobody"] = openAsNobody }
 
-// The file has exactly the name asked for, and only its owner may read it.
+// Open creates the file under exactly the given name, readable only by its owner.
 func TestDB_Open_NameAndMode(t *testing.T) {
 	for _, name := range []string{"plain.db", "a?mode=memory#b%41 c.db", "it's\n\"quoted\".db", "ü;--.db", "empty"} {
 		dir := t.TempDir()
-		if name == "empty" { // a file of no bytes becomes a database
+		if name == "empty" { // an empty file becomes a database
 			require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 		}
 		db, err := honker.Open(context.Background(), filepath.Join(dir, name), nil)
@@ -48,7 +48,7 @@ func TestDB_Open_NameAndMode(t *testing.T) {
 	}
 }
 
-// Open refuses what is no file of its own.
+// Open refuses paths that do not name an SQLite database file.
 func TestDB_Open_RefusesOtherFiles(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -82,8 +82,7 @@ func TestDB_Open_RefusesOtherFiles(t *testing.T) {
 	require.Equal(t, header, testkit.FileSum(t, "header"))
 }
 
-// openAsNobody gives up root, to which nothing is read-only, and opens what it is
-// told to.
+// openAsNobody drops root privileges, because nothing is read-only to root, and opens the given file.
 func openAsNobody() {
 	if os.Getuid() == 0 {
 		testkit.Must(errors.Join(syscall.Setgroups(nil), syscall.Setgid(65534), syscall.Setuid(65534)))
@@ -99,7 +98,7 @@ func openAsNobody() {
 
 // A read-only file is refused.
 func TestDB_Open_ReadOnly(t *testing.T) {
-	root, err := os.MkdirTemp("", "honker") // t.TempDir lies in a directory closed to others
+	root, err := os.MkdirTemp("", "honker") // t.TempDir is in a directory closed to other users
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(root)) })
 	require.NoError(t, os.Chmod(root, 0o755))
@@ -120,9 +119,9 @@ func TestDB_Open_ReadOnly(t *testing.T) {
 	nobody.End()
 }
 
-// What SQLite would need to write, and may not, is named when the file is opened.
+// Open names the file or directory that SQLite needs to write and cannot.
 func TestDB_Open_NoAccess(t *testing.T) {
-	root, err := os.MkdirTemp("", "honker") // t.TempDir lies in a directory closed to others
+	root, err := os.MkdirTemp("", "honker") // t.TempDir is in a directory closed to other users
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(root)) })
 	require.NoError(t, os.Chmod(root, 0o755))
@@ -179,7 +178,7 @@ func TestDB_Open_NewerVersion(t *testing.T) {
 	}
 }
 
-// An application's database keeps what is in it.
+// Opening an application's database keeps its contents.
 func TestDB_Open_ApplicationFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "app.db")
 	testkit.MakeApplication(t, path)
@@ -196,7 +195,7 @@ func TestDB_Open_ApplicationFile(t *testing.T) {
 	}
 }
 
-// A linked file is one file under both names.
+// A symlinked file is the same file under both names.
 func TestDB_Open_Symlink(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "real"), 0o700))
@@ -209,7 +208,7 @@ func TestDB_Open_Symlink(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	require.NoError(t, b.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := a.NotifyTx(ctx, tx, "news", 1) // its transaction is a's as well
+		_, err := a.NotifyTx(ctx, tx, "news", 1) // a transaction of b is also a transaction of a
 		return err
 	}))
 	_, err = l.Next(ctx)
@@ -217,7 +216,7 @@ func TestDB_Open_Symlink(t *testing.T) {
 	require.Len(t, testkit.ListDir(t, dir), 2, "the -wal lies beside the target")
 }
 
-// A file that is replaced or deleted is noticed by every verb.
+// Every verb notices that the file was replaced or deleted.
 func TestDB_FileReplaced(t *testing.T) {
 	open := map[string]func(testing.TB, string) *honker.DB{
 		"opened": func(t testing.TB, path string) *honker.DB {
@@ -254,7 +253,7 @@ func TestDB_FileReplaced(t *testing.T) {
 				assert.ErrorIs(t, err, honker.ErrDatabaseReplaced, "a later Enqueue")
 				err = db.Tx(context.Background(), func(context.Context, *sql.Tx) error { return nil })
 				assert.ErrorIs(t, err, honker.ErrDatabaseReplaced, "a later Tx")
-				if how == "opened" { // an attached pool's driver may have made an empty one
+				if how == "opened" { // the driver of an attached pool may have created an empty file
 					_, err = os.Stat(path)
 					assert.Equal(t, what == "deleted", errors.Is(err, fs.ErrNotExist), "a file that was deleted stays so")
 				}
@@ -265,7 +264,7 @@ func TestDB_FileReplaced(t *testing.T) {
 	}
 }
 
-// A path that cannot be looked at for a moment ends nothing: verbs say why, loops try again.
+// If the path is temporarily inaccessible, verbs return the reason and loops retry.
 func TestDB_PathClosedForAMoment(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -293,12 +292,12 @@ func TestDB_PathClosedForAMoment(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// Readers do not wait for a writer of their process.
+// Readers do not wait for a writer in the same process.
 func TestDB_ReadersDoNotWait(t *testing.T) {
 	_, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	require.NoError(t, db.Tx(context.Background(), func(context.Context, *sql.Tx) error {
-		for range 4 { // more than there are idle ones, so some are opened now
+		for range 4 { // more readers than idle connections, so new connections are opened
 			conn, err := db.SQL().Conn(ctx)
 			if err != nil {
 				return err
@@ -309,7 +308,7 @@ func TestDB_ReadersDoNotWait(t *testing.T) {
 	}))
 }
 
-// A transaction of another file is refused, and nothing is written.
+// A transaction of another file is refused and writes nothing.
 func TestTx_OtherFile(t *testing.T) {
 	ctx := context.Background()
 	path1, db1 := testkit.OpenShared(t)
@@ -349,8 +348,8 @@ func TestTx_OtherFile(t *testing.T) {
 	}
 }
 
-// A hook sets up each connection of the application's pools and of honker's own: here a
-// pragma, a temporary table and a hook of the driver.
+// OnConnect sets up each connection of the application's pools and of honker's own. This test sets a
+// pragma, a temporary table and a driver hook.
 func TestOptions_OnConnect(t *testing.T) {
 	var commits atomic.Int64
 	opts := &honker.Options{OnConnect: func(ctx context.Context, conn driver.Conn) error {
@@ -366,7 +365,7 @@ func TestOptions_OnConnect(t *testing.T) {
 	defer fed.Close()
 	ctx := testkit.Context(t, testkit.Timeout)
 	for name, pool := range map[string]*sql.DB{"SQL": db.SQL(), "Connector": fed} {
-		for range 2 { // two connections at a time
+		for range 2 { // two connections at the same time
 			conn, err := pool.Conn(ctx)
 			require.NoError(t, err)
 			defer conn.Close()
@@ -401,7 +400,7 @@ func TestOptions_OnConnect_Error(t *testing.T) {
 	require.ErrorIs(t, pool.Ping(), refused)
 }
 
-// Goroutines that query for each row of a query do not wait for each other's connections.
+// Goroutines that run a query for each row of another query do not wait for each other's connections.
 func TestDB_SQL_NestedQueries(t *testing.T) {
 	_, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -417,7 +416,7 @@ func TestDB_SQL_NestedQueries(t *testing.T) {
 				return
 			}
 			defer rows.Close()
-			outer.Wait() // all have one open
+			outer.Wait() // all goroutines have an open query
 			for rows.Next() {
 				failed <- db.SQL().QueryRowContext(ctx, `SELECT 1`).Scan(new(int))
 				return
@@ -432,8 +431,8 @@ func TestDB_SQL_NestedQueries(t *testing.T) {
 	}
 }
 
-// A transaction that has held the writer for longer than a second is told of once, with the line
-// that is to blame. A quick one, and one that waited for its turn, are not.
+// A transaction that has held the writer for more than a second is logged once, with the responsible source
+// line. A quick transaction, and a transaction that waited for its turn, are not logged.
 func TestDB_LateTransaction(t *testing.T) {
 	for name, open := range map[string]func(*testing.T, *honker.Options) *honker.DB{
 		"opened": func(t *testing.T, o *honker.Options) *honker.DB { return honkertest.Open(t, o) },
@@ -460,7 +459,7 @@ func TestDB_LateTransaction(t *testing.T) {
 				require.Equal(t, 1, log.Times("WARN"))
 				require.Equal(t, 1, log.Times(fmt.Sprintf("held=2.5s where=%s:%d", thisFile(), line+1)))
 				if name == "attached" {
-					return // the application's own are not known
+					return // the application's own transactions cannot be attributed
 				}
 				for _, end := range []func(*sql.Tx) error{(*sql.Tx).Commit, (*sql.Tx).Rollback} {
 					tx, err := db.SQL().BeginTx(t.Context(), nil)
