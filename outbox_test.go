@@ -22,7 +22,7 @@ type letter struct {
 	Body string `json:",omitempty"`
 }
 
-// An outbox writes the row that honker's outbox writes.
+// SendTx writes the same row as the outbox of honker's other bindings.
 func TestOutbox_Row_AsHonker(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -40,7 +40,7 @@ AND payload = '{"To":"a"}' AND max_attempts = 5 AND attempts = 0 AND priority = 
 AND max_attempts = 2 AND priority = 3`, raw))
 }
 
-// A message is delivered when its transaction commits and never otherwise.
+// A message is delivered when its transaction commits, and never otherwise.
 func TestOutbox_SendTx_AtCommit(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -72,7 +72,8 @@ func TestOutbox_SendTx_AtCommit(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
-// tries lets one message fail with err until it is dead, and returns when it was tried.
+// tries makes the delivery of a message fail with err until the message is dead. It returns the times of
+// the attempts.
 func tries(t *testing.T, opts *honker.OutboxOptions, deliver func() error) (at []time.Duration, left *honker.JobInfo) {
 	t.Helper()
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
@@ -92,7 +93,7 @@ func tries(t *testing.T, opts *honker.OutboxOptions, deliver func() error) (at [
 	return at, left
 }
 
-// Failed deliveries are tried again at doubling distances.
+// Failed deliveries are retried at doubling intervals.
 func TestOutbox_Retry_Doubling(t *testing.T) {
 	for name, deliver := range map[string]func() error{
 		"error": func() error { return testkit.ErrCause },
@@ -109,11 +110,11 @@ func TestOutbox_Retry_Doubling(t *testing.T) {
 	at, _ := tries(t, &honker.OutboxOptions{MaxAttempts: 3, BaseBackoff: 1500 * time.Millisecond}, func() error { return testkit.ErrCause })
 	require.Equal(t, secs(0, 2, 5), at, "in whole seconds, rounded up")
 	at, left := tries(t, &honker.OutboxOptions{MaxAttempts: 70, BaseBackoff: time.Nanosecond}, func() error { return testkit.ErrCause })
-	require.Len(t, at, 47, "2^46 ns are 19 hours") // and no sleep has overflown
+	require.Len(t, at, 47, "2^46 ns are 19 hours") // and no delay has overflowed
 	require.Equal(t, honker.StatePending, left.State)
 }
 
-// Deliver says how its message goes on.
+// The error that deliver returns decides how its message continues.
 func TestOutbox_Deliver_Outcomes(t *testing.T) {
 	at, left := tries(t, nil, func() error { return honker.Reject(testkit.ErrCause) })
 	require.Equal(t, secs(0), at)
@@ -129,7 +130,7 @@ func TestOutbox_Deliver_Outcomes(t *testing.T) {
 	require.Equal(t, secs(0, 3600), at)
 }
 
-// Run holds a message for the outbox's lease unless told otherwise.
+// Run leases a message for the outbox's Lease unless the options say otherwise.
 func TestOutbox_Run_Lease(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts *honker.OutboxOptions
@@ -159,8 +160,8 @@ func TestOutbox_Run_Lease(t *testing.T) {
 	}
 }
 
-// An outbox is shared with another binding.
-// A worker in Python claims, fails and acks by honker's own statements.
+// An outbox can be shared with another binding. A Python worker claims, fails and acks messages with
+// honker's own statements.
 func TestOutbox_Foreign(t *testing.T) {
 	t.Parallel()
 	db, b := testkit.OpenWithBinding(t)
@@ -183,7 +184,7 @@ func TestOutbox_Foreign(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// Bad outboxes are refused by every verb.
+// Every verb refuses an invalid outbox.
 func TestOutbox_BadInput(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -216,7 +217,7 @@ func addOutboxCalls[T any](calls map[string]testkit.Refusal, what string, db *ho
 	calls["Run "+what] = func(ctx context.Context) error { return o.Run(ctx, nil) }
 }
 
-// Errors of an outbox name it.
+// The errors of an outbox contain its name.
 func TestOutbox_ErrorsNameIt(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)

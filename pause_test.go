@@ -20,7 +20,7 @@ import (
 
 const gates = `SELECT count(*) FROM sqlite_schema WHERE name = '_honkerx_gate'`
 
-// honkersClaim is the claim of another binding: of the first job of a queue that is due.
+// honkersClaim is the statement with which other bindings claim the first due job of a queue.
 const honkersClaim = `UPDATE _honker_live SET state = 'processing', worker_id = 'py', claim_expires_at = unixepoch() + 60, attempts = attempts + 1
 WHERE id IN (SELECT id FROM _honker_live WHERE queue = ? AND state IN ('pending', 'processing') AND attempts < max_attempts
   AND ((state = 'pending' AND run_at <= unixepoch()) OR (state = 'processing' AND claim_expires_at < unixepoch()))
@@ -57,8 +57,8 @@ func resumeQueue[T any](t testing.TB, q *honker.Queue[T]) {
 	require.True(t, was)
 }
 
-// A pause lies in the file: it outlives the process, holds for every handle, and for one queue
-// only. Everything but the start of a job goes on.
+// A pause is stored in the file. It outlives the process and applies to every handle, but to a single
+// queue. It stops only the starts of jobs.
 func TestQueue_Pause_InTheFile(t *testing.T) {
 	ctx := testkit.Context(t, testkit.Timeout)
 	path := filepath.Join(t.TempDir(), "app.db")
@@ -83,7 +83,8 @@ func TestQueue_Pause_InTheFile(t *testing.T) {
 	require.Equal(t, id, testkit.ClaimOne(t, q).ID)
 }
 
-// Pausing twice, and resuming what is not paused, are no errors and say what was.
+// Pausing a paused queue and resuming a queue that is not paused are not errors. Both report the previous
+// state.
 func TestQueue_Pause_Idempotent(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	was, err := q.Resume(ctx)
@@ -101,7 +102,7 @@ func TestQueue_Pause_Idempotent(t *testing.T) {
 	require.False(t, was)
 }
 
-// Bad options change nothing.
+// Invalid options change nothing.
 func TestQueue_Pause_BadOptions(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	before := oneRow(t, db, `PRAGMA schema_version`)
@@ -135,8 +136,8 @@ func TestQueue_Pause_BadOptions(t *testing.T) {
 	require.Equal(t, "0", oneRow(t, db, `SELECT count(*) FROM _honkerx_queues`))
 }
 
-// The claims of other bindings keep to a pause, also those of lapsed jobs, and those that name
-// jobs of several queues pass over the paused ones. The trigger is there while it is needed.
+// A pause applies to the claims of other bindings, including claims of lapsed jobs. A claim that names jobs
+// of several queues skips the paused queues. The trigger exists only while it is needed.
 func TestQueue_Pause_OtherBindings(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	other := honker.NewQueue[int](db, "other", nil)
@@ -159,7 +160,7 @@ func TestQueue_Pause_OtherBindings(t *testing.T) {
 	require.Len(t, rows(t, db, honkersClaim, "jobs"), 2)
 }
 
-// Row and trigger come and go in one transaction: a failed pause leaves neither.
+// The row and the trigger are written in the same transaction, so a failed pause leaves neither.
 func TestQueue_Pause_Atomic(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	testkit.Exec(t, db, `CREATE TRIGGER refuse BEFORE INSERT ON _honkerx_queues BEGIN SELECT RAISE(ABORT, 'no'); END`)
@@ -178,7 +179,7 @@ func TestQueue_Pause_Atomic(t *testing.T) {
 	require.Equal(t, "1", oneRow(t, db, gates))
 }
 
-// A pause ends by itself, at its second, in sleepers that began before it and after it.
+// A pause ends by itself at its second, for workers that fell asleep before it began and after.
 func TestQueue_Pause_Until(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -205,8 +206,8 @@ func TestQueue_Pause_Until(t *testing.T) {
 	})
 }
 
-// What is left of a pause that has ended by itself goes with the next round of Maintain, and
-// pausing again begins a new one.
+// The row of a pause that has ended by itself is deleted in the next round of Maintain. Pausing the queue
+// again starts a new pause.
 func TestQueue_Pause_Until_Swept(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	pauseQueue(t, q, &honker.PauseOptions{Until: time.Now().Add(time.Hour), Reason: "before"})
@@ -225,8 +226,8 @@ func TestQueue_Pause_Until_Swept(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// An enqueue hands nothing to an idle worker of a paused queue, also where that worker began to wait
-// before another process paused it, and nothing has woken it since.
+// An enqueue hands no job to an idle worker of a paused queue. That holds even if the worker began to wait
+// before another process paused the queue, and has not woken since.
 func TestQueue_Pause_NoHandoff(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		ctx := context.Background()
@@ -242,7 +243,7 @@ func TestQueue_Pause_NoHandoff(t *testing.T) {
 				testkit.Exec(t, db, `INSERT INTO _honkerx_queues (queue, paused_ms) VALUES ('jobs', 1) ON CONFLICT DO UPDATE SET paused_ms = 1`)
 			},
 		} {
-			synctest.Wait() // the worker waits, and is offered to enqueues
+			synctest.Wait() // the worker waits and can be handed jobs
 			pause()
 			for n := range 3 {
 				testkit.Enqueue(t, q, n)
@@ -264,7 +265,8 @@ func TestQueue_Pause_NoHandoff(t *testing.T) {
 	})
 }
 
-// Work gives back at once what it has claimed ahead and not begun, with its attempt; what runs goes on.
+// Work returns jobs that it has claimed ahead and not started at once, with their attempts unspent. Running
+// jobs continue.
 func TestQueue_Pause_ClaimedAhead(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -273,7 +275,7 @@ func TestQueue_Pause_ClaimedAhead(t *testing.T) {
 		var begun atomic.Int64
 		finish := make(chan struct{})
 		stop := testkit.Work(t, q, func(context.Context, *honker.Job[int]) error {
-			if begun.Add(1) == 300 { // until then handlers are quick, and jobs are claimed ahead
+			if begun.Add(1) == 300 { // up to this job, handlers are quick and jobs are claimed ahead
 				<-finish
 			}
 			return nil
@@ -294,7 +296,7 @@ func TestQueue_Pause_ClaimedAhead(t *testing.T) {
 	})
 }
 
-// What another process has paused is given back by the next claim.
+// If another process pauses the queue, the next claim returns the jobs that were claimed ahead.
 func TestQueue_Pause_ClaimedAhead_ByAnother(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -303,10 +305,10 @@ func TestQueue_Pause_ClaimedAhead_ByAnother(t *testing.T) {
 		var begun atomic.Int64
 		stop := testkit.Work(t, q, func(context.Context, *honker.Job[int]) error {
 			switch n := begun.Add(1); {
-			case n == 300: // until then handlers are quick, and jobs are claimed ahead
+			case n == 300: // up to this job, handlers are quick and jobs are claimed ahead
 				testkit.Exec(t, db, `INSERT INTO _honkerx_queues (queue, paused_ms) VALUES ('jobs', 1)`)
 			case n > 300:
-				time.Sleep(time.Millisecond) // not before there is nothing else to do
+				time.Sleep(time.Millisecond) // not before all other goroutines are blocked
 			}
 			return nil
 		}, &honker.WorkOptions{Workers: 1})
@@ -320,8 +322,8 @@ func TestQueue_Pause_ClaimedAhead_ByAnother(t *testing.T) {
 	})
 }
 
-// A paused queue with many ready jobs costs what an idle one costs: no commit that a look at the
-// file finds wakes a worker of it, and an enqueue wakes it once, for nothing.
+// A paused queue with many ready jobs costs as much as an idle queue. Commits that are found by reading the
+// file wake no worker of it. An enqueue wakes a worker once, in vain.
 func TestQueue_Pause_NothingSpins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var woke, claims atomic.Int64
@@ -340,7 +342,7 @@ func TestQueue_Pause_NothingSpins(t *testing.T) {
 		synctest.Wait()
 		woke.Store(0)
 		for n := range 50 {
-			testkit.Exec(t, db, `UPDATE _honker_live SET priority = ? WHERE id = 1`, n) // found by a look at what is ready
+			testkit.Exec(t, db, `UPDATE _honker_live SET priority = ? WHERE id = 1`, n) // found by a query for ready jobs
 			synctest.Wait()
 			testkit.Enqueue(t, other, n)
 			testkit.Enqueue(t, q, n)
@@ -356,7 +358,7 @@ func TestQueue_Pause_NothingSpins(t *testing.T) {
 	})
 }
 
-// WorkDue finds nothing due in a paused queue, and ends.
+// WorkDue finds no due job in a paused queue and returns.
 func TestQueue_Pause_WorkDue(t *testing.T) {
 	ctx, _, q := testkit.NewQueue[int](t, nil)
 	testkit.Enqueue(t, q, 1)
@@ -370,7 +372,7 @@ func TestQueue_Pause_WorkDue(t *testing.T) {
 	require.Equal(t, 1, ran)
 }
 
-// Jobs that may not run again go to the dead letters while the queue is paused.
+// Jobs without attempts left are dead-lettered while the queue is paused.
 func TestQueue_Pause_Deaths(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	id := testkit.Enqueue(t, q, 1, honker.MaxAttempts(1))

@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// A pipe follows new events and keeps their keys and order.
+// A pipe follows new events and preserves their keys and order.
 func TestPipe_FollowsInOrder(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := testkit.NewStream[int](t, "unused")
@@ -48,7 +48,7 @@ func TestPipe_FollowsInOrder(t *testing.T) {
 	require.Zero(t, infos[0].Lag)
 }
 
-// An event without a key has a successor without one.
+// The successor of an event without a key has no key either.
 func TestPipe_NoKey(t *testing.T) {
 	t.Parallel()
 	_, db, _ := testkit.NewStream[int](t, "unused")
@@ -59,7 +59,7 @@ func TestPipe_NoKey(t *testing.T) {
 	require.EqualValues(t, 6, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_stream WHERE key IS NULL`))
 }
 
-// Pipes in a row deliver to the last.
+// Chained pipes deliver to the last stream.
 func TestPipe_Chain(t *testing.T) {
 	t.Parallel()
 	_, db, _ := testkit.NewStream[int](t, "unused")
@@ -78,7 +78,7 @@ func TestPipe_Chain(t *testing.T) {
 	}
 }
 
-// A pipe of a pattern keeps the one order.
+// A pipe that reads a pattern preserves the total order.
 func TestPipe_Pattern(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := testkit.NewStream[int](t, "unused")
@@ -105,7 +105,7 @@ func TestPipe_Pattern(t *testing.T) {
 	require.Equal(t, want[:299], testkit.StreamData(t, to))
 }
 
-// A pipe ends with the first error and goes on there next time.
+// A pipe ends with the first error and resumes at the same event the next time.
 func TestPipe_Error_GoesOnThere(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := testkit.NewStream[int](t, "unused")
@@ -125,7 +125,7 @@ func TestPipe_Error_GoesOnThere(t *testing.T) {
 	}
 }
 
-// A pipe passes over what its function skips.
+// A pipe skips events for which its function returns ErrSkip.
 func TestPipe_Skip(t *testing.T) {
 	t.Parallel()
 	_, db, _ := testkit.NewStream[int](t, "unused")
@@ -148,7 +148,7 @@ func TestPipe_Skip(t *testing.T) {
 	require.Equal(t, want, testkit.StreamData(t, to))
 }
 
-// A pipe ends at an event that does not decode or encode.
+// A pipe ends at an event that does not decode, or whose successor does not encode.
 func TestPipe_Undecodable(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -175,7 +175,7 @@ func TestPipe_Undecodable(t *testing.T) {
 	require.Equal(t, []any{"fine"}, testkit.StreamData(t, to))
 }
 
-// A pipe refuses bad input.
+// A pipe refuses invalid input.
 func TestPipe_BadInput(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -220,7 +220,8 @@ func TestPipe_InTx_Refused(t *testing.T) {
 	}
 }
 
-// blockAt doubles the numbers up to one, and then says so and waits for the end.
+// blockAt returns a function that doubles numbers below n. At n it closes blocked and waits for the end of
+// its ctx.
 func blockAt(n int, blocked chan<- struct{}) func(context.Context, *honker.Event[int]) (int, error) {
 	return func(ctx context.Context, e *honker.Event[int]) (int, error) {
 		if e.Data == n {
@@ -232,7 +233,7 @@ func blockAt(n int, blocked chan<- struct{}) func(context.Context, *honker.Event
 	}
 }
 
-// A pipe returns nil when its context ends, and keeps what is done.
+// A pipe returns nil when its context ends, and keeps the completed work.
 func TestPipe_Context(t *testing.T) {
 	t.Parallel()
 	_, db, _ := testkit.NewStream[int](t, "unused")
@@ -255,7 +256,7 @@ func TestPipe_Context(t *testing.T) {
 	require.Equal(t, testkit.Doubles(10), testkit.StreamData(t, to))
 }
 
-// Close ends a pipe with ErrClosed and keeps what is done.
+// Close ends a pipe with ErrClosed, and the completed work is kept.
 func TestPipe_Close(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
@@ -278,7 +279,7 @@ func TestPipe_Close(t *testing.T) {
 	require.EqualValues(t, 7, testkit.SavedOffset(t, from, "c"))
 }
 
-// A panic in a pipe loses and repeats nothing.
+// A panic in a pipe loses no event and repeats none.
 func TestPipe_Panic(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
@@ -301,7 +302,7 @@ func TestPipe_Panic(t *testing.T) {
 	require.NoError(t, db.Close(), "it does not wait for the one that has panicked")
 }
 
-// Pipes of one consumer make one successor of each event.
+// Pipes with the same consumer publish a single successor of each event.
 func TestPipe_SameConsumer(t *testing.T) {
 	t.Parallel()
 	events := 3000
@@ -323,7 +324,7 @@ func TestPipe_SameConsumer(t *testing.T) {
 				}
 				mu.Unlock()
 				select {
-				case <-competing: // none goes on alone
+				case <-competing: // no pipe continues alone
 				case <-ctx.Done():
 				}
 				return testkit.Double(ctx, e)
@@ -342,7 +343,7 @@ func TestPipe_SameConsumer(t *testing.T) {
 	t.Logf("events by pipe: %v", took)
 }
 
-// A pipe goes on where its consumer was moved to.
+// A pipe continues at the offset to which its consumer was moved.
 func TestPipe_Seek(t *testing.T) {
 	t.Parallel()
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
@@ -371,7 +372,7 @@ func TestPipe_Seek(t *testing.T) {
 	})
 }
 
-// The observer is told of the pipe's successors.
+// The observer hears of the successors that a pipe publishes.
 func TestObserver_Pipe(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// running counts handlers that run at once, and the most that did.
+// running counts the handlers that run now, their maximum and their total.
 type running struct{ now, most, total atomic.Int64 }
 
 func (r *running) enter() (leave func()) {
@@ -30,7 +30,7 @@ func (r *running) enter() (leave func()) {
 	return func() { r.now.Add(-1) }
 }
 
-// lasting is a handler that takes d.
+// lasting returns a handler that takes d.
 func (r *running) lasting(d time.Duration) testkit.Handler[int] {
 	return func(context.Context, *honker.Job[int]) error {
 		defer r.enter()()
@@ -46,7 +46,7 @@ func enqueueN(t testing.TB, q *honker.Queue[int], n int, opts ...honker.EnqueueO
 	return ids
 }
 
-// A Pool of nothing is refused by each verb that takes one.
+// Each verb that takes a Pool refuses a Pool without slots.
 func TestPool_Invalid(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -60,7 +60,8 @@ func TestPool_Invalid(t *testing.T) {
 	}
 }
 
-// Queues of many files share one bound: it is reached, and not passed, and each job runs once.
+// Queues of many files share a single bound. The bound is reached and never exceeded, and each job runs
+// once.
 func TestPool_ManyFiles(t *testing.T) {
 	t.Parallel()
 	files, jobs := 300, 10
@@ -88,14 +89,14 @@ func TestPool_ManyFiles(t *testing.T) {
 	require.EqualValues(t, slots, r.most.Load())
 }
 
-// A queue alone may use all of a Pool that it shares with idle ones, but not more than its Workers.
+// A busy queue may use the whole Pool while the other queues are idle, but no more slots than its Workers.
 func TestPool_IdleReservesNothing(t *testing.T) {
 	for _, c := range []struct{ workers, want int }{{0, 7}, {3, 3}, {100, 7}} {
 		testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 			pool, r := honker.NewPool(7), new(running)
 			for i := range 20 {
 				q := honker.NewQueue[int](db, fmt.Sprint("idle-", i), nil)
-				enqueueN(t, q, 1) // it has worked before
+				enqueueN(t, q, 1) // the idle queue has worked before
 				testkit.Work(t, q, r.lasting(0), &honker.WorkOptions{Pool: pool})
 			}
 			time.Sleep(time.Second)
@@ -111,8 +112,8 @@ func TestPool_IdleReservesNothing(t *testing.T) {
 	}
 }
 
-// Beside a queue that is always full, a job of another waits for one handler to end, not for
-// the backlog.
+// Beside a queue with a permanent backlog, a job of another queue waits for the end of a single handler and
+// not for the backlog.
 func TestPool_FullBesideTrickling(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		pool, full := honker.NewPool(2), new(running)
@@ -140,7 +141,8 @@ func TestPool_FullBesideTrickling(t *testing.T) {
 	})
 }
 
-// Queues that are all full get equal shares, also of a single slot, whatever their Workers and order, as long as those are no less.
+// Queues with permanent backlogs get equal shares, even of a single slot. Their Workers and order do not
+// matter if their Workers are not below their share.
 func TestPool_EqualShares(t *testing.T) {
 	for _, slots := range []int{1, 3} {
 		testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
@@ -159,8 +161,8 @@ func TestPool_EqualShares(t *testing.T) {
 	}
 }
 
-// What waits for a slot is not claimed: neither its Timeout nor its attempts are used up, another
-// worker can take it, and a higher priority overtakes it.
+// A job that waits for a slot is not claimed. Neither its Timeout nor its attempts are used up, another
+// worker can claim it, and a job of higher priority overtakes it.
 func TestPool_NothingClaimedThatCannotStart(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		pool := honker.NewPool(1)
@@ -175,7 +177,7 @@ func TestPool_NothingClaimedThatCannotStart(t *testing.T) {
 			order = append(order, job.Args)
 			return ctx.Err()
 		}, opts)
-		time.Sleep(time.Second) // both are idle, and offered to enqueues
+		time.Sleep(time.Second) // both workers are idle and can be handed jobs
 		testkit.Enqueue(t, holder, 0)
 		synctest.Wait()
 		first := testkit.Enqueue(t, q, 1)
@@ -198,7 +200,7 @@ func TestPool_NothingClaimedThatCannotStart(t *testing.T) {
 	})
 }
 
-// A handler that never ends, not even when its Work has, holds one slot and no more.
+// A handler that never ends, even after its Work has returned, holds a single slot.
 func TestPool_EndlessHandler(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		pool, r := honker.NewPool(3), new(running)
@@ -210,7 +212,7 @@ func TestPool_EndlessHandler(t *testing.T) {
 		time.Sleep(time.Minute)
 		ended := make(chan error, 1)
 		go func() { ended <- stopStuck() }()
-		time.Sleep(time.Minute) // given up, and its job released
+		time.Sleep(time.Minute) // the handler is given up and its job released
 		require.Equal(t, honker.StatePending, testkit.GetJob(t, stuck, 1).State)
 
 		others := honker.NewQueue[int](db, "others", nil)
@@ -227,7 +229,7 @@ func TestPool_EndlessHandler(t *testing.T) {
 	})
 }
 
-// Each way for a handler to end gives its slot back, in Work and in WorkDue.
+// However a handler ends, its slot is returned, in Work and in WorkDue.
 func TestPool_HandlerEnds(t *testing.T) {
 	ends := map[string]testkit.Handler[int]{
 		"done":   testkit.Succeed[int],
@@ -250,7 +252,7 @@ func TestPool_HandlerEnds(t *testing.T) {
 				enqueueN(t, q, 1)
 				synctest.Wait()
 				due := make(chan struct{})
-				go func() { // its own goroutine, which a handler may end
+				go func() { // runs in its own goroutine, because the handler may end it
 					defer close(due)
 					ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 					defer cancel()
@@ -268,7 +270,8 @@ func TestPool_HandlerEnds(t *testing.T) {
 	}
 }
 
-// A Work that waits for a slot ends at once with its ctx and with its DB; the others go on.
+// A Work that waits for a slot returns at once when its ctx ends or its DB is closed. The other Works
+// continue.
 func TestPool_EndsWhileWaiting(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		pool, r := honker.NewPool(1), new(running)
@@ -307,7 +310,7 @@ func TestPool_EndsWhileWaiting(t *testing.T) {
 	})
 }
 
-// A Pool outlives its DBs.
+// A Pool can be used after its DBs are closed.
 func TestPool_OutlivesDB(t *testing.T) {
 	t.Parallel()
 	pool, r := honker.NewPool(2), new(running)
@@ -328,7 +331,7 @@ func TestPool_OutlivesDB(t *testing.T) {
 	require.EqualValues(t, 2, r.most.Load())
 }
 
-// A file with a writer that is busy holds one slot, not those of its Workers.
+// A file with a busy writer holds a single slot, not one for each of its Workers.
 func TestPool_BusyFile(t *testing.T) {
 	t.Parallel()
 	pool, r := honker.NewPool(2), new(running)
@@ -348,7 +351,7 @@ func TestPool_BusyFile(t *testing.T) {
 	testkit.Eventually(t, testkit.Timeout, "all done", func() bool { return r.total.Load() == 150 })
 }
 
-// A group and a queue share a bound: events that wait for a slot are held by no member.
+// A group and a queue share a bound. Events that wait for a slot are not leased to a member.
 func TestPool_Group(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		pool, r := honker.NewPool(2), new(running)
@@ -361,7 +364,7 @@ func TestPool_Group(t *testing.T) {
 			defer events.enter()()
 			time.Sleep(10 * time.Second)
 			if events.total.Load()%5 == 0 {
-				return testkit.ErrCause // given out again
+				return testkit.ErrCause // the event is delivered again
 			}
 			return nil
 		}, &honker.GroupWorkOptions{Pool: pool})
@@ -378,8 +381,8 @@ func TestPool_Group(t *testing.T) {
 	})
 }
 
-// Events that do not decode, a handler that panics, and a claim that found less than it had slots
-// for give their slots back, each once.
+// Slots are returned once each after an event that does not decode, after a handler that panics, and after
+// a claim that found fewer events than it had slots for.
 func TestPool_Group_SlotsComeBack(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		pool, r := honker.NewPool(2), new(running)
@@ -399,7 +402,7 @@ func TestPool_Group_SlotsComeBack(t *testing.T) {
 		}, &honker.GroupWorkOptions{Pool: pool})
 		time.Sleep(time.Minute)
 		require.EqualValues(t, 11, r.total.Load())
-		stocked(t, db, 1) // alone, for two idle workers
+		stocked(t, db, 1) // a single event for two idle workers
 		time.Sleep(time.Minute)
 
 		var jobs running

@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// progressNow is what the file says of a job: done, total and note.
+// progressNow returns the done, total and note of a job as stored in the file.
 func progressNow(t testing.TB, db *honker.DB, id int64) string {
 	t.Helper()
 	job, err := db.Job(context.Background(), id)
@@ -30,7 +30,8 @@ func progressNow(t testing.TB, db *honker.DB, id int64) string {
 	return fmt.Sprint(job.Progress.Done, "/", job.Progress.Total, " ", job.Progress.Note)
 }
 
-// Progress comes with the renewal of the leases, of all jobs in one commit, however often it is told.
+// Progress is written together with the renewal of the leases, in one commit for all jobs, however often
+// SetProgress is called.
 func TestJob_SetProgress_WithRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour, NoTraffic: true})
@@ -58,7 +59,7 @@ func TestJob_SetProgress_WithRenewal(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 				var version int
 				require.NoError(t, conn.QueryRowContext(t.Context(), `PRAGMA data_version`).Scan(&version))
-				commits += version - last // at most one in so short a time
+				commits += version - last // at most one commit in so short a time
 				last = version
 			}
 		}
@@ -85,7 +86,7 @@ func TestJob_SetProgress_WithRenewal(t *testing.T) {
 	})
 }
 
-// With a short lease, which is renewed often, progress is written once a second at most.
+// With a short lease, which is renewed often, progress is written at most once a second.
 func TestJob_SetProgress_OnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
@@ -109,7 +110,8 @@ func TestJob_SetProgress_OnceASecond(t *testing.T) {
 	})
 }
 
-// The last progress stays with a job that fails, dies, or is done and kept; a settle writes what no renewal has.
+// A job that fails, dies, or is done and kept retains its last progress. A settle writes progress that no
+// renewal has written.
 func TestJob_SetProgress_Kept(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	id := testkit.Enqueue(t, q, 1)
@@ -151,7 +153,7 @@ func TestJob_SetProgress_Kept(t *testing.T) {
 	requireSound(t, db)
 }
 
-// A handler that has returned, or lost its claim, tells of nothing any more.
+// A handler that has returned or lost its claim can no longer set progress.
 func TestJob_SetProgress_NotMine(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -185,7 +187,7 @@ func TestJob_SetProgress_NotMine(t *testing.T) {
 	})
 }
 
-// resume claims the one job, and returns it with what an attempt before has kept.
+// resume claims the only job and returns it with the checkpoint of an earlier attempt.
 func resume(t testing.TB, q *honker.Queue[int]) (job *honker.Job[int], page map[string]int) {
 	t.Helper()
 	job = testkit.ClaimOne(t, q)
@@ -194,7 +196,7 @@ func resume(t testing.TB, q *honker.Queue[int]) (job *honker.Job[int], page map[
 	return job, page
 }
 
-// The next attempt has what the one before has kept, however that ended, until the job is done.
+// The next attempt has the checkpoint of the previous attempt, however that ended, until the job is done.
 func TestJob_Checkpoint_NextAttempt(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	h := headers{"a": "[1]"}
@@ -240,7 +242,8 @@ func TestJob_Checkpoint_NextAttempt(t *testing.T) {
 	}
 }
 
-// A checkpoint is the holder's, and is committed with what its transaction wrote.
+// Only the holder of the claim can write a checkpoint. The checkpoint is committed together with the other
+// writes of its transaction.
 func TestJob_Checkpoint_Fenced(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	id := testkit.Enqueue(t, q, 1)
@@ -283,7 +286,7 @@ func TestJob_Checkpoint_Fenced(t *testing.T) {
 	require.Equal(t, "as it was", text)
 }
 
-// A job that waits and gets other arguments begins anew.
+// A waiting job whose arguments are replaced loses its checkpoint.
 func TestJob_Checkpoint_Replaced(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	u := honker.Unique("k", &honker.Uniqueness{Conflict: honker.ReplaceWaiting})
@@ -298,7 +301,7 @@ func TestJob_Checkpoint_Replaced(t *testing.T) {
 	require.Nil(t, page)
 }
 
-// What another program has left in the columns is not understood, and harms nothing.
+// Text of another program in the progress and checkpoint columns is ignored and does no harm.
 func TestJob_Checkpoint_ForeignText(t *testing.T) {
 	db := honkertest.OpenFile(t, filepath.Join(t.TempDir(), "file.db"), nil)
 	q := honker.NewQueue[int](db, "jobs", nil)

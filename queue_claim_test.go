@@ -19,12 +19,12 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// A claim of many jobs stops where other writers would wait long: after some of large jobs, and
-// after a thousand small ones. The next claims go on in the order of the jobs, and pass over none.
+// A claim of many jobs is bounded so that other writers do not wait long: by size for large jobs, and at a
+// thousand small jobs. The next claims continue in the order of the jobs and skip none.
 func TestQueue_Claim_Bounded(t *testing.T) {
 	for name, c := range map[string]struct {
 		jobs, bytes int
-		want        []int // jobs of each claim
+		want        []int // number of jobs of each claim
 	}{
 		"small": {300, 2, []int{300, 0}},
 		"large": {100, 64 << 10, []int{32, 32, 32, 4, 0}},
@@ -48,7 +48,7 @@ func TestQueue_Claim_Bounded(t *testing.T) {
 	}
 }
 
-// One large job among small ones ends a claim early, and not with a statement for each job.
+// A large job among small jobs ends a claim early, without a statement for each job.
 func TestQueue_Claim_OneLarge(t *testing.T) {
 	ctx, _, q := testkit.NewQueue[string](t, nil)
 	payloads := slices.Repeat([]string{""}, 100)
@@ -59,7 +59,7 @@ func TestQueue_Claim_OneLarge(t *testing.T) {
 	require.Equal(t, 68, len(testkit.Claim(t, q, 100)))
 }
 
-// Get knows only the jobs of its queue.
+// Get returns only jobs of its own queue.
 func TestQueue_Get_OwnJobsOnly(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -106,7 +106,7 @@ func TestQueue_Cancel_OwnQueueOnly(t *testing.T) {
 	require.Equal(t, honker.StateDead, testkit.GetJob(t, q, dead.ID).State)
 }
 
-// NextClaimAt is the second at which a job becomes claimable.
+// NextClaimAt returns the second at which a job becomes claimable.
 func TestQueue_NextClaimAt(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -134,7 +134,7 @@ func TestQueue_NextClaimAt(t *testing.T) {
 	require.Equal(t, hour, next(), "lapsed is due")
 }
 
-// AckMany acks the jobs that the worker holds and leaves the others alone.
+// AckMany acks the jobs that the worker holds and does not touch the others.
 func TestQueue_AckMany_HeldOnly(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -162,7 +162,7 @@ func TestQueue_AckMany_HeldOnly(t *testing.T) {
 	require.Zero(t, n)
 }
 
-// Jobs waits for work and ends with its context.
+// Jobs waits for jobs and ends with its context.
 func TestQueue_Jobs_EndsWithContext(t *testing.T) {
 	t.Parallel()
 	ctx, _, q := testkit.NewQueue[int](t, nil)
@@ -184,19 +184,19 @@ func TestQueue_Jobs_EndsWithContext(t *testing.T) {
 		}
 		ended <- nil
 	}()
-	for i := range 5 { // each waited for
+	for i := range 5 { // waits for each of them
 		testkit.Enqueue(t, q, i)
 		require.Equal(t, i, <-got)
 	}
 	began := time.Now()
-	testkit.Enqueue(t, q, 5, honker.Delay(time.Second)) // no commit when it is due
+	testkit.Enqueue(t, q, 5, honker.Delay(time.Second)) // no commit occurs when it becomes due
 	require.Equal(t, 5, <-got)
 	t.Logf("due in a second, and claimed after %v", time.Since(began))
 	stop()
 	require.NoError(t, <-ended)
 }
 
-// Breaking off a loop over Jobs leaves no other job claimed.
+// Breaking out of a loop over Jobs leaves no other job claimed.
 func TestQueue_Jobs_Break(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -226,7 +226,7 @@ func TestQueue_Jobs_ErrorLast(t *testing.T) {
 	require.Equal(t, 1, steps)
 }
 
-// A job with a payload that does not decode is dead-lettered, and the batch goes on.
+// A job whose payload does not decode is dead-lettered, and the rest of the batch is returned.
 func TestQueue_Claim_Undecodable(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -264,7 +264,7 @@ func TestQueue_Payload_Raw(t *testing.T) {
 	require.Equal(t, `null`, string(testkit.ClaimOne(t, q).Args))
 }
 
-// Payloads of all shapes come back as they went in.
+// Payloads of every shape are returned as they were enqueued.
 func TestQueue_Payload_RoundTrip(t *testing.T) {
 	t.Parallel()
 	type order struct {
@@ -272,7 +272,7 @@ func TestQueue_Payload_RoundTrip(t *testing.T) {
 		Items []string          `json:"items"`
 		At    time.Time         `json:"at"`
 		Note  *string           `json:"note,omitempty"`
-		Extra map[string][]byte `json:"extra"` // bytes inside are the caller's business
+		Extra map[string][]byte `json:"extra"` // bytes inside a payload are allowed
 	}
 	note := "ü <b> \u2028 \x00 \"'\\"
 	roundTrip(t, order{7, []string{"tea", ""}, time.Unix(5, 0).UTC(), &note, map[string][]byte{"b": {0, 255}}})
@@ -297,11 +297,11 @@ func roundTrip[T any](t *testing.T, v T) {
 	require.NoError(t, job.Ack(ctx))
 }
 
-// A claim without an end, made by another binding, stops no other claim.
+// A claim of another binding that never expires does not block other claims.
 func TestQueue_Claim_ForeignForever(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
-	// No binding checks its timeout; now + timeout becomes a REAL where it overflows.
+	// No binding validates its timeout. The sum of now and timeout becomes a REAL if it overflows.
 	for _, end := range []string{"9223372036854775807", "9223372036854775807 + unixepoch()"} {
 		testkit.Exec(t, db, `INSERT INTO _honker_live (queue, payload, state, worker_id, attempts, claim_expires_at)
 			VALUES ('jobs', '0', 'processing', 'theirs', 1, `+end+`)`)
@@ -317,8 +317,8 @@ func TestQueue_Claim_ForeignForever(t *testing.T) {
 	}
 }
 
-// A job of a time that no calendar shows has the last second of the year 9999, which JSON can
-// carry, and waits.
+// A job whose run time is beyond the calendar is shown with the last second of the year 9999, which JSON
+// can represent, and is not run.
 func TestQueue_Get_FarTimes(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -336,8 +336,8 @@ func TestQueue_Get_FarTimes(t *testing.T) {
 	require.Empty(t, testkit.Claim(t, q, 2))
 }
 
-// A job that is cancelled while it runs ends its handler's context: at once by Cancel, with the
-// commit by CancelTx or any other program. It is told as cancelled, once, and not as a failure.
+// Cancelling a running job ends the context of its handler: at once with Cancel, and at the commit with
+// CancelTx or another program. The job is reported once as cancelled, and not as failed.
 func TestWorker_Cancel(t *testing.T) {
 	for how, cancel := range map[string]func(*honker.DB, *honker.Queue[int], int64) error{
 		"Cancel": func(_ *honker.DB, q *honker.Queue[int], id int64) error {
@@ -388,7 +388,7 @@ func TestWorker_Cancel(t *testing.T) {
 	}
 }
 
-// A job that another process cancels ends its handler with a wake, and not with the next renewal.
+// If another process cancels a job, a wake ends its handler, before the next renewal.
 func TestWorker_Cancel_OtherProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
@@ -408,7 +408,7 @@ func TestWorker_Cancel_OtherProcess(t *testing.T) {
 	require.ErrorIs(t, testkit.Within(ctx, ended, testkit.Timeout), honker.ErrCancelled)
 }
 
-// A job that was cancelled before its handler has begun does not begin.
+// A job that is cancelled before its handler starts is not started.
 func TestWorker_Cancel_Unstarted(t *testing.T) {
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder, _ *testkit.Log) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -418,7 +418,7 @@ func TestWorker_Cancel_Unstarted(t *testing.T) {
 			if job.ID != ids[0] {
 				t.Errorf("job %d has begun", job.ID)
 			}
-			for _, id := range ids[1:] { // claimed ahead or not, in whatever state they are
+			for _, id := range ids[1:] { // whether claimed ahead or not, and in any state
 				cancelled, err := q.Cancel(context.Background(), id)
 				require.NoError(t, err)
 				require.True(t, cancelled)
@@ -432,7 +432,7 @@ func TestWorker_Cancel_Unstarted(t *testing.T) {
 	})
 }
 
-// Two Works of a process with the same WorkerID on one queue are warned of.
+// Two Works with the same WorkerID on one queue in a process cause a warning.
 func TestWorker_WorkerID_Twice(t *testing.T) {
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {
 		for _, queue := range []string{"a", "b", "a"} {

@@ -13,13 +13,13 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// mature lets a job that waits for its time be due.
+// mature makes a delayed job due.
 func mature(t testing.TB, db *honker.DB, id int64) {
 	t.Helper()
 	testkit.Exec(t, db, `UPDATE _honker_live SET run_at = unixepoch() WHERE id = ?`, id)
 }
 
-// leased asserts that at is the last second of a lease of d since a moment after began.
+// leased asserts that at is the last second of a lease of d that started between began and now.
 func leased(t testing.TB, began time.Time, d time.Duration, at time.Time) {
 	t.Helper()
 	up := int64(math.Ceil(d.Seconds()))
@@ -27,8 +27,8 @@ func leased(t testing.TB, began time.Time, d time.Duration, at time.Time) {
 	require.LessOrEqual(t, at.Unix(), time.Now().Unix()+up)
 }
 
-// after asserts that at is the first whole second that is not before d after a moment since
-// began; the second of that moment where d is 0.
+// after asserts that at is the first whole second at least d after a moment between began and now. If d is
+// 0, at is the second of that moment.
 func after(t testing.TB, began time.Time, d time.Duration, at time.Time) {
 	t.Helper()
 	up := time.Second - 1
@@ -67,7 +67,7 @@ func TestQueue_Job_States(t *testing.T) {
 	testkit.RequireGone(t, q, id)
 }
 
-// Enqueue options are stamped on the job.
+// Enqueue options are stored with the job.
 func TestQueue_Enqueue_Options(t *testing.T) {
 	t.Parallel()
 	_, _, q := testkit.NewQueue[int](t, &honker.QueueOptions{MaxAttempts: 7})
@@ -117,11 +117,11 @@ func TestQueue_Enqueue_Options(t *testing.T) {
 	})
 }
 
-// EnqueueMany is all or nothing and keeps the order.
+// EnqueueMany is atomic and keeps the order.
 func TestQueue_EnqueueMany_Atomic(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[any](t, nil)
-	args := make([]any, 300) // more than one statement takes
+	args := make([]any, 300) // more than one statement can insert
 	for i := range args {
 		args[i] = float64(i)
 	}
@@ -146,7 +146,7 @@ func TestQueue_EnqueueMany_Atomic(t *testing.T) {
 	require.Empty(t, ids)
 }
 
-// Claims come by priority, then run-at, then id.
+// Jobs are claimed by priority, then by run time, then by id.
 func TestQueue_Claim_Order(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[string](t, nil)
@@ -166,7 +166,7 @@ func TestQueue_Claim_Order(t *testing.T) {
 	require.NoError(t, err)
 
 	var got []string
-	for n := 1; ; n++ { // batches of 1, 2, 3, …
+	for n := 1; ; n++ { // claims of 1, 2, 3, … jobs
 		jobs := testkit.Claim(t, q, n)
 		for _, job := range jobs {
 			got = append(got, job.Args)
@@ -178,7 +178,7 @@ func TestQueue_Claim_Order(t *testing.T) {
 	require.Equal(t, []string{"first", "second", "third", "fourth", "fifth", "low", "lowest"}, got)
 }
 
-// A claim of an empty queue is nothing and writes nothing.
+// A claim of an empty queue returns no jobs and writes nothing.
 func TestQueue_Claim_Empty(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -235,10 +235,10 @@ func TestQueue_Claim_Delayed(t *testing.T) {
 	require.Equal(t, id, testkit.ClaimOne(t, q).ID)
 }
 
-// A claim holds through its last second and lapses with the next.
+// A claim is valid through its last second and lapses in the next.
 func TestQueue_Claim_LastSecond(t *testing.T) {
 	t.Parallel()
-	ctx, db, q := testkit.NewQueue[int](t, &honker.QueueOptions{Lease: time.Millisecond}) // rounds up to 1 s
+	ctx, db, q := testkit.NewQueue[int](t, &honker.QueueOptions{Lease: time.Millisecond}) // rounded up to 1 s
 	long := honker.NewQueue[int](db, q.Name(), nil)
 	testkit.Enqueue(t, q, 1)
 	first := testkit.ClaimOne(t, q)
@@ -277,7 +277,7 @@ func TestQueue_Claim_NoAttemptsLeft(t *testing.T) {
 	require.NotZero(t, dead.DiedAt)
 }
 
-// An expired job is not claimed but swept to the dead letters.
+// A sweep dead-letters an expired job, and a claim never returns it.
 func TestQueue_Sweep_Expired(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -289,7 +289,7 @@ func TestQueue_Sweep_Expired(t *testing.T) {
 	require.Equal(t, lapsed, testkit.ClaimOne(t, q).ID)
 	testkit.ExpireClaim(t, db, expire(lapsed))
 	testkit.Enqueue(t, q, 2)
-	job := testkit.ClaimOne(t, q) // buries the lapsed one as well
+	job := testkit.ClaimOne(t, q) // also dead-letters the lapsed job
 	expire(job.ID)
 	waiting := expire(testkit.Enqueue(t, q, 3, honker.ExpiresIn(time.Hour)))
 	other := honker.NewQueue[int](db, "other", nil)
@@ -313,7 +313,7 @@ func TestQueue_Sweep_Expired(t *testing.T) {
 	require.NoError(t, job.Ack(ctx), "what has started may finish")
 }
 
-// Sweep takes expired jobs with a lapsed claim.
+// Sweep dead-letters expired jobs with a lapsed claim.
 func TestQueue_Sweep_LapsedClaim(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)

@@ -16,7 +16,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// allowed asks n times and returns how often the answer was yes.
+// allowed calls Allow n times and returns the number of permitted calls.
 func allowed(t testing.TB, r *honker.RateLimit, n int) (yes int) {
 	t.Helper()
 	for range n {
@@ -29,7 +29,7 @@ func allowed(t testing.TB, r *honker.RateLimit, n int) (yes int) {
 	return yes
 }
 
-// remaining is what is left, and for how long.
+// remaining returns the remaining number of calls and the time until the window ends.
 func remaining(t testing.TB, r *honker.RateLimit) (int, time.Duration) {
 	t.Helper()
 	left, end, err := r.Remaining(context.Background())
@@ -37,11 +37,11 @@ func remaining(t testing.TB, r *honker.RateLimit) (int, time.Duration) {
 	return left, time.Until(end)
 }
 
-// A rate limit lets its number through in each window.
+// A rate limit permits its number of calls in each window.
 func TestRateLimit_Allow_Limit(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + 10*time.Second)))
-		r := db.RateLimit("calls", 3, 59500*time.Millisecond) // rounded up
+		r := db.RateLimit("calls", 3, 59500*time.Millisecond) // rounded up to whole seconds
 		for window := range 3 {
 			left, ends := remaining(t, r)
 			require.Equal(t, 3, left)
@@ -61,7 +61,7 @@ func TestRateLimit_Allow_Limit(t *testing.T) {
 	})
 }
 
-// A rate limit is shared by all handles that name it.
+// All handles with the same name share a rate limit.
 func TestRateLimit_Shared(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -88,7 +88,7 @@ func TestRateLimit_Allow_Refused(t *testing.T) {
 	unchanged("Allow")
 }
 
-// AllowTx counts when its transaction commits.
+// AllowTx counts a call when its transaction commits.
 func TestRateLimit_AllowTx(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -114,7 +114,7 @@ func TestRateLimit_AllowTx(t *testing.T) {
 	require.Zero(t, allowed(t, r, 1))
 }
 
-// Wait returns when a window opens, and in order.
+// Wait returns when a window opens, in the order of the calls.
 func TestRateLimit_Wait_InOrder(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)))
@@ -131,7 +131,7 @@ func TestRateLimit_Wait_InOrder(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		at := make(map[int]time.Duration) // those of one window say so in any order
+		at := make(map[int]time.Duration) // callers within the same window may report in any order
 		for range cap(passed) {
 			p := <-passed
 			at[p.who] = p.at
@@ -163,7 +163,7 @@ func TestRateLimit_Wait_Context(t *testing.T) {
 	})
 }
 
-// A waiter that gives up lets the next pass.
+// A waiter that gives up lets the next waiter proceed.
 func TestRateLimit_Wait_GivesUp(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := db.RateLimit("calls", 1, time.Hour)
@@ -181,7 +181,7 @@ func TestRateLimit_Wait_GivesUp(t *testing.T) {
 	})
 }
 
-// A sweep of rate limits takes old windows only.
+// A sweep of rate limits deletes only old windows.
 func TestRateLimit_Sweep(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := db.RateLimit("calls", 2, time.Minute)
@@ -198,7 +198,7 @@ func TestRateLimit_Sweep(t *testing.T) {
 	})
 }
 
-// Bad rate limits are refused by every verb.
+// Every verb refuses an invalid rate limit.
 func TestRateLimit_BadInput(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -237,7 +237,7 @@ func TestRateLimit_Largest(t *testing.T) {
 	testkit.Unlock(t, l)
 }
 
-// A handle with a smaller limit than another of its name says so, once.
+// A handle with a smaller limit than another handle of the same name logs this once.
 func TestRateLimit_Allow_OtherLimit(t *testing.T) {
 	t.Parallel()
 	log := new(testkit.Log)

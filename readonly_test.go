@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// lookAt returns what there is of job 1.
+// lookAt opens the file read-only and describes job 1.
 func lookAt(path string) string {
 	db, err := honker.Open(context.Background(), path, &honker.Options{ReadOnly: true})
 	if err != nil {
@@ -33,7 +33,8 @@ func lookAt(path string) string {
 	return string(job.Phase)
 }
 
-// stockedFile is a file, closed, with a job, an event, a consumer, a group, a schedule, a notification and a result.
+// stockedFile returns the path of a closed file with a job, an event, a consumer, a group, a schedule, a
+// notification and a result.
 func stockedFile(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "app.db")
@@ -70,14 +71,14 @@ func openReadOnly(t testing.TB, path string) *honker.DB {
 	return db
 }
 
-// verbTable sorts the verbs of the types by what a read-only DB does with them.
+// verbTable classifies the verbs of the types by their behaviour on a read-only DB.
 type verbTable struct {
-	writes map[string]func(ctx context.Context) error // ErrReadOnly
-	reads  map[string]func(ctx context.Context) error // nil
-	silent map[string]bool                            // touch no file
+	writes map[string]func(ctx context.Context) error // return ErrReadOnly
+	reads  map[string]func(ctx context.Context) error // return nil
+	silent map[string]bool                            // do not access the file
 }
 
-// requireComplete requires that each verb is in the table: one that is added has to be sorted in.
+// requireComplete checks that the table contains each verb. A new verb must be classified.
 func (v verbTable) requireComplete(t *testing.T, types map[string]any) {
 	t.Helper()
 	for name, value := range types {
@@ -242,15 +243,15 @@ func readOnlyVerbs(db *honker.DB, tx honker.Tx) (verbTable, map[string]any) {
 	return v, map[string]any{"DB": db, "Queue": q, "Stream": s, "Group": g, "Scheduler": sch, "RateLimit": rate, "Lanes": lanes, "Outbox": out, "Batch": batch}
 }
 
-// first is the error that comes with the first element of a sequence.
+// first returns the error of the first element of a sequence.
 func first[V any](seq func(func(V, error) bool)) (first error) {
 	first = errors.New("it is empty")
 	seq(func(_ V, err error) bool { first = err; return false })
 	return first
 }
 
-// A read-only DB reads by every verb that reads, and refuses every one that may write. The file, and what lies beside it,
-// stay as they are, whether it is in use, or attached, or not.
+// On a read-only DB every reading verb works, and every verb that may write is refused. The file and its
+// neighbours do not change, whether the file is in use or not, opened or attached.
 func TestReadOnly_Verbs(t *testing.T) {
 	run := func(t *testing.T, db *honker.DB, file *sql.DB) {
 		ctx := testkit.Context(t, testkit.Timeout)
@@ -294,7 +295,8 @@ func TestReadOnly_Verbs(t *testing.T) {
 	})
 }
 
-// The application's own statements on a read-only DB read, and do not write, honker's functions included.
+// The application's own statements can read through a read-only DB and cannot write, not even with honker's
+// SQL functions.
 func TestReadOnly_SQL(t *testing.T) {
 	path, writer := testkit.OpenShared(t)
 	stockUp(t, writer)
@@ -314,7 +316,7 @@ func TestReadOnly_SQL(t *testing.T) {
 	}
 }
 
-// A read-only DB on a file in use sees what others commit, and its waiters wake.
+// A read-only DB on a file in use sees the commits of other processes, and its waiters wake.
 func TestReadOnly_Follows(t *testing.T) {
 	path, writer := testkit.OpenShared(t)
 	stockUp(t, writer)
@@ -334,8 +336,8 @@ func TestReadOnly_Follows(t *testing.T) {
 	require.Equal(t, honker.PhaseReady, job.Phase)
 }
 
-// A file that no process used when it was opened, and that one begins to write to, is said to be replaced:
-// what was read as a copy is not to be mixed with what comes.
+// A file that is not in use is read as an immutable copy. When another process begins to write to it, verbs
+// report the file as replaced, because old and new pages must not be mixed.
 func TestReadOnly_CopyChanges(t *testing.T) {
 	path := stockedFile(t)
 	db := openReadOnly(t, path)
@@ -361,7 +363,7 @@ func TestReadOnly_CopyChanges(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrDatabaseReplaced, "it has changed")
 }
 
-// What is no file of this version is refused with a reason, and left as it is.
+// A file that is not a honker file of this version is refused with a reason and left unchanged.
 func TestReadOnly_Refused(t *testing.T) {
 	made := func(statements ...string) func(t *testing.T, path string) {
 		return func(t *testing.T, path string) { testkit.ExecAll(t, testkit.OpenPool(t, path), statements...) }

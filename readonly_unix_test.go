@@ -16,7 +16,7 @@ import (
 
 func init() { children["looker"] = lookAsNobody }
 
-// lookAsNobody gives up root, to which nothing is read-only, and looks at the files that it is told of.
+// lookAsNobody drops root privileges, because nothing is read-only to root, and reads the given files.
 func lookAsNobody() {
 	if os.Getuid() == 0 {
 		testkit.Must(errors.Join(syscall.Setgroups(nil), syscall.Setgid(65534), syscall.Setuid(65534)))
@@ -26,9 +26,9 @@ func lookAsNobody() {
 	}
 }
 
-// A file on a medium that cannot be written is read, if its log was written back; else the reason is said.
+// A file on a read-only medium can be read if its log was checkpointed. Otherwise Open returns the reason.
 func TestReadOnly_Medium(t *testing.T) {
-	root, err := os.MkdirTemp("", "honker") // t.TempDir lies in a directory closed to others
+	root, err := os.MkdirTemp("", "honker") // t.TempDir is in a directory closed to other users
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(root)) })
 	require.NoError(t, os.Chmod(root, 0o755))

@@ -13,7 +13,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// requireKept asserts that a result is kept for ttl, and at most until the second after: 0 for ever.
+// requireKept asserts that a result is kept for ttl, or at most until the next second. A ttl of 0 means for
+// ever.
 func requireKept(t testing.TB, ttl, kept time.Duration) {
 	t.Helper()
 	if ttl == 0 {
@@ -24,7 +25,7 @@ func requireKept(t testing.TB, ttl, kept time.Duration) {
 	require.Less(t, kept, ttl+2*time.Second)
 }
 
-// resultTTL reads for how long a result is kept: 0 for ever.
+// resultTTL returns the time for which a result is kept; 0 means for ever.
 func resultTTL(t testing.TB, db *honker.DB, id int64) time.Duration {
 	t.Helper()
 	return time.Duration(testkit.QueryInt(t, db.SQL(),
@@ -72,11 +73,11 @@ func TestResult_FailedAttempt(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrNotFound)
 }
 
-// A saved result is kept for its time and may be replaced.
+// A saved result is kept for its TTL and can be replaced.
 func TestResult_Save_KeptAndReplaced(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
-	const id = 42 // no such job: results stand by themselves
+	const id = 42 // no such job exists; results do not need a job
 	require.NoError(t, q.SaveResult(ctx, id, "old", time.Hour))
 	requireKept(t, time.Hour, resultTTL(t, db, id))
 	require.NoError(t, q.SaveResult(ctx, id, nil, 0))
@@ -97,8 +98,8 @@ func TestResult_Save_KeptAndReplaced(t *testing.T) {
 	require.NotErrorIs(t, err, honker.ErrNotFound)
 }
 
-// A result that a trigger drops is an error of SaveResult. It does not keep a job from being done
-// that has run.
+// SaveResult returns an error if a trigger drops the result. The dropped result of a handler does not
+// prevent its job from being acked.
 func TestResult_Save_Dropped(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	testkit.Exec(t, db, `CREATE TRIGGER drops BEFORE INSERT ON _honker_results BEGIN SELECT RAISE(IGNORE); END`)
@@ -117,7 +118,7 @@ func TestResult_Save_Dropped(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrNotFound)
 }
 
-// A result saved in a transaction is undone with it.
+// A result saved in a transaction is rolled back with it.
 func TestResult_SaveTx_Rollback(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -135,7 +136,7 @@ func TestResult_SaveTx_Rollback(t *testing.T) {
 	require.Equal(t, "done", got)
 }
 
-// awaited waits for the result "done" in a goroutine of its own.
+// awaited waits for the result "done" in a new goroutine.
 func awaited(t testing.TB, ctx context.Context, db *honker.DB, id int64) <-chan error {
 	t.Helper()
 	ended := make(chan error, 1)
@@ -149,7 +150,7 @@ func awaited(t testing.TB, ctx context.Context, db *honker.DB, id int64) <-chan 
 	return ended
 }
 
-// WaitResult finds what was saved before and after the call.
+// WaitResult finds a result that was saved before or after the call.
 func TestResult_Wait_BeforeAndAfter(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -157,7 +158,7 @@ func TestResult_Wait_BeforeAndAfter(t *testing.T) {
 	require.NoError(t, q.SaveResult(ctx, before, "done", time.Hour))
 	require.NoError(t, <-awaited(t, ctx, db, before))
 
-	for range 50 { // wherever the wait is when the result comes
+	for range 50 { // at any moment of the wait
 		id := testkit.Enqueue(t, q, 2)
 		ended := awaited(t, ctx, db, id)
 		job := testkit.ClaimOne(t, q)
@@ -188,7 +189,7 @@ func TestResult_Wait_DeadLetter(t *testing.T) {
 	}
 }
 
-// WaitResult of a job that is gone without a result is ErrNotFound.
+// WaitResult returns ErrNotFound if the job is gone and has left no result.
 func TestResult_Wait_NotFound(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -203,7 +204,7 @@ func TestResult_Wait_NotFound(t *testing.T) {
 	}
 }
 
-// WaitResult of an id that no job has had is ErrNotFound.
+// WaitResult returns ErrNotFound for an id that was never assigned.
 func TestResult_Wait_NoSuchJob(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -222,7 +223,7 @@ func TestResult_Wait_Context(t *testing.T) {
 	require.ErrorIs(t, <-awaited(t, short, db, testkit.Enqueue(t, q, 1)), context.DeadlineExceeded)
 }
 
-// Many callers wait for the results of many jobs.
+// Many callers can wait for the results of many jobs.
 func TestResult_Wait_Many(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -241,7 +242,8 @@ func TestResult_Wait_Many(t *testing.T) {
 	}
 }
 
-// A dead job with numbers that are none is a failed job to a caller that waits for its result.
+// A caller that waits for a result is told that the job failed even if the numbers of its dead row are not
+// numbers.
 func TestWaitResult_ForeignDeadRow(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)

@@ -21,7 +21,7 @@ func compactedTo[E any](t testing.TB, s *honker.Stream[E]) int64 {
 	return gone
 }
 
-// consumerInfo is what Consumers tells of one.
+// consumerInfo returns the entry of Consumers for a consumer.
 func consumerInfo[E any](t testing.TB, s *honker.Stream[E], name string) honker.ConsumerInfo {
 	t.Helper()
 	infos, err := s.Consumers(context.Background())
@@ -35,8 +35,8 @@ func consumerInfo[E any](t testing.TB, s *honker.Stream[E], name string) honker.
 	return honker.ConsumerInfo{}
 }
 
-// The file knows the last event that retention has deleted of a topic, whatever others it shares the offsets
-// with, also when all of its events are gone, and after the file was opened again.
+// The file records the last event of a topic that retention has deleted, whichever topics share the
+// offsets. The record remains when all events of the topic are gone and when the file is opened again.
 func TestStream_Compacted(t *testing.T) {
 	t.Parallel()
 	ctx, path := testkit.Context(t, testkit.Timeout), filepath.Join(t.TempDir(), "file.db")
@@ -45,8 +45,8 @@ func TestStream_Compacted(t *testing.T) {
 	a, b, c := honker.NewStream[int](db, "orders:a", nil), honker.NewStream[int](db, "orders:b", nil), honker.NewStream[int](db, "zebra", nil)
 	all := honker.NewStream[int](db, "orders:*", nil)
 	testkit.PublishUpTo(t, c, 5) // offsets 1 to 5
-	testkit.PublishUpTo(t, a, 5) // 6 to 10
-	testkit.PublishUpTo(t, b, 5) // 11 to 15
+	testkit.PublishUpTo(t, a, 5) // offsets 6 to 10
+	testkit.PublishUpTo(t, b, 5) // offsets 11 to 15
 	require.Zero(t, compactedTo(t, a), "a topic that begins at 6 has lost nothing")
 	require.Zero(t, compactedTo(t, all))
 	retain(t, a, honker.Retention{MaxCount: 5})
@@ -75,8 +75,8 @@ func TestStream_Compacted(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
 
-// A consumer that begins before events that retention has deleted is told so: by the log, and by Consumers until it
-// has passed them. The seek itself succeeds, since the events that are kept can be read.
+// If a consumer begins before events that retention has deleted, a warning is logged, and Consumers reports
+// it until the consumer has passed them. The seek itself succeeds because the remaining events can be read.
 func TestConsumer_Seek_BehindRetention(t *testing.T) {
 	t.Parallel()
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {
@@ -114,7 +114,7 @@ func TestConsumer_Seek_BehindRetention(t *testing.T) {
 	})
 }
 
-// The end of a topic of which all events are gone lies behind them.
+// The end of a topic whose events are all deleted is behind the deleted events.
 func TestConsumer_End_OfCompacted(t *testing.T) {
 	t.Parallel()
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
@@ -133,7 +133,7 @@ func TestConsumer_End_OfCompacted(t *testing.T) {
 	})
 }
 
-// A rebuild may refuse to begin behind retention: in one transaction it looks, and changes nothing.
+// A rebuild can check for deleted events and give up in the same transaction, which then changes nothing.
 func TestStream_Compacted_InTx(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")

@@ -16,7 +16,7 @@ import (
 
 func init() { children["archivist"] = sayQueueRetention }
 
-// sayQueueRetention reads how much a queue keeps, and acks a job of it.
+// sayQueueRetention prints the retention of a queue and acks a job of it.
 func sayQueueRetention() {
 	_, db := testkit.OpenChild(nil)
 	q := honker.NewQueue[int](db, "jobs", nil)
@@ -29,7 +29,7 @@ func sayQueueRetention() {
 	testkit.Must(db.Close())
 }
 
-// everDone keeps every job that is done.
+// everDone keeps every completed job.
 var everDone = honker.QueueRetention{Done: honker.Retention{MaxCount: math.MaxInt64 / 4}}
 
 func keepJobs[T any](t testing.TB, q *honker.Queue[T], r honker.QueueRetention) {
@@ -42,7 +42,7 @@ func keptJobs(t testing.TB, db *honker.DB) int64 {
 	return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_done`)
 }
 
-// A job that is done is gone, unless its queue keeps those; then it is shown as it was.
+// A completed job is deleted unless its queue keeps completed jobs. A kept job is shown as it was.
 func TestQueue_SetRetention_Done(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	gone := testkit.Enqueue(t, q, 1)
@@ -70,7 +70,7 @@ func TestQueue_SetRetention_Done(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// Whatever verb of ours acks a job keeps it, in the transaction of the ack.
+// Every verb of this library that acks a job keeps it, in the transaction of the ack.
 func TestQueue_SetRetention_EveryAck(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	keepJobs(t, q, everDone)
@@ -124,7 +124,7 @@ func TestQueue_SetRetention_EveryAck(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// What is not an ack keeps nothing: a cancelled job, and a dead one.
+// Only acks keep jobs. Cancelled and dead jobs are not kept as completed.
 func TestQueue_SetRetention_OnlyAcks(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	keepJobs(t, q, everDone)
@@ -140,7 +140,7 @@ func TestQueue_SetRetention_OnlyAcks(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// A retention belongs to the file, for all handles and processes.
+// A retention is stored in the file and applies to all handles and processes.
 func TestQueue_SetRetention_OfFile(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	q := honker.NewQueue[int](db, "jobs", nil)
@@ -150,7 +150,7 @@ func TestQueue_SetRetention_OfFile(t *testing.T) {
 	require.Equal(t, "5 2s", testkit.StartChild(t, "archivist", testkit.Task{Path: path}).Line(testkit.Timeout))
 	require.Equal(t, honker.PhaseDone, testkit.GetJob(t, q, id).Phase)
 
-	r.Dead.MaxAge = 2 * time.Second // whole seconds
+	r.Dead.MaxAge = 2 * time.Second // rounded to whole seconds
 	got, err := honker.NewQueue[string](honkertest.OpenFile(t, path, nil), "jobs", nil).Retention(context.Background())
 	require.NoError(t, err)
 	require.Equal(t, r, got)
@@ -159,7 +159,7 @@ func TestQueue_SetRetention_OfFile(t *testing.T) {
 	require.Zero(t, none)
 }
 
-// Maintain deletes what falls under either bound, also of a queue that has ceased to keep jobs.
+// Maintain deletes jobs beyond either bound, even if the queue no longer keeps jobs.
 func TestQueue_SetRetention_Maintain(t *testing.T) {
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, log *testkit.Log) {
 		ctx := t.Context()
@@ -203,7 +203,7 @@ func TestQueue_SetRetention_Maintain(t *testing.T) {
 	})
 }
 
-// A queue without a retention set is left alone, and so is bad input.
+// Maintain does not touch a queue without a retention. Invalid retentions are refused.
 func TestQueue_SetRetention_Invalid(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	before := testkit.Dump(t, db.SQL())

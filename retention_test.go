@@ -17,7 +17,7 @@ import (
 
 func init() { children["keeper"] = sayRetention }
 
-// sayRetention reads how much is kept, and keeps one more.
+// sayRetention increases the MaxCount of a stream by 1 and prints the retention.
 func sayRetention() {
 	_, db := testkit.OpenChild(nil)
 	s := honker.NewStream[int](db, "orders", nil)
@@ -48,7 +48,7 @@ func compacted[E any](t testing.TB, s *honker.Stream[E]) honker.CompactStats {
 	return stats
 }
 
-// stored are the offsets of what is left of a stream.
+// stored returns the offsets of the remaining events of a stream.
 func stored[E any](t testing.TB, s *honker.Stream[E]) (offsets []int64) {
 	t.Helper()
 	for e, err := range s.Read(context.Background(), 0) {
@@ -58,7 +58,7 @@ func stored[E any](t testing.TB, s *honker.Stream[E]) (offsets []int64) {
 	return offsets
 }
 
-// span is the numbers from first to last.
+// span returns the numbers from first to last.
 func span(first, last int64) (all []int64) {
 	for n := first; n <= last; n++ {
 		all = append(all, n)
@@ -66,7 +66,7 @@ func span(first, last int64) (all []int64) {
 	return all
 }
 
-// A retention belongs to the file, for all handles and processes.
+// A retention is stored in the file and applies to all handles and processes.
 func TestRetention_OfFile(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -101,7 +101,7 @@ func TestRetention_Longest(t *testing.T) {
 	retain(t, s, r)
 }
 
-// A retention refuses bad input.
+// Invalid retentions are refused.
 func TestRetention_BadInput(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -143,18 +143,18 @@ func TestRetention_MaxCount(t *testing.T) {
 	require.EqualValues(t, 21, stored(t, s)[3], "offsets are not used again")
 }
 
-// MaxAge gives up what is older, to the second.
+// MaxAge deletes older events, to the second.
 func TestRetention_MaxAge(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		s := honker.NewStream[int](db, "orders", nil)
-		retain(t, s, honker.Retention{MaxAge: 9500 * time.Millisecond}) // 10s
+		retain(t, s, honker.Retention{MaxAge: 9500 * time.Millisecond}) // rounded up to 10 s
 		time.Sleep(900 * time.Millisecond)
-		testkit.PublishRange(t, s, 1, 2) // 0.9
+		testkit.PublishRange(t, s, 1, 2) // at 0.9 s
 		time.Sleep(5 * time.Second)
-		testkit.PublishRange(t, s, 3, 3) // 5.9
+		testkit.PublishRange(t, s, 3, 3) // at 5.9 s
 		time.Sleep(5*time.Second - time.Millisecond)
 		require.Zero(t, compacted(t, s).Deleted)
-		time.Sleep(101 * time.Millisecond) // 11.0
+		time.Sleep(101 * time.Millisecond) // at 11.0 s
 		require.Equal(t, honker.CompactStats{Deleted: 2, Policy: 2, Cutoff: 2}, compacted(t, s))
 		time.Sleep(4999 * time.Millisecond)
 		require.Zero(t, compacted(t, s).Deleted)
@@ -164,7 +164,7 @@ func TestRetention_MaxAge(t *testing.T) {
 	})
 }
 
-// An event goes that falls under either bound.
+// An event beyond either bound is deleted.
 func TestRetention_EitherBound(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		s := stocked(t, db, 10)
@@ -178,7 +178,7 @@ func TestRetention_EitherBound(t *testing.T) {
 	})
 }
 
-// No reader pins events where nothing is given up.
+// Compact reports a reader in PinnedBy only if the reader keeps an event from deletion.
 func TestRetention_NoPins(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		others := honker.NewStream[int](db, "others", nil)
@@ -200,8 +200,8 @@ func TestRetention_NoPins(t *testing.T) {
 	})
 }
 
-// Compact keeps what a consumer or a group has still to see.
-// A topic of 100 events, the newest ten of which are kept.
+// Compact keeps events that a consumer or group has not seen. The topic has 100 events, and the newest ten
+// are retained.
 func TestRetention_Compact_Unseen(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background() // the cases wait for one another
@@ -302,7 +302,7 @@ func TestRetention_Compact_Unseen(t *testing.T) {
 	}
 }
 
-// A slow consumer reads on without a gap after compaction.
+// A slow consumer continues without a gap after a compaction.
 func TestRetention_Compact_SlowConsumer(t *testing.T) {
 	t.Parallel()
 	s := stocked(t, honkertest.Open(t, nil), 1000)
@@ -324,7 +324,7 @@ func TestRetention_Compact_SlowConsumer(t *testing.T) {
 	require.Equal(t, []int64{1000}, stored(t, s))
 }
 
-// Dead events of a group stay until they are settled.
+// Dead events of a group are kept until they are settled.
 func TestRetention_DeadEvents(t *testing.T) {
 	t.Parallel()
 	s := stocked(t, honkertest.Open(t, nil), 100)
@@ -359,7 +359,7 @@ func TestRetention_DeadEvents(t *testing.T) {
 	require.Equal(t, span(96, 100), stored(t, s))
 }
 
-// Other writers get in while much is compacted.
+// Other writers get their turn during a large compaction.
 func TestRetention_Compact_LetsWrite(t *testing.T) {
 	events := 20_000
 	if testing.Short() {
@@ -403,7 +403,7 @@ func TestRetention_Compact_LetsWrite(t *testing.T) {
 	}
 }
 
-// weary is a ctx that ends when it has been asked so often.
+// weary is a ctx that ends after a number of calls of Err.
 type weary struct {
 	context.Context
 	cancel context.CancelFunc
@@ -417,7 +417,7 @@ func (w *weary) Err() error {
 	return w.Context.Err()
 }
 
-// The end of ctx ends Compact, and what is done stays done.
+// The end of ctx ends Compact, and the completed part remains.
 func TestRetention_Compact_Context(t *testing.T) {
 	t.Parallel()
 	events := 20_000
