@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Next tells the next times of a schedule in order, which are those that then fire.
+// Next returns the next fire times of a schedule in order. The schedule then fires at these times.
 func TestScheduler_Next(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		ctx, s := t.Context(), db.Scheduler()
@@ -33,8 +33,8 @@ func TestScheduler_Next(t *testing.T) {
 	})
 }
 
-// Of an overdue schedule the first time is over, and the others are to come, in its steps; that of
-// a paused one are those that it would have.
+// The first time of an overdue schedule is in the past, and the others are future times in its interval. A
+// paused schedule reports the times that it would have.
 func TestScheduler_Next_Overdue(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		ctx, s := t.Context(), db.Scheduler()
@@ -50,7 +50,7 @@ func TestScheduler_Next_Overdue(t *testing.T) {
 	})
 }
 
-// What Next cannot tell is an error.
+// Next returns an error if it cannot compute the times.
 func TestScheduler_Next_Errors(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)

@@ -19,13 +19,13 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// fire is a fire as its Run told it.
+// fire is a fire as reported to Run's callback.
 type fire struct {
 	honker.Fire
 	told time.Time
 }
 
-// runner is a DB of a bubble that can run its scheduler, and what it has fired.
+// runner is a DB in a bubble that can run its scheduler, and records its fires.
 type runner struct {
 	*honker.DB
 	*testkit.Recorder
@@ -35,8 +35,7 @@ type runner struct {
 
 func (r runner) fires() []fire { return testkit.Recorded(r.Recorder, r.all) }
 
-// runners runs f in a bubble with n DBs on one file, each of which looks for commits of
-// the others once in a second.
+// runners runs f in a bubble with n DBs on one file. Each DB looks for commits of the others once a second.
 func runners(t *testing.T, n int, f func(t *testing.T, all []runner)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -47,7 +46,7 @@ func runners(t *testing.T, n int, f func(t *testing.T, all []runner)) {
 			t.Cleanup(func() { _ = all[i].Close() })
 		}
 		f(t, all)
-		for i := range all { // before the others close: they have said nothing of it
+		for i := range all { // checked before any of the DBs is closed
 			if err := all[i].Check(context.Background()); !errors.Is(err, honker.ErrClosed) {
 				require.NoError(t, err)
 			}
@@ -72,16 +71,17 @@ func openRunner(t testing.TB, path string) runner {
 	return r
 }
 
-// run lets the scheduler of a runner run.
+// run starts the scheduler of a runner.
 func (r runner) run(t testing.TB) (stop func() error) {
 	t.Helper()
 	return testkit.Background(t, r.Scheduler().Run)
 }
 
-// blink is what little time passes in a bubble while a runner tries again.
+// blink is a little longer than the time that a runner needs to try again in a bubble.
 const blink = 50 * time.Millisecond
 
-// at are when the fires were due, since began, and each was told at once.
+// at returns the due times of the fires since began. It checks that each fire was reported at once, within
+// slack.
 func (r runner) at(t testing.TB, began time.Time, slack time.Duration) (all []time.Duration) {
 	t.Helper()
 	for _, f := range r.fires() {
@@ -92,14 +92,14 @@ func (r runner) at(t testing.TB, began time.Time, slack time.Duration) (all []ti
 	return all
 }
 
-// steal gives a lock to an owner that is none of ours.
+// steal gives a lock to an owner outside of this test.
 func steal(t testing.TB, db *honker.DB, lock string) {
 	t.Helper()
 	testkit.Exec(t, db, `INSERT INTO _honker_locks VALUES (?1, 'thief', ?2) ON CONFLICT DO UPDATE SET owner = 'thief', expires_at = ?2`,
 		lock, time.Now().Add(24*time.Hour).Unix())
 }
 
-// A running scheduler fires each time in its second.
+// A running scheduler fires each schedule in its second.
 func TestScheduler_Run_InItsSecond(t *testing.T) {
 	runners(t, 1, func(t *testing.T, all []runner) {
 		began, r := time.Now(), all[0]
@@ -119,7 +119,7 @@ func TestScheduler_Run_InItsSecond(t *testing.T) {
 	})
 }
 
-// A running scheduler heeds every change.
+// A running scheduler notices every change.
 func TestScheduler_Run_HeedsChanges(t *testing.T) {
 	for name, other := range map[string]int{"of this process": 0, "of another handle": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -127,19 +127,19 @@ func TestScheduler_Run_HeedsChanges(t *testing.T) {
 				began, r, by := time.Now(), all[0], all[other].Scheduler()
 				slack := time.Duration(other)*time.Second + blink
 				stop := r.run(t)
-				time.Sleep(100*time.Second + 500*time.Millisecond) // there is no schedule at all
+				time.Sleep(100*time.Second + 500*time.Millisecond) // no schedule exists meanwhile
 
 				testkit.Register(t, all[other].DB, testkit.Every("late", "@every 1h"))
 				time.Sleep(10 * time.Second)
-				testkit.Register(t, all[other].DB, testkit.Every("soon", "@every 20s")) // earlier than what it waits for
+				testkit.Register(t, all[other].DB, testkit.Every("soon", "@every 20s")) // due before the next known fire
 				time.Sleep(20 * time.Second)
 				require.Equal(t, secs(130), r.at(t, began, slack))
 
 				testkit.RequireChanged(t, true)(by.Pause(t.Context(), "soon"))
-				time.Sleep(49 * time.Second) // 150 and 170 pass
+				time.Sleep(49 * time.Second) // lets the fires at 150 s and 170 s pass
 				require.Equal(t, secs(130), r.at(t, began, slack))
 				testkit.RequireChanged(t, true)(by.Resume(t.Context(), "soon"))
-				time.Sleep(2 * time.Second) // 181
+				time.Sleep(2 * time.Second) // at 181 s
 				require.Equal(t, secs(130, 150, 170), r.at(t, began, time.Minute), "caught up, soon")
 
 				spec := "@every 3s"
@@ -154,9 +154,8 @@ func TestScheduler_Run_HeedsChanges(t *testing.T) {
 	}
 }
 
-// A scheduler with nothing due sleeps and writes nothing but its lock.
-// A commit is seen at once where no poll runs, so between two renewals of the lock a
-// look must find none.
+// A scheduler without due schedules sleeps and writes only its lock. A commit is seen at once without
+// polling, so between two renewals of the lock a look at the file must find no commit.
 func TestScheduler_Run_NothingDue(t *testing.T) {
 	runners(t, 1, func(t *testing.T, all []runner) {
 		r := all[0]
@@ -189,7 +188,7 @@ func TestScheduler_Run_NothingDue(t *testing.T) {
 	})
 }
 
-// A standby takes over at once when the leader stops.
+// A standby process takes over at once when the leader stops.
 func TestScheduler_Run_Standby(t *testing.T) {
 	runners(t, 3, func(t *testing.T, all []runner) {
 		began := time.Now()
@@ -226,7 +225,7 @@ func TestScheduler_Run_Standby(t *testing.T) {
 	})
 }
 
-// The lock of a leader lasts for a minute in a process of production, however seldom it looks at the file.
+// The lock of a leader in production lasts a minute, however rarely the process polls the file.
 func TestScheduler_Run_LockOfAMinute(t *testing.T) {
 	db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
 	stop := testkit.Background(t, db.Scheduler().Run)
@@ -258,7 +257,7 @@ func TestScheduler_Run_DeadLeader(t *testing.T) {
 	})
 }
 
-// A stolen lock ends Run before it fires again.
+// If its lock is stolen, Run ends before it fires again.
 func TestScheduler_Run_LockStolen(t *testing.T) {
 	for name, c := range map[string]struct {
 		spec string
@@ -294,7 +293,7 @@ func TestScheduler_Run_LockStolen(t *testing.T) {
 
 				testkit.Exec(t, r.DB, `DELETE FROM _honker_locks`)
 				testkit.SetNextFire(t, r.DB, "tea", time.Now())
-				stop := r.run(t) // and Run may be called again
+				stop := r.run(t) // Run may be called again
 				time.Sleep(time.Second)
 				require.Len(t, r.fires(), fired+1)
 				require.NoError(t, stop())
@@ -351,7 +350,7 @@ func TestScheduler_Run_Close(t *testing.T) {
 	})
 }
 
-// A tick that fails is logged and tried again.
+// A failed tick is logged and retried.
 func TestScheduler_Run_TickFails(t *testing.T) {
 	runners(t, 1, func(t *testing.T, all []runner) {
 		began, r := time.Now(), all[0]
@@ -368,7 +367,7 @@ func TestScheduler_Run_TickFails(t *testing.T) {
 	})
 }
 
-// A schedule that makes no sense is logged once by Run, and the others fire.
+// Run logs an invalid schedule once, and the other schedules fire.
 func TestScheduler_Run_BadSchedule(t *testing.T) {
 	runners(t, 1, func(t *testing.T, all []runner) {
 		began, r := time.Now(), all[0]
@@ -384,8 +383,8 @@ func TestScheduler_Run_BadSchedule(t *testing.T) {
 	})
 }
 
-// Run fires what is due since the epoch.
-// A program that wants a schedule to fire at once may write 0, or something before it.
+// Run fires schedules that are due since the epoch. A program may write 0, or an earlier time, to make a
+// schedule fire at once.
 func TestScheduler_Run_SinceEpoch(t *testing.T) {
 	for _, at := range []int64{-1, 0, 1} {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
@@ -403,7 +402,7 @@ func TestScheduler_Run_SinceEpoch(t *testing.T) {
 	}
 }
 
-// holdWriter holds the write lock of a file from another connection.
+// holdWriter takes the write lock of a file from another connection.
 func holdWriter(t testing.TB, path string) (release func()) {
 	t.Helper()
 	conn, err := testkit.OpenPool(t, path).Conn(context.Background())
@@ -415,9 +414,8 @@ func holdWriter(t testing.TB, path string) (release func()) {
 	return release
 }
 
-// Run waits for a writer that holds the write lock for long.
-// While another process holds the write lock for longer than BusyTimeout, nothing else can
-// become the leader; that is no reason to give up.
+// Run waits for another process that holds the write lock for longer than BusyTimeout. Nobody can become
+// the leader meanwhile, but that is no reason to give up.
 func TestScheduler_Run_SlowWriter(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
@@ -429,7 +427,7 @@ func TestScheduler_Run_SlowWriter(t *testing.T) {
 	release()
 }
 
-// Run and Maintain end when the file is replaced.
+// Run and Maintain end when their file is replaced.
 func TestScheduler_Run_FileReplaced(t *testing.T) {
 	t.Parallel()
 	for name, loop := range map[string]func(context.Context, *honker.DB) error{
@@ -455,8 +453,7 @@ func TestScheduler_Run_FileReplaced(t *testing.T) {
 	}
 }
 
-// Errors of Run and Maintain name the verb.
-// The text of an error begins with what was called.
+// The error texts of Run and Maintain begin with the name of the verb.
 func TestScheduler_Run_ErrorsNameIt(t *testing.T) {
 	t.Parallel()
 	for want, loop := range map[string]func(*honker.DB) error{
@@ -467,7 +464,7 @@ func TestScheduler_Run_ErrorsNameIt(t *testing.T) {
 	} {
 		db, err := honker.Open(context.Background(), filepath.Join(t.TempDir(), "file.db"), nil)
 		require.NoError(t, err)
-		steal(t, db, "honker-scheduler") // so both stand by
+		steal(t, db, "honker-scheduler") // both stand by because of this
 		steal(t, db, "honker-maintenance")
 		ended := make(chan error, 1)
 		go func() { ended <- loop(db) }()

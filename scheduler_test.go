@@ -24,7 +24,7 @@ const (
 	schedules = `SELECT count(*) FROM _honker_scheduler_tasks`
 )
 
-// Register writes the row that honker would write.
+// Register writes the same row as honker's other bindings.
 func TestScheduler_Register_Row(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		began := time.Now().Unix()
@@ -70,7 +70,8 @@ func TestScheduler_Register_Payload(t *testing.T) {
 	require.Equal(t, "null", testkit.GetSchedule(t, db, "s").Payload)
 }
 
-// Register again replaces all but the pause and the time of the same spec.
+// Registering a schedule again replaces everything but its pause. The next fire time is kept if the spec is
+// the same.
 func TestScheduler_Register_Again(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		began := time.Now().Unix()
@@ -97,8 +98,8 @@ func TestScheduler_Register_Again(t *testing.T) {
 	})
 }
 
-// A schedule that is registered at every start still fires.
-// A service that registers at every start, more often than the schedule fires.
+// A service may register its schedule at every start, more often than the schedule fires. The schedule
+// still fires.
 func TestScheduler_Register_EveryStart(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		fired := 0
@@ -113,7 +114,7 @@ func TestScheduler_Register_EveryStart(t *testing.T) {
 	})
 }
 
-// Register of what is there writes nothing.
+// Registering an unchanged schedule writes nothing.
 func TestScheduler_Register_Unchanged(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -130,7 +131,7 @@ func TestScheduler_Register_Unchanged(t *testing.T) {
 	}
 }
 
-// Many callers may register the same schedule at once.
+// Many callers may register the same schedule at the same time.
 func TestScheduler_Register_Concurrent(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -148,7 +149,7 @@ func TestScheduler_Register_Concurrent(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), schedules))
 }
 
-// RegisterTx is a part of its transaction.
+// RegisterTx takes effect with its transaction.
 func TestScheduler_RegisterTx(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -180,7 +181,7 @@ func TestScheduler_RegisterTx(t *testing.T) {
 	unchanged("a transaction of another file")
 }
 
-// What other crons have is stored in honker's dialect, which every binding reads.
+// Syntax of other crons is stored in honker's dialect, which every binding can read.
 func TestScheduler_Register_Dialect(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		for spec, stored := range map[string]string{
@@ -202,8 +203,8 @@ func TestScheduler_Register_Dialect(t *testing.T) {
 	})
 }
 
-// After a standstill a schedule fires what its Missed says, and goes on in its own rhythm. A
-// job's RunAt is when it was due.
+// After downtime a schedule fires according to its Missed and then continues in its own interval. The RunAt
+// of a job is the time at which it was due.
 func TestScheduler_Missed(t *testing.T) {
 	const hour = 3600
 	for name, c := range map[string]struct {
@@ -240,7 +241,7 @@ func TestScheduler_Missed(t *testing.T) {
 	}
 }
 
-// A job is never due in the future, also when a caller ticks ahead.
+// The RunAt of a job is never in the future, even if a caller ticks ahead of time.
 func TestScheduler_Tick_Ahead(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		testkit.Register(t, db, testkit.Every("tea", "@every 1h"))
@@ -252,8 +253,8 @@ func TestScheduler_Tick_Ahead(t *testing.T) {
 	})
 }
 
-// Missed is kept by all that keeps the schedule, changes with it, and ends with it: another
-// binding, which does not know of it, may delete the schedule.
+// Missed survives every change of the schedule that keeps the schedule, can be changed with it, and is
+// deleted with it, even if another binding without knowledge of Missed deletes the schedule.
 func TestScheduler_Missed_Kept(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -292,8 +293,8 @@ func TestScheduler_Missed_Kept(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_schedules`))
 }
 
-// Much that is due is fired in several transactions: the end of ctx ends a tick between them,
-// and what was fired until then is there and is returned.
+// Many due fires are spread over several transactions. The end of ctx stops a tick between two of them. The
+// fires up to then are committed and returned.
 func TestScheduler_Tick_Chunks(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -313,7 +314,7 @@ func TestScheduler_Tick_Chunks(t *testing.T) {
 	require.EqualValues(t, len(fires)+len(rest), testkit.QueryInt(t, db.SQL(), testkit.CountQueue, "jobs"))
 }
 
-// badSpecs are the texts of honker for what it refuses; its own tests know them.
+// badSpecs maps invalid specs to honker's error texts. Their wording is tested by honker itself.
 var badSpecs = map[string]string{
 	"* * * *":                      `schedule expression requires 5 or 6 cron fields, or '@every <n><unit>'; got 4: "* * * *"`,
 	"":                             `schedule expression requires 5 or 6 cron fields, or '@every <n><unit>'; got 0: ""`,
@@ -338,7 +339,7 @@ var badSpecs = map[string]string{
 	"@every 9223372036854775807s":  `next interval overflows unix timestamp for "@every 9223372036854775807s"`,
 }
 
-// Bad specs are refused with honker's texts and change nothing.
+// Invalid specs are refused with honker's texts and change nothing.
 func TestScheduler_BadSpec(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -371,7 +372,7 @@ func TestScheduler_NextAfter_BadTimes(t *testing.T) {
 	require.ErrorContains(t, err, "invalid timestamp: 9223372036854775807")
 }
 
-// NextAfter is the first matching second in the local zone.
+// NextAfter returns the first matching second in the local time zone.
 func TestScheduler_NextAfter_LocalZone(t *testing.T) {
 	t.Parallel()
 	from := time.Date(2026, 3, 1, 11, 58, 30, 999, time.Local)
@@ -390,7 +391,7 @@ func TestScheduler_NextAfter_LocalZone(t *testing.T) {
 	}
 }
 
-// Bad schedules are refused and change nothing.
+// Invalid schedules are refused and change nothing.
 func TestScheduler_BadInput(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -441,8 +442,8 @@ func TestScheduler_BadInput(t *testing.T) {
 	testkit.RequireRefused(t, path, calls)
 }
 
-// The jobs of a fire are the schedule's own where a trigger adds others, and where one drops
-// some the schedule goes on, and so do the others.
+// The reported jobs of a fire belong to the schedule even if a trigger inserts others. If a trigger drops
+// jobs, the schedule and all other schedules continue.
 func TestScheduler_Tick_Triggers(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -462,8 +463,8 @@ func TestScheduler_Tick_Triggers(t *testing.T) {
 	require.True(t, soonest(t, db).After(now))
 }
 
-// Another spec than before is logged, and the same one is not: two processes that differ move the
-// next fire in turn.
+// A changed spec is logged, because two processes with different specs take turns at moving the next fire.
+// An unchanged spec is not logged.
 func TestScheduler_Register_OtherSpec(t *testing.T) {
 	t.Parallel()
 	log := new(testkit.Log)
@@ -475,7 +476,7 @@ func TestScheduler_Register_OtherSpec(t *testing.T) {
 	require.Equal(t, 1, log.Times(`schedule=tea spec="0 0 * * *" before="0 * * * *"`))
 }
 
-// A schedule that a trigger of the application's drops is not taken for registered.
+// Register returns an error if a trigger of the application drops the schedule.
 func TestScheduler_Register_Dropped(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	testkit.Exec(t, db, `CREATE TRIGGER drops BEFORE INSERT ON _honker_scheduler_tasks WHEN NEW.name = 'dropped' BEGIN SELECT RAISE(IGNORE); END`)

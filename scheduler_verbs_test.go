@@ -24,13 +24,13 @@ func soonest(t testing.TB, db *honker.DB) time.Time {
 	return at
 }
 
-// spec writes one that this library would have refused.
+// spec stores a spec that this library would refuse.
 func spec(t testing.TB, db *honker.DB, name, text string) {
 	t.Helper()
 	testkit.Exec(t, db, `UPDATE _honker_scheduler_tasks SET cron_expr = ? WHERE name = ?`, text, name)
 }
 
-// times are when fires were due.
+// times returns the due times of fires.
 func times(fires []honker.Fire) (unix []int64) {
 	for _, f := range fires {
 		unix = append(unix, f.FireAt.Unix())
@@ -38,7 +38,7 @@ func times(fires []honker.Fire) (unix []int64) {
 	return unix
 }
 
-// Unregister, Pause and Resume say whether they change something.
+// Unregister, Pause and Resume report whether they changed anything.
 func TestScheduler_PauseResume(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -72,7 +72,7 @@ func TestScheduler_PauseResume(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), testkit.CountQueue, "jobs"), "what it has enqueued stays")
 }
 
-// Update changes what is given and leaves the rest.
+// Update changes the given fields and keeps the others.
 func TestScheduler_Update(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		began := time.Now().Unix()
@@ -92,7 +92,7 @@ func TestScheduler_Update(t *testing.T) {
 		want.Payload = `"two"`
 		update(honker.ScheduleChange{Payload: &payload})
 		want.Payload = "null"
-		update(honker.ScheduleChange{Payload: &null}) // null is not nothing
+		update(honker.ScheduleChange{Payload: &null}) // null is a payload and not an omitted field
 		want.Attempts = 7
 		update(honker.ScheduleChange{MaxAttempts: &attempts})
 		want.Attempts = 25
@@ -117,7 +117,7 @@ func TestScheduler_Update(t *testing.T) {
 	})
 }
 
-// Update of nothing, or of no schedule, is false and writes nothing.
+// Update without changes, or of an unknown schedule, returns false and writes nothing.
 func TestScheduler_Update_Nothing(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -126,7 +126,7 @@ func TestScheduler_Update_Nothing(t *testing.T) {
 	testkit.RequireChanged(t, false)(s.Update(ctx, "tea", honker.ScheduleChange{}))
 	testkit.RequireChanged(t, false)(s.Update(ctx, "none", honker.ScheduleChange{}))
 	testkit.RequireChanged(t, false)(s.Update(ctx, "none", honker.ScheduleChange{Priority: new(int)}))
-	bad := "nonsense" // as in honker, whether there is one is asked first
+	bad := "nonsense" // as in honker, the schedule is looked up before the spec is parsed
 	testkit.RequireChanged(t, false)(s.Update(ctx, "none", honker.ScheduleChange{Spec: &bad}))
 	unchanged("an Update of nothing")
 }
@@ -166,7 +166,7 @@ func TestScheduler_List(t *testing.T) {
 	})
 }
 
-// Tick catches up with every time that was missed.
+// Tick fires for every time that was missed.
 func TestScheduler_Tick_CatchesUp(t *testing.T) {
 	t.Parallel()
 	for _, spec := range []string{"@every 1h", "0 * * * *", "17,43 */5 * * *", "* * * * *", "0 0 1,15 * *", "*/20 * * * * *", "0 9 * * 1-5"} {
@@ -193,7 +193,7 @@ func TestScheduler_Tick_CatchesUp(t *testing.T) {
 	}
 }
 
-// Tick fires the oldest 64 and passes over the others.
+// Tick fires the oldest 64 times and skips the others.
 func TestScheduler_Tick_Oldest64(t *testing.T) {
 	t.Parallel()
 	for missed, fired := range map[int]int{1: 1, 63: 63, 64: 64, 65: 64, 1000: 64} {
@@ -219,7 +219,7 @@ func TestScheduler_Tick_Oldest64(t *testing.T) {
 	require.Equal(t, next, soonest(t, db), "the first after now, %v on", next.Sub(start))
 }
 
-// Ticks at once fire nothing twice.
+// Concurrent ticks fire nothing twice.
 func TestScheduler_Tick_Concurrent(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -246,7 +246,7 @@ func TestScheduler_Tick_Concurrent(t *testing.T) {
 	require.EqualValues(t, 2, testkit.QueryInt(t, db.SQL(), testkit.CountQueue, "jobs"))
 }
 
-// A fired job is as its schedule says and runs at once.
+// A fired job has the settings of its schedule and can run at once.
 func TestScheduler_Tick_FiredJob(t *testing.T) {
 	var fired []honker.Fire
 	var bell *honker.DB
@@ -281,7 +281,7 @@ func TestScheduler_Tick_FiredJob(t *testing.T) {
 	})
 }
 
-// A schedule that makes no sense is paused and named, and the others fire.
+// An invalid schedule is paused and named in the error, and the other schedules fire.
 func TestScheduler_Tick_BadSchedule(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -311,7 +311,7 @@ func TestScheduler_Tick_BadSchedule(t *testing.T) {
 	require.Empty(t, testkit.Tick(t, db, due), "and no error any more")
 }
 
-// The error of a tick says what was done.
+// The error of a tick states which fires were committed.
 func TestScheduler_Tick_Error(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -321,9 +321,8 @@ func TestScheduler_Tick_Error(t *testing.T) {
 	require.ErrorContains(t, err, `honker: tick: schedule "bad" was paused: `)
 }
 
-// Tick reads rows that other bindings wrote.
-// What other hands write: no attempts, as honker's enqueue does not mind; numbers that
-// are none.
+// Tick accepts rows that other bindings or programs have written: without attempts, as honker's enqueue
+// allows, and with numbers that are not numbers.
 func TestScheduler_Tick_ForeignRows(t *testing.T) {
 	t.Parallel()
 	db, b := testkit.OpenWithBinding(t)
@@ -342,7 +341,7 @@ func TestScheduler_Tick_ForeignRows(t *testing.T) {
 	require.Equal(t, 2, testkit.ClaimOne(t, honker.NewQueue[int](db, "blob", nil)).Args)
 }
 
-// Trigger enqueues now and leaves the schedule alone.
+// Trigger enqueues a job now and does not change the schedule.
 func TestScheduler_Trigger(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx, s := t.Context(), db.Scheduler()
@@ -377,7 +376,7 @@ func TestScheduler_Trigger(t *testing.T) {
 	})
 }
 
-// A tick that cannot be finished fires nothing.
+// A tick that cannot be completed fires nothing.
 func TestScheduler_Tick_Unfinished(t *testing.T) {
 	t.Parallel()
 	fired := 0
@@ -410,7 +409,7 @@ func TestScheduler_ClosedDB(t *testing.T) {
 	}
 }
 
-// schedulerVerbs are the plain verbs about schedules, with input that is fine.
+// schedulerVerbs returns the plain verbs for schedules, with valid input.
 func schedulerVerbs(db *honker.DB) map[string]testkit.Refusal {
 	type c = context.Context
 	s := db.Scheduler()
@@ -440,7 +439,7 @@ func TestScheduler_InTx_Refused(t *testing.T) {
 	testkit.Register(t, db, testkit.Every("tea", "@every 1h"))
 	unchanged := testkit.WatchFile(t, path)
 	verbs := schedulerVerbs(db)
-	delete(verbs, "List") // read only
+	delete(verbs, "List") // reads only
 	delete(verbs, "Soonest")
 	delete(verbs, "Next")
 	require.NoError(t, db.Tx(testkit.Context(t, testkit.Timeout), func(ctx context.Context, _ *sql.Tx) error {
@@ -452,9 +451,9 @@ func TestScheduler_InTx_Refused(t *testing.T) {
 	unchanged("a refused verb")
 }
 
-// A schedule that another program has left with no name, or a name that is no text, fires as
-// any other. One that a trigger keeps from moving on does not fire and is paused, unless a trigger
-// keeps it from that too; it stops no other, and is named once, in however many transactions.
+// A schedule of another program fires even if it has no name or its name is not text. A schedule that a
+// trigger prevents from advancing does not fire and is paused, unless a trigger prevents that as well. It
+// does not stop other schedules and is named once, however many transactions the tick takes.
 func TestScheduler_Tick_OddRows(t *testing.T) {
 	t.Parallel()
 	ctx, db := testkit.Context(t, testkit.Timeout), honkertest.Open(t, nil)

@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// A count reads well, and says that it is a lower bound.
+// String formats a count for readers and marks lower bounds.
 func TestCount_String(t *testing.T) {
 	for want, c := range map[string]honker.Count{
 		"0": {}, "999": {N: 999}, "1,000": {N: 1000}, "10,000+": {N: 10_000, More: true},
@@ -23,7 +23,7 @@ func TestCount_String(t *testing.T) {
 	}
 }
 
-// One job goes through its phases; Get, DB.Job and Stats agree in each.
+// A job passes through its phases. Get, DB.Job and Stats agree in each phase.
 func TestQueue_Stats_Phases(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		ctx := context.Background()
@@ -58,7 +58,7 @@ func TestQueue_Stats_Phases(t *testing.T) {
 	})
 }
 
-// requirePhase checks that a job, the only one of its queue, is in want wherever it is shown.
+// requirePhase checks that every listing shows the only job of the queue in phase want.
 func requirePhase(t *testing.T, db *honker.DB, q *honker.Queue[int], id int64, want honker.Phase) honker.QueueStats {
 	t.Helper()
 	require.Equal(t, want, testkit.GetJob(t, q, id).Phase)
@@ -85,7 +85,7 @@ func requirePhase(t *testing.T, db *honker.DB, q *honker.Queue[int], id int64, w
 	return s
 }
 
-// A job that waits for another one is held, although its state is pending.
+// A job that waits for another job is in phase held although its state is pending.
 func TestQueue_Stats_Held(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	key := honker.Unique("k", &honker.Uniqueness{Conflict: honker.RunAgain})
@@ -104,7 +104,7 @@ func TestQueue_Stats_Held(t *testing.T) {
 	require.Zero(t, s.Ready)
 }
 
-// A job that is gone is not found, and what is asked wrongly is told.
+// Job returns ErrNotFound for a deleted job and an error for invalid input.
 func TestDB_Job_Errors(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	_, err := db.Job(ctx, 1)
@@ -123,7 +123,8 @@ func TestDB_Job_Errors(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
 
-// Many counts are kept for a hundred times as long as they took, for every caller; times and pauses are not.
+// Large counts are cached for all callers, for a hundred times as long as they took to compute. Times and
+// pauses are not cached.
 func TestQueue_Stats_Budget(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	testkit.Exec(t, db, testkit.Numbers(12_000)+`INSERT INTO _honker_live (queue, payload, run_at) SELECT 'jobs', '1', 1000 FROM some`)
@@ -136,7 +137,7 @@ func TestQueue_Stats_Budget(t *testing.T) {
 	require.NoError(t, err)
 	second, err := honker.NewQueue[string](db, "jobs", nil).Stats(ctx)
 	require.NoError(t, err)
-	if first.AsOf.Equal(second.AsOf) { // nearly always: they take a millisecond or two
+	if first.AsOf.Equal(second.AsOf) { // the cache nearly always applies, because the counts take a millisecond or two
 		require.Equal(t, first.Ready, second.Ready)
 	}
 	require.Equal(t, int64(500), second.OldestReady.Unix())
@@ -147,7 +148,7 @@ func TestQueue_Stats_Budget(t *testing.T) {
 	require.WithinDuration(t, time.Now(), second.Pause.Since, testkit.Timeout)
 }
 
-// A few jobs are always counted anew, also in a transaction that has enqueued them.
+// Small numbers of jobs are counted afresh each time, also in a transaction that has enqueued some of them.
 func TestQueue_Stats_SmallIsFresh(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	for n := range 20 {
@@ -165,7 +166,7 @@ func TestQueue_Stats_SmallIsFresh(t *testing.T) {
 	}))
 }
 
-// No number is counted beyond the limit, and says so.
+// Counting stops at the limit, and such a count is marked as a lower bound.
 func TestQueue_Stats_CountLimit(t *testing.T) {
 	db := honkertest.Open(t, &honker.Options{CountLimit: 10})
 	q := honker.NewQueue[int](db, "jobs", nil)
@@ -182,7 +183,8 @@ func TestQueue_Stats_CountLimit(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
 
-// A pause stops no count: what waits in a paused queue is what a claim would take after it.
+// The counts of a paused queue are not affected by the pause: ready jobs are those that a claim could take
+// after it.
 func TestQueue_Stats_Paused(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	testkit.Enqueue(t, q, 1)

@@ -24,7 +24,7 @@ func countEvents(t testing.TB, db *honker.DB) int64 {
 	return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_stream`)
 }
 
-// A published event comes back as it went in.
+// A published event is read as it was published.
 func TestStream_Publish_RoundTrip(t *testing.T) {
 	t.Parallel()
 	ctx, _, s := testkit.NewStream[map[string]any](t, "orders")
@@ -60,7 +60,7 @@ func TestStream_Publish_Raw(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT typeof(payload) = 'text' FROM _honker_stream`))
 }
 
-// The offsets of a batch follow one another.
+// The offsets of a batch are consecutive.
 func TestStream_PublishMany_Offsets(t *testing.T) {
 	t.Parallel()
 	_, db, s := testkit.NewStream[int](t, "orders")
@@ -79,7 +79,7 @@ func TestStream_PublishMany_Offsets(t *testing.T) {
 		`SELECT count(*) FROM _honker_stream WHERE topic = 'orders' AND key = 'k'`))
 }
 
-// Batches of concurrent writers do not mix.
+// The batches of concurrent writers are not interleaved.
 func TestStream_PublishMany_Concurrent(t *testing.T) {
 	t.Parallel()
 	const writers = 8
@@ -143,7 +143,7 @@ func TestStream_PublishMany_Concurrent(t *testing.T) {
 	require.EqualValues(t, len(all), head)
 }
 
-// An empty batch is invalid.
+// An empty batch is refused with ErrInvalid.
 func TestStream_PublishMany_Empty(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -158,7 +158,7 @@ func TestStream_PublishMany_Empty(t *testing.T) {
 	})
 }
 
-// A batch with one bad event leaves nothing.
+// A batch with a single bad event publishes nothing.
 func TestStream_PublishMany_BadEvent(t *testing.T) {
 	t.Parallel()
 	var told sync.Map
@@ -197,7 +197,7 @@ func TestStream_PublishMany_BadEvent(t *testing.T) {
 	testkit.Publish(t, s, any(strings.Repeat("x", 98)))
 }
 
-// A batch that the file refuses halfway leaves nothing and harms no other writer.
+// A batch that the file refuses halfway publishes nothing and does not affect other writers.
 func TestStream_PublishMany_Halfway(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -229,7 +229,7 @@ func TestStream_PublishMany_Halfway(t *testing.T) {
 	require.Len(t, testkit.StreamData(t, other), 400)
 }
 
-// An event of a transaction exists with its commit and never without one.
+// An event of a transaction exists after the commit and never after a rollback.
 func TestStream_PublishTx_AtCommit(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -267,7 +267,7 @@ func TestStream_PublishTx_AtCommit(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
 
-// A transaction of another file carries no event.
+// An event cannot be published in a transaction of another file.
 func TestStream_PublishTx_OtherFile(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -311,7 +311,7 @@ func TestStream_Publish_NoKey(t *testing.T) {
 	}
 }
 
-// EventKeys gives each event of a batch its own key, in the file too; "" is the empty key.
+// EventKeys assigns each event of a batch its own key, which is stored in the file. "" is the empty key.
 func TestStream_PublishMany_EventKeys(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -343,7 +343,8 @@ func TestStream_PublishMany_EventKeys(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_stream WHERE key IS NULL`))
 }
 
-// As many keys as events, and not together with EventKey; a bad one among them refuses all.
+// EventKeys needs as many keys as events and cannot be combined with EventKey. A single bad key refuses the
+// whole batch.
 func TestStream_PublishMany_EventKeysRefused(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -392,8 +393,8 @@ func TestStream_Publish_BadKeys(t *testing.T) {
 	testkit.RequireRefused(t, path, calls)
 }
 
-// The offsets of a batch are those of its first and its last event where a trigger adds events
-// of its own, and an event that a trigger drops is an error.
+// PublishMany returns the offsets of its first and last event even if a trigger inserts events of its own.
+// If a trigger drops an event, PublishMany returns an error.
 func TestStream_PublishMany_Triggers(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")

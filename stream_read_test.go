@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Read ends at what is stored when it begins.
+// Read ends at the last event that was stored when it began.
 func TestStream_Read_Ends(t *testing.T) {
 	t.Parallel()
 	for _, batch := range []int{1, 2, 100} {
@@ -37,7 +37,7 @@ func TestStream_Read_Ends(t *testing.T) {
 	}
 }
 
-// Read of nothing yields nothing.
+// Read of an empty stream yields nothing.
 func TestStream_Read_Nothing(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -52,7 +52,7 @@ func TestStream_Read_Nothing(t *testing.T) {
 	}
 }
 
-// Read yields what lies after any offset, in pages of any size.
+// Read yields the events after any offset, with pages of any size.
 func TestStream_Read_AnyOffset(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := testkit.NewStream[int](t, "unused")
@@ -84,7 +84,7 @@ func TestStream_Read_AnyOffset(t *testing.T) {
 	}
 }
 
-// Large events are read in pages that fit.
+// Large events are read in pages of bounded size.
 func TestStream_Read_LargeEvents(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[string](t, "orders")
@@ -99,7 +99,7 @@ func TestStream_Read_LargeEvents(t *testing.T) {
 	}
 }
 
-// Events outlive the loop.
+// Events remain valid after the loop.
 func TestStream_Read_Outlive(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := testkit.NewStream[int](t, "unused")
@@ -119,7 +119,7 @@ func TestStream_Read_Outlive(t *testing.T) {
 	}
 }
 
-// A negative offset is invalid.
+// A negative offset is refused with ErrInvalid.
 func TestStream_Read_NegativeOffset(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -144,7 +144,7 @@ func TestStream_Read_NegativeOffset(t *testing.T) {
 	})
 }
 
-// pulled steps through events; the test ends the loop.
+// pulled returns a function that steps through events. The test's cleanup ends the loop.
 func pulled[E any](t testing.TB, events iter.Seq2[*honker.Event[E], error]) (next func() (*honker.Event[E], error)) {
 	step, stop := iter.Pull2(events)
 	t.Cleanup(stop)
@@ -162,7 +162,7 @@ func foreignEvent(t testing.TB, db *honker.DB, topic, key, payload, created stri
 		topic, key, payload, created))
 }
 
-// An event that does not decode is yielded with an error, and the loop goes on.
+// An event that does not decode is yielded with an error, and the loop continues.
 func TestStream_Read_Undecodable(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[map[string]int](t, "orders")
@@ -195,11 +195,11 @@ func TestStream_Read_Undecodable(t *testing.T) {
 	}
 }
 
-// An event of a foreign writer is read however it is stored.
+// An event of a foreign writer can be read in any storage class.
 func TestStream_Read_Foreign(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[json.RawMessage](t, "orders")
-	foreignEvent(t, db, "orders", `x'6b'`, `x'7b7d'`, `unixepoch()`) // BLOBs
+	foreignEvent(t, db, "orders", `x'6b'`, `x'7b7d'`, `unixepoch()`) // key and payload are BLOBs
 	foreignEvent(t, db, "orders", `7`, `8`, `'some day'`)
 	foreignEvent(t, db, "orders", `NULL`, `'null'`, `1.5`)
 	foreignEvent(t, db, "orders", `CAST(x'ff' AS TEXT)`, `CAST(x'22ff22' AS TEXT)`, `-1`)
@@ -212,8 +212,8 @@ func TestStream_Read_Foreign(t *testing.T) {
 	require.Equal(t, []string{`{}`, `8`, `null`, "\"\xff\""}, payloads)
 }
 
-// noReader asserts that no read transaction is held: one would keep the log from being
-// truncated.
+// noReader checks that no read transaction is open. An open transaction would prevent the truncation of the
+// log.
 func noReader(t testing.TB, db *honker.DB) {
 	t.Helper()
 	var busy, pages, moved int
@@ -221,7 +221,7 @@ func noReader(t testing.TB, db *honker.DB) {
 	require.Zero(t, busy, "a read transaction is held")
 }
 
-// Breaking off a read releases everything.
+// Breaking out of a read releases all of its resources.
 func TestStream_Read_Break(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -275,7 +275,7 @@ func TestStream_Read_Context(t *testing.T) {
 	require.ErrorIs(t, testkit.LastError(s.Read(ctx, 0)), context.Canceled, "ended before")
 }
 
-// Read goes on past what is deleted meanwhile.
+// Read continues past events that are deleted meanwhile.
 func TestStream_Read_Deleted(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := testkit.NewStream[int](t, "unused")
@@ -302,7 +302,7 @@ func TestStream_Read_Deleted(t *testing.T) {
 	require.EqualValues(t, 501, next, "offsets are not given twice")
 }
 
-// Read within a transaction sees what is committed.
+// Read within a transaction sees only committed events.
 func TestStream_Read_InTx(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")

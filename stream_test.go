@@ -17,9 +17,9 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// What a bus of events must do, as far as no other test here shows the same.
+// The tests of this file cover the requirements of an event bus that no other test covers.
 
-// An acked event is not seen again when the file is opened anew.
+// An acked event is not delivered again after the file has been reopened.
 func TestSubscribe_Ack_Reopened(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
@@ -33,14 +33,13 @@ func TestSubscribe_Ack_Reopened(t *testing.T) {
 		}
 		events := testkit.Take(t, s, "c", strict, 3)
 		require.Equal(t, []int{2 * run, 2*run + 1, 2*run + 2}, testkit.EventData(events))
-		require.NoError(t, events[1].Ack(testkit.Context(t, testkit.Timeout))) // not the third
+		require.NoError(t, events[1].Ack(testkit.Context(t, testkit.Timeout))) // does not ack the third event
 		require.NoError(t, db.Close())
 	}
 }
 
-// A loop of reads sees each event once.
-// A caller that asks again and again from where it was misses nothing and sees nothing twice:
-// nothing comes up below an offset that was seen.
+// A caller that reads repeatedly from its last offset misses no event and sees none twice. No event appears
+// below an offset that was already seen.
 func TestStream_Read_Loop(t *testing.T) {
 	t.Parallel()
 	const publishers, each = 4, 100
@@ -77,9 +76,8 @@ func TestStream_Read_Loop(t *testing.T) {
 	}
 }
 
-// A polling subscriber hears others at its next look.
-// Without a notice of the system, what another connection publishes is seen when
-// PollInterval has passed, and not before.
+// Without file system notices, a subscriber sees the events of other connections after PollInterval, and
+// not before.
 func TestSubscribe_Polling(t *testing.T) {
 	t.Parallel()
 	const poll = 10 * time.Second
@@ -98,7 +96,7 @@ func TestSubscribe_Polling(t *testing.T) {
 			}
 			return nil
 		})
-		synctest.Wait() // it has looked
+		synctest.Wait() // the first poll is over
 		began := time.Now()
 		for n := range 2 {
 			time.Sleep(3 * time.Second)
@@ -113,8 +111,7 @@ func TestSubscribe_Polling(t *testing.T) {
 	})
 }
 
-// One commit wakes the subscribers of all topics.
-// One commit is for all that wait, on whatever topic and however they wait.
+// A single commit wakes the waiting subscribers of all topics, however they wait.
 func TestSubscribe_OneCommitWakesAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -142,7 +139,7 @@ func TestSubscribe_OneCommitWakesAll(t *testing.T) {
 				}
 			}()
 		}
-		synctest.Wait() // all sleep
+		synctest.Wait() // all subscribers sleep
 		began := time.Now()
 		require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 			for i := range topics {
@@ -162,7 +159,7 @@ func TestSubscribe_OneCommitWakesAll(t *testing.T) {
 	})
 }
 
-// One member takes twenty events in order.
+// A single member claims twenty events in order.
 func TestMember_Claim_TwentyInOrder(t *testing.T) {
 	t.Parallel()
 	g := stocked(t, honkertest.Open(t, nil), 20).Group("g", nil)
@@ -178,7 +175,7 @@ func TestMember_Claim_TwentyInOrder(t *testing.T) {
 	require.Equal(t, honker.GroupInfo{Name: "g", Topic: "orders", Cursor: 20, LowWater: 20, Members: []string{"a"}}, testkit.GroupInfo(t, g))
 }
 
-// nested is a filter of so many levels.
+// nested returns a filter with the given number of levels.
 func nested(depth int) honker.Filter {
 	f := honker.KeyIs("a")
 	for i := range depth - 1 {
@@ -191,7 +188,7 @@ func nested(depth int) honker.Filter {
 	return f
 }
 
-// wide is a filter of so many parts, itself included.
+// wide returns a filter with the given number of parts, including the filter itself.
 func wide(join func(...honker.Filter) honker.Filter, leaf func(string) honker.Filter, parts int) honker.Filter {
 	of := make([]honker.Filter, parts-1)
 	for i := range of {
@@ -200,7 +197,7 @@ func wide(join func(...honker.Filter) honker.Filter, leaf func(string) honker.Fi
 	return join(of...)
 }
 
-// Filters are bounded in depth and parts.
+// The depth and the number of parts of a filter are bounded.
 func TestStream_Filter_Bounded(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -238,7 +235,7 @@ func TestStream_Filter_Bounded(t *testing.T) {
 	testkit.RequireRefused(t, path, calls)
 }
 
-// A pattern sees its topics in one total order.
+// The topics of a pattern are read in a single total order.
 func TestStream_Pattern_TotalOrder(t *testing.T) {
 	t.Parallel()
 	const publishers, each = 6, 60
@@ -279,12 +276,12 @@ func TestStream_Pattern_TotalOrder(t *testing.T) {
 	}
 }
 
-// A pattern is a prefix of bytes without wildcards.
+// A pattern is a byte prefix without wildcards.
 func TestStream_Pattern_PrefixOnly(t *testing.T) {
 	t.Parallel()
 	_, db, _ := testkit.NewStream[int](t, "unused")
 	topics := []string{"a%", "a%b", "axb", "a_", "a_b", "A%b", "a*", "a*b", "ä", "äb", "ab\U0010FFFF", "ab\U0010FFFFx", "b"}
-	for i, topic := range topics { // one that ends with * can only be another binding's
+	for i, topic := range topics { // only another binding can publish to a topic that ends with *
 		testkit.Exec(t, db, `INSERT INTO _honker_stream (topic, payload) VALUES (?, ?)`, topic, fmt.Sprint(i))
 	}
 	for _, prefix := range []string{"", "a", "a%", "a_", "a*", "A", "ä", "ab\U0010FFFF", "c", "*"} {
@@ -305,7 +302,7 @@ func TestStream_Pattern_PrefixOnly(t *testing.T) {
 	}
 }
 
-// noise is many events, made at once.
+// noise inserts n events at once and returns the last offset.
 func noise(t testing.TB, db *honker.DB, topic, key string, n int) (last int64) {
 	t.Helper()
 	testkit.Exec(t, db, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?3)
@@ -313,7 +310,7 @@ func noise(t testing.TB, db *honker.DB, topic, key string, n int) (last int64) {
 	return testkit.QueryInt(t, db.SQL(), `SELECT max(offset) FROM _honker_stream`)
 }
 
-// A consumer gets past a long run of events that it does not see, and remembers.
+// A consumer passes a long run of events that its filter excludes, and its offset is saved behind them.
 func TestConsumer_Filter_LongRun(t *testing.T) {
 	t.Parallel()
 	run := 50_000
@@ -354,16 +351,16 @@ func TestConsumer_Filter_LongRun(t *testing.T) {
 				var got []int
 				stop := testkit.Background(t, func(ctx context.Context) error { return follow(ctx, &got) })
 				time.Sleep(1100 * time.Millisecond)
-				synctest.Wait() // what was seen is seen here, too
+				synctest.Wait() // the subscriber has handled its events
 				require.Equal(t, []int{0, 1}, got)
 				require.Equal(t, end, testkit.SavedOffset(t, reader, "c"), "the run is behind it")
 				end = noise(t, db, topic, key, run)
 				time.Sleep(1100 * time.Millisecond)
-				synctest.Wait() // what was seen is seen here, too
+				synctest.Wait() // the subscriber has handled its events
 				require.Equal(t, end, testkit.SavedOffset(t, reader, "c"), "also without a match, and while nothing comes")
 				match := testkit.Publish(t, s, 2, honker.EventKey("match"))
 				time.Sleep(1100 * time.Millisecond)
-				synctest.Wait() // what was seen is seen here, too
+				synctest.Wait() // the subscriber has handled its events
 				require.NoError(t, stop(), "the loop ends with ctx, silently")
 				require.Equal(t, []int{0, 1, 2}, got)
 				require.Equal(t, match, testkit.SavedOffset(t, reader, "c"))
@@ -379,7 +376,7 @@ func TestConsumer_Filter_LongRun(t *testing.T) {
 	}
 }
 
-// Lag counts what the consumer has still to see.
+// Lag counts the events that the consumer has not seen and that pass its filter.
 func TestConsumer_Lag_Filtered(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -403,7 +400,7 @@ func TestConsumer_Lag_Filtered(t *testing.T) {
 	testkit.Take(t, s, "filtered", filtered, 3)
 	testkit.Take(t, honker.NewStream[int](db, "o*", nil), "all", nil, 1)
 	testkit.Take(t, honker.NewStream[int](db, "o*", nil), "filtered", filtered, 1)
-	other := honkertest.OpenFile(t, path, nil) // knows what the file knows
+	other := honkertest.OpenFile(t, path, nil) // knows only the contents of the file
 	for _, db := range []*honker.DB{db, other, testkit.Attach(t, path)} {
 		require.Equal(t, map[string]int64{"all": 45, "filtered": 7}, lags(db, "orders"))
 		require.Equal(t, map[string]int64{"all": 79, "filtered": 39}, lags(db, "o*"))
@@ -413,14 +410,14 @@ func TestConsumer_Lag_Filtered(t *testing.T) {
 	noise(t, db, "other", "match", 1000)
 	noise(t, db, "orders", "noise", 20)
 	require.Equal(t, map[string]int64{"all": 20, "filtered": 0}, lags(other, "orders"))
-	testkit.Take(t, s, "filtered", nil, 1) // its filter is what the last Subscribe said
+	testkit.Take(t, s, "filtered", nil, 1) // the filter is replaced by that of the last Subscribe
 	require.Equal(t, map[string]int64{"all": 20, "filtered": 19}, lags(other, "orders"))
 	noise(t, db, "orders", "match", 1)
 	testkit.Take(t, s, "filtered", filtered, 1)
 	require.Equal(t, map[string]int64{"all": 21, "filtered": 0}, lags(other, "orders"))
 }
 
-// A subscriber sees history, then each new event.
+// A subscriber receives the existing events and then each new event.
 func TestSubscribe_HistoryThenNew(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	s := honker.NewStream[int](db, "orders", nil)

@@ -16,8 +16,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// streamVerbs is all that can be done with a stream. Those with a transaction run in tx,
-// or, without one, in one of their own.
+// streamVerbs returns every verb of a stream. Tx verbs run in tx, or in their own transaction if tx is nil.
 func streamVerbs[E any](t testing.TB, db *honker.DB, s *honker.Stream[E], tx *sql.Tx) map[string]testkit.Refusal {
 	t.Helper()
 	type c = context.Context
@@ -48,7 +47,7 @@ func streamVerbs[E any](t testing.TB, db *honker.DB, s *honker.Stream[E], tx *sq
 	}
 }
 
-// Bad topics and options are refused by every verb.
+// Every verb refuses invalid topics and options.
 func TestStream_BadInput(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -66,7 +65,7 @@ func TestStream_BadInput(t *testing.T) {
 	testkit.RequireRefused(t, path, streamVerbs(t, db, honker.NewStream[int](db, "orders", &honker.StreamOptions{Batch: -1}), nil))
 }
 
-// A pattern is for reading.
+// A pattern can only be read.
 func TestStream_Pattern_ReadOnly(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -82,7 +81,7 @@ func TestStream_Pattern_ReadOnly(t *testing.T) {
 	}
 }
 
-// Topics of any text are kept apart.
+// Topics with arbitrary names are kept apart.
 func TestStream_AnyTopics(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := testkit.NewStream[int](t, "unused")
@@ -101,7 +100,7 @@ func TestStream_AnyTopics(t *testing.T) {
 	}
 }
 
-// Plain stream verbs in a transaction are refused at once and name their twins.
+// Plain stream verbs in a transaction are refused at once, and the error names the Tx form.
 func TestStream_InTx_NamesTwin(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -128,7 +127,7 @@ func TestStream_InTx_NamesTwin(t *testing.T) {
 	require.EqualValues(t, 2, countEvents(t, db))
 }
 
-// A closed DB answers every stream verb with ErrClosed.
+// Every stream verb of a closed DB returns ErrClosed.
 func TestStream_Closed(t *testing.T) {
 	t.Parallel()
 	db, err := honker.Open(context.Background(), filepath.Join(t.TempDir(), "file.db"), nil)
@@ -145,7 +144,7 @@ func TestStream_Closed(t *testing.T) {
 	}
 }
 
-// A stream verb under an ended context writes nothing.
+// A stream verb with an ended context writes nothing.
 func TestStream_EndedContext(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -157,7 +156,7 @@ func TestStream_EndedContext(t *testing.T) {
 	for _, reads := range []string{"Offset", "Consumers", "Head"} {
 		delete(verbs, reads)
 	}
-	for _, endless := range []string{"Subscribe", "Tail", "All"} { // they end silently
+	for _, endless := range []string{"Subscribe", "Tail", "All"} { // these verbs end silently
 		if call, ok := verbs[endless]; ok {
 			assert.NoError(t, call(ended), endless)
 			unchanged(endless)
@@ -170,8 +169,8 @@ func TestStream_EndedContext(t *testing.T) {
 	}
 }
 
-// Where honker's tables are gone, each verb returns an error that says the operation: none
-// hangs, panics, or takes it for an empty answer.
+// If honker's tables are missing, each verb returns an error that names the operation. No verb hangs,
+// panics, or returns an empty result.
 func TestDB_TablesGone_EveryVerb(t *testing.T) {
 	t.Parallel()
 	type c = context.Context
@@ -277,7 +276,7 @@ func TestDB_TablesGone_EveryVerb(t *testing.T) {
 	}
 }
 
-// A table that is missing behind the first statement of a verb is an error too.
+// A table that only a later statement of the verb needs also causes an error if it is missing.
 func TestDB_OneTableGone(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -309,7 +308,7 @@ func TestDB_OneTableGone(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
 
-// What is left undone by a Tx verb leaves its transaction as it was.
+// A refused Tx verb leaves its transaction unchanged.
 func TestTxVerbs_Refused(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -338,7 +337,7 @@ func TestTxVerbs_Refused(t *testing.T) {
 	require.NoError(t, job.Ack(ctx), "none of them has settled it")
 }
 
-// The packages of this module that build on the root reach the engine of a DB.
+// The packages of this module that build on the root package can access the engine of a DB.
 func TestEngine_Of(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := testkit.NewQueue[int](t, nil)
@@ -353,7 +352,7 @@ func TestEngine_Of(t *testing.T) {
 	}))
 }
 
-// Check names the rules that are broken.
+// Check returns the rules that are violated.
 func TestDB_Check_Broken(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t, testkit.Timeout)

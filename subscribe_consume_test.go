@@ -16,7 +16,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// consumeUntil is a Consume that collects, and ends with ErrCause at the number end.
+// consumeUntil runs Consume, collects the numbers, and returns ErrCause from fn at the number end.
 func consumeUntil(t testing.TB, s *honker.Stream[int], opts *honker.SubscribeOptions, end int) (data []int) {
 	t.Helper()
 	err := s.Consume(testkit.Context(t, testkit.Timeout), "c", func(_ context.Context, e *honker.Event[int]) error {
@@ -30,7 +30,7 @@ func consumeUntil(t testing.TB, s *honker.Stream[int], opts *honker.SubscribeOpt
 	return data
 }
 
-// Consume calls fn in order, for what is stored and for what comes.
+// Consume calls fn in order, for existing events and for new events.
 func TestStream_Consume_Order(t *testing.T) {
 	t.Parallel()
 	_, _, s := testkit.NewStream[int](t, "orders")
@@ -51,8 +51,8 @@ func TestStream_Consume_Order(t *testing.T) {
 	require.Equal(t, head, testkit.SavedOffset(t, s, "c"))
 }
 
-// An error of fn ends Consume with that error, its event is not saved, and what was handled
-// before is.
+// An error of fn ends Consume with that error. The offset of its event is not saved, and the offset of the
+// events before it is.
 func TestStream_Consume_ErrorEndsIt(t *testing.T) {
 	t.Parallel()
 	ctx, _, s := testkit.NewStream[int](t, "orders")
@@ -71,7 +71,7 @@ func TestStream_Consume_ErrorEndsIt(t *testing.T) {
 	require.Equal(t, []int{20, 21, 22, 23, 24}, consumeUntil(t, s, nil, 25), "it goes on there")
 }
 
-// An event that does not decode ends Consume as an error of fn does.
+// An event that does not decode ends Consume like an error of fn.
 func TestStream_Consume_UndecodableEndsIt(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -87,7 +87,7 @@ func TestStream_Consume_UndecodableEndsIt(t *testing.T) {
 	require.Empty(t, consumeUntil(t, s, nil, 3))
 }
 
-// The offset is saved as Subscribe saves it: by count, by time, or not at all.
+// Consume saves the offset like Subscribe: by count, by time, or not at all.
 func TestStream_Consume_Saves(t *testing.T) {
 	t.Parallel()
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
@@ -122,7 +122,7 @@ func TestStream_Consume_Saves(t *testing.T) {
 	})
 }
 
-// The end of ctx is no error, and what fn has finished by then is saved.
+// The end of ctx is not an error, and events that fn has handled by then are saved.
 func TestStream_Consume_EndOfContext(t *testing.T) {
 	t.Parallel()
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
@@ -160,7 +160,7 @@ func TestStream_Consume_EndOfContext(t *testing.T) {
 	})
 }
 
-// Close ends fn's ctx, waits for Consume, and lets it save.
+// Close ends fn's ctx, waits for Consume, and lets it save its offset.
 func TestStream_Consume_Close(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
@@ -200,7 +200,7 @@ func TestStream_Consume_Close(t *testing.T) {
 	require.Equal(t, offsets[2], testkit.SavedOffset(t, honker.NewStream[int](db, "orders", nil), "c"))
 }
 
-// A panic of fn goes to the caller; its event is not handled.
+// A panic of fn propagates to the caller, and its event does not count as handled.
 func TestStream_Consume_Panic(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t, testkit.Timeout)

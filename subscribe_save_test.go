@@ -16,15 +16,15 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// neverByTime saves by count alone.
+// neverByTime returns options that save by count only.
 func neverByTime(count int) *honker.SubscribeOptions {
 	return &honker.SubscribeOptions{SaveEvery: count, SaveInterval: -1}
 }
 
-// strict saves nothing by itself.
+// strict disables automatic saves.
 var strict = &honker.SubscribeOptions{SaveEvery: -1, SaveInterval: -1}
 
-// An offset is saved after so many events.
+// The offset is saved after the given number of events.
 func TestSubscribe_Save_EveryN(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ every, events int }{{1, 5}, {5, 12}, {10, 25}, {10, 10}, {7, 70}, {1000, 30}, {0, 1100}} {
@@ -54,7 +54,7 @@ func TestSubscribe_Save_EveryN(t *testing.T) {
 	}
 }
 
-// An offset is saved after a time, also while nothing comes.
+// The offset is saved after an interval, even while no event arrives.
 func TestSubscribe_Save_Interval(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -111,7 +111,7 @@ func TestSubscribe_Save_AfterBody(t *testing.T) {
 	})
 }
 
-// A long body is saved when it returns.
+// The offset is saved when a long-running body returns.
 func TestSubscribe_Save_LongBody(t *testing.T) {
 	t.Parallel()
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
@@ -128,13 +128,13 @@ func TestSubscribe_Save_LongBody(t *testing.T) {
 	})
 }
 
-// A body that panics or ends its goroutine has not handled its event.
+// If a body panics or ends its goroutine, its event does not count as handled.
 func TestSubscribe_Save_Panic(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		end  func()
 		save *honker.SubscribeOptions
-		want int // handled before
+		want int // events handled before
 	}{
 		"panic":              {func() { panic("body") }, nil, 2},
 		"panic when strict":  {func() { panic("body") }, strict, 0},
@@ -169,7 +169,7 @@ func TestSubscribe_Save_Panic(t *testing.T) {
 	}
 }
 
-// A strict consumer saves by Ack alone.
+// The offset of a strict consumer is saved only by Ack.
 func TestSubscribe_Ack_Strict(t *testing.T) {
 	t.Parallel()
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
@@ -194,7 +194,7 @@ func TestSubscribe_Ack_Strict(t *testing.T) {
 	})
 }
 
-// Ack saves now and never goes back.
+// Ack saves the offset at once and never moves it back.
 func TestSubscribe_Ack_NeverBack(t *testing.T) {
 	t.Parallel()
 	ctx, _, s := testkit.NewStream[int](t, "orders")
@@ -213,7 +213,7 @@ func TestSubscribe_Ack_NeverBack(t *testing.T) {
 	}
 }
 
-// The effect and the ack of an event are committed together.
+// The effect of an event and its AckTx are committed together.
 func TestSubscribe_AckTx_Effect(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -247,7 +247,7 @@ func TestSubscribe_AckTx_Effect(t *testing.T) {
 	require.EqualValues(t, 10, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM effects`))
 }
 
-// Ack in a transaction is refused at once and names AckTx.
+// Ack in a transaction is refused at once, and the error names AckTx.
 func TestSubscribe_Ack_InTx(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -262,7 +262,7 @@ func TestSubscribe_Ack_InTx(t *testing.T) {
 	require.ErrorIs(t, e.AckTx(ctx, nil), honker.ErrInvalid)
 }
 
-// What was handled is saved when Close ends the loop.
+// When Close ends the loop, the offset of the handled events is saved.
 func TestSubscribe_Save_Close(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
@@ -276,7 +276,7 @@ func TestSubscribe_Save_Close(t *testing.T) {
 		db, s := open()
 		offsets := testkit.PublishUpTo(t, s, 3)
 		stop := testkit.Background(t, func(ctx context.Context) error { return testkit.LastError(s.Subscribe(ctx, "c", nil)) })
-		synctest.Wait() // it has seen them, and sleeps
+		synctest.Wait() // the subscriber has seen the events and sleeps
 		require.NoError(t, db.Close())
 		require.ErrorIs(t, stop(), honker.ErrClosed)
 		_, s = open()

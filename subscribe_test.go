@@ -21,8 +21,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// drained is all that a consumer gets within a second of a bubble's time, in which all
-// that is stored is seen. It must run in a bubble.
+// drained returns the events that a consumer receives within a second of the bubble's time, which is enough
+// for all stored events. It must run in a bubble.
 func drained(t testing.TB, s *honker.Stream[int], consumer string, opts *honker.SubscribeOptions) (data []int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -35,7 +35,7 @@ func drained(t testing.TB, s *honker.Stream[int], consumer string, opts *honker.
 	return data
 }
 
-// Nothing is missed or repeated between history and live events.
+// No event is missed or repeated at the transition from history to live events.
 func TestSubscribe_HistoryToLive(t *testing.T) {
 	t.Parallel()
 	const publishers = 3
@@ -78,7 +78,7 @@ func TestSubscribe_HistoryToLive(t *testing.T) {
 	}
 }
 
-// Consumers are independent and go on where they were.
+// Consumers are independent of each other and resume at their own offsets.
 func TestSubscribe_Independent(t *testing.T) {
 	t.Parallel()
 	_, _, s := testkit.NewStream[int](t, "orders")
@@ -94,7 +94,7 @@ func TestSubscribe_Independent(t *testing.T) {
 	require.Zero(t, testkit.SavedOffset(t, s, "nobody"))
 }
 
-// The consumer of one topic is not that of another.
+// Consumers with the same name on different topics are different consumers.
 func TestSubscribe_PerTopic(t *testing.T) {
 	t.Parallel()
 	_, db, s := testkit.NewStream[int](t, "orders")
@@ -108,7 +108,8 @@ func TestSubscribe_PerTopic(t *testing.T) {
 	require.Equal(t, []int{1, 2}, testkit.EventData(testkit.Take(t, pattern, "c", nil, 2)))
 }
 
-// A new consumer has its row at once and catches what comes.
+// The row of a new consumer is written at once, and the consumer receives the events published from then
+// on.
 func TestSubscribe_New_Row(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -128,7 +129,7 @@ func TestSubscribe_New_Row(t *testing.T) {
 	require.Equal(t, []int{0, 1}, testkit.EventData(<-got))
 }
 
-// ages lets events have been created at seconds counted from a moment.
+// ages sets the creation times of events to the given seconds after from.
 func ages(t testing.TB, db *honker.DB, from time.Time, offsets []int64, seconds ...int64) {
 	t.Helper()
 	for i, s := range seconds {
@@ -136,7 +137,7 @@ func ages(t testing.TB, db *honker.DB, from time.Time, offsets []int64, seconds 
 	}
 }
 
-// A new consumer begins where it is told.
+// A new consumer begins at the given start.
 func TestSubscribe_New_Start(t *testing.T) {
 	t.Parallel()
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
@@ -188,7 +189,7 @@ func TestSubscribe_New_Start(t *testing.T) {
 	})
 }
 
-// Tail saves nothing.
+// Tail saves no offset.
 func TestStream_Tail_SavesNothing(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -227,7 +228,7 @@ func TestSubscribe_InTx_Refused(t *testing.T) {
 	}
 }
 
-// The end of ctx ends a subscription silently, and what was handled is saved.
+// The end of ctx ends a subscription silently, and the handled events are saved.
 func TestSubscribe_Context_Silent(t *testing.T) {
 	t.Parallel()
 	for name, unsaved := range map[string]bool{"nothing to save": false, "something to save": true} {
@@ -251,14 +252,15 @@ func TestSubscribe_Context_Silent(t *testing.T) {
 	}
 }
 
-// errorsOf tells body how each step of a loop went.
+// errorsOf calls body with the error of each step of a loop.
 func errorsOf[E any](events iter.Seq2[*honker.Event[E], error], body func(error)) {
 	for _, err := range events {
 		body(err)
 	}
 }
 
-// following lets subscribers of all kinds wait, and returns where each says how that ended.
+// following starts subscribers of every kind. It returns a channel for the error with which each of them
+// ends.
 func following(t testing.TB, db *honker.DB) map[string]<-chan error {
 	t.Helper()
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -328,7 +330,7 @@ func TestSubscribe_FileReplaced(t *testing.T) {
 	require.ErrorIs(t, testkit.LastError(s.Subscribe(ctx, "c", nil)), honker.ErrDatabaseReplaced, "a later one")
 }
 
-// Publish wakes the subscribers that wait.
+// Publish wakes waiting subscribers.
 func TestSubscribe_Wakes(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	s := honker.NewStream[int64](db, "orders:created", nil)
@@ -356,13 +358,13 @@ func TestSubscribe_Wakes(t *testing.T) {
 		for how, publish := range publish {
 			head, err := sub.Head(context.Background())
 			require.NoError(t, err)
-			_, err = sub.SaveOffset(context.Background(), name+how, head) // what comes from now on is its
+			_, err = sub.SaveOffset(context.Background(), name+how, head) // the consumer receives the events published from now on
 			require.NoError(t, err)
 			waiting, took := make(chan struct{}, 1), []time.Duration(nil)
 			waiting <- struct{}{}
 			sent := make(chan error, 1)
 			go func() {
-				pace := time.NewTicker(3 * time.Millisecond) // until it sleeps
+				pace := time.NewTicker(3 * time.Millisecond) // until the subscriber sleeps
 				defer pace.Stop()
 				for range 15 {
 					<-waiting
@@ -389,14 +391,14 @@ func TestSubscribe_Wakes(t *testing.T) {
 	}
 }
 
-// Subscribers leave no goroutine behind.
+// Subscribers leave no goroutines behind.
 func TestSubscribe_NoGoroutineLeft(t *testing.T) {
-	// Notices have goroutines that begin when the watcher comes to it.
+	// The goroutines for notices start only when the watcher needs them.
 	ctx, db := testkit.Context(t, testkit.Timeout), honkertest.Open(t, &honker.Options{NoFileNotices: true})
 	s := honker.NewStream[int](db, "orders", nil)
 	testkit.PublishUpTo(t, s, 10)
 	for range db.Updates(ctx) {
-		break // the watcher runs from now on
+		break // the watcher is running
 	}
 	waitOnce := func() {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Millisecond)
@@ -416,7 +418,7 @@ func TestSubscribe_NoGoroutineLeft(t *testing.T) {
 	testkit.Eventually(t, testkit.Timeout, "as few goroutines as before", func() bool { return runtime.NumGoroutine() <= before })
 }
 
-// Many subscribers each see everything.
+// Many subscribers each receive every event.
 func TestSubscribe_Many(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -36,7 +36,7 @@ func entries(t testing.TB, db *honker.DB) int64 {
 
 const enter = `INSERT INTO ledger VALUES (1)`
 
-// Tx commits all that was written in it.
+// Tx commits all writes of its function.
 func TestTx_Commits(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
@@ -64,7 +64,7 @@ func TestTx_Commits(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_results`))
 }
 
-// A Tx that fails or panics leaves nothing.
+// A Tx whose function fails or panics changes nothing.
 func TestTx_FailsOrPanics(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
@@ -94,10 +94,10 @@ func TestTx_FailsOrPanics(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_notifications`))
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_results`))
-	testkit.Enqueue(t, q, 2) // the writer is free
+	testkit.Enqueue(t, q, 2) // the writer is free again
 }
 
-// A plain verb inside a Tx is refused at once and names its twin.
+// A plain verb inside a Tx is refused at once, and the error names the Tx form.
 func TestTx_PlainVerb_NamesTwin(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
@@ -108,7 +108,7 @@ func TestTx_PlainVerb_NamesTwin(t *testing.T) {
 	require.NoError(t, err)
 	type c = context.Context
 	for verb, v := range map[string]struct {
-		twin string // "": there is none
+		twin string // empty if there is no Tx form
 		call func(c) error
 	}{
 		"Enqueue":      {"EnqueueTx", func(c c) error { _, err := q.Enqueue(c, 1); return err }},
@@ -149,7 +149,7 @@ func TestTx_PlainVerb_NamesTwin(t *testing.T) {
 	require.NoError(t, job.Ack(ctx), "nothing was changed")
 }
 
-// The ctx of a Tx that has ended is refused by a text of its own, in reads as well.
+// The ctx of an ended Tx is refused with its own text, by reads as well.
 func TestTx_Context_OfEndedTx(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
@@ -173,7 +173,7 @@ func TestTx_Context_OfEndedTx(t *testing.T) {
 	}), "the Tx form runs in the transaction at hand")
 }
 
-// Reads inside a Tx see what it has written; others see what is committed.
+// Reads inside a Tx see its writes. Other reads see committed data only.
 func TestTx_Reads(t *testing.T) {
 	t.Parallel()
 	outer, db, q := ledger(t, nil)
@@ -200,8 +200,8 @@ func TestTx_Reads(t *testing.T) {
 	}))
 }
 
-// Reads that take their time keep no connection from a writer, and the end of ctx ends the
-// wait of those that find none free.
+// Slow reads do not take a connection from a writer. The end of ctx ends the wait of reads for a free
+// connection.
 func TestTx_BesideSlowReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{Readers: 2, NoFileNotices: true, PollInterval: time.Hour})
@@ -240,7 +240,7 @@ func TestTx_BesideSlowReads(t *testing.T) {
 	})
 }
 
-// A Tx of one DB does not hinder another.
+// A Tx of one DB does not block another DB.
 func TestTx_TwoDBs(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := ledger(t, nil)
@@ -251,7 +251,7 @@ func TestTx_TwoDBs(t *testing.T) {
 	}))
 }
 
-// A plain verb beside a transaction of its own goroutine is busy, with a hint.
+// A plain verb in a goroutine with an open transaction returns a busy error with a hint.
 func TestTx_PlainVerb_BusyHint(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, &honker.Options{BusyTimeout: 500 * time.Millisecond})
@@ -285,7 +285,7 @@ func TestTx_PlainVerb_BusyHint(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
-// A read-only transaction is a snapshot that stops no writer.
+// A read-only transaction is a snapshot and blocks no writer.
 func TestTx_ReadOnly_Snapshot(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
@@ -308,7 +308,7 @@ func TestTx_ReadOnly_Snapshot(t *testing.T) {
 	}
 }
 
-// A transaction on a connection of the caller's is a transaction.
+// A transaction on the caller's connection is accepted.
 func TestTx_CallersConn(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
@@ -326,7 +326,7 @@ func TestTx_CallersConn(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
-// A context that ends the transaction leaves nothing of it.
+// A context that ends the transaction rolls back everything.
 func TestTx_Context_LeavesNothing(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
@@ -352,7 +352,7 @@ func TestTx_Context_LeavesNothing(t *testing.T) {
 			_, err = q.EnqueueTx(ctx, tx, 1)
 			require.NoError(t, err)
 			end()
-			_, _ = tx.ExecContext(ctx, enter) // an application that does not look
+			_, _ = tx.ExecContext(ctx, enter) // an application that ignores errors
 			_, _ = q.EnqueueTx(ctx, tx, 1)
 			return nil
 		})
@@ -363,7 +363,7 @@ func TestTx_Context_LeavesNothing(t *testing.T) {
 	testkit.Enqueue(t, q, 1)
 }
 
-// The context of a statement does not tear the transaction.
+// The end of a statement's context does not tear the transaction.
 func TestTx_Context_OfStatement(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
@@ -373,7 +373,7 @@ func TestTx_Context_OfStatement(t *testing.T) {
 	require.NoError(t, err)
 	_, err = q.EnqueueTx(ctx, tx, 1)
 	require.NoError(t, err)
-	short, cancel := context.WithTimeout(ctx, 2*time.Millisecond) // in the middle of it
+	short, cancel := context.WithTimeout(ctx, 2*time.Millisecond) // ends in the middle of the statement
 	defer cancel()
 	_, failed := tx.ExecContext(short, many)
 	_, after := q.EnqueueTx(ctx, tx, 2)
@@ -390,7 +390,7 @@ func TestTx_Context_OfStatement(t *testing.T) {
 	require.Equal(t, failed != nil, rows == 0)
 }
 
-// A statement under an ended context does nothing.
+// A statement with an ended context has no effect.
 func TestTx_Context_Ended(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
@@ -402,7 +402,7 @@ func TestTx_Context_Ended(t *testing.T) {
 	require.NoError(t, err)
 	_, err = q.EnqueueTx(ended, tx, 1)
 	require.ErrorIs(t, err, context.Canceled)
-	if tx.Commit() == nil { // database/sql did not pass the statement on
+	if tx.Commit() == nil { // database/sql did not execute the statement
 		require.EqualValues(t, 1, entries(t, db))
 	} else {
 		require.Zero(t, entries(t, db))
@@ -435,7 +435,7 @@ func TestTx_Finished(t *testing.T) {
 	require.NoError(t, job.Ack(ctx))
 }
 
-// A handler with a rolled-back transaction has not settled its job.
+// A handler whose transaction was rolled back has not settled its job.
 func TestTx_HandlerRollback(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := ledger(t, nil)
@@ -454,8 +454,8 @@ func TestTx_HandlerRollback(t *testing.T) {
 	testkit.RequireGone(t, q, id)
 }
 
-// A pool in place of a transaction is refused.
-// A pool has the methods of a transaction, and commits by itself.
+// A pool is refused where a transaction is required. A pool has the methods of a transaction, but commits
+// each statement by itself.
 func TestTx_PoolRefused(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	q := honker.NewQueue[int](db, "jobs", nil)
@@ -473,7 +473,7 @@ func TestTx_PoolRefused(t *testing.T) {
 	require.Empty(t, jobs)
 }
 
-// A goroutine that the function has left behind gets errors, and disturbs nothing.
+// A goroutine that outlives the function of its Tx gets errors and disturbs nothing.
 func TestTx_GoroutineLeftBehind(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := ledger(t, nil)

@@ -17,7 +17,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// withoutTxForm are the verbs that write and have no Tx form, each with the reason.
+// withoutTxForm maps writing verbs without a Tx form to the reason.
 var withoutTxForm = map[string]string{
 	"DB.Tx":                 "it is the transaction",
 	"DB.Lock":               "a lock that the rollback takes away guards nothing",
@@ -51,7 +51,7 @@ var withoutTxForm = map[string]string{
 	"Lock.Unlock":           "a lock is released outside of transactions",
 }
 
-// handles are the types with verbs that package readonly_test.go does not sort.
+// handles are the types whose verbs are not classified in readonly_test.go.
 var handles = map[string]reflect.Type{
 	"Job":      reflect.TypeFor[*honker.Job[int]](),
 	"Event":    reflect.TypeFor[*honker.Event[int]](),
@@ -60,7 +60,7 @@ var handles = map[string]reflect.Type{
 	"Lock":     reflect.TypeFor[*honker.Lock](),
 }
 
-// Every verb that writes has a Tx form, or there is a reason for which it has none.
+// Every writing verb has a Tx form, or a documented reason why it has none.
 func TestTxForm_EveryWrite(t *testing.T) {
 	t.Parallel()
 	table, values := readOnlyVerbs(honkertest.Open(t, nil), nil)
@@ -81,7 +81,7 @@ func TestTxForm_EveryWrite(t *testing.T) {
 	for verb, is := range writes {
 		name, method, ok := strings.Cut(verb, ".")
 		if !is || !ok || strings.HasSuffix(method, "Tx") && withoutTxForm[verb] == "" {
-			continue // functions, such as Pipe, are not verbs of a handle
+			continue // functions such as Pipe are not verbs of a handle
 		}
 		_, found := types[name].MethodByName(method + "Tx")
 		switch why := withoutTxForm[verb]; {
@@ -96,18 +96,18 @@ func TestTxForm_EveryWrite(t *testing.T) {
 	}
 }
 
-// takesContext tells whether a method may reach the file.
+// takesContext reports whether a method takes a ctx, and so may access the file.
 func takesContext(m reflect.Method) bool {
 	return m.Type.NumIn() > 1 && m.Type.In(1) == reflect.TypeFor[context.Context]()
 }
 
-// twoForms are verbs of operators and their Tx forms. Each returns whether it has changed something.
+// twoForms pairs an operator's verb with its Tx form. Each returns whether it changed anything.
 type twoForms struct {
 	plain func(ctx context.Context, db *honker.DB) (bool, error)
 	tx    func(ctx context.Context, db *honker.DB, tx honker.Tx) (bool, error)
 }
 
-// form makes twoForms of a verb of one handle, which of returns for a DB.
+// form returns the twoForms of a verb of a handle, which of returns for a DB.
 func form[H any](of func(*honker.DB) H, plain func(context.Context, H) (bool, error), tx func(context.Context, honker.Tx, H) (bool, error)) twoForms {
 	return twoForms{
 		func(ctx context.Context, db *honker.DB) (bool, error) { return plain(ctx, of(db)) },
@@ -115,7 +115,7 @@ func form[H any](of func(*honker.DB) H, plain func(context.Context, H) (bool, er
 	}
 }
 
-// operatorForms all change something in a file of stockForForms.
+// operatorForms returns verbs that all change a file written by stockForForms.
 func operatorForms() map[string]twoForms {
 	type (
 		ctx = context.Context
@@ -187,13 +187,13 @@ func stockForForms(t *testing.T, db *honker.DB) {
 	require.NoError(t, err)
 	require.NoError(t, ds[0].Nack(ctx, testkit.ErrCause))
 	require.NoError(t, m.Leave(ctx))
-	testkit.Exec(t, db, `UPDATE _honkerx_group_claims SET holder = 'm'`) // has a random part
+	testkit.Exec(t, db, `UPDATE _honkerx_group_claims SET holder = 'm'`) // the original holder has a random part
 	testkit.Enqueue(t, honker.NewQueue[int](db, "mails", nil), 1, honker.Unique("k", nil))
 	halted := honker.NewQueue[int](db, "halted", nil)
 	for _, key := range []string{"", "bob"} {
 		testkit.RequireChanged(t, true)(halted.Pause(ctx, &honker.PauseOptions{Key: key}))
 	}
-	mails := honker.NewQueue[int](db, "mails", nil) // one job of ada runs, and three are held for it
+	mails := honker.NewQueue[int](db, "mails", nil) // a job of ada runs, and three more are held for its key
 	require.NoError(t, mails.SetLimits(ctx, honker.Limits{PerKey: 1}))
 	for range 4 {
 		testkit.Enqueue(t, mails, 2, honker.Key("ada"), honker.Priority(1))
@@ -204,8 +204,9 @@ func stockForForms(t *testing.T, db *honker.DB) {
 	testkit.RequireChanged(t, true)(db.Scheduler().Pause(ctx, "lunch"))
 }
 
-// A Tx form writes what the plain verb writes, as an actor's too, in the caller's transaction: nothing if that
-// is rolled back. Inside of it the plain verb is refused, and names the Tx form; no transaction is ErrInvalid.
+// A Tx form makes the same writes as the plain verb in the caller's transaction, including the audit entry
+// of an actor. A rollback undoes them. Inside the transaction the plain verb is refused, and the error
+// names the Tx form. A nil transaction is ErrInvalid.
 func TestTxForm_Operators(t *testing.T) {
 	t.Parallel()
 	for name, f := range operatorForms() {
@@ -259,12 +260,13 @@ func TestTxForm_Operators(t *testing.T) {
 	}
 }
 
-// rowsOf is every row of the file but the counts of jobs by minute, which are written whenever a write is at hand.
+// rowsOf returns every row of the file except the counts of jobs by minute, which are written together with
+// other writes.
 func rowsOf(t *testing.T, db *honker.DB) []string {
 	return slices.DeleteFunc(testkit.Dump(t, db.SQL()), func(row string) bool { return strings.HasPrefix(row, "_honkerx_minutes|") })
 }
 
-// A Tx form takes the transaction of an attached pool.
+// A Tx form accepts a transaction of an attached pool.
 func TestTxForm_Attached(t *testing.T) {
 	t.Parallel()
 	for name, f := range operatorForms() {
@@ -282,8 +284,8 @@ func TestTxForm_Attached(t *testing.T) {
 	}
 }
 
-// A pause in a transaction is told of, and workers wake, once that is committed and not before; never if it
-// is rolled back.
+// A pause in a transaction is reported, and workers wake, after the commit. After a rollback neither
+// happens.
 func TestTxForm_AfterCommit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -317,8 +319,8 @@ func TestTxForm_AfterCommit(t *testing.T) {
 	})
 }
 
-// A read model is emptied and its consumer sent back to the beginning in one transaction: a rebuild that does not
-// commit leaves both, and one that commits counts each event once.
+// In one transaction a read model is emptied and its consumer moved to the beginning. A rebuild that is
+// rolled back changes neither, and a committed rebuild counts each event once.
 func TestStream_SeekTx_Rebuild(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -361,7 +363,7 @@ func TestStream_SeekTx_Rebuild(t *testing.T) {
 	require.EqualValues(t, 10, count())
 }
 
-// SeekTx of an unknown consumer, and of a place that makes no sense, changes nothing.
+// SeekTx with an unknown consumer or an invalid offset changes nothing.
 func TestStream_SeekTx_BadInput(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
