@@ -16,7 +16,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// place enqueues n and returns what became of it.
+// place enqueues n and returns the result.
 func place(t testing.TB, q *honker.Queue[int], n int, opts ...honker.EnqueueOption) (p honker.Placement) {
 	t.Helper()
 	id, err := q.Enqueue(context.Background(), n, append(opts, honker.Placed(&p))...)
@@ -25,13 +25,13 @@ func place(t testing.TB, q *honker.Queue[int], n int, opts ...honker.EnqueueOpti
 	return p
 }
 
-// requireSound checks the file.
+// requireSound runs Check on the file.
 func requireSound(t testing.TB, db *honker.DB) {
 	t.Helper()
 	require.NoError(t, db.Check(context.Background()))
 }
 
-// Of many enqueues at once, of several handles on a file, one adds the job.
+// Of many simultaneous enqueues with the same key through several handles, exactly one adds a job.
 func TestUnique_Race_OneJob(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	dbs := []*honker.DB{db, honkertest.OpenFile(t, path, nil), testkit.Attach(t, path)}
@@ -62,7 +62,8 @@ func TestUnique_Race_OneJob(t *testing.T) {
 	requireSound(t, db)
 }
 
-// An enqueue that is rolled back leaves no key behind, and one that finds the key fails nothing.
+// A rolled-back enqueue leaves no key behind. An enqueue that finds the key taken does not fail the
+// transaction.
 func TestUnique_Tx(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	undo := errors.New("undo")
@@ -85,7 +86,7 @@ func TestUnique_Tx(t *testing.T) {
 	requireSound(t, db)
 }
 
-// ends are the ways in which a job that is claimed goes away.
+// ends are the ways in which a claimed job can end.
 var ends = map[string]func(t *testing.T, q *honker.Queue[int], job *honker.Job[int]){
 	"ack": func(t *testing.T, _ *honker.Queue[int], job *honker.Job[int]) {
 		require.NoError(t, job.Ack(t.Context()))
@@ -108,7 +109,7 @@ var ends = map[string]func(t *testing.T, q *honker.Queue[int], job *honker.Job[i
 	},
 }
 
-// Whatever ends a job frees its key: acks, cancels, deaths.
+// Acks, cancels, deaths and every other end of a job free its key.
 func TestUnique_Freed(t *testing.T) {
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
@@ -125,7 +126,7 @@ func TestUnique_Freed(t *testing.T) {
 	}
 }
 
-// A binding that knows nothing of keys frees them by its acks and deaths.
+// A binding without knowledge of unique keys frees them with its acks and deaths.
 func TestUnique_Freed_Binding(t *testing.T) {
 	db, other := testkit.OpenWithBinding(t)
 	q := honker.NewQueue[int](db, "jobs", nil)
@@ -150,7 +151,7 @@ func TestUnique_Freed_Binding(t *testing.T) {
 	require.Equal(t, honker.PlacedNew, place(t, q, 3, honker.Unique("k", nil)).Result)
 }
 
-// UntilStarted ends with the first claim, and neither a retry nor a snooze brings it back.
+// An UntilStarted key ends with the first claim. Neither a retry nor a snooze restores it.
 func TestUnique_UntilStarted(t *testing.T) {
 	started := honker.Unique("k", &honker.Uniqueness{Until: honker.UntilStarted})
 	for name, back := range map[string]func(ctx context.Context, job *honker.Job[int]) error{
@@ -173,7 +174,7 @@ func TestUnique_UntilStarted(t *testing.T) {
 	}
 }
 
-// A claim by another binding is a first claim, too.
+// A claim by another binding also counts as the first claim.
 func TestUnique_UntilStarted_Binding(t *testing.T) {
 	db, other := testkit.OpenWithBinding(t)
 	q := honker.NewQueue[int](db, "jobs", nil)
@@ -184,7 +185,7 @@ func TestUnique_UntilStarted_Binding(t *testing.T) {
 	requireSound(t, db)
 }
 
-// What a conflict does to a job that waits, and to one that runs.
+// The conflict policy decides the effect of an enqueue on a waiting job and on a running job.
 func TestUnique_Conflict(t *testing.T) {
 	modes := map[honker.Conflict][2]honker.PlaceResult{
 		honker.KeepExisting:   {honker.PlacedExisting, honker.PlacedExisting},
@@ -220,8 +221,8 @@ func TestUnique_Conflict(t *testing.T) {
 	}
 }
 
-// A job that is replaced between two attempts has as many as the enqueue gives it, and is not
-// delayed by the one that has failed.
+// A job that is replaced between two attempts has the attempts of the new enqueue, and the backoff of the
+// failed attempt does not delay it.
 func TestUnique_ReplaceWaiting_Retried(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	replace := honker.Unique("k", &honker.Uniqueness{Conflict: honker.ReplaceWaiting})
@@ -235,7 +236,7 @@ func TestUnique_ReplaceWaiting_Retried(t *testing.T) {
 	requireSound(t, db)
 }
 
-// A job with a claim that has lapsed waits: its worker can settle it no more.
+// A job with a lapsed claim counts as waiting, because its worker can no longer settle it.
 func TestUnique_Lapsed(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	again := honker.Unique("k", &honker.Uniqueness{Conflict: honker.RunAgain})
@@ -256,7 +257,7 @@ func TestUnique_Lapsed(t *testing.T) {
 	requireSound(t, db)
 }
 
-// A job that has expired or spent its attempts has no key, although nothing has swept it yet.
+// An expired job, and a job without attempts left, hold no key even before a sweep.
 func TestUnique_NeverRuns(t *testing.T) {
 	for name, spoil := range map[string]string{
 		"expired":   `UPDATE _honker_live SET expires_at = unixepoch() - 1`,
@@ -277,14 +278,14 @@ func TestUnique_NeverRuns(t *testing.T) {
 	}
 }
 
-// The key is shown with its job as long as that is there.
+// JobInfo shows the key while the job exists.
 func TestUnique_JobInfo(t *testing.T) {
 	_, _, q := testkit.NewQueue[int](t, nil)
 	require.Equal(t, "k", testkit.GetJob(t, q, place(t, q, 1, honker.Unique("k", nil)).ID).Unique)
 	require.Empty(t, testkit.GetJob(t, q, place(t, q, 1).ID).Unique)
 }
 
-// A key that is released by hand is free, its job stays, and a successor waits no more.
+// ReleaseUnique frees the key and keeps the job. A successor no longer waits for it.
 func TestQueue_ReleaseUnique(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	again := honker.Unique("k", &honker.Uniqueness{Conflict: honker.RunAgain})
@@ -308,14 +309,14 @@ func TestQueue_ReleaseUnique(t *testing.T) {
 	require.False(t, released)
 }
 
-// Keys of different queues have nothing to do with each other.
+// Keys of different queues are independent.
 func TestUnique_Queues(t *testing.T) {
 	_, db, q := testkit.NewQueue[int](t, nil)
 	place(t, q, 1, honker.Unique("k", nil))
 	require.Equal(t, honker.PlacedNew, place(t, honker.NewQueue[int](db, "other", nil), 1, honker.Unique("k", nil)).Result)
 }
 
-// An observer hears of the jobs that were added, and of the others by themselves.
+// The observer hears of added jobs and of conflicts separately.
 func TestUnique_Observer(t *testing.T) {
 	s := new(testkit.Recorder)
 	var found []honker.Deduplicated
@@ -337,7 +338,7 @@ func TestUnique_Observer(t *testing.T) {
 	require.Equal(t, []honker.Deduplicated{{Queue: "jobs", Existing: 1}, {Queue: "jobs", Replaced: 1}, {Queue: "jobs", Existing: 1, Tx: true}}, found)
 }
 
-// A trigger of the application's that drops the job leaves no key.
+// If a trigger of the application drops the job, no key is left behind.
 func TestUnique_NotInserted(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	testkit.Exec(t, db, `CREATE TRIGGER drop_it BEFORE INSERT ON _honker_live WHEN NEW.payload = '13' BEGIN SELECT RAISE(IGNORE); END`)
@@ -351,7 +352,7 @@ func TestUnique_NotInserted(t *testing.T) {
 	requireSound(t, db)
 }
 
-// A file in which no job had a key has no trigger for it, and a plain enqueue makes none.
+// A file without unique keys has no trigger for them, and a plain enqueue creates none.
 func TestUnique_Triggers(t *testing.T) {
 	_, db, q := testkit.NewQueue[int](t, nil)
 	triggers := func() int64 {

@@ -16,8 +16,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// One successor at most waits for the end of a job that runs, with the newest arguments, also
-// while that waits for its next attempt.
+// At most one successor waits for the end of a running job. It has the newest arguments, also while the
+// running job waits for its next attempt.
 func TestUnique_RunAgain_OneSuccessor(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	again := honker.Unique("k", &honker.Uniqueness{Conflict: honker.RunAgain})
@@ -47,7 +47,7 @@ func TestUnique_RunAgain_OneSuccessor(t *testing.T) {
 	requireSound(t, db)
 }
 
-// A successor that is cancelled leaves the key to the job that runs, and the next one may come.
+// Cancelling a successor leaves the key to the running job, and another successor can be enqueued.
 func TestUnique_RunAgain_CancelSuccessor(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	again := honker.Unique("k", &honker.Uniqueness{Conflict: honker.RunAgain})
@@ -63,7 +63,7 @@ func TestUnique_RunAgain_CancelSuccessor(t *testing.T) {
 	require.Equal(t, 3, testkit.ClaimOne(t, q).Args)
 }
 
-// Work begins the successor as soon as the job before it has ended, without a poll.
+// Work starts the successor as soon as the previous job has ended, without polling.
 func TestUnique_RunAgain_Work(t *testing.T) {
 	for name, end := range map[string]error{"ack": nil, "death": honker.Reject(testkit.ErrCause)} {
 		t.Run(name, func(t *testing.T) {
@@ -75,11 +75,11 @@ func TestUnique_RunAgain_Work(t *testing.T) {
 					ran <- job.Args
 					select {
 					case <-release:
-					case <-ctx.Done(): // the test has failed
+					case <-ctx.Done(): // unblocks the handler if the test fails
 					}
 					return end
 				}, &honker.WorkOptions{Workers: 4})
-				synctest.Wait() // workers are idle: a job with a key is not handed to one
+				synctest.Wait() // the workers are idle; a job with a key is not handed to an idle worker
 				require.Equal(t, honker.PlacedNew, place(t, q, 1, again).Result)
 				synctest.Wait()
 				for n := 2; n < 5; n++ {
@@ -101,7 +101,8 @@ func TestUnique_RunAgain_Work(t *testing.T) {
 	}
 }
 
-// For holds the key when its job is gone, and no longer; enqueues that find it do not prolong it.
+// For holds the key after its job is gone, but no longer than its duration. Enqueues that find the key do
+// not prolong it.
 func TestUnique_For(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -141,7 +142,7 @@ func TestUnique_For_UntilStarted(t *testing.T) {
 	})
 }
 
-// The successor of a job keeps the key no shorter than the job did, and is debounced by itself.
+// The successor of a job holds the key at least as long as the job would have, and is debounced separately.
 func TestUnique_For_Successor(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{Lease: time.Hour})
@@ -164,7 +165,7 @@ func TestUnique_For_Successor(t *testing.T) {
 	})
 }
 
-// Maintain deletes keys of which the time is over, and no others.
+// Maintain deletes only keys whose time has passed.
 func TestUnique_For_Maintain(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -190,7 +191,8 @@ func TestUnique_For_Maintain(t *testing.T) {
 	})
 }
 
-// Debounce runs wait after the last enqueue, with its arguments, and max after the first at the latest.
+// Debounce runs a job with the latest arguments, wait after the last enqueue and at most max after the
+// first.
 func TestDebounce(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -204,7 +206,7 @@ func TestDebounce(t *testing.T) {
 			runs = append(runs, run{job.Args, time.Since(began)})
 			return nil
 		}, nil)
-		for n := range 25 { // each second from 0.5 to 24.5
+		for n := range 25 { // every second from 0.5 s to 24.5 s
 			time.Sleep(500 * time.Millisecond)
 			place(t, q, n, honker.Debounce("k", 3*time.Second, 10*time.Second))
 			time.Sleep(500 * time.Millisecond)
@@ -218,7 +220,7 @@ func TestDebounce(t *testing.T) {
 	})
 }
 
-// Enqueues while a debounced job runs begin the next one.
+// Enqueues while a debounced job is running start the next debounce period.
 func TestDebounce_WhileRunning(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -235,14 +237,14 @@ func TestDebounce_WhileRunning(t *testing.T) {
 	})
 }
 
-// args are arguments with several fields.
+// uniqueArgs is a payload with several fields.
 type uniqueArgs struct {
 	Order  int             `json:"order"`
 	Note   string          `json:"note"`
 	Amount json.RawMessage `json:"amount"`
 }
 
-// UniqueArgs compares fields, whatever the others are, and numbers as they are written.
+// UniqueArgs compares the named fields and ignores the others. Numbers are compared as written.
 func TestUniqueArgs(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[uniqueArgs](t, nil)
 	for i, c := range []struct {
@@ -286,7 +288,7 @@ func TestUniqueArgs_EnqueueMany(t *testing.T) {
 	requireSound(t, db)
 }
 
-// What no enqueue may be asked for is ErrInvalid, and changes nothing.
+// Invalid combinations of enqueue options are refused with ErrInvalid and change nothing.
 func TestUnique_Invalid(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	objects := honker.NewQueue[map[string]int](db, "objects", nil)

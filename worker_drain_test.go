@@ -24,7 +24,7 @@ import (
 
 const processing = `SELECT count(*) FROM _honker_live WHERE state = 'processing'`
 
-// Handlers finish after the context of Work has ended.
+// Handlers finish after the ctx of Work has ended.
 func TestWorker_Drain_Finishes(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -46,8 +46,7 @@ func TestWorker_Drain_Finishes(t *testing.T) {
 	})
 }
 
-// Handlers are cancelled after DrainTimeout, and their attempts are not spent.
-// What a handler returns when its ctx was cancelled by the end of the drain.
+// Handlers are cancelled after DrainTimeout, and their attempts are not spent, whatever they return.
 func TestWorker_Drain_Timeout(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[string](db, "jobs", nil)
@@ -100,7 +99,7 @@ func count[V comparable](all []V) map[V]int {
 	return n
 }
 
-// A handler that ignores its context keeps Work from returning, but does not keep the job.
+// A handler that ignores its ctx delays the return of Work, but does not keep its job.
 func TestWorker_Drain_IgnoresContext(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -134,8 +133,8 @@ func TestWorker_Drain_IgnoresContext(t *testing.T) {
 	})
 }
 
-// How long a job has waited is told of one that is given up, too. The handler does nothing that the
-// race detector could take for an order between it and the drain.
+// The waiting time of a job is also reported if its handler is given up. The handler does nothing that the
+// race detector could regard as synchronization with the drain.
 func TestWorker_Drain_GivenUp_Wait(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -153,9 +152,8 @@ func TestWorker_Drain_GivenUp_Wait(t *testing.T) {
 	})
 }
 
-// No job is held after Work has returned.
-// After Work has returned nothing is held by it, however fast its handlers were and
-// wherever it was interrupted.
+// After Work has returned, it holds no job, however fast its handlers were and at whatever moment it was
+// interrupted.
 func TestWorker_Drain_NothingHeld(t *testing.T) {
 	const jobs = 400
 	for name, c := range map[string]struct {
@@ -197,7 +195,7 @@ func TestWorker_Drain_NothingHeld(t *testing.T) {
 	}
 }
 
-// Work under an ended context returns at once.
+// Work with an ended ctx returns at once.
 func TestWorker_EndedContext(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -248,7 +246,7 @@ func TestWorker_Drain_Close(t *testing.T) {
 	})
 }
 
-// Work ends when its file was replaced.
+// Work ends when its file is replaced.
 func TestWorker_FileReplaced(t *testing.T) {
 	t.Parallel()
 	for name, busy := range map[string]bool{"while it waits": false, "while it works": true} {
@@ -280,8 +278,7 @@ func TestWorker_FileReplaced(t *testing.T) {
 	}
 }
 
-// Work survives a writer that holds the write lock for long.
-// Another process holds the write lock for longer than BusyTimeout.
+// Work survives another process that holds the write lock for longer than BusyTimeout.
 func TestWorker_SlowWriter(t *testing.T) {
 	t.Parallel()
 	path, log := filepath.Join(t.TempDir(), "file.db"), new(testkit.Log)
@@ -305,7 +302,7 @@ func TestWorker_SlowWriter(t *testing.T) {
 	defer other.Close()
 	_, err = other.ExecContext(ctx, `BEGIN IMMEDIATE`)
 	require.NoError(t, err)
-	close(goOn) // their acks have to wait
+	close(goOn) // the acks have to wait
 	testkit.Eventually(t, testkit.Timeout, "it has tried several times", func() bool { return log.Times("transaction failed, retrying") >= 3 })
 	require.EqualValues(t, 2, runs.Load())
 	_, err = other.ExecContext(ctx, `ROLLBACK`)
@@ -315,8 +312,7 @@ func TestWorker_SlowWriter(t *testing.T) {
 	require.EqualValues(t, jobs, runs.Load(), "each of them once")
 }
 
-// The drain waits for a writer that holds the write lock.
-// The end of Work comes while nothing can be written.
+// If another process holds the write lock when Work ends, the drain waits for it.
 func TestWorker_Drain_SlowWriter(t *testing.T) {
 	t.Parallel()
 	path, log := filepath.Join(t.TempDir(), "file.db"), new(testkit.Log)
@@ -343,8 +339,8 @@ func TestWorker_Drain_SlowWriter(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
-// The drain ends in its time though another process holds the write lock, also where a batch
-// waits for that already when the context of Work ends. The leases lapse.
+// The drain ends within its timeout even if another process holds the write lock, and even if a batch
+// already waits for the lock when the ctx of Work ends. The leases lapse.
 func TestWorker_Drain_WriterTaken(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -362,7 +358,7 @@ func TestWorker_Drain_WriterTaken(t *testing.T) {
 		_, err = other.ExecContext(t.Context(), `BEGIN IMMEDIATE`)
 		require.NoError(t, err)
 		close(goOn)
-		time.Sleep(50 * time.Millisecond) // the batch with their acks waits
+		time.Sleep(50 * time.Millisecond) // the batch with the acks waits
 		began := time.Now()
 		require.NoError(t, stop())
 		require.Less(t, time.Since(began), 4*time.Second)
@@ -370,9 +366,8 @@ func TestWorker_Drain_WriterTaken(t *testing.T) {
 	})
 }
 
-// A handler that lingers beside the next attempt of its job still counts for the drain.
-// A handler with a job that runs again already, because it said so or because its lease has
-// lapsed, is still a handler of this Work.
+// A handler may linger while its job already runs again, because the handler has settled the job or its
+// lease has lapsed. The drain still waits for that handler.
 func TestWorker_Drain_LingeringHandler(t *testing.T) {
 	for name, c := range map[string]struct {
 		again func(context.Context, *honker.DB, *honker.Job[int]) error
@@ -400,15 +395,15 @@ func TestWorker_Drain_LingeringHandler(t *testing.T) {
 						require.NoError(t, c.again(ctx, db, job))
 						select {
 						case <-ctx.Done():
-						case <-time.After(time.Hour): // so that the test ends
+						case <-time.After(time.Hour): // unblocks the handler if the test fails
 						}
 						causes <- context.Cause(ctx)
 					}
 					return nil
 				}, &honker.WorkOptions{Workers: 2, DrainTimeout: 5 * time.Second})
-				time.Sleep(time.Second) // what is long past is no reason to claim ahead
+				time.Sleep(time.Second) // after a pause, earlier speed is no reason to claim ahead
 				testkit.RequireGone(t, q, again)
-				for range 2 { // one for the other worker
+				for range 2 { // a job for the other worker
 					testkit.Enqueue(t, q, 2)
 				}
 				time.Sleep(15 * time.Second) // more than a third of the lease
@@ -428,7 +423,7 @@ func TestWorker_Drain_LingeringHandler(t *testing.T) {
 	}
 }
 
-// The longest DrainTimeout is no bound: nothing is given up.
+// The longest DrainTimeout is unlimited, and no handler is given up.
 func TestWork_DrainTimeout_Longest(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)

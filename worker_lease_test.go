@@ -21,7 +21,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// A handler of ten leases keeps its job.
+// A handler that runs for ten leases keeps its job.
 func TestWorker_Lease_Renewed(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -30,7 +30,7 @@ func TestWorker_Lease_Renewed(t *testing.T) {
 			require.Equal(t, 1, job.Attempts)
 			return ctx.Err()
 		}, &honker.WorkOptions{Workers: 2, WorkerID: "me", Lease: 3 * time.Second})
-		for range 2 { // the second after a time without jobs
+		for range 2 { // the second job comes after a time without jobs
 			id := testkit.Enqueue(t, q, 1)
 			for range 59 {
 				time.Sleep(500 * time.Millisecond)
@@ -49,7 +49,7 @@ func TestWorker_Lease_Renewed(t *testing.T) {
 	})
 }
 
-// Work has no goroutines for jobs that may come.
+// Work starts no goroutines before there are jobs.
 func TestWorker_NoIdleGoroutines(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -63,13 +63,13 @@ func TestWorker_NoIdleGoroutines(t *testing.T) {
 		require.NoError(t, err)
 		synctest.Wait()
 		busy := runtime.NumGoroutine() - before
-		close(end) // first: a failure must not leave the handlers waiting
+		close(end) // deferred first, because a failure must not leave the handlers waiting
 		require.LessOrEqual(t, busy, 2+5+2, "the jobs, the renewal of their leases, and the watch for cancelled ones")
 		require.NoError(t, stop())
 	})
 }
 
-// endings are the ways in which a handler ends.
+// endings are the ways in which a handler can return.
 var endings = []func(context.Context) error{
 	func(context.Context) error { return nil },
 	func(ctx context.Context) error { return ctx.Err() },
@@ -78,7 +78,7 @@ var endings = []func(context.Context) error{
 	func(context.Context) error { panic("lost") },
 }
 
-// A lost lease ends the handler's context, and the handler changes nothing more.
+// A lost lease ends the handler's ctx, and the handler can no longer change its job.
 func TestWorker_Lease_Lost(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -105,7 +105,7 @@ func TestWorker_Lease_Lost(t *testing.T) {
 		for _, id := range ids {
 			theirs = append(theirs, *testkit.GetJob(t, q, id))
 		}
-		time.Sleep(1001 * time.Millisecond) // a third of the lease
+		time.Sleep(1001 * time.Millisecond) // more than a third of the lease
 		synctest.Wait()
 		for i, id := range ids {
 			require.Equal(t, theirs[i], *testkit.GetJob(t, q, id))
@@ -114,7 +114,7 @@ func TestWorker_Lease_Lost(t *testing.T) {
 			require.ErrorIs(t, err, honker.ErrNotFound)
 		}
 		require.NoError(t, stop())
-		// Once by the handler's own Ack, once by Work.
+		// Each loss is reported twice: by the handler's own Ack and by Work.
 		require.Equal(t, strings.Repeat(" lost", 2*len(ids)), fmtAll(s.Outcomes()))
 	})
 }
@@ -127,16 +127,15 @@ func fmtAll[T any](all []T) string {
 	return b.String()
 }
 
-// A handler that lingers does not take the next attempt with it.
-// The handler has said how its job goes on and tidies up. Meanwhile this very Work runs
-// the job again: the end of the first must not be taken for the end of the second.
+// A handler may settle its job and then linger to clean up while the same Work runs the job again. The
+// return of the first handler must not settle the second attempt.
 func TestWorker_LingeringHandler(t *testing.T) {
 	for name, again := range map[string]func(context.Context, *honker.DB, *honker.Job[int]) error{
 		"Retry": func(ctx context.Context, _ *honker.DB, job *honker.Job[int]) error {
 			return job.Retry(ctx, 0, testkit.ErrCause)
 		},
 		"Snooze": func(ctx context.Context, _ *honker.DB, job *honker.Job[int]) error { return job.Snooze(ctx, 0) },
-		// As after a machine has slept: the renewer was not there in time.
+		// As after a suspend of the machine, the lease was not renewed in time.
 		"lapsed": func(_ context.Context, db *honker.DB, job *honker.Job[int]) error {
 			_, err := db.SQL().Exec(`UPDATE _honker_live SET claim_expires_at = ? WHERE id = ?`, time.Now().Unix()-1, job.ID)
 			return err
@@ -165,7 +164,7 @@ func TestWorker_LingeringHandler(t *testing.T) {
 	}
 }
 
-// A handler that has settled its job may go on.
+// A handler that has settled its job may continue.
 func TestWorker_Settled_GoesOn(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -182,7 +181,7 @@ func TestWorker_Settled_GoesOn(t *testing.T) {
 	})
 }
 
-// Two Works share a queue.
+// Two Works can share a queue.
 func TestWorker_TwoShareQueue(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -224,7 +223,7 @@ func TestWorker_ManyQueues(t *testing.T) {
 			return nil
 		}, &honker.WorkOptions{Workers: 2})
 		go func() {
-			for n := range jobs { // while they work; half of them one by one
+			for n := range jobs { // enqueued while the Works run, half of them individually
 				if _, err := q.Enqueue(context.Background(), n); err != nil {
 					t.Error(err)
 				}
@@ -242,7 +241,7 @@ func TestWorker_ManyQueues(t *testing.T) {
 	}
 }
 
-// Delayed jobs start at their second and not before.
+// Delayed jobs start at their second and not earlier.
 func TestWorker_Delayed(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -303,7 +302,7 @@ func TestWorker_Expired(t *testing.T) {
 	})
 }
 
-// A job that does not decode is dead-lettered and stops no other.
+// A job that does not decode is dead-lettered and does not stop the others.
 func TestWorker_Undecodable(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -332,7 +331,7 @@ func TestWorker_Undecodable(t *testing.T) {
 	})
 }
 
-// The result of a handler is found by the caller that waits for it.
+// The result of a handler reaches the caller that waits for it.
 func TestWorker_Result(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -357,7 +356,7 @@ func TestWorker_Result(t *testing.T) {
 	})
 }
 
-// The handler's context carries the values of Work's.
+// The handler's ctx carries the values of the ctx passed to Work.
 func TestWorker_Context_Values(t *testing.T) {
 	type key struct{}
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
@@ -375,7 +374,7 @@ func TestWorker_Context_Values(t *testing.T) {
 	})
 }
 
-// Jobs claimed ahead are released at once when the context of Work ends.
+// Jobs claimed ahead are released at once when the ctx of Work ends.
 func TestWorker_Prefetch_Released(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		const fast, slow, workers = 300, 60, 2
@@ -388,7 +387,7 @@ func TestWorker_Prefetch_Released(t *testing.T) {
 			time.Sleep(time.Duration(job.Args) * time.Second)
 			return nil
 		}, &honker.WorkOptions{Workers: workers})
-		synctest.Wait() // no time has passed: the last were fast
+		synctest.Wait() // no time has passed, so the last handlers were fast
 		require.Greater(t, testkit.QueryInt(t, db.SQL(), processing), int64(workers), "some are claimed ahead")
 		go func() { _ = stop() }()
 		synctest.Wait()

@@ -18,16 +18,16 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// life is what became of one job in Work within an hour.
+// life records how a job fared in Work within an hour.
 type life struct {
-	began    []time.Duration // its attempts, since it was enqueued
-	attempts []int           // as each of them saw itself
-	failed   []error         // what OnError was told
+	began    []time.Duration // start of each attempt, since the enqueue
+	attempts []int           // attempt numbers that the handler saw
+	failed   []error         // errors that OnError received
 	outcomes []honker.Outcome
-	left     *honker.JobInfo // nil: gone
+	left     *honker.JobInfo // the job afterwards; nil if it is gone
 }
 
-// lifeOf lets one job be worked on by fn, in a bubble.
+// lifeOf runs Work with fn on a single job in a bubble.
 func lifeOf(t *testing.T, opts honker.QueueOptions, fn testkit.Handler[int]) (l life) {
 	t.Helper()
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
@@ -62,7 +62,7 @@ func secs(all ...int) (spans []time.Duration) {
 	return spans
 }
 
-// Exponential doubles up to its maximum, within a fifth.
+// Exponential doubles the delay up to its maximum, with a jitter of a fifth.
 func TestBackoff_Exponential_Doubles(t *testing.T) {
 	t.Parallel()
 	backoff := honker.Exponential(time.Second, time.Minute)
@@ -86,7 +86,7 @@ func TestBackoff_Exponential_Doubles(t *testing.T) {
 	require.Equal(t, time.Minute, honker.Constant(time.Minute)(1000, testkit.ErrCause))
 }
 
-// Exponential keeps to its bounds at their edges.
+// Exponential stays within its bounds for extreme arguments.
 func TestBackoff_Exponential_Edges(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ base, max, low time.Duration }{
@@ -104,7 +104,7 @@ func TestBackoff_Exponential_Edges(t *testing.T) {
 	}
 }
 
-// With the defaults an outage of ten seconds kills no job.
+// With the default options an outage of ten seconds dead-letters no job.
 func TestQueue_Defaults_Outage(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx, q := context.Background(), honker.NewQueue[int](db, "jobs", nil)
@@ -127,7 +127,7 @@ func TestQueue_Defaults_Outage(t *testing.T) {
 	})
 }
 
-// No span is shorter than asked, wherever within a second the call is made.
+// No delay is shorter than requested, at whatever fraction of a second the call is made.
 func TestWorker_Delays_NeverEarly(t *testing.T) {
 	const second = time.Second
 	for _, at := range []time.Duration{50 * time.Millisecond, 500 * time.Millisecond, 950 * time.Millisecond} {
@@ -141,7 +141,7 @@ func TestWorker_Delays_NeverEarly(t *testing.T) {
 	}
 }
 
-// neverEarly measures how long jobs wait for d, from a call at the fraction at of a second.
+// neverEarly checks how long jobs wait for d when the call is made at the fraction at of a second.
 func neverEarly(t *testing.T, db *honker.DB, at, d time.Duration) {
 	waits := map[string]error{"retry after": honker.RetryAfter(d, testkit.ErrCause), "snooze": honker.Snooze(d), "backoff": testkit.ErrCause}
 	q := honker.NewQueue[string](db, "jobs", &honker.QueueOptions{Backoff: honker.Constant(d), ResultTTL: d})
@@ -180,7 +180,7 @@ func neverEarly(t *testing.T, db *honker.DB, at, d time.Duration) {
 	}
 }
 
-// Failed attempts are repeated by Backoff in whole seconds.
+// Failed attempts are retried after Backoff, rounded up to whole seconds.
 func TestWorker_Backoff_WholeSeconds(t *testing.T) {
 	var asked []string
 	l := lifeOf(t, honker.QueueOptions{MaxAttempts: 4, Backoff: func(attempt int, err error) time.Duration {
@@ -197,7 +197,7 @@ func TestWorker_Backoff_WholeSeconds(t *testing.T) {
 	require.Equal(t, 4, l.left.Attempts)
 }
 
-// A Backoff that panics or is negative stops nothing.
+// A Backoff that panics or returns a negative delay does not stop Work.
 func TestWorker_Backoff_Panics(t *testing.T) {
 	fail := func(context.Context, *honker.Job[int]) error { return testkit.ErrCause }
 	l := lifeOf(t, honker.QueueOptions{MaxAttempts: 3, Backoff: func(int, error) time.Duration { panic("no idea") }}, fail)
@@ -210,10 +210,10 @@ func TestWorker_Backoff_Panics(t *testing.T) {
 	require.Equal(t, honker.StateDead, l.left.State)
 }
 
-// The handler says how its job goes on.
+// The error of a handler decides how its job continues.
 func TestWorker_Outcomes(t *testing.T) {
 	never := func(int, error) time.Duration { panic("the handler has decided") }
-	first := func(n int, err error) testkit.Handler[int] { // returns err n times, then nil
+	first := func(n int, err error) testkit.Handler[int] { // returns err for the first n attempts, then nil
 		return func(context.Context, *honker.Job[int]) error {
 			if n--; n >= 0 {
 				return err
@@ -258,7 +258,7 @@ func TestWorker_Outcomes(t *testing.T) {
 	}
 }
 
-// A handler that has settled its job is believed.
+// Work respects a settle by the handler, whatever the handler returns.
 func TestWorker_Settled_Believed(t *testing.T) {
 	for name, want := range map[string]struct {
 		outcome honker.Outcome
@@ -295,7 +295,7 @@ func TestWorker_Settled_Believed(t *testing.T) {
 	}
 }
 
-// Timeout ends one attempt.
+// Timeout ends an attempt.
 func TestWorker_Timeout(t *testing.T) {
 	opts := honker.QueueOptions{Timeout: 5 * time.Second, Backoff: honker.Constant(10 * time.Second), MaxAttempts: 2}
 	l := lifeOf(t, opts, func(ctx context.Context, _ *honker.Job[int]) error {
@@ -321,7 +321,7 @@ func TestWorker_Timeout(t *testing.T) {
 	})
 }
 
-// A handler that panics or ends its goroutine has failed.
+// A handler that panics or ends its goroutine counts as failed.
 func TestWorker_HandlerPanics(t *testing.T) {
 	for name, end := range map[string]func(){
 		"panic: boom":                        func() { panic("boom") },
@@ -392,12 +392,12 @@ func TestWorker_Middleware_Order(t *testing.T) {
 	})
 }
 
-// Middleware decides what becomes of an error.
+// Middleware decides the outcome of an attempt by the error that it returns.
 func TestWorker_Middleware_Error(t *testing.T) {
 	for name, c := range map[string]struct {
 		wrap honker.Middleware
 		runs int
-		left string // the LastError; "": the job is gone
+		left string // the LastError; empty if the job is gone
 	}{
 		"forgives": {func(next honker.WorkFunc) honker.WorkFunc {
 			return func(ctx context.Context, job *honker.JobInfo) error { _ = next(ctx, job); return nil }
@@ -435,8 +435,8 @@ func TestWorker_Middleware_Error(t *testing.T) {
 	}
 }
 
-// WorkDue returns the number of attempts: also that of a payload that does not decode, which is dead, and one that a middleware keeps from the
-// handler.
+// WorkDue returns the number of attempts. It counts a dead-lettered job whose payload does not decode, and
+// an attempt that a middleware keeps from the handler.
 func TestQueue_WorkDue_CountsAttempts(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)

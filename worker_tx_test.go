@@ -22,21 +22,21 @@ import (
 
 type handlerTx = func(context.Context, *sql.Tx, *honker.Job[int]) error
 
-// workingTx is a WorkTx in the background, of one worker.
+// workingTx runs WorkTx with a single worker in the background.
 func workingTx(t testing.TB, q *honker.Queue[int], fn handlerTx, opts honker.WorkOptions) (stop func() error) {
 	t.Helper()
 	opts.Workers = 1
 	return testkit.Background(t, func(ctx context.Context) error { return q.WorkTx(ctx, fn, &opts) })
 }
 
-// book is the effect of a handler: the attempt that made it, in the ledger.
+// book is the effect of a handler: it enters the attempt in the ledger.
 func book(ctx context.Context, tx *sql.Tx, job *honker.Job[int]) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO ledger VALUES (?)`, job.Attempts)
 	return err
 }
 
-// booked lets one job be worked on by fn in a bubble, for an hour; fn's effect is made
-// before it. It returns which attempts have left their effect, and the job.
+// booked runs WorkTx on a single job in a bubble for an hour and books each attempt before it calls fn. It
+// returns the attempts whose effect was committed, and the job.
 func booked(t *testing.T, fn handlerTx) (effects []int64, l life) {
 	t.Helper()
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
@@ -80,12 +80,12 @@ func TestWorker_WorkTx_EffectAndAck(t *testing.T) {
 	require.Empty(t, l.failed)
 }
 
-// The effect of an attempt that failed is undone, and the job runs again.
+// The effect of a failed attempt is rolled back, and the job runs again.
 func TestWorker_WorkTx_FailedUndone(t *testing.T) {
 	for name, c := range map[string]struct {
 		end   func(context.Context, *sql.Tx, *honker.Job[int]) error
 		cause string
-		after int // seconds
+		after int // in seconds
 	}{
 		"error": {func(context.Context, *sql.Tx, *honker.Job[int]) error { return testkit.ErrCause }, testkit.ErrCause.Error(), 5},
 		"retry": {func(context.Context, *sql.Tx, *honker.Job[int]) error {
@@ -129,7 +129,7 @@ func TestWorker_WorkTx_FailedUndone(t *testing.T) {
 			require.Len(t, l.failed, 1)
 			require.ErrorContains(t, l.failed[0], c.cause)
 
-			effects, l = booked(t, c.end) // twice
+			effects, l = booked(t, c.end) // runs twice
 			require.Empty(t, effects)
 			require.Equal(t, honker.StateDead, l.left.State)
 			require.Contains(t, l.left.LastError, c.cause)
@@ -137,7 +137,7 @@ func TestWorker_WorkTx_FailedUndone(t *testing.T) {
 	}
 }
 
-// Snooze and Reject undo the effect.
+// Snooze and Reject roll back the effect.
 func TestWorker_WorkTx_SnoozeReject(t *testing.T) {
 	effects, l := booked(t, func(_ context.Context, _ *sql.Tx, job *honker.Job[int]) error {
 		if len(job.LastError) == 0 && time.Now().Second() < 20 {
@@ -177,8 +177,8 @@ func TestWorker_WorkTx_HandlerSettles(t *testing.T) {
 	require.Empty(t, l.failed)
 }
 
-// The effect of a lost claim is undone.
-// The claim is lost between the claim and the transaction: its middleware takes long.
+// The effect of a lost claim is rolled back. A slow middleware loses the claim before the transaction
+// begins.
 func TestWorker_WorkTx_LostClaim(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		testkit.Exec(t, db, `CREATE TABLE ledger (n INTEGER)`)
@@ -201,8 +201,8 @@ func TestWorker_WorkTx_LostClaim(t *testing.T) {
 	})
 }
 
-// A transaction that cannot begin costs no attempt.
-// No turn to write came: the handler has not begun, so its job has had no attempt.
+// If the transaction of an attempt cannot begin because the writer is busy, the handler has not started,
+// and the job has lost no attempt.
 func TestWorker_WorkTx_CannotBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.OpenFile(t, filepath.Join(t.TempDir(), "file.db"), &honker.Options{
@@ -239,8 +239,7 @@ func TestWorker_WorkTx_CannotBegin(t *testing.T) {
 	})
 }
 
-// A busy error of the handler's own is a failed attempt.
-// But a handler that meets a busy database of its own has had its attempt.
+// A busy error from the handler itself counts as a failed attempt.
 func TestWorker_WorkTx_HandlerBusy(t *testing.T) {
 	effects, l := booked(t, func(context.Context, *sql.Tx, *honker.Job[int]) error {
 		return fmt.Errorf("elsewhere: %w", honker.ErrBusy)
@@ -250,15 +249,15 @@ func TestWorker_WorkTx_HandlerBusy(t *testing.T) {
 	require.Equal(t, honker.StateDead, l.left.State)
 }
 
-// The observer hears of the ack when it is committed.
-// Its transaction is WorkTx's own: what is rolled back need not be told.
+// The observer hears of the ack after the commit. The transaction belongs to WorkTx, so a rollback is not
+// reported as an ack.
 func TestObserver_WorkTx_Committed(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		testkit.Exec(t, db, `CREATE TABLE child (id INTEGER PRIMARY KEY, parent INTEGER REFERENCES child (id) DEFERRABLE INITIALLY DEFERRED)`)
 		q := honker.NewQueue[int](db, "jobs", nil)
 		testkit.Enqueue(t, q, 1)
 		stop := workingTx(t, q, func(ctx context.Context, tx *sql.Tx, job *honker.Job[int]) error {
-			time.Sleep(time.Second) // the clock's: nothing waits
+			time.Sleep(time.Second) // advances the clock of the bubble
 			if job.Attempts > 1 {
 				return nil
 			}
@@ -274,8 +273,8 @@ func TestObserver_WorkTx_Committed(t *testing.T) {
 	})
 }
 
-// A job that its handler has snoozed in a transaction may be claimed again, with the same
-// attempt, before the handler returns. The return must not settle the new claim.
+// If a handler snoozes its job in a transaction, the job may be claimed again with the same attempt number
+// before the handler returns. The return must not settle the new claim.
 func TestWork_SnoozeTx_ClaimedAgain(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -290,7 +289,7 @@ func TestWork_SnoozeTx_ClaimedAgain(t *testing.T) {
 			}
 			close(again)
 			<-returned
-			time.Sleep(time.Second) // the return of the first handler is settled
+			time.Sleep(time.Second) // the return of the first handler has been processed
 			acked <- job.Ack(ctx)
 			return nil
 		}, &honker.WorkOptions{Workers: 2})
@@ -300,8 +299,9 @@ func TestWork_SnoozeTx_ClaimedAgain(t *testing.T) {
 	})
 }
 
-// A commit wakes the waiters of what its transaction has written, in DB.Tx and in one that the
-// application has begun, also while other commits have made the looks at the file rare.
+// A commit wakes the waiters for everything that its transaction has written, in DB.Tx and in a transaction
+// that the application has begun. That holds even while other commits have reduced the rate of looks at the
+// file.
 func TestWorker_TxCommitWakes(t *testing.T) {
 	begin := map[string]func(ctx context.Context, db *honker.DB, fn func(context.Context, honker.Tx) error) error{
 		"DB.Tx": func(ctx context.Context, db *honker.DB, fn func(context.Context, honker.Tx) error) error {
@@ -365,7 +365,8 @@ func TestWorker_TxCommitWakes(t *testing.T) {
 	}
 }
 
-// A handler that ends its transaction by text has failed: neither its effects nor its ack stay.
+// A handler that ends its transaction with an SQL statement has failed. Neither its effects nor its ack are
+// committed.
 func TestWorkTx_EndedByText(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"ROLLBACK", "COMMIT"} {
@@ -375,7 +376,7 @@ func TestWorkTx_EndedByText(t *testing.T) {
 		stop := workingTx(t, q, func(ctx context.Context, tx *sql.Tx, _ *honker.Job[int]) error {
 			_, err := tx.ExecContext(ctx, enter)
 			require.NoError(t, err)
-			_, _ = tx.ExecContext(ctx, text) // an application that does not look
+			_, _ = tx.ExecContext(ctx, text) // an application that ignores errors
 			return nil
 		}, honker.WorkOptions{})
 		testkit.Eventually(t, testkit.Timeout, "it is over", func() bool {

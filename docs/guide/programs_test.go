@@ -1,5 +1,5 @@
-// Package guide_test builds and runs the programs of README.md and docs/guide, since a program
-// that is pasted from a page has to work.
+// Package guide_test builds and runs the programs of README.md and docs/guide. A program that a reader
+// pastes from a page has to work.
 package guide_test
 
 import (
@@ -24,7 +24,7 @@ import (
 
 	_ "github.com/honker-go/honker/admin"
 	_ "github.com/honker-go/honker/dispatch"
-	_ "github.com/honker-go/honker/honkertest" // what is built here; go test repeats a test when it has changed
+	_ "github.com/honker-go/honker/honkertest" // the programs use this package; the import makes go test rerun when it changes
 	_ "github.com/honker-go/honker/inbox"
 	_ "github.com/honker-go/honker/relay"
 	_ "github.com/honker-go/honker/ui"
@@ -34,14 +34,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const honker = "github.com/honker-go/honker"
 
-// modules have the go.mod files that programs are built with: the first that requires all
-// that a program imports.
+// modules are the directories whose go.mod files the programs are built with. The first module that
+// requires all imports of a program is used.
 var modules = []string{".", "examples/metrics", "tests", "examples/orm", "bench", "honkerprom", "honkerotel"}
 
-// imported are those of them that users import.
+// imported lists the modules above that users import.
 var imported = []string{"honkerprom", "honkerotel"}
 
-// A newcomer pastes the quick start into an empty directory, and runs it twice.
+// A newcomer pastes the quick start into an empty directory and runs it twice.
 func TestReadme_QuickStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -58,8 +58,8 @@ func TestReadme_QuickStart(t *testing.T) {
 	require.Equal(t, "receipt for order 2 tea\n", run(t, dir, nil, "./demo"))
 }
 
-// A program is a block of Go with a package clause. If the next block of its page is text, that is
-// what the program prints. A test file is run by go test.
+// A program is a Go block with a package clause. If the next block of its page is text, it is the expected
+// output of the program. A test file is run with go test.
 func TestGuide_Programs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds programs")
@@ -84,7 +84,7 @@ func TestGuide_Programs(t *testing.T) {
 	require.Greater(t, built, 8, "the walk has missed the programs")
 }
 
-// Blocks of Go are in gofmt's form.
+// Go blocks are formatted with gofmt.
 func TestGuide_Format(t *testing.T) {
 	t.Parallel()
 	for _, b := range guide(t) {
@@ -94,8 +94,8 @@ func TestGuide_Format(t *testing.T) {
 	}
 }
 
-// Blocks that are not whole programs compile too, beside what a page takes for granted. Only
-// a variable that such a block does not use is no fault of it.
+// Go blocks that are not whole programs compile together with the declarations that a page assumes. The
+// only error that is tolerated is an unused variable.
 func TestGuide_Fragments(t *testing.T) {
 	t.Parallel()
 	dir := newModule(t, ".")
@@ -108,7 +108,7 @@ func TestGuide_Fragments(t *testing.T) {
 	}
 	require.Greater(t, fragments, 8, "the walk has missed the fragments")
 	build := command(t, dir, anyModule, "go", "build", "-gcflags=-e", "./...")
-	out, _ := build.CombinedOutput() // fails for an unused variable too
+	out, _ := build.CombinedOutput() // also fails for an unused variable
 	for line := range strings.Lines(string(out)) {
 		if !strings.HasPrefix(line, "#") && !strings.Contains(line, "declared and not used") {
 			t.Error(strings.TrimSpace(line))
@@ -116,7 +116,7 @@ func TestGuide_Fragments(t *testing.T) {
 	}
 }
 
-// granted is what a page takes for granted: the imports, the handles, and the application's own.
+// granted contains the imports, handles and application code that a page assumes.
 const granted = `package fragment
 
 import (
@@ -179,7 +179,8 @@ var (
 
 `
 
-// inContext is a fragment as a file: declarations stand by themselves, statements in a function.
+// inContext returns a fragment as a Go file. Declarations are placed at the top level, statements in a
+// function.
 func (b block) inContext() string {
 	if strings.HasPrefix(b.code, "import ") {
 		return "package fragment\n\n" + b.code
@@ -190,11 +191,11 @@ func (b block) inContext() string {
 	return granted + "func _() (failed error) {\n" + b.code + "\nreturn nil\n}\n"
 }
 
-// block is a block of Go in a page, named after the page and its line.
+// block is a Go block of a page. Its name consists of the page and the line.
 type block struct {
 	name   string
 	code   string
-	prints string // the block of text behind it; "": none
+	prints string // the text block behind it; empty if there is none
 }
 
 func (b block) isProgram() bool {
@@ -213,7 +214,7 @@ func (b block) file() string {
 	return "main.go"
 }
 
-// imports returns what the block imports that is not in the standard library.
+// imports returns the block's imports that are not in the standard library.
 func (b block) imports(t *testing.T) (paths []string) {
 	file, err := parser.ParseFile(token.NewFileSet(), "", b.code, parser.ImportsOnly)
 	require.NoError(t, err, b.name)
@@ -229,7 +230,7 @@ func (b block) imports(t *testing.T) (paths []string) {
 
 var fence = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$")
 
-// blocksOf returns the blocks of Go of a page.
+// blocksOf returns the Go blocks of a page.
 func blocksOf(t *testing.T, page string) (blocks []block) {
 	text, err := os.ReadFile(filepath.Join(top(t), page))
 	require.NoError(t, err)
@@ -292,7 +293,7 @@ func requiresAll(module, mod string, imports []string) bool {
 	return true
 }
 
-// requires reports whether a module of path, or of what stands above it, is required.
+// requires reports whether mod requires path or a module that contains it.
 func requires(mod, path string) bool {
 	for path != "." {
 		if strings.Contains(mod, "\t"+path+" v") {
@@ -308,7 +309,7 @@ var (
 	relative  = regexp.MustCompile(`=> (\.\S*)`)
 )
 
-// newModule makes a module with the requirements of one of this repository.
+// newModule creates a module with the requirements of a module of this repository.
 func newModule(t *testing.T, module string) (dir string) {
 	dir = t.TempDir()
 	home := filepath.Join(top(t), module)
@@ -328,7 +329,8 @@ func newModule(t *testing.T, module string) (dir string) {
 	return dir
 }
 
-// writeSums joins the go.sum of a module with that of the root, which one with a workspace lacks.
+// writeSums writes a go.sum with the lines of a module and of the root. The go.sum of a module in a
+// workspace lacks the lines of the root.
 func writeSums(t *testing.T, dir, home string) {
 	own, err := os.ReadFile(filepath.Join(home, "go.sum"))
 	require.NoError(t, err)
@@ -347,7 +349,7 @@ func runProgram(t *testing.T, dir string, p block) {
 	}
 }
 
-// top is the root of the repository.
+// top returns the root directory of the repository.
 func top(t *testing.T) string {
 	dir, err := filepath.Abs(filepath.Join("..", ".."))
 	require.NoError(t, err)
@@ -362,7 +364,7 @@ func command(t *testing.T, dir string, env []string, name string, args ...string
 	return cmd
 }
 
-// run returns what a command prints. It has to succeed.
+// run runs a command and returns its output. The command has to succeed.
 func run(t *testing.T, dir string, env []string, name string, args ...string) string {
 	t.Helper()
 	cmd := command(t, dir, env, name, args...)
