@@ -63,7 +63,7 @@ func TestWorker_NoIdleGoroutines(t *testing.T) {
 		require.NoError(t, err)
 		synctest.Wait()
 		busy := runtime.NumGoroutine() - before
-		close(end) // deferred first, because a failure must not leave the handlers waiting
+		close(end) // before the checks: a failure must not leave the handlers waiting
 		require.LessOrEqual(t, busy, 2+5+2, "the jobs, the renewal of their leases, and the watch for cancelled ones")
 		require.NoError(t, stop())
 	})

@@ -129,7 +129,7 @@ func TestWorker_WorkTx_FailedUndone(t *testing.T) {
 			require.Len(t, l.failed, 1)
 			require.ErrorContains(t, l.failed[0], c.cause)
 
-			effects, l = booked(t, c.end) // runs twice
+			effects, l = booked(t, c.end) // fails in both attempts
 			require.Empty(t, effects)
 			require.Equal(t, honker.StateDead, l.left.State)
 			require.Contains(t, l.left.LastError, c.cause)
