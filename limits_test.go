@@ -215,8 +215,8 @@ func TestLimits_Rate(t *testing.T) {
 	})
 }
 
-// If only time is missing, the next claim is possible at the next start of the rate. If the maximum number
-// of jobs is running, it is possible when a claim expires.
+// NextClaimAt takes limits into account. It returns the next start that the rate permits or, if the maximum
+// number of jobs is running, the time at which a claim expires.
 func TestLimits_NextClaimAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {

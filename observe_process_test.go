@@ -326,7 +326,7 @@ func TestObservers_EachField(t *testing.T) {
 }
 
 // Claims and settles carry the headers of their jobs, however the jobs were enqueued, and settles also
-// carry the time of the job. A claim of jobs without headers has no headers, and a death that was found by
+// carry their time. A claim of jobs without headers has no headers, and a death that was found by
 // a sweep has neither.
 func TestObserver_Headers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -316,7 +316,7 @@ func TestUnique_Queues(t *testing.T) {
 	require.Equal(t, honker.PlacedNew, place(t, honker.NewQueue[int](db, "other", nil), 1, honker.Unique("k", nil)).Result)
 }
 
-// The observer hears of added jobs and of conflicts separately.
+// Added jobs and deduplicated enqueues are reported to separate functions of the observer.
 func TestUnique_Observer(t *testing.T) {
 	s := new(testkit.Recorder)
 	var found []honker.Deduplicated
