@@ -253,8 +253,8 @@ func TestScheduler_Tick_Ahead(t *testing.T) {
 	})
 }
 
-// Missed survives every change of the schedule that keeps the schedule, can be changed with it, and is
-// deleted with it, even if another binding without knowledge of Missed deletes the schedule.
+// Pause, Resume and an Update of other fields keep Missed; Register and Update can change it. It ends with
+// its schedule, even if the schedule is deleted by another binding, which does not know Missed.
 func TestScheduler_Missed_Kept(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
