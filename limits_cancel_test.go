@@ -107,13 +107,25 @@ func TestQueue_Cancel_PlaceEndsWithTheLease(t *testing.T) {
 				_, err := q.Cancel(ctx, gone.ID)
 				require.NoError(t, err)
 
-				began := make(map[int64]time.Time)
+				var mu sync.Mutex // guards times
+				times := make(map[int64]time.Time)
+				began := func() map[int64]time.Time {
+					mu.Lock()
+					defer mu.Unlock()
+					all := make(map[int64]time.Time, len(times))
+					for id, at := range times {
+						all[id] = at
+					}
+					return all
+				}
 				leave := make(chan struct{})
 				end := sync.OnceFunc(func() { close(leave) })
 				defer end()
 				stop := testkit.Background(t, func(ctx context.Context) error {
 					return q.Work(ctx, func(ctx context.Context, job *honker.Job[int]) error {
-						began[job.ID] = time.Now()
+						mu.Lock()
+						times[job.ID] = time.Now()
+						mu.Unlock()
 						if job.ID == ids[1] {
 							<-leave
 						}
@@ -121,13 +133,13 @@ func TestQueue_Cancel_PlaceEndsWithTheLease(t *testing.T) {
 					}, &honker.WorkOptions{Workers: 2, Lease: 6 * time.Second})
 				})
 				time.Sleep(time.Minute)
-				require.Equal(t, map[int64]time.Time{ids[1]: ends}, began)
+				require.Equal(t, map[int64]time.Time{ids[1]: ends}, began())
 				_, err = q.Cancel(ctx, ids[1])
 				require.NoError(t, err)
-				require.Len(t, began, 1)
+				require.Len(t, began(), 1)
 				end()
 				synctest.Wait()
-				require.Len(t, began, 2)
+				require.Len(t, began(), 2)
 				require.NoError(t, stop())
 				require.NoError(t, db.Check(ctx))
 			})

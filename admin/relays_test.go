@@ -3,6 +3,8 @@ package admin_test
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,12 +96,17 @@ func TestBreakRelayPartition_ClockAhead(t *testing.T) {
 func TestBreakRelayPartition_Holder(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		ctx := context.Background()
-		lost := 0
-		r := relay.New(db, &relay.Options{Observer: &relay.Observer{LeaseLost: func(relay.LeaseLost) { lost++ }}})
+		var lost atomic.Int64
+		r := relay.New(db, &relay.Options{Observer: &relay.Observer{LeaseLost: func(relay.LeaseLost) { lost.Add(1) }}})
 		q := r.Queue("hooks", 1)
+		var mu sync.Mutex // guards epochs
 		var epochs []int64
 		q.Handle(func(_ context.Context, m *relay.Message) error {
-			if epochs = append(epochs, m.Epoch); len(epochs) == 1 {
+			mu.Lock()
+			epochs = append(epochs, m.Epoch)
+			first := len(epochs) == 1
+			mu.Unlock()
+			if first {
 				time.Sleep(20 * time.Second)
 			}
 			return nil
@@ -116,9 +123,11 @@ func TestBreakRelayPartition_Holder(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, broken)
 		synctest.Wait()
+		mu.Lock()
 		require.Equal(t, []int64{1, 2}, epochs)
+		mu.Unlock()
 		time.Sleep(time.Minute)
-		require.Equal(t, 1, lost)
+		require.EqualValues(t, 1, lost.Load())
 		info, err := q.Info(ctx)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, info.Partitions[0].Processed)
