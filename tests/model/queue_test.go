@@ -107,7 +107,6 @@ func (j *modelJob) claim(now time.Time, worker string, hold time.Duration) honke
 	j.Attempts++
 	j.started = true
 	info := j.info(now)
-	info.Unique = "" // claims do not read it
 	if j.Attempts == 1 {
 		info.LastError = "" // nor the error of a job that died before its first attempt
 	}
