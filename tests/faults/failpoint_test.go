@@ -126,6 +126,7 @@ func requireNoneHeld(t *testing.T, db *honker.DB, queue string) {
 		require.Zero(t, k.Held, k.Key)
 		require.Nil(t, k.Pause, k.Key)
 	}
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_queues WHERE fit_job IS NOT NULL`), "jobs are left to be adjusted")
 }
 
 // A process killed between any two statements of a verb leaves either all of its effects or none. A
