@@ -20,7 +20,7 @@ const top = "../.."
 // source is a parsed Go file.
 type source struct {
 	path   string // slash-separated, relative to the root of the repository
-	room   string // "" for the root package, "internal/x", or the first directory
+	room   string // "" for the root package, "internal/x", "internal/sqlite/x", or the first directory
 	test   bool
 	nested bool // belongs to a nested module
 	file   *ast.File
@@ -41,6 +41,8 @@ func roomOf(dir string) string {
 	switch {
 	case dir == "." || dir == "":
 		return ""
+	case strings.HasPrefix(dir, "internal/sqlite/"):
+		return "internal/sqlite/" + parts[2]
 	case parts[0] == "internal" && len(parts) > 1:
 		return "internal/" + parts[1]
 	}

@@ -1,0 +1,254 @@
+package arch_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Packages above the line must not know which database they run on. Packages below it know SQLite.
+// docs/internals/decisions/014-the-line-below-the-engine.md gives the reasons.
+
+// belowLine lists the packages that know SQLite, with all packages inside them.
+var belowLine = []string{"internal/sqlite", "internal/store", "internal/watch", "internal/sqlfunc"}
+
+// doors lists the files above the line that choose a database, and may therefore import from below.
+var doors = []string{"open.go", "attach.go"}
+
+// crossings lists the packages above the line that still import packages from below it. The list
+// must shrink to nothing: the entry of an import that is gone must be deleted, and no entry may be
+// added.
+var crossings = map[string][]string{
+	"":                  {"store", "watch"},
+	"admin":             {"store"},
+	"dispatch":          {"store"},
+	"inbox":             {"store"},
+	"internal/engine":   {"sqlite", "store"},
+	"internal/presence": {"store"},
+	"internal/traffic":  {"store"},
+	"internal/wake":     {"sqlite", "store", "watch"},
+	"internal/worker":   {"sqlite", "store"},
+	"relay":             {"store"},
+}
+
+// holes counts, by package above the line, the places that choose a type of the store themselves
+// instead of getting an implementation from the engine. The counts must shrink to nothing.
+var holes = map[string]int{
+	"":                  32,
+	"admin":             33,
+	"dispatch":          4,
+	"inbox":             1,
+	"internal/engine":   1,
+	"internal/presence": 4,
+	"internal/traffic":  3,
+	"relay":             4,
+}
+
+// helps matches directories that are not shipped to users.
+var helps = regexp.MustCompile(`(^|/)(tests|bench|examples|docs|tools|uitest)(/|$)`)
+
+func below(dir string) bool {
+	return slices.ContainsFunc(belowLine, func(p string) bool { return dir == p || strings.HasPrefix(dir, p+"/") })
+}
+
+// partOf returns the name of a package below the line without its place: store for internal/store
+// and for internal/sqlite/store/jobs.
+func partOf(dir string) string {
+	inside := strings.TrimPrefix(strings.TrimPrefix(dir, "internal/"), "sqlite/")
+	part, _, _ := strings.Cut(inside, "/")
+	return part
+}
+
+// mayCross reports whether s may import the package to, which is below the line. Tests of the root
+// may, and other tests may if their package may.
+func (s source) mayCross(to string) bool {
+	return slices.Contains(doors, s.path) || s.test && s.room == "" || slices.Contains(crossings[s.room], partOf(to))
+}
+
+// neutral reports whether s must not know a database: it is shipped, and above the line.
+func (s source) neutral() bool {
+	return !s.test && !below(s.room) && !helps.MatchString(s.path) && !slices.Contains(testRooms, s.room)
+}
+
+// ours returns the directories of this repository that s imports.
+func (s source) ours() (dirs []string) {
+	for _, p := range s.imports() {
+		if p == module {
+			dirs = append(dirs, "")
+		}
+		if dir, ok := strings.CutPrefix(p, module+"/"); ok {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+// arrows returns the imports that cross the line, by package, without those of the doors.
+func arrows(all []source) map[string][]string {
+	found := map[string][]string{}
+	for _, s := range all {
+		if !s.neutral() || slices.Contains(doors, s.path) {
+			continue
+		}
+		for _, dir := range s.ours() {
+			if part := partOf(dir); below(dir) && !slices.Contains(found[s.room], part) {
+				found[s.room] = append(found[s.room], part)
+				slices.Sort(found[s.room])
+			}
+		}
+	}
+	return found
+}
+
+func count[K comparable, V any](of map[K][]V) (n int) {
+	for _, list := range of {
+		n += len(list)
+	}
+	return n
+}
+
+// shown returns the name of a package for readers.
+func shown(room string) string {
+	if room == "" {
+		return "honker"
+	}
+	return room
+}
+
+// TestLine_ImportsThatCross checks that crossings is exact, so that an import across the line which
+// is gone cannot come back.
+func TestLine_ImportsThatCross(t *testing.T) {
+	found := arrows(sources(t))
+	for _, room := range slices.Sorted(maps.Keys(crossings)) {
+		for _, part := range crossings[room] {
+			if !slices.Contains(found[room], part) {
+				t.Errorf("%s does not import %s any more: delete this entry of crossings", shown(room), part)
+			}
+		}
+	}
+	for _, room := range slices.Sorted(maps.Keys(found)) {
+		t.Logf("%s → %s", shown(room), strings.Join(found[room], ", "))
+		for _, part := range found[room] {
+			if !slices.Contains(crossings[room], part) {
+				t.Errorf("%s imports %s, which knows SQLite: ask the engine instead", shown(room), part)
+			}
+		}
+	}
+	t.Logf("%d imports cross the line, and the list has %d", count(found), count(crossings))
+}
+
+// TestLine_StoresAreGiven checks that packages above the line choose no more types of the store than
+// before.
+func TestLine_StoresAreGiven(t *testing.T) {
+	found, total := holesOf(sources(t)), 0
+	for _, room := range slices.Sorted(maps.Keys(found)) {
+		total += len(found[room])
+		t.Logf("%3d %s", len(found[room]), shown(room))
+		if len(found[room]) > holes[room] {
+			t.Errorf("%s names types of the store in %d places, and may in %d: take the store from the engine instead\n\t%s",
+				shown(room), len(found[room]), holes[room], strings.Join(found[room], "\n\t"))
+		}
+	}
+	for _, room := range slices.Sorted(maps.Keys(holes)) {
+		if len(found[room]) < holes[room] {
+			t.Errorf("%s names types of the store in %d places only: lower its number in holes from %d", shown(room), len(found[room]), holes[room])
+		}
+	}
+	t.Logf("%d in all", total)
+}
+
+// holesOf returns the uses of the store's types, and of variables of these types, by package above
+// the line. Each use reads "file: package.Name".
+func holesOf(all []source) map[string][]string {
+	names := map[string]map[string]bool{} // by directory
+	for _, s := range all {
+		if dir := path.Dir(s.path); !s.test && below(dir) && partOf(dir) == "store" {
+			if names[dir] == nil {
+				names[dir] = map[string]bool{}
+			}
+			maps.Copy(names[dir], s.storeNames())
+		}
+	}
+	found := map[string][]string{}
+	for _, s := range all {
+		if !s.neutral() {
+			continue
+		}
+		imports := s.imports()
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			if x, ok := sel.X.(*ast.Ident); ok && names[strings.TrimPrefix(imports[x.Name], module+"/")][sel.Sel.Name] {
+				found[s.room] = append(found[s.room], fmt.Sprintf("%s: %s.%s", s.path, x.Name, sel.Sel.Name))
+			}
+			return true
+		})
+	}
+	return found
+}
+
+// storeNames returns the exported types that s declares, without aliases, and its exported variables
+// that hold a literal of a type.
+func (s source) storeNames() map[string]bool {
+	names := map[string]bool{}
+	for _, d := range s.file.Decls {
+		gen, ok := d.(*ast.GenDecl)
+		if !ok {
+			continue
+		}
+		for _, spec := range gen.Specs {
+			switch spec := spec.(type) {
+			case *ast.TypeSpec:
+				names[spec.Name.Name] = spec.Name.IsExported() && !spec.Assign.IsValid()
+			case *ast.ValueSpec:
+				for i, name := range spec.Names {
+					if gen.Tok == token.VAR && i < len(spec.Values) {
+						names[name.Name] = name.IsExported() && isLiteralOfType(spec.Values[i])
+					}
+				}
+			}
+		}
+	}
+	return names
+}
+
+// isLiteralOfType reports whether e is a composite literal of a named type of its own package.
+func isLiteralOfType(e ast.Expr) bool {
+	literal, ok := e.(*ast.CompositeLit)
+	if !ok {
+		return false
+	}
+	_, named := literal.Type.(*ast.Ident)
+	return named
+}
+
+// The rules of the line hold before and after packages move into internal/sqlite.
+func TestLine_BothLayouts(t *testing.T) {
+	for _, dir := range []string{"internal/store", "internal/sqlite/store", "internal/sqlite/store/jobs"} {
+		name := path.Base(dir)
+		declared := parse(t, dir+"/x.go", false, "package x\ntype Jobs struct{}\ntype Querier = int\ntype kept struct{}\nvar Old = Kind{1}\nvar List = []string{}\nvar Err = f()\n")
+		user := parse(t, "internal/cron/x.go", false, "package x\nimport \""+ours+"/"+dir+"\"\n"+
+			"var a, b = "+name+".Jobs{}, "+name+".Old\nvar c, q = "+name+".List, "+name+".Querier(1)\nvar e = "+name+".Err\n")
+		require.Equal(t, []string{"imports " + ours + "/" + dir}, importFaults(user))
+		require.Equal(t, map[string][]string{"internal/cron": {"store"}}, arrows([]source{declared, user}))
+		require.Equal(t, map[string][]string{"internal/cron": {"internal/cron/x.go: " + name + ".Jobs", "internal/cron/x.go: " + name + ".Old"}},
+			holesOf([]source{declared, user}))
+	}
+	require.Equal(t, "watch", partOf("internal/watch"))
+	require.Equal(t, "watch", partOf("internal/sqlite/watch"))
+	require.Equal(t, "sqlite", partOf("internal/sqlite"))
+	require.False(t, below("internal/storetest"))
+	door := parse(t, "open.go", false, "package honker\n"+imports(ours+"/internal/sqlite/backend"))
+	require.Empty(t, importFaults(door))
+	require.Empty(t, arrows([]source{door}))
+}
