@@ -125,7 +125,7 @@ func (j *Job[T]) After() []int64 {
 	defer cancel()
 	var ids []int64
 	err := j.q.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		ids, err = j.q.db.jobs.AfterOf(ctx, q, j.ID)
+		ids, err = j.q.db.engine.Stores.Jobs.AfterOf(ctx, q, j.ID)
 		return err
 	})
 	if err != nil {

@@ -10,14 +10,6 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// batchStore holds the statements on batches.
-type batchStore interface {
-	Insert(ctx context.Context, q engine.Querier, name, headers string, nowMS int64) (int64, error)
-	Seal(ctx context.Context, q engine.Querier, id int64) (bool, error)
-	Members(ctx context.Context, q engine.Querier, id int64, limit int) ([]int64, error)
-	ForgetEnded(ctx context.Context, q engine.Querier, id int64, limit int) (int, error)
-}
-
 // BatchOptions configures a new batch. The zero value of a field means its default.
 type BatchOptions struct {
 	Name    string            // shown in lists; need not be unique
@@ -60,7 +52,7 @@ func (db *DB) NewBatch(ctx context.Context, opts *BatchOptions) (*Batch, error) 
 	}
 	b := &Batch{db: db}
 	err = db.engine.Write(ctx, "NewBatchTx", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		b.ID, err = db.batches.Insert(ctx, q, name, headers, now.UnixMilli())
+		b.ID, err = db.engine.Stores.Batches.Insert(ctx, q, name, headers, now.UnixMilli())
 		return err
 	}))
 	if err != nil {
@@ -80,7 +72,7 @@ func (db *DB) NewBatchTx(ctx context.Context, tx Tx, opts *BatchOptions) (*Batch
 	if err != nil {
 		return nil, fail("new batch", "", err)
 	}
-	id, err := db.batches.Insert(ctx, on, name, headers, time.Now().UnixMilli())
+	id, err := db.engine.Stores.Batches.Insert(ctx, on, name, headers, time.Now().UnixMilli())
 	if err != nil {
 		return nil, fail("new batch", "", err)
 	}
@@ -107,7 +99,7 @@ func (b *Batch) SealTx(ctx context.Context, tx Tx) error {
 }
 
 func (b *Batch) seal(ctx context.Context, q engine.Querier) error {
-	found, err := b.db.batches.Seal(ctx, q, b.ID)
+	found, err := b.db.engine.Stores.Batches.Seal(ctx, q, b.ID)
 	if err == nil && !found {
 		err = ErrNotFound
 	}
@@ -130,7 +122,7 @@ func (b *Batch) cancel(ctx context.Context) (cancelled int, err error) {
 	if err := b.db.engine.RefuseInTx(ctx, ""); err != nil {
 		return 0, err
 	}
-	audit := engine.AuditActor(ctx, "cancel batch", "batch", strconv.FormatInt(b.ID, 10))
+	audit := b.db.engine.AuditActor(ctx, "cancel batch", "batch", strconv.FormatInt(b.ID, 10))
 	for p := b.db.engine.NewPace(); ; {
 		var gone []row.Change
 		var more bool
@@ -161,20 +153,22 @@ func (b *Batch) cancelSome(ctx context.Context, q engine.Querier, now time.Time,
 	if err := b.seal(ctx, q); err != nil {
 		return nil, false, err
 	}
-	if gone, err = b.db.jobs.DropWaiters(ctx, q, []int64{-b.ID}); err != nil {
+	if gone, err = b.db.engine.Stores.Jobs.DropWaiters(ctx, q, []int64{-b.ID}); err != nil {
 		return nil, false, err
 	}
-	forgotten, err := b.db.batches.ForgetEnded(ctx, q, b.ID, limit)
+	forgotten, err := b.db.engine.Stores.Batches.ForgetEnded(ctx, q, b.ID, limit)
 	if err != nil || forgotten == limit {
 		return gone, true, err
 	}
-	members, err := b.db.batches.Members(ctx, q, b.ID, limit)
+	members, err := b.db.engine.Stores.Batches.Members(ctx, q, b.ID, limit)
 	if err != nil {
 		return nil, false, err
 	}
 	for _, drop := range []func() ([]row.Change, error){
-		func() ([]row.Change, error) { return b.db.jobs.DropWaiters(ctx, q, members) },
-		func() ([]row.Change, error) { return b.db.jobs.CancelMany(ctx, q, members, true, now.Unix()) },
+		func() ([]row.Change, error) { return b.db.engine.Stores.Jobs.DropWaiters(ctx, q, members) },
+		func() ([]row.Change, error) {
+			return b.db.engine.Stores.Jobs.CancelMany(ctx, q, members, true, now.Unix())
+		},
 	} {
 		dropped, err := drop()
 		if err != nil {

@@ -10,17 +10,6 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// consumerStore holds the statements on the tables of consumers.
-type consumerStore interface {
-	Offset(ctx context.Context, q engine.Querier, consumer, topic string) (offset int64, found bool, err error)
-	SaveOffset(ctx context.Context, q engine.Querier, consumer, topic string, offset, nowMS int64) (bool, error)
-	SetOffset(ctx context.Context, q engine.Querier, consumer, topic string, offset int64) (bool, error)
-	AsDescribed(ctx context.Context, q engine.Querier, consumer, topic string, f *row.Filter) (offset int64, same bool, err error)
-	Add(ctx context.Context, q engine.Querier, consumer, topic string, offset int64, f *row.Filter, nowMS int64) (int64, error)
-	List(ctx context.Context, q engine.Querier, topic string) ([]row.Consumer, error)
-	Drop(ctx context.Context, q engine.Querier, consumer, topic string) (bool, error)
-}
-
 // From is the position at which a consumer or a group begins: [Beginning], [End], [Offset] or [Since].
 type From struct {
 	kind   fromKind
@@ -67,7 +56,7 @@ func (s *stream) resolve(ctx context.Context, q engine.Querier, f From) (int64, 
 	case fromEnd:
 		return s.end(ctx, q)
 	case fromTime:
-		first, err := s.db.streams.FirstSince(ctx, q, s.selection(nil), f.since.Unix())
+		first, err := s.db.engine.Stores.Streams.FirstSince(ctx, q, s.selection(nil), f.since.Unix())
 		if err != nil {
 			return 0, err
 		}
@@ -84,17 +73,17 @@ func (s *stream) begin(ctx context.Context, q engine.Querier, f From) (offset, g
 	if offset, err = s.resolve(ctx, q, f); err != nil {
 		return 0, 0, err
 	}
-	gone, err = s.db.retentions.Compacted(ctx, q, s.selection(nil))
+	gone, err = s.db.engine.Stores.Retentions.Compacted(ctx, q, s.selection(nil))
 	return offset, gone, err
 }
 
 // end returns the offset of the last event, even if retention has deleted it.
 func (s *stream) end(ctx context.Context, q engine.Querier) (int64, error) {
-	head, err := s.db.streams.Head(ctx, q, s.selection(nil))
+	head, err := s.db.engine.Stores.Streams.Head(ctx, q, s.selection(nil))
 	if err != nil {
 		return 0, err
 	}
-	gone, err := s.db.retentions.Compacted(ctx, q, s.selection(nil))
+	gone, err := s.db.engine.Stores.Retentions.Compacted(ctx, q, s.selection(nil))
 	return max(head, gone), err
 }
 
@@ -125,7 +114,7 @@ func (s *stream) savedOffset(ctx context.Context, consumer string) (offset int64
 		return 0, err
 	}
 	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		offset, _, err = s.db.consumers.Offset(ctx, q, consumer, s.name)
+		offset, _, err = s.db.engine.Stores.Consumers.Offset(ctx, q, consumer, s.name)
 		return err
 	})
 	return offset, err
@@ -145,7 +134,7 @@ func (s *stream) saveOffset(ctx context.Context, txForm, consumer string, offset
 		return false, err
 	}
 	err = s.db.engine.Write(ctx, txForm, engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		saved, err = s.db.consumers.SaveOffset(ctx, q, consumer, s.name, offset, now.UnixMilli())
+		saved, err = s.db.engine.Stores.Consumers.SaveOffset(ctx, q, consumer, s.name, offset, now.UnixMilli())
 		return err
 	}))
 	return saved, err
@@ -169,7 +158,7 @@ func (s *stream) saveOffsetTx(ctx context.Context, tx Tx, consumer string, offse
 	if err != nil {
 		return false, err
 	}
-	return s.db.consumers.SaveOffset(ctx, q, consumer, s.name, offset, time.Now().UnixMilli())
+	return s.db.engine.Stores.Consumers.SaveOffset(ctx, q, consumer, s.name, offset, time.Now().UnixMilli())
 }
 
 // Seek moves consumer to any position, forward or back. Events before the position are not read; events after it are
@@ -196,13 +185,13 @@ func (s *stream) seek(ctx context.Context, c carrier, consumer string, to From) 
 	if err := errors.Join(s.checkConsumer(consumer), to.check()); err != nil {
 		return err
 	}
-	audit := engine.AuditActor(ctx, "seek", "topic", s.name, "consumer", consumer)
+	audit := s.db.engine.AuditActor(ctx, "seek", "topic", s.name, "consumer", consumer)
 	var offset, gone int64
 	return s.db.write(ctx, c, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		if offset, gone, err = s.begin(ctx, q, to); err != nil {
 			return err
 		}
-		found, err := s.db.consumers.SetOffset(ctx, q, consumer, s.name, offset)
+		found, err := s.db.engine.Stores.Consumers.SetOffset(ctx, q, consumer, s.name, offset)
 		if err != nil {
 			return err
 		}
@@ -227,7 +216,7 @@ func (s *stream) listConsumers(ctx context.Context) ([]ConsumerInfo, error) {
 	}
 	var rows []row.Consumer
 	err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		rows, err = s.db.consumers.List(ctx, q, s.name)
+		rows, err = s.db.engine.Stores.Consumers.List(ctx, q, s.name)
 		return err
 	})
 	if err != nil {
@@ -244,10 +233,10 @@ func (s *stream) listConsumers(ctx context.Context) ([]ConsumerInfo, error) {
 			CreatedAt: engine.InstantMS(c.CreatedMS), LastAck: engine.InstantMS(c.LastAckMS),
 		}
 		err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-			if info.Lag, err = s.db.streams.Lag(ctx, q, s.selection(c.Filter), c.Offset); err != nil {
+			if info.Lag, err = s.db.engine.Stores.Streams.Lag(ctx, q, s.selection(c.Filter), c.Offset); err != nil {
 				return err
 			}
-			gone, err := s.db.retentions.Compacted(ctx, q, s.selection(nil))
+			gone, err := s.db.engine.Stores.Retentions.Compacted(ctx, q, s.selection(nil))
 			if gone > c.Offset {
 				info.Gone = gone
 			}
@@ -279,9 +268,9 @@ func (s *stream) deleteConsumer(ctx context.Context, c carrier, consumer string)
 	if err := s.checkConsumer(consumer); err != nil {
 		return false, err
 	}
-	audit := engine.AuditActor(ctx, "delete consumer", "topic", s.name, "consumer", consumer)
+	audit := s.db.engine.AuditActor(ctx, "delete consumer", "topic", s.name, "consumer", consumer)
 	err = s.db.write(ctx, c, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		if deleted, err = s.db.consumers.Drop(ctx, q, consumer, s.name); err != nil || !deleted {
+		if deleted, err = s.db.engine.Stores.Consumers.Drop(ctx, q, consumer, s.name); err != nil || !deleted {
 			return err
 		}
 		return audit.NoteOne(ctx, q, now)

@@ -356,22 +356,22 @@ func (op *enqueueOp) Run(ctx context.Context, tx engine.Querier, now time.Time) 
 // insert adds the jobs that were not handed over to a worker.
 func (op *enqueueOp) insert(ctx context.Context, tx engine.Querier, job row.NewJob, now time.Time) error {
 	if op.links != nil {
-		if err := op.q.db.jobs.CheckLinks(ctx, tx, op.q.name, op.side.Key, op.links); err != nil {
+		if err := op.q.db.engine.Stores.Jobs.CheckLinks(ctx, tx, op.q.name, op.side.Key, op.links); err != nil {
 			return err
 		}
 	}
 	if op.unique != nil {
 		return op.insertUnique(ctx, tx, job, now)
 	}
-	ids, err := op.q.db.jobs.InsertMany(ctx, tx, job, op.payloads[len(op.ids):])
+	ids, err := op.q.db.engine.Stores.Jobs.InsertMany(ctx, tx, job, op.payloads[len(op.ids):])
 	op.ids = append(op.ids, ids...)
 	if err != nil || op.plain() {
 		return err
 	}
-	if err := op.q.db.jobs.SetSides(ctx, tx, op.q.name, op.side, op.ids); err != nil || op.links == nil {
+	if err := op.q.db.engine.Stores.Jobs.SetSides(ctx, tx, op.q.name, op.side, op.ids); err != nil || op.links == nil {
 		return err
 	}
-	return op.q.db.jobs.AddLinks(ctx, tx, op.links, ids)
+	return op.q.db.engine.Stores.Jobs.AddLinks(ctx, tx, op.links, ids)
 }
 
 // observe reports the added jobs to the observer and returns their number.

@@ -134,7 +134,7 @@ func (o *settleOp) Run(ctx context.Context, q engine.Querier, now time.Time) (er
 
 func (h *heldEvent) ackOp() *settleOp {
 	return &settleOp{single: true, run: func(ctx context.Context, q engine.Querier, nowMS int64) (bool, error) {
-		return h.member.db.groups.Ack(ctx, q, h.claim, nowMS)
+		return h.member.db.engine.Stores.Groups.Ack(ctx, q, h.claim, nowMS)
 	}}
 }
 
@@ -144,7 +144,7 @@ func (h *heldEvent) nackOp(rest time.Duration, maxAttempts int, cause error) *se
 	op, text := &settleOp{cause: cause}, engine.Describe(cause)
 	op.run = func(ctx context.Context, q engine.Querier, nowMS int64) (held bool, err error) {
 		ready := engine.DeadlineMS(time.UnixMilli(nowMS), rest)
-		held, op.died, err = h.member.db.groups.Nack(ctx, q, h.claim, ready, int64(maxAttempts), text, nowMS)
+		held, op.died, err = h.member.db.engine.Stores.Groups.Nack(ctx, q, h.claim, ready, int64(maxAttempts), text, nowMS)
 		return held, err
 	}
 	return op
@@ -152,7 +152,7 @@ func (h *heldEvent) nackOp(rest time.Duration, maxAttempts int, cause error) *se
 
 func (h *heldEvent) extendOp(by time.Duration) *settleOp {
 	return &settleOp{run: func(ctx context.Context, q engine.Querier, nowMS int64) (bool, error) {
-		return h.member.db.groups.Extend(ctx, q, h.claim, engine.DeadlineMS(time.UnixMilli(nowMS), by), nowMS)
+		return h.member.db.engine.Stores.Groups.Extend(ctx, q, h.claim, engine.DeadlineMS(time.UnixMilli(nowMS), by), nowMS)
 	}}
 }
 

@@ -13,35 +13,6 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// groupStore holds the statements on the tables of groups, their members and their claims.
-type groupStore interface {
-	Get(ctx context.Context, q engine.Querier, topic, name string) (row.Group, error)
-	List(ctx context.Context, q engine.Querier, topic string) ([]row.Group, error)
-	Add(ctx context.Context, q engine.Querier, topic, name string, cursor int64, f *row.Filter, nowMS int64) (row.Group, error)
-	Drop(ctx context.Context, q engine.Querier, id int64) error
-	DropClaims(ctx context.Context, q engine.Querier, group int64, limit int) (int, error)
-	Left(ctx context.Context, q engine.Querier) ([]int64, error)
-	Counts(ctx context.Context, q engine.Querier, group, nowMS int64) (row.Counts, error)
-	States(ctx context.Context, q engine.Querier, ids []int64, nowMS int64) ([]row.GroupState, error)
-	Ready(ctx context.Context, q engine.Querier, id, nowMS int64) (ready bool, nextMS int64, err error)
-
-	Members(ctx context.Context, q engine.Querier, group, nowMS int64) ([]string, error)
-	TouchMember(ctx context.Context, q engine.Querier, m row.Member, nowMS, expiresMS int64) (bool, error)
-	Holder(ctx context.Context, q engine.Querier, m row.Member) (instance string, expiresMS int64, found bool, err error)
-	DropSilent(ctx context.Context, q engine.Querier, group, nowMS int64) error
-	Leave(ctx context.Context, q engine.Querier, m row.Member, nowMS int64) error
-
-	Claim(ctx context.Context, q engine.Querier, c row.GroupClaim, nowMS int64) ([]row.Delivery, []row.GroupDeath, error)
-	Ack(ctx context.Context, q engine.Querier, h row.Holding, nowMS int64) (bool, error)
-	Nack(ctx context.Context, q engine.Querier, h row.Holding, readyMS, maxAttempts int64, cause string, nowMS int64) (held, died bool, err error)
-	Extend(ctx context.Context, q engine.Querier, h row.Holding, expiresMS, nowMS int64) (bool, error)
-	Release(ctx context.Context, q engine.Querier, group, token int64, events []int64, nowMS int64) error
-
-	Dead(ctx context.Context, q engine.Querier, group, after int64, limit int) ([]row.DeadDelivery, error)
-	Revive(ctx context.Context, q engine.Querier, group, offset, nowMS int64) (bool, error)
-	DropDead(ctx context.Context, q engine.Querier, group, offset int64) (bool, error)
-}
-
 // GroupOptions configures a handle of a group. From and Filter are stored in the file with the group; the other fields
 // apply to this process only. The zero value of a field means its default.
 type GroupOptions struct {
@@ -121,7 +92,7 @@ func (g *group) info(ctx context.Context) (info GroupInfo, err error) {
 		return info, g.err
 	}
 	err = g.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		row, err := g.db.groups.Get(ctx, q, g.s.name, g.name)
+		row, err := g.db.engine.Stores.Groups.Get(ctx, q, g.s.name, g.name)
 		if err != nil {
 			return err
 		}
@@ -137,7 +108,7 @@ func (g *group) id(ctx context.Context) (id int64, err error) {
 		return 0, g.err
 	}
 	err = g.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		row, err := g.db.groups.Get(ctx, q, g.s.name, g.name)
+		row, err := g.db.engine.Stores.Groups.Get(ctx, q, g.s.name, g.name)
 		id = row.ID
 		return err
 	})
@@ -146,15 +117,15 @@ func (g *group) id(ctx context.Context) (id int64, err error) {
 
 func (db *DB) groupInfo(ctx context.Context, q engine.Querier, row row.Group) (GroupInfo, error) {
 	now := time.Now().UnixMilli()
-	counts, err := db.groups.Counts(ctx, q, row.ID, now)
+	counts, err := db.engine.Stores.Groups.Counts(ctx, q, row.ID, now)
 	if err != nil {
 		return GroupInfo{}, err
 	}
-	members, err := db.groups.Members(ctx, q, row.ID, now)
+	members, err := db.engine.Stores.Groups.Members(ctx, q, row.ID, now)
 	if err != nil {
 		return GroupInfo{}, err
 	}
-	lag, err := db.streams.Lag(ctx, q, row.Selection(), counts.Cursor)
+	lag, err := db.engine.Stores.Streams.Lag(ctx, q, row.Selection(), counts.Cursor)
 	return GroupInfo{
 		Name: row.Name, Topic: row.Topic, Cursor: counts.Cursor, Lag: lag,
 		Leased: counts.Leased, Reclaim: counts.Back, Dead: counts.Dead,
@@ -175,7 +146,7 @@ func (s *stream) groups(ctx context.Context) ([]GroupInfo, error) {
 	}
 	var rows []row.Group
 	err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		rows, err = s.db.groups.List(ctx, q, s.name)
+		rows, err = s.db.engine.Stores.Groups.List(ctx, q, s.name)
 		return err
 	})
 	if err != nil {
@@ -222,17 +193,17 @@ func (g *group) drop(ctx context.Context) error {
 	p := g.db.engine.NewPace()
 	var id int64
 	n := 0
-	audit := engine.AuditActor(ctx, "delete group", "topic", g.s.name, "group", g.name)
+	audit := g.db.engine.AuditActor(ctx, "delete group", "topic", g.s.name, "group", g.name)
 	err := p.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) error {
-		row, err := g.db.groups.Get(ctx, q, g.s.name, g.name)
+		row, err := g.db.engine.Stores.Groups.Get(ctx, q, g.s.name, g.name)
 		if err != nil && row.Unreadable == nil {
 			return err
 		}
 		id = row.ID
-		if err := g.db.groups.Drop(ctx, q, id); err != nil {
+		if err := g.db.engine.Stores.Groups.Drop(ctx, q, id); err != nil {
 			return err
 		}
-		if n, err = g.db.groups.DropClaims(ctx, q, id, p.Size); err != nil { // enough for most groups
+		if n, err = g.db.engine.Stores.Groups.DropClaims(ctx, q, id, p.Size); err != nil { // enough for most groups
 			return err
 		}
 		return audit.NoteOne(ctx, q, now)
@@ -251,7 +222,7 @@ func (db *DB) dropClaims(ctx context.Context, p *engine.Pace, id int64) error {
 	for {
 		n := 0
 		err := p.Write(ctx, func(ctx context.Context, q engine.Querier, _ time.Time) (err error) {
-			n, err = db.groups.DropClaims(ctx, q, id, p.Size)
+			n, err = db.engine.Stores.Groups.DropClaims(ctx, q, id, p.Size)
 			return err
 		})
 		if err != nil || n < p.Size {
@@ -305,7 +276,7 @@ func (g *group) dead(ctx context.Context, after int64) (page []row.DeadDelivery,
 		return nil, err
 	}
 	err = g.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		page, err = g.db.groups.Dead(ctx, q, id, after, g.s.opts.Batch)
+		page, err = g.db.engine.Stores.Groups.Dead(ctx, q, id, after, g.s.opts.Batch)
 		return err
 	})
 	return page, err
@@ -335,7 +306,7 @@ func (g *group) redeliver(ctx context.Context, c carrier, offset int64) (found b
 	var group int64
 	return g.settleDead(ctx, c, "redeliver event", offset, func(ctx context.Context, q engine.Querier, id, nowMS int64) (bool, error) {
 		group = id
-		return g.db.groups.Revive(ctx, q, id, offset, nowMS)
+		return g.db.engine.Stores.Groups.Revive(ctx, q, id, offset, nowMS)
 	}, func() { g.db.engine.Notifier.Wake(wake.Change{Kind: wake.GroupReturn, Name: groupKey(group)}) })
 }
 
@@ -354,7 +325,7 @@ func (g *Group[E]) DiscardTx(ctx context.Context, tx Tx, offset int64) (bool, er
 
 func (g *group) discard(ctx context.Context, c carrier, offset int64) (bool, error) {
 	return g.settleDead(ctx, c, "discard event", offset, func(ctx context.Context, q engine.Querier, id, _ int64) (bool, error) {
-		return g.db.groups.DropDead(ctx, q, id, offset)
+		return g.db.engine.Stores.Groups.DropDead(ctx, q, id, offset)
 	}, noted)
 }
 
@@ -365,9 +336,9 @@ func (g *group) settleDead(ctx context.Context, c carrier, verb string, offset i
 	if err := errors.Join(g.err, Offset(offset).check()); err != nil {
 		return false, err
 	}
-	audit := engine.AuditActor(ctx, verb, "topic", g.s.name, "group", g.name, "offset", strconv.FormatInt(offset, 10))
+	audit := g.db.engine.AuditActor(ctx, verb, "topic", g.s.name, "group", g.name, "offset", strconv.FormatInt(offset, 10))
 	err = g.db.write(ctx, c, func(ctx context.Context, q engine.Querier, now time.Time) error {
-		row, err := g.db.groups.Get(ctx, q, g.s.name, g.name)
+		row, err := g.db.engine.Stores.Groups.Get(ctx, q, g.s.name, g.name)
 		if err != nil {
 			return err
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	_ "embed"
 	"errors"
 	"fmt"
 	"iter"
@@ -15,15 +14,10 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/presence"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/traffic"
 	"github.com/honker-go/honker/internal/wake"
-	"github.com/honker-go/honker/internal/watch"
 	"github.com/honker-go/honker/internal/worker"
 )
-
-//go:embed schema.sql
-var schema string
 
 // Durability selects the commits that survive a power cut.
 type Durability int
@@ -172,7 +166,7 @@ func (o *Options) validate() error {
 // refuseBubble rejects options that would hang inside a testing/synctest bubble. Time in a bubble passes only while all of
 // its goroutines wait for each other, and a notice of the system comes from outside.
 func (o *Options) refuseBubble() error {
-	if o.NoFileNotices || !watch.InBubble() {
+	if o.NoFileNotices || !wake.InBubble() {
 		return nil
 	}
 	return fmt.Errorf("%w: in a bubble of testing/synctest the notices of the operating system keep time from passing: "+
@@ -182,7 +176,7 @@ func (o *Options) refuseBubble() error {
 // DB is an open SQLite file with its queues, streams, locks and schedules. It is safe for concurrent use. Open a single DB
 // per file and process, and Close it at the end.
 type DB struct {
-	stores   // statements by subject
+	pool     func() *sql.DB // opens the pool of the application on its first call
 	opts     Options
 	traffic  *traffic.Meter     // nil if traffic is not counted
 	presence *presence.Register // nil if the DB is read-only and so has no workers
@@ -197,44 +191,6 @@ type DB struct {
 	otherLimits sync.Map // names of rate limits for which another handle allows more
 }
 
-// stores holds the statements that the verbs run. Each interface is declared next to the verbs that use it; package store
-// implements them for SQLite.
-type stores struct {
-	jobs          jobStore
-	stats         engine.StatsStore
-	batches       batchStore
-	pauses        pauseStore
-	limits        limitStore
-	results       resultStore
-	notifications notificationStore
-	streams       streamStore
-	consumers     consumerStore
-	retentions    retentionStore
-	groups        groupStore
-	locks         lockStore
-	rateLimits    rateLimitStore
-	schedules     scheduleStore
-	relays        func(family string) wake.RelayStates // the other statements of a relay belong to its package
-}
-
-var sqliteStores = stores{
-	jobs:          store.Jobs{},
-	stats:         store.Jobs{},
-	batches:       store.Batches{},
-	pauses:        store.Pauses{},
-	limits:        store.Limits{},
-	results:       store.Results{},
-	notifications: store.Notifications{},
-	streams:       store.Streams{},
-	consumers:     store.Consumers{},
-	retentions:    store.Retentions{},
-	groups:        store.Groups{},
-	locks:         store.Locks{},
-	rateLimits:    store.RateLimits{},
-	schedules:     store.Schedules{},
-	relays:        func(family string) wake.RelayStates { return store.Relays{Family: family} },
-}
-
 func init() {
 	engine.Register(func(db any) *engine.Engine { return db.(*DB).engine })
 	engine.RegisterViews(engine.Views{
@@ -246,27 +202,23 @@ func init() {
 	})
 }
 
-// newDB returns a DB for a backend. It starts no goroutine.
-func newDB(o Options, b engine.Backend, s stores) *DB {
-	db := &DB{stores: s, opts: o}
+// newDB returns a DB for a backend. pool returns the pool of the application; the notifier queries looks. newDB starts no
+// goroutine.
+func newDB(o Options, b engine.Backend, s engine.Stores, pool func() *sql.DB, looks *sql.DB) *DB {
+	db := &DB{pool: pool, opts: o}
 	var riders []engine.Rider
 	if !o.NoTraffic && !o.ReadOnly {
-		db.traffic = traffic.NewMeter(func() { db.engine.RideAlone(context.Background(), db.traffic) })
+		db.traffic = traffic.NewMeter(s.Minutes, func() { db.engine.RideAlone(context.Background(), db.traffic) })
 		riders = append(riders, db.traffic)
 	}
 	if !o.ReadOnly {
-		db.presence = presence.NewRegister(func() { db.engine.RideLast(db.presence) })
+		db.presence = presence.NewRegister(s.Workers, func() { db.engine.RideLast(db.presence) })
 		riders = append(riders, db.presence)
 	}
 	db.engine = engine.New(b, engine.Config{
-		Statements: wake.Statements{
-			Jobs: s.jobs, Results: s.results, Notifications: s.notifications, Streams: s.streams,
-			Groups: s.groups, Locks: s.locks, Schedules: s.schedules, Relays: s.relays,
-		},
+		Stores:     s,
+		Looks:      looks,
 		Logger:     o.Logger,
-		Stats:      s.stats,
-		Pauses:     s.pauses,
-		Limits:     s.limits,
 		MaxPayload: o.MaxPayload,
 		Codec:      o.Codec,
 		CountLimit: o.CountLimit,
@@ -305,7 +257,7 @@ func (db *DB) encode(v any) (string, error) { return engine.Encode(v, db.opts.Ma
 // The connections provide honker's SQL functions, such as honker_enqueue and notify, with the names, arguments and results
 // of the other bindings; docs/sql.md lists them. They also work in triggers. An attached pool has the functions of its own
 // driver.
-func (db *DB) SQL() *sql.DB { return db.engine.Backend.SQL() }
+func (db *DB) SQL() *sql.DB { return db.pool() }
 
 // Close ends all waits and loops and lets Work drain. It returns when every goroutine of the library has ended. Later calls
 // have no effect. A handler must not call Close, because it would wait for itself.

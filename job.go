@@ -105,7 +105,7 @@ func infoOf(row *row.Job, now time.Time, c Codec) JobInfo {
 // Job reads a job of any queue: pending, processing, dead, or done and kept (see [Queue.SetRetention]). It returns
 // [ErrNotFound] if the job was done and not kept, was cancelled, or never existed. It never waits for the writer.
 func (db *DB) Job(ctx context.Context, id int64) (*JobInfo, error) {
-	info, err := db.findJob(ctx, id, db.jobs.Find, db.jobs.FindDead, db.jobs.FindDone)
+	info, err := db.findJob(ctx, id, db.engine.Stores.Jobs.Find, db.engine.Stores.Jobs.FindDead, db.engine.Stores.Jobs.FindDone)
 	return info, failID("read job", id, err)
 }
 
@@ -373,7 +373,7 @@ func (j *Job[T]) Extend(ctx context.Context, by time.Duration) error {
 	}
 	err := j.q.db.engine.Write(ctx, "", j.q.source.WithProgress(j.claim, func(ctx context.Context, q engine.Querier, now time.Time) error {
 		until := now.Unix() + engine.Seconds(by)
-		held, err := j.q.db.jobs.Extend(ctx, q, j.claim.Claim, until, now.Unix())
+		held, err := j.q.db.engine.Stores.Jobs.Extend(ctx, q, j.claim.Claim, until, now.Unix())
 		if err == nil && !held {
 			return ErrClaimLost // nothing has changed, so the rollback of an error is harmless
 		}

@@ -14,15 +14,6 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// limitStore holds the statements on limits.
-type limitStore interface {
-	engine.LimitStore
-	Get(ctx context.Context, q engine.Querier, queue string) (row.QueueLimits, error)
-	Set(ctx context.Context, q engine.Querier, queue string, l row.QueueLimits) (changed bool, err error)
-	Fitting(ctx context.Context, q engine.Querier) ([]string, error)
-	FitSome(ctx context.Context, q engine.Querier, queue string, n int, now int64) (more bool, err error)
-}
-
 // Key sets the key by which jobs share limits, for example a customer, a host or an account. The limits are set on the
 // queue, see [Limits]; a queue without limits only stores the key. All jobs of an enqueue have the same key, of 1 to 1,024
 // bytes of UTF-8.
@@ -171,9 +162,9 @@ func (q *queue) setLimits(ctx context.Context, l Limits) error {
 
 // changeLimits stores the limits, which is the first transaction of SetLimits.
 func (q *queue) changeLimits(ctx context.Context, row row.QueueLimits) error {
-	audit := engine.AuditActor(ctx, "set limits", "queue", q.name)
+	audit := q.db.engine.AuditActor(ctx, "set limits", "queue", q.name)
 	err := q.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) error {
-		changed, err := q.db.limits.Set(ctx, tx, q.name, row)
+		changed, err := q.db.engine.Stores.Limits.Set(ctx, tx, q.name, row)
 		if err != nil || !changed {
 			return err
 		}
@@ -188,7 +179,7 @@ func (q *queue) changeLimits(ctx context.Context, row row.QueueLimits) error {
 // fitting returns the queues with jobs that have not been adjusted to changed limits yet.
 func (db *DB) fitting(ctx context.Context) (queues []string, err error) {
 	err = db.engine.Read(ctx, func(ctx context.Context, r engine.Querier) (err error) {
-		queues, err = db.limits.Fitting(ctx, r)
+		queues, err = db.engine.Stores.Limits.Fitting(ctx, r)
 		return err
 	})
 	return queues, err
@@ -202,7 +193,7 @@ func (db *DB) fitJobs(ctx context.Context, queue string) error {
 	for p := db.engine.NewPace(); ; {
 		more := false
 		err := p.Write(ctx, func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
-			more, err = db.limits.FitSome(ctx, tx, queue, p.Size, now.Unix())
+			more, err = db.engine.Stores.Limits.FitSome(ctx, tx, queue, p.Size, now.Unix())
 			return err
 		})
 		if err != nil {
@@ -238,7 +229,7 @@ func (q *queue) limits(ctx context.Context) (row row.QueueLimits, err error) {
 		return row, q.err
 	}
 	err = q.db.engine.Read(ctx, func(ctx context.Context, r engine.Querier) (err error) {
-		row, err = q.db.limits.Get(ctx, r, q.name)
+		row, err = q.db.engine.Stores.Limits.Get(ctx, r, q.name)
 		return err
 	})
 	return row, err
@@ -271,7 +262,7 @@ func (q *queue) keys(ctx context.Context) (keys []KeyStats, err error) {
 		return nil, q.err
 	}
 	err = q.db.engine.Read(ctx, func(ctx context.Context, r engine.Querier) error {
-		rows, err := q.db.jobs.Keys(ctx, r, q.name, time.Now().Unix(), maxKeys)
+		rows, err := q.db.engine.Stores.Jobs.Keys(ctx, r, q.name, time.Now().Unix(), maxKeys)
 		keys = make([]KeyStats, len(rows))
 		for i, k := range rows {
 			keys[i] = KeyStats{
@@ -309,9 +300,9 @@ func (q *queue) setLimitsTx(ctx context.Context, tx Tx, l Limits) error {
 		return err
 	}
 	changed := false
-	audit := engine.AuditActor(ctx, "set limits", "queue", q.name)
+	audit := q.db.engine.AuditActor(ctx, "set limits", "queue", q.name)
 	return q.db.write(ctx, within(tx), func(ctx context.Context, tx engine.Querier, now time.Time) error {
-		if changed, err = q.db.limits.Set(ctx, tx, q.name, row); err != nil || !changed {
+		if changed, err = q.db.engine.Stores.Limits.Set(ctx, tx, q.name, row); err != nil || !changed {
 			return err
 		}
 		if err := q.fitWithin(ctx, tx, now); err != nil {
@@ -328,7 +319,7 @@ func (q *queue) setLimitsTx(ctx context.Context, tx Tx, l Limits) error {
 // fitWithin is like fitJobs, in a single transaction.
 func (q *queue) fitWithin(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
 	for more := true; more && err == nil; {
-		more, err = q.db.limits.FitSome(ctx, tx, q.name, math.MaxInt, now.Unix())
+		more, err = q.db.engine.Stores.Limits.FitSome(ctx, tx, q.name, math.MaxInt, now.Unix())
 	}
 	return err
 }

@@ -12,17 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/wake"
-	"github.com/honker-go/honker/internal/watch"
 )
-
-// lockStore holds the statements on locks.
-type lockStore interface {
-	Held(ctx context.Context, q engine.Querier, name string, now int64) (row.Lock, bool, error)
-	Acquire(ctx context.Context, q engine.Querier, name, owner string, now, expires int64) (token int64, ok bool, err error)
-	Renew(ctx context.Context, q engine.Querier, name, owner string, now, expires int64) (bool, error)
-	Release(ctx context.Context, q engine.Querier, name, owner string) (bool, error)
-	States(ctx context.Context, q engine.Querier, names []string, now int64) (map[string]int64, error)
-}
 
 // LockOptions configures the acquisition of a lock. The zero value of a field means its default.
 type LockOptions struct {
@@ -170,7 +160,7 @@ func (db *DB) acquire(ctx, parent context.Context, name string, o LockOptions) (
 }
 
 func (db *DB) checkFree(ctx context.Context, q engine.Querier, name string, now time.Time) error {
-	row, held, err := db.locks.Held(ctx, q, name, now.Unix())
+	row, held, err := db.engine.Stores.Locks.Held(ctx, q, name, now.Unix())
 	if err == nil && held {
 		return &heldError{row}
 	}
@@ -179,7 +169,7 @@ func (db *DB) checkFree(ctx context.Context, q engine.Querier, name string, now 
 
 func (l *Lock) insert(ctx context.Context, q engine.Querier, now time.Time) error {
 	expires := l.until(now)
-	token, ok, err := l.db.locks.Acquire(ctx, q, l.name, l.owner, now.Unix(), expires)
+	token, ok, err := l.db.engine.Stores.Locks.Acquire(ctx, q, l.name, l.owner, now.Unix(), expires)
 	if err != nil {
 		return err
 	}
@@ -278,7 +268,7 @@ func (l *Lock) renew() error {
 		if !l.lasts(now) {
 			return ErrLockLost
 		}
-		held, err := l.db.locks.Renew(ctx, q, l.name, l.owner, now.Unix(), expires)
+		held, err := l.db.engine.Stores.Locks.Renew(ctx, q, l.name, l.owner, now.Unix(), expires)
 		if err == nil && !held {
 			return ErrLockLost
 		}
@@ -323,7 +313,7 @@ func (l *Lock) release() error {
 	freed := false
 	err := l.db.engine.Write(context.WithoutCancel(l.held), "", engine.SingleOp(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		if l.lasts(now) {
-			freed, err = l.db.locks.Release(ctx, q, l.name, l.owner)
+			freed, err = l.db.engine.Stores.Locks.Release(ctx, q, l.name, l.owner)
 		}
 		return err
 	}))
@@ -381,7 +371,7 @@ func (db *DB) becomeLeader(ctx context.Context, name string) (*Lock, error) {
 // minute. A test with several DBs on the same file must set a short PollInterval anyway, so that the DBs notice each
 // other's commits, and then runs with the TTL of production.
 func (db *DB) leaderTTL(ttl time.Duration) time.Duration {
-	if watch.InBubble() {
+	if wake.InBubble() {
 		return max(ttl, db.opts.PollInterval)
 	}
 	return ttl
@@ -389,7 +379,7 @@ func (db *DB) leaderTTL(ttl time.Duration) time.Duration {
 
 // stillHeld checks within a transaction that the lock is still held, which its holder may not have noticed losing.
 func (l *Lock) stillHeld(ctx context.Context, q engine.Querier, unix int64) error {
-	row, held, err := l.db.locks.Held(ctx, q, l.name, unix)
+	row, held, err := l.db.engine.Stores.Locks.Held(ctx, q, l.name, unix)
 	if err == nil && (!held || row.Owner != l.owner) {
 		l.end(fmt.Errorf("%w: another process took it", ErrLockLost))
 		return ErrLockLost

@@ -9,12 +9,11 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/presence"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/traffic"
 )
 
 // maintenanceLock is held by the process that runs the maintenance.
-const maintenanceLock = store.MaintenanceLock
+const maintenanceLock = row.MaintenanceLock
 
 // MaintainOptions configures a call of [DB.Maintain]. Zero fields select the defaults.
 type MaintainOptions struct {
@@ -105,7 +104,7 @@ func (db *DB) noteMaintain(ctx context.Context) error {
 	if engine.Actor(ctx) == "" {
 		return nil
 	}
-	return db.engine.Write(ctx, "", engine.OpFunc(engine.NewAudit(ctx, "maintain", "").NoteOne))
+	return db.engine.Write(ctx, "", engine.OpFunc(db.engine.NewAudit(ctx, "maintain", "").NoteOne))
 }
 
 // maintain runs a round, waits for every, and starts over.
@@ -132,20 +131,20 @@ func (db *DB) chores() []chore {
 		{"expired jobs", db.deadLetterExpired},
 		{"unique keys", db.dropKeysOver},
 		{"pauses", db.endPauses},
-		{"places of cancelled jobs", db.sweep(store.SweepPlaces, 0)},
+		{"places of cancelled jobs", db.sweep(db.engine.Stores.Sweeps.Places, 0)},
 		{"limits", db.fitAll},
 		{"deleted groups", db.dropLeftClaims},
 		{"retention", db.compactAll},
 		{"queue retention", db.trimQueues},
-		{"results", db.sweep(store.SweepResults, 0)},
-		{"batches", db.sweep(store.SweepBatches, batchAge)},
+		{"results", db.sweep(db.engine.Stores.Sweeps.Results, 0)},
+		{"batches", db.sweep(db.engine.Stores.Sweeps.Batches, batchAge)},
 		{"dispatch", db.sweepDispatch},
 		{"inbox", db.sweepInbox},
 		{"workers", db.sweepWorkers},
 		{"traffic", db.trimTraffic},
-		{"rate limits", db.sweep(store.SweepWindows, windowAge)},
+		{"rate limits", db.sweep(db.engine.Stores.Sweeps.Windows, windowAge)},
 		{"notifications", db.sweepNotifications},
-		{"write-ahead log", func(ctx context.Context) error { return db.engine.Backend.Shrink(ctx, db.opts.WALLimit) }},
+		{"write-ahead log", db.shrink},
 	}
 }
 
@@ -157,7 +156,7 @@ const windowAge = 24 * time.Hour
 
 // maintainOnce runs every chore. It returns an error only if no later round can succeed.
 func (db *DB) maintainOnce(ctx context.Context) error {
-	if err := db.engine.Backend.CheckIdentity(); engine.Final(err) {
+	if err := db.checkIdentity(); engine.Final(err) {
 		return err
 	}
 	began := time.Now()
@@ -182,7 +181,7 @@ func (db *DB) maintainOnce(ctx context.Context) error {
 func (db *DB) eachQueue(ctx context.Context, do func(queue string) error) error {
 	var queues []string
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		queues, err = db.jobs.Queues(ctx, q)
+		queues, err = db.engine.Stores.Jobs.Queues(ctx, q)
 		return err
 	})
 	if err != nil {
@@ -209,7 +208,7 @@ func (db *DB) settleOverdue(ctx context.Context) error {
 		for {
 			overdue := false
 			err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-				overdue, err = db.jobs.Overdue(ctx, q, queue, time.Now().Unix())
+				overdue, err = db.engine.Stores.Jobs.Overdue(ctx, q, queue, time.Now().Unix())
 				return err
 			})
 			if err != nil || !overdue {
@@ -217,7 +216,7 @@ func (db *DB) settleOverdue(ctx context.Context) error {
 			}
 			var dead []row.Death
 			err = db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-				dead, err = db.jobs.SettleOverdue(ctx, q, queue, now.Unix())
+				dead, err = db.engine.Stores.Jobs.SettleOverdue(ctx, q, queue, now.Unix())
 				return err
 			}))
 			if err != nil {
@@ -238,11 +237,11 @@ func (db *DB) deadLetterExpired(ctx context.Context) error {
 // sweepExpired dead-letters the expired jobs of a queue.
 func (db *DB) sweepExpired(ctx context.Context, queue string) (int, error) {
 	find := func(ctx context.Context, q engine.Querier, now time.Time, limit int) ([]int64, error) {
-		return db.jobs.Expired(ctx, q, queue, now.Unix(), limit)
+		return db.engine.Stores.Jobs.Expired(ctx, q, queue, now.Unix(), limit)
 	}
 	var dead []row.Death
 	take := func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (_ int, err error) {
-		dead, err = db.jobs.DeadLetterExpired(ctx, q, ids, now.Unix())
+		dead, err = db.engine.Stores.Jobs.DeadLetterExpired(ctx, q, ids, now.Unix())
 		return len(dead), err
 	}
 	d := deaths{db: db, queue: queue}
@@ -253,16 +252,16 @@ func (db *DB) sweepExpired(ctx context.Context, queue string) (int, error) {
 // dropKeysOver deletes the unique keys that have outlived their jobs and whose For has passed.
 func (db *DB) dropKeysOver(ctx context.Context) error {
 	find := func(ctx context.Context, q engine.Querier, now time.Time, limit int) ([]int64, error) {
-		return db.jobs.KeysOver(ctx, q, now.UnixMilli(), limit)
+		return db.engine.Stores.Jobs.KeysOver(ctx, q, now.UnixMilli(), limit)
 	}
 	_, err := db.engine.InChunks(ctx, find, func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (int, error) {
-		return db.jobs.DropKeysOver(ctx, q, ids, now.UnixMilli())
+		return db.engine.Stores.Jobs.DropKeysOver(ctx, q, ids, now.UnixMilli())
 	}, nil)
 	return err
 }
 
 // sweepBefore deletes the rows of s that are older than age.
-func (db *DB) sweepBefore(ctx context.Context, s store.Sweep, age time.Duration) (int, error) {
+func (db *DB) sweepBefore(ctx context.Context, s engine.SweepStore, age time.Duration) (int, error) {
 	before := func(now time.Time) int64 { return now.Unix() - engine.Seconds(age) }
 	find := func(ctx context.Context, q engine.Querier, now time.Time, limit int) ([]int64, error) {
 		return s.Found(ctx, q, before(now), limit)
@@ -276,7 +275,7 @@ func (db *DB) sweepBefore(ctx context.Context, s store.Sweep, age time.Duration)
 func (db *DB) dropLeftClaims(ctx context.Context) error {
 	var left []int64
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		left, err = db.groups.Left(ctx, q)
+		left, err = db.engine.Stores.Groups.Left(ctx, q)
 		return err
 	})
 	for _, id := range left {
@@ -287,18 +286,36 @@ func (db *DB) dropLeftClaims(ctx context.Context) error {
 }
 
 // sweep returns a chore that deletes the rows of s that are older than age.
-func (db *DB) sweep(s store.Sweep, age time.Duration) func(context.Context) error {
+func (db *DB) sweep(s engine.SweepStore, age time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := db.sweepBefore(ctx, s, age)
 		return err
 	}
 }
 
+// shrink truncates the write-ahead log of a database file.
+func (db *DB) shrink(ctx context.Context) error {
+	f, err := db.engine.File("maintain")
+	if err != nil {
+		return nil // there is no log
+	}
+	return f.Shrink(ctx, db.opts.WALLimit)
+}
+
+// checkIdentity returns an error if the database file was replaced.
+func (db *DB) checkIdentity() error {
+	f, err := db.engine.File("maintain")
+	if err != nil {
+		return nil // there is no file
+	}
+	return f.CheckIdentity()
+}
+
 func (db *DB) sweepNotifications(ctx context.Context) error {
 	if db.opts.NotificationTTL == 0 {
 		return nil
 	}
-	return db.sweep(store.SweepMessages, db.opts.NotificationTTL)(ctx)
+	return db.sweep(db.engine.Stores.Sweeps.Messages, db.opts.NotificationTTL)(ctx)
 }
 
 // dispatchAge is the time for which the end of a job of package dispatch is remembered. Results have the
@@ -307,7 +324,7 @@ const dispatchAge = time.Hour
 
 // sweepDispatch cleans the tables of package dispatch, if the file has them.
 func (db *DB) sweepDispatch(ctx context.Context) error {
-	var s store.Dispatches
+	s := db.engine.Stores.Dispatches
 	there, stale, unneeded := false, false, false
 	look := func(ctx context.Context, q engine.Querier) (err error) {
 		if there, err = s.Exists(ctx, q); err != nil || !there {
@@ -346,7 +363,7 @@ func (db *DB) sweepDispatch(ctx context.Context) error {
 
 // sweepReplies deletes unread replies of package dispatch whose jobs it has already forgotten.
 func (db *DB) sweepReplies(ctx context.Context) error {
-	var s store.Dispatches
+	s := db.engine.Stores.Dispatches
 	var prefixes []string
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 		prefixes, err = s.Prefixes(ctx, q)
@@ -369,7 +386,7 @@ func (db *DB) sweepReplies(ctx context.Context) error {
 
 // sweepInbox deletes the ids that package inbox has kept for their retention, if the file has its tables.
 func (db *DB) sweepInbox(ctx context.Context) error {
-	var s store.Inboxes
+	s := db.engine.Stores.Inboxes
 	some := false
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
 		there, err := s.Exists(ctx, q)
@@ -401,18 +418,20 @@ func (db *DB) sweepInbox(ctx context.Context) error {
 func (db *DB) sweepWorkers(ctx context.Context) error {
 	var all []row.Worker
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		all, err = store.Workers{}.List(ctx, q, "")
+		all, err = db.engine.Stores.Workers.List(ctx, q, "")
 		return err
 	})
 	if err != nil || len(presence.Left(all, time.Now())) == 0 {
 		return err
 	}
-	return db.engine.Write(ctx, "", engine.OpFunc(presence.Sweep))
+	return db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
+		return presence.Sweep(ctx, q, db.engine.Stores.Workers, now)
+	}))
 }
 
 // trimTraffic deletes the counts of old minutes. Writers of new counts do the same.
 func (db *DB) trimTraffic(ctx context.Context) error {
-	var s store.Minutes
+	s := db.engine.Stores.Minutes
 	old := false
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 		old, err = s.Old(ctx, q, traffic.Before(time.Now()))
@@ -442,7 +461,7 @@ const trimmedMinutes = 30
 func (db *DB) compactAll(ctx context.Context) error {
 	var topics []string
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		topics, err = db.retentions.Topics(ctx, q)
+		topics, err = db.engine.Stores.Retentions.Topics(ctx, q)
 		return err
 	})
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/wake"
 	"github.com/honker-go/honker/internal/worker"
 )
@@ -71,7 +70,7 @@ func groupKey(id int64) string { return strconv.FormatInt(id, 10) }
 // begins and the offset up to which events have been deleted.
 func (m *member) enter(ctx context.Context, q engine.Querier, now time.Time) (begin, gone int64, err error) {
 	g := m.group
-	row, err := m.db.groups.Get(ctx, q, g.s.name, g.name)
+	row, err := m.db.engine.Stores.Groups.Get(ctx, q, g.s.name, g.name)
 	begin = row.Cursor
 	if errors.Is(err, ErrNotFound) {
 		begin, gone, err = g.s.begin(ctx, q, g.opts.From)
@@ -79,12 +78,12 @@ func (m *member) enter(ctx context.Context, q engine.Querier, now time.Time) (be
 	if err != nil {
 		return 0, 0, err
 	}
-	row, err = m.db.groups.Add(ctx, q, g.s.name, g.name, begin, g.filter, now.UnixMilli())
+	row, err = m.db.engine.Stores.Groups.Add(ctx, q, g.s.name, g.name, begin, g.filter, now.UnixMilli())
 	if err != nil {
 		return 0, 0, err
 	}
 	m.id, m.identity.Group = row.ID, row.ID
-	if err := m.db.groups.DropSilent(ctx, q, m.id, now.UnixMilli()); err != nil {
+	if err := m.db.engine.Stores.Groups.DropSilent(ctx, q, m.id, now.UnixMilli()); err != nil {
 		return 0, 0, err
 	}
 	return begin, gone, m.heartbeat(ctx, q, now)
@@ -96,7 +95,7 @@ func (m *member) heartbeat(ctx context.Context, q engine.Querier, now time.Time)
 	if now.UnixMilli() < m.renewAt.Load() {
 		return nil
 	}
-	kept, err := m.db.groups.TouchMember(ctx, q, m.identity, now.UnixMilli(), m.deadline(now))
+	kept, err := m.db.engine.Stores.Groups.TouchMember(ctx, q, m.identity, now.UnixMilli(), m.deadline(now))
 	if err != nil {
 		return err
 	}
@@ -109,7 +108,7 @@ func (m *member) heartbeat(ctx context.Context, q engine.Querier, now time.Time)
 
 // taken returns ErrMemberTaken with the process that holds the name and the time until which it holds it.
 func (m *member) taken(ctx context.Context, q engine.Querier) error {
-	instance, expires, found, err := m.db.groups.Holder(ctx, q, m.identity)
+	instance, expires, found, err := m.db.engine.Stores.Groups.Holder(ctx, q, m.identity)
 	if err != nil || !found {
 		return errors.Join(ErrMemberTaken, err)
 	}
@@ -193,7 +192,7 @@ func (m *member) ready(ctx context.Context) (ready bool, err error) {
 	}
 	nextMS := int64(0)
 	err = m.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		ready, nextMS, err = m.db.groups.Ready(ctx, q, m.id, time.Now().UnixMilli())
+		ready, nextMS, err = m.db.engine.Stores.Groups.Ready(ctx, q, m.id, time.Now().UnixMilli())
 		return err
 	})
 	if err == nil && !ready {
@@ -206,8 +205,8 @@ func (m *member) ready(ctx context.Context) (ready bool, err error) {
 func (m *member) claimRows(ctx context.Context, n int, pool *worker.Reservation) (rows []row.Delivery, err error) {
 	var dead []row.GroupDeath
 	err = m.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		rows, dead, err = m.db.groups.Claim(ctx, q, row.GroupClaim{
-			Member: m.identity, N: pool.Fill(min(n, store.ClaimRows)), MaxAttempts: int64(m.group.opts.MaxAttempts), ExpiresMS: m.deadline(now),
+		rows, dead, err = m.db.engine.Stores.Groups.Claim(ctx, q, row.GroupClaim{
+			Member: m.identity, N: pool.Fill(min(n, row.ClaimRows)), MaxAttempts: int64(m.group.opts.MaxAttempts), ExpiresMS: m.deadline(now),
 		}, now.UnixMilli())
 		if err != nil {
 			return err
@@ -250,7 +249,7 @@ func (m *Member[E]) Leave(ctx context.Context) error {
 
 func (m *member) leave(ctx context.Context) error {
 	err := m.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		return m.db.groups.Leave(ctx, q, m.identity, now.UnixMilli())
+		return m.db.engine.Stores.Groups.Leave(ctx, q, m.identity, now.UnixMilli())
 	}))
 	if err != nil {
 		return err
@@ -403,7 +402,7 @@ func (p *prefetcher[E]) giveBack() {
 	p.held = nil
 	p.pool.Release()
 	err := m.db.engine.Write(context.Background(), "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		return m.db.groups.Release(ctx, q, m.id, token, offsets, now.UnixMilli())
+		return m.db.engine.Stores.Groups.Release(ctx, q, m.id, token, offsets, now.UnixMilli())
 	}))
 	if err != nil {
 		return

@@ -11,20 +11,8 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/wake"
 )
-
-// notificationStore contains the statements on notifications.
-type notificationStore interface {
-	Insert(ctx context.Context, q engine.Querier, channel, payload string, now int64) (int64, error)
-	Last(ctx context.Context, q engine.Querier) (int64, error)
-	Sequence(ctx context.Context, q engine.Querier) (int64, error)
-	Since(ctx context.Context, q engine.Querier, channels []string, after int64, limit int) ([]row.Notification, error)
-	ChannelsSince(ctx context.Context, q engine.Querier, after int64, limit int) (channels row.Added, n int, last int64, err error)
-	Surplus(ctx context.Context, q engine.Querier, keep, limit int) ([]int64, error)
-	Drop(ctx context.Context, q engine.Querier, ids []int64) (int, error)
-}
 
 // Notification is a message that was sent to a channel.
 type Notification struct {
@@ -55,7 +43,7 @@ func (db *DB) Notify(ctx context.Context, channel string, payload any) (id int64
 		return 0, fail("notify", channel, err)
 	}
 	err = db.engine.Write(ctx, "NotifyTx", engine.SingleOp(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		id, err = db.notifications.Insert(ctx, q, channel, text, now.Unix())
+		id, err = db.engine.Stores.Notifications.Insert(ctx, q, channel, text, now.Unix())
 		return err
 	}))
 	if err != nil {
@@ -78,7 +66,7 @@ func (db *DB) NotifyTx(ctx context.Context, tx Tx, channel string, payload any) 
 	if err != nil {
 		return 0, fail("notify", channel, err)
 	}
-	id, err := db.notifications.Insert(ctx, on, channel, text, time.Now().Unix())
+	id, err := db.engine.Stores.Notifications.Insert(ctx, on, channel, text, time.Now().Unix())
 	return id, fail("notify", channel, err)
 }
 
@@ -125,7 +113,7 @@ func (db *DB) Listen(ctx context.Context, channels ...string) (*Listener, error)
 }
 
 func (db *DB) listen(ctx context.Context, channels []string) (*Listener, error) {
-	l := &Listener{db: db, ids: sequence{of: db.notifications.Sequence}}
+	l := &Listener{db: db, ids: sequence{of: db.engine.Stores.Notifications.Sequence}}
 	for _, c := range channels {
 		if err := engine.CheckName("channel", c); err != nil {
 			return nil, err
@@ -140,7 +128,7 @@ func (db *DB) listen(ctx context.Context, channels []string) (*Listener, error) 
 		return nil, err
 	}
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		l.after, err = db.notifications.Last(ctx, q)
+		l.after, err = db.engine.Stores.Notifications.Last(ctx, q)
 		return err
 	})
 	if err != nil {
@@ -211,7 +199,7 @@ func (l *Listener) fill(ctx context.Context) error {
 		return nil
 	}
 	return l.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		page, err := l.db.notifications.Since(ctx, q, l.channels, l.after, listenPage)
+		page, err := l.db.engine.Stores.Notifications.Since(ctx, q, l.channels, l.after, listenPage)
 		if n := len(page); n > 0 {
 			l.page, l.after = page, page[n-1].ID
 			l.ids.passed(l.after)
@@ -264,15 +252,15 @@ func (db *DB) PruneNotifications(ctx context.Context, olderThan time.Duration, k
 	if err != nil || olderThan == 0 {
 		return pruned, fail("prune notifications", "", err)
 	}
-	old, err := db.sweepBefore(ctx, store.SweepMessages, olderThan)
+	old, err := db.sweepBefore(ctx, db.engine.Stores.Sweeps.Messages, olderThan)
 	return pruned + old, fail("prune notifications", "", err)
 }
 
 func (db *DB) dropSurplus(ctx context.Context, keep int) (int, error) {
 	find := func(ctx context.Context, q engine.Querier, _ time.Time, limit int) ([]int64, error) {
-		return db.notifications.Surplus(ctx, q, keep, limit)
+		return db.engine.Stores.Notifications.Surplus(ctx, q, keep, limit)
 	}
 	return db.engine.InChunks(ctx, find, func(ctx context.Context, q engine.Querier, ids []int64, _ time.Time) (int, error) {
-		return db.notifications.Drop(ctx, q, ids)
+		return db.engine.Stores.Notifications.Drop(ctx, q, ids)
 	}, nil)
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/traffic"
 	"github.com/honker-go/honker/internal/worker"
 )
@@ -414,7 +413,7 @@ func (d *deaths) end() {
 }
 
 // errExhausted is the cause of death of an event whose attempts are spent without a settle.
-var errExhausted = errors.New(store.ReasonExhausted)
+var errExhausted = errors.New(row.ReasonExhausted)
 
 // reportDeath logs and reports an event that was dead-lettered.
 func (g *group) reportDeath(offset int64, attempts int, cause error) {

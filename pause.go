@@ -12,20 +12,6 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// pauseStore contains the statements on pauses.
-type pauseStore interface {
-	engine.PauseStore
-	Set(ctx context.Context, q engine.Querier, queue string, p row.Pause, now int64) (before row.Pause, was bool, err error)
-	End(ctx context.Context, q engine.Querier, queue string, now int64) (bool, error)
-
-	SetKey(ctx context.Context, q engine.Querier, queue, key string, p row.Pause, now int64) (before row.Pause, was bool, err error)
-	EndKey(ctx context.Context, q engine.Querier, queue, key string, now int64) (bool, error)
-
-	// For Maintain.
-	Over(ctx context.Context, q engine.Querier, now int64) (bool, error)
-	EndOver(ctx context.Context, q engine.Querier, now int64) (int, error)
-}
-
 // PauseOptions configures a call of [Queue.Pause]. Zero fields select the defaults.
 type PauseOptions struct {
 	Key    string    // pause only jobs with this [Key], until [Queue.ResumeKey]; default: the whole queue
@@ -127,12 +113,12 @@ func (q *queue) pause(ctx context.Context, c carrier, opts *PauseOptions) (bool,
 	if opts != nil {
 		key = opts.Key
 	}
-	audit := engine.AuditActor(ctx, "pause", q.auditTarget(key)...)
+	audit := q.db.engine.AuditActor(ctx, "pause", q.auditTarget(key)...)
 	write := func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
 		if key == "" {
-			_, was, err = q.db.pauses.Set(ctx, tx, q.name, row, now.Unix())
+			_, was, err = q.db.engine.Stores.Pauses.Set(ctx, tx, q.name, row, now.Unix())
 		} else {
-			_, was, err = q.db.pauses.SetKey(ctx, tx, q.name, key, row, now.Unix())
+			_, was, err = q.db.engine.Stores.Pauses.SetKey(ctx, tx, q.name, key, row, now.Unix())
 		}
 		if err != nil {
 			return err
@@ -181,7 +167,7 @@ func (q *queue) resume(ctx context.Context, c carrier) (bool, error) {
 		return false, q.err
 	}
 	return q.endPause(ctx, c, "", func(ctx context.Context, tx engine.Querier, now int64) (bool, error) {
-		return q.db.pauses.End(ctx, tx, q.name, now)
+		return q.db.engine.Stores.Pauses.End(ctx, tx, q.name, now)
 	})
 }
 
@@ -190,7 +176,7 @@ func (q *queue) resumeKey(ctx context.Context, c carrier, key string) (bool, err
 		return false, err
 	}
 	return q.endPause(ctx, c, key, func(ctx context.Context, tx engine.Querier, now int64) (bool, error) {
-		return q.db.pauses.EndKey(ctx, tx, q.name, key, now)
+		return q.db.engine.Stores.Pauses.EndKey(ctx, tx, q.name, key, now)
 	})
 }
 
@@ -204,7 +190,7 @@ func (q *queue) auditTarget(key string) []string {
 
 // endPause ends a pause by calling end. key is empty for a pause of the whole queue.
 func (q *queue) endPause(ctx context.Context, c carrier, key string, end func(ctx context.Context, tx engine.Querier, now int64) (bool, error)) (was bool, err error) {
-	audit := engine.AuditActor(ctx, "resume", q.auditTarget(key)...)
+	audit := q.db.engine.AuditActor(ctx, "resume", q.auditTarget(key)...)
 	write := func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
 		if was, err = end(ctx, tx, now.Unix()); err != nil || !was {
 			return err
@@ -236,14 +222,14 @@ func (q *queue) endPause(ctx context.Context, c carrier, key string, end func(ct
 func (db *DB) endPauses(ctx context.Context) error {
 	over := false
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		over, err = db.pauses.Over(ctx, q, time.Now().Unix())
+		over, err = db.engine.Stores.Pauses.Over(ctx, q, time.Now().Unix())
 		return err
 	})
 	if err != nil || !over {
 		return err
 	}
 	return db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		_, err := db.pauses.EndOver(ctx, q, now.Unix())
+		_, err := db.engine.Stores.Pauses.EndOver(ctx, q, now.Unix())
 		return err
 	}))
 }

@@ -141,7 +141,7 @@ func (p *pipeRun) commit(ctx context.Context) error {
 	if p.handled == p.saved {
 		return nil
 	}
-	consumers := p.s.db.consumers
+	consumers := p.s.db.engine.Stores.Consumers
 	var found int64
 	err := p.s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		found, _, err = consumers.Offset(ctx, q, p.consumer, p.s.name)
@@ -202,7 +202,7 @@ func (k *streamSink) Add(ctx context.Context, event any) error {
 // Write implements engine.Sink.
 func (k *streamSink) Write(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 	for i, s := range k.batch {
-		k.last, err = k.to.db.streams.Insert(ctx, q, k.to.name, s.key, s.payload, now.Unix())
+		k.last, err = k.to.db.engine.Stores.Streams.Insert(ctx, q, k.to.name, s.key, s.payload, now.Unix())
 		if err != nil {
 			return err
 		}

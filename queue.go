@@ -15,45 +15,6 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// jobStore contains the statements on jobs.
-type jobStore interface {
-	worker.Jobs
-	InsertMany(ctx context.Context, q engine.Querier, j row.NewJob, payloads []string) ([]int64, error)
-	InsertUnique(ctx context.Context, q engine.Querier, j row.NewJob, payload string, u row.Unique) (row.Placed, error)
-	SetSides(ctx context.Context, q engine.Querier, queue string, s row.Side, ids []int64) error
-	SetSide(ctx context.Context, q engine.Querier, queue string, s row.Side, id int64) error
-	CheckLinks(ctx context.Context, q engine.Querier, queue, key string, l *row.Links) error
-	AddLinks(ctx context.Context, q engine.Querier, l *row.Links, ids []int64) error
-	AddWaits(ctx context.Context, q engine.Querier, l *row.Links, id int64) error
-	AfterOf(ctx context.Context, q engine.Querier, id int64) ([]int64, error)
-	DropWaiters(ctx context.Context, q engine.Querier, nodes []int64) ([]row.Change, error)
-	CancelMany(ctx context.Context, q engine.Querier, ids []int64, running bool, now int64) ([]row.Change, error)
-	ReplaceSide(ctx context.Context, q engine.Querier, was row.Job, headers string) error
-	Checkpoint(ctx context.Context, q engine.Querier, c row.Claim, value string, now int64) (bool, error)
-	Keys(ctx context.Context, q engine.Querier, queue string, now int64, limit int) ([]row.KeyStats, error)
-	ReleaseUnique(ctx context.Context, q engine.Querier, queue, key string, now, nowMS int64) (bool, error)
-	Get(ctx context.Context, q engine.Querier, queue string, id int64) (row.Job, bool, error)
-	GetDead(ctx context.Context, q engine.Querier, queue string, id int64) (row.Job, bool, error)
-	Find(ctx context.Context, q engine.Querier, id int64) (row.Job, bool, error)
-	FindDead(ctx context.Context, q engine.Querier, id int64) (row.Job, bool, error)
-	GetDone(ctx context.Context, q engine.Querier, queue string, id int64) (row.Job, bool, error)
-	FindDone(ctx context.Context, q engine.Querier, id int64) (row.Job, bool, error)
-	Cancel(ctx context.Context, q engine.Querier, queue string, id, now int64) (bool, error)
-	AckManyAlone(ctx context.Context, q engine.Querier, queue string, ids []int64, worker string, now int64) (n int, others bool, err error)
-	AckMany(ctx context.Context, q engine.Querier, queue string, ids []int64, worker string, now int64) (int, error)
-	Extend(ctx context.Context, q engine.Querier, c row.Claim, expires, now int64) (bool, error)
-	NextClaimAt(ctx context.Context, q engine.Querier, queue string, nowMS int64) (int64, error)
-
-	// For Maintain.
-	Queues(ctx context.Context, q engine.Querier) ([]string, error)
-	Overdue(ctx context.Context, q engine.Querier, queue string, now int64) (bool, error)
-	SettleOverdue(ctx context.Context, q engine.Querier, queue string, now int64) ([]row.Death, error)
-	Expired(ctx context.Context, q engine.Querier, queue string, now int64, limit int) ([]int64, error)
-	DeadLetterExpired(ctx context.Context, q engine.Querier, ids []int64, now int64) ([]row.Death, error)
-	KeysOver(ctx context.Context, q engine.Querier, nowMS int64, limit int) ([]int64, error)
-	DropKeysOver(ctx context.Context, q engine.Querier, ids []int64, nowMS int64) (int, error)
-}
-
 // defaultAttempts is the default of MaxAttempts. With the default Backoff they last half a day, so that
 // an outage does not kill jobs. The SQL functions keep honker's default of 3.
 const defaultAttempts = 25
@@ -122,7 +83,7 @@ func NewQueue[T any](db *DB, name string, opts *QueueOptions) *Queue[T] {
 }
 
 func (db *DB) newSource(queue string) *worker.Source {
-	return &worker.Source{Engine: db.engine, Jobs: db.jobs, Results: db.results, Handoffs: &db.handoffs, Running: &db.running, Presence: db.presence, Queue: queue}
+	return &worker.Source{Engine: db.engine, Handoffs: &db.handoffs, Running: &db.running, Presence: db.presence, Queue: queue}
 }
 
 // Name returns the name of the queue.
@@ -300,7 +261,7 @@ func (q *queue) ackAlone(ctx context.Context, worker string, ids []int64) (n int
 	var at time.Time
 	err = q.db.engine.Write(ctx, "AckTx", engine.SingleOp(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
 		at = now
-		n, others, err = q.db.jobs.AckManyAlone(ctx, tx, q.name, ids, worker, now.Unix())
+		n, others, err = q.db.engine.Stores.Jobs.AckManyAlone(ctx, tx, q.name, ids, worker, now.Unix())
 		return err
 	}))
 	if err != nil {
@@ -315,7 +276,7 @@ func (q *queue) ackAwaited(ctx context.Context, worker string, ids []int64) (n i
 	var at time.Time
 	err = q.db.engine.Write(ctx, "AckTx", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
 		at = now
-		n, err = q.db.jobs.AckMany(ctx, tx, q.name, ids, worker, now.Unix())
+		n, err = q.db.engine.Stores.Jobs.AckMany(ctx, tx, q.name, ids, worker, now.Unix())
 		return err
 	}))
 	if err != nil {
@@ -347,7 +308,7 @@ func (q *queue) get(ctx context.Context, id int64) (*JobInfo, error) {
 			return get(ctx, r, q.name, id)
 		}
 	}
-	return q.db.findJob(ctx, id, in(q.db.jobs.Get), in(q.db.jobs.GetDead), in(q.db.jobs.GetDone))
+	return q.db.findJob(ctx, id, in(q.db.engine.Stores.Jobs.Get), in(q.db.engine.Stores.Jobs.GetDead), in(q.db.engine.Stores.Jobs.GetDone))
 }
 
 // ready returns the change that announces a claimable job of the queue.
@@ -365,7 +326,7 @@ func (q *Queue[T]) Cancel(ctx context.Context, id int64) (cancelled bool, err er
 		return false, fail("cancel", q.name, q.err)
 	}
 	err = q.db.engine.Write(ctx, "CancelTx", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
-		cancelled, err = q.db.jobs.Cancel(ctx, tx, q.name, id, now.Unix())
+		cancelled, err = q.db.engine.Stores.Jobs.Cancel(ctx, tx, q.name, id, now.Unix())
 		return err
 	}))
 	if err == nil && cancelled {
@@ -385,7 +346,7 @@ func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, id int64) (bool, error) 
 	if err != nil {
 		return false, fail("cancel", q.name, err)
 	}
-	cancelled, err := q.db.jobs.Cancel(ctx, on, q.name, id, time.Now().Unix())
+	cancelled, err := q.db.engine.Stores.Jobs.Cancel(ctx, on, q.name, id, time.Now().Unix())
 	return cancelled, fail("cancel", q.name, err)
 }
 
@@ -414,7 +375,7 @@ func (q *Queue[T]) NextClaimAt(ctx context.Context) (next time.Time, err error) 
 		return time.Time{}, fail("next claim", q.name, q.err)
 	}
 	err = q.db.engine.Read(ctx, func(ctx context.Context, r engine.Querier) error {
-		unix, err := q.db.jobs.NextClaimAt(ctx, r, q.name, time.Now().UnixMilli())
+		unix, err := q.db.engine.Stores.Jobs.NextClaimAt(ctx, r, q.name, time.Now().UnixMilli())
 		next = engine.Instant(unix)
 		return err
 	})

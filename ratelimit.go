@@ -7,15 +7,8 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/wake"
 )
-
-// rateLimitStore contains the statements on rate limits.
-type rateLimitStore interface {
-	Take(ctx context.Context, q engine.Querier, name string, start int64, limit int) (bool, error)
-	Count(ctx context.Context, q engine.Querier, name string, start int64) (int, error)
-}
 
 // RateLimit limits the number of calls in each window of time, across all processes on the file and in all
 // languages. Windows are fixed: as honker's format requires, they start at whole multiples of their length
@@ -74,7 +67,7 @@ func (r *RateLimit) allow(ctx context.Context) (ok bool, window int64, err error
 	}
 	err = r.db.engine.Write(ctx, "AllowTx", engine.SingleOp(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		window = r.window(now)
-		ok, err = r.db.rateLimits.Take(ctx, q, r.name, window, r.limit)
+		ok, err = r.db.engine.Stores.RateLimits.Take(ctx, q, r.name, window, r.limit)
 		return err
 	}))
 	return ok && err == nil, window, err
@@ -93,7 +86,7 @@ func (r *RateLimit) warn(used int) {
 
 func (r *RateLimit) count(ctx context.Context, window int64) (used int, err error) {
 	err = r.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		used, err = r.db.rateLimits.Count(ctx, q, r.name, window)
+		used, err = r.db.engine.Stores.RateLimits.Count(ctx, q, r.name, window)
 		return err
 	})
 	return used, err
@@ -108,7 +101,7 @@ func (r *RateLimit) AllowTx(ctx context.Context, tx Tx) (bool, error) {
 	if err != nil {
 		return false, fail("rate limit", r.name, err)
 	}
-	ok, err := r.db.rateLimits.Take(ctx, on, r.name, r.window(time.Now()), r.limit)
+	ok, err := r.db.engine.Stores.RateLimits.Take(ctx, on, r.name, r.window(time.Now()), r.limit)
 	return ok && err == nil, fail("rate limit", r.name, err)
 }
 
@@ -183,6 +176,6 @@ func (db *DB) SweepRateLimits(ctx context.Context, olderThan time.Duration) (swe
 	if err := engine.NotNegative("age", olderThan); err != nil {
 		return 0, fail("sweep rate limits", "", err)
 	}
-	swept, err = db.sweepBefore(ctx, store.SweepOldWindows, olderThan)
+	swept, err = db.sweepBefore(ctx, db.engine.Stores.Sweeps.OldWindows, olderThan)
 	return swept, fail("sweep rate limits", "", err)
 }

@@ -12,14 +12,6 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// resultStore contains the statements on results.
-type resultStore interface {
-	Save(ctx context.Context, q engine.Querier, id int64, value string, now, expires int64) error
-	Get(ctx context.Context, q engine.Querier, id, now int64) (value string, found bool, err error)
-	Fate(ctx context.Context, q engine.Querier, id, now int64) (row.Fate, error)
-	Decided(ctx context.Context, q engine.Querier, ids []int64) ([]int64, error)
-}
-
 // SaveResult stores v as JSON as the result of the job with the given id. The result is kept for ttl, or
 // up to a second longer; a ttl of 0 means for ever. A later save replaces it. The job need not exist: the
 // result can be saved before or after the ack. In a handler, use SetResult to save the result with the
@@ -30,7 +22,7 @@ func (q *Queue[T]) SaveResult(ctx context.Context, id int64, v any, ttl time.Dur
 		return failID("save result of job", id, err)
 	}
 	err = q.db.engine.Write(ctx, "SaveResultTx", engine.SingleOp(func(ctx context.Context, tx engine.Querier, now time.Time) error {
-		return q.db.results.Save(ctx, tx, id, text, now.Unix(), engine.Expiry(now, ttl))
+		return q.db.engine.Stores.Results.Save(ctx, tx, id, text, now.Unix(), engine.Expiry(now, ttl))
 	}))
 	if err != nil {
 		return failID("save result of job", id, err)
@@ -50,7 +42,7 @@ func (q *Queue[T]) SaveResultTx(ctx context.Context, tx Tx, id int64, v any, ttl
 		return failID("save result of job", id, err)
 	}
 	now := time.Now()
-	return failID("save result of job", id, q.db.results.Save(ctx, on, id, text, now.Unix(), engine.Expiry(now, ttl)))
+	return failID("save result of job", id, q.db.engine.Stores.Results.Save(ctx, on, id, text, now.Unix(), engine.Expiry(now, ttl)))
 }
 
 // decided returns the change that announces a result or the end of a job.
@@ -72,7 +64,7 @@ func (q *queue) encodeResult(v any, ttl time.Duration) (string, error) {
 // result or if it has expired.
 func Result[R any](ctx context.Context, db *DB, id int64) (r R, err error) {
 	err = db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		text, found, err := db.results.Get(ctx, q, id, time.Now().Unix())
+		text, found, err := db.engine.Stores.Results.Get(ctx, q, id, time.Now().Unix())
 		if err != nil {
 			return err
 		}
@@ -140,7 +132,7 @@ func (db *DB) waitResult(ctx context.Context, id int64) (result string, err erro
 // fate returns the state of the job with the given id.
 func (db *DB) fate(ctx context.Context, id int64) (fate row.Fate, err error) {
 	err = db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		fate, err = db.results.Fate(ctx, q, id, time.Now().Unix())
+		fate, err = db.engine.Stores.Results.Fate(ctx, q, id, time.Now().Unix())
 		return err
 	})
 	return fate, err

@@ -8,23 +8,7 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 )
-
-// retentionStore contains the statements on retention settings and on the rows that they delete.
-type retentionStore interface {
-	Set(ctx context.Context, q engine.Querier, r row.Retention) error
-	Get(ctx context.Context, q engine.Querier, topic string) (row.Retention, error)
-	Topics(ctx context.Context, q engine.Querier) ([]string, error)
-	Cutoff(ctx context.Context, q engine.Querier, r row.Retention, now int64) (int64, error)
-	LowestPin(ctx context.Context, q engine.Querier, topic string) (lowest row.Pin, found bool, err error)
-	Compacted(ctx context.Context, q engine.Querier, s row.Selection) (through int64, err error)
-	Compact(ctx context.Context, q engine.Querier, topic string, after, cutoff int64, limit int) (n int, last int64, err error)
-
-	SetQueue(ctx context.Context, q engine.Querier, r row.QueueRetention) (changed bool, err error)
-	GetQueue(ctx context.Context, q engine.Querier, queue string) (row.QueueRetention, error)
-	Queues(ctx context.Context, q engine.Querier) ([]row.QueueRetention, error)
-}
 
 // Retention limits the events that a topic keeps or, in a [QueueRetention], the jobs that a queue keeps. A
 // zero field means no bound, and the zero Retention keeps every event. An event that exceeds either bound
@@ -59,9 +43,9 @@ func (s *stream) setRetention(ctx context.Context, c carrier, r Retention) error
 	}
 	row := r.row()
 	row.Topic = s.name
-	audit := engine.AuditActor(ctx, "set retention", "topic", s.name)
+	audit := s.db.engine.AuditActor(ctx, "set retention", "topic", s.name)
 	return s.db.write(ctx, c, func(ctx context.Context, q engine.Querier, now time.Time) error {
-		if err := s.db.retentions.Set(ctx, q, row); err != nil {
+		if err := s.db.engine.Stores.Retentions.Set(ctx, q, row); err != nil {
 			return err
 		}
 		return audit.NoteOne(ctx, q, now)
@@ -80,7 +64,7 @@ func (s *stream) retention(ctx context.Context) (Retention, error) {
 	}
 	var r Retention
 	err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		row, err := s.db.retentions.Get(ctx, q, s.name)
+		row, err := s.db.engine.Stores.Retentions.Get(ctx, q, s.name)
 		r = retentionOf(row)
 		return err
 	})
@@ -105,7 +89,7 @@ func (s *stream) compacted(ctx context.Context) (through int64, err error) {
 		return 0, s.err
 	}
 	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		through, err = s.db.retentions.Compacted(ctx, q, s.selection(nil))
+		through, err = s.db.engine.Stores.Retentions.Compacted(ctx, q, s.selection(nil))
 		return err
 	})
 	return through, err
@@ -149,11 +133,11 @@ func (s *stream) compact(ctx context.Context) (CompactStats, error) {
 		return c.stats, err
 	}
 	err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		r, err := s.db.retentions.Get(ctx, q, s.name)
+		r, err := s.db.engine.Stores.Retentions.Get(ctx, q, s.name)
 		if err != nil {
 			return err
 		}
-		c.stats.Policy, err = s.db.retentions.Cutoff(ctx, q, r, time.Now().Unix())
+		c.stats.Policy, err = s.db.engine.Stores.Retentions.Cutoff(ctx, q, r, time.Now().Unix())
 		return err
 	})
 	if err != nil || c.stats.Policy == 0 {
@@ -179,7 +163,7 @@ type compaction struct {
 // deleteChunk deletes some of the events. It reads the pins again in each transaction, because a consumer may have
 // been added meanwhile.
 func (c *compaction) deleteChunk(ctx context.Context) error {
-	retentions, topic := c.s.db.retentions, c.s.name
+	retentions, topic := c.s.db.engine.Stores.Retentions, c.s.name
 	n, last := 0, int64(0)
 	err := c.Write(ctx, func(ctx context.Context, q engine.Querier, _ time.Time) error {
 		pin, pinned, err := retentions.LowestPin(ctx, q, topic)
@@ -243,9 +227,9 @@ func (q *queue) setRetention(ctx context.Context, c carrier, r QueueRetention) e
 		return err
 	}
 	row := row.QueueRetention{Queue: q.name, Done: r.Done.row(), Dead: r.Dead.row()}
-	audit := engine.AuditActor(ctx, "set retention", "queue", q.name)
+	audit := q.db.engine.AuditActor(ctx, "set retention", "queue", q.name)
 	return q.db.write(ctx, c, func(ctx context.Context, tx engine.Querier, now time.Time) error {
-		changed, err := q.db.retentions.SetQueue(ctx, tx, row)
+		changed, err := q.db.engine.Stores.Retentions.SetQueue(ctx, tx, row)
 		if err != nil || !changed {
 			return err
 		}
@@ -273,7 +257,7 @@ func (q *queue) retention(ctx context.Context) (r QueueRetention, err error) {
 		return r, q.err
 	}
 	err = q.db.engine.Read(ctx, func(ctx context.Context, tx engine.Querier) error {
-		row, err := q.db.retentions.GetQueue(ctx, tx, q.name)
+		row, err := q.db.engine.Stores.Retentions.GetQueue(ctx, tx, q.name)
 		r = QueueRetention{Done: retentionOf(row.Done), Dead: retentionOf(row.Dead)}
 		return err
 	})
@@ -284,7 +268,7 @@ func (q *queue) retention(ctx context.Context) (r QueueRetention, err error) {
 func (db *DB) trimQueues(ctx context.Context) error {
 	var queues []row.QueueRetention
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		queues, err = db.retentions.Queues(ctx, q)
+		queues, err = db.engine.Stores.Retentions.Queues(ctx, q)
 		return err
 	})
 	if err != nil {
@@ -292,8 +276,8 @@ func (db *DB) trimQueues(ctx context.Context) error {
 	}
 	var errs []error
 	for _, r := range queues {
-		_, err := db.trim(ctx, store.KeptDone, r.Queue, r.Done, r.Done == row.Retention{})
-		dead, deadErr := db.trim(ctx, store.KeptDead, r.Queue, r.Dead, false)
+		_, err := db.trim(ctx, db.engine.Stores.Done, r.Queue, r.Done, r.Done == row.Retention{})
+		dead, deadErr := db.trim(ctx, db.engine.Stores.Dead, r.Queue, r.Dead, false)
 		if dead > 0 {
 			db.opts.Logger.Info("honker: dead letters deleted, by the retention of their queue", "queue", r.Queue, "jobs", dead)
 		}
@@ -305,8 +289,8 @@ func (db *DB) trimQueues(ctx context.Context) error {
 }
 
 // trim deletes the jobs of a queue that exceed r, or all of them.
-func (db *DB) trim(ctx context.Context, kept store.Kept, queue string, r row.Retention, all bool) (int, error) {
-	cutoff := store.Everything
+func (db *DB) trim(ctx context.Context, kept engine.KeptStore, queue string, r row.Retention, all bool) (int, error) {
+	cutoff := row.Everything
 	if !all {
 		err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 			cutoff, err = kept.Cutoff(ctx, q, queue, r, time.Now().Unix())

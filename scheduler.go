@@ -10,25 +10,9 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/traffic"
 	"github.com/honker-go/honker/internal/wake"
 )
-
-// scheduleStore contains the statements on schedules.
-type scheduleStore interface {
-	Register(ctx context.Context, q engine.Querier, t row.Task) (changed bool, err error)
-	Spec(ctx context.Context, q engine.Querier, name string) (string, error)
-	SetMissed(ctx context.Context, q engine.Querier, name string, m row.Missed) (changed bool, err error)
-	Unregister(ctx context.Context, q engine.Querier, name string) (bool, error)
-	Enable(ctx context.Context, q engine.Querier, name string, enabled bool) (bool, error)
-	Update(ctx context.Context, q engine.Querier, t row.Task) error
-	Get(ctx context.Context, q engine.Querier, name string) (t row.Task, found bool, err error)
-	List(ctx context.Context, q engine.Querier) ([]row.Task, error)
-	Soonest(ctx context.Context, q engine.Querier) (int64, error)
-	Tick(ctx context.Context, q engine.Querier, due, now int64, in row.Calendar, limit int) (row.Ticked, error)
-	Trigger(ctx context.Context, q engine.Querier, t row.Task, now int64) (int64, error)
-}
 
 // Scheduler manages the schedules of a file. When a schedule is due, [Scheduler.Run] enqueues a job to its
 // queue. Schedules are stored in the file and shared with honker's bindings in other languages. A
@@ -56,9 +40,9 @@ func (s *Scheduler) Register(ctx context.Context, sch Schedule) error {
 		return fail("register schedule", sch.Name, err)
 	}
 	var before string
-	audit := auditRegister(ctx, t)
+	audit := s.auditRegister(ctx, t)
 	err = s.db.engine.Write(ctx, "RegisterTx", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		if before, err = s.db.schedules.Spec(ctx, q, t.Name); err != nil {
+		if before, err = s.db.engine.Stores.Schedules.Spec(ctx, q, t.Name); err != nil {
 			return err
 		}
 		return s.register(ctx, q, t, audit, now)
@@ -81,19 +65,19 @@ func (s *Scheduler) RegisterTx(ctx context.Context, tx Tx, sch Schedule) error {
 	if err != nil {
 		return fail("register schedule", sch.Name, err)
 	}
-	return fail("register schedule", sch.Name, s.register(ctx, on, t, auditRegister(ctx, t), now))
+	return fail("register schedule", sch.Name, s.register(ctx, on, t, s.auditRegister(ctx, t), now))
 }
 
-func auditRegister(ctx context.Context, t row.Task) *engine.Audit {
-	return engine.AuditActor(ctx, "register schedule", "schedule", t.Name)
+func (s *Scheduler) auditRegister(ctx context.Context, t row.Task) *engine.Audit {
+	return s.db.engine.AuditActor(ctx, "register schedule", "schedule", t.Name)
 }
 
 func (s *Scheduler) register(ctx context.Context, q engine.Querier, t row.Task, audit *engine.Audit, now time.Time) error {
-	changed, err := s.db.schedules.Register(ctx, q, t)
+	changed, err := s.db.engine.Stores.Schedules.Register(ctx, q, t)
 	if err != nil {
 		return err
 	}
-	missed, err := s.db.schedules.SetMissed(ctx, q, t.Name, t.Missed)
+	missed, err := s.db.engine.Stores.Schedules.SetMissed(ctx, q, t.Name, t.Missed)
 	if err != nil || !changed && !missed {
 		return err
 	}
@@ -112,7 +96,7 @@ func (s *Scheduler) UnregisterTx(ctx context.Context, tx Tx, name string) (bool,
 
 func (s *Scheduler) unregister(ctx context.Context, c carrier, name string) (bool, error) {
 	return s.change(ctx, c, "unregister schedule", name, func(ctx context.Context, q engine.Querier, _ time.Time) (bool, error) {
-		return s.db.schedules.Unregister(ctx, q, name)
+		return s.db.engine.Stores.Schedules.Unregister(ctx, q, name)
 	}, noted)
 }
 
@@ -139,7 +123,7 @@ func (s *Scheduler) ResumeTx(ctx context.Context, tx Tx, name string) (bool, err
 
 func (s *Scheduler) enable(ctx context.Context, c carrier, verb, name string, enabled bool) (bool, error) {
 	return s.change(ctx, c, verb, name, func(ctx context.Context, q engine.Querier, _ time.Time) (bool, error) {
-		return s.db.schedules.Enable(ctx, q, name, enabled)
+		return s.db.engine.Stores.Schedules.Enable(ctx, q, name, enabled)
 	}, noted)
 }
 
@@ -164,7 +148,7 @@ func (s *Scheduler) update(ctx context.Context, c carrier, name string, ch Sched
 		return false, fail("update schedule", name, err)
 	}
 	return s.change(ctx, c, "update schedule", name, func(ctx context.Context, q engine.Querier, now time.Time) (bool, error) {
-		t, found, err := s.db.schedules.Get(ctx, q, name)
+		t, found, err := s.db.engine.Stores.Schedules.Get(ctx, q, name)
 		if err != nil || !found || ch == (ScheduleChange{}) {
 			return false, err
 		}
@@ -176,10 +160,10 @@ func (s *Scheduler) update(ctx context.Context, c carrier, name string, ch Sched
 				return false, err
 			}
 		}
-		if err := s.db.schedules.Update(ctx, q, t); err != nil {
+		if err := s.db.engine.Stores.Schedules.Update(ctx, q, t); err != nil {
 			return false, err
 		}
-		_, err = s.db.schedules.SetMissed(ctx, q, name, t.Missed)
+		_, err = s.db.engine.Stores.Schedules.SetMissed(ctx, q, name, t.Missed)
 		return true, err
 	}, noted)
 }
@@ -190,7 +174,7 @@ func (s *Scheduler) change(ctx context.Context, c carrier, verb, name string,
 	if err := engine.CheckName("schedule name", name); err != nil {
 		return false, fail(verb, name, err)
 	}
-	audit := engine.AuditActor(ctx, verb, "schedule", name)
+	audit := s.db.engine.AuditActor(ctx, verb, "schedule", name)
 	err = s.db.write(ctx, c, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		if changed, err = run(ctx, q, now); err != nil || !changed {
 			return err
@@ -203,7 +187,7 @@ func (s *Scheduler) change(ctx context.Context, c carrier, verb, name string,
 // List returns all schedules, ordered by name.
 func (s *Scheduler) List(ctx context.Context) (infos []ScheduleInfo, err error) {
 	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		rows, err := s.db.schedules.List(ctx, q)
+		rows, err := s.db.engine.Stores.Schedules.List(ctx, q)
 		infos = make([]ScheduleInfo, len(rows))
 		for i, t := range rows {
 			infos[i] = ScheduleInfo{
@@ -241,7 +225,7 @@ func (s *Scheduler) next(ctx context.Context, name string, n int) ([]time.Time, 
 	var t row.Task
 	found := false
 	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		t, found, err = s.db.schedules.Get(ctx, q, name)
+		t, found, err = s.db.engine.Stores.Schedules.Get(ctx, q, name)
 		return err
 	})
 	if err != nil {
@@ -285,7 +269,7 @@ func (s *Scheduler) Soonest(ctx context.Context) (time.Time, error) {
 
 func (s *Scheduler) soonest(ctx context.Context) (unix int64, err error) {
 	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		unix, err = s.db.schedules.Soonest(ctx, q)
+		unix, err = s.db.engine.Stores.Schedules.Soonest(ctx, q)
 		return err
 	})
 	return unix, err
@@ -310,16 +294,16 @@ func (s *Scheduler) trigger(ctx context.Context, c carrier, name string) (id int
 	}
 	var t row.Task
 	_, err = s.change(ctx, c, "trigger schedule", name, func(ctx context.Context, q engine.Querier, now time.Time) (found bool, err error) {
-		if t, found, err = s.db.schedules.Get(ctx, q, name); err != nil {
+		if t, found, err = s.db.engine.Stores.Schedules.Get(ctx, q, name); err != nil {
 			return false, err
 		}
 		if !found {
 			return false, ErrNotFound
 		}
-		if id, err = s.db.schedules.Trigger(ctx, q, t, now.Unix()); err != nil {
+		if id, err = s.db.engine.Stores.Schedules.Trigger(ctx, q, t, now.Unix()); err != nil {
 			return true, err
 		}
-		return true, s.db.jobs.SetSides(ctx, q, t.Queue, row.Side{Headers: headers}, []int64{id})
+		return true, s.db.engine.Stores.Jobs.SetSides(ctx, q, t.Queue, row.Side{Headers: headers}, []int64{id})
 	}, func() { s.db.engine.Notifier.Wake(wake.Change{Kind: wake.QueueReady, Name: t.Queue}) })
 	if err != nil {
 		return 0, err
@@ -363,10 +347,10 @@ func (s *Scheduler) tick(ctx context.Context, due time.Time, lock *Lock, told fu
 					return err
 				}
 			}
-			if did, err = s.db.schedules.Tick(ctx, q, due.Unix(), now.Unix(), calendar, p.Size); err != nil {
+			if did, err = s.db.engine.Stores.Schedules.Tick(ctx, q, due.Unix(), now.Unix(), calendar, p.Size); err != nil {
 				return err
 			}
-			return s.db.jobs.SetSides(ctx, q, "", row.Side{Headers: headers}, did.Jobs())
+			return s.db.engine.Stores.Jobs.SetSides(ctx, q, "", row.Side{Headers: headers}, did.Jobs())
 		})
 		if err != nil {
 			return errors.Join(append(broken, err)...)
@@ -399,7 +383,7 @@ func (s *Scheduler) fired(rows []row.Fire) []Fire {
 }
 
 // schedulerLock is held by the process that fires schedules, in any language.
-const schedulerLock = store.SchedulerLock
+const schedulerLock = row.SchedulerLock
 
 // Run fires schedules when they are due. It blocks until ctx ends and then returns nil. Run may be called
 // in any number of processes: the process that holds the lock "honker-scheduler" leads and the others

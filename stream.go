@@ -12,20 +12,6 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// streamStore contains the statements on the table of events.
-type streamStore interface {
-	Insert(ctx context.Context, q engine.Querier, topic string, key any, payload string, now int64) (int64, error)
-	InsertMany(ctx context.Context, q engine.Querier, topic string, keys []any, payloads []string, now int64) (first, last int64, err error)
-	Read(ctx context.Context, q engine.Querier, s row.Selection, after, through int64, limit int, into []row.Event) (events []row.Event, more bool, err error)
-	Horizon(ctx context.Context, q engine.Querier, s row.Selection, after int64, n int) (last int64, more bool, err error)
-	Head(ctx context.Context, q engine.Querier, s row.Selection) (int64, error)
-	FirstSince(ctx context.Context, q engine.Querier, s row.Selection, since int64) (int64, error)
-	Lag(ctx context.Context, q engine.Querier, s row.Selection, after int64) (int64, error)
-	Last(ctx context.Context, q engine.Querier) (int64, error)
-	Sequence(ctx context.Context, q engine.Querier) (int64, error)
-	TopicsSince(ctx context.Context, q engine.Querier, after int64, limit int) (topics row.Added, n int, last int64, err error)
-}
-
 // StreamOptions configures a [Stream] handle. The options belong to the handle in this process and are not stored
 // in the file. Zero fields select the defaults.
 type StreamOptions struct {
@@ -91,7 +77,7 @@ func (s *stream) head(ctx context.Context) (head int64, err error) {
 		return 0, s.err
 	}
 	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		head, err = s.db.streams.Head(ctx, q, s.selection(nil))
+		head, err = s.db.engine.Stores.Streams.Head(ctx, q, s.selection(nil))
 		return err
 	})
 	return head, err
@@ -231,14 +217,14 @@ func (p *publication) Single() bool { return len(p.payloads) == 1 }
 // Run implements engine.Op.
 func (p *publication) Run(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 	if len(p.payloads) > 1 {
-		p.first, p.last, err = p.s.db.streams.InsertMany(ctx, q, p.s.name, p.keys, p.payloads, now.Unix())
+		p.first, p.last, err = p.s.db.engine.Stores.Streams.InsertMany(ctx, q, p.s.name, p.keys, p.payloads, now.Unix())
 		return err
 	}
 	var key any // nil is stored as NULL
 	if len(p.keys) == 1 {
 		key = p.keys[0]
 	}
-	p.first, err = p.s.db.streams.Insert(ctx, q, p.s.name, key, p.payloads[0], now.Unix())
+	p.first, err = p.s.db.engine.Stores.Streams.Insert(ctx, q, p.s.name, key, p.payloads[0], now.Unix())
 	p.last = p.first
 	return err
 }

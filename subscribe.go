@@ -9,7 +9,6 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/wake"
 )
 
@@ -231,7 +230,7 @@ type cursor struct {
 const scanRows = 20_000
 
 func (s *stream) cursor(f *row.Filter, after int64) *cursor {
-	return &cursor{s: s, sel: s.selection(f), limit: s.opts.Batch, until: store.Unbounded, at: after}
+	return &cursor{s: s, sel: s.selection(f), limit: s.opts.Batch, until: row.Unbounded, at: after}
 }
 
 // history returns a cursor that ends at the event that is last now.
@@ -244,7 +243,7 @@ func (s *stream) history(ctx context.Context, after int64) (*cursor, error) {
 	}
 	c := s.cursor(nil, after)
 	err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		c.until, err = s.db.streams.Last(ctx, q)
+		c.until, err = s.db.engine.Stores.Streams.Last(ctx, q)
 		return err
 	})
 	return c, err
@@ -274,7 +273,7 @@ func (c *cursor) read(ctx context.Context) (moved bool, err error) {
 		if err != nil || through <= c.at {
 			return err
 		}
-		rows, more, err := c.s.db.streams.Read(ctx, q, c.sel, c.at, through, c.limit, c.memory[:0])
+		rows, more, err := c.s.db.engine.Stores.Streams.Read(ctx, q, c.sel, c.at, through, c.limit, c.memory[:0])
 		if err != nil {
 			return err
 		}
@@ -299,7 +298,7 @@ func (c *cursor) through(ctx context.Context, q engine.Querier) (int64, error) {
 		return c.until, nil
 	}
 	if c.horizon <= c.at {
-		horizon, _, err := c.s.db.streams.Horizon(ctx, q, c.sel, c.at, scanRows)
+		horizon, _, err := c.s.db.engine.Stores.Streams.Horizon(ctx, q, c.sel, c.at, scanRows)
 		if err != nil {
 			return 0, err
 		}
@@ -352,7 +351,7 @@ func (s *stream) tail(ctx context.Context, from From, filter Filter) (*subscript
 }
 
 func (s *stream) subscription(f *row.Filter, at int64) *subscription {
-	return &subscription{cursor: s.cursor(f, at), offsets: sequence{of: s.db.streams.Sequence}, handled: at, saved: at, savedAt: time.Now()}
+	return &subscription{cursor: s.cursor(f, at), offsets: sequence{of: s.db.engine.Stores.Streams.Sequence}, handled: at, saved: at, savedAt: time.Now()}
 }
 
 // ensureConsumer returns the offset of consumer. A new consumer gets its row before it has handled anything,
@@ -360,7 +359,7 @@ func (s *stream) subscription(f *row.Filter, at int64) *subscription {
 func (s *stream) ensureConsumer(ctx context.Context, consumer string, from From, f *row.Filter) (at int64, err error) {
 	same := false
 	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		at, same, err = s.db.consumers.AsDescribed(ctx, q, consumer, s.name, f)
+		at, same, err = s.db.engine.Stores.Consumers.AsDescribed(ctx, q, consumer, s.name, f)
 		return err
 	})
 	if err != nil || same {
@@ -368,7 +367,7 @@ func (s *stream) ensureConsumer(ctx context.Context, consumer string, from From,
 	}
 	added, gone := false, int64(0)
 	err = s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		_, found, err := s.db.consumers.Offset(ctx, q, consumer, s.name)
+		_, found, err := s.db.engine.Stores.Consumers.Offset(ctx, q, consumer, s.name)
 		if err != nil {
 			return err
 		}
@@ -377,7 +376,7 @@ func (s *stream) ensureConsumer(ctx context.Context, consumer string, from From,
 			return err
 		}
 		added = !found
-		at, err = s.db.consumers.Add(ctx, q, consumer, s.name, begin, f, now.UnixMilli())
+		at, err = s.db.engine.Stores.Consumers.Add(ctx, q, consumer, s.name, begin, f, now.UnixMilli())
 		return err
 	}))
 	if err == nil && added {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 )
 
 // UniqueUntil specifies how long a job holds its unique key.
@@ -166,7 +165,7 @@ func (q *queue) releaseUnique(ctx context.Context, c carrier, key string) (taken
 		return false, err
 	}
 	err = q.db.write(ctx, c, func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
-		taken, err = q.db.jobs.ReleaseUnique(ctx, tx, q.name, key, now.Unix(), now.UnixMilli())
+		taken, err = q.db.engine.Stores.Jobs.ReleaseUnique(ctx, tx, q.name, key, now.Unix(), now.UnixMilli())
 		return err
 	}, func() {
 		if taken {
@@ -237,7 +236,7 @@ func (u *uniqueOptions) keysOf(payloads []string) (keys []string, err error) {
 		if keys[i] = u.Key; !u.ofArgs {
 			continue
 		}
-		if keys[i], err = store.ArgsKey(payload, u.fields); err != nil {
+		if keys[i], err = engine.ArgsKey(payload, u.fields); err != nil {
 			return nil, fmt.Errorf("%w: unique key of job %d of %d: %w", ErrInvalid, i+1, len(payloads), err)
 		}
 	}
@@ -260,7 +259,7 @@ func (op *enqueueOp) insertUnique(ctx context.Context, tx engine.Querier, job ro
 	for i, payload := range op.payloads {
 		unique := op.unique.at(op.unique.keys[i], now)
 		unique.Links = op.links
-		p, err := op.q.db.jobs.InsertUnique(ctx, tx, job, payload, unique)
+		p, err := op.q.db.engine.Stores.Jobs.InsertUnique(ctx, tx, job, payload, unique)
 		if err != nil {
 			return err
 		}
@@ -275,7 +274,7 @@ func (op *enqueueOp) insertUnique(ctx context.Context, tx engine.Querier, job ro
 // complete writes the side rows and links of an added job. A replaced job keeps its limits key, gets the headers
 // that belong to its new arguments, and waits for the additional jobs.
 func (op *enqueueOp) complete(ctx context.Context, tx engine.Querier, p row.Placed) (err error) {
-	jobs := op.q.db.jobs
+	jobs := op.q.db.engine.Stores.Jobs
 	switch p.Result {
 	case row.PlacedNew, row.PlacedAgain:
 		err = jobs.SetSide(ctx, tx, op.q.name, op.side, p.ID)

@@ -6,8 +6,6 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 )
 
 // Attempt describes a failed attempt of a job.
@@ -19,15 +17,6 @@ type Attempt struct {
 	Error  string
 	Log    string // the last 64 KiB that the handler wrote to its Logger; "" also if the log has been dropped
 }
-
-// attemptStore is the part of the store that reads attempts.
-type attemptStore interface {
-	Attempts(ctx context.Context, q engine.Querier, id int64) ([]row.Attempt, error)
-	Find(ctx context.Context, q engine.Querier, id int64) (row.Job, bool, error)
-	FindDead(ctx context.Context, q engine.Querier, id int64) (row.Job, bool, error)
-}
-
-var attempted attemptStore = store.Jobs{}
 
 // Attempts returns the last 20 failed attempts of a job, oldest first. It includes attempts that a worker
 // of this library ended with an error, and rejections. An attempt is missing if its process was killed, if
@@ -42,13 +31,13 @@ var attempted attemptStore = store.Jobs{}
 // and [honker.ErrInvalid] if db is nil.
 func Attempts(ctx context.Context, db *honker.DB, id int64) ([]Attempt, error) {
 	var all []Attempt
-	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
-		rows, err := attempted.Attempts(ctx, q, id)
+	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
+		rows, err := s.Jobs.Attempts(ctx, q, id)
 		if err != nil {
 			return err
 		}
 		if len(rows) == 0 {
-			return exists(ctx, q, id)
+			return exists(ctx, q, s.Jobs, id)
 		}
 		all = make([]Attempt, len(rows))
 		for i, a := range rows {
@@ -63,12 +52,12 @@ func Attempts(ctx context.Context, db *honker.DB, id int64) ([]Attempt, error) {
 }
 
 // exists returns ErrNotFound unless a live or dead job has the id.
-func exists(ctx context.Context, q engine.Querier, id int64) error {
-	_, live, err := attempted.Find(ctx, q, id)
+func exists(ctx context.Context, q engine.Querier, jobs engine.JobStore, id int64) error {
+	_, live, err := jobs.Find(ctx, q, id)
 	if err != nil || live {
 		return err
 	}
-	_, dead, err := attempted.FindDead(ctx, q, id)
+	_, dead, err := jobs.FindDead(ctx, q, id)
 	if err == nil && !dead {
 		err = honker.ErrNotFound
 	}

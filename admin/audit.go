@@ -10,8 +10,6 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 )
 
 // AuditEntry records a change made by an operator. It is written in the transaction that made the change.
@@ -34,13 +32,6 @@ type AuditOptions struct {
 	Before int64 // list only entries with a smaller ID, such as the last ID of the previous page; 0 means all
 	Limit  int   // default 100, at most 1000
 }
-
-// auditStore is the part of the store that lists audit entries.
-type auditStore interface {
-	List(ctx context.Context, q engine.Querier, before int64, limit int) ([]row.AuditRow, error)
-}
-
-var audits auditStore = store.Audits{}
 
 // Audit lists the changes that operators made, newest first. The file keeps the newest 10,000 entries.
 //
@@ -77,8 +68,8 @@ func listAudit(ctx context.Context, db *honker.DB, opts *AuditOptions) ([]AuditE
 		o.Limit = 100
 	}
 	var all []AuditEntry
-	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
-		rows, err := audits.List(ctx, q, o.Before, o.Limit)
+	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
+		rows, err := s.Audits.List(ctx, q, o.Before, o.Limit)
 		all = make([]AuditEntry, len(rows))
 		for i, r := range rows {
 			all[i] = AuditEntry{ID: r.ID, At: engine.InstantMS(r.AtMS), Actor: r.Who, Remote: r.Remote, Verb: r.Verb, N: r.N}

@@ -37,13 +37,17 @@ func backup(ctx context.Context, db *honker.DB, path string) error {
 	if err := e.Usable(ctx, ""); err != nil {
 		return err
 	}
+	file, err := e.File("back up")
+	if err != nil {
+		return err
+	}
 	if err := vacant(path); err != nil {
 		return err
 	}
-	if err := foreignTo(e.Backend.Name(), path); err != nil {
+	if err := foreignTo(file.Path(), path); err != nil {
 		return err
 	}
-	return e.WrapCause(copyTo(ctx, e, path))
+	return e.WrapCause(copyTo(ctx, file, path))
 }
 
 // vacant returns an error if path exists or its directory does not.
@@ -64,7 +68,7 @@ func vacant(path string) error {
 	return fmt.Errorf("%w: %w", honker.ErrInvalid, fs.ErrExist)
 }
 
-func copyTo(ctx context.Context, e *engine.Engine, path string) error {
+func copyTo(ctx context.Context, file engine.File, path string) error {
 	part, err := filepath.Abs(path + ".part")
 	if err != nil {
 		return err
@@ -72,7 +76,7 @@ func copyTo(ctx context.Context, e *engine.Engine, path string) error {
 	if err := removeAll(part); err != nil {
 		return err
 	}
-	if err := copyPrivately(ctx, e, part); err != nil {
+	if err := copyPrivately(ctx, file, part); err != nil {
 		return errors.Join(err, removeAll(part))
 	}
 	// os.Rename would replace a file that another process has created meanwhile.
@@ -87,7 +91,7 @@ func copyTo(ctx context.Context, e *engine.Engine, path string) error {
 // copyPrivately copies the database to part. SQLite would create part with the permissions of the umask, so
 // an empty file that only its owner can read is created first. The permissions of the database are set
 // after the last page.
-func copyPrivately(ctx context.Context, e *engine.Engine, part string) error {
+func copyPrivately(ctx context.Context, file engine.File, part string) error {
 	made, err := os.OpenFile(part, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -95,10 +99,10 @@ func copyPrivately(ctx context.Context, e *engine.Engine, part string) error {
 	if err := made.Close(); err != nil {
 		return err
 	}
-	if err := e.Backend.Backup(ctx, part); err != nil {
+	if err := file.Backup(ctx, part); err != nil {
 		return err
 	}
-	from, err := os.Stat(e.Backend.Name())
+	from, err := os.Stat(file.Path())
 	if err != nil {
 		return err
 	}
@@ -181,8 +185,12 @@ func vacuum(ctx context.Context, db *honker.DB) error {
 	if err := e.UsableToWrite(ctx, ""); err != nil {
 		return err
 	}
-	if err := e.Backend.Vacuum(ctx); err != nil {
+	file, err := e.File("vacuum")
+	if err != nil {
+		return err
+	}
+	if err := file.Vacuum(ctx); err != nil {
 		return e.WrapCause(err)
 	}
-	return e.WrapCause(e.Backend.Shrink(ctx, 0)) // checkpoint the log, which also truncates the file
+	return e.WrapCause(file.Shrink(ctx, 0)) // checkpoint the log, which also truncates the file
 }

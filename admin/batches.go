@@ -10,7 +10,6 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 )
 
 // BatchInfo describes a batch (see honker.Batch).
@@ -35,20 +34,6 @@ type BatchPage struct {
 	Next    Cursor // "" on the last page
 }
 
-// batchStore is the part of the store that reads batches.
-type batchStore interface {
-	Newest(ctx context.Context, q engine.Querier, before, now int64, limit int) ([]row.Batch, error)
-	Oldest(ctx context.Context, q engine.Querier, after, now int64, limit int) ([]row.Batch, error)
-
-	Get(ctx context.Context, q engine.Querier, id, now int64) (row.Batch, bool, error)
-
-	// For Explain.
-	Members(ctx context.Context, q engine.Querier, id int64, limit int) ([]int64, error)
-	DeadMembers(ctx context.Context, q engine.Querier, id int64, limit int) ([]int64, error)
-}
-
-var batches batchStore = store.Batches{}
-
 // Batches returns a page of batches in the order NewestFirst or OldestFirst. It starts at opts.After and
 // ignores opts.Budget. A nil opts selects the defaults. Completed batches are kept for a week if
 // honker.DB.Maintain runs.
@@ -65,8 +50,8 @@ func Batches(ctx context.Context, db *honker.DB, opts *PageOptions) (*BatchPage,
 // if db is nil.
 func Batch(ctx context.Context, db *honker.DB, id int64) (*BatchInfo, error) {
 	var info BatchInfo
-	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
-		row, found, err := batches.Get(ctx, q, id, time.Now().Unix())
+	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
+		row, found, err := s.Batches.Get(ctx, q, id, time.Now().Unix())
 		if err == nil && !found {
 			err = honker.ErrNotFound
 		}
@@ -81,11 +66,11 @@ func Batch(ctx context.Context, db *honker.DB, id int64) (*BatchInfo, error) {
 
 func listBatches(ctx context.Context, db *honker.DB, opts *PageOptions) (*BatchPage, error) {
 	o, err := opts.withDefaults()
-	list, from := batches.Newest, int64(math.MaxInt64)
+	list, from := engine.BatchStore.Newest, int64(math.MaxInt64)
 	switch o.Order {
 	case NewestFirst:
 	case OldestFirst:
-		list, from = batches.Oldest, 0
+		list, from = engine.BatchStore.Oldest, 0
 	default:
 		err = errors.Join(err, fmt.Errorf("%w: batches have no order %d", honker.ErrInvalid, o.Order))
 	}
@@ -98,8 +83,8 @@ func listBatches(ctx context.Context, db *honker.DB, opts *PageOptions) (*BatchP
 		from = at.ID
 	}
 	var rows []row.Batch
-	err = read(ctx, db, func(ctx context.Context, q engine.Querier) (err error) {
-		rows, err = list(ctx, q, from, time.Now().Unix(), o.Limit+1)
+	err = read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) (err error) {
+		rows, err = list(s.Batches, ctx, q, from, time.Now().Unix(), o.Limit+1)
 		return err
 	})
 	if err != nil {

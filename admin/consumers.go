@@ -7,7 +7,6 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 )
 
 // ConsumerState describes the progress of a consumer of events.
@@ -45,29 +44,6 @@ type GroupMember struct {
 	LeaseEnd time.Time // earliest end of these leases unless they are extended; zero if it holds none
 }
 
-// streamStore is the part of the store that counts unread events.
-type streamStore interface {
-	Ahead(ctx context.Context, q engine.Querier, s row.Selection, after int64, most int) (row.Ahead, error)
-}
-
-// consumerStore is the part of the store that lists consumers.
-type consumerStore interface {
-	All(ctx context.Context, q engine.Querier) ([]row.Consumer, error)
-}
-
-// groupStore is the part of the store that reads groups.
-type groupStore interface {
-	All(ctx context.Context, q engine.Querier) ([]row.Group, error)
-	Counts(ctx context.Context, q engine.Querier, group, nowMS int64) (row.Counts, error)
-	MemberStates(ctx context.Context, q engine.Querier, group, nowMS int64, limit int) ([]row.MemberState, error)
-}
-
-var (
-	streams   streamStore   = store.Streams{}
-	consumers consumerStore = store.Consumers{}
-	groups    groupStore    = store.Groups{}
-)
-
 const (
 	// countedLag bounds the events counted for all consumers or groups together. Each of them is counted up
 	// to leastLag in any case.
@@ -88,9 +64,9 @@ func share(n int) int { return max(leastLag, countedLag/max(1, n)) }
 // Consumers never waits for the writer. It returns [honker.ErrInvalid] if db is nil.
 func Consumers(ctx context.Context, db *honker.DB) ([]ConsumerState, error) {
 	var all []ConsumerState
-	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
+	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
 		all = nil
-		rows, err := consumers.All(ctx, q)
+		rows, err := s.Consumers.All(ctx, q)
 		if err != nil {
 			return err
 		}
@@ -99,7 +75,7 @@ func Consumers(ctx context.Context, db *honker.DB) ([]ConsumerState, error) {
 				leftOut(db, "consumer", row.Topic, row.Name, row.Unreadable)
 				continue
 			}
-			ahead, err := streams.Ahead(ctx, q, row.Selection(), row.Offset, share(len(rows)))
+			ahead, err := s.Streams.Ahead(ctx, q, row.Selection(), row.Offset, share(len(rows)))
 			if err != nil {
 				return err
 			}
@@ -124,9 +100,9 @@ func Consumers(ctx context.Context, db *honker.DB) ([]ConsumerState, error) {
 // Groups never waits for the writer. It returns [honker.ErrInvalid] if db is nil.
 func Groups(ctx context.Context, db *honker.DB) ([]GroupState, error) {
 	var all []GroupState
-	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
+	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
 		all = nil
-		rows, err := groups.All(ctx, q)
+		rows, err := s.Groups.All(ctx, q)
 		if err != nil {
 			return err
 		}
@@ -135,7 +111,7 @@ func Groups(ctx context.Context, db *honker.DB) ([]GroupState, error) {
 				leftOut(db, "group", row.Topic, row.Name, row.Unreadable)
 				continue
 			}
-			state, err := stateOf(ctx, q, row, share(len(rows)))
+			state, err := stateOf(ctx, q, s, row, share(len(rows)))
 			if err != nil {
 				return err
 			}
@@ -149,17 +125,17 @@ func Groups(ctx context.Context, db *honker.DB) ([]GroupState, error) {
 	return all, nil
 }
 
-func stateOf(ctx context.Context, q engine.Querier, row row.Group, most int) (GroupState, error) {
+func stateOf(ctx context.Context, q engine.Querier, s *engine.Stores, row row.Group, most int) (GroupState, error) {
 	now := time.Now().UnixMilli()
-	counts, err := groups.Counts(ctx, q, row.ID, now)
+	counts, err := s.Groups.Counts(ctx, q, row.ID, now)
 	if err != nil {
 		return GroupState{}, err
 	}
-	members, err := groups.MemberStates(ctx, q, row.ID, now, mostMembers)
+	members, err := s.Groups.MemberStates(ctx, q, row.ID, now, mostMembers)
 	if err != nil {
 		return GroupState{}, err
 	}
-	ahead, err := streams.Ahead(ctx, q, row.Selection(), counts.Cursor, most)
+	ahead, err := s.Streams.Ahead(ctx, q, row.Selection(), counts.Cursor, most)
 	return GroupState{
 		Topic: row.Topic, Name: row.Name, Cursor: counts.Cursor,
 		Lag: honker.Count(ahead.Count), Behind: engine.Instant(ahead.FirstAt),

@@ -67,7 +67,7 @@ func DeadGroupsWithin(ctx context.Context, db *honker.DB, f JobFilter, newest in
 	var more bool
 	err = e.Search(ctx, func(ctx context.Context) error {
 		return e.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-			found, more, err = newestDead(ctx, q, f, sel, newest, budget)
+			found, more, err = newestDead(ctx, q, e.Stores.Jobs, f, sel, newest, budget)
 			return err
 		})
 	})
@@ -79,16 +79,16 @@ func DeadGroupsWithin(ctx context.Context, db *honker.DB, f JobFilter, newest in
 
 // newestDead finds the newest dead jobs that f selects, by time of death, and reports whether there may be
 // more.
-func newestDead(ctx context.Context, q engine.Querier, f JobFilter, sel row.JobSelect, newest int, budget time.Duration) (found []row.SelectedJob, more bool, err error) {
+func newestDead(ctx context.Context, q engine.Querier, jobs engine.JobStore, f JobFilter, sel row.JobSelect, newest int, budget time.Duration) (found []row.SelectedJob, more bool, err error) {
 	if sel.IDs != nil {
-		found, err := picked(ctx, q, f, sel, sel.IDs)
+		found, err := picked(ctx, q, jobs, f, sel, sel.IDs)
 		return found[:min(len(found), newest)], len(found) > newest, err
 	}
 	size := mostStep
 	if f.searches() {
 		size /= 4 // payloads may be large
 	}
-	s := newScan(sel, row.LastDiedFirst, budget, size, mostStep)
+	s := newScan(jobs, sel, row.LastDiedFirst, budget, size, mostStep)
 	for !s.ended {
 		s.size = min(s.size, max(newest+1-len(found), leastDead))
 		places, err := s.next(ctx, q)
@@ -100,7 +100,7 @@ func newestDead(ctx context.Context, q engine.Querier, f JobFilter, sel row.JobS
 			ids[i] = p.ID
 			s.at = &places[i]
 		}
-		some, err := picked(ctx, q, f, s.sel, ids)
+		some, err := picked(ctx, q, s.jobs, f, s.sel, ids)
 		if err != nil {
 			return nil, false, err
 		}
@@ -115,9 +115,9 @@ func newestDead(ctx context.Context, q engine.Querier, f JobFilter, sel row.JobS
 }
 
 // picked returns the jobs among ids that f selects, by time of death from the newest.
-func picked(ctx context.Context, q engine.Querier, f JobFilter, sel row.JobSelect, ids []int64) ([]row.SelectedJob, error) {
+func picked(ctx context.Context, q engine.Querier, jobs engine.JobStore, f JobFilter, sel row.JobSelect, ids []int64) ([]row.SelectedJob, error) {
 	sel.IDs = ids
-	found, err := changes.Select(ctx, q, sel, minID, len(ids))
+	found, err := jobs.Select(ctx, q, sel, minID, len(ids))
 	if err != nil {
 		return nil, err
 	}

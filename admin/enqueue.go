@@ -36,7 +36,7 @@ func Enqueue(ctx context.Context, db *honker.DB, queue string, payload any, opts
 		if err != nil {
 			return err
 		}
-		audit := engine.NewAudit(ctx, "enqueue", engine.AuditTarget("queue", queue, "job", strconv.FormatInt(id, 10)))
+		audit := e.NewAudit(ctx, "enqueue", engine.AuditTarget("queue", queue, "job", strconv.FormatInt(id, 10)))
 		return audit.NoteOne(ctx, joined, time.Now())
 	})
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 )
 
 // Explanation tells why a job, or a whole queue, does not run.
@@ -64,29 +63,14 @@ func ExplainQueue(ctx context.Context, db *honker.DB, queue string) (ex *Explana
 	return ex, engine.Wrap("explain queue", queue, err)
 }
 
-// explainStore is the part of the store that Explain reads.
-type explainStore interface {
-	Find(ctx context.Context, q engine.Querier, id int64) (row.Job, bool, error)
-	FindDead(ctx context.Context, q engine.Querier, id int64) (row.Job, bool, error)
-	FindDone(ctx context.Context, q engine.Querier, id int64) (row.Job, bool, error)
-	Highest(ctx context.Context, q engine.Querier) (int64, error)
-	Side(ctx context.Context, q engine.Querier, id int64) (row.JobSide, error)
-	OpenEdges(ctx context.Context, q engine.Querier, id int64, limit int) ([]row.Edge, error)
-	Outlook(ctx context.Context, q engine.Querier, queue string, nowMS int64) (*store.Outlook, error)
-	RunningJobs(ctx context.Context, q engine.Querier, queue, key string, now int64, limit int) ([]int64, error)
-	CancelledJobs(ctx context.Context, q engine.Querier, queue, key string, now int64, limit int) ([]int64, error)
-	NextClaimAt(ctx context.Context, q engine.Querier, queue string, nowMS int64) (int64, error)
-}
-
-var explained explainStore = store.Jobs{}
-
 // explainer explains jobs within a single read transaction.
 type explainer struct {
+	stores   *engine.Stores
 	codec    engine.Codec // of the DB
 	q        engine.Querier
 	now      time.Time
 	brief    bool                      // count Ahead only up to briefAhead, for pages of many jobs
-	outlooks map[string]*store.Outlook // cache by queue
+	outlooks map[string]engine.Outlook // cache by queue
 	workers  map[string][]WorkerInfo   // cache by queue
 }
 
@@ -102,7 +86,7 @@ func explain(ctx context.Context, db *honker.DB, f func(ctx context.Context, x *
 }
 
 func newExplainer(e *engine.Engine, q engine.Querier) *explainer {
-	return &explainer{q: q, codec: e.Codec, now: time.Now(), outlooks: make(map[string]*store.Outlook), workers: make(map[string][]WorkerInfo)}
+	return &explainer{stores: &e.Stores, q: q, codec: e.Codec, now: time.Now(), outlooks: make(map[string]engine.Outlook), workers: make(map[string][]WorkerInfo)}
 }
 
 // firstReasons returns the first reason of each job.
@@ -128,16 +112,16 @@ const (
 )
 
 // outlook returns the state of a queue that decides its next claims.
-func (x *explainer) outlook(ctx context.Context, queue string) (*store.Outlook, error) {
+func (x *explainer) outlook(ctx context.Context, queue string) (engine.Outlook, error) {
 	if o := x.outlooks[queue]; o != nil {
 		return o, nil
 	}
-	o, err := explained.Outlook(ctx, x.q, queue, x.now.UnixMilli())
+	o, err := x.stores.Jobs.Outlook(ctx, x.q, queue, x.now.UnixMilli())
 	if err != nil {
 		return nil, err
 	}
 	if x.brief {
-		o.Most = briefAhead
+		o.Queue().Most = briefAhead
 	}
 	x.outlooks[queue] = o
 	return o, nil
@@ -145,7 +129,7 @@ func (x *explainer) outlook(ctx context.Context, queue string) (*store.Outlook, 
 
 // job explains the live, dead or done job with the given id.
 func (x *explainer) job(ctx context.Context, id int64) (*Explanation, error) {
-	for _, find := range []func(context.Context, engine.Querier, int64) (row.Job, bool, error){explained.Find, explained.FindDead, explained.FindDone} {
+	for _, find := range []func(context.Context, engine.Querier, int64) (row.Job, bool, error){x.stores.Jobs.Find, x.stores.Jobs.FindDead, x.stores.Jobs.FindDone} {
 		row, found, err := find(ctx, x.q, id)
 		if err != nil {
 			return nil, err
@@ -154,7 +138,7 @@ func (x *explainer) job(ctx context.Context, id int64) (*Explanation, error) {
 			return x.of(ctx, row)
 		}
 	}
-	highest, err := explained.Highest(ctx, x.q)
+	highest, err := x.stores.Jobs.Highest(ctx, x.q)
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +175,7 @@ func (x *explainer) waiting(ctx context.Context, ex *Explanation, r row.Job) err
 		ex.add(*over)
 		return nil
 	}
-	side, err := explained.Side(ctx, x.q, r.ID)
+	side, err := x.stores.Jobs.Side(ctx, x.q, r.ID)
 	if err != nil {
 		return err
 	}
@@ -233,11 +217,11 @@ func (x *explainer) waiting(ctx context.Context, ex *Explanation, r row.Job) err
 }
 
 // waitsFor adds the jobs that a held job waits for, unless the next claim releases the job.
-func (x *explainer) waitsFor(ctx context.Context, ex *Explanation, o *store.Outlook, side row.JobSide) error {
+func (x *explainer) waitsFor(ctx context.Context, ex *Explanation, o engine.Outlook, side row.JobSide) error {
 	if o.Freed(ex.Job.ID) {
 		return nil
 	}
-	edges, err := explained.OpenEdges(ctx, x.q, ex.Job.ID, maxReasonJobs+1)
+	edges, err := x.stores.Jobs.OpenEdges(ctx, x.q, ex.Job.ID, maxReasonJobs+1)
 	if err != nil {
 		return err
 	}
@@ -264,13 +248,13 @@ func (x *explainer) waitsFor(ctx context.Context, ex *Explanation, o *store.Outl
 // batchReason explains a batch that a job waits for. It names the dead members, or the unfinished members
 // if none is dead.
 func (x *explainer) batchReason(ctx context.Context, e row.Edge) (r Reason, err error) {
-	b, _, err := batches.Get(ctx, x.q, e.Batch, x.now.Unix())
+	b, _, err := x.stores.Batches.Get(ctx, x.q, e.Batch, x.now.Unix())
 	if err != nil {
 		return r, err
 	}
-	of := batches.Members
+	of := x.stores.Batches.Members
 	if b.Dead > 0 {
-		of = batches.DeadMembers
+		of = x.stores.Batches.DeadMembers
 	}
 	ids, err := of(ctx, x.q, e.Batch, maxReasonJobs)
 	return waitsForBatch(b, e, ids), err
@@ -285,19 +269,19 @@ func (r occupants) all() []int64 {
 }
 
 // runs returns the jobs that count against the limit of a queue or a key.
-func (x *explainer) runs(ctx context.Context, o *store.Outlook, queue, key string) (r occupants, err error) {
-	if r.run, err = explained.RunningJobs(ctx, x.q, queue, key, x.now.Unix(), maxReasonJobs); err != nil || o.Cancelled == 0 {
+func (x *explainer) runs(ctx context.Context, o engine.Outlook, queue, key string) (r occupants, err error) {
+	if r.run, err = x.stores.Jobs.RunningJobs(ctx, x.q, queue, key, x.now.Unix(), maxReasonJobs); err != nil || o.Queue().Cancelled == 0 {
 		return r, err
 	}
-	r.cancelled, err = explained.CancelledJobs(ctx, x.q, queue, key, x.now.Unix(), maxReasonJobs)
+	r.cancelled, err = x.stores.Jobs.CancelledJobs(ctx, x.q, queue, key, x.now.Unix(), maxReasonJobs)
 	return r, err
 }
 
 // held adds the pauses, limits and rates that keep claims from taking the job.
-func (x *explainer) held(ctx context.Context, ex *Explanation, o *store.Outlook, s row.Standing) error {
+func (x *explainer) held(ctx context.Context, ex *Explanation, o engine.Outlook, s row.Standing) error {
 	queue, key := ex.Job.Queue, ex.Job.Key
-	if o.Pause != nil {
-		ex.add(x.paused(queue, "", o.Pause))
+	if o.Queue().Pause != nil {
+		ex.add(x.paused(queue, "", o.Queue().Pause))
 	}
 	if s.KeyPause != nil {
 		ex.add(x.paused(queue, key, s.KeyPause))
@@ -387,12 +371,12 @@ func (x *explainer) queue(ctx context.Context, name string) (*Explanation, error
 		return nil, err
 	}
 	ex := &Explanation{Ahead: honker.Count(n)}
-	if o.Running > 0 {
+	if o.Queue().Running > 0 {
 		r, err := x.runs(ctx, o, name, "")
 		if err != nil {
 			return nil, err
 		}
-		ex.add(queueRuns(o.Running, r))
+		ex.add(queueRuns(o.Queue().Running, r))
 	}
 	if id := cmp.Or(first, waits); id != 0 {
 		if err := x.head(ctx, ex, o, id); err != nil {
@@ -407,8 +391,8 @@ func (x *explainer) queue(ctx context.Context, name string) (*Explanation, error
 }
 
 // head adds the reasons of the first job. It also sets the time at which the queue continues by itself.
-func (x *explainer) head(ctx context.Context, ex *Explanation, o *store.Outlook, id int64) error {
-	row, _, err := explained.Find(ctx, x.q, id)
+func (x *explainer) head(ctx context.Context, ex *Explanation, o engine.Outlook, id int64) error {
+	row, _, err := x.stores.Jobs.Find(ctx, x.q, id)
 	if err != nil {
 		return err
 	}
@@ -433,7 +417,7 @@ func (x *explainer) head(ctx context.Context, ex *Explanation, o *store.Outlook,
 	if ex.NextAt = job.NextAt; ex.Ahead != (honker.Count{}) {
 		return nil
 	}
-	next, err := explained.NextClaimAt(ctx, x.q, o.Queue, x.now.UnixMilli())
+	next, err := x.stores.Jobs.NextClaimAt(ctx, x.q, o.Queue().Name, x.now.UnixMilli())
 	ex.NextAt = engine.Instant(next)
 	return err
 }

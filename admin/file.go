@@ -8,7 +8,6 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 )
 
 // FileInfo describes the database file. The SQLite settings are those of a connection of this DB; other
@@ -38,27 +37,27 @@ type TableInfo struct {
 // countedRows bounds the rows that File counts in each table.
 const countedRows = 10000
 
-// fileStore is the part of the store that describes the file.
-type fileStore interface {
-	Describe(ctx context.Context, q engine.Querier, most int) (row.FileState, error)
-	Definitions(ctx context.Context, q engine.Querier) ([]row.Definition, error)
-}
-
-var files fileStore = store.Files{}
-
 // File returns the size and settings of the file and the row counts of honker's tables, including the
 // tables of relays and of package dispatch. It counts at most 10,000 rows of each table and never waits for
 // the writer. It returns [honker.ErrInvalid] if db is nil.
 func File(ctx context.Context, db *honker.DB) (*FileInfo, error) {
+	e, err := engineOf(db)
+	if err != nil {
+		return nil, engine.Wrap("describe file", "", err)
+	}
+	file, err := e.File("describe file")
+	if err != nil {
+		return nil, engine.Wrap("describe file", "", err)
+	}
 	var f row.FileState
-	err := read(ctx, db, func(ctx context.Context, q engine.Querier) (err error) {
-		f, err = files.Describe(ctx, q, countedRows)
+	err = e.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+		f, err = e.Stores.Files.Describe(ctx, q, countedRows)
 		return err
 	})
 	if err != nil {
 		return nil, engine.Wrap("describe file", "", err)
 	}
-	path := engine.Of(db).Backend.Name()
+	path := file.Path()
 	info := &FileInfo{
 		Path: path, Size: f.Pages * f.PageSize, PageSize: f.PageSize, Pages: f.Pages, FreePages: f.FreePages,
 		SQLite: f.SQLite, Schema: int(f.Schema), JournalMode: f.Journal, Synchronous: synchronous(f.Synchronous),

@@ -16,7 +16,6 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 )
 
 // ImportOptions configures ImportJobs. The zero value of a field selects its default.
@@ -79,19 +78,9 @@ func ImportJobs(ctx context.Context, db *honker.DB, r io.Reader, opts *ImportOpt
 	if o.To != "" {
 		target = engine.AuditTarget("queue", o.To)
 	}
-	i.audit = engine.NewAudit(ctx, "import jobs", target)
+	i.audit = e.NewAudit(ctx, "import jobs", target)
 	return i.report, engine.Wrap("import jobs", "", i.run(ctx))
 }
-
-// importStore is the part of the store that inserts imported jobs.
-type importStore interface {
-	Insert(ctx context.Context, q engine.Querier, n row.NewJob, payload string) (int64, error)
-	InsertUnique(ctx context.Context, q engine.Querier, n row.NewJob, payload string, u row.Unique) (row.Placed, error)
-	SetSide(ctx context.Context, q engine.Querier, queue string, s row.Side, id int64) error
-	Same(ctx context.Context, q engine.Querier, j row.Job) (where string, err error)
-}
-
-var imports importStore = store.Jobs{}
 
 // importer is the state of a running ImportJobs.
 type importer struct {
@@ -313,14 +302,14 @@ func (i *importer) addOne(ctx context.Context, q engine.Querier, j importing, no
 		return 0, "it was done", nil
 	}
 	if j.ID != 0 && !j.CreatedAt.IsZero() {
-		where, err := imports.Same(ctx, q, row.Job{ID: j.ID, Queue: j.Queue, CreatedAt: j.CreatedAt.Unix(), Payload: j.payload})
+		where, err := i.engine.Stores.Jobs.Same(ctx, q, row.Job{ID: j.ID, Queue: j.Queue, CreatedAt: j.CreatedAt.Unix(), Payload: j.payload})
 		if err != nil || where != "" {
 			return 0, "the job is in this file, " + where, err
 		}
 	}
 	id, why, err = i.insert(ctx, q, j, now)
 	if err == nil && why == "" {
-		err = imports.SetSide(ctx, q, i.queue(j), j.side, id)
+		err = i.engine.Stores.Jobs.SetSide(ctx, q, i.queue(j), j.side, id)
 	}
 	return id, why, err
 }
@@ -328,10 +317,10 @@ func (i *importer) addOne(ctx context.Context, q engine.Querier, j importing, no
 func (i *importer) insert(ctx context.Context, q engine.Querier, j importing, now time.Time) (id int64, why string, err error) {
 	n := i.newJob(j, now)
 	if j.Unique == "" {
-		id, err = imports.Insert(ctx, q, n, j.stored)
+		id, err = i.engine.Stores.Jobs.Insert(ctx, q, n, j.stored)
 		return id, "", err
 	}
-	p, err := imports.InsertUnique(ctx, q, n, j.stored, row.Unique{Key: j.Unique, NowMS: now.UnixMilli()})
+	p, err := i.engine.Stores.Jobs.InsertUnique(ctx, q, n, j.stored, row.Unique{Key: j.Unique, NowMS: now.UnixMilli()})
 	if err == nil && p.Result != row.PlacedNew {
 		why = fmt.Sprintf("unique key %q is taken by job %d", j.Unique, p.ID)
 	}

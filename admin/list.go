@@ -11,7 +11,6 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 )
 
 // Order is the order of a list of jobs.
@@ -119,16 +118,6 @@ func EachJob(ctx context.Context, db *honker.DB, f JobFilter, opts *PageOptions)
 	}
 }
 
-// listStore is the part of the store that lists jobs.
-type listStore interface {
-	After(ctx context.Context, q engine.Querier, s row.JobSelect, o row.Order, by row.Access, after *row.Place, n int) ([]row.Place, error)
-	Load(ctx context.Context, q engine.Querier, s row.JobSelect, at []row.Place) (map[row.Place]row.Job, error)
-	Counts(ctx context.Context, q engine.Querier, s row.JobSelect, limit int64) (map[string]row.QueueCounts, int64, error)
-	Few(ctx context.Context, q engine.Querier, s row.JobSelect, most int64) (bool, error)
-}
-
-var lists listStore = store.Jobs{}
-
 // listing is the state of a list across its pages.
 type listing struct {
 	PageOptions
@@ -211,7 +200,7 @@ func (l *listing) read(ctx context.Context, q engine.Querier) (*JobPage, error) 
 	if l.filter.searches() {
 		sorted = mostStep
 	}
-	s := newScan(l.sel, l.order, l.Budget, l.Limit+1, sorted)
+	s := newScan(l.engine.Stores.Jobs, l.sel, l.order, l.Budget, l.Limit+1, sorted)
 	s.at = l.after
 	p := &JobPage{Jobs: []honker.JobInfo{}}
 	for {
@@ -219,7 +208,7 @@ func (l *listing) read(ctx context.Context, q engine.Querier) (*JobPage, error) 
 		if err != nil {
 			return nil, err
 		}
-		found, err := lists.Load(ctx, q, s.sel, places)
+		found, err := l.engine.Stores.Jobs.Load(ctx, q, s.sel, places)
 		if err != nil {
 			return nil, err
 		}

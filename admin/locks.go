@@ -8,7 +8,6 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/wake"
 )
 
@@ -20,28 +19,12 @@ type LockInfo struct {
 	Leads     bool      // whether the lock is held by a Scheduler.Run or a Maintain; see Leaders
 }
 
-// lockStore is the part of the store that lists and releases locks.
-type lockStore interface {
-	All(ctx context.Context, q engine.Querier, now int64) ([]row.NamedLock, error)
-	Release(ctx context.Context, q engine.Querier, name, owner string) (bool, error)
-}
-
-// scheduleStore is the part of the store that reads schedules.
-type scheduleStore interface {
-	Soonest(ctx context.Context, q engine.Querier) (int64, error)
-}
-
-var (
-	locks     lockStore     = store.Locks{}
-	schedules scheduleStore = store.Schedules{}
-)
-
 // Locks returns the held locks by name, including the locks of leaders. It never waits for the writer. It
 // returns [honker.ErrInvalid] if db is nil.
 func Locks(ctx context.Context, db *honker.DB) ([]LockInfo, error) {
 	var all []LockInfo
-	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
-		rows, err := locks.All(ctx, q, time.Now().Unix())
+	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
+		rows, err := s.Locks.All(ctx, q, time.Now().Unix())
 		all = make([]LockInfo, len(rows))
 		for i, row := range rows {
 			all[i] = lockOf(row)
@@ -54,12 +37,12 @@ func Locks(ctx context.Context, db *honker.DB) ([]LockInfo, error) {
 	return all, nil
 }
 
-func lockOf(row row.NamedLock) LockInfo {
+func lockOf(r row.NamedLock) LockInfo {
 	return LockInfo{
-		Name:      row.Name,
-		Owner:     row.Owner,
-		ExpiresAt: engine.Instant(row.ExpiresAt),
-		Leads:     row.Name == store.SchedulerLock || row.Name == store.MaintenanceLock,
+		Name:      r.Name,
+		Owner:     r.Owner,
+		ExpiresAt: engine.Instant(r.ExpiresAt),
+		Leads:     r.Name == row.SchedulerLock || r.Name == row.MaintenanceLock,
 	}
 }
 
@@ -81,14 +64,14 @@ type LeaderInfo struct {
 // writer. It returns [honker.ErrInvalid] if db is nil.
 func Leaders(ctx context.Context, db *honker.DB) (*LeaderInfo, error) {
 	info := new(LeaderInfo)
-	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
+	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
 		now := time.Now()
-		held, err := locks.All(ctx, q, now.Unix())
+		held, err := s.Locks.All(ctx, q, now.Unix())
 		if err != nil {
 			return err
 		}
-		info.Scheduler, info.Maintenance = find(held, store.SchedulerLock), find(held, store.MaintenanceLock)
-		soonest, err := schedules.Soonest(ctx, q)
+		info.Scheduler, info.Maintenance = find(held, row.SchedulerLock), find(held, row.MaintenanceLock)
+		soonest, err := s.Schedules.Soonest(ctx, q)
 		if soonest <= now.Unix() {
 			info.Overdue = engine.Instant(soonest)
 		}
@@ -122,9 +105,9 @@ func BreakLock(ctx context.Context, db *honker.DB, name, owner string) (broken b
 	if err := errors.Join(err, engine.CheckName("lock name", name), engine.CheckName("lock owner", owner)); err != nil {
 		return false, engine.Wrap("break lock", name, err)
 	}
-	audit := engine.NewAudit(ctx, "break lock", engine.AuditTarget("lock", name))
+	audit := e.NewAudit(ctx, "break lock", engine.AuditTarget("lock", name))
 	err = e.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		if broken, err = locks.Release(ctx, q, name, owner); err != nil || !broken {
+		if broken, err = e.Stores.Locks.Release(ctx, q, name, owner); err != nil || !broken {
 			return err
 		}
 		return audit.NoteOne(ctx, q, now)

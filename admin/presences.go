@@ -9,7 +9,6 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 )
 
 // PresenceInfo describes a taken name of an actor of package dispatch.
@@ -22,25 +21,16 @@ type PresenceInfo struct {
 	LastHeartbeat time.Time
 }
 
-// presenceStore is the part of the store that reads and deletes the presence of actors.
-type presenceStore interface {
-	Exists(ctx context.Context, q engine.Querier) (bool, error)
-	AllPresences(ctx context.Context, q engine.Querier, nowMS int64) ([]row.DispatchPresence, error)
-	Leave(ctx context.Context, q engine.Querier, key, owner string) (bool, error)
-}
-
-var actors presenceStore = store.Dispatches{}
-
 // Presences returns the taken names of actors, by key. An expiry in the far future was written by a process
 // whose clock was ahead; see [BreakPresence]. Presences never waits for the writer. It returns
 // [honker.ErrInvalid] if db is nil.
 func Presences(ctx context.Context, db *honker.DB) ([]PresenceInfo, error) {
 	var all []PresenceInfo
-	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
-		if found, err := actors.Exists(ctx, q); err != nil || !found {
+	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
+		if found, err := s.Dispatches.Exists(ctx, q); err != nil || !found {
 			return err
 		}
-		rows, err := actors.AllPresences(ctx, q, time.Now().UnixMilli())
+		rows, err := s.Dispatches.AllPresences(ctx, q, time.Now().UnixMilli())
 		all = make([]PresenceInfo, len(rows))
 		for i, row := range rows {
 			all[i] = presenceOf(row)
@@ -79,13 +69,13 @@ func BreakPresence(ctx context.Context, db *honker.DB, key, owner string) (broke
 	if err := errors.Join(err, engine.CheckName("presence key", key), engine.CheckName("presence owner", owner)); err != nil {
 		return false, engine.Wrap("break presence", key, err)
 	}
-	audit := engine.NewAudit(ctx, "break presence", engine.AuditTarget("presence", key))
+	audit := e.NewAudit(ctx, "break presence", engine.AuditTarget("presence", key))
 	err = e.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
 		broken = false
-		if found, err := actors.Exists(ctx, q); err != nil || !found {
+		if found, err := e.Stores.Dispatches.Exists(ctx, q); err != nil || !found {
 			return err
 		}
-		if broken, err = actors.Leave(ctx, q, key, owner); err != nil || !broken {
+		if broken, err = e.Stores.Dispatches.Leave(ctx, q, key, owner); err != nil || !broken {
 			return err
 		}
 		return audit.NoteOne(ctx, q, now)

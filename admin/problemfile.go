@@ -3,21 +3,20 @@ package admin
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 func (s *search) schedules(ctx context.Context) error {
-	all, err := troubles.LateTasks(ctx, s.q, s.ago(waitsLong)-1)
+	all, err := s.engine.Stores.Problems.LateTasks(ctx, s.q, s.ago(waitsLong)-1)
 	if err != nil || len(all) == 0 {
 		return err
 	}
-	leader, err := s.leader(ctx, store.SchedulerLock)
+	leader, err := s.leader(ctx, row.SchedulerLock)
 	why := "no process runs the scheduler"
 	if leader != "" {
 		why = leader + ", which leads, does not fire it"
@@ -30,7 +29,7 @@ func (s *search) schedules(ctx context.Context) error {
 
 // leader returns the owner of a lock, or "" if the lock is free.
 func (s *search) leader(ctx context.Context, lock string) (string, error) {
-	held, err := locks.All(ctx, s.q, s.now.Unix())
+	held, err := s.engine.Stores.Locks.All(ctx, s.q, s.now.Unix())
 	if found := find(held, lock); err == nil && found != nil {
 		return found.Owner, nil
 	}
@@ -40,7 +39,7 @@ func (s *search) leader(ctx context.Context, lock string) (string, error) {
 // consumers finds consumers and groups that do not read their events. The code is ProblemPinned if the
 // unread events are kept beyond the retention of the topic.
 func (s *search) consumers(ctx context.Context) error {
-	all, err := troubles.Behind(ctx, s.q, s.ago(behindFor), s.now.Unix())
+	all, err := s.engine.Stores.Problems.Behind(ctx, s.q, s.ago(behindFor), s.now.Unix())
 	for _, b := range all {
 		p := Problem{Code: ProblemBehind, Topic: b.Topic, Name: b.Name, Since: engine.Instant(b.Oldest), N: honker.Count(b.Unseen)}
 		p.Text = fmt.Sprintf("%s: %s %s has not seen %s", b.Topic, b.Kind, b.Name, counted(p.N, "event"))
@@ -69,7 +68,7 @@ func later(a, b time.Time) time.Time {
 }
 
 func (s *search) clock(ctx context.Context) error {
-	newest, err := troubles.Newest(ctx, s.q)
+	newest, err := s.engine.Stores.Problems.Newest(ctx, s.q)
 	at := engine.Instant(newest)
 	if err != nil || at.Sub(s.now) <= clockAhead {
 		return err
@@ -82,17 +81,24 @@ func (s *search) clock(ctx context.Context) error {
 // log checks the size of the write-ahead log.
 func (s *search) log(context.Context) error {
 	limit := s.engine.WALLimit
-	info, err := os.Stat(s.engine.Backend.Name() + "-wal")
-	if err != nil || limit < 0 || info.Size() <= limit {
+	f, err := s.engine.File("problems")
+	if err != nil || limit < 0 || f.LogSize() <= limit {
 		return nil // no log, no problem
 	}
-	s.add(Problem{Code: ProblemWAL, N: honker.Count{N: info.Size()},
-		Text: fmt.Sprintf("the write-ahead log has %s, more than its limit of %s", bytesText(info.Size()), bytesText(limit))})
+	size := f.LogSize()
+	s.add(Problem{Code: ProblemWAL, N: honker.Count{N: size},
+		Text: fmt.Sprintf("the write-ahead log has %s, more than its limit of %s", bytesText(size), bytesText(limit))})
 	return nil
 }
 
 // diskOf returns the free and the total bytes of the disk. It is a variable for tests.
-var diskOf = (*engine.Engine).Disk
+var diskOf = func(e *engine.Engine) (free, size int64, err error) {
+	f, err := e.File("disk")
+	if err != nil {
+		return 0, 0, err
+	}
+	return f.Disk()
+}
 
 func (s *search) disk(context.Context) error {
 	free, size, err := diskOf(s.engine)
@@ -118,11 +124,11 @@ func bytesText(n int64) string {
 
 // maintenance reports pending work of Maintain if no process runs it.
 func (s *search) maintenance(ctx context.Context, stats []engine.QueueStats) error {
-	leader, err := s.leader(ctx, store.MaintenanceLock)
+	leader, err := s.leader(ctx, row.MaintenanceLock)
 	if err != nil || leader != "" {
 		return err
 	}
-	topics, queues, err := troubles.Retains(ctx, s.q)
+	topics, queues, err := s.engine.Stores.Problems.Retains(ctx, s.q)
 	var expired honker.Count
 	for _, st := range stats {
 		expired.N, expired.More = expired.N+st.Expired.N, expired.More || st.Expired.More

@@ -45,7 +45,7 @@ func (s *search) queues(ctx context.Context, stats []engine.QueueStats) error {
 
 // worked returns the queues that have a worker that is alive or may be.
 func (s *search) worked(ctx context.Context) (map[string]bool, error) {
-	all, err := workersOf(ctx, s.q, "", s.now)
+	all, err := workersOf(ctx, s.q, s.engine.Stores.Workers, "", s.now)
 	worked := make(map[string]bool, len(all))
 	for _, w := range all {
 		if w.Alive != Gone {
@@ -61,7 +61,7 @@ func (s *search) usualWait(ctx context.Context, queue string, ready time.Time, a
 	if asked > mostUsual {
 		return 0, false, nil
 	}
-	wait, claimed, err := s.engine.Waits(ctx, s.q, minutes, queue, ready.Add(-usualSpan).Unix()/60, ready.Unix()/60)
+	wait, claimed, err := s.engine.Waits(ctx, s.q, queue, ready.Add(-usualSpan).Unix()/60, ready.Unix()/60)
 	if err != nil || claimed == 0 {
 		return 0, false, err
 	}
@@ -102,7 +102,7 @@ func (s *search) lapsed(ctx context.Context, st engine.QueueStats) error {
 	if st.Lapsed == (row.Count{}) {
 		return nil
 	}
-	since, err := troubles.LapsedSince(ctx, s.q, st.Queue, s.now.Unix())
+	since, err := s.engine.Stores.Problems.LapsedSince(ctx, s.q, st.Queue, s.now.Unix())
 	if err != nil || since == 0 || since >= s.ago(waitsLong) {
 		return err
 	}
@@ -134,7 +134,7 @@ func (s *search) oldPause(queue, key string, p row.Pause) {
 }
 
 func (s *search) keyPauses(ctx context.Context) error {
-	all, err := troubles.OldKeyPauses(ctx, s.q, s.now.Add(-pausedFor).UnixMilli())
+	all, err := s.engine.Stores.Problems.OldKeyPauses(ctx, s.q, s.now.Add(-pausedFor).UnixMilli())
 	for _, p := range all {
 		s.oldPause(p.Queue, p.Key, p.Pause)
 	}
@@ -142,7 +142,7 @@ func (s *search) keyPauses(ctx context.Context) error {
 }
 
 func (s *search) waitsForDead(ctx context.Context) error {
-	all, err := troubles.DeadMembers(ctx, s.q)
+	all, err := s.engine.Stores.Problems.DeadMembers(ctx, s.q)
 	for _, d := range all {
 		p := Problem{Code: ProblemWaitsForDead, Queue: d.Queue, Since: engine.Instant(d.Since), N: honker.Count{N: d.N}}
 		of := "a dead batch member"
@@ -161,7 +161,7 @@ func (s *search) waitsForDead(ctx context.Context) error {
 }
 
 func (s *search) heldFree(ctx context.Context) error {
-	all, err := troubles.HeldFree(ctx, s.q)
+	all, err := s.engine.Stores.Problems.HeldFree(ctx, s.q)
 	for _, k := range all {
 		n := honker.Count{N: k.N}
 		s.add(Problem{Code: ProblemHeld, Queue: k.Queue, Name: k.Key, N: n, Do: []string{command("check")},
@@ -171,7 +171,7 @@ func (s *search) heldFree(ctx context.Context) error {
 }
 
 func (s *search) deaths(ctx context.Context) error {
-	all, err := troubles.DiedSince(ctx, s.q, s.ago(youngDeaths))
+	all, err := s.engine.Stores.Problems.DiedSince(ctx, s.q, s.ago(youngDeaths))
 	for _, d := range all {
 		n := honker.Count(d.N)
 		s.add(Problem{Code: ProblemDead, Queue: d.Queue, Since: engine.Instant(d.First), N: n,

@@ -8,8 +8,6 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 )
 
 // Severity tells how soon a problem needs attention.
@@ -84,21 +82,6 @@ const (
 	diskShare  = 50
 	diskEnough = int64(5) << 30
 )
-
-// problemStore is the part of the store that finds problems.
-type problemStore interface {
-	LapsedSince(ctx context.Context, q engine.Querier, queue string, now int64) (int64, error)
-	DiedSince(ctx context.Context, q engine.Querier, since int64) ([]row.QueueDeaths, error)
-	DeadMembers(ctx context.Context, q engine.Querier) ([]row.DeadMembers, error)
-	LateTasks(ctx context.Context, q engine.Querier, by int64) ([]row.Late, error)
-	Behind(ctx context.Context, q engine.Querier, before, now int64) ([]row.Behind, error)
-	OldKeyPauses(ctx context.Context, q engine.Querier, beforeMS int64) ([]row.OldPause, error)
-	HeldFree(ctx context.Context, q engine.Querier) ([]row.HeldKey, error)
-	Newest(ctx context.Context, q engine.Querier) (int64, error)
-	Retains(ctx context.Context, q engine.Querier) (topics, queues int64, err error)
-}
-
-var troubles problemStore = store.Problems{}
 
 // Problems returns the problems of the file, the most severe first. The result is empty if there are none.
 // Problems reads a bounded number of rows; it takes as long as [Queues] and a few milliseconds more. So it

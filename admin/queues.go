@@ -45,7 +45,7 @@ func limitedQueues(ctx context.Context, db *honker.DB) (limited []honker.QueueSt
 	}
 	var limits map[string]row.QueueLimits
 	err = e.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		limits, err = e.Limits.All(ctx, q)
+		limits, err = e.Stores.Limits.All(ctx, q)
 		return err
 	})
 	if err != nil {
@@ -82,12 +82,12 @@ func statsOf(ctx context.Context, e *engine.Engine, queue string) ([]honker.Queu
 }
 
 // read calls f with a connection of db. It may call f again after an error.
-func read(ctx context.Context, db *honker.DB, f func(ctx context.Context, q engine.Querier) error) error {
+func read(ctx context.Context, db *honker.DB, f func(ctx context.Context, q engine.Querier, s *engine.Stores) error) error {
 	e, err := engineOf(db)
 	if err != nil {
 		return err
 	}
-	return e.Read(ctx, f)
+	return e.Read(ctx, func(ctx context.Context, q engine.Querier) error { return f(ctx, q, &e.Stores) })
 }
 
 // engineOf returns the engine of db, or ErrInvalid if db is nil.

@@ -6,8 +6,6 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 )
 
 // RateInfo describes the last window of a rate limit in which a call was allowed. The limit and the length
@@ -18,19 +16,12 @@ type RateInfo struct {
 	Count int64     // calls allowed in the window
 }
 
-// rateStore is the part of the store that reads rate limits.
-type rateStore interface {
-	Last(ctx context.Context, q engine.Querier) ([]row.RateWindow, error)
-}
-
-var rates rateStore = store.RateLimits{}
-
 // RateLimits returns the rate limits that were used since they were last swept, by name. It makes a seek
 // for each and never waits for the writer. It returns [honker.ErrInvalid] if db is nil.
 func RateLimits(ctx context.Context, db *honker.DB) ([]RateInfo, error) {
 	var all []RateInfo
-	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
-		rows, err := rates.Last(ctx, q)
+	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
+		rows, err := s.RateLimits.Last(ctx, q)
 		all = make([]RateInfo, len(rows))
 		for i, row := range rows {
 			all[i] = RateInfo{Name: row.Name, Start: engine.Instant(row.Start), Count: row.Count}

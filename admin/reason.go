@@ -9,7 +9,6 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 )
 
 // ReasonCode is the kind of a Reason.
@@ -188,7 +187,7 @@ func successorReason(j *honker.JobInfo, after int64) Reason {
 }
 
 // notDue explains a job that is not due. A job that is paused by its key already has a reason.
-func (x *explainer) notDue(j *honker.JobInfo, o *store.Outlook, side row.JobSide, s row.Standing) []Reason {
+func (x *explainer) notDue(j *honker.JobInfo, o engine.Outlook, side row.JobSide, s row.Standing) []Reason {
 	switch {
 	case side.Reserved:
 		return []Reason{x.keyRate(j.Queue, j.Key, o, j.RunAt)}
@@ -228,22 +227,22 @@ func (x *explainer) paused(queue, key string, p *row.Pause) Reason {
 	return r
 }
 
-func queueLimit(queue string, o *store.Outlook, s row.Standing, by occupants) Reason {
+func queueLimit(queue string, o engine.Outlook, s row.Standing, by occupants) Reason {
 	ids := by.all()
 	r := Reason{Code: ReasonQueueLimit, Jobs: ids, Do: []string{command("queue", "limits", queue)}}
-	r.Text = fmt.Sprintf("its queue is full: %d of %d run%s", o.Running, o.Limits.Running, listed(ids))
-	if s.Ahead.N > 0 && o.Running < o.Limits.Running {
-		r.Text = fmt.Sprintf("its queue is full once those before it have started: %d of %d run", o.Running, o.Limits.Running)
+	r.Text = fmt.Sprintf("its queue is full: %d of %d run%s", o.Queue().Running, o.Queue().Limits.Running, listed(ids))
+	if s.Ahead.N > 0 && o.Queue().Running < o.Queue().Limits.Running {
+		r.Text = fmt.Sprintf("its queue is full once those before it have started: %d of %d run", o.Queue().Running, o.Queue().Limits.Running)
 	}
 	r.Text += by.stillRun()
 	return r
 }
 
-func keyLimit(queue, key string, o *store.Outlook, s row.Standing, by occupants) Reason {
+func keyLimit(queue, key string, o engine.Outlook, s row.Standing, by occupants) Reason {
 	ids := by.all()
 	r := Reason{Code: ReasonKeyLimit, Jobs: ids, Do: []string{command("queue", "keys", queue)}}
-	most := o.Limits.PerKey
-	if o.Limits.InOrder {
+	most := o.Queue().Limits.PerKey
+	if o.Queue().Limits.InOrder {
 		most = 1
 	}
 	r.Text = fmt.Sprintf("its key %q is full: %d of %d run%s", key, len(ids), most, listed(ids))
@@ -259,9 +258,9 @@ func keyOrder(key string, first int64) Reason {
 		Text: fmt.Sprintf("jobs of its key %q run in order, and job %d comes first", key, first)}
 }
 
-func (x *explainer) queueRate(queue string, o *store.Outlook, s row.Standing) Reason {
+func (x *explainer) queueRate(queue string, o engine.Outlook, s row.Standing) Reason {
 	r := Reason{Code: ReasonQueueRate, Until: engine.InstantMS(s.NextMS), Do: []string{command("queue", "limits", queue)}}
-	r.Text = fmt.Sprintf("its queue may start %s", per(o.Limits.Rate))
+	r.Text = fmt.Sprintf("its queue may start %s", per(o.Queue().Limits.Rate))
 	if !r.Until.IsZero() {
 		r.Text += ", the next at " + x.at(r.Until)
 	}
@@ -271,9 +270,9 @@ func (x *explainer) queueRate(queue string, o *store.Outlook, s row.Standing) Re
 	return r
 }
 
-func (x *explainer) keyRate(queue, key string, o *store.Outlook, start time.Time) Reason {
+func (x *explainer) keyRate(queue, key string, o engine.Outlook, start time.Time) Reason {
 	return Reason{Code: ReasonKeyRate, Until: start, Do: []string{command("queue", "limits", queue)},
-		Text: fmt.Sprintf("its key %q may start %s: its start is at %s", key, per(o.Limits.KeyRate), x.at(start))}
+		Text: fmt.Sprintf("its key %q may start %s: its start is at %s", key, per(o.Queue().Limits.KeyRate), x.at(start))}
 }
 
 const (

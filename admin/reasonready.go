@@ -47,7 +47,7 @@ func (x *explainer) workersOf(ctx context.Context, queue string) (all []WorkerIn
 	if all, known := x.workers[queue]; known {
 		return all, nil
 	}
-	if all, err = workersOf(ctx, x.q, queue, x.now); err == nil {
+	if all, err = workersOf(ctx, x.q, x.stores.Workers, queue, x.now); err == nil {
 		x.workers[queue] = all
 	}
 	return all, err
@@ -109,7 +109,7 @@ func (x *explainer) inTurn(ctx context.Context, ex *Explanation) (string, error)
 	case x.brief:
 		return fmt.Sprintf(claimable+", after %s before it", plural(ex.Ahead.N, "job")), nil
 	}
-	rows, err := minutes.List(ctx, x.q, ex.Job.Queue, x.now.Add(-trafficSpan).Unix()/60+1)
+	rows, err := x.stores.Minutes.List(ctx, x.q, ex.Job.Queue, x.now.Add(-trafficSpan).Unix()/60+1)
 	if err != nil {
 		return "", err
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/wake"
 )
 
@@ -29,25 +28,17 @@ type RelayPartition struct {
 	LastError  string    // error of the last failure; "" if there is none
 }
 
-// relayStore is the part of the store for the relay partitions of a family.
-type relayStore interface {
-	Blocked(ctx context.Context, q engine.Querier, nowMS int64) ([]row.RelayPartitionInfo, error)
-	Break(ctx context.Context, q engine.Querier, p row.RelayPartition, epoch, nowMS int64) (bool, error)
-}
-
-func relaysOf(family string) relayStore { return store.Relays{Family: family} }
-
 // RelayPartitions returns the partitions of all relays that a process holds or that wait after a failure,
 // by family, queue and partition. A time in the far future was written by a process whose clock was ahead;
 // see [BreakRelayPartition]. RelayPartitions never waits for the writer. It returns [honker.ErrInvalid] if
 // db is nil.
 func RelayPartitions(ctx context.Context, db *honker.DB) ([]RelayPartition, error) {
 	var all []RelayPartition
-	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
+	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
 		now := time.Now().UnixMilli()
-		families, err := store.RelayFamilies(ctx, q)
+		families, err := s.RelayFamilies(ctx, q)
 		for _, family := range families {
-			rows, err := relaysOf(family).Blocked(ctx, q, now)
+			rows, err := s.Relays(family).Blocked(ctx, q, now)
 			if err != nil {
 				return err
 			}
@@ -97,15 +88,15 @@ func BreakRelayPartition(ctx context.Context, db *honker.DB, p RelayPartition) (
 	if p.Family != "" {
 		target = append(target, "family", p.Family)
 	}
-	audit := engine.NewAudit(ctx, "break relay partition", engine.AuditTarget(target...))
+	audit := e.NewAudit(ctx, "break relay partition", engine.AuditTarget(target...))
 	err = e.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
 		broken = false
-		families, err := store.RelayFamilies(ctx, q)
+		families, err := e.Stores.RelayFamilies(ctx, q)
 		if err != nil || !slices.Contains(families, p.Family) {
 			return err
 		}
 		partition := row.RelayPartition{Queue: p.Queue, Partition: int64(p.Partition)}
-		if broken, err = relaysOf(p.Family).Break(ctx, q, partition, p.Epoch, now.UnixMilli()); err != nil || !broken {
+		if broken, err = e.Stores.Relays(p.Family).Break(ctx, q, partition, p.Epoch, now.UnixMilli()); err != nil || !broken {
 			return err
 		}
 		return audit.NoteOne(ctx, q, now)

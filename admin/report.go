@@ -10,7 +10,6 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/wake"
 )
 
@@ -42,22 +41,6 @@ func (r *Report) skip(id int64, why string) {
 	}
 }
 
-// changeStore is the part of the store that finds and changes many jobs.
-type changeStore interface {
-	Select(ctx context.Context, q engine.Querier, s row.JobSelect, after int64, limit int) ([]row.SelectedJob, error)
-	DeadPayload(ctx context.Context, q engine.Querier, id int64) (payload any, err error)
-	Requeue(ctx context.Context, q engine.Querier, r row.Requeue, now, nowMS int64) (row.Requeued, error)
-	Discard(ctx context.Context, q engine.Querier, ids []int64, awaited bool) ([]row.Change, error)
-	Waiters(ctx context.Context, q engine.Querier, nodes []int64) ([]int64, error)
-	Unawaited(ctx context.Context, q engine.Querier, ids []int64) ([]int64, error)
-	DropWaiters(ctx context.Context, q engine.Querier, nodes []int64) ([]row.Change, error)
-	DropWaitersOfLive(ctx context.Context, q engine.Querier, ids []int64, running bool, now int64) ([]row.Change, error)
-	CancelMany(ctx context.Context, q engine.Querier, ids []int64, running bool, now int64) ([]row.Change, error)
-	RunNow(ctx context.Context, q engine.Querier, ids []int64, now int64) ([]row.Change, error)
-}
-
-var changes changeStore = store.Jobs{}
-
 // page is the number of jobs found by a single read.
 const page = 4096
 
@@ -86,7 +69,7 @@ func newAction(ctx context.Context, db *honker.DB, verb string, f JobFilter, dea
 	if err := e.Writable(); err != nil {
 		return nil, err
 	}
-	audit := engine.NewAudit(ctx, verb, audited(f))
+	audit := e.NewAudit(ctx, verb, audited(f))
 	return &action{engine: e, filter: f, sel: sel, audit: audit, found: func(int) {}}, nil
 }
 
@@ -159,7 +142,7 @@ func (a *action) find(ctx context.Context, read readFunc) (found []row.SelectedJ
 		err := read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 			sel := a.sel
 			sel.Now = time.Now().Unix()
-			some, err = changes.Select(ctx, q, sel, after, page)
+			some, err = a.engine.Stores.Jobs.Select(ctx, q, sel, after, page)
 			return err
 		})
 		if err != nil {
@@ -197,7 +180,7 @@ func (a *action) still(ctx context.Context, q engine.Querier, found []row.Select
 	for i, j := range found {
 		sel.IDs[i] = j.ID
 	}
-	now, err := changes.Select(ctx, q, sel, minID, len(found))
+	now, err := a.engine.Stores.Jobs.Select(ctx, q, sel, minID, len(found))
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 
 // scan finds the candidates of a list or count in steps until its budget is spent.
 type scan struct {
+	jobs   engine.JobStore
 	sel    row.JobSelect
 	order  row.Order
 	budget time.Duration
@@ -41,8 +42,8 @@ type indexLook struct {
 
 var indexLooks = []indexLook{{512, 20_000}, {8192, 250_000}}
 
-func newScan(sel row.JobSelect, order row.Order, budget time.Duration, size, sorted int) *scan {
-	s := &scan{sel: sel, order: order, budget: budget, size: size, sorted: sorted, began: time.Now()}
+func newScan(jobs engine.JobStore, sel row.JobSelect, order row.Order, budget time.Duration, size, sorted int) *scan {
+	s := &scan{jobs: jobs, sel: sel, order: order, budget: budget, size: size, sorted: sorted, began: time.Now()}
 	s.sel.Now = s.began.Unix()
 	if order == row.NewestFirst || order == row.OldestFirst {
 		s.looks = indexLooks
@@ -56,7 +57,7 @@ func (s *scan) next(ctx context.Context, q engine.Querier) ([]row.Place, error) 
 	if err := s.choose(ctx, q); err != nil {
 		return nil, err
 	}
-	places, err := lists.After(ctx, q, s.sel, s.order, s.by, s.at, s.size)
+	places, err := s.jobs.After(ctx, q, s.sel, s.order, s.by, s.at, s.size)
 	s.seen += len(places)
 	s.ended = len(places) < s.size
 	if s.order == row.LastDiedFirst && s.sel.DiedSince != 0 {
@@ -78,7 +79,7 @@ func (s *scan) choose(ctx context.Context, q engine.Querier) error {
 	if len(s.looks) == 0 || s.seen < s.looks[0].after {
 		return nil
 	}
-	few, err := lists.Few(ctx, q, s.sel, s.looks[0].most)
+	few, err := s.jobs.Few(ctx, q, s.sel, s.looks[0].most)
 	s.looks = s.looks[1:]
 	if few {
 		s.by, s.size, s.looks = row.Collect, s.sorted, nil

@@ -25,8 +25,8 @@ type SchemaPart struct {
 // waits for the writer. It returns honker.ErrInvalid if db is nil.
 func Schema(ctx context.Context, db *honker.DB) ([]TableSchema, error) {
 	var tables []TableSchema
-	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
-		rows, err := files.Definitions(ctx, q)
+	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
+		rows, err := s.Files.Definitions(ctx, q)
 		tables = nil // a read may be retried
 		for _, row := range rows {
 			if row.Kind == "table" {

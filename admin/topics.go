@@ -6,8 +6,6 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 )
 
 // TopicInfo describes a topic of events. All topics share a sequence of offsets, so the difference of First
@@ -21,13 +19,6 @@ type TopicInfo struct {
 	Retention honker.Retention // see honker.Stream.SetRetention
 }
 
-// topicStore is the part of the store that lists topics.
-type topicStore interface {
-	Topics(ctx context.Context, q engine.Querier) ([]row.TopicState, error)
-}
-
-var topics topicStore = store.Streams{}
-
 // Topics returns the topics that have events or a retention, by name, all as of the same moment. It needs a
 // few seeks for each topic.
 //
@@ -36,8 +27,8 @@ var topics topicStore = store.Streams{}
 // more. Topics never waits for the writer. It returns [honker.ErrInvalid] if db is nil.
 func Topics(ctx context.Context, db *honker.DB) ([]TopicInfo, error) {
 	var all []TopicInfo
-	err := read(ctx, db, func(ctx context.Context, q engine.Querier) error {
-		rows, err := topics.Topics(ctx, q)
+	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
+		rows, err := s.Streams.Topics(ctx, q)
 		all = make([]TopicInfo, len(rows))
 		for i, row := range rows {
 			all[i] = TopicInfo{

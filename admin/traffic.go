@@ -8,7 +8,6 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/traffic"
 )
 
@@ -30,17 +29,7 @@ type Minute struct {
 }
 
 // OtherQueues is the queue of [Traffic] that sums up the queues beyond the first hundred.
-const OtherQueues = store.OtherQueues
-
-// minuteStore is the part of the store that reads minutes.
-type minuteStore interface {
-	List(ctx context.Context, q engine.Querier, queue string, minute int64) ([]row.Minute, error)
-	All(ctx context.Context, q engine.Querier, minute int64) ([]row.Minute, error)
-	Steps(ctx context.Context, q engine.Querier, queue string, minute, step int64) ([]row.Minute, error)
-	Waits(ctx context.Context, q engine.Querier, queue string, since, before int64) (wait, claimed int64, err error)
-}
-
-var minutes minuteStore = store.Minutes{}
+const OtherQueues = row.OtherQueues
 
 // Traffic returns the minutes of a queue since the given time, oldest first. The queue "" stands for all
 // queues together. Minutes without traffic are omitted. The file keeps seven days and up to a hundred
@@ -53,8 +42,8 @@ var minutes minuteStore = store.Minutes{}
 // not added yet. Other bindings and the SQL functions do not count. Cancelled and released jobs, and jobs
 // lost to another worker, are not counted either.
 func Traffic(ctx context.Context, db *honker.DB, queue string, since time.Time) ([]Minute, error) {
-	rows, err := readMinutes(ctx, db, since, func(ctx context.Context, q engine.Querier, first int64) ([]row.Minute, error) {
-		return minutes.List(ctx, q, queue, first)
+	rows, err := readMinutes(ctx, db, since, func(ctx context.Context, q engine.Querier, s engine.MinuteStore, first int64) ([]row.Minute, error) {
+		return s.List(ctx, q, queue, first)
 	})
 	return minutesOf(rows), engine.Wrap("traffic", queue, err)
 }
@@ -68,8 +57,8 @@ func TrafficSteps(ctx context.Context, db *honker.DB, queue string, since time.T
 	if n < 1 || step%time.Minute != 0 {
 		return nil, engine.Wrap("traffic", queue, fmt.Errorf("%w: a step of %v is not one of whole minutes", honker.ErrInvalid, step))
 	}
-	rows, err := readMinutes(ctx, db, since, func(ctx context.Context, q engine.Querier, first int64) ([]row.Minute, error) {
-		return minutes.Steps(ctx, q, queue, first/n*n, n)
+	rows, err := readMinutes(ctx, db, since, func(ctx context.Context, q engine.Querier, s engine.MinuteStore, first int64) ([]row.Minute, error) {
+		return s.Steps(ctx, q, queue, first/n*n, n)
 	})
 	return minutesOf(rows), engine.Wrap("traffic", queue, err)
 }
@@ -78,7 +67,9 @@ func TrafficSteps(ctx context.Context, db *honker.DB, queue string, since time.T
 // [OtherQueues]. TrafficAll reads a row for each queue and minute, so since should be within the last hour
 // or so.
 func TrafficAll(ctx context.Context, db *honker.DB, since time.Time) (map[string][]Minute, error) {
-	rows, err := readMinutes(ctx, db, since, minutes.All)
+	rows, err := readMinutes(ctx, db, since, func(ctx context.Context, q engine.Querier, s engine.MinuteStore, first int64) ([]row.Minute, error) {
+		return s.All(ctx, q, first)
+	})
 	if err != nil {
 		return nil, engine.Wrap("traffic", "", err)
 	}
@@ -91,9 +82,9 @@ func TrafficAll(ctx context.Context, db *honker.DB, since time.Time) (map[string
 
 // readMinutes calls list with the first minute to read, which is since or the first minute in the file.
 func readMinutes(ctx context.Context, db *honker.DB, since time.Time,
-	list func(ctx context.Context, q engine.Querier, first int64) ([]row.Minute, error)) (rows []row.Minute, err error) {
-	err = read(ctx, db, func(ctx context.Context, q engine.Querier) (err error) {
-		rows, err = list(ctx, q, max(since.Unix()/60, traffic.Before(time.Now())))
+	list func(ctx context.Context, q engine.Querier, s engine.MinuteStore, first int64) ([]row.Minute, error)) (rows []row.Minute, err error) {
+	err = read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) (err error) {
+		rows, err = list(ctx, q, s.Minutes, max(since.Unix()/60, traffic.Before(time.Now())))
 		return err
 	})
 	return rows, err

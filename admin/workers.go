@@ -10,7 +10,6 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/presence"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 )
 
 // Life is the known state of a worker's process.
@@ -46,14 +45,6 @@ type WorkerInfo struct {
 	Foreign bool
 }
 
-// workerStore is the part of the store that lists workers.
-type workerStore interface {
-	List(ctx context.Context, q engine.Querier, queue string) ([]row.Worker, error)
-	Holders(ctx context.Context, q engine.Querier, queue string, now int64) ([]row.Holder, error)
-}
-
-var workers workerStore = store.Workers{}
-
 // Workers returns the workers of all queues, by queue and ID. The list has an entry for each queue of each
 // Queue.Work, Queue.WorkTx, Lanes.Work and Outbox.Run in any process. It also has the workers of other
 // bindings while they hold jobs.
@@ -66,8 +57,8 @@ var workers workerStore = store.Workers{}
 // returns [honker.ErrInvalid] if db is nil.
 func Workers(ctx context.Context, db *honker.DB) ([]WorkerInfo, error) {
 	var all []WorkerInfo
-	err := read(ctx, db, func(ctx context.Context, q engine.Querier) (err error) {
-		all, err = workersOf(ctx, q, "", time.Now())
+	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) (err error) {
+		all, err = workersOf(ctx, q, s.Workers, "", time.Now())
 		return err
 	})
 	if err != nil {
@@ -78,7 +69,7 @@ func Workers(ctx context.Context, db *honker.DB) ([]WorkerInfo, error) {
 
 // workersOf returns the workers of a queue, or of all queues if queue is "". It checks each process only
 // once.
-func workersOf(ctx context.Context, q engine.Querier, queue string, now time.Time) ([]WorkerInfo, error) {
+func workersOf(ctx context.Context, q engine.Querier, workers engine.WorkerStore, queue string, now time.Time) ([]WorkerInfo, error) {
 	rows, err := workers.List(ctx, q, queue)
 	if err != nil {
 		return nil, err

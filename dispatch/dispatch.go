@@ -19,7 +19,6 @@ package dispatch
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"sync"
@@ -27,27 +26,6 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
-)
-
-//go:embed schema.sql
-var schemaDDL string
-
-//go:embed life.sql
-var lifeDDL string
-
-//go:embed legacy.sql
-var legacyDDL string
-
-//go:embed reply.sql
-var replyDDL string
-
-var (
-	tables  = row.DispatchPart{Name: store.DispatchTables, DDL: schemaDDL}
-	life    = row.DispatchPart{Name: store.DispatchLife, DDL: lifeDDL}
-	copies  = row.DispatchPart{Name: store.DispatchLegacy, DDL: legacyDDL}
-	replies = row.DispatchPart{Name: store.DispatchReplies, DDL: replyDDL}
 )
 
 // ErrInstanceTaken is returned by [Actor.Run] if another actor with the same name is alive. The name
@@ -86,7 +64,7 @@ type Dispatcher struct {
 	keys   Keys
 	opts   Options
 	err    error // returned by all methods if an option is invalid
-	store  store.Dispatches
+	store  engine.DispatchStore
 
 	mu       sync.Mutex
 	mode     LegacyMode
@@ -97,7 +75,8 @@ type Dispatcher struct {
 // New returns a dispatcher for db. Nil opts means defaults. New does not access the database. If an
 // option is invalid, the methods of the dispatcher return [honker.ErrInvalid].
 func New(db *honker.DB, opts *Options) *Dispatcher {
-	d := &Dispatcher{db: db, engine: engine.Of(db), sessions: make(map[*session]struct{}), retained: make(map[string]bool)}
+	e := engine.Of(db)
+	d := &Dispatcher{db: db, engine: e, store: e.Stores.Dispatches, sessions: make(map[*session]struct{}), retained: make(map[string]bool)}
 	d.opts, d.err = opts.withDefaults()
 	d.keys, d.mode = Keys{Prefix: d.opts.Prefix}, d.opts.Legacy
 	if d.opts.LegacyQueues == nil {

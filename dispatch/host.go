@@ -9,7 +9,6 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 )
 
 // host is shared by the actors of a process. It refreshes the presence of all actors with a single
@@ -170,7 +169,7 @@ func (h *host) tell(e *honker.Event[command]) {
 // head returns the offset of the last event in the database.
 func (d *Dispatcher) head(ctx context.Context) (head int64, err error) {
 	err = d.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		head, err = store.Streams{}.Last(ctx, q)
+		head, err = d.engine.Stores.Streams.Last(ctx, q)
 		return err
 	})
 	return head, err

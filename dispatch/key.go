@@ -7,11 +7,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/honker-go/honker"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // DefaultPrefix is the prefix of keys if Options.Prefix and Keys.Prefix are empty.
-const DefaultPrefix = store.DispatchPrefix // "hero:"
+const DefaultPrefix = row.DispatchPrefix // "hero:"
 
 // Keys builds the names of queues, topics and rows. A method returns "" if a part is empty, longer
 // than 255 bytes or not UTF-8, or if it contains a colon, an asterisk or NUL. The parts are checked

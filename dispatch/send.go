@@ -109,13 +109,13 @@ func (d *Dispatcher) send(ctx context.Context, tx honker.Tx, t Target, payload a
 	}
 	now := time.Now()
 	s := row.Sent{ReplyQueue: o.replyQueue, ReplyTopic: o.replyTopic}
-	parts := []row.DispatchPart{tables, life}
+	parts := []row.DispatchPart{row.DispatchTables, row.DispatchLife}
 	if s.ReplyQueue != "" || s.ReplyTopic != "" {
-		parts = append(parts, replies)
+		parts = append(parts, row.DispatchReplies)
 	}
 	old := d.pushes(t, d.keys.Work(t))
 	if len(old) > 0 {
-		parts = append(parts, copies)
+		parts = append(parts, row.DispatchLegacy)
 	}
 	if err := d.store.Bootstrap(ctx, on, parts...); err != nil {
 		return 0, err

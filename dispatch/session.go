@@ -15,7 +15,6 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/worker"
 )
 
@@ -103,7 +102,7 @@ func (s *session) live(ctx context.Context) error {
 // registration; older commands must be ignored.
 func (s *session) register(ctx context.Context) (head int64, err error) {
 	err = s.d.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		if err := s.d.store.Bootstrap(ctx, q, tables); err != nil {
+		if err := s.d.store.Bootstrap(ctx, q, row.DispatchTables); err != nil {
 			return err
 		}
 		entered, err := s.d.store.Register(ctx, q, s.row(now), now.UnixMilli())
@@ -113,7 +112,7 @@ func (s *session) register(ctx context.Context) (head int64, err error) {
 		if !entered {
 			return ErrInstanceTaken
 		}
-		head, err = store.Streams{}.Last(ctx, q)
+		head, err = s.d.engine.Stores.Streams.Last(ctx, q)
 		return err
 	}))
 	if err == nil {

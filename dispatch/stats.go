@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
 )
 
 // QueueStats holds the job counts of a queue.
@@ -26,7 +25,7 @@ func (d *Dispatcher) Stats(ctx context.Context) (all []QueueStats, err error) {
 	}
 	err = d.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
 		all = nil
-		queues, err := store.Jobs{}.Queues(ctx, q)
+		queues, err := d.engine.Stores.Jobs.Queues(ctx, q)
 		if err != nil {
 			return err
 		}

@@ -19,7 +19,6 @@
 package inbox
 
 import (
-	_ "embed"
 	"errors"
 	"fmt"
 	"net/http"
@@ -28,12 +27,8 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/webhook"
 )
-
-//go:embed schema.sql
-var schema string
 
 // Errors of [Inbox.Verify]. If a request fails with an error, nothing was changed.
 var (
@@ -78,7 +73,7 @@ type Inbox struct {
 	engine *engine.Engine
 	opts   Options
 	keys   webhook.Keys
-	store  store.Inboxes
+	store  engine.InboxStore
 }
 
 // New returns an inbox on db. It does not access the database. If an option is missing or invalid it
@@ -86,6 +81,7 @@ type Inbox struct {
 // that a server with an invalid secret does not start.
 func New(db *honker.DB, opts *Options) (*Inbox, error) {
 	in := &Inbox{db: db, engine: engine.Of(db)}
+	in.store = in.engine.Stores.Inboxes
 	var err error
 	if in.opts, in.keys, err = opts.withDefaults(); err != nil {
 		return nil, engine.Wrap("inbox", in.opts.Source, err)

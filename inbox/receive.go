@@ -117,7 +117,7 @@ func (m *Message) check() error {
 
 // record inserts the row of a message. The first call creates the table.
 func (in *Inbox) record(ctx context.Context, q engine.Querier, m *Message) (first bool, err error) {
-	if err := in.store.Bootstrap(ctx, q, schema); err != nil {
+	if err := in.store.Bootstrap(ctx, q); err != nil {
 		return false, err
 	}
 	now := time.Now()

@@ -12,7 +12,6 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 )
 
 // DeadState is the state of a dead letter.
@@ -54,20 +53,7 @@ type DeadMessage struct {
 	holder string
 }
 
-// deadStore contains the statements on dead letters.
-type deadStore interface {
-	Dead(ctx context.Context, q engine.Querier, f row.RelayDeadFilter, after int64, limit int) ([]row.RelayDead, error)
-	CountDead(ctx context.Context, q engine.Querier, f row.RelayDeadFilter) (int64, error)
-	Replay(ctx context.Context, q engine.Querier, f row.RelayDeadFilter, limit int, holder string, nowMS, untilMS int64) ([]row.RelayDead, error)
-	Resolve(ctx context.Context, q engine.Querier, h row.RelayHold, nowMS int64) (bool, error)
-	RejectDead(ctx context.Context, q engine.Querier, h row.RelayHold, cause string, nowMS int64) (bool, error)
-	Requeue(ctx context.Context, q engine.Querier, queue string, ids []int64, nowMS int64) ([]int64, error)
-	Discard(ctx context.Context, q engine.Querier, queue string, ids []int64, nowMS int64) (int, error)
-	SettledDead(ctx context.Context, q engine.Querier, queue string, unixMS int64, limit int) ([]int64, error)
-	DropDead(ctx context.Context, q engine.Querier, queue string, ids []int64, unixMS int64) (int, error)
-}
-
-func (q *Queue) letters() deadStore { return store.Relays{Family: q.relay.opts.Family} }
+func (q *Queue) letters() engine.RelayStore { return q.relay.store }
 
 // deadPage is the number of dead letters read at a time.
 const deadPage = 100
@@ -102,21 +88,10 @@ func (q *Queue) Dead(ctx context.Context, f *DeadFilter) iter.Seq2[*DeadMessage,
 
 func (q *Queue) deadAbove(ctx context.Context, f row.RelayDeadFilter, after int64, limit int) (page []row.RelayDead, err error) {
 	err = q.read(ctx, func(ctx context.Context, tx engine.Querier) (err error) {
-		letters, err := q.lettersIn(ctx, tx)
-		if err != nil {
-			return err
-		}
-		page, err = letters.Dead(ctx, tx, f, after, limit)
+		page, err = q.relay.store.Dead(ctx, tx, f, after, limit)
 		return err
 	})
 	return page, err
-}
-
-// lettersIn returns the statements for reads. Unlike a write, a read does not upgrade tables that an
-// earlier version created, so it must work without the key column.
-func (q *Queue) lettersIn(ctx context.Context, tx engine.Querier) (deadStore, error) {
-	current, err := q.relay.store.Current(ctx, tx)
-	return store.Relays{Family: q.relay.opts.Family, Keyless: !current}, err
 }
 
 // CountDead returns the number of dead letters that [Queue.Dead] would yield. It never waits for the
@@ -125,12 +100,8 @@ func (q *Queue) lettersIn(ctx context.Context, tx engine.Querier) (deadStore, er
 func (q *Queue) CountDead(ctx context.Context, f *DeadFilter) (n int64, err error) {
 	selected, err := q.selects(f)
 	if err == nil {
-		err = q.read(ctx, func(ctx context.Context, tx engine.Querier) error {
-			letters, err := q.lettersIn(ctx, tx)
-			if err != nil {
-				return err
-			}
-			n, err = letters.CountDead(ctx, tx, selected)
+		err = q.read(ctx, func(ctx context.Context, tx engine.Querier) (err error) {
+			n, err = q.relay.store.CountDead(ctx, tx, selected)
 			return err
 		})
 	}

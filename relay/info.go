@@ -6,7 +6,6 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 )
 
 // QueueInfo describes the progress of a queue.
@@ -37,14 +36,7 @@ type PartitionInfo struct {
 	LeaseUntil time.Time // end of the lease; zero if there is none
 }
 
-// infoStore contains the statements that describe queues.
-type infoStore interface {
-	Info(ctx context.Context, q engine.Querier, queue string, partitions int) ([]row.RelayPartitionInfo, error)
-	Misplaced(ctx context.Context, q engine.Querier, queue string, partitions int) (int64, error)
-	OpenDead(ctx context.Context, q engine.Querier, queue string) (int64, error)
-}
-
-func (q *Queue) describes() infoStore { return store.Relays{Family: q.relay.opts.Family} }
+func (q *Queue) describes() engine.RelayStore { return q.relay.store }
 
 // Info returns the progress of the queue. If nothing was ever sent to the queue, all counts are 0.
 // Info never waits for the writer. It reads only the first message of each partition. To count
@@ -115,7 +107,7 @@ func (q *Queue) write(ctx context.Context, f engine.OpFunc) error {
 		if found, err := q.inFile(ctx, tx); err != nil || !found {
 			return err
 		}
-		if _, err := q.relay.store.Bootstrap(ctx, tx, schema); err != nil { // upgrades tables of earlier versions
+		if _, err := q.relay.store.Bootstrap(ctx, tx); err != nil { // upgrades tables of earlier versions
 			return err
 		}
 		return f(ctx, tx, now)

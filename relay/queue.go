@@ -182,7 +182,7 @@ func (op *sendOp) Single() bool { return op.known && len(op.messages) == 1 }
 
 // register creates missing tables and registers the queue. It reports whether it changed anything.
 func (q *Queue) register(ctx context.Context, tx engine.Querier, now time.Time) (added bool, err error) {
-	changed, err := q.relay.store.Bootstrap(ctx, tx, schema)
+	changed, err := q.relay.store.Bootstrap(ctx, tx)
 	if err != nil {
 		return false, err
 	}

@@ -24,8 +24,6 @@
 package relay
 
 import (
-	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"regexp"
@@ -35,11 +33,7 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 )
-
-//go:embed schema.sql
-var schema string
 
 // ErrPartitions is returned for a queue whose number of partitions in the database differs from
 // that of its handle. The error text contains both numbers. Nothing was changed.
@@ -68,30 +62,13 @@ type Relay struct {
 	opts   Options
 	err    error // first error of the options, returned by every method
 	spare  int   // maximum slow batches that run beyond Processors
-	store  relayStore
+	store  engine.RelayStore
 
 	mu       sync.Mutex
 	known    map[string]int  // partitions by queue, for queues known to be in the database
 	sent     map[string]bool // queues of SendTx calls whose transaction has committed
 	handlers []*handler
 	stuck    map[row.RelayPartition]*active // handlers of any Run that have outlived their lease
-}
-
-// relayStore contains the statements of a relay. It also assigns the sequence numbers of messages.
-type relayStore interface {
-	Exists(ctx context.Context, q engine.Querier) (bool, error)
-	Current(ctx context.Context, q engine.Querier) (bool, error)
-	Bootstrap(ctx context.Context, q engine.Querier, ddl string) (changed bool, err error)
-	Partitions(ctx context.Context, q engine.Querier, queue string) (int, error)
-	Register(ctx context.Context, q engine.Querier, queue string, partitions int, nowMS int64) (found int, added bool, err error)
-	Send(ctx context.Context, q engine.Querier, queue string, messages []row.RelayMessage, nowMS int64) ([]int64, error)
-	States(ctx context.Context, q engine.Querier, w row.RelayWanted, nowMS int64) ([]row.RelayState, error)
-	Take(ctx context.Context, q engine.Querier, w row.RelayWanted, owner string, nowMS int64) (row.RelayTaken, bool, error)
-	Read(ctx context.Context, q engine.Querier, p row.RelayPartition, after int64, limit int) ([]row.RelayMessage, error)
-	Save(ctx context.Context, q engine.Querier, l row.RelayLease, p row.RelayProgress, nowMS int64) (bool, error)
-	Strays(ctx context.Context, q engine.Querier) ([]row.RelayPartition, error)
-	Finished(ctx context.Context, q engine.Querier, queue string) (bool, error)
-	Vacuum(ctx context.Context, q engine.Querier, queue string, limit int) (int, error)
 }
 
 // New returns a relay on db. It does not access the database. If an option is invalid, the first
@@ -103,7 +80,7 @@ func New(db *honker.DB, opts *Options) *Relay {
 	}
 	r.opts, r.err = opts.withDefaults()
 	r.opts.Observer = r.opts.Observer.contained(r.engine.Logger)
-	r.store = store.Relays{Family: r.opts.Family}
+	r.store = r.engine.Stores.Relays(r.opts.Family)
 	return r
 }
 

@@ -6,7 +6,6 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/worker"
 )
 
@@ -66,14 +65,14 @@ func (op *stepOp) take(ctx context.Context, q engine.Querier, now time.Time) (er
 	op.size = r.size(t)
 	rows, err := s.Read(ctx, q, t.RelayPartition, t.Cursor, op.size)
 	if err == nil && len(rows) == 0 {
-		err = store.ErrStuck
+		err = row.ErrStuck
 	}
 	if err != nil || !spent {
 		op.rows = rows
 		return err
 	}
 	first := rows[0]
-	died := Died{Queue: t.Queue, Partition: int(t.Partition), Seq: t.Processed + 1, ID: first.ID, Reason: store.ReasonExhausted}
+	died := Died{Queue: t.Queue, Partition: int(t.Partition), Seq: t.Processed + 1, ID: first.ID, Reason: row.ReasonExhausted}
 	op.exhausted = append(op.exhausted, died)
 	_, err = s.Save(ctx, q, t.RelayLease, row.RelayProgress{
 		Finished: 1, After: t.Cursor, Cursor: first.ID,
@@ -91,7 +90,7 @@ func (op *stepOp) explain(ctx context.Context, q engine.Querier, w row.RelayWant
 	}
 	ready, err := op.run.ready(ctx, q, w, now)
 	if ready {
-		return store.ErrStuck
+		return row.ErrStuck
 	}
 	return err
 }

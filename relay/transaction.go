@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/worker"
 )
 
@@ -44,7 +43,7 @@ func (r *run) handleTx(s *slot, a *active) (next *active) {
 		handled = true
 		return nil
 	})
-	if handled && engine.Refused(err) {
+	if handled && r.relay.engine.Refused(err) {
 		failure = err // writes of the handler violate a deferred constraint
 	}
 	switch {
@@ -84,11 +83,12 @@ func (r *run) handleIn(ctx context.Context, tx *sql.Tx, a *active) error {
 // handleMessage calls the handler within a savepoint and undoes the writes of a message that fails.
 // lasting is the ctx of the transaction; unlike ctx, it does not end with TxTimeout.
 func (r *run) handleMessage(ctx, lasting context.Context, tx *sql.Tx, a *active, m *Message) error {
-	if err := store.Savepoint(lasting, tx); err != nil {
+	end, err := r.relay.engine.Backend.Savepoint(lasting, tx)
+	if err != nil {
 		return fmt.Errorf("%w: %w", errTxBroken, err)
 	}
 	failed := r.attempt(a, m, func() error { return a.handler.tx(ctx, tx, m) })
-	if err := store.EndSavepoint(lasting, tx, failed == nil); err != nil {
+	if err := end(lasting, failed == nil); err != nil {
 		// Only the text of the handler's error is kept: a Reject in it must not take effect.
 		return fmt.Errorf("%w: %w (%s)", errTxBroken, err, engine.Describe(failed))
 	}

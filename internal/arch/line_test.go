@@ -23,35 +23,6 @@ var belowLine = []string{"internal/sqlite", "internal/store", "internal/watch", 
 // doors lists the files above the line that choose a database, and may therefore import from below.
 var doors = []string{"open.go", "attach.go"}
 
-// crossings lists the packages above the line that still import packages from below it. The list
-// must shrink to nothing: the entry of an import that is gone must be deleted, and no entry may be
-// added.
-var crossings = map[string][]string{
-	"":                  {"store", "watch"},
-	"admin":             {"store"},
-	"dispatch":          {"store"},
-	"inbox":             {"store"},
-	"internal/engine":   {"sqlite", "store"},
-	"internal/presence": {"store"},
-	"internal/traffic":  {"store"},
-	"internal/wake":     {"sqlite", "store", "watch"},
-	"internal/worker":   {"sqlite", "store"},
-	"relay":             {"store"},
-}
-
-// holes counts, by package above the line, the places that choose a type of the store themselves
-// instead of getting an implementation from the engine. The counts must shrink to nothing.
-var holes = map[string]int{
-	"":                  32,
-	"admin":             33,
-	"dispatch":          4,
-	"inbox":             1,
-	"internal/engine":   1,
-	"internal/presence": 4,
-	"internal/traffic":  3,
-	"relay":             4,
-}
-
 // helps matches directories that are not shipped to users.
 var helps = regexp.MustCompile(`(^|/)(tests|bench|examples|docs|tools|uitest)(/|$)`)
 
@@ -67,10 +38,9 @@ func partOf(dir string) string {
 	return part
 }
 
-// mayCross reports whether s may import the package to, which is below the line. Tests of the root
-// may, and other tests may if their package may.
-func (s source) mayCross(to string) bool {
-	return slices.Contains(doors, s.path) || s.test && s.room == "" || slices.Contains(crossings[s.room], partOf(to))
+// mayCross reports whether s may import packages from below the line.
+func (s source) mayCross() bool {
+	return slices.Contains(doors, s.path) || s.test && s.room == ""
 }
 
 // neutral reports whether s must not know a database: it is shipped, and above the line.
@@ -123,46 +93,18 @@ func shown(room string) string {
 	return room
 }
 
-// TestLine_ImportsThatCross checks that crossings is exact, so that an import across the line which
-// is gone cannot come back.
-func TestLine_ImportsThatCross(t *testing.T) {
-	found := arrows(sources(t))
-	for _, room := range slices.Sorted(maps.Keys(crossings)) {
-		for _, part := range crossings[room] {
-			if !slices.Contains(found[room], part) {
-				t.Errorf("%s does not import %s any more: delete this entry of crossings", shown(room), part)
-			}
-		}
+// TestLine_NoImportCrosses checks that only the doors import packages from below the line.
+func TestLine_NoImportCrosses(t *testing.T) {
+	for room, parts := range arrows(sources(t)) {
+		t.Errorf("%s imports %s, which knows SQLite: ask the engine instead", shown(room), strings.Join(parts, ", "))
 	}
-	for _, room := range slices.Sorted(maps.Keys(found)) {
-		t.Logf("%s → %s", shown(room), strings.Join(found[room], ", "))
-		for _, part := range found[room] {
-			if !slices.Contains(crossings[room], part) {
-				t.Errorf("%s imports %s, which knows SQLite: ask the engine instead", shown(room), part)
-			}
-		}
-	}
-	t.Logf("%d imports cross the line, and the list has %d", count(found), count(crossings))
 }
 
-// TestLine_StoresAreGiven checks that packages above the line choose no more types of the store than
-// before.
+// TestLine_StoresAreGiven checks that no package above the line chooses a type of the store.
 func TestLine_StoresAreGiven(t *testing.T) {
-	found, total := holesOf(sources(t)), 0
-	for _, room := range slices.Sorted(maps.Keys(found)) {
-		total += len(found[room])
-		t.Logf("%3d %s", len(found[room]), shown(room))
-		if len(found[room]) > holes[room] {
-			t.Errorf("%s names types of the store in %d places, and may in %d: take the store from the engine instead\n\t%s",
-				shown(room), len(found[room]), holes[room], strings.Join(found[room], "\n\t"))
-		}
+	for room, uses := range holesOf(sources(t)) {
+		t.Errorf("%s names types of the store: take the store from the engine instead\n\t%s", shown(room), strings.Join(uses, "\n\t"))
 	}
-	for _, room := range slices.Sorted(maps.Keys(holes)) {
-		if len(found[room]) < holes[room] {
-			t.Errorf("%s names types of the store in %d places only: lower its number in holes from %d", shown(room), len(found[room]), holes[room])
-		}
-	}
-	t.Logf("%d in all", total)
 }
 
 // holesOf returns the uses of the store's types, and of variables of these types, by package above

@@ -6,26 +6,28 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 )
 
 // Audit is the audit row of a verb. It is written by the transactions in which the verb changes
 // something. A nil Audit writes nothing.
-type Audit struct{ row row.AuditRow }
+type Audit struct {
+	store AuditStore
+	row   row.AuditRow
+}
 
 // NewAudit returns the audit row of a verb called with ctx. filter is a JSON description of the
 // objects that the verb works on.
-func NewAudit(ctx context.Context, verb, filter string) *Audit {
-	return &Audit{row.AuditRow{Who: Actor(ctx), Remote: remote(ctx), Verb: verb, Filter: filter}}
+func (e *Engine) NewAudit(ctx context.Context, verb, filter string) *Audit {
+	return &Audit{e.Stores.Audits, row.AuditRow{Who: Actor(ctx), Remote: remote(ctx), Verb: verb, Filter: filter}}
 }
 
 // AuditActor is NewAudit for a verb that is used by applications as well as operators. It returns
 // nil if ctx names no actor. For target, see AuditTarget.
-func AuditActor(ctx context.Context, verb string, target ...string) *Audit {
+func (e *Engine) AuditActor(ctx context.Context, verb string, target ...string) *Audit {
 	if Actor(ctx) == "" {
 		return nil
 	}
-	return NewAudit(ctx, verb, AuditTarget(target...))
+	return e.NewAudit(ctx, verb, AuditTarget(target...))
 }
 
 // AuditTarget returns the filter of a verb on a single object. pairs alternate between a kind, such
@@ -45,9 +47,9 @@ func (a *Audit) Note(ctx context.Context, q Querier, now time.Time, n int64) (co
 	if a == nil || n == 0 {
 		return func() {}, nil
 	}
-	row := a.row
-	row.AtMS, row.N = now.UnixMilli(), n
-	id, err := store.Audits{}.Note(ctx, q, row)
+	r := a.row
+	r.AtMS, r.N = now.UnixMilli(), n
+	id, err := a.store.Note(ctx, q, r)
 	return func() { a.row.ID = id }, err
 }
 

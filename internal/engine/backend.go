@@ -3,16 +3,17 @@ package engine
 import (
 	"context"
 	"database/sql"
+	"fmt"
+	"time"
 
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// Backend gives access to a kind of database. The root package has two backends: a file opened by
-// honker, and a pool of the application to which honker is attached. No other code in this module
-// depends on which of them it uses. docs/internals/decisions/006 describes the requirements for a
-// third backend, on Postgres.
+// Backend gives access to one kind of database. A SQLite file opened by honker and a pool of the
+// application to which honker is attached are two backends. Code above this interface must not
+// depend on which of them it uses; docs/internals/decisions/014 describes the line.
 type Backend interface {
-	// Name returns the name of the database in logs and errors, which is the path of the file.
+	// Name returns the name of the database in logs and errors, such as the path of a file.
 	Name() string
 
 	// Write commits op, alone or in a transaction with others. It blocks until it has the writer.
@@ -20,39 +21,61 @@ type Backend interface {
 	// started, Write returns its real outcome. Commits are reported to the watcher.
 	Write(ctx context.Context, op Op) error
 
-	// Begin starts a write transaction. It waits for the writer as Write does. The caller must call
-	// release once the transaction has ended.
-	Begin(ctx context.Context) (tx *sql.Tx, release func(), err error)
+	// Begin starts a write transaction. It waits for the writer as Write does. The caller must
+	// close the transaction.
+	Begin(ctx context.Context) (Tx, error)
 
-	// Commit commits a transaction that was started with Begin. After an error, the caller must
-	// still roll it back.
-	Commit(tx *sql.Tx) error
+	// Read runs f on a connection. If oneMoment is true, all statements of f see the same state of
+	// the database. ctx limits the wait for the connection; the ctx passed to f never ends. If f
+	// fails, Read may call it again.
+	Read(ctx context.Context, oneMoment bool, f func(ctx context.Context, q Querier) error) error
 
-	// Read runs f on a connection, outside any transaction. ctx limits the wait for the connection;
-	// the ctx passed to f never ends. If f fails, Read may call it again.
-	Read(ctx context.Context, f func(ctx context.Context, q Querier) error) error
-
-	// Looks returns the pool on which the notifier queries the effects of a commit. Queries run one
-	// after another and do not wait for any Read.
-	Looks() *sql.DB
-
-	// SQL returns the pool for the application's own statements.
-	SQL() *sql.DB
-
-	// CheckIdentity returns ErrDatabaseReplaced if the database is no longer the one that was
-	// opened. It returns another error if it cannot determine this now.
-	CheckIdentity() error
+	// Savepoint marks a place in the transaction of q. end keeps the writes since then, or undoes
+	// them. An error of end means that the transaction is lost.
+	Savepoint(ctx context.Context, q Querier) (end func(ctx context.Context, keep bool) error, err error)
 
 	// CheckTx returns an error unless tx is an open transaction on this database. If seen is true,
 	// the backend observes the commit of tx and then calls the functions in committed, once per key
 	// across all calls for tx.
 	CheckTx(ctx context.Context, tx Querier, committed map[any]func()) (seen bool, err error)
 
+	// Watch returns a watcher that notices commits of all processes.
+	Watch(wake.Events) wake.Watcher
+
 	// Check returns the violations of the database's integrity and of honker's own rules.
 	Check(ctx context.Context) ([]string, error)
 
-	// Shrink releases the space that the write-ahead log uses beyond limit bytes.
+	// Close releases the resources that the backend itself has opened.
+	Close() error
+}
+
+// Tx is a write transaction of a Backend.
+type Tx interface {
+	// SQL returns the transaction for the application's statements.
+	SQL() *sql.Tx
+
+	// Commit commits the transaction. The caller must close it nevertheless.
+	Commit() error
+
+	// Close rolls back the transaction unless it was committed, and releases its connection.
+	Close()
+}
+
+// File is a Backend of a database in a single file. Code that needs it must get it from [Engine.File].
+type File interface {
+	// Path returns the path of the file.
+	Path() string
+
+	// CheckIdentity returns ErrDatabaseReplaced if the file at the path is no longer the file that
+	// was opened. It returns another error if it cannot determine this now.
+	CheckIdentity() error
+
+	// Shrink truncates a write-ahead log of more than limit bytes. A negative limit means that the
+	// log may have any size.
 	Shrink(ctx context.Context, limit int64) error
+
+	// LogSize returns the size of the write-ahead log in bytes, or 0 if there is no log.
+	LogSize() int64
 
 	// Backup copies a consistent snapshot of the database to a new file at path. Others may write
 	// in the meantime.
@@ -61,9 +84,25 @@ type Backend interface {
 	// Vacuum returns free pages to the file system. It blocks all writers meanwhile.
 	Vacuum(ctx context.Context) error
 
-	// Watch returns a watcher that notices commits of all processes.
-	Watch(wake.Events) wake.Watcher
+	// Disk returns the free and the total size, in bytes, of the disk that holds the file.
+	Disk() (free, size int64, err error)
+}
 
-	// Close releases the resources that the backend itself has opened.
-	Close() error
+// File returns the backend as a file. It returns ErrUnsupported if the database is not a file. verb
+// names the operation in the error.
+func (e *Engine) File(verb string) (File, error) {
+	if f, ok := e.Backend.(File); ok {
+		return f, nil
+	}
+	return nil, fmt.Errorf("%w: %s needs a database file, and %s is not a file", ErrUnsupported, verb, e.Backend.Name())
+}
+
+// Op is one small write. It runs inside a transaction that may carry others.
+// Op is a small write. It runs inside a transaction that may contain other ops.
+type Op interface {
+	// Run executes the statements of the op, with now as the current time. If it returns an error,
+	// all of its changes are undone. It may be called again after a failure.
+	Run(ctx context.Context, q Querier, now time.Time) error
+	// Single reports whether Run executes a single statement, which the database undoes by itself.
+	Single() bool
 }

@@ -5,28 +5,24 @@ package engine
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"log/slog"
 	"sync"
 	"time"
 
-	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/wake"
 )
 
 // Querier runs statements, on a connection or in a transaction.
-type Querier = sqlite.Querier
-
-// Op is a write. It runs inside a transaction that may also contain the ops of other callers.
-type Op = sqlite.Op
+type Querier = row.Querier
 
 // Config holds the options and dependencies of an Engine, besides its backend.
 type Config struct {
-	Statements wake.Statements
+	Stores     Stores
+	Looks      *sql.DB // the pool on which the notifier queries the effects of a commit
 	Logger     *slog.Logger
-	Stats      StatsStore
-	Pauses     PauseStore
-	Limits     LimitStore
 	MaxPayload int   // bytes
 	Codec      Codec // for the payloads of jobs; nil for none
 	CountLimit int   // limit of the counts in Stats
@@ -64,8 +60,8 @@ func New(b Backend, c Config) *Engine {
 	e := &Engine{Config: c, Backend: b}
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
 	e.Notifier = wake.New(wake.Config{
-		Statements: c.Statements,
-		Reader:     b.Looks(),
+		Statements: c.Stores.Wake(),
+		Reader:     c.Looks,
 		Woke:       c.Woke,
 		Watch:      b.Watch,
 	})
@@ -171,6 +167,15 @@ func (e *Engine) Usable(ctx context.Context, txForm string) error {
 // ctx limits the wait for a connection. A statement that has started is not interrupted, because an
 // interrupt costs the driver a goroutine per statement and can leave the connection unusable.
 func (e *Engine) Read(ctx context.Context, f func(ctx context.Context, q Querier) error) error {
+	return e.read(ctx, false, f)
+}
+
+// Snapshot is Read with all statements of f seeing the same state of the database.
+func (e *Engine) Snapshot(ctx context.Context, f func(ctx context.Context, q Querier) error) error {
+	return e.read(ctx, true, f)
+}
+
+func (e *Engine) read(ctx context.Context, oneMoment bool, f func(ctx context.Context, q Querier) error) error {
 	s, err := e.liveScope(ctx)
 	if err != nil {
 		return err
@@ -184,15 +189,11 @@ func (e *Engine) Read(ctx context.Context, f func(ctx context.Context, q Querier
 	if s != nil {
 		return e.WrapCause(f(context.WithoutCancel(ctx), s.tx))
 	}
-	return e.WrapCause(withCause(ctx, e.Backend.Read(ctx, f)))
+	return e.WrapCause(withCause(ctx, e.Backend.Read(ctx, oneMoment, f)))
 }
 
-// Snapshot is Read in a single transaction, so that f sees a consistent state of the database.
-func (e *Engine) Snapshot(ctx context.Context, f func(ctx context.Context, q Querier) error) error {
-	return e.Read(ctx, func(ctx context.Context, q Querier) error {
-		return sqlite.Snapshot(ctx, q, func(ctx context.Context) error { return f(ctx, q) })
-	})
-}
+// Refused reports whether err comes from a constraint or a trigger of the database.
+func (e *Engine) Refused(err error) bool { return e.Stores.Refused(err) }
 
 // WrapCause returns the underlying reason for a failed read. If the DB was closed or its file was
 // replaced, it returns that error, because the driver's error is only a consequence. It returns nil
@@ -204,8 +205,10 @@ func (e *Engine) WrapCause(err error) error {
 	if closed := e.open(); closed != nil {
 		return closed
 	}
-	if replaced := e.Backend.CheckIdentity(); errors.Is(replaced, ErrDatabaseReplaced) {
-		return replaced
+	if f, ok := e.Backend.(File); ok {
+		if replaced := f.CheckIdentity(); errors.Is(replaced, ErrDatabaseReplaced) {
+			return replaced
+		}
 	}
 	return err
 }

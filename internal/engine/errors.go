@@ -6,26 +6,19 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/honker-go/honker/internal/sqlite"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// Errors that the root package exports.
+// Errors of verbs. The root package exports them.
 var (
-	ErrBusy             = sqlite.ErrBusy
-	ErrClosed           = sqlite.ErrClosed
-	ErrInvalid          = sqlite.ErrInvalid
-	ErrDatabaseReplaced = sqlite.ErrReplaced
-	ErrUnsupported      = sqlite.ErrUnsupported
-	ErrReadOnly         = sqlite.ErrReadOnly
-	ErrSchemaTooNew     = store.ErrTooNew
-	ErrNotFound         = store.ErrNotFound
-	ErrNotInserted      = store.ErrNotInserted
-	ErrBatchDone        = store.ErrBatchDone
-	ErrInTx             = errors.New("called inside DB.Tx: use the Tx form")
-	ErrClaimLost        = errors.New("claim lost")
-	ErrLockLost         = errors.New("lock lost")
+	ErrClosed      = wake.ErrClosed
+	ErrNotFound    = row.ErrNotFound
+	ErrNotInserted = row.ErrNotInserted
+	ErrBatchDone   = row.ErrBatchDone
+	ErrInTx        = errors.New("called inside DB.Tx: use the Tx form")
+	ErrClaimLost   = errors.New("claim lost")
+	ErrLockLost    = errors.New("lock lost")
 )
 
 // opError is the error of a verb, with the operation and the name of its object.
@@ -82,11 +75,20 @@ func withCause(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", cause, err)
 }
 
-// Refused reports whether err comes from a constraint or a trigger of the database.
-func Refused(err error) bool { return sqlite.IsConstraint(err) }
-
 // Final reports whether no later try can succeed after err, because the DB is closed or its file
 // was replaced.
 func Final(err error) bool {
 	return errors.Is(err, ErrClosed) || errors.Is(err, ErrDatabaseReplaced)
 }
+
+// Errors of a database. The root package exports them.
+var (
+	ErrBusy             = errors.New("the database is busy")
+	ErrInvalid          = errors.New("invalid argument")
+	ErrDatabaseReplaced = errors.New("the database file was replaced; close it and open it again")
+	ErrUnsupported      = errors.New("not supported")
+	ErrReadOnly         = errors.New("the database was opened to be read only")
+)
+
+// ErrTooNew reports that the file was written by a newer version of this package.
+var ErrSchemaTooNew = errors.New("the schema is newer than this version of honker")

@@ -2,39 +2,13 @@ package engine
 
 import (
 	"context"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/sqlite"
-	"github.com/honker-go/honker/internal/store"
 )
-
-// StatsStore contains the statements for [Engine.Stats].
-type StatsStore interface {
-	Counts(ctx context.Context, q Querier, s row.JobSelect, limit int64) (counts map[string]row.QueueCounts, cost int64, err error)
-	Heads(ctx context.Context, q Querier, s row.JobSelect) ([]row.QueueHead, error)
-	NextClaimAt(ctx context.Context, q Querier, queue string, nowMS int64) (int64, error)
-}
-
-// WaitStore contains the statements about the waiting times of jobs.
-type WaitStore interface {
-	Waits(ctx context.Context, q Querier, queue string, since, before int64) (wait, claimed int64, err error)
-}
-
-// PauseStore contains the statements about pauses.
-type PauseStore interface {
-	All(ctx context.Context, q Querier, now int64) (map[string]*row.Pause, error)
-}
-
-// LimitStore contains the statements about limits.
-type LimitStore interface {
-	All(ctx context.Context, q Querier) (map[string]row.QueueLimits, error)
-	Places(ctx context.Context, q Querier, queue string, now int64) (int64, error)
-}
 
 // Search runs f once all earlier searches of this DB have ended. Searches read many rows for
 // operators, and must not take more than a single connection and processor away from the jobs. The
@@ -85,7 +59,7 @@ func (e *Engine) Stats(ctx context.Context, queue string) (all []QueueStats, err
 		return nil, err
 	}
 	err = e.Read(ctx, func(ctx context.Context, q Querier) error {
-		pauses, err := e.Pauses.All(ctx, q, time.Now().Unix())
+		pauses, err := e.Stores.Pauses.All(ctx, q, time.Now().Unix())
 		if err != nil {
 			return err
 		}
@@ -104,7 +78,7 @@ func (e *Engine) Stats(ctx context.Context, queue string) (all []QueueStats, err
 
 // withLimits adds the limits to the heads of queues that have limits.
 func (e *Engine) withLimits(ctx context.Context, q Querier, heads []row.QueueHead) ([]row.QueueHead, error) {
-	limits, err := e.Limits.All(ctx, q)
+	limits, err := e.Stores.Limits.All(ctx, q)
 	if err != nil || len(limits) == 0 {
 		return heads, err
 	}
@@ -114,11 +88,11 @@ func (e *Engine) withLimits(ctx context.Context, q Querier, heads []row.QueueHea
 			continue
 		}
 		now := time.Now()
-		next, err := e.Config.Stats.NextClaimAt(ctx, q, h.Queue, now.UnixMilli())
+		next, err := e.Stores.Jobs.NextClaimAt(ctx, q, h.Queue, now.UnixMilli())
 		if err != nil {
 			return nil, err
 		}
-		places, err := e.Limits.Places(ctx, q, h.Queue, now.Unix())
+		places, err := e.Stores.Limits.Places(ctx, q, h.Queue, now.Unix())
 		if err != nil {
 			return nil, err
 		}
@@ -164,7 +138,7 @@ const (
 // heads returns the times of a queue, or of all queues if queue is "".
 func (e *Engine) heads(ctx context.Context, queue string) (heads []row.QueueHead, err error) {
 	read := func(ctx context.Context, q Querier) (err error) {
-		heads, err = e.Config.Stats.Heads(ctx, q, ofQueue(queue))
+		heads, err = e.Stores.Jobs.Heads(ctx, q, ofQueue(queue))
 		return err
 	}
 	if s, err := e.liveScope(ctx); err != nil || s != nil || queue != "" {
@@ -233,21 +207,16 @@ func (p *pastWaits) put(span pastSpan, sums [2]int64) {
 // Waits returns the total time in milliseconds that jobs of queue have waited, and the number of
 // claims, in a range of past minutes. It caches the result, because the sums of a past range no
 // longer change, reading them takes a seek per minute, and an open page requests them repeatedly.
-func (e *Engine) Waits(ctx context.Context, q Querier, from WaitStore, queue string, since, before int64) (wait, claimed int64, err error) {
+func (e *Engine) Waits(ctx context.Context, q Querier, queue string, since, before int64) (wait, claimed int64, err error) {
 	span := pastSpan{queue, since, before}
 	if sums, known := e.lastWaits.get(span); known {
 		return sums[0], sums[1], nil
 	}
-	wait, claimed, err = from.Waits(ctx, q, queue, since, before)
+	wait, claimed, err = e.Stores.Minutes.Waits(ctx, q, queue, since, before)
 	if err == nil {
 		e.lastWaits.put(span, [2]int64{wait, claimed})
 	}
 	return wait, claimed, err
-}
-
-// Disk returns the free and the total size, in bytes, of the disk that holds the file.
-func (e *Engine) Disk() (free, size int64, err error) {
-	return sqlite.Disk(filepath.Dir(e.Backend.Name()))
 }
 
 // Counts returns the counts of all queues, cached as in Stats.
@@ -258,7 +227,7 @@ func (e *Engine) Counts(ctx context.Context) (map[string]row.QueueCounts, error)
 
 // ofQueue selects the jobs that are counted for queue, or for all queues if queue is "".
 func ofQueue(queue string) row.JobSelect {
-	s := row.JobSelect{Phases: store.StatsPhases, Now: time.Now().Unix()}
+	s := row.JobSelect{Phases: row.StatsPhases, Now: time.Now().Unix()}
 	if queue != "" {
 		s.Queues = []string{queue}
 	}
@@ -310,7 +279,7 @@ func (e *Engine) counts(ctx context.Context, queue string) (c counted, err error
 func (e *Engine) count(ctx context.Context, queue string) (c counted, cost int64, err error) {
 	err = e.Read(ctx, func(ctx context.Context, q Querier) (err error) {
 		c.at = time.Now()
-		c.counts, cost, err = e.Config.Stats.Counts(ctx, q, ofQueue(queue), int64(e.CountLimit))
+		c.counts, cost, err = e.Stores.Jobs.Counts(ctx, q, ofQueue(queue), int64(e.CountLimit))
 		return err
 	})
 	return c, cost, err

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"github.com/honker-go/honker/internal/store"
 )
 
 // Rider is a small write that is not urgent and is added to the commits of other writes. It must
@@ -36,8 +34,9 @@ const (
 // carrying is an op together with the riders of its transaction.
 type carrying struct {
 	Op
-	riders []Rider
-	errs   []error // errors of the riders that were run
+	riders    []Rider
+	errs      []error // errors of the riders that were run
+	savepoint func(ctx context.Context, q Querier) (end func(ctx context.Context, keep bool) error, err error)
 }
 
 // Single implements Op.
@@ -51,14 +50,14 @@ func (c *carrying) Run(ctx context.Context, q Querier, now time.Time) error {
 		return err
 	}
 	for _, r := range c.riders {
-		err := store.Savepoint(ctx, q)
+		end, err := c.savepoint(ctx, q)
 		if err != nil {
 			c.errs = append(c.errs, err)
 			return err
 		}
 		err = r.Run(ctx, q, now)
 		c.errs = append(c.errs, err)
-		if err := store.EndSavepoint(ctx, q, err == nil); err != nil {
+		if err := end(ctx, err == nil); err != nil {
 			return err
 		}
 	}
@@ -76,7 +75,7 @@ func (e *Engine) write(ctx context.Context, op Op) error {
 	if due == nil {
 		return e.Backend.Write(ctx, op)
 	}
-	c := &carrying{Op: op, riders: due}
+	c := &carrying{Op: op, riders: due, savepoint: e.Backend.Savepoint}
 	err := e.Backend.Write(ctx, c)
 	for i, r := range due {
 		if tried := i < len(c.errs); tried {

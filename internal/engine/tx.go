@@ -74,18 +74,18 @@ func (e *Engine) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx
 	if err := e.mayBegin(ctx, fn == nil); err != nil {
 		return Wrap("tx", "", err)
 	}
-	tx, release, err := e.Backend.Begin(ctx)
+	begun, err := e.Backend.Begin(ctx)
 	if err != nil {
 		return Wrap("begin", "", withCause(ctx, err))
 	}
-	defer release()
-	defer tx.Rollback() // after a panic or an error; a no-op after Commit
+	defer begun.Close() // rolls back after a panic or an error
+	tx := begun.SQL()
 	s := &scope{tx: tx}
 	defer s.ended.Store(true)
 	if err := fn(context.WithValue(ctx, scopeKey{e}, s), tx); err != nil {
 		return err
 	}
-	if err := e.Backend.Commit(tx); err != nil {
+	if err := begun.Commit(); err != nil {
 		return Wrap("commit", "", err)
 	}
 	changes, calls := s.noted()

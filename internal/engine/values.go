@@ -11,7 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 const (
@@ -131,10 +131,10 @@ func UnixUp(t time.Time) int64 {
 
 // Instant converts a stored Unix time in seconds, see [store.Instant]. For 0 it returns the zero
 // time.
-func Instant(unix int64) time.Time { return store.Instant(unix) }
+func Instant(unix int64) time.Time { return row.Instant(unix) }
 
 // InstantMS is Instant for milliseconds, the unit of this module's own columns.
-func InstantMS(ms int64) time.Time { return store.InstantMS(ms) }
+func InstantMS(ms int64) time.Time { return row.InstantMS(ms) }
 
 // Span converts a stored number of seconds. Durations beyond the range of time.Duration are limited
 // to it.

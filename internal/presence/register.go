@@ -8,7 +8,6 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 )
 
 const (
@@ -25,6 +24,7 @@ const (
 // Register keeps the rows of the Work loops of a DB. It is an engine.Rider: its rows are written with other
 // commits, or by their own commit soon after a loop has started and when it has ended.
 type Register struct {
+	store engine.WorkerStore
 	flush func() // writes what is due, in its own commit
 
 	due atomic.Bool // the next commit carries changes
@@ -58,8 +58,8 @@ type change struct {
 
 // NewRegister returns a Register that calls flush, either on a separate goroutine or on that of a loop that ends.
 // flush must call Take and write the changes.
-func NewRegister(flush func()) *Register {
-	return &Register{flush: flush, running: make(map[key]*loop), written: make(map[key]row.Worker)}
+func NewRegister(store engine.WorkerStore, flush func()) *Register {
+	return &Register{store: store, flush: flush, running: make(map[key]*loop), written: make(map[key]row.Worker)}
 }
 
 // Enter registers a loop that starts. The caller must call leave after the loop has ended. leave waits briefly for
@@ -227,26 +227,26 @@ func (r *Register) Close() {
 func (r *Register) What() string { return "which workers run" }
 
 // Run implements engine.Op.
-func (r *Register) Run(ctx context.Context, q store.Querier, now time.Time) error {
+func (r *Register) Run(ctx context.Context, q row.Querier, now time.Time) error {
 	if r.taken.first {
-		if err := Sweep(ctx, q, now); err != nil {
+		if err := Sweep(ctx, q, r.store, now); err != nil {
 			return err
 		}
 	}
-	if err := (store.Workers{}).Drop(ctx, q, r.taken.drop); err != nil {
+	if err := r.store.Drop(ctx, q, r.taken.drop); err != nil {
 		return err
 	}
-	return store.Workers{}.Put(ctx, q, r.taken.put)
+	return r.store.Put(ctx, q, r.taken.put)
 }
 
 // Single implements engine.Op.
 func (r *Register) Single() bool { return false }
 
 // Sweep deletes the rows of dead and forgotten processes.
-func Sweep(ctx context.Context, q store.Querier, now time.Time) error {
-	all, err := store.Workers{}.List(ctx, q, "")
+func Sweep(ctx context.Context, q row.Querier, workers engine.WorkerStore, now time.Time) error {
+	all, err := workers.List(ctx, q, "")
 	if err != nil {
 		return err
 	}
-	return store.Workers{}.Drop(ctx, q, Left(all, now))
+	return workers.Drop(ctx, q, Left(all, now))
 }

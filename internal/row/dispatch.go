@@ -11,10 +11,18 @@ type DispatchPresence struct {
 }
 
 // DispatchPart is a part of the schema of dispatch. Each part is created when it is first needed.
-type DispatchPart struct {
-	Name string // object whose presence shows that the part exists
-	DDL  string
-}
+type DispatchPart int
+
+// The parts of the schema of dispatch.
+const (
+	DispatchTables  DispatchPart = iota // tables, needed by every use
+	DispatchLife                        // triggers that record the life of the sent jobs
+	DispatchLegacy                      // triggers for copies in legacy queues
+	DispatchReplies                     // triggers for jobs with a reply queue or topic
+)
+
+// DispatchPrefix is the default prefix of dispatch keys.
+const DispatchPrefix = "hero:"
 
 // Sent is a job sent by dispatch.
 type Sent struct {

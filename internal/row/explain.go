@@ -21,3 +21,13 @@ type JobSide struct {
 	Held     bool  // the job is held until its key has room
 	After    int64 // job that holds the unique key and must end first; 0 if none
 }
+
+// QueueOutlook is the state of a queue on which its next claims depend.
+type QueueOutlook struct {
+	Name      string
+	Pause     *Pause // nil if the queue is not paused
+	Limits    QueueLimits
+	Running   int64 // running jobs, including cancelled jobs that may still run
+	Cancelled int64 // the cancelled jobs among Running
+	Most      int   // bound on the jobs counted as ahead of a job
+}

@@ -189,3 +189,13 @@ type ProgressOf struct {
 	ID, Attempt int64
 	Progress
 }
+
+// Texts stored in last_error. Other bindings of honker display and test them.
+const (
+	ReasonExhausted = "max attempts exceeded"
+	ReasonExpired   = "expired"
+)
+
+// ClaimRows bounds the jobs or events that a single claim hands out, because the claim holds the write
+// lock. Claiming a thousand small jobs takes a few milliseconds.
+const ClaimRows = 1000

@@ -18,3 +18,9 @@ type NamedLock struct {
 	Name string
 	Lock
 }
+
+// Locks that elect the leader among all processes, whatever their language.
+const (
+	SchedulerLock   = "honker-scheduler"
+	MaintenanceLock = "honker-maintenance" // used only by this package
+)

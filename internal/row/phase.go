@@ -40,3 +40,6 @@ func claimedPhase(valid, over bool) Phase {
 	}
 	return PhaseLapsed
 }
+
+// StatsPhases lists the phases that are counted for the statistics of queues.
+var StatsPhases = []Phase{PhaseReady, PhaseScheduled, PhaseRunning, PhaseLapsed, PhaseHeld, PhaseExpired, PhaseDead}

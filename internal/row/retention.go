@@ -1,5 +1,7 @@
 package row
 
+import "math"
+
 // Retention bounds the number and the age of the events or jobs that are kept.
 type Retention struct {
 	Topic    string
@@ -25,3 +27,6 @@ type QueueRetention struct {
 
 // Bounded reports whether r has any bound.
 func (r Retention) Bounded() bool { return r.MaxCount > 0 || r.MaxAgeMS > 0 }
+
+// Everything is the Cutoff that keeps no jobs.
+var Everything = Cutoff{At: math.MaxInt64, ID: math.MaxInt64}

@@ -2,6 +2,7 @@ package row
 
 import (
 	"encoding/json"
+	"math"
 	"strings"
 )
 
@@ -162,3 +163,6 @@ type Consumer struct {
 
 // Selection returns the events that the consumer reads.
 func (c Consumer) Selection() Selection { return Selection{Topic: c.Topic, Filter: c.Filter} }
+
+// Unbounded is an upper limit that no offset reaches.
+const Unbounded = math.MaxInt64

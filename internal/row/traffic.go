@@ -8,3 +8,9 @@ type Minute struct {
 	Enqueued, Claimed, Acked, Retried, Died, Snoozed int64
 	Wait, Ran, MaxWait                               int64
 }
+
+// Queue names of rows that cover more than a single queue.
+const (
+	AllQueues   = ""       // totals of the minute
+	OtherQueues = "_other" // queues without a row of their own
+)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -63,7 +63,7 @@ type invalid struct{ error }
 func invalidf(format string, args ...any) error { return invalid{fmt.Errorf(format, args...)} }
 
 // Is makes errors.Is match ErrInvalid.
-func (invalid) Is(target error) bool { return target == sqlite.ErrInvalid }
+func (invalid) Is(target error) bool { return target == engine.ErrInvalid }
 
 // Unwrap returns the error with honker's text.
 func (e invalid) Unwrap() error { return e.error }

@@ -19,7 +19,7 @@ func notify(c call) (driver.Value, error) {
 // the application has dropped, so that the statement continues. honker returns the id of another
 // row in this case.
 func result(n int64, err error) (driver.Value, error) {
-	if errors.Is(err, store.ErrNotInserted) {
+	if errors.Is(err, row.ErrNotInserted) {
 		return nil, nil
 	}
 	return n, err

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite"
 )
@@ -131,7 +132,7 @@ func TestSQLFunc_ScheduleExpires(t *testing.T) {
 // allFunctions returns the functions, with the DDL of the schema file.
 func allFunctions(t *testing.T) []sqlite.Function {
 	t.Helper()
-	ddl, err := os.ReadFile("../../schema.sql")
+	ddl, err := os.ReadFile("../store/schema.sql")
 	require.NoError(t, err)
 	return Functions(string(ddl))
 }
@@ -206,7 +207,7 @@ func TestSQLFunc_BadArguments(t *testing.T) {
 	for _, call := range calls {
 		var x any
 		err := pool.QueryRow(`SELECT ` + call).Scan(&x)
-		require.ErrorIs(t, err, sqlite.ErrInvalid, call)
+		require.ErrorIs(t, err, engine.ErrInvalid, call)
 	}
 	var rows int
 	require.NoError(t, pool.QueryRow(`SELECT (SELECT count(*) FROM _honker_live) + (SELECT count(*) FROM _honker_stream) + (SELECT count(*) FROM _honker_locks)

@@ -8,6 +8,7 @@ import (
 	"database/sql/driver"
 	"time"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/store"
 )
@@ -88,14 +89,14 @@ func Functions(ddl string) []sqlite.Function {
 // read once, so that all statements of a call use the same time.
 type call struct {
 	ctx  context.Context
-	q    store.Querier
+	q    row.Querier
 	time time.Time
 	args []driver.Value
 }
 
 func (f function) bind() sqlite.Function {
 	params := parse(f.params)
-	run := func(ctx context.Context, q sqlite.Querier, now time.Time, args []driver.Value) (driver.Value, error) {
+	run := func(ctx context.Context, q row.Querier, now time.Time, args []driver.Value) (driver.Value, error) {
 		if err := accept(params, args); err != nil {
 			return nil, err
 		}

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -41,19 +41,19 @@ func enqueueWith(c call) (driver.Value, error) {
 		dec := json.NewDecoder(strings.NewReader(c.text(2)))
 		dec.DisallowUnknownFields()
 		if err := dec.Decode(&o); err != nil || dec.More() {
-			return nil, fmt.Errorf("%w: options %q: %w", sqlite.ErrInvalid, c.text(2), err)
+			return nil, fmt.Errorf("%w: options %q: %w", engine.ErrInvalid, c.text(2), err)
 		}
 	}
 	job := o.job(c)
 	if o.Unique == nil && o.UniqueArgs == nil {
 		if o.Until != "" || o.For != 0 || o.Conflict != "" || o.Wait != 0 || o.Max != 0 {
-			return nil, fmt.Errorf("%w: options of a unique key, and no key", sqlite.ErrInvalid)
+			return nil, fmt.Errorf("%w: options of a unique key, and no key", engine.ErrInvalid)
 		}
 		return result(store.Jobs{}.Insert(c.ctx, c.q, job, c.text(1)))
 	}
 	u, err := o.unique(c)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", sqlite.ErrInvalid, err)
+		return nil, fmt.Errorf("%w: %w", engine.ErrInvalid, err)
 	}
 	if o.Wait > 0 {
 		job.RunAt = (u.NowMS + milliseconds(o.Wait) + 999) / 1000
@@ -119,7 +119,7 @@ const maxKey = 1024
 func (o enqueueOptions) key(payload string) (string, error) {
 	switch {
 	case o.Unique == nil:
-		return store.ArgsKey(payload, *o.UniqueArgs)
+		return engine.ArgsKey(payload, *o.UniqueArgs)
 	case o.UniqueArgs != nil:
 		return "", fmt.Errorf("unique together with unique_args")
 	case *o.Unique == "" || len(*o.Unique) > maxKey || strings.ContainsRune(*o.Unique, 0):

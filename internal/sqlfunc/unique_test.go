@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/engine"
 )
 
 // enqueueWithOptions calls honkerx_enqueue.
@@ -165,7 +165,7 @@ func TestEnqueueOptions_Invalid(t *testing.T) {
 		`{"unique": "k", "wait": 1, "max": 2, "until": "finished"}`, `{"unique": "k", "wait": 1, "max": 2, "conflict": "again"}`,
 	} {
 		_, err := enqueueWithOptions(pool, `{"n": 1}`, options)
-		require.ErrorIs(t, err, sqlite.ErrInvalid, options)
+		require.ErrorIs(t, err, engine.ErrInvalid, options)
 	}
 	var rows int
 	require.NoError(t, pool.QueryRowContext(context.Background(), `SELECT (SELECT count(*) FROM _honker_live) + (SELECT count(*) FROM _honkerx_unique)`).Scan(&rows))

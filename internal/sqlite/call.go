@@ -7,6 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // errHiddenCall stops a read statement in which a function is about to write. The text of the
@@ -15,7 +18,7 @@ import (
 // another writer has committed in between. Nothing has been written yet, so conn runs the statement
 // again as a writer, unless the caller has received rows from it.
 var errHiddenCall = fmt.Errorf("%w: a view, say, calls a function that writes after the first row: "+
-	"call the function in the statement itself, or begin a transaction first", ErrInvalid)
+	"call the function in the statement itself, or begin a transaction first", engine.ErrInvalid)
 
 // call runs f within a statement of c. SQLite keeps only the text of its error, so the error itself
 // is saved in cause until the statement ends.
@@ -66,7 +69,7 @@ const (
 )
 
 // runWhole runs f in a savepoint, and undoes all of its changes if it fails.
-func (c *conn) runWhole(f *Function, q Querier, args []driver.Value) (driver.Value, error) {
+func (c *conn) runWhole(f *Function, q row.Querier, args []driver.Value) (driver.Value, error) {
 	if err := c.execRaw(savepoint); err != nil {
 		if !IsBusy(err) {
 			return nil, err
@@ -84,7 +87,7 @@ func (c *conn) runWhole(f *Function, q Querier, args []driver.Value) (driver.Val
 // runInsideWrite runs f without a savepoint. Outside a transaction SQLite undoes its changes
 // together with the surrounding statement. Inside a transaction a failed f could leave changes
 // behind, so the transaction is marked as failed.
-func (c *conn) runInsideWrite(f *Function, q Querier, args []driver.Value) (driver.Value, error) {
+func (c *conn) runInsideWrite(f *Function, q row.Querier, args []driver.Value) (driver.Value, error) {
 	v, err := f.safely(q, args)
 	if err != nil && c.tx.open && c.tx.failed == nil {
 		c.tx.failed = err
@@ -217,7 +220,7 @@ type innerConn struct{ c *conn }
 // querier returns innerConn wrapped by database/sql, which is the only way to get a *sql.Rows.
 // There is a querier per call depth: a statement of a function may fire a trigger that calls
 // another function, and database/sql locks a *sql.Conn while a statement runs.
-func (c *conn) querier() (Querier, error) {
+func (c *conn) querier() (row.Querier, error) {
 	for c.depth >= len(c.queriers) {
 		pool := sql.OpenDB(innerConn{c})
 		q, err := pool.Conn(context.Background())
@@ -278,7 +281,7 @@ func (r innerRows) Close() error {
 	return err
 }
 
-var errInner = fmt.Errorf("%w: a SQL function runs plain statements", ErrInvalid)
+var errInner = fmt.Errorf("%w: a SQL function runs plain statements", engine.ErrInvalid)
 
 // Prepare implements driver.Conn.
 func (i innerConn) Prepare(string) (driver.Stmt, error) { return nil, errInner }

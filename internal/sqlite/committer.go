@@ -9,16 +9,10 @@ import (
 	"runtime"
 	"sync"
 	"time"
-)
 
-// Op is a small write. It runs inside a transaction that may contain other ops.
-type Op interface {
-	// Run executes the statements of the op, with now as the current time. If it returns an error,
-	// all of its changes are undone. It may be called again after a failure.
-	Run(ctx context.Context, q Querier, now time.Time) error
-	// Single reports whether Run executes a single statement, which SQLite undoes by itself.
-	Single() bool
-}
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/wake"
+)
 
 // Committer groups the small writes of many goroutines into few commits.
 //
@@ -49,7 +43,7 @@ const (
 
 // request is an op in the queue.
 type request struct {
-	op     Op
+	op     engine.Op
 	err    error
 	chosen bool      // told to lead; guarded by mu
 	call   chan bool // receives true to lead; closed when err is set
@@ -68,7 +62,7 @@ func NewCommitter(source Source, limit time.Duration) *Committer {
 //
 // If ctx ends before op has started, Do withdraws it and returns ctx.Err(). Once op has started, Do
 // returns its actual outcome.
-func (c *Committer) Do(ctx context.Context, op Op) error {
+func (c *Committer) Do(ctx context.Context, op engine.Op) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -94,7 +88,7 @@ func (c *Committer) join(r *request) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return false, ErrClosed
+		return false, wake.ErrClosed
 	}
 	c.waiting = append(c.waiting, r)
 	if !c.leading {
@@ -311,7 +305,7 @@ func runFirst(ctx context.Context, conn *sql.Conn, r *request, now time.Time) er
 
 // safely turns a panic into an error. The leader runs the ops of others, and must still answer them
 // and pass on the lead.
-func safely(ctx context.Context, conn *sql.Conn, op Op, now time.Time) (err error) {
+func safely(ctx context.Context, conn *sql.Conn, op engine.Op, now time.Time) (err error) {
 	defer func() {
 		if p := panicError(recover()); p != nil {
 			err = p
@@ -474,7 +468,7 @@ func Borrow(ctx context.Context, pool *sql.DB, limit time.Duration) (conn *sql.C
 		return err
 	})
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return nil, fmt.Errorf("%w: no connection of the pool came free in %v", ErrBusy, limit)
+		return nil, fmt.Errorf("%w: no connection of the pool came free in %v", engine.ErrBusy, limit)
 	}
 	return conn, err
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/stretchr/testify/require"
 )
 
@@ -29,7 +31,7 @@ func TestCommitter_PanicInOp(t *testing.T) {
 	}
 	first := survive(multi(insert(0)))
 	eventually(t, "it waits", func() bool { return s.queued() == 1 })
-	second := survive(testOp{func(context.Context, Querier) error { panic("oh") }, false})
+	second := survive(testOp{func(context.Context, row.Querier) error { panic("oh") }, false})
 	eventually(t, "it waits", func() bool { return s.queued() == 2 })
 	third := survive(insert(2))
 	eventually(t, "it waits", func() bool { return s.queued() == 3 })
@@ -62,7 +64,7 @@ func TestCommitter_RollbackWithin(t *testing.T) {
 			defer s.Close()
 			s.bound = patient // keep all ops in a single batch, even on a slow machine
 			started, goOn := make(chan bool), make(chan bool)
-			wait := testOp{func(context.Context, Querier) error { close(started); <-goOn; return nil }, false}
+			wait := testOp{func(context.Context, row.Querier) error { close(started); <-goOn; return nil }, false}
 			outcomes := []<-chan error{later(func() error { return s.Do(context.Background(), multi(insert(0), wait)) })}
 			<-started
 			for _, v := range []int{1, 13, 2, 3} {
@@ -86,7 +88,7 @@ func TestCommitter_NoConnection(t *testing.T) {
 	pool.SetMaxOpenConns(1)
 	s := NewCommitter(ForeignPool(pool), 50*time.Millisecond)
 	conn := borrow(t, pool)
-	require.ErrorIs(t, s.Do(context.Background(), insert(1)), ErrBusy)
+	require.ErrorIs(t, s.Do(context.Background(), insert(1)), engine.ErrBusy)
 	require.NoError(t, conn.Close())
 	require.NoError(t, s.Do(context.Background(), insert(1)))
 	require.NoError(t, s.Close())
@@ -110,12 +112,12 @@ func TestCommitter_LateStart(t *testing.T) {
 func TestCommitter_DiskFull(t *testing.T) {
 	s, stored := newScene(t)
 	limit := func(pages int) {
-		require.NoError(t, s.Do(context.Background(), testOp{func(ctx context.Context, q Querier) error {
+		require.NoError(t, s.Do(context.Background(), testOp{func(ctx context.Context, q row.Querier) error {
 			_, err := q.ExecContext(ctx, "PRAGMA max_page_count = "+[]string{"1", "1073741823"}[pages])
 			return err
 		}, true}))
 	}
-	big := testOp{func(ctx context.Context, q Querier) error {
+	big := testOp{func(ctx context.Context, q row.Querier) error {
 		_, err := q.ExecContext(ctx, `INSERT INTO t (v) VALUES ('x' || hex(zeroblob(100000)))`)
 		return err
 	}, true}

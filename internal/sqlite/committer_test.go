@@ -11,20 +11,23 @@ import (
 	"time"
 	"weak"
 
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
+	"github.com/honker-go/honker/internal/wake"
 	"github.com/stretchr/testify/require"
 )
 
 // testOp is an op made of a function.
 type testOp struct {
-	run    func(ctx context.Context, q Querier) error
+	run    func(ctx context.Context, q row.Querier) error
 	single bool
 }
 
-func (o testOp) Run(ctx context.Context, q Querier, _ time.Time) error { return o.run(ctx, q) }
-func (o testOp) Single() bool                                          { return o.single }
+func (o testOp) Run(ctx context.Context, q row.Querier, _ time.Time) error { return o.run(ctx, q) }
+func (o testOp) Single() bool                                              { return o.single }
 
 func insert(v int) testOp {
-	return testOp{func(ctx context.Context, q Querier) error {
+	return testOp{func(ctx context.Context, q row.Querier) error {
 		_, err := q.ExecContext(ctx, `INSERT INTO t (v) VALUES (?)`, v)
 		return err
 	}, true}
@@ -32,7 +35,7 @@ func insert(v int) testOp {
 
 // multi combines ops into a single op.
 func multi(ops ...testOp) testOp {
-	return testOp{func(ctx context.Context, q Querier) error {
+	return testOp{func(ctx context.Context, q row.Querier) error {
 		for _, o := range ops {
 			if err := o.run(ctx, q); err != nil {
 				return err
@@ -43,7 +46,7 @@ func multi(ops ...testOp) testOp {
 }
 
 func failing(err error) testOp {
-	return testOp{func(context.Context, Querier) error { return err }, false}
+	return testOp{func(context.Context, row.Querier) error { return err }, false}
 }
 
 var errOp = errors.New("the op does not like it")
@@ -98,7 +101,7 @@ func TestCommitter_Answered_OpIsFree(t *testing.T) {
 	type page [1 << 10]byte
 	reading := func(single bool) (testOp, weak.Pointer[page]) {
 		read := new(page)
-		return testOp{func(context.Context, Querier) error { read[0]++; return nil }, single}, weak.Make(read)
+		return testOp{func(context.Context, row.Querier) error { read[0]++; return nil }, single}, weak.Make(read)
 	}
 	s, _ := newScene(t)
 	alone, rows := reading(true)
@@ -144,7 +147,7 @@ func TestCommitter_Order(t *testing.T) {
 	var order []int
 	var ops []testOp
 	for i := range 20 {
-		ops = append(ops, multi(testOp{func(context.Context, Querier) error {
+		ops = append(ops, multi(testOp{func(context.Context, row.Querier) error {
 			order = append(order, i) // ops must not run concurrently, or the race detector reports it
 			return nil
 		}, false}))
@@ -274,7 +277,7 @@ func TestCommitter_Ctx_AfterStart(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			started, goOn := make(chan bool), make(chan bool)
 			first := s.add(t, context.Background(), multi(insert(0)))
-			second := s.add(t, ctx, multi(insert(1), testOp{func(ctx context.Context, q Querier) error {
+			second := s.add(t, ctx, multi(insert(1), testOp{func(ctx context.Context, q row.Querier) error {
 				close(started)
 				<-goOn
 				return errors.Join(ctx.Err(), end)
@@ -310,7 +313,7 @@ func TestCommitter_CloseFinishesWaiting(t *testing.T) {
 		defer s.mu.Unlock()
 		return s.closed
 	})
-	require.ErrorIs(t, s.Do(context.Background(), insert(3)), ErrClosed)
+	require.ErrorIs(t, s.Do(context.Background(), insert(3)), wake.ErrClosed)
 	select {
 	case <-closed[0]:
 		t.Fatal("closed before the ops were done")
@@ -341,7 +344,7 @@ func TestCommitter_Busy(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		for _, outcome := range outcomes {
-			require.ErrorIs(t, <-outcome, ErrBusy)
+			require.ErrorIs(t, <-outcome, engine.ErrBusy)
 		}
 		require.LessOrEqual(t, time.Since(began), 13*time.Second, "each waits for one limit, the next leader for two")
 		c.gate.leave()

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/honker-go/honker/internal/engine"
 	"modernc.org/sqlite"
 )
 
@@ -67,7 +68,7 @@ func (c *conn) setUp(ctx context.Context, statements []string) error {
 		return err
 	}
 	if readOnly {
-		return fmt.Errorf("%w: %s is read-only", ErrUnsupported, c.connector.Path())
+		return fmt.Errorf("%w: %s is read-only", engine.ErrUnsupported, c.connector.Path())
 	}
 	return nil
 }
@@ -87,7 +88,7 @@ func (c *conn) onConnect(ctx context.Context, hook func(context.Context, driver.
 		return err
 	}
 	if c.inTransaction() {
-		return fmt.Errorf("%w: it left a transaction open", ErrInvalid)
+		return fmt.Errorf("%w: it left a transaction open", engine.ErrInvalid)
 	}
 	return nil
 }
@@ -121,7 +122,7 @@ func (c *conn) prepare(query string) (*stmt, error) {
 	raw, ok := p.(rawStmt)
 	if !ok {
 		_ = p.Close()
-		return nil, fmt.Errorf("%w: the driver's statement lacks a method that honker needs", ErrUnsupported)
+		return nil, fmt.Errorf("%w: the driver's statement lacks a method that honker needs", engine.ErrUnsupported)
 	}
 	s := &stmt{rawStmt: raw, conn: c, text: query, verb: verbOf(query)}
 	// A script runs statement by statement, so it cannot be wrapped in a transaction.
@@ -210,7 +211,7 @@ func (c *conn) exec(ctx context.Context, s *stmt, args []driver.NamedValue) (dri
 
 // errSavepointAlone rejects SAVEPOINT outside a transaction, where SQLite would begin a deferred
 // transaction without the gate.
-var errSavepointAlone = fmt.Errorf("%w: SAVEPOINT outside a transaction: begin one first", ErrInvalid)
+var errSavepointAlone = fmt.Errorf("%w: SAVEPOINT outside a transaction: begin one first", engine.ErrInvalid)
 
 // execAlone runs s outside a transaction. Only reads bypass the gate: in WAL mode they neither wait
 // for a writer nor block it.
@@ -286,7 +287,7 @@ func (c *conn) query(ctx context.Context, s *stmt, args []driver.NamedValue) (dr
 	case s.verb >= vBegin && c.tx.managed:
 		return nil, c.control(ctx, s.verb)
 	case s.verb >= vBegin:
-		return nil, fmt.Errorf("%w: run BEGIN, COMMIT and ROLLBACK with Exec", ErrInvalid)
+		return nil, fmt.Errorf("%w: run BEGIN, COMMIT and ROLLBACK with Exec", engine.ErrInvalid)
 	case c.tx.open:
 		return c.tx.query(ctx, c, s, args)
 	case s.verb == vSavepoint:

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/stretchr/testify/require"
 )
 
@@ -202,11 +203,11 @@ func TestConn_TextTx_OutOfPlace(t *testing.T) {
 	own := borrow(t, pool)
 	for _, query := range []string{"COMMIT", "ROLLBACK", "SAVEPOINT a"} {
 		_, err := own.ExecContext(context.Background(), query)
-		require.ErrorIs(t, err, ErrInvalid, query)
+		require.ErrorIs(t, err, engine.ErrInvalid, query)
 	}
 	perform(t, own, "BEGIN IMMEDIATE")
 	_, err := own.ExecContext(context.Background(), "BEGIN")
-	require.ErrorIs(t, err, ErrInvalid)
+	require.ErrorIs(t, err, engine.ErrInvalid)
 	perform(t, own, "SAVEPOINT a", `INSERT INTO t (v) VALUES (1)`, "ROLLBACK TO a", "RELEASE a", "COMMIT")
 	require.Empty(t, values(t, pool))
 	require.True(t, free(c))

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"modernc.org/sqlite"
 )
 
@@ -17,7 +19,7 @@ import (
 type Config struct {
 	ReadOnly bool // write nothing, and if possible create no files
 	// IsWAL reports whether the header of a file says WAL mode. It is used with ReadOnly.
-	IsWAL func(ctx context.Context, q Querier) (bool, error)
+	IsWAL func(ctx context.Context, q row.Querier) (bool, error)
 
 	Full          bool          // synchronous=FULL: commits survive a power failure
 	BusyTimeout   time.Duration // longest wait of a writer for the write lock
@@ -196,7 +198,7 @@ func (c *Connector) open(functions *Functions) (*conn, error) {
 	if !ok {
 		_ = raw.Close()
 		d.giveBack()
-		return nil, fmt.Errorf("%w: the driver's connection lacks a method that honker needs", ErrUnsupported)
+		return nil, fmt.Errorf("%w: the driver's connection lacks a method that honker needs", engine.ErrUnsupported)
 	}
 	d.conn = &conn{rawConn: full, connector: c, driver: d}
 	c.writeback.connected()
@@ -208,14 +210,14 @@ func (c *Connector) open(functions *Functions) (*conn, error) {
 type wrappedDriver struct{ connector *Connector }
 
 func (wrappedDriver) Open(string) (driver.Conn, error) {
-	return nil, fmt.Errorf("%w: open connections through honker.Open or honker.Connector", ErrUnsupported)
+	return nil, fmt.Errorf("%w: open connections through honker.Open or honker.Connector", engine.ErrUnsupported)
 }
 
 // enter waits for the write gate and checks that the file was not replaced. A Permit in ctx holds
 // the gate already.
 func (c *Connector) enter(ctx context.Context) error {
 	if c.cfg.ReadOnly {
-		return ErrReadOnly
+		return engine.ErrReadOnly
 	}
 	if p, ok := ctx.Value(permitKey{}).(*Permit); ok && p.take(c) {
 		return nil

@@ -5,20 +5,9 @@ import (
 	"fmt"
 	"runtime/debug"
 	"strings"
-)
 
-// Errors of this package. The root package exports them.
-var (
-	ErrBusy        = errors.New("the database is busy")
-	ErrClosed      = errors.New("the database is closed")
-	ErrInvalid     = errors.New("invalid argument")
-	ErrReplaced    = errors.New("the database file was replaced; close it and open it again")
-	ErrUnsupported = errors.New("not supported")
-	ErrReadOnly    = errors.New("the database was opened to be read only")
-
-	// ErrIgnored reports a change that a trigger of the application dropped by RAISE(IGNORE).
-	// SQLite does not treat this as an error: the statement merely changes no row.
-	ErrIgnored = errors.New("a trigger has dropped the change")
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Primary result codes, https://sqlite.org/rescode.html.
@@ -62,7 +51,7 @@ func IsBusy(err error) bool {
 
 // IsConstraint reports whether a constraint or a trigger of the file rejected a write.
 func IsConstraint(err error) bool {
-	return Code(err)&0xff == codeConstraint || errors.Is(err, ErrIgnored)
+	return Code(err)&0xff == codeConstraint || errors.Is(err, row.ErrIgnored)
 }
 
 // IsReadOnly reports whether err is a write to a read-only database.
@@ -72,14 +61,14 @@ func IsReadOnly(err error) bool { return Code(err)&0xff == codeReadOnly }
 // other errors unchanged, and nil for nil.
 func Explain(err error, path string) error {
 	switch {
-	case err == nil, errors.Is(err, ErrUnsupported), errors.Is(err, ErrReadOnly):
+	case err == nil, errors.Is(err, engine.ErrUnsupported), errors.Is(err, engine.ErrReadOnly):
 		return err
 	case IsReadOnly(err):
-		return fmt.Errorf("%w: %s is read-only: %w", ErrUnsupported, path, err)
+		return fmt.Errorf("%w: %s is read-only: %w", engine.ErrUnsupported, path, err)
 	case Code(err)&0xff == codeNotADB:
-		return fmt.Errorf("%w: %s is not a SQLite database: %w", ErrUnsupported, path, err)
+		return fmt.Errorf("%w: %s is not a SQLite database: %w", engine.ErrUnsupported, path, err)
 	case Code(err)&0xff == codeCorrupt:
-		return fmt.Errorf("%w: %s is damaged: %w", ErrUnsupported, path, err)
+		return fmt.Errorf("%w: %s is damaged: %w", engine.ErrUnsupported, path, err)
 	case Code(err)&0xff == codeCantOpen:
 		if cause := checkAccess(path); cause != nil {
 			return fmt.Errorf("%w: %w", cause, err)

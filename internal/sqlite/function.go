@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"modernc.org/sqlite"
 )
 
@@ -18,7 +20,7 @@ type Function struct {
 	Name   string
 	Args   int
 	Effect Effect
-	Run    func(ctx context.Context, q Querier, now time.Time, args []driver.Value) (driver.Value, error)
+	Run    func(ctx context.Context, q row.Querier, now time.Time, args []driver.Value) (driver.Value, error)
 }
 
 // Effect classifies the side effects of a function.
@@ -34,7 +36,7 @@ const (
 func (f *Function) writes() bool { return f.Effect >= WritesOnce }
 
 // safely turns a panic into an error, because a panic must not unwind through SQLite.
-func (f *Function) safely(q Querier, args []driver.Value) (v driver.Value, err error) {
+func (f *Function) safely(q row.Querier, args []driver.Value) (v driver.Value, err error) {
 	defer func() {
 		if p := panicError(recover()); p != nil {
 			err = p
@@ -139,7 +141,7 @@ func (t *Functions) newDriver() (*connDriver, error) {
 // call runs the form of the function with this number of arguments.
 func (d *connDriver) call(forms []*Function, args []driver.Value) (driver.Value, error) {
 	if d.conn == nil {
-		return nil, fmt.Errorf("%s: %w: the connection is not open yet", forms[0].Name, ErrInvalid)
+		return nil, fmt.Errorf("%s: %w: the connection is not open yet", forms[0].Name, engine.ErrInvalid)
 	}
 	for _, f := range forms {
 		if f.Args == len(args) {

@@ -12,24 +12,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/stretchr/testify/require"
 	"modernc.org/sqlite"
 )
 
 var errOdd = errors.New("odd")
 
-func put(ctx context.Context, q Querier, v any) error {
+func put(ctx context.Context, q row.Querier, v any) error {
 	_, err := q.ExecContext(ctx, `INSERT INTO t (v) VALUES (?1)`, v)
 	return err
 }
 
 func write(effect Effect, name string, run func(put func(any) error, args []driver.Value) error) Function {
-	return Function{name, 1, effect, func(ctx context.Context, q Querier, _ time.Time, args []driver.Value) (driver.Value, error) {
+	return Function{name, 1, effect, func(ctx context.Context, q row.Querier, _ time.Time, args []driver.Value) (driver.Value, error) {
 		return args[0], run(func(v any) error { return put(ctx, q, v) }, args)
 	}}
 }
 
-func look(name string, args int, effect Effect, run func(ctx context.Context, q Querier, now time.Time, args []driver.Value) (driver.Value, error)) Function {
+func look(name string, args int, effect Effect, run func(ctx context.Context, q row.Querier, now time.Time, args []driver.Value) (driver.Value, error)) Function {
 	return Function{name, args, effect, run}
 }
 
@@ -47,18 +49,18 @@ var testFunctions = NewFunctions([]Function{
 		_ = put(args[0])
 		panic("oh")
 	}),
-	look("size", 0, Reads, func(ctx context.Context, q Querier, _ time.Time, _ []driver.Value) (driver.Value, error) {
+	look("size", 0, Reads, func(ctx context.Context, q row.Querier, _ time.Time, _ []driver.Value) (driver.Value, error) {
 		var n int64
 		err := scanOne(ctx, q, `SELECT count(*) FROM t`, &n)
 		return n, err
 	}),
-	look("same", 1, Pure, func(_ context.Context, _ Querier, _ time.Time, args []driver.Value) (driver.Value, error) {
+	look("same", 1, Pure, func(_ context.Context, _ row.Querier, _ time.Time, args []driver.Value) (driver.Value, error) {
 		return args[0], nil
 	}),
-	look("same", 2, Pure, func(_ context.Context, _ Querier, _ time.Time, args []driver.Value) (driver.Value, error) {
+	look("same", 2, Pure, func(_ context.Context, _ row.Querier, _ time.Time, args []driver.Value) (driver.Value, error) {
 		return args[1], nil
 	}),
-	look("clock", 0, Reads, func(_ context.Context, _ Querier, now time.Time, _ []driver.Value) (driver.Value, error) {
+	look("clock", 0, Reads, func(_ context.Context, _ row.Querier, now time.Time, _ []driver.Value) (driver.Value, error) {
 		return now.Unix(), nil
 	}),
 })
@@ -69,11 +71,11 @@ func withFunctions(t testing.TB) (*Connector, *sql.DB) {
 }
 
 // ask returns the single value of query.
-func ask(q Querier, query string) (v any, err error) {
+func ask(q row.Querier, query string) (v any, err error) {
 	return v, scanOne(context.Background(), q, query, &v)
 }
 
-func requireValue(t testing.TB, q Querier, want any, query string) {
+func requireValue(t testing.TB, q row.Querier, want any, query string) {
 	t.Helper()
 	got, err := ask(q, query)
 	require.NoError(t, err, query)
@@ -184,7 +186,7 @@ func TestFunction_ReadOnlyTx(t *testing.T) {
 	require.NoError(t, err)
 	for _, query := range []string{`SELECT put(1)`, `SELECT put_two(1)`} {
 		_, err := ask(tx, query)
-		require.ErrorIs(t, err, ErrInvalid, query)
+		require.ErrorIs(t, err, engine.ErrInvalid, query)
 		require.ErrorContains(t, err, "read-only")
 	}
 	requireValue(t, tx, int64(0), `SELECT size()`)
@@ -220,7 +222,7 @@ func TestFunction_HiddenInView(t *testing.T) {
 // commitElsewhere returns a function that lets another connection commit, as a second writer might
 // between the first read of a statement and its first write.
 func commitElsewhere(other *sql.DB) Function {
-	return Function{"commit_elsewhere", 1, Reads, func(_ context.Context, _ Querier, _ time.Time, args []driver.Value) (driver.Value, error) {
+	return Function{"commit_elsewhere", 1, Reads, func(_ context.Context, _ row.Querier, _ time.Time, args []driver.Value) (driver.Value, error) {
 		_, err := other.Exec(`INSERT INTO t (v) VALUES ((SELECT max(v) FROM t) + 100)`)
 		if err != nil && !IsBusy(err) { // busy, as it should be: the statement already holds the write lock
 			return nil, err
@@ -274,7 +276,7 @@ func TestFunction_HiddenByView_AfterFirstRow(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, rows.Next())
 	require.False(t, rows.Next())
-	require.ErrorIs(t, rows.Err(), ErrInvalid)
+	require.ErrorIs(t, rows.Err(), engine.ErrInvalid)
 	require.ErrorContains(t, rows.Err(), "begin a transaction first")
 	require.NoError(t, rows.Close())
 	require.Empty(t, values(t, pool))
@@ -386,7 +388,7 @@ func TestFunction_NeverBusy(t *testing.T) {
 	require.Len(t, numbers(t, pool, `SELECT v FROM t WHERE v >= 0`), 2*8*each)
 }
 
-func pathOf(t testing.TB, q Querier) string {
+func pathOf(t testing.TB, q row.Querier) string {
 	t.Helper()
 	path, err := MainFile(context.Background(), q)
 	require.NoError(t, err)
@@ -437,7 +439,7 @@ func TestConnector_OnConnect(t *testing.T) {
 		require.ErrorContains(t, err, "OnConnect: ", name)
 		require.Equal(t, files, openFiles(t), name)
 		require.Equal(t, name == "an error", errors.Is(err, errOdd))
-		require.Equal(t, name == "an open transaction", errors.Is(err, ErrInvalid))
+		require.Equal(t, name == "an open transaction", errors.Is(err, engine.ErrInvalid))
 	}
 	broken = nil
 	perform(t, borrow(t, pool), `SELECT a FROM mine`)
@@ -445,7 +447,7 @@ func TestConnector_OnConnect(t *testing.T) {
 
 // Connections reuse registered functions, because the driver never releases them.
 func TestFunction_NoLeak(t *testing.T) {
-	table := NewFunctions([]Function{{"no_op", 0, Reads, func(context.Context, Querier, time.Time, []driver.Value) (driver.Value, error) {
+	table := NewFunctions([]Function{{"no_op", 0, Reads, func(context.Context, row.Querier, time.Time, []driver.Value) (driver.Value, error) {
 		return nil, nil
 	}}})
 	path := file(t)

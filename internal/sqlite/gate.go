@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/honker-go/honker/internal/engine"
 )
 
 // gate admits a single writer of this process at a time. Writers thus queue in Go rather than in
@@ -104,7 +106,7 @@ func (g *gate) takeLocked() {
 func errGateBusy(limit time.Duration) error {
 	return fmt.Errorf("%w: another transaction of this process has been writing for %v; "+
 		"if this goroutine began it, use the Tx form of the call inside it, and look for a transaction that was never ended",
-		ErrBusy, limit)
+		engine.ErrBusy, limit)
 }
 
 // tryEnter is the fast path. It fails even for a free gate while a starving waiter is queued, since

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/stretchr/testify/require"
 )
 
@@ -56,7 +57,7 @@ func TestGate_Busy(t *testing.T) {
 		require.True(t, g.tryEnter())
 		began := time.Now()
 		err := g.enter(context.Background(), 3*time.Second)
-		require.ErrorIs(t, err, ErrBusy)
+		require.ErrorIs(t, err, engine.ErrBusy)
 		require.ErrorContains(t, err, "3s")
 		require.Equal(t, 3*time.Second, time.Since(began))
 

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/honker-go/honker/internal/engine"
 )
 
 // Identity records which file was opened, and checks whether the path still leads to it.
@@ -85,7 +87,7 @@ func (i *Identity) compare() {
 
 func (i *Identity) result() error {
 	if i.replaced.Load() {
-		return fmt.Errorf("%w: %s", ErrReplaced, i.path)
+		return fmt.Errorf("%w: %s", engine.ErrDatabaseReplaced, i.path)
 	}
 	if unknown := i.unknown.Load(); unknown != nil {
 		return fmt.Errorf("cannot tell whether the file was replaced: %w", *unknown)

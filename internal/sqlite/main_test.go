@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 )
@@ -65,7 +66,7 @@ func file(t testing.TB) string {
 	return filepath.Join(t.TempDir(), "x.db")
 }
 
-func perform(t testing.TB, q Querier, statements ...string) {
+func perform(t testing.TB, q row.Querier, statements ...string) {
 	t.Helper()
 	for _, s := range statements {
 		_, err := q.ExecContext(context.Background(), s)
@@ -74,7 +75,7 @@ func perform(t testing.TB, q Querier, statements ...string) {
 }
 
 // numbers returns the first column of query.
-func numbers(t testing.TB, q Querier, query string) (out []int64) {
+func numbers(t testing.TB, q row.Querier, query string) (out []int64) {
 	t.Helper()
 	rows, err := q.QueryContext(context.Background(), query)
 	require.NoError(t, err, query)
@@ -89,7 +90,7 @@ func numbers(t testing.TB, q Querier, query string) (out []int64) {
 }
 
 // values returns the values in the table.
-func values(t testing.TB, q Querier) []int64 {
+func values(t testing.TB, q row.Querier) []int64 {
 	t.Helper()
 	return numbers(t, q, `SELECT v FROM t ORDER BY v`)
 }

@@ -7,14 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-)
 
-// Querier runs statements. It is implemented by *sql.Tx, *sql.Conn and *sql.DB, and by the
-// transactions of many ORMs.
-type Querier interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
+)
 
 // probe asks a connection which file it belongs to. Our connections recognize it by its prefix and
 // answer through the ctx, without running anything. On any other connection it is a SELECT without
@@ -36,7 +32,7 @@ type owner struct {
 type ownerKey struct{}
 
 var errRewritten = fmt.Errorf("%w: the transaction rewrites numbered parameters (?1) before SQLite sees them: "+
-	"hand over the *sql.Tx that it wraps", ErrInvalid)
+	"hand over the *sql.Tx that it wraps", engine.ErrInvalid)
 
 // answerProbe answers the probe for our connections. It reports a lost transaction before anything
 // else is attempted in it.
@@ -55,7 +51,7 @@ func (c *conn) answerProbe(ctx context.Context, s *stmt, args []driver.NamedValu
 // belongs to another file, where no worker would find the job, or if it rewrites numbered
 // parameters. If the connection is ours, it calls the functions in committed after the transaction
 // has committed, each key once, and seen is true.
-func CheckOwner(ctx context.Context, q Querier, info os.FileInfo, committed map[any]func()) (seen bool, err error) {
+func CheckOwner(ctx context.Context, q row.Querier, info os.FileInfo, committed map[any]func()) (seen bool, err error) {
 	o := owner{committed: committed}
 	if _, err := q.ExecContext(context.WithValue(ctx, ownerKey{}, &o), probe, probeArg); err != nil {
 		return false, explainProbe(ctx, q, err)
@@ -79,8 +75,8 @@ func CheckOwner(ctx context.Context, q Querier, info os.FileInfo, committed map[
 
 // explainProbe distinguishes a foreign transaction that rewrites the probe from a broken
 // transaction. In the former a statement without parameters succeeds.
-func explainProbe(ctx context.Context, q Querier, err error) error {
-	if errors.Is(err, ErrInvalid) {
+func explainProbe(ctx context.Context, q row.Querier, err error) error {
+	if errors.Is(err, engine.ErrInvalid) {
 		return err
 	}
 	if _, other := MainFile(ctx, q); other != nil {
@@ -92,7 +88,7 @@ func explainProbe(ctx context.Context, q Querier, err error) error {
 // checkParameters checks that two numbered parameters arrive correctly. A wrapper that substitutes
 // arguments by its own rules (bun counts from 0) mixes them up or loses one, and a job would be
 // stored in another queue.
-func checkParameters(ctx context.Context, q Querier) error {
+func checkParameters(ctx context.Context, q row.Querier) error {
 	const first, second = int64(1), int64(2)
 	var a, b int64
 	rows, err := q.QueryContext(ctx, "SELECT ?2, ?1", first, second)
@@ -116,20 +112,20 @@ func checkParameters(ctx context.Context, q Querier) error {
 // rollback of the caller's transaction.
 func isOpen(open bool) error {
 	if !open {
-		return fmt.Errorf("%w: no transaction is open: hand over the transaction, not the pool", ErrInvalid)
+		return fmt.Errorf("%w: no transaction is open: hand over the transaction, not the pool", engine.ErrInvalid)
 	}
 	return nil
 }
 
 func sameFile(a, b os.FileInfo) error {
 	if !os.SameFile(a, b) {
-		return fmt.Errorf("%w: the transaction belongs to another file (%s)", ErrInvalid, a.Name())
+		return fmt.Errorf("%w: the transaction belongs to another file (%s)", engine.ErrInvalid, a.Name())
 	}
 	return nil
 }
 
 // MainFile returns the path of the file that q's connection writes to.
-func MainFile(ctx context.Context, q Querier) (path string, err error) {
+func MainFile(ctx context.Context, q row.Querier) (path string, err error) {
 	rows, err := q.QueryContext(ctx, "PRAGMA database_list")
 	if err != nil {
 		return "", err
@@ -150,7 +146,7 @@ func MainFile(ctx context.Context, q Querier) (path string, err error) {
 		return "", err
 	}
 	if path == "" {
-		return "", fmt.Errorf("%w: an in-memory database cannot be shared or woken; use a file", ErrUnsupported)
+		return "", fmt.Errorf("%w: an in-memory database cannot be shared or woken; use a file", engine.ErrUnsupported)
 	}
 	return path, nil
 }

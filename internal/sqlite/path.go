@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/honker-go/honker/internal/engine"
 )
 
 // resolve converts path to the absolute path of a regular file, and rejects files that cannot be
@@ -39,10 +41,10 @@ func resolve(path string, cfg Config) (string, error) {
 		return "", err
 	}
 	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%w: %s is %s, not a file", ErrUnsupported, real, kindOf(info))
+		return "", fmt.Errorf("%w: %s is %s, not a file", engine.ErrUnsupported, real, kindOf(info))
 	}
 	if on := filesystemUnder(real); on.refused && !cfg.AnyFilesystem {
-		return "", fmt.Errorf("%w: %s lies on %s; SQLite's WAL needs a local disk", ErrUnsupported, real, on.name)
+		return "", fmt.Errorf("%w: %s lies on %s; SQLite's WAL needs a local disk", engine.ErrUnsupported, real, on.name)
 	}
 	if cfg.ReadOnly {
 		return real, mayRead(real)
@@ -69,7 +71,7 @@ func checkAccess(path string) error {
 		info, err := os.Stat(beside)
 		switch {
 		case err == nil && !info.Mode().IsRegular():
-			return fmt.Errorf("%w: %s is %s, not a file", ErrUnsupported, beside, kindOf(info))
+			return fmt.Errorf("%w: %s is %s, not a file", engine.ErrUnsupported, beside, kindOf(info))
 		case err == nil:
 			err = mayWrite(beside)
 		case errors.Is(err, fs.ErrNotExist):
@@ -88,9 +90,9 @@ func mayWrite(path string) error {
 	case err == nil, errors.Is(err, fs.ErrNotExist):
 		return nil // removed meanwhile, when another connection closed
 	case errors.Is(err, syscall.EROFS):
-		return fmt.Errorf("%w: %s lies on a read-only filesystem", ErrUnsupported, path)
+		return fmt.Errorf("%w: %s lies on a read-only filesystem", engine.ErrUnsupported, path)
 	case accessible(path, false) == nil:
-		return fmt.Errorf("%w: %s is read-only to this process: %w", ErrUnsupported, path, err)
+		return fmt.Errorf("%w: %s is read-only to this process: %w", engine.ErrUnsupported, path, err)
 	}
 	return fmt.Errorf("%s: %w", path, err)
 }
@@ -98,13 +100,13 @@ func mayWrite(path string) error {
 func refuseName(path string) error {
 	switch {
 	case path == "":
-		return fmt.Errorf("%w: empty path", ErrInvalid)
+		return fmt.Errorf("%w: empty path", engine.ErrInvalid)
 	case strings.ContainsRune(path, 0):
-		return fmt.Errorf("%w: NUL in path", ErrInvalid)
+		return fmt.Errorf("%w: NUL in path", engine.ErrInvalid)
 	case strings.Contains(path, ":memory:"), strings.HasPrefix(path, "file:") && strings.Contains(path, "mode=memory"):
-		return fmt.Errorf("%w: an in-memory database cannot be shared or woken; use a file", ErrUnsupported)
+		return fmt.Errorf("%w: an in-memory database cannot be shared or woken; use a file", engine.ErrUnsupported)
 	case strings.HasPrefix(path, "file:"):
-		return fmt.Errorf("%w: %q is a URI; pass the plain path", ErrInvalid, path)
+		return fmt.Errorf("%w: %q is a URI; pass the plain path", engine.ErrInvalid, path)
 	}
 	return nil
 }
@@ -119,11 +121,11 @@ func createFile(path string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		folder := filepath.Dir(path)
 		if _, err := os.Stat(folder); err == nil { // such as /proc
-			return fmt.Errorf("%w: no file can be made in folder %s", ErrUnsupported, folder)
+			return fmt.Errorf("%w: no file can be made in folder %s", engine.ErrUnsupported, folder)
 		}
 		return fmt.Errorf("there is no folder %s: %w", folder, fs.ErrNotExist)
 	case errors.Is(err, syscall.EROFS):
-		return fmt.Errorf("%w: %w", ErrUnsupported, err)
+		return fmt.Errorf("%w: %w", engine.ErrUnsupported, err)
 	}
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/stretchr/testify/require"
 )
 
@@ -22,7 +23,7 @@ func TestPath_Resolve_FolderWithoutFiles(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("no /proc")
 	}
-	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorIs(t, err, engine.ErrUnsupported)
 	require.ErrorContains(t, err, "no file can be made in folder /proc")
 }
 
@@ -32,13 +33,13 @@ func TestPath_Resolve_Unshareable(t *testing.T) {
 	dangling := filepath.Join(dir, "dangling")
 	require.NoError(t, os.Symlink(filepath.Join(dir, "nowhere"), dangling))
 	for path, want := range map[string]error{
-		"":                                    ErrInvalid,
-		"a\x00b":                              ErrInvalid,
-		"file:a.db":                           ErrInvalid,
-		":memory:":                            ErrUnsupported,
-		"file::memory:":                       ErrUnsupported,
-		"file:a?mode=memory":                  ErrUnsupported,
-		dir:                                   ErrUnsupported,
+		"":                                    engine.ErrInvalid,
+		"a\x00b":                              engine.ErrInvalid,
+		"file:a.db":                           engine.ErrInvalid,
+		":memory:":                            engine.ErrUnsupported,
+		"file::memory:":                       engine.ErrUnsupported,
+		"file:a?mode=memory":                  engine.ErrUnsupported,
+		dir:                                   engine.ErrUnsupported,
 		dangling:                              os.ErrNotExist,
 		filepath.Join(dir, "missing", "a.db"): os.ErrNotExist,
 	} {
@@ -97,11 +98,11 @@ func TestPath_ReplacedFile(t *testing.T) {
 	require.NoError(t, c.CheckIdentity())
 	require.NoError(t, os.Rename(path, path+".old"))
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
-	eventually(t, "it is noticed", func() bool { return errors.Is(c.CheckIdentity(), ErrReplaced) })
+	eventually(t, "it is noticed", func() bool { return errors.Is(c.CheckIdentity(), engine.ErrDatabaseReplaced) })
 	_, err := pool.Exec(`INSERT INTO t (v) VALUES (1)`)
-	require.ErrorIs(t, err, ErrReplaced)
+	require.ErrorIs(t, err, engine.ErrDatabaseReplaced)
 	_, err = pool.Begin()
-	require.ErrorIs(t, err, ErrReplaced)
+	require.ErrorIs(t, err, engine.ErrDatabaseReplaced)
 	require.True(t, free(c))
 }
 
@@ -116,10 +117,10 @@ func TestIdentity_Check(t *testing.T) {
 	require.True(t, os.SameFile(mustStat(t, path), i.Info()))
 	require.NoError(t, i.Check())
 	require.NoError(t, os.Rename(path, path+".old"))
-	require.ErrorIs(t, i.CheckNow(), ErrReplaced)
+	require.ErrorIs(t, i.CheckNow(), engine.ErrDatabaseReplaced)
 	require.NoError(t, os.Rename(path+".old", path))
-	require.ErrorIs(t, i.Check(), ErrReplaced)
-	require.ErrorIs(t, i.CheckNow(), ErrReplaced)
+	require.ErrorIs(t, i.Check(), engine.ErrDatabaseReplaced)
+	require.ErrorIs(t, i.CheckNow(), engine.ErrDatabaseReplaced)
 
 	throttled, err := NewIdentity(path)
 	require.NoError(t, err)
@@ -127,7 +128,7 @@ func TestIdentity_Check(t *testing.T) {
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, throttled.Check())
 	throttled.checked.Store(0)
-	require.ErrorIs(t, throttled.Check(), ErrReplaced)
+	require.ErrorIs(t, throttled.Check(), engine.ErrDatabaseReplaced)
 	_, err = NewIdentity(path)
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
@@ -142,7 +143,7 @@ func TestIdentity_Check_ClockSetBack(t *testing.T) {
 	require.NoError(t, i.Check())
 	i.now = func() time.Time { return setBack(t, time.Now().Add(time.Second), time.Hour) }
 	require.NoError(t, os.Remove(path))
-	require.ErrorIs(t, i.Check(), ErrReplaced)
+	require.ErrorIs(t, i.Check(), engine.ErrDatabaseReplaced)
 }
 
 // setBack returns the result of time.Now after the system's clock was set back by d: an earlier
@@ -167,7 +168,7 @@ func TestExplain_Errors(t *testing.T) {
 	require.Equal(t, errOdd, Explain(errOdd, "x.db"))
 	for code, text := range map[coded]string{codeReadOnly: "x.db is read-only", codeReadOnly | 5<<8: "x.db is read-only", codeNotADB: "x.db is not a SQLite database", codeCorrupt: "x.db is damaged", codeCorrupt | 1<<8: "x.db is damaged"} {
 		err := Explain(code, "x.db")
-		require.ErrorIs(t, err, ErrUnsupported)
+		require.ErrorIs(t, err, engine.ErrUnsupported)
 		require.ErrorIs(t, err, code)
 		require.ErrorContains(t, err, text)
 		require.Equal(t, err, Explain(err, "x.db"), "once")
@@ -249,7 +250,7 @@ func TestIdentity_Unknown(t *testing.T) {
 	require.NoError(t, os.Symlink(dir, dir)) // leads nowhere, even for root
 	for _, check := range []func() error{i.CheckNow, i.Check} {
 		require.ErrorIs(t, check(), syscall.ELOOP)
-		require.NotErrorIs(t, check(), ErrReplaced)
+		require.NotErrorIs(t, check(), engine.ErrDatabaseReplaced)
 	}
 	require.NoError(t, os.Remove(dir))
 	require.NoError(t, os.Rename(dir+" elsewhere", dir))
@@ -259,5 +260,5 @@ func TestIdentity_Unknown(t *testing.T) {
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, os.Remove(dir))
 	require.NoError(t, os.WriteFile(dir, nil, 0o600))
-	require.ErrorIs(t, i.CheckNow(), ErrReplaced, "no directory any more")
+	require.ErrorIs(t, i.CheckNow(), engine.ErrDatabaseReplaced, "no directory any more")
 }

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -29,7 +30,7 @@ func TestPath_Resolve_SpecialFile(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
 	_, err := resolve(fifo, Config{})
-	require.ErrorIs(t, err, ErrUnsupported)
+	require.ErrorIs(t, err, engine.ErrUnsupported)
 	require.ErrorContains(t, err, "special file")
 }
 
@@ -58,7 +59,7 @@ func TestPath_Filesystem_SharedByMachines(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "a.db")
 		_, err := resolve(path, Config{})
 		if on.refused {
-			require.ErrorIs(t, err, ErrUnsupported, on.name)
+			require.ErrorIs(t, err, engine.ErrUnsupported, on.name)
 			require.ErrorContains(t, err, on.name)
 		} else {
 			require.NoError(t, err, on.name)
@@ -105,7 +106,7 @@ func TestPath_Filesystem_FUSE(t *testing.T) {
 		require.NoError(t, os.WriteFile(mountinfo, []byte(mountsWith(t, path, kind)), 0o600))
 		require.Equal(t, want, filesystemUnder(path), kind)
 		_, err := resolve(path, Config{})
-		require.Equal(t, want.refused, errors.Is(err, ErrUnsupported), kind)
+		require.Equal(t, want.refused, errors.Is(err, engine.ErrUnsupported), kind)
 	}
 	mountinfo = filepath.Join(t.TempDir(), "no such file")
 	require.Equal(t, filesystem{name: "FUSE"}, filesystemUnder(t.TempDir()), "in doubt, there is a warning")

@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // oldest is the first SQLite version in which a WAL reset that races with another connection cannot corrupt
@@ -16,14 +19,14 @@ var oldest = [3]int{3, 51, 3}
 
 // CheckVersion rejects SQLite versions with this bug, since honker constantly has several connections to a
 // WAL.
-func CheckVersion(ctx context.Context, q Querier) error {
+func CheckVersion(ctx context.Context, q row.Querier) error {
 	var version string
 	if err := scanOne(ctx, q, "SELECT sqlite_version()", &version); err != nil {
 		return err
 	}
 	if older(version, oldest) {
 		return fmt.Errorf("%w: SQLite %s can corrupt a WAL that several connections share; %d.%d.%d or newer is needed",
-			ErrUnsupported, version, oldest[0], oldest[1], oldest[2])
+			engine.ErrUnsupported, version, oldest[0], oldest[1], oldest[2])
 	}
 	return nil
 }
@@ -40,13 +43,13 @@ func older(version string, than [3]int) bool {
 
 // UseWAL switches the file to write-ahead logging, which is persistent. Readers and the writer then do not
 // block each other.
-func UseWAL(ctx context.Context, q Querier) error {
+func UseWAL(ctx context.Context, q row.Querier) error {
 	var mode string
 	if err := scanOne(ctx, q, "PRAGMA journal_mode=WAL", &mode); err != nil {
 		return err
 	}
 	if mode != "wal" {
-		return fmt.Errorf("%w: the file stays in journal mode %s", ErrUnsupported, mode)
+		return fmt.Errorf("%w: the file stays in journal mode %s", engine.ErrUnsupported, mode)
 	}
 	return nil
 }
@@ -66,7 +69,7 @@ func TruncateWAL(ctx context.Context, conn *sql.Conn) error {
 	return errors.Join(err, scanOne(ctx, conn, fmt.Sprintf("PRAGMA busy_timeout = %d", timeout), &busy))
 }
 
-func scanOne(ctx context.Context, q Querier, query string, dest ...any) error {
+func scanOne(ctx context.Context, q row.Querier, query string, dest ...any) error {
 	rows, err := q.QueryContext(ctx, query)
 	if err != nil {
 		return err

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"time"
+
+	"github.com/honker-go/honker/internal/engine"
 )
 
 // immutable is the mode for a file that does not change: without locks and without a WAL.
@@ -56,7 +58,7 @@ func (c *copied) check() error {
 		return err
 	}
 	if err != nil || info.Size() != c.size || !info.ModTime().Equal(c.changed) || exists(c.path+"-wal") {
-		return fmt.Errorf("%w: %s is written to since it was opened to be read only", ErrReplaced, c.path)
+		return fmt.Errorf("%w: %s is written to since it was opened to be read only", engine.ErrDatabaseReplaced, c.path)
 	}
 	return nil
 }
@@ -78,7 +80,7 @@ func (c *Connector) Reading(f func() error) error {
 func (c *Connector) explain(err error) error {
 	if c.cfg.ReadOnly && Code(err)&0xff == codeCantOpen && exists(c.Path()+"-wal") {
 		return fmt.Errorf("%w: %s has a log that was not written back, and no index of it can be made beside it: "+
-			"open it for writing once, or copy both to where files can be made: %w", ErrUnsupported, c.Path(), err)
+			"open it for writing once, or copy both to where files can be made: %w", engine.ErrUnsupported, c.Path(), err)
 	}
 	return Explain(err, c.Path())
 }

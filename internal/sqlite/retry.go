@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/honker-go/honker/internal/engine"
 )
 
 // The first pause is shorter than a small commit of another process. The longest pause is short
@@ -35,17 +37,17 @@ func Retry(ctx context.Context, limit time.Duration, f func() error) error {
 // mayRetry reports whether another attempt may succeed. ErrBusy is final: it means that a caller
 // has already waited its full time.
 func mayRetry(ctx context.Context, err error) bool {
-	return err != nil && IsBusy(err) && !errors.Is(err, ErrBusy) && ctx.Err() == nil
+	return err != nil && IsBusy(err) && !errors.Is(err, engine.ErrBusy) && ctx.Err() == nil
 }
 
 // stillBusy wraps a busy error of the last attempt in ErrBusy.
 func stillBusy(ctx context.Context, err error) error {
-	if err == nil || !IsBusy(err) || errors.Is(err, ErrBusy) {
+	if err == nil || !IsBusy(err) || errors.Is(err, engine.ErrBusy) {
 		return err
 	}
 	ended := ctx.Err()
 	if ended == nil {
-		return fmt.Errorf("%w: another process holds the write lock: %w", ErrBusy, err)
+		return fmt.Errorf("%w: another process holds the write lock: %w", engine.ErrBusy, err)
 	}
 	if errors.Is(err, ended) {
 		return err

@@ -3,12 +3,14 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Snapshot runs f in a read transaction on q, so that all reads see the same state. If q is a transaction
 // already, f runs in that. BEGIN is given as text, because options of an application's driver may make BeginTx
 // take the write lock.
-func Snapshot(ctx context.Context, q Querier, f func(ctx context.Context) error) error {
+func Snapshot(ctx context.Context, q row.Querier, f func(ctx context.Context) error) error {
 	if _, alone := q.(*sql.Conn); !alone {
 		return f(ctx)
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"time"
+
+	"github.com/honker-go/honker/internal/engine"
 )
 
 // transaction is the open transaction of a connection.
@@ -42,7 +44,7 @@ func (t *transaction) onCommit(calls map[any]func()) {
 // transaction that begins with a read can no longer write once another writer has committed.
 func (t *transaction) begin(ctx context.Context, c *conn, now bool) error {
 	if t.open {
-		return fmt.Errorf("%w: BEGIN inside a transaction", ErrInvalid)
+		return fmt.Errorf("%w: BEGIN inside a transaction", engine.ErrInvalid)
 	}
 	query := "BEGIN"
 	if now {
@@ -94,7 +96,7 @@ func (t *transaction) ready(ctx context.Context) error {
 	return nil
 }
 
-var errReadOnlyTx = fmt.Errorf("%w: a write in a read-only transaction", ErrInvalid)
+var errReadOnlyTx = fmt.Errorf("%w: a write in a read-only transaction", engine.ErrInvalid)
 
 // allows is like ready, but also checks whether s is allowed.
 func (t *transaction) allows(ctx context.Context, s *stmt) error {
@@ -112,7 +114,7 @@ func (t *transaction) allows(ctx context.Context, s *stmt) error {
 // otherwise continue, and each of its statements would commit by itself.
 func (t *transaction) refuseText() error {
 	if t.failed == nil {
-		t.failed = fmt.Errorf("%w: COMMIT or ROLLBACK as text in a sql.Tx: use its methods", ErrInvalid)
+		t.failed = fmt.Errorf("%w: COMMIT or ROLLBACK as text in a sql.Tx: use its methods", engine.ErrInvalid)
 	}
 	return t.ready(context.Background())
 }
@@ -129,7 +131,7 @@ func (t *transaction) exec(ctx context.Context, c *conn, s *stmt, args []driver.
 	// Only a script can end the transaction without an error. Fail it, because further statements
 	// of the caller would commit by themselves.
 	if s.verb == vOther && !c.inTransaction() {
-		t.failed = fmt.Errorf("%w: a script has ended it", ErrInvalid)
+		t.failed = fmt.Errorf("%w: a script has ended it", engine.ErrInvalid)
 		return res, t.failed
 	}
 	return res, nil
@@ -174,7 +176,7 @@ func inTransaction(exec func(query string) error) bool {
 // connection whatever Commit returns.
 func (t *transaction) commit(c *conn, last bool) error {
 	if !t.open {
-		return fmt.Errorf("%w: COMMIT outside a transaction", ErrInvalid)
+		return fmt.Errorf("%w: COMMIT outside a transaction", engine.ErrInvalid)
 	}
 	// After a lost transaction, COMMIT would return "no transaction is active". After an ended ctx
 	// it would succeed.
@@ -210,7 +212,7 @@ func (t *transaction) commit(c *conn, last bool) error {
 // has no transaction, or is broken.
 func (t *transaction) rollback(c *conn) error {
 	if !t.open {
-		return fmt.Errorf("%w: ROLLBACK outside a transaction", ErrInvalid)
+		return fmt.Errorf("%w: ROLLBACK outside a transaction", engine.ErrInvalid)
 	}
 	var err error
 	// After a context error SQLite still holds the transaction. After any other error it has rolled

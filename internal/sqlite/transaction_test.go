@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/stretchr/testify/require"
 )
 
@@ -149,7 +151,7 @@ func TestTx_OtherProcess_Busy(t *testing.T) {
 		"committer": func() error { return doOnce(pool, c.cfg.BusyTimeout, context.Background()) },
 	} {
 		began := time.Now()
-		require.ErrorIs(t, write(), ErrBusy, name)
+		require.ErrorIs(t, write(), engine.ErrBusy, name)
 		require.GreaterOrEqual(t, time.Since(began), 90*time.Millisecond, name)
 		require.Less(t, time.Since(began), patient, name)
 		require.True(t, free(c), name)
@@ -226,7 +228,7 @@ func TestTx_Permit_Once(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, permit.held)
 	_, err = onePool.BeginTx(reserved, nil)
-	require.ErrorIs(t, err, ErrBusy, "it was good for one")
+	require.ErrorIs(t, err, engine.ErrBusy, "it was good for one")
 	permit.Release()
 	require.False(t, free(one), "a no-op: the transaction has it")
 	require.NoError(t, tx.Commit())
@@ -255,7 +257,7 @@ func TestTx_Permit_ConnOpening(t *testing.T) {
 	require.True(t, free(c))
 }
 
-func checkOwner(ctx context.Context, q Querier, info os.FileInfo) error {
+func checkOwner(ctx context.Context, q row.Querier, info os.FileInfo) error {
 	_, err := CheckOwner(ctx, q, info, nil)
 	return err
 }
@@ -279,10 +281,10 @@ func TestTx_CheckOwner(t *testing.T) {
 		tx, err := pool.BeginTx(ctx, nil)
 		require.NoError(t, err, name)
 		perform(t, tx, `CREATE TABLE IF NOT EXISTS u (a)`)
-		require.ErrorIs(t, checkOwner(ctx, tx, c.Identity().Info()), ErrInvalid, name)
+		require.ErrorIs(t, checkOwner(ctx, tx, c.Identity().Info()), engine.ErrInvalid, name)
 		require.NoError(t, tx.Rollback(), name)
 	}
-	require.ErrorIs(t, checkOwner(ctx, foreign(t, ":memory:"), c.Identity().Info()), ErrUnsupported)
+	require.ErrorIs(t, checkOwner(ctx, foreign(t, ":memory:"), c.Identity().Info()), engine.ErrUnsupported)
 	// The probe runs no statement, but reports a lost transaction.
 	tx, err := pool.BeginTx(ctx, nil)
 	require.NoError(t, err)
@@ -294,7 +296,7 @@ func TestTx_CheckOwner(t *testing.T) {
 
 // counting substitutes arguments into the text and counts from 0, as bun does. Parameters without
 // an argument are kept.
-type counting struct{ Querier }
+type counting struct{ row.Querier }
 
 var numbered = regexp.MustCompile(`\?\d+`)
 
@@ -316,7 +318,7 @@ func (c counting) QueryContext(ctx context.Context, query string, args ...any) (
 }
 
 // shifting binds arguments in reverse order, without any statement failing.
-type shifting struct{ Querier }
+type shifting struct{ row.Querier }
 
 func (s shifting) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	slices.Reverse(args)
@@ -324,7 +326,7 @@ func (s shifting) QueryContext(ctx context.Context, query string, args ...any) (
 }
 
 // commenting puts a comment before each statement, as tracing tools do.
-type commenting struct{ Querier }
+type commenting struct{ row.Querier }
 
 func (c commenting) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	return c.Querier.ExecContext(ctx, "/* traced */ "+query, args...)
@@ -338,9 +340,9 @@ func TestCheckOwner_RewrittenParameters(t *testing.T) {
 		tx, err := pool.BeginTx(ctx, nil)
 		require.NoError(t, err, name)
 		err = checkOwner(ctx, counting{tx}, c.Identity().Info())
-		require.ErrorIs(t, err, ErrInvalid, name)
+		require.ErrorIs(t, err, engine.ErrInvalid, name)
 		require.ErrorContains(t, err, "hand over the *sql.Tx that it wraps", name)
-		require.NoError(t, checkOwner(ctx, struct{ Querier }{tx}, c.Identity().Info()), "%s: a wrapper that changes nothing", name)
+		require.NoError(t, checkOwner(ctx, struct{ row.Querier }{tx}, c.Identity().Info()), "%s: a wrapper that changes nothing", name)
 		require.NoError(t, checkOwner(ctx, commenting{tx}, c.Identity().Info()), name)
 		require.NoError(t, tx.Rollback())
 		require.ErrorIs(t, checkOwner(ctx, tx, c.Identity().Info()), sql.ErrTxDone, name)
@@ -364,7 +366,7 @@ func TestCheckOwner_Prepared(t *testing.T) {
 	require.NoError(t, err)
 	require.Same(t, c, o.connector)
 	require.False(t, o.open)
-	require.ErrorIs(t, checkOwner(context.Background(), pool, c.Identity().Info()), ErrInvalid)
+	require.ErrorIs(t, checkOwner(context.Background(), pool, c.Identity().Info()), engine.ErrInvalid)
 	perform(t, own, `BEGIN IMMEDIATE`)
 	_, err = ask.ExecContext(ctx, probeArg)
 	require.NoError(t, err)
@@ -402,7 +404,7 @@ func TestTx_WriterWithRows_Gate(t *testing.T) {
 		tx, err := pool.BeginTx(context.Background(), nil)
 		require.NoError(t, err)
 		_, err = pool.QueryContext(context.Background(), query) //nolint:sqlclosecheck,rowserrcheck // there are none
-		require.ErrorIs(t, err, ErrBusy, query)
+		require.ErrorIs(t, err, engine.ErrBusy, query)
 		require.ErrorContains(t, err, "if this goroutine began it, use the Tx form")
 		require.NoError(t, tx.Rollback())
 
@@ -440,9 +442,9 @@ func TestTx_Managed_TextRefused(t *testing.T) {
 			tx, err := pool.BeginTx(ctx, nil)
 			require.NoError(t, err)
 			perform(t, tx, `INSERT INTO t (v) VALUES (1)`)
-			require.ErrorIs(t, end(tx, text), ErrInvalid, "%s %q", how, text)
+			require.ErrorIs(t, end(tx, text), engine.ErrInvalid, "%s %q", how, text)
 			_, err = tx.Exec(`INSERT INTO t (v) VALUES (2)`)
-			require.ErrorIs(t, err, ErrInvalid, "%s %q", how, text)
+			require.ErrorIs(t, err, engine.ErrInvalid, "%s %q", how, text)
 			require.ErrorContains(t, tx.Commit(), "nothing was committed", "%s %q", how, text)
 			require.True(t, free(c))
 		}

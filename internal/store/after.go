@@ -2,11 +2,10 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/sqlite"
 )
 
 // The dependencies between jobs and batches are edges, the rows of _honkerx_after. An open edge (state 0)
@@ -17,15 +16,6 @@ import (
 //   - (job, batch, -batch): the job is a member of the batch, and the batch waits for it
 //
 // A batch is complete when it has no open edge, the same test that releases a waiting job.
-
-// Errors of CheckLinks and of the statements that end jobs.
-var (
-	// ErrBatchDone is returned when a job joins a sealed batch that has no waiting or running members.
-	ErrBatchDone = errors.New("the batch is done")
-	// ErrAwaited is returned when a job may have waiters, so that ending it takes several statements. Nothing
-	// was changed.
-	ErrAwaited = errors.New("jobs wait for others")
-)
 
 // Uses the primary keys.
 var (
@@ -60,7 +50,7 @@ WHERE s.queue = ?2 AND s.key = ?3 LIMIT 1`
 // CheckLinks checks the links l of jobs that are to be enqueued in queue with the given key. It returns
 // [sqlite.ErrInvalid] for an unknown id or a cycle, and [ErrBatchDone] if the batch l.In no longer takes
 // members. It writes nothing.
-func (Jobs) CheckLinks(ctx context.Context, q Querier, queue, key string, l *row.Links) error {
+func (Jobs) CheckLinks(ctx context.Context, q row.Querier, queue, key string, l *row.Links) error {
 	if err := neverWas(ctx, q, sqlNoSuchJob, "no job has had this id", l.Jobs); err != nil {
 		return err
 	}
@@ -76,7 +66,7 @@ func (Jobs) CheckLinks(ctx context.Context, q Querier, queue, key string, l *row
 	var takes bool
 	found, err := one(ctx, q, sqlBatchTakes, []any{l.In}, &takes)
 	if err == nil && (!found || !takes) {
-		err = fmt.Errorf("batch %d: %w", l.In, ErrBatchDone)
+		err = fmt.Errorf("batch %d: %w", l.In, row.ErrBatchDone)
 	}
 	if err != nil {
 		return err
@@ -89,7 +79,7 @@ func (Jobs) CheckLinks(ctx context.Context, q Querier, queue, key string, l *row
 
 // noCircleOfKey rejects a new member of a batch if a job with the same key already waits for that batch. In
 // a queue with ordered keys the waiting job has to run first, so the two would deadlock.
-func noCircleOfKey(ctx context.Context, q Querier, queue, key string, batch int64) error {
+func noCircleOfKey(ctx context.Context, q row.Querier, queue, key string, batch int64) error {
 	if key == "" {
 		return nil
 	}
@@ -101,28 +91,28 @@ func noCircleOfKey(ctx context.Context, q Querier, queue, key string, batch int6
 	found, err := one(ctx, q, sqlKeyWaits, []any{-batch, queue, key}, &id)
 	if err == nil && found {
 		err = fmt.Errorf("%w: job %d waits for batch %d, and the jobs of its key %q run in order, so a later member with that key would wait for ever: give the member another key, or enqueue job %d last",
-			sqlite.ErrInvalid, id, batch, key, id)
+			engine.ErrInvalid, id, batch, key, id)
 	}
 	return err
 }
 
 // neverWas returns [sqlite.ErrInvalid] with the reason why if query, which takes a list of ids, finds an
 // unknown id.
-func neverWas(ctx context.Context, q Querier, query, why string, ids []int64) error {
+func neverWas(ctx context.Context, q row.Querier, query, why string, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
 	}
 	var id int64
 	found, err := one(ctx, q, query, []any{idList(ids)}, &id)
 	if err == nil && found {
-		err = fmt.Errorf("%w: %d: %s", sqlite.ErrInvalid, id, why)
+		err = fmt.Errorf("%w: %d: %s", engine.ErrInvalid, id, why)
 	}
 	return err
 }
 
 // noCircle rejects links that would make node wait for a job or batch that already waits for node. A new
 // job cannot close a cycle because all ids it can refer to are older.
-func noCircle(ctx context.Context, q Querier, node int64, l *row.Links) error {
+func noCircle(ctx context.Context, q row.Querier, node int64, l *row.Links) error {
 	if l == nil || !l.Waits() {
 		return nil
 	}
@@ -133,7 +123,7 @@ func noCircle(ctx context.Context, q Querier, node int64, l *row.Links) error {
 	var id int64
 	found, err := one(ctx, q, sqlWaitsAlready, []any{node, idList(nodes)}, &id)
 	if err == nil && found {
-		err = fmt.Errorf("%w: %s waits for %s already", sqlite.ErrInvalid, nodeName(id), nodeName(node))
+		err = fmt.Errorf("%w: %s waits for %s already", engine.ErrInvalid, nodeName(id), nodeName(node))
 	}
 	return err
 }
@@ -169,7 +159,7 @@ WHERE id IN (SELECT value FROM json_each(?1)) AND state = 'pending' AND ` + wait
 
 // AddLinks inserts the edges of l for the jobs ids and adds them to its batch. The jobs were inserted, and
 // l was checked by CheckLinks, in the same transaction.
-func (Jobs) AddLinks(ctx context.Context, q Querier, l *row.Links, ids []int64) error {
+func (Jobs) AddLinks(ctx context.Context, q row.Querier, l *row.Links, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -188,7 +178,7 @@ func (Jobs) AddLinks(ctx context.Context, q Querier, l *row.Links, ids []int64) 
 }
 
 // addEdges inserts the edges on which jobs, a list of ids, wait, and holds the jobs that cannot run yet.
-func addEdges(ctx context.Context, q Querier, l *row.Links, jobs string) error {
+func addEdges(ctx context.Context, q row.Querier, l *row.Links, jobs string) error {
 	if !l.Waits() {
 		return nil
 	}
@@ -208,7 +198,7 @@ func addEdges(ctx context.Context, q Querier, l *row.Links, jobs string) error {
 
 // AddWaits adds the edges of l to a waiting job that was replaced by an enqueue. InsertUnique has already
 // rejected cycles.
-func (Jobs) AddWaits(ctx context.Context, q Querier, l *row.Links, id int64) error {
+func (Jobs) AddWaits(ctx context.Context, q row.Querier, l *row.Links, id int64) error {
 	if !l.Waits() {
 		return nil
 	}
@@ -238,7 +228,7 @@ func endsEdges(where string) string {
 const sqlHasEdges = `SELECT EXISTS (SELECT 1 FROM _honkerx_after)`
 
 // HasEdges reports whether the file has any edges.
-func (Jobs) HasEdges(ctx context.Context, q Querier) (some bool, err error) {
+func (Jobs) HasEdges(ctx context.Context, q row.Querier) (some bool, err error) {
 	_, err = one(ctx, q, sqlHasEdges, nil, &some)
 	return some, err
 }
@@ -250,7 +240,7 @@ WHERE a.waiter = ?1 AND (a.job_id > 0 OR m.job_id IS NOT NULL) ORDER BY id`
 
 // AfterOf returns the ids of the jobs that job id waits for or has waited for, in ascending order. For a
 // batch it returns the members.
-func (Jobs) AfterOf(ctx context.Context, q Querier, id int64) ([]int64, error) {
+func (Jobs) AfterOf(ctx context.Context, q row.Querier, id int64) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlAfterOf, 0, id)
 }
 
@@ -265,12 +255,12 @@ WHERE l.state = 'held' AND l.id NOT IN (SELECT value FROM json_each(?1))`
 
 // Waiters returns the jobs that wait for any of nodes, directly or indirectly, without the nodes
 // themselves. A node is a job id or a negated batch id.
-func (Jobs) Waiters(ctx context.Context, q Querier, nodes []int64) ([]int64, error) {
+func (Jobs) Waiters(ctx context.Context, q row.Querier, nodes []int64) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlWaiters, 0, idList(nodes))
 }
 
 // Unawaited returns the ids for which no job waits.
-func (j Jobs) Unawaited(ctx context.Context, q Querier, ids []int64) ([]int64, error) {
+func (j Jobs) Unawaited(ctx context.Context, q row.Querier, ids []int64) ([]int64, error) {
 	if some, err := j.HasEdges(ctx, q); err != nil || !some {
 		return ids, err
 	}
@@ -288,7 +278,7 @@ func (j Jobs) Unawaited(ctx context.Context, q Querier, ids []int64) ([]int64, e
 }
 
 // DropWaiters deletes the jobs that Waiters returns for nodes.
-func (j Jobs) DropWaiters(ctx context.Context, q Querier, nodes []int64) ([]row.Change, error) {
+func (j Jobs) DropWaiters(ctx context.Context, q row.Querier, nodes []int64) ([]row.Change, error) {
 	ids, err := j.Waiters(ctx, q, nodes)
 	if err != nil || len(ids) == 0 {
 		return nil, err

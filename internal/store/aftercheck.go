@@ -1,6 +1,10 @@
 package store
 
-import "context"
+import (
+	"context"
+
+	"github.com/honker-go/honker/internal/row"
+)
 
 // linkRules are the invariants of edges and batches.
 var linkRules = []invariant{
@@ -37,4 +41,6 @@ WHERE m.waiter < 0 AND m.state = 0 AND s.batch IS NOT m.batch`},
 		`SELECT 0 WHERE (EXISTS (SELECT 1 FROM _honkerx_after) OR EXISTS (SELECT 1 FROM _honkerx_batches)) AND NOT ` + hasTrigger("_honkerx_after_gone")},
 }
 
-func checkLinks(ctx context.Context, q Querier) ([]string, error) { return breaches(ctx, q, linkRules) }
+func checkLinks(ctx context.Context, q row.Querier) ([]string, error) {
+	return breaches(ctx, q, linkRules)
+}

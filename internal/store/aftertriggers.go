@@ -1,6 +1,10 @@
 package store
 
-import "context"
+import (
+	"context"
+
+	"github.com/honker-go/honker/internal/row"
+)
 
 // waits returns the condition that job, an SQL expression, waits for others. Either an edge is open, or its
 // other end is dead and does not release the job. It costs two seeks in _honkerx_after_waiter.
@@ -122,7 +126,7 @@ END`},
 // ensureAfterTriggers creates the triggers if they do not exist. It also recreates the other triggers that
 // hold jobs, because a file from an earlier build of this version may have triggers that do not know about
 // edges.
-func ensureAfterTriggers(ctx context.Context, q Querier) error {
+func ensureAfterTriggers(ctx context.Context, q row.Querier) error {
 	var x int
 	found, err := one(ctx, q, sqlHasTrigger, []any{afterTriggers[0].name}, &x)
 	if err != nil || found {

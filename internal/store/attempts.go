@@ -51,7 +51,7 @@ END`
 
 // AddAttempts records failed attempts. It must run in the transaction that settles them. It keeps the
 // newest KeptAttempts attempts and KeptLogs bytes of logs of each job.
-func (Jobs) AddAttempts(ctx context.Context, q Querier, failed []row.Attempt) error {
+func (Jobs) AddAttempts(ctx context.Context, q row.Querier, failed []row.Attempt) error {
 	if len(failed) == 0 {
 		return nil
 	}
@@ -88,7 +88,7 @@ func (Jobs) AddAttempts(ctx context.Context, q Querier, failed []row.Attempt) er
 }
 
 // Attempts returns the failed attempts of a job, oldest first.
-func (Jobs) Attempts(ctx context.Context, q Querier, id int64) (all []row.Attempt, err error) {
+func (Jobs) Attempts(ctx context.Context, q row.Querier, id int64) (all []row.Attempt, err error) {
 	err = each(ctx, q, sqlAttempts, func(rows *sql.Rows) error {
 		a := row.Attempt{Job: id}
 		err := rows.Scan((*number)(&a.N), &a.Worker, (*number)(&a.StartMS), (*number)(&a.RanMS), (*text)(&a.Error), (*text)(&a.Log))

@@ -26,7 +26,7 @@ const (
 
 // Note inserts r and returns its id. If r.ID is set, an earlier transaction of the same verb has inserted
 // the row, and Note adds r.N to it.
-func (Audits) Note(ctx context.Context, q Querier, r row.AuditRow) (id int64, err error) {
+func (Audits) Note(ctx context.Context, q row.Querier, r row.AuditRow) (id int64, err error) {
 	if r.ID != 0 {
 		_, err := q.ExecContext(ctx, sqlGrowAudit, r.ID, r.N)
 		return r.ID, err
@@ -39,7 +39,7 @@ func (Audits) Note(ctx context.Context, q Querier, r row.AuditRow) (id int64, er
 }
 
 // List returns up to limit rows with ids below before, newest first.
-func (Audits) List(ctx context.Context, q Querier, before int64, limit int) (all []row.AuditRow, err error) {
+func (Audits) List(ctx context.Context, q row.Querier, before int64, limit int) (all []row.AuditRow, err error) {
 	err = each(ctx, q, sqlAudit, func(rows *sql.Rows) error {
 		var r row.AuditRow
 		err := rows.Scan(&r.ID, (*number)(&r.AtMS), (*text)(&r.Who), (*text)(&r.Remote), &r.Verb, (*text)(&r.Filter), (*number)(&r.N))

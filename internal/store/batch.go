@@ -19,7 +19,7 @@ const (
 )
 
 // Insert adds an open batch and returns its id. Empty name and headers are stored as NULL.
-func (Batches) Insert(ctx context.Context, q Querier, name, headers string, nowMS int64) (int64, error) {
+func (Batches) Insert(ctx context.Context, q row.Querier, name, headers string, nowMS int64) (int64, error) {
 	if err := ensureAfterTriggers(ctx, q); err != nil {
 		return 0, err
 	}
@@ -27,7 +27,7 @@ func (Batches) Insert(ctx context.Context, q Querier, name, headers string, nowM
 }
 
 // Seal closes the batch to new members. It returns false if the batch does not exist.
-func (Batches) Seal(ctx context.Context, q Querier, id int64) (bool, error) {
+func (Batches) Seal(ctx context.Context, q row.Querier, id int64) (bool, error) {
 	n, err := affected(ctx, q, sqlSealBatch, id)
 	return n > 0, err
 }
@@ -36,7 +36,7 @@ func (Batches) Seal(ctx context.Context, q Querier, id int64) (bool, error) {
 const sqlBatchMembers = `SELECT job_id FROM _honkerx_job INDEXED BY _honkerx_job_batch WHERE batch = ?1 LIMIT ?2 + 0`
 
 // Members returns the ids of up to limit live members.
-func (Batches) Members(ctx context.Context, q Querier, id int64, limit int) ([]int64, error) {
+func (Batches) Members(ctx context.Context, q row.Querier, id int64, limit int) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlBatchMembers, 0, id, limit)
 }
 
@@ -47,7 +47,7 @@ const sqlForgetEnded = `DELETE FROM _honkerx_after WHERE waiter = -?1 AND batch 
 // ForgetEnded deletes the edges of up to limit finished members and returns their number. The caller must
 // make sure that nothing waits for the batch. The remaining edges are deleted by a single statement at the
 // end of the batch, and ForgetEnded keeps that statement short.
-func (Batches) ForgetEnded(ctx context.Context, q Querier, id int64, limit int) (int, error) {
+func (Batches) ForgetEnded(ctx context.Context, q row.Querier, id int64, limit int) (int, error) {
 	return affected(ctx, q, sqlForgetEnded, id, limit)
 }
 
@@ -72,7 +72,7 @@ FROM _honkerx_batches AS b WHERE `
 
 // Get returns the batch, or false if it does not exist. A member counts as running if its claim is valid at
 // the second now.
-func (Batches) Get(ctx context.Context, q Querier, id, now int64) (b row.Batch, found bool, err error) {
+func (Batches) Get(ctx context.Context, q row.Querier, id, now int64) (b row.Batch, found bool, err error) {
 	all, err := batches(ctx, q, sqlOneBatch, now, id)
 	if err != nil || len(all) == 0 {
 		return b, false, err
@@ -81,21 +81,21 @@ func (Batches) Get(ctx context.Context, q Querier, id, now int64) (b row.Batch, 
 }
 
 // DeadMembers returns the ids of up to limit dead members.
-func (Batches) DeadMembers(ctx context.Context, q Querier, id int64, limit int) ([]int64, error) {
+func (Batches) DeadMembers(ctx context.Context, q row.Querier, id int64, limit int) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlDeadOfBatch, 0, id, limit)
 }
 
 // Newest returns up to limit batches with ids below before, newest first.
-func (Batches) Newest(ctx context.Context, q Querier, before, now int64, limit int) ([]row.Batch, error) {
+func (Batches) Newest(ctx context.Context, q row.Querier, before, now int64, limit int) ([]row.Batch, error) {
 	return batches(ctx, q, sqlNewestBatches, now, before, limit)
 }
 
 // Oldest returns up to limit batches with ids above after, oldest first.
-func (Batches) Oldest(ctx context.Context, q Querier, after, now int64, limit int) ([]row.Batch, error) {
+func (Batches) Oldest(ctx context.Context, q row.Querier, after, now int64, limit int) ([]row.Batch, error) {
 	return batches(ctx, q, sqlOldestBatches, now, after, limit)
 }
 
-func batches(ctx context.Context, q Querier, query string, args ...any) (all []row.Batch, err error) {
+func batches(ctx context.Context, q row.Querier, query string, args ...any) (all []row.Batch, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var b row.Batch
 		var next string

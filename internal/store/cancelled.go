@@ -70,20 +70,20 @@ const (
 )
 
 // FreePlace deletes the place of a cancelled job after its handler has returned.
-func (Jobs) FreePlace(ctx context.Context, q Querier, c row.Claim) error {
+func (Jobs) FreePlace(ctx context.Context, q row.Querier, c row.Claim) error {
 	_, err := q.ExecContext(ctx, sqlFreePlace, c.ID, c.Worker, c.Attempt)
 	return err
 }
 
 // RenewPlaces extends the places that worker still holds for cancelled jobs among ids. They end together
 // with a claim that expires at expires. Both times are in unix seconds.
-func (Jobs) RenewPlaces(ctx context.Context, q Querier, ids []int64, worker string, now, expires int64) error {
+func (Jobs) RenewPlaces(ctx context.Context, q row.Querier, ids []int64, worker string, now, expires int64) error {
 	_, err := q.ExecContext(ctx, sqlRenewPlaces, idList(ids), worker, now*1000, (expires+1)*1000)
 	return err
 }
 
 // Places returns the number of cancelled jobs that occupy a place of queue at the second now.
-func (Limits) Places(ctx context.Context, q Querier, queue string, now int64) (n int64, err error) {
+func (Limits) Places(ctx context.Context, q row.Querier, queue string, now int64) (n int64, err error) {
 	_, err = one(ctx, q, sqlCountPlaces, []any{queue, now}, &n)
 	return n, err
 }

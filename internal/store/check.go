@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // invariant is a rule and the query for the rows that violate it.
@@ -104,7 +106,7 @@ WHERE (k.paused_ms IS NULL OR k.until_ms IS NOT NULL) AND q.fit_job IS NULL AND 
 
 // Check runs SQLite's integrity check and checks the invariants of honker. It returns one line for each
 // violation.
-func Check(ctx context.Context, q Querier) (broken []string, err error) {
+func Check(ctx context.Context, q row.Querier) (broken []string, err error) {
 	err = each(ctx, q, `PRAGMA integrity_check`, func(rows *sql.Rows) error {
 		var line string
 		err := rows.Scan(&line)
@@ -116,7 +118,7 @@ func Check(ctx context.Context, q Querier) (broken []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, check := range []func(context.Context, Querier) ([]string, error){checkJobs, checkLinks, checkRelays, checkDispatch, checkInboxes} {
+	for _, check := range []func(context.Context, row.Querier) ([]string, error){checkJobs, checkLinks, checkRelays, checkDispatch, checkInboxes} {
 		found, err := check(ctx, q)
 		if err != nil {
 			return nil, err
@@ -127,10 +129,12 @@ func Check(ctx context.Context, q Querier) (broken []string, err error) {
 }
 
 // checkJobs returns the violations in the tables that every file has.
-func checkJobs(ctx context.Context, q Querier) ([]string, error) { return breaches(ctx, q, invariants) }
+func checkJobs(ctx context.Context, q row.Querier) ([]string, error) {
+	return breaches(ctx, q, invariants)
+}
 
 // breaches returns a line for each row that violates one of rules.
-func breaches(ctx context.Context, q Querier, rules []invariant) (broken []string, err error) {
+func breaches(ctx context.Context, q row.Querier, rules []invariant) (broken []string, err error) {
 	for _, i := range rules {
 		err := each(ctx, q, i.query, func(rows *sql.Rows) error {
 			var id int64

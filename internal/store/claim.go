@@ -10,19 +10,9 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Texts stored in last_error. Other bindings of honker display and test them.
-const (
-	ReasonExhausted = "max attempts exceeded"
-	ReasonExpired   = "expired"
-)
-
 // overdueLimit bounds the overdue jobs of each kind, or the lapsed leases of events, that a single claim
 // settles. Without it the crash of a large worker would lead to a long transaction.
 const overdueLimit = 1000
-
-// ClaimRows bounds the jobs or events that a single claim hands out, because the claim holds the write
-// lock. Claiming a thousand small jobs takes a few milliseconds.
-const ClaimRows = 1000
 
 var sqlOverdue = `SELECT ` + lapsed("?1") + ` OR ` + exhausted("?1") + `, ` + expiredPending("?1") + `,
   (SELECT CASE WHEN ` + hasKeyLimits + ` THEN 2 WHEN coalesce(running, rate_n) IS NOT NULL THEN 1 ELSE 0 END
@@ -57,11 +47,11 @@ const intoDead = `INSERT OR REPLACE INTO _honker_dead
 SELECT id, queue, payload, priority, run_at, attempts, max_attempts, `
 
 const (
-	sqlDeadLetterLapsed = intoDead + `iif(expires_at <= ?2, '` + ReasonExpired + `', '` + ReasonExhausted + `'), created_at, ?2 FROM _honker_live` + whereLapsedOver
+	sqlDeadLetterLapsed = intoDead + `iif(expires_at <= ?2, '` + row.ReasonExpired + `', '` + row.ReasonExhausted + `'), created_at, ?2 FROM _honker_live` + whereLapsedOver
 
-	sqlDeadLetterExhausted = intoDead + `'` + ReasonExhausted + `', created_at, ?2 FROM _honker_live` + whereExhausted
+	sqlDeadLetterExhausted = intoDead + `'` + row.ReasonExhausted + `', created_at, ?2 FROM _honker_live` + whereExhausted
 
-	sqlDeadLetterExpiredKeyed = intoDead + `'` + ReasonExpired + `', created_at, ?2 FROM _honker_live` + whereExpiredKeyed
+	sqlDeadLetterExpiredKeyed = intoDead + `'` + row.ReasonExpired + `', created_at, ?2 FROM _honker_live` + whereExpiredKeyed
 )
 
 // Lapsed jobs that may run again become pending before the claim, although the claim could take them as
@@ -177,7 +167,7 @@ RETURNING ` + jobColumns + `,
 // negative n means no limit. nowMS is the current time in unix milliseconds, and the claims end at expires,
 // in unix seconds. ClaimAt first settles the overdue jobs of the queue, and returns the jobs that are dead
 // as a result. It returns [ErrStuck] if the queue is ready but no job could be claimed or settled.
-func (j Jobs) ClaimAt(ctx context.Context, q Querier, queue, worker string, n int, nowMS, expires int64) (jobs []*row.Job, dead []row.Death, err error) {
+func (j Jobs) ClaimAt(ctx context.Context, q row.Querier, queue, worker string, n int, nowMS, expires int64) (jobs []*row.Job, dead []row.Death, err error) {
 	now := nowMS / 1000
 	dead, settled, found, err := j.settleOverdue(ctx, q, queue, now)
 	if err != nil {
@@ -215,7 +205,7 @@ func (j Jobs) ClaimAt(ctx context.Context, q Querier, queue, worker string, n in
 }
 
 // Overdue reports whether SettleOverdue would change anything.
-func (j Jobs) Overdue(ctx context.Context, q Querier, queue string, now int64) (bool, error) {
+func (j Jobs) Overdue(ctx context.Context, q row.Querier, queue string, now int64) (bool, error) {
 	found, err := j.overdue(ctx, q, queue, now)
 	return found.some, err
 }
@@ -230,7 +220,7 @@ type overdueJobs struct {
 }
 
 // overdue runs a single statement. Expired jobs are left to a sweep unless others may be held behind them.
-func (Jobs) overdue(ctx context.Context, q Querier, queue string, now int64) (found overdueJobs, err error) {
+func (Jobs) overdue(ctx context.Context, q row.Querier, queue string, now int64) (found overdueJobs, err error) {
 	var limits number
 	_, err = one(ctx, q, sqlOverdue, []any{queue, now}, &found.some, &found.expired, &limits)
 	found.unfitted, limits = limits&4 != 0, limits&3
@@ -240,17 +230,17 @@ func (Jobs) overdue(ctx context.Context, q Querier, queue string, now int64) (fo
 }
 
 // stuck returns ErrStuck if queue is still ready after a claim that changed nothing.
-func (j Jobs) stuck(ctx context.Context, q Querier, queue string, nowMS int64) error {
+func (j Jobs) stuck(ctx context.Context, q row.Querier, queue string, nowMS int64) error {
 	if ready, err := j.ReadyAt(ctx, q, queue, nowMS); err != nil || !ready {
 		return err
 	}
-	return ErrStuck
+	return row.ErrStuck
 }
 
 // SettleOverdue dead-letters jobs of queue that may not run again, up to overdueLimit of each kind, and
 // returns them. Jobs of lapsed claims become claimable. It returns ErrStuck if there are overdue jobs and
 // it could change none of them.
-func (j Jobs) SettleOverdue(ctx context.Context, q Querier, queue string, now int64) ([]row.Death, error) {
+func (j Jobs) SettleOverdue(ctx context.Context, q row.Querier, queue string, now int64) ([]row.Death, error) {
 	dead, settled, _, err := j.settleOverdue(ctx, q, queue, now)
 	if err != nil || settled {
 		return dead, err
@@ -258,12 +248,12 @@ func (j Jobs) SettleOverdue(ctx context.Context, q Querier, queue string, now in
 	if some, err := j.Overdue(ctx, q, queue, now); err != nil || !some {
 		return nil, err
 	}
-	return nil, ErrStuck
+	return nil, row.ErrStuck
 }
 
 // settleOverdue reads first and usually writes nothing. It reports whether it settled anything, and returns
 // the overdue work it has seen.
-func (j Jobs) settleOverdue(ctx context.Context, q Querier, queue string, now int64) (dead []row.Death, settled bool, found overdueJobs, err error) {
+func (j Jobs) settleOverdue(ctx context.Context, q row.Querier, queue string, now int64) (dead []row.Death, settled bool, found overdueJobs, err error) {
 	found, err = j.overdue(ctx, q, queue, now)
 	if err != nil || !found.some {
 		return nil, false, found, err
@@ -296,7 +286,7 @@ func (j Jobs) settleOverdue(ctx context.Context, q Querier, queue string, now in
 }
 
 // fitQueue deletes places of cancelled jobs that have ended and fits some jobs to changed limits.
-func fitQueue(ctx context.Context, q Querier, queue string, now int64) error {
+func fitQueue(ctx context.Context, q row.Querier, queue string, now int64) error {
 	if _, err := q.ExecContext(ctx, sqlDropPlacesOver, queue, now); err != nil {
 		return err
 	}
@@ -317,7 +307,7 @@ const (
 // PostponeOverdue postpones settling the overdue jobs of queue that may not run again until the time until,
 // in unix seconds. It changes up to overdueLimit jobs of each kind and is meant for jobs that cannot be
 // dead-lettered.
-func (Jobs) PostponeOverdue(ctx context.Context, q Querier, queue string, now, until int64) error {
+func (Jobs) PostponeOverdue(ctx context.Context, q row.Querier, queue string, now, until int64) error {
 	for _, query := range []string{sqlPostponeLapsed, sqlPostponeExhausted} {
 		if _, err := q.ExecContext(ctx, query, queue, now, overdueLimit, until); err != nil {
 			return err
@@ -352,7 +342,7 @@ var sqlReady = `SELECT EXISTS (` + levels("?1") + ` SELECT 1 FROM ` + due("?1") 
 
 // ReadyAt reports whether a claim on queue would find work. It is cheaper than StatesAt, which also looks
 // for the next time.
-func (Jobs) ReadyAt(ctx context.Context, q Querier, queue string, nowMS int64) (ready bool, err error) {
+func (Jobs) ReadyAt(ctx context.Context, q row.Querier, queue string, nowMS int64) (ready bool, err error) {
 	var due, overdue, limited bool
 	_, err = one(ctx, q, sqlReady, []any{queue, nowMS / 1000}, &due, &overdue, &limited)
 	if err != nil || overdue || !due || !limited {
@@ -364,7 +354,7 @@ func (Jobs) ReadyAt(ctx context.Context, q Querier, queue string, nowMS int64) (
 
 // StatesAt returns the states of queues in their order. It runs one statement for all queues and another
 // for each queue with limits.
-func (Jobs) StatesAt(ctx context.Context, q Querier, queues []string, nowMS int64) ([]row.QueueState, error) {
+func (Jobs) StatesAt(ctx context.Context, q row.Querier, queues []string, nowMS int64) ([]row.QueueState, error) {
 	states := make([]row.QueueState, 0, len(queues))
 	var full []int // indexes of states that depend on the limits of their queue
 	dues := make([]bool, 0, len(queues))
@@ -393,7 +383,7 @@ func (Jobs) StatesAt(ctx context.Context, q Querier, queues []string, nowMS int6
 
 // limitState adjusts the state of a queue to its limits. It also sets Next so that the queue is checked
 // again when the place of a cancelled job ends.
-func limitState(ctx context.Context, q Querier, s *row.QueueState, due bool, nowMS int64) error {
+func limitState(ctx context.Context, q row.Querier, s *row.QueueState, due bool, nowMS int64) error {
 	r, err := roomOf(ctx, q, s.Queue, nowMS)
 	s.Next = int64(earlier(number(s.Next), r.freeAt))
 	if due {
@@ -420,7 +410,7 @@ var sqlNextClaim = `SELECT
 // NextClaimAt returns the next second after nowMS at which a job of queue becomes claimable, or 0 if none
 // will. It takes the pause and the limits of the queue into account, so the result may also concern a job
 // that is already due.
-func (j Jobs) NextClaimAt(ctx context.Context, q Querier, queue string, nowMS int64) (int64, error) {
+func (j Jobs) NextClaimAt(ctx context.Context, q row.Querier, queue string, nowMS int64) (int64, error) {
 	pause, found, err := Pauses{}.Get(ctx, q, queue, nowMS/1000)
 	switch {
 	case err != nil:
@@ -448,7 +438,7 @@ var sqlAnyWaiting = `SELECT ` + waiting("?1") + ` OR EXISTS (SELECT 1 FROM _honk
 // nextStart returns the time of the next claim on a queue with limits. due is the time of its next job, and
 // lapse is the end of its next claim. If the queue runs as many jobs as it may, room appears only when a
 // claim or the place of a cancelled job ends.
-func (Jobs) nextStart(ctx context.Context, q Querier, queue string, nowMS int64, due, lapse number) (int64, error) {
+func (Jobs) nextStart(ctx context.Context, q row.Querier, queue string, nowMS int64, due, lapse number) (int64, error) {
 	r, err := roomOf(ctx, q, queue, nowMS)
 	if err != nil {
 		return 0, err

@@ -116,7 +116,7 @@ func (p *pair) expectLive(queue string, now int64) []fixture {
 		case r.Queue != queue:
 			live = append(live, r)
 		case r.expired(now):
-			p.zombies[r.ID] = r.dead(store.ReasonExpired, now)
+			p.zombies[r.ID] = r.dead(row.ReasonExpired, now)
 		default:
 			p.released[r.ID] = true
 			live = append(live, r.released())
@@ -186,7 +186,7 @@ func TestClaim_Overdue_Settled(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, jobs)
 	require.Equal(t, []fixture{claimedRow(1, 9, 3).released(), claimedRow(3, 10, 3)}, liveRows(t, tx))
-	require.Equal(t, map[int64]row.Job{2: claimedRow(2, 9, 1).dead(store.ReasonExhausted, 10)}, deadRows(t, tx))
+	require.Equal(t, map[int64]row.Job{2: claimedRow(2, 9, 1).dead(row.ReasonExhausted, 10)}, deadRows(t, tx))
 }
 
 // claimedRow returns a job in its first of maxAttempts attempts.
@@ -256,12 +256,12 @@ func TestClaim_Trigger_Stuck(t *testing.T) {
 		before := liveRows(t, tx)
 		exec(t, tx, `SAVEPOINT claim`)
 		_, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, 10, 20)
-		require.ErrorIs(t, err, store.ErrStuck, what)
+		require.ErrorIs(t, err, row.ErrStuck, what)
 		require.True(t, sqlite.IsConstraint(err))
 		exec(t, tx, `ROLLBACK TO claim`)
 		if what != "a due job" {
 			_, err := store.Jobs{}.SettleOverdue(ctx, tx, "a", 10)
-			require.ErrorIs(t, err, store.ErrStuck, what)
+			require.ErrorIs(t, err, row.ErrStuck, what)
 			exec(t, tx, `ROLLBACK TO claim`)
 		}
 		require.Equal(t, before, liveRows(t, tx))

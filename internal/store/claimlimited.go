@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"slices"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // claim is a single claim on one or several queues. Its statements differ in how they choose the jobs.
@@ -33,7 +35,7 @@ LEFT JOIN _honkerx_job AS s ON s.job_id = l.id AND s.key IS NOT NULL`
 }
 
 // run executes query and returns the number of jobs that it claimed.
-func (c *claim) run(ctx context.Context, q Querier, query string, list any, n int) (got int, err error) {
+func (c *claim) run(ctx context.Context, q row.Querier, query string, list any, n int) (got int, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		got++
 		return c.got(rows)
@@ -44,7 +46,7 @@ func (c *claim) run(ctx context.Context, q Querier, query string, list any, n in
 // open claims up to n jobs of the queues that are not full. A negative n means no limit. Full queues are
 // left out because the statement would only visit jobs that it may not take. limits lists the queues with
 // limits. open reports whether a claim with limits has changed anything.
-func (c *claim) open(ctx context.Context, q Querier, queues, limits []string, n int, nowMS int64) (changed bool, err error) {
+func (c *claim) open(ctx context.Context, q row.Querier, queues, limits []string, n int, nowMS int64) (changed bool, err error) {
 	open, rooms := queues, []room(nil)
 	if len(limits) > 0 {
 		if open, rooms, err = withRoom(ctx, q, queues, limits, nowMS); err != nil || len(open) == 0 {
@@ -66,7 +68,7 @@ func (c *claim) open(ctx context.Context, q Querier, queues, limits []string, n 
 }
 
 // withRoom returns the queues that are not full, and the remaining room of the queues in limits.
-func withRoom(ctx context.Context, q Querier, queues, limits []string, nowMS int64) (open []string, rooms []room, err error) {
+func withRoom(ctx context.Context, q row.Querier, queues, limits []string, nowMS int64) (open []string, rooms []room, err error) {
 	for _, queue := range queues {
 		r := room{jobs: noBound}
 		if slices.Contains(limits, queue) {
@@ -93,7 +95,7 @@ const (
 
 // limited claims up to n jobs of the queues of list if at least some queues have limits. The triggers
 // enforce the limits, using the time of this claim.
-func (c *claim) limited(ctx context.Context, q Querier, list any, rooms []room, n int, nowMS int64) (changed bool, err error) {
+func (c *claim) limited(ctx context.Context, q row.Querier, list any, rooms []room, n int, nowMS int64) (changed bool, err error) {
 	pass := func(n, _ int) (int, error) { return c.run(ctx, q, c.claim, list, n) }
 	keyed := false
 	for _, r := range rooms {
@@ -130,7 +132,7 @@ const (
 
 // passes runs a claim of up to n jobs until there is nothing left to claim. It needs several passes because
 // each job that is held for a full key leaves the claim one short. It reports whether it changed anything.
-func passes(ctx context.Context, q Querier, n int, pass func(n, ahead int) (got int, err error)) (changed bool, err error) {
+func passes(ctx context.Context, q row.Querier, n int, pass func(n, ahead int) (got int, err error)) (changed bool, err error) {
 	var began, before, after int64
 	if _, err := one(ctx, q, sqlChanges, nil, &began); err != nil {
 		return false, err
@@ -173,7 +175,7 @@ FROM _honker_live AS l WHERE l.id = _honkerx_job.job_id AND job_id IN (SELECT va
 // byKeys is a pass over queues if at least one queue limits the running jobs of a key. A single UPDATE
 // visits its rows in the order of ids, so it would give the room of a key to its oldest job instead of the
 // first in turn. Therefore byKeys chooses the jobs itself and holds the jobs without room.
-func (c *claim) byKeys(ctx context.Context, q Querier, list any, rooms []room, n, ahead int) (got int, err error) {
+func (c *claim) byKeys(ctx context.Context, q row.Querier, list any, rooms []room, n, ahead int) (got int, err error) {
 	limit := n
 	if n >= 0 {
 		limit = max(n, ahead)
@@ -220,7 +222,7 @@ func (c *claim) byKeys(ctx context.Context, q Querier, list any, rooms []room, n
 
 // freeOf returns how many more jobs of a key may start under the PerKey limit. It caches the result in
 // free.
-func (c *claim) freeOf(ctx context.Context, q Querier, free map[queueKey]int64, rooms []room, k queueKey) (int64, error) {
+func (c *claim) freeOf(ctx context.Context, q row.Querier, free map[queueKey]int64, rooms []room, k queueKey) (int64, error) {
 	if n, known := free[k]; known {
 		return n, nil
 	}

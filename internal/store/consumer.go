@@ -14,7 +14,7 @@ type Consumers struct{}
 const sqlGetOffset = `SELECT offset FROM _honker_stream_consumers WHERE name = ?1 AND topic = ?2`
 
 // Offset returns the offset of the consumer, or false if it does not exist.
-func (Consumers) Offset(ctx context.Context, q Querier, consumer, topic string) (offset int64, found bool, err error) {
+func (Consumers) Offset(ctx context.Context, q row.Querier, consumer, topic string) (offset int64, found bool, err error) {
 	found, err = one(ctx, q, sqlGetOffset, []any{consumer, topic}, (*number)(&offset))
 	return offset, found, err
 }
@@ -28,7 +28,7 @@ ON CONFLICT (topic, name) DO UPDATE SET last_ack_ms = excluded.last_ack_ms`
 
 // SaveOffset advances the consumer to offset and creates it if needed. It returns false if the consumer is
 // already at or beyond offset.
-func (Consumers) SaveOffset(ctx context.Context, q Querier, consumer, topic string, offset, nowMS int64) (bool, error) {
+func (Consumers) SaveOffset(ctx context.Context, q row.Querier, consumer, topic string, offset, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, sqlSaveOffset, consumer, topic, offset)
 	if err != nil || n == 0 {
 		return false, err
@@ -41,7 +41,7 @@ func (Consumers) SaveOffset(ctx context.Context, q Querier, consumer, topic stri
 const sqlSetOffset = `UPDATE _honker_stream_consumers SET offset = ?3 WHERE name = ?1 AND topic = ?2`
 
 // SetOffset moves the consumer to offset, forward or back. It returns false if the consumer does not exist.
-func (Consumers) SetOffset(ctx context.Context, q Querier, consumer, topic string, offset int64) (bool, error) {
+func (Consumers) SetOffset(ctx context.Context, q row.Querier, consumer, topic string, offset int64) (bool, error) {
 	n, err := affected(ctx, q, sqlSetOffset, consumer, topic, offset)
 	return n > 0, err
 }
@@ -58,7 +58,7 @@ ON CONFLICT (topic, name) DO UPDATE SET filter = excluded.filter`
 
 // AsDescribed returns the offset of a consumer whose filter is f. It returns false if the consumer has
 // another filter or does not exist. It lets a process that restarts unchanged avoid a write.
-func (c Consumers) AsDescribed(ctx context.Context, q Querier, consumer, topic string, f *row.Filter) (offset int64, same bool, err error) {
+func (c Consumers) AsDescribed(ctx context.Context, q row.Querier, consumer, topic string, f *row.Filter) (offset int64, same bool, err error) {
 	offset, found, err := c.Offset(ctx, q, consumer, topic)
 	if err != nil || !found {
 		return 0, false, err
@@ -70,7 +70,7 @@ func (c Consumers) AsDescribed(ctx context.Context, q Querier, consumer, topic s
 }
 
 // Add creates a consumer at offset unless it exists, sets its filter, and returns its current offset.
-func (c Consumers) Add(ctx context.Context, q Querier, consumer, topic string, offset int64, f *row.Filter, nowMS int64) (int64, error) {
+func (c Consumers) Add(ctx context.Context, q row.Querier, consumer, topic string, offset int64, f *row.Filter, nowMS int64) (int64, error) {
 	if _, err := q.ExecContext(ctx, sqlAddConsumer, consumer, topic, offset); err != nil {
 		return 0, err
 	}
@@ -90,16 +90,16 @@ FROM _honker_stream_consumers AS c LEFT JOIN _honkerx_consumers AS x ON x.topic 
 )
 
 // List returns the consumers of a topic or pattern, by name.
-func (Consumers) List(ctx context.Context, q Querier, topic string) ([]row.Consumer, error) {
+func (Consumers) List(ctx context.Context, q row.Querier, topic string) ([]row.Consumer, error) {
 	return consumers(ctx, q, sqlConsumers, topic)
 }
 
 // All returns all consumers, by topic or pattern and by name.
-func (Consumers) All(ctx context.Context, q Querier) ([]row.Consumer, error) {
+func (Consumers) All(ctx context.Context, q row.Querier) ([]row.Consumer, error) {
 	return consumers(ctx, q, sqlAllConsumers)
 }
 
-func consumers(ctx context.Context, q Querier, query string, args ...any) ([]row.Consumer, error) {
+func consumers(ctx context.Context, q row.Querier, query string, args ...any) ([]row.Consumer, error) {
 	var out []row.Consumer
 	err := each(ctx, q, query, func(rows *sql.Rows) error {
 		var c row.Consumer
@@ -119,7 +119,7 @@ const (
 )
 
 // Drop removes a consumer. It returns false if the consumer does not exist.
-func (Consumers) Drop(ctx context.Context, q Querier, consumer, topic string) (bool, error) {
+func (Consumers) Drop(ctx context.Context, q row.Querier, consumer, topic string) (bool, error) {
 	n, err := affected(ctx, q, sqlDropConsumer, consumer, topic)
 	if err != nil {
 		return false, err

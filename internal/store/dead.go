@@ -17,16 +17,16 @@ FROM _honker_dead LEFT JOIN _honkerx_dead_job AS s ON s.job_id = id WHERE id = ?
 )
 
 // FindDead returns the dead job with the given id in any queue, or false if it does not exist.
-func (Jobs) FindDead(ctx context.Context, q Querier, id int64) (row.Job, bool, error) {
+func (Jobs) FindDead(ctx context.Context, q row.Querier, id int64) (row.Job, bool, error) {
 	return getDead(ctx, q, sqlFindDead, id)
 }
 
 // GetDead returns the dead job of queue with the given id, or false if it does not exist.
-func (Jobs) GetDead(ctx context.Context, q Querier, queue string, id int64) (row.Job, bool, error) {
+func (Jobs) GetDead(ctx context.Context, q row.Querier, queue string, id int64) (row.Job, bool, error) {
 	return getDead(ctx, q, sqlGetDead, id, queue)
 }
 
-func getDead(ctx context.Context, q Querier, query string, args ...any) (job row.Job, found bool, err error) {
+func getDead(ctx context.Context, q row.Querier, query string, args ...any) (job row.Job, found bool, err error) {
 	job.State = "dead"
 	found, err = one(ctx, q, query, args, &job.ID, &job.Queue, &job.Payload,
 		(*number)(&job.Priority), (*number)(&job.RunAt), (*number)(&job.Attempts), (*number)(&job.MaxAttempts), (*text)(&job.LastError),
@@ -50,13 +50,13 @@ WHERE queue = ?1 AND state = 'held' AND expires_at <= ?2 AND ` + heldToStart
 	heldToStart = `(EXISTS (SELECT 1 FROM _honkerx_job WHERE job_id = _honker_live.id AND slot = 2)
     OR ` + waits("_honker_live.id") + `)`
 
-	sqlDeadLetterExpired       = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpired
-	sqlDeadLetterExpiredLapsed = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpiredLapsed
-	sqlDeadLetterExpiredHeld   = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpiredHeld
+	sqlDeadLetterExpired       = intoDead + `'` + row.ReasonExpired + `', created_at, ?2` + whereExpired
+	sqlDeadLetterExpiredLapsed = intoDead + `'` + row.ReasonExpired + `', created_at, ?2` + whereExpiredLapsed
+	sqlDeadLetterExpiredHeld   = intoDead + `'` + row.ReasonExpired + `', created_at, ?2` + whereExpiredHeld
 )
 
 // SweepExpired dead-letters all expired jobs of queue and returns them.
-func (Jobs) SweepExpired(ctx context.Context, q Querier, queue string, now int64) (all []row.Death, err error) {
+func (Jobs) SweepExpired(ctx context.Context, q row.Querier, queue string, now int64) (all []row.Death, err error) {
 	for _, copyRows := range []string{sqlDeadLetterExpired, sqlDeadLetterExpiredLapsed, sqlDeadLetterExpiredHeld} {
 		died, err := toDead(ctx, q, copyRows, queue, now)
 		if err != nil {
@@ -69,13 +69,13 @@ func (Jobs) SweepExpired(ctx context.Context, q Querier, queue string, now int64
 
 // Uses the primary key. The worker is stored only in the live row.
 const sqlDropDied = `DELETE FROM _honker_live WHERE id IN (SELECT value FROM json_each(?1))
-RETURNING id, attempts, coalesce(worker_id, ''), iif(expires_at <= ?2, '` + ReasonExpired + `', '` + ReasonExhausted + `')`
+RETURNING id, attempts, coalesce(worker_id, ''), iif(expires_at <= ?2, '` + row.ReasonExpired + `', '` + row.ReasonExhausted + `')`
 
 // toDead moves jobs to the dead letters and returns them. copyRows copies their rows into _honker_dead, and
 // its second argument must be the current second. The live rows are deleted by id, because a death may
 // release another job that has expired too. No job may be lost or be in both tables. If a trigger of the
 // application prevents the copy or the delete, toDead returns an error and the caller must roll back.
-func toDead(ctx context.Context, q Querier, copyRows string, args ...any) (dead []row.Death, err error) {
+func toDead(ctx context.Context, q row.Querier, copyRows string, args ...any) (dead []row.Death, err error) {
 	copied, err := returnedIDs(ctx, q, copyRows+` RETURNING id`, 0, args...)
 	if err != nil || len(copied) == 0 {
 		return nil, err
@@ -87,7 +87,7 @@ func toDead(ctx context.Context, q Querier, copyRows string, args ...any) (dead 
 		return err
 	}, idList(copied), args[1])
 	if err == nil && len(dead) != len(copied) {
-		return nil, fmt.Errorf("%d of %d jobs moved to the dead letters: %w", len(dead), len(copied), ErrStuck)
+		return nil, fmt.Errorf("%d of %d jobs moved to the dead letters: %w", len(dead), len(copied), row.ErrStuck)
 	}
 	return dead, err
 }

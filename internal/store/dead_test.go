@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-func sweep(t *testing.T, q store.Querier, queue string, now int64) int {
+func sweep(t *testing.T, q row.Querier, queue string, now int64) int {
 	t.Helper()
 	n, err := store.Jobs{}.SweepExpired(ctx, q, queue, now)
 	require.NoError(t, err)
@@ -25,7 +25,7 @@ func TestJobs_SweepExpired_LeavesHeldJobs(t *testing.T) {
 		wantLive, wantDead := []fixture{}, map[int64]row.Job{}
 		for _, r := range liveRows(t, tx) {
 			if r.Queue == "a" && r.expired(g.now) && (r.State == "pending" || r.lapsed(g.now)) {
-				wantDead[r.ID] = r.dead(store.ReasonExpired, g.now)
+				wantDead[r.ID] = r.dead(row.ReasonExpired, g.now)
 			} else {
 				wantLive = append(wantLive, r)
 			}
@@ -59,7 +59,7 @@ func TestDead_ReplacesRow(t *testing.T) {
 	exec(t, tx, `INSERT INTO _honker_dead (id, queue, payload, last_error) VALUES (1, 'a', 'half', 'half')`)
 	_, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, 10, 20)
 	require.NoError(t, err)
-	require.Equal(t, map[int64]row.Job{1: claimedRow(1, 5, 1).dead(store.ReasonExhausted, 10)}, deadRows(t, tx))
+	require.Equal(t, map[int64]row.Job{1: claimedRow(1, 5, 1).dead(row.ReasonExhausted, 10)}, deadRows(t, tx))
 	require.Empty(t, liveRows(t, tx))
 }
 

@@ -19,7 +19,7 @@ const claimScan = 2000
 // Ready still reports true. It returns ErrStuck if the group is ready and nothing could be changed.
 //
 // Claim first settles lapsed leases. dead lists the events that it dead-lettered.
-func (gs Groups) Claim(ctx context.Context, q Querier, c row.GroupClaim, nowMS int64) (out []row.Delivery, dead []row.GroupDeath, err error) {
+func (gs Groups) Claim(ctx context.Context, q row.Querier, c row.GroupClaim, nowMS int64) (out []row.Delivery, dead []row.GroupDeath, err error) {
 	g, err := groupByID(ctx, q, c.Member.Group)
 	if err != nil {
 		return nil, nil, err
@@ -48,14 +48,14 @@ func (gs Groups) Claim(ctx context.Context, q Querier, c row.GroupClaim, nowMS i
 	case err != nil:
 		return nil, nil, err
 	case moved == 0:
-		return nil, nil, ErrStuck
+		return nil, nil, row.ErrStuck
 	case len(out)+done > 0 || cursor > g.Cursor:
 		return out, dead, nil
 	}
 	if ready, _, err := gs.Ready(ctx, q, g.ID, nowMS); err != nil || !ready {
 		return nil, nil, err
 	}
-	return nil, nil, ErrStuck
+	return nil, nil, row.ErrStuck
 }
 
 const sqlMoveGroup = `UPDATE _honkerx_groups SET cursor = ?2, turn = ?3 WHERE id = ?1`
@@ -65,14 +65,14 @@ const sqlMoveGroup = `UPDATE _honkerx_groups SET cursor = ?2, turn = ?3 WHERE id
 // of death.
 const sqlReturnLapsed = `UPDATE _honkerx_group_claims
 SET state = iif(?4 > 0 AND attempts >= ?4, 2, 1), token = ?2, deadline_ms = ?3,
-  last_error = iif(?4 > 0 AND attempts >= ?4, '` + ReasonExhausted + `', last_error)
+  last_error = iif(?4 > 0 AND attempts >= ?4, '` + row.ReasonExhausted + `', last_error)
 WHERE group_id = ?1 AND offset IN (SELECT offset FROM _honkerx_group_claims
   WHERE group_id = ?1 AND state = 0 AND deadline_ms < ?3 LIMIT ?5 + 0)
 RETURNING offset, attempts, state = 2`
 
 // returnLapsed returns or dead-letters up to overdueLimit events of lapsed leases. The next claim continues
 // with the rest. settled counts both kinds.
-func returnLapsed(ctx context.Context, q Querier, g row.Group, maxAttempts, nowMS int64) (dead []row.GroupDeath, settled int, err error) {
+func returnLapsed(ctx context.Context, q row.Querier, g row.Group, maxAttempts, nowMS int64) (dead []row.GroupDeath, settled int, err error) {
 	err = each(ctx, q, sqlReturnLapsed, func(rows *sql.Rows) error {
 		var d row.GroupDeath
 		var died bool
@@ -88,10 +88,10 @@ func returnLapsed(ctx context.Context, q Querier, g row.Group, maxAttempts, nowM
 
 // fresh reads events that no member has received yet, and the new cursor of the group. more reports whether
 // there may be others further on.
-func fresh(ctx context.Context, q Querier, g row.Group, n int) (events []row.Event, cursor int64, more bool, err error) {
+func fresh(ctx context.Context, q row.Querier, g row.Group, n int) (events []row.Event, cursor int64, more bool, err error) {
 	s, cursor := g.Selection(), g.Cursor
 	if !s.Sparse() {
-		events, more, err = Streams{}.Read(ctx, q, s, cursor, Unbounded, n, nil)
+		events, more, err = Streams{}.Read(ctx, q, s, cursor, row.Unbounded, n, nil)
 		if len(events) > 0 {
 			cursor = events[len(events)-1].Offset
 		}
@@ -102,7 +102,7 @@ func fresh(ctx context.Context, q Querier, g row.Group, n int) (events []row.Eve
 
 // freshSparse is fresh for a selection with a filter or a pattern. It reads a few rows first, because the
 // next rows usually match, and then up to claimScan rows.
-func freshSparse(ctx context.Context, q Querier, s row.Selection, cursor int64, n int) (events []row.Event, _ int64, more bool, err error) {
+func freshSparse(ctx context.Context, q row.Querier, s row.Selection, cursor int64, n int) (events []row.Event, _ int64, more bool, err error) {
 	for scan, seen := min(claimScan, 4*n+16), 0; seen < claimScan; scan = claimScan {
 		through, beyond, err := Streams{}.Horizon(ctx, q, s, cursor, scan)
 		if err != nil {
@@ -130,7 +130,7 @@ const sqlHold = `INSERT OR REPLACE INTO _honkerx_group_claims (group_id, offset,
 SELECT ?1, value, 0, ?3, ?4, ?5, 1 FROM json_each(?2)`
 
 // hold leases new events to the member.
-func hold(ctx context.Context, q Querier, g row.Group, c row.GroupClaim, events []row.Event) ([]row.Delivery, error) {
+func hold(ctx context.Context, q row.Querier, g row.Group, c row.GroupClaim, events []row.Event) ([]row.Delivery, error) {
 	if len(events) == 0 {
 		return nil, nil
 	}
@@ -140,7 +140,7 @@ func hold(ctx context.Context, q Querier, g row.Group, c row.GroupClaim, events 
 	}
 	held, err := affected(ctx, q, sqlHold, g.ID, offsets(out), c.Member.Instance, g.Epoch, c.ExpiresMS)
 	if err == nil && held < len(out) {
-		return nil, ErrNotInserted
+		return nil, row.ErrNotInserted
 	}
 	return out, err
 }
@@ -172,7 +172,7 @@ WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2))`
 const sqlDropOdd = `DELETE FROM _honkerx_group_claims WHERE group_id = ?1 AND typeof(offset) <> 'integer'`
 
 // dropGone deletes the claims on deleted events and returns their number.
-func dropGone(ctx context.Context, q Querier, group int64, gone []row.Delivery) (int, error) {
+func dropGone(ctx context.Context, q row.Querier, group int64, gone []row.Delivery) (int, error) {
 	if len(gone) == 0 {
 		return 0, nil
 	}
@@ -186,7 +186,7 @@ func dropGone(ctx context.Context, q Querier, group int64, gone []row.Delivery) 
 
 // holdAgain leases returned events to the member and appends them to out. It deletes the claims on events
 // that were deleted from the stream, and returns their number.
-func holdAgain(ctx context.Context, q Querier, g row.Group, c row.GroupClaim, out []row.Delivery, nowMS int64) (_ []row.Delivery, dropped int, err error) {
+func holdAgain(ctx context.Context, q row.Querier, g row.Group, c row.GroupClaim, out []row.Delivery, nowMS int64) (_ []row.Delivery, dropped int, err error) {
 	back, gone, err := returned(ctx, q, g, c.N-len(out), nowMS)
 	if err != nil {
 		return nil, 0, err
@@ -197,14 +197,14 @@ func holdAgain(ctx context.Context, q Querier, g row.Group, c row.GroupClaim, ou
 	}
 	held, err := affected(ctx, q, sqlHoldAgain, g.ID, offsets(back), c.Member.Instance, g.Epoch, c.ExpiresMS)
 	if err == nil && held < len(back) {
-		return nil, 0, ErrStuck
+		return nil, 0, row.ErrStuck
 	}
 	return append(out, back...), dropped, err
 }
 
 // returned reads returned events that can be claimed again. Claims on deleted events are returned
 // separately in gone. Like all reads of events it is bounded by pageBytes.
-func returned(ctx context.Context, q Querier, g row.Group, n int, nowMS int64) (back, gone []row.Delivery, err error) {
+func returned(ctx context.Context, q row.Querier, g row.Group, n int, nowMS int64) (back, gone []row.Delivery, err error) {
 	size := 0
 	err = each(ctx, q, sqlReturned, func(rows *sql.Rows) error {
 		d := row.Delivery{Token: g.Epoch}
@@ -235,7 +235,7 @@ const whereHolding = ` WHERE group_id = ?1 AND offset = ?2 AND token = ?3 AND st
 const sqlAckDelivery = `DELETE FROM _honkerx_group_claims` + whereHolding
 
 // Ack marks an event as done. It returns false if the lease is no longer valid.
-func (Groups) Ack(ctx context.Context, q Querier, h row.Holding, nowMS int64) (bool, error) {
+func (Groups) Ack(ctx context.Context, q row.Querier, h row.Holding, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, sqlAckDelivery, h.Group, h.Offset, h.Token, nowMS)
 	return n > 0, err
 }
@@ -248,7 +248,7 @@ SET state = iif(?7 > 0 AND attempts >= ?7, 2, 1), token = ?5,
 // Nack returns an event, which can be claimed again from readyMS on. It dead-letters the event instead if
 // it has been handed out maxAttempts times; 0 means no limit. held is false if the lease is no longer
 // valid. died reports whether the event was dead-lettered.
-func (Groups) Nack(ctx context.Context, q Querier, h row.Holding, readyMS, maxAttempts int64, cause string, nowMS int64) (held, died bool, err error) {
+func (Groups) Nack(ctx context.Context, q row.Querier, h row.Holding, readyMS, maxAttempts int64, cause string, nowMS int64) (held, died bool, err error) {
 	epoch, err := nextEpoch(ctx, q, h.Group)
 	if err != nil {
 		return false, false, err
@@ -269,7 +269,7 @@ WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2)) AND token = 
 // Release returns the events of a claim that no handler has seen, and does not count the attempt. It
 // ignores the deadline: while a row has this epoch no other member can hold it, even if the lease has
 // lapsed.
-func (Groups) Release(ctx context.Context, q Querier, group, token int64, events []int64, nowMS int64) error {
+func (Groups) Release(ctx context.Context, q row.Querier, group, token int64, events []int64, nowMS int64) error {
 	epoch, err := nextEpoch(ctx, q, group)
 	if err != nil {
 		return err
@@ -279,7 +279,7 @@ func (Groups) Release(ctx context.Context, q Querier, group, token int64, events
 }
 
 // Extend extends a lease to expiresMS. It returns false if the lease is no longer valid.
-func (Groups) Extend(ctx context.Context, q Querier, h row.Holding, expiresMS, nowMS int64) (bool, error) {
+func (Groups) Extend(ctx context.Context, q row.Querier, h row.Holding, expiresMS, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, sqlExtendDelivery, h.Group, h.Offset, h.Token, nowMS, expiresMS)
 	return n > 0, err
 }
@@ -289,7 +289,7 @@ FROM _honkerx_group_claims AS c INDEXED BY _honkerx_group_claims_dead CROSS JOIN
 WHERE c.group_id = ?1 AND c.state = 2 AND c.offset > ?2 ORDER BY c.offset LIMIT ?3 + 0`
 
 // Dead returns up to limit dead events with offsets above after, in order. It stops early at pageBytes.
-func (Groups) Dead(ctx context.Context, q Querier, group, after int64, limit int) ([]row.DeadDelivery, error) {
+func (Groups) Dead(ctx context.Context, q row.Querier, group, after int64, limit int) ([]row.DeadDelivery, error) {
 	var out []row.DeadDelivery
 	size := 0
 	err := each(ctx, q, sqlDeadDeliveries, func(rows *sql.Rows) error {
@@ -320,7 +320,7 @@ WHERE group_id = ?1 AND offset = ?2 AND state = 2`
 
 // Revive makes a dead event claimable again, with no attempts. It returns false if there is no such dead
 // event.
-func (Groups) Revive(ctx context.Context, q Querier, group, offset, nowMS int64) (bool, error) {
+func (Groups) Revive(ctx context.Context, q row.Querier, group, offset, nowMS int64) (bool, error) {
 	epoch, err := nextEpoch(ctx, q, group)
 	if err != nil {
 		return false, err
@@ -330,7 +330,7 @@ func (Groups) Revive(ctx context.Context, q Querier, group, offset, nowMS int64)
 }
 
 // DropDead deletes a dead event from the group. It returns false if there is no such dead event.
-func (Groups) DropDead(ctx context.Context, q Querier, group, offset int64) (bool, error) {
+func (Groups) DropDead(ctx context.Context, q row.Querier, group, offset int64) (bool, error) {
 	n, err := affected(ctx, q, sqlDropDead, group, offset)
 	return n > 0, err
 }

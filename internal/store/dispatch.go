@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	_ "embed"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -10,25 +11,44 @@ import (
 // Dispatches provides the statements on the _honkerx_dispatch_ tables.
 type Dispatches struct{}
 
-// The last object that the setup of each part creates. If the object exists, the part is complete.
-const (
-	DispatchTables  = `_honkerx_dispatch_presence`
-	DispatchLife    = `_honkerx_dispatch_died`
-	DispatchLegacy  = `_honkerx_dispatch_dropped`
-	DispatchReplies = `_honkerx_dispatch_recalled`
+// The setup of each part of the schema.
+var (
+	//go:embed dispatch.sql
+	dispatchTablesDDL string
+	//go:embed dispatch_life.sql
+	dispatchLifeDDL string
+	//go:embed dispatch_legacy.sql
+	dispatchLegacyDDL string
+	//go:embed dispatch_reply.sql
+	dispatchReplyDDL string
 )
 
-// dispatchTriggers lists the triggers of each part.
-var dispatchTriggers = map[string][]string{
-	DispatchLife:    {`_honkerx_dispatch_moved`, `_honkerx_dispatch_ended`, DispatchLife},
-	DispatchLegacy:  {`_honkerx_dispatch_taken`, DispatchLegacy},
-	DispatchReplies: {`_honkerx_dispatch_replied`, `_honkerx_dispatch_refused`, DispatchReplies},
+// dispatchParts describes the parts of the schema, indexed by row.DispatchPart. last is the last object
+// that the setup of the part creates: if it exists, the part is complete.
+var dispatchParts = [...]struct {
+	last, ddl string
+	triggers  []string // all triggers of the part
+}{
+	row.DispatchTables: {last: dispatchPresence, ddl: dispatchTablesDDL},
+	row.DispatchLife: {last: dispatchDied, ddl: dispatchLifeDDL,
+		triggers: []string{`_honkerx_dispatch_moved`, `_honkerx_dispatch_ended`, dispatchDied}},
+	row.DispatchLegacy: {last: dispatchDropped, ddl: dispatchLegacyDDL,
+		triggers: []string{`_honkerx_dispatch_taken`, dispatchDropped}},
+	row.DispatchReplies: {last: dispatchRecalled, ddl: dispatchReplyDDL,
+		triggers: []string{`_honkerx_dispatch_replied`, `_honkerx_dispatch_refused`, dispatchRecalled}},
 }
+
+const (
+	dispatchPresence = `_honkerx_dispatch_presence`
+	dispatchDied     = `_honkerx_dispatch_died`
+	dispatchDropped  = `_honkerx_dispatch_dropped`
+	dispatchRecalled = `_honkerx_dispatch_recalled`
+)
 
 const sqlDispatchObjects = `SELECT name FROM sqlite_schema WHERE name GLOB '_honkerx_dispatch_*'`
 
 // objects returns the names of the existing dispatch objects. It reads the schema.
-func (Dispatches) objects(ctx context.Context, q Querier) (map[string]bool, error) {
+func (Dispatches) objects(ctx context.Context, q row.Querier) (map[string]bool, error) {
 	names, err := texts(ctx, q, sqlDispatchObjects)
 	there := make(map[string]bool, len(names))
 	for _, name := range names {
@@ -38,13 +58,13 @@ func (Dispatches) objects(ctx context.Context, q Querier) (map[string]bool, erro
 }
 
 // Exists reports whether the file has the tables.
-func (d Dispatches) Exists(ctx context.Context, q Querier) (bool, error) {
+func (d Dispatches) Exists(ctx context.Context, q row.Querier) (bool, error) {
 	there, err := d.objects(ctx, q)
-	return there[DispatchTables], err
+	return there[dispatchPresence], err
 }
 
 // Bootstrap creates the missing parts in the caller's transaction. See [Relays.Bootstrap] for the lock.
-func (d Dispatches) Bootstrap(ctx context.Context, q Querier, parts ...row.DispatchPart) error {
+func (d Dispatches) Bootstrap(ctx context.Context, q row.Querier, parts ...row.DispatchPart) error {
 	if err := TakeWriteLock(ctx, q); err != nil {
 		return err
 	}
@@ -53,10 +73,10 @@ func (d Dispatches) Bootstrap(ctx context.Context, q Querier, parts ...row.Dispa
 		return err
 	}
 	for _, part := range parts {
-		if there[part.Name] {
+		if there[dispatchParts[part].last] {
 			continue
 		}
-		if err := execAll(ctx, q, statements(part.DDL)); err != nil {
+		if err := execAll(ctx, q, statements(dispatchParts[part].ddl)); err != nil {
 			return err
 		}
 	}
@@ -72,13 +92,13 @@ VALUES (?1, ?1, ?2, nullif(?3, ''), nullif(?4, ''), nullif(?5, ''), ?6) ON CONFL
 
 // Add records a sent job. It returns false if the job is already recorded, which happens when an enqueue
 // with a unique key finds an existing job.
-func (Dispatches) Add(ctx context.Context, q Querier, s row.Sent, nowMS int64) (bool, error) {
+func (Dispatches) Add(ctx context.Context, q row.Querier, s row.Sent, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, sqlAddSent, s.ID, s.Queue, s.Events, s.ReplyQueue, s.ReplyTopic, nowMS)
 	return n > 0, err
 }
 
 // AddTwin records a copy of a job in a legacy queue.
-func (Dispatches) AddTwin(ctx context.Context, q Querier, twin, sent int64) error {
+func (Dispatches) AddTwin(ctx context.Context, q row.Querier, twin, sent int64) error {
 	_, err := q.ExecContext(ctx, sqlAddTwin, twin, sent)
 	return err
 }
@@ -89,13 +109,10 @@ JOIN _honkerx_dispatch_jobs AS j ON j.job_id = t.sent_id WHERE t.job_id = ?1`
 
 // Original returns the job that was sent, and its queue, for the copy id in a legacy queue. It returns
 // false if id is not a copy.
-func (Dispatches) Original(ctx context.Context, q Querier, id int64) (sent int64, queue string, found bool, err error) {
+func (Dispatches) Original(ctx context.Context, q row.Querier, id int64) (sent int64, queue string, found bool, err error) {
 	found, err = one(ctx, q, sqlDispatched, []any{id}, &sent, &queue)
 	return sent, queue, found, err
 }
-
-// DispatchPrefix is the default prefix of dispatch keys.
-const DispatchPrefix = "hero:"
 
 // Parts of the names of reply queues, between the prefix and the job id.
 const (
@@ -126,7 +143,7 @@ WHERE j.job_id = ?1`
 
 // Status returns the state and outcome of a sent job, or false if dispatch does not know it. prefix is the
 // prefix of its keys.
-func (Dispatches) Status(ctx context.Context, q Querier, prefix string, id, now int64) (s row.DispatchStatus, found bool, err error) {
+func (Dispatches) Status(ctx context.Context, q row.Querier, prefix string, id, now int64) (s row.DispatchStatus, found bool, err error) {
 	args := []any{id, now, prefix + dispatchReply, prefix + dispatchLegacyReply}
 	found, err = one(ctx, q, sqlDispatchStatus, args, &s.RunID, &s.Queue, (*number)(&s.SentMS),
 		(*number)(&s.StartedMS), (*number)(&s.EndedMS), &s.Stopped, (*number)(&s.HeldUntilMS), &s.State,
@@ -141,7 +158,7 @@ WHERE id IN (SELECT job_id FROM _honkerx_dispatch_jobs WHERE job_id = ?1
 
 // Copies returns the live jobs that represent the sent job id. There are several while it also waits in
 // legacy queues.
-func (Dispatches) Copies(ctx context.Context, q Querier, id int64) (out []row.DispatchCopy, err error) {
+func (Dispatches) Copies(ctx context.Context, q row.Querier, id int64) (out []row.DispatchCopy, err error) {
 	err = each(ctx, q, sqlDispatchCopies, func(rows *sql.Rows) error {
 		var c row.DispatchCopy
 		err := rows.Scan(&c.ID, &c.Queue, &c.Claimed, &c.Worker, (*number)(&c.Until))
@@ -165,13 +182,13 @@ FROM _honkerx_dispatch_jobs WHERE job_id = ?1 AND events IS NOT NULL`
 
 // Stop records that a job was stopped. It must run before the live row is deleted. heldMS is the end of the
 // worker's claim, or 0 if the job is not running.
-func (Dispatches) Stop(ctx context.Context, q Querier, id, heldMS, nowMS int64) error {
+func (Dispatches) Stop(ctx context.Context, q row.Querier, id, heldMS, nowMS int64) error {
 	_, err := q.ExecContext(ctx, sqlStopSent, id, nowMS, heldMS)
 	return err
 }
 
 // EndStopped records that the handler of a stopped job has returned.
-func (Dispatches) EndStopped(ctx context.Context, q Querier, id, nowMS int64) error {
+func (Dispatches) EndStopped(ctx context.Context, q row.Querier, id, nowMS int64) error {
 	n, err := affected(ctx, q, sqlEndStopped, id, nowMS)
 	if err != nil || n == 0 {
 		return err
@@ -191,7 +208,7 @@ FROM json_each(?1) AS k`
 
 // Loads returns the number of pending and running jobs of each queue, and the creation time of the oldest
 // pending job.
-func (Dispatches) Loads(ctx context.Context, q Querier, queues []string) (out []row.DispatchLoad, err error) {
+func (Dispatches) Loads(ctx context.Context, q row.Querier, queues []string) (out []row.DispatchLoad, err error) {
 	err = each(ctx, q, sqlDispatchLoads, func(rows *sql.Rows) error {
 		var l row.DispatchLoad
 		err := rows.Scan(&l.Queue, &l.Depth, &l.InFlight, (*number)(&l.Oldest))
@@ -212,7 +229,7 @@ ON l.queue = k.value AND l.state = 'processing' WHERE l.worker_id IS NOT NULL`
 )
 
 // Waiting returns the number of pending jobs of each queue, up to a thousand.
-func (Dispatches) Waiting(ctx context.Context, q Querier, queues []string) (map[string]int, error) {
+func (Dispatches) Waiting(ctx context.Context, q row.Querier, queues []string) (map[string]int, error) {
 	waiting := make(map[string]int, len(queues))
 	err := each(ctx, q, sqlDispatchWaiting, func(rows *sql.Rows) error {
 		var queue string
@@ -225,6 +242,6 @@ func (Dispatches) Waiting(ctx context.Context, q Querier, queues []string) (map[
 }
 
 // Running returns the worker of each running job of queues. A worker appears once for each of its jobs.
-func (Dispatches) Running(ctx context.Context, q Querier, queues []string) ([]string, error) {
+func (Dispatches) Running(ctx context.Context, q row.Querier, queues []string) ([]string, error) {
 	return texts(ctx, q, sqlDispatchRunning, nameList(queues))
 }

@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"fmt"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // dispatchInvariants hold between any two transactions in the tables of dispatch. Each query selects a
@@ -28,10 +30,10 @@ JOIN _honker_live AS l ON l.id = c.job_id GROUP BY sent_id HAVING count(*) > 1 A
 }
 
 // checkDispatch returns the violations in the tables of dispatch, if they exist.
-func checkDispatch(ctx context.Context, q Querier) (broken []string, err error) {
+func checkDispatch(ctx context.Context, q row.Querier) (broken []string, err error) {
 	d := Dispatches{}
 	there, err := d.objects(ctx, q)
-	if err != nil || !there[DispatchTables] {
+	if err != nil || !there[dispatchPresence] {
 		return nil, err
 	}
 	for _, i := range dispatchInvariants {
@@ -49,13 +51,13 @@ func checkDispatch(ctx context.Context, q Querier) (broken []string, err error) 
 
 // missing returns the triggers that rows of the tables need and that do not exist. A backup tool or a
 // migration of the application may have dropped them.
-func (Dispatches) missing(ctx context.Context, q Querier, there map[string]bool) (broken []string, err error) {
+func (Dispatches) missing(ctx context.Context, q row.Querier, there map[string]bool) (broken []string, err error) {
 	for _, need := range dispatchNeeds {
 		needed := false
 		if _, err := one(ctx, q, need.query, nil, &needed); err != nil {
 			return nil, err
 		}
-		for _, trigger := range dispatchTriggers[need.part] {
+		for _, trigger := range dispatchParts[need.part].triggers {
 			if needed && !there[trigger] {
 				broken = append(broken, "dispatch: the triggers of what was sent are there: "+trigger)
 			}

@@ -14,7 +14,7 @@ ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, value = excluded.value, 
 WHERE _honkerx_dispatch_presence.expires_ms <= ?5 OR _honkerx_dispatch_presence.owner = excluded.owner`
 
 // Register adds an actor or updates its row. It returns false if another live actor has its key.
-func (Dispatches) Register(ctx context.Context, q Querier, p row.DispatchPresence, nowMS int64) (bool, error) {
+func (Dispatches) Register(ctx context.Context, q row.Querier, p row.DispatchPresence, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, sqlAddPresence, p.Key, p.Owner, p.Value, p.ExpiresMS, nowMS)
 	return n > 0, err
 }
@@ -27,7 +27,7 @@ WHERE p.key = json_extract(b.value, '$.key') AND p.owner = json_extract(b.value,
 RETURNING key`
 
 // Beat updates the rows of actors and returns the keys of the rows that still exist.
-func (Dispatches) Beat(ctx context.Context, q Querier, all []row.DispatchPresence) ([]string, error) {
+func (Dispatches) Beat(ctx context.Context, q row.Querier, all []row.DispatchPresence) ([]string, error) {
 	list, err := json.Marshal(all)
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func (Dispatches) Beat(ctx context.Context, q Querier, all []row.DispatchPresenc
 const sqlDropPresence = `DELETE FROM _honkerx_dispatch_presence WHERE key = ?1 AND owner = ?2`
 
 // Leave removes an actor. It returns false if the key is free or belongs to another owner.
-func (Dispatches) Leave(ctx context.Context, q Querier, key, owner string) (bool, error) {
+func (Dispatches) Leave(ctx context.Context, q row.Querier, key, owner string) (bool, error) {
 	n, err := affected(ctx, q, sqlDropPresence, key, owner)
 	return n > 0, err
 }
@@ -53,16 +53,16 @@ WHERE key >= ?1 AND key < ?2 AND expires_ms > ?3 ORDER BY key`
 )
 
 // Presences returns the live actors with keys from first up to but excluding end, by key.
-func (Dispatches) Presences(ctx context.Context, q Querier, first, end string, nowMS int64) ([]row.DispatchPresence, error) {
+func (Dispatches) Presences(ctx context.Context, q row.Querier, first, end string, nowMS int64) ([]row.DispatchPresence, error) {
 	return presences(ctx, q, sqlPresences, first, end, nowMS)
 }
 
 // AllPresences returns the live actors of all prefixes, by key.
-func (Dispatches) AllPresences(ctx context.Context, q Querier, nowMS int64) ([]row.DispatchPresence, error) {
+func (Dispatches) AllPresences(ctx context.Context, q row.Querier, nowMS int64) ([]row.DispatchPresence, error) {
 	return presences(ctx, q, sqlAllPresences, nowMS)
 }
 
-func presences(ctx context.Context, q Querier, query string, args ...any) (out []row.DispatchPresence, err error) {
+func presences(ctx context.Context, q row.Querier, query string, args ...any) (out []row.DispatchPresence, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var p row.DispatchPresence
 		err := rows.Scan(&p.Key, &p.Owner, &p.Value, (*number)(&p.ExpiresMS))

@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"slices"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // These statements scan the whole table. An index would slow down every job for the benefit of a rare
@@ -22,12 +24,12 @@ const (
 )
 
 // Over returns up to limit jobs that ended before beforeMS.
-func (Dispatches) Over(ctx context.Context, q Querier, beforeMS int64, limit int) ([]int64, error) {
+func (Dispatches) Over(ctx context.Context, q row.Querier, beforeMS int64, limit int) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlOverSent, 0, beforeMS, limit)
 }
 
 // Drop deletes the rows of the jobs among ids that Over would still return, and returns their number.
-func (Dispatches) Drop(ctx context.Context, q Querier, beforeMS int64, ids []int64) (int, error) {
+func (Dispatches) Drop(ctx context.Context, q row.Querier, beforeMS int64, ids []int64) (int, error) {
 	n, err := affected(ctx, q, sqlDropSent, beforeMS, idList(ids))
 	if err != nil {
 		return 0, err
@@ -37,7 +39,7 @@ func (Dispatches) Drop(ctx context.Context, q Querier, beforeMS int64, ids []int
 }
 
 // DropPresences deletes the rows of actors that have expired and returns their number.
-func (Dispatches) DropPresences(ctx context.Context, q Querier, nowMS int64) (int, error) {
+func (Dispatches) DropPresences(ctx context.Context, q row.Querier, nowMS int64) (int, error) {
 	return affected(ctx, q, sqlDropPresences, nowMS)
 }
 
@@ -59,16 +61,16 @@ LIMIT ?4 + 0`
 )
 
 // Prefixes returns the sorted prefixes of the keys in the file, including the default.
-func (Dispatches) Prefixes(ctx context.Context, q Querier) ([]string, error) {
+func (Dispatches) Prefixes(ctx context.Context, q row.Querier) ([]string, error) {
 	all, err := texts(ctx, q, sqlDispatchPrefixes)
-	all = append(all, DispatchPrefix)
+	all = append(all, row.DispatchPrefix)
 	slices.Sort(all)
 	return slices.Compact(all), err
 }
 
 // OldReplies returns up to limit replies that have waited in reply queues of a prefix since before the
 // second before, without the replies to jobs that dispatch knows.
-func (Dispatches) OldReplies(ctx context.Context, q Querier, prefix string, before int64, limit int) (ids []int64, err error) {
+func (Dispatches) OldReplies(ctx context.Context, q row.Querier, prefix string, before int64, limit int) (ids []int64, err error) {
 	for _, room := range []string{dispatchReply, dispatchLegacyReply} {
 		first := prefix + room
 		after := first[:len(first)-1] + ";" // the character after the colon
@@ -82,7 +84,7 @@ func (Dispatches) OldReplies(ctx context.Context, q Querier, prefix string, befo
 }
 
 // DropReplies deletes the replies among ids that are still pending, and returns their number.
-func (Dispatches) DropReplies(ctx context.Context, q Querier, ids []int64) (int, error) {
+func (Dispatches) DropReplies(ctx context.Context, q row.Querier, ids []int64) (int, error) {
 	return affected(ctx, q, sqlDropReplies, idList(ids))
 }
 
@@ -96,24 +98,27 @@ const (
 )
 
 // Stale reports whether DropPresences would delete a row.
-func (Dispatches) Stale(ctx context.Context, q Querier, nowMS int64) (some bool, err error) {
+func (Dispatches) Stale(ctx context.Context, q row.Querier, nowMS int64) (some bool, err error) {
 	_, err = one(ctx, q, sqlStalePresence, []any{nowMS}, &some)
 	return some, err
 }
 
 // dispatchNeeds lists, for each part, the query that reports whether its triggers are needed.
-var dispatchNeeds = []struct{ part, query string }{
-	{DispatchLife, sqlNeedsLife}, {DispatchLegacy, sqlNeedsLegacy}, {DispatchReplies, sqlNeedsReplies},
+var dispatchNeeds = []struct {
+	part  row.DispatchPart
+	query string
+}{
+	{row.DispatchLife, sqlNeedsLife}, {row.DispatchLegacy, sqlNeedsLegacy}, {row.DispatchReplies, sqlNeedsReplies},
 }
 
 // Unneeded returns the parts whose triggers no row in the file needs any more.
-func (d Dispatches) Unneeded(ctx context.Context, q Querier) (parts []string, err error) {
+func (d Dispatches) Unneeded(ctx context.Context, q row.Querier) (parts []row.DispatchPart, err error) {
 	there, err := d.objects(ctx, q)
-	if err != nil || !there[DispatchTables] {
+	if err != nil || !there[dispatchPresence] {
 		return nil, err
 	}
 	for _, need := range dispatchNeeds {
-		if !there[need.part] {
+		if !there[dispatchParts[need.part].last] {
 			continue
 		}
 		needed := false
@@ -128,7 +133,7 @@ func (d Dispatches) Unneeded(ctx context.Context, q Querier) (parts []string, er
 }
 
 // DropUnneeded drops the triggers that are unneeded once it holds the write lock.
-func (d Dispatches) DropUnneeded(ctx context.Context, q Querier) error {
+func (d Dispatches) DropUnneeded(ctx context.Context, q row.Querier) error {
 	if err := TakeWriteLock(ctx, q); err != nil {
 		return err
 	}
@@ -137,7 +142,7 @@ func (d Dispatches) DropUnneeded(ctx context.Context, q Querier) error {
 		return err
 	}
 	for _, part := range parts {
-		for _, trigger := range dispatchTriggers[part] {
+		for _, trigger := range dispatchParts[part].triggers {
 			if _, err := q.ExecContext(ctx, `DROP TRIGGER IF EXISTS `+trigger); err != nil {
 				return err
 			}

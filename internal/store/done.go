@@ -43,16 +43,16 @@ const (
 )
 
 // FindDone returns the finished job with the given id in any queue, or false if it was not kept.
-func (Jobs) FindDone(ctx context.Context, q Querier, id int64) (row.Job, bool, error) {
+func (Jobs) FindDone(ctx context.Context, q row.Querier, id int64) (row.Job, bool, error) {
 	return getDone(ctx, q, sqlFindDone, id)
 }
 
 // GetDone returns the finished job of queue with the given id, or false if it was not kept.
-func (Jobs) GetDone(ctx context.Context, q Querier, queue string, id int64) (row.Job, bool, error) {
+func (Jobs) GetDone(ctx context.Context, q row.Querier, queue string, id int64) (row.Job, bool, error) {
 	return getDone(ctx, q, sqlGetDone, id, queue)
 }
 
-func getDone(ctx context.Context, q Querier, query string, args ...any) (job row.Job, found bool, err error) {
+func getDone(ctx context.Context, q row.Querier, query string, args ...any) (job row.Job, found bool, err error) {
 	job.State = "done"
 	found, err = one(ctx, q, query, args, &job.ID, &job.Queue, &job.Payload, (*number)(&job.Priority), (*number)(&job.RunAt),
 		(*text)(&job.WorkerID), (*number)(&job.Attempts), (*number)(&job.MaxAttempts), (*number)(&job.CreatedAt), (*number)(&job.ExpiresAt),
@@ -68,7 +68,7 @@ UNION ALL SELECT 'done' FROM _honkerx_done WHERE job_id = ?1 AND queue = ?2 AND 
 
 // Same reports where the file has a job with the id, queue, payload and creation time of j. The result is
 // "live", "dead" or "done", or empty if there is no such job.
-func (Jobs) Same(ctx context.Context, q Querier, j row.Job) (where string, err error) {
+func (Jobs) Same(ctx context.Context, q row.Querier, j row.Job) (where string, err error) {
 	_, err = one(ctx, q, sqlSameJob, []any{j.ID, j.Queue, j.CreatedAt, j.Payload}, &where)
 	return where, err
 }
@@ -88,7 +88,7 @@ WHERE done_count IS NOT excluded.done_count OR done_age_ms IS NOT excluded.done_
 )
 
 // SetQueue sets the retention of a queue. If it is unchanged, SetQueue writes nothing and returns false.
-func (Retentions) SetQueue(ctx context.Context, q Querier, r row.QueueRetention) (changed bool, err error) {
+func (Retentions) SetQueue(ctx context.Context, q row.Querier, r row.QueueRetention) (changed bool, err error) {
 	var doneCount, doneAge any
 	if r.Done.Bounded() {
 		doneCount, doneAge = r.Done.MaxCount, r.Done.MaxAgeMS
@@ -98,7 +98,7 @@ func (Retentions) SetQueue(ctx context.Context, q Querier, r row.QueueRetention)
 }
 
 // GetQueue returns the retention of a queue. It is zero if none was set.
-func (Retentions) GetQueue(ctx context.Context, q Querier, queue string) (row.QueueRetention, error) {
+func (Retentions) GetQueue(ctx context.Context, q row.Querier, queue string) (row.QueueRetention, error) {
 	r := row.QueueRetention{Queue: queue}
 	all, err := queueRetentions(ctx, q, sqlGetQueueRetention, queue)
 	if len(all) > 0 {
@@ -109,11 +109,11 @@ func (Retentions) GetQueue(ctx context.Context, q Querier, queue string) (row.Qu
 
 // Queues returns the retentions of the queues that may have jobs to trim: queues with finished jobs, and
 // queues with a bound on dead jobs.
-func (Retentions) Queues(ctx context.Context, q Querier) ([]row.QueueRetention, error) {
+func (Retentions) Queues(ctx context.Context, q row.Querier) ([]row.QueueRetention, error) {
 	return queueRetentions(ctx, q, sqlQueueRetentions)
 }
 
-func queueRetentions(ctx context.Context, q Querier, query string, args ...any) (all []row.QueueRetention, err error) {
+func queueRetentions(ctx context.Context, q row.Querier, query string, args ...any) (all []row.QueueRetention, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var r row.QueueRetention
 		err := rows.Scan(&r.Queue, (*number)(&r.Done.MaxCount), (*number)(&r.Done.MaxAgeMS), (*number)(&r.Dead.MaxCount), (*number)(&r.Dead.MaxAgeMS))
@@ -153,13 +153,10 @@ var (
 	KeptDead = Kept{sqlDeadRank, sqlDeadOver, sqlDropDeadJobs, 1}
 )
 
-// Everything is the Cutoff that keeps no jobs.
-var Everything = row.Cutoff{At: math.MaxInt64, ID: math.MaxInt64}
-
 // Cutoff returns the newest job of queue that r does not keep at the second now. The age is rounded up to
 // whole seconds, because times are recorded to the second and no job may be dropped early. With r.MaxCount
 // set, the cost is proportional to it.
-func (k Kept) Cutoff(ctx context.Context, q Querier, queue string, r row.Retention, now int64) (c row.Cutoff, err error) {
+func (k Kept) Cutoff(ctx context.Context, q row.Querier, queue string, r row.Retention, now int64) (c row.Cutoff, err error) {
 	c = row.Cutoff{At: math.MinInt64, ID: math.MinInt64}
 	if r.MaxAgeMS > 0 {
 		c = row.Cutoff{At: (now-(r.MaxAgeMS+999)/1000)*k.second - 1, ID: math.MaxInt64}
@@ -176,11 +173,11 @@ func (k Kept) Cutoff(ctx context.Context, q Querier, queue string, r row.Retenti
 }
 
 // Over returns up to limit jobs of queue up to and including c, oldest first.
-func (k Kept) Over(ctx context.Context, q Querier, queue string, c row.Cutoff, limit int) ([]int64, error) {
+func (k Kept) Over(ctx context.Context, q row.Querier, queue string, c row.Cutoff, limit int) ([]int64, error) {
 	return returnedIDs(ctx, q, k.over, 0, queue, c.At, c.ID, limit)
 }
 
 // Drop deletes the jobs among ids that are still at or before c, and returns their number.
-func (k Kept) Drop(ctx context.Context, q Querier, queue string, c row.Cutoff, ids []int64) (int, error) {
+func (k Kept) Drop(ctx context.Context, q row.Querier, queue string, c row.Cutoff, ids []int64) (int, error) {
 	return affected(ctx, q, k.drop, queue, c.At, c.ID, idList(ids))
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-// counting is a Querier that counts its statements.
+// counting is a sqlite.Querier that counts its statements.
 type counting struct {
-	store.Querier
+	row.Querier
 	statements int
 }
 
@@ -28,13 +28,13 @@ func (c *counting) QueryContext(ctx context.Context, query string, args ...any) 
 }
 
 // keep sets the retention of done and dead jobs of queue "a".
-func keep(t *testing.T, q store.Querier, done, dead row.Retention) {
+func keep(t *testing.T, q row.Querier, done, dead row.Retention) {
 	t.Helper()
 	_, err := store.Retentions{}.SetQueue(ctx, q, row.QueueRetention{Queue: "a", Done: done, Dead: dead})
 	require.NoError(t, err)
 }
 
-func requireSound(t *testing.T, q store.Querier) {
+func requireSound(t *testing.T, q row.Querier) {
 	t.Helper()
 	broken, err := store.Check(ctx, q)
 	require.NoError(t, err)
@@ -265,7 +265,7 @@ func TestKept_SideRows(t *testing.T) {
 	require.Equal(t, row.PlacedNew, keyed(t, tx, row.Unique{}).Result)
 	id := die(t, tx)
 	require.Equal(t, "1", value(t, tx, `SELECT count(*) FROM _honkerx_dead_job`))
-	n, err := store.KeptDead.Drop(ctx, tx, "a", store.Everything, []int64{id})
+	n, err := store.KeptDead.Drop(ctx, tx, "a", row.Everything, []int64{id})
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	for _, table := range []string{"_honker_dead", "_honkerx_dead_job", "_honkerx_gone", "_honkerx_unique", "_honkerx_job"} {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 )
 
@@ -16,12 +17,7 @@ import (
 //
 // The prediction follows ClaimAt and keyTriggers step by step. A model test compares them.
 type Outlook struct {
-	Queue     string
-	Pause     *row.Pause // nil if the queue is not paused
-	Limits    row.QueueLimits
-	Running   int64 // running jobs, including cancelled jobs that may still run
-	Cancelled int64 // the cancelled jobs among Running
-	Most      int   // bound on the jobs counted as ahead of a job
+	row.QueueOutlook
 
 	now, nowMS int64
 	tat        float64
@@ -67,7 +63,7 @@ FROM _honkerx_job AS s LEFT JOIN _honkerx_unique AS u ON u.queue = s.queue AND u
 WHERE s.job_id = ?1`
 
 // Side returns the JobSide of a job. It is zero for a job without a side row.
-func (Jobs) Side(ctx context.Context, q Querier, id int64) (s row.JobSide, err error) {
+func (Jobs) Side(ctx context.Context, q row.Querier, id int64) (s row.JobSide, err error) {
 	_, err = one(ctx, q, sqlJobSide, []any{id}, &s.Reserved, &s.Paused, &s.Held, (*number)(&s.After))
 	return s, err
 }
@@ -86,7 +82,7 @@ WHERE s.queue = ?1 AND s.key = ?4 AND s.slot = 1 AND l.claim_expires_at >= ?2 LI
 
 // RunningJobs returns the ids of up to limit running jobs of queue whose claims are valid at the second
 // now. An empty key selects all keys.
-func (Jobs) RunningJobs(ctx context.Context, q Querier, queue, key string, now int64, limit int) ([]int64, error) {
+func (Jobs) RunningJobs(ctx context.Context, q row.Querier, queue, key string, now int64, limit int) ([]int64, error) {
 	if key == "" {
 		return returnedIDs(ctx, q, sqlRunningJobs, 0, queue, now, limit)
 	}
@@ -95,7 +91,7 @@ func (Jobs) RunningJobs(ctx context.Context, q Querier, queue, key string, now i
 
 // CancelledJobs returns the ids of up to limit cancelled jobs that still occupy a place of queue at the
 // second now. An empty key selects all keys.
-func (Jobs) CancelledJobs(ctx context.Context, q Querier, queue, key string, now int64, limit int) ([]int64, error) {
+func (Jobs) CancelledJobs(ctx context.Context, q row.Querier, queue, key string, now int64, limit int) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlCancelledJobs, 0, queue, now, limit, key)
 }
 
@@ -108,7 +104,7 @@ SELECT * FROM (SELECT job_id, batch, 0 FROM _honkerx_after INDEXED BY _honkerx_a
 
 // OpenEdges returns the edges that hold a job: first up to limit edges to dead jobs or batches, then up to
 // limit edges to unfinished ones.
-func (Jobs) OpenEdges(ctx context.Context, q Querier, id int64, limit int) (all []row.Edge, err error) {
+func (Jobs) OpenEdges(ctx context.Context, q row.Querier, id int64, limit int) (all []row.Edge, err error) {
 	err = each(ctx, q, sqlOpenEdges, func(rows *sql.Rows) error {
 		var e row.Edge
 		err := rows.Scan((*number)(&e.Job), (*number)(&e.Batch), &e.Dead)
@@ -121,7 +117,7 @@ func (Jobs) OpenEdges(ctx context.Context, q Querier, id int64, limit int) (all 
 var sqlHighestJob = sequenceOf("_honker_live")
 
 // Highest returns the highest job id ever assigned.
-func (Jobs) Highest(ctx context.Context, q Querier) (id int64, err error) {
+func (Jobs) Highest(ctx context.Context, q row.Querier) (id int64, err error) {
 	_, err = one(ctx, q, sqlHighestJob, nil, (*number)(&id))
 	return id, err
 }
@@ -166,8 +162,8 @@ const sqlKeysOfEnded = `SELECT DISTINCT key FROM _honkerx_cancelled WHERE queue 
 
 // Outlook reads the part of the state of queue at nowMS that does not depend on a particular job. It writes
 // nothing.
-func (j Jobs) Outlook(ctx context.Context, q Querier, queue string, nowMS int64) (*Outlook, error) {
-	o := &Outlook{Queue: queue, Most: AheadJobs, now: nowMS / 1000, nowMS: nowMS, freed: make(map[int64]bool), keys: make(map[string]*keyOutlook)}
+func (j Jobs) Outlook(ctx context.Context, q row.Querier, queue string, nowMS int64) (engine.Outlook, error) {
+	o := &Outlook{QueueOutlook: row.QueueOutlook{Name: queue, Most: AheadJobs}, now: nowMS / 1000, nowMS: nowMS, freed: make(map[int64]bool), keys: make(map[string]*keyOutlook)}
 	pause, paused, err := Pauses{}.Get(ctx, q, queue, o.now)
 	if err != nil {
 		return nil, err
@@ -212,7 +208,7 @@ func (j Jobs) Outlook(ctx context.Context, q Querier, queue string, nowMS int64)
 
 // settle reads the jobs that the next claim settles first, and adds those that become claimable to the
 // candidates. It returns the keys that gain room.
-func (o *Outlook) settle(ctx context.Context, q Querier, limited bool) (keys []string, err error) {
+func (o *Outlook) settle(ctx context.Context, q row.Querier, limited bool) (keys []string, err error) {
 	var dying []int64
 	err = each(ctx, q, sqlUnsettled, func(rows *sql.Rows) error {
 		var c, next candidate
@@ -229,7 +225,7 @@ func (o *Outlook) settle(ctx context.Context, q Querier, limited bool) (keys []s
 			keys = append(keys, c.key)
 		}
 		return err
-	}, o.Queue, o.now, overdueLimit, limited)
+	}, o.Name, o.now, overdueLimit, limited)
 	if err != nil || len(dying) == 0 {
 		return keys, err
 	}
@@ -238,7 +234,7 @@ func (o *Outlook) settle(ctx context.Context, q Querier, limited bool) (keys []s
 		err := rows.Scan((*number)(&c.id), (*number)(&c.priority), (*number)(&c.runAt), (*text)(&c.key))
 		o.free(c)
 		return err
-	}, o.Queue, o.now, idList(dying))
+	}, o.Name, o.now, idList(dying))
 }
 
 // free records a job that the next claim releases before it takes any. A zero candidate is ignored.
@@ -252,11 +248,14 @@ func (o *Outlook) free(c candidate) {
 	}
 }
 
+// Queue implements engine.Outlook.
+func (o *Outlook) Queue() *row.QueueOutlook { return &o.QueueOutlook }
+
 // Freed reports whether the next claim releases the job id by dead-lettering the jobs it waits for.
 func (o *Outlook) Freed(id int64) bool { return o.freed[id] }
 
 // Of predicts how the next claims treat a job of the queue that is due.
-func (o *Outlook) Of(ctx context.Context, q Querier, job row.Job, side row.JobSide) (s row.Standing, err error) {
+func (o *Outlook) Of(ctx context.Context, q row.Querier, job row.Job, side row.JobSide) (s row.Standing, err error) {
 	c := candidate{id: job.ID, priority: job.Priority, runAt: job.RunAt, key: job.Key, reserved: side.Reserved}
 	if o.keyed {
 		err = o.byKeys(ctx, q, c, &s)
@@ -305,9 +304,9 @@ SELECT count(*), ifnull(sum(ok), 0) FROM (
   LIMIT ?3 + 0)`
 
 // count returns the number of jobs ahead of c in a queue without limits on keys.
-func (o *Outlook) count(ctx context.Context, q Querier, c candidate) (ahead row.Count, err error) {
+func (o *Outlook) count(ctx context.Context, q row.Querier, c candidate) (ahead row.Count, err error) {
 	var looked, ok int64
-	_, err = one(ctx, q, sqlCountAhead, []any{o.Queue, o.now, o.Most, c.priority, c.runAt, c.id}, &looked, &ok)
+	_, err = one(ctx, q, sqlCountAhead, []any{o.Name, o.now, o.Most, c.priority, c.runAt, c.id}, &looked, &ok)
 	for _, s := range o.settled {
 		if s.compare(c) < 0 {
 			ok++

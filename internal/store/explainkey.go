@@ -108,7 +108,7 @@ FROM json_each(?3) AS c LEFT JOIN _honkerx_keys AS k ON k.queue = ?1 AND k.key =
 
 // readHead reads the first jobs in the order of claims. over lists the keys whose held jobs may be released
 // by the next claim.
-func (o *Outlook) readHead(ctx context.Context, q Querier, over []string) error {
+func (o *Outlook) readHead(ctx context.Context, q row.Querier, over []string) error {
 	pending, looked, err := o.candidates(ctx, q, sqlOutlookHead)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (o *Outlook) readHead(ctx context.Context, q Querier, over []string) error 
 
 // candidates runs a query for jobs. looked is the number of rows it has read, including jobs that can no
 // longer run.
-func (o *Outlook) candidates(ctx context.Context, q Querier, query string, args ...any) (found []candidate, looked int, err error) {
+func (o *Outlook) candidates(ctx context.Context, q row.Querier, query string, args ...any) (found []candidate, looked int, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var c candidate
 		var ok bool
@@ -145,12 +145,12 @@ func (o *Outlook) candidates(ctx context.Context, q Querier, query string, args 
 			found = append(found, c)
 		}
 		return err
-	}, append([]any{o.Queue, o.now, outlookJobs}, args...)...)
+	}, append([]any{o.Name, o.now, outlookJobs}, args...)...)
 	return found, looked, err
 }
 
 // readKeys reads the state of the keys that are not in o.keys yet.
-func (o *Outlook) readKeys(ctx context.Context, q Querier, keys []string) error {
+func (o *Outlook) readKeys(ctx context.Context, q row.Querier, keys []string) error {
 	var unknown []string
 	for _, key := range keys {
 		if key != "" && o.keys[key] == nil {
@@ -181,12 +181,12 @@ func (o *Outlook) readKeys(ctx context.Context, q Querier, keys []string) error 
 		}
 		o.keys[key] = &k
 		return err
-	}, o.Queue, o.now, nameList(unknown), o.Limits.InOrder)
+	}, o.Name, o.now, nameList(unknown), o.Limits.InOrder)
 }
 
 // Lasting returns the obstacles that may still keep job from starting when it becomes due. It is for jobs
 // that are not due yet.
-func (o *Outlook) Lasting(ctx context.Context, q Querier, job row.Job) (s row.Standing, err error) {
+func (o *Outlook) Lasting(ctx context.Context, q row.Querier, job row.Job) (s row.Standing, err error) {
 	if job.Key == "" || !o.keyed {
 		return s, nil
 	}
@@ -200,7 +200,7 @@ func (o *Outlook) Lasting(ctx context.Context, q Querier, job row.Job) (s row.St
 }
 
 // byKeys simulates the claims of the jobs ahead of c and records their effect on c in s.
-func (o *Outlook) byKeys(ctx context.Context, q Querier, c candidate, s *row.Standing) error {
+func (o *Outlook) byKeys(ctx context.Context, q row.Querier, c candidate, s *row.Standing) error {
 	ahead := slices.DeleteFunc(slices.Clone(o.head), func(d candidate) bool { return d.compare(c) >= 0 })
 	s.Ahead.More = o.more && len(ahead) == len(o.head)
 	if c.key != "" && o.Limits.KeyRate.N > 0 {
@@ -280,7 +280,7 @@ SELECT (SELECT id FROM _honker_live INDEXED BY _honker_live_processing_deadline
 // First returns the first job that the next claims take, ignoring the pause and the limits of the queue,
 // and the number of jobs they take. If they take none, first is 0 and waits is a job that waits for some
 // other reason, or 0 if the queue is empty.
-func (o *Outlook) First(ctx context.Context, q Querier) (first, waits int64, n row.Count, err error) {
+func (o *Outlook) First(ctx context.Context, q row.Querier) (first, waits int64, n row.Count, err error) {
 	if !o.keyed {
 		if err := o.readHead(ctx, q, nil); err != nil {
 			return 0, 0, n, err
@@ -305,6 +305,6 @@ func (o *Outlook) First(ctx context.Context, q Querier) (first, waits int64, n r
 		err := rows.Scan(&id)
 		waits = cmp.Or(waits, int64(id))
 		return err
-	}, o.Queue, o.now)
+	}, o.Name, o.now)
 	return 0, waits, n, err
 }

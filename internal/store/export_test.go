@@ -4,25 +4,26 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/honker-go/honker/internal/row"
 )
 
 // Claim, Ready, States and NextClaim are like ClaimAt, ReadyAt, StatesAt and NextClaimAt but take
 // whole seconds.
-func (j Jobs) Claim(ctx context.Context, q Querier, queue, worker string, n int, now, expires int64) ([]*row.Job, []row.Death, error) {
+func (j Jobs) Claim(ctx context.Context, q row.Querier, queue, worker string, n int, now, expires int64) ([]*row.Job, []row.Death, error) {
 	return j.ClaimAt(ctx, q, queue, worker, n, inMS(now), expires)
 }
 
-func (j Jobs) Ready(ctx context.Context, q Querier, queue string, now int64) (bool, error) {
+func (j Jobs) Ready(ctx context.Context, q row.Querier, queue string, now int64) (bool, error) {
 	return j.ReadyAt(ctx, q, queue, inMS(now))
 }
 
-func (j Jobs) States(ctx context.Context, q Querier, queues []string, now int64) ([]row.QueueState, error) {
+func (j Jobs) States(ctx context.Context, q row.Querier, queues []string, now int64) ([]row.QueueState, error) {
 	return j.StatesAt(ctx, q, queues, inMS(now))
 }
 
-func (j Jobs) NextClaim(ctx context.Context, q Querier, queue string, now int64) (int64, error) {
+func (j Jobs) NextClaim(ctx context.Context, q row.Querier, queue string, now int64) (int64, error) {
 	return j.NextClaimAt(ctx, q, queue, inMS(now))
 }
 
@@ -363,7 +364,7 @@ func Statements() []Statement {
 		hot("sqlRelayDead by key", Relays{}.selects(sqlRelayDead, row.RelayDeadFilter{Key: "k"})),
 		hot("sqlCountRelayDead by key", Relays{}.selects(sqlCountRelayDead, row.RelayDeadFilter{Key: "k"})),
 		hot("sqlFreeRelayDead by key", Relays{}.selects(sqlFreeRelayDead, row.RelayDeadFilter{Key: "k"})),
-		cold("sqlRelayDead of an earlier version", Relays{Keyless: true}.selects(sqlRelayDead, row.RelayDeadFilter{})),
+		cold("sqlRelayDead of an earlier version", strings.NewReplacer(deadColumns, keylessColumns, deadFilter, keylessFilter).Replace(sqlRelayDead)),
 		hot("sqlHasRelayKeys", sqlHasRelayKeys),
 		cold("sqlOpenRelayDead", sqlOpenRelayDead),
 		hot("sqlFreeRelayDead", sqlFreeRelayDead),

@@ -22,7 +22,7 @@ const sqlHonkerTables = `SELECT name FROM sqlite_schema WHERE type = 'table' AND
 
 // Describe returns the versions, settings and sizes of the file. It counts up to most rows in each table of
 // honker.
-func (Files) Describe(ctx context.Context, q Querier, most int) (f row.FileState, err error) {
+func (Files) Describe(ctx context.Context, q row.Querier, most int) (f row.FileState, err error) {
 	var schema sql.NullString
 	_, err = one(ctx, q, sqlFileState, nil, &f.SQLite, &f.Journal, &f.Synchronous, &f.PageSize, &f.Pages, &f.FreePages,
 		&f.ApplicationID, &f.User, &schema)
@@ -58,7 +58,7 @@ ORDER BY tbl_name, type != 'table', type, name`
 
 // Definitions returns the definitions of honker's tables with all indexes and triggers on them, including
 // those of the application.
-func (Files) Definitions(ctx context.Context, q Querier) (all []row.Definition, err error) {
+func (Files) Definitions(ctx context.Context, q row.Querier) (all []row.Definition, err error) {
 	err = each(ctx, q, sqlDefinitions, func(rows *sql.Rows) error {
 		var d row.Definition
 		err := rows.Scan(&d.Table, &d.Name, &d.Kind, &d.SQL)

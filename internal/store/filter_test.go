@@ -22,7 +22,7 @@ func TestFilter_Passes_AsSQL(t *testing.T) {
 	}
 	for range 500 {
 		f := randomFilter(keys, 3)
-		rows, _, err := store.Streams{}.Read(ctx, tx, row.Selection{Topic: "t", Filter: f}, 0, store.Unbounded, 100, nil)
+		rows, _, err := store.Streams{}.Read(ctx, tx, row.Selection{Topic: "t", Filter: f}, 0, row.Unbounded, 100, nil)
 		require.NoError(t, err)
 		selected := map[string]bool{}
 		for _, row := range rows {

@@ -29,7 +29,7 @@ const sqlAllFitting = `SELECT queue FROM _honkerx_queues WHERE fit_job IS NOT NU
 
 // beginFit marks the queue for fitting if the old limits may have held jobs, ordered held jobs or reserved
 // starts in a way that the new limits would not.
-func beginFit(ctx context.Context, q Querier, queue string, was, is row.QueueLimits) error {
+func beginFit(ctx context.Context, q row.Querier, queue string, was, is row.QueueLimits) error {
 	rate := was.KeyRate != (row.StartRate{}) && was.KeyRate != is.KeyRate
 	if !rate && was.InOrder == is.InOrder && (was.PerKey == 0 || is.PerKey != 0 && is.PerKey <= was.PerKey) {
 		return nil
@@ -39,7 +39,7 @@ func beginFit(ctx context.Context, q Querier, queue string, was, is row.QueueLim
 }
 
 // Fitting returns the queues with jobs to be fitted to their limits. See FitSome.
-func (Limits) Fitting(ctx context.Context, q Querier) ([]string, error) {
+func (Limits) Fitting(ctx context.Context, q row.Querier) ([]string, error) {
 	return texts(ctx, q, sqlAllFitting)
 }
 
@@ -88,7 +88,7 @@ const (
 
 // FitSome fits up to about n jobs of queue to its limits at the second now, and reports whether there may
 // be more. After the last job it drops the triggers that are no longer needed.
-func (ls Limits) FitSome(ctx context.Context, q Querier, queue string, n int, now int64) (more bool, err error) {
+func (ls Limits) FitSome(ctx context.Context, q row.Querier, queue string, n int, now int64) (more bool, err error) {
 	var done, rate number
 	var key sql.NullString
 	fitting, err := one(ctx, q, sqlFitting, []any{queue}, &done, &key, &rate)
@@ -127,7 +127,7 @@ func (ls Limits) FitSome(ctx context.Context, q Querier, queue string, n int, no
 
 // forgetStarts resets the rate of up to n keys that follow the key after. It must run before the jobs are
 // fitted. Otherwise a job made due would be assigned a start behind those of the old rate.
-func (Limits) forgetStarts(ctx context.Context, q Querier, queue, after string, n int) error {
+func (Limits) forgetStarts(ctx context.Context, q row.Querier, queue, after string, n int) error {
 	var end sql.NullString
 	if _, err := one(ctx, q, sqlFitKeysTo, []any{queue, after, n}, &end); err != nil {
 		return err
@@ -144,7 +144,7 @@ func (Limits) forgetStarts(ctx context.Context, q Querier, queue, after string, 
 }
 
 // fit fits jobs, a JSON list of ids. rate reports whether the rate of the keys has changed.
-func (ls Limits) fit(ctx context.Context, q Querier, queue, jobs string, rate bool, now int64) error {
+func (ls Limits) fit(ctx context.Context, q row.Querier, queue, jobs string, rate bool, now int64) error {
 	l, err := ls.Get(ctx, q, queue)
 	if err != nil {
 		return err
@@ -178,7 +178,7 @@ func (ls Limits) fit(ctx context.Context, q Querier, queue, jobs string, rate bo
 // letFirstGo releases the first held jobs of each key of jobs. For a key it releases as many as the limits
 // allow in total, but no more than the list contains. These may be too many, but claims hold the surplus
 // again.
-func letFirstGo(ctx context.Context, q Querier, queue, jobs string, l row.QueueLimits) error {
+func letFirstGo(ctx context.Context, q row.Querier, queue, jobs string, l row.QueueLimits) error {
 	atOnce := l.PerKey
 	if l.InOrder {
 		atOnce = 1

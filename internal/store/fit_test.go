@@ -27,7 +27,7 @@ var fitted = []struct {
 
 // limitedJobs inserts jobs of many keys and runs claims under the limits l, so that some jobs run
 // and others are held.
-func limitedJobs(t *testing.T, tx store.Querier, n, keys int, l row.QueueLimits) {
+func limitedJobs(t *testing.T, tx row.Querier, n, keys int, l row.QueueLimits) {
 	t.Helper()
 	_, err := store.Limits{}.Set(ctx, tx, "a", l)
 	require.NoError(t, err)
@@ -45,14 +45,14 @@ INSERT INTO _honker_live (queue, priority, run_at, payload) SELECT 'a', i % 3 - 
 	}
 }
 
-func totalChanges(t *testing.T, q store.Querier) int {
+func totalChanges(t *testing.T, q row.Querier) int {
 	t.Helper()
 	n, err := strconv.Atoi(value(t, q, `SELECT total_changes()`))
 	require.NoError(t, err)
 	return n
 }
 
-func requireSoundFile(t *testing.T, q store.Querier, what ...any) {
+func requireSoundFile(t *testing.T, q row.Querier, what ...any) {
 	t.Helper()
 	broken, err := store.Check(ctx, q)
 	require.NoError(t, err)
@@ -126,21 +126,21 @@ func TestLimits_FitSome_ByClaims(t *testing.T) {
 }
 
 // ourClaimAt claims at a later time than honkersClaimAt, which uses the clock of SQLite.
-func ourClaimAt(t *testing.T, q store.Querier) {
+func ourClaimAt(t *testing.T, q row.Querier) {
 	t.Helper()
 	_, _, err := store.Jobs{}.ClaimAt(ctx, q, "a", "w", 7, 4_102_444_800_000, 5_000_000_000)
 	require.NoError(t, err)
 }
 
 // honkersClaimAt claims like other bindings, which do not fit jobs to limits.
-func honkersClaimAt(t *testing.T, q store.Querier) {
+func honkersClaimAt(t *testing.T, q row.Querier) {
 	t.Helper()
 	exec(t, q, `UPDATE _honker_live SET state = 'processing', worker_id = 'py', claim_expires_at = 2000000, attempts = attempts + 1
 WHERE id IN (SELECT id FROM _honker_live WHERE queue = 'a' AND state = 'pending' ORDER BY priority DESC, run_at, id LIMIT 7)`)
 }
 
 // claimFitted claims some jobs and requires that the limits l allow the jobs that this has started.
-func claimFitted(t *testing.T, q store.Querier, l row.QueueLimits, claim func(*testing.T, store.Querier)) {
+func claimFitted(t *testing.T, q row.Querier, l row.QueueLimits, claim func(*testing.T, row.Querier)) {
 	t.Helper()
 	exec(t, q, `CREATE TEMP TABLE ran AS SELECT id FROM _honker_live WHERE state = 'processing'`)
 	exec(t, q, `CREATE TEMP TABLE lived AS SELECT job_id, key FROM _honkerx_job`)

@@ -1,6 +1,10 @@
 package store
 
-import "context"
+import (
+	"context"
+
+	"github.com/honker-go/honker/internal/row"
+)
 
 // These triggers enforce pauses and limits on the claims of every binding. They use only built-in SQL. Each
 // of them adds to the cost of every claim, so a trigger exists only while a row of _honkerx_queues needs
@@ -251,7 +255,7 @@ func hasTrigger(name string) string {
 
 // fitTriggers creates the triggers that the rows now need and drops those that no row needs. It must run in
 // the transaction that changed the rows.
-func fitTriggers(ctx context.Context, q Querier) error {
+func fitTriggers(ctx context.Context, q row.Querier) error {
 	var gated, rated, keyed, gate, rate, key bool
 	if _, err := one(ctx, q, sqlNeeds, nil, &gated, &rated, &keyed, &gate, &rate, &key); err != nil {
 		return err
@@ -282,7 +286,7 @@ func createKeyTriggers() []string {
 }
 
 // renewSlotTrigger recreates slotTrigger if it exists.
-func renewSlotTrigger(ctx context.Context, q Querier) error {
+func renewSlotTrigger(ctx context.Context, q row.Querier) error {
 	var x int
 	found, err := one(ctx, q, sqlHasTrigger, []any{slotTrigger.name}, &x)
 	if err != nil || !found {

@@ -59,7 +59,7 @@ type readHead struct {
 
 // Heads returns the heads of the queues of s by name. If s.Queues is empty, it returns all queues that have
 // jobs.
-func (Jobs) Heads(ctx context.Context, q Querier, s row.JobSelect) ([]row.QueueHead, error) {
+func (Jobs) Heads(ctx context.Context, q row.Querier, s row.JobSelect) ([]row.QueueHead, error) {
 	byName := make(map[string]*readHead)
 	query := sqlAllHeads
 	if len(s.Queues) > 0 {

@@ -4,9 +4,9 @@ import (
 	"database/sql"
 	"testing"
 
-	"github.com/stretchr/testify/require"
+	"github.com/honker-go/honker/internal/row"
 
-	"github.com/honker-go/honker/internal/store"
+	"github.com/stretchr/testify/require"
 )
 
 // This file reproduces the effects of a honker binding on the file, written from the published
@@ -126,7 +126,7 @@ WHERE queue = ?1 AND attempts < max_attempts AND (expires_at IS NULL OR expires_
 
 // honkerClaim is honker's claim: the dead-letter pass followed by the update. It returns the
 // claimed jobs in honker's order.
-func honkerClaim(t *testing.T, q store.Querier, queue, worker string, n int, now, expires int64) []fixture {
+func honkerClaim(t *testing.T, q row.Querier, queue, worker string, n int, now, expires int64) []fixture {
 	t.Helper()
 	exec(t, q, honkerBury, queue, now)
 	exec(t, q, honkerDrop, queue, now)

@@ -2,8 +2,14 @@ package store
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
+
+	"github.com/honker-go/honker/internal/row"
 )
+
+//go:embed inbox.sql
+var inboxDDL string
 
 // Inboxes provides the statements on _honkerx_inbox_received.
 type Inboxes struct{}
@@ -11,21 +17,21 @@ type Inboxes struct{}
 const sqlHasInbox = `SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = '_honkerx_inbox_expiry'`
 
 // Exists reports whether the file has the table. It reads the schema.
-func (Inboxes) Exists(ctx context.Context, q Querier) (found bool, err error) {
+func (Inboxes) Exists(ctx context.Context, q row.Querier) (found bool, err error) {
 	var x int
 	return one(ctx, q, sqlHasInbox, nil, &x)
 }
 
 // Bootstrap creates the table in the caller's transaction, unless it exists. See
 // [Relays.Bootstrap] for the lock.
-func (i Inboxes) Bootstrap(ctx context.Context, q Querier, ddl string) error {
+func (i Inboxes) Bootstrap(ctx context.Context, q row.Querier) error {
 	if err := TakeWriteLock(ctx, q); err != nil {
 		return err
 	}
 	if found, err := i.Exists(ctx, q); err != nil || found {
 		return err
 	}
-	return execAll(ctx, q, statements(ddl))
+	return execAll(ctx, q, statements(inboxDDL))
 }
 
 // Uses the primary key.
@@ -38,7 +44,7 @@ ON CONFLICT (source, id) DO NOTHING`
 
 // Receive records a message. first is false if the message was recorded before. It returns ErrNotInserted
 // if the message was not stored.
-func (Inboxes) Receive(ctx context.Context, q Querier, source, id string, nowMS, expiresMS int64) (first bool, err error) {
+func (Inboxes) Receive(ctx context.Context, q row.Querier, source, id string, nowMS, expiresMS int64) (first bool, err error) {
 	n, err := affected(ctx, q, sqlReceive, source, id, nowMS, expiresMS)
 	if err != nil || n > 0 {
 		return n > 0, err
@@ -48,7 +54,7 @@ func (Inboxes) Receive(ctx context.Context, q Querier, source, id string, nowMS,
 	if found, err := one(ctx, q, sqlReceived, []any{source, id}, &x); err != nil || found {
 		return false, err
 	}
-	return false, ErrNotInserted
+	return false, row.ErrNotInserted
 }
 
 // Uses the index of the expiry.
@@ -60,13 +66,13 @@ const (
 )
 
 // Over reports whether Drop would delete a row.
-func (Inboxes) Over(ctx context.Context, q Querier, nowMS int64) (some bool, err error) {
+func (Inboxes) Over(ctx context.Context, q row.Querier, nowMS int64) (some bool, err error) {
 	_, err = one(ctx, q, sqlReceivedOver, []any{nowMS}, &some)
 	return some, err
 }
 
 // Drop deletes up to limit expired rows and returns their number.
-func (Inboxes) Drop(ctx context.Context, q Querier, nowMS int64, limit int) (int, error) {
+func (Inboxes) Drop(ctx context.Context, q row.Querier, nowMS int64, limit int) (int, error) {
 	return affected(ctx, q, sqlDropReceived, nowMS, limit)
 }
 
@@ -78,7 +84,7 @@ var inboxInvariants = []struct{ rule, query string }{
 }
 
 // checkInboxes returns the violations in the table of the inboxes, if it exists.
-func checkInboxes(ctx context.Context, q Querier) (broken []string, err error) {
+func checkInboxes(ctx context.Context, q row.Querier) (broken []string, err error) {
 	if there, err := (Inboxes{}).Exists(ctx, q); err != nil || !there {
 		return nil, err
 	}

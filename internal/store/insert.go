@@ -6,22 +6,13 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // insertSizes are the row counts of the prepared INSERT statements. A multi-row INSERT takes a third of the
 // time of single-row statements, because its cursors stay on the last page. There are few sizes so that
 // each statement stays prepared on its connection.
 var insertSizes = []int{256, 32, 4, 1}
-
-// Errors for statements that had no effect because of a trigger of the application.
-var (
-	// ErrNotInserted is returned when an inserted row does not exist afterwards.
-	ErrNotInserted = fmt.Errorf("not inserted: %w", sqlite.ErrIgnored)
-	// ErrStuck is returned when work is due but cannot be done. A caller that retries at once would loop
-	// forever.
-	ErrStuck = fmt.Errorf("no progress: %w", sqlite.ErrIgnored)
-)
 
 // inserts holds the statements that append rows to a table, by their number of rows. The columns shared by
 // all rows come first and are bound once.
@@ -59,14 +50,14 @@ func (in inserts) values(n int) string {
 }
 
 // one inserts a single row and returns its id.
-func (in inserts) one(ctx context.Context, q Querier, args ...any) (int64, error) {
+func (in inserts) one(ctx context.Context, q row.Querier, args ...any) (int64, error) {
 	return inserted(ctx, q, in.sized[1], 1, args...)
 }
 
 // run inserts count rows in as few statements as possible. row appends the values of row i to args. run
 // calls wrote with the first and last id of each run of rows with consecutive ids, in the order of the
 // rows. Rows written before an error remain.
-func (in inserts) run(ctx context.Context, q Querier, shared []any, count int, row func(args []any, i int) []any, wrote func(first, last int64)) error {
+func (in inserts) run(ctx context.Context, q row.Querier, shared []any, count int, row func(args []any, i int) []any, wrote func(first, last int64)) error {
 	sizes, err := in.sizes(ctx, q, count)
 	if err != nil {
 		return err
@@ -92,7 +83,7 @@ func (in inserts) run(ctx context.Context, q Querier, shared []any, count int, r
 // sizes returns the statement sizes for count rows. A single statement normally assigns consecutive ids,
 // because no other connection can write at the same time. A trigger of the application may break this by
 // inserting or dropping rows, and each row then gets a statement of its own.
-func (in inserts) sizes(ctx context.Context, q Querier, count int) ([]int, error) {
+func (in inserts) sizes(ctx context.Context, q row.Querier, count int) ([]int, error) {
 	if count < 2 {
 		return insertSizes, nil
 	}
@@ -105,13 +96,13 @@ func (in inserts) sizes(ctx context.Context, q Querier, count int) ([]int, error
 
 // inserted runs an INSERT of n rows and returns the id of the last row. It checks the number of rows,
 // because without an insert LastInsertId would return the id of an earlier insert on the connection.
-func inserted(ctx context.Context, q Querier, query string, n int, args ...any) (last int64, err error) {
+func inserted(ctx context.Context, q row.Querier, query string, n int, args ...any) (last int64, err error) {
 	res, err := q.ExecContext(ctx, query, args...)
 	if err != nil {
 		return 0, err
 	}
 	if rows, err := res.RowsAffected(); err != nil || rows != int64(n) {
-		return 0, errors.Join(err, ErrNotInserted)
+		return 0, errors.Join(err, row.ErrNotInserted)
 	}
 	return res.LastInsertId()
 }
@@ -123,7 +114,7 @@ OR EXISTS (SELECT 1 FROM sqlite_temp_schema WHERE type = 'trigger' AND lower(tbl
 
 // foreignTriggers reports whether table has a trigger other than honker's own, including temporary triggers
 // of this connection. The names of honker's objects begin with _honker.
-func foreignTriggers(ctx context.Context, q Querier, table string) (some bool, err error) {
+func foreignTriggers(ctx context.Context, q row.Querier, table string) (some bool, err error) {
 	_, err = one(ctx, q, sqlForeignTriggers, []any{table}, &some)
 	return some, err
 }

@@ -14,19 +14,19 @@ import (
 // A stored time outside the range of time.Time is shown as the first or last possible time, which
 // preserves the order of stored times.
 func TestInstant_Bounds(t *testing.T) {
-	require.Zero(t, store.Instant(0))
-	require.Zero(t, store.InstantMS(0))
-	require.EqualValues(t, 1700000000, store.Instant(1700000000).Unix())
-	require.EqualValues(t, int64(1700000000123), store.InstantMS(1700000000123).UnixMilli())
+	require.Zero(t, row.Instant(0))
+	require.Zero(t, row.InstantMS(0))
+	require.EqualValues(t, 1700000000, row.Instant(1700000000).Unix())
+	require.EqualValues(t, int64(1700000000123), row.InstantMS(1700000000123).UnixMilli())
 	last := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 	for _, n := range []int64{math.MaxInt64, math.MaxInt64 - 1023, 9223371974719179008, 253402300799999} {
-		require.True(t, store.Instant(n).Equal(last), "%d", n)
-		require.True(t, store.InstantMS(n).Equal(last), "%d", n)
+		require.True(t, row.Instant(n).Equal(last), "%d", n)
+		require.True(t, row.InstantMS(n).Equal(last), "%d", n)
 	}
 	for _, n := range []int64{math.MinInt64, math.MinInt64 + 1, -62135596800000} {
-		require.Equal(t, 1, store.Instant(n).UTC().Year(), "%d", n)
-		require.False(t, store.InstantMS(n).IsZero(), "the zero time would mean none")
-		require.False(t, store.Instant(n).IsZero())
+		require.Equal(t, 1, row.Instant(n).UTC().Year(), "%d", n)
+		require.False(t, row.InstantMS(n).IsZero(), "the zero time would mean none")
+		require.False(t, row.Instant(n).IsZero())
 	}
 }
 

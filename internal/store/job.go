@@ -15,7 +15,7 @@ const liveTable = `_honker_live`
 var sqlInsertJobs = newInserts(liveTable, `queue, priority, run_at, max_attempts, created_at, expires_at, payload`, 6, 1)
 
 // Insert enqueues a job and returns its id.
-func (Jobs) Insert(ctx context.Context, q Querier, n row.NewJob, payload string) (int64, error) {
+func (Jobs) Insert(ctx context.Context, q row.Querier, n row.NewJob, payload string) (int64, error) {
 	return sqlInsertJobs.one(ctx, q, append(newJobColumns(n), payload)...)
 }
 
@@ -27,7 +27,7 @@ func newJobColumns(n row.NewJob) []any {
 // InsertMany enqueues a job for each payload and returns their ids, which increase in the order of
 // payloads. All other columns are taken from n. On error it returns the ids of the jobs inserted
 // before the failure.
-func (Jobs) InsertMany(ctx context.Context, q Querier, n row.NewJob, payloads []string) ([]int64, error) {
+func (Jobs) InsertMany(ctx context.Context, q row.Querier, n row.NewJob, payloads []string) ([]int64, error) {
 	ids := make([]int64, 0, len(payloads))
 	row := func(args []any, i int) []any { return append(args, payloads[i]) }
 	err := sqlInsertJobs.run(ctx, q, newJobColumns(n), len(payloads), row, func(first, last int64) {
@@ -50,7 +50,7 @@ WHERE NOT EXISTS (SELECT 1 FROM _honkerx_queues WHERE queue = ?1 AND (` + hasLim
 // InsertClaimed enqueues a job that is due and claims it for worker until expires. It inserts
 // nothing and returns nil if the queue is paused or has limits, or if a claim by worker would have
 // found another job. n.CreatedAt must be now, and n.RunAt must not be later.
-func (Jobs) InsertClaimed(ctx context.Context, q Querier, n row.NewJob, payload, worker string, expires int64) (*row.Job, error) {
+func (Jobs) InsertClaimed(ctx context.Context, q row.Querier, n row.NewJob, payload, worker string, expires int64) (*row.Job, error) {
 	res, err := q.ExecContext(ctx, sqlInsertClaimed, n.Queue, n.CreatedAt,
 		n.Priority, n.RunAt, n.MaxAttempts, nullable(n.ExpiresAt), payload, worker, expires)
 	if err != nil {
@@ -107,16 +107,16 @@ FROM _honker_live WHERE id = ?1`
 )
 
 // Find reads a live job of any queue. It returns false if there is none.
-func (Jobs) Find(ctx context.Context, q Querier, id int64) (row.Job, bool, error) {
+func (Jobs) Find(ctx context.Context, q row.Querier, id int64) (row.Job, bool, error) {
 	return getJob(ctx, q, sqlFindJob, id)
 }
 
 // Get reads a live job of queue. It returns false if there is none.
-func (Jobs) Get(ctx context.Context, q Querier, queue string, id int64) (row.Job, bool, error) {
+func (Jobs) Get(ctx context.Context, q row.Querier, queue string, id int64) (row.Job, bool, error) {
 	return getJob(ctx, q, sqlGetJob, id, queue)
 }
 
-func getJob(ctx context.Context, q Querier, query string, args ...any) (job row.Job, found bool, err error) {
+func getJob(ctx context.Context, q row.Querier, query string, args ...any) (job row.Job, found bool, err error) {
 	row := newJobRow()
 	j := &row.job
 	row.into = append(row.into, &j.State, (*text)(&j.WorkerID), (*number)(&j.ClaimExpiresAt), &j.Queue, (*text)(&j.Progress))
@@ -131,7 +131,7 @@ func getJob(ctx context.Context, q Querier, query string, args ...any) (job row.
 // Drop removes a live job of any queue, even a claimed job. In a queue with limits, a job that is
 // claimed at the unix second now keeps its place until its claim would have expired. Drop returns
 // false if there is no such job.
-func (Jobs) Drop(ctx context.Context, q Querier, id, now int64) (bool, error) {
+func (Jobs) Drop(ctx context.Context, q row.Querier, id, now int64) (bool, error) {
 	if _, err := q.ExecContext(ctx, sqlKeepPlaceOf, id, now); err != nil {
 		return false, err
 	}
@@ -151,7 +151,7 @@ var sqlEndEdgesCancel = endsEdges(whereJobOf)
 // Cancel removes a live job of queue, even a claimed job. In a queue with limits, a job that is
 // claimed at the unix second now keeps its place until its claim would have expired. Jobs that wait
 // for the cancelled job treat it as done. Cancel returns false if there is no such job.
-func (Jobs) Cancel(ctx context.Context, q Querier, queue string, id, now int64) (bool, error) {
+func (Jobs) Cancel(ctx context.Context, q row.Querier, queue string, id, now int64) (bool, error) {
 	if _, err := q.ExecContext(ctx, sqlKeepPlace, id, queue, now); err != nil {
 		return false, err
 	}
@@ -168,6 +168,6 @@ func (Jobs) Cancel(ctx context.Context, q Querier, queue string, id, now int64) 
 }
 
 // ForeignTriggers reports whether the table of live jobs has a trigger that honker did not create.
-func (Jobs) ForeignTriggers(ctx context.Context, q Querier) (bool, error) {
+func (Jobs) ForeignTriggers(ctx context.Context, q row.Querier) (bool, error) {
 	return foreignTriggers(ctx, q, liveTable)
 }

@@ -23,7 +23,7 @@ type arm struct {
 // After returns the places of up to n candidates after a place, in list order. A nil place means
 // the start of the list. Load or Select must check the candidates against s. Fewer than n places
 // mean that the list has ended.
-func (j Jobs) After(ctx context.Context, q Querier, s row.JobSelect, order row.Order, by row.Access, after *row.Place, n int) ([]row.Place, error) {
+func (j Jobs) After(ctx context.Context, q row.Querier, s row.JobSelect, order row.Order, by row.Access, after *row.Place, n int) ([]row.Place, error) {
 	var found []row.Place
 	for _, a := range selectArms(&s, order, by, after) {
 		err := each(ctx, q, a.query, func(rows *sql.Rows) error {
@@ -167,7 +167,7 @@ func collectArms(s *row.JobSelect, order row.Order, after *row.Place) (arms []ar
 // Few reports whether the queues and phases of s hold at most most jobs. It returns false without
 // counting if s names ids, or if s names no queues and either no phases or only phases of finished
 // jobs.
-func (j Jobs) Few(ctx context.Context, q Querier, s row.JobSelect, most int64) (bool, error) {
+func (j Jobs) Few(ctx context.Context, q row.Querier, s row.JobSelect, most int64) (bool, error) {
 	if s.IDs != nil || len(s.Queues) == 0 && !slices.Contains(s.Tables(), row.Live) || len(s.Queues) == 0 && s.Phases == nil {
 		return false, nil
 	}
@@ -197,7 +197,7 @@ func parameters(query string, values ...any) []any {
 }
 
 // Load reads the jobs at the given places and returns those that s selects, keyed by place.
-func (j Jobs) Load(ctx context.Context, q Querier, s row.JobSelect, at []row.Place) (map[row.Place]row.Job, error) {
+func (j Jobs) Load(ctx context.Context, q row.Querier, s row.JobSelect, at []row.Place) (map[row.Place]row.Job, error) {
 	ids := make(map[row.Table][]int64)
 	for _, p := range at {
 		ids[p.In] = append(ids[p.In], p.ID)

@@ -115,7 +115,7 @@ func phaseList(phases []row.Phase) string {
 
 // Select returns up to limit jobs with ids above after that s selects, in id order. It walks the
 // primary key, so the cost includes the rows that it skips.
-func (j Jobs) Select(ctx context.Context, q Querier, s row.JobSelect, after int64, limit int) (out []row.SelectedJob, err error) {
+func (j Jobs) Select(ctx context.Context, q row.Querier, s row.JobSelect, after int64, limit int) (out []row.SelectedJob, err error) {
 	query, args := selectQuery(&s, after, limit)
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var j row.SelectedJob

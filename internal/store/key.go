@@ -26,7 +26,7 @@ ORDER BY held DESC, runs DESC, g.key LIMIT ?3 + 0`
 
 // Keys returns up to limit keys of queue: those of its jobs, and those that are paused. The keys
 // with the most held jobs come first.
-func (Jobs) Keys(ctx context.Context, q Querier, queue string, now int64, limit int) (all []row.KeyStats, err error) {
+func (Jobs) Keys(ctx context.Context, q row.Querier, queue string, now int64, limit int) (all []row.KeyStats, err error) {
 	err = each(ctx, q, sqlKeyStats, func(rows *sql.Rows) error {
 		var k row.KeyStats
 		var p row.Pause
@@ -47,7 +47,7 @@ func (Jobs) Keys(ctx context.Context, q Querier, queue string, now int64, limit 
 const sqlKeyOf = `SELECT key FROM _honkerx_job WHERE job_id = ?1 AND key IS NOT NULL`
 
 // KeyOf returns the key under which a live job shares limits, or "" if it has none.
-func (Jobs) KeyOf(ctx context.Context, q Querier, id int64) (key string, err error) {
+func (Jobs) KeyOf(ctx context.Context, q row.Querier, id int64) (key string, err error) {
 	_, err = one(ctx, q, sqlKeyOf, []any{id}, &key)
 	return key, err
 }
@@ -93,13 +93,13 @@ WHERE state = 'pending' AND run_at > ?3 AND id IN (SELECT job_id` + ofKeyWaiting
 )
 
 // GetKey returns the pause of a key of queue; false if the key is not paused.
-func (Pauses) GetKey(ctx context.Context, q Querier, queue, key string, now int64) (row.Pause, bool, error) {
+func (Pauses) GetKey(ctx context.Context, q row.Querier, queue, key string, now int64) (row.Pause, bool, error) {
 	return getPause(ctx, q, sqlGetKeyPause, queue, now, key)
 }
 
 // SetKey pauses a key of queue. If the key is already paused, the new pause keeps the SinceMS of
 // the previous pause, and SetKey returns that pause and true.
-func (ps Pauses) SetKey(ctx context.Context, q Querier, queue, key string, p row.Pause, now int64) (before row.Pause, was bool, err error) {
+func (ps Pauses) SetKey(ctx context.Context, q row.Querier, queue, key string, p row.Pause, now int64) (before row.Pause, was bool, err error) {
 	if before, was, err = ps.GetKey(ctx, q, queue, key, now); err != nil {
 		return before, was, err
 	}
@@ -111,7 +111,7 @@ func (ps Pauses) SetKey(ctx context.Context, q Querier, queue, key string, p row
 	}
 	n, err := affected(ctx, q, sqlSetKeyPause, queue, key, p.SinceMS, nullable(p.UntilMS), nullText(p.Reason), nullText(p.By))
 	if err == nil && n == 0 {
-		err = ErrNotInserted
+		err = row.ErrNotInserted
 	}
 	if err != nil {
 		return before, was, err
@@ -120,7 +120,7 @@ func (ps Pauses) SetKey(ctx context.Context, q Querier, queue, key string, p row
 }
 
 // EndKey ends the pause of a key of queue. It returns false if the key was not paused.
-func (ps Pauses) EndKey(ctx context.Context, q Querier, queue, key string, now int64) (was bool, err error) {
+func (ps Pauses) EndKey(ctx context.Context, q row.Querier, queue, key string, now int64) (was bool, err error) {
 	if _, was, err = ps.GetKey(ctx, q, queue, key, now); err != nil {
 		return false, err
 	}
@@ -133,7 +133,7 @@ func (ps Pauses) EndKey(ctx context.Context, q Querier, queue, key string, now i
 
 // keyChanged releases the jobs of a key that wait for the end of a pause. The next claims check
 // them again.
-func (Pauses) keyChanged(ctx context.Context, q Querier, queue, key string, now int64) error {
+func (Pauses) keyChanged(ctx context.Context, q row.Querier, queue, key string, now int64) error {
 	if _, err := q.ExecContext(ctx, sqlCountKeyPauses, queue); err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (Pauses) keyChanged(ctx context.Context, q Querier, queue, key string, now 
 
 // SlowDown pauses the key of a live job until p.UntilMS, or its queue if the job has no key. An
 // existing pause is never shortened, and keeps the reason given by an operator.
-func (j Jobs) SlowDown(ctx context.Context, q Querier, queue string, id int64, p row.Pause, now int64) error {
+func (j Jobs) SlowDown(ctx context.Context, q row.Querier, queue string, id int64, p row.Pause, now int64) error {
 	var ps Pauses
 	key, err := j.KeyOf(ctx, q, id)
 	if err != nil {

@@ -97,7 +97,7 @@ func levelsBelow(queue, id string) string {
 
 // ClaimStrict is like ClaimAt but claims from several queues. It claims from a later queue only
 // when the earlier queues have no more jobs to claim.
-func (j Jobs) ClaimStrict(ctx context.Context, q Querier, queues []string, worker string, n int, nowMS, expires int64) ([]*row.Job, []row.Death, error) {
+func (j Jobs) ClaimStrict(ctx context.Context, q row.Querier, queues []string, worker string, n int, nowMS, expires int64) ([]*row.Job, []row.Death, error) {
 	c := claim{claim: sqlClaimStrict, keys: sqlClaimStrictKeys, worker: worker, expires: expires,
 		list: func(open []string) (any, error) { return nameList(open), nil }}
 	jobs, dead, err := j.claimLanes(ctx, q, queues, c, n, nowMS)
@@ -107,7 +107,7 @@ func (j Jobs) ClaimStrict(ctx context.Context, q Querier, queues []string, worke
 
 // ClaimFair is like ClaimAt but claims from several queues, which take turns as described at
 // row.Lane.
-func (j Jobs) ClaimFair(ctx context.Context, q Querier, lanes []row.Lane, worker string, n int, nowMS, expires int64) ([]*row.Job, []row.Death, error) {
+func (j Jobs) ClaimFair(ctx context.Context, q row.Querier, lanes []row.Lane, worker string, n int, nowMS, expires int64) ([]*row.Job, []row.Death, error) {
 	queues := make([]string, len(lanes))
 	for i, l := range lanes {
 		queues[i] = l.Queue
@@ -129,7 +129,7 @@ func (j Jobs) ClaimFair(ctx context.Context, q Querier, lanes []row.Lane, worker
 }
 
 // claimLanes runs the claim c on the given queues.
-func (j Jobs) claimLanes(ctx context.Context, q Querier, queues []string, c claim, n int, nowMS int64) (jobs []*row.Job, dead []row.Death, err error) {
+func (j Jobs) claimLanes(ctx context.Context, q row.Querier, queues []string, c claim, n int, nowMS int64) (jobs []*row.Job, dead []row.Death, err error) {
 	c.now = nowMS / 1000
 	dead, settled, limits, err := j.settleLanes(ctx, q, queues, c.now)
 	if err != nil {
@@ -161,7 +161,7 @@ func (j Jobs) claimLanes(ctx context.Context, q Querier, queues []string, c clai
 
 // settleLanes settles overdue jobs of queues and reports whether it settled any. A single read
 // finds the queues that have such jobs. limits returns the queues that have limits.
-func (j Jobs) settleLanes(ctx context.Context, q Querier, queues []string, now int64) (dead []row.Death, settled bool, limits []string, err error) {
+func (j Jobs) settleLanes(ctx context.Context, q row.Querier, queues []string, now int64) (dead []row.Death, settled bool, limits []string, err error) {
 	var late []string
 	var queue string
 	var overdue, limited bool

@@ -29,7 +29,7 @@ ON CONFLICT (queue) DO UPDATE SET running = excluded.running, per_key = excluded
 )
 
 // Get returns the limits of queue, zero if it has none.
-func (Limits) Get(ctx context.Context, q Querier, queue string) (l row.QueueLimits, err error) {
+func (Limits) Get(ctx context.Context, q row.Querier, queue string) (l row.QueueLimits, err error) {
 	var inOrder number
 	_, err = one(ctx, q, sqlGetLimits, []any{queue}, intoLimits(&l, &inOrder)...)
 	l.InOrder = inOrder == 1
@@ -37,7 +37,7 @@ func (Limits) Get(ctx context.Context, q Querier, queue string) (l row.QueueLimi
 }
 
 // All returns the limits of all queues that have any, by queue.
-func (Limits) All(ctx context.Context, q Querier) (map[string]row.QueueLimits, error) {
+func (Limits) All(ctx context.Context, q row.Querier) (map[string]row.QueueLimits, error) {
 	all := make(map[string]row.QueueLimits)
 	err := each(ctx, q, sqlAllLimits, func(rows *sql.Rows) error {
 		var l row.QueueLimits
@@ -61,7 +61,7 @@ func intoLimits(l *row.QueueLimits, inOrder *number) []any {
 // Set replaces the limits of queue. They apply immediately, but the jobs still carry the effects of
 // the previous limits until FitSome has adjusted them. If the limits do not change, Set writes
 // nothing and changed is false.
-func (ls Limits) Set(ctx context.Context, q Querier, queue string, l row.QueueLimits) (changed bool, err error) {
+func (ls Limits) Set(ctx context.Context, q row.Querier, queue string, l row.QueueLimits) (changed bool, err error) {
 	was, err := ls.Get(ctx, q, queue)
 	if err != nil || was == l {
 		return false, err
@@ -70,7 +70,7 @@ func (ls Limits) Set(ctx context.Context, q Querier, queue string, l row.QueueLi
 		nullable(l.Rate.N), nullable(l.Rate.PerMS), nullable(l.Rate.Burst),
 		nullable(l.KeyRate.N), nullable(l.KeyRate.PerMS), nullable(l.KeyRate.Burst))
 	if err == nil && n == 0 {
-		err = ErrNotInserted
+		err = row.ErrNotInserted
 	}
 	if err != nil {
 		return false, err
@@ -124,7 +124,7 @@ var sqlRoom = `SELECT ` + hasKeyLimits + `, coalesce(rate_n, key_rate_n, keys_pa
 FROM _honkerx_queues AS q WHERE queue = ?1`
 
 // roomOf reads the room that the limits of queue leave at nowMS.
-func roomOf(ctx context.Context, q Querier, queue string, nowMS int64) (r room, err error) {
+func roomOf(ctx context.Context, q row.Querier, queue string, nowMS int64) (r room, err error) {
 	r.queue, r.jobs = queue, noBound
 	var free sql.NullInt64
 	var every, tat sql.NullFloat64

@@ -110,7 +110,7 @@ func TestCheck_Limits(t *testing.T) {
 }
 
 // fitAll adjusts all jobs of a queue to changed limits.
-func fitAll(t *testing.T, q store.Querier, queue string) {
+func fitAll(t *testing.T, q row.Querier, queue string) {
 	t.Helper()
 	for more := true; more; {
 		var err error

@@ -11,17 +11,11 @@ import (
 // statement compares expires_at.
 type Locks struct{}
 
-// Locks that elect the leader among all processes, whatever their language.
-const (
-	SchedulerLock   = "honker-scheduler"
-	MaintenanceLock = "honker-maintenance" // used only by this package
-)
-
 // By primary key. A lock is held while expires_at > now.
 const sqlHeldLock = `SELECT owner, expires_at FROM _honker_locks WHERE name = ?1 AND expires_at > ?2`
 
 // Held returns the holder of the lock; false if the lock is free.
-func (Locks) Held(ctx context.Context, q Querier, name string, now int64) (row.Lock, bool, error) {
+func (Locks) Held(ctx context.Context, q row.Querier, name string, now int64) (row.Lock, bool, error) {
 	var l row.Lock
 	var expires moment
 	held, err := one(ctx, q, sqlHeldLock, []any{name, now}, &l.Owner, &expires)
@@ -43,7 +37,7 @@ RETURNING CAST(value AS INTEGER)`
 
 // Acquire takes a free lock until expires and returns its fencing token, which is larger than all
 // earlier tokens. It returns false if the lock is held, even by owner itself.
-func (Locks) Acquire(ctx context.Context, q Querier, name, owner string, now, expires int64) (token int64, ok bool, err error) {
+func (Locks) Acquire(ctx context.Context, q row.Querier, name, owner string, now, expires int64) (token int64, ok bool, err error) {
 	n, err := affected(ctx, q, sqlAcquireLock, name, owner, expires, now)
 	if err != nil || n == 0 {
 		return 0, false, err
@@ -57,7 +51,7 @@ func (Locks) Acquire(ctx context.Context, q Querier, name, owner string, now, ex
 const sqlRenewLock = `UPDATE _honker_locks SET expires_at = ?3 WHERE name = ?1 AND owner = ?2 AND expires_at > ?4`
 
 // Renew extends a lock until expires. It returns false if owner no longer holds the lock.
-func (Locks) Renew(ctx context.Context, q Querier, name, owner string, now, expires int64) (bool, error) {
+func (Locks) Renew(ctx context.Context, q row.Querier, name, owner string, now, expires int64) (bool, error) {
 	n, err := affected(ctx, q, sqlRenewLock, name, owner, expires, now)
 	return n > 0, err
 }
@@ -66,7 +60,7 @@ func (Locks) Renew(ctx context.Context, q Querier, name, owner string, now, expi
 const sqlReleaseLock = `DELETE FROM _honker_locks WHERE name = ?1 AND owner = ?2`
 
 // Release frees a lock. It returns false if the lock does not belong to owner.
-func (Locks) Release(ctx context.Context, q Querier, name, owner string) (bool, error) {
+func (Locks) Release(ctx context.Context, q row.Querier, name, owner string) (bool, error) {
 	n, err := affected(ctx, q, sqlReleaseLock, name, owner)
 	return n > 0, err
 }
@@ -76,7 +70,7 @@ const sqlLockStates = `SELECT k.value, coalesce((SELECT expires_at FROM _honker_
 FROM json_each(?1) AS k`
 
 // States returns the expiry of each named lock, or 0 if the lock is free.
-func (Locks) States(ctx context.Context, q Querier, names []string, now int64) (map[string]int64, error) {
+func (Locks) States(ctx context.Context, q row.Querier, names []string, now int64) (map[string]int64, error) {
 	out := make(map[string]int64, len(names))
 	err := each(ctx, q, sqlLockStates, func(rows *sql.Rows) error {
 		var name string
@@ -92,7 +86,7 @@ func (Locks) States(ctx context.Context, q Querier, names []string, now int64) (
 const sqlHeldLocks = `SELECT name, owner, expires_at FROM _honker_locks WHERE expires_at > ?1 ORDER BY name`
 
 // All returns the locks that are held, sorted by name.
-func (Locks) All(ctx context.Context, q Querier, now int64) (all []row.NamedLock, err error) {
+func (Locks) All(ctx context.Context, q row.Querier, now int64) (all []row.NamedLock, err error) {
 	err = each(ctx, q, sqlHeldLocks, func(rows *sql.Rows) error {
 		var l row.NamedLock
 		var expires moment

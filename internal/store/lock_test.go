@@ -23,7 +23,7 @@ const (
 	lockRows          = `SELECT name, owner, expires_at FROM _honker_locks ORDER BY name`
 )
 
-func acquire(t *testing.T, q store.Querier, name, owner string, now, expires int64) (int64, bool) {
+func acquire(t *testing.T, q row.Querier, name, owner string, now, expires int64) (int64, bool) {
 	t.Helper()
 	token, ok, err := store.Locks{}.Acquire(ctx, q, name, owner, now, expires)
 	require.NoError(t, err)
@@ -32,7 +32,7 @@ func acquire(t *testing.T, q store.Querier, name, owner string, now, expires int
 }
 
 // change runs a statement of honker and reports whether it changed a row.
-func change(t *testing.T, q store.Querier, query string, args ...any) bool {
+func change(t *testing.T, q row.Querier, query string, args ...any) bool {
 	t.Helper()
 	res, err := q.ExecContext(ctx, query, args...)
 	require.NoError(t, err)

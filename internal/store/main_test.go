@@ -51,7 +51,7 @@ func open(t *testing.T, path string) *sql.DB {
 
 func readDDL(t *testing.T) string {
 	t.Helper()
-	ddl, err := os.ReadFile("../../schema.sql")
+	ddl, err := os.ReadFile("schema.sql")
 	require.NoError(t, err)
 	return string(ddl)
 }
@@ -85,9 +85,7 @@ func openBootstrapped(t *testing.T, path string) *sql.DB {
 // withRelay creates the tables of a relay, which the library creates at the first write.
 func withRelay(t *testing.T, db *sql.DB) *sql.DB {
 	t.Helper()
-	ddl, err := os.ReadFile("../../relay/schema.sql")
-	require.NoError(t, err)
-	_, err = store.Relays{}.Bootstrap(ctx, db, string(ddl))
+	_, err := store.Relays{}.Bootstrap(ctx, db)
 	require.NoError(t, err)
 	return db
 }
@@ -104,23 +102,14 @@ func withCompacted(t *testing.T, db *sql.DB) *sql.DB {
 // withDispatch creates the tables of dispatch, which the library creates at the first write.
 func withDispatch(t *testing.T, db *sql.DB) *sql.DB {
 	t.Helper()
-	var parts []row.DispatchPart
-	for _, part := range [][2]string{{store.DispatchTables, "schema"}, {store.DispatchLife, "life"},
-		{store.DispatchLegacy, "legacy"}, {store.DispatchReplies, "reply"}} {
-		ddl, err := os.ReadFile("../../dispatch/" + part[1] + ".sql")
-		require.NoError(t, err)
-		parts = append(parts, row.DispatchPart{Name: part[0], DDL: string(ddl)})
-	}
-	require.NoError(t, store.Dispatches{}.Bootstrap(ctx, db, parts...))
+	require.NoError(t, store.Dispatches{}.Bootstrap(ctx, db, row.DispatchTables, row.DispatchLife, row.DispatchLegacy, row.DispatchReplies))
 	return db
 }
 
 // withInbox creates the table of inboxes, which the library creates with the first message.
 func withInbox(t *testing.T, db *sql.DB) *sql.DB {
 	t.Helper()
-	ddl, err := os.ReadFile("../../inbox/schema.sql")
-	require.NoError(t, err)
-	require.NoError(t, store.Inboxes{}.Bootstrap(ctx, db, string(ddl)))
+	require.NoError(t, store.Inboxes{}.Bootstrap(ctx, db))
 	return db
 }
 
@@ -153,14 +142,14 @@ func begin(t *testing.T, db *sql.DB) *sql.Tx {
 	return tx
 }
 
-func exec(t *testing.T, q store.Querier, query string, args ...any) {
+func exec(t *testing.T, q row.Querier, query string, args ...any) {
 	t.Helper()
 	_, err := q.ExecContext(ctx, query, args...)
 	require.NoError(t, err, query)
 }
 
 // lines returns the rows of query, each formatted as a line of text.
-func lines(t *testing.T, q store.Querier, query string, args ...any) []string {
+func lines(t *testing.T, q row.Querier, query string, args ...any) []string {
 	t.Helper()
 	rows, err := q.QueryContext(ctx, query, args...)
 	require.NoError(t, err, query)
@@ -193,7 +182,7 @@ func line(values []any) string {
 }
 
 // value returns the only column of the only row of query.
-func value(t *testing.T, q store.Querier, query string, args ...any) string {
+func value(t *testing.T, q row.Querier, query string, args ...any) string {
 	t.Helper()
 	all := lines(t, q, query, args...)
 	require.Len(t, all, 1, query)
@@ -201,7 +190,7 @@ func value(t *testing.T, q store.Querier, query string, args ...any) string {
 }
 
 // dump returns every row of every table. Tests compare dumps to show that nothing has changed.
-func dump(t *testing.T, q store.Querier) []string {
+func dump(t *testing.T, q row.Querier) []string {
 	t.Helper()
 	var out []string
 	for _, table := range lines(t, q, `SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name`) {

@@ -12,12 +12,6 @@ import (
 // Minutes groups the statements on _honkerx_minutes.
 type Minutes struct{}
 
-// Queue names of rows that cover more than a single queue.
-const (
-	AllQueues   = ""       // totals of the minute
-	OtherQueues = "_other" // queues without a row of their own
-)
-
 // By primary key.
 const (
 	sqlAddMinutes = `INSERT INTO _honkerx_minutes (minute, queue, enqueued, claimed, acked, retried, died, snoozed, wait_ms, ran_ms, max_wait_ms)
@@ -28,7 +22,7 @@ ON CONFLICT (minute, queue) DO UPDATE SET enqueued = enqueued + excluded.enqueue
   snoozed = snoozed + excluded.snoozed, wait_ms = wait_ms + excluded.wait_ms, ran_ms = ran_ms + excluded.ran_ms,
   max_wait_ms = max(max_wait_ms, excluded.max_wait_ms)`
 
-	sqlMinuteQueues = `SELECT DISTINCT queue FROM _honkerx_minutes WHERE minute >= ?1 AND queue NOT IN ('', '` + OtherQueues + `')`
+	sqlMinuteQueues = `SELECT DISTINCT queue FROM _honkerx_minutes WHERE minute >= ?1 AND queue NOT IN ('', '` + row.OtherQueues + `')`
 
 	// A seek finds the next minute and a second seek its row of the queue, however many queues
 	// there are.
@@ -60,7 +54,7 @@ FROM t CROSS JOIN _honkerx_minutes AS m WHERE m.minute = t.minute AND m.queue = 
 )
 
 // Add adds the counts in all to the stored rows, in a single statement.
-func (Minutes) Add(ctx context.Context, q Querier, all []row.Minute) error {
+func (Minutes) Add(ctx context.Context, q row.Querier, all []row.Minute) error {
 	rows := make([][]any, len(all))
 	for i, m := range all {
 		rows[i] = []any{m.Minute, m.Queue, m.Enqueued, m.Claimed, m.Acked, m.Retried, m.Died, m.Snoozed, m.Wait, m.Ran, m.MaxWait}
@@ -72,12 +66,12 @@ func (Minutes) Add(ctx context.Context, q Querier, all []row.Minute) error {
 }
 
 // Queues lists the queues with a row of their own at or after minute.
-func (Minutes) Queues(ctx context.Context, q Querier, minute int64) ([]string, error) {
+func (Minutes) Queues(ctx context.Context, q row.Querier, minute int64) ([]string, error) {
 	return texts(ctx, q, sqlMinuteQueues, minute)
 }
 
 // List returns the rows of queue at or after minute, oldest first.
-func (Minutes) List(ctx context.Context, q Querier, queue string, minute int64) (all []row.Minute, err error) {
+func (Minutes) List(ctx context.Context, q row.Querier, queue string, minute int64) (all []row.Minute, err error) {
 	m := row.Minute{Queue: queue}
 	into := minuteNumbers(&m)
 	err = each(ctx, q, sqlMinutes, func(rows *sql.Rows) error {
@@ -89,7 +83,7 @@ func (Minutes) List(ctx context.Context, q Querier, queue string, minute int64) 
 }
 
 // All returns the rows of all queues at or after minute, oldest first.
-func (Minutes) All(ctx context.Context, q Querier, minute int64) (all []row.Minute, err error) {
+func (Minutes) All(ctx context.Context, q row.Querier, minute int64) (all []row.Minute, err error) {
 	var m row.Minute
 	into := append(minuteNumbers(&m), &m.Queue)
 	err = each(ctx, q, sqlAllMinutes, func(rows *sql.Rows) error {
@@ -109,7 +103,7 @@ func minuteNumbers(m *row.Minute) []any {
 // Steps sums the rows of queue from minute on in steps of step minutes, oldest first. Minute of a
 // result is the first minute of its step, a multiple of step. The argument minute must be a
 // multiple of step too.
-func (Minutes) Steps(ctx context.Context, q Querier, queue string, minute, step int64) (all []row.Minute, err error) {
+func (Minutes) Steps(ctx context.Context, q row.Querier, queue string, minute, step int64) (all []row.Minute, err error) {
 	err = each(ctx, q, sqlMinuteSteps, func(rows *sql.Rows) error {
 		var sums []byte // nil if only other queues have rows
 		if err := rows.Scan(&sums); err != nil || sums == nil {
@@ -128,19 +122,19 @@ func (Minutes) Steps(ctx context.Context, q Querier, queue string, minute, step 
 
 // Waits returns the total time that jobs of queue have waited, in milliseconds, and how many were
 // claimed, in the minutes from since up to but excluding before. It costs a seek per minute.
-func (Minutes) Waits(ctx context.Context, q Querier, queue string, since, before int64) (wait, claimed int64, err error) {
+func (Minutes) Waits(ctx context.Context, q row.Querier, queue string, since, before int64) (wait, claimed int64, err error) {
 	_, err = one(ctx, q, sqlWaits, []any{queue, since, before}, (*number)(&wait), (*number)(&claimed))
 	return wait, claimed, err
 }
 
 // Old reports whether there are rows before minute.
-func (Minutes) Old(ctx context.Context, q Querier, minute int64) (some bool, err error) {
+func (Minutes) Old(ctx context.Context, q row.Querier, minute int64) (some bool, err error) {
 	_, err = one(ctx, q, sqlOldMinute, []any{minute}, &some)
 	return some, err
 }
 
 // Trim deletes rows before minute, limited to the span oldest minutes, and returns the number of
 // deleted rows.
-func (Minutes) Trim(ctx context.Context, q Querier, minute int64, span int) (int, error) {
+func (Minutes) Trim(ctx context.Context, q row.Querier, minute int64, span int) (int, error) {
 	return affected(ctx, q, sqlTrimMinutes, minute, span)
 }

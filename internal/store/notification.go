@@ -14,7 +14,7 @@ type Notifications struct{}
 const sqlNotify = `INSERT INTO _honker_notifications (channel, payload, created_at) VALUES (?1, ?2, ?3)`
 
 // Insert adds a message and returns its id.
-func (Notifications) Insert(ctx context.Context, q Querier, channel, payload string, now int64) (int64, error) {
+func (Notifications) Insert(ctx context.Context, q row.Querier, channel, payload string, now int64) (int64, error) {
 	return inserted(ctx, q, sqlNotify, 1, channel, payload, now)
 }
 
@@ -22,7 +22,7 @@ func (Notifications) Insert(ctx context.Context, q Querier, channel, payload str
 const sqlLastNotification = `SELECT coalesce(max(id), 0) FROM _honker_notifications`
 
 // Last returns the highest id in the table, or 0 if the table is empty.
-func (Notifications) Last(ctx context.Context, q Querier) (int64, error) {
+func (Notifications) Last(ctx context.Context, q row.Querier) (int64, error) {
 	var id int64
 	_, err := one(ctx, q, sqlLastNotification, nil, &id)
 	return id, err
@@ -40,7 +40,7 @@ ORDER BY id`
 
 // Since reads up to limit messages of channels with ids above after, in id order. It stops at
 // pageBytes, so fewer than limit messages do not mean that there are no more.
-func (Notifications) Since(ctx context.Context, q Querier, channels []string, after int64, limit int) ([]row.Notification, error) {
+func (Notifications) Since(ctx context.Context, q row.Querier, channels []string, after int64, limit int) ([]row.Notification, error) {
 	var out []row.Notification
 	size := 0
 	err := each(ctx, q, sqlNotificationsSince, func(rows *sql.Rows) error {
@@ -64,7 +64,7 @@ var sqlLastMessage = sequenceOf("_honker_notifications")
 
 // Sequence returns the highest id ever assigned, even if its message was deleted. It decreases only
 // when a backup is restored over the file.
-func (Notifications) Sequence(ctx context.Context, q Querier) (id int64, err error) {
+func (Notifications) Sequence(ctx context.Context, q row.Querier) (id int64, err error) {
 	_, err = one(ctx, q, sqlLastMessage, nil, (*number)(&id))
 	return id, err
 }
@@ -75,7 +75,7 @@ var sqlChannelsSince = `SELECT coalesce((` + sqlLastMessage + `), 0), NULL, NULL
 
 // ChannelsSince returns the channels of up to limit messages with ids above after, the number of
 // these messages, and the last id among them.
-func (Notifications) ChannelsSince(ctx context.Context, q Querier, after int64, limit int) (channels row.Added, n int, last int64, err error) {
+func (Notifications) ChannelsSince(ctx context.Context, q row.Querier, after int64, limit int) (channels row.Added, n int, last int64, err error) {
 	return addedSince(ctx, q, sqlChannelsSince, after, limit)
 }
 
@@ -89,12 +89,12 @@ const (
 )
 
 // Surplus returns the ids of up to limit messages beyond the newest keep messages of all channels.
-func (Notifications) Surplus(ctx context.Context, q Querier, keep, limit int) ([]int64, error) {
+func (Notifications) Surplus(ctx context.Context, q row.Querier, keep, limit int) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlSurplus, 0, keep, limit)
 }
 
 // Drop deletes messages by id and returns how many it deleted. It needs no second check: a surplus
 // message stays surplus, and ids are never reused.
-func (Notifications) Drop(ctx context.Context, q Querier, ids []int64) (int, error) {
+func (Notifications) Drop(ctx context.Context, q row.Querier, ids []int64) (int, error) {
 	return affected(ctx, q, sqlDropNotifications, idList(ids))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-func notify(t *testing.T, q store.Querier, channel, payload string, now int64) int64 {
+func notify(t *testing.T, q row.Querier, channel, payload string, now int64) int64 {
 	t.Helper()
 	id, err := store.Notifications{}.Insert(ctx, q, channel, payload, now)
 	require.NoError(t, err)
@@ -19,7 +19,7 @@ func notify(t *testing.T, q store.Querier, channel, payload string, now int64) i
 
 func notificationID(n row.Notification) int64 { return n.ID }
 
-func since(t *testing.T, q store.Querier, channels []string, after int64, limit int) []row.Notification {
+func since(t *testing.T, q row.Querier, channels []string, after int64, limit int) []row.Notification {
 	t.Helper()
 	got, err := store.Notifications{}.Since(ctx, q, channels, after, limit)
 	require.NoError(t, err)
@@ -87,7 +87,7 @@ func TestNotifyRows_ChannelsSince(t *testing.T) {
 
 // prune deletes all but the newest keep messages, and messages before the second before. A negative
 // keep and a zero before mean no bound.
-func prune(tx store.Querier, before int64, keep int) (int, error) {
+func prune(tx row.Querier, before int64, keep int) (int, error) {
 	var ids, old []int64
 	var err error
 	if keep >= 0 {

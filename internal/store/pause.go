@@ -40,7 +40,7 @@ ON CONFLICT (queue) DO UPDATE SET paused_ms = excluded.paused_ms, until_ms = exc
 )
 
 // All returns the pauses in force, by queue.
-func (Pauses) All(ctx context.Context, q Querier, now int64) (map[string]*row.Pause, error) {
+func (Pauses) All(ctx context.Context, q row.Querier, now int64) (map[string]*row.Pause, error) {
 	all := make(map[string]*row.Pause)
 	err := each(ctx, q, sqlPauses, func(rows *sql.Rows) error {
 		var p row.Pause
@@ -53,24 +53,24 @@ func (Pauses) All(ctx context.Context, q Querier, now int64) (map[string]*row.Pa
 }
 
 // Get returns the pause of queue; false if the queue is not paused or its pause has ended.
-func (Pauses) Get(ctx context.Context, q Querier, queue string, now int64) (p row.Pause, found bool, err error) {
+func (Pauses) Get(ctx context.Context, q row.Querier, queue string, now int64) (p row.Pause, found bool, err error) {
 	return getPause(ctx, q, sqlGetPause, queue, now)
 }
 
-func getPause(ctx context.Context, q Querier, query string, args ...any) (p row.Pause, found bool, err error) {
+func getPause(ctx context.Context, q row.Querier, query string, args ...any) (p row.Pause, found bool, err error) {
 	found, err = one(ctx, q, query, args, (*number)(&p.SinceMS), (*number)(&p.UntilMS), (*text)(&p.Reason), (*text)(&p.By))
 	return p, found, err
 }
 
 // Paused reports whether queue is paused.
-func (Jobs) Paused(ctx context.Context, q Querier, queue string, now int64) (is bool, err error) {
+func (Jobs) Paused(ctx context.Context, q row.Querier, queue string, now int64) (is bool, err error) {
 	_, err = one(ctx, q, sqlPaused, []any{queue, now}, &is)
 	return is, err
 }
 
 // Set pauses queue. If queue is already paused, the new pause keeps the SinceMS of the previous
 // pause, and Set returns that pause and true.
-func (ps Pauses) Set(ctx context.Context, q Querier, queue string, p row.Pause, now int64) (before row.Pause, was bool, err error) {
+func (ps Pauses) Set(ctx context.Context, q row.Querier, queue string, p row.Pause, now int64) (before row.Pause, was bool, err error) {
 	if before, was, err = ps.Get(ctx, q, queue, now); err != nil {
 		return before, was, err
 	}
@@ -79,7 +79,7 @@ func (ps Pauses) Set(ctx context.Context, q Querier, queue string, p row.Pause, 
 	}
 	n, err := affected(ctx, q, sqlSetPause, queue, p.SinceMS, nullable(p.UntilMS), nullText(p.Reason), nullText(p.By))
 	if err == nil && n == 0 {
-		err = ErrNotInserted
+		err = row.ErrNotInserted
 	}
 	if err != nil {
 		return before, was, err
@@ -89,7 +89,7 @@ func (ps Pauses) Set(ctx context.Context, q Querier, queue string, p row.Pause, 
 
 // End ends the pause of queue. It returns false if the queue was not paused or its pause had
 // already ended.
-func (ps Pauses) End(ctx context.Context, q Querier, queue string, now int64) (was bool, err error) {
+func (ps Pauses) End(ctx context.Context, q row.Querier, queue string, now int64) (was bool, err error) {
 	if _, was, err = ps.Get(ctx, q, queue, now); err != nil {
 		return false, err
 	}
@@ -101,14 +101,14 @@ func (ps Pauses) End(ctx context.Context, q Querier, queue string, now int64) (w
 }
 
 // Over reports whether EndOver has anything to do.
-func (Pauses) Over(ctx context.Context, q Querier, now int64) (some bool, err error) {
+func (Pauses) Over(ctx context.Context, q row.Querier, now int64) (some bool, err error) {
 	_, err = one(ctx, q, sqlOverPauses, []any{now}, &some)
 	return some, err
 }
 
 // EndOver deletes pauses that have ended by themselves and returns how many. It also deletes the
 // rows of keys that have no pause and whose starts no longer count toward their rate.
-func (ps Pauses) EndOver(ctx context.Context, q Querier, now int64) (ended int, err error) {
+func (ps Pauses) EndOver(ctx context.Context, q row.Querier, now int64) (ended int, err error) {
 	for _, query := range []string{sqlEndPauses, sqlEndKeyPauses} {
 		n, err := affected(ctx, q, query, now)
 		if err != nil {

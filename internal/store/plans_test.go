@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/honker-go/honker/internal/row"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker/internal/store"
@@ -61,7 +63,7 @@ func plans(t *testing.T, db *sql.DB) []string {
 var parameter = regexp.MustCompile(`\?(\d*)`)
 
 // plan returns the query plan of query as a tree, indented by two blanks per level.
-func plan(t *testing.T, q store.Querier, query string) string {
+func plan(t *testing.T, q row.Querier, query string) string {
 	t.Helper()
 	n := 0
 	for _, m := range parameter.FindAllStringSubmatch(query, -1) {

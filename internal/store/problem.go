@@ -29,7 +29,7 @@ ORDER BY claim_expires_at LIMIT 1`
 
 // LapsedSince returns the unix second at which the oldest lapsed claim of queue expired, among the
 // jobs that a worker could claim again. It returns 0 if there is none.
-func (Problems) LapsedSince(ctx context.Context, q Querier, queue string, now int64) (unix int64, err error) {
+func (Problems) LapsedSince(ctx context.Context, q row.Querier, queue string, now int64) (unix int64, err error) {
 	_, err = one(ctx, q, sqlLapsedSince, []any{queue, now}, (*number)(&unix))
 	return unix, err
 }
@@ -42,7 +42,7 @@ SELECT queue, d, first FROM (SELECT n.queue AS queue,
   FROM n WHERE n.queue IS NOT NULL) WHERE d > 0 LIMIT ` + mostProblems
 
 // DiedSince returns, by queue, the jobs that died after since and are still dead.
-func (Problems) DiedSince(ctx context.Context, q Querier, since int64) (all []row.QueueDeaths, err error) {
+func (Problems) DiedSince(ctx context.Context, q row.Querier, since int64) (all []row.QueueDeaths, err error) {
 	err = each(ctx, q, sqlDiedSince, func(rows *sql.Rows) error {
 		var d row.QueueDeaths
 		var n int64
@@ -61,7 +61,7 @@ JOIN _honker_live AS l ON l.id = a.waiter LEFT JOIN _honker_dead AS d ON d.id = 
 WHERE a.state = 2 GROUP BY l.queue ORDER BY l.queue LIMIT ` + mostProblems
 
 // DeadMembers returns, by queue, the jobs that wait for dead jobs.
-func (Problems) DeadMembers(ctx context.Context, q Querier) (all []row.DeadMembers, err error) {
+func (Problems) DeadMembers(ctx context.Context, q row.Querier) (all []row.DeadMembers, err error) {
 	err = each(ctx, q, sqlDeadMembers, func(rows *sql.Rows) error {
 		var d row.DeadMembers
 		err := rows.Scan(&d.Queue, &d.N, &d.Waiter, &d.Member, (*number)(&d.Since))
@@ -76,7 +76,7 @@ const sqlLateTasks = `SELECT name, next_fire_at FROM _honker_scheduler_tasks IND
 WHERE enabled = 1 AND next_fire_at <= ?1 ORDER BY next_fire_at LIMIT ` + mostProblems
 
 // LateTasks returns the enabled schedules whose next time is at or before by.
-func (Problems) LateTasks(ctx context.Context, q Querier, by int64) (all []row.Late, err error) {
+func (Problems) LateTasks(ctx context.Context, q row.Querier, by int64) (all []row.Late, err error) {
 	err = each(ctx, q, sqlLateTasks, func(rows *sql.Rows) error {
 		var l row.Late
 		err := rows.Scan(&l.Name, (*number)(&l.At))
@@ -107,7 +107,7 @@ WHERE s.created_at <= ?1 - iif(r.ack = 0 AND r.kind = 'consumer', 82800, 0) AND 
 // Behind returns the consumers and groups that have not seen an event older than before and have
 // not saved their offset since. If the time of the last save is unknown, the event must be 23 hours
 // older.
-func (Problems) Behind(ctx context.Context, q Querier, before, now int64) (all []row.Behind, err error) {
+func (Problems) Behind(ctx context.Context, q row.Querier, before, now int64) (all []row.Behind, err error) {
 	err = each(ctx, q, sqlBehind, func(rows *sql.Rows) error {
 		var b row.Behind
 		var n int64
@@ -124,7 +124,7 @@ const sqlOldKeyPauses = `SELECT queue, key, paused_ms, reason, who FROM _honkerx
 WHERE paused_ms <= ?1 AND until_ms IS NULL ORDER BY queue, key LIMIT ` + mostProblems
 
 // OldKeyPauses returns the pauses of keys that have no end and began at or before beforeMS.
-func (Problems) OldKeyPauses(ctx context.Context, q Querier, beforeMS int64) (all []row.OldPause, err error) {
+func (Problems) OldKeyPauses(ctx context.Context, q row.Querier, beforeMS int64) (all []row.OldPause, err error) {
 	err = each(ctx, q, sqlOldKeyPauses, func(rows *sql.Rows) error {
 		var p row.OldPause
 		err := rows.Scan(&p.Queue, &p.Key, (*number)(&p.SinceMS), (*text)(&p.Reason), (*text)(&p.By))
@@ -152,7 +152,7 @@ AND (?4 = 0 OR ?4 > (SELECT count(*) FROM (SELECT 1 FROM _honkerx_job AS s INDEX
 
 // HeldFree returns the keys that have a held job although their limits would let another job run.
 // Check applies the same rule.
-func (Problems) HeldFree(ctx context.Context, q Querier) (free []row.HeldKey, err error) {
+func (Problems) HeldFree(ctx context.Context, q row.Querier) (free []row.HeldKey, err error) {
 	var held []row.HeldKey
 	err = each(ctx, q, sqlHeldKeys, func(rows *sql.Rows) error {
 		var k row.HeldKey
@@ -178,7 +178,7 @@ const sqlNewest = `SELECT max(ifnull((SELECT created_at FROM _honker_live ORDER 
 
 // Newest returns the creation time of the newest job or event as a unix second, by the clock of the
 // process that created it.
-func (Problems) Newest(ctx context.Context, q Querier) (unix int64, err error) {
+func (Problems) Newest(ctx context.Context, q row.Querier) (unix int64, err error) {
 	_, err = one(ctx, q, sqlNewest, nil, (*number)(&unix))
 	return unix, err
 }
@@ -188,7 +188,7 @@ const sqlRetains = `SELECT (SELECT count(*) FROM _honkerx_retention),
   (SELECT count(*) FROM _honkerx_queues WHERE done_count IS NOT NULL OR dead_count > 0 OR dead_age_ms > 0)`
 
 // Retains returns the number of topics and the number of queues with a retention.
-func (Problems) Retains(ctx context.Context, q Querier) (topics, queues int64, err error) {
+func (Problems) Retains(ctx context.Context, q row.Querier) (topics, queues int64, err error) {
 	_, err = one(ctx, q, sqlRetains, nil, &topics, &queues)
 	return topics, queues, err
 }

@@ -22,7 +22,7 @@ ON CONFLICT (job_id) DO UPDATE SET checkpoint = excluded.checkpoint`
 
 // SaveProgress saves the progress of jobs that worker holds by a valid claim. With acked, it skips
 // jobs whose rows disappear at the ack.
-func (Jobs) SaveProgress(ctx context.Context, q Querier, all []row.ProgressOf, worker string, acked bool, now int64) error {
+func (Jobs) SaveProgress(ctx context.Context, q row.Querier, all []row.ProgressOf, worker string, acked bool, now int64) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -45,7 +45,7 @@ func (Jobs) SaveProgress(ctx context.Context, q Querier, all []row.ProgressOf, w
 
 // Checkpoint stores value with a job for its next attempt. It returns false if the claim no longer
 // holds.
-func (Jobs) Checkpoint(ctx context.Context, q Querier, c row.Claim, value string, now int64) (bool, error) {
+func (Jobs) Checkpoint(ctx context.Context, q row.Querier, c row.Claim, value string, now int64) (bool, error) {
 	if err := ensureKeyTriggers(ctx, q, false); err != nil {
 		return false, err
 	}

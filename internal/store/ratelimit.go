@@ -17,7 +17,7 @@ ON CONFLICT (name, window_start) DO UPDATE SET count = count + 1 WHERE count < ?
 
 // Take counts a call in the window that starts at start. If limit is reached, it returns false and
 // counts nothing.
-func (RateLimits) Take(ctx context.Context, q Querier, name string, start int64, limit int) (bool, error) {
+func (RateLimits) Take(ctx context.Context, q row.Querier, name string, start int64, limit int) (bool, error) {
 	n, err := affected(ctx, q, sqlTakeRate, name, start, limit)
 	return n > 0, err
 }
@@ -26,7 +26,7 @@ func (RateLimits) Take(ctx context.Context, q Querier, name string, start int64,
 const sqlRateCount = `SELECT count FROM _honker_rate_limits WHERE name = ?1 AND window_start = ?2`
 
 // Count returns how many calls were admitted in the window that starts at start.
-func (RateLimits) Count(ctx context.Context, q Querier, name string, start int64) (int, error) {
+func (RateLimits) Count(ctx context.Context, q row.Querier, name string, start int64) (int, error) {
 	var n number
 	_, err := one(ctx, q, sqlRateCount, []any{name, start}, &n)
 	return int(n), err
@@ -37,7 +37,7 @@ const sqlSweepRates = `DELETE FROM _honker_rate_limits WHERE window_start < ?1`
 
 // Sweep deletes the windows of all names that started before the unix second before, and returns
 // how many it deleted.
-func (RateLimits) Sweep(ctx context.Context, q Querier, before int64) (int, error) {
+func (RateLimits) Sweep(ctx context.Context, q row.Querier, before int64) (int, error) {
 	return affected(ctx, q, sqlSweepRates, before)
 }
 
@@ -48,7 +48,7 @@ WHERE w.name = n.name AND w.window_start = (SELECT max(window_start) FROM _honke
 ORDER BY n.name`
 
 // Last returns the last window of each limit, sorted by name.
-func (RateLimits) Last(ctx context.Context, q Querier) (all []row.RateWindow, err error) {
+func (RateLimits) Last(ctx context.Context, q row.Querier) (all []row.RateWindow, err error) {
 	err = each(ctx, q, sqlRateWindows, func(rows *sql.Rows) error {
 		var w row.RateWindow
 		err := rows.Scan(&w.Name, (*number)(&w.Start), (*number)(&w.Count))

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	_ "embed"
 	"strings"
 
 	"github.com/honker-go/honker/internal/row"
@@ -11,8 +12,7 @@ import (
 // Relays groups the statements on the _honkerx_relay_ tables of a family. The empty family uses the
 // table names as written here.
 type Relays struct {
-	Family  string
-	Keyless bool // the tables lack the key column (see Current); only reads of dead letters work
+	Family string
 }
 
 const relayPrefix = `_honkerx_relay_`
@@ -25,20 +25,23 @@ func (r Relays) named(query string) string {
 	return strings.ReplaceAll(query, relayPrefix, relayPrefix+r.Family+"_")
 }
 
+//go:embed relay.sql
+var relayDDL string
+
 const (
 	sqlHasRelay     = `SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '_honkerx_relay_dead'`
 	sqlHasRelayKeys = `SELECT 1 FROM pragma_table_info('_honkerx_relay_dead') WHERE name = 'key'`
 )
 
 // Exists reports whether the file has the tables. It reads only the schema.
-func (r Relays) Exists(ctx context.Context, q Querier) (found bool, err error) {
+func (r Relays) Exists(ctx context.Context, q row.Querier) (found bool, err error) {
 	var x int
 	return one(ctx, q, r.named(sqlHasRelay), nil, &x)
 }
 
 // Current reports whether the file has the tables with all of their columns. It reads only the
 // schema.
-func (r Relays) Current(ctx context.Context, q Querier) (found bool, err error) {
+func (r Relays) Current(ctx context.Context, q row.Querier) (found bool, err error) {
 	var x int
 	return one(ctx, q, r.named(sqlHasRelayKeys), nil, &x)
 }
@@ -47,14 +50,14 @@ func (r Relays) Current(ctx context.Context, q Querier) (found bool, err error) 
 // transaction. It reports whether it changed anything. The transaction may be deferred. Such a
 // transaction cannot write after a read if another writer has committed in between, so Bootstrap
 // takes the write lock first.
-func (r Relays) Bootstrap(ctx context.Context, q Querier, ddl string) (changed bool, err error) {
+func (r Relays) Bootstrap(ctx context.Context, q row.Querier) (changed bool, err error) {
 	if err := TakeWriteLock(ctx, q); err != nil {
 		return false, err
 	}
 	if current, err := r.Current(ctx, q); err != nil || current {
 		return false, err
 	}
-	tables, others := split(statements(r.named(ddl)))
+	tables, others := split(statements(r.named(relayDDL)))
 	if err := execAll(ctx, q, tables); err != nil {
 		return false, err
 	}
@@ -77,7 +80,7 @@ INSERT OR IGNORE INTO _honkerx_relay_partitions (queue, partition) SELECT ?1, i 
 
 // Partitions returns the number of partitions of a queue, or 0 if the queue is not registered. The
 // tables must exist.
-func (r Relays) Partitions(ctx context.Context, q Querier, queue string) (n int, err error) {
+func (r Relays) Partitions(ctx context.Context, q row.Querier, queue string) (n int, err error) {
 	var found number
 	_, err = one(ctx, q, r.named(sqlRelayQueue), []any{queue}, &found)
 	return int(found), err
@@ -85,13 +88,13 @@ func (r Relays) Partitions(ctx context.Context, q Querier, queue string) (n int,
 
 // Register adds a queue with the given number of partitions unless it is registered already. It
 // returns the number of partitions in force and whether the queue was added.
-func (r Relays) Register(ctx context.Context, q Querier, queue string, partitions int, nowMS int64) (found int, added bool, err error) {
+func (r Relays) Register(ctx context.Context, q row.Querier, queue string, partitions int, nowMS int64) (found int, added bool, err error) {
 	if found, err := r.Partitions(ctx, q, queue); err != nil || found != 0 {
 		return found, false, err
 	}
 	n, err := affected(ctx, q, r.named(sqlAddRelayQueue), queue, partitions, nowMS)
 	if err == nil && n == 0 {
-		err = ErrNotInserted
+		err = row.ErrNotInserted
 	}
 	if err != nil {
 		return 0, false, err
@@ -105,7 +108,7 @@ const relayMessages = `_honkerx_relay_messages`
 var sqlInsertRelay = newInserts(relayMessages, `queue, created_ms, partition, key, type, payload`, 2, 4)
 
 // Send appends messages to queue and returns their ids in the same order.
-func (r Relays) Send(ctx context.Context, q Querier, queue string, messages []row.RelayMessage, nowMS int64) ([]int64, error) {
+func (r Relays) Send(ctx context.Context, q row.Querier, queue string, messages []row.RelayMessage, nowMS int64) ([]int64, error) {
 	if len(messages) == 1 {
 		m := &messages[0]
 		id, err := inserted(ctx, q, r.named(sqlInsertRelay.sized[1]), 1, queue, nowMS, m.Partition, m.Key, m.Type, m.Payload)
@@ -149,7 +152,7 @@ WHERE NOT EXISTS (SELECT 1 FROM _honkerx_relay_partitions WHERE queue = f.queue 
 
 // Strays lists the partitions that have messages but do not exist. Another program has inserted
 // these messages, and no processor will take them.
-func (r Relays) Strays(ctx context.Context, q Querier) (out []row.RelayPartition, err error) {
+func (r Relays) Strays(ctx context.Context, q row.Querier) (out []row.RelayPartition, err error) {
 	err = each(ctx, q, r.named(sqlRelayStrays), func(rows *sql.Rows) error {
 		var p row.RelayPartition
 		err := rows.Scan(&p.Queue, (*number)(&p.Partition))
@@ -170,13 +173,13 @@ const (
 )
 
 // Finished reports whether Vacuum would delete anything.
-func (r Relays) Finished(ctx context.Context, q Querier, queue string) (some bool, err error) {
+func (r Relays) Finished(ctx context.Context, q row.Querier, queue string) (some bool, err error) {
 	_, err = one(ctx, q, r.named(sqlRelayFinished), []any{queue}, &some)
 	return some, err
 }
 
 // Vacuum deletes up to limit messages that are finished but still in the table, and returns how
 // many it deleted.
-func (r Relays) Vacuum(ctx context.Context, q Querier, queue string, limit int) (int, error) {
+func (r Relays) Vacuum(ctx context.Context, q row.Querier, queue string, limit int) (int, error) {
 	return affected(ctx, q, r.named(sqlRelayVacuum), queue, limit)
 }

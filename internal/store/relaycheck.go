@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // relayInvariants lists the rules that hold between transactions in the tables of a relay. Each
@@ -68,7 +70,7 @@ var relayTable = regexp.MustCompile(`^_honkerx_relay_(?:([a-z][a-z0-9_]*)_)?(que
 
 // relayFamilies returns the tables of each relay family in the file. The key "" is the family
 // without a name.
-func relayFamilies(ctx context.Context, q Querier) (map[string][]string, error) {
+func relayFamilies(ctx context.Context, q row.Querier) (map[string][]string, error) {
 	names, err := texts(ctx, q, sqlRelayTables)
 	families := make(map[string][]string)
 	for _, name := range names {
@@ -81,7 +83,7 @@ func relayFamilies(ctx context.Context, q Querier) (map[string][]string, error) 
 
 // RelayFamilies lists the families with a complete set of tables, sorted. The family without a name
 // is "".
-func RelayFamilies(ctx context.Context, q Querier) (all []string, err error) {
+func RelayFamilies(ctx context.Context, q row.Querier) (all []string, err error) {
 	families, err := relayFamilies(ctx, q)
 	for _, family := range slices.Sorted(maps.Keys(families)) {
 		if len(families[family]) == 4 {
@@ -92,7 +94,7 @@ func RelayFamilies(ctx context.Context, q Querier) (all []string, err error) {
 }
 
 // checkRelays returns the violations in the relay tables of all families.
-func checkRelays(ctx context.Context, q Querier) (broken []string, err error) {
+func checkRelays(ctx context.Context, q row.Querier) (broken []string, err error) {
 	families, err := relayFamilies(ctx, q)
 	if err != nil {
 		return nil, err
@@ -109,7 +111,7 @@ func checkRelays(ctx context.Context, q Querier) (broken []string, err error) {
 
 // check returns the violations in the tables of a family. tables lists the tables of the family
 // that exist.
-func (r Relays) check(ctx context.Context, q Querier, tables []string) (broken []string, err error) {
+func (r Relays) check(ctx context.Context, q row.Querier, tables []string) (broken []string, err error) {
 	name := strings.TrimSpace("relay " + r.Family)
 	if len(tables) < 4 {
 		return []string{fmt.Sprintf("%s: there are four tables, not only %s", name, strings.Join(tables, ", "))}, nil

@@ -3,7 +3,6 @@ package store_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -15,12 +14,10 @@ import (
 
 // relayTables creates the tables of a family in a transaction, with the queue a of two partitions.
 // Partition 0 has finished messages 1 and 2, of which 2 is dead; message 3 waits.
-func relayTables(t *testing.T, q store.Querier, family string) {
+func relayTables(t *testing.T, q row.Querier, family string) {
 	t.Helper()
-	ddl, err := os.ReadFile("../../relay/schema.sql")
-	require.NoError(t, err)
 	r := store.Relays{Family: family}
-	_, err = r.Bootstrap(ctx, q, string(ddl))
+	_, err := r.Bootstrap(ctx, q)
 	require.NoError(t, err)
 	_, _, err = r.Register(ctx, q, "a", 2, 1)
 	require.NoError(t, err)

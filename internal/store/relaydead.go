@@ -16,14 +16,24 @@ func deadFilterArgs(f row.RelayDeadFilter, more ...any) []any {
 	return append([]any{f.Queue, nullInt(f.Partition), f.Type, f.State, f.SinceMS, f.Key}, more...)
 }
 
+// reads is like selects, for a read. Unlike a write, a read does not upgrade tables that an earlier
+// version created, so it must work without the key column.
+func (r Relays) reads(ctx context.Context, q row.Querier, query string, f row.RelayDeadFilter) (string, error) {
+	current, err := r.Current(ctx, q)
+	if err != nil {
+		return "", err
+	}
+	if !current {
+		query = strings.ReplaceAll(query, deadColumns, keylessColumns)
+		query = strings.ReplaceAll(query, deadFilter, keylessFilter)
+	}
+	return r.selects(query, f), nil
+}
+
 // selects adapts a filtered query to f and to the tables of the family. A filter by key makes the
 // query use the index on keys.
 func (r Relays) selects(query string, f row.RelayDeadFilter) string {
-	switch {
-	case r.Keyless:
-		query = strings.ReplaceAll(query, deadColumns, keylessColumns)
-		query = strings.ReplaceAll(query, deadFilter, keylessFilter)
-	case f.Key != "":
+	if f.Key != "" {
 		query = strings.ReplaceAll(query, ` NOT INDEXED`, ``)
 		query = strings.ReplaceAll(query, `AND state =`, `AND +state =`)
 		query = strings.ReplaceAll(query, deadFilter, keyedFilter)
@@ -51,12 +61,16 @@ WHERE queue = ?1 AND ` + deadFilter + ` AND id > ?7 ORDER BY id LIMIT ?8 + 0`
 
 // Dead returns up to limit dead letters that match f and have ids above after, in id order. It
 // stops at pageBytes, so fewer than limit do not mean that there are no more.
-func (r Relays) Dead(ctx context.Context, q Querier, f row.RelayDeadFilter, after int64, limit int) ([]row.RelayDead, error) {
-	return deadPage(ctx, q, r.selects(sqlRelayDead, f), deadFilterArgs(f, after, limit))
+func (r Relays) Dead(ctx context.Context, q row.Querier, f row.RelayDeadFilter, after int64, limit int) ([]row.RelayDead, error) {
+	query, err := r.reads(ctx, q, sqlRelayDead, f)
+	if err != nil {
+		return nil, err
+	}
+	return deadPage(ctx, q, query, deadFilterArgs(f, after, limit))
 }
 
 // deadPage runs a query for deadColumns and returns its rows up to pageBytes.
-func deadPage(ctx context.Context, q Querier, query string, args []any) (out []row.RelayDead, err error) {
+func deadPage(ctx context.Context, q row.Querier, query string, args []any) (out []row.RelayDead, err error) {
 	size := 0
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var d row.RelayDead
@@ -78,8 +92,11 @@ func deadPage(ctx context.Context, q Querier, query string, args []any) (out []r
 }
 
 // CountDead returns the number of dead letters that match f.
-func (r Relays) CountDead(ctx context.Context, q Querier, f row.RelayDeadFilter) (n int64, err error) {
-	_, err = one(ctx, q, r.selects(sqlCountRelayDead, f), deadFilterArgs(f), &n)
+func (r Relays) CountDead(ctx context.Context, q row.Querier, f row.RelayDeadFilter) (n int64, err error) {
+	query, err := r.reads(ctx, q, sqlCountRelayDead, f)
+	if err == nil {
+		_, err = one(ctx, q, query, deadFilterArgs(f), &n)
+	}
 	return n, err
 }
 
@@ -100,7 +117,7 @@ WHERE id IN (SELECT value FROM json_each(?1))`
 // Replay holds up to limit dead letters that match f for holder until untilMS. It takes pending
 // dead letters, and those whose hold has expired. The dead letters that were not taken for the
 // longest time come first.
-func (r Relays) Replay(ctx context.Context, q Querier, f row.RelayDeadFilter, limit int, holder string, nowMS, untilMS int64) ([]row.RelayDead, error) {
+func (r Relays) Replay(ctx context.Context, q row.Querier, f row.RelayDeadFilter, limit int, holder string, nowMS, untilMS int64) ([]row.RelayDead, error) {
 	page, err := deadPage(ctx, q, r.selects(sqlFreeRelayDead, f), deadFilterArgs(f, nowMS, limit))
 	if err != nil || len(page) == 0 {
 		return nil, err
@@ -117,7 +134,7 @@ func (r Relays) Replay(ctx context.Context, q Querier, f row.RelayDeadFilter, li
 // allMoved returns an error if a trigger has kept some of the rows unchanged.
 func allMoved(n, of int, what string, err error) error {
 	if err == nil && n != of {
-		return fmt.Errorf("%d of %d dead letters %s: %w", n, of, what, ErrStuck)
+		return fmt.Errorf("%d of %d dead letters %s: %w", n, of, what, row.ErrStuck)
 	}
 	return err
 }
@@ -132,14 +149,14 @@ SET state = 'pending', holder = '', hold_until_ms = ?4, attempts = attempts + 1,
 )
 
 // Resolve marks a dead letter as resolved. It returns false if the hold is over.
-func (r Relays) Resolve(ctx context.Context, q Querier, h row.RelayHold, nowMS int64) (bool, error) {
+func (r Relays) Resolve(ctx context.Context, q row.Querier, h row.RelayHold, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, r.named(sqlResolveRelayDead), h.ID, h.Queue, h.Holder, nowMS)
 	return n > 0, err
 }
 
 // RejectDead makes a dead letter pending again and counts the attempt. It returns false if the hold
 // is over.
-func (r Relays) RejectDead(ctx context.Context, q Querier, h row.RelayHold, cause string, nowMS int64) (bool, error) {
+func (r Relays) RejectDead(ctx context.Context, q row.Querier, h row.RelayHold, cause string, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, r.named(sqlRejectRelayDead), h.ID, h.Queue, h.Holder, nowMS, cause)
 	return n > 0, err
 }
@@ -159,7 +176,7 @@ SELECT queue, partition, key, type, payload, ?3 FROM _honkerx_relay_dead` + wher
 
 // Requeue sends the dead letters among ids that Replay could take as new messages at the end of
 // their partitions. It deletes the dead letters and returns the ids of the messages.
-func (r Relays) Requeue(ctx context.Context, q Querier, queue string, ids []int64, nowMS int64) ([]int64, error) {
+func (r Relays) Requeue(ctx context.Context, q row.Querier, queue string, ids []int64, nowMS int64) ([]int64, error) {
 	sent, err := returnedIDs(ctx, q, r.named(sqlRequeueRelayDead), 0, queue, idList(ids), nowMS)
 	if err != nil || len(sent) == 0 {
 		return nil, err
@@ -170,7 +187,7 @@ func (r Relays) Requeue(ctx context.Context, q Querier, queue string, ids []int6
 
 // Discard marks the dead letters among ids that Replay could take as discarded, and returns how
 // many it marked.
-func (r Relays) Discard(ctx context.Context, q Querier, queue string, ids []int64, nowMS int64) (int, error) {
+func (r Relays) Discard(ctx context.Context, q row.Querier, queue string, ids []int64, nowMS int64) (int, error) {
 	return affected(ctx, q, r.named(sqlDiscardRelayDead), queue, idList(ids), nowMS)
 }
 
@@ -186,12 +203,12 @@ WHERE queue = ?1 AND state IN ('resolved', 'discarded') AND hold_until_ms <= ?2 
 
 // SettledDead returns the ids of up to limit dead letters of queue that were resolved or discarded
 // at or before unixMS.
-func (r Relays) SettledDead(ctx context.Context, q Querier, queue string, unixMS int64, limit int) ([]int64, error) {
+func (r Relays) SettledDead(ctx context.Context, q row.Querier, queue string, unixMS int64, limit int) ([]int64, error) {
 	return returnedIDs(ctx, q, r.named(sqlSettledRelayDead), 0, queue, unixMS, limit)
 }
 
 // DropDead deletes the dead letters among ids that SettledDead would still return, and returns how
 // many it deleted.
-func (r Relays) DropDead(ctx context.Context, q Querier, queue string, ids []int64, unixMS int64) (int, error) {
+func (r Relays) DropDead(ctx context.Context, q row.Querier, queue string, ids []int64, unixMS int64) (int, error) {
 	return affected(ctx, q, r.named(sqlDropRelayDead), queue, unixMS, idList(ids))
 }

@@ -19,7 +19,7 @@ SELECT n.i, ifnull(p.processed, 0),
 FROM n LEFT JOIN _honkerx_relay_partitions AS p ON p.queue = ?1 AND p.partition = n.i`
 
 // Info returns the state of each partition of a queue.
-func (r Relays) Info(ctx context.Context, q Querier, queue string, partitions int) (out []row.RelayPartitionInfo, err error) {
+func (r Relays) Info(ctx context.Context, q row.Querier, queue string, partitions int) (out []row.RelayPartitionInfo, err error) {
 	err = each(ctx, q, r.named(sqlRelayInfo), func(rows *sql.Rows) error {
 		var p row.RelayPartitionInfo
 		err := rows.Scan(&p.Partition, (*number)(&p.Processed), &p.Waiting, (*number)(&p.OldestMS),
@@ -38,13 +38,13 @@ const sqlRelayMisplaced = `SELECT
 
 // Misplaced returns the number of messages in partitions that the queue does not have. Only another
 // program can have inserted them.
-func (r Relays) Misplaced(ctx context.Context, q Querier, queue string, partitions int) (n int64, err error) {
+func (r Relays) Misplaced(ctx context.Context, q row.Querier, queue string, partitions int) (n int64, err error) {
 	_, err = one(ctx, q, r.named(sqlRelayMisplaced), []any{queue, partitions}, &n)
 	return n, err
 }
 
 // OpenDead returns the number of dead letters that are neither resolved nor discarded.
-func (r Relays) OpenDead(ctx context.Context, q Querier, queue string) (n int64, err error) {
+func (r Relays) OpenDead(ctx context.Context, q row.Querier, queue string) (n int64, err error) {
 	_, err = one(ctx, q, r.named(sqlOpenRelayDead), []any{queue}, &n)
 	return n, err
 }
@@ -60,7 +60,7 @@ WHERE queue = ?1 AND partition = ?2 AND epoch = ?3 AND (lease_until_ms > ?4 OR r
 
 // Blocked lists the partitions of all queues that are leased or wait after a failure. It scans the
 // table of partitions, which has at most 64 rows per queue.
-func (r Relays) Blocked(ctx context.Context, q Querier, nowMS int64) (out []row.RelayPartitionInfo, err error) {
+func (r Relays) Blocked(ctx context.Context, q row.Querier, nowMS int64) (out []row.RelayPartitionInfo, err error) {
 	err = each(ctx, q, r.named(sqlRelayBlocked), func(rows *sql.Rows) error {
 		var p row.RelayPartitionInfo
 		err := rows.Scan(&p.Queue, (*number)(&p.Partition), &p.Owner, (*number)(&p.Epoch), (*number)(&p.LeaseUntilMS),
@@ -73,7 +73,7 @@ func (r Relays) Blocked(ctx context.Context, q Querier, nowMS int64) (out []row.
 
 // Break frees a blocked partition if its epoch is still epoch. It returns false if the partition is
 // not blocked or has been taken again. The former holder can no longer save its progress.
-func (r Relays) Break(ctx context.Context, q Querier, p row.RelayPartition, epoch, nowMS int64) (bool, error) {
+func (r Relays) Break(ctx context.Context, q row.Querier, p row.RelayPartition, epoch, nowMS int64) (bool, error) {
 	n, err := affected(ctx, q, r.named(sqlRelayBreak), p.Queue, p.Partition, epoch, nowMS)
 	return n > 0, err
 }

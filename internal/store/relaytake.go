@@ -60,7 +60,7 @@ WHERE t.queue = c.queue AND t.partition = c.partition
 RETURNING queue, partition, epoch, attempts, processed, cursor, attempts > 1 OR last_error IS NOT NULL`
 
 // Take leases a partition with messages to owner. It returns false if there is none.
-func (r Relays) Take(ctx context.Context, q Querier, w row.RelayWanted, owner string, nowMS int64) (t row.RelayTaken, found bool, err error) {
+func (r Relays) Take(ctx context.Context, q row.Querier, w row.RelayWanted, owner string, nowMS int64) (t row.RelayTaken, found bool, err error) {
 	t.Owner = owner
 	found, err = one(ctx, q, r.named(sqlRelayTake), []any{relayQueueList(w.Queues), nowMS, relayExceptions(w.Except), w.Healthy, owner},
 		&t.Queue, (*number)(&t.Partition), (*number)(&t.Epoch), (*number)(&t.Attempts), (*number)(&t.Processed), (*number)(&t.Cursor), &t.Failing)
@@ -73,7 +73,7 @@ WHERE queue = ?1 AND partition = ?2 AND id > ?3 ORDER BY id LIMIT ?4 + 0`
 
 // Read returns up to limit messages with ids above after, in id order, and stops at pageBytes. The
 // sequence number of a message is processed plus its rank among the messages above the cursor.
-func (r Relays) Read(ctx context.Context, q Querier, p row.RelayPartition, after int64, limit int) (out []row.RelayMessage, err error) {
+func (r Relays) Read(ctx context.Context, q row.Querier, p row.RelayPartition, after int64, limit int) (out []row.RelayMessage, err error) {
 	size := 0
 	err = each(ctx, q, r.named(sqlRelayRead), func(rows *sql.Rows) error {
 		m := row.RelayMessage{Partition: p.Partition}
@@ -103,7 +103,7 @@ const sqlRelayDelete = `DELETE FROM _honkerx_relay_messages WHERE queue = ?1 AND
 
 // Save ends a lease and saves its progress. It returns false and changes nothing if the lease was
 // lost.
-func (r Relays) Save(ctx context.Context, q Querier, l row.RelayLease, p row.RelayProgress, nowMS int64) (held bool, err error) {
+func (r Relays) Save(ctx context.Context, q row.Querier, l row.RelayLease, p row.RelayProgress, nowMS int64) (held bool, err error) {
 	n, err := affected(ctx, q, r.named(sqlRelaySave), l.Queue, l.Partition, l.Owner, l.Epoch,
 		p.Finished, p.Cursor, p.Attempts, p.RetryAtMS, p.LastError)
 	if err != nil || n == 0 {
@@ -130,7 +130,7 @@ SELECT id, queue, partition, ?2, key, type, payload, created_ms, ?3, nullif(?4, 
 
 // deadLetter copies a message to the dead letters. A missing message was deleted by another program
 // and is not an error.
-func (r Relays) deadLetter(ctx context.Context, q Querier, d row.RelayDeath, nowMS int64) error {
+func (r Relays) deadLetter(ctx context.Context, q row.Querier, d row.RelayDeath, nowMS int64) error {
 	n, err := affected(ctx, q, r.named(sqlRelayDeadLetter), d.ID, d.Seq, d.Attempts, d.Reason, nowMS)
 	if err != nil || n > 0 {
 		return err
@@ -138,7 +138,7 @@ func (r Relays) deadLetter(ctx context.Context, q Querier, d row.RelayDeath, now
 	var x int
 	found, err := one(ctx, q, r.named(sqlHasRelayMessage), []any{d.ID}, &x)
 	if found {
-		return ErrNotInserted
+		return row.ErrNotInserted
 	}
 	return err
 }
@@ -152,13 +152,13 @@ FROM json_each(?1) AS k WHERE ` + relayAwake
 
 // States returns the state of each queue of w that has messages, in a single statement. NextMS also
 // covers the partitions that w excludes.
-func (r Relays) States(ctx context.Context, q Querier, w row.RelayWanted, nowMS int64) ([]row.RelayState, error) {
+func (r Relays) States(ctx context.Context, q row.Querier, w row.RelayWanted, nowMS int64) ([]row.RelayState, error) {
 	var out []row.RelayState
 	err := each(ctx, q, r.named(sqlRelayStates), func(rows *sql.Rows) error {
 		var s row.RelayState
-		next := moment(Unbounded)
+		next := moment(row.Unbounded)
 		err := rows.Scan(&s.Queue, &s.Ready, &next)
-		if next < Unbounded {
+		if next < row.Unbounded {
 			s.NextMS = int64(next)
 		}
 		out = append(out, s)

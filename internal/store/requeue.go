@@ -35,7 +35,7 @@ ON CONFLICT (job_id) DO UPDATE SET last_error = excluded.last_error, base = excl
 
 // Requeue makes a dead job pending again under its id, with its unique key if it had a key. If
 // another job has taken that key, Requeue changes nothing and sets TakenBy.
-func (j Jobs) Requeue(ctx context.Context, q Querier, r row.Requeue, now, nowMS int64) (out row.Requeued, err error) {
+func (j Jobs) Requeue(ctx context.Context, q row.Querier, r row.Requeue, now, nowMS int64) (out row.Requeued, err error) {
 	found, err := one(ctx, q, sqlDeadJob, []any{r.ID}, &out.Queue, &out.Live)
 	if err != nil || !found || out.Live {
 		return out, err
@@ -58,7 +58,7 @@ func (j Jobs) Requeue(ctx context.Context, q Querier, r row.Requeue, now, nowMS 
 			return out, err
 		}
 		if n == 0 {
-			return out, ErrStuck // the job would be in both tables
+			return out, row.ErrStuck // the job would be in both tables
 		}
 	}
 	out.Done = true
@@ -67,14 +67,14 @@ func (j Jobs) Requeue(ctx context.Context, q Querier, r row.Requeue, now, nowMS 
 
 // DeadPayload returns the payload of a dead job as stored, text or not, or nil if the job is not
 // dead.
-func (Jobs) DeadPayload(ctx context.Context, q Querier, id int64) (payload any, err error) {
+func (Jobs) DeadPayload(ctx context.Context, q row.Querier, id int64) (payload any, err error) {
 	_, err = one(ctx, q, sqlDeadPayload, []any{id}, &payload)
 	return payload, err
 }
 
 // Base returns the number of attempts that a live job had when it was last requeued, or 0 if it
 // never was.
-func (Jobs) Base(ctx context.Context, q Querier, id int64) (int64, error) {
+func (Jobs) Base(ctx context.Context, q row.Querier, id int64) (int64, error) {
 	var base number
 	_, err := one(ctx, q, sqlJobBase, []any{id}, &base)
 	return int64(base), err
@@ -97,14 +97,14 @@ var sqlEndEdgesCancelMany = endsEdges(whereCancelled)
 
 // Discard deletes the dead jobs among ids. Jobs that others wait for are deleted only if awaited is
 // set, and then count as done.
-func (Jobs) Discard(ctx context.Context, q Querier, ids []int64, awaited bool) ([]row.Change, error) {
+func (Jobs) Discard(ctx context.Context, q row.Querier, ids []int64, awaited bool) ([]row.Change, error) {
 	return changes(ctx, q, sqlDiscard, idList(ids), awaited)
 }
 
 // CancelMany deletes the live jobs among ids. Jobs with a valid claim are deleted only if running
 // is set, and keep their places in queues with limits. Jobs that wait for the deleted jobs treat
 // them as done.
-func (Jobs) CancelMany(ctx context.Context, q Querier, ids []int64, running bool, now int64) ([]row.Change, error) {
+func (Jobs) CancelMany(ctx context.Context, q row.Querier, ids []int64, running bool, now int64) ([]row.Change, error) {
 	if running {
 		if _, err := q.ExecContext(ctx, sqlKeepPlaceMany, idList(ids), running, now); err != nil {
 			return nil, err
@@ -121,7 +121,7 @@ const sqlCancellable = `SELECT id FROM _honker_live` + whereCancelled
 
 // DropWaitersOfLive deletes the jobs that wait for jobs which CancelMany would delete with the same
 // arguments.
-func (j Jobs) DropWaitersOfLive(ctx context.Context, q Querier, ids []int64, running bool, now int64) ([]row.Change, error) {
+func (j Jobs) DropWaitersOfLive(ctx context.Context, q row.Querier, ids []int64, running bool, now int64) ([]row.Change, error) {
 	some, err := returnedIDs(ctx, q, sqlCancellable, len(ids), idList(ids), running, now)
 	if err != nil {
 		return nil, err
@@ -130,11 +130,11 @@ func (j Jobs) DropWaitersOfLive(ctx context.Context, q Querier, ids []int64, run
 }
 
 // RunNow makes the scheduled jobs among ids due at now.
-func (Jobs) RunNow(ctx context.Context, q Querier, ids []int64, now int64) ([]row.Change, error) {
+func (Jobs) RunNow(ctx context.Context, q row.Querier, ids []int64, now int64) ([]row.Change, error) {
 	return changes(ctx, q, sqlRunNow, idList(ids), now)
 }
 
-func changes(ctx context.Context, q Querier, query string, args ...any) (out []row.Change, err error) {
+func changes(ctx context.Context, q row.Querier, query string, args ...any) (out []row.Change, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var c row.Change
 		err := rows.Scan(&c.ID, &c.Queue)

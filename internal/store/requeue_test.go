@@ -10,14 +10,14 @@ import (
 )
 
 // deadJob adds a job with three attempts to queue "a" and dead-letters it in its first attempt.
-func deadJob(t *testing.T, q store.Querier) int64 {
+func deadJob(t *testing.T, q row.Querier) int64 {
 	t.Helper()
 	_, err := store.Jobs{}.Insert(ctx, q, row.NewJob{Queue: "a", RunAt: 5, MaxAttempts: 3, CreatedAt: 5, Priority: 7}, `{"n":1}`)
 	require.NoError(t, err)
 	return die(t, q)
 }
 
-func requeue(t *testing.T, q store.Querier, r row.Requeue) row.Requeued {
+func requeue(t *testing.T, q row.Querier, r row.Requeue) row.Requeued {
 	t.Helper()
 	out, err := store.Jobs{}.Requeue(ctx, q, r, 7, 7000)
 	require.NoError(t, err)

@@ -14,10 +14,10 @@ ON CONFLICT (job_id) DO UPDATE SET value = excluded.value, expires_at = excluded
 
 // Save stores value, JSON text, as the result of a job until expires; 0 means forever. A second
 // Save replaces the first.
-func (Results) Save(ctx context.Context, q Querier, id int64, value string, now, expires int64) error {
+func (Results) Save(ctx context.Context, q row.Querier, id int64, value string, now, expires int64) error {
 	n, err := affected(ctx, q, sqlSaveResult, id, value, now, nullable(expires))
 	if err == nil && n == 0 {
-		return ErrNotInserted
+		return row.ErrNotInserted
 	}
 	return err
 }
@@ -31,7 +31,7 @@ const sqlGetResult = `SELECT value FROM _honker_results
 WHERE job_id = ?1 AND value IS NOT NULL AND (expires_at IS NULL OR expires_at > ?2 OR ` + isWanted + `)`
 
 // Get returns the result of a job; false if there is none or it has expired.
-func (Results) Get(ctx context.Context, q Querier, id, now int64) (value string, found bool, err error) {
+func (Results) Get(ctx context.Context, q row.Querier, id, now int64) (value string, found bool, err error) {
 	found, err = one(ctx, q, sqlGetResult, []any{id, now}, &value)
 	return value, found, err
 }
@@ -40,7 +40,7 @@ func (Results) Get(ctx context.Context, q Querier, id, now int64) (value string,
 const sqlSweepResults = `DELETE FROM _honker_results WHERE expires_at <= ?1 AND NOT ` + isWanted
 
 // Sweep deletes expired results and returns how many it deleted.
-func (Results) Sweep(ctx context.Context, q Querier, now int64) (int, error) {
+func (Results) Sweep(ctx context.Context, q row.Querier, now int64) (int, error) {
 	return affected(ctx, q, sqlSweepResults, now)
 }
 
@@ -57,7 +57,7 @@ const sqlFate = `SELECT
 
 // Fate looks for the job in every table that may hold it. It uses a single statement because a job
 // could move to another table between two statements.
-func (Results) Fate(ctx context.Context, q Querier, id, now int64) (row.Fate, error) {
+func (Results) Fate(ctx context.Context, q row.Querier, id, now int64) (row.Fate, error) {
 	var f row.Fate
 	_, err := one(ctx, q, sqlFate, []any{id, now}, &f.Result, &f.Dead, (*text)(&f.LastError),
 		(*number)(&f.DiedAt), (*number)(&f.Attempts), &f.Live, &f.Known)
@@ -71,6 +71,6 @@ WHERE EXISTS (SELECT 1 FROM _honker_results WHERE job_id = k.value)
     AND EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = '_honker_live' AND seq >= k.value)`
 
 // Decided returns the jobs among ids that have a result or are no longer live.
-func (Results) Decided(ctx context.Context, q Querier, ids []int64) ([]int64, error) {
+func (Results) Decided(ctx context.Context, q row.Querier, ids []int64) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlDecided, len(ids), idList(ids))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-func saveResult(t *testing.T, q store.Querier, id int64, value string, now, expires int64) {
+func saveResult(t *testing.T, q row.Querier, id int64, value string, now, expires int64) {
 	t.Helper()
 	require.NoError(t, store.Results{}.Save(ctx, q, id, value, now, expires))
 }
@@ -49,7 +49,7 @@ func TestResultRows_Replaced(t *testing.T) {
 	require.Equal(t, []string{"1|2|10|NULL"}, lines(t, tx, `SELECT * FROM _honker_results`), "created_at stays the first one's")
 }
 
-func fate(t *testing.T, q store.Querier, id, now int64) row.Fate {
+func fate(t *testing.T, q row.Querier, id, now int64) row.Fate {
 	t.Helper()
 	f, err := store.Results{}.Fate(ctx, q, id, now)
 	require.NoError(t, err)

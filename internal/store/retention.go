@@ -21,7 +21,7 @@ ON CONFLICT (topic) DO UPDATE SET max_count = excluded.max_count, max_age_ms = e
 
 // Set sets the retention of a topic. A retention without bounds keeps all events and deletes the
 // row.
-func (Retentions) Set(ctx context.Context, q Querier, r row.Retention) error {
+func (Retentions) Set(ctx context.Context, q row.Querier, r row.Retention) error {
 	if r.MaxCount == 0 && r.MaxAgeMS == 0 {
 		_, err := q.ExecContext(ctx, sqlDropRetention, r.Topic)
 		return err
@@ -36,14 +36,14 @@ const (
 )
 
 // Get returns the retention of topic. It has no bounds if none was set.
-func (Retentions) Get(ctx context.Context, q Querier, topic string) (row.Retention, error) {
+func (Retentions) Get(ctx context.Context, q row.Querier, topic string) (row.Retention, error) {
 	r := row.Retention{Topic: topic}
 	_, err := one(ctx, q, sqlGetRetention, []any{topic}, (*number)(&r.MaxCount), (*number)(&r.MaxAgeMS))
 	return r, err
 }
 
 // Topics lists the topics that have a retention.
-func (Retentions) Topics(ctx context.Context, q Querier) ([]string, error) {
+func (Retentions) Topics(ctx context.Context, q row.Querier) ([]string, error) {
 	return texts(ctx, q, sqlRetained)
 }
 
@@ -55,7 +55,7 @@ const sqlBefore = `SELECT offset` + byTopic + `?1 AND offset < ?2 ORDER BY offse
 // Cutoff returns the last offset that r no longer keeps at the unix second now, or 0. The maximum
 // age is rounded up to seconds because the time of an event is truncated to seconds. Cutoff reads
 // as many rows as are kept by count, and all rows that are too old.
-func (Retentions) Cutoff(ctx context.Context, q Querier, r row.Retention, now int64) (cutoff int64, err error) {
+func (Retentions) Cutoff(ctx context.Context, q row.Querier, r row.Retention, now int64) (cutoff int64, err error) {
 	if r.MaxCount > 0 {
 		if _, err := one(ctx, q, sqlRank, []any{r.Topic, r.MaxCount}, &cutoff); err != nil {
 			return 0, err
@@ -70,7 +70,7 @@ func (Retentions) Cutoff(ctx context.Context, q Querier, r row.Retention, now in
 		return 0, err
 	}
 	if young == 0 {
-		young = Unbounded // all events are too old
+		young = row.Unbounded // all events are too old
 	}
 	var old int64
 	_, err = one(ctx, q, sqlBefore, []any{r.Topic, young}, &old)
@@ -91,7 +91,7 @@ FROM _honkerx_groups AS g WHERE topic = ?1 OR substr(topic, -1) = '*'`
 
 // LowestPin returns the consumer or group that has read the least of topic; false if there is none.
 // Events above its offset must not be deleted.
-func (Retentions) LowestPin(ctx context.Context, q Querier, topic string) (lowest row.Pin, found bool, err error) {
+func (Retentions) LowestPin(ctx context.Context, q row.Querier, topic string) (lowest row.Pin, found bool, err error) {
 	for _, query := range []string{sqlConsumerPins, sqlSwappedPins, sqlGroupPins} {
 		err := each(ctx, q, query, func(rows *sql.Rows) error {
 			var p row.Pin
@@ -120,7 +120,7 @@ const sqlCompact = `DELETE FROM _honker_stream WHERE offset IN (SELECT offset` +
 // Compact deletes up to limit events of topic with offsets above after and at most cutoff. It
 // returns how many it deleted and the highest of their offsets, at which the next call should
 // continue.
-func (Retentions) Compact(ctx context.Context, q Querier, topic string, after, cutoff int64, limit int) (n int, last int64, err error) {
+func (Retentions) Compact(ctx context.Context, q row.Querier, topic string, after, cutoff int64, limit int) (n int, last int64, err error) {
 	err = each(ctx, q, sqlCompact, func(rows *sql.Rows) error {
 		var offset int64
 		err := rows.Scan(&offset)
@@ -149,7 +149,7 @@ ON CONFLICT (topic) DO UPDATE SET through = excluded.through WHERE excluded.thro
 )
 
 // noteCompacted records through as the last deleted offset of topic.
-func noteCompacted(ctx context.Context, q Querier, topic string, through int64) error {
+func noteCompacted(ctx context.Context, q row.Querier, topic string, through int64) error {
 	if _, err := q.ExecContext(ctx, makeCompacted); err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func noteCompacted(ctx context.Context, q Querier, topic string, through int64) 
 
 // Compacted returns the last offset that Compact has deleted from the topics of s, ignoring the
 // filter, or 0.
-func (Retentions) Compacted(ctx context.Context, q Querier, s row.Selection) (through int64, err error) {
+func (Retentions) Compacted(ctx context.Context, q row.Querier, s row.Selection) (through int64, err error) {
 	var x int
 	if found, err := one(ctx, q, sqlHasCompacted, nil, &x); err != nil || !found {
 		return 0, err

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 )
 
 // A fixture is a row of _honker_live that can be compared.
@@ -101,7 +100,7 @@ const rowColumns = `id, queue, payload, state, priority, run_at, worker_id, clai
   attempts, max_attempts, created_at, expires_at`
 
 // writeRows inserts all rows in a single statement.
-func writeRows(t *testing.T, q store.Querier, rows []fixture) {
+func writeRows(t *testing.T, q row.Querier, rows []fixture) {
 	t.Helper()
 	values := make([][]any, len(rows))
 	for i, r := range rows {
@@ -123,7 +122,7 @@ func orNil(valid bool, v any) any {
 	return v
 }
 
-func readRows(t *testing.T, q store.Querier, tail string, args ...any) []fixture {
+func readRows(t *testing.T, q row.Querier, tail string, args ...any) []fixture {
 	t.Helper()
 	rows, err := q.QueryContext(ctx, `SELECT `+rowColumns+` FROM _honker_live `+tail, args...)
 	require.NoError(t, err)
@@ -139,12 +138,12 @@ func readRows(t *testing.T, q store.Querier, tail string, args ...any) []fixture
 	return out
 }
 
-func liveRows(t *testing.T, q store.Querier) []fixture {
+func liveRows(t *testing.T, q row.Querier) []fixture {
 	t.Helper()
 	return readRows(t, q, `ORDER BY id`)
 }
 
-func liveRow(t *testing.T, q store.Querier, id int64) fixture {
+func liveRow(t *testing.T, q row.Querier, id int64) fixture {
 	t.Helper()
 	rows := readRows(t, q, `WHERE id = ?1`, id)
 	require.Len(t, rows, 1)
@@ -152,7 +151,7 @@ func liveRow(t *testing.T, q store.Querier, id int64) fixture {
 }
 
 // deadRows returns the dead letters by id.
-func deadRows(t *testing.T, q store.Querier) map[int64]row.Job {
+func deadRows(t *testing.T, q row.Querier) map[int64]row.Job {
 	t.Helper()
 	rows, err := q.QueryContext(ctx, `SELECT id, queue, payload, priority, run_at, attempts, max_attempts,
   coalesce(last_error, ''), created_at, died_at FROM _honker_dead`)

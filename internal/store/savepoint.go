@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"errors"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // The savepoint of a single message within the transaction of a batch.
@@ -13,14 +15,14 @@ const (
 )
 
 // Savepoint starts the savepoint that EndSavepoint ends.
-func Savepoint(ctx context.Context, q Querier) error {
+func Savepoint(ctx context.Context, q row.Querier) error {
 	_, err := q.ExecContext(ctx, savepoint)
 	return err
 }
 
 // EndSavepoint keeps or undoes the writes since Savepoint. An error means that the transaction was
 // ended or replaced in the meantime.
-func EndSavepoint(ctx context.Context, q Querier, keep bool) error {
+func EndSavepoint(ctx context.Context, q row.Querier, keep bool) error {
 	var err error
 	if !keep {
 		_, err = q.ExecContext(ctx, rollbackTo)

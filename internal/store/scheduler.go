@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/sqlite"
 )
 
 // Schedules groups the statements on _honker_scheduler_tasks.
@@ -33,7 +33,7 @@ WHERE queue IS NOT excluded.queue OR cron_expr IS NOT excluded.cron_expr OR payl
 
 // Register adds a task or updates the task of the same name. It returns false if nothing changed. A
 // paused task stays paused. If a trigger has dropped a new task, the error is ErrNotInserted.
-func (s Schedules) Register(ctx context.Context, q Querier, t row.Task) (changed bool, err error) {
+func (s Schedules) Register(ctx context.Context, q row.Querier, t row.Task) (changed bool, err error) {
 	n, err := affected(ctx, q, sqlRegister, t.Name, t.Queue, t.Spec, t.Payload, t.Priority,
 		nullInt(t.ExpiresIn), t.MaxAttempts, t.NextFire)
 	if err != nil || n > 0 {
@@ -43,7 +43,7 @@ func (s Schedules) Register(ctx context.Context, q Querier, t row.Task) (changed
 	if spec, err := s.Spec(ctx, q, t.Name); err != nil || spec != "" {
 		return false, err
 	}
-	return false, ErrNotInserted
+	return false, row.ErrNotInserted
 }
 
 const (
@@ -55,7 +55,7 @@ ON CONFLICT (name) DO UPDATE SET missed = excluded.missed WHERE missed IS NOT ex
 
 // SetMissed sets how a task handles missed times. Like Register, it returns false and writes
 // nothing if nothing changed.
-func (Schedules) SetMissed(ctx context.Context, q Querier, name string, m row.Missed) (changed bool, err error) {
+func (Schedules) SetMissed(ctx context.Context, q row.Querier, name string, m row.Missed) (changed bool, err error) {
 	query, args := sqlSetMissed, []any{name, int64(m)}
 	if m == row.FireAll {
 		query, args = sqlDropMissed, args[:1]
@@ -67,7 +67,7 @@ func (Schedules) SetMissed(ctx context.Context, q Querier, name string, m row.Mi
 const sqlUnregister = `DELETE FROM _honker_scheduler_tasks WHERE name = ?1`
 
 // Unregister removes a task. It returns false if there is none.
-func (Schedules) Unregister(ctx context.Context, q Querier, name string) (bool, error) {
+func (Schedules) Unregister(ctx context.Context, q row.Querier, name string) (bool, error) {
 	n, err := affected(ctx, q, sqlUnregister, name)
 	return n > 0, err
 }
@@ -75,7 +75,7 @@ func (Schedules) Unregister(ctx context.Context, q Querier, name string) (bool, 
 const sqlEnable = `UPDATE _honker_scheduler_tasks SET enabled = ?2 WHERE name = ?1 AND enabled <> ?2`
 
 // Enable pauses or resumes a task. It returns false if there is no such task or nothing changed.
-func (Schedules) Enable(ctx context.Context, q Querier, name string, enabled bool) (bool, error) {
+func (Schedules) Enable(ctx context.Context, q row.Querier, name string, enabled bool) (bool, error) {
 	n, err := affected(ctx, q, sqlEnable, name, enabled)
 	return n > 0, err
 }
@@ -84,7 +84,7 @@ const sqlUpdateTask = `UPDATE _honker_scheduler_tasks
 SET cron_expr = ?2, payload = ?3, priority = ?4, expires_s = ?5, max_attempts = ?6, next_fire_at = ?7 WHERE name = ?1`
 
 // Update replaces all fields of a task except its name, its queue and whether it is paused.
-func (Schedules) Update(ctx context.Context, q Querier, t row.Task) error {
+func (Schedules) Update(ctx context.Context, q row.Querier, t row.Task) error {
 	_, err := q.ExecContext(ctx, sqlUpdateTask, t.Name, t.Spec, t.Payload, t.Priority,
 		nullInt(t.ExpiresIn), t.MaxAttempts, t.NextFire)
 	return err
@@ -105,7 +105,7 @@ const (
 ORDER BY next_fire_at LIMIT ?2 + 0`
 )
 
-func tasks(ctx context.Context, q Querier, query string, args ...any) (out []row.Task, err error) {
+func tasks(ctx context.Context, q row.Querier, query string, args ...any) (out []row.Task, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var t row.Task
 		var expires sql.Null[number]
@@ -121,13 +121,13 @@ func tasks(ctx context.Context, q Querier, query string, args ...any) (out []row
 const sqlTaskSpec = `SELECT cron_expr FROM _honker_scheduler_tasks WHERE name = ?1`
 
 // Spec returns the spec of a task, or "" if there is none.
-func (Schedules) Spec(ctx context.Context, q Querier, name string) (spec string, err error) {
+func (Schedules) Spec(ctx context.Context, q row.Querier, name string) (spec string, err error) {
 	_, err = one(ctx, q, sqlTaskSpec, []any{name}, &spec)
 	return spec, err
 }
 
 // Get returns the task of the given name; false if there is none.
-func (Schedules) Get(ctx context.Context, q Querier, name string) (t row.Task, found bool, err error) {
+func (Schedules) Get(ctx context.Context, q row.Querier, name string) (t row.Task, found bool, err error) {
 	all, err := tasks(ctx, q, sqlGetTask, name)
 	if err != nil || len(all) == 0 {
 		return row.Task{}, false, err
@@ -136,7 +136,7 @@ func (Schedules) Get(ctx context.Context, q Querier, name string) (t row.Task, f
 }
 
 // List returns all tasks, sorted by name.
-func (Schedules) List(ctx context.Context, q Querier) ([]row.Task, error) {
+func (Schedules) List(ctx context.Context, q row.Querier) ([]row.Task, error) {
 	return tasks(ctx, q, sqlTasks)
 }
 
@@ -146,7 +146,7 @@ WHERE enabled = 1 ORDER BY next_fire_at LIMIT 1`
 
 // Soonest returns the unix second at which the next task is due, which may be in the past, or 0 if
 // there is none.
-func (Schedules) Soonest(ctx context.Context, q Querier) (unix int64, err error) {
+func (Schedules) Soonest(ctx context.Context, q row.Querier) (unix int64, err error) {
 	_, err = one(ctx, q, sqlSoonest, nil, (*number)(&unix))
 	return unix, err
 }
@@ -171,7 +171,7 @@ const (
 // second. Tick stops once it has enqueued limit jobs, and its cost is proportional to limit, so
 // that callers can let other writers in between calls. Tasks fire in the order of their first
 // registration. A broken task does not stop the others.
-func (s Schedules) Tick(ctx context.Context, q Querier, due, now int64, in row.Calendar, limit int) (did row.Ticked, err error) {
+func (s Schedules) Tick(ctx context.Context, q row.Querier, due, now int64, in row.Calendar, limit int) (did row.Ticked, err error) {
 	most := min(max(limit, fewTasks), mostTasks)
 	all, err := tasks(ctx, q, sqlDueTasks, due, most)
 	if err != nil {
@@ -201,14 +201,14 @@ const (
 )
 
 // errNotMoved wraps ErrStuck for a task that would fire forever.
-var errNotMoved = fmt.Errorf("it does not fire, because its next time cannot be stored: %w", ErrStuck)
+var errNotMoved = fmt.Errorf("it does not fire, because its next time cannot be stored: %w", row.ErrStuck)
 
 // tick fires t, or pauses it if its spec is invalid, which only another binding can have written.
 // moved reports that t is no longer due. The next time is stored before the task fires.
-func (s Schedules) tick(ctx context.Context, q Querier, t row.Task, due, now int64, in row.Calendar, did *row.Ticked) (moved bool, err error) {
+func (s Schedules) tick(ctx context.Context, q row.Querier, t row.Task, due, now int64, in row.Calendar, did *row.Ticked) (moved bool, err error) {
 	times, after, err := taskTimes(t, due, in)
 	if err != nil {
-		return pauseTask(ctx, q, t, fmt.Errorf("%w: %w", sqlite.ErrInvalid, err), did)
+		return pauseTask(ctx, q, t, fmt.Errorf("%w: %w", engine.ErrInvalid, err), did)
 	}
 	advanced, err := affected(ctx, q, sqlAdvance, t.Rowid, after)
 	if err != nil {
@@ -219,13 +219,13 @@ func (s Schedules) tick(ctx context.Context, q Querier, t row.Task, due, now int
 	}
 	dropped, err := s.fire(ctx, q, t, times, now, did)
 	if dropped > 0 {
-		did.Broken = append(did.Broken, row.Broken{Name: t.Name, Err: fmt.Errorf("%d of its %d jobs: %w", dropped, len(times), ErrNotInserted)})
+		did.Broken = append(did.Broken, row.Broken{Name: t.Name, Err: fmt.Errorf("%d of its %d jobs: %w", dropped, len(times), row.ErrNotInserted)})
 	}
 	return true, err
 }
 
 // pauseTask pauses a broken task. It returns false if a trigger prevents even that.
-func pauseTask(ctx context.Context, q Querier, t row.Task, why error, did *row.Ticked) (paused bool, err error) {
+func pauseTask(ctx context.Context, q row.Querier, t row.Task, why error, did *row.Ticked) (paused bool, err error) {
 	n, err := affected(ctx, q, sqlPauseTask, t.Rowid)
 	did.Broken = append(did.Broken, row.Broken{Name: t.Name, Paused: n > 0, Err: why})
 	return n > 0, err
@@ -269,7 +269,7 @@ var sqlInsertFires = newInserts(liveTable, `queue, priority, max_attempts, creat
 //
 // The run_at of a job is the time at which it was due, which tells a handler for which time it
 // runs. A caller may tick ahead; a time in the future becomes now, so that the job can run at once.
-func (s Schedules) fire(ctx context.Context, q Querier, t row.Task, times []int64, now int64, did *row.Ticked) (dropped int, err error) {
+func (s Schedules) fire(ctx context.Context, q row.Querier, t row.Task, times []int64, now int64, did *row.Ticked) (dropped int, err error) {
 	j := taskJob(t, now)
 	shared := []any{j.Queue, j.Priority, j.MaxAttempts, j.CreatedAt, nullable(j.ExpiresAt), t.Payload}
 	r := func(args []any, i int) []any {
@@ -286,7 +286,7 @@ func (s Schedules) fire(ctx context.Context, q Querier, t row.Task, times []int6
 				fired++
 			}
 		})
-		if !errors.Is(err, ErrNotInserted) {
+		if !errors.Is(err, row.ErrNotInserted) {
 			return dropped, err
 		}
 		dropped++
@@ -305,6 +305,6 @@ func taskJob(t row.Task, now int64) row.NewJob {
 }
 
 // Trigger enqueues a job of t as if t were due now. The next time of t does not change.
-func (Schedules) Trigger(ctx context.Context, q Querier, t row.Task, now int64) (int64, error) {
+func (Schedules) Trigger(ctx context.Context, q row.Querier, t row.Task, now int64) (int64, error) {
 	return Jobs{}.Insert(ctx, q, taskJob(t, now), t.Payload)
 }

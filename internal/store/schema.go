@@ -2,17 +2,22 @@ package store
 
 import (
 	"context"
-	"errors"
+	_ "embed"
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 )
+
+// Schema creates the tables of honker and the _honkerx_ tables, with comments on each table.
+//
+//go:embed schema.sql
+var Schema string
 
 // Version is the schema version of the _honkerx_ tables that this package writes.
 const Version = 7
-
-// ErrTooNew reports that the file was written by a newer version of this package.
-var ErrTooNew = errors.New("the schema is newer than this version of honker")
 
 const (
 	sqlHasMeta = `SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '_honkerx_meta'`
@@ -58,13 +63,13 @@ var laterKept = []string{"base INTEGER", "headers TEXT", "key TEXT", "batch INTE
 
 // Current reports whether the file has the schema of this version, so that opening it needs no
 // write. A newer schema is ErrTooNew.
-func Current(ctx context.Context, q Querier) (bool, error) {
+func Current(ctx context.Context, q row.Querier) (bool, error) {
 	version, err := versionOf(ctx, q)
 	return version == Version, err
 }
 
 // versionOf returns the version of our own tables, or 0 if there are none.
-func versionOf(ctx context.Context, q Querier) (int, error) {
+func versionOf(ctx context.Context, q row.Querier) (int, error) {
 	var x int
 	found, err := one(ctx, q, sqlHasMeta, nil, &x)
 	if err != nil || !found {
@@ -79,7 +84,7 @@ func versionOf(ctx context.Context, q Querier) (int, error) {
 		return 0, fmt.Errorf("schema_version %q is no number", text)
 	}
 	if version > Version {
-		return 0, fmt.Errorf("%w: the file has version %d, this code knows %d", ErrTooNew, version, Version)
+		return 0, fmt.Errorf("%w: the file has version %d, this code knows %d", engine.ErrSchemaTooNew, version, Version)
 	}
 	return version, nil
 }
@@ -89,7 +94,7 @@ const sqlIsWAL = `SELECT hex(substr(data, 19, 2)) = '0202' FROM sqlite_dbpage WH
 
 // IsWAL reports whether the file is in WAL mode. It also works on a file opened as immutable, where
 // a PRAGMA does not tell.
-func IsWAL(ctx context.Context, q Querier) (is bool, err error) {
+func IsWAL(ctx context.Context, q row.Querier) (is bool, err error) {
 	_, err = one(ctx, q, sqlIsWAL, nil, &is)
 	return is, err
 }
@@ -98,7 +103,7 @@ const sqlHasTables = `SELECT count(*) > 0 FROM sqlite_schema WHERE type = 'table
 
 // Made returns the schema version of our own tables, or 0 if only another binding has used the
 // file. ours is false if the file has no tables of honker. A newer version is ErrTooNew.
-func Made(ctx context.Context, q Querier) (version int, ours bool, err error) {
+func Made(ctx context.Context, q row.Querier) (version int, ours bool, err error) {
 	if version, err = versionOf(ctx, q); err != nil || version > 0 {
 		return version, true, err
 	}
@@ -111,14 +116,14 @@ const sqlTakeWriteLock = `DELETE FROM _honkerx_meta WHERE 0`
 
 // TakeWriteLock turns a deferred transaction into a write transaction before its first read. After
 // a read SQLite may refuse the lock because the snapshot is out of date.
-func TakeWriteLock(ctx context.Context, q Querier) error {
+func TakeWriteLock(ctx context.Context, q row.Querier) error {
 	_, err := q.ExecContext(ctx, sqlTakeWriteLock)
 	return err
 }
 
 // Bootstrap brings the file to this version. It runs inside the caller's write transaction, and
 // accepts files that another binding created and files that are current.
-func Bootstrap(ctx context.Context, q Querier, ddl string) error {
+func Bootstrap(ctx context.Context, q row.Querier, ddl string) error {
 	if current, err := Current(ctx, q); err != nil || current {
 		return err
 	}
@@ -162,7 +167,7 @@ func split(ddl []string) (tables, others []string) {
 	return tables, others
 }
 
-func execAll(ctx context.Context, q Querier, statements []string) error {
+func execAll(ctx context.Context, q row.Querier, statements []string) error {
 	for _, statement := range statements {
 		if _, err := q.ExecContext(ctx, statement); err != nil {
 			return err
@@ -172,7 +177,7 @@ func execAll(ctx context.Context, q Querier, statements []string) error {
 }
 
 // addColumn adds a column, given with its type, unless the table already has it.
-func addColumn(ctx context.Context, q Querier, table, column string) error {
+func addColumn(ctx context.Context, q row.Querier, table, column string) error {
 	name, _, _ := strings.Cut(column, " ")
 	var x int
 	found, err := one(ctx, q, sqlHasColumn, []any{table, name}, &x)

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/honker-go/honker/internal/engine"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker/internal/row"
@@ -21,7 +23,7 @@ var honkerTables = []string{
 }
 
 // schema returns the objects of the file by name, with blanks removed.
-func schema(t *testing.T, q store.Querier) map[string]string {
+func schema(t *testing.T, q row.Querier) map[string]string {
 	t.Helper()
 	out := make(map[string]string)
 	for _, name := range lines(t, q, `SELECT name FROM sqlite_schema`) {
@@ -31,12 +33,12 @@ func schema(t *testing.T, q store.Querier) map[string]string {
 	return out
 }
 
-func columns(t *testing.T, q store.Querier, table string) []string {
+func columns(t *testing.T, q row.Querier, table string) []string {
 	t.Helper()
 	return lines(t, q, `SELECT * FROM pragma_table_info(?1)`, table)
 }
 
-func current(t *testing.T, q store.Querier) bool {
+func current(t *testing.T, q row.Querier) bool {
 	t.Helper()
 	ok, err := store.Current(ctx, q)
 	require.NoError(t, err)
@@ -360,9 +362,9 @@ func TestSchema_NewerFile(t *testing.T) {
 	exec(t, db, `UPDATE _honkerx_meta SET value = ?1 WHERE key = 'schema_version'`, fmt.Sprint(store.Version+1))
 	exec(t, db, `DROP TABLE _honker_locks`) // as a newer version might do
 	unchanged(t, path, func() {
-		require.ErrorIs(t, bootstrap(db, readDDL(t)), store.ErrTooNew)
+		require.ErrorIs(t, bootstrap(db, readDDL(t)), engine.ErrSchemaTooNew)
 		_, err := store.Current(ctx, db)
-		require.ErrorIs(t, err, store.ErrTooNew)
+		require.ErrorIs(t, err, engine.ErrSchemaTooNew)
 	})
 }
 

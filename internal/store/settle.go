@@ -51,7 +51,7 @@ var (
 )
 
 // run acks up to want jobs and returns how many it removed.
-func (a acking) run(ctx context.Context, q Querier, want int, args ...any) (int, error) {
+func (a acking) run(ctx context.Context, q row.Querier, want int, args ...any) (int, error) {
 	n, err := a.alone(ctx, q, want, args...)
 	if err != nil || n >= want {
 		return n, err
@@ -65,7 +65,7 @@ func (a acking) run(ctx context.Context, q Querier, want int, args ...any) (int,
 }
 
 // alone is like run but leaves out jobs that others wait for.
-func (a acking) alone(ctx context.Context, q Querier, want int, args ...any) (int, error) {
+func (a acking) alone(ctx context.Context, q row.Querier, want int, args ...any) (int, error) {
 	n, err := affected(ctx, q, a.drop, args...)
 	if err != nil || n >= want {
 		return n, err
@@ -75,33 +75,33 @@ func (a acking) alone(ctx context.Context, q Querier, want int, args ...any) (in
 }
 
 // Ack removes a job that is done. It returns false if the claim no longer holds.
-func (Jobs) Ack(ctx context.Context, q Querier, c row.Claim, now int64) (bool, error) {
+func (Jobs) Ack(ctx context.Context, q row.Querier, c row.Claim, now int64) (bool, error) {
 	n, err := ackOne.run(ctx, q, 1, c.ID, c.Worker, c.Attempt, now)
 	return n > 0, err
 }
 
 // AckAlone is like Ack but needs no transaction around it. If others may wait for the job, it
 // returns ErrAwaited and changes nothing.
-func (j Jobs) AckAlone(ctx context.Context, q Querier, c row.Claim, now int64) (bool, error) {
+func (j Jobs) AckAlone(ctx context.Context, q row.Querier, c row.Claim, now int64) (bool, error) {
 	n, err := ackOne.alone(ctx, q, 1, c.ID, c.Worker, c.Attempt, now)
 	if err != nil || n > 0 {
 		return n > 0, err
 	}
 	some, err := j.HasEdges(ctx, q)
 	if err == nil && some {
-		err = ErrAwaited
+		err = row.ErrAwaited
 	}
 	return false, err
 }
 
 // AckAttempt removes the jobs among ids that worker holds by a valid claim of the given attempt,
 // and returns how many it removed. AckAttemptIDs also returns their ids but costs a third more.
-func (Jobs) AckAttempt(ctx context.Context, q Querier, ids []int64, worker string, attempt, now int64) (int, error) {
+func (Jobs) AckAttempt(ctx context.Context, q row.Querier, ids []int64, worker string, attempt, now int64) (int, error) {
 	return ackAttempt.run(ctx, q, len(ids), idList(ids), worker, attempt, now)
 }
 
 // AckAttemptIDs is like AckAttempt but returns the ids of the removed jobs.
-func (Jobs) AckAttemptIDs(ctx context.Context, q Querier, ids []int64, worker string, attempt, now int64) (acked []int64, err error) {
+func (Jobs) AckAttemptIDs(ctx context.Context, q row.Querier, ids []int64, worker string, attempt, now int64) (acked []int64, err error) {
 	args := []any{idList(ids), worker, attempt, now}
 	for range 2 {
 		for _, query := range []string{sqlAckAttempt + ` RETURNING id`, sqlKeepAttempt + ` RETURNING job_id`} {
@@ -121,7 +121,7 @@ func (Jobs) AckAttemptIDs(ctx context.Context, q Querier, ids []int64, worker st
 
 // AckAll removes the jobs among ids that worker holds on any queue, and returns how many it
 // removed. ids is a JSON array, as passed to the SQL function.
-func (Jobs) AckAll(ctx context.Context, q Querier, ids, worker string, now int64) (int, error) {
+func (Jobs) AckAll(ctx context.Context, q row.Querier, ids, worker string, now int64) (int, error) {
 	want := math.MaxInt
 	var list []json.RawMessage
 	if json.Unmarshal([]byte(ids), &list) == nil {
@@ -131,13 +131,13 @@ func (Jobs) AckAll(ctx context.Context, q Querier, ids, worker string, now int64
 }
 
 // AckMany removes the jobs among ids that worker holds on queue, and returns how many it removed.
-func (Jobs) AckMany(ctx context.Context, q Querier, queue string, ids []int64, worker string, now int64) (int, error) {
+func (Jobs) AckMany(ctx context.Context, q row.Querier, queue string, ids []int64, worker string, now int64) (int, error) {
 	return ackMany.run(ctx, q, len(ids), idList(ids), worker, now, queue)
 }
 
 // AckManyAlone is like AckMany but needs no transaction around it and leaves out jobs that others
 // wait for. others reports whether ids may contain such jobs.
-func (j Jobs) AckManyAlone(ctx context.Context, q Querier, queue string, ids []int64, worker string, now int64) (n int, others bool, err error) {
+func (j Jobs) AckManyAlone(ctx context.Context, q row.Querier, queue string, ids []int64, worker string, now int64) (n int, others bool, err error) {
 	n, err = ackMany.alone(ctx, q, len(ids), idList(ids), worker, now, queue)
 	if err == nil && n < len(ids) {
 		others, err = j.HasEdges(ctx, q)
@@ -151,7 +151,7 @@ const sqlHeld = `SELECT attempts FROM _honker_live WHERE id = ?1 AND worker_id =
 // Held returns the claim by which worker holds a job, even if it has lapsed. It serves callers that
 // do not know the attempt, such as honker's SQL functions. The claim is valid only within the
 // transaction that also settles the job.
-func (Jobs) Held(ctx context.Context, q Querier, id int64, worker string) (c row.Claim, found bool, err error) {
+func (Jobs) Held(ctx context.Context, q row.Querier, id int64, worker string) (c row.Claim, found bool, err error) {
 	c = row.Claim{ID: id, Worker: worker}
 	found, err = one(ctx, q, sqlHeld, []any{id, worker}, (*number)(&c.Attempt))
 	return c, found, err
@@ -168,7 +168,7 @@ ON CONFLICT (job_id) DO UPDATE SET last_error = excluded.last_error`
 
 // Retry makes the job pending again at runAt, or moves it to the dead letters if it has no attempts
 // left. held is false if the claim no longer holds; dead reports that the job was moved.
-func (j Jobs) Retry(ctx context.Context, q Querier, c row.Claim, runAt int64, cause string, now int64) (held, dead bool, err error) {
+func (j Jobs) Retry(ctx context.Context, q row.Querier, c row.Claim, runAt int64, cause string, now int64) (held, dead bool, err error) {
 	n, err := affected(ctx, q, sqlRetry, c.ID, c.Worker, c.Attempt, now, runAt)
 	if err != nil {
 		return false, false, err
@@ -192,14 +192,14 @@ const (
 )
 
 // DeadLetter moves the job to _honker_dead. It returns false if the claim no longer holds.
-func (Jobs) DeadLetter(ctx context.Context, q Querier, c row.Claim, cause string, now int64) (bool, error) {
+func (Jobs) DeadLetter(ctx context.Context, q row.Querier, c row.Claim, cause string, now int64) (bool, error) {
 	n, err := affected(ctx, q, sqlDeadLetter, c.ID, c.Worker, c.Attempt, now, cause)
 	if err != nil || n == 0 {
 		return false, err
 	}
 	dropped, err := affected(ctx, q, sqlDrop, c.ID)
 	if err == nil && dropped == 0 {
-		return false, ErrStuck // the job would be in both tables
+		return false, row.ErrStuck // the job would be in both tables
 	}
 	return true, err
 }
@@ -211,7 +211,7 @@ SET state = 'pending', run_at = max(run_at, ?5), attempts = attempts - 1,
 
 // PutBack makes the job pending again at runAt, or at once if runAt is 0, and does not count the
 // attempt. It returns false if the claim no longer holds.
-func (Jobs) PutBack(ctx context.Context, q Querier, c row.Claim, runAt, now int64) (bool, error) {
+func (Jobs) PutBack(ctx context.Context, q row.Querier, c row.Claim, runAt, now int64) (bool, error) {
 	n, err := affected(ctx, q, sqlPutBack, c.ID, c.Worker, c.Attempt, now, runAt)
 	return n > 0, err
 }
@@ -221,7 +221,7 @@ const sqlExtend = `UPDATE _honker_live SET claim_expires_at = ?5` + whereClaim +
 
 // Extend sets the deadline of a claim to expires, which may be earlier than before. It returns
 // false if the claim no longer holds.
-func (Jobs) Extend(ctx context.Context, q Querier, c row.Claim, expires, now int64) (bool, error) {
+func (Jobs) Extend(ctx context.Context, q row.Querier, c row.Claim, expires, now int64) (bool, error) {
 	n, err := affected(ctx, q, sqlExtend, c.ID, c.Worker, c.Attempt, now, expires)
 	return n > 0, err
 }
@@ -235,7 +235,7 @@ RETURNING id`
 
 // Renew extends the claims on ids that worker still holds and returns the ids of their jobs. The
 // caller has lost the claims on all other ids.
-func (Jobs) Renew(ctx context.Context, q Querier, ids []int64, worker string, now, expires int64) ([]int64, error) {
+func (Jobs) Renew(ctx context.Context, q row.Querier, ids []int64, worker string, now, expires int64) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlRenew, len(ids), idList(ids), worker, now, expires)
 }
 
@@ -245,12 +245,12 @@ WHERE NOT EXISTS (SELECT 1 FROM _honker_live WHERE id = k.value)
   AND NOT EXISTS (SELECT 1 FROM _honker_dead WHERE id = k.value)`
 
 // Gone returns the jobs among ids that are neither live nor dead.
-func (Jobs) Gone(ctx context.Context, q Querier, ids []int64) ([]int64, error) {
+func (Jobs) Gone(ctx context.Context, q row.Querier, ids []int64) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlGone, 0, idList(ids))
 }
 
 // returnedIDs runs a query for a single column of ids. n is the expected number of rows.
-func returnedIDs(ctx context.Context, q Querier, query string, n int, args ...any) ([]int64, error) {
+func returnedIDs(ctx context.Context, q row.Querier, query string, n int, args ...any) ([]int64, error) {
 	out := make([]int64, 0, n)
 	err := each(ctx, q, query, func(rows *sql.Rows) error {
 		var id int64

@@ -38,39 +38,39 @@ func held(t *testing.T, db *sql.DB, first fixture) *sql.Tx {
 type settle struct {
 	name    string
 	fenced  bool // the attempt is compared as well
-	perform func(q store.Querier, c row.Claim, now int64) (bool, error)
+	perform func(q row.Querier, c row.Claim, now int64) (bool, error)
 }
 
 var settles = []settle{
-	{"ack", true, func(q store.Querier, c row.Claim, now int64) (bool, error) {
+	{"ack", true, func(q row.Querier, c row.Claim, now int64) (bool, error) {
 		return store.Jobs{}.Ack(ctx, q, c, now)
 	}},
-	{"ack of one attempt", true, func(q store.Querier, c row.Claim, now int64) (bool, error) {
+	{"ack of one attempt", true, func(q row.Querier, c row.Claim, now int64) (bool, error) {
 		n, err := store.Jobs{}.AckAttempt(ctx, q, []int64{77, c.ID}, c.Worker, c.Attempt, now)
 		return n == 1, err
 	}},
-	{"ack of one attempt by ids", true, func(q store.Querier, c row.Claim, now int64) (bool, error) {
+	{"ack of one attempt by ids", true, func(q row.Querier, c row.Claim, now int64) (bool, error) {
 		ids, err := store.Jobs{}.AckAttemptIDs(ctx, q, []int64{77, c.ID}, c.Worker, c.Attempt, now)
 		return slices.Contains(ids, c.ID), err
 	}},
-	{"ack of many", false, func(q store.Querier, c row.Claim, now int64) (bool, error) {
+	{"ack of many", false, func(q row.Querier, c row.Claim, now int64) (bool, error) {
 		n, err := store.Jobs{}.AckMany(ctx, q, "a", []int64{77, c.ID}, c.Worker, now)
 		return n == 1, err
 	}},
-	{"retry", true, func(q store.Querier, c row.Claim, now int64) (bool, error) {
+	{"retry", true, func(q row.Querier, c row.Claim, now int64) (bool, error) {
 		held, _, err := store.Jobs{}.Retry(ctx, q, c, 50, "again", now)
 		return held, err
 	}},
-	{"dead-letter", true, func(q store.Querier, c row.Claim, now int64) (bool, error) {
+	{"dead-letter", true, func(q row.Querier, c row.Claim, now int64) (bool, error) {
 		return store.Jobs{}.DeadLetter(ctx, q, c, "over", now)
 	}},
-	{"put back", true, func(q store.Querier, c row.Claim, now int64) (bool, error) {
+	{"put back", true, func(q row.Querier, c row.Claim, now int64) (bool, error) {
 		return store.Jobs{}.PutBack(ctx, q, c, 50, now)
 	}},
-	{"extend", true, func(q store.Querier, c row.Claim, now int64) (bool, error) {
+	{"extend", true, func(q row.Querier, c row.Claim, now int64) (bool, error) {
 		return store.Jobs{}.Extend(ctx, q, c, 60, now)
 	}},
-	{"renew", false, func(q store.Querier, c row.Claim, now int64) (bool, error) {
+	{"renew", false, func(q row.Querier, c row.Claim, now int64) (bool, error) {
 		ids, err := store.Jobs{}.Renew(ctx, q, []int64{77, c.ID}, c.Worker, now, 60)
 		return slices.Contains(ids, c.ID), err
 	}},

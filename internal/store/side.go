@@ -28,7 +28,7 @@ ON CONFLICT (job_id) DO UPDATE SET queue = ifnull(excluded.queue, queue), key = 
 )
 
 // SetSides adds the side rows s to jobs just inserted in queue. It does nothing if s is empty.
-func (Jobs) SetSides(ctx context.Context, q Querier, queue string, s row.Side, ids []int64) error {
+func (Jobs) SetSides(ctx context.Context, q row.Querier, queue string, s row.Side, ids []int64) error {
 	if s.None() || len(ids) == 0 {
 		return nil
 	}
@@ -40,7 +40,7 @@ func (Jobs) SetSides(ctx context.Context, q Querier, queue string, s row.Side, i
 }
 
 // SetSide is like SetSides for a job that may already have a side row because of its unique key.
-func (Jobs) SetSide(ctx context.Context, q Querier, queue string, s row.Side, id int64) error {
+func (Jobs) SetSide(ctx context.Context, q row.Querier, queue string, s row.Side, id int64) error {
 	if s.None() {
 		return nil
 	}
@@ -53,7 +53,7 @@ func (Jobs) SetSide(ctx context.Context, q Querier, queue string, s row.Side, id
 
 // ReplaceSide sets the headers of a job whose arguments were replaced and clears its progress and
 // checkpoint.
-func (Jobs) ReplaceSide(ctx context.Context, q Querier, was row.Job, headers string) error {
+func (Jobs) ReplaceSide(ctx context.Context, q row.Querier, was row.Job, headers string) error {
 	if was.Headers == headers && was.Progress == "" && was.Checkpoint == "" {
 		return nil
 	}

@@ -14,7 +14,7 @@ import (
 
 var someQueues = []string{"b", "unused", "a"}
 
-func statesAt(t *testing.T, q store.Querier, now int64, queues ...string) []row.QueueState {
+func statesAt(t *testing.T, q row.Querier, now int64, queues ...string) []row.QueueState {
 	t.Helper()
 	states, err := store.Jobs{}.States(ctx, q, queues, now)
 	require.NoError(t, err)

@@ -9,9 +9,6 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// StatsPhases lists the phases that are counted for the statistics of queues.
-var StatsPhases = []row.Phase{row.PhaseReady, row.PhaseScheduled, row.PhaseRunning, row.PhaseLapsed, row.PhaseHeld, row.PhaseExpired, row.PhaseDead}
-
 // counted is the part of a statement that counts the jobs of a span by up to three conditions, and
 // the function that adds the counts to the result. It yields a row per queue, or per queue and
 // priority. A count reads an index entry per job. It reads the rows themselves only for jobs with a
@@ -75,7 +72,7 @@ func (in span) inUse() string {
 // Counts returns the number of jobs by queue in the queues and phases of s. Each number stops at
 // limit. Queues without such jobs are left out. cost is the approximate number of index entries
 // read.
-func (Jobs) Counts(ctx context.Context, q Querier, s row.JobSelect, limit int64) (counts map[string]row.QueueCounts, cost int64, err error) {
+func (Jobs) Counts(ctx context.Context, q row.Querier, s row.JobSelect, limit int64) (counts map[string]row.QueueCounts, cost int64, err error) {
 	counts = make(map[string]row.QueueCounts)
 	query := countsQuery(&s)
 	if query == "" {

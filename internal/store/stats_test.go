@@ -48,7 +48,7 @@ func TestStats_PhasesOfRows(t *testing.T) {
 }
 
 // allStats returns the complete statistics of the queues of s.
-func allStats(t *testing.T, q store.Querier, s row.JobSelect) (all []row.QueueStats) {
+func allStats(t *testing.T, q row.Querier, s row.JobSelect) (all []row.QueueStats) {
 	t.Helper()
 	counts, _, err := store.Jobs{}.Counts(ctx, q, s, 1<<40)
 	require.NoError(t, err)
@@ -159,7 +159,7 @@ func TestJobList_CollectWalks(t *testing.T) {
 }
 
 // picked returns the jobs of a list, read three at a time.
-func picked(t *testing.T, q store.Querier, s row.JobSelect, order row.Order, by row.Access) (jobs []row.Job) {
+func picked(t *testing.T, q row.Querier, s row.JobSelect, order row.Order, by row.Access) (jobs []row.Job) {
 	t.Helper()
 	var after *row.Place
 	for {

@@ -1,7 +1,7 @@
 // Package store holds every SQL statement that honker runs, as methods of stateless types such as
 // Jobs, Streams and Locks.
 //
-// A method takes a Querier to run on and the current time: as unix seconds if it compares with
+// A method takes a sqlite.Querier to run on and the current time: as unix seconds if it compares with
 // honker's columns, as milliseconds if it compares with our own. Methods have no clock, no
 // goroutines and no policy. They neither begin nor commit transactions, so a method of several
 // statements is atomic only within the caller's transaction.
@@ -15,22 +15,14 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"math"
 	"strings"
 
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/sqlite"
 )
 
-// ErrNotFound reports that a row required by a statement does not exist.
-var ErrNotFound = errors.New("not found")
-
-// Querier is a connection or a transaction on which a statement runs.
-type Querier = sqlite.Querier
-
 // each runs query and calls scan for every row.
-func each(ctx context.Context, q Querier, query string, scan func(*sql.Rows) error, args ...any) error {
+func each(ctx context.Context, q row.Querier, query string, scan func(*sql.Rows) error, args ...any) error {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
@@ -49,7 +41,7 @@ func each(ctx context.Context, q Querier, query string, scan func(*sql.Rows) err
 
 // one scans the first row of query into dest. It returns false if there are no rows. It reads all
 // rows, so that errors after the first are reported too.
-func one(ctx context.Context, q Querier, query string, args []any, dest ...any) (found bool, err error) {
+func one(ctx context.Context, q row.Querier, query string, args []any, dest ...any) (found bool, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		if found {
 			return nil
@@ -61,7 +53,7 @@ func one(ctx context.Context, q Querier, query string, args []any, dest ...any) 
 }
 
 // affected runs a write and returns the number of changed rows.
-func affected(ctx context.Context, q Querier, query string, args ...any) (int, error) {
+func affected(ctx context.Context, q row.Querier, query string, args ...any) (int, error) {
 	res, err := q.ExecContext(ctx, query, args...)
 	if err != nil {
 		return 0, err
@@ -71,7 +63,7 @@ func affected(ctx context.Context, q Querier, query string, args ...any) (int, e
 }
 
 // texts runs a query for a single column of text.
-func texts(ctx context.Context, q Querier, query string, args ...any) (out []string, err error) {
+func texts(ctx context.Context, q row.Querier, query string, args ...any) (out []string, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var s string
 		err := rows.Scan(&s)
@@ -91,7 +83,7 @@ func sequenceOf(table string) string {
 // with the sequence of the table and a NULL name. It returns the names and keys, the number of
 // rows, and the last id. The last id is less than after if the sequence went back, which happens
 // when a backup is restored over the open file.
-func addedSince(ctx context.Context, q Querier, query string, after int64, limit int) (added row.Added, n int, last int64, err error) {
+func addedSince(ctx context.Context, q row.Querier, query string, after int64, limit int) (added row.Added, n int, last int64, err error) {
 	added = make(row.Added)
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var id int64
@@ -138,7 +130,7 @@ func (m *moment) Scan(v any) error {
 	case int64, float64:
 		return (*number)(m).Scan(v)
 	}
-	*m = Unbounded
+	*m = row.Unbounded
 	return nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 
 	"github.com/honker-go/honker/internal/row"
@@ -43,7 +42,7 @@ var (
 )
 
 // Insert appends an event and returns its offset. A nil key is stored as NULL.
-func (Streams) Insert(ctx context.Context, q Querier, topic string, key any, payload string, now int64) (int64, error) {
+func (Streams) Insert(ctx context.Context, q row.Querier, topic string, key any, payload string, now int64) (int64, error) {
 	return sqlInsertEvents.one(ctx, q, topic, key, now, payload)
 }
 
@@ -51,7 +50,7 @@ func (Streams) Insert(ctx context.Context, q Querier, topic string, key any, pay
 // which are consecutive unless a trigger adds further events. keys is nil if the events have no
 // key, has a single element for a common key, or has an element per event. A nil element is stored
 // as NULL.
-func (Streams) InsertMany(ctx context.Context, q Querier, topic string, keys []any, payloads []string, now int64) (first, last int64, err error) {
+func (Streams) InsertMany(ctx context.Context, q row.Querier, topic string, keys []any, payloads []string, now int64) (first, last int64, err error) {
 	wrote := func(from, to int64) {
 		if first == 0 {
 			first = from
@@ -83,7 +82,7 @@ var errPageFull = errors.New("page is full")
 
 // Read appends to into up to limit selected events with offsets above after and at most through, in
 // order. more reports that it may have stopped before the last of them.
-func (Streams) Read(ctx context.Context, q Querier, s row.Selection, after, through int64, limit int, into []row.Event) (events []row.Event, more bool, err error) {
+func (Streams) Read(ctx context.Context, q row.Querier, s row.Selection, after, through int64, limit int, into []row.Event) (events []row.Event, more bool, err error) {
 	events = into
 	c := selectionRead(s, after, through, limit)
 	size := 0
@@ -130,7 +129,7 @@ const sqlTopicEvents = `SELECT offset, key, payload, created_at` + byTopic + `?1
 
 // TopicEvents returns up to limit events of exactly topic above after, in order. A negative limit
 // means no limit. It serves honker's SQL function, for which a trailing * is not a pattern.
-func (Streams) TopicEvents(ctx context.Context, q Querier, topic string, after, limit int64) ([]row.KeyedEvent, error) {
+func (Streams) TopicEvents(ctx context.Context, q row.Querier, topic string, after, limit int64) ([]row.KeyedEvent, error) {
 	var out []row.KeyedEvent
 	err := each(ctx, q, sqlTopicEvents, func(rows *sql.Rows) error {
 		e := row.KeyedEvent{Event: row.Event{Topic: topic}}
@@ -150,7 +149,7 @@ const (
 // pass, selected or not, or after if there are none. A read of a sparse selection up to this offset
 // has a bounded cost, and the next read continues there even if no event was found. more reports
 // that there may be further offsets.
-func (Streams) Horizon(ctx context.Context, q Querier, s row.Selection, after int64, n int) (last int64, more bool, err error) {
+func (Streams) Horizon(ctx context.Context, q row.Querier, s row.Selection, after int64, n int) (last int64, more bool, err error) {
 	query, args := sqlTopicHorizon, []any{s.Topic, after, n}
 	if s.Pattern() {
 		query, args = sqlHorizon, []any{after, n}
@@ -163,7 +162,7 @@ func (Streams) Horizon(ctx context.Context, q Querier, s row.Selection, after in
 
 // Head returns the last offset of the selected topics, ignoring the filter, or 0 if there is none.
 // For a pattern it reads all later events of other topics.
-func (Streams) Head(ctx context.Context, q Querier, s row.Selection) (int64, error) {
+func (Streams) Head(ctx context.Context, q row.Querier, s row.Selection) (int64, error) {
 	return edge(ctx, q, row.Selection{Topic: s.Topic}, func(c *condition) {
 		c.sql.WriteString(` ORDER BY offset DESC LIMIT 1`)
 	})
@@ -171,14 +170,14 @@ func (Streams) Head(ctx context.Context, q Querier, s row.Selection) (int64, err
 
 // FirstSince returns the offset of the first selected event at or after the unix second since, or 0
 // if there is none. It reads all older events, because no index is ordered by time.
-func (Streams) FirstSince(ctx context.Context, q Querier, s row.Selection, since int64) (int64, error) {
+func (Streams) FirstSince(ctx context.Context, q row.Querier, s row.Selection, since int64) (int64, error) {
 	return edge(ctx, q, s, func(c *condition) {
 		c.sql.WriteString(` AND created_at >= ` + c.bind(since) + ` ORDER BY offset LIMIT 1`)
 	})
 }
 
 // edge returns the first offset of a selection, with tail appended to its query.
-func edge(ctx context.Context, q Querier, s row.Selection, tail func(*condition)) (offset int64, err error) {
+func edge(ctx context.Context, q row.Querier, s row.Selection, tail func(*condition)) (offset int64, err error) {
 	var c condition
 	c.sql.WriteString(`SELECT offset`)
 	selectionFrom(s, &c)
@@ -188,7 +187,7 @@ func edge(ctx context.Context, q Querier, s row.Selection, tail func(*condition)
 }
 
 // Lag returns the number of selected events above after. It reads all of them.
-func (Streams) Lag(ctx context.Context, q Querier, s row.Selection, after int64) (n int64, err error) {
+func (Streams) Lag(ctx context.Context, q row.Querier, s row.Selection, after int64) (n int64, err error) {
 	var c condition
 	c.sql.WriteString(`SELECT count(*)`)
 	selectionFrom(s, &c)
@@ -201,7 +200,7 @@ func (Streams) Lag(ctx context.Context, q Querier, s row.Selection, after int64)
 const sqlEventTime = `SELECT created_at FROM _honker_stream WHERE offset = ?1`
 
 // Ahead counts the selected events among the next most events above after.
-func (r Streams) Ahead(ctx context.Context, q Querier, s row.Selection, after int64, most int) (a row.Ahead, err error) {
+func (r Streams) Ahead(ctx context.Context, q row.Querier, s row.Selection, after int64, most int) (a row.Ahead, err error) {
 	last, more, err := r.Horizon(ctx, q, s, after, most+1)
 	if err != nil || last == after {
 		return a, err
@@ -225,7 +224,7 @@ func (r Streams) Ahead(ctx context.Context, q Querier, s row.Selection, after in
 const sqlLastEvent = `SELECT coalesce(max(offset), 0) FROM _honker_stream`
 
 // Last returns the highest offset of all topics, or 0 if there are no events.
-func (Streams) Last(ctx context.Context, q Querier) (offset int64, err error) {
+func (Streams) Last(ctx context.Context, q row.Querier) (offset int64, err error) {
 	_, err = one(ctx, q, sqlLastEvent, nil, &offset)
 	return offset, err
 }
@@ -234,7 +233,7 @@ var sqlLastOffset = sequenceOf("_honker_stream")
 
 // Sequence returns the highest offset ever assigned, even if its event was deleted. It decreases
 // only when a backup is restored over the file.
-func (Streams) Sequence(ctx context.Context, q Querier) (offset int64, err error) {
+func (Streams) Sequence(ctx context.Context, q row.Querier) (offset int64, err error) {
 	_, err = one(ctx, q, sqlLastOffset, nil, (*number)(&offset))
 	return offset, err
 }
@@ -245,9 +244,6 @@ var sqlTopicsSince = `SELECT coalesce((` + sqlLastOffset + `), 0), NULL, NULL UN
 
 // TopicsSince returns the topics and keys of up to limit events with offsets above after, the
 // number of these events, and the last offset among them.
-func (Streams) TopicsSince(ctx context.Context, q Querier, after int64, limit int) (topics row.Added, n int, last int64, err error) {
+func (Streams) TopicsSince(ctx context.Context, q row.Querier, after int64, limit int) (topics row.Added, n int, last int64, err error) {
 	return addedSince(ctx, q, sqlTopicsSince, after, limit)
 }
-
-// Unbounded is an upper limit that no offset reaches.
-const Unbounded = math.MaxInt64

@@ -16,7 +16,7 @@ SELECT queue FROM waiting WHERE queue IS NOT NULL UNION SELECT queue FROM runnin
 UNION SELECT queue FROM held WHERE queue IS NOT NULL`
 
 // Queues returns the queues that have live jobs.
-func (Jobs) Queues(ctx context.Context, q Querier) ([]string, error) {
+func (Jobs) Queues(ctx context.Context, q row.Querier) ([]string, error) {
 	return texts(ctx, q, sqlQueues)
 }
 
@@ -26,7 +26,7 @@ var sqlExpired = `SELECT id` + whereExpired + ` UNION ALL SELECT id` + whereExpi
 
 // Expired returns the ids of up to limit jobs of queue that have expired by now and either wait or
 // have a lapsed claim.
-func (Jobs) Expired(ctx context.Context, q Querier, queue string, now int64, limit int) ([]int64, error) {
+func (Jobs) Expired(ctx context.Context, q row.Querier, queue string, now int64, limit int) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlExpired, 0, queue, now, limit)
 }
 
@@ -36,12 +36,12 @@ var (
   AND (state = 'pending' OR state = 'processing' AND claim_expires_at < ?2
     OR state = 'held' AND ` + heldToStart + `)`
 
-	sqlDeadLetterExpiredIDs = intoDead + `'` + ReasonExpired + `', created_at, ?2` + whereExpiredIDs
+	sqlDeadLetterExpiredIDs = intoDead + `'` + row.ReasonExpired + `', created_at, ?2` + whereExpiredIDs
 )
 
 // DeadLetterExpired moves the jobs among ids that still are as Expired found them to the dead
 // letters, and returns them.
-func (Jobs) DeadLetterExpired(ctx context.Context, q Querier, ids []int64, now int64) ([]row.Death, error) {
+func (Jobs) DeadLetterExpired(ctx context.Context, q row.Querier, ids []int64, now int64) ([]row.Death, error) {
 	return toDead(ctx, q, sqlDeadLetterExpiredIDs, idList(ids), now)
 }
 
@@ -93,11 +93,11 @@ var (
 )
 
 // Found returns the ids of up to limit rows that the sweep deletes at unix.
-func (s Sweep) Found(ctx context.Context, q Querier, unix int64, limit int) ([]int64, error) {
+func (s Sweep) Found(ctx context.Context, q row.Querier, unix int64, limit int) ([]int64, error) {
 	return returnedIDs(ctx, q, s.find, 0, unix, limit)
 }
 
 // Drop deletes the rows among ids that the sweep still selects, and returns how many it deleted.
-func (s Sweep) Drop(ctx context.Context, q Querier, unix int64, ids []int64) (int, error) {
+func (s Sweep) Drop(ctx context.Context, q row.Querier, unix int64, ids []int64) (int, error) {
 	return affected(ctx, q, s.drop, unix, idList(ids))
 }

@@ -29,7 +29,7 @@ LEFT JOIN _honker_stream AS h ON h.offset = (SELECT max(offset)` + byTopic + `t.
 ORDER BY t.topic`
 
 // Topics returns the state of each topic that has events or a retention, sorted by name.
-func (Streams) Topics(ctx context.Context, q Querier) (all []row.TopicState, err error) {
+func (Streams) Topics(ctx context.Context, q row.Querier) (all []row.TopicState, err error) {
 	err = each(ctx, q, sqlTopicStates, func(rows *sql.Rows) error {
 		var t row.TopicState
 		var most int64

@@ -54,7 +54,7 @@ WHERE id = ?1`
 
 // InsertUnique enqueues a job with the key u.Key. If another job holds the key, u.Conflict decides
 // the outcome, which the result reports.
-func (j Jobs) InsertUnique(ctx context.Context, q Querier, n row.NewJob, payload string, u row.Unique) (row.Placed, error) {
+func (j Jobs) InsertUnique(ctx context.Context, q row.Querier, n row.NewJob, payload string, u row.Unique) (row.Placed, error) {
 	res, err := q.ExecContext(ctx, sqlInsertUnique, append(newJobColumns(n), payload, u.Key, u.NowMS)...)
 	if err != nil {
 		return row.Placed{}, err
@@ -77,7 +77,7 @@ func (j Jobs) InsertUnique(ctx context.Context, q Querier, n row.NewJob, payload
 }
 
 // takeKey assigns the key to the job id.
-func (j Jobs) takeKey(ctx context.Context, q Querier, queue string, id int64, u row.Unique) error {
+func (j Jobs) takeKey(ctx context.Context, q row.Querier, queue string, id int64, u row.Unique) error {
 	if err := ensureKeyTriggers(ctx, q, u.Started); err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (j Jobs) takeKey(ctx context.Context, q Querier, queue string, id int64, u 
 	return err
 }
 
-func saveKey(ctx context.Context, q Querier, queue string, id int64, key string, until int64) error {
+func saveKey(ctx context.Context, q row.Querier, queue string, id int64, key string, until int64) error {
 	_, err := q.ExecContext(ctx, sqlSaveKey, id, queue, key, until)
 	return err
 }
@@ -102,19 +102,19 @@ type keyRow struct {
 }
 
 // getKey returns the state of a key. It is zero if the key has no row.
-func getKey(ctx context.Context, q Querier, queue, key string, now, nowMS int64) (k keyRow, err error) {
+func getKey(ctx context.Context, q row.Querier, queue, key string, now, nowMS int64) (k keyRow, err error) {
 	_, err = one(ctx, q, sqlGetKey, []any{queue, key, now, nowMS}, (*number)(&k.job), (*number)(&k.first), (*number)(&k.kept), &k.taken)
 	return k, err
 }
 
 // conflict handles the enqueue of a job whose key another job holds, according to u.Conflict.
-func (j Jobs) conflict(ctx context.Context, q Querier, n row.NewJob, payload string, u row.Unique) (row.Placed, error) {
+func (j Jobs) conflict(ctx context.Context, q row.Querier, n row.NewJob, payload string, u row.Unique) (row.Placed, error) {
 	key, err := getKey(ctx, q, n.Queue, u.Key, n.CreatedAt, u.NowMS)
 	if err != nil {
 		return row.Placed{}, err
 	}
 	if !key.taken { // a trigger of the application has dropped the job
-		return row.Placed{}, ErrNotInserted
+		return row.Placed{}, row.ErrNotInserted
 	}
 	was, live, err := j.Find(ctx, q, key.job)
 	if err != nil {
@@ -144,7 +144,7 @@ func (j Jobs) conflict(ctx context.Context, q Querier, n row.NewJob, payload str
 }
 
 // insertNext adds a job that is held until the job with the key has ended.
-func insertNext(ctx context.Context, q Querier, n row.NewJob, payload string, u row.Unique) (int64, error) {
+func insertNext(ctx context.Context, q row.Querier, n row.NewJob, payload string, u row.Unique) (int64, error) {
 	id, err := inserted(ctx, q, sqlInsertHeld, 1, append(newJobColumns(n), payload)...)
 	if err != nil {
 		return 0, err
@@ -162,10 +162,10 @@ func insertNext(ctx context.Context, q Querier, n row.NewJob, payload string, u 
 }
 
 // replace overwrites a waiting job with n and payload.
-func replace(ctx context.Context, q Querier, id int64, n row.NewJob, payload string) error {
+func replace(ctx context.Context, q row.Querier, id int64, n row.NewJob, payload string) error {
 	changed, err := affected(ctx, q, sqlReplaceJob, id, payload, n.Priority, n.RunAt, nullable(n.ExpiresAt), n.MaxAttempts)
 	if err == nil && changed == 0 {
-		return ErrStuck
+		return row.ErrStuck
 	}
 	return err
 }
@@ -223,7 +223,7 @@ END`
 
 // ensureKeyTriggers creates the triggers unless they exist. The trigger on attempts is created only
 // if started is set.
-func ensureKeyTriggers(ctx context.Context, q Querier, started bool) error {
+func ensureKeyTriggers(ctx context.Context, q row.Querier, started bool) error {
 	err := ensureTriggers(ctx, q, "_honkerx_unique_gone", createKeyDead, createKeyForgotten, createKeyGone)
 	if err != nil || !started {
 		return err
@@ -233,7 +233,7 @@ func ensureKeyTriggers(ctx context.Context, q Querier, started bool) error {
 
 // renewKeyTriggers recreates the triggers in a file that has those of an earlier revision of this
 // schema version, which copied fewer columns.
-func renewKeyTriggers(ctx context.Context, q Querier) error {
+func renewKeyTriggers(ctx context.Context, q row.Querier) error {
 	var x int
 	found, err := one(ctx, q, sqlHasTrigger, []any{"_honkerx_unique_gone"}, &x)
 	if err != nil || !found {
@@ -247,7 +247,7 @@ func renewKeyTriggers(ctx context.Context, q Querier) error {
 
 // ensureTriggers creates triggers unless the trigger called name exists, which stands for all of
 // them.
-func ensureTriggers(ctx context.Context, q Querier, name string, create ...string) error {
+func ensureTriggers(ctx context.Context, q row.Querier, name string, create ...string) error {
 	var x int
 	found, err := one(ctx, q, sqlHasTrigger, []any{name}, &x)
 	if err != nil || found {
@@ -268,7 +268,7 @@ const (
 var sqlUnhold = unhold("?1")
 
 // ReleaseUnique takes the key from the job that holds it. It returns false if the key was free.
-func (Jobs) ReleaseUnique(ctx context.Context, q Querier, queue, key string, now, nowMS int64) (bool, error) {
+func (Jobs) ReleaseUnique(ctx context.Context, q row.Querier, queue, key string, now, nowMS int64) (bool, error) {
 	k, err := getKey(ctx, q, queue, key, now, nowMS)
 	if err != nil {
 		return false, err
@@ -290,7 +290,7 @@ FROM _honkerx_dead_job AS d JOIN _honker_dead AS j ON j.id = d.job_id WHERE d.jo
 // died. If another job holds that key, RetakeUnique changes nothing and returns the id of that job
 // in by; the dead job must then stay dead. key is "" if the job had none. It must run in the
 // transaction that moves the job, before the dead row is deleted.
-func (Jobs) RetakeUnique(ctx context.Context, q Querier, id int64, queue string, now, nowMS int64) (key string, by int64, err error) {
+func (Jobs) RetakeUnique(ctx context.Context, q row.Querier, id int64, queue string, now, nowMS int64) (key string, by int64, err error) {
 	var until, attempts number
 	found, err := one(ctx, q, sqlDeadKey, []any{id}, &key, &until, &attempts)
 	if err != nil || !found {
@@ -321,12 +321,12 @@ const (
 )
 
 // KeysOver returns the ids of the deleted jobs of up to limit keys whose time is over.
-func (Jobs) KeysOver(ctx context.Context, q Querier, nowMS int64, limit int) ([]int64, error) {
+func (Jobs) KeysOver(ctx context.Context, q row.Querier, nowMS int64, limit int) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlKeysOver, 0, nowMS, limit)
 }
 
 // DropKeysOver deletes the keys of the jobs among ids that still are as KeysOver found them, and
 // returns how many it deleted.
-func (Jobs) DropKeysOver(ctx context.Context, q Querier, ids []int64, nowMS int64) (int, error) {
+func (Jobs) DropKeysOver(ctx context.Context, q row.Querier, ids []int64, nowMS int64) (int, error) {
 	return affected(ctx, q, sqlDropKeysOver, nowMS, idList(ids))
 }

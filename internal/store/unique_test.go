@@ -2,7 +2,6 @@ package store_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,7 +11,7 @@ import (
 )
 
 // keyed enqueues a job with the key "k" in queue "a" at second 5.
-func keyed(t *testing.T, q store.Querier, u row.Unique) row.Placed {
+func keyed(t *testing.T, q row.Querier, u row.Unique) row.Placed {
 	t.Helper()
 	u.Key, u.NowMS = "k", 5000
 	n := row.NewJob{Queue: "a", RunAt: 5, MaxAttempts: 3, CreatedAt: 5}
@@ -22,7 +21,7 @@ func keyed(t *testing.T, q store.Querier, u row.Unique) row.Placed {
 }
 
 // die claims the only job and moves it to the dead letters.
-func die(t *testing.T, q store.Querier) int64 {
+func die(t *testing.T, q row.Querier) int64 {
 	t.Helper()
 	jobs, _, err := store.Jobs{}.Claim(ctx, q, "a", "w", 1, 5, 90)
 	require.NoError(t, err)
@@ -34,7 +33,7 @@ func die(t *testing.T, q store.Querier) int64 {
 }
 
 // revive makes a dead job live again, as an operator does, and retakes its key.
-func revive(t *testing.T, q store.Querier, id int64, queue string) (key string, by int64) {
+func revive(t *testing.T, q row.Querier, id int64, queue string) (key string, by int64) {
 	t.Helper()
 	key, by, err := store.Jobs{}.RetakeUnique(ctx, q, id, queue, 7, 7000)
 	require.NoError(t, err)
@@ -175,29 +174,5 @@ func TestCheck_Unique(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, broken, rule, statement)
 		require.NoError(t, tx.Rollback())
-	}
-}
-
-// The key of arguments is computed from their canonical form, which other languages can produce
-// too.
-func TestArgsKey(t *testing.T) {
-	// printf '%s' '{"a":[1.0,"é<&>"],"b":{"x":null,"y":12345678901234567890}}' | sha256sum
-	const canonical = `{"a":[1.0,"é<&>"],"b":{"x":null,"y":12345678901234567890}}`
-	want, err := store.ArgsKey(canonical, nil)
-	require.NoError(t, err)
-	require.Equal(t, "h:19027884fa9f720e8ab68bf59256d250", want)
-	for _, same := range []string{
-		` { "b" : {"y":12345678901234567890, "x":null}, "a" : [1.0, "\u00e9\u003c&>"] } `,
-	} {
-		got, err := store.ArgsKey(same, nil)
-		require.NoError(t, err)
-		require.Equal(t, want, got)
-	}
-	chosen, err := store.ArgsKey(`{"c":1,`+strings.TrimPrefix(canonical, "{"), []string{"b", "a", "b"})
-	require.NoError(t, err)
-	require.Equal(t, want, chosen)
-	for _, bad := range []struct{ payload, field string }{{`[1]`, "a"}, {`null`, "a"}, {`{"A":1}`, "a"}, {`{"a":{"b":1}}`, "a.b"}, {`x`, "a"}} {
-		_, err := store.ArgsKey(bad.payload, []string{bad.field})
-		require.Error(t, err, bad)
 	}
 }

@@ -49,7 +49,7 @@ SELECT worker, queue, count(*), min(id) FROM (SELECT ifnull(j.worker_id, '') AS 
     AND j.state = 'processing' AND j.claim_expires_at >= ?1 LIMIT ` + mostHeld + `) GROUP BY worker, queue ORDER BY worker, queue`
 
 // Put inserts or updates the rows of workers.
-func (Workers) Put(ctx context.Context, q Querier, all []row.Worker) error {
+func (Workers) Put(ctx context.Context, q row.Querier, all []row.Worker) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -58,7 +58,7 @@ func (Workers) Put(ctx context.Context, q Querier, all []row.Worker) error {
 }
 
 // Drop deletes the rows of workers that still belong to these worker loops.
-func (Workers) Drop(ctx context.Context, q Querier, all []row.Worker) error {
+func (Workers) Drop(ctx context.Context, q row.Querier, all []row.Worker) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -78,7 +78,7 @@ func workerList(all []row.Worker) string {
 }
 
 // List returns the workers of queue, sorted by name. An empty queue means all queues.
-func (Workers) List(ctx context.Context, q Querier, queue string) (all []row.Worker, err error) {
+func (Workers) List(ctx context.Context, q row.Querier, queue string) (all []row.Worker, err error) {
 	err = each(ctx, q, sqlWorkers, func(rows *sql.Rows) error {
 		var w row.Worker
 		err := rows.Scan(&w.ID, &w.Queue, &w.Host, &w.Boot, &w.Space, (*number)(&w.PID), (*number)(&w.Start), &w.Version,
@@ -91,7 +91,7 @@ func (Workers) List(ctx context.Context, q Querier, queue string) (all []row.Wor
 
 // Holders returns the workers of any binding that hold jobs of queue, sorted by name. An empty
 // queue means all queues.
-func (Workers) Holders(ctx context.Context, q Querier, queue string, now int64) (all []row.Holder, err error) {
+func (Workers) Holders(ctx context.Context, q row.Querier, queue string, now int64) (all []row.Holder, err error) {
 	query, args := sqlHolders, []any{now}
 	if queue != "" {
 		query, args = sqlHoldersOf, []any{now, queue}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 )
 
 // Kept is how long the file keeps the counts of a minute.
@@ -92,6 +91,7 @@ func (s sums) at(k key) *Counts {
 // Meter counts for a DB. It is an engine.Rider: counts are pending until a write takes them, and
 // become pending again if the write fails. Add of a nil Meter does nothing.
 type Meter struct {
+	store engine.MinuteStore
 	flush func() // writes pending counts, in its own commit
 
 	due     atomic.Bool   // the next commit carries the pending counts
@@ -112,8 +112,8 @@ type Meter struct {
 
 // NewMeter returns a Meter that calls flush on a separate goroutine if no commit has carried its
 // counts. flush must call Take and write them.
-func NewMeter(flush func()) *Meter {
-	return &Meter{flush: flush}
+func NewMeter(store engine.MinuteStore, flush func()) *Meter {
+	return &Meter{store: store, flush: flush}
 }
 
 // Add counts events in queue at the time at. It is called for each job, so it does not read the
@@ -238,17 +238,17 @@ func (m *Meter) Close() {
 func (m *Meter) What() string { return "what happened to jobs" }
 
 // Run implements engine.Op.
-func (m *Meter) Run(ctx context.Context, q store.Querier, now time.Time) error {
+func (m *Meter) Run(ctx context.Context, q row.Querier, now time.Time) error {
 	minute := now.Unix() / 60
 	first := m.looked != minute
 	rows, err := m.rows(ctx, q, minute)
 	if err != nil {
 		return err
 	}
-	if err := (store.Minutes{}).Add(ctx, q, rows); err != nil || !first {
+	if err := m.store.Add(ctx, q, rows); err != nil || !first {
 		return err
 	}
-	_, err = store.Minutes{}.Trim(ctx, q, Before(now), trimSpan)
+	_, err = m.store.Trim(ctx, q, Before(now), trimSpan)
 	return err
 }
 
@@ -259,7 +259,7 @@ func (m *Meter) Single() bool { return false }
 func Before(now time.Time) int64 { return now.Add(-Kept).Unix() / 60 }
 
 // rows returns the increments for the taken counts, and for the total of each minute.
-func (m *Meter) rows(ctx context.Context, q store.Querier, minute int64) ([]row.Minute, error) {
+func (m *Meter) rows(ctx context.Context, q row.Querier, minute int64) ([]row.Minute, error) {
 	if err := m.look(ctx, q, minute); err != nil {
 		return nil, err
 	}
@@ -270,7 +270,7 @@ func (m *Meter) rows(ctx context.Context, q store.Querier, minute int64) ([]row.
 	for _, k := range slices.SortedFunc(maps.Keys(m.taken), busiest) {
 		c := m.taken[k].rounded() // truncate before adding up, so that the total matches its rows
 		all.at(key{k.minute, m.place(k.queue)}).add(c)
-		all.at(key{k.minute, store.AllQueues}).add(c)
+		all.at(key{k.minute, row.AllQueues}).add(c)
 	}
 	rows := make([]row.Minute, 0, len(all))
 	for k, c := range all {
@@ -281,7 +281,7 @@ func (m *Meter) rows(ctx context.Context, q store.Querier, minute int64) ([]row.
 
 // look determines which queues have their own row. It queries the file once per minute, and for
 // queues not seen before.
-func (m *Meter) look(ctx context.Context, q store.Querier, minute int64) error {
+func (m *Meter) look(ctx context.Context, q row.Querier, minute int64) error {
 	if m.looked != minute {
 		m.looked, m.known = minute, make(map[string]bool)
 	}
@@ -289,7 +289,7 @@ func (m *Meter) look(ctx context.Context, q store.Querier, minute int64) error {
 		if m.known[k.queue] || len(m.known) >= mostQueues {
 			continue
 		}
-		names, err := store.Minutes{}.Queues(ctx, q, minute-placeKept)
+		names, err := m.store.Queues(ctx, q, minute-placeKept)
 		for _, name := range names {
 			m.known[name] = true
 		}
@@ -304,7 +304,7 @@ func (m *Meter) place(queue string) string {
 	case m.known[queue]:
 		return queue
 	case len(m.known) >= mostQueues:
-		return store.OtherQueues
+		return row.OtherQueues
 	}
 	m.known[queue] = true
 	return queue

@@ -3,7 +3,7 @@ package traffic
 import (
 	"sync"
 
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // tally holds part of the counts. A Meter has several tallies, so that concurrent goroutines rarely
@@ -29,7 +29,7 @@ func (t *tally) at(k key) *Counts {
 		t.pending = make(sums)
 	}
 	if t.pending[k] == nil && len(t.pending) >= mostPending {
-		k.queue = store.OtherQueues
+		k.queue = row.OtherQueues
 	}
 	return t.pending.at(k)
 }

@@ -8,8 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/sqlite"
-	"github.com/honker-go/honker/internal/watch"
 )
 
 // fakeLog is a log whose rows are names. It counts the rows that were read.
@@ -18,11 +16,11 @@ type fakeLog struct {
 	read  int
 }
 
-func (l *fakeLog) Last(context.Context, sqlite.Querier) (int64, error) {
+func (l *fakeLog) Last(context.Context, row.Querier) (int64, error) {
 	return int64(len(l.names)), nil
 }
 
-func (l *fakeLog) ChannelsSince(_ context.Context, _ sqlite.Querier, after int64, limit int) (row.Added, int, int64, error) {
+func (l *fakeLog) ChannelsSince(_ context.Context, _ row.Querier, after int64, limit int) (row.Added, int, int64, error) {
 	added, rows := row.Added{}, l.names[after:]
 	rows = rows[:min(len(rows), limit)]
 	l.read += len(rows)
@@ -32,7 +30,7 @@ func (l *fakeLog) ChannelsSince(_ context.Context, _ sqlite.Querier, after int64
 	return added, len(rows), after + int64(len(rows)), nil
 }
 
-func (l *fakeLog) TopicsSince(ctx context.Context, q sqlite.Querier, after int64, limit int) (row.Added, int, int64, error) {
+func (l *fakeLog) TopicsSince(ctx context.Context, q row.Querier, after int64, limit int) (row.Added, int, int64, error) {
 	return l.ChannelsSince(ctx, q, after, limit)
 }
 
@@ -56,7 +54,7 @@ func TestNotifier_ManyWaiters_OnlyThoseConcerned(t *testing.T) {
 			}
 			w := n.Subscribe(Key{Kind: kind, Name: "mine"})
 			defer w.Close()
-			ask := func() int { return n.ask(t.Context(), nil, watch.AllSignals) }
+			ask := func() int { return n.ask(t.Context(), nil, AllSignals) }
 			require.Equal(t, others+1, ask(), "the first look knows nothing of what was before")
 			woken := 0
 			for range 3 * tailPage {
@@ -94,7 +92,7 @@ func TestNotifier_ManyWaiters_SparseCatchUp(t *testing.T) {
 		"one key":    n.Subscribe(Key{Kind: TopicEvent, Name: "busy", Filter: &row.Filter{Op: row.KeyIs, Key: "a"}}),
 		"key prefix": n.Subscribe(Key{Kind: TopicEvent, Name: "busy", Filter: &row.Filter{Op: row.KeyPrefix, Key: "a"}}),
 	}
-	ask := func() int { return n.ask(t.Context(), nil, watch.AllSignals) }
+	ask := func() int { return n.ask(t.Context(), nil, AllSignals) }
 	require.Equal(t, len(sparse)+1, ask())
 	<-plain.C()
 	for name, w := range sparse {

@@ -17,8 +17,6 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/sqlite"
-	"github.com/honker-go/honker/internal/watch"
 )
 
 // Kind is a kind of event to wait for.
@@ -66,17 +64,17 @@ type Change struct {
 // Watcher notices commits to a database; see package watch. It runs only while it has waiters. It
 // is an interface because other databases notice commits differently, such as Postgres with LISTEN.
 type Watcher interface {
-	AddWaiter(watch.Signals)
-	RemoveWaiter(watch.Signals)
-	Committed()          // reports a commit of this process
-	Raise(watch.Signals) // wakes the waiters for these signals in all processes
-	WakeAt(t time.Time)  // requests a look at t even without a commit
+	AddWaiter(Signals)
+	RemoveWaiter(Signals)
+	Committed()         // reports a commit of this process
+	Raise(Signals)      // wakes the waiters for these signals in all processes
+	WakeAt(t time.Time) // requests a look at t even without a commit
 	Close() error
 }
 
 // Events holds the callbacks of a Watcher. It calls them one at a time.
 type Events struct {
-	Changed func(watch.Cause, watch.Signals) (woken int)
+	Changed func(Reason, Signals) (woken int)
 	Lost    func(error) // the database is gone for good; this is the last call
 }
 
@@ -125,7 +123,7 @@ func New(cfg Config) *Notifier {
 type Waiter struct {
 	notifier *Notifier
 	keys     []Key
-	signals  watch.Signals // of keys
+	signals  Signals // of keys
 	woken    chan struct{}
 }
 
@@ -246,7 +244,7 @@ func (n *Notifier) Until(ctx context.Context, look func() (wait time.Duration, e
 // wait until the watcher has looked. Waiters of other processes are woken by a signal, because
 // their watchers may look rarely while the file is busy.
 func (n *Notifier) Wake(changes ...Change) {
-	var raise watch.Signals
+	var raise Signals
 	for _, c := range changes {
 		if c.Kind == TopicEvent {
 			for _, id := range n.concerned(row.Added{c.Name: {c.EventKey: true}}) {
@@ -317,7 +315,7 @@ func (n *Notifier) Err() error {
 // Close wakes every waiter with ErrClosed. It returns when the watcher has ended.
 func (n *Notifier) Close() error {
 	n.cancel() // first, because the watcher's goroutine may be waiting for a connection
-	n.end(sqlite.ErrClosed)
+	n.end(ErrClosed)
 	return n.watcher.Close()
 }
 
@@ -341,9 +339,9 @@ func (n *Notifier) end(reason error) {
 // changed is called in the watcher's goroutine after each commit that it notices and at each
 // deadline. It asks each source that has waiters once, however many wait. After a signal it asks
 // only for the waiters of signals.
-func (n *Notifier) changed(cause watch.Cause, signals watch.Signals) (woken int) {
+func (n *Notifier) changed(cause Reason, signals Signals) (woken int) {
 	// A deadline is a time requested by a waiter, not a commit.
-	if cause != watch.Deadline {
+	if cause != Deadline {
 		woken += n.wake(AnyCommit, "")
 	}
 	if n.asked(signals) {
@@ -366,7 +364,7 @@ func (n *Notifier) changed(cause watch.Cause, signals watch.Signals) (woken int)
 
 // ask wakes the waiters of the names that the sources report as ready. If a source fails, ask wakes
 // all waiters of its kind, so that each of them meets the error and can return it.
-func (n *Notifier) ask(ctx context.Context, q sqlite.Querier, signals watch.Signals) (woken int) {
+func (n *Notifier) ask(ctx context.Context, q row.Querier, signals Signals) (woken int) {
 	now := time.Now() // the same time for all sources, as in a transaction
 	for kind := range kinds {
 		ready := n.sources.ask[kind]
@@ -386,7 +384,7 @@ func (n *Notifier) ask(ctx context.Context, q sqlite.Querier, signals watch.Sign
 }
 
 // wakeAll wakes the waiters of every kind that has a source.
-func (n *Notifier) wakeAll(signals watch.Signals) (woken int) {
+func (n *Notifier) wakeAll(signals Signals) (woken int) {
 	for kind := range kinds {
 		if n.sources.ask[kind] == nil {
 			continue
@@ -399,7 +397,7 @@ func (n *Notifier) wakeAll(signals watch.Signals) (woken int) {
 }
 
 // asked reports whether a kind with a source has a waiter for signals.
-func (n *Notifier) asked(signals watch.Signals) bool {
+func (n *Notifier) asked(signals Signals) bool {
 	for kind := range kinds {
 		if n.sources.ask[kind] != nil && n.awaited(kind, signals) {
 			return true
@@ -409,7 +407,7 @@ func (n *Notifier) asked(signals watch.Signals) bool {
 }
 
 // awaited reports whether kind may have a waiter for signals. It is cheaper than names.
-func (n *Notifier) awaited(kind Kind, signals watch.Signals) bool {
+func (n *Notifier) awaited(kind Kind, signals Signals) bool {
 	if signals&signalsOfKind(kind) == 0 {
 		return false
 	}
@@ -420,7 +418,7 @@ func (n *Notifier) awaited(kind Kind, signals watch.Signals) bool {
 
 // names returns the names of kind that have waiters for signals. It returns a copy, so that the
 // store can be queried without holding mu, which every Subscribe and Wake needs.
-func (n *Notifier) names(kind Kind, signals watch.Signals) []string {
+func (n *Notifier) names(kind Kind, signals Signals) []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	names := make([]string, 0, len(n.waiting[kind]))
@@ -437,8 +435,11 @@ func (n *Notifier) names(kind Kind, signals watch.Signals) []string {
 // cause if the owner of ctx has set one.
 func Cause(ctx context.Context) error {
 	cause := context.Cause(ctx)
-	if cause == ctx.Err() || errors.Is(cause, sqlite.ErrClosed) {
+	if cause == ctx.Err() || errors.Is(cause, ErrClosed) {
 		return cause
 	}
 	return fmt.Errorf("%w: %w", ctx.Err(), cause)
 }
+
+// ErrClosed is the error of every verb and wait after Close.
+var ErrClosed = errors.New("the database is closed")

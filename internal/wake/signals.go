@@ -4,7 +4,6 @@ import (
 	"hash/fnv"
 
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/watch"
 )
 
 // signalRange is the range of the 64 signals that belongs to a kind. The names of a kind share its
@@ -27,10 +26,10 @@ var signalRanges = [kinds]signalRange{
 }
 
 // signalOfPatterns is the signal for waiters of topic patterns.
-const signalOfPatterns watch.Signals = 1 << 47
+const signalOfPatterns Signals = 1 << 47
 
 // signalsOf returns the signals that the waiters for name wait for.
-func signalsOf(kind Kind, name string) watch.Signals {
+func signalsOf(kind Kind, name string) Signals {
 	r := signalRanges[kind]
 	if r.n == 0 {
 		return 0
@@ -44,7 +43,7 @@ func signalsOf(kind Kind, name string) watch.Signals {
 }
 
 // raisedBy returns the signals that a commit for name raises. A topic may match patterns as well.
-func raisedBy(kind Kind, name string) watch.Signals {
+func raisedBy(kind Kind, name string) Signals {
 	if kind == TopicEvent {
 		return signalsOf(kind, name) | signalOfPatterns
 	}
@@ -52,9 +51,9 @@ func raisedBy(kind Kind, name string) watch.Signals {
 }
 
 // signalsOfKind returns the signals of all keys of a kind.
-func signalsOfKind(kind Kind) watch.Signals {
+func signalsOfKind(kind Kind) Signals {
 	r := signalRanges[kind]
-	set := (watch.Signals(1)<<r.n - 1) << r.first
+	set := (Signals(1)<<r.n - 1) << r.first
 	if kind == TopicEvent {
 		set |= signalOfPatterns
 	}
@@ -63,3 +62,11 @@ func signalsOfKind(kind Kind) watch.Signals {
 
 // isLog reports whether the events of k are read from a table that only grows.
 func (k Kind) isLog() bool { return k == ChannelMessage || k == TopicEvent }
+
+// Signals is a set of signals. Waiters wait for some of them, and a process that commits something for others
+// raises their signals, so that a busy process is woken only by commits that concern it. The meaning of each
+// signal is up to the caller, and must be the same in all processes.
+type Signals uint64
+
+// AllSignals is passed to Changed for a look that was not caused by a signal.
+const AllSignals = ^Signals(0)

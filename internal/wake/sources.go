@@ -9,35 +9,33 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/sqlite"
-	"github.com/honker-go/honker/internal/store"
 )
 
 // Statements holds the queries of the sources. They run after every commit while their kind has
 // waiters, so each must read no more than an index provides.
 type Statements struct {
 	Jobs interface {
-		StatesAt(ctx context.Context, q sqlite.Querier, queues []string, nowMS int64) ([]row.QueueState, error)
+		StatesAt(ctx context.Context, q row.Querier, queues []string, nowMS int64) ([]row.QueueState, error)
 	}
 	Results interface {
-		Decided(ctx context.Context, q sqlite.Querier, ids []int64) ([]int64, error)
+		Decided(ctx context.Context, q row.Querier, ids []int64) ([]int64, error)
 	}
 	Notifications interface {
-		Last(ctx context.Context, q sqlite.Querier) (int64, error)
-		ChannelsSince(ctx context.Context, q sqlite.Querier, after int64, limit int) (row.Added, int, int64, error)
+		Last(ctx context.Context, q row.Querier) (int64, error)
+		ChannelsSince(ctx context.Context, q row.Querier, after int64, limit int) (row.Added, int, int64, error)
 	}
 	Streams interface {
-		Last(ctx context.Context, q sqlite.Querier) (int64, error)
-		TopicsSince(ctx context.Context, q sqlite.Querier, after int64, limit int) (row.Added, int, int64, error)
+		Last(ctx context.Context, q row.Querier) (int64, error)
+		TopicsSince(ctx context.Context, q row.Querier, after int64, limit int) (row.Added, int, int64, error)
 	}
 	Groups interface {
-		States(ctx context.Context, q sqlite.Querier, ids []int64, nowMS int64) ([]row.GroupState, error)
+		States(ctx context.Context, q row.Querier, ids []int64, nowMS int64) ([]row.GroupState, error)
 	}
 	Locks interface {
-		States(ctx context.Context, q sqlite.Querier, names []string, now int64) (map[string]int64, error)
+		States(ctx context.Context, q row.Querier, names []string, now int64) (map[string]int64, error)
 	}
 	Schedules interface {
-		Soonest(ctx context.Context, q sqlite.Querier) (int64, error)
+		Soonest(ctx context.Context, q row.Querier) (int64, error)
 	}
 	// Relays returns the query for the relay queues of family.
 	Relays func(family string) RelayStates
@@ -45,7 +43,7 @@ type Statements struct {
 
 // RelayStates is the query for the relay queues of a family.
 type RelayStates interface {
-	States(ctx context.Context, q sqlite.Querier, w row.RelayWanted, nowMS int64) ([]row.RelayState, error)
+	States(ctx context.Context, q row.Querier, w row.RelayWanted, nowMS int64) ([]row.RelayState, error)
 }
 
 // names returns the awaited names at the time of the call.
@@ -53,7 +51,7 @@ type names func() []string
 
 // source returns the names of a kind that are ready, possibly including names that nobody awaits.
 // It also requests a look at the time when the next name becomes ready.
-type source func(ctx context.Context, q sqlite.Querier, awaited names, now time.Time) (ready []string, err error)
+type source func(ctx context.Context, q row.Querier, awaited names, now time.Time) (ready []string, err error)
 
 // sources runs a single query per kind of key, however many waiters there are. A thousand listeners
 // on the same channel add a single row to the query. Only the watcher's goroutine calls the
@@ -89,12 +87,12 @@ func newSources(s Statements, n *Notifier) *sources {
 func (s *sources) wakeAt(t time.Time) { s.notifier.WakeAt(t) }
 
 // wakeAtSecond is wakeAt for a stored second. 0 is ignored.
-func (s *sources) wakeAtSecond(unix int64) { s.wakeAt(store.Instant(unix)) }
+func (s *sources) wakeAtSecond(unix int64) { s.wakeAt(row.Instant(unix)) }
 
 // queues returns the queues with something to claim. A woken worker claims without another look, so
 // the conditions must be those of a claim: a due job that has not expired and has an attempt left,
 // or a job whose claim has lapsed.
-func (s *sources) queues(ctx context.Context, q sqlite.Querier, awaited names, now time.Time) (ready []string, err error) {
+func (s *sources) queues(ctx context.Context, q row.Querier, awaited names, now time.Time) (ready []string, err error) {
 	states, err := s.Jobs.StatesAt(ctx, q, awaited(), now.UnixMilli())
 	for _, state := range states {
 		if state.Ready {
@@ -102,14 +100,14 @@ func (s *sources) queues(ctx context.Context, q sqlite.Querier, awaited names, n
 			continue
 		}
 		s.wakeAtSecond(state.Next)
-		s.wakeAt(store.InstantMS(state.StartMS))
+		s.wakeAt(row.InstantMS(state.StartMS))
 	}
 	return ready, err
 }
 
 // channels returns the channels of the messages since the last look. A listener reads by the index
 // of its channels, so messages on other channels need not wake it.
-func (s *sources) channels(ctx context.Context, q sqlite.Querier, awaited names, _ time.Time) ([]string, error) {
+func (s *sources) channels(ctx context.Context, q row.Querier, awaited names, _ time.Time) ([]string, error) {
 	added, _, err := s.messages.gained(ctx, q, s.notifier.pageOf(ChannelMessage))
 	if err != nil || added == nil {
 		return awaited(), err
@@ -120,7 +118,7 @@ func (s *sources) channels(ctx context.Context, q sqlite.Querier, awaited names,
 // topics returns the ids of the selections that contain an event since the last look. From time to
 // time it also returns the selections that skip events. This limits how far such a consumer falls
 // behind: events stay in the file until every consumer has moved past them.
-func (s *sources) topics(ctx context.Context, q sqlite.Querier, awaited names, _ time.Time) ([]string, error) {
+func (s *sources) topics(ctx context.Context, q row.Querier, awaited names, _ time.Time) ([]string, error) {
 	page := s.notifier.pageOf(TopicEvent)
 	added, n, err := s.events.gained(ctx, q, page)
 	if err != nil || added == nil {
@@ -139,7 +137,7 @@ func (s *sources) topics(ctx context.Context, q sqlite.Querier, awaited names, _
 
 // jobs returns the jobs that have a result or have ended. The waiter determines which, and reads
 // the result, because another commit may change it in the meantime.
-func (s *sources) jobs(ctx context.Context, q sqlite.Querier, awaited names, _ time.Time) ([]string, error) {
+func (s *sources) jobs(ctx context.Context, q row.Querier, awaited names, _ time.Time) ([]string, error) {
 	decided, err := s.Results.Decided(ctx, q, numbers(awaited()))
 	ready := make([]string, len(decided))
 	for i, id := range decided {
@@ -149,21 +147,21 @@ func (s *sources) jobs(ctx context.Context, q sqlite.Querier, awaited names, _ t
 }
 
 // groups returns the groups to which an event has been returned. New events are handled by topics.
-func (s *sources) groups(ctx context.Context, q sqlite.Querier, awaited names, now time.Time) (ready []string, err error) {
+func (s *sources) groups(ctx context.Context, q row.Querier, awaited names, now time.Time) (ready []string, err error) {
 	states, err := s.Groups.States(ctx, q, numbers(awaited()), now.UnixMilli())
 	for _, state := range states {
 		if state.Ready {
 			ready = append(ready, strconv.FormatInt(state.ID, 10))
 			continue
 		}
-		s.wakeAt(store.InstantMS(state.NextMS))
+		s.wakeAt(row.InstantMS(state.NextMS))
 	}
 	return ready, err
 }
 
 // locks returns the free locks. Only the first waiter gets a free lock, and the others find it held
 // again. Waiters of the same process queue up before they wait, see KeyedMutex.
-func (s *sources) locks(ctx context.Context, q sqlite.Querier, awaited names, now time.Time) (ready []string, err error) {
+func (s *sources) locks(ctx context.Context, q row.Querier, awaited names, now time.Time) (ready []string, err error) {
 	states, err := s.Locks.States(ctx, q, awaited(), now.Unix())
 	for name, expires := range states {
 		if expires == 0 {
@@ -177,7 +175,7 @@ func (s *sources) locks(ctx context.Context, q sqlite.Querier, awaited names, no
 
 // schedules returns the awaited key if a schedule is due. A commit may have brought the next fire
 // time forward, so the time is read after each commit.
-func (s *sources) schedules(ctx context.Context, q sqlite.Querier, awaited names, now time.Time) ([]string, error) {
+func (s *sources) schedules(ctx context.Context, q row.Querier, awaited names, now time.Time) ([]string, error) {
 	soonest, err := s.Schedules.Soonest(ctx, q)
 	if err != nil || soonest != 0 && soonest <= now.Unix() {
 		return awaited(), err
@@ -192,7 +190,7 @@ func RelayName(family, queue string) string { return family + "/" + queue }
 
 // relays returns the queues with a partition that can be taken. A woken processor takes a partition
 // without another look.
-func (s *sources) relays(ctx context.Context, q sqlite.Querier, awaited names, now time.Time) (ready []string, err error) {
+func (s *sources) relays(ctx context.Context, q row.Querier, awaited names, now time.Time) (ready []string, err error) {
 	families := make(map[string][]row.RelayQueue, 1)
 	for _, name := range awaited() {
 		family, queue, _ := strings.Cut(name, "/")
@@ -208,7 +206,7 @@ func (s *sources) relays(ctx context.Context, q sqlite.Querier, awaited names, n
 				ready = append(ready, RelayName(family, state.Queue))
 				continue
 			}
-			s.wakeAt(store.InstantMS(state.NextMS))
+			s.wakeAt(row.InstantMS(state.NextMS))
 		}
 	}
 	return ready, nil
@@ -225,8 +223,8 @@ func numbers(names []string) []int64 {
 
 // logTail tracks the rows added to a table that only grows.
 type logTail struct {
-	last  func(context.Context, sqlite.Querier) (int64, error)
-	since func(ctx context.Context, q sqlite.Querier, after int64, limit int) (added row.Added, n int, last int64, err error)
+	last  func(context.Context, row.Querier) (int64, error)
+	since func(ctx context.Context, q row.Querier, after int64, limit int) (added row.Added, n int, last int64, err error)
 	seen  int64
 	known bool // seen has been read
 }
@@ -241,7 +239,7 @@ const tailPage = 1000
 // gained reports each row only once, so the caller must list the waiting names after it returns. A
 // waiter that subscribes in between looks for itself. If the names were listed first, it would miss
 // a row that is committed after its look and before the read.
-func (t *logTail) gained(ctx context.Context, q sqlite.Querier, page int) (added row.Added, n int, err error) {
+func (t *logTail) gained(ctx context.Context, q row.Querier, page int) (added row.Added, n int, err error) {
 	if t.known {
 		added, n, last, err := t.since(ctx, q, t.seen, page)
 		if err != nil {

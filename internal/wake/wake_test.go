@@ -15,10 +15,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/sqlite"
-	"github.com/honker-go/honker/internal/store"
-	"github.com/honker-go/honker/internal/watch"
 )
+
+// testStatements are those of a real store, which store_test.go sets: this package cannot import it.
+var testStatements Statements
+
+var errReplaced = errors.New("the database was replaced")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -26,16 +28,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fakeWatcher struct {
 	mu      sync.Mutex
 	waiters int
-	raised  watch.Signals
+	raised  Signals
 	times   []time.Time
 	closed  bool
 }
 
-func (w *fakeWatcher) AddWaiter(watch.Signals)    { w.mu.Lock(); w.waiters++; w.mu.Unlock() }
-func (w *fakeWatcher) RemoveWaiter(watch.Signals) { w.mu.Lock(); w.waiters--; w.mu.Unlock() }
-func (w *fakeWatcher) Committed()                 {}
-func (w *fakeWatcher) Raise(s watch.Signals)      { w.raised |= s }
-func (w *fakeWatcher) Close() error               { w.closed = true; return nil }
+func (w *fakeWatcher) AddWaiter(Signals)    { w.mu.Lock(); w.waiters++; w.mu.Unlock() }
+func (w *fakeWatcher) RemoveWaiter(Signals) { w.mu.Lock(); w.waiters--; w.mu.Unlock() }
+func (w *fakeWatcher) Committed()           {}
+func (w *fakeWatcher) Raise(s Signals)      { w.raised |= s }
+func (w *fakeWatcher) Close() error         { w.closed = true; return nil }
 func (w *fakeWatcher) WakeAt(t time.Time) {
 	w.mu.Lock()
 	w.times = append(w.times, t)
@@ -47,12 +49,8 @@ func newNotifier(t *testing.T) (*Notifier, *fakeWatcher) {
 	t.Helper()
 	w := new(fakeWatcher)
 	n := New(Config{
-		Watch: func(Events) Watcher { return w },
-		Statements: Statements{
-			Jobs: store.Jobs{}, Results: store.Results{}, Notifications: store.Notifications{}, Streams: store.Streams{},
-			Groups: store.Groups{}, Locks: store.Locks{}, Schedules: store.Schedules{},
-			Relays: func(family string) RelayStates { return store.Relays{Family: family} },
-		},
+		Watch:      func(Events) Watcher { return w },
+		Statements: testStatements,
 	})
 	return n, w
 }
@@ -134,10 +132,10 @@ func TestNotifier_Until_Errors(t *testing.T) {
 	require.ErrorIs(t, err, broken)
 	require.ErrorIs(t, err, context.Canceled)
 
-	n.end(sqlite.ErrReplaced)
-	require.ErrorIs(t, n.Until(context.Background(), forever, Key{Kind: LockFree, Name: "a"}), sqlite.ErrReplaced)
+	n.end(errReplaced)
+	require.ErrorIs(t, n.Until(context.Background(), forever, Key{Kind: LockFree, Name: "a"}), errReplaced)
 	require.NoError(t, n.Close())
-	require.ErrorIs(t, n.Err(), sqlite.ErrReplaced, "the first reason stays")
+	require.ErrorIs(t, n.Err(), errReplaced, "the first reason stays")
 	require.True(t, w.closed)
 }
 
@@ -156,7 +154,7 @@ func TestNotifier_Wake_Patterns(t *testing.T) {
 
 // A commit raises the signals that its waiters wait for, and no two kinds share a signal.
 func TestSignals_Kinds(t *testing.T) {
-	var taken watch.Signals
+	var taken Signals
 	for kind := range kinds {
 		of := signalsOfKind(kind)
 		require.Zero(t, taken&of, "kind %d", kind)
@@ -168,10 +166,10 @@ func TestSignals_Kinds(t *testing.T) {
 			require.Equal(t, of == 0, waits == 0)
 		}
 	}
-	require.Equal(t, watch.AllSignals, taken)
+	require.Equal(t, AllSignals, taken)
 	require.NotZero(t, raisedBy(TopicEvent, "orders:new")&signalsOf(TopicEvent, "orders:*"))
 	// These values are fixed: processes of other versions work on the same file.
-	require.Equal(t, watch.Signals(1)<<10, signalsOf(QueueReady, "mail"))
+	require.Equal(t, Signals(1)<<10, signalsOf(QueueReady, "mail"))
 }
 
 // A filter is woken by the events that pass it. A pattern with a filter is woken by matching events
@@ -230,8 +228,8 @@ func TestSparse_Concerned_All(t *testing.T) {
 func TestLogTail_Gained_Once(t *testing.T) {
 	rows := []string{"a", "b"}
 	tail := logTail{
-		last: func(context.Context, sqlite.Querier) (int64, error) { return int64(len(rows)), nil },
-		since: func(_ context.Context, _ sqlite.Querier, after int64, limit int) (row.Added, int, int64, error) {
+		last: func(context.Context, row.Querier) (int64, error) { return int64(len(rows)), nil },
+		since: func(_ context.Context, _ row.Querier, after int64, limit int) (row.Added, int, int64, error) {
 			added := row.Added{}
 			for _, r := range rows[after:min(int(after)+limit, len(rows))] {
 				added[r] = map[string]bool{"": true}
@@ -269,7 +267,7 @@ func TestNotifier_Changed_Error(t *testing.T) {
 	n, _ := newNotifier(t)
 	w := n.Subscribe(Key{Kind: QueueReady, Name: "jobs"})
 	defer w.Close()
-	require.Equal(t, 1, n.wakeAll(watch.AllSignals))
+	require.Equal(t, 1, n.wakeAll(AllSignals))
 	require.Len(t, w.C(), 1)
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/honker-go/honker/internal/wake"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -32,7 +33,7 @@ func TestMux_OneInstance(t *testing.T) {
 	for range 5 {
 		w, _, other, looks := watchFile(t, Config{Notices: true, Poll: time.Hour})
 		write(t, other)
-		require.Equal(t, Commit, next(t, looks))
+		require.Equal(t, wake.Commit, next(t, looks))
 		all = append(all, w)
 	}
 	require.Equal(t, before+1, inotifies(t))

@@ -2,6 +2,8 @@
 
 package watch
 
+import "github.com/honker-go/honker/internal/wake"
+
 // fileEvents does nothing on platforms other than Linux, where the watcher polls. kqueue would need
 // a descriptor on the file, and closing any descriptor of a database drops SQLite's locks on it.
 type fileEvents struct{}
@@ -17,10 +19,10 @@ func (*fileEvents) close()             {}
 // signalFiles does nothing, since it depends on file events.
 type signalFiles struct{}
 
-func newSignalFiles(string) *signalFiles             { return &signalFiles{} }
-func (*signalFiles) raise(Signals)                   {}
-func (*signalFiles) C() <-chan struct{}              { return nil }
-func (*signalFiles) take() Signals                   { return 0 }
-func (*signalFiles) watch(*fileEvents, Signals) bool { return false }
-func (*signalFiles) unwatch(*fileEvents)             {}
-func (*signalFiles) close(*fileEvents)               {}
+func newSignalFiles(string) *signalFiles                  { return &signalFiles{} }
+func (*signalFiles) raise(wake.Signals)                   {}
+func (*signalFiles) C() <-chan struct{}                   { return nil }
+func (*signalFiles) take() wake.Signals                   { return 0 }
+func (*signalFiles) watch(*fileEvents, wake.Signals) bool { return false }
+func (*signalFiles) unwatch(*fileEvents)                  {}
+func (*signalFiles) close(*fileEvents)                    {}

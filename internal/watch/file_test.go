@@ -12,11 +12,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/wake"
 )
 
 // watchFile watches a real file. other stands for a connection of another process.
-func watchFile(t *testing.T, cfg Config) (w *Watcher, c *sqlite.Connector, other *sql.DB, looks chan Cause) {
+func watchFile(t *testing.T, cfg Config) (w *Watcher, c *sqlite.Connector, other *sql.DB, looks chan wake.Reason) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	require.NoError(t, os.MkdirAll(dir, 0o700))
@@ -28,9 +30,9 @@ func watchFile(t *testing.T, cfg Config) (w *Watcher, c *sqlite.Connector, other
 	require.NoError(t, err)
 	_, err = pool.Exec(`CREATE TABLE t (v)`)
 	require.NoError(t, err)
-	looks = make(chan Cause, 10_000)
+	looks = make(chan wake.Reason, 10_000)
 	cfg.Path, cfg.Version, cfg.Identity, cfg.Commits = path, sqlite.NewChange(pool), c.CheckIdentity, c.Commits
-	cfg.Changed = func(why Cause, _ Signals) int { looks <- why; return 1 }
+	cfg.Changed = func(why wake.Reason, _ wake.Signals) int { looks <- why; return 1 }
 	cfg.Logger = slog.New(slog.DiscardHandler)
 	if cfg.Lost == nil {
 		cfg.Lost = func(err error) { t.Errorf("lost: %v", err) }
@@ -47,7 +49,7 @@ func watchFile(t *testing.T, cfg Config) (w *Watcher, c *sqlite.Connector, other
 	return w, c, other, looks
 }
 
-func next(t *testing.T, looks <-chan Cause) Cause {
+func next(t *testing.T, looks <-chan wake.Reason) wake.Reason {
 	t.Helper()
 	select {
 	case why := <-looks:
@@ -59,7 +61,7 @@ func next(t *testing.T, looks <-chan Cause) Cause {
 }
 
 // drain waits until there were no looks for a while, and returns the number of looks before that.
-func drain(looks <-chan Cause) (n int) {
+func drain(looks <-chan wake.Reason) (n int) {
 	for {
 		select {
 		case <-looks:
@@ -88,7 +90,7 @@ func TestWatcher_Changed_OtherConnection(t *testing.T) {
 			_, _, other, looks := watchFile(t, cfg)
 			for range 20 {
 				write(t, other)
-				require.Equal(t, Commit, next(t, looks))
+				require.Equal(t, wake.Commit, next(t, looks))
 				quietFor := time.After(3 * time.Millisecond)
 				<-quietFor
 			}
@@ -118,11 +120,11 @@ func TestWatcher_Burst(t *testing.T) {
 		for ; commits == 0 || time.Now().Before(until); commits++ {
 			write(t, other)
 		}
-		require.Equal(t, Commit, next(t, looks))
+		require.Equal(t, wake.Commit, next(t, looks))
 		require.Less(t, drain(looks), commits)
 		// After the burst, a single commit is noticed, with or without events.
 		write(t, other)
-		require.Equal(t, Commit, next(t, looks))
+		require.Equal(t, wake.Commit, next(t, looks))
 		drain(looks)
 	}
 }
@@ -140,7 +142,7 @@ func TestWatcher_Burst_LongPoll(t *testing.T) {
 	write(t, other)
 	select {
 	case why := <-looks:
-		require.Equal(t, Commit, why)
+		require.Equal(t, wake.Commit, why)
 	case <-time.After(patient): // the next look by timer comes in an hour
 		t.Fatal("not noticed any more")
 	}
@@ -168,7 +170,7 @@ func TestWatcher_Lost_File(t *testing.T) {
 			require.NoError(t, replace(filepath.Dir(c.Path()), c.Path()))
 			select {
 			case err := <-lost:
-				require.ErrorIs(t, err, sqlite.ErrReplaced)
+				require.ErrorIs(t, err, engine.ErrDatabaseReplaced)
 			case <-time.After(patient):
 				t.Fatal("not noticed")
 			}
@@ -184,7 +186,7 @@ func TestWatcher_Lost_ByEvent(t *testing.T) {
 	require.NoError(t, os.WriteFile(c.Path(), nil, 0o600))
 	select {
 	case err := <-lost:
-		require.ErrorIs(t, err, sqlite.ErrReplaced)
+		require.ErrorIs(t, err, engine.ErrDatabaseReplaced)
 	case <-time.After(patient):
 		t.Fatal("not noticed")
 	}
@@ -203,7 +205,7 @@ func TestWatcher_Close_LentConnection(t *testing.T) {
 		Identity: func() error { return nil },
 		Commits:  func() int64 { return 0 },
 		Poll:     time.Millisecond,
-		Changed:  func(Cause, Signals) int { return 1 },
+		Changed:  func(wake.Reason, wake.Signals) int { return 1 },
 		Lost:     func(error) {},
 		Logger:   slog.New(slog.DiscardHandler),
 	})

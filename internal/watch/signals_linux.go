@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/honker-go/honker/internal/wake"
 	"golang.org/x/sys/unix"
 )
 
@@ -61,7 +62,7 @@ func (s *signalFiles) path(i int) string { return s.dir + "/" + strconv.Itoa(i) 
 
 // raise wakes the processes that watch a signal of set. For a signal that no process watches there
 // is no file, and raise costs a failing system call.
-func (s *signalFiles) raise(set Signals) {
+func (s *signalFiles) raise(set wake.Signals) {
 	now := time.Now().UnixNano()
 	for rest := uint64(set); rest != 0; rest &= rest - 1 {
 		i := bits.TrailingZeros64(rest)
@@ -84,11 +85,11 @@ func (s *signalFiles) raise(set Signals) {
 func (s *signalFiles) C() <-chan struct{} { return s.fired }
 
 // take returns the signals raised since the last call.
-func (s *signalFiles) take() Signals { return Signals(s.arrived.Swap(0)) }
+func (s *signalFiles) take() wake.Signals { return wake.Signals(s.arrived.Swap(0)) }
 
 // watch adds missing watches for set. It returns true if it has added any, since earlier signals
 // caused no event. A file that cannot be watched is tried again before the next look.
-func (s *signalFiles) watch(events *fileEvents, set Signals) (added bool) {
+func (s *signalFiles) watch(events *fileEvents, set wake.Signals) (added bool) {
 	if events.mux == nil {
 		return false
 	}

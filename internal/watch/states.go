@@ -4,7 +4,9 @@ import (
 	"errors"
 	"time"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/wake"
 )
 
 // wait blocks until there is a reason to look.
@@ -139,7 +141,7 @@ func (w *Watcher) look(why reason) {
 	case w.changed():
 		w.found(now, why)
 	case why == byDeadline:
-		w.cfg.Changed(Deadline, AllSignals)
+		w.cfg.Changed(wake.Deadline, wake.AllSignals)
 	case why == byTimer:
 		// Only a timer lengthens the pause. A request without a change means a rollback, which does not show that
 		// the file is quiet.
@@ -151,7 +153,7 @@ func (w *Watcher) look(why reason) {
 // signal, so the next look must come soon.
 func (w *Watcher) signaled() {
 	raised := w.signals.take()
-	if raised == 0 || w.cfg.Changed(Commit, raised) == 0 {
+	if raised == 0 || w.cfg.Changed(wake.Commit, raised) == 0 {
 		return
 	}
 	w.pause = min(w.pause, w.cfg.Poll)
@@ -214,12 +216,12 @@ func (w *Watcher) tooFast(now time.Time) bool {
 // found reports a commit. If it woke no waiter, the next looks become rarer.
 func (w *Watcher) found(now time.Time, why reason) {
 	w.lastCommit = now
-	cause := Commit
+	cause := wake.Commit
 	if w.connLost {
-		w.connLost, cause = false, Restart
+		w.connLost, cause = false, wake.Restart
 	}
 	began := time.Now()
-	woken := w.cfg.Changed(cause, AllSignals)
+	woken := w.cfg.Changed(cause, wake.AllSignals)
 	took := time.Since(began)
 	cost := min(took, w.took) // a single look may have been delayed by other work
 	w.took = took
@@ -324,7 +326,7 @@ func (w *Watcher) versionFailed(err error) {
 	if sqlite.IsBusy(err) {
 		return
 	}
-	if errors.Is(err, sqlite.ErrReplaced) || w.ctx.Err() != nil {
+	if errors.Is(err, engine.ErrDatabaseReplaced) || w.ctx.Err() != nil {
 		return // reported by Identity at the next look, or caused by Close
 	}
 	if !w.connLost {

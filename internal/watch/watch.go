@@ -37,6 +37,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/honker-go/honker/internal/wake"
 )
 
 // Version reads PRAGMA data_version, always on the same connection.
@@ -60,26 +62,8 @@ type Config struct {
 
 	// Changed reports that there may be news for the waiters of signals. It must return the number of waiters it
 	// woke. It runs on the watcher's goroutine.
-	Changed func(cause Cause, signals Signals) (woken int)
+	Changed func(cause wake.Reason, signals wake.Signals) (woken int)
 }
-
-// Signals is a set of signals. Waiters wait for some of them, and a process that commits something for others
-// raises their signals, so that a busy process is woken only by commits that concern it. The meaning of each
-// signal is up to the caller, and must be the same in all processes.
-type Signals uint64
-
-// AllSignals is passed to Changed for a look that was not caused by a signal.
-const AllSignals = ^Signals(0)
-
-// Cause is the reason for a call of Changed.
-type Cause string
-
-// Causes.
-const (
-	Commit   Cause = "commit"   // data_version has changed
-	Deadline Cause = "deadline" // a time passed to WakeAt was reached
-	Restart  Cause = "restart"  // the connection was lost, and there may have been commits
-)
 
 // Pauses with events.
 const (
@@ -194,12 +178,12 @@ type Watcher struct {
 // New returns a watcher. It starts with the first AddWaiter.
 func New(cfg Config) *Watcher {
 	ctx, stop := context.WithCancel(context.Background())
-	return &Watcher{cfg: cfg, signals: newSignalFiles(cfg.Path), wake: make(chan struct{}, 1), ctx: ctx, stop: stop, done: make(chan struct{}), bubble: InBubble()}
+	return &Watcher{cfg: cfg, signals: newSignalFiles(cfg.Path), wake: make(chan struct{}, 1), ctx: ctx, stop: stop, done: make(chan struct{}), bubble: wake.InBubble()}
 }
 
 // AddWaiter makes the watcher look for commits. Commits after AddWaiter has returned will be noticed, at once if
 // another process raises a signal in signals. Each call must be paired with a RemoveWaiter of the same signals.
-func (w *Watcher) AddWaiter(signals Signals) {
+func (w *Watcher) AddWaiter(signals wake.Signals) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.waiters++
@@ -219,7 +203,7 @@ func (w *Watcher) AddWaiter(signals Signals) {
 }
 
 // RemoveWaiter undoes an AddWaiter.
-func (w *Watcher) RemoveWaiter(signals Signals) {
+func (w *Watcher) RemoveWaiter(signals wake.Signals) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.waiters--
@@ -238,7 +222,7 @@ func (w *Watcher) Committed() {
 
 // Raise wakes the processes that have a waiter for a signal in signals. It must be called after a commit that
 // concerns them. It costs a system call or two.
-func (w *Watcher) Raise(signals Signals) { w.signals.raise(signals) }
+func (w *Watcher) Raise(signals wake.Signals) { w.signals.raise(signals) }
 
 // WakeAt requests a call of Changed at the time t of the wall clock, even without a commit.
 func (w *Watcher) WakeAt(t time.Time) {
@@ -271,7 +255,7 @@ func (w *Watcher) requestLook() {
 }
 
 // awaitedSignals returns the signals that have a waiter.
-func (w *Watcher) awaitedSignals() (set Signals) {
+func (w *Watcher) awaitedSignals() (set wake.Signals) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i, n := range w.awaited {
@@ -292,7 +276,7 @@ func (w *Watcher) demand() (waiting bool, deadline time.Time) {
 func (w *Watcher) run() {
 	defer close(w.done)
 	defer w.cfg.Version.Close()
-	if w.bubble != InBubble() { // wait uses channels from outside the bubble, so the bubble's time does not advance
+	if w.bubble != wake.InBubble() { // wait uses channels from outside the bubble, so the bubble's time does not advance
 		w.cfg.Logger.Error("honker: a DB is used in a bubble of testing/synctest that was not opened there, so time does not pass: open it in the bubble, as package honkertest does",
 			"path", w.cfg.Path)
 	}

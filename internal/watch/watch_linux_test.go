@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/wake"
 )
 
 // Each write to the WAL causes exactly one event here, and nothing else makes the watcher look: the timer is set
@@ -34,7 +35,7 @@ func TestWatcher_Event_EachIsHeard(t *testing.T) {
 		require.NoError(t, err)
 		select {
 		case why := <-looks:
-			require.Equal(t, Commit, why)
+			require.Equal(t, wake.Commit, why)
 		case <-time.After(patient):
 			t.Fatalf("commit %d was not noticed", n)
 		}
@@ -44,10 +45,10 @@ func TestWatcher_Event_EachIsHeard(t *testing.T) {
 }
 
 // watchLog watches a WAL without a database. It returns when the watcher has subscribed.
-func watchLog(t *testing.T, f *fake, poll time.Duration) (*os.File, chan Cause) {
+func watchLog(t *testing.T, f *fake, poll time.Duration) (*os.File, chan wake.Reason) {
 	t.Helper()
-	looks := make(chan Cause, 1000)
-	cfg := watchConfig(t, f, poll, func(why Cause) { looks <- why })
+	looks := make(chan wake.Reason, 1000)
+	cfg := watchConfig(t, f, poll, func(why wake.Reason) { looks <- why })
 	log, err := os.OpenFile(cfg.Path+"-wal", os.O_WRONLY, 0)
 	require.NoError(t, err)
 	w := New(cfg)
@@ -72,7 +73,7 @@ func TestWatcher_Searching_LateCommit(t *testing.T) {
 		<-time.After(late)
 		f.version.Add(1)
 		visible := time.Now()
-		require.Equal(t, Commit, next(t, looks), late)
+		require.Equal(t, wake.Commit, next(t, looks), late)
 		t.Logf("%v late, and noticed %v after that", late, time.Since(visible))
 	}
 }
@@ -81,7 +82,7 @@ func TestWatcher_Searching_LateCommit(t *testing.T) {
 func TestWatcher_Listening_Quiet(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
-	w := New(watchConfig(t, f, time.Millisecond, func(Cause) {}))
+	w := New(watchConfig(t, f, time.Millisecond, func(wake.Reason) {}))
 	w.AddWaiter(1)
 	t.Cleanup(func() { require.NoError(t, w.Close()) })
 	becomesQuiet(t, f, 1, "safety looks")
@@ -147,7 +148,7 @@ func TestWatcher_Busy_LongPoll(t *testing.T) {
 			f.version.Add(1)
 			_, err := log.Write([]byte{1})
 			require.NoError(t, err)
-			require.Equal(t, Commit, next(t, looks))
+			require.Equal(t, wake.Commit, next(t, looks))
 		})
 	}
 }
@@ -156,7 +157,7 @@ func TestWatcher_Busy_LongPoll(t *testing.T) {
 // replaced.
 func TestWatcher_Listening_LongestPause(t *testing.T) {
 	for untrusted, bound := range map[bool]time.Duration{false: 4900 * time.Millisecond, true: 500 * time.Millisecond} {
-		cfg := watchConfig(t, &fake{}, time.Millisecond, func(Cause) {})
+		cfg := watchConfig(t, &fake{}, time.Millisecond, func(wake.Reason) {})
 		cfg.Untrusted = untrusted
 		w := New(cfg)
 		w.events = newFileEvents(cfg)
@@ -175,10 +176,10 @@ func TestWatcher_Listening_LongestPause(t *testing.T) {
 
 // busyWatcher returns a watcher in state busy, after commits that concern no waiter. Events of the WAL no longer
 // wake it.
-func busyWatcher(t *testing.T, f *fake, signals Signals) (*Watcher, *os.File, chan Cause) {
+func busyWatcher(t *testing.T, f *fake, signals wake.Signals) (*Watcher, *os.File, chan wake.Reason) {
 	t.Helper()
-	looks := make(chan Cause, 100_000)
-	cfg := watchConfig(t, f, time.Millisecond, func(why Cause) { looks <- why })
+	looks := make(chan wake.Reason, 100_000)
+	cfg := watchConfig(t, f, time.Millisecond, func(why wake.Reason) { looks <- why })
 	log, err := os.OpenFile(cfg.Path+"-wal", os.O_WRONLY, 0)
 	require.NoError(t, err)
 	w := New(cfg)
@@ -190,7 +191,7 @@ func busyWatcher(t *testing.T, f *fake, signals Signals) (*Watcher, *os.File, ch
 	f.others = true
 	w.AddWaiter(signals)
 	next(t, looks)
-	require.Eventually(t, func() bool { return Signals(w.signals.watched.Load()) == signals }, patient, time.Millisecond)
+	require.Eventually(t, func() bool { return wake.Signals(w.signals.watched.Load()) == signals }, patient, time.Millisecond)
 	return w, log, looks
 }
 
@@ -297,11 +298,11 @@ func TestWatcher_Busy_Quiet(t *testing.T) {
 	began := time.Now()
 	_, err := log.Write([]byte{1})
 	require.NoError(t, err)
-	require.Equal(t, Commit, next(t, looks))
+	require.Equal(t, wake.Commit, next(t, looks))
 	t.Logf("noticed after %v", time.Since(began))
 }
 
-func watchConfig(t *testing.T, f *fake, poll time.Duration, look func(Cause)) Config {
+func watchConfig(t *testing.T, f *fake, poll time.Duration, look func(wake.Reason)) Config {
 	f.onLook = look
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x.db")

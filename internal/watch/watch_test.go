@@ -16,7 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/wake"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,11 +35,11 @@ type fake struct {
 	mu       sync.Mutex
 	fault    error // returned by the next read of the version
 	identity error
-	looks    []Cause
+	looks    []wake.Reason
 	dead     error
-	onLook   func(Cause)
-	asked    map[Signals]int // number of looks by their signals
-	others   bool            // commits concern no waiter
+	onLook   func(wake.Reason)
+	asked    map[wake.Signals]int // number of looks by their signals
+	others   bool                 // commits concern no waiter
 }
 
 func (f *fake) Version(context.Context) (int64, error) {
@@ -52,11 +53,11 @@ func (f *fake) Version(context.Context) (int64, error) {
 
 func (f *fake) Close() error { f.closed.Add(1); return nil }
 
-func (f *fake) look(why Cause, signals Signals) (woken int) {
+func (f *fake) look(why wake.Reason, signals wake.Signals) (woken int) {
 	f.mu.Lock()
 	f.looks = append(f.looks, why)
 	if f.asked == nil {
-		f.asked = make(map[Signals]int)
+		f.asked = make(map[wake.Signals]int)
 	}
 	f.asked[signals]++
 	then, others := f.onLook, f.others
@@ -71,7 +72,7 @@ func (f *fake) look(why Cause, signals Signals) (woken int) {
 }
 
 // heardOf returns the number of looks for these signals.
-func (f *fake) heardOf(signals Signals) int {
+func (f *fake) heardOf(signals wake.Signals) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.asked[signals]
@@ -84,7 +85,7 @@ func (f *fake) set(change func()) {
 }
 
 // taken returns the looks since the last call.
-func (f *fake) taken() []Cause {
+func (f *fake) taken() []wake.Reason {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	looks := f.looks
@@ -138,7 +139,7 @@ func TestWatcher_Committed_ReadsVersion(t *testing.T) {
 		f.version.Add(1)
 		w.Committed()
 		synctest.Wait()
-		require.Equal(t, []Cause{Commit}, f.taken())
+		require.Equal(t, []wake.Reason{wake.Commit}, f.taken())
 	})
 }
 
@@ -164,7 +165,7 @@ func TestWatcher_Sleeping(t *testing.T) {
 		f.taken()
 		w.AddWaiter(1)
 		synctest.Wait()
-		require.Equal(t, []Cause{Commit}, f.taken(), "what came meanwhile is seen")
+		require.Equal(t, []wake.Reason{wake.Commit}, f.taken(), "what came meanwhile is seen")
 	})
 }
 
@@ -174,8 +175,8 @@ func TestWatcher_WakeAt(t *testing.T) {
 		w, f := watchFake(t, time.Hour)
 		var at []time.Duration
 		began := time.Now()
-		f.onLook = func(why Cause) {
-			if why == Deadline {
+		f.onLook = func(why wake.Reason) {
+			if why == wake.Deadline {
 				at = append(at, time.Since(began))
 			}
 		}
@@ -203,7 +204,7 @@ func TestWatcher_WakeAt_Commit(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		w.Committed()
 		synctest.Wait()
-		require.Contains(t, f.taken(), Commit)
+		require.Contains(t, f.taken(), wake.Commit)
 	})
 }
 
@@ -227,7 +228,7 @@ func TestWatcher_Polling_BacksOff(t *testing.T) {
 		f.version.Add(1)
 		time.Sleep(slowestPoll)
 		synctest.Wait()
-		require.Equal(t, []Cause{Commit}, f.taken())
+		require.Equal(t, []wake.Reason{wake.Commit}, f.taken())
 		require.InDelta(t, 500, reads(500*time.Millisecond), 20, "and at full speed again")
 	})
 }
@@ -271,7 +272,7 @@ func TestWatcher_Polling_OwnCommitAmongOthers(t *testing.T) {
 		w.Committed()
 		time.Sleep(slowestBackoff)
 		synctest.Wait()
-		require.Equal(t, []Cause{Commit}, f.taken())
+		require.Equal(t, []wake.Reason{wake.Commit}, f.taken())
 	})
 }
 
@@ -280,7 +281,7 @@ func TestWatcher_Polling_LongLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Millisecond)
 		begin(w, f)
-		f.set(func() { f.others, f.onLook = true, func(Cause) { time.Sleep(20 * time.Millisecond) } })
+		f.set(func() { f.others, f.onLook = true, func(wake.Reason) { time.Sleep(20 * time.Millisecond) } })
 		for range 5000 {
 			f.version.Add(1)
 			time.Sleep(2 * time.Millisecond)
@@ -296,7 +297,7 @@ func TestWatcher_Polling_LookHeldUp(t *testing.T) {
 		begin(w, f)
 		f.set(func() { f.others = true })
 		for heldUp, bound := range []time.Duration{slowestBackoff, slowestLook} {
-			f.set(func() { f.onLook = func(Cause) { time.Sleep(time.Minute) } })
+			f.set(func() { f.onLook = func(wake.Reason) { time.Sleep(time.Minute) } })
 			for range heldUp + 1 {
 				f.version.Add(1)
 				time.Sleep(time.Minute + 2*slowestBackoff)
@@ -306,7 +307,7 @@ func TestWatcher_Polling_LookHeldUp(t *testing.T) {
 			f.version.Add(1)
 			time.Sleep(bound)
 			synctest.Wait()
-			require.Equal(t, []Cause{Commit}, f.taken())
+			require.Equal(t, []wake.Reason{wake.Commit}, f.taken())
 		}
 	})
 }
@@ -328,14 +329,14 @@ func TestWatcher_Version_Busy(t *testing.T) {
 		w, f := watchFake(t, time.Hour)
 		begin(w, f)
 		f.version.Add(1)
-		f.set(func() { f.fault = sqlite.ErrBusy })
+		f.set(func() { f.fault = engine.ErrBusy })
 		f.set(func() { f.fault = errors.New("database is locked") })
 		w.Committed()
 		synctest.Wait()
 		require.Empty(t, f.taken(), "it could not look")
 		w.Committed()
 		synctest.Wait()
-		require.Equal(t, []Cause{Commit}, f.taken(), "and sees it the next time")
+		require.Equal(t, []wake.Reason{wake.Commit}, f.taken(), "and sees it the next time")
 	})
 }
 
@@ -346,10 +347,10 @@ func TestWatcher_Version_ConnectionLost(t *testing.T) {
 		begin(w, f)
 		f.set(func() { f.fault = errors.New("gone") })
 		time.Sleep(time.Second)
-		require.Equal(t, []Cause{Restart}, f.taken(), "there may have been commits: once, without one")
+		require.Equal(t, []wake.Reason{wake.Restart}, f.taken(), "there may have been commits: once, without one")
 		f.version.Add(1)
 		time.Sleep(time.Second)
-		require.Equal(t, []Cause{Commit}, f.taken())
+		require.Equal(t, []wake.Reason{wake.Commit}, f.taken())
 	})
 }
 
@@ -358,9 +359,9 @@ func TestWatcher_Lost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, 10*time.Millisecond)
 		begin(w, f)
-		f.set(func() { f.identity = sqlite.ErrReplaced })
+		f.set(func() { f.identity = engine.ErrDatabaseReplaced })
 		time.Sleep(time.Second)
-		f.set(func() { require.ErrorIs(t, f.dead, sqlite.ErrReplaced) })
+		f.set(func() { require.ErrorIs(t, f.dead, engine.ErrDatabaseReplaced) })
 		before := f.reads.Load()
 		w.Committed()
 		w.AddWaiter(1)
@@ -431,7 +432,7 @@ func TestWatcher_Committed_NeverBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Hour)
 		begin(w, f)
-		f.onLook = func(Cause) { time.Sleep(time.Minute) }
+		f.onLook = func(wake.Reason) { time.Sleep(time.Minute) }
 		f.version.Add(1)
 		w.Committed()
 		synctest.Wait() // Changed is sleeping

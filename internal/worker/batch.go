@@ -8,7 +8,6 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/sqlite"
 )
 
 // batchOp settles finished jobs and claims more in one transaction. A commit costs more than all of
@@ -33,12 +32,12 @@ func (b *batchOp) Run(ctx context.Context, q engine.Querier, now time.Time) erro
 		if j.end == nil || j.together() {
 			continue
 		}
-		if err := j.end.settle(ctx, q, now, b.source.Jobs.Ack); err != nil {
+		if err := j.end.settle(ctx, q, now, b.source.Engine.Stores.Jobs.Ack); err != nil {
 			return err
 		}
 		failed = j.end.failed(failed)
 	}
-	if err := b.source.Jobs.AddAttempts(ctx, q, failed); err != nil {
+	if err := b.source.Engine.Stores.Jobs.AddAttempts(ctx, q, failed); err != nil {
 		return err
 	}
 	if b.Want == 0 {
@@ -98,7 +97,7 @@ func (b *batchOp) ackTogether(ctx context.Context, q engine.Querier, now time.Ti
 // ackAttempt acks the jobs with the given ids and adds the ids of lost claims to lost. The first
 // try only counts rows: returning ids costs a third more, and lost claims are rare.
 func (b *batchOp) ackAttempt(ctx context.Context, q engine.Querier, ids []int64, attempt, now int64, lost map[int64]bool) error {
-	jobs := b.source.Jobs
+	jobs := b.source.Engine.Stores.Jobs
 	if !b.exact {
 		// Fewer rows than ids mean a lost claim. Roll back and run again with exact set, so that no
 		// other decision in this transaction rests on a wrong outcome.
@@ -143,7 +142,7 @@ func (p *Pool) runBatch(ctx context.Context, done []*activeJob, want int) error 
 			p.source.ClaimFailed(ctx, err)
 			// A trigger may have refused the claim. The next batch does without a claim, so that
 			// its settles are not rolled back again. The wait after it looks for jobs anew.
-			p.more = !sqlite.IsConstraint(err)
+			p.more = !p.source.Engine.Refused(err)
 		}
 		return err
 	}
@@ -177,7 +176,7 @@ func (p *Pool) write(ctx context.Context, b *batchOp) error {
 // instance from a trigger of the application, it settles each job in its own transaction, so that a
 // single job cannot hold up the others.
 func (p *Pool) keep(ctx context.Context, done []*activeJob, err error) {
-	if p.failures.Failures() >= 2 && sqlite.IsConstraint(err) {
+	if p.failures.Failures() >= 2 && p.source.Engine.Refused(err) {
 		for _, j := range done {
 			p.settleAlone(ctx, j)
 		}

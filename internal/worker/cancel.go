@@ -171,7 +171,7 @@ func (p *Pool) cancelGone(ctx context.Context, jobs []*activeJob) {
 	}
 	var gone []int64
 	err := p.source.Engine.Read(context.WithoutCancel(ctx), func(ctx context.Context, q engine.Querier) (err error) {
-		gone, err = p.source.Jobs.Gone(ctx, q, ids)
+		gone, err = p.source.Engine.Stores.Jobs.Gone(ctx, q, ids)
 		return err
 	})
 	if err != nil || len(gone) == 0 {

@@ -69,7 +69,7 @@ func (c *IdleClaim) Insert(ctx context.Context, tx engine.Querier, job row.NewJo
 	if c == nil {
 		return nil, nil
 	}
-	jobs := c.source.Jobs
+	jobs := c.source.Engine.Stores.Jobs
 	if foreign, err := jobs.ForeignTriggers(ctx, tx); err != nil || foreign {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ func FairLanes(queues []string, weights []int) *Lanes {
 
 // claim claims up to n jobs, starting from the virtual times in next. It also returns the virtual
 // times for the following claim.
-func (l *Lanes) claim(ctx context.Context, jobs Jobs, q engine.Querier, next []row.Lane, worker string, n int, nowMS, expires int64) ([]*row.Job, []row.Death, []row.Lane, error) {
+func (l *Lanes) claim(ctx context.Context, jobs engine.JobStore, q engine.Querier, next []row.Lane, worker string, n int, nowMS, expires int64) ([]*row.Job, []row.Death, []row.Lane, error) {
 	if l.next == nil {
 		rows, dead, err := jobs.ClaimStrict(ctx, q, l.Queues, worker, n, nowMS, expires)
 		return rows, dead, nil, err

@@ -35,13 +35,13 @@ func (p *Pool) renew(ctx context.Context, held []*activeJob) {
 	var kept []int64
 	var until int64
 	news := p.news(held, time.Now())
-	op := news.with(p.source.Jobs, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+	op := news.with(p.source.Engine.Stores.Jobs, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		until = now.Unix() + engine.Seconds(p.Lease)
-		kept, err = p.source.Jobs.Renew(ctx, q, ids, p.WorkerID, now.Unix(), until)
+		kept, err = p.source.Engine.Stores.Jobs.Renew(ctx, q, ids, p.WorkerID, now.Unix(), until)
 		if err != nil || len(kept) == len(ids) {
 			return err
 		}
-		return p.source.Jobs.RenewPlaces(ctx, q, ids, p.WorkerID, now.Unix(), until) // for cancelled jobs
+		return p.source.Engine.Stores.Jobs.RenewPlaces(ctx, q, ids, p.WorkerID, now.Unix(), until) // for cancelled jobs
 	})
 	err := p.source.Engine.Write(ctx, "", op)
 	if ctx.Err() != nil {

@@ -45,7 +45,7 @@ func (n *noted) add(c *Claim) {
 }
 
 // save writes the collected progress; see [store.Jobs.SaveProgress].
-func (n *noted) save(ctx context.Context, jobs Jobs, q engine.Querier, acked bool, now time.Time) error {
+func (n *noted) save(ctx context.Context, jobs engine.JobStore, q engine.Querier, acked bool, now time.Time) error {
 	if len(n.all) == 0 {
 		return nil
 	}
@@ -61,7 +61,7 @@ func (n *noted) committed() {
 
 // with returns an Op that calls run, which renews leases with a single statement, and then saves
 // the progress.
-func (n *noted) with(jobs Jobs, run engine.SingleOp) engine.Op {
+func (n *noted) with(jobs engine.JobStore, run engine.SingleOp) engine.Op {
 	if len(n.all) == 0 {
 		return run
 	}
@@ -78,7 +78,7 @@ func (n *noted) with(jobs Jobs, run engine.SingleOp) engine.Op {
 func (s *Source) WithProgress(c *Claim, run engine.SingleOp) engine.Op {
 	var n noted
 	n.add(c)
-	return n.with(s.Jobs, run)
+	return n.with(s.Engine.Stores.Jobs, run)
 }
 
 // saveProgress writes the unsaved progress of claims that are about to be settled. Dead jobs keep
@@ -94,10 +94,10 @@ func (s *Source) saveProgress(ctx context.Context, q engine.Querier, ends []*Set
 			others.add(end.Claim)
 		}
 	}
-	if err := acked.save(ctx, s.Jobs, q, true, now); err != nil {
+	if err := acked.save(ctx, s.Engine.Stores.Jobs, q, true, now); err != nil {
 		return err
 	}
-	return others.save(ctx, s.Jobs, q, false, now)
+	return others.save(ctx, s.Engine.Stores.Jobs, q, false, now)
 }
 
 // news returns the unsaved progress of held, or nothing if the last write was less than

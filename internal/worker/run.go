@@ -240,7 +240,7 @@ func (p *Pool) base(j *activeJob) (base int64) {
 		return 0
 	}
 	_ = p.source.Engine.Read(p.settleCtx, func(ctx context.Context, q engine.Querier) (err error) {
-		base, err = p.source.Jobs.Base(ctx, q, j.claim.ID)
+		base, err = p.source.Engine.Stores.Jobs.Base(ctx, q, j.claim.ID)
 		return err
 	})
 	return min(base, j.row.Attempts-1)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 )
 
 // Claim is a claim of a job. All copies of the job's handle share it: a handler may pass its job by
@@ -164,7 +163,7 @@ func (s *SettleOp) Commit(ctx context.Context, txForm string) error {
 		return write(ctx, txForm, engine.OpFunc(s.Run))
 	}
 	err := write(ctx, txForm, engine.SingleOp(s.runAlone))
-	if errors.Is(err, store.ErrAwaited) {
+	if errors.Is(err, row.ErrAwaited) {
 		return write(ctx, txForm, engine.OpFunc(s.Run))
 	}
 	return err
@@ -184,16 +183,16 @@ func (s *SettleOp) Run(ctx context.Context, q engine.Querier, at time.Time) erro
 	if err := s.source.saveProgress(ctx, q, []*SettleOp{s}, at); err != nil {
 		return err
 	}
-	if err := s.settle(ctx, q, at, s.source.Jobs.Ack); err != nil {
+	if err := s.settle(ctx, q, at, s.source.Engine.Stores.Jobs.Ack); err != nil {
 		return err
 	}
-	return s.source.Jobs.AddAttempts(ctx, q, s.failed(nil))
+	return s.source.Engine.Stores.Jobs.AddAttempts(ctx, q, s.failed(nil))
 }
 
 // runAlone is Run without a surrounding transaction, for an attempt that has not failed. If that is
 // not enough, it changes nothing and returns store.ErrAwaited.
 func (s *SettleOp) runAlone(ctx context.Context, q engine.Querier, at time.Time) error {
-	return s.settle(ctx, q, at, s.source.Jobs.AckAlone)
+	return s.settle(ctx, q, at, s.source.Engine.Stores.Jobs.AckAlone)
 }
 
 // failed appends the attempt to all if it ended with an error or the job died.
@@ -219,7 +218,7 @@ func (s *SettleOp) settle(ctx context.Context, q engine.Querier, at time.Time, a
 	if s.Outcome == Cancelled {
 		return s.freePlace(ctx, q)
 	}
-	now, jobs := at.Unix(), s.source.Jobs
+	now, jobs := at.Unix(), s.source.Engine.Stores.Jobs
 	held, died := false, false
 	// Each statement reports whether the claim held. Only the file knows whether a retried job has
 	// attempts left: the limit is stored with the job and may differ from this queue's option.
@@ -246,12 +245,12 @@ func (s *SettleOp) settle(ctx context.Context, q engine.Querier, at time.Time, a
 // snooze gives the attempt back. With SlowDown it also pauses the job's key or queue.
 func (s *SettleOp) snooze(ctx context.Context, q engine.Querier, at time.Time) (held bool, err error) {
 	until, now := engine.UnixAfter(at, s.Delay), at.Unix()
-	held, err = s.source.Jobs.PutBack(ctx, q, s.Claim.Claim, until, now)
+	held, err = s.source.Engine.Stores.Jobs.PutBack(ctx, q, s.Claim.Claim, until, now)
 	if err != nil || !held || !s.SlowDown || until <= now {
 		return held, err
 	}
 	p := row.Pause{SinceMS: at.UnixMilli(), UntilMS: until * 1000, Reason: s.text}
-	return held, s.source.Jobs.SlowDown(ctx, q, s.Claim.Queue, s.Claim.ID, p, now)
+	return held, s.source.Engine.Stores.Jobs.SlowDown(ctx, q, s.Claim.Queue, s.Claim.ID, p, now)
 }
 
 // maxReason is the maximum length of a pause's reason in bytes.
@@ -284,8 +283,8 @@ func (s *SettleOp) finish(ctx context.Context, q engine.Querier, now time.Time, 
 	if s.Outcome != Acked || result == nil {
 		return nil
 	}
-	err := s.source.Results.Save(ctx, q, s.Claim.ID, *result, now.Unix(), engine.Expiry(now, s.resultTTL))
-	if errors.Is(err, store.ErrNotInserted) {
+	err := s.source.Engine.Stores.Results.Save(ctx, q, s.Claim.ID, *result, now.Unix(), engine.Expiry(now, s.resultTTL))
+	if errors.Is(err, row.ErrNotInserted) {
 		return nil // a trigger refused the result; the job is done all the same and must not run again
 	}
 	return err
@@ -310,7 +309,7 @@ func (c *Claim) RolledBack() { c.cancelled.Store(false) }
 // missed determines why the claim did not hold. If the job has no row and no other worker can have
 // claimed it, the job was cancelled.
 func (s *SettleOp) missed(ctx context.Context, q engine.Querier, now time.Time) error {
-	gone, err := s.source.Jobs.Gone(ctx, q, []int64{s.Claim.ID})
+	gone, err := s.source.Engine.Stores.Jobs.Gone(ctx, q, []int64{s.Claim.ID})
 	s.Became = Lost
 	if len(gone) > 0 {
 		err = s.freePlace(ctx, q)
@@ -330,7 +329,7 @@ func (s *SettleOp) freePlace(ctx context.Context, q engine.Querier) error {
 	if c.Pooled && !c.Began.IsZero() && !c.returned.Load() {
 		return nil
 	}
-	return s.source.Jobs.FreePlace(ctx, q, c.Claim)
+	return s.source.Engine.Stores.Jobs.FreePlace(ctx, q, c.Claim)
 }
 
 // Directive is the error with which a handler decides how its job continues. It may be wrapped like

@@ -7,43 +7,8 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/sqlite"
-	"github.com/honker-go/honker/internal/store"
 	"github.com/honker-go/honker/internal/wake"
 )
-
-// Jobs contains the statements that claiming, settling and renewing need.
-type Jobs interface {
-	ReadyAt(ctx context.Context, q engine.Querier, queue string, nowMS int64) (bool, error)
-	StatesAt(ctx context.Context, q engine.Querier, queues []string, nowMS int64) ([]row.QueueState, error)
-	ClaimAt(ctx context.Context, q engine.Querier, queue, worker string, n int, nowMS, expires int64) ([]*row.Job, []row.Death, error)
-	Paused(ctx context.Context, q engine.Querier, queue string, now int64) (bool, error)
-	ClaimStrict(ctx context.Context, q engine.Querier, queues []string, worker string, n int, nowMS, expires int64) ([]*row.Job, []row.Death, error)
-	ClaimFair(ctx context.Context, q engine.Querier, lanes []row.Lane, worker string, n int, nowMS, expires int64) ([]*row.Job, []row.Death, error)
-	PostponeOverdue(ctx context.Context, q engine.Querier, queue string, now, until int64) error
-	InsertClaimed(ctx context.Context, q engine.Querier, j row.NewJob, payload, worker string, expires int64) (*row.Job, error)
-	ForeignTriggers(ctx context.Context, q engine.Querier) (bool, error)
-	Ack(ctx context.Context, q engine.Querier, c row.Claim, now int64) (bool, error)
-	AckAlone(ctx context.Context, q engine.Querier, c row.Claim, now int64) (bool, error)
-	AckAttempt(ctx context.Context, q engine.Querier, ids []int64, worker string, attempt, now int64) (int, error)
-	AckAttemptIDs(ctx context.Context, q engine.Querier, ids []int64, worker string, attempt, now int64) ([]int64, error)
-	Retry(ctx context.Context, q engine.Querier, c row.Claim, runAt int64, cause string, now int64) (held, died bool, err error)
-	DeadLetter(ctx context.Context, q engine.Querier, c row.Claim, cause string, now int64) (bool, error)
-	SaveProgress(ctx context.Context, q engine.Querier, all []row.ProgressOf, worker string, acked bool, now int64) error
-	AddAttempts(ctx context.Context, q engine.Querier, failed []row.Attempt) error
-	PutBack(ctx context.Context, q engine.Querier, c row.Claim, runAt, now int64) (bool, error)
-	SlowDown(ctx context.Context, q engine.Querier, queue string, id int64, p row.Pause, now int64) error
-	Base(ctx context.Context, q engine.Querier, id int64) (int64, error)
-	Gone(ctx context.Context, q engine.Querier, ids []int64) ([]int64, error)
-	FreePlace(ctx context.Context, q engine.Querier, c row.Claim) error
-	RenewPlaces(ctx context.Context, q engine.Querier, ids []int64, worker string, now, expires int64) error
-	Renew(ctx context.Context, q engine.Querier, ids []int64, worker string, now, expires int64) ([]int64, error)
-}
-
-// Results contains the statements about results that an ack needs.
-type Results interface {
-	Save(ctx context.Context, q engine.Querier, id int64, value string, now, expires int64) error
-}
 
 // Presence records the running loops. The caller of Enter must call leave when the loop has ended.
 type Presence interface {
@@ -54,8 +19,6 @@ type Presence interface {
 // handles of the root package use it too, so that claims of Queue.Claim and of Work are the same.
 type Source struct {
 	Engine   *engine.Engine
-	Jobs     Jobs
-	Results  Results
 	Handoffs *Handoffs
 	Running  *Running
 	Presence Presence
@@ -161,7 +124,7 @@ func (c *ClaimOp) Run(ctx context.Context, q engine.Querier, now time.Time) erro
 // askPaused sets paused if any of the queues is paused.
 func (c *ClaimOp) askPaused(ctx context.Context, q engine.Querier, now int64) (err error) {
 	for _, queue := range c.source.queues() {
-		if c.paused, err = c.source.Jobs.Paused(ctx, q, queue, now); err != nil || c.paused {
+		if c.paused, err = c.source.Engine.Stores.Jobs.Paused(ctx, q, queue, now); err != nil || c.paused {
 			return err
 		}
 	}
@@ -172,9 +135,9 @@ func (c *ClaimOp) askPaused(ctx context.Context, q engine.Querier, now int64) (e
 func (c *ClaimOp) claim(ctx context.Context, q engine.Querier, n int, nowMS, expires int64) (rows []*row.Job, dead []row.Death, err error) {
 	s := c.source
 	if s.Lanes == nil {
-		return s.Jobs.ClaimAt(ctx, q, s.Queue, c.Worker, n, nowMS, expires)
+		return s.Engine.Stores.Jobs.ClaimAt(ctx, q, s.Queue, c.Worker, n, nowMS, expires)
 	}
-	rows, dead, c.ahead, err = s.Lanes.claim(ctx, s.Jobs, q, c.ahead, c.Worker, n, nowMS, expires)
+	rows, dead, c.ahead, err = s.Lanes.claim(ctx, s.Engine.Stores.Jobs, q, c.ahead, c.Worker, n, nowMS, expires)
 	return rows, dead, err
 }
 
@@ -193,14 +156,14 @@ func (c *ClaimOp) first() int {
 	if largest := int(c.source.largest.Load()); largest > 0 {
 		n = max(n, claimBytes/largest)
 	}
-	return min(n, c.Want, store.ClaimRows)
+	return min(n, c.Want, row.ClaimRows)
 }
 
 // next returns how many jobs the next statement takes: as many as fit if their payloads are no
 // larger than those so far. It returns 0 to end the claim, also when only a small statement would
 // be left.
 func (c *ClaimOp) next() int {
-	rest := min(c.Want, store.ClaimRows) - len(c.Rows)
+	rest := min(c.Want, row.ClaimRows) - len(c.Rows)
 	n := min(rest, claimGrows*len(c.Rows), (claimBytes-c.sum)/max(c.largest, 1))
 	if n < min(rest, claimFirst) {
 		return 0
@@ -238,12 +201,12 @@ const postponed = time.Minute
 // may not run again; then every claim would fail, and the other jobs of the queue would wait
 // forever. ClaimFailed ignores its own errors, because the next claim fails in the same way.
 func (s *Source) ClaimFailed(ctx context.Context, err error) {
-	if !sqlite.IsConstraint(err) {
+	if !s.Engine.Refused(err) {
 		return
 	}
 	_ = s.Engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
 		for _, queue := range s.queues() {
-			if err := s.Jobs.PostponeOverdue(ctx, q, queue, now.Unix(), now.Add(postponed).Unix()); err != nil {
+			if err := s.Engine.Stores.Jobs.PostponeOverdue(ctx, q, queue, now.Unix(), now.Add(postponed).Unix()); err != nil {
 				return err
 			}
 		}
@@ -254,7 +217,7 @@ func (s *Source) ClaimFailed(ctx context.Context, err error) {
 // Ready reports whether a claim would find something to do. It reads without the write lock.
 func (s *Source) Ready(ctx context.Context) (ready bool, err error) {
 	err = s.Engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		ready, err = s.Jobs.ReadyAt(ctx, q, s.Queue, time.Now().UnixMilli())
+		ready, err = s.Engine.Stores.Jobs.ReadyAt(ctx, q, s.Queue, time.Now().UnixMilli())
 		return err
 	})
 	return ready, err
@@ -264,7 +227,7 @@ func (s *Source) Ready(ctx context.Context) (ready bool, err error) {
 // when. It costs more than Ready and should be called only before a wait.
 func (s *Source) state(ctx context.Context) (state row.QueueState, err error) {
 	err = s.Engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		states, err := s.Jobs.StatesAt(ctx, q, s.queues(), time.Now().UnixMilli())
+		states, err := s.Engine.Stores.Jobs.StatesAt(ctx, q, s.queues(), time.Now().UnixMilli())
 		state = soonest(states)
 		s.limited.Store(state.Limited)
 		return err

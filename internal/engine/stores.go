@@ -1,0 +1,882 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/honker-go/honker/internal/row"
+	"github.com/honker-go/honker/internal/wake"
+)
+
+// Stores are the statements of one database, by noun. The door that opens a database hands them
+// to [New]; no other code chooses an implementation. A store has no state, no clock and no
+// goroutine, and it neither begins nor commits: its methods run on the Querier that they get.
+type Stores struct {
+	Jobs          JobStore
+	Batches       BatchStore
+	Pauses        PauseStore
+	Limits        LimitStore
+	Results       ResultStore
+	Streams       StreamStore
+	Consumers     ConsumerStore
+	Retentions    RetentionStore
+	Groups        GroupStore
+	Notifications NotificationStore
+	Schedules     ScheduleStore
+	Locks         LockStore
+	RateLimits    RateLimitStore
+	Workers       WorkerStore
+	Minutes       MinuteStore
+	Audits        AuditStore
+	Files         FileStore
+	Problems      ProblemStore
+	Dispatches    DispatchStore
+	Inboxes       InboxStore
+	Relays        func(family string) RelayStore // a family has tables of its own
+
+	RelayFamilies func(ctx context.Context, q Querier) ([]string, error) // families with tables, sorted; "" is the family without a name
+
+	Done, Dead KeptStore // jobs that are kept after their end
+	Sweeps     Sweeps
+
+	// Refused reports that a constraint or a trigger of the database has refused a write.
+	Refused func(error) bool
+}
+
+// Sweeps are the rows that time makes useless, by kind.
+type Sweeps struct {
+	Results    SweepStore // results that have expired
+	Windows    SweepStore // windows of rate limits that are over
+	OldWindows SweepStore // all windows that began before a time
+	Places     SweepStore // places of cancelled jobs that have ended
+	Batches    SweepStore // batches that are done, and that no live job waits for
+	Messages   SweepStore // notifications sent before a time
+}
+
+// Wake returns the questions that the notifier asks.
+func (s *Stores) Wake() wake.Statements {
+	return wake.Statements{
+		Jobs: s.Jobs, Results: s.Results, Notifications: s.Notifications, Streams: s.Streams,
+		Groups: s.Groups, Locks: s.Locks, Schedules: s.Schedules,
+		Relays: func(family string) wake.RelayStates { return s.Relays(family) },
+	}
+}
+
+// Outlook follows the next claims of a queue without claiming, as of one moment.
+type Outlook interface {
+	// Queue returns the state of the queue. Most may be changed.
+	Queue() *row.QueueOutlook
+	// Freed reports that the next claim lets the held job go.
+	Freed(id int64) bool
+	// Of returns what stands before a job that is due, and what keeps it from starting.
+	Of(ctx context.Context, q row.Querier, job row.Job, side row.JobSide) (row.Standing, error)
+	// Lasting returns what would keep a job from starting that is not due yet.
+	Lasting(ctx context.Context, q row.Querier, job row.Job) (row.Standing, error)
+	// First returns the job that comes first: of those that can be claimed, and of those that wait.
+	First(ctx context.Context, q row.Querier) (first, waits int64, n row.Count, err error)
+}
+
+// JobStore are the statements on Jobs.
+type JobStore interface {
+	// Ack removes a job that is done. It returns false if the claim no longer holds.
+	Ack(ctx context.Context, q row.Querier, c row.Claim, now int64) (bool, error)
+	// AckAlone is like Ack but needs no transaction around it. If others may wait for the job, it
+	// returns ErrAwaited and changes nothing.
+	AckAlone(ctx context.Context, q row.Querier, c row.Claim, now int64) (bool, error)
+	// AckAttempt removes the jobs among ids that worker holds by a valid claim of the given attempt,
+	// and returns how many it removed. AckAttemptIDs also returns their ids but costs a third more.
+	AckAttempt(ctx context.Context, q row.Querier, ids []int64, worker string, attempt, now int64) (int, error)
+	// AckAttemptIDs is like AckAttempt but returns the ids of the removed jobs.
+	AckAttemptIDs(ctx context.Context, q row.Querier, ids []int64, worker string, attempt, now int64) (acked []int64, err error)
+	// AckMany removes the jobs among ids that worker holds on queue, and returns how many it removed.
+	AckMany(ctx context.Context, q row.Querier, queue string, ids []int64, worker string, now int64) (int, error)
+	// AckManyAlone is like AckMany but needs no transaction around it and leaves out jobs that others
+	// wait for. others reports whether ids may contain such jobs.
+	AckManyAlone(ctx context.Context, q row.Querier, queue string, ids []int64, worker string, now int64) (n int, others bool, err error)
+	// AddAttempts records failed attempts. It must run in the transaction that settles them. It keeps the
+	// newest KeptAttempts attempts and KeptLogs bytes of logs of each job.
+	AddAttempts(ctx context.Context, q row.Querier, failed []row.Attempt) error
+	// AddLinks inserts the edges of l for the jobs ids and adds them to its batch. The jobs were inserted, and
+	// l was checked by CheckLinks, in the same transaction.
+	AddLinks(ctx context.Context, q row.Querier, l *row.Links, ids []int64) error
+	// AddWaits adds the edges of l to a waiting job that was replaced by an enqueue. InsertUnique has already
+	// rejected cycles.
+	AddWaits(ctx context.Context, q row.Querier, l *row.Links, id int64) error
+	// After returns the places of up to n candidates after a place, in list order. A nil place means
+	// the start of the list. Load or Select must check the candidates against s. Fewer than n places
+	// mean that the list has ended.
+	After(ctx context.Context, q row.Querier, s row.JobSelect, order row.Order, by row.Access, after *row.Place, n int) ([]row.Place, error)
+	// AfterOf returns the ids of the jobs that job id waits for or has waited for, in ascending order. For a
+	// batch it returns the members.
+	AfterOf(ctx context.Context, q row.Querier, id int64) ([]int64, error)
+	// Attempts returns the failed attempts of a job, oldest first.
+	Attempts(ctx context.Context, q row.Querier, id int64) (all []row.Attempt, err error)
+	// Base returns the number of attempts that a live job had when it was last requeued, or 0 if it
+	// never was.
+	Base(ctx context.Context, q row.Querier, id int64) (int64, error)
+	// Cancel removes a live job of queue, even a claimed job. In a queue with limits, a job that is
+	// claimed at the unix second now keeps its place until its claim would have expired. Jobs that wait
+	// for the cancelled job treat it as done. Cancel returns false if there is no such job.
+	Cancel(ctx context.Context, q row.Querier, queue string, id, now int64) (bool, error)
+	// CancelMany deletes the live jobs among ids. Jobs with a valid claim are deleted only if running
+	// is set, and keep their places in queues with limits. Jobs that wait for the deleted jobs treat
+	// them as done.
+	CancelMany(ctx context.Context, q row.Querier, ids []int64, running bool, now int64) ([]row.Change, error)
+	// CancelledJobs returns the ids of up to limit cancelled jobs that still occupy a place of queue at the
+	// second now. An empty key selects all keys.
+	CancelledJobs(ctx context.Context, q row.Querier, queue, key string, now int64, limit int) ([]int64, error)
+	// CheckLinks checks the links l of jobs that are to be enqueued in queue with the given key. It returns
+	// [sqlite.ErrInvalid] for an unknown id or a cycle, and [ErrBatchDone] if the batch l.In no longer takes
+	// members. It writes nothing.
+	CheckLinks(ctx context.Context, q row.Querier, queue, key string, l *row.Links) error
+	// Checkpoint stores value with a job for its next attempt. It returns false if the claim no longer
+	// holds.
+	Checkpoint(ctx context.Context, q row.Querier, c row.Claim, value string, now int64) (bool, error)
+	// ClaimAt claims up to n jobs of queue for worker and returns them in the order in which they should run. A
+	// negative n means no limit. nowMS is the current time in unix milliseconds, and the claims end at expires,
+	// in unix seconds. ClaimAt first settles the overdue jobs of the queue, and returns the jobs that are dead
+	// as a result. It returns [ErrStuck] if the queue is ready but no job could be claimed or settled.
+	ClaimAt(ctx context.Context, q row.Querier, queue, worker string, n int, nowMS, expires int64) (jobs []*row.Job, dead []row.Death, err error)
+	// ClaimFair is like ClaimAt but claims from several queues, which take turns as described at
+	// row.Lane.
+	ClaimFair(ctx context.Context, q row.Querier, lanes []row.Lane, worker string, n int, nowMS, expires int64) ([]*row.Job, []row.Death, error)
+	// ClaimStrict is like ClaimAt but claims from several queues. It claims from a later queue only
+	// when the earlier queues have no more jobs to claim.
+	ClaimStrict(ctx context.Context, q row.Querier, queues []string, worker string, n int, nowMS, expires int64) ([]*row.Job, []row.Death, error)
+	// Counts returns the number of jobs by queue in the queues and phases of s. Each number stops at
+	// limit. Queues without such jobs are left out. cost is the approximate number of index entries
+	// read.
+	Counts(ctx context.Context, q row.Querier, s row.JobSelect, limit int64) (counts map[string]row.QueueCounts, cost int64, err error)
+	// DeadLetter moves the job to _honker_dead. It returns false if the claim no longer holds.
+	DeadLetter(ctx context.Context, q row.Querier, c row.Claim, cause string, now int64) (bool, error)
+	// DeadLetterExpired moves the jobs among ids that still are as Expired found them to the dead
+	// letters, and returns them.
+	DeadLetterExpired(ctx context.Context, q row.Querier, ids []int64, now int64) ([]row.Death, error)
+	// DeadPayload returns the payload of a dead job as stored, text or not, or nil if the job is not
+	// dead.
+	DeadPayload(ctx context.Context, q row.Querier, id int64) (payload any, err error)
+	// Discard deletes the dead jobs among ids. Jobs that others wait for are deleted only if awaited is
+	// set, and then count as done.
+	Discard(ctx context.Context, q row.Querier, ids []int64, awaited bool) ([]row.Change, error)
+	// DropKeysOver deletes the keys of the jobs among ids that still are as KeysOver found them, and
+	// returns how many it deleted.
+	DropKeysOver(ctx context.Context, q row.Querier, ids []int64, nowMS int64) (int, error)
+	// DropWaiters deletes the jobs that Waiters returns for nodes.
+	DropWaiters(ctx context.Context, q row.Querier, nodes []int64) ([]row.Change, error)
+	// DropWaitersOfLive deletes the jobs that wait for jobs which CancelMany would delete with the same
+	// arguments.
+	DropWaitersOfLive(ctx context.Context, q row.Querier, ids []int64, running bool, now int64) ([]row.Change, error)
+	// Expired returns the ids of up to limit jobs of queue that have expired by now and either wait or
+	// have a lapsed claim.
+	Expired(ctx context.Context, q row.Querier, queue string, now int64, limit int) ([]int64, error)
+	// Extend sets the deadline of a claim to expires, which may be earlier than before. It returns
+	// false if the claim no longer holds.
+	Extend(ctx context.Context, q row.Querier, c row.Claim, expires, now int64) (bool, error)
+	// Few reports whether the queues and phases of s hold at most most jobs. It returns false without
+	// counting if s names ids, or if s names no queues and either no phases or only phases of finished
+	// jobs.
+	Few(ctx context.Context, q row.Querier, s row.JobSelect, most int64) (bool, error)
+	// Find reads a live job of any queue. It returns false if there is none.
+	Find(ctx context.Context, q row.Querier, id int64) (row.Job, bool, error)
+	// FindDead returns the dead job with the given id in any queue, or false if it does not exist.
+	FindDead(ctx context.Context, q row.Querier, id int64) (row.Job, bool, error)
+	// FindDone returns the finished job with the given id in any queue, or false if it was not kept.
+	FindDone(ctx context.Context, q row.Querier, id int64) (row.Job, bool, error)
+	// ForeignTriggers reports whether the table of live jobs has a trigger that honker did not create.
+	ForeignTriggers(ctx context.Context, q row.Querier) (bool, error)
+	// FreePlace deletes the place of a cancelled job after its handler has returned.
+	FreePlace(ctx context.Context, q row.Querier, c row.Claim) error
+	// Get reads a live job of queue. It returns false if there is none.
+	Get(ctx context.Context, q row.Querier, queue string, id int64) (row.Job, bool, error)
+	// GetDead returns the dead job of queue with the given id, or false if it does not exist.
+	GetDead(ctx context.Context, q row.Querier, queue string, id int64) (row.Job, bool, error)
+	// GetDone returns the finished job of queue with the given id, or false if it was not kept.
+	GetDone(ctx context.Context, q row.Querier, queue string, id int64) (row.Job, bool, error)
+	// Gone returns the jobs among ids that are neither live nor dead.
+	Gone(ctx context.Context, q row.Querier, ids []int64) ([]int64, error)
+	// Heads returns the heads of the queues of s by name. If s.Queues is empty, it returns all queues that have
+	// jobs.
+	Heads(ctx context.Context, q row.Querier, s row.JobSelect) ([]row.QueueHead, error)
+	// Highest returns the highest job id ever assigned.
+	Highest(ctx context.Context, q row.Querier) (id int64, err error)
+	// Insert enqueues a job and returns its id.
+	Insert(ctx context.Context, q row.Querier, n row.NewJob, payload string) (int64, error)
+	// InsertClaimed enqueues a job that is due and claims it for worker until expires. It inserts
+	// nothing and returns nil if the queue is paused or has limits, or if a claim by worker would have
+	// found another job. n.CreatedAt must be now, and n.RunAt must not be later.
+	InsertClaimed(ctx context.Context, q row.Querier, n row.NewJob, payload, worker string, expires int64) (*row.Job, error)
+	// InsertMany enqueues a job for each payload and returns their ids, which increase in the order of
+	// payloads. All other columns are taken from n. On error it returns the ids of the jobs inserted
+	// before the failure.
+	InsertMany(ctx context.Context, q row.Querier, n row.NewJob, payloads []string) ([]int64, error)
+	// InsertUnique enqueues a job with the key u.Key. If another job holds the key, u.Conflict decides
+	// the outcome, which the result reports.
+	InsertUnique(ctx context.Context, q row.Querier, n row.NewJob, payload string, u row.Unique) (row.Placed, error)
+	// Keys returns up to limit keys of queue: those of its jobs, and those that are paused. The keys
+	// with the most held jobs come first.
+	Keys(ctx context.Context, q row.Querier, queue string, now int64, limit int) (all []row.KeyStats, err error)
+	// KeysOver returns the ids of the deleted jobs of up to limit keys whose time is over.
+	KeysOver(ctx context.Context, q row.Querier, nowMS int64, limit int) ([]int64, error)
+	// Load reads the jobs at the given places and returns those that s selects, keyed by place.
+	Load(ctx context.Context, q row.Querier, s row.JobSelect, at []row.Place) (map[row.Place]row.Job, error)
+	// NextClaimAt returns the next second after nowMS at which a job of queue becomes claimable, or 0 if none
+	// will. It takes the pause and the limits of the queue into account, so the result may also concern a job
+	// that is already due.
+	NextClaimAt(ctx context.Context, q row.Querier, queue string, nowMS int64) (int64, error)
+	// OpenEdges returns the edges that hold a job: first up to limit edges to dead jobs or batches, then up to
+	// limit edges to unfinished ones.
+	OpenEdges(ctx context.Context, q row.Querier, id int64, limit int) (all []row.Edge, err error)
+	// Outlook reads the part of the state of queue at nowMS that does not depend on a particular job. It writes
+	// nothing.
+	Outlook(ctx context.Context, q row.Querier, queue string, nowMS int64) (Outlook, error)
+	// Overdue reports whether SettleOverdue would change anything.
+	Overdue(ctx context.Context, q row.Querier, queue string, now int64) (bool, error)
+	// Paused reports whether queue is paused.
+	Paused(ctx context.Context, q row.Querier, queue string, now int64) (is bool, err error)
+	// PostponeOverdue postpones settling the overdue jobs of queue that may not run again until the time until,
+	// in unix seconds. It changes up to overdueLimit jobs of each kind and is meant for jobs that cannot be
+	// dead-lettered.
+	PostponeOverdue(ctx context.Context, q row.Querier, queue string, now, until int64) error
+	// PutBack makes the job pending again at runAt, or at once if runAt is 0, and does not count the
+	// attempt. It returns false if the claim no longer holds.
+	PutBack(ctx context.Context, q row.Querier, c row.Claim, runAt, now int64) (bool, error)
+	// Queues returns the queues that have live jobs.
+	Queues(ctx context.Context, q row.Querier) ([]string, error)
+	// ReadyAt reports whether a claim on queue would find work. It is cheaper than StatesAt, which also looks
+	// for the next time.
+	ReadyAt(ctx context.Context, q row.Querier, queue string, nowMS int64) (ready bool, err error)
+	// ReleaseUnique takes the key from the job that holds it. It returns false if the key was free.
+	ReleaseUnique(ctx context.Context, q row.Querier, queue, key string, now, nowMS int64) (bool, error)
+	// Renew extends the claims on ids that worker still holds and returns the ids of their jobs. The
+	// caller has lost the claims on all other ids.
+	Renew(ctx context.Context, q row.Querier, ids []int64, worker string, now, expires int64) ([]int64, error)
+	// RenewPlaces extends the places that worker still holds for cancelled jobs among ids. They end together
+	// with a claim that expires at expires. Both times are in unix seconds.
+	RenewPlaces(ctx context.Context, q row.Querier, ids []int64, worker string, now, expires int64) error
+	// ReplaceSide sets the headers of a job whose arguments were replaced and clears its progress and
+	// checkpoint.
+	ReplaceSide(ctx context.Context, q row.Querier, was row.Job, headers string) error
+	// Requeue makes a dead job pending again under its id, with its unique key if it had a key. If
+	// another job has taken that key, Requeue changes nothing and sets TakenBy.
+	Requeue(ctx context.Context, q row.Querier, r row.Requeue, now, nowMS int64) (out row.Requeued, err error)
+	// Retry makes the job pending again at runAt, or moves it to the dead letters if it has no attempts
+	// left. held is false if the claim no longer holds; dead reports that the job was moved.
+	Retry(ctx context.Context, q row.Querier, c row.Claim, runAt int64, cause string, now int64) (held, dead bool, err error)
+	// RunNow makes the scheduled jobs among ids due at now.
+	RunNow(ctx context.Context, q row.Querier, ids []int64, now int64) ([]row.Change, error)
+	// RunningJobs returns the ids of up to limit running jobs of queue whose claims are valid at the second
+	// now. An empty key selects all keys.
+	RunningJobs(ctx context.Context, q row.Querier, queue, key string, now int64, limit int) ([]int64, error)
+	// Same reports where the file has a job with the id, queue, payload and creation time of j. The result is
+	// "live", "dead" or "done", or empty if there is no such job.
+	Same(ctx context.Context, q row.Querier, j row.Job) (where string, err error)
+	// SaveProgress saves the progress of jobs that worker holds by a valid claim. With acked, it skips
+	// jobs whose rows disappear at the ack.
+	SaveProgress(ctx context.Context, q row.Querier, all []row.ProgressOf, worker string, acked bool, now int64) error
+	// Select returns up to limit jobs with ids above after that s selects, in id order. It walks the
+	// primary key, so the cost includes the rows that it skips.
+	Select(ctx context.Context, q row.Querier, s row.JobSelect, after int64, limit int) (out []row.SelectedJob, err error)
+	// SetSide is like SetSides for a job that may already have a side row because of its unique key.
+	SetSide(ctx context.Context, q row.Querier, queue string, s row.Side, id int64) error
+	// SetSides adds the side rows s to jobs just inserted in queue. It does nothing if s is empty.
+	SetSides(ctx context.Context, q row.Querier, queue string, s row.Side, ids []int64) error
+	// SettleOverdue dead-letters jobs of queue that may not run again, up to overdueLimit of each kind, and
+	// returns them. Jobs of lapsed claims become claimable. It returns ErrStuck if there are overdue jobs and
+	// it could change none of them.
+	SettleOverdue(ctx context.Context, q row.Querier, queue string, now int64) ([]row.Death, error)
+	// Side returns the JobSide of a job. It is zero for a job without a side row.
+	Side(ctx context.Context, q row.Querier, id int64) (s row.JobSide, err error)
+	// SlowDown pauses the key of a live job until p.UntilMS, or its queue if the job has no key. An
+	// existing pause is never shortened, and keeps the reason given by an operator.
+	SlowDown(ctx context.Context, q row.Querier, queue string, id int64, p row.Pause, now int64) error
+	// StatesAt returns the states of queues in their order. It runs one statement for all queues and another
+	// for each queue with limits.
+	StatesAt(ctx context.Context, q row.Querier, queues []string, nowMS int64) ([]row.QueueState, error)
+	// Unawaited returns the ids for which no job waits.
+	Unawaited(ctx context.Context, q row.Querier, ids []int64) ([]int64, error)
+	// Waiters returns the jobs that wait for any of nodes, directly or indirectly, without the nodes
+	// themselves. A node is a job id or a negated batch id.
+	Waiters(ctx context.Context, q row.Querier, nodes []int64) ([]int64, error)
+}
+
+// BatchStore are the statements on Batches.
+type BatchStore interface {
+	// DeadMembers returns the ids of up to limit dead members.
+	DeadMembers(ctx context.Context, q row.Querier, id int64, limit int) ([]int64, error)
+	// ForgetEnded deletes the edges of up to limit finished members and returns their number. The caller must
+	// make sure that nothing waits for the batch. The remaining edges are deleted by a single statement at the
+	// end of the batch, and ForgetEnded keeps that statement short.
+	ForgetEnded(ctx context.Context, q row.Querier, id int64, limit int) (int, error)
+	// Get returns the batch, or false if it does not exist. A member counts as running if its claim is valid at
+	// the second now.
+	Get(ctx context.Context, q row.Querier, id, now int64) (b row.Batch, found bool, err error)
+	// Insert adds an open batch and returns its id. Empty name and headers are stored as NULL.
+	Insert(ctx context.Context, q row.Querier, name, headers string, nowMS int64) (int64, error)
+	// Members returns the ids of up to limit live members.
+	Members(ctx context.Context, q row.Querier, id int64, limit int) ([]int64, error)
+	// Newest returns up to limit batches with ids below before, newest first.
+	Newest(ctx context.Context, q row.Querier, before, now int64, limit int) ([]row.Batch, error)
+	// Oldest returns up to limit batches with ids above after, oldest first.
+	Oldest(ctx context.Context, q row.Querier, after, now int64, limit int) ([]row.Batch, error)
+	// Seal closes the batch to new members. It returns false if the batch does not exist.
+	Seal(ctx context.Context, q row.Querier, id int64) (bool, error)
+}
+
+// PauseStore are the statements on Pauses.
+type PauseStore interface {
+	// All returns the pauses in force, by queue.
+	All(ctx context.Context, q row.Querier, now int64) (map[string]*row.Pause, error)
+	// End ends the pause of queue. It returns false if the queue was not paused or its pause had
+	// already ended.
+	End(ctx context.Context, q row.Querier, queue string, now int64) (was bool, err error)
+	// EndKey ends the pause of a key of queue. It returns false if the key was not paused.
+	EndKey(ctx context.Context, q row.Querier, queue, key string, now int64) (was bool, err error)
+	// EndOver deletes pauses that have ended by themselves and returns how many. It also deletes the
+	// rows of keys that have no pause and whose starts no longer count toward their rate.
+	EndOver(ctx context.Context, q row.Querier, now int64) (ended int, err error)
+	// Over reports whether EndOver has anything to do.
+	Over(ctx context.Context, q row.Querier, now int64) (some bool, err error)
+	// Set pauses queue. If queue is already paused, the new pause keeps the SinceMS of the previous
+	// pause, and Set returns that pause and true.
+	Set(ctx context.Context, q row.Querier, queue string, p row.Pause, now int64) (before row.Pause, was bool, err error)
+	// SetKey pauses a key of queue. If the key is already paused, the new pause keeps the SinceMS of
+	// the previous pause, and SetKey returns that pause and true.
+	SetKey(ctx context.Context, q row.Querier, queue, key string, p row.Pause, now int64) (before row.Pause, was bool, err error)
+}
+
+// LimitStore are the statements on Limits.
+type LimitStore interface {
+	// All returns the limits of all queues that have any, by queue.
+	All(ctx context.Context, q row.Querier) (map[string]row.QueueLimits, error)
+	// FitSome fits up to about n jobs of queue to its limits at the second now, and reports whether there may
+	// be more. After the last job it drops the triggers that are no longer needed.
+	FitSome(ctx context.Context, q row.Querier, queue string, n int, now int64) (more bool, err error)
+	// Fitting returns the queues with jobs to be fitted to their limits. See FitSome.
+	Fitting(ctx context.Context, q row.Querier) ([]string, error)
+	// Get returns the limits of queue, zero if it has none.
+	Get(ctx context.Context, q row.Querier, queue string) (l row.QueueLimits, err error)
+	// Places returns the number of cancelled jobs that occupy a place of queue at the second now.
+	Places(ctx context.Context, q row.Querier, queue string, now int64) (n int64, err error)
+	// Set replaces the limits of queue. They apply immediately, but the jobs still carry the effects of
+	// the previous limits until FitSome has adjusted them. If the limits do not change, Set writes
+	// nothing and changed is false.
+	Set(ctx context.Context, q row.Querier, queue string, l row.QueueLimits) (changed bool, err error)
+}
+
+// ResultStore are the statements on Results.
+type ResultStore interface {
+	// Decided returns the jobs among ids that have a result or are no longer live.
+	Decided(ctx context.Context, q row.Querier, ids []int64) ([]int64, error)
+	// Fate looks for the job in every table that may hold it. It uses a single statement because a job
+	// could move to another table between two statements.
+	Fate(ctx context.Context, q row.Querier, id, now int64) (row.Fate, error)
+	// Get returns the result of a job; false if there is none or it has expired.
+	Get(ctx context.Context, q row.Querier, id, now int64) (value string, found bool, err error)
+	// Save stores value, JSON text, as the result of a job until expires; 0 means forever. A second
+	// Save replaces the first.
+	Save(ctx context.Context, q row.Querier, id int64, value string, now, expires int64) error
+}
+
+// StreamStore are the statements on Streams.
+type StreamStore interface {
+	// Ahead counts the selected events among the next most events above after.
+	Ahead(ctx context.Context, q row.Querier, s row.Selection, after int64, most int) (a row.Ahead, err error)
+	// FirstSince returns the offset of the first selected event at or after the unix second since, or 0
+	// if there is none. It reads all older events, because no index is ordered by time.
+	FirstSince(ctx context.Context, q row.Querier, s row.Selection, since int64) (int64, error)
+	// Head returns the last offset of the selected topics, ignoring the filter, or 0 if there is none.
+	// For a pattern it reads all later events of other topics.
+	Head(ctx context.Context, q row.Querier, s row.Selection) (int64, error)
+	// Horizon returns the last of the next n offsets above after that a read of the selection must
+	// pass, selected or not, or after if there are none. A read of a sparse selection up to this offset
+	// has a bounded cost, and the next read continues there even if no event was found. more reports
+	// that there may be further offsets.
+	Horizon(ctx context.Context, q row.Querier, s row.Selection, after int64, n int) (last int64, more bool, err error)
+	// Insert appends an event and returns its offset. A nil key is stored as NULL.
+	Insert(ctx context.Context, q row.Querier, topic string, key any, payload string, now int64) (int64, error)
+	// InsertMany appends an event per payload and returns the first and the last of their offsets,
+	// which are consecutive unless a trigger adds further events. keys is nil if the events have no
+	// key, has a single element for a common key, or has an element per event. A nil element is stored
+	// as NULL.
+	InsertMany(ctx context.Context, q row.Querier, topic string, keys []any, payloads []string, now int64) (first, last int64, err error)
+	// Lag returns the number of selected events above after. It reads all of them.
+	Lag(ctx context.Context, q row.Querier, s row.Selection, after int64) (n int64, err error)
+	// Last returns the highest offset of all topics, or 0 if there are no events.
+	Last(ctx context.Context, q row.Querier) (offset int64, err error)
+	// Read appends to into up to limit selected events with offsets above after and at most through, in
+	// order. more reports that it may have stopped before the last of them.
+	Read(ctx context.Context, q row.Querier, s row.Selection, after, through int64, limit int, into []row.Event) (events []row.Event, more bool, err error)
+	// Sequence returns the highest offset ever assigned, even if its event was deleted. It decreases
+	// only when a backup is restored over the file.
+	Sequence(ctx context.Context, q row.Querier) (offset int64, err error)
+	// Topics returns the state of each topic that has events or a retention, sorted by name.
+	Topics(ctx context.Context, q row.Querier) (all []row.TopicState, err error)
+	// TopicsSince returns the topics and keys of up to limit events with offsets above after, the
+	// number of these events, and the last offset among them.
+	TopicsSince(ctx context.Context, q row.Querier, after int64, limit int) (topics row.Added, n int, last int64, err error)
+}
+
+// ConsumerStore are the statements on Consumers.
+type ConsumerStore interface {
+	// Add creates a consumer at offset unless it exists, sets its filter, and returns its current offset.
+	Add(ctx context.Context, q row.Querier, consumer, topic string, offset int64, f *row.Filter, nowMS int64) (int64, error)
+	// All returns all consumers, by topic or pattern and by name.
+	All(ctx context.Context, q row.Querier) ([]row.Consumer, error)
+	// AsDescribed returns the offset of a consumer whose filter is f. It returns false if the consumer has
+	// another filter or does not exist. It lets a process that restarts unchanged avoid a write.
+	AsDescribed(ctx context.Context, q row.Querier, consumer, topic string, f *row.Filter) (offset int64, same bool, err error)
+	// Drop removes a consumer. It returns false if the consumer does not exist.
+	Drop(ctx context.Context, q row.Querier, consumer, topic string) (bool, error)
+	// List returns the consumers of a topic or pattern, by name.
+	List(ctx context.Context, q row.Querier, topic string) ([]row.Consumer, error)
+	// Offset returns the offset of the consumer, or false if it does not exist.
+	Offset(ctx context.Context, q row.Querier, consumer, topic string) (offset int64, found bool, err error)
+	// SaveOffset advances the consumer to offset and creates it if needed. It returns false if the consumer is
+	// already at or beyond offset.
+	SaveOffset(ctx context.Context, q row.Querier, consumer, topic string, offset, nowMS int64) (bool, error)
+	// SetOffset moves the consumer to offset, forward or back. It returns false if the consumer does not exist.
+	SetOffset(ctx context.Context, q row.Querier, consumer, topic string, offset int64) (bool, error)
+}
+
+// RetentionStore are the statements on Retentions.
+type RetentionStore interface {
+	// Compact deletes up to limit events of topic with offsets above after and at most cutoff. It
+	// returns how many it deleted and the highest of their offsets, at which the next call should
+	// continue.
+	Compact(ctx context.Context, q row.Querier, topic string, after, cutoff int64, limit int) (n int, last int64, err error)
+	// Compacted returns the last offset that Compact has deleted from the topics of s, ignoring the
+	// filter, or 0.
+	Compacted(ctx context.Context, q row.Querier, s row.Selection) (through int64, err error)
+	// Cutoff returns the last offset that r no longer keeps at the unix second now, or 0. The maximum
+	// age is rounded up to seconds because the time of an event is truncated to seconds. Cutoff reads
+	// as many rows as are kept by count, and all rows that are too old.
+	Cutoff(ctx context.Context, q row.Querier, r row.Retention, now int64) (cutoff int64, err error)
+	// Get returns the retention of topic. It has no bounds if none was set.
+	Get(ctx context.Context, q row.Querier, topic string) (row.Retention, error)
+	// GetQueue returns the retention of a queue. It is zero if none was set.
+	GetQueue(ctx context.Context, q row.Querier, queue string) (row.QueueRetention, error)
+	// LowestPin returns the consumer or group that has read the least of topic; false if there is none.
+	// Events above its offset must not be deleted.
+	LowestPin(ctx context.Context, q row.Querier, topic string) (lowest row.Pin, found bool, err error)
+	// Queues returns the retentions of the queues that may have jobs to trim: queues with finished jobs, and
+	// queues with a bound on dead jobs.
+	Queues(ctx context.Context, q row.Querier) ([]row.QueueRetention, error)
+	// Set sets the retention of a topic. A retention without bounds keeps all events and deletes the
+	// row.
+	Set(ctx context.Context, q row.Querier, r row.Retention) error
+	// SetQueue sets the retention of a queue. If it is unchanged, SetQueue writes nothing and returns false.
+	SetQueue(ctx context.Context, q row.Querier, r row.QueueRetention) (changed bool, err error)
+	// Topics lists the topics that have a retention.
+	Topics(ctx context.Context, q row.Querier) ([]string, error)
+}
+
+// GroupStore are the statements on Groups.
+type GroupStore interface {
+	// Ack marks an event as done. It returns false if the lease is no longer valid.
+	Ack(ctx context.Context, q row.Querier, h row.Holding, nowMS int64) (bool, error)
+	// Add creates a group with the given cursor unless it exists, sets its filter, and returns the group.
+	Add(ctx context.Context, q row.Querier, topic, name string, cursor int64, f *row.Filter, nowMS int64) (row.Group, error)
+	// All returns all groups, by topic or pattern and by name.
+	All(ctx context.Context, q row.Querier) ([]row.Group, error)
+	// Claim leases up to c.N events to a member: new events first, and when there are no more, returned events,
+	// the last returned first. With this order an event that keeps failing does not hold up the others. Claim
+	// may return no events although there are new ones further on. It has then moved the group's cursor, and
+	// Ready still reports true. It returns ErrStuck if the group is ready and nothing could be changed.
+	//
+	// Claim first settles lapsed leases. dead lists the events that it dead-lettered.
+	Claim(ctx context.Context, q row.Querier, c row.GroupClaim, nowMS int64) (out []row.Delivery, dead []row.GroupDeath, err error)
+	// Counts returns the numbers of events of a group by state. An event whose lease has lapsed counts as Back,
+	// although no claim has returned it yet.
+	Counts(ctx context.Context, q row.Querier, group, nowMS int64) (c row.Counts, err error)
+	// Dead returns up to limit dead events with offsets above after, in order. It stops early at pageBytes.
+	Dead(ctx context.Context, q row.Querier, group, after int64, limit int) ([]row.DeadDelivery, error)
+	// Drop deletes a group and its members. The claims of the group are left to DropClaims because there may be
+	// many. Group ids are never reused.
+	Drop(ctx context.Context, q row.Querier, id int64) error
+	// DropClaims deletes up to limit claims of a dropped group and returns their number.
+	DropClaims(ctx context.Context, q row.Querier, group int64, limit int) (int, error)
+	// DropDead deletes a dead event from the group. It returns false if there is no such dead event.
+	DropDead(ctx context.Context, q row.Querier, group, offset int64) (bool, error)
+	// DropSilent deletes the expired members of a group.
+	DropSilent(ctx context.Context, q row.Querier, group, nowMS int64) error
+	// Extend extends a lease to expiresMS. It returns false if the lease is no longer valid.
+	Extend(ctx context.Context, q row.Querier, h row.Holding, expiresMS, nowMS int64) (bool, error)
+	// Get returns a group by its name, or ErrNotFound.
+	Get(ctx context.Context, q row.Querier, topic, name string) (row.Group, error)
+	// Holder returns the instance that has a member's name and the time at which its membership expires. It
+	// returns false if the name is free.
+	Holder(ctx context.Context, q row.Querier, m row.Member) (instance string, expiresMS int64, found bool, err error)
+	// Leave deletes a member. Its leased events can be claimed again at once, and the attempt is not counted.
+	Leave(ctx context.Context, q row.Querier, m row.Member, nowMS int64) error
+	// Left returns the ids of dropped groups that still have claims. A process that dies between Drop and
+	// DropClaims leaves such groups behind.
+	Left(ctx context.Context, q row.Querier) ([]int64, error)
+	// List returns the groups of a topic or pattern, by name.
+	List(ctx context.Context, q row.Querier, topic string) ([]row.Group, error)
+	// MemberStates returns up to limit members of a group by name, including expired members.
+	MemberStates(ctx context.Context, q row.Querier, group, nowMS int64, limit int) (all []row.MemberState, err error)
+	// Members returns the names of the members that have not expired, in order.
+	Members(ctx context.Context, q row.Querier, group, nowMS int64) ([]string, error)
+	// Nack returns an event, which can be claimed again from readyMS on. It dead-letters the event instead if
+	// it has been handed out maxAttempts times; 0 means no limit. held is false if the lease is no longer
+	// valid. died reports whether the event was dead-lettered.
+	Nack(ctx context.Context, q row.Querier, h row.Holding, readyMS, maxAttempts int64, cause string, nowMS int64) (held, died bool, err error)
+	// Ready reports whether a claim of the group would find work. nextMS is the unix time in milliseconds at
+	// which a leased or returned event may become claimable, or 0 if there is none.
+	Ready(ctx context.Context, q row.Querier, id, nowMS int64) (ready bool, nextMS int64, err error)
+	// Release returns the events of a claim that no handler has seen, and does not count the attempt. It
+	// ignores the deadline: while a row has this epoch no other member can hold it, even if the lease has
+	// lapsed.
+	Release(ctx context.Context, q row.Querier, group, token int64, events []int64, nowMS int64) error
+	// Revive makes a dead event claimable again, with no attempts. It returns false if there is no such dead
+	// event.
+	Revive(ctx context.Context, q row.Querier, group, offset, nowMS int64) (bool, error)
+	// States returns the state of each group in ids, by a single statement.
+	States(ctx context.Context, q row.Querier, ids []int64, nowMS int64) ([]row.GroupState, error)
+	// TouchMember creates or renews the membership of m until expiresMS. It returns false if another instance
+	// has the name, and ErrNotFound if the group does not exist.
+	TouchMember(ctx context.Context, q row.Querier, m row.Member, nowMS, expiresMS int64) (bool, error)
+}
+
+// NotificationStore are the statements on Notifications.
+type NotificationStore interface {
+	// ChannelsSince returns the channels of up to limit messages with ids above after, the number of
+	// these messages, and the last id among them.
+	ChannelsSince(ctx context.Context, q row.Querier, after int64, limit int) (channels row.Added, n int, last int64, err error)
+	// Drop deletes messages by id and returns how many it deleted. It needs no second check: a surplus
+	// message stays surplus, and ids are never reused.
+	Drop(ctx context.Context, q row.Querier, ids []int64) (int, error)
+	// Insert adds a message and returns its id.
+	Insert(ctx context.Context, q row.Querier, channel, payload string, now int64) (int64, error)
+	// Last returns the highest id in the table, or 0 if the table is empty.
+	Last(ctx context.Context, q row.Querier) (int64, error)
+	// Sequence returns the highest id ever assigned, even if its message was deleted. It decreases only
+	// when a backup is restored over the file.
+	Sequence(ctx context.Context, q row.Querier) (id int64, err error)
+	// Since reads up to limit messages of channels with ids above after, in id order. It stops at
+	// pageBytes, so fewer than limit messages do not mean that there are no more.
+	Since(ctx context.Context, q row.Querier, channels []string, after int64, limit int) ([]row.Notification, error)
+	// Surplus returns the ids of up to limit messages beyond the newest keep messages of all channels.
+	Surplus(ctx context.Context, q row.Querier, keep, limit int) ([]int64, error)
+}
+
+// ScheduleStore are the statements on Schedules.
+type ScheduleStore interface {
+	// Enable pauses or resumes a task. It returns false if there is no such task or nothing changed.
+	Enable(ctx context.Context, q row.Querier, name string, enabled bool) (bool, error)
+	// Get returns the task of the given name; false if there is none.
+	Get(ctx context.Context, q row.Querier, name string) (t row.Task, found bool, err error)
+	// List returns all tasks, sorted by name.
+	List(ctx context.Context, q row.Querier) ([]row.Task, error)
+	// Register adds a task or updates the task of the same name. It returns false if nothing changed. A
+	// paused task stays paused. If a trigger has dropped a new task, the error is ErrNotInserted.
+	Register(ctx context.Context, q row.Querier, t row.Task) (changed bool, err error)
+	// SetMissed sets how a task handles missed times. Like Register, it returns false and writes
+	// nothing if nothing changed.
+	SetMissed(ctx context.Context, q row.Querier, name string, m row.Missed) (changed bool, err error)
+	// Soonest returns the unix second at which the next task is due, which may be in the past, or 0 if
+	// there is none.
+	Soonest(ctx context.Context, q row.Querier) (unix int64, err error)
+	// Spec returns the spec of a task, or "" if there is none.
+	Spec(ctx context.Context, q row.Querier, name string) (spec string, err error)
+	// Tick enqueues a job for every time up to due at which a task was due. now is the current unix
+	// second. Tick stops once it has enqueued limit jobs, and its cost is proportional to limit, so
+	// that callers can let other writers in between calls. Tasks fire in the order of their first
+	// registration. A broken task does not stop the others.
+	Tick(ctx context.Context, q row.Querier, due, now int64, in row.Calendar, limit int) (did row.Ticked, err error)
+	// Trigger enqueues a job of t as if t were due now. The next time of t does not change.
+	Trigger(ctx context.Context, q row.Querier, t row.Task, now int64) (int64, error)
+	// Unregister removes a task. It returns false if there is none.
+	Unregister(ctx context.Context, q row.Querier, name string) (bool, error)
+	// Update replaces all fields of a task except its name, its queue and whether it is paused.
+	Update(ctx context.Context, q row.Querier, t row.Task) error
+}
+
+// LockStore are the statements on Locks.
+type LockStore interface {
+	// Acquire takes a free lock until expires and returns its fencing token, which is larger than all
+	// earlier tokens. It returns false if the lock is held, even by owner itself.
+	Acquire(ctx context.Context, q row.Querier, name, owner string, now, expires int64) (token int64, ok bool, err error)
+	// All returns the locks that are held, sorted by name.
+	All(ctx context.Context, q row.Querier, now int64) (all []row.NamedLock, err error)
+	// Held returns the holder of the lock; false if the lock is free.
+	Held(ctx context.Context, q row.Querier, name string, now int64) (row.Lock, bool, error)
+	// Release frees a lock. It returns false if the lock does not belong to owner.
+	Release(ctx context.Context, q row.Querier, name, owner string) (bool, error)
+	// Renew extends a lock until expires. It returns false if owner no longer holds the lock.
+	Renew(ctx context.Context, q row.Querier, name, owner string, now, expires int64) (bool, error)
+	// States returns the expiry of each named lock, or 0 if the lock is free.
+	States(ctx context.Context, q row.Querier, names []string, now int64) (map[string]int64, error)
+}
+
+// RateLimitStore are the statements on RateLimits.
+type RateLimitStore interface {
+	// Count returns how many calls were admitted in the window that starts at start.
+	Count(ctx context.Context, q row.Querier, name string, start int64) (int, error)
+	// Last returns the last window of each limit, sorted by name.
+	Last(ctx context.Context, q row.Querier) (all []row.RateWindow, err error)
+	// Take counts a call in the window that starts at start. If limit is reached, it returns false and
+	// counts nothing.
+	Take(ctx context.Context, q row.Querier, name string, start int64, limit int) (bool, error)
+}
+
+// WorkerStore are the statements on Workers.
+type WorkerStore interface {
+	// Drop deletes the rows of workers that still belong to these worker loops.
+	Drop(ctx context.Context, q row.Querier, all []row.Worker) error
+	// Holders returns the workers of any binding that hold jobs of queue, sorted by name. An empty
+	// queue means all queues.
+	Holders(ctx context.Context, q row.Querier, queue string, now int64) (all []row.Holder, err error)
+	// List returns the workers of queue, sorted by name. An empty queue means all queues.
+	List(ctx context.Context, q row.Querier, queue string) (all []row.Worker, err error)
+	// Put inserts or updates the rows of workers.
+	Put(ctx context.Context, q row.Querier, all []row.Worker) error
+}
+
+// MinuteStore are the statements on Minutes.
+type MinuteStore interface {
+	// Add adds the counts in all to the stored rows, in a single statement.
+	Add(ctx context.Context, q row.Querier, all []row.Minute) error
+	// All returns the rows of all queues at or after minute, oldest first.
+	All(ctx context.Context, q row.Querier, minute int64) (all []row.Minute, err error)
+	// List returns the rows of queue at or after minute, oldest first.
+	List(ctx context.Context, q row.Querier, queue string, minute int64) (all []row.Minute, err error)
+	// Queues lists the queues with a row of their own at or after minute.
+	Queues(ctx context.Context, q row.Querier, minute int64) ([]string, error)
+	// Steps sums the rows of queue from minute on in steps of step minutes, oldest first. Minute of a
+	// result is the first minute of its step, a multiple of step. The argument minute must be a
+	// multiple of step too.
+	Steps(ctx context.Context, q row.Querier, queue string, minute, step int64) (all []row.Minute, err error)
+	// Trim deletes rows before minute, limited to the span oldest minutes, and returns the number of
+	// deleted rows.
+	Trim(ctx context.Context, q row.Querier, minute int64, span int) (int, error)
+	// Waits returns the total time that jobs of queue have waited, in milliseconds, and how many were
+	// claimed, in the minutes from since up to but excluding before. It costs a seek per minute.
+	Waits(ctx context.Context, q row.Querier, queue string, since, before int64) (wait, claimed int64, err error)
+	// Old tells whether there are rows before minute.
+	Old(ctx context.Context, q row.Querier, minute int64) (some bool, err error)
+}
+
+// AuditStore are the statements on Audits.
+type AuditStore interface {
+	// List returns up to limit rows with ids below before, newest first.
+	List(ctx context.Context, q row.Querier, before int64, limit int) (all []row.AuditRow, err error)
+	// Note inserts r and returns its id. If r.ID is set, an earlier transaction of the same verb has inserted
+	// the row, and Note adds r.N to it.
+	Note(ctx context.Context, q row.Querier, r row.AuditRow) (id int64, err error)
+}
+
+// FileStore are the statements on Files.
+type FileStore interface {
+	// Definitions returns the definitions of honker's tables with all indexes and triggers on them, including
+	// those of the application.
+	Definitions(ctx context.Context, q row.Querier) (all []row.Definition, err error)
+	// Describe returns the versions, settings and sizes of the file. It counts up to most rows in each table of
+	// honker.
+	Describe(ctx context.Context, q row.Querier, most int) (f row.FileState, err error)
+}
+
+// ProblemStore are the statements on Problems.
+type ProblemStore interface {
+	// Behind returns the consumers and groups that have not seen an event older than before and have
+	// not saved their offset since. If the time of the last save is unknown, the event must be 23 hours
+	// older.
+	Behind(ctx context.Context, q row.Querier, before, now int64) (all []row.Behind, err error)
+	// DeadMembers returns, by queue, the jobs that wait for dead jobs.
+	DeadMembers(ctx context.Context, q row.Querier) (all []row.DeadMembers, err error)
+	// DiedSince returns, by queue, the jobs that died after since and are still dead.
+	DiedSince(ctx context.Context, q row.Querier, since int64) (all []row.QueueDeaths, err error)
+	// HeldFree returns the keys that have a held job although their limits would let another job run.
+	// Check applies the same rule.
+	HeldFree(ctx context.Context, q row.Querier) (free []row.HeldKey, err error)
+	// LapsedSince returns the unix second at which the oldest lapsed claim of queue expired, among the
+	// jobs that a worker could claim again. It returns 0 if there is none.
+	LapsedSince(ctx context.Context, q row.Querier, queue string, now int64) (unix int64, err error)
+	// LateTasks returns the enabled schedules whose next time is at or before by.
+	LateTasks(ctx context.Context, q row.Querier, by int64) (all []row.Late, err error)
+	// Newest returns the creation time of the newest job or event as a unix second, by the clock of the
+	// process that created it.
+	Newest(ctx context.Context, q row.Querier) (unix int64, err error)
+	// OldKeyPauses returns the pauses of keys that have no end and began at or before beforeMS.
+	OldKeyPauses(ctx context.Context, q row.Querier, beforeMS int64) (all []row.OldPause, err error)
+	// Retains returns the number of topics and the number of queues with a retention.
+	Retains(ctx context.Context, q row.Querier) (topics, queues int64, err error)
+}
+
+// RelayStore are the statements on Relays.
+type RelayStore interface {
+	// Blocked lists the partitions of all queues that are leased or wait after a failure. It scans the
+	// table of partitions, which has at most 64 rows per queue.
+	Blocked(ctx context.Context, q row.Querier, nowMS int64) (out []row.RelayPartitionInfo, err error)
+	// Bootstrap creates the tables, or adds columns that an earlier version lacks, inside the caller's
+	// transaction. It reports whether it changed anything. The transaction may be deferred. Such a
+	// transaction cannot write after a read if another writer has committed in between, so Bootstrap
+	// takes the write lock first.
+	Bootstrap(ctx context.Context, q row.Querier) (changed bool, err error)
+	// Break frees a blocked partition if its epoch is still epoch. It returns false if the partition is
+	// not blocked or has been taken again. The former holder can no longer save its progress.
+	Break(ctx context.Context, q row.Querier, p row.RelayPartition, epoch, nowMS int64) (bool, error)
+	// CountDead returns the number of dead letters that match f.
+	CountDead(ctx context.Context, q row.Querier, f row.RelayDeadFilter) (n int64, err error)
+	// Current reports whether the file has the tables with all of their columns. It reads only the
+	// schema.
+	Current(ctx context.Context, q row.Querier) (found bool, err error)
+	// Dead returns up to limit dead letters that match f and have ids above after, in id order. It
+	// stops at pageBytes, so fewer than limit do not mean that there are no more.
+	Dead(ctx context.Context, q row.Querier, f row.RelayDeadFilter, after int64, limit int) ([]row.RelayDead, error)
+	// Discard marks the dead letters among ids that Replay could take as discarded, and returns how
+	// many it marked.
+	Discard(ctx context.Context, q row.Querier, queue string, ids []int64, nowMS int64) (int, error)
+	// DropDead deletes the dead letters among ids that SettledDead would still return, and returns how
+	// many it deleted.
+	DropDead(ctx context.Context, q row.Querier, queue string, ids []int64, unixMS int64) (int, error)
+	// Exists reports whether the file has the tables. It reads only the schema.
+	Exists(ctx context.Context, q row.Querier) (found bool, err error)
+	// Finished reports whether Vacuum would delete anything.
+	Finished(ctx context.Context, q row.Querier, queue string) (some bool, err error)
+	// Info returns the state of each partition of a queue.
+	Info(ctx context.Context, q row.Querier, queue string, partitions int) (out []row.RelayPartitionInfo, err error)
+	// Misplaced returns the number of messages in partitions that the queue does not have. Only another
+	// program can have inserted them.
+	Misplaced(ctx context.Context, q row.Querier, queue string, partitions int) (n int64, err error)
+	// OpenDead returns the number of dead letters that are neither resolved nor discarded.
+	OpenDead(ctx context.Context, q row.Querier, queue string) (n int64, err error)
+	// Partitions returns the number of partitions of a queue, or 0 if the queue is not registered. The
+	// tables must exist.
+	Partitions(ctx context.Context, q row.Querier, queue string) (n int, err error)
+	// Read returns up to limit messages with ids above after, in id order, and stops at pageBytes. The
+	// sequence number of a message is processed plus its rank among the messages above the cursor.
+	Read(ctx context.Context, q row.Querier, p row.RelayPartition, after int64, limit int) (out []row.RelayMessage, err error)
+	// Register adds a queue with the given number of partitions unless it is registered already. It
+	// returns the number of partitions in force and whether the queue was added.
+	Register(ctx context.Context, q row.Querier, queue string, partitions int, nowMS int64) (found int, added bool, err error)
+	// RejectDead makes a dead letter pending again and counts the attempt. It returns false if the hold
+	// is over.
+	RejectDead(ctx context.Context, q row.Querier, h row.RelayHold, cause string, nowMS int64) (bool, error)
+	// Replay holds up to limit dead letters that match f for holder until untilMS. It takes pending
+	// dead letters, and those whose hold has expired. The dead letters that were not taken for the
+	// longest time come first.
+	Replay(ctx context.Context, q row.Querier, f row.RelayDeadFilter, limit int, holder string, nowMS, untilMS int64) ([]row.RelayDead, error)
+	// Requeue sends the dead letters among ids that Replay could take as new messages at the end of
+	// their partitions. It deletes the dead letters and returns the ids of the messages.
+	Requeue(ctx context.Context, q row.Querier, queue string, ids []int64, nowMS int64) ([]int64, error)
+	// Resolve marks a dead letter as resolved. It returns false if the hold is over.
+	Resolve(ctx context.Context, q row.Querier, h row.RelayHold, nowMS int64) (bool, error)
+	// Save ends a lease and saves its progress. It returns false and changes nothing if the lease was
+	// lost.
+	Save(ctx context.Context, q row.Querier, l row.RelayLease, p row.RelayProgress, nowMS int64) (held bool, err error)
+	// Send appends messages to queue and returns their ids in the same order.
+	Send(ctx context.Context, q row.Querier, queue string, messages []row.RelayMessage, nowMS int64) ([]int64, error)
+	// SettledDead returns the ids of up to limit dead letters of queue that were resolved or discarded
+	// at or before unixMS.
+	SettledDead(ctx context.Context, q row.Querier, queue string, unixMS int64, limit int) ([]int64, error)
+	// States returns the state of each queue of w that has messages, in a single statement. NextMS also
+	// covers the partitions that w excludes.
+	States(ctx context.Context, q row.Querier, w row.RelayWanted, nowMS int64) ([]row.RelayState, error)
+	// Strays lists the partitions that have messages but do not exist. Another program has inserted
+	// these messages, and no processor will take them.
+	Strays(ctx context.Context, q row.Querier) (out []row.RelayPartition, err error)
+	// Take leases a partition with messages to owner. It returns false if there is none.
+	Take(ctx context.Context, q row.Querier, w row.RelayWanted, owner string, nowMS int64) (t row.RelayTaken, found bool, err error)
+	// Vacuum deletes up to limit messages that are finished but still in the table, and returns how
+	// many it deleted.
+	Vacuum(ctx context.Context, q row.Querier, queue string, limit int) (int, error)
+}
+
+// DispatchStore are the statements on Dispatches.
+type DispatchStore interface {
+	// Add records a sent job. It returns false if the job is already recorded, which happens when an enqueue
+	// with a unique key finds an existing job.
+	Add(ctx context.Context, q row.Querier, s row.Sent, nowMS int64) (bool, error)
+	// AddTwin records a copy of a job in a legacy queue.
+	AddTwin(ctx context.Context, q row.Querier, twin, sent int64) error
+	// AllPresences returns the live actors of all prefixes, by key.
+	AllPresences(ctx context.Context, q row.Querier, nowMS int64) ([]row.DispatchPresence, error)
+	// Beat updates the rows of actors and returns the keys of the rows that still exist.
+	Beat(ctx context.Context, q row.Querier, all []row.DispatchPresence) ([]string, error)
+	// Bootstrap creates the missing parts in the caller's transaction. See [Relays.Bootstrap] for the lock.
+	Bootstrap(ctx context.Context, q row.Querier, parts ...row.DispatchPart) error
+	// Copies returns the live jobs that represent the sent job id. There are several while it also waits in
+	// legacy queues.
+	Copies(ctx context.Context, q row.Querier, id int64) (out []row.DispatchCopy, err error)
+	// EndStopped records that the handler of a stopped job has returned.
+	EndStopped(ctx context.Context, q row.Querier, id, nowMS int64) error
+	// Exists reports whether the file has the tables.
+	Exists(ctx context.Context, q row.Querier) (bool, error)
+	// Leave removes an actor. It returns false if the key is free or belongs to another owner.
+	Leave(ctx context.Context, q row.Querier, key, owner string) (bool, error)
+	// Loads returns the number of pending and running jobs of each queue, and the creation time of the oldest
+	// pending job.
+	Loads(ctx context.Context, q row.Querier, queues []string) (out []row.DispatchLoad, err error)
+	// Original returns the job that was sent, and its queue, for the copy id in a legacy queue. It returns
+	// false if id is not a copy.
+	Original(ctx context.Context, q row.Querier, id int64) (sent int64, queue string, found bool, err error)
+	// Presences returns the live actors with keys from first up to but excluding end, by key.
+	Presences(ctx context.Context, q row.Querier, first, end string, nowMS int64) ([]row.DispatchPresence, error)
+	// Register adds an actor or updates its row. It returns false if another live actor has its key.
+	Register(ctx context.Context, q row.Querier, p row.DispatchPresence, nowMS int64) (bool, error)
+	// Running returns the worker of each running job of queues. A worker appears once for each of its jobs.
+	Running(ctx context.Context, q row.Querier, queues []string) ([]string, error)
+	// Status returns the state and outcome of a sent job, or false if dispatch does not know it. prefix is the
+	// prefix of its keys.
+	Status(ctx context.Context, q row.Querier, prefix string, id, now int64) (s row.DispatchStatus, found bool, err error)
+	// Stop records that a job was stopped. It must run before the live row is deleted. heldMS is the end of the
+	// worker's claim, or 0 if the job is not running.
+	Stop(ctx context.Context, q row.Querier, id, heldMS, nowMS int64) error
+	// Waiting returns the number of pending jobs of each queue, up to a thousand.
+	Waiting(ctx context.Context, q row.Querier, queues []string) (map[string]int, error)
+	// Drop deletes the rows of those of ids that are still over, and counts them.
+	Drop(ctx context.Context, q row.Querier, beforeMS int64, ids []int64) (int, error)
+	// DropPresences deletes the rows of actors that have not been heard of.
+	DropPresences(ctx context.Context, q row.Querier, nowMS int64) (int, error)
+	// DropUnneeded drops the triggers that nothing needs at the time of the transaction.
+	DropUnneeded(ctx context.Context, q row.Querier) error
+	// Over returns up to limit jobs that have ended before a time.
+	Over(ctx context.Context, q row.Querier, beforeMS int64, limit int) ([]int64, error)
+	// Stale tells whether DropPresences would delete a row.
+	Stale(ctx context.Context, q row.Querier, nowMS int64) (some bool, err error)
+	// Unneeded returns the parts with triggers that nothing in the file needs any more.
+	Unneeded(ctx context.Context, q row.Querier) (parts []row.DispatchPart, err error)
+	// DropReplies deletes the replies among ids that are still pending, and returns their number.
+	DropReplies(ctx context.Context, q row.Querier, ids []int64) (int, error)
+	// OldReplies returns up to limit replies that have waited in reply queues of a prefix since before the
+	// second before, without the replies to jobs that dispatch knows.
+	OldReplies(ctx context.Context, q row.Querier, prefix string, before int64, limit int) (ids []int64, err error)
+	// Prefixes returns the sorted prefixes of the keys in the file, including the default.
+	Prefixes(ctx context.Context, q row.Querier) ([]string, error)
+}
+
+// InboxStore are the statements on Inboxes.
+type InboxStore interface {
+	// Bootstrap creates the table in the caller's transaction, unless it exists. See
+	// [Relays.Bootstrap] for the lock.
+	Bootstrap(ctx context.Context, q row.Querier) error
+	// Receive records a message. first is false if the message was recorded before. It returns ErrNotInserted
+	// if the message was not stored.
+	Receive(ctx context.Context, q row.Querier, source, id string, nowMS, expiresMS int64) (first bool, err error)
+	// Drop deletes up to limit expired rows and returns their number.
+	Drop(ctx context.Context, q row.Querier, nowMS int64, limit int) (int, error)
+	// Exists reports whether the file has the table. It reads the schema.
+	Exists(ctx context.Context, q row.Querier) (found bool, err error)
+	// Over reports whether Drop would delete a row.
+	Over(ctx context.Context, q row.Querier, nowMS int64) (some bool, err error)
+}
+
+// KeptStore are the statements on Kept.
+type KeptStore interface {
+	// Cutoff returns the newest job of queue that r does not keep at the second now. The age is rounded up to
+	// whole seconds, because times are recorded to the second and no job may be dropped early. With r.MaxCount
+	// set, the cost is proportional to it.
+	Cutoff(ctx context.Context, q row.Querier, queue string, r row.Retention, now int64) (c row.Cutoff, err error)
+	// Drop deletes the jobs among ids that are still at or before c, and returns their number.
+	Drop(ctx context.Context, q row.Querier, queue string, c row.Cutoff, ids []int64) (int, error)
+	// Over returns up to limit jobs of queue up to and including c, oldest first.
+	Over(ctx context.Context, q row.Querier, queue string, c row.Cutoff, limit int) ([]int64, error)
+}
+
+// SweepStore are the statements on Sweep.
+type SweepStore interface {
+	// Drop deletes the rows among ids that the sweep still selects, and returns how many it deleted.
+	Drop(ctx context.Context, q row.Querier, unix int64, ids []int64) (int, error)
+	// Found returns the ids of up to limit rows that the sweep deletes at unix.
+	Found(ctx context.Context, q row.Querier, unix int64, limit int) ([]int64, error)
+}

@@ -1,0 +1,160 @@
+// Package backend opens SQLite for the engine: a file with connections of honker's own, and a
+// pool of the application's. It also brings the file to the current schema.
+package backend
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
+	"github.com/honker-go/honker/internal/sqlfunc"
+	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/wake"
+	"github.com/honker-go/honker/internal/watch"
+)
+
+// Options are the options of the root package that concern SQLite. Defaults are applied.
+type Options struct {
+	Logger         *slog.Logger
+	ReadOnly       bool
+	Full           bool // synchronous=FULL
+	BusyTimeout    time.Duration
+	Readers        int
+	PollInterval   time.Duration
+	NoFileNotices  bool
+	PosixLocks     bool
+	AnyFilesystem  bool
+	LegacyMessages bool // triggers for messages of honker 0.1, on honker's own connections
+	OnConnect      func(ctx context.Context, conn driver.Conn) error
+
+	// Ended is called after each transaction that held the writer; nil means not at all.
+	Ended func(wait, ran time.Duration, committed bool)
+	// OldSchema makes the error for a file that is opened to be read and has an older schema;
+	// version is 0 for a file without honker's own tables.
+	OldSchema func(version, current int) error
+}
+
+// functions contains honker's SQL functions. They are registered on all connections of the process except
+// attached connections and that of the watcher. All files share a single table, because the driver never
+// releases a registered function.
+var functions = sqlite.NewFunctions(sqlfunc.Functions(store.Schema))
+
+// prepare brings the schema of the file up to date. If the file is opened read-only, it only checks the schema.
+func prepare(ctx context.Context, pool *sql.DB, path string, o Options, journal func(context.Context, row.Querier) error) error {
+	if !o.ReadOnly {
+		return bootstrap(ctx, pool, path, o.BusyTimeout, journal)
+	}
+	if err := sqlite.CheckVersion(ctx, pool); err != nil {
+		return err
+	}
+	version, ours, err := store.Made(ctx, pool)
+	var lacks error
+	switch {
+	case err != nil:
+		return sqlite.Explain(err, path)
+	case !ours:
+		lacks = errors.New("it has no tables of honker")
+	case version < store.Version:
+		lacks = o.OldSchema(version, store.Version)
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w: %s cannot be opened to be read only: %w", engine.ErrUnsupported, path, lacks)
+}
+
+// bootstrap brings the schema of the file up to date. It writes nothing if the schema is current. A file
+// that must not be File is rejected before anything is changed, including its journal mode.
+func bootstrap(ctx context.Context, pool *sql.DB, path string, limit time.Duration, journal func(context.Context, row.Querier) error) error {
+	if err := sqlite.CheckVersion(ctx, pool); err != nil {
+		return err
+	}
+	current, err := store.Current(ctx, pool)
+	if err != nil {
+		return sqlite.Explain(err, path)
+	}
+	if err := journal(ctx, pool); err != nil || current {
+		return sqlite.Explain(err, path)
+	}
+	writer := sqlite.NewCommitter(sqlite.ForeignPool(pool), limit)
+	defer writer.Close()
+	return sqlite.Explain(writer.Do(ctx, engine.OpFunc(func(ctx context.Context, q row.Querier, _ time.Time) error {
+		return store.Bootstrap(ctx, q, store.Schema)
+	})), path)
+}
+
+// warn logs possible problems of a file that is opened nevertheless.
+func warn(o Options, identity *sqlite.Identity) {
+	for _, warning := range sqlite.Warnings(identity.Path(), identity.Info()) {
+		o.Logger.Warn("honker: "+warning, "path", identity.Path())
+	}
+}
+
+// afterwards returns the setup statements of connections that need the schema.
+func afterwards(o Options) []string {
+	if !o.LegacyMessages || o.ReadOnly {
+		return nil
+	}
+	return store.LegacyMessages
+}
+
+// late returns a function that logs a transaction that has held up all other writers. Writers that gave up report
+// that the file was busy, but cannot tell why.
+func late(path string, log *slog.Logger) sqlite.Late {
+	return func(held time.Duration, where string) {
+		log.Warn("honker: a transaction has held the writer for long, and others waited", "path", path, "held", held, "where", where)
+	}
+}
+
+// newWatcher completes c with the settings that both backends share.
+func newWatcher(o Options, events wake.Events, c watch.Config) *watch.Watcher {
+	c.Poll, c.Notices, c.Logger = o.PollInterval, !o.NoFileNotices, o.Logger
+	c.NoSignals = o.ReadOnly
+	c.Untrusted = o.AnyFilesystem || sqlite.MayBeRemote(c.Path)
+	c.Changed, c.Lost = events.Changed, events.Lost
+	check := c.Identity
+	c.Identity = func() error {
+		if err := check(); engine.Final(err) {
+			return err
+		}
+		return nil // a later check may find the replacement
+	}
+	return watch.New(c)
+}
+
+// onDisk implements the methods of both backends that use the file directly.
+type onDisk struct{ identity *sqlite.Identity }
+
+// Name implements engine.Backend.
+func (d onDisk) Name() string { return d.identity.Path() }
+
+// Path implements engine.File.
+func (d onDisk) Path() string { return d.identity.Path() }
+
+// Disk implements engine.File.
+func (d onDisk) Disk() (free, size int64, err error) { return sqlite.Disk(filepath.Dir(d.Path())) }
+
+// LogSize implements engine.File.
+func (d onDisk) LogSize() int64 {
+	info, err := os.Stat(d.Path() + "-wal")
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// Savepoint implements engine.Backend.
+func (onDisk) Savepoint(ctx context.Context, q row.Querier) (end func(ctx context.Context, keep bool) error, err error) {
+	if err := store.Savepoint(ctx, q); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, keep bool) error { return store.EndSavepoint(ctx, q, keep) }, nil
+}

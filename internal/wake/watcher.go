@@ -1,0 +1,11 @@
+package wake
+
+// Cause is the reason for a call of Changed.
+type Reason string
+
+// Causes.
+const (
+	Commit   Reason = "commit"   // data_version has changed
+	Deadline Reason = "deadline" // a time passed to WakeAt was reached
+	Restart  Reason = "restart"  // the connection was lost, and there may have been commits
+)
