@@ -153,7 +153,7 @@ func (b *Batch) cancelSome(ctx context.Context, q engine.Querier, now time.Time,
 	if err := b.seal(ctx, q); err != nil {
 		return nil, false, err
 	}
-	if gone, err = b.db.engine.Stores.Jobs.DropWaiters(ctx, q, []int64{-b.ID}); err != nil {
+	if gone, err = b.db.engine.Stores.Operators.DropWaiters(ctx, q, []int64{-b.ID}); err != nil {
 		return nil, false, err
 	}
 	forgotten, err := b.db.engine.Stores.Batches.ForgetEnded(ctx, q, b.ID, limit)
@@ -165,9 +165,9 @@ func (b *Batch) cancelSome(ctx context.Context, q engine.Querier, now time.Time,
 		return nil, false, err
 	}
 	for _, drop := range []func() ([]row.Change, error){
-		func() ([]row.Change, error) { return b.db.engine.Stores.Jobs.DropWaiters(ctx, q, members) },
+		func() ([]row.Change, error) { return b.db.engine.Stores.Operators.DropWaiters(ctx, q, members) },
 		func() ([]row.Change, error) {
-			return b.db.engine.Stores.Jobs.CancelMany(ctx, q, members, true, now.Unix())
+			return b.db.engine.Stores.Operators.CancelMany(ctx, q, members, true, now.Unix())
 		},
 	} {
 		dropped, err := drop()

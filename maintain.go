@@ -181,7 +181,7 @@ func (db *DB) maintainOnce(ctx context.Context) error {
 func (db *DB) eachQueue(ctx context.Context, do func(queue string) error) error {
 	var queues []string
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		queues, err = db.engine.Stores.Jobs.Queues(ctx, q)
+		queues, err = db.engine.Stores.Operators.Queues(ctx, q)
 		return err
 	})
 	if err != nil {

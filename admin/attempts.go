@@ -32,7 +32,7 @@ type Attempt struct {
 func Attempts(ctx context.Context, db *honker.DB, id int64) ([]Attempt, error) {
 	var all []Attempt
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
-		rows, err := s.Jobs.Attempts(ctx, q, id)
+		rows, err := s.Operators.Attempts(ctx, q, id)
 		if err != nil {
 			return err
 		}

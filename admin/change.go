@@ -36,10 +36,10 @@ func Discard(ctx context.Context, db *honker.DB, f JobFilter, opts *DiscardOptio
 	keep := o.Waiters == DefaultWaiters || o.Waiters == KeepWaiters
 	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, _ time.Time) (changed, dropped []row.Change, err error) {
 		if o.Waiters == DropWaiters {
-			dropped, err = a.engine.Stores.Jobs.DropWaiters(ctx, q, ids)
+			dropped, err = a.engine.Stores.Operators.DropWaiters(ctx, q, ids)
 		}
 		if err == nil {
-			changed, err = a.engine.Stores.Jobs.Discard(ctx, q, ids, !keep)
+			changed, err = a.engine.Stores.Operators.Discard(ctx, q, ids, !keep)
 		}
 		return changed, dropped, err
 	}, func(queue string, ids []int64) {
@@ -80,12 +80,12 @@ func Cancel(ctx context.Context, db *honker.DB, f JobFilter, opts *CancelOptions
 	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (changed, dropped []row.Change, err error) {
 		switch o.Waiters {
 		case DropWaiters:
-			dropped, err = a.engine.Stores.Jobs.DropWaitersOfLive(ctx, q, ids, o.Running, now.Unix())
+			dropped, err = a.engine.Stores.Operators.DropWaitersOfLive(ctx, q, ids, o.Running, now.Unix())
 		case KeepWaiters:
-			ids, err = a.engine.Stores.Jobs.Unawaited(ctx, q, ids)
+			ids, err = a.engine.Stores.Operators.Unawaited(ctx, q, ids)
 		}
 		if err == nil {
-			changed, err = a.engine.Stores.Jobs.CancelMany(ctx, q, ids, o.Running, now.Unix())
+			changed, err = a.engine.Stores.Operators.CancelMany(ctx, q, ids, o.Running, now.Unix())
 		}
 		return changed, dropped, err
 	}, a.tellCancelled(actor))
@@ -124,7 +124,7 @@ func RunNow(ctx context.Context, db *honker.DB, f JobFilter, opts *RunNowOptions
 	a.dryRun = opts != nil && opts.DryRun
 	a.leaves = "it does not wait for its time"
 	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (changed, _ []row.Change, err error) {
-		changed, err = a.engine.Stores.Jobs.RunNow(ctx, q, ids, now.Unix())
+		changed, err = a.engine.Stores.Operators.RunNow(ctx, q, ids, now.Unix())
 		return changed, nil, err
 	}, func(queue string, _ []int64) { a.engine.Notifier.Wake(ready(queue)) })
 	r, err := a.run(ctx)

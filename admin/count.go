@@ -44,7 +44,7 @@ func countJobs(ctx context.Context, db *honker.DB, f JobFilter, limit int) (c ho
 		return countLying(ctx, e, sel, int64(limit))
 	}
 	err = look(ctx, e, f, func(ctx context.Context, q engine.Querier) (err error) {
-		c, err = countIn(ctx, q, e.Stores.Jobs, f, sel, int64(limit))
+		c, err = countIn(ctx, q, e.Stores.Operators, f, sel, int64(limit))
 		return err
 	})
 	return c, err
@@ -64,7 +64,7 @@ func countLying(ctx context.Context, e *engine.Engine, sel row.JobSelect, limit 
 	}
 	err = e.Read(ctx, func(ctx context.Context, q engine.Querier) error {
 		part.Now = time.Now().Unix()
-		queues, _, err := e.Stores.Jobs.Counts(ctx, q, part, limit)
+		queues, _, err := e.Stores.Operators.Counts(ctx, q, part, limit)
 		if err == nil {
 			addCounts(&c, queues, part)
 		}
@@ -85,7 +85,7 @@ func addCounts(c *honker.Count, queues map[string]row.QueueCounts, sel row.JobSe
 }
 
 // countIn scans candidates by id until it has counted more than limit jobs or its budget is spent.
-func countIn(ctx context.Context, q engine.Querier, jobs engine.JobStore, f JobFilter, sel row.JobSelect, limit int64) (c honker.Count, err error) {
+func countIn(ctx context.Context, q engine.Querier, jobs engine.OperatorStore, f JobFilter, sel row.JobSelect, limit int64) (c honker.Count, err error) {
 	s := newScan(jobs, sel, row.NewestFirst, defaultBudget, mostStep/4, mostStep)
 	for !s.ended {
 		places, err := s.next(ctx, q)
@@ -110,7 +110,7 @@ func countIn(ctx context.Context, q engine.Querier, jobs engine.JobStore, f JobF
 }
 
 // countPicked counts the jobs at places that f selects.
-func countPicked(ctx context.Context, q engine.Querier, jobs engine.JobStore, f JobFilter, sel row.JobSelect, places []row.Place) (n int64, err error) {
+func countPicked(ctx context.Context, q engine.Querier, jobs engine.OperatorStore, f JobFilter, sel row.JobSelect, places []row.Place) (n int64, err error) {
 	ids := make(map[row.Table][]int64)
 	for _, p := range places {
 		ids[p.In] = append(ids[p.In], p.ID)

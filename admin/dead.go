@@ -67,7 +67,7 @@ func DeadGroupsWithin(ctx context.Context, db *honker.DB, f JobFilter, newest in
 	var more bool
 	err = e.Search(ctx, func(ctx context.Context) error {
 		return e.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-			found, more, err = newestDead(ctx, q, e.Stores.Jobs, f, sel, newest, budget)
+			found, more, err = newestDead(ctx, q, e.Stores.Operators, f, sel, newest, budget)
 			return err
 		})
 	})
@@ -79,7 +79,7 @@ func DeadGroupsWithin(ctx context.Context, db *honker.DB, f JobFilter, newest in
 
 // newestDead finds the newest dead jobs that f selects, by time of death, and reports whether there may be
 // more.
-func newestDead(ctx context.Context, q engine.Querier, jobs engine.JobStore, f JobFilter, sel row.JobSelect, newest int, budget time.Duration) (found []row.SelectedJob, more bool, err error) {
+func newestDead(ctx context.Context, q engine.Querier, jobs engine.OperatorStore, f JobFilter, sel row.JobSelect, newest int, budget time.Duration) (found []row.SelectedJob, more bool, err error) {
 	if sel.IDs != nil {
 		found, err := picked(ctx, q, jobs, f, sel, sel.IDs)
 		return found[:min(len(found), newest)], len(found) > newest, err
@@ -115,7 +115,7 @@ func newestDead(ctx context.Context, q engine.Querier, jobs engine.JobStore, f J
 }
 
 // picked returns the jobs among ids that f selects, by time of death from the newest.
-func picked(ctx context.Context, q engine.Querier, jobs engine.JobStore, f JobFilter, sel row.JobSelect, ids []int64) ([]row.SelectedJob, error) {
+func picked(ctx context.Context, q engine.Querier, jobs engine.OperatorStore, f JobFilter, sel row.JobSelect, ids []int64) ([]row.SelectedJob, error) {
 	sel.IDs = ids
 	found, err := jobs.Select(ctx, q, sel, minID, len(ids))
 	if err != nil {

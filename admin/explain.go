@@ -116,7 +116,7 @@ func (x *explainer) outlook(ctx context.Context, queue string) (engine.Outlook, 
 	if o := x.outlooks[queue]; o != nil {
 		return o, nil
 	}
-	o, err := x.stores.Jobs.Outlook(ctx, x.q, queue, x.now.UnixMilli())
+	o, err := x.stores.Operators.Outlook(ctx, x.q, queue, x.now.UnixMilli())
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func (x *explainer) job(ctx context.Context, id int64) (*Explanation, error) {
 			return x.of(ctx, row)
 		}
 	}
-	highest, err := x.stores.Jobs.Highest(ctx, x.q)
+	highest, err := x.stores.Operators.Highest(ctx, x.q)
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +175,7 @@ func (x *explainer) waiting(ctx context.Context, ex *Explanation, r row.Job) err
 		ex.add(*over)
 		return nil
 	}
-	side, err := x.stores.Jobs.Side(ctx, x.q, r.ID)
+	side, err := x.stores.Operators.Side(ctx, x.q, r.ID)
 	if err != nil {
 		return err
 	}
@@ -221,7 +221,7 @@ func (x *explainer) waitsFor(ctx context.Context, ex *Explanation, o engine.Outl
 	if o.Freed(ex.Job.ID) {
 		return nil
 	}
-	edges, err := x.stores.Jobs.OpenEdges(ctx, x.q, ex.Job.ID, maxReasonJobs+1)
+	edges, err := x.stores.Operators.OpenEdges(ctx, x.q, ex.Job.ID, maxReasonJobs+1)
 	if err != nil {
 		return err
 	}
@@ -270,10 +270,10 @@ func (r occupants) all() []int64 {
 
 // runs returns the jobs that count against the limit of a queue or a key.
 func (x *explainer) runs(ctx context.Context, o engine.Outlook, queue, key string) (r occupants, err error) {
-	if r.run, err = x.stores.Jobs.RunningJobs(ctx, x.q, queue, key, x.now.Unix(), maxReasonJobs); err != nil || o.Queue().Cancelled == 0 {
+	if r.run, err = x.stores.Operators.RunningJobs(ctx, x.q, queue, key, x.now.Unix(), maxReasonJobs); err != nil || o.Queue().Cancelled == 0 {
 		return r, err
 	}
-	r.cancelled, err = x.stores.Jobs.CancelledJobs(ctx, x.q, queue, key, x.now.Unix(), maxReasonJobs)
+	r.cancelled, err = x.stores.Operators.CancelledJobs(ctx, x.q, queue, key, x.now.Unix(), maxReasonJobs)
 	return r, err
 }
 

@@ -200,7 +200,7 @@ func (l *listing) read(ctx context.Context, q engine.Querier) (*JobPage, error) 
 	if l.filter.searches() {
 		sorted = mostStep
 	}
-	s := newScan(l.engine.Stores.Jobs, l.sel, l.order, l.Budget, l.Limit+1, sorted)
+	s := newScan(l.engine.Stores.Operators, l.sel, l.order, l.Budget, l.Limit+1, sorted)
 	s.at = l.after
 	p := &JobPage{Jobs: []honker.JobInfo{}}
 	for {
@@ -208,7 +208,7 @@ func (l *listing) read(ctx context.Context, q engine.Querier) (*JobPage, error) 
 		if err != nil {
 			return nil, err
 		}
-		found, err := l.engine.Stores.Jobs.Load(ctx, q, s.sel, places)
+		found, err := l.engine.Stores.Operators.Load(ctx, q, s.sel, places)
 		if err != nil {
 			return nil, err
 		}

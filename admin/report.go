@@ -142,7 +142,7 @@ func (a *action) find(ctx context.Context, read readFunc) (found []row.SelectedJ
 		err := read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 			sel := a.sel
 			sel.Now = time.Now().Unix()
-			some, err = a.engine.Stores.Jobs.Select(ctx, q, sel, after, page)
+			some, err = a.engine.Stores.Operators.Select(ctx, q, sel, after, page)
 			return err
 		})
 		if err != nil {
@@ -180,7 +180,7 @@ func (a *action) still(ctx context.Context, q engine.Querier, found []row.Select
 	for i, j := range found {
 		sel.IDs[i] = j.ID
 	}
-	now, err := a.engine.Stores.Jobs.Select(ctx, q, sel, minID, len(found))
+	now, err := a.engine.Stores.Operators.Select(ctx, q, sel, minID, len(found))
 	if err != nil {
 		return nil, err
 	}

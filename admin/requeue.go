@@ -151,7 +151,7 @@ func (r *requeue) requeueSome(ctx context.Context, q engine.Querier, found []row
 			report.skip(j.ID, why)
 			continue
 		}
-		out, err := r.engine.Stores.Jobs.Requeue(ctx, q, row.Requeue{ID: j.ID, Queue: r.To, RunAt: r.runAt(r.done+i, now), Attempts: int64(r.Attempts), Payload: payload}, now.Unix(), now.UnixMilli())
+		out, err := r.engine.Stores.Operators.Requeue(ctx, q, row.Requeue{ID: j.ID, Queue: r.To, RunAt: r.runAt(r.done+i, now), Attempts: int64(r.Attempts), Payload: payload}, now.Unix(), now.UnixMilli())
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("job %d: %w", j.ID, err)
@@ -175,7 +175,7 @@ func (r *requeue) payload(ctx context.Context, q engine.Querier, j row.SelectedJ
 	if r.To == "" || r.To == j.Queue {
 		return nil, "", nil
 	}
-	payload, err = r.engine.Stores.Jobs.DeadPayload(ctx, q, j.ID)
+	payload, err = r.engine.Stores.Operators.DeadPayload(ctx, q, j.ID)
 	text, isText := payload.(string)
 	if err != nil || !isText {
 		return nil, "", err

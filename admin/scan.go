@@ -11,7 +11,7 @@ import (
 
 // scan finds the candidates of a list or count in steps until its budget is spent.
 type scan struct {
-	jobs   engine.JobStore
+	jobs   engine.OperatorStore
 	sel    row.JobSelect
 	order  row.Order
 	budget time.Duration
@@ -42,7 +42,7 @@ type indexLook struct {
 
 var indexLooks = []indexLook{{512, 20_000}, {8192, 250_000}}
 
-func newScan(jobs engine.JobStore, sel row.JobSelect, order row.Order, budget time.Duration, size, sorted int) *scan {
+func newScan(jobs engine.OperatorStore, sel row.JobSelect, order row.Order, budget time.Duration, size, sorted int) *scan {
 	s := &scan{jobs: jobs, sel: sel, order: order, budget: budget, size: size, sorted: sorted, began: time.Now()}
 	s.sel.Now = s.began.Unix()
 	if order == row.NewestFirst || order == row.OldestFirst {

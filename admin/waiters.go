@@ -57,7 +57,7 @@ func waitersOf(ctx context.Context, db *honker.DB, f JobFilter) (waiters []int64
 		nodes = append(nodes, -f.Batch) // a batch is a node with a negative id
 	}
 	err = e.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		waiters, err = e.Stores.Jobs.Waiters(ctx, q, nodes)
+		waiters, err = e.Stores.Operators.Waiters(ctx, q, nodes)
 		return err
 	})
 	slices.Sort(waiters)

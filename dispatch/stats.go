@@ -25,7 +25,7 @@ func (d *Dispatcher) Stats(ctx context.Context) (all []QueueStats, err error) {
 	}
 	err = d.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
 		all = nil
-		queues, err := d.engine.Stores.Jobs.Queues(ctx, q)
+		queues, err := d.engine.Stores.Operators.Queues(ctx, q)
 		if err != nil {
 			return err
 		}

@@ -138,7 +138,7 @@ const (
 // heads returns the times of a queue, or of all queues if queue is "".
 func (e *Engine) heads(ctx context.Context, queue string) (heads []row.QueueHead, err error) {
 	read := func(ctx context.Context, q Querier) (err error) {
-		heads, err = e.Stores.Jobs.Heads(ctx, q, ofQueue(queue))
+		heads, err = e.Stores.Operators.Heads(ctx, q, ofQueue(queue))
 		return err
 	}
 	if s, err := e.liveScope(ctx); err != nil || s != nil || queue != "" {
@@ -279,7 +279,7 @@ func (e *Engine) counts(ctx context.Context, queue string) (c counted, err error
 func (e *Engine) count(ctx context.Context, queue string) (c counted, cost int64, err error) {
 	err = e.Read(ctx, func(ctx context.Context, q Querier) (err error) {
 		c.at = time.Now()
-		c.counts, cost, err = e.Stores.Jobs.Counts(ctx, q, ofQueue(queue), int64(e.CountLimit))
+		c.counts, cost, err = e.Stores.Operators.Counts(ctx, q, ofQueue(queue), int64(e.CountLimit))
 		return err
 	})
 	return c, cost, err

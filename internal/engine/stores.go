@@ -12,6 +12,7 @@ import (
 // goroutine, and it neither begins nor commits: its methods run on the Querier that they get.
 type Stores struct {
 	Jobs          JobStore
+	Operators     OperatorStore
 	Batches       BatchStore
 	Pauses        PauseStore
 	Limits        LimitStore
@@ -101,15 +102,9 @@ type JobStore interface {
 	// AddWaits adds the edges of l to a waiting job that was replaced by an enqueue. InsertUnique has already
 	// rejected cycles.
 	AddWaits(ctx context.Context, q row.Querier, l *row.Links, id int64) error
-	// After returns the places of up to n candidates after a place, in list order. A nil place means
-	// the start of the list. Load or Select must check the candidates against s. Fewer than n places
-	// mean that the list has ended.
-	After(ctx context.Context, q row.Querier, s row.JobSelect, order row.Order, by row.Access, after *row.Place, n int) ([]row.Place, error)
 	// AfterOf returns the ids of the jobs that job id waits for or has waited for, in ascending order. For a
 	// batch it returns the members.
 	AfterOf(ctx context.Context, q row.Querier, id int64) ([]int64, error)
-	// Attempts returns the failed attempts of a job, oldest first.
-	Attempts(ctx context.Context, q row.Querier, id int64) (all []row.Attempt, err error)
 	// Base returns the number of attempts that a live job had when it was last requeued, or 0 if it
 	// never was.
 	Base(ctx context.Context, q row.Querier, id int64) (int64, error)
@@ -117,13 +112,6 @@ type JobStore interface {
 	// claimed at the unix second now keeps its place until its claim would have expired. Jobs that wait
 	// for the cancelled job treat it as done. Cancel returns false if there is no such job.
 	Cancel(ctx context.Context, q row.Querier, queue string, id, now int64) (bool, error)
-	// CancelMany deletes the live jobs among ids. Jobs with a valid claim are deleted only if running
-	// is set, and keep their places in queues with limits. Jobs that wait for the deleted jobs treat
-	// them as done.
-	CancelMany(ctx context.Context, q row.Querier, ids []int64, running bool, now int64) ([]row.Change, error)
-	// CancelledJobs returns the ids of up to limit cancelled jobs that still occupy a place of queue at the
-	// second now. An empty key selects all keys.
-	CancelledJobs(ctx context.Context, q row.Querier, queue, key string, now int64, limit int) ([]int64, error)
 	// CheckLinks checks the links l of jobs that are to be enqueued in queue with the given key. It returns
 	// [sqlite.ErrInvalid] for an unknown id or a cycle, and [ErrBatchDone] if the batch l.In no longer takes
 	// members. It writes nothing.
@@ -142,39 +130,20 @@ type JobStore interface {
 	// ClaimStrict is like ClaimAt but claims from several queues. It claims from a later queue only
 	// when the earlier queues have no more jobs to claim.
 	ClaimStrict(ctx context.Context, q row.Querier, queues []string, worker string, n int, nowMS, expires int64) ([]*row.Job, []row.Death, error)
-	// Counts returns the number of jobs by queue in the queues and phases of s. Each number stops at
-	// limit. Queues without such jobs are left out. cost is the approximate number of index entries
-	// read.
-	Counts(ctx context.Context, q row.Querier, s row.JobSelect, limit int64) (counts map[string]row.QueueCounts, cost int64, err error)
 	// DeadLetter moves the job to _honker_dead. It returns false if the claim no longer holds.
 	DeadLetter(ctx context.Context, q row.Querier, c row.Claim, cause string, now int64) (bool, error)
 	// DeadLetterExpired moves the jobs among ids that still are as Expired found them to the dead
 	// letters, and returns them.
 	DeadLetterExpired(ctx context.Context, q row.Querier, ids []int64, now int64) ([]row.Death, error)
-	// DeadPayload returns the payload of a dead job as stored, text or not, or nil if the job is not
-	// dead.
-	DeadPayload(ctx context.Context, q row.Querier, id int64) (payload any, err error)
-	// Discard deletes the dead jobs among ids. Jobs that others wait for are deleted only if awaited is
-	// set, and then count as done.
-	Discard(ctx context.Context, q row.Querier, ids []int64, awaited bool) ([]row.Change, error)
 	// DropKeysOver deletes the keys of the jobs among ids that still are as KeysOver found them, and
 	// returns how many it deleted.
 	DropKeysOver(ctx context.Context, q row.Querier, ids []int64, nowMS int64) (int, error)
-	// DropWaiters deletes the jobs that Waiters returns for nodes.
-	DropWaiters(ctx context.Context, q row.Querier, nodes []int64) ([]row.Change, error)
-	// DropWaitersOfLive deletes the jobs that wait for jobs which CancelMany would delete with the same
-	// arguments.
-	DropWaitersOfLive(ctx context.Context, q row.Querier, ids []int64, running bool, now int64) ([]row.Change, error)
 	// Expired returns the ids of up to limit jobs of queue that have expired by now and either wait or
 	// have a lapsed claim.
 	Expired(ctx context.Context, q row.Querier, queue string, now int64, limit int) ([]int64, error)
 	// Extend sets the deadline of a claim to expires, which may be earlier than before. It returns
 	// false if the claim no longer holds.
 	Extend(ctx context.Context, q row.Querier, c row.Claim, expires, now int64) (bool, error)
-	// Few reports whether the queues and phases of s hold at most most jobs. It returns false without
-	// counting if s names ids, or if s names no queues and either no phases or only phases of finished
-	// jobs.
-	Few(ctx context.Context, q row.Querier, s row.JobSelect, most int64) (bool, error)
 	// Find reads a live job of any queue. It returns false if there is none.
 	Find(ctx context.Context, q row.Querier, id int64) (row.Job, bool, error)
 	// FindDead returns the dead job with the given id in any queue, or false if it does not exist.
@@ -193,11 +162,6 @@ type JobStore interface {
 	GetDone(ctx context.Context, q row.Querier, queue string, id int64) (row.Job, bool, error)
 	// Gone returns the jobs among ids that are neither live nor dead.
 	Gone(ctx context.Context, q row.Querier, ids []int64) ([]int64, error)
-	// Heads returns the heads of the queues of s by name. If s.Queues is empty, it returns all queues that have
-	// jobs.
-	Heads(ctx context.Context, q row.Querier, s row.JobSelect) ([]row.QueueHead, error)
-	// Highest returns the highest job id ever assigned.
-	Highest(ctx context.Context, q row.Querier) (id int64, err error)
 	// Insert enqueues a job and returns its id.
 	Insert(ctx context.Context, q row.Querier, n row.NewJob, payload string) (int64, error)
 	// InsertClaimed enqueues a job that is due and claims it for worker until expires. It inserts
@@ -216,18 +180,10 @@ type JobStore interface {
 	Keys(ctx context.Context, q row.Querier, queue string, now int64, limit int) (all []row.KeyStats, err error)
 	// KeysOver returns the ids of the deleted jobs of up to limit keys whose time is over.
 	KeysOver(ctx context.Context, q row.Querier, nowMS int64, limit int) ([]int64, error)
-	// Load reads the jobs at the given places and returns those that s selects, keyed by place.
-	Load(ctx context.Context, q row.Querier, s row.JobSelect, at []row.Place) (map[row.Place]row.Job, error)
 	// NextClaimAt returns the next second after nowMS at which a job of queue becomes claimable, or 0 if none
 	// will. It takes the pause and the limits of the queue into account, so the result may also concern a job
 	// that is already due.
 	NextClaimAt(ctx context.Context, q row.Querier, queue string, nowMS int64) (int64, error)
-	// OpenEdges returns the edges that hold a job: first up to limit edges to dead jobs or batches, then up to
-	// limit edges to unfinished ones.
-	OpenEdges(ctx context.Context, q row.Querier, id int64, limit int) (all []row.Edge, err error)
-	// Outlook reads the part of the state of queue at nowMS that does not depend on a particular job. It writes
-	// nothing.
-	Outlook(ctx context.Context, q row.Querier, queue string, nowMS int64) (Outlook, error)
 	// Overdue reports whether SettleOverdue would change anything.
 	Overdue(ctx context.Context, q row.Querier, queue string, now int64) (bool, error)
 	// Paused reports whether queue is paused.
@@ -239,8 +195,6 @@ type JobStore interface {
 	// PutBack makes the job pending again at runAt, or at once if runAt is 0, and does not count the
 	// attempt. It returns false if the claim no longer holds.
 	PutBack(ctx context.Context, q row.Querier, c row.Claim, runAt, now int64) (bool, error)
-	// Queues returns the queues that have live jobs.
-	Queues(ctx context.Context, q row.Querier) ([]string, error)
 	// ReadyAt reports whether a claim on queue would find work. It is cheaper than StatesAt, which also looks
 	// for the next time.
 	ReadyAt(ctx context.Context, q row.Querier, queue string, nowMS int64) (ready bool, err error)
@@ -255,26 +209,12 @@ type JobStore interface {
 	// ReplaceSide sets the headers of a job whose arguments were replaced and clears its progress and
 	// checkpoint.
 	ReplaceSide(ctx context.Context, q row.Querier, was row.Job, headers string) error
-	// Requeue makes a dead job pending again under its id, with its unique key if it had a key. If
-	// another job has taken that key, Requeue changes nothing and sets TakenBy.
-	Requeue(ctx context.Context, q row.Querier, r row.Requeue, now, nowMS int64) (out row.Requeued, err error)
 	// Retry makes the job pending again at runAt, or moves it to the dead letters if it has no attempts
 	// left. held is false if the claim no longer holds; dead reports that the job was moved.
 	Retry(ctx context.Context, q row.Querier, c row.Claim, runAt int64, cause string, now int64) (held, dead bool, err error)
-	// RunNow makes the scheduled jobs among ids due at now.
-	RunNow(ctx context.Context, q row.Querier, ids []int64, now int64) ([]row.Change, error)
-	// RunningJobs returns the ids of up to limit running jobs of queue whose claims are valid at the second
-	// now. An empty key selects all keys.
-	RunningJobs(ctx context.Context, q row.Querier, queue, key string, now int64, limit int) ([]int64, error)
-	// Same reports where the file has a job with the id, queue, payload and creation time of j. The result is
-	// "live", "dead" or "done", or empty if there is no such job.
-	Same(ctx context.Context, q row.Querier, j row.Job) (where string, err error)
 	// SaveProgress saves the progress of jobs that worker holds by a valid claim. With acked, it skips
 	// jobs whose rows disappear at the ack.
 	SaveProgress(ctx context.Context, q row.Querier, all []row.ProgressOf, worker string, acked bool, now int64) error
-	// Select returns up to limit jobs with ids above after that s selects, in id order. It walks the
-	// primary key, so the cost includes the rows that it skips.
-	Select(ctx context.Context, q row.Querier, s row.JobSelect, after int64, limit int) (out []row.SelectedJob, err error)
 	// SetSide is like SetSides for a job that may already have a side row because of its unique key.
 	SetSide(ctx context.Context, q row.Querier, queue string, s row.Side, id int64) error
 	// SetSides adds the side rows s to jobs just inserted in queue. It does nothing if s is empty.
@@ -283,14 +223,79 @@ type JobStore interface {
 	// returns them. Jobs of lapsed claims become claimable. It returns ErrStuck if there are overdue jobs and
 	// it could change none of them.
 	SettleOverdue(ctx context.Context, q row.Querier, queue string, now int64) ([]row.Death, error)
-	// Side returns the JobSide of a job. It is zero for a job without a side row.
-	Side(ctx context.Context, q row.Querier, id int64) (s row.JobSide, err error)
 	// SlowDown pauses the key of a live job until p.UntilMS, or its queue if the job has no key. An
 	// existing pause is never shortened, and keeps the reason given by an operator.
 	SlowDown(ctx context.Context, q row.Querier, queue string, id int64, p row.Pause, now int64) error
 	// StatesAt returns the states of queues in their order. It runs one statement for all queues and another
 	// for each queue with limits.
 	StatesAt(ctx context.Context, q row.Querier, queues []string, nowMS int64) ([]row.QueueState, error)
+}
+
+// OperatorStore contains the statements with which operators list, count, explain and change many jobs.
+type OperatorStore interface {
+	// After returns the places of up to n candidates after a place, in list order. A nil place means
+	// the start of the list. Load or Select must check the candidates against s. Fewer than n places
+	// mean that the list has ended.
+	After(ctx context.Context, q row.Querier, s row.JobSelect, order row.Order, by row.Access, after *row.Place, n int) ([]row.Place, error)
+	// Attempts returns the failed attempts of a job, oldest first.
+	Attempts(ctx context.Context, q row.Querier, id int64) (all []row.Attempt, err error)
+	// CancelMany deletes the live jobs among ids. Jobs with a valid claim are deleted only if running
+	// is set, and keep their places in queues with limits. Jobs that wait for the deleted jobs treat
+	// them as done.
+	CancelMany(ctx context.Context, q row.Querier, ids []int64, running bool, now int64) ([]row.Change, error)
+	// CancelledJobs returns the ids of up to limit cancelled jobs that still occupy a place of queue at the
+	// second now. An empty key selects all keys.
+	CancelledJobs(ctx context.Context, q row.Querier, queue, key string, now int64, limit int) ([]int64, error)
+	// Counts returns the number of jobs by queue in the queues and phases of s. Each number stops at
+	// limit. Queues without such jobs are left out. cost is the approximate number of index entries
+	// read.
+	Counts(ctx context.Context, q row.Querier, s row.JobSelect, limit int64) (counts map[string]row.QueueCounts, cost int64, err error)
+	// DeadPayload returns the payload of a dead job as stored, text or not, or nil if the job is not
+	// dead.
+	DeadPayload(ctx context.Context, q row.Querier, id int64) (payload any, err error)
+	// Discard deletes the dead jobs among ids. Jobs that others wait for are deleted only if awaited is
+	// set, and then count as done.
+	Discard(ctx context.Context, q row.Querier, ids []int64, awaited bool) ([]row.Change, error)
+	// DropWaiters deletes the jobs that Waiters returns for nodes.
+	DropWaiters(ctx context.Context, q row.Querier, nodes []int64) ([]row.Change, error)
+	// DropWaitersOfLive deletes the jobs that wait for jobs which CancelMany would delete with the same
+	// arguments.
+	DropWaitersOfLive(ctx context.Context, q row.Querier, ids []int64, running bool, now int64) ([]row.Change, error)
+	// Few reports whether the queues and phases of s hold at most most jobs. It returns false without
+	// counting if s names ids, or if s names no queues and either no phases or only phases of finished
+	// jobs.
+	Few(ctx context.Context, q row.Querier, s row.JobSelect, most int64) (bool, error)
+	// Heads returns the heads of the queues of s by name. If s.Queues is empty, it returns all queues that have
+	// jobs.
+	Heads(ctx context.Context, q row.Querier, s row.JobSelect) ([]row.QueueHead, error)
+	// Highest returns the highest job id ever assigned.
+	Highest(ctx context.Context, q row.Querier) (id int64, err error)
+	// Load reads the jobs at the given places and returns those that s selects, keyed by place.
+	Load(ctx context.Context, q row.Querier, s row.JobSelect, at []row.Place) (map[row.Place]row.Job, error)
+	// OpenEdges returns the edges that hold a job: first up to limit edges to dead jobs or batches, then up to
+	// limit edges to unfinished ones.
+	OpenEdges(ctx context.Context, q row.Querier, id int64, limit int) (all []row.Edge, err error)
+	// Outlook reads the part of the state of queue at nowMS that does not depend on a particular job. It writes
+	// nothing.
+	Outlook(ctx context.Context, q row.Querier, queue string, nowMS int64) (Outlook, error)
+	// Queues returns the queues that have live jobs.
+	Queues(ctx context.Context, q row.Querier) ([]string, error)
+	// Requeue makes a dead job pending again under its id, with its unique key if it had a key. If
+	// another job has taken that key, Requeue changes nothing and sets TakenBy.
+	Requeue(ctx context.Context, q row.Querier, r row.Requeue, now, nowMS int64) (out row.Requeued, err error)
+	// RunNow makes the scheduled jobs among ids due at now.
+	RunNow(ctx context.Context, q row.Querier, ids []int64, now int64) ([]row.Change, error)
+	// RunningJobs returns the ids of up to limit running jobs of queue whose claims are valid at the second
+	// now. An empty key selects all keys.
+	RunningJobs(ctx context.Context, q row.Querier, queue, key string, now int64, limit int) ([]int64, error)
+	// Same reports where the file has a job with the id, queue, payload and creation time of j. The result is
+	// "live", "dead" or "done", or empty if there is no such job.
+	Same(ctx context.Context, q row.Querier, j row.Job) (where string, err error)
+	// Select returns up to limit jobs with ids above after that s selects, in id order. It walks the
+	// primary key, so the cost includes the rows that it skips.
+	Select(ctx context.Context, q row.Querier, s row.JobSelect, after int64, limit int) (out []row.SelectedJob, err error)
+	// Side returns the JobSide of a job. It is zero for a job without a side row.
+	Side(ctx context.Context, q row.Querier, id int64) (s row.JobSide, err error)
 	// Unawaited returns the ids for which no job waits.
 	Unawaited(ctx context.Context, q row.Querier, ids []int64) ([]int64, error)
 	// Waiters returns the jobs that wait for any of nodes, directly or indirectly, without the nodes

@@ -10,6 +10,7 @@ import (
 func Stores() engine.Stores {
 	return engine.Stores{
 		Jobs:          store.Jobs{},
+		Operators:     store.Jobs{},
 		Batches:       store.Batches{},
 		Pauses:        store.Pauses{},
 		Limits:        store.Limits{},
