@@ -35,6 +35,7 @@ var mayImport = map[string][]string{
 	"internal/sqlfunc":        {"internal/cron", "internal/engine", "internal/row", "internal/sqlite", "internal/store"},
 	"internal/sqlite":         {"internal/engine", "internal/row", "internal/wake"},
 	"internal/store":          {"internal/engine", "internal/row"},
+	"internal/storetest":      {"internal/engine", "internal/row", "internal/wake"},
 	"internal/testkit":        {"", "honkertest", "relay"},
 	"internal/traffic":        {"internal/engine", "internal/row"},
 	"internal/wake":           {"internal/row"},
@@ -62,7 +63,7 @@ var siblingMayImport = map[string][]string{
 var exportedOnly = map[string][]string{"ui": {"admin", "seal"}}
 
 // testRooms may be imported by tests only.
-var testRooms = []string{"internal/arch", "internal/testkit"}
+var testRooms = []string{"internal/arch", "internal/storetest", "internal/testkit"}
 
 // nestedMayImport lists the imports of nested modules beyond the root package and honkertest.
 // tests/ may also import the test helpers, internal/sqlite for stopping the library between two

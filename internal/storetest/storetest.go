@@ -1,0 +1,67 @@
+// Package storetest contains the tests that the stores of every database must pass. It states honker's
+// rules without reference to a database: what a claim takes, what a fence refuses, and what a rollback
+// undoes. A package that implements engine.Stores calls Run from a test.
+package storetest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/engine"
+)
+
+// Fixture is an empty database under test.
+type Fixture struct {
+	Backend engine.Backend
+	Stores  engine.Stores
+}
+
+// Run tests the stores of a database. open returns a new, empty database for each test, and closes it
+// at the end of the test.
+func Run(t *testing.T, open func(t *testing.T) *Fixture) {
+	for _, s := range suites {
+		t.Run(s.name, func(t *testing.T) { s.run(t, open) })
+	}
+}
+
+// suites lists the tests by noun.
+var suites = []struct {
+	name string
+	run  func(t *testing.T, open func(t *testing.T) *Fixture)
+}{
+	{"Locks", locks},
+}
+
+// start is the time at which tests begin. Stores have no clock, so tests choose the time.
+var start = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// write runs f in a transaction and commits it. It returns the error of f, in which case nothing is
+// written.
+func (d *Fixture) write(t *testing.T, f func(ctx context.Context, q engine.Querier) error) error {
+	t.Helper()
+	return d.Backend.Write(t.Context(), engine.OpFunc(func(ctx context.Context, q engine.Querier, _ time.Time) error { return f(ctx, q) }))
+}
+
+// mustWrite is like write, and fails the test on an error.
+func (d *Fixture) mustWrite(t *testing.T, f func(ctx context.Context, q engine.Querier) error) {
+	t.Helper()
+	require.NoError(t, d.write(t, f))
+}
+
+// rollBack runs f in a transaction that is rolled back.
+func (d *Fixture) rollBack(t *testing.T, f func(ctx context.Context, q engine.Querier) error) {
+	t.Helper()
+	tx, err := d.Backend.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Close()
+	require.NoError(t, f(t.Context(), tx.SQL()))
+}
+
+// read runs f on a connection that sees the committed state.
+func (d *Fixture) read(t *testing.T, f func(ctx context.Context, q engine.Querier) error) {
+	t.Helper()
+	require.NoError(t, d.Backend.Read(t.Context(), true, f))
+}
