@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,8 +43,8 @@ func (o *ActorOptions) withDefaults() (ActorOptions, error) {
 	if out.Workers < 0 {
 		err = errors.Join(err, fmt.Errorf("%w: %d workers", honker.ErrInvalid, out.Workers))
 	}
-	out.Workers = or(out.Workers, 1)
-	out.DrainTimeout = or(out.DrainTimeout, 20*time.Second)
+	out.Workers = cmp.Or(out.Workers, 1)
+	out.DrainTimeout = cmp.Or(out.DrainTimeout, 20*time.Second)
 	return out, err
 }
 

@@ -18,6 +18,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,7 +98,7 @@ func (o *Options) withDefaults() (Options, error) {
 	if out.TTL != 0 && out.TTL < time.Second {
 		err = errors.Join(err, fmt.Errorf("%w: TTL %v: at least a second", honker.ErrInvalid, out.TTL))
 	}
-	out.Prefix, out.Prios, out.TTL = or(out.Prefix, DefaultPrefix), or(out.Prios, 1), or(out.TTL, 15*time.Second)
+	out.Prefix, out.Prios, out.TTL = cmp.Or(out.Prefix, DefaultPrefix), cmp.Or(out.Prios, 1), cmp.Or(out.TTL, 15*time.Second)
 	return out, err
 }
 
@@ -131,12 +132,3 @@ func (d *Dispatcher) read(ctx context.Context, f func(ctx context.Context, q eng
 func fail(op, name string, err error) error { return engine.Wrap("dispatch "+op, name, err) }
 
 func failID(op string, id int64, err error) error { return engine.WrapID("dispatch "+op, id, err) }
-
-// or returns v, or otherwise if v is zero.
-func or[V comparable](v, otherwise V) V {
-	var zero V
-	if v == zero {
-		return otherwise
-	}
-	return v
-}

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -27,7 +28,7 @@ const (
 	maxPrefix = 64
 )
 
-func (k Keys) prefix() string { return or(k.Prefix, DefaultPrefix) }
+func (k Keys) prefix() string { return cmp.Or(k.Prefix, DefaultPrefix) }
 
 // check returns an error if the prefix is invalid.
 func (k Keys) check() error {
@@ -100,7 +101,7 @@ func (k Keys) Control(t Target) string { return k.address("q:ctl", t) }
 
 // Presence returns the key of an actor's presence row, such as hero:meta:actor:inst:osis:default:2.
 func (k Keys) Presence(a Identity) string {
-	return k.join("meta:actor:inst:?:?:?", a.Type, or(a.Group, DefaultGroup), a.Instance)
+	return k.join("meta:actor:inst:?:?:?", a.Type, cmp.Or(a.Group, DefaultGroup), a.Instance)
 }
 
 // Stats returns the key of the statistics of a queue, such as

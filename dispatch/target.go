@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -26,7 +27,7 @@ type Target struct {
 
 func (t Target) withGroup() Target {
 	if t.Instance != "" {
-		t.Group = or(t.Group, DefaultGroup)
+		t.Group = cmp.Or(t.Group, DefaultGroup)
 	}
 	return t
 }
@@ -72,13 +73,13 @@ type Identity struct {
 }
 
 func (a Identity) withGroup() Identity {
-	a.Group = or(a.Group, DefaultGroup)
+	a.Group = cmp.Or(a.Group, DefaultGroup)
 	return a
 }
 
 // target returns the address of the actor.
 func (a Identity) target() Target {
-	return Target{Type: a.Type, Group: or(a.Group, DefaultGroup), Instance: a.Instance}
+	return Target{Type: a.Type, Group: cmp.Or(a.Group, DefaultGroup), Instance: a.Instance}
 }
 
 func (a Identity) check() error {

@@ -19,6 +19,7 @@
 package inbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -100,9 +101,9 @@ func (o *Options) withDefaults() (out Options, keys webhook.Keys, err error) {
 	if out.MaxBody < 0 {
 		err = errors.Join(err, fmt.Errorf("%w: negative MaxBody %d", honker.ErrInvalid, out.MaxBody))
 	}
-	out.Tolerance = or(out.Tolerance, 5*time.Minute)
-	out.MaxBody = or(out.MaxBody, 1<<20)
-	out.Retention = or(out.Retention, 14*24*time.Hour)
+	out.Tolerance = cmp.Or(out.Tolerance, 5*time.Minute)
+	out.MaxBody = cmp.Or(out.MaxBody, 1<<20)
+	out.Retention = cmp.Or(out.Retention, 14*24*time.Hour)
 	if out.Retention/2 < out.Tolerance {
 		err = errors.Join(err, fmt.Errorf("%w: Retention %v is below twice the Tolerance %v: a captured request could be replayed",
 			honker.ErrInvalid, out.Retention, out.Tolerance))
@@ -126,15 +127,6 @@ func parseSecrets(secrets []string) (webhook.Keys, error) {
 		return nil, fmt.Errorf("%w: no Secrets", honker.ErrInvalid)
 	}
 	return all, nil
-}
-
-// or returns v, or otherwise if v is zero.
-func or[V comparable](v, otherwise V) V {
-	var zero V
-	if v == zero {
-		return otherwise
-	}
-	return v
 }
 
 // Verify checks the headers webhook-id, webhook-timestamp and webhook-signature of a request with the

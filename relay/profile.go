@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -52,7 +53,7 @@ func (t tuning) over(defaults tuning) (tuning, error) {
 	if t.retryBase > t.retryMax && t.retryMax > 0 {
 		return t, fmt.Errorf("%w: RetryBase %v is above RetryMax %v", engine.ErrInvalid, t.retryBase, t.retryMax)
 	}
-	t.batch = or(t.batch, defaults.batch)
+	t.batch = cmp.Or(t.batch, defaults.batch)
 	switch {
 	case t.retryBase == 0 && t.retryMax == 0:
 		t.retryBase, t.retryMax = defaults.retryBase, defaults.retryMax

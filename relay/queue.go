@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,7 +135,7 @@ func (q *Queue) newSendOp(all []Outgoing) (*sendOp, error) {
 }
 
 func (q *Queue) encode(m *Outgoing) (row.RelayMessage, error) {
-	out := row.RelayMessage{Partition: int64(m.Partition), Key: m.Key, Type: or(m.Type, defaultType), Payload: m.Payload}
+	out := row.RelayMessage{Partition: int64(m.Partition), Key: m.Key, Type: cmp.Or(m.Type, defaultType), Payload: m.Payload}
 	if m.Key != "" {
 		if err := engine.CheckName("key", m.Key); err != nil {
 			return out, err

@@ -24,6 +24,7 @@
 package relay
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -106,19 +107,10 @@ func (o *Options) withDefaults() (Options, error) {
 	}
 	t, err := out.tuning().over(profiles[out.Profile])
 	out.Batch, out.RetryBase, out.RetryMax = t.batch, t.retryBase, t.retryMax
-	out.Processors = or(out.Processors, defaultProcessors)
-	out.VacuumEvery = or(out.VacuumEvery, time.Hour)
-	out.MaxPayload = or(out.MaxPayload, 64<<10)
+	out.Processors = cmp.Or(out.Processors, defaultProcessors)
+	out.VacuumEvery = cmp.Or(out.VacuumEvery, time.Hour)
+	out.MaxPayload = cmp.Or(out.MaxPayload, 64<<10)
 	return out, err
-}
-
-// or returns v, or otherwise if v is zero.
-func or[V comparable](v, otherwise V) V {
-	var zero V
-	if v == zero {
-		return otherwise
-	}
-	return v
 }
 
 func notNegative(what string, n int) error {

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -110,7 +111,7 @@ func (r *run) size(t row.RelayTaken) int {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return or(r.sizes[t.RelayPartition], r.handlers[t.Queue].tuning.batch)
+	return cmp.Or(r.sizes[t.RelayPartition], r.handlers[t.Queue].tuning.batch)
 }
 
 // resize sets the size of the partition's next batch. After a failure or a rejected message it is the
