@@ -20,7 +20,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// exportedFunctions returns the names of the exported functions of the package.
+// exportedFunctions returns the names of the exported functions of the package that take a context.
 func exportedFunctions(t *testing.T) (names []string) {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
@@ -32,7 +32,7 @@ func exportedFunctions(t *testing.T) (names []string) {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
 		require.NoError(t, err)
 		for _, d := range file.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.IsExported() {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.IsExported() && f.Type.Params.List[0].Names[0].Name == "ctx" {
 				names = append(names, f.Name.Name)
 			}
 		}
