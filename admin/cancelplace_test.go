@@ -29,7 +29,7 @@ func TestCancel_KeepsThePlace(t *testing.T) {
 
 			why, err := admin.Explain(ctx, db, second)
 			require.NoError(t, err)
-			require.Contains(t, why.Text, fmt.Sprintf("job %d was cancelled, and its handler has not returned", first))
+			require.Contains(t, why.Text, fmt.Sprintf("job %d was cancelled, but its handler has not returned", first))
 			require.Equal(t, []int64{first}, why.Reasons[0].Jobs)
 			queue, err := admin.ExplainQueue(ctx, db, "jobs")
 			require.NoError(t, err)

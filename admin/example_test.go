@@ -217,7 +217,7 @@ func ExampleProblems() {
 	}
 	// Output:
 	// warn dead mails: 1 job died in the last hour
-	// [honker dead groups --queue mails --died-since 1h]
+	// [group the jobs of queue "mails" that died in the last 1h]
 }
 
 // A job waits because its customer already has a running job.
@@ -250,5 +250,5 @@ func ExampleExplain() {
 		log.Fatal(err)
 	}
 	fmt.Println(why.Reasons[0].Code, why.Text)
-	// Output: key_limit its key "acme" is full: 1 of 1 run, job 1
+	// Output: key_limit its key "acme" is full: 1 of 1 running, job 1
 }

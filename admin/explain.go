@@ -30,7 +30,7 @@ type Reason struct {
 	Until time.Time // time at which the condition ends by itself; zero if never, or if it depends on other jobs
 	Jobs  []int64   // jobs that this job waits for or that block it; the first 100
 	Who   string    // worker that holds the job, or By of a pause
-	Do    []string  // honker command lines that help
+	Do    []Action  // steps that help
 }
 
 // Explain tells why the job with the given id does not run, or how it ended. It reads a single snapshot of
@@ -240,7 +240,7 @@ func (x *explainer) waitsFor(ctx context.Context, ex *Explanation, o engine.Outl
 		ex.add(successorReason(ex.Job, side.After))
 	}
 	if side.After == 0 && !side.Held && len(edges) == 0 {
-		ex.add(Reason{Code: ReasonWaitsFor, Text: "is held, and nothing in the file says for what", Do: []string{"honker check"}})
+		ex.add(Reason{Code: ReasonWaitsFor, Text: "is held, but the file records no reason; check the file", Do: []Action{{Verb: ActionCheckFile}}})
 	}
 	return nil
 }
@@ -385,7 +385,7 @@ func (x *explainer) queue(ctx context.Context, name string) (*Explanation, error
 	}
 	ex.conclude()
 	if len(ex.Reasons) == 0 {
-		ex.Text = "no job of it waits or runs"
+		ex.Text = "has no waiting or running jobs"
 	}
 	return ex, nil
 }
@@ -401,7 +401,7 @@ func (x *explainer) head(ctx context.Context, ex *Explanation, o engine.Outlook,
 		return err
 	}
 	if ex.Ahead.N == 0 && ex.Ahead.More {
-		ex.add(Reason{Code: ReasonInTurn, Text: "there are more than 1,000 jobs that can be claimed or are kept by their keys, and the first of them are kept"})
+		ex.add(Reason{Code: ReasonInTurn, Text: "more than 1,000 jobs can be claimed or are held back by the limits of their keys, and the first of them are held back"})
 	}
 	for _, r := range job.Reasons {
 		switch r.Code {

@@ -47,7 +47,7 @@ func TestExplain_InTurn(t *testing.T) {
 		last := testkit.Enqueue(t, q, 1, honker.Priority(-1))
 		first := testkit.Enqueue(t, q, 2)
 		ex, _ := why(t, db, first, admin.ReasonInTurn)
-		require.Equal(t, "is next: a claim on the queue takes it", ex.Text)
+		require.Equal(t, "is next: the next claim on the queue takes it", ex.Text)
 		require.Zero(t, ex.Ahead)
 		require.Zero(t, ex.NextAt)
 		require.Equal(t, honker.PhaseReady, ex.Job.Phase)
@@ -62,7 +62,7 @@ func TestExplain_Running(t *testing.T) {
 		id := testkit.Enqueue(t, q, 1)
 		testkit.ClaimOneAs(t, q, "w-17")
 		ex, r := why(t, db, id, admin.ReasonRunning)
-		require.Equal(t, `runs: worker "w-17" has it until 00:01:00 UTC (in 1m) unless it renews its claim, attempt 1 of 25`, ex.Text)
+		require.Equal(t, `is running: worker "w-17" holds its claim until 00:01:00 UTC (in 1m) unless it renews it, attempt 1 of 25`, ex.Text)
 		require.Equal(t, "w-17", r.Who)
 		require.True(t, r.Until.Equal(time.Now().Add(61*time.Second)), r.Until)
 		require.Zero(t, ex.NextAt)
@@ -80,7 +80,7 @@ func TestExplain_Lapsed(t *testing.T) {
 		require.Len(t, ex.Reasons, 2)
 		require.Equal(t, admin.ReasonLapsed, ex.Reasons[0].Code)
 		require.Equal(t, admin.ReasonInTurn, ex.Reasons[1].Code)
-		require.Equal(t, `worker "w-17" has not renewed its claim, which ran out at 00:01:00 UTC (1m ago): any worker may claim it again, attempt 1 of 25 so far`, ex.Text)
+		require.Equal(t, `worker "w-17" has not renewed its claim, which expired at 00:01:00 UTC (1m ago); any worker may claim the job again, attempt 1 of 25 so far`, ex.Text)
 	})
 }
 
@@ -91,7 +91,7 @@ func TestExplain_NotDue(t *testing.T) {
 		require.Equal(t, "is not due before 01:30:00 UTC (in 1h30m)", ex.Text)
 		require.True(t, ex.NextAt.Equal(time.Now().Add(90*time.Minute)))
 		require.Equal(t, ex.NextAt, r.Until)
-		require.Equal(t, []string{"honker job run-now 1"}, r.Do)
+		require.Equal(t, []admin.Action{{Verb: admin.ActionRunJobNow, Job: 1}}, r.Do)
 
 		failed := testkit.Enqueue(t, q, 2, honker.MaxAttempts(3))
 		job := testkit.ClaimOne(t, q)
@@ -103,7 +103,7 @@ func TestExplain_NotDue(t *testing.T) {
 		job = testkit.ClaimOne(t, q)
 		require.NoError(t, job.Snooze(t.Context(), 36*time.Hour))
 		ex, _ = why(t, db, snoozed, admin.ReasonNotDue)
-		require.Equal(t, "is not due before 2000-01-02 12:00:00 UTC (in 36h)", ex.Text)
+		require.Equal(t, "is not due before 2000-01-02 12:00:00 UTC (in 1d12h)", ex.Text)
 	})
 }
 
@@ -114,9 +114,9 @@ func TestExplain_Paused(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		ex, r := why(t, db, id, admin.ReasonPaused)
-		require.Equal(t, `its queue "mails" is paused since 00:00:00 UTC (1m ago) by ann, until 01:00:00 UTC (in 59m): deploy`, ex.Text)
+		require.Equal(t, `its queue "mails" has been paused since 00:00:00 UTC (1m ago) by ann, until 01:00:00 UTC (in 59m): deploy`, ex.Text)
 		require.Equal(t, "ann", r.Who)
-		require.Equal(t, []string{"honker queue resume mails"}, r.Do)
+		require.Equal(t, []admin.Action{{Verb: admin.ActionResumePaused, Queue: "mails"}}, r.Do)
 		require.True(t, ex.NextAt.Equal(time.Now().Add(59*time.Minute)))
 
 		_, err = q.Pause(t.Context(), &honker.PauseOptions{Key: "it's me"})
@@ -124,8 +124,8 @@ func TestExplain_Paused(t *testing.T) {
 		ex, err = admin.Explain(t.Context(), db, id)
 		require.NoError(t, err)
 		require.Len(t, ex.Reasons, 2)
-		require.Equal(t, `its key "it's me" is paused since 00:01:00 UTC (now) (and 1 more reason)`, ex.Text)
-		require.Equal(t, []string{`honker queue resume mails --key 'it'\''s me'`}, ex.Reasons[0].Do)
+		require.Equal(t, `its key "it's me" has been paused since 00:01:00 UTC (now) (and 1 more reason)`, ex.Text)
+		require.Equal(t, []admin.Action{{Verb: admin.ActionResumePaused, Queue: "mails", Key: "it's me"}}, ex.Reasons[0].Do)
 		require.Zero(t, ex.NextAt, "one of the pauses has no end")
 	})
 }
@@ -139,10 +139,10 @@ func TestExplain_QueueLimit(t *testing.T) {
 		first(t, q)
 		why(t, db, 2, admin.ReasonInTurn)
 		ex, _ := why(t, db, 3, admin.ReasonQueueLimit)
-		require.Equal(t, "its queue is full once those before it have started: 1 of 2 run", ex.Text)
+		require.Equal(t, "its queue will be full after the jobs before it start: 1 of 2 running", ex.Text)
 		first(t, q)
 		ex, r := why(t, db, 4, admin.ReasonQueueLimit)
-		require.Equal(t, "its queue is full: 2 of 2 run, jobs 1, 2", ex.Text)
+		require.Equal(t, "its queue is full: 2 of 2 running, jobs 1, 2", ex.Text)
 		require.Equal(t, []int64{1, 2}, r.Jobs)
 		require.Equal(t, honker.Count{N: 1}, ex.Ahead)
 		require.Zero(t, ex.NextAt)
@@ -155,13 +155,13 @@ func TestExplain_KeyLimit(t *testing.T) {
 		testkit.Enqueue(t, q, 1, honker.Key("acme"))
 		id := testkit.Enqueue(t, q, 2, honker.Key("acme"))
 		ex, _ := why(t, db, id, admin.ReasonKeyLimit)
-		require.Equal(t, `its key "acme" is full once those before it have started: 0 of 1 run`, ex.Text)
+		require.Equal(t, `its key "acme" will be full after the jobs before it start: 0 of 1 running`, ex.Text)
 		testkit.ClaimOne(t, q)
 		for range 2 { // ready, then held
 			ex, r := why(t, db, id, admin.ReasonKeyLimit)
-			require.Equal(t, `its key "acme" is full: 1 of 1 run, job 1`, ex.Text)
+			require.Equal(t, `its key "acme" is full: 1 of 1 running, job 1`, ex.Text)
 			require.Equal(t, []int64{1}, r.Jobs)
-			require.Equal(t, []string{"honker queue keys mails"}, r.Do)
+			require.Equal(t, []admin.Action{{Verb: admin.ActionListKeys, Queue: "mails"}}, r.Do)
 			require.Empty(t, testkit.Claim(t, q, 1))
 		}
 		require.Equal(t, honker.PhaseHeld, testkit.GetJob(t, q, id).Phase)
@@ -177,7 +177,7 @@ func TestExplain_InOrder(t *testing.T) {
 		ex, r := why(t, db, id, admin.ReasonKeyLimit)
 		require.Equal(t, `jobs of its key "acme" run in order, and job 1 comes first`, ex.Text)
 		require.Equal(t, []int64{1}, r.Jobs)
-		require.Equal(t, []string{"honker job why 1"}, r.Do)
+		require.Equal(t, []admin.Action{{Verb: admin.ActionExplainJob, Job: 1}}, r.Do)
 		require.Zero(t, ex.NextAt)
 	})
 }
@@ -190,15 +190,15 @@ func TestExplain_QueueRate(t *testing.T) {
 		}
 		first(t, q)
 		ex, _ := why(t, db, 3, admin.ReasonQueueRate)
-		require.Equal(t, "its queue may start 1 job each 10s, 2 at once, and it comes after 1 job: about 00:00:10 UTC (in 10s)", ex.Text)
+		require.Equal(t, "its queue may start 1 job every 10s, 2 at once; this job follows 1 job and can start at about 00:00:10 UTC (in 10s)", ex.Text)
 		require.Zero(t, ex.NextAt, "that is a matter of the job before it")
 		first(t, q)
 		ex, r := why(t, db, 3, admin.ReasonQueueRate)
-		require.Equal(t, "its queue may start 1 job each 10s, 2 at once, the next at 00:00:10 UTC (in 10s)", ex.Text)
+		require.Equal(t, "its queue may start 1 job every 10s, 2 at once, the next at 00:00:10 UTC (in 10s)", ex.Text)
 		require.True(t, ex.NextAt.Equal(time.Now().Add(10*time.Second)))
 		require.Equal(t, ex.NextAt, r.Until)
 		ex, _ = why(t, db, 4, admin.ReasonQueueRate)
-		require.Equal(t, "its queue may start 1 job each 10s, 2 at once, the next at 00:00:10 UTC (in 10s), and it comes after 1 job: about 00:00:20 UTC (in 20s)", ex.Text)
+		require.Equal(t, "its queue may start 1 job every 10s, 2 at once, the next at 00:00:10 UTC (in 10s); this job follows 1 job and can start at about 00:00:20 UTC (in 20s)", ex.Text)
 	})
 }
 
@@ -210,7 +210,7 @@ func TestExplain_KeyRate(t *testing.T) {
 		first(t, q)
 		for range 2 { // before and after a claim has reached it
 			ex, _ := why(t, db, id, admin.ReasonKeyRate)
-			require.Equal(t, `its key "acme" may start 1 job each 10s: its start is at 00:00:10 UTC (in 10s)`, ex.Text)
+			require.Equal(t, `its key "acme" may start 1 job every 10s; this job can start at 00:00:10 UTC (in 10s)`, ex.Text)
 			require.True(t, ex.NextAt.Equal(time.Now().Add(10*time.Second)))
 			require.Empty(t, testkit.Claim(t, q, 1))
 		}
@@ -225,7 +225,7 @@ func TestExplain_WaitsFor_Unique(t *testing.T) {
 		testkit.ClaimOne(t, q)
 		id := testkit.Enqueue(t, q, 2, again)
 		ex, r := why(t, db, id, admin.ReasonWaitsFor)
-		require.Equal(t, `waits for the end of job 1, which has its unique key "report" (RunAgain)`, ex.Text)
+		require.Equal(t, `waits for the end of job 1, which holds its unique key "report" (RunAgain)`, ex.Text)
 		require.Equal(t, []int64{1}, r.Jobs)
 	})
 }
@@ -260,20 +260,20 @@ func TestExplain_WaitsFor_After(t *testing.T) {
 		ex, err := admin.Explain(t.Context(), db, id)
 		require.NoError(t, err)
 		require.Len(t, ex.Reasons, 3)
-		require.Equal(t, "waits for what is dead: job 1; requeue that, or cancel this job (and 2 more reasons)", ex.Text)
-		require.Equal(t, []string{"honker dead requeue 1"}, ex.Reasons[0].Do)
+		require.Equal(t, "waits for job 1, which is dead; requeue it, or cancel this job (and 2 more reasons)", ex.Text)
+		require.Equal(t, []admin.Action{{Verb: admin.ActionRequeueJob, Job: 1}}, ex.Reasons[0].Do)
 		require.Equal(t, "waits for job 2", ex.Reasons[1].Text)
 		require.Equal(t, []int64{later}, ex.Reasons[1].Jobs)
-		require.Equal(t, `waits for batch 1 "pages": 1 of its 2 members wait or run, and it is not sealed`, ex.Reasons[2].Text)
+		require.Equal(t, `waits for batch 1 "pages": 1 of its 2 members are waiting or running, and it is not sealed`, ex.Reasons[2].Text)
 		require.Equal(t, ids[1:], ex.Reasons[2].Jobs)
-		require.Equal(t, []string{"honker job why 4"}, ex.Reasons[2].Do)
+		require.Equal(t, []admin.Action{{Verb: admin.ActionExplainJob, Job: 4}}, ex.Reasons[2].Do)
 
 		require.NoError(t, b.Seal(t.Context()))
 		require.NoError(t, first(t, q).Reject(t.Context(), errors.New("broken")))
 		ex, err = admin.Explain(t.Context(), db, id)
 		require.NoError(t, err)
-		require.Equal(t, `waits for batch 1 "pages": 0 of its 2 members wait or run, and one is dead: job 4`, ex.Reasons[2].Text)
-		require.Equal(t, []string{"honker dead requeue 4"}, ex.Reasons[2].Do)
+		require.Equal(t, `waits for batch 1 "pages": 0 of its 2 members are waiting or running, and 1 is dead: job 4`, ex.Reasons[2].Text)
+		require.Equal(t, []admin.Action{{Verb: admin.ActionRequeueJob, Job: 4}}, ex.Reasons[2].Do)
 	})
 }
 
@@ -283,11 +283,11 @@ func TestExplain_Expired(t *testing.T) {
 		late := testkit.Enqueue(t, q, 2, honker.ExpiresIn(time.Hour), honker.Delay(2*time.Hour))
 		ex, err := admin.Explain(t.Context(), db, late)
 		require.NoError(t, err)
-		require.Equal(t, "has to start by 01:00:00 UTC (in 1h), and cannot before 02:00:00 UTC (in 2h) (and 1 more reason)", ex.Text)
+		require.Equal(t, "must start by 01:00:00 UTC (in 1h), but cannot start before 02:00:00 UTC (in 2h) (and 1 more reason)", ex.Text)
 		require.Zero(t, ex.NextAt)
 		time.Sleep(2 * time.Minute)
 		ex, _ = why(t, db, id, admin.ReasonExpired)
-		require.Equal(t, "was to start by 00:01:00 UTC (1m ago): Maintain, SweepExpired or a claim dead-letters it", ex.Text)
+		require.Equal(t, "had to start by 00:01:00 UTC (1m ago); Maintain, SweepExpired or a claim will dead-letter it", ex.Text)
 	})
 }
 
@@ -297,7 +297,7 @@ func TestExplain_Exhausted(t *testing.T) {
 		testkit.ClaimOne(t, q)
 		time.Sleep(2 * time.Minute)
 		ex, _ := why(t, db, id, admin.ReasonExhausted)
-		require.Equal(t, "has no attempt left, 1 of 1: the next claim on the queue dead-letters it", ex.Text)
+		require.Equal(t, "has no attempts left, 1 of 1; the next claim on the queue dead-letters it", ex.Text)
 	})
 }
 
@@ -310,7 +310,7 @@ func TestExplain_Undecodable(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, ex.Reasons, 2)
 			require.Equal(t, admin.ReasonUndecodable, ex.Reasons[0].Code)
-			require.Equal(t, "its payload is no JSON text: a worker of this library dead-letters it when it claims it", ex.Text)
+			require.Equal(t, "its payload is not JSON text; a worker of this library dead-letters the job when it claims it", ex.Text)
 		}
 	})
 }
@@ -323,8 +323,8 @@ func TestExplain_Clock(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, ex.Reasons, 3)
 		require.Equal(t, admin.ReasonNotDue, ex.Reasons[0].Code)
-		require.Equal(t, "was enqueued at 01:00:00 UTC (in 1h) by the clock of another machine, which is ahead of this one's", ex.Reasons[1].Text)
-		require.Contains(t, ex.Reasons[2].Text, "the file has seconds, and this may be milliseconds")
+		require.Equal(t, "was enqueued at 01:00:00 UTC (in 1h) by another machine, whose clock is ahead of the clock of this machine", ex.Reasons[1].Text)
+		require.Contains(t, ex.Reasons[2].Text, "it may have been written in milliseconds instead of seconds")
 	})
 }
 
@@ -333,8 +333,8 @@ func TestExplain_Dead(t *testing.T) {
 		id := bury(t, q, 1, "no such address")
 		time.Sleep(time.Hour)
 		ex, r := why(t, db, id, admin.ReasonDead)
-		require.Equal(t, `is dead since 00:00:00 UTC (1h ago), after attempt 1 of 25: "no such address"; requeued it runs again under its id`, ex.Text)
-		require.Equal(t, []string{"honker dead requeue 1"}, r.Do)
+		require.Equal(t, `has been dead since 00:00:00 UTC (1h ago), after attempt 1 of 25: "no such address"; requeue it to run it again under its id`, ex.Text)
+		require.Equal(t, []admin.Action{{Verb: admin.ActionRequeueJob, Job: 1}}, r.Do)
 	})
 }
 
@@ -348,14 +348,14 @@ func TestExplain_Gone(t *testing.T) {
 		require.NoError(t, testkit.ClaimOneAs(t, q, "w-17").Ack(t.Context()))
 
 		ex, r := why(t, db, done, admin.ReasonDone)
-		require.Equal(t, `is done: worker "w-17" has acked attempt 1 of 25 at 00:00:00 UTC (now)`, ex.Text)
+		require.Equal(t, `is done: worker "w-17" acked attempt 1 of 25 at 00:00:00 UTC (now)`, ex.Text)
 		require.Equal(t, "w-17", r.Who)
 		ex, _ = why(t, db, gone, admin.ReasonGone)
-		require.Equal(t, "is gone: it was acked, cancelled or discarded, and nothing of it was kept (see SetRetention)", ex.Text)
+		require.Equal(t, "is gone: it was acked, cancelled or discarded, and the file keeps no record of it (see SetRetention)", ex.Text)
 		require.Nil(t, ex.Job)
 		for _, never := range []int64{done + 1, 0, -1} {
 			ex, _ = why(t, db, never, admin.ReasonNever)
-			require.Equal(t, "never was: the highest id that the file has given is 2", ex.Text)
+			require.Equal(t, "has never existed: the highest id assigned so far is 2", ex.Text)
 		}
 	})
 }
@@ -410,7 +410,7 @@ func TestExplainQueue(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		ex, err := admin.ExplainQueue(t.Context(), db, "mails")
 		require.NoError(t, err)
-		require.Equal(t, "no job of it waits or runs", ex.Text)
+		require.Equal(t, "has no waiting or running jobs", ex.Text)
 		require.Empty(t, ex.Reasons)
 
 		testkit.Enqueue(t, q, 1, honker.Delay(time.Hour), honker.Priority(1))
@@ -430,7 +430,7 @@ func TestExplainQueue(t *testing.T) {
 		_, err = q.Pause(t.Context(), &honker.PauseOptions{Until: time.Now().Add(time.Hour)})
 		require.NoError(t, err)
 		ex = whyQueue(t, db, admin.ReasonPaused)
-		require.Equal(t, `job 2 comes first: its queue "mails" is paused since 00:01:00 UTC (now), until 01:01:00 UTC (in 1h)`, ex.Text)
+		require.Equal(t, `job 2 comes first: its queue "mails" has been paused since 00:01:00 UTC (now), until 01:01:00 UTC (in 1h)`, ex.Text)
 		require.True(t, ex.NextAt.Equal(time.Now().Add(time.Hour)))
 		_, err = q.Resume(t.Context())
 		require.NoError(t, err)
@@ -439,7 +439,7 @@ func TestExplainQueue(t *testing.T) {
 		ex, err = admin.ExplainQueue(t.Context(), db, "mails")
 		require.NoError(t, err)
 		require.Equal(t, "job 1 comes first: is not due before 01:00:00 UTC (in 59m)", ex.Text)
-		require.Equal(t, "2 jobs of it run, jobs 2, 3", ex.Reasons[1].Text)
+		require.Equal(t, "2 jobs are running, jobs 2, 3", ex.Reasons[1].Text)
 	})
 }
 
@@ -453,8 +453,8 @@ func TestExplainQueue_Keys(t *testing.T) {
 		testkit.ClaimOne(t, q)
 		ex, err := admin.ExplainQueue(t.Context(), db, "mails")
 		require.NoError(t, err)
-		require.Equal(t, `job 2 comes first: its key "acme" is full: 1 of 1 run, job 1`, ex.Text)
-		require.Equal(t, "job 1 runs, and no other one of it", ex.Reasons[1].Text)
+		require.Equal(t, `job 2 comes first: its key "acme" is full: 1 of 1 running, job 1`, ex.Text)
+		require.Equal(t, "job 1 is running, and no other job of the queue", ex.Reasons[1].Text)
 		id := testkit.Enqueue(t, q, 6, honker.Key("others"))
 		ex, err = admin.ExplainQueue(t.Context(), db, "mails")
 		require.NoError(t, err)

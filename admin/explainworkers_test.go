@@ -19,9 +19,9 @@ func TestExplain_NoWorker(t *testing.T) {
 		q := honker.NewQueue[int](db, "mails", nil)
 		id := testkit.Enqueue(t, q, 1)
 		ex, r := why(t, db, id, admin.ReasonNoWorker)
-		require.Equal(t, "can be claimed, and no worker of its queue is known: there is no Work on it, and no other worker holds a job", ex.Text)
-		require.Equal(t, []string{"honker workers mails"}, r.Do)
-		require.Equal(t, "job 1 can be claimed, and no worker of its queue is known: there is no Work on it, and no other worker holds a job",
+		require.Equal(t, "can be claimed, but no worker of its queue is known: no process runs Work on it, and no other worker holds a job", ex.Text)
+		require.Equal(t, []admin.Action{{Verb: admin.ActionListWorkers, Queue: "mails"}}, r.Do)
+		require.Equal(t, "job 1 can be claimed, but no worker of its queue is known: no process runs Work on it, and no other worker holds a job",
 			whyQueue(t, db, admin.ReasonNoWorker).Text)
 
 		running := make(chan struct{})
@@ -35,7 +35,7 @@ func TestExplain_NoWorker(t *testing.T) {
 		why(t, db, next, admin.ReasonWorkersBusy)
 		testkit.Exec(t, db, `UPDATE _honkerx_workers SET pid_start = pid_start - 1`) // the process id is reused by another process
 		ex, r = why(t, db, next, admin.ReasonNoWorker)
-		require.Contains(t, ex.Text, `can be claimed, and its queue has no worker: "w-17" was killed, process `)
+		require.Contains(t, ex.Text, `can be claimed, but its queue has no worker: "w-17", process `)
 		require.Equal(t, "w-17", r.Who)
 		require.NoError(t, stop())
 	})
@@ -56,7 +56,7 @@ func TestExplain_WorkersBusy(t *testing.T) {
 		_, err = q.Claim(t.Context(), "far", 1)
 		require.NoError(t, err)
 		ex, r := why(t, db, 6, admin.ReasonWorkersBusy)
-		require.Equal(t, `can be claimed when a handler is free: all 5 of "near", "far" have jobs, the oldest jobs 1, 2`, ex.Text)
+		require.Equal(t, `can be claimed when a handler is free: all 5 handlers of "near", "far" are busy, the oldest jobs 1, 2`, ex.Text)
 		require.Equal(t, []int64{1, 2}, r.Jobs)
 		_, err = q.Claim(t.Context(), "a foreign one", 1)
 		require.NoError(t, err)
@@ -89,11 +89,11 @@ func TestExplain_FarBehind(t *testing.T) {
 		id := testkit.Enqueue(t, q, 1, honker.Key("others"))
 		ex, _ := why(t, db, id, admin.ReasonInTurn)
 		require.Equal(t, honker.Count{More: true}, ex.Ahead)
-		require.Equal(t, "can be claimed, behind more than 1,000 jobs that are kept by their keys for now", ex.Text)
+		require.Equal(t, "can be claimed, after more than 1,000 jobs that the limits of their keys hold back", ex.Text)
 		ex, err = admin.ExplainQueue(t.Context(), db, "mails")
 		require.NoError(t, err)
-		require.Equal(t, `job 2 comes first: its key "acme" is full: 1 of 1 run, job 1`, ex.Text)
-		require.Equal(t, "there are more than 1,000 jobs that can be claimed or are kept by their keys, and the first of them are kept", ex.Reasons[2].Text)
+		require.Equal(t, `job 2 comes first: its key "acme" is full: 1 of 1 running, job 1`, ex.Text)
+		require.Equal(t, "more than 1,000 jobs can be claimed or are held back by the limits of their keys, and the first of them are held back", ex.Reasons[2].Text)
 		require.Equal(t, id, testkit.ClaimOne(t, q).ID)
 	})
 }
@@ -109,14 +109,14 @@ func TestExplain_WaitsFor_EvenIfDead(t *testing.T) {
 		strict := testkit.Enqueue(t, q, 5, honker.After(first))
 		ex, r := why(t, db, id, admin.ReasonWaitsFor)
 		require.Equal(t, "waits for job 1", ex.Text)
-		require.Equal(t, []string{"honker job why 1"}, r.Do)
+		require.Equal(t, []admin.Action{{Verb: admin.ActionExplainJob, Job: 1}}, r.Do)
 		time.Sleep(2 * time.Minute)
 		why(t, db, id, admin.ReasonInTurn)
 		why(t, db, both, admin.ReasonWaitsFor)
 		why(t, db, strict, admin.ReasonWaitsFor)
 		require.Equal(t, id, testkit.ClaimOne(t, q).ID)
 		ex, _ = why(t, db, strict, admin.ReasonWaitsFor)
-		require.Equal(t, "waits for what is dead: job 1; requeue that, or cancel this job", ex.Text)
+		require.Equal(t, "waits for job 1, which is dead; requeue it, or cancel this job", ex.Text)
 	})
 }
 
@@ -128,7 +128,7 @@ func TestExplain_Paused_Key(t *testing.T) {
 		require.NoError(t, err)
 		for range 2 { // before and after a claim has reached it
 			ex, _ := why(t, db, id, admin.ReasonPaused)
-			require.Equal(t, `its key "acme" is paused since 00:00:00 UTC (now), until 01:00:00 UTC (in 1h)`, ex.Text)
+			require.Equal(t, `its key "acme" has been paused since 00:00:00 UTC (now), until 01:00:00 UTC (in 1h)`, ex.Text)
 			require.True(t, ex.NextAt.Equal(time.Now().Add(time.Hour)))
 			require.Empty(t, testkit.Claim(t, q, 1))
 		}

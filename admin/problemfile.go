@@ -19,10 +19,10 @@ func (s *search) schedules(ctx context.Context) error {
 	leader, err := s.leader(ctx, row.SchedulerLock)
 	why := "no process runs the scheduler"
 	if leader != "" {
-		why = leader + ", which leads, does not fire it"
+		why = "the leader " + leader + " does not fire it"
 	}
 	for _, l := range all {
-		s.add(Problem{Code: ProblemOverdue, Name: l.Name, Since: engine.Instant(l.At), Text: "schedule " + l.Name + ": was to fire: " + why})
+		s.add(Problem{Code: ProblemOverdue, Name: l.Name, Since: engine.Instant(l.At), Text: "schedule " + l.Name + " is overdue: " + why})
 	}
 	return err
 }
@@ -42,17 +42,17 @@ func (s *search) consumers(ctx context.Context) error {
 	all, err := s.engine.Stores.Problems.Behind(ctx, s.q, s.ago(behindFor), s.now.Unix())
 	for _, b := range all {
 		p := Problem{Code: ProblemBehind, Topic: b.Topic, Name: b.Name, Since: engine.Instant(b.Oldest), N: honker.Count(b.Unseen)}
-		p.Text = fmt.Sprintf("%s: %s %s has not seen %s", b.Topic, b.Kind, b.Name, counted(p.N, "event"))
+		p.Text = fmt.Sprintf("%s: %s %s has not read %s", b.Topic, b.Kind, b.Name, counted(p.N, "event"))
 		switch {
 		case b.Kind == "group":
-			p.Text += ", and no member of it lives"
+			p.Text += ", and has no live member"
 		case b.AckMS != 0:
 			p.Since = later(p.Since, engine.InstantMS(b.AckMS))
-			p.Text += ", and has saved nothing"
+			p.Text += ", and has not saved its offset"
 		}
 		if b.Pins {
 			p.Code = ProblemPinned
-			p.Text += "; they are kept for it beyond the retention of the topic"
+			p.Text += "; the topic keeps them beyond its retention"
 		}
 		s.add(p)
 	}
@@ -74,7 +74,7 @@ func (s *search) clock(ctx context.Context) error {
 		return err
 	}
 	s.add(Problem{Code: ProblemClock,
-		Text: fmt.Sprintf("the newest job or event was made at %s, which is in the future of this machine", at.UTC().Format(time.RFC3339))})
+		Text: fmt.Sprintf("the newest job or event was created at %s, which is in the future for the clock of this machine", at.UTC().Format(time.RFC3339))})
 	return nil
 }
 
@@ -87,7 +87,7 @@ func (s *search) log(context.Context) error {
 	}
 	size := f.LogSize()
 	s.add(Problem{Code: ProblemWAL, N: honker.Count{N: size},
-		Text: fmt.Sprintf("the write-ahead log has %s, more than its limit of %s", bytesText(size), bytesText(limit))})
+		Text: fmt.Sprintf("the write-ahead log has %s, more than its limit of %s", FormatSize(size), FormatSize(limit))})
 	return nil
 }
 
@@ -106,20 +106,8 @@ func (s *search) disk(context.Context) error {
 		return nil // unknown sizes are not reported
 	}
 	s.add(Problem{Code: ProblemDisk, N: honker.Count{N: free},
-		Text: fmt.Sprintf("the disk is nearly full: %s of %s are free", bytesText(free), bytesText(size))})
+		Text: fmt.Sprintf("the disk is nearly full: %s of %s are free", FormatSize(free), FormatSize(size))})
 	return nil
-}
-
-// bytesText formats a number of bytes.
-func bytesText(n int64) string {
-	switch {
-	case n >= 10<<30:
-		return fmt.Sprintf("%d GiB", n>>30)
-	case n >= 10<<20:
-		return fmt.Sprintf("%d MiB", n>>20)
-	default:
-		return fmt.Sprintf("%d KiB", n>>10)
-	}
 }
 
 // maintenance reports pending work of Maintain if no process runs it.
@@ -139,12 +127,12 @@ func (s *search) maintenance(ctx context.Context, stats []engine.QueueStats) err
 			left = append(left, counted(c, noun)+what)
 		}
 	}
-	add(expired, "job", " that can run no more")
+	add(expired, "expired job", " to dead-letter")
 	add(honker.Count{N: topics}, "topic", " with a retention")
 	add(honker.Count{N: queues}, "queue", " with a retention")
 	if err != nil || left == nil {
 		return err
 	}
-	s.add(Problem{Code: ProblemNotMaintained, N: expired, Text: "no process maintains the file, and there is something to do: " + strings.Join(left, ", ")})
+	s.add(Problem{Code: ProblemNotMaintained, N: expired, Text: "no process runs Maintain, but there is work for it: " + strings.Join(left, ", ")})
 	return nil
 }

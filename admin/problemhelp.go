@@ -1,30 +1,31 @@
 package admin
 
-// Help returns an explanation of the problem and its remedy, or "" for an unknown code.
+// Help explains the problem and its remedy. It returns "" for an unknown code.
 func (c ProblemCode) Help() string { return problemHelp[c] }
 
 var problemHelp = map[ProblemCode]string{
-	ProblemNoWorker: "Jobs could run, and no worker of the queue lives: neither a Work of this library, nor one of another binding that holds a job. " +
-		"Start one, or look why it ended. A worker that is called now and then, such as one with WorkDue, is late by its own doing: how long jobs have waited in the day before is taken for usual.",
-	ProblemWaitsForDead: "Jobs wait for one that is dead, and will for ever. Requeue the dead one, and they run after it; or discard it, or cancel them.",
-	ProblemLapsed: "A worker has not renewed its claims: it was killed, or hangs. They ran out more than a minute ago, and no other worker has taken the jobs up. " +
-		"Start a worker; the jobs run again by themselves.",
-	ProblemLate: "A job has been ready for more than ten times as long as jobs of the queue have waited in the day before, a minute at least, or for five minutes where that is not known. " +
-		"There are workers: they are too few, or their handlers have become slow, or a limit of the queue is too low.",
-	ProblemOverdue: "A schedule was to fire more than a minute ago. Run Scheduler.Run in at least one process; where one leads and does not fire, it hangs: end it, and another one takes over.",
-	ProblemHeld: "Jobs are held for a key though another one of it may run. Limits never do that: it is a fault of honker. " +
-		"The next job of the key that ends lets one go. Please report it with the output of honker check.",
-	ProblemDisk: "There is less than 2 % of the disk left, and less than 5 GiB, or less than 256 MiB of any. When it is full nothing can be written, acks included. " +
-		"Free some, or move the file.",
-	ProblemDead: "Jobs have failed for good in the last hour. Look what they died of; when the cause is mended, requeue them.",
-	ProblemBehind: "A consumer has not seen an event that is an hour old, and has not saved its offset for as long; or no member of a group lives. " +
-		"Start its program, or delete the consumer if there is none any more. Consumers of patterns and those with a filter are not judged.",
-	ProblemPinned: "A consumer or group does not read its events, and the retention of the topic would have let them go: the file grows until it reads them. " +
-		"Start its program, or delete the consumer if there is none any more.",
-	ProblemWAL: "The write-ahead log is larger than Options.WALLimit. A transaction that does not end keeps SQLite from using it again, such as rows that were not closed; " +
-		"or no process runs DB.Maintain, which truncates it.",
-	ProblemNotMaintained: "No process runs DB.Maintain. What has expired is not dead-lettered, and what is not to be kept is. Run it in at least one process.",
-	ProblemPaused:        "A pause without an end is more than a day old. It may have been forgotten: resume it, or give it an end or a new reason.",
-	ProblemClock: "The newest job or event was made in the future of this machine. The clock of this machine is behind, or that of another was ahead: " +
-		"jobs run late, and claims lapse early. Set the clocks.",
+	ProblemNoWorker: "Jobs are ready, but the queue has no live worker: no process runs Work on it, and no worker of another binding holds a job. " +
+		"Start a worker, or find out why the last one ended. Workers that run now and then, such as with WorkDue, are compared with the average wait of the last day.",
+	ProblemWaitsForDead: "Jobs wait for a dead job and will never run. Requeue the dead job, and they run after it. Otherwise discard it, or cancel the jobs that wait.",
+	ProblemLapsed: "A worker has not renewed its claims, because it was killed or hangs. The claims expired more than a minute ago, and no other worker has claimed the jobs again. " +
+		"Start a worker. The jobs then run again without further action.",
+	ProblemLate: "A job has been ready for more than ten times the average wait of its queue in the last day, and for at least a minute. If the average is unknown, the limit is five minutes. " +
+		"The queue has workers, but there are too few, their handlers have become slow, or a limit of the queue is too low.",
+	ProblemOverdue: "A schedule should have fired more than a minute ago. Call Scheduler.Run in at least one process. If a process is the leader and does not fire the schedule, " +
+		"it hangs: end it, and another process takes over.",
+	ProblemHeld: "Jobs are held for a key although another job of the key may run. Limits never do that; it is a bug in honker. " +
+		"The next job of the key to end releases a held job. Please report the bug, with the result of DB.Check.",
+	ProblemDisk: "The disk has less than 256 MiB free, or less than 5 GiB and less than 2 %. Nothing can be written to a full disk, not even an ack. " +
+		"Free some space, or move the file.",
+	ProblemDead: "Jobs have failed for good in the last hour. Look at their errors, fix the cause, and requeue the jobs.",
+	ProblemBehind: "A consumer has not read an event that is an hour old, and has not saved its offset for an hour; or a group has no live member. " +
+		"Start its program, or delete the consumer if it is no longer used. Consumers of patterns and consumers with a filter are not examined.",
+	ProblemPinned: "A consumer or group does not read its events, and the topic keeps them for it beyond its retention. The file grows until they are read. " +
+		"Start its program, or delete the consumer if it is no longer used.",
+	ProblemWAL: "The write-ahead log is larger than Options.WALLimit. Either a transaction does not end, for example because rows were not closed, and SQLite cannot reuse the log; " +
+		"or no process runs DB.Maintain, which truncates the log.",
+	ProblemNotMaintained: "No process runs DB.Maintain, so expired jobs are not dead-lettered and retentions are not applied. Call it in at least one process.",
+	ProblemPaused:        "A pause without an end is more than a day old and may have been forgotten. Resume it, or give it an end or a new reason.",
+	ProblemClock: "The newest job or event was created in the future, as seen by the clock of this machine. Either that clock is behind, or the clock of another machine was ahead. " +
+		"Jobs run late and claims expire early. Set the clocks.",
 }

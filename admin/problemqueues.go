@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/honker-go/honker"
@@ -82,16 +81,17 @@ func (s *search) late(st engine.QueueStats, ready time.Time, worked bool, usual 
 		return
 	}
 	p := Problem{Code: ProblemNoWorker, Queue: st.Queue, Since: ready, N: honker.Count(st.Ready)}
-	list := command("jobs", "--queue", st.Queue, "--phase", "ready")
-	p.Text = fmt.Sprintf("%s: %s ready, and no worker runs", st.Queue, jobs(p.N))
-	p.Do = []string{command("workers", st.Queue), list}
+	list := Action{Verb: ActionListJobs, Queue: st.Queue, Phase: honker.PhaseReady}
+	workers := Action{Verb: ActionListWorkers, Queue: st.Queue}
+	p.Text = fmt.Sprintf("%s: %s ready, but no worker runs", st.Queue, jobs(p.N))
+	p.Do = []Action{workers, list}
 	if worked {
 		p.Code = ProblemLate
 		p.Text = fmt.Sprintf("%s: %s ready, and the workers do not keep up", st.Queue, jobs(p.N))
-		p.Do = []string{list, command("workers", st.Queue)}
+		p.Do = []Action{list, workers}
 	}
 	if worked && known {
-		p.Text += fmt.Sprintf(": jobs have waited for %s before", max(usual, time.Millisecond).Round(time.Millisecond))
+		p.Text += fmt.Sprintf(" (average wait %s)", FormatSpan(RoundSpan(max(usual, time.Millisecond))))
 	}
 	s.add(p)
 }
@@ -108,8 +108,8 @@ func (s *search) lapsed(ctx context.Context, st engine.QueueStats) error {
 	}
 	n := honker.Count(st.Lapsed)
 	s.add(Problem{Code: ProblemLapsed, Queue: st.Queue, Since: engine.Instant(since), N: n,
-		Text: fmt.Sprintf("%s: %s lapsed: a worker died or hangs, and no other has taken them up", st.Queue, jobs(n)),
-		Do:   []string{command("jobs", "--queue", st.Queue, "--phase", "lapsed"), command("workers", st.Queue)}})
+		Text: fmt.Sprintf("%s: %s lapsed: a worker died or hangs, and no other worker has taken over", st.Queue, jobs(n)),
+		Do:   []Action{{Verb: ActionListJobs, Queue: st.Queue, Phase: honker.PhaseLapsed}, {Verb: ActionListWorkers, Queue: st.Queue}}})
 	return nil
 }
 
@@ -129,8 +129,8 @@ func (s *search) oldPause(queue, key string, p row.Pause) {
 	if p.Reason != "" {
 		text += " (" + p.Reason + ")"
 	}
-	s.add(Problem{Code: ProblemPaused, Queue: queue, Name: key, Since: since, Text: text + ", and without an end",
-		Do: []string{resume(queue, key)}})
+	s.add(Problem{Code: ProblemPaused, Queue: queue, Name: key, Since: since, Text: text + ", without an end",
+		Do: []Action{{Verb: ActionResumePaused, Queue: queue, Key: key}}})
 }
 
 func (s *search) keyPauses(ctx context.Context) error {
@@ -147,13 +147,12 @@ func (s *search) waitsForDead(ctx context.Context) error {
 		p := Problem{Code: ProblemWaitsForDead, Queue: d.Queue, Since: engine.Instant(d.Since), N: honker.Count{N: d.N}}
 		of := "a dead batch member"
 		if d.Member != 0 {
-			member := strconv.FormatInt(d.Member, 10)
-			of = "job " + member + ", which is dead"
-			p.Do = []string{command("job", "show", member), command("dead", "requeue", member)}
+			of = fmt.Sprintf("job %d, which is dead", d.Member)
+			p.Do = []Action{{Verb: ActionShowJob, Job: d.Member}, {Verb: ActionRequeueJob, Job: d.Member}}
 		}
 		p.Text = fmt.Sprintf("%s: job %d waits for %s", d.Queue, d.Waiter, of)
 		if d.N > 1 {
-			p.Text = fmt.Sprintf("%s: %s wait for dead ones: job %d for %s", d.Queue, jobs(p.N), d.Waiter, of)
+			p.Text = fmt.Sprintf("%s: %s wait for dead jobs: job %d for %s", d.Queue, jobs(p.N), d.Waiter, of)
 		}
 		s.add(p)
 	}
@@ -164,8 +163,8 @@ func (s *search) heldFree(ctx context.Context) error {
 	all, err := s.engine.Stores.Problems.HeldFree(ctx, s.q)
 	for _, k := range all {
 		n := honker.Count{N: k.N}
-		s.add(Problem{Code: ProblemHeld, Queue: k.Queue, Name: k.Key, N: n, Do: []string{command("check")},
-			Text: fmt.Sprintf("%s: %s held for key %q, which has room: a fault of honker, please report it", k.Queue, jobs(n), k.Key)})
+		s.add(Problem{Code: ProblemHeld, Queue: k.Queue, Name: k.Key, N: n, Do: []Action{{Verb: ActionCheckFile}},
+			Text: fmt.Sprintf("%s: %s held for key %q, which has room; this is a bug in honker, please report it", k.Queue, jobs(n), k.Key)})
 	}
 	return err
 }
@@ -176,7 +175,7 @@ func (s *search) deaths(ctx context.Context) error {
 		n := honker.Count(d.N)
 		s.add(Problem{Code: ProblemDead, Queue: d.Queue, Since: engine.Instant(d.First), N: n,
 			Text: fmt.Sprintf("%s: %s died in the last hour", d.Queue, jobs(n)),
-			Do:   []string{command("dead", "groups", "--queue", d.Queue, "--died-since", "1h")}})
+			Do:   []Action{{Verb: ActionGroupDead, Queue: d.Queue, Since: youngDeaths}}})
 	}
 	return err
 }

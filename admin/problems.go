@@ -57,9 +57,8 @@ type Problem struct {
 	// The object of the problem, if any: a queue, a topic, or a named key, schedule, consumer or group.
 	Queue, Topic, Name string
 
-	// Do lists honker commands that help, in their order. If it is empty, the remedy is not a command; see
-	// [ProblemCode.Help].
-	Do []string
+	// Do lists actions that help, in their order. If it is empty, see [ProblemCode.Help] for the remedy.
+	Do []Action
 }
 
 // Thresholds of the problems. In a healthy file, jobs and schedules are done within seconds.

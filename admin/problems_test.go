@@ -79,8 +79,8 @@ func TestProblems_NoWorker(t *testing.T) {
 		p.Since = time.Time{}
 		require.Equal(t, admin.Problem{
 			Code: admin.ProblemNoWorker, Severity: admin.SeverityError, Queue: "jobs", N: honker.Count{N: 3},
-			Text: "jobs: 3 jobs ready, and no worker runs",
-			Do:   []string{"honker workers jobs", "honker jobs --queue jobs --phase ready"},
+			Text: "jobs: 3 jobs ready, but no worker runs",
+			Do:   []admin.Action{{Verb: admin.ActionListWorkers, Queue: "jobs"}, {Verb: admin.ActionListJobs, Queue: "jobs", Phase: honker.PhaseReady}},
 		}, p)
 		_, err := q.Pause(t.Context(), nil)
 		require.NoError(t, err)
@@ -154,7 +154,7 @@ func TestProblems_Late_Usual(t *testing.T) {
 		time.Sleep(62 * time.Second)
 		p := only(t, db)
 		require.Equal(t, admin.ProblemLate, p.Code)
-		require.Regexp(t, `jobs have waited for \d+m?s before$`, p.Text)
+		require.Regexp(t, `\(average wait \d+m?s\)$`, p.Text)
 		require.NoError(t, stop())
 	})
 }
@@ -191,8 +191,8 @@ func TestProblems_WaitsForDead(t *testing.T) {
 		require.Equal(t, admin.SeverityError, p.Severity)
 		require.Equal(t, honker.Count{N: 2}, p.N)
 		require.False(t, p.Since.IsZero())
-		require.Equal(t, fmt.Sprintf("jobs: 2 jobs wait for dead ones: job %d for job %d, which is dead", first, dead), p.Text)
-		require.Contains(t, p.Do, "honker dead requeue "+strconv.FormatInt(dead, 10))
+		require.Equal(t, fmt.Sprintf("jobs: 2 jobs wait for dead jobs: job %d for job %d, which is dead", first, dead), p.Text)
+		require.Contains(t, p.Do, admin.Action{Verb: admin.ActionRequeueJob, Job: dead})
 	})
 }
 
@@ -207,7 +207,7 @@ func TestProblems_Dead(t *testing.T) {
 		all := problems(t, db)
 		require.Len(t, all, 2)
 		require.Equal(t, []string{"it's", "jobs"}, []string{all[0].Queue, all[1].Queue})
-		require.Equal(t, `honker dead groups --queue 'it'\''s' --died-since 1h`, all[0].Do[0])
+		require.Equal(t, admin.Action{Verb: admin.ActionGroupDead, Queue: "it's", Since: time.Hour}, all[0].Do[0])
 		require.Equal(t, admin.ProblemDead, all[1].Code)
 		require.Equal(t, admin.SeverityWarn, all[1].Severity)
 		require.Equal(t, honker.Count{N: 2}, all[1].N)
@@ -230,10 +230,10 @@ func TestProblems_Overdue(t *testing.T) {
 		require.Equal(t, admin.ProblemOverdue, p.Code)
 		require.Equal(t, admin.SeverityError, p.Severity)
 		require.Equal(t, "nightly", p.Name)
-		require.Equal(t, "schedule nightly: was to fire: no process runs the scheduler", p.Text)
+		require.Equal(t, "schedule nightly is overdue: no process runs the scheduler", p.Text)
 		held, err := db.TryLock(t.Context(), "honker-scheduler", &honker.LockOptions{Owner: "p1"})
 		require.NoError(t, err)
-		require.Equal(t, "schedule nightly: was to fire: p1, which leads, does not fire it", only(t, db).Text)
+		require.Equal(t, "schedule nightly is overdue: the leader p1 does not fire it", only(t, db).Text)
 		require.NoError(t, held.Unlock(t.Context()))
 		_, err = db.Scheduler().Pause(t.Context(), "nightly")
 		require.NoError(t, err)
@@ -261,12 +261,12 @@ func TestProblems_Behind(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		all := problems(t, db)
 		require.Len(t, all, 2)
-		require.Equal(t, "orders: consumer slow has not seen 2 events, and has saved nothing", all[0].Text)
+		require.Equal(t, "orders: consumer slow has not read 2 events, and has not saved its offset", all[0].Text)
 		require.Equal(t, admin.ProblemBehind, all[0].Code)
 		require.Equal(t, admin.SeverityWarn, all[0].Severity)
 		require.Equal(t, honker.Count{N: 2}, all[0].N)
 		require.Equal(t, []string{"orders", "slow"}, []string{all[0].Topic, all[0].Name})
-		require.Equal(t, "orders: group team has not seen 3 events, and no member of it lives", all[1].Text)
+		require.Equal(t, "orders: group team has not read 3 events, and has no live member", all[1].Text)
 
 		_, err = orders.SaveOffset(ctx, "slow", 2)
 		require.NoError(t, err)
@@ -294,7 +294,7 @@ func TestProblems_Pinned(t *testing.T) {
 				time.Sleep(62 * time.Minute)
 				p := only(t, db)
 				require.Equal(t, admin.ProblemPinned, p.Code)
-				require.Equal(t, "orders: consumer slow has not seen 3 events, and has saved nothing; they are kept for it beyond the retention of the topic", p.Text)
+				require.Equal(t, "orders: consumer slow has not read 3 events, and has not saved its offset; the topic keeps them beyond its retention", p.Text)
 				require.NoError(t, stop())
 			})
 		})
@@ -314,7 +314,7 @@ func TestProblems_WAL(t *testing.T) {
 	require.Equal(t, admin.ProblemWAL, p.Code)
 	require.Equal(t, admin.SeverityWarn, p.Severity)
 	require.Greater(t, p.N.N, int64(200_000))
-	require.Regexp(t, `^the write-ahead log has \d+ KiB, more than its limit of 97 KiB$`, p.Text)
+	require.Regexp(t, `^the write-ahead log has \d+ KiB, more than its limit of 97.7 KiB$`, p.Text)
 	require.Empty(t, problems(t, large))
 	require.Empty(t, problems(t, none))
 }
@@ -330,7 +330,7 @@ func TestProblems_NotMaintained(t *testing.T) {
 		require.Equal(t, admin.SeverityWarn, p.Severity)
 		require.NoError(t, honker.NewStream[int](db, "orders", nil).SetRetention(ctx, honker.Retention{MaxCount: 5}))
 		require.NoError(t, q.SetRetention(ctx, honker.QueueRetention{Dead: honker.Retention{MaxCount: 5}}))
-		require.Equal(t, "no process maintains the file, and there is something to do: 1 job that can run no more, 1 topic with a retention, "+
+		require.Equal(t, "no process runs Maintain, but there is work for it: 1 expired job to dead-letter, 1 topic with a retention, "+
 			"1 queue with a retention", only(t, db).Text)
 		stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, nil) })
 		time.Sleep(2 * time.Hour) // the dead job is no longer recent
@@ -357,12 +357,12 @@ func TestProblems_Paused(t *testing.T) {
 		time.Sleep(time.Minute)
 		all := problems(t, db)
 		require.Len(t, all, 2)
-		require.Equal(t, "jobs: paused by ann (deploy), and without an end", all[0].Text)
-		require.Equal(t, []string{"honker queue resume jobs"}, all[0].Do)
+		require.Equal(t, "jobs: paused by ann (deploy), without an end", all[0].Text)
+		require.Equal(t, []admin.Action{{Verb: admin.ActionResumePaused, Queue: "jobs"}}, all[0].Do)
 		require.Equal(t, admin.SeverityWarn, all[0].Severity)
-		require.Equal(t, `others: key "acme" paused, and without an end`, all[1].Text)
+		require.Equal(t, `others: key "acme" paused, without an end`, all[1].Text)
 		require.Equal(t, []string{"others", "acme"}, []string{all[1].Queue, all[1].Name})
-		require.Equal(t, []string{"honker queue resume others --key acme"}, all[1].Do)
+		require.Equal(t, []admin.Action{{Verb: admin.ActionResumePaused, Queue: "others", Key: "acme"}}, all[1].Do)
 	})
 }
 
@@ -387,7 +387,7 @@ func TestProblems_Held(t *testing.T) {
 			require.Equal(t, admin.SeverityError, p.Severity)
 			require.Equal(t, honker.Count{N: 3}, p.N)
 			require.Equal(t, []string{"jobs", "acme"}, []string{p.Queue, p.Name})
-			require.Equal(t, []string{"honker check"}, p.Do)
+			require.Equal(t, []admin.Action{{Verb: admin.ActionCheckFile}}, p.Do)
 			testkit.ExecAll(t, db.SQL(), `DELETE FROM _honker_live`) // Check would fail the test otherwise
 		})
 	}

@@ -3,7 +3,6 @@ package admin
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/honker-go/honker"
@@ -55,14 +54,14 @@ const rankReady = 100
 
 func (x *explainer) running(j *honker.JobInfo) Reason {
 	return Reason{Code: ReasonRunning, Who: j.WorkerID, Until: j.ClaimExpiresAt.Add(time.Second),
-		Text: fmt.Sprintf("runs: worker %q has it until %s unless it renews its claim, attempt %s", j.WorkerID, x.at(j.ClaimExpiresAt), attempts(j))}
+		Text: fmt.Sprintf("is running: worker %q holds its claim until %s unless it renews it, attempt %s", j.WorkerID, x.at(j.ClaimExpiresAt), attempts(j))}
 }
 
 func queueRuns(n int64, r occupants) Reason {
 	ids := r.all()
-	text := fmt.Sprintf("%s of it run%s", plural(n, "job"), listed(ids))
+	text := fmt.Sprintf("%s are running%s", plural(n, "job"), listed(ids))
 	if n == 1 {
-		text = fmt.Sprintf("job %d runs, and no other one of it", ids[0])
+		text = fmt.Sprintf("job %d is running, and no other job of the queue", ids[0])
 	}
 	return Reason{Code: ReasonRunning, Jobs: ids, Text: text + r.stillRun()}
 }
@@ -73,9 +72,9 @@ func (r occupants) stillRun() string {
 	case 0:
 		return ""
 	case 1:
-		return fmt.Sprintf("; job %d was cancelled, and its handler has not returned", r.cancelled[0])
+		return fmt.Sprintf("; job %d was cancelled, but its handler has not returned", r.cancelled[0])
 	}
-	return fmt.Sprintf("; %s were cancelled, and their handlers have not returned", named(r.cancelled))
+	return fmt.Sprintf("; %s were cancelled, but their handlers have not returned", named(r.cancelled))
 }
 
 func canBeClaimed(n honker.Count, first int64) string {
@@ -86,21 +85,21 @@ func canBeClaimed(n honker.Count, first int64) string {
 }
 
 func (x *explainer) dead(j *honker.JobInfo) Reason {
-	return Reason{Code: ReasonDead, Do: []string{command("dead", "requeue", j.ID)},
-		Text: fmt.Sprintf("is dead since %s, after attempt %s: %s; requeued it runs again under its id", x.at(j.DiedAt), attempts(j), quoted(j.LastError))}
+	return Reason{Code: ReasonDead, Do: []Action{{Verb: ActionRequeueJob, Job: j.ID}},
+		Text: fmt.Sprintf("has been dead since %s, after attempt %s: %s; requeue it to run it again under its id", x.at(j.DiedAt), attempts(j), quoted(j.LastError))}
 }
 
 func (x *explainer) done(j *honker.JobInfo) Reason {
 	return Reason{Code: ReasonDone, Who: j.WorkerID,
-		Text: fmt.Sprintf("is done: worker %q has acked attempt %s at %s", j.WorkerID, attempts(j), x.at(j.DoneAt))}
+		Text: fmt.Sprintf("is done: worker %q acked attempt %s at %s", j.WorkerID, attempts(j), x.at(j.DoneAt))}
 }
 
 // goneReason explains an id that no job in the file has.
 func goneReason(id, highest int64) Reason {
 	if id < 1 || id > highest {
-		return Reason{Code: ReasonNever, Text: fmt.Sprintf("never was: the highest id that the file has given is %d", highest)}
+		return Reason{Code: ReasonNever, Text: fmt.Sprintf("has never existed: the highest id assigned so far is %d", highest)}
 	}
-	return Reason{Code: ReasonGone, Text: "is gone: it was acked, cancelled or discarded, and nothing of it was kept (see SetRetention)"}
+	return Reason{Code: ReasonGone, Text: "is gone: it was acked, cancelled or discarded, and the file keeps no record of it (see SetRetention)"}
 }
 
 // over explains a job that can no longer run. It returns nil for all other jobs.
@@ -109,20 +108,20 @@ func (x *explainer) over(j *honker.JobInfo) *Reason {
 	switch {
 	case expired && j.Phase == honker.PhaseExpired && j.WorkerID != "":
 		return &Reason{Code: ReasonExpired, Text: fmt.Sprintf(
-			"was to start by %s, and the claim of worker %q has lapsed: the next claim on the queue dead-letters it", x.at(j.ExpiresAt), j.WorkerID)}
+			"had to start by %s, but the claim of worker %q has expired; the next claim on the queue dead-letters it", x.at(j.ExpiresAt), j.WorkerID)}
 	case expired:
 		return &Reason{Code: ReasonExpired, Text: fmt.Sprintf(
-			"was to start by %s: Maintain, SweepExpired or a claim dead-letters it", x.at(j.ExpiresAt))}
+			"had to start by %s; Maintain, SweepExpired or a claim will dead-letter it", x.at(j.ExpiresAt))}
 	case j.Attempts >= j.MaxAttempts && j.RunAt.After(x.now):
-		return &Reason{Code: ReasonExhausted, Text: fmt.Sprintf("has no attempt left, %s: the first claim after %s dead-letters it", attempts(j), x.at(j.RunAt))}
+		return &Reason{Code: ReasonExhausted, Text: fmt.Sprintf("has no attempts left, %s; the first claim after %s dead-letters it", attempts(j), x.at(j.RunAt))}
 	case j.Attempts >= j.MaxAttempts:
-		return &Reason{Code: ReasonExhausted, Text: fmt.Sprintf("has no attempt left, %s: the next claim on the queue dead-letters it", attempts(j))}
+		return &Reason{Code: ReasonExhausted, Text: fmt.Sprintf("has no attempts left, %s; the next claim on the queue dead-letters it", attempts(j))}
 	}
 	return nil
 }
 
 func (x *explainer) expiresBefore(j *honker.JobInfo, start time.Time) Reason {
-	return Reason{Code: ReasonExpired, Text: fmt.Sprintf("has to start by %s, and cannot before %s", x.at(j.ExpiresAt), x.at(start))}
+	return Reason{Code: ReasonExpired, Text: fmt.Sprintf("must start by %s, but cannot start before %s", x.at(j.ExpiresAt), x.at(start))}
 }
 
 // edgeReasons explains the jobs that a job waits for. Dead jobs get a reason of their own because they do
@@ -139,22 +138,26 @@ func edgeReasons(edges []row.Edge) (reasons []Reason) {
 			continue
 		}
 		r := waitsForJobs(ids, dead)
-		if r.Text = "waits for " + named(ids); dead {
-			r.Text = "waits for what is dead: " + named(ids) + "; requeue that, or cancel this job"
+		r.Text = "waits for " + named(ids)
+		switch {
+		case dead && len(ids) == 1:
+			r.Text += ", which is dead; requeue it, or cancel this job"
+		case dead:
+			r.Text += ", which are dead; requeue them, or cancel this job"
 		}
 		reasons = append(reasons, r)
 	}
 	return reasons
 }
 
-// waitsForJobs returns a reason with a command for each of the first three jobs.
+// waitsForJobs returns a reason with an action for each of the first three jobs.
 func waitsForJobs(ids []int64, dead bool) Reason {
 	r := Reason{Code: ReasonWaitsFor, Jobs: ids[:min(len(ids), maxReasonJobs)]}
 	for _, id := range ids[:min(len(ids), 3)] {
 		if dead {
-			r.Do = append(r.Do, command("dead", "requeue", id))
+			r.Do = append(r.Do, Action{Verb: ActionRequeueJob, Job: id})
 		} else {
-			r.Do = append(r.Do, command("job", "why", id))
+			r.Do = append(r.Do, Action{Verb: ActionExplainJob, Job: id})
 		}
 	}
 	return r
@@ -168,10 +171,10 @@ func waitsForBatch(b row.Batch, e row.Edge, ids []int64) Reason {
 	if b.Name != "" {
 		r.Text += fmt.Sprintf(" %q", b.Name)
 	}
-	r.Text += fmt.Sprintf(": %d of its %s wait or run", b.Live, plural(b.Total, "member"))
+	r.Text += fmt.Sprintf(": %d of its %s are waiting or running", b.Live, plural(b.Total, "member"))
 	switch {
 	case b.Dead == 1:
-		r.Text += ", and one is dead: " + named(ids)
+		r.Text += ", and 1 is dead: " + named(ids)
 	case b.Dead > 1:
 		r.Text += fmt.Sprintf(", and %d are dead: %s", b.Dead, named(ids))
 	}
@@ -182,8 +185,8 @@ func waitsForBatch(b row.Batch, e row.Edge, ids []int64) Reason {
 }
 
 func successorReason(j *honker.JobInfo, after int64) Reason {
-	return Reason{Code: ReasonWaitsFor, Jobs: []int64{after}, Do: []string{command("job", "why", after)},
-		Text: fmt.Sprintf("waits for the end of job %d, which has its unique key %q (RunAgain)", after, j.Unique)}
+	return Reason{Code: ReasonWaitsFor, Jobs: []int64{after}, Do: []Action{{Verb: ActionExplainJob, Job: after}},
+		Text: fmt.Sprintf("waits for the end of job %d, which holds its unique key %q (RunAgain)", after, j.Unique)}
 }
 
 // notDue explains a job that is not due. A job that is paused by its key already has a reason.
@@ -194,7 +197,7 @@ func (x *explainer) notDue(j *honker.JobInfo, o engine.Outlook, side row.JobSide
 	case side.Paused && s.KeyPause != nil:
 		return nil
 	}
-	r := Reason{Code: ReasonNotDue, Until: j.RunAt, Do: []string{command("job", "run-now", j.ID)}}
+	r := Reason{Code: ReasonNotDue, Until: j.RunAt, Do: []Action{{Verb: ActionRunJobNow, Job: j.ID}}}
 	switch {
 	case j.Attempts == 0 && j.LastError == "":
 		r.Text = fmt.Sprintf("is not due before %s", x.at(j.RunAt))
@@ -208,12 +211,12 @@ func (x *explainer) notDue(j *honker.JobInfo, o engine.Outlook, side row.JobSide
 
 // paused explains the pause of a queue, or of a key if key is not empty.
 func (x *explainer) paused(queue, key string, p *row.Pause) Reason {
-	r := Reason{Code: ReasonPaused, Who: p.By, Do: []string{resume(queue, key)}}
-	what := fmt.Sprintf("queue %q", queue)
+	r := Reason{Code: ReasonPaused, Who: p.By, Do: []Action{{Verb: ActionResumePaused, Queue: queue, Key: key}}}
+	object := fmt.Sprintf("queue %q", queue)
 	if key != "" {
-		what = fmt.Sprintf("key %q", key)
+		object = fmt.Sprintf("key %q", key)
 	}
-	r.Text = fmt.Sprintf("its %s is paused since %s", what, x.at(engine.InstantMS(p.SinceMS)))
+	r.Text = fmt.Sprintf("its %s has been paused since %s", object, x.at(engine.InstantMS(p.SinceMS)))
 	if p.By != "" {
 		r.Text += " by " + p.By
 	}
@@ -229,10 +232,10 @@ func (x *explainer) paused(queue, key string, p *row.Pause) Reason {
 
 func queueLimit(queue string, o engine.Outlook, s row.Standing, by occupants) Reason {
 	ids := by.all()
-	r := Reason{Code: ReasonQueueLimit, Jobs: ids, Do: []string{command("queue", "limits", queue)}}
-	r.Text = fmt.Sprintf("its queue is full: %d of %d run%s", o.Queue().Running, o.Queue().Limits.Running, listed(ids))
+	r := Reason{Code: ReasonQueueLimit, Jobs: ids, Do: []Action{{Verb: ActionShowLimits, Queue: queue}}}
+	r.Text = fmt.Sprintf("its queue is full: %d of %d running%s", o.Queue().Running, o.Queue().Limits.Running, listed(ids))
 	if s.Ahead.N > 0 && o.Queue().Running < o.Queue().Limits.Running {
-		r.Text = fmt.Sprintf("its queue is full once those before it have started: %d of %d run", o.Queue().Running, o.Queue().Limits.Running)
+		r.Text = fmt.Sprintf("its queue will be full after the jobs before it start: %d of %d running", o.Queue().Running, o.Queue().Limits.Running)
 	}
 	r.Text += by.stillRun()
 	return r
@@ -240,39 +243,39 @@ func queueLimit(queue string, o engine.Outlook, s row.Standing, by occupants) Re
 
 func keyLimit(queue, key string, o engine.Outlook, s row.Standing, by occupants) Reason {
 	ids := by.all()
-	r := Reason{Code: ReasonKeyLimit, Jobs: ids, Do: []string{command("queue", "keys", queue)}}
+	r := Reason{Code: ReasonKeyLimit, Jobs: ids, Do: []Action{{Verb: ActionListKeys, Queue: queue}}}
 	most := o.Queue().Limits.PerKey
 	if o.Queue().Limits.InOrder {
 		most = 1
 	}
-	r.Text = fmt.Sprintf("its key %q is full: %d of %d run%s", key, len(ids), most, listed(ids))
+	r.Text = fmt.Sprintf("its key %q is full: %d of %d running%s", key, len(ids), most, listed(ids))
 	if int64(len(ids)) < min(most, s.KeyRunning) {
-		r.Text = fmt.Sprintf("its key %q is full once those before it have started: %d of %d run", key, len(ids), most)
+		r.Text = fmt.Sprintf("its key %q will be full after the jobs before it start: %d of %d running", key, len(ids), most)
 	}
 	r.Text += by.stillRun()
 	return r
 }
 
 func keyOrder(key string, first int64) Reason {
-	return Reason{Code: ReasonKeyLimit, Jobs: []int64{first}, Do: []string{command("job", "why", first)},
+	return Reason{Code: ReasonKeyLimit, Jobs: []int64{first}, Do: []Action{{Verb: ActionExplainJob, Job: first}},
 		Text: fmt.Sprintf("jobs of its key %q run in order, and job %d comes first", key, first)}
 }
 
 func (x *explainer) queueRate(queue string, o engine.Outlook, s row.Standing) Reason {
-	r := Reason{Code: ReasonQueueRate, Until: engine.InstantMS(s.NextMS), Do: []string{command("queue", "limits", queue)}}
+	r := Reason{Code: ReasonQueueRate, Until: engine.InstantMS(s.NextMS), Do: []Action{{Verb: ActionShowLimits, Queue: queue}}}
 	r.Text = fmt.Sprintf("its queue may start %s", per(o.Queue().Limits.Rate))
 	if !r.Until.IsZero() {
 		r.Text += ", the next at " + x.at(r.Until)
 	}
 	if s.Ahead.N > 0 {
-		r.Text += fmt.Sprintf(", and it comes after %s: about %s", plural(s.Ahead.N, "job"), x.at(engine.InstantMS(s.AboutMS)))
+		r.Text += fmt.Sprintf("; this job follows %s and can start at about %s", plural(s.Ahead.N, "job"), x.at(engine.InstantMS(s.AboutMS)))
 	}
 	return r
 }
 
 func (x *explainer) keyRate(queue, key string, o engine.Outlook, start time.Time) Reason {
-	return Reason{Code: ReasonKeyRate, Until: start, Do: []string{command("queue", "limits", queue)},
-		Text: fmt.Sprintf("its key %q may start %s: its start is at %s", key, per(o.Queue().Limits.KeyRate), x.at(start))}
+	return Reason{Code: ReasonKeyRate, Until: start, Do: []Action{{Verb: ActionShowLimits, Queue: queue}},
+		Text: fmt.Sprintf("its key %q may start %s; this job can start at %s", key, per(o.Queue().Limits.KeyRate), x.at(start))}
 }
 
 const (
@@ -283,16 +286,16 @@ const (
 // odd explains faults of the job itself. Other programs may store a BLOB, or text that is not JSON.
 func (x *explainer) odd(j *honker.JobInfo, stored any) (reasons []Reason) {
 	if _, isText := stored.(string); !isText || !json.Valid(j.Payload) {
-		reasons = append(reasons, Reason{Code: ReasonUndecodable, Do: []string{command("job", "show", j.ID)},
-			Text: "its payload is no JSON text: a worker of this library dead-letters it when it claims it"})
+		reasons = append(reasons, Reason{Code: ReasonUndecodable, Do: []Action{{Verb: ActionShowJob, Job: j.ID}},
+			Text: "its payload is not JSON text; a worker of this library dead-letters the job when it claims it"})
 	}
 	if d := j.CreatedAt.Sub(x.now); d > clockSlack {
 		reasons = append(reasons, Reason{Code: ReasonClock, Text: fmt.Sprintf(
-			"was enqueued at %s by the clock of another machine, which is ahead of this one's", x.at(j.CreatedAt))})
+			"was enqueued at %s by another machine, whose clock is ahead of the clock of this machine", x.at(j.CreatedAt))})
 	}
 	if d := j.RunAt.Sub(x.now); d > farFuture {
-		reasons = append(reasons, Reason{Code: ReasonClock, Do: []string{command("job", "run-now", j.ID)},
-			Text: fmt.Sprintf("its time is in the year %d: the file has seconds, and this may be milliseconds", j.RunAt.UTC().Year())})
+		reasons = append(reasons, Reason{Code: ReasonClock, Do: []Action{{Verb: ActionRunJobNow, Job: j.ID}},
+			Text: fmt.Sprintf("its run time is in the year %d; it may have been written in milliseconds instead of seconds", j.RunAt.UTC().Year())})
 	}
 	return reasons
 }
@@ -303,31 +306,12 @@ func (x *explainer) at(t time.Time) string {
 	if t.UTC().Format(time.DateOnly) == x.now.UTC().Format(time.DateOnly) {
 		layout = "15:04:05 UTC"
 	}
-	away := x.now.Sub(t).Round(time.Second)
-	switch {
-	case away > 0:
-		return fmt.Sprintf("%s (%s ago)", t.UTC().Format(layout), short(away))
-	case away < 0:
-		return fmt.Sprintf("%s (in %s)", t.UTC().Format(layout), short(-away))
-	}
-	return t.UTC().Format(layout) + " (now)"
-}
-
-// short formats d without trailing zero units.
-func short(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
+	return fmt.Sprintf("%s (%s)", t.UTC().Format(layout), FormatAgo(x.now.Sub(t)))
 }
 
 // per describes a rate in words.
 func per(r row.StartRate) string {
-	text := fmt.Sprintf("%s each %s", plural(r.N, "job"), short(time.Duration(r.PerMS)*time.Millisecond))
+	text := fmt.Sprintf("%s every %s", plural(r.N, "job"), FormatSpan(engine.Milliseconds(r.PerMS)))
 	if r.Burst > 1 {
 		text += fmt.Sprintf(", %d at once", r.Burst)
 	}

@@ -20,7 +20,7 @@ func (x *explainer) ready(ctx context.Context, ex *Explanation) error {
 	j := ex.Job
 	if j.Phase == honker.PhaseLapsed {
 		ex.add(Reason{Code: ReasonLapsed, Who: j.WorkerID, Text: fmt.Sprintf(
-			"worker %q has not renewed its claim, which ran out at %s: any worker may claim it again, attempt %s so far", j.WorkerID, x.at(j.ClaimExpiresAt), attempts(j))})
+			"worker %q has not renewed its claim, which expired at %s; any worker may claim the job again, attempt %s so far", j.WorkerID, x.at(j.ClaimExpiresAt), attempts(j))})
 	}
 	all, err := x.workersOf(ctx, j.Queue)
 	if err != nil {
@@ -69,19 +69,19 @@ func living(all []WorkerInfo) (there, gone []WorkerInfo) {
 func hasRoom(w WorkerInfo) bool { return w.Foreign || w.Running < w.Slots }
 
 func (x *explainer) noWorker(queue string, gone []WorkerInfo) Reason {
-	r := Reason{Code: ReasonNoWorker, Do: []string{command("workers", queue)}}
-	r.Text = claimable + ", and no worker of its queue is known: there is no Work on it, and no other worker holds a job"
+	r := Reason{Code: ReasonNoWorker, Do: []Action{{Verb: ActionListWorkers, Queue: queue}}}
+	r.Text = claimable + ", but no worker of its queue is known: no process runs Work on it, and no other worker holds a job"
 	if len(gone) > 0 {
 		last := slices.MaxFunc(gone, func(a, b WorkerInfo) int { return a.Seen.Compare(b.Seen) })
 		r.Who = last.ID
-		r.Text = fmt.Sprintf(claimable+", and its queue has no worker: %q was killed, process %d on %s, seen at %s", last.ID, last.PID, last.Host, x.at(last.Seen))
+		r.Text = fmt.Sprintf(claimable+", but its queue has no worker: %q, process %d on %s, was killed; it was last seen at %s", last.ID, last.PID, last.Host, x.at(last.Seen))
 	}
 	return r
 }
 
 func workersBusy(queue string, there []WorkerInfo) Reason {
 	slices.SortFunc(there, func(a, b WorkerInfo) int { return cmp.Compare(a.Oldest, b.Oldest) })
-	r := Reason{Code: ReasonWorkersBusy, Do: []string{command("workers", queue)}}
+	r := Reason{Code: ReasonWorkersBusy, Do: []Action{{Verb: ActionListWorkers, Queue: queue}}}
 	names := make([]string, len(there))
 	slots := 0
 	for i, w := range there {
@@ -90,7 +90,7 @@ func workersBusy(queue string, there []WorkerInfo) Reason {
 			r.Jobs = r.Jobs[:maxReasonJobs]
 		}
 	}
-	r.Text = fmt.Sprintf(claimable+" when a handler is free: all %d of %s have jobs%s", slots, firstOf(names), strings.Replace(listed(r.Jobs), ", ", ", the oldest ", 1))
+	r.Text = fmt.Sprintf(claimable+" when a handler is free: all %d handlers of %s are busy%s", slots, firstOf(names), strings.Replace(listed(r.Jobs), ", ", ", the oldest ", 1))
 	return r
 }
 
@@ -101,9 +101,9 @@ const trafficSpan = 10 * time.Minute
 func (x *explainer) inTurn(ctx context.Context, ex *Explanation) (string, error) {
 	switch {
 	case ex.Ahead == honker.Count{}:
-		return "is next: a claim on the queue takes it", nil
+		return "is next: the next claim on the queue takes it", nil
 	case ex.Ahead.More && ex.Ahead.N == 0:
-		return claimable + ", behind more than 1,000 jobs that are kept by their keys for now", nil
+		return claimable + ", after more than 1,000 jobs that the limits of their keys hold back", nil
 	case ex.Ahead.More:
 		return fmt.Sprintf(claimable+", after %s jobs before it", ex.Ahead), nil
 	case x.brief:
@@ -122,5 +122,5 @@ func (x *explainer) inTurn(ctx context.Context, ex *Explanation) (string, error)
 		return text, nil
 	}
 	wait := time.Duration(math.Ceil(float64(ex.Ahead.N)/float64(claimed)*trafficSpan.Seconds())) * time.Second
-	return fmt.Sprintf("%s: about %s at the rate of the last %s", text, short(wait), short(trafficSpan)), nil
+	return fmt.Sprintf("%s: about %s at the rate of the last %s", text, FormatAge(wait), FormatSpan(trafficSpan)), nil
 }

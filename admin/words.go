@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/honker-go/honker"
 )
@@ -63,32 +62,4 @@ func quoted(text string) string {
 		line = string(runes[:most]) + "…"
 	}
 	return strconv.Quote(line)
-}
-
-// command returns a honker command line that can be pasted into a shell.
-func command(words ...any) string {
-	line := "honker"
-	for _, word := range words {
-		line += " " + shellWord(fmt.Sprint(word))
-	}
-	return line
-}
-
-// resume returns the command that ends the pause of a queue or of a key.
-func resume(queue, key string) string {
-	if key == "" {
-		return command("queue", "resume", queue)
-	}
-	return command("queue", "resume", queue, "--key", key)
-}
-
-// shellWord quotes word if a shell would interpret it.
-func shellWord(word string) string {
-	apart := func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_./:@%+=,", r)
-	}
-	if word != "" && !strings.ContainsFunc(word, apart) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

@@ -112,7 +112,7 @@ func (c *call) bulk(b *bulkCall) error {
 	case n == 0 && !unknown:
 		return c.redirect(b.back, "nothing", 0, 0)
 	case n == 0 && !b.confirmed:
-		return &problem{http.StatusServiceUnavailable, "Not now", "No job was found in " + span(actionTime) + ": set more of the filter."}
+		return &problem{http.StatusServiceUnavailable, "Not now", "No job was found in " + admin.FormatSpan(actionTime) + ": set more of the filter."}
 	case !b.confirmed && unknown:
 		return c.confirmBulk(b, dry, "There are more: they were not counted to the end.")
 	case !b.confirmed:
@@ -147,7 +147,7 @@ func (c *call) act(b *bulkCall) error {
 	}
 	left := &admin.Report{Matched: report.Left + report.Matched - report.Changed}
 	b.shown, b.typed = left.Matched, strconv.FormatInt(left.Matched, 10)
-	return c.confirmBulk(b, left, plural(report.Changed, "job")+" done in "+span(actionTime)+". The others are as they were.")
+	return c.confirmBulk(b, left, plural(report.Changed, "job")+" done in "+admin.FormatSpan(actionTime)+". The others are as they were.")
 }
 
 // confirmData is the data of the confirmation page.

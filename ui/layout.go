@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
 )
 
 // section is an entry of the navigation menu.
@@ -69,7 +70,7 @@ func limitWords(l honker.Limits) string {
 }
 
 func rateWords(r honker.Rate) string {
-	per := span(r.Per)
+	per := admin.FormatSpan(r.Per)
 	if strings.HasPrefix(per, "1") && !strings.ContainsAny(per[1:], "0123456789") {
 		per = per[1:]
 	}

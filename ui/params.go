@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/honker-go/honker/admin"
 )
 
 // Limits of request parameters.
@@ -162,20 +164,12 @@ func (p *params) span(name string) time.Duration {
 	if s == "" {
 		return 0
 	}
-	d, err := parseSpan(s)
-	if err != nil || d < 0 || d > maxSpan {
+	d, err := admin.ParseSpan(s)
+	if err != nil || d > maxSpan {
 		p.fault(name, "it is no time span such as 90s, 10m, 2h or 3d")
 		return 0
 	}
 	return d
-}
-
-func parseSpan(s string) (time.Duration, error) {
-	if days, ok := strings.CutSuffix(s, "d"); ok {
-		n, err := strconv.ParseInt(days, 10, 16)
-		return time.Duration(n) * 24 * time.Hour, err
-	}
-	return time.ParseDuration(s)
 }
 
 // instant returns a point in time. It accepts the format of a browser's datetime field, in UTC, RFC 3339, and a
@@ -190,7 +184,7 @@ func (p *params) instant(name string, now time.Time) time.Time {
 			return t.UTC()
 		}
 	}
-	if d, err := parseSpan(s); err == nil && d >= 0 && d <= maxSpan {
+	if d, err := admin.ParseSpan(s); err == nil && d <= maxSpan {
 		return now.Add(-d).UTC().Truncate(time.Second)
 	}
 	p.fault(name, "it is no time such as 2026-11-23T16:30, in UTC, or 2h for two hours ago")

@@ -45,3 +45,29 @@ func (c *call) problemURL(p admin.Problem) string {
 	}
 	return c.link("file", nil)
 }
+
+// ActionURL returns the link to the page on which an operator takes an action, or "" if that is this page.
+func (p *page) ActionURL(do admin.Action) string {
+	if url := p.c.actionURL(do); url != p.Here() {
+		return url
+	}
+	return ""
+}
+
+func (c *call) actionURL(do admin.Action) string {
+	switch do.Verb {
+	case admin.ActionListJobs:
+		return c.link("jobs", values("queue", do.Queue, "phase", do.Phase))
+	case admin.ActionGroupDead:
+		return c.link("dead", values("queue", do.Queue, "died_since", admin.FormatSpan(do.Since)))
+	case admin.ActionCheckFile:
+		return c.link("file", nil)
+	}
+	switch {
+	case do.Job != 0:
+		return c.link("job", values("id", do.Job))
+	case do.Queue != "":
+		return c.link("queue", values("name", do.Queue))
+	}
+	return ""
+}

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/honker-go/honker/admin"
 )
 
 //go:embed templates/*.html
@@ -246,7 +248,10 @@ func (p *page) time(t time.Time, kind string) template.HTML {
 	stamp := t.UTC().Format("2006-01-02 15:04:05") + " UTC"
 	text := stamp
 	if !p.c.fragment {
-		text = relative(t, p.c.now, kind == "ago")
+		// The script formats the same way.
+		if text = admin.FormatAgo(p.c.now.Sub(t)); kind == "age" {
+			text = admin.FormatAge(p.c.now.Sub(t).Abs())
+		}
 	}
 	return template.HTML(fmt.Sprintf(`<time datetime="%s" data-as="%s" title="%s">%s</time>`,
 		t.UTC().Format(time.RFC3339Nano), kind, stamp, text)) // only digits and letters, so nothing needs escaping

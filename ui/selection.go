@@ -95,8 +95,8 @@ func withoutParams(given url.Values, names ...string) url.Values {
 	return kept
 }
 
-// packIDs encodes ids as their differences in base 36. A thousand ids that are close together take about 2 kB, which
-// fits into the 8 kB URLs that proxies allow.
+// packIDs encodes ids as their differences in base 36. A thousand ids that are close together take about 2 KiB, which
+// fits into the URLs of 8 KiB that proxies allow.
 func packIDs(ids []int64) string {
 	var parts []string
 	at := int64(0)

@@ -208,7 +208,7 @@ func maintainAction(c *call) serve {
 		extend(c.w, actionTime+streamWrite)
 		err := c.db.Maintain(ctx, &honker.MaintainOptions{Once: true})
 		if err != nil && timedOut(ctx, err) {
-			return false, &problem{http.StatusServiceUnavailable, "Not all of it", "There was more to do than fits into " + span(actionTime) + ". What was done stays done: maintain it again to go on."}
+			return false, &problem{http.StatusServiceUnavailable, "Not all of it", "There was more to do than fits into " + admin.FormatSpan(actionTime) + ". What was done stays done: maintain it again to go on."}
 		}
 		return err == nil, err
 	})

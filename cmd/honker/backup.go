@@ -33,7 +33,7 @@ var copiedView = view[copied]{
 // bytesCell shows a size, in larger units for people.
 func bytesCell(n int64) cell {
 	c := number(n)
-	c.human = bytesText(n)
+	c.human = admin.FormatSize(n)
 	return c
 }
 

@@ -118,10 +118,3 @@ func TestSchema_About(t *testing.T) {
 	require.NotEmpty(t, aboutTable("_honkerx_relay_mail_queues"))
 	require.Empty(t, aboutTable("customers"))
 }
-
-func TestTable_Bytes(t *testing.T) {
-	t.Parallel()
-	for n, want := range map[int64]string{0: "0 B", 999: "999 B", 1000: "1.0 KB", 12_345: "12.3 KB", 412_000_000: "412 MB", 3_100_000_000_000: "3.1 TB"} {
-		require.Equal(t, want, bytesText(n))
-	}
-}

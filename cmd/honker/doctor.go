@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -100,10 +99,7 @@ func (a *app) problems(ctx context.Context, db *honker.DB) ([]problem, error) {
 	found := make([]problem, len(all))
 	for i, p := range all {
 		found[i] = problem{Severity: string(p.Severity), Code: string(p.Code), Queue: p.Queue, Topic: p.Topic, Name: p.Name,
-			Since: p.Since, N: p.N, Text: p.Text, Help: p.Code.Help()}
-		for _, line := range p.Do {
-			found[i].Do = append(found[i].Do, a.onFile(line))
-		}
+			Since: p.Since, N: p.N, Text: p.Text, Help: p.Code.Help(), Do: a.commands(p.Do)}
 	}
 	return found, err
 }
@@ -142,7 +138,7 @@ const margin = 7
 func (a *app) printProblem(p problem, now time.Time) error {
 	line := strings.Repeat(" ", margin-len(p.Severity)) + clean(p.Text)
 	if !p.Since.IsZero() {
-		line += ", for " + span(now.Sub(p.Since))
+		line += ", for " + admin.FormatAge(now.Sub(p.Since))
 	}
 	_, err := fmt.Fprintln(a.out, a.styled(text(p.Severity).in(colorOf(p.Severity)))+line)
 	return err
@@ -154,7 +150,7 @@ func indented(s string) string {
 	return space + strings.ReplaceAll(clean(s), "\n", "\n"+space)
 }
 
-// wrapped breaks s into lines of at most width characters. Longer words stay whole. A width of 0 means no limit.
+// wrapped breaks s into lines of at most width cells. Longer words stay whole. A width of 0 means no limit.
 func wrapped(s string, width int) string {
 	if width <= 0 {
 		return s
@@ -162,7 +158,7 @@ func wrapped(s string, width int) string {
 	var b strings.Builder
 	left := width
 	for i, word := range strings.Fields(s) {
-		n := utf8.RuneCountInString(word)
+		n := cells(word)
 		switch {
 		case i == 0:
 		case n+1 > left:

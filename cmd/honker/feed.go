@@ -3,7 +3,6 @@ package main
 import (
 	"strings"
 	"sync"
-	"unicode/utf8"
 )
 
 // feed prints values as they arrive. A feed does not end, so it cannot wait for the widths of all
@@ -62,7 +61,7 @@ func (f *feed[T]) header() error {
 func (f *feed[T]) row(row []cell) error {
 	for i, c := range row {
 		row[i].human = clean(strings.ReplaceAll(c.human, "\n", " "))
-		f.widths[i] = max(f.widths[i], utf8.RuneCountInString(row[i].human))
+		f.widths[i] = max(f.widths[i], cells(row[i].human))
 	}
 	return f.list.app.writeRow(row, f.widths)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -139,7 +138,7 @@ func (s spanFlag) String() string {
 	if s.d == nil || *s.d == 0 {
 		return ""
 	}
-	return s.d.String()
+	return admin.FormatSpan(*s.d)
 }
 
 // Type implements pflag.Value.
@@ -154,19 +153,11 @@ func (s spanFlag) Set(text string) error {
 	return err
 }
 
-// parseSpan is like time.ParseDuration, but also accepts days, and rejects negative spans.
+// parseSpan parses a span of a flag.
 func parseSpan(text string) (time.Duration, error) {
-	bad := fmt.Errorf("must be a span such as 90s, 30m, 2h or 7d")
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		n, err := strconv.ParseUint(days, 10, 32)
-		if err != nil || n > math.MaxInt64/uint64(24*time.Hour) {
-			return 0, bad
-		}
-		return time.Duration(n) * 24 * time.Hour, nil
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 {
-		return 0, bad
+	d, err := admin.ParseSpan(text)
+	if err != nil {
+		return 0, errors.New("must be a span such as 90s, 30m, 2h or 7d")
 	}
 	return d, nil
 }

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/admin"
@@ -121,9 +120,9 @@ func (f frame) lines() []string {
 
 func (f frame) head() string {
 	all := f.Flows[""]
-	parts := []string{clean(filepath.Base(f.File.Path)), bytesText(f.File.Size)}
+	parts := []string{clean(filepath.Base(f.File.Path)), admin.FormatSize(f.File.Size)}
 	if f.File.WAL > 0 {
-		parts = append(parts, "WAL "+bytesText(f.File.WAL))
+		parts = append(parts, "WAL "+admin.FormatSize(f.File.WAL))
 	}
 	rate := func(name string, r float64) string {
 		if r == 0 {
@@ -161,7 +160,7 @@ func (f frame) problemLines() (lines []string) {
 		}
 		line := " ! " + clean(p.Text)
 		if !p.Since.IsZero() {
-			line += ", for " + span(f.At.Sub(p.Since))
+			line += ", for " + admin.FormatAge(f.At.Sub(p.Since))
 		}
 		if len(p.Do) > 0 {
 			line += "  → " + clean(p.Do[0])
@@ -193,7 +192,7 @@ func (f frame) table() (lines []string, at int) {
 	widths := make([]int, len(topHeader))
 	for _, row := range rows {
 		for i, c := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(c.human))
+			widths[i] = max(widths[i], cells(c.human))
 		}
 	}
 	if f.width > 0 {
@@ -216,7 +215,7 @@ func (f frame) row(q honker.QueueStats) []cell {
 	flow := f.Flows[q.Queue]
 	oldest, ran := cell{human: "-", right: true}, cell{human: "-", right: true}
 	if !q.OldestReady.IsZero() {
-		oldest.human = span(max(0, f.At.Sub(q.OldestReady)))
+		oldest.human = admin.FormatAge(max(0, f.At.Sub(q.OldestReady)))
 	}
 	if flow.Ran > 0 {
 		ran = took(flow.Ran)
@@ -272,7 +271,7 @@ func (f frame) line(row []cell, widths []int, marked bool) string {
 	for i, width := range widths {
 		c := row[i]
 		c.human = cut(c.human, width)
-		pad := strings.Repeat(" ", max(0, width-utf8.RuneCountInString(c.human)))
+		pad := strings.Repeat(" ", max(0, width-cells(c.human)))
 		if i > 0 {
 			b.WriteString(strings.Repeat(" ", gap))
 		}
@@ -293,47 +292,4 @@ func window(table []string, at, room int) []string {
 	rows := room - 1
 	first := min(max(1, at-rows/2), len(table)-rows)
 	return append(table[:1:1], table[first:first+rows]...)
-}
-
-// cut shortens a line to width characters, not counting color escapes. A width of 0 means no limit.
-func cut(line string, width int) string {
-	if width <= 0 || utf8.RuneCountInString(line) <= width {
-		return line
-	}
-	var b strings.Builder
-	n, escape, colored := 0, false, false
-	for _, r := range line {
-		switch {
-		case r == '\x1b':
-			escape, colored = true, true
-		case escape:
-			escape = r != 'm'
-		case n == width-1 && lettersAfter(line, b.Len()) > 1:
-			b.WriteRune('…')
-			if colored {
-				b.WriteString(reset)
-			}
-			return b.String()
-		default:
-			n++
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
-}
-
-// lettersAfter counts the characters of line from byte offset from on, without escapes.
-func lettersAfter(line string, from int) (n int) {
-	escape := false
-	for _, r := range line[from:] {
-		switch {
-		case r == '\x1b':
-			escape = true
-		case escape:
-			escape = r != 'm'
-		default:
-			n++
-		}
-	}
-	return n
 }

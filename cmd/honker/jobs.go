@@ -73,7 +73,7 @@ by flags other than --queue and --phase reads the jobs themselves, without block
 			case err != nil:
 				return err
 			case l.why:
-				return listPages(ctx, a, db, picked, l, whyView, whyRowOf)
+				return listPages(ctx, a, db, picked, l, whyView, a.whyRowOf)
 			}
 			return a.listJobs(ctx, db, picked, l, rowView)
 		})

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
 )
 
 // queueLimits holds the limits of a queue.
@@ -45,21 +45,9 @@ func rateText(r honker.Rate) string {
 	if r.N == 0 {
 		return ""
 	}
-	out := fmt.Sprintf("%d/%s", r.N, spanText(r.Per))
+	out := fmt.Sprintf("%d/%s", r.N, admin.FormatSpan(r.Per))
 	if r.Burst > 1 {
 		out += fmt.Sprintf(" burst %d", r.Burst)
-	}
-	return out
-}
-
-// spanText formats a duration without zero units: 1m instead of 1m0s.
-func spanText(d time.Duration) string {
-	out := d.String()
-	if strings.HasSuffix(out, "m0s") {
-		out = strings.TrimSuffix(out, "0s")
-	}
-	if strings.HasSuffix(out, "h0m") {
-		out = strings.TrimSuffix(out, "0m")
 	}
 	return out
 }
@@ -181,7 +169,7 @@ func (f rateFlag) String() string {
 	if f.r == nil || f.r.N == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d/%s", f.r.N, f.r.Per)
+	return fmt.Sprintf("%d/%s", f.r.N, admin.FormatSpan(f.r.Per))
 }
 
 // Type implements pflag.Value.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -183,17 +184,50 @@ func TestTable_Aligned(t *testing.T) {
 	}
 }
 
+// A time is shown relative to now, and the zero time as a dash.
 func TestTable_Times(t *testing.T) {
 	t.Parallel()
-	now := time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
-	for d, want := range map[time.Duration]string{
-		0: "now", 400 * time.Millisecond: "now", time.Second: "1s ago", -time.Second: "in 1s", 59 * time.Second: "59s ago",
-		61 * time.Second: "1m 1s ago", time.Hour: "1h ago", time.Hour + 5*time.Second: "1h ago", -25 * time.Hour: "in 1d 1h",
-		400 * 24 * time.Hour: "400d ago",
+	synctest.Test(t, func(t *testing.T) {
+		require.Equal(t, cell{human: "now", raw: "2000-01-01T00:00:00Z"}, when(time.Now()))
+		require.Equal(t, "1m1s ago", when(time.Now().Add(-61*time.Second)).human)
+		require.Equal(t, "in 1d1h", when(time.Now().Add(25*time.Hour)).human)
+		require.Equal(t, cell{human: "-"}, when(time.Time{}))
+	})
+}
+
+// Columns stay aligned on a terminal, where wide characters take two cells and combining marks take none.
+func TestTable_Cells(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]int{
+		"": 0, "abc": 3, "größe": 5, "gro\u0308\u00dfe": 5, "日本語": 6, "ﾆﾎﾝ": 3, "한국어": 6, "e\u0301": 1, "🚀": 2, "👩\u200d💻": 2, "🇨🇭": 2,
+		"\x1b[31mred\x1b[0m": 3, "–…": 2,
 	} {
-		require.Equal(t, want, relative(now.Add(-d), now))
+		require.Equal(t, want, cells(value), "%q", value)
+		var b bytes.Buffer
+		a := &app{out: bufio.NewWriter(&b), quiet: true}
+		require.NoError(t, a.writeTable([]string{"name", "n"}, [][]cell{{text(value), text("x")}, {text("12345678"), text("x")}}))
+		require.NoError(t, a.out.Flush())
+		if strings.ContainsRune(value, '\x1b') {
+			continue // escapes in a value are shown, and not obeyed
+		}
+		line, _, _ := strings.Cut(b.String(), "\n")
+		require.Equal(t, value+strings.Repeat(" ", 8-want+2)+"x", line)
 	}
-	require.Equal(t, cell{human: "-"}, when(time.Time{}))
+}
+
+// A long value is cut to 60 cells, however many characters that are.
+func TestTable_Long(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]string{
+		strings.Repeat("a", 60): strings.Repeat("a", 60), strings.Repeat("a", 61): strings.Repeat("a", 59) + "…",
+		strings.Repeat("語", 30): strings.Repeat("語", 30), strings.Repeat("語", 31): strings.Repeat("語", 29) + "…",
+		strings.Repeat("e\u0301", 61): strings.Repeat("e\u0301", 59) + "…", strings.Repeat("🚀", 31): strings.Repeat("🚀", 29) + "…",
+		"two\n lines": "two lines",
+	} {
+		require.Equal(t, cell{human: want, raw: value}, long(value))
+	}
+	marks := long("e" + strings.Repeat("\u0301", 1<<20)).human
+	require.Less(t, len(marks), 2000, "marks without a width are bounded too")
 }
 
 // A closed pipe is not an error, wherever in the output it happens.

@@ -46,7 +46,7 @@ func paused(p *honker.Pause) cell {
 		c.human += " by " + p.By
 	}
 	if !p.Until.IsZero() {
-		c.human += ", ends " + relative(p.Until, time.Now())
+		c.human += ", ends " + admin.FormatAgo(time.Since(p.Until))
 	}
 	if p.Reason != "" {
 		c.human += ": " + p.Reason

@@ -53,11 +53,11 @@ func orWord(s, word string) cell {
 func retentionText(r honker.Retention, what string) string {
 	switch {
 	case r.MaxCount > 0 && r.MaxAge > 0:
-		return plural(r.MaxCount, what) + ", " + span(r.MaxAge)
+		return plural(r.MaxCount, what) + ", " + admin.FormatSpan(r.MaxAge)
 	case r.MaxCount > 0:
 		return plural(r.MaxCount, what)
 	case r.MaxAge > 0:
-		return span(r.MaxAge)
+		return admin.FormatSpan(r.MaxAge)
 	}
 	return ""
 }

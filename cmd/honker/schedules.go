@@ -76,7 +76,7 @@ func expiry(d time.Duration) string {
 	if d == 0 {
 		return ""
 	}
-	return spanText(d)
+	return admin.FormatSpan(d)
 }
 
 func (a *app) schedules() *cobra.Command {

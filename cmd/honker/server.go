@@ -12,7 +12,7 @@ const (
 	bodyTime    = 10 * time.Second
 	answerTime  = time.Minute // package ui sets its own deadline for each write of a stream
 	idleTime    = time.Minute // between requests on a connection
-	headerBytes = 64 << 10    // a page with a thousand selected jobs sends 8 kB
+	headerBytes = 64 << 10    // a page with a thousand selected jobs sends 8 KiB
 )
 
 // newServer returns a server of h with a limit on every wait for a client.

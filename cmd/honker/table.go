@@ -10,7 +10,10 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/charmbracelet/x/ansi"
+
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
 	"github.com/honker-go/honker/seal"
 )
 
@@ -41,11 +44,11 @@ func (c cell) in(s style) cell {
 // long shows a text, abbreviated in tables.
 func long(s string) cell {
 	const most = 60
-	human := strings.Join(strings.Fields(s), " ")
-	if utf8.RuneCountInString(human) > most {
-		human = string([]rune(human)[:most-1]) + "…"
+	human := clean(strings.Join(strings.Fields(s), " "))
+	if runes := []rune(human); len(runes) > 8*most { // characters without a width of their own must not make it longer
+		human = string(runes[:8*most]) + "…"
 	}
-	return cell{human: human, raw: s}
+	return cell{human: cut(human, most), raw: s}
 }
 
 // payload shows the stored payload of a job. For a sealed payload, a terminal shows the id of its key.
@@ -73,20 +76,6 @@ func id(n int64) cell {
 	return cell{human: s, raw: s, right: true}
 }
 
-// bytesText formats a size in the largest unit that does not exceed it.
-func bytesText(n int64) string {
-	units := []string{"B", "KB", "MB", "GB", "TB"}
-	size, unit := float64(n), 0
-	for size >= 1000 && unit < len(units)-1 {
-		size /= 1000
-		unit++
-	}
-	if unit == 0 || size >= 100 {
-		return fmt.Sprintf("%.0f %s", size, units[unit])
-	}
-	return fmt.Sprintf("%.1f %s", size, units[unit])
-}
-
 // count shows a number that may be a lower bound. Zero is shown as a dash, so that other values stand out.
 func count(c honker.Count) cell {
 	out := number(c.N)
@@ -104,7 +93,7 @@ func when(t time.Time) cell {
 	if t.IsZero() {
 		return cell{human: "-"}
 	}
-	return cell{human: relative(t, time.Now()), raw: t.UTC().Format(time.RFC3339)}
+	return cell{human: admin.FormatAgo(time.Since(t)), raw: t.UTC().Format(time.RFC3339)}
 }
 
 // at shows a time with its date, for a value shown alone.
@@ -114,37 +103,6 @@ func at(t time.Time) cell {
 		c.human = c.raw + " (" + c.human + ")"
 	}
 	return c
-}
-
-// relative formats the distance from now to t in its two largest units.
-func relative(t, now time.Time) string {
-	d := now.Sub(t).Round(time.Second)
-	switch {
-	case d < 0:
-		return "in " + span(-d)
-	case d == 0:
-		return "now"
-	default:
-		return span(d) + " ago"
-	}
-}
-
-func span(d time.Duration) string {
-	units := []struct {
-		name string
-		size time.Duration
-	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}}
-	for i, u := range units {
-		if d < u.size && u.name != "s" {
-			continue
-		}
-		out := strconv.FormatInt(int64(d/u.size), 10) + u.name
-		if rest := d % u.size; i+1 < len(units) && rest >= units[i+1].size {
-			out += " " + strconv.FormatInt(int64(rest/units[i+1].size), 10) + units[i+1].name
-		}
-		return out
-	}
-	return "0s"
 }
 
 // clean makes text safe for a terminal. A payload could otherwise move the cursor or send other control
@@ -181,6 +139,18 @@ func writeTSV(w io.Writer, row []cell) error {
 	return err
 }
 
+// cells returns the number of cells that s takes on a terminal: two for wide characters, such as those of Japanese and most
+// emoji, and none for combining marks and color escapes.
+func cells(s string) int { return ansi.StringWidth(s) }
+
+// cut shortens s to width cells. A width of 0 means no limit. Color escapes stay, so that a color ends.
+func cut(s string, width int) string {
+	if width <= 0 {
+		return s
+	}
+	return ansi.Truncate(s, width, "…")
+}
+
 // writeTable prints aligned columns.
 func (a *app) writeTable(header []string, rows [][]cell) error {
 	widths := make([]int, len(header))
@@ -194,7 +164,7 @@ func (a *app) writeTable(header []string, rows [][]cell) error {
 	for _, row := range rows {
 		for i := range row {
 			row[i].human = clean(strings.ReplaceAll(row[i].human, "\n", " "))
-			widths[i] = max(widths[i], utf8.RuneCountInString(row[i].human))
+			widths[i] = max(widths[i], cells(row[i].human))
 		}
 	}
 	for _, row := range rows {
@@ -208,7 +178,7 @@ func (a *app) writeTable(header []string, rows [][]cell) error {
 func (a *app) writeRow(row []cell, widths []int) error {
 	var b strings.Builder
 	for i, c := range row {
-		pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c.human))
+		pad := strings.Repeat(" ", widths[i]-cells(c.human))
 		switch {
 		case c.right:
 			b.WriteString(pad + a.styled(c))

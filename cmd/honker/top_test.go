@@ -13,7 +13,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"unicode/utf8"
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/stretchr/testify/require"
@@ -43,7 +42,7 @@ func TestGolden_Top(t *testing.T) {
 func inReading() frame {
 	now := time.Date(2026, 11, 23, 12, 4, 7, 0, time.UTC)
 	r := reading{File: &admin.FileInfo{Path: "/srv/app.db", Size: 412e6, WAL: 3.1e6}, Workers: 3, At: now, Flows: map[string]flow{}}
-	for i, name := range []string{"emails", "thumbs", strings.Repeat("long name ", 20), "größe", "a\x1b[2Jb\nc", "q6", "q7", "q8"} {
+	for i, name := range []string{"emails", "thumbs", strings.Repeat("long name ", 20), "größe", "a\x1b[2Jb\nc", strings.Repeat("日本語", 20), "e\u0301te\u0301 🚀", "q8"} {
 		r.Queues = append(r.Queues, honker.QueueStats{Queue: name, Ready: honker.Count{N: int64(i * 12_041), More: i == 3}, Dead: honker.Count{N: int64(i % 3)},
 			OldestReady: now.Add(-time.Duration(i) * 249 * time.Second)})
 		r.Flows[name] = flow{In: float64(i) * 88, Out: 0.4, Ran: 96 * time.Millisecond, Done: [flowMinutes]int64{1, 2, 3, 0, int64(i)}}
@@ -65,7 +64,7 @@ func TestFrame_Fits(t *testing.T) {
 			require.LessOrEqual(t, len(lines), max(height, 1+2+2+1))
 			found := false
 			for _, line := range lines {
-				require.LessOrEqual(t, lettersAfter(line, 0), width, "%q", line)
+				require.LessOrEqual(t, cells(line), width, "%q", line)
 				require.NotContains(t, line, "\x1b[2J")
 				require.NotContains(t, line, "\x07")
 				found = found || strings.HasPrefix(line, ">")
@@ -75,6 +74,7 @@ func TestFrame_Fits(t *testing.T) {
 	}
 }
 
+// A line is cut to the cells of a terminal, and its color ends.
 func TestFrame_Cut(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -84,6 +84,7 @@ func TestFrame_Cut(t *testing.T) {
 	}{
 		{"emails", 0, "emails"}, {"emails", 6, "emails"}, {"emails", 5, "emai…"}, {"größen", 4, "grö…"}, {"emails", 1, "…"},
 		{"\x1b[31mred\x1b[0m", 3, "\x1b[31mred\x1b[0m"}, {"\x1b[31mredder\x1b[0m", 3, "\x1b[31mre…\x1b[0m"},
+		{"日本語", 6, "日本語"}, {"日本語", 5, "日本…"}, {"日本語", 4, "日…"}, {"e\u0301e\u0301e\u0301", 3, "e\u0301e\u0301e\u0301"}, {"e\u0301e\u0301e\u0301", 2, "e\u0301…"},
 	} {
 		require.Equal(t, c.want, cut(c.in, c.width))
 	}
@@ -225,16 +226,16 @@ func TestTop_Keys(t *testing.T) {
 		shows("next to be claimed first")
 		shows(`{"to": "dan"}`)
 		m.keys("d")
-		shows("2 jobs, last 16m 30s ago")
+		shows("2 jobs, last 16m30s ago")
 		m.keys("e")
 		shows("  queue emails:")
-		shows("    job 6 runs, and no other one of it")
+		shows("    job 6 is running, and no other job of the queue")
 		m.Update(tea.WindowSizeMsg{Width: 30, Height: 30})
 		m.keys("e")
-		shows("    job 6 runs, and no other\n    one of it")
+		shows("    job 6 is running, and no\n    other job of the queue")
 		m.Update(tea.WindowSizeMsg{}) // from a terminal that does not know its size
 		m.keys("e")
-		shows("    job 6 runs, and no other one of it")
+		shows("    job 6 is running, and no other job of the queue")
 		m.Update(tea.WindowSizeMsg{Width: 100, Height: 30})
 		m.keys("esc", "?")
 		shows("select a queue")
@@ -320,7 +321,7 @@ func TestTop_Terminal(t *testing.T) {
 	m.run("send-keys", "y")
 	m.shows("jobs (paused)")
 	for line := range strings.Lines(m.screen()) {
-		require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimRight(line, "\n")), 40)
+		require.LessOrEqual(t, cells(strings.TrimRight(line, "\n")), 40)
 	}
 	m.run("send-keys", "q")
 	m.shows("after=0")

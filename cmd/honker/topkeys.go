@@ -303,7 +303,7 @@ func (m *topModel) whyOf(queue string, width int) tea.Msg {
 		return noticed(clean(err.Error()))
 	}
 	lines := opened{""}
-	for _, line := range m.app.reasonLines("queue "+queue, ex) {
+	for _, line := range m.app.reasonLines("queue "+queue, m.app.explanation(ex)) {
 		words := strings.TrimLeft(line, " ")
 		indent := "  " + line[:len(line)-len(words)]
 		for part := range strings.Lines(wrapped(words, width-len(indent))) {

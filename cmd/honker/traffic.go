@@ -34,11 +34,9 @@ func mean(sum time.Duration, n int64) cell {
 	return took(sum / time.Duration(n))
 }
 
-// took shows a duration, rounded to milliseconds.
+// took shows a measured duration. Programs get it in milliseconds.
 func took(d time.Duration) cell {
-	c := text(d.Round(time.Millisecond).String())
-	c.right = true
-	return c
+	return cell{human: admin.FormatSpan(admin.RoundSpan(d)), raw: d.Round(time.Millisecond).String(), right: true}
 }
 
 func (a *app) queueTraffic() *cobra.Command {

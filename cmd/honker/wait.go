@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
 )
 
 func (a *app) jobWait() *cobra.Command {
@@ -53,7 +54,7 @@ func (a *app) waitFor(ctx context.Context, db *honker.DB, id int64, most time.Du
 		_, err := fmt.Fprintln(a.out, string(printable(result)))
 		return err
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
-		return &coded{code: codeNo, err: fmt.Errorf("job %d has not ended within %s", id, spanText(most)), try: show}
+		return &coded{code: codeNo, err: fmt.Errorf("job %d has not ended within %s", id, admin.FormatSpan(most)), try: show}
 	case errors.As(err, &died):
 		return &coded{code: codeNo, err: fmt.Errorf("job %d is dead, after %s: %s", id, plural(int64(died.Attempts), "attempt"), died.LastError), try: show}
 	case errors.Is(err, honker.ErrNotFound):

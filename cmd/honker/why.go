@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -68,16 +69,47 @@ func (a *app) queueWhy() *cobra.Command {
 	})
 }
 
-var reasonView = view[admin.Reason]{
-	columns: []column[admin.Reason]{
-		{"code", func(r admin.Reason) cell { return text(string(r.Code)) }},
-		{"until", func(r admin.Reason) cell { return when(r.Until) }},
-		{"who", func(r admin.Reason) cell { return text(r.Who) }},
-		{"jobs", func(r admin.Reason) cell { return text(idList(r.Jobs)) }},
-		{"text", func(r admin.Reason) cell { return text(r.Text) }},
-		{"do", func(r admin.Reason) cell { return text(strings.Join(r.Do, "; ")) }},
+// reason is an admin.Reason whose actions are commands for this file.
+type reason struct {
+	Code  admin.ReasonCode
+	Text  string
+	Until time.Time
+	Jobs  []int64
+	Who   string
+	Do    []string
+}
+
+func (a *app) reason(r admin.Reason) reason {
+	return reason{Code: r.Code, Text: r.Text, Until: r.Until, Jobs: r.Jobs, Who: r.Who, Do: a.commands(r.Do)}
+}
+
+// explanation is an admin.Explanation with such reasons.
+type explanation struct {
+	Job     *honker.JobInfo
+	Text    string
+	Reasons []reason
+	NextAt  time.Time
+	Ahead   honker.Count
+}
+
+func (a *app) explanation(ex *admin.Explanation) *explanation {
+	out := &explanation{Job: ex.Job, Text: ex.Text, NextAt: ex.NextAt, Ahead: ex.Ahead}
+	for _, r := range ex.Reasons {
+		out.Reasons = append(out.Reasons, a.reason(r))
+	}
+	return out
+}
+
+var reasonView = view[reason]{
+	columns: []column[reason]{
+		{"code", func(r reason) cell { return text(string(r.Code)) }},
+		{"until", func(r reason) cell { return when(r.Until) }},
+		{"who", func(r reason) cell { return text(r.Who) }},
+		{"jobs", func(r reason) cell { return text(idList(r.Jobs)) }},
+		{"text", func(r reason) cell { return text(r.Text) }},
+		{"do", func(r reason) cell { return text(strings.Join(r.Do, "; ")) }},
 	},
-	name: func(r admin.Reason) string { return string(r.Code) },
+	name: func(r reason) string { return string(r.Code) },
 }
 
 func idList(ids []int64) string {
@@ -90,7 +122,8 @@ func idList(ids []int64) string {
 
 // explained prints an explanation: as text for people, in full as JSON, and only its reasons in the
 // other formats.
-func (a *app) explained(what string, ex *admin.Explanation) error {
+func (a *app) explained(what string, found *admin.Explanation) error {
+	ex := a.explanation(found)
 	switch shown := a.shown(); {
 	case a.sentences():
 		return a.writeReasons(what, ex)
@@ -102,13 +135,13 @@ func (a *app) explained(what string, ex *admin.Explanation) error {
 	return many(a, reasonView, ex.Reasons, "reasons")
 }
 
-func (a *app) writeReasons(what string, ex *admin.Explanation) error {
+func (a *app) writeReasons(what string, ex *explanation) error {
 	_, err := a.out.WriteString(strings.Join(a.reasonLines(what, ex), "\n") + "\n")
 	return err
 }
 
 // reasonLines returns a line for each reason, followed by suggestions.
-func (a *app) reasonLines(what string, ex *admin.Explanation) (lines []string) {
+func (a *app) reasonLines(what string, ex *explanation) (lines []string) {
 	line := func(text string) { lines = append(lines, clean(strings.ReplaceAll(text, "\n", " "))) }
 	line(what + ":")
 	if len(ex.Reasons) == 0 {
@@ -117,7 +150,7 @@ func (a *app) reasonLines(what string, ex *admin.Explanation) (lines []string) {
 	for _, r := range ex.Reasons {
 		line("  " + r.Text)
 		for _, do := range r.Do {
-			line("    try: " + a.onFile(do))
+			line("    try: " + do)
 		}
 	}
 	if !ex.NextAt.IsZero() {
@@ -126,17 +159,12 @@ func (a *app) reasonLines(what string, ex *admin.Explanation) (lines []string) {
 	return lines
 }
 
-// onFile adds the file of this command to a command line suggested by the library.
-func (a *app) onFile(line string) string {
-	return strings.Replace(line, "honker", a.command(), 1)
-}
-
 // whyRow is a job in a list, with the reason why it does not run.
 type whyRow struct {
 	ID     int64
 	Queue  string
 	Phase  honker.Phase
-	Reason admin.Reason
+	Reason reason
 }
 
 var whyView = view[whyRow]{
@@ -151,8 +179,8 @@ var whyView = view[whyRow]{
 	name: func(r whyRow) string { return strconv.FormatInt(r.ID, 10) },
 }
 
-func whyRowOf(p *admin.JobPage, i int) whyRow {
-	return whyRow{ID: p.Jobs[i].ID, Queue: p.Jobs[i].Queue, Phase: p.Jobs[i].Phase, Reason: p.Reasons[i]}
+func (a *app) whyRowOf(p *admin.JobPage, i int) whyRow {
+	return whyRow{ID: p.Jobs[i].ID, Queue: p.Jobs[i].Queue, Phase: p.Jobs[i].Phase, Reason: a.reason(p.Reasons[i])}
 }
 
 // notThere returns the error for a job that is not in the file.

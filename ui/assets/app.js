@@ -9,7 +9,7 @@
   // --- times, from the server's clock
   let offset = Date.parse(body.dataset.now) - Date.now();
   const words = (s) => {
-    const two = (a, x, b, y) => b ? `${a}${x} ${b}${y}` : `${a}${x}`;
+    const two = (a, x, b, y) => b ? `${a}${x}${b}${y}` : `${a}${x}`;
     s = Math.floor(s);
     if (s < 60) return `${s}s`;
     if (s < 3600) return two(Math.floor(s / 60), "m", s % 60, "s");
