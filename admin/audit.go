@@ -59,7 +59,7 @@ func listAudit(ctx context.Context, db *honker.DB, opts *AuditOptions) ([]AuditE
 		o = *opts
 	}
 	if o.Before < 0 || o.Limit < 0 || o.Limit > 1000 {
-		return nil, fmt.Errorf("%w: Before %d, Limit %d", honker.ErrInvalid, o.Before, o.Limit)
+		return nil, fmt.Errorf("%w: Before is %d and Limit is %d; Before must not be negative, and Limit must be 0 to 1000", honker.ErrInvalid, o.Before, o.Limit)
 	}
 	if o.Before == 0 {
 		o.Before = math.MaxInt64

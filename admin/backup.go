@@ -53,7 +53,7 @@ func backup(ctx context.Context, db *honker.DB, path string) error {
 // vacant returns an error if path exists or its directory does not.
 func vacant(path string) error {
 	if path == "" {
-		return fmt.Errorf("%w: no path", honker.ErrInvalid)
+		return fmt.Errorf("%w: path must not be empty", honker.ErrInvalid)
 	}
 	if _, err := os.Stat(filepath.Dir(path)); err != nil {
 		return err
@@ -131,11 +131,11 @@ func foreignTo(source, path string) error {
 	copied := located(path)
 	for _, end := range besides {
 		if taken[copied+end] || taken[copied+".part"+end] {
-			return fmt.Errorf("%w: the name belongs to %s: choose another one", honker.ErrInvalid, source)
+			return fmt.Errorf("%w: the name is reserved for a file of %s; choose another name", honker.ErrInvalid, source)
 		}
 	}
 	if taken[filepath.Dir(copied)] {
-		return fmt.Errorf("%w: the directory belongs to %s: choose another one", honker.ErrInvalid, source)
+		return fmt.Errorf("%w: the directory is reserved for %s; choose another directory", honker.ErrInvalid, source)
 	}
 	return nil
 }

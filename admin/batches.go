@@ -72,7 +72,7 @@ func listBatches(ctx context.Context, db *honker.DB, opts *PageOptions) (*BatchP
 	case OldestFirst:
 		list, from = engine.BatchStore.Oldest, 0
 	default:
-		err = errors.Join(err, fmt.Errorf("%w: batches have no order %d", honker.ErrInvalid, o.Order))
+		err = errors.Join(err, fmt.Errorf("%w: batches cannot be listed in order %d; use NewestFirst or OldestFirst", honker.ErrInvalid, o.Order))
 	}
 	binds := fmt.Sprint("batches ", o.Order)
 	at, bad := o.After.place(binds)

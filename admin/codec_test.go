@@ -68,7 +68,7 @@ func TestRequeue_CodecMissing(t *testing.T) {
 	ctx := t.Context()
 	path, db, id := sealedDead(t)
 	for codec, why := range map[honker.Codec]string{
-		nil:                `its payload is sealed with key "old" for queue "jobs", and this process has no codec to open it`,
+		nil:                `its payload is sealed with key "old" for queue "jobs", but this DB has no Codec to open it`,
 		newCodec(t, "new"): `codec: seal: the payload is sealed with key "old": key is not in the ring`,
 	} {
 		db2 := honkertest.OpenFile(t, path, &honker.Options{Codec: codec})

@@ -31,7 +31,7 @@ func CountJobs(ctx context.Context, db *honker.DB, f JobFilter, limit int) (honk
 func countJobs(ctx context.Context, db *honker.DB, f JobFilter, limit int) (c honker.Count, err error) {
 	e, noDB := engineOf(db)
 	if limit < 0 {
-		err = fmt.Errorf("%w: negative limit %d", honker.ErrInvalid, limit)
+		err = fmt.Errorf("%w: the limit must not be negative, but is %d", honker.ErrInvalid, limit)
 	}
 	if limit == 0 {
 		limit = defaultCount

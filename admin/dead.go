@@ -58,7 +58,7 @@ func DeadGroupsWithin(ctx context.Context, db *honker.DB, f JobFilter, newest in
 	sel, err := f.selection(true)
 	bad := engine.NotNegative("budget", budget)
 	if newest < 1 || newest > deadWindow {
-		bad = errors.Join(bad, fmt.Errorf("%w: groups of the newest %d, at most %d", honker.ErrInvalid, newest, deadWindow))
+		bad = errors.Join(bad, fmt.Errorf("%w: newest must be 1 to %d, but is %d", honker.ErrInvalid, deadWindow, newest))
 	}
 	if err := errors.Join(noDB, engine.CheckContext(ctx), bad, err, f.checkCodec(e)); err != nil {
 		return nil, engine.Wrap("dead groups", "", err)

@@ -64,14 +64,14 @@ func (f *JobFilter) selection(dead bool) (row.JobSelect, error) {
 	var errs []error
 	for _, p := range f.Phases {
 		if !slices.Contains(phases, p) {
-			errs = append(errs, fmt.Errorf("%w: the verb changes %s jobs, and none that is %q", honker.ErrInvalid, what, p))
+			errs = append(errs, fmt.Errorf("%w: the verb changes only %s jobs and cannot select phase %q", honker.ErrInvalid, what, p))
 		}
 	}
 	if dead && f.Worker != "" {
-		errs = append(errs, fmt.Errorf("%w: Worker picks no dead job", honker.ErrInvalid))
+		errs = append(errs, fmt.Errorf("%w: Worker cannot select dead jobs", honker.ErrInvalid))
 	}
 	if !dead && f.ofDead() {
-		errs = append(errs, fmt.Errorf("%w: Fingerprint, DiedSince and DiedBefore pick no live job", honker.ErrInvalid))
+		errs = append(errs, fmt.Errorf("%w: Fingerprint, DiedSince and DiedBefore cannot select live jobs", honker.ErrInvalid))
 	}
 	return s, errors.Join(append(errs, f.check())...)
 }
@@ -151,25 +151,25 @@ func (f *JobFilter) check() error {
 		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{honker.ErrInvalid}, args...)...))
 	}
 	if len(f.IDs) > maxFilterIDs || len(f.Queues) > maxFilterIDs {
-		invalid("a filter of %d ids and %d queues, at most %d of each", len(f.IDs), len(f.Queues), maxFilterIDs)
+		invalid("a filter can have at most %d IDs and %d Queues, but has %d and %d", maxFilterIDs, maxFilterIDs, len(f.IDs), len(f.Queues))
 	}
 	for _, name := range f.Queues {
 		errs = append(errs, engine.CheckName("queue name", name))
 	}
 	for _, p := range f.Phases {
 		if !slices.Contains(allPhases, p) {
-			invalid("phase %q", p)
+			invalid("phase %q does not exist", p)
 		}
 	}
 	for what, of := range map[string]map[string]string{"field": f.Where, "header": f.Header} {
 		for name := range of {
 			if name == "" || strings.ContainsAny(name, "\"\\\x00") {
-				invalid("%s %q", what, name)
+				invalid("%s name %q must not be empty or contain quotes, backslashes or NUL", what, name)
 			}
 		}
 	}
 	if f.MinAttempts < 0 || f.Batch < 0 {
-		invalid("negative MinAttempts %d or Batch %d", f.MinAttempts, f.Batch)
+		invalid("MinAttempts and Batch must not be negative, but are %d and %d", f.MinAttempts, f.Batch)
 	}
 	return errors.Join(errs...)
 }
@@ -180,7 +180,7 @@ func (f *JobFilter) checkCodec(e *engine.Engine) error {
 	if e == nil || e.Codec == nil || f.Contains == "" && len(f.Where) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: Contains and Where look at payloads as they are stored, and the DB has a Codec", honker.ErrInvalid)
+	return fmt.Errorf("%w: Contains and Where cannot be used with a Codec, because they search payloads as they are stored", honker.ErrInvalid)
 }
 
 // ofDead reports whether a field is set that only dead jobs can match.
@@ -206,7 +206,7 @@ func (f *JobFilter) empty() bool {
 // checkChange rejects an empty filter, which would change every job, unless All is set.
 func (f *JobFilter) checkChange() error {
 	if f.empty() && !f.All {
-		return fmt.Errorf("%w: an empty filter changes nothing: set All for every job", honker.ErrInvalid)
+		return fmt.Errorf("%w: an empty filter must have All set to change every job", honker.ErrInvalid)
 	}
 	return nil
 }

@@ -40,10 +40,10 @@ func (o *ImportOptions) withDefaults() (ImportOptions, error) {
 		err = errors.Join(err, engine.CheckName("queue name", out.To))
 	}
 	if out.Attempts < 0 || out.Attempts > math.MaxInt32 {
-		err = errors.Join(err, fmt.Errorf("%w: Attempts %d", honker.ErrInvalid, out.Attempts))
+		err = errors.Join(err, fmt.Errorf("%w: Attempts must be 0 to %d, but is %d", honker.ErrInvalid, math.MaxInt32, out.Attempts))
 	}
 	if out.Skip < 0 {
-		err = errors.Join(err, fmt.Errorf("%w: negative Skip %d", honker.ErrInvalid, out.Skip))
+		err = errors.Join(err, fmt.Errorf("%w: Skip must not be negative, but is %d", honker.ErrInvalid, out.Skip))
 	}
 	return out, err
 }
@@ -186,7 +186,7 @@ func (i *importer) line() (text []byte, err error) {
 			return nil, err
 		case len(text) > most:
 			i.read++
-			return nil, fmt.Errorf("%w: more than %d bytes", honker.ErrInvalid, most)
+			return nil, fmt.Errorf("%w: the line has more than %d bytes", honker.ErrInvalid, most)
 		}
 	}
 }
@@ -199,16 +199,16 @@ func (i *importer) parse(text []byte) (j importing, err error) {
 		return j, fmt.Errorf("%w: %w", honker.ErrInvalid, err)
 	}
 	if d.InputOffset() != int64(len(text)) {
-		return j, fmt.Errorf("%w: more than one value", honker.ErrInvalid)
+		return j, fmt.Errorf("%w: the line has more than one JSON value", honker.ErrInvalid)
 	}
 	if j.payload, err = j.text(); err != nil {
 		return j, fmt.Errorf("%w: %w", honker.ErrInvalid, err)
 	}
 	if len(j.payload) > i.engine.MaxPayload {
-		return j, fmt.Errorf("%w: payload of %d bytes, at most %d (Options.MaxPayload)", honker.ErrInvalid, len(j.payload), i.engine.MaxPayload)
+		return j, fmt.Errorf("%w: the payload has %d bytes, but Options.MaxPayload allows %d", honker.ErrInvalid, len(j.payload), i.engine.MaxPayload)
 	}
 	if j.MaxAttempts < 0 || j.MaxAttempts > math.MaxInt32 {
-		return j, fmt.Errorf("%w: max_attempts %d", honker.ErrInvalid, j.MaxAttempts)
+		return j, fmt.Errorf("%w: max_attempts must be 0 to %d, but is %d", honker.ErrInvalid, math.MaxInt32, j.MaxAttempts)
 	}
 	if j.Unique != "" {
 		err = engine.CheckName("unique key", j.Unique)
@@ -244,7 +244,7 @@ func (l *line) text() (string, error) {
 	}
 	switch {
 	case has != 1:
-		return "", fmt.Errorf("%d of payload, payload_text and payload_base64, and one is needed", has)
+		return "", fmt.Errorf("exactly one of payload, payload_text and payload_base64 must be set, but %d are", has)
 	case l.Text != nil:
 		return *l.Text, nil
 	case l.Base64 != nil:

@@ -65,10 +65,10 @@ func (o *PageOptions) withDefaults() (PageOptions, error) {
 	}
 	err := engine.NotNegative("Budget", out.Budget)
 	if out.Limit < 0 || out.Limit > maxLimit {
-		err = errors.Join(err, fmt.Errorf("%w: a page of %d jobs, at most %d", honker.ErrInvalid, out.Limit, maxLimit))
+		err = errors.Join(err, fmt.Errorf("%w: Limit must be 0 to %d, but is %d", honker.ErrInvalid, maxLimit, out.Limit))
 	}
 	if out.Order < NewestFirst || out.Order > LastDiedFirst {
-		err = errors.Join(err, fmt.Errorf("%w: order %d", honker.ErrInvalid, out.Order))
+		err = errors.Join(err, fmt.Errorf("%w: Order %d does not exist", honker.ErrInvalid, out.Order))
 	}
 	return out, err
 }
@@ -148,20 +148,23 @@ func newListing(ctx context.Context, db *honker.DB, f JobFilter, opts *PageOptio
 // fitOrder restricts the selection to the phases that the order includes.
 func (l *listing) fitOrder() error {
 	var has []row.Phase
+	var name string
 	switch l.Order {
 	case ClaimOrder:
+		name = "ClaimOrder"
 		has = []row.Phase{row.PhaseReady, row.PhaseScheduled, row.PhaseExpired}
 		if len(l.filter.Queues) != 1 {
-			return fmt.Errorf("%w: ClaimOrder is that of one queue, and the filter has %d", honker.ErrInvalid, len(l.filter.Queues))
+			return fmt.Errorf("%w: ClaimOrder needs a filter with exactly 1 queue, but it has %d", honker.ErrInvalid, len(l.filter.Queues))
 		}
 	case LastDiedFirst:
+		name = "LastDiedFirst"
 		has = []row.Phase{row.PhaseDead}
 	default:
 		return nil
 	}
 	for _, p := range l.filter.Phases {
 		if !slices.Contains(has, row.Phase(p)) {
-			return fmt.Errorf("%w: the order has no job that is %q", honker.ErrInvalid, p)
+			return fmt.Errorf("%w: order %s does not list %s jobs", honker.ErrInvalid, name, p)
 		}
 	}
 	l.sel.Phases = narrow(l.sel.Phases, has)

@@ -79,7 +79,7 @@ func BreakRelayPartition(ctx context.Context, db *honker.DB, p RelayPartition) (
 	e, err := engineOf(db)
 	err = errors.Join(err, engine.CheckName("queue", p.Queue))
 	if p.Partition < 0 {
-		err = errors.Join(err, fmt.Errorf("%w: negative Partition %d", honker.ErrInvalid, p.Partition))
+		err = errors.Join(err, fmt.Errorf("%w: Partition must not be negative, but is %d", honker.ErrInvalid, p.Partition))
 	}
 	if err != nil {
 		return false, engine.Wrap("break relay partition", p.Queue, err)

@@ -34,10 +34,10 @@ func (o *RequeueOptions) withDefaults() (RequeueOptions, error) {
 		err = errors.Join(err, engine.CheckName("queue name", out.To))
 	}
 	if out.Attempts < 0 || out.Attempts >= math.MaxInt32 {
-		err = errors.Join(err, fmt.Errorf("%w: Attempts %d", honker.ErrInvalid, out.Attempts))
+		err = errors.Join(err, fmt.Errorf("%w: Attempts must be 0 to %d, but is %d", honker.ErrInvalid, math.MaxInt32-1, out.Attempts))
 	}
 	if out.Limit < 0 {
-		err = errors.Join(err, fmt.Errorf("%w: negative Limit %d", honker.ErrInvalid, out.Limit))
+		err = errors.Join(err, fmt.Errorf("%w: Limit must not be negative, but is %d", honker.ErrInvalid, out.Limit))
 	}
 	return out, err
 }
@@ -92,7 +92,7 @@ func requeueTx(ctx context.Context, db *honker.DB, tx honker.Tx, f JobFilter, op
 	}
 	r.Matched = int64(len(found))
 	if len(found) > maxRequeueTx {
-		return r, fmt.Errorf("%w: %d jobs in one transaction, at most %d", honker.ErrInvalid, len(found), maxRequeueTx)
+		return r, fmt.Errorf("%w: a transaction can requeue at most %d jobs, but the filter selects %d; use Requeue or a narrower filter", honker.ErrInvalid, maxRequeueTx, len(found))
 	}
 	if rq.dryRun {
 		return r, nil
@@ -190,7 +190,7 @@ func (r *requeue) payload(ctx context.Context, q engine.Querier, j row.SelectedJ
 // recode converts a payload stored in the queue from into the form stored in the queue to.
 func recode(ctx context.Context, e *engine.Engine, from, to, stored string) (string, error) {
 	if id, sealed := seal.KeyOf(json.RawMessage(stored)); sealed && e.Codec == nil && from != to {
-		return "", fmt.Errorf("its payload is sealed with key %q for queue %q, and this process has no codec to open it", id, from)
+		return "", fmt.Errorf("its payload is sealed with key %q for queue %q, but this DB has no Codec to open it", id, from)
 	}
 	return e.Recode(ctx, from, to, stored)
 }

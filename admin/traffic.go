@@ -55,7 +55,7 @@ func Traffic(ctx context.Context, db *honker.DB, queue string, since time.Time) 
 func TrafficSteps(ctx context.Context, db *honker.DB, queue string, since time.Time, step time.Duration) ([]Minute, error) {
 	n := int64(step / time.Minute)
 	if n < 1 || step%time.Minute != 0 {
-		return nil, engine.Wrap("traffic", queue, fmt.Errorf("%w: a step of %v is not one of whole minutes", honker.ErrInvalid, step))
+		return nil, engine.Wrap("traffic", queue, fmt.Errorf("%w: step must be a positive number of whole minutes, but is %v", honker.ErrInvalid, step))
 	}
 	rows, err := readMinutes(ctx, db, since, func(ctx context.Context, q engine.Querier, s engine.MinuteStore, first int64) ([]row.Minute, error) {
 		return s.Steps(ctx, q, queue, first/n*n, n)

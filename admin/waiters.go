@@ -23,7 +23,7 @@ const (
 
 func (w Waiters) check() error {
 	if w < DefaultWaiters || w > KeepWaiters {
-		return fmt.Errorf("%w: unknown Waiters %d", honker.ErrInvalid, w)
+		return fmt.Errorf("%w: Waiters %d does not exist", honker.ErrInvalid, w)
 	}
 	return nil
 }

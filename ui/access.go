@@ -26,14 +26,14 @@ type Access struct {
 
 // ErrLogin may be returned by Options.Authorize. The response is then 401, and the browser asks for a name and
 // a password.
-var ErrLogin = errors.New("a name and a password are needed")
+var ErrLogin = errors.New("a name and a password are required")
 
 var (
-	errNoAuthorize = errors.New("nothing is shown, because ui.Options.Authorize is not set. ui.Basic(user, password) asks for a password, " +
-		"ui.ReadOnly lets everybody look, ui.AllowAll is for a handler that something else protects")
-	errNoPassword = errors.New("ui.Basic was given an empty password, which lets no request in")
-	errNoEnqueue  = errors.New("jobs are enqueued by hand only where ui.Options.Enqueue is set")
-	errLooksOnly  = errors.New("this dashboard is for looking")
+	errNoAuthorize = errors.New("access is refused, because ui.Options.Authorize is not set. Use ui.Basic(user, password) to ask for a password, " +
+		"ui.ReadOnly to let everybody look, or ui.AllowAll behind a handler that checks requests")
+	errNoPassword = errors.New("ui.Basic was given an empty password and refuses all requests")
+	errNoEnqueue  = errors.New("jobs can be enqueued by hand only if ui.Options.Enqueue is set")
+	errLooksOnly  = errors.New("this dashboard is read-only")
 )
 
 // ReadOnly is an Authorize function that allows pages, downloads and checks. It refuses changes, and it does not

@@ -27,15 +27,15 @@ var bulks = map[string]bulk{
 		func(ctx context.Context, db *honker.DB, b *bulkCall, dry bool) (*admin.Report, error) {
 			return admin.Requeue(ctx, db, *b.filter, &admin.RequeueOptions{Spread: b.spread, Delay: b.delay, DryRun: dry})
 		}},
-	"discard": {"Discard", phases[6:7], true, "are deleted, for good",
+	"discard": {"Discard", phases[6:7], true, "are deleted for good",
 		func(ctx context.Context, db *honker.DB, b *bulkCall, dry bool) (*admin.Report, error) {
 			return admin.Discard(ctx, db, *b.filter, &admin.DiscardOptions{DryRun: dry})
 		}},
-	"cancel": {"Cancel", phases[:6], true, "are removed, and leave no trace",
+	"cancel": {"Cancel", phases[:6], true, "are removed without a trace",
 		func(ctx context.Context, db *honker.DB, b *bulkCall, dry bool) (*admin.Report, error) {
 			return admin.Cancel(ctx, db, *b.filter, &admin.CancelOptions{Running: b.running, DryRun: dry})
 		}},
-	"run-now": {"Run now", phases[:6], false, "wait no longer for their time",
+	"run-now": {"Run now", phases[:6], false, "no longer wait for their time",
 		func(ctx context.Context, db *honker.DB, b *bulkCall, dry bool) (*admin.Report, error) {
 			return admin.RunNow(ctx, db, *b.filter, &admin.RunNowOptions{DryRun: dry})
 		}},
@@ -112,7 +112,7 @@ func (c *call) bulk(b *bulkCall) error {
 	case n == 0 && !unknown:
 		return c.redirect(b.back, "nothing", 0, 0)
 	case n == 0 && !b.confirmed:
-		return &problem{http.StatusServiceUnavailable, "Not now", "No job was found in " + admin.FormatSpan(actionTime) + ": set more of the filter."}
+		return &problem{http.StatusServiceUnavailable, "Not now", "No job was found within " + admin.FormatSpan(actionTime) + ". Narrow the filter."}
 	case !b.confirmed && unknown:
 		return c.confirmBulk(b, dry, "There are more: they were not counted to the end.")
 	case !b.confirmed:

@@ -83,7 +83,7 @@ func groupFilter(f *admin.JobFilter, g admin.DeadGroup) url.Values {
 func exportPage(c *call) serve {
 	f := c.filter()
 	if c.h.opts.Redact != nil {
-		c.params.fault("export", "jobs are not exported, since some payloads are hidden")
+		c.params.fault("export", "jobs cannot be exported, because some payloads are hidden")
 	}
 	return func() error {
 		h := c.w.Header()

@@ -33,7 +33,7 @@ func TestFile_Maintain(t *testing.T) {
 	w = post(h, "/maintain", "back", "file")
 	undo()
 	require.Equal(t, http.StatusServiceUnavailable, w.Code)
-	require.Contains(t, w.Body.String(), "What was done stays done")
+	require.Contains(t, w.Body.String(), "Its changes so far are kept")
 }
 
 // If a process maintains the file, the page offers no round of maintenance, and a request for a round is refused.

@@ -31,12 +31,12 @@ func (c *call) filter() *admin.JobFilter {
 	}
 	for _, s := range p.texts("phase", len(phases)) {
 		if !slices.Contains(phases, honker.Phase(s)) {
-			p.fault("phase", "it is none of the phases of a job")
+			p.fault("phase", "must be a phase of a job")
 		}
 		f.Phases = append(f.Phases, honker.Phase(s))
 	}
 	if c.h.opts.Redact != nil && (f.Contains != "" || len(f.Where) > 0) {
-		p.fault("contains, where", "payloads are not searched, since some are hidden")
+		p.fault("contains, where", "payloads cannot be searched, because some are hidden")
 	}
 	c.access.Filter = f
 	if len(f.Queues) == 1 {

@@ -291,7 +291,7 @@ func (c *call) checkMethod(rt route) error {
 		return nil
 	}
 	c.w.Header().Set("Allow", allow)
-	return &problem{http.StatusMethodNotAllowed, "Not this way", "This page is asked for by " + allow + "."}
+	return &problem{http.StatusMethodNotAllowed, "Method not allowed", "Use " + strings.ReplaceAll(allow, ", ", " or ") + "."}
 }
 
 // open sets the verb in the call's Access, reads the parameters, and finds the file that they name.
@@ -358,7 +358,7 @@ func problemOf(err error) *problem {
 	case errors.Is(err, honker.ErrNotFound):
 		status, title = http.StatusNotFound, "Not found"
 	case errors.Is(err, honker.ErrReadOnly):
-		status, title = http.StatusForbidden, "The file is open for looking only"
+		status, title = http.StatusForbidden, "The file is open read-only"
 	case errors.Is(err, honker.ErrLockHeld):
 		status, title = http.StatusConflict, "Another process does this"
 	case errors.Is(err, honker.ErrBusy), errors.Is(err, honker.ErrClosed), errors.Is(err, context.DeadlineExceeded):

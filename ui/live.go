@@ -132,7 +132,7 @@ func eventsPage(c *call) serve {
 		defer s.end()
 		// A ResponseWriter without Flush would buffer the stream. The error makes the page poll instead.
 		if err := s.control.Flush(); errors.Is(err, http.ErrNotSupported) {
-			return &problem{http.StatusNotImplemented, "Not live", "The answer passes through a http.ResponseWriter without Flush and Unwrap."}
+			return &problem{http.StatusNotImplemented, "Not live", "The http.ResponseWriter has neither Flush nor Unwrap."}
 		}
 		if err := s.send(": " + strings.Repeat(" ", streamOpener) + "\n\nevent: hello\ndata: 0\n\n"); err != nil {
 			return nil

@@ -62,7 +62,7 @@ func (p *params) err() error {
 func (p *params) one(name string) string {
 	values := p.values[name]
 	if len(values) > 1 {
-		p.fault(name, "it is given %d times", len(values))
+		p.fault(name, "must be given once, but is given %d times", len(values))
 		return ""
 	}
 	if len(values) == 0 {
@@ -77,9 +77,9 @@ func (p *params) text(name string, limit int) string { return p.checkText(name, 
 func (p *params) checkText(name, s string, limit int) string {
 	switch {
 	case len(s) > limit:
-		p.fault(name, "it has %d bytes, at most %d", len(s), limit)
+		p.fault(name, "must have at most %d bytes, but has %d", limit, len(s))
 	case isNoText(s):
-		p.fault(name, "it is no text")
+		p.fault(name, "must be UTF-8 text")
 	default:
 		return s
 	}
@@ -93,7 +93,7 @@ func isNoText(s string) bool { return !utf8.ValidString(s) || strings.ContainsRu
 func (p *params) name(name string) string {
 	s := p.text(name, maxName)
 	if s == "" && len(p.faults) == 0 {
-		p.fault(name, "it is missing")
+		p.fault(name, "is missing")
 	}
 	return s
 }
@@ -102,7 +102,7 @@ func (p *params) name(name string) string {
 func (p *params) texts(name string, limit int) (texts []string) {
 	values := p.values[name]
 	if len(values) > limit {
-		p.fault(name, "it is given %d times, at most %d", len(values), limit)
+		p.fault(name, "may be given at most %d times, but is given %d times", limit, len(values))
 		return nil
 	}
 	for _, v := range values {
@@ -121,7 +121,7 @@ func (p *params) integer(name string, low, high, def int64) int64 {
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < low || n > high {
-		p.fault(name, "it is no number from %d to %d", low, high)
+		p.fault(name, "must be a number from %d to %d", low, high)
 		return def
 	}
 	return n
@@ -131,7 +131,7 @@ func (p *params) integer(name string, low, high, def int64) int64 {
 func (p *params) id(name string) int64 {
 	n := p.integer(name, 1, 1<<62, 0)
 	if n == 0 && len(p.faults) == 0 {
-		p.fault(name, "it is missing")
+		p.fault(name, "is missing")
 	}
 	return n
 }
@@ -145,12 +145,12 @@ func (p *params) ids(name string) (ids []int64) {
 			}
 			n, err := strconv.ParseInt(s, 10, 64)
 			if err != nil || n < 1 {
-				p.fault(name, "it is no id")
+				p.fault(name, "must be an id")
 				return nil
 			}
 			ids = append(ids, n)
 			if len(ids) > maxList {
-				p.fault(name, "there are more than %d", maxList)
+				p.fault(name, "may have at most %d values", maxList)
 				return nil
 			}
 		}
@@ -166,7 +166,7 @@ func (p *params) span(name string) time.Duration {
 	}
 	d, err := admin.ParseSpan(s)
 	if err != nil || d > maxSpan {
-		p.fault(name, "it is no time span such as 90s, 10m, 2h or 3d")
+		p.fault(name, "must be a duration such as 90s, 10m, 2h or 3d")
 		return 0
 	}
 	return d
@@ -187,7 +187,7 @@ func (p *params) instant(name string, now time.Time) time.Time {
 	if d, err := admin.ParseSpan(s); err == nil && d <= maxSpan {
 		return now.Add(-d).UTC().Truncate(time.Second)
 	}
-	p.fault(name, "it is no time such as 2026-11-23T16:30, in UTC, or 2h for two hours ago")
+	p.fault(name, "must be a time in UTC such as 2026-11-23T16:30, or a duration such as 2h for two hours ago")
 	return time.Time{}
 }
 
@@ -198,7 +198,7 @@ func (p *params) choice(name string, words ...string) string {
 		return words[0]
 	}
 	if !slices.Contains(words, s) {
-		p.fault(name, "it is none of %s", strings.Join(words, ", "))
+		p.fault(name, "must be one of %s", strings.Join(words, ", "))
 		return words[0]
 	}
 	return s
@@ -213,7 +213,7 @@ func (p *params) pairs(name string) map[string]string {
 	for _, s := range p.texts(name, 10) {
 		key, value, ok := strings.Cut(s, "=")
 		if key = strings.TrimSpace(key); !ok || key == "" || strings.ContainsAny(key, "\"\\") {
-			p.fault(name, "it is no pair such as order.id=17")
+			p.fault(name, "must be a name and a value such as order.id=17")
 			return nil
 		}
 		of[key] = strings.TrimSpace(value)

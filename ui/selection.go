@@ -117,7 +117,7 @@ func (p *params) packed(name string) (ids []int64) {
 	for part := range strings.SplitSeq(s, ".") {
 		n, err := strconv.ParseInt(part, 36, 64)
 		if at += n; err != nil || n < 1 || at < 1 || len(ids) == maxList {
-			p.fault(name, "it is no selection of up to %s jobs", num(maxList))
+			p.fault(name, "must be a selection of up to %s jobs", num(maxList))
 			return nil
 		}
 		ids = append(ids, at)

@@ -104,7 +104,7 @@ func enqueueAction(c *call) serve {
 	p, name, back := c.params, c.queueName(), c.back()
 	payload := json.RawMessage(p.text("payload", maxForm))
 	if !json.Valid(payload) {
-		p.fault("payload", "it is no JSON")
+		p.fault("payload", "must be JSON")
 	}
 	opts := []honker.EnqueueOption{honker.Delay(p.span("delay")), honker.Priority(int(p.integer("priority", -maxNumber, maxNumber, 0)))}
 	return func() error {
@@ -208,7 +208,7 @@ func maintainAction(c *call) serve {
 		extend(c.w, actionTime+streamWrite)
 		err := c.db.Maintain(ctx, &honker.MaintainOptions{Once: true})
 		if err != nil && timedOut(ctx, err) {
-			return false, &problem{http.StatusServiceUnavailable, "Not all of it", "There was more to do than fits into " + admin.FormatSpan(actionTime) + ". What was done stays done: maintain it again to go on."}
+			return false, &problem{http.StatusServiceUnavailable, "Not all of it", "Maintenance did not finish within " + admin.FormatSpan(actionTime) + ". Its changes so far are kept. Run it again to continue."}
 		}
 		return err == nil, err
 	})

@@ -165,7 +165,7 @@ func TestUI_Write(t *testing.T) {
 	require.Contains(t, looks.sees(http.StatusOK, looks.at.String()), q.Name())
 	status, page := looks.ask("/pause", pause)
 	require.Equal(t, http.StatusForbidden, status, page)
-	require.Contains(t, page, "this dashboard is for looking", "whether or not the file can be written")
+	require.Contains(t, page, "this dashboard is read-only", "whether or not the file can be written")
 	require.Empty(t, paused())
 
 	writes := serveUI(t, dir, "--write")
