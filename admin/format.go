@@ -10,14 +10,14 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// The texts of sizes and spans are the same in the problems and reasons of this package, on the dashboard and in the
-// output of the command.
-
 const day = 24 * time.Hour
+
+var sizeUnits = []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 
 // FormatSize formats a number of bytes in B, KiB, MiB, GiB, TiB, PiB or EiB, each 1,024 times the unit before. It
 // chooses the largest unit that leaves a value of at least 1. It rounds values below 100 to one decimal and others to
-// a whole number, and omits the decimal of an exact value: 512 B, 64 MiB, 1.5 GiB, 476 GiB.
+// a whole number, and omits the decimal of an exact value: 512 B, 64 MiB, 1.5 GiB, 476 GiB. Problems, the dashboard
+// and the command honker print sizes in this form, and durations in the form of [FormatSpan].
 func FormatSize(n int64) string {
 	sign, size := "", float64(n)
 	if n < 0 {
@@ -34,8 +34,6 @@ func FormatSize(n int64) string {
 	}
 	return sign + strconv.FormatFloat(size, 'f', digits, 64) + " " + sizeUnits[unit]
 }
-
-var sizeUnits = []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 
 // FormatSpan formats d exactly, like [time.Duration.String], but with days of 24 hours and without zero units: 7d, 1d2h,
 // 1m30s, 250ms, 0s. [ParseSpan] reads the result.

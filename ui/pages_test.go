@@ -93,6 +93,28 @@ func TestPages_Golden(t *testing.T) {
 	})
 }
 
+// Each action that helps with a reason links the page on which an operator takes it, except on that page itself.
+func TestPages_Actions(t *testing.T) {
+	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+		h := dashboard(t, db, nil)
+		mails := queue(db, "mails")
+		_, err := mails.Enqueue(t.Context(), json.RawMessage(`1`), honker.Delay(time.Hour))
+		require.NoError(t, err)
+		_, err = mails.Pause(t.Context(), nil)
+		require.NoError(t, err)
+		page := get(h, "/job?id=1").Body.String()
+		require.Contains(t, page, `<br><a href="queue?name=mails">resume queue &#34;mails&#34;</a>`)
+		require.Contains(t, page, `<br>run job 1 now<`)
+		time.Sleep(26 * time.Hour)
+		require.Contains(t, get(h, "/").Body.String(), `<p><a href="queue?name=mails">resume queue &#34;mails&#34;</a></p>`)
+		_, err = mails.Resume(t.Context())
+		require.NoError(t, err)
+		page = get(h, "/").Body.String()
+		require.Contains(t, page, `<p><a href="queue?name=mails">list the workers of queue &#34;mails&#34;</a></p>`)
+		require.Contains(t, page, `<p><a href="jobs?phase=ready&amp;queue=mails">list the ready jobs of queue &#34;mails&#34;</a></p>`)
+	})
+}
+
 // crawl requests every page that can be reached by links.
 func crawl(t *testing.T, h http.Handler) map[string]string {
 	t.Helper()

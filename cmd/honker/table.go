@@ -45,7 +45,7 @@ func (c cell) in(s style) cell {
 func long(s string) cell {
 	const most = 60
 	human := clean(strings.Join(strings.Fields(s), " "))
-	if runes := []rune(human); len(runes) > 8*most { // characters without a width of their own must not make it longer
+	if runes := []rune(human); len(runes) > 8*most { // combining marks take no cells, but must be bounded too
 		human = string(runes[:8*most]) + "…"
 	}
 	return cell{human: cut(human, most), raw: s}
