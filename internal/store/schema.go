@@ -111,16 +111,6 @@ func Made(ctx context.Context, q row.Querier) (version int, ours bool, err error
 	return 0, ours, err
 }
 
-// The statement changes no row but still takes the write lock.
-const sqlTakeWriteLock = `DELETE FROM _honkerx_meta WHERE 0`
-
-// TakeWriteLock turns a deferred transaction into a write transaction before its first read. After
-// a read SQLite may refuse the lock because the snapshot is out of date.
-func TakeWriteLock(ctx context.Context, q row.Querier) error {
-	_, err := q.ExecContext(ctx, sqlTakeWriteLock)
-	return err
-}
-
 // Bootstrap brings the file to this version. It runs inside the caller's write transaction, and
 // accepts files that another binding created and files that are current.
 func Bootstrap(ctx context.Context, q row.Querier, ddl string) error {
@@ -167,15 +157,6 @@ func split(ddl []string) (tables, others []string) {
 	return tables, others
 }
 
-func execAll(ctx context.Context, q row.Querier, statements []string) error {
-	for _, statement := range statements {
-		if _, err := q.ExecContext(ctx, statement); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // addColumn adds a column, given with its type, unless the table already has it.
 func addColumn(ctx context.Context, q row.Querier, table, column string) error {
 	name, _, _ := strings.Cut(column, " ")
@@ -189,25 +170,4 @@ func addColumn(ctx context.Context, q row.Querier, table, column string) error {
 		return nil // another binding, which uses no transaction, has added it meanwhile
 	}
 	return err
-}
-
-// statements splits ddl at lines that end in ";", except inside the body of a trigger. It is needed
-// because drivers differ in how they execute a script.
-func statements(ddl string) []string {
-	var out []string
-	var b strings.Builder
-	inBody := false
-	for line := range strings.Lines(ddl) {
-		text := strings.TrimSpace(line)
-		if text == "" || strings.HasPrefix(text, "--") {
-			continue
-		}
-		b.WriteString(line)
-		inBody = text == "BEGIN" || inBody && text != "END;"
-		if strings.HasSuffix(text, ";") && !inBody {
-			out = append(out, b.String())
-			b.Reset()
-		}
-	}
-	return out
 }
