@@ -45,10 +45,10 @@ func (Jobs) AddAttempts(ctx context.Context, q row.Querier, failed []row.Attempt
 	if err := ensureTriggers(ctx, q, "_honkerx_attempts_gone", attemptTriggers...); err != nil {
 		return err
 	}
-	rows := make([][7]any, len(failed))
+	values := make([][7]any, len(failed))
 	var many, logged []int64
 	for i, a := range failed {
-		rows[i] = [7]any{a.Job, a.N, a.Worker, a.StartMS, a.RanMS, a.Error, a.Log}
+		values[i] = [7]any{a.Job, a.N, a.Worker, a.StartMS, a.RanMS, a.Error, a.Log}
 		if a.N > KeptAttempts {
 			many = append(many, a.Job)
 		}
@@ -56,7 +56,7 @@ func (Jobs) AddAttempts(ctx context.Context, q row.Querier, failed []row.Attempt
 			logged = append(logged, a.Job)
 		}
 	}
-	list, err := json.Marshal(rows)
+	list, err := json.Marshal(values)
 	if err != nil {
 		return err
 	}

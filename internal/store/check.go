@@ -3,13 +3,9 @@ package store
 import (
 	"context"
 	"database/sql"
-	"fmt"
 
 	"github.com/honker-go/honker/internal/row"
 )
-
-// invariant is a rule and the query for the rows that violate it.
-type invariant struct{ rule, query string }
 
 // invariants hold between any two transactions. Each query selects the rows that violate its rule. The
 // queries are full scans, meant for tests and operators.
@@ -131,20 +127,4 @@ func Check(ctx context.Context, q row.Querier) (broken []string, err error) {
 // checkJobs returns the violations in the tables that every file has.
 func checkJobs(ctx context.Context, q row.Querier) ([]string, error) {
 	return breaches(ctx, q, invariants)
-}
-
-// breaches returns a line for each row that violates one of rules.
-func breaches(ctx context.Context, q row.Querier, rules []invariant) (broken []string, err error) {
-	for _, i := range rules {
-		err := each(ctx, q, i.query, func(rows *sql.Rows) error {
-			var id int64
-			err := rows.Scan(&id)
-			broken = append(broken, fmt.Sprintf("%s: row %d", i.rule, id))
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return broken, nil
 }

@@ -48,36 +48,37 @@ func execAll(ctx context.Context, q row.Querier, statements []string) error {
 	return nil
 }
 
-// trigger is the name of a trigger and the statement that creates it.
-type trigger struct{ name, create string }
-
-// triggersOf returns the triggers that statements create. Each begins with CREATE TRIGGER IF NOT EXISTS.
-func triggersOf(statements []string) (all []trigger) {
-	for _, create := range statements {
-		all = append(all, trigger{strings.Fields(create)[5], create})
-	}
-	return all
-}
-
 // hasTrigger returns the condition that the file has the trigger name.
 func hasTrigger(name string) string {
 	return `EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND name = '` + name + `')`
 }
 
-const sqlHasTrigger = `SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND name = ?1`
-
-// triggerExists reports whether the file has the trigger name.
-func triggerExists(ctx context.Context, q row.Querier, name string) (bool, error) {
-	var x int
-	return one(ctx, q, sqlHasTrigger, []any{name}, &x)
+// split separates CREATE TABLE statements from the rest. An index may use a column that an older
+// file gets only after its tables exist.
+func split(ddl []string) (tables, others []string) {
+	for _, statement := range ddl {
+		if strings.HasPrefix(statement, "CREATE TABLE") {
+			tables = append(tables, statement)
+		} else {
+			others = append(others, statement)
+		}
+	}
+	return tables, others
 }
 
-// ensureTriggers creates triggers unless the trigger called name exists, which stands for all of
-// them.
-func ensureTriggers(ctx context.Context, q row.Querier, name string, create ...string) error {
-	found, err := triggerExists(ctx, q, name)
+const sqlHasColumn = `SELECT 1 FROM pragma_table_info(?1) WHERE name = ?2`
+
+// addColumn adds a column, given with its type, unless the table already has it.
+func addColumn(ctx context.Context, q row.Querier, table, column string) error {
+	name, _, _ := strings.Cut(column, " ")
+	var x int
+	found, err := one(ctx, q, sqlHasColumn, []any{table, name}, &x)
 	if err != nil || found {
 		return err
 	}
-	return execAll(ctx, q, create)
+	_, err = q.ExecContext(ctx, `ALTER TABLE `+table+` ADD COLUMN `+column)
+	if err != nil && strings.Contains(strings.ToLower(err.Error()), "duplicate column") {
+		return nil // another binding, which uses no transaction, has added it meanwhile
+	}
+	return err
 }

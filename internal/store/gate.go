@@ -252,3 +252,25 @@ func dropKeyTriggers() []string {
 	}
 	return append(run, sqlNoneRuns)
 }
+
+// replaced returns the statements that drop outdated objects: two indexes and the gate of version
+// 5, which knew only pauses, and the triggers of version 6, which did not know cancelled jobs.
+// fitTriggers recreates the triggers that the file needs.
+func replaced() []string {
+	return append([]string{
+		`DROP INDEX IF EXISTS _honkerx_job_runs`,
+		`DROP INDEX IF EXISTS _honkerx_job_held`,
+		`DROP TRIGGER IF EXISTS _honkerx_gate`,
+	}, dropKeyTriggers()...)
+}
+
+// renewTriggers brings the triggers of an older file to this version.
+func renewTriggers(ctx context.Context, q row.Querier) error {
+	if err := renewKeyTriggers(ctx, q); err != nil {
+		return err
+	}
+	if err := execAll(ctx, q, replaced()); err != nil {
+		return err
+	}
+	return fitTriggers(ctx, q)
+}

@@ -19,7 +19,7 @@ import (
 func TestTriggers_ShareStatements(t *testing.T) {
 	triggers := withTriggers(t, openFresh(t))
 	var unhold, next, edge string
-	for _, s := range store.Statements() {
+	for _, s := range allStatements() {
 		switch s.Name {
 		case "sqlUnhold":
 			unhold = s.SQL
@@ -67,11 +67,10 @@ func withTriggers(t *testing.T, db *sql.DB) map[string]string {
 	t.Helper()
 	withDispatch(t, db)
 	db.SetMaxOpenConns(1) // temporary triggers belong to a connection
-	jobs := store.Jobs{}
-	placed, err := jobs.InsertUnique(ctx, db, row.NewJob{Queue: "a", MaxAttempts: 3}, `1`, row.Unique{Key: "k", Started: true})
+	placed, err := store.Jobs{}.InsertUnique(ctx, db, row.NewJob{Queue: "a", MaxAttempts: 3}, `1`, row.Unique{Key: "k", Started: true})
 	require.NoError(t, err)
-	require.NoError(t, jobs.AddAttempts(ctx, db, []row.Attempt{{Job: placed.ID, N: 1}}))
-	require.NoError(t, jobs.AddLinks(ctx, db, &row.Links{}, []int64{placed.ID}))
+	require.NoError(t, store.Jobs{}.AddAttempts(ctx, db, []row.Attempt{{Job: placed.ID, N: 1}}))
+	require.NoError(t, store.Jobs{}.AddLinks(ctx, db, &row.Links{}, []int64{placed.ID}))
 	rate := row.StartRate{N: 1, PerMS: 1000, Burst: 1}
 	_, err = store.Limits{}.Set(ctx, db, "a", row.QueueLimits{Running: 1, PerKey: 1, Rate: rate, KeyRate: rate})
 	require.NoError(t, err)
