@@ -100,7 +100,7 @@ WHERE (k.paused_ms IS NULL OR k.until_ms IS NOT NULL) AND q.fit_job IS NULL AND 
 		`SELECT rowid FROM _honker_rate_limits WHERE typeof(count) <> 'integer' OR count < 0`},
 }
 
-// Check runs SQLite's integrity check and checks the invariants of honker. It returns one line for each
+// Check runs SQLite's integrity check and checks the invariants of honker. It returns a line for each
 // violation.
 func Check(ctx context.Context, q row.Querier) (broken []string, err error) {
 	err = each(ctx, q, `PRAGMA integrity_check`, func(rows *sql.Rows) error {
