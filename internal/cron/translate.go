@@ -93,7 +93,7 @@ func translateInterval(body string, otherwise error) (string, error) {
 			return fmt.Sprintf("@every %d%s", d/unit.span, unit.name), nil
 		}
 	}
-	return "", fmt.Errorf("interval %s is no whole number of seconds", quote(body))
+	return "", fmt.Errorf("interval %s is not a whole number of seconds", quote(body))
 }
 
 // translateParts replaces names in a field by numbers, and passes each part through then. Unknown

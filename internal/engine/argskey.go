@@ -40,7 +40,7 @@ func argsOf(payload string, fields []string) (any, error) {
 	}
 	object, ok := value.(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("the arguments have no field %q: they are no JSON object", fields[0])
+		return nil, fmt.Errorf("the arguments have no field %q: they are not a JSON object", fields[0])
 	}
 	chosen := make(map[string]any, len(fields))
 	for _, field := range fields {

@@ -28,10 +28,10 @@ func (e *Engine) EncodeJob(ctx context.Context, queue, payload string) (string, 
 		return "", fmt.Errorf("codec: %w", err)
 	}
 	if !json.Valid(stored) || !utf8.Valid(stored) {
-		return "", fmt.Errorf("%w: codec: what it makes of the payload is not JSON text", ErrInvalid)
+		return "", fmt.Errorf("%w: codec: the encoded payload is not JSON text", ErrInvalid)
 	}
 	if len(stored) > e.MaxPayload {
-		return "", fmt.Errorf("%w: payload of %d bytes as the codec makes it, at most %d (Options.MaxPayload)", ErrInvalid, len(stored), e.MaxPayload)
+		return "", fmt.Errorf("%w: the encoded payload has %d bytes; the maximum is %d (Options.MaxPayload)", ErrInvalid, len(stored), e.MaxPayload)
 	}
 	return string(stored), nil
 }

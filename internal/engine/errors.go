@@ -87,7 +87,7 @@ var (
 	ErrInvalid          = errors.New("invalid argument")
 	ErrDatabaseReplaced = errors.New("the database file was replaced; close it and open it again")
 	ErrUnsupported      = errors.New("not supported")
-	ErrReadOnly         = errors.New("the database was opened to be read only")
+	ErrReadOnly         = errors.New("the database was opened read-only")
 )
 
 // ErrTooNew reports that the file was written by a newer version of this package.

@@ -25,14 +25,14 @@ func EncodeHeaders(h map[string]string) (string, error) {
 	for name, value := range h {
 		size += len(name) + len(value)
 		if name == "" {
-			errs = append(errs, fmt.Errorf("%w: a header without a name", ErrInvalid))
+			errs = append(errs, fmt.Errorf("%w: a header has no name", ErrInvalid))
 		}
 		if !utf8.ValidString(name+value) || strings.Contains(name+value, "\x00") {
-			errs = append(errs, fmt.Errorf("%w: header %q is not UTF-8, or has a NUL", ErrInvalid, name))
+			errs = append(errs, fmt.Errorf("%w: header %q is not UTF-8 or contains NUL", ErrInvalid, name))
 		}
 	}
 	if len(h) > maxHeaders || size > maxHeaderBytes {
-		errs = append(errs, fmt.Errorf("%w: %d headers of %d bytes, at most %d of %d", ErrInvalid, len(h), size, maxHeaders, maxHeaderBytes))
+		errs = append(errs, fmt.Errorf("%w: %d headers have %d bytes; the maximum is %d headers with %d bytes", ErrInvalid, len(h), size, maxHeaders, maxHeaderBytes))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return "", err

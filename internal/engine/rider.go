@@ -124,7 +124,7 @@ func (e *Engine) endRide(r Rider, tried bool, err error) {
 	default:
 		r.Done(RideFailed)
 		if !e.Closing() && !Final(err) {
-			e.Logger.Warn("honker: "+r.What()+" could not be written to the file, retrying in a minute", "error", err)
+			e.Logger.Warn("honker: "+r.What()+" could not be written to the file; retrying in a minute", "error", err)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func (e *Engine) scopeOf(ctx context.Context) *scope {
 
 var (
 	errNilContext = fmt.Errorf("%w: nil context", ErrInvalid)
-	errTxEnded    = fmt.Errorf("%w: the context of a DB.Tx that has ended: use the one that DB.Tx was called with", ErrInvalid)
+	errTxEnded    = fmt.Errorf("%w: the ctx belongs to a DB.Tx that has ended: use the ctx that was passed to DB.Tx", ErrInvalid)
 )
 
 // CheckContext returns ErrInvalid for a nil ctx. It is for verbs that use values of ctx.
@@ -104,7 +104,7 @@ func (e *Engine) mayBegin(ctx context.Context, nilFunc bool) error {
 	if err := e.Writable(); err != nil {
 		return err
 	}
-	if err := e.RefuseInTx(ctx, "the tx at hand"); err != nil {
+	if err := e.RefuseInTx(ctx, "the open tx"); err != nil {
 		return err
 	}
 	return e.open()
@@ -119,7 +119,7 @@ func (e *Engine) RefuseInTx(ctx context.Context, txForm string) error {
 	case err != nil || s == nil:
 		return err
 	case txForm == "":
-		return fmt.Errorf("%w: there is none; call it after DB.Tx has returned", ErrInTx)
+		return fmt.Errorf("%w: this verb has none; call it after DB.Tx has returned", ErrInTx)
 	}
 	return fmt.Errorf("%w: %s", ErrInTx, txForm)
 }

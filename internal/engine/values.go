@@ -24,13 +24,13 @@ const (
 func CheckName(kind, name string) error {
 	switch {
 	case name == "":
-		return fmt.Errorf("%w: empty %s", ErrInvalid, kind)
+		return fmt.Errorf("%w: the %s is empty", ErrInvalid, kind)
 	case len(name) > maxName:
-		return fmt.Errorf("%w: %s of %d bytes, at most %d", ErrInvalid, kind, len(name), maxName)
+		return fmt.Errorf("%w: the %s has %d bytes; the maximum is %d", ErrInvalid, kind, len(name), maxName)
 	case strings.ContainsRune(name, 0):
-		return fmt.Errorf("%w: NUL in %s", ErrInvalid, kind)
+		return fmt.Errorf("%w: the %s contains NUL", ErrInvalid, kind)
 	case !utf8.ValidString(name):
-		return fmt.Errorf("%w: %s is not UTF-8", ErrInvalid, kind)
+		return fmt.Errorf("%w: the %s is not UTF-8", ErrInvalid, kind)
 	}
 	return nil
 }
@@ -46,7 +46,7 @@ func CheckPayloadType(t reflect.Type) error {
 	case t.Kind() == reflect.Pointer:
 		return CheckPayloadType(t.Elem())
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8:
-		return fmt.Errorf("%w: payload type %v: bytes are not JSON; use json.RawMessage, or a string of your own encoding", ErrInvalid, t)
+		return fmt.Errorf("%w: payload type %v: bytes are not JSON; use json.RawMessage, or encode them as a string", ErrInvalid, t)
 	}
 	return nil
 }
@@ -61,7 +61,7 @@ func Encode(v any, limit int) (string, error) {
 		return "", err
 	}
 	if len(text) > limit {
-		return "", fmt.Errorf("%w: payload of %d bytes, at most %d (Options.MaxPayload)", ErrInvalid, len(text), limit)
+		return "", fmt.Errorf("%w: the payload has %d bytes; the maximum is %d (Options.MaxPayload)", ErrInvalid, len(text), limit)
 	}
 	return text, nil
 }
@@ -105,7 +105,7 @@ func Decode(stored any, text json.RawMessage, v any) error {
 		return nil
 	}
 	if err := json.Unmarshal(text, v); err != nil {
-		return fmt.Errorf("payload does not decode: %w", err)
+		return fmt.Errorf("cannot decode payload: %w", err)
 	}
 	return nil
 }
@@ -174,7 +174,7 @@ func Describe(err error) (text string) {
 	}
 	defer func() {
 		if p := recover(); p != nil {
-			text = fmt.Sprintf("an error of type %T, whose text panics", err)
+			text = fmt.Sprintf("an error of type %T, whose Error method panics", err)
 		}
 	}()
 	text = strings.ToValidUTF8(strings.ReplaceAll(err.Error(), "\x00", "\uFFFD"), "\uFFFD")

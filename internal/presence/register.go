@@ -224,7 +224,7 @@ func (r *Register) Close() {
 }
 
 // What implements engine.Rider.
-func (r *Register) What() string { return "which workers run" }
+func (r *Register) What() string { return "the running workers" }
 
 // Run implements engine.Op.
 func (r *Register) Run(ctx context.Context, q row.Querier, now time.Time) error {

@@ -11,7 +11,7 @@ var (
 	ErrBatchDone = errors.New("the batch is done")
 	// ErrAwaited is returned when a job may have waiters, so that ending it takes several statements. Nothing
 	// was changed.
-	ErrAwaited = errors.New("jobs wait for others")
+	ErrAwaited = errors.New("other jobs may wait for the job")
 )
 
 // ErrNotFound reports that a row required by a statement does not exist.

@@ -73,9 +73,9 @@ func (e invalid) Unwrap() error { return e.error }
 func whole(real float64, index int, name string) (int64, error) {
 	switch {
 	case math.Trunc(real) != real: // true for NaN too
-		return 0, invalidf("%v is no whole number at index %d (%s)", real, index, name)
+		return 0, invalidf("%v is not a whole number at index %d (%s)", real, index, name)
 	case real < math.MinInt64 || real >= -math.MinInt64:
-		return 0, invalidf("%v is beyond the integers at index %d (%s)", real, index, name)
+		return 0, invalidf("%v is out of range at index %d (%s)", real, index, name)
 	}
 	return int64(real), nil
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,7 +20,6 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite"
-	"github.com/honker-go/honker/internal/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -97,8 +97,8 @@ func TestSQLFunc_WholeReals(t *testing.T) {
 	for _, real := range []float64{1.5, -0.1, 1 << 63, -math.MaxFloat64, math.Inf(1), math.Inf(-1), math.NaN()} {
 		require.ErrorContains(t, accept(params, []driver.Value{"q", 1.0, real}), "at index 2 (m)", "%v", real)
 	}
-	require.EqualError(t, accept(params, []driver.Value{"q", 1.5, nil}), "1.5 is no whole number at index 1 (n)")
-	require.EqualError(t, accept(params, []driver.Value{"q", 1e300, nil}), "1e+300 is beyond the integers at index 1 (n)")
+	require.EqualError(t, accept(params, []driver.Value{"q", 1.5, nil}), "1.5 is not a whole number at index 1 (n)")
+	require.EqualError(t, accept(params, []driver.Value{"q", 1e300, nil}), "1e+300 is out of range at index 1 (n)")
 	require.EqualError(t, accept(params, []driver.Value{1.0, 1.0, nil}), "invalid function parameter type Real at index 0 (queue)")
 	require.NoError(t, accept(params, []driver.Value{"q", 1.0, nil}))
 }
@@ -132,7 +132,9 @@ func TestSQLFunc_ScheduleExpires(t *testing.T) {
 // allFunctions returns the functions, with the DDL of the schema file.
 func allFunctions(t *testing.T) []sqlite.Function {
 	t.Helper()
-	return Functions(store.Schema)
+	ddl, err := os.ReadFile("../store/schema.sql")
+	require.NoError(t, err)
+	return Functions(string(ddl))
 }
 
 // openPool returns a pool with the functions, on a file created by honker_bootstrap.

@@ -47,7 +47,7 @@ func enqueueWith(c call) (driver.Value, error) {
 	job := o.job(c)
 	if o.Unique == nil && o.UniqueArgs == nil {
 		if o.Until != "" || o.For != 0 || o.Conflict != "" || o.Wait != 0 || o.Max != 0 {
-			return nil, fmt.Errorf("%w: options of a unique key, and no key", engine.ErrInvalid)
+			return nil, fmt.Errorf("%w: until, for, conflict, wait and max require unique or unique_args", engine.ErrInvalid)
 		}
 		return result(store.Jobs{}.Insert(c.ctx, c.q, job, c.text(1)))
 	}
@@ -92,7 +92,7 @@ func (o enqueueOptions) unique(c call) (u row.Unique, err error) {
 	case o.Until != "" && o.Until != "finished" && o.Until != "started":
 		return u, fmt.Errorf("unknown until %q", o.Until)
 	case o.For < 0 || o.Wait < 0 || o.Max < 0:
-		return u, fmt.Errorf("a negative span")
+		return u, fmt.Errorf("for, wait and max must not be negative")
 	}
 	u.Started, u.Conflict, u.NowMS = o.Until == "started", conflict, c.time.UnixMilli()
 	if o.For > 0 {
@@ -103,11 +103,11 @@ func (o enqueueOptions) unique(c call) (u row.Unique, err error) {
 	}
 	switch {
 	case o.Wait == 0 || o.Max < o.Wait:
-		return u, fmt.Errorf("wait %v and max %v: wait is to be positive, and max no less", o.Wait, o.Max)
+		return u, fmt.Errorf("wait %v must be positive, and max %v must not be less than wait", o.Wait, o.Max)
 	case o.Delay != nil || o.RunAt != nil:
-		return u, fmt.Errorf("wait together with delay or run_at")
+		return u, fmt.Errorf("wait cannot be combined with delay or run_at")
 	case o.Until == "finished" || o.Conflict != "" && conflict != row.ReplaceWaiting:
-		return u, fmt.Errorf("wait is until started, and replaces what waits")
+		return u, fmt.Errorf("wait requires until started and conflict replace")
 	}
 	u.Started, u.Conflict, u.MaxMS = true, row.ReplaceWaiting, milliseconds(o.Max)
 	return u, nil
@@ -121,9 +121,9 @@ func (o enqueueOptions) key(payload string) (string, error) {
 	case o.Unique == nil:
 		return engine.ArgsKey(payload, *o.UniqueArgs)
 	case o.UniqueArgs != nil:
-		return "", fmt.Errorf("unique together with unique_args")
+		return "", fmt.Errorf("unique cannot be combined with unique_args")
 	case *o.Unique == "" || len(*o.Unique) > maxKey || strings.ContainsRune(*o.Unique, 0):
-		return "", fmt.Errorf("a unique key has 1 to %d bytes, and no NUL", maxKey)
+		return "", fmt.Errorf("a unique key must have 1 to %d bytes and must not contain NUL", maxKey)
 	}
 	return *o.Unique, nil
 }

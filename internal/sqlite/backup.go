@@ -29,7 +29,7 @@ func Backup(ctx context.Context, conn *sql.Conn, path string) (err error) {
 	return conn.Raw(func(c any) error {
 		full, ok := c.(rawConn)
 		if !ok {
-			return fmt.Errorf("%w: the driver has no backups", engine.ErrUnsupported)
+			return fmt.Errorf("%w: the driver does not support backups", engine.ErrUnsupported)
 		}
 		b, err := full.NewBackup(dsn(path, "rwc"))
 		if err != nil {

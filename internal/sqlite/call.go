@@ -17,7 +17,7 @@ import (
 // SQLite would have to upgrade the read snapshot to a write, which fails with BUSY_SNAPSHOT if
 // another writer has committed in between. Nothing has been written yet, so conn runs the statement
 // again as a writer, unless the caller has received rows from it.
-var errHiddenCall = fmt.Errorf("%w: a view, say, calls a function that writes after the first row: "+
+var errHiddenCall = fmt.Errorf("%w: a function that writes is called after the first row, for example by a view: "+
 	"call the function in the statement itself, or begin a transaction first", engine.ErrInvalid)
 
 // call runs f within a statement of c. SQLite keeps only the text of its error, so the error itself
@@ -281,7 +281,7 @@ func (r innerRows) Close() error {
 	return err
 }
 
-var errInner = fmt.Errorf("%w: a SQL function runs plain statements", engine.ErrInvalid)
+var errInner = fmt.Errorf("%w: a SQL function can only run plain statements", engine.ErrInvalid)
 
 // Prepare implements driver.Conn.
 func (i innerConn) Prepare(string) (driver.Stmt, error) { return nil, errInner }

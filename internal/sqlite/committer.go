@@ -226,7 +226,7 @@ func (c *Committer) run(conn *sql.Conn) ([]*request, error) {
 	_, _ = conn.ExecContext(context.Background(), "ROLLBACK")
 	for _, r := range batch {
 		if r.err == nil { // an op that failed keeps its own error
-			r.err = fmt.Errorf("the commit that carried it failed: %w", err)
+			r.err = fmt.Errorf("the shared commit failed: %w", err)
 		}
 	}
 	return batch, err
@@ -468,7 +468,7 @@ func Borrow(ctx context.Context, pool *sql.DB, limit time.Duration) (conn *sql.C
 		return err
 	})
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return nil, fmt.Errorf("%w: no connection of the pool came free in %v", engine.ErrBusy, limit)
+		return nil, fmt.Errorf("%w: no connection of the pool became free within %v", engine.ErrBusy, limit)
 	}
 	return conn, err
 }

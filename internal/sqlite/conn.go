@@ -211,7 +211,7 @@ func (c *conn) exec(ctx context.Context, s *stmt, args []driver.NamedValue) (dri
 
 // errSavepointAlone rejects SAVEPOINT outside a transaction, where SQLite would begin a deferred
 // transaction without the gate.
-var errSavepointAlone = fmt.Errorf("%w: SAVEPOINT outside a transaction: begin one first", engine.ErrInvalid)
+var errSavepointAlone = fmt.Errorf("%w: SAVEPOINT requires a transaction: begin one first", engine.ErrInvalid)
 
 // execAlone runs s outside a transaction. Only reads bypass the gate: in WAL mode they neither wait
 // for a writer nor block it.

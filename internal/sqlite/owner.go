@@ -32,7 +32,7 @@ type owner struct {
 type ownerKey struct{}
 
 var errRewritten = fmt.Errorf("%w: the transaction rewrites numbered parameters (?1) before SQLite sees them: "+
-	"hand over the *sql.Tx that it wraps", engine.ErrInvalid)
+	"pass the *sql.Tx that it wraps", engine.ErrInvalid)
 
 // answerProbe answers the probe for our connections. It reports a lost transaction before anything
 // else is attempted in it.
@@ -112,7 +112,7 @@ func checkParameters(ctx context.Context, q row.Querier) error {
 // rollback of the caller's transaction.
 func isOpen(open bool) error {
 	if !open {
-		return fmt.Errorf("%w: no transaction is open: hand over the transaction, not the pool", engine.ErrInvalid)
+		return fmt.Errorf("%w: no transaction is open: pass the transaction, not the pool", engine.ErrInvalid)
 	}
 	return nil
 }
@@ -146,7 +146,7 @@ func MainFile(ctx context.Context, q row.Querier) (path string, err error) {
 		return "", err
 	}
 	if path == "" {
-		return "", fmt.Errorf("%w: an in-memory database cannot be shared or woken; use a file", engine.ErrUnsupported)
+		return "", fmt.Errorf("%w: an in-memory database cannot be shared or watched; use a file", engine.ErrUnsupported)
 	}
 	return path, nil
 }

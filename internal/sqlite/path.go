@@ -44,7 +44,7 @@ func resolve(path string, cfg Config) (string, error) {
 		return "", fmt.Errorf("%w: %s is %s, not a file", engine.ErrUnsupported, real, kindOf(info))
 	}
 	if on := filesystemUnder(real); on.refused && !cfg.AnyFilesystem {
-		return "", fmt.Errorf("%w: %s lies on %s; SQLite's WAL needs a local disk", engine.ErrUnsupported, real, on.name)
+		return "", fmt.Errorf("%w: %s is on %s; SQLite's WAL requires a local disk", engine.ErrUnsupported, real, on.name)
 	}
 	if cfg.ReadOnly {
 		return real, mayRead(real)
@@ -90,7 +90,7 @@ func mayWrite(path string) error {
 	case err == nil, errors.Is(err, fs.ErrNotExist):
 		return nil // removed meanwhile, when another connection closed
 	case errors.Is(err, syscall.EROFS):
-		return fmt.Errorf("%w: %s lies on a read-only filesystem", engine.ErrUnsupported, path)
+		return fmt.Errorf("%w: %s is on a read-only filesystem", engine.ErrUnsupported, path)
 	case accessible(path, false) == nil:
 		return fmt.Errorf("%w: %s is read-only to this process: %w", engine.ErrUnsupported, path, err)
 	}
@@ -104,7 +104,7 @@ func refuseName(path string) error {
 	case strings.ContainsRune(path, 0):
 		return fmt.Errorf("%w: NUL in path", engine.ErrInvalid)
 	case strings.Contains(path, ":memory:"), strings.HasPrefix(path, "file:") && strings.Contains(path, "mode=memory"):
-		return fmt.Errorf("%w: an in-memory database cannot be shared or woken; use a file", engine.ErrUnsupported)
+		return fmt.Errorf("%w: an in-memory database cannot be shared or watched; use a file", engine.ErrUnsupported)
 	case strings.HasPrefix(path, "file:"):
 		return fmt.Errorf("%w: %q is a URI; pass the plain path", engine.ErrInvalid, path)
 	}
@@ -121,9 +121,9 @@ func createFile(path string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		folder := filepath.Dir(path)
 		if _, err := os.Stat(folder); err == nil { // such as /proc
-			return fmt.Errorf("%w: no file can be made in folder %s", engine.ErrUnsupported, folder)
+			return fmt.Errorf("%w: cannot create a file in directory %s", engine.ErrUnsupported, folder)
 		}
-		return fmt.Errorf("there is no folder %s: %w", folder, fs.ErrNotExist)
+		return fmt.Errorf("directory %s does not exist: %w", folder, fs.ErrNotExist)
 	case errors.Is(err, syscall.EROFS):
 		return fmt.Errorf("%w: %w", engine.ErrUnsupported, err)
 	}
@@ -150,13 +150,13 @@ func dsn(path, mode string) string {
 func Warnings(path string, info fs.FileInfo) (all []string) {
 	if n := links(info); n > 1 {
 		// Each name has its own -wal file, independent of the others.
-		all = append(all, fmt.Sprintf("the file has %d names (hard links): used by another one at the same time, it loses commits", n))
+		all = append(all, fmt.Sprintf("the file has %d names (hard links): commits are lost if programs use it by different names", n))
 	}
 	switch on := filesystemUnder(path); {
 	case on.refused:
-		all = append(all, fmt.Sprintf("the file lies on %s: other machines that use it lose commits", on.name))
+		all = append(all, fmt.Sprintf("the file is on %s: commits are lost if several machines use it", on.name))
 	case on.name != "":
-		all = append(all, fmt.Sprintf("the file lies on %s: use it from one machine only, unless its locks and its mapped memory reach the others", on.name))
+		all = append(all, fmt.Sprintf("the file is on %s: use it from a single machine, unless file locks and memory maps work across machines", on.name))
 	}
 	return all
 }

@@ -66,7 +66,7 @@ func TestPath_Filesystem_SharedByMachines(t *testing.T) {
 		}
 		_, err = resolve(path, Config{AnyFilesystem: true})
 		require.NoError(t, err, on.name)
-		require.Contains(t, warningsOf(t, path), "lies on "+on.name)
+		require.Contains(t, warningsOf(t, path), "is on "+on.name)
 		require.True(t, MayBeRemote(path), on.name)
 	}
 	require.True(t, filesystems[unix.CIFS_SUPER_MAGIC].refused)

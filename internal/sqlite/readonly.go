@@ -58,7 +58,7 @@ func (c *copied) check() error {
 		return err
 	}
 	if err != nil || info.Size() != c.size || !info.ModTime().Equal(c.changed) || exists(c.path+"-wal") {
-		return fmt.Errorf("%w: %s is written to since it was opened to be read only", engine.ErrDatabaseReplaced, c.path)
+		return fmt.Errorf("%w: %s was written to after it was opened read-only", engine.ErrDatabaseReplaced, c.path)
 	}
 	return nil
 }
@@ -79,8 +79,8 @@ func (c *Connector) Reading(f func() error) error {
 // explain calls Explain with the connector's path, and adds a case for read-only files.
 func (c *Connector) explain(err error) error {
 	if c.cfg.ReadOnly && Code(err)&0xff == codeCantOpen && exists(c.Path()+"-wal") {
-		return fmt.Errorf("%w: %s has a log that was not written back, and no index of it can be made beside it: "+
-			"open it for writing once, or copy both to where files can be made: %w", engine.ErrUnsupported, c.Path(), err)
+		return fmt.Errorf("%w: %s has a write-ahead log with commits, and SQLite cannot create the log's index beside it: "+
+			"open it once for writing, or copy both files to a writable directory: %w", engine.ErrUnsupported, c.Path(), err)
 	}
 	return Explain(err, c.Path())
 }

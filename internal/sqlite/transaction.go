@@ -96,7 +96,7 @@ func (t *transaction) ready(ctx context.Context) error {
 	return nil
 }
 
-var errReadOnlyTx = fmt.Errorf("%w: a write in a read-only transaction", engine.ErrInvalid)
+var errReadOnlyTx = fmt.Errorf("%w: a read-only transaction cannot write", engine.ErrInvalid)
 
 // allows is like ready, but also checks whether s is allowed.
 func (t *transaction) allows(ctx context.Context, s *stmt) error {
@@ -114,7 +114,7 @@ func (t *transaction) allows(ctx context.Context, s *stmt) error {
 // otherwise continue, and each of its statements would commit by itself.
 func (t *transaction) refuseText() error {
 	if t.failed == nil {
-		t.failed = fmt.Errorf("%w: COMMIT or ROLLBACK as text in a sql.Tx: use its methods", engine.ErrInvalid)
+		t.failed = fmt.Errorf("%w: a sql.Tx cannot be ended by COMMIT or ROLLBACK as text: use its methods", engine.ErrInvalid)
 	}
 	return t.ready(context.Background())
 }
@@ -131,7 +131,7 @@ func (t *transaction) exec(ctx context.Context, c *conn, s *stmt, args []driver.
 	// Only a script can end the transaction without an error. Fail it, because further statements
 	// of the caller would commit by themselves.
 	if s.verb == vOther && !c.inTransaction() {
-		t.failed = fmt.Errorf("%w: a script has ended it", engine.ErrInvalid)
+		t.failed = fmt.Errorf("%w: a script has ended the transaction", engine.ErrInvalid)
 		return res, t.failed
 	}
 	return res, nil

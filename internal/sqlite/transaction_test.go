@@ -341,7 +341,7 @@ func TestCheckOwner_RewrittenParameters(t *testing.T) {
 		require.NoError(t, err, name)
 		err = checkOwner(ctx, counting{tx}, c.Identity().Info())
 		require.ErrorIs(t, err, engine.ErrInvalid, name)
-		require.ErrorContains(t, err, "hand over the *sql.Tx that it wraps", name)
+		require.ErrorContains(t, err, "pass the *sql.Tx that it wraps", name)
 		require.NoError(t, checkOwner(ctx, struct{ row.Querier }{tx}, c.Identity().Info()), "%s: a wrapper that changes nothing", name)
 		require.NoError(t, checkOwner(ctx, commenting{tx}, c.Identity().Info()), name)
 		require.NoError(t, tx.Rollback())

@@ -51,16 +51,16 @@ WHERE s.queue = ?2 AND s.key = ?3 LIMIT 1`
 // [sqlite.ErrInvalid] for an unknown id or a cycle, and [ErrBatchDone] if the batch l.In no longer takes
 // members. It writes nothing.
 func (Jobs) CheckLinks(ctx context.Context, q row.Querier, queue, key string, l *row.Links) error {
-	if err := neverWas(ctx, q, sqlNoSuchJob, "no job has had this id", l.Jobs); err != nil {
+	if err := neverWas(ctx, q, sqlNoSuchJob, "job", l.Jobs); err != nil {
 		return err
 	}
-	if err := neverWas(ctx, q, sqlNoSuchBatch, "no batch has had this id", l.Batches); err != nil {
+	if err := neverWas(ctx, q, sqlNoSuchBatch, "batch", l.Batches); err != nil {
 		return err
 	}
 	if l.In == 0 {
 		return nil
 	}
-	if err := neverWas(ctx, q, sqlNoSuchBatch, "no batch has had this id", []int64{l.In}); err != nil {
+	if err := neverWas(ctx, q, sqlNoSuchBatch, "batch", []int64{l.In}); err != nil {
 		return err
 	}
 	var takes bool
@@ -90,22 +90,22 @@ func noCircleOfKey(ctx context.Context, q row.Querier, queue, key string, batch 
 	var id int64
 	found, err := one(ctx, q, sqlKeyWaits, []any{-batch, queue, key}, &id)
 	if err == nil && found {
-		err = fmt.Errorf("%w: job %d waits for batch %d, and the jobs of its key %q run in order, so a later member with that key would wait for ever: give the member another key, or enqueue job %d last",
+		err = fmt.Errorf("%w: job %d waits for batch %d, and the jobs of its key %q run in order: a later member with this key would wait forever; give the member another key, or enqueue job %d last",
 			engine.ErrInvalid, id, batch, key, id)
 	}
 	return err
 }
 
-// neverWas returns [sqlite.ErrInvalid] with the reason why if query, which takes a list of ids, finds an
+// neverWas returns [sqlite.ErrInvalid] if query, which takes a list of ids of the given kind, finds an
 // unknown id.
-func neverWas(ctx context.Context, q row.Querier, query, why string, ids []int64) error {
+func neverWas(ctx context.Context, q row.Querier, query, kind string, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
 	}
 	var id int64
 	found, err := one(ctx, q, query, []any{idList(ids)}, &id)
 	if err == nil && found {
-		err = fmt.Errorf("%w: %d: %s", engine.ErrInvalid, id, why)
+		err = fmt.Errorf("%w: no %s with id %d has ever existed", engine.ErrInvalid, kind, id)
 	}
 	return err
 }
@@ -123,7 +123,7 @@ func noCircle(ctx context.Context, q row.Querier, node int64, l *row.Links) erro
 	var id int64
 	found, err := one(ctx, q, sqlWaitsAlready, []any{node, idList(nodes)}, &id)
 	if err == nil && found {
-		err = fmt.Errorf("%w: %s waits for %s already", engine.ErrInvalid, nodeName(id), nodeName(node))
+		err = fmt.Errorf("%w: %s already waits for %s, and the dependencies must not form a cycle", engine.ErrInvalid, nodeName(id), nodeName(node))
 	}
 	return err
 }
@@ -153,6 +153,8 @@ SELECT 0, a.value, w.value, ` + batchState("a.value", "?3") + `, ?3 FROM json_ea
 
 	sqlHoldWaiters = `UPDATE _honker_live SET state = 'held'
 WHERE id IN (SELECT value FROM json_each(?1)) AND state = 'pending' AND ` + waits("_honker_live.id")
+
+	sqlNextOfKeyOf = nextOfKeyOf("?1")
 )
 
 // AddLinks inserts the edges of l for the jobs ids and adds them to its batch. The jobs were inserted, and

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"database/sql"
-	_ "embed"
 	"encoding/json"
 
 	"github.com/honker-go/honker/internal/row"
@@ -31,10 +30,24 @@ SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->
 	sqlAttempts = `SELECT attempt, worker, start_ms, ran_ms, error, log FROM _honkerx_attempts WHERE job_id = ?1 ORDER BY attempt`
 )
 
-//go:embed attempts.sql
-var attemptsDDL string
+// These triggers delete the attempts with their job, whichever binding deletes it. A live job with attempts
+// has a side row that holds its last error, or its base since a requeue, so plain jobs do not pay for the
+// triggers. They are created with the first failed attempt of a file and are never dropped.
+const (
+	createAttemptsGone = `CREATE TRIGGER IF NOT EXISTS _honkerx_attempts_gone AFTER DELETE ON _honkerx_job
+WHEN coalesce(OLD.last_error, OLD.base) IS NOT NULL
+BEGIN
+  DELETE FROM _honkerx_attempts
+  WHERE job_id = OLD.job_id AND NOT EXISTS (SELECT 1 FROM _honker_dead WHERE id = OLD.job_id);
+END`
 
-var attemptTriggers = statements(attemptsDDL)
+	// A requeue inserts the live job before it deletes the dead one.
+	createAttemptsForgotten = `CREATE TRIGGER IF NOT EXISTS _honkerx_attempts_forgotten AFTER DELETE ON _honker_dead
+BEGIN
+  DELETE FROM _honkerx_attempts
+  WHERE job_id = OLD.id AND NOT EXISTS (SELECT 1 FROM _honker_live WHERE id = OLD.id);
+END`
+)
 
 // AddAttempts records failed attempts. It must run in the transaction that settles them. It keeps the
 // newest KeptAttempts attempts and KeptLogs bytes of logs of each job.
@@ -42,13 +55,13 @@ func (Jobs) AddAttempts(ctx context.Context, q row.Querier, failed []row.Attempt
 	if len(failed) == 0 {
 		return nil
 	}
-	if err := ensureTriggers(ctx, q, "_honkerx_attempts_gone", attemptTriggers...); err != nil {
+	if err := ensureTriggers(ctx, q, "_honkerx_attempts_gone", createAttemptsForgotten, createAttemptsGone); err != nil {
 		return err
 	}
-	values := make([][7]any, len(failed))
+	rows := make([][7]any, len(failed))
 	var many, logged []int64
 	for i, a := range failed {
-		values[i] = [7]any{a.Job, a.N, a.Worker, a.StartMS, a.RanMS, a.Error, a.Log}
+		rows[i] = [7]any{a.Job, a.N, a.Worker, a.StartMS, a.RanMS, a.Error, a.Log}
 		if a.N > KeptAttempts {
 			many = append(many, a.Job)
 		}
@@ -56,7 +69,7 @@ func (Jobs) AddAttempts(ctx context.Context, q row.Querier, failed []row.Attempt
 			logged = append(logged, a.Job)
 		}
 	}
-	list, err := json.Marshal(values)
+	list, err := json.Marshal(rows)
 	if err != nil {
 		return err
 	}

@@ -3,9 +3,13 @@ package store
 import (
 	"context"
 	"database/sql"
+	"fmt"
 
 	"github.com/honker-go/honker/internal/row"
 )
+
+// invariant is a rule and the query for the rows that violate it.
+type invariant struct{ rule, query string }
 
 // invariants hold between any two transactions. Each query selects the rows that violate its rule. The
 // queries are full scans, meant for tests and operators.
@@ -14,48 +18,48 @@ var invariants = []invariant{
 		`SELECT id FROM _honker_live WHERE state = 'processing' AND (worker_id IS NULL OR claim_expires_at IS NULL OR attempts < 1)`},
 	{"a pending job has neither worker nor deadline",
 		`SELECT id FROM _honker_live WHERE state = 'pending' AND (worker_id IS NOT NULL OR claim_expires_at IS NOT NULL)`},
-	{"a job is pending or processing, or held",
+	{"a live job is pending, processing or held",
 		`SELECT id FROM _honker_live WHERE state NOT IN ('pending', 'processing', 'held')`},
-	{"a side row of a dead job belongs to one",
+	{"a row of _honkerx_dead_job belongs to a dead job",
 		`SELECT job_id FROM _honkerx_dead_job WHERE job_id NOT IN (SELECT id FROM _honker_dead)`},
-	{"a job that is held waits for its key, for others, or for the one that has its unique key",
+	{"a held job waits for its key, for other jobs, or for the job that has its unique key",
 		`SELECT id FROM _honker_live WHERE state = 'held' AND id NOT IN (SELECT next_id FROM _honkerx_unique WHERE next_id IS NOT NULL)
   AND id NOT IN (SELECT job_id FROM _honkerx_job WHERE slot = 2) AND id NOT IN (SELECT waiter FROM _honkerx_after WHERE state <> 1)`},
-	{"a job that waits for the one that has its unique key is held",
+	{"a job that waits for its unique key is held",
 		`SELECT next_id FROM _honkerx_unique WHERE next_id IS NOT NULL AND next_id NOT IN (SELECT id FROM _honker_live WHERE state = 'held')`},
-	{"a unique key has a live job, or is kept for a time",
+	{"a unique key belongs to a live job, or has an end",
 		`SELECT job_id FROM _honkerx_unique WHERE (until_ms IS NULL OR next_id IS NOT NULL) AND job_id NOT IN (SELECT id FROM _honker_live)`},
-	{"a job with a unique key says so",
+	{"the side row of a job with a unique key names the key",
 		`SELECT s.job_id FROM _honkerx_unique AS u JOIN _honkerx_job AS s ON s.job_id IN (u.job_id, u.next_id)
 WHERE s.queue IS NOT u.queue OR s.unique_key IS NOT u.key`},
 	// A job that has expired or has no attempts left may have lost the key to another job.
-	{"a job has its unique key until it has ended",
+	{"a live job has its unique key until it ends",
 		`SELECT s.job_id FROM _honkerx_job AS s JOIN _honker_live AS l ON l.id = s.job_id
 WHERE s.unique_key IS NOT NULL AND s.unique_until = 0 AND l.expires_at IS NULL AND l.attempts < l.max_attempts
   AND NOT EXISTS (SELECT 1 FROM _honkerx_unique AS u
     WHERE u.queue = s.queue AND u.key = s.unique_key AND s.job_id IN (u.job_id, u.next_id))`},
 	{"a job is live or dead, not both",
 		`SELECT id FROM _honker_live JOIN _honker_dead USING (id)`},
-	{"a job that is done is not live",
+	{"a done job is not live",
 		`SELECT job_id FROM _honkerx_done WHERE job_id IN (SELECT id FROM _honker_live)`},
-	{"a queue knows how many of its jobs are done and kept",
+	{"a queue has the correct count of its retained done jobs",
 		`SELECT 0 FROM _honkerx_queues AS k WHERE done_kept <> (SELECT count(*) FROM _honkerx_done AS d WHERE d.queue = k.queue)`},
-	{"a queue that keeps jobs that are done counts them",
+	{"a queue that retains done jobs counts them",
 		`SELECT 0 FROM _honkerx_queues WHERE done_count IS NOT NULL AND (done_kept IS NULL OR done_age_ms IS NULL)`},
-	{"an attempt belongs to a job that is live or dead",
+	{"an attempt belongs to a live or dead job",
 		`SELECT job_id FROM _honkerx_attempts WHERE job_id NOT IN (SELECT id FROM _honker_live) AND job_id NOT IN (SELECT id FROM _honker_dead)`},
-	{"a side row belongs to a live job",
+	{"a row of _honkerx_job belongs to a live job",
 		`SELECT job_id FROM _honkerx_job WHERE job_id NOT IN (SELECT id FROM _honker_live)`},
-	{"the trigger that keeps paused jobs from starting exists while a queue is paused, or has limits",
+	{"the trigger of pauses and limits exists if and only if a queue is paused or has limits",
 		`SELECT 0 WHERE ` + anyGated + ` <> ` + hasTrigger("_honkerx_gate")},
-	{"the trigger of rates exists while a queue has one",
+	{"the trigger of rates exists if and only if a queue has a rate",
 		`SELECT 0 WHERE ` + anyRated + ` <> ` + hasTrigger("_honkerx_rate")},
-	{"the triggers of keys exist while a queue has limits on them, or a key is paused",
+	{"the triggers of keys exist if and only if a queue limits its keys or a key is paused",
 		`SELECT 0 WHERE ` + anyKeyed + ` <> ` + hasTrigger("_honkerx_key_gate")},
-	{"a job with a key says its queue and has a slot",
+	{"the side row of a job with a key has its queue and a slot",
 		`SELECT s.job_id FROM _honkerx_job AS s JOIN _honker_live AS l ON l.id = s.job_id
 WHERE s.key IS NOT NULL AND (s.queue IS NOT l.queue OR s.slot IS NULL) OR s.key IS NULL AND coalesce(s.slot, s.wait) IS NOT NULL`},
-	{"the slot of a job says whether it runs or is held",
+	{"the slot of a job matches its state",
 		`SELECT s.job_id FROM _honkerx_job AS s JOIN _honker_live AS l ON l.id = s.job_id
 WHERE s.slot = 2 AND l.state <> 'held' OR (s.slot = 1) <> (l.state = 'processing') AND ` + hasTrigger("_honkerx_key_gate")},
 	{"no job is held for a key that has room", // jobs with slot 0 or 1 already fill the key
@@ -66,41 +70,41 @@ WHERE (k.paused_ms IS NULL OR k.until_ms IS NOT NULL) AND q.fit_job IS NULL AND 
     AND NOT EXISTS (SELECT 1 FROM _honkerx_cancelled AS c WHERE c.queue = h.queue AND c.key = h.key)
   ELSE ifnull(q.per_key, 0) = 0 OR q.per_key > (SELECT count(*) FROM _honkerx_cancelled AS c WHERE c.queue = h.queue AND c.key = h.key) + (SELECT count(*) FROM _honkerx_job AS s JOIN _honker_live AS l ON l.id = s.job_id
     WHERE s.queue = h.queue AND s.key = h.key AND (s.slot = 1 OR s.slot = 0 AND l.state = 'pending')) END`},
-	{"a queue knows how many of its keys are paused",
+	{"a queue has the correct count of its paused keys",
 		`SELECT 0 FROM _honkerx_queues AS q WHERE ifnull(keys_paused, 0) <>
   (SELECT count(*) FROM _honkerx_keys AS k WHERE k.queue = q.queue AND k.paused_ms IS NOT NULL)`},
-	{"starts that are forgotten are those of keys of a queue of which the jobs are fitted",
+	{"a queue has fit_key or fit_rate only together with fit_job",
 		`SELECT 0 FROM _honkerx_queues WHERE fit_job IS NULL AND coalesce(fit_key, fit_rate) IS NOT NULL`},
-	{"a job that was cancelled is not live", // only its place is left
+	{"a cancelled job is not live", // only its place is left
 		`SELECT job_id FROM _honkerx_cancelled WHERE job_id IN (SELECT id FROM _honker_live)`},
-	{"no claim is being made between two transactions",
+	{"claim_ms is set only during a claim",
 		`SELECT 0 FROM _honkerx_queues WHERE claim_ms IS NOT NULL`},
-	{"a queue that is not paused has nothing of a pause",
+	{"only a paused queue has the end, reason and author of a pause",
 		`SELECT 0 FROM _honkerx_queues WHERE paused_ms IS NULL AND (until_ms IS NOT NULL OR reason IS NOT NULL OR who IS NOT NULL)`},
 	{"a pause ends at a whole second",
 		`SELECT 0 FROM _honkerx_queues WHERE until_ms % 1000 <> 0`},
-	{"the total of a minute is the sum of its queues",
+	{"the totals of a minute are the sums over its queues",
 		`SELECT minute FROM _honkerx_minutes GROUP BY minute HAVING sum(iif(queue = '', enqueued, -enqueued)) <> 0
   OR sum(iif(queue = '', claimed, -claimed)) <> 0 OR sum(iif(queue = '', acked, -acked)) <> 0 OR sum(iif(queue = '', retried, -retried)) <> 0
   OR sum(iif(queue = '', died, -died)) <> 0 OR sum(iif(queue = '', snoozed, -snoozed)) <> 0 OR sum(iif(queue = '', wait_ms, -wait_ms)) <> 0
   OR sum(iif(queue = '', ran_ms, -ran_ms)) <> 0 OR max(iif(queue = '', max_wait_ms, 0)) <> max(iif(queue = '', 0, max_wait_ms))`},
-	{"an entry of the audit says what was done, to at least one",
+	{"an audit entry has a verb, a time and a positive count",
 		`SELECT id FROM _honkerx_audit WHERE verb = '' OR typeof(n) <> 'integer' OR n < 1 OR typeof(at_ms) <> 'integer'`},
 	{"a lock has an owner",
 		`SELECT rowid FROM _honker_locks WHERE owner = ''`},
-	{"an event that a group was given lies at or below the group's cursor",
+	{"an event claimed by a group is not above the group's cursor",
 		`SELECT c.offset FROM _honkerx_group_claims AS c JOIN _honkerx_groups AS g ON g.id = c.group_id WHERE c.offset > g.cursor`},
 	{"a member belongs to a group",
 		`SELECT group_id FROM _honkerx_group_members WHERE group_id NOT IN (SELECT id FROM _honkerx_groups)`},
-	{"a claim of a group has an epoch of the past",
+	{"the epoch of a group's claim is not above the group's epoch",
 		`SELECT c.offset FROM _honkerx_group_claims AS c JOIN _honkerx_groups AS g ON g.id = c.group_id WHERE c.token > g.turn`},
-	{"a lock ends at a second", // SQLite sorts text after all numbers
+	{"the expiry of a lock is an integer", // SQLite sorts text after all numbers
 		`SELECT rowid FROM _honker_locks WHERE typeof(expires_at) <> 'integer'`},
-	{"a window of a rate limit counts what it has let through",
+	{"the count of a rate limit's window is a non-negative integer",
 		`SELECT rowid FROM _honker_rate_limits WHERE typeof(count) <> 'integer' OR count < 0`},
 }
 
-// Check runs SQLite's integrity check and checks the invariants of honker. It returns a line for each
+// Check runs SQLite's integrity check and checks the invariants of honker. It returns one line for each
 // violation.
 func Check(ctx context.Context, q row.Querier) (broken []string, err error) {
 	err = each(ctx, q, `PRAGMA integrity_check`, func(rows *sql.Rows) error {
@@ -127,4 +131,20 @@ func Check(ctx context.Context, q row.Querier) (broken []string, err error) {
 // checkJobs returns the violations in the tables that every file has.
 func checkJobs(ctx context.Context, q row.Querier) ([]string, error) {
 	return breaches(ctx, q, invariants)
+}
+
+// breaches returns a line for each row that violates one of rules.
+func breaches(ctx context.Context, q row.Querier, rules []invariant) (broken []string, err error) {
+	for _, i := range rules {
+		err := each(ctx, q, i.query, func(rows *sql.Rows) error {
+			var id int64
+			err := rows.Scan(&id)
+			broken = append(broken, fmt.Sprintf("%s: row %d", i.rule, id))
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return broken, nil
 }

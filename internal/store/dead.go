@@ -87,7 +87,7 @@ func toDead(ctx context.Context, q row.Querier, copyRows string, args ...any) (d
 		return err
 	}, idList(copied), args[1])
 	if err == nil && len(dead) != len(copied) {
-		return nil, fmt.Errorf("%d of %d jobs moved to the dead letters: %w", len(dead), len(copied), row.ErrStuck)
+		return nil, fmt.Errorf("only %d of %d jobs were moved to the dead letters: %w", len(dead), len(copied), row.ErrStuck)
 	}
 	return dead, err
 }

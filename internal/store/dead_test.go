@@ -45,7 +45,7 @@ func TestDead_ExpiresAtSecond(t *testing.T) {
 	r := fixture{ID: 1, Queue: "a", Payload: "1", State: "pending", MaxAttempts: 3, ExpiresAt: sql.NullInt64{Int64: 10, Valid: true}}
 	writeRows(t, tx, []fixture{r})
 	require.Zero(t, sweep(t, tx, "a", 9))
-	jobs, _, err := claim(tx, "a", "w", 1, 10, 20)
+	jobs, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, 10, 20)
 	require.NoError(t, err)
 	require.Empty(t, jobs)
 	require.Equal(t, 1, sweep(t, tx, "a", 10))
@@ -57,7 +57,7 @@ func TestDead_ReplacesRow(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	writeRows(t, tx, []fixture{claimedRow(1, 5, 1)})
 	exec(t, tx, `INSERT INTO _honker_dead (id, queue, payload, last_error) VALUES (1, 'a', 'half', 'half')`)
-	_, _, err := claim(tx, "a", "w", 1, 10, 20)
+	_, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, 10, 20)
 	require.NoError(t, err)
 	require.Equal(t, map[int64]row.Job{1: claimedRow(1, 5, 1).dead(row.ReasonExhausted, 10)}, deadRows(t, tx))
 	require.Empty(t, liveRows(t, tx))
@@ -69,11 +69,11 @@ func TestCheck_NamesBroken(t *testing.T) {
 	for statement, rule := range map[string]string{
 		`INSERT INTO _honker_live (id, queue, payload, state) VALUES (7, 'a', '1', 'processing')`: "a processing job has a worker and a deadline: row 7",
 		`INSERT INTO _honker_live (id, queue, payload, worker_id) VALUES (7, 'a', '1', 'w')`:      "a pending job has neither worker nor deadline: row 7",
-		`INSERT INTO _honker_live (id, queue, payload, state) VALUES (7, 'a', '1', 'done')`:       "a job is pending or processing, or held: row 7",
-		`INSERT INTO _honkerx_job (job_id) VALUES (7)`:                                            "a side row belongs to a live job: row 7",
+		`INSERT INTO _honker_live (id, queue, payload, state) VALUES (7, 'a', '1', 'done')`:       "a live job is pending, processing or held: row 7",
+		`INSERT INTO _honkerx_job (job_id) VALUES (7)`:                                            "a row of _honkerx_job belongs to a live job: row 7",
 		`INSERT INTO _honker_locks (rowid, name, owner, expires_at) VALUES (7, 'l', '', 1)`:       "a lock has an owner: row 7",
-		`INSERT INTO _honkerx_minutes (minute, queue, acked) VALUES (7, 'a', 1)`:                  "the total of a minute is the sum of its queues: row 7",
-		`INSERT INTO _honkerx_audit (id, at_ms, verb, n) VALUES (7, 1, 'discard', 0)`:             "an entry of the audit says what was done, to at least one: row 7",
+		`INSERT INTO _honkerx_minutes (minute, queue, acked) VALUES (7, 'a', 1)`:                  "the totals of a minute are the sums over its queues: row 7",
+		`INSERT INTO _honkerx_audit (id, at_ms, verb, n) VALUES (7, 1, 'discard', 0)`:             "an audit entry has a verb, a time and a positive count: row 7",
 		`INSERT INTO _honkerx_group_members VALUES (7, 'm', 'i', 1, 1)`:                           "a member belongs to a group: row 7",
 	} {
 		tx := begin(t, db)
@@ -95,7 +95,7 @@ func TestCheck_NamesBroken(t *testing.T) {
 	broken, err = store.Check(ctx, tx)
 	require.NoError(t, err)
 	require.Equal(t, []string{
-		"an event that a group was given lies at or below the group's cursor: row 7",
-		"a claim of a group has an epoch of the past: row 7",
+		"an event claimed by a group is not above the group's cursor: row 7",
+		"the epoch of a group's claim is not above the group's epoch: row 7",
 	}, broken)
 }

@@ -13,9 +13,9 @@ var dispatchInvariants = []struct{ rule, query string }{
 	{"a job runs as itself, or as one of its copies",
 		`SELECT 'job ' || job_id FROM _honkerx_dispatch_jobs AS j WHERE run_id <> job_id
   AND NOT EXISTS (SELECT 1 FROM _honkerx_dispatch_twins WHERE job_id = j.run_id AND sent_id = j.job_id)`},
-	{"a copy is of a job that was sent",
+	{"a copy belongs to a sent job",
 		`SELECT 'copy ' || job_id FROM _honkerx_dispatch_twins WHERE sent_id NOT IN (SELECT job_id FROM _honkerx_dispatch_jobs)`},
-	{"of a job that is claimed no other copy is there",
+	{"a claimed job has no other copies",
 		`SELECT 'job ' || sent_id FROM (
   SELECT sent_id, job_id FROM _honkerx_dispatch_twins UNION ALL SELECT DISTINCT sent_id, sent_id FROM _honkerx_dispatch_twins) AS c
 JOIN _honker_live AS l ON l.id = c.job_id GROUP BY sent_id HAVING count(*) > 1 AND max(l.state = 'processing')`},
@@ -25,7 +25,7 @@ JOIN _honker_live AS l ON l.id = c.job_id GROUP BY sent_id HAVING count(*) > 1 A
 		`SELECT 'job ' || job_id FROM _honkerx_dispatch_jobs AS j WHERE ended_ms IS NULL AND NOT EXISTS (SELECT 1 FROM _honker_live WHERE id = j.run_id)`},
 	{"a job that was stopped neither waits nor runs",
 		`SELECT 'job ' || job_id FROM _honkerx_dispatch_jobs AS j JOIN _honker_live AS l ON l.id = j.run_id WHERE stop_ms IS NOT NULL`},
-	{"an actor has a name, an owner and an end",
+	{"an actor has a name, an owner and an expiry",
 		`SELECT 'actor ' || key FROM _honkerx_dispatch_presence WHERE key = '' OR owner = '' OR typeof(expires_ms) <> 'integer' OR NOT json_valid(value)`},
 }
 
@@ -59,7 +59,7 @@ func (Dispatches) missing(ctx context.Context, q row.Querier, there map[string]b
 		}
 		for _, trigger := range dispatchParts[need.part].triggers {
 			if needed && !there[trigger] {
-				broken = append(broken, "dispatch: the triggers of what was sent are there: "+trigger)
+				broken = append(broken, "dispatch: the triggers that sent jobs need exist: "+trigger)
 			}
 		}
 	}

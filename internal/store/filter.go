@@ -16,7 +16,7 @@ func parseFilter(text string) (*row.Filter, error) {
 	}
 	f := new(row.Filter)
 	if err := json.Unmarshal([]byte(text), f); err != nil {
-		return nil, fmt.Errorf("stored filter %q: %w", text, err)
+		return nil, fmt.Errorf("parse stored filter %q: %w", text, err)
 	}
 	return f, nil
 }

@@ -51,7 +51,7 @@ func oneGroup(gs []row.Group, err error) (row.Group, error) {
 		return row.Group{}, err
 	}
 	if len(gs) == 0 {
-		return row.Group{}, fmt.Errorf("the group: %w", row.ErrNotFound)
+		return row.Group{}, fmt.Errorf("group %w", row.ErrNotFound)
 	}
 	return gs[0], gs[0].Unreadable
 }

@@ -20,11 +20,11 @@ func TestClaim_Plain(t *testing.T) {
 		_, err := store.Jobs{}.Insert(ctx, q, row.NewJob{Queue: "a", RunAt: 1, MaxAttempts: 3, CreatedAt: 1}, "1")
 		require.NoError(t, err)
 		require.Equal(t, 1, q.statements)
-		claimed, _, err := store.Jobs{}.ClaimAt(ctx, q, "a", "w", 1, 10_000, 20)
+		jobs, _, err := store.Jobs{}.ClaimAt(ctx, q, "a", "w", 1, 10_000, 20)
 		require.NoError(t, err)
-		require.Len(t, claimed, 1)
+		require.Len(t, jobs, 1)
 		require.Equal(t, 3, q.statements)
-		acked, err := store.Jobs{}.Ack(ctx, q, row.Claim{ID: claimed[0].ID, Worker: "w", Attempt: 1}, 11)
+		acked, err := store.Jobs{}.Ack(ctx, q, row.Claim{ID: jobs[0].ID, Worker: "w", Attempt: 1}, 11)
 		require.NoError(t, err)
 		require.True(t, acked)
 		require.Equal(t, 4, q.statements)
@@ -60,7 +60,7 @@ INSERT INTO _honker_live (queue, run_at, payload) SELECT 'a', 1, '1' FROM n`)
 	began, claims := time.Now(), 0
 	for value(t, tx, `SELECT count(*) FROM _honker_live WHERE state = 'held'`) != "19999" {
 		claims++
-		_, _, err := claim(tx, "a", "w", 1, 1_000_000, 1_000_060)
+		_, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, 1_000_000, 1_000_060)
 		require.NoError(t, err)
 		require.Less(t, claims, 1000)
 	}
@@ -80,14 +80,14 @@ INSERT INTO _honker_live (queue, run_at, payload) SELECT 'a', 1, '1' FROM n`)
 // Check finds violations of the rules of limits.
 func TestCheck_Limits(t *testing.T) {
 	for broken, statements := range map[string][]string{
-		"no job is held for a key that has room: row 2":                                                         {`UPDATE _honkerx_job SET slot = 2 WHERE job_id = 2`, `UPDATE _honkerx_job SET slot = 0 WHERE job_id = 1`, `UPDATE _honkerx_queues SET per_key = 2`},
-		"the slot of a job says whether it runs or is held: row 1":                                              {`UPDATE _honkerx_job SET slot = 1 WHERE job_id = 1`},
-		"a job with a key says its queue and has a slot: row 1":                                                 {`UPDATE _honkerx_job SET slot = NULL WHERE job_id = 1`},
-		"the triggers of keys exist while a queue has limits on them, or a key is paused: row 0":                {`DROP TRIGGER _honkerx_key_gate`},
-		"the trigger of rates exists while a queue has one: row 0":                                              {`UPDATE _honkerx_queues SET rate_n = 1`},
-		"a queue knows how many of its keys are paused: row 0":                                                  {`UPDATE _honkerx_queues SET keys_paused = 1`},
-		"no claim is being made between two transactions: row 0":                                                {`UPDATE _honkerx_queues SET claim_ms = 1`},
-		"the trigger that keeps paused jobs from starting exists while a queue is paused, or has limits: row 0": {`UPDATE _honkerx_queues SET running = 1`},
+		"no job is held for a key that has room: row 2":                                                 {`UPDATE _honkerx_job SET slot = 2 WHERE job_id = 2`, `UPDATE _honkerx_job SET slot = 0 WHERE job_id = 1`, `UPDATE _honkerx_queues SET per_key = 2`},
+		"the slot of a job matches its state: row 1":                                                    {`UPDATE _honkerx_job SET slot = 1 WHERE job_id = 1`},
+		"the side row of a job with a key has its queue and a slot: row 1":                              {`UPDATE _honkerx_job SET slot = NULL WHERE job_id = 1`},
+		"the triggers of keys exist if and only if a queue limits its keys or a key is paused: row 0":   {`DROP TRIGGER _honkerx_key_gate`},
+		"the trigger of rates exists if and only if a queue has a rate: row 0":                          {`UPDATE _honkerx_queues SET rate_n = 1`},
+		"a queue has the correct count of its paused keys: row 0":                                       {`UPDATE _honkerx_queues SET keys_paused = 1`},
+		"claim_ms is set only during a claim: row 0":                                                    {`UPDATE _honkerx_queues SET claim_ms = 1`},
+		"the trigger of pauses and limits exists if and only if a queue is paused or has limits: row 0": {`UPDATE _honkerx_queues SET running = 1`},
 	} {
 		tx := begin(t, openFresh(t))
 		_, err := store.Limits{}.Set(ctx, tx, "a", row.QueueLimits{PerKey: 1})

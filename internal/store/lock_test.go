@@ -169,9 +169,9 @@ func TestLocks_Held_UntilItExpires(t *testing.T) {
 func TestCheck_BrokenLocksAndWindows(t *testing.T) {
 	for statement, rule := range map[string]string{
 		`INSERT INTO _honker_locks VALUES ('a', '', 1)`:           "a lock has an owner",
-		`INSERT INTO _honker_locks VALUES ('a', 'me', 'soon')`:    "a lock ends at a second",
-		`INSERT INTO _honker_rate_limits VALUES ('a', 0, -1)`:     "a window of a rate limit counts",
-		`INSERT INTO _honker_rate_limits VALUES ('a', 0, 'many')`: "a window of a rate limit counts",
+		`INSERT INTO _honker_locks VALUES ('a', 'me', 'soon')`:    "the expiry of a lock is an integer",
+		`INSERT INTO _honker_rate_limits VALUES ('a', 0, -1)`:     "the count of a rate limit",
+		`INSERT INTO _honker_rate_limits VALUES ('a', 0, 'many')`: "the count of a rate limit",
 	} {
 		tx := begin(t, openFresh(t))
 		exec(t, tx, statement)

@@ -13,11 +13,11 @@ import (
 // without a pause, and leftovers of an ended pause.
 func TestCheck_Pause(t *testing.T) {
 	db := openFresh(t)
-	const gate = "the trigger that keeps paused jobs from starting exists while a queue is paused, or has limits: row 0"
+	const gate = "the trigger of pauses and limits exists if and only if a queue is paused or has limits: row 0"
 	for statement, rule := range map[string]string{
 		`DROP TRIGGER _honkerx_gate`:                                   gate,
 		`DELETE FROM _honkerx_queues`:                                  gate,
-		`UPDATE _honkerx_queues SET paused_ms = NULL, until_ms = NULL`: "a queue that is not paused has nothing of a pause: row 0",
+		`UPDATE _honkerx_queues SET paused_ms = NULL, until_ms = NULL`: "only a paused queue has the end, reason and author of a pause: row 0",
 		`UPDATE _honkerx_queues SET until_ms = 1500`:                   "a pause ends at a whole second: row 0",
 	} {
 		tx := begin(t, db)
@@ -50,7 +50,7 @@ func TestNextClaimAt_Paused(t *testing.T) {
 		require.NoError(t, err)
 		_, _, err = store.Pauses{}.Set(ctx, tx, "a", row.Pause{SinceMS: 1, UntilMS: c.until * 1000}, 2)
 		require.NoError(t, err)
-		next, err := nextClaim(tx, "a", 10)
+		next, err := store.Jobs{}.NextClaim(ctx, tx, "a", 10)
 		require.NoError(t, err)
 		require.Equal(t, c.want, next, name)
 	}

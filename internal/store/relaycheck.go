@@ -18,22 +18,22 @@ var relayInvariants = []struct{ rule, query string }{
 	{"a queue has 1, 2, 4, 8, 16, 32 or 64 partitions, and a row for each",
 		`SELECT 'queue ' || name FROM _honkerx_relay_queues AS q WHERE partitions NOT IN (1, 2, 4, 8, 16, 32, 64)
   OR partitions <> (SELECT count(*) FROM _honkerx_relay_partitions WHERE queue = q.name)`},
-	{"a partition is one of its queue's",
+	{"a partition belongs to a registered queue and is below its number of partitions",
 		`SELECT 'partition ' || queue || '/' || partition FROM _honkerx_relay_partitions AS p` + withoutPartition},
-	{"a partition counts what it has finished, up to its cursor, and never back",
+	{"the counters of a partition are non-negative integers, and processed is at most cursor",
 		`SELECT 'partition ' || queue || '/' || partition FROM _honkerx_relay_partitions
 WHERE typeof(processed) <> 'integer' OR processed < 0 OR typeof(cursor) <> 'integer' OR cursor < processed
   OR typeof(epoch) <> 'integer' OR epoch < 0 OR typeof(attempts) <> 'integer' OR attempts < 0
   OR typeof(retry_at_ms) <> 'integer' OR retry_at_ms < 0`},
-	{"a cursor is that of a message that there was",
+	{"the cursor of a partition is not above the highest message id",
 		`SELECT 'partition ' || queue || '/' || partition FROM _honkerx_relay_partitions
 WHERE cursor > ifnull((SELECT seq FROM sqlite_sequence WHERE name = '_honkerx_relay_messages'), 0)`},
-	{"a lease has an owner and an end, or neither",
+	{"a lease has both an owner and an end, or neither",
 		`SELECT 'partition ' || queue || '/' || partition FROM _honkerx_relay_partitions
 WHERE typeof(lease_until_ms) <> 'integer' OR lease_until_ms < 0 OR (owner = '') <> (lease_until_ms = 0)`},
-	{"a message is of a registered queue and of one of its partitions, or it is never delivered",
+	{"a message belongs to a partition of a registered queue; otherwise it is never delivered",
 		`SELECT count(*) || ' in ' || queue || '/' || partition FROM _honkerx_relay_messages AS p` + withoutPartition + ` GROUP BY queue, partition`},
-	{"a message lies above its partition's cursor: another program has given these an id of the past, so they count as finished and will be deleted",
+	{"a message is above the cursor of its partition: another program has inserted these with lower ids, so they count as finished and will be deleted",
 		`SELECT count(*) || ' in ' || m.queue || '/' || m.partition FROM _honkerx_relay_partitions AS p CROSS JOIN _honkerx_relay_messages AS m
   ON m.queue = p.queue AND m.partition = p.partition AND m.id <= p.cursor GROUP BY m.queue, m.partition`},
 	{"a type is 1 to 1024 printable ASCII characters",
@@ -41,19 +41,19 @@ WHERE typeof(lease_until_ms) <> 'integer' OR lease_until_ms < 0 OR (owner = '') 
   OR length(CAST(type AS BLOB)) NOT BETWEEN 1 AND 1024 OR instr(type, char(0)) OR type GLOB '*[^ -~]*' GROUP BY queue`},
 	{"a message waits or is dead, not both",
 		`SELECT 'message ' || id FROM _honkerx_relay_dead JOIN _honkerx_relay_messages USING (id)`},
-	{"a dead letter is of a registered queue and of one of its partitions",
+	{"a dead letter belongs to a partition of a registered queue",
 		`SELECT 'dead letter ' || id FROM _honkerx_relay_dead AS p` + withoutPartition},
-	{"a dead letter has a number of those that its partition has finished, and no other has the same",
+	{"a dead letter has a unique seq among the finished messages of its partition",
 		`SELECT 'dead letter ' || id FROM _honkerx_relay_dead AS d WHERE typeof(seq) <> 'integer' OR seq < 1
   OR seq > (SELECT processed FROM _honkerx_relay_partitions WHERE queue = d.queue AND partition = d.partition)
 UNION ALL
 SELECT 'dead letter ' || max(id) FROM _honkerx_relay_dead GROUP BY queue, partition, seq HAVING count(*) > 1`},
 	{"a dead letter is pending, replaying, resolved or discarded",
 		`SELECT 'dead letter ' || id FROM _honkerx_relay_dead WHERE state NOT IN ('pending', 'replaying', 'resolved', 'discarded')`},
-	{"a dead letter that is replaying has a holder and an end of the hold, and no other has a holder",
+	{"only a replaying dead letter has a holder, and its hold has an end",
 		`SELECT 'dead letter ' || id FROM _honkerx_relay_dead WHERE (state = 'replaying') <> (holder <> '')
   OR typeof(hold_until_ms) <> 'integer' OR hold_until_ms < 0 OR state <> 'pending' AND hold_until_ms = 0`},
-	{"a dead letter has died at a time, after some attempts",
+	{"a dead letter has a time of death and a number of attempts",
 		`SELECT 'dead letter ' || id FROM _honkerx_relay_dead
 WHERE typeof(attempts) <> 'integer' OR attempts < 0 OR typeof(died_ms) <> 'integer' OR typeof(created_ms) <> 'integer'`},
 }
@@ -114,7 +114,7 @@ func checkRelays(ctx context.Context, q row.Querier) (broken []string, err error
 func (r Relays) check(ctx context.Context, q row.Querier, tables []string) (broken []string, err error) {
 	name := strings.TrimSpace("relay " + r.Family)
 	if len(tables) < 4 {
-		return []string{fmt.Sprintf("%s: there are four tables, not only %s", name, strings.Join(tables, ", "))}, nil
+		return []string{fmt.Sprintf("%s: some of its four tables are missing; found only %s", name, strings.Join(tables, ", "))}, nil
 	}
 	for _, i := range relayInvariants {
 		found, err := texts(ctx, q, r.named(i.query))
@@ -126,12 +126,4 @@ func (r Relays) check(ctx context.Context, q row.Querier, tables []string) (brok
 		}
 	}
 	return broken, nil
-}
-
-// RelayRules returns the rules on the tables of a relay.
-func RelayRules() (rules []string) {
-	for _, i := range relayInvariants {
-		rules = append(rules, i.rule)
-	}
-	return rules
 }

@@ -134,7 +134,7 @@ func (r Relays) Replay(ctx context.Context, q row.Querier, f row.RelayDeadFilter
 // allMoved returns an error if a trigger has kept some of the rows unchanged.
 func allMoved(n, of int, what string, err error) error {
 	if err == nil && n != of {
-		return fmt.Errorf("%d of %d dead letters %s: %w", n, of, what, row.ErrStuck)
+		return fmt.Errorf("only %d of %d dead letters were %s: %w", n, of, what, row.ErrStuck)
 	}
 	return err
 }

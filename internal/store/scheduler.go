@@ -219,7 +219,7 @@ func (s Schedules) tick(ctx context.Context, q row.Querier, t row.Task, due, now
 	}
 	dropped, err := s.fire(ctx, q, t, times, now, did)
 	if dropped > 0 {
-		did.Broken = append(did.Broken, row.Broken{Name: t.Name, Err: fmt.Errorf("%d of its %d jobs: %w", dropped, len(times), row.ErrNotInserted)})
+		did.Broken = append(did.Broken, row.Broken{Name: t.Name, Err: fmt.Errorf("%d of its %d jobs were %w", dropped, len(times), row.ErrNotInserted)})
 	}
 	return true, err
 }
@@ -261,7 +261,7 @@ func taskLastTime(t row.Task, due int64, in row.Calendar) (times []int64, after 
 	return times, after, err
 }
 
-var sqlInsertFires = newInserts(`_honker_live`, `queue, priority, max_attempts, created_at, expires_at, payload, run_at`, 6, 1)
+var sqlInsertFires = newInserts(liveTable, `queue, priority, max_attempts, created_at, expires_at, payload, run_at`, 6, 1)
 
 // fire enqueues a job for each of times and returns how many of them a trigger has dropped. An
 // application may use such a trigger to refuse a second job while the first waits, so dropped jobs

@@ -69,10 +69,16 @@ func (Streams) InsertMany(ctx context.Context, q row.Querier, topic string, keys
 		row := func(args []any, i int) []any { return append(args, keys[i], payloads[i]) }
 		err = sqlInsertKeyedEvents.run(ctx, q, []any{topic, now}, len(payloads), row, wrote)
 	default:
-		err = fmt.Errorf("%d keys for %d events", len(keys), len(payloads))
+		err = fmt.Errorf("got %d keys for %d events", len(keys), len(payloads))
 	}
 	return first, last, err
 }
+
+// pageBytes bounds the payloads held by a single read. A read stops once it has collected this many
+// bytes, whatever the number of rows.
+const pageBytes = 1 << 20
+
+var errPageFull = errors.New("page is full")
 
 // Read appends to into up to limit selected events with offsets above after and at most through, in
 // order. more reports that it may have stopped before the last of them.

@@ -23,13 +23,13 @@ func keyed(t *testing.T, q row.Querier, u row.Unique) row.Placed {
 // die claims the only job and moves it to the dead letters.
 func die(t *testing.T, q row.Querier) int64 {
 	t.Helper()
-	claimed, _, err := claim(q, "a", "w", 1, 5, 90)
+	jobs, _, err := store.Jobs{}.Claim(ctx, q, "a", "w", 1, 5, 90)
 	require.NoError(t, err)
-	require.Len(t, claimed, 1)
-	died, err := store.Jobs{}.DeadLetter(ctx, q, row.Claim{ID: claimed[0].ID, Worker: "w", Attempt: claimed[0].Attempts}, "no", 6)
+	require.Len(t, jobs, 1)
+	died, err := store.Jobs{}.DeadLetter(ctx, q, row.Claim{ID: jobs[0].ID, Worker: "w", Attempt: jobs[0].Attempts}, "no", 6)
 	require.NoError(t, err)
 	require.True(t, died)
-	return claimed[0].ID
+	return jobs[0].ID
 }
 
 // revive makes a dead job live again, as an operator does, and retakes its key.
@@ -153,17 +153,17 @@ func TestUnique_Retake_DeletedFirst(t *testing.T) {
 func TestCheck_Unique(t *testing.T) {
 	db := openFresh(t)
 	for statement, rule := range map[string]string{
-		`UPDATE _honker_live SET state = 'held' WHERE id = 1`:    "a job that is held waits for its key, for others, or for the one that has its unique key: row 1",
-		`UPDATE _honker_live SET state = 'pending' WHERE id = 2`: "a job that waits for the one that has its unique key is held: row 2",
-		`UPDATE _honkerx_unique SET job_id = 7`:                  "a unique key has a live job, or is kept for a time: row 7",
-		`UPDATE _honkerx_job SET unique_key = 'x'`:               "a job with a unique key says so: row 1",
-		`UPDATE _honkerx_job SET queue = 'x' WHERE job_id = 2`:   "a job with a unique key says so: row 2",
-		`DELETE FROM _honkerx_unique`:                            "a job has its unique key until it has ended: row 1",
-		`INSERT INTO _honkerx_dead_job (job_id) VALUES (7)`:      "a side row of a dead job belongs to one: row 7",
+		`UPDATE _honker_live SET state = 'held' WHERE id = 1`:    "a held job waits for its key, for other jobs, or for the job that has its unique key: row 1",
+		`UPDATE _honker_live SET state = 'pending' WHERE id = 2`: "a job that waits for its unique key is held: row 2",
+		`UPDATE _honkerx_unique SET job_id = 7`:                  "a unique key belongs to a live job, or has an end: row 7",
+		`UPDATE _honkerx_job SET unique_key = 'x'`:               "the side row of a job with a unique key names the key: row 1",
+		`UPDATE _honkerx_job SET queue = 'x' WHERE job_id = 2`:   "the side row of a job with a unique key names the key: row 2",
+		`DELETE FROM _honkerx_unique`:                            "a live job has its unique key until it ends: row 1",
+		`INSERT INTO _honkerx_dead_job (job_id) VALUES (7)`:      "a row of _honkerx_dead_job belongs to a dead job: row 7",
 	} {
 		tx := begin(t, db)
 		keyed(t, tx, row.Unique{})
-		_, _, err := claim(tx, "a", "w", 1, 5, 90)
+		_, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, 5, 90)
 		require.NoError(t, err)
 		require.Equal(t, row.PlacedAgain, keyed(t, tx, row.Unique{Conflict: row.RunAgain}).Result)
 		broken, err := store.Check(ctx, tx)

@@ -235,7 +235,7 @@ func (m *Meter) Close() {
 }
 
 // What implements engine.Rider.
-func (m *Meter) What() string { return "what happened to jobs" }
+func (m *Meter) What() string { return "the job counts" }
 
 // Run implements engine.Op.
 func (m *Meter) Run(ctx context.Context, q row.Querier, now time.Time) error {

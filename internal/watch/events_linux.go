@@ -94,7 +94,7 @@ func (e *fileEvents) failed(err error) {
 	e.retryAt = time.Now().Add(retryEvents)
 	if !e.told {
 		e.told = true
-		e.logger.Warn("honker: no file events, polling until there are; see fs.inotify in sysctl, and ulimit -n",
+		e.logger.Warn("honker: file events are not available, polling until they are; check fs.inotify in sysctl and ulimit -n",
 			"path", e.path, "error", err)
 	}
 }

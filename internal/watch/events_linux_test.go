@@ -274,7 +274,7 @@ func TestFileEvents_UsedUp(t *testing.T) {
 				require.False(t, e.subscribe())
 				e.retryAt = time.Time{} // as if the pause had passed
 			}
-			require.Equal(t, 1, strings.Count(log.String(), "no file events"), log.String())
+			require.Equal(t, 1, strings.Count(log.String(), "file events are not available"), log.String())
 			require.Contains(t, log.String(), path)
 
 			require.False(t, e.subscribe())

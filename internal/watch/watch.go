@@ -277,7 +277,7 @@ func (w *Watcher) run() {
 	defer close(w.done)
 	defer w.cfg.Version.Close()
 	if w.bubble != wake.InBubble() { // wait uses channels from outside the bubble, so the bubble's time does not advance
-		w.cfg.Logger.Error("honker: a DB is used in a bubble of testing/synctest that was not opened there, so time does not pass: open it in the bubble, as package honkertest does",
+		w.cfg.Logger.Error("honker: a DB that was opened outside of a testing/synctest bubble is used inside it, so the bubble's time does not pass: open it in the bubble, as package honkertest does",
 			"path", w.cfg.Path)
 	}
 	w.events = newFileEvents(w.cfg)

@@ -35,8 +35,8 @@ const (
 // Errors of Verify.
 var (
 	ErrSignature = errors.New("no signature matches")
-	ErrTimestamp = errors.New("the timestamp is outside of the tolerance")
-	ErrID        = errors.New("the id is not valid")
+	ErrTimestamp = errors.New("the timestamp is outside the tolerance")
+	ErrID        = errors.New("the id is invalid")
 )
 
 // Keys contains the symmetric keys of an endpoint. There may be several while a key is rotated. Empty
@@ -50,10 +50,10 @@ func ParseKeys(secrets string) (Keys, error) {
 	for i, text := range strings.Fields(secrets) {
 		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(text, secretPrefix))
 		if err != nil {
-			return nil, fmt.Errorf("%w: secret %d is not %q and base64", engine.ErrInvalid, i+1, secretPrefix)
+			return nil, fmt.Errorf("%w: secret %d is not base64, optionally preceded by %q", engine.ErrInvalid, i+1, secretPrefix)
 		}
 		if len(key) < minSecret {
-			return nil, fmt.Errorf("%w: secret %d has %d bytes, at least %d", engine.ErrInvalid, i+1, len(key), minSecret)
+			return nil, fmt.Errorf("%w: secret %d has %d bytes; the minimum is %d", engine.ErrInvalid, i+1, len(key), minSecret)
 		}
 		keys = append(keys, key)
 	}
@@ -95,7 +95,7 @@ func (k Keys) signatures(id, at string, payload []byte) []string {
 func (k Keys) Verify(header http.Header, payload []byte, now time.Time, tolerance time.Duration) (id string, at time.Time, err error) {
 	given := strings.Fields(strings.Join(header.Values(headerSignature), " "))
 	if len(given) == 0 {
-		return "", at, fmt.Errorf("%w: there is none", ErrSignature)
+		return "", at, fmt.Errorf("%w: the request has no signature", ErrSignature)
 	}
 	id = header.Get(headerID)
 	if err := CheckID(id); err != nil {
@@ -107,7 +107,7 @@ func (k Keys) Verify(header http.Header, payload []byte, now time.Time, toleranc
 		return "", at, err
 	}
 	if !k.match(given, id, text, payload) {
-		return "", at, fmt.Errorf("%w: none of %d is of the %d secrets", ErrSignature, len(given), len(k))
+		return "", at, fmt.Errorf("%w: checked %d signatures against %d secrets", ErrSignature, len(given), len(k))
 	}
 	return id, at, nil
 }
@@ -145,11 +145,11 @@ func CheckID(id string) error {
 	case id == "":
 		return fmt.Errorf("%w: it is empty", ErrID)
 	case len(id) > MaxID:
-		return fmt.Errorf("%w: it has %d bytes, at most %d", ErrID, len(id), MaxID)
+		return fmt.Errorf("%w: it has %d bytes; the maximum is %d", ErrID, len(id), MaxID)
 	}
 	for _, b := range []byte(id) {
 		if b <= ' ' || b > '~' || b == '.' {
-			return fmt.Errorf("%w: it has the byte %#02x; visible ASCII without a full stop is allowed", ErrID, b)
+			return fmt.Errorf("%w: it contains the byte %#02x; use visible ASCII without a full stop", ErrID, b)
 		}
 	}
 	return nil

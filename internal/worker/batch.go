@@ -63,7 +63,7 @@ func (j *activeJob) together() bool { return j.end.Outcome == Acked && !j.end.ma
 
 // errSomeLost rolls back a batch that contains a lost claim. The batch then runs again to find out
 // which claim it was.
-var errSomeLost = errors.New("some claim was lost")
+var errSomeLost = errors.New("a claim of the batch was lost")
 
 // ackTogether acks all jobs that succeeded, with one statement per attempt number. Most jobs of a
 // batch are on their first attempt.

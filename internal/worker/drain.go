@@ -91,7 +91,7 @@ func (p *Pool) releaseHeld() {
 		}
 		// Use a copy, because the handler may still set the end of the original.
 		rest = append(rest, &activeJob{claim: j.claim, row: j.row, end: p.source.release(j.claim)})
-		p.Logger.Warn("honker: worker: a handler ignores the end of its context; its job was released",
+		p.Logger.Warn("honker: worker: a handler is still running after its context was cancelled; its job was released",
 			"queue", j.claim.Queue, "job", j.claim.ID)
 	}
 	rest = append(rest, p.finished...)

@@ -125,7 +125,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	p.attending, stopRenewing = context.WithCancel(context.Background())
 	defer stopRenewing()
 	if p.source.Running.add(p) {
-		p.Logger.Warn("honker: worker: two of this process on the same queue have the same WorkerID, which must be unique",
+		p.Logger.Warn("honker: worker: two workers of this process on the same queue have the same WorkerID, which must be unique",
 			"queue", p.source.Queue, "worker", p.WorkerID)
 	}
 	defer p.source.Running.remove(p)

@@ -47,7 +47,7 @@ func (p *Pool) work(retire chan struct{}) {
 }
 
 // ErrGoexit is the error of a handler that has ended its goroutine, as t.FailNow does.
-var ErrGoexit = errors.New("the handler ended its goroutine")
+var ErrGoexit = errors.New("the handler called runtime.Goexit")
 
 // runJob runs the handler of j and queues j to be settled. It calls finish exactly once, whatever
 // the handler does: an unfinished job would be held and renewed forever.
@@ -115,7 +115,7 @@ func (p *Pool) handlerContext(j *activeJob) (context.Context, context.CancelFunc
 	// Derived from the cancellable ctx, so that a lost claim ends the attempt before its Timeout.
 	ctx, end := context.WithTimeoutCause(ctx, p.Timeout, timeoutError(p.Timeout))
 	stays := time.AfterFunc(max(p.Timeout, p.Timeout+CancelGrace), func() { // the sum may overflow
-		p.Logger.Warn("honker: worker: a handler goes on after its Timeout, and occupies a worker",
+		p.Logger.Warn("honker: worker: a handler is still running after its Timeout and occupies a worker",
 			"queue", j.claim.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt, "timeout", p.Timeout)
 	})
 	return ctx, func() { stays.Stop(); end(); cancel(nil) }
@@ -203,7 +203,7 @@ func (p *Pool) outcomeFor(j *activeJob, err error) *SettleOp {
 
 // reportIgnored reports an error that the handler returned after it had settled its job.
 func (p *Pool) reportIgnored(j *activeJob, err error) {
-	p.Logger.Warn("honker: worker: a handler has settled its job and then returned an error, which changes nothing",
+	p.Logger.Warn("honker: worker: a handler returned an error after it settled its job; the error is ignored",
 		"queue", j.claim.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt, "error", engine.Describe(err))
 	p.reportError(j, err)
 }

@@ -62,13 +62,13 @@ func prepare(ctx context.Context, pool *sql.DB, path string, o Options, journal 
 	case err != nil:
 		return sqlite.Explain(err, path)
 	case !ours:
-		lacks = errors.New("it has no tables of honker")
+		lacks = errors.New("it has no honker tables")
 	case version < store.Version:
 		lacks = o.OldSchema(version, store.Version)
 	default:
 		return nil
 	}
-	return fmt.Errorf("%w: %s cannot be opened to be read only: %w", engine.ErrUnsupported, path, lacks)
+	return fmt.Errorf("%w: %s cannot be opened read-only: %w", engine.ErrUnsupported, path, lacks)
 }
 
 // bootstrap brings the schema of the file up to date. It writes nothing if the schema is current. A file
@@ -110,7 +110,7 @@ func afterwards(o Options) []string {
 // that the file was busy, but cannot tell why.
 func late(path string, log *slog.Logger) sqlite.Late {
 	return func(held time.Duration, where string) {
-		log.Warn("honker: a transaction has held the writer for long, and others waited", "path", path, "held", held, "where", where)
+		log.Warn("honker: a long transaction has kept other writers waiting", "path", path, "held", held, "where", where)
 	}
 }
 

@@ -79,7 +79,7 @@ func newConnector(path string, o Options) (*sqlite.Connector, error) {
 		Functions:     functions,
 		Late:          late(path, o.Logger),
 		Holding: func() {
-			o.Logger.Warn("honker: others wait for a transaction that has run, or waited for another process, for a second", "path", path)
+			o.Logger.Warn("honker: a transaction has run, or waited for another process, for over a second; other writers are waiting", "path", path)
 		},
 		Ended:     o.Ended,
 		OnConnect: o.OnConnect,
