@@ -31,7 +31,7 @@ const (
 
 func (p AbsentPolicy) check() error {
 	if p < Wait || p > LeastLoaded {
-		return fmt.Errorf("%w: absent policy %d", honker.ErrInvalid, int(p))
+		return fmt.Errorf("%w: unknown AbsentPolicy %d", honker.ErrInvalid, int(p))
 	}
 	return nil
 }

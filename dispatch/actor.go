@@ -41,7 +41,7 @@ func (o *ActorOptions) withDefaults() (ActorOptions, error) {
 	}
 	err := errors.Join(engine.NotNegative("Lease", out.Lease), engine.NotNegative("DrainTimeout", out.DrainTimeout))
 	if out.Workers < 0 {
-		err = errors.Join(err, fmt.Errorf("%w: %d workers", honker.ErrInvalid, out.Workers))
+		err = errors.Join(err, fmt.Errorf("%w: negative Workers %d", honker.ErrInvalid, out.Workers))
 	}
 	out.Workers = cmp.Or(out.Workers, 1)
 	out.DrainTimeout = cmp.Or(out.DrainTimeout, 20*time.Second)
@@ -107,7 +107,7 @@ func (a *Actor[T]) handle(s *session) func(context.Context, *honker.Job[T]) erro
 		t, err := newTask(ctx, a.d, a.id, job)
 		t.reply = s.opts.Reply
 		if err != nil {
-			a.d.engine.Logger.Warn("honker: dispatch: a task from a legacy queue waits, since its origin cannot be read", "job", job.ID, "error", err)
+			a.d.engine.Logger.Warn("honker: dispatch: the origin of a task from a legacy queue cannot be read; retrying in a second", "job", job.ID, "error", err)
 			return honker.Snooze(time.Second)
 		}
 		ctx, end := s.begin(ctx, t.ID, func(ctx context.Context) error { return job.Snooze(ctx, 0) })

@@ -285,7 +285,7 @@ func TestActor_Run_Swept_Refused(t *testing.T) {
 	start(t, d, osis("1"), r.handler("1"), nil)
 	testkit.Exec(t, db, `CREATE TRIGGER refuse BEFORE INSERT ON _honkerx_dispatch_presence BEGIN SELECT RAISE(ABORT, 'no'); END`)
 	testkit.Exec(t, db, `DELETE FROM _honkerx_dispatch_presence`)
-	testkit.Eventually(t, testkit.Timeout, "refused", func() bool { return log.Times("not registered again") > 0 })
+	testkit.Eventually(t, testkit.Timeout, "refused", func() bool { return log.Times("could not be registered again") > 0 })
 	testkit.Exec(t, db, `DROP TRIGGER refuse`)
 	testkit.Eventually(t, testkit.Timeout, "again there", func() bool { return len(actors(t, d, typeOsis)) == 1 })
 	waitState(t, d, send(t, d, typeOsis, 1), dispatch.Finished)
@@ -393,7 +393,7 @@ func TestActor_Run_Drain_IgnoresContext(t *testing.T) {
 		require.ErrorIs(t, <-late, honker.ErrClaimLost)
 		require.NoError(t, <-ended)
 		require.Equal(t, map[string]int{"2": 1}, r.counts())
-		require.Equal(t, 1, log.Times("ignores the end of its context"))
+		require.Equal(t, 1, log.Times("still running after its context was cancelled"))
 	})
 }
 

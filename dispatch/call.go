@@ -45,7 +45,7 @@ func Await[R any](ctx context.Context, d *Dispatcher, id int64) (R, error) {
 		return r, failID("await job", id, err)
 	}
 	if err := json.Unmarshal(s.Output, &r); err != nil {
-		return r, failID("await job", id, fmt.Errorf("result does not decode: %w", err))
+		return r, failID("await job", id, fmt.Errorf("cannot decode result: %w", err))
 	}
 	return r, nil
 }
@@ -60,7 +60,7 @@ func (s *Status) outcome() error {
 	}
 	switch {
 	case s.unreadable != nil:
-		return fmt.Errorf("reply does not decode: codec: %w", s.unreadable)
+		return fmt.Errorf("cannot decode reply: codec: %w", s.unreadable)
 	case s.Output == nil:
 		return ErrNoResult
 	}

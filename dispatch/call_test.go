@@ -30,7 +30,7 @@ func TestCall_Reply(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 8, n)
 	_, err = dispatch.Await[string](ctx, d, id)
-	require.ErrorContains(t, err, "does not decode")
+	require.ErrorContains(t, err, "cannot decode")
 	_, err = dispatch.Await[int](ctx, d, 1000)
 	require.ErrorIs(t, err, honker.ErrNotFound)
 }

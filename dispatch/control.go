@@ -104,7 +104,7 @@ func (d *Dispatcher) retain(ctx context.Context, topic string) {
 		return
 	}
 	if err := d.topic(topic).SetRetention(ctx, honker.Retention{MaxAge: controlAge}); err != nil {
-		d.engine.Logger.Warn("honker: dispatch: a control topic has no retention", "topic", topic, "error", err)
+		d.engine.Logger.Warn("honker: dispatch: the retention of a control topic could not be set", "topic", topic, "error", err)
 	}
 }
 

@@ -31,7 +31,7 @@ import (
 
 // ErrInstanceTaken is returned by [Actor.Run] if another actor with the same name is alive. The name
 // is free once that actor has ended or has not refreshed its presence for Options.TTL.
-var ErrInstanceTaken = errors.New("another actor lives under this name")
+var ErrInstanceTaken = errors.New("another live actor has this name")
 
 // ErrNoResult is returned for a finished job without a result. Its worker has saved no result and
 // sent no reply, another caller has claimed the reply, or the result has expired.
@@ -93,10 +93,10 @@ func (o *Options) withDefaults() (Options, error) {
 	}
 	err := errors.Join(Keys{Prefix: out.Prefix}.check(), out.Legacy.check(), out.IfAbsent.check())
 	if out.Prios < 0 || out.Prios > MaxPrios {
-		err = errors.Join(err, fmt.Errorf("%w: %d Prios, at most %d", honker.ErrInvalid, out.Prios, MaxPrios))
+		err = errors.Join(err, fmt.Errorf("%w: Prios must be between 0 and %d, got %d", honker.ErrInvalid, MaxPrios, out.Prios))
 	}
 	if out.TTL != 0 && out.TTL < time.Second {
-		err = errors.Join(err, fmt.Errorf("%w: TTL %v: at least a second", honker.ErrInvalid, out.TTL))
+		err = errors.Join(err, fmt.Errorf("%w: TTL must be at least a second, got %v", honker.ErrInvalid, out.TTL))
 	}
 	out.Prefix, out.Prios, out.TTL = cmp.Or(out.Prefix, DefaultPrefix), cmp.Or(out.Prios, 1), cmp.Or(out.TTL, 15*time.Second)
 	return out, err
@@ -111,7 +111,7 @@ func (d *Dispatcher) checkTarget(t Target) error {
 		return err
 	}
 	if t.Prio < 0 || t.Prio >= d.opts.Prios {
-		return fmt.Errorf("%w: level %d of %d (Options.Prios)", honker.ErrInvalid, t.Prio, d.opts.Prios)
+		return fmt.Errorf("%w: Prio must be between 0 and %d (Options.Prios), got %d", honker.ErrInvalid, d.opts.Prios-1, t.Prio)
 	}
 	return nil
 }

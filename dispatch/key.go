@@ -34,7 +34,7 @@ func (k Keys) prefix() string { return cmp.Or(k.Prefix, DefaultPrefix) }
 func (k Keys) check() error {
 	p := k.prefix()
 	if len(p) > maxPrefix || !utf8.ValidString(p) || strings.ContainsAny(p, "*\x00") {
-		return fmt.Errorf("%w: prefix %.80q: UTF-8 of up to %d bytes, without an asterisk or NUL", honker.ErrInvalid, p, maxPrefix)
+		return fmt.Errorf("%w: prefix %.80q must be UTF-8 of at most %d bytes without an asterisk or NUL", honker.ErrInvalid, p, maxPrefix)
 	}
 	return nil
 }
@@ -43,13 +43,13 @@ func (k Keys) check() error {
 func checkPart(what, part string) error {
 	switch {
 	case part == "":
-		return fmt.Errorf("%w: empty %s", honker.ErrInvalid, what)
+		return fmt.Errorf("%w: the %s is empty", honker.ErrInvalid, what)
 	case len(part) > maxPart:
-		return fmt.Errorf("%w: %s of %d bytes, at most %d", honker.ErrInvalid, what, len(part), maxPart)
+		return fmt.Errorf("%w: the %s has %d bytes; the maximum is %d", honker.ErrInvalid, what, len(part), maxPart)
 	case strings.ContainsAny(part, ":*\x00"):
-		return fmt.Errorf("%w: %s %q: no colon, asterisk or NUL", honker.ErrInvalid, what, part)
+		return fmt.Errorf("%w: the %s %q contains a colon, an asterisk or NUL", honker.ErrInvalid, what, part)
 	case !utf8.ValidString(part):
-		return fmt.Errorf("%w: %s is not UTF-8", honker.ErrInvalid, what)
+		return fmt.Errorf("%w: the %s is not UTF-8", honker.ErrInvalid, what)
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func (k Keys) Parse(key string) (Key, error) {
 	return parsed, nil
 }
 
-func notKey(key string) error { return fmt.Errorf("%w: not a key: %.200q", honker.ErrInvalid, key) }
+func notKey(key string) error { return fmt.Errorf("%w: %.200q is not a key", honker.ErrInvalid, key) }
 
 // Format returns the string form of key. It is the inverse of Parse. It returns "" if key is invalid.
 func (k Keys) Format(key Key) string {

@@ -20,7 +20,7 @@ const (
 
 func (m LegacyMode) check() error {
 	if m < LegacyOff || m > LegacyReadOnly {
-		return fmt.Errorf("%w: legacy mode %d", honker.ErrInvalid, int(m))
+		return fmt.Errorf("%w: unknown LegacyMode %d", honker.ErrInvalid, int(m))
 	}
 	return nil
 }

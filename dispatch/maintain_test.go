@@ -59,21 +59,21 @@ func TestCheck_Dispatch(t *testing.T) {
 	send(t, d, typeOsis, 1)
 	require.NoError(t, db.Check(ctx))
 	for broken, statement := range map[string]string{
-		"runs as itself, or as one of its copies":  `UPDATE _honkerx_dispatch_jobs SET run_id = 99`,
-		"a copy is of a job that was sent":         `INSERT INTO _honkerx_dispatch_twins VALUES (99, 98)`,
-		"no other copy is there":                   `UPDATE _honker_live SET state = 'processing', worker_id = 'w', claim_expires_at = 9, attempts = 1`,
-		"a job that waits or runs has not ended":   `UPDATE _honkerx_dispatch_jobs SET ended_ms = 1`,
-		"a job that neither waits nor runs":        `INSERT INTO _honkerx_dispatch_jobs (job_id, run_id, queue, sent_ms) VALUES (99, 99, 'q', 1)`,
-		"a job that was stopped neither waits nor": `UPDATE _honkerx_dispatch_jobs SET stop_ms = 1`,
-		"an actor has a name, an owner and an end": `INSERT INTO _honkerx_dispatch_presence VALUES ('', 'o', '{}', 1)`,
-		"_honkerx_dispatch_taken":                  `DROP TRIGGER _honkerx_dispatch_taken`,
+		"runs as itself, or as one of its copies":     `UPDATE _honkerx_dispatch_jobs SET run_id = 99`,
+		"a copy belongs to a sent job":                `INSERT INTO _honkerx_dispatch_twins VALUES (99, 98)`,
+		"a claimed job has no other copies":           `UPDATE _honker_live SET state = 'processing', worker_id = 'w', claim_expires_at = 9, attempts = 1`,
+		"a job that waits or runs has not ended":      `UPDATE _honkerx_dispatch_jobs SET ended_ms = 1`,
+		"a job that neither waits nor runs":           `INSERT INTO _honkerx_dispatch_jobs (job_id, run_id, queue, sent_ms) VALUES (99, 99, 'q', 1)`,
+		"a job that was stopped neither waits nor":    `UPDATE _honkerx_dispatch_jobs SET stop_ms = 1`,
+		"an actor has a name, an owner and an expiry": `INSERT INTO _honkerx_dispatch_presence VALUES ('', 'o', '{}', 1)`,
+		"_honkerx_dispatch_taken":                     `DROP TRIGGER _honkerx_dispatch_taken`,
 	} {
 		path := t.TempDir() + "/copy.db"
 		_, err := db.SQL().Exec(`VACUUM INTO ?`, path)
 		require.NoError(t, err)
 		other, err := honker.Open(ctx, path, nil) // not opened with honkertest, which would also check the file
 		require.NoError(t, err)
-		if broken == "no other copy is there" { // simulate a program that has disabled triggers
+		if broken == "a claimed job has no other copies" { // simulate a program that has disabled triggers
 			testkit.Exec(t, other, `DROP TRIGGER _honkerx_dispatch_taken`)
 		}
 		testkit.Exec(t, other, statement)

@@ -42,14 +42,14 @@ type presenceJSON struct {
 func (d *Dispatcher) Actors(ctx context.Context, t Target) (found []Presence, err error) {
 	if t != (Target{}) {
 		if err := t.check(); err != nil {
-			return nil, fail("actors", t.String(), err)
+			return nil, fail("list actors", t.String(), err)
 		}
 	}
 	err = d.read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 		found, err = d.presences(ctx, q, t, time.Now())
 		return err
 	})
-	return found, fail("actors", t.String(), err)
+	return found, fail("list actors", t.String(), err)
 }
 
 // presences returns the live actors of t, sorted by type, group and instance. The order of their keys

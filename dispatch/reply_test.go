@@ -222,7 +222,7 @@ func TestActor_Reply_Busy(t *testing.T) {
 	<-hold
 	require.NoError(t, other.Tx(t.Context(), func(context.Context, *sql.Tx) error {
 		close(held)
-		testkit.Eventually(t, testkit.Timeout, "it has met the writer", func() bool { return log.Times("a reply was not saved, retrying") > 0 })
+		testkit.Eventually(t, testkit.Timeout, "it has met the writer", func() bool { return log.Times("a reply could not be saved, retrying") > 0 })
 		return nil
 	}))
 	n, err := dispatch.Await[int](testkit.Context(t, testkit.Timeout), d, id)

@@ -138,7 +138,7 @@ func (s *session) unregister(ctx context.Context) {
 		return err
 	}))
 	if err != nil && !engine.Final(err) {
-		s.d.engine.Logger.Warn("honker: dispatch: an actor that has ended stays registered for a while", "actor", s.key, "error", err)
+		s.d.engine.Logger.Warn("honker: dispatch: an actor that has ended could not be unregistered; its name will expire", "actor", s.key, "error", err)
 	}
 }
 
@@ -244,7 +244,7 @@ func (s *session) heed(ctx context.Context, head int64) (end bool, err error) {
 				if errors.Is(err, ErrInstanceTaken) || engine.Final(err) {
 					return true, err
 				}
-				s.report(ctx, "the actor was not registered again, retrying", err) // the next beat misses the row too
+				s.report(ctx, "the actor could not be registered again, retrying", err) // the next beat misses the row too
 			default:
 				changed = s.obey(ctx, c) || changed
 			}
@@ -279,7 +279,7 @@ func (s *session) obey(ctx context.Context, c command) (changed bool) {
 	case cmdPing:
 		topic := s.d.keys.Control(s.id.target())
 		_, err := s.d.topic(topic).Publish(ctx, command{Cmd: cmdPong, ID: c.offset}, honker.EventKey(cmdPong))
-		s.report(ctx, "a ping was not answered", err)
+		s.report(ctx, "a ping could not be answered", err)
 		s.d.retain(ctx, topic)
 	}
 	return changed
@@ -288,7 +288,7 @@ func (s *session) obey(ctx context.Context, c command) (changed bool) {
 // show refreshes the presence immediately.
 func (s *session) show(ctx context.Context) {
 	r, _ := s.presence(time.Now())
-	s.report(ctx, "a pause does not show yet", s.d.engine.Write(ctx, "", engine.SingleOp(
+	s.report(ctx, "the presence could not be refreshed for a pause", s.d.engine.Write(ctx, "", engine.SingleOp(
 		func(ctx context.Context, q engine.Querier, _ time.Time) error {
 			_, err := s.d.store.Beat(ctx, q, []row.DispatchPresence{r})
 			return err
@@ -340,7 +340,7 @@ func (s *session) stopTask(ctx context.Context, id int64) {
 }
 
 func (s *session) endStopped(ctx context.Context, id int64) {
-	s.report(ctx, "the end of a stopped task was not noted", s.d.engine.Write(ctx, "", engine.OpFunc(
+	s.report(ctx, "the end of a stopped task could not be recorded", s.d.engine.Write(ctx, "", engine.OpFunc(
 		func(ctx context.Context, q engine.Querier, now time.Time) error {
 			return s.d.store.EndStopped(ctx, q, id, now.UnixMilli())
 		})))
@@ -392,7 +392,7 @@ func (s *session) giveBack(ctx context.Context) {
 		if errors.Is(err, honker.ErrClaimLost) { // the task was settled or stopped meanwhile
 			continue
 		}
-		s.d.engine.Logger.Warn("honker: dispatch: a handler ignores the end of its context; its task was given back",
+		s.d.engine.Logger.Warn("honker: dispatch: a handler is still running after its context was cancelled; its task was released",
 			"actor", s.key, "job", id, "error", err)
 	}
 }

@@ -21,7 +21,7 @@ type QueueStats struct {
 // for a writer.
 func (d *Dispatcher) Stats(ctx context.Context) (all []QueueStats, err error) {
 	if d.err != nil {
-		return nil, fail("stats", "", d.err)
+		return nil, fail("read stats", "", d.err)
 	}
 	err = d.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
 		all = nil
@@ -44,5 +44,5 @@ func (d *Dispatcher) Stats(ctx context.Context) (all []QueueStats, err error) {
 		}
 		return err
 	})
-	return all, fail("stats", "", err)
+	return all, fail("read stats", "", err)
 }

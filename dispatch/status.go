@@ -54,7 +54,7 @@ func (s *Status) over() bool { return s.State != Dispatched && s.State != Starte
 // writer.
 func (d *Dispatcher) Status(ctx context.Context, id int64) (Status, error) {
 	s, err := d.status(ctx, id)
-	return s, failID("status of job", id, err)
+	return s, failID("read status of job", id, err)
 }
 
 func (d *Dispatcher) status(ctx context.Context, id int64) (s Status, err error) {

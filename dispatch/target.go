@@ -84,7 +84,7 @@ func (a Identity) target() Target {
 
 func (a Identity) check() error {
 	if a.Instance == "" {
-		return fmt.Errorf("%w: empty instance", honker.ErrInvalid)
+		return fmt.Errorf("%w: the instance is empty", honker.ErrInvalid)
 	}
 	return a.target().check()
 }

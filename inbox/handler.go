@@ -61,15 +61,15 @@ type refusal struct {
 func (in *Inbox) read(w http.ResponseWriter, r *http.Request) (*Message, *refusal) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
-		return nil, refuse(http.StatusMethodNotAllowed, fmt.Errorf("method %.32q: use POST", r.Method))
+		return nil, refuse(http.StatusMethodNotAllowed, fmt.Errorf("method %.32q is not allowed; use POST", r.Method))
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, in.opts.MaxBody))
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
-		return nil, refuse(http.StatusRequestEntityTooLarge, fmt.Errorf("%w: at most %d bytes (Options.MaxBody)", ErrTooLarge, in.opts.MaxBody))
+		return nil, refuse(http.StatusRequestEntityTooLarge, fmt.Errorf("%w: the maximum is %d bytes (Options.MaxBody)", ErrTooLarge, in.opts.MaxBody))
 	}
 	if err != nil {
-		return nil, refuse(http.StatusRequestTimeout, fmt.Errorf("the body breaks off: %w", err))
+		return nil, refuse(http.StatusRequestTimeout, fmt.Errorf("read the body: %w", err))
 	}
 	m, err := in.Verify(r.Header, body)
 	switch {

@@ -176,7 +176,7 @@ func TestEnqueue_BadPayload(t *testing.T) {
 	} {
 		resp := answer(in.Handler(handler), request(t, secretA, "1", `no number`))
 		require.Equal(t, http.StatusUnprocessableEntity, resp.StatusCode)
-		require.Contains(t, text(t, resp), "does not decode")
+		require.Contains(t, text(t, resp), "cannot decode")
 	}
 	require.Zero(t, rows(t, db))
 }

@@ -105,7 +105,7 @@ func (o *Options) withDefaults() (out Options, keys webhook.Keys, err error) {
 	out.MaxBody = cmp.Or(out.MaxBody, 1<<20)
 	out.Retention = cmp.Or(out.Retention, 14*24*time.Hour)
 	if out.Retention/2 < out.Tolerance {
-		err = errors.Join(err, fmt.Errorf("%w: Retention %v is below twice the Tolerance %v: a captured request could be replayed",
+		err = errors.Join(err, fmt.Errorf("%w: Retention %v must be at least twice the Tolerance %v, or a captured request could be replayed",
 			honker.ErrInvalid, out.Retention, out.Tolerance))
 	}
 	return out, keys, err
@@ -135,7 +135,7 @@ func parseSecrets(secrets []string) (webhook.Keys, error) {
 // [ErrTooLarge].
 func (in *Inbox) Verify(header http.Header, body []byte) (*Message, error) {
 	if int64(len(body)) > in.opts.MaxBody {
-		return nil, in.fail("verify", fmt.Errorf("%w: %d bytes, at most %d (Options.MaxBody)", ErrTooLarge, len(body), in.opts.MaxBody))
+		return nil, in.fail("verify", fmt.Errorf("%w: it has %d bytes; the maximum is %d (Options.MaxBody)", ErrTooLarge, len(body), in.opts.MaxBody))
 	}
 	id, at, err := in.keys.Verify(header, body, time.Now(), in.opts.Tolerance)
 	if err != nil {

@@ -25,7 +25,7 @@ type Message struct {
 // will not change if the sender delivers the message again.
 func (m *Message) Decode(v any) error {
 	if err := json.Unmarshal(m.Payload, v); err != nil {
-		return honker.Reject(fmt.Errorf("payload does not decode: %w", err))
+		return honker.Reject(fmt.Errorf("cannot decode payload: %w", err))
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ func (b *Batch) AckChunk(n int) {
 		return
 	}
 	if open := b.handed - b.finished; n < 0 || n > open {
-		b.misused = fmt.Errorf("%w: ack of %d messages, %d are handed out and not finished", engine.ErrInvalid, n, open)
+		b.misused = fmt.Errorf("%w: cannot ack %d messages: %d are handed out and unfinished", engine.ErrInvalid, n, open)
 		return
 	}
 	b.finished += n
@@ -99,7 +99,7 @@ func (b *Batch) Reject(err error) {
 		return
 	}
 	if open := b.handed - b.finished; open != 1 {
-		b.misused = fmt.Errorf("%w: reject of the last message, %d are handed out and not finished", engine.ErrInvalid, open)
+		b.misused = fmt.Errorf("%w: cannot reject the last message: %d are handed out and unfinished, not 1", engine.ErrInvalid, open)
 		return
 	}
 	b.rejected = append(b.rejected, rejection{b.finished, err})

@@ -81,7 +81,7 @@ func (q *Queue) Dead(ctx context.Context, f *DeadFilter) iter.Seq2[*DeadMessage,
 			after, left = page[len(page)-1].ID, left-len(page)
 		}
 		if err != nil {
-			yield(nil, q.fail("dead letters", err))
+			yield(nil, q.fail("list dead letters", err))
 		}
 	}
 }
@@ -130,10 +130,10 @@ func (q *Queue) replay(ctx context.Context, n int, hold time.Duration, f *DeadFi
 	selected, err := q.selects(f)
 	err = errors.Join(err, engine.Positive("hold", hold))
 	if n <= 0 {
-		err = errors.Join(err, fmt.Errorf("%w: %d dead letters", engine.ErrInvalid, n))
+		err = errors.Join(err, fmt.Errorf("%w: the number of dead letters must be positive, got %d", engine.ErrInvalid, n))
 	}
 	if f != nil && (f.State == DeadResolved || f.State == DeadDiscarded) {
-		err = errors.Join(err, fmt.Errorf("%w: nothing that is %s can be replayed", engine.ErrInvalid, f.State))
+		err = errors.Join(err, fmt.Errorf("%w: %s dead letters cannot be replayed", engine.ErrInvalid, f.State))
 	}
 	if err != nil {
 		return nil, err
@@ -282,7 +282,7 @@ func (f *DeadFilter) check() error {
 	case "", DeadPending, DeadReplaying, DeadResolved, DeadDiscarded:
 		return err
 	}
-	return errors.Join(err, fmt.Errorf("%w: there is no state %q of dead letters", engine.ErrInvalid, f.State))
+	return errors.Join(err, fmt.Errorf("%w: unknown state %q of dead letters", engine.ErrInvalid, f.State))
 }
 
 // limit returns the maximum number of dead letters that f selects.

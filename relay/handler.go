@@ -132,7 +132,7 @@ func (h *handler) check() error {
 		engine.Positive("lease", h.lease), engine.Positive("headroom", h.headroom),
 		engine.Positive("TxTimeout", h.txTimeout), notNegative("MaxAttempts", h.maxAttempts))
 	if err == nil && h.headroom >= h.lease {
-		err = fmt.Errorf("%w: headroom %v is not below the lease of %v", engine.ErrInvalid, h.headroom, h.lease)
+		err = fmt.Errorf("%w: headroom %v must be shorter than the lease %v", engine.ErrInvalid, h.headroom, h.lease)
 	}
 	return err
 }

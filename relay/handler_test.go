@@ -233,7 +233,7 @@ func TestRelay_Handle_Panic(t *testing.T) {
 		require.Equal(t, []string{"0/1/0", "0/1/1", "0/2/0", "0/2/1", "0/3/0"}, got.seqs())
 		require.Equal(t, 1, log.Times("handler panicked"))
 		require.Equal(t, 1, log.Times("handler_test.go"), "the stack")
-		require.Equal(t, 2, log.Times("batch failed, its partition waits"))
+		require.Equal(t, 2, log.Times("batch failed, its partition pauses"))
 	})
 }
 

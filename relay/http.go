@@ -168,13 +168,13 @@ func canonical(header http.Header) http.Header {
 func parseURL(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	if err != nil {
-		return nil, fmt.Errorf("%w: the URL cannot be read", honker.ErrInvalid)
+		return nil, fmt.Errorf("%w: the URL is malformed", honker.ErrInvalid)
 	}
 	if u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("%w: a URL with the scheme %q, not http or https", honker.ErrInvalid, u.Scheme)
+		return nil, fmt.Errorf("%w: the scheme of the URL is %q; use http or https", honker.ErrInvalid, u.Scheme)
 	}
 	if u.Hostname() == "" {
-		return nil, fmt.Errorf("%w: a URL without a host", honker.ErrInvalid)
+		return nil, fmt.Errorf("%w: the URL has no host", honker.ErrInvalid)
 	}
 	return u, nil
 }
@@ -224,11 +224,11 @@ func redirects(next func(*http.Request, []*http.Request) error) func(*http.Reque
 		from := via[0]
 		switch {
 		case to.Method != from.Method:
-			return fmt.Errorf("redirect %d refused, which drops the payload: it leads to %s", to.Response.StatusCode, quoteURL(to.URL))
+			return fmt.Errorf("redirect %d to %s refused: it would drop the payload", to.Response.StatusCode, quoteURL(to.URL))
 		case !sameEndpoint(from.URL, to.URL):
 			return fmt.Errorf("redirect to another host refused: %s", quoteURL(to.URL))
 		case len(via) > maxRedirects:
-			return fmt.Errorf("more than %d redirects", maxRedirects)
+			return fmt.Errorf("stopped after %d redirects", maxRedirects)
 		case next != nil:
 			return next(to, via)
 		}
@@ -273,7 +273,7 @@ func (s *sink) handle(ctx context.Context, m *Message) error {
 	}
 	err = fmt.Errorf("post to %s: %w", quoteURL(s.url), &HTTPError{Status: resp.status, Answer: quote(resp.head)})
 	if s.url.Scheme == "http" && wantsTLS(resp) {
-		return fmt.Errorf("the endpoint speaks https: correct the URL: %w", err)
+		return fmt.Errorf("the endpoint requires https: correct the URL: %w", err)
 	}
 	if verdict == VerdictReject {
 		return Reject(err)

@@ -29,7 +29,7 @@ func TestHTTP_EndpointSpeaksHTTPS_MessagesWait(t *testing.T) {
 	t.Cleanup(s.Close)
 	err := relay.HTTP(nil, "http://"+s.Listener.Addr().String(), nil)(t.Context(), order())
 	require.Equal(t, "retry", verdict(err))
-	require.ErrorContains(t, err, "the endpoint speaks https")
+	require.ErrorContains(t, err, "the endpoint requires https")
 	var answer *relay.HTTPError
 	require.ErrorAs(t, err, &answer)
 	require.Equal(t, http.StatusBadRequest, answer.Status)

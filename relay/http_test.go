@@ -385,7 +385,7 @@ func TestHTTP_Redirect(t *testing.T) {
 	require.NoError(t, post("/moved"))
 	require.Equal(t, []string{`POST /moved {"total":19} orders/1/7`, `POST /found {"total":19} orders/1/7`}, bodies)
 
-	require.ErrorContains(t, post("/loop"), "more than 5 redirects")
+	require.ErrorContains(t, post("/loop"), "stopped after 5 redirects")
 	require.Len(t, bodies, 6)
 
 	err := post("/elsewhere")
@@ -393,7 +393,7 @@ func TestHTTP_Redirect(t *testing.T) {
 	require.NotContains(t, err.Error(), "secret-path")
 	require.Zero(t, reached.Load())
 
-	require.ErrorContains(t, post("/old"), "redirect 301 refused, which drops the payload")
+	require.ErrorContains(t, post("/old"), "refused: it would drop the payload")
 	require.Len(t, bodies, 1)
 	require.ErrorContains(t, post("/nowhere"), "307 Temporary Redirect")
 }
@@ -447,7 +447,7 @@ func TestHTTP_PublicOnly_ClientsItCannotGuard(t *testing.T) {
 	}
 	proxied := &http.Transport{Proxy: func(*http.Request) (*url.URL, error) { return url.Parse(s.URL) }}
 	err := relay.HTTP(&http.Client{Transport: proxied}, "http://example.com", opts)(t.Context(), order())
-	require.ErrorContains(t, err, "cannot look behind a proxy")
+	require.ErrorContains(t, err, "cannot check connections through a proxy")
 	require.Zero(t, reached.Load())
 }
 

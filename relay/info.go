@@ -44,7 +44,7 @@ func (q *Queue) describes() engine.RelayStore { return q.relay.store }
 // tenth of a second per million.
 func (q *Queue) Info(ctx context.Context) (QueueInfo, error) {
 	info, err := q.info(ctx)
-	return info, q.fail("info", err)
+	return info, q.fail("read info", err)
 }
 
 func (q *Queue) info(ctx context.Context) (QueueInfo, error) {

@@ -184,7 +184,7 @@ func (r *run) watched(a *active, limit time.Time, f func() error) error {
 	if !r.leaveBehind(a) {
 		return <-result // the handler has returned in the meantime
 	}
-	r.relay.engine.Logger.Error("honker: relay: a handler ignores the end of its context; its partition is not taken here until it returns",
+	r.relay.engine.Logger.Error("honker: relay: a handler is still running after its context was cancelled; this process does not take its partition until it returns",
 		"queue", a.taken.Queue, "partition", a.taken.Partition, "seq", a.taken.Processed+1)
 	return ErrStuck
 }

@@ -30,7 +30,7 @@ var profiles = [...]tuning{
 
 func (p Profile) check() error {
 	if p < 0 || int(p) >= len(profiles) {
-		return fmt.Errorf("%w: there is no profile %d", engine.ErrInvalid, p)
+		return fmt.Errorf("%w: unknown Profile %d", engine.ErrInvalid, p)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func publicVersion(rt http.RoundTripper) (http.RoundTripper, error) {
 	}
 	//lint:ignore SA1019 an old client may have one
 	if t.DialTLSContext != nil || t.DialTLS != nil {
-		return nil, fmt.Errorf("%w: PublicOnly cannot look behind the transport's DialTLS", honker.ErrInvalid)
+		return nil, fmt.Errorf("%w: PublicOnly cannot check the connections of the transport's DialTLS", honker.ErrInvalid)
 	}
 	return guard(t.Clone()), nil
 }
@@ -52,7 +52,7 @@ func dialer(control func(network, address string, c syscall.RawConn) error) *net
 // refuseProxy rejects proxies, because a proxy resolves and dials the endpoint itself.
 func refuseProxy(proxy *url.URL, err error) (*url.URL, error) {
 	if err == nil && proxy != nil {
-		return nil, errors.New("PublicOnly cannot look behind a proxy: the client is to have none for this URL")
+		return nil, errors.New("PublicOnly cannot check connections through a proxy: the client must not use a proxy for this URL")
 	}
 	return nil, err
 }

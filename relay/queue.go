@@ -36,7 +36,7 @@ type Queue struct {
 func (r *Relay) Queue(name string, partitions int) *Queue {
 	err := errors.Join(r.err, engine.CheckName("queue", name))
 	if partitions < 1 || partitions > maxPartitions || partitions&(partitions-1) != 0 {
-		err = errors.Join(err, fmt.Errorf("%w: %d partitions: 1, 2, 4, 8, 16, 32 or 64", engine.ErrInvalid, partitions))
+		err = errors.Join(err, fmt.Errorf("%w: the number of partitions must be 1, 2, 4, 8, 16, 32 or 64, got %d", engine.ErrInvalid, partitions))
 	}
 	return &Queue{relay: r, name: name, partitions: partitions, err: err}
 }
@@ -147,20 +147,20 @@ func (q *Queue) encode(m *Outgoing) (row.RelayMessage, error) {
 	}
 	switch limit := q.relay.opts.MaxPayload; {
 	case out.Partition < 0 || out.Partition >= int64(q.partitions):
-		return out, fmt.Errorf("%w: partition %d of %d", engine.ErrInvalid, out.Partition, q.partitions)
+		return out, fmt.Errorf("%w: Partition must be between 0 and %d, got %d", engine.ErrInvalid, q.partitions-1, out.Partition)
 	case len(out.Payload) > limit:
-		return out, fmt.Errorf("%w: payload of %d bytes, at most %d (Options.MaxPayload)", engine.ErrInvalid, len(out.Payload), limit)
+		return out, fmt.Errorf("%w: the payload has %d bytes; the maximum is %d (Options.MaxPayload)", engine.ErrInvalid, len(out.Payload), limit)
 	}
 	return out, checkType(out.Type)
 }
 
 func checkType(text string) error {
 	if len(text) > maxType {
-		return fmt.Errorf("%w: Type of %d bytes, at most %d", engine.ErrInvalid, len(text), maxType)
+		return fmt.Errorf("%w: Type has %d bytes; the maximum is %d", engine.ErrInvalid, len(text), maxType)
 	}
 	for _, c := range []byte(text) {
 		if c < ' ' || c > '~' {
-			return fmt.Errorf("%w: byte %#02x in Type: printable ASCII only", engine.ErrInvalid, c)
+			return fmt.Errorf("%w: Type contains the byte %#02x; use printable ASCII", engine.ErrInvalid, c)
 		}
 	}
 	return nil
@@ -196,7 +196,7 @@ func (q *Queue) register(ctx context.Context, tx engine.Querier, now time.Time) 
 
 func (q *Queue) compare(found int) error {
 	if found != q.partitions {
-		return fmt.Errorf("%w: %d were asked for, the file has %d", ErrPartitions, q.partitions, found)
+		return fmt.Errorf("%w: the handle has %d, the file has %d", ErrPartitions, q.partitions, found)
 	}
 	return nil
 }

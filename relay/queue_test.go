@@ -101,14 +101,14 @@ func TestRelay_Send_BadMessage(t *testing.T) {
 	_, err := q.Send(ctx, text("first"))
 	require.NoError(t, err)
 	for want, bad := range map[string]relay.Outgoing{
-		"payload of 11 bytes":  text(strings.Repeat("x", 11)),
-		"partition 4 of 4":     {Partition: 4},
-		"partition -1 of 4":    {Partition: -1},
-		"byte 0x0a in Type":    {Type: "a\nb"},
-		"byte 0xc3 in Type":    {Type: "größe"},
-		"Type of 1025 bytes":   {Type: strings.Repeat("t", 1025)},
-		"message 57 of 100":    {Partition: 64},
-		"at most 10 (Options.": text(strings.Repeat("x", 1000)),
+		"the payload has 11 bytes": text(strings.Repeat("x", 11)),
+		"between 0 and 3, got 4":   {Partition: 4},
+		"between 0 and 3, got -1":  {Partition: -1},
+		"contains the byte 0x0a":   {Type: "a\nb"},
+		"contains the byte 0xc3":   {Type: "größe"},
+		"Type has 1025 bytes":      {Type: strings.Repeat("t", 1025)},
+		"message 57 of 100":        {Partition: 64},
+		"maximum is 10 (Options.":  text(strings.Repeat("x", 1000)),
 	} {
 		all := make([]relay.Outgoing, 100)
 		all[56] = bad

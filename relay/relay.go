@@ -38,11 +38,11 @@ import (
 
 // ErrPartitions is returned for a queue whose number of partitions in the database differs from
 // that of its handle. The error text contains both numbers. Nothing was changed.
-var ErrPartitions = errors.New("another number of partitions")
+var ErrPartitions = errors.New("the number of partitions differs")
 
 // ErrStuck is returned by [Relay.Run] when a handler is still running after its context has ended.
 // The error text names the partition. Messages that the handler has not finished are delivered again.
-var ErrStuck = errors.New("a handler ignores the end of its context")
+var ErrStuck = errors.New("a handler is still running after its context was cancelled")
 
 // Options configures a Relay. The zero value of a field selects its default.
 type Options struct {
@@ -95,7 +95,7 @@ func (o *Options) withDefaults() (Options, error) {
 		out = *o
 	}
 	if out.Family != "" && !family.MatchString(out.Family) {
-		return out, fmt.Errorf("%w: family %q: a lower case letter, then up to 31 of a-z, 0-9 and _", engine.ErrInvalid, out.Family)
+		return out, fmt.Errorf("%w: family %q must be a lowercase letter followed by up to 31 of a-z, 0-9 and _", engine.ErrInvalid, out.Family)
 	}
 	err := errors.Join(
 		out.Profile.check(),

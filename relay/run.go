@@ -65,7 +65,7 @@ func (r *Relay) checkHandlers() (map[string]*handler, error) {
 			return nil, engine.Wrap("relay handle", name, err)
 		}
 		if handlers[name] != nil {
-			return nil, engine.Wrap("relay handle", name, fmt.Errorf("%w: it has a handler already", engine.ErrInvalid))
+			return nil, engine.Wrap("relay handle", name, fmt.Errorf("%w: the queue already has a handler", engine.ErrInvalid))
 		}
 		handlers[name] = h
 	}

@@ -213,9 +213,9 @@ func TestRelay_Run_Invalid(t *testing.T) {
 		"nil":               {func(q *relay.Queue) { q.Handle(nil) }, "nil function"},
 		"nil batch":         {func(q *relay.Queue) { q.HandleBatch(nil) }, "nil function"},
 		"nil tx":            {func(q *relay.Queue) { q.HandleTx(nil) }, "nil function"},
-		"two":               {func(q *relay.Queue) { q.Handle(handle); q.Handle(handle) }, "it has a handler already"},
-		"headroom as lease": {func(q *relay.Queue) { q.Handle(handle, relay.Lease(time.Second, time.Second)) }, "headroom 1s is not below"},
-		"headroom above":    {func(q *relay.Queue) { q.Handle(handle, relay.Lease(time.Second, time.Minute)) }, "headroom 1m0s is not below"},
+		"two":               {func(q *relay.Queue) { q.Handle(handle); q.Handle(handle) }, "the queue already has a handler"},
+		"headroom as lease": {func(q *relay.Queue) { q.Handle(handle, relay.Lease(time.Second, time.Second)) }, "headroom 1s must be shorter"},
+		"headroom above":    {func(q *relay.Queue) { q.Handle(handle, relay.Lease(time.Second, time.Minute)) }, "headroom 1m0s must be shorter"},
 		"no headroom":       {func(q *relay.Queue) { q.Handle(handle, relay.Lease(time.Second, 0)) }, "headroom 0s is not positive"},
 		"no lease":          {func(q *relay.Queue) { q.Handle(handle, relay.Lease(0, -1)) }, "lease 0s is not positive"},
 		"attempts":          {func(q *relay.Queue) { q.Handle(handle, relay.MaxAttempts(-1)) }, "negative MaxAttempts"},
@@ -235,7 +235,7 @@ func TestRelay_Run_Invalid(t *testing.T) {
 	r.Queue("orders", 2).Handle(handle)
 	err := r.Run(ctx)
 	require.ErrorIs(t, err, relay.ErrPartitions)
-	require.ErrorContains(t, err, `"orders": another number of partitions: 2 were asked for, the file has 4`)
+	require.ErrorContains(t, err, `"orders": the number of partitions differs: the handle has 2, the file has 4`)
 	require.ErrorIs(t, db.Tx(ctx, func(ctx context.Context, _ *sql.Tx) error { return r.Run(ctx) }), honker.ErrInTx)
 }
 

@@ -179,7 +179,7 @@ func (r *run) reportEnd(op *stepOp) {
 func (r *run) reportRetry(t row.RelayTaken, ended *outcome) {
 	at := engine.InstantMS(ended.progress.RetryAtMS)
 	r.relay.engine.Notifier.WakeAt(at)
-	r.relay.engine.Logger.Warn("honker: relay: batch failed, its partition waits", "queue", t.Queue, "partition", t.Partition,
+	r.relay.engine.Logger.Warn("honker: relay: batch failed, its partition pauses before the next attempt", "queue", t.Queue, "partition", t.Partition,
 		"seq", t.Processed+ended.progress.Finished+1, "attempts", ended.progress.Attempts, "next", at, "error", worker.Reason(ended.err))
 	r.relay.opts.Observer.Retried(Retried{
 		Queue: t.Queue, Partition: int(t.Partition), Epoch: t.Epoch,
@@ -194,7 +194,7 @@ func (r *run) reportDeath(d Died) {
 }
 
 func (r *run) reportLost(t row.RelayTaken) {
-	r.relay.engine.Logger.Warn("honker: relay: lease lost, nothing of its batch was saved",
+	r.relay.engine.Logger.Warn("honker: relay: lease lost, the progress of its batch was not saved",
 		"queue", t.Queue, "partition", t.Partition, "epoch", t.Epoch)
 	r.relay.opts.Observer.LeaseLost(LeaseLost{Queue: t.Queue, Partition: int(t.Partition), Epoch: t.Epoch})
 }

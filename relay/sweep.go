@@ -39,7 +39,7 @@ func (r *run) warnOfStrays(ctx context.Context) error {
 		return err
 	})
 	for _, p := range strays {
-		r.relay.engine.Logger.Warn("honker: relay: there are messages in a partition that does not exist; they stay in the file",
+		r.relay.engine.Logger.Warn("honker: relay: messages of a partition that does not exist are never delivered; they stay in the file",
 			"queue", p.Queue, "partition", p.Partition)
 	}
 	return err

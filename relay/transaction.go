@@ -13,7 +13,7 @@ import (
 
 var (
 	errTxTimeout = errors.New("TxTimeout has passed")
-	errTxBroken  = errors.New("nothing of the batch is kept")
+	errTxBroken  = errors.New("the batch was rolled back")
 )
 
 // txGrace is the time that a handler has to return after TxTimeout. Then its transaction is rolled

@@ -100,7 +100,7 @@ func TestRelay_HandleTx_Ended(t *testing.T) {
 				return nil
 			})
 			require.Equal(t, []string{"1/1", "2/0", "3/0", "4/0", "5/0"}, effects)
-			require.Equal(t, 1, log.Times("nothing of the batch is kept"))
+			require.Equal(t, 1, log.Times("the batch was rolled back"))
 		})
 	}
 }
@@ -292,7 +292,7 @@ func TestRelay_Busy_LeaseOver(t *testing.T) {
 		send(t, q, text("a"))
 		time.Sleep(time.Minute)
 		require.NoError(t, stop())
-		require.Zero(t, log.Times("ignores the end"))
+		require.Zero(t, log.Times("still running after"))
 		require.Equal(t, []string{"0/1/0"}, got.seqs())
 	})
 }

@@ -35,7 +35,7 @@ func compress(text []byte) (small []byte, ok bool) {
 	return b.Bytes(), b.Len() < len(text)
 }
 
-var errTooLarge = errors.New("the opened payload is too large")
+var errTooLarge = errors.New("the decrypted payload is too large")
 
 // decompress returns the decompressed text, or errTooLarge if it is longer than limit bytes. A few
 // bytes can expand to gigabytes, so decompress stops reading at the limit.

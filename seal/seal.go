@@ -102,14 +102,14 @@ func (c *codec) check(keys Keys) error {
 		errs = append(errs, fmt.Errorf("%w: negative MaxPayload %d", honker.ErrInvalid, c.MaxPayload))
 	}
 	if _, ok := keys.Ring[keys.Current]; !ok {
-		errs = append(errs, fmt.Errorf("%w: the current key %q is not in the ring of %d", honker.ErrInvalid, keys.Current, len(keys.Ring)))
+		errs = append(errs, fmt.Errorf("%w: the current key %q is not among the %d keys of the ring", honker.ErrInvalid, keys.Current, len(keys.Ring)))
 	}
 	for _, id := range slices.Sorted(maps.Keys(keys.Ring)) {
 		if !isID(id) {
-			errs = append(errs, fmt.Errorf("%w: id of a key %q", honker.ErrInvalid, id))
+			errs = append(errs, fmt.Errorf("%w: key id %q is malformed", honker.ErrInvalid, id))
 		}
 		if n := len(keys.Ring[id]); n != keyBytes {
-			errs = append(errs, fmt.Errorf("%w: key %q has %d bytes, not %d", honker.ErrInvalid, id, n, keyBytes))
+			errs = append(errs, fmt.Errorf("%w: key %q has %d bytes; it must have %d", honker.ErrInvalid, id, n, keyBytes))
 		}
 	}
 	return errors.Join(errs...)
@@ -128,7 +128,7 @@ func isID(id string) bool {
 // Encode implements honker.Codec.
 func (c *codec) Encode(_ context.Context, queue string, payload json.RawMessage) (json.RawMessage, error) {
 	if len(payload) > c.MaxPayload {
-		return nil, fmt.Errorf("%w: seal: payload of %d bytes, at most %d (seal.Options.MaxPayload)", honker.ErrInvalid, len(payload), c.MaxPayload)
+		return nil, fmt.Errorf("%w: seal: the payload has %d bytes; the maximum is %d (seal.Options.MaxPayload)", honker.ErrInvalid, len(payload), c.MaxPayload)
 	}
 	s := sealed{Key: c.current}
 	text := []byte(payload)
@@ -148,7 +148,7 @@ func (c *codec) Decode(_ context.Context, queue string, stored json.RawMessage) 
 	case err != nil:
 		return nil, honker.Reject(fmt.Errorf("seal: %w", err))
 	case s == nil && c.Strict:
-		return nil, honker.Reject(errors.New("seal: the payload is not sealed, and Strict refuses it"))
+		return nil, honker.Reject(errors.New("seal: the payload is not sealed, as Strict requires"))
 	case s == nil:
 		return stored, nil
 	}
@@ -159,7 +159,7 @@ func (c *codec) Decode(_ context.Context, queue string, stored json.RawMessage) 
 	text, err := key.Open(nil, nil, s.Text, s.bound(queue))
 	if err != nil {
 		// The job is not rejected, because another process may have a different key under this id.
-		return nil, fmt.Errorf("seal: the payload is not what was sealed with key %q for queue %q: altered, of another queue, or another key has that id", s.Key, queue)
+		return nil, fmt.Errorf("seal: the payload cannot be opened with key %q for queue %q: it was altered, it was sealed for another queue, or another key has this id", s.Key, queue)
 	}
 	if s.Compressed == 1 {
 		text, err = decompress(text, c.MaxPayload)
@@ -167,7 +167,7 @@ func (c *codec) Decode(_ context.Context, queue string, stored json.RawMessage) 
 		err = errTooLarge
 	}
 	if err != nil {
-		return nil, honker.Reject(fmt.Errorf("seal: %w, at most %d bytes", err, c.MaxPayload))
+		return nil, honker.Reject(fmt.Errorf("seal: %w; the maximum is %d bytes", err, c.MaxPayload))
 	}
 	return text, nil
 }
@@ -189,7 +189,7 @@ func (s *sealed) bound(queue string) []byte {
 	return []byte("honker seal 1\x00" + s.Key + "\x00" + strconv.Itoa(s.Compressed) + "\x00" + queue)
 }
 
-var errMalformed = errors.New("the payload looks sealed and is malformed")
+var errMalformed = errors.New("the sealed payload is malformed")
 
 // parse parses a sealed payload. It returns nil if stored is not sealed.
 func parse(stored json.RawMessage) (*sealed, error) {

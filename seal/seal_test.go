@@ -148,7 +148,7 @@ func TestCodec_Altered(t *testing.T) {
 		require.NotEqual(t, stored, altered)
 		for _, c := range []honker.Codec{c, alike} {
 			_, err := c.Decode(t.Context(), "q", json.RawMessage(altered))
-			require.ErrorContains(t, err, "is not what was sealed with key", altered)
+			require.ErrorContains(t, err, "cannot be opened with key", altered)
 		}
 	}
 	for _, queue := range []string{"", "p", "q2", "q\x00"} {
@@ -181,7 +181,7 @@ func TestCodec_Strict(t *testing.T) {
 	for _, text := range []string{`null`, `{"a":1,"$seal":{}}`, `{"$SEAL":{}}`, `[{"$seal":1}]`, `no JSON`, ``} {
 		requireOpens(t, lax, "q", json.RawMessage(text), text)
 		_, err := strict.Decode(t.Context(), "q", json.RawMessage(text))
-		require.EqualError(t, err, "seal: the payload is not sealed, and Strict refuses it")
+		require.EqualError(t, err, "seal: the payload is not sealed, as Strict requires")
 		id, sealed := seal.KeyOf(json.RawMessage(text))
 		require.False(t, sealed)
 		require.Empty(t, id)
@@ -193,12 +193,12 @@ func TestCodec_MaxPayload(t *testing.T) {
 	large := `"` + strings.Repeat("x", 1<<20) + `"`
 	_, err := newCodec(t, "a", nil).Encode(t.Context(), "q", json.RawMessage(large))
 	require.ErrorIs(t, err, honker.ErrInvalid)
-	require.ErrorContains(t, err, "at most 1048576 (seal.Options.MaxPayload)")
+	require.ErrorContains(t, err, "the maximum is 1048576 (seal.Options.MaxPayload)")
 	for _, o := range []seal.Options{{MaxPayload: len(large)}, {MaxPayload: len(large), Compress: true}} {
 		stored := encode(t, newCodec(t, "a", &o), "q", large)
 		requireOpens(t, newCodec(t, "a", &o), "q", stored, large)
 		_, err = newCodec(t, "a", nil).Decode(t.Context(), "q", stored)
-		require.EqualError(t, err, "seal: the opened payload is too large, at most 1048576 bytes")
+		require.EqualError(t, err, "seal: the decrypted payload is too large; the maximum is 1048576 bytes")
 	}
 	bomb := encode(t, newCodec(t, "a", &seal.Options{MaxPayload: 1 << 30, Compress: true}), "q", `"`+strings.Repeat("x", 64<<20)+`"`)
 	require.Less(t, len(bomb), 1<<17)
@@ -214,13 +214,13 @@ func TestCodec_MaxPayload(t *testing.T) {
 func TestNew_BadKeys(t *testing.T) {
 	good := key("a")
 	for text, k := range map[string]seal.Keys{
-		`the current key "" is not in the ring of 0`:    {},
-		`the current key "b" is not in the ring of 1`:   {Current: "b", Ring: map[string][]byte{"a": good}},
-		`key "a" has 16 bytes, not 32`:                  {Current: "a", Ring: map[string][]byte{"a": good[:16]}},
-		`key "b" has 0 bytes, not 32`:                   {Current: "a", Ring: map[string][]byte{"a": good, "b": nil}},
-		`id of a key ""`:                                {Current: "", Ring: map[string][]byte{"": good}},
-		`id of a key "a b"`:                             {Current: "a b", Ring: map[string][]byte{"a b": good}},
-		`id of a key "` + strings.Repeat("a", 65) + `"`: {Current: "a", Ring: map[string][]byte{"a": good, strings.Repeat("a", 65): good}},
+		`the current key "" is not among the 0 keys of the ring`:  {},
+		`the current key "b" is not among the 1 keys of the ring`: {Current: "b", Ring: map[string][]byte{"a": good}},
+		`key "a" has 16 bytes; it must have 32`:                   {Current: "a", Ring: map[string][]byte{"a": good[:16]}},
+		`key "b" has 0 bytes; it must have 32`:                    {Current: "a", Ring: map[string][]byte{"a": good, "b": nil}},
+		`key id "" is malformed`:                                  {Current: "", Ring: map[string][]byte{"": good}},
+		`key id "a b" is malformed`:                               {Current: "a b", Ring: map[string][]byte{"a b": good}},
+		`key id "` + strings.Repeat("a", 65) + `" is malformed`:   {Current: "a", Ring: map[string][]byte{"a": good, strings.Repeat("a", 65): good}},
 	} {
 		c, err := seal.New(k, nil)
 		require.ErrorIs(t, err, honker.ErrInvalid, text)

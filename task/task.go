@@ -74,7 +74,7 @@ type call struct {
 // MarshalJSON implements [json.Marshaler]. It returns [honker.ErrInvalid] if Name is empty.
 func (t Task) MarshalJSON() ([]byte, error) {
 	if t.Name == "" {
-		return nil, fmt.Errorf("%w: task without a name", honker.ErrInvalid)
+		return nil, fmt.Errorf("%w: the task has no name", honker.ErrInvalid)
 	}
 	c := call{t.Name, t.Args, t.Kwargs}
 	if c.Args == nil {
