@@ -181,7 +181,7 @@ func TestAfter_Discard_Waiters(t *testing.T) {
 	a, b := bury()
 	r, err := admin.Discard(ctx, db, one(a), nil)
 	require.NoError(t, err)
-	require.Equal(t, &admin.Report{Matched: 1, SkippedTotal: 1, Skipped: []admin.Skip{{ID: a, Why: "others wait for it"}}}, r)
+	require.Equal(t, &admin.Report{Matched: 1, SkippedTotal: 1, Skipped: []admin.Skip{{ID: a, Why: "other jobs wait for it"}}}, r)
 	require.NoError(t, q.SetRetention(ctx, honker.QueueRetention{Dead: honker.Retention{MaxCount: 0, MaxAge: time.Nanosecond}}))
 	require.Equal(t, honker.PhaseDead, testkit.PhaseOf(t, db, a))
 	r, err = admin.Discard(ctx, db, one(a), &admin.DiscardOptions{Waiters: admin.ReleaseWaiters})

@@ -48,7 +48,7 @@ func Attempts(ctx context.Context, db *honker.DB, id int64) ([]Attempt, error) {
 		}
 		return nil
 	})
-	return all, engine.WrapID("attempts of job", id, err)
+	return all, engine.WrapID("list attempts of job", id, err)
 }
 
 // exists returns ErrNotFound unless a live or dead job has the id.

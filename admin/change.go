@@ -31,7 +31,7 @@ func Discard(ctx context.Context, db *honker.DB, f JobFilter, opts *DiscardOptio
 		return new(Report), engine.Wrap("discard", "", err)
 	}
 	a.dryRun = o.DryRun
-	a.leaves = "others wait for it"
+	a.leaves = "other jobs wait for it"
 	actor := engine.Actor(ctx)
 	keep := o.Waiters == DefaultWaiters || o.Waiters == KeepWaiters
 	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, _ time.Time) (changed, dropped []row.Change, err error) {
@@ -74,7 +74,7 @@ func Cancel(ctx context.Context, db *honker.DB, f JobFilter, opts *CancelOptions
 	a.dryRun = o.DryRun
 	a.leaves = "a worker holds it"
 	if o.Waiters == KeepWaiters {
-		a.leaves = "others wait for it, or a worker holds it"
+		a.leaves = "other jobs wait for it, or a worker holds it"
 	}
 	actor := engine.Actor(ctx)
 	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (changed, dropped []row.Change, err error) {

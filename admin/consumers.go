@@ -153,5 +153,5 @@ func membersOf(rows []row.MemberState) (all []GroupMember) {
 
 // leftOut logs that a consumer or group was omitted from a list.
 func leftOut(db *honker.DB, what, topic, name string, err error) {
-	engine.Of(db).Logger.Warn("honker: a "+what+" left out of the list", "topic", topic, what, name, "error", err)
+	engine.Of(db).Logger.Warn("honker: unreadable "+what+" omitted from the list", "topic", topic, what, name, "error", err)
 }

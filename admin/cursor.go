@@ -37,16 +37,16 @@ func (c Cursor) place(binds string) (*row.Place, error) {
 	}
 	text, err := base64.RawURLEncoding.DecodeString(string(c))
 	if err != nil {
-		return nil, fmt.Errorf("%w: cursor %.40q", honker.ErrInvalid, c)
+		return nil, fmt.Errorf("%w: malformed cursor %.40q", honker.ErrInvalid, c)
 	}
 	var t cursorText
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber() // float64 cannot hold ids beyond 2^53
 	if err := d.Decode(&t); err != nil {
-		return nil, fmt.Errorf("%w: cursor %.40q", honker.ErrInvalid, c)
+		return nil, fmt.Errorf("%w: malformed cursor %.40q", honker.ErrInvalid, c)
 	}
 	if t.Binds != binds {
-		return nil, fmt.Errorf("%w: a cursor of another filter or order", honker.ErrInvalid)
+		return nil, fmt.Errorf("%w: the cursor belongs to another filter or order", honker.ErrInvalid)
 	}
 	return &row.Place{ID: t.ID, In: t.In, A: number(t.A), B: number(t.B)}, nil
 }

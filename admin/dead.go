@@ -61,7 +61,7 @@ func DeadGroupsWithin(ctx context.Context, db *honker.DB, f JobFilter, newest in
 		bad = errors.Join(bad, fmt.Errorf("%w: newest must be 1 to %d, but is %d", honker.ErrInvalid, deadWindow, newest))
 	}
 	if err := errors.Join(noDB, engine.CheckContext(ctx), bad, err, f.checkCodec(e)); err != nil {
-		return nil, engine.Wrap("dead groups", "", err)
+		return nil, engine.Wrap("group dead jobs", "", err)
 	}
 	var found []row.SelectedJob
 	var more bool
@@ -72,7 +72,7 @@ func DeadGroupsWithin(ctx context.Context, db *honker.DB, f JobFilter, newest in
 		})
 	})
 	if err != nil {
-		return nil, engine.Wrap("dead groups", "", err)
+		return nil, engine.Wrap("group dead jobs", "", err)
 	}
 	return &DeadReport{Groups: group(found, time.Now()), Looked: honker.Count{N: int64(len(found)), More: more}}, nil
 }

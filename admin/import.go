@@ -143,7 +143,7 @@ func (i *importer) failed(err error) error {
 	case i.done == 0:
 		return fmt.Errorf("%w; nothing was imported", err)
 	}
-	return fmt.Errorf("%w; the lines up to %d are done", err, i.done)
+	return fmt.Errorf("%w; lines up to %d were imported", err, i.done)
 }
 
 // next reads up to n jobs, or fewer if their payloads reach importBytes.

@@ -170,21 +170,21 @@ func TestImportJobs_Options(t *testing.T) {
 // continues from the line named in the error.
 func TestImportJobs_BadLine(t *testing.T) {
 	for why, bad := range map[string]string{
-		"unexpected EOF":                     `{"queue":"a"`,
-		"invalid character":                  `queue`,
-		"unknown field":                      `{"queue":"a","payload":1,"paylod":2}`,
-		"more than one JSON value":           `{"queue":"a","payload":1} {}`,
-		"empty queue name":                   `{"payload":1}`,
-		"must be set, but 0 are":             `{"queue":"a"}`,
-		"must be set, but 2 are":             `{"queue":"a","payload":1,"payload_text":"1"}`,
-		"NUL in key":                         `{"queue":"a","payload":1,"key":"\u0000"}`,
-		"illegal base64":                     `{"queue":"a","payload_base64":"!"}`,
-		"but is -1":                          `{"queue":"a","payload":1,"max_attempts":-1}`,
-		"cannot unmarshal string":            `{"queue":"a","payload":1,"priority":"high"}`,
-		"payload has 1048577 bytes":          `{"queue":"a","payload_text":"` + strings.Repeat("x", 1<<20+1) + `"}`,
-		"more than":                          strings.Repeat("x", 7<<20),
-		"of 1025 bytes, at most 1024":        `{"queue":"` + strings.Repeat("q", 1025) + `","payload":1}`,
-		"unique key of 1025 bytes, at most ": `{"queue":"a","payload":1,"unique":"` + strings.Repeat("q", 1025) + `"}`,
+		"unexpected EOF":                      `{"queue":"a"`,
+		"invalid character":                   `queue`,
+		"unknown field":                       `{"queue":"a","payload":1,"paylod":2}`,
+		"more than one JSON value":            `{"queue":"a","payload":1} {}`,
+		"empty queue name":                    `{"payload":1}`,
+		"must be set, but 0 are":              `{"queue":"a"}`,
+		"must be set, but 2 are":              `{"queue":"a","payload":1,"payload_text":"1"}`,
+		"NUL in key":                          `{"queue":"a","payload":1,"key":"\u0000"}`,
+		"illegal base64":                      `{"queue":"a","payload_base64":"!"}`,
+		"but is -1":                           `{"queue":"a","payload":1,"max_attempts":-1}`,
+		"cannot unmarshal string":             `{"queue":"a","payload":1,"priority":"high"}`,
+		"payload has 1048577 bytes":           `{"queue":"a","payload_text":"` + strings.Repeat("x", 1<<20+1) + `"}`,
+		"more than":                           strings.Repeat("x", 7<<20),
+		"has 1025 bytes; the maximum is 1024": `{"queue":"` + strings.Repeat("q", 1025) + `","payload":1}`,
+		"the unique key has 1025 bytes; the maximum is ": `{"queue":"a","payload":1,"unique":"` + strings.Repeat("q", 1025) + `"}`,
 	} {
 		ctx, db, _, _ := open(t)
 		before := testkit.Dump(t, db.SQL())
@@ -206,7 +206,7 @@ func TestImportJobs_BadLine(t *testing.T) {
 	spoilt := strings.Replace(mended, `:2500}`, `:2500`, 1)
 	r, err := admin.ImportJobs(ctx, db, strings.NewReader(spoilt), nil)
 	require.ErrorContains(t, err, "line 2500: ")
-	require.ErrorContains(t, err, fmt.Sprintf("; the lines up to %d are done", r.Changed))
+	require.ErrorContains(t, err, fmt.Sprintf("; lines up to %d were imported", r.Changed))
 	require.Less(t, r.Changed, int64(2500))
 	require.Positive(t, r.Changed)
 	more := imported(t, db, mended, &admin.ImportOptions{Skip: r.Changed})

@@ -158,7 +158,7 @@ func (r *requeue) requeueSome(ctx context.Context, q engine.Querier, found []row
 		case out.TakenBy != 0:
 			report.skip(j.ID, fmt.Sprintf("unique key %q is taken by job %d", out.Key, out.TakenBy))
 		case out.Live:
-			report.skip(j.ID, "a live job has its id")
+			report.skip(j.ID, "a live job has the same id")
 		case out.Done:
 			changed = append(changed, row.Change{ID: j.ID, Queue: out.Queue})
 		}

@@ -53,7 +53,7 @@ func TestCancel_KeepWaiters(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, int64(1), r.Changed)
 	require.Equal(t, int64(2), r.SkippedTotal)
-	require.Contains(t, r.Skipped[0].Why, "others wait for it")
+	require.Contains(t, r.Skipped[0].Why, "other jobs wait for it")
 	require.Equal(t, honker.PhaseHeld, testkit.PhaseOf(t, db, last))
 	_, err = db.Job(ctx, alone)
 	require.ErrorIs(t, err, honker.ErrNotFound)
