@@ -53,7 +53,7 @@ func batchBar(b admin.BatchInfo) template.HTML {
 
 func cancelBatchAction(c *call) serve {
 	id, back := c.params.id("id"), c.back()
-	return c.asks(fmt.Sprintf("Cancel batch %d", id), "Its members that wait or run are removed, and so are the jobs that wait for it, and those that wait for these. Dead members stay dead.", "Cancel the batch", back,
+	return c.asks(fmt.Sprintf("Cancel batch %d", id), "Its waiting and running members are removed, and so are all jobs that wait for the batch or its members, directly or indirectly. Dead members stay dead.", "Cancel the batch", back,
 		func() (bool, error) {
 			n, err := c.db.Batch(id).Cancel(c.ctx)
 			return n > 0, err

@@ -23,7 +23,7 @@ type bulk struct {
 }
 
 var bulks = map[string]bulk{
-	"requeue": {"Requeue", phases[6:7], false, "wait again, with their ids, and with as many attempts as before",
+	"requeue": {"Requeue", phases[6:7], false, "return to their queues, with the same ids and as many attempts as before",
 		func(ctx context.Context, db *honker.DB, b *bulkCall, dry bool) (*admin.Report, error) {
 			return admin.Requeue(ctx, db, *b.filter, &admin.RequeueOptions{Spread: b.spread, Delay: b.delay, DryRun: dry})
 		}},
@@ -112,15 +112,15 @@ func (c *call) bulk(b *bulkCall) error {
 	case n == 0 && !unknown:
 		return c.redirect(b.back, "nothing", 0, 0)
 	case n == 0 && !b.confirmed:
-		return &problem{http.StatusServiceUnavailable, "Not now", "No job was found within " + admin.FormatSpan(actionTime) + ". Narrow the filter."}
+		return &problem{http.StatusServiceUnavailable, "Temporarily unavailable", "No job was found within " + admin.FormatSpan(actionTime) + ". Narrow the filter."}
 	case !b.confirmed && unknown:
-		return c.confirmBulk(b, dry, "There are more: they were not counted to the end.")
+		return c.confirmBulk(b, dry, "There are more jobs: the count is incomplete.")
 	case !b.confirmed:
 		return c.confirmBulk(b, dry, "")
 	case n > b.shown+b.shown/10:
-		return c.confirmBulk(b, dry, "There were "+num(b.shown)+" when it was asked for, and there are more by now.")
+		return c.confirmBulk(b, dry, "There were "+num(b.shown)+" jobs before, and there are more now.")
 	case bulks[b.verb].danger && b.filter.IDs == nil && digits(b.typed) != strconv.FormatInt(b.shown, 10):
-		return c.confirmBulk(b, dry, "Type the number, so that this is not done by a slip.")
+		return c.confirmBulk(b, dry, "Type the number of jobs to confirm.")
 	}
 	return c.act(b)
 }
@@ -147,7 +147,7 @@ func (c *call) act(b *bulkCall) error {
 	}
 	left := &admin.Report{Matched: report.Left + report.Matched - report.Changed}
 	b.shown, b.typed = left.Matched, strconv.FormatInt(left.Matched, 10)
-	return c.confirmBulk(b, left, plural(report.Changed, "job")+" done in "+admin.FormatSpan(actionTime)+". The others are as they were.")
+	return c.confirmBulk(b, left, plural(report.Changed, "job")+" done in "+admin.FormatSpan(actionTime)+". The other jobs are unchanged.")
 }
 
 // confirmData is the data of the confirmation page.

@@ -62,7 +62,7 @@ func TestBulk_Typed(t *testing.T) {
 	for _, typed := range []string{"", "11", "twelve"} {
 		w := post(h, "/discard", append(base, "typed", typed)...)
 		require.Equal(t, http.StatusConflict, w.Code, typed)
-		require.Contains(t, w.Body.String(), "Type 12 to go on")
+		require.Contains(t, w.Body.String(), "Type 12 to continue")
 	}
 	require.EqualValues(t, 12, deadJobs(t, db, "mails"))
 	require.Equal(t, http.StatusSeeOther, post(h, "/discard", append(base, "typed", "12")...).Code)
@@ -133,7 +133,7 @@ func TestBulk_InParts(t *testing.T) {
 			break
 		}
 		require.Equal(t, http.StatusConflict, w.Code, w.Body)
-		require.Contains(t, w.Body.String(), "The others are as they were.")
+		require.Contains(t, w.Body.String(), "The other jobs are unchanged.")
 		stats, err := q.Stats(ctx)
 		require.NoError(t, err)
 		if stats.Ready.N == left {

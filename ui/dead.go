@@ -98,7 +98,7 @@ func exportPage(c *call) serve {
 			h.Del("Content-Disposition")
 			return err
 		}
-		c.h.opts.Logger.Warn("honker ui: an export has ended early", "jobs", n, "error", err)
+		c.h.opts.Logger.Warn("honker ui: an export ended early", "jobs", n, "error", err)
 		panic(http.ErrAbortHandler) // abort the connection, so that the browser reports an incomplete download
 	}
 }

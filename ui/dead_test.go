@@ -13,7 +13,7 @@ import (
 )
 
 // lookAtMore matches the link on the page of dead letters that groups more jobs.
-var lookAtMore = regexp.MustCompile(`href="(dead\?[^"]*)">look at more`)
+var lookAtMore = regexp.MustCompile(`href="(dead\?[^"]*)">search more`)
 
 // The page groups only the newest dead letters. It shows lower bounds and a link that groups more jobs.
 func TestDead_Newest(t *testing.T) {
@@ -22,8 +22,8 @@ func TestDead_Newest(t *testing.T) {
 SELECT 'mails', '1', 'no route to ' || n, 100 + n FROM some`
 	testkit.Exec(t, db, fill)
 	page := get(h, "/dead").Body.String()
-	require.Contains(t, page, "2,000 looked at")
-	require.NotContains(t, page, "look at more")
+	require.Contains(t, page, "2,000 examined")
+	require.NotContains(t, page, "search more")
 	testkit.Exec(t, db, `INSERT INTO _honker_dead (queue, payload, last_error, died_at) VALUES ('mails', '1', 'out of paper', 1)`)
 
 	page = get(h, "/dead?queue=mails&did=discard&n=1").Body.String()
@@ -33,7 +33,7 @@ SELECT 'mails', '1', 'no route to ' || n, 100 + n FROM some`
 	link := lookAtMore.FindStringSubmatch(page)
 	require.Equal(t, "dead?more=1&queue=mails", unescape(link[1]), "the filter stays, and what was done is not said again")
 	page = get(h, "/"+unescape(link[1])).Body.String()
-	require.Contains(t, page, "2,001 looked at")
+	require.Contains(t, page, "2,001 examined")
 	require.Contains(t, page, "out of paper")
 }
 
@@ -48,7 +48,7 @@ SELECT 'mails', '1', iif(n = 1, 'out of paper', 'no route to ' || n), 100 + n FR
 	require.NotContains(t, page, "No dead letters")
 	link := lookAtMore.FindStringSubmatch(page)
 	require.NotEmpty(t, link)
-	require.Contains(t, get(h, "/"+unescape(link[1])).Body.String(), "1 looked at")
+	require.Contains(t, get(h, "/"+unescape(link[1])).Body.String(), "1 examined")
 }
 
 // The page of a queue shows the deaths of the last hour as a lower bound if it has not counted all.

@@ -22,7 +22,7 @@ func TestFile_Maintain(t *testing.T) {
 	require.Contains(t, get(h, "/file").Body.String(), "Maintain now")
 	w := post(h, "/maintain", "back", "file")
 	require.Equal(t, http.StatusSeeOther, w.Code, w.Body)
-	require.Contains(t, get(h, "/"+w.Header().Get("Location")).Body.String(), "The file was maintained.")
+	require.Contains(t, get(h, "/"+w.Header().Get("Location")).Body.String(), "Maintenance finished.")
 	entries, err := admin.Audit(ctx, db, nil)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)

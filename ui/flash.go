@@ -9,24 +9,24 @@ var done = map[string]func(n int64) string{
 	"discard":         func(n int64) string { return plural(n, "job") + " discarded." },
 	"cancel":          func(n int64) string { return plural(n, "job") + " cancelled." },
 	"run-now":         func(n int64) string { return plural(n, "job") + " can run now." },
-	"enqueue":         func(n int64) string { return "Enqueued as job " + strconv.FormatInt(n, 10) + "." },
+	"enqueue":         func(n int64) string { return "Enqueued job " + strconv.FormatInt(n, 10) + "." },
 	"pause":           func(int64) string { return "Paused." },
 	"resume":          func(int64) string { return "Resumed." },
-	"limits":          func(int64) string { return "The limits are changed." },
-	"retention":       func(int64) string { return "What is kept is changed." },
-	"seek":            func(int64) string { return "The consumer was moved." },
-	"delete-consumer": func(int64) string { return "The consumer is deleted." },
-	"delete-group":    func(int64) string { return "The group is deleted." },
-	"redeliver":       func(int64) string { return "The event is given out again." },
-	"discard-event":   func(int64) string { return "The event is discarded." },
-	"trigger":         func(n int64) string { return "Triggered, as job " + strconv.FormatInt(n, 10) + "." },
-	"pause-schedule":  func(int64) string { return "The schedule is paused." },
-	"resume-schedule": func(int64) string { return "The schedule is resumed." },
-	"break-lock":      func(int64) string { return "The lock is free." },
-	"cancel-batch":    func(int64) string { return "The batch is cancelled." },
-	"maintain":        func(int64) string { return "The file was maintained." },
-	"check":           func(int64) string { return "The file is being checked." },
-	"nothing":         func(int64) string { return "There was nothing to change." },
+	"limits":          func(int64) string { return "Limits changed." },
+	"retention":       func(int64) string { return "Retention changed." },
+	"seek":            func(int64) string { return "Consumer moved." },
+	"delete-consumer": func(int64) string { return "Consumer deleted." },
+	"delete-group":    func(int64) string { return "Group deleted." },
+	"redeliver":       func(int64) string { return "The event will be delivered again." },
+	"discard-event":   func(int64) string { return "Event discarded." },
+	"trigger":         func(n int64) string { return "Triggered as job " + strconv.FormatInt(n, 10) + "." },
+	"pause-schedule":  func(int64) string { return "Schedule paused." },
+	"resume-schedule": func(int64) string { return "Schedule resumed." },
+	"break-lock":      func(int64) string { return "Lock broken." },
+	"cancel-batch":    func(int64) string { return "Batch cancelled." },
+	"maintain":        func(int64) string { return "Maintenance finished." },
+	"check":           func(int64) string { return "File check started." },
+	"nothing":         func(int64) string { return "Nothing to change." },
 }
 
 // flashParams are the parameters that a verb adds to the URL of the next page.
@@ -42,7 +42,7 @@ func (c *call) flash() string {
 	}
 	text := say(n)
 	if skipped > 0 {
-		text += " " + plural(skipped, "job") + " left as they were."
+		text += " " + plural(skipped, "job") + " left unchanged."
 	}
 	return text
 }

@@ -96,7 +96,7 @@ func New(db *honker.DB, opts *Options) *Handler {
 	}
 	for _, origin := range h.opts.Origins {
 		if err := h.cross.AddTrustedOrigin(origin); err != nil {
-			h.opts.Logger.Error("honker ui: an origin of Options.Origins is left out", "origin", origin, "error", err)
+			h.opts.Logger.Error("honker ui: an invalid origin in Options.Origins is ignored", "origin", origin, "error", err)
 		}
 	}
 	return h
@@ -242,7 +242,7 @@ func redirectInside(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) dispatch(c *call, name string) error {
 	rt, ok := h.routes[name]
 	if !ok {
-		return notFound("There is no such page.")
+		return notFound("This page does not exist.")
 	}
 	if err := c.checkMethod(rt); err != nil {
 		return err
@@ -304,10 +304,10 @@ func (c *call) open(rt route) error {
 	c.params = p
 	f, ok := c.h.files[p.text("db", maxName)]
 	if !ok {
-		return notFound("There is no such file.")
+		return notFound("This file does not exist.")
 	}
 	if f.db == nil {
-		return &problem{http.StatusInternalServerError, "No file", "ui.New was given a nil DB."}
+		return &problem{http.StatusInternalServerError, "No file", "ui.New was called with a nil DB."}
 	}
 	c.file, c.db = f, f.db
 	remote, _, err := net.SplitHostPort(c.r.RemoteAddr)
@@ -323,8 +323,8 @@ func (c *call) open(rt route) error {
 func (c *call) crossOrigin(err error) error {
 	c.h.opts.Logger.Warn("honker ui: a request from another origin was refused",
 		"origin", c.r.Header.Get("Origin"), "host", c.r.Host, "error", err)
-	return &problem{http.StatusForbidden, "From another site", "The browser says that this came from " + quoted(c.r.Header.Get("Origin")) +
-		", and the server is asked for as " + quoted(c.r.Host) + ". If a proxy between them changes the Host, name the first one in ui.Options.Origins."}
+	return &problem{http.StatusForbidden, "Cross-site request", "The browser sent this request from a page of " + quoted(c.r.Header.Get("Origin")) +
+		", but the request is addressed to " + quoted(c.r.Host) + ". If a proxy changes the Host, add the origin of the page to ui.Options.Origins."}
 }
 
 func quoted(s string) string { return "“" + s + "”" }
@@ -351,18 +351,18 @@ func problemOf(err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p
 	}
-	status, title := http.StatusInternalServerError, "This did not work"
+	status, title := http.StatusInternalServerError, "The request failed"
 	switch {
 	case errors.Is(err, honker.ErrInvalid):
-		status, title = http.StatusBadRequest, "This is not possible"
+		status, title = http.StatusBadRequest, "Invalid request"
 	case errors.Is(err, honker.ErrNotFound):
 		status, title = http.StatusNotFound, "Not found"
 	case errors.Is(err, honker.ErrReadOnly):
 		status, title = http.StatusForbidden, "The file is open read-only"
 	case errors.Is(err, honker.ErrLockHeld):
-		status, title = http.StatusConflict, "Another process does this"
+		status, title = http.StatusConflict, "Another process is doing this"
 	case errors.Is(err, honker.ErrBusy), errors.Is(err, honker.ErrClosed), errors.Is(err, context.DeadlineExceeded):
-		status, title = http.StatusServiceUnavailable, "Not now"
+		status, title = http.StatusServiceUnavailable, "Temporarily unavailable"
 	}
 	return &problem{status, title, err.Error()}
 }

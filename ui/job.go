@@ -195,13 +195,13 @@ func strip(j *honker.JobInfo) (all []moment) {
 	}
 	add("enqueued", j.CreatedAt, "")
 	if j.RunAt.After(j.CreatedAt) {
-		add("not before", j.RunAt, "")
+		add("due", j.RunAt, "")
 	}
 	switch j.Phase {
 	case honker.PhaseRunning:
-		add("runs, claimed until", j.ClaimExpiresAt, "now")
+		add("running, lease ends", j.ClaimExpiresAt, "now")
 	case honker.PhaseLapsed:
-		add("its claim ran out", j.ClaimExpiresAt, "end")
+		add("lease lapsed", j.ClaimExpiresAt, "end")
 	}
 	add("expires", j.ExpiresAt, "")
 	add("done", j.DoneAt, "")

@@ -198,5 +198,5 @@ func (p *page) Join(ids []int64) string {
 
 // Orders returns the orders that the form of a list offers.
 func (p *page) Orders() []struct{ Name, Text string } {
-	return []struct{ Name, Text string }{{"newest", "newest first"}, {"oldest", "oldest first"}, {"claim", "as they are claimed"}, {"died", "last died first"}}
+	return []struct{ Name, Text string }{{"newest", "newest first"}, {"oldest", "oldest first"}, {"claim", "in order of claims"}, {"died", "latest death first"}}
 }

@@ -23,7 +23,7 @@ func TestJobs_SearchEnds(t *testing.T) {
 		if strings.Contains(page, "job?id=1") {
 			break
 		}
-		require.Contains(t, page, "looked at")
+		require.Contains(t, page, "examined")
 		target = unescape(searchOn.FindStringSubmatch(page)[1])
 	}
 	require.NotZero(t, pages, "the first page has looked at all")

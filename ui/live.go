@@ -76,7 +76,7 @@ func (v *viewers) halt() {
 func (v *viewers) follow(ctx context.Context, h *Handler, db *honker.DB) {
 	for _, err := range db.Updates(ctx) {
 		if err != nil {
-			h.opts.Logger.Info("honker ui: pages are not live any more", "error", err)
+			h.opts.Logger.Info("honker ui: live updates of pages stopped", "error", err)
 			v.endAll(ctx)
 			return
 		}
@@ -126,13 +126,13 @@ func eventsPage(c *call) serve {
 		h.Set("X-Accel-Buffering", "no")
 		ticks, err := c.file.viewers.join(c.h, c.db)
 		if err != nil {
-			return &problem{http.StatusServiceUnavailable, "Not live", err.Error()}
+			return &problem{http.StatusServiceUnavailable, "No live updates", err.Error()}
 		}
 		defer c.file.viewers.leave(ticks)
 		defer s.end()
 		// A ResponseWriter without Flush would buffer the stream. The error makes the page poll instead.
 		if err := s.control.Flush(); errors.Is(err, http.ErrNotSupported) {
-			return &problem{http.StatusNotImplemented, "Not live", "The http.ResponseWriter has neither Flush nor Unwrap."}
+			return &problem{http.StatusNotImplemented, "No live updates", "The http.ResponseWriter has neither Flush nor Unwrap."}
 		}
 		if err := s.send(": " + strings.Repeat(" ", streamOpener) + "\n\nevent: hello\ndata: 0\n\n"); err != nil {
 			return nil

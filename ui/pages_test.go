@@ -52,7 +52,7 @@ var (
 
 // withoutDisk removes the problem of a nearly full disk from a page, which depends on the machine.
 func withoutDisk(page string) string {
-	return strings.ReplaceAll(diskProblem.ReplaceAllString(page, ""), noProblems, `<p class="allgood">Nothing is wrong.</p>`)
+	return strings.ReplaceAll(diskProblem.ReplaceAllString(page, ""), noProblems, `<p class="allgood">No problems.</p>`)
 }
 
 // Pages agree with their golden files, so every change of a page shows in review.
@@ -285,13 +285,13 @@ func TestPages_Problems(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		ctx := context.Background()
 		h := dashboard(t, db, nil)
-		require.Contains(t, withoutDisk(get(h, "/").Body.String()), "Nothing is wrong.")
+		require.Contains(t, withoutDisk(get(h, "/").Body.String()), "No problems.")
 		_, err := queue(db, "a/b&c").Enqueue(ctx, json.RawMessage("1"))
 		require.NoError(t, err)
 		bury(t, db, "mails", "1", "x")
 		time.Sleep(2 * time.Minute)
 		body := get(h, "/").Body.String()
-		require.NotContains(t, body, "Nothing is wrong.")
+		require.NotContains(t, body, "No problems.")
 		for _, target := range []string{"queue?name=a%2Fb%26c", "dead?died_since=1h&amp;queue=mails"} {
 			require.Contains(t, body, `<a href="`+target+`" data-open `)
 			require.Equal(t, http.StatusOK, get(h, "/"+unescape(target)).Code)

@@ -34,13 +34,13 @@ func readParams(w http.ResponseWriter, r *http.Request, post bool) (*params, err
 	if !post {
 		values, err := url.ParseQuery(r.URL.RawQuery)
 		if err != nil {
-			return nil, &problem{http.StatusBadRequest, "Bad parameters", "The query of the URL cannot be read."}
+			return nil, &problem{http.StatusBadRequest, "Invalid parameters", "The query of the URL is malformed."}
 		}
 		return &params{values: values}, nil
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {
-		return nil, &problem{http.StatusBadRequest, "Bad parameters", "The form cannot be read: " + err.Error()}
+		return nil, &problem{http.StatusBadRequest, "Invalid parameters", "The form cannot be read: " + err.Error()}
 	}
 	bodyRead(w)
 	return &params{values: r.PostForm}, nil
@@ -55,7 +55,7 @@ func (p *params) err() error {
 	if len(p.faults) == 0 {
 		return nil
 	}
-	return &problem{http.StatusBadRequest, "Bad parameters", strings.Join(p.faults, "; ")}
+	return &problem{http.StatusBadRequest, "Invalid parameters", strings.Join(p.faults, "; ")}
 }
 
 // one returns the value of a parameter that must not be repeated, or "".

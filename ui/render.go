@@ -88,7 +88,7 @@ func (c *call) execute(template string, v view) ([]byte, error) {
 		return nil, fmt.Errorf("page %s: %w", v.name, err)
 	}
 	if out.Len() > maxPage {
-		return nil, &problem{http.StatusInsufficientStorage, "Too much for one page", "Narrow the filter, or ask for fewer rows."}
+		return nil, &problem{http.StatusInsufficientStorage, "Page too large", "Narrow the filter or request fewer rows."}
 	}
 	// Names and texts written by other programs may be invalid UTF-8.
 	return bytes.ToValidUTF8(out.Bytes(), []byte("�")), nil

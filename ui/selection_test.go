@@ -134,7 +134,7 @@ func TestSelection_Full(t *testing.T) {
 	more := some(1000, 1003)
 	more.Set("selected", u.Query().Get("selected"))
 	_, page = turn(t, h, more, "")
-	require.Contains(t, page, "1,000 jobs are selected. There can be no more")
+	require.Contains(t, page, "1,000 jobs are selected. This is the maximum")
 	w := ask(h, http.MethodPost, "/discard", more)
 	require.Equal(t, http.StatusBadRequest, w.Code)
 	require.Contains(t, w.Body.String(), "more than 1,000 jobs are selected")

@@ -124,7 +124,7 @@ func seekAction(c *call) serve {
 	topic, consumer, back := c.params.name("topic"), c.params.name("consumer"), c.back()
 	offset := c.params.integer("offset", 0, 1<<62, 0)
 	to := map[string]honker.From{"beginning": honker.Beginning, "end": honker.End, "offset": honker.Offset(offset)}[c.params.choice("to", "offset", "beginning", "end")]
-	return c.asks("Move the consumer "+quoted(consumer), "It reads the events after the new place again, and passes over those before it. Move it while it does not run.", "Move",
+	return c.asks("Move the consumer "+quoted(consumer), "It continues after the new position, and so reads events again or skips them. Stop the consumer before you move it.", "Move",
 		back, func() (bool, error) {
 			err := streamOf(c.db, topic).Seek(c.ctx, consumer, to)
 			return err == nil, err
@@ -133,13 +133,13 @@ func seekAction(c *call) serve {
 
 func deleteConsumerAction(c *call) serve {
 	topic, consumer, back := c.params.name("topic"), c.params.name("consumer"), c.back()
-	return c.asks("Delete the consumer "+quoted(consumer), "How far it has come is forgotten, and it no longer keeps events from being deleted.", "Delete", back,
+	return c.asks("Delete the consumer "+quoted(consumer), "Its position is deleted, and it no longer keeps events from being deleted.", "Delete", back,
 		func() (bool, error) { return streamOf(c.db, topic).DeleteConsumer(c.ctx, consumer) })
 }
 
 func deleteGroupAction(c *call) serve {
 	topic, group, back := c.params.name("topic"), c.params.name("group"), c.back()
-	return c.asks("Delete the group "+quoted(group), "Its members lose what they hold, and its dead events are forgotten.", "Delete", back,
+	return c.asks("Delete the group "+quoted(group), "Its members lose their claims, and its dead events are deleted.", "Delete", back,
 		func() (bool, error) { return streamOf(c.db, topic).Group(group, nil).Delete(c.ctx) })
 }
 
@@ -196,7 +196,7 @@ func resumeScheduleAction(c *call) serve {
 
 func breakLockAction(c *call) serve {
 	name, owner, back := c.params.name("lock"), c.params.name("owner"), c.back()
-	return c.asks("Break the lock "+quoted(name), "Its holder "+quoted(owner)+" finds out when it renews the lock, and works on until then: it should be gone, or hang.", "Break",
+	return c.asks("Break the lock "+quoted(name), "Its holder "+quoted(owner)+" continues until it notices at its next renewal. Break the lock only if the holder is gone or hangs.", "Break",
 		back, func() (bool, error) { return admin.BreakLock(c.ctx, c.db, name, owner) })
 }
 
@@ -208,7 +208,7 @@ func maintainAction(c *call) serve {
 		extend(c.w, actionTime+streamWrite)
 		err := c.db.Maintain(ctx, &honker.MaintainOptions{Once: true})
 		if err != nil && timedOut(ctx, err) {
-			return false, &problem{http.StatusServiceUnavailable, "Not all of it", "Maintenance did not finish within " + admin.FormatSpan(actionTime) + ". Its changes so far are kept. Run it again to continue."}
+			return false, &problem{http.StatusServiceUnavailable, "Maintenance is incomplete", "Maintenance did not finish within " + admin.FormatSpan(actionTime) + ". Its changes so far are kept. Run it again to continue."}
 		}
 		return err == nil, err
 	})

@@ -102,7 +102,7 @@
     if (wait > 0) due = setTimeout(ask, Math.min(wait + 1100, 3600e3), false);
   };
 
-  const why = "This page is not told of commits, and asks every 5 s: something between it and the server holds streams back, or too many pages are open.";
+  const why = "Live updates are not available, so this page asks every 5 s. A proxy may buffer streams, or too many pages are open.";
   const fallBack = () => {
     close();
     if (document.hidden) return;
