@@ -108,7 +108,7 @@ func (a *app) applyTo(ctx context.Context, ids []int64, v verb, c changing) erro
 		return &coded{code: codeNo, err: errors.New(v.none), try: show(ids[0])}
 	case last.Changed == 0 && len(last.Skipped) > 0:
 		left := last.Skipped[0]
-		return &coded{code: codeNo, err: fmt.Errorf("job %d was left: %s", left.ID, left.Why), try: show(left.ID)}
+		return &coded{code: codeNo, err: fmt.Errorf("job %d was skipped: %s", left.ID, left.Why), try: show(left.ID)}
 	default:
 		return nil
 	}
@@ -158,12 +158,12 @@ func (a *app) report(v verb, r *admin.Report, dryRun bool) error {
 		return err
 	}
 	for _, s := range o.Skipped {
-		if _, err := fmt.Fprintf(a.out, "left job %d: %s\n", s.ID, clean(s.Why)); err != nil {
+		if _, err := fmt.Fprintf(a.out, "skipped job %d: %s\n", s.ID, clean(s.Why)); err != nil {
 			return err
 		}
 	}
 	if more := o.SkippedTotal - int64(len(o.Skipped)); more > 0 {
-		_, err := fmt.Fprintf(a.out, "left %s\n", plural(more, "more job"))
+		_, err := fmt.Fprintf(a.out, "skipped %s\n", plural(more, "more job"))
 		return err
 	}
 	return nil
@@ -192,7 +192,7 @@ func plural(n int64, what string) string {
 // confirm asks the person at the terminal. Without a terminal it returns an error.
 func (a *app) confirm(ctx context.Context, question string) error {
 	if !a.inTerm {
-		return usage("the same with --dry-run, or with --yes", "%s There is no terminal to ask on", question)
+		return usage("the same with --dry-run, or with --yes", "%s There is no terminal to confirm on", question)
 	}
 	fmt.Fprint(a.stderr, clean(question)+" [y/N] ")
 	answer := make(chan string, 1)

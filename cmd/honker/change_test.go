@@ -116,8 +116,8 @@ func TestChange_SkippedTotal(t *testing.T) {
 	require.Contains(t, got.out, `"skipped_total": 150`)
 	p.atTerm = true
 	got = p.run("dead", "import", "-")
-	require.Equal(t, 100, strings.Count(got.out, "left job "), got.out)
-	require.Contains(t, got.out, "\nleft 50 more jobs\n")
+	require.Equal(t, 100, strings.Count(got.out, "skipped job "), got.out)
+	require.Contains(t, got.out, "\nskipped 50 more jobs\n")
 }
 
 // Each command that changes something accepts --yes, whether it asks or not. New read-only commands must be added

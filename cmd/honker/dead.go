@@ -153,7 +153,7 @@ func (a *app) onDead(ctx context.Context, f *filter, c changing, args []string,
 		}
 		v := verbOf(db, picked)
 		if picked.IDs != nil {
-			v.none = "none of these jobs is dead, or fits the other flags"
+			v.none = "none of these jobs is dead and matches the other flags"
 			return a.applyTo(ctx, picked.IDs, v, c)
 		}
 		return a.apply(ctx, v, c)

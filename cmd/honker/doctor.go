@@ -88,7 +88,7 @@ func (a *app) noteLitestream(ctx context.Context) error {
 	}
 	state := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"-litestream") // Litestream's name for it
 	if _, err := os.Stat(state); err == nil {
-		a.note("Litestream replicates this file: it must be 0.5.17 or newer, since the SQLite of older ones can damage the write-ahead log")
+		a.note("Litestream replicates this file: it must be 0.5.17 or newer, because the SQLite in older versions can damage the write-ahead log")
 	}
 	return nil
 }

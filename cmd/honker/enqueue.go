@@ -161,7 +161,7 @@ func stopped(err error, done string, n int, what string) error {
 		return err
 	}
 	c := partly(err, "%s %s", done, plural(int64(n), what))
-	c.try = "the rest of the lines alone"
+	c.try = "the remaining lines only"
 	return c
 }
 

@@ -122,7 +122,7 @@ func (a *app) judge(err error, cmd *cobra.Command) (code int, try string) {
 	case errors.Is(err, os.ErrPermission):
 		return codeRefused, "the same as a user that may use the file"
 	case isDamage(err):
-		return codeRefused, "a backup in its place; for what is left: sqlite3 " + shellWord(a.namedFile()) + " .recover | sqlite3 recovered.db"
+		return codeRefused, "a backup in its place; to recover what is readable: sqlite3 " + shellWord(a.namedFile()) + " .recover | sqlite3 recovered.db"
 	case errors.Is(err, honker.ErrUnsupported):
 		return codeRefused, chooseFile
 	default:

@@ -48,9 +48,9 @@ func TestFile_Refused(t *testing.T) {
 		"missing": {codeUsage, "no such file"},
 		"folder":  {codeUsage, "a directory"},
 		"text":    {codeRefused, "not a SQLite database"},
-		"empty":   {codeRefused, "no tables of honker"},
-		"others":  {codeRefused, "no tables of honker"},
-		"older":   {codeRefused, "schema is older"},
+		"empty":   {codeRefused, "no honker tables"},
+		"others":  {codeRefused, "no honker tables"},
+		"older":   {codeRefused, "and this library needs version"},
 		"newer":   {codeRefused, "newer"},
 	} {
 		before := contents(t, dir)
@@ -95,7 +95,7 @@ func TestFile_Damaged(t *testing.T) {
 			got := ran(t, dir, append([]string{"-f", "app.db"}, strings.Fields(args)...)...)
 			require.Equal(t, codeRefused, got.code, "%s: %s", args, got.err)
 			require.Contains(t, got.err, want, args)
-			require.Contains(t, got.err, "\ntry: a backup in its place; for what is left: sqlite3 app.db .recover | sqlite3 recovered.db\n", args)
+			require.Contains(t, got.err, "\ntry: a backup in its place; to recover what is readable: sqlite3 app.db .recover | sqlite3 recovered.db\n", args)
 		}
 	}
 	helps("the file is damaged: ", "check", "doctor", "status", "queues", "jobs --limit 0")

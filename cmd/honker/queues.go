@@ -214,13 +214,13 @@ func (s steered) sentence() string {
 	}
 	switch {
 	case s.Verb == "resume" && s.Changed:
-		return "goes on"
+		return "is resumed"
 	case s.Verb == "resume":
 		return "was not paused"
 	case s.Changed:
 		return "is paused " + end
 	default:
-		return "was paused already, and is now " + end
+		return "was already paused, and is now paused " + end
 	}
 }
 

@@ -86,14 +86,14 @@ func (m *topModel) screen() []string {
 var topHelp = []string{
 	"",
 	"  up down, j k  select a queue",
-	"  p  r          pause the queue; let it go on",
-	"  enter         its next jobs",
-	"  e             why nothing of it runs, or what does",
-	"  d             what its dead jobs died of",
-	"  /             only queues with this in their names",
+	"  p  r          pause or resume the queue",
+	"  enter         show its next jobs",
+	"  e             explain why none of its jobs runs",
+	"  d             show its dead jobs by error",
+	"  /             filter queues by name",
 	"  space         read the file now",
 	"  esc           back",
-	"  q             end",
+	"  q             quit",
 }
 
 func (m *topModel) footer() string {
@@ -105,9 +105,9 @@ func (m *topModel) footer() string {
 	case m.notice != "":
 		return m.notice
 	case m.below != nil || m.help:
-		return "esc: back  q: end"
+		return "esc: back  q: quit"
 	}
-	return "p: pause  r: resume  enter: jobs  e: why  d: dead  /: filter  ?: keys  q: end"
+	return "p: pause  r: resume  enter: jobs  e: why  d: dead  /: filter  ?: keys  q: quit"
 }
 
 // Update implements tea.Model.
@@ -213,11 +213,11 @@ func (m *topModel) queueKey(key string) tea.Cmd {
 	case "d":
 		return func() tea.Msg { return m.deadOf(queue) }
 	case "p":
-		m.question = &asked{fmt.Sprintf("pause %s, in all processes?", clean(queue)), m.steer(queue, "paused "+clean(queue), func(ctx context.Context, q *honker.Queue[json.RawMessage]) (bool, error) {
+		m.question = &asked{fmt.Sprintf("pause %s in all processes?", clean(queue)), m.steer(queue, "paused "+clean(queue), func(ctx context.Context, q *honker.Queue[json.RawMessage]) (bool, error) {
 			return q.Pause(ctx, &honker.PauseOptions{By: m.app.actor})
 		})}
 	case "r":
-		return m.steer(queue, clean(queue)+" goes on", func(ctx context.Context, q *honker.Queue[json.RawMessage]) (bool, error) { return q.Resume(ctx) })
+		return m.steer(queue, "resumed "+clean(queue), func(ctx context.Context, q *honker.Queue[json.RawMessage]) (bool, error) { return q.Resume(ctx) })
 	}
 	return nil
 }
@@ -286,7 +286,7 @@ func (m *topModel) nextJobs(queue string) tea.Msg {
 	if err != nil {
 		return noticed(clean(err.Error()))
 	}
-	lines := opened{"", "  " + clean(queue) + ", next to be claimed first", ""}
+	lines := opened{"", "  " + clean(queue) + ", in the order of their claims", ""}
 	for _, j := range page.Jobs {
 		lines = append(lines, fmt.Sprintf("  %d  %-9s  %s  %s", j.ID, j.Phase, when(j.RunAt).human, clean(long(string(j.Payload)).human)))
 	}
@@ -318,7 +318,7 @@ func (m *topModel) deadOf(queue string) tea.Msg {
 	if err != nil {
 		return noticed(clean(err.Error()))
 	}
-	lines := opened{"", "  " + clean(queue) + ": what its dead jobs died of", ""}
+	lines := opened{"", "  " + clean(queue) + ": dead jobs by error", ""}
 	for _, g := range r.Groups[:min(len(r.Groups), shownBelow)] {
 		lines = append(lines, fmt.Sprintf("  %s  %s, last %s: %s", g.Fingerprint[:min(8, len(g.Fingerprint))], plural(g.N, "job"), when(g.Last).human, clean(long(g.Sample).human)))
 	}

@@ -136,7 +136,7 @@ func TestDeadDiscard_Waiters(t *testing.T) {
 		require.NoError(t, jobs[0].Reject(t.Context(), errors.New("no")))
 		got := p.run("dead", "discard", strconv.FormatInt(dead, 10))
 		require.Equal(t, codeNo, got.code)
-		require.Contains(t, got.err, "others wait for it")
+		require.Contains(t, got.err, "other jobs wait for it")
 		require.Equal(t, codeUsage, p.run("dead", "discard", strconv.FormatInt(dead, 10), "--waiters", "x").code)
 		require.Equal(t, honker.PhaseDead, phaseOf(t, db, dead))
 		got = p.run("dead", "discard", strconv.FormatInt(dead, 10), "--waiters", how)
