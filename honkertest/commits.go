@@ -56,7 +56,7 @@ func refuseCommits(t testing.TB, db *honker.DB, fail func() error) (end func()) 
 		RefuseCommits(fail func() error) (end func())
 	})
 	if !ours {
-		t.Fatalf("honkertest: commits of a pool of %T cannot be made to fail: use a DB of honkertest.Open, "+
+		t.Fatalf("honkertest: commits of a pool of %T cannot be made to fail: use a DB from honkertest.Open, "+
 			"or attach to sql.OpenDB of a honker.Connector", db.SQL().Driver())
 	}
 	end = driver.RefuseCommits(fail)

@@ -165,7 +165,7 @@ func TestEnqueued_Waiting(t *testing.T) {
 func TestEnqueued_Undecodable(t *testing.T) {
 	_, db, q := testkit.NewQueue[int](t, nil)
 	testkit.Enqueue(t, honker.NewQueue[string](db, "jobs", nil), "tea")
-	requireFails(t, func(t testing.TB) { honkertest.Enqueued(t, q) }, `"tea"`, "does not decode")
+	requireFails(t, func(t testing.TB) { honkertest.Enqueued(t, q) }, `"tea"`, "cannot decode")
 	requireFails(t, func(t testing.TB) {
 		honkertest.RequireEnqueued(t, honker.NewQueue[any](db, "jobs", nil), any(func() {}))
 	}, "unsupported type")

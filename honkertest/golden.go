@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-var update = flag.Bool("honkertest.update", false, "write the files of honkertest.Golden anew")
+var update = flag.Bool("honkertest.update", false, "rewrite the files of honkertest.Golden")
 
 // Golden compares the contents of db with testdata/name.golden and fails the test if they differ.
 // The text has the jobs, dead letters, results, events, consumers, groups, messages, locks and

@@ -120,6 +120,6 @@ func TestCheck(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	requirePasses(t, func(t testing.TB) { honkertest.Check(t, db) })
 	testkit.Exec(t, db, `INSERT INTO _honker_live (id, queue, payload, state) VALUES (1, 'jobs', '1', 'lost')`)
-	requireFails(t, func(t testing.TB) { honkertest.Check(t, db) }, "a job is pending or processing")
+	requireFails(t, func(t testing.TB) { honkertest.Check(t, db) }, "a live job is pending, processing or held")
 	testkit.Exec(t, db, `DELETE FROM _honker_live`)
 }

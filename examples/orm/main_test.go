@@ -355,7 +355,7 @@ func TestORM_Bun_Refused(t *testing.T) {
 				} {
 					err := call(tx)
 					require.ErrorIs(t, err, honker.ErrInvalid, verb)
-					require.ErrorContains(t, err, "hand over the *sql.Tx that it wraps", verb)
+					require.ErrorContains(t, err, "pass the *sql.Tx that it wraps", verb)
 				}
 				_, err := q.EnqueueTx(ctx, tx.Tx, "kept")
 				return err

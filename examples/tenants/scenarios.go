@@ -79,7 +79,7 @@ func (s *service) rate(ctx context.Context) ([]check, error) {
 	}
 	took := calls[len(calls)-1].Sub(sc.began)
 	found := fmt.Sprintf("%d in %v, %d too early", len(calls), took.Round(10*time.Millisecond), early)
-	return []check{{"B", "no call comes before the rate lets it", found, len(calls) == n && early == 0}, sc.answers("B")}, nil
+	return []check{{"B", "no call comes earlier than the rate allows", found, len(calls) == n && early == 0}, sc.answers("B")}, nil
 }
 
 // slowDown is scenario C: an endpoint answers 429 for a while. Both handles stop calling it, and no
@@ -91,7 +91,7 @@ func (s *service) slowDown(ctx context.Context) ([]check, error) {
 	}
 	crux, bolt := sc.endpoints.of["crux"], sc.endpoints.of["bolt"]
 	crux.closedFor = 1500 * time.Millisecond
-	sc.say("C  %d webhooks of bolt and of crux, of which the endpoint refuses calls for %v", 2*few, crux.closedFor)
+	sc.say("C  %d webhooks of bolt and of crux, whose endpoint refuses calls for %v", 2*few, crux.closedFor)
 	for _, tenant := range []string{"bolt", "crux"} {
 		last, err := sc.enqueue(ctx, tenant, 2*few)
 		if err != nil {
@@ -113,7 +113,7 @@ func (s *service) slowDown(ctx context.Context) ([]check, error) {
 	seldom := crux.refused > 0 && crux.refused <= 6 && crux.done() == 2*few && dead == 0
 	waited := crux.ended.Sub(bolt.ended)
 	return []check{
-		{"C", "crux is called seldom until it is open", found, seldom},
+		{"C", "crux is called rarely until its endpoint recovers", found, seldom},
 		{"C", "bolt does not wait for it", fmt.Sprint("bolt is done ", waited.Round(10*time.Millisecond), " before"), bolt.done() == 2*few && waited > 0},
 		sc.answers("C"),
 	}, nil
