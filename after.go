@@ -60,7 +60,7 @@ func In(batch int64) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.err = errors.Join(o.err, checkIDs("In", []int64{batch}))
 		if o.link().In != 0 {
-			o.err = errors.Join(o.err, fmt.Errorf("%w: In of two batches", ErrInvalid))
+			o.err = errors.Join(o.err, fmt.Errorf("%w: In is given twice: a job can be a member of a single batch", ErrInvalid))
 		}
 		o.links.In = batch
 	}
@@ -75,7 +75,7 @@ func (o *enqueueOptions) link() *row.Links {
 
 func checkIDs(option string, ids []int64) error {
 	if i := slices.IndexFunc(ids, func(id int64) bool { return id <= 0 }); i >= 0 {
-		return fmt.Errorf("%w: %s %d", ErrInvalid, option, ids[i])
+		return fmt.Errorf("%w: %s: id %d is not positive", ErrInvalid, option, ids[i])
 	}
 	return nil
 }
@@ -90,13 +90,13 @@ const (
 func (o *enqueueOptions) checkLinks(jobs int) error {
 	switch n := len(o.links.Jobs) + len(o.links.Batches); {
 	case n > maxAfter:
-		return fmt.Errorf("%w: After %d jobs, at most %d: use a batch", ErrInvalid, n, maxAfter)
+		return fmt.Errorf("%w: After and AfterBatch name %d ids; the maximum is %d: use a batch", ErrInvalid, n, maxAfter)
 	case n*jobs > maxEdges:
-		return fmt.Errorf("%w: %d jobs After %d, at most %d together: use a batch", ErrInvalid, jobs, n, maxEdges)
+		return fmt.Errorf("%w: %d jobs with %d ids in After each make %d edges; the maximum is %d: use a batch", ErrInvalid, jobs, n, n*jobs, maxEdges)
 	case n == 0 && o.links.IfDead:
-		return fmt.Errorf("%w: EvenIfDead without After or AfterBatch", ErrInvalid)
+		return fmt.Errorf("%w: EvenIfDead requires After or AfterBatch", ErrInvalid)
 	case slices.Contains(o.links.Batches, o.links.In):
-		return fmt.Errorf("%w: AfterBatch %d of a member of it", ErrInvalid, o.links.In)
+		return fmt.Errorf("%w: a member of batch %d cannot wait for the batch", ErrInvalid, o.links.In)
 	case n == 0 && o.links.In == 0:
 		o.links = nil // After() without ids
 	}
@@ -129,7 +129,7 @@ func (j *Job[T]) After() []int64 {
 		return err
 	})
 	if err != nil {
-		j.q.db.opts.Logger.Error("honker: cannot read what a job was enqueued after", "queue", j.q.name, "job", j.ID, "error", err)
+		j.q.db.opts.Logger.Error("honker: cannot read the jobs that a job was enqueued after", "queue", j.q.name, "job", j.ID, "error", err)
 		return nil
 	}
 	if len(ids) == 0 {

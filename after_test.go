@@ -195,7 +195,7 @@ func TestAfter_Ids(t *testing.T) {
 	ctx, db, q := newQuietQueue(t)
 	_, err := q.Enqueue(ctx, 1, honker.After(1))
 	require.ErrorIs(t, err, honker.ErrInvalid)
-	require.ErrorContains(t, err, "no job has had this id")
+	require.ErrorContains(t, err, "no job with id 1 has ever existed")
 	a := testkit.Enqueue(t, q, 1)
 	require.NoError(t, testkit.ClaimAll(t, q)[a].Ack(ctx))
 	b := testkit.Enqueue(t, q, 2, honker.After(a))
@@ -300,7 +300,7 @@ func TestAfter_Unique_Replaced(t *testing.T) {
 	before := testkit.Dump(t, db.SQL())
 	_, err := q.Enqueue(ctx, 6, replace, honker.After(d))
 	require.ErrorIs(t, err, honker.ErrInvalid)
-	require.ErrorContains(t, err, fmt.Sprintf("job %d waits for job %d already", d, a))
+	require.ErrorContains(t, err, fmt.Sprintf("job %d already waits for job %d", d, a))
 	require.Equal(t, before, testkit.Dump(t, db.SQL()))
 	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := q.EnqueueTx(ctx, tx, 6, replace, honker.After(d))

@@ -40,7 +40,7 @@ func attach(ctx context.Context, pool *sql.DB, opts *Options) (*DB, error) {
 		return nil, err
 	}
 	if o.LegacyMessages {
-		return nil, fmt.Errorf("%w: LegacyMessages needs connections of Open: those of an attached pool are the application's", ErrUnsupported)
+		return nil, fmt.Errorf("%w: LegacyMessages requires Open: the connections of an attached pool belong to the application", ErrUnsupported)
 	}
 	if pool == nil {
 		return nil, fmt.Errorf("%w: nil pool", ErrInvalid)

@@ -209,7 +209,7 @@ func TestAttach_OneConnection_ReadInTx(t *testing.T) {
 		require.NoError(t, err)
 		_, err = q.Get(outer, id)
 		require.ErrorIs(t, err, honker.ErrBusy)
-		require.ErrorContains(t, err, "no connection of the pool came free in 50ms")
+		require.ErrorContains(t, err, "no connection of the pool became free within 50ms")
 		require.ErrorIs(t, db.Tx(outer, func(context.Context, *sql.Tx) error { return nil }), honker.ErrBusy)
 		return nil
 	}))

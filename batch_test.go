@@ -93,7 +93,7 @@ func TestBatch_Circles(t *testing.T) {
 	for name, o := range map[string]honker.EnqueueOption{"directly": honker.After(next), "by another": honker.After(last), "by a batch": honker.AfterBatch(c.ID)} {
 		_, err := q.Enqueue(ctx, 3, honker.In(b.ID), o)
 		require.ErrorIs(t, err, honker.ErrInvalid, name)
-		require.ErrorContains(t, err, fmt.Sprintf("waits for batch %d already", b.ID), name)
+		require.ErrorContains(t, err, fmt.Sprintf("already waits for batch %d", b.ID), name)
 	}
 	require.Equal(t, before, testkit.Dump(t, db.SQL()))
 	first := testkit.Enqueue(t, q, 4, honker.In(b.ID))

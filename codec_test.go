@@ -243,7 +243,7 @@ func TestCodec_EncodeFails(t *testing.T) {
 	for text, c := range map[string]codecFunc{
 		`honker: enqueue "jobs": codec: no key`: func(json.RawMessage) (json.RawMessage, error) { return nil, errLocked },
 		"is not JSON text":                      func(json.RawMessage) (json.RawMessage, error) { return json.RawMessage("\x00"), nil },
-		"at most 100 (Options.MaxPayload)": func(json.RawMessage) (json.RawMessage, error) {
+		"the maximum is 100 (Options.MaxPayload)": func(json.RawMessage) (json.RawMessage, error) {
 			return json.RawMessage(`"` + strings.Repeat("x", 99) + `"`), nil
 		},
 	} {

@@ -207,7 +207,7 @@ func (s *stream) seek(ctx context.Context, c carrier, consumer string, to From) 
 // between consumers.
 func (s *Stream[E]) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
 	infos, err := s.listConsumers(ctx)
-	return infos, fail("consumers", s.name, err)
+	return infos, fail("list consumers", s.name, err)
 }
 
 func (s *stream) listConsumers(ctx context.Context) ([]ConsumerInfo, error) {
@@ -225,7 +225,7 @@ func (s *stream) listConsumers(ctx context.Context) ([]ConsumerInfo, error) {
 	infos := make([]ConsumerInfo, 0, len(rows))
 	for _, c := range rows {
 		if c.Unreadable != nil {
-			s.db.opts.Logger.Warn("honker: a consumer left out of the list", "topic", c.Topic, "consumer", c.Name, "error", c.Unreadable)
+			s.db.opts.Logger.Warn("honker: unreadable consumer omitted from the list", "topic", c.Topic, "consumer", c.Name, "error", c.Unreadable)
 			continue
 		}
 		info := ConsumerInfo{

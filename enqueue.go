@@ -56,7 +56,7 @@ func MaxAttempts(n int) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.maxAttempts = n
 		if n < 1 {
-			o.err = errors.Join(o.err, fmt.Errorf("%w: MaxAttempts %d", ErrInvalid, n))
+			o.err = errors.Join(o.err, fmt.Errorf("%w: MaxAttempts must be positive, got %d", ErrInvalid, n))
 		}
 	}
 }
@@ -248,7 +248,7 @@ func newEnqueueOp[T any](ctx context.Context, q *queue, args []T, opts []Enqueue
 		option(&op.enqueueOptions)
 	}
 	if op.delayed && op.timed {
-		op.err = errors.Join(op.err, fmt.Errorf("%w: Delay together with RunAt", ErrInvalid))
+		op.err = errors.Join(op.err, fmt.Errorf("%w: Delay cannot be combined with RunAt", ErrInvalid))
 	}
 	if op.unique != nil || op.placed != nil {
 		op.err = errors.Join(op.err, op.checkUnique(len(args)))

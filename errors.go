@@ -140,9 +140,9 @@ type OldSchemaError struct {
 // Error implements error.
 func (e *OldSchemaError) Error() string {
 	if e.Version == 0 {
-		return "it was made by another binding of honker and lacks this library's tables: open it for writing once"
+		return "it was made by another binding of honker and lacks this library's tables: open it once for writing"
 	}
-	return fmt.Sprintf("its schema is older, version %d where this library has %d: open it for writing once", e.Version, e.Current)
+	return fmt.Sprintf("its schema has version %d, and this library needs version %d: open it once for writing", e.Version, e.Current)
 }
 
 // BrokenError reports that [DB.Check] has found the file to be inconsistent.
@@ -152,5 +152,5 @@ type BrokenError struct {
 
 // Error implements error.
 func (e *BrokenError) Error() string {
-	return fmt.Sprintf("%d rules broken: %q", len(e.Rules), e.Rules)
+	return fmt.Sprintf("the file breaks %d rules: %q", len(e.Rules), e.Rules)
 }

@@ -140,7 +140,7 @@ func TestDB_Input_BadNumbers(t *testing.T) {
 		"listen to nothing": func(c c) error { _, err := db.Listen(c); return err },
 	}
 	for _, d := range []time.Duration{0, time.Minute} {
-		calls[fmt.Sprint("Delay together with RunAt ", d)] = enqueueWith(q, honker.RunAt(time.Now().Add(time.Hour)), honker.Delay(d))
+		calls[fmt.Sprint("Delay cannot be combined with RunAt ", d)] = enqueueWith(q, honker.RunAt(time.Now().Add(time.Hour)), honker.Delay(d))
 		calls[fmt.Sprint("RunAt together with Delay ", d)] = enqueueWith(q, honker.Delay(d), honker.RunAt(time.Time{}))
 	}
 	calls["Work with a nil function"] = func(c c) error { return q.Work(c, nil, nil) }

@@ -48,12 +48,12 @@ func decodeEvent(payload json.RawMessage, data any) error {
 		return nil
 	}
 	if err := json.Unmarshal(payload, data); err != nil {
-		return fmt.Errorf("payload does not decode: %w", err)
+		return fmt.Errorf("cannot decode payload: %w", err)
 	}
 	return nil
 }
 
-var errNoConsumer = fmt.Errorf("%w: no consumer has subscribed to it", ErrInvalid)
+var errNoConsumer = fmt.Errorf("%w: the event does not come from Subscribe or Consume, so no consumer can save its offset", ErrInvalid)
 
 // Ack saves the offset of this event for the consumer of the [Stream.Subscribe] or [Stream.Consume] that yielded it: all
 // events up to this one count as handled. The offset never moves back. Ack waits for the writer until ctx ends or
@@ -342,13 +342,13 @@ func withoutTopic(f row.Filter, topic string) row.Filter {
 func checkFilter(f row.Filter, depth int, count *int) error {
 	*count++
 	if depth > maxFilterDepth {
-		return fmt.Errorf("%w: filter deeper than %d", ErrInvalid, maxFilterDepth)
+		return fmt.Errorf("%w: the filter is nested deeper than %d levels", ErrInvalid, maxFilterDepth)
 	}
 	if *count > maxFilterParts {
-		return fmt.Errorf("%w: filter of more than %d parts", ErrInvalid, maxFilterParts)
+		return fmt.Errorf("%w: the filter has more than %d parts", ErrInvalid, maxFilterParts)
 	}
 	if f.Key != "" {
-		if err := engine.CheckName("key of a filter", f.Key); err != nil {
+		if err := engine.CheckName("filter key", f.Key); err != nil {
 			return err
 		}
 	}

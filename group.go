@@ -33,7 +33,7 @@ func (o *GroupOptions) withDefaults(s *stream) (GroupOptions, *row.Filter, error
 	filter, err := s.filterOf(out.Filter)
 	err = errors.Join(err, engine.NotNegative("Lease", out.Lease), out.From.check())
 	if out.MaxAttempts < 0 {
-		err = errors.Join(err, fmt.Errorf("%w: MaxAttempts %d", ErrInvalid, out.MaxAttempts))
+		err = errors.Join(err, fmt.Errorf("%w: negative MaxAttempts %d", ErrInvalid, out.MaxAttempts))
 	}
 	if out.Lease == 0 {
 		out.Lease = defaultGroupLease
@@ -84,7 +84,7 @@ type GroupInfo struct {
 // no member has joined the group yet, Info returns [ErrNotFound].
 func (g *Group[E]) Info(ctx context.Context) (GroupInfo, error) {
 	info, err := g.info(ctx)
-	return info, fail("group info", g.name, err)
+	return info, fail("read group info", g.name, err)
 }
 
 func (g *group) info(ctx context.Context) (info GroupInfo, err error) {
@@ -137,7 +137,7 @@ func (db *DB) groupInfo(ctx context.Context, q engine.Querier, row row.Group) (G
 // the groups have yet to see in order to count them, and checks ctx between groups.
 func (s *Stream[E]) Groups(ctx context.Context) ([]GroupInfo, error) {
 	infos, err := s.groups(ctx)
-	return infos, fail("groups", s.name, err)
+	return infos, fail("list groups", s.name, err)
 }
 
 func (s *stream) groups(ctx context.Context) ([]GroupInfo, error) {
@@ -155,7 +155,7 @@ func (s *stream) groups(ctx context.Context) ([]GroupInfo, error) {
 	infos := make([]GroupInfo, 0, len(rows))
 	for _, row := range rows {
 		if row.Unreadable != nil {
-			s.db.opts.Logger.Warn("honker: a group left out of the list", "topic", row.Topic, "group", row.Name, "error", row.Unreadable)
+			s.db.opts.Logger.Warn("honker: unreadable group omitted from the list", "topic", row.Topic, "group", row.Name, "error", row.Unreadable)
 			continue
 		}
 		var info GroupInfo
@@ -254,7 +254,7 @@ func (g *Group[E]) Dead(ctx context.Context) iter.Seq2[*DeadEvent[E], error] {
 		for {
 			page, err := g.dead(ctx, after)
 			if err != nil {
-				yield(nil, fail("dead events", g.name, err))
+				yield(nil, fail("list dead events", g.name, err))
 				return
 			}
 			for _, row := range page {

@@ -33,7 +33,7 @@ func (o *GroupWorkOptions) withDefaults() (GroupWorkOptions, error) {
 		out = *o
 	}
 	if out.Workers < 0 {
-		return out, fmt.Errorf("%w: %d workers", ErrInvalid, out.Workers)
+		return out, fmt.Errorf("%w: negative Workers %d", ErrInvalid, out.Workers)
 	}
 	if err := out.Pool.check(); err != nil {
 		return out, err
@@ -261,7 +261,7 @@ func (w *groupWork[E]) attempt(ctx context.Context, d *Delivery[E]) (err error) 
 func (w *groupWork[E]) settle(ctx context.Context, d *Delivery[E], failure error) {
 	if d.settled.Load() { // by the handler
 		if failure != nil {
-			w.group.db.opts.Logger.Warn("honker: group: a handler has settled its event and then returned an error, which changes nothing",
+			w.group.db.opts.Logger.Warn("honker: group: a handler returned an error after it settled its event; the error is ignored",
 				"group", w.group.name, "event", d.Offset, "attempt", d.Attempts, "error", engine.Describe(failure))
 		}
 		return
@@ -278,7 +278,7 @@ func (w *groupWork[E]) settle(ctx context.Context, d *Delivery[E], failure error
 	for {
 		err := settle(w.settleCtx)
 		if errors.Is(err, ErrClaimLost) && !d.settledTx.Load() {
-			w.group.db.opts.Logger.Warn("honker: group: claim lost, the event is given out again",
+			w.group.db.opts.Logger.Warn("honker: group: claim lost, the event will be delivered again",
 				"group", w.group.name, "event", d.Offset)
 		}
 		if err == nil || errors.Is(err, ErrClaimLost) || retry.After(w.settleCtx, err) != nil {
@@ -397,13 +397,13 @@ func (w *groupWork[E]) drain(stopRenewing func()) {
 	select {
 	case <-finished:
 	case <-over.C:
-		w.group.db.opts.Logger.Warn("honker: group: a handler ignores the end of its context; its event is given back",
+		w.group.db.opts.Logger.Warn("honker: group: a handler is still running after its context was cancelled; its event is returned to the group",
 			"group", w.group.name)
 		w.giveUp()
 	}
 	stopRenewing() // a heartbeat after leave would join the group again
 	err := w.member.leave(context.WithoutCancel(w.settleCtx))
 	if err != nil && !engine.Final(err) {
-		w.group.db.opts.Logger.Error("honker: group: member has not left, its leases will lapse", "group", w.group.name, "error", err)
+		w.group.db.opts.Logger.Error("honker: group: the member could not leave the group, its leases will lapse", "group", w.group.name, "error", err)
 	}
 }

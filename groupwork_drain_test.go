@@ -115,7 +115,7 @@ func TestGroup_Work_DrainTimeout(t *testing.T) {
 			}
 			require.NoError(t, <-ended)
 			require.Equal(t, want+10*time.Second, time.Since(began), "Work waits for its goroutines")
-			require.Equal(t, 1, log.Times("ignores the end of its context"))
+			require.Equal(t, 1, log.Times("still running after its context was cancelled"))
 			require.EqualValues(t, 4, testkit.GroupInfo(t, g).LowWater)
 		})
 	}

@@ -166,7 +166,7 @@ func TestGroup_Work_Panics(t *testing.T) {
 		require.Len(t, dead, 2)
 		require.Contains(t, dead[0].LastError, "panic: on the floor")
 		require.Contains(t, dead[0].LastError, "groupwork_test.go")
-		require.Contains(t, dead[1].LastError, "the handler ended its goroutine")
+		require.Contains(t, dead[1].LastError, "the handler called runtime.Goexit")
 		require.Equal(t, 4, log.Times("Backoff panicked"))
 	})
 }

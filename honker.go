@@ -154,10 +154,10 @@ func (o *Options) withDefaults() (Options, error) {
 
 func (o *Options) validate() error {
 	if o.Durability != Normal && o.Durability != Full {
-		return fmt.Errorf("%w: Durability %d", ErrInvalid, o.Durability)
+		return fmt.Errorf("%w: unknown Durability %d", ErrInvalid, o.Durability)
 	}
 	if o.Readers < 0 || o.MaxPayload < 0 || o.CountLimit < 0 {
-		return fmt.Errorf("%w: negative Readers, MaxPayload or CountLimit", ErrInvalid)
+		return fmt.Errorf("%w: Readers, MaxPayload and CountLimit must not be negative", ErrInvalid)
 	}
 	return errors.Join(engine.NotNegative("BusyTimeout", o.BusyTimeout), engine.NotNegative("PollInterval", o.PollInterval),
 		engine.NotNegative("NotificationTTL", o.NotificationTTL))
@@ -169,7 +169,7 @@ func (o *Options) refuseBubble() error {
 	if o.NoFileNotices || !wake.InBubble() {
 		return nil
 	}
-	return fmt.Errorf("%w: in a bubble of testing/synctest the notices of the operating system keep time from passing: "+
+	return fmt.Errorf("%w: file notices keep the time of a testing/synctest bubble from passing: "+
 		"open the DB with package honkertest, or set NoFileNotices and a PollInterval of an hour", ErrUnsupported)
 }
 
@@ -288,7 +288,7 @@ func (db *DB) Check(ctx context.Context) error {
 func (db *DB) Updates(ctx context.Context) iter.Seq2[struct{}, error] {
 	return func(yield func(struct{}, error) bool) {
 		if err := db.engine.RefuseInTx(ctx, ""); err != nil {
-			yield(struct{}{}, fail("updates", "", err))
+			yield(struct{}{}, fail("watch updates", "", err))
 			return
 		}
 		w := db.engine.Notifier.Subscribe(wake.Key{Kind: wake.AnyCommit})
@@ -300,7 +300,7 @@ func (db *DB) Updates(ctx context.Context) iter.Seq2[struct{}, error] {
 				return
 			}
 			if err != nil {
-				yield(struct{}{}, fail("updates", "", err))
+				yield(struct{}{}, fail("watch updates", "", err))
 				return
 			}
 			if !yield(struct{}{}, nil) {

@@ -136,10 +136,10 @@ func (db *DB) findJob(ctx context.Context, id int64, live, dead, done finder) (i
 // it. It returns an error if the payload does not decode into T, and [ErrInvalid] for a nil j.
 func Args[T any](j *JobInfo) (args T, err error) {
 	if j == nil {
-		return args, fail("arguments", "", fmt.Errorf("%w: nil *JobInfo", ErrInvalid))
+		return args, fail("read arguments", "", fmt.Errorf("%w: nil *JobInfo", ErrInvalid))
 	}
 	err = j.decode(context.Background(), string(j.Payload), &args)
-	return args, failID("arguments of job", j.ID, err)
+	return args, failID("read arguments of job", j.ID, err)
 }
 
 // Job is a claimed job. Ack, Retry, Reject and Snooze settle the job, which ends the claim. Each is fenced by id, worker
@@ -215,7 +215,7 @@ func (q *queue) returned(c *worker.Claim) {
 }
 
 // errNoClaim is returned by the verbs of a Job that was constructed by hand.
-var errNoClaim = fmt.Errorf("%w: the job belongs to no claim; use honkertest.Perform", ErrInvalid)
+var errNoClaim = fmt.Errorf("%w: the job was not claimed; use honkertest.Perform to test a handler", ErrInvalid)
 
 // unsettled rejects a job without a claim, and a claim that this handle has already ended. The fence alone is not enough:
 // after a Snooze, the worker's next claim of the job has the same attempt number.

@@ -222,5 +222,5 @@ func requireRefused(t *testing.T, verb reflect.Method, job *honker.Job[int], ctx
 	}
 	err, _ := out[len(out)-1].Interface().(error)
 	require.ErrorIs(t, err, honker.ErrInvalid, verb.Name)
-	require.ErrorContains(t, err, "the job belongs to no claim; use honkertest.Perform", verb.Name)
+	require.ErrorContains(t, err, "the job was not claimed; use honkertest.Perform to test a handler", verb.Name)
 }

@@ -54,7 +54,7 @@ func NewLanes[T any](db *DB, queues []string, opts *LaneOptions) *Lanes[T] {
 	l := &Lanes[T]{db: db, names: slices.Clone(queues), queues: make(map[string]*Queue[T]), strict: o.Strict, err: o.check(queues)}
 	for _, name := range queues {
 		if l.queues[name] != nil {
-			l.err = errors.Join(l.err, fmt.Errorf("%w: lane %q twice", ErrInvalid, name))
+			l.err = errors.Join(l.err, fmt.Errorf("%w: lane %q is listed twice", ErrInvalid, name))
 			continue
 		}
 		weight, set := o.Weights[name]
@@ -70,17 +70,17 @@ func NewLanes[T any](db *DB, queues []string, opts *LaneOptions) *Lanes[T] {
 
 func (o *LaneOptions) check(queues []string) (err error) {
 	if len(queues) == 0 {
-		err = fmt.Errorf("%w: no lanes", ErrInvalid)
+		err = fmt.Errorf("%w: no lanes: list at least one queue", ErrInvalid)
 	}
 	if o.Strict && len(o.Weights) > 0 {
-		err = errors.Join(err, fmt.Errorf("%w: Weights of Strict lanes", ErrInvalid))
+		err = errors.Join(err, fmt.Errorf("%w: Weights cannot be combined with Strict", ErrInvalid))
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Weights)) {
 		if !slices.Contains(queues, name) {
-			err = errors.Join(err, fmt.Errorf("%w: weight of %q, which is no lane", ErrInvalid, name))
+			err = errors.Join(err, fmt.Errorf("%w: Weights names %q, which is not a lane", ErrInvalid, name))
 		}
 		if weight := o.Weights[name]; weight <= 0 {
-			err = errors.Join(err, fmt.Errorf("%w: weight %d of lane %q", ErrInvalid, weight, name))
+			err = errors.Join(err, fmt.Errorf("%w: weight %d of lane %q is not positive", ErrInvalid, weight, name))
 		}
 	}
 	return err

@@ -84,7 +84,7 @@ func (l Limits) row() (row.QueueLimits, error) {
 
 func checkAtOnce(what string, n int) error {
 	if n < 0 || n > maxAtOnce {
-		return fmt.Errorf("%w: %s of %d jobs at a time", ErrInvalid, what, n)
+		return fmt.Errorf("%w: %s must be between 0 and %d, got %d", ErrInvalid, what, maxAtOnce, n)
 	}
 	return nil
 }
@@ -101,9 +101,9 @@ func (r Rate) check(what string) error {
 	case r == (Rate{}):
 		return nil
 	case r.N < 1 || r.N > maxRate || r.Burst < 0 || r.Burst > maxRate:
-		return fmt.Errorf("%w: %s of %d starts, %d at once", ErrInvalid, what, r.N, r.Burst)
+		return fmt.Errorf("%w: %s: N must be between 1 and %d, and Burst between 0 and %d, got %d and %d", ErrInvalid, what, maxRate, maxRate, r.N, r.Burst)
 	case r.Per < time.Millisecond || r.Per%time.Millisecond != 0:
-		return fmt.Errorf("%w: %s per %v, which is not whole milliseconds", ErrInvalid, what, r.Per)
+		return fmt.Errorf("%w: %s: Per must be a positive number of whole milliseconds, got %v", ErrInvalid, what, r.Per)
 	}
 	return nil
 }
@@ -221,7 +221,7 @@ func (db *DB) fitAll(ctx context.Context) error {
 // Limits returns the limits of the queue as stored in the file. It never waits for the writer.
 func (q *Queue[T]) Limits(ctx context.Context) (Limits, error) {
 	row, err := q.limits(ctx)
-	return limitsOf(row), fail("limits", q.name, err)
+	return limitsOf(row), fail("read limits", q.name, err)
 }
 
 func (q *queue) limits(ctx context.Context) (row row.QueueLimits, err error) {
@@ -254,7 +254,7 @@ const maxKeys = 1000
 // writer.
 func (q *Queue[T]) Keys(ctx context.Context) ([]KeyStats, error) {
 	keys, err := q.keys(ctx)
-	return keys, fail("keys", q.name, err)
+	return keys, fail("list keys", q.name, err)
 }
 
 func (q *queue) keys(ctx context.Context) (keys []KeyStats, err error) {

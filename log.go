@@ -68,7 +68,7 @@ type attemptLog struct {
 }
 
 // errNotReturned is the error of an attempt that did not return. The pool recovers the panic itself.
-var errNotReturned = errors.New("the handler panicked, or ended its goroutine")
+var errNotReturned = errors.New("the handler panicked or called runtime.Goexit")
 
 func (a *attemptLog) run(ctx context.Context, job *JobInfo, next WorkFunc) (err error) {
 	began := time.Now()

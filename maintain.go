@@ -377,7 +377,7 @@ func (db *DB) sweepReplies(ctx context.Context) error {
 			return s.DropReplies(ctx, q, ids)
 		}, nil)
 		if n > 0 {
-			db.opts.Logger.Info("honker: replies were deleted that no caller has read within an hour", "prefix", prefix, "replies", n)
+			db.opts.Logger.Info("honker: deleted replies that no caller has read within an hour", "prefix", prefix, "replies", n)
 		}
 		err = errors.Join(err, failed)
 	}

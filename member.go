@@ -162,7 +162,7 @@ type decoded[E any] struct {
 // claim implements Claim. If pool is not nil, it claims no more events than pool has slots for.
 func (m *Member[E]) claim(ctx context.Context, n int, pool *worker.Reservation) ([]decoded[E], error) {
 	if n <= 0 {
-		return nil, fmt.Errorf("%w: claim of %d events", ErrInvalid, n)
+		return nil, fmt.Errorf("%w: the number of events must be positive, got %d", ErrInvalid, n)
 	}
 	for {
 		ready, err := m.ready(ctx)

@@ -471,7 +471,7 @@ func TestMember_Undecodable(t *testing.T) {
 	var got []int
 	for d, err := range m.All(ctx) {
 		if err != nil {
-			require.ErrorContains(t, err, fmt.Sprintf("honker: read event %d: payload does not decode", d.Offset))
+			require.ErrorContains(t, err, fmt.Sprintf("honker: read event %d: cannot decode payload", d.Offset))
 			require.ErrorIs(t, d.Ack(ctx), honker.ErrClaimLost, "it is dead already")
 			got = append(got, -int(d.Offset))
 			continue
@@ -487,7 +487,7 @@ func TestMember_Undecodable(t *testing.T) {
 	for i, d := range dead {
 		require.Error(t, errs[i])
 		require.EqualValues(t, 4+i, d.Offset)
-		require.Contains(t, d.LastError, "does not decode")
+		require.Contains(t, d.LastError, "cannot decode")
 		require.Contains(t, d.LastError, fmt.Sprint("read event ", d.Offset))
 	}
 	testkit.Exec(t, db, `UPDATE _honker_stream SET payload = '4' WHERE offset = 4`)

@@ -75,7 +75,7 @@ func (db *DB) encodeMessage(channel string, payload any) (string, error) {
 		return "", err
 	}
 	if strings.HasPrefix(channel, jobStates) {
-		return "", fmt.Errorf("%w: honker reserves channels that begin with %s; for what happens to jobs use an Observer", ErrInvalid, jobStates)
+		return "", fmt.Errorf("%w: channels that begin with %s are reserved; use an Observer for the events of jobs", ErrInvalid, jobStates)
 	}
 	return db.encode(payload)
 }
@@ -106,7 +106,7 @@ type Listener struct {
 // [DB.Tx], Listen and Next return [ErrInTx].
 func (db *DB) Listen(ctx context.Context, channels ...string) (*Listener, error) {
 	if len(channels) == 0 {
-		return nil, fail("listen", "", fmt.Errorf("%w: no channel", ErrInvalid))
+		return nil, fail("listen", "", fmt.Errorf("%w: no channel is given", ErrInvalid))
 	}
 	l, err := db.listen(ctx, channels)
 	return l, fail("listen", fmt.Sprint(channels), err)

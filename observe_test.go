@@ -307,7 +307,7 @@ func TestObserver_Deaths(t *testing.T) {
 		"a payload that does not decode": {nil, false,
 			func(t *testing.T, db *honker.DB, _ *honker.Queue[int]) {
 				require.Empty(t, testkit.Claim(t, honker.NewQueue[string](db, "jobs", nil), 1))
-			}, honker.Settled{Worker: "w", Attempt: 1}, "payload does not decode: json: cannot unmarshal number into Go value of type string"},
+			}, honker.Settled{Worker: "w", Attempt: 1}, "cannot decode payload: json: cannot unmarshal number into Go value of type string"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder, log *testkit.Log) {
@@ -360,7 +360,7 @@ func TestObserver_GroupDeaths(t *testing.T) {
 		for i, want := range []struct {
 			offset int64
 			err    string
-		}{{3, "payload does not decode"}, {1, testkit.ErrCause.Error()}, {2, "max attempts exceeded"}} {
+		}{{3, "cannot decode payload"}, {1, testkit.ErrCause.Error()}, {2, "max attempts exceeded"}} {
 			require.ErrorContains(t, told[i].Err, want.err)
 			told[i].Err = nil
 			require.Equal(t, honker.Settled{Topic: "orders", Group: "g", ID: want.offset, Attempt: 1, Outcome: honker.OutcomeDied}, told[i])
@@ -384,7 +384,7 @@ func TestWorker_Log_Timeout(t *testing.T) {
 			return ctx.Err()
 		}, nil)
 		time.Sleep(30 * time.Second)
-		require.Equal(t, 1, log.Times("level=WARN msg=\"honker: worker: a handler goes on after its Timeout"))
+		require.Equal(t, 1, log.Times("level=WARN msg=\"honker: worker: a handler is still running after its Timeout"))
 		require.Equal(t, 1, log.Times(fmt.Sprintf("job=%d attempt=1 timeout=10s", deaf)))
 		time.Sleep(2 * time.Hour)
 		require.NoError(t, stop())
@@ -413,7 +413,7 @@ func TestWorker_Log_SettledThenError(t *testing.T) {
 		require.NoError(t, leave())
 		require.Len(t, told, 1)
 		require.ErrorIs(t, told[0], testkit.ErrCause)
-		require.Equal(t, 2, log.Times("and then returned an error, which changes nothing"))
+		require.Equal(t, 2, log.Times("returned an error after it settled its"))
 		require.Equal(t, []honker.Outcome{honker.OutcomeAcked}, s.Outcomes())
 	})
 }

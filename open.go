@@ -40,11 +40,11 @@ func open(ctx context.Context, path string, opts *Options) (*DB, error) {
 func Connector(path string, opts *Options) (driver.Connector, error) {
 	o, err := opts.withDefaults()
 	if err != nil {
-		return nil, fail("connector", path, err)
+		return nil, fail("new connector", path, err)
 	}
 	c, err := backend.Connector(path, o.sqlite(), func(err error) error { return fail("connect", path, err) })
 	if err != nil {
-		return nil, fail("connector", path, err)
+		return nil, fail("new connector", path, err)
 	}
 	return c, nil
 }

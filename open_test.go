@@ -479,7 +479,7 @@ func TestDB_LateTransaction(t *testing.T) {
 						time.Sleep(2 * time.Second)
 						require.Error(t, stop())
 					}
-					require.Equal(t, 1, log.Times("others wait for a transaction"), "once, while it runs")
+					require.Equal(t, 1, log.Times("other writers are waiting"), "once, while it runs")
 					return nil
 				}))
 			})

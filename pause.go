@@ -48,9 +48,9 @@ func (o *PauseOptions) row(now time.Time) (p row.Pause, err error) {
 	switch {
 	case o.Until.IsZero():
 	case !o.Until.After(now):
-		err = fmt.Errorf("%w: a pause until %v, which has passed", ErrInvalid, o.Until)
+		err = fmt.Errorf("%w: Until %v has already passed", ErrInvalid, o.Until)
 	case o.Until.UTC().Year() > 9999: // limit of SQLite's date functions and of times in JSON
-		err = fmt.Errorf("%w: a pause until after the year 9999", ErrInvalid)
+		err = fmt.Errorf("%w: Until is after the year 9999", ErrInvalid)
 	default:
 		p.UntilMS = engine.UnixUp(o.Until) * 1000
 	}
@@ -62,10 +62,10 @@ func (o *PauseOptions) row(now time.Time) (p row.Pause, err error) {
 
 func checkNote(what, text string) error {
 	if len(text) > maxNote {
-		return fmt.Errorf("%w: %s of %d bytes, at most %d", ErrInvalid, what, len(text), maxNote)
+		return fmt.Errorf("%w: %s has %d bytes; the maximum is %d", ErrInvalid, what, len(text), maxNote)
 	}
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-		return fmt.Errorf("%w: %s is not plain text", ErrInvalid, what)
+		return fmt.Errorf("%w: %s is not UTF-8 or contains NUL", ErrInvalid, what)
 	}
 	return nil
 }

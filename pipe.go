@@ -55,7 +55,7 @@ func (s *Stream[E]) pipe(ctx context.Context, e *engine.Engine, consumer string,
 		return s.err
 	}
 	if s.db.engine != e {
-		return fmt.Errorf("%w: they are of different databases", ErrInvalid)
+		return fmt.Errorf("%w: the source and the target belong to different databases", ErrInvalid)
 	}
 	decode := func(row *row.Event) (any, error) { return newEvent[E](row) }
 	return s.db.runLoop(ctx, func(ctx context.Context) error {
@@ -94,7 +94,7 @@ func checkPipe(from, to *stream) error {
 		return err
 	}
 	if from.selection(nil).Matches(to.name) {
-		return fmt.Errorf("%w: %q would read what it writes", ErrInvalid, from.name)
+		return fmt.Errorf("%w: %q includes the target, so the pipe would read its own events", ErrInvalid, from.name)
 	}
 	return nil
 }

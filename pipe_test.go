@@ -161,7 +161,7 @@ func TestPipe_Undecodable(t *testing.T) {
 	turn := func(_ context.Context, e *honker.Event[int]) (any, error) { return results[e.Data], nil }
 	for range 2 {
 		err := honker.Pipe(ctx, from, "c", to, turn)
-		require.ErrorContains(t, err, "does not decode")
+		require.ErrorContains(t, err, "cannot decode")
 		require.ErrorContains(t, err, "event 2")
 		require.EqualValues(t, 1, testkit.SavedOffset(t, from, "c"))
 	}

@@ -35,7 +35,7 @@ const poolWorkers = 256
 
 func (p *Pool) check() error {
 	if p != nil && p.size <= 0 {
-		return fmt.Errorf("%w: Pool of %d", ErrInvalid, p.size)
+		return fmt.Errorf("%w: the size of a Pool must be positive, got %d", ErrInvalid, p.size)
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func (o *QueueOptions) withDefaults() (QueueOptions, error) {
 // checkMaxAttempts checks n, where 0 stands for the default.
 func checkMaxAttempts(n int) error {
 	if n < 0 {
-		return fmt.Errorf("%w: MaxAttempts %d", ErrInvalid, n)
+		return fmt.Errorf("%w: negative MaxAttempts %d", ErrInvalid, n)
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func (q *queue) claim(ctx context.Context, worker string, n int) ([]*row.Job, er
 		return nil, q.err
 	}
 	if n <= 0 {
-		return nil, fmt.Errorf("%w: claim of %d jobs", ErrInvalid, n)
+		return nil, fmt.Errorf("%w: the number of jobs must be positive, got %d", ErrInvalid, n)
 	}
 	if err := engine.CheckName("worker", worker); err != nil {
 		return nil, err
@@ -189,7 +189,7 @@ func (q *Queue[T]) decodeOrSettle(ctx context.Context, row *row.Job) (*Job[T], e
 	}
 	if err := job.unreadable(ctx, cause); err != nil && !errors.Is(err, ErrClaimLost) {
 		// The job is claimed again when its lease lapses. The other jobs do not wait for it.
-		q.db.opts.Logger.Warn("honker: an undecodable job was not settled", "queue", q.name, "job", row.ID, "error", err)
+		q.db.opts.Logger.Warn("honker: an undecodable job could not be settled", "queue", q.name, "job", row.ID, "error", err)
 	}
 	return job, failID("decode job", row.ID, cause)
 }
@@ -296,7 +296,7 @@ func (q *queue) countAcked(at time.Time, n int) {
 // retained (see [Queue.SetRetention]). It returns [ErrNotFound] if the job is done, was cancelled or never existed.
 func (q *Queue[T]) Get(ctx context.Context, id int64) (*JobInfo, error) {
 	info, err := q.get(ctx, id)
-	return info, fail("get", q.name, err)
+	return info, fail("get job of queue", q.name, err)
 }
 
 func (q *queue) get(ctx context.Context, id int64) (*JobInfo, error) {
@@ -372,12 +372,12 @@ func (q *Queue[T]) SweepExpired(ctx context.Context) (swept int, err error) {
 // a claim has met it.
 func (q *Queue[T]) NextClaimAt(ctx context.Context) (next time.Time, err error) {
 	if q.err != nil {
-		return time.Time{}, fail("next claim", q.name, q.err)
+		return time.Time{}, fail("find next claim", q.name, q.err)
 	}
 	err = q.db.engine.Read(ctx, func(ctx context.Context, r engine.Querier) error {
 		unix, err := q.db.engine.Stores.Jobs.NextClaimAt(ctx, r, q.name, time.Now().UnixMilli())
 		next = engine.Instant(unix)
 		return err
 	})
-	return next, fail("next claim", q.name, err)
+	return next, fail("find next claim", q.name, err)
 }

@@ -239,7 +239,7 @@ func TestQueue_Claim_Undecodable(t *testing.T) {
 	require.Equal(t, good, []int64{jobs[0].ID, jobs[1].ID})
 	dead := testkit.GetJob(t, q, bad)
 	require.Equal(t, honker.StateDead, dead.State)
-	require.Contains(t, dead.LastError, "payload does not decode")
+	require.Contains(t, dead.LastError, "cannot decode payload")
 	require.Contains(t, dead.LastError, "cannot unmarshal object")
 	require.Equal(t, `{"not": "a number"}`, string(dead.Payload))
 

@@ -154,12 +154,12 @@ func (r *RateLimit) wait(ctx context.Context) error {
 // Other callers may use up the calls meanwhile.
 func (r *RateLimit) Remaining(ctx context.Context) (int, time.Time, error) {
 	if r.err != nil {
-		return 0, time.Time{}, fail("remaining of rate limit", r.name, r.err)
+		return 0, time.Time{}, fail("read remaining calls of rate limit", r.name, r.err)
 	}
 	window := r.window(time.Now())
 	used, err := r.count(ctx, window)
 	if err != nil {
-		return 0, time.Time{}, fail("remaining of rate limit", r.name, err)
+		return 0, time.Time{}, fail("read remaining calls of rate limit", r.name, err)
 	}
 	return max(0, r.limit-used), r.end(window), nil
 }

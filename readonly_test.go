@@ -378,13 +378,13 @@ func TestReadOnly_Refused(t *testing.T) {
 			require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("text", 1000)), 0o600))
 		},
 			"is not a SQLite database"},
-		"empty":             {func(t *testing.T, path string) { require.NoError(t, os.WriteFile(path, nil, 0o600)) }, "it has no tables of honker"},
-		"an application's":  {made(`CREATE TABLE orders (id)`), "it has no tables of honker"},
+		"empty":             {func(t *testing.T, path string) { require.NoError(t, os.WriteFile(path, nil, 0o600)) }, "it has no honker tables"},
+		"an application's":  {made(`CREATE TABLE orders (id)`), "it has no honker tables"},
 		"another binding's": {made(`CREATE TABLE _honker_live (id)`), "made by another binding of honker"},
 		"older": {func(t *testing.T, path string) {
 			testkit.MakeFile(t, path)
 			made(`UPDATE _honkerx_meta SET value = '3' WHERE key = 'schema_version'`)(t, path)
-		}, "its schema is older, version 3 where this library has 7: open it for writing once"},
+		}, "its schema has version 3, and this library needs version 7: open it once for writing"},
 		"newer": {func(t *testing.T, path string) {
 			testkit.MakeFile(t, path)
 			made(`UPDATE _honkerx_meta SET value = '99' WHERE key = 'schema_version'`)(t, path)

@@ -52,7 +52,7 @@ func TestReadOnly_Medium(t *testing.T) {
 	live, db := testkit.OpenShared(t)
 	stockUp(t, db)
 	nobody.Tell(place("with a log", map[string]string{"app.db": live, "app.db-wal": live + "-wal"}))
-	require.Regexp(t, "^true .*has a log that was not written back", nobody.Line(testkit.Timeout))
+	require.Regexp(t, "^true .*has a write-ahead log with commits", nobody.Line(testkit.Timeout))
 	nobody.Tell(place("with an index", map[string]string{"app.db": live, "app.db-wal": live + "-wal", "app.db-shm": live + "-shm"}))
 	require.Equal(t, "ready", nobody.Line(testkit.Timeout))
 	nobody.End()

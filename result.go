@@ -73,12 +73,12 @@ func Result[R any](ctx context.Context, db *DB, id int64) (r R, err error) {
 		}
 		return decodeResult(text, &r)
 	})
-	return r, failID("result of job", id, err)
+	return r, failID("read result of job", id, err)
 }
 
 func decodeResult(text string, r any) error {
 	if err := json.Unmarshal([]byte(text), r); err != nil {
-		return fmt.Errorf("result does not decode: %w", err)
+		return fmt.Errorf("cannot decode result: %w", err)
 	}
 	return nil
 }
@@ -119,9 +119,9 @@ func (db *DB) waitResult(ctx context.Context, id int64) (result string, err erro
 		case fate.Live:
 			return wake.Forever, nil
 		case id <= 0 || gone && !fate.Known:
-			return 0, fmt.Errorf("%w: no job has had this id", ErrNotFound)
+			return 0, fmt.Errorf("%w: no job with this id has ever existed", ErrNotFound)
 		case gone:
-			return 0, fmt.Errorf("%w: the job is gone and has left no result", ErrNotFound)
+			return 0, fmt.Errorf("%w: the job no longer exists and has left no result", ErrNotFound)
 		}
 		gone = true
 		return resultGrace, nil

@@ -94,7 +94,7 @@ func TestResult_Save_KeptAndReplaced(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "new", text)
 	_, err = honker.Result[int](ctx, db, id)
-	require.ErrorContains(t, err, "result does not decode")
+	require.ErrorContains(t, err, "cannot decode result")
 	require.NotErrorIs(t, err, honker.ErrNotFound)
 }
 
@@ -189,7 +189,7 @@ func TestResult_Wait_DeadLetter(t *testing.T) {
 	}
 }
 
-// WaitResult returns ErrNotFound if the job is gone and has left no result.
+// WaitResult returns ErrNotFound if the job no longer exists and has left no result.
 func TestResult_Wait_NotFound(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)

@@ -55,7 +55,7 @@ func (s *stream) setRetention(ctx context.Context, c carrier, r Retention) error
 // Retention returns the retention of the topic. It reads and never waits for the writer. A pattern is [ErrInvalid].
 func (s *Stream[E]) Retention(ctx context.Context) (Retention, error) {
 	r, err := s.retention(ctx)
-	return r, fail("retention", s.name, err)
+	return r, fail("read retention", s.name, err)
 }
 
 func (s *stream) retention(ctx context.Context) (Retention, error) {
@@ -81,7 +81,7 @@ func (s *stream) retention(ctx context.Context) (Retention, error) {
 // Deletions by other programs are not known to it.
 func (s *Stream[E]) Compacted(ctx context.Context) (int64, error) {
 	through, err := s.compacted(ctx)
-	return through, fail("compacted", s.name, err)
+	return through, fail("read compacted offset", s.name, err)
 }
 
 func (s *stream) compacted(ctx context.Context) (through int64, err error) {
@@ -99,7 +99,7 @@ func (s *stream) compacted(ctx context.Context) (through int64, err error) {
 // up to gone. It is not a warning, because a new reader of a topic with a short retention is normal.
 func (s *stream) logIfGone(kind, name string, offset, gone int64) {
 	if offset < gone {
-		s.db.opts.Logger.Info("honker: a reader begins before events that retention has deleted, and does not see them",
+		s.db.opts.Logger.Info("honker: a reader starts before events that retention has deleted, and will not see them",
 			"topic", s.name, kind, name, "offset", offset, "gone", gone)
 	}
 }
@@ -249,7 +249,7 @@ func retentionOf(row row.Retention) Retention {
 // Retention returns the retention of the queue. It reads and never waits for the writer.
 func (q *Queue[T]) Retention(ctx context.Context) (QueueRetention, error) {
 	r, err := q.retention(ctx)
-	return r, fail("retention", q.name, err)
+	return r, fail("read retention", q.name, err)
 }
 
 func (q *queue) retention(ctx context.Context) (r QueueRetention, err error) {
@@ -279,7 +279,7 @@ func (db *DB) trimQueues(ctx context.Context) error {
 		_, err := db.trim(ctx, db.engine.Stores.Done, r.Queue, r.Done, r.Done == row.Retention{})
 		dead, deadErr := db.trim(ctx, db.engine.Stores.Dead, r.Queue, r.Dead, false)
 		if dead > 0 {
-			db.opts.Logger.Info("honker: dead letters deleted, by the retention of their queue", "queue", r.Queue, "jobs", dead)
+			db.opts.Logger.Info("honker: dead letters deleted by the retention of their queue", "queue", r.Queue, "jobs", dead)
 		}
 		if err := errors.Join(err, deadErr); err != nil {
 			errs = append(errs, fmt.Errorf("queue %q: %w", r.Queue, err))

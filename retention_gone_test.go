@@ -75,13 +75,13 @@ func TestStream_Compacted(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
 
-// If a consumer begins before events that retention has deleted, a warning is logged, and Consumers reports
+// If a consumer starts before events that retention has deleted, a warning is logged, and Consumers reports
 // it until the consumer has passed them. The seek itself succeeds because the remaining events can be read.
 func TestConsumer_Seek_BehindRetention(t *testing.T) {
 	t.Parallel()
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {
 		ctx, s := context.Background(), honker.NewStream[int](db, "orders", nil)
-		const line = "begins before events that retention has deleted"
+		const line = "starts before events that retention has deleted"
 		testkit.PublishUpTo(t, s, 10)
 		require.Equal(t, 10, len(drained(t, s, "view", nil)))
 		retain(t, s, honker.Retention{MaxCount: 3})

@@ -180,7 +180,7 @@ func TestQueue_SetRetention_Maintain(t *testing.T) {
 		require.EqualValues(t, 5, keptJobs(t, db))
 		require.EqualValues(t, 3, dead())
 		require.EqualValues(t, 3, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_dead_job`), "nothing else of them stays")
-		require.Equal(t, 1, log.Times(`"honker: dead letters deleted, by the retention of their queue" queue=jobs jobs=5`))
+		require.Equal(t, 1, log.Times(`"honker: dead letters deleted by the retention of their queue" queue=jobs jobs=5`))
 
 		keepJobs(t, q, honker.QueueRetention{Done: honker.Retention{MaxAge: time.Hour}, Dead: honker.Retention{MaxAge: time.Hour}})
 		time.Sleep(40 * time.Minute)

@@ -59,7 +59,7 @@ const (
 
 func (m Missed) check() error {
 	if m < FireAll || m > Skip {
-		return fmt.Errorf("%w: Missed %d", ErrInvalid, m)
+		return fmt.Errorf("%w: unknown Missed %d", ErrInvalid, m)
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func (s *Scheduler) Register(ctx context.Context, sch Schedule) error {
 		return s.register(ctx, q, t, audit, now)
 	}))
 	if err == nil && before != "" && before != t.Spec {
-		s.db.opts.Logger.Warn("honker: schedule registered with another spec than before: where processes differ, each moves its next fire",
+		s.db.opts.Logger.Warn("honker: the spec of a schedule has changed; processes that register different specs keep moving its next fire",
 			"schedule", t.Name, "spec", t.Spec, "before", before)
 	}
 	return fail("register schedule", sch.Name, err)
@@ -211,13 +211,13 @@ const maxNext = 1000
 // file is malformed, and [ErrNotFound] if there is no such schedule.
 func (s *Scheduler) Next(ctx context.Context, name string, n int) ([]time.Time, error) {
 	times, err := s.next(ctx, name, n)
-	return times, fail("next times of schedule", name, err)
+	return times, fail("list next times of schedule", name, err)
 }
 
 func (s *Scheduler) next(ctx context.Context, name string, n int) ([]time.Time, error) {
 	err := engine.CheckName("schedule name", name)
 	if n < 1 || n > maxNext {
-		err = errors.Join(err, fmt.Errorf("%w: %d times, at most %d", ErrInvalid, n, maxNext))
+		err = errors.Join(err, fmt.Errorf("%w: the number of times must be between 1 and %d, got %d", ErrInvalid, maxNext, n))
 	}
 	if err != nil {
 		return nil, err
@@ -264,7 +264,7 @@ func timesOf(t row.Task, now int64, n int) (times []time.Time, err error) {
 // passed. Soonest returns the zero time if there is no such schedule.
 func (s *Scheduler) Soonest(ctx context.Context) (time.Time, error) {
 	unix, err := s.soonest(ctx)
-	return engine.Instant(unix), fail("soonest schedule", "", err)
+	return engine.Instant(unix), fail("find soonest schedule", "", err)
 }
 
 func (s *Scheduler) soonest(ctx context.Context) (unix int64, err error) {

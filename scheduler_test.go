@@ -321,7 +321,7 @@ var badSpecs = map[string]string{
 	"@reboot":                      `unknown schedule "@reboot"; expected @hourly, `,
 	"CRON_TZ=UTC 0 9 * * *":        `"CRON_TZ=UTC": a schedule has no zone of its own; its times are those of the process's local zone`,
 	"0 9 ? * *":                    `cron field "?": write * for any value`,
-	"@every 1.5s":                  `interval "1.5s" is no whole number of seconds`,
+	"@every 1.5s":                  `interval "1.5s" is not a whole number of seconds`,
 	"x * * * *":                    `cron field "x" not an integer`,
 	"*/x * * * *":                  `cron step must be a positive integer: "*/x"`,
 	"*/0 * * * *":                  `cron step must be positive: "*/0"`,
@@ -455,7 +455,7 @@ func TestScheduler_Tick_Triggers(t *testing.T) {
 	testkit.SetNextFire(t, db, "b", now)
 	fires, err := db.Scheduler().Tick(testkit.Context(t, testkit.Timeout), now)
 	require.ErrorIs(t, err, honker.ErrNotInserted)
-	require.ErrorContains(t, err, `schedule "a": 2 of its 3 jobs: not inserted`)
+	require.ErrorContains(t, err, `schedule "a": 2 of its 3 jobs were not inserted`)
 	require.Len(t, fires, 2)
 	for _, f := range fires {
 		require.Equal(t, `"`+f.Name+`"`, string(testkit.GetJob(t, honker.NewQueue[any](db, f.Queue, nil), f.JobID).Payload))

@@ -58,7 +58,7 @@ type QueueStats struct {
 // NextAt and Pause are always current.
 func (q *Queue[T]) Stats(ctx context.Context) (QueueStats, error) {
 	stats, err := q.stats(ctx)
-	return stats, fail("stats", q.name, err)
+	return stats, fail("read stats", q.name, err)
 }
 
 func (q *queue) stats(ctx context.Context) (QueueStats, error) {

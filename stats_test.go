@@ -117,7 +117,7 @@ func TestDB_Job_Errors(t *testing.T) {
 	info, err := db.Job(ctx, id)
 	require.NoError(t, err)
 	_, err = honker.Args[string](info)
-	require.ErrorContains(t, err, "payload does not decode")
+	require.ErrorContains(t, err, "cannot decode payload")
 
 	_, err = honker.NewQueue[int](db, "", nil).Stats(ctx)
 	require.ErrorIs(t, err, honker.ErrInvalid)

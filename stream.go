@@ -26,7 +26,7 @@ func (o *StreamOptions) withDefaults() (StreamOptions, error) {
 		out = *o
 	}
 	if out.Batch < 0 {
-		return out, fmt.Errorf("%w: Batch %d", ErrInvalid, out.Batch)
+		return out, fmt.Errorf("%w: negative Batch %d", ErrInvalid, out.Batch)
 	}
 	if out.Batch == 0 {
 		out.Batch = defaultBatch
@@ -69,7 +69,7 @@ func (s *Stream[E]) Name() string { return s.name }
 // For a pattern it reads all later events of other topics.
 func (s *Stream[E]) Head(ctx context.Context) (int64, error) {
 	head, err := s.head(ctx)
-	return head, fail("head", s.name, err)
+	return head, fail("read head", s.name, err)
 }
 
 func (s *stream) head(ctx context.Context) (head int64, err error) {
@@ -93,7 +93,7 @@ func (s *stream) checkTopic() error {
 		return s.err
 	}
 	if s.selection(nil).Pattern() {
-		return fmt.Errorf("%w: a pattern of topics is for reading", ErrInvalid)
+		return fmt.Errorf("%w: a pattern of topics can only be read", ErrInvalid)
 	}
 	return nil
 }
@@ -152,9 +152,9 @@ func newPublishOptions(opts []PublishOption, n int) (publishOptions, error) {
 	case o.err != nil:
 		return o, o.err
 	case o.key != nil && o.each:
-		return o, fmt.Errorf("%w: EventKey together with EventKeys", ErrInvalid)
+		return o, fmt.Errorf("%w: EventKey cannot be combined with EventKeys", ErrInvalid)
 	case o.each && len(o.keys) != n:
-		return o, fmt.Errorf("%w: %d keys for %d events", ErrInvalid, len(o.keys), n)
+		return o, fmt.Errorf("%w: got %d keys for %d events", ErrInvalid, len(o.keys), n)
 	}
 	return o, nil
 }
@@ -347,7 +347,7 @@ func (s *sequence) check(ctx context.Context, db *DB, slept bool) error {
 			return err
 		}
 		if given < s.given {
-			return fmt.Errorf("%w: its ids went back from %d to %d, as when a backup is restored over the open file",
+			return fmt.Errorf("%w: its ids went back from %d to %d, as after a backup was restored over the open file",
 				ErrDatabaseReplaced, s.given, given)
 		}
 		s.given = given

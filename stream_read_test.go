@@ -184,7 +184,7 @@ func TestStream_Read_Undecodable(t *testing.T) {
 			require.NoError(t, err, name)
 			require.Equal(t, i, e.Data["a"])
 			e, err = next()
-			require.ErrorContains(t, err, fmt.Sprintf("honker: read event %d: payload does not decode", e.Offset), name)
+			require.ErrorContains(t, err, fmt.Sprintf("honker: read event %d: cannot decode payload", e.Offset), name)
 			require.EqualValues(t, 2*i+2, e.Offset)
 			require.Equal(t, "orders k", e.Topic+" "+e.Key)
 			require.NotNil(t, e.Payload)

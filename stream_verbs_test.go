@@ -301,7 +301,7 @@ func TestDB_OneTableGone(t *testing.T) {
 		require.ErrorContains(t, err, "no such table", table)
 	}
 	_, err = s.Consumers(ctx)
-	require.ErrorContains(t, err, `honker: consumers "orders": `)
+	require.ErrorContains(t, err, `honker: list consumers "orders": `)
 	require.ErrorContains(t, s.Seek(ctx, "c", honker.Since(time.Now())), `honker: seek "orders": `)
 	require.ErrorContains(t, testkit.LastError(honker.NewStream[int](db, "ord*", nil).Read(ctx, 0)), "no such table")
 	_, err = honker.NewStream[int](db, "", nil).Groups(ctx)
@@ -362,7 +362,7 @@ func TestDB_Check_Broken(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 	testkit.Exec(t, db, `INSERT INTO _honker_live (queue, payload, state) VALUES ('jobs', '1', 'processing')`)
 	err = db.Check(ctx)
-	require.ErrorContains(t, err, "1 rules broken: [\"a processing job has a worker and a deadline: row 1\"]")
+	require.ErrorContains(t, err, "the file breaks 1 rules: [\"a processing job has a worker and a deadline: row 1\"]")
 	var broken *honker.BrokenError
 	require.ErrorAs(t, err, &broken)
 	require.Equal(t, []string{"a processing job has a worker and a deadline: row 1"}, broken.Rules)

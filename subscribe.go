@@ -32,7 +32,7 @@ func (o *SubscribeOptions) withDefaults(s *stream) (SubscribeOptions, *row.Filte
 		out = *o
 	}
 	if out.Batch < 0 {
-		return out, nil, fmt.Errorf("%w: Batch %d", ErrInvalid, out.Batch)
+		return out, nil, fmt.Errorf("%w: negative Batch %d", ErrInvalid, out.Batch)
 	}
 	if out.Batch == 0 {
 		out.Batch = s.opts.Batch
@@ -482,7 +482,7 @@ func (sub *subscription) close() {
 	}
 	// The loop's ctx has ended in most cases.
 	if err := sub.save(context.Background()); err != nil && !errors.Is(err, ErrClosed) {
-		sub.s.db.opts.Logger.Warn("honker: the last offset was not saved, its events will come again",
+		sub.s.db.opts.Logger.Warn("honker: the last offset was not saved, its events will be delivered again",
 			"stream", sub.s.name, "consumer", sub.consumer, "error", err)
 	}
 }

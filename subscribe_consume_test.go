@@ -80,7 +80,7 @@ func TestStream_Consume_UndecodableEndsIt(t *testing.T) {
 	testkit.Publish(t, s, 3)
 	for range 2 {
 		err := s.Consume(ctx, "c", func(context.Context, *honker.Event[int]) error { return nil }, nil)
-		require.ErrorContains(t, err, `honker: consume "orders": event 2: payload does not decode`)
+		require.ErrorContains(t, err, `honker: consume "orders": event 2: cannot decode payload`)
 		require.EqualValues(t, 1, testkit.SavedOffset(t, s, "c"))
 	}
 	require.NoError(t, s.Seek(ctx, "c", honker.Offset(2)))

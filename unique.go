@@ -102,7 +102,7 @@ func Debounce(key string, wait, max time.Duration) EnqueueOption {
 		o.err = errors.Join(o.err, engine.CheckName("unique key", key),
 			engine.Positive("wait", wait), engine.Positive("max", max))
 		if wait > max && max > 0 {
-			o.err = errors.Join(o.err, fmt.Errorf("%w: Debounce waits for %v, longer than its max of %v", ErrInvalid, wait, max))
+			o.err = errors.Join(o.err, fmt.Errorf("%w: the wait %v of Debounce is longer than its max %v", ErrInvalid, wait, max))
 		}
 	}
 }
@@ -204,7 +204,7 @@ func newUniqueOptions(key string, u *Uniqueness) *uniqueOptions {
 
 func (o *enqueueOptions) setUnique(u *uniqueOptions) {
 	if o.unique != nil {
-		o.err = errors.Join(o.err, fmt.Errorf("%w: two of Unique, UniqueArgs, Debounce and Throttle", ErrInvalid))
+		o.err = errors.Join(o.err, fmt.Errorf("%w: Unique, UniqueArgs, Debounce and Throttle cannot be combined", ErrInvalid))
 	}
 	o.unique = u
 	o.err = errors.Join(o.err, u.err)
@@ -214,15 +214,15 @@ func (o *enqueueOptions) setUnique(u *uniqueOptions) {
 func (o *enqueueOptions) checkUnique(jobs int) error {
 	switch {
 	case o.placed != nil && jobs > 1:
-		return fmt.Errorf("%w: one Placement for %d jobs", ErrInvalid, jobs)
+		return fmt.Errorf("%w: Placed takes a single job, got %d", ErrInvalid, jobs)
 	case o.unique == nil:
 		return nil
 	case jobs > 1 && !o.unique.ofArgs:
-		return fmt.Errorf("%w: one unique key for %d jobs: use UniqueArgs", ErrInvalid, jobs)
+		return fmt.Errorf("%w: %d jobs cannot have the same unique key: use UniqueArgs", ErrInvalid, jobs)
 	case o.unique.wait <= 0:
 		return nil
 	case o.delayed || o.timed:
-		return fmt.Errorf("%w: Debounce together with Delay or RunAt", ErrInvalid)
+		return fmt.Errorf("%w: Debounce cannot be combined with Delay or RunAt", ErrInvalid)
 	}
 	o.delay = o.unique.wait
 	o.delayed = true

@@ -51,7 +51,7 @@ func (o *WorkOptions) withDefaults() (WorkOptions, error) {
 	}
 	err := errors.Join(engine.NotNegative("Lease", out.Lease), engine.NotNegative("DrainTimeout", out.DrainTimeout))
 	if out.Workers < 0 {
-		err = fmt.Errorf("%w: %d workers", ErrInvalid, out.Workers)
+		err = fmt.Errorf("%w: negative Workers %d", ErrInvalid, out.Workers)
 	}
 	err = errors.Join(err, out.Pool.check())
 	if slices.ContainsFunc(out.Middleware, func(m Middleware) bool { return m == nil }) {

@@ -315,7 +315,7 @@ func TestWorker_Undecodable(t *testing.T) {
 		var told []int64
 		stop := testkit.Work(t, q, func(context.Context, *honker.Job[int]) error { return nil },
 			&honker.WorkOptions{Workers: 1, OnError: func(_ context.Context, job *honker.JobInfo, err error) {
-				require.ErrorContains(t, err, "payload does not decode")
+				require.ErrorContains(t, err, "cannot decode payload")
 				told = append(told, job.ID)
 			}})
 		time.Sleep(time.Minute)
@@ -326,7 +326,7 @@ func TestWorker_Undecodable(t *testing.T) {
 			info := testkit.GetJob(t, q, bad[i])
 			require.Equal(t, honker.StateDead, info.State)
 			require.Equal(t, 1, info.Attempts)
-			require.Contains(t, info.LastError, "payload does not decode")
+			require.Contains(t, info.LastError, "cannot decode payload")
 		}
 	})
 }

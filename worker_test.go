@@ -327,7 +327,7 @@ func TestWorker_HandlerPanics(t *testing.T) {
 		"panic: boom":                        func() { panic("boom") },
 		"panic: " + testkit.ErrCause.Error(): func() { panic(testkit.ErrCause) },
 		"nil pointer":                        func() { var p *int; *p = 1 },
-		"goroutine":                          runtime.Goexit,
+		"runtime.Goexit":                     runtime.Goexit,
 	} {
 		testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 			q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 2})
@@ -346,7 +346,7 @@ func TestWorker_HandlerPanics(t *testing.T) {
 			require.Equal(t, honker.StateDead, info.State, name)
 			require.Equal(t, 2, info.Attempts)
 			require.Contains(t, info.LastError, name)
-			if name != "goroutine" {
+			if name != "runtime.Goexit" {
 				require.Contains(t, info.LastError, "worker_test.go", "where it happened")
 			}
 			require.EqualValues(t, 2, told.Load())

@@ -92,7 +92,7 @@ func TestWorker_WorkTx_FailedUndone(t *testing.T) {
 			return honker.RetryAfter(7*time.Second, testkit.ErrCause)
 		}, testkit.ErrCause.Error(), 7},
 		"panic":  {func(context.Context, *sql.Tx, *honker.Job[int]) error { panic("boom") }, "panic: boom", 5},
-		"Goexit": {func(context.Context, *sql.Tx, *honker.Job[int]) error { runtime.Goexit(); return nil }, "goroutine", 1},
+		"Goexit": {func(context.Context, *sql.Tx, *honker.Job[int]) error { runtime.Goexit(); return nil }, "runtime.Goexit", 1},
 		"a statement that fails": {func(ctx context.Context, tx *sql.Tx, _ *honker.Job[int]) error {
 			_, err := tx.ExecContext(ctx, `INSERT INTO nowhere VALUES (1)`)
 			return err

@@ -194,10 +194,10 @@ func TestForeign_Jobs_Undecodable(t *testing.T) {
 VALUES ('jobs', `+payload+`, ?) RETURNING id`, maxAttempts)
 			}
 			reasons := map[int64]string{
-				insert(`'not json'`, 3): "does not decode",
-				insert(`''`, 3):         "does not decode",
-				insert(`'"text"'`, 3):   "does not decode",
-				insert(`'NaN'`, 3):      "does not decode",
+				insert(`'not json'`, 3): "cannot decode",
+				insert(`''`, 3):         "cannot decode",
+				insert(`'"text"'`, 3):   "cannot decode",
+				insert(`'NaN'`, 3):      "cannot decode",
 				insert(`x'31'`, 3):      "not as text",
 				insert(`'1'`, 0):        "max attempts exceeded",
 				insert(`'1'`, -1):       "max attempts exceeded",
@@ -247,7 +247,7 @@ func TestForeign_ResultsRead(t *testing.T) {
 	got, err := wait()
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"sum": 3}, got)
-	for value, want := range map[any]string{"bare text": "does not decode", nil: "not found", "null": "<nil>"} {
+	for value, want := range map[any]string{"bare text": "cannot decode", nil: "not found", "null": "<nil>"} {
 		other.SaveResult(id, value)
 		_, err = honker.Result[any](ctx, db, id)
 		require.Contains(t, fmt.Sprint(err), want)

@@ -118,7 +118,7 @@ func TestSQL_Arguments_StorageClass(t *testing.T) {
 				args[i] = literal
 				refusal := "invalid function parameter type " + class
 				if class == "Real" && want&^0x20 == 'I' {
-					refusal = "7.5 is no whole number"
+					refusal = "7.5 is not a whole number"
 				}
 				_, err := testkit.Rows(db.SQL(), callOf(name, args))
 				require.ErrorContains(t, err, fmt.Sprintf("%s: %s at index %d", bare(name), refusal, i), callOf(name, args))

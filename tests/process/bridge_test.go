@@ -303,5 +303,5 @@ func TestBridge_Rejected(t *testing.T) {
 		reasons = append(reasons, d.LastError)
 	}
 	require.Len(t, reasons, 1)
-	require.Contains(t, reasons[0], "422 Unprocessable Entity: payload does not decode")
+	require.Contains(t, reasons[0], "422 Unprocessable Entity: cannot decode payload")
 }
