@@ -24,7 +24,7 @@ func TestPath_Resolve_FolderWithoutFiles(t *testing.T) {
 		t.Skip("no /proc")
 	}
 	require.ErrorIs(t, err, engine.ErrUnsupported)
-	require.ErrorContains(t, err, "no file can be made in folder /proc")
+	require.ErrorContains(t, err, "cannot create a file in directory /proc")
 }
 
 // Resolve rejects files that cannot be shared.
