@@ -174,7 +174,7 @@ func TestImportJobs_BadLine(t *testing.T) {
 		"invalid character":                              `queue`,
 		"unknown field":                                  `{"queue":"a","payload":1,"paylod":2}`,
 		"more than one JSON value":                       `{"queue":"a","payload":1} {}`,
-		"empty queue name":                               `{"payload":1}`,
+		"the queue name is empty":                        `{"payload":1}`,
 		"must be set, but 0 are":                         `{"queue":"a"}`,
 		"must be set, but 2 are":                         `{"queue":"a","payload":1,"payload_text":"1"}`,
 		"the key contains NUL":                           `{"queue":"a","payload":1,"key":"\u0000"}`,
