@@ -15,7 +15,7 @@ import (
 // slowCounts is a store whose counts take a second and report cost as their cost.
 type slowCounts struct {
 	Backend
-	JobStore
+	OperatorStore
 	cost  int64
 	taken int
 }
@@ -43,7 +43,7 @@ func (s *slowCounts) Counts(context.Context, Querier, row.JobSelect, int64) (map
 func TestEngine_Stats_Budget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowCounts{cost: freshCost}
-		e := &Engine{Backend: slow, Config: Config{Stores: Stores{Jobs: slow}}}
+		e := &Engine{Backend: slow, Config: Config{Stores: Stores{Operators: slow}}}
 		e.ctx, e.cancel = context.WithCancelCause(t.Context())
 		defer e.cancel(nil)
 		ask := func(n int) {

@@ -74,12 +74,12 @@ const errBlob = "payload is a BLOB, not text"
 // replaced by further jobs, so that they do not block the queue.
 func (c call) claim(queue, worker string, n int, expires int64) (out []*row.Job, err error) {
 	for {
-		jobs, _, err := store.Jobs{}.ClaimAt(c.ctx, c.q, queue, worker, n, c.time.UnixMilli(), expires)
+		claimed, _, err := store.Jobs{}.ClaimAt(c.ctx, c.q, queue, worker, n, c.time.UnixMilli(), expires)
 		if err != nil {
 			return nil, err
 		}
 		dead := 0
-		for _, j := range jobs {
+		for _, j := range claimed {
 			if _, ok := j.Payload.(string); ok {
 				out = append(out, j)
 				continue

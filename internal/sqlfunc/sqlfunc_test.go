@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -132,9 +132,7 @@ func TestSQLFunc_ScheduleExpires(t *testing.T) {
 // allFunctions returns the functions, with the DDL of the schema file.
 func allFunctions(t *testing.T) []sqlite.Function {
 	t.Helper()
-	ddl, err := os.ReadFile("../store/schema.sql")
-	require.NoError(t, err)
-	return Functions(string(ddl))
+	return Functions(store.Schema)
 }
 
 // openPool returns a pool with the functions, on a file created by honker_bootstrap.

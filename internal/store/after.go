@@ -153,8 +153,6 @@ SELECT 0, a.value, w.value, ` + batchState("a.value", "?3") + `, ?3 FROM json_ea
 
 	sqlHoldWaiters = `UPDATE _honker_live SET state = 'held'
 WHERE id IN (SELECT value FROM json_each(?1)) AND state = 'pending' AND ` + waits("_honker_live.id")
-
-	sqlNextOfKeyOf = nextOfKeyOf("?1")
 )
 
 // AddLinks inserts the edges of l for the jobs ids and adds them to its batch. The jobs were inserted, and

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	_ "embed"
 	"encoding/json"
 
 	"github.com/honker-go/honker/internal/row"
@@ -30,24 +31,10 @@ SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->
 	sqlAttempts = `SELECT attempt, worker, start_ms, ran_ms, error, log FROM _honkerx_attempts WHERE job_id = ?1 ORDER BY attempt`
 )
 
-// These triggers delete the attempts with their job, whichever binding deletes it. A live job with attempts
-// has a side row that holds its last error, or its base since a requeue, so plain jobs do not pay for the
-// triggers. They are created with the first failed attempt of a file and are never dropped.
-const (
-	createAttemptsGone = `CREATE TRIGGER IF NOT EXISTS _honkerx_attempts_gone AFTER DELETE ON _honkerx_job
-WHEN coalesce(OLD.last_error, OLD.base) IS NOT NULL
-BEGIN
-  DELETE FROM _honkerx_attempts
-  WHERE job_id = OLD.job_id AND NOT EXISTS (SELECT 1 FROM _honker_dead WHERE id = OLD.job_id);
-END`
+//go:embed attempts.sql
+var attemptsDDL string
 
-	// A requeue inserts the live job before it deletes the dead one.
-	createAttemptsForgotten = `CREATE TRIGGER IF NOT EXISTS _honkerx_attempts_forgotten AFTER DELETE ON _honker_dead
-BEGIN
-  DELETE FROM _honkerx_attempts
-  WHERE job_id = OLD.id AND NOT EXISTS (SELECT 1 FROM _honker_live WHERE id = OLD.id);
-END`
-)
+var attemptTriggers = statements(attemptsDDL)
 
 // AddAttempts records failed attempts. It must run in the transaction that settles them. It keeps the
 // newest KeptAttempts attempts and KeptLogs bytes of logs of each job.
@@ -55,13 +42,13 @@ func (Jobs) AddAttempts(ctx context.Context, q row.Querier, failed []row.Attempt
 	if len(failed) == 0 {
 		return nil
 	}
-	if err := ensureTriggers(ctx, q, "_honkerx_attempts_gone", createAttemptsForgotten, createAttemptsGone); err != nil {
+	if err := ensureTriggers(ctx, q, "_honkerx_attempts_gone", attemptTriggers...); err != nil {
 		return err
 	}
-	rows := make([][7]any, len(failed))
+	values := make([][7]any, len(failed))
 	var many, logged []int64
 	for i, a := range failed {
-		rows[i] = [7]any{a.Job, a.N, a.Worker, a.StartMS, a.RanMS, a.Error, a.Log}
+		values[i] = [7]any{a.Job, a.N, a.Worker, a.StartMS, a.RanMS, a.Error, a.Log}
 		if a.N > KeptAttempts {
 			many = append(many, a.Job)
 		}
@@ -69,7 +56,7 @@ func (Jobs) AddAttempts(ctx context.Context, q row.Querier, failed []row.Attempt
 			logged = append(logged, a.Job)
 		}
 	}
-	list, err := json.Marshal(rows)
+	list, err := json.Marshal(values)
 	if err != nil {
 		return err
 	}

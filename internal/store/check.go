@@ -3,13 +3,9 @@ package store
 import (
 	"context"
 	"database/sql"
-	"fmt"
 
 	"github.com/honker-go/honker/internal/row"
 )
-
-// invariant is a rule and the query for the rows that violate it.
-type invariant struct{ rule, query string }
 
 // invariants hold between any two transactions. Each query selects the rows that violate its rule. The
 // queries are full scans, meant for tests and operators.
@@ -104,7 +100,7 @@ WHERE (k.paused_ms IS NULL OR k.until_ms IS NOT NULL) AND q.fit_job IS NULL AND 
 		`SELECT rowid FROM _honker_rate_limits WHERE typeof(count) <> 'integer' OR count < 0`},
 }
 
-// Check runs SQLite's integrity check and checks the invariants of honker. It returns one line for each
+// Check runs SQLite's integrity check and checks the invariants of honker. It returns a line for each
 // violation.
 func Check(ctx context.Context, q row.Querier) (broken []string, err error) {
 	err = each(ctx, q, `PRAGMA integrity_check`, func(rows *sql.Rows) error {
@@ -131,20 +127,4 @@ func Check(ctx context.Context, q row.Querier) (broken []string, err error) {
 // checkJobs returns the violations in the tables that every file has.
 func checkJobs(ctx context.Context, q row.Querier) ([]string, error) {
 	return breaches(ctx, q, invariants)
-}
-
-// breaches returns a line for each row that violates one of rules.
-func breaches(ctx context.Context, q row.Querier, rules []invariant) (broken []string, err error) {
-	for _, i := range rules {
-		err := each(ctx, q, i.query, func(rows *sql.Rows) error {
-			var id int64
-			err := rows.Scan(&id)
-			broken = append(broken, fmt.Sprintf("%s: row %d", i.rule, id))
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return broken, nil
 }

@@ -10,10 +10,6 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// overdueLimit bounds the overdue jobs of each kind, or the lapsed leases of events, that a single claim
-// settles. Without it the crash of a large worker would lead to a long transaction.
-const overdueLimit = 1000
-
 var sqlOverdue = `SELECT ` + lapsed("?1") + ` OR ` + exhausted("?1") + `, ` + expiredPending("?1") + `,
   (SELECT CASE WHEN ` + hasKeyLimits + ` THEN 2 WHEN coalesce(running, rate_n) IS NOT NULL THEN 1 ELSE 0 END
     + iif(` + unfitted("?1") + `, 4, 0) FROM _honkerx_queues WHERE queue = ?1)`

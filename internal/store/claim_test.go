@@ -83,7 +83,7 @@ func (p *pair) fill(rows []fixture) {
 func (p *pair) claim(queue string, n int, now, expires int64) {
 	p.t.Helper()
 	want := honkerClaim(p.t, p.honker, queue, "me", n, now, expires)
-	got, _, err := store.Jobs{}.Claim(ctx, p.ours, queue, "me", n, now, expires)
+	got, _, err := claim(p.ours, queue, "me", n, now, expires)
 	require.NoError(p.t, err)
 	require.Equal(p.t, idsOf(want, rowID), idsOf(got, jobID), "table %d: claimed, in order", p.number)
 	for i, j := range got {
@@ -158,7 +158,7 @@ func TestClaim_HighestPriority(t *testing.T) {
 // expectOrder drains queue "a" in small claims and compares the order with a sort in Go.
 func expectOrder(t *testing.T, tx *sql.Tx, g table) {
 	t.Helper()
-	_, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 0, g.now, g.now+9) // settles overdue jobs
+	_, _, err := claim(tx, "a", "w", 0, g.now, g.now+9) // settles overdue jobs
 	require.NoError(t, err)
 	want := slices.DeleteFunc(liveRows(t, tx), func(r fixture) bool {
 		return r.Queue != "a" || r.State != "pending" || r.RunAt > g.now || r.expired(g.now) || r.Attempts >= r.MaxAttempts
@@ -168,7 +168,7 @@ func expectOrder(t *testing.T, tx *sql.Tx, g table) {
 	})
 	got := []int64{}
 	for {
-		jobs, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1+g.rng.IntN(7), g.now, g.now+9)
+		jobs, _, err := claim(tx, "a", "w", 1+g.rng.IntN(7), g.now, g.now+9)
 		require.NoError(t, err)
 		if len(jobs) == 0 {
 			break
@@ -182,7 +182,7 @@ func expectOrder(t *testing.T, tx *sql.Tx, g table) {
 func TestClaim_Overdue_Settled(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	writeRows(t, tx, []fixture{claimedRow(1, 9, 3), claimedRow(2, 9, 1), claimedRow(3, 10, 3)})
-	jobs, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 0, 10, 20)
+	jobs, _, err := claim(tx, "a", "w", 0, 10, 20)
 	require.NoError(t, err)
 	require.Empty(t, jobs)
 	require.Equal(t, []fixture{claimedRow(1, 9, 3).released(), claimedRow(3, 10, 3)}, liveRows(t, tx))
@@ -206,7 +206,7 @@ func TestClaim_Overdue_Bounded(t *testing.T) {
 	}
 	writeRows(t, tx, rows)
 	for _, left := range []struct{ live, dead string }{{"1400", "1000"}, {"1200", "1200"}} {
-		_, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 0, 10, 20)
+		_, _, err := claim(tx, "a", "w", 0, 10, 20)
 		require.NoError(t, err)
 		require.Equal(t, left.live, value(t, tx, `SELECT count(*) FROM _honker_live`))
 		require.Equal(t, left.dead, value(t, tx, `SELECT count(*) FROM _honker_dead`))
@@ -222,7 +222,7 @@ func TestClaim_LapsedRunAtAhead(t *testing.T) {
 	r.RunAt = 12
 	writeRows(t, tx, []fixture{r})
 	for _, at := range []struct{ now, jobs int64 }{{10, 0}, {11, 0}, {12, 1}} {
-		jobs, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, at.now, 20)
+		jobs, _, err := claim(tx, "a", "w", 1, at.now, 20)
 		require.NoError(t, err)
 		require.Len(t, jobs, int(at.jobs), "at %d", at.now)
 	}
@@ -234,7 +234,7 @@ func TestClaim_LastError(t *testing.T) {
 	writeRows(t, tx, []fixture{claimedRow(1, 9, 3)})
 	_, _, err := store.Jobs{}.Retry(ctx, tx, row.Claim{ID: 1, Worker: "old", Attempt: 1}, 9, "no route", 8)
 	require.NoError(t, err)
-	jobs, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, 10, 20)
+	jobs, _, err := claim(tx, "a", "w", 1, 10, 20)
 	require.NoError(t, err)
 	require.Len(t, jobs, 1)
 	require.Equal(t, "no route", jobs[0].LastError)
@@ -250,12 +250,12 @@ func TestClaim_Trigger_Stuck(t *testing.T) {
 		"a dead job":   `BEFORE INSERT ON _honker_dead WHEN NEW.id = 3`,
 	} {
 		tx := begin(t, openFresh(t))
-		rows := map[string]fixture{"a due job": pendingRow(1), "a lapsed job": claimedRow(2, 5, 3), "a spent job": claimedRow(3, 5, 1), "a dead job": claimedRow(3, 5, 1)}
-		writeRows(t, tx, []fixture{rows[what]})
+		fixtures := map[string]fixture{"a due job": pendingRow(1), "a lapsed job": claimedRow(2, 5, 3), "a spent job": claimedRow(3, 5, 1), "a dead job": claimedRow(3, 5, 1)}
+		writeRows(t, tx, []fixture{fixtures[what]})
 		exec(t, tx, `CREATE TRIGGER keep `+trigger+` BEGIN SELECT RAISE(IGNORE); END`)
 		before := liveRows(t, tx)
 		exec(t, tx, `SAVEPOINT claim`)
-		_, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, 10, 20)
+		_, _, err := claim(tx, "a", "w", 1, 10, 20)
 		require.ErrorIs(t, err, row.ErrStuck, what)
 		require.True(t, sqlite.IsConstraint(err))
 		exec(t, tx, `ROLLBACK TO claim`)
@@ -270,7 +270,7 @@ func TestClaim_Trigger_Stuck(t *testing.T) {
 			continue
 		}
 		writeRows(t, tx, []fixture{pendingRow(9)})
-		jobs, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 2, 10, 20)
+		jobs, _, err := claim(tx, "a", "w", 2, 10, 20)
 		require.NoError(t, err, what)
 		require.Len(t, jobs, 1)
 	}

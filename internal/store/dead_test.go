@@ -45,7 +45,7 @@ func TestDead_ExpiresAtSecond(t *testing.T) {
 	r := fixture{ID: 1, Queue: "a", Payload: "1", State: "pending", MaxAttempts: 3, ExpiresAt: sql.NullInt64{Int64: 10, Valid: true}}
 	writeRows(t, tx, []fixture{r})
 	require.Zero(t, sweep(t, tx, "a", 9))
-	jobs, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, 10, 20)
+	jobs, _, err := claim(tx, "a", "w", 1, 10, 20)
 	require.NoError(t, err)
 	require.Empty(t, jobs)
 	require.Equal(t, 1, sweep(t, tx, "a", 10))
@@ -57,7 +57,7 @@ func TestDead_ReplacesRow(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	writeRows(t, tx, []fixture{claimedRow(1, 5, 1)})
 	exec(t, tx, `INSERT INTO _honker_dead (id, queue, payload, last_error) VALUES (1, 'a', 'half', 'half')`)
-	_, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, 10, 20)
+	_, _, err := claim(tx, "a", "w", 1, 10, 20)
 	require.NoError(t, err)
 	require.Equal(t, map[int64]row.Job{1: claimedRow(1, 5, 1).dead(row.ReasonExhausted, 10)}, deadRows(t, tx))
 	require.Empty(t, liveRows(t, tx))

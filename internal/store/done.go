@@ -87,8 +87,11 @@ WHERE done_count IS NOT excluded.done_count OR done_age_ms IS NOT excluded.done_
 	sqlQueueRetentions   = queueRetention + `done_kept > 0 OR dead_count > 0 OR dead_age_ms > 0`
 )
 
+// QueueRetentions groups the statements on the retentions of queues, which are columns of _honkerx_queues.
+type QueueRetentions struct{}
+
 // SetQueue sets the retention of a queue. If it is unchanged, SetQueue writes nothing and returns false.
-func (Retentions) SetQueue(ctx context.Context, q row.Querier, r row.QueueRetention) (changed bool, err error) {
+func (QueueRetentions) SetQueue(ctx context.Context, q row.Querier, r row.QueueRetention) (changed bool, err error) {
 	var doneCount, doneAge any
 	if r.Done.Bounded() {
 		doneCount, doneAge = r.Done.MaxCount, r.Done.MaxAgeMS
@@ -98,7 +101,7 @@ func (Retentions) SetQueue(ctx context.Context, q row.Querier, r row.QueueRetent
 }
 
 // GetQueue returns the retention of a queue. It is zero if none was set.
-func (Retentions) GetQueue(ctx context.Context, q row.Querier, queue string) (row.QueueRetention, error) {
+func (QueueRetentions) GetQueue(ctx context.Context, q row.Querier, queue string) (row.QueueRetention, error) {
 	r := row.QueueRetention{Queue: queue}
 	all, err := queueRetentions(ctx, q, sqlGetQueueRetention, queue)
 	if len(all) > 0 {
@@ -109,7 +112,7 @@ func (Retentions) GetQueue(ctx context.Context, q row.Querier, queue string) (ro
 
 // Queues returns the retentions of the queues that may have jobs to trim: queues with finished jobs, and
 // queues with a bound on dead jobs.
-func (Retentions) Queues(ctx context.Context, q row.Querier) ([]row.QueueRetention, error) {
+func (QueueRetentions) Queues(ctx context.Context, q row.Querier) ([]row.QueueRetention, error) {
 	return queueRetentions(ctx, q, sqlQueueRetentions)
 }
 

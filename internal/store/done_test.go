@@ -30,7 +30,7 @@ func (c *counting) QueryContext(ctx context.Context, query string, args ...any) 
 // keep sets the retention of done and dead jobs of queue "a".
 func keep(t *testing.T, q row.Querier, done, dead row.Retention) {
 	t.Helper()
-	_, err := store.Retentions{}.SetQueue(ctx, q, row.QueueRetention{Queue: "a", Done: done, Dead: dead})
+	_, err := store.QueueRetentions{}.SetQueue(ctx, q, row.QueueRetention{Queue: "a", Done: done, Dead: dead})
 	require.NoError(t, err)
 }
 
@@ -99,7 +99,7 @@ func TestDone_PlainAck_OneStatement(t *testing.T) {
 		for _, s := range acks {
 			tx := held(t, openFresh(t), heldRow())
 			if others {
-				_, err := store.Retentions{}.SetQueue(ctx, tx, row.QueueRetention{Queue: "b", Done: row.Retention{MaxCount: 9}})
+				_, err := store.QueueRetentions{}.SetQueue(ctx, tx, row.QueueRetention{Queue: "b", Done: row.Retention{MaxCount: 9}})
 				require.NoError(t, err)
 			}
 			c := &counting{Querier: tx}
@@ -207,7 +207,7 @@ func TestRetention_Queue(t *testing.T) {
 	path := newPath(t)
 	db := openBootstrapped(t, path)
 	get := func() row.QueueRetention {
-		r, err := store.Retentions{}.GetQueue(ctx, db, "a")
+		r, err := store.QueueRetentions{}.GetQueue(ctx, db, "a")
 		require.NoError(t, err)
 		return r
 	}
@@ -219,11 +219,11 @@ func TestRetention_Queue(t *testing.T) {
 	exec(t, db, `INSERT INTO _honkerx_done (job_id, queue, payload, priority, run_at, attempts, max_attempts, created_at, done_ms) VALUES (1, 'a', '1', 0, 0, 1, 3, 0, 5)`)
 	keep(t, db, row.Retention{}, row.Retention{})
 	require.Equal(t, "NULL|NULL|1", value(t, db, `SELECT done_count, done_age_ms, done_kept FROM _honkerx_queues`))
-	all, err := store.Retentions{}.Queues(ctx, db)
+	all, err := store.QueueRetentions{}.Queues(ctx, db)
 	require.NoError(t, err)
 	require.Equal(t, []row.QueueRetention{{Queue: "a"}}, all, "the job is still there")
 	exec(t, db, `DELETE FROM _honkerx_done`)
-	all, err = store.Retentions{}.Queues(ctx, db)
+	all, err = store.QueueRetentions{}.Queues(ctx, db)
 	require.NoError(t, err)
 	require.Empty(t, all)
 	requireSound(t, db)

@@ -43,7 +43,7 @@ func medianClaim(t *testing.T, tx *sql.Tx) time.Duration {
 	took := make([]time.Duration, 50)
 	for i := range took {
 		began := time.Now()
-		jobs, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 8, 1_000_000, 1_000_060)
+		jobs, _, err := claim(tx, "a", "w", 8, 1_000_000, 1_000_060)
 		took[i] = time.Since(began)
 		require.NoError(t, err)
 		require.Len(t, jobs, 8)
@@ -67,10 +67,10 @@ INSERT INTO _honker_live (queue, priority, run_at, expires_at, payload) SELECT '
 	took := make([]time.Duration, 100)
 	for i := range took {
 		began := time.Now()
-		states, err := store.Jobs{}.States(ctx, tx, []string{"a"}, 10)
+		states, err := states(tx, []string{"a"}, 10)
 		require.NoError(t, err)
 		require.Equal(t, []row.QueueState{{Queue: "a"}}, states)
-		jobs, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 9, 10, 20)
+		jobs, _, err := claim(tx, "a", "w", 9, 10, 20)
 		require.NoError(t, err)
 		took[i] = time.Since(began)
 		require.Empty(t, jobs)

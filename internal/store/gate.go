@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	_ "embed"
+	"slices"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -112,36 +114,15 @@ WHEN NEW.state = 'processing' AND OLD.state = 'pending' AND `
 // letGoSlots is the head of the UPDATE that releases jobs that are held for their keys.
 const letGoSlots = `UPDATE _honkerx_job SET slot = 0, priority = NULL, run_at = NULL`
 
-// nextOfKey returns the statement that releases the next job held for the key of row, a row of
-// _honkerx_job. Releasing a job is always safe: a claim holds it again if the key is still full.
-func nextOfKey(row string) string {
-	return letGoSlots + ` WHERE job_id = (
-    SELECT job_id FROM _honkerx_job INDEXED BY _honkerx_job_key
-    WHERE queue = ` + row + `.queue AND key = ` + row + `.key AND slot = 2
-    ORDER BY priority DESC, run_at, job_id LIMIT 1);`
-}
-
-// nextOfKeyOf is like nextOfKey for the key of job, an SQL expression.
-func nextOfKeyOf(job string) string {
-	return letGoSlots + ` WHERE job_id = (
+// sqlNextOfKeyOf releases the next job that is held for the key of the job ?1. Releasing a job is always safe:
+// a claim holds it again if the key is still full. Uses the primary key and _honkerx_job_key.
+const sqlNextOfKeyOf = letGoSlots + ` WHERE job_id = (
     SELECT h.job_id FROM _honkerx_job AS s CROSS JOIN _honkerx_job AS h INDEXED BY _honkerx_job_key
-    ON h.queue = s.queue AND h.key = s.key AND h.slot = 2 WHERE s.job_id = ` + job + `
+    ON h.queue = s.queue AND h.key = s.key AND h.slot = 2 WHERE s.job_id = ?1
     ORDER BY h.priority DESC, h.run_at, h.job_id LIMIT 1);`
-}
 
-// notInOrder returns the condition that the queue of row does not run the jobs of a key in order.
-func notInOrder(row string) string {
-	return `NOT EXISTS (SELECT 1 FROM _honkerx_queues WHERE queue = ` + row + `.queue AND in_order = 1)`
-}
-
-type trigger struct{ name, body string }
-
-var slotTrigger = trigger{"_honkerx_key_slot", ` AFTER UPDATE OF slot ON _honkerx_job
-WHEN NEW.slot = 2 AND OLD.slot <> 2 OR NEW.slot = 0 AND OLD.slot = 2
-BEGIN
-  UPDATE _honker_live SET state = 'held' WHERE NEW.slot = 2 AND id = NEW.job_id AND state = 'pending';
-  ` + unhold("iif(NEW.slot = 0, NEW.job_id, NULL)") + `
-END`}
+// notInOrder is the condition that the queue of the job does not run the jobs of a key in order.
+const notInOrder = `NOT EXISTS (SELECT 1 FROM _honkerx_queues WHERE queue = NEW.queue AND in_order = 1)`
 
 // keyTriggers maintain the slots of jobs with keys and let claims take as many jobs of a key as it has room
 // for. Each job that leaves without being held releases the next job of its key. This includes jobs that
@@ -149,23 +130,25 @@ END`}
 //
 // A change of a slot changes the state, by _honkerx_key_slot, never the reverse. No trigger relies on
 // recursive triggers, which are a setting of the connection.
-var keyTriggers = []trigger{
-	{"_honkerx_key_gate", whenClaimed + keyed(keyFull) + `
+//
+// The triggers that depend on the conditions of a claim are composed here; the others are in key.sql.
+var keyTriggers = triggersOf(append([]string{
+	createKeyed + `_honkerx_key_gate` + whenClaimed + keyed(keyFull) + `
 BEGIN
   UPDATE _honkerx_job SET slot = 2,
-    priority = iif(` + notInOrder("NEW") + `, OLD.priority, 0), run_at = iif(` + notInOrder("NEW") + `, OLD.run_at, 0)
+    priority = iif(` + notInOrder + `, OLD.priority, 0), run_at = iif(` + notInOrder + `, OLD.run_at, 0)
   WHERE job_id = OLD.id;
   SELECT RAISE(IGNORE);
-END`},
-	{"_honkerx_key_pause", whenClaimed + keyed(keyPaused+` AND NOT `+keyFull) + `
+END`,
+	createKeyed + `_honkerx_key_pause` + whenClaimed + keyed(keyPaused+` AND NOT `+keyFull) + `
 BEGIN
   UPDATE _honkerx_job SET wait = ifnull(wait, 0) | 2 WHERE job_id = OLD.id;
   UPDATE _honker_live SET run_at = (SELECT k.until_ms / 1000 FROM _honkerx_job AS s
     JOIN _honkerx_keys AS k ON k.queue = s.queue AND k.key = s.key WHERE s.job_id = OLD.id) WHERE id = OLD.id;
   SELECT RAISE(IGNORE);
-END`},
+END`,
 	// The job is assigned the first start after those already reserved.
-	{"_honkerx_key_rate", whenClaimed + keyed(keyOverRate+` AND NOT `+keyPaused+` AND NOT `+keyFull) + `
+	createKeyed + `_honkerx_key_rate` + whenClaimed + keyed(keyOverRate+` AND NOT `+keyPaused+` AND NOT `+keyFull) + `
 BEGIN
   UPDATE _honkerx_job SET wait = ifnull(wait, 0) | 1 WHERE job_id = OLD.id;
   UPDATE _honkerx_keys SET next_ms = max(ifnull(tat_ms, 0), ifnull(next_ms, 0))
@@ -176,8 +159,8 @@ BEGIN
   UPDATE _honkerx_keys SET next_ms = next_ms + (SELECT ` + keyInterval + ` FROM _honkerx_queues AS q WHERE q.queue = NEW.queue)
   WHERE (queue, key) = (SELECT queue, key FROM _honkerx_job WHERE job_id = OLD.id);
   SELECT RAISE(IGNORE);
-END`},
-	{"_honkerx_key_runs", ` AFTER UPDATE OF state ON _honker_live
+END`,
+	createKeyed + `_honkerx_key_runs AFTER UPDATE OF state ON _honker_live
 WHEN NEW.state = 'processing' AND EXISTS (SELECT 1 FROM _honkerx_job WHERE job_id = NEW.id AND key IS NOT NULL)
 BEGIN
   INSERT INTO _honkerx_keys (queue, key, tat_ms)
@@ -185,42 +168,11 @@ BEGIN
   WHERE s.job_id = NEW.id AND q.key_rate_n IS NOT NULL
   ON CONFLICT (queue, key) DO UPDATE SET tat_ms = excluded.tat_ms + max(0, ifnull(tat_ms, 0) - ` + clock + `);
   UPDATE _honkerx_job SET slot = 1, wait = NULL WHERE job_id = NEW.id;
-END`},
-	{"_honkerx_key_back", ` AFTER UPDATE OF state ON _honker_live
-WHEN OLD.state = 'processing' AND NEW.state <> 'processing'
-BEGIN
-  UPDATE _honkerx_job SET slot = 0 WHERE job_id = NEW.id AND slot = 1;
-END`},
-	slotTrigger,
-	// This also applies with in_order. If the order was set while several jobs of the key ran, this job may
-	// not be the first.
-	{"_honkerx_key_left", ` AFTER UPDATE OF slot ON _honkerx_job
-WHEN OLD.slot = 1 AND NEW.slot = 0
-BEGIN
-  ` + nextOfKey("NEW") + `
-END`},
-	{"_honkerx_key_gone", ` AFTER DELETE ON _honkerx_job
-WHEN OLD.key IS NOT NULL AND OLD.slot <> 2
-BEGIN
-  ` + nextOfKey("OLD") + `
-END`},
-	{"_honkerx_key_freed", ` AFTER DELETE ON _honkerx_cancelled
-WHEN OLD.key IS NOT NULL
-BEGIN
-  ` + nextOfKey("OLD") + `
-END`},
-	{"_honkerx_key_later", ` AFTER UPDATE OF run_at ON _honker_live
-WHEN NEW.run_at > OLD.run_at AND OLD.state = 'pending' AND NEW.state = 'pending' AND ` + notInOrder("NEW") + `
-BEGIN
-  ` + nextOfKeyOf("NEW.id") + `
-END`},
-	// A held job whose time or priority changes is queued again for its key.
-	{"_honkerx_key_moved", ` AFTER UPDATE OF run_at, priority ON _honker_live
-WHEN OLD.state = 'held' AND NEW.state = 'held'
-BEGIN
-  ` + letGoSlots + ` WHERE job_id = NEW.id AND slot = 2;
-END`},
-}
+END`,
+}, statements(keyDDL)...))
+
+//go:embed key.sql
+var keyDDL string
 
 // These conditions scan whole tables. The tables have few rows, or are scanned only when triggers change.
 var (
@@ -247,11 +199,6 @@ const (
 	createKeyed = `CREATE TRIGGER IF NOT EXISTS `
 	dropKeyed   = `DROP TRIGGER IF EXISTS `
 )
-
-// hasTrigger returns the condition that the file has the trigger name.
-func hasTrigger(name string) string {
-	return `EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND name = '` + name + `')`
-}
 
 // fitTriggers creates the triggers that the rows now need and drops those that no row needs. It must run in
 // the transaction that changed the rows.
@@ -280,19 +227,20 @@ func fitTriggers(ctx context.Context, q row.Querier) error {
 func createKeyTriggers() []string {
 	run := []string{sqlSlotsOfRunning}
 	for _, t := range keyTriggers {
-		run = append(run, createKeyed+t.name+t.body)
+		run = append(run, t.create)
 	}
 	return run
 }
 
-// renewSlotTrigger recreates slotTrigger if it exists.
+// renewSlotTrigger recreates the trigger on slots if it exists.
 func renewSlotTrigger(ctx context.Context, q row.Querier) error {
-	var x int
-	found, err := one(ctx, q, sqlHasTrigger, []any{slotTrigger.name}, &x)
+	const name = "_honkerx_key_slot"
+	found, err := triggerExists(ctx, q, name)
 	if err != nil || !found {
 		return err
 	}
-	return execAll(ctx, q, []string{dropKeyed + slotTrigger.name, createKeyed + slotTrigger.name + slotTrigger.body})
+	i := slices.IndexFunc(keyTriggers, func(t trigger) bool { return t.name == name })
+	return execAll(ctx, q, []string{dropKeyed + name, keyTriggers[i].create})
 }
 
 // dropKeyTriggers finally resets the slots of running jobs. No job is held for its key at this point, see
@@ -303,4 +251,26 @@ func dropKeyTriggers() []string {
 		run = append(run, dropKeyed+t.name)
 	}
 	return append(run, sqlNoneRuns)
+}
+
+// replaced returns the statements that drop outdated objects: two indexes and the gate of version
+// 5, which knew only pauses, and the triggers of version 6, which did not know cancelled jobs.
+// fitTriggers recreates the triggers that the file needs.
+func replaced() []string {
+	return append([]string{
+		`DROP INDEX IF EXISTS _honkerx_job_runs`,
+		`DROP INDEX IF EXISTS _honkerx_job_held`,
+		`DROP TRIGGER IF EXISTS _honkerx_gate`,
+	}, dropKeyTriggers()...)
+}
+
+// renewTriggers brings the triggers of an older file to this version.
+func renewTriggers(ctx context.Context, q row.Querier) error {
+	if err := renewKeyTriggers(ctx, q); err != nil {
+		return err
+	}
+	if err := execAll(ctx, q, replaced()); err != nil {
+		return err
+	}
+	return fitTriggers(ctx, q)
 }

@@ -33,6 +33,26 @@ func newInserts(table, columns string, shared, perRow int) inserts {
 	return in
 }
 
+// query returns the statement that inserts n rows, a number of insertSizes.
+func (in inserts) query(n int) string { return in.sized[n] }
+
+// statements lists the statements under name, for the tests of query plans.
+func (in inserts) statements(name string) (all []Statement) {
+	for _, n := range insertSizes {
+		all = append(all, hot(fmt.Sprintf("%s[%d]", name, n), in.sized[n]))
+	}
+	return all
+}
+
+// mapped returns a copy whose statements and table went through edit.
+func (in inserts) mapped(edit func(string) string) inserts {
+	out := inserts{edit(in.table), in.shared, in.perRow, make(map[int]string)}
+	for n, query := range in.sized {
+		out.sized[n] = edit(query)
+	}
+	return out
+}
+
 // values returns the parameters of n rows. Only the shared columns of multiple rows are numbered, because
 // the driver treats a numbered parameter as a name and looks it up on each bind. A plain ? gets the number
 // after the highest number so far.

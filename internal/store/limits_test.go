@@ -20,11 +20,11 @@ func TestClaim_Plain(t *testing.T) {
 		_, err := store.Jobs{}.Insert(ctx, q, row.NewJob{Queue: "a", RunAt: 1, MaxAttempts: 3, CreatedAt: 1}, "1")
 		require.NoError(t, err)
 		require.Equal(t, 1, q.statements)
-		jobs, _, err := store.Jobs{}.ClaimAt(ctx, q, "a", "w", 1, 10_000, 20)
+		claimed, _, err := store.Jobs{}.ClaimAt(ctx, q, "a", "w", 1, 10_000, 20)
 		require.NoError(t, err)
-		require.Len(t, jobs, 1)
+		require.Len(t, claimed, 1)
 		require.Equal(t, 3, q.statements)
-		acked, err := store.Jobs{}.Ack(ctx, q, row.Claim{ID: jobs[0].ID, Worker: "w", Attempt: 1}, 11)
+		acked, err := store.Jobs{}.Ack(ctx, q, row.Claim{ID: claimed[0].ID, Worker: "w", Attempt: 1}, 11)
 		require.NoError(t, err)
 		require.True(t, acked)
 		require.Equal(t, 4, q.statements)
@@ -60,7 +60,7 @@ INSERT INTO _honker_live (queue, run_at, payload) SELECT 'a', 1, '1' FROM n`)
 	began, claims := time.Now(), 0
 	for value(t, tx, `SELECT count(*) FROM _honker_live WHERE state = 'held'`) != "19999" {
 		claims++
-		_, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, 1_000_000, 1_000_060)
+		_, _, err := claim(tx, "a", "w", 1, 1_000_000, 1_000_060)
 		require.NoError(t, err)
 		require.Less(t, claims, 1000)
 	}

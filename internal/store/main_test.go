@@ -5,7 +5,7 @@ import (
 	"database/sql"
 	"flag"
 	"fmt"
-	"os"
+	"math"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -49,13 +49,6 @@ func open(t *testing.T, path string) *sql.DB {
 	return db
 }
 
-func readDDL(t *testing.T) string {
-	t.Helper()
-	ddl, err := os.ReadFile("schema.sql")
-	require.NoError(t, err)
-	return string(ddl)
-}
-
 // bootstrap runs Bootstrap in a write transaction, like the library.
 func bootstrap(db *sql.DB, ddl string) error {
 	tx, err := db.BeginTx(ctx, nil)
@@ -78,7 +71,7 @@ func openFresh(t *testing.T) *sql.DB {
 func openBootstrapped(t *testing.T, path string) *sql.DB {
 	t.Helper()
 	db := open(t, path)
-	require.NoError(t, bootstrap(db, readDDL(t)))
+	require.NoError(t, bootstrap(db, store.Schema))
 	return db
 }
 
@@ -94,8 +87,10 @@ func withRelay(t *testing.T, db *sql.DB) *sql.DB {
 // first loss.
 func withCompacted(t *testing.T, db *sql.DB) *sql.DB {
 	t.Helper()
-	_, err := db.ExecContext(ctx, store.MakeCompacted)
+	exec(t, db, `INSERT INTO _honker_stream (offset, topic, payload) VALUES (1, 't', '1')`)
+	n, _, err := store.Retentions{}.Compact(ctx, db, "t", 0, 1, 1)
 	require.NoError(t, err)
+	require.Equal(t, 1, n)
 	return db
 }
 
@@ -199,4 +194,30 @@ func dump(t *testing.T, q row.Querier) []string {
 		}
 	}
 	return out
+}
+
+// claim, ready, states and nextClaim are like ClaimAt, ReadyAt, StatesAt and NextClaimAt but take
+// whole seconds.
+func claim(q row.Querier, queue, worker string, n int, now, expires int64) ([]*row.Job, []row.Death, error) {
+	return store.Jobs{}.ClaimAt(ctx, q, queue, worker, n, inMS(now), expires)
+}
+
+func ready(q row.Querier, queue string, now int64) (bool, error) {
+	return store.Jobs{}.ReadyAt(ctx, q, queue, inMS(now))
+}
+
+func states(q row.Querier, queues []string, now int64) ([]row.QueueState, error) {
+	return store.Jobs{}.StatesAt(ctx, q, queues, inMS(now))
+}
+
+func nextClaim(q row.Querier, queue string, now int64) (int64, error) {
+	return store.Jobs{}.NextClaimAt(ctx, q, queue, inMS(now))
+}
+
+// inMS converts a unix second to milliseconds, saturating at the maximum.
+func inMS(unix int64) int64 {
+	if unix > math.MaxInt64/1000 {
+		return math.MaxInt64
+	}
+	return unix * 1000
 }

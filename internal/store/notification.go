@@ -98,3 +98,13 @@ func (Notifications) Surplus(ctx context.Context, q row.Querier, keep, limit int
 func (Notifications) Drop(ctx context.Context, q row.Querier, ids []int64) (int, error) {
 	return affected(ctx, q, sqlDropNotifications, idList(ids))
 }
+
+const (
+	whereOldMessages = ` FROM _honker_notifications WHERE created_at < ?1`
+
+	sqlOldMessages  = `SELECT id` + whereOldMessages + ` LIMIT ?2 + 0`
+	sqlDropMessages = `DELETE` + whereOldMessages + ` AND id IN (SELECT value FROM json_each(?2))`
+)
+
+// SweepMessages deletes messages sent before a unix second.
+var SweepMessages = newSweep(sqlOldMessages, sqlDropMessages)

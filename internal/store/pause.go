@@ -124,11 +124,3 @@ func (ps Pauses) EndOver(ctx context.Context, q row.Querier, now int64) (ended i
 	}
 	return ended, fitTriggers(ctx, q)
 }
-
-// nullText returns s, or NULL if s is empty.
-func nullText(s string) any {
-	if s == "" {
-		return nil
-	}
-	return s
-}

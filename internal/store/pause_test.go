@@ -50,7 +50,7 @@ func TestNextClaimAt_Paused(t *testing.T) {
 		require.NoError(t, err)
 		_, _, err = store.Pauses{}.Set(ctx, tx, "a", row.Pause{SinceMS: 1, UntilMS: c.until * 1000}, 2)
 		require.NoError(t, err)
-		next, err := store.Jobs{}.NextClaim(ctx, tx, "a", 10)
+		next, err := nextClaim(tx, "a", 10)
 		require.NoError(t, err)
 		require.Equal(t, c.want, next, name)
 	}

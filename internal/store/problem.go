@@ -35,7 +35,7 @@ func (Problems) LapsedSince(ctx context.Context, q row.Querier, queue string, no
 }
 
 // By the index (queue, died_at). Only the recent entries of each queue are read.
-var sqlDiedSince = `WITH RECURSIVE ` + deadSpan.names("n") + `
+var sqlDiedSince = `WITH RECURSIVE ` + skipScan("n", "queue", "_honker_dead INDEXED BY _honkerx_dead_queue WHERE 1") + `
 SELECT queue, d, first FROM (SELECT n.queue AS queue,
     (SELECT count(*) FROM (SELECT 1 FROM _honker_dead INDEXED BY _honkerx_dead_queue WHERE queue = n.queue AND died_at > ?1 LIMIT ` + oneMore + `)) AS d,
     (SELECT min(died_at) FROM _honker_dead INDEXED BY _honkerx_dead_queue WHERE queue = n.queue AND died_at > ?1) AS first

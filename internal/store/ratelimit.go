@@ -57,3 +57,25 @@ func (RateLimits) Last(ctx context.Context, q row.Querier) (all []row.RateWindow
 	})
 	return all, err
 }
+
+const (
+	// A row does not store the length of its window. A window is over when a later window of its
+	// name has begun. Limits of different lengths may share a name, so the window must be old as
+	// well.
+	whereOverWindows = ` FROM _honker_rate_limits AS w WHERE window_start < ?1
+  AND EXISTS (SELECT 1 FROM _honker_rate_limits AS later WHERE later.name = w.name AND later.window_start > w.window_start)`
+
+	sqlOverWindows = `SELECT rowid` + whereOverWindows + ` LIMIT ?2 + 0`
+	sqlDropWindows = `DELETE` + whereOverWindows + ` AND rowid IN (SELECT value FROM json_each(?2))`
+
+	whereOldWindows = ` FROM _honker_rate_limits WHERE window_start < ?1`
+
+	sqlOldWindows = `SELECT rowid` + whereOldWindows + ` LIMIT ?2 + 0`
+	sqlDropOld    = `DELETE` + whereOldWindows + ` AND rowid IN (SELECT value FROM json_each(?2))`
+)
+
+// The sweeps of windows.
+var (
+	SweepWindows    = newSweep(sqlOverWindows, sqlDropWindows) // windows of rate limits that began before and are over
+	SweepOldWindows = newSweep(sqlOldWindows, sqlDropOld)      // all windows that began before
+)

@@ -111,7 +111,7 @@ var sqlInsertRelay = newInserts(relayMessages, `queue, created_ms, partition, ke
 func (r Relays) Send(ctx context.Context, q row.Querier, queue string, messages []row.RelayMessage, nowMS int64) ([]int64, error) {
 	if len(messages) == 1 {
 		m := &messages[0]
-		id, err := inserted(ctx, q, r.named(sqlInsertRelay.sized[1]), 1, queue, nowMS, m.Partition, m.Key, m.Type, m.Payload)
+		id, err := inserted(ctx, q, r.named(sqlInsertRelay.query(1)), 1, queue, nowMS, m.Partition, m.Key, m.Type, m.Payload)
 		return []int64{id}, err
 	}
 	ids := make([]int64, 0, len(messages))
@@ -132,11 +132,7 @@ func (r Relays) inserts() inserts {
 	if r.Family == "" {
 		return sqlInsertRelay
 	}
-	in := inserts{r.named(sqlInsertRelay.table), sqlInsertRelay.shared, sqlInsertRelay.perRow, make(map[int]string)}
-	for n, query := range sqlInsertRelay.sized {
-		in.sized[n] = r.named(query)
-	}
-	return in
+	return sqlInsertRelay.mapped(r.named)
 }
 
 // A seek per queue and partition with messages.

@@ -127,3 +127,11 @@ func (r Relays) check(ctx context.Context, q row.Querier, tables []string) (brok
 	}
 	return broken, nil
 }
+
+// RelayRules returns the rules on the tables of a relay.
+func RelayRules() (rules []string) {
+	for _, i := range relayInvariants {
+		rules = append(rules, i.rule)
+	}
+	return rules
+}

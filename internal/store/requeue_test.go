@@ -92,10 +92,10 @@ func TestRequeue_StaleWorkerFenced(t *testing.T) {
 	id := deadJob(t, tx)
 	stale := row.Claim{ID: id, Worker: "w", Attempt: 1}
 	requeue(t, tx, row.Requeue{ID: id, RunAt: 5})
-	jobs, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, 8, 90) // the same worker
+	claimed, _, err := claim(tx, "a", "w", 1, 8, 90) // the same worker
 	require.NoError(t, err)
-	require.Len(t, jobs, 1)
-	require.EqualValues(t, 2, jobs[0].Attempts)
+	require.Len(t, claimed, 1)
+	require.EqualValues(t, 2, claimed[0].Attempts)
 	before := dump(t, tx)
 	held, err := store.Jobs{}.Ack(ctx, tx, stale, 8)
 	require.NoError(t, err)

@@ -64,7 +64,7 @@ func TestResultRows_Fate(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, row.Fate{Live: true, Known: true}, fate(t, tx, 1, 10))
 
-	_, _, err = store.Jobs{}.Claim(ctx, tx, "a", "w", 3, 10, 20)
+	_, _, err = claim(tx, "a", "w", 3, 10, 20)
 	require.NoError(t, err)
 	saveResult(t, tx, 1, `"done"`, 10, 40)
 	_, err = store.Jobs{}.Ack(ctx, tx, row.Claim{ID: 1, Worker: "w", Attempt: 1}, 11)
@@ -93,7 +93,7 @@ func TestResultRows_Decided(t *testing.T) {
 		return ids
 	}
 	require.Empty(t, decided())
-	_, _, err = store.Jobs{}.Claim(ctx, tx, "a", "w", 3, 10, 20)
+	_, _, err = claim(tx, "a", "w", 3, 10, 20)
 	require.NoError(t, err)
 	require.Empty(t, decided(), "in flight")
 

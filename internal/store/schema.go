@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
@@ -25,8 +24,6 @@ const (
 
 	sqlSetVersion = `INSERT INTO _honkerx_meta (key, value) VALUES ('schema_version', ?1)
 ON CONFLICT (key) DO UPDATE SET value = excluded.value`
-
-	sqlHasColumn = `SELECT 1 FROM pragma_table_info(?1) WHERE name = ?2`
 )
 
 // laterColumns lists the columns that were added to a table after its first release, in the order
@@ -46,17 +43,6 @@ var laterColumns = []struct {
 		"done_count INTEGER", "done_age_ms INTEGER", "done_kept INTEGER", "dead_count INTEGER", "dead_age_ms INTEGER",
 		"keys_paused INTEGER", "claim_ms INTEGER", "fit_job INTEGER", "fit_key TEXT", "fit_rate INTEGER"}},
 	{"_honkerx_keys", []string{"next_ms INTEGER"}},
-}
-
-// replaced returns the statements that drop outdated objects: two indexes and the gate of version
-// 5, which knew only pauses, and the triggers of version 6, which did not know cancelled jobs.
-// fitTriggers recreates the triggers that the file needs.
-func replaced() []string {
-	return append([]string{
-		`DROP INDEX IF EXISTS _honkerx_job_runs`,
-		`DROP INDEX IF EXISTS _honkerx_job_held`,
-		`DROP TRIGGER IF EXISTS _honkerx_gate`,
-	}, dropKeyTriggers()...)
 }
 
 var laterKept = []string{"base INTEGER", "headers TEXT", "key TEXT", "batch INTEGER", "progress TEXT", "checkpoint TEXT"}
@@ -111,16 +97,6 @@ func Made(ctx context.Context, q row.Querier) (version int, ours bool, err error
 	return 0, ours, err
 }
 
-// The statement changes no row but still takes the write lock.
-const sqlTakeWriteLock = `DELETE FROM _honkerx_meta WHERE 0`
-
-// TakeWriteLock turns a deferred transaction into a write transaction before its first read. After
-// a read SQLite may refuse the lock because the snapshot is out of date.
-func TakeWriteLock(ctx context.Context, q row.Querier) error {
-	_, err := q.ExecContext(ctx, sqlTakeWriteLock)
-	return err
-}
-
 // Bootstrap brings the file to this version. It runs inside the caller's write transaction, and
 // accepts files that another binding created and files that are current.
 func Bootstrap(ctx context.Context, q row.Querier, ddl string) error {
@@ -141,73 +117,9 @@ func Bootstrap(ctx context.Context, q row.Querier, ddl string) error {
 	if err := execAll(ctx, q, others); err != nil {
 		return err
 	}
-	if err := renewKeyTriggers(ctx, q); err != nil {
-		return err
-	}
-	if err := execAll(ctx, q, replaced()); err != nil {
-		return err
-	}
-	if err := fitTriggers(ctx, q); err != nil {
+	if err := renewTriggers(ctx, q); err != nil {
 		return err
 	}
 	_, err := q.ExecContext(ctx, sqlSetVersion, strconv.Itoa(Version))
 	return err
-}
-
-// split separates CREATE TABLE statements from the rest. An index may use a column that an older
-// file gets only after its tables exist.
-func split(ddl []string) (tables, others []string) {
-	for _, statement := range ddl {
-		if strings.HasPrefix(statement, "CREATE TABLE") {
-			tables = append(tables, statement)
-		} else {
-			others = append(others, statement)
-		}
-	}
-	return tables, others
-}
-
-func execAll(ctx context.Context, q row.Querier, statements []string) error {
-	for _, statement := range statements {
-		if _, err := q.ExecContext(ctx, statement); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// addColumn adds a column, given with its type, unless the table already has it.
-func addColumn(ctx context.Context, q row.Querier, table, column string) error {
-	name, _, _ := strings.Cut(column, " ")
-	var x int
-	found, err := one(ctx, q, sqlHasColumn, []any{table, name}, &x)
-	if err != nil || found {
-		return err
-	}
-	_, err = q.ExecContext(ctx, `ALTER TABLE `+table+` ADD COLUMN `+column)
-	if err != nil && strings.Contains(strings.ToLower(err.Error()), "duplicate column") {
-		return nil // another binding, which uses no transaction, has added it meanwhile
-	}
-	return err
-}
-
-// statements splits ddl at lines that end in ";", except inside the body of a trigger. It is needed
-// because drivers differ in how they execute a script.
-func statements(ddl string) []string {
-	var out []string
-	var b strings.Builder
-	inBody := false
-	for line := range strings.Lines(ddl) {
-		text := strings.TrimSpace(line)
-		if text == "" || strings.HasPrefix(text, "--") {
-			continue
-		}
-		b.WriteString(line)
-		inBody = text == "BEGIN" || inBody && text != "END;"
-		if strings.HasSuffix(text, ";") && !inBody {
-			out = append(out, b.String())
-			b.Reset()
-		}
-	}
-	return out
 }

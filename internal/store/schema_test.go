@@ -49,7 +49,7 @@ func current(t *testing.T, q row.Querier) bool {
 func TestSchema_Fresh(t *testing.T) {
 	db := open(t, newPath(t))
 	require.False(t, current(t, db))
-	require.NoError(t, bootstrap(db, readDDL(t)))
+	require.NoError(t, bootstrap(db, store.Schema))
 	require.True(t, current(t, db))
 	broken, err := store.Check(ctx, db)
 	require.NoError(t, err)
@@ -69,7 +69,7 @@ func unchanged(t *testing.T, path string, do func()) {
 func TestSchema_SecondBootstrap(t *testing.T) {
 	path := newPath(t)
 	db := openBootstrapped(t, path)
-	unchanged(t, path, func() { require.NoError(t, bootstrap(db, readDDL(t))) })
+	unchanged(t, path, func() { require.NoError(t, bootstrap(db, store.Schema)) })
 
 	watcher := openPlain(t, path) // verify that data_version detects a commit
 	before := value(t, watcher, `PRAGMA data_version`)
@@ -87,7 +87,7 @@ func TestBootstrap_SameSchemaInEitherOrder(t *testing.T) {
 
 	require.Equal(t, schema(t, oursFirst), schema(t, theirsFirst))
 	unchanged(t, ours, func() { honkerBootstrap(t, openPlain(t, ours)) })
-	require.NoError(t, bootstrap(oursFirst, readDDL(t)))
+	require.NoError(t, bootstrap(oursFirst, store.Schema))
 }
 
 // A fresh file has the right indexes on jobs.
@@ -128,7 +128,7 @@ func TestSchema_Prefix(t *testing.T) {
 
 // Concurrent bootstraps of a file all succeed.
 func TestSchema_Concurrent(t *testing.T) {
-	ddl := readDDL(t)
+	ddl := store.Schema
 	want := schema(t, openFresh(t))
 	for range 5 {
 		path := newPath(t)
@@ -160,7 +160,7 @@ func TestSchema_OlderFiles(t *testing.T) {
 
 			db := openBootstrapped(t, path)
 			require.Equal(t, []string{"t|a|@every 5s|1|0|NULL|99|1|3"}, lines(t, db, `SELECT * FROM _honker_scheduler_tasks`))
-			jobs, _, err := store.Jobs{}.Claim(ctx, db, "a", "w", 1, 10, 20)
+			jobs, _, err := claim(db, "a", "w", 1, 10, 20)
 			require.NoError(t, err)
 			require.Equal(t, []int64{41}, idsOf(jobs, jobID))
 
@@ -195,7 +195,7 @@ func TestSchema_Version3(t *testing.T) {
 		`INSERT INTO _honkerx_job VALUES (1, 'out of paper')`,
 		`UPDATE _honkerx_meta SET value = '3' WHERE key = 'schema_version'`,
 	})
-	require.NoError(t, bootstrap(db, readDDL(t)))
+	require.NoError(t, bootstrap(db, store.Schema))
 	require.Equal(t, []string{"1|out of paper|NULL"}, lines(t, db, `SELECT job_id, last_error, unique_key FROM _honkerx_job`))
 	requireFreshShape(t, db)
 	require.Equal(t, row.PlacedNew, keyed(t, db, row.Unique{}).Result)
@@ -241,7 +241,7 @@ BEGIN DELETE FROM _honkerx_unique WHERE queue = OLD.queue AND key = OLD.unique_k
 		`UPDATE _honkerx_meta SET value = '4' WHERE key = 'schema_version'`,
 	})
 	require.False(t, current(t, db))
-	require.NoError(t, bootstrap(db, readDDL(t)))
+	require.NoError(t, bootstrap(db, store.Schema))
 	require.True(t, current(t, db))
 	requireFreshShape(t, db)
 	require.Contains(t, schema(t, db), "_honkerx_gate")
@@ -273,7 +273,7 @@ END`,
 		`UPDATE _honkerx_meta SET value = '5' WHERE key = 'schema_version'`,
 	})
 	require.False(t, current(t, db))
-	require.NoError(t, bootstrap(db, readDDL(t)))
+	require.NoError(t, bootstrap(db, store.Schema))
 	require.Equal(t, []string{"b|5000|7"}, lines(t, db, `SELECT queue, paused_ms, done_count FROM _honkerx_queues`))
 	require.Contains(t, value(t, db, `SELECT sql FROM sqlite_schema WHERE name = '_honkerx_gate'`), "running")
 	broken, err := store.Check(ctx, db)
@@ -313,7 +313,7 @@ func TestSchema_Version6(t *testing.T) {
 		`UPDATE _honkerx_meta SET value = '6' WHERE key = 'schema_version'`,
 	})
 	require.False(t, current(t, db))
-	require.NoError(t, bootstrap(db, readDDL(t)))
+	require.NoError(t, bootstrap(db, store.Schema))
 	require.True(t, current(t, db))
 	broken, err := store.Check(ctx, db)
 	require.NoError(t, err)
@@ -362,7 +362,7 @@ func TestSchema_NewerFile(t *testing.T) {
 	exec(t, db, `UPDATE _honkerx_meta SET value = ?1 WHERE key = 'schema_version'`, fmt.Sprint(store.Version+1))
 	exec(t, db, `DROP TABLE _honker_locks`) // as a newer version might do
 	unchanged(t, path, func() {
-		require.ErrorIs(t, bootstrap(db, readDDL(t)), engine.ErrSchemaTooNew)
+		require.ErrorIs(t, bootstrap(db, store.Schema), engine.ErrSchemaTooNew)
 		_, err := store.Current(ctx, db)
 		require.ErrorIs(t, err, engine.ErrSchemaTooNew)
 	})
@@ -373,7 +373,7 @@ func TestSchema_BadVersion(t *testing.T) {
 	path := newPath(t)
 	db := openBootstrapped(t, path)
 	exec(t, db, `UPDATE _honkerx_meta SET value = 'soon'`)
-	unchanged(t, path, func() { require.ErrorContains(t, bootstrap(db, readDDL(t)), `"soon"`) })
+	unchanged(t, path, func() { require.ErrorContains(t, bootstrap(db, store.Schema), `"soon"`) })
 }
 
 // Bootstrap completes a file in which only part of the tables exists.
@@ -385,7 +385,7 @@ func TestSchema_HalfMade(t *testing.T) {
 	exec(t, db, `DROP TRIGGER _honkerx_job_gone`)
 	exec(t, db, `DROP INDEX _honkerx_live_pending`)
 	require.False(t, current(t, db))
-	require.NoError(t, bootstrap(db, readDDL(t)))
+	require.NoError(t, bootstrap(db, store.Schema))
 	require.True(t, current(t, db))
 	require.Equal(t, want, schema(t, db))
 }
@@ -393,6 +393,6 @@ func TestSchema_HalfMade(t *testing.T) {
 // A bootstrap that fails midway leaves no changes.
 func TestSchema_AllOrNothing(t *testing.T) {
 	db := open(t, newPath(t))
-	require.Error(t, bootstrap(db, readDDL(t)+"\nCREATE TABLE broken (;\n"))
+	require.Error(t, bootstrap(db, store.Schema+"\nCREATE TABLE broken (;\n"))
 	require.Empty(t, lines(t, db, `SELECT name FROM sqlite_schema`))
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"math"
 
@@ -247,16 +246,4 @@ WHERE NOT EXISTS (SELECT 1 FROM _honker_live WHERE id = k.value)
 // Gone returns the jobs among ids that are neither live nor dead.
 func (Jobs) Gone(ctx context.Context, q row.Querier, ids []int64) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlGone, 0, idList(ids))
-}
-
-// returnedIDs runs a query for a single column of ids. n is the expected number of rows.
-func returnedIDs(ctx context.Context, q row.Querier, query string, n int, args ...any) ([]int64, error) {
-	out := make([]int64, 0, n)
-	err := each(ctx, q, query, func(rows *sql.Rows) error {
-		var id int64
-		err := rows.Scan(&id)
-		out = append(out, id)
-		return err
-	}, args...)
-	return out, err
 }

@@ -120,7 +120,7 @@ func TestSettle_OlderClaimStale(t *testing.T) {
 			continue
 		}
 		tx := held(t, db, heldRow())
-		jobs, _, err := store.Jobs{}.Claim(ctx, tx, "a", "me", 1, lastValid+1, lastValid+60)
+		jobs, _, err := claim(tx, "a", "me", 1, lastValid+1, lastValid+60)
 		require.NoError(t, err)
 		require.Equal(t, []int64{1}, idsOf(jobs, jobID))
 		before := dump(t, tx)

@@ -9,19 +9,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/store"
 )
 
 var someQueues = []string{"b", "unused", "a"}
 
 func statesAt(t *testing.T, q row.Querier, now int64, queues ...string) []row.QueueState {
 	t.Helper()
-	states, err := store.Jobs{}.States(ctx, q, queues, now)
+	states, err := states(q, queues, now)
 	require.NoError(t, err)
 	require.Len(t, states, len(queues))
 	for i, s := range states {
 		require.Equal(t, queues[i], s.Queue, "in the order asked for")
-		ready, err := store.Jobs{}.Ready(ctx, q, s.Queue, now)
+		ready, err := ready(q, s.Queue, now)
 		require.NoError(t, err)
 		require.Equal(t, s.Ready, ready)
 	}
@@ -62,7 +61,7 @@ func claimChanges(t *testing.T, tx *sql.Tx, queue string, now int64) bool {
 	t.Helper()
 	before := dump(t, tx)
 	exec(t, tx, `SAVEPOINT attempt`)
-	_, _, err := store.Jobs{}.Claim(ctx, tx, queue, "w", 1, now, now+60)
+	_, _, err := claim(tx, queue, "w", 1, now, now+60)
 	require.NoError(t, err)
 	after := dump(t, tx)
 	exec(t, tx, `ROLLBACK TO attempt`)
@@ -123,7 +122,7 @@ func TestState_Next_LastAttempt(t *testing.T) {
 func TestState_NoQueue(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	for _, none := range [][]string{nil, {}} {
-		states, err := store.Jobs{}.States(ctx, tx, none, 10)
+		states, err := states(tx, none, 10)
 		require.NoError(t, err)
 		require.Empty(t, states)
 	}
@@ -145,7 +144,7 @@ func TestState_NextClaimAt(t *testing.T) {
 	found := 0
 	eachTable(t, randomTables, func(t *testing.T, tx *sql.Tx, g table) {
 		for _, queue := range someQueues {
-			got, err := store.Jobs{}.NextClaim(ctx, tx, queue, g.now)
+			got, err := nextClaim(tx, queue, g.now)
 			require.NoError(t, err)
 			want := value(t, tx, honkerNextClaimAt, queue, g.now)
 			require.Equal(t, want, strconv.FormatInt(got, 10), "%s of %v", queue, liveRows(t, tx))

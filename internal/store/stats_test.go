@@ -35,7 +35,7 @@ func TestStats_PhasesOfRows(t *testing.T) {
 		all := allStats(t, tx, row.JobSelect{Now: g.now})
 		require.Len(t, all, len(want))
 		for _, s := range all {
-			next, err := store.Jobs{}.NextClaim(ctx, tx, s.Queue, g.now)
+			next, err := nextClaim(tx, s.Queue, g.now)
 			require.NoError(t, err)
 			want[s.Queue].NextAt = next
 			require.Equal(t, *want[s.Queue], s, "%v at %d", liveRows(t, tx), g.now)
@@ -99,7 +99,7 @@ func TestPhase_Claim(t *testing.T) {
 				want = append(want, job.ID)
 			}
 		}
-		jobs, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", -1, g.now, g.now+60)
+		jobs, _, err := claim(tx, "a", "w", -1, g.now, g.now+60)
 		require.NoError(t, err)
 		require.ElementsMatch(t, want, idsOf(jobs, jobID))
 	})
@@ -159,7 +159,7 @@ func TestJobList_CollectWalks(t *testing.T) {
 }
 
 // picked returns the jobs of a list, read three at a time.
-func picked(t *testing.T, q row.Querier, s row.JobSelect, order row.Order, by row.Access) (jobs []row.Job) {
+func picked(t *testing.T, q row.Querier, s row.JobSelect, order row.Order, by row.Access) (all []row.Job) {
 	t.Helper()
 	var after *row.Place
 	for {
@@ -169,11 +169,11 @@ func picked(t *testing.T, q row.Querier, s row.JobSelect, order row.Order, by ro
 		require.NoError(t, err)
 		for _, at := range places {
 			if job, is := found[at]; is {
-				jobs = append(jobs, job)
+				all = append(all, job)
 			}
 		}
 		if len(places) < 3 {
-			return jobs
+			return all
 		}
 		after = &places[2]
 	}

@@ -62,6 +62,18 @@ func affected(ctx context.Context, q row.Querier, query string, args ...any) (in
 	return int(n), err
 }
 
+// returnedIDs runs a query for a single column of ids. n is the expected number of rows.
+func returnedIDs(ctx context.Context, q row.Querier, query string, n int, args ...any) ([]int64, error) {
+	out := make([]int64, 0, n)
+	err := each(ctx, q, query, func(rows *sql.Rows) error {
+		var id int64
+		err := rows.Scan(&id)
+		out = append(out, id)
+		return err
+	}, args...)
+	return out, err
+}
+
 // texts runs a query for a single column of text.
 func texts(ctx context.Context, q row.Querier, query string, args ...any) (out []string, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
@@ -185,4 +197,12 @@ func nullInt(n sql.NullInt64) any {
 		return nil
 	}
 	return n.Int64
+}
+
+// nullText returns s, or NULL if s is empty.
+func nullText(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
 }

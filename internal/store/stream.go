@@ -74,12 +74,6 @@ func (Streams) InsertMany(ctx context.Context, q row.Querier, topic string, keys
 	return first, last, err
 }
 
-// pageBytes bounds the payloads held by a single read. A read stops once it has collected this many
-// bytes, whatever the number of rows.
-const pageBytes = 1 << 20
-
-var errPageFull = errors.New("page is full")
-
 // Read appends to into up to limit selected events with offsets above after and at most through, in
 // order. more reports that it may have stopped before the last of them.
 func (Streams) Read(ctx context.Context, q row.Querier, s row.Selection, after, through int64, limit int, into []row.Event) (events []row.Event, more bool, err error) {

@@ -6,91 +6,13 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// A seek per queue, over the queues with waiting, running and held jobs. SELECT DISTINCT would read
-// every job.
-var sqlQueues = `WITH RECURSIVE
-  ` + waitingSpan.names("waiting") + `,
-  ` + claimedSpan.names("running") + `,
-  ` + heldSpan.names("held") + `
-SELECT queue FROM waiting WHERE queue IS NOT NULL UNION SELECT queue FROM running WHERE queue IS NOT NULL
-UNION SELECT queue FROM held WHERE queue IS NOT NULL`
-
-// Queues returns the queues that have live jobs.
-func (Jobs) Queues(ctx context.Context, q row.Querier) ([]string, error) {
-	return texts(ctx, q, sqlQueues)
-}
-
-// The statement reads every waiting job of the queue, so callers should run it without the write
-// lock. An index on expires_at would make every job more expensive for the sake of a rare sweep.
-var sqlExpired = `SELECT id` + whereExpired + ` UNION ALL SELECT id` + whereExpiredLapsed + ` UNION ALL SELECT id` + whereExpiredHeld + ` LIMIT ?3 + 0`
-
-// Expired returns the ids of up to limit jobs of queue that have expired by now and either wait or
-// have a lapsed claim.
-func (Jobs) Expired(ctx context.Context, q row.Querier, queue string, now int64, limit int) ([]int64, error) {
-	return returnedIDs(ctx, q, sqlExpired, 0, queue, now, limit)
-}
-
-// By primary key.
-var (
-	whereExpiredIDs = ` FROM _honker_live WHERE id IN (SELECT value FROM json_each(?1)) AND expires_at <= ?2
-  AND (state = 'pending' OR state = 'processing' AND claim_expires_at < ?2
-    OR state = 'held' AND ` + heldToStart + `)`
-
-	sqlDeadLetterExpiredIDs = intoDead + `'` + row.ReasonExpired + `', created_at, ?2` + whereExpiredIDs
-)
-
-// DeadLetterExpired moves the jobs among ids that still are as Expired found them to the dead
-// letters, and returns them.
-func (Jobs) DeadLetterExpired(ctx context.Context, q row.Querier, ids []int64, now int64) ([]row.Death, error) {
-	return toDead(ctx, q, sqlDeadLetterExpiredIDs, idList(ids), now)
-}
-
-const (
-	whereOverResults = ` FROM _honker_results WHERE expires_at <= ?1 AND NOT ` + isWanted
-
-	sqlOverResults  = `SELECT job_id` + whereOverResults + ` LIMIT ?2 + 0`
-	sqlDropResults  = `DELETE` + whereOverResults + ` AND job_id IN (SELECT value FROM json_each(?2))`
-	sqlOverWindows  = `SELECT rowid` + whereOverWindows + ` LIMIT ?2 + 0`
-	sqlDropWindows  = `DELETE` + whereOverWindows + ` AND rowid IN (SELECT value FROM json_each(?2))`
-	sqlOldMessages  = `SELECT id` + whereOldMessages + ` LIMIT ?2 + 0`
-	sqlDropMessages = `DELETE` + whereOldMessages + ` AND id IN (SELECT value FROM json_each(?2))`
-
-	sqlOldWindows = `SELECT rowid` + whereOldWindows + ` LIMIT ?2 + 0`
-	sqlDropOld    = `DELETE` + whereOldWindows + ` AND rowid IN (SELECT value FROM json_each(?2))`
-
-	sqlOverPlaces = `SELECT job_id` + whereOverPlaces + ` LIMIT ?2 + 0`
-	sqlDropPlaces = `DELETE` + whereOverPlaces + ` AND job_id IN (SELECT value FROM json_each(?2))`
-
-	sqlOverBatches = `SELECT id` + whereOverBatches + ` LIMIT ?2 + 0`
-	sqlDropBatches = `DELETE` + whereOverBatches + ` AND id IN (SELECT value FROM json_each(?2))`
-
-	whereOverPlaces  = ` FROM _honkerx_cancelled WHERE until_ms <= ?1 * 1000`
-	whereOldMessages = ` FROM _honker_notifications WHERE created_at < ?1`
-	whereOldWindows  = ` FROM _honker_rate_limits WHERE window_start < ?1`
-
-	whereOverBatches = ` FROM _honkerx_batches AS b WHERE done_ms < ?1 * 1000
-  AND NOT EXISTS (SELECT 1 FROM _honkerx_after AS a WHERE a.job_id = 0 AND a.batch = b.id)`
-
-	// A row does not store the length of its window. A window is over when a later window of its
-	// name has begun. Limits of different lengths may share a name, so the window must be old as
-	// well.
-	whereOverWindows = ` FROM _honker_rate_limits AS w WHERE window_start < ?1
-  AND EXISTS (SELECT 1 FROM _honker_rate_limits AS later WHERE later.name = w.name AND later.window_start > w.window_start)`
-)
-
 // A Sweep deletes rows of a kind that become useless with time. Found scans the whole table without
 // the write lock. Drop then holds the write lock for a few rows only.
 type Sweep struct{ find, drop string }
 
-// Each sweep compares a column with a unix second.
-var (
-	SweepResults    = Sweep{sqlOverResults, sqlDropResults}  // results that have expired
-	SweepWindows    = Sweep{sqlOverWindows, sqlDropWindows}  // windows of rate limits that began before and are over
-	SweepOldWindows = Sweep{sqlOldWindows, sqlDropOld}       // all windows that began before
-	SweepPlaces     = Sweep{sqlOverPlaces, sqlDropPlaces}    // places of cancelled jobs that have ended
-	SweepBatches    = Sweep{sqlOverBatches, sqlDropBatches}  // batches that were done before and that no existing job has waited for
-	SweepMessages   = Sweep{sqlOldMessages, sqlDropMessages} // messages sent before
-)
+// newSweep returns the sweep of two statements that compare a column with the unix second ?1. find
+// selects up to ?2 ids, and drop deletes the rows among the ids of the list ?2.
+func newSweep(find, drop string) Sweep { return Sweep{find, drop} }
 
 // Found returns the ids of up to limit rows that the sweep deletes at unix.
 func (s Sweep) Found(ctx context.Context, q row.Querier, unix int64, limit int) ([]int64, error) {

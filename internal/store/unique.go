@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	_ "embed"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -170,90 +171,37 @@ func replace(ctx context.Context, q row.Querier, id int64, n row.NewJob, payload
 	return err
 }
 
-// These triggers keep the keys correct whichever binding claims and settles. They use only built-in
-// SQL. Most of them are on a table in which a plain job has no row, so they cost such a job
-// nothing; the trigger on _honker_live costs it a comparison at its claim. They are created with
-// the first key or the first requeued job of a file, and stay.
-const (
-	// The columns of the side row that a dead job keeps.
-	keptColumns = `unique_key, unique_until, base, headers, key, batch, progress, checkpoint`
-	oldKept     = `OLD.unique_key, OLD.unique_until, OLD.base, OLD.headers, OLD.key, OLD.batch, OLD.progress, OLD.checkpoint`
+// The trigger on attempts is apart, because it costs a plain job a comparison at its claim.
+var (
+	//go:embed unique.sql
+	uniqueDDL string
+	//go:embed unique_started.sql
+	startedDDL string
 
-	// Other bindings delete a job before they insert its dead row, up to 64 jobs at a time.
-	// _honkerx_gone keeps the columns in between.
-	createKeyDead = `CREATE TRIGGER IF NOT EXISTS _honkerx_unique_dead AFTER INSERT ON _honker_dead
-BEGIN
-  INSERT OR REPLACE INTO _honkerx_dead_job (job_id, ` + keptColumns + `)
-  SELECT job_id, ` + keptColumns + ` FROM _honkerx_gone WHERE slot = NEW.id % 64 AND job_id = NEW.id;
-  DELETE FROM _honkerx_gone WHERE slot = NEW.id % 64 AND job_id = NEW.id;
-END`
-
-	createKeyForgotten = `CREATE TRIGGER IF NOT EXISTS _honkerx_unique_forgotten AFTER DELETE ON _honker_dead
-BEGIN
-  DELETE FROM _honkerx_dead_job WHERE job_id = OLD.id;
-END`
-
-	// A claim increments attempts, which keyTaken tests. An attempt that is given back would hide
-	// the claim, so this trigger records it.
-	createKeyStarted = `CREATE TRIGGER IF NOT EXISTS _honkerx_unique_started AFTER UPDATE OF attempts ON _honker_live
-WHEN NEW.attempts < OLD.attempts
-BEGIN
-  UPDATE _honkerx_job SET unique_until = 2 WHERE job_id = NEW.id AND unique_until = 1;
-END`
-
-	sqlHasTrigger = `SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND name = ?1`
+	uniqueTriggers  = statements(uniqueDDL)
+	startedTriggers = statements(startedDDL)
 )
-
-var createKeyGone = `CREATE TRIGGER IF NOT EXISTS _honkerx_unique_gone AFTER DELETE ON _honkerx_job
-WHEN coalesce(` + oldKept + `) IS NOT NULL
-BEGIN
-  UPDATE _honkerx_unique SET next_id = NULL
-  WHERE queue = OLD.queue AND key = OLD.unique_key AND next_id = OLD.job_id;
-  DELETE FROM _honkerx_unique
-  WHERE queue = OLD.queue AND key = OLD.unique_key AND job_id = OLD.job_id AND next_id IS NULL AND until_ms IS NULL;
-  UPDATE _honkerx_unique SET job_id = next_id, next_id = NULL
-  WHERE queue = OLD.queue AND key = OLD.unique_key AND job_id = OLD.job_id AND next_id IS NOT NULL;
-  ` + unhold(`(SELECT job_id FROM _honkerx_unique WHERE queue = OLD.queue AND key = OLD.unique_key)`) + `
-  INSERT OR REPLACE INTO _honkerx_dead_job (job_id, ` + keptColumns + `)
-  SELECT OLD.job_id, ` + oldKept + ` FROM _honker_dead WHERE id = OLD.job_id;
-  INSERT OR REPLACE INTO _honkerx_gone (slot, job_id, ` + keptColumns + `)
-  SELECT OLD.job_id % 64, OLD.job_id, ` + oldKept + `
-  WHERE NOT EXISTS (SELECT 1 FROM _honker_dead WHERE id = OLD.job_id);
-END`
 
 // ensureKeyTriggers creates the triggers unless they exist. The trigger on attempts is created only
 // if started is set.
 func ensureKeyTriggers(ctx context.Context, q row.Querier, started bool) error {
-	err := ensureTriggers(ctx, q, "_honkerx_unique_gone", createKeyDead, createKeyForgotten, createKeyGone)
+	err := ensureTriggers(ctx, q, "_honkerx_unique_gone", uniqueTriggers...)
 	if err != nil || !started {
 		return err
 	}
-	return ensureTriggers(ctx, q, "_honkerx_unique_started", createKeyStarted)
+	return ensureTriggers(ctx, q, "_honkerx_unique_started", startedTriggers...)
 }
 
 // renewKeyTriggers recreates the triggers in a file that has those of an earlier revision of this
 // schema version, which copied fewer columns.
 func renewKeyTriggers(ctx context.Context, q row.Querier) error {
-	var x int
-	found, err := one(ctx, q, sqlHasTrigger, []any{"_honkerx_unique_gone"}, &x)
+	found, err := triggerExists(ctx, q, "_honkerx_unique_gone")
 	if err != nil || !found {
 		return err
 	}
-	return execAll(ctx, q, []string{
+	return execAll(ctx, q, append([]string{
 		`DROP TRIGGER IF EXISTS _honkerx_unique_dead`, `DROP TRIGGER IF EXISTS _honkerx_unique_forgotten`, `DROP TRIGGER _honkerx_unique_gone`,
-		createKeyDead, createKeyForgotten, createKeyGone,
-	})
-}
-
-// ensureTriggers creates triggers unless the trigger called name exists, which stands for all of
-// them.
-func ensureTriggers(ctx context.Context, q row.Querier, name string, create ...string) error {
-	var x int
-	found, err := one(ctx, q, sqlHasTrigger, []any{name}, &x)
-	if err != nil || found {
-		return err
-	}
-	return execAll(ctx, q, create)
+	}, uniqueTriggers...))
 }
 
 // By primary keys.
@@ -263,9 +211,6 @@ const (
   UNION ALL SELECT next_id FROM _honkerx_unique WHERE queue = ?1 AND key = ?2)`
 	sqlReleaseKey = `DELETE FROM _honkerx_unique WHERE queue = ?1 AND key = ?2`
 )
-
-// sqlUnhold releases a held job unless it still waits for something else.
-var sqlUnhold = unhold("?1")
 
 // ReleaseUnique takes the key from the job that holds it. It returns false if the key was free.
 func (Jobs) ReleaseUnique(ctx context.Context, q row.Querier, queue, key string, now, nowMS int64) (bool, error) {

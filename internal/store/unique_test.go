@@ -23,13 +23,13 @@ func keyed(t *testing.T, q row.Querier, u row.Unique) row.Placed {
 // die claims the only job and moves it to the dead letters.
 func die(t *testing.T, q row.Querier) int64 {
 	t.Helper()
-	jobs, _, err := store.Jobs{}.Claim(ctx, q, "a", "w", 1, 5, 90)
+	claimed, _, err := claim(q, "a", "w", 1, 5, 90)
 	require.NoError(t, err)
-	require.Len(t, jobs, 1)
-	died, err := store.Jobs{}.DeadLetter(ctx, q, row.Claim{ID: jobs[0].ID, Worker: "w", Attempt: jobs[0].Attempts}, "no", 6)
+	require.Len(t, claimed, 1)
+	died, err := store.Jobs{}.DeadLetter(ctx, q, row.Claim{ID: claimed[0].ID, Worker: "w", Attempt: claimed[0].Attempts}, "no", 6)
 	require.NoError(t, err)
 	require.True(t, died)
-	return jobs[0].ID
+	return claimed[0].ID
 }
 
 // revive makes a dead job live again, as an operator does, and retakes its key.
@@ -163,7 +163,7 @@ func TestCheck_Unique(t *testing.T) {
 	} {
 		tx := begin(t, db)
 		keyed(t, tx, row.Unique{})
-		_, _, err := store.Jobs{}.Claim(ctx, tx, "a", "w", 1, 5, 90)
+		_, _, err := claim(tx, "a", "w", 1, 5, 90)
 		require.NoError(t, err)
 		require.Equal(t, row.PlacedAgain, keyed(t, tx, row.Unique{Conflict: row.RunAgain}).Result)
 		broken, err := store.Check(ctx, tx)

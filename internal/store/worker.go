@@ -38,7 +38,7 @@ FROM _honkerx_workers WHERE ?1 = '' OR queue = ?1 ORDER BY worker, queue LIMIT `
 
 // By the index of claims, (queue, deadline).
 var (
-	sqlHolders   = `WITH RECURSIVE ` + claimedSpan.names("n") + holders
+	sqlHolders   = `WITH RECURSIVE ` + skipScan("n", "queue", "_honker_live INDEXED BY _honker_live_processing_deadline WHERE state = 'processing'") + holders
 	sqlHoldersOf = `WITH n(queue) AS (SELECT ?2)` + holders
 )
 

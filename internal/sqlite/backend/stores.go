@@ -9,15 +9,18 @@ import (
 // Stores returns the statements of a SQLite file.
 func Stores() engine.Stores {
 	return engine.Stores{
-		Jobs:          store.Jobs{},
-		Operators:     store.Jobs{},
-		Batches:       store.Batches{},
-		Pauses:        store.Pauses{},
-		Limits:        store.Limits{},
-		Results:       store.Results{},
-		Streams:       store.Streams{},
-		Consumers:     store.Consumers{},
-		Retentions:    store.Retentions{},
+		Jobs:      store.Jobs{},
+		Operators: store.Jobs{},
+		Batches:   store.Batches{},
+		Pauses:    store.Pauses{},
+		Limits:    store.Limits{},
+		Results:   store.Results{},
+		Streams:   store.Streams{},
+		Consumers: store.Consumers{},
+		Retentions: struct {
+			store.Retentions      // of topics
+			store.QueueRetentions // of queues
+		}{},
 		Groups:        store.Groups{},
 		Notifications: store.Notifications{},
 		Schedules:     store.Schedules{},
