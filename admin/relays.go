@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -35,16 +34,10 @@ type RelayPartition struct {
 func RelayPartitions(ctx context.Context, db *honker.DB) ([]RelayPartition, error) {
 	var all []RelayPartition
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
-		now := time.Now().UnixMilli()
-		families, err := s.RelayFamilies(ctx, q)
-		for _, family := range families {
-			rows, err := s.Relays(family).Blocked(ctx, q, now)
-			if err != nil {
-				return err
-			}
-			for _, row := range rows {
-				all = append(all, relayPartitionOf(family, row, now))
-			}
+		now := time.Now()
+		rows, err := s.Relays.Blocked(ctx, q, now)
+		for _, row := range rows {
+			all = append(all, relayPartitionOf(row, now))
 		}
 		return err
 	})
@@ -54,13 +47,13 @@ func RelayPartitions(ctx context.Context, db *honker.DB) ([]RelayPartition, erro
 	return all, nil
 }
 
-func relayPartitionOf(family string, row row.RelayPartitionInfo, nowMS int64) RelayPartition {
+func relayPartitionOf(row row.RelayBlocked, now time.Time) RelayPartition {
 	p := RelayPartition{
-		Family: family, Queue: row.Queue, Partition: int(row.Partition), Owner: row.Owner, Epoch: row.Epoch,
-		LeaseUntil: engine.InstantMS(row.LeaseUntilMS), Attempts: row.Attempts, LastError: row.LastError,
+		Family: row.Family, Queue: row.Queue, Partition: int(row.Partition), Owner: row.Owner, Epoch: row.Epoch,
+		LeaseUntil: row.LeaseUntil, Attempts: row.Attempts, LastError: row.LastError,
 	}
-	if row.RetryMS > nowMS {
-		p.RetryAt = engine.InstantMS(row.RetryMS)
+	if row.RetryAt.After(now) {
+		p.RetryAt = row.RetryAt
 	}
 	return p
 }
@@ -91,12 +84,8 @@ func BreakRelayPartition(ctx context.Context, db *honker.DB, p RelayPartition) (
 	audit := e.NewAudit(ctx, "break relay partition", engine.AuditTarget(target...))
 	err = e.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
 		broken = false
-		families, err := e.Stores.RelayFamilies(ctx, q)
-		if err != nil || !slices.Contains(families, p.Family) {
-			return err
-		}
 		partition := row.RelayPartition{Queue: p.Queue, Partition: int64(p.Partition)}
-		if broken, err = e.Stores.Relays(p.Family).Break(ctx, q, partition, p.Epoch, now.UnixMilli()); err != nil || !broken {
+		if broken, err = e.Stores.Relays.Break(ctx, q, p.Family, partition, p.Epoch, now); err != nil || !broken {
 			return err
 		}
 		return audit.NoteOne(ctx, q, now)

@@ -3,7 +3,6 @@ package relay
 import (
 	"context"
 	"crypto/rand"
-	"database/sql"
 	"errors"
 	"fmt"
 	"iter"
@@ -52,8 +51,6 @@ type DeadMessage struct {
 	queue  *Queue
 	holder string
 }
-
-func (q *Queue) letters() engine.RelayStore { return q.relay.store }
 
 // deadPage is the number of dead letters read at a time.
 const deadPage = 100
@@ -141,8 +138,8 @@ func (q *Queue) replay(ctx context.Context, n int, hold time.Duration, f *DeadFi
 	holder := rand.Text()
 	var rows []row.RelayDead
 	err = q.write(ctx, func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
-		until := engine.DeadlineMS(now, hold)
-		rows, err = q.letters().Replay(ctx, tx, selected, min(n, f.limit()), holder, now.UnixMilli(), until)
+		p := row.RelayReplay{RelayDeadFilter: selected, Limit: min(n, f.limit()), Holder: holder, Until: now.Add(hold)}
+		rows, err = q.relay.store.Replay(ctx, tx, p, now)
 		return err
 	})
 	if err != nil {
@@ -160,9 +157,7 @@ func (q *Queue) replay(ctx context.Context, n int, hold time.Duration, f *DeadFi
 // passed. It returns [honker.ErrClaimLost] if the dead letter was not taken by [Queue.Replay], is
 // already settled, or if its hold has expired.
 func (d *DeadMessage) Resolve(ctx context.Context) error {
-	err := d.settle(ctx, func(ctx context.Context, tx engine.Querier, h row.RelayHold, nowMS int64) (bool, error) {
-		return d.queue.letters().Resolve(ctx, tx, h, nowMS)
-	})
+	err := d.settle(ctx, row.RelayVerdict{Resolved: true})
 	return engine.WrapID("resolve dead letter", d.ID, err)
 }
 
@@ -171,24 +166,18 @@ func (d *DeadMessage) Resolve(ctx context.Context) error {
 // writer until ctx ends or BusyTimeout has passed. It returns [honker.ErrClaimLost] if the dead
 // letter was not taken by [Queue.Replay], is already settled, or if its hold has expired.
 func (d *DeadMessage) Reject(ctx context.Context, cause error) error {
-	text := engine.Describe(cause)
-	err := d.settle(ctx, func(ctx context.Context, tx engine.Querier, h row.RelayHold, nowMS int64) (bool, error) {
-		return d.queue.letters().RejectDead(ctx, tx, h, text, nowMS)
-	})
+	err := d.settle(ctx, row.RelayVerdict{Cause: engine.Describe(cause)})
 	return engine.WrapID("reject dead letter", d.ID, err)
 }
 
-// settleDead is a statement that requires a hold. It returns false if the hold has expired.
-type settleDead func(ctx context.Context, tx engine.Querier, h row.RelayHold, nowMS int64) (bool, error)
-
-func (d *DeadMessage) settle(ctx context.Context, do settleDead) error {
+func (d *DeadMessage) settle(ctx context.Context, v row.RelayVerdict) error {
 	if d.queue == nil || d.holder == "" {
 		return engine.ErrClaimLost
 	}
 	held := false
 	hold := row.RelayHold{ID: d.ID, Queue: d.queue.name, Holder: d.holder}
 	err := d.queue.write(ctx, func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
-		held, err = do(ctx, tx, hold, now.UnixMilli())
+		held, err = d.queue.relay.store.SettleDead(ctx, tx, hold, v, now)
 		return err
 	})
 	if err == nil && !held {
@@ -205,7 +194,7 @@ func (d *DeadMessage) settle(ctx context.Context, do settleDead) error {
 func (q *Queue) Requeue(ctx context.Context, ids ...int64) (int, error) {
 	var sent []int64
 	err := q.write(ctx, func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
-		sent, err = q.letters().Requeue(ctx, tx, q.name, ids, now.UnixMilli())
+		sent, err = q.relay.store.Requeue(ctx, tx, q.name, ids, now)
 		return err
 	})
 	if err != nil || len(sent) == 0 {
@@ -221,7 +210,7 @@ func (q *Queue) Requeue(ctx context.Context, ids ...int64) (int, error) {
 // as [Queue.Requeue]. It waits for the writer until ctx ends or BusyTimeout has passed.
 func (q *Queue) Discard(ctx context.Context, ids ...int64) (n int, err error) {
 	err = q.write(ctx, func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
-		n, err = q.letters().Discard(ctx, tx, q.name, ids, now.UnixMilli())
+		n, err = q.relay.store.Discard(ctx, tx, q.name, ids, now)
 		return err
 	})
 	return n, q.fail("discard", err)
@@ -241,15 +230,14 @@ func (q *Queue) cleanupDead(ctx context.Context, olderThan time.Duration) (int, 
 	if err := errors.Join(q.err, engine.NotNegative("age", olderThan), q.relay.engine.RefuseInTx(ctx, "")); err != nil {
 		return 0, err
 	}
-	before := func(now time.Time) int64 { return now.Add(-olderThan).UnixMilli() }
 	find := func(ctx context.Context, tx engine.Querier, now time.Time, limit int) ([]int64, error) {
 		if found, err := q.inFile(ctx, tx); err != nil || !found {
 			return nil, err
 		}
-		return q.letters().SettledDead(ctx, tx, q.name, before(now), limit)
+		return q.relay.store.SettledDead(ctx, tx, q.name, now.Add(-olderThan), limit)
 	}
 	drop := func(ctx context.Context, tx engine.Querier, ids []int64, now time.Time) (int, error) {
-		return q.letters().DropDead(ctx, tx, q.name, ids, before(now))
+		return q.relay.store.DropDead(ctx, tx, q.name, now.Add(-olderThan), ids)
 	}
 	return q.relay.engine.InChunks(ctx, find, drop, nil)
 }
@@ -260,13 +248,7 @@ func (q *Queue) selects(f *DeadFilter) (row.RelayDeadFilter, error) {
 	if f == nil || q.err != nil {
 		return out, q.err
 	}
-	out.Key, out.Type, out.State = f.Key, f.Type, string(f.State)
-	if f.Partition != nil {
-		out.Partition = sql.NullInt64{Int64: int64(*f.Partition), Valid: true}
-	}
-	if !f.Since.IsZero() {
-		out.SinceMS = f.Since.UnixMilli()
-	}
+	out.Partition, out.Key, out.Type, out.State, out.Since = f.Partition, f.Key, f.Type, string(f.State), f.Since
 	return out, f.check()
 }
 
@@ -294,19 +276,12 @@ func (f *DeadFilter) limit() int {
 }
 
 func (q *Queue) newDead(row row.RelayDead, holder string) *DeadMessage {
-	d := &DeadMessage{
+	return &DeadMessage{
 		Message: Message{
 			Queue: q.name, Partition: int(row.Partition), Seq: row.Seq, ID: row.ID, Key: row.Key, Type: row.Type,
-			Payload: row.Payload, CreatedAt: engine.InstantMS(row.CreatedMS), Attempt: int(row.Attempts),
+			Payload: row.Payload, CreatedAt: row.CreatedAt, Attempt: int(row.Attempts),
 		},
-		LastError: row.LastError, DiedAt: engine.InstantMS(row.DiedMS), State: DeadState(row.State),
+		LastError: row.LastError, DiedAt: row.DiedAt, State: DeadState(row.State), HoldUntil: row.HoldUntil, SettledAt: row.SettledAt,
 		queue: q, holder: holder,
 	}
-	switch d.State {
-	case DeadReplaying:
-		d.HoldUntil = engine.InstantMS(row.MovedMS)
-	case DeadResolved, DeadDiscarded:
-		d.SettledAt = engine.InstantMS(row.MovedMS)
-	}
-	return d
 }

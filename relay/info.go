@@ -36,8 +36,6 @@ type PartitionInfo struct {
 	LeaseUntil time.Time // end of the lease; zero if there is none
 }
 
-func (q *Queue) describes() engine.RelayStore { return q.relay.store }
-
 // Info returns the progress of the queue. If nothing was ever sent to the queue, all counts are 0.
 // Info never waits for the writer. It reads only the first message of each partition. To count
 // waiting messages and dead letters it reads an index entry for each of them, which takes about a
@@ -56,31 +54,28 @@ func (q *Queue) info(ctx context.Context) (QueueInfo, error) {
 		info.Partitions[i].Partition = i
 	}
 	err := q.read(ctx, func(ctx context.Context, tx engine.Querier) (err error) {
-		rows, err := q.describes().Info(ctx, tx, q.name, q.partitions)
+		found, err := q.relay.store.Info(ctx, tx, q.name, q.partitions)
 		if err != nil {
 			return err
 		}
-		now := time.Now().UnixMilli()
-		for _, row := range rows {
+		now := time.Now()
+		for _, row := range found.Partitions {
 			info.Partitions[row.Partition] = newPartitionInfo(row, now)
 		}
-		if info.Misplaced, err = q.describes().Misplaced(ctx, tx, q.name, q.partitions); err != nil {
-			return err
-		}
-		info.Dead, err = q.describes().OpenDead(ctx, tx, q.name)
-		return err
+		info.Misplaced, info.Dead = found.Misplaced, found.OpenDead
+		return nil
 	})
 	return info, err
 }
 
-func newPartitionInfo(row row.RelayPartitionInfo, nowMS int64) PartitionInfo {
+func newPartitionInfo(row row.RelayProgressInfo, now time.Time) PartitionInfo {
 	p := PartitionInfo{
 		Partition: int(row.Partition), Seq: row.Processed + row.Waiting, Processed: row.Processed, Waiting: row.Waiting,
-		Oldest: engine.InstantMS(row.OldestMS), Attempt: int(row.Attempts), LastError: row.LastError,
-		Owner: row.Owner, Epoch: row.Epoch, LeaseUntil: engine.InstantMS(row.LeaseUntilMS),
+		Oldest: row.Oldest, Attempt: int(row.Attempts), LastError: row.LastError,
+		Owner: row.Owner, Epoch: row.Epoch, LeaseUntil: row.LeaseUntil,
 	}
-	if row.RetryMS > nowMS {
-		p.RetryAt = engine.InstantMS(row.RetryMS)
+	if row.RetryAt.After(now) {
+		p.RetryAt = row.RetryAt
 	}
 	return p
 }
@@ -107,9 +102,6 @@ func (q *Queue) write(ctx context.Context, f engine.OpFunc) error {
 		if found, err := q.inFile(ctx, tx); err != nil || !found {
 			return err
 		}
-		if _, err := q.relay.store.Bootstrap(ctx, tx); err != nil { // upgrades tables of earlier versions
-			return err
-		}
 		return f(ctx, tx, now)
 	}))
 }
@@ -120,11 +112,7 @@ func (q *Queue) inFile(ctx context.Context, tx engine.Querier) (bool, error) {
 	if known, err := q.known(); known || err != nil {
 		return known, err
 	}
-	s := q.relay.store
-	if exists, err := s.Exists(ctx, tx); err != nil || !exists {
-		return false, err
-	}
-	partitions, err := s.Partitions(ctx, tx, q.name)
+	partitions, _, err := q.relay.store.Partitions(ctx, tx, q.name)
 	if err != nil || partitions == 0 {
 		return false, err
 	}

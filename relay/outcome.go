@@ -85,22 +85,30 @@ func (a *active) decideRest(o *outcome, b *Batch) {
 		o.progress.LastError = engine.Describe(o.err) // the partition still counts as failed at its last attempt
 	} else {
 		o.progress.LastError = engine.Describe(o.err)
-		o.progress.RetryAtMS = engine.DeadlineMS(time.Now(), a.pause(o))
+		o.progress.RetryAt = wholeMillis(time.Now().Add(a.pause(o)))
 	}
 	// A stuck handler may still use its lease, so no other message of its partition may start before.
 	if is(o.err, ErrStuck) {
-		o.progress.RetryAtMS = max(o.progress.RetryAtMS, engine.DeadlineMS(a.lapses, 0))
+		if lapses := wholeMillis(a.lapses); lapses.After(o.progress.RetryAt) {
+			o.progress.RetryAt = lapses
+		}
 	}
 }
 
 // putOff records that no message of the batch was tried, and takes the counted attempt back.
 func (a *active) putOff(o *outcome) {
 	o.progress.Attempts = a.taken.Attempts - 1
-	o.progress.RetryAtMS = engine.DeadlineMS(time.Now(), a.handler.tuning.retryBase)
+	o.progress.RetryAt = wholeMillis(time.Now().Add(a.handler.tuning.retryBase))
 	if o.err == nil {
 		o.err = errLease
 	}
 	o.progress.LastError = engine.Describe(o.err)
+}
+
+// wholeMillis rounds t up to the precision of the database, because the time of a retry is also reported,
+// and no wake may come before it.
+func wholeMillis(t time.Time) time.Time {
+	return time.UnixMilli(t.Add(time.Millisecond - 1).UnixMilli())
 }
 
 // pause returns how long the partition waits after a failure.

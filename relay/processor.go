@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/worker"
 )
@@ -32,7 +31,7 @@ func newActive(h *handler, op *stepOp) *active {
 		ids[i] = row.ID
 		messages[i] = Message{
 			Queue: t.Queue, Partition: int(t.Partition), Seq: t.Processed + 1 + int64(i), ID: row.ID, Epoch: t.Epoch,
-			Key: row.Key, Type: row.Type, Payload: row.Payload, CreatedAt: engine.InstantMS(row.CreatedMS),
+			Key: row.Key, Type: row.Type, Payload: row.Payload, CreatedAt: row.CreatedAt,
 		}
 	}
 	messages[0].Attempt = int(t.Attempts) - 1   // Attempts already counts this batch

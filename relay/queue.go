@@ -174,24 +174,20 @@ func (op *sendOp) Run(ctx context.Context, q engine.Querier, now time.Time) (err
 			return err
 		}
 	}
-	op.ids, err = queue.relay.store.Send(ctx, q, queue.name, op.messages, now.UnixMilli())
+	op.ids, err = queue.relay.store.Send(ctx, q, queue.name, op.messages, now)
 	return err
 }
 
 // Single implements engine.Op.
 func (op *sendOp) Single() bool { return op.known && len(op.messages) == 1 }
 
-// register creates missing tables and registers the queue. It reports whether it changed anything.
-func (q *Queue) register(ctx context.Context, tx engine.Querier, now time.Time) (added bool, err error) {
-	changed, err := q.relay.store.Bootstrap(ctx, tx)
+// register registers the queue. It reports whether it changed anything.
+func (q *Queue) register(ctx context.Context, tx engine.Querier, now time.Time) (changed bool, err error) {
+	found, changed, err := q.relay.store.Register(ctx, tx, q.name, q.partitions, now)
 	if err != nil {
 		return false, err
 	}
-	found, added, err := q.relay.store.Register(ctx, tx, q.name, q.partitions, now.UnixMilli())
-	if err != nil {
-		return false, err
-	}
-	return added || changed, q.compare(found)
+	return changed, q.compare(found)
 }
 
 func (q *Queue) compare(found int) error {

@@ -81,7 +81,7 @@ func New(db *honker.DB, opts *Options) *Relay {
 	}
 	r.opts, r.err = opts.withDefaults()
 	r.opts.Observer = r.opts.Observer.contained(r.engine.Logger)
-	r.store = r.engine.Stores.Relays(r.opts.Family)
+	r.store = r.engine.Stores.Relays.Family(r.opts.Family)
 	return r
 }
 

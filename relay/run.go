@@ -91,7 +91,7 @@ type run struct {
 	draining   atomic.Bool
 
 	mu      sync.Mutex
-	sizes   map[row.RelayPartition]int // sizes of the next batches that are smaller than the handler's
+	sizes   map[row.RelayPartition]int // sizes of next batches that are smaller than their handler's
 	slow    int                        // slots that have left their place
 	failing int                        // slots in their place with a partition that failed at its last attempt
 	refused bool                       // healthyOnly has kept such a partition waiting
@@ -110,8 +110,7 @@ func newRun(ctx context.Context, r *Relay, handlers map[string]*handler) *run {
 	}
 	queues := make([]row.RelayQueue, 0, len(handlers))
 	for name, h := range handlers {
-		// Round up, so that the lease in the database does not end before that of the handler.
-		queues = append(queues, row.RelayQueue{Name: name, LeaseMS: int64((h.lease-1)/time.Millisecond) + 1})
+		queues = append(queues, row.RelayQueue{Name: name, Lease: h.lease, Batch: h.tuning.batch})
 	}
 	run.queues = queues
 	return run
@@ -192,23 +191,19 @@ func (r *run) register(ctx context.Context) error {
 
 func (r *run) registered(ctx context.Context) (all bool, err error) {
 	err = r.relay.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		all, err = r.relay.store.Current(ctx, q)
 		for name, h := range r.handlers {
-			if !all || err != nil {
-				return err
-			}
-			found, err := r.relay.store.Partitions(ctx, q, name)
+			found, outdated, err := r.relay.store.Partitions(ctx, q, name)
 			if err != nil {
 				return err
 			}
-			if all = found != 0; !all {
+			if all = found != 0 && !outdated; !all {
 				return nil
 			}
 			if err := h.queue.compare(found); err != nil {
 				return engine.Wrap("relay handle", name, err)
 			}
 		}
-		return err
+		return nil
 	})
 	return all, err
 }
@@ -275,11 +270,11 @@ func (r *run) look(ctx context.Context, w row.RelayWanted) (ready bool, err erro
 
 // wanted selects the partitions that a processor with slot s may take now.
 func (r *run) wanted(s *slot) row.RelayWanted {
-	return row.RelayWanted{Queues: r.queues, Except: r.exceptions(), Healthy: s.healthyOnly()}
+	return row.RelayWanted{Queues: r.queues, Except: r.exceptions(), Healthy: s.healthyOnly(), Sizes: r.smaller()}
 }
 
 func (r *run) ready(ctx context.Context, q engine.Querier, w row.RelayWanted, now time.Time) (bool, error) {
-	states, err := r.relay.store.States(ctx, q, w, now.UnixMilli())
+	states, err := r.relay.store.States(ctx, q, w, now)
 	if err != nil {
 		return false, err
 	}
@@ -287,7 +282,7 @@ func (r *run) ready(ctx context.Context, q engine.Querier, w row.RelayWanted, no
 		if s.Ready {
 			return true, nil
 		}
-		r.relay.engine.Notifier.WakeAt(engine.InstantMS(s.NextMS))
+		r.relay.engine.Notifier.WakeAt(s.Next)
 	}
 	return false, nil
 }

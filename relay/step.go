@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -33,7 +32,7 @@ type stepOp struct {
 func (op *stepOp) Run(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 	op.held, op.found, op.exhausted, op.at = false, false, nil, now
 	if op.done != nil {
-		op.held, err = op.run.relay.store.Save(ctx, q, op.done.taken.RelayLease, op.ended.progress, now.UnixMilli())
+		op.held, err = op.run.relay.store.Save(ctx, q, op.done.taken.RelayLease, op.ended.progress, now)
 	}
 	if err != nil || !op.want {
 		return err
@@ -53,32 +52,27 @@ func (*stepOp) Single() bool { return false }
 // the first message, take makes it a dead letter instead and leaves rows nil.
 func (op *stepOp) take(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 	r, s, w := op.run, op.run.relay.store, op.run.wanted(op.slot)
-	op.taken, op.found, err = s.Take(ctx, q, w, r.owner, now.UnixMilli())
+	b, found, err := s.Take(ctx, q, w, r.owner, now)
 	if err != nil {
 		return err
 	}
-	op.slot.hold(op.found && op.taken.Failing)
-	if !op.found {
+	op.taken, op.found, op.size = b.RelayTaken, found, b.Size
+	op.slot.hold(found && b.Failing)
+	if !found {
 		return op.explain(ctx, q, w, now)
 	}
-	t := op.taken
-	spent := r.handlers[t.Queue].spent(t.Attempts - 1)
-	op.size = r.size(t)
-	rows, err := s.Read(ctx, q, t.RelayPartition, t.Cursor, op.size)
-	if err == nil && len(rows) == 0 {
-		err = row.ErrStuck
+	t := b.RelayTaken
+	if !r.handlers[t.Queue].spent(t.Attempts - 1) {
+		op.rows = b.Messages
+		return nil
 	}
-	if err != nil || !spent {
-		op.rows = rows
-		return err
-	}
-	first := rows[0]
+	first := b.Messages[0]
 	died := Died{Queue: t.Queue, Partition: int(t.Partition), Seq: t.Processed + 1, ID: first.ID, Reason: row.ReasonExhausted}
 	op.exhausted = append(op.exhausted, died)
 	_, err = s.Save(ctx, q, t.RelayLease, row.RelayProgress{
 		Finished: 1, After: t.Cursor, Cursor: first.ID,
 		Dead: []row.RelayDeath{{ID: died.ID, Seq: died.Seq, Attempts: t.Attempts - 1, Reason: died.Reason}},
-	}, now.UnixMilli())
+	}, now)
 	return err
 }
 
@@ -103,15 +97,14 @@ func (h *handler) spent(attempts int64) bool {
 	return h.maxAttempts > 0 && attempts >= int64(max(h.maxAttempts, 2))
 }
 
-// size returns the maximum number of messages for a batch. It is 1 if the last batch made no
-// progress, to isolate the message that fails.
-func (r *run) size(t row.RelayTaken) int {
-	if t.Attempts > 1 {
-		return 1
-	}
+// smaller returns the partitions whose next batch is smaller than those of their handler.
+func (r *run) smaller() (all []row.RelaySize) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return cmp.Or(r.sizes[t.RelayPartition], r.handlers[t.Queue].tuning.batch)
+	for p, n := range r.sizes {
+		all = append(all, row.RelaySize{RelayPartition: p, Messages: n})
+	}
+	return all
 }
 
 // resize sets the size of the partition's next batch. After a failure or a rejected message it is the
@@ -165,7 +158,7 @@ func (r *run) reportEnd(op *stepOp) {
 		Queue: t.Queue, Partition: int(t.Partition), Epoch: t.Epoch,
 		Processed: int(ended.progress.Finished), Took: op.done.took,
 	})
-	if ended.progress.RetryAtMS > 0 {
+	if !ended.progress.RetryAt.IsZero() {
 		r.reportRetry(t, ended)
 		return
 	}
@@ -177,7 +170,7 @@ func (r *run) reportEnd(op *stepOp) {
 }
 
 func (r *run) reportRetry(t row.RelayTaken, ended *outcome) {
-	at := engine.InstantMS(ended.progress.RetryAtMS)
+	at := ended.progress.RetryAt
 	r.relay.engine.Notifier.WakeAt(at)
 	r.relay.engine.Logger.Warn("honker: relay: batch failed, its partition pauses before the next attempt", "queue", t.Queue, "partition", t.Partition,
 		"seq", t.Processed+ended.progress.Finished+1, "attempts", ended.progress.Attempts, "next", at, "error", worker.Reason(ended.err))

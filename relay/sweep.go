@@ -2,6 +2,8 @@ package relay
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
@@ -20,10 +22,20 @@ func (r *run) sweepLoop(ctx context.Context) {
 }
 
 func (r *run) sweep(ctx context.Context) error {
-	if err := r.warnOfStrays(ctx); err != nil {
+	queues := slices.Collect(maps.Keys(r.handlers))
+	var left row.RelayLeftovers
+	err := r.relay.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+		left, err = r.relay.store.Leftovers(ctx, q, queues)
+		return err
+	})
+	if err != nil {
 		return err
 	}
-	for name := range r.handlers {
+	for _, p := range left.Strays {
+		r.relay.engine.Logger.Warn("honker: relay: messages of a partition that does not exist are never delivered; they stay in the file",
+			"queue", p.Queue, "partition", p.Partition)
+	}
+	for _, name := range left.Finished {
 		if err := r.vacuum(ctx, name); err != nil {
 			return err
 		}
@@ -31,31 +43,8 @@ func (r *run) sweep(ctx context.Context) error {
 	return nil
 }
 
-// warnOfStrays logs the partitions that do not exist but contain messages.
-func (r *run) warnOfStrays(ctx context.Context) error {
-	var strays []row.RelayPartition
-	err := r.relay.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		strays, err = r.relay.store.Strays(ctx, q)
-		return err
-	})
-	for _, p := range strays {
-		r.relay.engine.Logger.Warn("honker: relay: messages of a partition that does not exist are never delivered; they stay in the file",
-			"queue", p.Queue, "partition", p.Partition)
-	}
-	return err
-}
-
-// vacuum deletes the finished messages of a queue in small transactions. If there are none it does
-// not write.
+// vacuum deletes the finished messages of a queue in small transactions.
 func (r *run) vacuum(ctx context.Context, queue string) error {
-	var some bool
-	err := r.relay.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		some, err = r.relay.store.Finished(ctx, q, queue)
-		return err
-	})
-	if err != nil || !some {
-		return err
-	}
 	for p := r.relay.engine.NewPace(); ; {
 		limit, deleted := p.Size, 0
 		err := p.Write(ctx, func(ctx context.Context, q engine.Querier, _ time.Time) (err error) {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/wake"
@@ -32,9 +33,7 @@ type Stores struct {
 	Problems      ProblemStore
 	Dispatches    DispatchStore
 	Inboxes       InboxStore
-	Relays        func(family string) RelayStore // a family has tables of its own
-
-	RelayFamilies func(ctx context.Context, q Querier) ([]string, error) // families with tables, sorted; "" is the family without a name
+	Relays        RelayStores
 
 	Done, Dead KeptStore // jobs that are kept after their end
 	Sweeps     Sweeps
@@ -58,7 +57,7 @@ func (s *Stores) Wake() wake.Statements {
 	return wake.Statements{
 		Jobs: s.Jobs, Results: s.Results, Notifications: s.Notifications, Streams: s.Streams,
 		Groups: s.Groups, Locks: s.Locks, Schedules: s.Schedules,
-		Relays: func(family string) wake.RelayStates { return s.Relays(family) },
+		Relays: func(family string) wake.RelayStates { return s.Relays.Family(family) },
 	}
 }
 
@@ -707,84 +706,78 @@ type ProblemStore interface {
 	Retains(ctx context.Context, q row.Querier) (topics, queues int64, err error)
 }
 
-// RelayStore are the statements on Relays.
+// RelayStores gives access to the relay queues. They are divided into families, which are separate from
+// each other: queues of different families may have the same name.
+type RelayStores interface {
+	// Family returns the store of a family. "" is the family without a name.
+	Family(name string) RelayStore
+	// Blocked returns the partitions of all families that are leased or wait after a failure, by family,
+	// queue and partition.
+	Blocked(ctx context.Context, q row.Querier, now time.Time) ([]row.RelayBlocked, error)
+	// Break frees a blocked partition of family if its epoch is still epoch, and keeps its attempts and its
+	// error. It returns false if the partition is not blocked or has been taken again. The former holder can
+	// no longer save its progress.
+	Break(ctx context.Context, q row.Querier, family string, p row.RelayPartition, epoch int64, now time.Time) (bool, error)
+}
+
+// RelayStore stores the queues of a family of relays. A queue has a fixed number of partitions, which must
+// be registered before the first Send. Dead letters can be read and changed before that; there are none.
 type RelayStore interface {
-	// Blocked lists the partitions of all queues that are leased or wait after a failure. It scans the
-	// table of partitions, which has at most 64 rows per queue.
-	Blocked(ctx context.Context, q row.Querier, nowMS int64) (out []row.RelayPartitionInfo, err error)
-	// Bootstrap creates the tables, or adds columns that an earlier version lacks, inside the caller's
-	// transaction. It reports whether it changed anything. The transaction may be deferred. Such a
-	// transaction cannot write after a read if another writer has committed in between, so Bootstrap
-	// takes the write lock first.
-	Bootstrap(ctx context.Context, q row.Querier) (changed bool, err error)
-	// Break frees a blocked partition if its epoch is still epoch. It returns false if the partition is
-	// not blocked or has been taken again. The former holder can no longer save its progress.
-	Break(ctx context.Context, q row.Querier, p row.RelayPartition, epoch, nowMS int64) (bool, error)
+	// Partitions returns the number of partitions of a queue, or 0 if it is not registered. outdated reports
+	// that Register would bring the database up to date, which does not keep other methods from working.
+	Partitions(ctx context.Context, q row.Querier, queue string) (n int, outdated bool, err error)
+	// Register adds a queue with the given number of partitions unless it is registered already. It returns
+	// the number of partitions in force, and whether it has changed anything. It may be called first in a
+	// transaction.
+	Register(ctx context.Context, q row.Querier, queue string, partitions int, now time.Time) (found int, changed bool, err error)
+	// Send appends messages to the queue and returns their ids in the same order. Ids rise in the order of the
+	// commits, within a partition at least.
+	Send(ctx context.Context, q row.Querier, queue string, messages []row.RelayMessage, now time.Time) ([]int64, error)
+
+	// Take leases a partition with messages to owner, counts the attempt, and returns the first messages. The
+	// partition must be selected by w, have no valid lease, and not wait for a retry. The least recently taken
+	// partition comes first, and among partitions that were never taken, that with the oldest message. Take
+	// returns false if there is no such partition. It may return fewer messages than w allows if payloads are
+	// large. It returns [row.ErrStuck] if the partition has no messages after all.
+	Take(ctx context.Context, q row.Querier, w row.RelayWanted, owner string, now time.Time) (b row.RelayBatch, found bool, err error)
+	// Save ends a lease and saves its progress. It deletes the finished messages, and copies those in p.Dead
+	// to the dead letters. It returns false and changes nothing if the partition has been taken again or was
+	// freed by Break. A lease that has expired still holds until then.
+	Save(ctx context.Context, q row.Querier, l row.RelayLease, p row.RelayProgress, now time.Time) (held bool, err error)
+	// States returns the state of each queue of w that has messages. Next also covers the partitions that w
+	// excludes.
+	States(ctx context.Context, q row.Querier, w row.RelayWanted, now time.Time) ([]row.RelayState, error)
+	// Info returns the progress of a registered queue with the given number of partitions.
+	Info(ctx context.Context, q row.Querier, queue string, partitions int) (row.RelayInfo, error)
+	// Leftovers returns rows that no processor will touch: the partitions of all queues that do not exist but
+	// have messages, and those of queues from which Vacuum would delete a message.
+	Leftovers(ctx context.Context, q row.Querier, queues []string) (row.RelayLeftovers, error)
+	// Vacuum deletes up to limit messages of queue that are finished but still stored, and returns their number.
+	Vacuum(ctx context.Context, q row.Querier, queue string, limit int) (int, error)
+
+	// Dead returns up to limit dead letters that match f and have ids above after, in id order. It may return
+	// fewer if payloads are large, but none only if there are none.
+	Dead(ctx context.Context, q row.Querier, f row.RelayDeadFilter, after int64, limit int) ([]row.RelayDead, error)
 	// CountDead returns the number of dead letters that match f.
 	CountDead(ctx context.Context, q row.Querier, f row.RelayDeadFilter) (n int64, err error)
-	// Current reports whether the file has the tables with all of their columns. It reads only the
-	// schema.
-	Current(ctx context.Context, q row.Querier) (found bool, err error)
-	// Dead returns up to limit dead letters that match f and have ids above after, in id order. It
-	// stops at pageBytes, so fewer than limit do not mean that there are no more.
-	Dead(ctx context.Context, q row.Querier, f row.RelayDeadFilter, after int64, limit int) ([]row.RelayDead, error)
-	// Discard marks the dead letters among ids that Replay could take as discarded, and returns how
-	// many it marked.
-	Discard(ctx context.Context, q row.Querier, queue string, ids []int64, nowMS int64) (int, error)
-	// DropDead deletes the dead letters among ids that SettledDead would still return, and returns how
-	// many it deleted.
-	DropDead(ctx context.Context, q row.Querier, queue string, ids []int64, unixMS int64) (int, error)
-	// Exists reports whether the file has the tables. It reads only the schema.
-	Exists(ctx context.Context, q row.Querier) (found bool, err error)
-	// Finished reports whether Vacuum would delete anything.
-	Finished(ctx context.Context, q row.Querier, queue string) (some bool, err error)
-	// Info returns the state of each partition of a queue.
-	Info(ctx context.Context, q row.Querier, queue string, partitions int) (out []row.RelayPartitionInfo, err error)
-	// Misplaced returns the number of messages in partitions that the queue does not have. Only another
-	// program can have inserted them.
-	Misplaced(ctx context.Context, q row.Querier, queue string, partitions int) (n int64, err error)
-	// OpenDead returns the number of dead letters that are neither resolved nor discarded.
-	OpenDead(ctx context.Context, q row.Querier, queue string) (n int64, err error)
-	// Partitions returns the number of partitions of a queue, or 0 if the queue is not registered. The
-	// tables must exist.
-	Partitions(ctx context.Context, q row.Querier, queue string) (n int, err error)
-	// Read returns up to limit messages with ids above after, in id order, and stops at pageBytes. The
-	// sequence number of a message is processed plus its rank among the messages above the cursor.
-	Read(ctx context.Context, q row.Querier, p row.RelayPartition, after int64, limit int) (out []row.RelayMessage, err error)
-	// Register adds a queue with the given number of partitions unless it is registered already. It
-	// returns the number of partitions in force and whether the queue was added.
-	Register(ctx context.Context, q row.Querier, queue string, partitions int, nowMS int64) (found int, added bool, err error)
-	// RejectDead makes a dead letter pending again and counts the attempt. It returns false if the hold
-	// is over.
-	RejectDead(ctx context.Context, q row.Querier, h row.RelayHold, cause string, nowMS int64) (bool, error)
-	// Replay holds up to limit dead letters that match f for holder until untilMS. It takes pending
-	// dead letters, and those whose hold has expired. The dead letters that were not taken for the
-	// longest time come first.
-	Replay(ctx context.Context, q row.Querier, f row.RelayDeadFilter, limit int, holder string, nowMS, untilMS int64) ([]row.RelayDead, error)
-	// Requeue sends the dead letters among ids that Replay could take as new messages at the end of
-	// their partitions. It deletes the dead letters and returns the ids of the messages.
-	Requeue(ctx context.Context, q row.Querier, queue string, ids []int64, nowMS int64) ([]int64, error)
-	// Resolve marks a dead letter as resolved. It returns false if the hold is over.
-	Resolve(ctx context.Context, q row.Querier, h row.RelayHold, nowMS int64) (bool, error)
-	// Save ends a lease and saves its progress. It returns false and changes nothing if the lease was
-	// lost.
-	Save(ctx context.Context, q row.Querier, l row.RelayLease, p row.RelayProgress, nowMS int64) (held bool, err error)
-	// Send appends messages to queue and returns their ids in the same order.
-	Send(ctx context.Context, q row.Querier, queue string, messages []row.RelayMessage, nowMS int64) ([]int64, error)
-	// SettledDead returns the ids of up to limit dead letters of queue that were resolved or discarded
-	// at or before unixMS.
-	SettledDead(ctx context.Context, q row.Querier, queue string, unixMS int64, limit int) ([]int64, error)
-	// States returns the state of each queue of w that has messages, in a single statement. NextMS also
-	// covers the partitions that w excludes.
-	States(ctx context.Context, q row.Querier, w row.RelayWanted, nowMS int64) ([]row.RelayState, error)
-	// Strays lists the partitions that have messages but do not exist. Another program has inserted
-	// these messages, and no processor will take them.
-	Strays(ctx context.Context, q row.Querier) (out []row.RelayPartition, err error)
-	// Take leases a partition with messages to owner. It returns false if there is none.
-	Take(ctx context.Context, q row.Querier, w row.RelayWanted, owner string, nowMS int64) (t row.RelayTaken, found bool, err error)
-	// Vacuum deletes up to limit messages that are finished but still in the table, and returns how
-	// many it deleted.
-	Vacuum(ctx context.Context, q row.Querier, queue string, limit int) (int, error)
+	// Replay holds dead letters that match p for p.Holder. It takes those that are free: the pending dead
+	// letters, and those whose hold has expired. The dead letters that were not taken for the longest time
+	// come first, and those that never were before them, in id order. Replay may return fewer than p.Limit if
+	// payloads are large.
+	Replay(ctx context.Context, q row.Querier, p row.RelayReplay, now time.Time) ([]row.RelayDead, error)
+	// SettleDead ends a hold with the verdict v. It returns false and changes nothing if the hold is over.
+	SettleDead(ctx context.Context, q row.Querier, h row.RelayHold, v row.RelayVerdict, now time.Time) (held bool, err error)
+	// Requeue sends the dead letters of queue among ids that are free, as in Replay, as new messages at the end
+	// of their partitions. It deletes the dead letters and returns the ids of the messages.
+	Requeue(ctx context.Context, q row.Querier, queue string, ids []int64, now time.Time) ([]int64, error)
+	// Discard marks the dead letters of queue among ids that are free, as in Replay, as discarded, and returns
+	// their number.
+	Discard(ctx context.Context, q row.Querier, queue string, ids []int64, now time.Time) (int, error)
+	// SettledDead returns the ids of up to limit dead letters of a registered queue that were resolved or
+	// discarded at or before the time before.
+	SettledDead(ctx context.Context, q row.Querier, queue string, before time.Time, limit int) ([]int64, error)
+	// DropDead deletes the dead letters among ids that SettledDead would still return, and returns their number.
+	DropDead(ctx context.Context, q row.Querier, queue string, before time.Time, ids []int64) (int, error)
 }
 
 // DispatchStore are the statements on Dispatches.

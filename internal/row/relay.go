@@ -1,51 +1,99 @@
 package row
 
-import "database/sql"
+import "time"
 
-// RelayPartitionInfo is the progress of a partition.
-type RelayPartitionInfo struct {
-	Queue                                  string // set by Blocked only
-	Partition                              int64
-	Processed, Waiting, OldestMS           int64 // OldestMS is 0 if no message waits
-	Owner                                  string
-	Epoch, LeaseUntilMS, Attempts, RetryMS int64
-	LastError                              string
+// RelayPartition identifies a partition of a queue.
+type RelayPartition struct {
+	Queue     string
+	Partition int64
+}
+
+// RelayMessage is a message of a relay queue. It may not be stored yet.
+type RelayMessage struct {
+	ID        int64 // ids rise in the order of the commits
+	Partition int64
+	Key       string // "" if the message has no key
+	Type      string
+	Payload   []byte    // not nil
+	CreatedAt time.Time // set by the store; in whole milliseconds
 }
 
 // RelayQueue is a queue from which a processor takes batches.
 type RelayQueue struct {
-	Name    string
-	LeaseMS int64 // duration of a lease on a partition
+	Name  string
+	Lease time.Duration // duration of a lease on a partition; rounded up to milliseconds
+	Batch int           // maximum number of messages of a batch
 }
 
 // RelayWanted selects the partitions that a processor may take.
 type RelayWanted struct {
 	Queues  []RelayQueue
-	Except  []RelayPartition
-	Healthy bool // skip partitions whose last batch failed
+	Except  []RelayPartition // partitions that must not be taken
+	Healthy bool             // skip partitions whose last batch failed
+	Sizes   []RelaySize      // partitions with smaller batches than their queue
+}
+
+// RelaySize is the maximum number of messages of the next batch of a partition.
+type RelaySize struct {
+	RelayPartition
+	Messages int
+}
+
+// Size returns the maximum number of messages of a batch of t. After a batch without progress it is 1,
+// to isolate the message that fails.
+func (w *RelayWanted) Size(t *RelayTaken) int {
+	if t.Attempts > 1 {
+		return 1
+	}
+	for _, s := range w.Sizes {
+		if s.RelayPartition == t.RelayPartition {
+			return s.Messages
+		}
+	}
+	for _, q := range w.Queues {
+		if q.Name == t.Queue {
+			return q.Batch
+		}
+	}
+	return 1
+}
+
+// RelayLease identifies a lease on a partition. It fences all progress: after the partition has been
+// taken again, the earlier owner cannot change it.
+type RelayLease struct {
+	RelayPartition
+	Owner string
+	Epoch int64 // number of times the partition was taken
 }
 
 // RelayTaken is a partition leased to a processor.
 type RelayTaken struct {
 	RelayLease
 	Attempts  int64 // takes without progress, including this take
-	Processed int64
-	Cursor    int64
-	Failing   bool // the last batch failed, or its process died
+	Processed int64 // finished messages; the number of a message is Processed plus its rank in the batch
+	Cursor    int64 // id of the last finished message
+	Failing   bool  // the last batch failed, or its process died
+}
+
+// RelayBatch is a partition that was taken, with its first messages in id order.
+type RelayBatch struct {
+	RelayTaken
+	Size     int // result of RelayWanted.Size
+	Messages []RelayMessage
 }
 
 // RelayProgress is the state of a partition at the end of a batch.
 type RelayProgress struct {
-	Finished  int64 // messages finished, including rejected messages
-	After     int64 // cursor at the take; the finished messages are above it
-	Cursor    int64 // last finished message
-	Attempts  int64 // takes of the message after Cursor
-	RetryAtMS int64
-	LastError string
-	Dead      []RelayDeath // finished messages that become dead letters
+	Finished  int64     // messages finished, including rejected messages
+	After     int64     // cursor at the take; the finished messages are above it
+	Cursor    int64     // last finished message
+	Attempts  int64     // takes of the message after Cursor
+	RetryAt   time.Time // the partition waits until then; zero if it does not wait; rounded up to milliseconds
+	LastError string    // "" if the batch did not fail
+	Dead      []RelayDeath
 }
 
-// RelayDeath is a message that becomes a dead letter.
+// RelayDeath is a finished message that becomes a dead letter.
 type RelayDeath struct {
 	ID, Seq, Attempts int64
 	Reason            string
@@ -53,29 +101,84 @@ type RelayDeath struct {
 
 // RelayState reports whether a partition of a queue can be taken now, and otherwise when.
 type RelayState struct {
-	Queue  string
-	Ready  bool
-	NextMS int64 // 0 if no partition is expected to become available
+	Queue string
+	Ready bool
+	Next  time.Time // zero if no partition is expected to become available
 }
 
-// RelayDead is a dead letter. Its State is pending, replaying, resolved or discarded.
+// RelayInfo is the progress of a queue.
+type RelayInfo struct {
+	Partitions []RelayProgressInfo // all partitions, by number
+	Misplaced  int64               // messages in partitions that the queue does not have, inserted by another program
+	OpenDead   int64               // dead letters that are neither resolved nor discarded
+}
+
+// RelayProgressInfo is the progress of a partition.
+type RelayProgressInfo struct {
+	Partition          int64
+	Processed, Waiting int64
+	Oldest             time.Time // when the first waiting message was sent; zero if none waits
+	RelayHolding
+}
+
+// RelayHolding describes a partition that is leased or has failed.
+type RelayHolding struct {
+	Owner      string // "" if nothing holds the partition
+	Epoch      int64
+	LeaseUntil time.Time // zero if there is no lease
+	Attempts   int64
+	RetryAt    time.Time // zero if the last batch did not fail; it may have passed
+	LastError  string    // "" if the last batch did not fail
+}
+
+// RelayBlocked is a partition that is leased or waits after a failure.
+type RelayBlocked struct {
+	Family string // "" for the family without a name
+	RelayPartition
+	RelayHolding
+}
+
+// RelayLeftovers are rows of a relay that no processor will touch.
+type RelayLeftovers struct {
+	Strays   []RelayPartition // partitions that do not exist but have messages, inserted by another program
+	Finished []string         // queues that still contain finished messages
+}
+
+// The states of a dead letter.
+const (
+	RelayPending   = "pending"   // waits for a decision
+	RelayReplaying = "replaying" // held by a caller of Replay
+	RelayResolved  = "resolved"  // handled by a caller of Replay
+	RelayDiscarded = "discarded" // given up
+)
+
+// RelayDead is a dead letter.
 type RelayDead struct {
 	RelayMessage
 	Seq, Attempts int64
 	LastError     string
-	DiedMS        int64
+	DiedAt        time.Time
 	State         string
-	MovedMS       int64 // end of the hold while replaying, else the time of its return or settlement; 0 if never taken
+	HoldUntil     time.Time // end of the hold, if State is RelayReplaying
+	SettledAt     time.Time // set if State is RelayResolved or RelayDiscarded
 }
 
 // RelayDeadFilter is a condition on the dead letters of a queue.
 type RelayDeadFilter struct {
 	Queue     string
-	Partition sql.NullInt64
-	Key       string // "" for any
-	Type      string // "" for any
-	State     string // "" for any
-	SinceMS   int64  // 0 for any
+	Partition *int      // nil for any
+	Key       string    // "" for any
+	Type      string    // "" for any
+	State     string    // "" for any
+	Since     time.Time // selects those that died then or later; zero for any; rounded down to milliseconds
+}
+
+// RelayReplay requests dead letters for a holder.
+type RelayReplay struct {
+	RelayDeadFilter
+	Limit  int
+	Holder string    // must be unique for each request
+	Until  time.Time // end of the hold; rounded up to milliseconds
 }
 
 // RelayHold identifies a hold on a dead letter. Only its holder may settle the dead letter.
@@ -84,26 +187,8 @@ type RelayHold struct {
 	Queue, Holder string
 }
 
-// RelayPartition identifies a partition of a queue.
-type RelayPartition struct {
-	Queue     string
-	Partition int64
-}
-
-// RelayLease identifies a lease on a partition. It fences all progress: after the partition has been
-// taken again, the earlier owner cannot change it.
-type RelayLease struct {
-	RelayPartition
-	Owner string
-	Epoch int64
-}
-
-// RelayMessage is a message of a relay queue. It may not be stored yet.
-type RelayMessage struct {
-	ID        int64
-	Partition int64
-	Key       string // "" if the message has no key
-	Type      string
-	Payload   []byte
-	CreatedMS int64
+// RelayVerdict is the outcome of a replay.
+type RelayVerdict struct {
+	Resolved bool   // the dead letter was handled; otherwise it becomes pending again, with one more attempt
+	Cause    string // error of the attempt, unless Resolved; "" if there is none
 }

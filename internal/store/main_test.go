@@ -78,8 +78,10 @@ func openBootstrapped(t *testing.T, path string) *sql.DB {
 // withRelay creates the tables of a relay, which the library creates at the first write.
 func withRelay(t *testing.T, db *sql.DB) *sql.DB {
 	t.Helper()
-	_, err := store.Relays{}.Bootstrap(ctx, db)
+	_, _, err := store.Relays{}.Register(ctx, db, "made", 1, time.UnixMilli(1))
 	require.NoError(t, err)
+	exec(t, db, `DELETE FROM _honkerx_relay_queues`)
+	exec(t, db, `DELETE FROM _honkerx_relay_partitions`)
 	return db
 }
 

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	_ "embed"
 	"strings"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -33,40 +34,60 @@ const (
 	sqlHasRelayKeys = `SELECT 1 FROM pragma_table_info('_honkerx_relay_dead') WHERE name = 'key'`
 )
 
-// Exists reports whether the file has the tables. It reads only the schema.
-func (r Relays) Exists(ctx context.Context, q row.Querier) (found bool, err error) {
+// exists reports whether the file has the tables. It reads only the schema.
+func (r Relays) exists(ctx context.Context, q row.Querier) (found bool, err error) {
 	var x int
 	return one(ctx, q, r.named(sqlHasRelay), nil, &x)
 }
 
-// Current reports whether the file has the tables with all of their columns. It reads only the
+// current reports whether the file has the tables with all of their columns. It reads only the
 // schema.
-func (r Relays) Current(ctx context.Context, q row.Querier) (found bool, err error) {
+func (r Relays) current(ctx context.Context, q row.Querier) (found bool, err error) {
 	var x int
 	return one(ctx, q, r.named(sqlHasRelayKeys), nil, &x)
 }
 
-// Bootstrap creates the tables, or adds columns that an earlier version lacks, inside the caller's
+// bootstrap creates the tables, or adds columns that an earlier version lacks, inside the caller's
 // transaction. It reports whether it changed anything. The transaction may be deferred. Such a
-// transaction cannot write after a read if another writer has committed in between, so Bootstrap
+// transaction cannot write after a read if another writer has committed in between, so bootstrap
 // takes the write lock first.
-func (r Relays) Bootstrap(ctx context.Context, q row.Querier) (changed bool, err error) {
+func (r Relays) bootstrap(ctx context.Context, q row.Querier) (changed bool, err error) {
 	if err := TakeWriteLock(ctx, q); err != nil {
 		return false, err
 	}
-	if current, err := r.Current(ctx, q); err != nil || current {
+	if current, err := r.current(ctx, q); err != nil || current {
 		return false, err
 	}
+	return true, r.create(ctx, q)
+}
+
+// upgrade takes the write lock and adds columns that an earlier version lacks. It reports whether the
+// file has the tables, and does not create them.
+func (r Relays) upgrade(ctx context.Context, q row.Querier) (found bool, err error) {
+	if err := TakeWriteLock(ctx, q); err != nil {
+		return false, err
+	}
+	if current, err := r.current(ctx, q); err != nil || current {
+		return current, err
+	}
+	if found, err := r.exists(ctx, q); err != nil || !found {
+		return false, err
+	}
+	return true, r.create(ctx, q)
+}
+
+// create executes the schema of the tables, which may exist in an earlier version.
+func (r Relays) create(ctx context.Context, q row.Querier) error {
 	tables, others := split(statements(r.named(relayDDL)))
 	if err := execAll(ctx, q, tables); err != nil {
-		return false, err
+		return err
 	}
 	for _, table := range []string{`_honkerx_relay_messages`, `_honkerx_relay_dead`} {
 		if err := addColumn(ctx, q, r.named(table), `key TEXT NOT NULL DEFAULT ''`); err != nil {
-			return false, err
+			return err
 		}
 	}
-	return true, execAll(ctx, q, others)
+	return execAll(ctx, q, others)
 }
 
 const (
@@ -78,21 +99,37 @@ const (
 INSERT OR IGNORE INTO _honkerx_relay_partitions (queue, partition) SELECT ?1, i FROM n`
 )
 
-// Partitions returns the number of partitions of a queue, or 0 if the queue is not registered. The
-// tables must exist.
-func (r Relays) Partitions(ctx context.Context, q row.Querier, queue string) (n int, err error) {
+// Partitions returns the number of partitions of a queue, or 0 if the queue is not registered. outdated
+// reports that the tables lack a column, which Register would add.
+func (r Relays) Partitions(ctx context.Context, q row.Querier, queue string) (n int, outdated bool, err error) {
+	current, err := r.current(ctx, q)
+	if err == nil && !current {
+		outdated, err = r.exists(ctx, q)
+	}
+	if err != nil || !current && !outdated {
+		return 0, false, err
+	}
+	n, err = r.partitions(ctx, q, queue)
+	return n, outdated, err
+}
+
+// partitions is Partitions for tables that exist.
+func (r Relays) partitions(ctx context.Context, q row.Querier, queue string) (n int, err error) {
 	var found number
 	_, err = one(ctx, q, r.named(sqlRelayQueue), []any{queue}, &found)
 	return int(found), err
 }
 
-// Register adds a queue with the given number of partitions unless it is registered already. It
-// returns the number of partitions in force and whether the queue was added.
-func (r Relays) Register(ctx context.Context, q row.Querier, queue string, partitions int, nowMS int64) (found int, added bool, err error) {
-	if found, err := r.Partitions(ctx, q, queue); err != nil || found != 0 {
-		return found, false, err
+// Register adds a queue with the given number of partitions unless it is registered already, and creates
+// missing tables. It returns the number of partitions in force, and whether it has changed anything.
+func (r Relays) Register(ctx context.Context, q row.Querier, queue string, partitions int, now time.Time) (found int, changed bool, err error) {
+	if changed, err = r.bootstrap(ctx, q); err != nil {
+		return 0, false, err
 	}
-	n, err := affected(ctx, q, r.named(sqlAddRelayQueue), queue, partitions, nowMS)
+	if found, err := r.partitions(ctx, q, queue); err != nil || found != 0 {
+		return found, changed, err
+	}
+	n, err := affected(ctx, q, r.named(sqlAddRelayQueue), queue, partitions, millis(now))
 	if err == nil && n == 0 {
 		err = row.ErrNotInserted
 	}
@@ -108,10 +145,10 @@ const relayMessages = `_honkerx_relay_messages`
 var sqlInsertRelay = newInserts(relayMessages, `queue, created_ms, partition, key, type, payload`, 2, 4)
 
 // Send appends messages to queue and returns their ids in the same order.
-func (r Relays) Send(ctx context.Context, q row.Querier, queue string, messages []row.RelayMessage, nowMS int64) ([]int64, error) {
+func (r Relays) Send(ctx context.Context, q row.Querier, queue string, messages []row.RelayMessage, now time.Time) ([]int64, error) {
 	if len(messages) == 1 {
 		m := &messages[0]
-		id, err := inserted(ctx, q, r.named(sqlInsertRelay.query(1)), 1, queue, nowMS, m.Partition, m.Key, m.Type, m.Payload)
+		id, err := inserted(ctx, q, r.named(sqlInsertRelay.query(1)), 1, queue, millis(now), m.Partition, m.Key, m.Type, m.Payload)
 		return []int64{id}, err
 	}
 	ids := make([]int64, 0, len(messages))
@@ -119,7 +156,7 @@ func (r Relays) Send(ctx context.Context, q row.Querier, queue string, messages 
 		m := &messages[i]
 		return append(args, m.Partition, m.Key, m.Type, m.Payload)
 	}
-	err := r.inserts().run(ctx, q, []any{queue, nowMS}, len(messages), row, func(first, last int64) {
+	err := r.inserts().run(ctx, q, []any{queue, millis(now)}, len(messages), row, func(first, last int64) {
 		for id := first; id <= last; id++ {
 			ids = append(ids, id)
 		}
@@ -146,15 +183,24 @@ const sqlRelayStrays = `WITH RECURSIVE found(queue, partition) AS (
 SELECT queue, partition FROM found AS f
 WHERE NOT EXISTS (SELECT 1 FROM _honkerx_relay_partitions WHERE queue = f.queue AND partition = f.partition)`
 
-// Strays lists the partitions that have messages but do not exist. Another program has inserted
-// these messages, and no processor will take them.
-func (r Relays) Strays(ctx context.Context, q row.Querier) (out []row.RelayPartition, err error) {
+// Leftovers returns the partitions of all queues that have messages but do not exist, and those of
+// queues from which Vacuum would delete a message.
+func (r Relays) Leftovers(ctx context.Context, q row.Querier, queues []string) (out row.RelayLeftovers, err error) {
 	err = each(ctx, q, r.named(sqlRelayStrays), func(rows *sql.Rows) error {
 		var p row.RelayPartition
 		err := rows.Scan(&p.Queue, (*number)(&p.Partition))
-		out = append(out, p)
+		out.Strays = append(out.Strays, p)
 		return err
 	})
+	for _, queue := range queues {
+		some := false
+		if err == nil {
+			_, err = one(ctx, q, r.named(sqlRelayFinished), []any{queue}, &some)
+		}
+		if some {
+			out.Finished = append(out.Finished, queue)
+		}
+	}
 	return out, err
 }
 
@@ -167,12 +213,6 @@ const (
   SELECT m.id FROM _honkerx_relay_partitions AS p CROSS JOIN _honkerx_relay_messages AS m
   ON m.queue = p.queue AND m.partition = p.partition AND m.id <= p.cursor WHERE p.queue = ?1 LIMIT ?2 + 0)`
 )
-
-// Finished reports whether Vacuum would delete anything.
-func (r Relays) Finished(ctx context.Context, q row.Querier, queue string) (some bool, err error) {
-	_, err = one(ctx, q, r.named(sqlRelayFinished), []any{queue}, &some)
-	return some, err
-}
 
 // Vacuum deletes up to limit messages that are finished but still in the table, and returns how
 // many it deleted.

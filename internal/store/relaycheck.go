@@ -81,9 +81,9 @@ func relayFamilies(ctx context.Context, q row.Querier) (map[string][]string, err
 	return families, err
 }
 
-// RelayFamilies lists the families with a complete set of tables, sorted. The family without a name
+// completeFamilies lists the families with a complete set of tables, sorted. The family without a name
 // is "".
-func RelayFamilies(ctx context.Context, q row.Querier) (all []string, err error) {
+func completeFamilies(ctx context.Context, q row.Querier) (all []string, err error) {
 	families, err := relayFamilies(ctx, q)
 	for _, family := range slices.Sorted(maps.Keys(families)) {
 		if len(families[family]) == 4 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,11 +18,9 @@ import (
 func relayTables(t *testing.T, q row.Querier, family string) {
 	t.Helper()
 	r := store.Relays{Family: family}
-	_, err := r.Bootstrap(ctx, q)
+	_, _, err := r.Register(ctx, q, "a", 2, time.UnixMilli(1))
 	require.NoError(t, err)
-	_, _, err = r.Register(ctx, q, "a", 2, 1)
-	require.NoError(t, err)
-	_, err = r.Send(ctx, q, "a", make([]row.RelayMessage, 0), 1)
+	_, err = r.Send(ctx, q, "a", make([]row.RelayMessage, 0), time.UnixMilli(1))
 	require.NoError(t, err)
 	for _, statement := range []string{
 		`INSERT INTO _honkerx_relay_messages (id, queue, payload) VALUES (3, 'a', 'x')`,

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -13,13 +14,17 @@ import (
 // deadFilterArgs returns the parameters ?1 to ?6 that every statement with a filter shares,
 // followed by more.
 func deadFilterArgs(f row.RelayDeadFilter, more ...any) []any {
-	return append([]any{f.Queue, nullInt(f.Partition), f.Type, f.State, f.SinceMS, f.Key}, more...)
+	var partition any
+	if f.Partition != nil {
+		partition = int64(*f.Partition)
+	}
+	return append([]any{f.Queue, partition, f.Type, f.State, millis(f.Since), f.Key}, more...)
 }
 
 // reads is like selects, for a read. Unlike a write, a read does not upgrade tables that an earlier
 // version created, so it must work without the key column.
 func (r Relays) reads(ctx context.Context, q row.Querier, query string, f row.RelayDeadFilter) (string, error) {
-	current, err := r.Current(ctx, q)
+	current, err := r.current(ctx, q)
 	if err != nil {
 		return "", err
 	}
@@ -72,13 +77,16 @@ func (r Relays) Dead(ctx context.Context, q row.Querier, f row.RelayDeadFilter, 
 // deadPage runs a query for deadColumns and returns its rows up to pageBytes.
 func deadPage(ctx context.Context, q row.Querier, query string, args []any) (out []row.RelayDead, err error) {
 	size := 0
+	var created, died, moved number
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var d row.RelayDead
-		err := rows.Scan(&d.ID, (*number)(&d.Partition), (*number)(&d.Seq), &d.Key, &d.Type, &d.Payload, (*number)(&d.CreatedMS),
-			(*number)(&d.Attempts), &d.LastError, (*number)(&d.DiedMS), &d.State, (*number)(&d.MovedMS))
+		err := rows.Scan(&d.ID, (*number)(&d.Partition), (*number)(&d.Seq), &d.Key, &d.Type, &d.Payload, &created,
+			(*number)(&d.Attempts), &d.LastError, &died, &d.State, &moved)
 		if err != nil {
 			return err
 		}
+		d.CreatedAt, d.DiedAt = row.InstantMS(int64(created)), row.InstantMS(int64(died))
+		setMoved(&d, int64(moved))
 		out = append(out, d)
 		if size += len(d.Payload) + len(d.LastError); size >= pageBytes {
 			return errPageFull
@@ -89,6 +97,16 @@ func deadPage(ctx context.Context, q row.Querier, query string, args []any) (out
 		err = nil
 	}
 	return out, err
+}
+
+// setMoved sets the time that hold_until_ms stands for in the state of d.
+func setMoved(d *row.RelayDead, ms int64) {
+	switch d.State {
+	case row.RelayReplaying:
+		d.HoldUntil = row.InstantMS(ms)
+	case row.RelayResolved, row.RelayDiscarded:
+		d.SettledAt = row.InstantMS(ms)
+	}
 }
 
 // CountDead returns the number of dead letters that match f.
@@ -114,20 +132,25 @@ ORDER BY hold_until_ms, id LIMIT ?8 + 0`
 WHERE id IN (SELECT value FROM json_each(?1))`
 )
 
-// Replay holds up to limit dead letters that match f for holder until untilMS. It takes pending
-// dead letters, and those whose hold has expired. The dead letters that were not taken for the
-// longest time come first.
-func (r Relays) Replay(ctx context.Context, q row.Querier, f row.RelayDeadFilter, limit int, holder string, nowMS, untilMS int64) ([]row.RelayDead, error) {
-	page, err := deadPage(ctx, q, r.selects(sqlFreeRelayDead, f), deadFilterArgs(f, nowMS, limit))
+// Replay holds up to p.Limit dead letters that match the filter for p.Holder. It takes pending dead
+// letters, and those whose hold has expired. The dead letters that were not taken for the longest time
+// come first.
+func (r Relays) Replay(ctx context.Context, q row.Querier, p row.RelayReplay, now time.Time) ([]row.RelayDead, error) {
+	if found, err := r.upgrade(ctx, q); err != nil || !found {
+		return nil, err
+	}
+	f, untilMS := p.RelayDeadFilter, millisUp(p.Until)
+	page, err := deadPage(ctx, q, r.selects(sqlFreeRelayDead, f), deadFilterArgs(f, millis(now), p.Limit))
 	if err != nil || len(page) == 0 {
 		return nil, err
 	}
 	ids := make([]int64, len(page))
 	for i := range page {
 		ids[i] = page[i].ID
-		page[i].State, page[i].MovedMS = "replaying", untilMS
+		page[i].State = row.RelayReplaying
+		setMoved(&page[i], untilMS)
 	}
-	n, err := affected(ctx, q, r.named(sqlHoldRelayDead), idList(ids), holder, untilMS)
+	n, err := affected(ctx, q, r.named(sqlHoldRelayDead), idList(ids), p.Holder, untilMS)
 	return page, allMoved(n, len(ids), "taken", err)
 }
 
@@ -148,16 +171,17 @@ const (
 SET state = 'pending', holder = '', hold_until_ms = ?4, attempts = attempts + 1, last_error = nullif(?5, '')` + whereHeldDead
 )
 
-// Resolve marks a dead letter as resolved. It returns false if the hold is over.
-func (r Relays) Resolve(ctx context.Context, q row.Querier, h row.RelayHold, nowMS int64) (bool, error) {
-	n, err := affected(ctx, q, r.named(sqlResolveRelayDead), h.ID, h.Queue, h.Holder, nowMS)
-	return n > 0, err
-}
-
-// RejectDead makes a dead letter pending again and counts the attempt. It returns false if the hold
-// is over.
-func (r Relays) RejectDead(ctx context.Context, q row.Querier, h row.RelayHold, cause string, nowMS int64) (bool, error) {
-	n, err := affected(ctx, q, r.named(sqlRejectRelayDead), h.ID, h.Queue, h.Holder, nowMS, cause)
+// SettleDead ends the hold on a dead letter with the verdict v. It returns false and changes nothing if
+// the hold is over.
+func (r Relays) SettleDead(ctx context.Context, q row.Querier, h row.RelayHold, v row.RelayVerdict, now time.Time) (held bool, err error) {
+	if found, err := r.upgrade(ctx, q); err != nil || !found {
+		return false, err
+	}
+	query, args := sqlRejectRelayDead, []any{h.ID, h.Queue, h.Holder, millis(now), v.Cause}
+	if v.Resolved {
+		query, args = sqlResolveRelayDead, args[:4]
+	}
+	n, err := affected(ctx, q, r.named(query), args...)
 	return n > 0, err
 }
 
@@ -176,7 +200,11 @@ SELECT queue, partition, key, type, payload, ?3 FROM _honkerx_relay_dead` + wher
 
 // Requeue sends the dead letters among ids that Replay could take as new messages at the end of
 // their partitions. It deletes the dead letters and returns the ids of the messages.
-func (r Relays) Requeue(ctx context.Context, q row.Querier, queue string, ids []int64, nowMS int64) ([]int64, error) {
+func (r Relays) Requeue(ctx context.Context, q row.Querier, queue string, ids []int64, now time.Time) ([]int64, error) {
+	if found, err := r.upgrade(ctx, q); err != nil || !found {
+		return nil, err
+	}
+	nowMS := millis(now)
 	sent, err := returnedIDs(ctx, q, r.named(sqlRequeueRelayDead), 0, queue, idList(ids), nowMS)
 	if err != nil || len(sent) == 0 {
 		return nil, err
@@ -187,8 +215,11 @@ func (r Relays) Requeue(ctx context.Context, q row.Querier, queue string, ids []
 
 // Discard marks the dead letters among ids that Replay could take as discarded, and returns how
 // many it marked.
-func (r Relays) Discard(ctx context.Context, q row.Querier, queue string, ids []int64, nowMS int64) (int, error) {
-	return affected(ctx, q, r.named(sqlDiscardRelayDead), queue, idList(ids), nowMS)
+func (r Relays) Discard(ctx context.Context, q row.Querier, queue string, ids []int64, now time.Time) (int, error) {
+	if found, err := r.upgrade(ctx, q); err != nil || !found {
+		return 0, err
+	}
+	return affected(ctx, q, r.named(sqlDiscardRelayDead), queue, idList(ids), millis(now))
 }
 
 // By the index on states.
@@ -202,13 +233,13 @@ WHERE queue = ?1 AND state IN ('resolved', 'discarded') AND hold_until_ms <= ?2 
 )
 
 // SettledDead returns the ids of up to limit dead letters of queue that were resolved or discarded
-// at or before unixMS.
-func (r Relays) SettledDead(ctx context.Context, q row.Querier, queue string, unixMS int64, limit int) ([]int64, error) {
-	return returnedIDs(ctx, q, r.named(sqlSettledRelayDead), 0, queue, unixMS, limit)
+// at or before a time.
+func (r Relays) SettledDead(ctx context.Context, q row.Querier, queue string, before time.Time, limit int) ([]int64, error) {
+	return returnedIDs(ctx, q, r.named(sqlSettledRelayDead), 0, queue, millis(before), limit)
 }
 
 // DropDead deletes the dead letters among ids that SettledDead would still return, and returns how
 // many it deleted.
-func (r Relays) DropDead(ctx context.Context, q row.Querier, queue string, ids []int64, unixMS int64) (int, error) {
-	return affected(ctx, q, r.named(sqlDropRelayDead), queue, unixMS, idList(ids))
+func (r Relays) DropDead(ctx context.Context, q row.Querier, queue string, before time.Time, ids []int64) (int, error) {
+	return affected(ctx, q, r.named(sqlDropRelayDead), queue, millis(before), idList(ids))
 }

@@ -3,7 +3,10 @@ package store
 import (
 	"context"
 	"database/sql"
+	"slices"
+	"time"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 )
 
@@ -18,15 +21,23 @@ SELECT n.i, ifnull(p.processed, 0),
   ifnull(p.owner, ''), p.epoch, p.lease_until_ms, p.attempts, p.retry_at_ms, ifnull(p.last_error, '')
 FROM n LEFT JOIN _honkerx_relay_partitions AS p ON p.queue = ?1 AND p.partition = n.i`
 
-// Info returns the state of each partition of a queue.
-func (r Relays) Info(ctx context.Context, q row.Querier, queue string, partitions int) (out []row.RelayPartitionInfo, err error) {
+// Info returns the progress of a queue with the given number of partitions.
+func (r Relays) Info(ctx context.Context, q row.Querier, queue string, partitions int) (out row.RelayInfo, err error) {
 	err = each(ctx, q, r.named(sqlRelayInfo), func(rows *sql.Rows) error {
-		var p row.RelayPartitionInfo
-		err := rows.Scan(&p.Partition, (*number)(&p.Processed), &p.Waiting, (*number)(&p.OldestMS),
-			&p.Owner, (*number)(&p.Epoch), (*number)(&p.LeaseUntilMS), (*number)(&p.Attempts), (*number)(&p.RetryMS), &p.LastError)
-		out = append(out, p)
+		var p row.RelayProgressInfo
+		var oldest, lease, retry number
+		err := rows.Scan(&p.Partition, (*number)(&p.Processed), &p.Waiting, &oldest,
+			&p.Owner, (*number)(&p.Epoch), &lease, (*number)(&p.Attempts), &retry, &p.LastError)
+		p.Oldest, p.LeaseUntil, p.RetryAt = row.InstantMS(int64(oldest)), row.InstantMS(int64(lease)), row.InstantMS(int64(retry))
+		out.Partitions = append(out.Partitions, p)
 		return err
 	}, queue, partitions)
+	if err == nil {
+		_, err = one(ctx, q, r.named(sqlRelayMisplaced), []any{queue, partitions}, &out.Misplaced)
+	}
+	if err == nil {
+		_, err = one(ctx, q, r.named(sqlOpenRelayDead), []any{queue}, &out.OpenDead)
+	}
 	return out, err
 }
 
@@ -35,19 +46,6 @@ func (r Relays) Info(ctx context.Context, q row.Querier, queue string, partition
 const sqlRelayMisplaced = `SELECT
   (SELECT count(*) FROM _honkerx_relay_messages WHERE queue = ?1 AND partition < 0)
   + (SELECT count(*) FROM _honkerx_relay_messages WHERE queue = ?1 AND partition >= ?2)`
-
-// Misplaced returns the number of messages in partitions that the queue does not have. Only another
-// program can have inserted them.
-func (r Relays) Misplaced(ctx context.Context, q row.Querier, queue string, partitions int) (n int64, err error) {
-	_, err = one(ctx, q, r.named(sqlRelayMisplaced), []any{queue, partitions}, &n)
-	return n, err
-}
-
-// OpenDead returns the number of dead letters that are neither resolved nor discarded.
-func (r Relays) OpenDead(ctx context.Context, q row.Querier, queue string) (n int64, err error) {
-	_, err = one(ctx, q, r.named(sqlOpenRelayDead), []any{queue}, &n)
-	return n, err
-}
 
 const (
 	sqlRelayBlocked = `SELECT queue, partition, owner, epoch, lease_until_ms, attempts, retry_at_ms, ifnull(last_error, '')
@@ -58,22 +56,40 @@ FROM _honkerx_relay_partitions WHERE lease_until_ms > ?1 OR retry_at_ms > ?1 ORD
 WHERE queue = ?1 AND partition = ?2 AND epoch = ?3 AND (lease_until_ms > ?4 OR retry_at_ms > ?4)`
 )
 
-// Blocked lists the partitions of all queues that are leased or wait after a failure. It scans the
-// table of partitions, which has at most 64 rows per queue.
-func (r Relays) Blocked(ctx context.Context, q row.Querier, nowMS int64) (out []row.RelayPartitionInfo, err error) {
-	err = each(ctx, q, r.named(sqlRelayBlocked), func(rows *sql.Rows) error {
-		var p row.RelayPartitionInfo
-		err := rows.Scan(&p.Queue, (*number)(&p.Partition), &p.Owner, (*number)(&p.Epoch), (*number)(&p.LeaseUntilMS),
-			(*number)(&p.Attempts), (*number)(&p.RetryMS), &p.LastError)
-		out = append(out, p)
-		return err
-	}, nowMS)
+// RelayFamilies provides the statements on the relay tables of all families.
+type RelayFamilies struct{}
+
+// Family returns the statements on the tables of a family.
+func (RelayFamilies) Family(name string) engine.RelayStore { return Relays{Family: name} }
+
+// Blocked lists the partitions of all families that are leased or wait after a failure, by family, queue
+// and partition. It scans the tables of partitions, which have at most 64 rows per queue.
+func (RelayFamilies) Blocked(ctx context.Context, q row.Querier, now time.Time) (out []row.RelayBlocked, err error) {
+	families, err := completeFamilies(ctx, q)
+	for _, family := range families {
+		err := each(ctx, q, Relays{family}.named(sqlRelayBlocked), func(rows *sql.Rows) error {
+			p := row.RelayBlocked{Family: family}
+			var lease, retry number
+			err := rows.Scan(&p.Queue, (*number)(&p.Partition), &p.Owner, (*number)(&p.Epoch), &lease,
+				(*number)(&p.Attempts), &retry, &p.LastError)
+			p.LeaseUntil, p.RetryAt = row.InstantMS(int64(lease)), row.InstantMS(int64(retry))
+			out = append(out, p)
+			return err
+		}, millis(now))
+		if err != nil {
+			return nil, err
+		}
+	}
 	return out, err
 }
 
-// Break frees a blocked partition if its epoch is still epoch. It returns false if the partition is
-// not blocked or has been taken again. The former holder can no longer save its progress.
-func (r Relays) Break(ctx context.Context, q row.Querier, p row.RelayPartition, epoch, nowMS int64) (bool, error) {
-	n, err := affected(ctx, q, r.named(sqlRelayBreak), p.Queue, p.Partition, epoch, nowMS)
+// Break frees a blocked partition of family if its epoch is still epoch. It returns false if the
+// partition is not blocked or has been taken again. The former holder can no longer save its progress.
+func (RelayFamilies) Break(ctx context.Context, q row.Querier, family string, p row.RelayPartition, epoch int64, now time.Time) (bool, error) {
+	families, err := completeFamilies(ctx, q)
+	if err != nil || !slices.Contains(families, family) {
+		return false, err
+	}
+	n, err := affected(ctx, q, Relays{family}.named(sqlRelayBreak), p.Queue, p.Partition, epoch, millis(now))
 	return n > 0, err
 }

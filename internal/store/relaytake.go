@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -13,7 +14,11 @@ import (
 func relayQueueList(queues []row.RelayQueue) string {
 	pairs := make([][2]any, len(queues))
 	for i, q := range queues {
-		pairs[i] = [2]any{q.Name, q.LeaseMS}
+		lease := q.Lease / time.Millisecond
+		if q.Lease%time.Millisecond > 0 { // the lease must not end before that of the handler
+			lease++
+		}
+		pairs[i] = [2]any{q.Name, int64(lease)}
 	}
 	return pairList(pairs)
 }
@@ -59,27 +64,39 @@ FROM (SELECT p.queue, p.partition, json_extract(k.value, '$[1]') AS lease, max(p
 WHERE t.queue = c.queue AND t.partition = c.partition
 RETURNING queue, partition, epoch, attempts, processed, cursor, attempts > 1 OR last_error IS NOT NULL`
 
-// Take leases a partition with messages to owner. It returns false if there is none.
-func (r Relays) Take(ctx context.Context, q row.Querier, w row.RelayWanted, owner string, nowMS int64) (t row.RelayTaken, found bool, err error) {
+// Take leases a partition with messages to owner and returns its first messages. It returns false if
+// there is no such partition. It returns [row.ErrStuck] if the partition has no messages after all,
+// because a trigger of the application has deleted them.
+func (r Relays) Take(ctx context.Context, q row.Querier, w row.RelayWanted, owner string, now time.Time) (b row.RelayBatch, found bool, err error) {
+	t := &b.RelayTaken
 	t.Owner = owner
-	found, err = one(ctx, q, r.named(sqlRelayTake), []any{relayQueueList(w.Queues), nowMS, relayExceptions(w.Except), w.Healthy, owner},
+	found, err = one(ctx, q, r.named(sqlRelayTake), []any{relayQueueList(w.Queues), millis(now), relayExceptions(w.Except), w.Healthy, owner},
 		&t.Queue, (*number)(&t.Partition), (*number)(&t.Epoch), (*number)(&t.Attempts), (*number)(&t.Processed), (*number)(&t.Cursor), &t.Failing)
-	return t, found, err
+	if err != nil || !found {
+		return b, false, err
+	}
+	b.Size = w.Size(t)
+	b.Messages, err = r.read(ctx, q, t.RelayPartition, t.Cursor, b.Size)
+	if err == nil && len(b.Messages) == 0 {
+		err = row.ErrStuck
+	}
+	return b, true, err
 }
 
 // By the index on (queue, partition, id).
 const sqlRelayRead = `SELECT id, key, type, payload, created_ms FROM _honkerx_relay_messages
 WHERE queue = ?1 AND partition = ?2 AND id > ?3 ORDER BY id LIMIT ?4 + 0`
 
-// Read returns up to limit messages with ids above after, in id order, and stops at pageBytes. The
-// sequence number of a message is processed plus its rank among the messages above the cursor.
-func (r Relays) Read(ctx context.Context, q row.Querier, p row.RelayPartition, after int64, limit int) (out []row.RelayMessage, err error) {
+// read returns up to limit messages with ids above after, in id order, and stops at pageBytes.
+func (r Relays) read(ctx context.Context, q row.Querier, p row.RelayPartition, after int64, limit int) (out []row.RelayMessage, err error) {
 	size := 0
+	var created number // a variable of each row would be allocated for each
 	err = each(ctx, q, r.named(sqlRelayRead), func(rows *sql.Rows) error {
 		m := row.RelayMessage{Partition: p.Partition}
-		if err := rows.Scan(&m.ID, &m.Key, &m.Type, &m.Payload, (*number)(&m.CreatedMS)); err != nil {
+		if err := rows.Scan(&m.ID, &m.Key, &m.Type, &m.Payload, &created); err != nil {
 			return err
 		}
+		m.CreatedAt = row.InstantMS(int64(created))
 		out = append(out, m)
 		if size += len(m.Payload); size >= pageBytes {
 			return errPageFull
@@ -103,14 +120,14 @@ const sqlRelayDelete = `DELETE FROM _honkerx_relay_messages WHERE queue = ?1 AND
 
 // Save ends a lease and saves its progress. It returns false and changes nothing if the lease was
 // lost.
-func (r Relays) Save(ctx context.Context, q row.Querier, l row.RelayLease, p row.RelayProgress, nowMS int64) (held bool, err error) {
+func (r Relays) Save(ctx context.Context, q row.Querier, l row.RelayLease, p row.RelayProgress, now time.Time) (held bool, err error) {
 	n, err := affected(ctx, q, r.named(sqlRelaySave), l.Queue, l.Partition, l.Owner, l.Epoch,
-		p.Finished, p.Cursor, p.Attempts, p.RetryAtMS, p.LastError)
+		p.Finished, p.Cursor, p.Attempts, millisUp(p.RetryAt), p.LastError)
 	if err != nil || n == 0 {
 		return false, err
 	}
 	for _, d := range p.Dead {
-		if err := r.deadLetter(ctx, q, d, nowMS); err != nil {
+		if err := r.deadLetter(ctx, q, d, millis(now)); err != nil {
 			return false, err
 		}
 	}
@@ -150,19 +167,19 @@ const sqlRelayStates = `SELECT json_extract(k.value, '$[0]'),
     WHERE p.queue = json_extract(k.value, '$[0]') AND max(p.lease_until_ms, p.retry_at_ms) > ?2 AND ` + relayFirst + ` IS NOT NULL)
 FROM json_each(?1) AS k WHERE ` + relayAwake
 
-// States returns the state of each queue of w that has messages, in a single statement. NextMS also
+// States returns the state of each queue of w that has messages, in a single statement. Next also
 // covers the partitions that w excludes.
-func (r Relays) States(ctx context.Context, q row.Querier, w row.RelayWanted, nowMS int64) ([]row.RelayState, error) {
+func (r Relays) States(ctx context.Context, q row.Querier, w row.RelayWanted, now time.Time) ([]row.RelayState, error) {
 	var out []row.RelayState
 	err := each(ctx, q, r.named(sqlRelayStates), func(rows *sql.Rows) error {
 		var s row.RelayState
 		next := moment(row.Unbounded)
 		err := rows.Scan(&s.Queue, &s.Ready, &next)
 		if next < row.Unbounded {
-			s.NextMS = int64(next)
+			s.Next = row.InstantMS(int64(next))
 		}
 		out = append(out, s)
 		return err
-	}, relayQueueList(w.Queues), nowMS, relayExceptions(w.Except), w.Healthy)
+	}, relayQueueList(w.Queues), millis(now), relayExceptions(w.Except), w.Healthy)
 	return out, err
 }

@@ -43,7 +43,7 @@ type Statements struct {
 
 // RelayStates is the query for the relay queues of a family.
 type RelayStates interface {
-	States(ctx context.Context, q row.Querier, w row.RelayWanted, nowMS int64) ([]row.RelayState, error)
+	States(ctx context.Context, q row.Querier, w row.RelayWanted, now time.Time) ([]row.RelayState, error)
 }
 
 // names returns the awaited names at the time of the call.
@@ -197,7 +197,7 @@ func (s *sources) relays(ctx context.Context, q row.Querier, awaited names, now 
 		families[family] = append(families[family], row.RelayQueue{Name: queue})
 	}
 	for family, queues := range families {
-		states, err := s.Relays(family).States(ctx, q, row.RelayWanted{Queues: queues}, now.UnixMilli())
+		states, err := s.Relays(family).States(ctx, q, row.RelayWanted{Queues: queues}, now)
 		if err != nil {
 			return nil, err
 		}
@@ -206,7 +206,7 @@ func (s *sources) relays(ctx context.Context, q row.Querier, awaited names, now 
 				ready = append(ready, RelayName(family, state.Queue))
 				continue
 			}
-			s.wakeAt(row.InstantMS(state.NextMS))
+			s.wakeAt(state.Next)
 		}
 	}
 	return ready, nil

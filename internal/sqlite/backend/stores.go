@@ -33,8 +33,7 @@ func Stores() engine.Stores {
 		Problems:      store.Problems{},
 		Dispatches:    store.Dispatches{},
 		Inboxes:       store.Inboxes{},
-		Relays:        func(family string) engine.RelayStore { return store.Relays{Family: family} },
-		RelayFamilies: store.RelayFamilies,
+		Relays:        store.RelayFamilies{},
 		Done:          store.KeptDone,
 		Dead:          store.KeptDead,
 		Sweeps: engine.Sweeps{
