@@ -115,13 +115,10 @@ func (m *Message) check() error {
 	return webhook.CheckID(m.ID)
 }
 
-// record inserts the row of a message. The first call creates the table.
+// record records a message until its retention has passed.
 func (in *Inbox) record(ctx context.Context, q engine.Querier, m *Message) (first bool, err error) {
-	if err := in.store.Bootstrap(ctx, q); err != nil {
-		return false, err
-	}
 	now := time.Now()
-	return in.store.Receive(ctx, q, in.opts.Source, m.ID, now.UnixMilli(), engine.DeadlineMS(now, in.opts.Retention))
+	return in.store.Receive(ctx, q, in.opts.Source, m.ID, now, now.Add(in.opts.Retention))
 }
 
 // tell reports a received message to the observer; first is false for a repeated delivery.

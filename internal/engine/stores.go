@@ -843,14 +843,12 @@ type DispatchStore interface {
 	Prefixes(ctx context.Context, q row.Querier) ([]string, error)
 }
 
-// InboxStore are the statements on Inboxes.
+// InboxStore stores the ids of the messages that were received.
 type InboxStore interface {
-	// Bootstrap creates the table in the caller's transaction, unless it exists. See
-	// [Relays.Bootstrap] for the lock.
-	Bootstrap(ctx context.Context, q row.Querier) error
-	// Receive records a message. first is false if the message was recorded before. It returns ErrNotInserted
-	// if the message was not stored.
-	Receive(ctx context.Context, q row.Querier, source, id string, nowMS, expiresMS int64) (first bool, err error)
+	// Receive records a message until expires. first is false if the message was recorded before and not
+	// deleted since. It returns [row.ErrNotInserted] if the message was not stored. Receive may be called
+	// first in a transaction.
+	Receive(ctx context.Context, q row.Querier, source, id string, now, expires time.Time) (first bool, err error)
 	// Drop deletes up to limit expired rows and returns their number.
 	Drop(ctx context.Context, q row.Querier, nowMS int64, limit int) (int, error)
 	// Exists reports whether the file has the table. It reads the schema.

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -22,9 +23,10 @@ func (Inboxes) Exists(ctx context.Context, q row.Querier) (found bool, err error
 	return one(ctx, q, sqlHasInbox, nil, &x)
 }
 
-// Bootstrap creates the table in the caller's transaction, unless it exists. See
-// [Relays.Bootstrap] for the lock.
-func (i Inboxes) Bootstrap(ctx context.Context, q row.Querier) error {
+// bootstrap creates the table in the caller's transaction, unless it exists. It takes the write lock
+// first, because a deferred transaction cannot write after a read if another writer has committed in
+// between.
+func (i Inboxes) bootstrap(ctx context.Context, q row.Querier) error {
 	if err := TakeWriteLock(ctx, q); err != nil {
 		return err
 	}
@@ -42,10 +44,14 @@ ON CONFLICT (source, id) DO NOTHING`
 	sqlReceived = `SELECT 1 FROM _honkerx_inbox_received WHERE source = ?1 AND id = ?2`
 )
 
-// Receive records a message. first is false if the message was recorded before. It returns ErrNotInserted
-// if the message was not stored.
-func (Inboxes) Receive(ctx context.Context, q row.Querier, source, id string, nowMS, expiresMS int64) (first bool, err error) {
-	n, err := affected(ctx, q, sqlReceive, source, id, nowMS, expiresMS)
+// Receive records a message until expires, which is rounded up to milliseconds, and creates a missing
+// table. first is false if the message was recorded before. Receive returns ErrNotInserted if the message
+// was not stored.
+func (i Inboxes) Receive(ctx context.Context, q row.Querier, source, id string, now, expires time.Time) (first bool, err error) {
+	if err := i.bootstrap(ctx, q); err != nil {
+		return false, err
+	}
+	n, err := affected(ctx, q, sqlReceive, source, id, millis(now), millisUp(expires))
 	if err != nil || n > 0 {
 		return n > 0, err
 	}

@@ -106,7 +106,9 @@ func withDispatch(t *testing.T, db *sql.DB) *sql.DB {
 // withInbox creates the table of inboxes, which the library creates with the first message.
 func withInbox(t *testing.T, db *sql.DB) *sql.DB {
 	t.Helper()
-	require.NoError(t, store.Inboxes{}.Bootstrap(ctx, db))
+	_, err := store.Inboxes{}.Receive(ctx, db, "shop", "1", time.UnixMilli(1), time.UnixMilli(1))
+	require.NoError(t, err)
+	exec(t, db, `DELETE FROM _honkerx_inbox_received`)
 	return db
 }
 
