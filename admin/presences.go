@@ -2,13 +2,11 @@ package admin
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"time"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/row"
 )
 
 // PresenceInfo describes a taken name of an actor of package dispatch.
@@ -27,13 +25,13 @@ type PresenceInfo struct {
 func Presences(ctx context.Context, db *honker.DB) ([]PresenceInfo, error) {
 	var all []PresenceInfo
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
-		if found, err := s.Dispatches.Exists(ctx, q); err != nil || !found {
-			return err
-		}
-		rows, err := s.Dispatches.AllPresences(ctx, q, time.Now().UnixMilli())
+		rows, err := s.Dispatches.Presences(ctx, q, "", "", time.Now())
 		all = make([]PresenceInfo, len(rows))
 		for i, row := range rows {
-			all[i] = presenceOf(row)
+			all[i] = PresenceInfo{
+				Key: row.Key, Owner: row.Owner, ExpiresAt: row.ExpiresAt,
+				Hostname: row.Hostname, PID: row.PID, LastHeartbeat: row.LastHeartbeat,
+			}
 		}
 		return err
 	})
@@ -41,21 +39,6 @@ func Presences(ctx context.Context, db *honker.DB) ([]PresenceInfo, error) {
 		return nil, engine.Wrap("list presences", "", err)
 	}
 	return all, nil
-}
-
-// presenceOf converts a row. It ignores a value that it cannot decode, because other programs write rows
-// too.
-func presenceOf(row row.DispatchPresence) PresenceInfo {
-	var value struct {
-		PID           int       `json:"pid"`
-		Hostname      string    `json:"hostname"`
-		LastHeartbeat time.Time `json:"last_heartbeat"`
-	}
-	_ = json.Unmarshal([]byte(row.Value), &value)
-	return PresenceInfo{
-		Key: row.Key, Owner: row.Owner, ExpiresAt: engine.InstantMS(row.ExpiresMS),
-		Hostname: value.Hostname, PID: value.PID, LastHeartbeat: value.LastHeartbeat,
-	}
 }
 
 // BreakPresence frees the name of an actor if owner, as returned by [Presences], still holds it, and
@@ -72,9 +55,6 @@ func BreakPresence(ctx context.Context, db *honker.DB, key, owner string) (broke
 	audit := e.NewAudit(ctx, "break presence", engine.AuditTarget("presence", key))
 	err = e.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
 		broken = false
-		if found, err := e.Stores.Dispatches.Exists(ctx, q); err != nil || !found {
-			return err
-		}
 		if broken, err = e.Stores.Dispatches.Leave(ctx, q, key, owner); err != nil || !broken {
 			return err
 		}

@@ -104,18 +104,14 @@ func (d *Dispatcher) leastLoaded(ctx context.Context, q engine.Querier, actors [
 			waiting = append(waiting, d.keys.Work(t))
 		}
 	}
-	counts, err := d.store.Waiting(ctx, q, waiting)
+	busy, err := d.store.Occupancy(ctx, q, waiting, lanes)
 	if err != nil {
 		return best, err
 	}
-	for queue, n := range counts {
+	for queue, n := range busy.Waiting {
 		load[own[queue]] += n
 	}
-	workers, err := d.store.Running(ctx, q, lanes)
-	if err != nil {
-		return best, err
-	}
-	for _, worker := range workers {
+	for _, worker := range busy.Workers {
 		load[presenceOf(worker)]++
 	}
 	least := -1

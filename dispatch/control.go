@@ -69,9 +69,6 @@ func (d *Dispatcher) command(ctx context.Context, verb string, t Target, c comma
 	topic := d.keys.Control(t)
 	err = d.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		told = 0
-		if there, err := d.store.Exists(ctx, tx); err != nil || !there {
-			return err
-		}
 		living, err := d.presences(ctx, tx, t, time.Now())
 		if err != nil || len(living) == 0 {
 			return err
@@ -170,25 +167,14 @@ func (d *Dispatcher) StopJob(ctx context.Context, id int64) (stopped bool, err e
 // stopJob records the stop, cancels the job and its copies, and sends a command to the actor that
 // runs the job. holder is the control topic of that actor, or "" if no actor runs it.
 func (d *Dispatcher) stopJob(ctx context.Context, tx *sql.Tx, id int64) (stopped bool, holder string, err error) {
-	if there, err := d.store.Exists(ctx, tx); err != nil || !there {
-		return false, "", err
-	}
-	live, err := d.store.Copies(ctx, tx, id)
+	live, err := d.store.Stop(ctx, tx, id, time.Now())
 	if err != nil || len(live) == 0 {
 		return false, "", err
 	}
-	now := time.Now()
-	held := int64(0)
 	for _, c := range live {
-		if c.Claimed && c.Until >= now.Unix() {
-			held = engine.Instant(c.Until).UnixMilli()
+		if c.Worker != "" {
 			holder = d.controlOf(c.Worker)
 		}
-	}
-	if err := d.store.Stop(ctx, tx, id, held, now.UnixMilli()); err != nil {
-		return false, "", err
-	}
-	for _, c := range live {
 		if _, err := honker.NewQueue[any](d.db, c.Queue, nil).CancelTx(ctx, tx, c.ID); err != nil {
 			return false, "", fmt.Errorf("queue %q: %w", c.Queue, err)
 		}

@@ -116,17 +116,12 @@ func (d *Dispatcher) checkTarget(t Target) error {
 	return nil
 }
 
-// read runs f in a read transaction. It does nothing if the dispatch tables do not exist yet.
+// read runs f in a read transaction.
 func (d *Dispatcher) read(ctx context.Context, f func(ctx context.Context, q engine.Querier) error) error {
 	if d.err != nil {
 		return d.err
 	}
-	return d.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		if there, err := d.store.Exists(ctx, q); err != nil || !there {
-			return err
-		}
-		return f(ctx, q)
-	})
+	return d.engine.Read(ctx, f)
 }
 
 func fail(op, name string, err error) error { return engine.Wrap("dispatch "+op, name, err) }

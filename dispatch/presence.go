@@ -3,7 +3,6 @@ package dispatch
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -21,19 +20,6 @@ type Presence struct {
 	InFlight      int  // tasks being handled
 	Busy          bool // all its workers have a task
 	Paused        bool // it claims no tasks
-}
-
-// presenceJSON is the stored form of a Presence.
-type presenceJSON struct {
-	PID           int       `json:"pid"`
-	Hostname      string    `json:"hostname"`
-	StartedAt     time.Time `json:"started_at"`
-	Version       string    `json:"version"`
-	Capabilities  []string  `json:"capabilities"`
-	LastHeartbeat time.Time `json:"last_heartbeat"`
-	InFlight      int       `json:"in_flight"`
-	Busy          bool      `json:"busy"`
-	Paused        bool      `json:"paused"`
 }
 
 // Actors returns the live actors of t, or of all types if t is zero. They are sorted by type, group
@@ -60,14 +46,20 @@ func (d *Dispatcher) presences(ctx context.Context, q engine.Querier, t Target, 
 		first += t.Type + ":"
 	}
 	end := strings.TrimSuffix(first, ":") + ";" // ';' is the byte after ':'
-	rows, err := d.store.Presences(ctx, q, first, end, now.UnixMilli())
+	rows, err := d.store.Presences(ctx, q, first, end, now)
 	for _, row := range rows {
 		key, err := d.keys.Parse(row.Key)
 		if err != nil || key.Kind != KindPresence {
 			continue // not a presence row of this protocol
 		}
-		p := Presence{Identity: Identity{Type: key.Target.Type, Group: key.Target.Group, Instance: key.Target.Instance}}
-		p.fill(row.Value)
+		p := Presence{
+			Identity: Identity{
+				Type: key.Target.Type, Group: key.Target.Group, Instance: key.Target.Instance,
+				Version: row.Version, Capabilities: row.Capabilities,
+			},
+			PID: row.PID, Hostname: row.Hostname, StartedAt: row.StartedAt, LastHeartbeat: row.LastHeartbeat,
+			InFlight: row.InFlight, Busy: row.Busy, Paused: row.Paused,
+		}
 		if t.Type == "" || t.covers(p.Identity) {
 			found = append(found, p)
 		}
@@ -76,15 +68,4 @@ func (d *Dispatcher) presences(ctx context.Context, q engine.Querier, t Target, 
 		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Instance, b.Instance))
 	})
 	return found, err
-}
-
-// fill sets the fields of p from the value of a row. It ignores a malformed value, which another
-// program may have written.
-func (p *Presence) fill(value string) {
-	var v presenceJSON
-	if json.Unmarshal([]byte(value), &v) != nil {
-		return
-	}
-	p.Version, p.Capabilities, p.PID, p.Hostname = v.Version, v.Capabilities, v.PID, v.Hostname
-	p.StartedAt, p.LastHeartbeat, p.InFlight, p.Busy, p.Paused = v.StartedAt, v.LastHeartbeat, v.InFlight, v.Busy, v.Paused
 }

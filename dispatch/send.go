@@ -109,15 +109,7 @@ func (d *Dispatcher) send(ctx context.Context, tx honker.Tx, t Target, payload a
 	}
 	now := time.Now()
 	s := row.Sent{ReplyQueue: o.replyQueue, ReplyTopic: o.replyTopic}
-	parts := []row.DispatchPart{row.DispatchTables, row.DispatchLife}
-	if s.ReplyQueue != "" || s.ReplyTopic != "" {
-		parts = append(parts, row.DispatchReplies)
-	}
-	old := d.pushes(t, d.keys.Work(t))
-	if len(old) > 0 {
-		parts = append(parts, row.DispatchLegacy)
-	}
-	if err := d.store.Bootstrap(ctx, on, parts...); err != nil {
+	if err := d.store.Lock(ctx, on); err != nil {
 		return 0, err
 	}
 	to, err := d.resolve(ctx, on, t, now)
@@ -131,16 +123,18 @@ func (d *Dispatcher) send(ctx context.Context, tx honker.Tx, t Target, payload a
 	if d.opts.Log {
 		s.Events = d.events()
 	}
-	added, err := d.store.Add(ctx, on, s, now.UnixMilli())
+	added, err := d.store.Add(ctx, on, s, now)
 	if err != nil || !added { // the unique key belongs to a job that was sent before
 		return s.ID, err
 	}
-	for _, queue := range old {
-		twin, err := d.enqueue(ctx, tx, queue, payload, o)
-		if err != nil {
-			return 0, err
+	if old := d.pushes(t, d.keys.Work(t)); len(old) > 0 {
+		twins := make([]int64, len(old))
+		for i, queue := range old {
+			if twins[i], err = d.enqueue(ctx, tx, queue, payload, o); err != nil {
+				return 0, err
+			}
 		}
-		if err := d.store.AddTwin(ctx, on, twin, s.ID); err != nil {
+		if err := d.store.AddTwins(ctx, on, s.ID, twins); err != nil {
 			return 0, err
 		}
 	}

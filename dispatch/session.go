@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"maps"
 	"math"
@@ -102,10 +101,7 @@ func (s *session) live(ctx context.Context) error {
 // registration; older commands must be ignored.
 func (s *session) register(ctx context.Context) (head int64, err error) {
 	err = s.d.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		if err := s.d.store.Bootstrap(ctx, q, row.DispatchTables); err != nil {
-			return err
-		}
-		entered, err := s.d.store.Register(ctx, q, s.row(now), now.UnixMilli())
+		entered, err := s.d.store.Register(ctx, q, s.row(now), now)
 		if err != nil {
 			return err
 		}
@@ -155,15 +151,11 @@ func (s *session) row(now time.Time) row.DispatchPresence {
 	inFlight, paused := len(s.tasks), s.paused
 	s.mu.Unlock()
 	host, _ := os.Hostname()
-	capabilities := s.id.Capabilities
-	if capabilities == nil {
-		capabilities = []string{}
+	return row.DispatchPresence{
+		Key: s.key, Owner: s.token, ExpiresAt: now.Add(s.d.opts.TTL),
+		PID: os.Getpid(), Hostname: host, StartedAt: s.started, Version: s.id.Version, Capabilities: s.id.Capabilities,
+		LastHeartbeat: now, InFlight: inFlight, Busy: inFlight >= s.opts.Workers, Paused: paused,
 	}
-	value, _ := json.Marshal(presenceJSON{ // cannot fail
-		PID: os.Getpid(), Hostname: host, StartedAt: s.started.UTC(), Version: s.id.Version, Capabilities: capabilities,
-		LastHeartbeat: now.UTC(), InFlight: inFlight, Busy: inFlight >= s.opts.Workers, Paused: paused,
-	})
-	return row.DispatchPresence{Key: s.key, Owner: s.token, Value: string(value), ExpiresMS: engine.DeadlineMS(now, s.d.opts.TTL)}
 }
 
 // tell queues a command for the session. It does not block.
@@ -342,7 +334,7 @@ func (s *session) stopTask(ctx context.Context, id int64) {
 func (s *session) endStopped(ctx context.Context, id int64) {
 	s.report(ctx, "the end of a stopped task could not be recorded", s.d.engine.Write(ctx, "", engine.OpFunc(
 		func(ctx context.Context, q engine.Querier, now time.Time) error {
-			return s.d.store.EndStopped(ctx, q, id, now.UnixMilli())
+			return s.d.store.EndStopped(ctx, q, id, now)
 		})))
 }
 

@@ -40,7 +40,7 @@ func (d *Dispatcher) Stats(ctx context.Context) (all []QueueStats, err error) {
 		loads, err := d.store.Loads(ctx, q, canonical)
 		for _, l := range loads {
 			all = append(all, QueueStats{Queue: l.Queue, Target: targets[l.Queue], Depth: int(l.Depth),
-				InFlight: int(l.InFlight), Oldest: engine.Instant(l.Oldest)})
+				InFlight: int(l.InFlight), Oldest: l.Oldest})
 		}
 		return err
 	})

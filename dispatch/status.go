@@ -59,47 +59,45 @@ func (d *Dispatcher) Status(ctx context.Context, id int64) (Status, error) {
 
 func (d *Dispatcher) status(ctx context.Context, id int64) (s Status, err error) {
 	found := false
-	var queue string
-	var reply any
+	var reply row.DispatchReply
 	err = d.read(ctx, func(ctx context.Context, q engine.Querier) error {
 		now := time.Now()
-		row, there, err := d.store.Status(ctx, q, d.keys.prefix(), id, now.Unix())
+		row, there, err := d.store.Status(ctx, q, d.keys.prefix(), id, now)
 		if found = there; found {
 			s = newStatus(id, row, now)
-			reply, queue = row.Reply, row.ReplyQueue
+			reply = row.Reply
 		}
 		return err
 	})
 	if err == nil && !found {
 		err = honker.ErrNotFound
 	}
-	if s.State == Finished && queue != "" {
-		s.Output, s.unreadable = d.readReply(ctx, queue, reply)
+	if s.State == Finished && reply.Queue != "" {
+		s.Output, s.unreadable = d.readReply(ctx, reply)
 	}
 	return s, err
 }
 
 // readReply decodes the payload of a reply with the codec of the DB, if it has a codec.
-func (d *Dispatcher) readReply(ctx context.Context, queue string, stored any) (json.RawMessage, error) {
-	text := engine.PayloadText(stored)
-	if _, isText := stored.(string); !isText || d.engine.Codec == nil {
-		return text, nil
+func (d *Dispatcher) readReply(ctx context.Context, r row.DispatchReply) (json.RawMessage, error) {
+	if !r.Text || d.engine.Codec == nil {
+		return r.Payload, nil
 	}
-	return d.engine.Codec.Decode(ctx, queue, text)
+	return d.engine.Codec.Decode(ctx, r.Queue, r.Payload)
 }
 
 func newStatus(id int64, row row.DispatchStatus, now time.Time) Status {
 	s := Status{
 		ID: id, Queue: row.Queue, Error: row.LastError, Attempt: int(row.Attempts), Worker: row.Worker,
-		SentAt: engine.InstantMS(row.SentMS), StartedAt: engine.InstantMS(row.StartedMS), EndedAt: engine.InstantMS(row.EndedMS),
-		run: row.RunID, twins: row.Twins, held: engine.InstantMS(row.HeldUntilMS),
+		SentAt: row.SentAt, StartedAt: row.StartedAt, EndedAt: row.EndedAt,
+		run: row.RunID, twins: row.Twins, held: row.HeldUntil,
 	}
 	switch {
 	case row.State == string(honker.StateProcessing):
 		s.State = Started
 	case row.State != "":
 		s.State = Dispatched
-	case row.Stopped && row.HeldUntilMS > now.UnixMilli():
+	case row.Stopped && row.HeldUntil.After(now):
 		s.State, s.EndedAt = Stopping, time.Time{}
 	case row.Stopped:
 		s.State = Stopped
@@ -107,9 +105,7 @@ func newStatus(id int64, row row.DispatchStatus, now time.Time) Status {
 		s.State = Failed
 	default:
 		s.State, s.Error = Finished, ""
-		if row.Output.Valid {
-			s.Output = json.RawMessage(row.Output.String)
-		}
+		s.Output = row.Output
 	}
 	return s
 }

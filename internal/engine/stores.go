@@ -780,48 +780,56 @@ type RelayStore interface {
 	DropDead(ctx context.Context, q row.Querier, queue string, before time.Time, ids []int64) (int, error)
 }
 
-// DispatchStore are the statements on Dispatches.
+// DispatchStore stores the jobs sent by dispatch, beside the jobs themselves, and the actors that are alive.
+// The store follows the life of a sent job: a claim, a retry, an ack, a death and a cancellation of the job,
+// by any program, change its status, and add an event to its log and its reply.
 type DispatchStore interface {
-	// Add records a sent job. It returns false if the job is already recorded, which happens when an enqueue
-	// with a unique key finds an existing job.
-	Add(ctx context.Context, q row.Querier, s row.Sent, nowMS int64) (bool, error)
-	// AddTwin records a copy of a job in a legacy queue.
-	AddTwin(ctx context.Context, q row.Querier, twin, sent int64) error
-	// AllPresences returns the live actors of all prefixes, by key.
-	AllPresences(ctx context.Context, q row.Querier, nowMS int64) ([]row.DispatchPresence, error)
-	// Beat updates the rows of actors and returns the keys of the rows that still exist.
-	Beat(ctx context.Context, q row.Querier, all []row.DispatchPresence) ([]string, error)
-	// Bootstrap creates the missing parts in the caller's transaction. See [Relays.Bootstrap] for the lock.
-	Bootstrap(ctx context.Context, q row.Querier, parts ...row.DispatchPart) error
-	// Copies returns the live jobs that represent the sent job id. There are several while it also waits in
-	// legacy queues.
-	Copies(ctx context.Context, q row.Querier, id int64) (out []row.DispatchCopy, err error)
-	// EndStopped records that the handler of a stopped job has returned.
-	EndStopped(ctx context.Context, q row.Querier, id, nowMS int64) error
-	// Exists reports whether the file has the tables.
-	Exists(ctx context.Context, q row.Querier) (bool, error)
-	// Leave removes an actor. It returns false if the key is free or belongs to another owner.
-	Leave(ctx context.Context, q row.Querier, key, owner string) (bool, error)
-	// Loads returns the number of pending and running jobs of each queue, and the creation time of the oldest
-	// pending job.
-	Loads(ctx context.Context, q row.Querier, queues []string) (out []row.DispatchLoad, err error)
+	// Lock makes the transaction of q the writer before it reads. A send must call it first, so that its
+	// transaction cannot fail because another writer has committed since it began to read. In a database
+	// whose transactions may write after a read it does nothing.
+	Lock(ctx context.Context, q row.Querier) error
+	// Add records a sent job, in the transaction that has inserted it. It returns false and changes nothing
+	// if the job is recorded already, because an enqueue with a unique key has found an existing job.
+	Add(ctx context.Context, q row.Querier, s row.Sent, now time.Time) (bool, error)
+	// AddTwins records copies of the job sent that were inserted in legacy queues. It must run after Add in
+	// the same transaction. The claim of the job or of a copy removes the others.
+	AddTwins(ctx context.Context, q row.Querier, sent int64, twins []int64) error
 	// Original returns the job that was sent, and its queue, for the copy id in a legacy queue. It returns
 	// false if id is not a copy.
 	Original(ctx context.Context, q row.Querier, id int64) (sent int64, queue string, found bool, err error)
-	// Presences returns the live actors with keys from first up to but excluding end, by key.
-	Presences(ctx context.Context, q row.Querier, first, end string, nowMS int64) ([]row.DispatchPresence, error)
-	// Register adds an actor or updates its row. It returns false if another live actor has its key.
-	Register(ctx context.Context, q row.Querier, p row.DispatchPresence, nowMS int64) (bool, error)
-	// Running returns the worker of each running job of queues. A worker appears once for each of its jobs.
-	Running(ctx context.Context, q row.Querier, queues []string) ([]string, error)
+	// Copies returns the live jobs that represent the sent job id. There are several while it also waits in
+	// legacy queues.
+	Copies(ctx context.Context, q row.Querier, id int64, now time.Time) ([]row.DispatchCopy, error)
 	// Status returns the state and outcome of a sent job, or false if dispatch does not know it. prefix is the
 	// prefix of its keys.
-	Status(ctx context.Context, q row.Querier, prefix string, id, now int64) (s row.DispatchStatus, found bool, err error)
-	// Stop records that a job was stopped. It must run before the live row is deleted. heldMS is the end of the
-	// worker's claim, or 0 if the job is not running.
-	Stop(ctx context.Context, q row.Querier, id, heldMS, nowMS int64) error
-	// Waiting returns the number of pending jobs of each queue, up to a thousand.
-	Waiting(ctx context.Context, q row.Querier, queues []string) (map[string]int, error)
+	Status(ctx context.Context, q row.Querier, prefix string, id int64, now time.Time) (s row.DispatchStatus, found bool, err error)
+	// Stop records that a sent job was stopped and returns its live jobs, which the caller must cancel in the
+	// same transaction. If there are none, the job has ended or is unknown, and Stop changes nothing.
+	Stop(ctx context.Context, q row.Querier, id int64, now time.Time) ([]row.DispatchCopy, error)
+	// EndStopped records that the handler of a stopped job has returned. It does nothing if the job was not
+	// stopped, or not while it was running.
+	EndStopped(ctx context.Context, q row.Querier, id int64, now time.Time) error
+
+	// Loads returns the number of pending and running jobs of each queue, and the creation time of the oldest
+	// pending job.
+	Loads(ctx context.Context, q row.Querier, queues []string) ([]row.DispatchLoad, error)
+	// Occupancy returns the number of pending jobs of each queue of waiting, up to a thousand, and the worker
+	// of each running job of the queues of running.
+	Occupancy(ctx context.Context, q row.Querier, waiting, running []string) (row.DispatchOccupancy, error)
+
+	// Register adds an actor or updates it, and may be called first in a transaction. It returns false and
+	// changes nothing if another live owner has its key.
+	Register(ctx context.Context, q row.Querier, p row.DispatchPresence, now time.Time) (bool, error)
+	// Beat updates registered actors and returns the keys that still belong to their owners.
+	Beat(ctx context.Context, q row.Querier, all []row.DispatchPresence) ([]string, error)
+	// Leave removes an actor. It returns false if the key is free or belongs to another owner.
+	Leave(ctx context.Context, q row.Querier, key, owner string) (bool, error)
+	// Presences returns the live actors with keys from first up to but excluding end, by key. If both are
+	// empty, it returns those of all keys.
+	Presences(ctx context.Context, q row.Querier, first, end string, now time.Time) ([]row.DispatchPresence, error)
+
+	// Exists reports whether the file has the tables.
+	Exists(ctx context.Context, q row.Querier) (bool, error)
 	// Drop deletes the rows of those of ids that are still over, and counts them.
 	Drop(ctx context.Context, q row.Querier, beforeMS int64, ids []int64) (int, error)
 	// DropPresences deletes the rows of actors that have not been heard of.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	_ "embed"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -63,11 +64,12 @@ func (d Dispatches) Exists(ctx context.Context, q row.Querier) (bool, error) {
 	return there[dispatchPresence], err
 }
 
-// Bootstrap creates the missing parts in the caller's transaction. See [Relays.Bootstrap] for the lock.
-func (d Dispatches) Bootstrap(ctx context.Context, q row.Querier, parts ...row.DispatchPart) error {
-	if err := TakeWriteLock(ctx, q); err != nil {
-		return err
-	}
+// Lock makes the transaction of q the writer. A deferred transaction cannot write after a read if
+// another writer has committed in between.
+func (Dispatches) Lock(ctx context.Context, q row.Querier) error { return TakeWriteLock(ctx, q) }
+
+// bootstrap creates the missing parts. The caller's transaction must hold the write lock.
+func (d Dispatches) bootstrap(ctx context.Context, q row.Querier, parts ...row.DispatchPart) error {
 	there, err := d.objects(ctx, q)
 	if err != nil {
 		return err
@@ -91,16 +93,32 @@ VALUES (?1, ?1, ?2, nullif(?3, ''), nullif(?4, ''), nullif(?5, ''), ?6) ON CONFL
 )
 
 // Add records a sent job. It returns false if the job is already recorded, which happens when an enqueue
-// with a unique key finds an existing job.
-func (Dispatches) Add(ctx context.Context, q row.Querier, s row.Sent, nowMS int64) (bool, error) {
-	n, err := affected(ctx, q, sqlAddSent, s.ID, s.Queue, s.Events, s.ReplyQueue, s.ReplyTopic, nowMS)
+// with a unique key finds an existing job. It creates the parts of the schema that the job needs, and
+// must run after Lock.
+func (d Dispatches) Add(ctx context.Context, q row.Querier, s row.Sent, now time.Time) (bool, error) {
+	parts := []row.DispatchPart{row.DispatchTables, row.DispatchLife}
+	if s.ReplyQueue != "" || s.ReplyTopic != "" {
+		parts = append(parts, row.DispatchReplies)
+	}
+	if err := d.bootstrap(ctx, q, parts...); err != nil {
+		return false, err
+	}
+	n, err := affected(ctx, q, sqlAddSent, s.ID, s.Queue, s.Events, s.ReplyQueue, s.ReplyTopic, millis(now))
 	return n > 0, err
 }
 
-// AddTwin records a copy of a job in a legacy queue.
-func (Dispatches) AddTwin(ctx context.Context, q row.Querier, twin, sent int64) error {
-	_, err := q.ExecContext(ctx, sqlAddTwin, twin, sent)
-	return err
+// AddTwins records the copies of a sent job in legacy queues. It must run after Add in the same
+// transaction.
+func (d Dispatches) AddTwins(ctx context.Context, q row.Querier, sent int64, twins []int64) error {
+	if err := d.bootstrap(ctx, q, row.DispatchLegacy); err != nil {
+		return err
+	}
+	for _, twin := range twins {
+		if _, err := q.ExecContext(ctx, sqlAddTwin, twin, sent); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Uses the primary keys.
@@ -109,7 +127,10 @@ JOIN _honkerx_dispatch_jobs AS j ON j.job_id = t.sent_id WHERE t.job_id = ?1`
 
 // Original returns the job that was sent, and its queue, for the copy id in a legacy queue. It returns
 // false if id is not a copy.
-func (Dispatches) Original(ctx context.Context, q row.Querier, id int64) (sent int64, queue string, found bool, err error) {
+func (d Dispatches) Original(ctx context.Context, q row.Querier, id int64) (sent int64, queue string, found bool, err error) {
+	if there, err := d.Exists(ctx, q); err != nil || !there {
+		return 0, "", false, err
+	}
 	found, err = one(ctx, q, sqlDispatched, []any{id}, &sent, &queue)
 	return sent, queue, found, err
 }
@@ -143,11 +164,27 @@ WHERE j.job_id = ?1`
 
 // Status returns the state and outcome of a sent job, or false if dispatch does not know it. prefix is the
 // prefix of its keys.
-func (Dispatches) Status(ctx context.Context, q row.Querier, prefix string, id, now int64) (s row.DispatchStatus, found bool, err error) {
-	args := []any{id, now, prefix + dispatchReply, prefix + dispatchLegacyReply}
-	found, err = one(ctx, q, sqlDispatchStatus, args, &s.RunID, &s.Queue, (*number)(&s.SentMS),
-		(*number)(&s.StartedMS), (*number)(&s.EndedMS), &s.Stopped, (*number)(&s.HeldUntilMS), &s.State,
-		(*number)(&s.Attempts), &s.Worker, &s.LastError, &s.Dead, &s.Output, &s.ReplyQueue, &s.Reply, &s.Twins)
+func (d Dispatches) Status(ctx context.Context, q row.Querier, prefix string, id int64, now time.Time) (s row.DispatchStatus, found bool, err error) {
+	if there, err := d.Exists(ctx, q); err != nil || !there {
+		return s, false, err
+	}
+	var sent, started, ended, held number
+	var output sql.NullString
+	var reply any
+	args := []any{id, now.Unix(), prefix + dispatchReply, prefix + dispatchLegacyReply}
+	found, err = one(ctx, q, sqlDispatchStatus, args, &s.RunID, &s.Queue, &sent, &started, &ended, &s.Stopped, &held, &s.State,
+		(*number)(&s.Attempts), &s.Worker, &s.LastError, &s.Dead, &output, &s.Reply.Queue, &reply, &s.Twins)
+	s.SentAt, s.StartedAt, s.EndedAt = row.InstantMS(int64(sent)), row.InstantMS(int64(started)), row.InstantMS(int64(ended))
+	s.HeldUntil = row.InstantMS(int64(held))
+	if output.Valid {
+		s.Output = []byte(output.String)
+	}
+	switch p := reply.(type) {
+	case string:
+		s.Reply.Payload, s.Reply.Text = []byte(p), true
+	case []byte:
+		s.Reply.Payload = p
+	}
 	return s, found, err
 }
 
@@ -158,14 +195,29 @@ WHERE id IN (SELECT job_id FROM _honkerx_dispatch_jobs WHERE job_id = ?1
 
 // Copies returns the live jobs that represent the sent job id. There are several while it also waits in
 // legacy queues.
-func (Dispatches) Copies(ctx context.Context, q row.Querier, id int64) (out []row.DispatchCopy, err error) {
+func (d Dispatches) Copies(ctx context.Context, q row.Querier, id int64, now time.Time) (out []row.DispatchCopy, err error) {
+	out, _, err = d.copies(ctx, q, id, now)
+	return out, err
+}
+
+// copies is Copies. held is the end of the valid claim on one of them, or 0 if there is none.
+func (d Dispatches) copies(ctx context.Context, q row.Querier, id int64, now time.Time) (out []row.DispatchCopy, held int64, err error) {
+	if there, err := d.Exists(ctx, q); err != nil || !there {
+		return nil, 0, err
+	}
 	err = each(ctx, q, sqlDispatchCopies, func(rows *sql.Rows) error {
 		var c row.DispatchCopy
-		err := rows.Scan(&c.ID, &c.Queue, &c.Claimed, &c.Worker, (*number)(&c.Until))
+		var claimed bool
+		var worker string
+		var until number
+		err := rows.Scan(&c.ID, &c.Queue, &claimed, &worker, &until)
+		if claimed && int64(until) >= now.Unix() {
+			c.Worker, held = worker, int64(until)
+		}
 		out = append(out, c)
 		return err
 	}, id)
-	return out, err
+	return out, held, err
 }
 
 // Uses the primary key.
@@ -180,16 +232,24 @@ SELECT events, 'stopped', json_object('id', job_id, 'queue', queue, 'state', 'st
 FROM _honkerx_dispatch_jobs WHERE job_id = ?1 AND events IS NOT NULL`
 )
 
-// Stop records that a job was stopped. It must run before the live row is deleted. heldMS is the end of the
-// worker's claim, or 0 if the job is not running.
-func (Dispatches) Stop(ctx context.Context, q row.Querier, id, heldMS, nowMS int64) error {
-	_, err := q.ExecContext(ctx, sqlStopSent, id, nowMS, heldMS)
-	return err
+// Stop records that a sent job was stopped and returns its live jobs, which the caller must cancel in the
+// same transaction. If there are none, the job has ended or is unknown, and Stop changes nothing.
+func (d Dispatches) Stop(ctx context.Context, q row.Querier, id int64, now time.Time) ([]row.DispatchCopy, error) {
+	live, held, err := d.copies(ctx, q, id, now)
+	if err != nil || len(live) == 0 {
+		return nil, err
+	}
+	heldMS := int64(0)
+	if held != 0 {
+		heldMS = row.Instant(held).UnixMilli()
+	}
+	_, err = q.ExecContext(ctx, sqlStopSent, id, millis(now), heldMS)
+	return live, err
 }
 
 // EndStopped records that the handler of a stopped job has returned.
-func (Dispatches) EndStopped(ctx context.Context, q row.Querier, id, nowMS int64) error {
-	n, err := affected(ctx, q, sqlEndStopped, id, nowMS)
+func (Dispatches) EndStopped(ctx context.Context, q row.Querier, id int64, now time.Time) error {
+	n, err := affected(ctx, q, sqlEndStopped, id, millis(now))
 	if err != nil || n == 0 {
 		return err
 	}
@@ -211,7 +271,9 @@ FROM json_each(?1) AS k`
 func (Dispatches) Loads(ctx context.Context, q row.Querier, queues []string) (out []row.DispatchLoad, err error) {
 	err = each(ctx, q, sqlDispatchLoads, func(rows *sql.Rows) error {
 		var l row.DispatchLoad
-		err := rows.Scan(&l.Queue, &l.Depth, &l.InFlight, (*number)(&l.Oldest))
+		var oldest number
+		err := rows.Scan(&l.Queue, &l.Depth, &l.InFlight, &oldest)
+		l.Oldest = row.Instant(int64(oldest))
 		out = append(out, l)
 		return err
 	}, nameList(queues))
@@ -228,20 +290,19 @@ FROM json_each(?1) AS k`
 ON l.queue = k.value AND l.state = 'processing' WHERE l.worker_id IS NOT NULL`
 )
 
-// Waiting returns the number of pending jobs of each queue, up to a thousand.
-func (Dispatches) Waiting(ctx context.Context, q row.Querier, queues []string) (map[string]int, error) {
-	waiting := make(map[string]int, len(queues))
-	err := each(ctx, q, sqlDispatchWaiting, func(rows *sql.Rows) error {
+// Occupancy returns the number of pending jobs of each queue of waiting, and the worker of each running job
+// of the queues of running.
+func (Dispatches) Occupancy(ctx context.Context, q row.Querier, waiting, running []string) (out row.DispatchOccupancy, err error) {
+	out.Waiting = make(map[string]int, len(waiting))
+	err = each(ctx, q, sqlDispatchWaiting, func(rows *sql.Rows) error {
 		var queue string
 		var n int
 		err := rows.Scan(&queue, &n)
-		waiting[queue] = n
+		out.Waiting[queue] = n
 		return err
-	}, nameList(queues))
-	return waiting, err
-}
-
-// Running returns the worker of each running job of queues. A worker appears once for each of its jobs.
-func (Dispatches) Running(ctx context.Context, q row.Querier, queues []string) ([]string, error) {
-	return texts(ctx, q, sqlDispatchRunning, nameList(queues))
+	}, nameList(waiting))
+	if err == nil {
+		out.Workers, err = texts(ctx, q, sqlDispatchRunning, nameList(running))
+	}
+	return out, err
 }

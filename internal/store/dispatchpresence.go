@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -13,9 +14,61 @@ const sqlAddPresence = `INSERT INTO _honkerx_dispatch_presence (key, owner, valu
 ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, value = excluded.value, expires_ms = excluded.expires_ms
 WHERE _honkerx_dispatch_presence.expires_ms <= ?5 OR _honkerx_dispatch_presence.owner = excluded.owner`
 
-// Register adds an actor or updates its row. It returns false if another live actor has its key.
-func (Dispatches) Register(ctx context.Context, q row.Querier, p row.DispatchPresence, nowMS int64) (bool, error) {
-	n, err := affected(ctx, q, sqlAddPresence, p.Key, p.Owner, p.Value, p.ExpiresMS, nowMS)
+// presenceValue is the stored form of the fields of a presence that do not identify it.
+type presenceValue struct {
+	PID           int          `json:"pid"`
+	Hostname      string       `json:"hostname"`
+	StartedAt     presenceTime `json:"started_at"`
+	Version       string       `json:"version"`
+	Capabilities  []string     `json:"capabilities"`
+	LastHeartbeat presenceTime `json:"last_heartbeat"`
+	InFlight      int          `json:"in_flight"`
+	Busy          bool         `json:"busy"`
+	Paused        bool         `json:"paused"`
+}
+
+// presenceTime is a time that is zero if it cannot be decoded.
+type presenceTime struct{ time.Time }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *presenceTime) UnmarshalJSON(text []byte) error {
+	_ = t.Time.UnmarshalJSON(text)
+	return nil
+}
+
+// valueOf encodes the stored form of p.
+func valueOf(p *row.DispatchPresence) string {
+	capabilities := p.Capabilities
+	if capabilities == nil {
+		capabilities = []string{}
+	}
+	text, _ := json.Marshal(presenceValue{ // cannot fail
+		PID: p.PID, Hostname: p.Hostname, StartedAt: presenceTime{p.StartedAt.UTC()}, Version: p.Version,
+		Capabilities: capabilities, LastHeartbeat: presenceTime{p.LastHeartbeat.UTC()},
+		InFlight: p.InFlight, Busy: p.Busy, Paused: p.Paused,
+	})
+	return string(text)
+}
+
+// setValue sets the fields of p from their stored form. Another program may have written it, so fields that
+// cannot be decoded stay zero.
+func setValue(p *row.DispatchPresence, value string) {
+	var v presenceValue
+	_ = json.Unmarshal([]byte(value), &v)
+	p.PID, p.Hostname, p.StartedAt, p.Version, p.Capabilities = v.PID, v.Hostname, v.StartedAt.Time, v.Version, v.Capabilities
+	p.LastHeartbeat, p.InFlight, p.Busy, p.Paused = v.LastHeartbeat.Time, v.InFlight, v.Busy, v.Paused
+}
+
+// Register adds an actor or updates its row, and creates missing tables. It returns false if another live
+// actor has its key.
+func (d Dispatches) Register(ctx context.Context, q row.Querier, p row.DispatchPresence, now time.Time) (bool, error) {
+	if err := d.Lock(ctx, q); err != nil {
+		return false, err
+	}
+	if err := d.bootstrap(ctx, q, row.DispatchTables); err != nil {
+		return false, err
+	}
+	n, err := affected(ctx, q, sqlAddPresence, p.Key, p.Owner, valueOf(&p), millisUp(p.ExpiresAt), millis(now))
 	return n > 0, err
 }
 
@@ -26,9 +79,22 @@ FROM json_each(?1) AS b
 WHERE p.key = json_extract(b.value, '$.key') AND p.owner = json_extract(b.value, '$.owner')
 RETURNING key`
 
+// beat is the element of the list for sqlBeatPresences.
+type beat struct {
+	Key       string `json:"key"`
+	Owner     string `json:"owner"`
+	Value     string `json:"value"`
+	ExpiresMS int64  `json:"expires_ms"`
+}
+
 // Beat updates the rows of actors and returns the keys of the rows that still exist.
 func (Dispatches) Beat(ctx context.Context, q row.Querier, all []row.DispatchPresence) ([]string, error) {
-	list, err := json.Marshal(all)
+	beats := make([]beat, len(all))
+	for i := range all {
+		p := &all[i]
+		beats[i] = beat{p.Key, p.Owner, valueOf(p), millisUp(p.ExpiresAt)}
+	}
+	list, err := json.Marshal(beats)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +105,10 @@ func (Dispatches) Beat(ctx context.Context, q row.Querier, all []row.DispatchPre
 const sqlDropPresence = `DELETE FROM _honkerx_dispatch_presence WHERE key = ?1 AND owner = ?2`
 
 // Leave removes an actor. It returns false if the key is free or belongs to another owner.
-func (Dispatches) Leave(ctx context.Context, q row.Querier, key, owner string) (bool, error) {
+func (d Dispatches) Leave(ctx context.Context, q row.Querier, key, owner string) (bool, error) {
+	if there, err := d.Exists(ctx, q); err != nil || !there {
+		return false, err
+	}
 	n, err := affected(ctx, q, sqlDropPresence, key, owner)
 	return n > 0, err
 }
@@ -52,20 +121,23 @@ WHERE key >= ?1 AND key < ?2 AND expires_ms > ?3 ORDER BY key`
 	sqlAllPresences = `SELECT key, owner, value, expires_ms FROM _honkerx_dispatch_presence WHERE expires_ms > ?1 ORDER BY key`
 )
 
-// Presences returns the live actors with keys from first up to but excluding end, by key.
-func (Dispatches) Presences(ctx context.Context, q row.Querier, first, end string, nowMS int64) ([]row.DispatchPresence, error) {
-	return presences(ctx, q, sqlPresences, first, end, nowMS)
-}
-
-// AllPresences returns the live actors of all prefixes, by key.
-func (Dispatches) AllPresences(ctx context.Context, q row.Querier, nowMS int64) ([]row.DispatchPresence, error) {
-	return presences(ctx, q, sqlAllPresences, nowMS)
-}
-
-func presences(ctx context.Context, q row.Querier, query string, args ...any) (out []row.DispatchPresence, err error) {
+// Presences returns the live actors with keys from first up to but excluding end, by key. If both are
+// empty, it returns those of all keys.
+func (d Dispatches) Presences(ctx context.Context, q row.Querier, first, end string, now time.Time) (out []row.DispatchPresence, err error) {
+	if there, err := d.Exists(ctx, q); err != nil || !there {
+		return nil, err
+	}
+	query, args := sqlPresences, []any{first, end, millis(now)}
+	if first == "" && end == "" {
+		query, args = sqlAllPresences, []any{millis(now)}
+	}
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var p row.DispatchPresence
-		err := rows.Scan(&p.Key, &p.Owner, &p.Value, (*number)(&p.ExpiresMS))
+		var value string
+		var expires number
+		err := rows.Scan(&p.Key, &p.Owner, &value, &expires)
+		p.ExpiresAt = row.InstantMS(int64(expires))
+		setValue(&p, value)
 		out = append(out, p)
 		return err
 	}, args...)

@@ -99,7 +99,11 @@ func withCompacted(t *testing.T, db *sql.DB) *sql.DB {
 // withDispatch creates the tables of dispatch, which the library creates at the first write.
 func withDispatch(t *testing.T, db *sql.DB) *sql.DB {
 	t.Helper()
-	require.NoError(t, store.Dispatches{}.Bootstrap(ctx, db, row.DispatchTables, row.DispatchLife, row.DispatchLegacy, row.DispatchReplies))
+	_, err := store.Dispatches{}.Add(ctx, db, row.Sent{ID: 1, Queue: "made", ReplyQueue: "replies"}, time.UnixMilli(1))
+	require.NoError(t, err)
+	require.NoError(t, store.Dispatches{}.AddTwins(ctx, db, 1, []int64{2}))
+	exec(t, db, `DELETE FROM _honkerx_dispatch_twins`)
+	exec(t, db, `DELETE FROM _honkerx_dispatch_jobs`)
 	return db
 }
 
