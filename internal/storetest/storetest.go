@@ -1,6 +1,6 @@
 // Package storetest contains the tests that the stores of every database must pass. It states honker's
-// rules without reference to a database: what a claim takes, what a fence refuses, and what a rollback
-// undoes. A package that implements engine.Stores calls Run from a test.
+// rules without reference to a database: the jobs that a claim takes, the writes that a fence refuses, and the
+// effect of a rollback. A package that implements engine.Stores calls Run from a test.
 package storetest
 
 import (
@@ -33,6 +33,8 @@ var suites = []struct {
 	run  func(t *testing.T, open func(t *testing.T) *Fixture)
 }{
 	{"Locks", locks},
+	{"Relays", relays},
+	{"Inboxes", inboxes},
 }
 
 // start is the time at which tests begin. Stores have no clock, so tests choose the time.
