@@ -34,6 +34,7 @@ var suites = []struct {
 }{
 	{"Locks", locks},
 	{"Relays", relays},
+	{"Dispatches", dispatches},
 	{"Inboxes", inboxes},
 }
 
