@@ -48,43 +48,26 @@ func (f From) check() error {
 	return nil
 }
 
-// resolve returns the offset of position f in s.
-func (s *stream) resolve(ctx context.Context, q engine.Querier, f From) (int64, error) {
+// position returns f as the stores know it.
+func (f From) position() row.Position {
 	switch f.kind {
 	case fromOffset:
-		return f.offset, nil
+		return row.Position{After: f.offset}
 	case fromEnd:
-		return s.end(ctx, q)
+		return row.Position{End: true}
 	case fromTime:
-		first, err := s.db.engine.Stores.Streams.FirstSince(ctx, q, s.selection(nil), f.since.Unix())
-		if err != nil {
-			return 0, err
+		if f.since.IsZero() {
+			return row.Position{Since: f.since.Add(1)} // the zero time would mean that there is none
 		}
-		if first == 0 {
-			return s.end(ctx, q)
-		}
-		return first - 1, nil
+		return row.Position{Since: f.since}
 	}
-	return 0, nil
+	return row.Position{}
 }
 
-// begin is like resolve for a reader that begins at f. It also returns the offset up to which events are gone.
-func (s *stream) begin(ctx context.Context, q engine.Querier, f From) (offset, gone int64, err error) {
-	if offset, err = s.resolve(ctx, q, f); err != nil {
-		return 0, 0, err
-	}
-	gone, err = s.db.engine.Stores.Retentions.Compacted(ctx, q, s.selection(nil))
-	return offset, gone, err
-}
-
-// end returns the offset of the last event, even if retention has deleted it.
-func (s *stream) end(ctx context.Context, q engine.Querier) (int64, error) {
-	head, err := s.db.engine.Stores.Streams.Head(ctx, q, s.selection(nil))
-	if err != nil {
-		return 0, err
-	}
-	gone, err := s.db.engine.Stores.Retentions.Compacted(ctx, q, s.selection(nil))
-	return max(head, gone), err
+// start returns the offset at which a reader that begins at f begins, and the offset up to which events are
+// gone.
+func (s *stream) start(ctx context.Context, q engine.Querier, f From) (row.Start, error) {
+	return s.db.engine.Stores.Streams.Start(ctx, q, s.selection(nil), f.position())
 }
 
 // ConsumerInfo describes the progress of a consumer.
@@ -113,8 +96,9 @@ func (s *stream) savedOffset(ctx context.Context, consumer string) (offset int64
 	if err := s.checkConsumer(consumer); err != nil {
 		return 0, err
 	}
-	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		offset, _, err = s.db.engine.Stores.Consumers.Offset(ctx, q, consumer, s.name)
+	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
+		c, _, err := s.db.engine.Stores.Consumers.Get(ctx, q, consumer, s.name)
+		offset = c.Offset
 		return err
 	})
 	return offset, err
@@ -134,7 +118,7 @@ func (s *stream) saveOffset(ctx context.Context, txForm, consumer string, offset
 		return false, err
 	}
 	err = s.db.engine.Write(ctx, txForm, engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		saved, err = s.db.engine.Stores.Consumers.SaveOffset(ctx, q, consumer, s.name, offset, now.UnixMilli())
+		saved, err = s.db.engine.Stores.Consumers.SaveOffset(ctx, q, consumer, s.name, offset, now)
 		return err
 	}))
 	return saved, err
@@ -158,7 +142,7 @@ func (s *stream) saveOffsetTx(ctx context.Context, tx Tx, consumer string, offse
 	if err != nil {
 		return false, err
 	}
-	return s.db.engine.Stores.Consumers.SaveOffset(ctx, q, consumer, s.name, offset, time.Now().UnixMilli())
+	return s.db.engine.Stores.Consumers.SaveOffset(ctx, q, consumer, s.name, offset, time.Now())
 }
 
 // Seek moves consumer to any position, forward or back. Events before the position are not read; events after it are
@@ -186,20 +170,17 @@ func (s *stream) seek(ctx context.Context, c carrier, consumer string, to From) 
 		return err
 	}
 	audit := s.db.engine.AuditActor(ctx, "seek", "topic", s.name, "consumer", consumer)
-	var offset, gone int64
+	var at row.Start
 	return s.db.write(ctx, c, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		if offset, gone, err = s.begin(ctx, q, to); err != nil {
-			return err
-		}
-		found, err := s.db.engine.Stores.Consumers.SetOffset(ctx, q, consumer, s.name, offset)
-		if err != nil {
+		var found bool
+		if at, found, err = s.db.engine.Stores.Consumers.Seek(ctx, q, consumer, s.name, to.position()); err != nil {
 			return err
 		}
 		if !found {
 			return fmt.Errorf("consumer %q: %w", consumer, ErrNotFound)
 		}
 		return audit.NoteOne(ctx, q, now)
-	}, func() { s.logIfGone("consumer", consumer, offset, gone) })
+	}, func() { s.logIfGone("consumer", consumer, at) })
 }
 
 // Consumers lists the consumers of the topic or of the pattern by name, including those of other bindings. It never
@@ -230,15 +211,15 @@ func (s *stream) listConsumers(ctx context.Context) ([]ConsumerInfo, error) {
 		}
 		info := ConsumerInfo{
 			Name: c.Name, Topic: c.Topic, Offset: c.Offset,
-			CreatedAt: engine.InstantMS(c.CreatedMS), LastAck: engine.InstantMS(c.LastAckMS),
+			CreatedAt: c.CreatedAt, LastAck: c.LastAck,
 		}
 		err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-			if info.Lag, err = s.db.engine.Stores.Streams.Lag(ctx, q, s.selection(c.Filter), c.Offset); err != nil {
+			if info.Lag, err = s.db.lag(ctx, q, s.selection(c.Filter), c.Offset); err != nil {
 				return err
 			}
-			gone, err := s.db.engine.Stores.Retentions.Compacted(ctx, q, s.selection(nil))
-			if gone > c.Offset {
-				info.Gone = gone
+			start, err := s.start(ctx, q, Beginning)
+			if start.Gone > c.Offset {
+				info.Gone = start.Gone
 			}
 			return err
 		})
@@ -248,6 +229,12 @@ func (s *stream) listConsumers(ctx context.Context) ([]ConsumerInfo, error) {
 		infos = append(infos, info)
 	}
 	return infos, nil
+}
+
+// lag returns the number of events of a selection above after. It reads all of them.
+func (db *DB) lag(ctx context.Context, q engine.Querier, s row.Selection, after int64) (int64, error) {
+	ahead, err := db.engine.Stores.Streams.Ahead(ctx, q, s, after, row.Unbounded)
+	return ahead.N, err
 }
 
 // DeleteConsumer deletes a consumer and its offset. After that, [Stream.Compact] may delete events that the consumer has

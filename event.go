@@ -33,7 +33,7 @@ func newEvent[E any](row *row.Event) (*Event[E], error) {
 		Offset:    row.Offset,
 		Topic:     row.Topic,
 		Key:       row.Key,
-		CreatedAt: engine.Instant(row.CreatedAt),
+		CreatedAt: row.CreatedAt,
 		Payload:   row.Payload,
 	}
 	return e, decodeEvent(row.Payload, &e.Data)
@@ -116,52 +116,49 @@ type heldEvent struct {
 
 // settleOp ends or extends the claim of an event, if the claim is still valid. It implements engine.Op.
 type settleOp struct {
-	single bool // run is a single statement
-	run    func(ctx context.Context, q engine.Querier, nowMS int64) (held bool, err error)
-	cause  error // of a nack
-	held   bool  // after Run
-	died   bool  // after Run
+	h      *heldEvent
+	settle row.GroupSettlement
+	rest   time.Duration // until an event that comes back is ready
+	extend time.Duration // length of the new lease; 0 ends the claim
+	cause  error         // why the event comes back
+	out    row.GroupSettled
 }
 
 // Single implements engine.Op.
-func (o *settleOp) Single() bool { return o.single }
+func (o *settleOp) Single() bool { return o.extend == 0 && !o.settle.Back }
 
 // Run implements engine.Op.
 func (o *settleOp) Run(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-	o.held, err = o.run(ctx, q, now.UnixMilli())
+	groups, begun := o.h.member.db.engine.Stores.Groups, now.Truncate(time.Millisecond)
+	if o.extend > 0 {
+		o.out.Held, err = groups.Extend(ctx, q, o.h.claim, begun.Add(o.extend), now)
+		return err
+	}
+	o.settle.Ready = begun.Add(o.rest)
+	o.out, err = groups.Settle(ctx, q, o.settle, now)
 	return err
 }
 
 func (h *heldEvent) ackOp() *settleOp {
-	return &settleOp{single: true, run: func(ctx context.Context, q engine.Querier, nowMS int64) (bool, error) {
-		return h.member.db.engine.Stores.Groups.Ack(ctx, q, h.claim, nowMS)
-	}}
+	return &settleOp{h: h, settle: row.GroupSettlement{Holding: h.claim}}
 }
 
 // nackOp gives the event back, to be delivered again after rest. If the event has been delivered maxAttempts times, it
 // becomes dead instead; 0 means no limit.
 func (h *heldEvent) nackOp(rest time.Duration, maxAttempts int, cause error) *settleOp {
-	op, text := &settleOp{cause: cause}, engine.Describe(cause)
-	op.run = func(ctx context.Context, q engine.Querier, nowMS int64) (held bool, err error) {
-		ready := engine.DeadlineMS(time.UnixMilli(nowMS), rest)
-		held, op.died, err = h.member.db.engine.Stores.Groups.Nack(ctx, q, h.claim, ready, int64(maxAttempts), text, nowMS)
-		return held, err
-	}
-	return op
-}
-
-func (h *heldEvent) extendOp(by time.Duration) *settleOp {
-	return &settleOp{run: func(ctx context.Context, q engine.Querier, nowMS int64) (bool, error) {
-		return h.member.db.engine.Stores.Groups.Extend(ctx, q, h.claim, engine.DeadlineMS(time.UnixMilli(nowMS), by), nowMS)
+	return &settleOp{h: h, rest: rest, cause: cause, settle: row.GroupSettlement{
+		Holding: h.claim, Back: true, MaxAttempts: maxAttempts, Cause: engine.Describe(cause),
 	}}
 }
+
+func (h *heldEvent) extendOp(by time.Duration) *settleOp { return &settleOp{h: h, extend: by} }
 
 // write commits op. txForm is the Tx form of the verb.
 func (h *heldEvent) write(ctx context.Context, txForm string, op *settleOp) error {
 	if err := h.member.db.engine.Write(ctx, txForm, op); err != nil {
 		return err
 	}
-	if !op.held {
+	if !op.out.Held {
 		return ErrClaimLost
 	}
 	return nil
@@ -175,7 +172,7 @@ func (h *heldEvent) end(ctx context.Context, txForm string, op *settleOp) error 
 	if err != nil && !errors.Is(err, ErrClaimLost) {
 		h.settled.Store(false)
 	}
-	if err == nil && op.died {
+	if err == nil && op.out.Died {
 		h.member.group.reportDeath(h.claim.Offset, h.attempts, op.cause)
 	}
 	return err
@@ -184,7 +181,7 @@ func (h *heldEvent) end(ctx context.Context, txForm string, op *settleOp) error 
 // endTx runs op, which ends the claim, within tx.
 func (h *heldEvent) endTx(ctx context.Context, tx Tx, op *settleOp) error {
 	report := func() {
-		if op.died {
+		if op.out.Died {
 			h.member.group.reportDeath(h.claim.Offset, h.attempts, op.cause)
 		}
 	}
@@ -195,7 +192,7 @@ func (h *heldEvent) endTx(ctx context.Context, tx Tx, op *settleOp) error {
 	if err := op.Run(ctx, q, time.Now()); err != nil {
 		return err
 	}
-	if !op.held {
+	if !op.out.Held {
 		return ErrClaimLost
 	}
 	h.settledTx.Store(true)

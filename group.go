@@ -92,7 +92,7 @@ func (g *group) info(ctx context.Context) (info GroupInfo, err error) {
 		return info, g.err
 	}
 	err = g.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		row, err := g.db.engine.Stores.Groups.Get(ctx, q, g.s.name, g.name)
+		row, err := g.find(ctx, q)
 		if err != nil {
 			return err
 		}
@@ -102,36 +102,39 @@ func (g *group) info(ctx context.Context) (info GroupInfo, err error) {
 	return info, err
 }
 
-// id reads the number of the group. A group that is created later under the same name has another number.
-func (g *group) id(ctx context.Context) (id int64, err error) {
-	if g.err != nil {
-		return 0, g.err
+// find reads the group. A group that is created later under the same name has another id. find returns
+// ErrNotFound if the group does not exist, and the group with an error if its filter is unreadable.
+func (g *group) find(ctx context.Context, q engine.Querier) (row.Group, error) {
+	rows, err := g.db.engine.Stores.Groups.List(ctx, q, g.s.name, g.name)
+	if err != nil {
+		return row.Group{}, err
 	}
-	err = g.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		row, err := g.db.engine.Stores.Groups.Get(ctx, q, g.s.name, g.name)
-		id = row.ID
-		return err
-	})
-	return id, err
+	if len(rows) == 0 {
+		return row.Group{}, fmt.Errorf("the group: %w", ErrNotFound)
+	}
+	return rows[0], rows[0].Unreadable
 }
 
 func (db *DB) groupInfo(ctx context.Context, q engine.Querier, row row.Group) (GroupInfo, error) {
-	now := time.Now().UnixMilli()
-	counts, err := db.engine.Stores.Groups.Counts(ctx, q, row.ID, now)
+	p, err := db.engine.Stores.Groups.Progress(ctx, q, row.ID, allMembers, time.Now())
 	if err != nil {
 		return GroupInfo{}, err
 	}
-	members, err := db.engine.Stores.Groups.Members(ctx, q, row.ID, now)
-	if err != nil {
-		return GroupInfo{}, err
+	var members []string
+	for _, m := range p.Members {
+		if !m.Expired {
+			members = append(members, m.Name)
+		}
 	}
-	lag, err := db.engine.Stores.Streams.Lag(ctx, q, row.Selection(), counts.Cursor)
+	lag, err := db.lag(ctx, q, row.Selection(), p.Cursor)
 	return GroupInfo{
-		Name: row.Name, Topic: row.Topic, Cursor: counts.Cursor, Lag: lag,
-		Leased: counts.Leased, Reclaim: counts.Back, Dead: counts.Dead,
-		LowWater: counts.LowWater, Members: members,
+		Name: row.Name, Topic: row.Topic, Cursor: p.Cursor, Lag: lag,
+		Leased: p.Leased, Reclaim: p.Back, Dead: p.Dead,
+		LowWater: p.LowWater, Members: members,
 	}, err
 }
+
+const allMembers = -1
 
 // Groups lists the groups of the topic or of the pattern by name. It never waits for the writer. It reads all events that
 // the groups have yet to see in order to count them, and checks ctx between groups.
@@ -146,7 +149,7 @@ func (s *stream) groups(ctx context.Context) ([]GroupInfo, error) {
 	}
 	var rows []row.Group
 	err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		rows, err = s.db.engine.Stores.Groups.List(ctx, q, s.name)
+		rows, err = s.db.engine.Stores.Groups.List(ctx, q, s.name, "")
 		return err
 	})
 	if err != nil {
@@ -195,15 +198,12 @@ func (g *group) drop(ctx context.Context) error {
 	n := 0
 	audit := g.db.engine.AuditActor(ctx, "delete group", "topic", g.s.name, "group", g.name)
 	err := p.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) error {
-		row, err := g.db.engine.Stores.Groups.Get(ctx, q, g.s.name, g.name)
+		row, err := g.find(ctx, q)
 		if err != nil && row.Unreadable == nil {
 			return err
 		}
 		id = row.ID
-		if err := g.db.engine.Stores.Groups.Drop(ctx, q, id); err != nil {
-			return err
-		}
-		if n, err = g.db.engine.Stores.Groups.DropClaims(ctx, q, id, p.Size); err != nil { // enough for most groups
+		if n, err = g.db.engine.Stores.Groups.Drop(ctx, q, id, p.Size); err != nil { // enough for most groups
 			return err
 		}
 		return audit.NoteOne(ctx, q, now)
@@ -222,7 +222,7 @@ func (db *DB) dropClaims(ctx context.Context, p *engine.Pace, id int64) error {
 	for {
 		n := 0
 		err := p.Write(ctx, func(ctx context.Context, q engine.Querier, _ time.Time) (err error) {
-			n, err = db.engine.Stores.Groups.DropClaims(ctx, q, id, p.Size)
+			n, err = db.engine.Stores.Groups.Drop(ctx, q, id, p.Size)
 			return err
 		})
 		if err != nil || n < p.Size {
@@ -271,12 +271,15 @@ func (g *Group[E]) Dead(ctx context.Context) iter.Seq2[*DeadEvent[E], error] {
 }
 
 func (g *group) dead(ctx context.Context, after int64) (page []row.DeadDelivery, err error) {
-	id, err := g.id(ctx)
-	if err != nil {
-		return nil, err
+	if g.err != nil {
+		return nil, g.err
 	}
-	err = g.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		page, err = g.db.engine.Stores.Groups.Dead(ctx, q, id, after, g.s.opts.Batch)
+	err = g.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
+		row, err := g.find(ctx, q)
+		if err != nil {
+			return err
+		}
+		page, err = g.db.engine.Stores.Groups.Dead(ctx, q, row.ID, after, g.s.opts.Batch)
 		return err
 	})
 	return page, err
@@ -285,7 +288,7 @@ func (g *group) dead(ctx context.Context, after int64) (page []row.DeadDelivery,
 func newDeadEvent[E any](row row.DeadDelivery) (*DeadEvent[E], error) {
 	e, err := newEvent[E](&row.Event)
 	return &DeadEvent[E]{
-		Event: *e, Attempts: int(row.Attempts), LastError: row.LastError, DiedAt: engine.InstantMS(row.DiedMS),
+		Event: *e, Attempts: int(row.Attempts), LastError: row.LastError, DiedAt: row.DiedAt,
 	}, readError(row.Offset, err)
 }
 
@@ -304,9 +307,9 @@ func (g *Group[E]) RedeliverTx(ctx context.Context, tx Tx, offset int64) (bool, 
 
 func (g *group) redeliver(ctx context.Context, c carrier, offset int64) (found bool, err error) {
 	var group int64
-	return g.settleDead(ctx, c, "redeliver event", offset, func(ctx context.Context, q engine.Querier, id, nowMS int64) (bool, error) {
+	return g.settleDead(ctx, c, "redeliver event", offset, func(ctx context.Context, q engine.Querier, id int64, now time.Time) (bool, error) {
 		group = id
-		return g.db.engine.Stores.Groups.Revive(ctx, q, id, offset, nowMS)
+		return g.db.engine.Stores.Groups.Revive(ctx, q, id, offset, now)
 	}, func() { g.db.engine.Notifier.Wake(wake.Change{Kind: wake.GroupReturn, Name: groupKey(group)}) })
 }
 
@@ -324,25 +327,25 @@ func (g *Group[E]) DiscardTx(ctx context.Context, tx Tx, offset int64) (bool, er
 }
 
 func (g *group) discard(ctx context.Context, c carrier, offset int64) (bool, error) {
-	return g.settleDead(ctx, c, "discard event", offset, func(ctx context.Context, q engine.Querier, id, _ int64) (bool, error) {
-		return g.db.engine.Stores.Groups.DropDead(ctx, q, id, offset)
+	return g.settleDead(ctx, c, "discard event", offset, func(ctx context.Context, q engine.Querier, id int64, _ time.Time) (bool, error) {
+		return g.db.engine.Stores.Groups.Discard(ctx, q, id, offset)
 	}, noted)
 }
 
 // settleDead calls settle for a dead event, and calls committed if there was such an event. The audit log records it as
 // verb.
 func (g *group) settleDead(ctx context.Context, c carrier, verb string, offset int64,
-	settle func(ctx context.Context, q engine.Querier, id, nowMS int64) (bool, error), committed func()) (found bool, err error) {
+	settle func(ctx context.Context, q engine.Querier, id int64, now time.Time) (bool, error), committed func()) (found bool, err error) {
 	if err := errors.Join(g.err, Offset(offset).check()); err != nil {
 		return false, err
 	}
 	audit := g.db.engine.AuditActor(ctx, verb, "topic", g.s.name, "group", g.name, "offset", strconv.FormatInt(offset, 10))
 	err = g.db.write(ctx, c, func(ctx context.Context, q engine.Querier, now time.Time) error {
-		row, err := g.db.engine.Stores.Groups.Get(ctx, q, g.s.name, g.name)
+		row, err := g.find(ctx, q)
 		if err != nil {
 			return err
 		}
-		if found, err = settle(ctx, q, row.ID, now.UnixMilli()); err != nil || !found {
+		if found, err = settle(ctx, q, row.ID, now); err != nil || !found {
 			return err
 		}
 		return audit.NoteOne(ctx, q, now)

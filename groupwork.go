@@ -290,7 +290,7 @@ func (w *groupWork[E]) settle(ctx context.Context, d *Delivery[E], failure error
 // nack gives back an event whose handler has failed and logs the failure. If the event dies, the nack itself reports that.
 func (w *groupWork[E]) nack(ctx context.Context, d *Delivery[E], rest time.Duration, failure error) error {
 	op := d.nackOp(rest, w.group.opts.MaxAttempts, failure)
-	if err := d.giveBack(ctx, op); err != nil || op.died {
+	if err := d.giveBack(ctx, op); err != nil || op.out.Died {
 		return err
 	}
 	w.group.db.opts.Logger.Info("honker: attempt failed", "topic", w.group.s.name, "group", w.group.name,
@@ -347,7 +347,7 @@ func (w *groupWork[E]) extendHeld(ctx context.Context) error {
 			if err := op.Run(ctx, q, now); err != nil {
 				return err
 			}
-			if !op.held {
+			if !op.out.Held {
 				lost = append(lost, h)
 			}
 		}

@@ -459,19 +459,19 @@ func (db *DB) trimTraffic(ctx context.Context) error {
 const trimmedMinutes = 30
 
 func (db *DB) compactAll(ctx context.Context) error {
-	var topics []string
+	var retained []row.Retention
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		topics, err = db.engine.Stores.Retentions.Topics(ctx, q)
+		retained, err = db.engine.Stores.Retentions.List(ctx, q, "")
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, t := range topics {
-		s := &stream{db: db, name: t}
+	for _, r := range retained {
+		s := &stream{db: db, name: r.Topic}
 		if _, err := s.compact(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("topic %q: %w", t, err))
+			errs = append(errs, fmt.Errorf("topic %q: %w", r.Topic, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -50,15 +50,15 @@ func (g *group) join(ctx context.Context, name string) (*member, error) {
 		return nil, err
 	}
 	m := &member{db: g.db, group: g, identity: row.Member{Name: name, Instance: newWorkerID()}}
-	var cursor, gone int64 // set for a new group
+	var start row.Start // set for a new group
 	err := g.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		cursor, gone, err = m.enter(ctx, q, now)
+		start, err = m.enter(ctx, q, now)
 		return err
 	}))
 	if err != nil {
 		return nil, err
 	}
-	g.s.logIfGone("group", g.name, cursor, gone)
+	g.s.logIfGone("group", g.name, start)
 	m.keys = []wake.Key{{Kind: wake.TopicEvent, Name: g.s.name, Filter: g.filter}, {Kind: wake.GroupReturn, Name: groupKey(m.id)}}
 	return m, nil
 }
@@ -66,27 +66,18 @@ func (g *group) join(ctx context.Context, name string) (*member, error) {
 // groupKey returns the name under which members wait for events that return to the group.
 func groupKey(id int64) string { return strconv.FormatInt(id, 10) }
 
-// enter adds m to its group, which it creates if necessary. For a new group it returns the offset at which the group
-// begins and the offset up to which events have been deleted.
-func (m *member) enter(ctx context.Context, q engine.Querier, now time.Time) (begin, gone int64, err error) {
+// enter adds m to its group, which it creates if necessary. It returns where a new group begins.
+func (m *member) enter(ctx context.Context, q engine.Querier, now time.Time) (row.Start, error) {
 	g := m.group
-	row, err := m.db.engine.Stores.Groups.Get(ctx, q, g.s.name, g.name)
-	begin = row.Cursor
-	if errors.Is(err, ErrNotFound) {
-		begin, gone, err = g.s.begin(ctx, q, g.opts.From)
-	}
+	joined, err := m.db.engine.Stores.Groups.Join(ctx, q, row.GroupJoin{
+		Topic: g.s.name, Name: g.name, Filter: g.filter, From: g.opts.From.position(),
+		Member: m.identity, Expires: m.deadline(now),
+	}, now)
 	if err != nil {
-		return 0, 0, err
+		return row.Start{}, err
 	}
-	row, err = m.db.engine.Stores.Groups.Add(ctx, q, g.s.name, g.name, begin, g.filter, now.UnixMilli())
-	if err != nil {
-		return 0, 0, err
-	}
-	m.id, m.identity.Group = row.ID, row.ID
-	if err := m.db.engine.Stores.Groups.DropSilent(ctx, q, m.id, now.UnixMilli()); err != nil {
-		return 0, 0, err
-	}
-	return begin, gone, m.heartbeat(ctx, q, now)
+	m.id, m.identity.Group = joined.Group, joined.Group
+	return joined.Start, m.renewed(joined.Membership, now)
 }
 
 // heartbeat extends the membership, and the claim to the name, by another Lease. It does nothing until a third
@@ -95,25 +86,24 @@ func (m *member) heartbeat(ctx context.Context, q engine.Querier, now time.Time)
 	if now.UnixMilli() < m.renewAt.Load() {
 		return nil
 	}
-	kept, err := m.db.engine.Stores.Groups.TouchMember(ctx, q, m.identity, now.UnixMilli(), m.deadline(now))
+	s, err := m.db.engine.Stores.Groups.Renew(ctx, q, m.identity, m.deadline(now), now)
 	if err != nil {
 		return err
 	}
-	if !kept {
-		return m.taken(ctx, q)
-	}
-	m.renewAt.Store(now.Add(m.group.opts.Lease / 3).UnixMilli())
-	return nil
+	return m.renewed(s, now)
 }
 
-// taken returns ErrMemberTaken with the process that holds the name and the time until which it holds it.
-func (m *member) taken(ctx context.Context, q engine.Querier) error {
-	instance, expires, found, err := m.db.engine.Stores.Groups.Holder(ctx, q, m.identity)
-	if err != nil || !found {
-		return errors.Join(ErrMemberTaken, err)
+// renewed sets the time of the next heartbeat. If the name is taken, it returns ErrMemberTaken with the process
+// that has the name and the time until which it has it.
+func (m *member) renewed(s row.Membership, now time.Time) error {
+	switch {
+	case s.Kept:
+		m.renewAt.Store(now.Add(m.group.opts.Lease / 3).UnixMilli())
+		return nil
+	case s.Holder == "":
+		return ErrMemberTaken
 	}
-	until := engine.InstantMS(expires).UTC().Format(time.RFC3339)
-	return fmt.Errorf("%w by %q until %s", ErrMemberTaken, instance, until)
+	return fmt.Errorf("%w by %q until %s", ErrMemberTaken, s.Holder, s.Expires.UTC().Format(time.RFC3339))
 }
 
 // renew runs a heartbeat in its own transaction. It starts no transaction if no heartbeat is due.
@@ -125,7 +115,7 @@ func (m *member) renew(ctx context.Context) error {
 }
 
 // deadline returns the end of a lease that starts now.
-func (m *member) deadline(now time.Time) int64 { return engine.DeadlineMS(now, m.group.opts.Lease) }
+func (m *member) deadline(now time.Time) time.Time { return now.Add(m.group.opts.Lease) }
 
 // Claim leases up to n events to the member for the group's Lease. It does not wait for events: if there
 // are none, it returns an empty result without an error. It takes the write lock only if there are events
@@ -137,7 +127,7 @@ func (m *member) deadline(now time.Time) int64 { return engine.DeadlineMS(now, m
 // the group was deleted, and [ErrInvalid] if n is not positive.
 func (m *Member[E]) Claim(ctx context.Context, n int) ([]*Delivery[E], error) {
 	for {
-		claimed, err := m.claim(ctx, n, nil)
+		claimed, _, err := m.claim(ctx, n, nil, false)
 		if err != nil || len(claimed) == 0 {
 			return nil, fail("claim from group", m.group.name, err)
 		}
@@ -159,67 +149,70 @@ type decoded[E any] struct {
 	err      error // decoding error
 }
 
-// claim implements Claim. If pool is not nil, it claims no more events than pool has slots for.
-func (m *Member[E]) claim(ctx context.Context, n int, pool *worker.Reservation) ([]decoded[E], error) {
+// claim implements Claim. If pool is not nil, it claims no more events than pool has slots for. ready means that the
+// caller has just found events. more reports that there may be further events.
+func (m *Member[E]) claim(ctx context.Context, n int, pool *worker.Reservation, ready bool) (out []decoded[E], more bool, err error) {
 	if n <= 0 {
-		return nil, fmt.Errorf("%w: the number of events must be positive, got %d", ErrInvalid, n)
+		return nil, false, fmt.Errorf("%w: the number of events must be positive, got %d", ErrInvalid, n)
 	}
 	for {
-		ready, err := m.ready(ctx)
+		if !ready {
+			ready, err = m.ready(ctx)
+		}
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if !ready {
-			return nil, m.renew(ctx)
+			return nil, false, m.renew(ctx)
 		}
-		rows, err := m.claimRows(ctx, n, pool)
+		claimed, err := m.claimRows(ctx, n, pool)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		if len(rows) > 0 {
-			return m.decodeAll(ctx, rows), nil
+		if len(claimed.Events) > 0 {
+			return m.decodeAll(ctx, claimed.Events), claimed.More, nil
 		}
+		ready = claimed.More
 	}
 }
 
 // ready reports whether a claim would have an effect. If not, it schedules a wake for the time at which it will.
-func (m *member) ready(ctx context.Context) (ready bool, err error) {
+func (m *member) ready(ctx context.Context) (bool, error) {
 	if m.group.err != nil {
 		return false, m.group.err
 	}
 	if err := m.db.engine.UsableToWrite(ctx, ""); err != nil {
 		return false, err
 	}
-	nextMS := int64(0)
-	err = m.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		ready, nextMS, err = m.db.engine.Stores.Groups.Ready(ctx, q, m.id, time.Now().UnixMilli())
+	var s row.GroupState
+	err := m.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+		s, err = m.db.engine.Stores.Groups.Ready(ctx, q, m.id, time.Now())
 		return err
 	})
-	if err == nil && !ready {
-		m.db.engine.Notifier.WakeAt(engine.InstantMS(nextMS))
+	if err == nil && !s.Ready {
+		m.db.engine.Notifier.WakeAt(s.Next)
 	}
-	return ready, err
+	return s.Ready, err
 }
 
-// claimRows may return no rows although there are more events to claim.
-func (m *member) claimRows(ctx context.Context, n int, pool *worker.Reservation) (rows []row.Delivery, err error) {
-	var dead []row.GroupDeath
-	err = m.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		rows, dead, err = m.db.engine.Stores.Groups.Claim(ctx, q, row.GroupClaim{
-			Member: m.identity, N: pool.Fill(min(n, row.ClaimRows)), MaxAttempts: int64(m.group.opts.MaxAttempts), ExpiresMS: m.deadline(now),
-		}, now.UnixMilli())
+// claimRows may return no events although there are more to claim.
+func (m *member) claimRows(ctx context.Context, n int, pool *worker.Reservation) (claimed row.GroupClaimed, err error) {
+	err = m.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+		claimed, err = m.db.engine.Stores.Groups.Claim(ctx, q, row.GroupClaim{
+			Member: m.identity, N: pool.Fill(min(n, row.ClaimRows)), MaxAttempts: m.group.opts.MaxAttempts, Expires: m.deadline(now),
+		}, now)
 		if err != nil {
 			return err
 		}
 		return m.heartbeat(ctx, q, now)
 	}))
 	if err != nil {
-		return nil, err
+		return row.GroupClaimed{}, err
 	}
-	for _, d := range dead {
+	for _, d := range claimed.Dead {
 		m.group.reportDeath(d.Offset, int(d.Attempts), errExhausted)
 	}
-	return rows, nil
+	return claimed, nil
 }
 
 // decodeAll converts rows to deliveries. It dead-letters the events that do not decode.
@@ -249,7 +242,7 @@ func (m *Member[E]) Leave(ctx context.Context) error {
 
 func (m *member) leave(ctx context.Context) error {
 	err := m.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		return m.db.engine.Stores.Groups.Leave(ctx, q, m.identity, now.UnixMilli())
+		return m.db.engine.Stores.Groups.Leave(ctx, q, m.identity, now)
 	}))
 	if err != nil {
 		return err
@@ -296,6 +289,7 @@ type prefetcher[E any] struct {
 	last   int                          // size of the last claim, kept by sizeByPace
 	held   []decoded[E]                 // events claimed and not yet returned
 	taken  time.Time                    // time of the claim of held
+	dry    bool                         // the last claim has left no events
 	pool   *worker.Reservation          // holds a slot for each event in held; nil if no slots are needed
 }
 
@@ -342,18 +336,24 @@ func (p *prefetcher[E]) next(ctx context.Context) (*Delivery[E], error) {
 	return next.delivery, next.err
 }
 
-// fill claims events, or waits until a claim may find events.
+// fill claims events, or waits until a claim may find events. A claim that has left no events is followed by a wait,
+// which itself looks first, so an idle member asks for events once per wake.
 func (p *prefetcher[E]) fill(ctx context.Context) error {
 	if err := p.waitForSlot(ctx); err != nil {
 		return err
 	}
-	held, err := p.member.claim(ctx, p.size(time.Since(p.taken)), p.pool)
-	p.held, p.taken = held, time.Now()
-	if err != nil || len(held) > 0 {
-		return err
+	waited := p.dry && p.pool == nil
+	if waited {
+		if err := p.member.waitForEvents(ctx); err != nil {
+			return err
+		}
 	}
-	p.pool.Release()
-	return p.member.waitForEvents(ctx)
+	held, more, err := p.member.claim(ctx, p.size(time.Since(p.taken)), p.pool, waited)
+	p.held, p.taken, p.dry = held, time.Now(), !more
+	if len(held) == 0 {
+		p.pool.Release()
+	}
+	return err
 }
 
 // waitForSlot waits for a slot of the shared pool. It first waits for events, so that an idle group holds no slots.
@@ -402,7 +402,7 @@ func (p *prefetcher[E]) giveBack() {
 	p.held = nil
 	p.pool.Release()
 	err := m.db.engine.Write(context.Background(), "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		return m.db.engine.Stores.Groups.Release(ctx, q, m.id, token, offsets, now.UnixMilli())
+		return m.db.engine.Stores.Groups.Release(ctx, q, m.id, token, offsets, now)
 	}))
 	if err != nil {
 		return

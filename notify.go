@@ -43,7 +43,7 @@ func (db *DB) Notify(ctx context.Context, channel string, payload any) (id int64
 		return 0, fail("notify", channel, err)
 	}
 	err = db.engine.Write(ctx, "NotifyTx", engine.SingleOp(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		id, err = db.engine.Stores.Notifications.Insert(ctx, q, channel, text, now.Unix())
+		id, err = db.engine.Stores.Notifications.Insert(ctx, q, channel, text, now)
 		return err
 	}))
 	if err != nil {
@@ -66,7 +66,7 @@ func (db *DB) NotifyTx(ctx context.Context, tx Tx, channel string, payload any) 
 	if err != nil {
 		return 0, fail("notify", channel, err)
 	}
-	id, err := db.engine.Stores.Notifications.Insert(ctx, on, channel, text, time.Now().Unix())
+	id, err := db.engine.Stores.Notifications.Insert(ctx, on, channel, text, time.Now())
 	return id, fail("notify", channel, err)
 }
 
@@ -95,7 +95,7 @@ type Listener struct {
 	channels []string
 	keys     []wake.Key
 	after    int64 // last id that was read
-	ids      sequence
+	ids      logHead
 	page     []row.Notification // messages read and not yet returned
 	ctx      context.Context    // cancelled by Close
 	cancel   context.CancelCauseFunc
@@ -113,7 +113,7 @@ func (db *DB) Listen(ctx context.Context, channels ...string) (*Listener, error)
 }
 
 func (db *DB) listen(ctx context.Context, channels []string) (*Listener, error) {
-	l := &Listener{db: db, ids: sequence{of: db.engine.Stores.Notifications.Sequence}}
+	l := &Listener{db: db, ids: logHead{of: db.engine.Stores.Notifications.Head}}
 	for _, c := range channels {
 		if err := engine.CheckName("channel", c); err != nil {
 			return nil, err
@@ -128,7 +128,7 @@ func (db *DB) listen(ctx context.Context, channels []string) (*Listener, error) 
 		return nil, err
 	}
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		l.after, err = db.engine.Stores.Notifications.Last(ctx, q)
+		l.after, err = db.engine.Stores.Notifications.Head(ctx, q)
 		return err
 	})
 	if err != nil {
@@ -163,7 +163,7 @@ func (l *Listener) next(ctx context.Context) (*Notification, error) {
 		ID:        row.ID,
 		Channel:   row.Channel,
 		Payload:   json.RawMessage(row.Payload),
-		CreatedAt: engine.Instant(row.CreatedAt),
+		CreatedAt: row.CreatedAt,
 	}, nil
 }
 

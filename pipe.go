@@ -33,7 +33,7 @@ func Pipe[A, B any](ctx context.Context, from *Stream[A], consumer string, to *S
 	}
 	transform := func(ctx context.Context, event any) (successor, error) {
 		e := event.(*Event[A])
-		key := storedKey(e.Key)
+		key := e.Key
 		out, err := fn(ctx, e)
 		if err != nil {
 			return successor{}, err
@@ -143,12 +143,13 @@ func (p *pipeRun) commit(ctx context.Context) error {
 	}
 	consumers := p.s.db.engine.Stores.Consumers
 	var found int64
-	err := p.s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		found, _, err = consumers.Offset(ctx, q, p.consumer, p.s.name)
+	err := p.s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
+		c, _, err := consumers.Get(ctx, q, p.consumer, p.s.name)
+		found = c.Offset
 		if err != nil || found != p.saved {
 			return err
 		}
-		if _, err = consumers.SaveOffset(ctx, q, p.consumer, p.s.name, p.handled, now.UnixMilli()); err != nil {
+		if _, err = consumers.SaveOffset(ctx, q, p.consumer, p.s.name, p.handled, now); err != nil {
 			return err
 		}
 		return p.to.Write(ctx, q, now)
@@ -159,7 +160,7 @@ func (p *pipeRun) commit(ctx context.Context) error {
 	p.batch = 0
 	if found != p.saved {
 		p.to.Dropped()
-		p.page, p.at, p.handled, p.saved = nil, found, found, found
+		p.page, p.scanned, p.at, p.handled, p.saved = nil, 0, found, found, found
 		return nil
 	}
 	p.saved = p.handled
@@ -177,16 +178,8 @@ type streamSink struct {
 
 // successor is the result of transforming an event.
 type successor struct {
-	key     any
+	key     string // "" for none
 	payload string
-}
-
-// storedKey returns key as it is stored: NULL if it is empty.
-func storedKey(key string) any {
-	if key == "" {
-		return nil
-	}
-	return key
 }
 
 // Add implements engine.Sink.
@@ -201,9 +194,14 @@ func (k *streamSink) Add(ctx context.Context, event any) error {
 
 // Write implements engine.Sink.
 func (k *streamSink) Write(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+	var key, payload [1]string
+	p := row.Publication{Topic: k.to.name, Payloads: payload[:]}
 	for i, s := range k.batch {
-		k.last, err = k.to.db.engine.Stores.Streams.Insert(ctx, q, k.to.name, s.key, s.payload, now.Unix())
-		if err != nil {
+		key[0], payload[0], p.Keys = s.key, s.payload, nil
+		if s.key != "" {
+			p.Keys = key[:]
+		}
+		if _, k.last, err = k.to.db.engine.Stores.Streams.Publish(ctx, q, p, now); err != nil {
 			return err
 		}
 		if i == 0 {
@@ -218,7 +216,7 @@ func (k *streamSink) Committed() {
 	if len(k.batch) == 0 {
 		return
 	}
-	keys := make([]any, len(k.batch))
+	keys := make([]string, len(k.batch))
 	for i, s := range k.batch {
 		keys[i] = s.key
 	}

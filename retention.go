@@ -64,8 +64,10 @@ func (s *stream) retention(ctx context.Context) (Retention, error) {
 	}
 	var r Retention
 	err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		row, err := s.db.engine.Stores.Retentions.Get(ctx, q, s.name)
-		r = retentionOf(row)
+		rows, err := s.db.engine.Stores.Retentions.List(ctx, q, s.name)
+		if len(rows) > 0 {
+			r = retentionOf(rows[0])
+		}
 		return err
 	})
 	return r, err
@@ -88,19 +90,20 @@ func (s *stream) compacted(ctx context.Context) (through int64, err error) {
 	if s.err != nil {
 		return 0, s.err
 	}
-	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		through, err = s.db.engine.Stores.Retentions.Compacted(ctx, q, s.selection(nil))
+	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
+		start, err := s.start(ctx, q, Beginning)
+		through = start.Gone
 		return err
 	})
 	return through, err
 }
 
-// logIfGone logs that a consumer or group begins at offset although retention has deleted events above it,
-// up to gone. It is not a warning, because a new reader of a topic with a short retention is normal.
-func (s *stream) logIfGone(kind, name string, offset, gone int64) {
-	if offset < gone {
+// logIfGone logs that a consumer or group begins before events that retention has deleted. It is not a warning,
+// because a new reader of a topic with a short retention is normal.
+func (s *stream) logIfGone(kind, name string, start row.Start) {
+	if start.Offset < start.Gone {
 		s.db.opts.Logger.Info("honker: a reader starts before events that retention has deleted, and will not see them",
-			"topic", s.name, kind, name, "offset", offset, "gone", gone)
+			"topic", s.name, kind, name, "offset", start.Offset, "gone", start.Gone)
 	}
 }
 
@@ -132,12 +135,8 @@ func (s *stream) compact(ctx context.Context) (CompactStats, error) {
 	if err := errors.Join(s.db.engine.Writable(), s.db.engine.RefuseInTx(ctx, "")); err != nil {
 		return c.stats, err
 	}
-	err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		r, err := s.db.engine.Stores.Retentions.Get(ctx, q, s.name)
-		if err != nil {
-			return err
-		}
-		c.stats.Policy, err = s.db.engine.Stores.Retentions.Cutoff(ctx, q, r, time.Now().Unix())
+	err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+		c.stats.Policy, err = s.db.engine.Stores.Retentions.Cutoff(ctx, q, s.name, time.Now())
 		return err
 	})
 	if err != nil || c.stats.Policy == 0 {
@@ -160,39 +159,30 @@ type compaction struct {
 	done  bool
 }
 
-// deleteChunk deletes some of the events. It reads the pins again in each transaction, because a consumer may have
-// been added meanwhile.
+// deleteChunk deletes some of the events. The store reads the pins again in each transaction, because a consumer
+// may have been added meanwhile.
 func (c *compaction) deleteChunk(ctx context.Context) error {
-	retentions, topic := c.s.db.engine.Stores.Retentions, c.s.name
-	n, last := 0, int64(0)
-	err := c.Write(ctx, func(ctx context.Context, q engine.Querier, _ time.Time) error {
-		pin, pinned, err := retentions.LowestPin(ctx, q, topic)
-		if err != nil {
-			return err
-		}
-		c.limit(pin, pinned)
-		n, last, err = retentions.Compact(ctx, q, topic, c.after, c.stats.Cutoff, c.Size)
+	var done row.Compacted
+	err := c.Write(ctx, func(ctx context.Context, q engine.Querier, _ time.Time) (err error) {
+		done, err = c.s.db.engine.Stores.Retentions.Compact(ctx, q, row.Compaction{
+			Topic: c.s.name, Policy: c.stats.Policy, After: c.after, Limit: c.Size,
+		})
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	c.stats.Deleted += int64(n)
-	c.after = last
-	c.done = n < c.Size
+	c.stats.Cutoff, c.stats.PinnedBy = done.Cutoff, ""
+	if done.Pinned {
+		c.stats.PinnedBy = fmt.Sprintf("%s %q", done.Pin.Kind, done.Pin.Name)
+	}
+	c.stats.Deleted += int64(done.Deleted)
+	c.after = done.Last
+	c.done = done.Deleted < c.Size
 	if c.done {
 		return nil
 	}
 	return c.Rest(ctx)
-}
-
-// limit sets the offset up to which events may be deleted, given the reader that is furthest behind.
-func (c *compaction) limit(pin row.Pin, pinned bool) {
-	c.stats.Cutoff, c.stats.PinnedBy = c.stats.Policy, ""
-	if pinned && pin.Offset < c.stats.Policy {
-		c.stats.Cutoff = pin.Offset
-		c.stats.PinnedBy = fmt.Sprintf("%s %q", pin.Kind, pin.Name)
-	}
 }
 
 // QueueRetention limits the ended jobs that a queue keeps.
@@ -239,11 +229,11 @@ func (q *queue) setRetention(ctx context.Context, c carrier, r QueueRetention) e
 
 // row returns r as it is stored.
 func (r Retention) row() row.Retention {
-	return row.Retention{MaxCount: r.MaxCount, MaxAgeMS: engine.Seconds(r.MaxAge) * 1000}
+	return row.Retention{MaxCount: r.MaxCount, MaxAge: r.MaxAge}
 }
 
 func retentionOf(row row.Retention) Retention {
-	return Retention{MaxCount: row.MaxCount, MaxAge: engine.Milliseconds(row.MaxAgeMS)}
+	return Retention{MaxCount: row.MaxCount, MaxAge: row.MaxAge}
 }
 
 // Retention returns the retention of the queue. It reads and never waits for the writer.
@@ -257,8 +247,10 @@ func (q *queue) retention(ctx context.Context) (r QueueRetention, err error) {
 		return r, q.err
 	}
 	err = q.db.engine.Read(ctx, func(ctx context.Context, tx engine.Querier) error {
-		row, err := q.db.engine.Stores.Retentions.GetQueue(ctx, tx, q.name)
-		r = QueueRetention{Done: retentionOf(row.Done), Dead: retentionOf(row.Dead)}
+		rows, err := q.db.engine.Stores.Retentions.Queues(ctx, tx, q.name)
+		if len(rows) > 0 {
+			r = QueueRetention{Done: retentionOf(rows[0].Done), Dead: retentionOf(rows[0].Dead)}
+		}
 		return err
 	})
 	return r, err
@@ -268,7 +260,7 @@ func (q *queue) retention(ctx context.Context) (r QueueRetention, err error) {
 func (db *DB) trimQueues(ctx context.Context) error {
 	var queues []row.QueueRetention
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		queues, err = db.engine.Stores.Retentions.Queues(ctx, q)
+		queues, err = db.engine.Stores.Retentions.Queues(ctx, q, "")
 		return err
 	})
 	if err != nil {

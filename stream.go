@@ -77,7 +77,7 @@ func (s *stream) head(ctx context.Context) (head int64, err error) {
 		return 0, s.err
 	}
 	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		head, err = s.db.engine.Stores.Streams.Head(ctx, q, s.selection(nil))
+		head, err = s.db.engine.Stores.Streams.Last(ctx, q, s.selection(nil))
 		return err
 	})
 	return head, err
@@ -159,27 +159,18 @@ func newPublishOptions(opts []PublishOption, n int) (publishOptions, error) {
 	return o, nil
 }
 
-// stored returns the keys in the form that the store expects: no key, a single key for all events, or a
-// key for each event.
-func (o *publishOptions) stored() []any {
+// stored returns the keys of a row.Publication.
+func (o *publishOptions) stored() []string {
 	if o.key != nil {
-		return []any{*o.key}
+		return []string{*o.key}
 	}
-	if !o.each {
-		return nil
-	}
-	keys := make([]any, len(o.keys))
-	for i, key := range o.keys {
-		keys[i] = key
-	}
-	return keys
+	return o.keys
 }
 
 // publication is a call of a publish verb. It implements engine.Op.
 type publication struct {
+	row.Publication
 	s           *stream
-	keys        []any // empty, a single key for all events, or a key for each event
-	payloads    []string
 	first, last int64 // offsets, set by Run
 }
 
@@ -198,9 +189,9 @@ func newPublication[E any](s *stream, data []E, opts []PublishOption) (*publicat
 	if err != nil {
 		return nil, err
 	}
-	p := &publication{s: s, keys: o.stored(), payloads: make([]string, len(data))}
+	p := &publication{s: s, Publication: row.Publication{Topic: s.name, Keys: o.stored(), Payloads: make([]string, len(data))}}
 	for i, d := range data {
-		p.payloads[i], err = s.db.encode(d)
+		p.Payloads[i], err = s.db.encode(d)
 		if err != nil && len(data) > 1 {
 			return nil, fmt.Errorf("event %d of %d: %w", i+1, len(data), err)
 		}
@@ -212,37 +203,26 @@ func newPublication[E any](s *stream, data []E, opts []PublishOption) (*publicat
 }
 
 // Single implements engine.Op. A publication of a single event is a single statement.
-func (p *publication) Single() bool { return len(p.payloads) == 1 }
+func (p *publication) Single() bool { return len(p.Payloads) == 1 }
 
 // Run implements engine.Op.
 func (p *publication) Run(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-	if len(p.payloads) > 1 {
-		p.first, p.last, err = p.s.db.engine.Stores.Streams.InsertMany(ctx, q, p.s.name, p.keys, p.payloads, now.Unix())
-		return err
-	}
-	var key any // nil is stored as NULL
-	if len(p.keys) == 1 {
-		key = p.keys[0]
-	}
-	p.first, err = p.s.db.engine.Stores.Streams.Insert(ctx, q, p.s.name, key, p.payloads[0], now.Unix())
-	p.last = p.first
+	p.first, p.last, err = p.s.db.engine.Stores.Streams.Publish(ctx, q, p.Publication, now)
 	return err
 }
 
-// added returns the changes announced by a commit of events, a change for each key. Empty keys, or
-// a nil key, stand for events without a key.
-func (s *stream) added(keys []any) []wake.Change {
+// added returns the changes announced by a commit of events, a change for each key. No keys, or an
+// empty key, stand for events without a key.
+func (s *stream) added(keys []string) []wake.Change {
 	if len(keys) == 0 {
-		keys = []any{nil}
+		return []wake.Change{{Kind: wake.TopicEvent, Name: s.name}}
 	}
-	changes, seen := make([]wake.Change, 0, 1), make(map[any]bool, 1)
+	changes, seen := make([]wake.Change, 0, 1), make(map[string]bool, 1)
 	for _, key := range keys {
-		if seen[key] {
-			continue
+		if !seen[key] {
+			seen[key] = true
+			changes = append(changes, wake.Change{Kind: wake.TopicEvent, Name: s.name, EventKey: key})
 		}
-		seen[key] = true
-		text, _ := key.(string)
-		changes = append(changes, wake.Change{Kind: wake.TopicEvent, Name: s.name, EventKey: text})
 	}
 	return changes
 }
@@ -299,7 +279,7 @@ func publish[E any](ctx context.Context, s *stream, txForm string, data []E, opt
 	if err := s.db.engine.Write(ctx, txForm, p); err != nil {
 		return 0, 0, err
 	}
-	s.db.engine.Notifier.Wake(s.added(p.keys)...)
+	s.db.engine.Notifier.Wake(s.added(p.Keys)...)
 	s.published(p.first, p.last, false)
 	return p.first, p.last, nil
 }
@@ -312,7 +292,7 @@ func publishTx[E any](ctx context.Context, s *stream, tx Tx, data []E, opts []Pu
 	if err != nil {
 		return 0, 0, err
 	}
-	q, err := s.db.join(ctx, tx, s.added(p.keys)...)
+	q, err := s.db.join(ctx, tx, s.added(p.Keys)...)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -323,34 +303,34 @@ func publishTx[E any](ctx context.Context, s *stream, tx Tx, data []E, opts []Pu
 	return p.first, p.last, nil
 }
 
-// sequence tracks the last id that a table has assigned, as seen by a waiting reader. The number goes back
-// only when a backup is restored over the open file. Ids that the reader has passed are then assigned again,
-// and the reader would miss the rows that get them.
-type sequence struct {
-	of    func(ctx context.Context, q engine.Querier) (int64, error)
-	given int64
+// logHead tracks the head of a log, as seen by a waiting reader. The head goes back only when a backup
+// is restored over the open database. Ids that the reader has passed are then assigned again, and the
+// reader would miss the rows that get them.
+type logHead struct {
+	of   func(ctx context.Context, q engine.Querier) (int64, error)
+	seen int64
 }
 
 // passed records that the reader has seen id.
-func (s *sequence) passed(id int64) { s.given = max(s.given, id) }
+func (h *logHead) passed(id int64) { h.seen = max(h.seen, id) }
 
-// check is called when a read has found nothing. It returns ErrDatabaseReplaced if the sequence has gone
-// back. Before the first sleep it only records the sequence, and only if that is unknown, so that a
-// loop that keeps up with its events does not pay for another read.
-func (s *sequence) check(ctx context.Context, db *DB, slept bool) error {
-	if !slept && s.given > 0 {
+// check is called when a read has found nothing. It returns ErrDatabaseReplaced if the head has gone
+// back. Before the first sleep it only records the head, and only if that is unknown, so that a loop
+// that keeps up with its events does not pay for another read.
+func (h *logHead) check(ctx context.Context, db *DB, slept bool) error {
+	if !slept && h.seen > 0 {
 		return nil
 	}
 	return db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		given, err := s.of(ctx, q)
+		head, err := h.of(ctx, q)
 		if err != nil {
 			return err
 		}
-		if given < s.given {
+		if head < h.seen {
 			return fmt.Errorf("%w: its ids went back from %d to %d, as after a backup was restored over the open file",
-				ErrDatabaseReplaced, s.given, given)
+				ErrDatabaseReplaced, h.seen, head)
 		}
-		s.given = given
+		h.seen = head
 		return nil
 	})
 }

@@ -221,13 +221,10 @@ type cursor struct {
 	limit   int
 	until   int64       // events at higher offsets are not read
 	at      int64       // selected events up to this offset have been read
-	horizon int64       // last row that a sparse selection may scan
+	scanned int64       // EventPage.Scanned of the last page
 	page    []row.Event // events read but not yet returned
 	memory  []row.Event // backing array of page, kept for reuse
 }
-
-// scanRows bounds a single scan of a sparse selection to a few milliseconds.
-const scanRows = 20_000
 
 func (s *stream) cursor(f *row.Filter, after int64) *cursor {
 	return &cursor{s: s, sel: s.selection(f), limit: s.opts.Batch, until: row.Unbounded, at: after}
@@ -243,7 +240,7 @@ func (s *stream) history(ctx context.Context, after int64) (*cursor, error) {
 	}
 	c := s.cursor(nil, after)
 	err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		c.until, err = s.db.engine.Stores.Streams.Last(ctx, q)
+		c.until, err = s.db.engine.Stores.Streams.Head(ctx, q)
 		return err
 	})
 	return c, err
@@ -269,42 +266,17 @@ func (c *cursor) next(ctx context.Context) (*row.Event, error) {
 // read fills the empty page or advances past rows that are not selected. It returns false at the end.
 func (c *cursor) read(ctx context.Context) (moved bool, err error) {
 	err = c.s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		through, err := c.through(ctx, q)
-		if err != nil || through <= c.at {
-			return err
-		}
-		rows, more, err := c.s.db.engine.Stores.Streams.Read(ctx, q, c.sel, c.at, through, c.limit, c.memory[:0])
+		page, err := c.s.db.engine.Stores.Streams.Read(ctx, q, row.EventRead{
+			Selection: c.sel, After: c.at, Through: c.until, Limit: c.limit, Scanned: c.scanned,
+		}, c.memory[:0])
 		if err != nil {
 			return err
 		}
-		c.page, c.memory = rows, rows
-		switch {
-		case len(rows) > 0 && (more || !c.sel.Sparse()):
-			c.at = rows[len(rows)-1].Offset
-		case c.sel.Sparse():
-			c.at = through // no other event up to through is selected
-		default:
-			return nil
-		}
-		moved = true
+		moved = page.Next > c.at
+		c.page, c.memory, c.at, c.scanned = page.Events, page.Events, page.Next, page.Scanned
 		return nil
 	})
 	return moved, err
-}
-
-// through returns the last offset that the next read may scan.
-func (c *cursor) through(ctx context.Context, q engine.Querier) (int64, error) {
-	if !c.sel.Sparse() {
-		return c.until, nil
-	}
-	if c.horizon <= c.at {
-		horizon, _, err := c.s.db.engine.Stores.Streams.Horizon(ctx, q, c.sel, c.at, scanRows)
-		if err != nil {
-			return 0, err
-		}
-		c.horizon = horizon
-	}
-	return min(c.horizon, c.until), nil
 }
 
 // subscription is a running Subscribe, Tail, Consume or Pipe. It adds waiting, and the offset of the handled
@@ -313,7 +285,7 @@ type subscription struct {
 	*cursor
 	consumer string // empty for Tail, which saves nothing
 	opts     SubscribeOptions
-	offsets  sequence
+	offsets  logHead
 	handled  int64 // all events up to this offset are handled
 	saved    int64
 	events   int // handled since the last save
@@ -342,47 +314,42 @@ func (s *stream) tail(ctx context.Context, from From, filter Filter) (*subscript
 	if err := errors.Join(s.err, from.check(), err, s.db.engine.RefuseInTx(ctx, "Read")); err != nil {
 		return nil, err
 	}
-	var at int64
+	var start row.Start
 	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		at, err = s.resolve(ctx, q, from)
+		start, err = s.start(ctx, q, from)
 		return err
 	})
-	return s.subscription(only, at), err
+	return s.subscription(only, start.Offset), err
 }
 
 func (s *stream) subscription(f *row.Filter, at int64) *subscription {
-	return &subscription{cursor: s.cursor(f, at), offsets: sequence{of: s.db.engine.Stores.Streams.Sequence}, handled: at, saved: at, savedAt: time.Now()}
+	return &subscription{cursor: s.cursor(f, at), offsets: logHead{of: s.db.engine.Stores.Streams.Head}, handled: at, saved: at, savedAt: time.Now()}
 }
 
 // ensureConsumer returns the offset of consumer. A new consumer gets its row before it has handled anything,
-// so that events it has yet to see are not compacted away.
+// so that events it has yet to see are not compacted away. A process that restarts unchanged writes nothing.
 func (s *stream) ensureConsumer(ctx context.Context, consumer string, from From, f *row.Filter) (at int64, err error) {
 	same := false
-	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		at, same, err = s.db.engine.Stores.Consumers.AsDescribed(ctx, q, consumer, s.name, f)
+	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
+		c, found, err := s.db.engine.Stores.Consumers.Get(ctx, q, consumer, s.name)
+		described := !c.CreatedAt.IsZero() && c.Unreadable == nil
+		at, same = c.Offset, found && described && c.Filter.Text() == f.Text()
 		return err
 	})
 	if err != nil || same {
 		return at, err
 	}
-	added, gone := false, int64(0)
+	var added row.AddedConsumer
 	err = s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		_, found, err := s.db.engine.Stores.Consumers.Offset(ctx, q, consumer, s.name)
-		if err != nil {
-			return err
-		}
-		var begin int64
-		if begin, gone, err = s.begin(ctx, q, from); err != nil {
-			return err
-		}
-		added = !found
-		at, err = s.db.engine.Stores.Consumers.Add(ctx, q, consumer, s.name, begin, f, now.UnixMilli())
+		added, err = s.db.engine.Stores.Consumers.Add(ctx, q, row.NewConsumer{
+			Topic: s.name, Name: consumer, Filter: f, From: from.position(),
+		}, now)
 		return err
 	}))
-	if err == nil && added {
-		s.logIfGone("consumer", consumer, at, gone)
+	if err == nil && !added.Found {
+		s.logIfGone("consumer", consumer, added.Start)
 	}
-	return at, err
+	return added.Offset, err
 }
 
 // await returns the next event. While it waits, it saves the offset when that is due.

@@ -54,7 +54,7 @@ const (
 )
 
 // share returns the number of events to count for each of n consumers.
-func share(n int) int { return max(leastLag, countedLag/max(1, n)) }
+func share(n int) int64 { return int64(max(leastLag, countedLag/max(1, n))) }
 
 // Consumers returns the consumers of all topics and patterns by topic and name, including consumers of
 // other bindings. Their lag is counted among the next 100,000 events for all consumers together, but at
@@ -66,7 +66,7 @@ func Consumers(ctx context.Context, db *honker.DB) ([]ConsumerState, error) {
 	var all []ConsumerState
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
 		all = nil
-		rows, err := s.Consumers.All(ctx, q)
+		rows, err := s.Consumers.List(ctx, q, "")
 		if err != nil {
 			return err
 		}
@@ -81,8 +81,8 @@ func Consumers(ctx context.Context, db *honker.DB) ([]ConsumerState, error) {
 			}
 			all = append(all, ConsumerState{
 				Topic: row.Topic, Name: row.Name, Offset: row.Offset,
-				Lag: honker.Count(ahead.Count), Behind: engine.Instant(ahead.FirstAt),
-				CreatedAt: engine.InstantMS(row.CreatedMS), LastAck: engine.InstantMS(row.LastAckMS),
+				Lag: honker.Count(ahead.Count), Behind: ahead.FirstAt,
+				CreatedAt: row.CreatedAt, LastAck: row.LastAck,
 			})
 		}
 		return nil
@@ -102,7 +102,7 @@ func Groups(ctx context.Context, db *honker.DB) ([]GroupState, error) {
 	var all []GroupState
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
 		all = nil
-		rows, err := s.Groups.All(ctx, q)
+		rows, err := s.Groups.List(ctx, q, "", "")
 		if err != nil {
 			return err
 		}
@@ -125,28 +125,23 @@ func Groups(ctx context.Context, db *honker.DB) ([]GroupState, error) {
 	return all, nil
 }
 
-func stateOf(ctx context.Context, q engine.Querier, s *engine.Stores, row row.Group, most int) (GroupState, error) {
-	now := time.Now().UnixMilli()
-	counts, err := s.Groups.Counts(ctx, q, row.ID, now)
+func stateOf(ctx context.Context, q engine.Querier, s *engine.Stores, row row.Group, most int64) (GroupState, error) {
+	p, err := s.Groups.Progress(ctx, q, row.ID, mostMembers, time.Now())
 	if err != nil {
 		return GroupState{}, err
 	}
-	members, err := s.Groups.MemberStates(ctx, q, row.ID, now, mostMembers)
-	if err != nil {
-		return GroupState{}, err
-	}
-	ahead, err := s.Streams.Ahead(ctx, q, row.Selection(), counts.Cursor, most)
+	ahead, err := s.Streams.Ahead(ctx, q, row.Selection(), p.Cursor, most)
 	return GroupState{
-		Topic: row.Topic, Name: row.Name, Cursor: counts.Cursor,
-		Lag: honker.Count(ahead.Count), Behind: engine.Instant(ahead.FirstAt),
-		Leased: counts.Leased, Reclaim: counts.Back, Dead: counts.Dead, Members: membersOf(members),
+		Topic: row.Topic, Name: row.Name, Cursor: p.Cursor,
+		Lag: honker.Count(ahead.Count), Behind: ahead.FirstAt,
+		Leased: p.Leased, Reclaim: p.Back, Dead: p.Dead, Members: membersOf(p.Members),
 	}, err
 }
 
 func membersOf(rows []row.MemberState) (all []GroupMember) {
 	for _, m := range rows {
-		all = append(all, GroupMember{Name: m.Name, Instance: m.Instance, Since: engine.InstantMS(m.JoinedMS),
-			Until: engine.InstantMS(m.ExpiresMS), Leased: m.Leased, LeaseEnd: engine.InstantMS(m.FirstMS)})
+		all = append(all, GroupMember{Name: m.Name, Instance: m.Instance, Since: m.JoinedAt,
+			Until: m.Expires, Leased: m.Leased, LeaseEnd: m.FirstEnd})
 	}
 	return all
 }

@@ -36,8 +36,8 @@ func Topics(ctx context.Context, db *honker.DB) ([]TopicInfo, error) {
 				Events:    honker.Count{N: row.Events, More: row.More},
 				First:     row.First,
 				Head:      row.Head,
-				LastAt:    engine.Instant(row.LastAt),
-				Retention: honker.Retention{MaxCount: row.MaxCount, MaxAge: engine.Milliseconds(row.MaxAgeMS)},
+				LastAt:    row.LastAt,
+				Retention: honker.Retention{MaxCount: row.MaxCount, MaxAge: row.MaxAge},
 			}
 		}
 		return err

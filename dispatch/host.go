@@ -166,10 +166,10 @@ func (h *host) tell(e *honker.Event[command]) {
 	})
 }
 
-// head returns the offset of the last event in the database.
+// head returns an offset that all later events will exceed.
 func (d *Dispatcher) head(ctx context.Context) (head int64, err error) {
 	err = d.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		head, err = d.engine.Stores.Streams.Last(ctx, q)
+		head, err = d.engine.Stores.Streams.Head(ctx, q)
 		return err
 	})
 	return head, err

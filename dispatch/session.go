@@ -108,7 +108,7 @@ func (s *session) register(ctx context.Context) (head int64, err error) {
 		if !entered {
 			return ErrInstanceTaken
 		}
-		head, err = s.d.engine.Stores.Streams.Last(ctx, q)
+		head, err = s.d.engine.Stores.Streams.Head(ctx, q)
 		return err
 	}))
 	if err == nil {

@@ -60,7 +60,7 @@ func New(b Backend, c Config) *Engine {
 	e := &Engine{Config: c, Backend: b}
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
 	e.Notifier = wake.New(wake.Config{
-		Statements: c.Stores.Wake(),
+		Statements: c.Stores.Wake,
 		Reader:     c.Looks,
 		Woke:       c.Woke,
 		Watch:      b.Watch,

@@ -38,6 +38,8 @@ type Stores struct {
 	Done, Dead KeptStore // jobs that are kept after their end
 	Sweeps     Sweeps
 
+	Wake wake.Statements // the questions of the notifier
+
 	// Refused reports that a constraint or a trigger of the database has refused a write.
 	Refused func(error) bool
 }
@@ -50,15 +52,6 @@ type Sweeps struct {
 	Places     SweepStore // places of cancelled jobs that have ended
 	Batches    SweepStore // batches that are done, and that no live job waits for
 	Messages   SweepStore // notifications sent before a time
-}
-
-// Wake returns the questions that the notifier asks.
-func (s *Stores) Wake() wake.Statements {
-	return wake.Statements{
-		Jobs: s.Jobs, Results: s.Results, Notifications: s.Notifications, Streams: s.Streams,
-		Groups: s.Groups, Locks: s.Locks, Schedules: s.Schedules,
-		Relays: func(family string) wake.RelayStates { return s.Relays.Family(family) },
-	}
 }
 
 // Outlook follows the next claims of a queue without claiming, as of one moment.
@@ -380,185 +373,157 @@ type ResultStore interface {
 	Save(ctx context.Context, q row.Querier, id int64, value string, now, expires int64) error
 }
 
-// StreamStore are the statements on Streams.
+// StreamStore are the statements on events. Offsets are common to all topics. They rise in the order in
+// which the events become visible: once an event is visible, no event with a lower offset appears.
 type StreamStore interface {
-	// Ahead counts the selected events among the next most events above after.
-	Ahead(ctx context.Context, q row.Querier, s row.Selection, after int64, most int) (a row.Ahead, err error)
-	// FirstSince returns the offset of the first selected event at or after the unix second since, or 0
-	// if there is none. It reads all older events, because no index is ordered by time.
-	FirstSince(ctx context.Context, q row.Querier, s row.Selection, since int64) (int64, error)
-	// Head returns the last offset of the selected topics, ignoring the filter, or 0 if there is none.
-	// For a pattern it reads all later events of other topics.
-	Head(ctx context.Context, q row.Querier, s row.Selection) (int64, error)
-	// Horizon returns the last of the next n offsets above after that a read of the selection must
-	// pass, selected or not, or after if there are none. A read of a sparse selection up to this offset
-	// has a bounded cost, and the next read continues there even if no event was found. more reports
-	// that there may be further offsets.
-	Horizon(ctx context.Context, q row.Querier, s row.Selection, after int64, n int) (last int64, more bool, err error)
-	// Insert appends an event and returns its offset. A nil key is stored as NULL.
-	Insert(ctx context.Context, q row.Querier, topic string, key any, payload string, now int64) (int64, error)
-	// InsertMany appends an event per payload and returns the first and the last of their offsets,
-	// which are consecutive unless a trigger adds further events. keys is nil if the events have no
-	// key, has a single element for a common key, or has an element per event. A nil element is stored
-	// as NULL.
-	InsertMany(ctx context.Context, q row.Querier, topic string, keys []any, payloads []string, now int64) (first, last int64, err error)
-	// Lag returns the number of selected events above after. It reads all of them.
-	Lag(ctx context.Context, q row.Querier, s row.Selection, after int64) (n int64, err error)
-	// Last returns the highest offset of all topics, or 0 if there are no events.
-	Last(ctx context.Context, q row.Querier) (offset int64, err error)
-	// Read appends to into up to limit selected events with offsets above after and at most through, in
-	// order. more reports that it may have stopped before the last of them.
-	Read(ctx context.Context, q row.Querier, s row.Selection, after, through int64, limit int, into []row.Event) (events []row.Event, more bool, err error)
-	// Sequence returns the highest offset ever assigned, even if its event was deleted. It decreases
-	// only when a backup is restored over the file.
-	Sequence(ctx context.Context, q row.Querier) (offset int64, err error)
+	// Ahead counts the selected events above after, among the next most events of the topics or all of
+	// them if most is row.Unbounded. The count of all reads all of them.
+	Ahead(ctx context.Context, q row.Querier, s row.Selection, after, most int64) (a row.Ahead, err error)
+	// Head returns an offset such that all events up to it are visible or deleted, and all events that
+	// become visible later have larger offsets. It is 0 if there never was an event. The deletion of
+	// events does not lower it, so a lower Head than before means that a backup was restored over the
+	// database.
+	Head(ctx context.Context, q row.Querier) (offset int64, err error)
+	// Last returns the offset of the last event of the selected topics, ignoring the filter, or 0 if
+	// there is none. For a pattern it reads all later events of other topics.
+	Last(ctx context.Context, q row.Querier, s row.Selection) (int64, error)
+	// Publish appends the events of p in order and returns the offsets of the first and of the last
+	// event. The offsets are consecutive unless a trigger adds further events. A database that assigns
+	// offsets after the commit returns 0 and 0 in a transaction of the application.
+	Publish(ctx context.Context, q row.Querier, p row.Publication, now time.Time) (first, last int64, err error)
+	// Read appends the next page of events to into. The cost of a call is bounded, so a page may be
+	// short or empty although further events follow. There are none if Next of the page is not above
+	// After.
+	Read(ctx context.Context, q row.Querier, r row.EventRead, into []row.Event) (row.EventPage, error)
+	// Start returns the offset at which a reader of the topics of s begins, ignoring the filter, and the
+	// last offset that RetentionStore.Compact has deleted from them. For Position.Since it reads all
+	// older events, because no index is ordered by time.
+	Start(ctx context.Context, q row.Querier, s row.Selection, at row.Position) (row.Start, error)
 	// Topics returns the state of each topic that has events or a retention, sorted by name.
 	Topics(ctx context.Context, q row.Querier) (all []row.TopicState, err error)
-	// TopicsSince returns the topics and keys of up to limit events with offsets above after, the
-	// number of these events, and the last offset among them.
-	TopicsSince(ctx context.Context, q row.Querier, after int64, limit int) (topics row.Added, n int, last int64, err error)
 }
 
-// ConsumerStore are the statements on Consumers.
+// ConsumerStore are the statements on consumers, each with its offset in a topic or pattern.
 type ConsumerStore interface {
-	// Add creates a consumer at offset unless it exists, sets its filter, and returns its current offset.
-	Add(ctx context.Context, q row.Querier, consumer, topic string, offset int64, f *row.Filter, nowMS int64) (int64, error)
-	// All returns all consumers, by topic or pattern and by name.
-	All(ctx context.Context, q row.Querier) ([]row.Consumer, error)
-	// AsDescribed returns the offset of a consumer whose filter is f. It returns false if the consumer has
-	// another filter or does not exist. It lets a process that restarts unchanged avoid a write.
-	AsDescribed(ctx context.Context, q row.Querier, consumer, topic string, f *row.Filter) (offset int64, same bool, err error)
+	// Add creates a consumer unless it exists, and sets its filter. An existing consumer keeps its
+	// offset.
+	Add(ctx context.Context, q row.Querier, n row.NewConsumer, now time.Time) (row.AddedConsumer, error)
 	// Drop removes a consumer. It returns false if the consumer does not exist.
 	Drop(ctx context.Context, q row.Querier, consumer, topic string) (bool, error)
-	// List returns the consumers of a topic or pattern, by name.
+	// Get returns a consumer, or false if it does not exist.
+	Get(ctx context.Context, q row.Querier, consumer, topic string) (c row.Consumer, found bool, err error)
+	// List returns the consumers of a topic or pattern by name. If topic is empty, it returns all
+	// consumers, by topic or pattern and by name.
 	List(ctx context.Context, q row.Querier, topic string) ([]row.Consumer, error)
-	// Offset returns the offset of the consumer, or false if it does not exist.
-	Offset(ctx context.Context, q row.Querier, consumer, topic string) (offset int64, found bool, err error)
-	// SaveOffset advances the consumer to offset and creates it if needed. It returns false if the consumer is
-	// already at or beyond offset.
-	SaveOffset(ctx context.Context, q row.Querier, consumer, topic string, offset, nowMS int64) (bool, error)
-	// SetOffset moves the consumer to offset, forward or back. It returns false if the consumer does not exist.
-	SetOffset(ctx context.Context, q row.Querier, consumer, topic string, offset int64) (bool, error)
+	// SaveOffset advances the consumer to offset and creates it if needed. It returns false and changes
+	// nothing if the consumer is already at or beyond offset.
+	SaveOffset(ctx context.Context, q row.Querier, consumer, topic string, offset int64, now time.Time) (bool, error)
+	// Seek moves the consumer to a position, forward or back, and returns the offset of the position. It
+	// returns false if the consumer does not exist.
+	Seek(ctx context.Context, q row.Querier, consumer, topic string, to row.Position) (at row.Start, found bool, err error)
 }
 
-// RetentionStore are the statements on Retentions.
+// RetentionStore are the statements on the retentions of topics and queues.
 type RetentionStore interface {
-	// Compact deletes up to limit events of topic with offsets above after and at most cutoff. It
-	// returns how many it deleted and the highest of their offsets, at which the next call should
-	// continue.
-	Compact(ctx context.Context, q row.Querier, topic string, after, cutoff int64, limit int) (n int, last int64, err error)
-	// Compacted returns the last offset that Compact has deleted from the topics of s, ignoring the
-	// filter, or 0.
-	Compacted(ctx context.Context, q row.Querier, s row.Selection) (through int64, err error)
-	// Cutoff returns the last offset that r no longer keeps at the unix second now, or 0. The maximum
-	// age is rounded up to seconds because the time of an event is truncated to seconds. Cutoff reads
-	// as many rows as are kept by count, and all rows that are too old.
-	Cutoff(ctx context.Context, q row.Querier, r row.Retention, now int64) (cutoff int64, err error)
-	// Get returns the retention of topic. It has no bounds if none was set.
-	Get(ctx context.Context, q row.Querier, topic string) (row.Retention, error)
-	// GetQueue returns the retention of a queue. It is zero if none was set.
-	GetQueue(ctx context.Context, q row.Querier, queue string) (row.QueueRetention, error)
-	// LowestPin returns the consumer or group that has read the least of topic; false if there is none.
-	// Events above its offset must not be deleted.
-	LowestPin(ctx context.Context, q row.Querier, topic string) (lowest row.Pin, found bool, err error)
-	// Queues returns the retentions of the queues that may have jobs to trim: queues with finished jobs, and
-	// queues with a bound on dead jobs.
-	Queues(ctx context.Context, q row.Querier) ([]row.QueueRetention, error)
-	// Set sets the retention of a topic. A retention without bounds keeps all events and deletes the
-	// row.
+	// Compact deletes up to c.Limit events of c.Topic above c.After that the retention no longer keeps.
+	// It keeps the events that a consumer or a group has yet to see, and the dead events of groups.
+	Compact(ctx context.Context, q row.Querier, c row.Compaction) (row.Compacted, error)
+	// Cutoff returns the last offset that the retention of topic no longer keeps at now, or 0. The
+	// events of the maximum age are kept to the second. Cutoff reads as many rows as are kept by count,
+	// and all rows that are too old.
+	Cutoff(ctx context.Context, q row.Querier, topic string, now time.Time) (cutoff int64, err error)
+	// List returns the retention of a topic, or none if none was set. If topic is empty, it returns the
+	// retentions of all topics, by topic.
+	List(ctx context.Context, q row.Querier, topic string) ([]row.Retention, error)
+	// Queues returns the retention of a queue, or none if none was set. If queue is empty, it returns
+	// the retentions of all queues that may have jobs to trim: queues with finished jobs, and queues
+	// with a bound on dead jobs.
+	Queues(ctx context.Context, q row.Querier, queue string) ([]row.QueueRetention, error)
+	// Set sets the retention of a topic. A retention without bounds keeps all events, and List no
+	// longer returns it. The maximum age is stored in seconds, rounded up.
 	Set(ctx context.Context, q row.Querier, r row.Retention) error
-	// SetQueue sets the retention of a queue. If it is unchanged, SetQueue writes nothing and returns false.
+	// SetQueue sets the retention of a queue. If it is unchanged, SetQueue writes nothing and returns
+	// false.
 	SetQueue(ctx context.Context, q row.Querier, r row.QueueRetention) (changed bool, err error)
-	// Topics lists the topics that have a retention.
-	Topics(ctx context.Context, q row.Querier) ([]string, error)
 }
 
-// GroupStore are the statements on Groups.
+// GroupStore are the statements on consumer groups, their members, and the events that they have been
+// given. A lease is valid until the end of its deadline. Its token fences it: after an event was given
+// to another member, or has come back, a settle with the old token changes nothing.
 type GroupStore interface {
-	// Ack marks an event as done. It returns false if the lease is no longer valid.
-	Ack(ctx context.Context, q row.Querier, h row.Holding, nowMS int64) (bool, error)
-	// Add creates a group with the given cursor unless it exists, sets its filter, and returns the group.
-	Add(ctx context.Context, q row.Querier, topic, name string, cursor int64, f *row.Filter, nowMS int64) (row.Group, error)
-	// All returns all groups, by topic or pattern and by name.
-	All(ctx context.Context, q row.Querier) ([]row.Group, error)
-	// Claim leases up to c.N events to a member: new events first, and when there are no more, returned events,
-	// the last returned first. With this order an event that keeps failing does not hold up the others. Claim
-	// may return no events although there are new ones further on. It has then moved the group's cursor, and
-	// Ready still reports true. It returns ErrStuck if the group is ready and nothing could be changed.
+	// Claim leases up to c.N events to a member: new events first, and when there are no more, returned
+	// events, the last returned first. With this order an event that keeps failing does not hold up the
+	// others. The cost of a call is bounded, so it may return fewer events or none, with More. It first
+	// settles lapsed leases: their events come back, or are dead if they have no attempts left.
 	//
-	// Claim first settles lapsed leases. dead lists the events that it dead-lettered.
-	Claim(ctx context.Context, q row.Querier, c row.GroupClaim, nowMS int64) (out []row.Delivery, dead []row.GroupDeath, err error)
-	// Counts returns the numbers of events of a group by state. An event whose lease has lapsed counts as Back,
-	// although no claim has returned it yet.
-	Counts(ctx context.Context, q row.Querier, group, nowMS int64) (c row.Counts, err error)
-	// Dead returns up to limit dead events with offsets above after, in order. It stops early at pageBytes.
+	// Claim returns ErrNotFound if the group does not exist, and ErrStuck if the group is ready and
+	// nothing could be changed. Its cost is a write even if there are no events: see Ready.
+	Claim(ctx context.Context, q row.Querier, c row.GroupClaim, now time.Time) (row.GroupClaimed, error)
+	// Dead returns up to limit dead events with offsets above after, in order. It may stop early, but
+	// returns at least one event if there is one.
 	Dead(ctx context.Context, q row.Querier, group, after int64, limit int) ([]row.DeadDelivery, error)
-	// Drop deletes a group and its members. The claims of the group are left to DropClaims because there may be
-	// many. Group ids are never reused.
-	Drop(ctx context.Context, q row.Querier, id int64) error
-	// DropClaims deletes up to limit claims of a dropped group and returns their number.
-	DropClaims(ctx context.Context, q row.Querier, group int64, limit int) (int, error)
-	// DropDead deletes a dead event from the group. It returns false if there is no such dead event.
-	DropDead(ctx context.Context, q row.Querier, group, offset int64) (bool, error)
-	// DropSilent deletes the expired members of a group.
-	DropSilent(ctx context.Context, q row.Querier, group, nowMS int64) error
-	// Extend extends a lease to expiresMS. It returns false if the lease is no longer valid.
-	Extend(ctx context.Context, q row.Querier, h row.Holding, expiresMS, nowMS int64) (bool, error)
-	// Get returns a group by its name, or ErrNotFound.
-	Get(ctx context.Context, q row.Querier, topic, name string) (row.Group, error)
-	// Holder returns the instance that has a member's name and the time at which its membership expires. It
-	// returns false if the name is free.
-	Holder(ctx context.Context, q row.Querier, m row.Member) (instance string, expiresMS int64, found bool, err error)
-	// Leave deletes a member. Its leased events can be claimed again at once, and the attempt is not counted.
-	Leave(ctx context.Context, q row.Querier, m row.Member, nowMS int64) error
-	// Left returns the ids of dropped groups that still have claims. A process that dies between Drop and
-	// DropClaims leaves such groups behind.
+	// Discard deletes a dead event from the group. It returns false if there is no such dead event.
+	Discard(ctx context.Context, q row.Querier, group, offset int64) (bool, error)
+	// Drop deletes a group, its members, and up to limit of its claims, and returns the number of
+	// deleted claims. If it returns limit, it must be called again with the same id. Group ids are never
+	// reused.
+	Drop(ctx context.Context, q row.Querier, id int64, limit int) (int, error)
+	// Extend sets the end of a lease, which may be earlier than before. It returns false if the lease is
+	// no longer valid.
+	Extend(ctx context.Context, q row.Querier, h row.Holding, expires, now time.Time) (bool, error)
+	// Join creates a group unless it exists, sets its filter, deletes its expired members, and makes
+	// j.Member a member of it as Renew does. If the membership is not Kept, the caller must roll back.
+	Join(ctx context.Context, q row.Querier, j row.GroupJoin, now time.Time) (row.GroupJoined, error)
+	// Leave deletes a member. Its leased events can be claimed again at once, and the attempt is not
+	// counted.
+	Leave(ctx context.Context, q row.Querier, m row.Member, now time.Time) error
+	// Left returns the ids of dropped groups that still have claims. A process that dies between two
+	// calls of Drop leaves such a group behind.
 	Left(ctx context.Context, q row.Querier) ([]int64, error)
-	// List returns the groups of a topic or pattern, by name.
-	List(ctx context.Context, q row.Querier, topic string) ([]row.Group, error)
-	// MemberStates returns up to limit members of a group by name, including expired members.
-	MemberStates(ctx context.Context, q row.Querier, group, nowMS int64, limit int) (all []row.MemberState, err error)
-	// Members returns the names of the members that have not expired, in order.
-	Members(ctx context.Context, q row.Querier, group, nowMS int64) ([]string, error)
-	// Nack returns an event, which can be claimed again from readyMS on. It dead-letters the event instead if
-	// it has been handed out maxAttempts times; 0 means no limit. held is false if the lease is no longer
-	// valid. died reports whether the event was dead-lettered.
-	Nack(ctx context.Context, q row.Querier, h row.Holding, readyMS, maxAttempts int64, cause string, nowMS int64) (held, died bool, err error)
-	// Ready reports whether a claim of the group would find work. nextMS is the unix time in milliseconds at
-	// which a leased or returned event may become claimable, or 0 if there is none.
-	Ready(ctx context.Context, q row.Querier, id, nowMS int64) (ready bool, nextMS int64, err error)
+	// List returns the group of a topic or pattern that has the given name, or none if it does not
+	// exist. If name is empty, it returns all groups of the topic by name. If topic is empty as well, it
+	// returns all groups, by topic or pattern and by name.
+	List(ctx context.Context, q row.Querier, topic, name string) ([]row.Group, error)
+	// Progress returns the numbers of events of a group by state, and up to members of its members,
+	// including expired members. A negative number means all members. An event whose lease has lapsed
+	// counts as Back, although no claim has returned it yet.
+	Progress(ctx context.Context, q row.Querier, group int64, members int, now time.Time) (row.GroupProgress, error)
+	// Ready reports whether a claim of the group would find work, and otherwise when a leased or
+	// returned event may become claimable. It returns ErrNotFound if the group does not exist. A member
+	// asks before a claim that might find nothing.
+	Ready(ctx context.Context, q row.Querier, id int64, now time.Time) (row.GroupState, error)
 	// Release returns the events of a claim that no handler has seen, and does not count the attempt. It
-	// ignores the deadline: while a row has this epoch no other member can hold it, even if the lease has
-	// lapsed.
-	Release(ctx context.Context, q row.Querier, group, token int64, events []int64, nowMS int64) error
-	// Revive makes a dead event claimable again, with no attempts. It returns false if there is no such dead
-	// event.
-	Revive(ctx context.Context, q row.Querier, group, offset, nowMS int64) (bool, error)
-	// States returns the state of each group in ids, by a single statement.
-	States(ctx context.Context, q row.Querier, ids []int64, nowMS int64) ([]row.GroupState, error)
-	// TouchMember creates or renews the membership of m until expiresMS. It returns false if another instance
-	// has the name, and ErrNotFound if the group does not exist.
-	TouchMember(ctx context.Context, q row.Querier, m row.Member, nowMS, expiresMS int64) (bool, error)
+	// ignores the deadline: while an event has this token no other member can hold it, even if the
+	// lease has lapsed.
+	Release(ctx context.Context, q row.Querier, group, token int64, events []int64, now time.Time) error
+	// Renew creates or renews the membership of m until expires. A name belongs to another instance
+	// until the end of its membership. Renew returns ErrNotFound if the group does not exist.
+	Renew(ctx context.Context, q row.Querier, m row.Member, expires, now time.Time) (row.Membership, error)
+	// Revive makes a dead event claimable again, with no attempts. It returns false if there is no such
+	// dead event.
+	Revive(ctx context.Context, q row.Querier, group, offset int64, now time.Time) (bool, error)
+	// Settle ends the lease of an event, if the lease is valid. The group is done with an event that was
+	// handled. An event that was not comes back, or is dead if it has no attempts left.
+	Settle(ctx context.Context, q row.Querier, s row.GroupSettlement, now time.Time) (row.GroupSettled, error)
 }
 
-// NotificationStore are the statements on Notifications.
+// NotificationStore are the statements on the messages of channels. Ids are common to all channels and
+// rise as the offsets of events do.
 type NotificationStore interface {
-	// ChannelsSince returns the channels of up to limit messages with ids above after, the number of
-	// these messages, and the last id among them.
-	ChannelsSince(ctx context.Context, q row.Querier, after int64, limit int) (channels row.Added, n int, last int64, err error)
+	// Head returns an id such that all messages up to it are visible or deleted, and all messages that
+	// become visible later have larger ids. It is 0 if there never was a message. The deletion of
+	// messages does not lower it, so a lower Head than before means that a backup was restored over the
+	// database.
+	Head(ctx context.Context, q row.Querier) (id int64, err error)
+	// Insert adds a message and returns its id. A database that assigns ids after the commit returns 0
+	// in a transaction of the application.
+	Insert(ctx context.Context, q row.Querier, channel, payload string, now time.Time) (int64, error)
+	// Since reads up to limit messages of channels with ids above after, in id order. It may stop early,
+	// but returns at least one message if there is one.
+	Since(ctx context.Context, q row.Querier, channels []string, after int64, limit int) ([]row.Notification, error)
 	// Drop deletes messages by id and returns how many it deleted. It needs no second check: a surplus
 	// message stays surplus, and ids are never reused.
 	Drop(ctx context.Context, q row.Querier, ids []int64) (int, error)
-	// Insert adds a message and returns its id.
-	Insert(ctx context.Context, q row.Querier, channel, payload string, now int64) (int64, error)
-	// Last returns the highest id in the table, or 0 if the table is empty.
-	Last(ctx context.Context, q row.Querier) (int64, error)
-	// Sequence returns the highest id ever assigned, even if its message was deleted. It decreases only
-	// when a backup is restored over the file.
-	Sequence(ctx context.Context, q row.Querier) (id int64, err error)
-	// Since reads up to limit messages of channels with ids above after, in id order. It stops at
-	// pageBytes, so fewer than limit messages do not mean that there are no more.
-	Since(ctx context.Context, q row.Querier, channels []string, after int64, limit int) ([]row.Notification, error)
 	// Surplus returns the ids of up to limit messages beyond the newest keep messages of all channels.
 	Surplus(ctx context.Context, q row.Querier, keep, limit int) ([]int64, error)
 }

@@ -1,5 +1,7 @@
 package row
 
+import "time"
+
 // Delivery is an event claimed by a member of a group.
 type Delivery struct {
 	Event
@@ -18,9 +20,31 @@ type Holding struct {
 // GroupClaim is a request of a member for events.
 type GroupClaim struct {
 	Member      Member
-	N           int   // maximum number of events
-	MaxAttempts int64 // 0 means no limit
-	ExpiresMS   int64 // end of the leases
+	N           int       // maximum number of events
+	MaxAttempts int       // claims after which an event is dead instead of returned; 0 means no limit
+	Expires     time.Time // end of the leases, rounded up to the unit of the database
+}
+
+// GroupClaimed is the result of a GroupClaim.
+type GroupClaimed struct {
+	Events []Delivery   // new events first, in order
+	Dead   []GroupDeath // events of lapsed leases that the claim has dead-lettered
+	More   bool         // a further claim may find events at once
+}
+
+// GroupSettlement ends the lease of an event: the group is done with it, or gets it back.
+type GroupSettlement struct {
+	Holding
+	Back        bool      // the event was not handled; the fields below apply
+	Ready       time.Time // when it can be claimed again, rounded up to the unit of the database
+	MaxAttempts int       // the event is dead if it was claimed this often; 0 means no limit
+	Cause       string    // stored as the last error; "" for none
+}
+
+// GroupSettled is the outcome of a GroupSettlement.
+type GroupSettled struct {
+	Held bool // the lease was valid; otherwise nothing has changed
+	Died bool // the event was dead-lettered
 }
 
 // GroupDeath is an event that was dead-lettered because no member had settled it.
@@ -31,7 +55,7 @@ type DeadDelivery struct {
 	Event
 	Attempts  int64
 	LastError string
-	DiedMS    int64
+	DiedAt    time.Time
 }
 
 // Group is a consumer group.
@@ -59,12 +83,42 @@ type Member struct {
 	Instance string
 }
 
+// GroupJoin is a request to enter a group, which is created if it does not exist.
+type GroupJoin struct {
+	Topic, Name string    // of the group
+	Filter      *Filter   // filter of the group from now on; nil for all events
+	From        Position  // where a new group begins; the filter does not matter
+	Member      Member    // Group is ignored
+	Expires     time.Time // end of the membership, rounded up to the unit of the database
+}
+
+// GroupJoined is the result of a GroupJoin.
+type GroupJoined struct {
+	Group int64 // id of the group
+	Start Start // where a new group begins; zero if the group existed
+	Membership
+}
+
+// Membership is the state of a member's name after an attempt to take or keep it.
+type Membership struct {
+	Kept    bool      // the name belongs to the instance that asked for it
+	Holder  string    // the other instance that has the name unless Kept; "" if it is unknown
+	Expires time.Time // end of the membership of Holder
+}
+
 // MemberState is a member of a group and the number of its leases.
 type MemberState struct {
-	Name, Instance      string
-	JoinedMS, ExpiresMS int64
-	Leased              int64
-	FirstMS             int64 // end of the lease that ends first; 0 if the member has no lease
+	Name, Instance    string
+	JoinedAt, Expires time.Time
+	Expired           bool // the name is free for other instances
+	Leased            int64
+	FirstEnd          time.Time // end of the lease that ends first; zero if the member has no lease
+}
+
+// GroupProgress describes how far a group has come.
+type GroupProgress struct {
+	Counts
+	Members []MemberState // by name
 }
 
 // Counts holds the numbers of events that a group has delivered but not acked.
@@ -74,10 +128,9 @@ type Counts struct {
 	LowWater           int64 // every event up to this offset is acked or dead
 }
 
-// GroupState reports whether a claim would find a returned event, and otherwise when. It ignores
-// new events, because their topic already wakes the members.
+// GroupState reports whether a claim would find events, and otherwise when.
 type GroupState struct {
-	ID     int64
-	Ready  bool
-	NextMS int64 // 0 if no event will be returned
+	ID    int64
+	Ready bool
+	Next  time.Time // when a leased or returned event may become claimable; zero if there is none
 }

@@ -1,12 +1,15 @@
 package row
 
-import "math"
+import (
+	"math"
+	"time"
+)
 
 // Retention bounds the number and the age of the events or jobs that are kept.
 type Retention struct {
-	Topic    string
-	MaxCount int64 // 0 means no bound
-	MaxAgeMS int64 // 0 means no bound
+	Topic    string        // empty for the jobs of a queue
+	MaxCount int64         // 0 means no bound
+	MaxAge   time.Duration // 0 means no bound
 }
 
 // Pin is a consumer or group that has not seen the events above Offset. These events must not be
@@ -18,6 +21,23 @@ type Pin struct {
 	Offset int64
 }
 
+// Compaction is a request to delete some of the events that the retention of a topic no longer keeps.
+type Compaction struct {
+	Topic  string
+	Policy int64 // the retention keeps the events above this offset, see RetentionStore.Cutoff
+	After  int64 // events up to this offset are left alone; Compacted.Last of the step before, or 0
+	Limit  int   // maximum number of deleted events
+}
+
+// Compacted is the result of a Compaction.
+type Compacted struct {
+	Deleted int   // fewer than Compaction.Limit if no further event can be deleted
+	Last    int64 // highest offset of the deleted events, or 0 if there are none
+	Cutoff  int64 // offset up to which events may be deleted: Policy or the offset of the pin
+	Pinned  bool  // a reader has yet to see events up to Policy
+	Pin     Pin   // the reader that has read the least, if Pinned
+}
+
 // QueueRetention bounds the finished jobs that a queue keeps.
 type QueueRetention struct {
 	Queue string
@@ -26,7 +46,7 @@ type QueueRetention struct {
 }
 
 // Bounded reports whether r has any bound.
-func (r Retention) Bounded() bool { return r.MaxCount > 0 || r.MaxAgeMS > 0 }
+func (r Retention) Bounded() bool { return r.MaxCount > 0 || r.MaxAge > 0 }
 
 // Everything is the Cutoff that keeps no jobs.
 var Everything = Cutoff{At: math.MaxInt64, ID: math.MaxInt64}

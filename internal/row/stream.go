@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"strings"
+	"time"
 )
 
 // Filter is a condition on the keys of events. An event without a key has the key "". A filter is
@@ -50,10 +51,10 @@ func (f *Filter) Passes(key string) bool {
 	return false
 }
 
-// Text returns the stored form of f, a string of JSON. It returns nil if f is nil.
-func (f *Filter) Text() any {
+// Text returns the stored form of f, which is JSON. It returns "" if f is nil.
+func (f *Filter) Text() string {
 	if f == nil {
-		return nil
+		return ""
 	}
 	b, _ := json.Marshal(f) // strings cannot fail
 	return string(b)
@@ -79,7 +80,44 @@ type Event struct {
 	Topic     string
 	Key       string // "" also if the event has no key
 	Payload   []byte
-	CreatedAt int64
+	CreatedAt time.Time
+}
+
+// Publication is a request to append events to a topic.
+type Publication struct {
+	Topic    string
+	Keys     []string // empty for events without a key; a single key for all events, or a key for each
+	Payloads []string // a JSON value for each event; at least one
+}
+
+// EventRead is a request for a page of the events that a selection contains.
+type EventRead struct {
+	Selection
+	After   int64 // the events have offsets above After
+	Through int64 // and at most Through; Unbounded for no limit
+	Limit   int   // maximum number of events
+	Scanned int64 // EventPage.Scanned of the page before; 0 for the first page
+}
+
+// EventPage is a page of events.
+type EventPage struct {
+	Events  []Event // in the order of their offsets
+	Next    int64   // EventRead.After of the next page; all selected events up to Next have been read
+	Scanned int64   // how far a read of a sparse selection may scan until the store limits it anew
+}
+
+// Position is where a reader of a selection begins. At most one field is set. The zero Position is
+// before the first event.
+type Position struct {
+	After int64     // after the event with this offset, whether or not it exists
+	End   bool      // after the last event, even if that event was deleted
+	Since time.Time // before the first event created in this second or later; the end if there is none
+}
+
+// Start is a Position as an offset.
+type Start struct {
+	Offset int64 // the reader begins after this offset
+	Gone   int64 // last offset that compaction has deleted from the topics of the selection; 0 for none
 }
 
 // Selection selects the events that a consumer or group reads.
@@ -128,25 +166,19 @@ func (s Selection) Matches(topic string) bool {
 	return topic == s.Topic
 }
 
-// KeyedEvent is an event whose key may be absent. Its Key shadows Event.Key.
-type KeyedEvent struct {
-	Event
-	Key any // nil if there is no key
-}
-
 // Ahead counts the events of a selection above an offset.
 type Ahead struct {
-	Count         // More is set if the count stopped early
-	FirstAt int64 // creation time of the first event; 0 if there is none
+	Count             // More is set if the count stopped early
+	FirstAt time.Time // creation time of the first event; zero if there is none
 }
 
 // TopicState describes the stored events of a topic and their retention.
 type TopicState struct {
 	Retention
-	Events      int64 // events counted, a lower bound if More is set
-	More        bool  // the count stopped early
-	First, Head int64 // lowest and highest offset; 0 if there are no events
-	LastAt      int64 // creation time of the event at Head
+	Events      int64     // events counted, a lower bound if More is set
+	More        bool      // the count stopped early
+	First, Head int64     // lowest and highest offset; 0 if there are no events
+	LastAt      time.Time // creation time of the event at Head; zero if there are no events
 }
 
 // Consumer is a named consumer of a stream and its saved offset.
@@ -154,15 +186,29 @@ type Consumer struct {
 	Name      string
 	Topic     string // topic or pattern
 	Offset    int64
-	CreatedMS int64   // 0 if another binding created it
-	LastAckMS int64   // 0 if it never acked, or acked by another binding
-	Filter    *Filter // nil for all events
+	CreatedAt time.Time // zero if another binding created it and no Add has described it
+	LastAck   time.Time // zero if it never acked, or acked by another binding
+	Filter    *Filter   // nil for all events
 
 	Unreadable error // error from decoding the filter, or nil
 }
 
 // Selection returns the events that the consumer reads.
 func (c Consumer) Selection() Selection { return Selection{Topic: c.Topic, Filter: c.Filter} }
+
+// NewConsumer is a request to create a consumer, or to change the filter of an existing consumer.
+type NewConsumer struct {
+	Topic  string // topic or pattern
+	Name   string
+	Filter *Filter  // nil for all events
+	From   Position // where a new consumer begins; its filter does not matter
+}
+
+// AddedConsumer is the result of a NewConsumer.
+type AddedConsumer struct {
+	Start      // where the consumer stands; Gone is 0 if it existed before
+	Found bool // the consumer existed before
+}
 
 // Unbounded is an upper limit that no offset reaches.
 const Unbounded = math.MaxInt64

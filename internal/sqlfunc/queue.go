@@ -12,7 +12,7 @@ import (
 )
 
 func notify(c call) (driver.Value, error) {
-	return result(store.Notifications{}.Insert(c.ctx, c.q, c.text(0), c.text(1), c.now()))
+	return result(store.Notifications{}.Insert(c.ctx, c.q, c.text(0), c.text(1), c.time))
 }
 
 // result converts an id or a number to an SQL value. It returns NULL for a row that a trigger of

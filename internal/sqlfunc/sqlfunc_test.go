@@ -52,7 +52,7 @@ func FuzzSQLFunc_Strings(f *testing.F) {
 
 // Keys are in alphabetical order.
 func TestSQLFunc_KeyOrder(t *testing.T) {
-	for _, members := range [][]member{claimed(&row.Job{}), described(row.Job{}), published(row.KeyedEvent{})} {
+	for _, members := range [][]member{claimed(&row.Job{}), described(row.Job{}), published(store.TopicEvent{})} {
 		keys := make([]string, len(members))
 		for i, m := range members {
 			keys[i] = m.key

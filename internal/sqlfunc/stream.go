@@ -4,7 +4,6 @@ import (
 	"database/sql/driver"
 	"strings"
 
-	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/store"
 )
 
@@ -29,7 +28,7 @@ func resultSweep(c call) (driver.Value, error) {
 }
 
 func streamPublish(c call) (driver.Value, error) {
-	return result(store.Streams{}.Insert(c.ctx, c.q, c.text(0), c.args[1], c.text(2), c.now()))
+	return result(store.Streams{}.Insert(c.ctx, c.q, c.text(0), c.args[1], c.text(2), c.time))
 }
 
 func streamReadSince(c call) (driver.Value, error) {
@@ -40,7 +39,7 @@ func streamReadSince(c call) (driver.Value, error) {
 	return array(events, published), nil
 }
 
-func published(e row.KeyedEvent) []member {
+func published(e store.TopicEvent) []member {
 	return []member{
 		{"created_at", e.CreatedAt},
 		{"key", readable(e.Key)},
@@ -60,7 +59,7 @@ func readable(v any) any {
 }
 
 func streamSaveOffset(c call) (driver.Value, error) {
-	return done(store.Consumers{}.SaveOffset(c.ctx, c.q, c.text(0), c.text(1), c.integer(2), c.time.UnixMilli()))
+	return done(store.Consumers{}.SaveOffset(c.ctx, c.q, c.text(0), c.text(1), c.integer(2), c.time))
 }
 
 func streamGetOffset(c call) (driver.Value, error) {

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -13,7 +14,8 @@ type Consumers struct{}
 // Uses the primary key.
 const sqlGetOffset = `SELECT offset FROM _honker_stream_consumers WHERE name = ?1 AND topic = ?2`
 
-// Offset returns the offset of the consumer, or false if it does not exist.
+// Offset returns the offset of the consumer, or false if it does not exist. It serves honker's SQL
+// function, and Add.
 func (Consumers) Offset(ctx context.Context, q row.Querier, consumer, topic string) (offset int64, found bool, err error) {
 	found, err = one(ctx, q, sqlGetOffset, []any{consumer, topic}, (*number)(&offset))
 	return offset, found, err
@@ -28,22 +30,26 @@ ON CONFLICT (topic, name) DO UPDATE SET last_ack_ms = excluded.last_ack_ms`
 
 // SaveOffset advances the consumer to offset and creates it if needed. It returns false if the consumer is
 // already at or beyond offset.
-func (Consumers) SaveOffset(ctx context.Context, q row.Querier, consumer, topic string, offset, nowMS int64) (bool, error) {
+func (Consumers) SaveOffset(ctx context.Context, q row.Querier, consumer, topic string, offset int64, now time.Time) (bool, error) {
 	n, err := affected(ctx, q, sqlSaveOffset, consumer, topic, offset)
 	if err != nil || n == 0 {
 		return false, err
 	}
-	_, err = q.ExecContext(ctx, sqlTouchConsumer, consumer, topic, nowMS)
+	_, err = q.ExecContext(ctx, sqlTouchConsumer, consumer, topic, now.UnixMilli())
 	return true, err
 }
 
 // Uses the primary key.
 const sqlSetOffset = `UPDATE _honker_stream_consumers SET offset = ?3 WHERE name = ?1 AND topic = ?2`
 
-// SetOffset moves the consumer to offset, forward or back. It returns false if the consumer does not exist.
-func (Consumers) SetOffset(ctx context.Context, q row.Querier, consumer, topic string, offset int64) (bool, error) {
-	n, err := affected(ctx, q, sqlSetOffset, consumer, topic, offset)
-	return n > 0, err
+// Seek moves the consumer to a position, forward or back, and returns the offset of the position. It
+// returns false if the consumer does not exist.
+func (Consumers) Seek(ctx context.Context, q row.Querier, consumer, topic string, to row.Position) (at row.Start, found bool, err error) {
+	if at, err = (Streams{}).Start(ctx, q, row.Selection{Topic: topic}, to); err != nil {
+		return at, false, err
+	}
+	n, err := affected(ctx, q, sqlSetOffset, consumer, topic, at.Offset)
+	return at, n > 0, err
 }
 
 const (
@@ -52,51 +58,50 @@ ON CONFLICT (name, topic) DO NOTHING`
 
 	sqlDescribeConsumer = `INSERT INTO _honkerx_consumers (topic, name, created_ms, filter) VALUES (?2, ?1, ?3, ?4)
 ON CONFLICT (topic, name) DO UPDATE SET filter = excluded.filter`
-
-	sqlConsumerFilter = `SELECT coalesce(filter, '') FROM _honkerx_consumers WHERE topic = ?2 AND name = ?1`
 )
 
-// AsDescribed returns the offset of a consumer whose filter is f. It returns false if the consumer has
-// another filter or does not exist. It lets a process that restarts unchanged avoid a write.
-func (c Consumers) AsDescribed(ctx context.Context, q row.Querier, consumer, topic string, f *row.Filter) (offset int64, same bool, err error) {
-	offset, found, err := c.Offset(ctx, q, consumer, topic)
-	if err != nil || !found {
-		return 0, false, err
+// Add creates a consumer unless it exists, and sets its filter.
+func (c Consumers) Add(ctx context.Context, q row.Querier, n row.NewConsumer, now time.Time) (a row.AddedConsumer, err error) {
+	if a.Offset, a.Found, err = c.Offset(ctx, q, n.Name, n.Topic); err != nil {
+		return a, err
 	}
-	var text string
-	found, err = one(ctx, q, sqlConsumerFilter, []any{consumer, topic}, &text)
-	want, _ := f.Text().(string)
-	return offset, found && text == want, err
-}
-
-// Add creates a consumer at offset unless it exists, sets its filter, and returns its current offset.
-func (c Consumers) Add(ctx context.Context, q row.Querier, consumer, topic string, offset int64, f *row.Filter, nowMS int64) (int64, error) {
-	if _, err := q.ExecContext(ctx, sqlAddConsumer, consumer, topic, offset); err != nil {
-		return 0, err
+	if !a.Found {
+		if a.Start, err = (Streams{}).Start(ctx, q, row.Selection{Topic: n.Topic}, n.From); err != nil {
+			return a, err
+		}
+		if _, err := q.ExecContext(ctx, sqlAddConsumer, n.Name, n.Topic, a.Offset); err != nil {
+			return a, err
+		}
 	}
-	if _, err := q.ExecContext(ctx, sqlDescribeConsumer, consumer, topic, nowMS, f.Text()); err != nil {
-		return 0, err
-	}
-	offset, _, err := c.Offset(ctx, q, consumer, topic)
-	return offset, err
+	_, err = q.ExecContext(ctx, sqlDescribeConsumer, n.Name, n.Topic, now.UnixMilli(), filterText(n.Filter))
+	return a, err
 }
 
 const (
 	consumerColumns = `SELECT c.name, c.topic, c.offset, x.created_ms, x.last_ack_ms, coalesce(x.filter, '')
 FROM _honker_stream_consumers AS c LEFT JOIN _honkerx_consumers AS x ON x.topic = c.topic AND x.name = c.name
 `
+	sqlGetConsumer  = consumerColumns + `WHERE c.topic = ?1 AND c.name = ?2`
 	sqlConsumers    = consumerColumns + `WHERE c.topic = ?1 ORDER BY c.name`
 	sqlAllConsumers = consumerColumns + `ORDER BY c.topic, c.name`
 )
 
-// List returns the consumers of a topic or pattern, by name.
-func (Consumers) List(ctx context.Context, q row.Querier, topic string) ([]row.Consumer, error) {
-	return consumers(ctx, q, sqlConsumers, topic)
+// Get returns a consumer, or false if it does not exist.
+func (Consumers) Get(ctx context.Context, q row.Querier, consumer, topic string) (c row.Consumer, found bool, err error) {
+	all, err := consumers(ctx, q, sqlGetConsumer, topic, consumer)
+	if err != nil || len(all) == 0 {
+		return c, false, err
+	}
+	return all[0], true, nil
 }
 
-// All returns all consumers, by topic or pattern and by name.
-func (Consumers) All(ctx context.Context, q row.Querier) ([]row.Consumer, error) {
-	return consumers(ctx, q, sqlAllConsumers)
+// List returns the consumers of a topic or pattern by name. If topic is empty, it returns all
+// consumers, by topic or pattern and by name.
+func (Consumers) List(ctx context.Context, q row.Querier, topic string) ([]row.Consumer, error) {
+	if topic == "" {
+		return consumers(ctx, q, sqlAllConsumers)
+	}
+	return consumers(ctx, q, sqlConsumers, topic)
 }
 
 func consumers(ctx context.Context, q row.Querier, query string, args ...any) ([]row.Consumer, error) {
@@ -104,7 +109,7 @@ func consumers(ctx context.Context, q row.Querier, query string, args ...any) ([
 	err := each(ctx, q, query, func(rows *sql.Rows) error {
 		var c row.Consumer
 		var text string
-		err := rows.Scan(&c.Name, &c.Topic, (*number)(&c.Offset), (*number)(&c.CreatedMS), (*number)(&c.LastAckMS), &text)
+		err := rows.Scan(&c.Name, &c.Topic, (*number)(&c.Offset), (*milli)(&c.CreatedAt), (*milli)(&c.LastAck), &text)
 		c.Filter, c.Unreadable = parseFilter(text)
 		out = append(out, c)
 		return err

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -16,46 +17,47 @@ const claimScan = 2000
 // Claim leases up to c.N events to a member: new events first, and when there are no more, returned events,
 // the last returned first. With this order an event that keeps failing does not hold up the others. Claim
 // may return no events although there are new ones further on. It has then moved the group's cursor, and
-// Ready still reports true. It returns ErrStuck if the group is ready and nothing could be changed.
+// reports More. It returns ErrStuck if the group is ready and nothing could be changed.
 //
-// Claim first settles lapsed leases. dead lists the events that it dead-lettered.
-func (gs Groups) Claim(ctx context.Context, q row.Querier, c row.GroupClaim, nowMS int64) (out []row.Delivery, dead []row.GroupDeath, err error) {
+// Claim first settles lapsed leases. Dead lists the events that it dead-lettered.
+func (gs Groups) Claim(ctx context.Context, q row.Querier, c row.GroupClaim, now time.Time) (claimed row.GroupClaimed, err error) {
 	g, err := groupByID(ctx, q, c.Member.Group)
 	if err != nil {
-		return nil, nil, err
+		return row.GroupClaimed{}, err
 	}
 	g.Epoch++
-	dead, done, err := returnLapsed(ctx, q, g, c.MaxAttempts, nowMS)
+	dead, done, err := returnLapsed(ctx, q, g, c.MaxAttempts, now.UnixMilli())
 	if err != nil {
-		return nil, nil, err
+		return row.GroupClaimed{}, err
 	}
 	events, cursor, more, err := fresh(ctx, q, g, c.N)
 	if err != nil {
-		return nil, nil, err
+		return row.GroupClaimed{}, err
 	}
-	if out, err = hold(ctx, q, g, c, events); err != nil {
-		return nil, nil, err
+	out, err := hold(ctx, q, g, c, events)
+	if err != nil {
+		return row.GroupClaimed{}, err
 	}
 	if len(out) < c.N && !more {
 		var gone int
-		if out, gone, err = holdAgain(ctx, q, g, c, out, nowMS); err != nil {
-			return nil, nil, err
+		if out, gone, more, err = holdAgain(ctx, q, g, c, out, now.UnixMilli()); err != nil {
+			return row.GroupClaimed{}, err
 		}
 		done += gone
 	}
 	moved, err := affected(ctx, q, sqlMoveGroup, g.ID, cursor, g.Epoch)
 	switch {
 	case err != nil:
-		return nil, nil, err
+		return row.GroupClaimed{}, err
 	case moved == 0:
-		return nil, nil, row.ErrStuck
+		return row.GroupClaimed{}, row.ErrStuck
 	case len(out)+done > 0 || cursor > g.Cursor:
-		return out, dead, nil
+		return row.GroupClaimed{Events: out, Dead: dead, More: more || len(out) == c.N}, nil
 	}
-	if ready, _, err := gs.Ready(ctx, q, g.ID, nowMS); err != nil || !ready {
-		return nil, nil, err
+	if state, err := gs.Ready(ctx, q, g.ID, now); err != nil || !state.Ready {
+		return row.GroupClaimed{}, err
 	}
-	return nil, nil, row.ErrStuck
+	return row.GroupClaimed{}, row.ErrStuck
 }
 
 const sqlMoveGroup = `UPDATE _honkerx_groups SET cursor = ?2, turn = ?3 WHERE id = ?1`
@@ -72,7 +74,7 @@ RETURNING offset, attempts, state = 2`
 
 // returnLapsed returns or dead-letters up to overdueLimit events of lapsed leases. The next claim continues
 // with the rest. settled counts both kinds.
-func returnLapsed(ctx context.Context, q row.Querier, g row.Group, maxAttempts, nowMS int64) (dead []row.GroupDeath, settled int, err error) {
+func returnLapsed(ctx context.Context, q row.Querier, g row.Group, maxAttempts int, nowMS int64) (dead []row.GroupDeath, settled int, err error) {
 	err = each(ctx, q, sqlReturnLapsed, func(rows *sql.Rows) error {
 		var d row.GroupDeath
 		var died bool
@@ -91,7 +93,7 @@ func returnLapsed(ctx context.Context, q row.Querier, g row.Group, maxAttempts, 
 func fresh(ctx context.Context, q row.Querier, g row.Group, n int) (events []row.Event, cursor int64, more bool, err error) {
 	s, cursor := g.Selection(), g.Cursor
 	if !s.Sparse() {
-		events, more, err = Streams{}.Read(ctx, q, s, cursor, row.Unbounded, n, nil)
+		events, more, err = readEvents(ctx, q, s, cursor, row.Unbounded, n, nil)
 		if len(events) > 0 {
 			cursor = events[len(events)-1].Offset
 		}
@@ -103,13 +105,13 @@ func fresh(ctx context.Context, q row.Querier, g row.Group, n int) (events []row
 // freshSparse is fresh for a selection with a filter or a pattern. It reads a few rows first, because the
 // next rows usually match, and then up to claimScan rows.
 func freshSparse(ctx context.Context, q row.Querier, s row.Selection, cursor int64, n int) (events []row.Event, _ int64, more bool, err error) {
-	for scan, seen := min(claimScan, 4*n+16), 0; seen < claimScan; scan = claimScan {
-		through, beyond, err := Streams{}.Horizon(ctx, q, s, cursor, scan)
+	for scan, seen := min(claimScan, 4*int64(n)+16), int64(0); seen < claimScan; scan = claimScan {
+		through, beyond, err := horizon(ctx, q, s, cursor, scan)
 		if err != nil {
 			return nil, 0, false, err
 		}
 		var full bool
-		events, full, err = Streams{}.Read(ctx, q, s, cursor, through, n-len(events), events)
+		events, full, err = readEvents(ctx, q, s, cursor, through, n-len(events), events)
 		if err != nil {
 			return nil, 0, false, err
 		}
@@ -138,7 +140,7 @@ func hold(ctx context.Context, q row.Querier, g row.Group, c row.GroupClaim, eve
 	for i, e := range events {
 		out[i] = row.Delivery{Event: e, Token: g.Epoch, Attempts: 1}
 	}
-	held, err := affected(ctx, q, sqlHold, g.ID, offsets(out), c.Member.Instance, g.Epoch, c.ExpiresMS)
+	held, err := affected(ctx, q, sqlHold, g.ID, offsets(out), c.Member.Instance, g.Epoch, milliUp(c.Expires))
 	if err == nil && held < len(out) {
 		return nil, row.ErrNotInserted
 	}
@@ -185,31 +187,35 @@ func dropGone(ctx context.Context, q row.Querier, group int64, gone []row.Delive
 }
 
 // holdAgain leases returned events to the member and appends them to out. It deletes the claims on events
-// that were deleted from the stream, and returns their number.
-func holdAgain(ctx context.Context, q row.Querier, g row.Group, c row.GroupClaim, out []row.Delivery, nowMS int64) (_ []row.Delivery, dropped int, err error) {
-	back, gone, err := returned(ctx, q, g, c.N-len(out), nowMS)
+// that were deleted from the stream, and returns their number. more reports whether there may be other
+// returned events.
+func holdAgain(ctx context.Context, q row.Querier, g row.Group, c row.GroupClaim, out []row.Delivery, nowMS int64) (_ []row.Delivery, dropped int, more bool, err error) {
+	n := c.N - len(out)
+	back, gone, full, err := returned(ctx, q, g, n, nowMS)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, false, err
 	}
+	more = full || len(back)+len(gone) == n
 	dropped, err = dropGone(ctx, q, g.ID, gone)
 	if err != nil || len(back) == 0 {
-		return out, dropped, err
+		return out, dropped, more, err
 	}
-	held, err := affected(ctx, q, sqlHoldAgain, g.ID, offsets(back), c.Member.Instance, g.Epoch, c.ExpiresMS)
+	held, err := affected(ctx, q, sqlHoldAgain, g.ID, offsets(back), c.Member.Instance, g.Epoch, milliUp(c.Expires))
 	if err == nil && held < len(back) {
-		return nil, 0, row.ErrStuck
+		return nil, 0, false, row.ErrStuck
 	}
-	return append(out, back...), dropped, err
+	return append(out, back...), dropped, more, err
 }
 
 // returned reads returned events that can be claimed again. Claims on deleted events are returned
-// separately in gone. Like all reads of events it is bounded by pageBytes.
-func returned(ctx context.Context, q row.Querier, g row.Group, n int, nowMS int64) (back, gone []row.Delivery, err error) {
+// separately in gone. Like all reads of events it is bounded by pageBytes, and full reports that it has
+// reached that bound.
+func returned(ctx context.Context, q row.Querier, g row.Group, n int, nowMS int64) (back, gone []row.Delivery, full bool, err error) {
 	size := 0
 	err = each(ctx, q, sqlReturned, func(rows *sql.Rows) error {
 		d := row.Delivery{Token: g.Epoch}
 		var topic sql.NullString
-		if err := rows.Scan((*number)(&d.Offset), &topic, &d.Key, &d.Payload, (*number)(&d.CreatedAt), (*number)(&d.Attempts)); err != nil {
+		if err := rows.Scan((*number)(&d.Offset), &topic, &d.Key, &d.Payload, (*second)(&d.CreatedAt), (*number)(&d.Attempts)); err != nil {
 			return err
 		}
 		if d.Topic = topic.String; topic.Valid {
@@ -223,9 +229,9 @@ func returned(ctx context.Context, q row.Querier, g row.Group, n int, nowMS int6
 		return nil
 	}, g.ID, nowMS, n)
 	if errors.Is(err, errPageFull) {
-		err = nil
+		return back, gone, true, nil
 	}
-	return back, gone, err
+	return back, gone, false, err
 }
 
 // A lease is valid while the row has its epoch and the deadline has not passed.
@@ -234,28 +240,26 @@ const whereHolding = ` WHERE group_id = ?1 AND offset = ?2 AND token = ?3 AND st
 // Uses the primary key.
 const sqlAckDelivery = `DELETE FROM _honkerx_group_claims` + whereHolding
 
-// Ack marks an event as done. It returns false if the lease is no longer valid.
-func (Groups) Ack(ctx context.Context, q row.Querier, h row.Holding, nowMS int64) (bool, error) {
-	n, err := affected(ctx, q, sqlAckDelivery, h.Group, h.Offset, h.Token, nowMS)
-	return n > 0, err
-}
-
 // Uses the primary key.
 const sqlNack = `UPDATE _honkerx_group_claims
 SET state = iif(?7 > 0 AND attempts >= ?7, 2, 1), token = ?5,
   deadline_ms = iif(?7 > 0 AND attempts >= ?7, ?4, ?6), last_error = nullif(?8, '')` + whereHolding + ` RETURNING state = 2`
 
-// Nack returns an event, which can be claimed again from readyMS on. It dead-letters the event instead if
-// it has been handed out maxAttempts times; 0 means no limit. held is false if the lease is no longer
-// valid. died reports whether the event was dead-lettered.
-func (Groups) Nack(ctx context.Context, q row.Querier, h row.Holding, readyMS, maxAttempts int64, cause string, nowMS int64) (held, died bool, err error) {
-	epoch, err := nextEpoch(ctx, q, h.Group)
-	if err != nil {
-		return false, false, err
+// Settle ends the lease of an event. The group is done with an event that was handled, by a single
+// statement. It gets an event back that was not handled, or dead-letters it.
+func (Groups) Settle(ctx context.Context, q row.Querier, s row.GroupSettlement, now time.Time) (row.GroupSettled, error) {
+	if !s.Back {
+		n, err := affected(ctx, q, sqlAckDelivery, s.Group, s.Offset, s.Token, now.UnixMilli())
+		return row.GroupSettled{Held: n > 0}, err
 	}
-	args := []any{h.Group, h.Offset, h.Token, nowMS, epoch, readyMS, maxAttempts, cause}
-	held, err = one(ctx, q, sqlNack, args, &died)
-	return held, died, err
+	epoch, err := nextEpoch(ctx, q, s.Group)
+	if err != nil {
+		return row.GroupSettled{}, err
+	}
+	var out row.GroupSettled
+	args := []any{s.Group, s.Offset, s.Token, now.UnixMilli(), epoch, milliUp(s.Ready), s.MaxAttempts, s.Cause}
+	out.Held, err = one(ctx, q, sqlNack, args, &out.Died)
+	return out, err
 }
 
 // Uses the primary key.
@@ -267,20 +271,20 @@ WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2)) AND token = 
 )
 
 // Release returns the events of a claim that no handler has seen, and does not count the attempt. It
-// ignores the deadline: while a row has this epoch no other member can hold it, even if the lease has
+// ignores the deadline: while a row has this token no other member can hold it, even if the lease has
 // lapsed.
-func (Groups) Release(ctx context.Context, q row.Querier, group, token int64, events []int64, nowMS int64) error {
+func (Groups) Release(ctx context.Context, q row.Querier, group, token int64, events []int64, now time.Time) error {
 	epoch, err := nextEpoch(ctx, q, group)
 	if err != nil {
 		return err
 	}
-	_, err = q.ExecContext(ctx, sqlRelease, group, idList(events), token, epoch, nowMS)
+	_, err = q.ExecContext(ctx, sqlRelease, group, idList(events), token, epoch, now.UnixMilli())
 	return err
 }
 
-// Extend extends a lease to expiresMS. It returns false if the lease is no longer valid.
-func (Groups) Extend(ctx context.Context, q row.Querier, h row.Holding, expiresMS, nowMS int64) (bool, error) {
-	n, err := affected(ctx, q, sqlExtendDelivery, h.Group, h.Offset, h.Token, nowMS, expiresMS)
+// Extend extends a lease until expires. It returns false if the lease is no longer valid.
+func (Groups) Extend(ctx context.Context, q row.Querier, h row.Holding, expires, now time.Time) (bool, error) {
+	n, err := affected(ctx, q, sqlExtendDelivery, h.Group, h.Offset, h.Token, now.UnixMilli(), milliUp(expires))
 	return n > 0, err
 }
 
@@ -294,7 +298,7 @@ func (Groups) Dead(ctx context.Context, q row.Querier, group, after int64, limit
 	size := 0
 	err := each(ctx, q, sqlDeadDeliveries, func(rows *sql.Rows) error {
 		var d row.DeadDelivery
-		err := rows.Scan(&d.Offset, &d.Topic, &d.Key, &d.Payload, (*number)(&d.CreatedAt), (*number)(&d.Attempts), &d.LastError, (*number)(&d.DiedMS))
+		err := rows.Scan(&d.Offset, &d.Topic, &d.Key, &d.Payload, (*second)(&d.CreatedAt), (*number)(&d.Attempts), &d.LastError, (*milli)(&d.DiedAt))
 		if err != nil {
 			return err
 		}
@@ -320,17 +324,17 @@ WHERE group_id = ?1 AND offset = ?2 AND state = 2`
 
 // Revive makes a dead event claimable again, with no attempts. It returns false if there is no such dead
 // event.
-func (Groups) Revive(ctx context.Context, q row.Querier, group, offset, nowMS int64) (bool, error) {
+func (Groups) Revive(ctx context.Context, q row.Querier, group, offset int64, now time.Time) (bool, error) {
 	epoch, err := nextEpoch(ctx, q, group)
 	if err != nil {
 		return false, err
 	}
-	n, err := affected(ctx, q, sqlRevive, group, offset, epoch, nowMS)
+	n, err := affected(ctx, q, sqlRevive, group, offset, epoch, now.UnixMilli())
 	return n > 0, err
 }
 
-// DropDead deletes a dead event from the group. It returns false if there is no such dead event.
-func (Groups) DropDead(ctx context.Context, q row.Querier, group, offset int64) (bool, error) {
+// Discard deletes a dead event from the group. It returns false if there is no such dead event.
+func (Groups) Discard(ctx context.Context, q row.Querier, group, offset int64) (bool, error) {
 	n, err := affected(ctx, q, sqlDropDead, group, offset)
 	return n > 0, err
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"math"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 )
 
@@ -94,32 +95,28 @@ type QueueRetentions struct{}
 func (QueueRetentions) SetQueue(ctx context.Context, q row.Querier, r row.QueueRetention) (changed bool, err error) {
 	var doneCount, doneAge any
 	if r.Done.Bounded() {
-		doneCount, doneAge = r.Done.MaxCount, r.Done.MaxAgeMS
+		doneCount, doneAge = r.Done.MaxCount, ageMS(r.Done.MaxAge)
 	}
-	n, err := affected(ctx, q, sqlSetQueueRetention, r.Queue, doneCount, doneAge, nullable(r.Dead.MaxCount), nullable(r.Dead.MaxAgeMS))
+	n, err := affected(ctx, q, sqlSetQueueRetention, r.Queue, doneCount, doneAge, nullable(r.Dead.MaxCount), nullable(ageMS(r.Dead.MaxAge)))
 	return n > 0, err
 }
 
-// GetQueue returns the retention of a queue. It is zero if none was set.
-func (QueueRetentions) GetQueue(ctx context.Context, q row.Querier, queue string) (row.QueueRetention, error) {
-	r := row.QueueRetention{Queue: queue}
-	all, err := queueRetentions(ctx, q, sqlGetQueueRetention, queue)
-	if len(all) > 0 {
-		r = all[0]
+// Queues returns the retention of a queue, or none if none was set. If queue is empty, it returns the
+// retentions of all queues that may have jobs to trim: queues with finished jobs, and queues with a bound
+// on dead jobs.
+func (QueueRetentions) Queues(ctx context.Context, q row.Querier, queue string) ([]row.QueueRetention, error) {
+	if queue == "" {
+		return queueRetentions(ctx, q, sqlQueueRetentions)
 	}
-	return r, err
-}
-
-// Queues returns the retentions of the queues that may have jobs to trim: queues with finished jobs, and
-// queues with a bound on dead jobs.
-func (QueueRetentions) Queues(ctx context.Context, q row.Querier) ([]row.QueueRetention, error) {
-	return queueRetentions(ctx, q, sqlQueueRetentions)
+	return queueRetentions(ctx, q, sqlGetQueueRetention, queue)
 }
 
 func queueRetentions(ctx context.Context, q row.Querier, query string, args ...any) (all []row.QueueRetention, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var r row.QueueRetention
-		err := rows.Scan(&r.Queue, (*number)(&r.Done.MaxCount), (*number)(&r.Done.MaxAgeMS), (*number)(&r.Dead.MaxCount), (*number)(&r.Dead.MaxAgeMS))
+		var done, dead int64
+		err := rows.Scan(&r.Queue, (*number)(&r.Done.MaxCount), (*number)(&done), (*number)(&r.Dead.MaxCount), (*number)(&dead))
+		r.Done.MaxAge, r.Dead.MaxAge = engine.Milliseconds(done), engine.Milliseconds(dead)
 		all = append(all, r)
 		return err
 	}, args...)
@@ -161,8 +158,8 @@ var (
 // set, the cost is proportional to it.
 func (k Kept) Cutoff(ctx context.Context, q row.Querier, queue string, r row.Retention, now int64) (c row.Cutoff, err error) {
 	c = row.Cutoff{At: math.MinInt64, ID: math.MinInt64}
-	if r.MaxAgeMS > 0 {
-		c = row.Cutoff{At: (now-(r.MaxAgeMS+999)/1000)*k.second - 1, ID: math.MaxInt64}
+	if r.MaxAge > 0 {
+		c = row.Cutoff{At: (now-engine.Seconds(r.MaxAge))*k.second - 1, ID: math.MaxInt64}
 	}
 	if r.MaxCount == 0 {
 		return c, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -143,7 +144,7 @@ func TestDone_AckAll(t *testing.T) {
 // An acked batch may mix jobs of queues that keep done jobs and of other queues.
 func TestDone_Ack_SeveralQueues(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	keep(t, tx, row.Retention{MaxAgeMS: 1000}, row.Retention{})
+	keep(t, tx, row.Retention{MaxAge: time.Second}, row.Retention{})
 	exec(t, tx, `INSERT INTO _honker_live (id, queue, payload, state, attempts, worker_id, claim_expires_at)
 VALUES (1, 'a', '1', 'processing', 1, 'w', 20), (2, 'b', '1', 'processing', 1, 'w', 20), (3, 'a', '1', 'processing', 1, 'w', 20)`)
 	n, err := store.Jobs{}.AckAttempt(ctx, tx, []int64{1, 2, 3, 4}, "w", 1, 9)
@@ -207,23 +208,26 @@ func TestRetention_Queue(t *testing.T) {
 	path := newPath(t)
 	db := openBootstrapped(t, path)
 	get := func() row.QueueRetention {
-		r, err := store.QueueRetentions{}.GetQueue(ctx, db, "a")
+		rows, err := store.QueueRetentions{}.Queues(ctx, db, "a")
 		require.NoError(t, err)
-		return r
+		if len(rows) == 0 {
+			return row.QueueRetention{Queue: "a"}
+		}
+		return rows[0]
 	}
 	require.Equal(t, row.QueueRetention{Queue: "a"}, get())
-	done, dead := row.Retention{MaxAgeMS: 60000}, row.Retention{MaxCount: 5, MaxAgeMS: 1000}
+	done, dead := row.Retention{MaxAge: time.Minute}, row.Retention{MaxCount: 5, MaxAge: time.Second}
 	keep(t, db, done, dead)
 	require.Equal(t, row.QueueRetention{Queue: "a", Done: done, Dead: dead}, get())
 	unchanged(t, path, func() { keep(t, db, done, dead) })
 	exec(t, db, `INSERT INTO _honkerx_done (job_id, queue, payload, priority, run_at, attempts, max_attempts, created_at, done_ms) VALUES (1, 'a', '1', 0, 0, 1, 3, 0, 5)`)
 	keep(t, db, row.Retention{}, row.Retention{})
 	require.Equal(t, "NULL|NULL|1", value(t, db, `SELECT done_count, done_age_ms, done_kept FROM _honkerx_queues`))
-	all, err := store.QueueRetentions{}.Queues(ctx, db)
+	all, err := store.QueueRetentions{}.Queues(ctx, db, "")
 	require.NoError(t, err)
 	require.Equal(t, []row.QueueRetention{{Queue: "a"}}, all, "the job is still there")
 	exec(t, db, `DELETE FROM _honkerx_done`)
-	all, err = store.QueueRetentions{}.Queues(ctx, db)
+	all, err = store.QueueRetentions{}.Queues(ctx, db, "")
 	require.NoError(t, err)
 	require.Empty(t, all)
 	requireSound(t, db)
@@ -245,10 +249,10 @@ func TestKept_Cutoff(t *testing.T) {
 	require.Empty(t, over(row.Retention{}))
 	require.Empty(t, over(row.Retention{MaxCount: 5}))
 	require.Equal(t, []int64{1, 3, 2}, over(row.Retention{MaxCount: 2}))
-	require.Equal(t, []int64{1}, over(row.Retention{MaxAgeMS: 15000}), "15 s is not more than 15 s")
-	require.Equal(t, []int64{1, 3}, over(row.Retention{MaxAgeMS: 14000, MaxCount: 5}))
-	require.Equal(t, []int64{1, 3, 2}, over(row.Retention{MaxAgeMS: 14000, MaxCount: 2}))
-	require.Equal(t, []int64{1, 3, 2, 4, 6}, over(row.Retention{MaxAgeMS: 1000}))
+	require.Equal(t, []int64{1}, over(row.Retention{MaxAge: 15 * time.Second}), "15 s is not more than 15 s")
+	require.Equal(t, []int64{1, 3}, over(row.Retention{MaxAge: 14 * time.Second, MaxCount: 5}))
+	require.Equal(t, []int64{1, 3, 2}, over(row.Retention{MaxAge: 14 * time.Second, MaxCount: 2}))
+	require.Equal(t, []int64{1, 3, 2, 4, 6}, over(row.Retention{MaxAge: time.Second}))
 
 	exec(t, tx, `INSERT INTO _honkerx_after (job_id, waiter) VALUES (3, 99)`)
 	c, err := store.KeptDead.Cutoff(ctx, tx, "a", row.Retention{MaxCount: 2}, 35)

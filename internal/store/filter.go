@@ -21,6 +21,14 @@ func parseFilter(text string) (*row.Filter, error) {
 	return f, nil
 }
 
+// filterText returns the value of a filter column, which is NULL if f is nil.
+func filterText(f *row.Filter) any {
+	if f == nil {
+		return nil
+	}
+	return f.Text()
+}
+
 // condition builds an SQL condition and its arguments. Text of a caller is always bound, so it never
 // becomes SQL.
 type condition struct {

@@ -3,6 +3,7 @@ package store_test
 import (
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,15 +18,15 @@ func TestFilter_Passes_AsSQL(t *testing.T) {
 	keys := []string{"", "a", "ab", "abc", "b", "é", "éa", "\U0010ffff", "a\U0010ffff"}
 	exec(t, tx, `INSERT INTO _honker_stream (topic, key, payload) VALUES ('t', NULL, '1')`)
 	for _, key := range keys {
-		_, err := store.Streams{}.Insert(ctx, tx, "t", key, "1", 1)
+		_, err := store.Streams{}.Insert(ctx, tx, "t", key, "1", time.Unix(1, 0))
 		require.NoError(t, err)
 	}
 	for range 500 {
 		f := randomFilter(keys, 3)
-		rows, _, err := store.Streams{}.Read(ctx, tx, row.Selection{Topic: "t", Filter: f}, 0, row.Unbounded, 100, nil)
+		page, err := store.Streams{}.Read(ctx, tx, row.EventRead{Selection: row.Selection{Topic: "t", Filter: f}, Through: row.Unbounded, Limit: 100}, nil)
 		require.NoError(t, err)
 		selected := map[string]bool{}
-		for _, row := range rows {
+		for _, row := range page.Events {
 			selected[row.Key] = true
 		}
 		for _, key := range keys {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -34,11 +35,6 @@ func groups(ctx context.Context, q row.Querier, query string, args ...any) (out 
 	return out, err
 }
 
-// Get returns a group by its name, or ErrNotFound.
-func (Groups) Get(ctx context.Context, q row.Querier, topic, name string) (row.Group, error) {
-	return oneGroup(groups(ctx, q, sqlGetGroup, topic, name))
-}
-
 // groupByID returns a group by its id. It returns ErrNotFound if the group has been deleted, which can
 // happen while a process is still a member.
 func groupByID(ctx context.Context, q row.Querier, id int64) (row.Group, error) {
@@ -56,25 +52,53 @@ func oneGroup(gs []row.Group, err error) (row.Group, error) {
 	return gs[0], gs[0].Unreadable
 }
 
-// List returns the groups of a topic or pattern, by name.
-func (Groups) List(ctx context.Context, q row.Querier, topic string) ([]row.Group, error) {
-	return groups(ctx, q, sqlGroups, topic)
-}
-
-// All returns all groups, by topic or pattern and by name.
-func (Groups) All(ctx context.Context, q row.Querier) ([]row.Group, error) {
+// List returns the group of a topic or pattern that has the given name, or none if it does not exist. If
+// name is empty, it returns all groups of the topic by name. If topic is empty as well, it returns all
+// groups, by topic or pattern and by name.
+func (Groups) List(ctx context.Context, q row.Querier, topic, name string) ([]row.Group, error) {
+	switch {
+	case name != "":
+		return groups(ctx, q, sqlGetGroup, topic, name)
+	case topic != "":
+		return groups(ctx, q, sqlGroups, topic)
+	}
 	return groups(ctx, q, sqlAllGroups)
 }
 
 const sqlAddGroup = `INSERT INTO _honkerx_groups (topic, name, cursor, filter, created_ms) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT (topic, name) DO UPDATE SET filter = excluded.filter WHERE filter IS NOT excluded.filter`
 
-// Add creates a group with the given cursor unless it exists, sets its filter, and returns the group.
-func (g Groups) Add(ctx context.Context, q row.Querier, topic, name string, cursor int64, f *row.Filter, nowMS int64) (row.Group, error) {
-	if _, err := q.ExecContext(ctx, sqlAddGroup, topic, name, cursor, f.Text(), nowMS); err != nil {
-		return row.Group{}, err
+// add creates the group of j unless it exists, sets its filter, and returns its id. start is where a new
+// group begins.
+func (gs Groups) add(ctx context.Context, q row.Querier, j row.GroupJoin, now time.Time) (id int64, start row.Start, err error) {
+	g, err := oneGroup(gs.List(ctx, q, j.Topic, j.Name))
+	begin := g.Cursor
+	if errors.Is(err, row.ErrNotFound) {
+		start, err = Streams{}.Start(ctx, q, row.Selection{Topic: j.Topic}, j.From)
+		begin = start.Offset
 	}
-	return g.Get(ctx, q, topic, name)
+	if err != nil {
+		return 0, start, err
+	}
+	if _, err := q.ExecContext(ctx, sqlAddGroup, j.Topic, j.Name, begin, filterText(j.Filter), now.UnixMilli()); err != nil {
+		return 0, start, err
+	}
+	g, err = oneGroup(gs.List(ctx, q, j.Topic, j.Name))
+	return g.ID, start, err
+}
+
+// Join creates a group unless it exists, sets its filter, deletes its expired members, and makes j.Member
+// a member of it as Renew does.
+func (gs Groups) Join(ctx context.Context, q row.Querier, j row.GroupJoin, now time.Time) (joined row.GroupJoined, err error) {
+	if joined.Group, joined.Start, err = gs.add(ctx, q, j, now); err != nil {
+		return joined, err
+	}
+	if _, err := q.ExecContext(ctx, sqlDropSilent, joined.Group, now.UnixMilli()); err != nil {
+		return joined, err
+	}
+	j.Member.Group = joined.Group
+	joined.Membership, err = gs.Renew(ctx, q, j.Member, j.Expires, now)
+	return joined, err
 }
 
 var sqlDropGroup = []string{
@@ -82,23 +106,18 @@ var sqlDropGroup = []string{
 	`DELETE FROM _honkerx_groups WHERE id = ?1`,
 }
 
-// Drop deletes a group and its members. The claims of the group are left to DropClaims because there may be
-// many. Group ids are never reused.
-func (Groups) Drop(ctx context.Context, q row.Querier, id int64) error {
-	for _, statement := range sqlDropGroup {
-		if _, err := q.ExecContext(ctx, statement, id); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 const sqlDropGroupClaims = `DELETE FROM _honkerx_group_claims WHERE group_id = ?1 AND offset IN
   (SELECT offset FROM _honkerx_group_claims NOT INDEXED WHERE group_id = ?1 ORDER BY offset LIMIT ?2 + 0)`
 
-// DropClaims deletes up to limit claims of a dropped group and returns their number.
-func (Groups) DropClaims(ctx context.Context, q row.Querier, group int64, limit int) (int, error) {
-	return affected(ctx, q, sqlDropGroupClaims, group, limit)
+// Drop deletes a group, its members, and up to limit of its claims, and returns the number of deleted
+// claims. If there may be more claims, Drop must be called again with the id. Group ids are never reused.
+func (Groups) Drop(ctx context.Context, q row.Querier, id int64, limit int) (int, error) {
+	for _, statement := range sqlDropGroup {
+		if _, err := q.ExecContext(ctx, statement, id); err != nil {
+			return 0, err
+		}
+	}
+	return affected(ctx, q, sqlDropGroupClaims, id, limit)
 }
 
 // Costs one seek per group, using the primary key.
@@ -108,8 +127,8 @@ const sqlClaimsLeft = `WITH RECURSIVE held(id) AS (
     SELECT (SELECT min(group_id) FROM _honkerx_group_claims NOT INDEXED WHERE group_id > h.id) FROM held AS h WHERE h.id IS NOT NULL)
 SELECT id FROM held WHERE id IS NOT NULL AND id NOT IN (SELECT id FROM _honkerx_groups)`
 
-// Left returns the ids of dropped groups that still have claims. A process that dies between Drop and
-// DropClaims leaves such groups behind.
+// Left returns the ids of dropped groups that still have claims. A process that dies between two calls of
+// Drop leaves such a group behind.
 func (Groups) Left(ctx context.Context, q row.Querier) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlClaimsLeft, 0)
 }
@@ -122,33 +141,24 @@ ON CONFLICT (group_id, name) DO UPDATE SET expires_ms = excluded.expires_ms, ins
   joined_ms = iif(instance = excluded.instance, joined_ms, excluded.joined_ms)
 WHERE instance = excluded.instance OR expires_ms < ?4`
 
-// TouchMember creates or renews the membership of m until expiresMS. It returns false if another instance
-// has the name, and ErrNotFound if the group does not exist.
-func (Groups) TouchMember(ctx context.Context, q row.Querier, m row.Member, nowMS, expiresMS int64) (bool, error) {
-	n, err := affected(ctx, q, sqlTouchMember, m.Group, m.Name, m.Instance, nowMS, expiresMS)
-	if err != nil || n > 0 {
-		return n > 0, err
+// Renew creates or renews the membership of m until expires. If another instance has the name, it reports
+// the holder. It returns ErrNotFound if the group does not exist.
+func (Groups) Renew(ctx context.Context, q row.Querier, m row.Member, expires, now time.Time) (s row.Membership, err error) {
+	n, err := affected(ctx, q, sqlTouchMember, m.Group, m.Name, m.Instance, now.UnixMilli(), milliUp(expires))
+	if s.Kept = n > 0; err != nil || s.Kept {
+		return s, err
 	}
-	_, err = groupByID(ctx, q, m.Group) // no row has changed because the name is taken or the group is gone
-	return false, err
+	// No row has changed because the name is taken or the group is gone.
+	if _, err := groupByID(ctx, q, m.Group); err != nil {
+		return s, err
+	}
+	_, err = one(ctx, q, sqlGetMember, []any{m.Group, m.Name}, &s.Holder, (*milli)(&s.Expires))
+	return s, err
 }
 
 const sqlGetMember = `SELECT instance, expires_ms FROM _honkerx_group_members WHERE group_id = ?1 AND name = ?2`
 
-// Holder returns the instance that has a member's name and the time at which its membership expires. It
-// returns false if the name is free.
-func (Groups) Holder(ctx context.Context, q row.Querier, m row.Member) (instance string, expiresMS int64, found bool, err error) {
-	found, err = one(ctx, q, sqlGetMember, []any{m.Group, m.Name}, &instance, (*number)(&expiresMS))
-	return instance, expiresMS, found, err
-}
-
 const sqlDropSilent = `DELETE FROM _honkerx_group_members WHERE group_id = ?1 AND expires_ms < ?2`
-
-// DropSilent deletes the expired members of a group.
-func (Groups) DropSilent(ctx context.Context, q row.Querier, group, nowMS int64) error {
-	_, err := q.ExecContext(ctx, sqlDropSilent, group, nowMS)
-	return err
-}
 
 const (
 	sqlDropMember = `DELETE FROM _honkerx_group_members WHERE group_id = ?1 AND name = ?2 AND instance = ?3`
@@ -159,7 +169,7 @@ WHERE group_id = ?1 AND state = 0 AND holder = ?2 AND deadline_ms >= ?4`
 )
 
 // Leave deletes a member. Its leased events can be claimed again at once, and the attempt is not counted.
-func (Groups) Leave(ctx context.Context, q row.Querier, m row.Member, nowMS int64) error {
+func (Groups) Leave(ctx context.Context, q row.Querier, m row.Member, now time.Time) error {
 	if _, err := q.ExecContext(ctx, sqlDropMember, m.Group, m.Name, m.Instance); err != nil {
 		return err
 	}
@@ -167,29 +177,23 @@ func (Groups) Leave(ctx context.Context, q row.Querier, m row.Member, nowMS int6
 	if err != nil {
 		return err
 	}
-	_, err = q.ExecContext(ctx, sqlReturnAll, m.Group, m.Instance, epoch, nowMS)
+	_, err = q.ExecContext(ctx, sqlReturnAll, m.Group, m.Instance, epoch, now.UnixMilli())
 	return err
 }
 
-const sqlMembers = `SELECT name FROM _honkerx_group_members WHERE group_id = ?1 AND expires_ms >= ?2 ORDER BY name`
-
-// Members returns the names of the members that have not expired, in order.
-func (Groups) Members(ctx context.Context, q row.Querier, group, nowMS int64) ([]string, error) {
-	return texts(ctx, q, sqlMembers, group, nowMS)
-}
-
 // sqlMemberStates reads the leased events once for all members, by the index of deadlines.
-const sqlMemberStates = `SELECT m.name, m.instance, m.joined_ms, m.expires_ms, coalesce(h.n, 0), coalesce(h.first, 0)
+const sqlMemberStates = `SELECT m.name, m.instance, m.joined_ms, m.expires_ms, m.expires_ms < ?2, coalesce(h.n, 0), coalesce(h.first, 0)
 FROM _honkerx_group_members AS m LEFT JOIN (
   SELECT holder, count(*) AS n, min(deadline_ms) AS first FROM _honkerx_group_claims
   WHERE group_id = ?1 AND state = 0 AND deadline_ms >= ?2 GROUP BY holder) AS h ON h.holder = m.instance
 WHERE m.group_id = ?1 ORDER BY m.name LIMIT ?3 + 0`
 
-// MemberStates returns up to limit members of a group by name, including expired members.
-func (Groups) MemberStates(ctx context.Context, q row.Querier, group, nowMS int64, limit int) (all []row.MemberState, err error) {
+// memberStates returns up to limit members of a group by name, including expired members. A negative
+// limit means no limit.
+func memberStates(ctx context.Context, q row.Querier, group int64, limit int, nowMS int64) (all []row.MemberState, err error) {
 	err = each(ctx, q, sqlMemberStates, func(rows *sql.Rows) error {
 		var m row.MemberState
-		err := rows.Scan(&m.Name, &m.Instance, (*number)(&m.JoinedMS), (*number)(&m.ExpiresMS), &m.Leased, (*number)(&m.FirstMS))
+		err := rows.Scan(&m.Name, &m.Instance, (*milli)(&m.JoinedAt), (*milli)(&m.Expires), &m.Expired, &m.Leased, (*milli)(&m.FirstEnd))
 		all = append(all, m)
 		return err
 	}, group, nowMS, limit)
@@ -208,12 +212,17 @@ FROM _honkerx_groups AS g WHERE g.id = ?1`
 const lowestOpen = `ifnull((SELECT offset - 1 FROM _honkerx_group_claims NOT INDEXED
     WHERE group_id = g.id AND state < 2 ORDER BY offset LIMIT 1), g.cursor)`
 
-// Counts returns the numbers of events of a group by state. An event whose lease has lapsed counts as Back,
+// Progress returns the numbers of events of a group by state, and up to members of its members, including
+// expired members. A negative number means all members. An event whose lease has lapsed counts as Back,
 // although no claim has returned it yet.
-func (Groups) Counts(ctx context.Context, q row.Querier, group, nowMS int64) (c row.Counts, err error) {
-	_, err = one(ctx, q, sqlCounts, []any{group, nowMS}, &c.Leased, &c.Back, &c.Dead, (*number)(&c.Cursor), (*number)(&c.LowWater))
-	c.Back -= c.Leased
-	return c, err
+func (Groups) Progress(ctx context.Context, q row.Querier, group int64, members int, now time.Time) (p row.GroupProgress, err error) {
+	_, err = one(ctx, q, sqlCounts, []any{group, now.UnixMilli()}, &p.Leased, &p.Back, &p.Dead, (*number)(&p.Cursor), (*number)(&p.LowWater))
+	if err != nil {
+		return p, err
+	}
+	p.Back -= p.Leased
+	p.Members, err = memberStates(ctx, q, group, members, now.UnixMilli())
+	return p, err
 }
 
 const sqlNextEpoch = `UPDATE _honkerx_groups SET turn = turn + 1 WHERE id = ?1 RETURNING turn`
@@ -238,9 +247,11 @@ const sqlGroupStates = `SELECT k.value,
   (SELECT deadline_ms FROM _honkerx_group_claims WHERE group_id = k.value AND state = 1 ORDER BY deadline_ms LIMIT 1)
 FROM json_each(?1) AS k`
 
-// States returns the state of each group in ids, by a single statement.
-func (Groups) States(ctx context.Context, q row.Querier, ids []int64, nowMS int64) ([]row.GroupState, error) {
+// States reports for each group in ids whether a claim would find a returned event, and otherwise when, by
+// a single statement. It ignores new events, because their topic already wakes the members.
+func (Groups) States(ctx context.Context, q row.Querier, ids []int64, now time.Time) ([]row.GroupState, error) {
 	var out []row.GroupState
+	nowMS := now.UnixMilli()
 	err := each(ctx, q, sqlGroupStates, func(rows *sql.Rows) error {
 		var s row.GroupState
 		held, waits := moment(row.Unbounded), moment(row.Unbounded)
@@ -250,7 +261,7 @@ func (Groups) States(ctx context.Context, q row.Querier, ids []int64, nowMS int6
 			held++ // the lease is valid until the end of its deadline
 		}
 		if first := min(held, waits); first < row.Unbounded {
-			s.NextMS = int64(first)
+			s.Next = row.InstantMS(int64(first))
 		}
 		out = append(out, s)
 		return err
@@ -258,26 +269,27 @@ func (Groups) States(ctx context.Context, q row.Querier, ids []int64, nowMS int6
 	return out, err
 }
 
-// Ready reports whether a claim of the group would find work. nextMS is the unix time in milliseconds at
-// which a leased or returned event may become claimable, or 0 if there is none.
-func (g Groups) Ready(ctx context.Context, q row.Querier, id, nowMS int64) (ready bool, nextMS int64, err error) {
+// Ready reports whether a claim of the group would find work, and otherwise when a leased or returned
+// event may become claimable. It returns ErrNotFound if the group does not exist.
+func (g Groups) Ready(ctx context.Context, q row.Querier, id int64, now time.Time) (row.GroupState, error) {
 	group, err := groupByID(ctx, q, id)
 	if err != nil {
-		return false, 0, err
+		return row.GroupState{}, err
 	}
-	states, err := g.States(ctx, q, []int64{id}, nowMS)
+	states, err := g.States(ctx, q, []int64{id}, now)
 	if err != nil {
-		return false, 0, err
+		return row.GroupState{}, err
 	}
 	head, err := groupHead(ctx, q, group)
-	return states[0].Ready || head > group.Cursor, states[0].NextMS, err
+	states[0].Ready = states[0].Ready || head > group.Cursor
+	return states[0], err
 }
 
 // groupHead returns the highest offset that the group's cursor can reach. The cursor of a pattern moves
 // over the events of all topics, so for a pattern it is the last offset of the stream.
 func groupHead(ctx context.Context, q row.Querier, g row.Group) (int64, error) {
 	if g.Selection().Pattern() {
-		return Streams{}.Last(ctx, q)
+		return lastEvent(ctx, q)
 	}
-	return Streams{}.Head(ctx, q, g.Selection())
+	return Streams{}.Last(ctx, q, g.Selection())
 }

@@ -40,8 +40,8 @@ func TestGroups_States_ForeignDeadlines(t *testing.T) {
 		tx := begin(t, openFresh(t))
 		exec(t, tx, `INSERT INTO _honkerx_group_claims (group_id, offset, state, holder, token, deadline_ms, attempts)
 			VALUES (1, 1, 0, 'm', 1, `+deadline+`, 1)`)
-		states, err := store.Groups{}.States(ctx, tx, []int64{1}, 1000)
+		states, err := store.Groups{}.States(ctx, tx, []int64{1}, time.UnixMilli(1000))
 		require.NoError(t, err, deadline)
-		require.Equal(t, []row.GroupState{{ID: 1, NextMS: next}}, states, deadline)
+		require.Equal(t, []row.GroupState{{ID: 1, Next: row.InstantMS(next)}}, states, deadline)
 	}
 }

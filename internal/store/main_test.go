@@ -90,9 +90,9 @@ func withRelay(t *testing.T, db *sql.DB) *sql.DB {
 func withCompacted(t *testing.T, db *sql.DB) *sql.DB {
 	t.Helper()
 	exec(t, db, `INSERT INTO _honker_stream (offset, topic, payload) VALUES (1, 't', '1')`)
-	n, _, err := store.Retentions{}.Compact(ctx, db, "t", 0, 1, 1)
+	done, err := store.Retentions{}.Compact(ctx, db, row.Compaction{Topic: "t", Policy: 1, Limit: 1})
 	require.NoError(t, err)
-	require.Equal(t, 1, n)
+	require.Equal(t, 1, done.Deleted)
 	return db
 }
 

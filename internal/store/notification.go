@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -14,19 +15,12 @@ type Notifications struct{}
 const sqlNotify = `INSERT INTO _honker_notifications (channel, payload, created_at) VALUES (?1, ?2, ?3)`
 
 // Insert adds a message and returns its id.
-func (Notifications) Insert(ctx context.Context, q row.Querier, channel, payload string, now int64) (int64, error) {
-	return inserted(ctx, q, sqlNotify, 1, channel, payload, now)
+func (Notifications) Insert(ctx context.Context, q row.Querier, channel, payload string, now time.Time) (int64, error) {
+	return inserted(ctx, q, sqlNotify, 1, channel, payload, now.Unix())
 }
 
 // By primary key, from the end.
 const sqlLastNotification = `SELECT coalesce(max(id), 0) FROM _honker_notifications`
-
-// Last returns the highest id in the table, or 0 if the table is empty.
-func (Notifications) Last(ctx context.Context, q row.Querier) (int64, error) {
-	var id int64
-	_, err := one(ctx, q, sqlLastNotification, nil, &id)
-	return id, err
-}
 
 // The subquery walks the index on (channel, id) per channel. CROSS JOIN keeps the channels in the
 // outer loop; the other order would read every message. The messages are then read by primary key.
@@ -45,7 +39,7 @@ func (Notifications) Since(ctx context.Context, q row.Querier, channels []string
 	size := 0
 	err := each(ctx, q, sqlNotificationsSince, func(rows *sql.Rows) error {
 		var n row.Notification
-		if err := rows.Scan(&n.ID, &n.Channel, &n.Payload, (*number)(&n.CreatedAt)); err != nil {
+		if err := rows.Scan(&n.ID, &n.Channel, &n.Payload, (*second)(&n.CreatedAt)); err != nil {
 			return err
 		}
 		out = append(out, n)
@@ -60,12 +54,15 @@ func (Notifications) Since(ctx context.Context, q row.Querier, channels []string
 	return out, err
 }
 
-var sqlLastMessage = sequenceOf("_honker_notifications")
+var (
+	sqlLastMessage = sequenceOf("_honker_notifications")
+	sqlMessageHead = headOf(sqlLastMessage, sqlLastNotification)
+)
 
-// Sequence returns the highest id ever assigned, even if its message was deleted. It decreases only
-// when a backup is restored over the file.
-func (Notifications) Sequence(ctx context.Context, q row.Querier) (id int64, err error) {
-	_, err = one(ctx, q, sqlLastMessage, nil, (*number)(&id))
+// Head returns an id such that all messages up to it are visible or deleted, and all messages that
+// become visible later have larger ids. The deletion of messages does not lower it.
+func (Notifications) Head(ctx context.Context, q row.Querier) (id int64, err error) {
+	_, err = one(ctx, q, sqlMessageHead, nil, (*number)(&id))
 	return id, err
 }
 

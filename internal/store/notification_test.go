@@ -3,6 +3,7 @@ package store_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -12,7 +13,7 @@ import (
 
 func notify(t *testing.T, q row.Querier, channel, payload string, now int64) int64 {
 	t.Helper()
-	id, err := store.Notifications{}.Insert(ctx, q, channel, payload, now)
+	id, err := store.Notifications{}.Insert(ctx, q, channel, payload, time.Unix(now, 0))
 	require.NoError(t, err)
 	return id
 }
@@ -29,7 +30,7 @@ func since(t *testing.T, q row.Querier, channels []string, after int64, limit in
 // Messages of several channels are returned in id order.
 func TestNotifyRows_OrderOfIDs(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	last, err := store.Notifications{}.Last(ctx, tx)
+	last, err := store.Notifications{}.Head(ctx, tx)
 	require.NoError(t, err)
 	require.Zero(t, last)
 	for i, channel := range []string{"x", "y", "z", "y", "x"} {
@@ -38,10 +39,10 @@ func TestNotifyRows_OrderOfIDs(t *testing.T) {
 	require.Equal(t, []int64{1, 2, 4, 5}, idsOf(since(t, tx, []string{"y", "x"}, 0, 10), notificationID))
 	require.Equal(t, []int64{4, 5}, idsOf(since(t, tx, []string{"x", "y"}, 2, 10), notificationID))
 	require.Equal(t, []int64{1, 2, 4}, idsOf(since(t, tx, []string{"x", "y"}, 0, 3), notificationID), "the oldest first")
-	require.Equal(t, []row.Notification{{ID: 3, Channel: "z", Payload: `"m"`, CreatedAt: 10}}, since(t, tx, []string{"z"}, 0, 10))
+	require.Equal(t, []row.Notification{{ID: 3, Channel: "z", Payload: `"m"`, CreatedAt: time.Unix(10, 0)}}, since(t, tx, []string{"z"}, 0, 10))
 	require.Empty(t, since(t, tx, nil, 0, 10))
 	require.Empty(t, since(t, tx, []string{"X"}, 0, 10))
-	last, err = store.Notifications{}.Last(ctx, tx)
+	last, err = store.Notifications{}.Head(ctx, tx)
 	require.NoError(t, err)
 	require.EqualValues(t, 5, last)
 }

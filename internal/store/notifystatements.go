@@ -7,6 +7,7 @@ func NotifyStatements() []Statement {
 		hot("sqlLastNotification", sqlLastNotification),
 		hot("sqlNotificationsSince", sqlNotificationsSince),
 		hot("sqlLastMessage", sqlLastMessage),
+		hot("sqlMessageHead", sqlMessageHead),
 		hot("sqlChannelsSince", sqlChannelsSince),
 		cold("sqlSurplus", sqlSurplus),
 		hot("sqlDropNotifications", sqlDropNotifications),

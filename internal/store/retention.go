@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"strings"
+	"time"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 )
 
@@ -22,29 +24,39 @@ ON CONFLICT (topic) DO UPDATE SET max_count = excluded.max_count, max_age_ms = e
 // Set sets the retention of a topic. A retention without bounds keeps all events and deletes the
 // row.
 func (Retentions) Set(ctx context.Context, q row.Querier, r row.Retention) error {
-	if r.MaxCount == 0 && r.MaxAgeMS == 0 {
+	if r.MaxCount == 0 && r.MaxAge == 0 {
 		_, err := q.ExecContext(ctx, sqlDropRetention, r.Topic)
 		return err
 	}
-	_, err := q.ExecContext(ctx, sqlSetRetention, r.Topic, r.MaxCount, r.MaxAgeMS)
+	_, err := q.ExecContext(ctx, sqlSetRetention, r.Topic, r.MaxCount, ageMS(r.MaxAge))
 	return err
 }
 
 const (
-	sqlGetRetention = `SELECT max_count, max_age_ms FROM _honkerx_retention WHERE topic = ?1`
-	sqlRetained     = `SELECT topic FROM _honkerx_retention ORDER BY topic`
+	retention       = `SELECT topic, max_count, max_age_ms FROM _honkerx_retention `
+	sqlGetRetention = retention + `WHERE topic = ?1`
+	sqlRetained     = retention + `ORDER BY topic`
 )
 
-// Get returns the retention of topic. It has no bounds if none was set.
-func (Retentions) Get(ctx context.Context, q row.Querier, topic string) (row.Retention, error) {
-	r := row.Retention{Topic: topic}
-	_, err := one(ctx, q, sqlGetRetention, []any{topic}, (*number)(&r.MaxCount), (*number)(&r.MaxAgeMS))
-	return r, err
+// List returns the retention of a topic, or none if none was set. If topic is empty, it returns the
+// retentions of all topics, by topic.
+func (Retentions) List(ctx context.Context, q row.Querier, topic string) ([]row.Retention, error) {
+	if topic == "" {
+		return retentions(ctx, q, sqlRetained)
+	}
+	return retentions(ctx, q, sqlGetRetention, topic)
 }
 
-// Topics lists the topics that have a retention.
-func (Retentions) Topics(ctx context.Context, q row.Querier) ([]string, error) {
-	return texts(ctx, q, sqlRetained)
+func retentions(ctx context.Context, q row.Querier, query string, args ...any) (all []row.Retention, err error) {
+	err = each(ctx, q, query, func(rows *sql.Rows) error {
+		var r row.Retention
+		var age int64
+		err := rows.Scan(&r.Topic, (*number)(&r.MaxCount), (*number)(&age))
+		r.MaxAge = engine.Milliseconds(age)
+		all = append(all, r)
+		return err
+	}, args...)
+	return all, err
 }
 
 // By the index on (topic, offset), from the end.
@@ -52,20 +64,24 @@ const sqlRank = `SELECT offset` + byTopic + `?1 ORDER BY offset DESC LIMIT 1 OFF
 
 const sqlBefore = `SELECT offset` + byTopic + `?1 AND offset < ?2 ORDER BY offset DESC LIMIT 1`
 
-// Cutoff returns the last offset that r no longer keeps at the unix second now, or 0. The maximum
-// age is rounded up to seconds because the time of an event is truncated to seconds. Cutoff reads
-// as many rows as are kept by count, and all rows that are too old.
-func (Retentions) Cutoff(ctx context.Context, q row.Querier, r row.Retention, now int64) (cutoff int64, err error) {
+// Cutoff returns the last offset that the retention of topic no longer keeps, or 0. The maximum age is
+// rounded up to seconds because the time of an event is truncated to seconds. Cutoff reads as many rows
+// as are kept by count, and all rows that are too old.
+func (rs Retentions) Cutoff(ctx context.Context, q row.Querier, topic string, now time.Time) (cutoff int64, err error) {
+	all, err := rs.List(ctx, q, topic)
+	if err != nil || len(all) == 0 {
+		return 0, err
+	}
+	r := all[0]
 	if r.MaxCount > 0 {
-		if _, err := one(ctx, q, sqlRank, []any{r.Topic, r.MaxCount}, &cutoff); err != nil {
+		if _, err := one(ctx, q, sqlRank, []any{topic, r.MaxCount}, &cutoff); err != nil {
 			return 0, err
 		}
 	}
-	if r.MaxAgeMS == 0 {
+	if r.MaxAge == 0 {
 		return cutoff, nil
 	}
-	s := row.Selection{Topic: r.Topic}
-	young, err := Streams{}.FirstSince(ctx, q, s, now-(r.MaxAgeMS+999)/1000)
+	young, err := firstSince(ctx, q, row.Selection{Topic: topic}, now.Unix()-engine.Seconds(r.MaxAge))
 	if err != nil {
 		return 0, err
 	}
@@ -73,7 +89,7 @@ func (Retentions) Cutoff(ctx context.Context, q row.Querier, r row.Retention, no
 		young = row.Unbounded // all events are too old
 	}
 	var old int64
-	_, err = one(ctx, q, sqlBefore, []any{r.Topic, young}, &old)
+	_, err = one(ctx, q, sqlBefore, []any{topic, young}, &old)
 	return max(cutoff, old), err
 }
 
@@ -89,9 +105,9 @@ WHERE name = ?1 AND topic <> ?1 AND substr(topic, -1) <> '*'
 const sqlGroupPins = `SELECT 'group', g.name, g.topic, min(g.cursor, ` + lowestOpen + `)
 FROM _honkerx_groups AS g WHERE topic = ?1 OR substr(topic, -1) = '*'`
 
-// LowestPin returns the consumer or group that has read the least of topic; false if there is none.
+// lowestPin returns the consumer or group that has read the least of topic; false if there is none.
 // Events above its offset must not be deleted.
-func (Retentions) LowestPin(ctx context.Context, q row.Querier, topic string) (lowest row.Pin, found bool, err error) {
+func lowestPin(ctx context.Context, q row.Querier, topic string) (lowest row.Pin, found bool, err error) {
 	for _, query := range []string{sqlConsumerPins, sqlSwappedPins, sqlGroupPins} {
 		err := each(ctx, q, query, func(rows *sql.Rows) error {
 			var p row.Pin
@@ -117,20 +133,27 @@ const sqlCompact = `DELETE FROM _honker_stream WHERE offset IN (SELECT offset` +
     WHERE c.offset = _honker_stream.offset AND c.state = 2)
   ORDER BY offset LIMIT ?4 + 0) RETURNING offset`
 
-// Compact deletes up to limit events of topic with offsets above after and at most cutoff. It
-// returns how many it deleted and the highest of their offsets, at which the next call should
-// continue.
-func (Retentions) Compact(ctx context.Context, q row.Querier, topic string, after, cutoff int64, limit int) (n int, last int64, err error) {
+// Compact deletes up to c.Limit events of c.Topic above c.After that the retention does not keep, that
+// all consumers and groups have seen, and that are not dead events of a group.
+func (Retentions) Compact(ctx context.Context, q row.Querier, c row.Compaction) (done row.Compacted, err error) {
+	done.Cutoff = c.Policy
+	pin, pinned, err := lowestPin(ctx, q, c.Topic)
+	if err != nil {
+		return done, err
+	}
+	if pinned && pin.Offset < c.Policy {
+		done.Cutoff, done.Pinned, done.Pin = pin.Offset, true, pin
+	}
 	err = each(ctx, q, sqlCompact, func(rows *sql.Rows) error {
 		var offset int64
 		err := rows.Scan(&offset)
-		n, last = n+1, max(last, offset)
+		done.Deleted, done.Last = done.Deleted+1, max(done.Last, offset)
 		return err
-	}, topic, after, cutoff, limit)
-	if err != nil || n == 0 {
-		return n, last, err
+	}, c.Topic, c.After, done.Cutoff, c.Limit)
+	if err != nil || done.Deleted == 0 {
+		return done, err
 	}
-	return n, last, noteCompacted(ctx, q, topic, last)
+	return done, noteCompacted(ctx, q, c.Topic, done.Last)
 }
 
 // The table is created when the first topic loses events. Topics share a sequence of offsets, so
@@ -157,9 +180,9 @@ func noteCompacted(ctx context.Context, q row.Querier, topic string, through int
 	return err
 }
 
-// Compacted returns the last offset that Compact has deleted from the topics of s, ignoring the
+// compacted returns the last offset that Compact has deleted from the topics of s, ignoring the
 // filter, or 0.
-func (Retentions) Compacted(ctx context.Context, q row.Querier, s row.Selection) (through int64, err error) {
+func compacted(ctx context.Context, q row.Querier, s row.Selection) (through int64, err error) {
 	var x int
 	if found, err := one(ctx, q, sqlHasCompacted, nil, &x); err != nil || !found {
 		return 0, err
@@ -169,7 +192,7 @@ func (Retentions) Compacted(ctx context.Context, q row.Querier, s row.Selection)
 	return through, err
 }
 
-// selectionCompacted returns the query of Retentions.Compacted.
+// selectionCompacted returns the query of compacted.
 func selectionCompacted(s row.Selection) *condition {
 	c := new(condition)
 	c.sql.WriteString(`SELECT coalesce(max(through), 0) FROM _honkerx_compacted WHERE `)

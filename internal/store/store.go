@@ -91,6 +91,14 @@ func sequenceOf(table string) string {
 	return `SELECT seq FROM sqlite_sequence WHERE name = '` + table + `'`
 }
 
+// headOf returns a query for the head of a log, which is the highest id that was ever assigned. A
+// transaction assigns ids when it writes, and there is a single writer, so all rows up to the head are
+// visible or deleted. last is the query for the last row, which counts if the table has lost its
+// sequence.
+func headOf(sequence, last string) string {
+	return `SELECT max(coalesce((` + sequence + `), 0), (` + last + `))`
+}
+
 // addedSince runs a query for (id, name, key) of up to limit rows above after, preceded by a row
 // with the sequence of the table and a NULL name. It returns the names and keys, the number of
 // rows, and the last id. The last id is less than after if the sequence went back, which happens

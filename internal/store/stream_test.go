@@ -3,6 +3,7 @@ package store_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -10,30 +11,31 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-func TestStreams_InsertMany_Keys(t *testing.T) {
+func TestStreams_Publish_Keys(t *testing.T) {
 	db := openFresh(t)
 	for _, n := range []int{1, 2, 3, 4, 31, 33, 256, 257, 1000} {
-		payloads, each := make([]string, n), make([]any, n)
+		payloads, each := make([]string, n), make([]string, n)
 		for i := range payloads {
 			payloads[i], each[i] = fmt.Sprint(i), fmt.Sprintf("k%d", i)
 			if i%3 == 1 {
-				each[i] = nil
+				each[i] = ""
 			}
 		}
 		for name, c := range map[string]struct {
-			keys []any
+			keys []string
 			key  func(i int) any
 		}{
 			"none":     {nil, func(int) any { return nil }},
-			"none too": {[]any{nil}, func(int) any { return nil }},
-			"one":      {[]any{"k"}, func(int) any { return "k" }},
-			"empty":    {[]any{""}, func(int) any { return "" }},
+			"none too": {[]string{}, func(int) any { return nil }},
+			"one":      {[]string{"k"}, func(int) any { return "k" }},
+			"empty":    {[]string{""}, func(int) any { return "" }},
 			"each":     {each, func(i int) any { return each[i] }},
 		} {
 			tx := begin(t, db)
-			_, err := store.Streams{}.Insert(ctx, tx, "t", nil, "first", 6)
+			_, err := store.Streams{}.Insert(ctx, tx, "t", nil, "first", time.Unix(6, 0))
 			require.NoError(t, err)
-			first, last, err := store.Streams{}.InsertMany(ctx, tx, "t", c.keys, payloads, 7)
+			p := row.Publication{Topic: "t", Keys: c.keys, Payloads: payloads}
+			first, last, err := store.Streams{}.Publish(ctx, tx, p, time.Unix(7, 0))
 			require.NoError(t, err)
 			require.EqualValues(t, []int64{2, int64(n + 1)}, []int64{first, last}, "%s of %d", name, n)
 			want := []string{}
@@ -47,10 +49,11 @@ func TestStreams_InsertMany_Keys(t *testing.T) {
 	}
 }
 
-func TestStreams_InsertMany_WrongNumberOfKeys(t *testing.T) {
+func TestStreams_Publish_WrongNumberOfKeys(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	for _, n := range []int{0, 1, 3, 4} {
-		_, _, err := store.Streams{}.InsertMany(ctx, tx, "t", []any{"a", "b"}, make([]string, n), 7)
+		p := row.Publication{Topic: "t", Keys: []string{"a", "b"}, Payloads: make([]string, n)}
+		_, _, err := store.Streams{}.Publish(ctx, tx, p, time.Unix(7, 0))
 		require.ErrorContains(t, err, "2 keys", "%d events", n)
 	}
 	require.Empty(t, lines(t, tx, `SELECT * FROM _honker_stream`))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 )
 
@@ -32,9 +33,10 @@ ORDER BY t.topic`
 func (Streams) Topics(ctx context.Context, q row.Querier) (all []row.TopicState, err error) {
 	err = each(ctx, q, sqlTopicStates, func(rows *sql.Rows) error {
 		var t row.TopicState
-		var most int64
-		err := rows.Scan(&t.Topic, &most, &t.Events, (*number)(&t.First), (*number)(&t.Head), (*number)(&t.LastAt),
-			(*number)(&t.MaxCount), (*number)(&t.MaxAgeMS))
+		var most, age int64
+		err := rows.Scan(&t.Topic, &most, &t.Events, (*number)(&t.First), (*number)(&t.Head), (*second)(&t.LastAt),
+			(*number)(&t.MaxCount), (*number)(&age))
+		t.MaxAge = engine.Milliseconds(age)
 		if t.Events > most {
 			t.Events, t.More = most, true
 		}

@@ -261,10 +261,8 @@ func dispatchReplyTo(d *dispatchTest) {
 func (d *dispatchTest) events(topic string) (all []string) {
 	d.t.Helper()
 	d.read(d.t, func(ctx context.Context, q engine.Querier) error {
-		last, err := d.Stores.Streams.Last(ctx, q)
-		require.NoError(d.t, err)
-		events, _, err := d.Stores.Streams.Read(ctx, q, row.Selection{Topic: topic}, 0, last, 1000, nil)
-		for _, e := range events {
+		page, err := d.Stores.Streams.Read(ctx, q, row.EventRead{Selection: row.Selection{Topic: topic}, Through: row.Unbounded, Limit: 1000}, nil)
+		for _, e := range page.Events {
 			all = append(all, string(engine.PayloadText(e.Payload)))
 		}
 		return err

@@ -16,11 +16,11 @@ type fakeLog struct {
 	read  int
 }
 
-func (l *fakeLog) Last(context.Context, row.Querier) (int64, error) {
+func (l *fakeLog) head(context.Context, row.Querier) (int64, error) {
 	return int64(len(l.names)), nil
 }
 
-func (l *fakeLog) ChannelsSince(_ context.Context, _ row.Querier, after int64, limit int) (row.Added, int, int64, error) {
+func (l *fakeLog) since(_ context.Context, _ row.Querier, after int64, limit int) (row.Added, int, int64, error) {
 	added, rows := row.Added{}, l.names[after:]
 	rows = rows[:min(len(rows), limit)]
 	l.read += len(rows)
@@ -30,8 +30,10 @@ func (l *fakeLog) ChannelsSince(_ context.Context, _ row.Querier, after int64, l
 	return added, len(rows), after + int64(len(rows)), nil
 }
 
-func (l *fakeLog) TopicsSince(ctx context.Context, q row.Querier, after int64, limit int) (row.Added, int, int64, error) {
-	return l.ChannelsSince(ctx, q, after, limit)
+// statements returns the questions about l, as the log of messages and of events.
+func (l *fakeLog) statements() Statements {
+	log := Log{Head: l.head, Since: l.since}
+	return Statements{Messages: log, Events: log}
 }
 
 func (l *fakeLog) add(n int, name string) {
@@ -48,7 +50,7 @@ func TestNotifier_ManyWaiters_OnlyThoseConcerned(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n, _ := newNotifier(t)
 			log := new(fakeLog)
-			n.sources = newSources(Statements{Notifications: log, Streams: log}, n)
+			n.sources = newSources(log.statements(), n)
 			for i := range others {
 				defer n.Subscribe(Key{Kind: kind, Name: fmt.Sprint("other ", i)}).Close()
 			}
@@ -84,7 +86,7 @@ func TestNotifier_ManyWaiters_OnlyThoseConcerned(t *testing.T) {
 func TestNotifier_ManyWaiters_SparseCatchUp(t *testing.T) {
 	n, _ := newNotifier(t)
 	log := new(fakeLog)
-	n.sources = newSources(Statements{Notifications: log, Streams: log}, n)
+	n.sources = newSources(log.statements(), n)
 	plain := n.Subscribe(Key{Kind: TopicEvent, Name: "plain"})
 	defer plain.Close()
 	sparse := map[string]*Waiter{

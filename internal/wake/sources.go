@@ -11,39 +11,36 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Statements holds the queries of the sources. They run after every commit while their kind has
-// waiters, so each must read no more than an index provides.
+// Statements holds the questions of the notifier. They are asked after every commit while their kind
+// has waiters, so each must read no more than an index provides.
 type Statements struct {
-	Jobs interface {
-		StatesAt(ctx context.Context, q row.Querier, queues []string, nowMS int64) ([]row.QueueState, error)
-	}
-	Results interface {
-		Decided(ctx context.Context, q row.Querier, ids []int64) ([]int64, error)
-	}
-	Notifications interface {
-		Last(ctx context.Context, q row.Querier) (int64, error)
-		ChannelsSince(ctx context.Context, q row.Querier, after int64, limit int) (row.Added, int, int64, error)
-	}
-	Streams interface {
-		Last(ctx context.Context, q row.Querier) (int64, error)
-		TopicsSince(ctx context.Context, q row.Querier, after int64, limit int) (row.Added, int, int64, error)
-	}
-	Groups interface {
-		States(ctx context.Context, q row.Querier, ids []int64, nowMS int64) ([]row.GroupState, error)
-	}
-	Locks interface {
-		States(ctx context.Context, q row.Querier, names []string, now int64) (map[string]int64, error)
-	}
-	Schedules interface {
-		Soonest(ctx context.Context, q row.Querier) (int64, error)
-	}
-	// Relays returns the query for the relay queues of family.
-	Relays func(family string) RelayStates
+	// Queues returns whether a claim on each of queues would find work, and otherwise when.
+	Queues func(ctx context.Context, q row.Querier, queues []string, nowMS int64) ([]row.QueueState, error)
+	// Results returns the jobs among ids that have a result or have ended.
+	Results func(ctx context.Context, q row.Querier, ids []int64) ([]int64, error)
+	// Messages and Events are the logs of notifications and of events.
+	Messages, Events Log
+	// Groups returns whether an event has come back to each of the groups ids, and otherwise when one
+	// will.
+	Groups func(ctx context.Context, q row.Querier, ids []int64, now time.Time) ([]row.GroupState, error)
+	// Locks returns the locks among names, each with the unix second at which it becomes free, or 0 if
+	// it is free.
+	Locks func(ctx context.Context, q row.Querier, names []string, now int64) (map[string]int64, error)
+	// Soonest returns the unix second at which the next schedule is due, or 0 if there is none.
+	Soonest func(ctx context.Context, q row.Querier) (int64, error)
+	// Relays returns the state of each queue of w in the relay family.
+	Relays func(ctx context.Context, q row.Querier, family string, w row.RelayWanted, now time.Time) ([]row.RelayState, error)
 }
 
-// RelayStates is the query for the relay queues of a family.
-type RelayStates interface {
-	States(ctx context.Context, q row.Querier, w row.RelayWanted, now time.Time) ([]row.RelayState, error)
+// Log holds the questions about a log, whose rows have rising ids.
+type Log struct {
+	// Head returns an id such that all rows up to it are visible or deleted, and all rows that become
+	// visible later have larger ids. It goes back only when a backup is restored over the database.
+	Head func(ctx context.Context, q row.Querier) (int64, error)
+	// Since returns the names and keys of up to limit rows with ids above after, in the order of their
+	// ids, the number of these rows, and the last id among them. Without rows, last is after, or less
+	// if the head has gone back below it.
+	Since func(ctx context.Context, q row.Querier, after int64, limit int) (added row.Added, n int, last int64, err error)
 }
 
 // names returns the awaited names at the time of the call.
@@ -66,9 +63,7 @@ type sources struct {
 }
 
 func newSources(s Statements, n *Notifier) *sources {
-	all := &sources{Statements: s, notifier: n}
-	all.messages = logTail{last: s.Notifications.Last, since: s.Notifications.ChannelsSince}
-	all.events = logTail{last: s.Streams.Last, since: s.Streams.TopicsSince}
+	all := &sources{Statements: s, notifier: n, messages: logTail{Log: s.Messages}, events: logTail{Log: s.Events}}
 	all.ask = [kinds]source{
 		QueueReady:     all.queues,
 		ChannelMessage: all.channels,
@@ -93,7 +88,7 @@ func (s *sources) wakeAtSecond(unix int64) { s.wakeAt(row.Instant(unix)) }
 // the conditions must be those of a claim: a due job that has not expired and has an attempt left,
 // or a job whose claim has lapsed.
 func (s *sources) queues(ctx context.Context, q row.Querier, awaited names, now time.Time) (ready []string, err error) {
-	states, err := s.Jobs.StatesAt(ctx, q, awaited(), now.UnixMilli())
+	states, err := s.Queues(ctx, q, awaited(), now.UnixMilli())
 	for _, state := range states {
 		if state.Ready {
 			ready = append(ready, state.Queue)
@@ -138,7 +133,7 @@ func (s *sources) topics(ctx context.Context, q row.Querier, awaited names, _ ti
 // jobs returns the jobs that have a result or have ended. The waiter determines which, and reads
 // the result, because another commit may change it in the meantime.
 func (s *sources) jobs(ctx context.Context, q row.Querier, awaited names, _ time.Time) ([]string, error) {
-	decided, err := s.Results.Decided(ctx, q, numbers(awaited()))
+	decided, err := s.Results(ctx, q, numbers(awaited()))
 	ready := make([]string, len(decided))
 	for i, id := range decided {
 		ready[i] = strconv.FormatInt(id, 10)
@@ -148,13 +143,13 @@ func (s *sources) jobs(ctx context.Context, q row.Querier, awaited names, _ time
 
 // groups returns the groups to which an event has been returned. New events are handled by topics.
 func (s *sources) groups(ctx context.Context, q row.Querier, awaited names, now time.Time) (ready []string, err error) {
-	states, err := s.Groups.States(ctx, q, numbers(awaited()), now.UnixMilli())
+	states, err := s.Groups(ctx, q, numbers(awaited()), now)
 	for _, state := range states {
 		if state.Ready {
 			ready = append(ready, strconv.FormatInt(state.ID, 10))
 			continue
 		}
-		s.wakeAt(row.InstantMS(state.NextMS))
+		s.wakeAt(state.Next)
 	}
 	return ready, err
 }
@@ -162,7 +157,7 @@ func (s *sources) groups(ctx context.Context, q row.Querier, awaited names, now 
 // locks returns the free locks. Only the first waiter gets a free lock, and the others find it held
 // again. Waiters of the same process queue up before they wait, see KeyedMutex.
 func (s *sources) locks(ctx context.Context, q row.Querier, awaited names, now time.Time) (ready []string, err error) {
-	states, err := s.Locks.States(ctx, q, awaited(), now.Unix())
+	states, err := s.Locks(ctx, q, awaited(), now.Unix())
 	for name, expires := range states {
 		if expires == 0 {
 			ready = append(ready, name)
@@ -176,7 +171,7 @@ func (s *sources) locks(ctx context.Context, q row.Querier, awaited names, now t
 // schedules returns the awaited key if a schedule is due. A commit may have brought the next fire
 // time forward, so the time is read after each commit.
 func (s *sources) schedules(ctx context.Context, q row.Querier, awaited names, now time.Time) ([]string, error) {
-	soonest, err := s.Schedules.Soonest(ctx, q)
+	soonest, err := s.Soonest(ctx, q)
 	if err != nil || soonest != 0 && soonest <= now.Unix() {
 		return awaited(), err
 	}
@@ -197,7 +192,7 @@ func (s *sources) relays(ctx context.Context, q row.Querier, awaited names, now 
 		families[family] = append(families[family], row.RelayQueue{Name: queue})
 	}
 	for family, queues := range families {
-		states, err := s.Relays(family).States(ctx, q, row.RelayWanted{Queues: queues}, now)
+		states, err := s.Relays(ctx, q, family, row.RelayWanted{Queues: queues}, now)
 		if err != nil {
 			return nil, err
 		}
@@ -223,8 +218,7 @@ func numbers(names []string) []int64 {
 
 // logTail tracks the rows added to a table that only grows.
 type logTail struct {
-	last  func(context.Context, row.Querier) (int64, error)
-	since func(ctx context.Context, q row.Querier, after int64, limit int) (added row.Added, n int, last int64, err error)
+	Log
 	seen  int64
 	known bool // seen has been read
 }
@@ -241,7 +235,7 @@ const tailPage = 1000
 // a row that is committed after its look and before the read.
 func (t *logTail) gained(ctx context.Context, q row.Querier, page int) (added row.Added, n int, err error) {
 	if t.known {
-		added, n, last, err := t.since(ctx, q, t.seen, page)
+		added, n, last, err := t.Since(ctx, q, t.seen, page)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -250,7 +244,7 @@ func (t *logTail) gained(ctx context.Context, q row.Querier, page int) (added ro
 			return added, n, nil
 		}
 	}
-	last, err := t.last(ctx, q)
-	t.seen, t.known = last, err == nil
+	head, err := t.Head(ctx, q)
+	t.seen, t.known = head, err == nil
 	return nil, 0, err
 }

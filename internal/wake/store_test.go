@@ -7,8 +7,12 @@ import (
 
 func init() {
 	wake.SetStatements(wake.Statements{
-		Jobs: store.Jobs{}, Results: store.Results{}, Notifications: store.Notifications{}, Streams: store.Streams{},
-		Groups: store.Groups{}, Locks: store.Locks{}, Schedules: store.Schedules{},
-		Relays: func(family string) wake.RelayStates { return store.Relays{Family: family} },
+		Queues:   store.Jobs{}.StatesAt,
+		Results:  store.Results{}.Decided,
+		Messages: wake.Log{Head: store.Notifications{}.Head, Since: store.Notifications{}.ChannelsSince},
+		Events:   wake.Log{Head: store.Streams{}.Head, Since: store.Streams{}.TopicsSince},
+		Groups:   store.Groups{}.States,
+		Locks:    store.Locks{}.States,
+		Soonest:  store.Schedules{}.Soonest,
 	})
 }

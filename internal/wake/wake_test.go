@@ -227,16 +227,16 @@ func TestSparse_Concerned_All(t *testing.T) {
 // already subscribed gets each row once.
 func TestLogTail_Gained_Once(t *testing.T) {
 	rows := []string{"a", "b"}
-	tail := logTail{
-		last: func(context.Context, row.Querier) (int64, error) { return int64(len(rows)), nil },
-		since: func(_ context.Context, _ row.Querier, after int64, limit int) (row.Added, int, int64, error) {
+	tail := logTail{Log: Log{
+		Head: func(context.Context, row.Querier) (int64, error) { return int64(len(rows)), nil },
+		Since: func(_ context.Context, _ row.Querier, after int64, limit int) (row.Added, int, int64, error) {
 			added := row.Added{}
 			for _, r := range rows[after:min(int(after)+limit, len(rows))] {
 				added[r] = map[string]bool{"": true}
 			}
 			return added, min(len(rows)-int(after), limit), int64(len(rows)), nil
 		},
-	}
+	}}
 	gained := func() []string {
 		added, n, err := tail.gained(context.Background(), nil, tailPage)
 		require.NoError(t, err)

@@ -1,9 +1,14 @@
 package backend
 
 import (
+	"context"
+	"time"
+
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/wake"
 )
 
 // Stores returns the statements of a SQLite file.
@@ -44,6 +49,20 @@ func Stores() engine.Stores {
 			Batches:    store.SweepBatches,
 			Messages:   store.SweepMessages,
 		},
+		Wake: wake.Statements{
+			Queues:   store.Jobs{}.StatesAt,
+			Results:  store.Results{}.Decided,
+			Messages: wake.Log{Head: store.Notifications{}.Head, Since: store.Notifications{}.ChannelsSince},
+			Events:   wake.Log{Head: store.Streams{}.Head, Since: store.Streams{}.TopicsSince},
+			Groups:   store.Groups{}.States,
+			Locks:    store.Locks{}.States,
+			Soonest:  store.Schedules{}.Soonest,
+			Relays:   relayStates,
+		},
 		Refused: sqlite.IsConstraint,
 	}
+}
+
+func relayStates(ctx context.Context, q row.Querier, family string, w row.RelayWanted, now time.Time) ([]row.RelayState, error) {
+	return store.Relays{Family: family}.States(ctx, q, w, now)
 }
