@@ -36,6 +36,12 @@ var suites = []struct {
 	{"Relays", relays},
 	{"Dispatches", dispatches},
 	{"Inboxes", inboxes},
+	{"Streams", streams},
+	{"Consumers", consumers},
+	{"Retentions", retentions},
+	{"Groups", groups},
+	{"Notifications", notifications},
+	{"Wakes", wakes},
 }
 
 // start is the time at which tests begin. Stores have no clock, so tests choose the time.

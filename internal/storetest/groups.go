@@ -1,0 +1,631 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
+)
+
+func groups(t *testing.T, open func(t *testing.T) *Fixture) {
+	t.Run("Join", func(t *testing.T) { groupJoined(t, open(t)) })
+	t.Run("NamesOfMembers", func(t *testing.T) { memberNames(t, open(t)) })
+	t.Run("FencesOfLeases", func(t *testing.T) { leaseFences(t, open(t)) })
+	t.Run("ClaimOfSelection", func(t *testing.T) { groupSelection(t, open(t)) })
+	t.Run("Dead", func(t *testing.T) { deadDeliveries(t, open(t)) })
+	t.Run("Drop", func(t *testing.T) { groupDropped(t, open(t)) })
+	t.Run("BesideModel", func(t *testing.T) { groupBesideModel(t, open(t)) })
+	t.Run("RollbackLeavesNothing", func(t *testing.T) { groupRolledBack(t, open(t)) })
+}
+
+func instanceOf(member string) string { return "instance of " + member }
+
+// join makes a member of a group until an hour after start.
+func (d *Fixture) join(t *testing.T, j row.GroupJoin, member string) row.Member {
+	t.Helper()
+	j.Member, j.Expires = row.Member{Name: member, Instance: instanceOf(member)}, start.Add(time.Hour)
+	d.mustWrite(t, func(ctx context.Context, q engine.Querier) error {
+		joined, err := d.Stores.Groups.Join(ctx, q, j, start)
+		require.Equal(t, row.Membership{Kept: true}, joined.Membership)
+		j.Member.Group = joined.Group
+		return err
+	})
+	return j.Member
+}
+
+func (d *Fixture) claim(t *testing.T, c row.GroupClaim, now time.Time) (claimed row.GroupClaimed) {
+	t.Helper()
+	d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
+		claimed, err = d.Stores.Groups.Claim(ctx, q, c, now)
+		return err
+	})
+	return claimed
+}
+
+func (d *Fixture) settle(t *testing.T, s row.GroupSettlement, now time.Time) (out row.GroupSettled) {
+	t.Helper()
+	d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
+		out, err = d.Stores.Groups.Settle(ctx, q, s, now)
+		return err
+	})
+	return out
+}
+
+func (d *Fixture) extend(t *testing.T, h row.Holding, expires, now time.Time) (held bool) {
+	t.Helper()
+	d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
+		held, err = d.Stores.Groups.Extend(ctx, q, h, expires, now)
+		return err
+	})
+	return held
+}
+
+func (d *Fixture) progress(t *testing.T, group int64, now time.Time) (p row.GroupProgress) {
+	t.Helper()
+	d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
+		p, err = d.Stores.Groups.Progress(ctx, q, group, -1, now)
+		return err
+	})
+	return p
+}
+
+func (d *Fixture) ready(t *testing.T, group int64, now time.Time) (s row.GroupState) {
+	t.Helper()
+	d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
+		s, err = d.Stores.Groups.Ready(ctx, q, group, now)
+		return err
+	})
+	return s
+}
+
+func holding(m row.Member, e row.Delivery) row.Holding {
+	return row.Holding{Group: m.Group, Offset: e.Offset, Token: e.Token}
+}
+
+func deliveredOffsets(all []row.Delivery) []int64 {
+	out := make([]int64, len(all))
+	for i, e := range all {
+		out[i] = e.Offset
+	}
+	return out
+}
+
+// A new group begins at its position. An existing group keeps its cursor, and gets the filter.
+func groupJoined(t *testing.T, d *Fixture) {
+	first, last := d.publish(t, "a", nil, `1`, `2`)
+	j := row.GroupJoin{Topic: "a", Name: "g", From: row.Position{After: first}, Expires: start.Add(time.Hour),
+		Member: row.Member{Name: "m", Instance: "i"}, Filter: &row.Filter{Op: row.KeyIs, Key: "k"}}
+	join := func() (joined row.GroupJoined) {
+		d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
+			joined, err = d.Stores.Groups.Join(ctx, q, j, start)
+			return err
+		})
+		return joined
+	}
+	joined := join()
+	require.Equal(t, row.Start{Offset: first}, joined.Start)
+	list := func(topic, name string) (all []row.Group) {
+		d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
+			all, err = d.Stores.Groups.List(ctx, q, topic, name)
+			return err
+		})
+		return all
+	}
+	got := list("a", "g")
+	require.Len(t, got, 1)
+	require.Equal(t, row.Group{ID: joined.Group, Topic: "a", Name: "g", Cursor: first, Epoch: got[0].Epoch, Filter: j.Filter}, got[0])
+
+	j.Filter, j.From = nil, row.Position{After: last}
+	again := join()
+	require.Equal(t, row.GroupJoined{Group: joined.Group, Membership: row.Membership{Kept: true}}, again)
+	require.Nil(t, list("a", "g")[0].Filter)
+	require.Equal(t, first, list("a", "g")[0].Cursor)
+
+	d.join(t, row.GroupJoin{Topic: "a", Name: "f"}, "m")
+	d.join(t, row.GroupJoin{Topic: "*", Name: "z"}, "m")
+	names := func(topic, name string) (all []string) {
+		for _, g := range list(topic, name) {
+			all = append(all, g.Topic+" "+g.Name)
+		}
+		return all
+	}
+	require.Equal(t, []string{"a f", "a g"}, names("a", ""))
+	require.Equal(t, []string{"* z", "a f", "a g"}, names("", ""))
+	require.Empty(t, names("b", ""))
+	require.Empty(t, names("a", "z"))
+}
+
+// A name belongs to an instance until the end of its membership, and is then free for others.
+func memberNames(t *testing.T, d *Fixture) {
+	m := d.join(t, row.GroupJoin{Topic: "a", Name: "g"}, "m")
+	other := m
+	other.Instance = "other"
+	end := start.Add(time.Hour)
+	renew := func(m row.Member, expires, now time.Time) (s row.Membership) {
+		d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
+			s, err = d.Stores.Groups.Renew(ctx, q, m, expires, now)
+			return err
+		})
+		return s
+	}
+	taken := renew(other, end.Add(time.Hour), end)
+	require.False(t, taken.Kept)
+	require.Equal(t, m.Instance, taken.Holder)
+	require.True(t, taken.Expires.Equal(end))
+	end = end.Add(time.Minute)
+	require.Equal(t, row.Membership{Kept: true}, renew(m, end, start.Add(time.Minute)))
+	members := d.progress(t, m.Group, end).Members
+	require.Len(t, members, 1)
+	require.True(t, members[0].JoinedAt.Equal(start) && members[0].Expires.Equal(end), "%+v", members[0])
+	require.False(t, members[0].Expired)
+
+	late := end.Add(time.Millisecond)
+	require.True(t, d.progress(t, m.Group, late).Members[0].Expired)
+	require.Equal(t, row.Membership{Kept: true}, renew(other, late.Add(time.Hour), late))
+	require.False(t, renew(m, late.Add(time.Hour), late).Kept)
+	require.Equal(t, "other", d.progress(t, m.Group, late).Members[0].Instance)
+
+	d.mustWrite(t, func(ctx context.Context, q engine.Querier) error {
+		return d.Stores.Groups.Leave(ctx, q, m, late) // of an instance that has lost its name
+	})
+	require.Len(t, d.progress(t, m.Group, late).Members, 1)
+	d.mustWrite(t, func(ctx context.Context, q engine.Querier) error { return d.Stores.Groups.Leave(ctx, q, other, late) })
+	require.Empty(t, d.progress(t, m.Group, late).Members)
+	require.Equal(t, row.Membership{Kept: true}, renew(m, late.Add(time.Hour), late), "a member comes back")
+}
+
+// A settle or an extension of a lease that has ended changes nothing, whatever has become of its event.
+func leaseFences(t *testing.T, d *Fixture) {
+	lease := 10 * time.Second
+	for name, lose := range map[string]func(m row.Member, h row.Holding) (now time.Time){
+		"lapsed": func(_ row.Member, h row.Holding) time.Time { return start.Add(lease + time.Millisecond) },
+		"lapsed and claimed again": func(m row.Member, h row.Holding) time.Time {
+			now := start.Add(lease + time.Millisecond)
+			again := d.claim(t, row.GroupClaim{Member: m, N: 1, Expires: now.Add(lease)}, now).Events
+			require.Len(t, again, 1)
+			require.EqualValues(t, 2, again[0].Attempts)
+			require.Greater(t, again[0].Token, h.Token)
+			return now
+		},
+		"handled": func(_ row.Member, h row.Holding) time.Time {
+			require.Equal(t, row.GroupSettled{Held: true}, d.settle(t, row.GroupSettlement{Holding: h}, start))
+			return start
+		},
+		"given back": func(_ row.Member, h row.Holding) time.Time {
+			require.Equal(t, row.GroupSettled{Held: true}, d.settle(t, row.GroupSettlement{Holding: h, Back: true, Ready: start}, start))
+			return start
+		},
+		"released": func(m row.Member, h row.Holding) time.Time {
+			d.mustWrite(t, func(ctx context.Context, q engine.Querier) error {
+				return d.Stores.Groups.Release(ctx, q, m.Group, h.Token, []int64{h.Offset}, start)
+			})
+			return start
+		},
+		"left": func(m row.Member, h row.Holding) time.Time {
+			d.mustWrite(t, func(ctx context.Context, q engine.Querier) error { return d.Stores.Groups.Leave(ctx, q, m, start) })
+			return start
+		},
+		"dead": func(_ row.Member, h row.Holding) time.Time {
+			require.Equal(t, row.GroupSettled{Held: true, Died: true},
+				d.settle(t, row.GroupSettlement{Holding: h, Back: true, MaxAttempts: 1}, start))
+			return start
+		},
+		"wrong token": func(row.Member, row.Holding) time.Time { return start },
+	} {
+		topic := "topic of " + name
+		d.publish(t, topic, nil, `1`)
+		m := d.join(t, row.GroupJoin{Topic: topic, Name: "g"}, "m")
+		claimed := d.claim(t, row.GroupClaim{Member: m, N: 1, Expires: start.Add(lease)}, start)
+		require.Len(t, claimed.Events, 1, name)
+		h := holding(m, claimed.Events[0])
+		now := lose(m, h)
+		if name == "wrong token" {
+			h.Token--
+		}
+		before := d.progress(t, m.Group, now)
+		require.Zero(t, d.settle(t, row.GroupSettlement{Holding: h}, now), name)
+		require.Zero(t, d.settle(t, row.GroupSettlement{Holding: h, Back: true, Ready: now, MaxAttempts: 1}, now), name)
+		require.False(t, d.extend(t, h, now.Add(time.Hour), now), name)
+		require.Equal(t, before, d.progress(t, m.Group, now), name)
+	}
+}
+
+// A group is given the events that its pattern and filter select, and reads past the others.
+func groupSelection(t *testing.T, d *Fixture) {
+	rng := random(t)
+	for range 40 {
+		d.publish(t, pick(rng, someTopics...), []string{pick(rng, someKeys...)}, `1`)
+	}
+	for i := range 30 {
+		s := randomSelection(rng)
+		want := offsetsOf(d.events(t, s, 0, 1000))
+		m := d.join(t, row.GroupJoin{Topic: s.Topic, Name: fmt.Sprint("g", i), Filter: s.Filter}, "m")
+		got := []int64{}
+		for d.ready(t, m.Group, start).Ready {
+			n := 1 + rng.IntN(20)
+			claimed := d.claim(t, row.GroupClaim{Member: m, N: n, Expires: start.Add(time.Minute)}, start).Events
+			require.LessOrEqual(t, len(claimed), n)
+			got = append(got, deliveredOffsets(claimed)...)
+		}
+		require.Equal(t, want, got, "%q with filter %s", s.Topic, s.Filter.Text())
+		last := d.claim(t, row.GroupClaim{Member: m, N: 5, Expires: start.Add(time.Minute)}, start)
+		require.Zero(t, last)
+	}
+}
+
+// Dead events are listed in order with their cause, and can be revived or discarded.
+func deadDeliveries(t *testing.T, d *Fixture) {
+	first, last := d.publish(t, "a", []string{"k"}, `1`, `2`, `3`)
+	d.publish(t, "a", nil, `4`)
+	m := d.join(t, row.GroupJoin{Topic: "a", Name: "g"}, "m")
+	claimed := d.claim(t, row.GroupClaim{Member: m, N: 4, Expires: start.Add(time.Minute)}, start).Events
+	for _, i := range []int{2, 0, 1} {
+		died := d.settle(t, row.GroupSettlement{Holding: holding(m, claimed[i]), Back: true, MaxAttempts: 1, Cause: fmt.Sprint("cause ", i)}, start)
+		require.Equal(t, row.GroupSettled{Held: true, Died: true}, died)
+	}
+	dead := func(after int64, limit int) (all []row.DeadDelivery) {
+		d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
+			all, err = d.Stores.Groups.Dead(ctx, q, m.Group, after, limit)
+			return err
+		})
+		return all
+	}
+	all := dead(0, 10)
+	require.Len(t, all, 3)
+	for i, e := range all {
+		require.Equal(t, row.DeadDelivery{Event: claimed[i].Event, Attempts: 1, LastError: fmt.Sprint("cause ", i), DiedAt: e.DiedAt}, e)
+		require.True(t, e.DiedAt.Equal(start))
+	}
+	require.Equal(t, first, dead(0, 1)[0].Offset)
+	require.Len(t, dead(first, 10), 2)
+
+	revive := func(offset int64) (found bool) {
+		d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
+			found, err = d.Stores.Groups.Revive(ctx, q, m.Group, offset, start)
+			return err
+		})
+		return found
+	}
+	discard := func(offset int64) (found bool) {
+		d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
+			found, err = d.Stores.Groups.Discard(ctx, q, m.Group, offset)
+			return err
+		})
+		return found
+	}
+	live := claimed[3].Offset
+	require.False(t, revive(live), "it is leased")
+	require.False(t, discard(live))
+	require.True(t, discard(last))
+	require.False(t, discard(last))
+	require.False(t, revive(last))
+	require.True(t, revive(first))
+	require.False(t, revive(first))
+	again := d.claim(t, row.GroupClaim{Member: m, N: 4, Expires: start.Add(time.Minute)}, start).Events
+	require.Equal(t, []int64{first}, deliveredOffsets(again))
+	require.EqualValues(t, 1, again[0].Attempts, "it has all its attempts")
+	require.Len(t, dead(0, 10), 1)
+}
+
+// A dropped group is gone at once, and its claims are deleted in steps.
+func groupDropped(t *testing.T, d *Fixture) {
+	d.publish(t, "a", nil, `1`, `2`, `3`, `4`, `5`)
+	m := d.join(t, row.GroupJoin{Topic: "a", Name: "g"}, "m")
+	kept := d.join(t, row.GroupJoin{Topic: "a", Name: "kept"}, "m")
+	claimed := d.claim(t, row.GroupClaim{Member: m, N: 5, Expires: start.Add(time.Minute)}, start).Events
+	d.claim(t, row.GroupClaim{Member: kept, N: 5, Expires: start.Add(time.Minute)}, start)
+	drop := func(limit int) (n int) {
+		d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
+			n, err = d.Stores.Groups.Drop(ctx, q, m.Group, limit)
+			return err
+		})
+		return n
+	}
+	left := func() (ids []int64) {
+		d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
+			ids, err = d.Stores.Groups.Left(ctx, q)
+			return err
+		})
+		return ids
+	}
+	require.Empty(t, left())
+	require.Equal(t, 3, drop(3))
+	require.Equal(t, []int64{m.Group}, left())
+	for name, verb := range map[string]func(ctx context.Context, q engine.Querier) error{
+		"claim": func(ctx context.Context, q engine.Querier) error {
+			_, err := d.Stores.Groups.Claim(ctx, q, row.GroupClaim{Member: m, N: 1, Expires: start.Add(time.Minute)}, start)
+			return err
+		},
+		"renew": func(ctx context.Context, q engine.Querier) error {
+			_, err := d.Stores.Groups.Renew(ctx, q, m, start.Add(time.Minute), start)
+			return err
+		},
+		"ready": func(ctx context.Context, q engine.Querier) error {
+			_, err := d.Stores.Groups.Ready(ctx, q, m.Group, start)
+			return err
+		},
+	} {
+		require.ErrorIs(t, d.write(t, verb), row.ErrNotFound, name)
+	}
+	require.Equal(t, 2, drop(3))
+	require.Zero(t, drop(3))
+	require.Empty(t, left())
+	require.Zero(t, d.settle(t, row.GroupSettlement{Holding: holding(m, claimed[0])}, start))
+	require.EqualValues(t, 5, d.progress(t, kept.Group, start).Leased)
+	again := d.join(t, row.GroupJoin{Topic: "a", Name: "g"}, "m")
+	require.Greater(t, again.Group, m.Group, "ids are not reused")
+	require.Len(t, d.claim(t, row.GroupClaim{Member: again, N: 9, Expires: start.Add(time.Minute)}, start).Events, 5)
+}
+
+// What a transaction does with a group is undone by its rollback.
+func groupRolledBack(t *testing.T, d *Fixture) {
+	d.publish(t, "a", nil, `1`, `2`)
+	m := d.join(t, row.GroupJoin{Topic: "a", Name: "g"}, "m")
+	expires := start.Add(time.Minute)
+	claimed := d.claim(t, row.GroupClaim{Member: m, N: 1, Expires: expires}, start).Events
+	before := d.progress(t, m.Group, start)
+	for name, verb := range map[string]func(ctx context.Context, q engine.Querier) error{
+		"claim": func(ctx context.Context, q engine.Querier) error {
+			out, err := d.Stores.Groups.Claim(ctx, q, row.GroupClaim{Member: m, N: 1, Expires: expires}, start)
+			require.Len(t, out.Events, 1)
+			return err
+		},
+		"settle": func(ctx context.Context, q engine.Querier) error {
+			out, err := d.Stores.Groups.Settle(ctx, q, row.GroupSettlement{Holding: holding(m, claimed[0])}, start)
+			require.True(t, out.Held)
+			return err
+		},
+		"give back": func(ctx context.Context, q engine.Querier) error {
+			out, err := d.Stores.Groups.Settle(ctx, q, row.GroupSettlement{Holding: holding(m, claimed[0]), Back: true, Ready: start}, start)
+			require.True(t, out.Held)
+			return err
+		},
+		"leave": func(ctx context.Context, q engine.Querier) error { return d.Stores.Groups.Leave(ctx, q, m, start) },
+		"drop": func(ctx context.Context, q engine.Querier) error {
+			_, err := d.Stores.Groups.Drop(ctx, q, m.Group, 10)
+			return err
+		},
+	} {
+		d.rollBack(t, verb)
+		require.Equal(t, before, d.progress(t, m.Group, start), name)
+	}
+	require.True(t, d.settle(t, row.GroupSettlement{Holding: holding(m, claimed[0])}, start).Held)
+}
+
+// groupModel is what a group of topic "a" should be.
+type groupModel struct {
+	now    time.Time
+	turn   int                  // rises with each return of events
+	cursor int                  // number of events that were given out
+	events []int64              // offsets of the published events
+	open   map[int64]*openClaim // events that were given out and are neither handled nor discarded
+	held   map[row.Holding]bool // all tokens ever given out
+}
+
+type openClaim struct {
+	state    string // "leased", "back" or "dead"
+	holder   string
+	token    int64
+	at       time.Time // end of the lease, or when it can be claimed again
+	turn     int       // of the return
+	attempts int64
+}
+
+// lapse returns or dead-letters the events of lapsed leases, as a claim does first.
+func (m *groupModel) lapse(maxAttempts int) (dead []row.GroupDeath) {
+	for offset, c := range m.open {
+		if c.state != "leased" || !c.at.Before(m.now) {
+			continue
+		}
+		if m.back(c, m.now, maxAttempts); c.state == "dead" {
+			dead = append(dead, row.GroupDeath{Offset: offset, Attempts: c.attempts})
+		}
+	}
+	slices.SortFunc(dead, func(a, b row.GroupDeath) int { return int(a.Offset - b.Offset) })
+	return dead
+}
+
+func (m *groupModel) back(c *openClaim, ready time.Time, maxAttempts int) {
+	c.state, c.at, c.turn, c.token = "back", ready, m.turn, 0
+	if maxAttempts > 0 && c.attempts >= int64(maxAttempts) {
+		c.state = "dead"
+	}
+}
+
+// claim returns the events of a claim of n in order, and their attempts.
+func (m *groupModel) claim(n int, holder string, expires time.Time) (offsets, attempts []int64) {
+	fresh := m.events[m.cursor:min(len(m.events), m.cursor+n)]
+	m.cursor += len(fresh)
+	for _, offset := range fresh {
+		m.open[offset] = &openClaim{}
+	}
+	var back []int64
+	for offset, c := range m.open {
+		if c.state == "back" && !c.at.After(m.now) {
+			back = append(back, offset)
+		}
+	}
+	slices.SortFunc(back, func(a, b int64) int { // the last returned first
+		if m.open[a].turn != m.open[b].turn {
+			return m.open[b].turn - m.open[a].turn
+		}
+		return int(b - a)
+	})
+	offsets = append(slices.Clone(fresh), back[:min(len(back), n-len(fresh))]...)
+	for _, offset := range offsets {
+		c := m.open[offset]
+		c.state, c.holder, c.at = "leased", holder, expires
+		c.attempts++
+		attempts = append(attempts, c.attempts)
+	}
+	return offsets, attempts
+}
+
+// check compares the counts and the readiness of the group with the model.
+func (m *groupModel) check(t *testing.T, d *Fixture, group int64) {
+	t.Helper()
+	var want row.Counts
+	ready, next := m.cursor < len(m.events), time.Time{}
+	if m.cursor > 0 {
+		want.Cursor = m.events[m.cursor-1]
+	}
+	want.LowWater = want.Cursor
+	for offset, c := range m.open {
+		switch {
+		case c.state == "dead":
+			want.Dead++
+			continue
+		case c.state == "leased" && !c.at.Before(m.now):
+			want.Leased++
+		default:
+			want.Back++
+			ready = ready || c.state == "leased" || !c.at.After(m.now)
+		}
+		want.LowWater = min(want.LowWater, offset-1)
+		if next.IsZero() || c.at.Before(next) {
+			next = c.at
+		}
+	}
+	require.Equal(t, want, d.progress(t, group, m.now).Counts)
+	s := d.ready(t, group, m.now)
+	require.Equal(t, ready, s.Ready)
+	require.Equal(t, next.IsZero(), s.Next.IsZero())
+	if !next.IsZero() {
+		require.WithinRange(t, s.Next, next, next.Add(time.Millisecond))
+	}
+	d.read(t, func(ctx context.Context, q engine.Querier) error {
+		states, err := d.Stores.Wake.Groups(ctx, q, []int64{group}, m.now)
+		require.Len(t, states, 1)
+		require.Equal(t, s.Next, states[0].Next)
+		require.False(t, states[0].Ready && !ready, "the notifier would wake members in vain")
+		return err
+	})
+}
+
+// Random verbs on a group do what they do to the model: an event has a single member at a time, and is
+// neither lost nor given out again after it was handled.
+func groupBesideModel(t *testing.T, d *Fixture) {
+	rng := random(t)
+	members := []row.Member{d.join(t, row.GroupJoin{Topic: "a", Name: "g"}, "m"), d.join(t, row.GroupJoin{Topic: "a", Name: "g"}, "n")}
+	group := members[0].Group
+	require.Equal(t, group, members[1].Group)
+	m := &groupModel{now: start, open: map[int64]*openClaim{}, held: map[row.Holding]bool{}}
+	write := func(f func(ctx context.Context, q engine.Querier) error) { t.Helper(); d.mustWrite(t, f) }
+	anyHolding := func() (h row.Holding, c *openClaim) {
+		for h = range m.held { // in random order
+			if rng.IntN(3) == 0 {
+				break
+			}
+		}
+		if c = m.open[h.Offset]; c != nil && (c.state != "leased" || c.token != h.Token || c.at.Before(m.now)) {
+			c = nil
+		}
+		return h, c
+	}
+	for range 600 {
+		maxAttempts := rng.IntN(4)
+		switch rng.IntN(9) {
+		case 0:
+			first, last := d.publish(t, "a", nil, slices.Repeat([]string{`1`}, 1+rng.IntN(3))...)
+			for offset := first; offset <= last; offset++ {
+				m.events = append(m.events, offset)
+			}
+			d.publish(t, "b", nil, `1`)
+		case 1, 2:
+			member, n, expires := pick(rng, members...), 1+rng.IntN(4), m.now.Add(time.Duration(1+rng.IntN(4))*time.Second)
+			got := d.claim(t, row.GroupClaim{Member: member, N: n, MaxAttempts: maxAttempts, Expires: expires}, m.now)
+			m.turn++
+			slices.SortFunc(got.Dead, func(a, b row.GroupDeath) int { return int(a.Offset - b.Offset) })
+			require.Equal(t, m.lapse(maxAttempts), got.Dead)
+			offsets, attempts := m.claim(n, member.Instance, expires)
+			require.Equal(t, append([]int64{}, offsets...), deliveredOffsets(got.Events))
+			for i, e := range got.Events {
+				require.Equal(t, attempts[i], e.Attempts)
+				require.Equal(t, got.Events[0].Token, e.Token, "a claim has a token")
+				h := holding(member, e)
+				require.NotContains(t, m.held, h, "a token is not given out again")
+				m.held[h], m.open[e.Offset].token = true, e.Token
+			}
+		case 3, 4:
+			h, c := anyHolding()
+			require.Equal(t, row.GroupSettled{Held: c != nil}, d.settle(t, row.GroupSettlement{Holding: h}, m.now))
+			if c != nil {
+				delete(m.open, h.Offset)
+			}
+		case 5:
+			h, c := anyHolding()
+			ready := m.now.Add(time.Duration(rng.IntN(3)) * time.Second)
+			out := d.settle(t, row.GroupSettlement{Holding: h, Back: true, Ready: ready, MaxAttempts: maxAttempts}, m.now)
+			if m.turn++; c != nil {
+				m.back(c, ready, maxAttempts)
+			}
+			require.Equal(t, row.GroupSettled{Held: c != nil, Died: c != nil && c.state == "dead"}, out)
+		case 6:
+			h, c := anyHolding()
+			expires := m.now.Add(time.Duration(rng.IntN(9)) * time.Second)
+			require.Equal(t, c != nil, d.extend(t, h, expires, m.now))
+			if c != nil {
+				c.at = expires
+			}
+			if h, c := anyHolding(); rng.IntN(2) == 0 {
+				m.turn++
+				write(func(ctx context.Context, q engine.Querier) error {
+					return d.Stores.Groups.Release(ctx, q, group, h.Token, []int64{h.Offset}, m.now)
+				})
+				// A lapsed lease is released as well, unless a claim has settled it.
+				if o := m.open[h.Offset]; c == nil && o != nil && o.state == "leased" && o.token == h.Token {
+					c = o
+				}
+				if c != nil {
+					c.attempts--
+					m.back(c, m.now, 0)
+				}
+			}
+		case 7:
+			m.now = m.now.Add(time.Duration(rng.IntN(2000)) * time.Millisecond)
+		case 8:
+			if rng.IntN(2) == 0 {
+				member := pick(rng, members...)
+				m.turn++
+				write(func(ctx context.Context, q engine.Querier) error { return d.Stores.Groups.Leave(ctx, q, member, m.now) })
+				for _, c := range m.open {
+					if c.state == "leased" && c.holder == member.Instance && !c.at.Before(m.now) {
+						c.attempts--
+						m.back(c, m.now, 0)
+					}
+				}
+				break
+			}
+			for offset, c := range m.open {
+				if c.state != "dead" {
+					continue
+				}
+				if rng.IntN(2) == 0 {
+					write(func(ctx context.Context, q engine.Querier) error {
+						found, err := d.Stores.Groups.Discard(ctx, q, group, offset)
+						require.True(t, found)
+						return err
+					})
+					delete(m.open, offset)
+					break
+				}
+				m.turn++
+				write(func(ctx context.Context, q engine.Querier) error {
+					found, err := d.Stores.Groups.Revive(ctx, q, group, offset, m.now)
+					require.True(t, found)
+					return err
+				})
+				c.attempts = 0
+				m.back(c, m.now, 0)
+				break
+			}
+		}
+		m.check(t, d, group)
+	}
+}
