@@ -17,6 +17,7 @@ func groups(t *testing.T, open func(t *testing.T) *Fixture) {
 	t.Run("Join", func(t *testing.T) { groupJoined(t, open(t)) })
 	t.Run("NamesOfMembers", func(t *testing.T) { memberNames(t, open(t)) })
 	t.Run("FencesOfLeases", func(t *testing.T) { leaseFences(t, open(t)) })
+	t.Run("ClaimOfReturnedEvent", func(t *testing.T) { returnedEvent(t, open(t)) })
 	t.Run("ClaimOfSelection", func(t *testing.T) { groupSelection(t, open(t)) })
 	t.Run("Dead", func(t *testing.T) { deadDeliveries(t, open(t)) })
 	t.Run("Drop", func(t *testing.T) { groupDropped(t, open(t)) })
@@ -234,6 +235,17 @@ func leaseFences(t *testing.T, d *Fixture) {
 		require.False(t, d.extend(t, h, now.Add(time.Hour), now), name)
 		require.Equal(t, before, d.progress(t, m.Group, now), name)
 	}
+}
+
+// An event that was given back can be claimed from the time at which it is ready, and not before.
+func returnedEvent(t *testing.T, d *Fixture) {
+	d.publish(t, "a", nil, `1`)
+	m := d.join(t, row.GroupJoin{Topic: "a", Name: "g"}, "m")
+	c := row.GroupClaim{Member: m, N: 1, Expires: start.Add(time.Minute)}
+	h, ready := holding(m, d.claim(t, c, start).Events[0]), start.Add(time.Second)
+	require.True(t, d.settle(t, row.GroupSettlement{Holding: h, Back: true, Ready: ready}, start).Held)
+	require.Empty(t, d.claim(t, c, ready.Add(-time.Millisecond)).Events)
+	require.Len(t, d.claim(t, c, ready).Events, 1)
 }
 
 // A group is given the events that its pattern and filter select, and reads past the others.
@@ -488,8 +500,12 @@ func (m *groupModel) check(t *testing.T, d *Fixture, group int64) {
 			ready = ready || c.state == "leased" || !c.at.After(m.now)
 		}
 		want.LowWater = min(want.LowWater, offset-1)
-		if next.IsZero() || c.at.Before(next) {
-			next = c.at
+		at := c.at
+		if c.state == "leased" {
+			at = at.Add(1) // the lease is valid until the end of its deadline
+		}
+		if next.IsZero() || at.Before(next) {
+			next = at
 		}
 	}
 	require.Equal(t, want, d.progress(t, group, m.now).Counts)
@@ -588,7 +604,7 @@ func groupBesideModel(t *testing.T, d *Fixture) {
 				}
 			}
 		case 7:
-			m.now = m.now.Add(time.Duration(rng.IntN(2000)) * time.Millisecond)
+			m.now = m.now.Add(pick(rng, 1, 999, 1000, 1000, 2000, time.Duration(rng.IntN(2000))) * time.Millisecond)
 		case 8:
 			if rng.IntN(2) == 0 {
 				member := pick(rng, members...)
