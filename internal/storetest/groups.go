@@ -375,7 +375,7 @@ func groupDropped(t *testing.T, d *Fixture) {
 	require.Len(t, d.claim(t, row.GroupClaim{Member: again, N: 9, Expires: start.Add(time.Minute)}, start).Events, 5)
 }
 
-// What a transaction does with a group is undone by its rollback.
+// A rollback undoes all changes of its transaction to a group.
 func groupRolledBack(t *testing.T, d *Fixture) {
 	d.publish(t, "a", nil, `1`, `2`)
 	m := d.join(t, row.GroupJoin{Topic: "a", Name: "g"}, "m")
@@ -410,7 +410,7 @@ func groupRolledBack(t *testing.T, d *Fixture) {
 	require.True(t, d.settle(t, row.GroupSettlement{Holding: holding(m, claimed[0])}, start).Held)
 }
 
-// groupModel is what a group of topic "a" should be.
+// groupModel is the expected state of a group of topic "a".
 type groupModel struct {
 	now    time.Time
 	turn   int                  // rises with each return of events
@@ -524,7 +524,7 @@ func (m *groupModel) check(t *testing.T, d *Fixture, group int64) {
 	})
 }
 
-// Random verbs on a group do what they do to the model: an event has a single member at a time, and is
+// Random verbs change a group as they change the model: an event has a single member at a time, and is
 // neither lost nor given out again after it was handled.
 func groupBesideModel(t *testing.T, d *Fixture) {
 	rng := random(t)

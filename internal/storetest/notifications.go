@@ -77,7 +77,7 @@ func messagesBesideModel(t *testing.T, d *Fixture) {
 	}
 }
 
-// A page of large messages is bounded by their size, but has at least one.
+// A page of large messages is bounded by their size, but never empty.
 func largeMessages(t *testing.T, d *Fixture) {
 	large := `"` + strings.Repeat("m", 3<<20) + `"`
 	first, second := d.notify(t, "x", large), d.notify(t, "x", `1`)

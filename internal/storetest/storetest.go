@@ -1,6 +1,6 @@
 // Package storetest contains the tests that the stores of every database must pass. It states honker's
-// rules without reference to a database: the jobs that a claim takes, the writes that a fence refuses, and the
-// effect of a rollback. A package that implements engine.Stores calls Run from a test.
+// rules without reference to a database: the order of claims, the fences of leases, and the effect of a
+// rollback. A package that implements engine.Stores calls Run from a test.
 package storetest
 
 import (
