@@ -72,7 +72,7 @@ func listAudit(ctx context.Context, db *honker.DB, opts *AuditOptions) ([]AuditE
 		rows, err := s.Audits.List(ctx, q, o.Before, o.Limit)
 		all = make([]AuditEntry, len(rows))
 		for i, r := range rows {
-			all[i] = AuditEntry{ID: r.ID, At: engine.InstantMS(r.AtMS), Actor: r.Who, Remote: r.Remote, Verb: r.Verb, N: r.N}
+			all[i] = AuditEntry{ID: r.ID, At: r.At, Actor: r.Who, Remote: r.Remote, Verb: r.Verb, N: r.N}
 			if r.Filter != "" {
 				all[i].Filter = json.RawMessage(r.Filter)
 			}

@@ -60,11 +60,11 @@ func (s *search) usualWait(ctx context.Context, queue string, ready time.Time, a
 	if asked > mostUsual {
 		return 0, false, nil
 	}
-	wait, claimed, err := s.engine.Waits(ctx, s.q, queue, ready.Add(-usualSpan).Unix()/60, ready.Unix()/60)
+	wait, claimed, err := s.engine.Waits(ctx, s.q, queue, ready.Add(-usualSpan), ready)
 	if err != nil || claimed == 0 {
 		return 0, false, err
 	}
-	return engine.Milliseconds(wait / claimed), true, nil
+	return (wait / time.Duration(claimed)).Truncate(time.Millisecond), true, nil
 }
 
 // late reports a queue whose oldest ready job has waited too long. The job has waited for at least a

@@ -109,7 +109,7 @@ func (x *explainer) inTurn(ctx context.Context, ex *Explanation) (string, error)
 	case x.brief:
 		return fmt.Sprintf(claimable+", after %s before it", plural(ex.Ahead.N, "job")), nil
 	}
-	rows, err := x.stores.Minutes.List(ctx, x.q, ex.Job.Queue, x.now.Add(-trafficSpan).Unix()/60+1)
+	rows, err := x.stores.Minutes.List(ctx, x.q, ex.Job.Queue, x.now.Add(time.Minute-trafficSpan), time.Minute)
 	if err != nil {
 		return "", err
 	}

@@ -42,8 +42,8 @@ const OtherQueues = row.OtherQueues
 // not added yet. Other bindings and the SQL functions do not count. Cancelled and released jobs, and jobs
 // lost to another worker, are not counted either.
 func Traffic(ctx context.Context, db *honker.DB, queue string, since time.Time) ([]Minute, error) {
-	rows, err := readMinutes(ctx, db, since, func(ctx context.Context, q engine.Querier, s engine.MinuteStore, first int64) ([]row.Minute, error) {
-		return s.List(ctx, q, queue, first)
+	rows, err := readMinutes(ctx, db, since, func(ctx context.Context, q engine.Querier, s engine.MinuteStore, since time.Time) ([]row.Minute, error) {
+		return s.List(ctx, q, queue, since, time.Minute)
 	})
 	return minutesOf(rows), engine.Wrap("traffic", queue, err)
 }
@@ -53,12 +53,11 @@ func Traffic(ctx context.Context, db *honker.DB, queue string, since time.Time) 
 // of step since 1970 in UTC. The first step is complete even if it begins before since. TrafficSteps
 // returns [honker.ErrInvalid] if step is not a positive number of whole minutes.
 func TrafficSteps(ctx context.Context, db *honker.DB, queue string, since time.Time, step time.Duration) ([]Minute, error) {
-	n := int64(step / time.Minute)
-	if n < 1 || step%time.Minute != 0 {
+	if step < time.Minute || step%time.Minute != 0 {
 		return nil, engine.Wrap("traffic", queue, fmt.Errorf("%w: step must be a positive number of whole minutes, but is %v", honker.ErrInvalid, step))
 	}
-	rows, err := readMinutes(ctx, db, since, func(ctx context.Context, q engine.Querier, s engine.MinuteStore, first int64) ([]row.Minute, error) {
-		return s.Steps(ctx, q, queue, first/n*n, n)
+	rows, err := readMinutes(ctx, db, since, func(ctx context.Context, q engine.Querier, s engine.MinuteStore, since time.Time) ([]row.Minute, error) {
+		return s.List(ctx, q, queue, since, step)
 	})
 	return minutesOf(rows), engine.Wrap("traffic", queue, err)
 }
@@ -67,8 +66,8 @@ func TrafficSteps(ctx context.Context, db *honker.DB, queue string, since time.T
 // [OtherQueues]. TrafficAll reads a row for each queue and minute, so since should be within the last hour
 // or so.
 func TrafficAll(ctx context.Context, db *honker.DB, since time.Time) (map[string][]Minute, error) {
-	rows, err := readMinutes(ctx, db, since, func(ctx context.Context, q engine.Querier, s engine.MinuteStore, first int64) ([]row.Minute, error) {
-		return s.All(ctx, q, first)
+	rows, err := readMinutes(ctx, db, since, func(ctx context.Context, q engine.Querier, s engine.MinuteStore, since time.Time) ([]row.Minute, error) {
+		return s.All(ctx, q, since)
 	})
 	if err != nil {
 		return nil, engine.Wrap("traffic", "", err)
@@ -80,11 +79,12 @@ func TrafficAll(ctx context.Context, db *honker.DB, since time.Time) (map[string
 	return all, nil
 }
 
-// readMinutes calls list with the first minute to read, which is since or the first minute in the file.
+// readMinutes calls list with the time since which to read. It is since, or the time since which minutes
+// are kept.
 func readMinutes(ctx context.Context, db *honker.DB, since time.Time,
-	list func(ctx context.Context, q engine.Querier, s engine.MinuteStore, first int64) ([]row.Minute, error)) (rows []row.Minute, err error) {
+	list func(ctx context.Context, q engine.Querier, s engine.MinuteStore, since time.Time) ([]row.Minute, error)) (rows []row.Minute, err error) {
 	err = read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) (err error) {
-		rows, err = list(ctx, q, s.Minutes, max(since.Unix()/60, traffic.Before(time.Now())))
+		rows, err = list(ctx, q, s.Minutes, later(since, time.Now().Add(-traffic.Kept)))
 		return err
 	})
 	return rows, err
@@ -100,8 +100,7 @@ func minutesOf(rows []row.Minute) []Minute {
 
 func minuteOf(r row.Minute) Minute {
 	return Minute{
-		Start: engine.Instant(r.Minute * 60), Enqueued: r.Enqueued, Claimed: r.Claimed, Acked: r.Acked, Retried: r.Retried,
-		Died: r.Died, Snoozed: r.Snoozed, Wait: engine.Milliseconds(r.Wait), Ran: engine.Milliseconds(r.Ran),
-		MaxWait: engine.Milliseconds(r.MaxWait),
+		Start: r.Start, Enqueued: r.Enqueued, Claimed: r.Claimed, Acked: r.Acked, Retried: r.Retried,
+		Died: r.Died, Snoozed: r.Snoozed, Wait: r.Wait, Ran: r.Ran, MaxWait: r.MaxWait,
 	}
 }

@@ -74,7 +74,7 @@ func workersOf(ctx context.Context, q engine.Querier, workers engine.WorkerStore
 	if err != nil {
 		return nil, err
 	}
-	holders, err := workers.Holders(ctx, q, queue, now.Unix())
+	holders, err := workers.Holders(ctx, q, queue, now)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func workerOf(row row.Worker, h row.Holder, lives map[row.Process]Life) WorkerIn
 	return WorkerInfo{
 		ID: row.ID, Queue: row.Queue, Host: row.Host, PID: int(row.PID), Version: row.Version, Slots: int(row.Slots),
 		Running: int(h.Jobs), Oldest: h.Oldest,
-		Since: engine.InstantMS(row.SinceMS), Seen: engine.InstantMS(row.SeenMS),
+		Since: row.Since, Seen: row.Seen,
 		Alive: lives[row.Process],
 	}
 }

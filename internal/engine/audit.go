@@ -48,7 +48,7 @@ func (a *Audit) Note(ctx context.Context, q Querier, now time.Time, n int64) (co
 		return func() {}, nil
 	}
 	r := a.row
-	r.AtMS, r.N = now.UnixMilli(), n
+	r.At, r.N = now, n
 	id, err := a.store.Note(ctx, q, r)
 	return func() { a.row.ID = id }, err
 }

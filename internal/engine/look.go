@@ -178,43 +178,50 @@ type pastSpan struct {
 	since, before int64
 }
 
-// pastWaits caches, by range, the total waiting time of jobs and the number of claims.
+// pastSums holds the total waiting time of jobs and the number of claims.
+type pastSums struct {
+	wait    time.Duration
+	claimed int64
+}
+
+// pastWaits caches sums by range.
 type pastWaits struct {
 	mu sync.Mutex
-	of map[pastSpan][2]int64
+	of map[pastSpan]pastSums
 }
 
 // mostWaits is the maximum number of cached ranges.
 const mostWaits = 100
 
-func (p *pastWaits) get(span pastSpan) (sums [2]int64, known bool) {
+func (p *pastWaits) get(span pastSpan) (sums pastSums, known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	sums, known = p.of[span]
 	return sums, known
 }
 
-func (p *pastWaits) put(span pastSpan, sums [2]int64) {
+func (p *pastWaits) put(span pastSpan, sums pastSums) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	// Dropping everything is good enough: a page soon fills the cache again.
 	if p.of == nil || len(p.of) >= mostWaits {
-		p.of = make(map[pastSpan][2]int64)
+		p.of = make(map[pastSpan]pastSums)
 	}
 	p.of[span] = sums
 }
 
-// Waits returns the total time in milliseconds that jobs of queue have waited, and the number of
-// claims, in a range of past minutes. It caches the result, because the sums of a past range no
-// longer change, reading them takes a seek per minute, and an open page requests them repeatedly.
-func (e *Engine) Waits(ctx context.Context, q Querier, queue string, since, before int64) (wait, claimed int64, err error) {
-	span := pastSpan{queue, since, before}
+// Waits returns the total time that jobs of queue have waited, and the number of claims, in the past
+// minutes from that of since up to but excluding that of before. It caches the result, because the sums of
+// a past range no longer change, reading them takes a seek per minute, and an open page requests them
+// repeatedly.
+func (e *Engine) Waits(ctx context.Context, q Querier, queue string, since, before time.Time) (wait time.Duration, claimed int64, err error) {
+	span := pastSpan{queue, since.Unix() / 60, before.Unix() / 60}
 	if sums, known := e.lastWaits.get(span); known {
-		return sums[0], sums[1], nil
+		return sums.wait, sums.claimed, nil
 	}
 	wait, claimed, err = e.Stores.Minutes.Waits(ctx, q, queue, since, before)
 	if err == nil {
-		e.lastWaits.put(span, [2]int64{wait, claimed})
+		e.lastWaits.put(span, pastSums{wait, claimed})
 	}
 	return wait, claimed, err
 }

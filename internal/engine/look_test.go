@@ -28,10 +28,6 @@ func (s *slowCounts) Heads(context.Context, Querier, row.JobSelect) ([]row.Queue
 	return nil, nil
 }
 
-func (s *slowCounts) NextClaimAt(context.Context, Querier, string, int64) (int64, error) {
-	return 0, nil
-}
-
 func (s *slowCounts) Counts(context.Context, Querier, row.JobSelect, int64) (map[string]row.QueueCounts, int64, error) {
 	time.Sleep(time.Second)
 	s.taken++

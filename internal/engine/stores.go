@@ -588,49 +588,50 @@ type RateLimitStore interface {
 	Take(ctx context.Context, q row.Querier, name string, start int64, limit int) (bool, error)
 }
 
-// WorkerStore are the statements on Workers.
+// WorkerStore are the statements on the rows of Work loops.
 type WorkerStore interface {
-	// Drop deletes the rows of workers that still belong to these worker loops.
+	// Drop deletes the rows of all that still have the same Since. A row with another Since belongs to
+	// another loop with the same ID.
 	Drop(ctx context.Context, q row.Querier, all []row.Worker) error
-	// Holders returns the workers of any binding that hold jobs of queue, sorted by name. An empty
-	// queue means all queues.
-	Holders(ctx context.Context, q row.Querier, queue string, now int64) (all []row.Holder, err error)
-	// List returns the workers of queue, sorted by name. An empty queue means all queues.
+	// Holders returns the workers of any binding that hold jobs of queue by valid claims, sorted by worker
+	// and queue. An empty queue means all queues. It examines up to 10,000 jobs.
+	Holders(ctx context.Context, q row.Querier, queue string, now time.Time) (all []row.Holder, err error)
+	// List returns up to 10,000 rows of queue, sorted by ID and queue. An empty queue means all queues.
 	List(ctx context.Context, q row.Querier, queue string) (all []row.Worker, err error)
-	// Put inserts or updates the rows of workers.
+	// Put inserts the rows of all, or replaces the rows with the same ID and queue.
 	Put(ctx context.Context, q row.Querier, all []row.Worker) error
 }
 
-// MinuteStore are the statements on Minutes.
+// MinuteStore are the statements on the traffic of queues. There is a row for each queue and minute, and a
+// row with the queue row.AllQueues for the total. A time stands for the minute that contains it.
 type MinuteStore interface {
-	// Add adds the counts in all to the stored rows, in a single statement.
+	// Add adds the counts in all to the stored rows, which it creates if they do not exist. MaxWait becomes
+	// the larger of both values. No row may occur twice in all.
 	Add(ctx context.Context, q row.Querier, all []row.Minute) error
-	// All returns the rows of all queues at or after minute, oldest first.
-	All(ctx context.Context, q row.Querier, minute int64) (all []row.Minute, err error)
-	// List returns the rows of queue at or after minute, oldest first.
-	List(ctx context.Context, q row.Querier, queue string, minute int64) (all []row.Minute, err error)
-	// Queues lists the queues with a row of their own at or after minute.
-	Queues(ctx context.Context, q row.Querier, minute int64) ([]string, error)
-	// Steps sums the rows of queue from minute on in steps of step minutes, oldest first. Minute of a
-	// result is the first minute of its step, a multiple of step. The argument minute must be a
-	// multiple of step too.
-	Steps(ctx context.Context, q row.Querier, queue string, minute, step int64) (all []row.Minute, err error)
+	// All returns the rows of all queues from the minute of since on, sorted by minute and queue.
+	All(ctx context.Context, q row.Querier, since time.Time) (all []row.Minute, err error)
+	// List returns the traffic of queue in steps of step, a number of whole minutes, oldest first. Steps are
+	// aligned to multiples of step since 1970. The first step is the one that contains since, and steps
+	// without rows are omitted.
+	List(ctx context.Context, q row.Querier, queue string, since time.Time, step time.Duration) (all []row.Minute, err error)
+	// Queues returns the queues with a row of their own in the minute of since or later.
+	Queues(ctx context.Context, q row.Querier, since time.Time) ([]string, error)
 	// Trim deletes rows before minute, limited to the span oldest minutes, and returns the number of
 	// deleted rows.
 	Trim(ctx context.Context, q row.Querier, minute int64, span int) (int, error)
-	// Waits returns the total time that jobs of queue have waited, in milliseconds, and how many were
-	// claimed, in the minutes from since up to but excluding before. It costs a seek per minute.
-	Waits(ctx context.Context, q row.Querier, queue string, since, before int64) (wait, claimed int64, err error)
+	// Waits returns the sum of Wait and of Claimed of queue, in the minutes from that of since up to but
+	// excluding that of before.
+	Waits(ctx context.Context, q row.Querier, queue string, since, before time.Time) (wait time.Duration, claimed int64, err error)
 	// Old tells whether there are rows before minute.
 	Old(ctx context.Context, q row.Querier, minute int64) (some bool, err error)
 }
 
-// AuditStore are the statements on Audits.
+// AuditStore are the statements on the audit log. The log keeps the newest 10,000 entries.
 type AuditStore interface {
-	// List returns up to limit rows with ids below before, newest first.
+	// List returns up to limit entries with ids below before, newest first.
 	List(ctx context.Context, q row.Querier, before int64, limit int) (all []row.AuditRow, err error)
-	// Note inserts r and returns its id. If r.ID is set, an earlier transaction of the same verb has inserted
-	// the row, and Note adds r.N to it.
+	// Note inserts r and returns its id, which is larger than all earlier ids. If r.ID is set, an earlier
+	// transaction of the same verb has inserted the entry, and Note only adds r.N to it.
 	Note(ctx context.Context, q row.Querier, r row.AuditRow) (id int64, err error)
 }
 

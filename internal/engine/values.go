@@ -5,7 +5,6 @@ import (
 	"encoding"
 	"encoding/json"
 	"fmt"
-	"math"
 	"reflect"
 	"strings"
 	"time"
@@ -138,16 +137,10 @@ func InstantMS(ms int64) time.Time { return row.InstantMS(ms) }
 
 // Span converts a stored number of seconds. Durations beyond the range of time.Duration are limited
 // to it.
-func Span(seconds int64) time.Duration { return span(seconds, time.Second) }
+func Span(seconds int64) time.Duration { return row.Span(seconds) }
 
 // Milliseconds is Span for milliseconds, the unit of this module's own columns.
-func Milliseconds(ms int64) time.Duration { return span(ms, time.Millisecond) }
-
-// span returns n units, limited to the range of time.Duration.
-func span(n int64, unit time.Duration) time.Duration {
-	longest := math.MaxInt64 / int64(unit)
-	return time.Duration(min(max(n, -longest), longest)) * unit
-}
+func Milliseconds(ms int64) time.Duration { return row.Milliseconds(ms) }
 
 // Positive returns ErrInvalid unless d is positive. what names d in the error.
 func Positive(what string, d time.Duration) error {

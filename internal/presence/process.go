@@ -56,7 +56,7 @@ func LifeOf(p row.Process) Life {
 
 // left reports whether the row of a loop should be deleted.
 func left(w row.Worker, life Life, now time.Time) bool {
-	return life == Gone || life == Unknown && w.SeenMS < now.Add(-Forgotten).UnixMilli()
+	return life == Gone || life == Unknown && w.Seen.Before(now.Add(-Forgotten).Truncate(time.Millisecond))
 }
 
 // Left returns the rows of all that belong to dead or forgotten processes. It checks each process only once.

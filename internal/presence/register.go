@@ -65,14 +65,14 @@ func NewRegister(store engine.WorkerStore, flush func()) *Register {
 // Enter registers a loop that starts. The caller must call leave after the loop has ended. leave waits briefly for
 // the deletion of the row.
 func (r *Register) Enter(worker string, queues []string, slots int) (leave func()) {
-	now := time.Now().UnixMilli()
+	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, queue := range queues {
 		k := key{worker, queue}
 		if r.running[k] == nil {
 			r.running[k] = &loop{row: row.Worker{
-				ID: worker, Queue: queue, Process: self(), Version: version(), Slots: int64(slots), SinceMS: now,
+				ID: worker, Queue: queue, Process: self(), Version: version(), Slots: int64(slots), Since: now,
 			}}
 		}
 		r.running[k].n++
@@ -146,7 +146,7 @@ func (r *Register) changeLocked(now time.Time) *change {
 	for k, l := range r.running {
 		if _, there := r.written[k]; !there || c.all {
 			row := l.row
-			row.SeenMS = now.UnixMilli()
+			row.Seen = now
 			c.put = append(c.put, row)
 		}
 	}

@@ -1,5 +1,7 @@
 package row
 
+import "time"
+
 // FileState describes the database file, its schema and the settings of the connection.
 type FileState struct {
 	SQLite              string // library version
@@ -26,9 +28,10 @@ type Definition struct {
 
 // AuditRow is an entry of the audit log.
 type AuditRow struct {
-	ID, AtMS    int64
-	Who, Remote string // "" if unknown
+	ID          int64     // increases with each entry; 0 for a new entry
+	At          time.Time // to the millisecond
+	Who, Remote string    // "" if unknown
 	Verb        string
 	Filter      string // JSON; "" if none
-	N           int64
+	N           int64  // changed objects
 }

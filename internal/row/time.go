@@ -1,6 +1,9 @@
 package row
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // The range of times that a row can show. honker's SQL functions and other programs may store any second up
 // to the largest integer. Outside this range package time overflows, so a job due in the distant future
@@ -26,4 +29,16 @@ func InstantMS(ms int64) time.Time {
 		return time.Time{}
 	}
 	return time.UnixMilli(min(max(ms, firstInstant.UnixMilli()), lastInstant.UnixMilli()))
+}
+
+// Span converts a stored number of seconds. Durations beyond the range of time.Duration are limited to it.
+func Span(seconds int64) time.Duration { return span(seconds, time.Second) }
+
+// Milliseconds is like Span for milliseconds.
+func Milliseconds(ms int64) time.Duration { return span(ms, time.Millisecond) }
+
+// span returns n units, limited to the range of time.Duration.
+func span(n int64, unit time.Duration) time.Duration {
+	longest := math.MaxInt64 / int64(unit)
+	return time.Duration(min(max(n, -longest), longest)) * unit
 }

@@ -1,12 +1,15 @@
 package row
 
-// Minute holds the traffic of a queue in a minute, or an amount to add to it. Wait and Ran are sums
-// over the jobs and MaxWait is a maximum, all in milliseconds.
+import "time"
+
+// Minute holds the traffic of a queue in a minute, or in a step of several minutes, or an amount to add to
+// it. Durations are stored in whole milliseconds.
 type Minute struct {
-	Minute                                           int64 // unix time divided by 60
-	Queue                                            string
+	Start                                            time.Time // beginning of the minute or step
+	Queue                                            string    // or AllQueues or OtherQueues
 	Enqueued, Claimed, Acked, Retried, Died, Snoozed int64
-	Wait, Ran, MaxWait                               int64
+	Wait, Ran                                        time.Duration // sums over the jobs
+	MaxWait                                          time.Duration
 }
 
 // Queue names of rows that cover more than a single queue.

@@ -1,5 +1,7 @@
 package row
 
+import "time"
+
 // Process identifies a process across machines and restarts. Any field may be unknown.
 type Process struct {
 	Host  string
@@ -13,9 +15,10 @@ type Process struct {
 type Worker struct {
 	ID, Queue string
 	Process
-	Version         string
-	Slots           int64
-	SinceMS, SeenMS int64
+	Version string
+	Slots   int64     // concurrent handlers
+	Since   time.Time // start of the loop, to the millisecond; it distinguishes loops with the same ID
+	Seen    time.Time // last commit of the process, to the minute
 }
 
 // Holder counts the jobs of a queue that a worker holds by valid claims.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"strings"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -53,11 +54,26 @@ FROM t CROSS JOIN _honkerx_minutes AS m WHERE m.minute = t.minute AND m.queue = 
 	sqlTrimMinutes = `DELETE FROM _honkerx_minutes WHERE minute < min(?1, (SELECT min(minute) FROM _honkerx_minutes) + ?2)`
 )
 
+// minuteOf returns the stored minute that contains t.
+func minuteOf(t time.Time) int64 { return t.Unix() / 60 }
+
+// An atMinute scans a column of minutes.
+type atMinute time.Time
+
+// Scan implements sql.Scanner.
+func (t *atMinute) Scan(v any) error {
+	var n number
+	err := n.Scan(v)
+	*t = atMinute(row.Instant(int64(n) * 60))
+	return err
+}
+
 // Add adds the counts in all to the stored rows, in a single statement.
 func (Minutes) Add(ctx context.Context, q row.Querier, all []row.Minute) error {
 	rows := make([][]any, len(all))
 	for i, m := range all {
-		rows[i] = []any{m.Minute, m.Queue, m.Enqueued, m.Claimed, m.Acked, m.Retried, m.Died, m.Snoozed, m.Wait, m.Ran, m.MaxWait}
+		rows[i] = []any{minuteOf(m.Start), m.Queue, m.Enqueued, m.Claimed, m.Acked, m.Retried, m.Died, m.Snoozed,
+			m.Wait.Milliseconds(), m.Ran.Milliseconds(), m.MaxWait.Milliseconds()}
 	}
 	var text strings.Builder
 	_ = json.NewEncoder(&text).Encode(rows) // numbers and strings cannot fail
@@ -65,45 +81,46 @@ func (Minutes) Add(ctx context.Context, q row.Querier, all []row.Minute) error {
 	return err
 }
 
-// Queues lists the queues with a row of their own at or after minute.
-func (Minutes) Queues(ctx context.Context, q row.Querier, minute int64) ([]string, error) {
-	return texts(ctx, q, sqlMinuteQueues, minute)
+// Queues returns the queues with a row of their own in the minute of since or later.
+func (Minutes) Queues(ctx context.Context, q row.Querier, since time.Time) ([]string, error) {
+	return texts(ctx, q, sqlMinuteQueues, minuteOf(since))
 }
 
-// List returns the rows of queue at or after minute, oldest first.
-func (Minutes) List(ctx context.Context, q row.Querier, queue string, minute int64) (all []row.Minute, err error) {
-	m := row.Minute{Queue: queue}
-	into := minuteNumbers(&m)
+// List returns the rows of queue since the minute or step that contains since, oldest first.
+func (m Minutes) List(ctx context.Context, q row.Querier, queue string, since time.Time, step time.Duration) (all []row.Minute, err error) {
+	if n := int64(step / time.Minute); n > 1 {
+		return m.steps(ctx, q, queue, minuteOf(since)/n*n, n)
+	}
+	r := row.Minute{Queue: queue}
+	into := minuteNumbers(&r)
 	err = each(ctx, q, sqlMinutes, func(rows *sql.Rows) error {
 		err := rows.Scan(into...)
-		all = append(all, m)
+		all = append(all, r)
 		return err
-	}, queue, minute)
+	}, queue, minuteOf(since))
 	return all, err
 }
 
-// All returns the rows of all queues at or after minute, oldest first.
-func (Minutes) All(ctx context.Context, q row.Querier, minute int64) (all []row.Minute, err error) {
+// All returns the rows of all queues since the minute that contains since, oldest first.
+func (Minutes) All(ctx context.Context, q row.Querier, since time.Time) (all []row.Minute, err error) {
 	var m row.Minute
 	into := append(minuteNumbers(&m), &m.Queue)
 	err = each(ctx, q, sqlAllMinutes, func(rows *sql.Rows) error {
 		err := rows.Scan(into...)
 		all = append(all, m)
 		return err
-	}, minute)
+	}, minuteOf(since))
 	return all, err
 }
 
 // minuteNumbers returns the scan destinations for all columns except the queue.
 func minuteNumbers(m *row.Minute) []any {
-	return []any{(*number)(&m.Minute), (*number)(&m.Enqueued), (*number)(&m.Claimed), (*number)(&m.Acked), (*number)(&m.Retried),
-		(*number)(&m.Died), (*number)(&m.Snoozed), (*number)(&m.Wait), (*number)(&m.Ran), (*number)(&m.MaxWait)}
+	return []any{(*atMinute)(&m.Start), (*number)(&m.Enqueued), (*number)(&m.Claimed), (*number)(&m.Acked), (*number)(&m.Retried),
+		(*number)(&m.Died), (*number)(&m.Snoozed), (*spanMillis)(&m.Wait), (*spanMillis)(&m.Ran), (*spanMillis)(&m.MaxWait)}
 }
 
-// Steps sums the rows of queue from minute on in steps of step minutes, oldest first. Minute of a
-// result is the first minute of its step, a multiple of step. The argument minute must be a
-// multiple of step too.
-func (Minutes) Steps(ctx context.Context, q row.Querier, queue string, minute, step int64) (all []row.Minute, err error) {
+// steps sums the rows of queue in steps of step minutes. minute must be a multiple of step.
+func (Minutes) steps(ctx context.Context, q row.Querier, queue string, minute, step int64) (all []row.Minute, err error) {
 	err = each(ctx, q, sqlMinuteSteps, func(rows *sql.Rows) error {
 		var sums []byte // nil if only other queues have rows
 		if err := rows.Scan(&sums); err != nil || sums == nil {
@@ -112,18 +129,18 @@ func (Minutes) Steps(ctx context.Context, q row.Querier, queue string, minute, s
 		var n [10]int64
 		err := json.Unmarshal(sums, &n)
 		all = append(all, row.Minute{
-			Minute: n[0], Queue: queue, Enqueued: n[1], Claimed: n[2], Acked: n[3], Retried: n[4], Died: n[5], Snoozed: n[6],
-			Wait: n[7], Ran: n[8], MaxWait: n[9],
+			Start: row.Instant(n[0] * 60), Queue: queue, Enqueued: n[1], Claimed: n[2], Acked: n[3], Retried: n[4], Died: n[5], Snoozed: n[6],
+			Wait: row.Milliseconds(n[7]), Ran: row.Milliseconds(n[8]), MaxWait: row.Milliseconds(n[9]),
 		})
 		return err
 	}, queue, minute, step)
 	return all, err
 }
 
-// Waits returns the total time that jobs of queue have waited, in milliseconds, and how many were
-// claimed, in the minutes from since up to but excluding before. It costs a seek per minute.
-func (Minutes) Waits(ctx context.Context, q row.Querier, queue string, since, before int64) (wait, claimed int64, err error) {
-	_, err = one(ctx, q, sqlWaits, []any{queue, since, before}, (*number)(&wait), (*number)(&claimed))
+// Waits returns the total time that jobs of queue have waited and how many were claimed, in the minutes
+// from that of since up to but excluding that of before. It costs a seek per minute.
+func (Minutes) Waits(ctx context.Context, q row.Querier, queue string, since, before time.Time) (wait time.Duration, claimed int64, err error) {
+	_, err = one(ctx, q, sqlWaits, []any{queue, minuteOf(since), minuteOf(before)}, (*spanMillis)(&wait), (*number)(&claimed))
 	return wait, claimed, err
 }
 

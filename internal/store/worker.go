@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"strings"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -70,7 +71,7 @@ func (Workers) Drop(ctx context.Context, q row.Querier, all []row.Worker) error 
 func workerList(all []row.Worker) string {
 	rows := make([][]any, len(all))
 	for i, w := range all {
-		rows[i] = []any{w.ID, w.Queue, w.Host, w.Boot, w.Space, w.PID, w.Start, w.Version, w.Slots, w.SinceMS, w.SeenMS}
+		rows[i] = []any{w.ID, w.Queue, w.Host, w.Boot, w.Space, w.PID, w.Start, w.Version, w.Slots, millisOf(w.Since), millisOf(w.Seen)}
 	}
 	var text strings.Builder
 	_ = json.NewEncoder(&text).Encode(rows) // numbers and strings cannot fail
@@ -82,7 +83,7 @@ func (Workers) List(ctx context.Context, q row.Querier, queue string) (all []row
 	err = each(ctx, q, sqlWorkers, func(rows *sql.Rows) error {
 		var w row.Worker
 		err := rows.Scan(&w.ID, &w.Queue, &w.Host, &w.Boot, &w.Space, (*number)(&w.PID), (*number)(&w.Start), &w.Version,
-			(*number)(&w.Slots), (*number)(&w.SinceMS), (*number)(&w.SeenMS))
+			(*number)(&w.Slots), (*atMilli)(&w.Since), (*atMilli)(&w.Seen))
 		all = append(all, w)
 		return err
 	}, queue)
@@ -91,10 +92,10 @@ func (Workers) List(ctx context.Context, q row.Querier, queue string) (all []row
 
 // Holders returns the workers of any binding that hold jobs of queue, sorted by name. An empty
 // queue means all queues.
-func (Workers) Holders(ctx context.Context, q row.Querier, queue string, now int64) (all []row.Holder, err error) {
-	query, args := sqlHolders, []any{now}
+func (Workers) Holders(ctx context.Context, q row.Querier, queue string, now time.Time) (all []row.Holder, err error) {
+	query, args := sqlHolders, []any{now.Unix()}
 	if queue != "" {
-		query, args = sqlHoldersOf, []any{now, queue}
+		query, args = sqlHoldersOf, []any{now.Unix(), queue}
 	}
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var h row.Holder

@@ -20,12 +20,12 @@ import (
 const Kept = 7 * 24 * time.Hour
 
 const (
-	carryEvery = time.Second     // between two commits that carry counts
-	quietAfter = 2 * time.Second // after this time without a commit, counts are written by their own
-	failPause  = time.Minute     // after a failed write
+	placeKept  = 10 * time.Minute // how long a queue keeps its own row
+	carryEvery = time.Second      // between two commits that carry counts
+	quietAfter = 2 * time.Second  // after this time without a commit, counts are written by their own
+	failPause  = time.Minute      // after a failed write
 
 	mostQueues  = 100 // per minute in the file; further queues share a row
-	placeKept   = 10  // minutes for which a queue keeps its own row
 	tallies     = 8   // per Meter
 	mostPending = 512 // per tally, waiting for a write
 	trimSpan    = 10  // minutes deleted by a single write, at most
@@ -65,9 +65,9 @@ func (c *Counts) rounded() Counts {
 // row converts c to an increment of the row k.
 func (c *Counts) row(k key) row.Minute {
 	return row.Minute{
-		Minute: k.minute, Queue: k.queue,
+		Start: time.Unix(k.minute*60, 0), Queue: k.queue,
 		Enqueued: c.Enqueued, Claimed: c.Claimed, Acked: c.Acked, Retried: c.Retried, Died: c.Died, Snoozed: c.Snoozed,
-		Wait: c.Wait.Milliseconds(), Ran: c.Ran.Milliseconds(), MaxWait: c.MaxWait.Milliseconds(),
+		Wait: c.Wait, Ran: c.Ran, MaxWait: c.MaxWait,
 	}
 }
 
@@ -241,7 +241,7 @@ func (m *Meter) What() string { return "the job counts" }
 func (m *Meter) Run(ctx context.Context, q row.Querier, now time.Time) error {
 	minute := now.Unix() / 60
 	first := m.looked != minute
-	rows, err := m.rows(ctx, q, minute)
+	rows, err := m.rows(ctx, q, now)
 	if err != nil {
 		return err
 	}
@@ -259,8 +259,8 @@ func (m *Meter) Single() bool { return false }
 func Before(now time.Time) int64 { return now.Add(-Kept).Unix() / 60 }
 
 // rows returns the increments for the taken counts, and for the total of each minute.
-func (m *Meter) rows(ctx context.Context, q row.Querier, minute int64) ([]row.Minute, error) {
-	if err := m.look(ctx, q, minute); err != nil {
+func (m *Meter) rows(ctx context.Context, q row.Querier, now time.Time) ([]row.Minute, error) {
+	if err := m.look(ctx, q, now); err != nil {
 		return nil, err
 	}
 	all := make(sums, 2*len(m.taken))
@@ -281,7 +281,8 @@ func (m *Meter) rows(ctx context.Context, q row.Querier, minute int64) ([]row.Mi
 
 // look determines which queues have their own row. It queries the file once per minute, and for
 // queues not seen before.
-func (m *Meter) look(ctx context.Context, q row.Querier, minute int64) error {
+func (m *Meter) look(ctx context.Context, q row.Querier, now time.Time) error {
+	minute := now.Unix() / 60
 	if m.looked != minute {
 		m.looked, m.known = minute, make(map[string]bool)
 	}
@@ -289,7 +290,7 @@ func (m *Meter) look(ctx context.Context, q row.Querier, minute int64) error {
 		if m.known[k.queue] || len(m.known) >= mostQueues {
 			continue
 		}
-		names, err := m.store.Queues(ctx, q, minute-placeKept)
+		names, err := m.store.Queues(ctx, q, now.Add(-placeKept))
 		for _, name := range names {
 			m.known[name] = true
 		}
