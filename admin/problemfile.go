@@ -11,10 +11,9 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-func (s *search) schedules(ctx context.Context) error {
-	all, err := s.engine.Stores.Problems.LateTasks(ctx, s.q, s.ago(waitsLong)-1)
-	if err != nil || len(all) == 0 {
-		return err
+func (s *search) schedules(ctx context.Context, all []row.Late) error {
+	if len(all) == 0 {
+		return nil
 	}
 	leader, err := s.leader(ctx, row.SchedulerLock)
 	why := "no process runs the scheduler"
@@ -22,7 +21,7 @@ func (s *search) schedules(ctx context.Context) error {
 		why = "the leader " + leader + " does not fire it"
 	}
 	for _, l := range all {
-		s.add(Problem{Code: ProblemOverdue, Name: l.Name, Since: engine.Instant(l.At), Text: "schedule " + l.Name + " is overdue: " + why})
+		s.add(Problem{Code: ProblemOverdue, Name: l.Name, Since: l.At, Text: "schedule " + l.Name + " is overdue: " + why})
 	}
 	return err
 }
@@ -38,16 +37,15 @@ func (s *search) leader(ctx context.Context, lock string) (string, error) {
 
 // consumers finds consumers and groups that do not read their events. The code is ProblemPinned if the
 // unread events are kept beyond the retention of the topic.
-func (s *search) consumers(ctx context.Context) error {
-	all, err := s.engine.Stores.Problems.Behind(ctx, s.q, s.ago(behindFor), s.now.Unix())
+func (s *search) consumers(all []row.Behind) {
 	for _, b := range all {
-		p := Problem{Code: ProblemBehind, Topic: b.Topic, Name: b.Name, Since: engine.Instant(b.Oldest), N: honker.Count(b.Unseen)}
+		p := Problem{Code: ProblemBehind, Topic: b.Topic, Name: b.Name, Since: b.Oldest, N: honker.Count(b.Unseen)}
 		p.Text = fmt.Sprintf("%s: %s %s has not read %s", b.Topic, b.Kind, b.Name, counted(p.N, "event"))
 		switch {
 		case b.Kind == "group":
 			p.Text += ", and has no live member"
-		case b.AckMS != 0:
-			p.Since = later(p.Since, engine.InstantMS(b.AckMS))
+		case !b.Acked.IsZero():
+			p.Since = later(p.Since, b.Acked)
 			p.Text += ", and has not saved its offset"
 		}
 		if b.Pins {
@@ -56,7 +54,6 @@ func (s *search) consumers(ctx context.Context) error {
 		}
 		s.add(p)
 	}
-	return err
 }
 
 // later returns the later of two times.
@@ -67,28 +64,25 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-func (s *search) clock(ctx context.Context) error {
-	newest, err := s.engine.Stores.Problems.Newest(ctx, s.q)
-	at := engine.Instant(newest)
-	if err != nil || at.Sub(s.now) <= clockAhead {
-		return err
+// clock reports that the newest job or event was created in the future of this machine.
+func (s *search) clock(newest time.Time) {
+	if newest.Sub(s.now) <= clockAhead {
+		return
 	}
 	s.add(Problem{Code: ProblemClock,
-		Text: fmt.Sprintf("the newest job or event was created at %s, which is in the future for the clock of this machine", at.UTC().Format(time.RFC3339))})
-	return nil
+		Text: fmt.Sprintf("the newest job or event was created at %s, which is in the future for the clock of this machine", newest.UTC().Format(time.RFC3339))})
 }
 
 // log checks the size of the write-ahead log.
-func (s *search) log(context.Context) error {
+func (s *search) log() {
 	limit := s.engine.WALLimit
 	f, err := s.engine.File("problems")
 	if err != nil || limit < 0 || f.LogSize() <= limit {
-		return nil // no log, no problem
+		return // no log, no problem
 	}
 	size := f.LogSize()
 	s.add(Problem{Code: ProblemWAL, N: honker.Count{N: size},
 		Text: fmt.Sprintf("the write-ahead log has %s, more than its limit of %s", FormatSize(size), FormatSize(limit))})
-	return nil
 }
 
 // diskOf returns the free and the total bytes of the disk. It is a variable for tests.
@@ -100,14 +94,13 @@ var diskOf = func(e *engine.Engine) (free, size int64, err error) {
 	return f.Disk()
 }
 
-func (s *search) disk(context.Context) error {
+func (s *search) disk() {
 	free, size, err := diskOf(s.engine)
 	if err != nil || free >= diskLeft && (free >= size/diskShare || free >= diskEnough) {
-		return nil // unknown sizes are not reported
+		return // unknown sizes are not reported
 	}
 	s.add(Problem{Code: ProblemDisk, N: honker.Count{N: free},
 		Text: fmt.Sprintf("the disk is nearly full: %s of %s are free", FormatSize(free), FormatSize(size))})
-	return nil
 }
 
 // maintenance reports pending work of Maintain if no process runs it.

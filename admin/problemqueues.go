@@ -102,12 +102,12 @@ func (s *search) lapsed(ctx context.Context, st engine.QueueStats) error {
 	if st.Lapsed == (row.Count{}) {
 		return nil
 	}
-	since, err := s.engine.Stores.Problems.LapsedSince(ctx, s.q, st.Queue, s.now.Unix())
-	if err != nil || since == 0 || since >= s.ago(waitsLong) {
+	since, err := s.engine.Stores.Problems.LapsedSince(ctx, s.q, st.Queue, s.now)
+	if err != nil || since.IsZero() || since.Unix() >= s.now.Add(-waitsLong).Unix() {
 		return err
 	}
 	n := honker.Count(st.Lapsed)
-	s.add(Problem{Code: ProblemLapsed, Queue: st.Queue, Since: engine.Instant(since), N: n,
+	s.add(Problem{Code: ProblemLapsed, Queue: st.Queue, Since: since, N: n,
 		Text: fmt.Sprintf("%s: %s lapsed: a worker died or hangs, and no other worker has taken over", st.Queue, jobs(n)),
 		Do:   []Action{{Verb: ActionListJobs, Queue: st.Queue, Phase: honker.PhaseLapsed}, {Verb: ActionListWorkers, Queue: st.Queue}}})
 	return nil
@@ -133,18 +133,9 @@ func (s *search) oldPause(queue, key string, p row.Pause) {
 		Do: []Action{{Verb: ActionResumePaused, Queue: queue, Key: key}}})
 }
 
-func (s *search) keyPauses(ctx context.Context) error {
-	all, err := s.engine.Stores.Problems.OldKeyPauses(ctx, s.q, s.now.Add(-pausedFor).UnixMilli())
-	for _, p := range all {
-		s.oldPause(p.Queue, p.Key, p.Pause)
-	}
-	return err
-}
-
-func (s *search) waitsForDead(ctx context.Context) error {
-	all, err := s.engine.Stores.Problems.DeadMembers(ctx, s.q)
+func (s *search) waitsForDead(all []row.DeadMembers) {
 	for _, d := range all {
-		p := Problem{Code: ProblemWaitsForDead, Queue: d.Queue, Since: engine.Instant(d.Since), N: honker.Count{N: d.N}}
+		p := Problem{Code: ProblemWaitsForDead, Queue: d.Queue, Since: d.Since, N: honker.Count{N: d.N}}
 		of := "a dead batch member"
 		if d.Member != 0 {
 			of = fmt.Sprintf("job %d, which is dead", d.Member)
@@ -156,26 +147,21 @@ func (s *search) waitsForDead(ctx context.Context) error {
 		}
 		s.add(p)
 	}
-	return err
 }
 
-func (s *search) heldFree(ctx context.Context) error {
-	all, err := s.engine.Stores.Problems.HeldFree(ctx, s.q)
+func (s *search) heldFree(all []row.HeldKey) {
 	for _, k := range all {
 		n := honker.Count{N: k.N}
 		s.add(Problem{Code: ProblemHeld, Queue: k.Queue, Name: k.Key, N: n, Do: []Action{{Verb: ActionCheckFile}},
 			Text: fmt.Sprintf("%s: %s held for key %q, which has room; this is a bug in honker, please report it", k.Queue, jobs(n), k.Key)})
 	}
-	return err
 }
 
-func (s *search) deaths(ctx context.Context) error {
-	all, err := s.engine.Stores.Problems.DiedSince(ctx, s.q, s.ago(youngDeaths))
+func (s *search) deaths(all []row.QueueDeaths) {
 	for _, d := range all {
 		n := honker.Count(d.N)
-		s.add(Problem{Code: ProblemDead, Queue: d.Queue, Since: engine.Instant(d.First), N: n,
+		s.add(Problem{Code: ProblemDead, Queue: d.Queue, Since: d.First, N: n,
 			Text: fmt.Sprintf("%s: %s died in the last hour", d.Queue, jobs(n)),
 			Do:   []Action{{Verb: ActionGroupDead, Queue: d.Queue, Since: youngDeaths}}})
 	}
-	return err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Severity tells how soon a problem needs attention.
@@ -133,19 +134,29 @@ func (s *search) add(p Problem) {
 	s.found = append(s.found, p)
 }
 
-// ago returns the Unix time d before now.
-func (s *search) ago(d time.Duration) int64 { return s.now.Add(-d).Unix() }
+// ages are the ages at which a state becomes a problem.
+var ages = row.ProblemAges{Late: waitsLong, Unseen: behindFor, Death: youngDeaths, Pause: pausedFor}
 
 func (s *search) all(ctx context.Context, stats []engine.QueueStats) error {
 	if err := s.queues(ctx, stats); err != nil {
 		return err
 	}
-	for _, look := range []func(context.Context) error{
-		s.waitsForDead, s.heldFree, s.deaths, s.keyPauses, s.schedules, s.consumers, s.clock, s.log, s.disk,
-	} {
-		if err := look(ctx); err != nil {
-			return err
-		}
+	t, err := s.engine.Stores.Problems.Problems(ctx, s.q, ages, s.now)
+	if err != nil {
+		return err
 	}
+	s.waitsForDead(t.DeadMembers)
+	s.heldFree(t.HeldFree)
+	s.deaths(t.Deaths)
+	for _, p := range t.KeyPauses {
+		s.oldPause(p.Queue, p.Key, p.Pause)
+	}
+	if err := s.schedules(ctx, t.Late); err != nil {
+		return err
+	}
+	s.consumers(t.Behind)
+	s.clock(t.Newest)
+	s.log()
+	s.disk()
 	return s.maintenance(ctx, stats)
 }

@@ -645,29 +645,14 @@ type FileStore interface {
 	Describe(ctx context.Context, q row.Querier, most int) (f row.FileState, err error)
 }
 
-// ProblemStore are the statements on Problems.
+// ProblemStore are the statements that look for problems. Each reads a bounded number of rows.
 type ProblemStore interface {
-	// Behind returns the consumers and groups that have not seen an event older than before and have
-	// not saved their offset since. If the time of the last save is unknown, the event must be 23 hours
-	// older.
-	Behind(ctx context.Context, q row.Querier, before, now int64) (all []row.Behind, err error)
-	// DeadMembers returns, by queue, the jobs that wait for dead jobs.
-	DeadMembers(ctx context.Context, q row.Querier) (all []row.DeadMembers, err error)
-	// DiedSince returns, by queue, the jobs that died after since and are still dead.
-	DiedSince(ctx context.Context, q row.Querier, since int64) (all []row.QueueDeaths, err error)
-	// HeldFree returns the keys that have a held job although their limits would let another job run.
-	// Check applies the same rule.
-	HeldFree(ctx context.Context, q row.Querier) (free []row.HeldKey, err error)
-	// LapsedSince returns the unix second at which the oldest lapsed claim of queue expired, among the
-	// jobs that a worker could claim again. It returns 0 if there is none.
-	LapsedSince(ctx context.Context, q row.Querier, queue string, now int64) (unix int64, err error)
-	// LateTasks returns the enabled schedules whose next time is at or before by.
-	LateTasks(ctx context.Context, q row.Querier, by int64) (all []row.Late, err error)
-	// Newest returns the creation time of the newest job or event as a unix second, by the clock of the
-	// process that created it.
-	Newest(ctx context.Context, q row.Querier) (unix int64, err error)
-	// OldKeyPauses returns the pauses of keys that have no end and began at or before beforeMS.
-	OldKeyPauses(ctx context.Context, q row.Querier, beforeMS int64) (all []row.OldPause, err error)
+	// LapsedSince returns the time at which the oldest lapsed claim of queue expired, among the jobs that a
+	// worker could claim again. It returns the zero time if there is none.
+	LapsedSince(ctx context.Context, q row.Querier, queue string, now time.Time) (since time.Time, err error)
+	// Problems returns the problems that have lasted for longer than ages. A consumer whose last save is
+	// unknown is behind only when its event is 23 hours older.
+	Problems(ctx context.Context, q row.Querier, ages row.ProblemAges, now time.Time) (row.Troubles, error)
 	// Retains returns the number of topics and the number of queues with a retention.
 	Retains(ctx context.Context, q row.Querier) (topics, queues int64, err error)
 }

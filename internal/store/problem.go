@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -27,11 +28,33 @@ const sqlLapsedSince = `SELECT claim_expires_at FROM _honker_live INDEXED BY _ho
 WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2 AND attempts < max_attempts AND (expires_at IS NULL OR expires_at > ?2)
 ORDER BY claim_expires_at LIMIT 1`
 
-// LapsedSince returns the unix second at which the oldest lapsed claim of queue expired, among the
-// jobs that a worker could claim again. It returns 0 if there is none.
-func (Problems) LapsedSince(ctx context.Context, q row.Querier, queue string, now int64) (unix int64, err error) {
-	_, err = one(ctx, q, sqlLapsedSince, []any{queue, now}, (*number)(&unix))
-	return unix, err
+// LapsedSince returns the time at which the oldest lapsed claim of queue expired, among the jobs that a
+// worker could claim again. It returns the zero time if there is none.
+func (Problems) LapsedSince(ctx context.Context, q row.Querier, queue string, now time.Time) (since time.Time, err error) {
+	_, err = one(ctx, q, sqlLapsedSince, []any{queue, now.Unix()}, (*atSecond)(&since))
+	return since, err
+}
+
+// Problems returns the problems of the database. Each statement reads a bounded number of rows.
+func (Problems) Problems(ctx context.Context, q row.Querier, ages row.ProblemAges, now time.Time) (t row.Troubles, err error) {
+	before := func(d time.Duration) time.Time { return now.Add(-d) }
+	for _, look := range []func() error{
+		func() (err error) { t.DeadMembers, err = deadMembers(ctx, q); return err },
+		func() (err error) { t.HeldFree, err = heldFree(ctx, q); return err },
+		func() (err error) { t.Deaths, err = diedSince(ctx, q, before(ages.Death).Unix()); return err },
+		func() (err error) {
+			t.KeyPauses, err = oldKeyPauses(ctx, q, before(ages.Pause).UnixMilli())
+			return err
+		},
+		func() (err error) { t.Late, err = lateTasks(ctx, q, before(ages.Late).Unix()-1); return err },
+		func() (err error) { t.Behind, err = behind(ctx, q, before(ages.Unseen).Unix(), now.Unix()); return err },
+		func() (err error) { _, err = one(ctx, q, sqlNewest, nil, (*atSecond)(&t.Newest)); return err },
+	} {
+		if err := look(); err != nil {
+			return row.Troubles{}, err
+		}
+	}
+	return t, nil
 }
 
 // By the index (queue, died_at). Only the recent entries of each queue are read.
@@ -41,12 +64,12 @@ SELECT queue, d, first FROM (SELECT n.queue AS queue,
     (SELECT min(died_at) FROM _honker_dead INDEXED BY _honkerx_dead_queue WHERE queue = n.queue AND died_at > ?1) AS first
   FROM n WHERE n.queue IS NOT NULL) WHERE d > 0 LIMIT ` + mostProblems
 
-// DiedSince returns, by queue, the jobs that died after since and are still dead.
-func (Problems) DiedSince(ctx context.Context, q row.Querier, since int64) (all []row.QueueDeaths, err error) {
+// diedSince returns, by queue, the jobs that died after since and are still dead.
+func diedSince(ctx context.Context, q row.Querier, since int64) (all []row.QueueDeaths, err error) {
 	err = each(ctx, q, sqlDiedSince, func(rows *sql.Rows) error {
 		var d row.QueueDeaths
 		var n int64
-		err := rows.Scan(&d.Queue, &n, (*number)(&d.First))
+		err := rows.Scan(&d.Queue, &n, (*atSecond)(&d.First))
 		d.N = boundedCount(n)
 		all = append(all, d)
 		return err
@@ -60,11 +83,11 @@ FROM (SELECT job_id, waiter, state FROM _honkerx_after INDEXED BY _honkerx_after
 JOIN _honker_live AS l ON l.id = a.waiter LEFT JOIN _honker_dead AS d ON d.id = a.job_id
 WHERE a.state = 2 GROUP BY l.queue ORDER BY l.queue LIMIT ` + mostProblems
 
-// DeadMembers returns, by queue, the jobs that wait for dead jobs.
-func (Problems) DeadMembers(ctx context.Context, q row.Querier) (all []row.DeadMembers, err error) {
+// deadMembers returns, by queue, the jobs that wait for dead jobs.
+func deadMembers(ctx context.Context, q row.Querier) (all []row.DeadMembers, err error) {
 	err = each(ctx, q, sqlDeadMembers, func(rows *sql.Rows) error {
 		var d row.DeadMembers
-		err := rows.Scan(&d.Queue, &d.N, &d.Waiter, &d.Member, (*number)(&d.Since))
+		err := rows.Scan(&d.Queue, &d.N, &d.Waiter, &d.Member, (*atSecond)(&d.Since))
 		all = append(all, d)
 		return err
 	})
@@ -75,11 +98,11 @@ func (Problems) DeadMembers(ctx context.Context, q row.Querier) (all []row.DeadM
 const sqlLateTasks = `SELECT name, next_fire_at FROM _honker_scheduler_tasks INDEXED BY _honkerx_scheduler_due
 WHERE enabled = 1 AND next_fire_at <= ?1 ORDER BY next_fire_at LIMIT ` + mostProblems
 
-// LateTasks returns the enabled schedules whose next time is at or before by.
-func (Problems) LateTasks(ctx context.Context, q row.Querier, by int64) (all []row.Late, err error) {
+// lateTasks returns the enabled schedules whose next time is at or before by.
+func lateTasks(ctx context.Context, q row.Querier, by int64) (all []row.Late, err error) {
 	err = each(ctx, q, sqlLateTasks, func(rows *sql.Rows) error {
 		var l row.Late
-		err := rows.Scan(&l.Name, (*number)(&l.At))
+		err := rows.Scan(&l.Name, (*atSecond)(&l.At))
 		all = append(all, l)
 		return err
 	}, by)
@@ -104,14 +127,14 @@ FROM r CROSS JOIN _honker_stream AS s ON s.offset = (SELECT min(offset)` + byTop
 LEFT JOIN _honkerx_retention AS t ON t.topic = r.topic
 WHERE s.created_at <= ?1 - iif(r.ack = 0 AND r.kind = 'consumer', 82800, 0) AND r.ack <= ?1 * 1000 ORDER BY r.topic, r.kind, r.name LIMIT ` + mostProblems
 
-// Behind returns the consumers and groups that have not seen an event older than before and have
+// behind returns the consumers and groups that have not seen an event older than before and have
 // not saved their offset since. If the time of the last save is unknown, the event must be 23 hours
 // older.
-func (Problems) Behind(ctx context.Context, q row.Querier, before, now int64) (all []row.Behind, err error) {
+func behind(ctx context.Context, q row.Querier, before, now int64) (all []row.Behind, err error) {
 	err = each(ctx, q, sqlBehind, func(rows *sql.Rows) error {
 		var b row.Behind
 		var n int64
-		err := rows.Scan(&b.Kind, &b.Name, &b.Topic, (*number)(&b.Oldest), (*number)(&b.AckMS), &n, &b.Pins)
+		err := rows.Scan(&b.Kind, &b.Name, &b.Topic, (*atSecond)(&b.Oldest), (*atMilli)(&b.Acked), &n, &b.Pins)
 		b.Unseen = boundedCount(n)
 		all = append(all, b)
 		return err
@@ -123,8 +146,8 @@ func (Problems) Behind(ctx context.Context, q row.Querier, before, now int64) (a
 const sqlOldKeyPauses = `SELECT queue, key, paused_ms, reason, who FROM _honkerx_keys
 WHERE paused_ms <= ?1 AND until_ms IS NULL ORDER BY queue, key LIMIT ` + mostProblems
 
-// OldKeyPauses returns the pauses of keys that have no end and began at or before beforeMS.
-func (Problems) OldKeyPauses(ctx context.Context, q row.Querier, beforeMS int64) (all []row.OldPause, err error) {
+// oldKeyPauses returns the pauses of keys that have no end and began at or before beforeMS.
+func oldKeyPauses(ctx context.Context, q row.Querier, beforeMS int64) (all []row.OldPause, err error) {
 	err = each(ctx, q, sqlOldKeyPauses, func(rows *sql.Rows) error {
 		var p row.OldPause
 		err := rows.Scan(&p.Queue, &p.Key, (*number)(&p.SinceMS), (*text)(&p.Reason), (*text)(&p.By))
@@ -150,9 +173,9 @@ AND (?4 = 0 OR ?4 > (SELECT count(*) FROM (SELECT 1 FROM _honkerx_job AS s INDEX
   WHERE s.queue = ?1 AND s.key = ?2 AND (s.slot = 1 OR s.slot = 0 AND (l.state = 'pending' OR ?5 AND s.job_id < ?3))
   LIMIT ?4 + 0)))`
 
-// HeldFree returns the keys that have a held job although their limits would let another job run.
+// heldFree returns the keys that have a held job although their limits would let another job run.
 // Check applies the same rule.
-func (Problems) HeldFree(ctx context.Context, q row.Querier) (free []row.HeldKey, err error) {
+func heldFree(ctx context.Context, q row.Querier) (free []row.HeldKey, err error) {
 	var held []row.HeldKey
 	err = each(ctx, q, sqlHeldKeys, func(rows *sql.Rows) error {
 		var k row.HeldKey
@@ -175,13 +198,6 @@ func (Problems) HeldFree(ctx context.Context, q row.Querier) (free []row.HeldKey
 // The last rows of both tables, by primary key.
 const sqlNewest = `SELECT max(ifnull((SELECT created_at FROM _honker_live ORDER BY id DESC LIMIT 1), 0),
   ifnull((SELECT created_at FROM _honker_stream ORDER BY offset DESC LIMIT 1), 0))`
-
-// Newest returns the creation time of the newest job or event as a unix second, by the clock of the
-// process that created it.
-func (Problems) Newest(ctx context.Context, q row.Querier) (unix int64, err error) {
-	_, err = one(ctx, q, sqlNewest, nil, (*number)(&unix))
-	return unix, err
-}
 
 // Both tables are small: they hold topics and queues that were configured.
 const sqlRetains = `SELECT (SELECT count(*) FROM _honkerx_retention),
