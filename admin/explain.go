@@ -65,13 +65,12 @@ func ExplainQueue(ctx context.Context, db *honker.DB, queue string) (ex *Explana
 
 // explainer explains jobs within a single read transaction.
 type explainer struct {
-	stores   *engine.Stores
-	codec    engine.Codec // of the DB
-	q        engine.Querier
-	now      time.Time
-	brief    bool                      // count Ahead only up to briefAhead, for pages of many jobs
-	outlooks map[string]engine.Outlook // cache by queue
-	workers  map[string][]WorkerInfo   // cache by queue
+	stores  *engine.Stores
+	codec   engine.Codec // of the DB
+	q       engine.Querier
+	now     time.Time
+	brief   bool                    // count Ahead only up to briefAhead, for pages of many jobs
+	workers map[string][]WorkerInfo // cache by queue
 }
 
 // explain calls f with an explainer on a snapshot. It may call f again after an error.
@@ -81,24 +80,29 @@ func explain(ctx context.Context, db *honker.DB, f func(ctx context.Context, x *
 		return err
 	}
 	return e.Snapshot(ctx, func(ctx context.Context, q engine.Querier) error {
-		return f(ctx, newExplainer(e, q))
+		return f(ctx, newExplainer(e, q, time.Now()))
 	})
 }
 
-func newExplainer(e *engine.Engine, q engine.Querier) *explainer {
-	return &explainer{stores: &e.Stores, q: q, codec: e.Codec, now: time.Now(), outlooks: make(map[string]engine.Outlook), workers: make(map[string][]WorkerInfo)}
+func newExplainer(e *engine.Engine, q engine.Querier, now time.Time) *explainer {
+	return &explainer{stores: &e.Stores, q: q, codec: e.Codec, now: now, workers: make(map[string][]WorkerInfo)}
 }
 
 // firstReasons returns the first reason of each job.
 func firstReasons(ctx context.Context, e *engine.Engine, jobs []honker.JobInfo) (reasons []Reason, err error) {
+	ids := make([]int64, len(jobs))
+	for i, job := range jobs {
+		ids[i] = job.ID
+	}
 	err = e.Snapshot(ctx, func(ctx context.Context, q engine.Querier) error {
-		x := newExplainer(e, q)
-		x.brief, reasons = true, make([]Reason, len(jobs))
-		for i, job := range jobs {
-			ex, err := x.job(ctx, job.ID)
-			if err != nil {
-				return err
-			}
+		x := newExplainer(e, q, time.Now())
+		x.brief = true
+		all, err := x.jobs(ctx, ids)
+		if err != nil {
+			return err
+		}
+		reasons = make([]Reason, len(jobs))
+		for i, ex := range all {
 			reasons[i] = ex.Reasons[0]
 		}
 		return nil
@@ -107,50 +111,53 @@ func firstReasons(ctx context.Context, e *engine.Engine, jobs []honker.JobInfo) 
 }
 
 const (
-	maxReasonJobs = 100  // limit of Reason.Jobs
-	briefAhead    = 1000 // limit of Ahead in brief explanations
+	maxReasonJobs = 100    // limit of Reason.Jobs
+	maxAhead      = 10_000 // limit of Ahead
+	briefAhead    = 1000   // limit of Ahead in brief explanations
 )
 
-// outlook returns the state of a queue that decides its next claims.
-func (x *explainer) outlook(ctx context.Context, queue string) (engine.Outlook, error) {
-	if o := x.outlooks[queue]; o != nil {
-		return o, nil
-	}
-	o, err := x.stores.Operators.Outlook(ctx, x.q, queue, x.now.UnixMilli())
-	if err != nil {
-		return nil, err
-	}
+// request returns the bounds of an explanation.
+func (x *explainer) request() row.ExplainRequest {
 	if x.brief {
-		o.Queue().Most = briefAhead
+		return row.ExplainRequest{MaxAhead: briefAhead, MaxJobs: maxReasonJobs}
 	}
-	x.outlooks[queue] = o
-	return o, nil
+	return row.ExplainRequest{MaxAhead: maxAhead, MaxJobs: maxReasonJobs}
 }
 
 // job explains the live, dead or done job with the given id.
 func (x *explainer) job(ctx context.Context, id int64) (*Explanation, error) {
-	for _, find := range []func(context.Context, engine.Querier, int64) (row.Job, bool, error){x.stores.Jobs.Find, x.stores.Jobs.FindDead, x.stores.Jobs.FindDone} {
-		row, found, err := find(ctx, x.q, id)
-		if err != nil {
-			return nil, err
-		}
-		if found {
-			return x.of(ctx, row)
-		}
-	}
-	highest, err := x.stores.Operators.Highest(ctx, x.q)
+	all, err := x.jobs(ctx, []int64{id})
 	if err != nil {
 		return nil, err
 	}
-	ex := &Explanation{Reasons: []Reason{goneReason(id, highest)}}
-	ex.conclude()
-	return ex, nil
+	return all[0], nil
 }
 
-// of explains a job that was found in the file.
-func (x *explainer) of(ctx context.Context, row row.Job) (*Explanation, error) {
-	job := engine.View().Job(row, x.now, x.codec).(honker.JobInfo)
-	ex := &Explanation{Job: &job}
+// jobs explains the live, dead or done jobs with the given ids.
+func (x *explainer) jobs(ctx context.Context, ids []int64) ([]*Explanation, error) {
+	found, err := x.stores.Operators.Explain(ctx, x.q, ids, x.request(), x.now)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]*Explanation, len(found))
+	for i := range found {
+		if all[i], err = x.of(ctx, ids[i], &found[i]); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// of explains the job with the given id.
+func (x *explainer) of(ctx context.Context, id int64, found *row.Explained) (*Explanation, error) {
+	ex := &Explanation{}
+	if !found.Found {
+		ex.add(goneReason(id, found.Highest))
+		ex.conclude()
+		return ex, nil
+	}
+	job := engine.View().Job(found.Job, x.now, x.codec).(honker.JobInfo)
+	ex.Job = &job
 	switch job.Phase {
 	case honker.PhaseRunning:
 		ex.add(x.running(&job))
@@ -159,7 +166,7 @@ func (x *explainer) of(ctx context.Context, row row.Job) (*Explanation, error) {
 	case honker.PhaseDone:
 		ex.add(x.done(&job))
 	default:
-		if err := x.waiting(ctx, ex, row); err != nil {
+		if err := x.waiting(ctx, ex, found); err != nil {
 			return nil, err
 		}
 	}
@@ -170,38 +177,20 @@ func (x *explainer) of(ctx context.Context, row row.Job) (*Explanation, error) {
 func (ex *Explanation) add(r ...Reason) { ex.Reasons = append(ex.Reasons, r...) }
 
 // waiting explains a job that waits to be claimed.
-func (x *explainer) waiting(ctx context.Context, ex *Explanation, r row.Job) error {
+func (x *explainer) waiting(ctx context.Context, ex *Explanation, found *row.Explained) error {
 	if over := x.over(ex.Job); over != nil {
 		ex.add(*over)
 		return nil
 	}
-	side, err := x.stores.Operators.Side(ctx, x.q, r.ID)
-	if err != nil {
-		return err
+	if found.Job.State == row.Held && !found.Freed {
+		ex.waitsFor(found)
 	}
-	o, err := x.outlook(ctx, r.Queue)
-	if err != nil {
-		return err
-	}
-	if r.State == row.Held {
-		if err := x.waitsFor(ctx, ex, o, side); err != nil {
-			return err
-		}
-	}
-	var s row.Standing
-	if r.RunAt > x.now.Unix() {
-		s, err = o.Lasting(ctx, x.q, r)
-		ex.add(x.notDue(ex.Job, o, side, s)...)
+	if found.Job.RunAt > x.now.Unix() {
+		ex.add(x.notDue(ex.Job, found)...)
 	} else {
-		s, err = o.Of(ctx, x.q, r, side)
-		ex.Ahead = honker.Count(s.Ahead)
+		ex.Ahead = honker.Count(found.Standing.Ahead)
 	}
-	if err != nil {
-		return err
-	}
-	if err := x.held(ctx, ex, o, s); err != nil {
-		return err
-	}
+	x.held(ex, found)
 	ex.NextAt = ex.start()
 	if expires := ex.Job.ExpiresAt; !ex.NextAt.IsZero() && !expires.IsZero() && !ex.NextAt.Before(expires) {
 		ex.add(x.expiresBefore(ex.Job, ex.NextAt))
@@ -212,104 +201,59 @@ func (x *explainer) waiting(ctx context.Context, ex *Explanation, r row.Job) err
 			return err
 		}
 	}
-	ex.add(x.odd(ex.Job, r.Payload)...)
+	ex.add(x.odd(ex.Job, found.Job.Payload)...)
 	return nil
 }
 
-// waitsFor adds the jobs that a held job waits for, unless the next claim releases the job.
-func (x *explainer) waitsFor(ctx context.Context, ex *Explanation, o engine.Outlook, side row.JobSide) error {
-	if o.Freed(ex.Job.ID) {
-		return nil
-	}
-	edges, err := x.stores.Operators.OpenEdges(ctx, x.q, ex.Job.ID, maxReasonJobs+1)
-	if err != nil {
-		return err
-	}
-	ex.add(edgeReasons(edges)...)
-	for _, e := range edges {
-		if e.Job != 0 {
-			continue
+// waitsFor adds the jobs and batches that a held job waits for.
+func (ex *Explanation) waitsFor(found *row.Explained) {
+	ex.add(edgeReasons(found.Edges)...)
+	batches := found.Batches
+	for _, e := range found.Edges {
+		if e.Job == 0 {
+			ex.add(waitsForBatch(batches[0].Batch, e, batches[0].Jobs))
+			batches = batches[1:]
 		}
-		r, err := x.batchReason(ctx, e)
-		if err != nil {
-			return err
-		}
-		ex.add(r)
 	}
+	side := found.Side
 	if side.After != 0 {
 		ex.add(successorReason(ex.Job, side.After))
 	}
-	if side.After == 0 && !side.Held && len(edges) == 0 {
+	if side.After == 0 && !side.Held && len(found.Edges) == 0 {
 		ex.add(Reason{Code: ReasonWaitsFor, Text: "is held, but the file records no reason; check the file", Do: []Action{{Verb: ActionCheckFile}}})
 	}
-	return nil
 }
 
-// batchReason explains a batch that a job waits for. It names the dead members, or the unfinished members
-// if none is dead.
-func (x *explainer) batchReason(ctx context.Context, e row.Edge) (r Reason, err error) {
-	b, _, err := x.stores.Batches.Get(ctx, x.q, e.Batch, x.now.Unix())
-	if err != nil {
-		return r, err
-	}
-	of := x.stores.Batches.Members
-	if b.Dead > 0 {
-		of = x.stores.Batches.DeadMembers
-	}
-	ids, err := of(ctx, x.q, e.Batch, maxReasonJobs)
-	return waitsForBatch(b, e, ids), err
-}
-
-// occupants are the jobs that count against a limit, up to 100 running and 100 cancelled jobs.
-type occupants struct{ run, cancelled []int64 }
-
-func (r occupants) all() []int64 {
-	all := slices.Concat(r.run, r.cancelled)
+// all returns the jobs that count against a limit, up to 100.
+func all(by row.Occupants) []int64 {
+	all := slices.Concat(by.Running, by.Cancelled)
 	return all[:min(len(all), maxReasonJobs)]
 }
 
-// runs returns the jobs that count against the limit of a queue or a key.
-func (x *explainer) runs(ctx context.Context, o engine.Outlook, queue, key string) (r occupants, err error) {
-	if r.run, err = x.stores.Operators.RunningJobs(ctx, x.q, queue, key, x.now.Unix(), maxReasonJobs); err != nil || o.Queue().Cancelled == 0 {
-		return r, err
-	}
-	r.cancelled, err = x.stores.Operators.CancelledJobs(ctx, x.q, queue, key, x.now.Unix(), maxReasonJobs)
-	return r, err
-}
-
 // held adds the pauses, limits and rates that keep claims from taking the job.
-func (x *explainer) held(ctx context.Context, ex *Explanation, o engine.Outlook, s row.Standing) error {
-	queue, key := ex.Job.Queue, ex.Job.Key
-	if o.Queue().Pause != nil {
-		ex.add(x.paused(queue, "", o.Queue().Pause))
+func (x *explainer) held(ex *Explanation, found *row.Explained) {
+	queue, key, o, s := ex.Job.Queue, ex.Job.Key, &found.Queue, &found.Standing
+	if o.Pause != nil {
+		ex.add(x.paused(queue, "", o.Pause))
 	}
 	if s.KeyPause != nil {
 		ex.add(x.paused(queue, key, s.KeyPause))
 	}
 	if s.QueueFull {
-		r, err := x.runs(ctx, o, queue, "")
-		if err != nil {
-			return err
-		}
-		ex.add(queueLimit(queue, o, s, r))
+		ex.add(queueLimit(o, s, found.Running))
 	}
 	if s.KeyFull {
-		r, err := x.runs(ctx, o, queue, key)
-		if err != nil {
-			return err
-		}
-		ex.add(keyLimit(queue, key, o, s, r))
+		ex.add(keyLimit(o, key, s, found.OfKey))
 	}
 	if s.First != 0 && !s.KeyFull {
 		ex.add(keyOrder(key, s.First))
 	}
 	if s.RateSpent {
-		ex.add(x.queueRate(queue, o, s))
+		ex.add(x.queueRate(o, s))
 	}
-	if s.KeyStart != 0 {
-		ex.add(x.keyRate(queue, key, o, engine.Instant(s.KeyStart)))
+	if !s.KeyStart.IsZero() {
+		ex.add(x.keyRate(o, key, s.KeyStart))
 	}
-	return nil
 }
 
 // blocks reports whether claims pass over a job for this reason.
@@ -362,24 +306,16 @@ func compareEnds(a, b time.Time) int {
 
 // queue explains a queue by its first job.
 func (x *explainer) queue(ctx context.Context, name string) (*Explanation, error) {
-	o, err := x.outlook(ctx, name)
+	found, err := x.stores.Operators.ExplainQueue(ctx, x.q, name, x.request(), x.now)
 	if err != nil {
 		return nil, err
 	}
-	first, waits, n, err := o.First(ctx, x.q)
-	if err != nil {
-		return nil, err
+	ex := &Explanation{Ahead: honker.Count(found.Ahead)}
+	if found.Queue.Running > 0 {
+		ex.add(queueRuns(found.Queue.Running, found.Running))
 	}
-	ex := &Explanation{Ahead: honker.Count(n)}
-	if o.Queue().Running > 0 {
-		r, err := x.runs(ctx, o, name, "")
-		if err != nil {
-			return nil, err
-		}
-		ex.add(queueRuns(o.Queue().Running, r))
-	}
-	if id := cmp.Or(first, waits); id != 0 {
-		if err := x.head(ctx, ex, o, id); err != nil {
+	if found.Head != nil {
+		if err := x.head(ctx, ex, &found); err != nil {
 			return nil, err
 		}
 	}
@@ -391,12 +327,9 @@ func (x *explainer) queue(ctx context.Context, name string) (*Explanation, error
 }
 
 // head adds the reasons of the first job. It also sets the time at which the queue continues by itself.
-func (x *explainer) head(ctx context.Context, ex *Explanation, o engine.Outlook, id int64) error {
-	row, _, err := x.stores.Jobs.Find(ctx, x.q, id)
-	if err != nil {
-		return err
-	}
-	job, err := x.of(ctx, row)
+func (x *explainer) head(ctx context.Context, ex *Explanation, found *row.ExplainedQueue) error {
+	id := found.Head.Job.ID
+	job, err := x.of(ctx, id, found.Head)
 	if err != nil {
 		return err
 	}
@@ -414,10 +347,8 @@ func (x *explainer) head(ctx context.Context, ex *Explanation, o engine.Outlook,
 		}
 		ex.add(r)
 	}
-	if ex.NextAt = job.NextAt; ex.Ahead != (honker.Count{}) {
-		return nil
+	if ex.NextAt = job.NextAt; ex.Ahead == (honker.Count{}) {
+		ex.NextAt = found.Next
 	}
-	next, err := x.stores.Jobs.NextClaimAt(ctx, x.q, o.Queue().Name, x.now.UnixMilli())
-	ex.NextAt = engine.Instant(next)
-	return err
+	return nil
 }

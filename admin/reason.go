@@ -57,24 +57,24 @@ func (x *explainer) running(j *honker.JobInfo) Reason {
 		Text: fmt.Sprintf("is running: worker %q holds its claim until %s unless it renews it, attempt %s", j.WorkerID, x.at(j.ClaimExpiresAt), attempts(j))}
 }
 
-func queueRuns(n int64, r occupants) Reason {
-	ids := r.all()
+func queueRuns(n int64, by row.Occupants) Reason {
+	ids := all(by)
 	text := fmt.Sprintf("%s are running%s", plural(n, "job"), listed(ids))
 	if n == 1 {
 		text = fmt.Sprintf("job %d is running, and no other job of the queue", ids[0])
 	}
-	return Reason{Code: ReasonRunning, Jobs: ids, Text: text + r.stillRun()}
+	return Reason{Code: ReasonRunning, Jobs: ids, Text: text + stillRun(by)}
 }
 
 // stillRun describes cancelled jobs that still count against the limits of the queue.
-func (r occupants) stillRun() string {
-	switch len(r.cancelled) {
+func stillRun(by row.Occupants) string {
+	switch len(by.Cancelled) {
 	case 0:
 		return ""
 	case 1:
-		return fmt.Sprintf("; job %d was cancelled, but its handler has not returned", r.cancelled[0])
+		return fmt.Sprintf("; job %d was cancelled, but its handler has not returned", by.Cancelled[0])
 	}
-	return fmt.Sprintf("; %s were cancelled, but their handlers have not returned", named(r.cancelled))
+	return fmt.Sprintf("; %s were cancelled, but their handlers have not returned", named(by.Cancelled))
 }
 
 func canBeClaimed(n honker.Count, first int64) string {
@@ -190,11 +190,11 @@ func successorReason(j *honker.JobInfo, after int64) Reason {
 }
 
 // notDue explains a job that is not due. A job that is paused by its key already has a reason.
-func (x *explainer) notDue(j *honker.JobInfo, o engine.Outlook, side row.JobSide, s row.Standing) []Reason {
+func (x *explainer) notDue(j *honker.JobInfo, found *row.Explained) []Reason {
 	switch {
-	case side.Reserved:
-		return []Reason{x.keyRate(j.Queue, j.Key, o, j.RunAt)}
-	case side.Paused && s.KeyPause != nil:
+	case found.Side.Reserved:
+		return []Reason{x.keyRate(&found.Queue, j.Key, j.RunAt)}
+	case found.Side.Paused && found.Standing.KeyPause != nil:
 		return nil
 	}
 	r := Reason{Code: ReasonNotDue, Until: j.RunAt, Do: []Action{{Verb: ActionRunJobNow, Job: j.ID}}}
@@ -230,29 +230,29 @@ func (x *explainer) paused(queue, key string, p *row.Pause) Reason {
 	return r
 }
 
-func queueLimit(queue string, o engine.Outlook, s row.Standing, by occupants) Reason {
-	ids := by.all()
-	r := Reason{Code: ReasonQueueLimit, Jobs: ids, Do: []Action{{Verb: ActionShowLimits, Queue: queue}}}
-	r.Text = fmt.Sprintf("its queue is full: %d of %d running%s", o.Queue().Running, o.Queue().Limits.Running, listed(ids))
-	if s.Ahead.N > 0 && o.Queue().Running < o.Queue().Limits.Running {
-		r.Text = fmt.Sprintf("its queue will be full after the jobs before it start: %d of %d running", o.Queue().Running, o.Queue().Limits.Running)
+func queueLimit(o *row.QueueOutlook, s *row.Standing, by row.Occupants) Reason {
+	ids := all(by)
+	r := Reason{Code: ReasonQueueLimit, Jobs: ids, Do: []Action{{Verb: ActionShowLimits, Queue: o.Name}}}
+	r.Text = fmt.Sprintf("its queue is full: %d of %d running%s", o.Running, o.Limits.Running, listed(ids))
+	if s.Ahead.N > 0 && o.Running < o.Limits.Running {
+		r.Text = fmt.Sprintf("its queue will be full after the jobs before it start: %d of %d running", o.Running, o.Limits.Running)
 	}
-	r.Text += by.stillRun()
+	r.Text += stillRun(by)
 	return r
 }
 
-func keyLimit(queue, key string, o engine.Outlook, s row.Standing, by occupants) Reason {
-	ids := by.all()
-	r := Reason{Code: ReasonKeyLimit, Jobs: ids, Do: []Action{{Verb: ActionListKeys, Queue: queue}}}
-	most := o.Queue().Limits.PerKey
-	if o.Queue().Limits.InOrder {
+func keyLimit(o *row.QueueOutlook, key string, s *row.Standing, by row.Occupants) Reason {
+	ids := all(by)
+	r := Reason{Code: ReasonKeyLimit, Jobs: ids, Do: []Action{{Verb: ActionListKeys, Queue: o.Name}}}
+	most := o.Limits.PerKey
+	if o.Limits.InOrder {
 		most = 1
 	}
 	r.Text = fmt.Sprintf("its key %q is full: %d of %d running%s", key, len(ids), most, listed(ids))
 	if int64(len(ids)) < min(most, s.KeyRunning) {
 		r.Text = fmt.Sprintf("its key %q will be full after the jobs before it start: %d of %d running", key, len(ids), most)
 	}
-	r.Text += by.stillRun()
+	r.Text += stillRun(by)
 	return r
 }
 
@@ -261,21 +261,21 @@ func keyOrder(key string, first int64) Reason {
 		Text: fmt.Sprintf("jobs of its key %q run in order, and job %d comes first", key, first)}
 }
 
-func (x *explainer) queueRate(queue string, o engine.Outlook, s row.Standing) Reason {
-	r := Reason{Code: ReasonQueueRate, Until: engine.InstantMS(s.NextMS), Do: []Action{{Verb: ActionShowLimits, Queue: queue}}}
-	r.Text = fmt.Sprintf("its queue may start %s", per(o.Queue().Limits.Rate))
+func (x *explainer) queueRate(o *row.QueueOutlook, s *row.Standing) Reason {
+	r := Reason{Code: ReasonQueueRate, Until: s.Next, Do: []Action{{Verb: ActionShowLimits, Queue: o.Name}}}
+	r.Text = fmt.Sprintf("its queue may start %s", per(o.Limits.Rate))
 	if !r.Until.IsZero() {
 		r.Text += ", the next at " + x.at(r.Until)
 	}
 	if s.Ahead.N > 0 {
-		r.Text += fmt.Sprintf("; this job follows %s and can start at about %s", plural(s.Ahead.N, "job"), x.at(engine.InstantMS(s.AboutMS)))
+		r.Text += fmt.Sprintf("; this job follows %s and can start at about %s", plural(s.Ahead.N, "job"), x.at(s.About))
 	}
 	return r
 }
 
-func (x *explainer) keyRate(queue, key string, o engine.Outlook, start time.Time) Reason {
-	return Reason{Code: ReasonKeyRate, Until: start, Do: []Action{{Verb: ActionShowLimits, Queue: queue}},
-		Text: fmt.Sprintf("its key %q may start %s; this job can start at %s", key, per(o.Queue().Limits.KeyRate), x.at(start))}
+func (x *explainer) keyRate(o *row.QueueOutlook, key string, start time.Time) Reason {
+	return Reason{Code: ReasonKeyRate, Until: start, Do: []Action{{Verb: ActionShowLimits, Queue: o.Name}},
+		Text: fmt.Sprintf("its key %q may start %s; this job can start at %s", key, per(o.Limits.KeyRate), x.at(start))}
 }
 
 const (

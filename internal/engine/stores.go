@@ -54,20 +54,6 @@ type Sweeps struct {
 	Messages   SweepStore // notifications sent before a time
 }
 
-// Outlook follows the next claims of a queue without claiming, as of one moment.
-type Outlook interface {
-	// Queue returns the state of the queue. Most may be changed.
-	Queue() *row.QueueOutlook
-	// Freed reports that the next claim lets the held job go.
-	Freed(id int64) bool
-	// Of returns what stands before a job that is due, and what keeps it from starting.
-	Of(ctx context.Context, q row.Querier, job row.Job, side row.JobSide) (row.Standing, error)
-	// Lasting returns what would keep a job from starting that is not due yet.
-	Lasting(ctx context.Context, q row.Querier, job row.Job) (row.Standing, error)
-	// First returns the job that comes first: of those that can be claimed, and of those that wait.
-	First(ctx context.Context, q row.Querier) (first, waits int64, n row.Count, err error)
-}
-
 // JobStore are the statements on Jobs.
 type JobStore interface {
 	// Ack removes a job that is done. It returns false if the claim no longer holds.
@@ -235,9 +221,6 @@ type OperatorStore interface {
 	// is set, and keep their places in queues with limits. Jobs that wait for the deleted jobs treat
 	// them as done.
 	CancelMany(ctx context.Context, q row.Querier, ids []int64, running bool, now int64) ([]row.Change, error)
-	// CancelledJobs returns the ids of up to limit cancelled jobs that still occupy a place of queue at the
-	// second now. An empty key selects all keys.
-	CancelledJobs(ctx context.Context, q row.Querier, queue, key string, now int64, limit int) ([]int64, error)
 	// Counts returns the number of jobs by queue in the queues and phases of s. Each number stops at
 	// limit. Queues without such jobs are left out. cost is the approximate number of index entries
 	// read.
@@ -253,6 +236,12 @@ type OperatorStore interface {
 	// DropWaitersOfLive deletes the jobs that wait for jobs which CancelMany would delete with the same
 	// arguments.
 	DropWaitersOfLive(ctx context.Context, q row.Querier, ids []int64, running bool, now int64) ([]row.Change, error)
+	// Explain describes how the next claims treat each of the jobs ids, in the order of ids. It mirrors the
+	// claims of the database and writes nothing. It examines a few thousand jobs at most, besides those
+	// counted up to r.MaxAhead.
+	Explain(ctx context.Context, q row.Querier, ids []int64, r row.ExplainRequest, now time.Time) ([]row.Explained, error)
+	// ExplainQueue describes the next claims of queue. Its cost is that of Explain.
+	ExplainQueue(ctx context.Context, q row.Querier, queue string, r row.ExplainRequest, now time.Time) (row.ExplainedQueue, error)
 	// Few reports whether the queues and phases of s hold at most most jobs. It returns false without
 	// counting if s names ids, or if s names no queues and either no phases or only phases of finished
 	// jobs.
@@ -260,16 +249,8 @@ type OperatorStore interface {
 	// Heads returns the heads of the queues of s by name. If s.Queues is empty, it returns all queues that have
 	// jobs.
 	Heads(ctx context.Context, q row.Querier, s row.JobSelect) ([]row.QueueHead, error)
-	// Highest returns the highest job id ever assigned.
-	Highest(ctx context.Context, q row.Querier) (id int64, err error)
 	// Load reads the jobs at the given places and returns those that s selects, keyed by place.
 	Load(ctx context.Context, q row.Querier, s row.JobSelect, at []row.Place) (map[row.Place]row.Job, error)
-	// OpenEdges returns the edges that hold a job: first up to limit edges to dead jobs or batches, then up to
-	// limit edges to unfinished ones.
-	OpenEdges(ctx context.Context, q row.Querier, id int64, limit int) (all []row.Edge, err error)
-	// Outlook reads the part of the state of queue at nowMS that does not depend on a particular job. It writes
-	// nothing.
-	Outlook(ctx context.Context, q row.Querier, queue string, nowMS int64) (Outlook, error)
 	// Queues returns the queues that have live jobs.
 	Queues(ctx context.Context, q row.Querier) ([]string, error)
 	// Requeue makes a dead job pending again under its id, with its unique key if it had a key. If
@@ -277,17 +258,12 @@ type OperatorStore interface {
 	Requeue(ctx context.Context, q row.Querier, r row.Requeue, now, nowMS int64) (out row.Requeued, err error)
 	// RunNow makes the scheduled jobs among ids due at now.
 	RunNow(ctx context.Context, q row.Querier, ids []int64, now int64) ([]row.Change, error)
-	// RunningJobs returns the ids of up to limit running jobs of queue whose claims are valid at the second
-	// now. An empty key selects all keys.
-	RunningJobs(ctx context.Context, q row.Querier, queue, key string, now int64, limit int) ([]int64, error)
 	// Same reports where the file has a job with the id, queue, payload and creation time of j. The result is
 	// "live", "dead" or "done", or empty if there is no such job.
 	Same(ctx context.Context, q row.Querier, j row.Job) (where string, err error)
 	// Select returns up to limit jobs with ids above after that s selects, in id order. It walks the
 	// primary key, so the cost includes the rows that it skips.
 	Select(ctx context.Context, q row.Querier, s row.JobSelect, after int64, limit int) (out []row.SelectedJob, err error)
-	// Side returns the JobSide of a job. It is zero for a job without a side row.
-	Side(ctx context.Context, q row.Querier, id int64) (s row.JobSide, err error)
 	// Unawaited returns the ids for which no job waits.
 	Unawaited(ctx context.Context, q row.Querier, ids []int64) ([]int64, error)
 	// Waiters returns the jobs that wait for any of nodes, directly or indirectly, without the nodes

@@ -7,19 +7,19 @@ import (
 	"math"
 	"slices"
 
-	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Outlook predicts the next claims of a queue without claiming: whether they take a job, after how many
+// outlook predicts the next claims of a queue without claiming: whether they take a job, after how many
 // others, and what keeps it from starting. It assumes that all claims take a single job and happen at the
 // same moment, and that the workers have room for every job.
 //
 // The prediction follows ClaimAt and keyTriggers step by step. A model test compares them.
-type Outlook struct {
+type outlook struct {
 	row.QueueOutlook
 
 	now, nowMS int64
+	most       int // bound on the jobs counted as ahead of a job
 	tat        float64
 	settled    []candidate    // jobs that the next claim makes claimable before it takes any
 	freed      map[int64]bool // held jobs that the next claim releases by dead-lettering another
@@ -42,12 +42,8 @@ func (a candidate) compare(b candidate) int {
 	return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.runAt, b.runAt), cmp.Compare(a.id, b.id))
 }
 
-const (
-	// outlookJobs bounds the jobs that an Outlook examines individually.
-	outlookJobs = 1000
-	// AheadJobs bounds the jobs that are only counted.
-	AheadJobs = 10_000
-)
+// outlookJobs bounds the jobs that an outlook examines individually.
+const outlookJobs = 1000
 
 // Uses the primary key, the index of claim deadlines, and the index of places.
 var (
@@ -62,8 +58,8 @@ const sqlJobSide = `SELECT ifnull(s.wait, 0) & 1, ifnull(s.wait, 0) & 2 > 0, ifn
 FROM _honkerx_job AS s LEFT JOIN _honkerx_unique AS u ON u.queue = s.queue AND u.key = s.unique_key AND u.next_id = s.job_id
 WHERE s.job_id = ?1`
 
-// Side returns the JobSide of a job. It is zero for a job without a side row.
-func (Jobs) Side(ctx context.Context, q row.Querier, id int64) (s row.JobSide, err error) {
+// jobSideOf returns the JobSide of a job. It is zero for a job without a side row.
+func jobSideOf(ctx context.Context, q row.Querier, id int64) (s row.JobSide, err error) {
 	_, err = one(ctx, q, sqlJobSide, []any{id}, &s.Reserved, &s.Paused, &s.Held, (*number)(&s.After))
 	return s, err
 }
@@ -80,18 +76,18 @@ WHERE s.queue = ?1 AND s.key = ?4 AND s.slot = 1 AND l.claim_expires_at >= ?2 LI
 	sqlCancelledJobs = `SELECT job_id FROM _honkerx_cancelled WHERE queue = ?1 AND (?4 = '' OR key = ?4) AND until_ms > ?2 * 1000 LIMIT ?3 + 0`
 )
 
-// RunningJobs returns the ids of up to limit running jobs of queue whose claims are valid at the second
+// runningJobs returns the ids of up to limit running jobs of queue whose claims are valid at the second
 // now. An empty key selects all keys.
-func (Jobs) RunningJobs(ctx context.Context, q row.Querier, queue, key string, now int64, limit int) ([]int64, error) {
+func runningJobs(ctx context.Context, q row.Querier, queue, key string, now int64, limit int) ([]int64, error) {
 	if key == "" {
 		return returnedIDs(ctx, q, sqlRunningJobs, 0, queue, now, limit)
 	}
 	return returnedIDs(ctx, q, sqlRunningJobsOfKey, 0, queue, now, limit, key)
 }
 
-// CancelledJobs returns the ids of up to limit cancelled jobs that still occupy a place of queue at the
+// cancelledJobs returns the ids of up to limit cancelled jobs that still occupy a place of queue at the
 // second now. An empty key selects all keys.
-func (Jobs) CancelledJobs(ctx context.Context, q row.Querier, queue, key string, now int64, limit int) ([]int64, error) {
+func cancelledJobs(ctx context.Context, q row.Querier, queue, key string, now int64, limit int) ([]int64, error) {
 	return returnedIDs(ctx, q, sqlCancelledJobs, 0, queue, now, limit, key)
 }
 
@@ -102,9 +98,9 @@ UNION ALL
 SELECT * FROM (SELECT job_id, batch, 0 FROM _honkerx_after INDEXED BY _honkerx_after_waiter
   WHERE waiter = ?1 AND state = 0 LIMIT ?2 + 0)`
 
-// OpenEdges returns the edges that hold a job: first up to limit edges to dead jobs or batches, then up to
+// openEdges returns the edges that hold a job: first up to limit edges to dead jobs or batches, then up to
 // limit edges to unfinished ones.
-func (Jobs) OpenEdges(ctx context.Context, q row.Querier, id int64, limit int) (all []row.Edge, err error) {
+func openEdges(ctx context.Context, q row.Querier, id int64, limit int) (all []row.Edge, err error) {
 	err = each(ctx, q, sqlOpenEdges, func(rows *sql.Rows) error {
 		var e row.Edge
 		err := rows.Scan((*number)(&e.Job), (*number)(&e.Batch), &e.Dead)
@@ -116,8 +112,8 @@ func (Jobs) OpenEdges(ctx context.Context, q row.Querier, id int64, limit int) (
 
 var sqlHighestJob = sequenceOf("_honker_live")
 
-// Highest returns the highest job id ever assigned.
-func (Jobs) Highest(ctx context.Context, q row.Querier) (id int64, err error) {
+// highest returns the highest job id ever assigned.
+func highest(ctx context.Context, q row.Querier) (id int64, err error) {
 	_, err = one(ctx, q, sqlHighestJob, nil, (*number)(&id))
 	return id, err
 }
@@ -160,10 +156,10 @@ WHERE ifnull(s.slot, 0) <> 2 AND u.next_id IS NULL AND NOT EXISTS (
 // _honkerx_cancelled_key.
 const sqlKeysOfEnded = `SELECT DISTINCT key FROM _honkerx_cancelled WHERE queue = ?1 AND key IS NOT NULL AND until_ms <= ?2 * 1000 LIMIT ?3 + 0`
 
-// Outlook reads the part of the state of queue at nowMS that does not depend on a particular job. It writes
-// nothing.
-func (j Jobs) Outlook(ctx context.Context, q row.Querier, queue string, nowMS int64) (engine.Outlook, error) {
-	o := &Outlook{QueueOutlook: row.QueueOutlook{Name: queue, Most: AheadJobs}, now: nowMS / 1000, nowMS: nowMS, freed: make(map[int64]bool), keys: make(map[string]*keyOutlook)}
+// newOutlook reads the part of the state of queue at nowMS that does not depend on a particular job. It
+// counts up to most jobs as ahead of a job. It writes nothing.
+func newOutlook(ctx context.Context, q row.Querier, queue string, most int, nowMS int64) (*outlook, error) {
+	o := &outlook{QueueOutlook: row.QueueOutlook{Name: queue}, now: nowMS / 1000, nowMS: nowMS, most: most, freed: make(map[int64]bool), keys: make(map[string]*keyOutlook)}
 	pause, paused, err := Pauses{}.Get(ctx, q, queue, o.now)
 	if err != nil {
 		return nil, err
@@ -183,7 +179,7 @@ func (j Jobs) Outlook(ctx context.Context, q row.Querier, queue string, nowMS in
 		return nil, err
 	}
 	o.Running += o.Cancelled
-	found, err := j.overdue(ctx, q, queue, o.now)
+	found, err := Jobs{}.overdue(ctx, q, queue, o.now)
 	if err != nil {
 		return nil, err
 	}
@@ -208,7 +204,7 @@ func (j Jobs) Outlook(ctx context.Context, q row.Querier, queue string, nowMS in
 
 // settle reads the jobs that the next claim settles first, and adds those that become claimable to the
 // candidates. It returns the keys that gain room.
-func (o *Outlook) settle(ctx context.Context, q row.Querier, limited bool) (keys []string, err error) {
+func (o *outlook) settle(ctx context.Context, q row.Querier, limited bool) (keys []string, err error) {
 	var dying []int64
 	err = each(ctx, q, sqlUnsettled, func(rows *sql.Rows) error {
 		var c, next candidate
@@ -238,7 +234,7 @@ func (o *Outlook) settle(ctx context.Context, q row.Querier, limited bool) (keys
 }
 
 // free records a job that the next claim releases before it takes any. A zero candidate is ignored.
-func (o *Outlook) free(c candidate) {
+func (o *outlook) free(c candidate) {
 	if c.id == 0 || o.freed[c.id] {
 		return
 	}
@@ -248,14 +244,8 @@ func (o *Outlook) free(c candidate) {
 	}
 }
 
-// Queue implements engine.Outlook.
-func (o *Outlook) Queue() *row.QueueOutlook { return &o.QueueOutlook }
-
-// Freed reports whether the next claim releases the job id by dead-lettering the jobs it waits for.
-func (o *Outlook) Freed(id int64) bool { return o.freed[id] }
-
-// Of predicts how the next claims treat a job of the queue that is due.
-func (o *Outlook) Of(ctx context.Context, q row.Querier, job row.Job, side row.JobSide) (s row.Standing, err error) {
+// of predicts how the next claims treat a job of the queue that is due.
+func (o *outlook) of(ctx context.Context, q row.Querier, job row.Job, side row.JobSide) (s row.Standing, err error) {
 	c := candidate{id: job.ID, priority: job.Priority, runAt: job.RunAt, key: job.Key, reserved: side.Reserved}
 	if o.keyed {
 		err = o.byKeys(ctx, q, c, &s)
@@ -270,7 +260,7 @@ func (o *Outlook) Of(ctx context.Context, q row.Querier, job row.Job, side row.J
 }
 
 // queueLimits applies the limits of the queue to the jobs ahead of a job.
-func (o *Outlook) queueLimits(s *row.Standing) {
+func (o *outlook) queueLimits(s *row.Standing) {
 	if o.Limits.Running > 0 {
 		s.QueueFull = s.Ahead.N >= o.Limits.Running-o.Running
 	}
@@ -281,13 +271,13 @@ func (o *Outlook) queueLimits(s *row.Standing) {
 	starts, next := startsAt(now, every, burst, o.tat)
 	s.RateSpent = s.Ahead.N >= starts
 	if starts == 0 {
-		s.NextMS = firstTick(next)
+		s.Next = row.InstantMS(firstTick(next))
 	}
 	tat := o.tat
 	if tat < now || tat > now+every*burst+1000 { // the clock went back, see startsAt
 		tat = now
 	}
-	s.AboutMS = firstTick(tat + every*(float64(s.Ahead.N)+1-burst))
+	s.About = row.InstantMS(firstTick(tat + every*(float64(s.Ahead.N)+1-burst)))
 }
 
 // firstTick returns the first millisecond at which a start due at ms is allowed.
@@ -304,13 +294,13 @@ SELECT count(*), ifnull(sum(ok), 0) FROM (
   LIMIT ?3 + 0)`
 
 // count returns the number of jobs ahead of c in a queue without limits on keys.
-func (o *Outlook) count(ctx context.Context, q row.Querier, c candidate) (ahead row.Count, err error) {
+func (o *outlook) count(ctx context.Context, q row.Querier, c candidate) (ahead row.Count, err error) {
 	var looked, ok int64
-	_, err = one(ctx, q, sqlCountAhead, []any{o.Name, o.now, o.Most, c.priority, c.runAt, c.id}, &looked, &ok)
+	_, err = one(ctx, q, sqlCountAhead, []any{o.Name, o.now, o.most, c.priority, c.runAt, c.id}, &looked, &ok)
 	for _, s := range o.settled {
 		if s.compare(c) < 0 {
 			ok++
 		}
 	}
-	return row.Count{N: ok, More: looked >= int64(o.Most)}, err
+	return row.Count{N: ok, More: looked >= int64(o.most)}, err
 }

@@ -30,7 +30,7 @@ func (k *keyOutlook) full(l row.QueueLimits, id int64) (full bool, first int64) 
 
 // startAt returns the second at which a job of the key may start by the rate of the key, or 0 if it may
 // start now. See keyOverRate.
-func (k *keyOutlook) startAt(o *Outlook, c candidate) (second int64) {
+func (k *keyOutlook) startAt(o *outlook, c candidate) (second int64) {
 	if o.Limits.KeyRate.N == 0 {
 		return 0
 	}
@@ -47,7 +47,7 @@ func (k *keyOutlook) startAt(o *Outlook, c candidate) (second int64) {
 }
 
 // claim simulates a claim that reaches a job of the key, and reports whether the job starts.
-func (k *keyOutlook) claim(o *Outlook, c candidate) bool {
+func (k *keyOutlook) claim(o *outlook, c candidate) bool {
 	every, now := 0.0, float64(o.nowMS)
 	if o.Limits.KeyRate.N > 0 {
 		every = o.Limits.KeyRate.Every()
@@ -108,7 +108,7 @@ FROM json_each(?3) AS c LEFT JOIN _honkerx_keys AS k ON k.queue = ?1 AND k.key =
 
 // readHead reads the first jobs in the order of claims. over lists the keys whose held jobs may be released
 // by the next claim.
-func (o *Outlook) readHead(ctx context.Context, q row.Querier, over []string) error {
+func (o *outlook) readHead(ctx context.Context, q row.Querier, over []string) error {
 	pending, looked, err := o.candidates(ctx, q, sqlOutlookHead)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (o *Outlook) readHead(ctx context.Context, q row.Querier, over []string) er
 
 // candidates runs a query for jobs. looked is the number of rows it has read, including jobs that can no
 // longer run.
-func (o *Outlook) candidates(ctx context.Context, q row.Querier, query string, args ...any) (found []candidate, looked int, err error) {
+func (o *outlook) candidates(ctx context.Context, q row.Querier, query string, args ...any) (found []candidate, looked int, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var c candidate
 		var ok bool
@@ -150,7 +150,7 @@ func (o *Outlook) candidates(ctx context.Context, q row.Querier, query string, a
 }
 
 // readKeys reads the state of the keys that are not in o.keys yet.
-func (o *Outlook) readKeys(ctx context.Context, q row.Querier, keys []string) error {
+func (o *outlook) readKeys(ctx context.Context, q row.Querier, keys []string) error {
 	var unknown []string
 	for _, key := range keys {
 		if key != "" && o.keys[key] == nil {
@@ -184,9 +184,9 @@ func (o *Outlook) readKeys(ctx context.Context, q row.Querier, keys []string) er
 	}, o.Name, o.now, nameList(unknown), o.Limits.InOrder)
 }
 
-// Lasting returns the obstacles that may still keep job from starting when it becomes due. It is for jobs
+// lasting returns the obstacles that may still keep job from starting when it becomes due. It is for jobs
 // that are not due yet.
-func (o *Outlook) Lasting(ctx context.Context, q row.Querier, job row.Job) (s row.Standing, err error) {
+func (o *outlook) lasting(ctx context.Context, q row.Querier, job row.Job) (s row.Standing, err error) {
 	if job.Key == "" || !o.keyed {
 		return s, nil
 	}
@@ -200,7 +200,7 @@ func (o *Outlook) Lasting(ctx context.Context, q row.Querier, job row.Job) (s ro
 }
 
 // byKeys simulates the claims of the jobs ahead of c and records their effect on c in s.
-func (o *Outlook) byKeys(ctx context.Context, q row.Querier, c candidate, s *row.Standing) error {
+func (o *outlook) byKeys(ctx context.Context, q row.Querier, c candidate, s *row.Standing) error {
 	ahead := slices.DeleteFunc(slices.Clone(o.head), func(d candidate) bool { return d.compare(c) >= 0 })
 	s.Ahead.More = o.more && len(ahead) == len(o.head)
 	if c.key != "" && o.Limits.KeyRate.N > 0 {
@@ -228,7 +228,7 @@ func (o *Outlook) byKeys(ctx context.Context, q row.Querier, c candidate, s *row
 		return nil
 	}
 	k := claims.key(c.key)
-	s.KeyPause, s.KeyRunning, s.KeyStart = k.pause, k.running, k.startAt(o, c)
+	s.KeyPause, s.KeyRunning, s.KeyStart = k.pause, k.running, row.Instant(k.startAt(o, c))
 	s.KeyFull, s.First = k.full(o.Limits, c.id)
 	return nil
 }
@@ -236,12 +236,12 @@ func (o *Outlook) byKeys(ctx context.Context, q row.Querier, c candidate, s *row
 // claims simulates consecutive claims of single jobs. Each claim changes the state that the next claim
 // finds.
 type claims struct {
-	o    *Outlook
+	o    *outlook
 	keys map[string]*keyOutlook
 }
 
 // claims starts a simulation. It copies the keys it changes, so o can be reused for other jobs.
-func (o *Outlook) claims() claims { return claims{o, make(map[string]*keyOutlook)} }
+func (o *outlook) claims() claims { return claims{o, make(map[string]*keyOutlook)} }
 
 // key returns the simulated state of a key, which readKeys must have read before.
 func (s claims) key(key string) *keyOutlook {
@@ -277,10 +277,10 @@ UNION ALL
 SELECT (SELECT id FROM _honker_live INDEXED BY _honker_live_processing_deadline
   WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2 ORDER BY claim_expires_at, id LIMIT 1)`
 
-// First returns the first job that the next claims take, ignoring the pause and the limits of the queue,
+// first returns the first job that the next claims take, ignoring the pause and the limits of the queue,
 // and the number of jobs they take. If they take none, first is 0 and waits is a job that waits for some
 // other reason, or 0 if the queue is empty.
-func (o *Outlook) First(ctx context.Context, q row.Querier) (first, waits int64, n row.Count, err error) {
+func (o *outlook) first(ctx context.Context, q row.Querier) (first, waits int64, n row.Count, err error) {
 	if !o.keyed {
 		if err := o.readHead(ctx, q, nil); err != nil {
 			return 0, 0, n, err
