@@ -3,6 +3,7 @@ package honker
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -164,19 +165,15 @@ func (b *Batch) cancelSome(ctx context.Context, q engine.Querier, now time.Time,
 	if err != nil {
 		return nil, false, err
 	}
-	for _, drop := range []func() ([]row.Change, error){
-		func() ([]row.Change, error) { return b.db.engine.Stores.Operators.DropWaiters(ctx, q, members) },
-		func() ([]row.Change, error) {
-			return b.db.engine.Stores.Operators.CancelMany(ctx, q, members, true, now.Unix())
-		},
-	} {
-		dropped, err := drop()
-		if err != nil {
-			return nil, false, err
-		}
-		gone = append(gone, dropped...)
+	dropped, err := b.db.engine.Stores.Operators.DropWaiters(ctx, q, members)
+	if err != nil {
+		return nil, false, err
 	}
-	return gone, false, nil
+	cancelled, err := b.db.engine.Stores.Operators.CancelMany(ctx, q, row.CancelJobs{IDs: members, Running: true}, now)
+	if err != nil {
+		return nil, false, err
+	}
+	return slices.Concat(gone, dropped, cancelled.Jobs), false, nil
 }
 
 // told cancels the handlers of removed jobs in this process, wakes their waiters and informs the observer.

@@ -33,15 +33,9 @@ func Discard(ctx context.Context, db *honker.DB, f JobFilter, opts *DiscardOptio
 	a.dryRun = o.DryRun
 	a.leaves = "other jobs wait for it"
 	actor := engine.Actor(ctx)
-	keep := o.Waiters == DefaultWaiters || o.Waiters == KeepWaiters
-	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, _ time.Time) (changed, dropped []row.Change, err error) {
-		if o.Waiters == DropWaiters {
-			dropped, err = a.engine.Stores.Operators.DropWaiters(ctx, q, ids)
-		}
-		if err == nil {
-			changed, err = a.engine.Stores.Operators.Discard(ctx, q, ids, !keep)
-		}
-		return changed, dropped, err
+	w := o.Waiters.row(KeepWaiters)
+	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, _ time.Time) (row.Removed, error) {
+		return a.engine.Stores.Operators.Discard(ctx, q, ids, w)
 	}, func(queue string, ids []int64) {
 		a.engine.Observe(honker.Discarded{Queue: queue, IDs: ids, Actor: actor})
 	})
@@ -77,17 +71,9 @@ func Cancel(ctx context.Context, db *honker.DB, f JobFilter, opts *CancelOptions
 		a.leaves = "other jobs wait for it, or a worker holds it"
 	}
 	actor := engine.Actor(ctx)
-	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (changed, dropped []row.Change, err error) {
-		switch o.Waiters {
-		case DropWaiters:
-			dropped, err = a.engine.Stores.Operators.DropWaitersOfLive(ctx, q, ids, o.Running, now.Unix())
-		case KeepWaiters:
-			ids, err = a.engine.Stores.Operators.Unawaited(ctx, q, ids)
-		}
-		if err == nil {
-			changed, err = a.engine.Stores.Operators.CancelMany(ctx, q, ids, o.Running, now.Unix())
-		}
-		return changed, dropped, err
+	w := o.Waiters.row(ReleaseWaiters)
+	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (row.Removed, error) {
+		return a.engine.Stores.Operators.CancelMany(ctx, q, row.CancelJobs{IDs: ids, Running: o.Running, Waiters: w}, now)
 	}, a.tellCancelled(actor))
 	r, err := a.run(ctx)
 	return r, engine.Wrap("cancel", "", err)
@@ -123,16 +109,16 @@ func RunNow(ctx context.Context, db *honker.DB, f JobFilter, opts *RunNowOptions
 	}
 	a.dryRun = opts != nil && opts.DryRun
 	a.leaves = "it does not wait for its time"
-	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (changed, _ []row.Change, err error) {
-		changed, err = a.engine.Stores.Operators.RunNow(ctx, q, ids, now.Unix())
-		return changed, nil, err
+	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (row.Removed, error) {
+		changed, err := a.engine.Stores.Operators.RunNow(ctx, q, ids, now)
+		return row.Removed{Jobs: changed}, err
 	}, func(queue string, _ []int64) { a.engine.Notifier.Wake(ready(queue)) })
 	r, err := a.run(ctx)
 	return r, engine.Wrap("run now", "", err)
 }
 
 // changeFunc changes jobs. It returns the changed jobs and the waiting jobs that were removed with them.
-type changeFunc func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (changed, dropped []row.Change, err error)
+type changeFunc func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (row.Removed, error)
 
 // changeAll makes the action change all jobs of a transaction with a single call of do. It calls told for
 // each queue after the commit.
@@ -142,16 +128,16 @@ func (a *action) changeAll(do changeFunc, told func(queue string, ids []int64)) 
 		for i, j := range found {
 			ids[i] = j.ID
 		}
-		changed, dropped, err := do(ctx, q, ids, now)
+		out, err := do(ctx, q, ids, now)
 		if err != nil {
 			return nil, err
 		}
-		r.Changed += int64(len(changed))
-		r.Waiters += int64(len(dropped))
-		a.skipOthers(r, ids, changed)
+		r.Changed += int64(len(out.Jobs))
+		r.Waiters += int64(len(out.Waiters))
+		a.skipOthers(r, ids, out.Jobs)
 		return func() {
-			tellQueues(dropped, a.tellCancelled(engine.Actor(ctx)))
-			tellQueues(changed, told)
+			tellQueues(out.Waiters, a.tellCancelled(engine.Actor(ctx)))
+			tellQueues(out.Jobs, told)
 		}, nil
 	}
 }

@@ -63,8 +63,7 @@ func countLying(ctx context.Context, e *engine.Engine, sel row.JobSelect, limit 
 		part.Phases = narrow(sel.Phases, []row.Phase{row.PhaseDone})
 	}
 	err = e.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		part.Now = time.Now().Unix()
-		queues, _, err := e.Stores.Operators.Counts(ctx, q, part, limit)
+		queues, _, err := e.Stores.Operators.Counts(ctx, q, part, limit, time.Now())
 		if err == nil {
 			addCounts(&c, queues, part)
 		}
@@ -88,40 +87,21 @@ func addCounts(c *honker.Count, queues map[string]row.QueueCounts, sel row.JobSe
 func countIn(ctx context.Context, q engine.Querier, jobs engine.OperatorStore, f JobFilter, sel row.JobSelect, limit int64) (c honker.Count, err error) {
 	s := newScan(jobs, sel, row.NewestFirst, defaultBudget, mostStep/4, mostStep)
 	for !s.ended {
-		places, err := s.next(ctx, q)
+		found, err := s.scan(ctx, q)
 		if err != nil {
 			return honker.Count{}, err
 		}
-		n, err := countPicked(ctx, q, jobs, f, s.sel, places)
-		if err != nil {
-			return honker.Count{}, err
+		for _, j := range found {
+			if f.matches(j) {
+				c.N++
+			}
 		}
-		if c.N += n; c.N > limit {
+		if c.N > limit {
 			return honker.Count{N: limit, More: true}, nil
-		}
-		if len(places) > 0 {
-			s.at = &places[len(places)-1]
 		}
 		if s.over() && !s.ended {
 			return honker.Count{N: c.N, More: true}, nil
 		}
 	}
 	return c, nil
-}
-
-// countPicked counts the jobs at places that f selects.
-func countPicked(ctx context.Context, q engine.Querier, jobs engine.OperatorStore, f JobFilter, sel row.JobSelect, places []row.Place) (n int64, err error) {
-	ids := make(map[row.Table][]int64)
-	for _, p := range places {
-		ids[p.In] = append(ids[p.In], p.ID)
-	}
-	for in, some := range ids {
-		sel.In = in
-		found, err := picked(ctx, q, jobs, f, sel, some)
-		if err != nil {
-			return 0, err
-		}
-		n += int64(len(found))
-	}
-	return n, nil
 }

@@ -1,14 +1,15 @@
 package admin
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 )
 
@@ -18,11 +19,11 @@ type Cursor string
 
 // cursorText is the JSON encoding of a cursor.
 type cursorText struct {
-	Binds string    `json:"f"` // identifies the filter and the order
-	ID    int64     `json:"i"`
-	In    row.Table `json:"t,omitempty"`
-	A     any       `json:"a,omitempty"` // sort keys, as in row.Place
-	B     any       `json:"b,omitempty"`
+	Binds string      `json:"f"` // identifies the filter and the order
+	ID    int64       `json:"i"`
+	In    row.Table   `json:"t,omitempty"`
+	A     row.SortKey `json:"a,omitzero"` // as in row.Place
+	B     row.SortKey `json:"b,omitzero"`
 }
 
 func cursorOf(at *row.Place, binds string) Cursor {
@@ -40,32 +41,22 @@ func (c Cursor) place(binds string) (*row.Place, error) {
 		return nil, fmt.Errorf("%w: malformed cursor %.40q", honker.ErrInvalid, c)
 	}
 	var t cursorText
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber() // float64 cannot hold ids beyond 2^53
-	if err := d.Decode(&t); err != nil {
+	if err := json.Unmarshal(text, &t); err != nil {
 		return nil, fmt.Errorf("%w: malformed cursor %.40q", honker.ErrInvalid, c)
 	}
 	if t.Binds != binds {
 		return nil, fmt.Errorf("%w: the cursor belongs to another filter or order", honker.ErrInvalid)
 	}
-	return &row.Place{ID: t.ID, In: t.In, A: number(t.A), B: number(t.B)}, nil
-}
-
-// number converts a JSON number to the Go type of the SQLite value.
-func number(v any) any {
-	n, isNumber := v.(json.Number)
-	if !isNumber {
-		return v
-	}
-	if i, err := n.Int64(); err == nil {
-		return i
-	}
-	f, _ := n.Float64() // the decoder has checked the syntax
-	return f
+	return &row.Place{ID: t.ID, In: t.In, A: t.A, B: t.B}, nil
 }
 
 // binding returns a hash that identifies a filter and an order.
 func binding(sel row.JobSelect, fingerprint string, order Order) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%#v %q %d", sel, fingerprint, order)) // %#v prints maps in key order
+	var bounds []int64
+	for _, t := range []*time.Time{&sel.CreatedSince, &sel.CreatedBefore, &sel.RunSince, &sel.RunBefore, &sel.DiedSince, &sel.DiedBefore} {
+		bounds = append(bounds, engine.UnixUp(*t)) // %#v would tell the locations of equal times apart
+		*t = time.Time{}
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%#v %d %q %d", sel, bounds, fingerprint, order)) // %#v prints maps in key order
 	return hex.EncodeToString(sum[:8])
 }

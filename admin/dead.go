@@ -81,7 +81,7 @@ func DeadGroupsWithin(ctx context.Context, db *honker.DB, f JobFilter, newest in
 // more.
 func newestDead(ctx context.Context, q engine.Querier, jobs engine.OperatorStore, f JobFilter, sel row.JobSelect, newest int, budget time.Duration) (found []row.SelectedJob, more bool, err error) {
 	if sel.IDs != nil {
-		found, err := picked(ctx, q, jobs, f, sel, sel.IDs)
+		found, err := picked(ctx, q, jobs, f, sel)
 		return found[:min(len(found), newest)], len(found) > newest, err
 	}
 	size := mostStep
@@ -91,20 +91,16 @@ func newestDead(ctx context.Context, q engine.Querier, jobs engine.OperatorStore
 	s := newScan(jobs, sel, row.LastDiedFirst, budget, size, mostStep)
 	for !s.ended {
 		s.size = min(s.size, max(newest+1-len(found), leastDead))
-		places, err := s.next(ctx, q)
+		some, err := s.scan(ctx, q)
 		if err != nil {
 			return nil, false, err
 		}
-		ids := make([]int64, len(places))
-		for i, p := range places {
-			ids[i] = p.ID
-			s.at = &places[i]
+		for _, j := range some {
+			if f.matches(j) {
+				found = append(found, j)
+			}
 		}
-		some, err := picked(ctx, q, s.jobs, f, s.sel, ids)
-		if err != nil {
-			return nil, false, err
-		}
-		if found = append(found, some...); len(found) > newest {
+		if len(found) > newest {
 			return found[:newest], true, nil
 		}
 		if over := s.over(); over && s.seen > newest && !s.ended {
@@ -114,16 +110,15 @@ func newestDead(ctx context.Context, q engine.Querier, jobs engine.OperatorStore
 	return found, false, nil
 }
 
-// picked returns the jobs among ids that f selects, by time of death from the newest.
-func picked(ctx context.Context, q engine.Querier, jobs engine.OperatorStore, f JobFilter, sel row.JobSelect, ids []int64) ([]row.SelectedJob, error) {
-	sel.IDs = ids
-	found, err := jobs.Select(ctx, q, sel, minID, len(ids))
+// picked returns the jobs among sel.IDs that f selects, by time of death from the newest.
+func picked(ctx context.Context, q engine.Querier, jobs engine.OperatorStore, f JobFilter, sel row.JobSelect) ([]row.SelectedJob, error) {
+	found, err := jobs.Select(ctx, q, sel, minID, len(sel.IDs), time.Now())
 	if err != nil {
 		return nil, err
 	}
 	found = slices.DeleteFunc(found, func(j row.SelectedJob) bool { return !f.matches(j) })
 	slices.SortFunc(found, func(a, b row.SelectedJob) int {
-		return cmp.Or(cmp.Compare(b.DiedAt, a.DiedAt), cmp.Compare(b.ID, a.ID))
+		return cmp.Or(b.DiedAt.Compare(a.DiedAt), cmp.Compare(b.ID, a.ID))
 	})
 	return found, nil
 }
@@ -139,11 +134,11 @@ func group(newest []row.SelectedJob, now time.Time) []DeadGroup {
 		if !known {
 			i = len(groups)
 			at[k] = i
-			groups = append(groups, DeadGroup{Queue: k.queue, Fingerprint: k.fingerprint, Sample: j.LastError, Last: engine.Instant(j.DiedAt)})
+			groups = append(groups, DeadGroup{Queue: k.queue, Fingerprint: k.fingerprint, Sample: j.LastError, Last: j.DiedAt})
 		}
 		g := &groups[i]
 		g.N++
-		g.First = engine.Instant(j.DiedAt)
+		g.First = j.DiedAt
 		if ago := int(max(0, now.Sub(g.First)) / time.Hour); ago < len(g.LastDay) {
 			g.LastDay[len(g.LastDay)-1-ago]++
 		}

@@ -106,9 +106,9 @@ func (f *JobFilter) selected() row.JobSelect {
 	s := row.JobSelect{
 		Queues: f.Queues, IDs: f.IDs, Key: f.Key, Unique: f.Unique, Batch: f.Batch, Worker: f.Worker, Error: f.Error,
 		Contains: f.Contains, MinAttempts: int64(f.MinAttempts),
-		CreatedSince: since(f.CreatedSince), CreatedBefore: since(f.CreatedBefore),
-		RunSince: since(f.RunSince), RunBefore: since(f.RunBefore),
-		DiedSince: since(f.DiedSince), DiedBefore: since(f.DiedBefore),
+		CreatedSince: f.CreatedSince, CreatedBefore: f.CreatedBefore,
+		RunSince: f.RunSince, RunBefore: f.RunBefore,
+		DiedSince: f.DiedSince, DiedBefore: f.DiedBefore,
 		Where: fields(f.Where, jsonPath), Header: fields(f.Header, jsonName),
 	}
 	for _, p := range f.Phases {
@@ -127,14 +127,6 @@ func fields(of map[string]string, path func(string) string) map[string]string {
 		out[path(name)] = value
 	}
 	return out
-}
-
-// since returns the first whole second that is not before t; 0 for the zero time.
-func since(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return engine.UnixUp(t)
 }
 
 // jsonPath turns "order.id" into $."order"."id". The quotes keep names from being parsed as expressions.

@@ -302,7 +302,7 @@ func (i *importer) addOne(ctx context.Context, q engine.Querier, j importing, no
 		return 0, "it was done", nil
 	}
 	if j.ID != 0 && !j.CreatedAt.IsZero() {
-		where, err := i.engine.Stores.Operators.Same(ctx, q, row.Job{ID: j.ID, Queue: j.Queue, CreatedAt: j.CreatedAt.Unix(), Payload: j.payload})
+		where, err := i.engine.Stores.Operators.Same(ctx, q, j.ID, j.Queue, j.CreatedAt, j.payload)
 		if err != nil || where != "" {
 			return 0, "the job is in this file, " + where, err
 		}

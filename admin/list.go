@@ -204,25 +204,22 @@ func (l *listing) read(ctx context.Context, q engine.Querier) (*JobPage, error) 
 		sorted = mostStep
 	}
 	s := newScan(l.engine.Stores.Operators, l.sel, l.order, l.Budget, l.Limit+1, sorted)
-	s.at = l.after
+	s.req.After = l.after
+	at := l.after
 	p := &JobPage{Jobs: []honker.JobInfo{}}
 	for {
-		places, err := s.next(ctx, q)
+		part, err := s.list(ctx, q)
 		if err != nil {
 			return nil, err
 		}
-		found, err := l.engine.Stores.Operators.Load(ctx, q, s.sel, places)
-		if err != nil {
-			return nil, err
-		}
-		for i := range places {
+		for i := range part.Places {
 			if len(p.Jobs) == l.Limit {
-				p.Next = cursorOf(s.at, l.binds)
+				p.Next = cursorOf(at, l.binds)
 				return p, nil
 			}
-			s.at = &places[i]
+			at = &part.Places[i]
 			p.Scanned++
-			job, picked := found[row.Place{ID: s.at.ID, In: s.at.In}]
+			job, picked := part.Jobs[i]
 			if picked && l.filter.matches(row.SelectedJob{LastError: job.LastError}) {
 				p.Jobs = append(p.Jobs, engine.View().Job(job, s.began, l.engine.Codec).(honker.JobInfo))
 			}
@@ -233,7 +230,7 @@ func (l *listing) read(ctx context.Context, q engine.Querier) (*JobPage, error) 
 		case s.ended:
 			return p, nil
 		case full || over:
-			p.Next, p.Early = cursorOf(s.at, l.binds), !full
+			p.Next, p.Early = cursorOf(at, l.binds), !full
 			return p, nil
 		}
 	}

@@ -22,8 +22,8 @@ func (s *search) queues(ctx context.Context, stats []engine.QueueStats) error {
 		if err := s.lapsed(ctx, st); err != nil {
 			return err
 		}
-		ready := engine.Instant(st.OldestReady)
-		if st.OldestReady == 0 || s.now.Sub(ready) <= waitsLong {
+		ready := st.OldestReady
+		if ready.IsZero() || s.now.Sub(ready) <= waitsLong {
 			continue
 		}
 		if worked == nil {

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -140,9 +139,7 @@ func (a *action) find(ctx context.Context, read readFunc) (found []row.SelectedJ
 	for after, more := int64(minID), true; more; {
 		var some []row.SelectedJob
 		err := read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-			sel := a.sel
-			sel.Now = time.Now().Unix()
-			some, err = a.engine.Stores.Operators.Select(ctx, q, sel, after, page)
+			some, err = a.engine.Stores.Operators.Select(ctx, q, a.sel, after, page, time.Now())
 			return err
 		})
 		if err != nil {
@@ -158,7 +155,7 @@ func (a *action) find(ctx context.Context, read readFunc) (found []row.SelectedJ
 			}
 		}
 	}
-	slices.SortStableFunc(found, func(a, b row.SelectedJob) int { return cmp.Compare(a.DiedAt, b.DiedAt) })
+	slices.SortStableFunc(found, func(a, b row.SelectedJob) int { return a.DiedAt.Compare(b.DiedAt) })
 	if a.limit > 0 && len(found) > a.limit {
 		found = found[:a.limit]
 	}
@@ -175,12 +172,11 @@ const minID = -1 << 63
 // transaction, because a job may have run and died of another error since it was found.
 func (a *action) still(ctx context.Context, q engine.Querier, found []row.SelectedJob, at time.Time) ([]row.SelectedJob, error) {
 	sel := a.sel
-	sel.Now = at.Unix()
 	sel.IDs = make([]int64, len(found))
 	for i, j := range found {
 		sel.IDs[i] = j.ID
 	}
-	now, err := a.engine.Stores.Operators.Select(ctx, q, sel, minID, len(found))
+	now, err := a.engine.Stores.Operators.Select(ctx, q, sel, minID, len(found), at)
 	if err != nil {
 		return nil, err
 	}

@@ -151,7 +151,7 @@ func (r *requeue) requeueSome(ctx context.Context, q engine.Querier, found []row
 			report.skip(j.ID, why)
 			continue
 		}
-		out, err := r.engine.Stores.Operators.Requeue(ctx, q, row.Requeue{ID: j.ID, Queue: r.To, RunAt: r.runAt(r.done+i, now), Attempts: int64(r.Attempts), Payload: payload}, now.Unix(), now.UnixMilli())
+		out, err := r.engine.Stores.Operators.Requeue(ctx, q, row.Requeue{ID: j.ID, Queue: r.To, RunAt: r.runAt(r.done + i), Attempts: int64(r.Attempts), Payload: payload}, now)
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("job %d: %w", j.ID, err)
@@ -171,12 +171,12 @@ func (r *requeue) requeueSome(ctx context.Context, q engine.Querier, found []row
 
 // payload returns the payload for a job that moves to another queue, or why the job cannot move. A codec
 // may bind a payload to its queue. A nil payload leaves the stored payload unchanged.
-func (r *requeue) payload(ctx context.Context, q engine.Querier, j row.SelectedJob) (payload any, why string, err error) {
+func (r *requeue) payload(ctx context.Context, q engine.Querier, j row.SelectedJob) (payload *string, why string, err error) {
 	if r.To == "" || r.To == j.Queue {
 		return nil, "", nil
 	}
-	payload, err = r.engine.Stores.Operators.DeadPayload(ctx, q, j.ID)
-	text, isText := payload.(string)
+	dead, _, err := r.engine.Stores.Jobs.FindDead(ctx, q, j.ID)
+	text, isText := dead.Payload.(string)
 	if err != nil || !isText {
 		return nil, "", err
 	}
@@ -184,7 +184,7 @@ func (r *requeue) payload(ctx context.Context, q engine.Querier, j row.SelectedJ
 	if bad != nil {
 		return nil, bad.Error(), nil
 	}
-	return moved, "", nil
+	return &moved, "", nil
 }
 
 // recode converts a payload stored in the queue from into the form stored in the queue to.
@@ -195,13 +195,14 @@ func recode(ctx context.Context, e *engine.Engine, from, to, stored string) (str
 	return e.Recode(ctx, from, to, stored)
 }
 
-// runAt returns the run time of the i-th job.
-func (r *requeue) runAt(i int, now time.Time) int64 {
+// runAt returns the run time of the i-th job. It returns the zero time, which means at once, if neither Delay
+// nor Spread is set.
+func (r *requeue) runAt(i int) time.Time {
 	if r.Delay == 0 && r.Spread == 0 {
-		return now.Unix()
+		return time.Time{}
 	}
 	step := time.Duration(float64(r.Spread) * float64(i) / float64(max(r.total, 1)))
-	return engine.UnixUp(r.began.Add(r.Delay).Add(step)) // adding the durations first could overflow
+	return r.began.Add(r.Delay).Add(step) // adding the durations first could overflow
 }
 
 func (r *requeue) tell(queues []string, ids map[string][]int64) {

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
@@ -12,17 +11,11 @@ import (
 // scan finds the candidates of a list or count in steps until its budget is spent.
 type scan struct {
 	jobs   engine.OperatorStore
-	sel    row.JobSelect
-	order  row.Order
+	req    row.ListRequest // of the next step
 	budget time.Duration
 	began  time.Time // also the current time for the phases of jobs
-	at     *row.Place
-	ended  bool // no more candidates
-
-	by     row.Access
-	looks  []indexLook // remaining looks
-	size   int         // candidates of the next step
-	sorted int         // size of the first step with Collect, where each step sorts all jobs in the index
+	ended  bool      // no more candidates
+	size   int       // candidates of the next step
 	seen   int
 	step   time.Time // start of the last step
 }
@@ -32,59 +25,43 @@ const (
 	stepTime = 10 * time.Millisecond
 )
 
-// indexLook describes when to check how many jobs the selected queues and phases have. If the jobs are
-// common, a page is full before the first check. If they are neither common nor rare, a walk is likely to
-// find some soon.
-type indexLook struct {
-	after int   // number of jobs to pass before the check
-	most  int64 // maximum number of jobs to sort in each step
-}
-
-var indexLooks = []indexLook{{512, 20_000}, {8192, 250_000}}
-
+// newScan returns a scan whose first step has size candidates. sorted is the size of the first step in which
+// the database sorts all jobs in its indexes.
 func newScan(jobs engine.OperatorStore, sel row.JobSelect, order row.Order, budget time.Duration, size, sorted int) *scan {
-	s := &scan{jobs: jobs, sel: sel, order: order, budget: budget, size: size, sorted: sorted, began: time.Now()}
-	s.sel.Now = s.began.Unix()
-	if order == row.NewestFirst || order == row.OldestFirst {
-		s.looks = indexLooks
-	}
-	return s
+	return &scan{jobs: jobs, req: row.ListRequest{JobSelect: sel, Order: order, Sorted: sorted}, budget: budget, size: size, began: time.Now()}
 }
 
-// next returns the candidates after s.at in order.
-func (s *scan) next(ctx context.Context, q engine.Querier) ([]row.Place, error) {
+// list returns the next candidates, with the jobs in full.
+func (s *scan) list(ctx context.Context, q engine.Querier) (row.ListPart, error) {
+	s.begin()
+	p, err := s.jobs.List(ctx, q, s.req, s.began)
+	s.passed(p.Places, p.Plan, p.Ended)
+	return p, err
+}
+
+// scan returns the selected jobs among the next candidates, in brief.
+func (s *scan) scan(ctx context.Context, q engine.Querier) ([]row.SelectedJob, error) {
+	s.begin()
+	p, err := s.jobs.Scan(ctx, q, s.req, s.began)
+	s.passed(p.Places, p.Plan, p.Ended)
+	return p.Jobs, err
+}
+
+func (s *scan) begin() {
 	s.step = time.Now()
-	if err := s.choose(ctx, q); err != nil {
-		return nil, err
+	s.req.Limit = s.size
+}
+
+// passed moves the scan behind the candidates of a step.
+func (s *scan) passed(places []row.Place, plan row.ListPlan, ended bool) {
+	if plan.Sorted && !s.req.Plan.Sorted {
+		s.size = s.req.Sorted
 	}
-	places, err := s.jobs.After(ctx, q, s.sel, s.order, s.by, s.at, s.size)
+	s.req.Plan, s.ended = plan, ended
 	s.seen += len(places)
-	s.ended = len(places) < s.size
-	if s.order == row.LastDiedFirst && s.sel.DiedSince != 0 {
-		if i := slices.IndexFunc(places, s.diedBefore); i >= 0 {
-			places, s.ended = places[:i], true
-		}
+	if len(places) > 0 {
+		s.req.After = &places[len(places)-1]
 	}
-	return places, err
-}
-
-// diedBefore reports whether a job, and therefore every later candidate, died before DiedSince.
-func (s *scan) diedBefore(p row.Place) bool {
-	died, isNumber := p.A.(int64)
-	return isNumber && died < s.sel.DiedSince
-}
-
-// choose switches to the indexes of queues and phases if they have few enough jobs to sort.
-func (s *scan) choose(ctx context.Context, q engine.Querier) error {
-	if len(s.looks) == 0 || s.seen < s.looks[0].after {
-		return nil
-	}
-	few, err := s.jobs.Few(ctx, q, s.sel, s.looks[0].most)
-	s.looks = s.looks[1:]
-	if few {
-		s.by, s.size, s.looks = row.Collect, s.sorted, nil
-	}
-	return err
 }
 
 // over reports whether the budget is too small for another step. It also adjusts the size of the next step

@@ -8,6 +8,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Waiters selects the treatment of jobs that wait for a removed job; see honker.After.
@@ -26,6 +27,14 @@ func (w Waiters) check() error {
 		return fmt.Errorf("%w: Waiters %d does not exist", honker.ErrInvalid, w)
 	}
 	return nil
+}
+
+// row returns the treatment as the store names it. unset is that of DefaultWaiters.
+func (w Waiters) row(unset Waiters) row.Waiters {
+	if w == DefaultWaiters {
+		w = unset
+	}
+	return map[Waiters]row.Waiters{ReleaseWaiters: row.ReleaseWaiters, DropWaiters: row.DropWaiters, KeepWaiters: row.KeepWaiters}[w]
 }
 
 // WaitersOf returns the ids of the jobs that wait for the live jobs that f selects, directly, through other

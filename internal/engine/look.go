@@ -96,7 +96,7 @@ func (e *Engine) withLimits(ctx context.Context, q Querier, heads []row.QueueHea
 		if err != nil {
 			return nil, err
 		}
-		heads[i] = h.Limited(l, next, places)
+		heads[i] = h.Limited(l, Instant(next), places)
 	}
 	return heads, nil
 }
@@ -119,7 +119,7 @@ func withPaused(heads []row.QueueHead, pauses map[string]*row.Pause, queue strin
 	}
 	for i, h := range out {
 		if p := pauses[h.Queue]; p != nil {
-			out[i] = h.Paused(p)
+			out[i] = h.WithPause(p)
 		}
 	}
 	slices.SortFunc(out, func(a, b row.QueueHead) int { return strings.Compare(a.Queue, b.Queue) })
@@ -138,7 +138,7 @@ const (
 // heads returns the times of a queue, or of all queues if queue is "".
 func (e *Engine) heads(ctx context.Context, queue string) (heads []row.QueueHead, err error) {
 	read := func(ctx context.Context, q Querier) (err error) {
-		heads, err = e.Stores.Operators.Heads(ctx, q, ofQueue(queue))
+		heads, err = e.Stores.Operators.Heads(ctx, q, queuesOf(queue), time.Now())
 		return err
 	}
 	if s, err := e.liveScope(ctx); err != nil || s != nil || queue != "" {
@@ -232,13 +232,12 @@ func (e *Engine) Counts(ctx context.Context) (map[string]row.QueueCounts, error)
 	return c.counts, err
 }
 
-// ofQueue selects the jobs that are counted for queue, or for all queues if queue is "".
-func ofQueue(queue string) row.JobSelect {
-	s := row.JobSelect{Phases: row.StatsPhases, Now: time.Now().Unix()}
-	if queue != "" {
-		s.Queues = []string{queue}
+// queuesOf returns the names to select queue, or nil to select all queues if queue is "".
+func queuesOf(queue string) []string {
+	if queue == "" {
+		return nil
 	}
-	return s
+	return []string{queue}
 }
 
 // counted holds counts and the time at which they were taken.
@@ -286,7 +285,7 @@ func (e *Engine) counts(ctx context.Context, queue string) (c counted, err error
 func (e *Engine) count(ctx context.Context, queue string) (c counted, cost int64, err error) {
 	err = e.Read(ctx, func(ctx context.Context, q Querier) (err error) {
 		c.at = time.Now()
-		c.counts, cost, err = e.Stores.Operators.Counts(ctx, q, ofQueue(queue), int64(e.CountLimit))
+		c.counts, cost, err = e.Stores.Operators.Counts(ctx, q, row.JobSelect{Queues: queuesOf(queue), Phases: row.StatsPhases}, int64(e.CountLimit), c.at)
 		return err
 	})
 	return c, cost, err

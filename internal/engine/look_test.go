@@ -24,11 +24,11 @@ func (s *slowCounts) Read(ctx context.Context, _ bool, f func(context.Context, Q
 	return f(ctx, nil)
 }
 
-func (s *slowCounts) Heads(context.Context, Querier, row.JobSelect) ([]row.QueueHead, error) {
+func (s *slowCounts) Heads(context.Context, Querier, []string, time.Time) ([]row.QueueHead, error) {
 	return nil, nil
 }
 
-func (s *slowCounts) Counts(context.Context, Querier, row.JobSelect, int64) (map[string]row.QueueCounts, int64, error) {
+func (s *slowCounts) Counts(context.Context, Querier, row.JobSelect, int64, time.Time) (map[string]row.QueueCounts, int64, error) {
 	time.Sleep(time.Second)
 	s.taken++
 	return nil, s.cost, nil

@@ -209,63 +209,49 @@ type JobStore interface {
 	StatesAt(ctx context.Context, q row.Querier, queues []string, nowMS int64) ([]row.QueueState, error)
 }
 
-// OperatorStore contains the statements with which operators list, count, explain and change many jobs.
+// OperatorStore are the statements with which operators list, count, explain and change many jobs.
 type OperatorStore interface {
-	// After returns the places of up to n candidates after a place, in list order. A nil place means
-	// the start of the list. Load or Select must check the candidates against s. Fewer than n places
-	// mean that the list has ended.
-	After(ctx context.Context, q row.Querier, s row.JobSelect, order row.Order, by row.Access, after *row.Place, n int) ([]row.Place, error)
-	// Attempts returns the failed attempts of a job, oldest first.
+	// Attempts returns the failed attempts of a live or dead job, oldest first.
 	Attempts(ctx context.Context, q row.Querier, id int64) (all []row.Attempt, err error)
-	// CancelMany deletes the live jobs among ids. Jobs with a valid claim are deleted only if running
-	// is set, and keep their places in queues with limits. Jobs that wait for the deleted jobs treat
-	// them as done.
-	CancelMany(ctx context.Context, q row.Querier, ids []int64, running bool, now int64) ([]row.Change, error)
-	// Counts returns the number of jobs by queue in the queues and phases of s. Each number stops at
-	// limit. Queues without such jobs are left out. cost is the approximate number of index entries
-	// read.
-	Counts(ctx context.Context, q row.Querier, s row.JobSelect, limit int64) (counts map[string]row.QueueCounts, cost int64, err error)
-	// DeadPayload returns the payload of a dead job as stored, text or not, or nil if the job is not
-	// dead.
-	DeadPayload(ctx context.Context, q row.Querier, id int64) (payload any, err error)
-	// Discard deletes the dead jobs among ids. Jobs that others wait for are deleted only if awaited is
-	// set, and then count as done.
-	Discard(ctx context.Context, q row.Querier, ids []int64, awaited bool) ([]row.Change, error)
+	// CancelMany deletes the live jobs among c.IDs and returns them. Without c.Running it leaves jobs with a
+	// valid claim alone. With it, they keep their places in queues with limits until their claims would have
+	// expired.
+	CancelMany(ctx context.Context, q row.Querier, c row.CancelJobs, now time.Time) (row.Removed, error)
+	// Counts returns the number of jobs by queue in the queues and phases of s, all of the same moment. It
+	// ignores the other fields of s. Each number stops at limit. Queues without such jobs are left out. cost
+	// is the approximate number of index entries read.
+	Counts(ctx context.Context, q row.Querier, s row.JobSelect, limit int64, now time.Time) (counts map[string]row.QueueCounts, cost int64, err error)
+	// Discard deletes the dead jobs among ids and returns them.
+	Discard(ctx context.Context, q row.Querier, ids []int64, w row.Waiters) (row.Removed, error)
 	// DropWaiters deletes the jobs that Waiters returns for nodes.
 	DropWaiters(ctx context.Context, q row.Querier, nodes []int64) ([]row.Change, error)
-	// DropWaitersOfLive deletes the jobs that wait for jobs which CancelMany would delete with the same
-	// arguments.
-	DropWaitersOfLive(ctx context.Context, q row.Querier, ids []int64, running bool, now int64) ([]row.Change, error)
 	// Explain describes how the next claims treat each of the jobs ids, in the order of ids. It mirrors the
 	// claims of the database and writes nothing. It examines a few thousand jobs at most, besides those
 	// counted up to r.MaxAhead.
 	Explain(ctx context.Context, q row.Querier, ids []int64, r row.ExplainRequest, now time.Time) ([]row.Explained, error)
 	// ExplainQueue describes the next claims of queue. Its cost is that of Explain.
 	ExplainQueue(ctx context.Context, q row.Querier, queue string, r row.ExplainRequest, now time.Time) (row.ExplainedQueue, error)
-	// Few reports whether the queues and phases of s hold at most most jobs. It returns false without
-	// counting if s names ids, or if s names no queues and either no phases or only phases of finished
-	// jobs.
-	Few(ctx context.Context, q row.Querier, s row.JobSelect, most int64) (bool, error)
-	// Heads returns the heads of the queues of s by name. If s.Queues is empty, it returns all queues that have
-	// jobs.
-	Heads(ctx context.Context, q row.Querier, s row.JobSelect) ([]row.QueueHead, error)
-	// Load reads the jobs at the given places and returns those that s selects, keyed by place.
-	Load(ctx context.Context, q row.Querier, s row.JobSelect, at []row.Place) (map[row.Place]row.Job, error)
+	// Heads returns the heads of queues, sorted by name, without the queues that have no jobs. If queues is
+	// empty, it returns all queues that have jobs. The cost does not depend on the number of jobs.
+	Heads(ctx context.Context, q row.Querier, queues []string, now time.Time) ([]row.QueueHead, error)
+	// List returns the next part of a list, with the jobs in full. A list whose Limit and Plan are passed on
+	// contains each job once that did not change meanwhile.
+	List(ctx context.Context, q row.Querier, r row.ListRequest, now time.Time) (row.ListPart, error)
 	// Queues returns the queues that have live jobs.
 	Queues(ctx context.Context, q row.Querier) ([]string, error)
 	// Requeue makes a dead job pending again under its id, with its unique key if it had a key. If
 	// another job has taken that key, Requeue changes nothing and sets TakenBy.
-	Requeue(ctx context.Context, q row.Querier, r row.Requeue, now, nowMS int64) (out row.Requeued, err error)
-	// RunNow makes the scheduled jobs among ids due at now.
-	RunNow(ctx context.Context, q row.Querier, ids []int64, now int64) ([]row.Change, error)
-	// Same reports where the file has a job with the id, queue, payload and creation time of j. The result is
-	// "live", "dead" or "done", or empty if there is no such job.
-	Same(ctx context.Context, q row.Querier, j row.Job) (where string, err error)
-	// Select returns up to limit jobs with ids above after that s selects, in id order. It walks the
-	// primary key, so the cost includes the rows that it skips.
-	Select(ctx context.Context, q row.Querier, s row.JobSelect, after int64, limit int) (out []row.SelectedJob, err error)
-	// Unawaited returns the ids for which no job waits.
-	Unawaited(ctx context.Context, q row.Querier, ids []int64) ([]int64, error)
+	Requeue(ctx context.Context, q row.Querier, r row.Requeue, now time.Time) (out row.Requeued, err error)
+	// RunNow makes the scheduled jobs among ids due at now, and returns them.
+	RunNow(ctx context.Context, q row.Querier, ids []int64, now time.Time) ([]row.Change, error)
+	// Same reports where the database has a job with the given id, queue, creation time and payload:
+	// "live", "dead" or "done". It returns "" if there is no such job.
+	Same(ctx context.Context, q row.Querier, id int64, queue string, created time.Time, payload string) (where string, err error)
+	// Scan returns the next part of a list, with the jobs in brief.
+	Scan(ctx context.Context, q row.Querier, r row.ListRequest, now time.Time) (row.ScanPart, error)
+	// Select returns up to limit jobs of the table s.In with ids above after that s selects, in id order. The
+	// cost includes the jobs that it skips.
+	Select(ctx context.Context, q row.Querier, s row.JobSelect, after int64, limit int, now time.Time) (out []row.SelectedJob, err error)
 	// Waiters returns the jobs that wait for any of nodes, directly or indirectly, without the nodes
 	// themselves. A node is a job id or a negated batch id.
 	Waiters(ctx context.Context, q row.Querier, nodes []int64) ([]int64, error)

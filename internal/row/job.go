@@ -3,15 +3,16 @@ package row
 import (
 	"database/sql"
 	"encoding/json"
+	"time"
 )
 
 // Requeue is a request to return a dead job to a queue.
 type Requeue struct {
 	ID       int64
-	Queue    string // "" for the queue that the job was in
-	RunAt    int64
-	Attempts int64 // additional attempts; 0 for as many as the job had before it died
-	Payload  any   // nil to keep the payload
+	Queue    string    // "" for the queue that the job was in
+	RunAt    time.Time // rounded up to the resolution of the database; zero for at once
+	Attempts int64     // additional attempts; 0 for as many as the job had before it died
+	Payload  *string   // nil to keep the payload
 }
 
 // Requeued is the outcome of a Requeue. It is zero if the job is no longer dead.
@@ -21,6 +22,29 @@ type Requeued struct {
 	Key     string // with TakenBy: the unique key of the job
 	TakenBy int64  // job that has taken the key in the meantime; 0 if none
 	Live    bool   // a live job has the same id, so the job stays dead
+}
+
+// Waiters selects the treatment of jobs that wait for a removed job.
+type Waiters int
+
+// Treatments of jobs that wait for a removed job.
+const (
+	ReleaseWaiters Waiters = iota // the removed job counts as done
+	DropWaiters                   // remove the waiting jobs too, also those that wait indirectly
+	KeepWaiters                   // leave jobs alone that other jobs wait for
+)
+
+// CancelJobs is a request to remove live jobs.
+type CancelJobs struct {
+	IDs     []int64
+	Running bool // also remove jobs with a valid claim
+	Waiters Waiters
+}
+
+// Removed lists removed jobs.
+type Removed struct {
+	Jobs    []Change
+	Waiters []Change // jobs that waited for Jobs and were removed with them
 }
 
 // Change identifies a job that was changed and its queue.

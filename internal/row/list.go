@@ -3,6 +3,7 @@ package row
 import (
 	"cmp"
 	"slices"
+	"time"
 )
 
 // Order is the order of a list of jobs.
@@ -16,25 +17,54 @@ const (
 )
 
 // Place is the position of a job in an order: its id, its table and its sort keys. A and B are the
-// sort keys as stored, of any type. They are the priority and run_at in ClaimOrder, died_at (A only)
-// in LastDiedFirst, and unused in the other orders.
+// priority and the run time in ClaimOrder, the time of death (A only) in LastDiedFirst, and unused in the
+// other orders.
 type Place struct {
 	ID   int64
 	In   Table
-	A, B any
+	A, B SortKey
 }
 
-// Access is a method of finding the jobs of a list.
-type Access int
+// SortKey is a sort key as stored. Only the database interprets it.
+type SortKey struct {
+	N     int64  `json:"n,omitempty"`
+	Other string `json:"o,omitempty"` // a stored value that is not an integer, as the database encodes it; "" if the key is N
+}
 
-const (
-	// Walk follows the order itself and skips jobs that do not match. It reads only jobs with side
-	// rows if no others can match. The cost is proportional to the jobs passed.
-	Walk Access = iota
-	// Collect reads the ids from the indexes of the requested queues and phases, and sorts them.
-	// It must read all jobs in these queues and phases, at about 80 ns each.
-	Collect
-)
+// ListRequest asks for the next part of a list.
+type ListRequest struct {
+	JobSelect
+	Order  Order
+	After  *Place   // last candidate of the previous part; nil for the first part
+	Limit  int      // bound on the candidates of the part
+	Sorted int      // bound on the candidates of the first part with Plan.Sorted, which replaces Limit
+	Plan   ListPlan // Plan of the previous part; zero for the first part
+}
+
+// ListPlan is the way in which a database continues a list. Callers pass it from one part to the next.
+type ListPlan struct {
+	Passed int // candidates so far
+	Looks  int // number of times that the database has considered another way
+	// Sorted means that each part sorts all jobs in the selected queues and phases, so that few large
+	// parts are cheaper than many small ones.
+	Sorted bool
+}
+
+// ListPart is a part of a list. Places are the candidates in list order, of which Jobs were selected.
+type ListPart struct {
+	Places []Place
+	Jobs   map[int]Job // by index in Places
+	Ended  bool        // there are no further candidates
+	Plan   ListPlan
+}
+
+// ScanPart is like ListPart, with the jobs in brief.
+type ScanPart struct {
+	Places []Place
+	Jobs   []SelectedJob // in list order
+	Ended  bool
+	Plan   ListPlan
+}
 
 // CompareIDs compares two places by id, descending for NewestFirst and ascending otherwise. A live
 // job comes before a dead job with the same id. Such a pair only exists if an application wrote it.
@@ -73,31 +103,32 @@ const (
 	Done
 )
 
-// JobSelect is a condition on jobs. A job must match every field that is set; a zero field matches
-// all jobs. Since bounds are inclusive, Before bounds exclusive.
+// JobSelect is a condition on jobs. A job must match every field that is set; a zero field matches all jobs.
+// Times are compared in the resolution of the database, to which the bounds are rounded up. Since bounds
+// are inclusive, Before bounds exclusive.
 type JobSelect struct {
 	In          Table    // used by Select only; a list reads all of Tables
 	Queues      []string // empty for any
-	Phases      []Phase  // as of Now; nil for any
-	Now         int64
-	IDs         []int64 // nil for any
+	Phases      []Phase  // at the time of the call; nil for any
+	IDs         []int64  // nil for any
 	Key         string
 	Unique      string
 	Batch       int64
-	Worker      string
-	Error       string
-	Contains    string
+	Worker      string            // live jobs only
+	Error       string            // substring of the last error
+	Contains    string            // substring of the payload
 	Where       map[string]string // JSON path in the payload to value
 	Header      map[string]string // JSON path in the headers to value
 	MinAttempts int64
 
-	CreatedSince, CreatedBefore, RunSince, RunBefore, DiedSince, DiedBefore int64
+	CreatedSince, CreatedBefore, RunSince, RunBefore time.Time
+	DiedSince, DiedBefore                            time.Time // dead jobs only
 }
 
 // SelectedJob is a job matched by a JobSelect.
 type SelectedJob struct {
 	ID        int64
 	Queue     string
-	DiedAt    int64 // 0 if the job is not dead
+	DiedAt    time.Time // zero if the job is not dead
 	LastError string
 }

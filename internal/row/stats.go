@@ -1,13 +1,16 @@
 package row
 
+import "time"
+
 // QueueStats holds the job counts, the next times and the limits of a queue.
 type QueueStats struct {
 	Queue string
 	QueueCounts
-	OldestReady, NextAt int64  // time since which a job has been ready, time of the next claim; 0 if none
-	Pause               *Pause // nil if the queue is not paused
-	Limits              QueueLimits
-	Cancelled           int64 // cancelled jobs that still count towards Limits
+	OldestReady time.Time // time since which a job has been ready; zero if none
+	NextAt      time.Time // time of the next claim; zero if none
+	Pause       *Pause    // nil if the queue is not paused
+	Limits      QueueLimits
+	Cancelled   int64 // cancelled jobs that still count towards Limits
 }
 
 // QueueCounts holds the number of jobs of a queue in each phase.
@@ -35,8 +38,8 @@ func (c Count) Minus(d Count) Count {
 
 // Stats combines h with the counts c of the queue. Behind only counts if c has ready jobs.
 func (h QueueHead) Stats(c QueueCounts) QueueStats {
-	s := QueueStats{Queue: h.Queue, QueueCounts: c, OldestReady: h.Ready, NextAt: h.NextAt, Pause: h.pause, Limits: h.limits, Cancelled: h.cancelled}
-	if behind := h.Behind; behind != 0 && c.Ready != (Count{}) && (s.OldestReady == 0 || behind < s.OldestReady) {
+	s := QueueStats{Queue: h.Queue, QueueCounts: c, OldestReady: h.Ready, NextAt: h.NextAt, Pause: h.Pause, Limits: h.Limits, Cancelled: h.Cancelled}
+	if behind := h.Behind; !behind.IsZero() && c.Ready != (Count{}) && (s.OldestReady.IsZero() || behind.Before(s.OldestReady)) {
 		s.OldestReady = behind
 	}
 	return s
@@ -58,24 +61,27 @@ func (c QueueCounts) Sum(s JobSelect) (sum Count) {
 
 // QueueHead describes the jobs at the head of a queue.
 type QueueHead struct {
-	Queue     string
-	Ready     int64 // time since which the first job has been ready
-	Behind    int64 // if set, ready jobs may follow many that cannot run; none of them is older than this time
-	NextAt    int64 // time at which the next job can be claimed
-	pause     *Pause
-	limits    QueueLimits
-	cancelled int64
+	Queue  string
+	Ready  time.Time // time since which the first job has been ready; zero if none
+	Behind time.Time // if set, ready jobs may follow many that cannot run; none of them is older than this time
+	NextAt time.Time // time at which the next job can be claimed; zero if none
+
+	// The database does not set the following fields. See WithPause and Limited.
+
+	Pause     *Pause
+	Limits    QueueLimits
+	Cancelled int64
 }
 
-// Paused returns h with the pause p. Jobs that are due before the end of the pause wait for it, and
-// NextAt is 0 if the pause has no end.
-func (h QueueHead) Paused(p *Pause) QueueHead {
-	h.pause = p
-	until := p.UntilMS / 1000
+// WithPause returns h with the pause p. Jobs that are due before the end of the pause wait for it, and
+// NextAt is zero if the pause has no end.
+func (h QueueHead) WithPause(p *Pause) QueueHead {
+	h.Pause = p
+	until := Instant(p.UntilMS / 1000)
 	switch {
-	case until == 0:
-		h.NextAt = 0
-	case h.Ready != 0 || h.Behind != 0 || h.NextAt != 0 && h.NextAt < until:
+	case until.IsZero():
+		h.NextAt = time.Time{}
+	case !h.Ready.IsZero() || !h.Behind.IsZero() || !h.NextAt.IsZero() && h.NextAt.Before(until):
 		h.NextAt = until
 	}
 	return h
@@ -83,7 +89,7 @@ func (h QueueHead) Paused(p *Pause) QueueHead {
 
 // Limited returns h with the limits l of the queue. Next is the time of the next claim that they
 // allow, and cancelled is the number of cancelled jobs that still count towards them.
-func (h QueueHead) Limited(l QueueLimits, next, cancelled int64) QueueHead {
-	h.limits, h.NextAt, h.cancelled = l, next, cancelled
+func (h QueueHead) Limited(l QueueLimits, next time.Time, cancelled int64) QueueHead {
+	h.Limits, h.NextAt, h.Cancelled = l, next, cancelled
 	return h
 }

@@ -257,8 +257,8 @@ func (Jobs) Waiters(ctx context.Context, q row.Querier, nodes []int64) ([]int64,
 	return returnedIDs(ctx, q, sqlWaiters, 0, idList(nodes))
 }
 
-// Unawaited returns the ids for which no job waits.
-func (j Jobs) Unawaited(ctx context.Context, q row.Querier, ids []int64) ([]int64, error) {
+// unawaited returns the ids for which no job waits.
+func (j Jobs) unawaited(ctx context.Context, q row.Querier, ids []int64) ([]int64, error) {
 	if some, err := j.HasEdges(ctx, q); err != nil || !some {
 		return ids, err
 	}

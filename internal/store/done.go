@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"math"
+	"time"
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
@@ -67,10 +68,10 @@ const sqlSameJob = `SELECT 'live' FROM _honker_live WHERE id = ?1 AND queue = ?2
 UNION ALL SELECT 'dead' FROM _honker_dead WHERE id = ?1 AND queue = ?2 AND created_at = ?3 AND payload = ?4
 UNION ALL SELECT 'done' FROM _honkerx_done WHERE job_id = ?1 AND queue = ?2 AND created_at = ?3 AND payload = ?4`
 
-// Same reports where the file has a job with the id, queue, payload and creation time of j. The result is
-// "live", "dead" or "done", or empty if there is no such job.
-func (Jobs) Same(ctx context.Context, q row.Querier, j row.Job) (where string, err error) {
-	_, err = one(ctx, q, sqlSameJob, []any{j.ID, j.Queue, j.CreatedAt, j.Payload}, &where)
+// Same reports where the file has a job with the given id, queue, creation time and payload: "live", "dead"
+// or "done". It returns "" if there is no such job.
+func (Jobs) Same(ctx context.Context, q row.Querier, id int64, queue string, created time.Time, payload string) (where string, err error) {
+	_, err = one(ctx, q, sqlSameJob, []any{id, queue, created.Unix(), payload}, &where)
 	return where, err
 }
 

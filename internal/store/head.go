@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -26,7 +27,7 @@ func head(in span, time, condition string) (first, behind string) {
 // headsQuery returns the statement that yields rows of (kind, queue, times). It reads only the heads of
 // indexes, so its cost does not depend on the length of the queues. The second time of a pair is computed
 // only if the first is NULL.
-func headsQuery(s *row.JobSelect) string {
+func headsQuery(s *selection) string {
 	ready, behindReady := head(waitingSpan, "run_at", "j.run_at <= ?3")
 	next, behindNext := head(waitingSpan, "run_at", "j.run_at > ?3")
 	lapse, behindLapse := head(claimedSpan, "claim_expires_at", "j.claim_expires_at >= ?3")
@@ -52,17 +53,14 @@ SELECT 'claimed', queue, lapse, iif(lapse IS NULL, ` + strings.ReplaceAll(behind
 }
 
 // readHead collects the rows of a queue.
-type readHead struct {
-	row.QueueHead
-	due, lapse number
-}
+type readHead struct{ ready, behind, due, lapse number }
 
-// Heads returns the heads of the queues of s by name. If s.Queues is empty, it returns all queues that have
+// Heads returns the heads of queues, sorted by name. If queues is empty, it returns all queues that have
 // jobs.
-func (Jobs) Heads(ctx context.Context, q row.Querier, s row.JobSelect) ([]row.QueueHead, error) {
+func (Jobs) Heads(ctx context.Context, q row.Querier, queues []string, now time.Time) ([]row.QueueHead, error) {
 	byName := make(map[string]*readHead)
 	query := sqlAllHeads
-	if len(s.Queues) > 0 {
+	if len(queues) > 0 {
 		query = sqlHeads
 	}
 	err := each(ctx, q, query, func(rows *sql.Rows) error {
@@ -71,18 +69,17 @@ func (Jobs) Heads(ctx context.Context, q row.Querier, s row.JobSelect) ([]row.Qu
 		if err := rows.Scan(&kind, &queue, &t[0], &t[1], &t[2], &t[3]); err != nil {
 			return err
 		}
-		h := byName[queue]
-		if h == nil {
-			h = &readHead{QueueHead: row.QueueHead{Queue: queue}}
-			byName[queue] = h
+		if byName[queue] == nil {
+			byName[queue] = new(readHead)
 		}
-		h.add(kind, t)
+		byName[queue].add(kind, t)
 		return nil
-	}, parameters(query, nil, nil, s.Now, nameList(s.Queues))...)
+	}, parameters(query, nil, nil, now.Unix(), nameList(queues))...)
 	heads := make([]row.QueueHead, 0, len(byName))
-	for _, h := range byName {
-		h.NextAt = nextOf(h.due, h.lapse)
-		heads = append(heads, h.QueueHead)
+	for queue, h := range byName {
+		heads = append(heads, row.QueueHead{
+			Queue: queue, Ready: row.Instant(int64(h.ready)), Behind: row.Instant(int64(h.behind)), NextAt: row.Instant(nextOf(h.due, h.lapse)),
+		})
 	}
 	slices.SortFunc(heads, func(a, b row.QueueHead) int { return strings.Compare(a.Queue, b.Queue) })
 	return heads, err
@@ -92,8 +89,8 @@ func (Jobs) Heads(ctx context.Context, q row.Querier, s row.JobSelect) ([]row.Qu
 func (h *readHead) add(kind string, t [4]number) {
 	switch kind {
 	case "waiting": // a row for each priority
-		h.Ready = int64(earlier(number(h.Ready), t[0]))
-		h.Behind = int64(earlier(number(h.Behind), t[1]))
+		h.ready = earlier(h.ready, t[0])
+		h.behind = earlier(h.behind, t[1])
 		h.due = earlier(h.due, earlier(t[2], t[3]))
 	case "claimed":
 		h.lapse = earlier(t[0], t[1])
@@ -108,4 +105,4 @@ func earlier(a, b number) number {
 	return a
 }
 
-var sqlHeads, sqlAllHeads = headsQuery(&row.JobSelect{Queues: []string{""}}), headsQuery(&row.JobSelect{})
+var sqlHeads, sqlAllHeads = headsQuery(&selection{JobSelect: row.JobSelect{Queues: []string{""}}}), headsQuery(&selection{})

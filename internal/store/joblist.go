@@ -20,15 +20,16 @@ type arm struct {
 	args  []any // from ?2
 }
 
-// After returns the places of up to n candidates after a place, in list order. A nil place means
-// the start of the list. Load or Select must check the candidates against s. Fewer than n places
-// mean that the list has ended.
-func (j Jobs) After(ctx context.Context, q row.Querier, s row.JobSelect, order row.Order, by row.Access, after *row.Place, n int) ([]row.Place, error) {
+// places returns the places of up to n candidates after a place, in list order. A nil place means the start
+// of the list. Fewer than n places mean that the list has ended. If sorted is set, it reads the ids from the
+// indexes of the selected queues and phases and sorts them, at about 80 ns for each job in them. Otherwise
+// it follows the order itself, and reads only jobs with side rows if no others can match.
+func places(ctx context.Context, q row.Querier, s *selection, order row.Order, sorted bool, after *row.Place, n int) ([]row.Place, error) {
 	var found []row.Place
-	for _, a := range selectArms(&s, order, by, after) {
+	for _, a := range selectArms(s, order, sorted, after) {
 		err := each(ctx, q, a.query, func(rows *sql.Rows) error {
 			p := row.Place{In: a.in}
-			err := rows.Scan(&p.ID, &p.A, &p.B)
+			err := rows.Scan(&p.ID, (*sortKey)(&p.A), (*sortKey)(&p.B))
 			found = append(found, p)
 			return err
 		}, parameters(a.query, append([]any{n}, a.args...)...)...)
@@ -41,12 +42,12 @@ func (j Jobs) After(ctx context.Context, q row.Querier, s row.JobSelect, order r
 	}
 	if order == row.NewestFirst || order == row.OldestFirst {
 		slices.SortFunc(found, order.CompareIDs)
-		found = slices.Compact(found) // ranges may overlap, so Collect can find a job twice
+		found = slices.Compact(found) // index ranges may overlap
 	}
 	return found[:min(n, len(found))], nil
 }
 
-func selectArms(s *row.JobSelect, order row.Order, by row.Access, after *row.Place) []arm {
+func selectArms(s *selection, order row.Order, sorted bool, after *row.Place) []arm {
 	switch {
 	case len(s.Tables()) == 0:
 		return nil
@@ -54,7 +55,7 @@ func selectArms(s *row.JobSelect, order row.Order, by row.Access, after *row.Pla
 		return claimArms(s, after)
 	case order == row.LastDiedFirst:
 		return deathArms(s, after)
-	case by == row.Collect:
+	case sorted:
 		return collectArms(s, order, after)
 	}
 	var arms []arm
@@ -81,7 +82,7 @@ func beyond(o row.Order, id string, in row.Table, after *row.Place) (condition, 
 
 // walkArm walks the primary key of a table. If only jobs with a side row can match, it walks the
 // smaller side table.
-func walkArm(s *row.JobSelect, order row.Order, in row.Table, after *row.Place) arm {
+func walkArm(s *selection, order row.Order, in row.Table, after *row.Place) arm {
 	table, id, distinct := tables[in].name, tables[in].id, ""
 	sided := s.Unique != "" || s.Key != "" || s.Batch != 0 || len(s.Header) > 0
 	switch {
@@ -104,7 +105,7 @@ func walkArm(s *row.JobSelect, order row.Order, in row.Table, after *row.Place) 
 }
 
 // claimArms walks the pending index of the queue.
-func claimArms(s *row.JobSelect, after *row.Place) []arm {
+func claimArms(s *selection, after *row.Place) []arm {
 	find := func(condition string, args ...any) arm {
 		return arm{row.Live, `SELECT id, priority, run_at FROM _honker_live INDEXED BY _honkerx_live_pending
 WHERE queue = ?2 AND state = 'pending'` + condition + ` ORDER BY priority DESC, run_at, id LIMIT ?1 + 0`, append([]any{s.Queues[0]}, args...)}
@@ -113,28 +114,28 @@ WHERE queue = ?2 AND state = 'pending'` + condition + ` ORDER BY priority DESC, 
 		return []arm{find("")}
 	}
 	return []arm{
-		find(` AND priority = ?3 AND run_at = ?4 AND id > ?5`, after.A, after.B, after.ID),
-		find(` AND priority = ?3 AND run_at > ?4`, after.A, after.B),
-		find(` AND priority < ?3`, after.A),
+		find(` AND priority = ?3 AND run_at = ?4 AND id > ?5`, keyValue(after.A), keyValue(after.B), after.ID),
+		find(` AND priority = ?3 AND run_at > ?4`, keyValue(after.A), keyValue(after.B)),
+		find(` AND priority < ?3`, keyValue(after.A)),
 	}
 }
 
 // deathArms merges the dead letters of the queues, each in index order. The recursion keeps the
 // head of every queue in its sorted work queue. When it takes a job, it adds the next job of the
 // same queue.
-func deathArms(s *row.JobSelect, after *row.Place) []arm {
+func deathArms(s *selection, after *row.Place) []arm {
 	head := `(SELECT id FROM _honker_dead INDEXED BY _honkerx_dead_queue WHERE queue = n.queue ORDER BY died_at DESC, id DESC LIMIT 1)`
 	names := deadSpan.names("n")
 	if len(s.Queues) > 0 {
 		names = `n(queue) AS (SELECT DISTINCT value FROM json_each(?4))`
 	}
-	if after == nil && s.DiedBefore != 0 {
-		after = &row.Place{A: s.DiedBefore, ID: math.MinInt64}
+	if before := secondUp(s.DiedBefore); after == nil && before != 0 {
+		after = &row.Place{A: row.SortKey{N: before}, ID: math.MinInt64}
 	}
 	args := []any{nil, nil, nameList(s.Queues)}
 	if after != nil {
 		head = nextDeath("n.queue", "?2", "?3")
-		args[0], args[1] = after.A, after.ID
+		args[0], args[1] = keyValue(after.A), after.ID
 	}
 	return []arm{{row.Dead, `WITH RECURSIVE ` + names + `,
   m(id, queue, died_at) AS (
@@ -154,28 +155,28 @@ func nextDeath(queue, diedAt, id string) string {
 }
 
 // collectArms reads the index ranges of s and sorts the result.
-func collectArms(s *row.JobSelect, order row.Order, after *row.Place) (arms []arm) {
+func collectArms(s *selection, order row.Order, after *row.Place) (arms []arm) {
 	for _, in := range selectSpans(s) {
 		id := "j." + tables[in.in].id
 		condition, sort, args := beyond(order, id, in.in, after)
 		query := in.query(s, id+", NULL, NULL") + " AND " + condition + " ORDER BY " + sort + " LIMIT ?1 + 0"
-		arms = append(arms, arm{in.in, query, append(args, s.Now, nameList(s.Queues))})
+		arms = append(arms, arm{in.in, query, append(args, s.now, nameList(s.Queues))})
 	}
 	return arms
 }
 
-// Few reports whether the queues and phases of s hold at most most jobs. It returns false without
+// few reports whether the queues and phases of s hold at most most jobs. It returns false without
 // counting if s names ids, or if s names no queues and either no phases or only phases of finished
 // jobs.
-func (j Jobs) Few(ctx context.Context, q row.Querier, s row.JobSelect, most int64) (bool, error) {
+func few(ctx context.Context, q row.Querier, s *selection, most int64) (bool, error) {
 	if s.IDs != nil || len(s.Queues) == 0 && !slices.Contains(s.Tables(), row.Live) || len(s.Queues) == 0 && s.Phases == nil {
 		return false, nil
 	}
 	left := most + 1
-	for _, in := range selectSpans(&s) {
+	for _, in := range selectSpans(s) {
 		var n int64
-		query := `SELECT count(*) FROM (` + in.query(&s, "1") + ` LIMIT ?1 + 0)`
-		if _, err := one(ctx, q, query, parameters(query, left, nil, s.Now, nameList(s.Queues)), &n); err != nil {
+		query := `SELECT count(*) FROM (` + in.query(s, "1") + ` LIMIT ?1 + 0)`
+		if _, err := one(ctx, q, query, parameters(query, left, nil, s.now, nameList(s.Queues)), &n); err != nil {
 			return false, err
 		}
 		if left -= n; left <= 0 {
@@ -196,18 +197,15 @@ func parameters(query string, values ...any) []any {
 	return nil
 }
 
-// Load reads the jobs at the given places and returns those that s selects, keyed by place.
-func (j Jobs) Load(ctx context.Context, q row.Querier, s row.JobSelect, at []row.Place) (map[row.Place]row.Job, error) {
-	ids := make(map[row.Table][]int64)
-	for _, p := range at {
-		ids[p.In] = append(ids[p.In], p.ID)
-	}
-	found := make(map[row.Place]row.Job, len(at))
+// loadJobs reads the jobs at the given places and returns those that s selects, by index in at.
+func loadJobs(ctx context.Context, q row.Querier, s *selection, at []row.Place) (map[int]row.Job, error) {
+	ids, index := byTable(at)
+	found := make(map[int]row.Job, len(at))
 	for in := range ids {
-		query, args := loadQuery(&s, in, ids[in])
+		query, args := loadQuery(s, in, ids[in])
 		err := each(ctx, q, query, func(rows *sql.Rows) error {
 			job, err := scanListed(rows)
-			found[row.Place{ID: job.ID, In: in}] = job
+			found[index[in][job.ID]] = job
 			return err
 		}, args...)
 		if err != nil {
@@ -215,6 +213,19 @@ func (j Jobs) Load(ctx context.Context, q row.Querier, s row.JobSelect, at []row
 		}
 	}
 	return found, nil
+}
+
+// byTable returns the ids of places and their indexes in at, by table.
+func byTable(at []row.Place) (ids map[row.Table][]int64, index map[row.Table]map[int64]int) {
+	ids, index = make(map[row.Table][]int64), make(map[row.Table]map[int64]int)
+	for i, p := range at {
+		if index[p.In] == nil {
+			index[p.In] = make(map[int64]int)
+		}
+		ids[p.In] = append(ids[p.In], p.ID)
+		index[p.In][p.ID] = i
+	}
+	return ids, index
 }
 
 // listed holds the columns that differ between the job tables. A column that a table lacks is NULL.
@@ -226,7 +237,7 @@ var listed = [...]string{
 
 // loadQuery returns the statement that reads the jobs among ids that s selects, by primary key, and
 // its arguments.
-func loadQuery(s *row.JobSelect, in row.Table, ids []int64) (string, []any) {
+func loadQuery(s *selection, in row.Table, ids []int64) (string, []any) {
 	c := conditions{args: []any{idList(ids)}}
 	selectConditions(s, in, &c)
 	where := ""

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -30,8 +31,14 @@ var tables = [...]tableOf{
 	row.Done: {name: "_honkerx_done", from: "_honkerx_done AS j LEFT JOIN _honkerx_done AS s ON s.job_id = j.job_id", id: "job_id", died: "0", lastError: "j.last_error"},
 }
 
+// selection is a JobSelect at a unix second.
+type selection struct {
+	row.JobSelect
+	now int64
+}
+
 // selectConditions adds the conditions of s on a row j of a table and its side row s.
-func selectConditions(s *row.JobSelect, in row.Table, c *conditions) {
+func selectConditions(s *selection, in row.Table, c *conditions) {
 	if s.IDs != nil {
 		c.add("j."+tables[in].id+" IN (SELECT value FROM json_each(?))", idList(s.IDs))
 	}
@@ -39,7 +46,7 @@ func selectConditions(s *row.JobSelect, in row.Table, c *conditions) {
 		c.add("j.queue IN (SELECT value FROM json_each(?))", nameList(s.Queues))
 	}
 	if in == row.Live && s.Phases != nil {
-		c.add("("+phaseOfLive+") IN (SELECT value FROM json_each(?))", s.Now, s.Now, s.Now, s.Now, phaseList(s.Phases))
+		c.add("("+phaseOfLive+") IN (SELECT value FROM json_each(?))", s.now, s.now, s.now, s.now, phaseList(s.Phases))
 	}
 	c.text("s.unique_key = ?", s.Unique)
 	c.text("s.key = ?", s.Key)
@@ -49,13 +56,13 @@ func selectConditions(s *row.JobSelect, in row.Table, c *conditions) {
 	c.fields("j.payload", s.Where)
 	c.fields("s.headers", s.Header)
 	c.number("j.attempts >= ?", s.MinAttempts)
-	c.number("j.created_at >= ?", s.CreatedSince)
-	c.number("j.created_at < ?", s.CreatedBefore)
-	c.number("j.run_at >= ?", s.RunSince)
-	c.number("j.run_at < ?", s.RunBefore)
+	c.number("j.created_at >= ?", secondUp(s.CreatedSince))
+	c.number("j.created_at < ?", secondUp(s.CreatedBefore))
+	c.number("j.run_at >= ?", secondUp(s.RunSince))
+	c.number("j.run_at < ?", secondUp(s.RunBefore))
 	if in == row.Dead {
-		c.number("j.died_at >= ?", s.DiedSince)
-		c.number("j.died_at < ?", s.DiedBefore)
+		c.number("j.died_at >= ?", secondUp(s.DiedSince))
+		c.number("j.died_at < ?", secondUp(s.DiedBefore))
 	}
 	if in == row.Live {
 		c.text("j.worker_id = ?", s.Worker)
@@ -63,7 +70,7 @@ func selectConditions(s *row.JobSelect, in row.Table, c *conditions) {
 }
 
 // selectQuery returns the statement for up to limit jobs with ids above after, and its arguments.
-func selectQuery(s *row.JobSelect, after int64, limit int) (string, []any) {
+func selectQuery(s *selection, after int64, limit int) (string, []any) {
 	t := tables[s.In]
 	c := conditions{where: []string{"j." + t.id + " > ?1"}, args: []any{after, limit}}
 	selectConditions(s, s.In, &c)
@@ -115,11 +122,15 @@ func phaseList(phases []row.Phase) string {
 
 // Select returns up to limit jobs with ids above after that s selects, in id order. It walks the
 // primary key, so the cost includes the rows that it skips.
-func (j Jobs) Select(ctx context.Context, q row.Querier, s row.JobSelect, after int64, limit int) (out []row.SelectedJob, err error) {
-	query, args := selectQuery(&s, after, limit)
+func (j Jobs) Select(ctx context.Context, q row.Querier, s row.JobSelect, after int64, limit int, now time.Time) (out []row.SelectedJob, err error) {
+	return selectJobs(ctx, q, &selection{s, now.Unix()}, after, limit)
+}
+
+func selectJobs(ctx context.Context, q row.Querier, s *selection, after int64, limit int) (out []row.SelectedJob, err error) {
+	query, args := selectQuery(s, after, limit)
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var j row.SelectedJob
-		err := rows.Scan(&j.ID, &j.Queue, (*number)(&j.DiedAt), (*text)(&j.LastError))
+		err := rows.Scan(&j.ID, &j.Queue, (*atSecond)(&j.DiedAt), (*text)(&j.LastError))
 		out = append(out, j)
 		return err
 	}, args...)

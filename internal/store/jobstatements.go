@@ -122,7 +122,6 @@ func JobStatements() []Statement {
 		hot("sqlFindDead", sqlFindDead),
 		hot("sqlDeadJob", sqlDeadJob),
 		hot("sqlRequeueJob", sqlRequeueJob),
-		hot("sqlDeadPayload", sqlDeadPayload),
 		hot("sqlRequeueSide", sqlRequeueSide),
 		hot("sqlForgetDead", sqlForgetDead),
 		hot("sqlJobBase", sqlJobBase),
@@ -132,8 +131,8 @@ func JobStatements() []Statement {
 		hot("sqlGetDead", sqlGetDead),
 		cold("sqlHeads", sqlHeads),
 		cold("sqlAllHeads", sqlAllHeads),
-		cold("counts", countsQuery(&row.JobSelect{Queues: []string{"q"}})),
-		cold("all counts", countsQuery(&row.JobSelect{})),
+		cold("counts", countsQuery(&selection{JobSelect: row.JobSelect{Queues: []string{"q"}}})),
+		cold("all counts", countsQuery(&selection{})),
 		hot("sqlDeadLetterExpired", sqlDeadLetterExpired),
 		hot("sqlDeadLetterExpiredLapsed", sqlDeadLetterExpiredLapsed),
 		hot("sqlFindJob", sqlFindJob),
@@ -235,28 +234,28 @@ func JobStatements() []Statement {
 func listStatements() (all []Statement) {
 	phase := []row.Phase{row.PhaseReady, row.PhaseExpired}
 	for _, l := range []struct {
-		name  string
-		s     row.JobSelect
-		order row.Order
-		by    row.Access
-		after *row.Place
+		name   string
+		s      row.JobSelect
+		order  row.Order
+		sorted bool
+		after  *row.Place
 	}{
-		{"newest", row.JobSelect{}, row.NewestFirst, row.Walk, &row.Place{ID: 1}},
-		{"oldest", row.JobSelect{}, row.OldestFirst, row.Walk, nil},
-		{"ids", row.JobSelect{IDs: []int64{1}, Phases: phase}, row.NewestFirst, row.Walk, nil},
-		{"sides", row.JobSelect{Key: "k"}, row.NewestFirst, row.Walk, nil},
-		{"batch", row.JobSelect{Batch: 1}, row.NewestFirst, row.Walk, nil},
-		{"phases", row.JobSelect{Phases: append(phase, row.PhaseLapsed)}, row.NewestFirst, row.Collect, nil},
-		{"queue", row.JobSelect{Queues: []string{"q"}}, row.NewestFirst, row.Collect, nil},
-		{"claims", row.JobSelect{Queues: []string{"q"}}, row.ClaimOrder, row.Walk, &row.Place{ID: 1}},
-		{"deaths", row.JobSelect{}, row.LastDiedFirst, row.Walk, nil},
-		{"later deaths", row.JobSelect{Queues: []string{"q"}}, row.LastDiedFirst, row.Walk, &row.Place{ID: 1}},
+		{"newest", row.JobSelect{}, row.NewestFirst, false, &row.Place{ID: 1}},
+		{"oldest", row.JobSelect{}, row.OldestFirst, false, nil},
+		{"ids", row.JobSelect{IDs: []int64{1}, Phases: phase}, row.NewestFirst, false, nil},
+		{"sides", row.JobSelect{Key: "k"}, row.NewestFirst, false, nil},
+		{"batch", row.JobSelect{Batch: 1}, row.NewestFirst, false, nil},
+		{"phases", row.JobSelect{Phases: append(phase, row.PhaseLapsed)}, row.NewestFirst, true, nil},
+		{"queue", row.JobSelect{Queues: []string{"q"}}, row.NewestFirst, true, nil},
+		{"claims", row.JobSelect{Queues: []string{"q"}}, row.ClaimOrder, false, &row.Place{ID: 1}},
+		{"deaths", row.JobSelect{}, row.LastDiedFirst, false, nil},
+		{"later deaths", row.JobSelect{Queues: []string{"q"}}, row.LastDiedFirst, false, &row.Place{ID: 1}},
 	} {
-		for i, a := range selectArms(&l.s, l.order, l.by, l.after) {
+		for i, a := range selectArms(&selection{JobSelect: l.s}, l.order, l.sorted, l.after) {
 			all = append(all, cold(fmt.Sprintf("list[%s %d]", l.name, i), a.query))
 		}
 	}
-	s := row.JobSelect{Queues: []string{"q"}, Phases: phase, Unique: "u"}
+	s := selection{JobSelect: row.JobSelect{Queues: []string{"q"}, Phases: phase, Unique: "u"}}
 	for in := range tables {
 		query, _ := loadQuery(&s, row.Table(in), nil)
 		all = append(all, cold(fmt.Sprintf("load[%d]", in), query))

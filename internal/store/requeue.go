@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -28,14 +29,13 @@ ON CONFLICT (job_id) DO UPDATE SET last_error = excluded.last_error, base = excl
   key = excluded.key, batch = excluded.batch, progress = excluded.progress, checkpoint = excluded.checkpoint,
   queue = ifnull(queue, excluded.queue), slot = excluded.slot`
 
-	sqlDeadPayload = `SELECT payload FROM _honker_dead WHERE id = ?1`
-	sqlForgetDead  = `DELETE FROM _honker_dead WHERE id = ?1`
-	sqlJobBase     = `SELECT base FROM _honkerx_job WHERE job_id = ?1`
+	sqlForgetDead = `DELETE FROM _honker_dead WHERE id = ?1`
+	sqlJobBase    = `SELECT base FROM _honkerx_job WHERE job_id = ?1`
 )
 
 // Requeue makes a dead job pending again under its id, with its unique key if it had a key. If
 // another job has taken that key, Requeue changes nothing and sets TakenBy.
-func (j Jobs) Requeue(ctx context.Context, q row.Querier, r row.Requeue, now, nowMS int64) (out row.Requeued, err error) {
+func (j Jobs) Requeue(ctx context.Context, q row.Querier, r row.Requeue, now time.Time) (out row.Requeued, err error) {
 	found, err := one(ctx, q, sqlDeadJob, []any{r.ID}, &out.Queue, &out.Live)
 	if err != nil || !found || out.Live {
 		return out, err
@@ -46,10 +46,18 @@ func (j Jobs) Requeue(ctx context.Context, q row.Querier, r row.Requeue, now, no
 	if err := ensureKeyTriggers(ctx, q, false); err != nil {
 		return out, err
 	}
-	if out.Key, out.TakenBy, err = j.RetakeUnique(ctx, q, r.ID, out.Queue, now, nowMS); err != nil || out.TakenBy != 0 {
+	if out.Key, out.TakenBy, err = j.RetakeUnique(ctx, q, r.ID, out.Queue, now.Unix(), now.UnixMilli()); err != nil || out.TakenBy != 0 {
 		return out, err
 	}
-	if _, err := inserted(ctx, q, sqlRequeueJob, 1, r.ID, out.Queue, r.RunAt, r.Attempts, r.Payload); err != nil {
+	runAt := now.Unix()
+	if !r.RunAt.IsZero() {
+		runAt = secondUp(r.RunAt)
+	}
+	var payload any // NULL keeps the payload
+	if r.Payload != nil {
+		payload = *r.Payload
+	}
+	if _, err := inserted(ctx, q, sqlRequeueJob, 1, r.ID, out.Queue, runAt, r.Attempts, payload); err != nil {
 		return out, err
 	}
 	for _, query := range []string{sqlRequeueSide, sqlForgetDead} {
@@ -63,13 +71,6 @@ func (j Jobs) Requeue(ctx context.Context, q row.Querier, r row.Requeue, now, no
 	}
 	out.Done = true
 	return out, nil
-}
-
-// DeadPayload returns the payload of a dead job as stored, text or not, or nil if the job is not
-// dead.
-func (Jobs) DeadPayload(ctx context.Context, q row.Querier, id int64) (payload any, err error) {
-	_, err = one(ctx, q, sqlDeadPayload, []any{id}, &payload)
-	return payload, err
 }
 
 // Base returns the number of attempts that a live job had when it was last requeued, or 0 if it
@@ -95,43 +96,54 @@ WHERE id IN (SELECT value FROM json_each(?1)) AND state = 'pending' AND run_at >
 // By primary keys.
 var sqlEndEdgesCancelMany = endsEdges(whereCancelled)
 
-// Discard deletes the dead jobs among ids. Jobs that others wait for are deleted only if awaited is
-// set, and then count as done.
-func (Jobs) Discard(ctx context.Context, q row.Querier, ids []int64, awaited bool) ([]row.Change, error) {
-	return changes(ctx, q, sqlDiscard, idList(ids), awaited)
-}
-
-// CancelMany deletes the live jobs among ids. Jobs with a valid claim are deleted only if running
-// is set, and keep their places in queues with limits. Jobs that wait for the deleted jobs treat
-// them as done.
-func (Jobs) CancelMany(ctx context.Context, q row.Querier, ids []int64, running bool, now int64) ([]row.Change, error) {
-	if running {
-		if _, err := q.ExecContext(ctx, sqlKeepPlaceMany, idList(ids), running, now); err != nil {
-			return nil, err
+// Discard deletes the dead jobs among ids.
+func (j Jobs) Discard(ctx context.Context, q row.Querier, ids []int64, w row.Waiters) (out row.Removed, err error) {
+	if w == row.DropWaiters {
+		if out.Waiters, err = j.DropWaiters(ctx, q, ids); err != nil {
+			return out, err
 		}
 	}
-	if _, err := q.ExecContext(ctx, sqlEndEdgesCancelMany, idList(ids), running, now); err != nil {
-		return nil, err
-	}
-	return changes(ctx, q, sqlCancelMany, idList(ids), running, now)
+	out.Jobs, err = changes(ctx, q, sqlDiscard, idList(ids), w != row.KeepWaiters)
+	return out, err
 }
 
 // By primary key.
 const sqlCancellable = `SELECT id FROM _honker_live` + whereCancelled
 
-// DropWaitersOfLive deletes the jobs that wait for jobs which CancelMany would delete with the same
-// arguments.
-func (j Jobs) DropWaitersOfLive(ctx context.Context, q row.Querier, ids []int64, running bool, now int64) ([]row.Change, error) {
-	some, err := returnedIDs(ctx, q, sqlCancellable, len(ids), idList(ids), running, now)
-	if err != nil {
-		return nil, err
+// CancelMany deletes the live jobs among c.IDs. Jobs with a valid claim keep their places in queues with
+// limits.
+func (j Jobs) CancelMany(ctx context.Context, q row.Querier, c row.CancelJobs, now time.Time) (out row.Removed, err error) {
+	ids, second := c.IDs, now.Unix()
+	switch c.Waiters {
+	case row.DropWaiters:
+		some, err := returnedIDs(ctx, q, sqlCancellable, len(ids), idList(ids), c.Running, second)
+		if err != nil {
+			return out, err
+		}
+		if out.Waiters, err = j.DropWaiters(ctx, q, some); err != nil {
+			return out, err
+		}
+	case row.KeepWaiters:
+		if ids, err = j.unawaited(ctx, q, ids); err != nil {
+			return out, err
+		}
 	}
-	return j.DropWaiters(ctx, q, some)
+	list := idList(ids)
+	if c.Running {
+		if _, err := q.ExecContext(ctx, sqlKeepPlaceMany, list, c.Running, second); err != nil {
+			return out, err
+		}
+	}
+	if _, err := q.ExecContext(ctx, sqlEndEdgesCancelMany, list, c.Running, second); err != nil {
+		return out, err
+	}
+	out.Jobs, err = changes(ctx, q, sqlCancelMany, list, c.Running, second)
+	return out, err
 }
 
 // RunNow makes the scheduled jobs among ids due at now.
-func (Jobs) RunNow(ctx context.Context, q row.Querier, ids []int64, now int64) ([]row.Change, error) {
-	return changes(ctx, q, sqlRunNow, idList(ids), now)
+func (Jobs) RunNow(ctx context.Context, q row.Querier, ids []int64, now time.Time) ([]row.Change, error) {
+	return changes(ctx, q, sqlRunNow, idList(ids), now.Unix())
 }
 
 func changes(ctx context.Context, q row.Querier, query string, args ...any) (out []row.Change, err error) {

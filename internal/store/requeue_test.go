@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,7 +20,7 @@ func deadJob(t *testing.T, q row.Querier) int64 {
 
 func requeue(t *testing.T, q row.Querier, r row.Requeue) row.Requeued {
 	t.Helper()
-	out, err := store.Jobs{}.Requeue(ctx, q, r, 7, 7000)
+	out, err := store.Jobs{}.Requeue(ctx, q, r, time.Unix(7, 0))
 	require.NoError(t, err)
 	broken, err := store.Check(ctx, q)
 	require.NoError(t, err)
@@ -34,17 +35,17 @@ const revived = `SELECT id, queue, payload, state, priority, run_at, attempts, m
 func TestRequeue_AttemptsGrow(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	id := deadJob(t, tx)
-	require.Equal(t, row.Requeued{Queue: "a", Done: true}, requeue(t, tx, row.Requeue{ID: id, RunAt: 5}))
+	require.Equal(t, row.Requeued{Queue: "a", Done: true}, requeue(t, tx, row.Requeue{ID: id, RunAt: row.Instant(5)}))
 	require.Equal(t, `1|a|{"n":1}|pending|7|5|1|4|5`, value(t, tx, revived))
 	require.Equal(t, `no|1`, value(t, tx, `SELECT last_error, base FROM _honkerx_job`))
 	require.Empty(t, lines(t, tx, `SELECT id FROM _honker_dead`))
 
 	require.Equal(t, id, die(t, tx))
 	require.Equal(t, "1", value(t, tx, `SELECT base FROM _honkerx_dead_job`))
-	requeue(t, tx, row.Requeue{ID: id, RunAt: 5})
+	requeue(t, tx, row.Requeue{ID: id, RunAt: row.Instant(5)})
 	require.Equal(t, `1|a|{"n":1}|pending|7|5|2|5|5`, value(t, tx, revived), "three more, as at first")
 	require.Equal(t, id, die(t, tx))
-	requeue(t, tx, row.Requeue{ID: id, RunAt: 9, Queue: "b", Attempts: 1})
+	requeue(t, tx, row.Requeue{ID: id, RunAt: row.Instant(9), Queue: "b", Attempts: 1})
 	require.Equal(t, `1|b|{"n":1}|pending|7|9|3|4|5`, value(t, tx, revived))
 	base, err := store.Jobs{}.Base(ctx, tx, id)
 	require.NoError(t, err)
@@ -55,11 +56,11 @@ func TestRequeue_AttemptsGrow(t *testing.T) {
 func TestRequeue_BaseSurvivesForeignDeath(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	id := deadJob(t, tx)
-	requeue(t, tx, row.Requeue{ID: id, RunAt: 5})
+	requeue(t, tx, row.Requeue{ID: id, RunAt: row.Instant(5)})
 	exec(t, tx, `CREATE TEMP TABLE kept AS SELECT * FROM _honker_live`)
 	exec(t, tx, `DELETE FROM _honker_live`)
 	exec(t, tx, `INSERT INTO _honker_dead (id, queue, payload, attempts, max_attempts) SELECT id, queue, payload, 4, max_attempts FROM kept`)
-	requeue(t, tx, row.Requeue{ID: id, RunAt: 5})
+	requeue(t, tx, row.Requeue{ID: id, RunAt: row.Instant(5)})
 	require.Equal(t, "4|7", value(t, tx, `SELECT attempts, max_attempts FROM _honker_live`))
 }
 
@@ -68,7 +69,7 @@ func TestRequeue_BaseSurvivesForeignDeath(t *testing.T) {
 func TestRequeue_SideRowSurvives(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	id := deadJob(t, tx)
-	requeue(t, tx, row.Requeue{ID: id, RunAt: 5})
+	requeue(t, tx, row.Requeue{ID: id, RunAt: row.Instant(5)})
 	const side = `SELECT headers, key, batch, progress, checkpoint FROM `
 	const carried = `{"tenant":"acme"}|acme|7|[1,2]|{"page":3}`
 	exec(t, tx, `UPDATE _honkerx_job SET queue = 'a', slot = 1, priority = 7, run_at = 5, key = 'acme', batch = 7,
@@ -76,7 +77,7 @@ func TestRequeue_SideRowSurvives(t *testing.T) {
 
 	require.Equal(t, id, die(t, tx))
 	require.Equal(t, carried, value(t, tx, side+`_honkerx_dead_job`))
-	requeue(t, tx, row.Requeue{ID: id, RunAt: 9, Queue: "b"})
+	requeue(t, tx, row.Requeue{ID: id, RunAt: row.Instant(9), Queue: "b"})
 	require.Equal(t, carried, value(t, tx, side+`_honkerx_job`))
 	require.Equal(t, "b|0|NULL|NULL", value(t, tx, `SELECT queue, slot, priority, run_at FROM _honkerx_job`))
 
@@ -91,7 +92,7 @@ func TestRequeue_StaleWorkerFenced(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	id := deadJob(t, tx)
 	stale := row.Claim{ID: id, Worker: "w", Attempt: 1}
-	requeue(t, tx, row.Requeue{ID: id, RunAt: 5})
+	requeue(t, tx, row.Requeue{ID: id, RunAt: row.Instant(5)})
 	claimed, _, err := claim(tx, "a", "w", 1, 8, 90) // the same worker
 	require.NoError(t, err)
 	require.Len(t, claimed, 1)
@@ -119,10 +120,10 @@ func TestRequeue_UniqueKey(t *testing.T) {
 	require.Equal(t, first.ID, die(t, tx))
 	second := keyed(t, tx, row.Unique{})
 	before := dump(t, tx)
-	require.Equal(t, row.Requeued{Queue: "a", Key: "k", TakenBy: second.ID}, requeue(t, tx, row.Requeue{ID: first.ID, RunAt: 5}))
+	require.Equal(t, row.Requeued{Queue: "a", Key: "k", TakenBy: second.ID}, requeue(t, tx, row.Requeue{ID: first.ID, RunAt: row.Instant(5)}))
 	require.Equal(t, before, dump(t, tx))
 	exec(t, tx, `DELETE FROM _honker_live WHERE id = ?1`, second.ID)
-	require.True(t, requeue(t, tx, row.Requeue{ID: first.ID, RunAt: 5}).Done)
+	require.True(t, requeue(t, tx, row.Requeue{ID: first.ID, RunAt: row.Instant(5)}).Done)
 	require.Equal(t, row.PlacedExisting, keyed(t, tx, row.Unique{}).Result)
 }
 
@@ -130,10 +131,10 @@ func TestRequeue_UniqueKey(t *testing.T) {
 // their id.
 func TestRequeue_NotDead(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	require.Equal(t, row.Requeued{}, requeue(t, tx, row.Requeue{ID: 99, RunAt: 5}))
+	require.Equal(t, row.Requeued{}, requeue(t, tx, row.Requeue{ID: 99, RunAt: row.Instant(5)}))
 	id := deadJob(t, tx)
 	exec(t, tx, `INSERT INTO _honker_live (id, queue, payload) VALUES (?1, 'a', '2')`, id)
-	out, err := store.Jobs{}.Requeue(ctx, tx, row.Requeue{ID: id, RunAt: 5}, 7, 7000)
+	out, err := store.Jobs{}.Requeue(ctx, tx, row.Requeue{ID: id, RunAt: row.Instant(5)}, time.Unix(7, 0))
 	require.NoError(t, err)
 	require.Equal(t, row.Requeued{Queue: "a", Live: true}, out)
 	require.Equal(t, "2", value(t, tx, `SELECT payload FROM _honker_live`))
@@ -148,17 +149,17 @@ func TestRequeue_OthersByID(t *testing.T) {
 		(11, 'a', '1', 5, 'pending', NULL, NULL, 0), (12, 'b', '1', 99, 'pending', NULL, NULL, 0),
 		(13, 'a', '1', 5, 'processing', 'w', 90, 1), (14, 'a', '1', 5, 'processing', 'w', 6, 1)`)
 	all := []int64{dead, 11, 12, 13, 14, 15}
-	got, err := store.Jobs{}.RunNow(ctx, tx, all, 7)
+	got, err := store.Jobs{}.RunNow(ctx, tx, all, time.Unix(7, 0))
 	require.NoError(t, err)
 	require.Equal(t, []row.Change{{ID: 12, Queue: "b"}}, got)
-	got, err = store.Jobs{}.CancelMany(ctx, tx, all, false, 7)
+	out, err := store.Jobs{}.CancelMany(ctx, tx, row.CancelJobs{IDs: all}, time.Unix(7, 0))
 	require.NoError(t, err)
-	require.Equal(t, []row.Change{{ID: 11, Queue: "a"}, {ID: 12, Queue: "b"}, {ID: 14, Queue: "a"}}, got)
-	got, err = store.Jobs{}.CancelMany(ctx, tx, all, true, 7)
+	require.Equal(t, []row.Change{{ID: 11, Queue: "a"}, {ID: 12, Queue: "b"}, {ID: 14, Queue: "a"}}, out.Jobs)
+	out, err = store.Jobs{}.CancelMany(ctx, tx, row.CancelJobs{IDs: all, Running: true}, time.Unix(7, 0))
 	require.NoError(t, err)
-	require.Equal(t, []row.Change{{ID: 13, Queue: "a"}}, got)
-	got, err = store.Jobs{}.Discard(ctx, tx, all, false)
+	require.Equal(t, []row.Change{{ID: 13, Queue: "a"}}, out.Jobs)
+	out, err = store.Jobs{}.Discard(ctx, tx, all, row.KeepWaiters)
 	require.NoError(t, err)
-	require.Equal(t, []row.Change{{ID: dead, Queue: "a"}}, got)
+	require.Equal(t, []row.Change{{ID: dead, Queue: "a"}}, out.Jobs)
 	require.Empty(t, lines(t, tx, `SELECT id FROM _honker_live UNION SELECT id FROM _honker_dead`))
 }

@@ -13,7 +13,7 @@ type span struct {
 
 // selectSpans returns the spans that cover the phases of s. They may contain other jobs too, and
 // they may overlap.
-func selectSpans(s *row.JobSelect) (all []span) {
+func selectSpans(s *selection) (all []span) {
 	add := func(wanted bool, in span) {
 		if wanted {
 			all = append(all, in)
@@ -44,7 +44,7 @@ func (in span) where(condition string) span {
 // queues returns a WITH clause that names the queues as n: those of s, or all queues in the index.
 // If the span is ordered by priority, the clause also names their priorities in use as lv. ?4 holds
 // the queues of s.
-func (in span) queues(s *row.JobSelect) string {
+func (in span) queues(s *selection) string {
 	names := in.names("n")
 	if len(s.Queues) > 0 {
 		names = `n(queue) AS (SELECT DISTINCT value FROM json_each(?4))`
@@ -82,7 +82,7 @@ func (in span) jobs() string {
 }
 
 // query returns a statement that selects the given columns from all jobs j of the span.
-func (in span) query(s *row.JobSelect, what string) string {
+func (in span) query(s *selection, what string) string {
 	return in.queues(s) + `
 SELECT ` + what + ` FROM ` + in.of() + ` CROSS JOIN ` + in.jobs()
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -45,7 +46,7 @@ var allCounted = []counted{
 
 // countsQuery returns a single statement, so that all counts are of the same moment. Its rows are
 // (index in allCounted, queue, numbers). Each number stops at ?1.
-func countsQuery(s *row.JobSelect) string {
+func countsQuery(s *selection) string {
 	var parts []string
 	for i, c := range allCounted {
 		if !s.HasPhase(c.phases...) {
@@ -72,9 +73,10 @@ func (in span) inUse() string {
 // Counts returns the number of jobs by queue in the queues and phases of s. Each number stops at
 // limit. Queues without such jobs are left out. cost is the approximate number of index entries
 // read.
-func (Jobs) Counts(ctx context.Context, q row.Querier, s row.JobSelect, limit int64) (counts map[string]row.QueueCounts, cost int64, err error) {
+func (Jobs) Counts(ctx context.Context, q row.Querier, in row.JobSelect, limit int64, now time.Time) (counts map[string]row.QueueCounts, cost int64, err error) {
+	s := &selection{in, now.Unix()}
 	counts = make(map[string]row.QueueCounts)
-	query := countsQuery(&s)
+	query := countsQuery(s)
 	if query == "" {
 		return counts, 0, nil
 	}
@@ -95,7 +97,7 @@ func (Jobs) Counts(ctx context.Context, q row.Querier, s row.JobSelect, limit in
 		allCounted[which].add(&c, numbers)
 		counts[queue] = c
 		return nil
-	}, parameters(query, limit+1, nil, s.Now, nameList(s.Queues))...)
+	}, parameters(query, limit+1, nil, s.now, nameList(s.Queues))...)
 	return counts, cost, err
 }
 

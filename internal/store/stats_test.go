@@ -32,14 +32,14 @@ func TestStats_PhasesOfRows(t *testing.T) {
 			require.True(t, found)
 			tally(want, job, job.Phase(g.now))
 		}
-		all := allStats(t, tx, row.JobSelect{Now: g.now})
+		all := allStats(t, tx, g.now)
 		require.Len(t, all, len(want))
 		for _, s := range all {
 			next, err := nextClaim(tx, s.Queue, g.now)
 			require.NoError(t, err)
-			want[s.Queue].NextAt = next
+			want[s.Queue].NextAt = row.Instant(next)
 			require.Equal(t, *want[s.Queue], s, "%v at %d", liveRows(t, tx), g.now)
-			require.Equal(t, []row.QueueStats{s}, allStats(t, tx, row.JobSelect{Now: g.now, Queues: []string{s.Queue}}))
+			require.Equal(t, []row.QueueStats{s}, allStats(t, tx, g.now, s.Queue))
 		}
 	})
 	for _, phase := range []row.Phase{row.PhaseReady, row.PhaseScheduled, row.PhaseRunning, row.PhaseLapsed, row.PhaseHeld, row.PhaseExpired} {
@@ -47,12 +47,12 @@ func TestStats_PhasesOfRows(t *testing.T) {
 	}
 }
 
-// allStats returns the complete statistics of the queues of s.
-func allStats(t *testing.T, q row.Querier, s row.JobSelect) (all []row.QueueStats) {
+// allStats returns the complete statistics of queues, or of all queues, at the second now.
+func allStats(t *testing.T, q row.Querier, now int64, queues ...string) (all []row.QueueStats) {
 	t.Helper()
-	counts, _, err := store.Jobs{}.Counts(ctx, q, s, 1<<40)
+	counts, _, err := store.Jobs{}.Counts(ctx, q, row.JobSelect{Queues: queues}, 1<<40, time.Unix(now, 0))
 	require.NoError(t, err)
-	heads, err := store.Jobs{}.Heads(ctx, q, s)
+	heads, err := store.Jobs{}.Heads(ctx, q, queues, time.Unix(now, 0))
 	require.NoError(t, err)
 	for _, h := range heads {
 		all = append(all, h.Stats(counts[h.Queue]))
@@ -70,8 +70,8 @@ func tally(all map[string]*row.QueueStats, job row.Job, phase row.Phase) {
 	switch phase {
 	case row.PhaseReady:
 		s.Ready.N++
-		if s.OldestReady == 0 || job.RunAt < s.OldestReady {
-			s.OldestReady = job.RunAt
+		if at := row.Instant(job.RunAt); s.OldestReady.IsZero() || at.Before(s.OldestReady) {
+			s.OldestReady = at
 		}
 	case row.PhaseScheduled:
 		s.Scheduled.N++
@@ -116,10 +116,10 @@ INSERT INTO _honker_live (queue, priority, run_at, payload) SELECT 'a', i % 3, 1
 	best := time.Hour
 	for range 5 {
 		began := time.Now()
-		all := allStats(t, tx, row.JobSelect{Now: 1_000_000})
+		all := allStats(t, tx, 1_000_000)
 		best = min(best, time.Since(began))
 		n := row.Count{N: 50_000}
-		require.Equal(t, []row.QueueStats{{Queue: "a", QueueCounts: row.QueueCounts{Ready: n, Scheduled: n}, OldestReady: 1, NextAt: 2_000_001}}, all)
+		require.Equal(t, []row.QueueStats{{Queue: "a", QueueCounts: row.QueueCounts{Ready: n, Scheduled: n}, OldestReady: row.Instant(1), NextAt: row.Instant(2_000_001)}}, all)
 	}
 	t.Logf("%v", best)
 	require.Less(t, best, time.Second)
@@ -134,7 +134,7 @@ func TestJobList_CollectWalks(t *testing.T) {
 		exec(t, tx, `UPDATE _honker_live SET state = 'held' WHERE id % 7 = 3 AND state = 'pending'`)
 		exec(t, tx, `INSERT INTO _honker_dead (id, queue, payload) SELECT id, queue, '1' FROM _honker_live WHERE id % 3 = 0`)
 		for mask := range 1 << len(phases) {
-			s := row.JobSelect{Now: g.now, Queues: []string{"a"}, Phases: []row.Phase{}}
+			s := row.JobSelect{Queues: []string{"a"}, Phases: []row.Phase{}}
 			for i, p := range phases {
 				if mask&(1<<i) != 0 {
 					s.Phases = append(s.Phases, p)
@@ -144,13 +144,13 @@ func TestJobList_CollectWalks(t *testing.T) {
 				s.Phases = append(s.Phases, row.PhaseDead)
 			}
 			order := row.Order(mask % 2)
-			want := picked(t, tx, s, order, row.Walk)
-			require.Equal(t, want, picked(t, tx, s, order, row.Collect), "%v at %d: %v", s.Phases, g.now, liveRows(t, tx))
+			want := picked(t, tx, s, order, false, g.now)
+			require.Equal(t, want, picked(t, tx, s, order, true, g.now), "%v at %d: %v", s.Phases, g.now, liveRows(t, tx))
 			met += len(want)
 			for _, job := range want {
 				require.Contains(t, s.Phases, job.Phase(g.now))
 			}
-			counts, _, err := store.Jobs{}.Counts(ctx, tx, s, 1<<40)
+			counts, _, err := store.Jobs{}.Counts(ctx, tx, s, 1<<40, time.Unix(g.now, 0))
 			require.NoError(t, err)
 			require.Equal(t, row.Count{N: int64(len(want))}, counts["a"].Sum(s), "%v", s.Phases)
 		}
@@ -159,23 +159,21 @@ func TestJobList_CollectWalks(t *testing.T) {
 }
 
 // picked returns the jobs of a list, read three at a time.
-func picked(t *testing.T, q row.Querier, s row.JobSelect, order row.Order, by row.Access) (all []row.Job) {
+func picked(t *testing.T, q row.Querier, s row.JobSelect, order row.Order, sorted bool, now int64) (all []row.Job) {
 	t.Helper()
-	var after *row.Place
+	r := row.ListRequest{JobSelect: s, Order: order, Limit: 3, Plan: row.ListPlan{Sorted: sorted}}
 	for {
-		places, err := store.Jobs{}.After(ctx, q, s, order, by, after, 3)
+		part, err := store.Jobs{}.List(ctx, q, r, time.Unix(now, 0))
 		require.NoError(t, err)
-		found, err := store.Jobs{}.Load(ctx, q, s, places)
-		require.NoError(t, err)
-		for _, at := range places {
-			if job, is := found[at]; is {
+		for i := range part.Places {
+			if job, is := part.Jobs[i]; is {
 				all = append(all, job)
 			}
 		}
-		if len(places) < 3 {
+		if part.Ended {
 			return all
 		}
-		after = &places[2]
+		r.After, r.Plan = &part.Places[len(part.Places)-1], part.Plan
 	}
 }
 
@@ -185,12 +183,12 @@ func TestHeads_BehindExpired(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	exec(t, tx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000)
 INSERT INTO _honker_live (queue, run_at, payload, expires_at) SELECT 'a', i, '1', 5000 FROM n`)
-	of := row.JobSelect{Now: 10_000}
+	const of = 10_000
 	require.Equal(t, []row.QueueStats{{Queue: "a", QueueCounts: row.QueueCounts{Expired: row.Count{N: 3000}}}}, allStats(t, tx, of))
 	exec(t, tx, `INSERT INTO _honker_live (queue, run_at, payload) VALUES ('a', 4000, '1')`)
-	require.Equal(t, int64(1000), allStats(t, tx, of)[0].OldestReady, "the last that was passed")
+	require.Equal(t, row.Instant(1000), allStats(t, tx, of)[0].OldestReady, "the last that was passed")
 	exec(t, tx, `DELETE FROM _honker_live WHERE id > 500 AND id < 3000`)
-	require.Equal(t, int64(4000), allStats(t, tx, of)[0].OldestReady)
+	require.Equal(t, row.Instant(4000), allStats(t, tx, of)[0].OldestReady)
 }
 
 // A count stops at its limit and reports that there are more.
@@ -199,7 +197,7 @@ func TestCounts_Limit(t *testing.T) {
 	exec(t, tx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100)
 INSERT INTO _honker_live (queue, priority, run_at, payload) SELECT 'a', 0, i, '1' FROM n`)
 	for limit, want := range map[int64]row.Count{99: {N: 99, More: true}, 100: {N: 100}, 101: {N: 100}} {
-		counts, _, err := store.Jobs{}.Counts(ctx, tx, row.JobSelect{Now: 1000}, limit)
+		counts, _, err := store.Jobs{}.Counts(ctx, tx, row.JobSelect{}, limit, time.Unix(1000, 0))
 		require.NoError(t, err)
 		require.Equal(t, want, counts["a"].Ready)
 	}

@@ -15,6 +15,18 @@ func secondOf(t time.Time) int64 {
 	return t.Unix()
 }
 
+// secondUp returns t as a stored second, rounded up. It returns 0 for the zero time.
+func secondUp(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	s := t.Unix()
+	if t.Nanosecond() > 0 {
+		s++
+	}
+	return s
+}
+
 // millisOf is like secondOf for milliseconds, the unit of honkerx columns.
 func millisOf(t time.Time) int64 {
 	if t.IsZero() {
