@@ -48,6 +48,38 @@ func ExampleRequeue() {
 	// Output: 2 2
 }
 
+// The counts, the lists and the explanation of a report are of the same moment.
+func ExampleQueueReport() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "admin")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	db, err := honker.Open(ctx, filepath.Join(dir, "app.db"), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	mails := honker.NewQueue[string](db, "mails", nil)
+	if _, err := mails.EnqueueMany(ctx, []string{"ada", "bob"}); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := mails.Claim(ctx, "worker-1", 1); err != nil {
+		log.Fatal(err)
+	}
+
+	report, err := admin.QueueReport(ctx, db, "mails", nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(report.Ready, "ready, next is job", report.Next[0].ID)
+	fmt.Println(report.QueueStats.Running, "running, by", report.Running[0].WorkerID)
+	// Output:
+	// 1 ready, next is job 2
+	// 1 running, by worker-1
+}
+
 // Each change by an operator is recorded with its actor, verb and filter.
 func ExampleAudit() {
 	ctx := context.Background()

@@ -1,7 +1,6 @@
 package ui
 
 import (
-	"context"
 	"encoding/json"
 	"html/template"
 	"time"
@@ -56,92 +55,42 @@ func queuePage(c *call) serve {
 	over := c.params.choice("span", "1h", "24h", "7d")
 	c.access.Queue = name
 	return func() error {
-		d, err := c.queueData(name)
+		d, err := c.queueData(name, over)
 		if err != nil {
-			return err
-		}
-		if err := c.queueTraffic(d, over); err != nil {
 			return err
 		}
 		return c.show(view{name: "queue", title: "Queue " + cut(80, name), data: d, next: d.NextAt})
 	}
 }
 
-func (c *call) queueData(name string) (*queuePageData, error) {
-	q := queueOf(c.db, name)
-	d := &queuePageData{Enqueue: c.h.opts.Enqueue}
-	for _, read := range []func(context.Context) error{
-		func(ctx context.Context) (err error) { d.QueueStats, err = q.Stats(ctx); return err },
-		func(ctx context.Context) (err error) { d.Retention, err = q.Retention(ctx); return err },
-		func(ctx context.Context) (err error) { d.Keys, err = q.Keys(ctx); return err },
-		func(context.Context) (err error) {
-			d.Turn, err = c.head(name, admin.ClaimOrder, honker.PhaseReady)
-			return err
-		},
-		func(context.Context) (err error) {
-			d.Running, err = c.head(name, admin.OldestFirst, honker.PhaseRunning, honker.PhaseLapsed)
-			return err
-		},
-		func(context.Context) error { return c.queueErrors(d) },
-		func(ctx context.Context) error { return c.queueSchedules(ctx, d) },
-		func(ctx context.Context) error { return c.queueWorkers(ctx, d) },
-		func(ctx context.Context) (err error) { d.Why, err = admin.ExplainQueue(ctx, c.db, name); return err },
-	} {
-		if err := read(c.ctx); err != nil {
-			return nil, err
-		}
-	}
-	d.Keys = d.Keys[:min(len(d.Keys), headRows)]
-	d.Late, d.Old = late(d.QueueStats, c.now), c.now.Sub(d.AsOf) > 2*time.Second
-	return d, nil
-}
-
-// head returns the first jobs of a queue in the given phases.
-func (c *call) head(name string, order admin.Order, of ...honker.Phase) ([]jobRow, error) {
-	page, err := admin.ListJobs(c.ctx, c.db, admin.JobFilter{Queues: []string{name}, Phases: of}, &admin.PageOptions{Order: order, Limit: headRows})
+// queueData returns the data of a queue, all of the same moment.
+func (c *call) queueData(name, over string) (*queuePageData, error) {
+	part := spans[over]
+	since := c.now.Add(-time.Duration(part.parts-1) * part.length)
+	r, err := admin.QueueReport(c.ctx, c.db, name, &admin.QueueReportOptions{Jobs: headRows, Since: since, Step: part.length})
 	if err != nil {
 		return nil, err
 	}
-	return c.rows(page.Jobs), nil
-}
-
-func (c *call) queueErrors(d *queuePageData) error {
-	f := &admin.JobFilter{Queues: []string{d.Queue}, DiedSince: c.now.Add(-time.Hour)}
-	report, err := c.deadGroups(f, false)
-	if err != nil {
-		return err
+	d := &queuePageData{
+		QueueStats: r.QueueStats, Retention: r.Retention, Keys: r.Keys[:min(len(r.Keys), headRows)],
+		Turn: c.rows(r.Next), Running: c.rows(r.Running), Schedules: r.Schedules, Why: r.Why, Enqueue: c.h.opts.Enqueue,
+		Late: late(r.QueueStats, c.now), Old: c.now.Sub(r.AsOf) > 2*time.Second,
 	}
-	d.Errors = groupsOf(f, report, 5)
-	return nil
-}
-
-func (c *call) queueSchedules(ctx context.Context, d *queuePageData) error {
-	all, err := c.db.Scheduler().List(ctx)
-	for _, s := range all {
-		if s.Queue == d.Queue {
-			d.Schedules = append(d.Schedules, s)
-		}
+	f := &admin.JobFilter{Queues: []string{name}, DiedSince: c.now.Add(-time.Hour)}
+	d.Errors = groupsOf(f, r.Dead, 5)
+	for _, w := range r.Workers[:min(len(r.Workers), headRows)] {
+		d.Workers = append(d.Workers, workerRow{w, meter(w.Running, w.Slots)})
 	}
-	return err
-}
-
-func (c *call) queueTraffic(d *queuePageData, over string) error {
-	part := spans[over]
-	since := c.now.Add(-time.Duration(part.parts-1) * part.length)
-	steps, err := admin.TrafficSteps(c.ctx, c.db, d.Queue, since, part.length)
-	if err != nil {
-		return err
-	}
-	all := buckets(steps, c.now, part.parts, part.length)
+	all := buckets(r.Traffic, c.now, part.parts, part.length)
 	d.Span, d.Spans = over, []string{"1h", "24h", "7d"}
 	d.Chart, d.Traffic = chart(all, part.layout), legendOf(all)
 	var claimed, ended int64
-	for _, m := range steps {
+	for _, m := range r.Traffic {
 		claimed, ended = claimed+m.Claimed, ended+m.Acked+m.Retried+m.Died
 		d.Wait, d.Ran = d.Wait+m.Wait, d.Ran+m.Ran
 	}
 	d.Wait, d.Ran = d.Wait/time.Duration(max(claimed, 1)), d.Ran/time.Duration(max(ended, 1))
-	return nil
+	return d, nil
 }
 
 // tile is a number on the page of a queue.

@@ -1,7 +1,6 @@
 package ui
 
 import (
-	"context"
 	"fmt"
 	"html/template"
 
@@ -35,17 +34,6 @@ func workersPage(c *call) serve {
 		}
 		return c.show(view{name: "workers", nav: "workers", title: "Workers", data: d})
 	}
-}
-
-// queueWorkers adds the workers of a queue to its page.
-func (c *call) queueWorkers(ctx context.Context, d *queuePageData) error {
-	all, err := admin.Workers(ctx, c.db)
-	for _, w := range all {
-		if w.Queue == d.Queue && len(d.Workers) < headRows {
-			d.Workers = append(d.Workers, workerRow{w, meter(w.Running, w.Slots)})
-		}
-	}
-	return err
 }
 
 // Progress returns a bar with the progress that a handler has reported.

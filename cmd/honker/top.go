@@ -99,13 +99,19 @@ func (a *app) readTop(ctx context.Context, db *honker.DB) (r reading, err error)
 	if err != nil {
 		return r, err
 	}
-	for _, w := range workers {
-		if w.Alive != admin.Gone {
-			r.Workers++
-		}
-	}
+	r.Workers = living(workers)
 	r.Flows, err = flows(ctx, db, s.Queues, r.At)
 	return r, err
+}
+
+// living counts the workers that are, or may be, alive.
+func living(workers []admin.WorkerInfo) (n int) {
+	for _, w := range workers {
+		if w.Alive != admin.Gone {
+			n++
+		}
+	}
+	return n
 }
 
 // mostFlows limits the queues whose traffic is read. More queues do not fit on a screen.

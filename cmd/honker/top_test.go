@@ -224,6 +224,7 @@ func TestTop_Keys(t *testing.T) {
 		shows("> emails")
 		m.keys("enter")
 		shows("in the order of their claims")
+		shows(" ready, 1 running, ")
 		shows(`{"to": "dan"}`)
 		m.keys("d")
 		shows("2 jobs, last 16m30s ago")

@@ -280,17 +280,19 @@ func (m *topModel) steer(queue, done string, do func(ctx context.Context, q *hon
 // shownBelow limits the jobs listed for a queue.
 const shownBelow = 100
 
+// nextJobs shows the counts of a queue and its next jobs, which are of the same moment.
 func (m *topModel) nextJobs(queue string) tea.Msg {
-	f := admin.JobFilter{Queues: []string{queue}}
-	page, err := admin.ListJobs(m.ctx, m.db, f, &admin.PageOptions{Order: admin.ClaimOrder, Limit: shownBelow})
+	r, err := admin.QueueReport(m.ctx, m.db, queue, &admin.QueueReportOptions{Jobs: shownBelow, Waiting: true})
 	if err != nil {
 		return noticed(clean(err.Error()))
 	}
-	lines := opened{"", "  " + clean(queue) + ", in the order of their claims", ""}
-	for _, j := range page.Jobs {
+	lines := opened{"", "  " + clean(queue) + ", in the order of their claims",
+		fmt.Sprintf("  %s ready, %s running, %s scheduled, %s held, %s dead, %s", r.Ready, r.QueueStats.Running, r.Scheduled, r.Held,
+			r.QueueStats.Dead, plural(int64(living(r.Workers)), "worker")), ""}
+	for _, j := range r.Next {
 		lines = append(lines, fmt.Sprintf("  %d  %-9s  %s  %s", j.ID, j.Phase, when(j.RunAt).human, clean(long(string(j.Payload)).human)))
 	}
-	if len(page.Jobs) == 0 {
+	if len(r.Next) == 0 {
 		lines = append(lines, "  no jobs")
 	}
 	return lines

@@ -175,6 +175,24 @@ func (e *Engine) Snapshot(ctx context.Context, f func(ctx context.Context, q Que
 	return e.read(ctx, true, f)
 }
 
+// AtOnce calls f with a ctx under which all reads of e see the same state of the database. They use a
+// single connection, so f must not read in several goroutines. The ctx is valid until f returns. If a read
+// fails because of a lock, AtOnce may call f again. Within [Engine.Tx], the state is that of the transaction.
+func (e *Engine) AtOnce(ctx context.Context, f func(ctx context.Context) error) error {
+	return e.Snapshot(ctx, func(ctx context.Context, q Querier) error {
+		return f(context.WithValue(ctx, momentKey{e}, q))
+	})
+}
+
+// momentKey is the key of the Querier in the ctx of AtOnce's function.
+type momentKey struct{ engine *Engine }
+
+// moment returns the Querier of AtOnce that ctx carries, or nil.
+func (e *Engine) moment(ctx context.Context) Querier {
+	q, _ := ctx.Value(momentKey{e}).(Querier)
+	return q
+}
+
 func (e *Engine) read(ctx context.Context, oneMoment bool, f func(ctx context.Context, q Querier) error) error {
 	s, err := e.liveScope(ctx)
 	if err != nil {
@@ -188,6 +206,9 @@ func (e *Engine) read(ctx context.Context, oneMoment bool, f func(ctx context.Co
 	}
 	if s != nil {
 		return e.WrapCause(f(context.WithoutCancel(ctx), s.tx))
+	}
+	if q := e.moment(ctx); q != nil {
+		return f(ctx, q)
 	}
 	return e.WrapCause(withCause(ctx, e.Backend.Read(ctx, oneMoment, f)))
 }

@@ -12,14 +12,14 @@ import (
 
 // Search runs f once all earlier searches of this DB have ended. Searches read many rows for
 // operators, and must not take more than a single connection and processor away from the jobs. The
-// wait ends with ctx and with Close. In a transaction of [Engine.Tx], Search does not wait, because
-// earlier searches may be waiting for the connection of the transaction.
+// wait ends with ctx and with Close. In a transaction of [Engine.Tx] and under [Engine.AtOnce], Search does
+// not wait, because earlier searches may be waiting for the connection that it holds.
 func (e *Engine) Search(ctx context.Context, f func(ctx context.Context) error) error {
 	s, err := e.liveScope(ctx)
 	if err != nil {
 		return err
 	}
-	if s != nil {
+	if s != nil || e.moment(ctx) != nil {
 		return f(ctx)
 	}
 	unlock, err := e.inTurn(ctx, "search")
@@ -141,7 +141,7 @@ func (e *Engine) heads(ctx context.Context, queue string) (heads []row.QueueHead
 		heads, err = e.Stores.Operators.Heads(ctx, q, queuesOf(queue), time.Now())
 		return err
 	}
-	if s, err := e.liveScope(ctx); err != nil || s != nil || queue != "" {
+	if s, err := e.liveScope(ctx); err != nil || s != nil || e.moment(ctx) != nil || queue != "" {
 		if err == nil {
 			err = e.Read(ctx, read)
 		}
@@ -265,11 +265,13 @@ func (e *Engine) counts(ctx context.Context, queue string) (c counted, err error
 		}
 		return c, err
 	}
-	unlock, err := e.inTurn(ctx, "counts "+queue)
-	if err != nil {
-		return c, err
+	if e.moment(ctx) == nil { // otherwise the holder of the turn may wait for the connection of this call
+		unlock, err := e.inTurn(ctx, "counts "+queue)
+		if err != nil {
+			return c, err
+		}
+		defer unlock()
 	}
-	defer unlock()
 	if last, known := e.lastCounts.Load(queue); known && time.Now().Before(last.(counted).until) {
 		return last.(counted), e.Usable(ctx, "")
 	}

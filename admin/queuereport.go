@@ -1,0 +1,172 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/engine"
+)
+
+// QueueReportOptions configures QueueReport. The zero value of a field selects its default.
+type QueueReportOptions struct {
+	Jobs    int           // bound on each list of jobs; default 20, at most 1000
+	Waiting bool          // Next also lists scheduled and expired jobs
+	Since   time.Time     // beginning of Traffic; default an hour ago
+	Step    time.Duration // step of Traffic, a number of whole minutes; default a minute
+}
+
+func (o *QueueReportOptions) withDefaults(now time.Time) (QueueReportOptions, error) {
+	var out QueueReportOptions
+	if o != nil {
+		out = *o
+	}
+	if out.Jobs == 0 {
+		out.Jobs = 20
+	}
+	if out.Since.IsZero() {
+		out.Since = now.Add(-time.Hour)
+	}
+	if out.Step == 0 {
+		out.Step = time.Minute
+	}
+	if out.Jobs < 0 || out.Jobs > maxLimit {
+		return out, fmt.Errorf("%w: Jobs must be from 0 to %d, but is %d", honker.ErrInvalid, maxLimit, out.Jobs)
+	}
+	return out, nil
+}
+
+// QueueDetails is the state of a queue at a single moment.
+type QueueDetails struct {
+	honker.QueueStats
+	Retention honker.QueueRetention
+	Keys      []honker.KeyStats     // as of [honker.Queue.Keys]
+	Next      []honker.JobInfo      // first ready jobs, in the order of claims
+	Running   []honker.JobInfo      // first running and lapsed jobs, by id
+	Dead      *DeadReport           // up to 2000 jobs that died in the last hour, by error
+	Schedules []honker.ScheduleInfo // schedules that add jobs to the queue, by name
+	Workers   []WorkerInfo          // by ID
+	Why       *Explanation          // as of [ExplainQueue]
+	Traffic   []Minute              // as of [TrafficSteps]
+}
+
+// Bounds of the dead jobs of a report, and of the time to find them. They are small because a page that shows
+// a report may be loaded at each commit.
+const (
+	reportDead   = 2000
+	reportBudget = 30 * time.Millisecond
+)
+
+// QueueReport returns the state of a queue. All parts are of the same moment: a job that moves from one
+// part to another meanwhile is in exactly one of them. Counts above 10,000 jobs are the exception. They may
+// be cached as those of [honker.Queue.Stats], and AsOf is their time. A queue without jobs is not an error.
+//
+// QueueReport costs as much as the calls that it replaces. It takes turns with the searches of [ListJobs],
+// and the wait for its turn ends with ctx. It never waits for the writer. It returns [honker.ErrInvalid] if
+// the name or an option is invalid or if db is nil. A nil opts selects the defaults.
+func QueueReport(ctx context.Context, db *honker.DB, queue string, opts *QueueReportOptions) (*QueueDetails, error) {
+	d, err := queueReport(ctx, db, queue, opts)
+	return d, engine.Wrap("report on queue", queue, err)
+}
+
+func queueReport(ctx context.Context, db *honker.DB, queue string, opts *QueueReportOptions) (d *QueueDetails, err error) {
+	e, noDB := engineOf(db)
+	now := time.Now()
+	o, bad := opts.withDefaults(now)
+	if err := errors.Join(noDB, engine.CheckContext(ctx), bad, engine.CheckName("queue name", queue)); err != nil {
+		return nil, err
+	}
+	err = e.Search(ctx, func(ctx context.Context) error {
+		return e.AtOnce(ctx, func(moment context.Context) error {
+			r := &queueReader{db: db, queue: queue, QueueReportOptions: o, now: now, d: new(QueueDetails)}
+			d = r.d
+			return r.all(ctx, moment)
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// queueReader reads the parts of a report.
+type queueReader struct {
+	db    *honker.DB
+	queue string
+	QueueReportOptions
+	now time.Time
+	d   *QueueDetails
+}
+
+// all reads all parts under moment. It stops when ctx ends, which moment does not.
+func (r *queueReader) all(ctx, moment context.Context) error {
+	q := honker.NewQueue[any](r.db, r.queue, nil)
+	d := r.d
+	for _, read := range []func(ctx context.Context) error{
+		func(ctx context.Context) (err error) { d.QueueStats, err = q.Stats(ctx); return err },
+		func(ctx context.Context) (err error) { d.Retention, err = q.Retention(ctx); return err },
+		func(ctx context.Context) (err error) { d.Keys, err = q.Keys(ctx); return err },
+		r.next, r.running, r.dead, r.schedules, r.workers,
+		func(ctx context.Context) (err error) { d.Why, err = ExplainQueue(ctx, r.db, r.queue); return err },
+		func(ctx context.Context) (err error) {
+			d.Traffic, err = TrafficSteps(ctx, r.db, r.queue, r.Since, r.Step)
+			return err
+		},
+	} {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := read(moment); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *queueReader) next(ctx context.Context) (err error) {
+	phases := []honker.Phase{honker.PhaseReady}
+	if r.Waiting {
+		phases = nil // all of ClaimOrder
+	}
+	r.d.Next, err = r.list(ctx, ClaimOrder, phases...)
+	return err
+}
+
+func (r *queueReader) running(ctx context.Context) (err error) {
+	r.d.Running, err = r.list(ctx, OldestFirst, honker.PhaseRunning, honker.PhaseLapsed)
+	return err
+}
+
+// list returns the first jobs of the queue in the given phases.
+func (r *queueReader) list(ctx context.Context, order Order, phases ...honker.Phase) ([]honker.JobInfo, error) {
+	page, err := ListJobs(ctx, r.db, JobFilter{Queues: []string{r.queue}, Phases: phases}, &PageOptions{Order: order, Limit: r.Jobs})
+	if err != nil {
+		return nil, err
+	}
+	return page.Jobs, nil
+}
+
+func (r *queueReader) dead(ctx context.Context) (err error) {
+	f := JobFilter{Queues: []string{r.queue}, DiedSince: r.now.Add(-time.Hour)}
+	r.d.Dead, err = DeadGroupsWithin(ctx, r.db, f, reportDead, reportBudget)
+	return err
+}
+
+func (r *queueReader) schedules(ctx context.Context) error {
+	all, err := r.db.Scheduler().List(ctx)
+	for _, s := range all {
+		if s.Queue == r.queue {
+			r.d.Schedules = append(r.d.Schedules, s)
+		}
+	}
+	return err
+}
+
+func (r *queueReader) workers(ctx context.Context) error {
+	return read(ctx, r.db, func(ctx context.Context, q engine.Querier, s *engine.Stores) (err error) {
+		r.d.Workers, err = workersOf(ctx, q, s.Workers, r.queue, r.now)
+		return err
+	})
+}
