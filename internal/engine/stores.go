@@ -231,11 +231,12 @@ type OperatorStore interface {
 	Explain(ctx context.Context, q row.Querier, ids []int64, r row.ExplainRequest, now time.Time) ([]row.Explained, error)
 	// ExplainQueue describes the next claims of queue. Its cost is that of Explain.
 	ExplainQueue(ctx context.Context, q row.Querier, queue string, r row.ExplainRequest, now time.Time) (row.ExplainedQueue, error)
-	// Heads returns the heads of queues, sorted by name, without the queues that have no jobs. If queues is
-	// empty, it returns all queues that have jobs. The cost does not depend on the number of jobs.
+	// Heads returns the heads of queues, sorted by name. If queues is empty, it returns all queues that have
+	// jobs. A named queue without jobs has a head without times, or none. The cost does not depend on the
+	// number of jobs.
 	Heads(ctx context.Context, q row.Querier, queues []string, now time.Time) ([]row.QueueHead, error)
-	// List returns the next part of a list, with the jobs in full. A list whose Limit and Plan are passed on
-	// contains each job once that did not change meanwhile.
+	// List returns the next part of a list, with the jobs in full. A list that is read to its end contains
+	// each job that did not change meanwhile, and no job twice if it is in the order of ids.
 	List(ctx context.Context, q row.Querier, r row.ListRequest, now time.Time) (row.ListPart, error)
 	// Queues returns the queues that have live jobs.
 	Queues(ctx context.Context, q row.Querier) ([]string, error)

@@ -73,7 +73,7 @@ func nextPart(ctx context.Context, q row.Querier, s *selection, r *row.ListReque
 			limit = r.Sorted
 		}
 	}
-	found, err = places(ctx, q, s, r.Order, plan.Sorted, r.After, limit)
+	found, err = places(ctx, q, s, r.Order, plan.Sorted && s.IDs == nil, r.After, limit)
 	plan.Passed += len(found)
 	ended = len(found) < limit
 	if since := secondUp(s.DiedSince); r.Order == row.LastDiedFirst && since != 0 {

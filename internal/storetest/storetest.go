@@ -42,6 +42,7 @@ var suites = []struct {
 	{"Groups", groups},
 	{"Notifications", notifications},
 	{"Wakes", wakes},
+	{"Operators", operators},
 }
 
 // start is the time at which tests begin. Stores have no clock, so tests choose the time.

@@ -1,0 +1,474 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
+)
+
+func operators(t *testing.T, open func(t *testing.T) *Fixture) {
+	t.Run("ListsAreComplete", func(t *testing.T) { listsComplete(t, open(t)) })
+	t.Run("ListsWhileJobsChange", func(t *testing.T) { listsOfChanging(t, open(t)) })
+	t.Run("CountsAndHeads", func(t *testing.T) { countsAndHeads(t, open(t)) })
+	t.Run("CancelAndWaiters", func(t *testing.T) { cancelAndWaiters(t, open) })
+	t.Run("DiscardAndWaiters", func(t *testing.T) { discardAndWaiters(t, open) })
+	t.Run("Requeue", func(t *testing.T) { requeues(t, open(t)) })
+	t.Run("RunNow", func(t *testing.T) { runsNow(t, open(t)) })
+	t.Run("ExplainAgreesWithClaims", func(t *testing.T) { explainAgrees(t, open) })
+}
+
+// opsJob is a job to be added by these tests.
+type opsJob struct {
+	queue, key string
+	priority   int64
+	delay      time.Duration
+	after      []int64
+}
+
+// opsAdd adds a job at start.
+func (d *Fixture) opsAdd(t *testing.T, j opsJob) (id int64) {
+	t.Helper()
+	d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
+		n := row.NewJob{Queue: cmp.Or(j.queue, "mails"), Priority: j.priority, RunAt: start.Add(j.delay).Unix(), MaxAttempts: 3, CreatedAt: start.Unix()}
+		if id, err = d.Stores.Jobs.Insert(ctx, q, n, `{"n":1}`); err != nil {
+			return err
+		}
+		if j.key != "" {
+			if err := d.Stores.Jobs.SetSide(ctx, q, n.Queue, row.Side{Key: j.key}, id); err != nil {
+				return err
+			}
+		}
+		return d.Stores.Jobs.AddLinks(ctx, q, &row.Links{Jobs: j.after}, []int64{id})
+	})
+	return id
+}
+
+// opsClaim claims up to n jobs of queue at now for a minute, within q.
+func (d *Fixture) opsClaim(ctx context.Context, q engine.Querier, queue string, n int, now time.Time) (ids []int64, err error) {
+	claimed, _, err := d.Stores.Jobs.ClaimAt(ctx, q, queue, "w", n, now.UnixMilli(), now.Add(time.Minute).Unix())
+	for _, j := range claimed {
+		ids = append(ids, j.ID)
+	}
+	return ids, err
+}
+
+// opsTake is opsClaim in a transaction of its own.
+func (d *Fixture) opsTake(t *testing.T, queue string, n int, now time.Time) (ids []int64) {
+	t.Helper()
+	d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
+		ids, err = d.opsClaim(ctx, q, queue, n, now)
+		return err
+	})
+	return ids
+}
+
+// opsDie claims the next job of queue and dead-letters it at now.
+func (d *Fixture) opsDie(t *testing.T, queue string, now time.Time) (id int64) {
+	t.Helper()
+	ids := d.opsTake(t, queue, 1, now)
+	require.Len(t, ids, 1)
+	d.mustWrite(t, func(ctx context.Context, q engine.Querier) error {
+		j, _, err := d.Stores.Jobs.Find(ctx, q, ids[0])
+		if err != nil {
+			return err
+		}
+		held, err := d.Stores.Jobs.DeadLetter(ctx, q, row.Claim{ID: j.ID, Worker: "w", Attempt: j.Attempts}, "no luck", now.Unix())
+		require.True(t, held)
+		return err
+	})
+	return ids[0]
+}
+
+// opsList returns the ids of a whole list, read in parts of limit candidates. It calls between after each
+// part.
+func (d *Fixture) opsList(t *testing.T, r row.ListRequest, between func()) (ids []int64) {
+	t.Helper()
+	for range 10_000 {
+		var p row.ListPart
+		d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
+			p, err = d.Stores.Operators.List(ctx, q, r, start)
+			if err != nil {
+				return err
+			}
+			s, err := d.Stores.Operators.Scan(ctx, q, r, start)
+			require.Equal(t, p.Places, s.Places, "a scan has the candidates of the list")
+			require.Len(t, s.Jobs, len(p.Jobs))
+			require.Equal(t, p.Ended, s.Ended)
+			return err
+		})
+		require.LessOrEqual(t, len(p.Places), max(r.Limit, r.Sorted))
+		for i, at := range p.Places {
+			if j, selected := p.Jobs[i]; selected {
+				require.Equal(t, at.ID, j.ID)
+				ids = append(ids, j.ID)
+			}
+		}
+		if p.Ended {
+			return ids
+		}
+		if n := len(p.Places); n > 0 {
+			r.After = &p.Places[n-1]
+		}
+		r.Plan = p.Plan
+		between()
+	}
+	require.Fail(t, "the list does not end")
+	return nil
+}
+
+// Each order lists all selected jobs exactly once and in that order, whatever the size of the parts and
+// with each plan.
+func listsComplete(t *testing.T, d *Fixture) {
+	seed := rand.Uint64()
+	t.Log("seed", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	type kept struct {
+		id, priority int64
+		delay        time.Duration
+	}
+	var waiting []kept
+	var dead, all []int64
+	for i := range 40 {
+		j := opsJob{priority: random.Int64N(3), delay: time.Duration(random.IntN(4)-2) * time.Minute}
+		if i%4 == 0 {
+			j = opsJob{priority: 9, delay: -time.Hour}
+			d.opsAdd(t, j)
+			id := d.opsDie(t, "mails", start.Add(time.Duration(random.IntN(3))*time.Second-time.Minute))
+			dead, all = append(dead, id), append(all, id)
+			continue
+		}
+		id := d.opsAdd(t, j)
+		d.opsAdd(t, opsJob{queue: "other"})
+		waiting, all = append(waiting, kept{id, j.priority, j.delay}), append(all, id)
+	}
+	slices.SortFunc(waiting, func(a, b kept) int {
+		return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.delay, b.delay), cmp.Compare(a.id, b.id))
+	})
+	var turn []int64
+	for _, j := range waiting {
+		turn = append(turn, j.id)
+	}
+	mails := row.JobSelect{Queues: []string{"mails"}}
+	newest := slices.Sorted(slices.Values(all))
+	slices.Reverse(newest)
+	died := d.opsList(t, row.ListRequest{JobSelect: mails, Order: row.LastDiedFirst, Limit: 100, Sorted: 100}, func() {})
+	require.ElementsMatch(t, dead, died)
+	for _, limit := range []int{1, 3, 7, 100} {
+		for _, sorted := range []bool{false, true} {
+			of := func(o row.Order, s row.JobSelect) []int64 {
+				return d.opsList(t, row.ListRequest{JobSelect: s, Order: o, Limit: limit, Sorted: limit, Plan: row.ListPlan{Sorted: sorted}}, func() {})
+			}
+			require.Equal(t, slices.Sorted(slices.Values(all)), of(row.OldestFirst, mails), "parts of %d", limit)
+			require.Equal(t, newest, of(row.NewestFirst, mails), "parts of %d", limit)
+			require.Equal(t, turn, of(row.ClaimOrder, row.JobSelect{Queues: mails.Queues, Phases: []row.Phase{row.PhaseReady, row.PhaseScheduled}}), "parts of %d", limit)
+			require.Equal(t, died, of(row.LastDiedFirst, mails), "parts of %d", limit)
+			require.Len(t, of(row.NewestFirst, row.JobSelect{Queues: mails.Queues, Phases: []row.Phase{row.PhaseDead}}), len(dead))
+			ready := slices.DeleteFunc(slices.Clone(waiting), func(j kept) bool { return j.delay > 0 })
+			require.Len(t, of(row.OldestFirst, row.JobSelect{Queues: mails.Queues, Phases: []row.Phase{row.PhaseReady}}), len(ready))
+			require.Equal(t, dead[:1], of(row.NewestFirst, row.JobSelect{IDs: dead[:1]}))
+		}
+	}
+}
+
+// A list that is read in parts while jobs are added, claimed and removed has no job twice, and each job that
+// did not change.
+func listsOfChanging(t *testing.T, d *Fixture) {
+	var stay, leave []int64
+	for range 30 {
+		stay = append(stay, d.opsAdd(t, opsJob{priority: -1}))
+		leave = append(leave, d.opsAdd(t, opsJob{priority: 1}))
+	}
+	for _, order := range []row.Order{row.NewestFirst, row.OldestFirst} {
+		got := d.opsList(t, row.ListRequest{JobSelect: row.JobSelect{Queues: []string{"mails"}}, Order: order, Limit: 4, Sorted: 4}, func() {
+			d.opsAdd(t, opsJob{})
+			d.opsTake(t, "mails", 1, start)
+			if len(leave) > 0 {
+				d.mustWrite(t, func(ctx context.Context, q engine.Querier) error {
+					_, err := d.Stores.Operators.CancelMany(ctx, q, row.CancelJobs{IDs: leave[:1], Running: true}, start)
+					return err
+				})
+				leave = leave[1:]
+			}
+		})
+		seen := make(map[int64]bool)
+		for _, id := range got {
+			require.False(t, seen[id], "job %d twice", id)
+			seen[id] = true
+		}
+		for _, id := range stay {
+			require.True(t, seen[id], "job %d is missing", id)
+		}
+	}
+}
+
+// Counts have each job in its phase and stop at their limit. Heads name the queues with jobs and their times.
+func countsAndHeads(t *testing.T, d *Fixture) {
+	for range 5 {
+		d.opsAdd(t, opsJob{delay: -time.Second})
+	}
+	d.opsAdd(t, opsJob{delay: time.Hour})
+	d.opsDie(t, "mails", start)
+	d.opsTake(t, "mails", 1, start)
+	d.opsAdd(t, opsJob{queue: "later", delay: time.Minute})
+	d.read(t, func(ctx context.Context, q engine.Querier) error {
+		for limit, ready := range map[int64]row.Count{2: {N: 2, More: true}, 3: {N: 3}, 4: {N: 3}} {
+			got, cost, err := d.Stores.Operators.Counts(ctx, q, row.JobSelect{Phases: row.StatsPhases}, limit, start)
+			require.NoError(t, err)
+			require.Positive(t, cost)
+			one := row.Count{N: 1}
+			require.Equal(t, row.QueueCounts{Ready: ready, Running: one, Scheduled: one, Dead: one}, got["mails"])
+			require.Equal(t, row.QueueCounts{Scheduled: one}, got["later"])
+		}
+		got, _, err := d.Stores.Operators.Counts(ctx, q, row.JobSelect{Queues: []string{"mails"}, Phases: []row.Phase{row.PhaseRunning}}, 9, start.Add(2*time.Minute))
+		require.NoError(t, err)
+		require.Zero(t, got["mails"].Running, "the claim has lapsed")
+		require.Len(t, got, 1)
+		heads, err := d.Stores.Operators.Heads(ctx, q, nil, start)
+		require.NoError(t, err)
+		require.Len(t, heads, 2)
+		require.Equal(t, "later", heads[0].Queue)
+		require.True(t, heads[0].Ready.IsZero())
+		require.Equal(t, start.Add(time.Minute).Unix(), heads[0].NextAt.Unix())
+		require.Equal(t, start.Add(-time.Second).Unix(), heads[1].Ready.Unix())
+		named, err := d.Stores.Operators.Heads(ctx, q, []string{"later"}, start)
+		require.Equal(t, heads[:1], named)
+		names, listErr := d.Stores.Operators.Queues(ctx, q)
+		require.NoError(t, listErr)
+		require.ElementsMatch(t, []string{"later", "mails"}, names)
+		return err
+	})
+}
+
+// opsState returns the state of a job: "live", "held", "processing", "dead" or "gone".
+func (d *Fixture) opsState(t *testing.T, id int64) (state string) {
+	t.Helper()
+	state = "gone"
+	d.read(t, func(ctx context.Context, q engine.Querier) error {
+		for _, find := range []func(context.Context, row.Querier, int64) (row.Job, bool, error){d.Stores.Jobs.Find, d.Stores.Jobs.FindDead} {
+			j, found, err := find(ctx, q, id)
+			if err != nil {
+				return err
+			}
+			if found {
+				state = j.State
+				return nil
+			}
+		}
+		return nil
+	})
+	return state
+}
+
+func opsIDs(of []row.Change) (ids []int64) {
+	for _, c := range of {
+		ids = append(ids, c.ID)
+	}
+	return slices.Sorted(slices.Values(ids))
+}
+
+// A cancel removes live jobs, and running jobs only on request. Waiting jobs are released, removed or
+// protect the job that they wait for. A cancel that is rolled back leaves all jobs.
+func cancelAndWaiters(t *testing.T, open func(t *testing.T) *Fixture) {
+	for _, w := range []row.Waiters{row.ReleaseWaiters, row.DropWaiters, row.KeepWaiters} {
+		t.Run(fmt.Sprint(w), func(t *testing.T) {
+			d := open(t)
+			running := d.opsAdd(t, opsJob{priority: 9})
+			require.Equal(t, []int64{running}, d.opsTake(t, "mails", 1, start))
+			awaited, free := d.opsAdd(t, opsJob{}), d.opsAdd(t, opsJob{})
+			waiter := d.opsAdd(t, opsJob{after: []int64{awaited}})
+			require.Equal(t, row.Held, d.opsState(t, waiter))
+			c := row.CancelJobs{IDs: []int64{running, awaited, free, 999}, Waiters: w}
+			d.rollBack(t, func(ctx context.Context, q engine.Querier) error {
+				_, err := d.Stores.Operators.CancelMany(ctx, q, c, start)
+				return err
+			})
+			require.Equal(t, "pending", d.opsState(t, free), "rolled back")
+			cancel := func() (out row.Removed) {
+				d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
+					out, err = d.Stores.Operators.CancelMany(ctx, q, c, start)
+					return err
+				})
+				return out
+			}
+			out := cancel()
+			require.Equal(t, "processing", d.opsState(t, running), "its claim is valid")
+			switch w {
+			case row.ReleaseWaiters:
+				require.Equal(t, []int64{awaited, free}, opsIDs(out.Jobs))
+				require.Equal(t, "pending", d.opsState(t, waiter), "the cancelled job counts as done")
+			case row.DropWaiters:
+				require.Equal(t, []int64{awaited, free}, opsIDs(out.Jobs))
+				require.Equal(t, []int64{waiter}, opsIDs(out.Waiters))
+				require.Equal(t, "gone", d.opsState(t, waiter))
+			case row.KeepWaiters:
+				require.Equal(t, []int64{free}, opsIDs(out.Jobs))
+				require.Equal(t, row.Held, d.opsState(t, waiter))
+				require.Equal(t, "pending", d.opsState(t, awaited))
+			}
+			again := cancel()
+			require.Empty(t, again.Jobs, "once")
+			c.Running = true
+			require.Equal(t, []int64{running}, opsIDs(cancel().Jobs))
+		})
+	}
+}
+
+// A discard removes dead jobs only, with the same treatments of waiting jobs.
+func discardAndWaiters(t *testing.T, open func(t *testing.T) *Fixture) {
+	for _, w := range []row.Waiters{row.ReleaseWaiters, row.DropWaiters, row.KeepWaiters} {
+		t.Run(fmt.Sprint(w), func(t *testing.T) {
+			d := open(t)
+			awaited := d.opsAdd(t, opsJob{})
+			waiter := d.opsAdd(t, opsJob{after: []int64{awaited}})
+			require.Equal(t, awaited, d.opsDie(t, "mails", start))
+			free := d.opsAdd(t, opsJob{})
+			require.Equal(t, free, d.opsDie(t, "mails", start))
+			live := d.opsAdd(t, opsJob{})
+			d.read(t, func(ctx context.Context, q engine.Querier) error {
+				waiters, err := d.Stores.Operators.Waiters(ctx, q, []int64{awaited})
+				require.Equal(t, []int64{waiter}, waiters)
+				return err
+			})
+			var out row.Removed
+			d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
+				out, err = d.Stores.Operators.Discard(ctx, q, []int64{awaited, free, live}, w)
+				return err
+			})
+			require.Equal(t, "pending", d.opsState(t, live))
+			switch w {
+			case row.KeepWaiters:
+				require.Equal(t, []int64{free}, opsIDs(out.Jobs))
+				require.Equal(t, row.Held, d.opsState(t, waiter))
+			case row.ReleaseWaiters:
+				require.Equal(t, []int64{awaited, free}, opsIDs(out.Jobs))
+				require.Equal(t, "pending", d.opsState(t, waiter))
+			case row.DropWaiters:
+				require.Equal(t, []int64{awaited, free}, opsIDs(out.Jobs))
+				require.Equal(t, []int64{waiter}, opsIDs(out.Waiters))
+				require.Equal(t, "gone", d.opsState(t, waiter))
+			}
+		})
+	}
+}
+
+// A requeued job keeps its id, gets its attempts again, and runs at the given time rounded up. A requeue of
+// a job that is not dead changes nothing.
+func requeues(t *testing.T, d *Fixture) {
+	id := d.opsAdd(t, opsJob{})
+	requeue := func(r row.Requeue) (out row.Requeued) {
+		d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
+			out, err = d.Stores.Operators.Requeue(ctx, q, r, start)
+			return err
+		})
+		return out
+	}
+	require.Equal(t, row.Requeued{Queue: "mails", Live: true}.Done, requeue(row.Requeue{ID: id}).Done, "it lives")
+	require.Equal(t, id, d.opsDie(t, "mails", start))
+	require.Equal(t, row.Requeued{Queue: "mails", Done: true}, requeue(row.Requeue{ID: id, RunAt: start.Add(time.Nanosecond)}))
+	require.Empty(t, d.opsTake(t, "mails", 1, start.Add(time.Second-time.Millisecond)), "not before its time")
+	require.False(t, requeue(row.Requeue{ID: id}).Done, "once")
+	require.Equal(t, id, d.opsDie(t, "mails", start.Add(time.Second)))
+	payload := `{"n":2}`
+	require.Equal(t, row.Requeued{Queue: "other", Done: true}, requeue(row.Requeue{ID: id, Queue: "other", Attempts: 1, Payload: &payload}))
+	d.read(t, func(ctx context.Context, q engine.Querier) error {
+		j, found, err := d.Stores.Jobs.Find(ctx, q, id)
+		require.True(t, found)
+		require.EqualValues(t, payload, j.Payload)
+		require.EqualValues(t, 2, j.Attempts, "attempts fence claims, so they continue")
+		require.EqualValues(t, 3, j.MaxAttempts)
+		return err
+	})
+	require.Zero(t, requeue(row.Requeue{ID: 999}))
+}
+
+// RunNow makes scheduled jobs due and leaves all others alone.
+func runsNow(t *testing.T, d *Fixture) {
+	scheduled, ready := d.opsAdd(t, opsJob{delay: time.Hour}), d.opsAdd(t, opsJob{delay: -time.Second})
+	var changed []row.Change
+	d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
+		changed, err = d.Stores.Operators.RunNow(ctx, q, []int64{scheduled, ready, 999}, start)
+		return err
+	})
+	require.Equal(t, []row.Change{{ID: scheduled, Queue: "mails"}}, changed)
+	require.Equal(t, []int64{ready, scheduled}, d.opsTake(t, "mails", 9, start))
+}
+
+// In random small states, the jobs that are in turn by their explanations are the jobs that claims take, and
+// Ahead is their place.
+func explainAgrees(t *testing.T, open func(t *testing.T) *Fixture) {
+	seed := rand.Uint64()
+	t.Log("seed", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	turns, kept := 0, 0
+	for range 12 {
+		d := open(t)
+		limits := row.QueueLimits{Running: random.Int64N(4), PerKey: random.Int64N(3), InOrder: random.IntN(3) == 0}
+		d.mustWrite(t, func(ctx context.Context, q engine.Querier) error {
+			_, err := d.Stores.Limits.Set(ctx, q, "mails", limits)
+			return err
+		})
+		var ids []int64
+		for range 10 {
+			j := opsJob{key: []string{"", "k", "l"}[random.IntN(3)], priority: random.Int64N(2), delay: time.Duration(random.IntN(3)-1) * time.Minute}
+			if len(ids) > 0 && random.IntN(5) == 0 {
+				j.after = []int64{ids[random.IntN(len(ids))]}
+			}
+			ids = append(ids, d.opsAdd(t, j))
+			if random.IntN(4) == 0 {
+				d.opsTake(t, "mails", 1, start)
+			}
+		}
+		var claimed []int64
+		d.rollBack(t, func(ctx context.Context, q engine.Querier) error {
+			for {
+				got, err := d.opsClaim(ctx, q, "mails", 1, start)
+				if err != nil || len(got) == 0 {
+					return err
+				}
+				claimed = append(claimed, got...)
+			}
+		})
+		d.read(t, func(ctx context.Context, q engine.Querier) error {
+			all, err := d.Stores.Operators.Explain(ctx, q, append(ids, 999), row.ExplainRequest{MaxAhead: 100, MaxJobs: 100}, start)
+			require.NoError(t, err)
+			require.False(t, all[len(ids)].Found)
+			require.Equal(t, ids[len(ids)-1], all[len(ids)].Highest)
+			for i, ex := range all[:len(ids)] {
+				require.True(t, ex.Found)
+				require.Equal(t, ids[i], ex.Job.ID)
+				place := slices.Index(claimed, ids[i])
+				require.Equal(t, place >= 0, opsInTurn(&ex), "job %d, claims take %v: %+v %+v", ids[i], claimed, ex, limits)
+				if place >= 0 {
+					require.Equal(t, row.Count{N: int64(place)}, ex.Standing.Ahead, "job %d, claims take %v", ids[i], claimed)
+					turns++
+				} else {
+					kept++
+				}
+			}
+			queue, err := d.Stores.Operators.ExplainQueue(ctx, q, "mails", row.ExplainRequest{MaxAhead: 100, MaxJobs: 100}, start)
+			if len(claimed) > 0 {
+				require.Equal(t, claimed[0], queue.First)
+			}
+			require.Equal(t, limits, queue.Queue.Limits)
+			return err
+		})
+	}
+	require.Positive(t, turns)
+	require.Positive(t, kept)
+}
+
+// opsInTurn reports whether a claim takes the job now, after those ahead of it.
+func opsInTurn(ex *row.Explained) bool {
+	s, waits := ex.Standing, ex.Job.State == row.Held && !ex.Freed && !ex.Side.Held
+	due := ex.Job.State != "processing" && ex.Job.RunAt <= start.Unix() && !waits
+	return due && !s.QueueFull && !s.KeyFull && s.First == 0 && s.KeyPause == nil && ex.Queue.Pause == nil
+}
