@@ -43,6 +43,7 @@ var suites = []struct {
 	{"Notifications", notifications},
 	{"Wakes", wakes},
 	{"Operators", operators},
+	{"Observing", observing},
 }
 
 // start is the time at which tests begin. Stores have no clock, so tests choose the time.
