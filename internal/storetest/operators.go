@@ -408,7 +408,7 @@ func explainAgrees(t *testing.T, open func(t *testing.T) *Fixture) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	turns, kept := 0, 0
+	turns, kept, full := 0, 0, 0
 	for range 12 {
 		d := open(t)
 		limits := row.QueueLimits{Running: random.Int64N(4), PerKey: random.Int64N(3), InOrder: random.IntN(3) == 0}
@@ -453,6 +453,9 @@ func explainAgrees(t *testing.T, open func(t *testing.T) *Fixture) {
 				} else {
 					kept++
 				}
+				if ex.Standing.KeyFull && len(ex.OfKey.Running) == 0 {
+					full++ // only once the jobs ahead have started
+				}
 			}
 			queue, err := d.Stores.Operators.ExplainQueue(ctx, q, "mails", row.ExplainRequest{MaxAhead: 100, MaxJobs: 100}, start)
 			if len(claimed) > 0 {
@@ -464,6 +467,7 @@ func explainAgrees(t *testing.T, open func(t *testing.T) *Fixture) {
 	}
 	require.Positive(t, turns)
 	require.Positive(t, kept)
+	require.Positive(t, full)
 }
 
 // opsInTurn reports whether a claim takes the job now, after those ahead of it.
