@@ -104,6 +104,7 @@ func TestReadOnly_Functions(t *testing.T) {
 		"File":          func(c context.Context) error { _, err := admin.File(c, db); return err },
 		"Leaders":       func(c context.Context) error { _, err := admin.Leaders(c, db); return err },
 		"LimitedQueues": func(c context.Context) error { _, err := admin.LimitedQueues(c, db); return err },
+		"QueueReport":   func(c context.Context) error { _, err := admin.QueueReport(c, db, "jobs", nil); return err },
 		"ListJobs":      func(c context.Context) error { _, err := admin.ListJobs(c, db, admin.JobFilter{}, nil); return err },
 		"Locks":         func(c context.Context) error { _, err := admin.Locks(c, db); return err },
 		"Problems":      func(c context.Context) error { _, err := admin.Problems(c, db); return err },

@@ -26,10 +26,14 @@ type arm struct {
 // it follows the order itself, and reads only jobs with side rows if no others can match.
 func places(ctx context.Context, q row.Querier, s *selection, order row.Order, sorted bool, after *row.Place, n int) ([]row.Place, error) {
 	var found []row.Place
+	byID := order == row.NewestFirst || order == row.OldestFirst
 	for _, a := range selectArms(s, order, sorted, after) {
 		err := each(ctx, q, a.query, func(rows *sql.Rows) error {
 			p := row.Place{In: a.in}
 			err := rows.Scan(&p.ID, (*sortKey)(&p.A), (*sortKey)(&p.B))
+			if byID {
+				p.A, p.B = row.SortKey{}, row.SortKey{} // unused
+			}
 			found = append(found, p)
 			return err
 		}, parameters(a.query, append([]any{n}, a.args...)...)...)
@@ -40,7 +44,7 @@ func places(ctx context.Context, q row.Querier, s *selection, order row.Order, s
 			break // later arms sort after these rows
 		}
 	}
-	if order == row.NewestFirst || order == row.OldestFirst {
+	if byID {
 		slices.SortFunc(found, order.CompareIDs)
 		found = slices.Compact(found) // index ranges may overlap
 	}
