@@ -31,7 +31,7 @@ func (Audits) Note(ctx context.Context, q row.Querier, r row.AuditRow) (id int64
 		_, err := q.ExecContext(ctx, sqlGrowAudit, r.ID, r.N)
 		return r.ID, err
 	}
-	_, err = one(ctx, q, sqlAddAudit, []any{millisOf(r.At), nullText(r.Who), nullText(r.Remote), r.Verb, nullText(r.Filter), r.N}, &id)
+	_, err = one(ctx, q, sqlAddAudit, []any{millis(r.At), nullText(r.Who), nullText(r.Remote), r.Verb, nullText(r.Filter), r.N}, &id)
 	if err == nil {
 		_, err = q.ExecContext(ctx, sqlTrimAudit, id-auditRows)
 	}

@@ -27,14 +27,6 @@ func secondUp(t time.Time) int64 {
 	return s
 }
 
-// millisOf is like secondOf for milliseconds, the unit of honkerx columns.
-func millisOf(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixMilli()
-}
-
 // An atSecond scans a column of seconds, as number does. A stored 0 is the zero time.
 type atSecond time.Time
 

@@ -71,7 +71,7 @@ func (Workers) Drop(ctx context.Context, q row.Querier, all []row.Worker) error 
 func workerList(all []row.Worker) string {
 	rows := make([][]any, len(all))
 	for i, w := range all {
-		rows[i] = []any{w.ID, w.Queue, w.Host, w.Boot, w.Space, w.PID, w.Start, w.Version, w.Slots, millisOf(w.Since), millisOf(w.Seen)}
+		rows[i] = []any{w.ID, w.Queue, w.Host, w.Boot, w.Space, w.PID, w.Start, w.Version, w.Slots, millis(w.Since), millis(w.Seen)}
 	}
 	var text strings.Builder
 	_ = json.NewEncoder(&text).Encode(rows) // numbers and strings cannot fail
