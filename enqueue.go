@@ -113,25 +113,22 @@ func (db *DB) headersIn(ctx context.Context, own map[string]string) (string, err
 	return engine.EncodeHeaders(all)
 }
 
-// job returns the options as a row at the time now.
-func (o *enqueueOptions) job(queue string, now time.Time) row.NewJob {
-	j := row.NewJob{
+// insert returns the jobs as the options describe them, without their payloads.
+func (o *enqueueOptions) insert(queue string) row.Insert {
+	in := row.Insert{
 		Queue:       queue,
 		Priority:    int64(o.priority),
-		RunAt:       now.Unix(),
 		MaxAttempts: int64(o.maxAttempts),
-		CreatedAt:   now.Unix(),
+		Delay:       o.delay,
+		RunAt:       o.runAt,
+		ExpiresIn:   o.expiresIn,
+		Key:         o.key,
+		Links:       o.links,
 	}
-	switch {
-	case o.delayed:
-		j.RunAt = engine.UnixAfter(now, o.delay)
-	case o.runAt.After(now):
-		j.RunAt = engine.UnixUp(o.runAt)
+	if o.unique != nil {
+		in.Unique = &o.unique.Unique
 	}
-	if o.expiresIn > 0 {
-		j.ExpiresAt = engine.UnixAfter(now, o.expiresIn)
-	}
-	return j
+	return in
 }
 
 // later reports whether the job cannot be claimed yet.
@@ -156,7 +153,7 @@ func (q *queue) enqueue(ctx context.Context, args any, opts []EnqueueOption) (id
 	if err := op.commit(ctx, "EnqueueTx"); err != nil {
 		return 0, err
 	}
-	return op.ids[0], nil
+	return op.Inserted.IDs[0], nil
 }
 
 // EnqueueTx is like [Queue.Enqueue], within tx: the job exists once tx commits, and does not exist if tx rolls back.
@@ -175,7 +172,7 @@ func (q *queue) enqueueTx(ctx context.Context, tx Tx, args any, opts []EnqueueOp
 	if err := op.addTo(ctx, tx); err != nil {
 		return 0, err
 	}
-	return op.ids[0], nil
+	return op.Inserted.IDs[0], nil
 }
 
 // EnqueueMany adds a job with the same options for each of args, in a single commit: all of them or none. Ids increase in
@@ -209,7 +206,7 @@ func enqueueMany[T any](ctx context.Context, q *queue, args []T, opts []EnqueueO
 	if err := add(ctx, op); err != nil {
 		return nil, err
 	}
-	return op.ids, nil
+	return op.Inserted.IDs, nil
 }
 
 // began reports the start of an enqueue of n jobs to the observer.
@@ -225,17 +222,11 @@ func endOf(ids []int64, err error) OperationEnd {
 	return OperationEnd{slices.Min(ids), slices.Max(ids), err}
 }
 
-// enqueueOp is an enqueue of one or more jobs. It implements engine.Op.
+// enqueueOp is an enqueue of one or more jobs.
 type enqueueOp struct {
 	enqueueOptions
-	q        *queue
-	side     row.Side
-	payloads []string
-	handOver bool              // a worker of this DB is waiting for jobs of the queue
-	idle     *worker.IdleClaim // that worker's claim, once Run has taken it
-	ids      []int64           // after Run
-	at       time.Time         // time of the transaction, after Run
-	places   []row.Placed      // of jobs with a unique key, after Run
+	worker.InsertOp
+	q *queue
 }
 
 // newEnqueueOp checks the handle and the options, and encodes args.
@@ -259,7 +250,8 @@ func newEnqueueOp[T any](ctx context.Context, q *queue, args []T, opts []Enqueue
 	if err := errors.Join(q.err, op.err); err != nil {
 		return nil, err
 	}
-	op.payloads = make([]string, len(args))
+	op.Insert = op.insert(q.name)
+	op.Payloads = make([]string, len(args))
 	for i, a := range args {
 		payload, err := q.db.encode(a)
 		if err != nil && len(args) > 1 {
@@ -268,20 +260,19 @@ func newEnqueueOp[T any](ctx context.Context, q *queue, args []T, opts []Enqueue
 		if err != nil {
 			return nil, err
 		}
-		op.payloads[i] = payload
+		op.Payloads[i] = payload
 	}
 	var err error
 	if op.unique != nil {
-		if op.unique.keys, err = op.unique.keysOf(op.payloads); err != nil {
+		if op.unique.Keys, err = op.unique.keysOf(op.Payloads); err != nil {
 			return nil, err
 		}
 	}
-	op.side.Key = op.key
 	if len(args) == 0 {
 		_, err = engine.EncodeHeaders(op.headers) // validates this call's headers only; the DB's function is not called
 		return op, err
 	}
-	if op.side.Headers, err = q.db.headersIn(ctx, op.headers); err != nil {
+	if op.Headers, err = q.db.headersIn(ctx, op.headers); err != nil {
 		return nil, err
 	}
 	return op, op.seal(ctx)
@@ -290,8 +281,8 @@ func newEnqueueOp[T any](ctx context.Context, q *queue, args []T, opts []Enqueue
 // seal replaces the payloads by their stored form from the DB's codec. Unique keys are computed from the arguments, so
 // this comes after them.
 func (op *enqueueOp) seal(ctx context.Context) (err error) {
-	for i, payload := range op.payloads {
-		if op.payloads[i], err = op.q.db.engine.EncodeJob(ctx, op.q.name, payload); err != nil {
+	for i, payload := range op.Payloads {
+		if op.Payloads[i], err = op.q.db.engine.EncodeJob(ctx, op.q.name, payload); err != nil {
 			return err
 		}
 	}
@@ -301,16 +292,14 @@ func (op *enqueueOp) seal(ctx context.Context) (err error) {
 // commit writes the jobs in a transaction of its own.
 func (op *enqueueOp) commit(ctx context.Context, txForm string) error {
 	later := op.later()
-	op.handOver = !later && op.unique == nil && op.key == "" && op.links == nil && op.q.db.handoffs.Waiting(op.q.name)
-	err := op.q.db.engine.Write(ctx, txForm, op)
-	handed := op.idle.Fill(err)
+	handed, err := op.Commit(ctx, op.q.source, txForm)
 	if err != nil {
 		return err
 	}
-	if handed < len(op.ids) && (!later || op.unique != nil) { // a debounced job may be due by its maximum delay
+	if handed < len(op.Inserted.IDs) && (!later || op.unique != nil) { // a debounced job may be due by its maximum delay
 		op.q.db.engine.Notifier.Wake(op.q.ready())
 	}
-	op.q.db.traffic.Add(op.at, op.q.name, traffic.Counts{Enqueued: int64(op.observe(false))})
+	op.q.db.traffic.Add(op.At, op.q.name, traffic.Counts{Enqueued: int64(op.observe(false))})
 	return nil
 }
 
@@ -322,7 +311,7 @@ func (op *enqueueOp) addTo(ctx context.Context, tx Tx) error {
 	if err != nil {
 		return err
 	}
-	if err := op.insert(ctx, on, op.job(q.name, now), now); err != nil {
+	if op.Inserted, err = q.db.engine.Stores.Jobs.Insert(ctx, on, &op.Insert, now); err != nil {
 		return err
 	}
 	if added = op.observe(true); !seen {
@@ -331,52 +320,9 @@ func (op *enqueueOp) addTo(ctx context.Context, tx Tx) error {
 	return nil
 }
 
-// Single implements engine.Op. A handoff needs a BEGIN, see [worker.IdleClaim.Insert].
-func (op *enqueueOp) Single() bool {
-	return len(op.payloads) == 1 && !op.handOver && op.plain()
-}
-
-// plain reports whether the jobs consist of rows of a single table.
-func (op *enqueueOp) plain() bool { return op.unique == nil && op.side.None() && op.links == nil }
-
-// Run implements engine.Op.
-func (op *enqueueOp) Run(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
-	op.at = now
-	job := op.job(op.q.name, now)
-	job.Headers = op.side.Headers
-	if op.handOver && job.RunAt <= now.Unix() {
-		op.idle = op.q.db.handoffs.Take(op.q.name, now)
-	}
-	if op.ids, err = op.idle.Insert(ctx, tx, job, op.payloads, now); err != nil {
-		return err
-	}
-	return op.insert(ctx, tx, job, now)
-}
-
-// insert adds the jobs that were not handed over to a worker.
-func (op *enqueueOp) insert(ctx context.Context, tx engine.Querier, job row.NewJob, now time.Time) error {
-	if op.links != nil {
-		if err := op.q.db.engine.Stores.Jobs.CheckLinks(ctx, tx, op.q.name, op.side.Key, op.links); err != nil {
-			return err
-		}
-	}
-	if op.unique != nil {
-		return op.insertUnique(ctx, tx, job, now)
-	}
-	ids, err := op.q.db.engine.Stores.Jobs.InsertMany(ctx, tx, job, op.payloads[len(op.ids):])
-	op.ids = append(op.ids, ids...)
-	if err != nil || op.plain() {
-		return err
-	}
-	if err := op.q.db.engine.Stores.Jobs.SetSides(ctx, tx, op.q.name, op.side, op.ids); err != nil || op.links == nil {
-		return err
-	}
-	return op.q.db.engine.Stores.Jobs.AddLinks(ctx, tx, op.links, ids)
-}
-
 // observe reports the added jobs to the observer and returns their number.
 func (op *enqueueOp) observe(inTx bool) int {
-	added := op.ids
+	added := op.Inserted.IDs
 	if op.unique != nil || op.placed != nil {
 		if added = op.tellPlaces(inTx); len(added) == 0 {
 			return 0

@@ -105,29 +105,23 @@ func infoOf(row *row.Job, now time.Time, c Codec) JobInfo {
 // Job reads a job of any queue: pending, processing, dead, or done and kept (see [Queue.SetRetention]). It returns
 // [ErrNotFound] if the job was done and not kept, was cancelled, or never existed. It never waits for the writer.
 func (db *DB) Job(ctx context.Context, id int64) (*JobInfo, error) {
-	info, err := db.findJob(ctx, id, db.engine.Stores.Jobs.Find, db.engine.Stores.Jobs.FindDead, db.engine.Stores.Jobs.FindDone)
+	info, err := db.findJob(ctx, id, "")
 	return info, failID("read job", id, err)
 }
 
-// finder reads a job by its id from the rows of a single state.
-type finder func(ctx context.Context, q engine.Querier, id int64) (row.Job, bool, error)
-
-// findJob looks among the live jobs first and then among the dead and the done jobs. This is the direction in which jobs
-// move, so a job that moves between two reads is found. The last read finds a job that was requeued in the meantime.
-func (db *DB) findJob(ctx context.Context, id int64, live, dead, done finder) (info *JobInfo, err error) {
-	err = db.engine.Read(ctx, func(ctx context.Context, r engine.Querier) error {
-		for _, find := range []finder{live, dead, done, live} {
-			row, found, err := find(ctx, r, id)
-			if err != nil {
-				return err
-			}
-			if found {
-				i := infoOf(&row, time.Now(), db.opts.Codec)
-				info = &i
-				return nil
-			}
+// findJob reads a job of queue, or of any queue if queue is "".
+func (db *DB) findJob(ctx context.Context, id int64, queue string) (info *JobInfo, err error) {
+	err = db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
+		row, found, err := db.engine.Stores.Jobs.Find(ctx, q, id, queue)
+		if err != nil {
+			return err
 		}
-		return fmt.Errorf("job %d: %w", id, ErrNotFound)
+		if !found {
+			return fmt.Errorf("job %d: %w", id, ErrNotFound)
+		}
+		i := infoOf(&row, time.Now(), db.opts.Codec)
+		info = &i
+		return nil
 	})
 	return info, err
 }
@@ -371,17 +365,7 @@ func (j *Job[T]) Extend(ctx context.Context, by time.Duration) error {
 	if err := j.unsettled(); err != nil {
 		return failID("extend job", j.ID, err)
 	}
-	err := j.q.db.engine.Write(ctx, "", j.q.source.WithProgress(j.claim, func(ctx context.Context, q engine.Querier, now time.Time) error {
-		until := now.Unix() + engine.Seconds(by)
-		held, err := j.q.db.engine.Stores.Jobs.Extend(ctx, q, j.claim.Claim, until, now.Unix())
-		if err == nil && !held {
-			return ErrClaimLost // nothing has changed, so the rollback of an error is harmless
-		}
-		if err == nil {
-			j.claim.HoldUntil(until)
-		}
-		return err
-	}))
+	err := j.q.db.engine.Write(ctx, "", j.q.source.Extend(j.claim, by))
 	return failID("extend job", j.ID, err)
 }
 

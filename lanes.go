@@ -110,7 +110,7 @@ func (l *Lanes[T]) Work(ctx context.Context, fn func(context.Context, *Job[T]) e
 	c.OnReturned = func(claim *worker.Claim) { l.queues[claim.Queue].returned(claim) }
 	c.OnSettled = func(end *worker.SettleOp, ran time.Duration) { l.queues[end.Claim.Queue].ended(end, ran) }
 	source := l.db.newSource(name)
-	source.Lanes = l.shares()
+	source.Queues, source.Lanes = l.names, l.shares()
 	defer l.db.working(c, l.names...)()
 	return fail("work", name, worker.NewPool(source, c).Run(ctx))
 }
@@ -126,7 +126,7 @@ func (l *Lanes[T]) WorkTx(ctx context.Context, fn func(context.Context, *sql.Tx,
 // shares returns the lanes of a single Work, which counts their turns.
 func (l *Lanes[T]) shares() *worker.Lanes {
 	if l.strict {
-		return worker.StrictLanes(l.names)
+		return worker.StrictLanes()
 	}
 	return worker.FairLanes(l.names, l.weights)
 }

@@ -262,11 +262,11 @@ func (q *queue) keys(ctx context.Context) (keys []KeyStats, err error) {
 		return nil, q.err
 	}
 	err = q.db.engine.Read(ctx, func(ctx context.Context, r engine.Querier) error {
-		rows, err := q.db.engine.Stores.Jobs.Keys(ctx, r, q.name, time.Now().Unix(), maxKeys)
+		rows, err := q.db.engine.Stores.Jobs.Keys(ctx, r, q.name, maxKeys, time.Now())
 		keys = make([]KeyStats, len(rows))
 		for i, k := range rows {
 			keys[i] = KeyStats{
-				Key: k.Key, Running: k.Running, Cancelled: k.Cancelled, Held: k.Held, Waiting: k.Waiting, Oldest: engine.Instant(k.Oldest), Pause: pauseOf(k.Pause),
+				Key: k.Key, Running: k.Running, Cancelled: k.Cancelled, Held: k.Held, Waiting: k.Waiting, Oldest: k.Oldest, Pause: pauseOf(k.Pause),
 			}
 		}
 		return err

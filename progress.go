@@ -92,7 +92,7 @@ func (j *Job[T]) checkpointOf(v any) (string, error) {
 
 // saveCheckpoint changes nothing if the claim is lost, so its error leaves nothing to undo.
 func (j *Job[T]) saveCheckpoint(ctx context.Context, q engine.Querier, text string, now time.Time) error {
-	held, err := j.q.db.engine.Stores.Jobs.Checkpoint(ctx, q, j.claim.Claim, text, now.Unix())
+	held, err := j.q.db.engine.Stores.Jobs.Checkpoint(ctx, q, j.claim.Claim, text, now)
 	if err == nil && !held {
 		return ErrClaimLost
 	}

@@ -83,7 +83,7 @@ func NewQueue[T any](db *DB, name string, opts *QueueOptions) *Queue[T] {
 }
 
 func (db *DB) newSource(queue string) *worker.Source {
-	return &worker.Source{Engine: db.engine, Handoffs: &db.handoffs, Running: &db.running, Presence: db.presence, Queue: queue}
+	return &worker.Source{Engine: db.engine, Handoffs: &db.handoffs, Running: &db.running, Presence: db.presence, Queue: queue, Queues: []string{queue}}
 }
 
 // Name returns the name of the queue.
@@ -261,7 +261,7 @@ func (q *queue) ackAlone(ctx context.Context, worker string, ids []int64) (n int
 	var at time.Time
 	err = q.db.engine.Write(ctx, "AckTx", engine.SingleOp(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
 		at = now
-		n, others, err = q.db.engine.Stores.Jobs.AckManyAlone(ctx, tx, q.name, ids, worker, now.Unix())
+		n, others, err = q.db.engine.Stores.Jobs.AckMany(ctx, tx, row.AckMany{Queue: q.name, Worker: worker, IDs: ids, Alone: true}, now)
 		return err
 	}))
 	if err != nil {
@@ -276,7 +276,7 @@ func (q *queue) ackAwaited(ctx context.Context, worker string, ids []int64) (n i
 	var at time.Time
 	err = q.db.engine.Write(ctx, "AckTx", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
 		at = now
-		n, err = q.db.engine.Stores.Jobs.AckMany(ctx, tx, q.name, ids, worker, now.Unix())
+		n, _, err = q.db.engine.Stores.Jobs.AckMany(ctx, tx, row.AckMany{Queue: q.name, Worker: worker, IDs: ids}, now)
 		return err
 	}))
 	if err != nil {
@@ -303,12 +303,7 @@ func (q *queue) get(ctx context.Context, id int64) (*JobInfo, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
-	in := func(get func(context.Context, engine.Querier, string, int64) (row.Job, bool, error)) finder {
-		return func(ctx context.Context, r engine.Querier, id int64) (row.Job, bool, error) {
-			return get(ctx, r, q.name, id)
-		}
-	}
-	return q.db.findJob(ctx, id, in(q.db.engine.Stores.Jobs.Get), in(q.db.engine.Stores.Jobs.GetDead), in(q.db.engine.Stores.Jobs.GetDone))
+	return q.db.findJob(ctx, id, q.name)
 }
 
 // ready returns the change that announces a claimable job of the queue.
@@ -326,7 +321,7 @@ func (q *Queue[T]) Cancel(ctx context.Context, id int64) (cancelled bool, err er
 		return false, fail("cancel", q.name, q.err)
 	}
 	err = q.db.engine.Write(ctx, "CancelTx", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
-		cancelled, err = q.db.engine.Stores.Jobs.Cancel(ctx, tx, q.name, id, now.Unix())
+		cancelled, err = q.db.engine.Stores.Jobs.Cancel(ctx, tx, q.name, id, now)
 		return err
 	}))
 	if err == nil && cancelled {
@@ -346,7 +341,7 @@ func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, id int64) (bool, error) 
 	if err != nil {
 		return false, fail("cancel", q.name, err)
 	}
-	cancelled, err := q.db.engine.Stores.Jobs.Cancel(ctx, on, q.name, id, time.Now().Unix())
+	cancelled, err := q.db.engine.Stores.Jobs.Cancel(ctx, on, q.name, id, time.Now())
 	return cancelled, fail("cancel", q.name, err)
 }
 
@@ -374,9 +369,8 @@ func (q *Queue[T]) NextClaimAt(ctx context.Context) (next time.Time, err error) 
 	if q.err != nil {
 		return time.Time{}, fail("find next claim", q.name, q.err)
 	}
-	err = q.db.engine.Read(ctx, func(ctx context.Context, r engine.Querier) error {
-		unix, err := q.db.engine.Stores.Jobs.NextClaimAt(ctx, r, q.name, time.Now().UnixMilli())
-		next = engine.Instant(unix)
+	err = q.db.engine.Read(ctx, func(ctx context.Context, r engine.Querier) (err error) {
+		next, err = q.db.engine.Stores.Jobs.NextClaim(ctx, r, q.name, time.Now())
 		return err
 	})
 	return next, fail("find next claim", q.name, err)

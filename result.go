@@ -22,7 +22,7 @@ func (q *Queue[T]) SaveResult(ctx context.Context, id int64, v any, ttl time.Dur
 		return failID("save result of job", id, err)
 	}
 	err = q.db.engine.Write(ctx, "SaveResultTx", engine.SingleOp(func(ctx context.Context, tx engine.Querier, now time.Time) error {
-		return q.db.engine.Stores.Results.Save(ctx, tx, id, text, now.Unix(), engine.Expiry(now, ttl))
+		return q.db.engine.Stores.Results.Save(ctx, tx, id, text, ttl, now)
 	}))
 	if err != nil {
 		return failID("save result of job", id, err)
@@ -41,8 +41,7 @@ func (q *Queue[T]) SaveResultTx(ctx context.Context, tx Tx, id int64, v any, ttl
 	if err != nil {
 		return failID("save result of job", id, err)
 	}
-	now := time.Now()
-	return failID("save result of job", id, q.db.engine.Stores.Results.Save(ctx, on, id, text, now.Unix(), engine.Expiry(now, ttl)))
+	return failID("save result of job", id, q.db.engine.Stores.Results.Save(ctx, on, id, text, ttl, time.Now()))
 }
 
 // decided returns the change that announces a result or the end of a job.
@@ -63,16 +62,14 @@ func (q *queue) encodeResult(v any, ttl time.Duration) (string, error) {
 // Result returns the result of the job with the given id, decoded into an R. It returns [ErrNotFound] if there is no
 // result or if it has expired.
 func Result[R any](ctx context.Context, db *DB, id int64) (r R, err error) {
-	err = db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		text, found, err := db.engine.Stores.Results.Get(ctx, q, id, time.Now().Unix())
-		if err != nil {
-			return err
-		}
-		if !found {
-			return ErrNotFound
-		}
-		return decodeResult(text, &r)
-	})
+	fate, err := db.fate(ctx, id)
+	switch {
+	case err != nil:
+	case !fate.HasResult:
+		err = ErrNotFound
+	default:
+		err = decodeResult(fate.Result, &r)
+	}
 	return r, failID("read result of job", id, err)
 }
 
@@ -111,8 +108,8 @@ func (db *DB) waitResult(ctx context.Context, id int64) (result string, err erro
 		switch {
 		case err != nil:
 			return 0, err
-		case fate.Result.Valid:
-			result = fate.Result.String
+		case fate.HasResult:
+			result = fate.Result
 			return wake.Done, nil
 		case fate.Dead:
 			return 0, &JobFailedError{ID: id, Attempts: int(fate.Attempts), LastError: fate.LastError}
@@ -132,7 +129,7 @@ func (db *DB) waitResult(ctx context.Context, id int64) (result string, err erro
 // fate returns the state of the job with the given id.
 func (db *DB) fate(ctx context.Context, id int64) (fate row.Fate, err error) {
 	err = db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		fate, err = db.engine.Stores.Results.Fate(ctx, q, id, time.Now().Unix())
+		fate, err = db.engine.Stores.Results.Fate(ctx, q, id, time.Now())
 		return err
 	})
 	return fate, err

@@ -300,10 +300,8 @@ func (s *Scheduler) trigger(ctx context.Context, c carrier, name string) (id int
 		if !found {
 			return false, ErrNotFound
 		}
-		if id, err = s.db.engine.Stores.Schedules.Trigger(ctx, q, t, now.Unix()); err != nil {
-			return true, err
-		}
-		return true, s.db.engine.Stores.Jobs.SetSides(ctx, q, t.Queue, row.Side{Headers: headers}, []int64{id})
+		id, err = s.db.engine.Stores.Schedules.Trigger(ctx, q, t, headers, now.Unix())
+		return true, err
 	}, func() { s.db.engine.Notifier.Wake(wake.Change{Kind: wake.QueueReady, Name: t.Queue}) })
 	if err != nil {
 		return 0, err
@@ -347,10 +345,8 @@ func (s *Scheduler) tick(ctx context.Context, due time.Time, lock *Lock, told fu
 					return err
 				}
 			}
-			if did, err = s.db.engine.Stores.Schedules.Tick(ctx, q, due.Unix(), now.Unix(), calendar, p.Size); err != nil {
-				return err
-			}
-			return s.db.engine.Stores.Jobs.SetSides(ctx, q, "", row.Side{Headers: headers}, did.Jobs())
+			did, err = s.db.engine.Stores.Schedules.Tick(ctx, q, due.Unix(), now.Unix(), headers, calendar, p.Size)
+			return err
 		})
 		if err != nil {
 			return errors.Join(append(broken, err)...)

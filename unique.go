@@ -97,7 +97,7 @@ func UniqueArgs(u *Uniqueness, fields ...string) EnqueueOption {
 func Debounce(key string, wait, max time.Duration) EnqueueOption {
 	return func(o *enqueueOptions) {
 		unique := newUniqueOptions(key, &Uniqueness{Until: UntilStarted, Conflict: ReplaceWaiting})
-		unique.wait, unique.MaxMS = wait, engine.DeadlineMS(time.UnixMilli(0), max)
+		unique.wait, unique.MaxDelay = wait, max
 		o.setUnique(unique)
 		o.err = errors.Join(o.err, engine.CheckName("unique key", key),
 			engine.Positive("wait", wait), engine.Positive("max", max))
@@ -165,7 +165,7 @@ func (q *queue) releaseUnique(ctx context.Context, c carrier, key string) (taken
 		return false, err
 	}
 	err = q.db.write(ctx, c, func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
-		taken, err = q.db.engine.Stores.Jobs.ReleaseUnique(ctx, tx, q.name, key, now.Unix(), now.UnixMilli())
+		taken, err = q.db.engine.Stores.Jobs.ReleaseUnique(ctx, tx, q.name, key, now)
 		return err
 	}, func() {
 		if taken {
@@ -178,20 +178,19 @@ func (q *queue) releaseUnique(ctx context.Context, c carrier, key string) (taken
 // uniqueOptions holds the options of an enqueue with a unique key.
 type uniqueOptions struct {
 	row.Unique
-	span   time.Duration // Uniqueness.For
+	key    string        // unless the key is derived from the arguments
 	wait   time.Duration // the wait of Debounce
 	ofArgs bool          // the key is derived from the arguments
 	fields []string      // fields of the arguments that form the key; empty means all
-	keys   []string      // the key of each payload
 	err    error
 }
 
 func newUniqueOptions(key string, u *Uniqueness) *uniqueOptions {
-	o := &uniqueOptions{Unique: row.Unique{Key: key}}
+	o := &uniqueOptions{key: key}
 	if u == nil {
 		return o
 	}
-	o.Started, o.Conflict, o.span = u.Until == UntilStarted, row.Conflict(u.Conflict), u.For
+	o.Started, o.Conflict, o.Keep = u.Until == UntilStarted, row.Conflict(u.Conflict), u.For
 	o.err = engine.NotNegative("For", u.For)
 	if u.Until != UntilFinished && u.Until != UntilStarted {
 		o.err = errors.Join(o.err, fmt.Errorf("%w: unknown UniqueUntil %d", ErrInvalid, u.Until))
@@ -233,7 +232,7 @@ func (o *enqueueOptions) checkUnique(jobs int) error {
 func (u *uniqueOptions) keysOf(payloads []string) (keys []string, err error) {
 	keys = make([]string, len(payloads))
 	for i, payload := range payloads {
-		if keys[i] = u.Key; !u.ofArgs {
+		if keys[i] = u.key; !u.ofArgs {
 			continue
 		}
 		if keys[i], err = engine.ArgsKey(payload, u.fields); err != nil {
@@ -243,53 +242,6 @@ func (u *uniqueOptions) keysOf(payloads []string) (keys []string, err error) {
 	return keys, nil
 }
 
-// at returns the row of key for the store, at the time now.
-func (u *uniqueOptions) at(key string, now time.Time) row.Unique {
-	unique := u.Unique
-	unique.Key, unique.NowMS = key, now.UnixMilli()
-	if u.span > 0 {
-		unique.UntilMS = engine.DeadlineMS(now, u.span)
-	}
-	return unique
-}
-
-// insertUnique adds the jobs whose keys are free. It treats the others as the options request.
-func (op *enqueueOp) insertUnique(ctx context.Context, tx engine.Querier, job row.NewJob, now time.Time) error {
-	op.ids, op.places = make([]int64, 0, len(op.payloads)), make([]row.Placed, 0, len(op.payloads))
-	for i, payload := range op.payloads {
-		unique := op.unique.at(op.unique.keys[i], now)
-		unique.Links = op.links
-		p, err := op.q.db.engine.Stores.Jobs.InsertUnique(ctx, tx, job, payload, unique)
-		if err != nil {
-			return err
-		}
-		op.ids, op.places = append(op.ids, p.ID), append(op.places, p)
-		if err := op.complete(ctx, tx, p); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// complete writes the side rows and links of an added job. A replaced job keeps its limits key, gets the headers
-// that belong to its new arguments, and waits for the additional jobs.
-func (op *enqueueOp) complete(ctx context.Context, tx engine.Querier, p row.Placed) (err error) {
-	jobs := op.q.db.engine.Stores.Jobs
-	switch p.Result {
-	case row.PlacedNew, row.PlacedAgain:
-		err = jobs.SetSide(ctx, tx, op.q.name, op.side, p.ID)
-		if err == nil && op.links != nil {
-			err = jobs.AddLinks(ctx, tx, op.links, []int64{p.ID})
-		}
-	case row.PlacedReplaced:
-		err = jobs.ReplaceSide(ctx, tx, p.Of, op.side.Headers)
-		if err == nil && op.links != nil {
-			err = jobs.AddWaits(ctx, tx, op.links, p.ID)
-		}
-	}
-	return err
-}
-
 // tellPlaces sets the caller's Placement and reports the jobs that were found to the observer. It returns the ids
 // of the jobs that were added.
 func (op *enqueueOp) tellPlaces(inTx bool) (added []int64) {
@@ -297,10 +249,10 @@ func (op *enqueueOp) tellPlaces(inTx bool) (added []int64) {
 		*op.placed = op.placement()
 	}
 	if op.unique == nil {
-		return op.ids
+		return op.Inserted.IDs
 	}
 	found := Deduplicated{Queue: op.q.name, Tx: inTx}
-	for _, p := range op.places {
+	for _, p := range op.Inserted.Places {
 		switch p.Result {
 		case row.PlacedExisting:
 			found.Existing++
@@ -319,8 +271,8 @@ func (op *enqueueOp) tellPlaces(inTx bool) (added []int64) {
 // placement returns the Placement of an enqueue of a single job.
 func (op *enqueueOp) placement() Placement {
 	if op.unique == nil {
-		return Placement{ID: op.ids[0], Result: PlacedNew}
+		return Placement{ID: op.Inserted.IDs[0], Result: PlacedNew}
 	}
-	p := op.places[0]
+	p := op.Inserted.Places[0]
 	return Placement{ID: p.ID, Result: PlaceResult(p.Result), Of: infoOf(&p.Of, time.Now(), op.q.db.opts.Codec)}
 }

@@ -53,12 +53,8 @@ func Attempts(ctx context.Context, db *honker.DB, id int64) ([]Attempt, error) {
 
 // exists returns ErrNotFound unless a live or dead job has the id.
 func exists(ctx context.Context, q engine.Querier, jobs engine.JobStore, id int64) error {
-	_, live, err := jobs.Find(ctx, q, id)
-	if err != nil || live {
-		return err
-	}
-	_, dead, err := jobs.FindDead(ctx, q, id)
-	if err == nil && !dead {
+	job, found, err := jobs.Find(ctx, q, id, "")
+	if err == nil && (!found || job.State == "done") {
 		err = honker.ErrNotFound
 	}
 	return err

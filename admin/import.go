@@ -100,7 +100,7 @@ type importing struct {
 	number  int64
 	payload string // as in the line
 	stored  string // as it will be stored
-	side    row.Side
+	headers string
 }
 
 // importBytes bounds the payloads of a transaction.
@@ -220,7 +220,7 @@ func (i *importer) parse(text []byte) (j importing, err error) {
 		err = errors.Join(err, engine.CheckName("queue name", j.Queue))
 	}
 	headers, bad := engine.EncodeHeaders(j.Headers)
-	j.side = row.Side{Key: j.Key, Headers: headers}
+	j.headers = headers
 	return j, errors.Join(err, bad)
 }
 
@@ -307,24 +307,16 @@ func (i *importer) addOne(ctx context.Context, q engine.Querier, j importing, no
 			return 0, "the job is in this file, " + where, err
 		}
 	}
-	id, why, err = i.insert(ctx, q, j, now)
-	if err == nil && why == "" {
-		err = i.engine.Stores.Jobs.SetSide(ctx, q, i.queue(j), j.side, id)
+	in := i.newJob(j, now)
+	out, err := i.engine.Stores.Jobs.Insert(ctx, q, &in, now)
+	if err != nil {
+		return 0, "", err
 	}
-	return id, why, err
-}
-
-func (i *importer) insert(ctx context.Context, q engine.Querier, j importing, now time.Time) (id int64, why string, err error) {
-	n := i.newJob(j, now)
-	if j.Unique == "" {
-		id, err = i.engine.Stores.Jobs.Insert(ctx, q, n, j.stored)
-		return id, "", err
+	id = out.IDs[0]
+	if in.Unique != nil && out.Places[0].Result != row.PlacedNew {
+		why = fmt.Sprintf("unique key %q is taken by job %d", j.Unique, id)
 	}
-	p, err := i.engine.Stores.Jobs.InsertUnique(ctx, q, n, j.stored, row.Unique{Key: j.Unique, NowMS: now.UnixMilli()})
-	if err == nil && p.Result != row.PlacedNew {
-		why = fmt.Sprintf("unique key %q is taken by job %d", j.Unique, p.ID)
-	}
-	return p.ID, why, err
+	return id, why, nil
 }
 
 func (i *importer) queue(j importing) string {
@@ -334,24 +326,28 @@ func (i *importer) queue(j importing) string {
 	return j.Queue
 }
 
-// newJob returns the new row for an imported job. It ignores the run time and the expiry of a job that was
+// newJob returns the insert of an imported job. It ignores the run time and the expiry of a job that was
 // dead.
-func (i *importer) newJob(j importing, now time.Time) row.NewJob {
-	n := row.NewJob{Queue: i.queue(j), Priority: j.Priority, CreatedAt: now.Unix(), RunAt: engine.UnixAfter(now, i.Delay), MaxAttempts: importAttempts}
+func (i *importer) newJob(j importing, now time.Time) row.Insert {
+	in := row.Insert{
+		Queue: i.queue(j), Payloads: []string{j.stored}, Priority: j.Priority, MaxAttempts: importAttempts,
+		Delay: i.Delay, Key: j.Key, Headers: j.headers,
+	}
+	if j.Unique != "" {
+		in.Unique = &row.Unique{Keys: []string{j.Unique}}
+	}
 	switch {
 	case i.Attempts > 0:
-		n.MaxAttempts = int64(i.Attempts)
+		in.MaxAttempts = int64(i.Attempts)
 	case j.MaxAttempts > 0:
-		n.MaxAttempts = int64(j.MaxAttempts)
+		in.MaxAttempts = int64(j.MaxAttempts)
 	}
 	if j.State == honker.StateDead {
-		return n
+		return in
 	}
 	if !j.RunAt.IsZero() {
-		n.RunAt = max(now.Unix(), engine.UnixUp(j.RunAt))
+		in.Delay, in.RunAt = 0, time.Unix(engine.UnixUp(j.RunAt), 0)
 	}
-	if !j.ExpiresAt.IsZero() {
-		n.ExpiresAt = max(1, engine.UnixUp(j.ExpiresAt))
-	}
-	return n
+	in.ExpiresAt = j.ExpiresAt
+	return in
 }

@@ -175,7 +175,7 @@ func (r *requeue) payload(ctx context.Context, q engine.Querier, j row.SelectedJ
 	if r.To == "" || r.To == j.Queue {
 		return nil, "", nil
 	}
-	dead, _, err := r.engine.Stores.Jobs.FindDead(ctx, q, j.ID)
+	dead, _, err := r.engine.Stores.Jobs.Find(ctx, q, j.ID, j.Queue)
 	text, isText := dead.Payload.(string)
 	if err != nil || !isText {
 		return nil, "", err

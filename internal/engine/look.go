@@ -88,7 +88,7 @@ func (e *Engine) withLimits(ctx context.Context, q Querier, heads []row.QueueHea
 			continue
 		}
 		now := time.Now()
-		next, err := e.Stores.Jobs.NextClaimAt(ctx, q, h.Queue, now.UnixMilli())
+		next, err := e.Stores.Jobs.NextClaim(ctx, q, h.Queue, now)
 		if err != nil {
 			return nil, err
 		}
@@ -96,7 +96,7 @@ func (e *Engine) withLimits(ctx context.Context, q Querier, heads []row.QueueHea
 		if err != nil {
 			return nil, err
 		}
-		heads[i] = h.Limited(l, Instant(next), places)
+		heads[i] = h.Limited(l, next, places)
 	}
 	return heads, nil
 }

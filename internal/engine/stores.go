@@ -54,62 +54,72 @@ type Sweeps struct {
 	Messages   SweepStore // notifications sent before a time
 }
 
-// JobStore are the statements on Jobs.
+// JobStore contains the statements on live jobs, and on jobs that are dead or done.
 type JobStore interface {
-	// Ack removes a job that is done. It returns false if the claim no longer holds.
-	Ack(ctx context.Context, q row.Querier, c row.Claim, now int64) (bool, error)
-	// AckAlone is like Ack but needs no transaction around it. If others may wait for the job, it
-	// returns ErrAwaited and changes nothing.
-	AckAlone(ctx context.Context, q row.Querier, c row.Claim, now int64) (bool, error)
-	// AckAttempt removes the jobs among ids that worker holds by a valid claim of the given attempt,
-	// and returns how many it removed. AckAttemptIDs also returns their ids but costs a third more.
-	AckAttempt(ctx context.Context, q row.Querier, ids []int64, worker string, attempt, now int64) (int, error)
-	// AckAttemptIDs is like AckAttempt but returns the ids of the removed jobs.
-	AckAttemptIDs(ctx context.Context, q row.Querier, ids []int64, worker string, attempt, now int64) (acked []int64, err error)
-	// AckMany removes the jobs among ids that worker holds on queue, and returns how many it removed.
-	AckMany(ctx context.Context, q row.Querier, queue string, ids []int64, worker string, now int64) (int, error)
-	// AckManyAlone is like AckMany but needs no transaction around it and leaves out jobs that others
-	// wait for. others reports whether ids may contain such jobs.
-	AckManyAlone(ctx context.Context, q row.Querier, queue string, ids []int64, worker string, now int64) (n int, others bool, err error)
-	// AddAttempts records failed attempts. It must run in the transaction that settles them. It keeps the
-	// newest KeptAttempts attempts and KeptLogs bytes of logs of each job.
-	AddAttempts(ctx context.Context, q row.Querier, failed []row.Attempt) error
-	// AddLinks inserts the edges of l for the jobs ids and adds them to its batch. The jobs were inserted, and
-	// l was checked by CheckLinks, in the same transaction.
-	AddLinks(ctx context.Context, q row.Querier, l *row.Links, ids []int64) error
-	// AddWaits adds the edges of l to a waiting job that was replaced by an enqueue. InsertUnique has already
-	// rejected cycles.
-	AddWaits(ctx context.Context, q row.Querier, l *row.Links, id int64) error
+	// Insert adds jobs. Their ids increase in the order of the payloads, and are larger than the id of any
+	// earlier job of the transaction. Insert returns [ErrInvalid] for a link to an id that was never assigned,
+	// or that would make jobs wait for each other, and [row.ErrBatchDone] if the batch takes no more members;
+	// an Insert of a single job has then changed nothing. It returns [row.ErrNotInserted] if a trigger of the
+	// application dropped a job.
+	Insert(ctx context.Context, q row.Querier, in *row.Insert, now time.Time) (row.Inserted, error)
+	// Step ends claims of a worker and then makes new claims, in one transaction, and returns the outcome of
+	// the claim. It sets the outcome of each settlement in the settlement itself. A claim that no longer holds
+	// is Lost, and changes neither the job nor its result, progress or attempts. The other settlements take
+	// effect nevertheless, unless Step returns [row.ErrClaimsLost].
+	//
+	// An ack releases the jobs that wait for the job. A Step that is Alone does not, and returns
+	// [row.ErrAwaited] without a change if there may be such jobs.
+	//
+	// A claim spends an attempt of each job. It takes no job that is not due, has expired, has no attempt left,
+	// waits for other jobs, or may not start because of a pause or a limit. Jobs of claims that have lapsed wait
+	// again before. Step returns [row.ErrStuck] if there is work but it could change nothing, as when a trigger
+	// of the application drops every change.
+	Step(ctx context.Context, q row.Querier, s row.Step, now time.Time) (row.Claimed, error)
+	// Postpone postpones to the time until the deaths that a claim on queue has to record before it takes
+	// jobs. It is called after a trigger of the application has refused a claim: a job that cannot be
+	// dead-lettered must not keep the other jobs waiting. It does nothing in a store whose claims record no
+	// deaths.
+	Postpone(ctx context.Context, q row.Querier, queue string, until, now time.Time) error
+	// AckMany acks jobs that a worker holds by valid claims and returns their number. It ignores all other ids.
+	// rest reports whether an ack that is Alone may have left out jobs that others wait for.
+	AckMany(ctx context.Context, q row.Querier, a row.AckMany, now time.Time) (n int, rest bool, err error)
+	// Renew extends claims and returns the ids of the jobs that the worker still holds. The worker has lost its
+	// claims on all other ids. Cancelled jobs among these keep their places in queues with limits for as long as
+	// the claims would have lasted.
+	Renew(ctx context.Context, q row.Querier, r row.Renewal, now time.Time) (kept []int64, err error)
+	// Extend sets the end of a claim. It returns false and changes nothing if the claim no longer holds.
+	Extend(ctx context.Context, q row.Querier, e row.Extension, now time.Time) (bool, error)
+	// Checkpoint stores value, JSON text, with a job for its next attempt, in place of an earlier checkpoint. It
+	// returns false and changes nothing if the claim no longer holds.
+	Checkpoint(ctx context.Context, q row.Querier, c row.Claim, value string, now time.Time) (bool, error)
+	// Base returns the number of attempts that a live job had when it was last requeued, or 0 if it never was.
+	Base(ctx context.Context, q row.Querier, id int64) (int64, error)
+	// States returns the states of queues in their order: whether a claim would find work, and otherwise when it
+	// would. Without next, the states need not tell when. States is called before each wait and after commits,
+	// and must read no more than indexes provide.
+	States(ctx context.Context, q row.Querier, queues []string, next bool, now time.Time) ([]row.QueueState, error)
+	// NextClaim returns the next time after now at which a job of queue becomes claimable, or the zero time if
+	// none will. It takes the pause and the limits of the queue into account, so the result may also concern a
+	// job that is already due.
+	NextClaim(ctx context.Context, q row.Querier, queue string, now time.Time) (time.Time, error)
+	// Find reads a job that is live, dead or done, of queue or of any queue if queue is "". It returns false if
+	// there is none. It finds a job that moves from one state to another meanwhile.
+	Find(ctx context.Context, q row.Querier, id int64, queue string) (row.Job, bool, error)
+	// Gone returns the jobs among ids that are neither live nor dead.
+	Gone(ctx context.Context, q row.Querier, ids []int64) ([]int64, error)
 	// AfterOf returns the ids of the jobs that job id waits for or has waited for, in ascending order. For a
 	// batch it returns the members.
 	AfterOf(ctx context.Context, q row.Querier, id int64) ([]int64, error)
-	// Base returns the number of attempts that a live job had when it was last requeued, or 0 if it
-	// never was.
-	Base(ctx context.Context, q row.Querier, id int64) (int64, error)
-	// Cancel removes a live job of queue, even a claimed job. In a queue with limits, a job that is
-	// claimed at the unix second now keeps its place until its claim would have expired. Jobs that wait
-	// for the cancelled job treat it as done. Cancel returns false if there is no such job.
-	Cancel(ctx context.Context, q row.Querier, queue string, id, now int64) (bool, error)
-	// CheckLinks checks the links l of jobs that are to be enqueued in queue with the given key. It returns
-	// [sqlite.ErrInvalid] for an unknown id or a cycle, and [ErrBatchDone] if the batch l.In no longer takes
-	// members. It writes nothing.
-	CheckLinks(ctx context.Context, q row.Querier, queue, key string, l *row.Links) error
-	// Checkpoint stores value with a job for its next attempt. It returns false if the claim no longer
-	// holds.
-	Checkpoint(ctx context.Context, q row.Querier, c row.Claim, value string, now int64) (bool, error)
-	// ClaimAt claims up to n jobs of queue for worker and returns them in the order in which they should run. A
-	// negative n means no limit. nowMS is the current time in unix milliseconds, and the claims end at expires,
-	// in unix seconds. ClaimAt first settles the overdue jobs of the queue, and returns the jobs that are dead
-	// as a result. It returns [ErrStuck] if the queue is ready but no job could be claimed or settled.
-	ClaimAt(ctx context.Context, q row.Querier, queue, worker string, n int, nowMS, expires int64) (jobs []*row.Job, dead []row.Death, err error)
-	// ClaimFair is like ClaimAt but claims from several queues, which take turns as described at
-	// row.Lane.
-	ClaimFair(ctx context.Context, q row.Querier, lanes []row.Lane, worker string, n int, nowMS, expires int64) ([]*row.Job, []row.Death, error)
-	// ClaimStrict is like ClaimAt but claims from several queues. It claims from a later queue only
-	// when the earlier queues have no more jobs to claim.
-	ClaimStrict(ctx context.Context, q row.Querier, queues []string, worker string, n int, nowMS, expires int64) ([]*row.Job, []row.Death, error)
-	// DeadLetter moves the job to _honker_dead. It returns false if the claim no longer holds.
-	DeadLetter(ctx context.Context, q row.Querier, c row.Claim, cause string, now int64) (bool, error)
+	// Keys returns up to limit limits keys of queue: those of its jobs, and those that are paused. The keys with
+	// the most held jobs come first.
+	Keys(ctx context.Context, q row.Querier, queue string, limit int, now time.Time) ([]row.KeyStats, error)
+	// Cancel removes a live job of queue, even a claimed job. In a queue with limits, a job that is claimed now
+	// keeps its place until its claim would have expired. Jobs that wait for the cancelled job treat it as done.
+	// Cancel returns false if there is no such job.
+	Cancel(ctx context.Context, q row.Querier, queue string, id int64, now time.Time) (bool, error)
+	// ReleaseUnique takes a unique key from the job that holds it. A job that waited for the end of that job may
+	// then run. ReleaseUnique returns false if the key was free.
+	ReleaseUnique(ctx context.Context, q row.Querier, queue, key string, now time.Time) (bool, error)
 	// DeadLetterExpired moves the jobs among ids that still are as Expired found them to the dead
 	// letters, and returns them.
 	DeadLetterExpired(ctx context.Context, q row.Querier, ids []int64, now int64) ([]row.Death, error)
@@ -119,94 +129,14 @@ type JobStore interface {
 	// Expired returns the ids of up to limit jobs of queue that have expired by now and either wait or
 	// have a lapsed claim.
 	Expired(ctx context.Context, q row.Querier, queue string, now int64, limit int) ([]int64, error)
-	// Extend sets the deadline of a claim to expires, which may be earlier than before. It returns
-	// false if the claim no longer holds.
-	Extend(ctx context.Context, q row.Querier, c row.Claim, expires, now int64) (bool, error)
-	// Find reads a live job of any queue. It returns false if there is none.
-	Find(ctx context.Context, q row.Querier, id int64) (row.Job, bool, error)
-	// FindDead returns the dead job with the given id in any queue, or false if it does not exist.
-	FindDead(ctx context.Context, q row.Querier, id int64) (row.Job, bool, error)
-	// FindDone returns the finished job with the given id in any queue, or false if it was not kept.
-	FindDone(ctx context.Context, q row.Querier, id int64) (row.Job, bool, error)
-	// ForeignTriggers reports whether the table of live jobs has a trigger that honker did not create.
-	ForeignTriggers(ctx context.Context, q row.Querier) (bool, error)
-	// FreePlace deletes the place of a cancelled job after its handler has returned.
-	FreePlace(ctx context.Context, q row.Querier, c row.Claim) error
-	// Get reads a live job of queue. It returns false if there is none.
-	Get(ctx context.Context, q row.Querier, queue string, id int64) (row.Job, bool, error)
-	// GetDead returns the dead job of queue with the given id, or false if it does not exist.
-	GetDead(ctx context.Context, q row.Querier, queue string, id int64) (row.Job, bool, error)
-	// GetDone returns the finished job of queue with the given id, or false if it was not kept.
-	GetDone(ctx context.Context, q row.Querier, queue string, id int64) (row.Job, bool, error)
-	// Gone returns the jobs among ids that are neither live nor dead.
-	Gone(ctx context.Context, q row.Querier, ids []int64) ([]int64, error)
-	// Insert enqueues a job and returns its id.
-	Insert(ctx context.Context, q row.Querier, n row.NewJob, payload string) (int64, error)
-	// InsertClaimed enqueues a job that is due and claims it for worker until expires. It inserts
-	// nothing and returns nil if the queue is paused or has limits, or if a claim by worker would have
-	// found another job. n.CreatedAt must be now, and n.RunAt must not be later.
-	InsertClaimed(ctx context.Context, q row.Querier, n row.NewJob, payload, worker string, expires int64) (*row.Job, error)
-	// InsertMany enqueues a job for each payload and returns their ids, which increase in the order of
-	// payloads. All other columns are taken from n. On error it returns the ids of the jobs inserted
-	// before the failure.
-	InsertMany(ctx context.Context, q row.Querier, n row.NewJob, payloads []string) ([]int64, error)
-	// InsertUnique enqueues a job with the key u.Key. If another job holds the key, u.Conflict decides
-	// the outcome, which the result reports.
-	InsertUnique(ctx context.Context, q row.Querier, n row.NewJob, payload string, u row.Unique) (row.Placed, error)
-	// Keys returns up to limit keys of queue: those of its jobs, and those that are paused. The keys
-	// with the most held jobs come first.
-	Keys(ctx context.Context, q row.Querier, queue string, now int64, limit int) (all []row.KeyStats, err error)
 	// KeysOver returns the ids of the deleted jobs of up to limit keys whose time is over.
 	KeysOver(ctx context.Context, q row.Querier, nowMS int64, limit int) ([]int64, error)
-	// NextClaimAt returns the next second after nowMS at which a job of queue becomes claimable, or 0 if none
-	// will. It takes the pause and the limits of the queue into account, so the result may also concern a job
-	// that is already due.
-	NextClaimAt(ctx context.Context, q row.Querier, queue string, nowMS int64) (int64, error)
 	// Overdue reports whether SettleOverdue would change anything.
 	Overdue(ctx context.Context, q row.Querier, queue string, now int64) (bool, error)
-	// Paused reports whether queue is paused.
-	Paused(ctx context.Context, q row.Querier, queue string, now int64) (is bool, err error)
-	// PostponeOverdue postpones settling the overdue jobs of queue that may not run again until the time until,
-	// in unix seconds. It changes up to overdueLimit jobs of each kind and is meant for jobs that cannot be
-	// dead-lettered.
-	PostponeOverdue(ctx context.Context, q row.Querier, queue string, now, until int64) error
-	// PutBack makes the job pending again at runAt, or at once if runAt is 0, and does not count the
-	// attempt. It returns false if the claim no longer holds.
-	PutBack(ctx context.Context, q row.Querier, c row.Claim, runAt, now int64) (bool, error)
-	// ReadyAt reports whether a claim on queue would find work. It is cheaper than StatesAt, which also looks
-	// for the next time.
-	ReadyAt(ctx context.Context, q row.Querier, queue string, nowMS int64) (ready bool, err error)
-	// ReleaseUnique takes the key from the job that holds it. It returns false if the key was free.
-	ReleaseUnique(ctx context.Context, q row.Querier, queue, key string, now, nowMS int64) (bool, error)
-	// Renew extends the claims on ids that worker still holds and returns the ids of their jobs. The
-	// caller has lost the claims on all other ids.
-	Renew(ctx context.Context, q row.Querier, ids []int64, worker string, now, expires int64) ([]int64, error)
-	// RenewPlaces extends the places that worker still holds for cancelled jobs among ids. They end together
-	// with a claim that expires at expires. Both times are in unix seconds.
-	RenewPlaces(ctx context.Context, q row.Querier, ids []int64, worker string, now, expires int64) error
-	// ReplaceSide sets the headers of a job whose arguments were replaced and clears its progress and
-	// checkpoint.
-	ReplaceSide(ctx context.Context, q row.Querier, was row.Job, headers string) error
-	// Retry makes the job pending again at runAt, or moves it to the dead letters if it has no attempts
-	// left. held is false if the claim no longer holds; dead reports that the job was moved.
-	Retry(ctx context.Context, q row.Querier, c row.Claim, runAt int64, cause string, now int64) (held, dead bool, err error)
-	// SaveProgress saves the progress of jobs that worker holds by a valid claim. With acked, it skips
-	// jobs whose rows disappear at the ack.
-	SaveProgress(ctx context.Context, q row.Querier, all []row.ProgressOf, worker string, acked bool, now int64) error
-	// SetSide is like SetSides for a job that may already have a side row because of its unique key.
-	SetSide(ctx context.Context, q row.Querier, queue string, s row.Side, id int64) error
-	// SetSides adds the side rows s to jobs just inserted in queue. It does nothing if s is empty.
-	SetSides(ctx context.Context, q row.Querier, queue string, s row.Side, ids []int64) error
 	// SettleOverdue dead-letters jobs of queue that may not run again, up to overdueLimit of each kind, and
 	// returns them. Jobs of lapsed claims become claimable. It returns ErrStuck if there are overdue jobs and
 	// it could change none of them.
 	SettleOverdue(ctx context.Context, q row.Querier, queue string, now int64) ([]row.Death, error)
-	// SlowDown pauses the key of a live job until p.UntilMS, or its queue if the job has no key. An
-	// existing pause is never shortened, and keeps the reason given by an operator.
-	SlowDown(ctx context.Context, q row.Querier, queue string, id int64, p row.Pause, now int64) error
-	// StatesAt returns the states of queues in their order. It runs one statement for all queues and another
-	// for each queue with limits.
-	StatesAt(ctx context.Context, q row.Querier, queues []string, nowMS int64) ([]row.QueueState, error)
 }
 
 // OperatorStore are the statements with which operators list, count, explain and change many jobs.
@@ -322,18 +252,19 @@ type LimitStore interface {
 	Set(ctx context.Context, q row.Querier, queue string, l row.QueueLimits) (changed bool, err error)
 }
 
-// ResultStore are the statements on Results.
+// ResultStore contains the statements on the results of jobs, and those that find out how a job ended. A
+// result may be saved for any id, before or after the job ends.
 type ResultStore interface {
-	// Decided returns the jobs among ids that have a result or are no longer live.
+	// Save stores value, JSON text, as the result of a job. It is kept for ttl, or forever if ttl is not
+	// positive. A second Save replaces the first. Save returns [row.ErrNotInserted] if a trigger dropped the
+	// row.
+	Save(ctx context.Context, q row.Querier, id int64, value string, ttl time.Duration, now time.Time) error
+	// Fate returns the state of a job as of a single moment, although a job may move between tables. An
+	// expired result counts as missing, unless a job that was enqueued after this one may still read it.
+	Fate(ctx context.Context, q row.Querier, id int64, now time.Time) (row.Fate, error)
+	// Decided returns the jobs among ids that have a result or are no longer live. An id that was never
+	// assigned is not decided.
 	Decided(ctx context.Context, q row.Querier, ids []int64) ([]int64, error)
-	// Fate looks for the job in every table that may hold it. It uses a single statement because a job
-	// could move to another table between two statements.
-	Fate(ctx context.Context, q row.Querier, id, now int64) (row.Fate, error)
-	// Get returns the result of a job; false if there is none or it has expired.
-	Get(ctx context.Context, q row.Querier, id, now int64) (value string, found bool, err error)
-	// Save stores value, JSON text, as the result of a job until expires; 0 means forever. A second
-	// Save replaces the first.
-	Save(ctx context.Context, q row.Querier, id int64, value string, now, expires int64) error
 }
 
 // StreamStore are the statements on events. Offsets are common to all topics. They rise in the order in
@@ -514,9 +445,9 @@ type ScheduleStore interface {
 	// second. Tick stops once it has enqueued limit jobs, and its cost is proportional to limit, so
 	// that callers can let other writers in between calls. Tasks fire in the order of their first
 	// registration. A broken task does not stop the others.
-	Tick(ctx context.Context, q row.Querier, due, now int64, in row.Calendar, limit int) (did row.Ticked, err error)
-	// Trigger enqueues a job of t as if t were due now. The next time of t does not change.
-	Trigger(ctx context.Context, q row.Querier, t row.Task, now int64) (int64, error)
+	Tick(ctx context.Context, q row.Querier, due, now int64, headers string, in row.Calendar, limit int) (did row.Ticked, err error)
+	// Trigger enqueues a job of t with headers as if t were due now. The next time of t does not change.
+	Trigger(ctx context.Context, q row.Querier, t row.Task, headers string, now int64) (int64, error)
 	// Unregister removes a task. It returns false if there is none.
 	Unregister(ctx context.Context, q row.Querier, name string) (bool, error)
 	// Update replaces all fields of a task except its name, its queue and whether it is paused.

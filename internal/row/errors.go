@@ -12,6 +12,9 @@ var (
 	// ErrAwaited is returned when a job may have waiters, so that ending it takes several statements. Nothing
 	// was changed.
 	ErrAwaited = errors.New("other jobs may wait for the job")
+	// ErrClaimsLost is returned by a Step that is not exact if some claim no longer holds. The transaction
+	// must be rolled back, and the step run again as an exact one.
+	ErrClaimsLost = errors.New("a claim of the batch was lost")
 )
 
 // ErrNotFound reports that a row required by a statement does not exist.

@@ -1,7 +1,6 @@
 package row
 
 import (
-	"database/sql"
 	"encoding/json"
 	"time"
 )
@@ -98,23 +97,14 @@ type Death struct {
 	Reason   string // ReasonExhausted or ReasonExpired
 }
 
-// Side holds the attributes of a job that honker's common columns have no room for. A plain job has
-// none of them and needs no side row.
-type Side struct {
-	Key     string // key that the limits of a queue apply to
-	Headers string // JSON object
-}
-
-// None reports whether s is empty.
-func (s Side) None() bool { return s == Side{} }
-
 // Fate is the final or current outcome of a job.
 type Fate struct {
-	Result    sql.NullString
+	Result    string // JSON
+	HasResult bool   // the job has a result that has not expired
 	Dead      bool
-	LastError string
-	DiedAt    int64
-	Attempts  int64
+	LastError string // of a dead job
+	DiedAt    time.Time
+	Attempts  int64 // of a dead job
 	Live      bool
 	Known     bool // the id has been assigned to a job at some time
 }
@@ -171,17 +161,6 @@ type Job struct {
 	Progress   string // JSON of a Progress
 }
 
-// NewJob is a job to be inserted, without its payload.
-type NewJob struct {
-	Queue       string
-	Priority    int64
-	RunAt       int64
-	MaxAttempts int64
-	CreatedAt   int64
-	ExpiresAt   int64  // 0 means never
-	Headers     string // see Side; InsertClaimed returns it
-}
-
 // Claim identifies a claim of a job. It fences every settle: after the claim has lapsed or the job
 // has been claimed again, its worker cannot change the job. The name of the worker is not enough,
 // because the same worker may have made the later claim.
@@ -223,3 +202,28 @@ const (
 // ClaimRows bounds the jobs or events that a single claim hands out, because the claim holds the write
 // lock. Claiming a thousand small jobs takes a few milliseconds.
 const ClaimRows = 1000
+
+// Renewal extends the claims on jobs that Worker still holds.
+type Renewal struct {
+	Worker   string
+	IDs      []int64       // the attempts are not needed: of each job, a worker holds at most the latest claim
+	Lease    time.Duration // new length of the claims from the time of the transaction; claims that last longer keep their end
+	Progress []ProgressOf  // to be saved with the renewal
+}
+
+// Extension sets the end of a claim.
+type Extension struct {
+	Claim
+	Lease    time.Duration // new length of the claim from the time of the transaction, which may be shorter than before
+	Progress *Progress     // to be saved with the extension; nil for none
+}
+
+// AckMany acks jobs of a queue that a worker holds, whatever their attempts.
+type AckMany struct {
+	Queue, Worker string
+	IDs           []int64
+
+	// Alone is set if there is no transaction around the ack, which then leaves out jobs that others wait
+	// for.
+	Alone bool
+}

@@ -1,5 +1,10 @@
 package row
 
+import (
+	"slices"
+	"time"
+)
+
 // Pause keeps the jobs of a queue or of a key from starting.
 type Pause struct {
 	SinceMS int64
@@ -29,12 +34,32 @@ type Lane struct {
 	Start, Step int64
 }
 
+// Advance returns lanes as they are after jobs were claimed in their order. Virtual time then stands at
+// the last of these jobs. A lane without jobs is moved up to that time, so that it cannot later
+// claim the share that it left to other lanes.
+func Advance(lanes []Lane, jobs []*Job) []Lane {
+	if len(jobs) == 0 {
+		return lanes
+	}
+	lanes = slices.Clone(lanes) // the claim may fail and run again
+	var now int64
+	for _, j := range jobs {
+		i := slices.IndexFunc(lanes, func(l Lane) bool { return l.Queue == j.Queue })
+		now = lanes[i].Start
+		lanes[i].Start += lanes[i].Step
+	}
+	for i := range lanes {
+		lanes[i].Start = max(0, lanes[i].Start-now)
+	}
+	return lanes
+}
+
 // KeyStats holds the job counts of a key.
 type KeyStats struct {
 	Key                               string
 	Running, Cancelled, Held, Waiting int64
-	Oldest                            int64  // enqueue time of the oldest job that is not running; 0 if none
-	Pause                             *Pause // nil if the key is not paused
+	Oldest                            time.Time // enqueue time of the oldest job that is not running; zero if none
+	Pause                             *Pause    // nil if the key is not paused
 }
 
 // Every returns the time between two starts in milliseconds. N must not be zero.
@@ -43,8 +68,8 @@ func (r StartRate) Every() float64 { return float64(r.PerMS) / float64(r.N) }
 // QueueState reports whether a claim on a queue would find work now, and otherwise when.
 type QueueState struct {
 	Queue   string
-	Ready   bool
-	Next    int64 // time of the next work; 0 if none is expected
-	StartMS int64 // time at which the rate of the queue lets the next due job start; 0 if no job waits for the rate
-	Limited bool  // the queue has limits, so the end of a job may make it ready
+	Ready   bool      // a claim would find work
+	Next    time.Time // time of the next work; zero if none is expected
+	Start   time.Time // time at which the rate of the queue lets the next due job start; zero if no job waits for the rate
+	Limited bool      // the queue has limits, so the end of a job may make it ready
 }

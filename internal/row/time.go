@@ -23,6 +23,14 @@ func Instant(unix int64) time.Time {
 	return time.Unix(min(max(unix, firstInstant.Unix()), lastInstant.Unix()), 0)
 }
 
+// Unix is the inverse of Instant.
+func Unix(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.Unix()
+}
+
 // InstantMS is like Instant for milliseconds, the unit of honkerx columns.
 func InstantMS(ms int64) time.Time {
 	if ms == 0 {

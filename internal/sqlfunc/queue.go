@@ -27,7 +27,7 @@ func result(n int64, err error) (driver.Value, error) {
 
 // enqueue prefers delay to run_at if both are given.
 func enqueue(c call) (driver.Value, error) {
-	job := row.NewJob{
+	job := store.NewJob{
 		Queue:       c.text(0),
 		Priority:    c.integer(4),
 		RunAt:       c.now(),
@@ -43,7 +43,7 @@ func enqueue(c call) (driver.Value, error) {
 	if c.given(6) {
 		job.ExpiresAt = store.ExpiryIn(c.now(), c.integer(6))
 	}
-	return result(store.Jobs{}.Insert(c.ctx, c.q, job, c.text(1)))
+	return result(store.Jobs{}.InsertOne(c.ctx, c.q, job, c.text(1)))
 }
 
 func claimBatch(c call) (driver.Value, error) {
@@ -140,7 +140,7 @@ func heartbeat(c call) (driver.Value, error) {
 	if err != nil || !found {
 		return done(false, err)
 	}
-	return done(store.Jobs{}.Extend(c.ctx, c.q, held, c.in(c.integer(2)), c.now()))
+	return done(store.Jobs{}.ExtendUntil(c.ctx, c.q, held, c.in(c.integer(2)), c.now()))
 }
 
 func cancel(c call) (driver.Value, error) {
@@ -148,7 +148,7 @@ func cancel(c call) (driver.Value, error) {
 }
 
 func getJob(c call) (driver.Value, error) {
-	j, found, err := store.Jobs{}.Find(c.ctx, c.q, c.integer(0))
+	j, found, err := store.Jobs{}.Live(c.ctx, c.q, c.integer(0))
 	if err != nil || !found {
 		return "", err
 	}

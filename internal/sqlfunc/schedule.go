@@ -64,7 +64,7 @@ func schedulerResume(c call) (driver.Value, error) {
 func schedulerTick(c call) (driver.Value, error) {
 	var fires []row.Fire
 	for {
-		did, err := store.Schedules{RunNow: true}.Tick(c.ctx, c.q, c.integer(0), c.now(), calendar, math.MaxInt)
+		did, err := store.Schedules{RunNow: true}.Tick(c.ctx, c.q, c.integer(0), c.now(), "", calendar, math.MaxInt)
 		if err != nil {
 			return nil, err
 		}

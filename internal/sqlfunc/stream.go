@@ -12,7 +12,7 @@ func resultSave(c call) (driver.Value, error) {
 	if ttl := c.integer(2); ttl > 0 {
 		expires = c.in(ttl)
 	}
-	return result(1, store.Results{}.Save(c.ctx, c.q, c.integer(0), c.text(1), c.now(), expires))
+	return result(1, store.Results{}.SaveUntil(c.ctx, c.q, c.integer(0), c.text(1), c.now(), expires))
 }
 
 func resultGet(c call) (driver.Value, error) {

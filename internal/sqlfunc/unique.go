@@ -49,7 +49,7 @@ func enqueueWith(c call) (driver.Value, error) {
 		if o.Until != "" || o.For != 0 || o.Conflict != "" || o.Wait != 0 || o.Max != 0 {
 			return nil, fmt.Errorf("%w: until, for, conflict, wait and max require unique or unique_args", engine.ErrInvalid)
 		}
-		return result(store.Jobs{}.Insert(c.ctx, c.q, job, c.text(1)))
+		return result(store.Jobs{}.InsertOne(c.ctx, c.q, job, c.text(1)))
 	}
 	u, err := o.unique(c)
 	if err != nil {
@@ -63,8 +63,8 @@ func enqueueWith(c call) (driver.Value, error) {
 }
 
 // job prefers delay to run_at if both are given, as honker_enqueue does.
-func (o enqueueOptions) job(c call) row.NewJob {
-	job := row.NewJob{Queue: c.text(0), Priority: o.Priority, RunAt: c.now(), MaxAttempts: defaultAttempts, CreatedAt: c.now()}
+func (o enqueueOptions) job(c call) store.NewJob {
+	job := store.NewJob{Queue: c.text(0), Priority: o.Priority, RunAt: c.now(), MaxAttempts: defaultAttempts, CreatedAt: c.now()}
 	switch {
 	case o.Delay != nil:
 		job.RunAt = c.in(*o.Delay)
@@ -81,7 +81,7 @@ func (o enqueueOptions) job(c call) row.NewJob {
 }
 
 // unique validates and returns the options of the unique key.
-func (o enqueueOptions) unique(c call) (u row.Unique, err error) {
+func (o enqueueOptions) unique(c call) (u store.Unique, err error) {
 	if u.Key, err = o.key(c.text(1)); err != nil {
 		return u, err
 	}

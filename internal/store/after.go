@@ -47,10 +47,10 @@ var sqlWaitsAlready = later(`VALUES (?1)`) + ` SELECT id FROM later WHERE id IN 
 var sqlKeyWaits = later(`VALUES (?1)`) + ` SELECT s.job_id FROM later CROSS JOIN _honkerx_job AS s ON s.job_id = later.id
 WHERE s.queue = ?2 AND s.key = ?3 LIMIT 1`
 
-// CheckLinks checks the links l of jobs that are to be enqueued in queue with the given key. It returns
+// checkLinks checks the links l of jobs that are to be enqueued in queue with the given key. It returns
 // [sqlite.ErrInvalid] for an unknown id or a cycle, and [ErrBatchDone] if the batch l.In no longer takes
 // members. It writes nothing.
-func (Jobs) CheckLinks(ctx context.Context, q row.Querier, queue, key string, l *row.Links) error {
+func (Jobs) checkLinks(ctx context.Context, q row.Querier, queue, key string, l *row.Links) error {
 	if err := neverWas(ctx, q, sqlNoSuchJob, "job", l.Jobs); err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ WHERE id IN (SELECT value FROM json_each(?1)) AND state = 'pending' AND ` + wait
 )
 
 // AddLinks inserts the edges of l for the jobs ids and adds them to its batch. The jobs were inserted, and
-// l was checked by CheckLinks, in the same transaction.
+// l was checked by checkLinks, in the same transaction.
 func (Jobs) AddLinks(ctx context.Context, q row.Querier, l *row.Links, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
@@ -194,9 +194,9 @@ func addEdges(ctx context.Context, q row.Querier, l *row.Links, jobs string) err
 	return err
 }
 
-// AddWaits adds the edges of l to a waiting job that was replaced by an enqueue. InsertUnique has already
+// addWaits adds the edges of l to a waiting job that was replaced by an enqueue. InsertUnique has already
 // rejected cycles.
-func (Jobs) AddWaits(ctx context.Context, q row.Querier, l *row.Links, id int64) error {
+func (Jobs) addWaits(ctx context.Context, q row.Querier, l *row.Links, id int64) error {
 	if !l.Waits() {
 		return nil
 	}

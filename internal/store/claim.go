@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -164,7 +165,12 @@ RETURNING ` + jobColumns + `,
 // in unix seconds. ClaimAt first settles the overdue jobs of the queue, and returns the jobs that are dead
 // as a result. It returns [ErrStuck] if the queue is ready but no job could be claimed or settled.
 func (j Jobs) ClaimAt(ctx context.Context, q row.Querier, queue, worker string, n int, nowMS, expires int64) (jobs []*row.Job, dead []row.Death, err error) {
-	now := nowMS / 1000
+	return j.claimFrom(ctx, q, []string{queue}, worker, n, nowMS, expires)
+}
+
+// claimFrom is ClaimAt for the only queue of queues.
+func (j Jobs) claimFrom(ctx context.Context, q row.Querier, queues []string, worker string, n int, nowMS, expires int64) (jobs []*row.Job, dead []row.Death, err error) {
+	now, queue := nowMS/1000, queues[0]
 	dead, settled, found, err := j.settleOverdue(ctx, q, queue, now)
 	if err != nil {
 		return nil, nil, err
@@ -184,9 +190,9 @@ func (j Jobs) ClaimAt(ctx context.Context, q row.Querier, queue, worker string, 
 	}
 	var limits []string
 	if found.limited {
-		limits = []string{queue}
+		limits = queues
 	}
-	changed, err := c.open(ctx, q, []string{queue}, limits, n, nowMS)
+	changed, err := c.open(ctx, q, queues, limits, n, nowMS)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -300,12 +306,11 @@ const (
 	sqlPostponeExhausted = `UPDATE _honker_live SET run_at = ?4` + whereExhausted
 )
 
-// PostponeOverdue postpones settling the overdue jobs of queue that may not run again until the time until,
-// in unix seconds. It changes up to overdueLimit jobs of each kind and is meant for jobs that cannot be
-// dead-lettered.
-func (Jobs) PostponeOverdue(ctx context.Context, q row.Querier, queue string, now, until int64) error {
+// Postpone postpones settling the overdue jobs of queue that may not run again until the time until. It
+// changes up to overdueLimit jobs of each kind and is meant for jobs that cannot be dead-lettered.
+func (Jobs) Postpone(ctx context.Context, q row.Querier, queue string, until, now time.Time) error {
 	for _, query := range []string{sqlPostponeLapsed, sqlPostponeExhausted} {
-		if _, err := q.ExecContext(ctx, query, queue, now, overdueLimit, until); err != nil {
+		if _, err := q.ExecContext(ctx, query, queue, now.Unix(), overdueLimit, until.Unix()); err != nil {
 			return err
 		}
 	}
@@ -348,44 +353,60 @@ func (Jobs) ReadyAt(ctx context.Context, q row.Querier, queue string, nowMS int6
 	return r.jobs > 0, err
 }
 
+// States returns the states of queues in their order. Without next, the states tell no times, which makes the
+// statement for a single queue cheaper.
+func (j Jobs) States(ctx context.Context, q row.Querier, queues []string, next bool, now time.Time) ([]row.QueueState, error) {
+	if next || len(queues) != 1 {
+		return j.StatesAt(ctx, q, queues, now.UnixMilli())
+	}
+	ready, err := j.ReadyAt(ctx, q, queues[0], now.UnixMilli())
+	return []row.QueueState{{Queue: queues[0], Ready: ready}}, err
+}
+
 // StatesAt returns the states of queues in their order. It runs one statement for all queues and another
 // for each queue with limits.
 func (Jobs) StatesAt(ctx context.Context, q row.Querier, queues []string, nowMS int64) ([]row.QueueState, error) {
+	type seen struct {
+		due  bool
+		next int64
+	}
 	states := make([]row.QueueState, 0, len(queues))
 	var full []int // indexes of states that depend on the limits of their queue
-	dues := make([]bool, 0, len(queues))
+	all := make([]seen, 0, len(queues))
 	err := each(ctx, q, sqlQueueStates, func(rows *sql.Rows) error {
 		var s row.QueueState
 		var overdue, due bool
 		var at, deadline, lapse number
 		err := rows.Scan(&s.Queue, &overdue, &due, &s.Limited, &at, &deadline, &lapse)
-		s.Ready, s.Next = due || overdue, nextOf(earlier(at, deadline), lapse)
+		s.Ready = due || overdue
 		if s.Limited && !overdue {
 			full = append(full, len(states))
 		}
-		states, dues = append(states, s), append(dues, due)
+		states, all = append(states, s), append(all, seen{due, nextOf(earlier(at, deadline), lapse)})
 		return err
 	}, nameList(queues), nowMS/1000)
 	if err != nil {
 		return nil, err
 	}
 	for _, i := range full {
-		if err := limitState(ctx, q, &states[i], dues[i], nowMS); err != nil {
+		if all[i].next, err = limitState(ctx, q, &states[i], all[i].due, all[i].next, nowMS); err != nil {
 			return nil, err
 		}
+	}
+	for i := range states {
+		states[i].Next = row.Instant(all[i].next)
 	}
 	return states, nil
 }
 
-// limitState adjusts the state of a queue to its limits. It also sets Next so that the queue is checked
+// limitState adjusts the state of a queue to its limits. It also returns next so that the queue is checked
 // again when the place of a cancelled job ends.
-func limitState(ctx context.Context, q row.Querier, s *row.QueueState, due bool, nowMS int64) error {
+func limitState(ctx context.Context, q row.Querier, s *row.QueueState, due bool, next, nowMS int64) (int64, error) {
 	r, err := roomOf(ctx, q, s.Queue, nowMS)
-	s.Next = int64(earlier(number(s.Next), r.freeAt))
 	if due {
-		s.Ready, s.StartMS = r.jobs > 0, int64(math.Ceil(r.startMS))
+		s.Ready, s.Start = r.jobs > 0, row.InstantMS(int64(math.Ceil(r.startMS)))
 	}
-	return err
+	return int64(earlier(number(next), r.freeAt)), err
 }
 
 // Equivalent to honker's queue_next_claim_at, without reading every row. Unlike the state of a queue it
@@ -402,6 +423,14 @@ var sqlNextClaim = `SELECT
       AND attempts < max_attempts AND (expires_at IS NULL OR expires_at > ?2)
     ORDER BY claim_expires_at LIMIT 1),
   ` + limited("?1")
+
+// NextClaim returns the next time after now at which a job of queue becomes claimable, or the zero time if
+// none will. It takes the pause and the limits of the queue into account, so the result may also concern a
+// job that is already due.
+func (j Jobs) NextClaim(ctx context.Context, q row.Querier, queue string, now time.Time) (time.Time, error) {
+	unix, err := j.NextClaimAt(ctx, q, queue, now.UnixMilli())
+	return row.Instant(unix), err
+}
 
 // NextClaimAt returns the next second after nowMS at which a job of queue becomes claimable, or 0 if none
 // will. It takes the pause and the limits of the queue into account, so the result may also concern a job

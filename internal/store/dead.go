@@ -16,16 +16,6 @@ FROM _honker_dead LEFT JOIN _honkerx_dead_job AS s ON s.job_id = id WHERE id = ?
 	sqlGetDead = sqlFindDead + ` AND queue = ?2`
 )
 
-// FindDead returns the dead job with the given id in any queue, or false if it does not exist.
-func (Jobs) FindDead(ctx context.Context, q row.Querier, id int64) (row.Job, bool, error) {
-	return getDead(ctx, q, sqlFindDead, id)
-}
-
-// GetDead returns the dead job of queue with the given id, or false if it does not exist.
-func (Jobs) GetDead(ctx context.Context, q row.Querier, queue string, id int64) (row.Job, bool, error) {
-	return getDead(ctx, q, sqlGetDead, id, queue)
-}
-
 func getDead(ctx context.Context, q row.Querier, query string, args ...any) (job row.Job, found bool, err error) {
 	job.State = "dead"
 	found, err = one(ctx, q, query, args, &job.ID, &job.Queue, &job.Payload,

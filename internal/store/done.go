@@ -44,16 +44,6 @@ const (
 	sqlGetDone = sqlFindDone + ` AND queue = ?2`
 )
 
-// FindDone returns the finished job with the given id in any queue, or false if it was not kept.
-func (Jobs) FindDone(ctx context.Context, q row.Querier, id int64) (row.Job, bool, error) {
-	return getDone(ctx, q, sqlFindDone, id)
-}
-
-// GetDone returns the finished job of queue with the given id, or false if it was not kept.
-func (Jobs) GetDone(ctx context.Context, q row.Querier, queue string, id int64) (row.Job, bool, error) {
-	return getDone(ctx, q, sqlGetDone, id, queue)
-}
-
 func getDone(ctx context.Context, q row.Querier, query string, args ...any) (job row.Job, found bool, err error) {
 	job.State = "done"
 	found, err = one(ctx, q, query, args, &job.ID, &job.Queue, &job.Payload, (*number)(&job.Priority), (*number)(&job.RunAt),

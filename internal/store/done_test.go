@@ -114,7 +114,7 @@ func TestDone_PlainAck_OneStatement(t *testing.T) {
 			case "ack of one attempt by ids":
 				_, err = store.Jobs{}.AckAttemptIDs(ctx, c, ids, "me", 2, 9)
 			case "ack of many":
-				_, err = store.Jobs{}.AckMany(ctx, c, "a", ids, "me", 9)
+				_, err = ackMany(c, "a", ids, "me", 9)
 			}
 			require.NoError(t, err)
 			require.Equal(t, 1, c.statements, s.name)
@@ -266,7 +266,7 @@ func TestKept_Cutoff(t *testing.T) {
 // Trimming a dead job deletes its side row too.
 func TestKept_SideRows(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	require.Equal(t, row.PlacedNew, keyed(t, tx, row.Unique{}).Result)
+	require.Equal(t, row.PlacedNew, keyed(t, tx, store.Unique{}).Result)
 	id := die(t, tx)
 	require.Equal(t, "1", value(t, tx, `SELECT count(*) FROM _honkerx_dead_job`))
 	n, err := store.KeptDead.Drop(ctx, tx, "a", row.Everything, []int64{id})

@@ -79,13 +79,8 @@ func (x *explainer) outlook(ctx context.Context, q row.Querier, queue string) (o
 
 // job explains the live, dead or done job with the given id.
 func (x *explainer) job(ctx context.Context, q row.Querier, id int64) (ex row.Explained, err error) {
-	for _, find := range []func(context.Context, row.Querier, int64) (row.Job, bool, error){Jobs{}.Find, Jobs{}.FindDead, Jobs{}.FindDone} {
-		if ex.Job, ex.Found, err = find(ctx, q, id); err != nil {
-			return ex, err
-		}
-		if ex.Found {
-			break
-		}
+	if ex.Job, ex.Found, err = (Jobs{}).Find(ctx, q, id, ""); err != nil {
+		return ex, err
 	}
 	switch {
 	case !ex.Found:

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -14,20 +15,20 @@ const liveTable = `_honker_live`
 
 var sqlInsertJobs = newInserts(liveTable, `queue, priority, run_at, max_attempts, created_at, expires_at, payload`, 6, 1)
 
-// Insert enqueues a job and returns its id.
-func (Jobs) Insert(ctx context.Context, q row.Querier, n row.NewJob, payload string) (int64, error) {
+// InsertOne enqueues a job and returns its id.
+func (Jobs) InsertOne(ctx context.Context, q row.Querier, n NewJob, payload string) (int64, error) {
 	return sqlInsertJobs.one(ctx, q, append(newJobColumns(n), payload)...)
 }
 
 // newJobColumns returns the values that all jobs of a single enqueue share.
-func newJobColumns(n row.NewJob) []any {
+func newJobColumns(n NewJob) []any {
 	return append(make([]any, 0, 7), n.Queue, n.Priority, n.RunAt, n.MaxAttempts, n.CreatedAt, nullable(n.ExpiresAt))
 }
 
 // InsertMany enqueues a job for each payload and returns their ids, which increase in the order of
 // payloads. All other columns are taken from n. On error it returns the ids of the jobs inserted
 // before the failure.
-func (Jobs) InsertMany(ctx context.Context, q row.Querier, n row.NewJob, payloads []string) ([]int64, error) {
+func (Jobs) InsertMany(ctx context.Context, q row.Querier, n NewJob, payloads []string) ([]int64, error) {
 	ids := make([]int64, 0, len(payloads))
 	row := func(args []any, i int) []any { return append(args, payloads[i]) }
 	err := sqlInsertJobs.run(ctx, q, newJobColumns(n), len(payloads), row, func(first, last int64) {
@@ -50,7 +51,7 @@ WHERE NOT EXISTS (SELECT 1 FROM _honkerx_queues WHERE queue = ?1 AND (` + hasLim
 // InsertClaimed enqueues a job that is due and claims it for worker until expires. It inserts
 // nothing and returns nil if the queue is paused or has limits, or if a claim by worker would have
 // found another job. n.CreatedAt must be now, and n.RunAt must not be later.
-func (Jobs) InsertClaimed(ctx context.Context, q row.Querier, n row.NewJob, payload, worker string, expires int64) (*row.Job, error) {
+func (Jobs) InsertClaimed(ctx context.Context, q row.Querier, n NewJob, payload, worker string, expires int64) (*row.Job, error) {
 	res, err := q.ExecContext(ctx, sqlInsertClaimed, n.Queue, n.CreatedAt,
 		n.Priority, n.RunAt, n.MaxAttempts, nullable(n.ExpiresAt), payload, worker, expires)
 	if err != nil {
@@ -106,14 +107,31 @@ FROM _honker_live WHERE id = ?1`
 	sqlGetJob = sqlFindJob + ` AND queue = ?2`
 )
 
-// Find reads a live job of any queue. It returns false if there is none.
-func (Jobs) Find(ctx context.Context, q row.Querier, id int64) (row.Job, bool, error) {
+// Live reads a live job of any queue. It returns false if there is none.
+func (Jobs) Live(ctx context.Context, q row.Querier, id int64) (row.Job, bool, error) {
 	return getJob(ctx, q, sqlFindJob, id)
 }
 
-// Get reads a live job of queue. It returns false if there is none.
-func (Jobs) Get(ctx context.Context, q row.Querier, queue string, id int64) (row.Job, bool, error) {
-	return getJob(ctx, q, sqlGetJob, id, queue)
+// Find reads a job that is live, dead or done, of queue or of any queue if queue is "". It returns false if
+// there is none. It looks among the live jobs first and then among the dead and the done jobs, the direction
+// in which jobs move, so a job that moves between two reads is found. The last read finds a job that was
+// requeued in the meantime.
+func (j Jobs) Find(ctx context.Context, q row.Querier, id int64, queue string) (job row.Job, found bool, err error) {
+	finders := [...]struct {
+		find   func(ctx context.Context, q row.Querier, query string, args ...any) (row.Job, bool, error)
+		of, in string
+	}{{getJob, sqlFindJob, sqlGetJob}, {getDead, sqlFindDead, sqlGetDead}, {getDone, sqlFindDone, sqlGetDone}, {getJob, sqlFindJob, sqlGetJob}}
+	for _, f := range finders {
+		if queue == "" {
+			job, found, err = f.find(ctx, q, f.of, id)
+		} else {
+			job, found, err = f.find(ctx, q, f.in, id, queue)
+		}
+		if err != nil || found {
+			return job, found, err
+		}
+	}
+	return row.Job{}, false, nil
 }
 
 func getJob(ctx context.Context, q row.Querier, query string, args ...any) (job row.Job, found bool, err error) {
@@ -149,10 +167,10 @@ const (
 var sqlEndEdgesCancel = endsEdges(whereJobOf)
 
 // Cancel removes a live job of queue, even a claimed job. In a queue with limits, a job that is
-// claimed at the unix second now keeps its place until its claim would have expired. Jobs that wait
+// claimed now keeps its place until its claim would have expired. Jobs that wait
 // for the cancelled job treat it as done. Cancel returns false if there is no such job.
-func (Jobs) Cancel(ctx context.Context, q row.Querier, queue string, id, now int64) (bool, error) {
-	if _, err := q.ExecContext(ctx, sqlKeepPlace, id, queue, now); err != nil {
+func (Jobs) Cancel(ctx context.Context, q row.Querier, queue string, id int64, now time.Time) (bool, error) {
+	if _, err := q.ExecContext(ctx, sqlKeepPlace, id, queue, now.Unix()); err != nil {
 		return false, err
 	}
 	n, err := affected(ctx, q, sqlCancelJob, id, queue)

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -11,14 +12,14 @@ import (
 	"github.com/honker-go/honker/internal/store"
 )
 
-var newJob = row.NewJob{Queue: "a", Priority: 3, RunAt: 7, MaxAttempts: 5, CreatedAt: 6, ExpiresAt: 90}
+var newJob = store.NewJob{Queue: "a", Priority: 3, RunAt: 7, MaxAttempts: 5, CreatedAt: 6, ExpiresAt: 90}
 
 // The ids of a batch increase in the order of its payloads.
 func TestLive_BatchIDsRise(t *testing.T) {
 	db := openFresh(t)
 	for _, n := range []int{0, 1, 3, 4, 31, 32, 33, 255, 256, 257, 1000} {
 		tx := begin(t, db)
-		_, err := store.Jobs{}.Insert(ctx, tx, newJob, `"first"`)
+		_, err := store.Jobs{}.InsertOne(ctx, tx, newJob, `"first"`)
 		require.NoError(t, err)
 		payloads := make([]string, n)
 		wantIDs := make([]int64, n)
@@ -38,7 +39,7 @@ func TestLive_BatchIDsRise(t *testing.T) {
 // A batch and a single enqueue write identical rows.
 func TestLive_BatchAsSingle(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	one, err := store.Jobs{}.Insert(ctx, tx, newJob, "1")
+	one, err := store.Jobs{}.InsertOne(ctx, tx, newJob, "1")
 	require.NoError(t, err)
 	many, err := store.Jobs{}.InsertMany(ctx, tx, newJob, []string{"1", "1", "1", "1", "1"})
 	require.NoError(t, err)
@@ -71,7 +72,7 @@ func TestLive_ClaimedAtInsert(t *testing.T) {
 		writeRows(t, tx, rows)
 		overdue, err := store.Jobs{}.Overdue(ctx, tx, j.Queue, g.now)
 		require.NoError(t, err)
-		_, err = store.Jobs{}.Insert(ctx, tx, j, "1")
+		_, err = store.Jobs{}.InsertOne(ctx, tx, j, "1")
 		require.NoError(t, err)
 		want, _, err := claim(tx, j.Queue, "me", 99, g.now, g.now+9)
 		require.NoError(t, err)
@@ -95,7 +96,7 @@ func TestLive_NoExpiry(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	j := newJob
 	j.ExpiresAt = 0
-	id, err := store.Jobs{}.Insert(ctx, tx, j, "1")
+	id, err := store.Jobs{}.InsertOne(ctx, tx, j, "1")
 	require.NoError(t, err)
 	require.False(t, liveRow(t, tx, id).ExpiresAt.Valid)
 }
@@ -103,11 +104,11 @@ func TestLive_NoExpiry(t *testing.T) {
 // Ids are never reused. Dead letters, results and offsets rely on it.
 func TestLive_IDsNeverReused(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	first, err := store.Jobs{}.Insert(ctx, tx, newJob, "1")
+	first, err := store.Jobs{}.InsertOne(ctx, tx, newJob, "1")
 	require.NoError(t, err)
-	_, err = store.Jobs{}.Cancel(ctx, tx, "a", first, 0)
+	_, err = store.Jobs{}.Cancel(ctx, tx, "a", first, time.Unix(0, 0))
 	require.NoError(t, err)
-	second, err := store.Jobs{}.Insert(ctx, tx, newJob, "1")
+	second, err := store.Jobs{}.InsertOne(ctx, tx, newJob, "1")
 	require.NoError(t, err)
 	require.Greater(t, second, first)
 }
@@ -116,7 +117,7 @@ func TestLive_IDsNeverReused(t *testing.T) {
 func TestLive_Payload_Text(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	for _, payload := range []string{"", "null", `"ü\u0000<>&"`, "\u2028", "12", "not json"} {
-		id, err := store.Jobs{}.Insert(ctx, tx, newJob, payload)
+		id, err := store.Jobs{}.InsertOne(ctx, tx, newJob, payload)
 		require.NoError(t, err)
 		require.Equal(t, "text|"+payload, value(t, tx, `SELECT typeof(payload), payload FROM _honker_live WHERE id = ?1`, id))
 	}
@@ -152,18 +153,18 @@ func TestLive_PlainInsert(t *testing.T) {
 // Get finds a job on its own queue only.
 func TestLive_Get_OwnQueueOnly(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	id, err := store.Jobs{}.Insert(ctx, tx, newJob, `"p"`)
+	id, err := store.Jobs{}.InsertOne(ctx, tx, newJob, `"p"`)
 	require.NoError(t, err)
-	job, found, err := store.Jobs{}.Get(ctx, tx, "a", id)
+	job, found, err := store.Jobs{}.Find(ctx, tx, id, "a")
 	require.NoError(t, err)
 	require.True(t, found)
 	require.Equal(t, row.Job{ID: id, Queue: "a", State: "pending", Payload: `"p"`, Priority: 3, RunAt: 7,
 		MaxAttempts: 5, CreatedAt: 6, ExpiresAt: 90}, job)
 	for queue, number := range map[string]int64{"b": id, "a": id + 1} {
-		_, found, err = store.Jobs{}.Get(ctx, tx, queue, number)
+		_, found, err = store.Jobs{}.Find(ctx, tx, number, queue)
 		require.NoError(t, err)
 		require.False(t, found)
-		cancelled, err := store.Jobs{}.Cancel(ctx, tx, queue, number, 0)
+		cancelled, err := store.Jobs{}.Cancel(ctx, tx, queue, number, time.Unix(0, 0))
 		require.NoError(t, err)
 		require.False(t, cancelled)
 	}
@@ -172,7 +173,7 @@ func TestLive_Get_OwnQueueOnly(t *testing.T) {
 // Cancel deletes a claimed job. Its worker notices when it settles.
 func TestJobs_Cancel_InFlight(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
-	cancelled, err := store.Jobs{}.Cancel(ctx, tx, "a", 1, 0)
+	cancelled, err := store.Jobs{}.Cancel(ctx, tx, "a", 1, time.Unix(0, 0))
 	require.NoError(t, err)
 	require.True(t, cancelled)
 	require.Empty(t, deadRows(t, tx))

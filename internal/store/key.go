@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -26,20 +27,22 @@ ORDER BY held DESC, runs DESC, g.key LIMIT ?3 + 0`
 
 // Keys returns up to limit keys of queue: those of its jobs, and those that are paused. The keys
 // with the most held jobs come first.
-func (Jobs) Keys(ctx context.Context, q row.Querier, queue string, now int64, limit int) (all []row.KeyStats, err error) {
+func (Jobs) Keys(ctx context.Context, q row.Querier, queue string, limit int, now time.Time) (all []row.KeyStats, err error) {
 	err = each(ctx, q, sqlKeyStats, func(rows *sql.Rows) error {
 		var k row.KeyStats
 		var p row.Pause
 		var since sql.NullInt64
-		err := rows.Scan(&k.Key, (*number)(&k.Running), (*number)(&k.Cancelled), (*number)(&k.Held), (*number)(&k.Waiting), (*number)(&k.Oldest),
+		var oldest number
+		err := rows.Scan(&k.Key, (*number)(&k.Running), (*number)(&k.Cancelled), (*number)(&k.Held), (*number)(&k.Waiting), &oldest,
 			&since, (*number)(&p.UntilMS), (*text)(&p.Reason), (*text)(&p.By))
+		k.Oldest = row.Instant(int64(oldest))
 		if since.Valid {
 			p.SinceMS = since.Int64
 			k.Pause = &p
 		}
 		all = append(all, k)
 		return err
-	}, queue, now, limit)
+	}, queue, now.Unix(), limit)
 	return all, err
 }
 

@@ -17,7 +17,7 @@ func TestClaim_Plain(t *testing.T) {
 	for range 2 {
 		require.Equal(t, "_honkerx_job_gone", value(t, tx, `SELECT group_concat(name) FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = '_honker_live'`))
 		q := &counting{Querier: tx}
-		_, err := store.Jobs{}.Insert(ctx, q, row.NewJob{Queue: "a", RunAt: 1, MaxAttempts: 3, CreatedAt: 1}, "1")
+		_, err := store.Jobs{}.InsertOne(ctx, q, store.NewJob{Queue: "a", RunAt: 1, MaxAttempts: 3, CreatedAt: 1}, "1")
 		require.NoError(t, err)
 		require.Equal(t, 1, q.statements)
 		claimed, _, err := store.Jobs{}.ClaimAt(ctx, q, "a", "w", 1, 10_000, 20)
@@ -93,9 +93,9 @@ func TestCheck_Limits(t *testing.T) {
 		_, err := store.Limits{}.Set(ctx, tx, "a", row.QueueLimits{PerKey: 1})
 		require.NoError(t, err)
 		for range 2 {
-			id, err := store.Jobs{}.Insert(ctx, tx, row.NewJob{Queue: "a", RunAt: 1, MaxAttempts: 3, CreatedAt: 1}, "1")
+			id, err := store.Jobs{}.InsertOne(ctx, tx, store.NewJob{Queue: "a", RunAt: 1, MaxAttempts: 3, CreatedAt: 1}, "1")
 			require.NoError(t, err)
-			require.NoError(t, store.Jobs{}.SetSides(ctx, tx, "a", row.Side{Key: "k"}, []int64{id}))
+			require.NoError(t, store.Jobs{}.SetSides(ctx, tx, "a", store.Side{Key: "k"}, []int64{id}))
 		}
 		found, err := store.Check(ctx, tx)
 		require.NoError(t, err)

@@ -229,3 +229,14 @@ func inMS(unix int64) int64 {
 	}
 	return unix * 1000
 }
+
+// ackMany and renew are like AckMany and Renew but take whole seconds.
+func ackMany(q row.Querier, queue string, ids []int64, worker string, now int64) (int, error) {
+	n, _, err := store.Jobs{}.AckMany(ctx, q, row.AckMany{Queue: queue, Worker: worker, IDs: ids}, time.Unix(now, 0))
+	return n, err
+}
+
+func renew(q row.Querier, ids []int64, worker string, now, expires int64) ([]int64, error) {
+	r := row.Renewal{Worker: worker, IDs: ids, Lease: time.Duration(expires-now) * time.Second}
+	return store.Jobs{}.Renew(ctx, q, r, time.Unix(now, 0))
+}

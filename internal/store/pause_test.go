@@ -46,7 +46,7 @@ func TestNextClaimAt_Paused(t *testing.T) {
 		"over":          {30, 5, 30},
 	} {
 		tx := begin(t, openFresh(t))
-		_, err := store.Jobs{}.Insert(ctx, tx, row.NewJob{Queue: "a", RunAt: c.runAt, MaxAttempts: 3}, "1")
+		_, err := store.Jobs{}.InsertOne(ctx, tx, store.NewJob{Queue: "a", RunAt: c.runAt, MaxAttempts: 3}, "1")
 		require.NoError(t, err)
 		_, _, err = store.Pauses{}.Set(ctx, tx, "a", row.Pause{SinceMS: 1, UntilMS: c.until * 1000}, 2)
 		require.NoError(t, err)

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -45,10 +46,10 @@ func (Jobs) SaveProgress(ctx context.Context, q row.Querier, all []row.ProgressO
 
 // Checkpoint stores value with a job for its next attempt. It returns false if the claim no longer
 // holds.
-func (Jobs) Checkpoint(ctx context.Context, q row.Querier, c row.Claim, value string, now int64) (bool, error) {
+func (Jobs) Checkpoint(ctx context.Context, q row.Querier, c row.Claim, value string, now time.Time) (bool, error) {
 	if err := ensureKeyTriggers(ctx, q, false); err != nil {
 		return false, err
 	}
-	n, err := affected(ctx, q, sqlSaveCheckpoint, c.ID, c.Worker, c.Attempt, now, value)
+	n, err := affected(ctx, q, sqlSaveCheckpoint, c.ID, c.Worker, c.Attempt, now.Unix(), value)
 	return n > 0, err
 }

@@ -13,7 +13,7 @@ import (
 // deadJob adds a job with three attempts to queue "a" and dead-letters it in its first attempt.
 func deadJob(t *testing.T, q row.Querier) int64 {
 	t.Helper()
-	_, err := store.Jobs{}.Insert(ctx, q, row.NewJob{Queue: "a", RunAt: 5, MaxAttempts: 3, CreatedAt: 5, Priority: 7}, `{"n":1}`)
+	_, err := store.Jobs{}.InsertOne(ctx, q, store.NewJob{Queue: "a", RunAt: 5, MaxAttempts: 3, CreatedAt: 5, Priority: 7}, `{"n":1}`)
 	require.NoError(t, err)
 	return die(t, q)
 }
@@ -116,15 +116,15 @@ func TestRequeue_StaleWorkerFenced(t *testing.T) {
 // A dead job stays dead if another job has taken its unique key, and retakes the key if it is free.
 func TestRequeue_UniqueKey(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	first := keyed(t, tx, row.Unique{})
+	first := keyed(t, tx, store.Unique{})
 	require.Equal(t, first.ID, die(t, tx))
-	second := keyed(t, tx, row.Unique{})
+	second := keyed(t, tx, store.Unique{})
 	before := dump(t, tx)
 	require.Equal(t, row.Requeued{Queue: "a", Key: "k", TakenBy: second.ID}, requeue(t, tx, row.Requeue{ID: first.ID, RunAt: row.Instant(5)}))
 	require.Equal(t, before, dump(t, tx))
 	exec(t, tx, `DELETE FROM _honker_live WHERE id = ?1`, second.ID)
 	require.True(t, requeue(t, tx, row.Requeue{ID: first.ID, RunAt: row.Instant(5)}).Done)
-	require.Equal(t, row.PlacedExisting, keyed(t, tx, row.Unique{}).Result)
+	require.Equal(t, row.PlacedExisting, keyed(t, tx, store.Unique{}).Result)
 }
 
 // Requeue leaves alone jobs that are not dead and jobs that an application has copied back under

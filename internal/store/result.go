@@ -2,7 +2,10 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"time"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 )
 
@@ -12,9 +15,14 @@ type Results struct{}
 const sqlSaveResult = `INSERT INTO _honker_results (job_id, value, created_at, expires_at) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (job_id) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at`
 
-// Save stores value, JSON text, as the result of a job until expires; 0 means forever. A second
-// Save replaces the first.
-func (Results) Save(ctx context.Context, q row.Querier, id int64, value string, now, expires int64) error {
+// Save stores value, JSON text, as the result of a job. It is kept for ttl, or forever if ttl is not
+// positive. A second Save replaces the first. Save returns ErrNotInserted if a trigger dropped the row.
+func (r Results) Save(ctx context.Context, q row.Querier, id int64, value string, ttl time.Duration, now time.Time) error {
+	return r.SaveUntil(ctx, q, id, value, now.Unix(), engine.Expiry(now, ttl))
+}
+
+// SaveUntil is like Save but takes the second at which the result expires; 0 means never.
+func (Results) SaveUntil(ctx context.Context, q row.Querier, id int64, value string, now, expires int64) error {
 	n, err := affected(ctx, q, sqlSaveResult, id, value, now, nullable(expires))
 	if err == nil && n == 0 {
 		return row.ErrNotInserted
@@ -57,10 +65,13 @@ const sqlFate = `SELECT
 
 // Fate looks for the job in every table that may hold it. It uses a single statement because a job
 // could move to another table between two statements.
-func (Results) Fate(ctx context.Context, q row.Querier, id, now int64) (row.Fate, error) {
+func (Results) Fate(ctx context.Context, q row.Querier, id int64, now time.Time) (row.Fate, error) {
 	var f row.Fate
-	_, err := one(ctx, q, sqlFate, []any{id, now}, &f.Result, &f.Dead, (*text)(&f.LastError),
-		(*number)(&f.DiedAt), (*number)(&f.Attempts), &f.Live, &f.Known)
+	var result sql.NullString
+	var died number
+	_, err := one(ctx, q, sqlFate, []any{id, now.Unix()}, &result, &f.Dead, (*text)(&f.LastError),
+		&died, (*number)(&f.Attempts), &f.Live, &f.Known)
+	f.Result, f.HasResult, f.DiedAt = result.String, result.Valid, row.Instant(int64(died))
 	return f, err
 }
 

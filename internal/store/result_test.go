@@ -1,8 +1,8 @@
 package store_test
 
 import (
-	"database/sql"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -12,7 +12,7 @@ import (
 
 func saveResult(t *testing.T, q row.Querier, id int64, value string, now, expires int64) {
 	t.Helper()
-	require.NoError(t, store.Results{}.Save(ctx, q, id, value, now, expires))
+	require.NoError(t, store.Results{}.SaveUntil(ctx, q, id, value, now, expires))
 }
 
 // A result can be read until the second at which it expires.
@@ -51,7 +51,7 @@ func TestResultRows_Replaced(t *testing.T) {
 
 func fate(t *testing.T, q row.Querier, id, now int64) row.Fate {
 	t.Helper()
-	f, err := store.Results{}.Fate(ctx, q, id, now)
+	f, err := store.Results{}.Fate(ctx, q, id, time.Unix(now, 0))
 	require.NoError(t, err)
 	return f
 }
@@ -69,14 +69,14 @@ func TestResultRows_Fate(t *testing.T) {
 	saveResult(t, tx, 1, `"done"`, 10, 40)
 	_, err = store.Jobs{}.Ack(ctx, tx, row.Claim{ID: 1, Worker: "w", Attempt: 1}, 11)
 	require.NoError(t, err)
-	require.Equal(t, row.Fate{Result: sql.NullString{String: `"done"`, Valid: true}, Known: true}, fate(t, tx, 1, 39))
+	require.Equal(t, row.Fate{Result: `"done"`, HasResult: true, Known: true}, fate(t, tx, 1, 39))
 	require.Equal(t, row.Fate{Known: true}, fate(t, tx, 1, 40), "the result has expired")
 
 	_, err = store.Jobs{}.DeadLetter(ctx, tx, row.Claim{ID: 2, Worker: "w", Attempt: 1}, "no", 12)
 	require.NoError(t, err)
-	require.Equal(t, row.Fate{Dead: true, LastError: "no", DiedAt: 12, Attempts: 1, Known: true}, fate(t, tx, 2, 13))
+	require.Equal(t, row.Fate{Dead: true, LastError: "no", DiedAt: row.Instant(12), Attempts: 1, Known: true}, fate(t, tx, 2, 13))
 
-	_, err = store.Jobs{}.Cancel(ctx, tx, "a", 3, 0)
+	_, err = store.Jobs{}.Cancel(ctx, tx, "a", 3, time.Unix(0, 0))
 	require.NoError(t, err)
 	require.Equal(t, row.Fate{Known: true}, fate(t, tx, 3, 13))
 	require.False(t, fate(t, tx, 4, 13).Known)
@@ -102,7 +102,7 @@ func TestResultRows_Decided(t *testing.T) {
 	require.NoError(t, err)
 	_, err = store.Jobs{}.DeadLetter(ctx, tx, row.Claim{ID: 2, Worker: "w", Attempt: 1}, "no", 11)
 	require.NoError(t, err)
-	_, err = store.Jobs{}.Cancel(ctx, tx, "a", 4, 0)
+	_, err = store.Jobs{}.Cancel(ctx, tx, "a", 4, time.Unix(0, 0))
 	require.NoError(t, err)
 	require.ElementsMatch(t, []int64{1, 2, 4, 5}, decided())
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker/internal/row"
+	"github.com/honker-go/honker/internal/store"
 )
 
 // A fixture is a row of _honker_live that can be compared.
@@ -91,8 +92,8 @@ func (g table) row(id int64) fixture {
 }
 
 // newJob returns a job that is due.
-func (g table) newJob() row.NewJob {
-	return row.NewJob{Queue: "a", Priority: pick(g.rng, g.levels...), RunAt: g.now, MaxAttempts: 1 + g.rng.Int64N(3),
+func (g table) newJob() store.NewJob {
+	return store.NewJob{Queue: "a", Priority: pick(g.rng, g.levels...), RunAt: g.now, MaxAttempts: 1 + g.rng.Int64N(3),
 		CreatedAt: g.now, ExpiresAt: pick[int64](g.rng, 0, g.now+1, g.now+9)}
 }
 

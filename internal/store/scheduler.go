@@ -171,7 +171,15 @@ const (
 // second. Tick stops once it has enqueued limit jobs, and its cost is proportional to limit, so
 // that callers can let other writers in between calls. Tasks fire in the order of their first
 // registration. A broken task does not stop the others.
-func (s Schedules) Tick(ctx context.Context, q row.Querier, due, now int64, in row.Calendar, limit int) (did row.Ticked, err error) {
+func (s Schedules) Tick(ctx context.Context, q row.Querier, due, now int64, headers string, in row.Calendar, limit int) (did row.Ticked, err error) {
+	if did, err = s.tickSome(ctx, q, due, now, in, limit); err != nil {
+		return did, err
+	}
+	return did, Jobs{}.SetSides(ctx, q, "", Side{Headers: headers}, did.Jobs())
+}
+
+// tickSome is Tick without headers.
+func (s Schedules) tickSome(ctx context.Context, q row.Querier, due, now int64, in row.Calendar, limit int) (did row.Ticked, err error) {
 	most := min(max(limit, fewTasks), mostTasks)
 	all, err := tasks(ctx, q, sqlDueTasks, due, most)
 	if err != nil {
@@ -296,15 +304,19 @@ func (s Schedules) fire(ctx context.Context, q row.Querier, t row.Task, times []
 }
 
 // taskJob returns the job that t enqueues at now.
-func taskJob(t row.Task, now int64) row.NewJob {
-	j := row.NewJob{Queue: t.Queue, Priority: t.Priority, RunAt: now, MaxAttempts: t.MaxAttempts, CreatedAt: now}
+func taskJob(t row.Task, now int64) NewJob {
+	j := NewJob{Queue: t.Queue, Priority: t.Priority, RunAt: now, MaxAttempts: t.MaxAttempts, CreatedAt: now}
 	if t.ExpiresIn.Valid {
 		j.ExpiresAt = ExpiryIn(now, t.ExpiresIn.Int64)
 	}
 	return j
 }
 
-// Trigger enqueues a job of t as if t were due now. The next time of t does not change.
-func (Schedules) Trigger(ctx context.Context, q row.Querier, t row.Task, now int64) (int64, error) {
-	return Jobs{}.Insert(ctx, q, taskJob(t, now), t.Payload)
+// Trigger enqueues a job of t with headers as if t were due now. The next time of t does not change.
+func (Schedules) Trigger(ctx context.Context, q row.Querier, t row.Task, headers string, now int64) (int64, error) {
+	id, err := Jobs{}.InsertOne(ctx, q, taskJob(t, now), t.Payload)
+	if err != nil {
+		return 0, err
+	}
+	return id, Jobs{}.SetSides(ctx, q, t.Queue, Side{Headers: headers}, []int64{id})
 }

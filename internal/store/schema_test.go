@@ -198,7 +198,7 @@ func TestSchema_Version3(t *testing.T) {
 	require.NoError(t, bootstrap(db, store.Schema))
 	require.Equal(t, []string{"1|out of paper|NULL"}, lines(t, db, `SELECT job_id, last_error, unique_key FROM _honkerx_job`))
 	requireFreshShape(t, db)
-	require.Equal(t, row.PlacedNew, keyed(t, db, row.Unique{}).Result)
+	require.Equal(t, row.PlacedNew, keyed(t, db, store.Unique{}).Result)
 	broken, err := store.Check(ctx, db)
 	require.NoError(t, err)
 	require.Empty(t, broken)

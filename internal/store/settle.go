@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"math"
+	"time"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 )
 
@@ -129,19 +131,18 @@ func (Jobs) AckAll(ctx context.Context, q row.Querier, ids, worker string, now i
 	return ackAll.run(ctx, q, want, ids, worker, now)
 }
 
-// AckMany removes the jobs among ids that worker holds on queue, and returns how many it removed.
-func (Jobs) AckMany(ctx context.Context, q row.Querier, queue string, ids []int64, worker string, now int64) (int, error) {
-	return ackMany.run(ctx, q, len(ids), idList(ids), worker, now, queue)
-}
-
-// AckManyAlone is like AckMany but needs no transaction around it and leaves out jobs that others
-// wait for. others reports whether ids may contain such jobs.
-func (j Jobs) AckManyAlone(ctx context.Context, q row.Querier, queue string, ids []int64, worker string, now int64) (n int, others bool, err error) {
-	n, err = ackMany.alone(ctx, q, len(ids), idList(ids), worker, now, queue)
-	if err == nil && n < len(ids) {
-		others, err = j.HasEdges(ctx, q)
+// AckMany removes the jobs of a that the worker holds, and returns how many it removed. rest reports
+// whether an ack that is Alone may have left out jobs that others wait for.
+func (j Jobs) AckMany(ctx context.Context, q row.Querier, a row.AckMany, now time.Time) (n int, rest bool, err error) {
+	if !a.Alone {
+		n, err = ackMany.run(ctx, q, len(a.IDs), idList(a.IDs), a.Worker, now.Unix(), a.Queue)
+		return n, false, err
 	}
-	return n, others, err
+	n, err = ackMany.alone(ctx, q, len(a.IDs), idList(a.IDs), a.Worker, now.Unix(), a.Queue)
+	if err == nil && n < len(a.IDs) {
+		rest, err = j.HasEdges(ctx, q)
+	}
+	return n, rest, err
 }
 
 // By primary key.
@@ -218,9 +219,19 @@ func (Jobs) PutBack(ctx context.Context, q row.Querier, c row.Claim, runAt, now 
 // By primary key.
 const sqlExtend = `UPDATE _honker_live SET claim_expires_at = ?5` + whereClaim + ` AND state = 'processing'`
 
-// Extend sets the deadline of a claim to expires, which may be earlier than before. It returns
-// false if the claim no longer holds.
-func (Jobs) Extend(ctx context.Context, q row.Querier, c row.Claim, expires, now int64) (bool, error) {
+// Extend sets the end of a claim, which may be earlier than before. It returns false if the claim no
+// longer holds.
+func (j Jobs) Extend(ctx context.Context, q row.Querier, e row.Extension, now time.Time) (bool, error) {
+	held, err := j.ExtendUntil(ctx, q, e.Claim, now.Unix()+engine.Seconds(e.Lease), now.Unix())
+	if err != nil || !held || e.Progress == nil {
+		return held, err
+	}
+	news := []row.ProgressOf{{ID: e.ID, Attempt: e.Attempt, Progress: *e.Progress}}
+	return true, j.SaveProgress(ctx, q, news, e.Worker, false, now.Unix())
+}
+
+// ExtendUntil is like Extend, with the second at which the claim ends.
+func (Jobs) ExtendUntil(ctx context.Context, q row.Querier, c row.Claim, expires, now int64) (bool, error) {
 	n, err := affected(ctx, q, sqlExtend, c.ID, c.Worker, c.Attempt, now, expires)
 	return n > 0, err
 }
@@ -232,10 +243,18 @@ WHERE id IN (SELECT value FROM json_each(?1)) AND worker_id = ?2 AND claim_expir
   AND state = 'processing'
 RETURNING id`
 
-// Renew extends the claims on ids that worker still holds and returns the ids of their jobs. The
-// caller has lost the claims on all other ids.
-func (Jobs) Renew(ctx context.Context, q row.Querier, ids []int64, worker string, now, expires int64) ([]int64, error) {
-	return returnedIDs(ctx, q, sqlRenew, len(ids), idList(ids), worker, now, expires)
+// Renew extends the claims of r and returns the ids of their jobs. The caller has lost the claims on all other
+// ids. Cancelled jobs among these keep their places in queues with limits for as long as the claims would.
+func (j Jobs) Renew(ctx context.Context, q row.Querier, r row.Renewal, now time.Time) ([]int64, error) {
+	expires := now.Unix() + engine.Seconds(r.Lease)
+	kept, err := returnedIDs(ctx, q, sqlRenew, len(r.IDs), idList(r.IDs), r.Worker, now.Unix(), expires)
+	if err == nil && len(kept) < len(r.IDs) {
+		err = j.RenewPlaces(ctx, q, r.IDs, r.Worker, now.Unix(), expires)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return kept, j.SaveProgress(ctx, q, r.Progress, r.Worker, false, now.Unix())
 }
 
 // By primary keys.

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -54,7 +55,7 @@ var settles = []settle{
 		return slices.Contains(ids, c.ID), err
 	}},
 	{"ack of many", false, func(q row.Querier, c row.Claim, now int64) (bool, error) {
-		n, err := store.Jobs{}.AckMany(ctx, q, "a", []int64{77, c.ID}, c.Worker, now)
+		n, err := ackMany(q, "a", []int64{77, c.ID}, c.Worker, now)
 		return n == 1, err
 	}},
 	{"retry", true, func(q row.Querier, c row.Claim, now int64) (bool, error) {
@@ -68,10 +69,10 @@ var settles = []settle{
 		return store.Jobs{}.PutBack(ctx, q, c, 50, now)
 	}},
 	{"extend", true, func(q row.Querier, c row.Claim, now int64) (bool, error) {
-		return store.Jobs{}.Extend(ctx, q, c, 60, now)
+		return store.Jobs{}.ExtendUntil(ctx, q, c, 60, now)
 	}},
 	{"renew", false, func(q row.Querier, c row.Claim, now int64) (bool, error) {
-		ids, err := store.Jobs{}.Renew(ctx, q, []int64{77, c.ID}, c.Worker, now, 60)
+		ids, err := renew(q, []int64{77, c.ID}, c.Worker, now, 60)
 		return slices.Contains(ids, c.ID), err
 	}},
 }
@@ -150,7 +151,7 @@ func TestSettle_Ack(t *testing.T) {
 func TestSettle_AckMany_OwnQueue(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
 	before := dump(t, tx)
-	n, err := store.Jobs{}.AckMany(ctx, tx, "b", []int64{1}, "me", 10)
+	n, err := ackMany(tx, "b", []int64{1}, "me", 10)
 	require.NoError(t, err)
 	require.Zero(t, n)
 	require.Equal(t, before, dump(t, tx))
@@ -186,7 +187,7 @@ func TestSettle_AckMany_Valid(t *testing.T) {
 
 	tx = begin(t, db)
 	writeRows(t, tx, rows)
-	n, err = store.Jobs{}.AckMany(ctx, tx, "a", []int64{1, 2, 3, 4, 5}, "me", 10)
+	n, err = ackMany(tx, "a", []int64{1, 2, 3, 4, 5}, "me", 10)
 	require.NoError(t, err)
 	require.Equal(t, 2, n)
 	require.Equal(t, rows[1:3], liveRows(t, tx))
@@ -203,10 +204,10 @@ func TestSettle_None(t *testing.T) {
 		n, err := store.Jobs{}.AckAttempt(ctx, tx, none, "me", 2, 10)
 		require.NoError(t, err)
 		require.Zero(t, n)
-		n, err = store.Jobs{}.AckMany(ctx, tx, "a", none, "me", 10)
+		n, err = ackMany(tx, "a", none, "me", 10)
 		require.NoError(t, err)
 		require.Zero(t, n)
-		ids, err = store.Jobs{}.Renew(ctx, tx, none, "me", 10, 60)
+		ids, err = renew(tx, none, "me", 10, 60)
 		require.NoError(t, err)
 		require.Empty(t, ids)
 	}
@@ -223,7 +224,7 @@ func TestSettle_Retry(t *testing.T) {
 	want := heldRow().released()
 	want.RunAt = 50
 	require.Equal(t, want, liveRow(t, tx, 1), "the attempt stays counted")
-	job, found, err := store.Jobs{}.Get(ctx, tx, "a", 1)
+	job, found, err := store.Jobs{}.Find(ctx, tx, 1, "a")
 	require.NoError(t, err)
 	require.True(t, found)
 	require.Equal(t, "timeout", job.LastError, "in place of the first one")
@@ -262,11 +263,11 @@ func TestJobs_DeadLetter_KeepsTheJob(t *testing.T) {
 	require.Equal(t, map[int64]row.Job{1: heldRow().dead("poison", 10)}, deadRows(t, tx))
 	require.Equal(t, []int64{2}, idsOf(liveRows(t, tx), rowID))
 
-	job, found, err := store.Jobs{}.GetDead(ctx, tx, "a", 1)
+	job, found, err := store.Jobs{}.Find(ctx, tx, 1, "a")
 	require.NoError(t, err)
 	require.True(t, found)
 	require.Equal(t, heldRow().dead("poison", 10), job)
-	_, found, err = store.Jobs{}.GetDead(ctx, tx, "b", 1)
+	_, found, err = store.Jobs{}.Find(ctx, tx, 1, "b")
 	require.NoError(t, err)
 	require.False(t, found, "another queue")
 }
@@ -287,7 +288,7 @@ func TestSettle_Release_Attempt(t *testing.T) {
 func TestSettle_Extend(t *testing.T) {
 	for _, expires := range []int64{12, 60} {
 		tx := held(t, openFresh(t), heldRow())
-		_, err := store.Jobs{}.Extend(ctx, tx, mine, expires, 10)
+		_, err := store.Jobs{}.ExtendUntil(ctx, tx, mine, expires, 10)
 		require.NoError(t, err)
 		want := heldRow()
 		want.ClaimExpires.Int64 = expires
@@ -299,7 +300,7 @@ func TestSettle_Extend(t *testing.T) {
 func TestSettle_Renew(t *testing.T) {
 	for expires, left := range map[int64]int64{12: lastValid, 60: 60} {
 		tx := held(t, openFresh(t), heldRow())
-		ids, err := store.Jobs{}.Renew(ctx, tx, []int64{1, 2}, "me", 10, expires)
+		ids, err := renew(tx, []int64{1, 2}, "me", 10, expires)
 		require.NoError(t, err)
 		require.Equal(t, []int64{1}, ids)
 		want := heldRow()
@@ -318,7 +319,7 @@ func TestJobs_SideRowGoesWithItsJob(t *testing.T) {
 	exec(t, db, `INSERT INTO _honkerx_job (job_id, last_error) VALUES (1, 'x'), (2, 'y'), (3, 'z')`)
 	exec(t, openPlain(t, path), `DELETE FROM _honker_live WHERE id = 2`)
 	require.Equal(t, []string{"1|x", "3|z"}, lines(t, db, `SELECT job_id, last_error FROM _honkerx_job`))
-	cancelled, err := store.Jobs{}.Cancel(ctx, db, "a", 1, 0)
+	cancelled, err := store.Jobs{}.Cancel(ctx, db, "a", 1, time.Unix(0, 0))
 	require.NoError(t, err)
 	require.True(t, cancelled)
 	require.Equal(t, []string{"3|z"}, lines(t, db, `SELECT job_id, last_error FROM _honkerx_job`))

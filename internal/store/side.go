@@ -10,7 +10,7 @@ import (
 
 // sideColumns returns the values of a side row, except the job id. Only a job with a key stores the
 // queue and a slot.
-func sideColumns(s row.Side, queue string) []any {
+func sideColumns(s Side, queue string) []any {
 	if s.Key == "" {
 		return []any{nil, nil, nil, nullText(s.Headers)}
 	}
@@ -28,7 +28,7 @@ ON CONFLICT (job_id) DO UPDATE SET queue = ifnull(excluded.queue, queue), key = 
 )
 
 // SetSides adds the side rows s to jobs just inserted in queue. It does nothing if s is empty.
-func (Jobs) SetSides(ctx context.Context, q row.Querier, queue string, s row.Side, ids []int64) error {
+func (Jobs) SetSides(ctx context.Context, q row.Querier, queue string, s Side, ids []int64) error {
 	if s.None() || len(ids) == 0 {
 		return nil
 	}
@@ -40,7 +40,7 @@ func (Jobs) SetSides(ctx context.Context, q row.Querier, queue string, s row.Sid
 }
 
 // SetSide is like SetSides for a job that may already have a side row because of its unique key.
-func (Jobs) SetSide(ctx context.Context, q row.Querier, queue string, s row.Side, id int64) error {
+func (Jobs) SetSide(ctx context.Context, q row.Querier, queue string, s Side, id int64) error {
 	if s.None() {
 		return nil
 	}
@@ -51,9 +51,9 @@ func (Jobs) SetSide(ctx context.Context, q row.Querier, queue string, s row.Side
 	return err
 }
 
-// ReplaceSide sets the headers of a job whose arguments were replaced and clears its progress and
+// replaceSide sets the headers of a job whose arguments were replaced and clears its progress and
 // checkpoint.
-func (Jobs) ReplaceSide(ctx context.Context, q row.Querier, was row.Job, headers string) error {
+func (Jobs) replaceSide(ctx context.Context, q row.Querier, was row.Job, headers string) error {
 	if was.Headers == headers && was.Progress == "" && was.Checkpoint == "" {
 		return nil
 	}

@@ -75,16 +75,16 @@ func TestState_Next_NeverLate(t *testing.T) {
 	exact := 0
 	eachTable(t, randomTables, func(t *testing.T, tx *sql.Tx, g table) {
 		for _, s := range statesAt(t, tx, g.now, someQueues...) {
-			if s.Next != 0 {
-				require.Greater(t, s.Next, g.now, "it must lie ahead, or the worker spins")
+			if !s.Next.IsZero() {
+				require.Greater(t, s.Next.Unix(), g.now, "it must lie ahead, or the worker spins")
 			}
 			first := firstReady(t, tx, s.Queue, g.now)
 			if s.Ready || first == 0 {
 				continue
 			}
 			require.NotZero(t, s.Next, "%s of %v", s.Queue, liveRows(t, tx))
-			require.LessOrEqual(t, s.Next, first, "%s of %v", s.Queue, liveRows(t, tx))
-			if s.Next == first {
+			require.LessOrEqual(t, s.Next.Unix(), first, "%s of %v", s.Queue, liveRows(t, tx))
+			if s.Next.Equal(row.Instant(first)) {
 				exact++
 			}
 		}
@@ -113,8 +113,8 @@ func firstReady(t *testing.T, tx *sql.Tx, queue string, now int64) int64 {
 func TestState_Next_LastAttempt(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	writeRows(t, tx, []fixture{claimedRow(1, 15, 1)}) // honker's wake would ignore it
-	require.Equal(t, row.QueueState{Queue: "a", Next: 16}, statesAt(t, tx, 10, "a")[0])
-	require.Equal(t, row.QueueState{Queue: "a", Next: 16}, statesAt(t, tx, 15, "a")[0])
+	require.Equal(t, row.QueueState{Queue: "a", Next: row.Instant(16)}, statesAt(t, tx, 10, "a")[0])
+	require.Equal(t, row.QueueState{Queue: "a", Next: row.Instant(16)}, statesAt(t, tx, 15, "a")[0])
 	require.True(t, statesAt(t, tx, 16, "a")[0].Ready)
 }
 

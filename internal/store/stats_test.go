@@ -19,7 +19,7 @@ func TestStats_PhasesOfRows(t *testing.T) {
 		exec(t, tx, `INSERT INTO _honker_dead (id, queue, payload) SELECT 1000 + id, queue, '1' FROM _honker_live WHERE id % 3 = 0`)
 		want := map[string]*row.QueueStats{}
 		for _, r := range liveRows(t, tx) {
-			job, found, err := store.Jobs{}.Find(ctx, tx, r.ID)
+			job, found, err := store.Jobs{}.Find(ctx, tx, r.ID, "")
 			require.NoError(t, err)
 			require.True(t, found)
 			phase := job.Phase(g.now)
@@ -27,7 +27,7 @@ func TestStats_PhasesOfRows(t *testing.T) {
 			tally(want, job, phase)
 		}
 		for id := range deadRows(t, tx) {
-			job, found, err := store.Jobs{}.FindDead(ctx, tx, id)
+			job, found, err := store.Jobs{}.Find(ctx, tx, id, "")
 			require.NoError(t, err)
 			require.True(t, found)
 			tally(want, job, job.Phase(g.now))
@@ -93,7 +93,7 @@ func TestPhase_Claim(t *testing.T) {
 	eachTable(t, randomTables, func(t *testing.T, tx *sql.Tx, g table) {
 		want := []int64{}
 		for _, r := range liveRows(t, tx) {
-			job, _, err := store.Jobs{}.Find(ctx, tx, r.ID)
+			job, _, err := store.Jobs{}.Find(ctx, tx, r.ID, "")
 			require.NoError(t, err)
 			if phase := job.Phase(g.now); job.Queue == "a" && (phase == row.PhaseReady || phase == row.PhaseLapsed) {
 				want = append(want, job.ID)

@@ -67,7 +67,7 @@ func withTriggers(t *testing.T, db *sql.DB) map[string]string {
 	t.Helper()
 	withDispatch(t, db)
 	db.SetMaxOpenConns(1) // temporary triggers belong to a connection
-	placed, err := store.Jobs{}.InsertUnique(ctx, db, row.NewJob{Queue: "a", MaxAttempts: 3}, `1`, row.Unique{Key: "k", Started: true})
+	placed, err := store.Jobs{}.InsertUnique(ctx, db, store.NewJob{Queue: "a", MaxAttempts: 3}, `1`, store.Unique{Key: "k", Started: true})
 	require.NoError(t, err)
 	require.NoError(t, store.Jobs{}.AddAttempts(ctx, db, []row.Attempt{{Job: placed.ID, N: 1}}))
 	require.NoError(t, store.Jobs{}.AddLinks(ctx, db, &row.Links{}, []int64{placed.ID}))

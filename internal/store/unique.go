@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	_ "embed"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -55,7 +56,7 @@ WHERE id = ?1`
 
 // InsertUnique enqueues a job with the key u.Key. If another job holds the key, u.Conflict decides
 // the outcome, which the result reports.
-func (j Jobs) InsertUnique(ctx context.Context, q row.Querier, n row.NewJob, payload string, u row.Unique) (row.Placed, error) {
+func (j Jobs) InsertUnique(ctx context.Context, q row.Querier, n NewJob, payload string, u Unique) (row.Placed, error) {
 	res, err := q.ExecContext(ctx, sqlInsertUnique, append(newJobColumns(n), payload, u.Key, u.NowMS)...)
 	if err != nil {
 		return row.Placed{}, err
@@ -78,11 +79,11 @@ func (j Jobs) InsertUnique(ctx context.Context, q row.Querier, n row.NewJob, pay
 }
 
 // takeKey assigns the key to the job id.
-func (j Jobs) takeKey(ctx context.Context, q row.Querier, queue string, id int64, u row.Unique) error {
+func (j Jobs) takeKey(ctx context.Context, q row.Querier, queue string, id int64, u Unique) error {
 	if err := ensureKeyTriggers(ctx, q, u.Started); err != nil {
 		return err
 	}
-	if err := saveKey(ctx, q, queue, id, u.Key, u.Until()); err != nil {
+	if err := saveKey(ctx, q, queue, id, u.Key, u.until()); err != nil {
 		return err
 	}
 	_, err := q.ExecContext(ctx, sqlTakeKey, queue, u.Key, id, nullable(u.UntilMS), u.NowMS)
@@ -109,7 +110,7 @@ func getKey(ctx context.Context, q row.Querier, queue, key string, now, nowMS in
 }
 
 // conflict handles the enqueue of a job whose key another job holds, according to u.Conflict.
-func (j Jobs) conflict(ctx context.Context, q row.Querier, n row.NewJob, payload string, u row.Unique) (row.Placed, error) {
+func (j Jobs) conflict(ctx context.Context, q row.Querier, n NewJob, payload string, u Unique) (row.Placed, error) {
 	key, err := getKey(ctx, q, n.Queue, u.Key, n.CreatedAt, u.NowMS)
 	if err != nil {
 		return row.Placed{}, err
@@ -117,7 +118,7 @@ func (j Jobs) conflict(ctx context.Context, q row.Querier, n row.NewJob, payload
 	if !key.taken { // a trigger of the application has dropped the job
 		return row.Placed{}, row.ErrNotInserted
 	}
-	was, live, err := j.Find(ctx, q, key.job)
+	was, live, err := j.Live(ctx, q, key.job)
 	if err != nil {
 		return row.Placed{}, err
 	}
@@ -145,7 +146,7 @@ func (j Jobs) conflict(ctx context.Context, q row.Querier, n row.NewJob, payload
 }
 
 // insertNext adds a job that is held until the job with the key has ended.
-func insertNext(ctx context.Context, q row.Querier, n row.NewJob, payload string, u row.Unique) (int64, error) {
+func insertNext(ctx context.Context, q row.Querier, n NewJob, payload string, u Unique) (int64, error) {
 	id, err := inserted(ctx, q, sqlInsertHeld, 1, append(newJobColumns(n), payload)...)
 	if err != nil {
 		return 0, err
@@ -155,7 +156,7 @@ func insertNext(ctx context.Context, q row.Querier, n row.NewJob, payload string
 			return 0, err
 		}
 	}
-	if err := saveKey(ctx, q, n.Queue, id, u.Key, u.Until()); err != nil {
+	if err := saveKey(ctx, q, n.Queue, id, u.Key, u.until()); err != nil {
 		return 0, err
 	}
 	_, err = q.ExecContext(ctx, sqlSetNext, n.Queue, u.Key, id, nullable(u.UntilMS), u.NowMS)
@@ -163,7 +164,7 @@ func insertNext(ctx context.Context, q row.Querier, n row.NewJob, payload string
 }
 
 // replace overwrites a waiting job with n and payload.
-func replace(ctx context.Context, q row.Querier, id int64, n row.NewJob, payload string) error {
+func replace(ctx context.Context, q row.Querier, id int64, n NewJob, payload string) error {
 	changed, err := affected(ctx, q, sqlReplaceJob, id, payload, n.Priority, n.RunAt, nullable(n.ExpiresAt), n.MaxAttempts)
 	if err == nil && changed == 0 {
 		return row.ErrStuck
@@ -213,8 +214,8 @@ const (
 )
 
 // ReleaseUnique takes the key from the job that holds it. It returns false if the key was free.
-func (Jobs) ReleaseUnique(ctx context.Context, q row.Querier, queue, key string, now, nowMS int64) (bool, error) {
-	k, err := getKey(ctx, q, queue, key, now, nowMS)
+func (Jobs) ReleaseUnique(ctx context.Context, q row.Querier, queue, key string, now time.Time) (bool, error) {
+	k, err := getKey(ctx, q, queue, key, now.Unix(), now.UnixMilli())
 	if err != nil {
 		return false, err
 	}
@@ -241,8 +242,8 @@ func (Jobs) RetakeUnique(ctx context.Context, q row.Querier, id int64, queue str
 	if err != nil || !found {
 		return "", 0, err
 	}
-	if until == row.HasStarted || until == row.UntilStarted && attempts > 0 {
-		return key, 0, saveKey(ctx, q, queue, id, key, row.HasStarted) // the job had released its key before it died
+	if until == hasStarted || until == untilStarted && attempts > 0 {
+		return key, 0, saveKey(ctx, q, queue, id, key, hasStarted) // the job had released its key before it died
 	}
 	k, err := getKey(ctx, q, queue, key, now, nowMS)
 	if err != nil {
@@ -251,7 +252,7 @@ func (Jobs) RetakeUnique(ctx context.Context, q row.Querier, id int64, queue str
 	if k.taken && k.job != id { // a key kept for a time may still belong to the dead job
 		return key, k.job, nil
 	}
-	u := row.Unique{Key: key, Started: until == row.UntilStarted, UntilMS: k.kept, NowMS: nowMS}
+	u := Unique{Key: key, Started: until == untilStarted, UntilMS: k.kept, NowMS: nowMS}
 	return key, 0, Jobs{}.takeKey(ctx, q, queue, id, u)
 }
 

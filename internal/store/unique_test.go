@@ -3,6 +3,7 @@ package store_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -11,10 +12,10 @@ import (
 )
 
 // keyed enqueues a job with the key "k" in queue "a" at second 5.
-func keyed(t *testing.T, q row.Querier, u row.Unique) row.Placed {
+func keyed(t *testing.T, q row.Querier, u store.Unique) row.Placed {
 	t.Helper()
 	u.Key, u.NowMS = "k", 5000
-	n := row.NewJob{Queue: "a", RunAt: 5, MaxAttempts: 3, CreatedAt: 5}
+	n := store.NewJob{Queue: "a", RunAt: 5, MaxAttempts: 3, CreatedAt: 5}
 	p, err := store.Jobs{}.InsertUnique(ctx, q, n, "1", u)
 	require.NoError(t, err)
 	return p
@@ -52,9 +53,9 @@ func revive(t *testing.T, q row.Querier, id int64, queue string) (key string, by
 // has the key.
 func TestUnique_Retake(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	first := keyed(t, tx, row.Unique{})
+	first := keyed(t, tx, store.Unique{})
 	require.Equal(t, first.ID, die(t, tx))
-	second := keyed(t, tx, row.Unique{})
+	second := keyed(t, tx, store.Unique{})
 	require.Equal(t, row.PlacedNew, second.Result)
 	before := dump(t, tx)
 	key, by := revive(t, tx, first.ID, "a")
@@ -64,33 +65,33 @@ func TestUnique_Retake(t *testing.T) {
 
 	key, by = revive(t, tx, first.ID, "b")
 	require.Equal(t, []any{"k", int64(0)}, []any{key, by}, "it is free in another queue")
-	job, _, err := store.Jobs{}.Find(ctx, tx, first.ID)
+	job, _, err := store.Jobs{}.Find(ctx, tx, first.ID, "")
 	require.NoError(t, err)
 	require.Equal(t, "k", job.Unique)
 
 	require.Equal(t, second.ID, die(t, tx))
 	_, by = revive(t, tx, second.ID, "a")
 	require.Zero(t, by)
-	require.Equal(t, second.ID, keyed(t, tx, row.Unique{}).ID)
+	require.Equal(t, second.ID, keyed(t, tx, store.Unique{}).ID)
 }
 
 // A key that was released before the job died does not return with it.
 func TestUnique_Retake_Started(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	first := keyed(t, tx, row.Unique{Started: true})
+	first := keyed(t, tx, store.Unique{Started: true})
 	require.Equal(t, first.ID, die(t, tx))
-	second := keyed(t, tx, row.Unique{Started: true})
+	second := keyed(t, tx, store.Unique{Started: true})
 	key, by := revive(t, tx, first.ID, "a")
 	require.Equal(t, []any{"k", int64(0)}, []any{key, by})
-	require.Equal(t, second.ID, keyed(t, tx, row.Unique{}).ID)
+	require.Equal(t, second.ID, keyed(t, tx, store.Unique{}).ID)
 	exec(t, tx, `DELETE FROM _honker_live WHERE id = ?1`, second.ID)
-	require.Equal(t, row.PlacedNew, keyed(t, tx, row.Unique{}).Result)
+	require.Equal(t, row.PlacedNew, keyed(t, tx, store.Unique{}).Result)
 }
 
 // A job that dies before its first claim retakes a key that lasts until then, and a job whose key
 // is kept for a time still finds it.
 func TestUnique_Retake_NeverStarted(t *testing.T) {
-	for _, u := range []row.Unique{{Started: true}, {UntilMS: 9000}} {
+	for _, u := range []store.Unique{{Started: true}, {UntilMS: 9000}} {
 		tx := begin(t, openFresh(t))
 		first := keyed(t, tx, u)
 		exec(t, tx, `UPDATE _honker_live SET expires_at = 5`)
@@ -105,13 +106,13 @@ func TestUnique_Retake_NeverStarted(t *testing.T) {
 // death.
 func TestUnique_Retake_Released(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	first := keyed(t, tx, row.Unique{})
+	first := keyed(t, tx, store.Unique{})
 	for range 2 {
 		require.Equal(t, first.ID, die(t, tx))
 		_, by := revive(t, tx, first.ID, "a")
 		require.Zero(t, by)
 	}
-	released, err := store.Jobs{}.ReleaseUnique(ctx, tx, "a", "k", 7, 7000)
+	released, err := store.Jobs{}.ReleaseUnique(ctx, tx, "a", "k", time.Unix(7, 0))
 	require.NoError(t, err)
 	require.True(t, released)
 	die(t, tx)
@@ -122,7 +123,7 @@ func TestUnique_Retake_Released(t *testing.T) {
 // A plain job has no key to retake.
 func TestUnique_Retake_Plain(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	_, err := store.Jobs{}.Insert(ctx, tx, row.NewJob{Queue: "a", MaxAttempts: 1}, "1")
+	_, err := store.Jobs{}.InsertOne(ctx, tx, store.NewJob{Queue: "a", MaxAttempts: 1}, "1")
 	require.NoError(t, err)
 	id := die(t, tx)
 	key, by := revive(t, tx, id, "a")
@@ -133,9 +134,9 @@ func TestUnique_Retake_Plain(t *testing.T) {
 // many jobs at a time as _honkerx_gone has slots.
 func TestUnique_Retake_DeletedFirst(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	n := row.NewJob{Queue: "a", RunAt: 5, MaxAttempts: 3, CreatedAt: 5}
+	n := store.NewJob{Queue: "a", RunAt: 5, MaxAttempts: 3, CreatedAt: 5}
 	for i := range 64 {
-		_, err := store.Jobs{}.InsertUnique(ctx, tx, n, "1", row.Unique{Key: fmt.Sprint("k", i), NowMS: 5000})
+		_, err := store.Jobs{}.InsertUnique(ctx, tx, n, "1", store.Unique{Key: fmt.Sprint("k", i), NowMS: 5000})
 		require.NoError(t, err)
 	}
 	exec(t, tx, `CREATE TEMP TABLE gone AS SELECT * FROM _honker_live`)
@@ -162,10 +163,10 @@ func TestCheck_Unique(t *testing.T) {
 		`INSERT INTO _honkerx_dead_job (job_id) VALUES (7)`:      "a row of _honkerx_dead_job belongs to a dead job: row 7",
 	} {
 		tx := begin(t, db)
-		keyed(t, tx, row.Unique{})
+		keyed(t, tx, store.Unique{})
 		_, _, err := claim(tx, "a", "w", 1, 5, 90)
 		require.NoError(t, err)
-		require.Equal(t, row.PlacedAgain, keyed(t, tx, row.Unique{Conflict: row.RunAgain}).Result)
+		require.Equal(t, row.PlacedAgain, keyed(t, tx, store.Unique{Conflict: row.RunAgain}).Result)
 		broken, err := store.Check(ctx, tx)
 		require.NoError(t, err)
 		require.Empty(t, broken)

@@ -215,7 +215,7 @@ func dispatchTwins(d *dispatchTest) {
 
 	id, twins = d.send("work", row.Sent{}, "old")
 	d.do(func(ctx context.Context, q engine.Querier) error {
-		_, err := d.Stores.Jobs.Cancel(ctx, q, "old", twins[0], start.Unix())
+		_, err := d.Stores.Jobs.Cancel(ctx, q, "old", twins[0], start)
 		return err
 	})
 	require.Empty(t, d.copies(id), "a copy that waits is the job")
@@ -391,8 +391,9 @@ func dispatchRollback(d *dispatchTest) {
 		c := d.claim("work")
 		before, events = d.status(id), d.events("log")
 		d.rollBack(t, func(ctx context.Context, q engine.Querier) error {
-			held, err := d.Stores.Jobs.Ack(ctx, q, c, start.Unix())
-			require.True(t, held)
+			s := &row.Settlement{Claim: c, Outcome: row.Acked}
+			_, err := d.Stores.Jobs.Step(ctx, q, row.Step{Settle: []*row.Settlement{s}}, start)
+			require.Equal(t, row.Acked, s.Became)
 			return err
 		})
 		require.Equal(t, before, d.status(id))

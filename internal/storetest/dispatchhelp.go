@@ -25,10 +25,10 @@ func (d *dispatchTest) do(f func(ctx context.Context, q engine.Querier) error) {
 // insert enqueues a job with up to 2 attempts.
 func (d *dispatchTest) insert(ctx context.Context, q engine.Querier, queue, payload string) int64 {
 	d.t.Helper()
-	n := row.NewJob{Queue: queue, MaxAttempts: 2, CreatedAt: start.Unix(), RunAt: start.Unix()}
-	id, err := d.Stores.Jobs.Insert(ctx, q, n, payload)
+	in := row.Insert{Queue: queue, Payloads: []string{payload}, MaxAttempts: 2}
+	out, err := d.Stores.Jobs.Insert(ctx, q, &in, start)
 	require.NoError(d.t, err)
-	return id
+	return out.IDs[0]
 }
 
 // send sends a job with the fields of s to a queue, and copies to the queues twins.
@@ -52,11 +52,8 @@ func (d *dispatchTest) send(queue string, s row.Sent, twins ...string) (id int64
 
 func (d *dispatchTest) claims(queue string) (jobs []*row.Job) {
 	d.t.Helper()
-	d.do(func(ctx context.Context, q engine.Querier) (err error) {
-		jobs, _, err = d.Stores.Jobs.ClaimAt(ctx, q, queue, "worker", 1, start.UnixMilli(), start.Add(time.Minute).Unix())
-		return err
-	})
-	return jobs
+	claim := &row.ClaimRequest{Queues: []string{queue}, Worker: "worker", N: 1, Lease: time.Minute}
+	return d.step(d.t, start, row.Step{Claim: claim}).Jobs
 }
 
 // claim claims the only job of queue that can be claimed.
@@ -69,20 +66,20 @@ func (d *dispatchTest) claim(queue string) row.Claim {
 
 func (d *dispatchTest) ack(c row.Claim) {
 	d.t.Helper()
-	d.do(func(ctx context.Context, q engine.Querier) error {
-		held, err := d.Stores.Jobs.Ack(ctx, q, c, start.Unix())
-		require.True(d.t, held)
-		return err
-	})
+	d.end(c, row.Acked, "")
 }
 
 func (d *dispatchTest) retry(c row.Claim, cause string) {
 	d.t.Helper()
-	d.do(func(ctx context.Context, q engine.Querier) error {
-		held, _, err := d.Stores.Jobs.Retry(ctx, q, c, start.Unix(), cause, start.Unix())
-		require.True(d.t, held)
-		return err
-	})
+	d.end(c, row.Retried, cause)
+}
+
+// end ends a claim that holds.
+func (d *dispatchTest) end(c row.Claim, outcome row.Outcome, cause string) {
+	d.t.Helper()
+	s := &row.Settlement{Claim: c, Outcome: outcome, Error: cause}
+	d.settleJobs(d.t, start, s)
+	require.NotEqual(d.t, row.Lost, s.Became)
 }
 
 // stop stops a job and cancels its live jobs, as of now.
@@ -91,7 +88,7 @@ func (d *dispatchTest) stop(id int64, now time.Time) (live []row.DispatchCopy) {
 	d.do(func(ctx context.Context, q engine.Querier) (err error) {
 		live, err = d.Stores.Dispatches.Stop(ctx, q, id, now)
 		for _, c := range live {
-			_, err := d.Stores.Jobs.Cancel(ctx, q, c.Queue, c.ID, now.Unix())
+			_, err := d.Stores.Jobs.Cancel(ctx, q, c.Queue, c.ID, now)
 			require.NoError(d.t, err)
 		}
 		return err
@@ -146,6 +143,6 @@ func (d *dispatchTest) original(id int64) (sent int64, queue string, found bool)
 func (d *dispatchTest) saveResult(id int64, value string, expires time.Time) {
 	d.t.Helper()
 	d.do(func(ctx context.Context, q engine.Querier) error {
-		return d.Stores.Results.Save(ctx, q, id, value, start.Unix(), expires.Unix())
+		return d.Stores.Results.Save(ctx, q, id, value, expires.Sub(start), start)
 	})
 }

@@ -37,25 +37,24 @@ type opsJob struct {
 // opsAdd adds a job at start.
 func (d *Fixture) opsAdd(t *testing.T, j opsJob) (id int64) {
 	t.Helper()
-	d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
-		n := row.NewJob{Queue: cmp.Or(j.queue, "mails"), Priority: j.priority, RunAt: start.Add(j.delay).Unix(), MaxAttempts: 3, CreatedAt: start.Unix()}
-		if id, err = d.Stores.Jobs.Insert(ctx, q, n, `{"n":1}`); err != nil {
-			return err
-		}
-		if j.key != "" {
-			if err := d.Stores.Jobs.SetSide(ctx, q, n.Queue, row.Side{Key: j.key}, id); err != nil {
-				return err
-			}
-		}
-		return d.Stores.Jobs.AddLinks(ctx, q, &row.Links{Jobs: j.after}, []int64{id})
-	})
-	return id
+	in := row.Insert{Queue: cmp.Or(j.queue, "mails"), Payloads: []string{`{"n":1}`}, Priority: j.priority, MaxAttempts: 3, Key: j.key}
+	if len(j.after) > 0 {
+		in.Links = &row.Links{Jobs: j.after}
+	}
+	now := start
+	if j.delay < 0 {
+		now = start.Add(j.delay) // a job cannot become ready before it is added
+	} else {
+		in.RunAt = start.Add(j.delay)
+	}
+	return d.insert(t, now, in).IDs[0]
 }
 
 // opsClaim claims up to n jobs of queue at now for a minute, within q.
 func (d *Fixture) opsClaim(ctx context.Context, q engine.Querier, queue string, n int, now time.Time) (ids []int64, err error) {
-	claimed, _, err := d.Stores.Jobs.ClaimAt(ctx, q, queue, "w", n, now.UnixMilli(), now.Add(time.Minute).Unix())
-	for _, j := range claimed {
+	c := &row.ClaimRequest{Queues: []string{queue}, Worker: "w", N: n, Lease: time.Minute}
+	claimed, err := d.Stores.Jobs.Step(ctx, q, row.Step{Claim: c}, now)
+	for _, j := range claimed.Jobs {
 		ids = append(ids, j.ID)
 	}
 	return ids, err
@@ -76,15 +75,10 @@ func (d *Fixture) opsDie(t *testing.T, queue string, now time.Time) (id int64) {
 	t.Helper()
 	ids := d.opsTake(t, queue, 1, now)
 	require.Len(t, ids, 1)
-	d.mustWrite(t, func(ctx context.Context, q engine.Querier) error {
-		j, _, err := d.Stores.Jobs.Find(ctx, q, ids[0])
-		if err != nil {
-			return err
-		}
-		held, err := d.Stores.Jobs.DeadLetter(ctx, q, row.Claim{ID: j.ID, Worker: "w", Attempt: j.Attempts}, "no luck", now.Unix())
-		require.True(t, held)
-		return err
-	})
+	j, _ := d.find(t, ids[0])
+	end := &row.Settlement{Claim: claimOf(&j), Queue: queue, Outcome: row.Died, Error: "no luck"}
+	d.settleJobs(t, now, end)
+	require.Equal(t, row.Died, end.Became)
 	return ids[0]
 }
 
@@ -252,19 +246,9 @@ func countsAndHeads(t *testing.T, d *Fixture) {
 func (d *Fixture) opsState(t *testing.T, id int64) (state string) {
 	t.Helper()
 	state = "gone"
-	d.read(t, func(ctx context.Context, q engine.Querier) error {
-		for _, find := range []func(context.Context, row.Querier, int64) (row.Job, bool, error){d.Stores.Jobs.Find, d.Stores.Jobs.FindDead} {
-			j, found, err := find(ctx, q, id)
-			if err != nil {
-				return err
-			}
-			if found {
-				state = j.State
-				return nil
-			}
-		}
-		return nil
-	})
+	if j, found := d.find(t, id); found {
+		state = j.State
+	}
 	return state
 }
 
@@ -380,7 +364,7 @@ func requeues(t *testing.T, d *Fixture) {
 	payload := `{"n":2}`
 	require.Equal(t, row.Requeued{Queue: "other", Done: true}, requeue(row.Requeue{ID: id, Queue: "other", Attempts: 1, Payload: &payload}))
 	d.read(t, func(ctx context.Context, q engine.Querier) error {
-		j, found, err := d.Stores.Jobs.Find(ctx, q, id)
+		j, found, err := d.Stores.Jobs.Find(ctx, q, id, "")
 		require.True(t, found)
 		require.EqualValues(t, payload, j.Payload)
 		require.EqualValues(t, 2, j.Attempts, "attempts fence claims, so they continue")

@@ -44,6 +44,9 @@ var suites = []struct {
 	{"Wakes", wakes},
 	{"Operators", operators},
 	{"Observing", observing},
+	{"Jobs", jobs},
+	{"Settlements", settlements},
+	{"Links", links},
 }
 
 // start is the time at which tests begin. Stores have no clock, so tests choose the time.

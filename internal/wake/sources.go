@@ -14,8 +14,8 @@ import (
 // Statements holds the questions of the notifier. They are asked after every commit while their kind
 // has waiters, so each must read no more than an index provides.
 type Statements struct {
-	// Queues returns whether a claim on each of queues would find work, and otherwise when.
-	Queues func(ctx context.Context, q row.Querier, queues []string, nowMS int64) ([]row.QueueState, error)
+	// Queues returns whether a claim on each of queues would find work and, with next, otherwise when.
+	Queues func(ctx context.Context, q row.Querier, queues []string, next bool, now time.Time) ([]row.QueueState, error)
 	// Results returns the jobs among ids that have a result or have ended.
 	Results func(ctx context.Context, q row.Querier, ids []int64) ([]int64, error)
 	// Messages and Events are the logs of notifications and of events.
@@ -88,14 +88,14 @@ func (s *sources) wakeAtSecond(unix int64) { s.wakeAt(row.Instant(unix)) }
 // the conditions must be those of a claim: a due job that has not expired and has an attempt left,
 // or a job whose claim has lapsed.
 func (s *sources) queues(ctx context.Context, q row.Querier, awaited names, now time.Time) (ready []string, err error) {
-	states, err := s.Queues(ctx, q, awaited(), now.UnixMilli())
+	states, err := s.Queues(ctx, q, awaited(), true, now)
 	for _, state := range states {
 		if state.Ready {
 			ready = append(ready, state.Queue)
 			continue
 		}
-		s.wakeAtSecond(state.Next)
-		s.wakeAt(row.InstantMS(state.StartMS))
+		s.wakeAt(state.Next)
+		s.wakeAt(state.Start)
 	}
 	return ready, err
 }

@@ -7,7 +7,7 @@ import (
 
 func init() {
 	wake.SetStatements(wake.Statements{
-		Queues:   store.Jobs{}.StatesAt,
+		Queues:   store.Jobs{}.States,
 		Results:  store.Results{}.Decided,
 		Messages: wake.Log{Head: store.Notifications{}.Head, Since: store.Notifications{}.ChannelsSince},
 		Events:   wake.Log{Head: store.Streams{}.Head, Since: store.Streams{}.TopicsSince},

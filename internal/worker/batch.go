@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
@@ -20,107 +19,37 @@ type batchOp struct {
 
 // Run implements engine.Op.
 func (b *batchOp) Run(ctx context.Context, q engine.Querier, now time.Time) error {
-	if err := b.saveProgress(ctx, q, now); err != nil {
-		return err
+	step := row.Step{Settle: b.settlements(), Exact: b.exact}
+	if b.Want > 0 {
+		step.Claim = b.prepare()
 	}
-	if err := b.ackTogether(ctx, q, now); err != nil {
-		return err
-	}
-	// Other outcomes than a plain ack are rare. Each takes its own statements.
-	var failed []row.Attempt
-	for _, j := range b.done {
-		if j.end == nil || j.together() {
-			continue
-		}
-		if err := j.end.settle(ctx, q, now, b.source.Engine.Stores.Jobs.Ack); err != nil {
-			return err
-		}
-		failed = j.end.failed(failed)
-	}
-	if err := b.source.Engine.Stores.Jobs.AddAttempts(ctx, q, failed); err != nil {
-		return err
-	}
-	if b.Want == 0 {
-		return nil
-	}
-	// Claim after the settles: a job that returns to the queue may be next in its order.
-	return b.ClaimOp.Run(ctx, q, now)
-}
-
-func (b *batchOp) saveProgress(ctx context.Context, q engine.Querier, now time.Time) error {
-	var ends []*SettleOp
-	for _, j := range b.done {
-		if j.end != nil && j.claim.unsaved() != nil { // rare
-			ends = append(ends, j.end)
-		}
-	}
-	return b.source.saveProgress(ctx, q, ends, now)
-}
-
-// together reports whether j can be acked in the same statement as other jobs. A job whose handler
-// may have settled it in its own transaction cannot, because a missing claim is no loss then.
-func (j *activeJob) together() bool { return j.end.Outcome == Acked && !j.end.mayBeSettled }
-
-// errSomeLost rolls back a batch that contains a lost claim. The batch then runs again to find out
-// which claim it was.
-var errSomeLost = errors.New("a claim of the batch was lost")
-
-// ackTogether acks all jobs that succeeded, with one statement per attempt number. Most jobs of a
-// batch are on their first attempt.
-func (b *batchOp) ackTogether(ctx context.Context, q engine.Querier, now time.Time) error {
-	// A settle is fenced by (id, worker, attempt). The worker is the same for the whole batch, so
-	// jobs with equal attempt numbers differ only in their ids.
-	byAttempt := make(map[int64][]int64, 1)
-	for _, j := range b.done {
-		if j.end != nil && j.together() {
-			byAttempt[j.claim.Attempt] = append(byAttempt[j.claim.Attempt], j.claim.ID)
-		}
-	}
-	lost := make(map[int64]bool) // by id
-	for attempt, ids := range byAttempt {
-		if err := b.ackAttempt(ctx, q, ids, attempt, now.Unix(), lost); err != nil {
-			return err
-		}
-	}
-	// Save results only now: the result of a job with a lost claim must not be saved.
-	for _, j := range b.done {
-		if j.end == nil || !j.together() {
-			continue
-		}
-		if err := j.end.finish(ctx, q, now, !lost[j.claim.ID], false); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// ackAttempt acks the jobs with the given ids and adds the ids of lost claims to lost. The first
-// try only counts rows: returning ids costs a third more, and lost claims are rare.
-func (b *batchOp) ackAttempt(ctx context.Context, q engine.Querier, ids []int64, attempt, now int64, lost map[int64]bool) error {
-	jobs := b.source.Engine.Stores.Jobs
-	if !b.exact {
-		// Fewer rows than ids mean a lost claim. Roll back and run again with exact set, so that no
-		// other decision in this transaction rests on a wrong outcome.
-		n, err := jobs.AckAttempt(ctx, q, ids, b.Worker, attempt, now)
-		if err != nil {
-			return err
-		}
-		if n < len(ids) {
-			return errSomeLost
-		}
-		return nil
-	}
-	// The fence is the same, but the statement returns the ids of the acked rows.
-	acked, err := jobs.AckAttemptIDs(ctx, q, ids, b.Worker, attempt, now)
+	claimed, err := b.source.Engine.Stores.Jobs.Step(ctx, q, step, now)
 	if err != nil {
 		return err
 	}
-	for _, id := range ids {
-		if !slices.Contains(acked, id) {
-			lost[id] = true
+	for _, j := range b.done {
+		if j.end != nil {
+			j.end.settled(now)
 		}
 	}
+	if step.Claim != nil {
+		b.took(claimed)
+	}
 	return nil
+}
+
+// settlements returns how the claims of finished jobs end.
+func (b *batchOp) settlements() []*row.Settlement {
+	if len(b.done) == 0 {
+		return nil
+	}
+	all := make([]*row.Settlement, 0, len(b.done))
+	for _, j := range b.done {
+		if j.end != nil {
+			all = append(all, j.end.prepare())
+		}
+	}
+	return all
 }
 
 // newClaim returns a claim of up to want jobs. When it runs, the free slots may lower that number.
@@ -165,7 +94,7 @@ func (p *Pool) runBatch(ctx context.Context, done []*activeJob, want int) error 
 // write commits b. If a claim was lost, it runs b a second time with exact set.
 func (p *Pool) write(ctx context.Context, b *batchOp) error {
 	err := p.source.Engine.Write(ctx, "", b)
-	if errors.Is(err, errSomeLost) {
+	if errors.Is(err, row.ErrClaimsLost) {
 		b.exact = true
 		err = p.source.Engine.Write(ctx, "", b)
 	}
@@ -205,7 +134,7 @@ func (p *Pool) settled(done []*activeJob) {
 	p.forget(done)
 	for _, j := range done {
 		// A handler that settled its job itself has already reported the outcome.
-		if j.end == nil || j.end.mayBeSettled && j.end.Became == Lost {
+		if j.end == nil || j.end.Ended && j.end.Became == Lost {
 			continue
 		}
 		p.OnSettled(j.end, j.ran)

@@ -29,7 +29,7 @@ func (r *Running) add(p *Pool) (twice bool) {
 	if r.pools == nil {
 		r.pools = make(map[string][]*Pool)
 	}
-	for _, queue := range p.source.queues() {
+	for _, queue := range p.source.Queues {
 		for _, other := range r.pools[queue] {
 			twice = twice || other.WorkerID == p.WorkerID
 		}
@@ -42,7 +42,7 @@ func (r *Running) add(p *Pool) (twice bool) {
 func (r *Running) remove(p *Pool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, queue := range p.source.queues() {
+	for _, queue := range p.source.Queues {
 		left := slices.DeleteFunc(r.pools[queue], func(other *Pool) bool { return other == p })
 		if r.pools[queue] = left; len(left) == 0 {
 			delete(r.pools, queue)

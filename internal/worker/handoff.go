@@ -19,7 +19,7 @@ type Handoffs struct {
 }
 
 // IdleClaim is a claim that waits for a job. Only the enqueue that has taken it may set Rows, and
-// only until it calls Fill.
+// only until it calls fill.
 type IdleClaim struct {
 	*ClaimOp
 	filled chan struct{} // closed when Rows are committed, or when there are none
@@ -39,14 +39,11 @@ func (h *Handoffs) remove(idle *IdleClaim) {
 	}
 }
 
-// Waiting reports whether a claim on queue is waiting for a job.
-func (h *Handoffs) Waiting(queue string) bool { return !h.idle.Empty(queue) }
-
-// Take removes and returns the claim on queue that has waited longest, or nil if none is waiting.
-// now is the time of the enqueue. The caller must call Fill on the claim. An enqueue should call
-// Take inside its transaction, so that the claim stays available to others while the enqueue waits
+// take removes and returns the claim on queue that has waited longest, or nil if none is waiting.
+// now is the time of the enqueue. The caller must call fill on the claim. An enqueue should call
+// take inside its transaction, so that the claim stays available to others while the enqueue waits
 // for the writer.
-func (h *Handoffs) Take(queue string, now time.Time) *IdleClaim {
+func (h *Handoffs) take(queue string, now time.Time) *IdleClaim {
 	idle, _ := h.idle.Pop(queue)
 	if idle != nil {
 		idle.Began = now
@@ -58,47 +55,67 @@ func (h *Handoffs) Take(queue string, now time.Time) *IdleClaim {
 // takes its own statement, whereas plain inserts share a statement.
 const handoffLimit = 8
 
-// Insert inserts as many payloads as the claim can take and returns the ids of the jobs. The caller
-// must insert the rest. A nil claim takes none. Insert must be called inside the transaction of the
-// enqueue, after its first write. Otherwise now, and with it the end of the lease, would date from
-// before the wait for the writer.
-//
-// A trigger of the application on the table of jobs may change a row after its INSERT, too late for
-// a handler that already has the job. Insert therefore takes no jobs if there is such a trigger.
-func (c *IdleClaim) Insert(ctx context.Context, tx engine.Querier, job row.NewJob, payloads []string, now time.Time) (ids []int64, err error) {
+// offer returns the claim as an offer to an enqueue of n jobs. A nil claim offers nothing. Jobs
+// without a free slot are left for a later claim.
+func (c *IdleClaim) offer(n int) *row.Offer {
 	if c == nil {
-		return nil, nil
+		return nil
 	}
-	jobs := c.source.Engine.Stores.Jobs
-	if foreign, err := jobs.ForeignTriggers(ctx, tx); err != nil || foreign {
-		return nil, err
-	}
-	// Jobs without a free slot are left for a later claim.
-	slots := c.slots.Fill(min(len(payloads), c.Want, handoffLimit))
 	c.handedOver = true
-	expires := now.Unix() + engine.Seconds(c.Hold)
-	for _, payload := range payloads[:slots] {
-		row, err := jobs.InsertClaimed(ctx, tx, job, payload, c.Worker, expires)
-		if err != nil || row == nil { // not inserted: another job is due and comes first
-			return ids, err
-		}
-		c.Rows = append(c.Rows, row)
-		ids = append(ids, row.ID)
-	}
-	return ids, nil
+	return &row.Offer{Worker: c.Worker, N: c.slots.Fill(min(n, c.Want, handoffLimit)), Lease: c.Hold}
 }
 
-// Fill wakes the worker and returns the number of jobs handed to it. It must be called once the
-// enqueue's write has returned, with the error of that write. After an error, and for a nil claim,
-// the number is 0.
-func (c *IdleClaim) Fill(err error) (jobs int) {
-	if c == nil {
-		return 0
+// fill passes jobs to the worker and wakes it. It must be called once the enqueue's write has
+// returned, with no jobs if that write has failed. A nil claim takes none.
+func (c *IdleClaim) fill(jobs []*row.Job) {
+	if c != nil {
+		c.Rows = jobs
+		close(c.filled)
 	}
+}
+
+// InsertOp inserts jobs in a transaction of its own. If a claim of this process waits for jobs of the
+// queue, the op hands them over to it.
+type InsertOp struct {
+	row.Insert
+	Inserted row.Inserted // after Run
+	At       time.Time    // after Run: the time of the transaction
+
+	source   *Source
+	handOver bool       // a claim is waiting
+	idle     *IdleClaim // that claim, once Run has taken it
+}
+
+// Commit inserts the jobs and returns the number of jobs that were handed over. txForm is the verb to
+// use inside a transaction, for the error.
+func (op *InsertOp) Commit(ctx context.Context, s *Source, txForm string) (handed int, err error) {
+	op.source = s
+	op.handOver = op.Delay <= 0 && !op.RunAt.After(time.Now()) && op.Unique == nil && op.Key == "" && op.Links == nil &&
+		!s.Handoffs.idle.Empty(op.Queue)
+	err = s.Engine.Write(ctx, txForm, op)
 	if err != nil {
-		c.Rows = nil
+		op.Inserted = row.Inserted{}
 	}
-	jobs = len(c.Rows) // read before the worker owns Rows
-	close(c.filled)
-	return jobs
+	handed = len(op.Inserted.Claimed) // before the worker owns the jobs
+	op.idle.fill(op.Inserted.Claimed)
+	return handed, err
+}
+
+// Single implements engine.Op. A handoff needs a BEGIN: outside a transaction the time of Run, and with
+// it the end of the lease, would date from before the wait for the writer.
+func (op *InsertOp) Single() bool {
+	return len(op.Payloads) == 1 && !op.handOver && op.Plain()
+}
+
+// Run implements engine.Op.
+func (op *InsertOp) Run(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+	op.At = now
+	if op.handOver {
+		if op.idle == nil { // Run may be called again
+			op.idle = op.source.Handoffs.take(op.Queue, now)
+		}
+		op.Offer = op.idle.offer(len(op.Payloads))
+	}
+	op.Inserted, err = op.source.Engine.Stores.Jobs.Insert(ctx, q, &op.Insert, now)
+	return err
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // renewLoop renews the leases of all held jobs with one statement after every third of their
@@ -27,7 +28,6 @@ func (p *Pool) renewLoop(ctx context.Context) {
 // renew extends the leases of held. Failures are logged only, since a lease leaves time for two
 // more tries. ctx outlives the drain: the leases must hold while the drain waits for handlers.
 func (p *Pool) renew(ctx context.Context, held []*activeJob) {
-	// The attempt is not needed: of each job, this worker holds at most the latest claim.
 	ids := make([]int64, len(held))
 	for i, j := range held {
 		ids[i] = j.claim.ID
@@ -35,13 +35,11 @@ func (p *Pool) renew(ctx context.Context, held []*activeJob) {
 	var kept []int64
 	var until int64
 	news := p.news(held, time.Now())
-	op := news.with(p.source.Engine.Stores.Jobs, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+	op := news.with(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		until = now.Unix() + engine.Seconds(p.Lease)
-		kept, err = p.source.Engine.Stores.Jobs.Renew(ctx, q, ids, p.WorkerID, now.Unix(), until)
-		if err != nil || len(kept) == len(ids) {
-			return err
-		}
-		return p.source.Engine.Stores.Jobs.RenewPlaces(ctx, q, ids, p.WorkerID, now.Unix(), until) // for cancelled jobs
+		r := row.Renewal{Worker: p.WorkerID, IDs: ids, Lease: p.Lease, Progress: news.all}
+		kept, err = p.source.Engine.Stores.Jobs.Renew(ctx, q, r, now)
+		return err
 	})
 	err := p.source.Engine.Write(ctx, "", op)
 	if ctx.Err() != nil {

@@ -130,7 +130,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	}
 	defer p.source.Running.remove(p)
 	if !p.Due { // such a pool runs only now and then
-		defer p.source.Presence.Enter(p.WorkerID, p.source.queues(), p.Workers)()
+		defer p.source.Presence.Enter(p.WorkerID, p.source.Queues, p.Workers)()
 	}
 
 	// The time limit starts when ctx ends, even if a batch is being written then.
@@ -286,7 +286,7 @@ type prefetch struct {
 
 // saw records the mean payload size of a batch.
 func (f *prefetch) saw(rows []*row.Job) {
-	sum, _ := payloadBytes(rows)
+	sum, _ := row.PayloadBytes(rows)
 	f.bytes = sum / len(rows)
 }
 

@@ -44,14 +44,6 @@ func (n *noted) add(c *Claim) {
 	n.all = append(n.all, row.ProgressOf{ID: c.ID, Attempt: c.Attempt, Progress: *p})
 }
 
-// save writes the collected progress; see [store.Jobs.SaveProgress].
-func (n *noted) save(ctx context.Context, jobs engine.JobStore, q engine.Querier, acked bool, now time.Time) error {
-	if len(n.all) == 0 {
-		return nil
-	}
-	return jobs.SaveProgress(ctx, q, n.all, n.claims[0].Worker, acked, now.Unix())
-}
-
 // committed marks the progress as saved. It must be called after the commit.
 func (n *noted) committed() {
 	for i, c := range n.claims {
@@ -59,45 +51,29 @@ func (n *noted) committed() {
 	}
 }
 
-// with returns an Op that calls run, which renews leases with a single statement, and then saves
-// the progress.
-func (n *noted) with(jobs engine.JobStore, run engine.SingleOp) engine.Op {
+// with returns run as an Op. run renews leases with a single statement, and saves the progress with another.
+func (n *noted) with(run engine.SingleOp) engine.Op {
 	if len(n.all) == 0 {
 		return run
 	}
-	return engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		if err := run(ctx, q, now); err != nil {
-			return err
-		}
-		return n.save(ctx, jobs, q, false, now)
-	})
+	return engine.OpFunc(run)
 }
 
-// WithProgress returns an Op that calls run, which renews the lease of c with a single statement,
-// and then saves the unsaved progress of c.
-func (s *Source) WithProgress(c *Claim, run engine.SingleOp) engine.Op {
+// Extend returns an Op that sets the lease of c to by from its time, and saves the unsaved progress of c.
+func (s *Source) Extend(c *Claim, by time.Duration) engine.Op {
 	var n noted
 	n.add(c)
-	return n.with(s.Engine.Stores.Jobs, run)
-}
-
-// saveProgress writes the unsaved progress of claims that are about to be settled. Dead jobs keep
-// their progress, and so do jobs that are kept when they are done.
-func (s *Source) saveProgress(ctx context.Context, q engine.Querier, ends []*SettleOp, now time.Time) error {
-	var acked, others noted
-	for _, end := range ends {
-		switch end.Outcome {
-		case Acked:
-			acked.add(end.Claim)
-		case Cancelled:
-		default:
-			others.add(end.Claim)
+	e := row.Extension{Claim: c.Claim, Lease: by, Progress: c.unsaved()}
+	return n.with(func(ctx context.Context, q engine.Querier, now time.Time) error {
+		held, err := s.Engine.Stores.Jobs.Extend(ctx, q, e, now)
+		if err == nil && !held {
+			return engine.ErrClaimLost // nothing has changed, so the rollback of an error is harmless
 		}
-	}
-	if err := acked.save(ctx, s.Engine.Stores.Jobs, q, true, now); err != nil {
+		if err == nil {
+			c.HoldUntil(now.Unix() + engine.Seconds(by))
+		}
 		return err
-	}
-	return others.save(ctx, s.Engine.Stores.Jobs, q, false, now)
+	})
 }
 
 // news returns the unsaved progress of held, or nothing if the last write was less than

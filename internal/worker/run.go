@@ -107,6 +107,7 @@ func (p *Pool) handlerContext(j *activeJob) (context.Context, context.CancelFunc
 		cancel(ErrCancelled)
 	}
 	j.claim.Began = time.Now()
+	j.claim.started.Store(true)
 	j.claim.Wait = max(0, j.claim.Began.Sub(j.ready)) // times in the file are whole seconds
 	p.mu.Unlock()                                     // locked, because the drain may report this handler
 	if p.Timeout <= 0 {
@@ -173,7 +174,7 @@ func (p *Pool) outcomeFor(j *activeJob, err error) *SettleOp {
 	mayBeSettled := j.claim.SettledTx.Load()
 	if err == nil {
 		end := p.source.Ack(j.claim, p.ResultTTL)
-		end.mayBeSettled = mayBeSettled
+		end.Ended = mayBeSettled
 		return end
 	}
 	directive, directed := p.asDirective(err)
@@ -192,7 +193,7 @@ func (p *Pool) outcomeFor(j *activeJob, err error) *SettleOp {
 	// which must not run, or panic, inside a transaction shared with other callers.
 	p.reportError(j, err)
 	end := p.source.Retry(j.claim, 0, err)
-	end.mayBeSettled, end.ran = mayBeSettled, j.ran
+	end.Ended, end.Ran = mayBeSettled, j.ran
 	if directed {
 		end.Outcome, end.Delay = directive.Outcome, directive.Delay
 	} else {

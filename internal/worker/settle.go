@@ -25,6 +25,7 @@ type Claim struct {
 	log       atomic.Pointer[Log] // nil if nothing was logged
 	progress  atomic.Pointer[row.Progress]
 	saved     atomic.Pointer[row.Progress] // progress that is in the file
+	started   atomic.Bool                  // the handler was called
 	returned  atomic.Bool                  // the handler has returned
 
 	// Pooled is set if the claim belongs to a pool, which then reports a cancellation of the job
@@ -73,93 +74,85 @@ func (c *Claim) ended() bool {
 }
 
 // Outcome is the way in which a claim ended.
-type Outcome string
+type Outcome = row.Outcome
 
 // The outcomes of a claim.
 const (
-	Acked    Outcome = "acked"
-	Retried  Outcome = "retried"
-	Died     Outcome = "died"     // moved to the dead letters
-	Snoozed  Outcome = "snoozed"  // the attempt does not count
-	Released Outcome = "released" // given back by the pool; the attempt does not count
-	Lost     Outcome = "lost"     // the worker no longer held the claim
-
-	Cancelled Outcome = "cancelled" // the job was cancelled while the claim held
+	Acked     = row.Acked
+	Retried   = row.Retried
+	Died      = row.Died
+	Snoozed   = row.Snoozed
+	Released  = row.Released
+	Lost      = row.Lost
+	Cancelled = row.Cancelled
 )
 
-// SettleOp ends a claim. Run may be called again after a failed commit.
+// SettleOp ends a claim. Run may be called again after a failed commit. After Run, Became is also
+// Cancelled if the job was cancelled while the claim held.
 type SettleOp struct {
-	Claim   *Claim
-	Outcome Outcome // intended
-	Became  Outcome // after Run: Outcome, Lost, Cancelled, or Died for a last attempt
-	Delay   time.Duration
-	Cause   error
-	RunAt   time.Time // after Run: when a retried job runs again
-	At      time.Time // after Run: when the claim ended; zero if it did not hold
+	row.Settlement
+	Claim *Claim // sets Settlement.Claim and more, see prepare
+	Cause error
+	At    time.Time // after Run: when the claim ended; zero if it did not hold
 
-	SlowDown bool // of a snoozed job, see Directive
+	source *Source
+	one    [1]*row.Settlement // the Settle of a step with s alone
+}
 
-	source    *Source
-	text      string        // text of Cause as stored
-	ran       time.Duration // run time of a handler that has returned; 0 means until the settle
-	resultTTL time.Duration
-
-	// mayBeSettled is set if the handler may have settled the job in a transaction of its own. A
-	// missing claim is then expected.
-	mayBeSettled bool
+// settle returns an op with the given outcome.
+func (s *Source) settle(c *Claim, outcome Outcome) *SettleOp {
+	return &SettleOp{
+		Settlement: row.Settlement{Claim: c.Claim, Queue: c.Queue, Outcome: outcome},
+		Claim:      c,
+		source:     s,
+	}
 }
 
 // Ack settles a job that is done. Its result, if any, is kept for ttl.
 func (s *Source) Ack(c *Claim, ttl time.Duration) *SettleOp {
-	return &SettleOp{source: s, Claim: c, Outcome: Acked, resultTTL: ttl}
+	end := s.settle(c, Acked)
+	end.ResultTTL = ttl
+	return end
 }
 
 // Retry makes the job available again after delay, or moves it to the dead letters if its attempts
 // are spent.
 func (s *Source) Retry(c *Claim, delay time.Duration, cause error) *SettleOp {
-	return &SettleOp{source: s, Claim: c, Outcome: Retried, Delay: delay, Cause: cause, text: engine.Describe(cause)}
+	end := s.settle(c, Retried)
+	end.Delay, end.Cause, end.Error = delay, cause, engine.Describe(cause)
+	return end
 }
 
 // DeadLetter moves the job to the dead letters.
 func (s *Source) DeadLetter(c *Claim, cause error) *SettleOp {
-	return &SettleOp{source: s, Claim: c, Outcome: Died, Cause: cause, text: engine.Describe(cause)}
+	end := s.settle(c, Died)
+	end.Cause, end.Error = cause, engine.Describe(cause)
+	return end
 }
 
 // Snooze makes the job available again after d. The attempt does not count.
 func (s *Source) Snooze(c *Claim, d time.Duration) *SettleOp {
-	return &SettleOp{source: s, Claim: c, Outcome: Snoozed, Delay: d}
+	end := s.settle(c, Snoozed)
+	end.Delay = d
+	return end
 }
 
 // release makes the job available again at once. The attempt does not count, because the job has
 // not run or the process is shutting down.
-func (s *Source) release(c *Claim) *SettleOp {
-	return &SettleOp{source: s, Claim: c, Outcome: Released}
-}
+func (s *Source) release(c *Claim) *SettleOp { return s.settle(c, Released) }
 
 // cancelled ends the claim of a deleted job.
 func (s *Source) cancelled(c *Claim) *SettleOp {
-	return &SettleOp{source: s, Claim: c, Outcome: Cancelled, Became: Cancelled}
-}
-
-// single reports whether the settle takes a single statement if nobody waits for the job.
-func (s *SettleOp) single() bool {
-	if s.Claim.unsaved() != nil {
-		return false
-	}
-	switch s.Outcome {
-	case Acked:
-		return s.Claim.Result.Load() == nil
-	case Snoozed, Released:
-		return !s.SlowDown
-	}
-	return false
+	end := s.settle(c, Cancelled)
+	end.Became = Cancelled
+	return end
 }
 
 // Commit runs s in its own transaction, as a single statement if possible. txForm is the verb to
 // use inside a transaction, for the error.
 func (s *SettleOp) Commit(ctx context.Context, txForm string) error {
 	write := s.source.Engine.Write
-	if !s.single() {
+	if s.prepare(); !s.Plain() {
 		return write(ctx, txForm, engine.OpFunc(s.Run))
 	}
 	err := write(ctx, txForm, engine.SingleOp(s.runAlone))
@@ -169,88 +162,56 @@ func (s *SettleOp) Commit(ctx context.Context, txForm string) error {
 	return err
 }
 
-// ackFunc is the type of the ack methods of store.Jobs.
-type ackFunc = func(ctx context.Context, q engine.Querier, c row.Claim, now int64) (bool, error)
-
 // Held reports, after Run, whether the worker held the claim, which has now ended.
 func (s *SettleOp) Held() bool {
 	return s.Became != "" && s.Became != Lost && s.Became != Cancelled
 }
 
-// Run ends the claim. It must be called in a transaction. Every statement is fenced by (id, worker,
-// attempt), so a lost claim changes nothing.
-func (s *SettleOp) Run(ctx context.Context, q engine.Querier, at time.Time) error {
-	if err := s.source.saveProgress(ctx, q, []*SettleOp{s}, at); err != nil {
+// Run ends the claim. It must be called in a transaction.
+func (s *SettleOp) Run(ctx context.Context, q engine.Querier, now time.Time) error {
+	return s.run(ctx, q, false, now)
+}
+
+// runAlone is Run without a surrounding transaction. If that is not enough, it changes nothing and
+// returns row.ErrAwaited.
+func (s *SettleOp) runAlone(ctx context.Context, q engine.Querier, now time.Time) error {
+	return s.run(ctx, q, true, now)
+}
+
+func (s *SettleOp) run(ctx context.Context, q engine.Querier, alone bool, now time.Time) error {
+	s.one[0] = s.prepare()
+	if _, err := s.source.Engine.Stores.Jobs.Step(ctx, q, row.Step{Settle: s.one[:], Alone: alone}, now); err != nil {
 		return err
 	}
-	if err := s.settle(ctx, q, at, s.source.Engine.Stores.Jobs.Ack); err != nil {
-		return err
-	}
-	return s.source.Engine.Stores.Jobs.AddAttempts(ctx, q, s.failed(nil))
+	s.settled(now)
+	return nil
 }
 
-// runAlone is Run without a surrounding transaction, for an attempt that has not failed. If that is
-// not enough, it changes nothing and returns store.ErrAwaited.
-func (s *SettleOp) runAlone(ctx context.Context, q engine.Querier, at time.Time) error {
-	return s.settle(ctx, q, at, s.source.Engine.Stores.Jobs.AckAlone)
+// prepare returns the settlement with all that the claim adds to it.
+func (s *SettleOp) prepare() *row.Settlement {
+	c := s.Claim
+	s.Result = c.Result.Load()
+	s.Progress = c.unsaved()
+	s.Running = c.Pooled && c.started.Load() && !c.returned.Load()
+	if s.Outcome == Retried || s.Outcome == Died {
+		s.Log = c.log.Load().String()
+		if s.Start = c.Began; s.Start.IsZero() {
+			s.Start = c.Made
+		}
+	}
+	return &s.Settlement
 }
 
-// failed appends the attempt to all if it ended with an error or the job died.
-func (s *SettleOp) failed(all []row.Attempt) []row.Attempt {
-	if s.Became != Died && (s.Became != Retried || s.text == "") {
-		return all
+// settled must be called after a step with s. It determines why a claim did not hold: if the job has
+// no row and no other worker can have claimed it, the job was cancelled.
+func (s *SettleOp) settled(now time.Time) {
+	if s.At = (time.Time{}); s.Held() {
+		s.At = now
 	}
-	c, start, ran := s.Claim, s.Claim.Began, s.ran
-	if start.IsZero() {
-		start = c.Made
+	if s.Gone && s.Claim.holds(now.Unix()) && !s.Ended {
+		s.Became = Cancelled
+		s.Claim.cancelled.Store(true)
 	}
-	if ran == 0 {
-		ran = max(0, s.At.Sub(start))
-	}
-	return append(all, row.Attempt{
-		Job: c.ID, N: c.Attempt, Worker: c.Worker, Error: s.text, Log: c.log.Load().String(),
-		StartMS: start.UnixMilli(), RanMS: ran.Milliseconds(),
-	})
-}
-
-// settle is Run without the record of the attempt.
-func (s *SettleOp) settle(ctx context.Context, q engine.Querier, at time.Time, ack ackFunc) (err error) {
-	if s.Outcome == Cancelled {
-		return s.freePlace(ctx, q)
-	}
-	now, jobs := at.Unix(), s.source.Engine.Stores.Jobs
-	held, died := false, false
-	// Each statement reports whether the claim held. Only the file knows whether a retried job has
-	// attempts left: the limit is stored with the job and may differ from this queue's option.
-	switch s.Outcome {
-	case Acked:
-		held, err = ack(ctx, q, s.Claim.Claim, now)
-	case Retried:
-		due := engine.UnixAfter(at, s.Delay)
-		s.RunAt = engine.Instant(due)
-		held, died, err = jobs.Retry(ctx, q, s.Claim.Claim, due, s.text, now)
-	case Died:
-		held, err = jobs.DeadLetter(ctx, q, s.Claim.Claim, s.text, now)
-	case Snoozed:
-		held, err = s.snooze(ctx, q, at)
-	case Released:
-		held, err = jobs.PutBack(ctx, q, s.Claim.Claim, 0, now)
-	}
-	if err != nil {
-		return err
-	}
-	return s.finish(ctx, q, at, held, died)
-}
-
-// snooze gives the attempt back. With SlowDown it also pauses the job's key or queue.
-func (s *SettleOp) snooze(ctx context.Context, q engine.Querier, at time.Time) (held bool, err error) {
-	until, now := engine.UnixAfter(at, s.Delay), at.Unix()
-	held, err = s.source.Engine.Stores.Jobs.PutBack(ctx, q, s.Claim.Claim, until, now)
-	if err != nil || !held || !s.SlowDown || until <= now {
-		return held, err
-	}
-	p := row.Pause{SinceMS: at.UnixMilli(), UntilMS: until * 1000, Reason: s.text}
-	return held, s.source.Engine.Stores.Jobs.SlowDown(ctx, q, s.Claim.Queue, s.Claim.ID, p, now)
 }
 
 // maxReason is the maximum length of a pause's reason in bytes.
@@ -264,34 +225,12 @@ func (s *Source) slowDown(c *Claim, d *Directive) *SettleOp {
 	if d.Err != nil {
 		text += ": " + Reason(d.Err)
 	}
-	end.text = engine.CutText(text, maxReason)
+	end.Error = engine.CutText(text, maxReason)
 	return end
 }
 
-// finish records the outcome of the claim and saves the result of a job that is done.
-func (s *SettleOp) finish(ctx context.Context, q engine.Querier, now time.Time, held, died bool) error {
-	if !held {
-		return s.missed(ctx, q, now)
-	}
-	s.Became, s.At = s.Outcome, now
-	if died {
-		s.Became = Died
-	}
-	// Save it in the transaction of the ack, so that a result exists if and only if the job is
-	// done.
-	result := s.Claim.Result.Load()
-	if s.Outcome != Acked || result == nil {
-		return nil
-	}
-	err := s.source.Engine.Stores.Results.Save(ctx, q, s.Claim.ID, *result, now.Unix(), engine.Expiry(now, s.resultTTL))
-	if errors.Is(err, row.ErrNotInserted) {
-		return nil // a trigger refused the result; the job is done all the same and must not run again
-	}
-	return err
-}
-
 // Reason returns the text of Cause without the stack of a panic, for log messages.
-func (s *SettleOp) Reason() string { return withoutStack(s.text) }
+func (s *SettleOp) Reason() string { return withoutStack(s.Error) }
 
 // Reason returns the text of a handler's error without the stack of a panic, for log messages.
 func Reason(err error) string { return withoutStack(engine.Describe(err)) }
@@ -305,32 +244,6 @@ func withoutStack(text string) string {
 // RolledBack clears the cancellation that a settle found in a transaction that was rolled back.
 // That transaction may itself have cancelled the job.
 func (c *Claim) RolledBack() { c.cancelled.Store(false) }
-
-// missed determines why the claim did not hold. If the job has no row and no other worker can have
-// claimed it, the job was cancelled.
-func (s *SettleOp) missed(ctx context.Context, q engine.Querier, now time.Time) error {
-	gone, err := s.source.Engine.Stores.Jobs.Gone(ctx, q, []int64{s.Claim.ID})
-	s.Became = Lost
-	if len(gone) > 0 {
-		err = s.freePlace(ctx, q)
-	}
-	if len(gone) > 0 && s.Claim.holds(now.Unix()) && !s.mayBeSettled {
-		s.Became = Cancelled
-		s.Claim.cancelled.Store(true)
-	}
-	return err
-}
-
-// freePlace gives up the place of a cancelled job in a queue with limits. It keeps the place while
-// the handler is running: the handler may have tried to settle the job itself, or may go on after
-// the drain.
-func (s *SettleOp) freePlace(ctx context.Context, q engine.Querier) error {
-	c := s.Claim
-	if c.Pooled && !c.Began.IsZero() && !c.returned.Load() {
-		return nil
-	}
-	return s.source.Engine.Stores.Jobs.FreePlace(ctx, q, c.Claim)
-}
 
 // Directive is the error with which a handler decides how its job continues. It may be wrapped like
 // any other error.

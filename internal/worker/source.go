@@ -22,8 +22,9 @@ type Source struct {
 	Handoffs *Handoffs
 	Running  *Running
 	Presence Presence
-	Queue    string // with Lanes: their names, for log messages
-	Lanes    *Lanes // nil for a single Queue
+	Queue    string   // with Lanes: their names, for log messages
+	Queues   []string // that jobs are claimed from: Queue alone, or those of Lanes
+	Lanes    *Lanes   // nil for a single Queue
 
 	largest atomic.Int64 // recent maximum payload size in bytes; 0 if unknown
 	limited atomic.Bool  // the queues had limits when a worker last waited
@@ -32,14 +33,6 @@ type Source struct {
 // Limited reports whether the queues had limits when a worker last waited. With limits, the end of
 // a job may allow another job to start.
 func (s *Source) Limited() bool { return s.limited.Load() }
-
-// queues returns the names of the queues that jobs are claimed from.
-func (s *Source) queues() []string {
-	if s.Lanes == nil {
-		return []string{s.Queue}
-	}
-	return s.Lanes.Queues
-}
 
 // ClaimOp claims up to Want jobs with a lease of Hold.
 type ClaimOp struct {
@@ -52,22 +45,13 @@ type ClaimOp struct {
 	Rows  []*row.Job  // after Run
 	Dead  []row.Death // after Run: jobs that were dead-lettered instead of claimed
 
-	paused       bool // after Run: there were no jobs, and a queue is paused
-	more         bool // after Run: the claim reached a bound, and there may be more jobs
-	sum, largest int  // payload sizes of Rows, in bytes
-	slots        *Reservation
-	ahead        []row.Lane // after Run, with fair Lanes: the start of the next claim
-	handedOver   bool       // an enqueue inserted the jobs at Began
+	paused     bool // after Run: there were no jobs, and a queue is paused
+	more       bool // after Run: the claim reached a bound, and there may be more jobs
+	slots      *Reservation
+	request    row.ClaimRequest
+	ahead      []row.Lane // after Run, with fair Lanes: the start of the next claim
+	handedOver bool       // an enqueue inserted the jobs at Began
 }
-
-// Limits of a claim. A claim holds the writer and rewrites every claimed row, including its
-// payload. A statement costs as much as five small jobs, so small jobs are claimed by a single
-// statement.
-const (
-	claimBytes = 1 << 20 // bytes of payloads; the first statement may exceed it if payloads have grown
-	claimFirst = 32      // jobs of the first statement, whatever their size
-	claimGrows = 7       // growth of each further statement, as a multiple of the jobs claimed so far
-)
 
 // ReadyAt returns when a job of the claim could have started. The time is exact if an enqueue of
 // this process handed the job over, and otherwise has the resolution of the file, a second.
@@ -87,58 +71,33 @@ func (s *Source) NewClaim(worker string, want int, hold time.Duration) *ClaimOp 
 // Run implements engine.Op. The lease begins at the time of the transaction, so that the wait for
 // the writer takes no part of it.
 func (c *ClaimOp) Run(ctx context.Context, q engine.Querier, now time.Time) error {
-	expires := now.Unix() + engine.Seconds(c.Hold)
-	c.Rows, c.Dead, c.sum, c.largest, c.paused = nil, nil, 0, 0, false // Run may be called again
+	claimed, err := c.source.Engine.Stores.Jobs.Step(ctx, q, row.Step{Claim: c.prepare()}, now)
+	if err != nil {
+		return err
+	}
+	c.took(claimed)
+	return nil
+}
+
+// prepare returns the claim as a request. It must be called in the transaction.
+func (c *ClaimOp) prepare() *row.ClaimRequest {
+	c.Rows, c.Dead, c.paused = nil, nil, false // the transaction may run again
 	c.Want = c.slots.Fill(c.Want)
+	c.request = row.ClaimRequest{Worker: c.Worker, N: c.Want, Lease: c.Hold, Largest: int(c.source.largest.Load())}
+	c.request.Queues = c.source.Queues
 	if c.source.Lanes != nil {
-		c.ahead = c.source.Lanes.next
+		c.request.Lanes = c.source.Lanes.next
 	}
-	for n := c.first(); n > 0; n = c.next() {
-		rows, dead, err := c.claim(ctx, q, n, now.UnixMilli(), expires)
-		if err != nil {
-			return err
-		}
-		if c.Rows == nil {
-			c.Rows = rows // usually the only rows, so avoid a copy
-		} else {
-			c.Rows = append(c.Rows, rows...)
-		}
-		c.Dead = append(c.Dead, dead...)
-		sum, largest := payloadBytes(rows)
-		c.sum, c.largest = c.sum+sum, max(c.largest, largest)
-		if c.more = len(rows) == n; !c.more {
-			break
-		}
-	}
-	if c.Want > 0 && len(c.Rows) == 0 {
-		if err := c.askPaused(ctx, q, now.Unix()); err != nil {
-			return err
-		}
-	}
+	return &c.request
+}
+
+// took records the outcome of the claim.
+func (c *ClaimOp) took(claimed row.Claimed) {
+	c.Rows, c.Dead, c.ahead = claimed.Jobs, claimed.Dead, claimed.Lanes
+	c.paused, c.more = claimed.Paused, claimed.More
 	// Lower the recent maximum slowly, so that occasional large payloads among small ones are not
 	// forgotten.
-	c.source.largest.Store(max(int64(c.largest), c.source.largest.Load()*7/8))
-	return nil
-}
-
-// askPaused sets paused if any of the queues is paused.
-func (c *ClaimOp) askPaused(ctx context.Context, q engine.Querier, now int64) (err error) {
-	for _, queue := range c.source.queues() {
-		if c.paused, err = c.source.Engine.Stores.Jobs.Paused(ctx, q, queue, now); err != nil || c.paused {
-			return err
-		}
-	}
-	return nil
-}
-
-// claim runs a single statement.
-func (c *ClaimOp) claim(ctx context.Context, q engine.Querier, n int, nowMS, expires int64) (rows []*row.Job, dead []row.Death, err error) {
-	s := c.source
-	if s.Lanes == nil {
-		return s.Engine.Stores.Jobs.ClaimAt(ctx, q, s.Queue, c.Worker, n, nowMS, expires)
-	}
-	rows, dead, c.ahead, err = s.Lanes.claim(ctx, s.Engine.Stores.Jobs, q, c.ahead, c.Worker, n, nowMS, expires)
-	return rows, dead, err
+	c.source.largest.Store(max(int64(claimed.Largest), c.source.largest.Load()*7/8))
 }
 
 // committed must be called after the commit of the claim. It makes the next claim of fair lanes
@@ -147,43 +106,6 @@ func (c *ClaimOp) committed() {
 	if c.ahead != nil {
 		c.source.Lanes.next = c.ahead
 	}
-}
-
-// first returns how many jobs the first statement takes: as many as fit if their payloads are no
-// larger than the recent maximum.
-func (c *ClaimOp) first() int {
-	n := claimFirst
-	if largest := int(c.source.largest.Load()); largest > 0 {
-		n = max(n, claimBytes/largest)
-	}
-	return min(n, c.Want, row.ClaimRows)
-}
-
-// next returns how many jobs the next statement takes: as many as fit if their payloads are no
-// larger than those so far. It returns 0 to end the claim, also when only a small statement would
-// be left.
-func (c *ClaimOp) next() int {
-	rest := min(c.Want, row.ClaimRows) - len(c.Rows)
-	n := min(rest, claimGrows*len(c.Rows), (claimBytes-c.sum)/max(c.largest, 1))
-	if n < min(rest, claimFirst) {
-		return 0
-	}
-	return n
-}
-
-// payloadBytes returns the total size of the payloads and the size of the largest.
-func payloadBytes(rows []*row.Job) (sum, largest int) {
-	for _, row := range rows {
-		size := 0
-		switch p := row.Payload.(type) {
-		case string:
-			size = len(p)
-		case []byte:
-			size = len(p)
-		}
-		sum, largest = sum+size, max(largest, size)
-	}
-	return sum, largest
 }
 
 // Single implements engine.Op. It returns false, because a claim also settles expired claims, with
@@ -205,8 +127,8 @@ func (s *Source) ClaimFailed(ctx context.Context, err error) {
 		return
 	}
 	_ = s.Engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		for _, queue := range s.queues() {
-			if err := s.Engine.Stores.Jobs.PostponeOverdue(ctx, q, queue, now.Unix(), now.Add(postponed).Unix()); err != nil {
+		for _, queue := range s.Queues {
+			if err := s.Engine.Stores.Jobs.Postpone(ctx, q, queue, now.Add(postponed), now); err != nil {
 				return err
 			}
 		}
@@ -216,8 +138,9 @@ func (s *Source) ClaimFailed(ctx context.Context, err error) {
 
 // Ready reports whether a claim would find something to do. It reads without the write lock.
 func (s *Source) Ready(ctx context.Context) (ready bool, err error) {
-	err = s.Engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		ready, err = s.Engine.Stores.Jobs.ReadyAt(ctx, q, s.Queue, time.Now().UnixMilli())
+	err = s.Engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
+		states, err := s.Engine.Stores.Jobs.States(ctx, q, s.Queues, false, time.Now())
+		ready = soonest(states).Ready
 		return err
 	})
 	return ready, err
@@ -227,7 +150,7 @@ func (s *Source) Ready(ctx context.Context) (ready bool, err error) {
 // when. It costs more than Ready and should be called only before a wait.
 func (s *Source) state(ctx context.Context) (state row.QueueState, err error) {
 	err = s.Engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		states, err := s.Engine.Stores.Jobs.StatesAt(ctx, q, s.queues(), time.Now().UnixMilli())
+		states, err := s.Engine.Stores.Jobs.States(ctx, q, s.Queues, true, time.Now())
 		state = soonest(states)
 		s.limited.Store(state.Limited)
 		return err
@@ -239,14 +162,14 @@ func (s *Source) state(ctx context.Context) (state row.QueueState, err error) {
 func soonest(states []row.QueueState) (all row.QueueState) {
 	for _, s := range states {
 		all.Ready, all.Limited = all.Ready || s.Ready, all.Limited || s.Limited
-		all.Next, all.StartMS = sooner(all.Next, s.Next), sooner(all.StartMS, s.StartMS)
+		all.Next, all.Start = sooner(all.Next, s.Next), sooner(all.Start, s.Start)
 	}
 	return all
 }
 
 // sooner returns the earlier of two times. A zero time means none.
-func sooner(a, b int64) int64 {
-	if a == 0 || b != 0 && b < a {
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}
 	return a
@@ -258,7 +181,7 @@ func sooner(a, b int64) int64 {
 // look again, because the notifier has looked.
 func (s *Source) Await(ctx context.Context, c *ClaimOp, interrupt <-chan struct{}) (found bool, err error) {
 	var keys []wake.Key
-	for _, queue := range s.queues() {
+	for _, queue := range s.Queues {
 		keys = append(keys, wake.Key{Kind: wake.QueueReady, Name: queue})
 	}
 	waiter := s.Engine.Notifier.Subscribe(keys...)
@@ -267,8 +190,8 @@ func (s *Source) Await(ctx context.Context, c *ClaimOp, interrupt <-chan struct{
 	if err != nil || state.Ready {
 		return state.Ready, err
 	}
-	s.Engine.Notifier.WakeAt(engine.Instant(state.Next))
-	s.Engine.Notifier.WakeAt(engine.InstantMS(state.StartMS))
+	s.Engine.Notifier.WakeAt(state.Next)
+	s.Engine.Notifier.WakeAt(state.Start)
 	// Offer c only after the look: waiting jobs come first, and an enqueue must not pass them.
 	var filled <-chan struct{}
 	if c.Want > 0 && s.Lanes == nil {

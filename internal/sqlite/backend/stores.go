@@ -50,7 +50,7 @@ func Stores() engine.Stores {
 			Messages:   store.SweepMessages,
 		},
 		Wake: wake.Statements{
-			Queues:   store.Jobs{}.StatesAt,
+			Queues:   store.Jobs{}.States,
 			Results:  store.Results{}.Decided,
 			Messages: wake.Log{Head: store.Notifications{}.Head, Since: store.Notifications{}.ChannelsSince},
 			Events:   wake.Log{Head: store.Streams{}.Head, Since: store.Streams{}.TopicsSince},

@@ -1,0 +1,53 @@
+package row
+
+import "time"
+
+// Insert adds jobs to a queue, one for each of Payloads. All other fields apply to each of them.
+type Insert struct {
+	Queue       string
+	Payloads    []string // as stored
+	Priority    int64
+	MaxAttempts int64
+
+	// Delay is the time after the transaction from which the jobs may run. If it is not positive, they may run
+	// from RunAt. A RunAt that has passed, and the zero RunAt, mean the time of the transaction.
+	Delay time.Duration
+	RunAt time.Time
+
+	// ExpiresIn is the time after the transaction until which the jobs must start. If it is not positive, they
+	// must start before ExpiresAt. The zero ExpiresAt means that they never expire.
+	ExpiresIn time.Duration
+	ExpiresAt time.Time
+
+	Key     string // key that the limits of the queue apply to; "" for none
+	Headers string // JSON object; "" for none
+
+	Unique *Unique // nil for jobs without a unique key
+	Links  *Links  // dependencies and batch; nil for none
+
+	// Offer asks the store to hand the first jobs over to a waiting worker; nil for no such worker.
+	Offer *Offer
+}
+
+// Plain reports whether the jobs have nothing that a plain job lacks. A single such job is inserted by a
+// single statement.
+func (in *Insert) Plain() bool {
+	return in.Key == "" && in.Headers == "" && in.Unique == nil && in.Links == nil && in.Offer == nil
+}
+
+// Offer is a claim that waits for jobs. A store may insert jobs as already claimed by it if a claim would have found no
+// other job first. The queue must not be paused and must have no limits, and the application must have no trigger that
+// could change the jobs after their insert. A store may also ignore an Offer, which is only an optimization. The jobs must
+// be due, and have no unique key, limits key or links.
+type Offer struct {
+	Worker string
+	N      int // maximum number of jobs
+	Lease  time.Duration
+}
+
+// Inserted is the outcome of an Insert.
+type Inserted struct {
+	IDs     []int64  // of the jobs that were added, changed or found, in the order of Payloads
+	Places  []Placed // with a unique key: the outcomes, in the same order
+	Claimed []*Job   // the first of the jobs, which were handed over to the Offer
+}
