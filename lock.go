@@ -1,7 +1,6 @@
 package honker
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +55,7 @@ type Lock struct {
 	endHeld context.CancelCauseFunc
 	ctx     context.Context // ends with held, and with the ctx that the lock was taken with
 	endCtx  context.CancelCauseFunc
-	expires atomic.Int64 // Unix second, as of the last renewal
+	expires atomic.Pointer[time.Time] // as of the last renewal
 
 	releasing sync.Once
 	released  chan struct{} // closed after the lock was released or given up
@@ -115,7 +114,7 @@ func (db *DB) waitLock(ctx context.Context, name string, o LockOptions) (*Lock, 
 		var held *heldError
 		l, err = db.acquire(wait, ctx, name, o)
 		if errors.As(err, &held) {
-			db.engine.Notifier.WakeAt(engine.Instant(held.ExpiresAt))
+			db.engine.Notifier.WakeAt(held.Expires)
 			return wake.Forever, nil
 		}
 		return wake.Done, err
@@ -127,7 +126,7 @@ func (db *DB) waitLock(ctx context.Context, name string, o LockOptions) (*Lock, 
 type heldError struct{ row.Lock }
 
 func (e *heldError) Error() string {
-	return fmt.Sprintf("%v by %q until %s", ErrLockHeld, e.Owner, engine.Instant(e.ExpiresAt).UTC().Format(time.RFC3339))
+	return fmt.Sprintf("%v by %q until %s", ErrLockHeld, e.Owner, e.Expires.UTC().Format(time.RFC3339))
 }
 
 func (e *heldError) Unwrap() error { return ErrLockHeld }
@@ -160,30 +159,25 @@ func (db *DB) acquire(ctx, parent context.Context, name string, o LockOptions) (
 }
 
 func (db *DB) checkFree(ctx context.Context, q engine.Querier, name string, now time.Time) error {
-	row, held, err := db.engine.Stores.Locks.Held(ctx, q, name, now.Unix())
-	if err == nil && held {
-		return &heldError{row}
+	held, err := db.engine.Stores.Locks.Held(ctx, q, name, now)
+	if err == nil && len(held) > 0 {
+		return &heldError{held[0]}
 	}
 	return err
 }
 
 func (l *Lock) insert(ctx context.Context, q engine.Querier, now time.Time) error {
-	expires := l.until(now)
-	token, ok, err := l.db.engine.Stores.Locks.Acquire(ctx, q, l.name, l.owner, now.Unix(), expires)
+	row, token, err := l.db.engine.Stores.Locks.Acquire(ctx, q, l.name, l.owner, l.ttl, now)
 	if err != nil {
 		return err
 	}
-	if !ok { // another process was faster
-		return cmp.Or(l.db.checkFree(ctx, q, l.name, now), ErrNotInserted)
+	if token == 0 { // another process was faster
+		return &heldError{row}
 	}
 	l.token = token
-	l.expires.Store(expires)
+	l.expires.Store(&row.Expires)
 	return nil
 }
-
-// until returns the Unix second at which the lock expires if it is renewed now. Both parts are rounded up, because a lock
-// of one second must outlast the current second to be renewed at all.
-func (l *Lock) until(now time.Time) int64 { return engine.UnixUp(now) + engine.Seconds(l.ttl) }
 
 // Name returns the name of the lock.
 func (l *Lock) Name() string { return l.name }
@@ -260,37 +254,37 @@ func (l *Lock) releaseOnce() {
 
 // renew extends the lock. It waits for the writer at most until the lock expires.
 func (l *Lock) renew() error {
-	ctx, cancel := context.WithDeadline(l.held, time.Unix(l.expires.Load(), 0))
+	ctx, cancel := context.WithDeadline(l.held, *l.expires.Load())
 	defer cancel()
-	var expires int64
+	var expires time.Time
 	err := l.db.engine.Write(ctx, "", engine.SingleOp(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		expires = l.until(now)
 		if !l.lasts(now) {
 			return ErrLockLost
 		}
-		held, err := l.db.engine.Stores.Locks.Renew(ctx, q, l.name, l.owner, now.Unix(), expires)
+		until, held, err := l.db.engine.Stores.Locks.Renew(ctx, q, l.name, l.owner, l.ttl, now)
 		if err == nil && !held {
 			return ErrLockLost
 		}
+		expires = until
 		return err
 	}))
 	if err != nil {
 		return err
 	}
-	l.expires.Store(expires)
+	l.expires.Store(&expires)
 	return nil
 }
 
 // lasts reports whether the lock is unexpired. It must be checked before the file: once the lock has expired, a row with
 // its owner may belong to another holder of the same name.
-func (l *Lock) lasts(now time.Time) bool { return now.Unix() < l.expires.Load() }
+func (l *Lock) lasts(now time.Time) bool { return now.Before(*l.expires.Load()) }
 
 // renewFailed returns the delay before the next try, or 0 after it has ended the hold.
 func (l *Lock) renewFailed(err error) time.Duration {
 	if l.held.Err() != nil {
 		return 0
 	}
-	left := time.Until(time.Unix(l.expires.Load(), 0))
+	left := time.Until(*l.expires.Load())
 	switch {
 	case errors.Is(err, ErrLockLost):
 	case left <= 0:
@@ -378,9 +372,9 @@ func (db *DB) leaderTTL(ttl time.Duration) time.Duration {
 }
 
 // stillHeld checks within a transaction that the lock is still held, which its holder may not have noticed losing.
-func (l *Lock) stillHeld(ctx context.Context, q engine.Querier, unix int64) error {
-	row, held, err := l.db.engine.Stores.Locks.Held(ctx, q, l.name, unix)
-	if err == nil && (!held || row.Owner != l.owner) {
+func (l *Lock) stillHeld(ctx context.Context, q engine.Querier, now time.Time) error {
+	held, err := l.db.engine.Stores.Locks.Held(ctx, q, l.name, now)
+	if err == nil && (len(held) == 0 || held[0].Owner != l.owner) {
 		l.end(fmt.Errorf("%w: another process took it", ErrLockLost))
 		return ErrLockLost
 	}

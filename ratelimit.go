@@ -37,10 +37,10 @@ func (db *DB) RateLimit(name string, limit int, per time.Duration) *RateLimit {
 	return &RateLimit{db: db, name: name, limit: limit, per: engine.Seconds(per), err: err}
 }
 
-// window returns the second at which the window that contains now started.
-func (r *RateLimit) window(now time.Time) int64 { return now.Unix() / r.per * r.per }
+// window returns the time at which the window that contains now started.
+func (r *RateLimit) window(now time.Time) time.Time { return time.Unix(now.Unix()/r.per*r.per, 0) }
 
-func (r *RateLimit) end(window int64) time.Time { return time.Unix(window+r.per, 0) }
+func (r *RateLimit) end(window time.Time) time.Time { return time.Unix(window.Unix()+r.per, 0) }
 
 // Allow counts a call in the current window and returns true, or returns false if the limit is reached. It
 // waits for the writer until ctx ends or BusyTimeout has passed. Concurrent calls share commits, and a
@@ -52,12 +52,12 @@ func (r *RateLimit) Allow(ctx context.Context) (bool, error) {
 
 // allow also returns the window of the call. It reads before it takes the write lock, so that a full window costs
 // other writers nothing.
-func (r *RateLimit) allow(ctx context.Context) (ok bool, window int64, err error) {
+func (r *RateLimit) allow(ctx context.Context) (ok bool, window time.Time, err error) {
 	if r.err != nil {
-		return false, 0, r.err
+		return false, time.Time{}, r.err
 	}
 	if err := r.db.engine.UsableToWrite(ctx, "AllowTx"); err != nil {
-		return false, 0, err
+		return false, time.Time{}, err
 	}
 	window = r.window(time.Now())
 	used, err := r.count(ctx, window)
@@ -84,7 +84,7 @@ func (r *RateLimit) warn(used int) {
 	}
 }
 
-func (r *RateLimit) count(ctx context.Context, window int64) (used int, err error) {
+func (r *RateLimit) count(ctx context.Context, window time.Time) (used int, err error) {
 	err = r.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 		used, err = r.db.engine.Stores.RateLimits.Count(ctx, q, r.name, window)
 		return err
@@ -140,7 +140,7 @@ func (r *RateLimit) wait(ctx context.Context) error {
 	}
 	return r.db.engine.Notifier.Until(ctx, func() (time.Duration, error) {
 		now := time.Now()
-		if r.window(now) != full {
+		if !r.window(now).Equal(full) {
 			if ok, full, err = r.allow(ctx); ok || err != nil {
 				return wake.Done, err
 			}

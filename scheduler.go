@@ -341,7 +341,7 @@ func (s *Scheduler) tick(ctx context.Context, due time.Time, lock *Lock, told fu
 		var did row.Ticked
 		err := p.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 			if lock != nil {
-				if err := lock.stillHeld(ctx, q, now.Unix()); err != nil {
+				if err := lock.stillHeld(ctx, q, now); err != nil {
 					return err
 				}
 			}

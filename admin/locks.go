@@ -24,7 +24,7 @@ type LockInfo struct {
 func Locks(ctx context.Context, db *honker.DB) ([]LockInfo, error) {
 	var all []LockInfo
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
-		rows, err := s.Locks.All(ctx, q, time.Now().Unix())
+		rows, err := s.Locks.Held(ctx, q, "", time.Now())
 		all = make([]LockInfo, len(rows))
 		for i, row := range rows {
 			all[i] = lockOf(row)
@@ -37,11 +37,11 @@ func Locks(ctx context.Context, db *honker.DB) ([]LockInfo, error) {
 	return all, nil
 }
 
-func lockOf(r row.NamedLock) LockInfo {
+func lockOf(r row.Lock) LockInfo {
 	return LockInfo{
 		Name:      r.Name,
 		Owner:     r.Owner,
-		ExpiresAt: engine.Instant(r.ExpiresAt),
+		ExpiresAt: r.Expires,
 		Leads:     r.Name == row.SchedulerLock || r.Name == row.MaintenanceLock,
 	}
 }
@@ -66,7 +66,7 @@ func Leaders(ctx context.Context, db *honker.DB) (*LeaderInfo, error) {
 	info := new(LeaderInfo)
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
 		now := time.Now()
-		held, err := s.Locks.All(ctx, q, now.Unix())
+		held, err := s.Locks.Held(ctx, q, "", now)
 		if err != nil {
 			return err
 		}
@@ -84,7 +84,7 @@ func Leaders(ctx context.Context, db *honker.DB) (*LeaderInfo, error) {
 }
 
 // find returns the held lock with the given name, or nil if that lock is free.
-func find(held []row.NamedLock, name string) *LockInfo {
+func find(held []row.Lock, name string) *LockInfo {
 	for _, row := range held {
 		if row.Name == name {
 			lock := lockOf(row)

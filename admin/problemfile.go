@@ -28,11 +28,11 @@ func (s *search) schedules(ctx context.Context, all []row.Late) error {
 
 // leader returns the owner of a lock, or "" if the lock is free.
 func (s *search) leader(ctx context.Context, lock string) (string, error) {
-	held, err := s.engine.Stores.Locks.All(ctx, s.q, s.now.Unix())
-	if found := find(held, lock); err == nil && found != nil {
-		return found.Owner, nil
+	held, err := s.engine.Stores.Locks.Held(ctx, s.q, lock, s.now)
+	if err != nil || len(held) == 0 {
+		return "", err
 	}
-	return "", err
+	return held[0].Owner, nil
 }
 
 // consumers finds consumers and groups that do not read their events. The code is ProblemPinned if the

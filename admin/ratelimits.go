@@ -24,7 +24,7 @@ func RateLimits(ctx context.Context, db *honker.DB) ([]RateInfo, error) {
 		rows, err := s.RateLimits.Last(ctx, q)
 		all = make([]RateInfo, len(rows))
 		for i, row := range rows {
-			all[i] = RateInfo{Name: row.Name, Start: engine.Instant(row.Start), Count: row.Count}
+			all[i] = RateInfo{Name: row.Name, Start: row.Start, Count: row.Count}
 		}
 		return err
 	})

@@ -454,32 +454,33 @@ type ScheduleStore interface {
 	Update(ctx context.Context, q row.Querier, t row.Task) error
 }
 
-// LockStore are the statements on Locks.
+// LockStore are the named locks. A lock belongs to a single owner until it expires or is released.
 type LockStore interface {
-	// Acquire takes a free lock until expires and returns its fencing token, which is larger than all
-	// earlier tokens. It returns false if the lock is held, even by owner itself.
-	Acquire(ctx context.Context, q row.Querier, name, owner string, now, expires int64) (token int64, ok bool, err error)
-	// All returns the locks that are held, sorted by name.
-	All(ctx context.Context, q row.Querier, now int64) (all []row.NamedLock, err error)
-	// Held returns the holder of the lock; false if the lock is free.
-	Held(ctx context.Context, q row.Querier, name string, now int64) (row.Lock, bool, error)
+	// Acquire takes a free lock for ttl and returns it with its fencing token, which is larger than all
+	// earlier tokens. If the lock is held, even by owner itself, Acquire changes nothing and returns the
+	// held lock and the token 0. If it is neither held nor stored, the error is ErrNotInserted.
+	Acquire(ctx context.Context, q row.Querier, name, owner string, ttl time.Duration, now time.Time) (l row.Lock, token int64, err error)
+	// Held returns the lock called name if it is held. An empty name selects all held locks, sorted by name.
+	Held(ctx context.Context, q row.Querier, name string, now time.Time) ([]row.Lock, error)
 	// Release frees a lock. It returns false if the lock does not belong to owner.
 	Release(ctx context.Context, q row.Querier, name, owner string) (bool, error)
-	// Renew extends a lock until expires. It returns false if owner no longer holds the lock.
-	Renew(ctx context.Context, q row.Querier, name, owner string, now, expires int64) (bool, error)
-	// States returns the expiry of each named lock, or 0 if the lock is free.
-	States(ctx context.Context, q row.Querier, names []string, now int64) (map[string]int64, error)
+	// Renew extends a lock to ttl from now, and returns its new end. It returns false if owner no longer
+	// holds the lock, in which case nothing changes.
+	Renew(ctx context.Context, q row.Querier, name, owner string, ttl time.Duration, now time.Time) (expires time.Time, held bool, err error)
+	// States returns the time at which each named lock expires, or the zero time if the lock is free.
+	States(ctx context.Context, q row.Querier, names []string, now time.Time) (map[string]time.Time, error)
 }
 
-// RateLimitStore are the statements on RateLimits.
+// RateLimitStore are the windows of rate limits, which count calls. A window is identified by the name of
+// the limit and its start.
 type RateLimitStore interface {
 	// Count returns how many calls were admitted in the window that starts at start.
-	Count(ctx context.Context, q row.Querier, name string, start int64) (int, error)
+	Count(ctx context.Context, q row.Querier, name string, start time.Time) (int, error)
 	// Last returns the last window of each limit, sorted by name.
-	Last(ctx context.Context, q row.Querier) (all []row.RateWindow, err error)
-	// Take counts a call in the window that starts at start. If limit is reached, it returns false and
-	// counts nothing.
-	Take(ctx context.Context, q row.Querier, name string, start int64, limit int) (bool, error)
+	Last(ctx context.Context, q row.Querier) ([]row.RateWindow, error)
+	// Take counts a call in the window that starts at start. If the window has limit calls already, Take
+	// returns false and counts nothing. limit is at least 1.
+	Take(ctx context.Context, q row.Querier, name string, start time.Time, limit int) (bool, error)
 }
 
 // WorkerStore are the statements on the rows of Work loops.

@@ -1,22 +1,19 @@
 package row
 
+import "time"
+
 // RateWindow is the most recent window of a rate limit.
 type RateWindow struct {
 	Name  string
-	Start int64
-	Count int64
+	Start time.Time // within the years 1 to 9999
+	Count int64     // calls admitted in the window
 }
 
-// Lock is the state of a lock.
+// Lock is a held lock.
 type Lock struct {
-	Owner     string
-	ExpiresAt int64
-}
-
-// NamedLock is a held lock with its name.
-type NamedLock struct {
-	Name string
-	Lock
+	Name    string
+	Owner   string
+	Expires time.Time // the lock is free from then on; within the years 1 to 9999
 }
 
 // Locks that elect the leader among all processes, whatever their language.

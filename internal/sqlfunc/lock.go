@@ -3,6 +3,7 @@ package sqlfunc
 import (
 	"database/sql/driver"
 	"math"
+	"time"
 
 	"github.com/honker-go/honker/internal/store"
 )
@@ -11,19 +12,19 @@ import (
 // not renew the lock.
 func lockAcquire(c call) (driver.Value, error) {
 	name, owner := c.text(0), c.text(1)
-	_, ok, err := store.Locks{}.Acquire(c.ctx, c.q, name, owner, c.now(), c.in(c.integer(2)))
+	_, ok, err := store.Locks{}.AcquireAt(c.ctx, c.q, name, owner, c.now(), c.in(c.integer(2)))
 	if err != nil || ok {
 		return done(ok, err)
 	}
-	holder, held, err := store.Locks{}.Held(c.ctx, c.q, name, c.now())
-	return done(held && holder.Owner == owner, err)
+	holder, _, held, err := store.Locks{}.HeldAt(c.ctx, c.q, name, c.now())
+	return done(held && holder == owner, err)
 }
 
 func lockRenew(c call) (driver.Value, error) {
 	if c.integer(2) <= 0 {
 		return nil, invalidf("ttl_s must be positive")
 	}
-	return done(store.Locks{}.Renew(c.ctx, c.q, c.text(0), c.text(1), c.now(), c.in(c.integer(2))))
+	return done(store.Locks{}.RenewAt(c.ctx, c.q, c.text(0), c.text(1), c.now(), c.in(c.integer(2))))
 }
 
 func lockRelease(c call) (driver.Value, error) {
@@ -35,7 +36,7 @@ func rateLimitTry(c call) (driver.Value, error) {
 	if limit <= 0 || per <= 0 {
 		return nil, invalidf("limit and per must be positive")
 	}
-	return done(store.RateLimits{}.Take(c.ctx, c.q, c.text(0), c.now()/per*per, int(min(limit, math.MaxInt32))))
+	return done(store.RateLimits{}.Take(c.ctx, c.q, c.text(0), time.Unix(c.now()/per*per, 0), int(min(limit, math.MaxInt32))))
 }
 
 // rateLimitSweep limits negative ages, which refer to the future, to avoid an overflow.

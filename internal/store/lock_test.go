@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -25,7 +26,7 @@ const (
 
 func acquire(t *testing.T, q row.Querier, name, owner string, now, expires int64) (int64, bool) {
 	t.Helper()
-	token, ok, err := store.Locks{}.Acquire(ctx, q, name, owner, now, expires)
+	token, ok, err := store.Locks{}.AcquireAt(ctx, q, name, owner, now, expires)
 	require.NoError(t, err)
 	require.Equal(t, ok, token > 0)
 	return token, ok
@@ -50,7 +51,7 @@ func TestLockRows_AsHonker(t *testing.T) {
 	for step := range 3000 {
 		name, owner := fmt.Sprint("lock", r.IntN(2)), fmt.Sprint("owner", r.IntN(3))
 		now, ttl := int64(step/4), 1+r.Int64N(4)
-		row, held, err := store.Locks{}.Held(ctx, tx, name, now)
+		holder, _, held, err := store.Locks{}.HeldAt(ctx, tx, name, now)
 		require.NoError(t, err)
 		verb := r.IntN(3)
 		if verb == 1 && !held {
@@ -61,7 +62,7 @@ func TestLockRows_AsHonker(t *testing.T) {
 		rows := lines(t, tx, lockRows)
 		exec(t, tx, `ROLLBACK TO step`)
 		got := ourStep(t, tx, verb, name, owner, now, ttl)
-		require.Equal(t, want, got, "verb %d of %s on %v at %d", verb, owner, row, now)
+		require.Equal(t, want, got, "verb %d of %s on %v at %d", verb, owner, holder, now)
 		require.Equal(t, rows, lines(t, tx, lockRows))
 		exec(t, tx, `RELEASE step`)
 		met[fmt.Sprint(verb, got)]++
@@ -89,7 +90,7 @@ func ourStep(t *testing.T, tx *sql.Tx, verb int, name, owner string, now, ttl in
 	case 0:
 		_, ok = acquire(t, tx, name, owner, now, now+ttl)
 	case 1:
-		ok, err = store.Locks{}.Renew(ctx, tx, name, owner, now, now+ttl)
+		ok, err = store.Locks{}.RenewAt(ctx, tx, name, owner, now, now+ttl)
 	default:
 		ok, err = store.Locks{}.Release(ctx, tx, name, owner)
 	}
@@ -117,7 +118,7 @@ func TestLockRows_ExpiredNotRenewed(t *testing.T) {
 		now   int64
 		want  bool
 	}{{"you", 15, false}, {"me", 19, true}, {"me", 30, false}, {"me", 31, false}} {
-		ok, err := store.Locks{}.Renew(ctx, tx, "a", c.owner, c.now, 30)
+		ok, err := store.Locks{}.RenewAt(ctx, tx, "a", c.owner, c.now, 30)
 		require.NoError(t, err)
 		require.Equal(t, c.want, ok, "%+v", c)
 	}
@@ -145,10 +146,10 @@ func TestLockRows_States(t *testing.T) {
 	acquire(t, tx, "held", "me", 10, 20)
 	acquire(t, tx, "expired", "me", 5, 10)
 	acquire(t, tx, "not asked", "me", 10, 20)
-	states, err := store.Locks{}.States(ctx, tx, []string{"held", "expired", "never", `"`, "new\nline"}, 10)
+	states, err := store.Locks{}.States(ctx, tx, []string{"held", "expired", "never", `"`, "new\nline"}, time.Unix(10, 0))
 	require.NoError(t, err)
-	require.Equal(t, map[string]int64{"held": 20, "expired": 0, "never": 0, `"`: 0, "new\nline": 0}, states)
-	states, err = store.Locks{}.States(ctx, tx, nil, 10)
+	require.Equal(t, map[string]time.Time{"held": time.Unix(20, 0), "expired": {}, "never": {}, `"`: {}, "new\nline": {}}, states)
+	states, err = store.Locks{}.States(ctx, tx, nil, time.Unix(10, 0))
 	require.NoError(t, err)
 	require.Empty(t, states)
 }
@@ -157,11 +158,11 @@ func TestLocks_Held_UntilItExpires(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	acquire(t, tx, "a", "me", 10, 20)
 	for now, want := range map[int64]bool{10: true, 19: true, 20: false, 21: false} {
-		r, held, err := store.Locks{}.Held(ctx, tx, "a", now)
+		held, err := store.Locks{}.Held(ctx, tx, "a", time.Unix(now, 0))
 		require.NoError(t, err)
-		require.Equal(t, want, held)
-		if held {
-			require.Equal(t, row.Lock{Owner: "me", ExpiresAt: 20}, r)
+		require.Len(t, held, map[bool]int{true: 1}[want])
+		if want {
+			require.Equal(t, row.Lock{Name: "a", Owner: "me", Expires: time.Unix(20, 0)}, held[0])
 		}
 	}
 }

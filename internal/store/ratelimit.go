@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -17,8 +18,8 @@ ON CONFLICT (name, window_start) DO UPDATE SET count = count + 1 WHERE count < ?
 
 // Take counts a call in the window that starts at start. If limit is reached, it returns false and
 // counts nothing.
-func (RateLimits) Take(ctx context.Context, q row.Querier, name string, start int64, limit int) (bool, error) {
-	n, err := affected(ctx, q, sqlTakeRate, name, start, limit)
+func (RateLimits) Take(ctx context.Context, q row.Querier, name string, start time.Time, limit int) (bool, error) {
+	n, err := affected(ctx, q, sqlTakeRate, name, start.Unix(), limit)
 	return n > 0, err
 }
 
@@ -26,9 +27,9 @@ func (RateLimits) Take(ctx context.Context, q row.Querier, name string, start in
 const sqlRateCount = `SELECT count FROM _honker_rate_limits WHERE name = ?1 AND window_start = ?2`
 
 // Count returns how many calls were admitted in the window that starts at start.
-func (RateLimits) Count(ctx context.Context, q row.Querier, name string, start int64) (int, error) {
+func (RateLimits) Count(ctx context.Context, q row.Querier, name string, start time.Time) (int, error) {
 	var n number
-	_, err := one(ctx, q, sqlRateCount, []any{name, start}, &n)
+	_, err := one(ctx, q, sqlRateCount, []any{name, start.Unix()}, &n)
 	return int(n), err
 }
 
@@ -51,7 +52,9 @@ ORDER BY n.name`
 func (RateLimits) Last(ctx context.Context, q row.Querier) (all []row.RateWindow, err error) {
 	err = each(ctx, q, sqlRateWindows, func(rows *sql.Rows) error {
 		var w row.RateWindow
-		err := rows.Scan(&w.Name, (*number)(&w.Start), (*number)(&w.Count))
+		var start number
+		err := rows.Scan(&w.Name, &start, (*number)(&w.Count))
+		w.Start = row.Instant(int64(start))
 		all = append(all, w)
 		return err
 	})

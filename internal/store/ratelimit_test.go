@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -29,7 +30,7 @@ func TestRateRows_AsHonker(t *testing.T) {
 		want := change(t, tx, honkerRateTry, name, now, limit, per)
 		rows := lines(t, tx, rateRows)
 		exec(t, tx, `ROLLBACK TO step`)
-		got, err := store.RateLimits{}.Take(ctx, tx, name, now/per*per, limit)
+		got, err := store.RateLimits{}.Take(ctx, tx, name, time.Unix(now/per*per, 0), limit)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 		require.Equal(t, rows, lines(t, tx, rateRows))
@@ -44,12 +45,12 @@ func TestRateRows_AsHonker(t *testing.T) {
 func TestRateRows_RefusedUncounted(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	for i := range 103 {
-		ok, err := store.RateLimits{}.Take(ctx, tx, "a", 10, 3)
+		ok, err := store.RateLimits{}.Take(ctx, tx, "a", time.Unix(10, 0), 3)
 		require.NoError(t, err)
 		require.Equal(t, i < 3, ok)
 	}
 	for start, want := range map[int64]int{10: 3, 20: 0} {
-		n, err := store.RateLimits{}.Count(ctx, tx, "a", start)
+		n, err := store.RateLimits{}.Count(ctx, tx, "a", time.Unix(start, 0))
 		require.NoError(t, err)
 		require.Equal(t, want, n)
 	}
@@ -60,7 +61,7 @@ func TestRateRows_Sweep(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	for _, start := range []int64{10, 20, 30} {
 		for _, name := range []string{"a", "b"} {
-			_, err := store.RateLimits{}.Take(ctx, tx, name, start, 1)
+			_, err := store.RateLimits{}.Take(ctx, tx, name, time.Unix(start, 0), 1)
 			require.NoError(t, err)
 		}
 	}

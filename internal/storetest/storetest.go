@@ -47,6 +47,7 @@ var suites = []struct {
 	{"Jobs", jobs},
 	{"Settlements", settlements},
 	{"Links", links},
+	{"RateLimits", rateLimits},
 }
 
 // start is the time at which tests begin. Stores have no clock, so tests choose the time.

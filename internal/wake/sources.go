@@ -23,9 +23,9 @@ type Statements struct {
 	// Groups returns whether an event has come back to each of the groups ids, and otherwise when one
 	// will.
 	Groups func(ctx context.Context, q row.Querier, ids []int64, now time.Time) ([]row.GroupState, error)
-	// Locks returns the locks among names, each with the unix second at which it becomes free, or 0 if
+	// Locks returns the locks among names, each with the time at which it becomes free, or the zero time if
 	// it is free.
-	Locks func(ctx context.Context, q row.Querier, names []string, now int64) (map[string]int64, error)
+	Locks func(ctx context.Context, q row.Querier, names []string, now time.Time) (map[string]time.Time, error)
 	// Soonest returns the unix second at which the next schedule is due, or 0 if there is none.
 	Soonest func(ctx context.Context, q row.Querier) (int64, error)
 	// Relays returns the state of each queue of w in the relay family.
@@ -157,13 +157,13 @@ func (s *sources) groups(ctx context.Context, q row.Querier, awaited names, now 
 // locks returns the free locks. Only the first waiter gets a free lock, and the others find it held
 // again. Waiters of the same process queue up before they wait, see KeyedMutex.
 func (s *sources) locks(ctx context.Context, q row.Querier, awaited names, now time.Time) (ready []string, err error) {
-	states, err := s.Locks(ctx, q, awaited(), now.Unix())
+	states, err := s.Locks(ctx, q, awaited(), now)
 	for name, expires := range states {
-		if expires == 0 {
+		if expires.IsZero() {
 			ready = append(ready, name)
 			continue
 		}
-		s.wakeAtSecond(expires)
+		s.wakeAt(expires)
 	}
 	return ready, err
 }
