@@ -2,7 +2,6 @@ package honker
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -126,7 +125,7 @@ func (s *Scheduler) task(ctx context.Context, sch Schedule, now time.Time) (t ro
 	return row.Task{
 		Name: sch.Name, Queue: sch.Queue, Spec: spec, Payload: text, Missed: row.Missed(sch.Missed),
 		Priority: int64(sch.Priority), ExpiresIn: expiresIn(sch.ExpiresIn),
-		MaxAttempts: attemptsOr(sch.MaxAttempts, defaultAttempts), NextFire: next.Unix(),
+		MaxAttempts: attemptsOr(sch.MaxAttempts, defaultAttempts), NextFire: next,
 	}, err
 }
 
@@ -137,50 +136,38 @@ func attemptsOr(n, otherwise int) int64 {
 	return int64(n)
 }
 
-// expiresIn converts d to the stored value. NULL means no limit. A stored 0 differs from NULL: honker's SQL functions
-// store it unchanged, and the jobs expire in the second in which they are enqueued.
-func expiresIn(d time.Duration) sql.NullInt64 {
-	return sql.NullInt64{Int64: engine.Seconds(d), Valid: d > 0}
+// expiresIn returns d for a task, in which nil means no limit.
+func expiresIn(d time.Duration) *time.Duration {
+	if d == 0 {
+		return nil
+	}
+	return &d
 }
 
-// prepare runs the checks that do not need the stored schedule.
-func (ch ScheduleChange) prepare(encode func(any) (string, error)) (apply func(*row.Task, time.Time) error, err error) {
-	var text string
+// prepare runs the checks that need neither the stored schedule nor the time, and encodes the payload.
+func (ch ScheduleChange) prepare(encode func(any) (string, error)) (to row.TaskChange, err error) {
 	if ch.Payload != nil {
+		var text string
 		text, err = encode(*ch.Payload)
+		to.Payload = &text
+	}
+	if ch.Priority != nil {
+		n := int64(*ch.Priority)
+		to.Priority = &n
 	}
 	if ch.ExpiresIn != nil {
 		err = errors.Join(err, engine.NotNegative("ExpiresIn", *ch.ExpiresIn))
+		to.ExpiresIn = ch.ExpiresIn
 	}
 	if ch.MaxAttempts != nil {
 		err = errors.Join(err, checkMaxAttempts(*ch.MaxAttempts))
+		n := attemptsOr(*ch.MaxAttempts, defaultAttempts)
+		to.MaxAttempts = &n
 	}
 	if ch.Missed != nil {
 		err = errors.Join(err, ch.Missed.check())
+		m := row.Missed(*ch.Missed)
+		to.Missed = &m
 	}
-	return func(t *row.Task, now time.Time) error { return ch.apply(t, text, now) }, err
-}
-
-func (ch ScheduleChange) apply(t *row.Task, text string, now time.Time) error {
-	if ch.Payload != nil {
-		t.Payload = text
-	}
-	if ch.Priority != nil {
-		t.Priority = int64(*ch.Priority)
-	}
-	if ch.MaxAttempts != nil {
-		t.MaxAttempts = attemptsOr(*ch.MaxAttempts, defaultAttempts)
-	}
-	if ch.ExpiresIn != nil {
-		t.ExpiresIn = expiresIn(*ch.ExpiresIn)
-	}
-	if ch.Missed != nil {
-		t.Missed = row.Missed(*ch.Missed)
-	}
-	if ch.Spec == nil {
-		return nil
-	}
-	spec, next, err := plan(*ch.Spec, now)
-	t.Spec, t.NextFire = spec, next.Unix()
-	return err
+	return to, err
 }

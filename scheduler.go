@@ -42,10 +42,8 @@ func (s *Scheduler) Register(ctx context.Context, sch Schedule) error {
 	var before string
 	audit := s.auditRegister(ctx, t)
 	err = s.db.engine.Write(ctx, "RegisterTx", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		if before, err = s.db.engine.Stores.Schedules.Spec(ctx, q, t.Name); err != nil {
-			return err
-		}
-		return s.register(ctx, q, t, audit, now)
+		before, err = s.register(ctx, q, t, audit, now)
+		return err
 	}))
 	if err == nil && before != "" && before != t.Spec {
 		s.db.opts.Logger.Warn("honker: the spec of a schedule has changed; processes that register different specs keep moving its next fire",
@@ -65,23 +63,21 @@ func (s *Scheduler) RegisterTx(ctx context.Context, tx Tx, sch Schedule) error {
 	if err != nil {
 		return fail("register schedule", sch.Name, err)
 	}
-	return fail("register schedule", sch.Name, s.register(ctx, on, t, s.auditRegister(ctx, t), now))
+	_, err = s.register(ctx, on, t, s.auditRegister(ctx, t), now)
+	return fail("register schedule", sch.Name, err)
 }
 
 func (s *Scheduler) auditRegister(ctx context.Context, t row.Task) *engine.Audit {
 	return s.db.engine.AuditActor(ctx, "register schedule", "schedule", t.Name)
 }
 
-func (s *Scheduler) register(ctx context.Context, q engine.Querier, t row.Task, audit *engine.Audit, now time.Time) error {
-	changed, err := s.db.engine.Stores.Schedules.Register(ctx, q, t)
-	if err != nil {
-		return err
+// register returns the spec that the schedule had before.
+func (s *Scheduler) register(ctx context.Context, q engine.Querier, t row.Task, audit *engine.Audit, now time.Time) (before string, err error) {
+	before, changed, err := s.db.engine.Stores.Schedules.Register(ctx, q, t)
+	if err != nil || !changed {
+		return before, err
 	}
-	missed, err := s.db.engine.Stores.Schedules.SetMissed(ctx, q, t.Name, t.Missed)
-	if err != nil || !changed && !missed {
-		return err
-	}
-	return audit.NoteOne(ctx, q, now)
+	return before, audit.NoteOne(ctx, q, now)
 }
 
 // Unregister removes a schedule and reports whether it existed. Jobs that it has enqueued are kept.
@@ -143,28 +139,29 @@ func (s *Scheduler) UpdateTx(ctx context.Context, tx Tx, name string, ch Schedul
 }
 
 func (s *Scheduler) update(ctx context.Context, c carrier, name string, ch ScheduleChange) (bool, error) {
-	apply, err := ch.prepare(s.db.encode)
+	to, err := ch.prepare(s.db.encode)
 	if err = errors.Join(s.db.engine.Writable(), err); err != nil {
 		return false, fail("update schedule", name, err)
 	}
 	return s.change(ctx, c, "update schedule", name, func(ctx context.Context, q engine.Querier, now time.Time) (bool, error) {
-		t, found, err := s.db.engine.Stores.Schedules.Get(ctx, q, name)
-		if err != nil || !found || ch == (ScheduleChange{}) {
+		found, err := s.db.engine.Stores.Schedules.List(ctx, q, name)
+		if err != nil || len(found) == 0 || ch == (ScheduleChange{}) {
 			return false, err
 		}
-		if err := apply(&t, now); err != nil {
-			return false, err
-		}
-		if ch.Payload != nil {
-			if t.Payload, err = s.db.engine.EncodeJob(ctx, t.Queue, t.Payload); err != nil {
+		to := to
+		if ch.Spec != nil {
+			if to.Spec, to.NextFire, err = plan(*ch.Spec, now); err != nil {
 				return false, err
 			}
 		}
-		if err := s.db.engine.Stores.Schedules.Update(ctx, q, t); err != nil {
-			return false, err
+		if ch.Payload != nil {
+			text, err := s.db.engine.EncodeJob(ctx, found[0].Queue, *to.Payload)
+			if err != nil {
+				return false, err
+			}
+			to.Payload = &text
 		}
-		_, err = s.db.engine.Stores.Schedules.SetMissed(ctx, q, name, t.Missed)
-		return true, err
+		return true, s.db.engine.Stores.Schedules.Update(ctx, q, name, to)
 	}, noted)
 }
 
@@ -187,19 +184,25 @@ func (s *Scheduler) change(ctx context.Context, c carrier, verb, name string,
 // List returns all schedules, ordered by name.
 func (s *Scheduler) List(ctx context.Context) (infos []ScheduleInfo, err error) {
 	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		rows, err := s.db.engine.Stores.Schedules.List(ctx, q)
+		rows, err := s.db.engine.Stores.Schedules.List(ctx, q, "")
 		infos = make([]ScheduleInfo, len(rows))
 		for i, t := range rows {
 			infos[i] = ScheduleInfo{
 				Name: t.Name, Queue: t.Queue, Spec: t.Spec, Payload: json.RawMessage(t.Payload),
 				Priority: int(t.Priority), MaxAttempts: int(t.MaxAttempts),
-				ExpiresIn: engine.Span(t.ExpiresIn.Int64), Missed: Missed(t.Missed), Enabled: t.Enabled, NextFireAt: engine.Instant(t.NextFire),
+				Missed: Missed(t.Missed), Enabled: t.Enabled, NextFireAt: shown(t.NextFire),
+			}
+			if t.ExpiresIn != nil {
+				infos[i].ExpiresIn = *t.ExpiresIn
 			}
 		}
 		return err
 	})
 	return infos, fail("list schedules", "", err)
 }
+
+// shown returns a time of a task within the years that times can show. The second 0 means that there is none.
+func shown(at time.Time) time.Time { return engine.Instant(at.Unix()) }
 
 // maxNext is the maximum number of times that Next computes.
 const maxNext = 1000
@@ -222,19 +225,18 @@ func (s *Scheduler) next(ctx context.Context, name string, n int) ([]time.Time, 
 	if err != nil {
 		return nil, err
 	}
-	var t row.Task
-	found := false
+	var found []row.Task
 	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		t, found, err = s.db.engine.Stores.Schedules.Get(ctx, q, name)
+		found, err = s.db.engine.Stores.Schedules.List(ctx, q, name)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	if !found {
+	if len(found) == 0 {
 		return nil, ErrNotFound
 	}
-	times, err := timesOf(t, time.Now().Unix(), n)
+	times, err := timesOf(found[0], time.Now(), n)
 	if err != nil { // such a spec can only have been written by another program
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
@@ -243,19 +245,19 @@ func (s *Scheduler) next(ctx context.Context, name string, n int) ([]time.Time, 
 
 // timesOf returns n times of t. It skips the times between the stored next time and now, in the steps of
 // the schedule.
-func timesOf(t row.Task, now int64, n int) (times []time.Time, err error) {
+func timesOf(t row.Task, now time.Time, n int) (times []time.Time, err error) {
 	after := t.NextFire
-	if after < now {
+	if after.Unix() < now.Unix() {
 		if after, err = calendar.Last(t.Spec, after, now); err != nil {
 			return nil, err
 		}
 	}
-	times = append(times, engine.Instant(t.NextFire))
+	times = append(times, shown(t.NextFire))
 	for len(times) < n {
 		if after, err = calendar.Next(t.Spec, after); err != nil {
 			return nil, err
 		}
-		times = append(times, engine.Instant(after))
+		times = append(times, shown(after))
 	}
 	return times, nil
 }
@@ -263,16 +265,16 @@ func timesOf(t row.Task, now int64, n int) (times []time.Time, err error) {
 // Soonest returns the earliest time at which a schedule that is not paused is due. The time may have
 // passed. Soonest returns the zero time if there is no such schedule.
 func (s *Scheduler) Soonest(ctx context.Context) (time.Time, error) {
-	unix, err := s.soonest(ctx)
-	return engine.Instant(unix), fail("find soonest schedule", "", err)
+	at, err := s.soonest(ctx)
+	return at, fail("find soonest schedule", "", err)
 }
 
-func (s *Scheduler) soonest(ctx context.Context) (unix int64, err error) {
+func (s *Scheduler) soonest(ctx context.Context) (at time.Time, err error) {
 	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		unix, err = s.db.engine.Stores.Schedules.Soonest(ctx, q)
+		at, err = s.db.engine.Stores.Schedules.Soonest(ctx, q)
 		return err
 	})
-	return unix, err
+	return at, err
 }
 
 // Trigger enqueues the job of a schedule now and returns the id of the job. The next fire is unaffected. A
@@ -292,21 +294,18 @@ func (s *Scheduler) trigger(ctx context.Context, c carrier, name string) (id int
 	if err != nil {
 		return 0, fail("trigger schedule", name, err)
 	}
-	var t row.Task
+	var f row.Fire
 	_, err = s.change(ctx, c, "trigger schedule", name, func(ctx context.Context, q engine.Querier, now time.Time) (found bool, err error) {
-		if t, found, err = s.db.engine.Stores.Schedules.Get(ctx, q, name); err != nil {
-			return false, err
+		f, found, err = s.db.engine.Stores.Schedules.Trigger(ctx, q, name, headers, now)
+		if err == nil && !found {
+			err = ErrNotFound
 		}
-		if !found {
-			return false, ErrNotFound
-		}
-		id, err = s.db.engine.Stores.Schedules.Trigger(ctx, q, t, headers, now.Unix())
-		return true, err
-	}, func() { s.db.engine.Notifier.Wake(wake.Change{Kind: wake.QueueReady, Name: t.Queue}) })
+		return found, err
+	}, func() { s.db.engine.Notifier.Wake(wake.Change{Kind: wake.QueueReady, Name: f.Queue}) })
 	if err != nil {
 		return 0, err
 	}
-	return id, nil
+	return f.Job, nil
 }
 
 // Tick enqueues a job for each time up to now at which a schedule was due and has not fired, subject to
@@ -345,7 +344,7 @@ func (s *Scheduler) tick(ctx context.Context, due time.Time, lock *Lock, told fu
 					return err
 				}
 			}
-			did, err = s.db.engine.Stores.Schedules.Tick(ctx, q, due.Unix(), now.Unix(), headers, calendar, p.Size)
+			did, err = s.db.engine.Stores.Schedules.Tick(ctx, q, row.Tick{Due: due, Calendar: calendar, Limit: p.Size, Headers: headers}, now)
 			return err
 		})
 		if err != nil {
@@ -370,7 +369,7 @@ func (s *Scheduler) tick(ctx context.Context, due time.Time, lock *Lock, told fu
 func (s *Scheduler) fired(rows []row.Fire) []Fire {
 	fires := make([]Fire, len(rows))
 	for i, r := range rows {
-		fires[i] = Fire{Name: r.Name, Queue: r.Queue, FireAt: engine.Instant(r.At), JobID: r.Job}
+		fires[i] = Fire{Name: r.Name, Queue: r.Queue, FireAt: shown(r.At), JobID: r.Job}
 		s.db.engine.Notifier.Wake(wake.Change{Kind: wake.QueueReady, Name: r.Queue})
 		s.db.traffic.Add(time.Now(), r.Queue, traffic.Counts{Enqueued: 1})
 		s.db.opts.Observer.Fired(fires[i])
@@ -433,8 +432,8 @@ func (s *Scheduler) fireDue(ctx context.Context, lock *Lock) error {
 		if err != nil {
 			return err
 		}
-		if now := time.Now(); soonest == 0 || soonest > now.Unix() {
-			s.db.engine.Notifier.WakeAt(engine.Instant(soonest))
+		if soonest.IsZero() || soonest.After(time.Now()) {
+			s.db.engine.Notifier.WakeAt(soonest)
 			return nil
 		}
 		if err := s.tick(ctx, time.Now(), lock, func([]Fire) {}); err != nil {

@@ -72,8 +72,8 @@ func Leaders(ctx context.Context, db *honker.DB) (*LeaderInfo, error) {
 		}
 		info.Scheduler, info.Maintenance = find(held, row.SchedulerLock), find(held, row.MaintenanceLock)
 		soonest, err := s.Schedules.Soonest(ctx, q)
-		if soonest <= now.Unix() {
-			info.Overdue = engine.Instant(soonest)
+		if !soonest.After(now) {
+			info.Overdue = soonest
 		}
 		return err
 	})

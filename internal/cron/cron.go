@@ -34,27 +34,27 @@ func Parse(spec string) (Spec, error) {
 	return Spec{text: spec, fields: fields}, err
 }
 
-// Local computes schedules in the local zone of this process, in Unix seconds.
+// Local computes schedules in the local zone of this process.
 type Local struct{}
 
-// Next returns the first second after the given one at which spec is due.
-func (Local) Next(spec string, after int64) (int64, error) {
+// Next returns the first second after the given time at which spec is due.
+func (Local) Next(spec string, after time.Time) (time.Time, error) {
 	s, err := Parse(spec)
 	if err != nil {
-		return 0, err
+		return time.Time{}, err
 	}
-	at, err := s.Next(time.Unix(after, 0), time.Local)
-	return at.Unix(), err
+	return s.Next(after, time.Local)
 }
 
 // Last returns the last second up to and including through at which spec is due. spec must be due
 // at first, and is counted from there.
-func (Local) Last(spec string, first, through int64) (int64, error) {
+func (Local) Last(spec string, first, through time.Time) (time.Time, error) {
 	s, err := Parse(spec)
 	if err != nil {
-		return 0, err
+		return time.Time{}, err
 	}
-	return s.last(first, through, time.Local)
+	last, err := s.last(first.Unix(), through.Unix(), time.Local)
+	return time.Unix(last, 0), err
 }
 
 // Plan returns spec in honker's dialect, see Translate, and the first time after from at which it

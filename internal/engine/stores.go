@@ -422,36 +422,31 @@ type NotificationStore interface {
 	Surplus(ctx context.Context, q row.Querier, keep, limit int) ([]int64, error)
 }
 
-// ScheduleStore are the statements on Schedules.
+// ScheduleStore are the schedules, which enqueue jobs when they are due.
 type ScheduleStore interface {
 	// Enable pauses or resumes a task. It returns false if there is no such task or nothing changed.
 	Enable(ctx context.Context, q row.Querier, name string, enabled bool) (bool, error)
-	// Get returns the task of the given name; false if there is none.
-	Get(ctx context.Context, q row.Querier, name string) (t row.Task, found bool, err error)
-	// List returns all tasks, sorted by name.
-	List(ctx context.Context, q row.Querier) ([]row.Task, error)
-	// Register adds a task or updates the task of the same name. It returns false if nothing changed. A
-	// paused task stays paused. If a trigger has dropped a new task, the error is ErrNotInserted.
-	Register(ctx context.Context, q row.Querier, t row.Task) (changed bool, err error)
-	// SetMissed sets how a task handles missed times. Like Register, it returns false and writes
-	// nothing if nothing changed.
-	SetMissed(ctx context.Context, q row.Querier, name string, m row.Missed) (changed bool, err error)
-	// Soonest returns the unix second at which the next task is due, which may be in the past, or 0 if
-	// there is none.
-	Soonest(ctx context.Context, q row.Querier) (unix int64, err error)
-	// Spec returns the spec of a task, or "" if there is none.
-	Spec(ctx context.Context, q row.Querier, name string) (spec string, err error)
-	// Tick enqueues a job for every time up to due at which a task was due. now is the current unix
-	// second. Tick stops once it has enqueued limit jobs, and its cost is proportional to limit, so
-	// that callers can let other writers in between calls. Tasks fire in the order of their first
-	// registration. A broken task does not stop the others.
-	Tick(ctx context.Context, q row.Querier, due, now int64, headers string, in row.Calendar, limit int) (did row.Ticked, err error)
-	// Trigger enqueues a job of t with headers as if t were due now. The next time of t does not change.
-	Trigger(ctx context.Context, q row.Querier, t row.Task, headers string, now int64) (int64, error)
+	// List returns the task called name, or all tasks sorted by name if name is empty.
+	List(ctx context.Context, q row.Querier, name string) ([]row.Task, error)
+	// Register adds a task or updates the task of the same name, and returns the spec that the task had
+	// before, or "" if it is new. It returns false and writes nothing if nothing changed. Enabled is not
+	// stored: a paused task stays paused, and a new one is not. The stored NextFire changes only together
+	// with the spec. If a trigger has dropped a new task, the error is ErrNotInserted.
+	Register(ctx context.Context, q row.Querier, t row.Task) (before string, changed bool, err error)
+	// Soonest returns the time at which the next enabled task is due, which may be in the past, or the zero
+	// time if there is none.
+	Soonest(ctx context.Context, q row.Querier) (time.Time, error)
+	// Tick enqueues a job for every time up to k.Due at which a task was due. It stops once it has enqueued
+	// k.Limit jobs, and its cost is proportional to k.Limit, so that callers can let other writers in between
+	// calls. Tasks fire in the order of their first registration. A broken task does not stop the others.
+	Tick(ctx context.Context, q row.Querier, k row.Tick, now time.Time) (row.Ticked, error)
+	// Trigger enqueues a job of the task called name as if it were due now. The next time of the task does
+	// not change. It returns false if there is no such task.
+	Trigger(ctx context.Context, q row.Querier, name, headers string, now time.Time) (f row.Fire, found bool, err error)
 	// Unregister removes a task. It returns false if there is none.
 	Unregister(ctx context.Context, q row.Querier, name string) (bool, error)
-	// Update replaces all fields of a task except its name, its queue and whether it is paused.
-	Update(ctx context.Context, q row.Querier, t row.Task) error
+	// Update changes values of a task. It does nothing if there is no such task.
+	Update(ctx context.Context, q row.Querier, name string, ch row.TaskChange) error
 }
 
 // LockStore are the named locks. A lock belongs to a single owner until it expires or is released.

@@ -1,8 +1,8 @@
 package row
 
 import (
-	"database/sql"
 	"fmt"
+	"time"
 )
 
 // Task is a registered schedule.
@@ -12,13 +12,26 @@ type Task struct {
 	Spec        string
 	Payload     string
 	Priority    int64
-	ExpiresIn   sql.NullInt64 // seconds after a fire; not valid if its jobs do not expire
 	MaxAttempts int64
-	NextFire    int64
-	Enabled     bool
-	Missed      Missed
+	// ExpiresIn is the time after a fire at which its jobs expire, rounded up to seconds. nil means that
+	// they do not expire. Jobs with a span of 0 expire when they are enqueued.
+	ExpiresIn *time.Duration
+	// NextFire is the next time at which the task is due. Another program may have stored any second, even
+	// one that package time cannot compare, so compare its Unix seconds or use Instant.
+	NextFire time.Time
+	Enabled  bool // false if the task is paused
+	Missed   Missed
+}
 
-	Rowid int64 // increases in the order of registration
+// TaskChange holds the new values of a task. A nil field, or an empty Spec, leaves the value as it is.
+type TaskChange struct {
+	Spec        string
+	NextFire    time.Time // set together with Spec
+	Payload     *string
+	Priority    *int64
+	MaxAttempts *int64
+	ExpiresIn   *time.Duration // 0 means that jobs do not expire
+	Missed      *Missed
 }
 
 // Missed is the policy of a task for times at which no process fired it.
@@ -31,20 +44,29 @@ const (
 	Skip                   // fire only if the last missed time is recent (90 seconds)
 )
 
-// Calendar computes the times at which a spec is due, in unix seconds.
+// Calendar computes the times at which a spec is due. All times are whole seconds, and may be any that
+// time.Unix returns.
 type Calendar interface {
 	// Next returns the first time later than after at which spec is due.
-	Next(spec string, after int64) (int64, error)
+	Next(spec string, after time.Time) (time.Time, error)
 	// Last returns the last time, up to and including through, at which spec is due. Spec must
 	// be due at first, where the search starts.
-	Last(spec string, first, through int64) (int64, error)
+	Last(spec string, first, through time.Time) (time.Time, error)
+}
+
+// Tick asks for the jobs of the tasks that are due.
+type Tick struct {
+	Due      time.Time // fires tasks that are due up to this time
+	Calendar Calendar
+	Limit    int    // the tick stops after this many jobs
+	Headers  string // of the jobs; may be empty
 }
 
 // Fire records that a task was due and its job was enqueued.
 type Fire struct {
 	Name, Queue string
-	At          int64 // time at which the task was due
-	Job         int64 // id of the job
+	At          time.Time // time at which the task was due; like Task.NextFire, it may be any second
+	Job         int64     // id of the job
 }
 
 // Broken is the error of a task that was due but could not be fired as specified. Broken values of

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"math"
+	"time"
 
 	"github.com/honker-go/honker/internal/cron"
 	"github.com/honker-go/honker/internal/row"
@@ -19,11 +20,11 @@ func cronNextAfter(c call) (driver.Value, error) {
 
 // next returns the first second after from at which the expression in argument i is due.
 func (c call) next(i int, from int64) (int64, error) {
-	due, err := calendar.Next(c.text(i), from)
+	due, err := calendar.Next(c.text(i), time.Unix(from, 0))
 	if err != nil {
 		return 0, invalid{err}
 	}
-	return due, nil
+	return due.Unix(), nil
 }
 
 // defaultAttempts is the number of attempts of a schedule that does not set it.
@@ -34,15 +35,22 @@ func schedulerRegister(c call) (driver.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := row.Task{
+	t := store.Task{ExpiresS: c.integerOrNull(5), Task: row.Task{
 		Name: c.text(0), Queue: c.text(1), Spec: c.text(2), Payload: c.text(3), Priority: c.integer(4),
-		ExpiresIn: c.integerOrNull(5), MaxAttempts: defaultAttempts, NextFire: due,
-	}
+		MaxAttempts: defaultAttempts, NextFire: time.Unix(due, 0),
+	}}
 	if len(c.args) > 6 {
 		t.MaxAttempts = max(1, c.integer(6))
 	}
-	_, err = store.Schedules{}.Register(c.ctx, c.q, t)
-	return result(1, err)
+	if changed, err := (store.Schedules{}).Put(c.ctx, c.q, t); err != nil || changed {
+		return int64(1), err
+	}
+	// Nothing was written, usually because the task exists and nothing differs.
+	found, err := store.Schedules{}.Tasks(c.ctx, c.q, t.Name, false)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return int64(1), nil
 }
 
 func schedulerUnregister(c call) (driver.Value, error) {
@@ -64,7 +72,7 @@ func schedulerResume(c call) (driver.Value, error) {
 func schedulerTick(c call) (driver.Value, error) {
 	var fires []row.Fire
 	for {
-		did, err := store.Schedules{RunNow: true}.Tick(c.ctx, c.q, c.integer(0), c.now(), "", calendar, math.MaxInt)
+		did, err := store.Schedules{RunNow: true}.Tick(c.ctx, c.q, row.Tick{Due: time.Unix(c.integer(0), 0), Calendar: calendar, Limit: math.MaxInt}, c.time)
 		if err != nil {
 			return nil, err
 		}
@@ -76,29 +84,29 @@ func schedulerTick(c call) (driver.Value, error) {
 }
 
 func fired(f row.Fire) []member {
-	return []member{{"fire_at", f.At}, {"job_id", f.Job}, {"name", f.Name}, {"queue", f.Queue}}
+	return []member{{"fire_at", f.At.Unix()}, {"job_id", f.Job}, {"name", f.Name}, {"queue", f.Queue}}
 }
 
 func schedulerSoonest(c call) (driver.Value, error) {
-	return result(store.Schedules{}.Soonest(c.ctx, c.q))
+	return result(store.Schedules{}.SoonestAt(c.ctx, c.q))
 }
 
 func schedulerList(c call) (driver.Value, error) {
-	tasks, err := store.Schedules{}.List(c.ctx, c.q)
+	tasks, err := store.Schedules{}.Tasks(c.ctx, c.q, "", true)
 	if err != nil {
 		return nil, err
 	}
 	return array(tasks, scheduled), nil
 }
 
-func scheduled(t row.Task) []member {
+func scheduled(t store.Task) []member {
 	return []member{
 		{"cron_expr", t.Spec},
 		{"enabled", t.Enabled},
-		{"expires_s", orNone(t.ExpiresIn)},
+		{"expires_s", orNone(t.ExpiresS)},
 		{"max_attempts", t.MaxAttempts},
 		{"name", t.Name},
-		{"next_fire_at", t.NextFire},
+		{"next_fire_at", t.NextFire.Unix()},
 		{"payload", t.Payload},
 		{"priority", t.Priority},
 		{"queue", t.Queue},
@@ -115,39 +123,34 @@ func orNone(n sql.NullInt64) any {
 // schedulerUpdate changes the values that are not NULL. The two values that can be set to NULL have
 // a flag that says whether to change them.
 func schedulerUpdate(c call) (driver.Value, error) {
-	t, found, err := store.Schedules{}.Get(c.ctx, c.q, c.text(0))
-	if err != nil || !found {
+	found, err := store.Schedules{}.Tasks(c.ctx, c.q, c.text(0), false)
+	if err != nil || len(found) == 0 {
 		return done(false, err)
 	}
-	changed, err := c.change(&t)
-	if err != nil || !changed {
+	to, err := c.change()
+	if err != nil || to == (store.Change{}) {
 		return done(false, err)
 	}
-	return int64(1), store.Schedules{}.Update(c.ctx, c.q, t)
+	return int64(1), store.Schedules{}.Change(c.ctx, c.q, c.text(0), to)
 }
 
-// change applies the arguments to t, and reports whether there were any.
-func (c call) change(t *row.Task) (changed bool, err error) {
+// change returns the values to change, which are zero if the arguments change none.
+func (c call) change() (to store.Change, err error) {
 	if c.given(1) {
-		t.Spec, changed = c.text(1), true
-		if t.NextFire, err = c.next(1, c.now()); err != nil {
-			return false, err
+		to.Spec = c.text(1)
+		if to.NextFire, err = c.next(1, c.now()); err != nil {
+			return to, err
 		}
 	}
-	if c.given(2) {
-		t.Payload, changed = c.text(2), true
-	}
-	if c.given(3) {
-		t.Priority, changed = c.integer(3), true
-	}
+	to.Payload, to.Priority = c.args[2], c.args[3]
 	if c.integer(5) != 0 {
-		t.ExpiresIn, changed = c.integerOrNull(4), true
+		to.Expiry, to.ExpiresS = true, c.args[4]
 	}
 	if len(c.args) > 6 && c.integer(7) != 0 {
-		t.MaxAttempts, changed = defaultAttempts, true
+		to.MaxAttempts = int64(defaultAttempts)
 		if c.given(6) {
-			t.MaxAttempts = max(1, c.integer(6))
+			to.MaxAttempts = max(1, c.integer(6))
 		}
 	}
-	return changed, nil
+	return to, nil
 }

@@ -48,6 +48,7 @@ var suites = []struct {
 	{"Settlements", settlements},
 	{"Links", links},
 	{"RateLimits", rateLimits},
+	{"Schedules", schedules},
 }
 
 // start is the time at which tests begin. Stores have no clock, so tests choose the time.

@@ -26,8 +26,8 @@ type Statements struct {
 	// Locks returns the locks among names, each with the time at which it becomes free, or the zero time if
 	// it is free.
 	Locks func(ctx context.Context, q row.Querier, names []string, now time.Time) (map[string]time.Time, error)
-	// Soonest returns the unix second at which the next schedule is due, or 0 if there is none.
-	Soonest func(ctx context.Context, q row.Querier) (int64, error)
+	// Soonest returns the time at which the next schedule is due, or the zero time if there is none.
+	Soonest func(ctx context.Context, q row.Querier) (time.Time, error)
 	// Relays returns the state of each queue of w in the relay family.
 	Relays func(ctx context.Context, q row.Querier, family string, w row.RelayWanted, now time.Time) ([]row.RelayState, error)
 }
@@ -172,10 +172,10 @@ func (s *sources) locks(ctx context.Context, q row.Querier, awaited names, now t
 // time forward, so the time is read after each commit.
 func (s *sources) schedules(ctx context.Context, q row.Querier, awaited names, now time.Time) ([]string, error) {
 	soonest, err := s.Soonest(ctx, q)
-	if err != nil || soonest != 0 && soonest <= now.Unix() {
+	if err != nil || !soonest.IsZero() && !soonest.After(now) {
 		return awaited(), err
 	}
-	s.wakeAtSecond(soonest)
+	s.wakeAt(soonest)
 	return nil, nil
 }
 

@@ -1,0 +1,356 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
+)
+
+func schedules(t *testing.T, open func(t *testing.T) *Fixture) {
+	t.Run("Register", func(t *testing.T) { scheduleRegister(t, open(t)) })
+	t.Run("Update", func(t *testing.T) { scheduleUpdate(t, open(t)) })
+	t.Run("FiresEachTimeOnce", func(t *testing.T) { scheduleFires(t, open(t)) })
+	t.Run("Missed", func(t *testing.T) { scheduleMissed(t, open) })
+	t.Run("Limit", func(t *testing.T) { scheduleLimit(t, open(t)) })
+	t.Run("Paused", func(t *testing.T) { schedulePaused(t, open(t)) })
+	t.Run("Broken", func(t *testing.T) { scheduleBroken(t, open(t)) })
+	t.Run("Trigger", func(t *testing.T) { scheduleTrigger(t, open(t)) })
+	t.Run("RollbackLeavesNothing", func(t *testing.T) { scheduleRolledBack(t, open(t)) })
+}
+
+// every is a calendar of specs that are durations, such as "1m0s".
+type every struct{}
+
+var errSpec = errors.New("not a duration")
+
+func (every) Next(spec string, after time.Time) (time.Time, error) {
+	d, err := time.ParseDuration(spec)
+	if err != nil {
+		return time.Time{}, errSpec
+	}
+	return after.Add(d), nil
+}
+
+func (e every) Last(spec string, first, through time.Time) (time.Time, error) {
+	for {
+		next, err := e.Next(spec, first)
+		if err != nil || next.After(through) {
+			return first, err
+		}
+		first = next
+	}
+}
+
+// task returns a task that is due every minute from start on.
+func task(name string) row.Task {
+	return row.Task{Name: name, Queue: "jobs", Spec: "1m0s", Payload: `"p"`, Priority: 3, MaxAttempts: 5, NextFire: start.Local(), Enabled: true}
+}
+
+func register(t *testing.T, d *Fixture, task row.Task) (before string, changed bool) {
+	t.Helper()
+	d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
+		before, changed, err = d.Stores.Schedules.Register(ctx, q, task)
+		return err
+	})
+	return before, changed
+}
+
+// stored returns the task called name, or all tasks.
+func stored(t *testing.T, d *Fixture, name string) (all []row.Task) {
+	t.Helper()
+	d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
+		all, err = d.Stores.Schedules.List(ctx, q, name)
+		return err
+	})
+	return all
+}
+
+func soonest(t *testing.T, d *Fixture) (at time.Time) {
+	t.Helper()
+	d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
+		at, err = d.Stores.Schedules.Soonest(ctx, q)
+		return err
+	})
+	return at
+}
+
+func tick(t *testing.T, d *Fixture, due, now time.Time, limit int) (did row.Ticked) {
+	t.Helper()
+	d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
+		did, err = d.Stores.Schedules.Tick(ctx, q, row.Tick{Due: due, Calendar: every{}, Limit: limit}, now)
+		return err
+	})
+	return did
+}
+
+// times returns the names and due times of fires, in their order.
+func times(did row.Ticked) (out []string) {
+	for _, f := range did.Fires {
+		out = append(out, f.Name+" "+f.At.Sub(start).String())
+	}
+	return out
+}
+
+// Register adds a task, and changes only a task that differs. The next time changes only with the spec.
+func scheduleRegister(t *testing.T, d *Fixture) {
+	a, expires := task("a"), time.Minute
+	a.ExpiresIn, a.Missed = &expires, row.Skip
+	before, changed := register(t, d, a)
+	require.Empty(t, before)
+	require.True(t, changed)
+	require.Equal(t, []row.Task{a}, stored(t, d, "a"))
+
+	later := a
+	later.NextFire = start.Add(time.Hour)
+	before, changed = register(t, d, later)
+	require.Equal(t, a.Spec, before)
+	require.False(t, changed, "the next time alone is no change")
+	require.Equal(t, []row.Task{a}, stored(t, d, "a"))
+
+	for name, change := range map[string]func(*row.Task){
+		"queue":        func(t *row.Task) { t.Queue = "mail" },
+		"payload":      func(t *row.Task) { t.Payload = `"other"` },
+		"priority":     func(t *row.Task) { t.Priority = 4 },
+		"max attempts": func(t *row.Task) { t.MaxAttempts = 6 },
+		"no expiry":    func(t *row.Task) { t.ExpiresIn = nil },
+		"missed":       func(t *row.Task) { t.Missed = row.FireLast },
+		"missed again": func(t *row.Task) { t.Missed = row.FireAll },
+	} {
+		change(&a)
+		later := a
+		later.NextFire = start.Add(time.Hour)
+		_, changed = register(t, d, later)
+		require.True(t, changed, name)
+		require.Equal(t, []row.Task{a}, stored(t, d, "a"), name)
+		_, changed = register(t, d, a)
+		require.False(t, changed, name)
+	}
+	before, a.Spec, a.NextFire = a.Spec, "2m0s", start.Add(time.Hour).Local()
+	was, changed := register(t, d, a)
+	require.True(t, changed)
+	require.Equal(t, before, was)
+	require.Equal(t, []row.Task{a}, stored(t, d, "a"), "the next time changes with the spec")
+
+	register(t, d, task("c"))
+	register(t, d, task("b"))
+	all := stored(t, d, "")
+	require.Len(t, all, 3)
+	require.Equal(t, []string{"a", "b", "c"}, []string{all[0].Name, all[1].Name, all[2].Name})
+	require.Empty(t, stored(t, d, "d"))
+	unregister := func(name string) (ok bool) {
+		d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
+			ok, err = d.Stores.Schedules.Unregister(ctx, q, name)
+			return err
+		})
+		return ok
+	}
+	require.True(t, unregister("c"))
+	require.False(t, unregister("c"))
+	require.Empty(t, stored(t, d, "c"))
+}
+
+// Update changes the given values of one task and leaves the others as they are.
+func scheduleUpdate(t *testing.T, d *Fixture) {
+	a, expires := task("a"), time.Minute
+	a.ExpiresIn = &expires
+	register(t, d, a)
+	register(t, d, task("b"))
+	update := func(name string, ch row.TaskChange) {
+		t.Helper()
+		d.mustWrite(t, func(ctx context.Context, q engine.Querier) error {
+			return d.Stores.Schedules.Update(ctx, q, name, ch)
+		})
+	}
+	var (
+		payload, priority, attempts = `"q"`, int64(0), int64(9)
+		hour, never, missed         = time.Hour, time.Duration(0), row.Skip
+		next                        = start.Add(7 * time.Minute).Local()
+	)
+	for _, c := range []struct {
+		ch    row.TaskChange
+		apply func(*row.Task)
+	}{
+		{row.TaskChange{}, func(*row.Task) {}},
+		{row.TaskChange{Payload: &payload}, func(t *row.Task) { t.Payload = payload }},
+		{row.TaskChange{Priority: &priority}, func(t *row.Task) { t.Priority = 0 }},
+		{row.TaskChange{MaxAttempts: &attempts}, func(t *row.Task) { t.MaxAttempts = 9 }},
+		{row.TaskChange{ExpiresIn: &hour}, func(t *row.Task) { t.ExpiresIn = &hour }},
+		{row.TaskChange{ExpiresIn: &never}, func(t *row.Task) { t.ExpiresIn = nil }},
+		{row.TaskChange{Missed: &missed}, func(t *row.Task) { t.Missed = row.Skip }},
+		{row.TaskChange{Spec: a.Spec, NextFire: next}, func(t *row.Task) { t.NextFire = next }},
+	} {
+		update("a", c.ch)
+		c.apply(&a)
+		require.Equal(t, []row.Task{a, task("b")}, stored(t, d, ""))
+	}
+	update("other", row.TaskChange{Spec: a.Spec, NextFire: next, Missed: &missed})
+	require.Equal(t, []row.Task{a, task("b")}, stored(t, d, ""), "there is no such task")
+}
+
+// A tick fires each due time of each task once, and leaves the task due at the next time.
+func scheduleFires(t *testing.T, d *Fixture) {
+	require.Zero(t, soonest(t, d))
+	a, b := task("a"), task("b")
+	expires := 90 * time.Second
+	b.ExpiresIn, b.Spec = &expires, "2m0s"
+	register(t, d, b)
+	register(t, d, a)
+	require.Equal(t, start.Local(), soonest(t, d))
+	require.Empty(t, times(tick(t, d, start.Add(-time.Second), start, 100)))
+
+	now := start.Add(2*time.Minute + 30*time.Second)
+	did := tick(t, d, now, now, 100)
+	require.Equal(t, []string{"b 0s", "b 2m0s", "a 0s", "a 1m0s", "a 2m0s"}, times(did), "in the order of registration")
+	require.Empty(t, did.Broken)
+	require.False(t, did.More)
+	require.Equal(t, start.Add(3*time.Minute).Local(), soonest(t, d))
+	require.Empty(t, times(tick(t, d, now, now, 100)), "nothing fires twice")
+
+	last := int64(0)
+	for _, f := range did.Fires {
+		require.Equal(t, "jobs", f.Queue)
+		require.Greater(t, f.Job, last)
+		last = f.Job
+	}
+	require.Equal(t, []string{"a 3m0s"}, times(tick(t, d, start.Add(3*time.Minute), start.Add(3*time.Minute), 100)))
+}
+
+// A task that was not fired in time fires according to its Missed.
+func scheduleMissed(t *testing.T, open func(t *testing.T) *Fixture) {
+	for _, c := range []struct {
+		missed row.Missed
+		late   time.Duration
+		want   []string
+	}{
+		{row.FireAll, 3 * time.Minute, []string{"a 0s", "a 1m0s", "a 2m0s", "a 3m0s"}},
+		{row.FireLast, 3*time.Minute + 59*time.Second, []string{"a 3m0s"}},
+		{row.Skip, 3*time.Minute + 59*time.Second, []string{"a 3m0s"}}, // recent
+	} {
+		d := open(t)
+		a := task("a")
+		a.Missed = c.missed
+		register(t, d, a)
+		require.Equal(t, c.want, times(tick(t, d, start.Add(c.late), start.Add(c.late), 100)), "%v", c)
+		require.Equal(t, start.Add(4*time.Minute).Local(), soonest(t, d))
+	}
+	d := open(t)
+	hourly := task("a")
+	hourly.Missed, hourly.Spec = row.Skip, "1h0m0s"
+	register(t, d, hourly)
+	require.Equal(t, []string{"a 1h0m0s"}, times(tick(t, d, start.Add(time.Hour+90*time.Second), start.Add(2*time.Hour), 100)))
+	require.Empty(t, times(tick(t, d, start.Add(2*time.Hour+91*time.Second), start.Add(3*time.Hour), 100)), "too late")
+	require.Equal(t, start.Add(3*time.Hour).Local(), soonest(t, d))
+
+	d = open(t)
+	many := task("many")
+	many.Spec = "1s"
+	register(t, d, many)
+	did := tick(t, d, start.Add(1000*time.Second), start.Add(1000*time.Second), 1000)
+	require.Len(t, did.Fires, 64, "the newest missed times are skipped")
+	require.Equal(t, start.Add(63*time.Second).Local(), did.Fires[63].At)
+	require.Equal(t, start.Add(1001*time.Second).Local(), soonest(t, d))
+}
+
+// A tick stops at its limit, and says that more may be due. Further ticks fire the rest, each time once.
+func scheduleLimit(t *testing.T, d *Fixture) {
+	var want, got []string
+	for i := range 300 {
+		register(t, d, task(fmt.Sprint(i)))
+		want = append(want, fmt.Sprint(i, " 0s"))
+	}
+	for limit := 7; ; limit *= 8 {
+		did := tick(t, d, start, start, limit)
+		require.LessOrEqual(t, len(did.Fires), limit)
+		got = append(got, times(did)...)
+		if !did.More {
+			break
+		}
+	}
+	require.ElementsMatch(t, want, got)
+}
+
+// A paused task does not fire until it is resumed.
+func schedulePaused(t *testing.T, d *Fixture) {
+	enable := func(name string, on bool) (changed bool) {
+		d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
+			changed, err = d.Stores.Schedules.Enable(ctx, q, name, on)
+			return err
+		})
+		return changed
+	}
+	a := task("a")
+	register(t, d, a)
+	require.False(t, enable("a", true))
+	require.False(t, enable("other", false))
+	require.True(t, enable("a", false))
+	require.False(t, enable("a", false))
+	require.Zero(t, soonest(t, d))
+	require.Empty(t, times(tick(t, d, start, start, 100)))
+	a.Payload = `"other"`
+	register(t, d, a)
+	require.False(t, stored(t, d, "a")[0].Enabled, "a registered task stays paused")
+	require.True(t, enable("a", true))
+	require.Equal(t, []string{"a 0s"}, times(tick(t, d, start, start, 100)))
+}
+
+// A task with a spec that the calendar rejects is paused, and does not keep others from firing.
+func scheduleBroken(t *testing.T, d *Fixture) {
+	broken := task("broken")
+	broken.Spec = "nonsense"
+	register(t, d, broken)
+	register(t, d, task("sound"))
+	did := tick(t, d, start, start, 100)
+	require.Equal(t, []string{"sound 0s"}, times(did))
+	require.Len(t, did.Broken, 1)
+	var b row.Broken
+	require.ErrorAs(t, did.Broken[0], &b)
+	require.Equal(t, "broken", b.Name)
+	require.True(t, b.Paused)
+	require.ErrorIs(t, b, errSpec)
+	require.ErrorIs(t, b, engine.ErrInvalid)
+	require.False(t, stored(t, d, "broken")[0].Enabled)
+	require.Empty(t, tick(t, d, start, start, 100).Broken)
+}
+
+// Trigger enqueues a job, even of a paused task, and leaves the next time as it is.
+func scheduleTrigger(t *testing.T, d *Fixture) {
+	register(t, d, task("a"))
+	trigger := func(name string) (f row.Fire, found bool) {
+		d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
+			f, found, err = d.Stores.Schedules.Trigger(ctx, q, name, "", start)
+			return err
+		})
+		return f, found
+	}
+	f, found := trigger("a")
+	require.True(t, found)
+	require.Equal(t, "jobs", f.Queue)
+	require.Positive(t, f.Job)
+	require.Equal(t, []row.Task{task("a")}, stored(t, d, "a"))
+	_, found = trigger("b")
+	require.False(t, found)
+}
+
+// A tick that is rolled back fires nothing, and the task stays due. So does a registration.
+func scheduleRolledBack(t *testing.T, d *Fixture) {
+	register(t, d, task("a"))
+	d.rollBack(t, func(ctx context.Context, q engine.Querier) error {
+		did, err := d.Stores.Schedules.Tick(ctx, q, row.Tick{Due: start, Calendar: every{}, Limit: 1}, start)
+		require.Len(t, did.Fires, 1)
+		return err
+	})
+	d.rollBack(t, func(ctx context.Context, q engine.Querier) error {
+		_, changed, err := d.Stores.Schedules.Register(ctx, q, task("b"))
+		require.True(t, changed)
+		return err
+	})
+	require.Equal(t, []row.Task{task("a")}, stored(t, d, ""))
+	require.Equal(t, []string{"a 0s"}, times(tick(t, d, start, start, 1)))
+}
