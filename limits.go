@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
@@ -176,45 +175,11 @@ func (q *queue) changeLimits(ctx context.Context, row row.QueueLimits) error {
 	return err
 }
 
-// fitting returns the queues with jobs that have not been adjusted to changed limits yet.
-func (db *DB) fitting(ctx context.Context) (queues []string, err error) {
-	err = db.engine.Read(ctx, func(ctx context.Context, r engine.Querier) (err error) {
-		queues, err = db.engine.Stores.Limits.Fitting(ctx, r)
-		return err
-	})
-	return queues, err
-}
-
 // fitJobs adjusts the jobs of a queue to its limits, if that has not been done.
 func (db *DB) fitJobs(ctx context.Context, queue string) error {
-	if queues, err := db.fitting(ctx); err != nil || !slices.Contains(queues, queue) {
-		return err
-	}
-	for p := db.engine.NewPace(); ; {
-		more := false
-		err := p.Write(ctx, func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
-			more, err = db.engine.Stores.Limits.FitSome(ctx, tx, queue, p.Size, now.Unix())
-			return err
-		})
-		if err != nil {
-			return err
-		}
+	_, err := db.engine.InChunks(ctx, db.engine.Stores.Sweeps.Fits, row.Part{Name: queue}, 0, func(row.Swept) {
 		db.engine.Notifier.Wake(wake.Change{Kind: wake.QueueReady, Name: queue})
-		if !more {
-			return nil
-		}
-		if err := p.Rest(ctx); err != nil {
-			return err
-		}
-	}
-}
-
-// fitAll finishes the adjustments of processes that died before they were done.
-func (db *DB) fitAll(ctx context.Context) error {
-	queues, err := db.fitting(ctx)
-	for _, queue := range queues {
-		err = errors.Join(err, db.fitJobs(ctx, queue))
-	}
+	})
 	return err
 }
 
@@ -318,8 +283,8 @@ func (q *queue) setLimitsTx(ctx context.Context, tx Tx, l Limits) error {
 
 // fitWithin is like fitJobs, in a single transaction.
 func (q *queue) fitWithin(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
-	for more := true; more && err == nil; {
-		more, err = q.db.engine.Stores.Limits.FitSome(ctx, tx, q.name, math.MaxInt, now.Unix())
+	for left := (row.Swept{More: true}); left.More && err == nil; {
+		left, err = q.db.engine.Stores.Sweeps.Fits.Take(ctx, tx, row.Part{Name: q.name}, nil, now, math.MaxInt)
 	}
 	return err
 }

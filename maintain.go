@@ -126,23 +126,24 @@ type chore struct {
 }
 
 func (db *DB) chores() []chore {
+	s := &db.engine.Stores.Sweeps
 	return []chore{
-		{"overdue jobs", db.settleOverdue},
-		{"expired jobs", db.deadLetterExpired},
-		{"unique keys", db.dropKeysOver},
-		{"pauses", db.endPauses},
-		{"places of cancelled jobs", db.sweep(db.engine.Stores.Sweeps.Places, 0)},
+		{"overdue jobs", db.sweep(s.Overdue, 0)}, // claims do the same, so this matters for queues without workers
+		{"expired jobs", db.sweep(s.Expired, 0)},
+		{"unique keys", db.sweep(s.Keys, 0)},
+		{"pauses", db.sweep(s.Pauses, 0)},
+		{"places of cancelled jobs", db.sweep(s.Places, 0)},
 		{"limits", db.fitAll},
-		{"deleted groups", db.dropLeftClaims},
+		{"deleted groups", db.sweep(s.Claims, 0)},
 		{"retention", db.compactAll},
 		{"queue retention", db.trimQueues},
-		{"results", db.sweep(db.engine.Stores.Sweeps.Results, 0)},
-		{"batches", db.sweep(db.engine.Stores.Sweeps.Batches, batchAge)},
+		{"results", db.sweep(s.Results, 0)},
+		{"batches", db.sweep(s.Batches, batchAge)},
 		{"dispatch", db.sweepDispatch},
-		{"inbox", db.sweepInbox},
+		{"inbox", db.sweep(s.Received, 0)},
 		{"workers", db.sweepWorkers},
-		{"traffic", db.trimTraffic},
-		{"rate limits", db.sweep(db.engine.Stores.Sweeps.Windows, windowAge)},
+		{"traffic", db.sweep(s.Minutes, traffic.Kept)},
+		{"rate limits", db.sweep(s.Windows, windowAge)},
 		{"notifications", db.sweepNotifications},
 		{"write-ahead log", db.shrink},
 	}
@@ -177,20 +178,31 @@ func (db *DB) maintainOnce(ctx context.Context) error {
 	return nil
 }
 
-// eachQueue calls do for every queue with live jobs.
-func (db *DB) eachQueue(ctx context.Context, do func(queue string) error) error {
-	var queues []string
+// sweepPart runs a sweep of a part for the time that lies age, rounded up to seconds, before now. It reports
+// the jobs that became dead letters.
+func (db *DB) sweepPart(ctx context.Context, s engine.Sweep, part row.Part, age time.Duration) (int, error) {
+	d := deaths{db: db, queue: part.Name}
+	defer d.end()
+	return db.engine.InChunks(ctx, s, part, engine.Span(engine.Seconds(age)), func(taken row.Swept) { d.report(taken.Dead) })
+}
+
+// eachPart calls do for every part of a sweep, even after an error.
+func (db *DB) eachPart(ctx context.Context, s engine.Sweep, do func(row.Part) error) error {
+	if s.Parts == nil {
+		return do(row.Part{})
+	}
+	var parts []row.Part
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		queues, err = db.engine.Stores.Operators.Queues(ctx, q)
+		parts, err = s.Parts(ctx, q, time.Now())
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, queue := range queues {
-		if err := do(queue); err != nil {
-			errs = append(errs, fmt.Errorf("queue %q: %w", queue, err))
+	for _, part := range parts {
+		if err := do(part); err != nil {
+			errs = append(errs, fmt.Errorf("%s %q: %w", s.Of, part.Name, err))
 		}
 		if ctx.Err() != nil {
 			break
@@ -199,98 +211,19 @@ func (db *DB) eachQueue(ctx context.Context, do func(queue string) error) error 
 	return errors.Join(errs...)
 }
 
-// settleOverdue dead-letters jobs whose last claim has lapsed. Claims do the same, so this matters for
-// queues without workers.
-func (db *DB) settleOverdue(ctx context.Context) error {
-	return db.eachQueue(ctx, func(queue string) error {
-		d := deaths{db: db, queue: queue}
-		defer d.end()
-		for {
-			overdue := false
-			err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-				overdue, err = db.engine.Stores.Jobs.Overdue(ctx, q, queue, time.Now().Unix())
-				return err
-			})
-			if err != nil || !overdue {
-				return err
-			}
-			var dead []row.Death
-			err = db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-				dead, err = db.engine.Stores.Jobs.SettleOverdue(ctx, q, queue, now.Unix())
-				return err
-			}))
-			if err != nil {
-				return err
-			}
-			d.report(dead)
-		}
-	})
-}
-
-func (db *DB) deadLetterExpired(ctx context.Context) error {
-	return db.eachQueue(ctx, func(queue string) error {
-		_, err := db.sweepExpired(ctx, queue)
-		return err
-	})
-}
-
-// sweepExpired dead-letters the expired jobs of a queue.
-func (db *DB) sweepExpired(ctx context.Context, queue string) (int, error) {
-	find := func(ctx context.Context, q engine.Querier, now time.Time, limit int) ([]int64, error) {
-		return db.engine.Stores.Jobs.Expired(ctx, q, queue, now.Unix(), limit)
-	}
-	var dead []row.Death
-	take := func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (_ int, err error) {
-		dead, err = db.engine.Stores.Jobs.DeadLetterExpired(ctx, q, ids, now.Unix())
-		return len(dead), err
-	}
-	d := deaths{db: db, queue: queue}
-	defer d.end()
-	return db.engine.InChunks(ctx, find, take, func() { d.report(dead) })
-}
-
-// dropKeysOver deletes the unique keys that have outlived their jobs and whose For has passed.
-func (db *DB) dropKeysOver(ctx context.Context) error {
-	find := func(ctx context.Context, q engine.Querier, now time.Time, limit int) ([]int64, error) {
-		return db.engine.Stores.Jobs.KeysOver(ctx, q, now.UnixMilli(), limit)
-	}
-	_, err := db.engine.InChunks(ctx, find, func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (int, error) {
-		return db.engine.Stores.Jobs.DropKeysOver(ctx, q, ids, now.UnixMilli())
-	}, nil)
-	return err
-}
-
-// sweepBefore deletes the rows of s that are older than age.
-func (db *DB) sweepBefore(ctx context.Context, s engine.SweepStore, age time.Duration) (int, error) {
-	before := func(now time.Time) int64 { return now.Unix() - engine.Seconds(age) }
-	find := func(ctx context.Context, q engine.Querier, now time.Time, limit int) ([]int64, error) {
-		return s.Found(ctx, q, before(now), limit)
-	}
-	return db.engine.InChunks(ctx, find, func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (int, error) {
-		return s.Drop(ctx, q, before(now), ids)
-	}, nil)
-}
-
-// dropLeftClaims finishes deletions of groups (Group.Delete) that were interrupted by the death of a process.
-func (db *DB) dropLeftClaims(ctx context.Context) error {
-	var left []int64
-	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		left, err = db.engine.Stores.Groups.Left(ctx, q)
-		return err
-	})
-	for _, id := range left {
-		p := db.engine.NewPace()
-		err = errors.Join(err, db.dropClaims(ctx, p, id))
-	}
-	return err
-}
-
-// sweep returns a chore that deletes the rows of s that are older than age.
-func (db *DB) sweep(s engine.SweepStore, age time.Duration) func(context.Context) error {
+// sweep returns a chore that runs a sweep of all parts.
+func (db *DB) sweep(s engine.Sweep, age time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
-		_, err := db.sweepBefore(ctx, s, age)
-		return err
+		return db.eachPart(ctx, s, func(part row.Part) error {
+			_, err := db.sweepPart(ctx, s, part, age)
+			return err
+		})
 	}
+}
+
+// fitAll finishes the adjustments of processes that died before they were done.
+func (db *DB) fitAll(ctx context.Context) error {
+	return db.eachPart(ctx, db.engine.Stores.Sweeps.Fits, func(part row.Part) error { return db.fitJobs(ctx, part.Name) })
 }
 
 // shrink truncates the write-ahead log of a database file.
@@ -324,93 +257,20 @@ const dispatchAge = time.Hour
 
 // sweepDispatch cleans the tables of package dispatch, if the file has them.
 func (db *DB) sweepDispatch(ctx context.Context) error {
-	s := db.engine.Stores.Dispatches
-	there, stale, unneeded := false, false, false
-	look := func(ctx context.Context, q engine.Querier) (err error) {
-		if there, err = s.Exists(ctx, q); err != nil || !there {
-			return err
-		}
-		if stale, err = s.Stale(ctx, q, time.Now().UnixMilli()); err != nil {
-			return err
-		}
-		parts, err := s.Unneeded(ctx, q)
-		unneeded = len(parts) > 0
+	s := &db.engine.Stores.Sweeps
+	if err := db.sweep(s.Sent, dispatchAge)(ctx); err != nil {
 		return err
 	}
-	if err := db.engine.Read(ctx, look); err != nil || !there {
-		return err
-	}
-	before := func(now time.Time) int64 { return now.Add(-dispatchAge).UnixMilli() }
-	find := func(ctx context.Context, q engine.Querier, now time.Time, limit int) ([]int64, error) {
-		return s.Over(ctx, q, before(now), limit)
-	}
-	_, err := db.engine.InChunks(ctx, find, func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (int, error) {
-		return s.Drop(ctx, q, before(now), ids)
-	}, nil)
-	if err == nil {
-		err = db.sweepReplies(ctx)
-	}
-	if err != nil || !stale && !unneeded {
-		return err
-	}
-	return db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		if _, err := s.DropPresences(ctx, q, now.UnixMilli()); err != nil {
-			return err
-		}
-		return s.DropUnneeded(ctx, q)
-	}))
-}
-
-// sweepReplies deletes unread replies of package dispatch whose jobs it has already forgotten.
-func (db *DB) sweepReplies(ctx context.Context) error {
-	s := db.engine.Stores.Dispatches
-	var prefixes []string
-	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		prefixes, err = s.Prefixes(ctx, q)
-		return err
-	})
-	for _, prefix := range prefixes {
-		find := func(ctx context.Context, q engine.Querier, now time.Time, limit int) ([]int64, error) {
-			return s.OldReplies(ctx, q, prefix, now.Add(-dispatchAge).Unix(), limit)
-		}
-		n, failed := db.engine.InChunks(ctx, find, func(ctx context.Context, q engine.Querier, ids []int64, _ time.Time) (int, error) {
-			return s.DropReplies(ctx, q, ids)
-		}, nil)
+	if err := db.eachPart(ctx, s.Replies, func(part row.Part) error {
+		n, err := db.sweepPart(ctx, s.Replies, part, dispatchAge)
 		if n > 0 {
-			db.opts.Logger.Info("honker: deleted replies that no caller has read within an hour", "prefix", prefix, "replies", n)
-		}
-		err = errors.Join(err, failed)
-	}
-	return err
-}
-
-// sweepInbox deletes the ids that package inbox has kept for their retention, if the file has its tables.
-func (db *DB) sweepInbox(ctx context.Context) error {
-	s := db.engine.Stores.Inboxes
-	some := false
-	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		there, err := s.Exists(ctx, q)
-		if err == nil && there {
-			some, err = s.Over(ctx, q, time.Now().UnixMilli())
+			db.opts.Logger.Info("honker: deleted replies that no caller has read within an hour", "prefix", part.Name, "replies", n)
 		}
 		return err
-	})
-	if err != nil || !some {
+	}); err != nil {
 		return err
 	}
-	for p := db.engine.NewPace(); ; {
-		limit, n := p.Size, 0
-		err := p.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-			n, err = s.Drop(ctx, q, now.UnixMilli(), limit)
-			return err
-		})
-		if err != nil || n < limit {
-			return err
-		}
-		if err := p.Rest(ctx); err != nil {
-			return err
-		}
-	}
+	return db.sweep(s.Actors, 0)(ctx)
 }
 
 // sweepWorkers deletes the rows of Work loops whose processes are gone. Each process that starts a Work
@@ -428,35 +288,6 @@ func (db *DB) sweepWorkers(ctx context.Context) error {
 		return presence.Sweep(ctx, q, db.engine.Stores.Workers, now)
 	}))
 }
-
-// trimTraffic deletes the counts of old minutes. Writers of new counts do the same.
-func (db *DB) trimTraffic(ctx context.Context) error {
-	s := db.engine.Stores.Minutes
-	old := false
-	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		old, err = s.Old(ctx, q, traffic.Before(time.Now()))
-		return err
-	})
-	if err != nil || !old {
-		return err
-	}
-	for p := db.engine.NewPace(); ; {
-		n := 0
-		err := p.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-			n, err = s.Trim(ctx, q, traffic.Before(now), trimmedMinutes)
-			return err
-		})
-		if err != nil || n == 0 {
-			return err
-		}
-		if err := p.Rest(ctx); err != nil {
-			return err
-		}
-	}
-}
-
-// trimmedMinutes is the number of minutes deleted in a transaction. A minute has up to a hundred rows.
-const trimmedMinutes = 30
 
 func (db *DB) compactAll(ctx context.Context) error {
 	var retained []row.Retention

@@ -247,20 +247,11 @@ func (db *DB) PruneNotifications(ctx context.Context, olderThan time.Duration, k
 	}
 	// The count comes first, because old messages count among the newest keep.
 	if keep >= 0 {
-		pruned, err = db.dropSurplus(ctx, keep)
+		pruned, err = db.sweepPart(ctx, db.engine.Stores.Sweeps.Surplus(keep), row.Part{}, 0)
 	}
 	if err != nil || olderThan == 0 {
 		return pruned, fail("prune notifications", "", err)
 	}
-	old, err := db.sweepBefore(ctx, db.engine.Stores.Sweeps.Messages, olderThan)
+	old, err := db.sweepPart(ctx, db.engine.Stores.Sweeps.Messages, row.Part{}, olderThan)
 	return pruned + old, fail("prune notifications", "", err)
-}
-
-func (db *DB) dropSurplus(ctx context.Context, keep int) (int, error) {
-	find := func(ctx context.Context, q engine.Querier, _ time.Time, limit int) ([]int64, error) {
-		return db.engine.Stores.Notifications.Surplus(ctx, q, keep, limit)
-	}
-	return db.engine.InChunks(ctx, find, func(ctx context.Context, q engine.Querier, ids []int64, _ time.Time) (int, error) {
-		return db.engine.Stores.Notifications.Drop(ctx, q, ids)
-	}, nil)
 }

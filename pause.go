@@ -217,19 +217,3 @@ func (q *queue) endPause(ctx context.Context, c carrier, key string, end func(ct
 	}
 	return true, err
 }
-
-// endPauses removes the traces of pauses that have ended by themselves.
-func (db *DB) endPauses(ctx context.Context) error {
-	over := false
-	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		over, err = db.engine.Stores.Pauses.Over(ctx, q, time.Now().Unix())
-		return err
-	})
-	if err != nil || !over {
-		return err
-	}
-	return db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		_, err := db.engine.Stores.Pauses.EndOver(ctx, q, now.Unix())
-		return err
-	}))
-}

@@ -353,7 +353,7 @@ func (q *Queue[T]) SweepExpired(ctx context.Context) (swept int, err error) {
 	if q.err != nil {
 		return 0, fail("sweep", q.name, q.err)
 	}
-	swept, err = q.db.sweepExpired(ctx, q.name)
+	swept, err = q.db.sweepPart(ctx, q.db.engine.Stores.Sweeps.Expired, row.Part{Name: q.name}, 0)
 	return swept, fail("sweep", q.name, err)
 }
 

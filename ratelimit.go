@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/wake"
 )
 
@@ -176,6 +177,6 @@ func (db *DB) SweepRateLimits(ctx context.Context, olderThan time.Duration) (swe
 	if err := engine.NotNegative("age", olderThan); err != nil {
 		return 0, fail("sweep rate limits", "", err)
 	}
-	swept, err = db.sweepBefore(ctx, db.engine.Stores.Sweeps.OldWindows, olderThan)
+	swept, err = db.sweepPart(ctx, db.engine.Stores.Sweeps.OldWindows, row.Part{}, olderThan)
 	return swept, fail("sweep rate limits", "", err)
 }

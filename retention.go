@@ -258,44 +258,12 @@ func (q *queue) retention(ctx context.Context) (r QueueRetention, err error) {
 
 // trimQueues deletes ended jobs that exceed the retention of their queues.
 func (db *DB) trimQueues(ctx context.Context) error {
-	var queues []row.QueueRetention
-	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		queues, err = db.engine.Stores.Retentions.Queues(ctx, q, "")
+	s := &db.engine.Stores.Sweeps
+	return errors.Join(db.sweep(s.Done, 0)(ctx), db.eachPart(ctx, s.Dead, func(part row.Part) error {
+		n, err := db.sweepPart(ctx, s.Dead, part, 0)
+		if n > 0 {
+			db.opts.Logger.Info("honker: dead letters deleted by the retention of their queue", "queue", part.Name, "jobs", n)
+		}
 		return err
-	})
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, r := range queues {
-		_, err := db.trim(ctx, db.engine.Stores.Done, r.Queue, r.Done, r.Done == row.Retention{})
-		dead, deadErr := db.trim(ctx, db.engine.Stores.Dead, r.Queue, r.Dead, false)
-		if dead > 0 {
-			db.opts.Logger.Info("honker: dead letters deleted by the retention of their queue", "queue", r.Queue, "jobs", dead)
-		}
-		if err := errors.Join(err, deadErr); err != nil {
-			errs = append(errs, fmt.Errorf("queue %q: %w", r.Queue, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// trim deletes the jobs of a queue that exceed r, or all of them.
-func (db *DB) trim(ctx context.Context, kept engine.KeptStore, queue string, r row.Retention, all bool) (int, error) {
-	cutoff := row.Everything
-	if !all {
-		err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-			cutoff, err = kept.Cutoff(ctx, q, queue, r, time.Now().Unix())
-			return err
-		})
-		if err != nil {
-			return 0, err
-		}
-	}
-	find := func(ctx context.Context, q engine.Querier, _ time.Time, limit int) ([]int64, error) {
-		return kept.Over(ctx, q, queue, cutoff, limit)
-	}
-	return db.engine.InChunks(ctx, find, func(ctx context.Context, q engine.Querier, ids []int64, _ time.Time) (int, error) {
-		return kept.Drop(ctx, q, queue, cutoff, ids)
-	}, nil)
+	}))
 }

@@ -230,16 +230,19 @@ func (q *Queue) cleanupDead(ctx context.Context, olderThan time.Duration) (int, 
 	if err := errors.Join(q.err, engine.NotNegative("age", olderThan), q.relay.engine.RefuseInTx(ctx, "")); err != nil {
 		return 0, err
 	}
-	find := func(ctx context.Context, tx engine.Querier, now time.Time, limit int) ([]int64, error) {
-		if found, err := q.inFile(ctx, tx); err != nil || !found {
-			return nil, err
-		}
-		return q.relay.store.SettledDead(ctx, tx, q.name, now.Add(-olderThan), limit)
+	sweep := engine.Sweep{
+		Find: func(ctx context.Context, tx engine.Querier, _ row.Part, at time.Time, limit int) ([]int64, error) {
+			if found, err := q.inFile(ctx, tx); err != nil || !found {
+				return nil, err
+			}
+			return q.relay.store.SettledDead(ctx, tx, q.name, at, limit)
+		},
+		Take: func(ctx context.Context, tx engine.Querier, _ row.Part, ids []int64, at time.Time, _ int) (row.Swept, error) {
+			n, err := q.relay.store.DropDead(ctx, tx, q.name, at, ids)
+			return row.Swept{N: n}, err
+		},
 	}
-	drop := func(ctx context.Context, tx engine.Querier, ids []int64, now time.Time) (int, error) {
-		return q.relay.store.DropDead(ctx, tx, q.name, now.Add(-olderThan), ids)
-	}
-	return q.relay.engine.InChunks(ctx, find, drop, nil)
+	return q.relay.engine.InChunks(ctx, sweep, row.Part{}, olderThan, nil)
 }
 
 // selects validates the queue and f, and converts f to a filter of the store.

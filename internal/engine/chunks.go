@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Pace splits a large change into transactions of a few milliseconds, however large the rows are,
@@ -46,61 +48,82 @@ func (p *Pace) Rest(ctx context.Context) error {
 	return Sleep(ctx, max(p.took, time.Millisecond))
 }
 
-// FindFunc returns the ids of up to limit rows to be changed.
-type FindFunc func(ctx context.Context, q Querier, now time.Time, limit int) ([]int64, error)
+// Sweep settles or deletes rows that the passage of time has made due or useless. Find looks without the
+// write lock and may read a whole table. Take then holds the write lock for a few rows only, and checks
+// them again.
+type Sweep struct {
+	// Parts returns the parts that may have something to sweep at a time, each of which is swept alone, so
+	// that the error of one does not keep the others from being swept. nil means that the whole database is
+	// a single part, with the zero row.Part.
+	Parts func(ctx context.Context, q Querier, at time.Time) ([]row.Part, error)
+	Of    string // kind of the parts, such as "queue"
+	// Find returns up to limit numbers of rows, or of other pieces of work that only Take understands.
+	Find func(ctx context.Context, q Querier, part row.Part, at time.Time, limit int) ([]int64, error)
+	// Take takes those of ids that Find would still return, and up to about limit rows.
+	Take func(ctx context.Context, q Querier, part row.Part, ids []int64, at time.Time, limit int) (row.Swept, error)
+}
 
-// TakeFunc changes the rows of ids that are still as they were found, and returns their number.
-type TakeFunc func(ctx context.Context, q Querier, ids []int64, now time.Time) (int, error)
-
-// InChunks finds rows without the write lock and then changes them in small transactions. It
-// repeats this until find returns no more rows or take changes none of them. It returns the number
-// of changed rows, even with an error. committed, if not nil, is called after each transaction.
-func (e *Engine) InChunks(ctx context.Context, find FindFunc, take TakeFunc, committed func()) (total int, err error) {
+// InChunks runs a sweep of a part in small transactions, for the time that lies age before each of them. It
+// repeats the sweep until it finds nothing or takes nothing more. It returns the number of taken rows, even
+// with an error. committed, if not nil, is called with the outcome of each transaction.
+func (e *Engine) InChunks(ctx context.Context, s Sweep, part row.Part, age time.Duration, committed func(row.Swept)) (total int, err error) {
 	if err := errors.Join(e.Writable(), e.RefuseInTx(ctx, "")); err != nil {
 		return 0, err
 	}
-	p := e.NewPace()
+	c := chunks{Pace: e.NewPace(), sweep: s, part: part, age: age, committed: committed}
 	for {
 		var ids []int64
 		err := e.Read(ctx, func(ctx context.Context, q Querier) (err error) {
-			ids, err = find(ctx, q, time.Now(), foundRows)
+			ids, err = s.Find(ctx, q, part, time.Now().Add(-age), foundRows)
 			return err
 		})
 		if err != nil || len(ids) == 0 {
 			return total, err
 		}
-		taken, err := p.takeAll(ctx, ids, take, committed)
-		total += taken
-		if err != nil || taken == 0 || len(ids) < foundRows {
+		taken, err := c.takeAll(ctx, ids)
+		total += taken.N
+		if err == nil && taken.More {
+			err = c.Rest(ctx)
+		}
+		if err != nil || !taken.More && (taken.N == 0 || len(ids) < foundRows) {
 			return total, err
 		}
 	}
 }
 
-// foundRows is the number of rows to find at a time. It is large because find may read the whole
+// foundRows is the number of rows to find at a time. It is large because a Find may read the whole
 // table.
 const foundRows = 1 << 16
 
-// takeAll passes ids to take, p.Size at a time.
-func (p *Pace) takeAll(ctx context.Context, ids []int64, take TakeFunc, committed func()) (total int, err error) {
+// chunks is a running sweep of a part.
+type chunks struct {
+	*Pace
+	sweep     Sweep
+	part      row.Part
+	age       time.Duration
+	committed func(row.Swept)
+}
+
+// takeAll passes ids to Take, Size at a time.
+func (c *chunks) takeAll(ctx context.Context, ids []int64) (total row.Swept, err error) {
 	for len(ids) > 0 {
-		part := ids[:min(p.Size, len(ids))]
-		taken := 0
-		err := p.Write(ctx, func(ctx context.Context, q Querier, now time.Time) (err error) {
-			taken, err = take(ctx, q, part, now)
+		some := ids[:min(c.Size, len(ids))]
+		var taken row.Swept
+		err := c.Write(ctx, func(ctx context.Context, q Querier, now time.Time) (err error) {
+			taken, err = c.sweep.Take(ctx, q, c.part, some, now.Add(-c.age), c.Size)
 			return err
 		})
 		if err != nil {
 			return total, err
 		}
-		total, ids = total+taken, ids[len(part):]
-		if committed != nil {
-			committed()
+		total.N, total.More, ids = total.N+taken.N, total.More || taken.More, ids[len(some):]
+		if c.committed != nil {
+			c.committed(taken)
 		}
 		if len(ids) == 0 {
 			return total, nil
 		}
-		if err := p.Rest(ctx); err != nil {
+		if err := c.Rest(ctx); err != nil {
 			return total, err
 		}
 	}

@@ -35,8 +35,7 @@ type Stores struct {
 	Inboxes       InboxStore
 	Relays        RelayStores
 
-	Done, Dead KeptStore // jobs that are kept after their end
-	Sweeps     Sweeps
+	Sweeps Sweeps
 
 	Wake wake.Statements // the questions of the notifier
 
@@ -44,14 +43,28 @@ type Stores struct {
 	Refused func(error) bool
 }
 
-// Sweeps are the rows that time makes useless, by kind.
+// Sweeps are the sweeps of a database. The time of a sweep is now, unless its comment says that it has an age.
 type Sweeps struct {
-	Results    SweepStore // results that have expired
-	Windows    SweepStore // windows of rate limits that are over
-	OldWindows SweepStore // all windows that began before a time
-	Places     SweepStore // places of cancelled jobs that have ended
-	Batches    SweepStore // batches that are done, and that no live job waits for
-	Messages   SweepStore // notifications sent before a time
+	Overdue    Sweep // jobs whose last claim has lapsed, by queue; they become dead letters or claimable
+	Expired    Sweep // jobs that have expired and wait, or whose claim has lapsed, by queue; they become dead letters
+	Keys       Sweep // unique keys whose time is over and whose job is gone
+	Pauses     Sweep // pauses that have ended by themselves, and counted starts that no longer matter
+	Places     Sweep // places of cancelled jobs that have ended
+	Fits       Sweep // jobs that do not yet fit the changed limits of their queue, by queue
+	Claims     Sweep // claims of deleted groups
+	Done, Dead Sweep // jobs beyond the retention of their queue, by queue
+	Results    Sweep // results that have expired
+	Batches    Sweep // batches that were done before an age and that no live job waits for
+	Sent       Sweep // jobs of package dispatch that ended before an age
+	Replies    Sweep // replies of package dispatch to forgotten jobs that were sent before an age, by prefix
+	Actors     Sweep // actors of package dispatch that have expired
+	Received   Sweep // message ids of package inbox whose retention is over
+	Minutes    Sweep // counts of minutes before an age
+	Windows    Sweep // windows of rate limits that began before an age and are over
+	OldWindows Sweep // all windows of rate limits that began before an age
+	Messages   Sweep // notifications sent before an age
+
+	Surplus func(keep int) Sweep // notifications beyond the newest keep of all channels
 }
 
 // JobStore contains the statements on live jobs, and on jobs that are dead or done.
@@ -120,23 +133,6 @@ type JobStore interface {
 	// ReleaseUnique takes a unique key from the job that holds it. A job that waited for the end of that job may
 	// then run. ReleaseUnique returns false if the key was free.
 	ReleaseUnique(ctx context.Context, q row.Querier, queue, key string, now time.Time) (bool, error)
-	// DeadLetterExpired moves the jobs among ids that still are as Expired found them to the dead
-	// letters, and returns them.
-	DeadLetterExpired(ctx context.Context, q row.Querier, ids []int64, now int64) ([]row.Death, error)
-	// DropKeysOver deletes the keys of the jobs among ids that still are as KeysOver found them, and
-	// returns how many it deleted.
-	DropKeysOver(ctx context.Context, q row.Querier, ids []int64, nowMS int64) (int, error)
-	// Expired returns the ids of up to limit jobs of queue that have expired by now and either wait or
-	// have a lapsed claim.
-	Expired(ctx context.Context, q row.Querier, queue string, now int64, limit int) ([]int64, error)
-	// KeysOver returns the ids of the deleted jobs of up to limit keys whose time is over.
-	KeysOver(ctx context.Context, q row.Querier, nowMS int64, limit int) ([]int64, error)
-	// Overdue reports whether SettleOverdue would change anything.
-	Overdue(ctx context.Context, q row.Querier, queue string, now int64) (bool, error)
-	// SettleOverdue dead-letters jobs of queue that may not run again, up to overdueLimit of each kind, and
-	// returns them. Jobs of lapsed claims become claimable. It returns ErrStuck if there are overdue jobs and
-	// it could change none of them.
-	SettleOverdue(ctx context.Context, q row.Querier, queue string, now int64) ([]row.Death, error)
 }
 
 // OperatorStore are the statements with which operators list, count, explain and change many jobs.
@@ -220,11 +216,6 @@ type PauseStore interface {
 	End(ctx context.Context, q row.Querier, queue string, now int64) (was bool, err error)
 	// EndKey ends the pause of a key of queue. It returns false if the key was not paused.
 	EndKey(ctx context.Context, q row.Querier, queue, key string, now int64) (was bool, err error)
-	// EndOver deletes pauses that have ended by themselves and returns how many. It also deletes the
-	// rows of keys that have no pause and whose starts no longer count toward their rate.
-	EndOver(ctx context.Context, q row.Querier, now int64) (ended int, err error)
-	// Over reports whether EndOver has anything to do.
-	Over(ctx context.Context, q row.Querier, now int64) (some bool, err error)
 	// Set pauses queue. If queue is already paused, the new pause keeps the SinceMS of the previous
 	// pause, and Set returns that pause and true.
 	Set(ctx context.Context, q row.Querier, queue string, p row.Pause, now int64) (before row.Pause, was bool, err error)
@@ -237,11 +228,6 @@ type PauseStore interface {
 type LimitStore interface {
 	// All returns the limits of all queues that have any, by queue.
 	All(ctx context.Context, q row.Querier) (map[string]row.QueueLimits, error)
-	// FitSome fits up to about n jobs of queue to its limits at the second now, and reports whether there may
-	// be more. After the last job it drops the triggers that are no longer needed.
-	FitSome(ctx context.Context, q row.Querier, queue string, n int, now int64) (more bool, err error)
-	// Fitting returns the queues with jobs to be fitted to their limits. See FitSome.
-	Fitting(ctx context.Context, q row.Querier) ([]string, error)
 	// Get returns the limits of queue, zero if it has none.
 	Get(ctx context.Context, q row.Querier, queue string) (l row.QueueLimits, err error)
 	// Places returns the number of cancelled jobs that occupy a place of queue at the second now.
@@ -371,9 +357,6 @@ type GroupStore interface {
 	// Leave deletes a member. Its leased events can be claimed again at once, and the attempt is not
 	// counted.
 	Leave(ctx context.Context, q row.Querier, m row.Member, now time.Time) error
-	// Left returns the ids of dropped groups that still have claims. A process that dies between two
-	// calls of Drop leaves such a group behind.
-	Left(ctx context.Context, q row.Querier) ([]int64, error)
 	// List returns the group of a topic or pattern that has the given name, or none if it does not
 	// exist. If name is empty, it returns all groups of the topic by name. If topic is empty as well, it
 	// returns all groups, by topic or pattern and by name.
@@ -415,11 +398,6 @@ type NotificationStore interface {
 	// Since reads up to limit messages of channels with ids above after, in id order. It may stop early,
 	// but returns at least one message if there is one.
 	Since(ctx context.Context, q row.Querier, channels []string, after int64, limit int) ([]row.Notification, error)
-	// Drop deletes messages by id and returns how many it deleted. It needs no second check: a surplus
-	// message stays surplus, and ids are never reused.
-	Drop(ctx context.Context, q row.Querier, ids []int64) (int, error)
-	// Surplus returns the ids of up to limit messages beyond the newest keep messages of all channels.
-	Surplus(ctx context.Context, q row.Querier, keep, limit int) ([]int64, error)
 }
 
 // ScheduleStore are the schedules, which enqueue jobs when they are due.
@@ -512,8 +490,6 @@ type MinuteStore interface {
 	// Waits returns the sum of Wait and of Claimed of queue, in the minutes from that of since up to but
 	// excluding that of before.
 	Waits(ctx context.Context, q row.Querier, queue string, since, before time.Time) (wait time.Duration, claimed int64, err error)
-	// Old tells whether there are rows before minute.
-	Old(ctx context.Context, q row.Querier, minute int64) (some bool, err error)
 }
 
 // AuditStore are the statements on the audit log. The log keeps the newest 10,000 entries.
@@ -671,25 +647,6 @@ type DispatchStore interface {
 
 	// Exists reports whether the file has the tables.
 	Exists(ctx context.Context, q row.Querier) (bool, error)
-	// Drop deletes the rows of those of ids that are still over, and counts them.
-	Drop(ctx context.Context, q row.Querier, beforeMS int64, ids []int64) (int, error)
-	// DropPresences deletes the rows of actors that have not been heard of.
-	DropPresences(ctx context.Context, q row.Querier, nowMS int64) (int, error)
-	// DropUnneeded drops the triggers that nothing needs at the time of the transaction.
-	DropUnneeded(ctx context.Context, q row.Querier) error
-	// Over returns up to limit jobs that have ended before a time.
-	Over(ctx context.Context, q row.Querier, beforeMS int64, limit int) ([]int64, error)
-	// Stale tells whether DropPresences would delete a row.
-	Stale(ctx context.Context, q row.Querier, nowMS int64) (some bool, err error)
-	// Unneeded returns the parts with triggers that nothing in the file needs any more.
-	Unneeded(ctx context.Context, q row.Querier) (parts []row.DispatchPart, err error)
-	// DropReplies deletes the replies among ids that are still pending, and returns their number.
-	DropReplies(ctx context.Context, q row.Querier, ids []int64) (int, error)
-	// OldReplies returns up to limit replies that have waited in reply queues of a prefix since before the
-	// second before, without the replies to jobs that dispatch knows.
-	OldReplies(ctx context.Context, q row.Querier, prefix string, before int64, limit int) (ids []int64, err error)
-	// Prefixes returns the sorted prefixes of the keys in the file, including the default.
-	Prefixes(ctx context.Context, q row.Querier) ([]string, error)
 }
 
 // InboxStore stores the ids of the messages that were received.
@@ -698,30 +655,4 @@ type InboxStore interface {
 	// deleted since. It returns [row.ErrNotInserted] if the message was not stored. Receive may be called
 	// first in a transaction.
 	Receive(ctx context.Context, q row.Querier, source, id string, now, expires time.Time) (first bool, err error)
-	// Drop deletes up to limit expired rows and returns their number.
-	Drop(ctx context.Context, q row.Querier, nowMS int64, limit int) (int, error)
-	// Exists reports whether the file has the table. It reads the schema.
-	Exists(ctx context.Context, q row.Querier) (found bool, err error)
-	// Over reports whether Drop would delete a row.
-	Over(ctx context.Context, q row.Querier, nowMS int64) (some bool, err error)
-}
-
-// KeptStore are the statements on Kept.
-type KeptStore interface {
-	// Cutoff returns the newest job of queue that r does not keep at the second now. The age is rounded up to
-	// whole seconds, because times are recorded to the second and no job may be dropped early. With r.MaxCount
-	// set, the cost is proportional to it.
-	Cutoff(ctx context.Context, q row.Querier, queue string, r row.Retention, now int64) (c row.Cutoff, err error)
-	// Drop deletes the jobs among ids that are still at or before c, and returns their number.
-	Drop(ctx context.Context, q row.Querier, queue string, c row.Cutoff, ids []int64) (int, error)
-	// Over returns up to limit jobs of queue up to and including c, oldest first.
-	Over(ctx context.Context, q row.Querier, queue string, c row.Cutoff, limit int) ([]int64, error)
-}
-
-// SweepStore are the statements on Sweep.
-type SweepStore interface {
-	// Drop deletes the rows among ids that the sweep still selects, and returns how many it deleted.
-	Drop(ctx context.Context, q row.Querier, unix int64, ids []int64) (int, error)
-	// Found returns the ids of up to limit rows that the sweep deletes at unix.
-	Found(ctx context.Context, q row.Querier, unix int64, limit int) ([]int64, error)
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -23,24 +24,20 @@ const (
 	sqlDropPresences = `DELETE FROM _honkerx_dispatch_presence WHERE expires_ms <= ?1`
 )
 
-// Over returns up to limit jobs that ended before beforeMS.
-func (Dispatches) Over(ctx context.Context, q row.Querier, beforeMS int64, limit int) ([]int64, error) {
-	return returnedIDs(ctx, q, sqlOverSent, 0, beforeMS, limit)
-}
-
-// Drop deletes the rows of the jobs among ids that Over would still return, and returns their number.
-func (Dispatches) Drop(ctx context.Context, q row.Querier, beforeMS int64, ids []int64) (int, error) {
-	n, err := affected(ctx, q, sqlDropSent, beforeMS, idList(ids))
-	if err != nil {
-		return 0, err
+// findSentOver returns up to limit jobs that ended before at.
+func findSentOver(ctx context.Context, q row.Querier, _ row.Part, at time.Time, limit int) ([]int64, error) {
+	if there, err := (Dispatches{}).Exists(ctx, q); err != nil || !there {
+		return nil, err
 	}
-	_, err = q.ExecContext(ctx, sqlDropTwins, idList(ids))
-	return n, err
+	return returnedIDs(ctx, q, sqlOverSent, 0, at.UnixMilli(), limit)
 }
 
-// DropPresences deletes the rows of actors that have expired and returns their number.
-func (Dispatches) DropPresences(ctx context.Context, q row.Querier, nowMS int64) (int, error) {
-	return affected(ctx, q, sqlDropPresences, nowMS)
+func dropSentOver(ctx context.Context, q row.Querier, _ row.Part, ids []int64, at time.Time, _ int) (row.Swept, error) {
+	n, err := affected(ctx, q, sqlDropSent, at.UnixMilli(), idList(ids))
+	if err == nil {
+		_, err = q.ExecContext(ctx, sqlDropTwins, idList(ids))
+	}
+	return swept(n, err)
 }
 
 // The prefixes are read from both tables. A prefix is the part of a name before its fixed part.
@@ -60,21 +57,24 @@ LIMIT ?4 + 0`
 	sqlDropReplies = `DELETE FROM _honker_live WHERE state = 'pending' AND id IN (SELECT value FROM json_each(?1))`
 )
 
-// Prefixes returns the sorted prefixes of the keys in the file, including the default.
-func (Dispatches) Prefixes(ctx context.Context, q row.Querier) ([]string, error) {
+// dispatchPrefixParts returns a part for each prefix of the keys in the file, including the default.
+func dispatchPrefixParts(ctx context.Context, q row.Querier, _ time.Time) ([]row.Part, error) {
+	if there, err := (Dispatches{}).Exists(ctx, q); err != nil || !there {
+		return nil, err
+	}
 	all, err := texts(ctx, q, sqlDispatchPrefixes)
 	all = append(all, row.DispatchPrefix)
 	slices.Sort(all)
-	return slices.Compact(all), err
+	return partsOf(slices.Compact(all), err)
 }
 
-// OldReplies returns up to limit replies that have waited in reply queues of a prefix since before the
-// second before, without the replies to jobs that dispatch knows.
-func (Dispatches) OldReplies(ctx context.Context, q row.Querier, prefix string, before int64, limit int) (ids []int64, err error) {
+// findOldReplies returns up to limit replies that have waited in reply queues of a prefix since before at,
+// without the replies to jobs that dispatch knows.
+func findOldReplies(ctx context.Context, q row.Querier, part row.Part, at time.Time, limit int) (ids []int64, err error) {
 	for _, room := range []string{dispatchReply, dispatchLegacyReply} {
-		first := prefix + room
+		first := part.Name + room
 		after := first[:len(first)-1] + ";" // the character after the colon
-		some, err := returnedIDs(ctx, q, sqlOldReplies, 0, first, after, before, limit-len(ids))
+		some, err := returnedIDs(ctx, q, sqlOldReplies, 0, first, after, at.Unix(), limit-len(ids))
 		if err != nil {
 			return nil, err
 		}
@@ -83,9 +83,9 @@ func (Dispatches) OldReplies(ctx context.Context, q row.Querier, prefix string, 
 	return ids, nil
 }
 
-// DropReplies deletes the replies among ids that are still pending, and returns their number.
-func (Dispatches) DropReplies(ctx context.Context, q row.Querier, ids []int64) (int, error) {
-	return affected(ctx, q, sqlDropReplies, idList(ids))
+// dropReplies deletes the replies among ids that are still pending.
+func dropReplies(ctx context.Context, q row.Querier, _ row.Part, ids []int64, _ time.Time, _ int) (row.Swept, error) {
+	return swept(affected(ctx, q, sqlDropReplies, idList(ids)))
 }
 
 // Each statement stops at the first matching row.
@@ -97,10 +97,26 @@ const (
 	sqlNeedsReplies = `SELECT EXISTS (SELECT 1 FROM _honkerx_dispatch_jobs WHERE reply_queue IS NOT NULL OR reply_topic IS NOT NULL)`
 )
 
-// Stale reports whether DropPresences would delete a row.
-func (Dispatches) Stale(ctx context.Context, q row.Querier, nowMS int64) (some bool, err error) {
-	_, err = one(ctx, q, sqlStalePresence, []any{nowMS}, &some)
-	return some, err
+// findActorsGone looks for actors that have expired and for triggers that no row needs any more.
+func findActorsGone(ctx context.Context, q row.Querier, _ row.Part, at time.Time, _ int) ([]int64, error) {
+	d := Dispatches{}
+	if there, err := d.Exists(ctx, q); err != nil || !there {
+		return nil, err
+	}
+	stale := false
+	if _, err := one(ctx, q, sqlStalePresence, []any{at.UnixMilli()}, &stale); err != nil || stale {
+		return work(stale, err)
+	}
+	parts, err := d.unneeded(ctx, q)
+	return work(len(parts) > 0, err)
+}
+
+func dropActorsGone(ctx context.Context, q row.Querier, _ row.Part, _ []int64, at time.Time, _ int) (row.Swept, error) {
+	n, err := affected(ctx, q, sqlDropPresences, at.UnixMilli())
+	if err == nil {
+		err = Dispatches{}.dropUnneeded(ctx, q)
+	}
+	return swept(n, err)
 }
 
 // dispatchNeeds lists, for each part, the query that reports whether its triggers are needed.
@@ -111,8 +127,8 @@ var dispatchNeeds = []struct {
 	{row.DispatchLife, sqlNeedsLife}, {row.DispatchLegacy, sqlNeedsLegacy}, {row.DispatchReplies, sqlNeedsReplies},
 }
 
-// Unneeded returns the parts whose triggers no row in the file needs any more.
-func (d Dispatches) Unneeded(ctx context.Context, q row.Querier) (parts []row.DispatchPart, err error) {
+// unneeded returns the parts whose triggers no row in the file needs any more.
+func (d Dispatches) unneeded(ctx context.Context, q row.Querier) (parts []row.DispatchPart, err error) {
 	there, err := d.objects(ctx, q)
 	if err != nil || !there[dispatchPresence] {
 		return nil, err
@@ -132,12 +148,12 @@ func (d Dispatches) Unneeded(ctx context.Context, q row.Querier) (parts []row.Di
 	return parts, nil
 }
 
-// DropUnneeded drops the triggers that are unneeded once it holds the write lock.
-func (d Dispatches) DropUnneeded(ctx context.Context, q row.Querier) error {
+// dropUnneeded drops the triggers that are unneeded once it holds the write lock.
+func (d Dispatches) dropUnneeded(ctx context.Context, q row.Querier) error {
 	if err := TakeWriteLock(ctx, q); err != nil {
 		return err
 	}
-	parts, err := d.Unneeded(ctx, q)
+	parts, err := d.unneeded(ctx, q)
 	if err != nil {
 		return err
 	}

@@ -163,12 +163,31 @@ func (k Kept) Cutoff(ctx context.Context, q row.Querier, queue string, r row.Ret
 	return c, err
 }
 
-// Over returns up to limit jobs of queue up to and including c, oldest first.
-func (k Kept) Over(ctx context.Context, q row.Querier, queue string, c row.Cutoff, limit int) ([]int64, error) {
-	return returnedIDs(ctx, q, k.over, 0, queue, c.At, c.ID, limit)
+// parts returns a part for each queue that may have jobs to trim at a time. A queue without a bound on its
+// done jobs keeps none.
+func (k Kept) parts(ctx context.Context, q row.Querier, at time.Time) ([]row.Part, error) {
+	queues, err := QueueRetentions{}.Queues(ctx, q, "")
+	parts := make([]row.Part, len(queues))
+	for i, r := range queues {
+		parts[i] = row.Part{Name: r.Queue, Through: row.Everything}
+		keep, all := r.Done, r.Done == row.Retention{}
+		if k == KeptDead {
+			keep, all = r.Dead, false
+		}
+		if err != nil || all {
+			continue
+		}
+		parts[i].Through, err = k.Cutoff(ctx, q, r.Queue, keep, at.Unix())
+	}
+	return parts, err
 }
 
-// Drop deletes the jobs among ids that are still at or before c, and returns their number.
-func (k Kept) Drop(ctx context.Context, q row.Querier, queue string, c row.Cutoff, ids []int64) (int, error) {
-	return affected(ctx, q, k.drop, queue, c.At, c.ID, idList(ids))
+// find returns up to limit jobs of the queue up to and including part.Through, oldest first.
+func (k Kept) find(ctx context.Context, q row.Querier, part row.Part, _ time.Time, limit int) ([]int64, error) {
+	return returnedIDs(ctx, q, k.over, 0, part.Name, part.Through.At, part.Through.ID, limit)
+}
+
+// take deletes the jobs among ids that are still at or before part.Through.
+func (k Kept) take(ctx context.Context, q row.Querier, part row.Part, ids []int64, _ time.Time, _ int) (row.Swept, error) {
+	return swept(affected(ctx, q, k.drop, part.Name, part.Through.At, part.Through.ID, idList(ids)))
 }

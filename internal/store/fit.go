@@ -38,11 +38,6 @@ func beginFit(ctx context.Context, q row.Querier, queue string, was, is row.Queu
 	return err
 }
 
-// Fitting returns the queues with jobs to be fitted to their limits. See FitSome.
-func (Limits) Fitting(ctx context.Context, q row.Querier) ([]string, error) {
-	return texts(ctx, q, sqlAllFitting)
-}
-
 // Uses primary keys. Side rows are read in the order of ids, including those of other queues.
 const (
 	sqlFitKeysTo = `SELECT max(key) FROM (SELECT key FROM _honkerx_keys WHERE queue = ?1 AND key > ?2 ORDER BY key LIMIT ?3 + 0)`

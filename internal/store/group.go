@@ -120,18 +120,13 @@ func (Groups) Drop(ctx context.Context, q row.Querier, id int64, limit int) (int
 	return affected(ctx, q, sqlDropGroupClaims, id, limit)
 }
 
-// Costs one seek per group, using the primary key.
+// The dropped groups that still have claims. A process that dies between two calls of Drop leaves such
+// groups behind. Costs one seek per group, using the primary key.
 const sqlClaimsLeft = `WITH RECURSIVE held(id) AS (
     SELECT (SELECT min(group_id) FROM _honkerx_group_claims NOT INDEXED)
     UNION ALL
     SELECT (SELECT min(group_id) FROM _honkerx_group_claims NOT INDEXED WHERE group_id > h.id) FROM held AS h WHERE h.id IS NOT NULL)
 SELECT id FROM held WHERE id IS NOT NULL AND id NOT IN (SELECT id FROM _honkerx_groups)`
-
-// Left returns the ids of dropped groups that still have claims. A process that dies between two calls of
-// Drop leaves such a group behind.
-func (Groups) Left(ctx context.Context, q row.Querier) ([]int64, error) {
-	return returnedIDs(ctx, q, sqlClaimsLeft, 0)
-}
 
 // The row of another instance is replaced only after it has expired. A member that has not been touched for
 // that long counts as gone, and its name is free.

@@ -71,15 +71,20 @@ const (
   SELECT source, id FROM _honkerx_inbox_received WHERE expires_ms <= ?1 ORDER BY expires_ms LIMIT ?2 + 0)`
 )
 
-// Over reports whether Drop would delete a row.
-func (Inboxes) Over(ctx context.Context, q row.Querier, nowMS int64) (some bool, err error) {
-	_, err = one(ctx, q, sqlReceivedOver, []any{nowMS}, &some)
-	return some, err
+// findReceivedOver looks for messages whose retention is over.
+func findReceivedOver(ctx context.Context, q row.Querier, _ row.Part, at time.Time, _ int) ([]int64, error) {
+	if there, err := (Inboxes{}).Exists(ctx, q); err != nil || !there {
+		return nil, err
+	}
+	some := false
+	_, err := one(ctx, q, sqlReceivedOver, []any{at.UnixMilli()}, &some)
+	return work(some, err)
 }
 
-// Drop deletes up to limit expired rows and returns their number.
-func (Inboxes) Drop(ctx context.Context, q row.Querier, nowMS int64, limit int) (int, error) {
-	return affected(ctx, q, sqlDropReceived, nowMS, limit)
+// dropReceivedOver deletes up to limit messages whose retention is over.
+func dropReceivedOver(ctx context.Context, q row.Querier, _ row.Part, _ []int64, at time.Time, limit int) (row.Swept, error) {
+	n, err := affected(ctx, q, sqlDropReceived, at.UnixMilli(), limit)
+	return row.Swept{N: n, More: n == limit}, err
 }
 
 // inboxInvariants hold between any two transactions in the table of the inboxes.

@@ -24,12 +24,6 @@ func (Jobs) Queues(ctx context.Context, q row.Querier) ([]string, error) {
 // lock. An index on expires_at would make every job more expensive for the sake of a rare sweep.
 var sqlExpired = `SELECT id` + whereExpired + ` UNION ALL SELECT id` + whereExpiredLapsed + ` UNION ALL SELECT id` + whereExpiredHeld + ` LIMIT ?3 + 0`
 
-// Expired returns the ids of up to limit jobs of queue that have expired by now and either wait or
-// have a lapsed claim.
-func (Jobs) Expired(ctx context.Context, q row.Querier, queue string, now int64, limit int) ([]int64, error) {
-	return returnedIDs(ctx, q, sqlExpired, 0, queue, now, limit)
-}
-
 // By primary key.
 var (
 	whereExpiredIDs = ` FROM _honker_live WHERE id IN (SELECT value FROM json_each(?1)) AND expires_at <= ?2
@@ -38,12 +32,6 @@ var (
 
 	sqlDeadLetterExpiredIDs = intoDead + `'` + row.ReasonExpired + `', created_at, ?2` + whereExpiredIDs
 )
-
-// DeadLetterExpired moves the jobs among ids that still are as Expired found them to the dead
-// letters, and returns them.
-func (Jobs) DeadLetterExpired(ctx context.Context, q row.Querier, ids []int64, now int64) ([]row.Death, error) {
-	return toDead(ctx, q, sqlDeadLetterExpiredIDs, idList(ids), now)
-}
 
 const (
 	whereOverResults = ` FROM _honker_results WHERE expires_at <= ?1 AND NOT ` + isWanted
@@ -61,11 +49,4 @@ const (
 
 	sqlOverBatches = `SELECT id` + whereOverBatches + ` LIMIT ?2 + 0`
 	sqlDropBatches = `DELETE` + whereOverBatches + ` AND id IN (SELECT value FROM json_each(?2))`
-)
-
-// The sweeps of results, of places and of batches.
-var (
-	SweepResults = newSweep(sqlOverResults, sqlDropResults) // results that have expired
-	SweepPlaces  = newSweep(sqlOverPlaces, sqlDropPlaces)   // places of cancelled jobs that have ended
-	SweepBatches = newSweep(sqlOverBatches, sqlDropBatches) // batches that were done before and that no existing job has waited for
 )

@@ -102,6 +102,3 @@ const (
 	sqlOldMessages  = `SELECT id` + whereOldMessages + ` LIMIT ?2 + 0`
 	sqlDropMessages = `DELETE` + whereOldMessages + ` AND id IN (SELECT value FROM json_each(?2))`
 )
-
-// SweepMessages deletes messages sent before a unix second.
-var SweepMessages = newSweep(sqlOldMessages, sqlDropMessages)

@@ -76,9 +76,3 @@ const (
 	sqlOldWindows = `SELECT rowid` + whereOldWindows + ` LIMIT ?2 + 0`
 	sqlDropOld    = `DELETE` + whereOldWindows + ` AND rowid IN (SELECT value FROM json_each(?2))`
 )
-
-// The sweeps of windows.
-var (
-	SweepWindows    = newSweep(sqlOverWindows, sqlDropWindows) // windows of rate limits that began before and are over
-	SweepOldWindows = newSweep(sqlOldWindows, sqlDropOld)      // all windows that began before
-)

@@ -346,7 +346,7 @@ func nextTime(in row.Calendar, spec string, after int64) (int64, error) {
 	return at.Unix(), err
 }
 
-var sqlInsertFires = newInserts(liveTable, `queue, priority, max_attempts, created_at, expires_at, payload, run_at`, 6, 1)
+var sqlInsertFires = newInserts(`_honker_live`, `queue, priority, max_attempts, created_at, expires_at, payload, run_at`, 6, 1)
 
 // fire enqueues a job for each of times and returns how many of them a trigger has dropped. An
 // application may use such a trigger to refuse a second job while the first waits, so dropped jobs

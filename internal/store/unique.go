@@ -265,14 +265,3 @@ const (
 	sqlKeysOver     = `SELECT job_id` + whereKeyOver + ` LIMIT ?2 + 0`
 	sqlDropKeysOver = `DELETE` + whereKeyOver + ` AND job_id IN (SELECT value FROM json_each(?2))`
 )
-
-// KeysOver returns the ids of the deleted jobs of up to limit keys whose time is over.
-func (Jobs) KeysOver(ctx context.Context, q row.Querier, nowMS int64, limit int) ([]int64, error) {
-	return returnedIDs(ctx, q, sqlKeysOver, 0, nowMS, limit)
-}
-
-// DropKeysOver deletes the keys of the jobs among ids that still are as KeysOver found them, and
-// returns how many it deleted.
-func (Jobs) DropKeysOver(ctx context.Context, q row.Querier, ids []int64, nowMS int64) (int, error) {
-	return affected(ctx, q, sqlDropKeysOver, nowMS, idList(ids))
-}

@@ -341,7 +341,7 @@ func groupDropped(t *testing.T, d *Fixture) {
 	}
 	left := func() (ids []int64) {
 		d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
-			ids, err = d.Stores.Groups.Left(ctx, q)
+			ids, err = d.Stores.Sweeps.Claims.Find(ctx, q, row.Part{}, start, 10)
 			return err
 		})
 		return ids

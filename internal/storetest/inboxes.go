@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 )
 
 func inboxes(t *testing.T, open func(t *testing.T) *Fixture) {
@@ -42,8 +43,9 @@ func inboxFirstOnce(t *testing.T, d *Fixture) {
 // dropReceived deletes the messages that have expired at now.
 func (d *Fixture) dropReceived(t *testing.T, now time.Time) (n int) {
 	t.Helper()
-	d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
-		n, err = d.Stores.Inboxes.Drop(ctx, q, now.UnixMilli(), 10)
+	d.mustWrite(t, func(ctx context.Context, q engine.Querier) error {
+		dropped, err := d.Stores.Sweeps.Received.Take(ctx, q, row.Part{}, nil, now, 10)
+		n = dropped.N
 		return err
 	})
 	return n

@@ -99,8 +99,8 @@ func headOfMessages(t *testing.T, d *Fixture) {
 		return err
 	})
 	d.mustWrite(t, func(ctx context.Context, q engine.Querier) error {
-		n, err := d.Stores.Notifications.Drop(ctx, q, []int64{id})
-		require.Equal(t, 1, n)
+		dropped, err := d.Stores.Sweeps.Surplus(0).Take(ctx, q, row.Part{}, []int64{id}, start, 10)
+		require.Equal(t, 1, dropped.N)
 		return err
 	})
 	require.Empty(t, d.messages(t, []string{"x"}, 0, 10))

@@ -156,7 +156,7 @@ func scheduleRegister(t *testing.T, d *Fixture) {
 	require.Empty(t, stored(t, d, "c"))
 }
 
-// Update changes the given values of one task and leaves the others as they are.
+// Update changes the given values of a task, and no others.
 func scheduleUpdate(t *testing.T, d *Fixture) {
 	a, expires := task("a"), time.Minute
 	a.ExpiresIn = &expires

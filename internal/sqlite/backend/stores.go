@@ -39,16 +39,7 @@ func Stores() engine.Stores {
 		Dispatches:    store.Dispatches{},
 		Inboxes:       store.Inboxes{},
 		Relays:        store.RelayFamilies{},
-		Done:          store.KeptDone,
-		Dead:          store.KeptDead,
-		Sweeps: engine.Sweeps{
-			Results:    store.SweepResults,
-			Windows:    store.SweepWindows,
-			OldWindows: store.SweepOldWindows,
-			Places:     store.SweepPlaces,
-			Batches:    store.SweepBatches,
-			Messages:   store.SweepMessages,
-		},
+		Sweeps:        store.Sweeps(),
 		Wake: wake.Statements{
 			Queues:   store.Jobs{}.States,
 			Results:  store.Results{}.Decided,
