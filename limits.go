@@ -92,7 +92,7 @@ func (r Rate) row() row.StartRate {
 	if r == (Rate{}) {
 		return row.StartRate{}
 	}
-	return row.StartRate{N: int64(r.N), PerMS: r.Per.Milliseconds(), Burst: int64(max(r.Burst, 1))}
+	return row.StartRate{N: int64(r.N), Per: r.Per, Burst: int64(max(r.Burst, 1))}
 }
 
 func (r Rate) check(what string) error {
@@ -114,7 +114,7 @@ func limitsOf(row row.QueueLimits) Limits {
 }
 
 func rateOf(row row.StartRate) Rate {
-	return Rate{N: int(row.N), Per: engine.Milliseconds(row.PerMS), Burst: int(row.Burst)}
+	return Rate{N: int(row.N), Per: row.Per, Burst: int(row.Burst)}
 }
 
 // SetLimits replaces the limits of the queue in the file. The zero Limits removes them. Setting the current limits again

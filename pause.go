@@ -33,7 +33,7 @@ func pauseOf(p *row.Pause) *Pause {
 	if p == nil {
 		return nil
 	}
-	return &Pause{Since: engine.InstantMS(p.SinceMS), Until: engine.InstantMS(p.UntilMS), Reason: p.Reason, By: p.By}
+	return &Pause{Since: p.Since, Until: p.Until, Reason: p.Reason, By: p.By}
 }
 
 // maxNote is the maximum length in bytes of texts that operators store in the file.
@@ -44,7 +44,7 @@ func (o *PauseOptions) row(now time.Time) (p row.Pause, err error) {
 	if o == nil {
 		o = new(PauseOptions)
 	}
-	p = row.Pause{SinceMS: now.UnixMilli(), Reason: o.Reason, By: o.By}
+	p = row.Pause{Since: now, Reason: o.Reason, By: o.By}
 	switch {
 	case o.Until.IsZero():
 	case !o.Until.After(now):
@@ -52,7 +52,7 @@ func (o *PauseOptions) row(now time.Time) (p row.Pause, err error) {
 	case o.Until.UTC().Year() > 9999: // limit of SQLite's date functions and of times in JSON
 		err = fmt.Errorf("%w: Until is after the year 9999", ErrInvalid)
 	default:
-		p.UntilMS = engine.UnixUp(o.Until) * 1000
+		p.Until = time.Unix(engine.UnixUp(o.Until), 0)
 	}
 	if o.Key != "" {
 		err = errors.Join(err, engine.CheckName("key", o.Key))
@@ -115,12 +115,7 @@ func (q *queue) pause(ctx context.Context, c carrier, opts *PauseOptions) (bool,
 	}
 	audit := q.db.engine.AuditActor(ctx, "pause", q.auditTarget(key)...)
 	write := func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
-		if key == "" {
-			_, was, err = q.db.engine.Stores.Pauses.Set(ctx, tx, q.name, row, now.Unix())
-		} else {
-			_, was, err = q.db.engine.Stores.Pauses.SetKey(ctx, tx, q.name, key, row, now.Unix())
-		}
-		if err != nil {
+		if was, err = q.db.engine.Stores.Pauses.Set(ctx, tx, q.name, key, row, now); err != nil {
 			return err
 		}
 		return audit.NoteOne(ctx, tx, now)
@@ -130,7 +125,7 @@ func (q *queue) pause(ctx context.Context, c carrier, opts *PauseOptions) (bool,
 			q.db.running.Release(q.name)
 		}
 		q.db.engine.Notifier.Wake(q.ready()) // sleeping workers have to learn of Until
-		q.db.opts.Observer.Paused(Paused{Queue: q.name, Key: key, Until: engine.InstantMS(row.UntilMS), Actor: engine.Actor(ctx)})
+		q.db.opts.Observer.Paused(Paused{Queue: q.name, Key: key, Until: row.Until, Actor: engine.Actor(ctx)})
 	})
 	return err == nil && !was, err
 }
@@ -166,18 +161,14 @@ func (q *queue) resume(ctx context.Context, c carrier) (bool, error) {
 	if q.err != nil {
 		return false, q.err
 	}
-	return q.endPause(ctx, c, "", func(ctx context.Context, tx engine.Querier, now int64) (bool, error) {
-		return q.db.engine.Stores.Pauses.End(ctx, tx, q.name, now)
-	})
+	return q.endPause(ctx, c, "")
 }
 
 func (q *queue) resumeKey(ctx context.Context, c carrier, key string) (bool, error) {
 	if err := errors.Join(q.err, engine.CheckName("key", key)); err != nil {
 		return false, err
 	}
-	return q.endPause(ctx, c, key, func(ctx context.Context, tx engine.Querier, now int64) (bool, error) {
-		return q.db.engine.Stores.Pauses.EndKey(ctx, tx, q.name, key, now)
-	})
+	return q.endPause(ctx, c, key)
 }
 
 // auditTarget returns the target of audit entries: the queue, or a key of it.
@@ -188,11 +179,11 @@ func (q *queue) auditTarget(key string) []string {
 	return []string{"queue", q.name, "key", key}
 }
 
-// endPause ends a pause by calling end. key is empty for a pause of the whole queue.
-func (q *queue) endPause(ctx context.Context, c carrier, key string, end func(ctx context.Context, tx engine.Querier, now int64) (bool, error)) (was bool, err error) {
+// endPause ends the pause of a key, or of the whole queue if key is empty.
+func (q *queue) endPause(ctx context.Context, c carrier, key string) (was bool, err error) {
 	audit := q.db.engine.AuditActor(ctx, "resume", q.auditTarget(key)...)
 	write := func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
-		if was, err = end(ctx, tx, now.Unix()); err != nil || !was {
+		if was, err = q.db.engine.Stores.Pauses.End(ctx, tx, q.name, key, now); err != nil || !was {
 			return err
 		}
 		if key != "" && !c.isOwn() {

@@ -115,8 +115,8 @@ func (s *search) lapsed(ctx context.Context, st engine.QueueStats) error {
 
 // oldPause reports an old pause of a queue or a key that has no end.
 func (s *search) oldPause(queue, key string, p row.Pause) {
-	since := engine.InstantMS(p.SinceMS)
-	if p.UntilMS != 0 || s.now.Sub(since) <= pausedFor {
+	since := p.Since
+	if !p.Until.IsZero() || s.now.Sub(since) <= pausedFor {
 		return
 	}
 	text := queue + ": paused"

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/honker-go/honker"
-	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 )
 
@@ -216,12 +215,12 @@ func (x *explainer) paused(queue, key string, p *row.Pause) Reason {
 	if key != "" {
 		object = fmt.Sprintf("key %q", key)
 	}
-	r.Text = fmt.Sprintf("its %s has been paused since %s", object, x.at(engine.InstantMS(p.SinceMS)))
+	r.Text = fmt.Sprintf("its %s has been paused since %s", object, x.at(p.Since))
 	if p.By != "" {
 		r.Text += " by " + p.By
 	}
-	if p.UntilMS != 0 {
-		r.Until = engine.InstantMS(p.UntilMS)
+	if !p.Until.IsZero() {
+		r.Until = p.Until
 		r.Text += ", until " + x.at(r.Until)
 	}
 	if p.Reason != "" {
@@ -311,7 +310,7 @@ func (x *explainer) at(t time.Time) string {
 
 // per describes a rate in words.
 func per(r row.StartRate) string {
-	text := fmt.Sprintf("%s every %s", plural(r.N, "job"), FormatSpan(engine.Milliseconds(r.PerMS)))
+	text := fmt.Sprintf("%s every %s", plural(r.N, "job"), FormatSpan(r.Per))
 	if r.Burst > 1 {
 		text += fmt.Sprintf(", %d at once", r.Burst)
 	}

@@ -59,7 +59,7 @@ func (e *Engine) Stats(ctx context.Context, queue string) (all []QueueStats, err
 		return nil, err
 	}
 	err = e.Read(ctx, func(ctx context.Context, q Querier) error {
-		pauses, err := e.Stores.Pauses.All(ctx, q, time.Now().Unix())
+		pauses, err := e.Stores.Pauses.All(ctx, q, time.Now())
 		if err != nil {
 			return err
 		}
@@ -92,7 +92,7 @@ func (e *Engine) withLimits(ctx context.Context, q Querier, heads []row.QueueHea
 		if err != nil {
 			return nil, err
 		}
-		places, err := e.Stores.Limits.Places(ctx, q, h.Queue, now.Unix())
+		places, err := e.Stores.Limits.Places(ctx, q, h.Queue, now)
 		if err != nil {
 			return nil, err
 		}

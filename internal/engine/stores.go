@@ -207,34 +207,30 @@ type BatchStore interface {
 	Seal(ctx context.Context, q row.Querier, id int64) (bool, error)
 }
 
-// PauseStore are the statements on Pauses.
+// PauseStore are the pauses of queues and of their keys, which keep jobs from starting. A pause is in force
+// until its end.
 type PauseStore interface {
-	// All returns the pauses in force, by queue.
-	All(ctx context.Context, q row.Querier, now int64) (map[string]*row.Pause, error)
-	// End ends the pause of queue. It returns false if the queue was not paused or its pause had
-	// already ended.
-	End(ctx context.Context, q row.Querier, queue string, now int64) (was bool, err error)
-	// EndKey ends the pause of a key of queue. It returns false if the key was not paused.
-	EndKey(ctx context.Context, q row.Querier, queue, key string, now int64) (was bool, err error)
-	// Set pauses queue. If queue is already paused, the new pause keeps the SinceMS of the previous
-	// pause, and Set returns that pause and true.
-	Set(ctx context.Context, q row.Querier, queue string, p row.Pause, now int64) (before row.Pause, was bool, err error)
-	// SetKey pauses a key of queue. If the key is already paused, the new pause keeps the SinceMS of
-	// the previous pause, and SetKey returns that pause and true.
-	SetKey(ctx context.Context, q row.Querier, queue, key string, p row.Pause, now int64) (before row.Pause, was bool, err error)
+	// All returns the pauses of queues that are in force, by queue.
+	All(ctx context.Context, q row.Querier, now time.Time) (map[string]*row.Pause, error)
+	// End ends the pause of queue, or of a key of it if key is not empty. It returns false if it was not
+	// paused or its pause had already ended.
+	End(ctx context.Context, q row.Querier, queue, key string, now time.Time) (was bool, err error)
+	// Set pauses queue, or a key of it if key is not empty. If it is already paused, the new pause keeps the
+	// Since of the previous pause, and Set returns true.
+	Set(ctx context.Context, q row.Querier, queue, key string, p row.Pause, now time.Time) (was bool, err error)
 }
 
-// LimitStore are the statements on Limits.
+// LimitStore are the limits of queues.
 type LimitStore interface {
 	// All returns the limits of all queues that have any, by queue.
 	All(ctx context.Context, q row.Querier) (map[string]row.QueueLimits, error)
 	// Get returns the limits of queue, zero if it has none.
-	Get(ctx context.Context, q row.Querier, queue string) (l row.QueueLimits, err error)
-	// Places returns the number of cancelled jobs that occupy a place of queue at the second now.
-	Places(ctx context.Context, q row.Querier, queue string, now int64) (n int64, err error)
+	Get(ctx context.Context, q row.Querier, queue string) (row.QueueLimits, error)
+	// Places returns the number of cancelled jobs that occupy a place of queue.
+	Places(ctx context.Context, q row.Querier, queue string, now time.Time) (int64, error)
 	// Set replaces the limits of queue. They apply immediately, but the jobs still carry the effects of
-	// the previous limits until FitSome has adjusted them. If the limits do not change, Set writes
-	// nothing and changed is false.
+	// the previous limits until Sweeps.Fits has adjusted them. If the limits do not change, Set writes
+	// nothing and returns false.
 	Set(ctx context.Context, q row.Querier, queue string, l row.QueueLimits) (changed bool, err error)
 }
 

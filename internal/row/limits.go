@@ -7,10 +7,10 @@ import (
 
 // Pause keeps the jobs of a queue or of a key from starting.
 type Pause struct {
-	SinceMS int64
-	UntilMS int64 // rounded to a whole second; 0 if the pause has no end
-	Reason  string
-	By      string
+	Since  time.Time
+	Until  time.Time // a whole second; zero if the pause has no end
+	Reason string
+	By     string
 }
 
 // QueueLimits holds the limits of a queue across all processes. A zero field is no limit.
@@ -22,9 +22,12 @@ type QueueLimits struct {
 	KeyRate StartRate // applies to each key separately
 }
 
-// StartRate limits job starts to N in PerMS milliseconds, with at most Burst at once. The zero
-// StartRate is no limit.
-type StartRate struct{ N, PerMS, Burst int64 }
+// StartRate limits job starts to N in Per, with at most Burst at once. The zero StartRate is no limit.
+type StartRate struct {
+	N     int64
+	Per   time.Duration // whole milliseconds
+	Burst int64
+}
 
 // Lane is a queue that shares a worker with other queues by start-time fair queueing. The next job
 // of the lane has the tag Start, and the tag of each later job is higher by Step. Jobs run in the
@@ -63,7 +66,7 @@ type KeyStats struct {
 }
 
 // Every returns the time between two starts in milliseconds. N must not be zero.
-func (r StartRate) Every() float64 { return float64(r.PerMS) / float64(r.N) }
+func (r StartRate) Every() float64 { return float64(r.Per.Milliseconds()) / float64(r.N) }
 
 // QueueState reports whether a claim on a queue would find work now, and otherwise when.
 type QueueState struct {

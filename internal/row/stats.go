@@ -77,9 +77,9 @@ type QueueHead struct {
 // NextAt is zero if the pause has no end.
 func (h QueueHead) WithPause(p *Pause) QueueHead {
 	h.Pause = p
-	until := Instant(p.UntilMS / 1000)
+	until := p.Until.Truncate(time.Second)
 	switch {
-	case until.IsZero():
+	case p.Until.IsZero():
 		h.NextAt = time.Time{}
 	case !h.Ready.IsZero() || !h.Behind.IsZero() || !h.NextAt.IsZero() && h.NextAt.Before(until):
 		h.NextAt = until

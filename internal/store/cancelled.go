@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -82,8 +83,8 @@ func (Jobs) RenewPlaces(ctx context.Context, q row.Querier, ids []int64, worker 
 	return err
 }
 
-// Places returns the number of cancelled jobs that occupy a place of queue at the second now.
-func (Limits) Places(ctx context.Context, q row.Querier, queue string, now int64) (n int64, err error) {
-	_, err = one(ctx, q, sqlCountPlaces, []any{queue, now}, &n)
+// Places returns the number of cancelled jobs that occupy a place of queue.
+func (Limits) Places(ctx context.Context, q row.Querier, queue string, now time.Time) (n int64, err error) {
+	_, err = one(ctx, q, sqlCountPlaces, []any{queue, now.Unix()}, &n)
 	return n, err
 }

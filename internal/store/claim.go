@@ -440,10 +440,10 @@ func (j Jobs) NextClaimAt(ctx context.Context, q row.Querier, queue string, nowM
 	switch {
 	case err != nil:
 		return 0, err
-	case found && pause.UntilMS == 0:
+	case found && pause.Until.IsZero():
 		return 0, nil
 	case found:
-		nowMS = pause.UntilMS
+		nowMS = pause.Until.UnixMilli()
 		if ready, err := j.ReadyAt(ctx, q, queue, nowMS); err != nil || ready {
 			return nowMS / 1000, err
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -21,8 +22,8 @@ var fitted = []struct {
 	{"PerKey to InOrder", row.QueueLimits{PerKey: 2}, row.QueueLimits{InOrder: true}},
 	{"InOrder to PerKey", row.QueueLimits{InOrder: true}, row.QueueLimits{PerKey: 2}},
 	{"InOrder removed", row.QueueLimits{InOrder: true}, row.QueueLimits{}},
-	{"KeyRate changed", row.QueueLimits{KeyRate: row.StartRate{N: 1, PerMS: 60_000, Burst: 1}}, row.QueueLimits{KeyRate: row.StartRate{N: 1, PerMS: 1, Burst: 100}}},
-	{"KeyRate removed", row.QueueLimits{KeyRate: row.StartRate{N: 1, PerMS: 60_000, Burst: 1}}, row.QueueLimits{}},
+	{"KeyRate changed", row.QueueLimits{KeyRate: row.StartRate{N: 1, Per: time.Minute, Burst: 1}}, row.QueueLimits{KeyRate: row.StartRate{N: 1, Per: time.Millisecond, Burst: 100}}},
+	{"KeyRate removed", row.QueueLimits{KeyRate: row.StartRate{N: 1, Per: time.Minute, Burst: 1}}, row.QueueLimits{}},
 }
 
 // limitedJobs inserts jobs of many keys and runs claims under the limits l, so that some jobs run

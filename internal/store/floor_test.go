@@ -62,7 +62,7 @@ func TestState_QuickWhilePaused(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	exec(t, tx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
 INSERT INTO _honker_live (queue, priority, run_at, expires_at, payload) SELECT 'a', i % 50, 1, 2, '1' FROM n`)
-	_, _, err := store.Pauses{}.Set(ctx, tx, "a", row.Pause{SinceMS: 1}, 10)
+	_, err := store.Pauses{}.Set(ctx, tx, "a", "", row.Pause{Since: time.UnixMilli(1)}, time.Unix(10, 0))
 	require.NoError(t, err)
 	took := make([]time.Duration, 100)
 	for i := range took {

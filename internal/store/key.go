@@ -34,10 +34,10 @@ func (Jobs) Keys(ctx context.Context, q row.Querier, queue string, limit int, no
 		var since sql.NullInt64
 		var oldest number
 		err := rows.Scan(&k.Key, (*number)(&k.Running), (*number)(&k.Cancelled), (*number)(&k.Held), (*number)(&k.Waiting), &oldest,
-			&since, (*number)(&p.UntilMS), (*text)(&p.Reason), (*text)(&p.By))
+			&since, (*atMS)(&p.Until), (*text)(&p.Reason), (*text)(&p.By))
 		k.Oldest = row.Instant(int64(oldest))
 		if since.Valid {
-			p.SinceMS = since.Int64
+			p.Since = row.InstantMS(since.Int64)
 			k.Pause = &p
 		}
 		all = append(all, k)
@@ -100,30 +100,30 @@ func (Pauses) GetKey(ctx context.Context, q row.Querier, queue, key string, now 
 	return getPause(ctx, q, sqlGetKeyPause, queue, now, key)
 }
 
-// SetKey pauses a key of queue. If the key is already paused, the new pause keeps the SinceMS of
-// the previous pause, and SetKey returns that pause and true.
-func (ps Pauses) SetKey(ctx context.Context, q row.Querier, queue, key string, p row.Pause, now int64) (before row.Pause, was bool, err error) {
-	if before, was, err = ps.GetKey(ctx, q, queue, key, now); err != nil {
-		return before, was, err
+// setKey pauses a key of queue, see Set.
+func (ps Pauses) setKey(ctx context.Context, q row.Querier, queue, key string, p row.Pause, now int64) (was bool, err error) {
+	before, was, err := ps.GetKey(ctx, q, queue, key, now)
+	if err != nil {
+		return false, err
 	}
 	if was {
-		p.SinceMS = before.SinceMS
+		p.Since = before.Since
 	}
 	if _, err := q.ExecContext(ctx, sqlAddQueue, queue); err != nil {
-		return before, was, err
+		return was, err
 	}
-	n, err := affected(ctx, q, sqlSetKeyPause, queue, key, p.SinceMS, nullable(p.UntilMS), nullText(p.Reason), nullText(p.By))
+	n, err := affected(ctx, q, sqlSetKeyPause, queue, key, msOf(p.Since), unixMS(p.Until), nullText(p.Reason), nullText(p.By))
 	if err == nil && n == 0 {
 		err = row.ErrNotInserted
 	}
 	if err != nil {
-		return before, was, err
+		return was, err
 	}
-	return before, was, ps.keyChanged(ctx, q, queue, key, now)
+	return was, ps.keyChanged(ctx, q, queue, key, now)
 }
 
-// EndKey ends the pause of a key of queue. It returns false if the key was not paused.
-func (ps Pauses) EndKey(ctx context.Context, q row.Querier, queue, key string, now int64) (was bool, err error) {
+// endKey ends the pause of a key of queue, see End.
+func (ps Pauses) endKey(ctx context.Context, q row.Querier, queue, key string, now int64) (was bool, err error) {
 	if _, was, err = ps.GetKey(ctx, q, queue, key, now); err != nil {
 		return false, err
 	}
@@ -152,7 +152,7 @@ func (Pauses) keyChanged(ctx context.Context, q row.Querier, queue, key string, 
 	return fitTriggers(ctx, q)
 }
 
-// SlowDown pauses the key of a live job until p.UntilMS, or its queue if the job has no key. An
+// SlowDown pauses the key of a live job until p.Until, or its queue if the job has no key. An
 // existing pause is never shortened, and keeps the reason given by an operator.
 func (j Jobs) SlowDown(ctx context.Context, q row.Querier, queue string, id int64, p row.Pause, now int64) error {
 	var ps Pauses
@@ -161,17 +161,16 @@ func (j Jobs) SlowDown(ctx context.Context, q row.Querier, queue string, id int6
 		return err
 	}
 	get := func() (row.Pause, bool, error) { return ps.Get(ctx, q, queue, now) }
-	set := func() error { _, _, err := ps.Set(ctx, q, queue, p, now); return err }
 	if key != "" {
 		get = func() (row.Pause, bool, error) { return ps.GetKey(ctx, q, queue, key, now) }
-		set = func() error { _, _, err := ps.SetKey(ctx, q, queue, key, p, now); return err }
 	}
 	before, was, err := get()
-	if err != nil || was && (before.UntilMS == 0 || before.UntilMS >= p.UntilMS) {
+	if err != nil || was && (before.Until.IsZero() || !before.Until.Before(p.Until)) {
 		return err
 	}
 	if was && before.By != "" {
 		p.Reason, p.By = before.Reason, before.By
 	}
-	return set()
+	_, err = ps.Set(ctx, q, queue, key, p, time.Unix(now, 0))
+	return err
 }

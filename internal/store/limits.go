@@ -54,8 +54,8 @@ func (Limits) All(ctx context.Context, q row.Querier) (map[string]row.QueueLimit
 // intoLimits returns the scan destinations for limitColumns.
 func intoLimits(l *row.QueueLimits, inOrder *number) []any {
 	return []any{(*number)(&l.Running), (*number)(&l.PerKey), inOrder,
-		(*number)(&l.Rate.N), (*number)(&l.Rate.PerMS), (*number)(&l.Rate.Burst),
-		(*number)(&l.KeyRate.N), (*number)(&l.KeyRate.PerMS), (*number)(&l.KeyRate.Burst)}
+		(*number)(&l.Rate.N), (*spanMS)(&l.Rate.Per), (*number)(&l.Rate.Burst),
+		(*number)(&l.KeyRate.N), (*spanMS)(&l.KeyRate.Per), (*number)(&l.KeyRate.Burst)}
 }
 
 // Set replaces the limits of queue. They apply immediately, but the jobs still carry the effects of
@@ -67,8 +67,8 @@ func (ls Limits) Set(ctx context.Context, q row.Querier, queue string, l row.Que
 		return false, err
 	}
 	n, err := affected(ctx, q, sqlSetLimits, queue, nullable(l.Running), nullable(l.PerKey), flag(l.InOrder),
-		nullable(l.Rate.N), nullable(l.Rate.PerMS), nullable(l.Rate.Burst),
-		nullable(l.KeyRate.N), nullable(l.KeyRate.PerMS), nullable(l.KeyRate.Burst))
+		nullable(l.Rate.N), nullable(l.Rate.Per.Milliseconds()), nullable(l.Rate.Burst),
+		nullable(l.KeyRate.N), nullable(l.KeyRate.Per.Milliseconds()), nullable(l.KeyRate.Burst))
 	if err == nil && n == 0 {
 		err = row.ErrNotInserted
 	}

@@ -30,7 +30,7 @@ func TestClaim_Plain(t *testing.T) {
 		require.Equal(t, 4, q.statements)
 
 		// Limits that were removed leave nothing behind.
-		_, err = store.Limits{}.Set(ctx, tx, "a", row.QueueLimits{Running: 1, PerKey: 1, Rate: row.StartRate{N: 1, PerMS: 1, Burst: 1}})
+		_, err = store.Limits{}.Set(ctx, tx, "a", row.QueueLimits{Running: 1, PerKey: 1, Rate: row.StartRate{N: 1, Per: time.Millisecond, Burst: 1}})
 		require.NoError(t, err)
 		_, err = store.Limits{}.Set(ctx, tx, "a", row.QueueLimits{})
 		require.NoError(t, err)

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -40,15 +41,15 @@ ON CONFLICT (queue) DO UPDATE SET paused_ms = excluded.paused_ms, until_ms = exc
 )
 
 // All returns the pauses in force, by queue.
-func (Pauses) All(ctx context.Context, q row.Querier, now int64) (map[string]*row.Pause, error) {
+func (Pauses) All(ctx context.Context, q row.Querier, now time.Time) (map[string]*row.Pause, error) {
 	all := make(map[string]*row.Pause)
 	err := each(ctx, q, sqlPauses, func(rows *sql.Rows) error {
 		var p row.Pause
 		var queue string
-		err := rows.Scan(&queue, (*number)(&p.SinceMS), (*number)(&p.UntilMS), (*text)(&p.Reason), (*text)(&p.By))
+		err := rows.Scan(&queue, (*atMS)(&p.Since), (*atMS)(&p.Until), (*text)(&p.Reason), (*text)(&p.By))
 		all[queue] = &p
 		return err
-	}, nil, now)
+	}, nil, now.Unix())
 	return all, err
 }
 
@@ -58,7 +59,7 @@ func (Pauses) Get(ctx context.Context, q row.Querier, queue string, now int64) (
 }
 
 func getPause(ctx context.Context, q row.Querier, query string, args ...any) (p row.Pause, found bool, err error) {
-	found, err = one(ctx, q, query, args, (*number)(&p.SinceMS), (*number)(&p.UntilMS), (*text)(&p.Reason), (*text)(&p.By))
+	found, err = one(ctx, q, query, args, (*atMS)(&p.Since), (*atMS)(&p.Until), (*text)(&p.Reason), (*text)(&p.By))
 	return p, found, err
 }
 
@@ -68,29 +69,36 @@ func (Jobs) Paused(ctx context.Context, q row.Querier, queue string, now int64) 
 	return is, err
 }
 
-// Set pauses queue. If queue is already paused, the new pause keeps the SinceMS of the previous
-// pause, and Set returns that pause and true.
-func (ps Pauses) Set(ctx context.Context, q row.Querier, queue string, p row.Pause, now int64) (before row.Pause, was bool, err error) {
-	if before, was, err = ps.Get(ctx, q, queue, now); err != nil {
-		return before, was, err
+// Set pauses queue, or a key of it if key is not empty. If it is already paused, the new pause keeps the
+// Since of the previous pause, and Set returns true.
+func (ps Pauses) Set(ctx context.Context, q row.Querier, queue, key string, p row.Pause, now time.Time) (was bool, err error) {
+	if key != "" {
+		return ps.setKey(ctx, q, queue, key, p, now.Unix())
+	}
+	before, was, err := ps.Get(ctx, q, queue, now.Unix())
+	if err != nil {
+		return false, err
 	}
 	if was {
-		p.SinceMS = before.SinceMS
+		p.Since = before.Since
 	}
-	n, err := affected(ctx, q, sqlSetPause, queue, p.SinceMS, nullable(p.UntilMS), nullText(p.Reason), nullText(p.By))
+	n, err := affected(ctx, q, sqlSetPause, queue, msOf(p.Since), unixMS(p.Until), nullText(p.Reason), nullText(p.By))
 	if err == nil && n == 0 {
 		err = row.ErrNotInserted
 	}
 	if err != nil {
-		return before, was, err
+		return was, err
 	}
-	return before, was, fitTriggers(ctx, q)
+	return was, fitTriggers(ctx, q)
 }
 
-// End ends the pause of queue. It returns false if the queue was not paused or its pause had
-// already ended.
-func (ps Pauses) End(ctx context.Context, q row.Querier, queue string, now int64) (was bool, err error) {
-	if _, was, err = ps.Get(ctx, q, queue, now); err != nil {
+// End ends the pause of queue, or of a key of it if key is not empty. It returns false if it was not paused
+// or its pause had already ended.
+func (ps Pauses) End(ctx context.Context, q row.Querier, queue, key string, now time.Time) (was bool, err error) {
+	if key != "" {
+		return ps.endKey(ctx, q, queue, key, now.Unix())
+	}
+	if _, was, err = ps.Get(ctx, q, queue, now.Unix()); err != nil {
 		return false, err
 	}
 	n, err := affected(ctx, q, sqlEndPause, queue)

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -21,7 +22,7 @@ func TestCheck_Pause(t *testing.T) {
 		`UPDATE _honkerx_queues SET until_ms = 1500`:                   "a pause ends at a whole second: row 0",
 	} {
 		tx := begin(t, db)
-		_, was, err := store.Pauses{}.Set(ctx, tx, "a", row.Pause{SinceMS: 1, UntilMS: 2000, Reason: "r"}, 1)
+		was, err := store.Pauses{}.Set(ctx, tx, "a", "", row.Pause{Since: time.UnixMilli(1), Until: time.Unix(2, 0), Reason: "r"}, time.Unix(1, 0))
 		require.NoError(t, err)
 		require.False(t, was)
 		broken, err := store.Check(ctx, tx)
@@ -48,7 +49,7 @@ func TestNextClaimAt_Paused(t *testing.T) {
 		tx := begin(t, openFresh(t))
 		_, err := store.Jobs{}.InsertOne(ctx, tx, store.NewJob{Queue: "a", RunAt: c.runAt, MaxAttempts: 3}, "1")
 		require.NoError(t, err)
-		_, _, err = store.Pauses{}.Set(ctx, tx, "a", row.Pause{SinceMS: 1, UntilMS: c.until * 1000}, 2)
+		_, err = store.Pauses{}.Set(ctx, tx, "a", "", row.Pause{Since: time.UnixMilli(1), Until: row.Instant(c.until)}, time.Unix(2, 0))
 		require.NoError(t, err)
 		next, err := nextClaim(tx, "a", 10)
 		require.NoError(t, err)

@@ -150,7 +150,7 @@ WHERE paused_ms <= ?1 AND until_ms IS NULL ORDER BY queue, key LIMIT ` + mostPro
 func oldKeyPauses(ctx context.Context, q row.Querier, beforeMS int64) (all []row.OldPause, err error) {
 	err = each(ctx, q, sqlOldKeyPauses, func(rows *sql.Rows) error {
 		var p row.OldPause
-		err := rows.Scan(&p.Queue, &p.Key, (*number)(&p.SinceMS), (*text)(&p.Reason), (*text)(&p.By))
+		err := rows.Scan(&p.Queue, &p.Key, (*atMS)(&p.Since), (*text)(&p.Reason), (*text)(&p.By))
 		all = append(all, p)
 		return err
 	}, beforeMS)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/honker-go/honker/internal/engine"
 
@@ -281,7 +282,7 @@ END`,
 	require.Empty(t, broken)
 
 	tx := begin(t, db)
-	ended, err := store.Pauses{}.End(ctx, tx, "b", 6)
+	ended, err := store.Pauses{}.End(ctx, tx, "b", "", time.Unix(6, 0))
 	require.NoError(t, err)
 	require.True(t, ended)
 	require.NoError(t, tx.Commit())

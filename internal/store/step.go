@@ -212,7 +212,7 @@ func (j Jobs) snooze(ctx context.Context, q row.Querier, s *row.Settlement, now 
 	if err != nil || !held || !s.SlowDown || until <= now.Unix() {
 		return held, err
 	}
-	p := row.Pause{SinceMS: now.UnixMilli(), UntilMS: until * 1000, Reason: s.Error}
+	p := row.Pause{Since: now, Until: time.Unix(until, 0), Reason: s.Error}
 	return held, j.SlowDown(ctx, q, s.Queue, s.ID, p, now.Unix())
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -71,7 +72,7 @@ func withTriggers(t *testing.T, db *sql.DB) map[string]string {
 	require.NoError(t, err)
 	require.NoError(t, store.Jobs{}.AddAttempts(ctx, db, []row.Attempt{{Job: placed.ID, N: 1}}))
 	require.NoError(t, store.Jobs{}.AddLinks(ctx, db, &row.Links{}, []int64{placed.ID}))
-	rate := row.StartRate{N: 1, PerMS: 1000, Burst: 1}
+	rate := row.StartRate{N: 1, Per: time.Second, Burst: 1}
 	_, err = store.Limits{}.Set(ctx, db, "a", row.QueueLimits{Running: 1, PerKey: 1, Rate: rate, KeyRate: rate})
 	require.NoError(t, err)
 	for _, statement := range store.LegacyMessages {

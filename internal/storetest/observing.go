@@ -167,7 +167,7 @@ func problemsOfAges(t *testing.T, d *Fixture) {
 	d.opsTake(t, "lapsed", 1, start)
 	ages := row.ProblemAges{Late: time.Minute, Unseen: time.Hour, Death: time.Hour, Pause: time.Hour}
 	d.mustWrite(t, func(ctx context.Context, q engine.Querier) error {
-		_, _, err := d.Stores.Pauses.SetKey(ctx, q, "mails", "k", row.Pause{SinceMS: start.UnixMilli(), By: "ann"}, start.Unix())
+		_, err := d.Stores.Pauses.Set(ctx, q, "mails", "k", row.Pause{Since: start, By: "ann"}, start)
 		return err
 	})
 	at := func(now time.Time) (found row.Troubles) {

@@ -47,6 +47,8 @@ var suites = []struct {
 	{"Jobs", jobs},
 	{"Settlements", settlements},
 	{"Links", links},
+	{"Limits", limits},
+	{"Pauses", pauses},
 	{"RateLimits", rateLimits},
 	{"Schedules", schedules},
 }

@@ -1,0 +1,156 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
+)
+
+func pauses(t *testing.T, open func(t *testing.T) *Fixture) {
+	t.Run("AsModel", func(t *testing.T) { pausesAsModel(t, open(t)) })
+	t.Run("Keys", func(t *testing.T) { pausesOfKeys(t, open(t)) })
+	t.Run("RollbackLeavesNothing", func(t *testing.T) { pauseRolledBack(t, open(t)) })
+}
+
+func limits(t *testing.T, open func(t *testing.T) *Fixture) {
+	t.Run("Set", func(t *testing.T) { limitsSet(t, open(t)) })
+	t.Run("RollbackLeavesNothing", func(t *testing.T) { limitsRolledBack(t, open(t)) })
+}
+
+func pausesOf(t *testing.T, d *Fixture, now time.Time) (all map[string]*row.Pause) {
+	t.Helper()
+	d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
+		all, err = d.Stores.Pauses.All(ctx, q, now)
+		return err
+	})
+	return all
+}
+
+// A random sequence of pauses and ends of pauses has the results of a map of queues. A pause that is in
+// force keeps its start when it is replaced, and ends by itself at its end.
+func pausesAsModel(t *testing.T, d *Fixture) {
+	r := random(t)
+	model := map[string]*row.Pause{}
+	now := start.Local()
+	for step := range 300 {
+		now = now.Add(time.Duration(r.IntN(3)) * time.Second)
+		for queue, p := range model {
+			if !p.Until.IsZero() && !now.Before(p.Until) {
+				delete(model, queue)
+			}
+		}
+		queue := fmt.Sprint("q", r.IntN(3))
+		is, paused := model[queue]
+		d.mustWrite(t, func(ctx context.Context, q engine.Querier) error {
+			if r.IntN(3) == 0 {
+				was, err := d.Stores.Pauses.End(ctx, q, queue, "", now)
+				require.Equal(t, paused, was, "step %d", step)
+				delete(model, queue)
+				return err
+			}
+			p := row.Pause{Since: now, Reason: fmt.Sprint("reason", r.IntN(2)), By: [...]string{"", "me"}[r.IntN(2)]}
+			if r.IntN(2) == 0 {
+				p.Until = now.Add(time.Duration(1+r.IntN(5)) * time.Second)
+			}
+			was, err := d.Stores.Pauses.Set(ctx, q, queue, "", p, now)
+			require.Equal(t, paused, was, "step %d", step)
+			if paused {
+				p.Since = is.Since
+			}
+			model[queue] = &p
+			return err
+		})
+		require.Equal(t, model, pausesOf(t, d, now), "step %d", step)
+	}
+}
+
+// The pause of a key is independent of the pauses of its queue and of other keys.
+func pausesOfKeys(t *testing.T, d *Fixture) {
+	set := func(key string, until time.Time) (was bool) {
+		d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
+			was, err = d.Stores.Pauses.Set(ctx, q, "q", key, row.Pause{Since: start, Until: until}, start)
+			return err
+		})
+		return was
+	}
+	end := func(key string, now time.Time) (was bool) {
+		d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
+			was, err = d.Stores.Pauses.End(ctx, q, "q", key, now)
+			return err
+		})
+		return was
+	}
+	require.False(t, set("a", time.Time{}))
+	require.True(t, set("a", start.Add(10*time.Second)))
+	require.False(t, set("b", time.Time{}))
+	require.Empty(t, pausesOf(t, d, start), "the queue is not paused")
+	require.False(t, end("", start))
+	require.False(t, end("c", start))
+	require.False(t, end("a", start.Add(10*time.Second)), "it has ended by itself")
+	require.True(t, end("b", start))
+	require.False(t, end("b", start))
+}
+
+func pauseRolledBack(t *testing.T, d *Fixture) {
+	d.rollBack(t, func(ctx context.Context, q engine.Querier) error {
+		_, err := d.Stores.Pauses.Set(ctx, q, "q", "", row.Pause{Since: start}, start)
+		return err
+	})
+	require.Empty(t, pausesOf(t, d, start))
+}
+
+func limitsOf(t *testing.T, d *Fixture) (all map[string]row.QueueLimits) {
+	t.Helper()
+	d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
+		all, err = d.Stores.Limits.All(ctx, q)
+		return err
+	})
+	return all
+}
+
+// Set replaces the limits of a queue as a whole, and writes nothing if they do not change.
+func limitsSet(t *testing.T, d *Fixture) {
+	want := map[string]row.QueueLimits{}
+	for i, l := range []row.QueueLimits{
+		{Running: 3},
+		{PerKey: 2},
+		{InOrder: true},
+		{Rate: row.StartRate{N: 5, Per: time.Second, Burst: 2}},
+		{KeyRate: row.StartRate{N: 1, Per: time.Minute, Burst: 1}},
+		{Running: 1, PerKey: 1, InOrder: true, Rate: row.StartRate{N: 1, Per: time.Hour, Burst: 1}, KeyRate: row.StartRate{N: 2, Per: time.Millisecond, Burst: 3}},
+		{},
+	} {
+		for _, queue := range []string{"same", fmt.Sprint("queue", i)} {
+			before := want[queue]
+			d.mustWrite(t, func(ctx context.Context, q engine.Querier) error {
+				changed, err := d.Stores.Limits.Set(ctx, q, queue, l)
+				require.Equal(t, before != l, changed)
+				require.NoError(t, err)
+				changed, err = d.Stores.Limits.Set(ctx, q, queue, l)
+				require.False(t, changed)
+				require.NoError(t, err)
+				is, err := d.Stores.Limits.Get(ctx, q, queue)
+				require.Equal(t, l, is)
+				return err
+			})
+			if want[queue] = l; l == (row.QueueLimits{}) {
+				delete(want, queue)
+			}
+		}
+		require.Equal(t, want, limitsOf(t, d))
+	}
+}
+
+func limitsRolledBack(t *testing.T, d *Fixture) {
+	d.rollBack(t, func(ctx context.Context, q engine.Querier) error {
+		_, err := d.Stores.Limits.Set(ctx, q, "q", row.QueueLimits{Running: 1})
+		return err
+	})
+	require.Empty(t, limitsOf(t, d))
+}
