@@ -3,7 +3,6 @@ package honker
 import (
 	"context"
 	"errors"
-	"slices"
 	"strconv"
 	"time"
 
@@ -53,7 +52,7 @@ func (db *DB) NewBatch(ctx context.Context, opts *BatchOptions) (*Batch, error) 
 	}
 	b := &Batch{db: db}
 	err = db.engine.Write(ctx, "NewBatchTx", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		b.ID, err = db.engine.Stores.Batches.Insert(ctx, q, name, headers, now.UnixMilli())
+		b.ID, err = db.engine.Stores.Batches.Insert(ctx, q, name, headers, now)
 		return err
 	}))
 	if err != nil {
@@ -73,7 +72,7 @@ func (db *DB) NewBatchTx(ctx context.Context, tx Tx, opts *BatchOptions) (*Batch
 	if err != nil {
 		return nil, fail("new batch", "", err)
 	}
-	id, err := db.engine.Stores.Batches.Insert(ctx, on, name, headers, time.Now().UnixMilli())
+	id, err := db.engine.Stores.Batches.Insert(ctx, on, name, headers, time.Now())
 	if err != nil {
 		return nil, fail("new batch", "", err)
 	}
@@ -129,13 +128,17 @@ func (b *Batch) cancel(ctx context.Context) (cancelled int, err error) {
 		var more bool
 		var noted func()
 		err := p.Write(ctx, func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-			if gone, more, err = b.cancelSome(ctx, q, now, p.Size); err != nil {
+			found := false
+			if gone, more, found, err = b.db.engine.Stores.Batches.Cancel(ctx, q, b.ID, p.Size, now); err == nil && !found {
+				err = ErrNotFound
+			}
+			if err != nil {
 				return err
 			}
 			noted, err = audit.Note(ctx, q, now, int64(len(gone)))
 			return err
 		})
-		if err != nil || len(gone) == 0 && !more {
+		if err != nil || !more {
 			return cancelled, err
 		}
 		noted()
@@ -145,35 +148,6 @@ func (b *Batch) cancel(ctx context.Context) (cancelled int, err error) {
 			return cancelled, err
 		}
 	}
-}
-
-// cancelSome seals the batch, removes the jobs that wait for it, and forgets up to limit members that have ended. Only
-// when no such members are left does it remove up to limit other members, together with the jobs that wait for them:
-// the removal ends the batch, which forgets all its remaining members at once.
-func (b *Batch) cancelSome(ctx context.Context, q engine.Querier, now time.Time, limit int) (gone []row.Change, more bool, err error) {
-	if err := b.seal(ctx, q); err != nil {
-		return nil, false, err
-	}
-	if gone, err = b.db.engine.Stores.Operators.DropWaiters(ctx, q, []int64{-b.ID}); err != nil {
-		return nil, false, err
-	}
-	forgotten, err := b.db.engine.Stores.Batches.ForgetEnded(ctx, q, b.ID, limit)
-	if err != nil || forgotten == limit {
-		return gone, true, err
-	}
-	members, err := b.db.engine.Stores.Batches.Members(ctx, q, b.ID, limit)
-	if err != nil {
-		return nil, false, err
-	}
-	dropped, err := b.db.engine.Stores.Operators.DropWaiters(ctx, q, members)
-	if err != nil {
-		return nil, false, err
-	}
-	cancelled, err := b.db.engine.Stores.Operators.CancelMany(ctx, q, row.CancelJobs{IDs: members, Running: true}, now)
-	if err != nil {
-		return nil, false, err
-	}
-	return slices.Concat(gone, dropped, cancelled.Jobs), false, nil
 }
 
 // told cancels the handlers of removed jobs in this process, wakes their waiters and informs the observer.

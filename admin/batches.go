@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/honker-go/honker"
@@ -51,7 +50,7 @@ func Batches(ctx context.Context, db *honker.DB, opts *PageOptions) (*BatchPage,
 func Batch(ctx context.Context, db *honker.DB, id int64) (*BatchInfo, error) {
 	var info BatchInfo
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
-		row, found, err := s.Batches.Get(ctx, q, id, time.Now().Unix())
+		row, found, err := s.Batches.Get(ctx, q, id, time.Now())
 		if err == nil && !found {
 			err = honker.ErrNotFound
 		}
@@ -66,11 +65,8 @@ func Batch(ctx context.Context, db *honker.DB, id int64) (*BatchInfo, error) {
 
 func listBatches(ctx context.Context, db *honker.DB, opts *PageOptions) (*BatchPage, error) {
 	o, err := opts.withDefaults()
-	list, from := engine.BatchStore.Newest, int64(math.MaxInt64)
 	switch o.Order {
-	case NewestFirst:
-	case OldestFirst:
-		list, from = engine.BatchStore.Oldest, 0
+	case NewestFirst, OldestFirst:
 	default:
 		err = errors.Join(err, fmt.Errorf("%w: batches cannot be listed in order %d; use NewestFirst or OldestFirst", honker.ErrInvalid, o.Order))
 	}
@@ -79,12 +75,13 @@ func listBatches(ctx context.Context, db *honker.DB, opts *PageOptions) (*BatchP
 	if err := errors.Join(err, bad); err != nil {
 		return nil, err
 	}
+	from := int64(0)
 	if at != nil {
 		from = at.ID
 	}
 	var rows []row.Batch
 	err = read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) (err error) {
-		rows, err = list(s.Batches, ctx, q, from, time.Now().Unix(), o.Limit+1)
+		rows, err = s.Batches.List(ctx, q, o.Order == NewestFirst, from, o.Limit+1, time.Now())
 		return err
 	})
 	if err != nil {
@@ -110,8 +107,8 @@ func batchInfo(row *row.Batch) BatchInfo {
 		Done:      row.Total - row.Live - row.Dead,
 		Dead:      row.Dead,
 		Open:      row.Open,
-		CreatedAt: engine.InstantMS(row.CreatedMS),
-		DoneAt:    engine.InstantMS(row.DoneMS),
+		CreatedAt: row.Created,
+		DoneAt:    row.Done,
 		Next:      row.Next,
 		Headers:   engine.DecodeHeaders(row.Headers),
 	}

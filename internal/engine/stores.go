@@ -184,25 +184,21 @@ type OperatorStore interface {
 	Waiters(ctx context.Context, q row.Querier, nodes []int64) ([]int64, error)
 }
 
-// BatchStore are the statements on Batches.
+// BatchStore are the batches, which are sets of jobs that other jobs can wait for.
 type BatchStore interface {
-	// DeadMembers returns the ids of up to limit dead members.
-	DeadMembers(ctx context.Context, q row.Querier, id int64, limit int) ([]int64, error)
-	// ForgetEnded deletes the edges of up to limit finished members and returns their number. The caller must
-	// make sure that nothing waits for the batch. The remaining edges are deleted by a single statement at the
-	// end of the batch, and ForgetEnded keeps that statement short.
-	ForgetEnded(ctx context.Context, q row.Querier, id int64, limit int) (int, error)
-	// Get returns the batch, or false if it does not exist. A member counts as running if its claim is valid at
-	// the second now.
-	Get(ctx context.Context, q row.Querier, id, now int64) (b row.Batch, found bool, err error)
-	// Insert adds an open batch and returns its id. Empty name and headers are stored as NULL.
-	Insert(ctx context.Context, q row.Querier, name, headers string, nowMS int64) (int64, error)
-	// Members returns the ids of up to limit live members.
-	Members(ctx context.Context, q row.Querier, id int64, limit int) ([]int64, error)
-	// Newest returns up to limit batches with ids below before, newest first.
-	Newest(ctx context.Context, q row.Querier, before, now int64, limit int) ([]row.Batch, error)
-	// Oldest returns up to limit batches with ids above after, oldest first.
-	Oldest(ctx context.Context, q row.Querier, after, now int64, limit int) ([]row.Batch, error)
+	// Cancel seals the batch and removes jobs: all that wait for the batch, and up to about limit members with
+	// the jobs that wait for them. It returns the removed jobs and whether there may be more. found is false
+	// if the batch does not exist.
+	Cancel(ctx context.Context, q row.Querier, id int64, limit int, now time.Time) (gone []row.Change, more, found bool, err error)
+	// Get returns the batch, or false if it does not exist. A member counts as running if its claim is valid.
+	Get(ctx context.Context, q row.Querier, id int64, now time.Time) (b row.Batch, found bool, err error)
+	// Insert adds an open batch and returns its id. name and headers may be empty.
+	Insert(ctx context.Context, q row.Querier, name, headers string, now time.Time) (int64, error)
+	// List returns up to limit batches that follow the batch with the id after, oldest first or, with newest,
+	// newest first. An after of 0 is the start of the list.
+	List(ctx context.Context, q row.Querier, newest bool, after int64, limit int, now time.Time) ([]row.Batch, error)
+	// Members returns the ids of up to limit members that are live, or dead if dead is set.
+	Members(ctx context.Context, q row.Querier, id int64, dead bool, limit int) ([]int64, error)
 	// Seal closes the batch to new members. It returns false if the batch does not exist.
 	Seal(ctx context.Context, q row.Querier, id int64) (bool, error)
 }

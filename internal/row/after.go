@@ -1,5 +1,7 @@
 package row
 
+import "time"
+
 // Edge is a dependency of a waiting job that has not completed. It names a job or a batch.
 type Edge struct {
 	Job   int64 // 0 if the dependency is a batch
@@ -20,11 +22,11 @@ func (l *Links) Waits() bool { return len(l.Jobs)+len(l.Batches) > 0 }
 
 // Batch is a batch with the counts of its members.
 type Batch struct {
-	ID                int64
-	Name, Headers     string
-	Total, Live       int64 // members ever added; members that wait or run
-	Running, Dead     int64
-	Open              bool    // members may still be added
-	CreatedMS, DoneMS int64   // unix milliseconds; DoneMS is 0 until the batch is done
-	Next              []int64 // jobs that wait for the batch, at most 100
+	ID            int64
+	Name, Headers string
+	Total, Live   int64 // members ever added; members that wait or run
+	Running, Dead int64
+	Open          bool      // members may still be added
+	Created, Done time.Time // Done is zero until the batch is done
+	Next          []int64   // jobs that wait for the batch, at most 100
 }

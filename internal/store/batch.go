@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"math"
+	"time"
 
 	"github.com/honker-go/honker/internal/row"
 )
@@ -19,11 +21,11 @@ const (
 )
 
 // Insert adds an open batch and returns its id. Empty name and headers are stored as NULL.
-func (Batches) Insert(ctx context.Context, q row.Querier, name, headers string, nowMS int64) (int64, error) {
+func (Batches) Insert(ctx context.Context, q row.Querier, name, headers string, now time.Time) (int64, error) {
 	if err := ensureAfterTriggers(ctx, q); err != nil {
 		return 0, err
 	}
-	return inserted(ctx, q, sqlInsertBatch, 1, nullText(name), nullText(headers), nowMS)
+	return inserted(ctx, q, sqlInsertBatch, 1, nullText(name), nullText(headers), now.UnixMilli())
 }
 
 // Seal closes the batch to new members. It returns false if the batch does not exist.
@@ -35,19 +37,55 @@ func (Batches) Seal(ctx context.Context, q row.Querier, id int64) (bool, error) 
 // Uses _honkerx_job_batch.
 const sqlBatchMembers = `SELECT job_id FROM _honkerx_job INDEXED BY _honkerx_job_batch WHERE batch = ?1 LIMIT ?2 + 0`
 
-// Members returns the ids of up to limit live members.
-func (Batches) Members(ctx context.Context, q row.Querier, id int64, limit int) ([]int64, error) {
-	return returnedIDs(ctx, q, sqlBatchMembers, 0, id, limit)
+// Members returns the ids of up to limit members that are live, or dead if dead is set.
+func (Batches) Members(ctx context.Context, q row.Querier, id int64, dead bool, limit int) ([]int64, error) {
+	query := sqlBatchMembers
+	if dead {
+		query = sqlDeadOfBatch
+	}
+	return returnedIDs(ctx, q, query, 0, id, limit)
+}
+
+// Cancel seals the batch, removes the jobs that wait for it, and forgets up to limit members that have ended. Only
+// when no such members are left does it remove up to limit other members, together with the jobs that wait for them:
+// the removal ends the batch, which forgets all its remaining members at once. It returns the removed jobs and whether
+// there may be more, and false if the batch does not exist.
+func (bs Batches) Cancel(ctx context.Context, q row.Querier, id int64, limit int, now time.Time) (gone []row.Change, more, found bool, err error) {
+	if found, err = bs.Seal(ctx, q, id); err != nil || !found {
+		return nil, false, found, err
+	}
+	var jobs Jobs
+	if gone, err = jobs.DropWaiters(ctx, q, []int64{-id}); err != nil {
+		return nil, false, true, err
+	}
+	forgotten, err := bs.forgetEnded(ctx, q, id, limit)
+	if err != nil || forgotten == limit {
+		return gone, true, true, err
+	}
+	members, err := bs.Members(ctx, q, id, false, limit)
+	if err != nil {
+		return nil, false, true, err
+	}
+	waiters, err := jobs.DropWaiters(ctx, q, members)
+	if err != nil {
+		return nil, false, true, err
+	}
+	cancelled, err := jobs.CancelMany(ctx, q, row.CancelJobs{IDs: members, Running: true}, now)
+	if err != nil {
+		return nil, false, true, err
+	}
+	gone = append(append(gone, waiters...), cancelled.Jobs...)
+	return gone, len(gone) > 0, true, nil
 }
 
 // Uses _honkerx_after_waiter.
 const sqlForgetEnded = `DELETE FROM _honkerx_after WHERE waiter = -?1 AND batch = ?1 AND job_id IN (
   SELECT job_id FROM _honkerx_after INDEXED BY _honkerx_after_waiter WHERE waiter = -?1 AND state = 1 LIMIT ?2 + 0)`
 
-// ForgetEnded deletes the edges of up to limit finished members and returns their number. The caller must
+// forgetEnded deletes the edges of up to limit finished members and returns their number. The caller must
 // make sure that nothing waits for the batch. The remaining edges are deleted by a single statement at the
-// end of the batch, and ForgetEnded keeps that statement short.
-func (Batches) ForgetEnded(ctx context.Context, q row.Querier, id int64, limit int) (int, error) {
+// end of the batch, and forgetEnded keeps that statement short.
+func (Batches) forgetEnded(ctx context.Context, q row.Querier, id int64, limit int) (int, error) {
 	return affected(ctx, q, sqlForgetEnded, id, limit)
 }
 
@@ -70,36 +108,32 @@ FROM _honkerx_batches AS b WHERE `
 	sqlDeadOfBatch = `SELECT job_id FROM _honkerx_dead_job INDEXED BY _honkerx_dead_job_batch WHERE batch = ?1 LIMIT ?2 + 0`
 )
 
-// Get returns the batch, or false if it does not exist. A member counts as running if its claim is valid at
-// the second now.
-func (Batches) Get(ctx context.Context, q row.Querier, id, now int64) (b row.Batch, found bool, err error) {
-	all, err := batches(ctx, q, sqlOneBatch, now, id)
+// Get returns the batch, or false if it does not exist. A member counts as running if its claim is valid.
+func (Batches) Get(ctx context.Context, q row.Querier, id int64, now time.Time) (b row.Batch, found bool, err error) {
+	all, err := batches(ctx, q, sqlOneBatch, now.Unix(), id)
 	if err != nil || len(all) == 0 {
 		return b, false, err
 	}
 	return all[0], true, nil
 }
 
-// DeadMembers returns the ids of up to limit dead members.
-func (Batches) DeadMembers(ctx context.Context, q row.Querier, id int64, limit int) ([]int64, error) {
-	return returnedIDs(ctx, q, sqlDeadOfBatch, 0, id, limit)
-}
-
-// Newest returns up to limit batches with ids below before, newest first.
-func (Batches) Newest(ctx context.Context, q row.Querier, before, now int64, limit int) ([]row.Batch, error) {
-	return batches(ctx, q, sqlNewestBatches, now, before, limit)
-}
-
-// Oldest returns up to limit batches with ids above after, oldest first.
-func (Batches) Oldest(ctx context.Context, q row.Querier, after, now int64, limit int) ([]row.Batch, error) {
-	return batches(ctx, q, sqlOldestBatches, now, after, limit)
+// List returns up to limit batches that follow the batch with the id after, oldest first or, with newest,
+// newest first. An after of 0 is the start of the list.
+func (Batches) List(ctx context.Context, q row.Querier, newest bool, after int64, limit int, now time.Time) ([]row.Batch, error) {
+	switch {
+	case !newest:
+		return batches(ctx, q, sqlOldestBatches, now.Unix(), after, limit)
+	case after == 0:
+		after = math.MaxInt64
+	}
+	return batches(ctx, q, sqlNewestBatches, now.Unix(), after, limit)
 }
 
 func batches(ctx context.Context, q row.Querier, query string, args ...any) (all []row.Batch, err error) {
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var b row.Batch
 		var next string
-		err := rows.Scan(&b.ID, (*text)(&b.Name), (*text)(&b.Headers), (*number)(&b.Total), &b.Open, (*number)(&b.CreatedMS), (*number)(&b.DoneMS),
+		err := rows.Scan(&b.ID, (*text)(&b.Name), (*text)(&b.Headers), (*number)(&b.Total), &b.Open, (*atMS)(&b.Created), (*atMS)(&b.Done),
 			(*number)(&b.Live), (*number)(&b.Running), (*number)(&b.Dead), &next)
 		if err != nil {
 			return err

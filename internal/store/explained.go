@@ -142,15 +142,11 @@ func (x *explainer) edges(ctx context.Context, q row.Querier, o *outlook, ex *ro
 		if e.Job != 0 {
 			continue
 		}
-		b, _, err := Batches{}.Get(ctx, q, e.Batch, o.now)
+		b, _, err := Batches{}.Get(ctx, q, e.Batch, x.now)
 		if err != nil {
 			return err
 		}
-		members := Batches{}.Members
-		if b.Dead > 0 {
-			members = Batches{}.DeadMembers
-		}
-		ids, err := members(ctx, q, e.Batch, x.MaxJobs)
+		ids, err := Batches{}.Members(ctx, q, e.Batch, b.Dead > 0, x.MaxJobs)
 		if err != nil {
 			return err
 		}

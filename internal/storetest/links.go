@@ -80,7 +80,7 @@ func afterDead(t *testing.T, d *Fixture) {
 func (d *Fixture) batch(t *testing.T) (id int64) {
 	t.Helper()
 	d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
-		id, err = d.Stores.Batches.Insert(ctx, q, "", "", start.UnixMilli())
+		id, err = d.Stores.Batches.Insert(ctx, q, "", "", start)
 		return err
 	})
 	return id

@@ -51,6 +51,7 @@ var suites = []struct {
 	{"Pauses", pauses},
 	{"RateLimits", rateLimits},
 	{"Schedules", schedules},
+	{"Sweeps", sweeps},
 }
 
 // start is the time at which tests begin. Stores have no clock, so tests choose the time.
