@@ -31,7 +31,7 @@ func (Audits) Note(ctx context.Context, q row.Querier, r row.AuditRow) (id int64
 		_, err := q.ExecContext(ctx, sqlGrowAudit, r.ID, r.N)
 		return r.ID, err
 	}
-	_, err = one(ctx, q, sqlAddAudit, []any{millis(r.At), nullText(r.Who), nullText(r.Remote), r.Verb, nullText(r.Filter), r.N}, &id)
+	_, err = one(ctx, q, sqlAddAudit, []any{milliOf(r.At), nullText(r.Who), nullText(r.Remote), r.Verb, nullText(r.Filter), r.N}, &id)
 	if err == nil {
 		_, err = q.ExecContext(ctx, sqlTrimAudit, id-auditRows)
 	}
@@ -42,7 +42,7 @@ func (Audits) Note(ctx context.Context, q row.Querier, r row.AuditRow) (id int64
 func (Audits) List(ctx context.Context, q row.Querier, before int64, limit int) (all []row.AuditRow, err error) {
 	err = each(ctx, q, sqlAudit, func(rows *sql.Rows) error {
 		var r row.AuditRow
-		err := rows.Scan(&r.ID, (*atMilli)(&r.At), (*text)(&r.Who), (*text)(&r.Remote), &r.Verb, (*text)(&r.Filter), (*number)(&r.N))
+		err := rows.Scan(&r.ID, (*milli)(&r.At), (*text)(&r.Who), (*text)(&r.Remote), &r.Verb, (*text)(&r.Filter), (*number)(&r.N))
 		all = append(all, r)
 		return err
 	}, before, limit)

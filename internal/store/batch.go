@@ -133,7 +133,7 @@ func batches(ctx context.Context, q row.Querier, query string, args ...any) (all
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var b row.Batch
 		var next string
-		err := rows.Scan(&b.ID, (*text)(&b.Name), (*text)(&b.Headers), (*number)(&b.Total), &b.Open, (*atMS)(&b.Created), (*atMS)(&b.Done),
+		err := rows.Scan(&b.ID, (*text)(&b.Name), (*text)(&b.Headers), (*number)(&b.Total), &b.Open, (*milli)(&b.Created), (*milli)(&b.Done),
 			(*number)(&b.Live), (*number)(&b.Running), (*number)(&b.Dead), &next)
 		if err != nil {
 			return err

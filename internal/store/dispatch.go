@@ -103,7 +103,7 @@ func (d Dispatches) Add(ctx context.Context, q row.Querier, s row.Sent, now time
 	if err := d.bootstrap(ctx, q, parts...); err != nil {
 		return false, err
 	}
-	n, err := affected(ctx, q, sqlAddSent, s.ID, s.Queue, s.Events, s.ReplyQueue, s.ReplyTopic, millis(now))
+	n, err := affected(ctx, q, sqlAddSent, s.ID, s.Queue, s.Events, s.ReplyQueue, s.ReplyTopic, milliOf(now))
 	return n > 0, err
 }
 
@@ -243,13 +243,13 @@ func (d Dispatches) Stop(ctx context.Context, q row.Querier, id int64, now time.
 	if held != 0 {
 		heldMS = row.Instant(held).UnixMilli()
 	}
-	_, err = q.ExecContext(ctx, sqlStopSent, id, millis(now), heldMS)
+	_, err = q.ExecContext(ctx, sqlStopSent, id, milliOf(now), heldMS)
 	return live, err
 }
 
 // EndStopped records that the handler of a stopped job has returned.
 func (Dispatches) EndStopped(ctx context.Context, q row.Querier, id int64, now time.Time) error {
-	n, err := affected(ctx, q, sqlEndStopped, id, millis(now))
+	n, err := affected(ctx, q, sqlEndStopped, id, milliOf(now))
 	if err != nil || n == 0 {
 		return err
 	}

@@ -68,7 +68,7 @@ func (d Dispatches) Register(ctx context.Context, q row.Querier, p row.DispatchP
 	if err := d.bootstrap(ctx, q, row.DispatchTables); err != nil {
 		return false, err
 	}
-	n, err := affected(ctx, q, sqlAddPresence, p.Key, p.Owner, valueOf(&p), millisUp(p.ExpiresAt), millis(now))
+	n, err := affected(ctx, q, sqlAddPresence, p.Key, p.Owner, valueOf(&p), milliUp(p.ExpiresAt), milliOf(now))
 	return n > 0, err
 }
 
@@ -92,7 +92,7 @@ func (Dispatches) Beat(ctx context.Context, q row.Querier, all []row.DispatchPre
 	beats := make([]beat, len(all))
 	for i := range all {
 		p := &all[i]
-		beats[i] = beat{p.Key, p.Owner, valueOf(p), millisUp(p.ExpiresAt)}
+		beats[i] = beat{p.Key, p.Owner, valueOf(p), milliUp(p.ExpiresAt)}
 	}
 	list, err := json.Marshal(beats)
 	if err != nil {
@@ -127,9 +127,9 @@ func (d Dispatches) Presences(ctx context.Context, q row.Querier, first, end str
 	if there, err := d.Exists(ctx, q); err != nil || !there {
 		return nil, err
 	}
-	query, args := sqlPresences, []any{first, end, millis(now)}
+	query, args := sqlPresences, []any{first, end, milliOf(now)}
 	if first == "" && end == "" {
-		query, args = sqlAllPresences, []any{millis(now)}
+		query, args = sqlAllPresences, []any{milliOf(now)}
 	}
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var p row.DispatchPresence

@@ -168,7 +168,7 @@ func (o *outlook) readKeys(ctx context.Context, q row.Querier, keys []string) er
 		var paused bool
 		var tat, next sql.NullFloat64
 		var first [3]number
-		err := rows.Scan(&key, &paused, (*atMS)(&p.Since), (*atMS)(&p.Until), (*text)(&p.Reason), (*text)(&p.By), &tat, &next,
+		err := rows.Scan(&key, &paused, (*milli)(&p.Since), (*milli)(&p.Until), (*text)(&p.Reason), (*text)(&p.By), &tat, &next,
 			&k.running, &first[0], &first[1], &first[2])
 		k.tat, k.next, k.first = tat.Float64, next.Float64, math.MaxInt64
 		if paused {

@@ -51,7 +51,7 @@ func (i Inboxes) Receive(ctx context.Context, q row.Querier, source, id string, 
 	if err := i.bootstrap(ctx, q); err != nil {
 		return false, err
 	}
-	n, err := affected(ctx, q, sqlReceive, source, id, millis(now), millisUp(expires))
+	n, err := affected(ctx, q, sqlReceive, source, id, milliOf(now), milliUp(expires))
 	if err != nil || n > 0 {
 		return n > 0, err
 	}

@@ -130,7 +130,7 @@ func selectJobs(ctx context.Context, q row.Querier, s *selection, after int64, l
 	query, args := selectQuery(s, after, limit)
 	err = each(ctx, q, query, func(rows *sql.Rows) error {
 		var j row.SelectedJob
-		err := rows.Scan(&j.ID, &j.Queue, (*atSecond)(&j.DiedAt), (*text)(&j.LastError))
+		err := rows.Scan(&j.ID, &j.Queue, (*second)(&j.DiedAt), (*text)(&j.LastError))
 		out = append(out, j)
 		return err
 	}, args...)

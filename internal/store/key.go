@@ -34,7 +34,7 @@ func (Jobs) Keys(ctx context.Context, q row.Querier, queue string, limit int, no
 		var since sql.NullInt64
 		var oldest number
 		err := rows.Scan(&k.Key, (*number)(&k.Running), (*number)(&k.Cancelled), (*number)(&k.Held), (*number)(&k.Waiting), &oldest,
-			&since, (*atMS)(&p.Until), (*text)(&p.Reason), (*text)(&p.By))
+			&since, (*milli)(&p.Until), (*text)(&p.Reason), (*text)(&p.By))
 		k.Oldest = row.Instant(int64(oldest))
 		if since.Valid {
 			p.Since = row.InstantMS(since.Int64)
@@ -112,7 +112,7 @@ func (ps Pauses) setKey(ctx context.Context, q row.Querier, queue, key string, p
 	if _, err := q.ExecContext(ctx, sqlAddQueue, queue); err != nil {
 		return was, err
 	}
-	n, err := affected(ctx, q, sqlSetKeyPause, queue, key, msOf(p.Since), unixMS(p.Until), nullText(p.Reason), nullText(p.By))
+	n, err := affected(ctx, q, sqlSetKeyPause, queue, key, milliOf(p.Since), nullMilli(p.Until), nullText(p.Reason), nullText(p.By))
 	if err == nil && n == 0 {
 		err = row.ErrNotInserted
 	}

@@ -54,8 +54,8 @@ func (Limits) All(ctx context.Context, q row.Querier) (map[string]row.QueueLimit
 // intoLimits returns the scan destinations for limitColumns.
 func intoLimits(l *row.QueueLimits, inOrder *number) []any {
 	return []any{(*number)(&l.Running), (*number)(&l.PerKey), inOrder,
-		(*number)(&l.Rate.N), (*spanMS)(&l.Rate.Per), (*number)(&l.Rate.Burst),
-		(*number)(&l.KeyRate.N), (*spanMS)(&l.KeyRate.Per), (*number)(&l.KeyRate.Burst)}
+		(*number)(&l.Rate.N), (*spanMilli)(&l.Rate.Per), (*number)(&l.Rate.Burst),
+		(*number)(&l.KeyRate.N), (*spanMilli)(&l.KeyRate.Per), (*number)(&l.KeyRate.Burst)}
 }
 
 // Set replaces the limits of queue. They apply immediately, but the jobs still carry the effects of

@@ -116,7 +116,7 @@ func (Minutes) All(ctx context.Context, q row.Querier, since time.Time) (all []r
 // minuteNumbers returns the scan destinations for all columns except the queue.
 func minuteNumbers(m *row.Minute) []any {
 	return []any{(*atMinute)(&m.Start), (*number)(&m.Enqueued), (*number)(&m.Claimed), (*number)(&m.Acked), (*number)(&m.Retried),
-		(*number)(&m.Died), (*number)(&m.Snoozed), (*spanMillis)(&m.Wait), (*spanMillis)(&m.Ran), (*spanMillis)(&m.MaxWait)}
+		(*number)(&m.Died), (*number)(&m.Snoozed), (*spanMilli)(&m.Wait), (*spanMilli)(&m.Ran), (*spanMilli)(&m.MaxWait)}
 }
 
 // steps sums the rows of queue in steps of step minutes. minute must be a multiple of step.
@@ -140,7 +140,7 @@ func (Minutes) steps(ctx context.Context, q row.Querier, queue string, minute, s
 // Waits returns the total time that jobs of queue have waited and how many were claimed, in the minutes
 // from that of since up to but excluding that of before. It costs a seek per minute.
 func (Minutes) Waits(ctx context.Context, q row.Querier, queue string, since, before time.Time) (wait time.Duration, claimed int64, err error) {
-	_, err = one(ctx, q, sqlWaits, []any{queue, minuteOf(since), minuteOf(before)}, (*spanMillis)(&wait), (*number)(&claimed))
+	_, err = one(ctx, q, sqlWaits, []any{queue, minuteOf(since), minuteOf(before)}, (*spanMilli)(&wait), (*number)(&claimed))
 	return wait, claimed, err
 }
 

@@ -46,7 +46,7 @@ func (Pauses) All(ctx context.Context, q row.Querier, now time.Time) (map[string
 	err := each(ctx, q, sqlPauses, func(rows *sql.Rows) error {
 		var p row.Pause
 		var queue string
-		err := rows.Scan(&queue, (*atMS)(&p.Since), (*atMS)(&p.Until), (*text)(&p.Reason), (*text)(&p.By))
+		err := rows.Scan(&queue, (*milli)(&p.Since), (*milli)(&p.Until), (*text)(&p.Reason), (*text)(&p.By))
 		all[queue] = &p
 		return err
 	}, nil, now.Unix())
@@ -59,7 +59,7 @@ func (Pauses) Get(ctx context.Context, q row.Querier, queue string, now int64) (
 }
 
 func getPause(ctx context.Context, q row.Querier, query string, args ...any) (p row.Pause, found bool, err error) {
-	found, err = one(ctx, q, query, args, (*atMS)(&p.Since), (*atMS)(&p.Until), (*text)(&p.Reason), (*text)(&p.By))
+	found, err = one(ctx, q, query, args, (*milli)(&p.Since), (*milli)(&p.Until), (*text)(&p.Reason), (*text)(&p.By))
 	return p, found, err
 }
 
@@ -82,7 +82,7 @@ func (ps Pauses) Set(ctx context.Context, q row.Querier, queue, key string, p ro
 	if was {
 		p.Since = before.Since
 	}
-	n, err := affected(ctx, q, sqlSetPause, queue, msOf(p.Since), unixMS(p.Until), nullText(p.Reason), nullText(p.By))
+	n, err := affected(ctx, q, sqlSetPause, queue, milliOf(p.Since), nullMilli(p.Until), nullText(p.Reason), nullText(p.By))
 	if err == nil && n == 0 {
 		err = row.ErrNotInserted
 	}

@@ -31,7 +31,7 @@ ORDER BY claim_expires_at LIMIT 1`
 // LapsedSince returns the time at which the oldest lapsed claim of queue expired, among the jobs that a
 // worker could claim again. It returns the zero time if there is none.
 func (Problems) LapsedSince(ctx context.Context, q row.Querier, queue string, now time.Time) (since time.Time, err error) {
-	_, err = one(ctx, q, sqlLapsedSince, []any{queue, now.Unix()}, (*atSecond)(&since))
+	_, err = one(ctx, q, sqlLapsedSince, []any{queue, now.Unix()}, (*second)(&since))
 	return since, err
 }
 
@@ -48,7 +48,7 @@ func (Problems) Problems(ctx context.Context, q row.Querier, ages row.ProblemAge
 		},
 		func() (err error) { t.Late, err = lateTasks(ctx, q, before(ages.Late).Unix()-1); return err },
 		func() (err error) { t.Behind, err = behind(ctx, q, before(ages.Unseen).Unix(), now.Unix()); return err },
-		func() (err error) { _, err = one(ctx, q, sqlNewest, nil, (*atSecond)(&t.Newest)); return err },
+		func() (err error) { _, err = one(ctx, q, sqlNewest, nil, (*second)(&t.Newest)); return err },
 	} {
 		if err := look(); err != nil {
 			return row.Troubles{}, err
@@ -69,7 +69,7 @@ func diedSince(ctx context.Context, q row.Querier, since int64) (all []row.Queue
 	err = each(ctx, q, sqlDiedSince, func(rows *sql.Rows) error {
 		var d row.QueueDeaths
 		var n int64
-		err := rows.Scan(&d.Queue, &n, (*atSecond)(&d.First))
+		err := rows.Scan(&d.Queue, &n, (*second)(&d.First))
 		d.N = boundedCount(n)
 		all = append(all, d)
 		return err
@@ -87,7 +87,7 @@ WHERE a.state = 2 GROUP BY l.queue ORDER BY l.queue LIMIT ` + mostProblems
 func deadMembers(ctx context.Context, q row.Querier) (all []row.DeadMembers, err error) {
 	err = each(ctx, q, sqlDeadMembers, func(rows *sql.Rows) error {
 		var d row.DeadMembers
-		err := rows.Scan(&d.Queue, &d.N, &d.Waiter, &d.Member, (*atSecond)(&d.Since))
+		err := rows.Scan(&d.Queue, &d.N, &d.Waiter, &d.Member, (*second)(&d.Since))
 		all = append(all, d)
 		return err
 	})
@@ -102,7 +102,7 @@ WHERE enabled = 1 AND next_fire_at <= ?1 ORDER BY next_fire_at LIMIT ` + mostPro
 func lateTasks(ctx context.Context, q row.Querier, by int64) (all []row.Late, err error) {
 	err = each(ctx, q, sqlLateTasks, func(rows *sql.Rows) error {
 		var l row.Late
-		err := rows.Scan(&l.Name, (*atSecond)(&l.At))
+		err := rows.Scan(&l.Name, (*second)(&l.At))
 		all = append(all, l)
 		return err
 	}, by)
@@ -134,7 +134,7 @@ func behind(ctx context.Context, q row.Querier, before, now int64) (all []row.Be
 	err = each(ctx, q, sqlBehind, func(rows *sql.Rows) error {
 		var b row.Behind
 		var n int64
-		err := rows.Scan(&b.Kind, &b.Name, &b.Topic, (*atSecond)(&b.Oldest), (*atMilli)(&b.Acked), &n, &b.Pins)
+		err := rows.Scan(&b.Kind, &b.Name, &b.Topic, (*second)(&b.Oldest), (*milli)(&b.Acked), &n, &b.Pins)
 		b.Unseen = boundedCount(n)
 		all = append(all, b)
 		return err
@@ -150,7 +150,7 @@ WHERE paused_ms <= ?1 AND until_ms IS NULL ORDER BY queue, key LIMIT ` + mostPro
 func oldKeyPauses(ctx context.Context, q row.Querier, beforeMS int64) (all []row.OldPause, err error) {
 	err = each(ctx, q, sqlOldKeyPauses, func(rows *sql.Rows) error {
 		var p row.OldPause
-		err := rows.Scan(&p.Queue, &p.Key, (*atMS)(&p.Since), (*text)(&p.Reason), (*text)(&p.By))
+		err := rows.Scan(&p.Queue, &p.Key, (*milli)(&p.Since), (*text)(&p.Reason), (*text)(&p.By))
 		all = append(all, p)
 		return err
 	}, beforeMS)

@@ -129,7 +129,7 @@ func (r Relays) Register(ctx context.Context, q row.Querier, queue string, parti
 	if found, err := r.partitions(ctx, q, queue); err != nil || found != 0 {
 		return found, changed, err
 	}
-	n, err := affected(ctx, q, r.named(sqlAddRelayQueue), queue, partitions, millis(now))
+	n, err := affected(ctx, q, r.named(sqlAddRelayQueue), queue, partitions, milliOf(now))
 	if err == nil && n == 0 {
 		err = row.ErrNotInserted
 	}
@@ -148,7 +148,7 @@ var sqlInsertRelay = newInserts(relayMessages, `queue, created_ms, partition, ke
 func (r Relays) Send(ctx context.Context, q row.Querier, queue string, messages []row.RelayMessage, now time.Time) ([]int64, error) {
 	if len(messages) == 1 {
 		m := &messages[0]
-		id, err := inserted(ctx, q, r.named(sqlInsertRelay.query(1)), 1, queue, millis(now), m.Partition, m.Key, m.Type, m.Payload)
+		id, err := inserted(ctx, q, r.named(sqlInsertRelay.query(1)), 1, queue, milliOf(now), m.Partition, m.Key, m.Type, m.Payload)
 		return []int64{id}, err
 	}
 	ids := make([]int64, 0, len(messages))
@@ -156,7 +156,7 @@ func (r Relays) Send(ctx context.Context, q row.Querier, queue string, messages 
 		m := &messages[i]
 		return append(args, m.Partition, m.Key, m.Type, m.Payload)
 	}
-	err := r.inserts().run(ctx, q, []any{queue, millis(now)}, len(messages), row, func(first, last int64) {
+	err := r.inserts().run(ctx, q, []any{queue, milliOf(now)}, len(messages), row, func(first, last int64) {
 		for id := first; id <= last; id++ {
 			ids = append(ids, id)
 		}

@@ -18,7 +18,7 @@ func deadFilterArgs(f row.RelayDeadFilter, more ...any) []any {
 	if f.Partition != nil {
 		partition = int64(*f.Partition)
 	}
-	return append([]any{f.Queue, partition, f.Type, f.State, millis(f.Since), f.Key}, more...)
+	return append([]any{f.Queue, partition, f.Type, f.State, milliOf(f.Since), f.Key}, more...)
 }
 
 // reads is like selects, for a read. Unlike a write, a read does not upgrade tables that an earlier
@@ -139,8 +139,8 @@ func (r Relays) Replay(ctx context.Context, q row.Querier, p row.RelayReplay, no
 	if found, err := r.upgrade(ctx, q); err != nil || !found {
 		return nil, err
 	}
-	f, untilMS := p.RelayDeadFilter, millisUp(p.Until)
-	page, err := deadPage(ctx, q, r.selects(sqlFreeRelayDead, f), deadFilterArgs(f, millis(now), p.Limit))
+	f, untilMS := p.RelayDeadFilter, milliUp(p.Until)
+	page, err := deadPage(ctx, q, r.selects(sqlFreeRelayDead, f), deadFilterArgs(f, milliOf(now), p.Limit))
 	if err != nil || len(page) == 0 {
 		return nil, err
 	}
@@ -177,7 +177,7 @@ func (r Relays) SettleDead(ctx context.Context, q row.Querier, h row.RelayHold, 
 	if found, err := r.upgrade(ctx, q); err != nil || !found {
 		return false, err
 	}
-	query, args := sqlRejectRelayDead, []any{h.ID, h.Queue, h.Holder, millis(now), v.Cause}
+	query, args := sqlRejectRelayDead, []any{h.ID, h.Queue, h.Holder, milliOf(now), v.Cause}
 	if v.Resolved {
 		query, args = sqlResolveRelayDead, args[:4]
 	}
@@ -204,7 +204,7 @@ func (r Relays) Requeue(ctx context.Context, q row.Querier, queue string, ids []
 	if found, err := r.upgrade(ctx, q); err != nil || !found {
 		return nil, err
 	}
-	nowMS := millis(now)
+	nowMS := milliOf(now)
 	sent, err := returnedIDs(ctx, q, r.named(sqlRequeueRelayDead), 0, queue, idList(ids), nowMS)
 	if err != nil || len(sent) == 0 {
 		return nil, err
@@ -219,7 +219,7 @@ func (r Relays) Discard(ctx context.Context, q row.Querier, queue string, ids []
 	if found, err := r.upgrade(ctx, q); err != nil || !found {
 		return 0, err
 	}
-	return affected(ctx, q, r.named(sqlDiscardRelayDead), queue, idList(ids), millis(now))
+	return affected(ctx, q, r.named(sqlDiscardRelayDead), queue, idList(ids), milliOf(now))
 }
 
 // By the index on states.
@@ -235,11 +235,11 @@ WHERE queue = ?1 AND state IN ('resolved', 'discarded') AND hold_until_ms <= ?2 
 // SettledDead returns the ids of up to limit dead letters of queue that were resolved or discarded
 // at or before a time.
 func (r Relays) SettledDead(ctx context.Context, q row.Querier, queue string, before time.Time, limit int) ([]int64, error) {
-	return returnedIDs(ctx, q, r.named(sqlSettledRelayDead), 0, queue, millis(before), limit)
+	return returnedIDs(ctx, q, r.named(sqlSettledRelayDead), 0, queue, milliOf(before), limit)
 }
 
 // DropDead deletes the dead letters among ids that SettledDead would still return, and returns how
 // many it deleted.
 func (r Relays) DropDead(ctx context.Context, q row.Querier, queue string, before time.Time, ids []int64) (int, error) {
-	return affected(ctx, q, r.named(sqlDropRelayDead), queue, millis(before), idList(ids))
+	return affected(ctx, q, r.named(sqlDropRelayDead), queue, milliOf(before), idList(ids))
 }

@@ -75,7 +75,7 @@ func (RelayFamilies) Blocked(ctx context.Context, q row.Querier, now time.Time) 
 			p.LeaseUntil, p.RetryAt = row.InstantMS(int64(lease)), row.InstantMS(int64(retry))
 			out = append(out, p)
 			return err
-		}, millis(now))
+		}, milliOf(now))
 		if err != nil {
 			return nil, err
 		}
@@ -90,6 +90,6 @@ func (RelayFamilies) Break(ctx context.Context, q row.Querier, family string, p 
 	if err != nil || !slices.Contains(families, family) {
 		return false, err
 	}
-	n, err := affected(ctx, q, Relays{family}.named(sqlRelayBreak), p.Queue, p.Partition, epoch, millis(now))
+	n, err := affected(ctx, q, Relays{family}.named(sqlRelayBreak), p.Queue, p.Partition, epoch, milliOf(now))
 	return n > 0, err
 }

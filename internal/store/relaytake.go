@@ -70,7 +70,7 @@ RETURNING queue, partition, epoch, attempts, processed, cursor, attempts > 1 OR 
 func (r Relays) Take(ctx context.Context, q row.Querier, w row.RelayWanted, owner string, now time.Time) (b row.RelayBatch, found bool, err error) {
 	t := &b.RelayTaken
 	t.Owner = owner
-	found, err = one(ctx, q, r.named(sqlRelayTake), []any{relayQueueList(w.Queues), millis(now), relayExceptions(w.Except), w.Healthy, owner},
+	found, err = one(ctx, q, r.named(sqlRelayTake), []any{relayQueueList(w.Queues), milliOf(now), relayExceptions(w.Except), w.Healthy, owner},
 		&t.Queue, (*number)(&t.Partition), (*number)(&t.Epoch), (*number)(&t.Attempts), (*number)(&t.Processed), (*number)(&t.Cursor), &t.Failing)
 	if err != nil || !found {
 		return b, false, err
@@ -122,12 +122,12 @@ const sqlRelayDelete = `DELETE FROM _honkerx_relay_messages WHERE queue = ?1 AND
 // lost.
 func (r Relays) Save(ctx context.Context, q row.Querier, l row.RelayLease, p row.RelayProgress, now time.Time) (held bool, err error) {
 	n, err := affected(ctx, q, r.named(sqlRelaySave), l.Queue, l.Partition, l.Owner, l.Epoch,
-		p.Finished, p.Cursor, p.Attempts, millisUp(p.RetryAt), p.LastError)
+		p.Finished, p.Cursor, p.Attempts, milliUp(p.RetryAt), p.LastError)
 	if err != nil || n == 0 {
 		return false, err
 	}
 	for _, d := range p.Dead {
-		if err := r.deadLetter(ctx, q, d, millis(now)); err != nil {
+		if err := r.deadLetter(ctx, q, d, milliOf(now)); err != nil {
 			return false, err
 		}
 	}
@@ -180,6 +180,6 @@ func (r Relays) States(ctx context.Context, q row.Querier, w row.RelayWanted, no
 		}
 		out = append(out, s)
 		return err
-	}, relayQueueList(w.Queues), millis(now), relayExceptions(w.Except), w.Healthy)
+	}, relayQueueList(w.Queues), milliOf(now), relayExceptions(w.Except), w.Healthy)
 	return out, err
 }

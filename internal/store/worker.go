@@ -71,7 +71,7 @@ func (Workers) Drop(ctx context.Context, q row.Querier, all []row.Worker) error 
 func workerList(all []row.Worker) string {
 	rows := make([][]any, len(all))
 	for i, w := range all {
-		rows[i] = []any{w.ID, w.Queue, w.Host, w.Boot, w.Space, w.PID, w.Start, w.Version, w.Slots, millis(w.Since), millis(w.Seen)}
+		rows[i] = []any{w.ID, w.Queue, w.Host, w.Boot, w.Space, w.PID, w.Start, w.Version, w.Slots, milliOf(w.Since), milliOf(w.Seen)}
 	}
 	var text strings.Builder
 	_ = json.NewEncoder(&text).Encode(rows) // numbers and strings cannot fail
@@ -83,7 +83,7 @@ func (Workers) List(ctx context.Context, q row.Querier, queue string) (all []row
 	err = each(ctx, q, sqlWorkers, func(rows *sql.Rows) error {
 		var w row.Worker
 		err := rows.Scan(&w.ID, &w.Queue, &w.Host, &w.Boot, &w.Space, (*number)(&w.PID), (*number)(&w.Start), &w.Version,
-			(*number)(&w.Slots), (*atMilli)(&w.Since), (*atMilli)(&w.Seen))
+			(*number)(&w.Slots), (*milli)(&w.Since), (*milli)(&w.Seen))
 		all = append(all, w)
 		return err
 	}, queue)
