@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 )
 
@@ -166,3 +167,10 @@ func (d Dispatches) dropUnneeded(ctx context.Context, q row.Querier) error {
 	}
 	return nil
 }
+
+// The sweeps of dispatched jobs, of unread replies and of actors that have gone.
+var (
+	SweepSent    = engine.Sweep{Find: findSentOver, Take: dropSentOver}
+	SweepReplies = engine.Sweep{Of: "prefix", Parts: dispatchPrefixParts, Find: findOldReplies, Take: dropReplies}
+	SweepActors  = engine.Sweep{Find: findActorsGone, Take: dropActorsGone}
+)

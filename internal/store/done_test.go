@@ -242,7 +242,7 @@ func TestKept_Cutoff(t *testing.T) {
 	over := func(r row.Retention) []int64 {
 		c, err := store.KeptDead.Cutoff(ctx, tx, "a", r, 35)
 		require.NoError(t, err)
-		ids, err := store.Sweeps().Dead.Find(ctx, tx, row.Part{Name: "a", Through: c}, time.Time{}, 10)
+		ids, err := store.SweepDead.Find(ctx, tx, row.Part{Name: "a", Through: c}, time.Time{}, 10)
 		require.NoError(t, err)
 		return ids
 	}
@@ -257,7 +257,7 @@ func TestKept_Cutoff(t *testing.T) {
 	exec(t, tx, `INSERT INTO _honkerx_after (job_id, waiter) VALUES (3, 99)`)
 	c, err := store.KeptDead.Cutoff(ctx, tx, "a", row.Retention{MaxCount: 2}, 35)
 	require.NoError(t, err)
-	taken, err := store.Sweeps().Dead.Take(ctx, tx, row.Part{Name: "a", Through: c}, []int64{1, 2, 3, 4, 5, 6}, time.Time{}, 10)
+	taken, err := store.SweepDead.Take(ctx, tx, row.Part{Name: "a", Through: c}, []int64{1, 2, 3, 4, 5, 6}, time.Time{}, 10)
 	require.NoError(t, err)
 	require.Equal(t, 2, taken.N)
 	require.Equal(t, []string{"3", "4", "5", "6"}, lines(t, tx, `SELECT id FROM _honker_dead ORDER BY id`))
@@ -269,7 +269,7 @@ func TestKept_SideRows(t *testing.T) {
 	require.Equal(t, row.PlacedNew, keyed(t, tx, store.Unique{}).Result)
 	id := die(t, tx)
 	require.Equal(t, "1", value(t, tx, `SELECT count(*) FROM _honkerx_dead_job`))
-	taken, err := store.Sweeps().Dead.Take(ctx, tx, row.Part{Name: "a", Through: row.Everything}, []int64{id}, time.Time{}, 10)
+	taken, err := store.SweepDead.Take(ctx, tx, row.Part{Name: "a", Through: row.Everything}, []int64{id}, time.Time{}, 10)
 	require.NoError(t, err)
 	require.Equal(t, 1, taken.N)
 	for _, table := range []string{"_honker_dead", "_honkerx_dead_job", "_honkerx_gone", "_honkerx_unique", "_honkerx_job"} {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 )
 
@@ -287,4 +288,24 @@ func groupHead(ctx context.Context, q row.Querier, g row.Group) (int64, error) {
 		return lastEvent(ctx, q)
 	}
 	return Streams{}.Last(ctx, q, g.Selection())
+}
+
+// SweepClaims finishes the deletions of groups.
+var SweepClaims = engine.Sweep{Find: findLeftClaims, Take: dropLeftClaims}
+
+func findLeftClaims(ctx context.Context, q row.Querier, _ row.Part, _ time.Time, limit int) ([]int64, error) {
+	groups, err := returnedIDs(ctx, q, sqlClaimsLeft, 0)
+	return groups[:min(len(groups), limit)], err
+}
+
+// dropLeftClaims deletes up to limit claims of deleted groups.
+func dropLeftClaims(ctx context.Context, q row.Querier, _ row.Part, groups []int64, _ time.Time, limit int) (row.Swept, error) {
+	n := 0
+	for _, group := range groups {
+		dropped, err := affected(ctx, q, sqlDropGroupClaims, group, limit-n)
+		if n += dropped; err != nil || n == limit {
+			return row.Swept{N: n, More: true}, err
+		}
+	}
+	return row.Swept{N: n}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 )
 
@@ -110,3 +111,6 @@ func checkInboxes(ctx context.Context, q row.Querier) (broken []string, err erro
 	}
 	return broken, nil
 }
+
+// SweepReceived deletes the ids whose retention has ended.
+var SweepReceived = engine.Sweep{Find: findReceivedOver, Take: dropReceivedOver}

@@ -2,7 +2,10 @@ package store
 
 import (
 	"context"
+	"slices"
+	"time"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 )
 
@@ -50,3 +53,62 @@ const (
 	sqlOverBatches = `SELECT id` + whereOverBatches + ` LIMIT ?2 + 0`
 	sqlDropBatches = `DELETE` + whereOverBatches + ` AND id IN (SELECT value FROM json_each(?2))`
 )
+
+// The sweeps of jobs, and of rows that belong to jobs.
+var (
+	SweepOverdue = engine.Sweep{Of: "queue", Parts: liveQueues, Find: findOverdue, Take: settleOverdue}
+	SweepExpired = engine.Sweep{Of: "queue", Parts: liveQueues, Find: findExpired, Take: deadLetterExpired}
+	SweepKeys    = rowSweep(sqlKeysOver, sqlDropKeysOver, time.Time.UnixMilli)
+	SweepPauses  = engine.Sweep{Find: findPausesOver, Take: endPausesOver}
+	SweepPlaces  = rowSweep(sqlOverPlaces, sqlDropPlaces, time.Time.Unix)
+	SweepFits    = engine.Sweep{Of: "queue", Parts: fittingQueues, Find: findFitting, Take: fitSome}
+	SweepDone    = engine.Sweep{Of: "queue", Parts: KeptDone.parts, Find: KeptDone.find, Take: KeptDone.take}
+	SweepDead    = engine.Sweep{Of: "queue", Parts: KeptDead.parts, Find: KeptDead.find, Take: KeptDead.take}
+	SweepResults = rowSweep(sqlOverResults, sqlDropResults, time.Time.Unix)
+	SweepBatches = rowSweep(sqlOverBatches, sqlDropBatches, time.Time.Unix)
+)
+
+// liveQueues returns the queues that have live jobs.
+func liveQueues(ctx context.Context, q row.Querier, _ time.Time) ([]row.Part, error) {
+	return partsOf(Jobs{}.Queues(ctx, q))
+}
+
+func findOverdue(ctx context.Context, q row.Querier, part row.Part, at time.Time, _ int) ([]int64, error) {
+	return work(Jobs{}.Overdue(ctx, q, part.Name, at.Unix()))
+}
+
+func settleOverdue(ctx context.Context, q row.Querier, part row.Part, _ []int64, at time.Time, _ int) (row.Swept, error) {
+	dead, err := Jobs{}.SettleOverdue(ctx, q, part.Name, at.Unix())
+	return row.Swept{N: len(dead), Dead: dead, More: true}, err
+}
+
+func findExpired(ctx context.Context, q row.Querier, part row.Part, at time.Time, limit int) ([]int64, error) {
+	return returnedIDs(ctx, q, sqlExpired, 0, part.Name, at.Unix(), limit)
+}
+
+func deadLetterExpired(ctx context.Context, q row.Querier, _ row.Part, ids []int64, at time.Time, _ int) (row.Swept, error) {
+	dead, err := toDead(ctx, q, sqlDeadLetterExpiredIDs, idList(ids), at.Unix())
+	return row.Swept{N: len(dead), Dead: dead}, err
+}
+
+func fittingQueues(ctx context.Context, q row.Querier, _ time.Time) ([]row.Part, error) {
+	return partsOf(texts(ctx, q, sqlAllFitting))
+}
+
+func findFitting(ctx context.Context, q row.Querier, part row.Part, _ time.Time, _ int) ([]int64, error) {
+	all, err := texts(ctx, q, sqlAllFitting)
+	return work(slices.Contains(all, part.Name), err)
+}
+
+func fitSome(ctx context.Context, q row.Querier, part row.Part, _ []int64, at time.Time, limit int) (row.Swept, error) {
+	more, err := Limits{}.FitSome(ctx, q, part.Name, limit, at.Unix())
+	return row.Swept{More: more}, err
+}
+
+func findPausesOver(ctx context.Context, q row.Querier, _ row.Part, at time.Time, _ int) ([]int64, error) {
+	return work(Pauses{}.Over(ctx, q, at.Unix()))
+}
+
+func endPausesOver(ctx context.Context, q row.Querier, _ row.Part, _ []int64, at time.Time, _ int) (row.Swept, error) {
+	return swept(Pauses{}.EndOver(ctx, q, at.Unix()))
+}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 )
 
@@ -154,4 +155,19 @@ func (Minutes) Old(ctx context.Context, q row.Querier, minute int64) (some bool,
 // deleted rows.
 func (Minutes) Trim(ctx context.Context, q row.Querier, minute int64, span int) (int, error) {
 	return affected(ctx, q, sqlTrimMinutes, minute, span)
+}
+
+// SweepMinutes deletes the counts of old minutes.
+var SweepMinutes = engine.Sweep{Find: findOldMinutes, Take: trimOldMinutes}
+
+func findOldMinutes(ctx context.Context, q row.Querier, _ row.Part, at time.Time, _ int) ([]int64, error) {
+	return work(Minutes{}.Old(ctx, q, at.Unix()/60))
+}
+
+// trimmedMinutes is the number of minutes deleted in a transaction. A minute has up to a hundred rows.
+const trimmedMinutes = 30
+
+func trimOldMinutes(ctx context.Context, q row.Querier, _ row.Part, _ []int64, at time.Time, _ int) (row.Swept, error) {
+	n, err := Minutes{}.Trim(ctx, q, at.Unix()/60, trimmedMinutes)
+	return row.Swept{N: n, More: n > 0}, err
 }

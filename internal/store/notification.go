@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 )
 
@@ -102,3 +103,19 @@ const (
 	sqlOldMessages  = `SELECT id` + whereOldMessages + ` LIMIT ?2 + 0`
 	sqlDropMessages = `DELETE` + whereOldMessages + ` AND id IN (SELECT value FROM json_each(?2))`
 )
+
+// SweepMessages deletes the messages sent before a time.
+var SweepMessages = rowSweep(sqlOldMessages, sqlDropMessages, time.Time.Unix)
+
+// SurplusMessages returns the sweep of the messages beyond the newest keep messages of all channels. Take needs
+// no second check: a surplus message stays surplus, and ids are never reused.
+func SurplusMessages(keep int) engine.Sweep {
+	return engine.Sweep{
+		Find: func(ctx context.Context, q row.Querier, _ row.Part, _ time.Time, limit int) ([]int64, error) {
+			return Notifications{}.Surplus(ctx, q, keep, limit)
+		},
+		Take: func(ctx context.Context, q row.Querier, _ row.Part, ids []int64, _ time.Time, _ int) (row.Swept, error) {
+			return swept(Notifications{}.Drop(ctx, q, ids))
+		},
+	}
+}

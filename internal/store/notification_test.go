@@ -98,7 +98,7 @@ func prune(tx row.Querier, before int64, keep int) (int, error) {
 		return 0, err
 	}
 	if before > 0 {
-		old, err = store.Sweeps().Messages.Find(ctx, tx, row.Part{}, time.Unix(before, 0), 100)
+		old, err = store.SweepMessages.Find(ctx, tx, row.Part{}, time.Unix(before, 0), 100)
 	}
 	if err != nil {
 		return 0, err

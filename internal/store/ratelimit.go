@@ -76,3 +76,9 @@ const (
 	sqlOldWindows = `SELECT rowid` + whereOldWindows + ` LIMIT ?2 + 0`
 	sqlDropOld    = `DELETE` + whereOldWindows + ` AND rowid IN (SELECT value FROM json_each(?2))`
 )
+
+// The sweeps of the windows that are over, and of all windows that began before a time.
+var (
+	SweepWindows    = rowSweep(sqlOverWindows, sqlDropWindows, time.Time.Unix)
+	SweepOldWindows = rowSweep(sqlOldWindows, sqlDropOld, time.Time.Unix)
+)
