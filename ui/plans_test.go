@@ -149,7 +149,7 @@ func attached(t *testing.T) (*honker.DB, *sql.DB, *recorder) {
 }
 
 // No page reads a growing table as a whole. All statements use an index or stop at a limit. Their plans are in
-// internal/store/testdata/plans.golden.
+// internal/sqlite/store/testdata/plans.golden.
 func TestPages_Plans(t *testing.T) {
 	db, pool, r := attached(t)
 	something(t, db)

@@ -19,7 +19,7 @@ func TestSourcesKeepTheRules(t *testing.T) {
 	for _, s := range all {
 		rooms[s.room]++
 	}
-	for _, room := range []string{"", "internal/engine", "internal/sqlite", "internal/store", "internal/worker", "task", "tests", "cmd", "honkertest"} {
+	for _, room := range []string{"", "internal/engine", "internal/sqlite", "internal/sqlite/store", "internal/worker", "task", "tests", "cmd", "honkertest"} {
 		require.NotZero(t, rooms[room], "the walk has missed %q", room)
 	}
 	for _, name := range slices.Sorted(maps.Keys(rules)) {
@@ -54,45 +54,45 @@ const ours = module
 
 var snippets = map[string][]snippet{
 	"imports": {
-		{"internal/store/x.go", imports(ours), "imports " + ours},
-		{"internal/store/x_test.go", imports(ours), "imports " + ours},
-		{"internal/store/x.go", imports(ours + "/honkertest"), "honkertest"},
-		{"internal/store/x.go", imports(ours + "/internal/watch"), "internal/watch"},
-		{"internal/store/x.go", imports(ours + "/internal/wake"), "internal/wake"},
-		{"internal/watch/x.go", imports(ours + "/internal/store"), "internal/store"},
+		{"internal/sqlite/store/x.go", imports(ours), "imports " + ours},
+		{"internal/sqlite/store/x_test.go", imports(ours), "imports " + ours},
+		{"internal/sqlite/store/x.go", imports(ours + "/honkertest"), "honkertest"},
+		{"internal/sqlite/store/x.go", imports(ours + "/internal/sqlite/watch"), "internal/sqlite/watch"},
+		{"internal/sqlite/store/x.go", imports(ours + "/internal/wake"), "internal/wake"},
+		{"internal/sqlite/watch/x.go", imports(ours + "/internal/sqlite/store"), "internal/sqlite/store"},
 		{"internal/wake/x.go", imports(ours + "/internal/engine"), "internal/engine"},
 		{"internal/engine/x.go", imports(ours), "imports " + ours},
 		{"internal/engine/x.go", imports(ours + "/internal/worker"), "internal/worker"},
-		{"internal/engine/x.go", imports(ours + "/internal/watch"), "internal/watch"},
+		{"internal/engine/x.go", imports(ours + "/internal/sqlite/watch"), "internal/sqlite/watch"},
 		{"internal/worker/x.go", imports(ours), "imports " + ours},
-		{"internal/worker/x.go", imports(ours + "/internal/sqlfunc"), "internal/sqlfunc"},
+		{"internal/worker/x.go", imports(ours + "/internal/sqlite/sqlfunc"), "internal/sqlite/sqlfunc"},
 		{"internal/cron/x.go", imports(ours + "/internal/sqlite"), "internal/sqlite"},
 		{"internal/row/x.go", imports(ours + "/internal/wake"), "internal/wake"},
-		{"internal/traffic/x.go", imports(ours + "/internal/watch"), "internal/watch"},
 		{"internal/traffic/x.go", imports(ours + "/internal/sqlite/watch"), "internal/sqlite/watch"},
-		{"internal/sqlfunc/x.go", imports(ours + "/internal/watch"), "internal/watch"},
-		{"internal/sqlite/x.go", imports(ours + "/internal/store"), "internal/store"},
+		{"internal/traffic/x.go", imports(ours + "/internal/sqlite/watch"), "internal/sqlite/watch"},
+		{"internal/sqlite/sqlfunc/x.go", imports(ours + "/internal/sqlite/watch"), "internal/sqlite/watch"},
+		{"internal/sqlite/x.go", imports(ours + "/internal/sqlite/store"), "internal/sqlite/store"},
 		{"internal/new/x.go", imports(ours + "/internal/sqlite"), "internal/sqlite"},
-		{"internal/store/x.go", imports(ours + "/internal/testkit"), "internal/testkit"},
-		{"internal/testkit/x.go", imports(ours + "/internal/store"), "internal/store"},
-		{"internal/wake/x.go", imports(ours + "/internal/store"), "internal/store"},
-		{"x.go", imports(ours + "/internal/store"), "internal/store"},
+		{"internal/sqlite/store/x.go", imports(ours + "/internal/testkit"), "internal/testkit"},
+		{"internal/testkit/x.go", imports(ours + "/internal/sqlite/store"), "internal/sqlite/store"},
+		{"internal/wake/x.go", imports(ours + "/internal/sqlite/store"), "internal/sqlite/store"},
+		{"x.go", imports(ours + "/internal/sqlite/store"), "internal/sqlite/store"},
 		{"x.go", imports(ours + "/internal/testkit"), "internal/testkit"},
 		{"x.go", imports(ours + "/honkertest"), "honkertest"},
 		{"x.go", imports(ours + "/task"), "task"},
 		{"x.go", imports("modernc.org/sqlite"), "imports the driver"},
-		{"internal/store/x.go", imports("modernc.org/sqlite/lib"), "imports the driver"},
+		{"internal/sqlite/store/x.go", imports("modernc.org/sqlite/lib"), "imports the driver"},
 		{"internal/engine/x.go", imports("modernc.org/sqlite"), "imports the driver"},
 		{"examples/a/main.go", imports("modernc.org/sqlite"), "imports the driver"},
-		{"examples/a/main.go", imports(ours + "/internal/store"), "internal/store"},
+		{"examples/a/main.go", imports(ours + "/internal/sqlite/store"), "internal/sqlite/store"},
 		{"examples/a/main.go", imports(ours + "/internal/engine"), "internal/engine"},
-		{"cmd/honker/main.go", imports(ours + "/internal/store"), "internal/store"},
+		{"cmd/honker/main.go", imports(ours + "/internal/sqlite/store"), "internal/sqlite/store"},
 		{"ui/x.go", imports(ours + "/internal/sqlite"), "internal/sqlite"},
 		{"ui/x.go", imports(ours + "/internal/engine"), "internal/engine"},
 		{"ui/x.go", imports(ours + "/relay"), "relay"},
-		{"task/x.go", imports(ours + "/internal/store"), "internal/store"},
+		{"task/x.go", imports(ours + "/internal/sqlite/store"), "internal/sqlite/store"},
 		{"relay/x.go", imports(ours + "/dispatch"), "dispatch"},
-		{"dispatch/x.go", imports(ours + "/internal/watch"), "internal/watch"},
+		{"dispatch/x.go", imports(ours + "/internal/sqlite/watch"), "internal/sqlite/watch"},
 		{"honkertest/x.go", imports(ours + "/internal/testkit"), "internal/testkit"},
 		{"honkertest/x.go", imports(ours + "/internal/engine"), "internal/engine"},
 
@@ -106,11 +106,11 @@ var snippets = map[string][]snippet{
 		{"internal/cron/x_test.go", imports(ours + "/internal/testkit"), ""},
 		{"internal/engine/x.go", imports(ours + "/internal/wake"), ""},
 		{"internal/worker/x.go", imports(ours + "/internal/engine"), ""},
-		{"internal/watch/x.go", imports(ours + "/internal/wake"), ""},
-		{"internal/sqlfunc/x.go", imports(ours + "/internal/cron"), ""},
+		{"internal/sqlite/watch/x.go", imports(ours + "/internal/wake"), ""},
+		{"internal/sqlite/sqlfunc/x.go", imports(ours + "/internal/cron"), ""},
 		{"internal/sqlite/x.go", imports("modernc.org/sqlite"), ""},
-		{"internal/store/x.go", imports(ours + "/internal/engine"), ""},
-		{"internal/store/x.go", imports(ours + "-extra"), ""},
+		{"internal/sqlite/store/x.go", imports(ours + "/internal/engine"), ""},
+		{"internal/sqlite/store/x.go", imports(ours + "-extra"), ""},
 		{"internal/testkit/x.go", imports(ours), ""},
 		{"cmd/honker/x.go", imports(ours + "/cmd/honker/internal/table"), ""},
 		{"task/x.go", imports(ours + "/internal/engine"), ""},
@@ -132,7 +132,7 @@ var snippets = map[string][]snippet{
 		{"x.go", literal("DROP TABLE t"), "has a statement"},
 		{"x.go", literal("select id from _honker_live"), "has a statement"},
 		{"internal/sqlite/x.go", literal("SELECT id FROM _honker_live"), "has a statement"},
-		{"internal/watch/x.go", literal("PRAGMA data_version"), "controls the connection"},
+		{"internal/sqlite/watch/x.go", literal("PRAGMA data_version"), "controls the connection"},
 		{"x.go", literal("BEGIN IMMEDIATE"), "controls the connection"},
 		{"x.go", literal("SAVEPOINT a"), "controls the connection"},
 		{"x.go", literal("SELECT sqlite_version()"), "controls the connection"},
@@ -145,7 +145,7 @@ var snippets = map[string][]snippet{
 		{"x.go", literal("delete from queue: no such job"), ""},
 		{"x.go", "// SELECT id FROM t\n", ""},
 		{"x_test.go", literal("SELECT id FROM t"), ""},
-		{"internal/store/x.go", literal("SELECT id FROM t"), ""},
+		{"internal/sqlite/store/x.go", literal("SELECT id FROM t"), ""},
 		{"internal/sqlite/x.go", literal("PRAGMA data_version"), ""},
 		{"internal/sqlite/x.go", literal("SELECT sqlite_version()"), ""},
 		{"examples/a/x.go", literal("SELECT id FROM t"), ""},
@@ -157,10 +157,10 @@ var snippets = map[string][]snippet{
 	"files": {
 		{"x.go", "import \"os\"\nvar f, _ = os.Open(`x`)\n", "uses os.Open"},
 		{"x.go", "import \"os\"\nvar f, _ = os.ReadFile(`x`)\n", "uses os.ReadFile"},
-		{"internal/watch/x.go", "import \"os\"\nvar f = os.Create\n", "uses os.Create"},
-		{"internal/watch/x.go", "import sys \"os\"\nvar f, _ = sys.OpenFile(`x`, 0, 0)\n", "uses os.OpenFile"},
-		{"internal/watch/x.go", "import . \"os\"\nvar f, _ = Open(`x`)\n", "with a dot"},
-		{"internal/watch/x.go", "import \"syscall\"\nvar f, _ = syscall.Open(`x`, 0, 0)\n", "uses syscall.Open"},
+		{"internal/sqlite/watch/x.go", "import \"os\"\nvar f = os.Create\n", "uses os.Create"},
+		{"internal/sqlite/watch/x.go", "import sys \"os\"\nvar f, _ = sys.OpenFile(`x`, 0, 0)\n", "uses os.OpenFile"},
+		{"internal/sqlite/watch/x.go", "import . \"os\"\nvar f, _ = Open(`x`)\n", "with a dot"},
+		{"internal/sqlite/watch/x.go", "import \"syscall\"\nvar f, _ = syscall.Open(`x`, 0, 0)\n", "uses syscall.Open"},
 		{"internal/sqlite/path.go", "import \"os\"\nvar f, _ = os.OpenFile(`x`, os.O_CREATE, 0)\n", "uses os.OpenFile"},
 		{"internal/sqlite/path.go", "import \"os\"\nvar f, _ = os.Open(`x`)\n", "uses os.Open"},
 		{"internal/sqlite/other.go", "import \"os\"\nvar f, _ = os.OpenFile(`x`, os.O_CREATE|os.O_EXCL, 0)\n", "uses os.OpenFile"},
@@ -173,8 +173,8 @@ var snippets = map[string][]snippet{
 		{"internal/sqlite/filesystem_linux.go", "import \"os\"\nvar f, _ = os.ReadFile(mountinfo)\n", ""},
 		{"internal/sqlite/path.go", "import \"os\"\nvar f, _ = os.OpenFile(`x`, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0)\n", ""},
 		{"internal/sqlite/writeback.go", "import \"os\"\nvar f, _ = os.Open(w.log)\n", ""},
-		{"internal/watch/signals_linux.go", "import \"golang.org/x/sys/unix\"\nvar f, _ = unix.Open(`x`, 0, 0)\n", "uses golang.org/x/sys/unix.Open"},
-		{"internal/watch/signals_linux.go", "import \"golang.org/x/sys/unix\"\nvar f, _ = unix.Open(s.path(1), 0, 0)\n", ""},
+		{"internal/sqlite/watch/signals_linux.go", "import \"golang.org/x/sys/unix\"\nvar f, _ = unix.Open(`x`, 0, 0)\n", "uses golang.org/x/sys/unix.Open"},
+		{"internal/sqlite/watch/signals_linux.go", "import \"golang.org/x/sys/unix\"\nvar f, _ = unix.Open(s.path(1), 0, 0)\n", ""},
 		{"x.go", "import \"os\"\nvar f, _ = os.Stat(`x`)\n", ""},
 		{"x.go", "import os \"example.com/os\"\nvar f, _ = os.Open(`x`)\n", ""},
 		{"x_test.go", "import \"os\"\nvar f, _ = os.Open(`x`)\n", ""},
@@ -182,15 +182,15 @@ var snippets = map[string][]snippet{
 		{"internal/testkit/x.go", "import \"os\"\nvar f, _ = os.Open(`x`)\n", ""},
 	},
 	"clock": {
-		{"internal/store/x.go", literal("SELECT id FROM t WHERE run_at <= unixepoch()"), "asks SQLite"},
-		{"internal/store/x.go", "const x = `SELECT id ` + due + ` AND a < unixepoch ()`\n", "asks SQLite"},
-		{"internal/store/x.go", literal("SELECT strftime('%s', 'now')"), "asks SQLite"},
-		{"internal/store/x.go", literal("SELECT CURRENT_TIMESTAMP"), "asks SQLite"},
-		{"internal/store/x.go", "import \"time\"\nvar now = time.Now()\n", "uses time.Now"},
+		{"internal/sqlite/store/x.go", literal("SELECT id FROM t WHERE run_at <= unixepoch()"), "asks SQLite"},
+		{"internal/sqlite/store/x.go", "const x = `SELECT id ` + due + ` AND a < unixepoch ()`\n", "asks SQLite"},
+		{"internal/sqlite/store/x.go", literal("SELECT strftime('%s', 'now')"), "asks SQLite"},
+		{"internal/sqlite/store/x.go", literal("SELECT CURRENT_TIMESTAMP"), "asks SQLite"},
+		{"internal/sqlite/store/x.go", "import \"time\"\nvar now = time.Now()\n", "uses time.Now"},
 
-		{"internal/store/x.go", "// unixepoch() is for the others.\n", ""},
-		{"internal/store/x.go", literal("SELECT id FROM t WHERE run_at <= ?1"), ""},
-		{"internal/store/x_test.go", literal("SELECT unixepoch()"), ""},
+		{"internal/sqlite/store/x.go", "// unixepoch() is for the others.\n", ""},
+		{"internal/sqlite/store/x.go", literal("SELECT id FROM t WHERE run_at <= ?1"), ""},
+		{"internal/sqlite/store/x_test.go", literal("SELECT unixepoch()"), ""},
 		{"x.go", "import \"time\"\nvar now = time.Now()\n", ""},
 	},
 	"exports": {
@@ -227,24 +227,24 @@ func TestArch_RulesFindBreaks(t *testing.T) {
 
 // A nested module, such as a benchmark against other libraries, may import the driver.
 func TestArch_NestedModules(t *testing.T) {
-	text := "package x\n" + imports(driver) + imports(module+"/internal/store")
+	text := "package x\n" + imports(driver) + imports(module+"/internal/sqlite/store")
 	faults := importFaults(parse(t, "peers/x.go", true, text))
-	require.Equal(t, []string{"imports " + module + "/internal/store"}, faults)
+	require.Equal(t, []string{"imports " + module + "/internal/sqlite/store"}, faults)
 }
 
 // The nested test modules may import internal/testkit. Only tests/ may import internal/sqlite too.
 func TestArch_TestModules(t *testing.T) {
-	text := "package x\n" + imports(module+"/internal/testkit") + imports(module+"/internal/sqlite") + imports(module+"/internal/store")
-	require.Equal(t, []string{"imports " + module + "/internal/store"}, importFaults(parse(t, "tests/faults/x.go", true, text)))
-	require.ElementsMatch(t, []string{"imports " + module + "/internal/sqlite", "imports " + module + "/internal/store"},
+	text := "package x\n" + imports(module+"/internal/testkit") + imports(module+"/internal/sqlite") + imports(module+"/internal/sqlite/store")
+	require.Equal(t, []string{"imports " + module + "/internal/sqlite/store"}, importFaults(parse(t, "tests/faults/x.go", true, text)))
+	require.ElementsMatch(t, []string{"imports " + module + "/internal/sqlite", "imports " + module + "/internal/sqlite/store"},
 		importFaults(parse(t, "bench/micro/x.go", true, text)))
 	require.Len(t, importFaults(parse(t, "examples/orm/x.go", true, text)), 3)
 }
 
 // The command imports exported packages only.
 func TestArch_Command(t *testing.T) {
-	text := "package x\n" + imports(module) + imports(module+"/admin") + imports(module+"/internal/engine") + imports(module+"/internal/store")
-	require.ElementsMatch(t, []string{"imports " + module + "/internal/engine", "imports " + module + "/internal/store"},
+	text := "package x\n" + imports(module) + imports(module+"/admin") + imports(module+"/internal/engine") + imports(module+"/internal/sqlite/store")
+	require.ElementsMatch(t, []string{"imports " + module + "/internal/engine", "imports " + module + "/internal/sqlite/store"},
 		importFaults(parse(t, "cmd/honker/x.go", true, text)))
 }
 

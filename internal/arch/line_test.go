@@ -17,8 +17,8 @@ import (
 // Packages above the line must not know which database they run on. Packages below it know SQLite.
 // docs/internals/decisions/014-the-line-below-the-engine.md gives the reasons.
 
-// belowLine lists the packages that know SQLite, with all packages inside them.
-var belowLine = []string{"internal/sqlite", "internal/store", "internal/watch", "internal/sqlfunc"}
+// belowLine is the directory of the packages that know SQLite.
+const belowLine = "internal/sqlite"
 
 // doors lists the files above the line that choose a database, and may therefore import from below.
 var doors = []string{"open.go", "attach.go"}
@@ -27,10 +27,10 @@ var doors = []string{"open.go", "attach.go"}
 var helps = regexp.MustCompile(`(^|/)(tests|bench|examples|docs|tools|uitest)(/|$)`)
 
 func below(dir string) bool {
-	return slices.ContainsFunc(belowLine, func(p string) bool { return dir == p || strings.HasPrefix(dir, p+"/") })
+	return dir == belowLine || strings.HasPrefix(dir, belowLine+"/")
 }
 
-// partOf returns the name of a package below the line without its place: store for internal/store
+// partOf returns the name of a package below the line without its place: store for internal/sqlite/store
 // and for internal/sqlite/store/jobs.
 func partOf(dir string) string {
 	inside := strings.TrimPrefix(strings.TrimPrefix(dir, "internal/"), "sqlite/")
@@ -174,9 +174,9 @@ func isLiteralOfType(e ast.Expr) bool {
 	return named
 }
 
-// The rules of the line hold before and after packages move into internal/sqlite.
-func TestLine_BothLayouts(t *testing.T) {
-	for _, dir := range []string{"internal/store", "internal/sqlite/store", "internal/sqlite/store/jobs"} {
+// The rules of the line find an import and a type from below it.
+func TestLine_FindsBreaks(t *testing.T) {
+	for _, dir := range []string{"internal/sqlite/store", "internal/sqlite/store/jobs"} {
 		name := path.Base(dir)
 		declared := parse(t, dir+"/x.go", false, "package x\ntype Jobs struct{}\ntype Querier = int\ntype kept struct{}\nvar Old = Kind{1}\nvar List = []string{}\nvar Err = f()\n")
 		user := parse(t, "internal/cron/x.go", false, "package x\nimport \""+ours+"/"+dir+"\"\n"+
@@ -186,7 +186,6 @@ func TestLine_BothLayouts(t *testing.T) {
 		require.Equal(t, map[string][]string{"internal/cron": {"internal/cron/x.go: " + name + ".Jobs", "internal/cron/x.go: " + name + ".Old"}},
 			holesOf([]source{declared, user}))
 	}
-	require.Equal(t, "watch", partOf("internal/watch"))
 	require.Equal(t, "watch", partOf("internal/sqlite/watch"))
 	require.Equal(t, "sqlite", partOf("internal/sqlite"))
 	require.False(t, below("internal/storetest"))

@@ -31,15 +31,15 @@ var mayImport = map[string][]string{
 	"internal/engine":         {"internal/wake", "internal/row"},
 	"internal/presence":       {"internal/engine", "internal/row"},
 	"internal/row":            {},
-	"internal/sqlite/backend": {"internal/engine", "internal/row", "internal/sqlfunc", "internal/sqlite", "internal/store", "internal/wake", "internal/watch"},
-	"internal/sqlfunc":        {"internal/cron", "internal/engine", "internal/row", "internal/sqlite", "internal/store"},
+	"internal/sqlite/backend": {"internal/engine", "internal/row", "internal/sqlite/sqlfunc", "internal/sqlite", "internal/sqlite/store", "internal/wake", "internal/sqlite/watch"},
+	"internal/sqlite/sqlfunc": {"internal/cron", "internal/engine", "internal/row", "internal/sqlite", "internal/sqlite/store"},
 	"internal/sqlite":         {"internal/engine", "internal/row", "internal/wake"},
-	"internal/store":          {"internal/engine", "internal/row"},
+	"internal/sqlite/store":   {"internal/engine", "internal/row"},
 	"internal/storetest":      {"internal/engine", "internal/row", "internal/wake"},
 	"internal/testkit":        {"", "honkertest", "relay"},
 	"internal/traffic":        {"internal/engine", "internal/row"},
 	"internal/wake":           {"internal/row"},
-	"internal/watch":          {"internal/engine", "internal/sqlite", "internal/wake"},
+	"internal/sqlite/watch":   {"internal/engine", "internal/sqlite", "internal/wake"},
 	"internal/webhook":        {"internal/engine"},
 	"internal/worker":         {"internal/engine", "internal/wake", "internal/row"},
 }
@@ -81,11 +81,11 @@ var nestedMayImport = map[string][]string{
 // testsMayImport lists additional imports of a directory's tests. The tests of administrative
 // functions need files written by these packages, and other tests need the statements of a database.
 var testsMayImport = map[string][]string{
-	"internal/store":   {"internal/sqlite"},
-	"internal/traffic": {"internal/store"},
-	"internal/wake":    {"internal/store"},
-	"admin":            {"dispatch", "relay"},
-	"cmd":              {"dispatch", "relay"},
+	"internal/sqlite/store": {"internal/sqlite"},
+	"internal/traffic":      {"internal/sqlite/store"},
+	"internal/wake":         {"internal/sqlite/store"},
+	"admin":                 {"dispatch", "relay"},
+	"cmd":                   {"dispatch", "relay"},
 }
 
 func importFaults(s source) (faults []string) {
@@ -146,7 +146,7 @@ var (
 var applications = []string{"examples", "bench", "tests", "honkertest", "internal/testkit"}
 
 func sqlFaults(s source) (faults []string) {
-	if s.test || s.room == "internal/store" || slices.Contains(applications, s.room) {
+	if s.test || s.room == "internal/sqlite/store" || slices.Contains(applications, s.room) {
 		return nil
 	}
 	for _, text := range s.texts() {
@@ -184,11 +184,11 @@ func fileFaults(s source) (faults []string) {
 }
 
 var mayOpen = map[string]func(*ast.CallExpr) bool{
-	"internal/presence/process_linux.go":  readsProc,
-	"internal/watch/signals_linux.go":     opensSignal,
-	"internal/sqlite/filesystem_linux.go": readsMounts,
-	"internal/sqlite/path.go":             createsNew,
-	"internal/sqlite/writeback.go":        readsLog,
+	"internal/presence/process_linux.go":     readsProc,
+	"internal/sqlite/watch/signals_linux.go": opensSignal,
+	"internal/sqlite/filesystem_linux.go":    readsMounts,
+	"internal/sqlite/path.go":                createsNew,
+	"internal/sqlite/writeback.go":           readsLog,
 }
 
 // readsMounts recognizes os.ReadFile of the kernel's mount table, which is not a database.
@@ -288,14 +288,14 @@ var (
 )
 
 func clockFaults(s source) []string {
-	if s.test || s.room != "internal/store" {
+	if s.test || s.room != "internal/sqlite/store" {
 		return nil
 	}
 	faults := s.uses(goClock, nil)
 	for _, text := range s.texts() {
 		// Triggers also run in the statements of other bindings, which cannot pass a time. gate.go
 		// contains parts of such triggers.
-		if sqlClock.MatchString(text) && !strings.HasPrefix(text, "CREATE TRIGGER") && s.path != "internal/store/gate.go" {
+		if sqlClock.MatchString(text) && !strings.HasPrefix(text, "CREATE TRIGGER") && s.path != "internal/sqlite/store/jobs/gate.go" {
 			faults = append(faults, "asks SQLite for the time: "+text)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/sqlite/store/ops"
 	"github.com/honker-go/honker/internal/traffic"
 )
 
@@ -20,7 +20,7 @@ func bubble(t *testing.T, fn func(t *testing.T, m *traffic.Meter, alone *int)) {
 	synctest.Test(t, func(t *testing.T) {
 		alone := 0
 		var m *traffic.Meter
-		m = traffic.NewMeter(store.Minutes{}, func() {
+		m = traffic.NewMeter(ops.Minutes{}, func() {
 			if m.Take(true) {
 				alone++
 				m.Done(engine.RideDone)

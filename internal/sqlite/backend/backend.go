@@ -15,11 +15,13 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/sqlfunc"
 	"github.com/honker-go/honker/internal/sqlite"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/sqlite/sqlfunc"
+	"github.com/honker-go/honker/internal/sqlite/store/notify"
+	"github.com/honker-go/honker/internal/sqlite/store/rows"
+	"github.com/honker-go/honker/internal/sqlite/store/schema"
+	"github.com/honker-go/honker/internal/sqlite/watch"
 	"github.com/honker-go/honker/internal/wake"
-	"github.com/honker-go/honker/internal/watch"
 )
 
 // Options are the options of the root package that concern SQLite. Defaults are applied.
@@ -46,7 +48,7 @@ type Options struct {
 // functions contains honker's SQL functions. They are registered on all connections of the process except
 // attached connections and that of the watcher. All files share a single table, because the driver never
 // releases a registered function.
-var functions = sqlite.NewFunctions(sqlfunc.Functions(store.Schema))
+var functions = sqlite.NewFunctions(sqlfunc.Functions(schema.Schema))
 
 // prepare brings the schema of the file up to date. If the file is opened read-only, it only checks the schema.
 func prepare(ctx context.Context, pool *sql.DB, path string, o Options, journal func(context.Context, row.Querier) error) error {
@@ -56,15 +58,15 @@ func prepare(ctx context.Context, pool *sql.DB, path string, o Options, journal 
 	if err := sqlite.CheckVersion(ctx, pool); err != nil {
 		return err
 	}
-	version, ours, err := store.Made(ctx, pool)
+	version, ours, err := schema.Made(ctx, pool)
 	var lacks error
 	switch {
 	case err != nil:
 		return sqlite.Explain(err, path)
 	case !ours:
 		lacks = errors.New("it has no honker tables")
-	case version < store.Version:
-		lacks = o.OldSchema(version, store.Version)
+	case version < schema.Version:
+		lacks = o.OldSchema(version, schema.Version)
 	default:
 		return nil
 	}
@@ -77,7 +79,7 @@ func bootstrap(ctx context.Context, pool *sql.DB, path string, limit time.Durati
 	if err := sqlite.CheckVersion(ctx, pool); err != nil {
 		return err
 	}
-	current, err := store.Current(ctx, pool)
+	current, err := schema.Current(ctx, pool)
 	if err != nil {
 		return sqlite.Explain(err, path)
 	}
@@ -87,7 +89,7 @@ func bootstrap(ctx context.Context, pool *sql.DB, path string, limit time.Durati
 	writer := sqlite.NewCommitter(sqlite.ForeignPool(pool), limit)
 	defer writer.Close()
 	return sqlite.Explain(writer.Do(ctx, engine.OpFunc(func(ctx context.Context, q row.Querier, _ time.Time) error {
-		return store.Bootstrap(ctx, q, store.Schema)
+		return schema.Bootstrap(ctx, q, schema.Schema)
 	})), path)
 }
 
@@ -103,7 +105,7 @@ func afterwards(o Options) []string {
 	if !o.LegacyMessages || o.ReadOnly {
 		return nil
 	}
-	return store.LegacyMessages
+	return notify.LegacyMessages
 }
 
 // late returns a function that logs a transaction that has held up all other writers. Writers that gave up report
@@ -153,8 +155,8 @@ func (d onDisk) LogSize() int64 {
 
 // Savepoint implements engine.Backend.
 func (onDisk) Savepoint(ctx context.Context, q row.Querier) (end func(ctx context.Context, keep bool) error, err error) {
-	if err := store.Savepoint(ctx, q); err != nil {
+	if err := rows.Savepoint(ctx, q); err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context, keep bool) error { return store.EndSavepoint(ctx, q, keep) }, nil
+	return func(ctx context.Context, keep bool) error { return rows.EndSavepoint(ctx, q, keep) }, nil
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/sqlite/store/schema"
+	"github.com/honker-go/honker/internal/sqlite/watch"
 	"github.com/honker-go/honker/internal/wake"
-	"github.com/honker-go/honker/internal/watch"
 )
 
 // File is the backend of a file opened by honker. All connections belong to honker, so they share a
@@ -71,7 +71,7 @@ func newPool(c driver.Connector, conns int) *sql.DB {
 func newConnector(path string, o Options) (*sqlite.Connector, error) {
 	return sqlite.NewConnector(path, sqlite.Config{
 		ReadOnly:      o.ReadOnly,
-		IsWAL:         store.IsWAL,
+		IsWAL:         schema.IsWAL,
 		Full:          o.Full,
 		BusyTimeout:   o.BusyTimeout,
 		PosixLocks:    o.PosixLocks,
@@ -169,7 +169,7 @@ func (b *File) CheckTx(ctx context.Context, tx row.Querier, committed map[any]fu
 // Check implements engine.Backend.
 func (b *File) Check(ctx context.Context) (broken []string, err error) {
 	err = b.lend(ctx, func(conn *sql.Conn) (err error) {
-		broken, err = store.Check(ctx, conn)
+		broken, err = schema.Check(ctx, conn)
 		return err
 	})
 	return broken, err

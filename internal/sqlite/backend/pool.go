@@ -9,9 +9,10 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/sqlite/store/rows"
+	"github.com/honker-go/honker/internal/sqlite/store/schema"
+	"github.com/honker-go/honker/internal/sqlite/watch"
 	"github.com/honker-go/honker/internal/wake"
-	"github.com/honker-go/honker/internal/watch"
 )
 
 // Pool is the backend of a pool that belongs to the application. It has no gate for writers: they wait inside
@@ -102,7 +103,7 @@ func (b *Pool) Begin(ctx context.Context) (engine.Tx, error) {
 		if tx, err = conn.BeginTx(ctx, nil); err != nil {
 			return err
 		}
-		if err = store.TakeWriteLock(ctx, tx); err != nil {
+		if err = rows.TakeWriteLock(ctx, tx); err != nil {
 			_ = tx.Rollback()
 		}
 		return err
@@ -173,7 +174,7 @@ func (b *Pool) CheckTx(ctx context.Context, tx row.Querier, _ map[any]func()) (s
 // Check implements engine.Backend.
 func (b *Pool) Check(ctx context.Context) (broken []string, err error) {
 	err = b.lend(ctx, func(conn *sql.Conn) (err error) {
-		broken, err = store.Check(ctx, conn)
+		broken, err = schema.Check(ctx, conn)
 		return err
 	})
 	return broken, err

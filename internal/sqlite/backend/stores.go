@@ -7,68 +7,76 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite"
-	"github.com/honker-go/honker/internal/store"
+	"github.com/honker-go/honker/internal/sqlite/store/dispatches"
+	"github.com/honker-go/honker/internal/sqlite/store/inboxes"
+	"github.com/honker-go/honker/internal/sqlite/store/jobs"
+	"github.com/honker-go/honker/internal/sqlite/store/locks"
+	"github.com/honker-go/honker/internal/sqlite/store/notify"
+	"github.com/honker-go/honker/internal/sqlite/store/ops"
+	"github.com/honker-go/honker/internal/sqlite/store/relays"
+	"github.com/honker-go/honker/internal/sqlite/store/schedules"
+	"github.com/honker-go/honker/internal/sqlite/store/streams"
 	"github.com/honker-go/honker/internal/wake"
 )
 
 // Stores returns the statements of a SQLite file.
 func Stores() engine.Stores {
 	return engine.Stores{
-		Jobs:      store.Jobs{},
-		Operators: store.Jobs{},
-		Batches:   store.Batches{},
-		Pauses:    store.Pauses{},
-		Limits:    store.Limits{},
-		Results:   store.Results{},
-		Streams:   store.Streams{},
-		Consumers: store.Consumers{},
+		Jobs:      jobs.Jobs{},
+		Operators: jobs.Jobs{},
+		Batches:   jobs.Batches{},
+		Pauses:    jobs.Pauses{},
+		Limits:    jobs.Limits{},
+		Results:   jobs.Results{},
+		Streams:   streams.Streams{},
+		Consumers: streams.Consumers{},
 		Retentions: struct {
-			store.Retentions      // of topics
-			store.QueueRetentions // of queues
+			streams.Retentions   // of topics
+			jobs.QueueRetentions // of queues
 		}{},
-		Groups:        store.Groups{},
-		Notifications: store.Notifications{},
-		Schedules:     store.Schedules{},
-		Locks:         store.Locks{},
-		RateLimits:    store.RateLimits{},
-		Workers:       store.Workers{},
-		Minutes:       store.Minutes{},
-		Audits:        store.Audits{},
-		Files:         store.Files{},
-		Problems:      store.Problems{},
-		Dispatches:    store.Dispatches{},
-		Inboxes:       store.Inboxes{},
-		Relays:        store.RelayFamilies{},
+		Groups:        streams.Groups{},
+		Notifications: notify.Notifications{},
+		Schedules:     schedules.Schedules{},
+		Locks:         locks.Locks{},
+		RateLimits:    locks.RateLimits{},
+		Workers:       ops.Workers{},
+		Minutes:       ops.Minutes{},
+		Audits:        ops.Audits{},
+		Files:         ops.Files{},
+		Problems:      ops.Problems{},
+		Dispatches:    dispatches.Dispatches{},
+		Inboxes:       inboxes.Inboxes{},
+		Relays:        relays.RelayFamilies{},
 		Sweeps: engine.Sweeps{
-			Overdue:    store.SweepOverdue,
-			Expired:    store.SweepExpired,
-			Keys:       store.SweepKeys,
-			Pauses:     store.SweepPauses,
-			Places:     store.SweepPlaces,
-			Fits:       store.SweepFits,
-			Claims:     store.SweepClaims,
-			Done:       store.SweepDone,
-			Dead:       store.SweepDead,
-			Results:    store.SweepResults,
-			Batches:    store.SweepBatches,
-			Sent:       store.SweepSent,
-			Replies:    store.SweepReplies,
-			Actors:     store.SweepActors,
-			Received:   store.SweepReceived,
-			Minutes:    store.SweepMinutes,
-			Windows:    store.SweepWindows,
-			OldWindows: store.SweepOldWindows,
-			Messages:   store.SweepMessages,
-			Surplus:    store.SurplusMessages,
+			Overdue:    jobs.SweepOverdue,
+			Expired:    jobs.SweepExpired,
+			Keys:       jobs.SweepKeys,
+			Pauses:     jobs.SweepPauses,
+			Places:     jobs.SweepPlaces,
+			Fits:       jobs.SweepFits,
+			Claims:     streams.SweepClaims,
+			Done:       jobs.SweepDone,
+			Dead:       jobs.SweepDead,
+			Results:    jobs.SweepResults,
+			Batches:    jobs.SweepBatches,
+			Sent:       dispatches.SweepSent,
+			Replies:    dispatches.SweepReplies,
+			Actors:     dispatches.SweepActors,
+			Received:   inboxes.SweepReceived,
+			Minutes:    ops.SweepMinutes,
+			Windows:    locks.SweepWindows,
+			OldWindows: locks.SweepOldWindows,
+			Messages:   notify.SweepMessages,
+			Surplus:    notify.SurplusMessages,
 		},
 		Wake: wake.Statements{
-			Queues:   store.Jobs{}.States,
-			Results:  store.Results{}.Decided,
-			Messages: wake.Log{Head: store.Notifications{}.Head, Since: store.Notifications{}.ChannelsSince},
-			Events:   wake.Log{Head: store.Streams{}.Head, Since: store.Streams{}.TopicsSince},
-			Groups:   store.Groups{}.States,
-			Locks:    store.Locks{}.States,
-			Soonest:  store.Schedules{}.Soonest,
+			Queues:   jobs.Jobs{}.States,
+			Results:  jobs.Results{}.Decided,
+			Messages: wake.Log{Head: notify.Notifications{}.Head, Since: notify.Notifications{}.ChannelsSince},
+			Events:   wake.Log{Head: streams.Streams{}.Head, Since: streams.Streams{}.TopicsSince},
+			Groups:   streams.Groups{}.States,
+			Locks:    locks.Locks{}.States,
+			Soonest:  schedules.Schedules{}.Soonest,
 			Relays:   relayStates,
 		},
 		Refused: sqlite.IsConstraint,
@@ -76,5 +84,5 @@ func Stores() engine.Stores {
 }
 
 func relayStates(ctx context.Context, q row.Querier, family string, w row.RelayWanted, now time.Time) ([]row.RelayState, error) {
-	return store.Relays{Family: family}.States(ctx, q, w, now)
+	return relays.Relays{Family: family}.States(ctx, q, w, now)
 }

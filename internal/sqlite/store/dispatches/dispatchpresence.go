@@ -1,0 +1,146 @@
+package dispatches
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"time"
+
+	"github.com/honker-go/honker/internal/row"
+	"github.com/honker-go/honker/internal/sqlite/store/rows"
+)
+
+// Uses the primary key. Another owner is replaced once its row has expired.
+const sqlAddPresence = `INSERT INTO _honkerx_dispatch_presence (key, owner, value, expires_ms) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, value = excluded.value, expires_ms = excluded.expires_ms
+WHERE _honkerx_dispatch_presence.expires_ms <= ?5 OR _honkerx_dispatch_presence.owner = excluded.owner`
+
+// presenceValue is the stored form of the fields of a presence that do not identify it.
+type presenceValue struct {
+	PID           int          `json:"pid"`
+	Hostname      string       `json:"hostname"`
+	StartedAt     presenceTime `json:"started_at"`
+	Version       string       `json:"version"`
+	Capabilities  []string     `json:"capabilities"`
+	LastHeartbeat presenceTime `json:"last_heartbeat"`
+	InFlight      int          `json:"in_flight"`
+	Busy          bool         `json:"busy"`
+	Paused        bool         `json:"paused"`
+}
+
+// presenceTime is a time that is zero if it cannot be decoded.
+type presenceTime struct{ time.Time }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *presenceTime) UnmarshalJSON(text []byte) error {
+	_ = t.Time.UnmarshalJSON(text)
+	return nil
+}
+
+// valueOf encodes the stored form of p.
+func valueOf(p *row.DispatchPresence) string {
+	capabilities := p.Capabilities
+	if capabilities == nil {
+		capabilities = []string{}
+	}
+	text, _ := json.Marshal(presenceValue{ // cannot fail
+		PID: p.PID, Hostname: p.Hostname, StartedAt: presenceTime{p.StartedAt.UTC()}, Version: p.Version,
+		Capabilities: capabilities, LastHeartbeat: presenceTime{p.LastHeartbeat.UTC()},
+		InFlight: p.InFlight, Busy: p.Busy, Paused: p.Paused,
+	})
+	return string(text)
+}
+
+// setValue sets the fields of p from their stored form. Another program may have written it, so fields that
+// cannot be decoded stay zero.
+func setValue(p *row.DispatchPresence, value string) {
+	var v presenceValue
+	_ = json.Unmarshal([]byte(value), &v)
+	p.PID, p.Hostname, p.StartedAt, p.Version, p.Capabilities = v.PID, v.Hostname, v.StartedAt.Time, v.Version, v.Capabilities
+	p.LastHeartbeat, p.InFlight, p.Busy, p.Paused = v.LastHeartbeat.Time, v.InFlight, v.Busy, v.Paused
+}
+
+// Register adds an actor or updates its row, and creates missing tables. It returns false if another live
+// actor has its key.
+func (d Dispatches) Register(ctx context.Context, q row.Querier, p row.DispatchPresence, now time.Time) (bool, error) {
+	if err := d.Lock(ctx, q); err != nil {
+		return false, err
+	}
+	if err := d.bootstrap(ctx, q, row.DispatchTables); err != nil {
+		return false, err
+	}
+	n, err := rows.Affected(ctx, q, sqlAddPresence, p.Key, p.Owner, valueOf(&p), rows.MilliUp(p.ExpiresAt), rows.MilliOf(now))
+	return n > 0, err
+}
+
+// Uses the primary key.
+const sqlBeatPresences = `UPDATE _honkerx_dispatch_presence AS p
+SET value = json_extract(b.value, '$.value'), expires_ms = json_extract(b.value, '$.expires_ms')
+FROM json_each(?1) AS b
+WHERE p.key = json_extract(b.value, '$.key') AND p.owner = json_extract(b.value, '$.owner')
+RETURNING key`
+
+// beat is the element of the list for sqlBeatPresences.
+type beat struct {
+	Key       string `json:"key"`
+	Owner     string `json:"owner"`
+	Value     string `json:"value"`
+	ExpiresMS int64  `json:"expires_ms"`
+}
+
+// Beat updates the rows of actors and returns the keys of the rows that still exist.
+func (Dispatches) Beat(ctx context.Context, q row.Querier, all []row.DispatchPresence) ([]string, error) {
+	beats := make([]beat, len(all))
+	for i := range all {
+		p := &all[i]
+		beats[i] = beat{p.Key, p.Owner, valueOf(p), rows.MilliUp(p.ExpiresAt)}
+	}
+	list, err := json.Marshal(beats)
+	if err != nil {
+		return nil, err
+	}
+	return rows.Texts(ctx, q, sqlBeatPresences, string(list))
+}
+
+// Uses the primary key.
+const sqlDropPresence = `DELETE FROM _honkerx_dispatch_presence WHERE key = ?1 AND owner = ?2`
+
+// Leave removes an actor. It returns false if the key is free or belongs to another owner.
+func (d Dispatches) Leave(ctx context.Context, q row.Querier, key, owner string) (bool, error) {
+	if there, err := d.Exists(ctx, q); err != nil || !there {
+		return false, err
+	}
+	n, err := rows.Affected(ctx, q, sqlDropPresence, key, owner)
+	return n > 0, err
+}
+
+// Uses the primary key.
+const (
+	sqlPresences = `SELECT key, owner, value, expires_ms FROM _honkerx_dispatch_presence
+WHERE key >= ?1 AND key < ?2 AND expires_ms > ?3 ORDER BY key`
+
+	sqlAllPresences = `SELECT key, owner, value, expires_ms FROM _honkerx_dispatch_presence WHERE expires_ms > ?1 ORDER BY key`
+)
+
+// Presences returns the live actors with keys from first up to but excluding end, by key. If both are
+// empty, it returns those of all keys.
+func (d Dispatches) Presences(ctx context.Context, q row.Querier, first, end string, now time.Time) (out []row.DispatchPresence, err error) {
+	if there, err := d.Exists(ctx, q); err != nil || !there {
+		return nil, err
+	}
+	query, args := sqlPresences, []any{first, end, rows.MilliOf(now)}
+	if first == "" && end == "" {
+		query, args = sqlAllPresences, []any{rows.MilliOf(now)}
+	}
+	err = rows.Each(ctx, q, query, func(r *sql.Rows) error {
+		var p row.DispatchPresence
+		var value string
+		var expires rows.Number
+		err := r.Scan(&p.Key, &p.Owner, &value, &expires)
+		p.ExpiresAt = row.InstantMS(int64(expires))
+		setValue(&p, value)
+		out = append(out, p)
+		return err
+	}, args...)
+	return out, err
+}

@@ -1,0 +1,509 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/honker-go/honker/internal/row"
+	"github.com/honker-go/honker/internal/sqlite/store/rows"
+)
+
+var sqlOverdue = `SELECT ` + lapsed("?1") + ` OR ` + exhausted("?1") + `, ` + expiredPending("?1") + `,
+  (SELECT CASE WHEN ` + hasKeyLimits + ` THEN 2 WHEN coalesce(running, rate_n) IS NOT NULL THEN 1 ELSE 0 END
+    + iif(` + unfitted("?1") + `, 4, 0) FROM _honkerx_queues WHERE queue = ?1)`
+
+// Jobs of lapsed claims that may not run again. Other bindings of honker never remove such a job if it has
+// also expired: neither their claim nor their sweep finds it.
+const whereLapsedOver = ` WHERE id IN (
+  SELECT id FROM _honker_live INDEXED BY _honker_live_processing_deadline
+  WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2
+    AND (attempts >= max_attempts OR expires_at <= ?2)
+  ORDER BY claim_expires_at, id LIMIT ?3 + 0)`
+
+// Pending jobs without attempts left. Only other bindings leave such jobs behind, so the partial index is
+// nearly always empty.
+const whereExhausted = ` WHERE id IN (
+  SELECT id FROM _honker_live INDEXED BY _honkerx_live_exhausted
+  WHERE queue = ?1 AND state = 'pending' AND attempts >= max_attempts AND run_at <= ?2
+    AND (expires_at IS NULL OR expires_at > ?2)
+  ORDER BY run_at, id LIMIT ?3 + 0)`
+
+// Expired pending jobs of a queue with key limits, where other jobs may be held behind them.
+const whereExpiredKeyed = ` WHERE id IN (
+  SELECT id FROM _honker_live INDEXED BY _honkerx_live_deadline
+  WHERE queue = ?1 AND state = 'pending' AND expires_at <= ?2
+  ORDER BY expires_at, id LIMIT ?3 + 0)`
+
+// The dead row keeps the job's id. OR REPLACE is needed because an application that copied a dead job back
+// under its id may have left the dead row in place. Dead-lettering must not fail then.
+const intoDead = `INSERT OR REPLACE INTO _honker_dead
+  (id, queue, payload, priority, run_at, attempts, max_attempts, last_error, created_at, died_at)
+SELECT id, queue, payload, priority, run_at, attempts, max_attempts, `
+
+const (
+	sqlDeadLetterLapsed = intoDead + `iif(expires_at <= ?2, '` + row.ReasonExpired + `', '` + row.ReasonExhausted + `'), created_at, ?2 FROM _honker_live` + whereLapsedOver
+
+	sqlDeadLetterExhausted = intoDead + `'` + row.ReasonExhausted + `', created_at, ?2 FROM _honker_live` + whereExhausted
+
+	sqlDeadLetterExpiredKeyed = intoDead + `'` + row.ReasonExpired + `', created_at, ?2 FROM _honker_live` + whereExpiredKeyed
+)
+
+// Lapsed jobs that may run again become pending before the claim, although the claim could take them as
+// they are. This way a single index yields all claimable jobs in order.
+const sqlReclaim = `UPDATE _honker_live SET state = 'pending', worker_id = NULL, claim_expires_at = NULL
+WHERE id IN (
+  SELECT id FROM _honker_live INDEXED BY _honker_live_processing_deadline
+  WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2
+    AND attempts < max_attempts AND (expires_at IS NULL OR expires_at > ?2)
+  ORDER BY claim_expires_at, id LIMIT ?3 + 0)`
+
+// levels returns a WITH clause that enumerates the priorities in use on queue, highest first. Each level
+// costs one seek, however many jobs it has. A paused queue yields no levels, so none of its jobs are read.
+// queue is an SQL expression.
+func levels(queue string) string {
+	return levelsIf(queue, `NOT `+paused(queue))
+}
+
+// levelsIf is like levels but applies condition instead of the test for a pause.
+func levelsIf(queue, condition string) string {
+	return `WITH RECURSIVE lv(p) AS (
+    SELECT (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
+      WHERE queue = ` + queue + ` AND state = 'pending' ORDER BY priority DESC LIMIT 1)
+    WHERE ` + condition + `
+    UNION ALL
+    SELECT (SELECT priority FROM _honker_live INDEXED BY _honkerx_live_pending
+      WHERE queue = ` + queue + ` AND state = 'pending' AND priority < lv.p ORDER BY priority DESC LIMIT 1)
+    FROM lv WHERE lv.p IS NOT NULL)`
+}
+
+// due returns the FROM clause of the jobs of queue that can be claimed, in the order priority DESC, run_at,
+// id. It goes from level to level and reads each by the pending index. A scan of the whole index would
+// visit every job of a higher priority that is not due yet. ORDER BY would sort the whole backlog, so it is
+// absent. A property test compares the order with honker's own claim.
+func due(queue string) string {
+	return allDue(queue) + `
+    AND l.attempts < l.max_attempts AND (l.expires_at IS NULL OR l.expires_at > ?2)`
+}
+
+// allDue is like due for queues in which no pending job is exhausted or expired. It reads only the index.
+func allDue(queue string) string {
+	return `lv CROSS JOIN _honker_live AS l INDEXED BY _honkerx_live_pending
+  WHERE l.queue = ` + queue + ` AND l.state = 'pending' AND l.priority = lv.p AND l.run_at <= ?2`
+}
+
+// overdue returns the condition that a claim on queue must settle jobs first. These are jobs of lapsed
+// claims, pending jobs without attempts left, expired jobs that may hold up others, and jobs affected by
+// changed limits (see unfitted).
+func overdue(queue string) string {
+	return lapsed(queue) + ` OR ` + exhausted(queue) + `
+    OR EXISTS (SELECT 1 FROM _honkerx_queues WHERE queue = ` + queue + `
+      AND (` + hasKeyLimits + ` AND ` + expiredPending(queue) + ` OR ` + unfitted(queue) + `))`
+}
+
+// expiredPending returns a condition that costs a single seek.
+func expiredPending(queue string) string {
+	return `EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honkerx_live_deadline
+    WHERE queue = ` + queue + ` AND state = 'pending' AND expires_at <= ?2)`
+}
+
+// lapsed, exhausted and waiting return conditions that each cost a single seek, at the head of a partial
+// index.
+func lapsed(queue string) string {
+	return `EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honker_live_processing_deadline
+    WHERE queue = ` + queue + ` AND state = 'processing' AND claim_expires_at < ?2)`
+}
+
+func exhausted(queue string) string {
+	return `EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honkerx_live_exhausted
+    WHERE queue = ` + queue + ` AND state = 'pending' AND attempts >= max_attempts AND run_at <= ?2
+    AND (expires_at IS NULL OR expires_at > ?2))`
+}
+
+func waiting(queue string) string {
+	return `EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honkerx_live_pending
+    WHERE queue = ` + queue + ` AND state = 'pending')`
+}
+
+var (
+	firstDue    = first(due("?1"))
+	firstAllDue = first(allDue("?1"))
+
+	sqlClaim        = claiming(firstDue)
+	sqlClaimKeys    = candidates(firstDue)
+	sqlClaimAll     = claiming(firstAllDue)
+	sqlClaimAllKeys = candidates(firstAllDue)
+)
+
+// first returns the query for the first ?3 job ids of the FROM clause due.
+func first(due string) string {
+	return levels("?1") + `
+  SELECT l.id FROM ` + due + `
+  LIMIT ?3 + 0`
+}
+
+// claiming returns the statement that claims the jobs selected by the query ids.
+//
+// The statement reads last_error only if an earlier attempt can have set it, and the other columns of the
+// side row only in a file with side rows, because each subquery costs a seek per job. The LIMIT is part of
+// ids since UPDATE … LIMIT is a build option of SQLite. The number of the attempt is cast to an integer
+// because it serves as the fencing token of the claim.
+func claiming(ids string) string {
+	return `UPDATE _honker_live
+SET state = 'processing', worker_id = ?4, claim_expires_at = ?5, attempts = CAST(attempts AS INTEGER) + 1
+WHERE id IN (
+  ` + ids + `)
+RETURNING ` + jobColumns + `,
+  CASE WHEN attempts > 1 THEN ` + ofSide("last_error") + ` END,
+  CASE WHEN EXISTS (SELECT 1 FROM _honkerx_job) THEN ` + carried + ` END`
+}
+
+// ClaimAt claims up to n jobs of queue for worker and returns them in the order in which they should run. A
+// negative n means no limit. nowMS is the current time in unix milliseconds, and the claims end at expires,
+// in unix seconds. ClaimAt first settles the overdue jobs of the queue, and returns the jobs that are dead
+// as a result. It returns [ErrStuck] if the queue is ready but no job could be claimed or settled.
+func (j Jobs) ClaimAt(ctx context.Context, q row.Querier, queue, worker string, n int, nowMS, expires int64) (jobs []*row.Job, dead []row.Death, err error) {
+	return j.claimFrom(ctx, q, []string{queue}, worker, n, nowMS, expires)
+}
+
+// claimFrom is ClaimAt for the only queue of queues.
+func (j Jobs) claimFrom(ctx context.Context, q row.Querier, queues []string, worker string, n int, nowMS, expires int64) (jobs []*row.Job, dead []row.Death, err error) {
+	now, queue := nowMS/1000, queues[0]
+	dead, settled, found, err := j.settleOverdue(ctx, q, queue, now)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := newJobRow()
+	r.job = row.Job{Queue: queue, State: "processing", WorkerID: worker, ClaimExpiresAt: expires}
+	c := claim{claim: sqlClaim, keys: sqlClaimKeys, these: sqlClaimThese, now: now, worker: worker, expires: expires,
+		list: func([]string) (any, error) { return queue, nil },
+		got: func(rs *sql.Rows) error {
+			job, err := r.scan(rs)
+			jobs = append(jobs, &job)
+			return err
+		},
+	}
+	if !found.some && !found.expired {
+		c.claim, c.keys = sqlClaimAll, sqlClaimAllKeys
+	}
+	var limits []string
+	if found.limited {
+		limits = queues
+	}
+	changed, err := c.open(ctx, q, queues, limits, n, nowMS)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(jobs) == 0 && !settled && !changed && n != 0 {
+		return nil, nil, j.stuck(ctx, q, queue, nowMS)
+	}
+	// RETURNING yields the rows in the order of ids, not in the order of the subquery.
+	slices.SortFunc(jobs, func(a, b *row.Job) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.RunAt, b.RunAt), cmp.Compare(a.ID, b.ID))
+	})
+	return jobs, dead, nil
+}
+
+// Overdue reports whether SettleOverdue would change anything.
+func (j Jobs) Overdue(ctx context.Context, q row.Querier, queue string, now int64) (bool, error) {
+	found, err := j.overdue(ctx, q, queue, now)
+	return found.some, err
+}
+
+// overdueJobs is the work that a claim finds on a queue before it takes jobs.
+type overdueJobs struct {
+	some    bool // there are jobs to settle
+	expired bool // some pending jobs have expired
+	limited bool // the queue has limits
+
+	unfitted bool // jobs must be fitted to changed limits, or places of cancelled jobs have ended
+}
+
+// overdue runs a single statement. Expired jobs are left to a sweep unless others may be held behind them.
+func (Jobs) overdue(ctx context.Context, q row.Querier, queue string, now int64) (found overdueJobs, err error) {
+	var limits rows.Number
+	_, err = rows.One(ctx, q, sqlOverdue, []any{queue, now}, &found.some, &found.expired, &limits)
+	found.unfitted, limits = limits&4 != 0, limits&3
+	found.some = found.some || found.expired && limits == 2 || found.unfitted
+	found.limited = limits > 0
+	return found, err
+}
+
+// stuck returns ErrStuck if queue is still ready after a claim that changed nothing.
+func (j Jobs) stuck(ctx context.Context, q row.Querier, queue string, nowMS int64) error {
+	if ready, err := j.ReadyAt(ctx, q, queue, nowMS); err != nil || !ready {
+		return err
+	}
+	return row.ErrStuck
+}
+
+// SettleOverdue dead-letters jobs of queue that may not run again, up to rows.OverdueLimit of each kind, and
+// returns them. Jobs of lapsed claims become claimable. It returns ErrStuck if there are overdue jobs and
+// it could change none of them.
+func (j Jobs) SettleOverdue(ctx context.Context, q row.Querier, queue string, now int64) ([]row.Death, error) {
+	dead, settled, _, err := j.settleOverdue(ctx, q, queue, now)
+	if err != nil || settled {
+		return dead, err
+	}
+	if some, err := j.Overdue(ctx, q, queue, now); err != nil || !some {
+		return nil, err
+	}
+	return nil, row.ErrStuck
+}
+
+// settleOverdue reads first and usually writes nothing. It reports whether it settled anything, and returns
+// the overdue work it has seen.
+func (j Jobs) settleOverdue(ctx context.Context, q row.Querier, queue string, now int64) (dead []row.Death, settled bool, found overdueJobs, err error) {
+	found, err = j.overdue(ctx, q, queue, now)
+	if err != nil || !found.some {
+		return nil, false, found, err
+	}
+	if found.unfitted {
+		if err := fitQueue(ctx, q, queue, now); err != nil {
+			return nil, false, found, err
+		}
+	}
+	for _, copyRows := range []string{sqlDeadLetterLapsed, sqlDeadLetterExhausted} {
+		died, err := toDead(ctx, q, copyRows, queue, now, rows.OverdueLimit)
+		if err != nil {
+			return nil, false, found, err
+		}
+		dead = append(dead, died...)
+	}
+	reclaimed, err := rows.Affected(ctx, q, sqlReclaim, queue, now, rows.OverdueLimit)
+	if err != nil {
+		return nil, false, found, err
+	}
+	// A dead job releases the next job of its key, which may have expired too.
+	for more := found.limited; more && len(dead) < rows.OverdueLimit; {
+		died, err := toDead(ctx, q, sqlDeadLetterExpiredKeyed, queue, now, rows.OverdueLimit)
+		if err != nil {
+			return nil, false, found, err
+		}
+		dead, more = append(dead, died...), len(died) > 0
+	}
+	return dead, len(dead)+reclaimed > 0 || found.unfitted, found, nil
+}
+
+// fitQueue deletes places of cancelled jobs that have ended and fits some jobs to changed limits.
+func fitQueue(ctx context.Context, q row.Querier, queue string, now int64) error {
+	if _, err := q.ExecContext(ctx, sqlDropPlacesOver, queue, now); err != nil {
+		return err
+	}
+	_, err := Limits{}.FitSome(ctx, q, queue, fittedByClaim, now)
+	return err
+}
+
+// fittedByClaim bounds the jobs that a single claim fits. The rest keeps the queue ready for the next
+// claim.
+const fittedByClaim = 256
+
+// Uses the indexes of whereLapsedOver and whereExhausted.
+const (
+	sqlPostponeLapsed    = `UPDATE _honker_live SET claim_expires_at = ?4` + whereLapsedOver
+	sqlPostponeExhausted = `UPDATE _honker_live SET run_at = ?4` + whereExhausted
+)
+
+// Postpone postpones settling the overdue jobs of queue that may not run again until the time until. It
+// changes up to rows.OverdueLimit jobs of each kind and is meant for jobs that cannot be dead-lettered.
+func (Jobs) Postpone(ctx context.Context, q row.Querier, queue string, until, now time.Time) error {
+	for _, query := range []string{sqlPostponeLapsed, sqlPostponeExhausted} {
+		if _, err := q.ExecContext(ctx, query, queue, now.Unix(), rows.OverdueLimit, until.Unix()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// For each queue of ?1, sqlQueueStates performs the reads of a claim, so that an idle worker does not take
+// the write lock in vain. A running job counts from the first second after its claim has lapsed, even
+// without attempts left, because a claim must dead-letter it. In a paused queue nothing is due before the
+// end of the pause.
+var sqlQueueStates = `SELECT k.value,
+  ` + overdue("k.value") + `,
+  EXISTS (` + levels("k.value") + ` SELECT 1 FROM ` + due("k.value") + `),
+  ` + limited("k.value") + `,
+  coalesce((SELECT until_ms / 1000 FROM _honkerx_queues
+    WHERE queue = k.value AND ` + pauseHolds + `),
+  (` + levels("k.value") + `
+    SELECT min((SELECT run_at FROM _honker_live INDEXED BY _honkerx_live_pending
+      WHERE queue = k.value AND state = 'pending' AND priority = lv.p AND run_at > ?2
+      ORDER BY run_at LIMIT 1))
+    FROM lv)),
+  CASE WHEN ` + keyedQueue("k.value") + ` THEN (SELECT expires_at FROM _honker_live INDEXED BY _honkerx_live_deadline
+    WHERE queue = k.value AND state = 'pending' AND expires_at > ?2 ORDER BY expires_at LIMIT 1) END,
+  (SELECT claim_expires_at FROM _honker_live INDEXED BY _honker_live_processing_deadline
+    WHERE queue = k.value AND state = 'processing' AND claim_expires_at >= ?2
+    ORDER BY claim_expires_at LIMIT 1)
+FROM json_each(?1) AS k`
+
+var sqlReady = `SELECT EXISTS (` + levels("?1") + ` SELECT 1 FROM ` + due("?1") + `), ` + overdue("?1") + `, ` + limited("?1")
+
+// ReadyAt reports whether a claim on queue would find work. It is cheaper than StatesAt, which also looks
+// for the next time.
+func (Jobs) ReadyAt(ctx context.Context, q row.Querier, queue string, nowMS int64) (ready bool, err error) {
+	var due, overdue, limited bool
+	_, err = rows.One(ctx, q, sqlReady, []any{queue, nowMS / 1000}, &due, &overdue, &limited)
+	if err != nil || overdue || !due || !limited {
+		return due || overdue, err
+	}
+	r, err := roomOf(ctx, q, queue, nowMS)
+	return r.jobs > 0, err
+}
+
+// States returns the states of queues in their order. Without next, the states tell no times, which makes the
+// statement for a single queue cheaper.
+func (j Jobs) States(ctx context.Context, q row.Querier, queues []string, next bool, now time.Time) ([]row.QueueState, error) {
+	if next || len(queues) != 1 {
+		return j.StatesAt(ctx, q, queues, now.UnixMilli())
+	}
+	ready, err := j.ReadyAt(ctx, q, queues[0], now.UnixMilli())
+	return []row.QueueState{{Queue: queues[0], Ready: ready}}, err
+}
+
+// StatesAt returns the states of queues in their order. It runs one statement for all queues and another
+// for each queue with limits.
+func (Jobs) StatesAt(ctx context.Context, q row.Querier, queues []string, nowMS int64) ([]row.QueueState, error) {
+	type seen struct {
+		due  bool
+		next int64
+	}
+	states := make([]row.QueueState, 0, len(queues))
+	var full []int // indexes of states that depend on the limits of their queue
+	all := make([]seen, 0, len(queues))
+	err := rows.Each(ctx, q, sqlQueueStates, func(r *sql.Rows) error {
+		var s row.QueueState
+		var overdue, due bool
+		var at, deadline, lapse rows.Number
+		err := r.Scan(&s.Queue, &overdue, &due, &s.Limited, &at, &deadline, &lapse)
+		s.Ready = due || overdue
+		if s.Limited && !overdue {
+			full = append(full, len(states))
+		}
+		states, all = append(states, s), append(all, seen{due, nextOf(earlier(at, deadline), lapse)})
+		return err
+	}, rows.NameList(queues), nowMS/1000)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range full {
+		if all[i].next, err = limitState(ctx, q, &states[i], all[i].due, all[i].next, nowMS); err != nil {
+			return nil, err
+		}
+	}
+	for i := range states {
+		states[i].Next = row.Instant(all[i].next)
+	}
+	return states, nil
+}
+
+// limitState adjusts the state of a queue to its limits. It also returns next so that the queue is checked
+// again when the place of a cancelled job ends.
+func limitState(ctx context.Context, q row.Querier, s *row.QueueState, due bool, next, nowMS int64) (int64, error) {
+	r, err := roomOf(ctx, q, s.Queue, nowMS)
+	if due {
+		s.Ready, s.Start = r.jobs > 0, row.InstantMS(int64(math.Ceil(r.startMS)))
+	}
+	return int64(earlier(rows.Number(next), r.freeAt)), err
+}
+
+// Equivalent to honker's queue_next_claim_at, without reading every row. Unlike the state of a queue it
+// ignores jobs that can never be claimed, which are exhausted or expired.
+var sqlNextClaim = `SELECT
+  (` + levels("?1") + `
+    SELECT min((SELECT run_at FROM _honker_live INDEXED BY _honkerx_live_pending
+      WHERE queue = ?1 AND state = 'pending' AND priority = lv.p AND run_at > ?2
+        AND attempts < max_attempts AND (expires_at IS NULL OR expires_at > ?2)
+      ORDER BY run_at LIMIT 1))
+    FROM lv),
+  (SELECT claim_expires_at FROM _honker_live INDEXED BY _honker_live_processing_deadline
+    WHERE queue = ?1 AND state = 'processing' AND claim_expires_at >= ?2
+      AND attempts < max_attempts AND (expires_at IS NULL OR expires_at > ?2)
+    ORDER BY claim_expires_at LIMIT 1),
+  ` + limited("?1")
+
+// NextClaim returns the next time after now at which a job of queue becomes claimable, or the zero time if
+// none will. It takes the pause and the limits of the queue into account, so the result may also concern a
+// job that is already due.
+func (j Jobs) NextClaim(ctx context.Context, q row.Querier, queue string, now time.Time) (time.Time, error) {
+	unix, err := j.NextClaimAt(ctx, q, queue, now.UnixMilli())
+	return row.Instant(unix), err
+}
+
+// NextClaimAt returns the next second after nowMS at which a job of queue becomes claimable, or 0 if none
+// will. It takes the pause and the limits of the queue into account, so the result may also concern a job
+// that is already due.
+func (j Jobs) NextClaimAt(ctx context.Context, q row.Querier, queue string, nowMS int64) (int64, error) {
+	pause, found, err := Pauses{}.Get(ctx, q, queue, nowMS/1000)
+	switch {
+	case err != nil:
+		return 0, err
+	case found && pause.Until.IsZero():
+		return 0, nil
+	case found:
+		nowMS = pause.Until.UnixMilli()
+		if ready, err := j.ReadyAt(ctx, q, queue, nowMS); err != nil || ready {
+			return nowMS / 1000, err
+		}
+	}
+	var due, lapse rows.Number
+	var limited bool
+	_, err = rows.One(ctx, q, sqlNextClaim, []any{queue, nowMS / 1000}, &due, &lapse, &limited)
+	if err != nil || !limited {
+		return nextOf(due, lapse), err
+	}
+	return j.nextStart(ctx, q, queue, nowMS, due, lapse)
+}
+
+// Uses the heads of partial indexes.
+var sqlAnyWaiting = `SELECT ` + waiting("?1") + ` OR EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honkerx_live_held WHERE queue = ?1 AND state = 'held')`
+
+// nextStart returns the time of the next claim on a queue with limits. due is the time of its next job, and
+// lapse is the end of its next claim. If the queue runs as many jobs as it may, room appears only when a
+// claim or the place of a cancelled job ends.
+func (Jobs) nextStart(ctx context.Context, q row.Querier, queue string, nowMS int64, due, lapse rows.Number) (int64, error) {
+	r, err := roomOf(ctx, q, queue, nowMS)
+	if err != nil {
+		return 0, err
+	}
+	if r.full {
+		due = 0
+	}
+	if r.freeAt > 0 {
+		var waits bool
+		if _, err := rows.One(ctx, q, sqlAnyWaiting, []any{queue}, &waits); err != nil {
+			return 0, err
+		}
+		if waits {
+			lapse = earlier(lapse, r.freeAt-1)
+		}
+	}
+	start := int64(math.Ceil(r.startMS / 1000))
+	if start != 0 && !r.full {
+		var waits, overdue, limited bool
+		if _, err := rows.One(ctx, q, sqlReady, []any{queue, nowMS / 1000}, &waits, &overdue, &limited); err != nil || waits {
+			return start, err
+		}
+	}
+	next := nextOf(due, lapse)
+	if next == 0 {
+		return 0, nil
+	}
+	return max(next, start), nil
+}
+
+// nextOf returns the earlier of the second at which a job is due and the first second after the end of
+// claim. Zero means none. The largest second, which another binding may store for an unlimited claim, is
+// not incremented because it would overflow.
+func nextOf(due, claim rows.Number) int64 {
+	if claim != 0 && claim != math.MaxInt64 {
+		claim++
+	}
+	if due == 0 || claim != 0 && claim < due {
+		return int64(claim)
+	}
+	return int64(due)
+}

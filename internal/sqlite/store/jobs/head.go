@@ -1,0 +1,109 @@
+package jobs
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/honker-go/honker/internal/row"
+	"github.com/honker-go/honker/internal/sqlite/store/rows"
+)
+
+// headWalk bounds the jobs skipped at the head of an index because they cannot run. If there are more, the
+// time of the last skipped job is used. It is a lower bound of the correct time.
+const headWalk = 1000
+
+// head returns two expressions. The first is the time of the first job that can run, if it is among the
+// first headWalk jobs. The second is the time of the last of these jobs.
+func head(in span, time, condition string) (first, behind string) {
+	from := in.jobs() + ` AND ` + condition + ` ORDER BY j.` + time
+	return `(SELECT t FROM (SELECT j.` + time + ` AS t, j.attempts < j.max_attempts AND (j.expires_at IS NULL OR j.expires_at > ?3) AS ok
+      FROM ` + from + ` LIMIT ` + strconv.Itoa(headWalk) + `) WHERE ok LIMIT 1)`,
+		`(SELECT j.` + time + ` FROM ` + from + ` LIMIT 1 OFFSET ` + strconv.Itoa(headWalk-1) + `)`
+}
+
+// headsQuery returns the statement that yields rows of (kind, queue, times). It reads only the heads of
+// indexes, so its cost does not depend on the length of the queues. The second time of a pair is computed
+// only if the first is NULL.
+func headsQuery(s *selection) string {
+	ready, behindReady := head(waitingSpan, "run_at", "j.run_at <= ?3")
+	next, behindNext := head(waitingSpan, "run_at", "j.run_at > ?3")
+	lapse, behindLapse := head(claimedSpan, "claim_expires_at", "j.claim_expires_at >= ?3")
+	named := func(in span) string {
+		return `SELECT * FROM (` + in.queues(s) + ` SELECT 'named', queue, NULL, NULL, NULL, NULL FROM n WHERE queue IS NOT NULL)`
+	}
+	parts := []string{
+		`SELECT * FROM (` + waitingSpan.queues(s) + `,
+  h(queue, p, ready, next) AS MATERIALIZED (SELECT queue, p,
+    ` + ready + `,
+    ` + next + ` FROM lv WHERE p IS NOT NULL)
+SELECT 'waiting', queue, ready, iif(ready IS NULL, ` + strings.ReplaceAll(behindReady, "lv.", "h.") + `, NULL),
+  next, iif(next IS NULL, ` + strings.ReplaceAll(behindNext, "lv.", "h.") + `, NULL) FROM h)`,
+		`SELECT * FROM (` + claimedSpan.queues(s) + `,
+  h(queue, lapse) AS MATERIALIZED (SELECT queue,
+    ` + lapse + ` FROM n WHERE queue IS NOT NULL)
+SELECT 'claimed', queue, lapse, iif(lapse IS NULL, ` + strings.ReplaceAll(behindLapse, "n.queue", "h.queue") + `, NULL), NULL, NULL FROM h)`,
+	}
+	if len(s.Queues) == 0 {
+		parts = append(parts, named(heldSpan), named(deadSpan))
+	}
+	return strings.Join(parts, "\nUNION ALL\n")
+}
+
+// readHead collects the rows of a queue.
+type readHead struct{ ready, behind, due, lapse rows.Number }
+
+// Heads returns the heads of queues, sorted by name. If queues is empty, it returns all queues that have
+// jobs.
+func (Jobs) Heads(ctx context.Context, q row.Querier, queues []string, now time.Time) ([]row.QueueHead, error) {
+	byName := make(map[string]*readHead)
+	query := sqlAllHeads
+	if len(queues) > 0 {
+		query = sqlHeads
+	}
+	err := rows.Each(ctx, q, query, func(r *sql.Rows) error {
+		var kind, queue string
+		var t [4]rows.Number
+		if err := r.Scan(&kind, &queue, &t[0], &t[1], &t[2], &t[3]); err != nil {
+			return err
+		}
+		if byName[queue] == nil {
+			byName[queue] = new(readHead)
+		}
+		byName[queue].add(kind, t)
+		return nil
+	}, parameters(query, nil, nil, now.Unix(), rows.NameList(queues))...)
+	heads := make([]row.QueueHead, 0, len(byName))
+	for queue, h := range byName {
+		heads = append(heads, row.QueueHead{
+			Queue: queue, Ready: row.Instant(int64(h.ready)), Behind: row.Instant(int64(h.behind)), NextAt: row.Instant(nextOf(h.due, h.lapse)),
+		})
+	}
+	slices.SortFunc(heads, func(a, b row.QueueHead) int { return strings.Compare(a.Queue, b.Queue) })
+	return heads, err
+}
+
+// add merges a row of the statement into h.
+func (h *readHead) add(kind string, t [4]rows.Number) {
+	switch kind {
+	case "waiting": // a row for each priority
+		h.ready = earlier(h.ready, t[0])
+		h.behind = earlier(h.behind, t[1])
+		h.due = earlier(h.due, earlier(t[2], t[3]))
+	case "claimed":
+		h.lapse = earlier(t[0], t[1])
+	}
+}
+
+// earlier returns the earlier of two times. Zero means no time.
+func earlier(a, b rows.Number) rows.Number {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+var sqlHeads, sqlAllHeads = headsQuery(&selection{JobSelect: row.JobSelect{Queues: []string{""}}}), headsQuery(&selection{})

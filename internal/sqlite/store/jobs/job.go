@@ -1,0 +1,194 @@
+// Package jobs has the statements on jobs: enqueuing, claiming and settling them, their limits, unique keys, edges, dead letters,
+// results and counts.
+package jobs
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/honker-go/honker/internal/row"
+	"github.com/honker-go/honker/internal/sqlite/store/rows"
+)
+
+// Jobs groups the statements on _honker_live, _honker_dead and _honkerx_job.
+type Jobs struct{}
+
+const liveTable = `_honker_live`
+
+var sqlInsertJobs = rows.NewInserts(liveTable, `queue, priority, run_at, max_attempts, created_at, expires_at, payload`, 6, 1)
+
+// InsertOne enqueues a job and returns its id.
+func (Jobs) InsertOne(ctx context.Context, q row.Querier, n NewJob, payload string) (int64, error) {
+	return sqlInsertJobs.One(ctx, q, append(newJobColumns(n), payload)...)
+}
+
+// newJobColumns returns the values that all jobs of a single enqueue share.
+func newJobColumns(n NewJob) []any {
+	return append(make([]any, 0, 7), n.Queue, n.Priority, n.RunAt, n.MaxAttempts, n.CreatedAt, rows.Nullable(n.ExpiresAt))
+}
+
+// InsertMany enqueues a job for each payload and returns their ids, which increase in the order of
+// payloads. All other columns are taken from n. On error it returns the ids of the jobs inserted
+// before the failure.
+func (Jobs) InsertMany(ctx context.Context, q row.Querier, n NewJob, payloads []string) ([]int64, error) {
+	ids := make([]int64, 0, len(payloads))
+	row := func(args []any, i int) []any { return append(args, payloads[i]) }
+	err := sqlInsertJobs.Run(ctx, q, newJobColumns(n), len(payloads), row, func(first, last int64) {
+		for id := first; id <= last; id++ {
+			ids = append(ids, id)
+		}
+	})
+	return ids, err
+}
+
+// sqlInsertClaimed inserts a job and claims it in the same statement, unless a claim would have
+// found another job first. The cheap test for waiting jobs comes before the expensive test because
+// usually no job waits.
+var sqlInsertClaimed = `INSERT INTO _honker_live
+  (queue, created_at, priority, run_at, max_attempts, expires_at, payload, worker_id, claim_expires_at, state, attempts)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 'processing', 1
+WHERE NOT EXISTS (SELECT 1 FROM _honkerx_queues WHERE queue = ?1 AND (` + hasLimits + ` OR ` + pauseHolds + `)) AND NOT ` + lapsed("?1") + ` AND (NOT ` + waiting("?1") + `
+  OR NOT (` + exhausted("?1") + ` OR EXISTS (` + levels("?1") + ` SELECT 1 FROM ` + due("?1") + `)))`
+
+// InsertClaimed enqueues a job that is due and claims it for worker until expires. It inserts
+// nothing and returns nil if the queue is paused or has limits, or if a claim by worker would have
+// found another job. n.CreatedAt must be now, and n.RunAt must not be later.
+func (Jobs) InsertClaimed(ctx context.Context, q row.Querier, n NewJob, payload, worker string, expires int64) (*row.Job, error) {
+	res, err := q.ExecContext(ctx, sqlInsertClaimed, n.Queue, n.CreatedAt,
+		n.Priority, n.RunAt, n.MaxAttempts, rows.Nullable(n.ExpiresAt), payload, worker, expires)
+	if err != nil {
+		return nil, err
+	}
+	// If nothing was inserted, LastInsertId returns the id of an earlier insert.
+	if r, err := res.RowsAffected(); err != nil || r == 0 {
+		return nil, err
+	}
+	id, err := res.LastInsertId()
+	return &row.Job{
+		ID: id, Queue: n.Queue, State: "processing", Payload: payload, Priority: n.Priority, RunAt: n.RunAt,
+		WorkerID: worker, ClaimExpiresAt: expires, Attempts: 1, MaxAttempts: n.MaxAttempts,
+		CreatedAt: n.CreatedAt, ExpiresAt: n.ExpiresAt, Headers: n.Headers,
+	}, err
+}
+
+// jobColumns lists the columns that a claim reads. It leaves out values the caller already knows,
+// such as the queue and the worker, because each column adds to the cost of a row.
+const jobColumns = `id, payload, priority, run_at, attempts, max_attempts, created_at, expires_at`
+
+// jobRow scans the rows of a claim, jobColumns and the columns after them, into the same variables.
+// A slice of pointers per row would cost an allocation per row.
+type jobRow struct {
+	job     row.Job
+	carried sql.NullString
+	into    []any
+}
+
+// newJobRow returns a jobRow for a query without further columns. Callers append the destinations
+// of further columns to into.
+func newJobRow() *jobRow {
+	r := new(jobRow)
+	j := &r.job
+	r.into = []any{(*rows.Number)(&j.ID), &j.Payload, (*rows.Number)(&j.Priority), (*rows.Number)(&j.RunAt), (*rows.Number)(&j.Attempts),
+		(*rows.Number)(&j.MaxAttempts), (*rows.Number)(&j.CreatedAt), (*rows.Number)(&j.ExpiresAt), (*rows.Text)(&j.LastError), &r.carried}
+	return r
+}
+
+func (r *jobRow) scan(rs *sql.Rows) (row.Job, error) {
+	err := rs.Scan(r.into...)
+	job := r.job
+	if r.carried.Valid {
+		carry(&job, r.carried.String)
+	}
+	return job, err
+}
+
+// By primary key.
+var (
+	sqlFindJob = `SELECT ` + jobColumns + `, ` + ofSide("last_error") + `, ` + carried + `, state, worker_id, claim_expires_at, queue, ` + ofSide("progress") + `
+FROM _honker_live WHERE id = ?1`
+	sqlGetJob = sqlFindJob + ` AND queue = ?2`
+)
+
+// Live reads a live job of any queue. It returns false if there is none.
+func (Jobs) Live(ctx context.Context, q row.Querier, id int64) (row.Job, bool, error) {
+	return getJob(ctx, q, sqlFindJob, id)
+}
+
+// Find reads a job that is live, dead or done, of queue or of any queue if queue is "". It returns false if
+// there is none. It looks among the live jobs first and then among the dead and the done jobs, the direction
+// in which jobs move, so a job that moves between two reads is found. The last read finds a job that was
+// requeued in the meantime.
+func (j Jobs) Find(ctx context.Context, q row.Querier, id int64, queue string) (job row.Job, found bool, err error) {
+	finders := [...]struct {
+		find   func(ctx context.Context, q row.Querier, query string, args ...any) (row.Job, bool, error)
+		of, in string
+	}{{getJob, sqlFindJob, sqlGetJob}, {getDead, sqlFindDead, sqlGetDead}, {getDone, sqlFindDone, sqlGetDone}, {getJob, sqlFindJob, sqlGetJob}}
+	for _, f := range finders {
+		if queue == "" {
+			job, found, err = f.find(ctx, q, f.of, id)
+		} else {
+			job, found, err = f.find(ctx, q, f.in, id, queue)
+		}
+		if err != nil || found {
+			return job, found, err
+		}
+	}
+	return row.Job{}, false, nil
+}
+
+func getJob(ctx context.Context, q row.Querier, query string, args ...any) (job row.Job, found bool, err error) {
+	row := newJobRow()
+	j := &row.job
+	row.into = append(row.into, &j.State, (*rows.Text)(&j.WorkerID), (*rows.Number)(&j.ClaimExpiresAt), &j.Queue, (*rows.Text)(&j.Progress))
+	err = rows.Each(ctx, q, query, func(r *sql.Rows) (err error) {
+		found = true
+		job, err = row.scan(r)
+		return err
+	}, args...)
+	return job, found, err
+}
+
+// Drop removes a live job of any queue, even a claimed job. In a queue with limits, a job that is
+// claimed at the unix second now keeps its place until its claim would have expired. Drop returns
+// false if there is no such job.
+func (Jobs) Drop(ctx context.Context, q row.Querier, id, now int64) (bool, error) {
+	if _, err := q.ExecContext(ctx, sqlKeepPlaceOf, id, now); err != nil {
+		return false, err
+	}
+	n, err := rows.Affected(ctx, q, sqlDrop, id)
+	return n > 0, err
+}
+
+// By primary key.
+const (
+	whereJobOf   = ` WHERE id = ?1 AND queue = ?2`
+	sqlCancelJob = `DELETE FROM _honker_live` + whereJobOf + ` AND NOT ` + isAwaited
+)
+
+// By primary keys.
+var sqlEndEdgesCancel = endsEdges(whereJobOf)
+
+// Cancel removes a live job of queue, even a claimed job. In a queue with limits, a job that is
+// claimed now keeps its place until its claim would have expired. Jobs that wait
+// for the cancelled job treat it as done. Cancel returns false if there is no such job.
+func (Jobs) Cancel(ctx context.Context, q row.Querier, queue string, id int64, now time.Time) (bool, error) {
+	if _, err := q.ExecContext(ctx, sqlKeepPlace, id, queue, now.Unix()); err != nil {
+		return false, err
+	}
+	n, err := rows.Affected(ctx, q, sqlCancelJob, id, queue)
+	if err != nil || n > 0 {
+		return n > 0, err
+	}
+	ended, err := rows.Affected(ctx, q, sqlEndEdgesCancel, id, queue)
+	if err != nil || ended == 0 {
+		return false, err
+	}
+	n, err = rows.Affected(ctx, q, sqlCancelJob, id, queue)
+	return n > 0, err
+}
+
+// ForeignTriggers reports whether the table of live jobs has a trigger that honker did not create.
+func (Jobs) ForeignTriggers(ctx context.Context, q row.Querier) (bool, error) {
+	return rows.ForeignTriggers(ctx, q, liveTable)
+}

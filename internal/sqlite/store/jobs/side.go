@@ -1,0 +1,101 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+
+	"github.com/honker-go/honker/internal/row"
+	"github.com/honker-go/honker/internal/sqlite/store/rows"
+)
+
+// sideColumns returns the values of a side row, except the job id. Only a job with a key stores the
+// queue and a slot.
+func sideColumns(s Side, queue string) []any {
+	if s.Key == "" {
+		return []any{nil, nil, nil, rows.NullText(s.Headers)}
+	}
+	return []any{queue, s.Key, 0, rows.NullText(s.Headers)}
+}
+
+// A row per job. A job with a unique key already has its row.
+var sqlInsertSides = rows.NewInserts(`_honkerx_job`, `queue, key, slot, headers, job_id`, 4, 1)
+
+// By primary key.
+const (
+	sqlSetSide = `INSERT INTO _honkerx_job (queue, key, slot, headers, job_id) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (job_id) DO UPDATE SET queue = ifnull(excluded.queue, queue), key = excluded.key, slot = excluded.slot, headers = excluded.headers`
+	sqlReplaceSide = `UPDATE _honkerx_job SET headers = ?2, progress = NULL, checkpoint = NULL WHERE job_id = ?1`
+)
+
+// SetSides adds the side rows s to jobs just inserted in queue. It does nothing if s is empty.
+func (Jobs) SetSides(ctx context.Context, q row.Querier, queue string, s Side, ids []int64) error {
+	if s.None() || len(ids) == 0 {
+		return nil
+	}
+	if err := ensureKeyTriggers(ctx, q, false); err != nil { // they copy the side row of a job that dies
+		return err
+	}
+	row := func(args []any, i int) []any { return append(args, ids[i]) }
+	return sqlInsertSides.Run(ctx, q, sideColumns(s, queue), len(ids), row, func(int64, int64) {})
+}
+
+// SetSide is like SetSides for a job that may already have a side row because of its unique key.
+func (Jobs) SetSide(ctx context.Context, q row.Querier, queue string, s Side, id int64) error {
+	if s.None() {
+		return nil
+	}
+	if err := ensureKeyTriggers(ctx, q, false); err != nil {
+		return err
+	}
+	_, err := q.ExecContext(ctx, sqlSetSide, append(sideColumns(s, queue), id)...)
+	return err
+}
+
+// replaceSide sets the headers of a job whose arguments were replaced and clears its progress and
+// checkpoint.
+func (Jobs) replaceSide(ctx context.Context, q row.Querier, was row.Job, headers string) error {
+	if was.Headers == headers && was.Progress == "" && was.Checkpoint == "" {
+		return nil
+	}
+	_, err := q.ExecContext(ctx, sqlReplaceSide, was.ID, rows.NullText(headers))
+	return err
+}
+
+// ofSide returns an expression for a column of the side row of a row of _honker_live.
+func ofSide(column string) string {
+	return `(SELECT ` + column + ` FROM _honkerx_job WHERE job_id = _honker_live.id)`
+}
+
+// carried selects the values that a claim reads from the side row, combined in a single column.
+// Each column of a claim costs time even if it is NULL, as this column is for a plain job. If the
+// job has only headers, the value is the JSON object of the headers. Otherwise it is a JSON array
+// that begins with the values that no other program writes.
+const carried = `(SELECT CASE WHEN coalesce(key, unique_key, batch, checkpoint) IS NULL THEN headers ELSE
+      '[' || json_quote(CAST(key AS TEXT)) || ',' || json_quote(CAST(unique_key AS TEXT)) || ',' || ifnull(CAST(batch AS INTEGER), 0)
+      || ',' || ifnull(headers, 'null') || ',' || ifnull(checkpoint, 'null') || ']' END
+    FROM _honkerx_job WHERE job_id = _honker_live.id)`
+
+// carry sets the fields of j from the column carried.
+func carry(j *row.Job, text string) {
+	if !strings.HasPrefix(text, "[") {
+		j.Headers = text
+		return
+	}
+	list := json.NewDecoder(strings.NewReader(text))
+	_, _ = list.Token() // the opening bracket
+	var headers, checkpoint json.RawMessage
+	for _, field := range []any{&j.Key, &j.Unique, &j.Batch, &headers, &checkpoint} {
+		if list.Decode(field) != nil {
+			break // another program has stored headers or a checkpoint that is not JSON
+		}
+	}
+	j.Headers, j.Checkpoint = unlessNull(headers), unlessNull(checkpoint)
+}
+
+func unlessNull(value json.RawMessage) string {
+	if string(value) == "null" {
+		return ""
+	}
+	return string(value)
+}

@@ -1,0 +1,96 @@
+package relays
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"time"
+
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
+	"github.com/honker-go/honker/internal/sqlite/store/rows"
+)
+
+// By the index on (queue, partition, id). The first waiting message takes a seek, and the count
+// reads an index entry per message. A partition may lack its row if another program has registered
+// the queue.
+const sqlRelayInfo = `WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?2)
+SELECT n.i, ifnull(p.processed, 0),
+  (SELECT count(*) FROM _honkerx_relay_messages AS m WHERE m.queue = ?1 AND m.partition = n.i AND m.id > ifnull(p.cursor, 0)),
+  (SELECT m.created_ms FROM _honkerx_relay_messages AS m
+    WHERE m.queue = ?1 AND m.partition = n.i AND m.id > ifnull(p.cursor, 0) ORDER BY m.id LIMIT 1),
+  ifnull(p.owner, ''), p.epoch, p.lease_until_ms, p.attempts, p.retry_at_ms, ifnull(p.last_error, '')
+FROM n LEFT JOIN _honkerx_relay_partitions AS p ON p.queue = ?1 AND p.partition = n.i`
+
+// Info returns the progress of a queue with the given number of partitions.
+func (r Relays) Info(ctx context.Context, q row.Querier, queue string, partitions int) (out row.RelayInfo, err error) {
+	err = rows.Each(ctx, q, r.named(sqlRelayInfo), func(rs *sql.Rows) error {
+		var p row.RelayProgressInfo
+		var oldest, lease, retry rows.Number
+		err := rs.Scan(&p.Partition, (*rows.Number)(&p.Processed), &p.Waiting, &oldest,
+			&p.Owner, (*rows.Number)(&p.Epoch), &lease, (*rows.Number)(&p.Attempts), &retry, &p.LastError)
+		p.Oldest, p.LeaseUntil, p.RetryAt = row.InstantMS(int64(oldest)), row.InstantMS(int64(lease)), row.InstantMS(int64(retry))
+		out.Partitions = append(out.Partitions, p)
+		return err
+	}, queue, partitions)
+	if err == nil {
+		_, err = rows.One(ctx, q, r.named(sqlRelayMisplaced), []any{queue, partitions}, &out.Misplaced)
+	}
+	if err == nil {
+		_, err = rows.One(ctx, q, r.named(sqlOpenRelayDead), []any{queue}, &out.OpenDead)
+	}
+	return out, err
+}
+
+// Two ranges of the index on (queue, partition, id). SQLite sorts a partition that is not a number
+// after the last number.
+const sqlRelayMisplaced = `SELECT
+  (SELECT count(*) FROM _honkerx_relay_messages WHERE queue = ?1 AND partition < 0)
+  + (SELECT count(*) FROM _honkerx_relay_messages WHERE queue = ?1 AND partition >= ?2)`
+
+const (
+	sqlRelayBlocked = `SELECT queue, partition, owner, epoch, lease_until_ms, attempts, retry_at_ms, ifnull(last_error, '')
+FROM _honkerx_relay_partitions WHERE lease_until_ms > ?1 OR retry_at_ms > ?1 ORDER BY queue, partition`
+
+	// By primary key.
+	sqlRelayBreak = `UPDATE _honkerx_relay_partitions SET owner = '', lease_until_ms = 0, retry_at_ms = 0
+WHERE queue = ?1 AND partition = ?2 AND epoch = ?3 AND (lease_until_ms > ?4 OR retry_at_ms > ?4)`
+)
+
+// RelayFamilies provides the statements on the relay tables of all families.
+type RelayFamilies struct{}
+
+// Family returns the statements on the tables of a family.
+func (RelayFamilies) Family(name string) engine.RelayStore { return Relays{Family: name} }
+
+// Blocked lists the partitions of all families that are leased or wait after a failure, by family, queue
+// and partition. It scans the tables of partitions, which have at most 64 rows per queue.
+func (RelayFamilies) Blocked(ctx context.Context, q row.Querier, now time.Time) (out []row.RelayBlocked, err error) {
+	families, err := completeFamilies(ctx, q)
+	for _, family := range families {
+		err := rows.Each(ctx, q, Relays{family}.named(sqlRelayBlocked), func(r *sql.Rows) error {
+			p := row.RelayBlocked{Family: family}
+			var lease, retry rows.Number
+			err := r.Scan(&p.Queue, (*rows.Number)(&p.Partition), &p.Owner, (*rows.Number)(&p.Epoch), &lease,
+				(*rows.Number)(&p.Attempts), &retry, &p.LastError)
+			p.LeaseUntil, p.RetryAt = row.InstantMS(int64(lease)), row.InstantMS(int64(retry))
+			out = append(out, p)
+			return err
+		}, rows.MilliOf(now))
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, err
+}
+
+// Break frees a blocked partition of family if its epoch is still epoch. It returns false if the
+// partition is not blocked or has been taken again. The former holder can no longer save its progress.
+func (RelayFamilies) Break(ctx context.Context, q row.Querier, family string, p row.RelayPartition, epoch int64, now time.Time) (bool, error) {
+	families, err := completeFamilies(ctx, q)
+	if err != nil || !slices.Contains(families, family) {
+		return false, err
+	}
+	n, err := rows.Affected(ctx, q, Relays{family}.named(sqlRelayBreak), p.Queue, p.Partition, epoch, rows.MilliOf(now))
+	return n > 0, err
+}

@@ -1,0 +1,93 @@
+package rows
+
+import (
+	"time"
+
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
+)
+
+// Columns of honker hold seconds, and columns of honkerx hold milliseconds. In both, 0 means that there is
+// no time. Times are rounded down, but the end of a span is rounded up, so that nothing expires earlier than
+// requested.
+
+// secondOf returns t as a stored second, rounded down, or 0 for the zero time.
+func secondOf(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.Unix()
+}
+
+// SecondUp is like secondOf but rounds up.
+func SecondUp(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	s := t.Unix()
+	if t.Nanosecond() > 0 {
+		s++
+	}
+	return s
+}
+
+// MilliOf returns t in milliseconds, rounded down, or 0 for the zero time.
+func MilliOf(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+// MilliUp is like MilliOf but rounds up.
+func MilliUp(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.Add(time.Millisecond - 1).UnixMilli()
+}
+
+// NullMilli is like MilliOf but returns NULL for the zero time.
+func NullMilli(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return t.UnixMilli()
+}
+
+// AgeMS returns the value of a column for an age, which has the precision of honker's times: seconds,
+// rounded up.
+func AgeMS(d time.Duration) int64 { return engine.Seconds(d) * 1000 }
+
+// A second scans a column of seconds, see row.Instant. Like a number it accepts any value.
+type Second time.Time
+
+// Scan implements sql.Scanner.
+func (t *Second) Scan(v any) error {
+	var n Number
+	err := n.Scan(v)
+	*t = Second(row.Instant(int64(n)))
+	return err
+}
+
+// A milli is like a second for a column of milliseconds.
+type Milli time.Time
+
+// Scan implements sql.Scanner.
+func (t *Milli) Scan(v any) error {
+	var n Number
+	err := n.Scan(v)
+	*t = Milli(row.InstantMS(int64(n)))
+	return err
+}
+
+// A SpanMilli scans a duration in milliseconds.
+type SpanMilli time.Duration
+
+// Scan implements sql.Scanner.
+func (d *SpanMilli) Scan(v any) error {
+	var n Number
+	err := n.Scan(v)
+	*d = SpanMilli(row.Milliseconds(int64(n)))
+	return err
+}

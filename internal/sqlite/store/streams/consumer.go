@@ -1,0 +1,135 @@
+package streams
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/honker-go/honker/internal/row"
+	"github.com/honker-go/honker/internal/sqlite/store/rows"
+)
+
+// Consumers provides the statements on _honker_stream_consumers and _honkerx_consumers.
+type Consumers struct{}
+
+// Uses the primary key.
+const sqlGetOffset = `SELECT offset FROM _honker_stream_consumers WHERE name = ?1 AND topic = ?2`
+
+// Offset returns the offset of the consumer, or false if it does not exist. It serves honker's SQL
+// function, and Add.
+func (Consumers) Offset(ctx context.Context, q row.Querier, consumer, topic string) (offset int64, found bool, err error) {
+	found, err = rows.One(ctx, q, sqlGetOffset, []any{consumer, topic}, (*rows.Number)(&offset))
+	return offset, found, err
+}
+
+// As in honker, an offset never goes back, so a late save of a slow process does not repeat events.
+const sqlSaveOffset = `INSERT INTO _honker_stream_consumers (name, topic, offset) VALUES (?1, ?2, ?3)
+ON CONFLICT (name, topic) DO UPDATE SET offset = excluded.offset WHERE excluded.offset > offset`
+
+const sqlTouchConsumer = `INSERT INTO _honkerx_consumers (topic, name, created_ms, last_ack_ms) VALUES (?2, ?1, ?3, ?3)
+ON CONFLICT (topic, name) DO UPDATE SET last_ack_ms = excluded.last_ack_ms`
+
+// SaveOffset advances the consumer to offset and creates it if needed. It returns false if the consumer is
+// already at or beyond offset.
+func (Consumers) SaveOffset(ctx context.Context, q row.Querier, consumer, topic string, offset int64, now time.Time) (bool, error) {
+	n, err := rows.Affected(ctx, q, sqlSaveOffset, consumer, topic, offset)
+	if err != nil || n == 0 {
+		return false, err
+	}
+	_, err = q.ExecContext(ctx, sqlTouchConsumer, consumer, topic, now.UnixMilli())
+	return true, err
+}
+
+// Uses the primary key.
+const sqlSetOffset = `UPDATE _honker_stream_consumers SET offset = ?3 WHERE name = ?1 AND topic = ?2`
+
+// Seek moves the consumer to a position, forward or back, and returns the offset of the position. It
+// returns false if the consumer does not exist.
+func (Consumers) Seek(ctx context.Context, q row.Querier, consumer, topic string, to row.Position) (at row.Start, found bool, err error) {
+	if at, err = (Streams{}).Start(ctx, q, row.Selection{Topic: topic}, to); err != nil {
+		return at, false, err
+	}
+	n, err := rows.Affected(ctx, q, sqlSetOffset, consumer, topic, at.Offset)
+	return at, n > 0, err
+}
+
+const (
+	sqlAddConsumer = `INSERT INTO _honker_stream_consumers (name, topic, offset) VALUES (?1, ?2, ?3)
+ON CONFLICT (name, topic) DO NOTHING`
+
+	sqlDescribeConsumer = `INSERT INTO _honkerx_consumers (topic, name, created_ms, filter) VALUES (?2, ?1, ?3, ?4)
+ON CONFLICT (topic, name) DO UPDATE SET filter = excluded.filter`
+)
+
+// Add creates a consumer unless it exists, and sets its filter.
+func (c Consumers) Add(ctx context.Context, q row.Querier, n row.NewConsumer, now time.Time) (a row.AddedConsumer, err error) {
+	if a.Offset, a.Found, err = c.Offset(ctx, q, n.Name, n.Topic); err != nil {
+		return a, err
+	}
+	if !a.Found {
+		if a.Start, err = (Streams{}).Start(ctx, q, row.Selection{Topic: n.Topic}, n.From); err != nil {
+			return a, err
+		}
+		if _, err := q.ExecContext(ctx, sqlAddConsumer, n.Name, n.Topic, a.Offset); err != nil {
+			return a, err
+		}
+	}
+	_, err = q.ExecContext(ctx, sqlDescribeConsumer, n.Name, n.Topic, now.UnixMilli(), filterText(n.Filter))
+	return a, err
+}
+
+const (
+	consumerColumns = `SELECT c.name, c.topic, c.offset, x.created_ms, x.last_ack_ms, coalesce(x.filter, '')
+FROM _honker_stream_consumers AS c LEFT JOIN _honkerx_consumers AS x ON x.topic = c.topic AND x.name = c.name
+`
+	sqlGetConsumer  = consumerColumns + `WHERE c.topic = ?1 AND c.name = ?2`
+	sqlConsumers    = consumerColumns + `WHERE c.topic = ?1 ORDER BY c.name`
+	sqlAllConsumers = consumerColumns + `ORDER BY c.topic, c.name`
+)
+
+// Get returns a consumer, or false if it does not exist.
+func (Consumers) Get(ctx context.Context, q row.Querier, consumer, topic string) (c row.Consumer, found bool, err error) {
+	all, err := consumers(ctx, q, sqlGetConsumer, topic, consumer)
+	if err != nil || len(all) == 0 {
+		return c, false, err
+	}
+	return all[0], true, nil
+}
+
+// List returns the consumers of a topic or pattern by name. If topic is empty, it returns all
+// consumers, by topic or pattern and by name.
+func (Consumers) List(ctx context.Context, q row.Querier, topic string) ([]row.Consumer, error) {
+	if topic == "" {
+		return consumers(ctx, q, sqlAllConsumers)
+	}
+	return consumers(ctx, q, sqlConsumers, topic)
+}
+
+func consumers(ctx context.Context, q row.Querier, query string, args ...any) ([]row.Consumer, error) {
+	var out []row.Consumer
+	err := rows.Each(ctx, q, query, func(r *sql.Rows) error {
+		var c row.Consumer
+		var text string
+		err := r.Scan(&c.Name, &c.Topic, (*rows.Number)(&c.Offset), (*rows.Milli)(&c.CreatedAt), (*rows.Milli)(&c.LastAck), &text)
+		c.Filter, c.Unreadable = parseFilter(text)
+		out = append(out, c)
+		return err
+	}, args...)
+	return out, err
+}
+
+// Uses the primary keys.
+const (
+	sqlDropConsumer = `DELETE FROM _honker_stream_consumers WHERE name = ?1 AND topic = ?2`
+	sqlForget       = `DELETE FROM _honkerx_consumers WHERE name = ?1 AND topic = ?2`
+)
+
+// Drop removes a consumer. It returns false if the consumer does not exist.
+func (Consumers) Drop(ctx context.Context, q row.Querier, consumer, topic string) (bool, error) {
+	n, err := rows.Affected(ctx, q, sqlDropConsumer, consumer, topic)
+	if err != nil {
+		return false, err
+	}
+	_, err = q.ExecContext(ctx, sqlForget, consumer, topic)
+	return n > 0, err
+}
