@@ -74,6 +74,7 @@
 //
 //   - admin lists, searches, requeues, discards and cancels jobs, says why a job does not run
 //     and what is wrong with a file, and makes backups
+//   - observe has the events of an Observer, for metrics, traces and tests
 //   - ui is a dashboard, an [net/http.Handler] for the application's own server
 //   - relay delivers messages in order for each key, such as a customer's webhooks, to HTTP
 //     endpoints, brokers or handlers; relay/jetstream and relay/watermill are modules for brokers

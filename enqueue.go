@@ -11,7 +11,9 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/traffic"
+	"github.com/honker-go/honker/internal/wake"
 	"github.com/honker-go/honker/internal/worker"
+	"github.com/honker-go/honker/observe"
 )
 
 // EnqueueOption configures a single enqueue.
@@ -145,7 +147,7 @@ func (q *Queue[T]) Enqueue(ctx context.Context, args T, opts ...EnqueueOption) (
 
 func (q *queue) enqueue(ctx context.Context, args any, opts []EnqueueOption) (id int64, err error) {
 	ctx, ended := q.began(ctx, 1, false)
-	defer func() { ended(OperationEnd{id, id, err}) }()
+	defer func() { ended(observe.OperationEnd{First: id, Last: id, Err: err}) }()
 	op, err := newEnqueueOp(ctx, q, []any{args}, opts)
 	if err != nil {
 		return 0, err
@@ -164,7 +166,7 @@ func (q *Queue[T]) EnqueueTx(ctx context.Context, tx Tx, args T, opts ...Enqueue
 
 func (q *queue) enqueueTx(ctx context.Context, tx Tx, args any, opts []EnqueueOption) (id int64, err error) {
 	ctx, ended := q.began(ctx, 1, true)
-	defer func() { ended(OperationEnd{id, id, err}) }()
+	defer func() { ended(observe.OperationEnd{First: id, Last: id, Err: err}) }()
 	op, err := newEnqueueOp(ctx, q, []any{args}, opts)
 	if err != nil {
 		return 0, err
@@ -195,7 +197,7 @@ func (q *Queue[T]) EnqueueManyTx(ctx context.Context, tx Tx, args []T, opts ...E
 // enqueueMany checks and encodes args and passes them to add.
 func enqueueMany[T any](ctx context.Context, q *queue, args []T, opts []EnqueueOption, inTx bool, add func(context.Context, *enqueueOp) error) (ids []int64, err error) {
 	if len(args) > 0 {
-		var ended func(OperationEnd)
+		var ended func(observe.OperationEnd)
 		ctx, ended = q.began(ctx, len(args), inTx)
 		defer func() { ended(endOf(ids, err)) }()
 	}
@@ -210,16 +212,16 @@ func enqueueMany[T any](ctx context.Context, q *queue, args []T, opts []EnqueueO
 }
 
 // began reports the start of an enqueue of n jobs to the observer.
-func (q *queue) began(ctx context.Context, n int, inTx bool) (context.Context, func(OperationEnd)) {
-	return q.db.opts.Observer.began(ctx, Operation{Verb: "enqueue", Name: q.name, N: n, Tx: inTx})
+func (q *queue) began(ctx context.Context, n int, inTx bool) (context.Context, func(observe.OperationEnd)) {
+	return q.db.opts.Observer.Begin(ctx, observe.Operation{Verb: "enqueue", Name: q.name, N: n, Tx: inTx})
 }
 
 // endOf returns the end of an enqueue that has added ids.
-func endOf(ids []int64, err error) OperationEnd {
+func endOf(ids []int64, err error) observe.OperationEnd {
 	if len(ids) == 0 {
-		return OperationEnd{Err: err}
+		return observe.OperationEnd{Err: err}
 	}
-	return OperationEnd{slices.Min(ids), slices.Max(ids), err}
+	return observe.OperationEnd{First: slices.Min(ids), Last: slices.Max(ids), Err: err}
 }
 
 // enqueueOp is an enqueue of one or more jobs.
@@ -297,7 +299,7 @@ func (op *enqueueOp) commit(ctx context.Context, txForm string) error {
 		return err
 	}
 	if handed < len(op.Inserted.IDs) && (!later || op.unique != nil) { // a debounced job may be due by its maximum delay
-		op.q.db.engine.Notifier.Wake(op.q.ready())
+		op.q.db.engine.Notifier.Wake(wake.Queue(op.q.name))
 	}
 	op.q.db.traffic.Add(op.At, op.q.name, traffic.Counts{Enqueued: int64(op.observe(false))})
 	return nil
@@ -307,7 +309,7 @@ func (op *enqueueOp) commit(ctx context.Context, txForm string) error {
 func (op *enqueueOp) addTo(ctx context.Context, tx Tx) error {
 	q, now, added := op.q, time.Now(), 0 // count must not capture op, which would keep the payloads until the commit
 	count := func() { q.db.traffic.Add(now, q.name, traffic.Counts{Enqueued: int64(added)}) }
-	on, seen, err := q.db.engine.JoinThen(ctx, tx, count, q.ready())
+	on, seen, err := q.db.engine.JoinThen(ctx, tx, count, wake.Queue(q.name))
 	if err != nil {
 		return err
 	}
@@ -328,6 +330,20 @@ func (op *enqueueOp) observe(inTx bool) int {
 			return 0
 		}
 	}
-	op.q.db.opts.Observer.Enqueued(Enqueued{Queue: op.q.name, IDs: added, Tx: inTx})
+	op.q.db.opts.Observer.Enqueued(observe.Enqueued{Queue: op.q.name, IDs: added, Tx: inTx})
 	return len(added)
+}
+
+// Key sets the key by which jobs share limits, for example a customer, a host or an account. The limits are set on the
+// queue, see [Limits]; a queue without limits only stores the key. All jobs of an enqueue have the same key, of 1 to 1,024
+// bytes of UTF-8.
+//
+// A job keeps its key when it dies and is requeued. Key is independent of the key of [Unique], which limits the jobs that
+// are enqueued; a job may have both. An enqueue that finds an existing job by its unique key does not change the Key of
+// that job.
+func Key(key string) EnqueueOption {
+	return func(o *enqueueOptions) {
+		o.key = key
+		o.err = errors.Join(o.err, engine.CheckName("key", key))
+	}
 }

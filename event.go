@@ -218,7 +218,7 @@ func (h *heldEvent) giveBack(ctx context.Context, op *settleOp) error {
 	if err := h.end(ctx, "NackTx", op); err != nil {
 		return err
 	}
-	h.member.db.engine.Notifier.Wake(wake.Change{Kind: wake.GroupReturn, Name: groupKey(h.claim.Group)})
+	h.member.db.engine.Notifier.Wake(wake.Group(groupKey(h.claim.Group)))
 	return nil
 }
 

@@ -6,11 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/observe"
 )
 
 func ExampleQueue_Jobs() {
@@ -393,7 +398,7 @@ func ExampleBatch() {
 		log.Fatal(err)
 	}
 	for _, file := range []string{"a.csv", "b.csv"} {
-		if _, err := jobs.Enqueue(ctx, file, honker.In(batch.ID)); err != nil {
+		if _, err := jobs.Enqueue(ctx, file, honker.InBatch(batch.ID)); err != nil {
 			log.Fatal(err)
 		}
 	}
@@ -411,4 +416,305 @@ func ExampleBatch() {
 	// a.csv
 	// b.csv
 	// report
+}
+
+func ExampleOutbox() {
+	type Webhook struct{ URL, Event string }
+	ctx, stop := context.WithCancel(context.Background())
+	path, remove := scratch()
+	defer remove()
+	db, err := honker.Open(ctx, path, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	hooks := honker.NewOutbox(db, "webhooks", func(ctx context.Context, w Webhook) error {
+		fmt.Println("POST", w.URL, w.Event) // an error would retry the job
+		stop()
+		return nil
+	}, nil)
+
+	for _, paid := range []bool{false, true} {
+		err := db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			if _, err := hooks.SendTx(ctx, tx, Webhook{"https://example.com/hook", fmt.Sprint("paid: ", paid)}); err != nil {
+				return err
+			}
+			if !paid {
+				return errors.New("no money") // rolls back the webhook too
+			}
+			return nil
+		})
+		fmt.Println("order:", err)
+	}
+	fmt.Println("drained:", hooks.Run(ctx, nil))
+	// Output:
+	// order: no money
+	// order: <nil>
+	// POST https://example.com/hook paid: true
+	// drained: <nil>
+}
+
+func ExampleQueue_Work() {
+	ctx, stop := context.WithCancel(context.Background())
+	path, remove := scratch()
+	defer remove()
+	db, err := honker.Open(ctx, path, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	urls := honker.NewQueue[string](db, "urls", nil)
+	urls.EnqueueMany(ctx, []string{"gopher://example.com", "https://example.com"})
+
+	err = urls.Work(ctx, func(ctx context.Context, job *honker.Job[string]) error {
+		switch {
+		case !strings.HasPrefix(job.Args, "https:"):
+			return honker.Reject(errors.New("no such protocol")) // can never succeed
+		case job.Attempts == 1:
+			return honker.RetryAfter(0, errors.New("timeout"))
+		}
+		fmt.Println(job.Args, "fetched, attempt", job.Attempts)
+		stop() // Work finishes the running handlers and returns
+		return nil
+	}, &honker.WorkOptions{
+		Workers: 1, // a single worker keeps the output in order
+		OnError: func(_ context.Context, job *honker.JobInfo, err error) { fmt.Printf("%s: %v\n", job.Payload, err) },
+	})
+	fmt.Println("drained:", err)
+	// Output:
+	// "gopher://example.com": no such protocol
+	// "https://example.com": timeout
+	// https://example.com fetched, attempt 2
+	// drained: <nil>
+}
+
+func ExampleNewPool() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	path, remove := scratch()
+	defer remove()
+	db, err := honker.Open(ctx, path, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	pool := honker.NewPool(1) // a single slot, so that the handlers of both queues take turns
+	var ended sync.WaitGroup
+	var running, done atomic.Int32
+	for _, name := range []string{"mails", "thumbnails"} {
+		queue := honker.NewQueue[int](db, name, nil)
+		queue.EnqueueMany(ctx, []int{1, 2, 3})
+		ended.Go(func() {
+			queue.Work(ctx, func(ctx context.Context, job *honker.Job[int]) error {
+				if running.Add(1) > 1 {
+					fmt.Println("two at once")
+				}
+				defer running.Add(-1)
+				if done.Add(1) == 6 {
+					stop()
+				}
+				return nil
+			}, &honker.WorkOptions{Pool: pool})
+		})
+	}
+	ended.Wait()
+	fmt.Println("done:", done.Load())
+	// Output:
+	// done: 6
+}
+
+func ExampleQueue_WorkTx() {
+	type Payment struct{ Account, Cents int }
+	ctx, stop := context.WithCancel(context.Background())
+	path, remove := scratch()
+	defer remove()
+	db, err := honker.Open(ctx, path, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	db.SQL().ExecContext(ctx, `CREATE TABLE accounts (id INTEGER PRIMARY KEY, cents INTEGER); INSERT INTO accounts VALUES (7, 0)`)
+
+	payments := honker.NewQueue[Payment](db, "payments", nil)
+	payments.EnqueueMany(ctx, []Payment{{7, 500}, {7, 250}})
+
+	done := 0
+	payments.WorkTx(ctx, func(ctx context.Context, tx *sql.Tx, job *honker.Job[Payment]) error {
+		if done++; done == 2 {
+			stop()
+		}
+		// The booking is committed together with the ack, so it happens exactly once.
+		_, err := tx.ExecContext(ctx, `UPDATE accounts SET cents = cents + ? WHERE id = ?`, job.Args.Cents, job.Args.Account)
+		return err
+	}, &honker.WorkOptions{Workers: 1})
+
+	var cents int
+	db.SQL().QueryRow(`SELECT cents FROM accounts WHERE id = 7`).Scan(&cents)
+	fmt.Println(cents)
+	// Output: 750
+}
+
+// Cancel removes a waiting job and ends the handler of a running job, in any process.
+func ExampleQueue_Cancel() {
+	ctx, stop := context.WithCancel(context.Background())
+	db, done := openScratch(ctx)
+	defer done()
+
+	videos := honker.NewQueue[string](db, "videos", nil)
+	id, err := videos.Enqueue(ctx, "holiday.mp4")
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = videos.Work(ctx, func(ctx context.Context, job *honker.Job[string]) error {
+		defer stop()
+		go videos.Cancel(context.WithoutCancel(ctx), id) // called by an operator, for example
+		<-ctx.Done()                                     // a real handler passes ctx on
+		fmt.Println(errors.Is(context.Cause(ctx), honker.ErrCancelled))
+		return ctx.Err() // any result will do: the job is gone, and nothing has failed
+	}, nil)
+	fmt.Println("drained:", err)
+	// Output:
+	// true
+	// drained: <nil>
+}
+
+// An Observer can count the operations of this process. Package examples/metrics has an Observer for
+// Prometheus.
+func ExampleObserver() {
+	ctx, stop := context.WithCancel(context.Background())
+	path, remove := scratch()
+	defer remove()
+	var started, acked, failed atomic.Int64
+	db, err := honker.Open(ctx, path, &honker.Options{Observer: &observe.Observer{
+		Started: func(observe.Started) { started.Add(1) },
+		Settled: func(s observe.Settled) {
+			if s.Outcome == honker.OutcomeAcked {
+				acked.Add(1)
+			}
+			if s.Err != nil {
+				failed.Add(1)
+			}
+		},
+	}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	mails := honker.NewQueue[string](db, "mails", nil)
+	mails.EnqueueMany(ctx, []string{"ada@example.com", "nowhere"})
+	mails.Work(ctx, func(_ context.Context, job *honker.Job[string]) error {
+		if job.Args == "nowhere" {
+			stop()
+			return honker.Reject(errors.New("no such address"))
+		}
+		return nil
+	}, &honker.WorkOptions{Workers: 1})
+	fmt.Println(started.Load(), "started", acked.Load(), "sent", failed.Load(), "failed")
+	// Output: 2 started 1 sent 1 failed
+}
+
+// Two queues share a worker: three jobs of the first run for each job of the second.
+func ExampleNewLanes() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	path, remove := scratch()
+	defer remove()
+	db, err := honker.Open(ctx, path, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	honker.NewQueue[int](db, "free", nil).EnqueueMany(ctx, []int{1, 2})
+	honker.NewQueue[int](db, "paid", nil).EnqueueMany(ctx, []int{1, 2, 3, 4})
+
+	lanes := honker.NewLanes[int](db, []string{"paid", "free"}, &honker.LaneOptions{Weights: map[string]int{"paid": 3}})
+	jobs := map[string]int{}
+	err = lanes.Work(ctx, func(ctx context.Context, job *honker.Job[int]) error {
+		if jobs[job.Queue]++; jobs["paid"]+jobs["free"] == 6 {
+			stop()
+		}
+		return nil
+	}, &honker.WorkOptions{Workers: 1})
+	fmt.Println(jobs, err)
+	// Output: map[free:2 paid:4] <nil>
+}
+
+func ExampleJob_Checkpoint() {
+	ctx := context.Background()
+	path, remove := scratch()
+	defer remove()
+	db, err := honker.Open(ctx, path, &honker.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	books := honker.NewQueue[[]string](db, "books", nil)
+	if _, err := books.Enqueue(ctx, []string{"one", "two", "three"}); err != nil {
+		log.Fatal(err)
+	}
+	out := errors.New("out of paper")
+	_, err = books.WorkDue(ctx, func(ctx context.Context, job *honker.Job[[]string]) error {
+		page := 0
+		if _, err := job.Checkpointed(&page); err != nil {
+			return honker.Reject(err)
+		}
+		for ; page < len(job.Args); page++ {
+			if page == 2 && job.Attempts == 1 {
+				return honker.RetryAfter(0, out)
+			}
+			fmt.Println("print", job.Args[page])
+			if err := job.Checkpoint(ctx, page+1); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil)
+	fmt.Println(err)
+	// Output:
+	// print one
+	// print two
+	// print three
+	// <nil>
+}
+
+// Log writes a line for each attempt. This example leaves out the attributes that differ from run to run.
+func ExampleLog() {
+	ctx := context.Background()
+	path, remove := scratch()
+	defer remove()
+	db, err := honker.Open(ctx, path, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	attempts := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey || a.Key == "wait" || a.Key == "ran" {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+
+	mails := honker.NewQueue[string](db, "mails", nil)
+	for _, to := range []string{"ann", "no one"} {
+		if _, err := mails.Enqueue(ctx, to); err != nil {
+			log.Fatal(err)
+		}
+	}
+	_, err = mails.WorkDue(ctx, func(_ context.Context, job *honker.Job[string]) error {
+		if job.Args == "no one" {
+			return honker.Reject(errors.New("no such address"))
+		}
+		return nil
+	}, &honker.WorkOptions{Middleware: []honker.Middleware{honker.Log(attempts, nil)}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// level=INFO msg="honker: attempt" queue=mails job=1 attempt=1 outcome=acked
+	// level=ERROR msg="honker: attempt" queue=mails job=2 attempt=1 outcome=died error="no such address"
 }

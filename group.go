@@ -310,7 +310,7 @@ func (g *group) redeliver(ctx context.Context, c carrier, offset int64) (found b
 	return g.settleDead(ctx, c, "redeliver event", offset, func(ctx context.Context, q engine.Querier, id int64, now time.Time) (bool, error) {
 		group = id
 		return g.db.engine.Stores.Groups.Revive(ctx, q, id, offset, now)
-	}, func() { g.db.engine.Notifier.Wake(wake.Change{Kind: wake.GroupReturn, Name: groupKey(group)}) })
+	}, func() { g.db.engine.Notifier.Wake(wake.Group(groupKey(group))) })
 }
 
 // Discard removes a dead event from the group, which is then done with it. It returns false if there is no such dead event,

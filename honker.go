@@ -6,17 +6,18 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"sync"
 	"time"
 
+	"github.com/honker-go/honker/internal/contain"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/presence"
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/traffic"
 	"github.com/honker-go/honker/internal/wake"
 	"github.com/honker-go/honker/internal/worker"
+	"github.com/honker-go/honker/observe"
 )
 
 // Durability selects the commits that survive a power cut.
@@ -36,7 +37,7 @@ type Options struct {
 	// Logger receives failures; nil means slog.Default(). A panic of its handler is written to standard error, once.
 	Logger *slog.Logger
 	// Observer receives events of the DB; nil for none.
-	Observer *Observer
+	Observer *observe.Observer
 	// Durability is Normal by default, which sets synchronous=NORMAL. Full sets synchronous=FULL.
 	Durability Durability
 	// BusyTimeout is how long a write waits for the writer; default 5s.
@@ -129,8 +130,8 @@ func (o *Options) withDefaults() (Options, error) {
 	if out.Logger == nil {
 		out.Logger = slog.Default()
 	}
-	out.Logger = engine.ContainedLogger(out.Logger)
-	out.Observer = out.Observer.contained(out.Logger)
+	out.Logger = contain.Logger(out.Logger)
+	out.Observer = contain.Observer(out.Observer, out.Logger)
 	if out.BusyTimeout == 0 {
 		out.BusyTimeout = 5 * time.Second
 	}
@@ -224,9 +225,9 @@ func newDB(o Options, b engine.Backend, s engine.Stores, pool func() *sql.DB, lo
 		CountLimit: o.CountLimit,
 		WALLimit:   o.WALLimit,
 		ReadOnly:   o.ReadOnly,
-		Woke:       func(cause string, waiters int) { o.Observer.Woke(Woke{Cause: cause, Waiters: waiters}) },
+		Woke:       woke(o.Observer),
 		Riders:     riders,
-		Observe:    o.Observer.observe,
+		Observer:   o.Observer,
 	})
 	return db
 }
@@ -279,33 +280,4 @@ func (db *DB) Check(ctx context.Context) error {
 		return fail("check", name, &BrokenError{Rules: broken})
 	}
 	return nil
-}
-
-// Updates yields after each observed commit to the file, by any process. Commits in quick succession may share an
-// iteration. The first iteration comes at once, so that a loop body that reads the file misses nothing. Updates waits
-// without polling and ends silently when ctx ends. An error, [ErrClosed] or [ErrDatabaseReplaced], is yielded once, as the
-// last element.
-func (db *DB) Updates(ctx context.Context) iter.Seq2[struct{}, error] {
-	return func(yield func(struct{}, error) bool) {
-		if err := db.engine.RefuseInTx(ctx, ""); err != nil {
-			yield(struct{}{}, fail("watch updates", "", err))
-			return
-		}
-		w := db.engine.Notifier.Subscribe(wake.Key{Kind: wake.AnyCommit})
-		defer w.Close()
-		w.Wake() // a commit may have come between the caller's last read and the subscription
-		for {
-			err := w.Wait(ctx, wake.Forever)
-			if ctx.Err() != nil {
-				return
-			}
-			if err != nil {
-				yield(struct{}{}, fail("watch updates", "", err))
-				return
-			}
-			if !yield(struct{}{}, nil) {
-				return
-			}
-		}
-	}
 }

@@ -3,6 +3,7 @@ package honker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -10,7 +11,9 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/traffic"
+	"github.com/honker-go/honker/internal/wake"
 	"github.com/honker-go/honker/internal/worker"
+	"github.com/honker-go/honker/observe"
 )
 
 // State is the stored state of a job.
@@ -59,7 +62,7 @@ type JobInfo struct {
 	DoneAt         time.Time         // set for a done job that was kept
 	Unique         string            // unique key of the enqueue, see [Unique]; "" for none
 	Key            string            // key that shares limits, see [Key]; "" for none
-	Batch          int64             // id of the job's batch, see [In]; 0 for none
+	Batch          int64             // id of the job's batch, see [InBatch]; 0 for none
 	Headers        map[string]string // see [Headers]; nil for none
 	Progress       *Progress         // see [Job.SetProgress]; nil if none was set, and always nil in handlers
 
@@ -75,30 +78,30 @@ func stateOf(stored string) State {
 	return State(stored)
 }
 
-func infoOf(row *row.Job, now time.Time, c Codec) JobInfo {
+func infoOf(r *row.Job, now time.Time, c Codec) JobInfo {
 	return JobInfo{
-		ID:             row.ID,
-		Queue:          row.Queue,
-		State:          stateOf(row.State),
-		Phase:          Phase(row.Phase(now.Unix())),
-		Payload:        engine.PayloadText(row.Payload),
-		Priority:       int(row.Priority),
-		Attempts:       int(row.Attempts),
-		MaxAttempts:    int(row.MaxAttempts),
-		WorkerID:       row.WorkerID,
-		LastError:      row.LastError,
-		CreatedAt:      engine.Instant(row.CreatedAt),
-		RunAt:          engine.Instant(row.RunAt),
-		ExpiresAt:      engine.Instant(row.ExpiresAt),
-		ClaimExpiresAt: engine.Instant(row.ClaimExpiresAt),
-		DiedAt:         engine.Instant(row.DiedAt),
-		DoneAt:         engine.InstantMS(row.DoneMS),
-		Unique:         row.Unique,
-		Key:            row.Key,
-		Headers:        engine.DecodeHeaders(row.Headers),
+		ID:             r.ID,
+		Queue:          r.Queue,
+		State:          stateOf(r.State),
+		Phase:          Phase(r.Phase(now.Unix())),
+		Payload:        engine.PayloadText(r.Payload),
+		Priority:       int(r.Priority),
+		Attempts:       int(r.Attempts),
+		MaxAttempts:    int(r.MaxAttempts),
+		WorkerID:       r.WorkerID,
+		LastError:      r.LastError,
+		CreatedAt:      engine.Instant(r.CreatedAt),
+		RunAt:          engine.Instant(r.RunAt),
+		ExpiresAt:      engine.Instant(r.ExpiresAt),
+		ClaimExpiresAt: engine.Instant(r.ClaimExpiresAt),
+		DiedAt:         engine.Instant(r.DiedAt),
+		DoneAt:         engine.InstantMS(r.DoneMS),
+		Unique:         r.Unique,
+		Key:            r.Key,
+		Headers:        row.DecodeHeaders(r.Headers),
 		codec:          c,
-		Batch:          row.Batch,
-		Progress:       progressOf(row.Progress),
+		Batch:          r.Batch,
+		Progress:       progressOf(r.Progress),
 	}
 }
 
@@ -185,7 +188,7 @@ func (j *Job[T]) settleTx(ctx context.Context, tx Tx, verb string, makeEnd func(
 			j.q.observeSettled(end, end.Claim.Ran())
 		}
 	}
-	on, seen, err := j.q.db.engine.JoinThen(ctx, tx, committed, decided(j.ID), j.q.ready())
+	on, seen, err := j.q.db.engine.JoinThen(ctx, tx, committed, wake.Job(j.ID), wake.Queue(j.q.name))
 	if err != nil {
 		return failID(verb, j.ID, err)
 	}
@@ -200,12 +203,12 @@ func (j *Job[T]) settleTx(ctx context.Context, tx Tx, verb string, makeEnd func(
 
 // started tells the observer that a handler is about to run.
 func (q *queue) started(c *worker.Claim) {
-	q.db.opts.Observer.Started(Started{Queue: q.name, ID: c.ID, Worker: c.Worker, Attempt: int(c.Attempt), Wait: c.Wait})
+	q.db.opts.Observer.Started(observe.Started{Queue: q.name, ID: c.ID, Worker: c.Worker, Attempt: int(c.Attempt), Wait: c.Wait})
 }
 
 // returned tells the observer that a handler has ended.
 func (q *queue) returned(c *worker.Claim) {
-	q.db.opts.Observer.Returned(Returned{Queue: q.name, ID: c.ID, Worker: c.Worker, Attempt: int(c.Attempt), Ran: c.Ran()})
+	q.db.opts.Observer.Returned(observe.Returned{Queue: q.name, ID: c.ID, Worker: c.Worker, Attempt: int(c.Attempt), Ran: c.Ran()})
 }
 
 // errNoClaim is returned by the verbs of a Job that was constructed by hand.
@@ -251,9 +254,9 @@ func (q *queue) wakeSettled(end *worker.SettleOp) {
 	}
 	switch {
 	case end.SlowDown || q.source.Limited(), end.Became == worker.Released, end.Became == worker.Retried && !end.RunAt.After(time.Now()):
-		q.db.engine.Notifier.Wake(q.ready())
+		q.db.engine.Notifier.Wake(wake.Queue(q.name))
 	case end.Became == worker.Died, end.Became == worker.Acked && end.Claim.Result.Load() != nil:
-		q.db.engine.Notifier.Wake(decided(end.Claim.ID))
+		q.db.engine.Notifier.Wake(wake.Job(end.Claim.ID))
 	}
 }
 
@@ -268,17 +271,17 @@ func (q *queue) observeSettled(end *worker.SettleOp, ran time.Duration) {
 			"attempt", end.Claim.Attempt, "worker", end.Claim.Worker, "error", end.Reason())
 	}
 	q.db.traffic.Add(end.At, q.name, settles(end.Became, ran))
-	q.db.opts.Observer.Settled(Settled{
-		Queue:   q.name,
-		ID:      end.Claim.ID,
-		Worker:  end.Claim.Worker,
-		Attempt: int(end.Claim.Attempt),
-		Outcome: Outcome(end.Became),
-		Err:     end.Cause,
-		Wait:    end.Claim.Wait,
-		Ran:     ran,
-		At:      end.At,
-		headers: end.Claim.Headers,
+	q.db.opts.Observer.Settled(observe.Settled{
+		Queue:      q.name,
+		ID:         end.Claim.ID,
+		Worker:     end.Claim.Worker,
+		Attempt:    int(end.Claim.Attempt),
+		Outcome:    Outcome(end.Became),
+		Err:        end.Cause,
+		Wait:       end.Claim.Wait,
+		Ran:        ran,
+		At:         end.At,
+		RawHeaders: end.Claim.Headers,
 	})
 }
 
@@ -382,4 +385,53 @@ func (j *Job[T]) SetResult(v any) error {
 	}
 	j.claim.Result.Store(&text)
 	return nil
+}
+
+// Codec transforms the payloads of jobs on their way into the file and back, to encrypt or compress them for example.
+// See [Options.Codec]; package seal provides an encrypting Codec. All processes that enqueue to a queue or work on it
+// need codecs that understand each other. Codecs must be safe for concurrent use and must not retain the slices they
+// are given.
+type Codec interface {
+	// Encode returns the stored form of payload, the JSON arguments of a job of queue. The stored form must be JSON
+	// too, of at most Options.MaxPayload bytes. If Encode returns an error, the enqueue fails with it and writes nothing.
+	Encode(ctx context.Context, queue string, payload json.RawMessage) (json.RawMessage, error)
+
+	// Decode returns the payload for the stored form of a job of queue. The stored form may not come from Encode: the
+	// job may be older than the codec, or come from an SQL function or a program in another language.
+	//
+	// An error fails the attempt, as if a handler had returned it: the job is retried after the queue's Backoff until
+	// its attempts are spent, since another process may have the key that this process lacks. [Reject] sends the job
+	// to the dead letters at once; [RetryAfter] and [Snooze] say when to try again. No job is lost: a dead job keeps its
+	// payload and can be requeued.
+	Decode(ctx context.Context, queue string, stored json.RawMessage) (json.RawMessage, error)
+}
+
+// decode reads the arguments from stored, the payload as it is in the file, usually text. Text that does not decode into
+// T never will, so that error is a [Reject]. An error of the codec may be temporary and is returned as it is.
+func (j *JobInfo) decode(ctx context.Context, stored any, args any) error {
+	text := j.Payload
+	if _, isText := stored.(string); isText && j.codec != nil {
+		var err error
+		if text, err = j.codec.Decode(ctx, j.Queue, j.Payload); err != nil {
+			return fmt.Errorf("codec: %w", err)
+		}
+	}
+	if err := engine.Decode(stored, text, args); err != nil {
+		return Reject(err)
+	}
+	return nil
+}
+
+// unreadable settles a claimed job whose arguments cannot be read, in the way Work does after an error of the handler.
+func (j *Job[T]) unreadable(ctx context.Context, cause error) error {
+	var d *worker.Directive
+	switch {
+	case !errors.As(cause, &d):
+		return j.Retry(ctx, max(0, j.q.opts.Backoff(j.Attempts, cause)), cause)
+	case d.Outcome == worker.Died:
+		return j.Reject(ctx, cause)
+	case d.Outcome == worker.Snoozed:
+		return j.Snooze(ctx, d.Delay)
+	}
+	return j.Retry(ctx, d.Delay, cause)
 }

@@ -311,7 +311,7 @@ func (l *Lock) release() error {
 		}
 		return err
 	}))
-	l.db.engine.Notifier.Wake(wake.Change{Kind: wake.LockFree, Name: l.name})
+	l.db.engine.Notifier.Wake(wake.Lock(l.name))
 	switch {
 	case err != nil:
 		return err

@@ -10,6 +10,7 @@ import (
 	"github.com/honker-go/honker/internal/presence"
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/traffic"
+	"github.com/honker-go/honker/observe"
 )
 
 // maintenanceLock is held by the process that runs the maintenance.
@@ -174,7 +175,7 @@ func (db *DB) maintainOnce(ctx context.Context) error {
 			db.opts.Logger.Warn("honker: maintenance failed, retrying in the next round", "chore", c.what, "error", err)
 		}
 	}
-	db.opts.Observer.Maintained(Maintained{Took: time.Since(began), Failed: failed})
+	db.opts.Observer.Maintained(observe.Maintained{Took: time.Since(began), Failed: failed})
 	return nil
 }
 

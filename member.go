@@ -248,7 +248,7 @@ func (m *member) leave(ctx context.Context) error {
 		return err
 	}
 	m.renewAt.Store(0) // a later claim has to acquire the name again
-	m.db.engine.Notifier.Wake(wake.Change{Kind: wake.GroupReturn, Name: groupKey(m.id)})
+	m.db.engine.Notifier.Wake(wake.Group(groupKey(m.id)))
 	return nil
 }
 
@@ -407,5 +407,5 @@ func (p *prefetcher[E]) giveBack() {
 	if err != nil {
 		return
 	}
-	m.db.engine.Notifier.Wake(wake.Change{Kind: wake.GroupReturn, Name: groupKey(m.id)})
+	m.db.engine.Notifier.Wake(wake.Group(groupKey(m.id)))
 }

@@ -36,7 +36,7 @@ func (n *Notification) Decode(v any) error {
 //
 // Notify waits for the writer until ctx ends or BusyTimeout has passed. A payload of type []byte is [ErrInvalid];
 // json.RawMessage is sent unchanged. Channels that begin with _honker:job: are [ErrInvalid]: honker reserves them
-// for the states of jobs. No messages are sent to them; use an [Observer] to follow the states of jobs.
+// for the states of jobs. No messages are sent to them; use an [observe.Observer] to follow the states of jobs.
 func (db *DB) Notify(ctx context.Context, channel string, payload any) (id int64, err error) {
 	text, err := db.encodeMessage(channel, payload)
 	if err != nil {
@@ -49,12 +49,9 @@ func (db *DB) Notify(ctx context.Context, channel string, payload any) (id int64
 	if err != nil {
 		return 0, fail("notify", channel, err)
 	}
-	db.engine.Notifier.Wake(heard(channel))
+	db.engine.Notifier.Wake(wake.Message(channel))
 	return id, nil
 }
-
-// heard returns the change that announces a message on channel.
-func heard(channel string) wake.Change { return wake.Change{Kind: wake.ChannelMessage, Name: channel} }
 
 // NotifyTx is like [DB.Notify], within tx. Listeners receive the message when tx commits, and never if it rolls back.
 func (db *DB) NotifyTx(ctx context.Context, tx Tx, channel string, payload any) (int64, error) {
@@ -62,7 +59,7 @@ func (db *DB) NotifyTx(ctx context.Context, tx Tx, channel string, payload any) 
 	if err != nil {
 		return 0, fail("notify", channel, err)
 	}
-	on, err := db.join(ctx, tx, heard(channel))
+	on, err := db.join(ctx, tx, wake.Message(channel))
 	if err != nil {
 		return 0, fail("notify", channel, err)
 	}

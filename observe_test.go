@@ -5,8 +5,12 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
+	"reflect"
+	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -14,17 +18,18 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/observe"
 )
 
 // observed returns a queue on a DB and the record of its observer's calls.
 func observed(t testing.TB, opts *honker.QueueOptions) (context.Context, *honker.DB, *honker.Queue[int], *testkit.Recorder) {
 	t.Helper()
 	s := new(testkit.Recorder)
-	db := honkertest.Open(t, &honker.Options{Observer: &honker.Observer{
-		Enqueued: func(e honker.Enqueued) { testkit.Record(s, &s.Enqueued, e) },
-		Claimed:  func(e honker.Claimed) { testkit.Record(s, &s.Claimed, e) },
-		Settled:  func(e honker.Settled) { testkit.Record(s, &s.Settled, e) },
-		Woke:     func(e honker.Woke) { testkit.Record(s, &s.Woke, e) },
+	db := honkertest.Open(t, &honker.Options{Observer: &observe.Observer{
+		Enqueued: func(e observe.Enqueued) { testkit.Record(s, &s.Enqueued, e) },
+		Claimed:  func(e observe.Claimed) { testkit.Record(s, &s.Claimed, e) },
+		Settled:  func(e observe.Settled) { testkit.Record(s, &s.Settled, e) },
+		Woke:     func(e observe.Woke) { testkit.Record(s, &s.Woke, e) },
 	}})
 	return testkit.Context(t, testkit.Timeout), db, honker.NewQueue[int](db, "jobs", opts), s
 }
@@ -46,7 +51,7 @@ func TestObserver_Enqueue(t *testing.T) {
 	}), testkit.ErrCause)
 	_, err = q.Enqueue(ctx, 1, honker.MaxAttempts(0))
 	require.Error(t, err)
-	require.Equal(t, []honker.Enqueued{
+	require.Equal(t, []observe.Enqueued{
 		{Queue: "jobs", IDs: []int64{one}},
 		{Queue: "jobs", IDs: many},
 		{Queue: "jobs", IDs: []int64{inTx}, Tx: true},
@@ -67,7 +72,7 @@ func TestObserver_Claim(t *testing.T) {
 	for i, jobs := range []int{2, 1} {
 		require.Positive(t, got[i].Took)
 		got[i].Took = 0
-		require.Equal(t, honker.Claimed{Queue: "jobs", Worker: "w", Jobs: jobs}, got[i])
+		require.Equal(t, observe.Claimed{Queue: "jobs", Worker: "w", Jobs: jobs}, got[i])
 	}
 }
 
@@ -99,7 +104,7 @@ func TestObserver_Settle(t *testing.T) {
 			require.NoError(t, c.settle(ctx, db, testkit.ClaimOne(t, q)))
 			got := testkit.Recorded(s, &s.Settled)
 			got[0].At = time.Time{}
-			require.Equal(t, []honker.Settled{
+			require.Equal(t, []observe.Settled{
 				{Queue: "jobs", ID: id, Worker: "w", Attempt: 1, Outcome: outcome, Err: c.err},
 			}, got)
 		})
@@ -176,7 +181,7 @@ func TestObserver_Wake(t *testing.T) {
 		require.NoError(t, <-heard)
 		return len(testkit.Recorded(s, &s.Woke)) > 0
 	})
-	require.Equal(t, honker.Woke{Cause: "commit", Waiters: 1}, testkit.Recorded(s, &s.Woke)[0])
+	require.Equal(t, observe.Woke{Cause: "commit", Waiters: 1}, testkit.Recorded(s, &s.Woke)[0])
 
 	testkit.Enqueue(t, q, 1, honker.Delay(2*time.Second)) // causes at least one wake, at the end of a second
 	for job, err := range q.Jobs(ctx, "w") {
@@ -185,13 +190,13 @@ func TestObserver_Wake(t *testing.T) {
 		break
 	}
 	woke := testkit.Recorded(s, &s.Woke)
-	require.Equal(t, honker.Woke{Cause: "deadline", Waiters: 1}, woke[len(woke)-1])
+	require.Equal(t, observe.Woke{Cause: "deadline", Waiters: 1}, woke[len(woke)-1])
 }
 
 // An observer without functions receives nothing.
 func TestObserver_Empty(t *testing.T) {
 	t.Parallel()
-	for _, o := range []*honker.Observer{nil, {}} {
+	for _, o := range []*observe.Observer{nil, {}} {
 		ctx := testkit.Context(t, testkit.Timeout)
 		db := honkertest.Open(t, &honker.Options{Observer: o})
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -206,8 +211,8 @@ func TestObserver_Empty(t *testing.T) {
 func TestObserver_Publish(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
-	var told []honker.Published
-	db := honkertest.Open(t, &honker.Options{Observer: &honker.Observer{Published: func(p honker.Published) {
+	var told []observe.Published
+	db := honkertest.Open(t, &honker.Options{Observer: &observe.Observer{Published: func(p observe.Published) {
 		mu.Lock()
 		defer mu.Unlock()
 		told = append(told, p)
@@ -226,7 +231,7 @@ func TestObserver_Publish(t *testing.T) {
 	require.Error(t, err)
 	mu.Lock()
 	defer mu.Unlock()
-	require.Equal(t, []honker.Published{
+	require.Equal(t, []observe.Published{
 		{Topic: "orders", First: 1, Last: 1},
 		{Topic: "orders", First: 2, Last: 301},
 		{Topic: "orders", First: 302, Last: 302, Tx: true},
@@ -281,33 +286,33 @@ func TestObserver_Deaths(t *testing.T) {
 		opts  []honker.EnqueueOption
 		claim bool // claim the job without settling it
 		find  func(*testing.T, *honker.DB, *honker.Queue[int])
-		want  honker.Settled
+		want  observe.Settled
 		err   string
 	}{
 		"lapse, found by a claim": {[]honker.EnqueueOption{honker.MaxAttempts(1)}, true,
 			func(t *testing.T, _ *honker.DB, q *honker.Queue[int]) { require.Empty(t, testkit.Claim(t, q, 1)) },
-			honker.Settled{Worker: "w", Attempt: 1}, exhausted},
+			observe.Settled{Worker: "w", Attempt: 1}, exhausted},
 		"lapse, found by Work": {[]honker.EnqueueOption{honker.MaxAttempts(1)}, true,
 			func(t *testing.T, _ *honker.DB, q *honker.Queue[int]) { workFor(t, q, time.Second) },
-			honker.Settled{Worker: "w", Attempt: 1}, exhausted},
+			observe.Settled{Worker: "w", Attempt: 1}, exhausted},
 		"lapse, found by Maintain": {[]honker.EnqueueOption{honker.MaxAttempts(1)}, true,
 			func(t *testing.T, db *honker.DB, _ *honker.Queue[int]) { maintain(t, db) },
-			honker.Settled{Worker: "w", Attempt: 1}, exhausted},
+			observe.Settled{Worker: "w", Attempt: 1}, exhausted},
 		"expiry of a lapsed claim": {[]honker.EnqueueOption{honker.ExpiresIn(time.Second)}, true,
 			func(t *testing.T, _ *honker.DB, q *honker.Queue[int]) { require.Empty(t, testkit.Claim(t, q, 1)) },
-			honker.Settled{Worker: "w", Attempt: 1}, expired},
+			observe.Settled{Worker: "w", Attempt: 1}, expired},
 		"expiry, found by Maintain": {[]honker.EnqueueOption{honker.ExpiresIn(time.Second)}, false,
 			func(t *testing.T, db *honker.DB, _ *honker.Queue[int]) { maintain(t, db) },
-			honker.Settled{}, expired},
+			observe.Settled{}, expired},
 		"expiry, found by SweepExpired": {[]honker.EnqueueOption{honker.ExpiresIn(time.Second)}, false,
 			func(t *testing.T, _ *honker.DB, q *honker.Queue[int]) {
 				_, err := q.SweepExpired(t.Context())
 				require.NoError(t, err)
-			}, honker.Settled{}, expired},
+			}, observe.Settled{}, expired},
 		"a payload that does not decode": {nil, false,
 			func(t *testing.T, db *honker.DB, _ *honker.Queue[int]) {
 				require.Empty(t, testkit.Claim(t, honker.NewQueue[string](db, "jobs", nil), 1))
-			}, honker.Settled{Worker: "w", Attempt: 1}, "cannot decode payload: json: cannot unmarshal number into Go value of type string"},
+			}, observe.Settled{Worker: "w", Attempt: 1}, "cannot decode payload: json: cannot unmarshal number into Go value of type string"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder, log *testkit.Log) {
@@ -363,7 +368,7 @@ func TestObserver_GroupDeaths(t *testing.T) {
 		}{{3, "cannot decode payload"}, {1, testkit.ErrCause.Error()}, {2, "max attempts exceeded"}} {
 			require.ErrorContains(t, told[i].Err, want.err)
 			told[i].Err = nil
-			require.Equal(t, honker.Settled{Topic: "orders", Group: "g", ID: want.offset, Attempt: 1, Outcome: honker.OutcomeDied}, told[i])
+			require.Equal(t, observe.Settled{Topic: "orders", Group: "g", ID: want.offset, Attempt: 1, Outcome: honker.OutcomeDied}, told[i])
 		}
 		require.Equal(t, 3, log.Times(`level=WARN msg="honker: event dead-lettered" topic=orders group=g event=`))
 		require.Equal(t, 3, log.Times("level="))
@@ -434,7 +439,7 @@ func TestObserver_Started(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.NoError(t, stop())
 		started, settled := testkit.Recorded(s, &s.Started), testkit.Recorded(s, &s.Settled)
-		require.Equal(t, []honker.Started{
+		require.Equal(t, []observe.Started{
 			{Queue: "jobs", ID: 1, Worker: "crew", Attempt: 1, Wait: 5300 * time.Millisecond}, // counted from the second of the enqueue
 			{Queue: "jobs", ID: 2, Worker: "crew", Attempt: 1},
 		}, started)
@@ -442,5 +447,352 @@ func TestObserver_Started(t *testing.T) {
 			require.Equal(t, started[i].Wait, settled[i].Wait)
 			require.Equal(t, 20*time.Millisecond, settled[i].Ran)
 		}
+	})
+}
+
+// events collects the events of one kind that an observer received.
+type events[E any] struct {
+	mu   sync.Mutex
+	told []E
+}
+
+func (e *events[E]) add(one E) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.told = append(e.told, one)
+}
+
+func (e *events[E]) take() (told []E) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	told, e.told = e.told, nil
+	return told
+}
+
+func watched(t *testing.T, o *observe.Observer) *honker.DB {
+	t.Helper()
+	return honkertest.Open(t, &honker.Options{Observer: o, NoFileNotices: true, PollInterval: time.Hour, NoTraffic: true})
+}
+
+// The observer hears of each transaction that held the writer, with its waiting time and run time.
+func TestObserver_Tx(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ended events[observe.TxEnded]
+		db := watched(t, &observe.Observer{Tx: ended.add})
+		ctx, q := t.Context(), honker.NewQueue[int](db, "jobs", nil)
+		tx := func(result error) error {
+			return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+				time.Sleep(500 * time.Millisecond)
+				_, err := q.EnqueueTx(ctx, tx, 1)
+				require.NoError(t, err)
+				return result
+			})
+		}
+		ended.take()
+		testkit.Enqueue(t, q, 1)
+		require.Equal(t, []observe.TxEnded{{Committed: true}}, ended.take())
+		_, err := q.EnqueueMany(ctx, make([]int, 300))
+		require.NoError(t, err)
+		require.Equal(t, []observe.TxEnded{{Committed: true}}, ended.take())
+		_, err = db.SQL().ExecContext(ctx, `CREATE TABLE orders (id INTEGER PRIMARY KEY)`)
+		require.NoError(t, err)
+		require.Equal(t, []observe.TxEnded{{Committed: true}}, ended.take())
+		require.NoError(t, tx(nil))
+		require.Equal(t, []observe.TxEnded{{Ran: 500 * time.Millisecond, Committed: true}}, ended.take())
+		require.ErrorIs(t, tx(testkit.ErrCause), testkit.ErrCause)
+		require.Equal(t, []observe.TxEnded{{Ran: 500 * time.Millisecond}}, ended.take())
+		_, err = db.SQL().ExecContext(ctx, `INSERT INTO orders VALUES ('no number')`)
+		require.Error(t, err)
+		require.Equal(t, []observe.TxEnded{{}}, ended.take())
+		_, err = admitted(ctx, db)
+		require.NoError(t, err)
+		require.Empty(t, ended.take(), "a read holds no writer")
+
+		waits := testkit.Background(t, func(context.Context) error { return tx(nil) })
+		synctest.Wait() // the goroutine sleeps in its transaction
+		time.Sleep(100 * time.Millisecond)
+		testkit.Enqueue(t, q, 1)
+		require.NoError(t, waits())
+		require.ElementsMatch(t, []observe.TxEnded{
+			{Ran: 500 * time.Millisecond, Committed: true}, {Wait: 400 * time.Millisecond, Committed: true},
+		}, ended.take())
+	})
+}
+
+// admitted counts the jobs through the application's own pool.
+func admitted(ctx context.Context, db *honker.DB) (n int, err error) {
+	err = db.SQL().QueryRowContext(ctx, `SELECT count(*) FROM _honker_live`).Scan(&n)
+	return n, err
+}
+
+// The observer hears of the start and end of each Work, and of each handler that returns, in whatever way.
+func TestObserver_WorkingAndReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var working events[observe.Working]
+		var started events[observe.Started]
+		var returned events[observe.Returned]
+		db := watched(t, &observe.Observer{Working: working.add, Started: started.add, Returned: returned.add})
+		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1})
+		ends := []func() error{
+			func() error { return nil },
+			func() error { return testkit.ErrCause },
+			func() error { panic("no") },
+			func() error { runtime.Goexit(); return nil },
+		}
+		for i := range ends {
+			testkit.Enqueue(t, q, i)
+		}
+		testkit.Enqueue(t, honker.NewQueue[string](db, "jobs", nil), "does not decode")
+		handle := func(_ context.Context, job *honker.Job[int]) error {
+			time.Sleep(20 * time.Millisecond)
+			return ends[job.Args]()
+		}
+		stop := testkit.Work(t, q, handle, &honker.WorkOptions{WorkerID: "crew", Workers: 3})
+		time.Sleep(time.Minute)
+		require.Equal(t, []observe.Working{{Queues: []string{"jobs"}, Worker: "crew", Slots: 3}}, working.take())
+		require.NoError(t, stop())
+		require.Equal(t, []observe.Working{{Queues: []string{"jobs"}, Worker: "crew", Slots: 3, Ended: true}}, working.take())
+		told := returned.take()
+		require.Len(t, told, len(started.take()))
+		require.Len(t, told, 5)
+		for _, r := range told {
+			ran := 20 * time.Millisecond
+			if r.ID == 5 {
+				ran = 0
+			}
+			require.Equal(t, observe.Returned{Queue: "jobs", ID: r.ID, Worker: "crew", Attempt: 1, Ran: ran}, r)
+		}
+
+		testkit.Enqueue(t, q, 0)
+		_, err := q.WorkDue(t.Context(), handle, &honker.WorkOptions{WorkerID: "once"})
+		require.NoError(t, err)
+		require.Equal(t, []observe.Working{
+			{Queues: []string{"jobs"}, Worker: "once", Slots: 1}, {Queues: []string{"jobs"}, Worker: "once", Slots: 1, Ended: true},
+		}, working.take())
+		lanes := honker.NewLanes[int](db, []string{"jobs", "mails"}, nil)
+		testkit.Enqueue(t, honker.NewQueue[int](db, "mails", nil), 0)
+		returned.take()
+		stop = testkit.Background(t, func(ctx context.Context) error {
+			return lanes.Work(ctx, handle, &honker.WorkOptions{WorkerID: "both", Workers: 2})
+		})
+		time.Sleep(time.Minute)
+		require.NoError(t, stop())
+		require.Equal(t, observe.Working{Queues: []string{"jobs", "mails"}, Worker: "both", Slots: 2}, working.take()[0])
+		require.Equal(t, "mails", returned.take()[0].Queue)
+	})
+}
+
+// The observer hears of the pauses that this process begins and ends, with the operator.
+func TestObserver_Paused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var paused events[observe.Paused]
+		db := watched(t, &observe.Observer{Paused: paused.add})
+		ctx, q := honker.WithActor(t.Context(), "ada"), honker.NewQueue[int](db, "jobs", nil)
+		until := time.Now().Add(time.Hour)
+		_, err := q.Pause(ctx, &honker.PauseOptions{Until: until})
+		require.NoError(t, err)
+		_, err = q.Pause(t.Context(), &honker.PauseOptions{Key: "acme"})
+		require.NoError(t, err)
+		_, err = q.ResumeKey(t.Context(), "acme")
+		require.NoError(t, err)
+		_, err = q.Resume(ctx)
+		require.NoError(t, err)
+		_, err = q.Resume(ctx) // the queue was not paused
+		require.NoError(t, err)
+		_, err = q.Pause(ctx, &honker.PauseOptions{Until: time.Now()})
+		require.ErrorIs(t, err, honker.ErrInvalid)
+		told := paused.take()
+		require.True(t, told[0].Until.Equal(until))
+		told[0].Until = time.Time{}
+		require.Equal(t, []observe.Paused{
+			{Queue: "jobs", Actor: "ada"}, {Queue: "jobs", Key: "acme"},
+			{Queue: "jobs", Key: "acme", Resumed: true}, {Queue: "jobs", Actor: "ada", Resumed: true},
+		}, told)
+	})
+}
+
+// The observer hears of each round of Maintain and of its failed chores.
+func TestObserver_Maintained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var rounds events[observe.Maintained]
+		db := watched(t, &observe.Observer{Maintained: rounds.add})
+		testkit.Exec(t, db, `CREATE TRIGGER no BEFORE DELETE ON _honker_results BEGIN SELECT RAISE(ABORT, 'no'); END`)
+		stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, nil) })
+		time.Sleep(90 * time.Second)
+		require.Equal(t, []observe.Maintained{{}, {}}, rounds.take())
+		require.NoError(t, honker.NewQueue[int](db, "jobs", nil).SaveResult(t.Context(), 1, 1, time.Second))
+		time.Sleep(time.Minute)
+		require.Equal(t, []observe.Maintained{{Failed: []string{"results"}}}, rounds.take())
+		require.NoError(t, stop())
+	})
+}
+
+type beganKey struct{}
+
+// Begin is called at the start of each verb that adds jobs or events. The verb continues with the returned
+// ctx, and the returned function is called at its end.
+func TestObserver_Begin(t *testing.T) {
+	type told struct {
+		op  observe.Operation
+		end observe.OperationEnd
+	}
+	var ops events[told]
+	began := 0
+	db := honkertest.Open(t, &honker.Options{
+		Observer: &observe.Observer{Begin: func(ctx context.Context, op observe.Operation) (context.Context, func(observe.OperationEnd)) {
+			began++
+			return context.WithValue(ctx, beganKey{}, fmt.Sprint(began)), func(e observe.OperationEnd) { ops.add(told{op, e}) }
+		}},
+		Headers: func(ctx context.Context) map[string]string {
+			began, ok := ctx.Value(beganKey{}).(string)
+			if !ok { // for a batch without jobs
+				return nil
+			}
+			return map[string]string{"began": began}
+		},
+	})
+	ctx, q, s := t.Context(), honker.NewQueue[int](db, "jobs", nil), honker.NewStream[int](db, "orders", nil)
+	one := testkit.Enqueue(t, q, 1)
+	_, err := q.EnqueueMany(ctx, []int{2, 3})
+	require.NoError(t, err)
+	_, err = q.EnqueueMany(ctx, nil)
+	require.NoError(t, err)
+	_, err = q.Enqueue(ctx, 4, honker.MaxAttempts(0))
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := q.EnqueueTx(ctx, tx, 5)
+		require.NoError(t, err)
+		_, err = q.EnqueueManyTx(ctx, tx, []int{6, 7})
+		require.NoError(t, err)
+		_, err = s.PublishTx(ctx, tx, 1)
+		return err
+	}))
+	_, _, err = s.PublishMany(ctx, []int{2, 3})
+	require.NoError(t, err)
+	all := ops.take()
+	require.ErrorIs(t, all[2].end.Err, honker.ErrInvalid)
+	all[2].end.Err = nil
+	require.Equal(t, []told{
+		{observe.Operation{Verb: "enqueue", Name: "jobs", N: 1}, observe.OperationEnd{First: one, Last: one}},
+		{observe.Operation{Verb: "enqueue", Name: "jobs", N: 2}, observe.OperationEnd{First: 2, Last: 3}},
+		{op: observe.Operation{Verb: "enqueue", Name: "jobs", N: 1}},
+		{observe.Operation{Verb: "enqueue", Name: "jobs", N: 1, Tx: true}, observe.OperationEnd{First: 4, Last: 4}},
+		{observe.Operation{Verb: "enqueue", Name: "jobs", N: 2, Tx: true}, observe.OperationEnd{First: 5, Last: 6}},
+		{observe.Operation{Verb: "publish", Name: "orders", N: 1, Tx: true}, observe.OperationEnd{First: 1, Last: 1}},
+		{observe.Operation{Verb: "publish", Name: "orders", N: 2}, observe.OperationEnd{First: 2, Last: 3}},
+	}, all)
+	for id, header := range map[int64]string{one: "1", 2: "2", 3: "2", 4: "4", 6: "5"} {
+		job, err := q.Get(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, header, job.Headers["began"])
+	}
+}
+
+// A Begin that panics or returns nil does not affect the verb.
+func TestObserver_Begin_Contained(t *testing.T) {
+	log := new(testkit.Log)
+	begin := func(context.Context, observe.Operation) (context.Context, func(observe.OperationEnd)) {
+		return nil, nil
+	}
+	db := honkertest.Open(t, &honker.Options{
+		Logger: slog.New(slog.NewTextHandler(log, nil)),
+		Observer: &observe.Observer{Begin: func(ctx context.Context, op observe.Operation) (context.Context, func(observe.OperationEnd)) {
+			return begin(ctx, op)
+		}},
+	})
+	q := honker.NewQueue[int](db, "jobs", nil)
+	testkit.Enqueue(t, q, 1)
+	begin = func(context.Context, observe.Operation) (context.Context, func(observe.OperationEnd)) {
+		panic("in Begin")
+	}
+	testkit.Enqueue(t, q, 1)
+	begin = func(ctx context.Context, _ observe.Operation) (context.Context, func(observe.OperationEnd)) {
+		return ctx, func(observe.OperationEnd) { panic("at the end") }
+	}
+	testkit.Enqueue(t, q, 1)
+	var none context.Context // the verb refuses it without a call of Begin
+	_, err := q.Enqueue(none, 1)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	require.Equal(t, 2, log.Times("Observer.Begin panicked"))
+}
+
+// Observers calls the observers in order. Each field is called only for the observers that set it, and a
+// field that none of them sets is nil.
+func TestObservers_Order(t *testing.T) {
+	var told []string
+	note := func(who string) *observe.Observer {
+		return &observe.Observer{Enqueued: func(observe.Enqueued) { told = append(told, who) }}
+	}
+	all := observe.Observers(note("first"), nil, &observe.Observer{Tx: func(observe.TxEnded) { told = append(told, "tx") }}, note("last"))
+	all.Enqueued(observe.Enqueued{})
+	all.Tx(observe.TxEnded{})
+	require.Equal(t, []string{"first", "last", "tx"}, told)
+	require.Nil(t, all.Settled)
+	require.Nil(t, all.Begin)
+
+	nested := func(name string) *observe.Observer {
+		return &observe.Observer{Begin: func(ctx context.Context, _ observe.Operation) (context.Context, func(observe.OperationEnd)) {
+			outer, _ := ctx.Value(beganKey{}).(string)
+			return context.WithValue(ctx, beganKey{}, outer+name), func(observe.OperationEnd) { told = append(told, "end "+name) }
+		}}
+	}
+	told = nil
+	ctx, end := observe.Observers(nested("a"), note("first"), nested("b")).Begin(t.Context(), observe.Operation{})
+	require.Equal(t, "ab", ctx.Value(beganKey{}))
+	end(observe.OperationEnd{})
+	require.Equal(t, []string{"end b", "end a"}, told)
+	require.Nil(t, observe.Observers().Tx)
+}
+
+// Observers forwards every field. A field that is added to Observer and forgotten in Observers would be
+// silent.
+func TestObservers_EachField(t *testing.T) {
+	one, fields := new(observe.Observer), reflect.TypeFor[observe.Observer]()
+	for i := range fields.NumField() {
+		none := func([]reflect.Value) []reflect.Value { return nil }
+		reflect.ValueOf(one).Elem().Field(i).Set(reflect.MakeFunc(fields.Field(i).Type, none))
+	}
+	all := reflect.ValueOf(observe.Observers(one)).Elem()
+	for i := range fields.NumField() {
+		require.False(t, all.Field(i).IsNil(), fields.Field(i).Name)
+	}
+}
+
+// Claims and settles carry the headers of their jobs, however the jobs were enqueued, and settles also
+// carry their time. A claim of jobs without headers has no headers, and a death that was found by
+// a sweep has neither.
+func TestObserver_Headers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, db, q, s := observed(t, nil)
+		want := map[string]string{"traceparent": "00-1"}
+		testkit.Enqueue(t, q, 1, honker.Headers(want))
+		testkit.Enqueue(t, q, 2)
+		for _, job := range testkit.Claim(t, q, 2) {
+			require.NoError(t, db.Tx(t.Context(), func(ctx context.Context, tx *sql.Tx) error { return job.AckTx(ctx, tx) }))
+		}
+		began := time.Now()
+		lanes := honker.NewLanes[int](db, []string{"jobs", "others"}, nil)
+		stop := testkit.Background(t, func(ctx context.Context) error { return lanes.Work(ctx, testkit.Succeed[int], nil) })
+		synctest.Wait()
+		testkit.Enqueue(t, q, 3, honker.Headers(want)) // handed to an idle worker
+		synctest.Wait()
+		require.NoError(t, stop())
+		testkit.Enqueue(t, q, 4, honker.MaxAttempts(1), honker.Headers(want))
+		testkit.ClaimOne(t, q)
+		time.Sleep(time.Hour)
+		require.Empty(t, testkit.Claim(t, q, 1), "the last attempt has lapsed")
+
+		var claimed [][]map[string]string
+		for _, e := range testkit.Recorded(s, &s.Claimed) {
+			claimed = append(claimed, e.Headers())
+		}
+		require.Equal(t, [][]map[string]string{{want}, {want}, {want}}, claimed)
+		settled := testkit.Recorded(s, &s.Settled)
+		require.Len(t, settled, 4)
+		for i, headers := range []map[string]string{want, nil, want, nil} {
+			require.Equal(t, headers, settled[i].Headers())
+			require.Equal(t, i == 3, settled[i].At.IsZero())
+		}
+		require.Equal(t, began, settled[2].At)
 	})
 }

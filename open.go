@@ -63,7 +63,7 @@ func (o Options) sqlite() backend.Options {
 		AnyFilesystem:  o.AnyFilesystem,
 		LegacyMessages: o.LegacyMessages,
 		OnConnect:      o.OnConnect,
-		Ended:          o.Observer.ended(),
+		Ended:          txEnded(o.Observer),
 		OldSchema: func(version, current int) error {
 			return &OldSchemaError{Version: version, Current: current}
 		},

@@ -16,6 +16,7 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/observe"
 )
 
 const gates = `SELECT count(*) FROM sqlite_schema WHERE name = '_honkerx_gate'`
@@ -330,9 +331,9 @@ func TestQueue_Pause_NothingSpins(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{
 			NoFileNotices: true,
 			PollInterval:  time.Hour,
-			Observer: &honker.Observer{
-				Claimed: func(honker.Claimed) { claims.Add(1) },
-				Woke:    func(w honker.Woke) { woke.Add(int64(w.Waiters)) },
+			Observer: &observe.Observer{
+				Claimed: func(observe.Claimed) { claims.Add(1) },
+				Woke:    func(w observe.Woke) { woke.Add(int64(w.Waiters)) },
 			},
 		})
 		q, other := honker.NewQueue[int](db, "jobs", nil), honker.NewQueue[int](db, "other", nil)

@@ -17,6 +17,7 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/observe"
 )
 
 // A pipe follows new events and preserves their keys and order.
@@ -376,8 +377,8 @@ func TestPipe_Seek(t *testing.T) {
 func TestObserver_Pipe(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
-	var told []honker.Published
-	db := honkertest.Open(t, &honker.Options{Observer: &honker.Observer{Published: func(p honker.Published) {
+	var told []observe.Published
+	db := honkertest.Open(t, &honker.Options{Observer: &observe.Observer{Published: func(p observe.Published) {
 		mu.Lock()
 		defer mu.Unlock()
 		if p.Topic == "doubles" {

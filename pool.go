@@ -1,9 +1,17 @@
 package honker
 
 import (
+	"context"
+	"database/sql"
+	"errors"
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
+	"strings"
+	"time"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/worker"
 )
 
@@ -54,4 +62,141 @@ func (p *Pool) shared() *worker.Slots {
 		return nil
 	}
 	return p.slots
+}
+
+// LaneOptions configures Lanes. The zero value of a field means its default.
+type LaneOptions struct {
+	// Strict claims jobs of a queue only while no earlier queue in the list has a job that can be claimed. A queue that
+	// always has work starves the queues after it.
+	Strict bool
+	// Weights maps queue names to their shares while all queues have work: a queue of weight 3 gets three jobs for each
+	// job of a queue of weight 1. The default weight is 1. Weights must be at least 1.
+	Weights map[string]int
+	// Queue configures each of the queues with Backoff, Timeout and ResultTTL. nil means defaults.
+	Queue *QueueOptions
+}
+
+// Lanes is a set of queues of the same file that a single Work takes jobs from. It is a cheap handle, safe for concurrent
+// use.
+//
+// Each claim is a single statement over all the queues. It looks at a few jobs of each queue, however many are waiting.
+// Within a queue, jobs are taken in the order of [Queue.Claim]. Between the queues, the order is set by [LaneOptions]; by
+// default the queues take turns. A queue without work loses its turns and does not get them back later.
+type Lanes[T any] struct {
+	db      *DB
+	names   []string
+	queues  map[string]*Queue[T]
+	strict  bool
+	weights []int
+	err     error // bad name or option, returned by Work
+}
+
+// NewLanes returns a handle for queues, the first lane first. It does not access the file. nil opts means defaults.
+//
+// Work returns [ErrInvalid] for an empty list, a bad or repeated name, Weights together with Strict, a weight below 1 or
+// for a queue that is not in the list, and bad options of the queues.
+func NewLanes[T any](db *DB, queues []string, opts *LaneOptions) *Lanes[T] {
+	db.mustExist("NewLanes")
+	var o LaneOptions
+	if opts != nil {
+		o = *opts
+	}
+	l := &Lanes[T]{db: db, names: slices.Clone(queues), queues: make(map[string]*Queue[T]), strict: o.Strict, err: o.check(queues)}
+	for _, name := range queues {
+		if l.queues[name] != nil {
+			l.err = errors.Join(l.err, fmt.Errorf("%w: lane %q is listed twice", ErrInvalid, name))
+			continue
+		}
+		weight, set := o.Weights[name]
+		if !set {
+			weight = 1
+		}
+		l.weights = append(l.weights, weight)
+		l.queues[name] = NewQueue[T](db, name, o.Queue)
+		l.err = errors.Join(l.err, l.queues[name].err)
+	}
+	return l
+}
+
+func (o *LaneOptions) check(queues []string) (err error) {
+	if len(queues) == 0 {
+		err = fmt.Errorf("%w: no lanes: list at least one queue", ErrInvalid)
+	}
+	if o.Strict && len(o.Weights) > 0 {
+		err = errors.Join(err, fmt.Errorf("%w: Weights cannot be combined with Strict", ErrInvalid))
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Weights)) {
+		if !slices.Contains(queues, name) {
+			err = errors.Join(err, fmt.Errorf("%w: Weights names %q, which is not a lane", ErrInvalid, name))
+		}
+		if weight := o.Weights[name]; weight <= 0 {
+			err = errors.Join(err, fmt.Errorf("%w: weight %d of lane %q is not positive", ErrInvalid, weight, name))
+		}
+	}
+	return err
+}
+
+// Work is like [Queue.Work] for the jobs of all lanes. Workers bounds their handlers together, and [JobInfo] contains the
+// queue of the job. A commit to any of the queues wakes Work.
+//
+// A job that arrives while Work is idle is claimed after its commit, in a transaction of Work. Unlike with [Queue.Work],
+// an enqueue never hands its job over to Work.
+//
+// Each Work counts turns on its own, so the shares apply to the jobs taken by that Work and not to the file as a whole.
+// To keep fast handlers busy, Work claims jobs ahead; a job of an earlier lane has to wait for these jobs. With a [Pool]
+// nothing is claimed ahead.
+func (l *Lanes[T]) Work(ctx context.Context, fn func(context.Context, *Job[T]) error, opts *WorkOptions) error {
+	name := strings.Join(l.names, ", ")
+	if l.err != nil {
+		return fail("work", name, l.err)
+	}
+	queueOf := func(row *row.Job) *queue { return l.queues[row.Queue].queue }
+	c, err := workConfig(ctx, l.queues[l.names[0]].queue, queueOf, fn, opts)
+	if err != nil {
+		return fail("work", name, err)
+	}
+	c.OnClaimed = l.claimed
+	c.OnStarted = func(claim *worker.Claim) { l.queues[claim.Queue].started(claim) }
+	c.OnReturned = func(claim *worker.Claim) { l.queues[claim.Queue].returned(claim) }
+	c.OnSettled = func(end *worker.SettleOp, ran time.Duration) { l.queues[end.Claim.Queue].ended(end, ran) }
+	source := l.db.newSource(name)
+	source.Queues, source.Lanes = l.names, l.shares()
+	defer l.db.working(c, l.names...)()
+	return fail("work", name, worker.NewPool(source, c).Run(ctx))
+}
+
+// WorkTx is like [Queue.WorkTx], for the jobs of all lanes as in [Lanes.Work].
+func (l *Lanes[T]) WorkTx(ctx context.Context, fn func(context.Context, *sql.Tx, *Job[T]) error, opts *WorkOptions) error {
+	if fn == nil {
+		return l.Work(ctx, nil, opts) // returns ErrInvalid
+	}
+	return l.Work(ctx, func(ctx context.Context, job *Job[T]) error { return job.handleTx(ctx, fn) }, opts)
+}
+
+// shares returns the lanes of a single Work, which counts their turns.
+func (l *Lanes[T]) shares() *worker.Lanes {
+	if l.strict {
+		return worker.StrictLanes()
+	}
+	return worker.FairLanes(l.names, l.weights)
+}
+
+// claimed splits a claim by queue and reports each part to its queue.
+func (l *Lanes[T]) claimed(op *worker.ClaimOp) {
+	for _, name := range l.names {
+		part := *op
+		part.Rows = nil
+		part.Dead = nil
+		for _, row := range op.Rows {
+			if row.Queue == name {
+				part.Rows = append(part.Rows, row)
+			}
+		}
+		for _, death := range op.Dead {
+			if death.Queue == name {
+				part.Dead = append(part.Dead, death)
+			}
+		}
+		l.queues[name].claimed(&part)
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/honker-go/honker/internal/traffic"
 	"github.com/honker-go/honker/internal/wake"
 	"github.com/honker-go/honker/internal/worker"
+	"github.com/honker-go/honker/observe"
 )
 
 // defaultAttempts is the default of MaxAttempts. With the default Backoff they last half a day, so that
@@ -150,8 +151,8 @@ func (q *queue) claimed(op *worker.ClaimOp) {
 	d.end()
 	if len(op.Rows) > 0 {
 		q.db.traffic.Add(op.Began, q.name, claims(op))
-		q.db.opts.Observer.Claimed(Claimed{
-			Queue: q.name, Worker: op.Worker, Jobs: len(op.Rows), Took: time.Since(op.Began), headers: headersOf(op.Rows),
+		q.db.opts.Observer.Claimed(observe.Claimed{
+			Queue: q.name, Worker: op.Worker, Jobs: len(op.Rows), Took: time.Since(op.Began), RawHeaders: headersOf(op.Rows),
 		})
 	}
 }
@@ -306,9 +307,6 @@ func (q *queue) get(ctx context.Context, id int64) (*JobInfo, error) {
 	return q.db.findJob(ctx, id, q.name)
 }
 
-// ready returns the change that announces a claimable job of the queue.
-func (q *queue) ready() wake.Change { return wake.Change{Kind: wake.QueueReady, Name: q.name} }
-
 // Cancel removes a waiting or running job of this queue without a trace and reports whether there was such
 // a job. Jobs that wait for it (see [After]) treat it as done.
 //
@@ -326,7 +324,7 @@ func (q *Queue[T]) Cancel(ctx context.Context, id int64) (cancelled bool, err er
 	}))
 	if err == nil && cancelled {
 		q.db.running.Cancel(q.name, id)
-		q.db.engine.Notifier.Wake(decided(id))
+		q.db.engine.Notifier.Wake(wake.Job(id))
 	}
 	return cancelled, fail("cancel", q.name, err)
 }
@@ -337,7 +335,7 @@ func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, id int64) (bool, error) 
 	if q.err != nil {
 		return false, fail("cancel", q.name, q.err)
 	}
-	on, err := q.db.join(ctx, tx, decided(id))
+	on, err := q.db.join(ctx, tx, wake.Job(id))
 	if err != nil {
 		return false, fail("cancel", q.name, err)
 	}

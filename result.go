@@ -27,7 +27,7 @@ func (q *Queue[T]) SaveResult(ctx context.Context, id int64, v any, ttl time.Dur
 	if err != nil {
 		return failID("save result of job", id, err)
 	}
-	q.db.engine.Notifier.Wake(decided(id))
+	q.db.engine.Notifier.Wake(wake.Job(id))
 	return nil
 }
 
@@ -37,16 +37,11 @@ func (q *Queue[T]) SaveResultTx(ctx context.Context, tx Tx, id int64, v any, ttl
 	if err != nil {
 		return failID("save result of job", id, err)
 	}
-	on, err := q.db.join(ctx, tx, decided(id))
+	on, err := q.db.join(ctx, tx, wake.Job(id))
 	if err != nil {
 		return failID("save result of job", id, err)
 	}
 	return failID("save result of job", id, q.db.engine.Stores.Results.Save(ctx, on, id, text, ttl, time.Now()))
-}
-
-// decided returns the change that announces a result or the end of a job.
-func decided(id int64) wake.Change {
-	return wake.Change{Kind: wake.JobDone, Name: strconv.FormatInt(id, 10)}
 }
 
 func (q *queue) encodeResult(v any, ttl time.Duration) (string, error) {

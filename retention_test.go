@@ -3,7 +3,9 @@ package honker_test
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"math"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -445,4 +447,351 @@ func TestRetention_Compact_Context(t *testing.T) {
 	}
 	require.True(t, midway, "some ended in the middle")
 	require.Equal(t, []int64{int64(events)}, stored(t, s))
+}
+
+func init() { children["archivist"] = sayQueueRetention }
+
+// sayQueueRetention prints the retention of a queue and acks a job of it.
+func sayQueueRetention() {
+	_, db := testkit.OpenChild(nil)
+	q := honker.NewQueue[int](db, "jobs", nil)
+	r, err := q.Retention(testkit.ChildContext())
+	testkit.Must(err)
+	jobs, err := q.Claim(testkit.ChildContext(), "archivist", 1)
+	testkit.Must(err)
+	testkit.Must(jobs[0].Ack(testkit.ChildContext()))
+	testkit.Say(r.Done.MaxCount, r.Dead.MaxAge)
+	testkit.Must(db.Close())
+}
+
+// everDone keeps every completed job.
+var everDone = honker.QueueRetention{Done: honker.Retention{MaxCount: math.MaxInt64 / 4}}
+
+func keepJobs[T any](t testing.TB, q *honker.Queue[T], r honker.QueueRetention) {
+	t.Helper()
+	require.NoError(t, q.SetRetention(context.Background(), r))
+}
+
+func keptJobs(t testing.TB, db *honker.DB) int64 {
+	t.Helper()
+	return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_done`)
+}
+
+// A completed job is deleted unless its queue keeps completed jobs. A kept job is shown as it was.
+func TestQueue_SetRetention_Done(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	gone := testkit.Enqueue(t, q, 1)
+	require.NoError(t, testkit.ClaimOne(t, q).Ack(ctx))
+	keepJobs(t, q, everDone)
+	began := time.Now().Truncate(time.Second)
+	id := testkit.Enqueue(t, q, 17, honker.Priority(4), honker.Unique("order:17", nil))
+	require.NoError(t, testkit.ClaimOneAs(t, q, "anna").Ack(ctx))
+
+	_, err := db.Job(ctx, gone)
+	require.ErrorIs(t, err, honker.ErrNotFound)
+	job, err := db.Job(ctx, id)
+	require.NoError(t, err)
+	require.False(t, job.DoneAt.Before(began))
+	require.Equal(t, honker.JobInfo{
+		ID: id, Queue: q.Name(), State: honker.StateDone, Phase: honker.PhaseDone, Payload: []byte("17"), Priority: 4,
+		Attempts: 1, MaxAttempts: 25, WorkerID: "anna", CreatedAt: job.CreatedAt, RunAt: job.RunAt, DoneAt: job.DoneAt, Unique: "order:17",
+	}, *job)
+	same := testkit.GetJob(t, q, id)
+	require.Equal(t, job, same)
+	_, err = honker.NewQueue[int](db, "others", nil).Get(ctx, id)
+	require.ErrorIs(t, err, honker.ErrNotFound)
+	again := testkit.Enqueue(t, q, 18, honker.Unique("order:17", nil))
+	require.NotEqual(t, id, again, "a job that is done has no key any more")
+	require.NoError(t, db.Check(ctx))
+}
+
+// Every verb of this library that acks a job keeps it, in the transaction of the ack.
+func TestQueue_SetRetention_EveryAck(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	keepJobs(t, q, everDone)
+	claim := func() *honker.Job[int] {
+		testkit.Enqueue(t, q, 1)
+		return testkit.ClaimOne(t, q)
+	}
+	kept := int64(0)
+	more := func(what string) {
+		t.Helper()
+		kept++
+		require.Equal(t, kept, keptJobs(t, db), what)
+		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`), what)
+	}
+	job := claim()
+	require.NoError(t, job.SetResult("x"))
+	require.NoError(t, job.Ack(ctx))
+	more("Ack with a result")
+
+	job = claim()
+	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error { return job.AckTx(ctx, tx) }))
+	more("AckTx")
+
+	job = claim()
+	require.Error(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		require.NoError(t, job.AckTx(ctx, tx))
+		return context.Canceled
+	}))
+	require.Equal(t, kept, keptJobs(t, db), "rolled back")
+	n, err := q.AckMany(ctx, job.WorkerID, []int64{job.ID})
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	more("AckMany")
+
+	job = claim()
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT honker_ack(?, ?)`, job.ID, job.WorkerID))
+	more("honker_ack")
+
+	testkit.Enqueue(t, q, 1)
+	worked, err := q.WorkDue(ctx, testkit.Succeed[int], nil)
+	require.NoError(t, err)
+	require.Equal(t, 1, worked)
+	more("WorkDue")
+
+	stop := testkit.Work(t, q, testkit.Succeed[int], nil)
+	ids, err := q.EnqueueMany(ctx, make([]int, 100))
+	require.NoError(t, err)
+	kept += int64(len(ids))
+	require.Eventually(t, func() bool { return keptJobs(t, db) == kept }, testkit.Timeout, time.Millisecond)
+	require.NoError(t, stop())
+	require.NoError(t, db.Check(ctx))
+}
+
+// Only acks keep jobs. Cancelled and dead jobs are not kept as completed.
+func TestQueue_SetRetention_OnlyAcks(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	keepJobs(t, q, everDone)
+	_, err := q.Cancel(ctx, testkit.Enqueue(t, q, 1))
+	require.NoError(t, err)
+	running := testkit.Enqueue(t, q, 1)
+	testkit.ClaimOne(t, q)
+	_, err = q.Cancel(ctx, running)
+	require.NoError(t, err)
+	testkit.Enqueue(t, q, 1)
+	require.NoError(t, testkit.ClaimOne(t, q).Reject(ctx, context.Canceled))
+	require.Zero(t, keptJobs(t, db))
+	require.NoError(t, db.Check(ctx))
+}
+
+// A retention is stored in the file and applies to all handles and processes.
+func TestQueue_SetRetention_OfFile(t *testing.T) {
+	path, db := testkit.OpenShared(t)
+	q := honker.NewQueue[int](db, "jobs", nil)
+	r := honker.QueueRetention{Done: honker.Retention{MaxCount: 5}, Dead: honker.Retention{MaxAge: 1500 * time.Millisecond}}
+	keepJobs(t, q, r)
+	id := testkit.Enqueue(t, q, 1)
+	require.Equal(t, "5 2s", testkit.StartChild(t, "archivist", testkit.Task{Path: path}).Line(testkit.Timeout))
+	require.Equal(t, honker.PhaseDone, testkit.GetJob(t, q, id).Phase)
+
+	r.Dead.MaxAge = 2 * time.Second // rounded to whole seconds
+	got, err := honker.NewQueue[string](honkertest.OpenFile(t, path, nil), "jobs", nil).Retention(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, r, got)
+	none, err := honker.NewQueue[int](db, "others", nil).Retention(context.Background())
+	require.NoError(t, err)
+	require.Zero(t, none)
+}
+
+// Maintain deletes jobs beyond either bound, even if the queue no longer keeps jobs.
+func TestQueue_SetRetention_Maintain(t *testing.T) {
+	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, log *testkit.Log) {
+		ctx := t.Context()
+		q := honker.NewQueue[int](db, "jobs", nil)
+		end := func(n int) {
+			for range n {
+				testkit.Enqueue(t, q, 1)
+				require.NoError(t, testkit.ClaimOne(t, q).Ack(ctx))
+				testkit.Enqueue(t, q, 1, honker.Unique("k", nil))
+				require.NoError(t, testkit.ClaimOne(t, q).Reject(ctx, context.Canceled))
+			}
+		}
+		dead := func() int64 { return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_dead`) }
+		keepJobs(t, q, honker.QueueRetention{Done: honker.Retention{MaxCount: 5}, Dead: honker.Retention{MaxCount: 3}})
+		end(8)
+		require.EqualValues(t, 8, keptJobs(t, db), "up to twice as many")
+		maintain(t, db)
+		require.EqualValues(t, 5, keptJobs(t, db))
+		require.EqualValues(t, 3, dead())
+		require.EqualValues(t, 3, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_dead_job`), "nothing else of them stays")
+		require.Equal(t, 1, log.Times(`"honker: dead letters deleted by the retention of their queue" queue=jobs jobs=5`))
+
+		keepJobs(t, q, honker.QueueRetention{Done: honker.Retention{MaxAge: time.Hour}, Dead: honker.Retention{MaxAge: time.Hour}})
+		time.Sleep(40 * time.Minute)
+		end(2)
+		time.Sleep(20*time.Minute - 5*time.Second)
+		maintain(t, db)
+		require.EqualValues(t, 7, keptJobs(t, db), "not an hour old")
+		time.Sleep(10 * time.Second)
+		maintain(t, db)
+		require.EqualValues(t, 2, keptJobs(t, db))
+		require.EqualValues(t, 2, dead())
+
+		keepJobs(t, q, honker.QueueRetention{})
+		maintain(t, db)
+		require.Zero(t, keptJobs(t, db))
+		require.EqualValues(t, 2, dead(), "all of them stay, without a bound")
+		end(1)
+		require.Zero(t, keptJobs(t, db))
+		require.NoError(t, db.Check(ctx))
+	})
+}
+
+// Maintain does not touch a queue without a retention. Invalid retentions are refused.
+func TestQueue_SetRetention_Invalid(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	before := testkit.Dump(t, db.SQL())
+	for _, r := range []honker.QueueRetention{
+		{Done: honker.Retention{MaxCount: -1}}, {Done: honker.Retention{MaxAge: -1}},
+		{Dead: honker.Retention{MaxCount: -1}}, {Dead: honker.Retention{MaxAge: -1}},
+	} {
+		require.ErrorIs(t, q.SetRetention(ctx, r), honker.ErrInvalid)
+	}
+	require.ErrorIs(t, honker.NewQueue[int](db, "", nil).SetRetention(ctx, everDone), honker.ErrInvalid)
+	_, err := honker.NewQueue[int](db, "", nil).Retention(ctx)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+	require.ErrorIs(t, db.Tx(ctx, func(ctx context.Context, _ *sql.Tx) error { return q.SetRetention(ctx, everDone) }), honker.ErrInTx)
+	require.Equal(t, before, testkit.Dump(t, db.SQL()))
+}
+
+func compactedTo[E any](t testing.TB, s *honker.Stream[E]) int64 {
+	t.Helper()
+	gone, err := s.Compacted(context.Background())
+	require.NoError(t, err)
+	return gone
+}
+
+// consumerInfo returns the entry of Consumers for a consumer.
+func consumerInfo[E any](t testing.TB, s *honker.Stream[E], name string) honker.ConsumerInfo {
+	t.Helper()
+	infos, err := s.Consumers(context.Background())
+	require.NoError(t, err)
+	for _, info := range infos {
+		if info.Name == name {
+			return info
+		}
+	}
+	t.Fatalf("no consumer %q", name)
+	return honker.ConsumerInfo{}
+}
+
+// The file records the last event of a topic that retention has deleted, whichever topics share the
+// offsets. The record remains when all events of the topic are gone and when the file is opened again.
+func TestStream_Compacted(t *testing.T) {
+	t.Parallel()
+	ctx, path := testkit.Context(t, testkit.Timeout), filepath.Join(t.TempDir(), "file.db")
+	db, err := honker.Open(ctx, path, nil)
+	require.NoError(t, err)
+	a, b, c := honker.NewStream[int](db, "orders:a", nil), honker.NewStream[int](db, "orders:b", nil), honker.NewStream[int](db, "zebra", nil)
+	all := honker.NewStream[int](db, "orders:*", nil)
+	testkit.PublishUpTo(t, c, 5) // offsets 1 to 5
+	testkit.PublishUpTo(t, a, 5) // offsets 6 to 10
+	testkit.PublishUpTo(t, b, 5) // offsets 11 to 15
+	require.Zero(t, compactedTo(t, a), "a topic that begins at 6 has lost nothing")
+	require.Zero(t, compactedTo(t, all))
+	retain(t, a, honker.Retention{MaxCount: 5})
+	compacted(t, a)
+	require.Zero(t, compactedTo(t, a), "nothing was deleted")
+	retain(t, a, honker.Retention{MaxCount: 2})
+	compacted(t, a)
+	require.EqualValues(t, 8, compactedTo(t, a))
+	require.EqualValues(t, 8, compactedTo(t, all))
+	require.Zero(t, compactedTo(t, b))
+	require.Zero(t, compactedTo(t, c))
+	retain(t, b, honker.Retention{MaxAge: time.Second})
+	testkit.Exec(t, db, `UPDATE _honker_stream SET created_at = created_at - 100`)
+	compacted(t, b)
+	require.Empty(t, stored(t, b))
+	retain(t, b, honker.Retention{})
+	require.NoError(t, db.Close())
+
+	db, err = honker.Open(ctx, path, nil)
+	require.NoError(t, err)
+	defer db.Close()
+	b, all = honker.NewStream[int](db, "orders:b", nil), honker.NewStream[int](db, "orders:*", nil)
+	require.EqualValues(t, 15, compactedTo(t, b))
+	require.EqualValues(t, 15, compactedTo(t, all))
+	_, err = honker.NewStream[int](db, "", nil).Compacted(ctx)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+}
+
+// If a consumer starts before events that retention has deleted, a warning is logged, and Consumers reports
+// it until the consumer has passed them. The seek itself succeeds because the remaining events can be read.
+func TestConsumer_Seek_BehindRetention(t *testing.T) {
+	t.Parallel()
+	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {
+		ctx, s := context.Background(), honker.NewStream[int](db, "orders", nil)
+		const line = "starts before events that retention has deleted"
+		testkit.PublishUpTo(t, s, 10)
+		require.Equal(t, 10, len(drained(t, s, "view", nil)))
+		retain(t, s, honker.Retention{MaxCount: 3})
+		compacted(t, s)
+		require.Zero(t, consumerInfo(t, s, "view").Gone, "it has seen all of them")
+		require.NoError(t, s.Seek(ctx, "view", honker.Offset(7)))
+		require.Zero(t, consumerInfo(t, s, "view").Gone)
+		require.Zero(t, log.Times(line))
+
+		require.NoError(t, s.Seek(ctx, "view", honker.Beginning))
+		require.Equal(t, 1, log.Times(line))
+		require.Equal(t, 1, log.Times("gone=7"))
+		require.EqualValues(t, 7, consumerInfo(t, s, "view").Gone)
+		require.EqualValues(t, 3, consumerInfo(t, s, "view").Lag)
+		require.Equal(t, []int{7, 8, 9}, drained(t, s, "view", nil))
+		require.Zero(t, consumerInfo(t, s, "view").Gone, "it is past them")
+
+		require.Equal(t, []int{7, 8, 9}, drained(t, s, "view 2", nil), "a new one, at the beginning")
+		require.Equal(t, 2, log.Times(line))
+		for i, from := range []honker.From{honker.End, honker.Since(time.Now().Add(time.Hour)), honker.Offset(7)} {
+			drained(t, s, fmt.Sprint("later ", i), &honker.SubscribeOptions{From: from})
+		}
+		require.Equal(t, 2, log.Times(line))
+		_, err := s.Group("g", nil).Join(ctx, "m")
+		require.NoError(t, err)
+		require.Equal(t, 3, log.Times(line))
+		_, err = s.Group("g", nil).Join(ctx, "n")
+		require.NoError(t, err)
+		require.Equal(t, 3, log.Times(line), "the group is there")
+	})
+}
+
+// The end of a topic whose events are all deleted is behind the deleted events.
+func TestConsumer_End_OfCompacted(t *testing.T) {
+	t.Parallel()
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		ctx, s := context.Background(), honker.NewStream[int](db, "orders", nil)
+		testkit.PublishUpTo(t, s, 4)
+		retain(t, s, honker.Retention{MaxAge: time.Second})
+		time.Sleep(time.Minute)
+		compacted(t, s)
+		for _, from := range []honker.From{honker.End, honker.Since(time.Now())} {
+			testkit.RequireChanged(t, true)(s.SaveOffset(ctx, "c", 1))
+			require.NoError(t, s.Seek(ctx, "c", from))
+			require.EqualValues(t, 4, testkit.SavedOffset(t, s, "c"))
+			require.Zero(t, consumerInfo(t, s, "c").Gone)
+			testkit.RequireChanged(t, true)(s.DeleteConsumer(ctx, "c"))
+		}
+	})
+}
+
+// A rebuild can check for deleted events and give up in the same transaction, which then changes nothing.
+func TestStream_Compacted_InTx(t *testing.T) {
+	t.Parallel()
+	ctx, db, s := testkit.NewStream[int](t, "orders")
+	testkit.PublishUpTo(t, s, 5)
+	retain(t, s, honker.Retention{MaxCount: 2})
+	compacted(t, s)
+	testkit.RequireChanged(t, true)(s.SaveOffset(ctx, "view", 5))
+	err := db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if err := s.SeekTx(ctx, tx, "view", honker.Beginning); err != nil {
+			return err
+		}
+		if gone, err := s.Compacted(ctx); gone > 0 || err != nil {
+			return fmt.Errorf("events up to %d are gone: %w", gone, testkit.ErrCause)
+		}
+		return nil
+	})
+	require.ErrorIs(t, err, testkit.ErrCause)
+	require.ErrorContains(t, err, "up to 3")
+	require.EqualValues(t, 5, testkit.SavedOffset(t, s, "view"))
 }

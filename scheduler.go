@@ -12,6 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/traffic"
 	"github.com/honker-go/honker/internal/wake"
+	"github.com/honker-go/honker/observe"
 )
 
 // Scheduler manages the schedules of a file. When a schedule is due, [Scheduler.Run] enqueues a job to its
@@ -19,16 +20,11 @@ import (
 // Scheduler is a cheap handle.
 type Scheduler struct{ db *DB }
 
+// Fire describes a job that was enqueued for a due schedule; see package observe.
+type Fire = observe.Fire
+
 // Scheduler returns a handle on the schedules of the file.
 func (db *DB) Scheduler() *Scheduler { return &Scheduler{db} }
-
-// Fire describes a job that was enqueued for a due schedule.
-type Fire struct {
-	Name   string
-	Queue  string
-	FireAt time.Time // time at which the schedule was due, and RunAt of the job
-	JobID  int64
-}
 
 // Register adds a schedule or changes the schedule of the same name. A paused schedule stays paused. The
 // first fire is the first time after now. Registering the same Spec again does not postpone the next fire,
@@ -301,7 +297,7 @@ func (s *Scheduler) trigger(ctx context.Context, c carrier, name string) (id int
 			err = ErrNotFound
 		}
 		return found, err
-	}, func() { s.db.engine.Notifier.Wake(wake.Change{Kind: wake.QueueReady, Name: f.Queue}) })
+	}, func() { s.db.engine.Notifier.Wake(wake.Queue(f.Queue)) })
 	if err != nil {
 		return 0, err
 	}
@@ -370,7 +366,7 @@ func (s *Scheduler) fired(rows []row.Fire) []Fire {
 	fires := make([]Fire, len(rows))
 	for i, r := range rows {
 		fires[i] = Fire{Name: r.Name, Queue: r.Queue, FireAt: shown(r.At), JobID: r.Job}
-		s.db.engine.Notifier.Wake(wake.Change{Kind: wake.QueueReady, Name: r.Queue})
+		s.db.engine.Notifier.Wake(wake.Queue(r.Queue))
 		s.db.traffic.Add(time.Now(), r.Queue, traffic.Counts{Enqueued: 1})
 		s.db.opts.Observer.Fired(fires[i])
 	}

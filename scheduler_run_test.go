@@ -17,6 +17,7 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/observe"
 )
 
 // fire is a fire as reported to Run's callback.
@@ -61,9 +62,9 @@ func openRunner(t testing.TB, path string) runner {
 		NoFileNotices: true,
 		PollInterval:  time.Second,
 		Logger:        slog.New(slog.NewTextHandler(r.log, nil)),
-		Observer: &honker.Observer{
+		Observer: &observe.Observer{
 			Fired: func(e honker.Fire) { testkit.Record(r.Recorder, r.all, fire{e, time.Now()}) },
-			Woke:  func(e honker.Woke) { testkit.Record(r.Recorder, &r.Recorder.Woke, e) },
+			Woke:  func(e observe.Woke) { testkit.Record(r.Recorder, &r.Recorder.Woke, e) },
 		},
 	})
 	require.NoError(t, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/observe"
 	"github.com/honker-go/honker/task"
 )
 
@@ -298,7 +299,7 @@ func TestScheduler_Missed_Kept(t *testing.T) {
 func TestScheduler_Tick_Chunks(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
-	db := honkertest.Open(t, &honker.Options{Observer: &honker.Observer{Fired: func(honker.Fire) { cancel() }}})
+	db := honkertest.Open(t, &honker.Options{Observer: &observe.Observer{Fired: func(honker.Fire) { cancel() }}})
 	testkit.Register(t, db, testkit.Every("tea", "@every 1s"))
 	const all = 5000
 	testkit.Exec(t, db, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)

@@ -90,3 +90,45 @@ func statsOf(row engine.QueueStats) QueueStats {
 		Cancelled:   row.Cancelled,
 	}
 }
+
+// KeyStats describes the live jobs of a queue that share a [Key].
+type KeyStats struct {
+	Key       string
+	Running   int64     // claimed, even if the claim has lapsed
+	Cancelled int64     // cancelled while running, with handlers that may still run: each takes up a place like a running job
+	Held      int64     // held until the key has room
+	Waiting   int64     // all others: ready, or waiting for their time
+	Oldest    time.Time // enqueue time of the oldest job that is not running; zero if all are running
+	Pause     *Pause    // pause of this [PauseOptions.Key], or of a [SlowDown]; nil if the key is not paused
+}
+
+// maxKeys is the maximum number of keys returned by Keys.
+const maxKeys = 1000
+
+// Keys returns the keys of the live jobs of the queue and the paused keys, at most 1,000. Keys with the most held jobs come
+// first, then keys with the most running jobs. Keys reads all jobs of the queue that have a key, and never waits for the
+// writer.
+func (q *Queue[T]) Keys(ctx context.Context) ([]KeyStats, error) {
+	keys, err := q.keys(ctx)
+	return keys, fail("list keys", q.name, err)
+}
+
+func (q *queue) keys(ctx context.Context) (keys []KeyStats, err error) {
+	if q.err != nil {
+		return nil, q.err
+	}
+	err = q.db.engine.Read(ctx, func(ctx context.Context, r engine.Querier) error {
+		rows, err := q.db.engine.Stores.Jobs.Keys(ctx, r, q.name, maxKeys, time.Now())
+		keys = make([]KeyStats, len(rows))
+		for i, k := range rows {
+			keys[i] = KeyStats{
+				Key: k.Key, Running: k.Running, Cancelled: k.Cancelled, Held: k.Held, Waiting: k.Waiting, Oldest: k.Oldest, Pause: pauseOf(k.Pause),
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return keys, nil
+}

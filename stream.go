@@ -10,6 +10,7 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/wake"
+	"github.com/honker-go/honker/observe"
 )
 
 // StreamOptions configures a [Stream] handle. The options belong to the handle in this process and are not stored
@@ -221,20 +222,20 @@ func (s *stream) added(keys []string) []wake.Change {
 	for _, key := range keys {
 		if !seen[key] {
 			seen[key] = true
-			changes = append(changes, wake.Change{Kind: wake.TopicEvent, Name: s.name, EventKey: key})
+			changes = append(changes, wake.Event(s.name, key))
 		}
 	}
 	return changes
 }
 
 // began reports the start of a publish of n events to the observer.
-func (s *stream) began(ctx context.Context, n int, inTx bool) (context.Context, func(OperationEnd)) {
-	return s.db.opts.Observer.began(ctx, Operation{Verb: "publish", Name: s.name, N: n, Tx: inTx})
+func (s *stream) began(ctx context.Context, n int, inTx bool) (context.Context, func(observe.OperationEnd)) {
+	return s.db.opts.Observer.Begin(ctx, observe.Operation{Verb: "publish", Name: s.name, N: n, Tx: inTx})
 }
 
 // published reports published events to the observer.
 func (s *stream) published(first, last int64, inTx bool) {
-	s.db.opts.Observer.Published(Published{Topic: s.name, First: first, Last: last, Tx: inTx})
+	s.db.opts.Observer.Published(observe.Published{Topic: s.name, First: first, Last: last, Tx: inTx})
 }
 
 // Publish appends an event and returns its offset after the commit. It waits for the writer until ctx
@@ -271,7 +272,7 @@ func (s *Stream[E]) PublishManyTx(ctx context.Context, tx Tx, data []E, opts ...
 // publish commits an event for each element of data. txForm names the Tx form of the verb.
 func publish[E any](ctx context.Context, s *stream, txForm string, data []E, opts []PublishOption) (first, last int64, err error) {
 	ctx, ended := s.began(ctx, len(data), false)
-	defer func() { ended(OperationEnd{first, last, err}) }()
+	defer func() { ended(observe.OperationEnd{First: first, Last: last, Err: err}) }()
 	p, err := newPublication(s, data, opts)
 	if err != nil {
 		return 0, 0, err
@@ -287,7 +288,7 @@ func publish[E any](ctx context.Context, s *stream, txForm string, data []E, opt
 // publishTx adds an event for each element of data to tx.
 func publishTx[E any](ctx context.Context, s *stream, tx Tx, data []E, opts []PublishOption) (first, last int64, err error) {
 	ctx, ended := s.began(ctx, len(data), true)
-	defer func() { ended(OperationEnd{first, last, err}) }()
+	defer func() { ended(observe.OperationEnd{First: first, Last: last, Err: err}) }()
 	p, err := newPublication(s, data, opts)
 	if err != nil {
 		return 0, 0, err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/wake"
+	"github.com/honker-go/honker/observe"
 )
 
 // Tx is the type of the transactions that the Tx forms of the verbs accept: *sql.Tx, *sql.Conn, and the
@@ -85,4 +86,14 @@ func noted() {}
 // The commit of tx wakes the waiters of changes.
 func (db *DB) join(ctx context.Context, tx Tx, changes ...wake.Change) (engine.Querier, error) {
 	return db.engine.Join(ctx, tx, changes...)
+}
+
+// txEnded returns the function to call after each transaction that held the writer, or nil if o needs none.
+func txEnded(o *observe.Observer) func(wait, ran time.Duration, committed bool) {
+	if o.Tx == nil {
+		return nil
+	}
+	return func(wait, ran time.Duration, committed bool) {
+		o.Tx(observe.TxEnded{Wait: wait, Ran: ran, Committed: committed})
+	}
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
+	"github.com/honker-go/honker/internal/wake"
+	"github.com/honker-go/honker/observe"
 )
 
 // UniqueUntil specifies how long a job holds its unique key.
@@ -54,7 +56,7 @@ type Uniqueness struct {
 // ended, and can be claimed then at the earliest. While the job waits between its attempts, the newest
 // arguments still go to the successor. Replacing a job cuts short the delay before its next attempt.
 //
-// With [After], a replaced job also waits for those jobs. It keeps its batch (see [In]) and the [Key] by which
+// With [After], a replaced job also waits for those jobs. It keeps its batch (see [InBatch]) and the [Key] by which
 // limits apply to it.
 //
 // Unique acts on enqueues and bounds the number of jobs of a key that wait or run. It does not affect jobs that are
@@ -169,7 +171,7 @@ func (q *queue) releaseUnique(ctx context.Context, c carrier, key string) (taken
 		return err
 	}, func() {
 		if taken {
-			q.db.engine.Notifier.Wake(q.ready())
+			q.db.engine.Notifier.Wake(wake.Queue(q.name))
 		}
 	})
 	return taken, err
@@ -251,7 +253,7 @@ func (op *enqueueOp) tellPlaces(inTx bool) (added []int64) {
 	if op.unique == nil {
 		return op.Inserted.IDs
 	}
-	found := Deduplicated{Queue: op.q.name, Tx: inTx}
+	found := observe.Deduplicated{Queue: op.q.name, Tx: inTx}
 	for _, p := range op.Inserted.Places {
 		switch p.Result {
 		case row.PlacedExisting:

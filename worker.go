@@ -15,6 +15,7 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/worker"
+	"github.com/honker-go/honker/observe"
 )
 
 // WorkOptions configures a call of [Queue.Work], [Queue.WorkTx] or their WorkDue forms. Zero fields select
@@ -116,7 +117,7 @@ func (q *Queue[T]) Work(ctx context.Context, fn func(context.Context, *Job[T]) e
 
 // working reports the start of a Work to the observer. The returned function reports its end.
 func (db *DB) working(c worker.Config, queues ...string) (end func()) {
-	w := Working{Queues: queues, Worker: c.WorkerID, Slots: c.Workers}
+	w := observe.Working{Queues: queues, Worker: c.WorkerID, Slots: c.Workers}
 	db.opts.Observer.Working(w)
 	return func() {
 		w.Ended = true
@@ -336,4 +337,14 @@ func jitter(d time.Duration) time.Duration {
 	}
 	low := d - fifth
 	return low + mathrand.N(min(2*fifth, math.MaxInt64-1-low)+1)
+}
+
+// SlowDown returns an error with which a handler pauses its job's [Key] for d, or up to a second longer. If the job has no
+// key, it pauses the queue. The job itself runs again after the pause without using up an attempt. Use it for example for
+// a 429 response with a Retry-After header.
+//
+// The pause is a [Queue.Pause] with the reason "slow down: " and err. It does not shorten a longer pause. [Queue.Resume]
+// ends it early.
+func SlowDown(d time.Duration, err error) error {
+	return &worker.Directive{Outcome: worker.Snoozed, Delay: max(d, 0), Err: err, SlowDown: true}
 }

@@ -136,7 +136,7 @@ func TestAudit_CancelBatch(t *testing.T) {
 	for _, by := range []context.Context{ctx, honker.WithActor(ctx, "anna")} {
 		batch, err := db.NewBatch(ctx, nil)
 		require.NoError(t, err)
-		_, err = q.EnqueueMany(ctx, make([]int, 1500), honker.In(batch.ID))
+		_, err = q.EnqueueMany(ctx, make([]int, 1500), honker.InBatch(batch.ID))
 		require.NoError(t, err)
 		_, err = q.Enqueue(ctx, 1, honker.AfterBatch(batch.ID))
 		require.NoError(t, err)

@@ -97,19 +97,19 @@ func listBatches(ctx context.Context, db *honker.DB, opts *PageOptions) (*BatchP
 	return p, nil
 }
 
-func batchInfo(row *row.Batch) BatchInfo {
+func batchInfo(r *row.Batch) BatchInfo {
 	return BatchInfo{
-		ID:        row.ID,
-		Name:      row.Name,
-		Total:     row.Total,
-		Waiting:   row.Live - row.Running,
-		Running:   row.Running,
-		Done:      row.Total - row.Live - row.Dead,
-		Dead:      row.Dead,
-		Open:      row.Open,
-		CreatedAt: row.Created,
-		DoneAt:    row.Done,
-		Next:      row.Next,
-		Headers:   engine.DecodeHeaders(row.Headers),
+		ID:        r.ID,
+		Name:      r.Name,
+		Total:     r.Total,
+		Waiting:   r.Live - r.Running,
+		Running:   r.Running,
+		Done:      r.Total - r.Live - r.Dead,
+		Dead:      r.Dead,
+		Open:      r.Open,
+		CreatedAt: r.Created,
+		DoneAt:    r.Done,
+		Next:      r.Next,
+		Headers:   row.DecodeHeaders(r.Headers),
 	}
 }

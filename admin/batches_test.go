@@ -42,21 +42,21 @@ func TestBatch_SealedAndDone(t *testing.T) {
 	other := honker.NewQueue[int](db, "other", nil)
 	b := newBatch(t, db)
 	next := testkit.Enqueue(t, q, 0, honker.AfterBatch(b.ID))
-	a := testkit.Enqueue(t, q, 1, honker.In(b.ID))
+	a := testkit.Enqueue(t, q, 1, honker.InBatch(b.ID))
 	j, err := db.Job(ctx, a)
 	require.NoError(t, err)
 	require.Equal(t, b.ID, j.Batch)
 	require.NoError(t, testkit.ClaimAll(t, q)[a].Ack(ctx))
 	require.NoError(t, db.Check(ctx))
 	require.Empty(t, testkit.ClaimAll(t, q), "the batch is open")
-	c := testkit.Enqueue(t, other, 2, honker.In(b.ID))
+	c := testkit.Enqueue(t, other, 2, honker.InBatch(b.ID))
 	require.NoError(t, b.Seal(ctx))
 	require.NoError(t, b.Seal(ctx))
 	require.NoError(t, db.Check(ctx))
 	job := testkit.ClaimAll(t, other)[c]
 	var d int64
 	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
-		if d, err = other.EnqueueTx(ctx, tx, 3, honker.In(b.ID)); err != nil {
+		if d, err = other.EnqueueTx(ctx, tx, 3, honker.InBatch(b.ID)); err != nil {
 			return err
 		}
 		return job.AckTx(ctx, tx)
@@ -74,7 +74,7 @@ func TestBatch_SealedAndDone(t *testing.T) {
 	got = batch(t, db, b.ID)
 	require.EqualValues(t, 3, got.Done)
 	require.WithinDuration(t, time.Now(), got.DoneAt, time.Minute)
-	_, err = q.Enqueue(ctx, 4, honker.In(b.ID))
+	_, err = q.Enqueue(ctx, 4, honker.InBatch(b.ID))
 	require.ErrorIs(t, err, honker.ErrBatchDone)
 	require.NoError(t, jobs[next].Ack(ctx))
 	require.NoError(t, db.Check(ctx))
@@ -86,14 +86,14 @@ func TestBatch_SealedAndDone(t *testing.T) {
 func TestBatch_DeadMember(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	b := newBatch(t, db)
-	a := testkit.Enqueue(t, q, 1, honker.In(b.ID))
+	a := testkit.Enqueue(t, q, 1, honker.InBatch(b.ID))
 	next := testkit.Enqueue(t, q, 2, honker.AfterBatch(b.ID))
 	anyway := testkit.Enqueue(t, q, 3, honker.AfterBatch(b.ID), honker.EvenIfDead())
 	require.NoError(t, b.Seal(ctx))
 	require.NoError(t, testkit.ClaimAll(t, q)[a].Reject(ctx, testkit.ErrCause))
 	require.NoError(t, db.Check(ctx))
 	require.EqualValues(t, 1, batch(t, db, b.ID).Dead)
-	_, err := q.Enqueue(ctx, 4, honker.In(b.ID))
+	_, err := q.Enqueue(ctx, 4, honker.InBatch(b.ID))
 	require.ErrorIs(t, err, honker.ErrBatchDone)
 	jobs := testkit.ClaimAll(t, q)
 	require.Len(t, jobs, 1)
@@ -105,7 +105,7 @@ func TestBatch_DeadMember(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, r.Changed)
 	require.NoError(t, db.Check(ctx))
-	more := testkit.Enqueue(t, q, 5, honker.In(b.ID))
+	more := testkit.Enqueue(t, q, 5, honker.InBatch(b.ID))
 	jobs = testkit.ClaimAll(t, q)
 	require.NoError(t, errors.Join(jobs[a].Ack(ctx), jobs[more].Ack(ctx)))
 	require.Contains(t, testkit.ClaimAll(t, q), next)
@@ -122,10 +122,10 @@ func TestBatch_Tx(t *testing.T) {
 			if b, err = db.NewBatchTx(ctx, tx, &honker.BatchOptions{Name: "night", Headers: map[string]string{"tenant": "7"}}); err != nil {
 				return err
 			}
-			if _, err := q.EnqueueManyTx(ctx, tx, []int{1, 2, 3}, honker.In(b.ID), honker.Key("k")); err != nil {
+			if _, err := q.EnqueueManyTx(ctx, tx, []int{1, 2, 3}, honker.InBatch(b.ID), honker.Key("k")); err != nil {
 				return err
 			}
-			if _, err := q.EnqueueTx(ctx, tx, 4, honker.In(b.ID), honker.Unique("u", nil)); err != nil {
+			if _, err := q.EnqueueTx(ctx, tx, 4, honker.InBatch(b.ID), honker.Unique("u", nil)); err != nil {
 				return err
 			}
 			if _, err := q.EnqueueTx(ctx, tx, 5, honker.AfterBatch(b.ID)); err != nil {
@@ -156,7 +156,7 @@ func TestBatch_Tx(t *testing.T) {
 func TestBatch_Cancel(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	b := newBatch(t, db)
-	ids, err := q.EnqueueMany(ctx, make([]int, 30), honker.In(b.ID))
+	ids, err := q.EnqueueMany(ctx, make([]int, 30), honker.InBatch(b.ID))
 	require.NoError(t, err)
 	next := testkit.Enqueue(t, q, 1, honker.AfterBatch(b.ID))
 	testkit.Enqueue(t, q, 2, honker.After(next))
@@ -235,10 +235,10 @@ func TestBatch_Forgotten(t *testing.T) {
 	p, err := admin.Batches(ctx, db, nil)
 	require.NoError(t, err)
 	require.Len(t, p.Batches, 2)
-	_, err = q.Enqueue(ctx, 1, honker.In(old.ID))
+	_, err = q.Enqueue(ctx, 1, honker.InBatch(old.ID))
 	require.ErrorIs(t, err, honker.ErrBatchDone)
 	next := testkit.Enqueue(t, q, 2, honker.AfterBatch(old.ID))
 	require.Contains(t, testkit.ClaimAll(t, q), next)
-	testkit.Enqueue(t, q, 3, honker.In(open.ID))
+	testkit.Enqueue(t, q, 3, honker.InBatch(open.ID))
 	require.NoError(t, db.Check(ctx))
 }

@@ -3,13 +3,13 @@ package admin
 import (
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/wake"
+	"github.com/honker-go/honker/observe"
 )
 
 // DiscardOptions configures Discard. The zero value of a field selects its default.
@@ -37,7 +37,7 @@ func Discard(ctx context.Context, db *honker.DB, f JobFilter, opts *DiscardOptio
 	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, _ time.Time) (row.Removed, error) {
 		return a.engine.Stores.Operators.Discard(ctx, q, ids, w)
 	}, func(queue string, ids []int64) {
-		a.engine.Observe(honker.Discarded{Queue: queue, IDs: ids, Actor: actor})
+		a.engine.Observer.Discarded(observe.Discarded{Queue: queue, IDs: ids, Actor: actor})
 	})
 	r, err := a.run(ctx)
 	return r, engine.Wrap("discard", "", err)
@@ -84,10 +84,10 @@ func (a *action) tellCancelled(actor string) func(queue string, ids []int64) {
 	return func(queue string, ids []int64) {
 		over := make([]wake.Change, len(ids))
 		for i, id := range ids {
-			over[i] = wake.Change{Kind: wake.JobDone, Name: strconv.FormatInt(id, 10)}
+			over[i] = wake.Job(id)
 		}
 		a.engine.Notifier.Wake(over...)
-		a.engine.Observe(honker.Cancelled{Queue: queue, IDs: ids, Actor: actor})
+		a.engine.Observer.Cancelled(observe.Cancelled{Queue: queue, IDs: ids, Actor: actor})
 	}
 }
 
@@ -112,7 +112,7 @@ func RunNow(ctx context.Context, db *honker.DB, f JobFilter, opts *RunNowOptions
 	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (row.Removed, error) {
 		changed, err := a.engine.Stores.Operators.RunNow(ctx, q, ids, now)
 		return row.Removed{Jobs: changed}, err
-	}, func(queue string, _ []int64) { a.engine.Notifier.Wake(ready(queue)) })
+	}, func(queue string, _ []int64) { a.engine.Notifier.Wake(wake.Queue(queue)) })
 	r, err := a.run(ctx)
 	return r, engine.Wrap("run now", "", err)
 }

@@ -253,7 +253,7 @@ func TestExplain_WaitsFor_After(t *testing.T) {
 		later := testkit.Enqueue(t, q, 2, honker.Delay(time.Hour))
 		b, err := db.NewBatch(t.Context(), &honker.BatchOptions{Name: "pages"})
 		require.NoError(t, err)
-		ids, err := q.EnqueueMany(t.Context(), []int{3, 4}, honker.In(b.ID))
+		ids, err := q.EnqueueMany(t.Context(), []int{3, 4}, honker.InBatch(b.ID))
 		require.NoError(t, err)
 		require.NoError(t, first(t, q).Ack(t.Context()))
 		id := testkit.Enqueue(t, q, 5, honker.After(lost, later), honker.AfterBatch(b.ID))

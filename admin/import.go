@@ -16,6 +16,8 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
+	"github.com/honker-go/honker/internal/wake"
+	"github.com/honker-go/honker/observe"
 )
 
 // ImportOptions configures ImportJobs. The zero value of a field selects its default.
@@ -290,8 +292,8 @@ func (i *importer) add(ctx context.Context, pace *engine.Pace, some []importing)
 	*i.report = after
 	queues, ids := byQueue(added)
 	for _, queue := range queues {
-		i.engine.Notifier.Wake(ready(queue))
-		i.engine.Observe(honker.Enqueued{Queue: queue, IDs: ids[queue]})
+		i.engine.Notifier.Wake(wake.Queue(queue))
+		i.engine.Observer.Enqueued(observe.Enqueued{Queue: queue, IDs: ids[queue]})
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/honker-go/honker/admin"
 	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/observe"
 )
 
 // exported returns the exported lines of the jobs that f selects.
@@ -155,13 +156,13 @@ func TestImportJobs_Kinds(t *testing.T) {
 
 // Options change the queue, the time and the attempts. Workers and the observer are notified of the jobs.
 func TestImportJobs_Options(t *testing.T) {
-	var told []honker.Enqueued
-	db := honkertest.Open(t, &honker.Options{Observer: &honker.Observer{Enqueued: func(e honker.Enqueued) { told = append(told, e) }}})
+	var told []observe.Enqueued
+	db := honkertest.Open(t, &honker.Options{Observer: &observe.Observer{Enqueued: func(e observe.Enqueued) { told = append(told, e) }}})
 	soon := time.Now()
 	imported(t, db, "{\"payload\":1}\n\n  {\"queue\":\"x\",\"state\":\"dead\",\"payload\":2,\"max_attempts\":9}", &admin.ImportOptions{To: "b", Delay: time.Hour, Attempts: 4})
 	require.Equal(t, []string{"b|1|4", "b|2|4"}, rows(t, db, `SELECT queue, payload, max_attempts FROM _honker_live ORDER BY id`))
 	require.Empty(t, rows(t, db, `SELECT id FROM _honker_live WHERE run_at < ?`, soon.Add(time.Hour).Unix()))
-	require.Equal(t, []honker.Enqueued{{Queue: "b", IDs: []int64{1, 2}}}, told)
+	require.Equal(t, []observe.Enqueued{{Queue: "b", IDs: []int64{1, 2}}}, told)
 	imported(t, db, `{"queue":"c","payload":3}`, nil)
 	require.Equal(t, []string{"3|25"}, rows(t, db, `SELECT payload, max_attempts FROM _honker_live WHERE queue = 'c'`))
 }

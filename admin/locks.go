@@ -116,7 +116,7 @@ func BreakLock(ctx context.Context, db *honker.DB, name, owner string) (broken b
 		return false, engine.Wrap("break lock", name, err)
 	}
 	if broken {
-		e.Notifier.Wake(wake.Change{Kind: wake.LockFree, Name: name})
+		e.Notifier.Wake(wake.Lock(name))
 	}
 	return broken, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/honker-go/honker/admin"
 	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/observe"
 )
 
 func TestMain(m *testing.M) { testkit.Main(m, nil) }
@@ -20,10 +21,10 @@ func TestMain(m *testing.M) { testkit.Main(m, nil) }
 func open(t *testing.T) (context.Context, *honker.DB, *honker.Queue[int], *told) {
 	t.Helper()
 	told := new(told)
-	db := honkertest.Open(t, &honker.Options{Observer: &honker.Observer{
-		Requeued:  func(e honker.Requeued) { told.add("requeued", e.Queue, e.IDs, e.Actor, e.Tx) },
-		Discarded: func(e honker.Discarded) { told.add("discarded", e.Queue, e.IDs, e.Actor, false) },
-		Cancelled: func(e honker.Cancelled) { told.add("cancelled", e.Queue, e.IDs, e.Actor, false) },
+	db := honkertest.Open(t, &honker.Options{Observer: &observe.Observer{
+		Requeued:  func(e observe.Requeued) { told.add("requeued", e.Queue, e.IDs, e.Actor, e.Tx) },
+		Discarded: func(e observe.Discarded) { told.add("discarded", e.Queue, e.IDs, e.Actor, false) },
+		Cancelled: func(e observe.Cancelled) { told.add("cancelled", e.Queue, e.IDs, e.Actor, false) },
 	}})
 	return testkit.Context(t, 3*testkit.Timeout), db, honker.NewQueue[int](db, "jobs", nil), told
 }

@@ -94,7 +94,7 @@ func BreakRelayPartition(ctx context.Context, db *honker.DB, p RelayPartition) (
 		return false, engine.Wrap("break relay partition", p.Queue, err)
 	}
 	if broken {
-		e.Notifier.Wake(wake.Change{Kind: wake.RelayReady, Name: wake.RelayName(p.Family, p.Queue)})
+		e.Notifier.Wake(wake.Relay(wake.RelayName(p.Family, p.Queue)))
 	}
 	return broken, nil
 }

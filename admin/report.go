@@ -9,7 +9,6 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
-	"github.com/honker-go/honker/internal/wake"
 )
 
 // Report describes the changes made by a call. It is also returned with an error, such as that of a ctx
@@ -198,6 +197,3 @@ func byQueue(done []row.Change) (queues []string, ids map[string][]int64) {
 	}
 	return queues, ids
 }
-
-// ready returns the wake-up for claims on queue.
-func ready(queue string) wake.Change { return wake.Change{Kind: wake.QueueReady, Name: queue} }

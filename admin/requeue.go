@@ -11,6 +11,8 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
+	"github.com/honker-go/honker/internal/wake"
+	"github.com/honker-go/honker/observe"
 	"github.com/honker-go/honker/seal"
 )
 
@@ -107,7 +109,7 @@ func requeueTx(ctx context.Context, db *honker.DB, tx honker.Tx, f JobFilter, op
 		return r, err
 	}
 	for _, queue := range rq.queues {
-		if _, err := rq.engine.Join(ctx, tx, ready(queue)); err != nil {
+		if _, err := rq.engine.Join(ctx, tx, wake.Queue(queue)); err != nil {
 			return r, err
 		}
 	}
@@ -208,8 +210,8 @@ func (r *requeue) runAt(i int) time.Time {
 func (r *requeue) tell(queues []string, ids map[string][]int64) {
 	for _, queue := range queues {
 		if !r.inTx {
-			r.engine.Notifier.Wake(ready(queue))
+			r.engine.Notifier.Wake(wake.Queue(queue))
 		}
-		r.engine.Observe(honker.Requeued{Queue: queue, IDs: ids[queue], Actor: r.actor, Tx: r.inTx})
+		r.engine.Observer.Requeued(observe.Requeued{Queue: queue, IDs: ids[queue], Actor: r.actor, Tx: r.inTx})
 	}
 }

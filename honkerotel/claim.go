@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/observe"
 )
 
 // maxLinks limits the links of a span. A claim may have a thousand jobs, and the default limit of
@@ -18,7 +19,7 @@ const maxLinks = 128
 
 // traceClaim records the span of a claim. Observers are called afterwards without a context, so the
 // span has no parent.
-func (t *Telemetry) traceClaim(c honker.Claimed) {
+func (t *Telemetry) traceClaim(c observe.Claimed) {
 	ended := time.Now()
 	_, span := t.tracer.Start(context.Background(), "claim "+c.Queue, trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithTimestamp(ended.Add(-c.Took)), trace.WithLinks(t.links(c.Headers())...), trace.WithAttributes(
@@ -64,7 +65,7 @@ var settleNames = map[honker.Outcome]string{
 
 // settled records the span of a settled claim. Jobs that were found dead and cancelled jobs have no
 // such span, because no claim was settled.
-func (t *Telemetry) settled(s honker.Settled) {
+func (t *Telemetry) settled(s observe.Settled) {
 	lost := s.Outcome == honker.OutcomeLost
 	if s.At.IsZero() && !lost {
 		return

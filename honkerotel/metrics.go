@@ -11,6 +11,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/observe"
 )
 
 // instruments are the metrics for the events of this process.
@@ -60,7 +61,7 @@ func measured(operation, destination string, more ...attribute.KeyValue) metric.
 }
 
 // ended records the duration of an enqueue or publish.
-func (t *Telemetry) ended(ctx context.Context, op honker.Operation, took time.Duration, failed []attribute.KeyValue) {
+func (t *Telemetry) ended(ctx context.Context, op observe.Operation, took time.Duration, failed []attribute.KeyValue) {
 	name := op.Name
 	if op.Verb == "enqueue" {
 		name = t.opts.QueueLabel(name)
@@ -69,17 +70,17 @@ func (t *Telemetry) ended(ctx context.Context, op honker.Operation, took time.Du
 }
 
 // enqueued counts the added jobs. Enqueues that found a job with their unique key do not count.
-func (t *Telemetry) enqueued(e honker.Enqueued) {
+func (t *Telemetry) enqueued(e observe.Enqueued) {
 	t.sent.Add(context.Background(), int64(len(e.IDs)), measured("enqueue", t.opts.QueueLabel(e.Queue)))
 }
 
-func (t *Telemetry) published(p honker.Published) {
+func (t *Telemetry) published(p observe.Published) {
 	t.sent.Add(context.Background(), p.Last-p.First+1, measured("publish", p.Topic))
 }
 
 func typeOf(kind attribute.KeyValue) metric.MeasurementOption { return metric.WithAttributes(kind) }
 
-func (t *Telemetry) claimed(c honker.Claimed) {
+func (t *Telemetry) claimed(c observe.Claimed) {
 	if t.opts.Claims {
 		t.traceClaim(c)
 	}
@@ -88,7 +89,7 @@ func (t *Telemetry) claimed(c honker.Claimed) {
 	t.consumed.Add(ctx, int64(c.Jobs), attrs)
 }
 
-func (t *Telemetry) started(s honker.Started) {
+func (t *Telemetry) started(s observe.Started) {
 	t.wait.Record(context.Background(), s.Wait.Seconds(),
 		metric.WithAttributes(system, semconv.MessagingDestinationName(t.opts.QueueLabel(s.Queue))))
 }

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/observe"
 )
 
 // scope is the instrumentation scope of all spans and metrics.
@@ -62,7 +63,7 @@ func (o *Options) withDefaults() Options {
 // Telemetry is the instrumentation. Its fields can be used together or separately. They are safe
 // for concurrent use and may serve several DBs.
 type Telemetry struct {
-	Observer   *honker.Observer                        // for honker.Options; spans of everything but handlers, and metrics
+	Observer   *observe.Observer                       // for honker.Options; spans of everything but handlers, and metrics
 	Headers    func(context.Context) map[string]string // for honker.Options; adds the span context to jobs
 	Middleware honker.Middleware                       // for honker.WorkOptions; spans of handlers
 
@@ -72,7 +73,7 @@ type Telemetry struct {
 	instruments
 }
 
-// New returns a new instrumentation. nil opts means defaults. Use [honker.Observers] to combine its
+// New returns a new instrumentation. nil opts means defaults. Use [observe.Observers] to combine its
 // Observer with others.
 func New(opts *Options) *Telemetry {
 	o := opts.withDefaults()
@@ -84,7 +85,7 @@ func New(opts *Options) *Telemetry {
 	t.instruments = newInstruments(t.meter)
 	t.Headers = t.headers
 	t.Middleware = t.middleware
-	t.Observer = &honker.Observer{
+	t.Observer = &observe.Observer{
 		Begin: t.begin, Enqueued: t.enqueued, Published: t.published, Claimed: t.claimed, Started: t.started,
 	}
 	if o.Settles {

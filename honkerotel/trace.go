@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/observe"
 )
 
 // system is the messaging system, as the conventions call it.
@@ -28,7 +29,7 @@ func (t *Telemetry) headers(ctx context.Context) map[string]string {
 }
 
 // begin starts the span of an enqueue or publish.
-func (t *Telemetry) begin(ctx context.Context, op honker.Operation) (context.Context, func(honker.OperationEnd)) {
+func (t *Telemetry) begin(ctx context.Context, op observe.Operation) (context.Context, func(observe.OperationEnd)) {
 	began := time.Now()
 	attrs := []attribute.KeyValue{system, semconv.MessagingOperationName(op.Verb), semconv.MessagingOperationTypeSend,
 		semconv.MessagingDestinationName(op.Name)}
@@ -40,7 +41,7 @@ func (t *Telemetry) begin(ctx context.Context, op honker.Operation) (context.Con
 	}
 	inner, span := t.tracer.Start(ctx, op.Verb+" "+op.Name, trace.WithSpanKind(trace.SpanKindProducer),
 		trace.WithTimestamp(began), trace.WithAttributes(attrs...))
-	return inner, func(e honker.OperationEnd) {
+	return inner, func(e observe.OperationEnd) {
 		if e.Err == nil && op.N == 1 {
 			span.SetAttributes(messageID(e.First))
 		}

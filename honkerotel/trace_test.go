@@ -20,6 +20,7 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkerotel"
 	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/observe"
 )
 
 // nested enqueues a job in a span of the application. The handler enqueues another job, and both
@@ -221,8 +222,8 @@ func TestNew_NoSDK(t *testing.T) {
 	require.Empty(t, tel.Headers(t.Context()))
 	var none context.Context
 	require.Empty(t, tel.Headers(none))
-	ctx, end := tel.Observer.Begin(t.Context(), honker.Operation{Verb: "enqueue", Name: "orders", N: 1})
+	ctx, end := tel.Observer.Begin(t.Context(), observe.Operation{Verb: "enqueue", Name: "orders", N: 1})
 	require.False(t, trace.SpanContextFromContext(ctx).IsValid())
-	end(honker.OperationEnd{})
+	end(observe.OperationEnd{})
 	require.NoError(t, tel.Middleware(func(context.Context, *honker.JobInfo) error { return nil })(t.Context(), &honker.JobInfo{}))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/honker-go/honker/honkerprom"
 	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/observe"
 )
 
 // BenchmarkScrape scrapes 500 queues with a million jobs. The first scrape counts the jobs, the
@@ -63,7 +64,7 @@ func BenchmarkObserver(b *testing.B) {
 }
 
 var (
-	started  = honker.Started{Queue: "mails", ID: 1, Worker: "w", Attempt: 1, Wait: time.Millisecond}
-	returned = honker.Returned{Queue: "mails", ID: 1, Worker: "w", Attempt: 1, Ran: time.Millisecond}
-	settled  = honker.Settled{Queue: "mails", ID: 1, Worker: "w", Attempt: 1, Outcome: honker.OutcomeAcked}
+	started  = observe.Started{Queue: "mails", ID: 1, Worker: "w", Attempt: 1, Wait: time.Millisecond}
+	returned = observe.Returned{Queue: "mails", ID: 1, Worker: "w", Attempt: 1, Ran: time.Millisecond}
+	settled  = observe.Settled{Queue: "mails", ID: 1, Worker: "w", Attempt: 1, Outcome: honker.OutcomeAcked}
 )

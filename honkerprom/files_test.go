@@ -22,6 +22,7 @@ import (
 	"github.com/honker-go/honker/honkerprom"
 	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/observe"
 )
 
 // everything returns a registry in which each metric has a value.
@@ -29,16 +30,16 @@ func everything(t *testing.T) *prometheus.Registry {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
 	o := honkerprom.Observer(reg, nil)
-	o.Enqueued(honker.Enqueued{Queue: "mails", IDs: []int64{1}})
-	o.Deduplicated(honker.Deduplicated{Queue: "mails", Existing: 1})
-	o.Working(honker.Working{Queues: []string{"mails"}, Slots: 2})
-	o.Started(honker.Started{Queue: "mails"})
-	o.Returned(honker.Returned{Queue: "mails"})
-	o.Settled(honker.Settled{Topic: "orders", Group: "packers"})
-	o.Published(honker.Published{Topic: "orders", First: 1, Last: 1})
+	o.Enqueued(observe.Enqueued{Queue: "mails", IDs: []int64{1}})
+	o.Deduplicated(observe.Deduplicated{Queue: "mails", Existing: 1})
+	o.Working(observe.Working{Queues: []string{"mails"}, Slots: 2})
+	o.Started(observe.Started{Queue: "mails"})
+	o.Returned(observe.Returned{Queue: "mails"})
+	o.Settled(observe.Settled{Topic: "orders", Group: "packers"})
+	o.Published(observe.Published{Topic: "orders", First: 1, Last: 1})
 	o.Fired(honker.Fire{Name: "tea"})
-	o.Woke(honker.Woke{Cause: "commit", Waiters: 1})
-	o.Tx(honker.TxEnded{Committed: true})
+	o.Woke(observe.Woke{Cause: "commit", Waiters: 1})
+	o.Tx(observe.TxEnded{Committed: true})
 
 	db := honkertest.Open(t, nil)
 	testkit.Enqueue(t, honker.NewQueue[int](db, "mails", nil), 1)

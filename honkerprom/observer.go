@@ -7,27 +7,28 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/observe"
 )
 
 // Observer returns an observer for [honker.Options] that counts the events of this process. It
 // registers its metrics with reg. Observers of several databases may share a registry and then
 // count in the same metrics. Observer panics, like MustRegister, if reg has other metrics of the
-// same names. nil opts means defaults. Use [honker.Observers] to combine it with other observers.
-func Observer(reg prometheus.Registerer, opts *Options) *honker.Observer {
+// same names. nil opts means defaults. Use [observe.Observers] to combine it with other observers.
+func Observer(reg prometheus.Registerer, opts *Options) *observe.Observer {
 	o := opts.withDefaults()
 	e := newEvents(reg, o)
-	return &honker.Observer{
+	return &observe.Observer{
 		Enqueued:     e.jobsEnqueued,
 		Deduplicated: e.jobsFound,
 		Started:      e.jobStarted,
 		Returned:     e.jobReturned,
 		Settled:      e.jobSettled,
 		Working:      e.workChanged,
-		Published: func(p honker.Published) {
+		Published: func(p observe.Published) {
 			e.published.WithLabelValues(e.topics.label(p.Topic)).Add(float64(p.Last - p.First + 1))
 		},
 		Fired: func(f honker.Fire) { e.fired.WithLabelValues(e.schedules.label(f.Name)).Inc() },
-		Woke:  func(w honker.Woke) { e.woke.WithLabelValues(w.Cause).Add(float64(w.Waiters)) },
+		Woke:  func(w observe.Woke) { e.woke.WithLabelValues(w.Cause).Add(float64(w.Waiters)) },
 		Tx:    e.txEnded,
 	}
 }
@@ -112,29 +113,29 @@ func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
 	return c
 }
 
-func (e *events) jobsEnqueued(q honker.Enqueued) {
+func (e *events) jobsEnqueued(q observe.Enqueued) {
 	e.enqueued.WithLabelValues(e.queues.label(q.Queue)).Add(float64(len(q.IDs)))
 }
 
-func (e *events) jobsFound(d honker.Deduplicated) {
+func (e *events) jobsFound(d observe.Deduplicated) {
 	queue := e.queues.label(d.Queue)
 	e.existing.WithLabelValues(queue).Add(float64(d.Existing))
 	e.replaced.WithLabelValues(queue).Add(float64(d.Replaced))
 }
 
-func (e *events) jobStarted(s honker.Started) {
+func (e *events) jobStarted(s observe.Started) {
 	queue := e.queues.label(s.Queue)
 	e.wait.WithLabelValues(queue).Observe(s.Wait.Seconds())
 	e.busy.WithLabelValues(queue).Inc()
 }
 
-func (e *events) jobReturned(r honker.Returned) {
+func (e *events) jobReturned(r observe.Returned) {
 	queue := e.queues.label(r.Queue)
 	e.run.WithLabelValues(queue).Observe(r.Ran.Seconds())
 	e.busy.WithLabelValues(queue).Dec()
 }
 
-func (e *events) jobSettled(s honker.Settled) {
+func (e *events) jobSettled(s observe.Settled) {
 	if s.Group != "" { // groups report only dead events
 		topic, group := e.groups.pair(s.Topic, s.Group)
 		e.groupDied.WithLabelValues(topic, group).Inc()
@@ -152,7 +153,7 @@ var outcomes = []honker.Outcome{honker.OutcomeAcked, honker.OutcomeRetried, honk
 
 // workChanged also creates the counters of the queues at zero. Without that, increase() would miss
 // the first event of each series.
-func (e *events) workChanged(w honker.Working) {
+func (e *events) workChanged(w observe.Working) {
 	slots := float64(w.Slots)
 	if w.Ended {
 		slots = -slots
@@ -168,7 +169,7 @@ func (e *events) workChanged(w honker.Working) {
 	}
 }
 
-func (e *events) txEnded(t honker.TxEnded) {
+func (e *events) txEnded(t observe.TxEnded) {
 	e.writeWait.Observe(t.Wait.Seconds())
 	if t.Committed {
 		e.commits.Inc()

@@ -13,6 +13,7 @@ import (
 	"github.com/honker-go/honker/honkerprom"
 	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/observe"
 )
 
 // The counters and histograms record the events of this process.
@@ -110,8 +111,8 @@ func TestObserver_Labels(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	o := honkerprom.Observer(reg, &honkerprom.Options{MaxQueues: 2, QueueLabel: func(queue string) string { return queue[:1] }})
 	for i := range 1000 {
-		o.Enqueued(honker.Enqueued{Queue: fmt.Sprintf("%c-%d", 'a'+i%4, i), IDs: []int64{1, 2}})
-		o.Settled(honker.Settled{Topic: "t", Group: fmt.Sprint(i)})
+		o.Enqueued(observe.Enqueued{Queue: fmt.Sprintf("%c-%d", 'a'+i%4, i), IDs: []int64{1, 2}})
+		o.Settled(observe.Settled{Topic: "t", Group: fmt.Sprint(i)})
 		o.Fired(honker.Fire{Name: fmt.Sprint(i)})
 	}
 	values := scrape(t, reg)
@@ -128,8 +129,8 @@ func TestObserver_Labels(t *testing.T) {
 func TestObserver_Registered(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	first, second := honkerprom.Observer(reg, nil), honkerprom.Observer(reg, nil)
-	first.Enqueued(honker.Enqueued{Queue: "mails", IDs: []int64{1}})
-	second.Enqueued(honker.Enqueued{Queue: "mails", IDs: []int64{1, 2}})
+	first.Enqueued(observe.Enqueued{Queue: "mails", IDs: []int64{1}})
+	second.Enqueued(observe.Enqueued{Queue: "mails", IDs: []int64{1, 2}})
 	require.EqualValues(t, 3, scrape(t, reg)[`honker_jobs_enqueued_total{queue="mails"}`])
 
 	reg = prometheus.NewPedanticRegistry()

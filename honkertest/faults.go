@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/observe"
 )
 
 // Lapse makes the claim of a job expire now, as if its worker had stalled for longer than its
@@ -141,12 +142,12 @@ func Unfair(t testing.TB, seed int64) honker.Options {
 			time.Sleep(min(d, unfairest))
 		}
 	}
-	return honker.Options{Observer: &honker.Observer{
-		Enqueued:  func(honker.Enqueued) { hold() },
-		Claimed:   func(honker.Claimed) { hold() },
-		Started:   func(honker.Started) { hold() },
-		Settled:   func(honker.Settled) { hold() },
-		Published: func(honker.Published) { hold() },
-		Woke:      func(honker.Woke) { hold() },
+	return honker.Options{Observer: &observe.Observer{
+		Enqueued:  func(observe.Enqueued) { hold() },
+		Claimed:   func(observe.Claimed) { hold() },
+		Started:   func(observe.Started) { hold() },
+		Settled:   func(observe.Settled) { hold() },
+		Published: func(observe.Published) { hold() },
+		Woke:      func(observe.Woke) { hold() },
 	}}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/observe"
 )
 
 // The holder of a lapsed claim can no longer settle it, and another worker can claim the job.
@@ -112,7 +113,7 @@ func TestCrash(t *testing.T) {
 func TestCrash_Options(t *testing.T) {
 	var mu sync.Mutex
 	var enqueued []int64
-	db := honkertest.Open(t, &honker.Options{MaxPayload: 10, Observer: &honker.Observer{Enqueued: func(e honker.Enqueued) {
+	db := honkertest.Open(t, &honker.Options{MaxPayload: 10, Observer: &observe.Observer{Enqueued: func(e observe.Enqueued) {
 		mu.Lock()
 		defer mu.Unlock()
 		enqueued = append(enqueued, e.IDs...)
@@ -186,7 +187,7 @@ func TestUnfair_Seed(t *testing.T) {
 			o := honkertest.Unfair(t, seed)
 			for range 100 {
 				began := time.Now()
-				o.Observer.Enqueued(honker.Enqueued{})
+				o.Observer.Enqueued(observe.Enqueued{})
 				all = append(all, time.Since(began))
 			}
 		})

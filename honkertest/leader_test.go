@@ -12,6 +12,7 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/observe"
 )
 
 // In a bubble, a month of an hourly schedule costs commits for its fires but few for the leader's
@@ -20,9 +21,9 @@ func TestBubble_Schedule_CommitsOfAMonth(t *testing.T) {
 	const days = 30
 	synctest.Test(t, func(t *testing.T) {
 		var fires, commits atomic.Int64
-		db := honkertest.Open(t, &honker.Options{Observer: &honker.Observer{
+		db := honkertest.Open(t, &honker.Options{Observer: &observe.Observer{
 			Fired: func(honker.Fire) { fires.Add(1) },
-			Tx:    func(honker.TxEnded) { commits.Add(1) },
+			Tx:    func(observe.TxEnded) { commits.Add(1) },
 		}})
 		testkit.Register(t, db, testkit.Every("report", "@every 1h"))
 		began := commits.Load()
@@ -40,9 +41,9 @@ func TestBubble_Schedule_CommitsOfAMonth(t *testing.T) {
 func TestBubble_Maintain_CommitsOfADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var rounds, commits atomic.Int64
-		db := honkertest.Open(t, &honker.Options{Observer: &honker.Observer{
-			Maintained: func(honker.Maintained) { rounds.Add(1) },
-			Tx:         func(honker.TxEnded) { commits.Add(1) },
+		db := honkertest.Open(t, &honker.Options{Observer: &observe.Observer{
+			Maintained: func(observe.Maintained) { rounds.Add(1) },
+			Tx:         func(observe.TxEnded) { commits.Add(1) },
 		}})
 		began := commits.Load()
 		stop := testkit.Background(t, func(ctx context.Context) error {

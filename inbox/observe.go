@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/contain"
 )
 
 // Observer contains callbacks for metrics and traces. Nil fields are skipped, and later versions may
@@ -38,8 +38,8 @@ func (o *Observer) contained(log *slog.Logger) *Observer {
 		o = &Observer{}
 	}
 	return &Observer{
-		Received:  engine.Contained(log, "inbox: Observer.Received", o.Received),
-		Duplicate: engine.Contained(log, "inbox: Observer.Duplicate", o.Duplicate),
-		Refused:   engine.Contained(log, "inbox: Observer.Refused", o.Refused),
+		Received:  contain.Func(log, "inbox: Observer.Received", o.Received),
+		Duplicate: contain.Func(log, "inbox: Observer.Duplicate", o.Duplicate),
+		Refused:   contain.Func(log, "inbox: Observer.Refused", o.Refused),
 	}
 }

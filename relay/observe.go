@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/contain"
 )
 
 // Observer contains callbacks for metrics and traces. Nil fields are skipped, and later versions may
@@ -77,11 +77,11 @@ func (o *Observer) contained(log *slog.Logger) *Observer {
 		o = &Observer{}
 	}
 	return &Observer{
-		Sent:      engine.Contained(log, "relay: Observer.Sent", o.Sent),
-		Taken:     engine.Contained(log, "relay: Observer.Taken", o.Taken),
-		Finished:  engine.Contained(log, "relay: Observer.Finished", o.Finished),
-		Retried:   engine.Contained(log, "relay: Observer.Retried", o.Retried),
-		Dead:      engine.Contained(log, "relay: Observer.Dead", o.Dead),
-		LeaseLost: engine.Contained(log, "relay: Observer.LeaseLost", o.LeaseLost),
+		Sent:      contain.Func(log, "relay: Observer.Sent", o.Sent),
+		Taken:     contain.Func(log, "relay: Observer.Taken", o.Taken),
+		Finished:  contain.Func(log, "relay: Observer.Finished", o.Finished),
+		Retried:   contain.Func(log, "relay: Observer.Retried", o.Retried),
+		Dead:      contain.Func(log, "relay: Observer.Dead", o.Dead),
+		LeaseLost: contain.Func(log, "relay: Observer.LeaseLost", o.LeaseLost),
 	}
 }

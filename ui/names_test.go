@@ -88,7 +88,7 @@ func twoQueues(t *testing.T, db *honker.DB) (ids []int64) {
 	for _, name := range []string{"ok", hidden} {
 		ids = append(ids, bury(t, db, name, `1`, "boom"))
 		enqueue(name, honker.Delay(time.Hour))
-		enqueue(name, honker.In(batch.ID))
+		enqueue(name, honker.InBatch(batch.ID))
 	}
 	for _, before := range append([]int64{}, ids...) {
 		enqueue("ok", honker.After(before))

@@ -51,7 +51,7 @@ func something(t *testing.T, db *honker.DB) map[string]url.Values {
 
 	batch, err := db.NewBatch(ctx, &honker.BatchOptions{Name: "import"})
 	require.NoError(t, err)
-	_, err = queue(db, "mails").Enqueue(ctx, json.RawMessage(`{"to":"cleo"}`), honker.Delay(time.Hour), honker.In(batch.ID), honker.After(waits), honker.Headers(map[string]string{"trace": "t1"}))
+	_, err = queue(db, "mails").Enqueue(ctx, json.RawMessage(`{"to":"cleo"}`), honker.Delay(time.Hour), honker.InBatch(batch.ID), honker.After(waits), honker.Headers(map[string]string{"trace": "t1"}))
 	require.NoError(t, err)
 
 	form := func(pairs ...string) url.Values {

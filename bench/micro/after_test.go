@@ -54,7 +54,7 @@ func fanIn(b *testing.B, kind string, n int) (*honker.Queue[payload], []int64) {
 		var err error
 		batch, err = db.NewBatch(ctx, nil)
 		require.NoError(b, err)
-		opts = append(opts, honker.In(batch.ID))
+		opts = append(opts, honker.InBatch(batch.ID))
 	}
 	ids, err := q.EnqueueMany(ctx, make([]payload, n), opts...)
 	require.NoError(b, err)

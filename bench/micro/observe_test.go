@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/observe"
 )
 
 // BenchmarkObserver_Tx is BenchmarkQueue_Enqueue with an observer of transactions, compared with
@@ -16,7 +17,7 @@ func BenchmarkObserver_Tx(b *testing.B) {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
 			var ended atomic.Int64
 			plain := enqueueOne(b, nil)
-			observed := enqueueOne(b, &honker.Options{Observer: &honker.Observer{Tx: func(honker.TxEnded) { ended.Add(1) }}})
+			observed := enqueueOne(b, &honker.Options{Observer: &observe.Observer{Tx: func(observe.TxEnded) { ended.Add(1) }}})
 			compare(b, 1000,
 				func(n int) { spread(callers, n, plain) },
 				func(n int) { spread(callers, n, observed) })

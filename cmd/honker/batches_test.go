@@ -15,7 +15,7 @@ func TestGolden_Batches(t *testing.T) {
 		for _, name := range []string{"nightly", "import"} {
 			batch, err := db.NewBatch(t.Context(), &honker.BatchOptions{Name: name})
 			require.NoError(t, err)
-			_, err = honker.NewQueue[int](db, "rows", nil).Enqueue(t.Context(), 1, honker.In(batch.ID))
+			_, err = honker.NewQueue[int](db, "rows", nil).Enqueue(t.Context(), 1, honker.InBatch(batch.ID))
 			require.NoError(t, err)
 		}
 		require.NoError(t, db.Close())

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/observe"
 )
 
 // look opens the file read-only and calls f.
@@ -48,7 +49,7 @@ func (a *app) change(ctx context.Context, f func(db *honker.DB) error) error {
 }
 
 // serve is like change for an f that waits for commits of other processes. observer may be nil.
-func (a *app) serve(ctx context.Context, observer *honker.Observer, f func(db *honker.DB) error) error {
+func (a *app) serve(ctx context.Context, observer *observe.Observer, f func(db *honker.DB) error) error {
 	return a.changeBy(ctx, access{waits: true, observer: observer}, f)
 }
 
@@ -72,7 +73,7 @@ func (a *app) try(ctx context.Context, path string, how access) error {
 type access struct {
 	readOnly bool
 	waits    bool // needs the system's notifications of other processes' commits
-	observer *honker.Observer
+	observer *observe.Observer
 }
 
 func (a *app) with(ctx context.Context, path string, how access, f func(db *honker.DB) error) (err error) {

@@ -86,7 +86,7 @@ func TestBatchCancel(t *testing.T) {
 	p := person{t: t, env: map[string]string{fileVariable: filepath.Join(dir, "app.db")}}
 	batch, err := db.NewBatch(t.Context(), nil)
 	require.NoError(t, err)
-	_, err = q.EnqueueMany(t.Context(), []int{1, 2, 3}, honker.In(batch.ID))
+	_, err = q.EnqueueMany(t.Context(), []int{1, 2, 3}, honker.InBatch(batch.ID))
 	require.NoError(t, err)
 	stitch, err := q.Enqueue(t.Context(), 4, honker.AfterBatch(batch.ID))
 	require.NoError(t, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/observe"
 )
 
 // Exit codes of a command with a special meaning, from sysexits.h.
@@ -41,7 +42,7 @@ type working struct {
 	snooze  time.Duration
 	drain   time.Duration
 	once    bool
-	printed *feed[honker.Settled]
+	printed *feed[observe.Settled]
 }
 
 func (a *app) work() *cobra.Command {
@@ -91,16 +92,16 @@ job is returned to the queue only when its command has ended, so that no other w
 	})
 }
 
-var settledView = view[honker.Settled]{
-	columns: []column[honker.Settled]{
-		{"id", func(s honker.Settled) cell { return id(s.ID) }},
-		{"attempt", func(s honker.Settled) cell { return number(int64(s.Attempt)) }},
-		{"outcome", func(s honker.Settled) cell { return text(string(s.Outcome)).in(outcomeColor(s.Outcome)) }},
-		{"wait", func(s honker.Settled) cell { return took(s.Wait) }},
-		{"ran", func(s honker.Settled) cell { return took(s.Ran) }},
-		{"err", func(s honker.Settled) cell { return long(errorText(s.Err)) }},
+var settledView = view[observe.Settled]{
+	columns: []column[observe.Settled]{
+		{"id", func(s observe.Settled) cell { return id(s.ID) }},
+		{"attempt", func(s observe.Settled) cell { return number(int64(s.Attempt)) }},
+		{"outcome", func(s observe.Settled) cell { return text(string(s.Outcome)).in(outcomeColor(s.Outcome)) }},
+		{"wait", func(s observe.Settled) cell { return took(s.Wait) }},
+		{"ran", func(s observe.Settled) cell { return took(s.Ran) }},
+		{"err", func(s observe.Settled) cell { return long(errorText(s.Err)) }},
 	},
-	name: func(s honker.Settled) string { return strconv.FormatInt(s.ID, 10) },
+	name: func(s observe.Settled) string { return strconv.FormatInt(s.ID, 10) },
 }
 
 func errorText(err error) string {
@@ -124,7 +125,7 @@ func outcomeColor(o honker.Outcome) style {
 func (a *app) runWork(ctx context.Context, w *working, queue string, argv []string) error {
 	work, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	observer := &honker.Observer{Settled: func(s honker.Settled) {
+	observer := &observe.Observer{Settled: func(s observe.Settled) {
 		if err := w.printed.add(s); err != nil {
 			stop(err)
 		}

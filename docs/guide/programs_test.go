@@ -26,6 +26,7 @@ import (
 	_ "github.com/honker-go/honker/dispatch"
 	_ "github.com/honker-go/honker/honkertest" // the programs use these packages; go test reruns the tests when they change
 	_ "github.com/honker-go/honker/inbox"
+	_ "github.com/honker-go/honker/observe"
 	_ "github.com/honker-go/honker/relay"
 	_ "github.com/honker-go/honker/ui"
 )

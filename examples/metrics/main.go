@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/observe"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
@@ -40,14 +41,14 @@ func newEvents(reg prometheus.Registerer) *events {
 }
 
 // observer returns callbacks that must be fast: they run in the goroutine that did the work.
-func (e *events) observer() *honker.Observer {
-	return &honker.Observer{
-		Enqueued: func(q honker.Enqueued) { e.enqueued.WithLabelValues(q.Queue).Add(float64(len(q.IDs))) },
-		Deduplicated: func(d honker.Deduplicated) { // the unique key was taken
+func (e *events) observer() *observe.Observer {
+	return &observe.Observer{
+		Enqueued: func(q observe.Enqueued) { e.enqueued.WithLabelValues(q.Queue).Add(float64(len(q.IDs))) },
+		Deduplicated: func(d observe.Deduplicated) { // the unique key was taken
 			e.found.WithLabelValues(d.Queue, "existing").Add(float64(d.Existing))
 			e.found.WithLabelValues(d.Queue, "replaced").Add(float64(d.Replaced))
 		},
-		Settled: func(s honker.Settled) {
+		Settled: func(s observe.Settled) {
 			if s.Group != "" { // groups report only dead events
 				e.died.WithLabelValues(s.Topic, s.Group).Inc()
 				return

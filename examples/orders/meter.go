@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/observe"
 )
 
 // meter measures the jobs that this process works on.
@@ -56,7 +57,7 @@ func (m *meter) started(id string) {
 }
 
 // settled is called by honker with the outcome of each attempt.
-func (m *meter) settled(s honker.Settled) {
+func (m *meter) settled(s observe.Settled) {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()

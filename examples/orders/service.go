@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/observe"
 )
 
 // config holds the values of the flags.
@@ -42,7 +43,7 @@ func open(ctx context.Context, c config, w io.Writer) (*service, error) {
 		return nil, err
 	}
 	m := newMeter()
-	db, err := honker.Open(ctx, c.db, &honker.Options{Observer: &honker.Observer{Settled: m.settled}})
+	db, err := honker.Open(ctx, c.db, &honker.Options{Observer: &observe.Observer{Settled: m.settled}})
 	if err != nil {
 		return nil, err
 	}

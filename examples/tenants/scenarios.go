@@ -185,7 +185,7 @@ func (sc *scenario) invoice(ctx context.Context, tenant string) error {
 			return err
 		}
 		for i := range few {
-			if _, err := sc.queue.EnqueueTx(ctx, tx, Webhook{tenant, i + 1}, honker.Key(tenant), honker.In(month.ID)); err != nil {
+			if _, err := sc.queue.EnqueueTx(ctx, tx, Webhook{tenant, i + 1}, honker.Key(tenant), honker.InBatch(month.ID)); err != nil {
 				return err
 			}
 		}

@@ -27,21 +27,22 @@ const (
 // above the line imports none from below it.
 var mayImport = map[string][]string{
 	"internal/arch":           {},
+	"internal/contain":        {},
 	"internal/cron":           {},
-	"internal/engine":         {"internal/wake", "internal/row"},
+	"internal/engine":         {"internal/wake", "internal/row", "internal/contain", "observe"},
 	"internal/presence":       {"internal/engine", "internal/row"},
 	"internal/row":            {},
+	"internal/sqlite":         {"internal/engine", "internal/row", "internal/wake"},
 	"internal/sqlite/backend": {"internal/engine", "internal/row", "internal/sqlite/sqlfunc", "internal/sqlite", "internal/sqlite/store", "internal/wake", "internal/sqlite/watch"},
 	"internal/sqlite/sqlfunc": {"internal/cron", "internal/engine", "internal/row", "internal/sqlite", "internal/sqlite/store"},
-	"internal/sqlite":         {"internal/engine", "internal/row", "internal/wake"},
 	"internal/sqlite/store":   {"internal/engine", "internal/row"},
+	"internal/sqlite/watch":   {"internal/engine", "internal/sqlite", "internal/wake"},
 	"internal/storetest":      {"internal/engine", "internal/row", "internal/wake"},
-	"internal/testkit":        {"", "honkertest", "relay"},
+	"internal/testkit":        {"", "honkertest", "relay", "observe"},
 	"internal/traffic":        {"internal/engine", "internal/row"},
 	"internal/wake":           {"internal/row"},
-	"internal/sqlite/watch":   {"internal/engine", "internal/sqlite", "internal/wake"},
 	"internal/webhook":        {"internal/engine"},
-	"internal/worker":         {"internal/engine", "internal/wake", "internal/row"},
+	"internal/worker":         {"internal/engine", "internal/wake", "internal/row", "observe"},
 }
 
 // siblings are the packages that build on the root package. They reach the engine of a DB through
@@ -54,8 +55,8 @@ var siblings = []string{"admin", "dispatch", "inbox", "relay", "seal", "task", "
 var siblingMayImport = map[string][]string{
 	"admin":    {"internal/presence", "internal/traffic", "internal/wake", "seal", "internal/row"},
 	"dispatch": {"internal/wake", "internal/worker", "internal/row"},
-	"inbox":    {"internal/webhook", "internal/worker"},
-	"relay":    {"internal/wake", "internal/webhook", "internal/worker", "internal/row"},
+	"inbox":    {"internal/webhook", "internal/worker", "internal/contain"},
+	"relay":    {"internal/wake", "internal/webhook", "internal/worker", "internal/row", "internal/contain"},
 }
 
 // exportedOnly lists siblings that may use only the exported API, like any application. If they
@@ -116,6 +117,10 @@ func (s source) mayEnter(to string) bool {
 	switch {
 	case strings.HasPrefix(s.room, "internal/"):
 		return slices.Contains(mayImport[s.room], to)
+	case s.room == "observe": // the engine and the root import it
+		return to == "internal/contain" || to == "internal/row" || s.test && to == ""
+	case to == "observe":
+		return true
 	case s.room == "":
 		return strings.HasPrefix(to, "internal/") && !slices.Contains(testRooms, to) || s.test && (to == "honkertest" || to == "task")
 	case exportedOnly[s.room] != nil && !s.nested:

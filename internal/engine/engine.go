@@ -13,6 +13,7 @@ import (
 
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/wake"
+	"github.com/honker-go/honker/observe"
 )
 
 // Querier runs statements, on a connection or in a transaction.
@@ -30,7 +31,7 @@ type Config struct {
 	ReadOnly   bool
 	Woke       func(cause string, waiters int)
 	Riders     []Rider
-	Observe    func(event any) // reports an event to the root package's Observer from other packages of this module
+	Observer   *observe.Observer // contained; for the other packages of this module
 }
 
 // Engine runs the verbs of a DB on its backend. It is safe for concurrent use.

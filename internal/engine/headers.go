@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -38,13 +37,4 @@ func EncodeHeaders(h map[string]string) (string, error) {
 		return "", err
 	}
 	return Marshal(h)
-}
-
-// DecodeHeaders decodes headers as they are stored in the file. It returns nil if text is not a
-// JSON object of strings, which another program may have written.
-func DecodeHeaders(text string) (h map[string]string) {
-	if text == "" || json.Unmarshal([]byte(text), &h) != nil {
-		return nil
-	}
-	return h
 }

@@ -4,16 +4,17 @@ import (
 	"sync"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/observe"
 )
 
 // Recorder collects the events of an Observer. It is safe for concurrent use.
 type Recorder struct {
 	mu       sync.Mutex
-	Enqueued []honker.Enqueued
-	Claimed  []honker.Claimed
-	Started  []honker.Started
-	Settled  []honker.Settled
-	Woke     []honker.Woke
+	Enqueued []observe.Enqueued
+	Claimed  []observe.Claimed
+	Started  []observe.Started
+	Settled  []observe.Settled
+	Woke     []observe.Woke
 }
 
 // Record appends e to all, which must point to a field of s.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/observe"
 )
 
 // Task contains the arguments of a child process.
@@ -19,7 +20,7 @@ type Task struct {
 }
 
 // OpenChild opens the file of the child's task. The observer may be nil.
-func OpenChild(o *honker.Observer) (Task, *honker.DB) {
+func OpenChild(o *observe.Observer) (Task, *honker.DB) {
 	a := ChildArgs[Task]()
 	db, err := honker.Open(context.Background(), a.Path, &honker.Options{Observer: o})
 	Must(err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/observe"
 )
 
 // Log collects log output. It is safe for concurrent use.
@@ -46,7 +47,7 @@ func Bubble(t *testing.T, f func(t *testing.T, db *honker.DB, s *Recorder)) {
 			NoFileNotices: true,
 			PollInterval:  time.Hour,
 			Logger:        slog.New(slog.DiscardHandler),
-			Observer:      &honker.Observer{Settled: func(e honker.Settled) { Record(s, &s.Settled, e) }},
+			Observer:      &observe.Observer{Settled: func(e observe.Settled) { Record(s, &s.Settled, e) }},
 		}), s)
 	})
 }
@@ -63,9 +64,9 @@ func LoggedBubble(t *testing.T, f func(t *testing.T, db *honker.DB, s *Recorder,
 			NoFileNotices: true,
 			PollInterval:  time.Hour,
 			Logger:        slog.New(slog.NewTextHandler(log, nil)),
-			Observer: &honker.Observer{
-				Started: func(e honker.Started) { Record(s, &s.Started, e) },
-				Settled: func(e honker.Settled) { Record(s, &s.Settled, e) },
+			Observer: &observe.Observer{
+				Started: func(e observe.Started) { Record(s, &s.Started, e) },
+				Settled: func(e observe.Settled) { Record(s, &s.Settled, e) },
 			},
 		}), s, log)
 	})

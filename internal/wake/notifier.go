@@ -54,13 +54,6 @@ func (k Key) id() string {
 
 func (k Key) selection() selection { return selection{Topic: k.Name, Filter: k.Filter} }
 
-// Change is an event that a commit has caused.
-type Change struct {
-	Kind     Kind
-	Name     string
-	EventKey string // with TopicEvent: the key of the event, "" if it has none
-}
-
 // Watcher notices commits to a database; see package watch. It runs only while it has waiters. It
 // is an interface because other databases notice commits differently, such as Postgres with LISTEN.
 type Watcher interface {

@@ -18,13 +18,14 @@ import (
 	"github.com/honker-go/honker/admin"
 	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/observe"
 )
 
 // misbehaving returns an observer with a single field set. That function calls end on its first
 // three calls.
-func misbehaving(t *testing.T, field string, end func()) (o *honker.Observer, times *atomic.Int64) {
+func misbehaving(t *testing.T, field string, end func()) (o *observe.Observer, times *atomic.Int64) {
 	t.Helper()
-	o, times = new(honker.Observer), new(atomic.Int64)
+	o, times = new(observe.Observer), new(atomic.Int64)
 	f := reflect.ValueOf(o).Elem().FieldByName(field)
 	f.Set(reflect.MakeFunc(f.Type(), func([]reflect.Value) []reflect.Value {
 		if times.Add(1) <= 3 {
@@ -154,7 +155,7 @@ func workToTheEnd(t *testing.T, ctx context.Context, db *honker.DB, q *honker.Qu
 // Close return.
 func TestObserver_Panics_Contained(t *testing.T) {
 	t.Parallel()
-	for field := range reflect.TypeFor[honker.Observer]().Fields() {
+	for field := range reflect.TypeFor[observe.Observer]().Fields() {
 		t.Run(field.Name, func(t *testing.T) {
 			t.Parallel()
 			log := new(testkit.Log)
@@ -171,7 +172,7 @@ func TestObserver_Panics_Contained(t *testing.T) {
 // handled, other writers and waiters continue, and Work and Close return.
 func TestObserver_Goexit(t *testing.T) {
 	t.Parallel()
-	for field := range reflect.TypeFor[honker.Observer]().Fields() {
+	for field := range reflect.TypeFor[observe.Observer]().Fields() {
 		t.Run(field.Name, func(t *testing.T) {
 			t.Parallel()
 			o, times := misbehaving(t, field.Name, runtime.Goexit)

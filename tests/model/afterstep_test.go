@@ -39,7 +39,7 @@ func (m *afterMachine) Enqueue(t *rapid.T) {
 	}
 	if len(m.batches) > 0 && m.chance(t, "in?", 3) {
 		in = m.pickBatch(t)
-		opts = append(opts, honker.In(in))
+		opts = append(opts, honker.InBatch(in))
 	}
 	ifDead := len(on) > 0 && m.chance(t, "if dead?", 4)
 	if ifDead {

@@ -65,7 +65,7 @@ func fanIn(ctx context.Context, db *honker.DB, tx *sql.Tx, first, second string,
 		if batch, err = db.NewBatchTx(ctx, tx, nil); err != nil {
 			return err
 		}
-		opts = append(opts, honker.In(batch.ID))
+		opts = append(opts, honker.InBatch(batch.ID))
 	}
 	ids, err := q.EnqueueManyTx(ctx, tx, make([]int, n), opts...)
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/honker-go/honker/dispatch"
 	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/observe"
 )
 
 func init() {
@@ -40,8 +41,8 @@ func newDispatcher(db *honker.DB, ttl time.Duration) *dispatch.Dispatcher {
 }
 
 // notedAcks returns an observer that notes each committed ack.
-func notedAcks(note func(what any, number int64)) *honker.Observer {
-	return &honker.Observer{Settled: func(s honker.Settled) {
+func notedAcks(note func(what any, number int64)) *observe.Observer {
+	return &observe.Observer{Settled: func(s observe.Settled) {
 		if s.Outcome == honker.OutcomeAcked {
 			note(s.Outcome, s.ID)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/observe"
 )
 
 func init() {
@@ -148,7 +149,7 @@ func TestProcess_Killed_JobDies(t *testing.T) {
 	path, events, log := filepath.Join(t.TempDir(), "shared.db"), new(testkit.Recorder), new(testkit.Log)
 	db := honkertest.OpenFile(t, path, &honker.Options{
 		Logger:   slog.New(slog.NewTextHandler(log, nil)),
-		Observer: &honker.Observer{Settled: func(e honker.Settled) { testkit.Record(events, &events.Settled, e) }},
+		Observer: &observe.Observer{Settled: func(e observe.Settled) { testkit.Record(events, &events.Settled, e) }},
 	})
 	q := honker.NewQueue[int64](db, "jobs", nil)
 	id := testkit.Enqueue(t, q, -1, honker.MaxAttempts(attempts))
@@ -174,7 +175,7 @@ func TestProcess_Killed_JobDies(t *testing.T) {
 	require.EqualError(t, told[0].Err, dead.LastError)
 	require.NotEmpty(t, told[0].Worker, "the last one that it killed")
 	told[0].Err, told[0].Worker = nil, ""
-	require.Equal(t, honker.Settled{Queue: "jobs", ID: id, Attempt: attempts, Outcome: honker.OutcomeDied}, told[0])
+	require.Equal(t, observe.Settled{Queue: "jobs", ID: id, Attempt: attempts, Outcome: honker.OutcomeDied}, told[0])
 	require.Equal(t, 1, log.Times(fmt.Sprintf(`level=WARN msg="honker: job dead-lettered" queue=jobs job=%d attempt=%d worker=`, id, attempts)))
 	require.Equal(t, 1, log.Times("level="))
 }

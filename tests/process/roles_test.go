@@ -12,6 +12,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/observe"
 )
 
 func init() {
@@ -52,7 +53,7 @@ func produce() {
 // each start and each outcome. Handlers of negative numbers block until their ctx is cancelled.
 func workAndReport() {
 	note := testkit.ChildLedger(testkit.ChildArgs[testkit.Task]().Ledger)
-	a, db := testkit.OpenChild(&honker.Observer{Settled: func(s honker.Settled) { note(s.Outcome, s.ID) }})
+	a, db := testkit.OpenChild(&observe.Observer{Settled: func(s observe.Settled) { note(s.Outcome, s.ID) }})
 	q := honker.NewQueue[int64](db, "jobs", nil)
 	handle := func(ctx context.Context, job *honker.Job[int64]) error {
 		note("ran", job.ID)

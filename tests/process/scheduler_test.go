@@ -16,6 +16,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/testkit"
+	"github.com/honker-go/honker/observe"
 )
 
 func init() {
@@ -27,7 +28,7 @@ func init() {
 // reports how Run ended.
 func runScheduler() {
 	note := testkit.ChildLedger(testkit.ChildArgs[testkit.Task]().Ledger)
-	_, db := testkit.OpenChild(&honker.Observer{Fired: func(f honker.Fire) {
+	_, db := testkit.OpenChild(&observe.Observer{Fired: func(f honker.Fire) {
 		note(f.Name, f.FireAt.Unix())
 		testkit.Say("fired", f.Name, f.FireAt.Unix(), time.Now().UnixMilli())
 	}})

@@ -34,7 +34,7 @@ func (a *actor) link(ctx context.Context) error {
 			if batch, err = a.db.NewBatchTx(ctx, tx, nil); err != nil {
 				return err
 			}
-			opts = append(opts, honker.In(batch.ID))
+			opts = append(opts, honker.InBatch(batch.ID))
 		}
 		ids, err := a.steps().EnqueueManyTx(ctx, tx, []int64{n, n}, opts...)
 		if err != nil {

@@ -90,7 +90,7 @@ func seedBatch(t *testing.T, db *honker.DB) {
 	for i := range args {
 		args[i] = json.RawMessage(fmt.Sprintf(`{"page":%d}`, i))
 	}
-	_, err = catalog.EnqueueMany(ctx, args, honker.In(batch.ID), honker.Headers(map[string]string{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}))
+	_, err = catalog.EnqueueMany(ctx, args, honker.InBatch(batch.ID), honker.Headers(map[string]string{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}))
 	require.NoError(t, err)
 	require.NoError(t, batch.Seal(ctx))
 	_, err = catalog.Enqueue(ctx, json.RawMessage(`{"publish":true}`), honker.AfterBatch(batch.ID))

@@ -248,7 +248,7 @@ func afters(t *testing.T, pool *sql.DB) {
 	q := honker.NewQueue[int](db, "steps", nil)
 	batch, err := db.NewBatch(ctx, nil)
 	require.NoError(t, err)
-	ids, err := q.EnqueueMany(ctx, []int{1, 2, 3}, honker.In(batch.ID))
+	ids, err := q.EnqueueMany(ctx, []int{1, 2, 3}, honker.InBatch(batch.ID))
 	require.NoError(t, err)
 	last, err := q.Enqueue(ctx, 4, honker.AfterBatch(batch.ID))
 	require.NoError(t, err)

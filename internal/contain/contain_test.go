@@ -1,4 +1,4 @@
-package engine_test
+package contain_test
 
 import (
 	"log/slog"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/contain"
 )
 
 // An isolated function that panics or ends its goroutine does not affect its caller, not even in a
@@ -21,7 +21,7 @@ func TestIsolated(t *testing.T) {
 	} {
 		run := func(t *testing.T) {
 			called := 0
-			isolated := engine.Isolated(slog.New(slog.DiscardHandler), "f", func(n int) { called += n; f(n) })
+			isolated := contain.Isolated(slog.New(slog.DiscardHandler), "f", func(n int) { called += n; f(n) })
 			isolated(1)
 			isolated(1)
 			require.Equal(t, 2, called)

@@ -1,4 +1,5 @@
-package engine
+// Package contain keeps panics of functions of the application from ending the work that calls them.
+package contain
 
 import (
 	"bytes"
@@ -12,9 +13,9 @@ import (
 	"sync"
 )
 
-// Contained returns f, the function name of an observer, with its panics caught and logged, so that
+// Func returns f, the function name of an observer, with its panics caught and logged, so that
 // the observed work goes on. A nil f is replaced by a function that does nothing.
-func Contained[E any](log *slog.Logger, name string, f func(E)) func(E) {
+func Func[E any](log *slog.Logger, name string, f func(E)) func(E) {
 	if f == nil {
 		return func(E) {}
 	}
@@ -28,13 +29,13 @@ func Contained[E any](log *slog.Logger, name string, f func(E)) func(E) {
 	}
 }
 
-// Isolated is Contained with f in a coroutine of its own. f may then also end its goroutine with
+// Isolated is Func with f in a coroutine of its own. f may then also end its goroutine with
 // runtime.Goexit, as t.FailNow does, even if other goroutines depend on the caller. Switching to a
 // coroutine and back wakes no other processor, whereas waiting for a goroutine does. A goroutine
 // costs 13 µs of processor time, and a coroutine 2 µs (BenchmarkObserver_Tx in bench/micro, medians
 // of 14, 2026-11-24).
 func Isolated[E any](log *slog.Logger, name string, f func(E)) func(E) {
-	contained := Contained(log, name, f)
+	contained := Func(log, name, f)
 	if f == nil {
 		return contained
 	}
@@ -70,9 +71,9 @@ func lockedToThread() bool {
 	return bytes.Contains(header, []byte("locked to thread"))
 }
 
-// ContainedLogger returns log with a handler whose panics are caught. A failure to log must not end
+// Logger returns log with a handler whose panics are caught. A failure to log must not end
 // the process or prevent a job from being settled. The first panic is written to standard error.
-func ContainedLogger(log *slog.Logger) *slog.Logger {
+func Logger(log *slog.Logger) *slog.Logger {
 	return slog.New(containedHandler{log.Handler(), new(sync.Once)})
 }
 

@@ -1,0 +1,12 @@
+package row
+
+import "encoding/json"
+
+// DecodeHeaders decodes headers as they are stored in the file. It returns nil if text is not a
+// JSON object of strings, which another program may have written.
+func DecodeHeaders(text string) (h map[string]string) {
+	if text == "" || json.Unmarshal([]byte(text), &h) != nil {
+		return nil
+	}
+	return h
+}

@@ -1,0 +1,16 @@
+package observe
+
+// Outcome is the way in which a claim ended.
+type Outcome string
+
+// The outcomes of a claim.
+const (
+	OutcomeAcked    Outcome = "acked"
+	OutcomeRetried  Outcome = "retried"
+	OutcomeDied     Outcome = "died"     // the job was dead-lettered
+	OutcomeSnoozed  Outcome = "snoozed"  // the attempt is unspent
+	OutcomeReleased Outcome = "released" // unfinished when Work ended; the attempt is unspent
+	OutcomeLost     Outcome = "lost"     // the worker no longer held the claim
+
+	OutcomeCancelled Outcome = "cancelled" // the job was cancelled while it was claimed
+)
