@@ -146,7 +146,7 @@ func (q *Queue[T]) Enqueue(ctx context.Context, args T, opts ...EnqueueOption) (
 }
 
 func (q *queue) enqueue(ctx context.Context, args any, opts []EnqueueOption) (id int64, err error) {
-	ctx, ended := q.began(ctx, 1, false)
+	ctx, ended := q.startEnqueue(ctx, 1, false)
 	defer func() { ended(observe.OperationEnd{First: id, Last: id, Err: err}) }()
 	op, err := newEnqueueOp(ctx, q, []any{args}, opts)
 	if err != nil {
@@ -165,7 +165,7 @@ func (q *Queue[T]) EnqueueTx(ctx context.Context, tx Tx, args T, opts ...Enqueue
 }
 
 func (q *queue) enqueueTx(ctx context.Context, tx Tx, args any, opts []EnqueueOption) (id int64, err error) {
-	ctx, ended := q.began(ctx, 1, true)
+	ctx, ended := q.startEnqueue(ctx, 1, true)
 	defer func() { ended(observe.OperationEnd{First: id, Last: id, Err: err}) }()
 	op, err := newEnqueueOp(ctx, q, []any{args}, opts)
 	if err != nil {
@@ -198,7 +198,7 @@ func (q *Queue[T]) EnqueueManyTx(ctx context.Context, tx Tx, args []T, opts ...E
 func enqueueMany[T any](ctx context.Context, q *queue, args []T, opts []EnqueueOption, inTx bool, add func(context.Context, *enqueueOp) error) (ids []int64, err error) {
 	if len(args) > 0 {
 		var ended func(observe.OperationEnd)
-		ctx, ended = q.began(ctx, len(args), inTx)
+		ctx, ended = q.startEnqueue(ctx, len(args), inTx)
 		defer func() { ended(endOf(ids, err)) }()
 	}
 	op, err := newEnqueueOp(ctx, q, args, opts)
@@ -212,7 +212,7 @@ func enqueueMany[T any](ctx context.Context, q *queue, args []T, opts []EnqueueO
 }
 
 // began reports the start of an enqueue of n jobs to the observer.
-func (q *queue) began(ctx context.Context, n int, inTx bool) (context.Context, func(observe.OperationEnd)) {
+func (q *queue) startEnqueue(ctx context.Context, n int, inTx bool) (context.Context, func(observe.OperationEnd)) {
 	return q.db.opts.Observer.Begin(ctx, observe.Operation{Verb: "enqueue", Name: q.name, N: n, Tx: inTx})
 }
 

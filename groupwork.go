@@ -114,7 +114,7 @@ func newGroupWork[E any](ctx context.Context, g *Group[E], o GroupWorkOptions, f
 }
 
 func (w *groupWork[E]) retry(what string) *engine.Retry {
-	return &engine.Retry{Log: w.group.db.opts.Logger, What: "group: " + what, Attrs: []any{"group", w.group.name}}
+	return &engine.Retry{Log: w.group.db.opts.Logger, Message: "group: " + what, Attrs: []any{"group", w.group.name}}
 }
 
 // run works until ctx ends or claiming fails for good, and returns the reason.

@@ -207,14 +207,14 @@ func init() {
 // goroutine.
 func newDB(o Options, b engine.Backend, s engine.Stores, pool func() *sql.DB, looks *sql.DB) *DB {
 	db := &DB{pool: pool, opts: o}
-	var riders []engine.Rider
+	var piggybacks []engine.Piggyback
 	if !o.NoTraffic && !o.ReadOnly {
-		db.traffic = traffic.NewMeter(s.Minutes, func() { db.engine.RideAlone(context.Background(), db.traffic) })
-		riders = append(riders, db.traffic)
+		db.traffic = traffic.NewMeter(s.Minutes, func() { db.engine.WritePiggyback(context.Background(), db.traffic) })
+		piggybacks = append(piggybacks, db.traffic)
 	}
 	if !o.ReadOnly {
-		db.presence = presence.NewRegister(s.Workers, func() { db.engine.RideLast(db.presence) })
-		riders = append(riders, db.presence)
+		db.presence = presence.NewRegister(s.Workers, func() { db.engine.FlushPiggyback(db.presence) })
+		piggybacks = append(piggybacks, db.presence)
 	}
 	db.engine = engine.New(b, engine.Config{
 		Stores:     s,
@@ -226,7 +226,7 @@ func newDB(o Options, b engine.Backend, s engine.Stores, pool func() *sql.DB, lo
 		WALLimit:   o.WALLimit,
 		ReadOnly:   o.ReadOnly,
 		Woke:       woke(o.Observer),
-		Riders:     riders,
+		Piggybacks: piggybacks,
 		Observer:   o.Observer,
 	})
 	return db

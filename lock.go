@@ -348,7 +348,7 @@ func (db *DB) becomeLeader(ctx context.Context, name string) (*Lock, error) {
 		return nil, err
 	}
 	o.TTL = db.leaderTTL(o.TTL)
-	failures := engine.Retry{Log: db.opts.Logger, What: "lock not taken, retrying", Attrs: []any{"lock", name}}
+	failures := engine.Retry{Log: db.opts.Logger, Message: "lock not taken, retrying", Attrs: []any{"lock", name}}
 	for {
 		lock, err := db.waitLock(ctx, name, o)
 		if err == nil {

@@ -158,7 +158,7 @@ func (l *Lanes[T]) Work(ctx context.Context, fn func(context.Context, *Job[T]) e
 	c.OnClaimed = l.claimed
 	c.OnStarted = func(claim *worker.Claim) { l.queues[claim.Queue].started(claim) }
 	c.OnReturned = func(claim *worker.Claim) { l.queues[claim.Queue].returned(claim) }
-	c.OnSettled = func(end *worker.SettleOp, ran time.Duration) { l.queues[end.Claim.Queue].ended(end, ran) }
+	c.OnSettled = func(end *worker.SettleOp, ran time.Duration) { l.queues[end.Claim.Queue].onSettled(end, ran) }
 	source := l.db.newSource(name)
 	source.Queues, source.Lanes = l.names, l.shares()
 	defer l.db.working(c, l.names...)()

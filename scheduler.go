@@ -403,7 +403,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 
 // lead fires schedules until ctx ends or the lock is lost.
 func (s *Scheduler) lead(ctx context.Context, lock *Lock) error {
-	failures := engine.Retry{Log: s.db.opts.Logger, What: "scheduler: tick failed, retrying"}
+	failures := engine.Retry{Log: s.db.opts.Logger, Message: "scheduler: tick failed, retrying"}
 	for {
 		err := s.db.engine.Notifier.Until(ctx, func() (time.Duration, error) {
 			if err := s.fireDue(ctx, lock); err != nil {

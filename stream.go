@@ -229,7 +229,7 @@ func (s *stream) added(keys []string) []wake.Change {
 }
 
 // began reports the start of a publish of n events to the observer.
-func (s *stream) began(ctx context.Context, n int, inTx bool) (context.Context, func(observe.OperationEnd)) {
+func (s *stream) startPublish(ctx context.Context, n int, inTx bool) (context.Context, func(observe.OperationEnd)) {
 	return s.db.opts.Observer.Begin(ctx, observe.Operation{Verb: "publish", Name: s.name, N: n, Tx: inTx})
 }
 
@@ -271,7 +271,7 @@ func (s *Stream[E]) PublishManyTx(ctx context.Context, tx Tx, data []E, opts ...
 
 // publish commits an event for each element of data. txForm names the Tx form of the verb.
 func publish[E any](ctx context.Context, s *stream, txForm string, data []E, opts []PublishOption) (first, last int64, err error) {
-	ctx, ended := s.began(ctx, len(data), false)
+	ctx, ended := s.startPublish(ctx, len(data), false)
 	defer func() { ended(observe.OperationEnd{First: first, Last: last, Err: err}) }()
 	p, err := newPublication(s, data, opts)
 	if err != nil {
@@ -287,7 +287,7 @@ func publish[E any](ctx context.Context, s *stream, txForm string, data []E, opt
 
 // publishTx adds an event for each element of data to tx.
 func publishTx[E any](ctx context.Context, s *stream, tx Tx, data []E, opts []PublishOption) (first, last int64, err error) {
-	ctx, ended := s.began(ctx, len(data), true)
+	ctx, ended := s.startPublish(ctx, len(data), true)
 	defer func() { ended(observe.OperationEnd{First: first, Last: last, Err: err}) }()
 	p, err := newPublication(s, data, opts)
 	if err != nil {

@@ -200,7 +200,7 @@ func workConfig[T any](ctx context.Context, q *queue, queueOf func(*row.Job) *qu
 func (q *queue) itself(*row.Job) *queue { return q }
 
 // ended runs after the commit that settled a job of a Work.
-func (q *queue) ended(end *worker.SettleOp, ran time.Duration) {
+func (q *queue) onSettled(end *worker.SettleOp, ran time.Duration) {
 	q.wakeSettled(end)
 	q.observeSettled(end, ran)
 }
@@ -220,7 +220,7 @@ func (q *queue) poolConfig(o WorkOptions) worker.Config {
 		OnClaimed:    q.claimed,
 		OnStarted:    q.started,
 		OnReturned:   q.returned,
-		OnSettled:    q.ended,
+		OnSettled:    q.onSettled,
 	}
 	if o.OnError != nil {
 		c.OnError = func(ctx context.Context, row *row.Job, err error) {

@@ -188,7 +188,7 @@ func (x *explainer) waiting(ctx context.Context, ex *Explanation, found *row.Exp
 	if found.Job.RunAt > x.now.Unix() {
 		ex.add(x.notDue(ex.Job, found)...)
 	} else {
-		ex.Ahead = honker.Count(found.Standing.Ahead)
+		ex.Ahead = honker.Count(found.Forecast.Ahead)
 	}
 	x.held(ex, found)
 	ex.NextAt = ex.start()
@@ -232,7 +232,7 @@ func all(by row.Occupants) []int64 {
 
 // held adds the pauses, limits and rates that keep claims from taking the job.
 func (x *explainer) held(ex *Explanation, found *row.Explained) {
-	queue, key, o, s := ex.Job.Queue, ex.Job.Key, &found.Queue, &found.Standing
+	queue, key, o, s := ex.Job.Queue, ex.Job.Key, &found.Queue, &found.Forecast
 	if o.Pause != nil {
 		ex.add(x.paused(queue, "", o.Pause))
 	}

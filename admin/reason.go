@@ -193,7 +193,7 @@ func (x *explainer) notDue(j *honker.JobInfo, found *row.Explained) []Reason {
 	switch {
 	case found.Side.Reserved:
 		return []Reason{x.keyRate(&found.Queue, j.Key, j.RunAt)}
-	case found.Side.Paused && found.Standing.KeyPause != nil:
+	case found.Side.Paused && found.Forecast.KeyPause != nil:
 		return nil
 	}
 	r := Reason{Code: ReasonNotDue, Until: j.RunAt, Do: []Action{{Verb: ActionRunJobNow, Job: j.ID}}}
@@ -229,7 +229,7 @@ func (x *explainer) paused(queue, key string, p *row.Pause) Reason {
 	return r
 }
 
-func queueLimit(o *row.QueueOutlook, s *row.Standing, by row.Occupants) Reason {
+func queueLimit(o *row.QueueForecast, s *row.JobForecast, by row.Occupants) Reason {
 	ids := all(by)
 	r := Reason{Code: ReasonQueueLimit, Jobs: ids, Do: []Action{{Verb: ActionShowLimits, Queue: o.Name}}}
 	r.Text = fmt.Sprintf("its queue is full: %d of %d running%s", o.Running, o.Limits.Running, listed(ids))
@@ -240,7 +240,7 @@ func queueLimit(o *row.QueueOutlook, s *row.Standing, by row.Occupants) Reason {
 	return r
 }
 
-func keyLimit(o *row.QueueOutlook, key string, s *row.Standing, by row.Occupants) Reason {
+func keyLimit(o *row.QueueForecast, key string, s *row.JobForecast, by row.Occupants) Reason {
 	ids := all(by)
 	r := Reason{Code: ReasonKeyLimit, Jobs: ids, Do: []Action{{Verb: ActionListKeys, Queue: o.Name}}}
 	most := o.Limits.PerKey
@@ -260,7 +260,7 @@ func keyOrder(key string, first int64) Reason {
 		Text: fmt.Sprintf("jobs of its key %q run in order, and job %d comes first", key, first)}
 }
 
-func (x *explainer) queueRate(o *row.QueueOutlook, s *row.Standing) Reason {
+func (x *explainer) queueRate(o *row.QueueForecast, s *row.JobForecast) Reason {
 	r := Reason{Code: ReasonQueueRate, Until: s.Next, Do: []Action{{Verb: ActionShowLimits, Queue: o.Name}}}
 	r.Text = fmt.Sprintf("its queue may start %s", per(o.Limits.Rate))
 	if !r.Until.IsZero() {
@@ -272,7 +272,7 @@ func (x *explainer) queueRate(o *row.QueueOutlook, s *row.Standing) Reason {
 	return r
 }
 
-func (x *explainer) keyRate(o *row.QueueOutlook, key string, start time.Time) Reason {
+func (x *explainer) keyRate(o *row.QueueForecast, key string, start time.Time) Reason {
 	return Reason{Code: ReasonKeyRate, Until: start, Do: []Action{{Verb: ActionShowLimits, Queue: o.Name}},
 		Text: fmt.Sprintf("its key %q may start %s; this job can start at %s", key, per(o.Limits.KeyRate), x.at(start))}
 }

@@ -122,7 +122,7 @@ func (h *host) beat(ctx context.Context) time.Duration {
 // listen delivers the commands after the given offset until ctx ends.
 func (h *host) listen(ctx context.Context, after int64) {
 	topics := honker.NewStream[command](h.d.db, h.id.prefix+"q:ctl:*", nil)
-	retry := engine.Retry{Log: h.id.engine.Logger, What: "dispatch: commands could not be read, retrying"}
+	retry := engine.Retry{Log: h.id.engine.Logger, Message: "dispatch: commands could not be read, retrying"}
 	for ctx.Err() == nil {
 		var failed error
 		for e, err := range topics.Tail(ctx, honker.Offset(after), nil) {

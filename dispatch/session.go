@@ -43,7 +43,7 @@ type session struct {
 	mu         sync.Mutex
 	registered bool
 	paused     bool
-	mail       []command
+	commands   []command
 	tasks      map[int64]*running
 }
 
@@ -161,7 +161,7 @@ func (s *session) row(now time.Time) row.DispatchPresence {
 // tell queues a command for the session. It does not block.
 func (s *session) tell(c command) {
 	s.mu.Lock()
-	s.mail = append(s.mail, c)
+	s.commands = append(s.commands, c)
 	s.mu.Unlock()
 	select {
 	case s.signal <- struct{}{}:
@@ -172,8 +172,8 @@ func (s *session) tell(c command) {
 func (s *session) takeMail() []command {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	mail := s.mail
-	s.mail = nil
+	mail := s.commands
+	s.commands = nil
 	return mail
 }
 
@@ -182,7 +182,7 @@ func (s *session) takeMail() []command {
 func (s *session) serve(ctx context.Context, head int64) error {
 	for n := 1; ; n++ {
 		stop := s.startWork(ctx, n)
-		end, err := s.heed(ctx, head)
+		end, err := s.processCommands(ctx, head)
 		stop()
 		if end {
 			return err
@@ -220,8 +220,8 @@ func (s *session) isPaused() bool {
 	return s.paused
 }
 
-// heed processes commands until the session must end or Work must be restarted. end reports which.
-func (s *session) heed(ctx context.Context, head int64) (end bool, err error) {
+// processCommands processes commands until the session must end or Work must be restarted. end reports which.
+func (s *session) processCommands(ctx context.Context, head int64) (end bool, err error) {
 	for {
 		changed := false
 		for _, c := range s.takeMail() {
@@ -238,7 +238,7 @@ func (s *session) heed(ctx context.Context, head int64) (end bool, err error) {
 				}
 				s.report(ctx, "the actor could not be registered again, retrying", err) // the next beat misses the row too
 			default:
-				changed = s.obey(ctx, c) || changed
+				changed = s.apply(ctx, c) || changed
 			}
 		}
 		if changed {
@@ -255,7 +255,7 @@ func (s *session) heed(ctx context.Context, head int64) (end bool, err error) {
 }
 
 // obey executes a command that does not end the actor. changed reports whether Work must be restarted.
-func (s *session) obey(ctx context.Context, c command) (changed bool) {
+func (s *session) apply(ctx context.Context, c command) (changed bool) {
 	switch c.Cmd {
 	case cmdPause, cmdResume:
 		pause := c.Cmd == cmdPause

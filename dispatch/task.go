@@ -45,7 +45,7 @@ func (t *Task[T]) FinishTx(ctx context.Context, tx honker.Tx, output any) error 
 // finish calls FinishTx in its own transaction. It retries on ErrBusy, because giving up would run
 // the completed handler again.
 func (t *Task[T]) finish(ctx context.Context, output any) error {
-	retry := engine.Retry{Log: t.d.engine.Logger, What: "dispatch: a reply could not be saved, retrying", Attrs: []any{"job", t.ID}}
+	retry := engine.Retry{Log: t.d.engine.Logger, Message: "dispatch: a reply could not be saved, retrying", Attrs: []any{"job", t.ID}}
 	for {
 		err := t.d.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error { return t.FinishTx(ctx, tx, output) })
 		if !errors.Is(err, honker.ErrBusy) {

@@ -157,7 +157,7 @@ func (r *run) reason(ctx context.Context, err error) error {
 }
 
 func (r *run) retry(what string, attrs ...any) *engine.Retry {
-	return &engine.Retry{Log: r.relay.engine.Logger, What: "relay: " + what, Attrs: attrs}
+	return &engine.Retry{Log: r.relay.engine.Logger, Message: "relay: " + what, Attrs: attrs}
 }
 
 // until calls f until it succeeds, ctx ends, or a retry is pointless.

@@ -30,7 +30,7 @@ type Config struct {
 	WALLimit   int64 // maximum size of the write-ahead log in bytes; negative for no limit
 	ReadOnly   bool
 	Woke       func(cause string, waiters int)
-	Riders     []Rider
+	Piggybacks []Piggyback
 	Observer   *observe.Observer // contained; for the other packages of this module
 }
 
@@ -112,7 +112,7 @@ func (e *Engine) Close() error {
 	e.mu.Unlock()
 	e.cancel(ErrClosed)
 	e.loops.Wait()
-	e.endRides()
+	e.closePiggybacks()
 	e.mu.Lock()
 	e.closed = true
 	e.mu.Unlock()

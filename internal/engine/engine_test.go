@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestRetry_After_Pauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		r := Retry{Log: slog.New(slog.NewTextHandler(&log, nil)), What: "step failed, retrying", Attrs: []any{"queue", "mail"}}
+		r := Retry{Log: slog.New(slog.NewTextHandler(&log, nil)), Message: "step failed, retrying", Attrs: []any{"queue", "mail"}}
 		broken := errors.New("broken")
 		pause := func() time.Duration {
 			began := time.Now()

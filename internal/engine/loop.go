@@ -29,7 +29,7 @@ const (
 // consecutive failure.
 type Retry struct {
 	Log      *slog.Logger
-	What     string // log message: the step that failed and is retried
+	Message  string // log message: the step that failed and is retried
 	Attrs    []any  // attributes of the log message
 	failures int
 }
@@ -48,7 +48,7 @@ func (r *Retry) After(ctx context.Context, err error) error {
 		return err
 	}
 	r.failures++
-	r.Log.Error("honker: "+r.What, append([]any{"error", err}, r.Attrs...)...)
+	r.Log.Error("honker: "+r.Message, append([]any{"error", err}, r.Attrs...)...)
 	return Sleep(ctx, min(time.Duration(r.failures)*retryFirst, retryLast))
 }
 

@@ -23,7 +23,7 @@ func this(t *testing.T) row.Process {
 	defer r.Enter("w", []string{"jobs"}, 1)()
 	require.True(t, r.Take(true))
 	put = presence.Put(r)
-	r.Done(engine.RideFailed)
+	r.Done(engine.PiggybackFailed)
 	r.Close()
 	require.Len(t, put, 1)
 	return put[0].Process

@@ -21,7 +21,7 @@ const (
 	leaveWait  = 250 * time.Millisecond // how long the end of a loop waits for a write in progress
 )
 
-// Register keeps the rows of the Work loops of a DB. It is an engine.Rider: its rows are written with other
+// Register keeps the rows of the Work loops of a DB. It is an engine.Piggyback: its rows are written with other
 // commits, or by their own commit soon after a loop has started and when it has ended.
 type Register struct {
 	store engine.WorkerStore
@@ -158,7 +158,7 @@ func (r *Register) changeLocked(now time.Time) *change {
 	return c
 }
 
-// Take implements engine.Rider.
+// Take implements engine.Piggyback.
 func (r *Register) Take(alone bool) bool {
 	if !alone && !r.due.Load() {
 		return false
@@ -179,14 +179,14 @@ func (r *Register) Take(alone bool) bool {
 	return true
 }
 
-// Done implements engine.Rider.
-func (r *Register) Done(ride engine.Ride) {
+// Done implements engine.Piggyback.
+func (r *Register) Done(ride engine.PiggybackResult) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.taken
 	r.taken = nil
 	defer close(c.ended)
-	if ride == engine.RideDone {
+	if ride == engine.PiggybackWritten {
 		r.committedLocked(c)
 	}
 	if r.closed {
@@ -194,7 +194,7 @@ func (r *Register) Done(ride engine.Ride) {
 	}
 	rest := r.changeLocked(r.seen)
 	switch changed := len(rest.put)+len(rest.drop) > 0; {
-	case changed && ride == engine.RideFailed:
+	case changed && ride == engine.PiggybackFailed:
 		r.afterLocked(failPause, func() { r.due.Store(true) })
 	case changed:
 		r.soonLocked()
@@ -215,7 +215,7 @@ func (r *Register) committedLocked(c *change) {
 	}
 }
 
-// Close implements engine.Rider.
+// Close implements engine.Piggyback.
 func (r *Register) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -223,8 +223,8 @@ func (r *Register) Close() {
 	r.stopLocked()
 }
 
-// What implements engine.Rider.
-func (r *Register) What() string { return "the running workers" }
+// Name implements engine.Piggyback.
+func (r *Register) Name() string { return "the running workers" }
 
 // Run implements engine.Op.
 func (r *Register) Run(ctx context.Context, q row.Querier, now time.Time) error {

@@ -23,7 +23,7 @@ type file struct {
 	all    map[string]row.Worker
 	byself int
 	writes int
-	ends   engine.Ride // outcome of the next writes
+	ends   engine.PiggybackResult // outcome of the next writes
 }
 
 // carry is a write that carries the register's changes, or the register's own write if alone is
@@ -34,7 +34,7 @@ func (f *file) carry(r *presence.Register, alone bool) bool {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.ends == engine.RideDone {
+	if f.ends == engine.PiggybackWritten {
 		f.writes++
 		for _, w := range presence.Put(r) {
 			f.all[w.ID+" "+w.Queue] = w
@@ -50,7 +50,7 @@ func (f *file) carry(r *presence.Register, alone bool) bool {
 	return true
 }
 
-func (f *file) fail(with engine.Ride) {
+func (f *file) fail(with engine.PiggybackResult) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ends = with
@@ -163,15 +163,15 @@ func TestRegister_Twins(t *testing.T) {
 // after a minute if the rows themselves had.
 func TestRegister_Failed(t *testing.T) {
 	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
-		f.fail(engine.RideLeft)
+		f.fail(engine.PiggybackSkipped)
 		leave := r.Enter("w", queues, 4)
 		pass(time.Second)
-		f.fail(engine.RideDone)
+		f.fail(engine.PiggybackWritten)
 		pass(time.Second)
 		require.Len(t, f.rows(), 2)
-		f.fail(engine.RideFailed)
+		f.fail(engine.PiggybackFailed)
 		leave()
-		f.fail(engine.RideDone)
+		f.fail(engine.PiggybackWritten)
 		require.False(t, f.carry(r, false))
 		pass(time.Minute + time.Second)
 		require.Len(t, f.rows(), 2)
@@ -185,10 +185,10 @@ func TestRegister_Close(t *testing.T) {
 	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
 		leave := r.Enter("w", queues, 4)
 		pass(time.Second)
-		f.fail(engine.RideLeft)
+		f.fail(engine.PiggybackSkipped)
 		leave()
 		r.Close()
-		f.fail(engine.RideDone)
+		f.fail(engine.PiggybackWritten)
 		require.True(t, f.carry(r, true))
 		require.Empty(t, f.rows())
 	})
@@ -202,7 +202,7 @@ func TestRegister_Meanwhile(t *testing.T) {
 		require.True(t, r.Take(false))
 		leaveOther := r.Enter("v", queues, 4)
 		leave()
-		r.Done(engine.RideDone)
+		r.Done(engine.PiggybackWritten)
 		pass(time.Second)
 		require.Len(t, f.rows(), 2)
 		require.Contains(t, f.rows(), "v a")
@@ -222,7 +222,7 @@ func TestRegister_EndsMeanwhile(t *testing.T) {
 		ended := make(chan struct{})
 		go func() { leave(); close(ended) }()
 		pass(10 * time.Millisecond)
-		r.Done(engine.RideDone)
+		r.Done(engine.PiggybackWritten)
 		<-ended
 		require.Empty(t, f.rows())
 
@@ -232,6 +232,6 @@ func TestRegister_EndsMeanwhile(t *testing.T) {
 		began := time.Now()
 		leave()
 		require.LessOrEqual(t, time.Since(began), time.Second)
-		r.Done(engine.RideLeft)
+		r.Done(engine.PiggybackSkipped)
 	})
 }

@@ -17,19 +17,19 @@ type Explained struct {
 
 	// The other fields are only set for a job that waits for a claim and can still run.
 
-	Queue    QueueOutlook // state of the queue of the job
+	Queue    QueueForecast // state of the queue of the job
 	Side     JobSide
-	Standing Standing
+	Forecast JobForecast
 	Edges    []Edge      // with State Held, unless Freed: the dead predecessors first, then the unfinished ones
 	Batches  []EdgeBatch // for each of Edges that names a batch
 	Freed    bool        // the job is held, and the next claim releases it by dead-lettering its predecessors
-	Running  Occupants   // with Standing.QueueFull: jobs that count against the limit of the queue
-	OfKey    Occupants   // with Standing.KeyFull: jobs that count against the limit of the key
+	Running  Occupants   // with Forecast.QueueFull: jobs that count against the limit of the queue
+	OfKey    Occupants   // with Forecast.KeyFull: jobs that count against the limit of the key
 }
 
 // ExplainedQueue describes the next claims of a queue.
 type ExplainedQueue struct {
-	Queue   QueueOutlook
+	Queue   QueueForecast
 	Ahead   Count      // jobs that the next claims take, ignoring a pause and the limits of the queue
 	First   int64      // the first of these jobs; 0 if there is none
 	Running Occupants  // if Queue.Running is not 0
@@ -51,9 +51,9 @@ type Occupants struct {
 	Cancelled []int64 // cancelled jobs whose handlers may not have returned
 }
 
-// Standing describes how the next claims of a queue treat a job. For a job that is not due yet, only
+// JobForecast describes how the next claims of a queue treat a job. For a job that is not due yet, only
 // KeyPause and First are set.
-type Standing struct {
+type JobForecast struct {
 	Ahead      Count     // jobs that are claimed first, ignoring a pause and the limits of the queue
 	QueueFull  bool      // the jobs ahead use up the running limit of the queue
 	RateSpent  bool      // the jobs ahead use up the start rate of the queue
@@ -74,8 +74,8 @@ type JobSide struct {
 	After    int64 // job that holds the unique key and must end first; 0 if none
 }
 
-// QueueOutlook is the state of a queue on which its next claims depend.
-type QueueOutlook struct {
+// QueueForecast is the state of a queue on which its next claims depend.
+type QueueForecast struct {
 	Name      string
 	Pause     *Pause // nil if the queue is not paused
 	Limits    QueueLimits

@@ -21,7 +21,7 @@ import (
 // request. A single caller therefore never waits for others, and under load a commit contains many
 // ops. Batches grow by themselves, because more requests arrive during a commit.
 type Committer struct {
-	source Source
+	source ConnPool
 	limit  time.Duration // limit on the wait for the start of an op
 	bound  time.Duration // time limit of a batch
 
@@ -51,7 +51,7 @@ type request struct {
 
 // NewCommitter returns a committer that writes on connections of source. limit is the longest wait
 // for the start of an op.
-func NewCommitter(source Source, limit time.Duration) *Committer {
+func NewCommitter(source ConnPool, limit time.Duration) *Committer {
 	c := &Committer{source: source, limit: limit, bound: maxBatchTime}
 	c.idle.L = &c.mu
 	return c
@@ -375,7 +375,7 @@ func (c *Committer) Close() error {
 
 // Source lends a connection to write a batch on. It serves a single committer, whose current leader
 // is its only user.
-type Source interface {
+type ConnPool interface {
 	// acquire returns a connection. It waits for at most limit.
 	acquire(ctx context.Context, limit time.Duration) (*sql.Conn, error)
 	// release returns the connection. err is the error that occurred on it, if any.
@@ -390,11 +390,11 @@ type Source interface {
 
 // OwnPool returns a Source for a pool of a Connector. It keeps a connection between batches, so
 // that statements stay prepared and commits bypass the pool.
-func OwnPool(pool *sql.DB) Source { return &ownPool{pool: pool} }
+func OwnPool(pool *sql.DB) ConnPool { return &ownPool{pool: pool} }
 
 // ForeignPool returns a Source for an application's pool, of any driver. It borrows a connection
 // for each batch, since the pool may be small and the application needs its connections.
-func ForeignPool(pool *sql.DB) Source { return foreignPool{pool} }
+func ForeignPool(pool *sql.DB) ConnPool { return foreignPool{pool} }
 
 type ownPool struct {
 	pool *sql.DB

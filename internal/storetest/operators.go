@@ -432,12 +432,12 @@ func explainAgrees(t *testing.T, open func(t *testing.T) *Fixture) {
 				place := slices.Index(claimed, ids[i])
 				require.Equal(t, place >= 0, opsInTurn(&ex), "job %d, claims take %v: %+v %+v", ids[i], claimed, ex, limits)
 				if place >= 0 {
-					require.Equal(t, row.Count{N: int64(place)}, ex.Standing.Ahead, "job %d, claims take %v", ids[i], claimed)
+					require.Equal(t, row.Count{N: int64(place)}, ex.Forecast.Ahead, "job %d, claims take %v", ids[i], claimed)
 					turns++
 				} else {
 					kept++
 				}
-				if ex.Standing.KeyFull && len(ex.OfKey.Running) == 0 {
+				if ex.Forecast.KeyFull && len(ex.OfKey.Running) == 0 {
 					full++ // only once the jobs ahead have started
 				}
 			}
@@ -456,7 +456,7 @@ func explainAgrees(t *testing.T, open func(t *testing.T) *Fixture) {
 
 // opsInTurn reports whether a claim takes the job now, after those ahead of it.
 func opsInTurn(ex *row.Explained) bool {
-	s, waits := ex.Standing, ex.Job.State == row.Held && !ex.Freed && !ex.Side.Held
+	s, waits := ex.Forecast, ex.Job.State == row.Held && !ex.Freed && !ex.Side.Held
 	due := ex.Job.State != "processing" && ex.Job.RunAt <= start.Unix() && !waits
 	return due && !s.QueueFull && !s.KeyFull && s.First == 0 && s.KeyPause == nil && ex.Queue.Pause == nil
 }

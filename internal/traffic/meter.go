@@ -88,7 +88,7 @@ func (s sums) at(k key) *Counts {
 	return s[k]
 }
 
-// Meter counts for a DB. It is an engine.Rider: counts are pending until a write takes them, and
+// Meter counts for a DB. It is an engine.Piggyback: counts are pending until a write takes them, and
 // become pending again if the write fails. Add of a nil Meter does nothing.
 type Meter struct {
 	store engine.MinuteStore
@@ -194,12 +194,12 @@ func (m *Meter) Take(alone bool) bool {
 }
 
 // Done reports the outcome of the write started by Take.
-func (m *Meter) Done(o engine.Ride) {
+func (m *Meter) Done(o engine.PiggybackResult) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	taken := m.taken
 	m.taken = nil
-	if o != engine.RideDone {
+	if o != engine.PiggybackWritten {
 		for k, c := range taken {
 			m.tallies[0].add(k, *c)
 		}
@@ -208,11 +208,11 @@ func (m *Meter) Done(o engine.Ride) {
 		return
 	}
 	switch o {
-	case engine.RideDone:
+	case engine.PiggybackWritten:
 		m.armLocked(time.Until(m.last.Add(carryEvery)))
-	case engine.RideLeft:
+	case engine.PiggybackSkipped:
 		m.armLocked(0)
-	case engine.RideFailed: // without its own commit: a process that is quiet by then stays quiet
+	case engine.PiggybackFailed: // without its own commit: a process that is quiet by then stays quiet
 		m.afterLocked(failPause, func() { m.due.Store(true) })
 	}
 }
@@ -234,8 +234,8 @@ func (m *Meter) Close() {
 	m.stopLocked()
 }
 
-// What implements engine.Rider.
-func (m *Meter) What() string { return "the job counts" }
+// Name implements engine.Piggyback.
+func (m *Meter) Name() string { return "the job counts" }
 
 // Run implements engine.Op.
 func (m *Meter) Run(ctx context.Context, q row.Querier, now time.Time) error {

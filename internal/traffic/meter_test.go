@@ -23,7 +23,7 @@ func bubble(t *testing.T, fn func(t *testing.T, m *traffic.Meter, alone *int)) {
 		m = traffic.NewMeter(ops.Minutes{}, func() {
 			if m.Take(true) {
 				alone++
-				m.Done(engine.RideDone)
+				m.Done(engine.PiggybackWritten)
 			}
 		})
 		fn(t, m, &alone)
@@ -42,7 +42,7 @@ func TestMeter_Carried(t *testing.T) {
 			m.Add(time.Now(), "jobs", one)
 			if m.Take(false) {
 				carried++
-				m.Done(engine.RideDone)
+				m.Done(engine.PiggybackWritten)
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -57,7 +57,7 @@ func TestMeter_Quiet(t *testing.T) {
 		m.Add(time.Now(), "jobs", one)
 		require.True(t, m.Take(false))
 		m.Add(time.Now(), "jobs", one)
-		m.Done(engine.RideDone)
+		m.Done(engine.PiggybackWritten)
 		require.False(t, m.Take(false), "within the second")
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
@@ -75,9 +75,9 @@ func TestMeter_Left(t *testing.T) {
 		m.Add(time.Now(), "jobs", one)
 		require.True(t, m.Take(false))
 		require.False(t, m.Take(false), "one at a time")
-		m.Done(engine.RideLeft)
+		m.Done(engine.PiggybackSkipped)
 		require.True(t, m.Take(false))
-		m.Done(engine.RideDone)
+		m.Done(engine.PiggybackWritten)
 		require.False(t, m.Take(true))
 	})
 }
@@ -87,14 +87,14 @@ func TestMeter_Failed(t *testing.T) {
 	bubble(t, func(t *testing.T, m *traffic.Meter, alone *int) {
 		m.Add(time.Now(), "jobs", one)
 		require.True(t, m.Take(false))
-		m.Done(engine.RideFailed)
+		m.Done(engine.PiggybackFailed)
 		m.Add(time.Now(), "jobs", one)
 		time.Sleep(59 * time.Second)
 		require.False(t, m.Take(false))
 		time.Sleep(time.Hour)
 		require.Zero(t, *alone)
 		require.True(t, m.Take(false), "with the next commit")
-		m.Done(engine.RideDone)
+		m.Done(engine.PiggybackWritten)
 		require.False(t, m.Take(true))
 	})
 }

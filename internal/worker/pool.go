@@ -102,7 +102,7 @@ func NewPool(s *Source, c Config) *Pool {
 		began:  make(chan struct{}, 1),
 		held:   make(map[*activeJob]struct{}),
 		failures: engine.Retry{
-			Log: c.Logger, What: "worker: transaction failed, retrying", Attrs: []any{"queue", s.Queue},
+			Log: c.Logger, Message: "worker: transaction failed, retrying", Attrs: []any{"queue", s.Queue},
 		},
 	}
 }

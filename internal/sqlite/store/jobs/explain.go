@@ -11,13 +11,13 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// outlook predicts the next claims of a queue without claiming: whether they take a job, after how many
+// forecast predicts the next claims of a queue without claiming: whether they take a job, after how many
 // others, and what keeps it from starting. It assumes that all claims take a single job and happen at the
 // same moment, and that the workers have room for every job.
 //
 // The prediction follows ClaimAt and keyTriggers step by step. A model test compares them.
-type outlook struct {
-	row.QueueOutlook
+type forecast struct {
+	row.QueueForecast
 
 	now, nowMS int64
 	most       int // bound on the jobs counted as ahead of a job
@@ -25,10 +25,10 @@ type outlook struct {
 	settled    []candidate    // jobs that the next claim makes claimable before it takes any
 	freed      map[int64]bool // held jobs that the next claim releases by dead-lettering another
 
-	keyed bool                   // the queue has limits on keys
-	head  []candidate            // if keyed, the first jobs in the order of claims
-	more  bool                   // more jobs may follow head
-	keys  map[string]*keyOutlook // the keys read so far
+	keyed bool                    // the queue has limits on keys
+	head  []candidate             // if keyed, the first jobs in the order of claims
+	more  bool                    // more jobs may follow head
+	keys  map[string]*keyForecast // the keys read so far
 }
 
 // candidate is a job that a claim considers.
@@ -43,12 +43,12 @@ func (a candidate) compare(b candidate) int {
 	return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.runAt, b.runAt), cmp.Compare(a.id, b.id))
 }
 
-// outlookJobs bounds the jobs that an outlook examines individually.
-const outlookJobs = 1000
+// forecastJobs bounds the jobs that a forecast examines individually.
+const forecastJobs = 1000
 
 // Uses the primary key, the index of claim deadlines, and the index of places.
 var (
-	sqlOutlookRow = `SELECT rate_tat_ms, ` + hasKeyLimits + ` FROM _honkerx_queues WHERE queue = ?1`
+	sqlForecastRow = `SELECT rate_tat_ms, ` + hasKeyLimits + ` FROM _honkerx_queues WHERE queue = ?1`
 
 	sqlCountRunning = `SELECT count(*), ` + cancelled("?1", "", "?2 * 1000") + ` FROM _honker_live INDEXED BY _honker_live_processing_deadline
 WHERE queue = ?1 AND state = 'processing' AND claim_expires_at >= ?2`
@@ -159,8 +159,8 @@ const sqlKeysOfEnded = `SELECT DISTINCT key FROM _honkerx_cancelled WHERE queue 
 
 // newOutlook reads the part of the state of queue at nowMS that does not depend on a particular job. It
 // counts up to most jobs as ahead of a job. It writes nothing.
-func newOutlook(ctx context.Context, q row.Querier, queue string, most int, nowMS int64) (*outlook, error) {
-	o := &outlook{QueueOutlook: row.QueueOutlook{Name: queue}, now: nowMS / 1000, nowMS: nowMS, most: most, freed: make(map[int64]bool), keys: make(map[string]*keyOutlook)}
+func newForecast(ctx context.Context, q row.Querier, queue string, most int, nowMS int64) (*forecast, error) {
+	o := &forecast{QueueForecast: row.QueueForecast{Name: queue}, now: nowMS / 1000, nowMS: nowMS, most: most, freed: make(map[int64]bool), keys: make(map[string]*keyForecast)}
 	pause, paused, err := Pauses{}.Get(ctx, q, queue, o.now)
 	if err != nil {
 		return nil, err
@@ -172,7 +172,7 @@ func newOutlook(ctx context.Context, q row.Querier, queue string, most int, nowM
 		return nil, err
 	}
 	var tat sql.NullFloat64
-	if _, err := rows.One(ctx, q, sqlOutlookRow, []any{queue}, &tat, &o.keyed); err != nil {
+	if _, err := rows.One(ctx, q, sqlForecastRow, []any{queue}, &tat, &o.keyed); err != nil {
 		return nil, err
 	}
 	o.tat = tat.Float64
@@ -205,7 +205,7 @@ func newOutlook(ctx context.Context, q row.Querier, queue string, most int, nowM
 
 // settle reads the jobs that the next claim settles first, and adds those that become claimable to the
 // candidates. It returns the keys that gain room.
-func (o *outlook) settle(ctx context.Context, q row.Querier, limited bool) (keys []string, err error) {
+func (o *forecast) settle(ctx context.Context, q row.Querier, limited bool) (keys []string, err error) {
 	var dying []int64
 	err = rows.Each(ctx, q, sqlUnsettled, func(r *sql.Rows) error {
 		var c, next candidate
@@ -235,7 +235,7 @@ func (o *outlook) settle(ctx context.Context, q row.Querier, limited bool) (keys
 }
 
 // free records a job that the next claim releases before it takes any. A zero candidate is ignored.
-func (o *outlook) free(c candidate) {
+func (o *forecast) free(c candidate) {
 	if c.id == 0 || o.freed[c.id] {
 		return
 	}
@@ -246,7 +246,7 @@ func (o *outlook) free(c candidate) {
 }
 
 // of predicts how the next claims treat a job of the queue that is due.
-func (o *outlook) of(ctx context.Context, q row.Querier, job row.Job, side row.JobSide) (s row.Standing, err error) {
+func (o *forecast) of(ctx context.Context, q row.Querier, job row.Job, side row.JobSide) (s row.JobForecast, err error) {
 	c := candidate{id: job.ID, priority: job.Priority, runAt: job.RunAt, key: job.Key, reserved: side.Reserved}
 	if o.keyed {
 		err = o.byKeys(ctx, q, c, &s)
@@ -261,7 +261,7 @@ func (o *outlook) of(ctx context.Context, q row.Querier, job row.Job, side row.J
 }
 
 // queueLimits applies the limits of the queue to the jobs ahead of a job.
-func (o *outlook) queueLimits(s *row.Standing) {
+func (o *forecast) queueLimits(s *row.JobForecast) {
 	if o.Limits.Running > 0 {
 		s.QueueFull = s.Ahead.N >= o.Limits.Running-o.Running
 	}
@@ -295,7 +295,7 @@ SELECT count(*), ifnull(sum(ok), 0) FROM (
   LIMIT ?3 + 0)`
 
 // count returns the number of jobs ahead of c in a queue without limits on keys.
-func (o *outlook) count(ctx context.Context, q row.Querier, c candidate) (ahead row.Count, err error) {
+func (o *forecast) count(ctx context.Context, q row.Querier, c candidate) (ahead row.Count, err error) {
 	var looked, ok int64
 	_, err = rows.One(ctx, q, sqlCountAhead, []any{o.Name, o.now, o.most, c.priority, c.runAt, c.id}, &looked, &ok)
 	for _, s := range o.settled {

@@ -25,7 +25,7 @@ func (j Jobs) Explain(ctx context.Context, q row.Querier, ids []int64, r row.Exp
 // ExplainQueue describes the next claims of queue.
 func (j Jobs) ExplainQueue(ctx context.Context, q row.Querier, queue string, r row.ExplainRequest, now time.Time) (ex row.ExplainedQueue, err error) {
 	x := newExplainer(r, now)
-	o, err := x.outlook(ctx, q, queue)
+	o, err := x.forecast(ctx, q, queue)
 	if err != nil {
 		return ex, err
 	}
@@ -33,7 +33,7 @@ func (j Jobs) ExplainQueue(ctx context.Context, q row.Querier, queue string, r r
 	if err != nil {
 		return ex, err
 	}
-	ex.Queue, ex.Ahead, ex.First = o.QueueOutlook, n, first
+	ex.Queue, ex.Ahead, ex.First = o.QueueForecast, n, first
 	if o.Running > 0 {
 		if ex.Running, err = x.occupants(ctx, q, o, ""); err != nil {
 			return ex, err
@@ -59,20 +59,20 @@ func (j Jobs) ExplainQueue(ctx context.Context, q row.Querier, queue string, r r
 // explainer explains jobs within a single call. It reads the state of each queue only once.
 type explainer struct {
 	row.ExplainRequest
-	now      time.Time
-	outlooks map[string]*outlook // by queue
+	now       time.Time
+	forecasts map[string]*forecast // by queue
 }
 
 func newExplainer(r row.ExplainRequest, now time.Time) *explainer {
-	return &explainer{r, now, make(map[string]*outlook)}
+	return &explainer{r, now, make(map[string]*forecast)}
 }
 
-func (x *explainer) outlook(ctx context.Context, q row.Querier, queue string) (o *outlook, err error) {
-	if o := x.outlooks[queue]; o != nil {
+func (x *explainer) forecast(ctx context.Context, q row.Querier, queue string) (o *forecast, err error) {
+	if o := x.forecasts[queue]; o != nil {
 		return o, nil
 	}
-	if o, err = newOutlook(ctx, q, queue, x.MaxAhead, x.now.UnixMilli()); err == nil {
-		x.outlooks[queue] = o
+	if o, err = newForecast(ctx, q, queue, x.MaxAhead, x.now.UnixMilli()); err == nil {
+		x.forecasts[queue] = o
 	}
 	return o, err
 }
@@ -106,32 +106,32 @@ func (x *explainer) waiting(ctx context.Context, q row.Querier, ex *row.Explaine
 	if ex.Side, err = jobSideOf(ctx, q, ex.Job.ID); err != nil {
 		return err
 	}
-	o, err := x.outlook(ctx, q, ex.Job.Queue)
+	o, err := x.forecast(ctx, q, ex.Job.Queue)
 	if err != nil {
 		return err
 	}
-	ex.Queue = o.QueueOutlook
+	ex.Queue = o.QueueForecast
 	if ex.Job.State == row.Held {
 		if err := x.edges(ctx, q, o, ex); err != nil {
 			return err
 		}
 	}
 	if ex.Job.RunAt > o.now {
-		ex.Standing, err = o.lasting(ctx, q, ex.Job)
+		ex.Forecast, err = o.lasting(ctx, q, ex.Job)
 	} else {
-		ex.Standing, err = o.of(ctx, q, ex.Job, ex.Side)
+		ex.Forecast, err = o.of(ctx, q, ex.Job, ex.Side)
 	}
-	if err == nil && ex.Standing.QueueFull {
+	if err == nil && ex.Forecast.QueueFull {
 		ex.Running, err = x.occupants(ctx, q, o, "")
 	}
-	if err == nil && ex.Standing.KeyFull {
+	if err == nil && ex.Forecast.KeyFull {
 		ex.OfKey, err = x.occupants(ctx, q, o, ex.Job.Key)
 	}
 	return err
 }
 
 // edges reads the jobs and batches that a held job waits for, unless the next claim releases the job.
-func (x *explainer) edges(ctx context.Context, q row.Querier, o *outlook, ex *row.Explained) (err error) {
+func (x *explainer) edges(ctx context.Context, q row.Querier, o *forecast, ex *row.Explained) (err error) {
 	if ex.Freed = o.freed[ex.Job.ID]; ex.Freed {
 		return nil
 	}
@@ -156,7 +156,7 @@ func (x *explainer) edges(ctx context.Context, q row.Querier, o *outlook, ex *ro
 }
 
 // occupants returns the jobs that count against the limit of a queue, or of a key.
-func (x *explainer) occupants(ctx context.Context, q row.Querier, o *outlook, key string) (by row.Occupants, err error) {
+func (x *explainer) occupants(ctx context.Context, q row.Querier, o *forecast, key string) (by row.Occupants, err error) {
 	if by.Running, err = runningJobs(ctx, q, o.Name, key, o.now, x.MaxJobs); err != nil || o.Cancelled == 0 {
 		return by, err
 	}

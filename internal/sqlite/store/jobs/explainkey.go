@@ -12,7 +12,7 @@ import (
 )
 
 // keyOutlook is the state of a key as the next claims see it. Each simulated claim updates it.
-type keyOutlook struct {
+type keyForecast struct {
 	pause     *row.Pause
 	running   int64   // jobs running now or taken by an earlier claim
 	first     int64   // lowest id of its live jobs in an ordered queue; math.MaxInt64 if none
@@ -21,7 +21,7 @@ type keyOutlook struct {
 
 // full reports whether the key has reached its limit of running jobs. With InOrder, first is the job of the
 // key that must run before job id, or 0.
-func (k *keyOutlook) full(l row.QueueLimits, id int64) (full bool, first int64) {
+func (k *keyForecast) full(l row.QueueLimits, id int64) (full bool, first int64) {
 	full = l.PerKey > 0 && k.running >= l.PerKey || l.InOrder && k.running > 0
 	if l.InOrder && k.first < id {
 		first = k.first
@@ -31,7 +31,7 @@ func (k *keyOutlook) full(l row.QueueLimits, id int64) (full bool, first int64) 
 
 // startAt returns the second at which a job of the key may start by the rate of the key, or 0 if it may
 // start now. See keyOverRate.
-func (k *keyOutlook) startAt(o *outlook, c candidate) (second int64) {
+func (k *keyForecast) startAt(o *forecast, c candidate) (second int64) {
 	if o.Limits.KeyRate.N == 0 {
 		return 0
 	}
@@ -48,7 +48,7 @@ func (k *keyOutlook) startAt(o *outlook, c candidate) (second int64) {
 }
 
 // claim simulates a claim that reaches a job of the key, and reports whether the job starts.
-func (k *keyOutlook) claim(o *outlook, c candidate) bool {
+func (k *keyForecast) claim(o *forecast, c candidate) bool {
 	every, now := 0.0, float64(o.nowMS)
 	if o.Limits.KeyRate.N > 0 {
 		every = o.Limits.KeyRate.Every()
@@ -82,7 +82,7 @@ func firstOfKey(slot, order string) string {
 
 var (
 	// Uses the pending index, see due. Jobs that can no longer run count towards the limit.
-	sqlOutlookHead = levelsIf("?1", "1") + `
+	sqlForecastHead = levelsIf("?1", "1") + `
 SELECT l.id, l.priority, l.run_at, s.key, ifnull(s.wait, 0) & 1,
   l.attempts < l.max_attempts AND (l.expires_at IS NULL OR l.expires_at > ?2)
 FROM lv CROSS JOIN _honker_live AS l INDEXED BY _honkerx_live_pending
@@ -97,7 +97,7 @@ CROSS JOIN _honker_live AS l ON l.id = s.job_id
 WHERE l.run_at <= ?2 AND (l.expires_at IS NULL OR l.expires_at > ?2) AND NOT ` + waits("l.id") + `
 LIMIT ?3 + 0`
 
-	sqlKeyOutlooks = `SELECT c.value, ifnull(` + pauseHolds + `, 0), paused_ms, until_ms, reason, who, k.tat_ms, k.next_ms,
+	sqlKeyForecasts = `SELECT c.value, ifnull(` + pauseHolds + `, 0), paused_ms, until_ms, reason, who, k.tat_ms, k.next_ms,
   (SELECT count(*) FROM _honkerx_job AS s INDEXED BY _honkerx_job_key CROSS JOIN _honker_live AS l ON l.id = s.job_id
     WHERE s.queue = ?1 AND s.key = c.value AND s.slot = 1 AND l.claim_expires_at >= ?2)
     + ` + cancelled("?1", "c.value", "?2 * 1000") + `,
@@ -109,12 +109,12 @@ FROM json_each(?3) AS c LEFT JOIN _honkerx_keys AS k ON k.queue = ?1 AND k.key =
 
 // readHead reads the first jobs in the order of claims. over lists the keys whose held jobs may be released
 // by the next claim.
-func (o *outlook) readHead(ctx context.Context, q row.Querier, over []string) error {
-	pending, looked, err := o.candidates(ctx, q, sqlOutlookHead)
+func (o *forecast) readHead(ctx context.Context, q row.Querier, over []string) error {
+	pending, looked, err := o.candidates(ctx, q, sqlForecastHead)
 	if err != nil {
 		return err
 	}
-	o.head, o.more = append(pending, o.settled...), looked == outlookJobs
+	o.head, o.more = append(pending, o.settled...), looked == forecastJobs
 	if len(over) > 0 {
 		held, _, err := o.candidates(ctx, q, sqlHeldOfKeys, rows.NameList(over))
 		if err != nil {
@@ -136,7 +136,7 @@ func (o *outlook) readHead(ctx context.Context, q row.Querier, over []string) er
 
 // candidates runs a query for jobs. looked is the number of rows it has read, including jobs that can no
 // longer run.
-func (o *outlook) candidates(ctx context.Context, q row.Querier, query string, args ...any) (found []candidate, looked int, err error) {
+func (o *forecast) candidates(ctx context.Context, q row.Querier, query string, args ...any) (found []candidate, looked int, err error) {
 	err = rows.Each(ctx, q, query, func(r *sql.Rows) error {
 		var c candidate
 		var ok bool
@@ -146,24 +146,24 @@ func (o *outlook) candidates(ctx context.Context, q row.Querier, query string, a
 			found = append(found, c)
 		}
 		return err
-	}, append([]any{o.Name, o.now, outlookJobs}, args...)...)
+	}, append([]any{o.Name, o.now, forecastJobs}, args...)...)
 	return found, looked, err
 }
 
 // readKeys reads the state of the keys that are not in o.keys yet.
-func (o *outlook) readKeys(ctx context.Context, q row.Querier, keys []string) error {
+func (o *forecast) readKeys(ctx context.Context, q row.Querier, keys []string) error {
 	var unknown []string
 	for _, key := range keys {
 		if key != "" && o.keys[key] == nil {
-			o.keys[key] = &keyOutlook{first: math.MaxInt64}
+			o.keys[key] = &keyForecast{first: math.MaxInt64}
 			unknown = append(unknown, key)
 		}
 	}
 	if len(unknown) == 0 {
 		return nil
 	}
-	return rows.Each(ctx, q, sqlKeyOutlooks, func(r *sql.Rows) error {
-		var k keyOutlook
+	return rows.Each(ctx, q, sqlKeyForecasts, func(r *sql.Rows) error {
+		var k keyForecast
 		var p row.Pause
 		var key string
 		var paused bool
@@ -187,7 +187,7 @@ func (o *outlook) readKeys(ctx context.Context, q row.Querier, keys []string) er
 
 // lasting returns the obstacles that may still keep job from starting when it becomes due. It is for jobs
 // that are not due yet.
-func (o *outlook) lasting(ctx context.Context, q row.Querier, job row.Job) (s row.Standing, err error) {
+func (o *forecast) lasting(ctx context.Context, q row.Querier, job row.Job) (s row.JobForecast, err error) {
 	if job.Key == "" || !o.keyed {
 		return s, nil
 	}
@@ -201,7 +201,7 @@ func (o *outlook) lasting(ctx context.Context, q row.Querier, job row.Job) (s ro
 }
 
 // byKeys simulates the claims of the jobs ahead of c and records their effect on c in s.
-func (o *outlook) byKeys(ctx context.Context, q row.Querier, c candidate, s *row.Standing) error {
+func (o *forecast) byKeys(ctx context.Context, q row.Querier, c candidate, s *row.JobForecast) error {
 	ahead := slices.DeleteFunc(slices.Clone(o.head), func(d candidate) bool { return d.compare(c) >= 0 })
 	s.Ahead.More = o.more && len(ahead) == len(o.head)
 	if c.key != "" && o.Limits.KeyRate.N > 0 {
@@ -237,15 +237,15 @@ func (o *outlook) byKeys(ctx context.Context, q row.Querier, c candidate, s *row
 // claims simulates consecutive claims of single jobs. Each claim changes the state that the next claim
 // finds.
 type claims struct {
-	o    *outlook
-	keys map[string]*keyOutlook
+	o    *forecast
+	keys map[string]*keyForecast
 }
 
 // claims starts a simulation. It copies the keys it changes, so o can be reused for other jobs.
-func (o *outlook) claims() claims { return claims{o, make(map[string]*keyOutlook)} }
+func (o *forecast) claims() claims { return claims{o, make(map[string]*keyForecast)} }
 
 // key returns the simulated state of a key, which readKeys must have read before.
-func (s claims) key(key string) *keyOutlook {
+func (s claims) key(key string) *keyForecast {
 	if s.keys[key] == nil {
 		k := *s.o.keys[key]
 		s.keys[key] = &k
@@ -281,7 +281,7 @@ SELECT (SELECT id FROM _honker_live INDEXED BY _honker_live_processing_deadline
 // first returns the first job that the next claims take, ignoring the pause and the limits of the queue,
 // and the number of jobs they take. If they take none, first is 0 and waits is a job that waits for some
 // other reason, or 0 if the queue is empty.
-func (o *outlook) first(ctx context.Context, q row.Querier) (first, waits int64, n row.Count, err error) {
+func (o *forecast) first(ctx context.Context, q row.Querier) (first, waits int64, n row.Count, err error) {
 	if !o.keyed {
 		if err := o.readHead(ctx, q, nil); err != nil {
 			return 0, 0, n, err

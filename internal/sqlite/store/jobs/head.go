@@ -18,7 +18,7 @@ const headWalk = 1000
 
 // head returns two expressions. The first is the time of the first job that can run, if it is among the
 // first headWalk jobs. The second is the time of the last of these jobs.
-func head(in span, time, condition string) (first, behind string) {
+func head(in indexRange, time, condition string) (first, behind string) {
 	from := in.jobs() + ` AND ` + condition + ` ORDER BY j.` + time
 	return `(SELECT t FROM (SELECT j.` + time + ` AS t, j.attempts < j.max_attempts AND (j.expires_at IS NULL OR j.expires_at > ?3) AS ok
       FROM ` + from + ` LIMIT ` + strconv.Itoa(headWalk) + `) WHERE ok LIMIT 1)`,
@@ -29,26 +29,26 @@ func head(in span, time, condition string) (first, behind string) {
 // indexes, so its cost does not depend on the length of the queues. The second time of a pair is computed
 // only if the first is NULL.
 func headsQuery(s *selection) string {
-	ready, behindReady := head(waitingSpan, "run_at", "j.run_at <= ?3")
-	next, behindNext := head(waitingSpan, "run_at", "j.run_at > ?3")
-	lapse, behindLapse := head(claimedSpan, "claim_expires_at", "j.claim_expires_at >= ?3")
-	named := func(in span) string {
+	ready, behindReady := head(waitingRange, "run_at", "j.run_at <= ?3")
+	next, behindNext := head(waitingRange, "run_at", "j.run_at > ?3")
+	lapse, behindLapse := head(claimedRange, "claim_expires_at", "j.claim_expires_at >= ?3")
+	named := func(in indexRange) string {
 		return `SELECT * FROM (` + in.queues(s) + ` SELECT 'named', queue, NULL, NULL, NULL, NULL FROM n WHERE queue IS NOT NULL)`
 	}
 	parts := []string{
-		`SELECT * FROM (` + waitingSpan.queues(s) + `,
+		`SELECT * FROM (` + waitingRange.queues(s) + `,
   h(queue, p, ready, next) AS MATERIALIZED (SELECT queue, p,
     ` + ready + `,
     ` + next + ` FROM lv WHERE p IS NOT NULL)
 SELECT 'waiting', queue, ready, iif(ready IS NULL, ` + strings.ReplaceAll(behindReady, "lv.", "h.") + `, NULL),
   next, iif(next IS NULL, ` + strings.ReplaceAll(behindNext, "lv.", "h.") + `, NULL) FROM h)`,
-		`SELECT * FROM (` + claimedSpan.queues(s) + `,
+		`SELECT * FROM (` + claimedRange.queues(s) + `,
   h(queue, lapse) AS MATERIALIZED (SELECT queue,
     ` + lapse + ` FROM n WHERE queue IS NOT NULL)
 SELECT 'claimed', queue, lapse, iif(lapse IS NULL, ` + strings.ReplaceAll(behindLapse, "n.queue", "h.queue") + `, NULL), NULL, NULL FROM h)`,
 	}
 	if len(s.Queues) == 0 {
-		parts = append(parts, named(heldSpan), named(deadSpan))
+		parts = append(parts, named(heldRange), named(deadRange))
 	}
 	return strings.Join(parts, "\nUNION ALL\n")
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// An arm is a statement that finds part of the jobs after a place. It returns up to ?1 rows (id, A,
-// B) in list order. Rows with an equal value and rows with a later value take separate arms,
+// A branch is a statement that finds part of the jobs after a place. It returns up to ?1 rows (id, A,
+// B) in list order. Rows with an equal value and rows with a later value take separate branches,
 // because a row comparison such as (a, id) > (?, ?) would walk all rows with the equal value.
-type arm struct {
+type branch struct {
 	in    row.Table
 	query string
 	args  []any // from ?2
@@ -28,7 +28,7 @@ type arm struct {
 func places(ctx context.Context, q row.Querier, s *selection, order row.Order, sorted bool, after *row.Place, n int) ([]row.Place, error) {
 	var found []row.Place
 	byID := order == row.NewestFirst || order == row.OldestFirst
-	for _, a := range selectArms(s, order, sorted, after) {
+	for _, a := range selectBranches(s, order, sorted, after) {
 		err := rows.Each(ctx, q, a.query, func(r *sql.Rows) error {
 			p := row.Place{In: a.in}
 			err := r.Scan(&p.ID, (*sortKey)(&p.A), (*sortKey)(&p.B))
@@ -42,7 +42,7 @@ func places(ctx context.Context, q row.Querier, s *selection, order row.Order, s
 			return nil, err
 		}
 		if order == row.ClaimOrder && len(found) >= n {
-			break // later arms sort after these rows
+			break // later branches sort after these rows
 		}
 	}
 	if byID {
@@ -52,22 +52,22 @@ func places(ctx context.Context, q row.Querier, s *selection, order row.Order, s
 	return found[:min(n, len(found))], nil
 }
 
-func selectArms(s *selection, order row.Order, sorted bool, after *row.Place) []arm {
+func selectBranches(s *selection, order row.Order, sorted bool, after *row.Place) []branch {
 	switch {
 	case len(s.Tables()) == 0:
 		return nil
 	case order == row.ClaimOrder:
-		return claimArms(s, after)
+		return claimBranches(s, after)
 	case order == row.LastDiedFirst:
-		return deathArms(s, after)
+		return deathBranches(s, after)
 	case sorted:
-		return collectArms(s, order, after)
+		return collectBranches(s, order, after)
 	}
-	var arms []arm
+	var branches []branch
 	for _, in := range s.Tables() {
-		arms = append(arms, walkArm(s, order, in, after))
+		branches = append(branches, walkBranch(s, order, in, after))
 	}
-	return arms
+	return branches
 }
 
 // beyond returns the condition that an id follows a place, and the sort order. ?2 is the id of the
@@ -87,7 +87,7 @@ func beyond(o row.Order, id string, in row.Table, after *row.Place) (condition, 
 
 // walkArm walks the primary key of a table. If only jobs with a side row can match, it walks the
 // smaller side table.
-func walkArm(s *selection, order row.Order, in row.Table, after *row.Place) arm {
+func walkBranch(s *selection, order row.Order, in row.Table, after *row.Place) branch {
 	table, id, distinct := tables[in].name, tables[in].id, ""
 	sided := s.Unique != "" || s.Key != "" || s.Batch != 0 || len(s.Header) > 0
 	switch {
@@ -106,19 +106,19 @@ func walkArm(s *selection, order row.Order, in row.Table, after *row.Place) arm 
 		condition += " AND batch = ?3"
 		args = append(args, s.Batch)
 	}
-	return arm{in, `SELECT ` + distinct + id + `, NULL, NULL FROM ` + table + ` WHERE ` + condition + ` ORDER BY ` + sort + ` LIMIT ?1 + 0`, args}
+	return branch{in, `SELECT ` + distinct + id + `, NULL, NULL FROM ` + table + ` WHERE ` + condition + ` ORDER BY ` + sort + ` LIMIT ?1 + 0`, args}
 }
 
 // claimArms walks the pending index of the queue.
-func claimArms(s *selection, after *row.Place) []arm {
-	find := func(condition string, args ...any) arm {
-		return arm{row.Live, `SELECT id, priority, run_at FROM _honker_live INDEXED BY _honkerx_live_pending
+func claimBranches(s *selection, after *row.Place) []branch {
+	find := func(condition string, args ...any) branch {
+		return branch{row.Live, `SELECT id, priority, run_at FROM _honker_live INDEXED BY _honkerx_live_pending
 WHERE queue = ?2 AND state = 'pending'` + condition + ` ORDER BY priority DESC, run_at, id LIMIT ?1 + 0`, append([]any{s.Queues[0]}, args...)}
 	}
 	if after == nil {
-		return []arm{find("")}
+		return []branch{find("")}
 	}
-	return []arm{
+	return []branch{
 		find(` AND priority = ?3 AND run_at = ?4 AND id > ?5`, keyValue(after.A), keyValue(after.B), after.ID),
 		find(` AND priority = ?3 AND run_at > ?4`, keyValue(after.A), keyValue(after.B)),
 		find(` AND priority < ?3`, keyValue(after.A)),
@@ -128,9 +128,9 @@ WHERE queue = ?2 AND state = 'pending'` + condition + ` ORDER BY priority DESC, 
 // deathArms merges the dead letters of the queues, each in index order. The recursion keeps the
 // head of every queue in its sorted work queue. When it takes a job, it adds the next job of the
 // same queue.
-func deathArms(s *selection, after *row.Place) []arm {
+func deathBranches(s *selection, after *row.Place) []branch {
 	head := `(SELECT id FROM _honker_dead INDEXED BY _honkerx_dead_queue WHERE queue = n.queue ORDER BY died_at DESC, id DESC LIMIT 1)`
-	names := deadSpan.names("n")
+	names := deadRange.names("n")
 	if len(s.Queues) > 0 {
 		names = `n(queue) AS (SELECT DISTINCT value FROM json_each(?4))`
 	}
@@ -142,7 +142,7 @@ func deathArms(s *selection, after *row.Place) []arm {
 		head = nextDeath("n.queue", "?2", "?3")
 		args[0], args[1] = keyValue(after.A), after.ID
 	}
-	return []arm{{row.Dead, `WITH RECURSIVE ` + names + `,
+	return []branch{{row.Dead, `WITH RECURSIVE ` + names + `,
   m(id, queue, died_at) AS (
     SELECT d.id, d.queue, d.died_at FROM n CROSS JOIN _honker_dead AS d ON d.id = ` + head + `
     UNION ALL
@@ -160,14 +160,14 @@ func nextDeath(queue, diedAt, id string) string {
 }
 
 // collectArms reads the index ranges of s and sorts the result.
-func collectArms(s *selection, order row.Order, after *row.Place) (arms []arm) {
-	for _, in := range selectSpans(s) {
+func collectBranches(s *selection, order row.Order, after *row.Place) (branches []branch) {
+	for _, in := range selectRanges(s) {
 		id := "j." + tables[in.in].id
 		condition, sort, args := beyond(order, id, in.in, after)
 		query := in.query(s, id+", NULL, NULL") + " AND " + condition + " ORDER BY " + sort + " LIMIT ?1 + 0"
-		arms = append(arms, arm{in.in, query, append(args, s.now, rows.NameList(s.Queues))})
+		branches = append(branches, branch{in.in, query, append(args, s.now, rows.NameList(s.Queues))})
 	}
-	return arms
+	return branches
 }
 
 // few reports whether the queues and phases of s hold at most most jobs. It returns false without
@@ -178,7 +178,7 @@ func few(ctx context.Context, q row.Querier, s *selection, most int64) (bool, er
 		return false, nil
 	}
 	left := most + 1
-	for _, in := range selectSpans(s) {
+	for _, in := range selectRanges(s) {
 		var n int64
 		query := `SELECT count(*) FROM (` + in.query(s, "1") + ` LIMIT ?1 + 0)`
 		if _, err := rows.One(ctx, q, query, parameters(query, left, nil, s.now, rows.NameList(s.Queues)), &n); err != nil {

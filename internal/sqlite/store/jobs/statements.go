@@ -20,14 +20,14 @@ func Statements() []rows.Statement {
 		rows.Hot("sqlClaim", sqlClaim),
 		rows.Hot("sqlClaimAll", sqlClaimAll),
 		rows.Hot("sqlClaimAllKeys", sqlClaimAllKeys),
-		rows.Hot("sqlOutlookRow", sqlOutlookRow),
+		rows.Hot("sqlOutlookRow", sqlForecastRow),
 		rows.Hot("sqlCountRunning", sqlCountRunning),
 		rows.Hot("sqlUnsettled", sqlUnsettled),
 		rows.Hot("sqlFreedWaiters", sqlFreedWaiters),
 		rows.Hot("sqlCountAhead", sqlCountAhead),
-		rows.Hot("sqlOutlookHead", sqlOutlookHead),
+		rows.Hot("sqlOutlookHead", sqlForecastHead),
 		rows.Hot("sqlHeldOfKeys", sqlHeldOfKeys),
-		rows.Hot("sqlKeyOutlooks", sqlKeyOutlooks),
+		rows.Hot("sqlKeyOutlooks", sqlKeyForecasts),
 		rows.Hot("sqlFirstWaiting", sqlFirstWaiting),
 		rows.Hot("sqlJobSide", sqlJobSide),
 		rows.Hot("sqlRunningJobs", sqlRunningJobs),
@@ -252,7 +252,7 @@ func listStatements() (all []rows.Statement) {
 		{"deaths", row.JobSelect{}, row.LastDiedFirst, false, nil},
 		{"later deaths", row.JobSelect{Queues: []string{"q"}}, row.LastDiedFirst, false, &row.Place{ID: 1}},
 	} {
-		for i, a := range selectArms(&selection{JobSelect: l.s}, l.order, l.sorted, l.after) {
+		for i, a := range selectBranches(&selection{JobSelect: l.s}, l.order, l.sorted, l.after) {
 			all = append(all, rows.Cold(fmt.Sprintf("list[%s %d]", l.name, i), a.query))
 		}
 	}

@@ -11,35 +11,35 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// counted is the part of a statement that counts the jobs of a span by up to three conditions, and
+// counted is the part of a statement that counts the jobs of a range by up to three conditions, and
 // the function that adds the counts to the result. It yields a row per queue, or per queue and
 // priority. A count reads an index entry per job. It reads the rows themselves only for jobs with a
 // lapsed claim, a past deadline or no attempt left.
 type counted struct {
-	span
+	indexRange
 	phases     []row.Phase // phases whose counts use this part
 	conditions []string
 	add        func(c *row.QueueCounts, n [3]row.Count)
 }
 
 var allCounted = []counted{
-	{waitingSpan, []row.Phase{row.PhaseReady, row.PhaseScheduled}, []string{"j.run_at <= ?3", "j.run_at > ?3"}, func(c *row.QueueCounts, n [3]row.Count) {
+	{waitingRange, []row.Phase{row.PhaseReady, row.PhaseScheduled}, []string{"j.run_at <= ?3", "j.run_at > ?3"}, func(c *row.QueueCounts, n [3]row.Count) {
 		c.Ready, c.Scheduled = c.Ready.Plus(n[0]), c.Scheduled.Plus(n[1])
 	}},
-	{claimedSpan, []row.Phase{row.PhaseRunning, row.PhaseLapsed, row.PhaseExpired}, []string{
+	{claimedRange, []row.Phase{row.PhaseRunning, row.PhaseLapsed, row.PhaseExpired}, []string{
 		"j.claim_expires_at >= ?3", "j.claim_expires_at < ?3",
 		"j.claim_expires_at < ?3 AND (j.attempts >= j.max_attempts OR j.expires_at <= ?3)"}, func(c *row.QueueCounts, n [3]row.Count) {
 		c.Running, c.Lapsed, c.Expired = n[0], n[1].Minus(n[2]), c.Expired.Plus(n[2])
 	}},
-	{heldSpan, []row.Phase{row.PhaseHeld}, []string{"1"}, func(c *row.QueueCounts, n [3]row.Count) { c.Held = n[0] }},
-	{deadSpan, []row.Phase{row.PhaseDead}, []string{"1"}, func(c *row.QueueCounts, n [3]row.Count) { c.Dead = n[0] }},
-	{doneSpan, []row.Phase{row.PhaseDone}, []string{"1"}, func(c *row.QueueCounts, n [3]row.Count) { c.Done = n[0] }},
+	{heldRange, []row.Phase{row.PhaseHeld}, []string{"1"}, func(c *row.QueueCounts, n [3]row.Count) { c.Held = n[0] }},
+	{deadRange, []row.Phase{row.PhaseDead}, []string{"1"}, func(c *row.QueueCounts, n [3]row.Count) { c.Dead = n[0] }},
+	{doneRange, []row.Phase{row.PhaseDone}, []string{"1"}, func(c *row.QueueCounts, n [3]row.Count) { c.Done = n[0] }},
 	// These rows are inside the time ranges above and are subtracted, so they must follow them.
-	{overdueSpan, []row.Phase{row.PhaseReady, row.PhaseScheduled, row.PhaseExpired}, []string{
+	{overdueRange, []row.Phase{row.PhaseReady, row.PhaseScheduled, row.PhaseExpired}, []string{
 		"j.expires_at <= ?3 AND j.run_at <= ?3", "j.expires_at <= ?3 AND j.run_at > ?3"}, func(c *row.QueueCounts, n [3]row.Count) {
 		c.Ready, c.Scheduled, c.Expired = c.Ready.Minus(n[0]), c.Scheduled.Minus(n[1]), c.Expired.Plus(n[0]).Plus(n[1])
 	}},
-	{spentSpan, []row.Phase{row.PhaseReady, row.PhaseExpired}, []string{
+	{spentRange, []row.Phase{row.PhaseReady, row.PhaseExpired}, []string{
 		"j.run_at <= ?3 AND (j.expires_at IS NULL OR j.expires_at > ?3)"}, func(c *row.QueueCounts, n [3]row.Count) {
 		c.Ready, c.Expired = c.Ready.Minus(n[0]), c.Expired.Plus(n[0])
 	}},
@@ -64,7 +64,7 @@ SELECT `+strconv.Itoa(i)+`, queue, `+strings.Join(numbers[:], ",\n  ")+` FROM `+
 }
 
 // inUse returns a condition that excludes the NULL at the end of a skip scan.
-func (in span) inUse() string {
+func (in indexRange) inUse() string {
 	if in.levels {
 		return " WHERE p IS NOT NULL"
 	}

@@ -13,9 +13,9 @@ import (
 // A seek per queue, over the queues with waiting, running and held jobs. SELECT DISTINCT would read
 // every job.
 var sqlQueues = `WITH RECURSIVE
-  ` + waitingSpan.names("waiting") + `,
-  ` + claimedSpan.names("running") + `,
-  ` + heldSpan.names("held") + `
+  ` + waitingRange.names("waiting") + `,
+  ` + claimedRange.names("running") + `,
+  ` + heldRange.names("held") + `
 SELECT queue FROM waiting WHERE queue IS NOT NULL UNION SELECT queue FROM running WHERE queue IS NOT NULL
 UNION SELECT queue FROM held WHERE queue IS NOT NULL`
 

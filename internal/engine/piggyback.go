@@ -1,0 +1,144 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Piggyback is a small write that is not urgent and is added to the commits of other writes. It must
+// never make them fail.
+type Piggyback interface {
+	Op
+	// Take reports whether the piggyback is to be written with the write that now begins. If so, Run is
+	// called in its transaction, and Done after it. alone is true for a transaction of the piggyback's
+	// own.
+	Take(alone bool) bool
+	Done(PiggybackResult)
+	// Close is called once, before the last write of the engine.
+	Close()
+	// Name returns the name of the written data for log messages.
+	Name() string
+}
+
+// PiggybackResult is the outcome of a Piggyback after Take returned true.
+type PiggybackResult int
+
+// The outcomes of a Piggyback.
+const (
+	PiggybackWritten PiggybackResult = iota
+	PiggybackSkipped                 // the write failed before the piggyback was run
+	PiggybackFailed                  // the piggyback or the commit failed
+)
+
+// carrying is an op together with the piggybacks of its transaction.
+type opWithPiggybacks struct {
+	Op
+	piggybacks []Piggyback
+	errs       []error // errors of the piggybacks that were run
+	savepoint  func(ctx context.Context, q Querier) (end func(ctx context.Context, keep bool) error, err error)
+}
+
+// Single implements Op.
+func (c *opWithPiggybacks) Single() bool { return false }
+
+// Run implements Op. Each piggyback has its own savepoint, so that a failed piggyback is undone without the
+// rest.
+func (c *opWithPiggybacks) Run(ctx context.Context, q Querier, now time.Time) error {
+	c.errs = nil
+	if err := c.Op.Run(ctx, q, now); err != nil {
+		return err
+	}
+	for _, r := range c.piggybacks {
+		end, err := c.savepoint(ctx, q)
+		if err != nil {
+			c.errs = append(c.errs, err)
+			return err
+		}
+		err = r.Run(ctx, q, now)
+		c.errs = append(c.errs, err)
+		if err := end(ctx, err == nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write commits op together with the piggybacks that are due.
+func (e *Engine) write(ctx context.Context, op Op) error {
+	var due []Piggyback
+	for _, r := range e.Piggybacks {
+		if r.Take(false) {
+			due = append(due, r)
+		}
+	}
+	if due == nil {
+		return e.Backend.Write(ctx, op)
+	}
+	c := &opWithPiggybacks{Op: op, piggybacks: due, savepoint: e.Backend.Savepoint}
+	err := e.Backend.Write(ctx, c)
+	for i, r := range due {
+		if tried := i < len(c.errs); tried {
+			e.finishPiggyback(r, true, errors.Join(err, c.errs[i]))
+		} else {
+			e.finishPiggyback(r, false, err)
+		}
+	}
+	return err
+}
+
+// WritePiggyback writes the data of r, if any, in a transaction of its own. ctx limits the wait for the
+// writer.
+func (e *Engine) WritePiggyback(ctx context.Context, r Piggyback) {
+	ctx, leave, err := e.Enter(ctx)
+	if err != nil {
+		return // Close writes it
+	}
+	defer leave()
+	e.writePiggyback(ctx, r)
+}
+
+// FlushPiggyback is WritePiggyback with a short time limit. Data that could not be written is left for a later
+// commit.
+func (e *Engine) FlushPiggyback(r Piggyback) {
+	ctx, cancel := context.WithTimeout(context.Background(), piggybackTimeout)
+	defer cancel()
+	e.WritePiggyback(ctx, r)
+}
+
+// writePiggyback is WritePiggyback without Enter. Close uses it, because Enter fails by then.
+func (e *Engine) writePiggyback(ctx context.Context, r Piggyback) {
+	if r.Take(true) {
+		err := e.Backend.Write(ctx, r)
+		e.finishPiggyback(r, ctx.Err() == nil, err) // an ended ctx only withdraws the write, which is no failure
+	}
+}
+
+// endRide reports the outcome to r and logs failures. tried is false if the piggyback was not run.
+func (e *Engine) finishPiggyback(r Piggyback, tried bool, err error) {
+	switch {
+	case err == nil:
+		r.Done(PiggybackWritten)
+	case !tried:
+		r.Done(PiggybackSkipped)
+	default:
+		r.Done(PiggybackFailed)
+		if !e.Closing() && !Final(err) {
+			e.Logger.Warn("honker: "+r.Name()+" could not be written to the file; retrying in a minute", "error", err)
+		}
+	}
+}
+
+// lastRide is the maximum time for which Close, or the end of a loop, waits for the writer to write
+// piggybacks.
+const piggybackTimeout = 250 * time.Millisecond
+
+// endRides closes all piggybacks and writes their remaining data. It is called by Close.
+func (e *Engine) closePiggybacks() {
+	ctx, cancel := context.WithTimeout(context.Background(), piggybackTimeout)
+	defer cancel()
+	for _, r := range e.Piggybacks {
+		r.Close()
+		e.writePiggyback(ctx, r)
+	}
+}
