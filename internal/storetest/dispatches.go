@@ -387,6 +387,7 @@ func dispatchRollback(d *dispatchTest) {
 			return err
 		})
 		require.Equal(t, before, d.status(id))
+		require.Equal(t, events, d.events("log"))
 		require.Empty(t, d.claims("replies"))
 		c := d.claim("work")
 		before, events = d.status(id), d.events("log")

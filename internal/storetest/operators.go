@@ -393,7 +393,7 @@ func explainAgrees(t *testing.T, open func(t *testing.T) *Fixture) {
 	t.Log("seed", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	turns, kept, full := 0, 0, 0
-	for range 12 {
+	for round := 0; round < 12 || turns*kept*full == 0 && round < 200; round++ { // until each case has come
 		d := open(t)
 		limits := row.QueueLimits{Running: random.Int64N(4), PerKey: random.Int64N(3), InOrder: random.IntN(3) == 0}
 		d.mustWrite(t, func(ctx context.Context, q engine.Querier) error {

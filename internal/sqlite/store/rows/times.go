@@ -11,15 +11,7 @@ import (
 // no time. Times are rounded down, but the end of a span is rounded up, so that nothing expires earlier than
 // requested.
 
-// secondOf returns t as a stored second, rounded down, or 0 for the zero time.
-func secondOf(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.Unix()
-}
-
-// SecondUp is like secondOf but rounds up.
+// SecondUp returns t as a stored second, rounded up, or 0 for the zero time.
 func SecondUp(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
