@@ -211,7 +211,7 @@ func enqueueMany[T any](ctx context.Context, q *queue, args []T, opts []EnqueueO
 	return op.Inserted.IDs, nil
 }
 
-// began reports the start of an enqueue of n jobs to the observer.
+// startEnqueue reports the start of an enqueue of n jobs to the observer.
 func (q *queue) startEnqueue(ctx context.Context, n int, inTx bool) (context.Context, func(observe.OperationEnd)) {
 	return q.db.opts.Observer.Begin(ctx, observe.Operation{Verb: "enqueue", Name: q.name, N: n, Tx: inTx})
 }

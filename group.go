@@ -110,7 +110,7 @@ func (g *group) find(ctx context.Context, q engine.Querier) (row.Group, error) {
 		return row.Group{}, err
 	}
 	if len(rows) == 0 {
-		return row.Group{}, fmt.Errorf("the group: %w", ErrNotFound)
+		return row.Group{}, fmt.Errorf("group %w", ErrNotFound)
 	}
 	return rows[0], rows[0].Unreadable
 }

@@ -66,7 +66,6 @@ func (o *GroupWorkOptions) withDefaults() (GroupWorkOptions, error) {
 // While it runs, Work returns an error if the DB is closed or its file was replaced ([ErrClosed], [ErrDatabaseReplaced]),
 // if the group was deleted ([ErrNotFound]), or if this member could not renew its name for a Lease and another member took
 // it. Other storage errors are logged and retried.
-// errors of storage are logged and tried again.
 func (g *Group[E]) Work(ctx context.Context, fn func(context.Context, *Delivery[E]) error, opts *GroupWorkOptions) error {
 	o, err := opts.withDefaults()
 	if fn == nil {

@@ -228,7 +228,7 @@ func (s *stream) added(keys []string) []wake.Change {
 	return changes
 }
 
-// began reports the start of a publish of n events to the observer.
+// startPublish reports the start of a publish of n events to the observer.
 func (s *stream) startPublish(ctx context.Context, n int, inTx bool) (context.Context, func(observe.OperationEnd)) {
 	return s.db.opts.Observer.Begin(ctx, observe.Operation{Verb: "publish", Name: s.name, N: n, Tx: inTx})
 }

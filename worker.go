@@ -199,7 +199,7 @@ func workConfig[T any](ctx context.Context, q *queue, queueOf func(*row.Job) *qu
 // itself returns q for every job. It is the queueOf of a Work on a single queue.
 func (q *queue) itself(*row.Job) *queue { return q }
 
-// ended runs after the commit that settled a job of a Work.
+// onSettled runs after the commit that settled a job of a Work.
 func (q *queue) onSettled(end *worker.SettleOp, ran time.Duration) {
 	q.wakeSettled(end)
 	q.observeSettled(end, ran)

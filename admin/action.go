@@ -68,3 +68,11 @@ func (a Action) String() string {
 	}
 	return string(a.Verb)
 }
+
+// instructions returns the texts of all actions.
+func instructions(all []Action) (texts []string) {
+	for _, a := range all {
+		texts = append(texts, a.String())
+	}
+	return texts
+}

@@ -30,7 +30,9 @@ type Reason struct {
 	Until time.Time // time at which the condition ends by itself; zero if never, or if it depends on other jobs
 	Jobs  []int64   // jobs that this job waits for or that block it; the first 100
 	Who   string    // worker that holds the job, or By of a pause
-	Do    []Action  // steps that help
+	Do    []string  // Actions as instructions, such as "requeue job 7"
+	// Actions lists steps that help, for a program that offers them.
+	Actions []Action
 }
 
 // Explain tells why the job with the given id does not run, or how it ended. It reads a single snapshot of
@@ -174,7 +176,12 @@ func (x *explainer) of(ctx context.Context, id int64, found *row.Explained) (*Ex
 	return ex, nil
 }
 
-func (ex *Explanation) add(r ...Reason) { ex.Reasons = append(ex.Reasons, r...) }
+func (ex *Explanation) add(all ...Reason) {
+	for _, r := range all {
+		r.Do = instructions(r.Actions)
+		ex.Reasons = append(ex.Reasons, r)
+	}
+}
 
 // waiting explains a job that waits to be claimed.
 func (x *explainer) waiting(ctx context.Context, ex *Explanation, found *row.Explained) error {
@@ -220,7 +227,7 @@ func (ex *Explanation) waitsFor(found *row.Explained) {
 		ex.add(successorReason(ex.Job, side.After))
 	}
 	if side.After == 0 && !side.Held && len(found.Edges) == 0 {
-		ex.add(Reason{Code: ReasonWaitsFor, Text: "is held, but the file records no reason; check the file", Do: []Action{{Verb: ActionCheckFile}}})
+		ex.add(Reason{Code: ReasonWaitsFor, Text: "is held, but the file records no reason; check the file", Actions: []Action{{Verb: ActionCheckFile}}})
 	}
 }
 

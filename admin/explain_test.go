@@ -91,7 +91,7 @@ func TestExplain_NotDue(t *testing.T) {
 		require.Equal(t, "is not due before 01:30:00 UTC (in 1h30m)", ex.Text)
 		require.True(t, ex.NextAt.Equal(time.Now().Add(90*time.Minute)))
 		require.Equal(t, ex.NextAt, r.Until)
-		require.Equal(t, []admin.Action{{Verb: admin.ActionRunJobNow, Job: 1}}, r.Do)
+		require.Equal(t, []admin.Action{{Verb: admin.ActionRunJobNow, Job: 1}}, r.Actions)
 
 		failed := testkit.Enqueue(t, q, 2, honker.MaxAttempts(3))
 		job := testkit.ClaimOne(t, q)
@@ -116,7 +116,7 @@ func TestExplain_Paused(t *testing.T) {
 		ex, r := why(t, db, id, admin.ReasonPaused)
 		require.Equal(t, `its queue "mails" has been paused since 00:00:00 UTC (1m ago) by ann, until 01:00:00 UTC (in 59m): deploy`, ex.Text)
 		require.Equal(t, "ann", r.Who)
-		require.Equal(t, []admin.Action{{Verb: admin.ActionResumePaused, Queue: "mails"}}, r.Do)
+		require.Equal(t, []admin.Action{{Verb: admin.ActionResumePaused, Queue: "mails"}}, r.Actions)
 		require.True(t, ex.NextAt.Equal(time.Now().Add(59*time.Minute)))
 
 		_, err = q.Pause(t.Context(), &honker.PauseOptions{Key: "it's me"})
@@ -125,7 +125,7 @@ func TestExplain_Paused(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, ex.Reasons, 2)
 		require.Equal(t, `its key "it's me" has been paused since 00:01:00 UTC (now) (and 1 more reason)`, ex.Text)
-		require.Equal(t, []admin.Action{{Verb: admin.ActionResumePaused, Queue: "mails", Key: "it's me"}}, ex.Reasons[0].Do)
+		require.Equal(t, []admin.Action{{Verb: admin.ActionResumePaused, Queue: "mails", Key: "it's me"}}, ex.Reasons[0].Actions)
 		require.Zero(t, ex.NextAt, "one of the pauses has no end")
 	})
 }
@@ -161,7 +161,7 @@ func TestExplain_KeyLimit(t *testing.T) {
 			ex, r := why(t, db, id, admin.ReasonKeyLimit)
 			require.Equal(t, `its key "acme" is full: 1 of 1 running, job 1`, ex.Text)
 			require.Equal(t, []int64{1}, r.Jobs)
-			require.Equal(t, []admin.Action{{Verb: admin.ActionListKeys, Queue: "mails"}}, r.Do)
+			require.Equal(t, []admin.Action{{Verb: admin.ActionListKeys, Queue: "mails"}}, r.Actions)
 			require.Empty(t, testkit.Claim(t, q, 1))
 		}
 		require.Equal(t, honker.PhaseHeld, testkit.GetJob(t, q, id).Phase)
@@ -177,7 +177,7 @@ func TestExplain_InOrder(t *testing.T) {
 		ex, r := why(t, db, id, admin.ReasonKeyLimit)
 		require.Equal(t, `jobs of its key "acme" run in order, and job 1 comes first`, ex.Text)
 		require.Equal(t, []int64{1}, r.Jobs)
-		require.Equal(t, []admin.Action{{Verb: admin.ActionExplainJob, Job: 1}}, r.Do)
+		require.Equal(t, []admin.Action{{Verb: admin.ActionExplainJob, Job: 1}}, r.Actions)
 		require.Zero(t, ex.NextAt)
 	})
 }
@@ -261,19 +261,19 @@ func TestExplain_WaitsFor_After(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, ex.Reasons, 3)
 		require.Equal(t, "waits for job 1, which is dead; requeue it, or cancel this job (and 2 more reasons)", ex.Text)
-		require.Equal(t, []admin.Action{{Verb: admin.ActionRequeueJob, Job: 1}}, ex.Reasons[0].Do)
+		require.Equal(t, []admin.Action{{Verb: admin.ActionRequeueJob, Job: 1}}, ex.Reasons[0].Actions)
 		require.Equal(t, "waits for job 2", ex.Reasons[1].Text)
 		require.Equal(t, []int64{later}, ex.Reasons[1].Jobs)
 		require.Equal(t, `waits for batch 1 "pages": 1 of its 2 members are waiting or running, and it is not sealed`, ex.Reasons[2].Text)
 		require.Equal(t, ids[1:], ex.Reasons[2].Jobs)
-		require.Equal(t, []admin.Action{{Verb: admin.ActionExplainJob, Job: 4}}, ex.Reasons[2].Do)
+		require.Equal(t, []admin.Action{{Verb: admin.ActionExplainJob, Job: 4}}, ex.Reasons[2].Actions)
 
 		require.NoError(t, b.Seal(t.Context()))
 		require.NoError(t, first(t, q).Reject(t.Context(), errors.New("broken")))
 		ex, err = admin.Explain(t.Context(), db, id)
 		require.NoError(t, err)
 		require.Equal(t, `waits for batch 1 "pages": 0 of its 2 members are waiting or running, and 1 is dead: job 4`, ex.Reasons[2].Text)
-		require.Equal(t, []admin.Action{{Verb: admin.ActionRequeueJob, Job: 4}}, ex.Reasons[2].Do)
+		require.Equal(t, []admin.Action{{Verb: admin.ActionRequeueJob, Job: 4}}, ex.Reasons[2].Actions)
 	})
 }
 
@@ -334,7 +334,7 @@ func TestExplain_Dead(t *testing.T) {
 		time.Sleep(time.Hour)
 		ex, r := why(t, db, id, admin.ReasonDead)
 		require.Equal(t, `has been dead since 00:00:00 UTC (1h ago), after attempt 1 of 25: "no such address"; requeue it to run it again under its id`, ex.Text)
-		require.Equal(t, []admin.Action{{Verb: admin.ActionRequeueJob, Job: 1}}, r.Do)
+		require.Equal(t, []admin.Action{{Verb: admin.ActionRequeueJob, Job: 1}}, r.Actions)
 	})
 }
 

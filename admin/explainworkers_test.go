@@ -20,7 +20,7 @@ func TestExplain_NoWorker(t *testing.T) {
 		id := testkit.Enqueue(t, q, 1)
 		ex, r := why(t, db, id, admin.ReasonNoWorker)
 		require.Equal(t, "can be claimed, but no worker of its queue is known: no process runs Work on it, and no other worker holds a job", ex.Text)
-		require.Equal(t, []admin.Action{{Verb: admin.ActionListWorkers, Queue: "mails"}}, r.Do)
+		require.Equal(t, []admin.Action{{Verb: admin.ActionListWorkers, Queue: "mails"}}, r.Actions)
 		require.Equal(t, "job 1 can be claimed, but no worker of its queue is known: no process runs Work on it, and no other worker holds a job",
 			whyQueue(t, db, admin.ReasonNoWorker).Text)
 
@@ -109,7 +109,7 @@ func TestExplain_WaitsFor_EvenIfDead(t *testing.T) {
 		strict := testkit.Enqueue(t, q, 5, honker.After(first))
 		ex, r := why(t, db, id, admin.ReasonWaitsFor)
 		require.Equal(t, "waits for job 1", ex.Text)
-		require.Equal(t, []admin.Action{{Verb: admin.ActionExplainJob, Job: 1}}, r.Do)
+		require.Equal(t, []admin.Action{{Verb: admin.ActionExplainJob, Job: 1}}, r.Actions)
 		time.Sleep(2 * time.Minute)
 		why(t, db, id, admin.ReasonInTurn)
 		why(t, db, both, admin.ReasonWaitsFor)

@@ -84,11 +84,11 @@ func (s *search) late(st engine.QueueStats, ready time.Time, worked bool, usual 
 	list := Action{Verb: ActionListJobs, Queue: st.Queue, Phase: honker.PhaseReady}
 	workers := Action{Verb: ActionListWorkers, Queue: st.Queue}
 	p.Text = fmt.Sprintf("%s: %s ready, but no worker runs", st.Queue, jobs(p.N))
-	p.Do = []Action{workers, list}
+	p.Actions = []Action{workers, list}
 	if worked {
 		p.Code = ProblemLate
 		p.Text = fmt.Sprintf("%s: %s ready, and the workers do not keep up", st.Queue, jobs(p.N))
-		p.Do = []Action{list, workers}
+		p.Actions = []Action{list, workers}
 	}
 	if worked && known {
 		p.Text += fmt.Sprintf(" (average wait %s)", FormatSpan(RoundSpan(max(usual, time.Millisecond))))
@@ -108,8 +108,8 @@ func (s *search) lapsed(ctx context.Context, st engine.QueueStats) error {
 	}
 	n := honker.Count(st.Lapsed)
 	s.add(Problem{Code: ProblemLapsed, Queue: st.Queue, Since: since, N: n,
-		Text: fmt.Sprintf("%s: %s lapsed: a worker died or hangs, and no other worker has taken over", st.Queue, jobs(n)),
-		Do:   []Action{{Verb: ActionListJobs, Queue: st.Queue, Phase: honker.PhaseLapsed}, {Verb: ActionListWorkers, Queue: st.Queue}}})
+		Text:    fmt.Sprintf("%s: %s lapsed: a worker died or hangs, and no other worker has taken over", st.Queue, jobs(n)),
+		Actions: []Action{{Verb: ActionListJobs, Queue: st.Queue, Phase: honker.PhaseLapsed}, {Verb: ActionListWorkers, Queue: st.Queue}}})
 	return nil
 }
 
@@ -130,7 +130,7 @@ func (s *search) oldPause(queue, key string, p row.Pause) {
 		text += " (" + p.Reason + ")"
 	}
 	s.add(Problem{Code: ProblemPaused, Queue: queue, Name: key, Since: since, Text: text + ", without an end",
-		Do: []Action{{Verb: ActionResumePaused, Queue: queue, Key: key}}})
+		Actions: []Action{{Verb: ActionResumePaused, Queue: queue, Key: key}}})
 }
 
 func (s *search) waitsForDead(all []row.DeadMembers) {
@@ -139,7 +139,7 @@ func (s *search) waitsForDead(all []row.DeadMembers) {
 		of := "a dead batch member"
 		if d.Member != 0 {
 			of = fmt.Sprintf("job %d, which is dead", d.Member)
-			p.Do = []Action{{Verb: ActionShowJob, Job: d.Member}, {Verb: ActionRequeueJob, Job: d.Member}}
+			p.Actions = []Action{{Verb: ActionShowJob, Job: d.Member}, {Verb: ActionRequeueJob, Job: d.Member}}
 		}
 		p.Text = fmt.Sprintf("%s: job %d waits for %s", d.Queue, d.Waiter, of)
 		if d.N > 1 {
@@ -152,7 +152,7 @@ func (s *search) waitsForDead(all []row.DeadMembers) {
 func (s *search) heldFree(all []row.HeldKey) {
 	for _, k := range all {
 		n := honker.Count{N: k.N}
-		s.add(Problem{Code: ProblemHeld, Queue: k.Queue, Name: k.Key, N: n, Do: []Action{{Verb: ActionCheckFile}},
+		s.add(Problem{Code: ProblemHeld, Queue: k.Queue, Name: k.Key, N: n, Actions: []Action{{Verb: ActionCheckFile}},
 			Text: fmt.Sprintf("%s: %s held for key %q, which has room; this is a bug in honker, please report it", k.Queue, jobs(n), k.Key)})
 	}
 }
@@ -161,7 +161,7 @@ func (s *search) deaths(all []row.QueueDeaths) {
 	for _, d := range all {
 		n := honker.Count(d.N)
 		s.add(Problem{Code: ProblemDead, Queue: d.Queue, Since: d.First, N: n,
-			Text: fmt.Sprintf("%s: %s died in the last hour", d.Queue, jobs(n)),
-			Do:   []Action{{Verb: ActionGroupDead, Queue: d.Queue, Since: youngDeaths}}})
+			Text:    fmt.Sprintf("%s: %s died in the last hour", d.Queue, jobs(n)),
+			Actions: []Action{{Verb: ActionGroupDead, Queue: d.Queue, Since: youngDeaths}}})
 	}
 }

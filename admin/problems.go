@@ -58,8 +58,10 @@ type Problem struct {
 	// The object of the problem, if any: a queue, a topic, or a named key, schedule, consumer or group.
 	Queue, Topic, Name string
 
-	// Do lists actions that help, in their order. If it is empty, see [ProblemCode.Help] for the remedy.
-	Do []Action
+	// Actions lists steps that help, in their order. If it is empty, see [ProblemCode.Help] for the remedy.
+	Actions []Action
+	// Do has the Actions as instructions, such as "requeue job 7".
+	Do []string
 }
 
 // Thresholds of the problems. In a healthy file, jobs and schedules are done within seconds.
@@ -131,6 +133,7 @@ func (s *search) add(p Problem) {
 	if slices.Index(problemOrder, p.Code) <= slices.Index(problemOrder, ProblemDisk) {
 		p.Severity = SeverityError
 	}
+	p.Do = instructions(p.Actions)
 	s.found = append(s.found, p)
 }
 

@@ -79,8 +79,9 @@ func TestProblems_NoWorker(t *testing.T) {
 		p.Since = time.Time{}
 		require.Equal(t, admin.Problem{
 			Code: admin.ProblemNoWorker, Severity: admin.SeverityError, Queue: "jobs", N: honker.Count{N: 3},
-			Text: "jobs: 3 jobs ready, but no worker runs",
-			Do:   []admin.Action{{Verb: admin.ActionListWorkers, Queue: "jobs"}, {Verb: admin.ActionListJobs, Queue: "jobs", Phase: honker.PhaseReady}},
+			Text:    "jobs: 3 jobs ready, but no worker runs",
+			Actions: []admin.Action{{Verb: admin.ActionListWorkers, Queue: "jobs"}, {Verb: admin.ActionListJobs, Queue: "jobs", Phase: honker.PhaseReady}},
+			Do:      []string{`list the workers of queue "jobs"`, `list the ready jobs of queue "jobs"`},
 		}, p)
 		_, err := q.Pause(t.Context(), nil)
 		require.NoError(t, err)
@@ -192,7 +193,7 @@ func TestProblems_WaitsForDead(t *testing.T) {
 		require.Equal(t, honker.Count{N: 2}, p.N)
 		require.False(t, p.Since.IsZero())
 		require.Equal(t, fmt.Sprintf("jobs: 2 jobs wait for dead jobs: job %d for job %d, which is dead", first, dead), p.Text)
-		require.Contains(t, p.Do, admin.Action{Verb: admin.ActionRequeueJob, Job: dead})
+		require.Contains(t, p.Actions, admin.Action{Verb: admin.ActionRequeueJob, Job: dead})
 	})
 }
 
@@ -207,7 +208,7 @@ func TestProblems_Dead(t *testing.T) {
 		all := problems(t, db)
 		require.Len(t, all, 2)
 		require.Equal(t, []string{"it's", "jobs"}, []string{all[0].Queue, all[1].Queue})
-		require.Equal(t, admin.Action{Verb: admin.ActionGroupDead, Queue: "it's", Since: time.Hour}, all[0].Do[0])
+		require.Equal(t, admin.Action{Verb: admin.ActionGroupDead, Queue: "it's", Since: time.Hour}, all[0].Actions[0])
 		require.Equal(t, admin.ProblemDead, all[1].Code)
 		require.Equal(t, admin.SeverityWarn, all[1].Severity)
 		require.Equal(t, honker.Count{N: 2}, all[1].N)
@@ -358,11 +359,11 @@ func TestProblems_Paused(t *testing.T) {
 		all := problems(t, db)
 		require.Len(t, all, 2)
 		require.Equal(t, "jobs: paused by ann (deploy), without an end", all[0].Text)
-		require.Equal(t, []admin.Action{{Verb: admin.ActionResumePaused, Queue: "jobs"}}, all[0].Do)
+		require.Equal(t, []admin.Action{{Verb: admin.ActionResumePaused, Queue: "jobs"}}, all[0].Actions)
 		require.Equal(t, admin.SeverityWarn, all[0].Severity)
 		require.Equal(t, `others: key "acme" paused, without an end`, all[1].Text)
 		require.Equal(t, []string{"others", "acme"}, []string{all[1].Queue, all[1].Name})
-		require.Equal(t, []admin.Action{{Verb: admin.ActionResumePaused, Queue: "others", Key: "acme"}}, all[1].Do)
+		require.Equal(t, []admin.Action{{Verb: admin.ActionResumePaused, Queue: "others", Key: "acme"}}, all[1].Actions)
 	})
 }
 
@@ -387,7 +388,7 @@ func TestProblems_Held(t *testing.T) {
 			require.Equal(t, admin.SeverityError, p.Severity)
 			require.Equal(t, honker.Count{N: 3}, p.N)
 			require.Equal(t, []string{"jobs", "acme"}, []string{p.Queue, p.Name})
-			require.Equal(t, []admin.Action{{Verb: admin.ActionCheckFile}}, p.Do)
+			require.Equal(t, []admin.Action{{Verb: admin.ActionCheckFile}}, p.Actions)
 			testkit.ExecAll(t, db.SQL(), `DELETE FROM _honker_live`) // Check would fail the test otherwise
 		})
 	}

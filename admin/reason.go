@@ -84,7 +84,7 @@ func canBeClaimed(n honker.Count, first int64) string {
 }
 
 func (x *explainer) dead(j *honker.JobInfo) Reason {
-	return Reason{Code: ReasonDead, Do: []Action{{Verb: ActionRequeueJob, Job: j.ID}},
+	return Reason{Code: ReasonDead, Actions: []Action{{Verb: ActionRequeueJob, Job: j.ID}},
 		Text: fmt.Sprintf("has been dead since %s, after attempt %s: %s; requeue it to run it again under its id", x.at(j.DiedAt), attempts(j), quoted(j.LastError))}
 }
 
@@ -154,9 +154,9 @@ func waitsForJobs(ids []int64, dead bool) Reason {
 	r := Reason{Code: ReasonWaitsFor, Jobs: ids[:min(len(ids), maxReasonJobs)]}
 	for _, id := range ids[:min(len(ids), 3)] {
 		if dead {
-			r.Do = append(r.Do, Action{Verb: ActionRequeueJob, Job: id})
+			r.Actions = append(r.Actions, Action{Verb: ActionRequeueJob, Job: id})
 		} else {
-			r.Do = append(r.Do, Action{Verb: ActionExplainJob, Job: id})
+			r.Actions = append(r.Actions, Action{Verb: ActionExplainJob, Job: id})
 		}
 	}
 	return r
@@ -184,7 +184,7 @@ func waitsForBatch(b row.Batch, e row.Edge, ids []int64) Reason {
 }
 
 func successorReason(j *honker.JobInfo, after int64) Reason {
-	return Reason{Code: ReasonWaitsFor, Jobs: []int64{after}, Do: []Action{{Verb: ActionExplainJob, Job: after}},
+	return Reason{Code: ReasonWaitsFor, Jobs: []int64{after}, Actions: []Action{{Verb: ActionExplainJob, Job: after}},
 		Text: fmt.Sprintf("waits for the end of job %d, which holds its unique key %q (RunAgain)", after, j.Unique)}
 }
 
@@ -196,7 +196,7 @@ func (x *explainer) notDue(j *honker.JobInfo, found *row.Explained) []Reason {
 	case found.Side.Paused && found.Forecast.KeyPause != nil:
 		return nil
 	}
-	r := Reason{Code: ReasonNotDue, Until: j.RunAt, Do: []Action{{Verb: ActionRunJobNow, Job: j.ID}}}
+	r := Reason{Code: ReasonNotDue, Until: j.RunAt, Actions: []Action{{Verb: ActionRunJobNow, Job: j.ID}}}
 	switch {
 	case j.Attempts == 0 && j.LastError == "":
 		r.Text = fmt.Sprintf("is not due before %s", x.at(j.RunAt))
@@ -210,7 +210,7 @@ func (x *explainer) notDue(j *honker.JobInfo, found *row.Explained) []Reason {
 
 // paused explains the pause of a queue, or of a key if key is not empty.
 func (x *explainer) paused(queue, key string, p *row.Pause) Reason {
-	r := Reason{Code: ReasonPaused, Who: p.By, Do: []Action{{Verb: ActionResumePaused, Queue: queue, Key: key}}}
+	r := Reason{Code: ReasonPaused, Who: p.By, Actions: []Action{{Verb: ActionResumePaused, Queue: queue, Key: key}}}
 	object := fmt.Sprintf("queue %q", queue)
 	if key != "" {
 		object = fmt.Sprintf("key %q", key)
@@ -231,7 +231,7 @@ func (x *explainer) paused(queue, key string, p *row.Pause) Reason {
 
 func queueLimit(o *row.QueueForecast, s *row.JobForecast, by row.Occupants) Reason {
 	ids := all(by)
-	r := Reason{Code: ReasonQueueLimit, Jobs: ids, Do: []Action{{Verb: ActionShowLimits, Queue: o.Name}}}
+	r := Reason{Code: ReasonQueueLimit, Jobs: ids, Actions: []Action{{Verb: ActionShowLimits, Queue: o.Name}}}
 	r.Text = fmt.Sprintf("its queue is full: %d of %d running%s", o.Running, o.Limits.Running, listed(ids))
 	if s.Ahead.N > 0 && o.Running < o.Limits.Running {
 		r.Text = fmt.Sprintf("its queue will be full after the jobs before it start: %d of %d running", o.Running, o.Limits.Running)
@@ -242,7 +242,7 @@ func queueLimit(o *row.QueueForecast, s *row.JobForecast, by row.Occupants) Reas
 
 func keyLimit(o *row.QueueForecast, key string, s *row.JobForecast, by row.Occupants) Reason {
 	ids := all(by)
-	r := Reason{Code: ReasonKeyLimit, Jobs: ids, Do: []Action{{Verb: ActionListKeys, Queue: o.Name}}}
+	r := Reason{Code: ReasonKeyLimit, Jobs: ids, Actions: []Action{{Verb: ActionListKeys, Queue: o.Name}}}
 	most := o.Limits.PerKey
 	if o.Limits.InOrder {
 		most = 1
@@ -256,12 +256,12 @@ func keyLimit(o *row.QueueForecast, key string, s *row.JobForecast, by row.Occup
 }
 
 func keyOrder(key string, first int64) Reason {
-	return Reason{Code: ReasonKeyLimit, Jobs: []int64{first}, Do: []Action{{Verb: ActionExplainJob, Job: first}},
+	return Reason{Code: ReasonKeyLimit, Jobs: []int64{first}, Actions: []Action{{Verb: ActionExplainJob, Job: first}},
 		Text: fmt.Sprintf("jobs of its key %q run in order, and job %d comes first", key, first)}
 }
 
 func (x *explainer) queueRate(o *row.QueueForecast, s *row.JobForecast) Reason {
-	r := Reason{Code: ReasonQueueRate, Until: s.Next, Do: []Action{{Verb: ActionShowLimits, Queue: o.Name}}}
+	r := Reason{Code: ReasonQueueRate, Until: s.Next, Actions: []Action{{Verb: ActionShowLimits, Queue: o.Name}}}
 	r.Text = fmt.Sprintf("its queue may start %s", per(o.Limits.Rate))
 	if !r.Until.IsZero() {
 		r.Text += ", the next at " + x.at(r.Until)
@@ -273,7 +273,7 @@ func (x *explainer) queueRate(o *row.QueueForecast, s *row.JobForecast) Reason {
 }
 
 func (x *explainer) keyRate(o *row.QueueForecast, key string, start time.Time) Reason {
-	return Reason{Code: ReasonKeyRate, Until: start, Do: []Action{{Verb: ActionShowLimits, Queue: o.Name}},
+	return Reason{Code: ReasonKeyRate, Until: start, Actions: []Action{{Verb: ActionShowLimits, Queue: o.Name}},
 		Text: fmt.Sprintf("its key %q may start %s; this job can start at %s", key, per(o.Limits.KeyRate), x.at(start))}
 }
 
@@ -285,7 +285,7 @@ const (
 // odd explains faults of the job itself. Other programs may store a BLOB, or text that is not JSON.
 func (x *explainer) odd(j *honker.JobInfo, stored any) (reasons []Reason) {
 	if _, isText := stored.(string); !isText || !json.Valid(j.Payload) {
-		reasons = append(reasons, Reason{Code: ReasonUndecodable, Do: []Action{{Verb: ActionShowJob, Job: j.ID}},
+		reasons = append(reasons, Reason{Code: ReasonUndecodable, Actions: []Action{{Verb: ActionShowJob, Job: j.ID}},
 			Text: "its payload is not JSON text; a worker of this library dead-letters the job when it claims it"})
 	}
 	if d := j.CreatedAt.Sub(x.now); d > clockSlack {
@@ -293,7 +293,7 @@ func (x *explainer) odd(j *honker.JobInfo, stored any) (reasons []Reason) {
 			"was enqueued at %s by another machine, whose clock is ahead of the clock of this machine", x.at(j.CreatedAt))})
 	}
 	if d := j.RunAt.Sub(x.now); d > farFuture {
-		reasons = append(reasons, Reason{Code: ReasonClock, Do: []Action{{Verb: ActionRunJobNow, Job: j.ID}},
+		reasons = append(reasons, Reason{Code: ReasonClock, Actions: []Action{{Verb: ActionRunJobNow, Job: j.ID}},
 			Text: fmt.Sprintf("its run time is in the year %d; it may have been written in milliseconds instead of seconds", j.RunAt.UTC().Year())})
 	}
 	return reasons

@@ -69,7 +69,7 @@ func living(all []WorkerInfo) (there, gone []WorkerInfo) {
 func hasRoom(w WorkerInfo) bool { return w.Foreign || w.Running < w.Slots }
 
 func (x *explainer) noWorker(queue string, gone []WorkerInfo) Reason {
-	r := Reason{Code: ReasonNoWorker, Do: []Action{{Verb: ActionListWorkers, Queue: queue}}}
+	r := Reason{Code: ReasonNoWorker, Actions: []Action{{Verb: ActionListWorkers, Queue: queue}}}
 	r.Text = claimable + ", but no worker of its queue is known: no process runs Work on it, and no other worker holds a job"
 	if len(gone) > 0 {
 		last := slices.MaxFunc(gone, func(a, b WorkerInfo) int { return a.Seen.Compare(b.Seen) })
@@ -81,7 +81,7 @@ func (x *explainer) noWorker(queue string, gone []WorkerInfo) Reason {
 
 func workersBusy(queue string, there []WorkerInfo) Reason {
 	slices.SortFunc(there, func(a, b WorkerInfo) int { return cmp.Compare(a.Oldest, b.Oldest) })
-	r := Reason{Code: ReasonWorkersBusy, Do: []Action{{Verb: ActionListWorkers, Queue: queue}}}
+	r := Reason{Code: ReasonWorkersBusy, Actions: []Action{{Verb: ActionListWorkers, Queue: queue}}}
 	names := make([]string, len(there))
 	slots := 0
 	for i, w := range there {

@@ -254,7 +254,7 @@ func (s *session) processCommands(ctx context.Context, head int64) (end bool, er
 	}
 }
 
-// obey executes a command that does not end the actor. changed reports whether Work must be restarted.
+// apply executes a command that does not end the actor. changed reports whether Work must be restarted.
 func (s *session) apply(ctx context.Context, c command) (changed bool) {
 	switch c.Cmd {
 	case cmdPause, cmdResume:

@@ -99,7 +99,7 @@ func (a *app) problems(ctx context.Context, db *honker.DB) ([]problem, error) {
 	found := make([]problem, len(all))
 	for i, p := range all {
 		found[i] = problem{Severity: string(p.Severity), Code: string(p.Code), Queue: p.Queue, Topic: p.Topic, Name: p.Name,
-			Since: p.Since, N: p.N, Text: p.Text, Help: p.Code.Help(), Do: a.commands(p.Do)}
+			Since: p.Since, N: p.N, Text: p.Text, Help: p.Code.Help(), Do: a.commands(p.Actions)}
 	}
 	return found, err
 }

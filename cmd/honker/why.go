@@ -80,7 +80,7 @@ type reason struct {
 }
 
 func (a *app) reason(r admin.Reason) reason {
-	return reason{Code: r.Code, Text: r.Text, Until: r.Until, Jobs: r.Jobs, Who: r.Who, Do: a.commands(r.Do)}
+	return reason{Code: r.Code, Text: r.Text, Until: r.Until, Jobs: r.Jobs, Who: r.Who, Do: a.commands(r.Actions)}
 }
 
 // explanation is an admin.Explanation with such reasons.

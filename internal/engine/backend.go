@@ -97,7 +97,6 @@ func (e *Engine) File(verb string) (File, error) {
 	return nil, fmt.Errorf("%w: %s needs a database file, and %s is not a file", ErrUnsupported, verb, e.Backend.Name())
 }
 
-// Op is one small write. It runs inside a transaction that may carry others.
 // Op is a small write. It runs inside a transaction that may contain other ops.
 type Op interface {
 	// Run executes the statements of the op, with now as the current time. If it returns an error,

@@ -90,5 +90,5 @@ var (
 	ErrReadOnly         = errors.New("the database was opened read-only")
 )
 
-// ErrTooNew reports that the file was written by a newer version of this package.
+// ErrSchemaTooNew reports that the file was written by a newer version of this package.
 var ErrSchemaTooNew = errors.New("the schema is newer than this version of honker")

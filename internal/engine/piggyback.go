@@ -31,7 +31,7 @@ const (
 	PiggybackFailed                  // the piggyback or the commit failed
 )
 
-// carrying is an op together with the piggybacks of its transaction.
+// opWithPiggybacks is an op together with the piggybacks of its transaction.
 type opWithPiggybacks struct {
 	Op
 	piggybacks []Piggyback
@@ -114,7 +114,7 @@ func (e *Engine) writePiggyback(ctx context.Context, r Piggyback) {
 	}
 }
 
-// endRide reports the outcome to r and logs failures. tried is false if the piggyback was not run.
+// finishPiggyback reports the outcome to r and logs failures. tried is false if the piggyback was not run.
 func (e *Engine) finishPiggyback(r Piggyback, tried bool, err error) {
 	switch {
 	case err == nil:
@@ -129,11 +129,11 @@ func (e *Engine) finishPiggyback(r Piggyback, tried bool, err error) {
 	}
 }
 
-// lastRide is the maximum time for which Close, or the end of a loop, waits for the writer to write
+// piggybackTimeout is the maximum time for which Close, or the end of a loop, waits for the writer to write
 // piggybacks.
 const piggybackTimeout = 250 * time.Millisecond
 
-// endRides closes all piggybacks and writes their remaining data. It is called by Close.
+// closePiggybacks closes all piggybacks and writes their remaining data. It is called by Close.
 func (e *Engine) closePiggybacks() {
 	ctx, cancel := context.WithTimeout(context.Background(), piggybackTimeout)
 	defer cancel()

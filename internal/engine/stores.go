@@ -8,9 +8,9 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// Stores are the statements of one database, by noun. The door that opens a database hands them
-// to [New]; no other code chooses an implementation. A store has no state, no clock and no
-// goroutine, and it neither begins nor commits: its methods run on the Querier that they get.
+// Stores holds the statements of a database, by noun. The function that opens the database passes them
+// to [New]; no other code chooses an implementation. A store has no state, no clock and no goroutine. It
+// neither begins nor commits a transaction: its methods run on the Querier that they are given.
 type Stores struct {
 	Jobs          JobStore
 	Operators     OperatorStore
@@ -149,8 +149,6 @@ type OperatorStore interface {
 	Counts(ctx context.Context, q row.Querier, s row.JobSelect, limit int64, now time.Time) (counts map[string]row.QueueCounts, cost int64, err error)
 	// Discard deletes the dead jobs among ids and returns them.
 	Discard(ctx context.Context, q row.Querier, ids []int64, w row.Waiters) (row.Removed, error)
-	// DropWaiters deletes the jobs that Waiters returns for nodes.
-	DropWaiters(ctx context.Context, q row.Querier, nodes []int64) ([]row.Change, error)
 	// Explain describes how the next claims treat each of the jobs ids, in the order of ids. It mirrors the
 	// claims of the database and writes nothing. It examines a few thousand jobs at most, besides those
 	// counted up to r.MaxAhead.
@@ -197,8 +195,6 @@ type BatchStore interface {
 	// List returns up to limit batches that follow the batch with the id after, oldest first or, with newest,
 	// newest first. An after of 0 is the start of the list.
 	List(ctx context.Context, q row.Querier, newest bool, after int64, limit int, now time.Time) ([]row.Batch, error)
-	// Members returns the ids of up to limit members that are live, or dead if dead is set.
-	Members(ctx context.Context, q row.Querier, id int64, dead bool, limit int) ([]int64, error)
 	// Seal closes the batch to new members. It returns false if the batch does not exist.
 	Seal(ctx context.Context, q row.Querier, id int64) (bool, error)
 }
@@ -493,7 +489,7 @@ type AuditStore interface {
 	Note(ctx context.Context, q row.Querier, r row.AuditRow) (id int64, err error)
 }
 
-// FileStore are the statements on Files.
+// FileStore contains the statements that describe the database.
 type FileStore interface {
 	// Definitions returns the definitions of honker's tables with all indexes and triggers on them, including
 	// those of the application.
@@ -636,9 +632,6 @@ type DispatchStore interface {
 	// Presences returns the live actors with keys from first up to but excluding end, by key. If both are
 	// empty, it returns those of all keys.
 	Presences(ctx context.Context, q row.Querier, first, end string, now time.Time) ([]row.DispatchPresence, error)
-
-	// Exists reports whether the file has the tables.
-	Exists(ctx context.Context, q row.Querier) (bool, error)
 }
 
 // InboxStore stores the ids of the messages that were received.

@@ -128,7 +128,7 @@ func UnixUp(t time.Time) int64 {
 	return s
 }
 
-// Instant converts a stored Unix time in seconds, see [store.Instant]. For 0 it returns the zero
+// Instant converts a stored Unix time in seconds, see [row.Instant]. For 0 it returns the zero
 // time.
 func Instant(unix int64) time.Time { return row.Instant(unix) }
 

@@ -180,13 +180,13 @@ func (r *Register) Take(alone bool) bool {
 }
 
 // Done implements engine.Piggyback.
-func (r *Register) Done(ride engine.PiggybackResult) {
+func (r *Register) Done(result engine.PiggybackResult) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.taken
 	r.taken = nil
 	defer close(c.ended)
-	if ride == engine.PiggybackWritten {
+	if result == engine.PiggybackWritten {
 		r.committedLocked(c)
 	}
 	if r.closed {
@@ -194,7 +194,7 @@ func (r *Register) Done(ride engine.PiggybackResult) {
 	}
 	rest := r.changeLocked(r.seen)
 	switch changed := len(rest.put)+len(rest.drop) > 0; {
-	case changed && ride == engine.PiggybackFailed:
+	case changed && result == engine.PiggybackFailed:
 		r.afterLocked(failPause, func() { r.due.Store(true) })
 	case changed:
 		r.soonLocked()

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Errors of CheckLinks and of the statements that end jobs.
+// Errors of inserts and of steps.
 var (
 	// ErrBatchDone is returned when a job joins a sealed batch that has no waiting or running members.
 	ErrBatchDone = errors.New("the batch is done")

@@ -90,7 +90,7 @@ type Cutoff struct{ At, ID int64 }
 // Death is a job that was dead-lettered without being settled, because it had no attempt left or
 // its deadline to start had passed.
 type Death struct {
-	Queue    string // set by ClaimStrict and ClaimFair
+	Queue    string // of the job
 	ID       int64
 	Attempts int64
 	Worker   string // worker that held the job; "" if the job was waiting

@@ -19,5 +19,5 @@ type Lock struct {
 // Locks that elect the leader among all processes, whatever their language.
 const (
 	SchedulerLock   = "honker-scheduler"
-	MaintenanceLock = "honker-maintenance" // used only by this package
+	MaintenanceLock = "honker-maintenance" // used only by honker for Go
 )

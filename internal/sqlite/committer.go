@@ -21,9 +21,9 @@ import (
 // request. A single caller therefore never waits for others, and under load a commit contains many
 // ops. Batches grow by themselves, because more requests arrive during a commit.
 type Committer struct {
-	source ConnPool
-	limit  time.Duration // limit on the wait for the start of an op
-	bound  time.Duration // time limit of a batch
+	pool  ConnPool
+	limit time.Duration // limit on the wait for the start of an op
+	bound time.Duration // time limit of a batch
 
 	mu      sync.Mutex
 	waiting []*request // in order of arrival; the leader's own request is first
@@ -49,10 +49,10 @@ type request struct {
 	call   chan bool // receives true to lead; closed when err is set
 }
 
-// NewCommitter returns a committer that writes on connections of source. limit is the longest wait
+// NewCommitter returns a committer that writes on connections of pool. limit is the longest wait
 // for the start of an op.
-func NewCommitter(source ConnPool, limit time.Duration) *Committer {
-	c := &Committer{source: source, limit: limit, bound: maxBatchTime}
+func NewCommitter(pool ConnPool, limit time.Duration) *Committer {
+	c := &Committer{pool: pool, limit: limit, bound: maxBatchTime}
 	c.idle.L = &c.mu
 	return c
 }
@@ -146,7 +146,7 @@ func (c *Committer) removeLocked(r *request) bool {
 // a second batch, because its caller is waiting for an answer that is already known.
 func (c *Committer) lead(ctx context.Context, own *request) error {
 	defer c.passOn()
-	conn, err := c.source.acquire(ctx, c.limit)
+	conn, err := c.pool.acquire(ctx, c.limit)
 	if err != nil {
 		return c.fail(own, err)
 	}
@@ -162,13 +162,13 @@ func (c *Committer) lead(ctx context.Context, own *request) error {
 		return c.runAlone(ctx, conn, r)
 	}
 	if err := c.begin(ctx, conn); err != nil {
-		c.source.release(conn, err)
+		c.pool.release(conn, err)
 		return c.fail(own, err)
 	}
 	batch, err := c.run(conn)
 	// Release before answering: a caller that then closes the pool must find all connections
 	// returned.
-	c.source.release(conn, err)
+	c.pool.release(conn, err)
 	for _, r := range batch {
 		if r != own {
 			close(r.call)
@@ -181,7 +181,7 @@ func (c *Committer) lead(ctx context.Context, own *request) error {
 // lock because of another process. On a wrapped connection BEGIN first enters the gate, see
 // conn.control.
 func (c *Committer) begin(ctx context.Context, conn *sql.Conn) error {
-	inner := c.source.statementCtx(ctx)
+	inner := c.pool.statementCtx(ctx)
 	return Retry(ctx, c.limit, func() error {
 		_, err := conn.ExecContext(inner, "BEGIN IMMEDIATE")
 		return err
@@ -191,9 +191,9 @@ func (c *Committer) begin(ctx context.Context, conn *sql.Conn) error {
 // runAlone runs r as a single-statement transaction without BEGIN and COMMIT. This is the common
 // case in a process with few writes.
 func (c *Committer) runAlone(ctx context.Context, conn *sql.Conn, r *request) error {
-	inner := c.source.statementCtx(ctx)
+	inner := c.pool.statementCtx(ctx)
 	err := Retry(ctx, c.limit, func() error { return safely(inner, conn, r.op, time.Now()) })
-	c.source.release(conn, err)
+	c.pool.release(conn, err)
 	c.lastBatchSize = 1
 	return err
 }
@@ -271,7 +271,7 @@ func (c *Committer) runOne(conn *sql.Conn, r *request, now time.Time, first bool
 		if r.err = safely(ctx, conn, r.op, now); r.err == nil {
 			return nil
 		}
-		if isFatal(r.err) || c.source.lost(ctx, conn) {
+		if isFatal(r.err) || c.pool.lost(ctx, conn) {
 			return r.err
 		}
 		return nil
@@ -370,10 +370,10 @@ func (c *Committer) Close() error {
 	for c.leading {
 		c.idle.Wait()
 	}
-	return c.source.close()
+	return c.pool.close()
 }
 
-// Source lends a connection to write a batch on. It serves a single committer, whose current leader
+// ConnPool lends a connection to write a batch on. It serves a single committer, whose current leader
 // is its only user.
 type ConnPool interface {
 	// acquire returns a connection. It waits for at most limit.

@@ -90,7 +90,7 @@ func (c *Connector) Path() string { return c.identity.Path() }
 // Identity returns the identity of the opened file.
 func (c *Connector) Identity() *Identity { return c.identity }
 
-// CheckIdentity returns ErrReplaced if there is another file at the path, see [Identity.Check], or
+// CheckIdentity returns engine.ErrDatabaseReplaced if there is another file at the path, see [Identity.Check], or
 // if a file read as immutable has changed.
 func (c *Connector) CheckIdentity() error {
 	if err := c.identity.Check(); err != nil || c.copied == nil {

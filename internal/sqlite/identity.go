@@ -51,7 +51,7 @@ func (i *Identity) Path() string { return i.path }
 // Info returns the os.FileInfo of the opened file, for os.SameFile.
 func (i *Identity) Info() os.FileInfo { return i.info }
 
-// Check returns ErrReplaced if the path leads to another file or to none. It calls stat at most
+// Check returns engine.ErrDatabaseReplaced if the path leads to another file or to none. It calls stat at most
 // every 100 ms, over all goroutines. If stat fails for another reason, Check returns that error,
 // and the next call tries again.
 func (i *Identity) Check() error {

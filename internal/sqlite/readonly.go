@@ -50,7 +50,7 @@ type copied struct {
 	changed time.Time
 }
 
-// check returns ErrReplaced if a process has started to write to the file. Data read since then may be
+// check returns engine.ErrDatabaseReplaced if a process has started to write to the file. Data read since then may be
 // inconsistent.
 func (c *copied) check() error {
 	info, err := os.Stat(c.path)

@@ -90,10 +90,10 @@ func TestNotifier_Until_Wake(t *testing.T) {
 // future. Otherwise the watcher would look at once, request the same second again, and never rest.
 func TestNotifier_WakeAt_FarAway(t *testing.T) {
 	n, w := newNotifier(t)
-	n.sources.wakeAtSecond(0)
+	n.sources.wakeAt(time.Time{})
 	require.Empty(t, w.times, "0 is no time")
 	for _, unix := range []int64{9223371974719179008, math.MaxInt64 - 1023, math.MaxInt64} {
-		n.sources.wakeAtSecond(unix)
+		n.sources.wakeAt(row.Instant(unix))
 	}
 	require.Len(t, w.times, 3)
 	for _, at := range w.times {

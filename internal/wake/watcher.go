@@ -1,6 +1,6 @@
 package wake
 
-// Cause is the reason for a call of Changed.
+// Reason is the reason for a call of Changed.
 type Reason string
 
 // Causes.

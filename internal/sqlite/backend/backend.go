@@ -74,7 +74,7 @@ func prepare(ctx context.Context, pool *sql.DB, path string, o Options, journal 
 }
 
 // bootstrap brings the schema of the file up to date. It writes nothing if the schema is current. A file
-// that must not be File is rejected before anything is changed, including its journal mode.
+// that cannot be opened is rejected before anything is changed, including its journal mode.
 func bootstrap(ctx context.Context, pool *sql.DB, path string, limit time.Duration, journal func(context.Context, row.Querier) error) error {
 	if err := sqlite.CheckVersion(ctx, pool); err != nil {
 		return err

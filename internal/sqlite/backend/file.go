@@ -86,10 +86,10 @@ func newConnector(path string, o Options) (*sqlite.Connector, error) {
 	})
 }
 
-// SQL implements engine.Backend.
+// SQL returns the pool of the application.
 func (b *File) SQL() *sql.DB { return b.userPool() }
 
-// Looks implements engine.Backend.
+// Looks returns the pool on which the notifier queries.
 func (b *File) Looks() *sql.DB { return b.own }
 
 // Write implements engine.Backend.
@@ -158,7 +158,7 @@ func (b *File) lend(ctx context.Context, f func(conn *sql.Conn) error) error {
 	return f(conn)
 }
 
-// CheckIdentity implements engine.Backend.
+// CheckIdentity implements engine.File.
 func (b *File) CheckIdentity() error { return b.connector.CheckIdentity() }
 
 // CheckTx implements engine.Backend.
@@ -175,7 +175,7 @@ func (b *File) Check(ctx context.Context) (broken []string, err error) {
 	return broken, err
 }
 
-// Shrink implements engine.Backend.
+// Shrink implements engine.File.
 func (b *File) Shrink(ctx context.Context, limit int64) error {
 	if limit < 0 || b.LogSize() <= limit {
 		return nil
@@ -183,12 +183,12 @@ func (b *File) Shrink(ctx context.Context, limit int64) error {
 	return b.lend(ctx, func(conn *sql.Conn) error { return sqlite.TruncateWAL(ctx, conn) })
 }
 
-// Backup implements engine.Backend.
+// Backup implements engine.File.
 func (b *File) Backup(ctx context.Context, path string) error {
 	return b.lend(ctx, func(conn *sql.Conn) error { return sqlite.Backup(ctx, conn, path) })
 }
 
-// Vacuum implements engine.Backend.
+// Vacuum implements engine.File.
 func (b *File) Vacuum(ctx context.Context) error { return sqlite.Vacuum(ctx, b.userPool()) }
 
 // Watch implements engine.Backend.

@@ -70,10 +70,10 @@ func (b *Pool) prepare(ctx context.Context) error {
 	return err
 }
 
-// SQL implements engine.Backend.
+// SQL returns the pool of the application.
 func (b *Pool) SQL() *sql.DB { return b.pool }
 
-// Looks implements engine.Backend.
+// Looks returns the pool on which the notifier queries.
 func (b *Pool) Looks() *sql.DB { return b.pool }
 
 // Write implements engine.Backend. It reports its own commit to the watcher, since nothing else would.
@@ -159,7 +159,7 @@ func (b *Pool) lend(ctx context.Context, f func(conn *sql.Conn) error) error {
 	return f(conn)
 }
 
-// CheckIdentity implements engine.Backend.
+// CheckIdentity implements engine.File.
 func (b *Pool) CheckIdentity() error { return b.identity.CheckNow() }
 
 // CheckTx implements engine.Backend.
@@ -180,7 +180,7 @@ func (b *Pool) Check(ctx context.Context) (broken []string, err error) {
 	return broken, err
 }
 
-// Shrink implements engine.Backend.
+// Shrink implements engine.File.
 func (b *Pool) Shrink(ctx context.Context, limit int64) error {
 	if limit < 0 || b.LogSize() <= limit {
 		return nil
@@ -188,12 +188,12 @@ func (b *Pool) Shrink(ctx context.Context, limit int64) error {
 	return b.lend(ctx, func(conn *sql.Conn) error { return sqlite.TruncateWAL(ctx, conn) })
 }
 
-// Backup implements engine.Backend.
+// Backup implements engine.File.
 func (b *Pool) Backup(ctx context.Context, path string) error {
 	return b.lend(ctx, func(conn *sql.Conn) error { return sqlite.VacuumInto(ctx, conn, path) })
 }
 
-// Vacuum implements engine.Backend.
+// Vacuum implements engine.File.
 func (b *Pool) Vacuum(ctx context.Context) error { return sqlite.Vacuum(ctx, b.pool) }
 
 // Watch implements engine.Backend. Commits of this process are not counted, so each of them is looked up like a commit

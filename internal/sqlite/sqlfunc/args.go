@@ -94,7 +94,7 @@ func classOf(v driver.Value) string {
 	return "Blob"
 }
 
-// The accessors panic unless accept has checked the types.
+// text returns an argument as text. Like the other accessors, it panics unless accept has checked the types.
 func (c call) text(i int) string   { return c.args[i].(string) }
 func (c call) integer(i int) int64 { return c.args[i].(int64) }
 func (c call) given(i int) bool    { return c.args[i] != nil }

@@ -1,9 +1,9 @@
 // Package store holds every SQL statement that honker runs, as methods of stateless types in a
 // package for each noun, such as jobs.Jobs, streams.Streams and locks.Locks. The package rows has what they
-// share, and schema knows all of them. This package has only their tests.
+// share, and schema creates, upgrades and checks the tables. This package has only their tests.
 //
-// A method takes a sqlite.Querier to run on and the current time: as unix seconds if it compares with
-// honker's columns, as milliseconds if it compares with our own. Methods have no clock, no
+// A method of a store takes a row.Querier to run on, and the current time. Helpers take the time in the
+// unit of the column: now in unix seconds, or nowMS in milliseconds. Methods have no clock, no
 // goroutines and no policy. They neither begin nor commit transactions, so a method of several
 // statements is atomic only within the caller's transaction.
 //

@@ -48,8 +48,8 @@ var sqlWaitsAlready = later(`VALUES (?1)`) + ` SELECT id FROM later WHERE id IN 
 var sqlKeyWaits = later(`VALUES (?1)`) + ` SELECT s.job_id FROM later CROSS JOIN _honkerx_job AS s ON s.job_id = later.id
 WHERE s.queue = ?2 AND s.key = ?3 LIMIT 1`
 
-// CheckLinks checks the links l of jobs that are to be enqueued in queue with the given key. It returns
-// [sqlite.ErrInvalid] for an unknown id or a cycle, and [ErrBatchDone] if the batch l.In no longer takes
+// checkLinks checks the links l of jobs that are to be enqueued in queue with the given key. It returns
+// [engine.ErrInvalid] for an unknown id or a cycle, and [row.ErrBatchDone] if the batch l.In no longer takes
 // members. It writes nothing.
 func (Jobs) checkLinks(ctx context.Context, q row.Querier, queue, key string, l *row.Links) error {
 	if err := neverWas(ctx, q, sqlNoSuchJob, "job", l.Jobs); err != nil {
@@ -97,7 +97,7 @@ func noCircleOfKey(ctx context.Context, q row.Querier, queue, key string, batch 
 	return err
 }
 
-// neverWas returns [sqlite.ErrInvalid] if query, which takes a list of ids of the given kind, finds an
+// neverWas returns [engine.ErrInvalid] if query, which takes a list of ids of the given kind, finds an
 // unknown id.
 func neverWas(ctx context.Context, q row.Querier, query, kind string, ids []int64) error {
 	if len(ids) == 0 {

@@ -42,6 +42,7 @@ WHERE m.waiter < 0 AND m.state = 0 AND s.batch IS NOT m.batch`},
 		`SELECT 0 WHERE (EXISTS (SELECT 1 FROM _honkerx_after) OR EXISTS (SELECT 1 FROM _honkerx_batches)) AND NOT ` + rows.HasTrigger("_honkerx_after_gone")},
 }
 
+// CheckLinks returns the violations of the rules of edges and batches.
 func CheckLinks(ctx context.Context, q row.Querier) ([]string, error) {
 	return rows.Breaches(ctx, q, linkRules)
 }

@@ -164,7 +164,7 @@ RETURNING ` + jobColumns + `,
 // ClaimAt claims up to n jobs of queue for worker and returns them in the order in which they should run. A
 // negative n means no limit. nowMS is the current time in unix milliseconds, and the claims end at expires,
 // in unix seconds. ClaimAt first settles the overdue jobs of the queue, and returns the jobs that are dead
-// as a result. It returns [ErrStuck] if the queue is ready but no job could be claimed or settled.
+// as a result. It returns [row.ErrStuck] if the queue is ready but no job could be claimed or settled.
 func (j Jobs) ClaimAt(ctx context.Context, q row.Querier, queue, worker string, n int, nowMS, expires int64) (jobs []*row.Job, dead []row.Death, err error) {
 	return j.claimFrom(ctx, q, []string{queue}, worker, n, nowMS, expires)
 }

@@ -157,7 +157,7 @@ WHERE ifnull(s.slot, 0) <> 2 AND u.next_id IS NULL AND NOT EXISTS (
 // _honkerx_cancelled_key.
 const sqlKeysOfEnded = `SELECT DISTINCT key FROM _honkerx_cancelled WHERE queue = ?1 AND key IS NOT NULL AND until_ms <= ?2 * 1000 LIMIT ?3 + 0`
 
-// newOutlook reads the part of the state of queue at nowMS that does not depend on a particular job. It
+// newForecast reads the part of the state of queue at nowMS that does not depend on a particular job. It
 // counts up to most jobs as ahead of a job. It writes nothing.
 func newForecast(ctx context.Context, q row.Querier, queue string, most int, nowMS int64) (*forecast, error) {
 	o := &forecast{QueueForecast: row.QueueForecast{Name: queue}, now: nowMS / 1000, nowMS: nowMS, most: most, freed: make(map[int64]bool), keys: make(map[string]*keyForecast)}

@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// keyOutlook is the state of a key as the next claims see it. Each simulated claim updates it.
+// keyForecast is the state of a key as the next claims see it. Each simulated claim updates it.
 type keyForecast struct {
 	pause     *row.Pause
 	running   int64   // jobs running now or taken by an earlier claim

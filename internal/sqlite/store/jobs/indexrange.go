@@ -14,7 +14,7 @@ type indexRange struct {
 	levels bool   // seek per priority; the index has priority and time after the queue
 }
 
-// selectSpans returns the ranges that cover the phases of s. They may contain other jobs too, and
+// selectRanges returns the ranges that cover the phases of s. They may contain other jobs too, and
 // they may overlap.
 func selectRanges(s *selection) (all []indexRange) {
 	add := func(wanted bool, in indexRange) {
@@ -90,7 +90,7 @@ func (in indexRange) query(s *selection, what string) string {
 SELECT ` + what + ` FROM ` + in.of() + ` CROSS JOIN ` + in.jobs()
 }
 
-// All ranges. Jobs in overdueSpan and spentSpan are also in waitingSpan.
+// All ranges. Jobs in overdueRange and spentRange are also in waitingRange.
 var (
 	waitingRange = indexRange{index: "_honkerx_live_pending", all: "state = 'pending'", levels: true}
 	claimedRange = indexRange{index: "_honker_live_processing_deadline", all: "state = 'processing'"}

@@ -85,7 +85,7 @@ func beyond(o row.Order, id string, in row.Table, after *row.Place) (condition, 
 	return id + op + "?2", sort, []any{bound}
 }
 
-// walkArm walks the primary key of a table. If only jobs with a side row can match, it walks the
+// walkBranch walks the primary key of a table. If only jobs with a side row can match, it walks the
 // smaller side table.
 func walkBranch(s *selection, order row.Order, in row.Table, after *row.Place) branch {
 	table, id, distinct := tables[in].name, tables[in].id, ""
@@ -109,7 +109,7 @@ func walkBranch(s *selection, order row.Order, in row.Table, after *row.Place) b
 	return branch{in, `SELECT ` + distinct + id + `, NULL, NULL FROM ` + table + ` WHERE ` + condition + ` ORDER BY ` + sort + ` LIMIT ?1 + 0`, args}
 }
 
-// claimArms walks the pending index of the queue.
+// claimBranches walks the pending index of the queue.
 func claimBranches(s *selection, after *row.Place) []branch {
 	find := func(condition string, args ...any) branch {
 		return branch{row.Live, `SELECT id, priority, run_at FROM _honker_live INDEXED BY _honkerx_live_pending
@@ -125,7 +125,7 @@ WHERE queue = ?2 AND state = 'pending'` + condition + ` ORDER BY priority DESC, 
 	}
 }
 
-// deathArms merges the dead letters of the queues, each in index order. The recursion keeps the
+// deathBranches merges the dead letters of the queues, each in index order. The recursion keeps the
 // head of every queue in its sorted work queue. When it takes a job, it adds the next job of the
 // same queue.
 func deathBranches(s *selection, after *row.Place) []branch {
@@ -159,7 +159,7 @@ func nextDeath(queue, diedAt, id string) string {
       ` + find + `died_at < ` + diedAt + ` ORDER BY died_at DESC, id DESC LIMIT 1))`
 }
 
-// collectArms reads the index ranges of s and sorts the result.
+// collectBranches reads the index ranges of s and sorts the result.
 func collectBranches(s *selection, order row.Order, after *row.Place) (branches []branch) {
 	for _, in := range selectRanges(s) {
 		id := "j." + tables[in.in].id

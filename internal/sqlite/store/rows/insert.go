@@ -11,7 +11,7 @@ import (
 
 // insertSizes are the row counts of the prepared INSERT statements. A multi-row INSERT takes a third of the
 // time of single-row statements, because its cursors stay on the last page. There are few sizes so that
-// Each statement stays prepared on its connection.
+// each statement stays prepared on its connection.
 var insertSizes = []int{256, 32, 4, 1}
 
 // Inserts holds the statements that append rows to a table, by their number of rows. The columns shared by
@@ -36,7 +36,7 @@ func NewInserts(table, columns string, shared, perRow int) Inserts {
 // Query returns the statement that inserts n rows, a number of insertSizes.
 func (in Inserts) Query(n int) string { return in.sized[n] }
 
-// SplitDDL lists the statements under name, for the tests of query plans.
+// Statements lists the statements under name, for the tests of query plans.
 func (in Inserts) Statements(name string) (all []Statement) {
 	for _, n := range insertSizes {
 		all = append(all, Hot(fmt.Sprintf("%s[%d]", name, n), in.sized[n]))

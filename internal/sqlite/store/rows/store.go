@@ -113,7 +113,7 @@ func AddedSince(ctx context.Context, q row.Querier, query string, after int64, l
 	return added, n, last, err
 }
 
-// A number scans an integer column that another binding may have written. SQLite stores values of
+// A Number scans an integer column that another binding may have written. SQLite stores values of
 // any type in such a column, for example a sum that overflowed to a real. Values that are not
 // numbers, and NULL, become 0, because an unreadable job would block its queue.
 type Number int64
@@ -131,7 +131,7 @@ func (n *Number) Scan(v any) error {
 	return nil
 }
 
-// A moment is a number that compares with the time as in SQLite, where values that are not numbers
+// A Moment is a number that compares with the time as in SQLite, where values that are not numbers
 // are later than any time. NULL, for a missing row, is also later.
 type Moment int64
 
@@ -145,7 +145,7 @@ func (m *Moment) Scan(v any) error {
 	return nil
 }
 
-// A text scans a text column in which NULL means "".
+// A Text scans a text column in which NULL means "".
 type Text string
 
 // Scan implements sql.Scanner.

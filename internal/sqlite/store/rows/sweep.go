@@ -21,6 +21,7 @@ func RowSweep(find, drop string, unit func(time.Time) int64) engine.Sweep {
 	}
 }
 
+// Swept returns the outcome of a sweep that changed n rows.
 func Swept(n int, err error) (row.Swept, error) { return row.Swept{N: n}, err }
 
 // Work returns a number that stands for some work, or no number. It is for a sweep whose Take finds its rows

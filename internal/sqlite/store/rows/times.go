@@ -51,7 +51,7 @@ func NullMilli(t time.Time) any {
 // rounded up.
 func AgeMS(d time.Duration) int64 { return engine.Seconds(d) * 1000 }
 
-// A second scans a column of seconds, see row.Instant. Like a number it accepts any value.
+// A Second scans a column of seconds, see row.Instant. Like a number it accepts any value.
 type Second time.Time
 
 // Scan implements sql.Scanner.
@@ -62,7 +62,7 @@ func (t *Second) Scan(v any) error {
 	return err
 }
 
-// A milli is like a second for a column of milliseconds.
+// A Milli is like a second for a column of milliseconds.
 type Milli time.Time
 
 // Scan implements sql.Scanner.

@@ -51,7 +51,7 @@ var laterColumns = []struct {
 var laterKept = []string{"base INTEGER", "headers TEXT", "key TEXT", "batch INTEGER", "progress TEXT", "checkpoint TEXT"}
 
 // Current reports whether the file has the schema of this version, so that opening it needs no
-// write. A newer schema is ErrTooNew.
+// write. A newer schema is ErrSchemaTooNew.
 func Current(ctx context.Context, q row.Querier) (bool, error) {
 	version, err := versionOf(ctx, q)
 	return version == Version, err
@@ -91,7 +91,7 @@ func IsWAL(ctx context.Context, q row.Querier) (is bool, err error) {
 const sqlHasTables = `SELECT count(*) > 0 FROM sqlite_schema WHERE type = 'table' AND name IN ('_honker_live', '_honkerx_meta')`
 
 // Made returns the schema version of our own tables, or 0 if only another binding has used the
-// file. ours is false if the file has no tables of honker. A newer version is ErrTooNew.
+// file. ours is false if the file has no tables of honker. A newer version is ErrSchemaTooNew.
 func Made(ctx context.Context, q row.Querier) (version int, ours bool, err error) {
 	if version, err = versionOf(ctx, q); err != nil || version > 0 {
 		return version, true, err
