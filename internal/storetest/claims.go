@@ -22,6 +22,7 @@ type modelJob struct {
 	expiresAt        int64 // 0 for never
 	attempts, most   int64
 	held             bool
+	key              string // limits key; "" for none
 }
 
 // Claims beside a model, for random jobs, settles and times. A claim takes the jobs that are due, have not

@@ -18,11 +18,6 @@ func pauses(t *testing.T, open func(t *testing.T) *Fixture) {
 	t.Run("RollbackLeavesNothing", func(t *testing.T) { pauseRolledBack(t, open(t)) })
 }
 
-func limits(t *testing.T, open func(t *testing.T) *Fixture) {
-	t.Run("Set", func(t *testing.T) { limitsSet(t, open(t)) })
-	t.Run("RollbackLeavesNothing", func(t *testing.T) { limitsRolledBack(t, open(t)) })
-}
-
 func pausesOf(t *testing.T, d *Fixture, now time.Time) (all map[string]*row.Pause) {
 	t.Helper()
 	d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
@@ -103,54 +98,4 @@ func pauseRolledBack(t *testing.T, d *Fixture) {
 		return err
 	})
 	require.Empty(t, pausesOf(t, d, start))
-}
-
-func limitsOf(t *testing.T, d *Fixture) (all map[string]row.QueueLimits) {
-	t.Helper()
-	d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
-		all, err = d.Stores.Limits.All(ctx, q)
-		return err
-	})
-	return all
-}
-
-// Set replaces the limits of a queue as a whole, and writes nothing if they do not change.
-func limitsSet(t *testing.T, d *Fixture) {
-	want := map[string]row.QueueLimits{}
-	for i, l := range []row.QueueLimits{
-		{Running: 3},
-		{PerKey: 2},
-		{InOrder: true},
-		{Rate: row.StartRate{N: 5, Per: time.Second, Burst: 2}},
-		{KeyRate: row.StartRate{N: 1, Per: time.Minute, Burst: 1}},
-		{Running: 1, PerKey: 1, InOrder: true, Rate: row.StartRate{N: 1, Per: time.Hour, Burst: 1}, KeyRate: row.StartRate{N: 2, Per: time.Millisecond, Burst: 3}},
-		{},
-	} {
-		for _, queue := range []string{"same", fmt.Sprint("queue", i)} {
-			before := want[queue]
-			d.mustWrite(t, func(ctx context.Context, q engine.Querier) error {
-				changed, err := d.Stores.Limits.Set(ctx, q, queue, l)
-				require.Equal(t, before != l, changed)
-				require.NoError(t, err)
-				changed, err = d.Stores.Limits.Set(ctx, q, queue, l)
-				require.False(t, changed)
-				require.NoError(t, err)
-				is, err := d.Stores.Limits.Get(ctx, q, queue)
-				require.Equal(t, l, is)
-				return err
-			})
-			if want[queue] = l; l == (row.QueueLimits{}) {
-				delete(want, queue)
-			}
-		}
-		require.Equal(t, want, limitsOf(t, d))
-	}
-}
-
-func limitsRolledBack(t *testing.T, d *Fixture) {
-	d.rollBack(t, func(ctx context.Context, q engine.Querier) error {
-		_, err := d.Stores.Limits.Set(ctx, q, "q", row.QueueLimits{Running: 1})
-		return err
-	})
-	require.Empty(t, limitsOf(t, d))
 }

@@ -177,3 +177,33 @@ func sweepsOfNothing(t *testing.T, d *Fixture) {
 		})
 	}
 }
+
+// parts returns the parts of a sweep.
+func (d *Fixture) parts(t *testing.T, s engine.Sweep, at time.Time) (parts []row.Part) {
+	t.Helper()
+	d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
+		parts, err = s.Parts(ctx, q, at)
+		return err
+	})
+	return parts
+}
+
+// seek returns the rows that a sweep finds in a part.
+func (d *Fixture) seek(t *testing.T, s engine.Sweep, p row.Part, at time.Time) (ids []int64) {
+	t.Helper()
+	d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
+		ids, err = s.Find(ctx, q, p, at, 100)
+		return err
+	})
+	return ids
+}
+
+// take takes rows of a part.
+func (d *Fixture) take(t *testing.T, s engine.Sweep, p row.Part, ids []int64, at time.Time) (out row.Swept) {
+	t.Helper()
+	d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
+		out, err = s.Take(ctx, q, p, ids, at, 100)
+		return err
+	})
+	return out
+}
