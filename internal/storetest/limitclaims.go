@@ -70,6 +70,24 @@ func perKeyLimit(t *testing.T, d *Fixture) {
 	}
 }
 
+// A job that waits for its next attempt has given its place in the key to the next job.
+func keyPassedOn(t *testing.T, d *Fixture) {
+	d.setLimits(t, row.QueueLimits{PerKey: 1})
+	for _, outcome := range []row.Outcome{row.Retried, row.Snoozed} {
+		ids := d.addKeys(t, start, "k", "k")
+		j := d.claimJobs(t, start, "w", 9)
+		require.Equal(t, ids[:1], jobIDs(j))
+		require.Equal(t, row.Held, d.stateOf(t, ids[1]))
+		d.settleJobs(t, start, &row.Settlement{Claim: claimOf(j[0]), Queue: "a", Outcome: outcome, Delay: time.Minute, Error: "why"})
+		require.True(t, d.queueReady(t, start), "%s", outcome)
+		require.Equal(t, ids[1:], d.claimIDs(t, start, 9), "%s", outcome)
+		for _, id := range ids {
+			d.cancelJob(t, start, id)
+		}
+		d.end(t, start, &row.Job{ID: ids[1], Queue: "a", WorkerID: "w", Attempts: 1}, row.Cancelled)
+	}
+}
+
 // With InOrder only the oldest live job of a key runs, whatever its priority. While it waits for its next attempt, the
 // later jobs wait, and its death lets them run.
 func jobsInOrder(t *testing.T, d *Fixture) {

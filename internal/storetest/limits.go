@@ -20,6 +20,7 @@ func limits(t *testing.T, open func(t *testing.T) *Fixture) {
 		"RatesBesideAModel":     ratedClaimsOfModel,
 		"Running":               runningLimit,
 		"PerKey":                perKeyLimit,
+		"KeyPassedOn":           keyPassedOn,
 		"InOrder":               jobsInOrder,
 		"Rate":                  startRate,
 		"KeyRate":               keyStartRate,

@@ -13,9 +13,18 @@ import (
 )
 
 func pauses(t *testing.T, open func(t *testing.T) *Fixture) {
-	t.Run("AsModel", func(t *testing.T) { pausesAsModel(t, open(t)) })
-	t.Run("Keys", func(t *testing.T) { pausesOfKeys(t, open(t)) })
-	t.Run("RollbackLeavesNothing", func(t *testing.T) { pauseRolledBack(t, open(t)) })
+	subtests(t, open, map[string]func(t *testing.T, d *Fixture){
+		"AsModel":               pausesAsModel,
+		"Keys":                  pausesOfKeys,
+		"RollbackLeavesNothing": pauseRolledBack,
+		"Queue":                 pausedQueue,
+		"QueueUntil":            pausedQueueUntil,
+		"Key":                   pausedKey,
+		"RunningJobsOfKey":      pausedKeyRuns,
+		"KeyUntil":              pausedKeyUntil,
+		"Replaced":              pauseReplaced,
+		"ClaimsAfterRollback":   pausedClaimsRolledBack,
+	})
 }
 
 func pausesOf(t *testing.T, d *Fixture, now time.Time) (all map[string]*row.Pause) {
