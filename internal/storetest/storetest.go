@@ -47,6 +47,7 @@ var suites = []struct {
 	{"Jobs", jobs},
 	{"Settlements", settlements},
 	{"Links", links},
+	{"Batches", batches},
 	{"Limits", limits},
 	{"Pauses", pauses},
 	{"RateLimits", rateLimits},
