@@ -12,11 +12,29 @@ import (
 )
 
 func sweeps(t *testing.T, open func(t *testing.T) *Fixture) {
-	t.Run("OldWindows", func(t *testing.T) { sweepWindows(t, open(t)) })
-	t.Run("Windows", func(t *testing.T) { sweepWindowsOver(t, open(t)) })
-	t.Run("Batches", func(t *testing.T) { sweepBatches(t, open(t)) })
-	t.Run("Pauses", func(t *testing.T) { sweepPauses(t, open(t)) })
-	t.Run("Empty", func(t *testing.T) { sweepsOfNothing(t, open(t)) })
+	subtests(t, open, map[string]func(t *testing.T, d *Fixture){
+		"OldWindows":  sweepWindows,
+		"Windows":     sweepWindowsOver,
+		"Batches":     sweepBatches,
+		"Pauses":      sweepPauses,
+		"Empty":       sweepsOfNothing,
+		"Overdue":     sweepOverdue,
+		"Expired":     sweepExpired,
+		"Keys":        sweepKeys,
+		"Places":      sweepPlaces,
+		"Fits":        sweepFits,
+		"Ended":       sweepEnded,
+		"DeadAwaited": sweepDeadAwaited,
+		"Results":     sweepResults,
+		"Claims":      sweepClaims,
+		"Sent":        sweepSent,
+		"Replies":     sweepReplies,
+		"Actors":      sweepActors,
+		"Received":    sweepReceived,
+		"Minutes":     sweepMinutes,
+		"Messages":    sweepMessages,
+		"Surplus":     sweepSurplus,
+	})
 }
 
 func found(t *testing.T, d *Fixture, s engine.Sweep, at time.Time) (ids []int64) {
