@@ -173,6 +173,8 @@ func sweepPlaces(t *testing.T, d *Fixture) {
 	for _, id := range ids {
 		d.cancelJob(t, start.Add(5*time.Second), id)
 	}
+	require.Empty(t, d.claimIDs(t, start.Add(5*time.Second), 9))
+	d.requireStates(t, row.Held, waits)
 	at := start.Add(jobLease + time.Second)
 	sweepsOnce(t, d, d.Stores.Sweeps.Places, at, 1)
 	d.read(t, func(ctx context.Context, q engine.Querier) error {
