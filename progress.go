@@ -28,7 +28,7 @@ func progressOf(text string) *Progress {
 	if json.Unmarshal([]byte(text), &p) != nil {
 		return nil // another program has written text that is not a progress
 	}
-	return &Progress{Done: p.Done, Total: p.Total, Note: p.Note, At: engine.InstantMS(p.AtMS)}
+	return &Progress{Done: p.Done, Total: p.Total, Note: p.Note, At: p.At}
 }
 
 // maxProgressNote is the maximum length in bytes of the note of a progress.
@@ -50,7 +50,7 @@ func (j *Job[T]) SetProgress(done, total int64, note string) {
 		return
 	}
 	note = engine.CutText(note, maxProgressNote)
-	j.claim.SetProgress(row.Progress{Done: done, Total: total, Note: note, AtMS: time.Now().UnixMilli()})
+	j.claim.SetProgress(row.Progress{Done: done, Total: total, Note: note, At: time.Now()})
 }
 
 // Checkpoint stores v as JSON with the job, for [Job.Checkpointed] in its next attempt. The last call counts. A long

@@ -42,8 +42,8 @@ func Attempts(ctx context.Context, db *honker.DB, id int64) ([]Attempt, error) {
 		all = make([]Attempt, len(rows))
 		for i, a := range rows {
 			all[i] = Attempt{
-				N: int(a.N), Worker: a.Worker, Start: engine.InstantMS(a.StartMS),
-				Ran: time.Duration(a.RanMS) * time.Millisecond, Error: a.Error, Log: a.Log,
+				N: int(a.N), Worker: a.Worker, Start: a.Start,
+				Ran: a.Ran, Error: a.Error, Log: a.Log,
 			}
 		}
 		return nil

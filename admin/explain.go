@@ -192,7 +192,7 @@ func (x *explainer) waiting(ctx context.Context, ex *Explanation, found *row.Exp
 	if found.Job.State == row.Held && !found.Freed {
 		ex.waitsFor(found)
 	}
-	if found.Job.RunAt > x.now.Unix() {
+	if found.Job.RunAt.After(x.now) {
 		ex.add(x.notDue(ex.Job, found)...)
 	} else {
 		ex.Ahead = honker.Count(found.Forecast.Ahead)

@@ -54,13 +54,13 @@ type Change struct {
 
 // Attempt is a failed attempt of a live or dead job.
 type Attempt struct {
-	Job     int64
-	N       int64 // number of the attempt, from 1
-	Worker  string
-	StartMS int64
-	RanMS   int64 // duration in milliseconds
-	Error   string
-	Log     string
+	Job    int64
+	N      int64 // number of the attempt, from 1
+	Worker string
+	Start  time.Time
+	Ran    time.Duration
+	Error  string
+	Log    string
 }
 
 // PlaceResult is the effect of an enqueue with a unique key.
@@ -84,8 +84,12 @@ type Placed struct {
 // other bindings.
 const Held = "held"
 
-// Cutoff is the newest job that retention does not keep, identified by its time and id.
-type Cutoff struct{ At, ID int64 }
+// Cutoff is the newest job that retention does not keep, identified by its time and id. The zero Cutoff keeps
+// all jobs, see also Everything.
+type Cutoff struct {
+	At time.Time
+	ID int64
+}
 
 // Death is a job that was dead-lettered without being settled, because it had no attempt left or
 // its deadline to start had passed.
@@ -109,19 +113,18 @@ type Fate struct {
 	Known     bool // the id has been assigned to a job at some time
 }
 
-// Phase returns the phase of the job at now, in unix seconds. It returns "" for a Job that was not
-// read.
+// Phase returns the phase of the job at now. It returns "" for a Job that was not read.
 //
 // The store counts jobs by the same rule, which is also the rule of claims: a ready or lapsed job
 // can be claimed, and an expired job moves to the dead letters.
-func (j *Job) Phase(now int64) Phase {
-	expired := j.ExpiresAt != 0 && j.ExpiresAt <= now
+func (j *Job) Phase(now time.Time) Phase {
+	expired := !j.ExpiresAt.IsZero() && !j.ExpiresAt.After(now)
 	exhausted := j.Attempts >= j.MaxAttempts
 	switch j.State {
 	case "pending":
-		return waitingPhase(j.RunAt > now, expired, exhausted)
+		return waitingPhase(j.RunAt.After(now), expired, exhausted)
 	case "processing":
-		return claimedPhase(j.ClaimExpiresAt >= now, expired || exhausted)
+		return claimedPhase(j.ClaimExpiresAt.Unix() >= now.Unix(), expired || exhausted)
 	case Held:
 		return PhaseHeld
 	case "dead":
@@ -133,23 +136,24 @@ func (j *Job) Phase(now int64) Phase {
 }
 
 // Job is a job as stored. State is "dead" for a dead letter and "done" for a finished job that is
-// kept.
+// kept. Times have the resolution of the database. They are within the years 1 to 9999, whatever another
+// program has stored, and zero for none.
 type Job struct {
 	ID             int64
 	Queue          string
 	State          string
 	Payload        any // string, or []byte if an application stored a BLOB
 	Priority       int64
-	RunAt          int64
+	RunAt          time.Time
 	WorkerID       string
-	ClaimExpiresAt int64
+	ClaimExpiresAt time.Time // the claim is valid through this second
 	Attempts       int64
 	MaxAttempts    int64
-	CreatedAt      int64
-	ExpiresAt      int64
+	CreatedAt      time.Time
+	ExpiresAt      time.Time
 	LastError      string
-	DiedAt         int64
-	DoneMS         int64 // with State "done"
+	DiedAt         time.Time
+	DoneAt         time.Time // with State "done"
 
 	// The following fields are only set by a claim, Find and Get, except for Progress.
 
@@ -174,17 +178,24 @@ type Claim struct {
 type Progress struct {
 	Done, Total int64
 	Note        string
-	AtMS        int64
+	At          time.Time // stored in milliseconds, rounded down; zero for none
 }
 
 // MarshalJSON encodes p as an array, the stored form.
 func (p Progress) MarshalJSON() ([]byte, error) {
-	return json.Marshal([4]any{p.Done, p.Total, p.Note, p.AtMS})
+	var ms int64
+	if !p.At.IsZero() {
+		ms = p.At.UnixMilli()
+	}
+	return json.Marshal([4]any{p.Done, p.Total, p.Note, ms})
 }
 
 // UnmarshalJSON decodes the form written by MarshalJSON.
 func (p *Progress) UnmarshalJSON(text []byte) error {
-	return json.Unmarshal(text, &[4]any{&p.Done, &p.Total, &p.Note, &p.AtMS})
+	var ms int64
+	err := json.Unmarshal(text, &[4]any{&p.Done, &p.Total, &p.Note, &ms})
+	p.At = InstantMS(ms)
+	return err
 }
 
 // ProgressOf is the progress of an attempt of a claimed job.

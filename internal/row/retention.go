@@ -48,5 +48,5 @@ type QueueRetention struct {
 // Bounded reports whether r has any bound.
 func (r Retention) Bounded() bool { return r.MaxCount > 0 || r.MaxAge > 0 }
 
-// Everything is the Cutoff that keeps no jobs.
-var Everything = Cutoff{At: math.MaxInt64, ID: math.MaxInt64}
+// Everything is the Cutoff that keeps no jobs, whatever their times.
+var Everything = Cutoff{At: lastInstant, ID: math.MaxInt64}

@@ -138,7 +138,7 @@ func claimIsBounded(t *testing.T, d *Fixture) {
 	require.EqualValues(t, 3, j.MaxAttempts)
 	require.Equal(t, "k", j.Key)
 	require.JSONEq(t, `{"h":"v"}`, j.Headers)
-	require.Equal(t, start.Add(jobLease).Unix(), j.ClaimExpiresAt)
+	require.Equal(t, start.Add(jobLease).Unix(), j.ClaimExpiresAt.Unix())
 	require.Equal(t, ids[2:], jobIDs(d.claimJobs(t, start, "w", 1000)))
 	require.Empty(t, d.claimJobs(t, start, "w", 1000))
 	require.Empty(t, d.step(t, start, row.Step{}).Jobs, "an empty step does nothing")

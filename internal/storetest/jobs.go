@@ -162,12 +162,12 @@ func insertedTimes(t *testing.T, d *Fixture) {
 		c.edit(&in)
 		j, found := d.find(t, d.insert(t, now, in).IDs[0])
 		require.True(t, found, name)
-		require.Equal(t, start.Unix(), j.CreatedAt, name)
-		require.Equal(t, start.Unix()+c.runAt, j.RunAt, name)
+		require.Equal(t, start.Unix(), j.CreatedAt.Unix(), name)
+		require.Equal(t, start.Unix()+c.runAt, j.RunAt.Unix(), name)
 		if c.expires < 0 {
 			require.Zero(t, j.ExpiresAt, name)
 		} else {
-			require.Equal(t, start.Unix()+c.expires, j.ExpiresAt, name)
+			require.Equal(t, start.Unix()+c.expires, j.ExpiresAt.Unix(), name)
 		}
 	}
 }

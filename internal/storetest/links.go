@@ -272,7 +272,7 @@ func uniqueMaximum(t *testing.T, d *Fixture) {
 	for _, c := range []struct{ at, runAt time.Duration }{{2 * time.Second, 12 * time.Second}, {7 * time.Second, 15 * time.Second}, {9 * time.Second, 15 * time.Second}} {
 		require.Equal(t, id, d.insert(t, start.Add(c.at), in).IDs[0])
 		j, _ := d.find(t, id)
-		require.Equal(t, start.Add(c.runAt).Unix(), j.RunAt)
+		require.Equal(t, start.Add(c.runAt).Unix(), j.RunAt.Unix())
 	}
 }
 

@@ -457,6 +457,6 @@ func explainAgrees(t *testing.T, open func(t *testing.T) *Fixture) {
 // opsInTurn reports whether a claim takes the job now, after those ahead of it.
 func opsInTurn(ex *row.Explained) bool {
 	s, waits := ex.Forecast, ex.Job.State == row.Held && !ex.Freed && !ex.Side.Held
-	due := ex.Job.State != "processing" && ex.Job.RunAt <= start.Unix() && !waits
+	due := ex.Job.State != "processing" && !ex.Job.RunAt.After(start) && !waits
 	return due && !s.QueueFull && !s.KeyFull && s.First == 0 && s.KeyPause == nil && ex.Queue.Pause == nil
 }

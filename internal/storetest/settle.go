@@ -127,7 +127,7 @@ func outcomes(t *testing.T, d *Fixture) {
 			require.Equal(t, c.attempts, j.Attempts, name)
 		}
 		if c.state == "pending" {
-			require.Equal(t, start.Unix()+c.runAt, j.RunAt, name)
+			require.Equal(t, start.Unix()+c.runAt, j.RunAt.Unix(), name)
 		}
 		failed := c.became == row.Retried || c.became == row.Died
 		require.Equal(t, failed, s.Failed(), name)
@@ -321,12 +321,13 @@ func progressOfSettlements(t *testing.T, d *Fixture) {
 		},
 	}
 	for i, step := range steps {
-		step(&row.Progress{Done: int64(i + 1), Total: 9, Note: "n", AtMS: start.UnixMilli()})
+		step(&row.Progress{Done: int64(i + 1), Total: 9, Note: "n", At: start})
 		now := saved()
 		require.NotEqual(t, last, now, i)
 		var p row.Progress
 		require.NoError(t, p.UnmarshalJSON([]byte(now)))
-		require.Equal(t, row.Progress{Done: int64(i + 1), Total: 9, Note: "n", AtMS: start.UnixMilli()}, p)
+		p.At = p.At.UTC()
+		require.Equal(t, row.Progress{Done: int64(i + 1), Total: 9, Note: "n", At: start}, p)
 		last = now
 	}
 }
@@ -340,7 +341,7 @@ func renewals(t *testing.T, d *Fixture) {
 	d.claimJobs(t, start, "other", 1)
 	until := func(id int64) time.Time {
 		j, _ := d.find(t, id)
-		return row.Instant(j.ClaimExpiresAt)
+		return j.ClaimExpiresAt
 	}
 	renew := func(now time.Time, length time.Duration) (kept []int64) {
 		d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {

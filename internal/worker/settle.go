@@ -52,7 +52,7 @@ func (c *Claim) Ran() time.Duration {
 // ClaimOf returns the claim that holds r.
 func ClaimOf(r *row.Job) *Claim {
 	c := &Claim{Claim: row.Claim{ID: r.ID, Worker: r.WorkerID, Attempt: r.Attempts}, Queue: r.Queue, Headers: r.Headers}
-	c.HoldUntil(r.ClaimExpiresAt)
+	c.HoldUntil(row.Unix(r.ClaimExpiresAt))
 	return c
 }
 

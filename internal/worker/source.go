@@ -55,11 +55,11 @@ type ClaimOp struct {
 
 // ReadyAt returns when a job of the claim could have started. The time is exact if an enqueue of
 // this process handed the job over, and otherwise has the resolution of the file, a second.
-func (c *ClaimOp) ReadyAt(row *row.Job) time.Time {
+func (c *ClaimOp) ReadyAt(job *row.Job) time.Time {
 	if c.handedOver {
 		return c.Began
 	}
-	return time.Unix(max(row.RunAt, row.CreatedAt), 0)
+	return time.Unix(max(row.Unix(job.RunAt), row.Unix(job.CreatedAt)), 0)
 }
 
 // NewClaim returns a claim of up to want jobs for worker, with a lease of hold. It does not run the

@@ -50,17 +50,19 @@ func enqueue(c call) (driver.Value, error) {
 
 func claimBatch(c call) (driver.Value, error) {
 	n := int(max(-1, min(c.integer(2), math.MaxInt32))) // -1 for no limit
-	jobs, err := c.claim(c.text(0), c.text(1), n, c.in(c.integer(3)))
+	expires := c.in(c.integer(3))
+	jobs, err := c.claim(c.text(0), c.text(1), n, expires)
 	if err != nil {
 		return nil, err
 	}
-	return array(jobs, claimed), nil
+	return array(jobs, func(j *row.Job) []member { return claimed(j, expires) }), nil
 }
 
-func claimed(j *row.Job) []member {
+// claimed describes a job that is claimed until the unix second expires.
+func claimed(j *row.Job, expires int64) []member {
 	return []member{
 		{"attempts", j.Attempts},
-		{"claim_expires_at", j.ClaimExpiresAt},
+		{"claim_expires_at", expires},
 		{"id", j.ID},
 		{"payload", j.Payload},
 		{"queue", j.Queue},
@@ -160,22 +162,22 @@ func getJob(c call) (driver.Value, error) {
 	return string(appendObject(nil, described(j))), nil
 }
 
-func described(j row.Job) []member {
+func described(j jobs.Stored) []member {
 	worker := any(j.WorkerID)
 	if j.WorkerID == "" && j.State != "processing" {
 		worker = nil
 	}
 	return []member{
 		{"attempts", j.Attempts},
-		{"claim_expires_at", orNull(j.ClaimExpiresAt)},
-		{"created_at", j.CreatedAt},
-		{"expires_at", orNull(j.ExpiresAt)},
+		{"claim_expires_at", orNull(j.Times.ClaimExpiresAt)},
+		{"created_at", j.Times.CreatedAt},
+		{"expires_at", orNull(j.Times.ExpiresAt)},
 		{"id", j.ID},
 		{"max_attempts", j.MaxAttempts},
 		{"payload", j.Payload},
 		{"priority", j.Priority},
 		{"queue", j.Queue},
-		{"run_at", j.RunAt},
+		{"run_at", j.Times.RunAt},
 		{"state", j.State},
 		{"worker_id", worker},
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/sqlite/store/jobs"
 	"github.com/honker-go/honker/internal/sqlite/store/schema"
 	"github.com/honker-go/honker/internal/sqlite/store/streams"
 )
@@ -53,7 +54,7 @@ func FuzzSQLFunc_Strings(f *testing.F) {
 
 // Keys are in alphabetical order.
 func TestSQLFunc_KeyOrder(t *testing.T) {
-	for _, members := range [][]member{claimed(&row.Job{}), described(row.Job{}), published(streams.TopicEvent{})} {
+	for _, members := range [][]member{claimed(&row.Job{}, 0), described(jobs.Stored{}), published(streams.TopicEvent{})} {
 		keys := make([]string, len(members))
 		for i, m := range members {
 			keys[i] = m.key
@@ -61,7 +62,7 @@ func TestSQLFunc_KeyOrder(t *testing.T) {
 		require.True(t, slices.IsSorted(keys), "%v", keys)
 		require.True(t, json.Valid(appendObject(nil, members)))
 	}
-	require.Equal(t, "[]", array(nil, claimed))
+	require.Equal(t, "[]", array(nil, described))
 }
 
 // Signatures can be parsed, and are unique.
@@ -128,6 +129,31 @@ func TestSQLFunc_ScheduleExpires(t *testing.T) {
 			require.Equal(t, c.job, job, call)
 		}
 	}
+}
+
+// honker_get_job and honker_claim_batch return times as stored, even if they are out of the range of time.Time.
+func TestSQLFunc_TimesOutOfRange(t *testing.T) {
+	pool := openPool(t)
+	for _, at := range []int64{math.MinInt64, -62135596800, -1, 253402300800, math.MaxInt64} {
+		_, err := pool.Exec(`INSERT OR REPLACE INTO _honker_live (id, queue, payload, state, run_at, worker_id, claim_expires_at, created_at, expires_at)
+			VALUES (1, 'q', '1', 'processing', ?1, 'w', ?1, ?1, ?1)`, at)
+		require.NoError(t, err)
+		var text string
+		require.NoError(t, pool.QueryRow(`SELECT honker_get_job(1)`).Scan(&text))
+		var job struct {
+			RunAt          int64 `json:"run_at"`
+			ClaimExpiresAt int64 `json:"claim_expires_at"`
+			CreatedAt      int64 `json:"created_at"`
+			ExpiresAt      int64 `json:"expires_at"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(text), &job))
+		require.Equal(t, [4]int64{at, at, at, at}, [4]int64{job.RunAt, job.ClaimExpiresAt, job.CreatedAt, job.ExpiresAt})
+	}
+	_, err := pool.Exec(`UPDATE _honker_live SET state = 'pending', expires_at = NULL, run_at = 0`)
+	require.NoError(t, err)
+	var expires int64
+	require.NoError(t, pool.QueryRow(`SELECT honker_claim_batch('q', 'w', 1, 9223372036854775807) ->> '$[0].claim_expires_at'`).Scan(&expires))
+	require.Equal(t, int64(math.MaxInt64), expires)
 }
 
 // allFunctions returns the functions, with the DDL of the schema file.

@@ -126,11 +126,11 @@ func (p *pair) expectLive(queue string, now int64) []fixture {
 }
 
 func asRow(j row.Job) fixture {
-	return fixture{ID: j.ID, Queue: j.Queue, Payload: j.Payload.(string), State: j.State, Priority: j.Priority, RunAt: j.RunAt,
+	return fixture{ID: j.ID, Queue: j.Queue, Payload: j.Payload.(string), State: j.State, Priority: j.Priority, RunAt: row.Unix(j.RunAt),
 		Worker:       sql.NullString{String: j.WorkerID, Valid: j.WorkerID != ""},
-		ClaimExpires: sql.NullInt64{Int64: j.ClaimExpiresAt, Valid: j.ClaimExpiresAt != 0},
-		Attempts:     j.Attempts, MaxAttempts: j.MaxAttempts, CreatedAt: j.CreatedAt,
-		ExpiresAt: sql.NullInt64{Int64: j.ExpiresAt, Valid: j.ExpiresAt != 0}}
+		ClaimExpires: sql.NullInt64{Int64: row.Unix(j.ClaimExpiresAt), Valid: !j.ClaimExpiresAt.IsZero()},
+		Attempts:     j.Attempts, MaxAttempts: j.MaxAttempts, CreatedAt: row.Unix(j.CreatedAt),
+		ExpiresAt: sql.NullInt64{Int64: row.Unix(j.ExpiresAt), Valid: !j.ExpiresAt.IsZero()}}
 }
 
 // Claim takes the job with the highest of many priorities. The claim has a LIMIT without ORDER BY

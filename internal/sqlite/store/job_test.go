@@ -158,8 +158,8 @@ func TestLive_Get_OwnQueueOnly(t *testing.T) {
 	job, found, err := jobs.Jobs{}.Find(ctx, tx, id, "a")
 	require.NoError(t, err)
 	require.True(t, found)
-	require.Equal(t, row.Job{ID: id, Queue: "a", State: "pending", Payload: `"p"`, Priority: 3, RunAt: 7,
-		MaxAttempts: 5, CreatedAt: 6, ExpiresAt: 90}, job)
+	require.Equal(t, row.Job{ID: id, Queue: "a", State: "pending", Payload: `"p"`, Priority: 3, RunAt: row.Instant(7),
+		MaxAttempts: 5, CreatedAt: row.Instant(6), ExpiresAt: row.Instant(90)}, job)
 	for queue, number := range map[string]int64{"b": id, "a": id + 1} {
 		_, found, err = jobs.Jobs{}.Find(ctx, tx, number, queue)
 		require.NoError(t, err)

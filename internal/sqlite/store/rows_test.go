@@ -10,6 +10,7 @@ import (
 
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite/store/jobs"
+	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
 // A fixture is a row of _honker_live that can be compared.
@@ -43,8 +44,8 @@ func (r fixture) released() fixture {
 // dead returns r as it appears in _honker_dead.
 func (r fixture) dead(cause string, now int64) row.Job {
 	return row.Job{ID: r.ID, Queue: r.Queue, State: "dead", Payload: r.Payload, Priority: r.Priority,
-		RunAt: r.RunAt, Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, CreatedAt: r.CreatedAt,
-		LastError: cause, DiedAt: now}
+		RunAt: row.Instant(r.RunAt), Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, CreatedAt: row.Instant(r.CreatedAt),
+		LastError: cause, DiedAt: row.Instant(now)}
 }
 
 // table describes random rows around now. Every boundary value is drawn often.
@@ -161,8 +162,8 @@ func deadRows(t *testing.T, q row.Querier) map[int64]row.Job {
 	out := make(map[int64]row.Job)
 	for r.Next() {
 		j := row.Job{State: "dead"}
-		require.NoError(t, r.Scan(&j.ID, &j.Queue, &j.Payload, &j.Priority, &j.RunAt, &j.Attempts, &j.MaxAttempts,
-			&j.LastError, &j.CreatedAt, &j.DiedAt))
+		require.NoError(t, r.Scan(&j.ID, &j.Queue, &j.Payload, &j.Priority, (*rows.Second)(&j.RunAt), &j.Attempts, &j.MaxAttempts,
+			&j.LastError, (*rows.Second)(&j.CreatedAt), (*rows.Second)(&j.DiedAt)))
 		out[j.ID] = j
 	}
 	require.NoError(t, r.Err())

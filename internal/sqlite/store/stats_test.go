@@ -22,7 +22,7 @@ func TestStats_PhasesOfRows(t *testing.T) {
 			job, found, err := jobs.Jobs{}.Find(ctx, tx, r.ID, "")
 			require.NoError(t, err)
 			require.True(t, found)
-			phase := job.Phase(g.now)
+			phase := job.Phase(time.Unix(g.now, 0))
 			met[phase]++
 			tally(want, job, phase)
 		}
@@ -30,7 +30,7 @@ func TestStats_PhasesOfRows(t *testing.T) {
 			job, found, err := jobs.Jobs{}.Find(ctx, tx, id, "")
 			require.NoError(t, err)
 			require.True(t, found)
-			tally(want, job, job.Phase(g.now))
+			tally(want, job, job.Phase(time.Unix(g.now, 0)))
 		}
 		all := allStats(t, tx, g.now)
 		require.Len(t, all, len(want))
@@ -70,7 +70,7 @@ func tally(all map[string]*row.QueueStats, job row.Job, phase row.Phase) {
 	switch phase {
 	case row.PhaseReady:
 		s.Ready.N++
-		if at := row.Instant(job.RunAt); s.OldestReady.IsZero() || at.Before(s.OldestReady) {
+		if at := job.RunAt; s.OldestReady.IsZero() || at.Before(s.OldestReady) {
 			s.OldestReady = at
 		}
 	case row.PhaseScheduled:
@@ -95,7 +95,7 @@ func TestPhase_Claim(t *testing.T) {
 		for _, r := range liveRows(t, tx) {
 			job, _, err := jobs.Jobs{}.Find(ctx, tx, r.ID, "")
 			require.NoError(t, err)
-			if phase := job.Phase(g.now); job.Queue == "a" && (phase == row.PhaseReady || phase == row.PhaseLapsed) {
+			if phase := job.Phase(time.Unix(g.now, 0)); job.Queue == "a" && (phase == row.PhaseReady || phase == row.PhaseLapsed) {
 				want = append(want, job.ID)
 			}
 		}
@@ -148,7 +148,7 @@ func TestJobList_CollectWalks(t *testing.T) {
 			require.Equal(t, want, picked(t, tx, s, order, true, g.now), "%v at %d: %v", s.Phases, g.now, liveRows(t, tx))
 			met += len(want)
 			for _, job := range want {
-				require.Contains(t, s.Phases, job.Phase(g.now))
+				require.Contains(t, s.Phases, job.Phase(time.Unix(g.now, 0)))
 			}
 			counts, _, err := jobs.Jobs{}.Counts(ctx, tx, s, 1<<40, time.Unix(g.now, 0))
 			require.NoError(t, err)

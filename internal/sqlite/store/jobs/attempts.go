@@ -49,7 +49,7 @@ func (Jobs) AddAttempts(ctx context.Context, q row.Querier, failed []row.Attempt
 	values := make([][7]any, len(failed))
 	var many, logged []int64
 	for i, a := range failed {
-		values[i] = [7]any{a.Job, a.N, a.Worker, a.StartMS, a.RanMS, a.Error, a.Log}
+		values[i] = [7]any{a.Job, a.N, a.Worker, a.Start.UnixMilli(), a.Ran.Milliseconds(), a.Error, a.Log}
 		if a.N > KeptAttempts {
 			many = append(many, a.Job)
 		}
@@ -79,7 +79,7 @@ func (Jobs) AddAttempts(ctx context.Context, q row.Querier, failed []row.Attempt
 func (Jobs) Attempts(ctx context.Context, q row.Querier, id int64) (all []row.Attempt, err error) {
 	err = rows.Each(ctx, q, sqlAttempts, func(r *sql.Rows) error {
 		a := row.Attempt{Job: id}
-		err := r.Scan((*rows.Number)(&a.N), &a.Worker, (*rows.Number)(&a.StartMS), (*rows.Number)(&a.RanMS), (*rows.Text)(&a.Error), (*rows.Text)(&a.Log))
+		err := r.Scan((*rows.Number)(&a.N), &a.Worker, (*rows.Milli)(&a.Start), (*rows.SpanMilli)(&a.Ran), (*rows.Text)(&a.Error), (*rows.Text)(&a.Log))
 		all = append(all, a)
 		return err
 	}, id)

@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"math"
@@ -177,12 +176,12 @@ func (j Jobs) claimFrom(ctx context.Context, q row.Querier, queues []string, wor
 		return nil, nil, err
 	}
 	r := newJobRow()
-	r.job = row.Job{Queue: queue, State: "processing", WorkerID: worker, ClaimExpiresAt: expires}
+	r.job, r.times.ClaimExpiresAt = row.Job{Queue: queue, State: "processing", WorkerID: worker}, expires
 	c := claim{claim: sqlClaim, keys: sqlClaimKeys, these: sqlClaimThese, now: now, worker: worker, expires: expires,
 		list: func([]string) (any, error) { return queue, nil },
 		got: func(rs *sql.Rows) error {
-			job, err := r.scan(rs)
-			jobs = append(jobs, &job)
+			job, err := r.claimed(rs)
+			jobs = append(jobs, job)
 			return err
 		},
 	}
@@ -201,9 +200,7 @@ func (j Jobs) claimFrom(ctx context.Context, q row.Querier, queues []string, wor
 		return nil, nil, j.stuck(ctx, q, queue, nowMS)
 	}
 	// RETURNING yields the rows in the order of ids, not in the order of the subquery.
-	slices.SortFunc(jobs, func(a, b *row.Job) int {
-		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.RunAt, b.RunAt), cmp.Compare(a.ID, b.ID))
-	})
+	slices.SortFunc(jobs, r.compare)
 	return jobs, dead, nil
 }
 

@@ -17,11 +17,11 @@ FROM _honker_dead LEFT JOIN _honkerx_dead_job AS s ON s.job_id = id WHERE id = ?
 	sqlGetDead = sqlFindDead + ` AND queue = ?2`
 )
 
-func getDead(ctx context.Context, q row.Querier, query string, args ...any) (job row.Job, found bool, err error) {
+func getDead(ctx context.Context, q row.Querier, query string, args ...any) (job Stored, found bool, err error) {
 	job.State = "dead"
 	found, err = rows.One(ctx, q, query, args, &job.ID, &job.Queue, &job.Payload,
-		(*rows.Number)(&job.Priority), (*rows.Number)(&job.RunAt), (*rows.Number)(&job.Attempts), (*rows.Number)(&job.MaxAttempts), (*rows.Text)(&job.LastError),
-		(*rows.Number)(&job.CreatedAt), (*rows.Number)(&job.DiedAt), (*rows.Text)(&job.Unique), (*rows.Text)(&job.Key), (*rows.Text)(&job.Headers),
+		(*rows.Number)(&job.Priority), (*rows.Second)(&job.RunAt), (*rows.Number)(&job.Attempts), (*rows.Number)(&job.MaxAttempts), (*rows.Text)(&job.LastError),
+		(*rows.Second)(&job.CreatedAt), (*rows.Second)(&job.DiedAt), (*rows.Text)(&job.Unique), (*rows.Text)(&job.Key), (*rows.Text)(&job.Headers),
 		(*rows.Number)(&job.Batch), (*rows.Text)(&job.Progress))
 	return job, found, err
 }

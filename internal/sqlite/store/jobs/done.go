@@ -45,11 +45,11 @@ const (
 	sqlGetDone = sqlFindDone + ` AND queue = ?2`
 )
 
-func getDone(ctx context.Context, q row.Querier, query string, args ...any) (job row.Job, found bool, err error) {
+func getDone(ctx context.Context, q row.Querier, query string, args ...any) (job Stored, found bool, err error) {
 	job.State = "done"
-	found, err = rows.One(ctx, q, query, args, &job.ID, &job.Queue, &job.Payload, (*rows.Number)(&job.Priority), (*rows.Number)(&job.RunAt),
-		(*rows.Text)(&job.WorkerID), (*rows.Number)(&job.Attempts), (*rows.Number)(&job.MaxAttempts), (*rows.Number)(&job.CreatedAt), (*rows.Number)(&job.ExpiresAt),
-		(*rows.Number)(&job.DoneMS), (*rows.Text)(&job.LastError), (*rows.Text)(&job.Unique), (*rows.Text)(&job.Key), (*rows.Text)(&job.Headers),
+	found, err = rows.One(ctx, q, query, args, &job.ID, &job.Queue, &job.Payload, (*rows.Number)(&job.Priority), (*rows.Second)(&job.RunAt),
+		(*rows.Text)(&job.WorkerID), (*rows.Number)(&job.Attempts), (*rows.Number)(&job.MaxAttempts), (*rows.Second)(&job.CreatedAt), (*rows.Second)(&job.ExpiresAt),
+		(*rows.Milli)(&job.DoneAt), (*rows.Text)(&job.LastError), (*rows.Text)(&job.Unique), (*rows.Text)(&job.Key), (*rows.Text)(&job.Headers),
 		(*rows.Number)(&job.Batch), (*rows.Text)(&job.Progress))
 	return job, found, err
 }
@@ -149,19 +149,41 @@ var (
 // whole seconds, because times are recorded to the second and no job may be dropped early. With r.MaxCount
 // set, the cost is proportional to it.
 func (k Kept) Cutoff(ctx context.Context, q row.Querier, queue string, r row.Retention, now int64) (c row.Cutoff, err error) {
-	c = row.Cutoff{At: math.MinInt64, ID: math.MinInt64}
 	if r.MaxAge > 0 {
-		c = row.Cutoff{At: (now-engine.Seconds(r.MaxAge))*k.second - 1, ID: math.MaxInt64}
+		c = row.Cutoff{At: k.time((now-engine.Seconds(r.MaxAge))*k.second - 1), ID: math.MaxInt64}
 	}
 	if r.MaxCount == 0 {
 		return c, nil
 	}
-	var last row.Cutoff
-	found, err := rows.One(ctx, q, k.rank, []any{queue, r.MaxCount}, (*rows.Number)(&last.At), (*rows.Number)(&last.ID))
-	if found && (last.At > c.At || last.At == c.At && last.ID > c.ID) {
-		c = last
+	var at, id rows.Number
+	found, err := rows.One(ctx, q, k.rank, []any{queue, r.MaxCount}, &at, &id)
+	oldest, oldestID := k.stored(c)
+	if found && (int64(at) > oldest || int64(at) == oldest && int64(id) > oldestID) {
+		c = row.Cutoff{At: k.time(int64(at)), ID: int64(id)}
 	}
 	return c, err
+}
+
+// time converts a time of the table. Unlike row.Instant it accepts any value, because stored must return the
+// same value.
+func (k Kept) time(at int64) time.Time {
+	if k.second == 1 {
+		return time.Unix(at, 0)
+	}
+	return time.UnixMilli(at)
+}
+
+// stored returns c as the time and the id of a row of the table.
+func (k Kept) stored(c row.Cutoff) (at, id int64) {
+	switch {
+	case c.At.IsZero() && c.ID == 0:
+		return math.MinInt64, math.MinInt64
+	case c == row.Everything:
+		return math.MaxInt64, math.MaxInt64
+	case k.second == 1:
+		return c.At.Unix(), c.ID
+	}
+	return c.At.UnixMilli(), c.ID
 }
 
 // parts returns a part for each queue that may have jobs to trim at a time. A queue without a bound on its
@@ -185,10 +207,12 @@ func (k Kept) parts(ctx context.Context, q row.Querier, at time.Time) ([]row.Par
 
 // find returns up to limit jobs of the queue up to and including part.Through, oldest first.
 func (k Kept) find(ctx context.Context, q row.Querier, part row.Part, _ time.Time, limit int) ([]int64, error) {
-	return rows.ReturnedIDs(ctx, q, k.over, 0, part.Name, part.Through.At, part.Through.ID, limit)
+	at, id := k.stored(part.Through)
+	return rows.ReturnedIDs(ctx, q, k.over, 0, part.Name, at, id, limit)
 }
 
 // take deletes the jobs among ids that are still at or before part.Through.
 func (k Kept) take(ctx context.Context, q row.Querier, part row.Part, ids []int64, _ time.Time, _ int) (row.Swept, error) {
-	return rows.Swept(rows.Affected(ctx, q, k.drop, part.Name, part.Through.At, part.Through.ID, rows.IDList(ids)))
+	at, id := k.stored(part.Through)
+	return rows.Swept(rows.Affected(ctx, q, k.drop, part.Name, at, id, rows.IDList(ids)))
 }

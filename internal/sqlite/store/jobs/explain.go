@@ -245,9 +245,9 @@ func (o *forecast) free(c candidate) {
 	}
 }
 
-// of predicts how the next claims treat a job of the queue that is due.
-func (o *forecast) of(ctx context.Context, q row.Querier, job row.Job, side row.JobSide) (s row.JobForecast, err error) {
-	c := candidate{id: job.ID, priority: job.Priority, runAt: job.RunAt, key: job.Key, reserved: side.Reserved}
+// of predicts how the next claims treat a job of the queue that is due. runAt is its time as stored.
+func (o *forecast) of(ctx context.Context, q row.Querier, job row.Job, runAt int64, side row.JobSide) (s row.JobForecast, err error) {
+	c := candidate{id: job.ID, priority: job.Priority, runAt: runAt, key: job.Key, reserved: side.Reserved}
 	if o.keyed {
 		err = o.byKeys(ctx, q, c, &s)
 	} else {

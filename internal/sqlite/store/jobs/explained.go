@@ -79,30 +79,31 @@ func (x *explainer) forecast(ctx context.Context, q row.Querier, queue string) (
 
 // job explains the live, dead or done job with the given id.
 func (x *explainer) job(ctx context.Context, q row.Querier, id int64) (ex row.Explained, err error) {
-	if ex.Job, ex.Found, err = (Jobs{}).Find(ctx, q, id, ""); err != nil {
+	job, found, err := find(ctx, q, id, "")
+	if err != nil {
 		return ex, err
 	}
+	ex.Job, ex.Found = job.Job, found
 	switch {
 	case !ex.Found:
 		ex.Highest, err = highest(ctx, q)
 	case x.waits(&ex.Job):
-		err = x.waiting(ctx, q, &ex)
+		err = x.waiting(ctx, q, &ex, job.Times.RunAt)
 	}
 	return ex, err
 }
 
 // waits reports whether a job waits for a claim and can still run.
 func (x *explainer) waits(j *row.Job) bool {
-	now := x.now.Unix()
-	switch j.Phase(now) {
+	switch j.Phase(x.now) {
 	case row.PhaseRunning, row.PhaseDead, row.PhaseDone:
 		return false
 	}
-	return (j.ExpiresAt == 0 || j.ExpiresAt > now) && j.Attempts < j.MaxAttempts
+	return (j.ExpiresAt.IsZero() || j.ExpiresAt.After(x.now)) && j.Attempts < j.MaxAttempts
 }
 
-// waiting explains a job that waits for a claim.
-func (x *explainer) waiting(ctx context.Context, q row.Querier, ex *row.Explained) (err error) {
+// waiting explains a job that waits for a claim. runAt is its time as stored.
+func (x *explainer) waiting(ctx context.Context, q row.Querier, ex *row.Explained, runAt int64) (err error) {
 	if ex.Side, err = jobSideOf(ctx, q, ex.Job.ID); err != nil {
 		return err
 	}
@@ -116,10 +117,10 @@ func (x *explainer) waiting(ctx context.Context, q row.Querier, ex *row.Explaine
 			return err
 		}
 	}
-	if ex.Job.RunAt > o.now {
+	if runAt > o.now {
 		ex.Forecast, err = o.lasting(ctx, q, ex.Job)
 	} else {
-		ex.Forecast, err = o.of(ctx, q, ex.Job, ex.Side)
+		ex.Forecast, err = o.of(ctx, q, ex.Job, runAt, ex.Side)
 	}
 	if err == nil && ex.Forecast.QueueFull {
 		ex.Running, err = x.occupants(ctx, q, o, "")

@@ -3,6 +3,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"time"
@@ -66,9 +67,9 @@ func (Jobs) InsertClaimed(ctx context.Context, q row.Querier, n NewJob, payload,
 	}
 	id, err := res.LastInsertId()
 	return &row.Job{
-		ID: id, Queue: n.Queue, State: "processing", Payload: payload, Priority: n.Priority, RunAt: n.RunAt,
-		WorkerID: worker, ClaimExpiresAt: expires, Attempts: 1, MaxAttempts: n.MaxAttempts,
-		CreatedAt: n.CreatedAt, ExpiresAt: n.ExpiresAt, Headers: n.Headers,
+		ID: id, Queue: n.Queue, State: "processing", Payload: payload, Priority: n.Priority, RunAt: row.Instant(n.RunAt),
+		WorkerID: worker, ClaimExpiresAt: row.Instant(expires), Attempts: 1, MaxAttempts: n.MaxAttempts,
+		CreatedAt: row.Instant(n.CreatedAt), ExpiresAt: row.Instant(n.ExpiresAt), Headers: n.Headers,
 	}, err
 }
 
@@ -76,31 +77,69 @@ func (Jobs) InsertClaimed(ctx context.Context, q row.Querier, n NewJob, payload,
 // such as the queue and the worker, because each column adds to the cost of a row.
 const jobColumns = `id, payload, priority, run_at, attempts, max_attempts, created_at, expires_at`
 
+// Stored is a job with the times of its live row as stored. In the Job, row.Instant has limited them.
+type Stored struct {
+	row.Job
+	Times Times // zero if the job is not live
+}
+
+// Times are times of a live job in unix seconds. 0 means none.
+type Times struct{ RunAt, ClaimExpiresAt, CreatedAt, ExpiresAt int64 }
+
 // jobRow scans the rows of a claim, jobColumns and the columns after them, into the same variables.
 // A slice of pointers per row would cost an allocation per row.
 type jobRow struct {
-	job     row.Job
-	carried sql.NullString
-	into    []any
+	job        row.Job
+	times      Times
+	carried    sql.NullString
+	into       []any
+	outOfRange map[int64]int64 // stored RunAt by id, of claimed jobs whose time row.Instant has limited; usually nil
 }
 
 // newJobRow returns a jobRow for a query without further columns. Callers append the destinations
 // of further columns to into.
 func newJobRow() *jobRow {
 	r := new(jobRow)
-	j := &r.job
-	r.into = []any{(*rows.Number)(&j.ID), &j.Payload, (*rows.Number)(&j.Priority), (*rows.Number)(&j.RunAt), (*rows.Number)(&j.Attempts),
-		(*rows.Number)(&j.MaxAttempts), (*rows.Number)(&j.CreatedAt), (*rows.Number)(&j.ExpiresAt), (*rows.Text)(&j.LastError), &r.carried}
+	j, at := &r.job, &r.times
+	r.into = []any{(*rows.Number)(&j.ID), &j.Payload, (*rows.Number)(&j.Priority), (*rows.Number)(&at.RunAt), (*rows.Number)(&j.Attempts),
+		(*rows.Number)(&j.MaxAttempts), (*rows.Number)(&at.CreatedAt), (*rows.Number)(&at.ExpiresAt), (*rows.Text)(&j.LastError), &r.carried}
 	return r
 }
 
 func (r *jobRow) scan(rs *sql.Rows) (row.Job, error) {
 	err := rs.Scan(r.into...)
-	job := r.job
+	job, at := r.job, r.times
+	job.RunAt, job.ClaimExpiresAt = row.Instant(at.RunAt), row.Instant(at.ClaimExpiresAt)
+	job.CreatedAt, job.ExpiresAt = row.Instant(at.CreatedAt), row.Instant(at.ExpiresAt)
 	if r.carried.Valid {
 		carry(&job, r.carried.String)
 	}
 	return job, err
+}
+
+// claimed scans a claimed job.
+func (r *jobRow) claimed(rs *sql.Rows) (*row.Job, error) {
+	job, err := r.scan(rs)
+	if at := r.times.RunAt; row.Unix(job.RunAt) != at {
+		if r.outOfRange == nil {
+			r.outOfRange = make(map[int64]int64)
+		}
+		r.outOfRange[job.ID] = at
+	}
+	return &job, err
+}
+
+// compare compares jobs that r.claimed has returned in the order of claims, which is the order of the times as
+// stored.
+func (r *jobRow) compare(a, b *row.Job) int {
+	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(r.runAt(a), r.runAt(b)), cmp.Compare(a.ID, b.ID))
+}
+
+func (r *jobRow) runAt(j *row.Job) int64 {
+	if at, ok := r.outOfRange[j.ID]; ok {
+		return at
+	}
+	return row.Unix(j.RunAt)
 }
 
 // By primary key.
@@ -111,7 +150,7 @@ FROM _honker_live WHERE id = ?1`
 )
 
 // Live reads a live job of any queue. It returns false if there is none.
-func (Jobs) Live(ctx context.Context, q row.Querier, id int64) (row.Job, bool, error) {
+func (Jobs) Live(ctx context.Context, q row.Querier, id int64) (Stored, bool, error) {
 	return getJob(ctx, q, sqlFindJob, id)
 }
 
@@ -119,9 +158,14 @@ func (Jobs) Live(ctx context.Context, q row.Querier, id int64) (row.Job, bool, e
 // there is none. It looks among the live jobs first and then among the dead and the done jobs, the direction
 // in which jobs move, so a job that moves between two reads is found. The last read finds a job that was
 // requeued in the meantime.
-func (j Jobs) Find(ctx context.Context, q row.Querier, id int64, queue string) (job row.Job, found bool, err error) {
+func (Jobs) Find(ctx context.Context, q row.Querier, id int64, queue string) (row.Job, bool, error) {
+	job, found, err := find(ctx, q, id, queue)
+	return job.Job, found, err
+}
+
+func find(ctx context.Context, q row.Querier, id int64, queue string) (job Stored, found bool, err error) {
 	finders := [...]struct {
-		find   func(ctx context.Context, q row.Querier, query string, args ...any) (row.Job, bool, error)
+		find   func(ctx context.Context, q row.Querier, query string, args ...any) (Stored, bool, error)
 		of, in string
 	}{{getJob, sqlFindJob, sqlGetJob}, {getDead, sqlFindDead, sqlGetDead}, {getDone, sqlFindDone, sqlGetDone}, {getJob, sqlFindJob, sqlGetJob}}
 	for _, f := range finders {
@@ -134,16 +178,17 @@ func (j Jobs) Find(ctx context.Context, q row.Querier, id int64, queue string) (
 			return job, found, err
 		}
 	}
-	return row.Job{}, false, nil
+	return Stored{}, false, nil
 }
 
-func getJob(ctx context.Context, q row.Querier, query string, args ...any) (job row.Job, found bool, err error) {
+func getJob(ctx context.Context, q row.Querier, query string, args ...any) (job Stored, found bool, err error) {
 	row := newJobRow()
 	j := &row.job
-	row.into = append(row.into, &j.State, (*rows.Text)(&j.WorkerID), (*rows.Number)(&j.ClaimExpiresAt), &j.Queue, (*rows.Text)(&j.Progress))
+	row.into = append(row.into, &j.State, (*rows.Text)(&j.WorkerID), (*rows.Number)(&row.times.ClaimExpiresAt), &j.Queue, (*rows.Text)(&j.Progress))
 	err = rows.Each(ctx, q, query, func(r *sql.Rows) (err error) {
 		found = true
-		job, err = row.scan(r)
+		job.Job, err = row.scan(r)
+		job.Times = row.times
 		return err
 	}, args...)
 	return job, found, err

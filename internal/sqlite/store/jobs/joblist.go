@@ -255,9 +255,9 @@ FROM json_each(?1) AS c CROSS JOIN ` + strings.Replace(t.from, " AS j", " AS j O
 }
 
 func scanListed(r *sql.Rows) (j row.Job, err error) {
-	err = r.Scan(&j.ID, &j.State, (*rows.Text)(&j.WorkerID), (*rows.Number)(&j.ClaimExpiresAt), (*rows.Number)(&j.ExpiresAt), (*rows.Text)(&j.LastError),
-		(*rows.Number)(&j.DiedAt), (*rows.Number)(&j.DoneMS), &j.Queue, &j.Payload, (*rows.Number)(&j.Priority), (*rows.Number)(&j.RunAt),
-		(*rows.Number)(&j.Attempts), (*rows.Number)(&j.MaxAttempts), (*rows.Number)(&j.CreatedAt), (*rows.Text)(&j.Unique), (*rows.Text)(&j.Key), (*rows.Text)(&j.Headers),
+	err = r.Scan(&j.ID, &j.State, (*rows.Text)(&j.WorkerID), (*rows.Second)(&j.ClaimExpiresAt), (*rows.Second)(&j.ExpiresAt), (*rows.Text)(&j.LastError),
+		(*rows.Second)(&j.DiedAt), (*rows.Milli)(&j.DoneAt), &j.Queue, &j.Payload, (*rows.Number)(&j.Priority), (*rows.Second)(&j.RunAt),
+		(*rows.Number)(&j.Attempts), (*rows.Number)(&j.MaxAttempts), (*rows.Second)(&j.CreatedAt), (*rows.Text)(&j.Unique), (*rows.Text)(&j.Key), (*rows.Text)(&j.Headers),
 		(*rows.Number)(&j.Batch), (*rows.Text)(&j.Progress))
 	return j, err
 }

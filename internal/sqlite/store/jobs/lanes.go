@@ -101,9 +101,7 @@ func levelsBelow(queue, id string) string {
 func (j Jobs) ClaimStrict(ctx context.Context, q row.Querier, queues []string, worker string, n int, nowMS, expires int64) ([]*row.Job, []row.Death, error) {
 	c := claim{claim: sqlClaimStrict, keys: sqlClaimStrictKeys, worker: worker, expires: expires,
 		list: func(open []string) (any, error) { return rows.NameList(open), nil }}
-	jobs, dead, err := j.claimLanes(ctx, q, queues, c, n, nowMS)
-	sortStrict(jobs, queues)
-	return jobs, dead, err
+	return j.claimLanes(ctx, q, queues, c, n, nowMS)
 }
 
 // ClaimFair is like ClaimAt but claims from several queues, which take turns as described at
@@ -129,7 +127,8 @@ func (j Jobs) ClaimFair(ctx context.Context, q row.Querier, lanes []row.Lane, wo
 	return jobs, dead, err
 }
 
-// claimLanes runs the claim c on the given queues.
+// claimLanes runs the claim c on the given queues. It sorts the jobs by the position of their queue, then in
+// claim order.
 func (j Jobs) claimLanes(ctx context.Context, q row.Querier, queues []string, c claim, n int, nowMS int64) (jobs []*row.Job, dead []row.Death, err error) {
 	c.now = nowMS / 1000
 	dead, settled, limits, err := j.settleLanes(ctx, q, queues, c.now)
@@ -138,11 +137,11 @@ func (j Jobs) claimLanes(ctx context.Context, q row.Querier, queues []string, c 
 	}
 	r := newJobRow()
 	r.into = append(r.into, &r.job.Queue)
-	r.job = row.Job{State: "processing", WorkerID: c.worker, ClaimExpiresAt: c.expires}
+	r.job, r.times.ClaimExpiresAt = row.Job{State: "processing", WorkerID: c.worker}, c.expires
 	c.these = sqlClaimThese + `, queue`
 	c.got = func(rs *sql.Rows) error {
-		job, err := r.scan(rs)
-		jobs = append(jobs, &job)
+		job, err := r.claimed(rs)
+		jobs = append(jobs, job)
 		return err
 	}
 	changed, err := c.open(ctx, q, queues, limits, n, nowMS)
@@ -150,6 +149,9 @@ func (j Jobs) claimLanes(ctx context.Context, q row.Querier, queues []string, c 
 		return nil, nil, err
 	}
 	if len(jobs) > 0 || settled || changed || n == 0 {
+		slices.SortFunc(jobs, func(a, b *row.Job) int {
+			return cmp.Or(cmp.Compare(slices.Index(queues, a.Queue), slices.Index(queues, b.Queue)), r.compare(a, b))
+		})
 		return jobs, dead, nil
 	}
 	for _, queue := range queues {
@@ -191,17 +193,8 @@ func (j Jobs) settleLanes(ctx context.Context, q row.Querier, queues []string, n
 	return dead, settled, limits, err
 }
 
-// sortStrict sorts jobs by the position of their queue, then in claim order.
-func sortStrict(jobs []*row.Job, queues []string) {
-	slices.SortFunc(jobs, func(a, b *row.Job) int {
-		return cmp.Or(cmp.Compare(slices.Index(queues, a.Queue), slices.Index(queues, b.Queue)),
-			cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.RunAt, b.RunAt), cmp.Compare(a.ID, b.ID))
-	})
-}
-
-// sortFair sorts jobs by their tags.
+// sortFair sorts jobs by their tags. The jobs of each queue must be in claim order.
 func sortFair(jobs []*row.Job, lanes []row.Lane, queues []string) {
-	sortStrict(jobs, queues)
 	type tagged struct {
 		tag int64
 		job *row.Job

@@ -256,6 +256,6 @@ func attemptOf(s *row.Settlement, now time.Time) row.Attempt {
 	}
 	return row.Attempt{
 		Job: s.ID, N: s.Attempt, Worker: s.Worker, Error: s.Error, Log: s.Log,
-		StartMS: s.Start.UnixMilli(), RanMS: ran.Milliseconds(),
+		Start: s.Start, Ran: ran,
 	}
 }

@@ -123,12 +123,12 @@ func (j Jobs) conflict(ctx context.Context, q row.Querier, n NewJob, payload str
 	if err != nil {
 		return row.Placed{}, err
 	}
-	p := row.Placed{ID: key.job, Result: row.PlacedExisting, Of: was}
+	p := row.Placed{ID: key.job, Result: row.PlacedExisting, Of: was.Job}
 	if !live {
 		p.Of = row.Job{ID: key.job, Queue: n.Queue}
 		return p, nil
 	}
-	runs := was.State == "processing" && was.ClaimExpiresAt >= n.CreatedAt
+	runs := was.State == "processing" && was.Times.ClaimExpiresAt >= n.CreatedAt
 	switch {
 	case u.Conflict == row.RunAgain && runs:
 		p.Result = row.PlacedAgain
