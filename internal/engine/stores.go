@@ -197,6 +197,8 @@ type BatchStore interface {
 	List(ctx context.Context, q row.Querier, newest bool, after int64, limit int, now time.Time) ([]row.Batch, error)
 	// Seal closes the batch to new members. It returns false if the batch does not exist.
 	Seal(ctx context.Context, q row.Querier, id int64) (bool, error)
+	// Members returns the ids of up to limit members that are live, or dead if dead is set.
+	Members(ctx context.Context, q row.Querier, id int64, dead bool, limit int) ([]int64, error)
 }
 
 // PauseStore are the pauses of queues and of their keys, which keep jobs from starting. A pause is in force
