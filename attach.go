@@ -11,14 +11,15 @@ import (
 // Attach uses an existing pool of any SQLite driver. The pool still belongs to the caller and keeps its settings:
 // journal mode, synchronous, size. Close does not close it.
 //
-// The application's transactions and honker's compete for the file's lock inside SQLite. The application's wait for the
-// pool's busy timeout; honker's statements are retried for BusyTimeout. Attach logs a warning for a pool with a shared
-// cache and for a pool without a busy timeout on a rollback journal. A rollback journal alone, or a missing busy
-// timeout alone, is logged at Info.
+// The application's transactions and honker's compete for the file's lock inside SQLite. The application waits
+// for the pool's busy timeout, and honker retries its statements for BusyTimeout. Attach logs a warning if the
+// pool uses a shared cache, or if it has no busy timeout and the file uses a rollback journal. A rollback
+// journal alone, or a missing busy timeout alone, is logged at Info.
 //
-// Commits through the pool are noticed in the same way as commits of another process. While there is a waiter, a
-// connection of the pool is reserved to watch for commits, unless the pool has only one. A verb that finds all
-// connections in use waits until ctx ends or BusyTimeout has passed ([ErrBusy]).
+// Commits made through the pool are noticed in the same way as commits by other processes. While a goroutine
+// waits, one connection of the pool is reserved to watch for commits, unless the pool has only one. If all
+// connections are in use, a verb waits until ctx ends or until BusyTimeout has passed, and then returns
+// [ErrBusy].
 //
 // The driver must include SQLite 3.51.3 or newer; otherwise Attach returns [ErrUnsupported]. Older versions can damage a
 // write-ahead log that several connections share (https://sqlite.org/wal.html#walresetbug). The same applies to every

@@ -17,7 +17,7 @@ import (
 // BatchOptions configures a new batch. The zero value of a field means its default.
 type BatchOptions struct {
 	Name    string            // shown in lists; need not be unique
-	Headers map[string]string // kept with the batch and shown in lists: at most 64, with 8 KiB of names and values
+	Headers map[string]string // stored with the batch and shown in lists; at most 64, with 8 KiB of names and values
 }
 
 func (o *BatchOptions) encode() (name, headers string, err error) {
@@ -31,10 +31,10 @@ func (o *BatchOptions) encode() (name, headers string, err error) {
 	return o.Name, headers, errors.Join(err, bad)
 }
 
-// Batch is a set of jobs, of any queues, that other jobs can wait for together: see [InBatch] and [AfterBatch]. A batch is a
-// row of the file, and a Batch is a cheap handle for it. It takes members until it is sealed, and after that from its
-// own members until none of them waits or runs. If none is dead, it is then done; the file remembers a done batch for a
-// week.
+// Batch is a set of jobs that other jobs can wait for together; see [InBatch] and [AfterBatch]. The jobs may be
+// in any queue. Jobs can be added to a batch until it is sealed. After that, only its own members may add more,
+// for as long as a member is waiting or running. The batch is done when it is sealed and all its members are
+// done. The file keeps a done batch for a week. Batch is a cheap handle for the batch's row in the file.
 type Batch struct {
 	ID int64 // the argument of InBatch and AfterBatch
 
@@ -47,8 +47,8 @@ func (db *DB) Batch(id int64) *Batch {
 	return &Batch{ID: id, db: db}
 }
 
-// NewBatch adds an open batch without members. nil opts means defaults. It waits for the writer until ctx ends or
-// BusyTimeout has passed.
+// NewBatch adds an open batch without members. A nil opts means defaults. NewBatch waits for the writer until
+// ctx ends or BusyTimeout has passed.
 func (db *DB) NewBatch(ctx context.Context, opts *BatchOptions) (*Batch, error) {
 	name, headers, err := opts.encode()
 	if err != nil {
@@ -83,9 +83,9 @@ func (db *DB) NewBatchTx(ctx context.Context, tx Tx, opts *BatchOptions) (*Batch
 	return &Batch{ID: id, db: db}, nil
 }
 
-// Seal declares that no more members will be added from outside the batch. Once no member waits or runs, the batch is
-// done; a batch without members is done at once. Sealing it again has no effect. If there is no such batch, Seal
-// returns [ErrNotFound].
+// Seal declares that no more members will be added from outside the batch. The batch is done once no member is
+// waiting or running, which is immediately if it has no members. Sealing a sealed batch has no effect. Seal
+// returns [ErrNotFound] if the batch does not exist.
 func (b *Batch) Seal(ctx context.Context) error {
 	err := b.db.engine.Write(ctx, "SealTx", engine.OpFunc(func(ctx context.Context, q engine.Querier, _ time.Time) error {
 		return b.seal(ctx, q)
@@ -110,13 +110,13 @@ func (b *Batch) seal(ctx context.Context, q engine.Querier) error {
 	return err
 }
 
-// Cancel seals the batch and removes its members that wait or run. It also removes the jobs that wait for the batch or
-// for a member, the jobs that wait for those, and so on. The ctx of a handler that runs a member is cancelled; see
-// [Queue.Cancel]. Dead members stay dead. Cancel returns the number of jobs it has removed.
+// Cancel seals the batch and removes its waiting and running members. It also removes the jobs that wait for the
+// batch or for a removed member, the jobs that wait for those, and so on. If a handler is running a removed job,
+// its ctx is cancelled; see [Queue.Cancel]. Dead members stay dead. Cancel returns the number of removed jobs.
 //
-// Cancel blocks until all jobs are removed, in transactions of some milliseconds with pauses between them. The jobs
-// that wait for the batch are removed first. If ctx ends, Cancel returns the error of ctx and the number of jobs removed
-// by then. With an actor it adds an entry to the audit log; see [WithActor].
+// Cancel blocks until all jobs are removed. It works in transactions of a few milliseconds with pauses between
+// them, and removes the jobs that wait for the batch first. If ctx ends, Cancel returns ctx's error and the
+// number of jobs removed so far. If ctx has an actor, Cancel adds an entry to the audit log; see [WithActor].
 func (b *Batch) Cancel(ctx context.Context) (cancelled int, err error) {
 	cancelled, err = b.cancel(ctx)
 	return cancelled, failID("cancel batch", b.ID, err)
@@ -154,7 +154,8 @@ func (b *Batch) cancel(ctx context.Context) (cancelled int, err error) {
 	}
 }
 
-// told cancels the handlers of removed jobs in this process, wakes their waiters and informs the observer.
+// told cancels the handlers of removed jobs in this process, wakes goroutines that wait for those jobs, and
+// notifies the observer.
 func (b *Batch) told(ctx context.Context, gone []row.Change) {
 	byQueue := make(map[string][]int64)
 	for _, c := range gone {
@@ -167,25 +168,26 @@ func (b *Batch) told(ctx context.Context, gone []row.Change) {
 	}
 }
 
-// After makes the job wait until the jobs with the given ids are done. They may belong to any queue. The job then
-// behaves as if it had never waited: its Delay or RunAt counts from the enqueue and must have passed too, and its
-// Key, Priority and unique key apply as usual. ExpiresIn also runs while the job waits. The results of the other
-// jobs are kept for as long as the waiting job exists, whatever their TTL; read them with [Result].
+// After makes the job wait until the jobs with the given ids are done. They may belong to any queue. The job
+// then behaves as if it had never waited: its Delay or RunAt still counts from the enqueue, and its Key,
+// Priority and unique key apply as usual. ExpiresIn keeps running while the job waits. The results of the other
+// jobs are kept for as long as the waiting job exists, regardless of their TTL; read them with [Result].
 //
-// A job is done when it is acked, by any binding, as of the commit of the ack. A job that was cancelled (see package
-// admin) or discarded counts as done. If a job is dead or dies, the waiting job keeps waiting: after the dead job is
-// requeued, it is waited for again. See [EvenIfDead].
+// A job is done once its ack, from any binding, is committed. Cancelling a job (see package admin) or discarding
+// it counts as done. If a job is dead or dies, the waiting job keeps waiting, in case the dead job is requeued.
+// See [EvenIfDead].
 //
-// The jobs may be enqueued in the same transaction, as with EnqueueManyTx and then EnqueueTx, so that a chain, a
-// fan-out or a fan-in is added as a whole or not at all. Cycles are impossible, because a job has no id before its
-// enqueue. An id that was never assigned to a job is [ErrInvalid], and so are more than 10,000 ids in a single enqueue,
-// counting repeated options together; use a batch for more. After without ids has no effect.
+// The jobs may be enqueued in the same transaction, for example with EnqueueManyTx followed by EnqueueTx. A
+// chain, a fan-out or a fan-in is then added as a whole or not at all. Cycles are impossible, because a job has
+// no id before it is enqueued. After returns [ErrInvalid] for an id that was never assigned to a job. An enqueue
+// with more than 10,000 ids, counted over all its After options, is also [ErrInvalid]; use a batch instead.
+// After without ids has no effect.
 //
-// Other bindings delete a job before they add it to the dead letters. After such a delete the waiting job can be
-// claimed after two seconds at the earliest. It is held again if the delete turns out to be a death.
+// Other bindings delete a job before they add it to the dead letters. After such a delete, the waiting job
+// becomes claimable after at least two seconds, and is held again if the deleted job turns up as a dead letter.
 //
-// With EnqueueMany, After applies to each of the jobs. With [Limits].InOrder a waiting job keeps its turn, so later
-// jobs of its key wait too.
+// With EnqueueMany, After applies to every job. In a queue with [Limits].InOrder, a waiting job keeps its turn,
+// so later jobs with its key wait too.
 func After(ids ...int64) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.link().Jobs = append(o.links.Jobs, ids...)
@@ -193,11 +195,11 @@ func After(ids ...int64) EnqueueOption {
 	}
 }
 
-// AfterBatch is like [After] for all members of a batch, including members that are still to be added: the job waits
-// until the batch is sealed and its members are done. A member of the batch cannot wait for it, nor can a job that a
-// member waits for: both are [ErrInvalid]. In a queue with [Limits].InOrder, a later member with the same [Key] is
-// [ErrInvalid] too, because each job would wait for the other. InOrder does not check jobs that were enqueued before
-// it was set: such a pair waits until either job is cancelled.
+// AfterBatch is like [After] for all members of a batch, including members added later: the job waits until the
+// batch is sealed and its members are done. A member of the batch cannot wait for it, nor can a job that a
+// member waits for: both are [ErrInvalid]. In a queue with [Limits].InOrder, a later member with the same [Key]
+// is also [ErrInvalid], because the two jobs would wait for each other. InOrder does not check jobs that were
+// enqueued before it was set: two such jobs wait until one of them is cancelled.
 func AfterBatch(batch int64) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.link().Batches = append(o.links.Batches, batch)
@@ -205,13 +207,13 @@ func AfterBatch(batch int64) EnqueueOption {
 	}
 }
 
-// EvenIfDead, used with [After] or [AfterBatch], lets the job run even if some of the jobs it waits for are dead: it
-// waits for them to end in any way. Without After or AfterBatch it is [ErrInvalid].
+// EvenIfDead, used with [After] or [AfterBatch], lets the job run even if some of the jobs it waits for are
+// dead. It is [ErrInvalid] without After or AfterBatch.
 func EvenIfDead() EnqueueOption { return func(o *enqueueOptions) { o.link().IfDead = true } }
 
-// InBatch makes the job a member of a batch. It is [ErrBatchDone] if the batch is sealed and none of its members waits or
-// runs; until then a member's handler may add members. An id that was never assigned to a batch is [ErrInvalid], and
-// so is a second InBatch.
+// InBatch makes the job a member of a batch. The enqueue returns [ErrBatchDone] if the batch is sealed and no
+// member is waiting or running; until then, a member's handler may add members. An id that was never assigned to
+// a batch is [ErrInvalid], and so is a second InBatch.
 func InBatch(batch int64) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.err = errors.Join(o.err, checkIDs("InBatch", []int64{batch}))
@@ -236,13 +238,13 @@ func checkIDs(option string, ids []int64) error {
 	return nil
 }
 
-// Bounds of a single enqueue. It holds the writer while it adds its edges, at some microseconds each.
+// Limits on a single enqueue, which holds the writer for a few microseconds per edge.
 const (
 	maxAfter = 10_000
-	maxEdges = 100_000 // of all jobs together
+	maxEdges = 100_000 // across all jobs of the enqueue
 )
 
-// checkLinks rejects options that cannot be combined, for an enqueue of the given number of jobs.
+// checkLinks rejects option combinations that are invalid for an enqueue of the given number of jobs.
 func (o *enqueueOptions) checkLinks(jobs int) error {
 	switch n := len(o.links.Jobs) + len(o.links.Batches); {
 	case n > maxAfter:
@@ -262,13 +264,13 @@ func (o *enqueueOptions) checkLinks(jobs int) error {
 // afterTimeout bounds the read of [Job.After], which has no ctx.
 const afterTimeout = 10 * time.Second
 
-// After returns the ids, in order, of the jobs that this job was enqueued [After], including the members of its
-// batches. Their results can be read with [Result] until this job is settled. It returns nil if the job waited for no
-// other job, or only for a batch that was done before the enqueue.
+// After returns, in order, the ids of the jobs that this job was enqueued [After], including the members of its
+// batches. Their results can be read with [Result] until this job is settled. It returns nil if the job waited
+// for no other job, or only for a batch that was done before the enqueue.
 //
-// After reads the file without waiting for the writer, and within the transaction in WorkTx. If the read fails, it logs
-// the error and returns nil. On an attached pool with a single connection, call After before the handler begins a
-// transaction of its own.
+// After reads the file without waiting for the writer. In WorkTx it reads within the transaction. If the read
+// fails, After logs the error and returns nil. On an attached pool with a single connection, call After before
+// the handler begins its own transaction.
 func (j *Job[T]) After() []int64 {
 	if j.claim == nil {
 		return nil

@@ -37,8 +37,8 @@ var (
 // [ErrInvalid] where the position is used.
 func Offset(n int64) From { return From{kind: fromOffset, offset: n} }
 
-// Since returns the position before the first event that was created at t or later, to the second. If there is no such
-// event, the position is the end. Finding it reads all older events of the topic.
+// Since returns the position before the first event created at or after t, to the second. If there is no such
+// event, the position is the end of the stream. Finding the position reads all older events of the topic.
 func Since(t time.Time) From { return From{kind: fromTime, since: t} }
 
 func (f From) check() error {
@@ -48,7 +48,7 @@ func (f From) check() error {
 	return nil
 }
 
-// position returns f as the stores know it.
+// position converts f for the store.
 func (f From) position() row.Position {
 	switch f.kind {
 	case fromOffset:
@@ -57,15 +57,15 @@ func (f From) position() row.Position {
 		return row.Position{End: true}
 	case fromTime:
 		if f.since.IsZero() {
-			return row.Position{Since: f.since.Add(1)} // the zero time would mean that there is none
+			return row.Position{Since: f.since.Add(1)} // the zero time would mean that Since is unset
 		}
 		return row.Position{Since: f.since}
 	}
 	return row.Position{}
 }
 
-// start returns the offset at which a reader that begins at f begins, and the offset up to which events are
-// gone.
+// start returns the offset at which a reader starting from f begins, and the offset up to which events have been
+// deleted.
 func (s *stream) start(ctx context.Context, q engine.Querier, f From) (row.Start, error) {
 	return s.db.engine.Stores.Streams.Start(ctx, q, s.selection(nil), f.position())
 }
@@ -74,9 +74,9 @@ func (s *stream) start(ctx context.Context, q engine.Querier, f From) (row.Start
 type ConsumerInfo struct {
 	Name      string
 	Topic     string    // or the pattern that the consumer reads
-	Offset    int64     // everything up to here is handled
-	Lag       int64     // events that the consumer has yet to see, without those that its filter excludes
-	Gone      int64     // retention deleted events above Offset, up to this offset; 0 if none were missed
+	Offset    int64     // all events up to this offset are handled
+	Lag       int64     // number of events that the consumer has yet to see and that match its filter
+	Gone      int64     // events between Offset and Gone were deleted by retention before the consumer saw them; 0 if it missed none
 	CreatedAt time.Time // zero if another binding created the consumer
 	LastAck   time.Time // when the offset was last saved; zero if never, or by another binding
 }
@@ -85,8 +85,8 @@ func (s *stream) checkConsumer(name string) error {
 	return errors.Join(s.err, engine.CheckName("consumer", name))
 }
 
-// Offset returns the offset up to which consumer has handled all events. It is 0 if consumer has handled nothing yet or
-// does not exist. Offset never waits for the writer.
+// Offset returns the offset up to which consumer has handled all events. It returns 0 if consumer has handled no
+// event or does not exist. Offset never waits for the writer.
 func (s *Stream[E]) Offset(ctx context.Context, consumer string) (int64, error) {
 	offset, err := s.savedOffset(ctx, consumer)
 	return offset, fail("offset", s.name, err)
@@ -104,10 +104,10 @@ func (s *stream) savedOffset(ctx context.Context, consumer string) (offset int64
 	return offset, err
 }
 
-// SaveOffset records that consumer has handled everything up to offset, and creates the consumer if necessary. The
-// offset never moves back: SaveOffset returns false if consumer has already reached it. All bindings of honker share
-// these offsets. SaveOffset waits for the writer until ctx ends or BusyTimeout has passed. A negative offset is
-// [ErrInvalid].
+// SaveOffset records that consumer has handled all events up to offset, and creates the consumer if necessary.
+// The offset never moves backward: SaveOffset returns false if consumer has already reached it. The offsets are
+// shared with all other honker bindings. SaveOffset waits for the writer until ctx ends or BusyTimeout has
+// passed. A negative offset is [ErrInvalid].
 func (s *Stream[E]) SaveOffset(ctx context.Context, consumer string, offset int64) (bool, error) {
 	saved, err := s.saveOffset(ctx, "SaveOffsetTx", consumer, offset)
 	return saved, fail("save offset", s.name, err)
@@ -145,22 +145,22 @@ func (s *stream) saveOffsetTx(ctx context.Context, tx Tx, consumer string, offse
 	return s.db.engine.Stores.Consumers.SaveOffset(ctx, q, consumer, s.name, offset, time.Now())
 }
 
-// Seek moves consumer to any position, forward or back. Events before the position are not read; events after it are
-// read again. If there is no such consumer, Seek returns [ErrNotFound]. It waits for the writer until ctx ends or
-// BusyTimeout has passed.
+// Seek moves consumer to any position, forward or backward. Events before the position are skipped, and events
+// after it are read, possibly for a second time. Seek returns [ErrNotFound] if the consumer does not exist. It
+// waits for the writer until ctx ends or BusyTimeout has passed.
 //
-// A running Subscribe or Consume keeps its own position and saves over the new one, so call Seek while none runs. A
-// [Pipe] continues from the new position.
+// A running Subscribe or Consume keeps its own position and would overwrite the new one, so call Seek only while
+// neither is running. A [Pipe] continues from the new position.
 //
-// Seeking to a position before events that retention has deleted is not an error: the consumer continues with the first
-// event that is kept. Seek logs this, and [ConsumerInfo.Gone] shows it until the consumer has passed the gap. Use
-// [Stream.Compacted] to check beforehand.
+// Seeking to a position before events that retention has deleted is not an error: the consumer continues with
+// the first remaining event. Seek logs the gap, and [ConsumerInfo.Gone] shows it until the consumer has passed
+// it. Use [Stream.Compacted] to check beforehand.
 func (s *Stream[E]) Seek(ctx context.Context, consumer string, to From) error {
 	return fail("seek", s.name, s.seek(ctx, alone("SeekTx"), consumer, to))
 }
 
-// SeekTx is like [Stream.Seek], within tx. Empty a read model in the same tx, so that it is either emptied and rebuilt
-// from the beginning or left as it is.
+// SeekTx is like [Stream.Seek], within tx. To rebuild a read model, empty it and seek to the beginning in the
+// same transaction.
 func (s *Stream[E]) SeekTx(ctx context.Context, tx Tx, consumer string, to From) error {
 	return fail("seek", s.name, s.seek(ctx, within(tx), consumer, to))
 }
@@ -183,9 +183,9 @@ func (s *stream) seek(ctx context.Context, c carrier, consumer string, to From) 
 	}, func() { s.logIfGone("consumer", consumer, at) })
 }
 
-// Consumers lists the consumers of the topic or of the pattern by name, including those of other bindings. It never
-// waits for the writer. It reads all events that the consumers have yet to see in order to count them, and checks ctx
-// between consumers.
+// Consumers lists the consumers of the topic or pattern, sorted by name, including those of other bindings. It
+// never waits for the writer. To compute the lags it reads every event that a consumer has yet to see. It checks
+// ctx between consumers.
 func (s *Stream[E]) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
 	infos, err := s.listConsumers(ctx)
 	return infos, fail("list consumers", s.name, err)
@@ -231,7 +231,7 @@ func (s *stream) listConsumers(ctx context.Context) ([]ConsumerInfo, error) {
 	return infos, nil
 }
 
-// lag returns the number of events of a selection above after. It reads all of them.
+// lag counts the events in a selection after the given offset. It reads each of them.
 func (db *DB) lag(ctx context.Context, q engine.Querier, s row.Selection, after int64) (int64, error) {
 	ahead, err := db.engine.Stores.Streams.Ahead(ctx, q, s, after, row.Unbounded)
 	return ahead.N, err

@@ -35,8 +35,8 @@ type enqueueOptions struct {
 	err         error
 }
 
-// Delay makes the job wait for at least d: it can be claimed from the first whole second that is d or more after the
-// enqueue. 0 means no delay. A negative d is ErrInvalid, and so is Delay together with RunAt.
+// Delay makes the job wait for at least d: it can be claimed from the first whole second at least d after the
+// enqueue. A d of 0 means no delay. A negative d is ErrInvalid, and so is Delay together with RunAt.
 func Delay(d time.Duration) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.delay, o.delayed = d, true
@@ -50,7 +50,7 @@ func RunAt(t time.Time) EnqueueOption {
 	return func(o *enqueueOptions) { o.runAt, o.timed = t, true }
 }
 
-// Priority sets the priority of the job: jobs with a larger n are claimed first. The default is 0.
+// Priority sets the job's priority. Jobs with a larger n are claimed first. The default is 0.
 func Priority(n int) EnqueueOption { return func(o *enqueueOptions) { o.priority = n } }
 
 // MaxAttempts overrides the queue's MaxAttempts for this job. An n less than 1 is ErrInvalid.
@@ -63,9 +63,9 @@ func MaxAttempts(n int) EnqueueOption {
 	}
 }
 
-// ExpiresIn drops the job if no attempt has started within d of the enqueue, or up to a second later, since the file
-// keeps whole seconds. An expired job is never claimed; [Queue.SweepExpired] or [DB.Maintain] moves it to the dead
-// letters. d must be positive.
+// ExpiresIn drops the job if no attempt has started within d of the enqueue, or up to a second later because the
+// file stores whole seconds. An expired job is never claimed; [Queue.SweepExpired] or [DB.Maintain] moves it to
+// the dead letters. d must be positive.
 func ExpiresIn(d time.Duration) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.expiresIn = d
@@ -73,18 +73,18 @@ func ExpiresIn(d time.Duration) EnqueueOption {
 	}
 }
 
-// Headers attaches metadata to a job, such as a trace context or a tenant. Handlers and middleware read it from
-// JobInfo.Headers, and operators can select jobs by it. The arguments stay free of metadata. Workers of other bindings do
-// not see headers. A job keeps its headers through its attempts, its death and a requeue, and after it is done for as
-// long as it is kept.
+// Headers attaches metadata to a job, such as a trace context or a tenant, separate from its arguments. Handlers
+// and middleware read it from JobInfo.Headers, and operators can select jobs by it. Workers in other languages
+// do not see headers. A job keeps its headers across attempts, when it dies and when it is requeued. A done job
+// keeps them for as long as it is retained.
 //
-// Headers adds to the headers of [Options].Headers and of earlier Headers options of the same enqueue, and overrides
-// values with the same name. EnqueueMany gives the headers to each job. A job that is changed by an enqueue with a unique
-// key gets the headers of that enqueue along with its arguments. h is read when the enqueue begins; a nil or empty h
-// adds nothing.
+// Headers adds to the headers from [Options].Headers and from earlier Headers options of the same enqueue,
+// overriding headers with the same name. EnqueueMany gives the headers to every job. An enqueue that replaces a
+// job through its unique key replaces the job's headers along with its arguments. h is read when the enqueue
+// begins. A nil or empty h adds nothing.
 //
-// A job has at most 64 headers, with at most 8 KiB of names and values in total. More is [ErrInvalid], and so is an empty
-// name or text that contains NUL or is not valid UTF-8.
+// A job can have at most 64 headers, with at most 8 KiB of names and values in total. More is [ErrInvalid], and
+// so are an empty name and any text that contains NUL or is not valid UTF-8.
 func Headers(h map[string]string) EnqueueOption {
 	return func(o *enqueueOptions) { o.addHeaders(h) }
 }
@@ -99,7 +99,7 @@ func (o *enqueueOptions) addHeaders(h map[string]string) {
 	maps.Copy(o.headers, h)
 }
 
-// headersIn returns the encoded headers of an enqueue in ctx: those of the DB, overridden by its own.
+// headersIn returns the encoded headers of an enqueue in ctx: the DB's headers, overridden by own.
 func (db *DB) headersIn(ctx context.Context, own map[string]string) (string, error) {
 	if db.opts.Headers == nil {
 		return engine.EncodeHeaders(own)
@@ -115,7 +115,7 @@ func (db *DB) headersIn(ctx context.Context, own map[string]string) (string, err
 	return engine.EncodeHeaders(all)
 }
 
-// insert returns the jobs as the options describe them, without their payloads.
+// insert returns the row.Insert described by the options, without payloads.
 func (o *enqueueOptions) insert(queue string) row.Insert {
 	in := row.Insert{
 		Queue:       queue,
@@ -136,10 +136,10 @@ func (o *enqueueOptions) insert(queue string) row.Insert {
 // later reports whether the job cannot be claimed yet.
 func (o *enqueueOptions) later() bool { return o.delay > 0 || o.runAt.After(time.Now()) }
 
-// Enqueue adds a job and returns its id once it is committed. It waits for the writer until ctx ends, which withdraws the
-// job, or BusyTimeout has passed. Concurrent calls share commits. Ids increase in the order of commits. If a worker of
-// this DB is idle and no other job is due, the job is inserted as claimed by that worker and is never pending. If a
-// trigger of the application drops the row, Enqueue returns [ErrNotInserted].
+// Enqueue adds a job and returns its id once it is committed. It waits for the writer until ctx ends, in which
+// case no job is added, or until BusyTimeout has passed. Concurrent calls share commits. Ids increase in commit
+// order. If a worker of this DB is idle and no other job is due, the job is inserted as already claimed by that
+// worker and is never pending. Enqueue returns [ErrNotInserted] if an application's trigger drops the row.
 func (q *Queue[T]) Enqueue(ctx context.Context, args T, opts ...EnqueueOption) (int64, error) {
 	id, err := q.enqueue(ctx, args, opts)
 	return id, fail("enqueue", q.name, err)
@@ -177,8 +177,8 @@ func (q *queue) enqueueTx(ctx context.Context, tx Tx, args any, opts []EnqueueOp
 	return op.Inserted.IDs[0], nil
 }
 
-// EnqueueMany adds a job with the same options for each of args, in a single commit: all of them or none. Ids increase in
-// the order of args. Empty args are not an error, and nothing is written.
+// EnqueueMany adds a job with the same options for each element of args, in a single commit: either all of them
+// or none. Ids increase in the order of args. If args is empty, EnqueueMany writes nothing and returns no error.
 func (q *Queue[T]) EnqueueMany(ctx context.Context, args []T, opts ...EnqueueOption) ([]int64, error) {
 	ids, err := enqueueMany(ctx, q.queue, args, opts, false, func(ctx context.Context, op *enqueueOp) error {
 		return op.commit(ctx, "EnqueueManyTx")
@@ -216,7 +216,7 @@ func (q *queue) startEnqueue(ctx context.Context, n int, inTx bool) (context.Con
 	return q.db.opts.Observer.Begin(ctx, observe.Operation{Verb: "enqueue", Name: q.name, N: n, Tx: inTx})
 }
 
-// endOf returns the end of an enqueue that has added ids.
+// endOf returns the OperationEnd of an enqueue that added ids.
 func endOf(ids []int64, err error) observe.OperationEnd {
 	if len(ids) == 0 {
 		return observe.OperationEnd{Err: err}
@@ -280,8 +280,8 @@ func newEnqueueOp[T any](ctx context.Context, q *queue, args []T, opts []Enqueue
 	return op, op.seal(ctx)
 }
 
-// seal replaces the payloads by their stored form from the DB's codec. Unique keys are computed from the arguments, so
-// this comes after them.
+// seal replaces the payloads with their stored form, as encoded by the DB's codec. It must run after the unique
+// keys have been computed, because they are derived from the arguments.
 func (op *enqueueOp) seal(ctx context.Context) (err error) {
 	for i, payload := range op.Payloads {
 		if op.Payloads[i], err = op.q.db.engine.EncodeJob(ctx, op.q.name, payload); err != nil {
@@ -291,14 +291,14 @@ func (op *enqueueOp) seal(ctx context.Context) (err error) {
 	return nil
 }
 
-// commit writes the jobs in a transaction of its own.
+// commit writes the jobs in a new transaction.
 func (op *enqueueOp) commit(ctx context.Context, txForm string) error {
 	later := op.later()
 	handed, err := op.Commit(ctx, op.q.source, txForm)
 	if err != nil {
 		return err
 	}
-	if handed < len(op.Inserted.IDs) && (!later || op.unique != nil) { // a debounced job may be due by its maximum delay
+	if handed < len(op.Inserted.IDs) && (!later || op.unique != nil) { // a debounced job may already be due because of its maximum delay
 		op.q.db.engine.Notifier.Wake(wake.Queue(op.q.name))
 	}
 	op.q.db.traffic.Add(op.At, op.q.name, traffic.Counts{Enqueued: int64(op.observe(false))})
@@ -307,7 +307,7 @@ func (op *enqueueOp) commit(ctx context.Context, txForm string) error {
 
 // addTo writes the jobs within the caller's transaction.
 func (op *enqueueOp) addTo(ctx context.Context, tx Tx) error {
-	q, now, added := op.q, time.Now(), 0 // count must not capture op, which would keep the payloads until the commit
+	q, now, added := op.q, time.Now(), 0 // count must not capture op, which would keep the payloads in memory until the commit
 	count := func() { q.db.traffic.Add(now, q.name, traffic.Counts{Enqueued: int64(added)}) }
 	on, seen, err := q.db.engine.JoinThen(ctx, tx, count, wake.Queue(q.name))
 	if err != nil {
@@ -322,7 +322,7 @@ func (op *enqueueOp) addTo(ctx context.Context, tx Tx) error {
 	return nil
 }
 
-// observe reports the added jobs to the observer and returns their number.
+// observe reports the added jobs to the observer and returns how many there are.
 func (op *enqueueOp) observe(inTx bool) int {
 	added := op.Inserted.IDs
 	if op.unique != nil || op.placed != nil {
@@ -334,13 +334,13 @@ func (op *enqueueOp) observe(inTx bool) int {
 	return len(added)
 }
 
-// Key sets the key by which jobs share limits, for example a customer, a host or an account. The limits are set on the
-// queue, see [Limits]; a queue without limits only stores the key. All jobs of an enqueue have the same key, of 1 to 1,024
-// bytes of UTF-8.
+// Key sets the key by which jobs share limits, for example a customer, a host or an account. The limits
+// themselves are set on the queue, see [Limits]; in a queue without limits the key is only stored. All jobs of
+// an enqueue have the same key. A key has 1 to 1,024 bytes of UTF-8.
 //
-// A job keeps its key when it dies and is requeued. Key is independent of the key of [Unique], which limits the jobs that
-// are enqueued; a job may have both. An enqueue that finds an existing job by its unique key does not change the Key of
-// that job.
+// A job keeps its key when it dies and is requeued. Key is independent of the key of [Unique], which
+// deduplicates enqueues; a job may have both. If an enqueue finds an existing job by its unique key, the Key of
+// that job does not change.
 func Key(key string) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.key = key

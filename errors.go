@@ -9,75 +9,76 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// Errors of opening a file. Test for all errors in this file with errors.Is: returned errors also contain the operation,
-// the name and the cause.
+// Errors returned when a file is opened. Use errors.Is to test for the errors in this file, because returned
+// errors also contain the operation, the name and the cause.
 var (
-	// ErrUnsupported reports a setup that cannot be safe: an in-memory database, a network filesystem, a read-only
-	// file opened for writing, a file that is damaged or not a database, a file with an older schema opened with
-	// ReadOnly, an engine with a known corruption bug, or file notices in a bubble of testing/synctest.
+	// ErrUnsupported reports a setup that cannot be safe: an in-memory database, a network filesystem, a
+	// read-only file opened for writing, a damaged file or a file that is not a database, a file with an older
+	// schema opened with ReadOnly, an SQLite version with a known corruption bug, or file notices inside a
+	// testing/synctest bubble.
 	ErrUnsupported = engine.ErrUnsupported
 	// ErrSchemaTooNew reports a file that was written by a newer version of honker. Nothing was changed.
 	ErrSchemaTooNew = engine.ErrSchemaTooNew
 )
 
-// Errors of any verb.
+// Errors that any verb can return.
 var (
-	// ErrClosed reports a call that came after Close or was interrupted by it.
+	// ErrClosed reports a call that was made after Close or interrupted by it.
 	ErrClosed = engine.ErrClosed
 	// ErrInvalid reports a bad name, option, payload or argument, including a nil argument. Nothing was changed.
 	ErrInvalid = engine.ErrInvalid
-	// ErrInTx reports a plain verb that was called with the ctx of [DB.Tx]. It would wait for its own caller. The error
-	// text names the Tx form to use instead.
+	// ErrInTx reports a plain verb called with the ctx of [DB.Tx]. The verb would deadlock on the caller's own
+	// transaction. The error text names the Tx form to use instead.
 	ErrInTx = engine.ErrInTx
-	// ErrReadOnly reports a verb that may write, on a DB opened with Options.ReadOnly. Nothing was changed.
+	// ErrReadOnly reports a call of a verb that may write, on a DB opened with Options.ReadOnly. Nothing was
+	// changed.
 	ErrReadOnly = engine.ErrReadOnly
-	// ErrBusy reports that the writer was not free within BusyTimeout. Nothing was changed.
+	// ErrBusy reports that the write lock did not become free within BusyTimeout. Nothing was changed.
 	ErrBusy = engine.ErrBusy
 	// ErrNotFound reports that a job, result, consumer, group, schedule or batch does not exist.
 	ErrNotFound = engine.ErrNotFound
-	// ErrNotInserted reports that a trigger of the application on a table of honker has dropped the row to be inserted,
-	// with RAISE(IGNORE). A verb that inserts several rows has inserted none. Rows that the trigger itself has written
-	// may remain.
+	// ErrNotInserted reports that a trigger created by the application dropped a row that honker was inserting,
+	// with RAISE(IGNORE). A verb that inserts several rows has inserted none of them. Rows written by the
+	// trigger itself may remain.
 	ErrNotInserted = engine.ErrNotInserted
-	// ErrDatabaseReplaced reports that there is another file at the path now: close the DB and open it again. In a loop
-	// that reads events or messages it also reports that a backup was restored over the open file. In that case the DB
-	// stays usable, and the loop can be started again.
+	// ErrDatabaseReplaced reports that the path now names a different file: close the DB and open it again. In a
+	// loop that reads events or messages, it also reports that a backup was restored over the open file. In that
+	// case the DB stays usable, and the loop can be started again.
 	ErrDatabaseReplaced = engine.ErrDatabaseReplaced
 )
 
-// Errors of batches.
+// Errors related to batches.
 var (
-	// ErrBatchDone reports an enqueue to a batch that is sealed and has no member that waits or runs. Nothing was
-	// changed.
+	// ErrBatchDone reports an enqueue to a sealed batch without waiting or running members. Nothing was changed.
 	ErrBatchDone = engine.ErrBatchDone
 )
 
-// Errors of claims on jobs and on events of a group.
+// Errors related to claims of jobs and of group events.
 var (
 	// ErrClaimLost reports that the claim is no longer valid: it lapsed, or the job was claimed again, settled or
 	// cancelled. Nothing was changed.
 	ErrClaimLost = engine.ErrClaimLost
 	// ErrCancelled is the cancellation cause of a handler's ctx after its job was cancelled.
 	ErrCancelled = worker.ErrCancelled
-	// ErrMemberTaken reports that another member of the group has that name. The error text names its process and the
-	// time until which the name is taken unless it is renewed.
+	// ErrMemberTaken reports that another member of the group has the name. The error text contains that
+	// member's process and the time at which its hold on the name expires.
 	ErrMemberTaken = errors.New("member name taken")
 )
 
-// Errors of locks, and of loops that use a lock to elect a leader.
+// Errors related to locks and to loops that elect a leader with a lock.
 var (
-	// ErrLockHeld reports that the lock is held. The error text names the owner and the time until which the lock is
-	// held unless it is renewed.
+	// ErrLockHeld reports that the lock is held. The error text contains the owner and the time at which the
+	// lock expires unless it is renewed.
 	ErrLockHeld = errors.New("lock held")
 	// ErrLockLost reports that this handle no longer holds the lock: it was not renewed in time, another program
 	// removed or took it, it was unlocked, or the DB was closed.
 	ErrLockLost = engine.ErrLockLost
-	// ErrLeadershipLost reports that another process is the leader now. Work reserved for the leader has stopped in
-	// this process.
+	// ErrLeadershipLost reports that another process has become the leader. Leader-only work in this process has
+	// stopped.
 	ErrLeadershipLost = errors.New("leadership lost")
 )
 
-// errorTypes lists the errors known to ErrorType with their names, the most specific first.
+// errorTypes lists the errors that ErrorType has names for, most specific first.
 var errorTypes = []struct {
 	err  error
 	name string
@@ -88,10 +89,11 @@ var errorTypes = []struct {
 	{context.DeadlineExceeded, "timeout"}, {context.Canceled, "context_canceled"},
 }
 
-// ErrorType names the kind of an error, for use in a metric or a span: "busy" for [ErrBusy] and likewise for the other
-// errors of honker, "timeout" and "context_canceled" for errors of a context. For any other error it returns the Go type,
-// such as "*net.OpError", after removing wrappers that only add text. The name never contains parts of the error's text,
-// which may hold ids and names. ErrorType returns "" for nil, and for a [Snooze] or [SlowDown], which are not failures.
+// ErrorType returns a short name for the kind of err, for use in a metric or a span. It returns "busy" for
+// [ErrBusy] and similar names for honker's other errors, and "timeout" or "context_canceled" for context errors.
+// For any other error it returns the Go type, such as "*net.OpError", after removing wrappers that only add
+// text. The name never contains parts of the error's text, which may include ids and names. ErrorType returns ""
+// for nil, and for [Snooze] and [SlowDown], which are not failures.
 func ErrorType(err error) string {
 	var d *worker.Directive
 	if err == nil || errors.As(err, &d) && d.Outcome == worker.Snoozed {
@@ -118,7 +120,7 @@ func fail(op, name string, err error) error { return engine.Wrap(op, name, err) 
 // failID is like fail for an object with a numeric id.
 func failID(op string, id int64, err error) error { return engine.WrapID(op, id, err) }
 
-// JobFailedError reports that a job whose result was waited for has become a dead letter.
+// JobFailedError reports that the job became a dead letter while a caller was waiting for its result.
 type JobFailedError struct {
 	ID        int64
 	Attempts  int
@@ -133,8 +135,8 @@ func (e *JobFailedError) Error() string {
 // OldSchemaError reports that a file opened with ReadOnly has an older schema than this version of the library needs.
 // Open it once without ReadOnly to upgrade it. errors.Is also matches [ErrUnsupported].
 type OldSchemaError struct {
-	Version int // of the file; 0 if another binding of honker made it, without this library's tables
-	Current int // of this library
+	Version int // schema version of the file; 0 if another honker binding created it without this library's tables
+	Current int // schema version of this library
 }
 
 // Error implements error.
@@ -147,7 +149,7 @@ func (e *OldSchemaError) Error() string {
 
 // BrokenError reports that [DB.Check] has found the file to be inconsistent.
 type BrokenError struct {
-	Rules []string // rules that the file breaks, with examples
+	Rules []string // violated rules, with examples
 }
 
 // Error implements error.

@@ -24,7 +24,7 @@ type Event[E any] struct {
 	Payload   json.RawMessage // as stored; other bindings may store text that is not JSON
 	Data      E
 
-	sub *subscription // subscription of a consumer that yielded it; nil for none
+	sub *subscription // the consumer's subscription that yielded the event; nil if there is none
 }
 
 // newEvent converts a row. If it returns an error, the event has no Data.
@@ -39,7 +39,7 @@ func newEvent[E any](row *row.Event) (*Event[E], error) {
 	return e, decodeEvent(row.Payload, &e.Data)
 }
 
-// readError returns the error for an event whose payload does not decode.
+// readError returns the error for an event whose payload could not be decoded.
 func readError(offset int64, err error) error { return failID("read event", offset, err) }
 
 func decodeEvent(payload json.RawMessage, data any) error {
@@ -55,9 +55,10 @@ func decodeEvent(payload json.RawMessage, data any) error {
 
 var errNoConsumer = fmt.Errorf("%w: the event does not come from Subscribe or Consume, so no consumer can save its offset", ErrInvalid)
 
-// Ack saves the offset of this event for the consumer of the [Stream.Subscribe] or [Stream.Consume] that yielded it: all
-// events up to this one count as handled. The offset never moves back. Ack waits for the writer until ctx ends or
-// BusyTimeout has passed. An event from another source, such as [Stream.Read], is [ErrInvalid].
+// Ack saves this event's offset for the consumer of the [Stream.Subscribe] or [Stream.Consume] that yielded it.
+// All events up to this one then count as handled. The offset never moves backward. Ack waits for the writer
+// until ctx ends or BusyTimeout has passed. It returns [ErrInvalid] for an event from another source, such as
+// [Stream.Read].
 func (e *Event[E]) Ack(ctx context.Context) error {
 	if e.sub == nil {
 		return failID("ack event", e.Offset, errNoConsumer)
@@ -66,8 +67,9 @@ func (e *Event[E]) Ack(ctx context.Context) error {
 	return failID("ack event", e.Offset, err)
 }
 
-// AckTx is like [Event.Ack], within tx: other writes of tx happen exactly once, together with the ack. It returns
-// [ErrClaimLost] if the consumer has already reached this offset through another loop; roll tx back in that case.
+// AckTx is like [Event.Ack], within tx, so that other writes in tx take effect exactly once, together with the
+// ack. If another loop has already advanced the consumer to this offset, AckTx returns [ErrClaimLost], and tx
+// must be rolled back.
 func (e *Event[E]) AckTx(ctx context.Context, tx Tx) error {
 	if e.sub == nil {
 		return failID("ack event", e.Offset, errNoConsumer)
@@ -82,20 +84,20 @@ func (e *Event[E]) AckTx(ctx context.Context, tx Tx) error {
 	return nil
 }
 
-// Delivery is an event that is leased to a member of a group. Ack or Nack settles it. Each settle is fenced: after the
-// lease has expired, or the event was given to another member, it returns [ErrClaimLost] and changes nothing, even inside
-// a transaction of the caller.
+// Delivery is an event leased to a member of a group. Ack and Nack settle it. Settling is fenced: after the
+// lease has expired, or after the event was given to another member, Ack and Nack return [ErrClaimLost] and
+// change nothing, even inside a transaction of the caller.
 //
 // Inside [Group.Work], the event is settled when the handler returns.
 type Delivery[E any] struct {
 	Event[E]
-	Attempts int   // deliveries of the event, including this one
-	Token    int64 // grows with every claim of the group; use it to fence writes to other systems
+	Attempts int   // number of deliveries of the event, including this one
+	Token    int64 // increases with every claim of the group; use it to fence writes to other systems
 
 	*heldEvent
 }
 
-// newDelivery converts a claimed row. If it returns an error, the delivery has no Data and can only be settled.
+// newDelivery converts a claimed row. If it returns an error, the delivery has no Data but can still be settled.
 func newDelivery[E any](m *member, r row.Delivery) (*Delivery[E], error) {
 	e, err := newEvent[E](&r.Event)
 	h := &heldEvent{
@@ -114,13 +116,13 @@ type heldEvent struct {
 	settledTx atomic.Bool // by a Tx verb: its transaction may still fail
 }
 
-// settleOp ends or extends the claim of an event, if the claim is still valid. It implements engine.Op.
+// settleOp ends or extends an event's claim if the claim is still valid. It implements engine.Op.
 type settleOp struct {
 	h      *heldEvent
 	settle row.GroupSettlement
-	rest   time.Duration // until an event that comes back is ready
+	rest   time.Duration // delay before a returned event can be claimed again
 	extend time.Duration // length of the new lease; 0 ends the claim
-	cause  error         // why the event comes back
+	cause  error         // reason why the event was returned
 	out    row.GroupSettled
 }
 
@@ -143,8 +145,8 @@ func (h *heldEvent) ackOp() *settleOp {
 	return &settleOp{h: h, settle: row.GroupSettlement{Holding: h.claim}}
 }
 
-// nackOp gives the event back, to be delivered again after rest. If the event has been delivered maxAttempts times, it
-// becomes dead instead; 0 means no limit.
+// nackOp returns the event to the group, to be delivered again after rest. An event that has been delivered
+// maxAttempts times is dead-lettered instead; 0 means no limit.
 func (h *heldEvent) nackOp(rest time.Duration, maxAttempts int, cause error) *settleOp {
 	return &settleOp{h: h, rest: rest, cause: cause, settle: row.GroupSettlement{
 		Holding: h.claim, Back: true, MaxAttempts: maxAttempts, Cause: engine.Describe(cause),
@@ -153,7 +155,7 @@ func (h *heldEvent) nackOp(rest time.Duration, maxAttempts int, cause error) *se
 
 func (h *heldEvent) extendOp(by time.Duration) *settleOp { return &settleOp{h: h, extend: by} }
 
-// write commits op. txForm is the Tx form of the verb.
+// write commits op. txForm is the name of the verb's Tx form.
 func (h *heldEvent) write(ctx context.Context, txForm string, op *settleOp) error {
 	if err := h.member.db.engine.Write(ctx, txForm, op); err != nil {
 		return err
@@ -164,8 +166,8 @@ func (h *heldEvent) write(ctx context.Context, txForm string, op *settleOp) erro
 	return nil
 }
 
-// end commits op, which ends the claim. It sets settled beforehand, so that a concurrent renewal does not report the
-// missing claim as lost.
+// end commits op, which ends the claim. It sets settled first, so that a concurrent renewal does not report the
+// claim as lost.
 func (h *heldEvent) end(ctx context.Context, txForm string, op *settleOp) error {
 	h.settled.Store(true)
 	err := h.write(ctx, txForm, op)
@@ -213,7 +215,7 @@ func (h *heldEvent) deadLetter(ctx context.Context, cause error) error {
 	return h.giveBack(ctx, h.nackOp(0, 1, cause))
 }
 
-// giveBack commits op and wakes the members of this process that wait for a returned event.
+// giveBack commits op and wakes members in this process that wait for returned events.
 func (h *heldEvent) giveBack(ctx context.Context, op *settleOp) error {
 	if err := h.end(ctx, "NackTx", op); err != nil {
 		return err
@@ -231,33 +233,35 @@ func (h *heldEvent) backoff(cause error) time.Duration {
 	return max(0, b(h.attempts, cause))
 }
 
-// Ack settles the event as handled by the group. It waits for the writer until ctx ends or BusyTimeout has passed, and
-// shares commits with other calls.
+// Ack marks the event as handled by the group. It waits for the writer until ctx ends or BusyTimeout has passed,
+// and shares commits with concurrent calls.
 func (d *Delivery[E]) Ack(ctx context.Context) error {
 	return failID("ack event", d.Offset, d.ack(ctx))
 }
 
-// AckTx is like [Delivery.Ack], within tx: other writes of tx happen exactly once, together with the ack.
+// AckTx is like [Delivery.Ack], within tx, so that other writes in tx take effect exactly once, together with
+// the ack.
 func (d *Delivery[E]) AckTx(ctx context.Context, tx Tx) error {
 	return failID("ack event", d.Offset, d.endTx(ctx, tx, d.ackOp()))
 }
 
-// Nack gives the event back. It is delivered again after the group's Backoff, or becomes dead if no attempts are left; see
-// [Group.Dead]. cause is stored as its LastError and may be nil. Nack waits for the writer as [Delivery.Ack] does.
+// Nack returns the event to the group. It is delivered again after the group's Backoff, or dead-lettered if no
+// attempts are left; see [Group.Dead]. cause is stored as LastError and may be nil. Nack waits for the writer as
+// [Delivery.Ack] does.
 func (d *Delivery[E]) Nack(ctx context.Context, cause error) error {
 	return failID("nack event", d.Offset, d.nack(ctx, d.backoff(cause), cause))
 }
 
-// NackTx is like [Delivery.Nack], within tx: the event is given back when tx commits, and stays leased if tx rolls back.
-// The Backoff counts from the call.
+// NackTx is like [Delivery.Nack], within tx. The event is returned when tx commits, and stays leased if tx rolls
+// back. The Backoff starts at the time of the call.
 func (d *Delivery[E]) NackTx(ctx context.Context, tx Tx, cause error) error {
 	op := d.nackOp(d.backoff(cause), d.member.group.opts.MaxAttempts, cause)
 	return failID("nack event", d.Offset, d.endTx(ctx, tx, op))
 }
 
-// Extend sets the lease to by from now, rounded up to milliseconds, whether that is longer or shorter than before. by must
-// be positive, or Extend returns [ErrInvalid]. It waits for the writer as [Delivery.Ack] does. Inside [Group.Work], leases
-// are renewed automatically.
+// Extend sets the lease to expire by from now, rounded up to milliseconds, which may be earlier or later than
+// before. It returns [ErrInvalid] if by is not positive. It waits for the writer as [Delivery.Ack] does. Inside
+// [Group.Work], leases are renewed automatically.
 func (d *Delivery[E]) Extend(ctx context.Context, by time.Duration) error {
 	if err := engine.Positive("extension", by); err != nil {
 		return failID("extend event", d.Offset, err)
@@ -284,32 +288,32 @@ func KeyIs(key string) Filter { return filter{Op: row.KeyIs, Key: key} }
 // matters. An empty p selects all events.
 func KeyPrefix(p string) Filter { return filter{Op: row.KeyPrefix, Key: p} }
 
-// And selects the events that are selected by all of f. Without arguments it selects all events. A nil Filter selects all
-// events.
+// And selects the events that match all filters in f. Without arguments it selects all events. A nil Filter
+// matches every event.
 func And(f ...Filter) Filter { return filter{Op: row.And, Of: filterParts(f)} }
 
-// Or selects the events that are selected by any of f. Without arguments it selects no events. A nil Filter selects all
-// events.
+// Or selects the events that match any filter in f. Without arguments it selects no events. A nil Filter matches
+// every event.
 func Or(f ...Filter) Filter { return filter{Op: row.Or, Of: filterParts(f)} }
 
 func filterParts(fs []Filter) []row.Filter {
 	out := make([]row.Filter, len(fs))
 	for i, f := range fs {
 		if f == nil {
-			f = And() // nil means all events wherever a Filter is taken
+			f = And() // a nil Filter selects all events, here as elsewhere
 		}
 		out[i] = *f.filter()
 	}
 	return out
 }
 
-// Bounds of a filter, since SQLite limits the size of a statement.
+// Limits on the size of a filter, because SQLite limits the size of a statement.
 const (
 	maxFilterDepth = 32
 	maxFilterParts = 1000
 )
 
-// filterOf checks f for use on s. It returns nil for a nil f.
+// filterOf validates f for s. It returns nil for a nil f.
 func (s *stream) filterOf(f Filter) (*row.Filter, error) {
 	if f == nil {
 		return nil, nil
@@ -329,7 +333,7 @@ func withoutTopic(f row.Filter, topic string) row.Filter {
 	if key, ok := strings.CutPrefix(f.Key, topic); ok {
 		return row.Filter{Op: row.Or, Of: []row.Filter{f, {Op: f.Op, Key: key}}}
 	}
-	f.Of = slices.Clone(f.Of) // other streams may use the caller's filter
+	f.Of = slices.Clone(f.Of) // the caller may use the filter for other streams
 	for i, part := range f.Of {
 		f.Of[i] = withoutTopic(part, topic)
 	}

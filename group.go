@@ -13,14 +13,14 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// GroupOptions configures a handle of a group. From and Filter are stored in the file with the group; the other fields
-// apply to this process only. The zero value of a field means its default.
+// GroupOptions configures a Group handle. From and Filter are stored in the file with the group; the other
+// fields apply to this process only. The zero value of a field means its default.
 type GroupOptions struct {
-	Lease       time.Duration // how long a member holds an event, and how long a silent member stays in the group; default 30s
-	MaxAttempts int           // deliveries after which an event that was not acked is dead; 0: no limit
+	Lease       time.Duration // duration of a member's lease on an event, and of its membership without a renewal; default 30s
+	MaxAttempts int           // number of deliveries after which an unacked event is dead; 0 means no limit
 	Backoff     Backoff       // delay before a nacked event is delivered again; nil: none
-	From        From          // position of a new group; default Beginning
-	Filter      Filter        // nil: all events; the filter of the last Join applies
+	From        From          // start position of a new group; default Beginning
+	Filter      Filter        // nil means all events; the filter of the most recent Join applies
 }
 
 const defaultGroupLease = 30 * time.Second
@@ -41,15 +41,17 @@ func (o *GroupOptions) withDefaults(s *stream) (GroupOptions, *row.Filter, error
 	return out, filter, err
 }
 
-// Group is a set of members that share the events of a stream: each event is given to a single member at a time, which
-// acks it or gives it back. A Group is a cheap handle, safe for concurrent use. The group itself exists from the first
-// [Group.Join] to [Group.Delete]. While it exists, [Stream.Compact] does not delete events that it has yet to see.
+// Group is a set of members that share the events of a stream. Each event is given to a single member at a time,
+// which acks it or gives it back. A Group is a cheap handle, safe for concurrent use. The group itself exists
+// from the first [Group.Join] until [Group.Delete]. During that time [Stream.Compact] does not delete events
+// that the group has yet to see.
 //
-// New events are delivered first, in order. Events that were nacked, or whose lease ran out, are delivered when there are
-// no new events, the most recently claimed first. An event that keeps failing therefore does not hold up the rest.
+// New events are delivered first, in order. Events that were nacked or whose lease has expired are delivered
+// when there are no new events, most recently claimed first. An event that keeps failing therefore does not hold
+// up the others.
 type Group[E any] struct{ *group }
 
-// group is the part of a Group that does not depend on the type of its events.
+// group is the untyped part of a Group.
 type group struct {
 	db     *DB
 	s      *stream
@@ -59,8 +61,9 @@ type group struct {
 	err    error // bad name or option, returned by every verb
 }
 
-// Group returns a handle for the group called name. It does not access the file; the first verb of the handle returns
-// [ErrInvalid] for a bad name or option. nil opts means defaults. The offsets of groups and of consumers are independent.
+// Group returns a handle for the group called name. It does not access the file; the handle's first verb returns
+// [ErrInvalid] for an invalid name or option. A nil opts means defaults. Group offsets and consumer offsets are
+// independent of each other.
 func (s *Stream[E]) Group(name string, opts *GroupOptions) *Group[E] {
 	o, filter, err := opts.withDefaults(s.stream)
 	err = errors.Join(s.err, err, engine.CheckName("group", name))
@@ -71,17 +74,17 @@ func (s *Stream[E]) Group(name string, opts *GroupOptions) *Group[E] {
 type GroupInfo struct {
 	Name     string
 	Topic    string   // or the pattern that the group reads
-	Cursor   int64    // events up to here have been delivered
-	Lag      int64    // events above Cursor, without those that the group's filter excludes
-	Leased   int64    // events held by members
-	Reclaim  int64    // returned events that wait for a member
-	Dead     int64    // events without attempts left, see [Group.Dead]
-	LowWater int64    // events up to here are acked or dead
-	Members  []string // by name
+	Cursor   int64    // all events up to this offset have been delivered
+	Lag      int64    // number of events above Cursor that match the group's filter
+	Leased   int64    // number of events held by members
+	Reclaim  int64    // number of returned events waiting for a member
+	Dead     int64    // number of dead events, see [Group.Dead]
+	LowWater int64    // all events up to this offset are acked or dead
+	Members  []string // sorted by name
 }
 
-// Info returns the progress of the group. It never waits for the writer, but reads all events of the lag to count them. If
-// no member has joined the group yet, Info returns [ErrNotFound].
+// Info returns the progress of the group. It never waits for the writer, but reads every event of the lag in
+// order to count them. It returns [ErrNotFound] if no member has joined the group yet.
 func (g *Group[E]) Info(ctx context.Context) (GroupInfo, error) {
 	info, err := g.info(ctx)
 	return info, fail("read group info", g.name, err)
@@ -102,8 +105,8 @@ func (g *group) info(ctx context.Context) (info GroupInfo, err error) {
 	return info, err
 }
 
-// find reads the group. A group that is created later under the same name has another id. find returns
-// ErrNotFound if the group does not exist, and the group with an error if its filter is unreadable.
+// find reads the group. It returns ErrNotFound if the group does not exist. If the group's filter is unreadable,
+// it returns the group together with an error. A group created later under the same name has a different id.
 func (g *group) find(ctx context.Context, q engine.Querier) (row.Group, error) {
 	rows, err := g.db.engine.Stores.Groups.List(ctx, q, g.s.name, g.name)
 	if err != nil {
@@ -136,8 +139,8 @@ func (db *DB) groupInfo(ctx context.Context, q engine.Querier, row row.Group) (G
 
 const allMembers = -1
 
-// Groups lists the groups of the topic or of the pattern by name. It never waits for the writer. It reads all events that
-// the groups have yet to see in order to count them, and checks ctx between groups.
+// Groups lists the groups of the topic or pattern, sorted by name. It never waits for the writer. To compute the
+// lags it reads every event that a group has yet to see. It checks ctx between groups.
 func (s *Stream[E]) Groups(ctx context.Context) ([]GroupInfo, error) {
 	infos, err := s.groups(ctx)
 	return infos, fail("list groups", s.name, err)
@@ -174,13 +177,13 @@ func (s *stream) groups(ctx context.Context) ([]GroupInfo, error) {
 	return infos, nil
 }
 
-// Delete deletes the group with its members and their claims. After it has returned, settles of these claims return
-// [ErrClaimLost]. Delete returns false if there is no such group.
+// Delete deletes the group together with its members and their claims. Once it has returned, settling these
+// claims returns [ErrClaimLost]. Delete returns false if the group does not exist.
 //
-// Delete waits for the writer until ctx ends or BusyTimeout has passed. The claims of a large group are deleted after the
-// group itself, in transactions of some milliseconds with pauses in which others can write. If this ends early, because of
-// an error or the end of ctx, the remaining claims have a single effect: [Stream.Compact] keeps their dead events until
-// [DB.Maintain] deletes the claims.
+// Delete waits for the writer until ctx ends or BusyTimeout has passed. The claims of a large group are deleted
+// after the group itself, in transactions of a few milliseconds with pauses in which other writers can proceed.
+// If an error or the end of ctx interrupts this, the only effect of the remaining claims is that
+// [Stream.Compact] keeps their dead events until [DB.Maintain] deletes the claims.
 func (g *Group[E]) Delete(ctx context.Context) (bool, error) {
 	err := g.drop(ctx)
 	if errors.Is(err, ErrNotFound) {
@@ -203,7 +206,7 @@ func (g *group) drop(ctx context.Context) error {
 			return err
 		}
 		id = row.ID
-		if n, err = g.db.engine.Stores.Groups.Drop(ctx, q, id, p.Size); err != nil { // enough for most groups
+		if n, err = g.db.engine.Stores.Groups.Drop(ctx, q, id, p.Size); err != nil { // sufficient for most groups
 			return err
 		}
 		return audit.NoteOne(ctx, q, now)
@@ -234,7 +237,8 @@ func (db *DB) dropClaims(ctx context.Context, p *engine.Pace, id int64) error {
 	}
 }
 
-// DeadEvent is an event that a group no longer delivers, because its attempts are spent or its payload does not decode.
+// DeadEvent is an event that a group no longer delivers, because no attempts are left or its payload does not
+// decode.
 type DeadEvent[E any] struct {
 	Event[E]
 	Attempts  int
@@ -242,12 +246,12 @@ type DeadEvent[E any] struct {
 	DiedAt    time.Time
 }
 
-// Dead yields the dead events of the group in order. They stay in the stream, even after a [Stream.Compact], until
-// [Group.Redeliver] or [Group.Discard]. Dead never waits for the writer.
+// Dead yields the group's dead events in order. They stay in the stream, even after a [Stream.Compact], until
+// [Group.Redeliver] or [Group.Discard] is called. Dead never waits for the writer.
 //
-// An event that does not decode is yielded together with an error, and the iteration continues. Any other error, including
-// the end of ctx, is yielded without an event and ends the iteration. If there is no such group, the error is
-// [ErrNotFound].
+// An event that does not decode is yielded together with an error, and the iteration continues. Any other error,
+// including the end of ctx, is yielded without an event and ends the iteration. If the group does not exist, the
+// error is [ErrNotFound].
 func (g *Group[E]) Dead(ctx context.Context) iter.Seq2[*DeadEvent[E], error] {
 	return func(yield func(*DeadEvent[E], error) bool) {
 		after := int64(0)
@@ -292,8 +296,9 @@ func newDeadEvent[E any](row row.DeadDelivery) (*DeadEvent[E], error) {
 	}, readError(row.Offset, err)
 }
 
-// Redeliver makes a dead event available again, with all its attempts. It returns false if there is no such dead event, and
-// [ErrNotFound] if there is no such group. It waits for the writer until ctx ends or BusyTimeout has passed.
+// Redeliver makes a dead event available again with a full number of attempts. It returns false if the dead
+// event does not exist, and [ErrNotFound] if the group does not exist. It waits for the writer until ctx ends or
+// BusyTimeout has passed.
 func (g *Group[E]) Redeliver(ctx context.Context, offset int64) (bool, error) {
 	found, err := g.redeliver(ctx, alone("RedeliverTx"), offset)
 	return found, fail("redeliver", g.name, err)
@@ -332,8 +337,8 @@ func (g *group) discard(ctx context.Context, c carrier, offset int64) (bool, err
 	}, noted)
 }
 
-// settleDead calls settle for a dead event, and calls committed if there was such an event. The audit log records it as
-// verb.
+// settleDead calls settle for a dead event and, if the event existed, calls committed after the commit. verb is
+// recorded in the audit log.
 func (g *group) settleDead(ctx context.Context, c carrier, verb string, offset int64,
 	settle func(ctx context.Context, q engine.Querier, id int64, now time.Time) (bool, error), committed func()) (found bool, err error) {
 	if err := errors.Join(g.err, Offset(offset).check()); err != nil {

@@ -15,15 +15,16 @@ import (
 
 // GroupWorkOptions configures Work of a group. The zero value of a field means its default.
 type GroupWorkOptions struct {
-	// Workers is the number of concurrent handlers. The default is runtime.GOMAXPROCS(0), or with a Pool its size, but
-	// no more than 256.
+	// Workers is the number of concurrent handlers. The default is runtime.GOMAXPROCS(0) or, with a Pool, the
+	// size of the Pool up to 256.
 	Workers int
-	// Member is the name of the member, unique in the group. The default is host-pid-random.
+	// Member is the member's name, which must be unique in the group. The default is host-pid-random.
 	Member string
-	// DrainTimeout is how long handlers may continue after ctx has ended, before their ctx is cancelled. The default
-	// is 20s.
+	// DrainTimeout is how long handlers may continue after ctx ends before their own ctx is cancelled. The
+	// default is 20s.
 	DrainTimeout time.Duration
-	// Pool bounds the handlers of all Work loops that share it. If it is nil, only Workers applies.
+	// Pool limits the total number of handlers in all Work loops that share it. If it is nil, only Workers
+	// applies.
 	Pool *Pool
 }
 
@@ -50,22 +51,24 @@ func (o *GroupWorkOptions) withDefaults() (GroupWorkOptions, error) {
 	return out, errors.Join(engine.NotNegative("DrainTimeout", out.DrainTimeout), engine.CheckName("member", out.Member))
 }
 
-// Work joins the group as a member and calls fn for its events, from several goroutines. It blocks until ctx ends and the
-// handlers have finished, waiting for events without polling. Then it leaves the group and returns nil. nil opts means
-// defaults.
+// Work joins the group as a member and calls fn for its events from several goroutines. It blocks until ctx ends
+// and the handlers have finished, then leaves the group and returns nil. It waits for events without polling. A
+// nil opts means defaults.
 //
-// The return value of fn settles the event: nil acks it, and an error nacks it, to be delivered again after the group's
-// Backoff until its attempts are spent. A panic counts as an error with its stack. An event that fn has settled itself is
-// left alone. Events are delivered at least once; call [Delivery.AckTx] in fn for effects that must happen exactly once.
+// The return value of fn settles the event. nil acks it. An error nacks it: the event is delivered again after
+// the group's Backoff, until no attempts are left. A panic counts as an error that includes the stack. An event
+// that fn has already settled is left alone. Events are delivered at least once; call [Delivery.AckTx] in fn for
+// effects that must happen exactly once.
 //
-// The lease is renewed while fn runs. fn's ctx carries the values of ctx. It is cancelled with [ErrClaimLost] as its cause
-// when the claim was lost, and at the end of DrainTimeout. Events that are unfinished at that point return to the group
-// without using up an attempt. A handler that ignores its ctx keeps Work from returning, but its event is still given back.
+// The lease is renewed while fn runs. The ctx passed to fn carries the values of Work's ctx. It is cancelled
+// with cause [ErrClaimLost] if the claim is lost, and it is cancelled when DrainTimeout has passed. Events that
+// are unfinished by then return to the group without using up an attempt. A handler that ignores its ctx keeps
+// Work from returning, but its event is still given back.
 //
-// Work returns [ErrInvalid] for a nil fn and for a bad name or option, and [ErrMemberTaken] if another member has the name.
-// While it runs, Work returns an error if the DB is closed or its file was replaced ([ErrClosed], [ErrDatabaseReplaced]),
-// if the group was deleted ([ErrNotFound]), or if this member could not renew its name for a Lease and another member took
-// it. Other storage errors are logged and retried.
+// Work returns [ErrInvalid] if fn is nil or if a name or option is invalid, and [ErrMemberTaken] if another
+// member has the name. While running, it returns an error if the DB is closed ([ErrClosed]), if the file is
+// replaced ([ErrDatabaseReplaced]), if the group is deleted ([ErrNotFound]), or if this member fails to renew
+// its name for a Lease and another member takes it. Other storage errors are logged and retried.
 func (g *Group[E]) Work(ctx context.Context, fn func(context.Context, *Delivery[E]) error, opts *GroupWorkOptions) error {
 	o, err := opts.withDefaults()
 	if fn == nil {
@@ -80,24 +83,25 @@ func (g *Group[E]) Work(ctx context.Context, fn func(context.Context, *Delivery[
 	return fail("work", g.name, g.db.runLoop(ctx, newGroupWork(ctx, g, o, fn).run))
 }
 
-// groupWork is a running Work of a group: a member that hands its claimed events to handlers, each in a goroutine.
+// groupWork is the state of a running Group.Work: a member that passes its claimed events to handlers, each in
+// its own goroutine.
 type groupWork[E any] struct {
 	group  *Group[E]
 	opts   GroupWorkOptions
 	fn     func(context.Context, *Delivery[E]) error
 	member *Member[E]
 
-	handlerCtx     context.Context // parent of the contexts of all handlers
+	handlerCtx     context.Context // parent of every handler's context
 	cancelHandlers context.CancelCauseFunc
-	settleCtx      context.Context // ends when unsettled events are given up
+	settleCtx      context.Context // when it ends, unsettled events are given up
 	giveUp         context.CancelFunc
 
-	pool     *worker.Reservation // slots shared with other loops; each claimed event has one
-	slots    chan struct{}       // holds a value for each handler that runs or is about to run
-	running  sync.WaitGroup      // counts handlers
-	finished atomic.Int64        // handlers that finished quickly since the last claim
+	pool     *worker.Reservation // slots shared with other loops; each claimed event holds a slot
+	slots    chan struct{}       // holds a value for each handler that is running or about to run
+	running  sync.WaitGroup      // counts running handlers
+	finished atomic.Int64        // number of handlers that have finished quickly since the last claim
 
-	mu     sync.Mutex // guards active
+	mu     sync.Mutex // protects active
 	active map[*heldEvent]context.CancelCauseFunc
 }
 
@@ -105,7 +109,7 @@ func newGroupWork[E any](ctx context.Context, g *Group[E], o GroupWorkOptions, f
 	w := &groupWork[E]{group: g, opts: o, fn: fn, pool: o.Pool.shared().Reserve()}
 	w.slots = make(chan struct{}, o.Workers)
 	w.active = make(map[*heldEvent]context.CancelCauseFunc)
-	// The end of ctx only ends the claiming. Handlers may run and settle until the end of the drain.
+	// The end of ctx only stops claiming. Handlers may run and settle their events until the end of the drain.
 	lasting := context.WithoutCancel(ctx)
 	w.handlerCtx, w.cancelHandlers = context.WithCancelCause(lasting)
 	w.settleCtx, w.giveUp = context.WithCancel(lasting)
@@ -116,7 +120,7 @@ func (w *groupWork[E]) retry(what string) *engine.Retry {
 	return &engine.Retry{Log: w.group.db.opts.Logger, Message: "group: " + what, Attrs: []any{"group", w.group.name}}
 }
 
-// run works until ctx ends or claiming fails for good, and returns the reason.
+// run processes events until ctx ends or a claim fails permanently, and returns the reason.
 func (w *groupWork[E]) run(ctx context.Context) error {
 	defer w.giveUp()
 	defer w.cancelHandlers(nil)
@@ -137,11 +141,12 @@ func (w *groupWork[E]) run(ctx context.Context) error {
 	return err
 }
 
-// retryAfter handles the error of a step. It pauses and returns nil if the step may be retried. Otherwise it returns the
-// error that ends Work; after ctx has ended, an error of a step is a consequence of that.
+// retryAfter handles an error of a step. If the step may be retried, retryAfter pauses and returns nil.
+// Otherwise it returns the error that ends Work. Once ctx has ended, any error is taken to be a consequence of
+// that.
 func (w *groupWork[E]) retryAfter(ctx context.Context, retry *engine.Retry, err error) error {
 	if errors.Is(err, ErrMemberTaken) || errors.Is(err, ErrNotFound) {
-		return err // the name or the group was removed, possibly on purpose
+		return err // the member or the group was removed, possibly on purpose
 	}
 	err = retry.After(ctx, err)
 	if ctx.Err() != nil {
@@ -150,8 +155,8 @@ func (w *groupWork[E]) retryAfter(ctx context.Context, retry *engine.Retry, err 
 	return err
 }
 
-// dispatch starts a handler for each event. It takes a slot before it claims, so that no leased event has to wait for a
-// slot.
+// dispatch starts a handler for each event. It acquires a slot before claiming, so that no leased event has to
+// wait for a slot.
 func (w *groupWork[E]) dispatch(ctx context.Context, retry *engine.Retry) error {
 	events := &prefetcher[E]{member: w.member, size: w.claimSize, pool: w.pool}
 	defer w.pool.Release()
@@ -179,10 +184,11 @@ func (w *groupWork[E]) dispatch(ctx context.Context, retry *engine.Retry) error 
 	}
 }
 
-// claimSize returns the number of events to claim: the slot that was taken and the free slots. If the last claim was
-// handled quickly, it adds the number of quick handlers that have finished since, because about as many will finish before
-// the next claim. Slow handlers do not count: they may well finish together, and their slots may not be needed soon again.
-// Slots that are shared with other loops are never used for an event that waits, so nothing is claimed ahead.
+// claimSize returns the number of events to claim: the slot already taken plus the free slots. If the last batch
+// was handled quickly, it adds the number of quick handlers that have finished since, because about as many will
+// finish before the next claim. Slow handlers do not count, because they may all finish together and not free
+// their slots again soon. Slots shared with other loops are never held for a waiting event, so with a Pool
+// nothing is claimed ahead.
 func (w *groupWork[E]) claimSize(pace time.Duration) int {
 	n := 1 + cap(w.slots) - len(w.slots)
 	finished := int(w.finished.Swap(0))
@@ -192,7 +198,7 @@ func (w *groupWork[E]) claimSize(pace time.Duration) int {
 	return min(n, mostAhead)
 }
 
-// takeSlot waits for a slot. If that takes long, the events claimed ahead are given back.
+// takeSlot waits for a slot. If the wait is long, it gives back the events that were claimed ahead.
 func (w *groupWork[E]) takeSlot(ctx context.Context, events *prefetcher[E]) error {
 	select {
 	case w.slots <- struct{}{}:
@@ -213,7 +219,7 @@ func (w *groupWork[E]) takeSlot(ctx context.Context, events *prefetcher[E]) erro
 	}
 }
 
-// endSlots releases the slots of an event.
+// endSlots releases an event's slots.
 func (w *groupWork[E]) endSlots() {
 	w.pool.End()
 	<-w.slots
@@ -231,7 +237,7 @@ func (w *groupWork[E]) start(d *Delivery[E]) {
 // handle runs the handler and settles its event.
 func (w *groupWork[E]) handle(ctx context.Context, cancel context.CancelCauseFunc, d *Delivery[E]) {
 	began, err := time.Now(), worker.ErrGoexit
-	// Deferred, because a handler may end its goroutine, as t.FailNow does.
+	// Run in a defer because the handler may call runtime.Goexit, as t.FailNow does.
 	defer func() {
 		w.settle(ctx, d, err)
 		w.mu.Lock()
@@ -246,7 +252,7 @@ func (w *groupWork[E]) handle(ctx context.Context, cancel context.CancelCauseFun
 	err = w.attempt(ctx, d)
 }
 
-// attempt runs the handler. A panic becomes an error with its stack.
+// attempt runs the handler. It converts a panic to an error that includes the stack.
 func (w *groupWork[E]) attempt(ctx context.Context, d *Delivery[E]) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -256,7 +262,7 @@ func (w *groupWork[E]) attempt(ctx context.Context, d *Delivery[E]) (err error) 
 	return w.fn(ctx, d)
 }
 
-// settle acks or gives back the event after its handler has returned failure, or nil.
+// settle acks the event or gives it back after its handler returned failure, which may be nil.
 func (w *groupWork[E]) settle(ctx context.Context, d *Delivery[E], failure error) {
 	if d.settled.Load() { // by the handler
 		if failure != nil {
@@ -266,7 +272,7 @@ func (w *groupWork[E]) settle(ctx context.Context, d *Delivery[E], failure error
 		return
 	}
 	if failure != nil && w.handlerCtx.Err() != nil {
-		return // Work has ended and the handler did not fail; leaving the group gives the event back without using up an attempt
+		return // Work has ended and the handler did not fail; leaving the group returns the event without using up an attempt
 	}
 	settle := d.ack
 	if failure != nil {
@@ -286,7 +292,8 @@ func (w *groupWork[E]) settle(ctx context.Context, d *Delivery[E], failure error
 	}
 }
 
-// nack gives back an event whose handler has failed and logs the failure. If the event dies, the nack itself reports that.
+// nack gives back an event whose handler failed, and logs the failure. If the event dies, the nack reports the
+// death.
 func (w *groupWork[E]) nack(ctx context.Context, d *Delivery[E], rest time.Duration, failure error) error {
 	op := d.nackOp(rest, w.group.opts.MaxAttempts, failure)
 	if err := d.giveBack(ctx, op); err != nil || op.out.Died {
@@ -297,7 +304,7 @@ func (w *groupWork[E]) nack(ctx context.Context, d *Delivery[E], rest time.Durat
 	return nil
 }
 
-// backoff returns the delay before the next attempt. If Backoff panics, the delay is a minute.
+// backoff returns the delay before the next attempt, or a minute if Backoff panics.
 func (w *groupWork[E]) backoff(d *Delivery[E], failure error) (rest time.Duration) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -309,7 +316,7 @@ func (w *groupWork[E]) backoff(d *Delivery[E], failure error) (rest time.Duratio
 	return d.backoff(failure)
 }
 
-// renewLeases renews the leases of running events, and the membership, until stop is called.
+// renewLeases keeps renewing the membership and the leases of running events until stop is called.
 func (w *groupWork[E]) renewLeases() (stop func()) {
 	ctx, cancel := context.WithCancel(w.settleCtx)
 	ended := make(chan struct{})
@@ -323,8 +330,8 @@ func (w *groupWork[E]) renewLeases() (stop func()) {
 	return func() { cancel(); <-ended }
 }
 
-// renew renews the leases and the membership once. Failures are logged; there is time for two more tries within a Lease. If
-// another member took the name, the next claim returns the error.
+// renew renews the leases and the membership once and logs failures. A Lease leaves time for two more tries. If
+// another member has taken the name, the next claim returns the error.
 func (w *groupWork[E]) renew(ctx context.Context) {
 	err := errors.Join(w.extendHeld(ctx), w.member.renew(ctx))
 	if err != nil && ctx.Err() == nil {
@@ -332,7 +339,7 @@ func (w *groupWork[E]) renew(ctx context.Context) {
 	}
 }
 
-// extendHeld extends all leases in a single transaction. Without leases it does nothing.
+// extendHeld extends all leases in a single transaction. It does nothing if there are no leases.
 func (w *groupWork[E]) extendHeld(ctx context.Context) error {
 	held := w.unsettled()
 	if len(held) == 0 {
@@ -359,7 +366,7 @@ func (w *groupWork[E]) extendHeld(ctx context.Context) error {
 	return nil
 }
 
-// unsettled returns the events that their handlers have not settled yet.
+// unsettled returns the events that have not been settled by their handlers.
 func (w *groupWork[E]) unsettled() (held []*heldEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -371,8 +378,8 @@ func (w *groupWork[E]) unsettled() (held []*heldEvent) {
 	return held
 }
 
-// lose cancels the handlers of events whose claims were lost. A handler that has settled its event in the meantime no
-// longer needs the claim and may go on.
+// lose cancels the handlers of events whose claims were lost. A handler that has settled its event in the
+// meantime may continue, because it no longer needs the claim.
 func (w *groupWork[E]) lose(lost []*heldEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -383,15 +390,15 @@ func (w *groupWork[E]) lose(lost []*heldEvent) {
 	}
 }
 
-// drain waits for the handlers, cancels the handlers that take too long, and leaves the group, which gives back unsettled
-// events.
+// drain waits for the handlers and cancels those that take too long. It then leaves the group, which gives back
+// unsettled events.
 func (w *groupWork[E]) drain(stopRenewing func()) {
 	defer w.running.Wait()
 	finished := make(chan struct{})
 	go func() { w.running.Wait(); close(finished) }()
 	cancelling := time.AfterFunc(w.opts.DrainTimeout, func() { w.cancelHandlers(worker.ErrEnded) })
 	defer cancelling.Stop()
-	over := time.NewTimer(max(w.opts.DrainTimeout, w.opts.DrainTimeout+worker.CancelGrace)) // the sum may overflow
+	over := time.NewTimer(max(w.opts.DrainTimeout, w.opts.DrainTimeout+worker.CancelGrace)) // max, because the sum may overflow
 	defer over.Stop()
 	select {
 	case <-finished:
@@ -400,7 +407,7 @@ func (w *groupWork[E]) drain(stopRenewing func()) {
 			"group", w.group.name)
 		w.giveUp()
 	}
-	stopRenewing() // a heartbeat after leave would join the group again
+	stopRenewing() // a heartbeat after leaving would rejoin the group
 	err := w.member.leave(context.WithoutCancel(w.settleCtx))
 	if err != nil && !engine.Final(err) {
 		w.group.db.opts.Logger.Error("honker: group: the member could not leave the group, its leases will lapse", "group", w.group.name, "error", err)

@@ -20,101 +20,107 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// Durability selects the commits that survive a power cut.
+// Durability determines which commits survive a power failure.
 type Durability int
 
 const (
-	// Normal: a commit survives the death of any process. A power cut may lose the last commits, but never damages the
-	// file.
+	// Normal means that a commit survives the death of any process. A power failure may lose the most recent
+	// commits but never corrupts the file.
 	Normal Durability = iota
-	// Full: a commit also survives a power cut, if the disk honors syncs. Each commit waits for the disk; concurrent
-	// plain verbs share commits.
+	// Full means that a commit also survives a power failure, if the disk honors syncs. Each commit waits for
+	// the disk. Concurrent plain verbs share commits.
 	Full
 )
 
 // Options configures a DB. The zero value of a field means its default.
 type Options struct {
-	// Logger receives failures; nil means slog.Default(). A panic of its handler is written to standard error, once.
+	// Logger receives failures; nil means slog.Default(). If its handler panics, the panic is written to
+	// standard error once.
 	Logger *slog.Logger
-	// Observer receives events of the DB; nil for none.
+	// Observer receives events of the DB; nil means none.
 	Observer *observe.Observer
 	// Durability is Normal by default, which sets synchronous=NORMAL. Full sets synchronous=FULL.
 	Durability Durability
 	// BusyTimeout is how long a write waits for the writer; default 5s.
 	BusyTimeout time.Duration
-	// Readers is the maximum number of concurrent reads by honker, and of idle connections kept by SQL; default 8.
+	// Readers limits honker's concurrent reads and the idle connections kept by SQL; default 8.
 	Readers int
-	// PollInterval is the interval between checks for commits of other processes where the system gives no notice of
-	// them. On a quiet file it grows up to 100ms. The default is 1ms.
+	// PollInterval is how often honker checks for commits by other processes on systems that do not notify it of
+	// them. The interval grows up to 100ms while the file is quiet. The default is 1ms.
 	PollInterval time.Duration
 	// MaxPayload is the maximum size of a payload in bytes; default 1 MiB.
 	MaxPayload int
-	// CountLimit is the value at which each number of QueueStats stops counting, see Count.More; default 100,000.
+	// CountLimit is the value at which the counts in QueueStats stop, see Count.More; default 100,000.
 	CountLimit int
 
-	// Codec transforms the payloads of jobs on their way into the file and back. It applies to [Queue], [Outbox],
-	// [Schedule] and package dispatch; nil means none. A [JobInfo] contains the payload as stored; the Args of a [Job],
-	// and [Args], are the enqueued values. Events of streams, notifications, messages of a relay, results, errors, keys
-	// and unique keys are not transformed.
+	// Codec transforms job payloads when they are written to the file and read back. It applies to [Queue],
+	// [Outbox], [Schedule] and package dispatch; nil means no transformation. A [JobInfo] contains the payload
+	// as stored. The Args of a [Job], and [Args], return the original values. Stream events, notifications,
+	// relay messages, results, errors, keys and unique keys are not transformed.
 	Codec Codec
 
-	// ReadOnly opens the file for reading only: a copy, a snapshot, a file without write permission, or a file that is
-	// in use. The file must exist and have this version's schema; an older schema is [ErrUnsupported]. Reads and waits
-	// work, including [DB.Listen], [Stream.Tail] and [WaitResult]. Every verb that may write returns [ErrReadOnly], even
-	// if there is nothing to write.
+	// ReadOnly opens the file for reading only. The file may be a copy, a snapshot, a file without write
+	// permission, or a file in use by other processes. It must exist and have this version's schema; an older
+	// schema is [ErrUnsupported]. Reads and waits work, including [DB.Listen], [Stream.Tail] and [WaitResult].
+	// Every verb that may write returns [ErrReadOnly], even if it would have nothing to write.
 	//
-	// A file in use has a log next to it (-wal), and both are read. A file without a log is not in use by any process.
-	// It is read without creating files, so it may be on a read-only medium. Once a process begins to write to such a
-	// file, verbs return [ErrDatabaseReplaced]: close the DB and open it again.
+	// A file in use has a write-ahead log next to it (-wal), and honker reads both. A file without a log is not
+	// in use by any process. It is read without creating any files, so it may be on a read-only medium. Once a
+	// process begins to write to such a file, verbs return [ErrDatabaseReplaced]: close the DB and open it
+	// again.
 	ReadOnly bool
 
-	// NotificationTTL is the age at which Maintain deletes notifications; 0 keeps them all.
+	// NotificationTTL is the age at which Maintain deletes notifications; 0 keeps all of them.
 	NotificationTTL time.Duration
-	// WALLimit is the size in bytes above which Maintain truncates the write-ahead log. The default is 64 MiB; if it is
-	// negative, Maintain never truncates the log.
+	// WALLimit is the size in bytes above which Maintain truncates the write-ahead log. The default is 64 MiB.
+	// If WALLimit is negative, Maintain never truncates the log.
 	WALLimit int64
 
-	// OnConnect is called for each new connection of the DB, of [Connector] and of [DB.SQL], after honker has set it
-	// up. Use it for a pragma, a temporary table, an attached file or a hook. If it returns an error, the connect fails.
+	// OnConnect is called for each new connection of the DB, of [Connector] and of [DB.SQL], after honker has
+	// set it up. Use it for a pragma, a temporary table, an attached file or a hook. If OnConnect returns an
+	// error, connecting fails.
 	//
-	// conn is the driver's own connection. It implements driver.ExecerContext and driver.QueryerContext, and with
-	// modernc.org/sqlite also sqlite.HookRegisterer. Statements run on it at once, bypassing the gate of writers, and
-	// do not wake waiters. Therefore OnConnect must not write to the file, use a verb of the DB, or leave a transaction
-	// open. The connection that watches for commits does not call OnConnect. [Attach] ignores it, because its pool has
-	// connections already.
+	// conn is the driver's own connection. It implements driver.ExecerContext and driver.QueryerContext, and
+	// with modernc.org/sqlite also sqlite.HookRegisterer. Statements on conn run immediately, without waiting
+	// for the writer, and do not wake waiting goroutines. Therefore OnConnect must not write to the file, call a
+	// verb of the DB, or leave a transaction open. OnConnect is not called for the connection that watches for
+	// commits. [Attach] ignores OnConnect, because the pool already has connections.
 	OnConnect func(ctx context.Context, conn driver.Conn) error
 
-	// Headers returns headers to add to the jobs of an enqueue, such as a trace context or a tenant. Every enqueue of
-	// the DB, including those of an [Outbox], calls it with its ctx, in the caller's goroutine and before anything is
-	// written. It must not use the DB. A nil or empty map adds no headers; too many headers fail the enqueue. The option
-	// [Headers] overrides headers with the same name. Jobs of a schedule get headers with the ctx of Tick, Trigger or
-	// Run. Events of a [Stream] have no headers.
+	// Headers returns headers to add to the jobs of an enqueue, such as a trace context or a tenant. Every
+	// enqueue through the DB, including those of an [Outbox], calls it with its ctx, in the caller's goroutine
+	// and before anything is written. It must not use the DB. A nil or empty map adds no headers; too many
+	// headers make the enqueue fail. The option [Headers] overrides headers with the same name. For jobs
+	// enqueued by a schedule, Headers is called with the ctx of Tick, Trigger or Run. [Stream] events have no
+	// headers.
 	Headers func(ctx context.Context) map[string]string
 
-	// NoTraffic excludes the jobs of this DB from the per-minute numbers that are kept in the file, and saves the small
-	// writes for them. See Traffic of package admin.
+	// NoTraffic excludes this DB's jobs from the per-minute counts kept in the file, and avoids the small writes
+	// for these counts. See Traffic in package admin.
 	NoTraffic bool
 
 	// LegacyMessages supports programs that share the file and listen to the channels honker:<queue> and
-	// honker:stream:<topic>. Each job that is added or retried, and each event, then also sends the message that honker
-	// up to 0.2.4 sends, in the same transaction: the word new, which is not JSON. Workers do not need it, in any
-	// binding. The messages take up space until [DB.PruneNotifications], so set NotificationTTL. Writes of other DBs and
-	// bindings do not send these messages. [Attach] returns [ErrUnsupported] with this option, since the connections
-	// belong to the application.
+	// honker:stream:<topic>. For each job that is added or retried, and for each event, it sends the same
+	// message as honker up to 0.2.4, in the same transaction: the word new, which is not JSON. Workers do not
+	// need these messages, in any binding. The messages take up space until [DB.PruneNotifications] deletes
+	// them, so set NotificationTTL. Writes by other DBs and bindings do not send them. [Attach] returns
+	// [ErrUnsupported] with this option, because the connections belong to the application.
 	LegacyMessages bool
 
-	// NoFileNotices polls the file instead of relying on notices of the operating system. Use it for filesystems
-	// without such notices, and for testing/synctest. A bubble of testing/synctest does not see the notices, so Open and
-	// Attach return [ErrUnsupported] in a bubble unless NoFileNotices is set. Also set a long PollInterval there, and
-	// open the DB inside the bubble, as package honkertest does.
+	// NoFileNotices makes honker poll the file instead of relying on notifications from the operating system.
+	// Use it for filesystems without such notifications, and for testing/synctest. A testing/synctest bubble
+	// does not receive the notifications, so Open and Attach return [ErrUnsupported] inside a bubble unless
+	// NoFileNotices is set. Also set a long PollInterval in that case, and open the DB inside the bubble, as
+	// package honkertest does.
 	NoFileNotices bool
 	// PosixLocks keeps POSIX record locks for this process. By default honker switches the driver to Linux OFD locks
 	// before the first connection, because POSIX locks vanish when any code in this process opens and closes the
 	// database file.
 	PosixLocks bool
-	// AnyFilesystem allows network filesystems and folders that a virtual machine shares with its host. Without it they
-	// are refused, because their locks and shared memory lose data. Filesystems that may be unsafe, such as FUSE and
-	// cluster filesystems, are not refused; a warning is logged. The check exists only on Linux.
+	// AnyFilesystem allows network filesystems and folders that a virtual machine shares with its host. By
+	// default these are rejected, because their locks and shared memory lose data. Filesystems that may be
+	// unsafe, such as FUSE and cluster filesystems, are allowed with a logged warning. The check exists only on
+	// Linux.
 	AnyFilesystem bool
 }
 
@@ -164,8 +170,9 @@ func (o *Options) validate() error {
 		engine.NotNegative("NotificationTTL", o.NotificationTTL))
 }
 
-// refuseBubble rejects options that would hang inside a testing/synctest bubble. Time in a bubble passes only while all of
-// its goroutines wait for each other, and a notice of the system comes from outside.
+// refuseBubble rejects options that would hang inside a testing/synctest bubble. Time in a bubble advances only
+// while all of its goroutines are durably blocked, and a notification from the operating system comes from
+// outside the bubble.
 func (o *Options) refuseBubble() error {
 	if o.NoFileNotices || !wake.InBubble() {
 		return nil
@@ -177,19 +184,19 @@ func (o *Options) refuseBubble() error {
 // DB is an open SQLite file with its queues, streams, locks and schedules. It is safe for concurrent use. Open a single DB
 // per file and process, and Close it at the end.
 type DB struct {
-	pool     func() *sql.DB // opens the pool of the application on its first call
+	pool     func() *sql.DB // opens the application's pool on first use
 	opts     Options
-	traffic  *traffic.Meter     // nil if traffic is not counted
-	presence *presence.Register // nil if the DB is read-only and so has no workers
+	traffic  *traffic.Meter     // nil if NoTraffic is set
+	presence *presence.Register // nil if the DB is read-only and therefore has no workers
 	engine   *engine.Engine
-	handoffs worker.Handoffs // workers of this DB that wait for a job
-	running  worker.Running  // every running Work of this DB
+	handoffs worker.Handoffs // idle workers of this DB
+	running  worker.Running  // every running Work call of this DB
 
-	// waiting serializes the goroutines of this process that wait for the same lock or rate limit. They check the file
-	// in the order of their arrival.
+	// waiting serializes goroutines in this process that wait for the same lock or rate limit. They check the
+	// file in order of arrival.
 	waiting wake.KeyedMutex
 
-	otherLimits sync.Map // names of rate limits for which another handle allows more
+	otherLimits sync.Map // names of rate limits for which another handle has a larger limit
 }
 
 func init() {
@@ -203,8 +210,8 @@ func init() {
 	})
 }
 
-// newDB returns a DB for a backend. pool returns the pool of the application; the notifier queries looks. newDB starts no
-// goroutine.
+// newDB returns a DB for a backend. pool returns the application's pool. The notifier sends its queries to
+// looks. newDB starts no goroutines.
 func newDB(o Options, b engine.Backend, s engine.Stores, pool func() *sql.DB, looks *sql.DB) *DB {
 	db := &DB{pool: pool, opts: o}
 	var piggybacks []engine.Piggyback
@@ -232,7 +239,7 @@ func newDB(o Options, b engine.Backend, s engine.Stores, pool func() *sql.DB, lo
 	return db
 }
 
-// mustExist panics if db is nil, naming the function that was called. A nil pointer would otherwise fail later, far away
+// mustExist panics if db is nil, naming the calling function. Otherwise the nil pointer would fail later, far
 // from the mistake.
 func (db *DB) mustExist(in string) {
 	if db == nil {
@@ -240,33 +247,33 @@ func (db *DB) mustExist(in string) {
 	}
 }
 
-// encode returns the JSON text that is stored for a payload.
+// encode returns the JSON text to store for a payload.
 func (db *DB) encode(v any) (string, error) { return engine.Encode(v, db.opts.MaxPayload) }
 
-// SQL returns the pool for the application's own statements and transactions.
+// SQL returns a pool for the application's own statements and transactions.
 //
-// BeginTx waits its turn among the writing transactions of this process and begins IMMEDIATE. With
-// &sql.TxOptions{ReadOnly: true} it begins a deferred read snapshot instead, which cannot write. Inside a transaction,
-// the ctx of a statement does not interrupt it; the end of the ctx of BeginTx rolls back the whole transaction. COMMIT or
-// ROLLBACK as text in a sql.Tx is [ErrInvalid], and the transaction can then only be rolled back. The rows of a statement
-// that writes, such as INSERT … RETURNING, are read to the end before the first row is returned. Prepared statements are
-// cached for later uses.
+// BeginTx waits for its turn among the write transactions of this process and begins IMMEDIATE. With
+// &sql.TxOptions{ReadOnly: true} it begins a deferred read snapshot instead, which cannot write. Inside a
+// transaction, a statement is not interrupted by its own ctx; when the ctx passed to BeginTx ends, the whole
+// transaction is rolled back. Executing COMMIT or ROLLBACK as text in a sql.Tx returns [ErrInvalid], and the
+// transaction can then only be rolled back. The rows of a statement that writes, such as INSERT … RETURNING, are
+// all read before the first row is returned. Prepared statements are cached.
 //
 // The number of connections is unlimited, and up to Readers+1 idle connections stay open. Use SetMaxOpenConns and the
 // other methods of sql.DB to change this. [DB.Close] closes the pool, unless the pool was attached.
 //
-// The connections provide honker's SQL functions, such as honker_enqueue and notify, with the names, arguments and results
-// of the other bindings; docs/sql.md lists them. They also work in triggers. An attached pool has the functions of its own
-// driver.
+// The connections provide honker's SQL functions, such as honker_enqueue and notify, with the same names,
+// arguments and results as in the other bindings; docs/sql.md lists them. The functions can also be used in
+// triggers. An attached pool has only the functions of its own driver.
 func (db *DB) SQL() *sql.DB { return db.pool() }
 
-// Close ends all waits and loops and lets Work drain. It returns when every goroutine of the library has ended. Later calls
-// have no effect. A handler must not call Close, because it would wait for itself.
+// Close ends all waits and loops and lets Work drain. It returns when all of the library's goroutines have
+// exited. Later calls have no effect. A handler must not call Close, because Close would wait for that handler.
 func (db *DB) Close() error { return fail("close", "", db.engine.Close()) }
 
-// Check verifies the file. It runs SQLite's integrity check and then checks honker's own invariants, for example that a
-// job is either live or dead. It reads the whole file and is meant for tests and operators. If the file is broken, Check
-// returns a [*BrokenError] that lists the violations.
+// Check verifies the file. It runs SQLite's integrity check and then checks honker's own invariants, for example
+// that a job is either live or dead. It reads the whole file and is intended for tests and operators. If the
+// file is inconsistent, Check returns a [*BrokenError] that lists the violations.
 func (db *DB) Check(ctx context.Context) error {
 	name := db.engine.Backend.Name()
 	if err := db.engine.Usable(ctx, ""); err != nil {

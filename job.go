@@ -19,25 +19,26 @@ import (
 // State is the stored state of a job.
 type State string
 
-// The states of a job. A job that was cancelled, or is done and was not kept, no longer exists.
+// The states of a job. A job that was cancelled, or was done and not kept, no longer exists.
 const (
 	StatePending    State = "pending"    // waiting to be claimed
 	StateProcessing State = "processing" // claimed by a worker
-	StateDead       State = "dead"       // a dead letter: will not run again
+	StateDead       State = "dead"       // a dead letter, which will not run again
 	StateDone       State = "done"       // acked and kept; see Queue.SetRetention
 )
 
-// Phase is the condition of a job at a given moment. [State] is stored in the file; the phase also depends on the clock.
+// Phase is the condition of a job at a given moment. Unlike a [State], which is stored in the file, it also
+// depends on the time.
 type Phase string
 
 // The phases of a job.
 const (
 	PhaseReady     Phase = "ready"     // can be claimed now
-	PhaseScheduled Phase = "scheduled" // waiting for its time: delayed, or between two attempts
+	PhaseScheduled Phase = "scheduled" // waiting for its start time, because of a delay or between two attempts
 	PhaseRunning   Phase = "running"   // held by a valid claim
 	PhaseLapsed    Phase = "lapsed"    // its claim has lapsed; can be claimed now
-	PhaseHeld      Phase = "held"      // waiting for other jobs, see [After] and [RunAgain], or for room at its key, see [Limits]
-	PhaseExpired   Phase = "expired"   // cannot run any more: its start time has passed or its attempts are spent; a claim or a sweep dead-letters it
+	PhaseHeld      Phase = "held"      // waiting for other jobs, see [After] and [RunAgain], or for room under its key's limits, see [Limits]
+	PhaseExpired   Phase = "expired"   // can no longer run, because its start deadline has passed or no attempts are left; a claim or a sweep will dead-letter it
 	PhaseDead      Phase = "dead"      // a dead letter
 	PhaseDone      Phase = "done"      // acked and kept; see Queue.SetRetention
 )
@@ -47,30 +48,30 @@ type JobInfo struct {
 	ID             int64
 	Queue          string
 	State          State
-	Phase          Phase           // at the time of the read; in a handler, when it received the job
+	Phase          Phase           // at the time of the read; in a handler, at the time of the claim
 	Payload        json.RawMessage // as stored by Options.Codec; other bindings may store text that is not JSON
 	Priority       int
-	Attempts       int // claims so far, including the current claim
+	Attempts       int // number of claims so far, including the current claim
 	MaxAttempts    int
-	WorkerID       string // worker that holds the job; for a done job, the worker that acked it
-	LastError      string // of the last failed attempt, even from before a requeue, or the reason of death
+	WorkerID       string // worker that holds the job or, for a done job, the worker that acked it
+	LastError      string // error of the last failed attempt, even from before a requeue, or the reason for the death
 	CreatedAt      time.Time
-	RunAt          time.Time // earliest start
-	ExpiresAt      time.Time // a job that has not started by then never starts
-	ClaimExpiresAt time.Time // the claim is valid through this second
+	RunAt          time.Time // earliest start time
+	ExpiresAt      time.Time // a job that has not started by this time never starts
+	ClaimExpiresAt time.Time // the claim is valid until the end of this second
 	DiedAt         time.Time
 	DoneAt         time.Time         // set for a done job that was kept
-	Unique         string            // unique key of the enqueue, see [Unique]; "" for none
-	Key            string            // key that shares limits, see [Key]; "" for none
+	Unique         string            // unique key, see [Unique]; "" for none
+	Key            string            // key for shared limits, see [Key]; "" for none
 	Batch          int64             // id of the job's batch, see [InBatch]; 0 for none
 	Headers        map[string]string // see [Headers]; nil for none
 	Progress       *Progress         // see [Job.SetProgress]; nil if none was set, and always nil in handlers
 
-	codec Codec         // codec of the DB that read the Payload; nil for none
-	claim *worker.Claim // set in a Middleware
+	codec Codec         // codec of the DB from which the job was read; nil for none
+	claim *worker.Claim // set for a JobInfo passed to a Middleware
 }
 
-// stateOf returns the public state for a stored state. A held job counts as pending.
+// stateOf converts a stored state. A held job is reported as pending.
 func stateOf(stored string) State {
 	if stored == row.Held {
 		return StatePending
@@ -105,14 +106,15 @@ func infoOf(r *row.Job, now time.Time, c Codec) JobInfo {
 	}
 }
 
-// Job reads a job of any queue: pending, processing, dead, or done and kept (see [Queue.SetRetention]). It returns
-// [ErrNotFound] if the job was done and not kept, was cancelled, or never existed. It never waits for the writer.
+// Job reads a job of any queue. The job may be pending, processing, dead, or done and kept (see
+// [Queue.SetRetention]). Job returns [ErrNotFound] if the job was cancelled, was done and not kept, or never
+// existed. It never waits for the writer.
 func (db *DB) Job(ctx context.Context, id int64) (*JobInfo, error) {
 	info, err := db.findJob(ctx, id, "")
 	return info, failID("read job", id, err)
 }
 
-// findJob reads a job of queue, or of any queue if queue is "".
+// findJob reads a job of the given queue, or of any queue if queue is "".
 func (db *DB) findJob(ctx context.Context, id int64, queue string) (info *JobInfo, err error) {
 	err = db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
 		row, found, err := db.engine.Stores.Jobs.Find(ctx, q, id, queue)
@@ -129,8 +131,9 @@ func (db *DB) findJob(ctx context.Context, id int64, queue string) (info *JobInf
 	return info, err
 }
 
-// Args decodes the arguments of a job that was read or listed rather than claimed, with the codec of the DB that read
-// it. It returns an error if the payload does not decode into T, and [ErrInvalid] for a nil j.
+// Args decodes the arguments of a job that was read or listed rather than claimed. It uses the codec of the DB
+// from which the job was read. Args returns an error if the payload does not decode into T, and [ErrInvalid] if
+// j is nil.
 func Args[T any](j *JobInfo) (args T, err error) {
 	if j == nil {
 		return args, fail("read arguments", "", fmt.Errorf("%w: nil *JobInfo", ErrInvalid))
@@ -139,14 +142,15 @@ func Args[T any](j *JobInfo) (args T, err error) {
 	return args, failID("read arguments of job", j.ID, err)
 }
 
-// Job is a claimed job. Ack, Retry, Reject and Snooze settle the job, which ends the claim. Each is fenced by id, worker
-// and attempt: after the claim has lapsed, or the job was claimed again, a settle returns [ErrClaimLost] and changes
-// nothing, even inside a transaction of the caller.
+// Job is a claimed job. Ack, Retry, Reject and Snooze settle the job, which ends the claim. They are fenced by
+// job id, worker and attempt: once the claim has lapsed or the job has been claimed again, they return
+// [ErrClaimLost] and change nothing, even inside a transaction of the caller.
 //
 // Inside Work, the job is settled when the handler returns.
 //
-// A Job that was constructed by hand, for example in a test, has no claim: its verbs return [ErrInvalid], SetProgress and
-// Logger have no effect, and After returns nil. Use Perform of package honkertest to run a handler on a claimed job.
+// A Job constructed by hand, for example in a test, has no claim: its verbs return [ErrInvalid], SetProgress and
+// Logger have no effect, and After returns nil. Use Perform of package honkertest to run a handler with a
+// claimed job.
 type Job[T any] struct {
 	JobInfo
 	Args T
@@ -154,15 +158,15 @@ type Job[T any] struct {
 	q          *queue
 	claim      *worker.Claim
 	checkpoint string          // saved by an earlier attempt
-	inTx       context.Context // ctx of the transaction of WorkTx, which may hold the only connection
+	inTx       context.Context // ctx of WorkTx's transaction, which may hold the only connection
 }
 
-// newJob returns a job for a row held by claim, without its Args.
+// newJob returns a job for a row held by claim. It does not set Args.
 func newJob[T any](q *queue, row *row.Job, claim *worker.Claim) *Job[T] {
 	return &Job[T]{JobInfo: infoOf(row, time.Now(), q.db.opts.Codec), q: q, claim: claim, checkpoint: row.Checkpoint}
 }
 
-// settle commits a settle verb in a transaction of its own. It calls makeEnd with the source of the job's queue.
+// settle commits a settle verb in a new transaction. It calls makeEnd with the source of the job's queue.
 func (j *Job[T]) settle(ctx context.Context, verb, txForm string, makeEnd func(*worker.Source) *worker.SettleOp) error {
 	if err := j.unsettled(); err != nil {
 		return failID(verb, j.ID, err)
@@ -201,21 +205,21 @@ func (j *Job[T]) settleTx(ctx context.Context, tx Tx, verb string, makeEnd func(
 	return failID(verb, j.ID, j.q.settled(end, &j.claim.SettledTx, seen))
 }
 
-// started tells the observer that a handler is about to run.
+// started notifies the observer that a handler is about to run.
 func (q *queue) started(c *worker.Claim) {
 	q.db.opts.Observer.Started(observe.Started{Queue: q.name, ID: c.ID, Worker: c.Worker, Attempt: int(c.Attempt), Wait: c.Wait})
 }
 
-// returned tells the observer that a handler has ended.
+// returned notifies the observer that a handler has returned.
 func (q *queue) returned(c *worker.Claim) {
 	q.db.opts.Observer.Returned(observe.Returned{Queue: q.name, ID: c.ID, Worker: c.Worker, Attempt: int(c.Attempt), Ran: c.Ran()})
 }
 
-// errNoClaim is returned by the verbs of a Job that was constructed by hand.
+// errNoClaim is returned by the verbs of a Job constructed by hand.
 var errNoClaim = fmt.Errorf("%w: the job was not claimed; use honkertest.Perform to test a handler", ErrInvalid)
 
-// unsettled rejects a job without a claim, and a claim that this handle has already ended. The fence alone is not enough:
-// after a Snooze, the worker's next claim of the job has the same attempt number.
+// unsettled returns an error for a job without a claim, or with a claim that this handle has already ended. The
+// fence is not sufficient: after a Snooze, the same worker may claim the job again with the same attempt number.
 func (j *Job[T]) unsettled() error {
 	if j.claim == nil {
 		return errNoClaim
@@ -226,7 +230,8 @@ func (j *Job[T]) unsettled() error {
 	return nil
 }
 
-// settled records the end of a claim. It also reports the outcome to the observer, unless the commit will report it.
+// settled records the end of a claim. It also reports the outcome to the observer, unless it will be reported at
+// the commit.
 func (q *queue) settled(end *worker.SettleOp, note *atomic.Bool, atCommit bool) error {
 	if end.Became == worker.Cancelled && end.Claim.Pooled {
 		return ErrClaimLost // the pool reports it
@@ -246,11 +251,11 @@ func (q *queue) settled(end *worker.SettleOp, note *atomic.Bool, atCommit bool) 
 	return nil
 }
 
-// wakeSettled wakes the waiters affected by the commit of a settle. An acked job without a result wakes no waiter: those
-// interested in it can wait for their next read of the file.
+// wakeSettled wakes goroutines affected by the commit of a settle. An ack without a result wakes none: whoever
+// is interested in the job can wait for the next read of the file.
 func (q *queue) wakeSettled(end *worker.SettleOp) {
 	if end.SlowDown {
-		q.db.running.Release(q.name) // releases jobs claimed ahead
+		q.db.running.Release(q.name) // gives back jobs claimed ahead
 	}
 	switch {
 	case end.SlowDown || q.source.Limited(), end.Became == worker.Released, end.Became == worker.Retried && !end.RunAt.After(time.Now()):
@@ -260,7 +265,7 @@ func (q *queue) wakeSettled(end *worker.SettleOp) {
 	}
 }
 
-// observeSettled logs a failure, counts the outcome, and reports it to the observer.
+// observeSettled logs a failed attempt, counts the outcome and reports it to the observer.
 func (q *queue) observeSettled(end *worker.SettleOp, ran time.Duration) {
 	switch end.Became {
 	case worker.Retried:
@@ -285,7 +290,7 @@ func (q *queue) observeSettled(end *worker.SettleOp, ran time.Duration) {
 	})
 }
 
-// settles returns the traffic counts for a claim that ended with outcome became.
+// settles returns the traffic counts of a claim that ended with outcome became.
 func settles(became worker.Outcome, ran time.Duration) traffic.Counts {
 	switch became {
 	case worker.Acked:
@@ -300,24 +305,26 @@ func settles(became worker.Outcome, ran time.Duration) traffic.Counts {
 	return traffic.Counts{}
 }
 
-// ack returns the settle operation of a job that has succeeded.
+// ack returns the SettleOp for a job that has succeeded.
 func (j *Job[T]) ack(s *worker.Source) *worker.SettleOp {
 	return s.Ack(j.claim, j.q.opts.ResultTTL)
 }
 
-// Ack marks the job as done and removes it, unless the queue keeps done jobs. A result set with SetResult is saved in
-// the same transaction. Ack waits for the writer and shares commits with other calls.
+// Ack marks the job as done and removes it, unless the queue keeps done jobs. A result set with SetResult is
+// saved in the same transaction. Ack waits for the writer and shares commits with concurrent calls.
 func (j *Job[T]) Ack(ctx context.Context) error {
 	return j.settle(ctx, "ack job", "AckTx", j.ack)
 }
 
-// AckTx is like [Job.Ack], within tx: other writes of tx happen exactly once, together with the ack.
+// AckTx is like [Job.Ack], within tx, so that other writes in tx take effect exactly once, together with the
+// ack.
 func (j *Job[T]) AckTx(ctx context.Context, tx Tx) error {
 	return j.settleTx(ctx, tx, "ack job", j.ack)
 }
 
-// Retry lets the job run again after delay, or up to a second later, and stores cause as its LastError. A nil cause keeps
-// the previous LastError. If no attempts are left, the job becomes a dead letter with cause.
+// Retry makes the job run again after delay, or up to a second later, and stores cause as its LastError. A nil
+// cause leaves LastError unchanged. If no attempts are left, the job becomes a dead letter with cause as its
+// error.
 func (j *Job[T]) Retry(ctx context.Context, delay time.Duration, cause error) error {
 	if err := engine.NotNegative("delay", delay); err != nil {
 		return failID("retry job", j.ID, err)
@@ -333,7 +340,7 @@ func (j *Job[T]) RetryTx(ctx context.Context, tx Tx, delay time.Duration, cause 
 	return j.settleTx(ctx, tx, "retry job", func(s *worker.Source) *worker.SettleOp { return s.Retry(j.claim, delay, cause) })
 }
 
-// Reject sends the job to the dead letters now, with cause, even if it has attempts left.
+// Reject dead-letters the job immediately, with cause as its error, even if attempts are left.
 func (j *Job[T]) Reject(ctx context.Context, cause error) error {
 	return j.settle(ctx, "reject job", "RejectTx", func(s *worker.Source) *worker.SettleOp { return s.DeadLetter(j.claim, cause) })
 }
@@ -343,7 +350,7 @@ func (j *Job[T]) RejectTx(ctx context.Context, tx Tx, cause error) error {
 	return j.settleTx(ctx, tx, "reject job", func(s *worker.Source) *worker.SettleOp { return s.DeadLetter(j.claim, cause) })
 }
 
-// Snooze lets the job run again after d, or up to a second later, without using up an attempt.
+// Snooze makes the job run again after d, or up to a second later, without using up an attempt.
 func (j *Job[T]) Snooze(ctx context.Context, d time.Duration) error {
 	if err := engine.NotNegative("snooze", d); err != nil {
 		return failID("snooze job", j.ID, err)
@@ -359,7 +366,7 @@ func (j *Job[T]) SnoozeTx(ctx context.Context, tx Tx, d time.Duration) error {
 	return j.settleTx(ctx, tx, "snooze job", func(s *worker.Source) *worker.SettleOp { return s.Snooze(j.claim, d) })
 }
 
-// Extend sets the lease of the claim to by from now, rounded up to seconds, whether that is longer or shorter than before.
+// Extend sets the lease to expire by from now, rounded up to seconds, which may be earlier or later than before.
 // Inside Work, leases are renewed automatically.
 func (j *Job[T]) Extend(ctx context.Context, by time.Duration) error {
 	if err := engine.Positive("extension", by); err != nil {
@@ -372,9 +379,9 @@ func (j *Job[T]) Extend(ctx context.Context, by time.Duration) error {
 	return failID("extend job", j.ID, err)
 }
 
-// SetResult stores v, encoded as JSON, with the ack of the job. The last call wins. The result can be read with [Result]
-// and [WaitResult] for the queue's ResultTTL. If a trigger of the application drops the result, the ack still succeeds
-// and the job has no result.
+// SetResult sets v, encoded as JSON, as the result to be saved with the job's ack. The last call wins. The
+// result can be read with [Result] and [WaitResult] for the queue's ResultTTL. If an application's trigger drops
+// the result, the ack still succeeds and the job has no result.
 func (j *Job[T]) SetResult(v any) error {
 	if j.claim == nil {
 		return failID("set result of job", j.ID, errNoClaim)
@@ -387,27 +394,30 @@ func (j *Job[T]) SetResult(v any) error {
 	return nil
 }
 
-// Codec transforms the payloads of jobs on their way into the file and back, to encrypt or compress them for example.
-// See [Options.Codec]; package seal provides an encrypting Codec. All processes that enqueue to a queue or work on it
-// need codecs that understand each other. Codecs must be safe for concurrent use and must not retain the slices they
-// are given.
+// Codec transforms job payloads when they are written to the file and read back, for example to encrypt or
+// compress them. See [Options.Codec]; package seal provides an encrypting Codec. All processes that enqueue to a
+// queue or process its jobs must use compatible codecs. A Codec must be safe for concurrent use and must not
+// retain the slices passed to it.
 type Codec interface {
-	// Encode returns the stored form of payload, the JSON arguments of a job of queue. The stored form must be JSON
-	// too, of at most Options.MaxPayload bytes. If Encode returns an error, the enqueue fails with it and writes nothing.
+	// Encode returns the stored form of payload, which contains the JSON arguments of a job in queue. The stored
+	// form must also be JSON, of at most Options.MaxPayload bytes. If Encode returns an error, the enqueue fails
+	// with that error and writes nothing.
 	Encode(ctx context.Context, queue string, payload json.RawMessage) (json.RawMessage, error)
 
-	// Decode returns the payload for the stored form of a job of queue. The stored form may not come from Encode: the
-	// job may be older than the codec, or come from an SQL function or a program in another language.
+	// Decode returns the payload for the stored form of a job in queue. The stored form may not have been
+	// produced by Encode: the job may be older than the codec, or may have been enqueued by an SQL function or a
+	// program in another language.
 	//
-	// An error fails the attempt, as if a handler had returned it: the job is retried after the queue's Backoff until
-	// its attempts are spent, since another process may have the key that this process lacks. [Reject] sends the job
-	// to the dead letters at once; [RetryAfter] and [Snooze] say when to try again. No job is lost: a dead job keeps its
-	// payload and can be requeued.
+	// An error fails the attempt, as if a handler had returned it. The job is retried after the queue's Backoff
+	// until no attempts are left, because another process may have a key that this process lacks. [Reject]
+	// dead-letters the job immediately; [RetryAfter] and [Snooze] determine the time of the next attempt. No job
+	// is lost: a dead job keeps its payload and can be requeued.
 	Decode(ctx context.Context, queue string, stored json.RawMessage) (json.RawMessage, error)
 }
 
-// decode reads the arguments from stored, the payload as it is in the file, usually text. Text that does not decode into
-// T never will, so that error is a [Reject]. An error of the codec may be temporary and is returned as it is.
+// decode reads the arguments from stored, the payload in its stored form, which is usually text. If the text
+// does not decode into T, the error is a [Reject], because a retry would fail too. An error from the codec may
+// be temporary and is returned unchanged.
 func (j *JobInfo) decode(ctx context.Context, stored any, args any) error {
 	text := j.Payload
 	if _, isText := stored.(string); isText && j.codec != nil {
@@ -422,7 +432,7 @@ func (j *JobInfo) decode(ctx context.Context, stored any, args any) error {
 	return nil
 }
 
-// unreadable settles a claimed job whose arguments cannot be read, in the way Work does after an error of the handler.
+// unreadable settles a claimed job with unreadable arguments in the way Work does after a handler's error.
 func (j *Job[T]) unreadable(ctx context.Context, cause error) error {
 	var d *worker.Directive
 	switch {

@@ -15,46 +15,49 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// Limits are the limits of a queue. They are stored in the file and apply to all processes, handles and bindings of honker
-// together. The zero value of a field means no limit.
+// Limits are the limits of a queue. They are stored in the file and apply across all processes, handles and
+// bindings of honker. A zero field means no limit.
 //
-// A claim skips jobs that may not start. It counts and claims in a single statement of SQLite's only writer, so a limit is
-// never exceeded, and there is no semaphore that could be left behind by a crash. A job whose key is full is held
-// ([PhaseHeld]) and does not slow down claims. The commit that settles a job of the key releases the next job, even if it
-// comes from another binding. A job whose claim has lapsed counts as running until it is claimed again or dead.
+// A claim skips jobs that may not start. Each claim counts and claims jobs in a single statement under the write
+// lock, so a limit is never exceeded, and a crash leaves no semaphore behind. A job whose key has reached its
+// limit is held ([PhaseHeld]) and does not slow down claims. Committing the settle of a job releases the next
+// job with the same key, even if another binding commits it. A job whose claim has lapsed counts as running
+// until it is claimed again or dead-lettered.
 //
-// A job that is cancelled while it runs keeps its place until its handler has returned. If that cannot be known, because
-// the worker has died or belongs to another binding, the job keeps its place until the end of its lease. A job that is
-// cancelled by another binding gives up its place at once, since other bindings cancel and ack jobs with the same delete.
+// A job that is cancelled while running keeps its slot until its handler returns. If that cannot be observed,
+// because the worker died or belongs to another binding, the job keeps its slot until its lease ends. A job
+// cancelled by another binding frees its slot immediately, because other bindings use the same delete for cancel
+// and ack.
 type Limits struct {
-	// Running is the number of jobs of the queue that may run at a time, at most 10,000. Jobs that are claimed ahead or
-	// by hand count as running.
+	// Running limits the jobs of the queue that run at once, to at most 10,000. Jobs that were claimed ahead or
+	// with Claim count as running.
 	Running int
-	// PerKey is the number of jobs with the same Key that may run at a time, at most 10,000.
+	// PerKey limits the jobs with the same Key that run at once, to at most 10,000.
 	PerKey int
-	// InOrder runs jobs with the same Key one at a time, in the order of their ids. A job that is delayed or waits for
-	// another attempt holds up its key.
+	// InOrder runs jobs with the same Key one at a time, ordered by id. A job that is delayed or waiting for its
+	// next attempt blocks later jobs of its key.
 	InOrder bool
-	// Rate limits the starts of jobs of the queue. Each attempt counts.
+	// Rate limits how often jobs of the queue start. Each attempt counts.
 	Rate Rate
-	// KeyRate limits the starts of jobs with the same Key.
+	// KeyRate limits how often jobs with the same Key start.
 	KeyRate Rate
 }
 
-// Rate limits the number of starts to N in each Per, evenly spaced, after a burst of at most Burst saved starts. The zero
+// Rate allows N starts in each Per, evenly spaced, after a burst of up to Burst accumulated starts. The zero
 // Rate means no limit.
 //
-// For example, five a second with a burst of 1 means a start every 200 ms. A KeyRate gives a job that comes too early its
-// start time as RunAt, which the file stores in whole seconds. Rates below one start a second are therefore exact to the
-// second. At higher rates, the jobs of a second start together. A job that could not start at its RunAt, because there was
-// no worker or its key was full or paused, may get a new time.
+// For example, five per second with a burst of 1 allows a start every 200 ms. A job that exceeds a KeyRate gets
+// its start time as RunAt, which the file stores in whole seconds. Rates below one start per second are
+// therefore accurate to the second; at higher rates, all starts due in a second happen together. A job that
+// could not start at its RunAt may get a new time, for example because there was no worker or because its key
+// was full or paused.
 type Rate struct {
 	N     int           // at most 1,000,000
 	Per   time.Duration // whole milliseconds
 	Burst int           // 0 means 1; at most 1,000,000
 }
 
-// Upper bounds of limits. Each claim counts the running jobs, and so does each job that another binding claims.
+// Upper bounds. The running jobs are counted by each claim and, for other bindings, for each job claimed.
 const (
 	maxAtOnce = 10_000
 	maxRate   = 1_000_000
@@ -105,21 +108,22 @@ func rateOf(row row.StartRate) Rate {
 	return Rate{N: int(row.N), Per: row.Per, Burst: int(row.Burst)}
 }
 
-// SetLimits replaces the limits of the queue in the file. The zero Limits removes them. Setting the current limits again
-// writes nothing, so a program may call SetLimits whenever it starts.
+// SetLimits replaces the queue's limits in the file. The zero Limits removes them. Setting the current limits
+// again writes nothing, so a program may call SetLimits on every start.
 //
-// New limits apply from the next claim on. Running jobs continue. If they exceed a limit, no other job to which it applies
-// starts until there is room. A Rate starts afresh when it is changed. If there is more room than before, held jobs are
-// released.
+// New limits take effect with the next claim. Running jobs continue; if they exceed a limit, no other job
+// subject to that limit starts until there is room. Changing a Rate resets it. If the new limits leave more
+// room, held jobs are released.
 //
-// SetLimits returns after all jobs of the queue have been adjusted to the new limits. It adjusts them in transactions of
-// some milliseconds, with pauses in which others can write. The limits apply from the first of these transactions on, and
-// a job waits until it has been adjusted. If ctx ends earlier, SetLimits returns its error and the limits remain set; the
-// remaining jobs are adjusted by claims on the queue, the next SetLimits or [DB.Maintain], even if the process dies.
+// SetLimits returns after all jobs of the queue have been adjusted to the new limits. It works in transactions
+// of a few milliseconds with pauses in which other writers can proceed. The limits are in effect from the first
+// transaction, and a job waits until it has been adjusted. If ctx ends earlier, SetLimits returns ctx's error
+// and the limits remain set. The remaining jobs are then adjusted by claims on the queue, by the next SetLimits
+// or by [DB.Maintain], even if this process dies.
 //
-// Setting the first limit of a kind in a file changes its schema, and so does removing the last. Every connection then
-// has to prepare its statements again, so set limits at the start of a program or as an operator, not for each job. While
-// a file contains limits on keys, each claim of any queue costs a little more.
+// Setting the first limit of a kind in a file changes the schema, and so does removing the last. Every
+// connection must then prepare its statements again, so set limits when a program starts or as an operator, not
+// for each job. While a file has limits on keys, every claim on any queue is slightly slower.
 //
 // Each transaction waits for the writer until ctx ends or BusyTimeout has passed. Inside [DB.Tx], SetLimits returns
 // [ErrInTx]. A limit that is negative or too large is [ErrInvalid].
@@ -147,7 +151,7 @@ func (q *queue) setLimits(ctx context.Context, l Limits) error {
 	return q.db.fitJobs(ctx, q.name)
 }
 
-// changeLimits stores the limits, which is the first transaction of SetLimits.
+// changeLimits stores the limits. It is the first transaction of SetLimits.
 func (q *queue) changeLimits(ctx context.Context, row row.QueueLimits) error {
 	audit := q.db.engine.AuditActor(ctx, "set limits", "queue", q.name)
 	err := q.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) error {
@@ -163,7 +167,7 @@ func (q *queue) changeLimits(ctx context.Context, row row.QueueLimits) error {
 	return err
 }
 
-// fitJobs adjusts the jobs of a queue to its limits, if that has not been done.
+// fitJobs adjusts a queue's jobs to its limits, unless they are already adjusted.
 func (db *DB) fitJobs(ctx context.Context, queue string) error {
 	_, err := db.engine.InChunks(ctx, db.engine.Stores.Sweeps.Fits, row.Part{Name: queue}, 0, func(row.Swept) {
 		db.engine.Notifier.Wake(wake.Queue(queue))
@@ -188,9 +192,9 @@ func (q *queue) limits(ctx context.Context) (row row.QueueLimits, err error) {
 	return row, err
 }
 
-// SetLimitsTx is like [Queue.SetLimits], entirely within tx. If keys get more room or an earlier start, every job that
-// waits for it is updated in tx. In a queue with many such jobs this holds the writer for a long time, so use SetLimits
-// unless the limits have to change together with something else in tx.
+// SetLimitsTx is like [Queue.SetLimits], but does everything within tx. If keys get more room or an earlier
+// start, tx updates every job that is waiting for it. In a queue with many such jobs this holds the writer for a
+// long time, so use SetLimits unless the limits must change together with other data in tx.
 func (q *Queue[T]) SetLimitsTx(ctx context.Context, tx Tx, l Limits) error {
 	return fail("set limits", q.name, q.setLimitsTx(ctx, tx, l))
 }
@@ -217,7 +221,7 @@ func (q *queue) setLimitsTx(ctx context.Context, tx Tx, l Limits) error {
 	})
 }
 
-// fitWithin is like fitJobs, in a single transaction.
+// fitWithin is like fitJobs, but uses a single transaction.
 func (q *queue) fitWithin(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
 	for left := (row.Swept{More: true}); left.More && err == nil; {
 		left, err = q.db.engine.Stores.Sweeps.Fits.Take(ctx, tx, row.Part{Name: q.name}, nil, now, math.MaxInt)
@@ -228,7 +232,7 @@ func (q *queue) fitWithin(ctx context.Context, tx engine.Querier, now time.Time)
 // PauseOptions configures a call of [Queue.Pause]. Zero fields select the defaults.
 type PauseOptions struct {
 	Key    string    // pause only jobs with this [Key], until [Queue.ResumeKey]; default: the whole queue
-	Until  time.Time // time at which the pause ends by itself, rounded up to a whole second; zero means it lasts until Resume
+	Until  time.Time // time at which the pause ends automatically, rounded up to a whole second; zero means it lasts until Resume
 	Reason string    // stored with the pause; at most 1024 bytes
 	By     string    // name of the operator, stored with the pause; at most 1024 bytes
 }
@@ -236,7 +240,7 @@ type PauseOptions struct {
 // Pause describes the pause of a queue. While a queue is paused, none of its jobs starts.
 type Pause struct {
 	Since  time.Time
-	Until  time.Time // time at which the pause ends by itself; zero means it lasts until Resume
+	Until  time.Time // time at which the pause ends automatically; zero means it lasts until Resume
 	Reason string
 	By     string
 }
@@ -252,7 +256,7 @@ func pauseOf(p *row.Pause) *Pause {
 // maxNote is the maximum length in bytes of texts that operators store in the file.
 const maxNote = 1024
 
-// row returns the pause to store at the time now. An Until that has passed is ErrInvalid.
+// row returns the pause to store at time now. An Until in the past is ErrInvalid.
 func (o *PauseOptions) row(now time.Time) (p row.Pause, err error) {
 	if o == nil {
 		o = new(PauseOptions)
@@ -283,25 +287,25 @@ func checkNote(what, text string) error {
 	return nil
 }
 
-// Pause keeps the jobs of the queue from starting, in all processes and in all bindings of honker, until
-// [Queue.Resume] or opts.Until. The pause is stored in the file, so it outlives the process. Running jobs finish and
-// are settled. Jobs can still be enqueued and cancelled, and schedules fire. Jobs that cannot run again are
-// dead-lettered.
+// Pause prevents the queue's jobs from starting, in all processes and all bindings of honker, until
+// [Queue.Resume] or opts.Until. The pause is stored in the file, so it outlives the process. Running jobs finish
+// and are settled. Jobs can still be enqueued and cancelled, and schedules still fire. Jobs that can no longer
+// run are dead-lettered.
 //
-// Jobs that a [Queue.Work] has claimed ahead and not started are given back, attempt unspent. The loops of this DB
-// do so immediately. The loops of other processes do so with their next claim, or when no handler has ended
-// for 200 ms; until then such a job may still start.
+// Jobs that a [Queue.Work] has claimed ahead but not started are given back without using up an attempt. The
+// loops of this DB do so immediately. Loops in other processes do so with their next claim, or once no handler
+// has returned for 200 ms; until then such a job may still start.
 //
-// Pause returns false if the queue was already paused. It then replaces Until, Reason and By, and a zero Until
-// removes the end. nil opts means defaults. An Until that has passed is [ErrInvalid], and so is a text that
+// Pause returns false if the queue was already paused. In that case it replaces Until, Reason and By; a zero
+// Until removes the end. A nil opts means defaults. An Until in the past is [ErrInvalid], and so is a text that
 // is too long or not valid UTF-8.
 //
-// With a Key, only the jobs of the queue that have this key are kept from starting. A claim that meets
-// such a job moves it out of the way. Jobs of the key that are already claimed ahead may still start.
+// With a Key, Pause applies only to the queue's jobs with this key. A claim that encounters such a job moves it
+// aside. Jobs of the key that are already claimed ahead may still start.
 //
-// Pause waits for the writer until ctx ends or BusyTimeout has passed. Inside [DB.Tx] it returns [ErrInTx]. The first
-// pause of a file and the end of its last pause change the schema, after which every connection prepares its
-// statements again. Pauses are meant for operators and not for pacing.
+// Pause waits for the writer until ctx ends or BusyTimeout has passed. Inside [DB.Tx] it returns [ErrInTx].
+// Starting the first pause in a file and ending the last change the schema, and every connection must then
+// prepare its statements again. Pauses are intended for operators, not for pacing.
 func (q *Queue[T]) Pause(ctx context.Context, opts *PauseOptions) (bool, error) {
 	paused, err := q.pause(ctx, alone("PauseTx"), opts)
 	return paused, fail("pause", q.name, err)
@@ -337,7 +341,7 @@ func (q *queue) pause(ctx context.Context, c carrier, opts *PauseOptions) (bool,
 		if key == "" {
 			q.db.running.Release(q.name)
 		}
-		q.db.engine.Notifier.Wake(wake.Queue(q.name)) // sleeping workers have to learn of Until
+		q.db.engine.Notifier.Wake(wake.Queue(q.name)) // sleeping workers must learn about Until
 		q.db.opts.Observer.Paused(observe.Paused{Queue: q.name, Key: key, Until: row.Until, Actor: engine.Actor(ctx)})
 	})
 	return err == nil && !was, err
@@ -384,7 +388,7 @@ func (q *queue) resumeKey(ctx context.Context, c carrier, key string) (bool, err
 	return q.endPause(ctx, c, key)
 }
 
-// auditTarget returns the target of audit entries: the queue, or a key of it.
+// auditTarget returns the target of audit entries: the queue, or a key in it.
 func (q *queue) auditTarget(key string) []string {
 	if key == "" {
 		return []string{"queue", q.name}
@@ -392,7 +396,7 @@ func (q *queue) auditTarget(key string) []string {
 	return []string{"queue", q.name, "key", key}
 }
 
-// endPause ends the pause of a key, or of the whole queue if key is empty.
+// endPause ends the pause of a key, or of the whole queue if key is "".
 func (q *queue) endPause(ctx context.Context, c carrier, key string) (was bool, err error) {
 	audit := q.db.engine.AuditActor(ctx, "resume", q.auditTarget(key)...)
 	write := func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
@@ -417,7 +421,7 @@ func (q *queue) endPause(ctx context.Context, c carrier, key string) (was bool, 
 		return false, err
 	}
 	if key != "" && c.isOwn() {
-		err = q.db.fitJobs(ctx, q.name) // release the jobs that the pause of the key has moved aside
+		err = q.db.fitJobs(ctx, q.name) // release the jobs that the key's pause has moved aside
 	}
 	return true, err
 }

@@ -15,11 +15,11 @@ import (
 
 // LockOptions configures the acquisition of a lock. The zero value of a field means its default.
 type LockOptions struct {
-	// Owner is the holder's name in the file; default host-pid-random. It should be unique, because an owner that
-	// already holds the lock cannot take it again.
+	// Owner is the holder's name in the file; default host-pid-random. It should be unique: an owner that
+	// already holds the lock cannot acquire it again.
 	Owner string
-	// TTL is how long the lock outlives a holder that dies; default 60s. It is rounded up to whole seconds and counted
-	// from the end of the current second. The lock is renewed after a third of it.
+	// TTL is how long the lock remains held after its holder dies; default 60s. It is rounded up to whole
+	// seconds and counted from the end of the current second. The lock is renewed after each third of the TTL.
 	TTL time.Duration
 }
 
@@ -38,12 +38,12 @@ func (o *LockOptions) withDefaults() (LockOptions, error) {
 	return out, errors.Join(err, engine.CheckName("lock owner", out.Owner))
 }
 
-// Lock is a named lock held by this process, exclusive among all processes that use the file, in any language. A
-// goroutine renews it until [Lock.Unlock] or [DB.Close]. A Lock that is dropped without Unlock stays held.
+// Lock is a named lock held by this process. It excludes all other processes that use the file, in any language.
+// A goroutine renews it until [Lock.Unlock] or [DB.Close]. A Lock that is discarded without Unlock stays held.
 //
-// A lock is a lease. A process that is suspended for longer than the TTL, or whose clock is set forward, loses the lock
-// and notices only when it continues. Code that must never run twice at a time should watch [Lock.Context] and pass
-// [Lock.Token] to the systems it writes to.
+// A lock is a lease. A process that is suspended for longer than the TTL, or whose clock is set forward, loses
+// the lock without noticing until it resumes. Code that must never run twice at the same time should watch
+// [Lock.Context] and pass [Lock.Token] to the systems it writes to.
 type Lock struct {
 	db    *DB
 	name  string
@@ -51,25 +51,26 @@ type Lock struct {
 	ttl   time.Duration
 	token int64
 
-	held    context.Context // ends when the lock is no longer held
+	held    context.Context // ends when the lock is lost or released
 	endHeld context.CancelCauseFunc
-	ctx     context.Context // ends with held, and with the ctx that the lock was taken with
+	ctx     context.Context // ends with held and with the ctx passed to Lock or TryLock
 	endCtx  context.CancelCauseFunc
-	expires atomic.Pointer[time.Time] // as of the last renewal
+	expires atomic.Pointer[time.Time] // expiry as of the last renewal
 
 	releasing sync.Once
-	released  chan struct{} // closed after the lock was released or given up
-	err       error         // returned by Unlock; set before released is closed
+	released  chan struct{} // closed after the lock has been released or given up
+	err       error         // result of Unlock; set before released is closed
 }
 
-// errUnlocked is the cancellation cause after Unlock.
+// errUnlocked is the cancellation cause of a lock's contexts after Unlock.
 var errUnlocked = fmt.Errorf("%w: it was unlocked", ErrLockLost)
 
-// TryLock takes the lock called name. If the lock is held, even by this process and the same Owner, TryLock returns
-// [ErrLockHeld] without waiting for the holder and without taking the write lock. nil opts means defaults.
+// TryLock acquires the lock called name. If the lock is held, even by this process under the same Owner, TryLock
+// returns [ErrLockHeld] without waiting for the holder and without taking the write lock. A nil opts means
+// defaults.
 //
-// TryLock waits for the writer until ctx ends or BusyTimeout has passed. When ctx ends later, the lock's Context ends
-// too, but the lock itself is held and renewed until Unlock.
+// TryLock waits for the writer until ctx ends or BusyTimeout has passed. If ctx ends after TryLock has returned,
+// the lock's Context ends too, but the lock is held and renewed until Unlock.
 func (db *DB) TryLock(ctx context.Context, name string, opts *LockOptions) (*Lock, error) {
 	o, err := opts.withDefaults()
 	if err := errors.Join(engine.CheckName("lock name", name), err); err != nil {
@@ -79,12 +80,13 @@ func (db *DB) TryLock(ctx context.Context, name string, opts *LockOptions) (*Loc
 	return l, fail("lock", name, err)
 }
 
-// Lock is like [DB.TryLock], but waits until the lock is free, ctx ends, or the DB is closed. It does not poll: it is
-// woken when any process releases the lock, and when the lock expires. Goroutines of this process that wait for the same
-// lock get it in the order of their calls; TryLock and other processes may get it in between.
+// Lock is like [DB.TryLock], but waits until the lock is free, ctx ends, or the DB is closed. It does not poll:
+// it wakes up when any process releases the lock and when the lock expires. Goroutines in this process that wait
+// for the same lock acquire it in the order of their calls. TryLock and other processes may acquire it in
+// between.
 //
-// The lock's Context ends with ctx, including a deadline that was meant for the wait only. To bound only the wait, cancel
-// ctx with time.AfterFunc and stop the timer once Lock has returned.
+// The lock's Context ends with ctx, even if a deadline of ctx was only meant for the wait. To bound only the
+// wait, cancel ctx with time.AfterFunc and stop the timer once Lock has returned.
 func (db *DB) Lock(ctx context.Context, name string, opts *LockOptions) (*Lock, error) {
 	o, err := opts.withDefaults()
 	if err := errors.Join(engine.CheckName("lock name", name), err, db.engine.RefuseInTx(ctx, "")); err != nil {
@@ -105,7 +107,7 @@ func (db *DB) waitLock(ctx context.Context, name string, o LockOptions) (*Lock, 
 		return nil, err
 	}
 	defer next()
-	// The lock is usually free, and a subscription would start the watcher for nothing.
+	// Try first: the lock is usually free, and subscribing would start the watcher unnecessarily.
 	l, err := db.acquire(wait, ctx, name, o)
 	if !errors.Is(err, ErrLockHeld) {
 		return l, err
@@ -131,8 +133,8 @@ func (e *heldError) Error() string {
 
 func (e *heldError) Unwrap() error { return ErrLockHeld }
 
-// acquire takes a free lock, with a Context derived from parent. It reads before it writes, so that trying a held lock
-// does not make other writers wait.
+// acquire acquires the lock if it is free, with a Context derived from parent. It reads before it writes, so
+// that trying to acquire a held lock does not block other writers.
 func (db *DB) acquire(ctx, parent context.Context, name string, o LockOptions) (*Lock, error) {
 	if err := db.engine.UsableToWrite(ctx, ""); err != nil {
 		return nil, err
@@ -185,31 +187,31 @@ func (l *Lock) Name() string { return l.name }
 // Owner returns the name of the holder as stored in the file.
 func (l *Lock) Owner() string { return l.owner }
 
-// Context returns a context derived from the ctx that the lock was taken with. It ends when that ctx ends, although the
-// lock stays held until Unlock. It also ends when the lock is no longer held: after Unlock or the Close of the DB, when
-// the lock was not renewed before it expired, or when a renewal, due after each third of the TTL, finds that another
-// program has removed or taken the lock. context.Cause returns [ErrLockLost] with the reason, or the cause of the original
-// ctx.
+// Context returns a context derived from the ctx that was passed to Lock or TryLock. It ends when that ctx ends,
+// although the lock stays held until Unlock. It also ends when the lock is no longer held: after Unlock or
+// DB.Close, when the lock expires without being renewed, and when a renewal finds that another program has
+// removed or taken the lock. Renewals are due after each third of the TTL. context.Cause returns [ErrLockLost]
+// with the reason, or the cause of the original ctx.
 func (l *Lock) Context() context.Context { return l.ctx }
 
-// end marks the lock as no longer held by this process and cancels its contexts with cause.
+// end marks the lock as no longer held and cancels its contexts with cause.
 func (l *Lock) end(cause error) {
 	l.endHeld(cause)
 	l.endCtx(cause)
 }
 
-// Token returns a fencing token. It is larger than the token of any earlier acquisition of the name through this library.
-// A system that rejects tokens smaller than the largest it has seen is protected from a holder that has lost the lock
-// without noticing. Tokens have gaps. Like any commit, the latest tokens may be lost in a power cut unless Durability is
-// [Full].
+// Token returns a fencing token. It is larger than the token of any earlier acquisition of the same lock through
+// this library. A system that rejects tokens smaller than the largest it has seen is protected from a holder
+// that lost the lock without noticing. Tokens have gaps. Like any commit, the latest tokens may be lost in a
+// power failure unless Durability is [Full].
 func (l *Lock) Token() int64 { return l.token }
 
-// Unlock releases the lock and cancels its Context. It returns nil if the lock is free now, and [ErrLockLost] if it was
-// lost before, in which case nothing was changed. After any other storage error, the lock is no longer renewed and will
-// expire. Later calls return the result of the first.
+// Unlock releases the lock and cancels its Context. It returns nil if the lock is now free, and [ErrLockLost] if
+// it had already been lost, in which case nothing was changed. After any other storage error, the lock is no
+// longer renewed and will expire. Later calls return the result of the first.
 //
-// Unlock waits for the writer until BusyTimeout has passed, even if ctx has ended, so that a lock does not stay behind
-// because its holder was told to stop.
+// Unlock waits for the writer for up to BusyTimeout even if ctx has ended. Otherwise a holder that is asked to
+// stop would leave its lock behind.
 func (l *Lock) Unlock(ctx context.Context) error {
 	if err := l.db.engine.RefuseInTx(ctx, ""); err != nil {
 		return fail("unlock", l.name, err)
@@ -225,8 +227,8 @@ const (
 	renewFloor     = 50 * time.Millisecond
 )
 
-// renewLoop renews the lock until it is unlocked or lost, or until the DB closes, which ends open. It then releases the
-// lock, unless the lock is lost.
+// renewLoop renews the lock until it is unlocked or lost, or until the DB closes and open ends. It then releases
+// the lock unless it is lost.
 func (l *Lock) renewLoop(open context.Context, leave func()) {
 	defer leave()
 	defer context.AfterFunc(open, func() { l.end(fmt.Errorf("%w: %w", ErrLockLost, ErrClosed)) })()
@@ -252,7 +254,7 @@ func (l *Lock) releaseOnce() {
 	})
 }
 
-// renew extends the lock. It waits for the writer at most until the lock expires.
+// renew extends the lock. It waits for the writer no longer than until the lock expires.
 func (l *Lock) renew() error {
 	ctx, cancel := context.WithDeadline(l.held, *l.expires.Load())
 	defer cancel()
@@ -275,11 +277,11 @@ func (l *Lock) renew() error {
 	return nil
 }
 
-// lasts reports whether the lock is unexpired. It must be checked before the file: once the lock has expired, a row with
-// its owner may belong to another holder of the same name.
+// lasts reports whether the lock has not yet expired. It must be checked before the file is read: after the
+// expiry, a row with the same owner may belong to another holder.
 func (l *Lock) lasts(now time.Time) bool { return now.Before(*l.expires.Load()) }
 
-// renewFailed returns the delay before the next try, or 0 after it has ended the hold.
+// renewFailed returns the delay before the next try. If it has given up the lock, it returns 0.
 func (l *Lock) renewFailed(err error) time.Duration {
 	if l.held.Err() != nil {
 		return 0
@@ -323,8 +325,9 @@ func (l *Lock) release() error {
 	return why
 }
 
-// withLeadership waits for the lock called name and calls do with a ctx that also ends with the lock. If the lock was lost,
-// it returns [ErrLeadershipLost] in place of the error of do, which follows from the loss.
+// withLeadership waits for the lock called name and calls do with a ctx that also ends when the lock does. If
+// the lock is lost, withLeadership returns [ErrLeadershipLost] instead of do's error, which is a consequence of
+// the loss.
 func (db *DB) withLeadership(ctx context.Context, name string, do func(ctx context.Context, lock *Lock) error) error {
 	lock, err := db.becomeLeader(ctx, name)
 	if err != nil {
@@ -341,7 +344,7 @@ func (db *DB) withLeadership(ctx context.Context, name string, do func(ctx conte
 	return err
 }
 
-// becomeLeader waits for the lock. Errors that may be temporary are retried.
+// becomeLeader waits for the lock. It retries after errors that may be temporary.
 func (db *DB) becomeLeader(ctx context.Context, name string) (*Lock, error) {
 	o, err := (*LockOptions)(nil).withDefaults()
 	if err != nil {
@@ -360,10 +363,10 @@ func (db *DB) becomeLeader(ctx context.Context, name string) (*Lock, error) {
 	}
 }
 
-// leaderTTL returns ttl or, in a bubble of testing/synctest, PollInterval if that is longer. There is no other process in
-// a bubble that could die or take over, and each renewal of a lock costs a commit in real time: 4,320 a day at a TTL of a
-// minute. A test with several DBs on the same file must set a short PollInterval anyway, so that the DBs notice each
-// other's commits, and then runs with the TTL of production.
+// leaderTTL returns ttl or, inside a testing/synctest bubble, PollInterval if that is longer. No other process
+// in a bubble could die or take over, and each renewal of a lock costs a real commit: 4,320 a day at a TTL of a
+// minute. A test with several DBs on the same file must set a short PollInterval anyway, so that the DBs notice
+// each other's commits, and then runs with the production TTL.
 func (db *DB) leaderTTL(ttl time.Duration) time.Duration {
 	if wake.InBubble() {
 		return max(ttl, db.opts.PollInterval)
@@ -371,7 +374,8 @@ func (db *DB) leaderTTL(ttl time.Duration) time.Duration {
 	return ttl
 }
 
-// stillHeld checks within a transaction that the lock is still held, which its holder may not have noticed losing.
+// stillHeld checks within a transaction that the lock is still held. The holder may not have noticed that it has
+// lost the lock.
 func (l *Lock) stillHeld(ctx context.Context, q engine.Querier, now time.Time) error {
 	held, err := l.db.engine.Stores.Locks.Held(ctx, q, l.name, now)
 	if err == nil && (len(held) == 0 || held[0].Owner != l.owner) {

@@ -18,8 +18,8 @@ const maintenanceLock = row.MaintenanceLock
 
 // MaintainOptions configures a call of [DB.Maintain]. Zero fields select the defaults.
 type MaintainOptions struct {
-	Every time.Duration // pause between two rounds; default 1m
-	Once  bool          // run a single round now and return; ErrLockHeld if another process is running Maintain
+	Every time.Duration // pause between rounds; default 1m
+	Once  bool          // run a single round now and return; fails with ErrLockHeld if another process is running Maintain
 }
 
 func (o *MaintainOptions) withDefaults() (MaintainOptions, error) {
@@ -34,8 +34,9 @@ func (o *MaintainOptions) withDefaults() (MaintainOptions, error) {
 	return out, err
 }
 
-// Maintain removes expired data and settles jobs that nothing else settles. It blocks until ctx ends and then
-// returns nil. It works in rounds that are Every apart, in a single process at a time. Each round
+// Maintain removes expired data and settles jobs that would otherwise remain unsettled. It blocks until ctx ends
+// and then returns nil. It works in rounds with a pause of Every in between, in a single process at a time. Each
+// round
 //   - dead-letters jobs that have expired, and jobs whose last attempt never ended,
 //   - frees the places of [Limits] that cancelled jobs have kept beyond their leases, and fits jobs to limits that have
 //     changed, see [Queue.SetLimits],
@@ -99,8 +100,8 @@ func (db *DB) maintainAlone(ctx context.Context) error {
 	return errors.Join(err, lock.Unlock(context.WithoutCancel(ctx)))
 }
 
-// noteMaintain records the round in the audit. It does so before the round, because an interrupted round
-// has made changes too.
+// noteMaintain records the round in the audit log. It does so before the round, because even an interrupted
+// round makes changes.
 func (db *DB) noteMaintain(ctx context.Context) error {
 	if engine.Actor(ctx) == "" {
 		return nil
@@ -108,7 +109,7 @@ func (db *DB) noteMaintain(ctx context.Context) error {
 	return db.engine.Write(ctx, "", engine.OpFunc(db.engine.NewAudit(ctx, "maintain", "").NoteOne))
 }
 
-// maintain runs a round, waits for every, and starts over.
+// maintain runs a round, waits for the interval every, and repeats.
 func (db *DB) maintain(ctx context.Context, every time.Duration) error {
 	for {
 		if err := db.maintainOnce(ctx); err != nil {
@@ -129,7 +130,7 @@ type chore struct {
 func (db *DB) chores() []chore {
 	s := &db.engine.Stores.Sweeps
 	return []chore{
-		{"overdue jobs", db.sweep(s.Overdue, 0)}, // claims do the same, so this matters for queues without workers
+		{"overdue jobs", db.sweep(s.Overdue, 0)}, // claims do this too, so the chore is needed only for queues without workers
 		{"expired jobs", db.sweep(s.Expired, 0)},
 		{"unique keys", db.sweep(s.Keys, 0)},
 		{"pauses", db.sweep(s.Pauses, 0)},
@@ -153,10 +154,10 @@ func (db *DB) chores() []chore {
 // batchAge is the time for which finished batches are kept.
 const batchAge = 7 * 24 * time.Hour
 
-// windowAge is long enough to keep the windows of long limits that share their name with a shorter limit.
+// windowAge is long enough to keep the windows of a long rate limit that shares its name with a shorter limit.
 const windowAge = 24 * time.Hour
 
-// maintainOnce runs every chore. It returns an error only if no later round can succeed.
+// maintainOnce runs every chore. It returns an error only if later rounds cannot succeed either.
 func (db *DB) maintainOnce(ctx context.Context) error {
 	if err := db.checkIdentity(); engine.Final(err) {
 		return err
@@ -179,7 +180,7 @@ func (db *DB) maintainOnce(ctx context.Context) error {
 	return nil
 }
 
-// sweepPart runs a sweep of a part for the time that lies age, rounded up to seconds, before now. It reports
+// sweepPart runs a sweep on a single part, for rows that are older than age, rounded up to seconds. It reports
 // the jobs that became dead letters.
 func (db *DB) sweepPart(ctx context.Context, s engine.Sweep, part row.Part, age time.Duration) (int, error) {
 	d := deaths{db: db, queue: part.Name}
@@ -187,7 +188,7 @@ func (db *DB) sweepPart(ctx context.Context, s engine.Sweep, part row.Part, age 
 	return db.engine.InChunks(ctx, s, part, engine.Span(engine.Seconds(age)), func(taken row.Swept) { d.report(taken.Dead) })
 }
 
-// eachPart calls do for every part of a sweep, even after an error.
+// eachPart calls do for every part of a sweep. It continues after an error.
 func (db *DB) eachPart(ctx context.Context, s engine.Sweep, do func(row.Part) error) error {
 	if s.Parts == nil {
 		return do(row.Part{})
@@ -212,7 +213,7 @@ func (db *DB) eachPart(ctx context.Context, s engine.Sweep, do func(row.Part) er
 	return errors.Join(errs...)
 }
 
-// sweep returns a chore that runs a sweep of all parts.
+// sweep returns a chore that sweeps all parts.
 func (db *DB) sweep(s engine.Sweep, age time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return db.eachPart(ctx, s, func(part row.Part) error {
@@ -222,7 +223,7 @@ func (db *DB) sweep(s engine.Sweep, age time.Duration) func(context.Context) err
 	}
 }
 
-// fitAll finishes the adjustments of processes that died before they were done.
+// fitAll completes adjustments that other processes have left unfinished because they died.
 func (db *DB) fitAll(ctx context.Context) error {
 	return db.eachPart(ctx, db.engine.Stores.Sweeps.Fits, func(part row.Part) error { return db.fitJobs(ctx, part.Name) })
 }
@@ -252,8 +253,8 @@ func (db *DB) sweepNotifications(ctx context.Context) error {
 	return db.sweep(db.engine.Stores.Sweeps.Messages, db.opts.NotificationTTL)(ctx)
 }
 
-// dispatchAge is the time for which the end of a job of package dispatch is remembered. Results have the
-// same lifetime by default.
+// dispatchAge is how long package dispatch remembers that a job has ended. Results have the same default
+// lifetime.
 const dispatchAge = time.Hour
 
 // sweepDispatch cleans the tables of package dispatch, if the file has them.
@@ -274,8 +275,7 @@ func (db *DB) sweepDispatch(ctx context.Context) error {
 	return db.sweep(s.Actors, 0)(ctx)
 }
 
-// sweepWorkers deletes the rows of Work loops whose processes are gone. Each process that starts a Work
-// does the same.
+// sweepWorkers deletes the rows of Work loops whose processes are gone. Starting a Work does the same.
 func (db *DB) sweepWorkers(ctx context.Context) error {
 	var all []row.Worker
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {

@@ -17,26 +17,26 @@ import (
 
 // Member claims events of a group. It is safe for concurrent use.
 //
-// A member remains in the group while it claims or ranges over All. A member that is silent for a Lease
-// has left, and its name is free. Its next claim brings it back unless another member has taken the name.
+// A member remains in the group while it claims or ranges over All. A member that does neither for a Lease
+// leaves the group, and its name becomes free. Its next claim rejoins the group unless another member has taken
+// the name.
 type Member[E any] struct{ *member }
 
 // member is the untyped part of a Member.
 type member struct {
 	db       *DB
 	group    *group
-	id       int64 // id of the group, which may be deleted and created again under the same name
+	id       int64 // id of the group; a group recreated under the same name has another id
 	identity row.Member
 	renewAt  atomic.Int64 // time of the next heartbeat in Unix milliseconds
-	keys     []wake.Key   // changes after which there may be an event to claim
+	keys     []wake.Key   // changes that may make an event claimable
 }
 
-// Join adds a member with the given name to the group and creates the group if it does not exist. The name
-// must be unique in the group. A member whose process was killed keeps its name for a Lease, so a fixed
-// name, such as a host name, delays a quick restart. If another member has the name, Join returns
-// [ErrMemberTaken]. The text of the error contains the process of that member, as host, pid and a random
-// part, and the time until which it has the name. Join waits for the writer until ctx ends or BusyTimeout
-// has passed.
+// Join adds a member with the given name to the group and creates the group if it does not exist. The name must
+// be unique in the group. A member whose process was killed keeps its name for a Lease, so a fixed name, such as
+// a host name, delays a quick restart. If another member has the name, Join returns [ErrMemberTaken]. The error
+// text contains that member's process, as host, pid and a random part, and the time at which its hold on the
+// name expires. Join waits for the writer until ctx ends or BusyTimeout has passed.
 func (g *Group[E]) Join(ctx context.Context, member string) (*Member[E], error) {
 	m, err := g.join(ctx, member)
 	if err != nil {
@@ -63,10 +63,10 @@ func (g *group) join(ctx context.Context, name string) (*member, error) {
 	return m, nil
 }
 
-// groupKey returns the name under which members wait for events that return to the group.
+// groupKey returns the wake key under which members wait for events returned to the group.
 func groupKey(id int64) string { return strconv.FormatInt(id, 10) }
 
-// enter adds m to its group, which it creates if necessary. It returns where a new group begins.
+// enter adds m to its group, creating the group if necessary. It returns the start of a new group.
 func (m *member) enter(ctx context.Context, q engine.Querier, now time.Time) (row.Start, error) {
 	g := m.group
 	joined, err := m.db.engine.Stores.Groups.Join(ctx, q, row.GroupJoin{
@@ -80,8 +80,8 @@ func (m *member) enter(ctx context.Context, q engine.Querier, now time.Time) (ro
 	return joined.Start, m.renewed(joined.Membership, now)
 }
 
-// heartbeat extends the membership, and the claim to the name, by another Lease. It does nothing until a third
-// of the Lease has passed.
+// heartbeat extends the membership, and the hold on the name, by another Lease. It does nothing until a third of
+// the Lease has passed.
 func (m *member) heartbeat(ctx context.Context, q engine.Querier, now time.Time) error {
 	if now.UnixMilli() < m.renewAt.Load() {
 		return nil
@@ -93,8 +93,8 @@ func (m *member) heartbeat(ctx context.Context, q engine.Querier, now time.Time)
 	return m.renewed(s, now)
 }
 
-// renewed sets the time of the next heartbeat. If the name is taken, it returns ErrMemberTaken with the process
-// that has the name and the time until which it has it.
+// renewed sets the time of the next heartbeat. If the name is taken, it returns ErrMemberTaken with the other
+// member's process and the time at which its hold on the name expires.
 func (m *member) renewed(s row.Membership, now time.Time) error {
 	switch {
 	case s.Kept:
@@ -106,7 +106,7 @@ func (m *member) renewed(s row.Membership, now time.Time) error {
 	return fmt.Errorf("%w by %q until %s", ErrMemberTaken, s.Holder, s.Expires.UTC().Format(time.RFC3339))
 }
 
-// renew runs a heartbeat in its own transaction. It starts no transaction if no heartbeat is due.
+// renew runs a heartbeat in a new transaction. It does not begin a transaction if no heartbeat is due.
 func (m *member) renew(ctx context.Context) error {
 	if time.Now().UnixMilli() < m.renewAt.Load() {
 		return nil
@@ -117,14 +117,14 @@ func (m *member) renew(ctx context.Context) error {
 // deadline returns the end of a lease that starts now.
 func (m *member) deadline(now time.Time) time.Time { return now.Add(m.group.opts.Lease) }
 
-// Claim leases up to n events to the member for the group's Lease. It does not wait for events: if there
-// are none, it returns an empty result without an error. It takes the write lock only if there are events
-// or if the membership must be renewed, and then waits for the writer until ctx ends or BusyTimeout has
-// passed. It may return fewer events than there are: at most 1,000, and about 1 MiB of payloads. An event
-// whose payload does not decode into E is dead-lettered; see [Group.Dead].
+// Claim leases up to n events to the member for the group's Lease. It does not wait for events: if there are
+// none, it returns an empty slice and no error. Claim takes the write lock only if there are events or if the
+// membership must be renewed, and then waits for the writer until ctx ends or BusyTimeout has passed. It may
+// return fewer events than are available: at most 1,000 events and about 1 MiB of payloads. An event whose
+// payload does not decode into E is dead-lettered; see [Group.Dead].
 //
-// Claim returns [ErrMemberTaken] if the member was silent for too long and another took its name, [ErrNotFound] if
-// the group was deleted, and [ErrInvalid] if n is not positive.
+// Claim returns [ErrMemberTaken] if another member took the name after this member missed its renewals,
+// [ErrNotFound] if the group was deleted, and [ErrInvalid] if n is not positive.
 func (m *Member[E]) Claim(ctx context.Context, n int) ([]*Delivery[E], error) {
 	for {
 		claimed, _, err := m.claim(ctx, n, nil, false)
@@ -149,8 +149,8 @@ type decoded[E any] struct {
 	err      error // decoding error
 }
 
-// claim implements Claim. If pool is not nil, it claims no more events than pool has slots for. ready means that the
-// caller has just found events. more reports that there may be further events.
+// claim implements Claim. If pool is not nil, it claims no more events than pool has slots for. ready means that
+// the caller has just seen that there are events. more reports whether there may be further events.
 func (m *Member[E]) claim(ctx context.Context, n int, pool *worker.Reservation, ready bool) (out []decoded[E], more bool, err error) {
 	if n <= 0 {
 		return nil, false, fmt.Errorf("%w: the number of events must be positive, got %d", ErrInvalid, n)
@@ -176,7 +176,8 @@ func (m *Member[E]) claim(ctx context.Context, n int, pool *worker.Reservation, 
 	}
 }
 
-// ready reports whether a claim would have an effect. If not, it schedules a wake for the time at which it will.
+// ready reports whether a claim would have an effect. If not, it schedules a wake for the time at which a claim
+// would.
 func (m *member) ready(ctx context.Context) (bool, error) {
 	if m.group.err != nil {
 		return false, m.group.err
@@ -195,7 +196,7 @@ func (m *member) ready(ctx context.Context) (bool, error) {
 	return s.Ready, err
 }
 
-// claimRows may return no events although there are more to claim.
+// claimRows may return no events even if there are more to claim.
 func (m *member) claimRows(ctx context.Context, n int, pool *worker.Reservation) (claimed row.GroupClaimed, err error) {
 	err = m.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		claimed, err = m.db.engine.Stores.Groups.Claim(ctx, q, row.GroupClaim{
@@ -215,7 +216,7 @@ func (m *member) claimRows(ctx context.Context, n int, pool *worker.Reservation)
 	return claimed, nil
 }
 
-// decodeAll converts rows to deliveries. It dead-letters the events that do not decode.
+// decodeAll converts rows to deliveries and dead-letters the events that do not decode.
 func (m *Member[E]) decodeAll(ctx context.Context, rows []row.Delivery) []decoded[E] {
 	out := make([]decoded[E], len(rows))
 	for i, row := range rows {
@@ -233,9 +234,9 @@ func (m *Member[E]) decodeAll(ctx context.Context, rows []row.Delivery) []decode
 	return out
 }
 
-// Leave ends the membership. Events that the member holds return to the group without spending an attempt, and the
-// member's settles return [ErrClaimLost]. A later claim joins again. Leave waits for the writer until ctx ends or
-// BusyTimeout has passed.
+// Leave ends the membership. Events held by the member return to the group without using up an attempt, and
+// settling them returns [ErrClaimLost]. A later claim rejoins the group. Leave waits for the writer until ctx
+// ends or BusyTimeout has passed.
 func (m *Member[E]) Leave(ctx context.Context) error {
 	return fail("leave group", m.group.name, m.leave(ctx))
 }
@@ -247,17 +248,18 @@ func (m *member) leave(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.renewAt.Store(0) // a later claim has to acquire the name again
+	m.renewAt.Store(0) // a later claim must acquire the name again
 	m.db.engine.Notifier.Wake(wake.Group(groupKey(m.id)))
 	return nil
 }
 
-// All returns an iterator over events of the group. The body must settle each event within the group's Lease. Up to a
-// tenth of a second of the Lease, but no more than an eighth of it, may have passed when an event is yielded. The
-// iterator waits for events without polling and ends silently when ctx ends. Breaking out of the loop is safe.
+// All returns an iterator over events of the group. The body must settle each event within the group's Lease.
+// When an event is yielded, its lease may already be up to a tenth of a second old, but no more than an eighth
+// of the Lease. The iterator waits for events without polling and ends silently when ctx ends. Breaking out of
+// the loop is safe.
 //
-// All claims ahead as many events as a quick body handles in a few milliseconds. Events that were claimed and not
-// yielded return to the group, attempt unspent.
+// All claims as many events ahead as a quick body handles in a few milliseconds. Events that were claimed but
+// not yielded return to the group without using up an attempt.
 //
 // An event whose payload does not decode into E is dead-lettered and yielded with the error, and the loop
 // continues. Any other error, such as [ErrClosed] or an error of [Member.Claim], is yielded without an
@@ -289,18 +291,18 @@ type prefetcher[E any] struct {
 	last   int                          // size of the last claim, kept by sizeByPace
 	held   []decoded[E]                 // events claimed and not yet returned
 	taken  time.Time                    // time of the claim of held
-	dry    bool                         // the last claim has left no events
+	dry    bool                         // the last claim left no events behind
 	pool   *worker.Reservation          // holds a slot for each event in held; nil if no slots are needed
 }
 
 const (
 	mostAhead = 64
-	quickPace = 10 * time.Millisecond // limit for all events of a claim
+	quickPace = 10 * time.Millisecond // maximum time to handle all events of a claim quickly
 	slowPace  = 100 * time.Millisecond
 )
 
-// sizeByPace doubles the size of claims while their events are handled quickly, and returns to single events when
-// they are not.
+// sizeByPace doubles the claim size while events are handled quickly and resets it to a single event when they
+// are not.
 func (p *prefetcher[E]) sizeByPace(pace time.Duration) int {
 	switch {
 	case p.last == 0 || pace > slowPace:
@@ -317,8 +319,8 @@ func (p *prefetcher[E]) quick() time.Duration { return min(quickPace, p.member.g
 // stale returns the maximum age of a lease at which its event may still be returned to the caller.
 func (p *prefetcher[E]) stale() time.Duration { return min(slowPace, p.member.group.opts.Lease/8) }
 
-// next waits for the next event and returns it. An event that did not decode comes with its error; any other error
-// comes without an event. Events that have been held for too long are given back first.
+// next waits for the next event and returns it. An event that does not decode is returned with its error; any
+// other error is returned without an event. next first gives back events that have been held for too long.
 func (p *prefetcher[E]) next(ctx context.Context) (*Delivery[E], error) {
 	if err := p.member.db.engine.Usable(ctx, ""); err != nil {
 		return nil, err
@@ -336,8 +338,8 @@ func (p *prefetcher[E]) next(ctx context.Context) (*Delivery[E], error) {
 	return next.delivery, next.err
 }
 
-// fill claims events, or waits until a claim may find events. A claim that has left no events is followed by a wait,
-// which itself looks first, so an idle member asks for events once per wake.
+// fill claims events, or waits until a claim may find events. After a claim that left no events it waits.
+// Waiting begins with a look at the file, so an idle member looks for events once per wake.
 func (p *prefetcher[E]) fill(ctx context.Context) error {
 	if err := p.waitForSlot(ctx); err != nil {
 		return err
@@ -356,19 +358,20 @@ func (p *prefetcher[E]) fill(ctx context.Context) error {
 	return err
 }
 
-// waitForSlot waits for a slot of the shared pool. It first waits for events, so that an idle group holds no slots.
+// waitForSlot waits for a slot in the shared pool. It waits for events first, so that an idle group holds no
+// slots.
 func (p *prefetcher[E]) waitForSlot(ctx context.Context) error {
 	if p.pool == nil {
 		return nil
 	}
-	p.pool.Release() // slots that the last claim did not use
+	p.pool.Release() // slots left over from the last claim
 	if err := p.member.waitForEvents(ctx); err != nil {
 		return err
 	}
 	return p.pool.Wait(ctx)
 }
 
-// waitForEvents blocks until a claim may find events. It keeps the membership alive meanwhile.
+// waitForEvents blocks until a claim may find events. Meanwhile it renews the membership.
 func (m *member) waitForEvents(ctx context.Context) error {
 	return m.db.engine.Notifier.Until(ctx, func() (time.Duration, error) {
 		ready, err := m.ready(ctx)
@@ -382,12 +385,12 @@ func (m *member) waitForEvents(ctx context.Context) error {
 	}, m.keys...)
 }
 
-// third returns the interval at which leases and the membership are renewed. It leaves time for two more
-// tries within a Lease.
+// third returns the interval between renewals of leases and the membership. It leaves time for two more tries
+// within a Lease.
 func (m *member) third() time.Duration { return max(m.group.opts.Lease/3, time.Millisecond) }
 
-// giveBack returns the held events to the group, attempt unspent. If that fails, they return when their
-// lease expires.
+// giveBack returns the held events to the group without using up an attempt. If that fails, they return when
+// their leases expire.
 func (p *prefetcher[E]) giveBack() {
 	if len(p.held) == 0 {
 		return

@@ -14,9 +14,9 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// Notification is a message that was sent to a channel.
+// Notification is a message sent to a channel.
 type Notification struct {
-	ID        int64 // rises in commit order
+	ID        int64 // increases in commit order
 	Channel   string
 	Payload   json.RawMessage // as sent; other bindings may send text that is not JSON
 	CreatedAt time.Time
@@ -30,13 +30,14 @@ func (n *Notification) Decode(v any) error {
 	return nil
 }
 
-// Notify sends payload as JSON to all listeners of channel, in any process, and returns the id of the
-// message. Listeners that attach later do not receive it. The row is kept until [DB.PruneNotifications] or
+// Notify sends payload as JSON to all listeners of channel, in any process, and returns the message's id.
+// Listeners that are attached later do not receive it. The row is kept until [DB.PruneNotifications] or
 // [DB.Maintain] deletes it.
 //
-// Notify waits for the writer until ctx ends or BusyTimeout has passed. A payload of type []byte is [ErrInvalid];
-// json.RawMessage is sent unchanged. Channels that begin with _honker:job: are [ErrInvalid]: honker reserves them
-// for the states of jobs. No messages are sent to them; use an [observe.Observer] to follow the states of jobs.
+// Notify waits for the writer until ctx ends or BusyTimeout has passed. A payload of type []byte is
+// [ErrInvalid]; json.RawMessage is sent unchanged. Channels that begin with _honker:job: are [ErrInvalid],
+// because honker reserves them for job states. No messages are sent to them; use an [observe.Observer] to follow
+// job states.
 func (db *DB) Notify(ctx context.Context, channel string, payload any) (id int64, err error) {
 	text, err := db.encodeMessage(channel, payload)
 	if err != nil {
@@ -77,16 +78,16 @@ func (db *DB) encodeMessage(channel string, payload any) (string, error) {
 	return db.encode(payload)
 }
 
-// jobStates is the prefix of the channels that honker reserves for messages about the states of jobs. No binding
-// sends such messages yet.
+// jobStates is the prefix of the channels that honker reserves for messages about job states. No binding sends
+// such messages yet.
 const jobStates = "_honker:job:"
 
-// Listener receives the messages of its channels in commit order. It returns every message exactly once,
-// except for messages that are pruned before it reads them. A Listener uses no goroutine. Next and All
-// must not be used by more than a single goroutine at a time.
+// Listener receives the messages of its channels in commit order. It returns every message exactly once, except
+// for messages that are pruned before it reads them. A Listener uses no goroutine. Next and All must not be
+// called concurrently.
 //
-// If a backup is restored over the open file, ids that the Listener has passed are assigned again. The Listener then
-// ends with [ErrDatabaseReplaced], in order not to miss messages.
+// If a backup is restored over the open file, the ids that the Listener has already read are assigned again. The
+// Listener then ends with [ErrDatabaseReplaced] so as not to miss messages.
 type Listener struct {
 	db       *DB
 	channels []string
@@ -98,9 +99,8 @@ type Listener struct {
 	cancel   context.CancelCauseFunc
 }
 
-// Listen returns a Listener on channels. It is attached when Listen returns: the Listener receives
-// messages that are committed later and no earlier ones. ctx bounds only the call of Listen. Inside of
-// [DB.Tx], Listen and Next return [ErrInTx].
+// Listen returns a Listener for channels. The Listener receives the messages committed after Listen returns, and
+// no earlier messages. ctx applies only to the call of Listen. Inside [DB.Tx], Listen and Next return [ErrInTx].
 func (db *DB) Listen(ctx context.Context, channels ...string) (*Listener, error) {
 	if len(channels) == 0 {
 		return nil, fail("listen", "", fmt.Errorf("%w: no channel is given", ErrInvalid))
@@ -120,7 +120,7 @@ func (db *DB) listen(ctx context.Context, channels []string) (*Listener, error) 
 			l.keys = append(l.keys, wake.Key{Kind: wake.ChannelMessage, Name: c})
 		}
 	}
-	// The id of a message that is rolled back is assigned to another message.
+	// If a message is rolled back, its id is assigned to another message.
 	if err := db.engine.RefuseInTx(ctx, ""); err != nil {
 		return nil, err
 	}
@@ -135,8 +135,8 @@ func (db *DB) listen(ctx context.Context, channels []string) (*Listener, error) 
 	return l, nil
 }
 
-// Next returns the next message. It blocks until there is a message, ctx ends, or the Listener or the DB
-// is closed ([ErrClosed]).
+// Next returns the next message. It blocks until a message arrives, ctx ends, or the Listener or the DB is
+// closed ([ErrClosed]).
 func (l *Listener) Next(ctx context.Context) (*Notification, error) {
 	n, err := l.next(ctx)
 	return n, fail("listen", fmt.Sprint(l.channels), err)
@@ -164,7 +164,7 @@ func (l *Listener) next(ctx context.Context) (*Notification, error) {
 	}, nil
 }
 
-// wait blocks until the page has a message. It ends when the listener or the DB is closed.
+// wait blocks until the page contains a message. It ends when the listener or the DB is closed.
 func (l *Listener) wait(ctx context.Context) error {
 	ctx, leave := l.db.engine.UntilClose(ctx)
 	defer leave()
@@ -205,8 +205,8 @@ func (l *Listener) fill(ctx context.Context) error {
 	})
 }
 
-// All returns an iterator over the messages, which ends silently when ctx ends. Breaking out of the loop
-// is safe: the next call returns the next message. An error is yielded once and ends the loop.
+// All returns an iterator over the messages, which ends silently when ctx ends. Breaking out of the loop is
+// safe: a later call continues with the next message. An error is yielded once and ends the loop.
 func (l *Listener) All(ctx context.Context) iter.Seq2[*Notification, error] {
 	return func(yield func(*Notification, error) bool) {
 		for {
@@ -227,14 +227,14 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// PruneNotifications deletes the messages that are older than olderThan, and all messages except the
-// newest keep of all channels together. A message that falls under either bound is deleted. If olderThan
-// is 0, there is no age bound; if keep is negative, there is no count bound. PruneNotifications returns
-// the number of deleted messages. A Listener that has not read them continues with the next message.
+// PruneNotifications deletes messages older than olderThan, and all but the newest keep messages across all
+// channels. A message is deleted if either bound applies. If olderThan is 0 there is no age bound; if keep is
+// negative there is no count bound. PruneNotifications returns the number of deleted messages. A Listener that
+// has not read them continues with the next message.
 //
-// It blocks until all are deleted. It works in transactions of a few milliseconds, with pauses in which
-// other writers can proceed. If it fails or ctx ends, it returns the number of messages deleted so far
-// together with the error.
+// It blocks until all are deleted. It works in transactions of a few milliseconds, with pauses in which other
+// writers can proceed. On an error, or if ctx ends, it returns the number of messages deleted so far together
+// with the error.
 func (db *DB) PruneNotifications(ctx context.Context, olderThan time.Duration, keep int) (pruned int, err error) {
 	if err := engine.NotNegative("age", olderThan); err != nil {
 		return 0, fail("prune notifications", "", err)
@@ -242,7 +242,7 @@ func (db *DB) PruneNotifications(ctx context.Context, olderThan time.Duration, k
 	if olderThan == 0 && keep < 0 {
 		return 0, nil
 	}
-	// The count comes first, because old messages count among the newest keep.
+	// Apply the count bound first, because old messages count toward the newest keep.
 	if keep >= 0 {
 		pruned, err = db.sweepPart(ctx, db.engine.Stores.Sweeps.Surplus(keep), row.Part{}, 0)
 	}

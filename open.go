@@ -7,13 +7,13 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/backend"
 )
 
-// Open opens the file at path and brings its schema up to date. If the file does not exist, Open creates
-// it, readable by its owner only. An existing application database keeps its contents, but its journal
-// mode becomes WAL.
+// Open opens the file at path and brings its schema up to date. If the file does not exist, Open creates it,
+// readable only by its owner. Opening an existing application database keeps its contents but sets its journal
+// mode to WAL.
 //
-// path is a plain file name in which ?, # and % have no special meaning. ctx bounds only the call of Open. nil opts
-// means defaults. Open returns [ErrUnsupported] for a file that cannot be used safely, and [ErrSchemaTooNew] for a
-// file with the schema of a newer version.
+// path is a plain file name in which ?, # and % have no special meaning. ctx applies only to the call of Open. A
+// nil opts means defaults. Open returns [ErrUnsupported] for a file that cannot be used safely, and
+// [ErrSchemaTooNew] for a file with the schema of a newer version.
 func Open(ctx context.Context, path string, opts *Options) (*DB, error) {
 	db, err := open(ctx, path, opts)
 	return db, fail("open", path, err)
@@ -34,9 +34,9 @@ func open(ctx context.Context, path string, opts *Options) (*DB, error) {
 	return newDB(o, b, backend.Stores(), b.SQL, b.Looks()), nil
 }
 
-// Connector returns connections to the file at path for a pool of the caller, such as the pool of an ORM.
-// The connections are set up, gated and watched like those of [DB.SQL] and have honker's SQL functions.
-// The first connection brings the schema up to date. nil opts means defaults.
+// Connector returns a connector to the file at path for a pool that the caller creates, such as the pool of an
+// ORM. Its connections are set up, wait for the writer and wake waiting goroutines like those of [DB.SQL], and
+// provide honker's SQL functions. The first connection brings the schema up to date. A nil opts means defaults.
 func Connector(path string, opts *Options) (driver.Connector, error) {
 	o, err := opts.withDefaults()
 	if err != nil {

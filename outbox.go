@@ -10,12 +10,12 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// OutboxOptions configures an [Outbox] handle. The options belong to the handle in this process and are
-// not stored in the file. Zero fields select the defaults.
+// OutboxOptions configures an [Outbox] handle. The options apply to the handle in this process and are not
+// stored in the file. Zero fields select the defaults.
 type OutboxOptions struct {
-	MaxAttempts int           // number of deliveries before a message is dead; default 5; stored with each message when it is sent
-	BaseBackoff time.Duration // delay after the first failure, doubled with each further failure; default 5s: 5s, 10s, 20s, 40s
-	Lease       time.Duration // how long Run holds a message; renewed while the message is delivered; default 60s
+	MaxAttempts int           // number of deliveries after which a message is dead; default 5; stored with each message when it is sent
+	BaseBackoff time.Duration // delay after the first failure, doubled after each further failure; default 5s: 5s, 10s, 20s, 40s
+	Lease       time.Duration // how long Run leases a message; renewed while the message is delivered; default 60s
 }
 
 func (o *OutboxOptions) withDefaults() (OutboxOptions, error) {
@@ -37,12 +37,12 @@ func (o *OutboxOptions) withDefaults() (OutboxOptions, error) {
 	return out, err
 }
 
-// Outbox delivers messages of type T to a destination outside of the file. A message is sent in the
-// transaction that makes it true and is delivered after the commit by a process that calls [Outbox.Run].
-// Delivery is at least once and in no guaranteed order.
+// Outbox delivers messages of type T to a destination outside the file. A message is sent in the same
+// transaction as the change that it describes. After the commit it is delivered by a process that calls
+// [Outbox.Run]. Delivery is at least once and in no particular order.
 //
-// The format is that of honker's outbox: the queue "_outbox:<name>" with the JSON of the message as
-// payload, and the same attempts and delays. Workers in other languages can therefore share an outbox.
+// The format is that of honker's outbox: the messages are JSON payloads in the queue "_outbox:<name>", with the
+// same attempts and delays. Workers in other languages can therefore share an outbox.
 //
 // Handles are cheap and may be created where they are needed.
 type Outbox[T any] struct {
@@ -55,9 +55,9 @@ type Outbox[T any] struct {
 
 const outboxPrefix = "_outbox:"
 
-// NewOutbox returns a handle on the outbox called name. It does not access the file. An invalid name or
-// option, or a T of []byte, is reported as [ErrInvalid] by the first verb. A name has at most 1016 bytes.
-// deliver may be nil if messages are only sent. nil opts means defaults.
+// NewOutbox returns a handle for the outbox called name, which may have at most 1016 bytes. It does not access
+// the file. The first verb returns [ErrInvalid] for an invalid name or option or a T of []byte. deliver may be
+// nil if the handle is only used to send messages. A nil opts means defaults.
 func NewOutbox[T any](db *DB, name string, deliver func(context.Context, T) error, opts *OutboxOptions) *Outbox[T] {
 	o, err := opts.withDefaults()
 	q := NewQueue[T](db, outboxPrefix+name, &QueueOptions{
@@ -69,7 +69,7 @@ func NewOutbox[T any](db *DB, name string, deliver func(context.Context, T) erro
 	return &Outbox[T]{q: q, name: name, deliver: deliver, opts: o, err: err}
 }
 
-// doubling returns a Backoff of base·2^(attempt-1), like honker's outbox.
+// doubling returns a Backoff of base·2^(attempt-1), as in honker's outbox.
 func doubling(base time.Duration) Backoff {
 	return func(attempt int, _ error) time.Duration { return doubled(base, math.MaxInt64, attempt) }
 }
@@ -80,7 +80,8 @@ func (o *Outbox[T]) Name() string { return o.name }
 // Queue returns the queue of the outbox. Use it to inspect or cancel messages.
 func (o *Outbox[T]) Queue() *Queue[T] { return o.q }
 
-// Send adds a message, which may be delivered from now on, and returns its id after the commit. See [Queue.Enqueue].
+// Send adds a message and returns its id after the commit. The message may be delivered immediately. See
+// [Queue.Enqueue].
 func (o *Outbox[T]) Send(ctx context.Context, v T, opts ...EnqueueOption) (int64, error) {
 	if o.err != nil {
 		return 0, fail("send", o.name, o.err)
@@ -101,15 +102,15 @@ func (o *Outbox[T]) SendTx(ctx context.Context, tx Tx, v T, opts ...EnqueueOptio
 	return id, fail("send", o.name, err)
 }
 
-// Run delivers messages, several at once. It blocks until ctx ends and the running deliveries are done,
-// and then returns nil. It returns errors as [Queue.Work] does.
+// Run delivers messages, several at once. It blocks until ctx ends and the running deliveries have finished, and
+// then returns nil. It returns the same errors as [Queue.Work].
 //
-// A message is removed when deliver returns nil. After an error or a panic it is tried again after the
-// backoff. When its attempts are spent, it is dead-lettered with the error. deliver may return
-// [RetryAfter], [Snooze] or [Reject] to override this. If the process dies between the delivery and the
-// removal, the message is delivered again, so receivers must tolerate duplicates.
+// A message is removed when deliver returns nil. After an error or a panic, delivery is retried after the
+// backoff, and the message is dead-lettered with the error when no attempts are left. deliver may return
+// [RetryAfter], [Snooze] or [Reject] to override this. If the process dies between the delivery and the removal,
+// the message is delivered again, so receivers must tolerate duplicates.
 //
-// nil opts means the defaults of [WorkOptions], except that Lease is the Lease of the outbox.
+// A nil opts means the defaults of [WorkOptions], except that Lease is the Lease of the outbox.
 func (o *Outbox[T]) Run(ctx context.Context, opts *WorkOptions) error {
 	err := o.err
 	if o.deliver == nil {

@@ -10,20 +10,19 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// ErrSkip is returned by the function of a [Pipe] for an event without a successor.
+// ErrSkip is returned by a [Pipe]'s function to publish nothing for an event.
 var ErrSkip = errors.New("skip this event")
 
-// Pipe reads the events of from for consumer, transforms each with fn, and publishes the result to to with
-// the same key. It publishes in the transaction that saves the consumer's offset, so each event of from
-// has exactly one successor, in the same order, even after a crash. Pipe blocks, waiting for new events
-// without polling. It returns nil when ctx ends, or the first error. The successors finished before are
-// kept.
+// Pipe reads the events of from as consumer, transforms each event with fn, and publishes the result to to under
+// the same key. It publishes in the transaction that saves the consumer's offset, so each event of from has
+// exactly one successor, in the same order, even after a crash. Pipe blocks, waiting for new events without
+// polling. It returns nil when ctx ends, or the first error. Successors finished before an error are kept.
 //
-// fn runs outside of the transaction, for a single event at a time. It may run again for the same event
-// after a crash, or if another Pipe runs for the same consumer. The ctx of fn ends with ctx and with
-// [DB.Close], which waits for Pipe; Pipe then returns [ErrClosed]. If fn returns an error, or an event
-// does not decode into A, Pipe returns the error. If fn returns [ErrSkip], the event has no successor.
-// from may be a pattern. It is [ErrInvalid] if to is a pattern, if from also reads to, or if fn is nil.
+// fn runs outside the transaction, for a single event at a time. It may run again for the same event after a
+// crash, or if another Pipe runs with the same consumer. The ctx of fn ends with ctx and with [DB.Close], which
+// waits for Pipe; Pipe then returns [ErrClosed]. If fn returns an error, or an event does not decode into A,
+// Pipe returns the error. If fn returns [ErrSkip], the event has no successor. from may be a pattern. Pipe
+// returns [ErrInvalid] if to is a pattern, if from also reads to, or if fn is nil.
 func Pipe[A, B any](ctx context.Context, from *Stream[A], consumer string, to *Stream[B], fn func(context.Context, *Event[A]) (B, error)) error {
 	if fn == nil {
 		return fail("pipe", from.name, errNilFunction)
@@ -44,12 +43,12 @@ func Pipe[A, B any](ctx context.Context, from *Stream[A], consumer string, to *S
 	return fail("pipe", from.name, from.pipe(ctx, to.db.engine, consumer, &streamSink{to: to.stream, transform: transform}))
 }
 
-// pipeable is implemented by *Stream for all types of events.
+// pipeable is implemented by *Stream for all event types.
 type pipeable interface {
 	pipe(ctx context.Context, e *engine.Engine, consumer string, to engine.Sink) error
 }
 
-// pipe runs a [Pipe] into to, which writes through e.
+// pipe runs a [Pipe] that writes to to through e.
 func (s *Stream[E]) pipe(ctx context.Context, e *engine.Engine, consumer string, to engine.Sink) error {
 	if s.err != nil {
 		return s.err
@@ -78,12 +77,12 @@ type pipeRun struct {
 	*subscription
 	decode func(*row.Event) (any, error)
 	to     engine.Sink
-	batch  int       // number of events that were added and not yet committed
+	batch  int       // number of uncommitted events in the batch
 	began  time.Time // start of the batch
 }
 
-// Limits of a batch, which holds the events that are read and not yet committed. They are low because the
-// events become visible only when the batch is committed.
+// Limits of a batch, which holds the events that were read but not yet committed. They are low because the
+// results become visible only when the batch is committed.
 const (
 	pipeBatch = 256
 	pipeTime  = 10 * time.Millisecond
@@ -99,7 +98,7 @@ func checkPipe(from, to *stream) error {
 	return nil
 }
 
-// run transforms events until an error occurs.
+// run transforms events until an error occurs or ctx ends.
 func (p *pipeRun) run(ctx context.Context) error {
 	for {
 		row, err := p.await(ctx)
@@ -135,8 +134,8 @@ func (p *pipeRun) add(ctx context.Context, row *row.Event) error {
 	return nil
 }
 
-// commit writes the batch and saves the offset, or does neither. If the stored offset has changed, a Seek or another
-// pipe has moved it, and this pipe drops its batch and continues from the stored offset.
+// commit writes the batch and saves the offset atomically. If the stored offset has changed because of a Seek or
+// another pipe, this pipe drops its batch and continues from the stored offset.
 func (p *pipeRun) commit(ctx context.Context) error {
 	if p.handled == p.saved {
 		return nil

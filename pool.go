@@ -15,17 +15,17 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// Pool limits the number of handlers that run at once across all Work loops that share it through
-// [WorkOptions] or [GroupWorkOptions]. The loops may belong to any queues, groups and DBs. The Workers option
-// still applies to each loop.
+// Pool limits the number of handlers that run at once across all Work loops that share it through [WorkOptions]
+// or [GroupWorkOptions]. The loops may belong to any queues, groups and DBs. Each loop is still limited by its
+// Workers option.
 //
-// A loop acquires a slot before it claims, so it never claims a job that cannot start. While a job waits
-// for a slot, its Timeout and its lease do not run, its priority still counts, and another process can
-// claim it. In return, loops with a Pool do not claim jobs ahead for fast handlers.
+// A loop acquires a slot before it claims, so it never claims a job that cannot start. While a job waits for a
+// slot, its Timeout and its lease have not started, its priority still counts, and another process can claim it.
+// The drawback is that loops with a Pool do not claim jobs ahead for fast handlers.
 //
 // A loop with nothing to claim holds no slot. If all slots are taken, loops wait in order of arrival and get a
-// slot each, so that a queue that is always full does not starve a queue that rarely gets a job. A loop keeps its
-// slot while it claims and while it waits for the writer of its file.
+// single slot each, so that a queue that is always full does not starve a queue that rarely gets a job. A loop
+// keeps its slot while it claims and while it waits for its file's writer.
 //
 // A Pool has no goroutine, needs no Close and may outlive the DBs. It is safe for concurrent use.
 type Pool struct {
@@ -33,12 +33,12 @@ type Pool struct {
 	size  int
 }
 
-// NewPool returns a Pool for up to n handlers at once. If n is not positive, Work returns [ErrInvalid].
+// NewPool returns a Pool for up to n concurrent handlers. If n is not positive, Work returns [ErrInvalid].
 func NewPool(n int) *Pool {
 	return &Pool{slots: worker.NewSlots(n), size: n}
 }
 
-// poolWorkers limits the default of Workers for a loop with a Pool. No claim takes more jobs than this.
+// poolWorkers limits the default number of Workers of a loop with a Pool. No claim takes more jobs than this.
 const poolWorkers = 256
 
 func (p *Pool) check() error {
@@ -48,7 +48,7 @@ func (p *Pool) check() error {
 	return nil
 }
 
-// workers returns the default of Workers, with which a single busy queue can use the whole Pool.
+// workers returns the default for Workers, which lets a single busy queue use the whole Pool.
 func (p *Pool) workers() int {
 	if p == nil {
 		return runtime.GOMAXPROCS(0)
@@ -56,7 +56,7 @@ func (p *Pool) workers() int {
 	return min(p.size, poolWorkers)
 }
 
-// shared returns the slots of the Pool, or nil if p is nil.
+// shared returns the Pool's slots, or nil if p is nil.
 func (p *Pool) shared() *worker.Slots {
 	if p == nil {
 		return nil
@@ -66,35 +66,38 @@ func (p *Pool) shared() *worker.Slots {
 
 // LaneOptions configures Lanes. The zero value of a field means its default.
 type LaneOptions struct {
-	// Strict claims jobs of a queue only while no earlier queue in the list has a job that can be claimed. A queue that
-	// always has work starves the queues after it.
+	// Strict claims jobs of a queue only while no earlier queue in the list has a claimable job. A queue that
+	// always has jobs starves the queues after it.
 	Strict bool
-	// Weights maps queue names to their shares while all queues have work: a queue of weight 3 gets three jobs for each
-	// job of a queue of weight 1. The default weight is 1. Weights must be at least 1.
+	// Weights maps queue names to their shares while all queues have jobs: a queue with weight 3 gets three jobs
+	// for each job of a queue with weight 1. The default weight is 1. Weights must be at least 1.
 	Weights map[string]int
-	// Queue configures each of the queues with Backoff, Timeout and ResultTTL. nil means defaults.
+	// Queue provides the Backoff, Timeout and ResultTTL of each queue. nil means defaults.
 	Queue *QueueOptions
 }
 
-// Lanes is a set of queues of the same file that a single Work takes jobs from. It is a cheap handle, safe for concurrent
-// use.
+// Lanes is a set of queues in the same file from which a single Work takes jobs. It is a cheap handle, safe for
+// concurrent use.
 //
-// Each claim is a single statement over all the queues. It looks at a few jobs of each queue, however many are waiting.
-// Within a queue, jobs are taken in the order of [Queue.Claim]. Between the queues, the order is set by [LaneOptions]; by
-// default the queues take turns. A queue without work loses its turns and does not get them back later.
+// Each claim is a single statement over all the queues. It examines a few jobs of each queue, however many are
+// waiting. Within a queue, jobs are taken in the order described at [Queue.Claim]. [LaneOptions] determines the
+// order between queues; by default the queues take turns. A queue without jobs loses its turns and does not get
+// them back later.
 type Lanes[T any] struct {
 	db      *DB
 	names   []string
 	queues  map[string]*Queue[T]
 	strict  bool
 	weights []int
-	err     error // bad name or option, returned by Work
+	err     error // invalid name or option, returned by Work
 }
 
-// NewLanes returns a handle for queues, the first lane first. It does not access the file. nil opts means defaults.
+// NewLanes returns a handle for queues, with the first lane first. It does not access the file. A nil opts means
+// defaults.
 //
-// Work returns [ErrInvalid] for an empty list, a bad or repeated name, Weights together with Strict, a weight below 1 or
-// for a queue that is not in the list, and bad options of the queues.
+// Work returns [ErrInvalid] if the list is empty, if a name is invalid or repeated, if Weights is used together
+// with Strict, if a weight is below 1 or belongs to a queue that is not in the list, and if the queue options
+// are invalid.
 func NewLanes[T any](db *DB, queues []string, opts *LaneOptions) *Lanes[T] {
 	db.mustExist("NewLanes")
 	var o LaneOptions
@@ -136,15 +139,15 @@ func (o *LaneOptions) check(queues []string) (err error) {
 	return err
 }
 
-// Work is like [Queue.Work] for the jobs of all lanes. Workers bounds their handlers together, and [JobInfo] contains the
-// queue of the job. A commit to any of the queues wakes Work.
+// Work is like [Queue.Work] for the jobs of all lanes. Workers limits their handlers together, and [JobInfo]
+// contains the job's queue. A commit to any of the queues wakes Work.
 //
-// A job that arrives while Work is idle is claimed after its commit, in a transaction of Work. Unlike with [Queue.Work],
-// an enqueue never hands its job over to Work.
+// A job that arrives while Work is idle is claimed after its commit, in a transaction of Work. Unlike with
+// [Queue.Work], an enqueue never hands its job directly to an idle worker.
 //
-// Each Work counts turns on its own, so the shares apply to the jobs taken by that Work and not to the file as a whole.
-// To keep fast handlers busy, Work claims jobs ahead; a job of an earlier lane has to wait for these jobs. With a [Pool]
-// nothing is claimed ahead.
+// Each Work counts its own turns, so the shares apply to the jobs taken by that Work and not to the file as a
+// whole. Work claims jobs ahead to keep fast handlers busy, and a job of an earlier lane has to wait for these
+// jobs. With a [Pool], Work claims nothing ahead.
 func (l *Lanes[T]) Work(ctx context.Context, fn func(context.Context, *Job[T]) error, opts *WorkOptions) error {
 	name := strings.Join(l.names, ", ")
 	if l.err != nil {
@@ -173,7 +176,7 @@ func (l *Lanes[T]) WorkTx(ctx context.Context, fn func(context.Context, *sql.Tx,
 	return l.Work(ctx, func(ctx context.Context, job *Job[T]) error { return job.handleTx(ctx, fn) }, opts)
 }
 
-// shares returns the lanes of a single Work, which counts their turns.
+// shares returns the lanes of a single Work, which keeps count of their turns.
 func (l *Lanes[T]) shares() *worker.Lanes {
 	if l.strict {
 		return worker.StrictLanes()
@@ -181,7 +184,7 @@ func (l *Lanes[T]) shares() *worker.Lanes {
 	return worker.FairLanes(l.names, l.weights)
 }
 
-// claimed splits a claim by queue and reports each part to its queue.
+// claimed splits a claim by queue and reports each part to the queue concerned.
 func (l *Lanes[T]) claimed(op *worker.ClaimOp) {
 	for _, name := range l.names {
 		part := *op

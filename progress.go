@@ -16,8 +16,8 @@ import (
 // Progress is the progress of a handler, as reported by [Job.SetProgress].
 type Progress struct {
 	Done, Total int64     // in any unit; a Total of 0 means unknown
-	Note        string    // current activity
-	At          time.Time // time of the report, in milliseconds
+	Note        string    // description of the current activity
+	At          time.Time // time of the report, to the millisecond
 }
 
 func progressOf(text string) *Progress {
@@ -26,22 +26,22 @@ func progressOf(text string) *Progress {
 	}
 	var p row.Progress
 	if json.Unmarshal([]byte(text), &p) != nil {
-		return nil // another program has written text that is not a progress
+		return nil // another program wrote text that is not a valid Progress
 	}
 	return &Progress{Done: p.Done, Total: p.Total, Note: p.Note, At: p.At}
 }
 
-// maxProgressNote is the maximum length in bytes of the note of a progress.
+// maxProgressNote is the maximum length of Progress.Note in bytes.
 const maxProgressNote = 512
 
-// SetProgress reports the progress of the handler for JobInfo.Progress in other processes: done of total,
-// in any unit, and a note of up to 512 bytes. It never blocks and does not write, so it may be called in a
-// tight loop. The last call counts.
+// SetProgress reports the progress of the handler, which other processes can read from JobInfo.Progress: done
+// out of total, in any unit, and a note of up to 512 bytes. It never blocks and does not write to the file, so
+// it may be called in a tight loop. The last call wins.
 //
-// In Work the progress is written with the next renewal of leases, for all jobs of the process in a single
-// statement, at a third of the Lease and at most once a second. Outside of Work, [Job.Extend] writes it. A
-// settle writes progress that was not yet written. A job that fails or dies therefore keeps its last
-// progress, and so does a done job that is retained; see [Queue.SetRetention].
+// In Work the progress is written with the next renewal of leases, in a single statement for all jobs of the
+// process, after each third of the Lease but at most once per second. Outside Work, [Job.Extend] writes it.
+// Settling the job writes any progress not yet written. A job that fails or dies therefore keeps its last
+// progress, and so does a retained done job; see [Queue.SetRetention].
 //
 // The progress stays until another attempt reports its own. SetProgress has no effect after the handler
 // has returned or has settled the job.
@@ -53,14 +53,15 @@ func (j *Job[T]) SetProgress(done, total int64, note string) {
 	j.claim.SetProgress(row.Progress{Done: done, Total: total, Note: note, At: time.Now()})
 }
 
-// Checkpoint stores v as JSON with the job, for [Job.Checkpointed] in its next attempt. The last call counts. A long
-// handler that fails, or whose process is killed, can then continue where it stopped. Checkpoint writes in its own
-// transaction. It waits for the writer until ctx ends or BusyTimeout has passed, and shares commits with other calls.
+// Checkpoint stores v as JSON with the job, so that the next attempt can read it with [Job.Checkpointed]. The
+// last call wins. A long-running handler that fails, or whose process is killed, can then continue from the
+// checkpoint. Checkpoint writes in its own transaction. It waits for the writer until ctx ends or BusyTimeout
+// has passed, and shares commits with concurrent calls.
 //
-// Like the settle verbs, it returns [ErrClaimLost] and changes nothing if the claim is no longer valid.
-// The checkpoint is deleted with the job when the job is done. A dead job that is requeued has it again.
-// An enqueue that changes the arguments of the job (see [ReplaceWaiting]) deletes it. The size of v is
-// limited by Options.MaxPayload, as for a payload.
+// Like the settle verbs, Checkpoint returns [ErrClaimLost] and changes nothing if the claim is no longer valid.
+// The checkpoint is deleted with the job when the job is done. A dead job keeps its checkpoint when it is
+// requeued. An enqueue that replaces the job's arguments (see [ReplaceWaiting]) deletes the checkpoint. As with
+// payloads, Options.MaxPayload limits the size of v.
 func (j *Job[T]) Checkpoint(ctx context.Context, v any) error {
 	text, err := j.checkpointOf(v)
 	if err != nil {
@@ -72,8 +73,8 @@ func (j *Job[T]) Checkpoint(ctx context.Context, v any) error {
 	return failID("checkpoint of job", j.ID, j.q.db.engine.Write(ctx, "CheckpointTx", op))
 }
 
-// CheckpointTx is like [Job.Checkpoint], within tx. The handler's writes in tx and its checkpoint are
-// committed together.
+// CheckpointTx is like [Job.Checkpoint], within tx, so that the handler's other writes in tx and the checkpoint
+// are committed together.
 func (j *Job[T]) CheckpointTx(ctx context.Context, tx Tx, v any) error {
 	text, err := j.checkpointOf(v)
 	if err != nil {
@@ -93,7 +94,8 @@ func (j *Job[T]) checkpointOf(v any) (string, error) {
 	return j.q.db.encode(v)
 }
 
-// saveCheckpoint changes nothing if the claim is lost, so its error leaves nothing to undo.
+// saveCheckpoint saves text as the checkpoint. If the claim is lost it changes nothing, so the caller need not
+// undo anything.
 func (j *Job[T]) saveCheckpoint(ctx context.Context, q engine.Querier, text string, now time.Time) error {
 	held, err := j.q.db.engine.Stores.Jobs.Checkpoint(ctx, q, j.claim.Claim, text, now)
 	if err == nil && !held {
@@ -102,10 +104,9 @@ func (j *Job[T]) saveCheckpoint(ctx context.Context, q engine.Querier, text stri
 	return err
 }
 
-// Checkpointed decodes the last checkpoint of earlier attempts into v. It returns false, and leaves v
-// unchanged, if there is none. Checkpoints of this attempt are not visible to it; they are for the next
-// attempt. Checkpointed does not read the file. It returns an error if the checkpoint does not decode into
-// v.
+// Checkpointed decodes the last checkpoint of an earlier attempt into v. If there is none, it returns false and
+// leaves v unchanged. It does not return checkpoints of the current attempt, which are meant for the next
+// attempt. Checkpointed does not read the file. It returns an error if the checkpoint does not decode into v.
 func (j *Job[T]) Checkpointed(v any) (bool, error) {
 	if j.claim == nil {
 		return false, failID("checkpoint of job", j.ID, errNoClaim)
@@ -117,11 +118,11 @@ func (j *Job[T]) Checkpointed(v any) (bool, error) {
 	return err == nil, failID("checkpoint of job", j.ID, err)
 }
 
-// Logger returns a logger for this attempt, which helps to explain a failure. If the attempt ends with an
-// error, the last 64 KiB of its lines are saved in the commit that settles it, for Attempts of package
-// admin and honker job logs. Otherwise the lines are dropped. They are also lost if the process is killed,
-// so they do not replace an audit log. All levels are kept. Nothing is written elsewhere; to write to
-// another log too, join the handlers with [slog.NewMultiHandler].
+// Logger returns a logger for this attempt, which helps to explain failures. If the attempt ends with an error,
+// the last 64 KiB of its lines are saved in the commit that settles it, where Attempts in package admin and the
+// command honker job logs can read them. Otherwise the lines are discarded. They are also lost if the process is
+// killed, so they do not replace an audit log. Lines of all levels are kept. The logger writes nowhere else; to
+// write to another log as well, combine the handlers with [slog.NewMultiHandler].
 //
 // The logger never blocks on the file and is safe for concurrent use. Jobs that do not call Logger have no overhead.
 func (j *Job[T]) Logger() *slog.Logger {
@@ -136,25 +137,29 @@ type LogOptions struct {
 	// Level returns the level for attempts with the given outcome. nil means Warn for OutcomeRetried and OutcomeLost,
 	// Error for OutcomeDied, and Info for all others.
 	Level func(Outcome) slog.Level
-	// OneIn logs a random sample of acked attempts, 1 in OneIn; default 1: all. Other attempts are always logged.
+	// OneIn logs a random sample of acked attempts, 1 in OneIn; default 1, which logs all. Other attempts are
+	// always logged.
 	OneIn int
-	// Slow logs every acked attempt that ran for at least this long, regardless of OneIn. 0 disables it.
+	// Slow logs every acked attempt that ran for at least this long, regardless of OneIn. 0 disables this.
 	Slow time.Duration
-	// Attrs returns attributes to add to each line, such as a trace id. ctx is the handler's context. nil adds none.
+	// Attrs returns attributes to add to each line, such as a trace id. ctx is the handler's context. nil adds
+	// no attributes.
 	Attrs func(ctx context.Context) []slog.Attr
 }
 
-// Log returns a Middleware that logs a line for each attempt when it ends. The message is "honker: attempt". The
-// attributes are queue, job, attempt, outcome, wait (how long the job could have started before it did), ran and, after a
-// failure, error. The arguments are never logged. A nil l means slog.Default(), and nil opts means defaults. Install Log
-// first, so that it sees the errors returned by other middleware.
+// Log returns a Middleware that logs a line at the end of each attempt. The message is "honker: attempt". The
+// attributes are queue, job, attempt, outcome, wait (the time between the job becoming ready and its start), ran
+// and, after a failure, error. The arguments are never logged. A nil l means slog.Default(), and a nil opts
+// means defaults. Install Log first, so that it sees the errors returned by other middleware.
 //
-// The outcome is [OutcomeAcked] or another Outcome that follows from the handler's return. The line is logged before the
-// commit that settles the job, which may still find the claim lost; use [observe.Observer.Settled] for the final outcome. An
-// attempt that was killed together with its process is not logged.
+// The outcome is [OutcomeAcked] or another Outcome, as determined by the handler's return value. The line is
+// logged before the commit that settles the job, which may still find that the claim was lost; use
+// [observe.Observer.Settled] for the final outcome. If the process is killed, its running attempts are not
+// logged.
 //
-// A panic of the handler counts as a failed attempt, and Options.Logger logs its stack. A panic in a function of opts does
-// not affect the job. Options.Logger also logs failures in its own way, after the commit.
+// A panic in the handler counts as a failed attempt, and its stack is logged to Options.Logger. A panic in a
+// function of opts does not affect the job. Failures are also logged to Options.Logger as usual, after the
+// commit.
 func Log(l *slog.Logger, opts *LogOptions) Middleware {
 	if l == nil {
 		l = slog.Default()
@@ -171,7 +176,7 @@ func Log(l *slog.Logger, opts *LogOptions) Middleware {
 	}
 }
 
-// levelOf is the default LogOptions.Level.
+// levelOf is the default for LogOptions.Level.
 func levelOf(o Outcome) slog.Level {
 	switch o {
 	case OutcomeRetried, OutcomeLost:
@@ -188,7 +193,8 @@ type attemptLog struct {
 	logger *slog.Logger
 }
 
-// errNotReturned is the error of an attempt that did not return. The pool recovers the panic itself.
+// errNotReturned is the error logged for an attempt that did not return. The worker pool recovers the panic
+// itself.
 var errNotReturned = errors.New("the handler panicked or called runtime.Goexit")
 
 func (a *attemptLog) run(ctx context.Context, job *JobInfo, next WorkFunc) (err error) {
@@ -199,7 +205,7 @@ func (a *attemptLog) run(ctx context.Context, job *JobInfo, next WorkFunc) (err 
 	return err
 }
 
-// log writes the line. If the application's code panics here, the job does not fail.
+// log writes the line. A panic in the application's code called by log does not fail the job.
 func (a *attemptLog) log(ctx context.Context, job *JobInfo, err error, ran time.Duration) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -229,8 +235,8 @@ func (a *attemptLog) logsAck(ran time.Duration) bool {
 	return a.OneIn <= 1 || a.Slow > 0 && ran >= a.Slow || rand.IntN(a.OneIn) == 0
 }
 
-// wait returns how long the job could have started before its handler was called; the handler has run for ran. Without a
-// claim, as in a test of a middleware, the wait is counted from RunAt.
+// wait returns the time between the job becoming ready and the call of its handler, which has run for ran.
+// Without a claim, as in a test of a middleware, the wait is counted from RunAt.
 func (j *JobInfo) wait(ran time.Duration) time.Duration {
 	if j.claim != nil {
 		return j.claim.Wait
@@ -241,7 +247,7 @@ func (j *JobInfo) wait(ran time.Duration) time.Duration {
 	return max(0, time.Since(j.RunAt)-ran)
 }
 
-// outcome returns the outcome of an attempt, following the rules by which the pool settles the job.
+// outcome returns the outcome of an attempt according to the rules by which the worker pool settles jobs.
 func (j *JobInfo) outcome(ctx context.Context, err error) Outcome {
 	settled, final := j.settled()
 	cause := context.Cause(ctx)
@@ -267,8 +273,8 @@ func (j *JobInfo) outcome(ctx context.Context, err error) Outcome {
 	return OutcomeRetried
 }
 
-// settled returns the outcome that the handler itself has given the job, or "" for none. The outcome is final if it has
-// been committed.
+// settled returns the outcome of a job that the handler has settled itself, or "" if it has not. The outcome is
+// final if it has been committed.
 func (j *JobInfo) settled() (outcome Outcome, final bool) {
 	if j.claim == nil {
 		return "", false

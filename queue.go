@@ -16,18 +16,18 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// defaultAttempts is the default of MaxAttempts. With the default Backoff they last half a day, so that
-// an outage does not kill jobs. The SQL functions keep honker's default of 3.
+// defaultAttempts is the default for MaxAttempts. With the default Backoff, 25 attempts last about half a day,
+// so an outage does not kill jobs. The SQL functions keep honker's default of 3.
 const defaultAttempts = 25
 
-// QueueOptions configures a [Queue] handle. The options belong to the handle in this process and are not stored
+// QueueOptions configures a [Queue] handle. The options apply to the handle in this process and are not stored
 // in the file. Zero fields select the defaults.
 type QueueOptions struct {
-	MaxAttempts int           // number of times a job may be claimed; default 25; stored with each job when it is enqueued
+	MaxAttempts int           // maximum number of claims of a job; default 25; stored with each job when it is enqueued
 	Lease       time.Duration // how long Claim and Jobs hold a job; default 300s
 	Backoff     Backoff       // delay before the next attempt in Work; default Exponential(1s, 1h)
 	Timeout     time.Duration // deadline of an attempt in Work, including its middleware; 0 means none
-	ResultTTL   time.Duration // lifetime of results saved with the ack; default 1h; negative means for ever
+	ResultTTL   time.Duration // lifetime of results saved with the ack; default 1h; negative means forever
 }
 
 func (o *QueueOptions) withDefaults() (QueueOptions, error) {
@@ -52,7 +52,7 @@ func (o *QueueOptions) withDefaults() (QueueOptions, error) {
 	return out, err
 }
 
-// checkMaxAttempts checks n, where 0 stands for the default.
+// checkMaxAttempts validates n. 0 stands for the default.
 func checkMaxAttempts(n int) error {
 	if n < 0 {
 		return fmt.Errorf("%w: negative MaxAttempts %d", ErrInvalid, n)
@@ -60,9 +60,9 @@ func checkMaxAttempts(n int) error {
 	return nil
 }
 
-// Queue is a handle on a durable queue of jobs with arguments of type T, which are stored as JSON. Handles
-// are cheap and may be created where they are needed. Every binding of honker can enqueue to the same
-// queue and work off its jobs.
+// Queue is a handle for a durable queue of jobs with arguments of type T, which are stored as JSON. Handles are
+// cheap and may be created where they are needed. Every binding of honker can enqueue to the queue and process
+// its jobs.
 type Queue[T any] struct{ *queue }
 
 // queue is the untyped part of a Queue.
@@ -74,8 +74,8 @@ type queue struct {
 	err    error          // invalid name, option or type, returned by the first verb
 }
 
-// NewQueue returns a handle on the queue called name. It does not access the file. An invalid name or option,
-// or a T of []byte, is reported as [ErrInvalid] by the first verb. nil opts means defaults.
+// NewQueue returns a handle for the queue called name. It does not access the file. The first verb returns
+// [ErrInvalid] for an invalid name or option or a T of []byte. A nil opts means defaults.
 func NewQueue[T any](db *DB, name string, opts *QueueOptions) *Queue[T] {
 	db.mustExist("NewQueue")
 	o, err := opts.withDefaults()
@@ -90,19 +90,20 @@ func (db *DB) newSource(queue string) *worker.Source {
 // Name returns the name of the queue.
 func (q *Queue[T]) Name() string { return q.name }
 
-// DB returns the database with which the handle was created.
+// DB returns the database for which the handle was created.
 func (q *Queue[T]) DB() *DB { return q.db }
 
-// Claim leases up to n jobs to worker for the queue's Lease, ordered by priority DESC, run_at, id.
-// It does not wait for jobs. If no job can be claimed, it returns an empty result without an error and
-// without taking the write lock. It may return fewer jobs than there are: a claim takes at most 1,000
-// jobs and, after the first 32, no more than about 1 MiB of payloads, because other writers wait meanwhile.
+// Claim leases up to n jobs to worker for the queue's Lease, ordered by priority DESC, run_at, id. It does not
+// wait for jobs. If no job can be claimed, it returns an empty slice and no error without taking the write lock.
+// It may return fewer jobs than are available: a claim takes at most 1,000 jobs and, after the first 32, no more
+// than about 1 MiB of payloads, because other writers have to wait meanwhile.
 //
-// A claim spends an attempt of each job. A job that has no attempts left, or whose payload does not decode
-// into T, is dead-lettered instead of returned. A job for which the [Codec] returns an error is retried
-// after the queue's Backoff.
+// A claim uses up an attempt of each job. A job that has no attempts left, or whose payload does not decode into
+// T, is dead-lettered and not returned. A job for which the [Codec] returns an error is retried after the
+// queue's Backoff.
 //
-// worker identifies the claimer and fences its settles. It must be unique among all workers of the file.
+// worker identifies the claimer and fences the settling of its jobs. It must be unique among all workers of the
+// file.
 func (q *Queue[T]) Claim(ctx context.Context, worker string, n int) ([]*Job[T], error) {
 	rows, err := q.claim(ctx, worker, n)
 	if err != nil {
@@ -117,7 +118,7 @@ func (q *Queue[T]) Claim(ctx context.Context, worker string, n int) ([]*Job[T], 
 	return jobs, nil
 }
 
-// claim reads before it takes the write lock, so that idle workers do not hold up writers.
+// claim reads before it takes the write lock, so that idle workers do not block writers.
 func (q *queue) claim(ctx context.Context, worker string, n int) ([]*row.Job, error) {
 	if q.err != nil {
 		return nil, q.err
@@ -144,7 +145,7 @@ func (q *queue) claim(ctx context.Context, worker string, n int) ([]*row.Job, er
 	return op.Rows, nil
 }
 
-// claimed reports a committed claim, and the dead jobs that the claim found.
+// claimed reports a committed claim, including the dead jobs that it found.
 func (q *queue) claimed(op *worker.ClaimOp) {
 	d := deaths{db: q.db, queue: q.name}
 	d.report(op.Dead)
@@ -157,7 +158,7 @@ func (q *queue) claimed(op *worker.ClaimOp) {
 	}
 }
 
-// headersOf returns the headers of the jobs that have any.
+// headersOf returns the encoded headers of those jobs that have any.
 func headersOf(rows []*row.Job) (all []string) {
 	for _, row := range rows {
 		if row.Headers != "" {
@@ -167,7 +168,7 @@ func headersOf(rows []*row.Job) (all []string) {
 	return all
 }
 
-// claims returns the counts of a claim: its jobs, and the time for which they were ready before it.
+// claims returns the traffic counts of a claim: its jobs, and how long they had been ready.
 func claims(op *worker.ClaimOp) traffic.Counts {
 	c := traffic.Counts{Claimed: int64(len(op.Rows))}
 	for _, row := range op.Rows {
@@ -178,8 +179,8 @@ func claims(op *worker.ClaimOp) traffic.Counts {
 	return c
 }
 
-// decodeOrSettle converts a claimed row to a job. It dead-letters a job whose payload does not decode, since
-// no later attempt could succeed. An error of the codec may be temporary, so the job is retried.
+// decodeOrSettle converts a claimed row to a job. It dead-letters a job whose payload does not decode, because a
+// later attempt could not succeed. An error from the codec may be temporary, so that job is retried.
 func (q *Queue[T]) decodeOrSettle(ctx context.Context, row *row.Job) (*Job[T], error) {
 	claim := worker.ClaimOf(row)
 	claim.Made = time.Now()
@@ -189,15 +190,15 @@ func (q *Queue[T]) decodeOrSettle(ctx context.Context, row *row.Job) (*Job[T], e
 		return job, nil
 	}
 	if err := job.unreadable(ctx, cause); err != nil && !errors.Is(err, ErrClaimLost) {
-		// The job is claimed again when its lease lapses. The other jobs do not wait for it.
+		// The job can be claimed again when its lease expires. The other jobs should not wait for it.
 		q.db.opts.Logger.Warn("honker: an undecodable job could not be settled", "queue", q.name, "job", row.ID, "error", err)
 	}
 	return job, failID("decode job", row.ID, cause)
 }
 
-// Jobs returns an iterator over the jobs of the queue. Each job is claimed for worker when the loop asks for
-// it and is held for the queue's Lease. The body must settle it. The iterator waits for jobs without polling
-// and ends silently when ctx ends. Breaking out of the loop leaves only the job of the body claimed.
+// Jobs returns an iterator over the jobs of the queue. Each job is claimed for worker when the loop asks for it
+// and is leased for the queue's Lease. The body must settle the job. The iterator waits for jobs without polling
+// and ends silently when ctx ends. After a break, only the current job remains claimed.
 //
 // A job whose payload does not decode into T is yielded without Args and with an error, and the loop
 // continues. It has already been dead-lettered or, after an error of the [Codec], scheduled for
@@ -222,7 +223,7 @@ func (q *Queue[T]) Jobs(ctx context.Context, worker string) iter.Seq2[*Job[T], e
 	}
 }
 
-// next waits for a job and claims it. It returns no job if another worker was faster.
+// next waits for a job and claims it. It returns no job if another worker claimed it first.
 func (q *queue) next(ctx context.Context, worker string) ([]*row.Job, error) {
 	rows, err := q.claim(ctx, worker, 1)
 	if err != nil || len(rows) > 0 {
@@ -237,9 +238,9 @@ func (q *queue) next(ctx context.Context, worker string) ([]*row.Job, error) {
 	return op.Rows, nil
 }
 
-// AckMany acks the jobs in ids that worker holds by valid claims, regardless of their attempts, and ignores
-// all others. It returns the number of acked jobs, together with an error too, because jobs that other jobs
-// wait for (see [After]) are acked in a commit of their own.
+// AckMany acks the jobs in ids for which worker holds valid claims, regardless of their attempts, and ignores
+// all other ids. It returns the number of acked jobs, even together with an error, because jobs that other jobs
+// wait for (see [After]) are acked in a separate commit.
 func (q *Queue[T]) AckMany(ctx context.Context, worker string, ids []int64) (n int, err error) {
 	if err := errors.Join(q.err, engine.CheckName("worker", worker)); err != nil {
 		return 0, fail("ack", q.name, err)
@@ -256,8 +257,8 @@ func (q *Queue[T]) AckMany(ctx context.Context, worker string, ids []int64) (n i
 	return n, fail("ack", q.name, err)
 }
 
-// ackAlone acks the jobs in ids on which no other job waits, in a single statement. It reports whether
-// some ids may be left.
+// ackAlone acks the jobs in ids that no other job waits for, in a single statement. It reports whether some ids
+// may remain.
 func (q *queue) ackAlone(ctx context.Context, worker string, ids []int64) (n int, others bool, err error) {
 	var at time.Time
 	err = q.db.engine.Write(ctx, "AckTx", engine.SingleOp(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
@@ -272,7 +273,7 @@ func (q *queue) ackAlone(ctx context.Context, worker string, ids []int64) (n int
 	return n, others, nil
 }
 
-// ackAwaited acks the jobs in ids on which other jobs wait.
+// ackAwaited acks the jobs in ids that other jobs wait for.
 func (q *queue) ackAwaited(ctx context.Context, worker string, ids []int64) (n int, err error) {
 	var at time.Time
 	err = q.db.engine.Write(ctx, "AckTx", engine.OpFunc(func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
@@ -281,7 +282,7 @@ func (q *queue) ackAwaited(ctx context.Context, worker string, ids []int64) (n i
 		return err
 	}))
 	if err != nil {
-		return 0, err // the transaction was rolled back, and with it the acks counted in n
+		return 0, err // the transaction was rolled back, including the acks counted in n
 	}
 	q.countAcked(at, n)
 	return n, nil
@@ -293,8 +294,9 @@ func (q *queue) countAcked(at time.Time, n int) {
 	}
 }
 
-// Get returns the job with the given id if this queue holds it: waiting, running, dead, or done and
-// retained (see [Queue.SetRetention]). It returns [ErrNotFound] if the job is done, was cancelled or never existed.
+// Get returns the job with the given id if it belongs to this queue and is waiting, running, dead, or done and
+// retained (see [Queue.SetRetention]). It returns [ErrNotFound] if the job was done and not retained, was
+// cancelled, or never existed.
 func (q *Queue[T]) Get(ctx context.Context, id int64) (*JobInfo, error) {
 	info, err := q.get(ctx, id)
 	return info, fail("get job of queue", q.name, err)
@@ -307,13 +309,14 @@ func (q *queue) get(ctx context.Context, id int64) (*JobInfo, error) {
 	return q.db.findJob(ctx, id, q.name)
 }
 
-// Cancel removes a waiting or running job of this queue without a trace and reports whether there was such
-// a job. Jobs that wait for it (see [After]) treat it as done.
+// Cancel removes a waiting or running job from this queue without a trace and reports whether there was such a
+// job. Jobs that wait for it (see [After]) treat it as done.
 //
-// If a handler of Work is running the job, its ctx is cancelled with cause [ErrCancelled]: immediately in this
-// process, and after a wake in another process that uses this package, once the handler has been running for
-// a tenth of a second. The claim ends with [OutcomeCancelled] whatever the handler returns, and OnError is not
-// called. In a queue with [Limits] the job keeps its place until the claim or its lease has ended.
+// If a handler of Work is running the job, its ctx is cancelled with cause [ErrCancelled]. In this process this
+// happens immediately. In another process that uses this package it happens after a wake, once the handler has
+// been running for a tenth of a second. The claim ends with [OutcomeCancelled] regardless of the handler's
+// return value, and OnError is not called. In a queue with [Limits] the job keeps its slot until the claim or
+// its lease has ended.
 func (q *Queue[T]) Cancel(ctx context.Context, id int64) (cancelled bool, err error) {
 	if q.err != nil {
 		return false, fail("cancel", q.name, q.err)
@@ -329,8 +332,8 @@ func (q *Queue[T]) Cancel(ctx context.Context, id int64) (cancelled bool, err er
 	return cancelled, fail("cancel", q.name, err)
 }
 
-// CancelTx is like [Queue.Cancel], within tx. A handler that is running the job is cancelled after tx has
-// committed, in the same way as by another process.
+// CancelTx is like [Queue.Cancel], within tx. If a handler is running the job, it is cancelled after tx has
+// committed, in the same way as for a cancel in another process.
 func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, id int64) (bool, error) {
 	if q.err != nil {
 		return false, fail("cancel", q.name, q.err)
@@ -343,10 +346,10 @@ func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, id int64) (bool, error) 
 	return cancelled, fail("cancel", q.name, err)
 }
 
-// SweepExpired dead-letters the jobs of this queue whose start deadline has passed, with the error
-// "expired", and returns their number. It blocks until all are moved. It works in transactions of a few
-// milliseconds, with pauses in which other writers can proceed. If it fails or ctx ends, it returns the
-// number of jobs moved so far together with the error.
+// SweepExpired dead-letters the jobs of this queue whose start deadline has passed, with the error "expired",
+// and returns their number. It blocks until all are moved. It works in transactions of a few milliseconds, with
+// pauses in which other writers can proceed. On an error, or if ctx ends, it returns the number of jobs moved so
+// far together with the error.
 func (q *Queue[T]) SweepExpired(ctx context.Context) (swept int, err error) {
 	if q.err != nil {
 		return 0, fail("sweep", q.name, q.err)
@@ -355,14 +358,14 @@ func (q *Queue[T]) SweepExpired(ctx context.Context) (swept int, err error) {
 	return swept, fail("sweep", q.name, err)
 }
 
-// NextClaimAt returns the next time at which a job that cannot be claimed now becomes claimable, either
-// because its time comes or because the lease of its claim may lapse. It returns the zero time if no such
-// job exists. Jobs that are already due are not considered.
+// NextClaimAt returns the earliest time at which a job that cannot be claimed now becomes claimable, either
+// because its start time comes or because the lease of its claim may expire. It returns the zero time if there
+// is no such job. Jobs that are already due are not considered.
 //
-// While the queue is paused (see [Queue.Pause]), the result is not before the end of the pause. While
-// the Rate of its [Limits] is exhausted, it is not before the next start, rounded up to a second. While
-// Running jobs run, it is not before the end of a claim. The limits of a key affect a job only after
-// a claim has met it.
+// While the queue is paused (see [Queue.Pause]), the result is no earlier than the end of the pause. While the
+// Rate in its [Limits] is exhausted, it is no earlier than the next allowed start, rounded up to a second. While
+// the limit Running is reached, it is no earlier than the end of a claim. The limits of a key affect a job only
+// after a claim has encountered it.
 func (q *Queue[T]) NextClaimAt(ctx context.Context) (next time.Time, err error) {
 	if q.err != nil {
 		return time.Time{}, fail("find next claim", q.name, q.err)

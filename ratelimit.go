@@ -11,14 +11,13 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// RateLimit limits the number of calls in each window of time, across all processes on the file and in all
-// languages. Windows are fixed: as honker's format requires, they start at whole multiples of their length
-// since 1970. Up to twice the limit may therefore pass around the end of a window. Rejected calls are not
-// counted.
+// RateLimit limits the number of calls per time window, across all processes that use the file and in all
+// languages. Windows are fixed: as honker's format requires, they start at whole multiples of their length since
+// 1970. Up to twice the limit may therefore pass around the end of a window. Rejected calls are not counted.
 //
-// Handles are cheap and may be created where they are needed. All handles of a name should have the same
-// limit and window, because each handle counts in windows of its own length. A handle that finds more
-// calls than it would have allowed logs this once.
+// Handles are cheap and may be created where they are needed. All handles with the same name should have the
+// same limit and window, because each handle counts in windows of its own length. A handle that sees more calls
+// counted than its limit allows logs this once.
 type RateLimit struct {
 	db    *DB
 	name  string
@@ -27,9 +26,9 @@ type RateLimit struct {
 	err   error // invalid name or number, returned by the first verb
 }
 
-// RateLimit returns a handle that allows limit calls per window of length per, which is rounded up to
-// whole seconds. It does not access the file. An invalid name, or a limit or window that is not positive,
-// is reported as [ErrInvalid] by the first verb.
+// RateLimit returns a handle that allows limit calls per window of length per, which is rounded up to whole
+// seconds. It does not access the file. The first verb returns [ErrInvalid] for an invalid name and for a limit
+// or window that is not positive.
 func (db *DB) RateLimit(name string, limit int, per time.Duration) *RateLimit {
 	err := errors.Join(engine.CheckName("rate limit name", name), engine.Positive("window", per))
 	if limit <= 0 {
@@ -51,8 +50,8 @@ func (r *RateLimit) Allow(ctx context.Context) (bool, error) {
 	return ok, fail("rate limit", r.name, err)
 }
 
-// allow also returns the window of the call. It reads before it takes the write lock, so that a full window costs
-// other writers nothing.
+// allow also returns the call's window. It reads before it takes the write lock, so that calls in a full window
+// do not block other writers.
 func (r *RateLimit) allow(ctx context.Context) (ok bool, window time.Time, err error) {
 	if r.err != nil {
 		return false, time.Time{}, r.err
@@ -74,8 +73,8 @@ func (r *RateLimit) allow(ctx context.Context) (ok bool, window time.Time, err e
 	return ok && err == nil, window, err
 }
 
-// warn logs, once for each name, that more calls were allowed than this handle would have allowed. Another
-// handle has a larger limit.
+// warn logs, once for each name, that more calls were allowed than this handle's limit. Another handle must have
+// a larger limit.
 func (r *RateLimit) warn(used int) {
 	if used <= r.limit {
 		return
@@ -106,13 +105,12 @@ func (r *RateLimit) AllowTx(ctx context.Context, tx Tx) (bool, error) {
 	return ok && err == nil, fail("rate limit", r.name, err)
 }
 
-// Wait blocks until a call is counted, in the current window or at the start of a later window, and then
-// returns nil. It returns an error when ctx ends or the DB is closed. Goroutines of the same process that
-// wait for the same limit proceed in the order of their calls. Processes compete at the start of each
-// window, and none of them is preferred.
+// Wait blocks until a call is counted, in the current window or a later window, and then returns nil. It returns
+// an error when ctx ends or the DB is closed. Goroutines of this process that wait for the same limit proceed in
+// the order of their calls. Processes compete at the start of each window with no preference among them.
 //
-// Wait has no bound of its own. With a window of a day it may wait for a day, and it does not return while
-// others use up every window. The ctx should therefore have a deadline.
+// Wait has no time limit of its own. With a window of a day it may wait for a day, or longer if other callers
+// use up every window, so ctx should have a deadline.
 func (r *RateLimit) Wait(ctx context.Context) error {
 	if err := errors.Join(r.err, r.db.engine.RefuseInTx(ctx, "AllowTx")); err != nil {
 		return fail("wait for the rate limit", r.name, err)
@@ -120,7 +118,7 @@ func (r *RateLimit) Wait(ctx context.Context) error {
 	return fail("wait for the rate limit", r.name, r.wait(ctx))
 }
 
-// clockCheck is the maximum length of a sleep, since the clock may be set and the machine may be suspended.
+// clockCheck limits the length of each sleep, because the clock may be set and the machine may be suspended.
 const clockCheck = time.Minute
 
 func (r *RateLimit) wait(ctx context.Context) error {
@@ -134,7 +132,7 @@ func (r *RateLimit) wait(ctx context.Context) error {
 		return err
 	}
 	defer next()
-	// The window usually has room, and a subscription would start the watcher for nothing.
+	// Try first: the window usually has room, and subscribing would start the watcher unnecessarily.
 	ok, full, err := r.allow(ctx)
 	if ok || err != nil {
 		return err
@@ -151,8 +149,8 @@ func (r *RateLimit) wait(ctx context.Context) error {
 	}, wake.Key{Kind: wake.Closing})
 }
 
-// Remaining returns the number of calls that the current window still allows, and the end of the window.
-// Other callers may use up the calls meanwhile.
+// Remaining returns the number of calls still allowed in the current window, and the end of the window. Other
+// callers may use up these calls in the meantime.
 func (r *RateLimit) Remaining(ctx context.Context) (int, time.Time, error) {
 	if r.err != nil {
 		return 0, time.Time{}, fail("read remaining calls of rate limit", r.name, r.err)
@@ -165,14 +163,14 @@ func (r *RateLimit) Remaining(ctx context.Context) (int, time.Time, error) {
 	return max(0, r.limit-used), r.end(window), nil
 }
 
-// SweepRateLimits deletes the windows of all names that started more than olderThan, rounded up to
-// seconds, before the current second, and returns their number. [DB.Maintain] deletes windows that are a
-// day old. The file does not store the length of windows. A window that is swept while it is still running
-// starts again from zero, so olderThan must exceed the longest window in use.
+// SweepRateLimits deletes, for all names, the windows that started more than olderThan before the current
+// second, and returns their number. olderThan is rounded up to seconds. [DB.Maintain] deletes windows that are a
+// day old. The file does not store window lengths, and a window that is swept while still current restarts from
+// zero, so olderThan must exceed the longest window in use.
 //
-// It blocks until all are deleted. It works in transactions of a few milliseconds, with pauses in which
-// other writers can proceed. If it fails or ctx ends, it returns the number of windows deleted so far
-// together with the error.
+// It blocks until all are deleted. It works in transactions of a few milliseconds, with pauses in which other
+// writers can proceed. On an error, or if ctx ends, it returns the number of windows deleted so far together
+// with the error.
 func (db *DB) SweepRateLimits(ctx context.Context, olderThan time.Duration) (swept int, err error) {
 	if err := engine.NotNegative("age", olderThan); err != nil {
 		return 0, fail("sweep rate limits", "", err)

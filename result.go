@@ -12,10 +12,10 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// SaveResult stores v as JSON as the result of the job with the given id. The result is kept for ttl, or
-// up to a second longer; a ttl of 0 means for ever. A later save replaces it. The job need not exist: the
-// result can be saved before or after the ack. In a handler, use SetResult to save the result with the
-// ack. SaveResult returns [ErrNotInserted] if a trigger of the application drops the row.
+// SaveResult stores v as JSON as the result of the job with the given id. The result is kept for ttl, or up to a
+// second longer; a ttl of 0 means forever. A later call replaces the result. The job need not exist: the result
+// can be saved before or after the ack. In a handler, use SetResult to save the result with the ack. SaveResult
+// returns [ErrNotInserted] if an application's trigger drops the row.
 func (q *Queue[T]) SaveResult(ctx context.Context, id int64, v any, ttl time.Duration) error {
 	text, err := q.encodeResult(v, ttl)
 	if err != nil {
@@ -75,10 +75,10 @@ func decodeResult(text string, r any) error {
 	return nil
 }
 
-// WaitResult blocks until the job with the given id has a result and returns it, decoded into an R. A
-// result that was saved before the call is returned immediately. WaitResult returns a [*JobFailedError] if
-// the job is dead. It returns [ErrNotFound] if the job is gone without a result, or if no committed job
-// has had this id. It ends when ctx ends. Call it for the id of an EnqueueTx only after the transaction
+// WaitResult blocks until the job with the given id has a result and returns it, decoded into an R. If the
+// result was saved before the call, WaitResult returns immediately. It returns a [*JobFailedError] if the job is
+// dead, and [ErrNotFound] if the job is gone without a result or if no committed job has ever had this id. It
+// also returns when ctx ends. If the job was enqueued with EnqueueTx, call WaitResult only after the transaction
 // has committed.
 func WaitResult[R any](ctx context.Context, db *DB, id int64) (R, error) {
 	var r R
@@ -89,8 +89,8 @@ func WaitResult[R any](ctx context.Context, db *DB, id int64) (R, error) {
 	return r, failID("wait for the result of job", id, decodeResult(text, &r))
 }
 
-// resultGrace is the delay before a second look at a job that seems to have left nothing. Other bindings
-// may ack before they save the result, and may move a job to the dead letters in two commits.
+// resultGrace is the delay before WaitResult looks again at a job that seems to be gone without a result. Other
+// bindings may ack a job before they save its result, and may need two commits to dead-letter it.
 const resultGrace = 250 * time.Millisecond
 
 func (db *DB) waitResult(ctx context.Context, id int64) (result string, err error) {

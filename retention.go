@@ -10,9 +10,9 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Retention limits the events that a topic keeps or, in a [QueueRetention], the jobs that a queue keeps. A
-// zero field means no bound, and the zero Retention keeps every event. An event that exceeds either bound
-// is deleted once all consumers and groups have seen it.
+// Retention limits the events that a topic keeps or, in a [QueueRetention], the jobs that a queue keeps. A zero
+// field means no limit, and the zero Retention keeps every event. An event that exceeds either limit is deleted
+// once all consumers and groups have seen it.
 type Retention struct {
 	MaxCount int64         // maximum number of events; the newest are kept
 	MaxAge   time.Duration // rounded up to seconds
@@ -73,14 +73,14 @@ func (s *stream) retention(ctx context.Context) (Retention, error) {
 	return r, err
 }
 
-// Compacted returns the offset of the last event that [Stream.Compact] or [DB.Maintain] has deleted from
-// the topic, or from the topics of the pattern. It returns 0 if no event was deleted. A reader that begins
-// below this offset does not see all published events. Before a projection is rebuilt from the beginning,
-// use Compacted to check that the stream still has the beginning. Below the offset a topic has no events
-// other than the dead events of a group; a pattern may have events of topics that keep more.
+// Compacted returns the offset of the last event that [Stream.Compact] or [DB.Maintain] has deleted from the
+// topic, or from any topic of the pattern. It returns 0 if no event has been deleted. A reader that begins below
+// this offset does not see every published event. Before rebuilding a projection from the beginning, use
+// Compacted to check that the beginning still exists. Below the offset, a topic has no events other than the
+// dead events of groups; a pattern may have events of topics with a longer retention.
 //
-// Compacted reads and never waits for the writer. Under the ctx of [DB.Tx] it reads in the transaction.
-// Deletions by other programs are not known to it.
+// Compacted reads and never waits for the writer. Under the ctx of [DB.Tx] it reads within the transaction. It
+// does not know about events deleted by other programs.
 func (s *Stream[E]) Compacted(ctx context.Context) (int64, error) {
 	through, err := s.compacted(ctx)
 	return through, fail("read compacted offset", s.name, err)
@@ -98,8 +98,8 @@ func (s *stream) compacted(ctx context.Context) (through int64, err error) {
 	return through, err
 }
 
-// logIfGone logs that a consumer or group begins before events that retention has deleted. It is not a warning,
-// because a new reader of a topic with a short retention is normal.
+// logIfGone logs that a consumer or group begins before events that retention has deleted. It does not log at
+// Warn, because this is normal for a new reader of a topic with a short retention.
 func (s *stream) logIfGone(kind, name string, start row.Start) {
 	if start.Offset < start.Gone {
 		s.db.opts.Logger.Info("honker: a reader starts before events that retention has deleted, and will not see them",
@@ -110,18 +110,18 @@ func (s *stream) logIfGone(kind, name string, start row.Start) {
 // CompactStats is the result of a Compact.
 type CompactStats struct {
 	Deleted  int64
-	Policy   int64  // the topic's Retention drops the events up to this offset
+	Policy   int64  // events up to this offset exceed the topic's Retention
 	Cutoff   int64  // events up to this offset could be deleted, because every consumer and group has seen them
-	PinnedBy string // the reader that has yet to see the next event to be dropped, such as `consumer "mail"`; empty if there is none
+	PinnedBy string // the reader that has yet to see the next event to be deleted, such as `consumer "mail"`; empty if there is none
 }
 
-// Compact deletes the events that exceed the topic's [Retention]. It blocks until all are deleted. It
-// works in transactions of a few milliseconds, with pauses in which other writers can proceed. If ctx
-// ends, it returns the error of ctx together with the statistics so far.
+// Compact deletes the events that exceed the topic's [Retention]. It blocks until all are deleted. It works in
+// transactions of a few milliseconds, with pauses in which other writers can proceed. If ctx ends, it returns
+// ctx's error together with the statistics so far.
 //
-// Compact never deletes events that a group, or a consumer of any binding, has yet to see. It also keeps
-// the dead events of groups. A consumer that is no longer in use keeps events for ever, until
-// [Stream.DeleteConsumer] is called. A pattern is [ErrInvalid].
+// Compact never deletes events that a group, or a consumer of any binding, has yet to see. It also keeps the
+// dead events of groups. A consumer that is no longer used prevents deletion until [Stream.DeleteConsumer] is
+// called. A pattern is [ErrInvalid].
 func (s *Stream[E]) Compact(ctx context.Context) (CompactStats, error) {
 	stats, err := s.compact(ctx)
 	return stats, fail("compact", s.name, err)
@@ -155,12 +155,12 @@ type compaction struct {
 	*engine.Pace
 	s     *stream
 	stats CompactStats
-	after int64 // events up to this offset are deleted
+	after int64 // all events up to this offset are deleted
 	done  bool
 }
 
-// deleteChunk deletes some of the events. The store reads the pins again in each transaction, because a consumer
-// may have been added meanwhile.
+// deleteChunk deletes some of the events. The store rereads the pins in each transaction, because a consumer may
+// have been added in the meantime.
 func (c *compaction) deleteChunk(ctx context.Context) error {
 	var done row.Compacted
 	err := c.Write(ctx, func(ctx context.Context, q engine.Querier, _ time.Time) (err error) {
@@ -185,21 +185,21 @@ func (c *compaction) deleteChunk(ctx context.Context) error {
 	return c.Rest(ctx)
 }
 
-// QueueRetention limits the ended jobs that a queue keeps.
+// QueueRetention limits the done and dead jobs that a queue keeps.
 type QueueRetention struct {
-	// Done applies to acked jobs, which [DB.Job] and package admin can then show. Unlike elsewhere, the
-	// zero Retention keeps none. This is the default, because an ack that only deletes is fast. To keep
-	// all jobs, set a bound that is never reached.
+	// Done applies to acked jobs, which [DB.Job] and package admin can then show. Unlike elsewhere, the zero
+	// Retention keeps none. That is the default, because an ack that only deletes is fast. To keep all jobs, set
+	// a limit that is never reached.
 	Done Retention
 	// Dead applies to dead letters. The zero Retention keeps all.
 	Dead Retention
 }
 
-// SetRetention stores r in the file, where it applies to all processes and handles from the next ack on.
-// The ack of a retained job writes it in the same transaction. This holds for every verb and SQL function
-// of this package; jobs that another binding acks are not retained. Jobs that exceed either bound are
-// deleted when [DB.Maintain] runs. Without Maintain there are at most twice Done.MaxCount done jobs,
-// because each further ack deletes the oldest. A dead job that other jobs wait for is kept.
+// SetRetention stores r in the file, where it applies to all processes and handles from the next ack on. The ack
+// of a retained job writes the done job in the same transaction. This applies to every verb and SQL function of
+// this package; jobs acked by another binding are not retained. Jobs that exceed either limit are deleted when
+// [DB.Maintain] runs. Without Maintain, a queue keeps at most twice Done.MaxCount done jobs, because each
+// further ack deletes the oldest. A dead job that other jobs wait for is kept.
 //
 // Setting the same r again writes nothing. SetRetention waits for the writer until ctx ends or BusyTimeout
 // has passed. Inside [DB.Tx] it returns [ErrInTx]. A negative bound is [ErrInvalid].
@@ -227,7 +227,7 @@ func (q *queue) setRetention(ctx context.Context, c carrier, r QueueRetention) e
 	}, noted)
 }
 
-// row returns r as it is stored.
+// row converts r to its stored form.
 func (r Retention) row() row.Retention {
 	return row.Retention{MaxCount: r.MaxCount, MaxAge: r.MaxAge}
 }
@@ -256,7 +256,7 @@ func (q *queue) retention(ctx context.Context) (r QueueRetention, err error) {
 	return r, err
 }
 
-// trimQueues deletes ended jobs that exceed the retention of their queues.
+// trimQueues deletes done and dead jobs that exceed the retention of their queues.
 func (db *DB) trimQueues(ctx context.Context) error {
 	s := &db.engine.Stores.Sweeps
 	return errors.Join(db.sweep(s.Done, 0)(ctx), db.eachPart(ctx, s.Dead, func(part row.Part) error {

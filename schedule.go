@@ -12,47 +12,45 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Schedule specifies which job is enqueued at which times. Name is unique in the file.
+// Schedule specifies a job and the times at which it is enqueued. Name is unique in the file.
 //
-// Spec has 5 fields: minute, hour, day of month, month and day of week. A sixth field before them is the
-// second. A field is a list of values and ranges, or *, with optional steps: "0 9-17/2 * * MON-FRI".
+// Spec has 5 fields: minute, hour, day of month, month and day of week. An optional sixth field before them
+// specifies seconds. A field is a list of values and ranges, or *, with optional steps: "0 9-17/2 * * MON-FRI".
 // Months and days may be given by name; Sunday is 0 or 7. "@hourly", "@daily", "@weekly", "@monthly" and
-// "@yearly" stand for the first moment of each period. "@every 90s" counts from the registration and then
-// from each fire. It takes a number with the unit s, m, h or d, or a duration of whole seconds such as
-// 1h30m.
+// "@yearly" stand for the first moment of each period. "@every 90s" counts from the registration and then from
+// each fire. It takes a number with the unit s, m, h or d, or a duration of whole seconds such as 1h30m.
 //
-// Two rules are those of honker, whose schedulers in other languages read the same rows, and differ from
-// other crons. Both day fields must match: "0 2 1 * 1" fires on the first of a month only if it is a
-// Monday. A step needs a range or *: "5/15" is the value 5.
+// Two rules differ from other cron implementations. They are honker's rules, and its schedulers in other
+// languages read the same rows. Both day fields must match: "0 2 1 * 1" fires on the first of a month only if it
+// is a Monday. A step requires a range or *: "5/15" means the value 5.
 //
-// Times are in the local zone of the process that fires, time.Local. A time that is skipped by the zone
-// fires when the clocks have moved on. A time that occurs twice fires the second time. On a machine
-// without a zone database Go uses UTC as the local zone; import time/tzdata to avoid this. Schedules have
-// no zone of their own, because the other bindings would not know of it: "?" and CRON_TZ= are
-// [ErrInvalid].
+// Times are in the local zone, time.Local, of the process that fires the schedule. A time skipped by a clock
+// change fires once the clocks have moved forward. A time that occurs twice fires the second time. On a machine
+// without a time zone database, Go uses UTC as the local zone; import time/tzdata to avoid this. Schedules have
+// no time zone of their own, because the other bindings would ignore it: "?" and CRON_TZ= are [ErrInvalid].
 type Schedule struct {
 	Name  string
 	Queue string
 	Spec  string
-	// Payload is the payload of each job, stored as JSON. nil is null, which decodes into a zero value.
-	// Options.Codec encodes it once, when the schedule is stored, and each job gets a copy of the result.
+	// Payload is the payload of each job, stored as JSON. nil is stored as null, which decodes into a zero
+	// value. Options.Codec encodes it once, when the schedule is stored, and each job gets a copy of the result.
 	Payload     any
-	Priority    int           // a larger number is served first
+	Priority    int           // jobs with a larger number are claimed first
 	MaxAttempts int           // default 25
-	ExpiresIn   time.Duration // a job that has not started this long after it was enqueued never starts; 0 means no limit
+	ExpiresIn   time.Duration // a job that has not started within this time after its enqueue never starts; 0 means no limit
 	Missed      Missed        // default FireAll
 }
 
-// Missed specifies how a schedule treats times that passed while it was paused or while no scheduler ran.
-// It is stored in the file for the schedulers of this package. The schedulers of honker in other languages
+// Missed specifies how a schedule treats due times that passed while it was paused or while no scheduler was
+// running. It is stored in the file for the schedulers of this package. honker's schedulers in other languages
 // always fire all missed times.
 type Missed int
 
 const (
-	FireAll  Missed = iota // fire each missed time, up to the oldest 64, and skip the others
+	FireAll  Missed = iota // fire each missed time, oldest first, up to 64, and skip the rest
 	FireLast               // fire only the last missed time
-	// Skip fires no missed time. A time up to 90 seconds ago counts as now, so that nothing is lost when
-	// a process takes over from another that has died.
+	// Skip fires no missed times. A time up to 90 seconds ago is not considered missed, so that nothing is lost
+	// when a process takes over from another that has died.
 	Skip
 )
 
@@ -74,10 +72,10 @@ type ScheduleInfo struct {
 	ExpiresIn   time.Duration // 0 means no limit
 	Missed      Missed
 	Enabled     bool      // false if paused
-	NextFireAt  time.Time // may have passed, in which case the next Tick fires it
+	NextFireAt  time.Time // may be in the past, in which case the next Tick fires it
 }
 
-// ScheduleChange contains the changes of a [Scheduler.Update]. Nil fields are left unchanged.
+// ScheduleChange contains changes for [Scheduler.Update]. Nil fields are left unchanged.
 type ScheduleChange struct {
 	Spec        *string // the next fire is computed from the time of the change
 	Payload     *any
@@ -87,17 +85,17 @@ type ScheduleChange struct {
 	Missed      *Missed
 }
 
-// calendar interprets specs in the dialect of the file and in the local zone.
+// calendar interprets specs in the file's dialect and in the local zone.
 var calendar cron.Local
 
-// NextAfter returns the first second after from at which spec is due; see [Schedule]. It does not access a
-// file. A spec that is malformed or never due is [ErrInvalid].
+// NextAfter returns the first second after from at which spec is due; see [Schedule]. It does not access a file.
+// It returns [ErrInvalid] if spec is malformed or never due.
 func NextAfter(spec string, from time.Time) (time.Time, error) {
 	_, at, err := plan(spec, from)
 	return at, fail("schedule", spec, err)
 }
 
-// plan converts spec to the dialect of the file and returns the first time after from at which it is due.
+// plan converts spec to the file's dialect and returns the first time after from at which it is due.
 func plan(spec string, from time.Time) (plain string, next time.Time, err error) {
 	plain, next, err = calendar.Plan(spec, from)
 	if err != nil {
@@ -106,7 +104,7 @@ func plan(spec string, from time.Time) (plain string, next time.Time, err error)
 	return plain, next, nil
 }
 
-// task validates sch and converts it to a row that is due at the first time after now.
+// task validates sch and converts it to a row whose next fire is the first due time after now.
 func (s *Scheduler) task(ctx context.Context, sch Schedule, now time.Time) (t row.Task, err error) {
 	err = errors.Join(engine.CheckName("schedule name", sch.Name), engine.CheckName("queue name", sch.Queue),
 		engine.NotNegative("ExpiresIn", sch.ExpiresIn), checkMaxAttempts(sch.MaxAttempts), sch.Missed.check())
@@ -136,7 +134,7 @@ func attemptsOr(n, otherwise int) int64 {
 	return int64(n)
 }
 
-// expiresIn returns d for a task, in which nil means no limit.
+// expiresIn converts d for a row.Task, where nil means no limit.
 func expiresIn(d time.Duration) *time.Duration {
 	if d == 0 {
 		return nil
@@ -144,7 +142,7 @@ func expiresIn(d time.Duration) *time.Duration {
 	return &d
 }
 
-// prepare runs the checks that need neither the stored schedule nor the time, and encodes the payload.
+// prepare runs the checks that require neither the stored schedule nor the time, and encodes the payload.
 func (ch ScheduleChange) prepare(encode func(any) (string, error)) (to row.TaskChange, err error) {
 	if ch.Payload != nil {
 		var text string

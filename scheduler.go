@@ -15,21 +15,21 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// Scheduler manages the schedules of a file. When a schedule is due, [Scheduler.Run] enqueues a job to its
-// queue. Schedules are stored in the file and shared with honker's bindings in other languages. A
+// Scheduler manages the schedules of a file. When a schedule is due, [Scheduler.Run] enqueues a job to the
+// schedule's queue. Schedules are stored in the file and shared with honker's bindings in other languages. A
 // Scheduler is a cheap handle.
 type Scheduler struct{ db *DB }
 
 // Fire describes a job that was enqueued for a due schedule; see package observe.
 type Fire = observe.Fire
 
-// Scheduler returns a handle on the schedules of the file.
+// Scheduler returns a handle for the file's schedules.
 func (db *DB) Scheduler() *Scheduler { return &Scheduler{db} }
 
-// Register adds a schedule or changes the schedule of the same name. A paused schedule stays paused. The
-// first fire is the first time after now. Registering the same Spec again does not postpone the next fire,
-// so a service may register its schedules at every start. A changed Spec is logged, because two processes
-// may disagree about it.
+// Register adds a schedule or changes the schedule with the same name. A paused schedule stays paused. The first
+// fire is at the first due time after now. Registering the same Spec again does not postpone the next fire, so a
+// service may register its schedules on every start. A changed Spec is logged, because two processes may
+// disagree about it.
 func (s *Scheduler) Register(ctx context.Context, sch Schedule) error {
 	t, err := s.task(ctx, sch, time.Now())
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *Scheduler) auditRegister(ctx context.Context, t row.Task) *engine.Audit
 	return s.db.engine.AuditActor(ctx, "register schedule", "schedule", t.Name)
 }
 
-// register returns the spec that the schedule had before.
+// register returns the schedule's previous spec.
 func (s *Scheduler) register(ctx context.Context, q engine.Querier, t row.Task, audit *engine.Audit, now time.Time) (before string, err error) {
 	before, changed, err := s.db.engine.Stores.Schedules.Register(ctx, q, t)
 	if err != nil || !changed {
@@ -76,7 +76,7 @@ func (s *Scheduler) register(ctx context.Context, q engine.Querier, t row.Task, 
 	return before, audit.NoteOne(ctx, q, now)
 }
 
-// Unregister removes a schedule and reports whether it existed. Jobs that it has enqueued are kept.
+// Unregister removes a schedule and reports whether it existed. Jobs that it has already enqueued are kept.
 func (s *Scheduler) Unregister(ctx context.Context, name string) (bool, error) {
 	return s.unregister(ctx, alone("UnregisterTx"), name)
 }
@@ -92,7 +92,7 @@ func (s *Scheduler) unregister(ctx context.Context, c carrier, name string) (boo
 	}, noted)
 }
 
-// Pause stops a schedule from firing. It returns false if there is no such schedule or if it is already paused.
+// Pause stops a schedule from firing. It returns false if there is no such schedule or if it was already paused.
 func (s *Scheduler) Pause(ctx context.Context, name string) (bool, error) {
 	return s.enable(ctx, alone("PauseTx"), "pause schedule", name, false)
 }
@@ -102,8 +102,8 @@ func (s *Scheduler) PauseTx(ctx context.Context, tx Tx, name string) (bool, erro
 	return s.enable(ctx, within(tx), "pause schedule", name, false)
 }
 
-// Resume lets a paused schedule fire again. Times that passed meanwhile are treated according to its
-// Missed. Resume returns false if there is no such schedule or if it is not paused.
+// Resume lets a paused schedule fire again. Times missed during the pause are treated according to its Missed
+// field. Resume returns false if there is no such schedule or if it was not paused.
 func (s *Scheduler) Resume(ctx context.Context, name string) (bool, error) {
 	return s.enable(ctx, alone("ResumeTx"), "resume schedule", name, true)
 }
@@ -119,8 +119,8 @@ func (s *Scheduler) enable(ctx context.Context, c carrier, verb, name string, en
 	}, noted)
 }
 
-// Update changes parts of a schedule. Jobs that it has enqueued are left unchanged. Update returns false
-// if there is no such schedule or if ch is empty.
+// Update changes parts of a schedule. Jobs that it has already enqueued do not change. Update returns false if
+// there is no such schedule or if ch is empty.
 func (s *Scheduler) Update(ctx context.Context, name string, ch ScheduleChange) (bool, error) {
 	if ch == (ScheduleChange{}) {
 		err := errors.Join(s.db.engine.Writable(), engine.CheckName("schedule name", name))
@@ -161,7 +161,7 @@ func (s *Scheduler) update(ctx context.Context, c carrier, name string, ch Sched
 	}, noted)
 }
 
-// change runs a verb that reports whether it has changed a schedule.
+// change runs a verb that changes a schedule and reports whether it has changed it.
 func (s *Scheduler) change(ctx context.Context, c carrier, verb, name string,
 	run func(context.Context, engine.Querier, time.Time) (bool, error), committed func()) (changed bool, err error) {
 	if err := engine.CheckName("schedule name", name); err != nil {
@@ -197,17 +197,17 @@ func (s *Scheduler) List(ctx context.Context) (infos []ScheduleInfo, err error) 
 	return infos, fail("list schedules", "", err)
 }
 
-// shown returns a time of a task within the years that times can show. The second 0 means that there is none.
+// shown limits a task's time to the years that times can show. The second 0 means that there is no time.
 func shown(at time.Time) time.Time { return engine.Instant(at.Unix()) }
 
 // maxNext is the maximum number of times that Next computes.
 const maxNext = 1000
 
-// Next returns the next n times at which a schedule fires, in the local zone of this process; see
-// [Schedule]. The first may have passed if no scheduler has fired it yet; the others are in the future.
-// For a paused schedule, Next returns the times at which it would fire if it were resumed. Next reads and
-// never waits for the writer. It returns [ErrInvalid] if n is not between 1 and 1000 or if the Spec in the
-// file is malformed, and [ErrNotFound] if there is no such schedule.
+// Next returns the next n times at which a schedule fires, in the local zone of this process; see [Schedule].
+// The first may be in the past if no scheduler has fired it yet; the others are in the future. For a paused
+// schedule, Next returns the times at which it would fire if it were resumed. Next reads and never waits for the
+// writer. It returns [ErrInvalid] if n is not between 1 and 1000 or if the Spec in the file is malformed, and
+// [ErrNotFound] if there is no such schedule.
 func (s *Scheduler) Next(ctx context.Context, name string, n int) ([]time.Time, error) {
 	times, err := s.next(ctx, name, n)
 	return times, fail("list next times of schedule", name, err)
@@ -233,14 +233,13 @@ func (s *Scheduler) next(ctx context.Context, name string, n int) ([]time.Time, 
 		return nil, ErrNotFound
 	}
 	times, err := timesOf(found[0], time.Now(), n)
-	if err != nil { // such a spec can only have been written by another program
+	if err != nil { // only another program can have written such a spec
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return times, nil
 }
 
-// timesOf returns n times of t. It skips the times between the stored next time and now, in the steps of
-// the schedule.
+// timesOf returns n times at which t fires. It skips the schedule's times between the stored next time and now.
 func timesOf(t row.Task, now time.Time, n int) (times []time.Time, err error) {
 	after := t.NextFire
 	if after.Unix() < now.Unix() {
@@ -258,8 +257,8 @@ func timesOf(t row.Task, now time.Time, n int) (times []time.Time, err error) {
 	return times, nil
 }
 
-// Soonest returns the earliest time at which a schedule that is not paused is due. The time may have
-// passed. Soonest returns the zero time if there is no such schedule.
+// Soonest returns the earliest time at which a schedule that is not paused is due. The time may be in the past.
+// Soonest returns the zero time if there is no such schedule.
 func (s *Scheduler) Soonest(ctx context.Context) (time.Time, error) {
 	at, err := s.soonest(ctx)
 	return at, fail("find soonest schedule", "", err)
@@ -273,8 +272,8 @@ func (s *Scheduler) soonest(ctx context.Context) (at time.Time, err error) {
 	return at, err
 }
 
-// Trigger enqueues the job of a schedule now and returns the id of the job. The next fire is unaffected. A
-// paused schedule may be triggered. Trigger returns [ErrNotFound] if there is no such schedule.
+// Trigger enqueues a schedule's job now and returns the job's id. The next fire is unaffected. A paused schedule
+// may be triggered. Trigger returns [ErrNotFound] if there is no such schedule.
 func (s *Scheduler) Trigger(ctx context.Context, name string) (id int64, err error) {
 	return s.trigger(ctx, alone("TriggerTx"), name)
 }
@@ -304,27 +303,26 @@ func (s *Scheduler) trigger(ctx context.Context, c carrier, name string) (id int
 	return f.Job, nil
 }
 
-// Tick enqueues a job for each time up to now at which a schedule was due and has not fired, subject to
-// its Missed. It returns the fires in order. The RunAt of a job is the time at which the schedule was due,
-// so the jobs can run immediately. Tick does not require leadership.
+// Tick enqueues a job for each time up to now at which a schedule was due but has not fired, subject to its
+// Missed field. It returns the fires in order. A job's RunAt is the time at which the schedule was due, so the
+// jobs can run immediately. Tick does not require leadership.
 //
-// Many due times are fired in several transactions, with pauses in which other writers can proceed. A
-// schedule advances in the transaction that fires it, so concurrent ticks fire nothing twice. If ctx ends,
-// Tick returns its error and the fires so far.
+// If many times are due, Tick fires them in several transactions, with pauses in which other writers can
+// proceed. A schedule advances in the transaction that fires it, so concurrent ticks fire nothing twice. If ctx
+// ends, Tick returns ctx's error and the fires so far.
 //
-// The error names the schedules that could not be fired as specified. The other schedules have fired and
-// are returned together with the error. A schedule with a malformed Spec, which only another program can
-// have written, is paused. If a trigger of the application drops a job, the error is [ErrNotInserted] and
-// the schedule advances. If a trigger keeps a schedule from advancing, the schedule does not fire and is
-// paused.
+// The error names the schedules that could not be fired as specified. All other schedules have fired, and their
+// fires are returned together with the error. A schedule with a malformed Spec, which only another program can
+// have written, is paused. If an application's trigger drops a job, the error is [ErrNotInserted] and the
+// schedule advances. If a trigger prevents a schedule from advancing, the schedule does not fire and is paused.
 func (s *Scheduler) Tick(ctx context.Context, now time.Time) ([]Fire, error) {
 	var fires []Fire
 	err := s.tick(ctx, now, nil, func(chunk []Fire) { fires = append(fires, chunk...) })
 	return fires, fail("tick", "", err)
 }
 
-// tick fires the schedules that are due by due. Each of its transactions checks lock and fires nothing if the lock is
-// lost. A nil lock is not checked.
+// tick fires the schedules that are due at due. Each of its transactions checks that lock is still held and
+// fires nothing if it is lost. A nil lock is not checked.
 func (s *Scheduler) tick(ctx context.Context, due time.Time, lock *Lock, told func([]Fire)) error {
 	headers, err := s.db.headersIn(ctx, nil)
 	if err != nil {
@@ -348,7 +346,7 @@ func (s *Scheduler) tick(ctx context.Context, due time.Time, lock *Lock, told fu
 		}
 		told(s.fired(did.Fires))
 		for _, b := range did.Broken {
-			if !slices.Contains(broken, b) { // a schedule that can be neither advanced nor paused is found again
+			if !slices.Contains(broken, b) { // a schedule that can neither advance nor be paused is found again each time
 				broken = append(broken, b)
 			}
 		}
@@ -361,7 +359,7 @@ func (s *Scheduler) tick(ctx context.Context, due time.Time, lock *Lock, told fu
 	}
 }
 
-// fired wakes the workers that wait for the jobs and reports the fires to the observer.
+// fired wakes the workers waiting for the jobs and reports the fires to the observer.
 func (s *Scheduler) fired(rows []row.Fire) []Fire {
 	fires := make([]Fire, len(rows))
 	for i, r := range rows {
@@ -376,15 +374,14 @@ func (s *Scheduler) fired(rows []row.Fire) []Fire {
 // schedulerLock is held by the process that fires schedules, in any language.
 const schedulerLock = row.SchedulerLock
 
-// Run fires schedules when they are due. It blocks until ctx ends and then returns nil. Run may be called
-// in any number of processes: the process that holds the lock "honker-scheduler" leads and the others
-// stand by. They take over when the leader ends, or a minute after it has died. Run waits without polling
-// and notices the changes of other processes.
+// Run fires schedules when they are due. It blocks until ctx ends and then returns nil. Run may be called in any
+// number of processes: the process that holds the lock "honker-scheduler" is the leader and the others stand by.
+// One of them takes over when the leader ends, or a minute after it has died. Run waits without polling and
+// notices changes made by other processes.
 //
-// Run returns [ErrLeadershipLost] if another process has taken the lock because this process stood still
-// for longer than the lock lasts. It has fired nothing since then; call Run again to stand by. Other
-// failures are logged and retried. Apart from lost leadership, Run fails only if the DB is closed
-// ([ErrClosed]) or its file was replaced.
+// Run returns [ErrLeadershipLost] if another process has taken the lock because this process was suspended for
+// longer than the lock lasts. It has fired nothing since then; call Run again to stand by. Run also returns an
+// error if the DB is closed ([ErrClosed]) or its file was replaced. Other failures are logged and retried.
 func (s *Scheduler) Run(ctx context.Context) error {
 	if err := s.db.engine.RefuseInTx(ctx, ""); err != nil {
 		return fail("run scheduler", "", err)
@@ -421,7 +418,7 @@ func (s *Scheduler) lead(ctx context.Context, lock *Lock) error {
 	}
 }
 
-// fireDue fires until nothing is due, and asks the notifier for a wake at the next due time.
+// fireDue fires schedules until none is due, and asks the notifier for a wake at the next due time.
 func (s *Scheduler) fireDue(ctx context.Context, lock *Lock) error {
 	for {
 		soonest, err := s.soonest(ctx)

@@ -11,7 +11,7 @@ import (
 // Count is a number that may be a lower bound.
 type Count struct {
 	N    int64
-	More bool // there are more than N, which were not counted
+	More bool // there are more than N, but they were not counted
 }
 
 // String formats the count as "1,234", or as "10,000+" if More is set.
@@ -30,32 +30,32 @@ func (c Count) String() string {
 	return text
 }
 
-// QueueStats contains the number of jobs of a queue in each [Phase]. All counts are of the same moment,
-// AsOf: no job is counted twice, and a job that moves meanwhile is not missed.
+// QueueStats contains the number of a queue's jobs in each [Phase]. All counts are taken at the same moment,
+// AsOf, so no job is counted twice and a job that changes its phase is not missed.
 type QueueStats struct {
 	Queue                                            string
 	Ready, Scheduled, Running, Lapsed, Held, Expired Count
 	Dead                                             Count
 
-	// OldestReady is the earliest RunAt of the ready jobs of any priority, or the zero time if no job is
-	// ready. If it is long ago, there are too few workers, which the number of waiting jobs alone does not
-	// show. If a priority has more than a thousand jobs that cannot run again, the RunAt of the thousandth
-	// is returned, so OldestReady may be too early and is never too late.
+	// OldestReady is the earliest RunAt of the ready jobs of any priority, or the zero time if no job is ready.
+	// An OldestReady long ago indicates that there are too few workers, which the number of waiting jobs alone
+	// does not show. If a priority has more than a thousand jobs that can no longer run, OldestReady is the
+	// RunAt of the thousandth such job; it may therefore be too early but is never too late.
 	OldestReady time.Time
-	NextAt      time.Time // time at which the next job becomes ready, as [Queue.NextClaimAt]; zero if there is none
+	NextAt      time.Time // time at which the next job becomes ready, see [Queue.NextClaimAt]; zero if there is none
 	Pause       *Pause    // nil if the queue is not paused
 	AsOf        time.Time // time of the counts
-	Limits      Limits    // limits of the queue; Ready includes jobs that the limits keep from starting
-	Cancelled   int64     // jobs that were cancelled while they ran and keep a place of Limits until their handlers return
+	Limits      Limits    // limits of the queue; Ready includes jobs that the limits prevent from starting
+	Cancelled   int64     // jobs that were cancelled while running and occupy a slot of Limits until their handlers return
 }
 
-// Stats returns the counts of this queue. All are zero for a queue that was never used. Stats never waits
-// for the writer. Counting reads an index entry for each job, up to Options.CountLimit for each number.
-// The rows themselves are read only for jobs that a claim or a sweep has to settle.
+// Stats returns the counts of this queue. All counts are zero for a queue that was never used. Stats never waits
+// for the writer. It reads an index entry for each counted job, up to Options.CountLimit for each count. It
+// reads rows only for jobs that a claim or a sweep has yet to settle.
 //
-// Counts below 10,000 jobs are always current. Larger counts are cached for all callers of this DB, for a
-// hundred times as long as they took to compute; AsOf is the time at which they were taken. OldestReady,
-// NextAt and Pause are always current.
+// Counts below 10,000 jobs are always current. Larger counts are cached, for all callers of this DB, for a
+// hundred times as long as they took to compute; AsOf is the time at which they were taken. OldestReady, NextAt
+// and Pause are always current.
 func (q *Queue[T]) Stats(ctx context.Context) (QueueStats, error) {
 	stats, err := q.stats(ctx)
 	return stats, fail("read stats", q.name, err)
@@ -94,20 +94,20 @@ func statsOf(row engine.QueueStats) QueueStats {
 // KeyStats describes the live jobs of a queue that share a [Key].
 type KeyStats struct {
 	Key       string
-	Running   int64     // claimed, even if the claim has lapsed
-	Cancelled int64     // cancelled while running, with handlers that may still run: each takes up a place like a running job
-	Held      int64     // held until the key has room
-	Waiting   int64     // all others: ready, or waiting for their time
+	Running   int64     // claimed jobs, including those whose claim has lapsed
+	Cancelled int64     // cancelled while running, with handlers that may still be running; each occupies a slot like a running job
+	Held      int64     // held until there is room for the key
+	Waiting   int64     // all other jobs: ready, or waiting for their start time
 	Oldest    time.Time // enqueue time of the oldest job that is not running; zero if all are running
-	Pause     *Pause    // pause of this [PauseOptions.Key], or of a [SlowDown]; nil if the key is not paused
+	Pause     *Pause    // pause of this key, by [PauseOptions.Key] or a [SlowDown]; nil if the key is not paused
 }
 
 // maxKeys is the maximum number of keys returned by Keys.
 const maxKeys = 1000
 
-// Keys returns the keys of the live jobs of the queue and the paused keys, at most 1,000. Keys with the most held jobs come
-// first, then keys with the most running jobs. Keys reads all jobs of the queue that have a key, and never waits for the
-// writer.
+// Keys returns the keys of the queue's live jobs and the paused keys, at most 1,000. Keys with the most held
+// jobs come first, then keys with the most running jobs. Keys reads all jobs of the queue that have a key. It
+// never waits for the writer.
 func (q *Queue[T]) Keys(ctx context.Context) ([]KeyStats, error) {
 	keys, err := q.keys(ctx)
 	return keys, fail("list keys", q.name, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// StreamOptions configures a [Stream] handle. The options belong to the handle in this process and are not stored
+// StreamOptions configures a [Stream] handle. The options apply to the handle in this process and are not stored
 // in the file. Zero fields select the defaults.
 type StreamOptions struct {
 	Batch int // number of events per read from the file; default 1000
@@ -35,13 +35,12 @@ func (o *StreamOptions) withDefaults() (StreamOptions, error) {
 	return out, nil
 }
 
-// Stream is a handle on a durable log of events with data of type E, which are stored as JSON. Events
-// are kept until [Stream.Compact] or [DB.Maintain] deletes them. Any number of consumers can read them,
-// each at its own pace. Handles are cheap, may be created where they are needed, and are safe for
-// concurrent use.
+// Stream is a handle for a durable log of events with data of type E, which is stored as JSON. Events are kept
+// until [Stream.Compact] or [DB.Maintain] deletes them. Any number of consumers can read them, each at its own
+// pace. Handles are cheap, may be created where they are needed, and are safe for concurrent use.
 //
-// Offsets rise in commit order across all topics of the file, so the offsets of a single topic have gaps.
-// Once an event has been seen, no event ever appears at a lower offset.
+// Offsets increase in commit order across all topics of the file, so the offsets of a single topic have gaps.
+// Once an event is visible, no event ever appears at a lower offset.
 type Stream[E any] struct{ *stream }
 
 // stream is the untyped part of a Stream.
@@ -52,10 +51,10 @@ type stream struct {
 	err  error // invalid name, option or type, returned by every verb
 }
 
-// NewStream returns a handle on a topic such as "orders" or "orders:created". For reading, topic may also be
-// a pattern with a final *, such as "orders:*", which selects all topics that begin with the text before it.
-// NewStream does not access the file. An invalid name or option, or an E of []byte, is reported as [ErrInvalid]
-// by the first verb. nil opts means defaults.
+// NewStream returns a handle for a topic such as "orders" or "orders:created". For reading, topic may also be a
+// pattern with a final *, such as "orders:*", which selects all topics that begin with the text before it.
+// NewStream does not access the file. The first verb returns [ErrInvalid] for an invalid name or option or an E
+// of []byte. A nil opts means defaults.
 func NewStream[E any](db *DB, topic string, opts *StreamOptions) *Stream[E] {
 	db.mustExist("NewStream")
 	o, err := opts.withDefaults()
@@ -66,8 +65,8 @@ func NewStream[E any](db *DB, topic string, opts *StreamOptions) *Stream[E] {
 // Name returns the topic or pattern of the stream.
 func (s *Stream[E]) Name() string { return s.name }
 
-// Head returns the offset of the last event, or 0 if there is none. It reads and never waits for the writer.
-// For a pattern it reads all later events of other topics.
+// Head returns the offset of the last event, or 0 if there is none. It reads and never waits for the writer. For
+// a pattern it also reads all later events of other topics.
 func (s *Stream[E]) Head(ctx context.Context) (int64, error) {
 	head, err := s.head(ctx)
 	return head, fail("read head", s.name, err)
@@ -102,18 +101,18 @@ func (s *stream) checkTopic() error {
 // PublishOption configures a single call of Publish or PublishMany, or of their Tx forms.
 type PublishOption func(*publishOptions)
 
-// publishOptions holds the combined options of a call.
+// publishOptions holds the combined options of a single call.
 type publishOptions struct {
 	key  *string  // from EventKey
 	keys []string // from EventKeys
-	each bool     // EventKeys was given
+	each bool     // whether EventKeys was given
 	err  error
 }
 
 // EventKey sets the key of an event, or of every event of a batch. The key identifies the subject of the event,
-// and filters select events by it. It must be UTF-8 of at most 1024 bytes without NUL; otherwise the verb returns
-// [ErrInvalid]. EventKey together with [EventKeys] is [ErrInvalid] too. If EventKey is given more than once,
-// the last counts.
+// and filters select events by it. The verb returns [ErrInvalid] unless the key is valid UTF-8 of at most 1024
+// bytes without NUL, and if EventKey is used together with [EventKeys]. If EventKey is given more than once, the
+// last value applies.
 func EventKey(key string) PublishOption {
 	return func(o *publishOptions) {
 		o.key = &key
@@ -121,9 +120,10 @@ func EventKey(key string) PublishOption {
 	}
 }
 
-// EventKeys sets a separate key for each event of a batch, in the order of the data given to [Stream.PublishMany].
-// The number of keys must equal the number of events, and each key must be valid for [EventKey]; otherwise
-// the verb returns [ErrInvalid]. If EventKeys is given more than once, the last counts.
+// EventKeys sets a separate key for each event of a batch, in the order of the data passed to
+// [Stream.PublishMany]. The number of keys must equal the number of events, and each key must be valid for
+// [EventKey]; otherwise the verb returns [ErrInvalid]. If EventKeys is given more than once, the last value
+// applies.
 func EventKeys(keys ...string) PublishOption {
 	return func(o *publishOptions) {
 		o.keys, o.each = keys, true
@@ -160,7 +160,7 @@ func newPublishOptions(opts []PublishOption, n int) (publishOptions, error) {
 	return o, nil
 }
 
-// stored returns the keys of a row.Publication.
+// stored returns the keys for a row.Publication.
 func (o *publishOptions) stored() []string {
 	if o.key != nil {
 		return []string{*o.key}
@@ -177,8 +177,8 @@ type publication struct {
 
 var _ engine.Op = (*publication)(nil)
 
-// newPublication checks the arguments of a publish verb and encodes the data, so that afterwards only
-// an error of the file can make the publication fail.
+// newPublication checks the arguments of a publish verb and encodes the data, so that from then on the
+// publication can fail only because of the file.
 func newPublication[E any](s *stream, data []E, opts []PublishOption) (*publication, error) {
 	if err := s.checkTopic(); err != nil {
 		return nil, err
@@ -203,7 +203,7 @@ func newPublication[E any](s *stream, data []E, opts []PublishOption) (*publicat
 	return p, nil
 }
 
-// Single implements engine.Op. A publication of a single event is a single statement.
+// Single implements engine.Op. Publishing a single event takes a single statement.
 func (p *publication) Single() bool { return len(p.Payloads) == 1 }
 
 // Run implements engine.Op.
@@ -212,8 +212,8 @@ func (p *publication) Run(ctx context.Context, q engine.Querier, now time.Time) 
 	return err
 }
 
-// added returns the changes announced by a commit of events, a change for each key. No keys, or an
-// empty key, stand for events without a key.
+// added returns the changes announced when events with the given keys are committed, one for each key. No keys,
+// or an empty key, stands for events without a key.
 func (s *stream) added(keys []string) []wake.Change {
 	if len(keys) == 0 {
 		return []wake.Change{{Kind: wake.TopicEvent, Name: s.name}}
@@ -238,10 +238,10 @@ func (s *stream) published(first, last int64, inTx bool) {
 	s.db.opts.Observer.Published(observe.Published{Topic: s.name, First: first, Last: last, Tx: inTx})
 }
 
-// Publish appends an event and returns its offset after the commit. It waits for the writer until ctx
-// ends or BusyTimeout has passed ([ErrBusy]). If ctx ends while Publish waits, the event is withdrawn. Concurrent
-// calls share commits. A pattern, invalid data or an invalid option is [ErrInvalid]. Under the ctx of [DB.Tx]
-// it returns [ErrInTx].
+// Publish appends an event and returns its offset after the commit. It waits for the writer until BusyTimeout
+// has passed ([ErrBusy]) or ctx ends; in either case the event is not published. Concurrent calls share commits.
+// A pattern, invalid data or an invalid option is [ErrInvalid]. Under the ctx of [DB.Tx], Publish returns
+// [ErrInTx].
 func (s *Stream[E]) Publish(ctx context.Context, data E, opts ...PublishOption) (int64, error) {
 	_, offset, err := publish(ctx, s.stream, "PublishTx", []E{data}, opts)
 	return offset, fail("publish", s.name, err)
@@ -254,10 +254,10 @@ func (s *Stream[E]) PublishTx(ctx context.Context, tx Tx, data E, opts ...Publis
 	return offset, fail("publish", s.name, err)
 }
 
-// PublishMany appends an event for each element of data in a single commit: either all of them or none. The offsets
-// run consecutively from first to last, unless a trigger of the application adds events in between. opts apply
-// to all events; [EventKeys] provides a key for each. Empty data is [ErrInvalid], because there is no offset
-// to return. PublishMany waits for the writer like [Stream.Publish].
+// PublishMany appends an event for each element of data in a single commit: either all of them or none. The
+// offsets run consecutively from first to last, unless an application's trigger adds events in between. opts
+// apply to all events; [EventKeys] provides a key for each. Empty data is [ErrInvalid], because there is no
+// offset to return. PublishMany waits for the writer as [Stream.Publish] does.
 func (s *Stream[E]) PublishMany(ctx context.Context, data []E, opts ...PublishOption) (first, last int64, err error) {
 	first, last, err = publish(ctx, s.stream, "PublishManyTx", data, opts)
 	return first, last, fail("publish", s.name, err)
@@ -304,9 +304,9 @@ func publishTx[E any](ctx context.Context, s *stream, tx Tx, data []E, opts []Pu
 	return p.first, p.last, nil
 }
 
-// logHead tracks the head of a log, as seen by a waiting reader. The head goes back only when a backup
-// is restored over the open database. Ids that the reader has passed are then assigned again, and the
-// reader would miss the rows that get them.
+// logHead tracks the head of a log for a waiting reader. The head goes backward only when a backup is restored
+// over the open database. Ids that the reader has already passed are then assigned again, and the reader would
+// miss those rows.
 type logHead struct {
 	of   func(ctx context.Context, q engine.Querier) (int64, error)
 	seen int64
@@ -315,9 +315,9 @@ type logHead struct {
 // passed records that the reader has seen id.
 func (h *logHead) passed(id int64) { h.seen = max(h.seen, id) }
 
-// check is called when a read has found nothing. It returns ErrDatabaseReplaced if the head has gone
-// back. Before the first sleep it only records the head, and only if that is unknown, so that a loop
-// that keeps up with its events does not pay for another read.
+// check is called when a read has returned no rows. It returns ErrDatabaseReplaced if the head has gone
+// backward. Before the first sleep it only records the head, and only if the head is still unknown, so that a
+// loop that keeps up with its events does not need another read.
 func (h *logHead) check(ctx context.Context, db *DB, slept bool) error {
 	if !slept && h.seen > 0 {
 		return nil

@@ -14,11 +14,11 @@ import (
 
 // SubscribeOptions configures a Subscribe or Consume. Zero fields select the defaults.
 type SubscribeOptions struct {
-	From         From          // where a new consumer begins; default Beginning
+	From         From          // start position of a new consumer; default Beginning
 	Filter       Filter        // nil means all events
-	Batch        int           // number of events per read from the file; default that of the stream
-	SaveEvery    int           // number of handled events after which the offset is saved; default 1000; negative means never by count
-	SaveInterval time.Duration // time after which the offset is saved; default 1s; negative means never by time
+	Batch        int           // number of events per read from the file; default is the stream's Batch
+	SaveEvery    int           // number of handled events after which the offset is saved; default 1000; negative disables saving by count
+	SaveInterval time.Duration // time after which the offset is saved; default 1s; negative disables saving by time
 }
 
 const (
@@ -47,9 +47,9 @@ func (o *SubscribeOptions) withDefaults(s *stream) (SubscribeOptions, *row.Filte
 	return out, filter, errors.Join(out.From.check(), err)
 }
 
-// Read returns an iterator over the events with offsets greater than after that are stored when the
-// iteration begins. It yields them in order and ends. It saves no offset and never waits for the writer.
-// No read transaction is held while the body runs, so events that are deleted meanwhile may be missing.
+// Read returns an iterator over the events that exist when the iteration begins and have offsets greater than
+// after. It yields them in order and then ends. Read saves no offset and never waits for the writer. It holds no
+// read transaction while the body runs, so events that are deleted meanwhile may be skipped.
 //
 // An event whose payload does not decode into E is yielded with an error, and the loop continues. Any other
 // error, including the end of ctx, is yielded without an event and ends the loop. A negative offset is [ErrInvalid].
@@ -82,15 +82,15 @@ func (s *Stream[E]) Read(ctx context.Context, after int64) iter.Seq2[*Event[E], 
 // polling and ends silently when ctx ends. nil opts means defaults.
 //
 // An event counts as handled when the body returns, including by break, but not when it panics. The offset of
-// the handled events is saved every SaveEvery events or SaveInterval, and when the loop ends. After a crash the
-// consumer receives the events after the saved offset again, so delivery is at least once. If both SaveEvery
+// the last handled event is saved every SaveEvery events or SaveInterval, and when the loop ends. After a crash
+// the consumer receives the events after the saved offset again, so delivery is at least once. If both SaveEvery
 // and SaveInterval are negative, only [Event.Ack], [Event.AckTx] and [Stream.SaveOffset] save the offset.
 //
-// A consumer should have a single loop at a time, since two loops would both receive every event. To share
-// the work, use [Stream.Group].
+// A consumer should have only a single loop at a time, since each loop receives every event. To share the work,
+// use [Stream.Group].
 //
 // If a backup is restored over the open file, offsets that the loop has passed are assigned again. The loop then
-// ends with [ErrDatabaseReplaced], in order not to miss events, and saves nothing more.
+// ends with [ErrDatabaseReplaced] so as not to miss events, and saves no further offset.
 //
 // An event whose payload does not decode into E is yielded with an error, and the loop continues. Any other
 // error, such as [ErrClosed] or [ErrInvalid], is yielded without an event and ends the loop.
@@ -148,15 +148,15 @@ func follow[E any](ctx context.Context, sub *subscription, yield func(*Event[E],
 // consumer and continues with each new event, published by any process, as it is committed. It blocks, waiting
 // without polling, until ctx ends, and then returns nil. The ctx passed to fn ends with ctx. nil opts means defaults.
 //
-// If fn returns an error, or an event does not decode into E, Consume returns that error. The event is not
-// handled and comes again the next time. The offset of the events handled before is saved: every SaveEvery
-// events or SaveInterval, and when Consume returns. If both are negative, only [Event.Ack],
+// If fn returns an error, or an event does not decode into E, Consume returns that error. That event is not
+// handled and is delivered again by the next Consume. The offset of the last handled event is saved every
+// SaveEvery events or SaveInterval, and when Consume returns. If both are negative, only [Event.Ack],
 // [Event.AckTx] and [Stream.SaveOffset] save the offset. After a crash the consumer receives the events after
 // the saved offset again, so delivery is at least once.
 //
-// A consumer should have a single Consume at a time, since two would both receive every event. To share the
-// work, use [Group.Work]. [DB.Close] ends the ctx of fn and waits for Consume, which returns [ErrClosed].
-// A nil fn, or an invalid name or option, is [ErrInvalid].
+// A consumer should have only a single Consume at a time, since each receives every event. To share the work,
+// use [Group.Work]. [DB.Close] cancels the ctx of fn and waits for Consume, which returns [ErrClosed]. A nil fn,
+// or an invalid name or option, is [ErrInvalid].
 func (s *Stream[E]) Consume(ctx context.Context, consumer string, fn func(context.Context, *Event[E]) error, opts *SubscribeOptions) error {
 	if fn == nil {
 		return fail("consume", s.name, errNilFunction)
@@ -196,8 +196,8 @@ func consume[E any](ctx context.Context, sub *subscription, fn func(context.Cont
 	}
 }
 
-// runLoop runs loop with a ctx that is ended by ctx and by Close. It returns nil when ctx has ended,
-// unless loop fails with an error of its own.
+// runLoop runs loop with a context that ends with ctx and when the DB is closed. It returns nil if ctx has
+// ended, unless loop failed with an unrelated error.
 func (db *DB) runLoop(ctx context.Context, loop func(context.Context) error) error {
 	run, leave, err := db.engine.Enter(ctx)
 	if err != nil {
@@ -209,7 +209,7 @@ func (db *DB) runLoop(ctx context.Context, loop func(context.Context) error) err
 		return nil
 	}
 	if run.Err() != nil && errors.Is(err, run.Err()) {
-		return engine.Cause(run) // ended by Close; a function in the loop sees it as the end of its ctx
+		return engine.Cause(run) // ended by Close; functions in the loop only see that their ctx has ended
 	}
 	return err
 }
@@ -220,9 +220,9 @@ type cursor struct {
 	sel     row.Selection
 	limit   int
 	until   int64       // events at higher offsets are not read
-	at      int64       // selected events up to this offset have been read
+	at      int64       // all selected events up to this offset have been read
 	scanned int64       // EventPage.Scanned of the last page
-	page    []row.Event // events read but not yet returned
+	page    []row.Event // events that were read but not yet returned
 	memory  []row.Event // backing array of page, kept for reuse
 }
 
@@ -230,7 +230,7 @@ func (s *stream) cursor(f *row.Filter, after int64) *cursor {
 	return &cursor{s: s, sel: s.selection(f), limit: s.opts.Batch, until: row.Unbounded, at: after}
 }
 
-// history returns a cursor that ends at the event that is last now.
+// history returns a cursor that ends at the current last event.
 func (s *stream) history(ctx context.Context, after int64) (*cursor, error) {
 	if s.err != nil {
 		return nil, s.err
@@ -247,7 +247,7 @@ func (s *stream) history(ctx context.Context, after int64) (*cursor, error) {
 }
 
 // next returns the next stored event, or nil if there is none. The event is valid until the following call. next
-// checks ctx for each event, because handling a whole page may take long.
+// checks ctx for each event, because handling a whole page may take a long time.
 func (c *cursor) next(ctx context.Context) (*row.Event, error) {
 	if ctx.Err() != nil {
 		return nil, engine.Cause(ctx)
@@ -263,7 +263,7 @@ func (c *cursor) next(ctx context.Context) (*row.Event, error) {
 	return row, nil
 }
 
-// read fills the empty page or advances past rows that are not selected. It returns false at the end.
+// read fills the empty page or advances past unselected rows. It returns false at the end.
 func (c *cursor) read(ctx context.Context) (moved bool, err error) {
 	err = c.s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
 		page, err := c.s.db.engine.Stores.Streams.Read(ctx, q, row.EventRead{
@@ -279,16 +279,16 @@ func (c *cursor) read(ctx context.Context) (moved bool, err error) {
 	return moved, err
 }
 
-// subscription is a running Subscribe, Tail, Consume or Pipe. It adds waiting, and the offset of the handled
-// events, to a cursor.
+// subscription is a running Subscribe, Tail, Consume or Pipe. It extends a cursor with waiting and with the
+// offset of the last handled event.
 type subscription struct {
 	*cursor
-	consumer string // empty for Tail, which saves nothing
+	consumer string // empty for Tail, which saves no offset
 	opts     SubscribeOptions
 	offsets  logHead
 	handled  int64 // all events up to this offset are handled
 	saved    int64
-	events   int // handled since the last save
+	events   int // number of events handled since the last save
 	savedAt  time.Time
 }
 
@@ -326,8 +326,8 @@ func (s *stream) subscription(f *row.Filter, at int64) *subscription {
 	return &subscription{cursor: s.cursor(f, at), offsets: logHead{of: s.db.engine.Stores.Streams.Head}, handled: at, saved: at, savedAt: time.Now()}
 }
 
-// ensureConsumer returns the offset of consumer. A new consumer gets its row before it has handled anything,
-// so that events it has yet to see are not compacted away. A process that restarts unchanged writes nothing.
+// ensureConsumer returns the offset of consumer. A new consumer gets its row before it has handled any event, so
+// that events it has yet to see are not compacted away. If the consumer exists unchanged, nothing is written.
 func (s *stream) ensureConsumer(ctx context.Context, consumer string, from From, f *row.Filter) (at int64, err error) {
 	same := false
 	err = s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
@@ -352,14 +352,14 @@ func (s *stream) ensureConsumer(ctx context.Context, consumer string, from From,
 	return added.Offset, err
 }
 
-// await returns the next event. While it waits, it saves the offset when that is due.
+// await returns the next event. While waiting, it saves the offset when a save is due.
 func (sub *subscription) await(ctx context.Context) (*row.Event, error) {
 	for {
 		row, err := sub.next(ctx)
 		if row != nil || err != nil {
 			return row, err
 		}
-		// Events that were read and not selected count as handled.
+		// Events that were read but not selected count as handled.
 		sub.handled = sub.at
 		if err := sub.waitForEvents(ctx); err != nil {
 			return nil, err
@@ -367,8 +367,8 @@ func (sub *subscription) await(ctx context.Context) (*row.Event, error) {
 	}
 }
 
-// waitForEvents blocks until there may be events to read. Close waits for a loop that sleeps here, so that
-// the loop can save its offset. Close does not wait for a body that runs.
+// waitForEvents blocks until there may be events to read. Close waits for a loop that sleeps here, so that the
+// loop can save its offset. Close does not wait for a running body.
 func (sub *subscription) waitForEvents(ctx context.Context) error {
 	ctx, leave, err := sub.s.db.engine.EnterReading(ctx)
 	if err != nil {
@@ -383,7 +383,7 @@ func (sub *subscription) waitForEvents(ctx context.Context) error {
 		}
 		err = sub.offsets.check(ctx, sub.s.db, slept)
 		if errors.Is(err, ErrDatabaseReplaced) {
-			sub.saved = sub.handled // an offset from before the restore must not be saved in the restored file
+			sub.saved = sub.handled // an offset from before the restore must not be saved to the restored file
 		}
 		if err != nil {
 			return wake.Done, err
@@ -398,7 +398,7 @@ func (sub *subscription) waitForEvents(ctx context.Context) error {
 	return err
 }
 
-// saveOrWait saves the offset if that is due, and returns the time until the next save.
+// saveOrWait saves the offset if a save is due, and returns the time until the next save.
 func (sub *subscription) saveOrWait(ctx context.Context) (time.Duration, error) {
 	if err := sub.saveIfDue(ctx); err != nil {
 		return wake.Done, err
@@ -416,8 +416,8 @@ func (sub *subscription) handle(offset int64) {
 	sub.events++
 }
 
-// skipped is the number of unselected offsets after which a consumer saves its progress even though it has
-// handled no event.
+// skipped is the number of unselected offsets after which a consumer saves its progress even if it has handled
+// no event.
 const skipped = 1000
 
 func (sub *subscription) worthSaving() bool {
@@ -441,13 +441,13 @@ func (sub *subscription) save(ctx context.Context) error {
 	return nil
 }
 
-// close saves the remaining progress. If the body has panicked, its event does not count as handled.
+// close saves the remaining progress. If the body panicked, its event does not count as handled.
 func (sub *subscription) close() {
 	manual := sub.opts.SaveEvery < 0 && sub.opts.SaveInterval < 0
 	if sub.consumer == "" || manual || sub.handled <= sub.saved {
 		return
 	}
-	// The loop's ctx has ended in most cases.
+	// Usually the loop's ctx has already ended.
 	if err := sub.save(context.Background()); err != nil && !errors.Is(err, ErrClosed) {
 		sub.s.db.opts.Logger.Warn("honker: the last offset was not saved, its events will be delivered again",
 			"stream", sub.s.name, "consumer", sub.consumer, "error", err)
