@@ -11,29 +11,29 @@ import (
 // ActionVerb is the kind of an [Action]. The values are stable.
 type ActionVerb string
 
-// Actions that look at the file, and the function that does the same.
+// Action verbs. Each comment names the function that performs the action.
 const (
-	ActionShowJob      ActionVerb = "show_job"      // look at Job: [honker.DB.Job]
+	ActionShowJob      ActionVerb = "show_job"      // show Job: [honker.DB.Job]
 	ActionExplainJob   ActionVerb = "explain_job"   // [Explain] Job
 	ActionListJobs     ActionVerb = "list_jobs"     // [ListJobs] of Queue in Phase
 	ActionListWorkers  ActionVerb = "list_workers"  // [Workers] of Queue
-	ActionGroupDead    ActionVerb = "group_dead"    // [DeadGroups] of Queue that died within the last Since
-	ActionShowLimits   ActionVerb = "show_limits"   // look at the limits of Queue: [honker.Queue.Limits]
-	ActionListKeys     ActionVerb = "list_keys"     // look at the limit keys of Queue: [honker.Queue.Keys]
-	ActionCheckFile    ActionVerb = "check_file"    // check the invariants of the file: [honker.DB.Check]
+	ActionGroupDead    ActionVerb = "group_dead"    // [DeadGroups] of jobs in Queue that died within the last Since
+	ActionShowLimits   ActionVerb = "show_limits"   // show Queue's limits: [honker.Queue.Limits]
+	ActionListKeys     ActionVerb = "list_keys"     // list Queue's limit keys: [honker.Queue.Keys]
+	ActionCheckFile    ActionVerb = "check_file"    // check the file's invariants: [honker.DB.Check]
 	ActionRequeueJob   ActionVerb = "requeue_job"   // [Requeue] the dead Job
 	ActionRunJobNow    ActionVerb = "run_job_now"   // [RunNow] Job
 	ActionResumePaused ActionVerb = "resume_paused" // [honker.Queue.Resume] Queue, or [honker.Queue.ResumeKey] if Key is set
 )
 
-// Action is a step that helps with a [Problem] or a [Reason]. It states the step and its object. A program decides how
-// to offer it: the dashboard of package ui as a link, and the command honker as a command line.
+// Action is a suggested step for resolving a [Problem] or a [Reason]. Programs present it in their own way: the
+// dashboard in package ui renders a link, and the honker command prints a command line.
 type Action struct {
 	Verb       ActionVerb
 	Job        int64
 	Queue, Key string
-	Phase      honker.Phase  // of ActionListJobs
-	Since      time.Duration // of ActionGroupDead
+	Phase      honker.Phase  // for ActionListJobs
+	Since      time.Duration // for ActionGroupDead
 }
 
 // String describes the action as an instruction, such as "requeue job 7".

@@ -10,22 +10,21 @@ import (
 
 // Attempt describes a failed attempt of a job.
 type Attempt struct {
-	N      int // 1 for the first; JobInfo.Attempts at that time
+	N      int // 1 for the first attempt; the value of JobInfo.Attempts at that time
 	Worker string
-	Start  time.Time     // start of the handler, or of the claim if Work did not call a handler; to the millisecond
-	Ran    time.Duration // until the handler returned or the job was settled
+	Start  time.Time     // when the handler started, or when the job was claimed if no handler ran; to the millisecond
+	Ran    time.Duration // time until the handler returned or the job was settled
 	Error  string
-	Log    string // the last 64 KiB that the handler wrote to its Logger; "" also if the log has been dropped
+	Log    string // last 64 KiB that the handler wrote to its Logger; "" if there is none or it has been dropped
 }
 
-// Attempts returns the last 20 failed attempts of a job, oldest first. It includes attempts that a worker
-// of this library ended with an error, and rejections. An attempt is missing if its process was killed, if
-// its claim was lost, or if a worker in another language made it. At most the last 256 KiB of logs are kept
-// for a job.
+// Attempts returns a job's last 20 failed attempts, oldest first. An attempt is recorded when a worker
+// using this library fails or rejects the job. It is not recorded if the process was killed, if the claim
+// was lost, or if the worker was written in another language. At most 256 KiB of logs are kept per job.
 //
-// The attempts of a job are deleted when the job is done or cancelled. A dead job keeps them, also through
-// a requeue, until it is discarded. A job that a worker in another language dead-letters may lose its
-// attempts.
+// A job's attempts are deleted when the job is done or cancelled. A dead job keeps its attempts, even
+// across a requeue, until it is discarded. The attempts may be lost if a worker in another language
+// dead-letters the job.
 //
 // Attempts never waits for the writer. It returns [honker.ErrNotFound] if no live or dead job has the id,
 // and [honker.ErrInvalid] if db is nil.

@@ -12,16 +12,17 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// AuditEntry records a change made by an operator. It is written in the transaction that made the change.
+// AuditEntry records a change made by an operator. The entry is written in the same transaction as the
+// change.
 type AuditEntry struct {
 	ID     int64 // increases with each entry
 	At     time.Time
 	Actor  string // see honker.WithActor; "" if unknown
 	Remote string // see WithRemote; "" if unknown
-	Verb   string // as in errors: "requeue", "break lock", "pause"; for dead events of a group, "redeliver event" and "discard event"
+	Verb   string // same as in errors: "requeue", "break lock", "pause"; for a group's dead events, "redeliver event" and "discard event"
 	// Filter holds the JobFilter fields that were set, for verbs that take a JobFilter; json.Unmarshal
 	// decodes it into a JobFilter. Lists are cut to their first 100 elements. For other verbs it names the
-	// object, such as {"queue": "mails"}. It is nil if the verb has no object or if the filter was too
+	// object, such as {"queue": "mails"}. Filter is nil if the verb has no object or if the filter was too
 	// long.
 	Filter json.RawMessage
 	N      int64 // number of changed jobs; 1 for other objects
@@ -35,9 +36,9 @@ type AuditOptions struct {
 
 // Audit lists the changes that operators made, newest first. The file keeps the newest 10,000 entries.
 //
-// These calls are always recorded: Enqueue, Requeue, RequeueTx, Discard, Cancel, RunNow, ImportJobs,
-// BreakLock, BreakRelayPartition and BreakPresence. The following calls are recorded only if [honker.WithActor]
-// names an actor, because applications make them too:
+// The following calls are always recorded: Enqueue, Requeue, RequeueTx, Discard, Cancel, RunNow, ImportJobs,
+// BreakLock, BreakRelayPartition and BreakPresence. The calls below are also made by applications, so they are
+// recorded only if [honker.WithActor] names an actor:
 //   - Pause, Resume, SetLimits and SetRetention of a queue or a topic
 //   - Seek and DeleteConsumer
 //   - Redeliver, Discard and Delete of a group
@@ -45,7 +46,7 @@ type AuditOptions struct {
 //   - the methods of a honker.Scheduler
 //   - Maintain with Once
 //
-// A call that changed nothing is not recorded. Audit never waits for the writer. It returns
+// Calls that changed nothing are not recorded. Audit never waits for the writer. It returns
 // [honker.ErrInvalid] if Before is negative, if Limit is out of bounds, or if db is nil. A nil opts selects
 // the defaults.
 func Audit(ctx context.Context, db *honker.DB, opts *AuditOptions) ([]AuditEntry, error) {
@@ -85,19 +86,19 @@ func listAudit(ctx context.Context, db *honker.DB, opts *AuditOptions) ([]AuditE
 	return all, nil
 }
 
-// WithRemote returns a copy of ctx that carries the address of the caller, such as that of a browser, for
-// the entries of [Audit]. addr is cut to 1024 bytes.
+// WithRemote returns a copy of ctx that carries the caller's address, such as a browser's IP address.
+// [Audit] entries include the address. addr is truncated to 1024 bytes.
 func WithRemote(ctx context.Context, addr string) context.Context {
 	return engine.WithRemote(ctx, addr)
 }
 
-// Bounds of a filter in the audit.
+// Limits on the size of a filter in an audit entry.
 const (
-	auditList  = 100     // elements of a list
-	auditBytes = 8 << 10 // whole filter, in bytes
+	auditList  = 100     // elements per list
+	auditBytes = 8 << 10 // bytes in the whole filter
 )
 
-// audited returns the fields of f that are set, as JSON. It returns "" if the result is too long.
+// audited encodes the fields of f that are set as JSON. It returns "" if the result is too long.
 func audited(f JobFilter) string {
 	f.IDs, f.Queues = first(f.IDs), first(f.Queues)
 	set, err := filterFields(f)
@@ -119,8 +120,8 @@ func audited(f JobFilter) string {
 
 func first[T any](list []T) []T { return slices.Clip(list[:min(len(list), auditList)]) }
 
-// filterFields returns the fields of f as JSON, by name. It fails for times after the year 9999, which JSON
-// cannot represent.
+// filterFields returns the JSON encoding of each field of f, keyed by name. It fails for times after the
+// year 9999, which JSON cannot represent.
 func filterFields(f JobFilter) (all map[string]json.RawMessage, err error) {
 	text, err := json.Marshal(f)
 	if err != nil {

@@ -15,16 +15,16 @@ import (
 // Backup copies the database to path as of a single moment. It does not block writers, and it works with a
 // read-only DB. Backup blocks until the copy is complete or ctx ends.
 //
-// The copy is written to path + ".part" and moved to path when it is complete and synced. An existing file of
-// that temporary name is replaced. Backup returns honker.ErrInvalid if path exists, if db is nil, or if
-// path is a name that belongs to the database. The name of the write-ahead log is such a name: SQLite would
-// read and delete the file.
+// The copy is written to path + ".part" and moved to path when it is complete and synced. An existing file
+// with that temporary name is replaced. Backup returns honker.ErrInvalid if path exists, if db is nil, or if
+// path is reserved for a file that accompanies the database. For example, SQLite would read and then delete
+// a copy that had the name of the write-ahead log.
 //
-// The copy gets the permissions of the database file, whatever the umask. The group permissions are dropped
-// if the copy belongs to another group. Only the owner can read the copy while it is written.
+// The copy gets the database file's permissions, regardless of the umask. Group permissions are dropped if
+// the copy belongs to another group. While the copy is being written, only its owner can read it.
 //
-// The copy includes free pages (see [Vacuum]). On a pool of honker.Attach, Backup uses VACUUM INTO instead,
-// which omits free pages and which ctx cannot interrupt.
+// The copy includes free pages (see [Vacuum]). For a pool passed to honker.Attach, Backup uses VACUUM INTO
+// instead. It omits free pages and cannot be interrupted by ctx.
 func Backup(ctx context.Context, db *honker.DB, path string) error {
 	return engine.Wrap("back up", path, backup(ctx, db, path))
 }
@@ -50,7 +50,7 @@ func backup(ctx context.Context, db *honker.DB, path string) error {
 	return e.WrapCause(copyTo(ctx, file, path))
 }
 
-// vacant returns an error if path exists or its directory does not.
+// vacant returns an error if path already exists or if its directory does not exist.
 func vacant(path string) error {
 	if path == "" {
 		return fmt.Errorf("%w: path must not be empty", honker.ErrInvalid)
@@ -79,18 +79,18 @@ func copyTo(ctx context.Context, file engine.File, path string) error {
 	if err := copyPrivately(ctx, file, part); err != nil {
 		return errors.Join(err, removeAll(part))
 	}
-	// os.Rename would replace a file that another process has created meanwhile.
+	// os.Rename would replace a file that another process has created in the meantime.
 	if err := os.Link(part, path); errors.Is(err, fs.ErrExist) {
 		return errors.Join(fmt.Errorf("%w: %w", honker.ErrInvalid, fs.ErrExist), removeAll(part))
 	} else if err == nil {
 		return removeAll(part)
 	}
-	return os.Rename(part, path) // the file system has no hard links
+	return os.Rename(part, path) // the file system does not support hard links
 }
 
-// copyPrivately copies the database to part. SQLite would create part with the permissions of the umask, so
-// an empty file that only its owner can read is created first. The permissions of the database are set
-// after the last page.
+// copyPrivately copies the database to part. SQLite would create part with default permissions, so
+// copyPrivately first creates an empty file that only its owner can read. It sets the final permissions
+// after the last page has been copied.
 func copyPrivately(ctx context.Context, file engine.File, part string) error {
 	made, err := os.OpenFile(part, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -117,12 +117,12 @@ func copyPrivately(ctx context.Context, file engine.File, part string) error {
 	return os.Chmod(part, mode)
 }
 
-// besides lists the suffixes of the files that SQLite keeps beside a database, and of honker's wake
+// besides lists the suffixes of the files that SQLite keeps next to a database and of honker's wake
 // directory.
 var besides = []string{"", "-wal", "-shm", "-journal", "-wake"}
 
-// foreignTo returns an error if the copy, or a file beside it, would take a name that belongs to source, or
-// if path is inside the wake directory of source.
+// foreignTo returns an error if the copy or one of its auxiliary files would have the same name as a file
+// of source, or if path is inside source's wake directory.
 func foreignTo(source, path string) error {
 	taken := make(map[string]bool)
 	for _, end := range besides {
@@ -140,12 +140,13 @@ func foreignTo(source, path string) error {
 	return nil
 }
 
-// located resolves the symbolic links in the directory of path. The file itself need not exist.
+// located resolves symbolic links in path's directory. The file itself need not exist.
 func located(path string) string {
 	return filepath.Join(resolved(filepath.Dir(path)), filepath.Base(path))
 }
 
-// resolved returns path as an absolute path without symbolic links. It leaves path as it is on an error.
+// resolved returns path as an absolute path without symbolic links. If path cannot be resolved, it is
+// returned unchanged.
 func resolved(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
@@ -156,7 +157,7 @@ func resolved(path string) string {
 	return path
 }
 
-// removeAll removes an unfinished copy and the files that SQLite keeps beside it.
+// removeAll removes an unfinished copy and the files that SQLite keeps next to it.
 func removeAll(part string) error {
 	for _, name := range []string{part, part + "-journal", part + "-wal", part + "-shm"} {
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -166,12 +167,13 @@ func removeAll(part string) error {
 	return nil
 }
 
-// Vacuum rewrites the database without its free pages to make the file smaller (see [FileInfo.FreePages]).
-// It blocks all writers while it runs, and it needs as much additional disk space as the database. SQLite
-// reuses free pages by itself, so Vacuum is useful only if the database has become much smaller for good.
+// Vacuum shrinks the database file by rewriting it without its free pages (see [FileInfo.FreePages]). It
+// blocks all writers while it runs and temporarily needs as much additional disk space as the database
+// occupies. SQLite reuses free pages, so call Vacuum only if the database has become much smaller and will
+// stay small.
 //
-// Vacuum waits for the writer until ctx ends or BusyTimeout has passed. A backup or another long read in
-// any process delays the shrinking of the file until it ends. Vacuum returns honker.ErrInvalid if db is
+// Vacuum waits for the writer until ctx ends or BusyTimeout has passed. The file does not shrink until
+// backups and other long reads in all processes have ended. Vacuum returns honker.ErrInvalid if db is
 // nil.
 func Vacuum(ctx context.Context, db *honker.DB) error {
 	return engine.Wrap("vacuum", "", vacuum(ctx, db))
@@ -192,5 +194,5 @@ func vacuum(ctx context.Context, db *honker.DB) error {
 	if err := file.Vacuum(ctx); err != nil {
 		return e.WrapCause(err)
 	}
-	return e.WrapCause(file.Shrink(ctx, 0)) // checkpoint the log, which also truncates the file
+	return e.WrapCause(file.Shrink(ctx, 0)) // checkpointing the log also truncates the file
 }

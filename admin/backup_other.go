@@ -4,5 +4,5 @@ package admin
 
 import "io/fs"
 
-// sameGroup always returns true: file permissions have no groups on this system.
+// sameGroup always returns true because this system has no group permissions.
 func sameGroup(_, _ fs.FileInfo) bool { return true }

@@ -16,15 +16,15 @@ type BatchInfo struct {
 	ID        int64
 	Name      string
 	Headers   map[string]string
-	Total     int64     // members ever added
-	Waiting   int64     // members that wait for any reason
-	Running   int64     // members held by a valid claim
+	Total     int64     // all members added so far
+	Waiting   int64     // members waiting for any reason
+	Running   int64     // members with a valid claim
 	Done      int64     // members acked, cancelled or discarded
 	Dead      int64     // dead members; the batch stays incomplete until they are requeued or discarded
 	Open      bool      // not sealed
 	CreatedAt time.Time // to the millisecond
-	DoneAt    time.Time // time at which the batch was sealed and complete; zero if it is not
-	Next      []int64   // the first 100 unfinished jobs that wait or have waited for the batch
+	DoneAt    time.Time // time at which the sealed batch completed; zero if it is incomplete
+	Next      []int64   // first 100 unfinished jobs that wait or have waited for the batch
 }
 
 // BatchPage is a page of batches.
@@ -33,20 +33,20 @@ type BatchPage struct {
 	Next    Cursor // "" on the last page
 }
 
-// Batches returns a page of batches in the order NewestFirst or OldestFirst. It starts at opts.After and
-// ignores opts.Budget. A nil opts selects the defaults. Completed batches are kept for a week if
-// honker.DB.Maintain runs.
+// Batches returns a page of batches, sorted by NewestFirst or OldestFirst. The page starts at
+// opts.After. opts.Budget is ignored. A nil opts selects the defaults. honker.DB.Maintain deletes
+// batches a week after their completion.
 //
-// The counts of waiting, running and dead members come from indexes, so the cost of a page grows with their
-// number. Batches makes a single short read and never waits for the writer.
+// Waiting, running and dead members are counted in indexes, so the cost of a page grows with the number of
+// these members. Batches performs a single short read and never waits for the writer.
 func Batches(ctx context.Context, db *honker.DB, opts *PageOptions) (*BatchPage, error) {
 	p, err := listBatches(ctx, db, opts)
 	return p, engine.Wrap("list batches", "", err)
 }
 
-// Batch returns the batch with the given id. It makes a single short read and never waits for the writer.
-// It returns [honker.ErrNotFound] if there is no such batch or it has been deleted, and [honker.ErrInvalid]
-// if db is nil.
+// Batch returns the batch with the given id. It performs a single short read and never waits for the
+// writer. It returns [honker.ErrNotFound] if the batch does not exist or has been deleted, and
+// [honker.ErrInvalid] if db is nil.
 func Batch(ctx context.Context, db *honker.DB, id int64) (*BatchInfo, error) {
 	var info BatchInfo
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {

@@ -15,12 +15,12 @@ import (
 // DiscardOptions configures Discard. The zero value of a field selects its default.
 type DiscardOptions struct {
 	DryRun  bool    // count the jobs without changing them
-	Waiters Waiters // default: skip jobs that other jobs or a batch wait for
+	Waiters Waiters // how to handle jobs that wait for a discarded job; by default a job with waiters is skipped
 }
 
-// Discard permanently deletes the dead jobs that f selects. It blocks until all are deleted, and works in
-// transactions of a few milliseconds with pauses between them. If ctx ends, Discard returns its error and a
-// report of the jobs deleted so far. A nil opts selects the defaults.
+// Discard permanently deletes the dead jobs that f selects. It blocks until all of them are deleted. The
+// work is split into transactions of a few milliseconds with pauses in between. If ctx is done, Discard
+// returns ctx's error and a report of the jobs deleted so far. A nil opts selects the defaults.
 func Discard(ctx context.Context, db *honker.DB, f JobFilter, opts *DiscardOptions) (*Report, error) {
 	var o DiscardOptions
 	if opts != nil {
@@ -45,17 +45,17 @@ func Discard(ctx context.Context, db *honker.DB, f JobFilter, opts *DiscardOptio
 
 // CancelOptions configures Cancel. The zero value of a field selects its default.
 type CancelOptions struct {
-	Running bool    // also cancel jobs that a worker holds; the ctx of their handlers ends
+	Running bool    // also cancel running jobs and the contexts of their handlers
 	DryRun  bool    // count the jobs without changing them
-	Waiters Waiters // default: a cancelled job counts as done for the jobs that wait for it; see WaitersOf
+	Waiters Waiters // how to handle jobs that wait for a cancelled job; by default the cancelled job counts as done (see WaitersOf)
 }
 
-// Cancel deletes the live jobs that f selects, like [honker.Queue.Cancel]. Without Running, it skips jobs
-// that a worker holds by a valid claim.
+// Cancel deletes the live jobs that f selects, like [honker.Queue.Cancel]. Jobs with a valid claim are
+// skipped unless opts.Running is set.
 //
-// Cancel blocks until all jobs are deleted, and works in transactions of a few milliseconds with pauses
-// between them. If ctx ends, Cancel returns its error and a report of the jobs deleted so far. A nil opts
-// selects the defaults.
+// Cancel blocks until all jobs are deleted. The work is split into transactions of a few milliseconds
+// with pauses in between. If ctx is done, Cancel returns ctx's error and a report of the jobs deleted so
+// far. A nil opts selects the defaults.
 func Cancel(ctx context.Context, db *honker.DB, f JobFilter, opts *CancelOptions) (*Report, error) {
 	var o CancelOptions
 	if opts != nil {
@@ -79,7 +79,8 @@ func Cancel(ctx context.Context, db *honker.DB, f JobFilter, opts *CancelOptions
 	return r, engine.Wrap("cancel", "", err)
 }
 
-// tellCancelled returns a function that publishes the cancellation of jobs of a queue.
+// tellCancelled returns a function that notifies the observer and other processes of a queue's
+// cancelled jobs.
 func (a *action) tellCancelled(actor string) func(queue string, ids []int64) {
 	return func(queue string, ids []int64) {
 		over := make([]wake.Change, len(ids))
@@ -96,12 +97,12 @@ type RunNowOptions struct {
 	DryRun bool // count the jobs without changing them
 }
 
-// RunNow makes jobs that f selects due at once: delayed jobs, and jobs between two attempts. It skips all
-// others.
+// RunNow makes the selected jobs due immediately if they are delayed or waiting for a retry. It skips all
+// other jobs.
 //
-// RunNow blocks until all jobs are due, and works in transactions of a few milliseconds with pauses between
-// them. If ctx ends, RunNow returns its error and a report of the jobs changed so far. A nil opts selects
-// the defaults.
+// RunNow blocks until all jobs are due. The work is split into transactions of a few milliseconds with
+// pauses in between. If ctx is done, RunNow returns ctx's error and a report of the jobs changed so far. A
+// nil opts selects the defaults.
 func RunNow(ctx context.Context, db *honker.DB, f JobFilter, opts *RunNowOptions) (*Report, error) {
 	a, err := newAction(ctx, db, "run now", f, false)
 	if err != nil {
@@ -117,11 +118,12 @@ func RunNow(ctx context.Context, db *honker.DB, f JobFilter, opts *RunNowOptions
 	return r, engine.Wrap("run now", "", err)
 }
 
-// changeFunc changes jobs. It returns the changed jobs and the waiting jobs that were removed with them.
+// changeFunc changes the jobs with the given ids. It returns the changed jobs and any waiting jobs
+// removed along with them.
 type changeFunc func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (row.Removed, error)
 
-// changeAll makes the action change all jobs of a transaction with a single call of do. It calls told for
-// each queue after the commit.
+// changeAll sets a.change to a function that calls do once per transaction. After the commit, told is
+// called for each queue.
 func (a *action) changeAll(do changeFunc, told func(queue string, ids []int64)) {
 	a.change = func(ctx context.Context, q engine.Querier, found []row.SelectedJob, now time.Time, r *Report) (func(), error) {
 		ids := make([]int64, len(found))
@@ -142,7 +144,7 @@ func (a *action) changeAll(do changeFunc, told func(queue string, ids []int64)) 
 	}
 }
 
-// tellQueues calls told for each queue, with the ids of its jobs.
+// tellQueues groups changed jobs by queue and calls told for each queue.
 func tellQueues(of []row.Change, told func(queue string, ids []int64)) {
 	queues, ids := byQueue(of)
 	for _, queue := range queues {
@@ -150,7 +152,7 @@ func tellQueues(of []row.Change, told func(queue string, ids []int64)) {
 	}
 }
 
-// skipOthers adds the ids that the statement did not change to the skipped jobs of r.
+// skipOthers adds the ids that were not changed to r's skipped jobs.
 func (a *action) skipOthers(r *Report, ids []int64, changed []row.Change) {
 	done := make(map[int64]bool, len(changed))
 	for _, c := range changed {

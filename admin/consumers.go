@@ -9,57 +9,57 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// ConsumerState describes the progress of a consumer of events.
+// ConsumerState describes the progress of an event consumer.
 type ConsumerState struct {
 	Topic     string // or the pattern the consumer reads
 	Name      string
-	Offset    int64        // last handled event
-	Lag       honker.Count // unhandled events that match the filter of the consumer
-	Behind    time.Time    // publication time of the oldest unhandled event; zero if none was counted
+	Offset    int64        // offset of the last handled event
+	Lag       honker.Count // unhandled events that match the consumer's filter
+	Behind    time.Time    // when the oldest unhandled event was published; zero if no event was counted
 	CreatedAt time.Time    // zero if another binding created the consumer
-	LastAck   time.Time    // last time the offset was saved; zero if never, or if another binding saved it
+	LastAck   time.Time    // when the offset was last saved; zero if it was never saved or was saved by another binding
 }
 
 // GroupState describes the progress of a consumer group.
 type GroupState struct {
 	Topic   string // or the pattern the group reads
 	Name    string
-	Cursor  int64        // last event given to a member
-	Lag     honker.Count // events after Cursor that match the filter of the group
-	Behind  time.Time    // publication time of the oldest event in Lag; zero if none was counted
-	Leased  int64        // events that members hold
-	Reclaim int64        // returned events that wait for a member
-	Dead    int64        // events without an attempt left
+	Cursor  int64        // offset of the last event delivered to a member
+	Lag     honker.Count // events after Cursor that match the group's filter
+	Behind  time.Time    // when the oldest event in Lag was published; zero if no event was counted
+	Leased  int64        // events leased by members
+	Reclaim int64        // returned events waiting for redelivery
+	Dead    int64        // events with no attempts left
 	Members []GroupMember
 }
 
-// GroupMember is a member of a consumer group. The file does not record whether its process is alive. A
-// member must renew its membership, which it does every third of its Lease.
+// GroupMember is a member of a consumer group. The file does not record whether a member's process is
+// alive. A live member renews its membership three times per Lease.
 type GroupMember struct {
 	Name     string
-	Instance string    // process that uses the name, as in errors
-	Since    time.Time // when it joined
-	Until    time.Time // end of the membership unless it is renewed; in the past for a silent member
-	Leased   int64     // events the member holds
-	LeaseEnd time.Time // earliest end of these leases unless they are extended; zero if it holds none
+	Instance string    // process that uses the name, in the same form as in errors
+	Since    time.Time // when the member joined
+	Until    time.Time // end of the membership unless renewed; in the past if the member is silent
+	Leased   int64     // events leased by the member
+	LeaseEnd time.Time // when the first of these leases ends unless extended; zero if there are none
 }
 
 const (
-	// countedLag bounds the events counted for all consumers or groups together. Each of them is counted up
-	// to leastLag in any case.
+	// countedLag limits the total number of events counted for all consumers or groups. At least leastLag
+	// events are counted for each.
 	countedLag = 100_000
 	leastLag   = 1_000
-	// mostMembers bounds the listed members of a group.
+	// mostMembers limits the number of members listed per group.
 	mostMembers = 1_000
 )
 
-// share returns the number of events to count for each of n consumers.
+// share returns the maximum number of events to count for each of n consumers.
 func share(n int) int64 { return int64(max(leastLag, countedLag/max(1, n))) }
 
-// Consumers returns the consumers of all topics and patterns by topic and name, including consumers of
-// other bindings. Their lag is counted among the next 100,000 events for all consumers together, but at
-// least among the next 1,000 events of each. Lag.More reports that there may be further events. A consumer
-// whose filter was written by a newer version is logged and omitted.
+// Consumers returns the consumers of all topics and patterns, sorted by topic and name. It includes
+// consumers created by other bindings. To compute lags, Consumers examines up to 100,000 events in total,
+// but at least 1,000 per consumer. If Lag.More is set, there may be more events. Consumers logs and omits
+// a consumer whose filter was written by a newer version.
 //
 // Consumers never waits for the writer. It returns [honker.ErrInvalid] if db is nil.
 func Consumers(ctx context.Context, db *honker.DB) ([]ConsumerState, error) {
@@ -93,9 +93,9 @@ func Consumers(ctx context.Context, db *honker.DB) ([]ConsumerState, error) {
 	return all, nil
 }
 
-// Groups returns the groups of all topics and patterns by topic and name. It counts Lag as [Consumers]
-// does; Leased, Reclaim and Dead are exact. Up to 1,000 members of each group are listed by name. A silent
-// member is listed until another member joins.
+// Groups returns the consumer groups of all topics and patterns, sorted by topic and name. Lag is computed
+// as in [Consumers]; Leased, Reclaim and Dead are exact. Up to 1,000 members are listed per group, sorted
+// by name. A silent member is listed until another member joins.
 //
 // Groups never waits for the writer. It returns [honker.ErrInvalid] if db is nil.
 func Groups(ctx context.Context, db *honker.DB) ([]GroupState, error) {

@@ -11,16 +11,16 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// defaultCount is the default limit of CountJobs.
+// defaultCount is the default limit for CountJobs.
 const defaultCount = 10_000
 
 // CountJobs counts the jobs that f selects, up to limit, and reports whether there are more. A limit of 0
 // means 10,000. The zero filter selects all jobs.
 //
-// Queues and Phases are counted by indexes. Without Queues, the result comes from the counts of [Queues],
-// where large counts are cached. Any other field requires reading the jobs. Such a count takes turns with
-// the searches of [ListJobs]. After 100 ms it stops and reports that there may be more; a dry run of
-// Requeue, Discard, Cancel or RunNow counts to the end.
+// A filter that sets only Queues and Phases is counted with indexes. If Queues is empty, CountJobs uses
+// the counts of [Queues], which are cached if they are large. All other filters require reading the jobs.
+// Such a count waits for running [ListJobs] searches and stops after 100 ms, reporting that there may be
+// more. For an exact count, use a dry run of Requeue, Discard, Cancel or RunNow.
 //
 // CountJobs never waits for the writer.
 func CountJobs(ctx context.Context, db *honker.DB, f JobFilter, limit int) (honker.Count, error) {
@@ -50,8 +50,8 @@ func countJobs(ctx context.Context, db *honker.DB, f JobFilter, limit int) (c ho
 	return c, err
 }
 
-// countLying counts jobs by the indexes of queues and phases. For all queues it uses the overview of the
-// engine, which does not count done jobs.
+// countLying counts jobs with the indexes on queue and phase. If sel has no queues, it uses the engine's
+// overview, which does not include done jobs.
 func countLying(ctx context.Context, e *engine.Engine, sel row.JobSelect, limit int64) (c honker.Count, err error) {
 	part := sel
 	if len(sel.Queues) == 0 {
@@ -75,7 +75,7 @@ func countLying(ctx context.Context, e *engine.Engine, sel row.JobSelect, limit 
 	return honker.Count{N: limit, More: true}, nil
 }
 
-// addCounts adds to c the jobs of all queues in the phases of sel.
+// addCounts adds the jobs in sel's phases to c, for all queues.
 func addCounts(c *honker.Count, queues map[string]row.QueueCounts, sel row.JobSelect) {
 	for _, counts := range queues {
 		n := counts.Sum(sel)
@@ -83,7 +83,8 @@ func addCounts(c *honker.Count, queues map[string]row.QueueCounts, sel row.JobSe
 	}
 }
 
-// countIn scans candidates by id until it has counted more than limit jobs or its budget is spent.
+// countIn scans candidates in id order until it has counted more than limit jobs or has used up its
+// budget.
 func countIn(ctx context.Context, q engine.Querier, jobs engine.OperatorStore, f JobFilter, sel row.JobSelect, limit int64) (c honker.Count, err error) {
 	s := newScan(jobs, sel, row.NewestFirst, defaultBudget, mostStep/4, mostStep)
 	for !s.ended {

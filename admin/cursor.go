@@ -13,8 +13,8 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Cursor is the end of a page, as text that is safe in a URL. It is valid in any process for as long as the
-// file exists, but only with the filter and order of its page.
+// Cursor marks the end of a page. It is safe to use in a URL. A cursor is valid in any process and for the
+// lifetime of the file, but only with the same filter and order.
 type Cursor string
 
 // cursorText is the JSON encoding of a cursor.
@@ -22,16 +22,17 @@ type cursorText struct {
 	Binds string      `json:"f"` // identifies the filter and the order
 	ID    int64       `json:"i"`
 	In    row.Table   `json:"t,omitempty"`
-	A     row.SortKey `json:"a,omitzero"` // as in row.Place
+	A     row.SortKey `json:"a,omitzero"` // same as in row.Place
 	B     row.SortKey `json:"b,omitzero"`
 }
 
 func cursorOf(at *row.Place, binds string) Cursor {
-	text, _ := json.Marshal(cursorText{binds, at.ID, at.In, at.A, at.B}) // numbers and strings always marshal
+	text, _ := json.Marshal(cursorText{binds, at.ID, at.In, at.A, at.B}) // marshaling numbers and strings cannot fail
 	return Cursor(base64.RawURLEncoding.EncodeToString(text))
 }
 
-// place decodes the position at which a list continues; nil for the beginning.
+// place decodes the position from which a list continues. It returns nil for the beginning of the
+// list.
 func (c Cursor) place(binds string) (*row.Place, error) {
 	if c == "" {
 		return nil, nil
@@ -54,7 +55,7 @@ func (c Cursor) place(binds string) (*row.Place, error) {
 func binding(sel row.JobSelect, fingerprint string, order Order) string {
 	var bounds []int64
 	for _, t := range []*time.Time{&sel.CreatedSince, &sel.CreatedBefore, &sel.RunSince, &sel.RunBefore, &sel.DiedSince, &sel.DiedBefore} {
-		bounds = append(bounds, engine.UnixUp(*t)) // %#v would tell the locations of equal times apart
+		bounds = append(bounds, engine.UnixUp(*t)) // %#v would distinguish equal times in different locations
 		*t = time.Time{}
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%#v %d %q %d", sel, bounds, fingerprint, order)) // %#v prints maps in key order

@@ -13,17 +13,17 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// DeadReport groups dead jobs by the errors they died of.
+// DeadReport groups dead jobs by error.
 type DeadReport struct {
 	Groups []DeadGroup  // largest first
-	Looked honker.Count // number of grouped jobs; More reports older jobs that may not have been examined
+	Looked honker.Count // number of grouped jobs; More is set if there may be older jobs that were not examined
 }
 
-// DeadGroup is a set of dead jobs of a queue with similar errors.
+// DeadGroup is a set of dead jobs in the same queue with similar errors.
 type DeadGroup struct {
 	Queue       string
 	Fingerprint string // hash of the first line of the error without numbers, quoted texts and addresses
-	Sample      string // full error of the newest job
+	Sample      string // the newest job's full error
 	N           int64
 	First, Last time.Time // times of the first and last death
 	IDs         []int64   // the newest ten jobs, newest first
@@ -33,26 +33,26 @@ type DeadGroup struct {
 const (
 	deadWindow = 10000
 	deadBudget = time.Second
-	leastDead  = 256 // minimum jobs of a step
+	leastDead  = 256 // minimum number of jobs per step
 	groupIDs   = 10
 )
 
 // DeadGroups groups the newest 10,000 dead jobs that f selects by queue and kind of error. The zero filter
-// selects all dead jobs. A filter with Fingerprint set also selects older jobs with
-// that fingerprint for Requeue and Discard.
+// selects all dead jobs. To requeue or discard a group, set the filter's Fingerprint; such a filter also
+// selects older jobs with that fingerprint.
 //
-// Jobs are read in the order of their deaths. If f selects only few of many dead jobs, DeadGroups examines
-// at least the last 10,000 dead jobs and continues for up to a second. It then reports that there may be
-// more. DeadGroups takes turns with the searches of [ListJobs] and never waits for the writer. The wait for
-// its turn ends with ctx.
+// Jobs are read from the most recent death backward. If f selects only a few of many dead jobs, DeadGroups
+// examines at least the last 10,000 dead jobs and continues for up to a second. It then reports that there
+// may be more. Like the searches of [ListJobs], calls on the same db run one at a time; ctx bounds the
+// wait. DeadGroups never waits for the writer.
 func DeadGroups(ctx context.Context, db *honker.DB, f JobFilter) (*DeadReport, error) {
 	return DeadGroupsWithin(ctx, db, f, deadWindow, deadBudget)
 }
 
-// DeadGroupsWithin is like [DeadGroups] with other bounds, for pages that are loaded often. It groups the
-// newest jobs up to the given number, from 1 to 10,000; each costs about 10 µs. If f selects only few of
-// many dead jobs, it examines at least that many and continues until budget has passed. A budget of 0 does
-// not continue.
+// DeadGroupsWithin is like [DeadGroups] but takes custom bounds, for pages that are loaded often. It
+// groups up to newest jobs, from 1 to 10,000; each job costs about 10 µs. If f selects only a few of many
+// dead jobs, DeadGroupsWithin examines at least newest dead jobs and then continues until budget has
+// passed. With a budget of 0 it does not continue.
 func DeadGroupsWithin(ctx context.Context, db *honker.DB, f JobFilter, newest int, budget time.Duration) (*DeadReport, error) {
 	e, noDB := engineOf(db)
 	sel, err := f.selection(true)
@@ -77,7 +77,7 @@ func DeadGroupsWithin(ctx context.Context, db *honker.DB, f JobFilter, newest in
 	return &DeadReport{Groups: group(found, time.Now()), Looked: honker.Count{N: int64(len(found)), More: more}}, nil
 }
 
-// newestDead finds the newest dead jobs that f selects, by time of death, and reports whether there may be
+// newestDead finds the most recently dead-lettered jobs that f selects and reports whether there may be
 // more.
 func newestDead(ctx context.Context, q engine.Querier, jobs engine.OperatorStore, f JobFilter, sel row.JobSelect, newest int, budget time.Duration) (found []row.SelectedJob, more bool, err error) {
 	if sel.IDs != nil {
@@ -110,7 +110,7 @@ func newestDead(ctx context.Context, q engine.Querier, jobs engine.OperatorStore
 	return found, false, nil
 }
 
-// picked returns the jobs among sel.IDs that f selects, by time of death from the newest.
+// picked returns the jobs among sel.IDs that f selects, most recent death first.
 func picked(ctx context.Context, q engine.Querier, jobs engine.OperatorStore, f JobFilter, sel row.JobSelect) ([]row.SelectedJob, error) {
 	found, err := jobs.Select(ctx, q, sel, minID, len(sel.IDs), time.Now())
 	if err != nil {
@@ -123,7 +123,8 @@ func picked(ctx context.Context, q engine.Querier, jobs engine.OperatorStore, f 
 	return found, nil
 }
 
-// group groups jobs by queue and fingerprint. newest must be sorted by time of death, newest first.
+// group groups jobs by queue and fingerprint. newest must be sorted by time of death, in descending
+// order.
 func group(newest []row.SelectedJob, now time.Time) []DeadGroup {
 	type kind struct{ queue, fingerprint string }
 	at := make(map[kind]int)

@@ -10,13 +10,13 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// Enqueue adds a job to queue on behalf of an operator and records it in the [Audit]. Jobs that an
-// application enqueues are not recorded, and neither is a call that [honker.Unique] kept from adding a job.
-// payload is encoded like the argument of [honker.Queue.Enqueue]; a json.RawMessage is stored unchanged.
-// The options and errors are the same.
+// Enqueue adds a job to queue on behalf of an operator and records it in the [Audit]. Jobs enqueued by an
+// application are not recorded, nor are calls that add no job because of [honker.Unique]. payload is
+// encoded as in [honker.Queue.Enqueue]; a json.RawMessage is stored unchanged. Options and errors are the
+// same as those of [honker.Queue.Enqueue].
 //
-// Enqueue waits for the writer until ctx ends or BusyTimeout has passed. It returns [honker.ErrInTx] under
-// the ctx of a DB.Tx, and [honker.ErrInvalid] if db is nil.
+// Enqueue waits for the writer until ctx ends or BusyTimeout has passed. It returns [honker.ErrInTx] if
+// ctx belongs to a DB.Tx, and [honker.ErrInvalid] if db is nil.
 func Enqueue(ctx context.Context, db *honker.DB, queue string, payload any, opts ...honker.EnqueueOption) (id int64, err error) {
 	e, err := engineOf(db)
 	if err != nil {
@@ -24,7 +24,7 @@ func Enqueue(ctx context.Context, db *honker.DB, queue string, payload any, opts
 	}
 	q := honker.NewQueue[any](db, queue, nil)
 	var place honker.Placement
-	opts = append([]honker.EnqueueOption{honker.Placed(&place)}, opts...) // a Placed option of the caller comes later and replaces place
+	opts = append([]honker.EnqueueOption{honker.Placed(&place)}, opts...) // a Placed option in opts is applied later and overrides this one
 	err = db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if id, err = q.EnqueueTx(ctx, tx, payload, opts...); err != nil {
 			return err

@@ -14,34 +14,32 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Explanation tells why a job, or a whole queue, does not run.
+// Explanation describes why a job or a whole queue is not running.
 type Explanation struct {
-	Job     *honker.JobInfo // nil for a queue, and for a job that is not in the file
-	Text    string          // the first of Reasons, as a sentence
+	Job     *honker.JobInfo // nil for a queue or if the job is not in the file
+	Text    string          // first of Reasons, as a sentence
 	Reasons []Reason        // all reasons that apply, longest lasting first
 	NextAt  time.Time       // earliest time the job can be claimed; zero if it can be claimed now or does not depend on time
-	Ahead   honker.Count    // jobs that can be claimed now and precede this job
+	Ahead   honker.Count    // claimable jobs that precede this job
 }
 
 // Reason is a condition that keeps a job from running, or the state of a job that does not wait.
 type Reason struct {
 	Code  ReasonCode
 	Text  string
-	Until time.Time // time at which the condition ends by itself; zero if never, or if it depends on other jobs
-	Jobs  []int64   // jobs that this job waits for or that block it; the first 100
-	Who   string    // worker that holds the job, or By of a pause
-	Do    []string  // Actions as instructions, such as "requeue job 7"
-	// Actions lists steps that help, for a program that offers them.
-	Actions []Action
+	Until time.Time // time at which the condition expires; zero if it does not expire or depends on other jobs
+	Jobs  []int64   // first 100 jobs that this job waits for or that block it
+	Who   string    // worker that holds the job, or a pause's By
+	Do    []Action  // suggested steps
 }
 
-// Explain tells why the job with the given id does not run, or how it ended. It reads a single snapshot of
-// the file and follows the steps of a claim: a job reported as next is the next job a worker gets, and
-// claims pass over a job with a blocking reason. Workers are known to the same extent as in [Workers].
-// Times use the clock of this machine and assume that nothing else happens in between.
+// Explain describes why the job with the given id is not running, or how it ended. It reads a single
+// snapshot of the file and applies the same rules as a claim: a job reported as next is the next job that
+// a worker gets, and claims skip jobs with a blocking reason. Explain knows the same workers as [Workers].
+// Times are predictions based on this machine's clock and on the current state of the file.
 //
-// Explain never waits for the writer. It examines at most a few thousand jobs, and Ahead is a lower bound
-// if there are more. An unknown or deleted id is not an error. Explain returns [honker.ErrInvalid] if db is
+// Explain never waits for the writer. It examines at most a few thousand jobs. If there are more, Ahead is
+// a lower bound. An unknown or deleted id is not an error. Explain returns [honker.ErrInvalid] if db is
 // nil.
 func Explain(ctx context.Context, db *honker.DB, id int64) (ex *Explanation, err error) {
 	err = explain(ctx, db, func(ctx context.Context, x *explainer) (err error) {
@@ -51,9 +49,9 @@ func Explain(ctx context.Context, db *honker.DB, id int64) (ex *Explanation, err
 	return ex, engine.WrapID("explain job", id, err)
 }
 
-// ExplainQueue tells why no job of queue runs, or which jobs do. In the result, Job is nil and Ahead counts
-// the jobs that can be claimed now. A queue without jobs is not an error. The cost is that of [Explain].
-// ExplainQueue returns [honker.ErrInvalid] if the name is invalid or db is nil.
+// ExplainQueue describes why no job in queue is running, or which jobs are. In the result, Job is nil and
+// Ahead is the number of claimable jobs. An empty queue is not an error. ExplainQueue costs as much as
+// [Explain]. It returns [honker.ErrInvalid] if the name is invalid or db is nil.
 func ExplainQueue(ctx context.Context, db *honker.DB, queue string) (ex *Explanation, err error) {
 	if err := engine.CheckName("queue name", queue); err != nil {
 		return nil, engine.Wrap("explain queue", queue, err)
@@ -68,14 +66,15 @@ func ExplainQueue(ctx context.Context, db *honker.DB, queue string) (ex *Explana
 // explainer explains jobs within a single read transaction.
 type explainer struct {
 	stores  *engine.Stores
-	codec   engine.Codec // of the DB
+	codec   engine.Codec // codec of the DB
 	q       engine.Querier
 	now     time.Time
-	brief   bool                    // count Ahead only up to briefAhead, for pages of many jobs
+	brief   bool                    // count Ahead only up to briefAhead, for pages with many jobs
 	workers map[string][]WorkerInfo // cache by queue
 }
 
-// explain calls f with an explainer on a snapshot. It may call f again after an error.
+// explain calls f with an explainer that reads from a single snapshot. If f fails, explain may call
+// it again.
 func explain(ctx context.Context, db *honker.DB, f func(ctx context.Context, x *explainer) error) error {
 	e, err := engineOf(db)
 	if err := errors.Join(err, engine.CheckContext(ctx)); err != nil {
@@ -118,7 +117,7 @@ const (
 	briefAhead    = 1000   // limit of Ahead in brief explanations
 )
 
-// request returns the bounds of an explanation.
+// request returns the bounds for reading an explanation from the store.
 func (x *explainer) request() row.ExplainRequest {
 	if x.brief {
 		return row.ExplainRequest{MaxAhead: briefAhead, MaxJobs: maxReasonJobs}
@@ -126,7 +125,7 @@ func (x *explainer) request() row.ExplainRequest {
 	return row.ExplainRequest{MaxAhead: maxAhead, MaxJobs: maxReasonJobs}
 }
 
-// job explains the live, dead or done job with the given id.
+// job explains a live, dead or done job.
 func (x *explainer) job(ctx context.Context, id int64) (*Explanation, error) {
 	all, err := x.jobs(ctx, []int64{id})
 	if err != nil {
@@ -183,7 +182,7 @@ func (ex *Explanation) add(all ...Reason) {
 	}
 }
 
-// waiting explains a job that waits to be claimed.
+// waiting explains a job that has not been claimed.
 func (x *explainer) waiting(ctx context.Context, ex *Explanation, found *row.Explained) error {
 	if over := x.over(ex.Job); over != nil {
 		ex.add(*over)
@@ -231,13 +230,13 @@ func (ex *Explanation) waitsFor(found *row.Explained) {
 	}
 }
 
-// all returns the jobs that count against a limit, up to 100.
+// all returns up to 100 of the jobs that count against a limit.
 func all(by row.Occupants) []int64 {
 	all := slices.Concat(by.Running, by.Cancelled)
 	return all[:min(len(all), maxReasonJobs)]
 }
 
-// held adds the pauses, limits and rates that keep claims from taking the job.
+// held adds the pauses, limits and rates that prevent the job from being claimed.
 func (x *explainer) held(ex *Explanation, found *row.Explained) {
 	queue, key, o, s := ex.Job.Queue, ex.Job.Key, &found.Queue, &found.Forecast
 	if o.Pause != nil {
@@ -263,10 +262,11 @@ func (x *explainer) held(ex *Explanation, found *row.Explained) {
 	}
 }
 
-// blocks reports whether claims pass over a job for this reason.
+// blocks reports whether claims skip a job for this reason.
 func (r Reason) blocks() bool { return reasonRank[r.Code] < rankReady }
 
-// start returns the end of the last blocking reason. It returns zero if a reason has no end or none blocks.
+// start returns the time at which the last blocking reason ends. It returns the zero time if a blocking
+// reason has no end or if no reason is blocking.
 func (ex *Explanation) start() (at time.Time) {
 	for _, r := range ex.Reasons {
 		switch {
@@ -280,7 +280,7 @@ func (ex *Explanation) start() (at time.Time) {
 	return at
 }
 
-// conclude sorts the reasons by their ends, the latest first, and sets the text.
+// conclude sorts the reasons by end time, latest first, and sets the text.
 func (ex *Explanation) conclude() {
 	slices.SortStableFunc(ex.Reasons, func(a, b Reason) int {
 		if a.blocks() && b.blocks() {
@@ -298,7 +298,7 @@ func (ex *Explanation) conclude() {
 	}
 }
 
-// compareEnds orders ends from latest to earliest. The zero time has no end and sorts first.
+// compareEnds orders end times from latest to earliest. The zero time means no end and sorts first.
 func compareEnds(a, b time.Time) int {
 	switch {
 	case a.IsZero() && b.IsZero():
@@ -333,7 +333,8 @@ func (x *explainer) queue(ctx context.Context, name string) (*Explanation, error
 	return ex, nil
 }
 
-// head adds the reasons of the first job. It also sets the time at which the queue continues by itself.
+// head adds the first job's reasons. It also sets the time at which the queue will resume without
+// intervention.
 func (x *explainer) head(ctx context.Context, ex *Explanation, found *row.ExplainedQueue) error {
 	id := found.Head.Job.ID
 	job, err := x.of(ctx, id, found.Head)

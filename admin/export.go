@@ -35,26 +35,26 @@ type line struct {
 	DiedAt      time.Time         `json:"died_at,omitzero"`
 	DoneAt      time.Time         `json:"done_at,omitzero"`
 
-	// Exactly one of these is set: JSON on a single line, other UTF-8 text, or binary data.
+	// Exactly one of the following is set: JSON on a single line, other UTF-8 text, or binary data.
 	Payload json.RawMessage `json:"payload,omitempty"`
 	Text    *string         `json:"payload_text,omitempty"`
 	Base64  *string         `json:"payload_base64,omitempty"`
 }
 
-// exportPage bounds the jobs in memory.
+// exportPage limits the number of jobs held in memory.
 const exportPage = 200
 
-// ExportJobs writes the live, dead and done jobs that f selects to w, oldest first, as a line of JSON each.
-// Payloads are written as they are stored. The zero filter selects all jobs. ExportJobs returns the number
-// of jobs written, also if a read, a write or ctx fails.
+// ExportJobs writes the live, dead and done jobs that f selects to w as JSON Lines, oldest first. Payloads
+// are written as stored. The zero filter selects all jobs. ExportJobs returns the number of jobs written,
+// even if it returns an error.
 //
-// Jobs are read in pages, as by [EachJob]. A slow w does not block the writer or the checkpoint of the log.
-// A live job that changes in the meantime may be written twice or not at all. Dead and done jobs do not
-// change and are written once.
+// Jobs are read in pages as in [EachJob], so a slow w does not block the writer or log checkpoints. A live
+// job that changes during the export may be written twice or not at all. Dead and done jobs do not change
+// and are written once.
 //
-// The lines omit dependencies and batches, because their ids are meaningful only in this file, and also
-// attempts, progress and checkpoints. [ImportJobs] reads the lines. A job that waited for other jobs does
-// not wait for them after the import.
+// [ImportJobs] reads the output. The output does not include dependencies and batches, because their ids
+// are meaningful only in this file. A job that waits for other jobs will therefore not wait for them
+// after an import. Attempts, progress and checkpoints are also omitted.
 func ExportJobs(ctx context.Context, db *honker.DB, f JobFilter, w io.Writer) (n int64, err error) {
 	if w == nil {
 		return 0, engine.Wrap("export jobs", "", fmt.Errorf("%w: nil io.Writer", honker.ErrInvalid))
@@ -62,7 +62,7 @@ func ExportJobs(ctx context.Context, db *honker.DB, f JobFilter, w io.Writer) (n
 	out := bufio.NewWriter(w)
 	for job, err := range EachJob(ctx, db, f, &PageOptions{Order: OldestFirst, Limit: exportPage}) {
 		if err != nil {
-			_ = out.Flush() // the lines so far are complete
+			_ = out.Flush() // all lines in the buffer are complete
 			return n, engine.Wrap("export jobs", "", err)
 		}
 		text, err := lineOf(job)
@@ -77,8 +77,8 @@ func ExportJobs(ctx context.Context, db *honker.DB, f JobFilter, w io.Writer) (n
 	return n, engine.Wrap("export jobs", "", out.Flush())
 }
 
-// lineOf returns the line of a job with its newline. The payload is inserted by hand because encoding/json
-// would reformat it.
+// lineOf encodes a job as a line that ends with a newline. It inserts the payload by hand because
+// encoding/json would reformat it.
 func lineOf(j *honker.JobInfo) ([]byte, error) {
 	l := line{
 		ID: j.ID, Queue: j.Queue, State: j.State, Priority: int64(j.Priority), Attempts: j.Attempts, MaxAttempts: j.MaxAttempts,
@@ -106,12 +106,12 @@ func lineOf(j *honker.JobInfo) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// oneLine reports whether a payload is JSON text that can be part of a line unchanged.
+// oneLine reports whether a payload is JSON that can be embedded in a line unchanged.
 func oneLine(p json.RawMessage) bool {
 	return json.Valid(p) && utf8.Valid(p) && !bytes.ContainsAny(p, "\r\n") && len(bytes.TrimSpace(p)) == len(p)
 }
 
-// utc leaves the zero time as it is, so that omitzero drops it.
+// utc converts t to UTC. It returns the zero time unchanged so that omitzero omits it.
 func utc(t time.Time) time.Time {
 	if t.IsZero() {
 		return t

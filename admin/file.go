@@ -10,36 +10,36 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// FileInfo describes the database file. The SQLite settings are those of a connection of this DB; other
+// FileInfo describes the database file. SQLite settings are read from a connection of this DB; other
 // processes may use different settings.
 type FileInfo struct {
 	Path          string
 	Size          int64  // bytes
 	WAL           int64  // size of the write-ahead log in bytes; 0 if there is none
 	PageSize      int64  // bytes
-	Pages         int64  // pages of the database, including pages that are only in the log
+	Pages         int64  // database pages, including pages that are only in the log
 	FreePages     int64  // unused pages; SQLite reuses them, and only VACUUM returns them to the file system
 	SQLite        string // library version
-	Schema        int    // version of honker's tables
+	Schema        int    // honker's schema version
 	JournalMode   string // "wal", "delete" and so on
 	Synchronous   string // "off", "normal", "full" or "extra"
 	ApplicationID int64  // set by the application, like UserVersion
 	UserVersion   int64
-	Tables        []TableInfo // tables of honker, by name
+	Tables        []TableInfo // honker's tables, sorted by name
 }
 
-// TableInfo describes a table of honker.
+// TableInfo describes a honker table.
 type TableInfo struct {
 	Name string
 	Rows honker.Count // counted up to 10,000
 }
 
-// countedRows bounds the rows that File counts in each table.
+// countedRows limits the rows that File counts per table.
 const countedRows = 10000
 
 // File returns the size and settings of the file and the row counts of honker's tables, including the
-// tables of relays and of package dispatch. It counts at most 10,000 rows of each table and never waits for
-// the writer. It returns [honker.ErrInvalid] if db is nil.
+// tables of packages relay and dispatch. It counts at most 10,000 rows per table and never waits for the
+// writer. It returns [honker.ErrInvalid] if db is nil.
 func File(ctx context.Context, db *honker.DB) (*FileInfo, error) {
 	e, err := engineOf(db)
 	if err != nil {
@@ -75,7 +75,7 @@ func File(ctx context.Context, db *honker.DB) (*FileInfo, error) {
 	return info, nil
 }
 
-// synchronous returns the name of a value of PRAGMA synchronous.
+// synchronous returns the name of a PRAGMA synchronous value.
 func synchronous(level int64) string {
 	names := []string{"off", "normal", "full", "extra"}
 	if level < 0 || level >= int64(len(names)) {

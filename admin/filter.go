@@ -12,29 +12,29 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// JobFilter selects jobs for lists, counts and changes. A job must match all fields that are set. The zero
-// filter selects all jobs in functions that only read. Functions that change jobs return ErrInvalid for the
-// zero filter unless All is set.
+// JobFilter selects jobs for lists, counts and changes. A job must match all fields that are set. In
+// functions that only read, the zero filter selects all jobs. Functions that change jobs return ErrInvalid
+// for the zero filter; set All to select every job.
 //
-// Times are compared in whole seconds, the resolution of the file. Since fields are inclusive and rounded
-// up. Before fields are exclusive.
+// Times are stored in whole seconds and compared as such. Since fields are inclusive and rounded up.
+// Before fields are exclusive.
 //
-// Lists skip jobs that a field cannot match, such as live jobs with DiedSince set. A function that changes
-// jobs rejects such a combination, and also phases it cannot change. So it changes exactly the jobs that a
-// list shows, or none.
+// Some fields apply only to certain jobs; for example, DiedSince never matches a live job. Lists skip jobs
+// to which a field does not apply. Functions that change jobs reject such fields, as well as phases that
+// they cannot change. They therefore change either exactly the jobs that a list shows or none at all.
 type JobFilter struct {
 	Queues      []string          // any of these
-	Phases      []honker.Phase    // any of these, at the time of the read
+	Phases      []honker.Phase    // any of these, as of the time of the read
 	IDs         []int64           // any of these
-	Key         string            // key under which the job shares a limit
-	Unique      string            // key of honker.Unique
+	Key         string            // limit key (see honker.Key)
+	Unique      string            // unique key (see honker.Unique)
 	Batch       int64             // batch the job belongs to
 	Worker      string            // worker that holds the job; live jobs only
-	Error       string            // substring of the error of the last attempt
+	Error       string            // substring of the last attempt's error
 	Contains    string            // substring of the stored payload; ErrInvalid for a DB with a Codec
-	Where       map[string]string // payload fields, such as {"order.id": "17"}; numbers as they are written; ErrInvalid for a DB with a Codec
+	Where       map[string]string // payload fields, such as {"order.id": "17"}; numbers must match as written; ErrInvalid for a DB with a Codec
 	Header      map[string]string // job headers by name
-	Fingerprint string            // fingerprint of the error, see DeadGroup; dead jobs only
+	Fingerprint string            // error fingerprint (see DeadGroup); dead jobs only
 	MinAttempts int
 
 	CreatedSince, CreatedBefore time.Time
@@ -44,7 +44,7 @@ type JobFilter struct {
 	All bool // select every job; required to change jobs if no other field is set
 }
 
-// maxFilterIDs bounds IDs and Queues.
+// maxFilterIDs limits the lengths of IDs and Queues.
 const maxFilterIDs = 10000
 
 var (
@@ -53,7 +53,7 @@ var (
 	allPhases  = append(slices.Clone(livePhases), honker.PhaseDead, honker.PhaseDone)
 )
 
-// selection returns the live or dead jobs that f selects, for functions that change them.
+// selection converts f to a selection of live or dead jobs, for functions that change jobs.
 func (f *JobFilter) selection(dead bool) (row.JobSelect, error) {
 	in, phases, what := row.Live, livePhases, "live"
 	if dead {
@@ -76,7 +76,7 @@ func (f *JobFilter) selection(dead bool) (row.JobSelect, error) {
 	return s, errors.Join(append(errs, f.check())...)
 }
 
-// looking returns the jobs that f selects, for functions that only read.
+// looking converts f to a selection, for functions that only read.
 func (f *JobFilter) looking() (row.JobSelect, error) {
 	s := f.selected()
 	only := func(phases ...row.Phase) { s.Phases = narrow(s.Phases, phases) }
@@ -89,8 +89,8 @@ func (f *JobFilter) looking() (row.JobSelect, error) {
 	return s, f.check()
 }
 
-// narrow returns the intersection of phases and to. A nil phases stands for all phases. The result is never
-// nil.
+// narrow returns the intersection of phases and to. If phases is nil, it means all phases. The result is
+// never nil.
 func narrow(phases, to []row.Phase) []row.Phase {
 	both := []row.Phase{}
 	for _, p := range to {
@@ -101,7 +101,7 @@ func narrow(phases, to []row.Phase) []row.Phase {
 	return both
 }
 
-// selected converts f to the type of the store.
+// selected converts f to the store's type.
 func (f *JobFilter) selected() row.JobSelect {
 	s := row.JobSelect{
 		Queues: f.Queues, IDs: f.IDs, Key: f.Key, Unique: f.Unique, Batch: f.Batch, Worker: f.Worker, Error: f.Error,
@@ -117,7 +117,7 @@ func (f *JobFilter) selected() row.JobSelect {
 	return s
 }
 
-// fields maps the names of a filter to JSON paths.
+// fields replaces the keys of a filter map with JSON paths.
 func fields(of map[string]string, path func(string) string) map[string]string {
 	if len(of) == 0 {
 		return nil
@@ -134,7 +134,7 @@ func jsonPath(field string) string {
 	return `$."` + strings.ReplaceAll(field, ".", `"."`) + `"`
 }
 
-// jsonName returns the JSON path of a member whose name may contain dots.
+// jsonName returns the JSON path of a top-level member whose name may contain dots.
 func jsonName(name string) string { return `$."` + name + `"` }
 
 func (f *JobFilter) check() error {
@@ -166,8 +166,8 @@ func (f *JobFilter) check() error {
 	return errors.Join(errs...)
 }
 
-// checkCodec rejects filters on payloads if the DB has a codec. They would match the encoded text and
-// silently select nothing.
+// checkCodec rejects payload filters if the DB has a codec. Such a filter would be compared with
+// encoded payloads and silently select nothing.
 func (f *JobFilter) checkCodec(e *engine.Engine) error {
 	if e == nil || e.Codec == nil || f.Contains == "" && len(f.Where) == 0 {
 		return nil
@@ -175,7 +175,7 @@ func (f *JobFilter) checkCodec(e *engine.Engine) error {
 	return fmt.Errorf("%w: Contains and Where cannot be used with a Codec, because they search payloads as they are stored", honker.ErrInvalid)
 }
 
-// ofDead reports whether a field is set that only dead jobs can match.
+// ofDead reports whether f has a field set that applies only to dead jobs.
 func (f *JobFilter) ofDead() bool {
 	return f.Fingerprint != "" || !f.DiedSince.IsZero() || !f.DiedBefore.IsZero()
 }
@@ -187,7 +187,8 @@ func (f *JobFilter) searches() bool {
 	return !f2.empty()
 }
 
-// empty reports whether no field but All is set. An empty, non-nil IDs is set and selects no job.
+// empty reports whether no field but All is set. An IDs slice that is empty but not nil counts as
+// set and selects no jobs.
 func (f *JobFilter) empty() bool {
 	return len(f.Queues) == 0 && len(f.Phases) == 0 && f.IDs == nil && f.Key == "" && f.Unique == "" && f.Batch == 0 &&
 		f.Worker == "" && f.Error == "" && f.Contains == "" && len(f.Where) == 0 && len(f.Header) == 0 &&
@@ -203,7 +204,7 @@ func (f *JobFilter) checkChange() error {
 	return nil
 }
 
-// matches applies the part of the filter that is not evaluated in SQL.
+// matches applies the parts of the filter that are not evaluated in SQL.
 func (f *JobFilter) matches(j row.SelectedJob) bool {
 	return f.Fingerprint == "" || f.Fingerprint == fingerprint(j.LastError)
 }

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// varying lists the variable parts of error texts, in the order of their replacement. The bytes in has are
-// a cheap check before the pattern, about 100 times faster than a pattern that does not match.
+// varying lists the patterns of variable parts in error texts, in the order in which they are replaced. A
+// text that contains none of the bytes in has is not matched against the pattern; this check is about 100
+// times faster than a pattern that does not match.
 var varying = []struct {
 	has     string
 	pattern *regexp.Regexp
@@ -27,10 +28,10 @@ var varying = []struct {
 
 const digits = "0123456789"
 
-// maxKind bounds the bytes of an error that a fingerprint covers.
+// maxKind is the number of bytes of an error that a fingerprint covers.
 const maxKind = 1024
 
-// kindOf returns the first line of an error without its variable parts.
+// kindOf returns the first line of an error with its variable parts replaced.
 func kindOf(text string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	line = strings.ToValidUTF8(line[:min(len(line), maxKind)], "")
@@ -43,7 +44,7 @@ func kindOf(text string) string {
 	return strings.TrimSpace(line)
 }
 
-// fingerprint returns a 64-bit hash of the kind of an error, in hex.
+// fingerprint returns a 64-bit hash of an error's kind in hexadecimal.
 func fingerprint(text string) string {
 	sum := sha256.Sum256([]byte(kindOf(text)))
 	return hex.EncodeToString(sum[:8])

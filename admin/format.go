@@ -15,9 +15,9 @@ const day = 24 * time.Hour
 var sizeUnits = []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 
 // FormatSize formats a number of bytes in B, KiB, MiB, GiB, TiB, PiB or EiB, each 1,024 times the unit before. It
-// chooses the largest unit that leaves a value of at least 1. It rounds values below 100 to one decimal and others to
-// a whole number, and omits the decimal of an exact value: 512 B, 64 MiB, 1.5 GiB, 476 GiB. Problems, the dashboard
-// and the command honker print sizes in this form, and durations in the form of [FormatSpan].
+// uses the largest unit for which the value is at least 1. Values below 100 are rounded to a single decimal, which is
+// omitted if the value is exact. Larger values are rounded to whole numbers. Examples: 512 B, 64 MiB, 1.5 GiB, 476
+// GiB. Problems, the dashboard and the honker command print sizes with FormatSize and durations with [FormatSpan].
 func FormatSize(n int64) string {
 	sign, size := "", float64(n)
 	if n < 0 {
@@ -57,9 +57,9 @@ func FormatSpan(d time.Duration) string {
 	return text
 }
 
-// RoundSpan rounds a measured duration for display, toward zero. It keeps the two largest units of days, hours, minutes
-// and seconds; from 1 to 10 seconds it keeps tenths of a second, below that milliseconds, and below a millisecond
-// microseconds.
+// RoundSpan rounds a measured duration for display, toward zero. It keeps the two largest units among days, hours,
+// minutes and seconds. Durations from 1 to 10 seconds are rounded to tenths of a second, shorter durations to
+// milliseconds, and durations below a millisecond to microseconds.
 func RoundSpan(d time.Duration) time.Duration {
 	unit := time.Microsecond
 	switch abs := d.Abs(); {
@@ -77,11 +77,12 @@ func RoundSpan(d time.Duration) time.Duration {
 	return d.Truncate(unit)
 }
 
-// FormatAge formats the time since an event in whole seconds and at most two units, rounded toward zero: 5s, 4m12s, 2d3h.
+// FormatAge formats the time since an event with at most two units, rounded toward zero to whole seconds: 5s, 4m12s,
+// 2d3h.
 func FormatAge(d time.Duration) string { return FormatSpan(RoundSpan(d.Truncate(time.Second))) }
 
-// FormatAgo formats the time since an event with its direction: "4m12s ago", "in 2d3h" if d is negative, and "now" if
-// it is less than a second. The units are those of [FormatAge].
+// FormatAgo formats the time since an event in words: "4m12s ago", "in 2d3h" if d is negative, or "now" if the event
+// is less than a second away. The duration is formatted with [FormatAge].
 func FormatAgo(d time.Duration) string {
 	switch age := FormatAge(d.Abs()); {
 	case age == "0s":
@@ -93,9 +94,9 @@ func FormatAgo(d time.Duration) string {
 	}
 }
 
-// ParseSpan parses a duration such as 90s, 30m, 7d or 1d12h: whole days, followed by a duration as in
-// [time.ParseDuration], either of which may be absent. It accepts all results of [FormatSpan] that are not negative.
-// Negative and invalid durations are [honker.ErrInvalid].
+// ParseSpan parses a duration such as 90s, 30m, 7d or 1d12h. The syntax is a number of whole days followed by a
+// duration as in [time.ParseDuration]; either part may be omitted. ParseSpan accepts all non-negative durations that
+// [FormatSpan] prints. It returns [honker.ErrInvalid] for negative and malformed durations.
 func ParseSpan(text string) (time.Duration, error) {
 	number, rest, found := strings.Cut(strings.TrimPrefix(text, "+"), "d")
 	if !found {

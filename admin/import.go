@@ -22,14 +22,14 @@ import (
 
 // ImportOptions configures ImportJobs. The zero value of a field selects its default.
 type ImportOptions struct {
-	To       string        // queue for all jobs; default the queue of the line
-	Delay    time.Duration // delay before jobs that were dead can run
-	Attempts int           // attempts of each job; default the max_attempts of the line
-	Skip     int64         // number of lines to skip; use the number of lines that a failed import has completed
+	To       string        // queue for all jobs; default the queue in each line
+	Delay    time.Duration // delay before formerly dead jobs can run
+	Attempts int           // maximum attempts of each job; default max_attempts in each line
+	Skip     int64         // number of lines to skip; to resume a failed import, the number of completed lines
 	DryRun   bool          // read all lines without enqueueing jobs
 }
 
-// importAttempts is the number of attempts if neither Attempts nor the line sets it.
+// importAttempts is the maximum number of attempts if neither Attempts nor the line sets it.
 const importAttempts = 25
 
 func (o *ImportOptions) withDefaults() (ImportOptions, error) {
@@ -50,22 +50,23 @@ func (o *ImportOptions) withDefaults() (ImportOptions, error) {
 	return out, err
 }
 
-// ImportJobs enqueues the jobs in r, a line of JSON each, as written by [ExportJobs] or another program.
-// Only the payload is required, and the queue unless opts.To is set. The jobs are new jobs: they get new
-// ids and have spent no attempt. A job whose time to run is in the future waits for it. Unique keys, a
-// [honker.Key] and [honker.Headers] are kept.
+// ImportJobs enqueues the jobs in r, which must be JSON Lines as written by [ExportJobs] or another
+// program. Each line must have a payload, and a queue unless opts.To is set. Imported jobs are new jobs:
+// they get new ids and have used no attempts. A job with a run time in the future is not run before that
+// time. Unique keys, limit keys and headers are preserved.
 //
-// Payloads are stored as they are in the lines, without the [honker.Codec] of the DB. Only a payload that
-// moves from another queue to opts.To is encoded again. Importing the same lines twice into another file
-// creates the jobs twice.
+// Payloads are stored exactly as in the lines, without applying the DB's [honker.Codec]. Only the payload
+// of a job that moves from another queue to opts.To is re-encoded. Importing the same lines twice into
+// another file creates the jobs twice.
 //
-// ImportJobs skips jobs that were done, jobs that are in this file, and jobs whose unique key is taken.
+// ImportJobs skips done jobs, jobs that still exist in this file, and jobs whose unique key is taken.
 //
 // ImportJobs blocks until the end of r. It reads a few lines at a time and enqueues them in transactions of
-// a few milliseconds. A line that is not a job or has an unknown field fails with [honker.ErrInvalid]. The
-// error contains the number of that line and of the last imported line, from which Skip can continue. ctx
-// ends the import in the same way, but it does not interrupt a blocking Read. Report.Matched counts the
-// lines with jobs. A nil opts selects the defaults.
+// a few milliseconds. If a line is malformed or has an unknown field, ImportJobs returns
+// [honker.ErrInvalid]. The error contains the numbers of the failed line and of the last imported line. To
+// resume the import, set Skip to the latter. If ctx is done, the import stops in the same way, but a
+// blocked Read is not interrupted. Report.Matched is the number of lines with jobs. A nil opts selects the
+// defaults.
 func ImportJobs(ctx context.Context, db *honker.DB, r io.Reader, opts *ImportOptions) (*Report, error) {
 	e, err := engineOf(db)
 	o, bad := opts.withDefaults()
@@ -90,7 +91,7 @@ type importer struct {
 	engine *engine.Engine
 	lines  *bufio.Reader
 	read   int64 // lines read
-	done   int64 // lines up to the last commit
+	done   int64 // lines covered by the last commit
 	ended  bool
 	report *Report
 	audit  *engine.Audit
@@ -100,12 +101,12 @@ type importer struct {
 type importing struct {
 	line
 	number  int64
-	payload string // as in the line
-	stored  string // as it will be stored
+	payload string // payload in the line
+	stored  string // payload to store
 	headers string
 }
 
-// importBytes bounds the payloads of a transaction.
+// importBytes limits the total size of the payloads in a transaction.
 const importBytes = 1 << 20
 
 func (i *importer) run(ctx context.Context) error {
@@ -137,7 +138,7 @@ func (i *importer) run(ctx context.Context) error {
 	}
 }
 
-// failed adds the progress of the import to an error.
+// failed adds the import's progress to an error.
 func (i *importer) failed(err error) error {
 	switch {
 	case i.DryRun:
@@ -171,9 +172,9 @@ func (i *importer) next(ctx context.Context, n int) (some []importing, err error
 	return some, nil
 }
 
-// line returns the next line without its newline, and io.EOF after the last line.
+// line returns the next line without its newline. It returns io.EOF after the last line.
 func (i *importer) line() (text []byte, err error) {
-	most := 64<<10 + 6*i.engine.MaxPayload // each byte of a JSON string may be a six-byte escape
+	most := 64<<10 + 6*i.engine.MaxPayload // a byte in a JSON string may be written as a six-byte escape
 	for {
 		part, err := i.lines.ReadSlice('\n')
 		text = append(text, part...)
@@ -193,7 +194,7 @@ func (i *importer) line() (text []byte, err error) {
 	}
 }
 
-// parse decodes a line and makes the checks of an enqueue.
+// parse decodes a line and validates the job as Enqueue would.
 func (i *importer) parse(text []byte) (j importing, err error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -226,8 +227,8 @@ func (i *importer) parse(text []byte) (j importing, err error) {
 	return j, errors.Join(err, bad)
 }
 
-// recode encodes the payload again if the job moves to another queue. Without a queue in the line, or
-// without a codec, the payload is stored unchanged.
+// recode re-encodes the payload if the job moves to another queue. If the line has no queue or the DB
+// has no codec, the payload is stored unchanged.
 func (i *importer) recode(ctx context.Context, j *importing) (err error) {
 	j.stored = j.payload
 	if j.Queue != "" && i.To != "" {
@@ -236,7 +237,7 @@ func (i *importer) recode(ctx context.Context, j *importing) (err error) {
 	return err
 }
 
-// text returns the payload of the line.
+// text returns the line's payload.
 func (l *line) text() (string, error) {
 	has := 0
 	for _, set := range []bool{l.Payload != nil, l.Text != nil, l.Base64 != nil} {
@@ -298,7 +299,7 @@ func (i *importer) add(ctx context.Context, pace *engine.Pace, some []importing)
 	return nil
 }
 
-// addOne enqueues a job, or returns why the job is skipped.
+// addOne enqueues a job. If it skips the job, it returns the reason.
 func (i *importer) addOne(ctx context.Context, q engine.Querier, j importing, now time.Time) (id int64, why string, err error) {
 	if j.State == honker.StateDone {
 		return 0, "it was done", nil
@@ -328,8 +329,8 @@ func (i *importer) queue(j importing) string {
 	return j.Queue
 }
 
-// newJob returns the insert of an imported job. It ignores the run time and the expiry of a job that was
-// dead.
+// newJob returns the parameters for inserting an imported job. The run time and expiry of a formerly
+// dead job are ignored.
 func (i *importer) newJob(j importing, now time.Time) row.Insert {
 	in := row.Insert{
 		Queue: i.queue(j), Payloads: []string{j.stored}, Priority: j.Priority, MaxAttempts: importAttempts,

@@ -13,13 +13,13 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Order is the order of a list of jobs.
+// Order is the sort order of a job list.
 type Order int
 
 const (
 	NewestFirst   Order = iota // by descending id; a requeued job keeps its id
 	OldestFirst                // by ascending id
-	ClaimOrder                 // in the order of claims; only waiting jobs, and Queues must name exactly one queue
+	ClaimOrder                 // in the order in which claims take the jobs; only waiting jobs of a single queue, which Queues must name
 	LastDiedFirst              // by descending DiedAt; only dead jobs
 )
 
@@ -28,7 +28,7 @@ type PageOptions struct {
 	Order  Order         // default NewestFirst
 	After  Cursor        // JobPage.Next of the previous page; "" for the first page
 	Limit  int           // maximum number of jobs; default 50, at most 1000
-	Budget time.Duration // time after which the page ends; default 100 ms
+	Budget time.Duration // maximum time spent on the page; default 100 ms
 
 	// Reasons fills JobPage.Reasons, at a cost of up to a millisecond per job. EachJob ignores it.
 	Reasons bool
@@ -39,10 +39,11 @@ type JobPage struct {
 	Jobs    []honker.JobInfo
 	Next    Cursor // "" on the last page
 	Scanned int64  // number of examined jobs
-	Early   bool   // the page ended because Budget was spent; there may be more jobs after Next, even if Jobs is empty
+	Early   bool   // the page was cut short by Budget; there may be more jobs after Next, even if Jobs is empty
 
-	// Reasons tells why each of Jobs does not run, or how it ended. It is set with PageOptions.Reasons and
-	// contains the first reason that [Explain] would give right after the read.
+	// Reasons describes why each job in Jobs is not running, or how it ended. It is set only if
+	// PageOptions.Reasons is true. Each element is the first reason that [Explain] would have returned
+	// immediately after the read.
 	Reasons []Reason
 }
 
@@ -73,18 +74,18 @@ func (o *PageOptions) withDefaults() (PageOptions, error) {
 	return out, err
 }
 
-// ListJobs returns a page of the live, dead and done jobs that f selects. It starts at opts.After. The zero
-// filter selects all jobs. A nil opts selects the defaults.
+// ListJobs returns a page of the live, dead and done jobs that f selects. The page starts at opts.After.
+// The zero filter selects all jobs. A nil opts selects the defaults.
 //
-// The cost of a page depends on the number of jobs that it passes. Queues, Phases and IDs are looked up in
-// indexes where that is faster. For any other field, jobs are read until the page is full or opts.Budget
-// has passed. In the latter case the page is Early, and its Next continues exactly there. So no job is
-// missed, and no call waits for a search of the whole file. Only one such search runs at a time for all
-// goroutines that use db. ctx bounds the wait for the others.
+// The cost of a page depends on the number of jobs examined. Queues, Phases and IDs use indexes where that
+// is faster. If any other field is set, ListJobs reads jobs until the page is full or opts.Budget has
+// passed. In the latter case Early is set, and Next continues after the last job examined. Callers thus
+// miss no jobs and never have to wait for a search of the whole file. Only a single such search runs at a
+// time on a db; ctx bounds the wait for other searches.
 //
-// Each page is a short read of its own and never waits for the writer. A live job that changes between two
+// Each page is a separate short read and never waits for the writer. A live job that changes between two
 // pages may be returned twice or not at all. Dead and done jobs do not change and are returned once.
-// ListJobs returns [honker.ErrInvalid] for a cursor of another filter or order.
+// ListJobs returns [honker.ErrInvalid] if the cursor belongs to a different filter or order.
 func ListJobs(ctx context.Context, db *honker.DB, f JobFilter, opts *PageOptions) (*JobPage, error) {
 	l, err := newListing(ctx, db, f, opts)
 	if err != nil {
@@ -94,9 +95,10 @@ func ListJobs(ctx context.Context, db *honker.DB, f JobFilter, opts *PageOptions
 	return p, engine.Wrap("list jobs", "", err)
 }
 
-// EachJob returns an iterator over all jobs that f selects, starting at opts.After. It reads pages as
-// [ListJobs] does; opts.Limit and opts.Budget apply to each page. The iteration ends at the first error,
-// including that of ctx. No read is open while the loop body runs, so the body may use the DB freely.
+// EachJob returns an iterator over all jobs that f selects, starting at opts.After. It reads pages with
+// [ListJobs]; opts.Limit and opts.Budget apply to each page. The iteration ends after the first error,
+// including ctx's error. No read transaction is open while the loop body runs, so the body may use the
+// DB freely.
 func EachJob(ctx context.Context, db *honker.DB, f JobFilter, opts *PageOptions) iter.Seq2[*honker.JobInfo, error] {
 	return func(yield func(*honker.JobInfo, error) bool) {
 		l, err := newListing(ctx, db, f, opts)
@@ -125,7 +127,7 @@ type listing struct {
 	filter JobFilter
 	sel    row.JobSelect
 	order  row.Order
-	binds  string     // binding of its cursors
+	binds  string     // binding of the list's cursors
 	after  *row.Place // last examined place; nil before the first
 }
 
@@ -145,7 +147,7 @@ func newListing(ctx context.Context, db *honker.DB, f JobFilter, opts *PageOptio
 	return l, err
 }
 
-// fitOrder restricts the selection to the phases that the order includes.
+// fitOrder restricts the selection to the phases included in the order.
 func (l *listing) fitOrder() error {
 	var has []row.Phase
 	var name string
@@ -189,7 +191,8 @@ func (l *listing) page(ctx context.Context) (p *JobPage, err error) {
 	return p, err
 }
 
-// look runs do on a connection. A filter that has to read jobs waits for its turn among the searches.
+// look runs do on a connection. If the filter requires reading jobs, look first waits for other
+// searches to finish.
 func look(ctx context.Context, e *engine.Engine, f JobFilter, do func(ctx context.Context, q engine.Querier) error) error {
 	if !f.searches() {
 		return e.Read(ctx, do)
@@ -197,7 +200,8 @@ func look(ctx context.Context, e *engine.Engine, f JobFilter, do func(ctx contex
 	return e.Search(ctx, func(ctx context.Context) error { return e.Read(ctx, do) })
 }
 
-// read examines candidates in steps until the page is full, the candidates end, or the budget is spent.
+// read examines candidates in steps until the page is full, there are no more candidates, or the budget
+// is used up.
 func (l *listing) read(ctx context.Context, q engine.Querier) (*JobPage, error) {
 	sorted := l.Limit + 1
 	if l.filter.searches() {

@@ -14,8 +14,8 @@ import (
 // LockInfo describes a held lock.
 type LockInfo struct {
 	Name      string
-	Owner     string    // name of the holder in the file
-	ExpiresAt time.Time // end of the lock unless it is renewed
+	Owner     string    // holder's name in the file
+	ExpiresAt time.Time // when the lock expires unless renewed
 	Leads     bool      // whether the lock is held by a Scheduler.Run or a Maintain; see Leaders
 }
 
@@ -46,22 +46,23 @@ func lockOf(r row.Lock) LockInfo {
 	}
 }
 
-// LeaderInfo describes the processes that fire schedules and maintain the file.
+// LeaderInfo describes the processes that run schedules and maintenance.
 type LeaderInfo struct {
-	// Scheduler is the lock of the process that fires schedules, by honker.Scheduler.Run or in another
-	// language. It is nil if there is no such process.
+	// Scheduler is the lock held by the process that fires schedules, which runs honker.Scheduler.Run
+	// or its equivalent in another language. Scheduler is nil if there is no such process.
 	Scheduler *LockInfo
 	// Overdue is the time at which the earliest unfired schedule was due, or zero if no schedule is late.
-	// While a process leads, it may be up to a second in the past.
+	// Even with a healthy leader, Overdue may be up to a second in the past.
 	Overdue time.Time
-	// Maintenance is the lock of the process that runs honker.DB.Maintain; nil if there is none.
+	// Maintenance is the lock held by the process that runs honker.DB.Maintain. It is nil if there
+	// is no such process.
 	Maintenance *LockInfo
 }
 
-// Leaders returns the processes that fire the schedules of the file and maintain it. A missing scheduler is
-// a problem if the file has schedules. A missing maintainer is a problem if there is work for
-// [honker.DB.Maintain]. A process that has died leads until its lock expires. Leaders never waits for the
-// writer. It returns [honker.ErrInvalid] if db is nil.
+// Leaders returns the processes that fire the file's schedules and run its maintenance. A missing scheduler
+// is a problem only if the file has schedules. A missing maintainer is a problem only if there is work for
+// [honker.DB.Maintain]. A process that has died remains the leader until its lock expires. Leaders never
+// waits for the writer. It returns [honker.ErrInvalid] if db is nil.
 func Leaders(ctx context.Context, db *honker.DB) (*LeaderInfo, error) {
 	info := new(LeaderInfo)
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
@@ -83,7 +84,7 @@ func Leaders(ctx context.Context, db *honker.DB) (*LeaderInfo, error) {
 	return info, nil
 }
 
-// find returns the held lock with the given name, or nil if that lock is free.
+// find returns the held lock with the given name, or nil if there is none.
 func find(held []row.Lock, name string) *LockInfo {
 	for _, row := range held {
 		if row.Name == name {
@@ -95,8 +96,8 @@ func find(held []row.Lock, name string) *LockInfo {
 }
 
 // BreakLock releases a lock if owner, as returned by [Locks], still holds it, and reports whether it did.
-// The holder notices only when it renews the lock and continues to work until then. So break a lock only if
-// its holder has died or hangs.
+// The holder does not notice until it tries to renew the lock, and continues to work until then. Break a
+// lock only if its holder has died or hangs.
 //
 // BreakLock waits for the writer until ctx ends. It returns [honker.ErrInvalid] if a name is invalid or db
 // is nil.

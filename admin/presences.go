@@ -9,18 +9,18 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// PresenceInfo describes a taken name of an actor of package dispatch.
+// PresenceInfo describes a name held by an actor of package dispatch.
 type PresenceInfo struct {
 	Key           string // such as hero:meta:actor:inst:osis:default:2, see dispatch.Keys.Presence
 	Owner         string // the running dispatch.Actor.Run that holds the name
 	ExpiresAt     time.Time
-	Hostname      string // host of the process; "" if unknown
+	Hostname      string // host name of the process; "" if unknown
 	PID           int
 	LastHeartbeat time.Time
 }
 
-// Presences returns the taken names of actors, by key. An expiry in the far future was written by a process
-// whose clock was ahead; see [BreakPresence]. Presences never waits for the writer. It returns
+// Presences returns the names held by actors, sorted by key. An expiry in the far future indicates that the
+// holder's clock was ahead; see [BreakPresence]. Presences never waits for the writer. It returns
 // [honker.ErrInvalid] if db is nil.
 func Presences(ctx context.Context, db *honker.DB) ([]PresenceInfo, error) {
 	var all []PresenceInfo
@@ -41,9 +41,9 @@ func Presences(ctx context.Context, db *honker.DB) ([]PresenceInfo, error) {
 	return all, nil
 }
 
-// BreakPresence frees the name of an actor if owner, as returned by [Presences], still holds it, and
-// reports whether it did. Use it for an actor that has died. A live actor takes its name back at its next
-// heartbeat. If another actor has taken the name by then, it ends with dispatch.ErrInstanceTaken.
+// BreakPresence releases an actor's name if owner, as returned by [Presences], still holds it, and
+// reports whether it did. Use it if the actor has died. A live actor reacquires its name at its next
+// heartbeat, or ends with dispatch.ErrInstanceTaken if another actor has taken the name in the meantime.
 //
 // BreakPresence waits for the writer until ctx ends. It returns [honker.ErrInvalid] if key or owner is
 // empty or invalid, or if db is nil.

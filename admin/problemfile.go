@@ -26,7 +26,7 @@ func (s *search) schedules(ctx context.Context, all []row.Late) error {
 	return err
 }
 
-// leader returns the owner of a lock, or "" if the lock is free.
+// leader returns the lock's owner, or "" if the lock is free.
 func (s *search) leader(ctx context.Context, lock string) (string, error) {
 	held, err := s.engine.Stores.Locks.Held(ctx, s.q, lock, s.now)
 	if err != nil || len(held) == 0 {
@@ -35,8 +35,8 @@ func (s *search) leader(ctx context.Context, lock string) (string, error) {
 	return held[0].Owner, nil
 }
 
-// consumers finds consumers and groups that do not read their events. The code is ProblemPinned if the
-// unread events are kept beyond the retention of the topic.
+// consumers reports consumers and groups that do not read their events. It uses ProblemPinned if
+// unread events are kept beyond the topic's retention.
 func (s *search) consumers(all []row.Behind) {
 	for _, b := range all {
 		p := Problem{Code: ProblemBehind, Topic: b.Topic, Name: b.Name, Since: b.Oldest, N: honker.Count(b.Unseen)}
@@ -64,7 +64,8 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// clock reports that the newest job or event was created in the future of this machine.
+// clock reports a problem if the newest job or event has a creation time in the future, according
+// to this machine's clock.
 func (s *search) clock(newest time.Time) {
 	if newest.Sub(s.now) <= clockAhead {
 		return
@@ -78,14 +79,14 @@ func (s *search) log() {
 	limit := s.engine.WALLimit
 	f, err := s.engine.File("problems")
 	if err != nil || limit < 0 || f.LogSize() <= limit {
-		return // no log, no problem
+		return // without a log there is no problem
 	}
 	size := f.LogSize()
 	s.add(Problem{Code: ProblemWAL, N: honker.Count{N: size},
 		Text: fmt.Sprintf("the write-ahead log has %s, more than its limit of %s", FormatSize(size), FormatSize(limit))})
 }
 
-// diskOf returns the free and the total bytes of the disk. It is a variable for tests.
+// diskOf returns the disk's free and total bytes. It is a variable so that tests can replace it.
 var diskOf = func(e *engine.Engine) (free, size int64, err error) {
 	f, err := e.File("disk")
 	if err != nil {
@@ -103,7 +104,7 @@ func (s *search) disk() {
 		Text: fmt.Sprintf("the disk is nearly full: %s of %s are free", FormatSize(free), FormatSize(size))})
 }
 
-// maintenance reports pending work of Maintain if no process runs it.
+// maintenance reports pending maintenance work if no process runs Maintain.
 func (s *search) maintenance(ctx context.Context, stats []engine.QueueStats) error {
 	leader, err := s.leader(ctx, row.MaintenanceLock)
 	if err != nil || leader != "" {

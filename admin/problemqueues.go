@@ -12,8 +12,8 @@ import (
 
 // queues checks each queue by its statistics.
 func (s *search) queues(ctx context.Context, stats []engine.QueueStats) error {
-	var worked map[string]bool // read only for late queues, because it examines every running job
-	asked := 0                 // number of lookups of the usual wait
+	var worked map[string]bool // set only if a queue is late, because computing it examines every running job
+	asked := 0                 // number of times that the usual wait was looked up
 	for _, st := range stats {
 		if st.Pause != nil {
 			s.oldPause(st.Queue, "", *st.Pause)
@@ -42,7 +42,7 @@ func (s *search) queues(ctx context.Context, stats []engine.QueueStats) error {
 	return nil
 }
 
-// worked returns the queues that have a worker that is alive or may be.
+// worked returns the queues with a worker that is or may be alive.
 func (s *search) worked(ctx context.Context) (map[string]bool, error) {
 	all, err := workersOf(ctx, s.q, s.engine.Stores.Workers, "", s.now)
 	worked := make(map[string]bool, len(all))
@@ -54,8 +54,8 @@ func (s *search) worked(ctx context.Context) (map[string]bool, error) {
 	return worked, err
 }
 
-// usualWait returns the average wait of jobs of a queue in the day before ready. It gives up after
-// mostUsual queues.
+// usualWait returns the average wait of the queue's jobs in the day before ready. It gives up if
+// mostUsual queues have been looked up.
 func (s *search) usualWait(ctx context.Context, queue string, ready time.Time, asked int) (usual time.Duration, known bool, err error) {
 	if asked > mostUsual {
 		return 0, false, nil
@@ -67,8 +67,8 @@ func (s *search) usualWait(ctx context.Context, queue string, ready time.Time, a
 	return (wait / time.Duration(claimed)).Truncate(time.Millisecond), true, nil
 }
 
-// late reports a queue whose oldest ready job has waited too long. The job has waited for at least a
-// minute.
+// late reports a queue whose oldest ready job has waited too long. The caller has checked that the
+// job has waited for at least a minute.
 func (s *search) late(st engine.QueueStats, ready time.Time, worked bool, usual time.Duration, known bool) {
 	limit := lateUnknown
 	switch {
@@ -96,8 +96,8 @@ func (s *search) late(st engine.QueueStats, ready time.Time, worked bool, usual 
 	s.add(p)
 }
 
-// lapsed reports claims that expired more than a minute ago. A live worker would have taken up their jobs
-// by then.
+// lapsed reports claims that expired more than a minute ago. A live worker would have claimed their jobs
+// by now.
 func (s *search) lapsed(ctx context.Context, st engine.QueueStats) error {
 	if st.Lapsed == (row.Count{}) {
 		return nil
@@ -113,7 +113,7 @@ func (s *search) lapsed(ctx context.Context, st engine.QueueStats) error {
 	return nil
 }
 
-// oldPause reports an old pause of a queue or a key that has no end.
+// oldPause reports a queue or key that was paused long ago without an end time.
 func (s *search) oldPause(queue, key string, p row.Pause) {
 	since := p.Since
 	if !p.Until.IsZero() || s.now.Sub(since) <= pausedFor {

@@ -11,13 +11,13 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Severity tells how soon a problem needs attention.
+// Severity indicates how soon a problem needs attention.
 type Severity string
 
 // The severities.
 const (
 	SeverityError Severity = "error" // work has stopped or is about to stop
-	SeverityWarn  Severity = "warn"  // something failed, was forgotten, or grows
+	SeverityWarn  Severity = "warn"  // something failed, was forgotten, or keeps growing
 )
 
 // ProblemCode identifies a kind of problem. The values are stable, so scripts may depend on them.
@@ -28,16 +28,16 @@ const (
 	ProblemNoWorker      ProblemCode = "no_worker"         // jobs are ready, but no worker runs
 	ProblemWaitsForDead  ProblemCode = "waits_for_dead"    // jobs wait for a dead job
 	ProblemLapsed        ProblemCode = "lapsed"            // claims have expired, and no worker takes up their jobs
-	ProblemLate          ProblemCode = "late"              // a job has been ready for much longer than usual
+	ProblemLate          ProblemCode = "late"              // a job has been ready much longer than usual
 	ProblemOverdue       ProblemCode = "overdue"           // a schedule was due and did not fire
-	ProblemHeld          ProblemCode = "held"              // jobs are held for a key that has room; a bug in honker
+	ProblemHeld          ProblemCode = "held"              // jobs are held although their key has room; a bug in honker
 	ProblemDisk          ProblemCode = "disk"              // the disk is nearly full
 	ProblemDead          ProblemCode = "dead"              // jobs died in the last hour
 	ProblemBehind        ProblemCode = "consumer_behind"   // a consumer or group does not read its events
-	ProblemPinned        ProblemCode = "compaction_pinned" // like consumer_behind, and the unread events are kept beyond the retention
+	ProblemPinned        ProblemCode = "compaction_pinned" // like consumer_behind, but the unread events are also kept beyond the retention
 	ProblemWAL           ProblemCode = "wal"               // the write-ahead log is larger than Options.WALLimit
-	ProblemNotMaintained ProblemCode = "not_maintained"    // there is maintenance to do, but no process does it
-	ProblemPaused        ProblemCode = "paused"            // a pause without an end is older than a day
+	ProblemNotMaintained ProblemCode = "not_maintained"    // there is maintenance work, but no process runs Maintain
+	ProblemPaused        ProblemCode = "paused"            // a pause without an end time is older than a day
 	ProblemClock         ProblemCode = "clock"             // the newest job or event is in the future
 )
 
@@ -51,47 +51,47 @@ var problemOrder = []ProblemCode{
 type Problem struct {
 	Code     ProblemCode
 	Severity Severity
-	Text     string       // a single sentence that names the object
+	Text     string       // sentence that names the affected object
 	Since    time.Time    // zero if unknown
 	N        honker.Count // number of affected jobs, events or bytes; zero if the problem has none
 
-	// The object of the problem, if any: a queue, a topic, or a named key, schedule, consumer or group.
+	// Affected object, if any. Name is the name of a key, schedule, consumer or group.
 	Queue, Topic, Name string
 
-	// Actions lists steps that help, in their order. If it is empty, see [ProblemCode.Help] for the remedy.
-	Actions []Action
-	// Do has the Actions as instructions, such as "requeue job 7".
-	Do []string
+	// Do lists suggested actions in the order in which to try them. If Do is empty, see
+	// [ProblemCode.Help] for the remedy.
+	Do []Action
 }
 
-// Thresholds of the problems. In a healthy file, jobs and schedules are done within seconds.
+// Thresholds for reporting problems. In a healthy file, jobs and schedules run within seconds.
 const (
 	waitsLong   = time.Minute     // wait for a worker
-	lateUnknown = 5 * time.Minute // wait for a worker if the usual wait is unknown
-	lateTimes   = 10              // factor over the usual wait
-	usualSpan   = 24 * time.Hour  // period that determines the usual wait
-	mostUsual   = 10              // maximum queues for which the usual wait is looked up; each takes a few milliseconds
+	lateUnknown = 5 * time.Minute // same, if the usual wait is unknown
+	lateTimes   = 10              // multiple of the usual wait
+	usualSpan   = 24 * time.Hour  // period over which the usual wait is computed
+	mostUsual   = 10              // maximum number of queues whose usual wait is looked up; each takes a few milliseconds
 	clockAhead  = time.Minute     // tolerated difference between clocks
-	behindFor   = time.Hour       // age of the oldest event that a consumer has not seen
+	behindFor   = time.Hour       // age of a consumer's oldest unread event
 	youngDeaths = time.Hour
 	pausedFor   = 24 * time.Hour
 )
 
-// A disk is nearly full if less than diskLeft is free, or less than 1/diskShare of it. The share does not
-// count if at least diskEnough is free.
+// A disk is nearly full if less than diskLeft bytes or less than 1/diskShare of its size is free. The
+// share is ignored if at least diskEnough bytes are free.
 const (
 	diskLeft   = 256 << 20
 	diskShare  = 50
 	diskEnough = int64(5) << 30
 )
 
-// Problems returns the problems of the file, the most severe first. The result is empty if there are none.
-// Problems reads a bounded number of rows; it takes as long as [Queues] and a few milliseconds more. So it
-// finds at most a hundred problems of a kind. It does not judge consumers of patterns and consumers with a
-// filter. [ProblemCode.Help] explains each code.
+// Problems returns the file's problems, the most severe first. The result is empty if there are none.
+// Problems reads a bounded number of rows and takes a few milliseconds longer than [Queues]. It finds at
+// most a hundred problems of each kind. Consumers that read a pattern or use a filter are not checked.
+// [ProblemCode.Help] explains each code.
 //
-// A problem is reported while its cause persists. The usual waits of queues are the only state kept between
-// calls. Problems never waits for the writer. It returns [honker.ErrInvalid] if db is nil.
+// A problem is reported for as long as its cause persists. No state is kept between calls except a cache of
+// the usual wait of each queue. Problems never waits for the writer. It returns [honker.ErrInvalid] if db
+// is nil.
 func Problems(ctx context.Context, db *honker.DB) ([]Problem, error) {
 	e, err := engineOf(db)
 	if err != nil {
@@ -137,7 +137,7 @@ func (s *search) add(p Problem) {
 	s.found = append(s.found, p)
 }
 
-// ages are the ages at which a state becomes a problem.
+// ages holds the ages at which a condition becomes a problem.
 var ages = row.ProblemAges{Late: waitsLong, Unseen: behindFor, Death: youngDeaths, Pause: pausedFor}
 
 func (s *search) all(ctx context.Context, stats []engine.QueueStats) error {

@@ -12,10 +12,10 @@ import (
 
 // QueueReportOptions configures QueueReport. The zero value of a field selects its default.
 type QueueReportOptions struct {
-	Jobs    int           // bound on each list of jobs; default 20, at most 1000
+	Jobs    int           // maximum length of each job list; default 20, at most 1000
 	Waiting bool          // Next also lists scheduled and expired jobs
 	Since   time.Time     // beginning of Traffic; default an hour ago
-	Step    time.Duration // step of Traffic, a number of whole minutes; default a minute
+	Step    time.Duration // length of a Traffic step in whole minutes; default a minute
 }
 
 func (o *QueueReportOptions) withDefaults(now time.Time) (QueueReportOptions, error) {
@@ -43,29 +43,30 @@ type QueueDetails struct {
 	honker.QueueStats
 	Retention honker.QueueRetention
 	Keys      []honker.KeyStats     // as of [honker.Queue.Keys]
-	Next      []honker.JobInfo      // first ready jobs, in the order of claims
+	Next      []honker.JobInfo      // first ready jobs, in claim order
 	Running   []honker.JobInfo      // first running and lapsed jobs, by id
 	Dead      *DeadReport           // up to 2000 jobs that died in the last hour, by error
-	Schedules []honker.ScheduleInfo // schedules that add jobs to the queue, by name
+	Schedules []honker.ScheduleInfo // schedules that add jobs to the queue, sorted by name
 	Workers   []WorkerInfo          // by ID
 	Why       *Explanation          // as of [ExplainQueue]
 	Traffic   []Minute              // as of [TrafficSteps]
 }
 
-// Bounds of the dead jobs of a report, and of the time to find them. They are small because a page that shows
-// a report may be loaded at each commit.
+// Limits on the number of dead jobs in a report and on the time spent finding them. They are small because a
+// page that shows a report may be reloaded after every commit.
 const (
 	reportDead   = 2000
 	reportBudget = 30 * time.Millisecond
 )
 
-// QueueReport returns the state of a queue. All parts are of the same moment: a job that moves from one
-// part to another meanwhile is in exactly one of them. Counts above 10,000 jobs are the exception. They may
-// be cached as those of [honker.Queue.Stats], and AsOf is their time. A queue without jobs is not an error.
+// QueueReport returns the state of a queue. All parts are read from the same snapshot, so a job that is
+// moving from a part of the report to another appears in exactly one of them. The exception is counts above
+// 10,000 jobs, which may be cached as in [honker.Queue.Stats]; AsOf is the time of the cached counts. An
+// empty queue is not an error.
 //
-// QueueReport costs as much as the calls that it replaces. It takes turns with the searches of [ListJobs],
-// and the wait for its turn ends with ctx. It never waits for the writer. It returns [honker.ErrInvalid] if
-// the name or an option is invalid or if db is nil. A nil opts selects the defaults.
+// QueueReport costs as much as the calls that it replaces. It waits for running [ListJobs] searches until
+// ctx is done, but never for the writer. It returns [honker.ErrInvalid] if the name or an option is invalid
+// or if db is nil. A nil opts selects the defaults.
 func QueueReport(ctx context.Context, db *honker.DB, queue string, opts *QueueReportOptions) (*QueueDetails, error) {
 	d, err := queueReport(ctx, db, queue, opts)
 	return d, engine.Wrap("report on queue", queue, err)
@@ -100,7 +101,8 @@ type queueReader struct {
 	d   *QueueDetails
 }
 
-// all reads all parts under moment. It stops when ctx ends, which moment does not.
+// all reads all parts of the report in the snapshot of moment. Unlike ctx, moment is not canceled,
+// so all checks ctx itself.
 func (r *queueReader) all(ctx, moment context.Context) error {
 	q := honker.NewQueue[any](r.db, r.queue, nil)
 	d := r.d
@@ -128,7 +130,7 @@ func (r *queueReader) all(ctx, moment context.Context) error {
 func (r *queueReader) next(ctx context.Context) (err error) {
 	phases := []honker.Phase{honker.PhaseReady}
 	if r.Waiting {
-		phases = nil // all of ClaimOrder
+		phases = nil // all phases of ClaimOrder
 	}
 	r.d.Next, err = r.list(ctx, ClaimOrder, phases...)
 	return err
@@ -139,7 +141,7 @@ func (r *queueReader) running(ctx context.Context) (err error) {
 	return err
 }
 
-// list returns the first jobs of the queue in the given phases.
+// list returns the queue's first jobs in the given phases.
 func (r *queueReader) list(ctx context.Context, order Order, phases ...honker.Phase) ([]honker.JobInfo, error) {
 	page, err := ListJobs(ctx, r.db, JobFilter{Queues: []string{r.queue}, Phases: phases}, &PageOptions{Order: order, Limit: r.Jobs})
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Queues returns the statistics of each queue that has jobs or dead letters or is paused, by name. All
-// counts are from the same moment. The cost per queue is that of [honker.Queue.Stats], and large counts are
-// cached in the same way. Pause is always current. OldestReady and NextAt are current for up to 100
-// queues. For more queues they are cached for fifty times as long as they took to look up, which is half a
-// second for 500 queues.
+// Queues returns the statistics of every queue that has jobs or dead letters or is paused, sorted by name.
+// All counts come from the same snapshot. Each queue costs as much as [honker.Queue.Stats], and large
+// counts are cached in the same way. Pause is always current. OldestReady and NextAt are current if there
+// are at most 100 queues. With more queues, they are cached for 50 times as long as the lookup took, which
+// is half a second for 500 queues.
 //
-// A blocking read ends with ctx. Queues returns [honker.ErrInvalid] if db is nil.
+// Queues stops waiting when ctx is done. It returns [honker.ErrInvalid] if db is nil.
 func Queues(ctx context.Context, db *honker.DB) ([]honker.QueueStats, error) {
 	e, err := engineOf(db)
 	if err != nil {
@@ -27,8 +27,8 @@ func Queues(ctx context.Context, db *honker.DB) ([]honker.QueueStats, error) {
 	return all, engine.Wrap("list queues", "", err)
 }
 
-// LimitedQueues is like [Queues] for the queues that have limits (see [honker.Queue.SetLimits]). It
-// includes queues without jobs.
+// LimitedQueues is like [Queues] but returns only queues with limits (see
+// [honker.Queue.SetLimits]), including empty queues.
 func LimitedQueues(ctx context.Context, db *honker.DB) ([]honker.QueueStats, error) {
 	all, err := limitedQueues(ctx, db)
 	return all, engine.Wrap("list limits", "", err)
@@ -81,7 +81,7 @@ func statsOf(ctx context.Context, e *engine.Engine, queue string) ([]honker.Queu
 	return all, nil
 }
 
-// read calls f with a connection of db. It may call f again after an error.
+// read calls f with a connection from db. If f fails, read may call it again.
 func read(ctx context.Context, db *honker.DB, f func(ctx context.Context, q engine.Querier, s *engine.Stores) error) error {
 	e, err := engineOf(db)
 	if err != nil {

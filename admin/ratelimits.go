@@ -8,16 +8,16 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// RateInfo describes the last window of a rate limit in which a call was allowed. The limit and the length
-// of the window are known only to the handles, not to the file.
+// RateInfo describes the last window of a rate limit in which a call was allowed. The limit itself and the
+// window length are not stored in the file.
 type RateInfo struct {
 	Name  string
 	Start time.Time // start of the window, which may be over
 	Count int64     // calls allowed in the window
 }
 
-// RateLimits returns the rate limits that were used since they were last swept, by name. It makes a seek
-// for each and never waits for the writer. It returns [honker.ErrInvalid] if db is nil.
+// RateLimits returns the rate limits that have been used since the last sweep, sorted by name. It needs
+// an index lookup per limit and never waits for the writer. It returns [honker.ErrInvalid] if db is nil.
 func RateLimits(ctx context.Context, db *honker.DB) ([]RateInfo, error) {
 	var all []RateInfo
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {

@@ -9,38 +9,39 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// ReasonCode is the kind of a Reason.
+// ReasonCode identifies a kind of Reason.
 type ReasonCode string
 
-// Reasons for which claims pass over a job.
+// Reasons that make claims skip a job.
 const (
 	ReasonExpired    ReasonCode = "expired"     // its start deadline has passed, or will have passed before it can start
-	ReasonExhausted  ReasonCode = "exhausted"   // it has no attempt left; the next claim dead-letters it
-	ReasonWaitsFor   ReasonCode = "waits_for"   // it waits for other jobs or for a batch
-	ReasonPaused     ReasonCode = "paused"      // the queue or the key of the job is paused
+	ReasonExhausted  ReasonCode = "exhausted"   // it has no attempts left; the next claim dead-letters it
+	ReasonWaitsFor   ReasonCode = "waits_for"   // it is waiting for other jobs or a batch
+	ReasonPaused     ReasonCode = "paused"      // its queue or key is paused
 	ReasonKeyLimit   ReasonCode = "key_limit"   // Limits.PerKey or InOrder
 	ReasonQueueLimit ReasonCode = "queue_limit" // Limits.Running
 	ReasonKeyRate    ReasonCode = "key_rate"    // Limits.KeyRate
 	ReasonQueueRate  ReasonCode = "queue_rate"  // Limits.Rate
-	ReasonNotDue     ReasonCode = "not_due"     // it is delayed, or waits between two attempts
+	ReasonNotDue     ReasonCode = "not_due"     // it is delayed or waiting for a retry
 )
 
-// Reasons that do not prevent a claim, and the states of jobs that do not wait.
+// Reasons that do not prevent a claim, and the states of jobs that are not waiting.
 const (
-	ReasonInTurn      ReasonCode = "in_turn"      // claimable, after the jobs before it
+	ReasonInTurn      ReasonCode = "in_turn"      // claimable, but other jobs come first
 	ReasonNoWorker    ReasonCode = "no_worker"    // claimable, but no worker of its queue is known
-	ReasonWorkersBusy ReasonCode = "workers_busy" // claimable, but all workers run as many jobs as they can
+	ReasonWorkersBusy ReasonCode = "workers_busy" // claimable, but all workers are at capacity
 	ReasonLapsed      ReasonCode = "lapsed"       // claimable, because its worker has not renewed its claim
 	ReasonUndecodable ReasonCode = "undecodable"  // the payload is not JSON; a claim dead-letters the job
-	ReasonClock       ReasonCode = "clock"        // the times of the job do not fit the clock of this machine
+	ReasonClock       ReasonCode = "clock"        // its timestamps are inconsistent with this machine's clock
 	ReasonRunning     ReasonCode = "running"
 	ReasonDead        ReasonCode = "dead"
 	ReasonDone        ReasonCode = "done"
-	ReasonGone        ReasonCode = "gone"  // it was in the file and has been removed
+	ReasonGone        ReasonCode = "gone"  // it has been removed from the file
 	ReasonNever       ReasonCode = "never" // the file has not assigned this id yet
 )
 
-// reasonRank orders reasons that last equally long. Ranks below rankReady prevent a claim.
+// reasonRank orders reasons that end at the same time. Reasons with ranks below rankReady prevent a
+// claim.
 var reasonRank = map[ReasonCode]int{
 	ReasonExhausted: 0, ReasonExpired: 1, ReasonWaitsFor: 2, ReasonPaused: 3, ReasonKeyLimit: 4, ReasonQueueLimit: 5,
 	ReasonKeyRate: 6, ReasonQueueRate: 7, ReasonNotDue: 8,
@@ -65,7 +66,7 @@ func queueRuns(n int64, by row.Occupants) Reason {
 	return Reason{Code: ReasonRunning, Jobs: ids, Text: text + stillRun(by)}
 }
 
-// stillRun describes cancelled jobs that still count against the limits of the queue.
+// stillRun describes cancelled jobs that still count against the queue's limits.
 func stillRun(by row.Occupants) string {
 	switch len(by.Cancelled) {
 	case 0:
@@ -93,7 +94,7 @@ func (x *explainer) done(j *honker.JobInfo) Reason {
 		Text: fmt.Sprintf("is done: worker %q acked attempt %s at %s", j.WorkerID, attempts(j), x.at(j.DoneAt))}
 }
 
-// goneReason explains an id that no job in the file has.
+// goneReason explains an id for which the file has no job.
 func goneReason(id, highest int64) Reason {
 	if id < 1 || id > highest {
 		return Reason{Code: ReasonNever, Text: fmt.Sprintf("has never existed: the highest id assigned so far is %d", highest)}
@@ -101,7 +102,7 @@ func goneReason(id, highest int64) Reason {
 	return Reason{Code: ReasonGone, Text: "is gone: it was acked, cancelled or discarded, and the file keeps no record of it (see SetRetention)"}
 }
 
-// over explains a job that can no longer run. It returns nil for all other jobs.
+// over explains a job that cannot run anymore. It returns nil for all other jobs.
 func (x *explainer) over(j *honker.JobInfo) *Reason {
 	expired := !j.ExpiresAt.IsZero() && !j.ExpiresAt.After(x.now)
 	switch {
@@ -123,8 +124,8 @@ func (x *explainer) expiresBefore(j *honker.JobInfo, start time.Time) Reason {
 	return Reason{Code: ReasonExpired, Text: fmt.Sprintf("must start by %s, but cannot start before %s", x.at(j.ExpiresAt), x.at(start))}
 }
 
-// edgeReasons explains the jobs that a job waits for. Dead jobs get a reason of their own because they do
-// not end by themselves.
+// edgeReasons explains the jobs that a job waits for. Dead jobs get a separate reason because an operator
+// must deal with them.
 func edgeReasons(edges []row.Edge) (reasons []Reason) {
 	for _, dead := range []bool{true, false} {
 		var ids []int64
@@ -149,7 +150,7 @@ func edgeReasons(edges []row.Edge) (reasons []Reason) {
 	return reasons
 }
 
-// waitsForJobs returns a reason with an action for each of the first three jobs.
+// waitsForJobs returns a reason that suggests an action for each of the first three jobs.
 func waitsForJobs(ids []int64, dead bool) Reason {
 	r := Reason{Code: ReasonWaitsFor, Jobs: ids[:min(len(ids), maxReasonJobs)]}
 	for _, id := range ids[:min(len(ids), 3)] {
@@ -188,7 +189,7 @@ func successorReason(j *honker.JobInfo, after int64) Reason {
 		Text: fmt.Sprintf("waits for the end of job %d, which holds its unique key %q (RunAgain)", after, j.Unique)}
 }
 
-// notDue explains a job that is not due. A job that is paused by its key already has a reason.
+// notDue explains a job that is not due. If the job's key is paused, the job already has a reason.
 func (x *explainer) notDue(j *honker.JobInfo, found *row.Explained) []Reason {
 	switch {
 	case found.Side.Reserved:
@@ -282,7 +283,8 @@ const (
 	farFuture  = 10 * 365 * 24 * time.Hour
 )
 
-// odd explains faults of the job itself. Other programs may store a BLOB, or text that is not JSON.
+// odd reports defects in the job itself. Other programs may have stored a BLOB or text that is not
+// JSON.
 func (x *explainer) odd(j *honker.JobInfo, stored any) (reasons []Reason) {
 	if _, isText := stored.(string); !isText || !json.Valid(j.Payload) {
 		reasons = append(reasons, Reason{Code: ReasonUndecodable, Actions: []Action{{Verb: ActionShowJob, Job: j.ID}},
@@ -299,7 +301,7 @@ func (x *explainer) odd(j *honker.JobInfo, stored any) (reasons []Reason) {
 	return reasons
 }
 
-// at formats t and its distance from now. It omits the date of the current day.
+// at formats t and the time until or since t. The date is omitted if t is today.
 func (x *explainer) at(t time.Time) string {
 	layout := "2006-01-02 15:04:05 UTC"
 	if t.UTC().Format(time.DateOnly) == x.now.UTC().Format(time.DateOnly) {

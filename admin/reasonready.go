@@ -12,10 +12,10 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// claimable is the beginning of the text for a claimable job.
+// claimable begins the text for a claimable job.
 const claimable = "can be claimed"
 
-// ready explains a claimable job by the workers that could claim it.
+// ready explains a claimable job in terms of the workers that could claim it.
 func (x *explainer) ready(ctx context.Context, ex *Explanation) error {
 	j := ex.Job
 	if j.Phase == honker.PhaseLapsed {
@@ -42,7 +42,7 @@ func (x *explainer) ready(ctx context.Context, ex *Explanation) error {
 	return nil
 }
 
-// workersOf returns the workers of a queue. It caches them for the snapshot.
+// workersOf returns the queue's workers and caches them for later calls on the same snapshot.
 func (x *explainer) workersOf(ctx context.Context, queue string) (all []WorkerInfo, err error) {
 	if all, known := x.workers[queue]; known {
 		return all, nil
@@ -65,7 +65,8 @@ func living(all []WorkerInfo) (there, gone []WorkerInfo) {
 	return there, gone
 }
 
-// hasRoom reports whether a worker may run another job. The slots of a foreign worker are unknown.
+// hasRoom reports whether a worker may have capacity for another job. The slots of a foreign worker
+// are unknown.
 func hasRoom(w WorkerInfo) bool { return w.Foreign || w.Running < w.Slots }
 
 func (x *explainer) noWorker(queue string, gone []WorkerInfo) Reason {
@@ -94,10 +95,10 @@ func workersBusy(queue string, there []WorkerInfo) Reason {
 	return r
 }
 
-// trafficSpan is the period from which a wait is estimated.
+// trafficSpan is the period of traffic from which a wait is estimated.
 const trafficSpan = 10 * time.Minute
 
-// inTurn tells how many jobs come first, and estimates the wait from the claims of the last minutes.
+// inTurn describes how many jobs come first and estimates the wait from recent claims.
 func (x *explainer) inTurn(ctx context.Context, ex *Explanation) (string, error) {
 	switch {
 	case ex.Ahead == honker.Count{}:

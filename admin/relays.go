@@ -13,24 +13,24 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// RelayPartition describes a partition of a relay queue that no process can take now. Either a Run holds
-// it, or it is waiting after a failure.
+// RelayPartition describes a relay queue partition that is currently unavailable, either because a Run
+// holds it or because it is backing off after a failure.
 type RelayPartition struct {
 	Family     string // see relay.Options; "" if none
 	Queue      string
 	Partition  int
 	Owner      string    // the running relay.Relay.Run that holds the partition; "" if none
 	Epoch      int64     // number of times the partition was taken
-	LeaseUntil time.Time // end of the lease unless progress is saved; zero if nothing holds the partition
-	RetryAt    time.Time // time of the next try after a failure; zero if the partition does not wait
-	Attempts   int64     // attempts of its first message
+	LeaseUntil time.Time // when the lease ends unless progress is saved; zero if the partition is not held
+	RetryAt    time.Time // time of the next attempt after a failure; zero if the partition is not backing off
+	Attempts   int64     // attempts made at its first message
 	LastError  string    // error of the last failure; "" if there is none
 }
 
-// RelayPartitions returns the partitions of all relays that a process holds or that wait after a failure,
-// by family, queue and partition. A time in the far future was written by a process whose clock was ahead;
-// see [BreakRelayPartition]. RelayPartitions never waits for the writer. It returns [honker.ErrInvalid] if
-// db is nil.
+// RelayPartitions returns the partitions of all relays that are held by a process or backing off after a
+// failure, sorted by family, queue and partition. A time in the far future indicates that a process's
+// clock was ahead; see [BreakRelayPartition]. RelayPartitions never waits for the writer. It returns
+// [honker.ErrInvalid] if db is nil.
 func RelayPartitions(ctx context.Context, db *honker.DB) ([]RelayPartition, error) {
 	var all []RelayPartition
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
@@ -58,13 +58,13 @@ func relayPartitionOf(row row.RelayBlocked, now time.Time) RelayPartition {
 	return p
 }
 
-// BreakRelayPartition ends the lease of a partition and its wait after a failure, and reports whether it
-// did. It does nothing if the partition has been taken since [RelayPartitions] returned p. Only Family,
-// Queue, Partition and Epoch of p are used. The next Run takes the partition at once. Attempts and
-// LastError are kept.
+// BreakRelayPartition ends a partition's lease and backoff, and reports whether it did. It does nothing
+// if the partition has been acquired since [RelayPartitions] returned p. Only Family, Queue, Partition
+// and Epoch of p are used. The next Run acquires the partition immediately. Attempts and LastError are
+// kept.
 //
-// Break a lease only if its process has died or hangs. A live process continues with its message at the
-// same time as the new process, and its progress is not saved.
+// Break a lease only if its process has died or hangs. A live process continues with its current
+// message while a new process starts on it, and the old process cannot save its progress.
 //
 // BreakRelayPartition waits for the writer until ctx ends. It returns [honker.ErrInvalid] if the name is
 // invalid, if Partition is negative, or if db is nil.

@@ -11,25 +11,25 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Report describes the changes made by a call. It is also returned with an error, such as that of a ctx
-// that has ended.
+// Report describes the changes made by a call. It is valid even if the call returns an error, for
+// example because ctx was canceled.
 type Report struct {
 	Matched int64  // jobs that the filter selected, up to Limit
 	Changed int64  // jobs changed
-	Skipped []Skip // the first 100 jobs that were not changed, with the reasons
-	Left    int64  // selected jobs that were not reached because of the error
-	Waiters int64  // waiting jobs that were removed together with changed jobs; see DropWaiters
+	Skipped []Skip // first 100 jobs that were not changed, with reasons
+	Left    int64  // selected jobs that were not processed because of an error
+	Waiters int64  // waiting jobs that were removed along with changed jobs; see DropWaiters
 
 	SkippedTotal int64 // number of skipped jobs, including those not in Skipped
 }
 
-// Skip is a job that was not changed, with the reason.
+// Skip describes a job that was not changed.
 type Skip struct {
 	ID  int64
 	Why string
 }
 
-// maxSkips bounds Report.Skipped.
+// maxSkips limits the length of Report.Skipped.
 const maxSkips = 100
 
 func (r *Report) skip(id int64, why string) {
@@ -42,14 +42,14 @@ func (r *Report) skip(id int64, why string) {
 // page is the number of jobs found by a single read.
 const page = 4096
 
-// action is a change of the jobs that a filter selects.
+// action changes the jobs that a filter selects.
 type action struct {
 	engine *engine.Engine
 	filter JobFilter
 	sel    row.JobSelect
 	limit  int
 	dryRun bool
-	leaves string // skip reason for jobs that change leaves alone
+	leaves string // skip reason for jobs that change does not modify
 	audit  *engine.Audit
 
 	found func(n int) // called with the number of jobs before the first change
@@ -57,7 +57,7 @@ type action struct {
 	change func(ctx context.Context, q engine.Querier, found []row.SelectedJob, now time.Time, r *Report) (tell func(), err error)
 }
 
-// newAction checks the arguments that all changes have in common.
+// newAction validates the arguments common to all actions.
 func newAction(ctx context.Context, db *honker.DB, verb string, f JobFilter, dead bool) (*action, error) {
 	e, noDB := engineOf(db)
 	sel, err := f.selection(dead)
@@ -71,8 +71,8 @@ func newAction(ctx context.Context, db *honker.DB, verb string, f JobFilter, dea
 	return &action{engine: e, filter: f, sel: sel, audit: audit, found: func(int) {}}, nil
 }
 
-// run finds the jobs without the write lock. It then changes a few at a time, in the order of their deaths
-// or of their ids. Jobs that no longer match by then are passed over.
+// run finds the selected jobs without holding the write lock. It then changes them in small transactions,
+// ordered by time of death or by id. Jobs that no longer match at that point are left alone.
 func (a *action) run(ctx context.Context) (*Report, error) {
 	r := new(Report)
 	if err := a.engine.RefuseInTx(ctx, ""); err != nil {
@@ -103,7 +103,7 @@ func (a *action) run(ctx context.Context) (*Report, error) {
 	return r, nil
 }
 
-// chunkLimit bounds the jobs of a transaction.
+// chunkLimit is the maximum number of jobs in a transaction.
 const chunkLimit = 1000
 
 func (a *action) changeChunk(ctx context.Context, pace *engine.Pace, part []row.SelectedJob, r *Report) error {
@@ -133,7 +133,7 @@ func (a *action) changeChunk(ctx context.Context, pace *engine.Pace, part []row.
 	return nil
 }
 
-// find returns the jobs that the filter selects, oldest first. It uses several reads.
+// find returns the jobs that the filter selects, oldest first. It may need several reads.
 func (a *action) find(ctx context.Context, read readFunc) (found []row.SelectedJob, err error) {
 	for after, more := int64(minID), true; more; {
 		var some []row.SelectedJob
@@ -149,7 +149,7 @@ func (a *action) find(ctx context.Context, read readFunc) (found []row.SelectedJ
 		}
 		for _, j := range some {
 			if a.filter.matches(j) {
-				j.LastError = "" // save memory; there may be a million jobs
+				j.LastError = "" // to save memory, as there may be a million jobs
 				found = append(found, j)
 			}
 		}
@@ -167,8 +167,9 @@ type readFunc = func(ctx context.Context, f func(ctx context.Context, q engine.Q
 // minID is below every id.
 const minID = -1 << 63
 
-// still returns the jobs of found that the filter still selects, in the same order. It reads in the write
-// transaction, because a job may have run and died of another error since it was found.
+// still returns the jobs in found that the filter still selects, in the same order. It must be called
+// within the write transaction, because a job may have run and died with a different error since it was
+// found.
 func (a *action) still(ctx context.Context, q engine.Querier, found []row.SelectedJob, at time.Time) ([]row.SelectedJob, error) {
 	sel := a.sel
 	sel.IDs = make([]int64, len(found))
@@ -186,7 +187,7 @@ func (a *action) still(ctx context.Context, q engine.Querier, found []row.Select
 	return slices.DeleteFunc(slices.Clone(found), func(j row.SelectedJob) bool { return !picked[j.ID] }), nil
 }
 
-// byQueue groups the ids of jobs by queue. queues is in the order of first appearance.
+// byQueue groups job ids by queue. The queues are in order of first appearance.
 func byQueue(done []row.Change) (queues []string, ids map[string][]int64) {
 	ids = make(map[string][]int64)
 	for _, c := range done {

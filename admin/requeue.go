@@ -18,10 +18,10 @@ import (
 
 // RequeueOptions configures Requeue. The zero value of a field selects its default.
 type RequeueOptions struct {
-	To       string        // destination queue; default the queue of the job
+	To       string        // destination queue; default the job's own queue
 	Delay    time.Duration // delay before the first job can run
-	Spread   time.Duration // period over which the run times are spread evenly, in the order of the deaths
-	Attempts int           // additional attempts; default as many as the job had before it died
+	Spread   time.Duration // period over which run times are spread evenly, in order of death
+	Attempts int           // additional attempts; default the number that the job had before it died
 	Limit    int           // requeue only the oldest Limit jobs; 0 means all
 	DryRun   bool          // count the jobs without changing them
 }
@@ -44,19 +44,19 @@ func (o *RequeueOptions) withDefaults() (RequeueOptions, error) {
 	return out, err
 }
 
-// Requeue makes the dead jobs that f selects wait again, oldest first. A job keeps its id, payload,
-// priority and unique key. Its Attempts are not reset, so a worker that still holds the job from before
-// cannot settle it. MaxAttempts grows instead, and the Backoff of the queue counts from the requeue.
+// Requeue returns the dead jobs that f selects to their queues, oldest first. A job keeps its id,
+// payload, priority and unique key. Attempts is not reset, so a worker with an old claim on the job
+// cannot settle it. Instead, MaxAttempts is increased, and the queue's Backoff starts over.
 //
-// A job stays dead and is skipped if another job has taken its unique key. With To, the [honker.Codec] of
-// the DB encodes the payload again within the transaction. A job whose payload cannot be decoded is
-// skipped.
+// A job is skipped and stays dead if another job has taken its unique key. If To is set, payloads are
+// re-encoded within the transaction by the DB's [honker.Codec], and a job whose payload cannot be decoded
+// is skipped.
 //
-// The run times of Spread are stored with the jobs, so no process needs to wait for them.
+// With Spread, the run times are stored with the jobs, so no process has to keep running.
 //
-// Requeue blocks until all jobs are requeued, and works in transactions of a few milliseconds with pauses
-// between them. If ctx ends, Requeue returns its error and a report of the jobs requeued so far. A nil opts
-// selects the defaults.
+// Requeue blocks until all jobs are requeued. The work is split into transactions of a few milliseconds
+// with pauses in between. If ctx is done, Requeue returns ctx's error and a report of the jobs requeued so
+// far. A nil opts selects the defaults.
 func Requeue(ctx context.Context, db *honker.DB, f JobFilter, opts *RequeueOptions) (*Report, error) {
 	rq, err := newRequeue(ctx, db, f, opts)
 	if err != nil {
@@ -66,12 +66,13 @@ func Requeue(ctx context.Context, db *honker.DB, f JobFilter, opts *RequeueOptio
 	return r, engine.Wrap("requeue", "", err)
 }
 
-// maxRequeueTx bounds the jobs of a RequeueTx, because it blocks other writers.
+// maxRequeueTx limits the number of jobs in a RequeueTx, because the transaction blocks other
+// writers.
 const maxRequeueTx = 1000
 
-// RequeueTx is like [Requeue] within tx, for up to 1000 jobs. If f selects more jobs and opts.Limit does
-// not reduce them, RequeueTx returns ErrInvalid and changes nothing. It may read every dead letter, and it
-// blocks other writers meanwhile.
+// RequeueTx is like [Requeue] but runs within tx and requeues at most 1000 jobs. If f selects more jobs
+// and opts.Limit does not limit them, RequeueTx returns ErrInvalid and changes nothing. RequeueTx may have
+// to read every dead letter and blocks other writers during that time.
 func RequeueTx(ctx context.Context, db *honker.DB, tx honker.Tx, f JobFilter, opts *RequeueOptions) (*Report, error) {
 	r, err := requeueTx(ctx, db, tx, f, opts)
 	return r, engine.Wrap("requeue", "", err)
@@ -123,10 +124,10 @@ type requeue struct {
 	RequeueOptions
 	actor  string
 	inTx   bool
-	began  time.Time // start of Spread
-	total  int       // jobs to spread
+	began  time.Time // start of the Spread period
+	total  int       // number of jobs to spread
 	done   int       // jobs in committed transactions
-	queues []string  // queues of the last transaction
+	queues []string  // queues affected by the last transaction
 }
 
 func newRequeue(ctx context.Context, db *honker.DB, f JobFilter, opts *RequeueOptions) (*requeue, error) {
@@ -171,8 +172,9 @@ func (r *requeue) requeueSome(ctx context.Context, q engine.Querier, found []row
 	return func() { r.done += len(found); r.tell(queues, ids) }, nil
 }
 
-// payload returns the payload for a job that moves to another queue, or why the job cannot move. A codec
-// may bind a payload to its queue. A nil payload leaves the stored payload unchanged.
+// payload returns the new payload of a job that moves to another queue, because a codec may bind a
+// payload to its queue. A nil payload means that the stored payload is unchanged. If the job cannot
+// move, payload returns the reason.
 func (r *requeue) payload(ctx context.Context, q engine.Querier, j row.SelectedJob) (payload *string, why string, err error) {
 	if r.To == "" || r.To == j.Queue {
 		return nil, "", nil
@@ -189,7 +191,7 @@ func (r *requeue) payload(ctx context.Context, q engine.Querier, j row.SelectedJ
 	return &moved, "", nil
 }
 
-// recode converts a payload stored in the queue from into the form stored in the queue to.
+// recode converts a payload stored in queue from to its stored form in queue to.
 func recode(ctx context.Context, e *engine.Engine, from, to, stored string) (string, error) {
 	if id, sealed := seal.KeyOf(json.RawMessage(stored)); sealed && e.Codec == nil && from != to {
 		return "", fmt.Errorf("its payload is sealed with key %q for queue %q, but this DB has no Codec to open it", id, from)
@@ -197,8 +199,8 @@ func recode(ctx context.Context, e *engine.Engine, from, to, stored string) (str
 	return e.Recode(ctx, from, to, stored)
 }
 
-// runAt returns the run time of the i-th job. It returns the zero time, which means at once, if neither Delay
-// nor Spread is set.
+// runAt returns the run time of the i-th job. It returns the zero time, which means immediately, if neither
+// Delay nor Spread is set.
 func (r *requeue) runAt(i int) time.Time {
 	if r.Delay == 0 && r.Spread == 0 {
 		return time.Time{}

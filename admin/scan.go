@@ -8,14 +8,14 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// scan finds the candidates of a list or count in steps until its budget is spent.
+// scan finds candidates for a list or count in steps until its budget is used up.
 type scan struct {
 	jobs   engine.OperatorStore
-	req    row.ListRequest // of the next step
+	req    row.ListRequest // request for the next step
 	budget time.Duration
-	began  time.Time // also the current time for the phases of jobs
+	began  time.Time // also the current time for computing job phases
 	ended  bool      // no more candidates
-	size   int       // candidates of the next step
+	size   int       // number of candidates in the next step
 	seen   int
 	step   time.Time // start of the last step
 }
@@ -25,13 +25,13 @@ const (
 	stepTime = 10 * time.Millisecond
 )
 
-// newScan returns a scan whose first step has size candidates. sorted is the size of the first step in which
-// the database sorts all jobs in its indexes.
+// newScan returns a scan whose first step has size candidates. If the database has to sort all jobs, the
+// first step has sorted candidates instead.
 func newScan(jobs engine.OperatorStore, sel row.JobSelect, order row.Order, budget time.Duration, size, sorted int) *scan {
 	return &scan{jobs: jobs, req: row.ListRequest{JobSelect: sel, Order: order, Sorted: sorted}, budget: budget, size: size, began: time.Now()}
 }
 
-// list returns the next candidates, with the jobs in full.
+// list returns the next candidates with complete jobs.
 func (s *scan) list(ctx context.Context, q engine.Querier) (row.ListPart, error) {
 	s.begin()
 	p, err := s.jobs.List(ctx, q, s.req, s.began)
@@ -39,7 +39,7 @@ func (s *scan) list(ctx context.Context, q engine.Querier) (row.ListPart, error)
 	return p, err
 }
 
-// scan returns the selected jobs among the next candidates, in brief.
+// scan returns the selected jobs among the next candidates, without all their details.
 func (s *scan) scan(ctx context.Context, q engine.Querier) ([]row.SelectedJob, error) {
 	s.begin()
 	p, err := s.jobs.Scan(ctx, q, s.req, s.began)
@@ -52,7 +52,7 @@ func (s *scan) begin() {
 	s.req.Limit = s.size
 }
 
-// passed moves the scan behind the candidates of a step.
+// passed advances the scan past a step's candidates.
 func (s *scan) passed(places []row.Place, plan row.ListPlan, ended bool) {
 	if plan.Sorted && !s.req.Plan.Sorted {
 		s.size = s.req.Sorted
@@ -64,8 +64,8 @@ func (s *scan) passed(places []row.Place, plan row.ListPlan, ended bool) {
 	}
 }
 
-// over reports whether the budget is too small for another step. It also adjusts the size of the next step
-// to the time the last step took, because payloads may be large.
+// over reports whether the remaining budget is too small for another step. It also adjusts the size of the
+// next step based on the duration of the last step, because payloads may be large.
 func (s *scan) over() bool {
 	now := time.Now()
 	took := now.Sub(s.step)

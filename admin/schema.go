@@ -7,11 +7,11 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// TableSchema is the definition of a table of honker as stored by SQLite.
+// TableSchema is the definition of a honker table as stored by SQLite.
 type TableSchema struct {
 	Name  string
 	SQL   string       // CREATE statement, including its comments
-	Parts []SchemaPart // indexes and triggers by name, including those of the application
+	Parts []SchemaPart // indexes and triggers sorted by name, including those created by the application
 }
 
 // SchemaPart is the definition of an index or a trigger.
@@ -21,8 +21,8 @@ type SchemaPart struct {
 	SQL  string
 }
 
-// Schema returns honker's tables by name, including the tables of relays and of package dispatch. It never
-// waits for the writer. It returns honker.ErrInvalid if db is nil.
+// Schema returns honker's tables sorted by name, including the tables of packages relay and dispatch. It
+// never waits for the writer. It returns honker.ErrInvalid if db is nil.
 func Schema(ctx context.Context, db *honker.DB) ([]TableSchema, error) {
 	var tables []TableSchema
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {

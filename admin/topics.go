@@ -8,23 +8,23 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// TopicInfo describes a topic of events. All topics share a sequence of offsets, so the difference of First
-// and Head is not the number of events.
+// TopicInfo describes a topic. All topics share a single sequence of offsets, so the difference between
+// First and Head is not the number of events.
 type TopicInfo struct {
 	Name      string
-	Events    honker.Count     // counted up to a bound; see Topics
+	Events    honker.Count     // counted up to a limit; see Topics
 	First     int64            // offset of the first event in the file; 0 if there is none
 	Head      int64            // offset of the last event; 0 if there is none
 	LastAt    time.Time        // publication time of the last event
 	Retention honker.Retention // see honker.Stream.SetRetention
 }
 
-// Topics returns the topics that have events or a retention, by name, all as of the same moment. It needs a
-// few seeks for each topic.
+// Topics returns the topics that have events or a retention, sorted by name, from a single snapshot. It
+// needs a few index lookups per topic.
 //
-// Deleted events leave gaps in the offsets, so the events are counted by index entries. Topics counts
-// 100,000 events for all topics together, but at least 1,000 of each. Events.More reports that there are
-// more. Topics never waits for the writer. It returns [honker.ErrInvalid] if db is nil.
+// Deleted events leave gaps in the offsets, so Topics has to count index entries. It counts up to
+// 100,000 events in total, but at least 1,000 per topic. Events.More is set if there are more. Topics
+// never waits for the writer. It returns [honker.ErrInvalid] if db is nil.
 func Topics(ctx context.Context, db *honker.DB) ([]TopicInfo, error) {
 	var all []TopicInfo
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {

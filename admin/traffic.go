@@ -11,36 +11,36 @@ import (
 	"github.com/honker-go/honker/internal/traffic"
 )
 
-// Minute counts the events of a queue in a minute, or in a longer step.
+// Minute holds a queue's statistics for a minute or a longer step.
 type Minute struct {
 	Start    time.Time
-	Enqueued int64 // includes jobs of schedules
+	Enqueued int64 // includes jobs added by schedules
 	Claimed  int64
 	Acked    int64
 	Retried  int64
 	Died     int64 // moved to the dead letters for any reason
 	Snoozed  int64
 
-	// Wait is the sum of the times that jobs were ready before they were claimed; divide it by Claimed.
-	// MaxWait is the longest of these times. Ready times are stored in whole seconds, so a wait may be up
-	// to a second too long. Ran is the sum of the run times of the handlers of Work; divide it by
-	// Acked+Retried+Died.
+	// Wait is the total time that jobs were ready before being claimed. The average is Wait/Claimed, and
+	// MaxWait is the maximum. Ready times are stored in whole seconds, so a wait may be up to a second
+	// too long. Ran is the total run time of handlers called by Work. The average is
+	// Ran/(Acked+Retried+Died).
 	Wait, Ran, MaxWait time.Duration
 }
 
-// OtherQueues is the queue of [Traffic] that sums up the queues beyond the first hundred.
+// OtherQueues is the queue name under which [Traffic] combines all queues beyond the first hundred.
 const OtherQueues = row.OtherQueues
 
-// Traffic returns the minutes of a queue since the given time, oldest first. The queue "" stands for all
-// queues together. Minutes without traffic are omitted. The file keeps seven days and up to a hundred
-// queues at a time; [OtherQueues] holds the sum of the others. The zero time, or a time before the seven
-// days, selects everything that is kept. Traffic returns [honker.ErrInvalid] if db is nil.
+// Traffic returns a queue's statistics per minute since the given time, oldest first. The queue ""
+// stands for all queues combined. Minutes without traffic are omitted. The file keeps seven days of
+// statistics for up to a hundred queues at a time; the remaining queues are combined in [OtherQueues].
+// The zero time selects everything that is kept. Traffic returns [honker.ErrInvalid] if db is nil.
 //
-// The numbers are meant for charts. Each process that uses this package adds its own numbers, unless
-// Options.NoTraffic is set. It adds them once a second to a commit that it makes anyway, or in a commit of
-// their own after up to two seconds without any. A process that is killed loses the numbers that it has
-// not added yet. Other bindings and the SQL functions do not count. Cancelled and released jobs, and jobs
-// lost to another worker, are not counted either.
+// The numbers are meant for charts, not for accounting. Each process using this library writes its own
+// counts unless Options.NoTraffic is set. Once a second it adds them to a regular commit, or makes a
+// separate commit if there has been none for two seconds. A process that is killed loses the counts that
+// it has not written yet. Jobs handled by other bindings or by the SQL functions are not counted, nor are
+// jobs that were cancelled, released or lost to another worker.
 func Traffic(ctx context.Context, db *honker.DB, queue string, since time.Time) ([]Minute, error) {
 	rows, err := readMinutes(ctx, db, since, func(ctx context.Context, q engine.Querier, s engine.MinuteStore, since time.Time) ([]row.Minute, error) {
 		return s.List(ctx, q, queue, since, time.Minute)
@@ -48,10 +48,10 @@ func Traffic(ctx context.Context, db *honker.DB, queue string, since time.Time) 
 	return minutesOf(rows), engine.Wrap("traffic", queue, err)
 }
 
-// TrafficSteps is like [Traffic] in steps of several minutes, for charts of days. Each Minute is the sum of
-// a step that begins at its Start; MaxWait is the longest wait in the step. Steps are aligned to multiples
-// of step since 1970 in UTC. The first step is complete even if it begins before since. TrafficSteps
-// returns [honker.ErrInvalid] if step is not a positive number of whole minutes.
+// TrafficSteps is like [Traffic] but combines several minutes into a step, for charts that cover days. Each
+// Minute has the totals of the step beginning at its Start; MaxWait is the longest wait in the step. Steps
+// are aligned to multiples of step since the Unix epoch. The first step is complete even if it begins
+// before since. TrafficSteps returns [honker.ErrInvalid] if step is not a positive number of whole minutes.
 func TrafficSteps(ctx context.Context, db *honker.DB, queue string, since time.Time, step time.Duration) ([]Minute, error) {
 	if step < time.Minute || step%time.Minute != 0 {
 		return nil, engine.Wrap("traffic", queue, fmt.Errorf("%w: step must be a positive number of whole minutes, but is %v", honker.ErrInvalid, step))
@@ -62,9 +62,9 @@ func TrafficSteps(ctx context.Context, db *honker.DB, queue string, since time.T
 	return minutesOf(rows), engine.Wrap("traffic", queue, err)
 }
 
-// TrafficAll is like [Traffic] for all queues at once. The map has a key for each queue, "" and
-// [OtherQueues]. TrafficAll reads a row for each queue and minute, so since should be within the last hour
-// or so.
+// TrafficAll is like [Traffic] but returns all queues at once, keyed by queue name. The map also has the
+// keys "" and [OtherQueues]. TrafficAll reads a row per queue and minute, so since should be within the
+// last hour or so.
 func TrafficAll(ctx context.Context, db *honker.DB, since time.Time) (map[string][]Minute, error) {
 	rows, err := readMinutes(ctx, db, since, func(ctx context.Context, q engine.Querier, s engine.MinuteStore, since time.Time) ([]row.Minute, error) {
 		return s.All(ctx, q, since)
@@ -79,8 +79,7 @@ func TrafficAll(ctx context.Context, db *honker.DB, since time.Time) (map[string
 	return all, nil
 }
 
-// readMinutes calls list with the time since which to read. It is since, or the time since which minutes
-// are kept.
+// readMinutes calls list with since, or with the start of the retention period if since is earlier.
 func readMinutes(ctx context.Context, db *honker.DB, since time.Time,
 	list func(ctx context.Context, q engine.Querier, s engine.MinuteStore, since time.Time) ([]row.Minute, error)) (rows []row.Minute, err error) {
 	err = read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) (err error) {

@@ -11,14 +11,14 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Waiters selects the treatment of jobs that wait for a removed job; see honker.After.
+// Waiters selects how to handle jobs that wait for a removed job; see honker.After.
 type Waiters int
 
-// Treatments of jobs that wait for a removed job.
+// Ways to handle jobs that wait for a removed job.
 const (
 	DefaultWaiters Waiters = iota // ReleaseWaiters for Cancel, KeepWaiters for Discard
 	ReleaseWaiters                // the removed job counts as done
-	DropWaiters                   // remove waiting jobs too, also those that wait indirectly or by a batch; see Report.Waiters
+	DropWaiters                   // also remove jobs that wait for it, directly, indirectly or through a batch; see Report.Waiters
 	KeepWaiters                   // skip jobs that other jobs wait for
 )
 
@@ -29,7 +29,7 @@ func (w Waiters) check() error {
 	return nil
 }
 
-// row returns the treatment as the store names it. unset is that of DefaultWaiters.
+// row converts w to the store's type. DefaultWaiters is converted to unset.
 func (w Waiters) row(unset Waiters) row.Waiters {
 	if w == DefaultWaiters {
 		w = unset
@@ -39,8 +39,8 @@ func (w Waiters) row(unset Waiters) row.Waiters {
 
 // WaitersOf returns the ids of the jobs that wait for the live jobs that f selects, directly, through other
 // jobs or through a batch. The result does not include jobs that f selects itself. [Cancel] with
-// DropWaiters removes these waiting jobs too; otherwise they may run. With f.Batch, the result includes the
-// jobs that wait for the batch, even if it has no unfinished members.
+// DropWaiters also removes these jobs; without DropWaiters they may run. If f.Batch is set, the result
+// includes the jobs that wait for the batch, even if the batch has no unfinished members.
 //
 // WaitersOf only reads and never waits for the writer. It returns [honker.ErrInvalid] if db is nil.
 func WaitersOf(ctx context.Context, db *honker.DB, f JobFilter) ([]int64, error) {
@@ -63,7 +63,7 @@ func waitersOf(ctx context.Context, db *honker.DB, f JobFilter) (waiters []int64
 		nodes[i] = j.ID
 	}
 	if f.Batch != 0 {
-		nodes = append(nodes, -f.Batch) // a batch is a node with a negative id
+		nodes = append(nodes, -f.Batch) // batches are nodes with negative ids
 	}
 	err = e.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 		waiters, err = e.Stores.Operators.Waiters(ctx, q, nodes)

@@ -11,7 +11,7 @@ import (
 // jobs formats a number of jobs.
 func jobs(c honker.Count) string { return counted(c, "job") }
 
-// counted formats a number followed by noun, in the plural if necessary.
+// counted formats a count followed by noun, pluralized if necessary.
 func counted(c honker.Count, noun string) string {
 	if c == (honker.Count{N: 1}) {
 		return "1 " + noun
@@ -22,7 +22,7 @@ func counted(c honker.Count, noun string) string {
 // plural is like counted for an exact number.
 func plural(n int64, noun string) string { return counted(honker.Count{N: n}, noun) }
 
-// listed formats job ids with a leading comma; "" if there are none.
+// listed formats job ids with a leading comma. It returns "" if there are none.
 func listed(ids []int64) string {
 	if len(ids) == 0 {
 		return ""
@@ -30,7 +30,7 @@ func listed(ids []int64) string {
 	return ", " + named(ids)
 }
 
-// named formats job ids, the first few only.
+// named formats the first few job ids.
 func named(ids []int64) string {
 	names := make([]string, len(ids))
 	for i, id := range ids {
@@ -42,7 +42,7 @@ func named(ids []int64) string {
 	return "jobs " + firstOf(names)
 }
 
-// firstOf joins the first names and tells how many are left out.
+// firstOf joins the first few names and states how many are omitted.
 func firstOf(names []string) string {
 	const most = 5
 	if len(names) <= most {
@@ -51,7 +51,7 @@ func firstOf(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
-// quoted returns the first line of an error in quotes, shortened to 200 characters.
+// quoted returns the first line of an error in quotes, truncated to 200 characters.
 func quoted(text string) string {
 	const most = 200
 	if text == "" {

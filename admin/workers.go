@@ -12,17 +12,18 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Life is the known state of a worker's process.
+// Life indicates whether a worker's process is alive.
 type Life string
 
 // States of a worker's process.
 const (
 	Alive Life = "alive"
-	// Gone is a process that ended without ending its Work. It was killed, or its machine stopped.
+	// Gone means that the process ended without shutting down its Work, because it was killed or
+	// its machine stopped.
 	Gone Life = "gone"
-	// Unknown is a process that cannot be checked from here. It runs in another container or on a system
-	// other than Linux and macOS, or it belongs to a foreign worker. See WorkerInfo.Seen and Running
-	// instead.
+	// Unknown means that the process cannot be checked from here. It runs in another container or on a
+	// system other than Linux and macOS, or it belongs to a foreign worker. Use WorkerInfo.Seen and
+	// Running as hints instead.
 	Unknown Life = "unknown"
 )
 
@@ -30,28 +31,29 @@ const (
 type WorkerInfo struct {
 	ID      string // WorkOptions.WorkerID, or the name given by another binding
 	Queue   string
-	Host    string // name of the machine or container
+	Host    string // host name of the machine or container
 	PID     int    // process id, within the container if there is one
 	Version string // version of this module; "" if unknown
-	Slots   int    // WorkOptions.Workers, the number of concurrent handlers; the queues of a Lanes share them
-	Running int    // jobs held by valid claims, including jobs that wait for a handler
-	Oldest  int64  // the job among them that was enqueued first; 0 if there is none
+	Slots   int    // WorkOptions.Workers, the number of concurrent handlers; shared by the queues of a Lanes
+	Running int    // jobs with valid claims, including jobs waiting for a free handler
+	Oldest  int64  // the earliest-enqueued of these jobs; 0 if there are none
 	Since   time.Time
-	Seen    time.Time // last commit of its process, to the minute; a process that waits for jobs makes no commits
+	Seen    time.Time // time of the process's last commit, to the minute; an idle process makes no commits
 	Alive   Life
-	// Foreign reports that the worker is known only by the jobs it holds. It belongs to another binding, to
-	// Queue.Claim or Queue.WorkDue, or to a Work that has just started. Host, PID, Version, Slots, Since
-	// and Seen are not set. A foreign worker that holds no job is not listed.
+	// Foreign is set if the worker is known only from the jobs that it holds. It belongs to another
+	// binding, to Queue.Claim or Queue.WorkDue, or to a Work that has just started. Host, PID, Version,
+	// Slots, Since and Seen are not set. Foreign workers without jobs are not listed.
 	Foreign bool
 }
 
-// Workers returns the workers of all queues, by queue and ID. The list has an entry for each queue of each
-// Queue.Work, Queue.WorkTx, Lanes.Work and Outbox.Run in any process. It also has the workers of other
-// bindings while they hold jobs.
+// Workers returns the workers of all queues, sorted by queue and ID. The list has an entry for each queue
+// of every Queue.Work, Queue.WorkTx, Lanes.Work and Outbox.Run in any process. Workers of other bindings
+// are included while they hold jobs.
 //
-// A Work is listed from 20 to 50 ms after its start, or later if the writer is busy, until it ends. A
-// killed worker is [Gone] at once. It is removed from the list when another worker starts or when
-// [honker.DB.Maintain] runs next. An [Unknown] worker is removed when it has not been seen for a day.
+// A worker appears 20 to 50 ms after its start, or later if the writer is busy, and disappears when
+// its Work ends. A killed worker is [Gone] immediately. It is removed from the list when another
+// worker starts or when [honker.DB.Maintain] runs next. An [Unknown] worker is removed if it has not
+// been seen for a day.
 //
 // Workers lists at most 10,000 workers and examines at most 10,000 jobs. It never waits for the writer. It
 // returns [honker.ErrInvalid] if db is nil.

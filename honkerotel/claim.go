@@ -13,12 +13,12 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// maxLinks limits the links of a span. A claim may have a thousand jobs, and the default limit of
-// the SDKs is 128 as well.
+// maxLinks limits the number of links in a span, because a claim may return a thousand jobs. 128 is
+// also the default limit in the OpenTelemetry SDKs.
 const maxLinks = 128
 
-// traceClaim records the span of a claim. Observers are called afterwards without a context, so the
-// span has no parent.
+// traceClaim records a span for a claim. Observers are called after the claim and without a
+// context, so the span has no parent.
 func (t *Telemetry) traceClaim(c observe.Claimed) {
 	ended := time.Now()
 	_, span := t.tracer.Start(context.Background(), "claim "+c.Queue, trace.WithSpanKind(trace.SpanKindClient),
@@ -29,8 +29,8 @@ func (t *Telemetry) traceClaim(c observe.Claimed) {
 	span.End(trace.WithTimestamp(ended))
 }
 
-// links returns links to the spans that enqueued the jobs, without duplicates: jobs of an
-// EnqueueMany share a span.
+// links returns links to the spans that enqueued the jobs. It removes duplicates because all jobs
+// of an EnqueueMany share a span.
 func (t *Telemetry) links(jobs []map[string]string) (links []trace.Link) {
 	type span struct {
 		trace trace.TraceID
@@ -51,20 +51,20 @@ func (t *Telemetry) links(jobs []map[string]string) (links []trace.Link) {
 	return links
 }
 
-// extract returns a context with the span context in the headers of a job.
+// extract returns a context with the span context from a job's headers.
 func (t *Telemetry) extract(headers map[string]string) context.Context {
 	return t.opts.Propagator.Extract(context.Background(), propagation.MapCarrier(headers))
 }
 
-// settleNames maps outcomes to operation names. A lost claim may have been in any of these
-// operations.
+// settleNames maps outcomes to operation names. A claim may be found lost during any of these
+// operations, so it has the generic name "settle".
 var settleNames = map[honker.Outcome]string{
 	honker.OutcomeAcked: "ack", honker.OutcomeRetried: "retry", honker.OutcomeDied: "dead-letter",
 	honker.OutcomeSnoozed: "snooze", honker.OutcomeReleased: "release", honker.OutcomeLost: "settle",
 }
 
-// settled records the span of a settled claim. Jobs that were found dead and cancelled jobs have no
-// such span, because no claim was settled.
+// settled records a span for a settled claim. Cancelled jobs and jobs dead-lettered without a claim
+// have no such span.
 func (t *Telemetry) settled(s observe.Settled) {
 	lost := s.Outcome == honker.OutcomeLost
 	if s.At.IsZero() && !lost {

@@ -1,5 +1,6 @@
-// Package honkerotel traces jobs from their enqueue to their handlers and records metrics, using
-// OpenTelemetry. It depends only on the API. The application chooses the SDK and the exporters.
+// Package honkerotel uses OpenTelemetry to record metrics and to trace jobs from enqueue to
+// handler. It depends only on the OpenTelemetry API. The application chooses the SDK and the
+// exporters.
 //
 //	tel := honkerotel.New(nil)
 //	db, err := honker.Open(ctx, "app.db", &honker.Options{Observer: tel.Observer, Headers: tel.Headers})
@@ -8,24 +9,25 @@
 //
 // # Spans
 //
-// Enqueue and Publish, with their Many and Tx forms, record a span of kind PRODUCER, such as "enqueue
-// mails", as a child of the caller's span. The job carries the span context in its headers traceparent
-// and tracestate. Each run of a handler is a span of kind CONSUMER, such as "process mails". It links to
-// the span that enqueued the job, or is its child if [Options].ParentFromJob is set. Jobs enqueued by the
-// handler are traced as children of the handler's span. Events of streams have no headers, so a trace
-// ends with a publish.
+// Enqueue and Publish, including their Many and Tx variants, record a PRODUCER span such as "enqueue
+// mails" as a child of the caller's span. The job carries the span context in its traceparent and
+// tracestate headers. Each handler call is recorded as a CONSUMER span such as "process mails". This span
+// links to the span that enqueued the job, or is its child if [Options].ParentFromJob is set. Spans for
+// jobs enqueued by a handler are children of the handler's span. Stream events have no headers, so traces
+// do not continue beyond a publish.
 //
-// Two spans of kind CLIENT are off by default. [Options].Claims adds "claim mails" for each claim that
-// returned jobs, with links to the spans that enqueued them, at most 128. [Options].Settles adds "settle
-// mails" for each job that was acked, retried and so on, with the same link or parent as its handler.
+// Two kinds of CLIENT spans are off by default. [Options].Claims adds a span such as "claim mails" for
+// each claim that returned jobs, with links to at most 128 of the spans that enqueued them.
+// [Options].Settles adds a span such as "settle mails" for each job that was acked, retried and so on.
+// Its link or parent is the same as that of the handler's span.
 //
-// Names and attributes follow the semantic conventions for messaging, version 1.43.0. These conventions
-// are still in development, so names may change in a later version of this module. The attribute honker.tx
-// marks an enqueue in the caller's transaction, which may have been rolled back. honker.job.attempt and
-// honker.job.priority describe the job. error.type is [honker.ErrorType] or "panic". Spans never contain
-// the text of an error or a payload.
+// Names and attributes follow version 1.43.0 of the semantic conventions for messaging. These conventions
+// are still in development, so names may change in a later version of this module. The honker.tx attribute
+// marks an enqueue in the caller's transaction, which may have been rolled back. The honker.job.attempt
+// and honker.job.priority attributes describe the job. The error.type attribute is the result of
+// [honker.ErrorType] or "panic". Spans never contain error messages or payloads.
 //
-// A job with headers needs a second row in the database.
+// Each job with headers takes an additional row in the database.
 //
 // # Metrics
 //
@@ -35,5 +37,6 @@
 //   - messaging.process.duration: duration of handlers
 //   - honker.job.wait: time between a job becoming due and the start of its handler
 //
-// [Telemetry.Watch] adds metrics of the state of the database, which are the same in every process.
+// [Telemetry.Watch] adds metrics for the state of the database. These have the same values in every
+// process.
 package honkerotel

@@ -14,20 +14,21 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// instruments are the metrics for the events of this process.
+// instruments holds the instruments for this process's own activity.
 type instruments struct {
 	sent, consumed           metric.Int64Counter
 	operation, process, wait metric.Float64Histogram
 }
 
-// The bucket boundaries recommended by the conventions. Waits can be longer and have some more.
+// The bucket boundaries recommended by the semantic conventions. Waits can be longer than other
+// durations, so they have additional buckets.
 var (
 	durations = []float64{.005, .01, .025, .05, .075, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10}
 	waits     = append(durations[:len(durations):len(durations)], 30, 60, 300, 900, 3600)
 )
 
-// newInstruments creates the instruments. Errors go to otel.Handle, as the SDK does with its own
-// errors. The affected instrument then records nothing, and the application continues.
+// newInstruments creates the instruments. It reports errors to otel.Handle, as the SDK does. An
+// instrument that could not be created records nothing, and the application continues to run.
 func newInstruments(m metric.Meter) (i instruments) {
 	counter := func(name, what string) metric.Int64Counter {
 		c, err := m.Int64Counter(name, metric.WithUnit("{message}"), metric.WithDescription(what))
@@ -54,7 +55,7 @@ func handle(err error) {
 	}
 }
 
-// measured returns the attributes of a measurement.
+// measured returns the attributes for a measurement.
 func measured(operation, destination string, more ...attribute.KeyValue) metric.MeasurementOption {
 	all := []attribute.KeyValue{system, semconv.MessagingOperationName(operation), semconv.MessagingDestinationName(destination)}
 	return metric.WithAttributes(append(all, more...)...)
@@ -69,7 +70,8 @@ func (t *Telemetry) ended(ctx context.Context, op observe.Operation, took time.D
 	t.operation.Record(ctx, took.Seconds(), measured(op.Verb, name, failed...), typeOf(semconv.MessagingOperationTypeSend))
 }
 
-// enqueued counts the added jobs. Enqueues that found a job with their unique key do not count.
+// enqueued counts the jobs that were added. An enqueue that found an existing job with its unique
+// key is not counted.
 func (t *Telemetry) enqueued(e observe.Enqueued) {
 	t.sent.Add(context.Background(), int64(len(e.IDs)), measured("enqueue", t.opts.QueueLabel(e.Queue)))
 }
@@ -98,10 +100,10 @@ func (t *Telemetry) processed(ctx context.Context, queue string, took time.Durat
 	t.process.Record(ctx, took.Seconds(), measured("process", t.opts.QueueLabel(queue), failed...))
 }
 
-// Watch adds metrics of the state of db until stop is called: honker.queue.jobs by honker.phase,
-// honker.queue.oldest_ready.age and honker.consumer.lag. They are read from indexes whenever the
-// SDK collects, and nothing is written. All processes on the database report the same values, so
-// call Watch in a single process or take the maximum.
+// Watch adds metrics for the state of db until stop is called: honker.queue.jobs by honker.phase,
+// honker.queue.oldest_ready.age and honker.consumer.lag. Whenever the SDK collects metrics, the
+// values are read from indexes; nothing is written. All processes that use the database report the
+// same values, so call Watch in a single process or take the maximum.
 func (t *Telemetry) Watch(db *honker.DB) (stop func() error, err error) {
 	jobs, err := t.meter.Int64ObservableGauge("honker.queue.jobs", metric.WithUnit("{job}"), metric.WithDescription("Number of jobs by phase."))
 	if err != nil {
@@ -129,7 +131,7 @@ func (t *Telemetry) Watch(db *honker.DB) (stop func() error, err error) {
 	return registered.Unregister, nil
 }
 
-// depth accumulates the queues with the same label.
+// depth accumulates the values of all queues with the same label.
 type depth struct {
 	jobs map[honker.Phase]int64
 	age  time.Duration

@@ -16,27 +16,29 @@ import (
 // scope is the instrumentation scope of all spans and metrics.
 const scope = "github.com/honker-go/honker/honkerotel"
 
-// Options configures New. The zero value of a field means its default.
+// Options configures New. The zero value of a field selects its default.
 type Options struct {
-	TracerProvider trace.TracerProvider // nil: otel.GetTracerProvider()
-	MeterProvider  metric.MeterProvider // nil: otel.GetMeterProvider()
-	// Propagator writes the span context to the headers of a job and reads it back. If nil,
-	// propagation.TraceContext is used. For baggage, which is then stored in the database, use
-	// propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}).
+	TracerProvider trace.TracerProvider // if nil, otel.GetTracerProvider() is used
+	MeterProvider  metric.MeterProvider // if nil, otel.GetMeterProvider() is used
+	// Propagator writes the span context to a job's headers and reads it back. If nil,
+	// propagation.TraceContext is used. To also propagate baggage, which is then stored in the
+	// database, use propagation.NewCompositeTextMapPropagator(propagation.TraceContext{},
+	// propagation.Baggage{}).
 	Propagator propagation.TextMapPropagator
-	// ParentFromJob makes the span of a handler a child of the span that enqueued its job instead
-	// of linking to it. Use it for jobs that run soon, since the trace lasts until its last job is
-	// done.
+	// ParentFromJob makes a handler's span a child of the span that enqueued the job, instead of
+	// linking to it. Use it for jobs that run soon after they are enqueued, since the trace lasts
+	// until its last job is done.
 	ParentFromJob bool
 	// Claims records a span for each claim that returns jobs, with links to the spans that enqueued
-	// them. It is meant for finding out why a worker is late rather than for permanent use.
+	// them. It is meant for investigating why a worker is late rather than for permanent use.
 	Claims bool
-	// Settles records a span for each ack, retry and so on. A worker settles many jobs in a commit,
-	// so this span follows the span of the handler. It adds a span for each job.
+	// Settles records a span for each ack, retry and so on, so every job has an additional span. A
+	// worker settles many jobs in a single commit, so this span begins after the handler's span has
+	// ended.
 	Settles bool
-	// QueueLabel returns the destination of a queue in metrics. Use it if the number of queues
-	// grows with that of customers, for example to map "tenant-17" to "tenant". Spans always have
-	// the name of the queue. If nil, metrics have it as well.
+	// QueueLabel returns the destination name to use for a queue in metrics. Set it if the number
+	// of queues grows with the number of customers, for example to map "tenant-17" to "tenant". If
+	// nil, the queue name is used. Spans always have the queue name.
 	QueueLabel func(queue string) string
 }
 
@@ -60,12 +62,12 @@ func (o *Options) withDefaults() Options {
 	return out
 }
 
-// Telemetry is the instrumentation. Its fields can be used together or separately. They are safe
-// for concurrent use and may serve several DBs.
+// Telemetry instruments a DB and its workers. Its fields can be used together or separately. They
+// are safe for concurrent use and can be shared by several DBs.
 type Telemetry struct {
-	Observer   *observe.Observer                       // for honker.Options; spans of everything but handlers, and metrics
+	Observer   *observe.Observer                       // for honker.Options; records metrics and all spans except handler spans
 	Headers    func(context.Context) map[string]string // for honker.Options; adds the span context to jobs
-	Middleware honker.Middleware                       // for honker.WorkOptions; spans of handlers
+	Middleware honker.Middleware                       // for honker.WorkOptions; records handler spans
 
 	opts   Options
 	tracer trace.Tracer
@@ -73,8 +75,8 @@ type Telemetry struct {
 	instruments
 }
 
-// New returns a new instrumentation. nil opts means defaults. Use [observe.Observers] to combine its
-// Observer with others.
+// New returns a new Telemetry. A nil opts selects the defaults. Use [observe.Observers] to combine
+// its Observer with others.
 func New(opts *Options) *Telemetry {
 	o := opts.withDefaults()
 	t := &Telemetry{

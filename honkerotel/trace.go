@@ -15,20 +15,20 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// system is the messaging system, as the conventions call it.
+// system is the messaging.system attribute.
 var system = semconv.MessagingSystemKey.String("honker")
 
-// headers returns the headers of a job that is enqueued with ctx.
+// headers returns the headers for a job that is enqueued with ctx.
 func (t *Telemetry) headers(ctx context.Context) map[string]string {
 	if ctx == nil {
-		return nil // the verb returns an error
+		return nil // the enqueue itself will return an error
 	}
 	carrier := propagation.MapCarrier{}
 	t.opts.Propagator.Inject(ctx, carrier)
 	return carrier
 }
 
-// begin starts the span of an enqueue or publish.
+// begin starts a span for an enqueue or publish.
 func (t *Telemetry) begin(ctx context.Context, op observe.Operation) (context.Context, func(observe.OperationEnd)) {
 	began := time.Now()
 	attrs := []attribute.KeyValue{system, semconv.MessagingOperationName(op.Verb), semconv.MessagingOperationTypeSend,
@@ -51,12 +51,12 @@ func (t *Telemetry) begin(ctx context.Context, op observe.Operation) (context.Co
 	}
 }
 
-// middleware records the span of a handler.
+// middleware records a span for each handler call.
 func (t *Telemetry) middleware(next honker.WorkFunc) honker.WorkFunc {
 	return func(ctx context.Context, job *honker.JobInfo) error {
 		began := time.Now()
 		ctx, span := t.startProcess(ctx, job)
-		kind := "panic" // or runtime.Goexit; the panic is not recovered here, to keep its stack
+		kind := "panic" // or runtime.Goexit; the panic is not recovered here, which preserves its stack trace
 		defer func() {
 			failed := failure(span, kind)
 			span.End()
@@ -80,7 +80,7 @@ func (t *Telemetry) startProcess(ctx context.Context, job *honker.JobInfo) (cont
 		if created.IsRemote() {
 			opts = append(opts, trace.WithLinks(trace.Link{SpanContext: created}))
 		}
-		extracted = trace.ContextWithSpan(extracted, trace.SpanFromContext(ctx)) // keep the baggage, but not the remote span as a parent
+		extracted = trace.ContextWithSpan(extracted, trace.SpanFromContext(ctx)) // keep the baggage without making the remote span the parent
 	}
 	return t.tracer.Start(extracted, "process "+job.Queue, opts...)
 }
@@ -90,13 +90,13 @@ func messageID(id int64) attribute.KeyValue {
 }
 
 // failure marks span as failed with an error type and returns it as an attribute. An empty kind
-// means no failure.
+// means that there was no failure.
 func failure(span trace.Span, kind string) []attribute.KeyValue {
 	if kind == "" {
 		return nil
 	}
 	failed := []attribute.KeyValue{semconv.ErrorTypeKey.String(kind)}
-	span.SetStatus(codes.Error, "") // without a description, since error texts may be confidential
+	span.SetStatus(codes.Error, "") // no description, because error messages may be confidential
 	span.SetAttributes(failed...)
 	return failed
 }

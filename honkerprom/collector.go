@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Collector collects metrics of the state of a database.
+// Collector collects metrics about the state of a database.
 type Collector struct {
 	db    *honker.DB
 	opts  Options
@@ -20,21 +20,21 @@ type Collector struct {
 
 	mu      sync.Mutex    // guards the following fields and the values of the parts
 	looking chan struct{} // closed at the end of the current read; nil if no read is running
-	until   time.Time     // the values are kept until then
+	until   time.Time     // when the cached values expire
 }
 
 var _ prometheus.Collector = (*Collector)(nil)
 
 // New returns a collector for the state of db. The caller must register it. The collector reads the
-// database when it is scraped and never writes.
+// database when it is scraped and never writes to it.
 //
-// Concurrent scrapes share a read. The result of a read that took longer than 10 ms is kept for 20
-// times as long, so that reading uses at most 5 % of a processor. A scrape waits at most a second.
-// After that it returns the values of the previous read, and the read continues in the background,
-// because a running statement cannot be interrupted. The metric honker_scrape_stale_seconds has the
-// age of the values.
+// Concurrent scrapes share a read. If a read takes longer than 10 ms, its result is cached for 20
+// times as long, so that reading uses at most 5% of a CPU. A scrape waits at most a second for a
+// read. After that it returns the values of the previous read. The read continues in the
+// background, because a running statement cannot be interrupted. The metric
+// honker_scrape_stale_seconds reports the age of the values.
 //
-// nil opts means defaults. New panics if db is nil.
+// A nil opts selects the defaults. New panics if db is nil.
 func New(db *honker.DB, opts *Options) *Collector {
 	if db == nil {
 		panic("honkerprom: New: nil *honker.DB")
@@ -50,17 +50,17 @@ func New(db *honker.DB, opts *Options) *Collector {
 const (
 	// deadline is the maximum time that a scrape waits.
 	deadline = time.Second
-	// The result of a read that took longer than quick is kept for keptFor times as long.
+	// The result of a read that took longer than quick is cached for keptFor times as long.
 	quick   = 10 * time.Millisecond
 	keptFor = 20
 )
 
-// part is a group of metrics that are read together and fail together.
+// part is a group of metrics that are read together. If a read fails, none of them are updated.
 type part struct {
 	name string
 	look func(ctx context.Context, db *honker.DB) ([]prometheus.Metric, error)
 
-	metrics []prometheus.Metric // of the last successful read
+	metrics []prometheus.Metric // result of the last successful read
 	at      time.Time           // start of the last successful read
 	err     error               // error of the last read, or nil
 }
@@ -89,7 +89,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// values returns the metrics of the last successful reads, with their ages.
+// values returns the metrics from each part's last successful read, along with their ages.
 func (c *Collector) values() (all []prometheus.Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,8 +100,8 @@ func (c *Collector) values() (all []prometheus.Metric) {
 	return all
 }
 
-// Read reads the database, even if the values of the last read are still kept. It returns when the
-// read is done or ctx is done, with the errors of the parts that could not be read. Use it in a
+// Read reads the database, even if cached values have not expired. It blocks until the read
+// completes or ctx is done, and returns the errors of all parts that could not be read. Use it in a
 // program that writes its metrics once and exits.
 func (c *Collector) Read(ctx context.Context) error {
 	select {
@@ -118,8 +118,8 @@ func (c *Collector) Read(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// look starts a read unless a read is running. Unless anew is set, it also does nothing while the
-// values of the last read are kept. The returned channel is closed when the values are up to date.
+// look starts a read unless a read is already running. If anew is false, it does not start a read
+// while cached values are valid. The returned channel is closed when the values are up to date.
 func (c *Collector) look(anew bool) (done <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,7 +132,7 @@ func (c *Collector) look(anew bool) (done <-chan struct{}) {
 		return ended
 	}
 	c.looking = ended
-	// A running statement cannot be interrupted, so it must not block the scrape.
+	// A running statement cannot be interrupted, so the read must not block the scrape.
 	go c.readAll(ended)
 	return ended
 }
@@ -151,7 +151,8 @@ func (c *Collector) readAll(ended chan struct{}) {
 	close(ended)
 }
 
-// read updates the values of p. If that fails, it keeps the old values and logs the first failure.
+// read updates p's values. On an error it keeps the old values and logs the first of consecutive
+// failures.
 func (c *Collector) read(p *part) {
 	began := time.Now()
 	metrics, err := c.try(p)
@@ -167,7 +168,7 @@ func (c *Collector) read(p *part) {
 	}
 }
 
-// try converts a panic of QueueLabel, which would crash the process, to an error.
+// try reads p. A panic in QueueLabel, which would crash the process, is returned as an error.
 func (c *Collector) try(p *part) (metrics []prometheus.Metric, err error) {
 	defer func() {
 		if r := recover(); r != nil {

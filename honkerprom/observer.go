@@ -10,10 +10,11 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// Observer returns an observer for [honker.Options] that counts the events of this process. It
-// registers its metrics with reg. Observers of several databases may share a registry and then
-// count in the same metrics. Observer panics, like MustRegister, if reg has other metrics of the
-// same names. nil opts means defaults. Use [observe.Observers] to combine it with other observers.
+// Observer returns an observer for [honker.Options] that counts events in this process. It
+// registers its metrics with reg. Observers for several databases may share a registry and then add
+// to the same metrics. Like MustRegister, Observer panics if reg already has different metrics with
+// the same names. A nil opts selects the defaults. Use [observe.Observers] to combine the result
+// with other observers.
 func Observer(reg prometheus.Registerer, opts *Options) *observe.Observer {
 	o := opts.withDefaults()
 	e := newEvents(reg, o)
@@ -33,7 +34,7 @@ func Observer(reg prometheus.Registerer, opts *Options) *observe.Observer {
 	}
 }
 
-// events has the metrics of a process.
+// events holds the metrics of a process.
 type events struct {
 	queues, topics, groups, schedules *names
 
@@ -92,13 +93,14 @@ func newEvents(reg prometheus.Registerer, o Options) *events {
 	}
 }
 
-// histogram returns the options of a histogram with both classic and native buckets.
+// histogram returns options for a histogram with both classic and native buckets.
 func histogram(name, help string, buckets []float64) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets,
 		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour}
 }
 
-// register registers c, or returns the existing collector of the same name and type.
+// register registers c with reg. If reg already has an equivalent collector, register returns the existing
+// collector instead.
 func register[C prometheus.Collector](reg prometheus.Registerer, c C) C {
 	err := reg.Register(c)
 	var same prometheus.AlreadyRegisteredError
@@ -151,8 +153,8 @@ func (e *events) jobSettled(s observe.Settled) {
 var outcomes = []honker.Outcome{honker.OutcomeAcked, honker.OutcomeRetried, honker.OutcomeDied, honker.OutcomeSnoozed,
 	honker.OutcomeReleased, honker.OutcomeLost, honker.OutcomeCancelled}
 
-// workChanged also creates the counters of the queues at zero. Without that, increase() would miss
-// the first event of each series.
+// workChanged also initializes the queues' counters to zero. Otherwise, increase() would miss the
+// first event in each series.
 func (e *events) workChanged(w observe.Working) {
 	slots := float64(w.Slots)
 	if w.Ended {

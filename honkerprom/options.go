@@ -6,18 +6,18 @@ import (
 	"sync"
 )
 
-// Options configures [New] and [Observer]. The zero value of a field means its default.
+// Options configures [New] and [Observer]. The zero value of a field selects its default.
 type Options struct {
-	// QueueLabel returns the label of a queue. Use it if the number of queues grows with that of
-	// customers, for example to map "tenant-17" to "tenant". Queues with the same label are added
-	// up, and of times the longest is reported. QueueLabel is called for each event from several
-	// goroutines and must be fast. If nil, the label is the name of the queue.
+	// QueueLabel returns the label for a queue. Set it if the number of queues grows with the
+	// number of customers, for example to map "tenant-17" to "tenant". For queues with the same
+	// label, counts are added up and the longest time is reported. QueueLabel is called for each
+	// event. It must be fast and safe for concurrent use. If nil, the label is the queue name.
 	QueueLabel func(queue string) string
-	// MaxQueues is the maximum number of queue labels. Queues beyond it, in the order of their
-	// first use, are labeled "_other". The limit also applies to each of topics, consumers, groups
+	// MaxQueues is the maximum number of queue labels. Labels are assigned in order of first use;
+	// all further queues are labeled "_other". The same limit applies to topics, consumers, groups
 	// and schedules. The default is 100.
 	MaxQueues int
-	// Logger logs failed reads of the database. If nil, slog.Default() is used.
+	// Logger logs failed database reads. If nil, slog.Default() is used.
 	Logger *slog.Logger
 }
 
@@ -38,11 +38,11 @@ func (o *Options) withDefaults() Options {
 	return out
 }
 
-// other is the label of all names beyond Options.MaxQueues.
+// other is the label for all names beyond Options.MaxQueues.
 const other = "_other"
 
-// names assigns the labels of a kind of object. An assigned label is kept, so that series do not
-// start and stop depending on the order of names.
+// names assigns labels to objects of a single kind. Assigned labels never change; otherwise series
+// would start and stop depending on the order of names.
 type names struct {
 	fold func(string) string
 	most int
@@ -55,7 +55,7 @@ func newNames(most int, fold func(string) string) *names {
 	return &names{fold: fold, most: most, known: map[string]bool{}}
 }
 
-// label returns the label of name, or other if the limit is reached.
+// label returns the label for name, or other if the limit has been reached.
 func (n *names) label(name string) string {
 	if n.fold != nil {
 		name = n.fold(name)
@@ -78,7 +78,7 @@ func (n *names) has(name string) bool {
 	return n.known[name]
 }
 
-// pair returns the labels of a topic and of a consumer or group on it.
+// pair returns the labels for a topic and for a consumer or group that reads it.
 func (n *names) pair(topic, name string) (topicLabel, label string) {
 	const between = "\x00" // names cannot contain NUL
 	joined := n.label(topic + between + name)
@@ -89,5 +89,6 @@ func (n *names) pair(topic, name string) (topicLabel, label string) {
 	return topicLabel, label
 }
 
-// text returns name as valid UTF-8, as Prometheus requires. Other bindings may write invalid names.
+// text returns name as valid UTF-8, as Prometheus requires. Other bindings may have written invalid
+// names.
 func text(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }

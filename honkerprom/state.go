@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// descs are the descriptions of all metrics of the collector.
+// descs holds the descriptions of all of the collector's metrics.
 var descs []*prometheus.Desc
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -40,7 +40,7 @@ var (
 	walBytes     = desc("honker_wal_bytes", "Size of the write-ahead log.")
 )
 
-// newParts returns the parts of a read, most important first.
+// newParts returns the parts to read, most important first.
 func newParts(o Options) []*part {
 	queues, topics := newNames(o.MaxQueues, o.QueueLabel), newNames(o.MaxQueues, nil)
 	consumers, groups, schedules := newNames(o.MaxQueues, nil), newNames(o.MaxQueues, nil), newNames(o.MaxQueues, nil)
@@ -70,15 +70,15 @@ func newParts(o Options) []*part {
 	}
 }
 
-// gauge is a metric that merges values with the same labels.
+// gauge is a metric that combines values with the same labels.
 type gauge struct {
 	desc   *prometheus.Desc
 	merge  func(a, b float64) float64
-	values map[[2]string]float64 // by up to two labels
+	values map[[2]string]float64 // keyed by up to two labels
 	labels int
 }
 
-// summed returns a gauge that adds up values.
+// summed returns a gauge that adds values.
 func summed(d *prometheus.Desc, labels int) *gauge {
 	return &gauge{d, func(a, b float64) float64 { return a + b }, map[[2]string]float64{}, labels}
 }
@@ -218,7 +218,8 @@ func fileMetrics(ctx context.Context, db *honker.DB) ([]prometheus.Metric, error
 	return metricsOf(size, wal), nil
 }
 
-// problemCodes are reported as 0 if there is no such problem, so that alerts see the change to 1.
+// problemCodes lists the codes that are reported as 0 if there is no such problem, so that alerts
+// see a change to 1.
 var problemCodes = []admin.ProblemCode{
 	admin.ProblemNoWorker, admin.ProblemWaitsForDead, admin.ProblemLapsed, admin.ProblemLate, admin.ProblemOverdue,
 	admin.ProblemHeld, admin.ProblemDisk, admin.ProblemDead, admin.ProblemBehind, admin.ProblemPinned, admin.ProblemWAL,

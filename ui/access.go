@@ -9,23 +9,23 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// Access describes a request for Options.Authorize.
+// Access describes the request that Options.Authorize must allow or deny.
 type Access struct {
-	// Verb is "look" for pages, "export" for a download of jobs, and "check" for a check of the whole file.
-	// The verbs that change the file are "requeue", "discard", "cancel", "run-now", "enqueue", "pause",
+	// Verb is "look" for pages, "export" for downloading jobs, and "check" for checking the whole file. The
+	// verbs that change the file are "requeue", "discard", "cancel", "run-now", "enqueue", "pause",
 	// "resume", "limits", "retention", "seek", "delete-consumer", "delete-group", "redeliver",
 	// "discard-event", "trigger", "pause-schedule", "resume-schedule", "break-lock", "cancel-batch" and
-	// "maintain". "unseal" asks whether a page may show arguments decoded by honker.Options.Codec.
+	// "maintain". "unseal" is for showing arguments decoded by honker.Options.Codec.
 	Verb  string
 	Write bool // whether the verb changes the file
-	// Queue is the queue of the request, or "" if it may concern several queues or none.
+	// Queue is the requested queue, or "" if the request may affect several queues or none.
 	Queue  string
-	Filter *admin.JobFilter // filter of a job list or of a verb on jobs; nil for other requests
-	N      int64            // number of affected jobs that the page has shown to the operator; 0 if it has shown none
+	Filter *admin.JobFilter // filter for job lists and for verbs on jobs; nil for other requests
+	N      int64            // number of affected jobs shown to the operator before the request; 0 if no number was shown
 }
 
-// ErrLogin may be returned by Options.Authorize. The response is then 401, and the browser asks for a name and
-// a password.
+// ErrLogin can be returned by Options.Authorize to respond with status 401, which makes the browser ask for a
+// name and a password.
 var ErrLogin = errors.New("a name and a password are required")
 
 var (
@@ -36,8 +36,8 @@ var (
 	errLooksOnly  = errors.New("this dashboard is read-only")
 )
 
-// ReadOnly is an Authorize function that allows pages, downloads and checks. It refuses changes, and it does not
-// show arguments that are encrypted in the file.
+// ReadOnly is an Authorize function that allows pages, downloads and checks. It denies changes and does not
+// reveal arguments that are encrypted in the file.
 func ReadOnly(_ *http.Request, a Access) error {
 	if a.Write || a.Verb == "unseal" {
 		return errLooksOnly
@@ -45,16 +45,17 @@ func ReadOnly(_ *http.Request, a Access) error {
 	return nil
 }
 
-// AllowAll is an Authorize function that allows everything. Use it only if the handler is protected by other
-// means.
+// AllowAll is an Authorize function that allows everything. Use it only if access to the handler is
+// restricted in some other way.
 func AllowAll(*http.Request, Access) error { return nil }
 
-// Basic returns an Authorize function that requires user and password by HTTP basic authentication and then
-// allows everything. They are compared in constant time. If password is empty, all requests are refused, so an
-// unset environment variable does not open the dashboard. Basic authentication does not encrypt the password;
-// use it over HTTPS or on localhost.
+// Basic returns an Authorize function that allows everything to requests with the given user and password in
+// HTTP basic authentication. Credentials are compared in constant time. If password is empty, all requests are
+// denied, so that an unset environment variable does not open up the dashboard. Basic authentication does not
+// encrypt the password; use it only over HTTPS or on localhost.
 func Basic(user, password string) func(*http.Request, Access) error {
-	// ConstantTimeCompare returns early for different lengths. Hashing hides the lengths.
+	// ConstantTimeCompare returns early if the lengths differ. Comparing hashes avoids leaking the
+	// length.
 	wantUser, wantPassword := sha256.Sum256([]byte(user)), sha256.Sum256([]byte(password))
 	return func(r *http.Request, _ Access) error {
 		if password == "" {
@@ -70,7 +71,7 @@ func Basic(user, password string) func(*http.Request, Access) error {
 	}
 }
 
-// authorize decides whether a request is allowed. All checks go through it.
+// authorize returns an error if the request is not allowed. All authorization checks must use it.
 func (h *Handler) authorize(r *http.Request, a Access) error {
 	switch {
 	case h.opts.Authorize == nil:
@@ -81,7 +82,7 @@ func (h *Handler) authorize(r *http.Request, a Access) error {
 	return h.opts.Authorize(r, a)
 }
 
-// can reports whether the page should offer a verb. Decisions are cached for the duration of the request.
+// can reports whether the page should offer a verb. Results are cached for the duration of the request.
 func (c *call) can(verb, queue string) bool {
 	key := [2]string{verb, queue}
 	allowed, known := c.allowed[key]

@@ -23,8 +23,8 @@ type asset struct {
 }
 
 var (
-	assets     = map[string]asset{}  // by name with hash
-	assetNames = map[string]string{} // file name in assets/ to name with hash
+	assets     = map[string]asset{}  // keyed by name including the hash
+	assetNames = map[string]string{} // maps file names in assets/ to names including the hash
 )
 
 func init() {
@@ -60,8 +60,8 @@ func zip(body []byte) []byte {
 	return out.Bytes()
 }
 
-// serve writes the asset. It does not call Authorize, because the assets are public in the source of this
-// package.
+// serve writes the asset. It does not call Authorize, because the assets are public anyway as part of
+// this package's source.
 func (a asset) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")

@@ -9,17 +9,17 @@ import (
 
 type auditPageData struct {
 	Entries []auditRow
-	Next    int64 // id before which the next page starts; 0 on the last page
+	Next    int64 // the next page lists entries with smaller ids; 0 on the last page
 	First   bool
 }
 
 type auditRow struct {
 	admin.AuditEntry
-	Text  string // filter as JSON, shortened
-	Picks string // link to the jobs that the filter matches now; "" if the verb has no JobFilter
+	Text  string // filter as truncated JSON
+	Picks string // link to the jobs that now match the filter; "" if the verb has no JobFilter
 }
 
-// ofJobs lists the verbs with a JobFilter.
+// ofJobs lists the verbs that take a JobFilter.
 var ofJobs = []string{"requeue", "discard", "cancel", "run now"}
 
 func auditPage(c *call) serve {

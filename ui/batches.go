@@ -40,7 +40,7 @@ func batchesPage(c *call) serve {
 	}
 }
 
-// batchBar returns a bar that shows the states of a batch's members.
+// batchBar renders a bar that shows the states of a batch's members.
 func batchBar(b admin.BatchInfo) template.HTML {
 	const width = 160
 	total := max(b.Total, 1)

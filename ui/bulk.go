@@ -13,12 +13,13 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// bulk is a verb on a job, on a selection, or on all jobs that match a filter.
+// bulk describes a verb that operates on a job, on selected jobs, or on all jobs that match a
+// filter.
 type bulk struct {
-	text   string // label of its button
+	text   string // button label
 	phases []honker.Phase
-	danger bool   // the operator must type the number of jobs
-	effect string // its effect; completes a sentence that begins with "They"
+	danger bool   // the operator must type the number of jobs to confirm
+	effect string // effect of the verb; completes a sentence that begins with "They"
 	run    func(ctx context.Context, db *honker.DB, b *bulkCall, dry bool) (*admin.Report, error)
 }
 
@@ -41,8 +42,8 @@ var bulks = map[string]bulk{
 		}},
 }
 
-// actionTime bounds the work of a request. If jobs are left then, the page shows their number and a button to
-// continue.
+// actionTime is the maximum time that a request works on jobs. If there are jobs left after that, the page
+// shows their number and a button to continue.
 var actionTime = 10 * time.Second
 
 // bulkCall is a request for a verb on jobs.
@@ -58,8 +59,8 @@ type bulkCall struct {
 	back      string
 }
 
-// bulkAction returns the parse function of a verb on jobs. A single job is changed at once. For several jobs, a
-// confirmation page shows their number first.
+// bulkAction returns the parse function for a verb on jobs. A single job is changed immediately. For several
+// jobs, a confirmation page shows their number first.
 func bulkAction(verb string) func(*call) serve {
 	return func(c *call) serve {
 		p := c.params
@@ -83,7 +84,7 @@ func bulkAction(verb string) func(*call) serve {
 	}
 }
 
-// oneJob completes the call for a single job. It needs no confirmation, even if the job is running.
+// oneJob prepares the call for a single job. No confirmation is needed, even if the job is running.
 func (c *call) oneJob(b *bulkCall) error {
 	job, err := c.job(b.filter.IDs[0])
 	if err != nil {
@@ -97,8 +98,8 @@ func (c *call) oneJob(b *bulkCall) error {
 	return nil
 }
 
-// bulk shows a confirmation page before it changes jobs. It asks again if the number of jobs has grown by more
-// than a tenth since.
+// bulk shows a confirmation page before it changes jobs. If the number of jobs has grown by more than 10%
+// since the confirmation, bulk asks again.
 func (c *call) bulk(b *bulkCall) error {
 	ctx, cancel := context.WithTimeout(c.ctx, actionTime)
 	defer cancel()
@@ -131,7 +132,8 @@ func timedOut(ctx context.Context, err error) bool {
 
 func digits(s string) string { return strings.NewReplacer(",", "", " ", "", ".", "").Replace(s) }
 
-// act changes the jobs for at most actionTime. If jobs are left, it shows the confirmation page for them.
+// act changes the jobs for at most actionTime. If there are jobs left, it shows the confirmation page for
+// them.
 func (c *call) act(b *bulkCall) error {
 	ctx, cancel := context.WithTimeout(c.ctx, actionTime)
 	defer cancel()
@@ -188,13 +190,13 @@ func (c *call) confirmBulk(b *bulkCall, dry *admin.Report, note string) error {
 	return c.render(status, view{name: "confirm", nav: "jobs", title: of.text + " " + plural(d.N, "job"), data: d})
 }
 
-// changed logs a change. It does not write the audit entry in the file; that is part of the change itself.
+// changed logs a change. The audit entry in the file is written by the change itself.
 func (c *call) changed(n int64) {
 	c.h.opts.Logger.Info("honker ui: changed", "verb", c.access.Verb, "by", c.by(), "remote", c.r.RemoteAddr, "queue", c.access.Queue, "n", n)
 }
 
-// back returns the page to show after a verb. It is the overview unless the "back" parameter is a page of this
-// handler. This prevents redirects to other sites.
+// back returns the URL to redirect to after a verb. To prevent redirects to other sites, it returns the
+// overview unless the "back" parameter is a page of this handler.
 func (c *call) back() string {
 	given := c.params.text("back", 64<<10)
 	u, err := url.Parse(given)
@@ -211,15 +213,15 @@ func (c *call) back() string {
 	return (&url.URL{Path: path, RawQuery: u.RawQuery}).String()
 }
 
-// redirect redirects to the page that the verb was called from. The parameters added to its URL make that page
-// show the outcome.
+// redirect redirects to the page that the verb was called from. It adds parameters to the URL so that the page
+// shows the outcome.
 func (c *call) redirect(back, did string, n, skipped int64) error {
 	u, err := url.Parse(back)
 	if err != nil {
 		return err
 	}
 	q := u.Query()
-	q.Del("selected") // the selection was processed
+	q.Del("selected") // the selection has been processed
 	q.Set("did", did)
 	q.Set("n", strconv.FormatInt(n, 10))
 	if skipped > 0 {
@@ -229,7 +231,8 @@ func (c *call) redirect(back, did string, n, skipped int64) error {
 	return c.lead(u.String())
 }
 
-// lead redirects to a relative URL. The handler does not know its prefix, so it cannot use absolute paths.
+// lead redirects to a relative URL. The handler cannot redirect to an absolute path because it does not
+// know its own prefix.
 func (c *call) lead(to string) error {
 	c.w.Header().Set("Location", to)
 	c.w.WriteHeader(http.StatusSeeOther)

@@ -10,13 +10,13 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// bucket holds the job counts of a time interval of a chart.
+// bucket holds the job counts for a time interval in a chart.
 type bucket struct {
 	start                  time.Time
 	enqueued, done, failed int64
 }
 
-// buckets sums minutes into n buckets of the given length. The last bucket contains now.
+// buckets aggregates minutes into n buckets of the given length. The last bucket contains now.
 func buckets(minutes []admin.Minute, now time.Time, n int, length time.Duration) []bucket {
 	first := now.UTC().Truncate(length).Add(-time.Duration(n-1) * length)
 	all := make([]bucket, n)
@@ -35,8 +35,8 @@ func buckets(minutes []admin.Minute, now time.Time, n int, length time.Duration)
 	return all
 }
 
-// spark returns a small chart of the settled jobs. It formats the SVG directly instead of using a template,
-// because the overview has a chart for every queue. It inserts only numbers, so nothing needs escaping.
+// spark renders a small chart of settled jobs. For speed it does not use a template, because the overview
+// has a chart for every queue. Only numbers are inserted into the SVG, so nothing needs escaping.
 func spark(all []bucket) template.HTML {
 	peak, done, failed := int64(0), int64(0), int64(0)
 	for _, b := range all {
@@ -64,7 +64,7 @@ func spark(all []bucket) template.HTML {
 		2*len(all), height, 2*len(all), height, title, title, good.String(), bad.String()))
 }
 
-// deaths returns a small chart of the jobs that died in each hour of the last day.
+// deaths renders a small chart of the jobs that died in each hour of the last day.
 func deaths(hours [24]int64) template.HTML {
 	peak, sum := slices.Max(hours[:]), int64(0)
 	const height = 18
@@ -83,7 +83,8 @@ func deaths(hours [24]int64) template.HTML {
 		2*len(hours), height, 2*len(hours), height, title, title, bars.String()))
 }
 
-// scaled returns n/peak of height, but at least 1 if n is not zero, so that small values stay visible.
+// scaled returns height*n/peak. If n is not zero, the result is at least 1, so that small values
+// remain visible.
 func scaled(n, peak, height int64) int64 {
 	if n == 0 || peak == 0 {
 		return 0
@@ -91,8 +92,8 @@ func scaled(n, peak, height int64) int64 {
 	return max(1, n*height/peak)
 }
 
-// chart returns a large chart. Bars show the settled jobs and a line shows the enqueued jobs. Each bar has a
-// title with its numbers.
+// chart renders a large chart. Bars show settled jobs, and a line shows enqueued jobs. The title of each bar
+// has its numbers.
 func chart(all []bucket, layout string) template.HTML {
 	peak := int64(1)
 	for _, b := range all {

@@ -8,7 +8,8 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// checker runs DB.Check in the background, at most once at a time, and keeps the last result.
+// checker runs DB.Check in the background and keeps the last result. Only a single check runs at a
+// time.
 type checker struct {
 	mu   sync.Mutex
 	last check
@@ -19,11 +20,11 @@ type check struct {
 	Running bool
 	Began   time.Time
 	Took    time.Duration
-	Err     string   // error that prevented the check
-	Broken  []string // broken rules
+	Err     string   // error if the check could not be completed
+	Broken  []string // violated rules
 }
 
-// start starts a check in a goroutine unless a check is running.
+// start starts a check in a new goroutine unless a check is already running.
 func (k *checker) start(h *Handler, db *honker.DB) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -33,7 +34,8 @@ func (k *checker) start(h *Handler, db *honker.DB) {
 	k.last = check{Running: true, Began: time.Now()}
 }
 
-// end stores the result of a check. The lock makes it wait until start has stored the new check.
+// end stores the result of a check. Acquiring the lock ensures that start has stored the new check
+// first.
 func (k *checker) end(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -45,7 +47,7 @@ func (k *checker) end(err error) {
 	}
 }
 
-// result returns the running check or the last check.
+// result returns the running check, or the last check if none is running.
 func (k *checker) result() check {
 	k.mu.Lock()
 	defer k.mu.Unlock()

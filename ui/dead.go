@@ -10,17 +10,17 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// deadPageData is the data of the page of dead letters, grouped by error.
+// deadPageData is the template data for the page that groups dead letters by error.
 type deadPageData struct {
 	Filter *admin.JobFilter
 	Groups []deadGroup
 	Looked honker.Count
-	More   url.Values // parameters of the page that groups more jobs; nil if there are no more or this is that page
+	More   url.Values // parameters for a page that groups more jobs; nil if there are no more jobs or this is already that page
 	Queues []string
 	Since  string
 }
 
-// deadGroup is a group of dead letters with the filter for its jobs.
+// deadGroup is a group of dead letters along with a filter that selects them.
 type deadGroup struct {
 	admin.DeadGroup
 	Jobs  honker.Count // a lower bound if not all jobs were examined
@@ -28,11 +28,11 @@ type deadGroup struct {
 	Spark template.HTML // deaths in the last day
 }
 
-// groupsPerPage is the maximum number of groups on the page of dead letters.
+// groupsPerPage is the maximum number of groups on the dead letter page.
 const groupsPerPage = 100
 
-// deadPerPage is the maximum number of dead jobs that a page groups by default. The page is reloaded on every
-// commit, so it must be as fast as the others.
+// deadPerPage is the maximum number of dead jobs that a page groups by default. The page is reloaded after
+// every commit, so it must be fast.
 const deadPerPage = 2000
 
 func deadPage(c *call) serve {
@@ -63,7 +63,7 @@ func (c *call) deadGroups(f *admin.JobFilter, all bool) (*admin.DeadReport, erro
 	return admin.DeadGroupsWithin(c.ctx, c.db, *f, deadPerPage, pageBudget)
 }
 
-// groupsOf returns the first groups of a report, at most most.
+// groupsOf returns the first groups of a report. The number of groups is limited to most.
 func groupsOf(f *admin.JobFilter, r *admin.DeadReport, most int) (groups []deadGroup) {
 	for _, g := range r.Groups[:min(len(r.Groups), most)] {
 		n := honker.Count{N: g.N, More: r.Looked.More}
@@ -72,14 +72,14 @@ func groupsOf(f *admin.JobFilter, r *admin.DeadReport, most int) (groups []deadG
 	return groups
 }
 
-// groupFilter returns the parameters that restrict the filter of the page to a group.
+// groupFilter returns URL parameters that restrict the page's filter to a group.
 func groupFilter(f *admin.JobFilter, g admin.DeadGroup) url.Values {
 	of := *f
 	of.Queues, of.Fingerprint, of.Phases, of.All = []string{g.Queue}, g.Fingerprint, []honker.Phase{honker.PhaseDead}, false
 	return filterValues(&of)
 }
 
-// exportPage sends the jobs that match a filter as JSON Lines, in the format of admin.ExportJobs.
+// exportPage sends the jobs that match a filter as JSON Lines, using admin.ExportJobs.
 func exportPage(c *call) serve {
 	f := c.filter()
 	if c.h.opts.Redact != nil {

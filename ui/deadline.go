@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// deadlineWriter sets a new write deadline before each write. It is for long responses, because the server's
-// WriteTimeout bounds the response as a whole.
+// deadlineWriter sets a new write deadline before each write. Long responses need it because the server's
+// WriteTimeout applies to the response as a whole.
 type deadlineWriter struct {
 	w     http.ResponseWriter
 	began bool
@@ -18,25 +18,25 @@ func (d *deadlineWriter) Write(b []byte) (int, error) {
 	return d.w.Write(b)
 }
 
-// bodyTime is the maximum time for reading the body of a request.
+// bodyTime is the maximum time for reading a request body.
 const bodyTime = 10 * time.Second
 
-// limitBody sets a read deadline for the body of a request, if the server supports it. It sets none for a request
-// without a body, because the deadline would end an event stream.
+// limitBody sets a read deadline for the request body if the server supports it. If there is no body, limitBody
+// does nothing, because the deadline would end an event stream.
 func limitBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
 	}
 }
 
-// bodyRead clears the deadline of limitBody. The server keeps reading to detect a closed connection, and a verb may
-// run for longer than bodyTime.
+// bodyRead clears the deadline set by limitBody. This is necessary because the server keeps reading to detect a
+// closed connection, and a verb may run for longer than bodyTime.
 func bodyRead(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 }
 
-// extend moves the write deadline of the response to by from now. It has no effect if the server does not support
-// write deadlines.
+// extend sets the response's write deadline to by from now. It has no effect if the server does not support write
+// deadlines.
 func extend(w http.ResponseWriter, by time.Duration) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(by))
 }

@@ -2,9 +2,9 @@
 // errors of jobs, and lets operators change them. The dashboard is an http.Handler for the application's own
 // server. It needs no scripts, cookies or external resources, and reads the file only while a page is open.
 //
-// By default all requests are refused. Options.Authorize decides about each request.
+// By default all requests are denied. Set Options.Authorize to decide which requests to allow.
 //
-// Pages work as plain HTML. If scripts are enabled in the browser, open pages are updated after a commit by any
-// process. Every view has a URL that can be shared. Changes are POST requests. A change of many jobs must be
-// confirmed, and every change is recorded in the audit of the file, see admin.Audit.
+// Pages work as plain HTML. If the browser allows scripts, open pages are updated after a commit by any
+// process. Every view has a URL that can be shared. Changes are POST requests. Operators must confirm a change
+// of many jobs. Every change is recorded in the file's audit log (see admin.Audit).
 package ui

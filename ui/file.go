@@ -10,7 +10,7 @@ type filePageData struct {
 	*admin.FileInfo
 	Leaders *admin.LeaderInfo
 	Check   check
-	Free    int64 // percent of the pages
+	Free    int64 // percentage of all pages
 }
 
 func filePage(c *call) serve {
@@ -25,7 +25,7 @@ func filePage(c *call) serve {
 		d.Free = 100 * d.FreePages / max(d.Pages, 1)
 		v := view{name: "file", nav: "file", title: "File", data: d}
 		if d.Check.Running {
-			v.next = c.now.Add(time.Second) // no commit announces the end of a check
+			v.next = c.now.Add(time.Second) // a check ends without a commit
 		}
 		return c.show(v)
 	}

@@ -11,12 +11,12 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// phases lists all phases in the order of a job's life.
+// phases lists all phases in the order in which a job goes through them.
 var phases = []honker.Phase{honker.PhaseReady, honker.PhaseScheduled, honker.PhaseRunning, honker.PhaseLapsed,
 	honker.PhaseHeld, honker.PhaseExpired, honker.PhaseDead, honker.PhaseDone}
 
-// filter reads a JobFilter from the parameters and sets it in the call's Access. Lists, dry runs and verbs all use
-// it, so they select the same jobs.
+// filter reads a JobFilter from the parameters and stores it in the call's Access. Because lists, dry runs and
+// verbs all call filter, they select the same jobs.
 func (c *call) filter() *admin.JobFilter {
 	p := c.params
 	f := &admin.JobFilter{
@@ -45,7 +45,7 @@ func (c *call) filter() *admin.JobFilter {
 	return f
 }
 
-// filterValues returns the parameters of a filter. Relative times become absolute.
+// filterValues encodes a filter as URL parameters. Relative times become absolute.
 func filterValues(f *admin.JobFilter) url.Values {
 	v := url.Values{}
 	set := func(name, value string) {
@@ -106,10 +106,10 @@ func onlyPhases(f *admin.JobFilter, among ...honker.Phase) bool {
 	return !slices.ContainsFunc(f.Phases, func(p honker.Phase) bool { return !slices.Contains(among, p) })
 }
 
-// timeField is a form field for a time bound of a filter.
+// timeField is a form field for a time bound in a filter.
 type timeField struct{ Name, Text, Value string }
 
-// Times returns the form fields for the time bounds of a filter.
+// Times returns the form fields for a filter's time bounds.
 func (p *page) Times(f *admin.JobFilter) (fields []timeField) {
 	v := filterValues(f)
 	for _, of := range [][2]string{{"created", "Enqueued"}, {"run", "To run"}, {"died", "Died"}} {
@@ -117,7 +117,7 @@ func (p *page) Times(f *admin.JobFilter) (fields []timeField) {
 			name := of[0] + "_" + end
 			value := v.Get(name)
 			if given := p.c.params.values.Get(name); value != "" && given != "" {
-				value = given // as typed, so that 2h stays relative to now
+				value = given // keep the text as typed, so that 2h remains relative to now
 			}
 			fields = append(fields, timeField{name, of[1] + " " + end, value})
 		}
@@ -125,9 +125,9 @@ func (p *page) Times(f *admin.JobFilter) (fields []timeField) {
 	return fields
 }
 
-// First returns the first value of a parameter. A form has a single field for it and keeps the Others in hidden
-// fields.
+// First returns the first value of a parameter, which is shown in a form field. The form keeps the Others in
+// hidden fields.
 func (p *page) First(v url.Values, name string) string { return v.Get(name) }
 
-// Others returns the values of a parameter after the first.
+// Others returns all values of a parameter except the first.
 func (p *page) Others(v url.Values, name string) []string { return v[name][min(1, len(v[name])):] }

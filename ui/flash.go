@@ -2,8 +2,8 @@ package ui
 
 import "strconv"
 
-// done maps verbs to messages about their outcome. The URL after a verb contains only the verb's name and numbers.
-// A forged link can therefore not put text into a page.
+// done maps verbs to functions that format a message about the outcome. URLs contain only the verb's name and
+// numbers, so a forged link cannot insert text into a page.
 var done = map[string]func(n int64) string{
 	"requeue":         func(n int64) string { return plural(n, "job") + " requeued." },
 	"discard":         func(n int64) string { return plural(n, "job") + " discarded." },
@@ -29,10 +29,10 @@ var done = map[string]func(n int64) string{
 	"nothing":         func(int64) string { return "Nothing to change." },
 }
 
-// flashParams are the parameters that a verb adds to the URL of the next page.
+// flashParams lists the parameters that a verb adds to the URL of the next page.
 var flashParams = []string{"did", "n", "skipped"}
 
-// flash returns the message about the verb that redirected to this page, or "".
+// flash returns a message about the verb that redirected to this page, or "" if there was none.
 func (c *call) flash() string {
 	p := params{values: c.params.values}
 	n, skipped := p.integer("n", 0, 1<<62, 0), p.integer("skipped", 0, 1<<62, 0)

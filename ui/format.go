@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// functions are the template functions that do not depend on the page.
+// functions holds the template functions that do not depend on the page.
 var functions = template.FuncMap{
 	"bind":     bind,
 	"num":      num,
@@ -23,8 +23,8 @@ var functions = template.FuncMap{
 	"href":     href,
 }
 
-// href returns the href attribute for url, or nothing if url is empty. The caller must pass only URLs made by this
-// handler, because html/template does not check them again.
+// href returns an href attribute for url, or nothing if url is empty. The caller must pass only URLs created by
+// this handler, because html/template does not sanitize the result.
 func href(url string) template.HTMLAttr {
 	if url == "" {
 		return ""
@@ -32,7 +32,7 @@ func href(url string) template.HTMLAttr {
 	return template.HTMLAttr(`href="` + template.HTMLEscapeString(url) + `"`)
 }
 
-// num formats a count with commas between thousands.
+// num formats a count with commas as thousands separators.
 func num(n any) string {
 	switch n := n.(type) {
 	case int:
@@ -65,7 +65,7 @@ func plural(n any, word string) string {
 	return text + " " + word + "s"
 }
 
-// cut returns the first limit bytes of s as valid UTF-8, without splitting a rune.
+// cut returns at most the first limit bytes of s as valid UTF-8. It does not split a rune.
 func cut(limit int, s string) string {
 	if len(s) <= limit {
 		return strings.ToValidUTF8(s, "�")

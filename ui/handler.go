@@ -17,52 +17,54 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// Options configures a Handler. A zero field means its default.
+// Options configures a Handler. The zero value of a field selects its default.
 type Options struct {
-	// Authorize decides whether a request is allowed. It is called for each request and also for each verb
-	// that a page may offer, so it should be fast. It returns nil to allow a, and ErrLogin to make the browser
-	// ask for a password. The text of any other error is shown to the user. If Authorize is nil, all requests
-	// are refused with a page that explains how to set it.
+	// Authorize decides whether a request is allowed. It is called for each request and for each verb that a
+	// page may offer, so it should be fast. It must return nil to allow a, or ErrLogin to make the browser ask
+	// for a password. The text of any other error is shown to the user. If Authorize is nil, all requests are
+	// denied with a page that explains how to set it.
 	Authorize func(r *http.Request, a Access) error
-	ReadOnly  bool // refuse all changes and offer none, regardless of Authorize
+	ReadOnly  bool // deny and do not offer any changes, regardless of Authorize
 
-	// By returns the name of the operator, which is stored in the audit and with pauses; default "dashboard".
+	// By returns the operator's name, which is stored in audit entries and pauses. The default is
+	// "dashboard".
 	By func(r *http.Request) string
-	// Redact returns the payload to show in place of payload, or nil to hide it. If Redact is set, jobs cannot
-	// be exported or searched by payload, because the results would reveal hidden data.
+	// Redact returns a payload to show instead of the given payload, or nil to hide it. If Redact is set, jobs
+	// cannot be exported or searched by payload, because that would reveal hidden data.
 	Redact func(queue string, payload json.RawMessage) json.RawMessage
-	// Origins lists additional trusted origins, such as "https://ops.example.com". It is needed behind a proxy
-	// that rewrites the Host header. The page shown for a refused request names the missing origin.
+	// Origins lists additional trusted origins, such as "https://ops.example.com". They are needed behind a
+	// proxy that rewrites the Host header. When a request is denied for this reason, the error page shows the
+	// missing origin.
 	Origins []string
 	Enqueue bool // allow operators to enqueue jobs
 
-	Title string // name of the environment, such as "production"; shown on each page and in its title
+	Title string // environment name, such as "production"; shown on each page and in its title
 	Color string // SVG color of the title bar, such as "#c00" or "orange"
-	// Links returns links to show with a job, for example to its trace or to its order.
+	// Links returns additional links to show on a job's page, for example to its trace or order.
 	Links func(*honker.JobInfo) []Link
 
-	DB     map[string]*honker.DB // additional files by their display names
-	Logger *slog.Logger          // receives changes and failures; default slog.Default()
+	DB     map[string]*honker.DB // additional files, keyed by display name
+	Logger *slog.Logger          // logs changes and failures; default slog.Default()
 }
 
-// Link is a link on the page of a job.
+// Link is a link on a job's page.
 type Link struct {
 	Text string
-	URL  string // http, https or mailto; other URLs are shown without a link
+	URL  string // must be http, https or mailto; other URLs are shown as plain text
 }
 
-// Handler is the dashboard. It implements http.Handler. It can be mounted under any prefix, with or without
+// Handler is an http.Handler that serves the dashboard. It can be mounted under any prefix, with or without
 // http.StripPrefix, because its pages use only relative links.
 type Handler struct {
 	opts   Options
 	routes map[string]route
 	files  map[string]*file
-	names  []string // names of files; the file given to New is first
+	names  []string // file names; the file passed to New comes first
 	cross  *http.CrossOriginProtection
-	mu     sync.Mutex      // orders Close and spawn
+	mu     sync.Mutex      // synchronizes Close and spawn
 	ended  context.Context // canceled by Close
 	end    context.CancelFunc
-	// running tracks the goroutines that outlive a request, which follow or check a file.
+	// running tracks the goroutines that follow or check a file, because they outlive requests.
 	running sync.WaitGroup
 }
 
@@ -74,8 +76,9 @@ type file struct {
 	checker checker
 }
 
-// New returns a dashboard for db. Nil opts means defaults, which refuse all requests. New does not access the
-// database. If db is nil, every request is answered with an error. An invalid origin is logged and ignored.
+// New returns a dashboard for db. A nil opts selects the defaults, which deny all requests. New does not
+// access the database. If db is nil, the handler responds to every request with an error. Invalid origins are
+// logged and ignored.
 //
 //	mux.Handle("/honker/", ui.New(db, &ui.Options{Authorize: ui.Basic("ops", os.Getenv("OPS_PASSWORD"))}))
 func New(db *honker.DB, opts *Options) *Handler {
@@ -109,8 +112,8 @@ func (h *Handler) addFile(name string, db *honker.DB) {
 	}
 }
 
-// Close ends the event streams of open pages and cancels a running check. It waits until they have ended. The
-// handler still serves pages after Close, but without live updates. http.Server.Shutdown waits for open streams,
+// Close ends the event streams of open pages and cancels a running check. It blocks until they have ended. After
+// Close, the handler still serves pages but without live updates. http.Server.Shutdown waits for open streams,
 // so register Close with the server:
 //
 //	srv.RegisterOnShutdown(h.Close)
@@ -132,36 +135,36 @@ func (h *Handler) spawn(f func()) bool {
 	return true
 }
 
-// call is a request being served.
+// call is the state of a request.
 type call struct {
 	h        *Handler
 	file     *file
 	db       *honker.DB
 	w        http.ResponseWriter
 	r        *http.Request
-	ctx      context.Context // context of the request with the operator's name and address
+	ctx      context.Context // request context with the operator's name and address
 	params   *params
 	access   Access
 	allowed  map[[2]string]bool
 	now      time.Time
-	fragment bool // the script requests only the content of the main element
+	fragment bool // the page's script requests only the content of the main element
 }
 
-// serve writes the response of an allowed call.
+// serve writes the response to an authorized call.
 type serve func() error
 
-// route is a page or a verb, see routes.
+// route describes a page or a verb.
 type route struct {
 	path  string // last element of the URL path
 	verb  string // Access.Verb
 	post  bool   // requires POST; otherwise GET or HEAD
 	write bool
-	// parse reads all parameters, completes the call's Access, and returns a function that serves the call. It
-	// runs before the call is authorized, so it must not change anything.
+	// parse reads all parameters, fills in the call's Access, and returns a function that serves the call.
+	// parse is called before the call is authorized, so it must not change anything.
 	parse func(*call) serve
 }
 
-// routes returns all pages and verbs. Other paths, except those of assets, are not found.
+// routes returns all pages and verbs. All other paths except assets result in status 404.
 func routes() []route {
 	page := func(path string, parse func(*call) serve) route { return route{path: path, verb: "look", parse: parse} }
 	jobs := func(path string) route {
@@ -230,15 +233,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// redirectInside redirects from a prefix without a trailing slash to the prefix with a slash. http.StripPrefix
-// turns such a request into an empty path.
+// redirectInside redirects from a prefix without a trailing slash to the prefix with the slash.
+// http.StripPrefix leaves an empty path for such a request.
 func redirectInside(w http.ResponseWriter, r *http.Request) {
 	asked, _, _ := strings.Cut(r.RequestURI, "?")
 	w.Header().Set("Location", "./"+asked[strings.LastIndexByte(asked, '/')+1:]+"/")
 	w.WriteHeader(http.StatusTemporaryRedirect)
 }
 
-// dispatch serves a page or a verb. It checks the method, the origin and the authorization.
+// dispatch checks the method, the origin and the authorization of a call and then serves it.
 func (h *Handler) dispatch(c *call, name string) error {
 	rt, ok := h.routes[name]
 	if !ok {
@@ -254,7 +257,8 @@ func (h *Handler) dispatch(c *call, name string) error {
 		return refused(errNoAuthorize)
 	}
 	run, fault := c.parse(rt)
-	// Authorize before reporting a fault. A refused request must not learn which files and parameters exist.
+	// Authorize before reporting a fault, because an unauthorized client must not learn which files and
+	// parameters exist.
 	if err := h.authorize(c.r, c.access); err != nil {
 		c.file = nil // the error page must not link to this file or others
 		return refused(err)
@@ -274,7 +278,7 @@ func (c *call) parse(rt route) (serve, error) {
 	return run, c.params.err()
 }
 
-// by returns the name of the operator.
+// by returns the operator's name.
 func (c *call) by() string {
 	if c.h.opts.By == nil {
 		return "dashboard"
@@ -294,7 +298,7 @@ func (c *call) checkMethod(rt route) error {
 	return &problem{http.StatusMethodNotAllowed, "Method not allowed", "Use " + strings.ReplaceAll(allow, ", ", " or ") + "."}
 }
 
-// open sets the verb in the call's Access, reads the parameters, and finds the file that they name.
+// open sets the verb in the call's Access, reads the parameters, and looks up the requested file.
 func (c *call) open(rt route) error {
 	c.access = Access{Verb: rt.verb, Write: rt.write}
 	p, err := readParams(c.w, c.r, rt.post)
@@ -318,8 +322,8 @@ func (c *call) open(rt route) error {
 	return nil
 }
 
-// crossOrigin returns the error for a request from a page of another site. Its text explains how to trust the
-// origin, in case a proxy is the cause.
+// crossOrigin returns the error for a request from another site's page. Because a proxy may be the cause, the
+// text explains how to trust the origin.
 func (c *call) crossOrigin(err error) error {
 	c.h.opts.Logger.Warn("honker ui: a request from another origin was refused",
 		"origin", c.r.Header.Get("Origin"), "host", c.r.Host, "error", err)
@@ -329,7 +333,7 @@ func (c *call) crossOrigin(err error) error {
 
 func quoted(s string) string { return "“" + s + "”" }
 
-// problem is an error with an HTTP status and the texts of the error page.
+// problem is an error with an HTTP status and the text of an error page.
 type problem struct {
 	status      int
 	title, text string
@@ -346,7 +350,7 @@ func refused(err error) error {
 	return &problem{http.StatusForbidden, "Not allowed", err.Error()}
 }
 
-// problemOf returns the problem to show for an error.
+// problemOf converts an error to the problem to show.
 func problemOf(err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p
@@ -367,7 +371,7 @@ func problemOf(err error) *problem {
 	return &problem{status, title, err.Error()}
 }
 
-// fail writes an error page. It writes nothing if the request was cancelled.
+// fail writes an error page. If the request was canceled, fail writes nothing.
 func (c *call) fail(err error) {
 	if c.r.Context().Err() != nil {
 		return

@@ -2,12 +2,13 @@ package ui
 
 import "net/http"
 
-// policy is the content security policy. Pages may load and run only resources of this handler, cannot be
-// embedded, and can submit forms only to this handler. They have no inline scripts, styles or event handlers.
+// policy is the Content-Security-Policy header. Pages can only load resources from this handler and submit
+// forms to this handler, and they cannot be embedded in frames. They must not have inline scripts, styles or
+// event handlers.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// secure sets the security headers of all responses.
+// secure sets the security headers that all responses have.
 func secure(h http.Header) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")

@@ -11,12 +11,12 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// jobPageData is the data of the page of a job.
+// jobPageData is the template data for a job's page.
 type jobPageData struct {
 	*honker.JobInfo
 	Payload payload
 	Result  *payload // nil if there is no result
-	Whole   bool     // show up to longText bytes of each text
+	Whole   bool     // whether to show up to longText bytes of each text
 	Strip   []moment
 	Links   []Link
 	Verbs   []bulkVerb
@@ -35,7 +35,7 @@ type attemptRow struct {
 	Error, Log string
 }
 
-// moment is a point in the life of a job.
+// moment is an event in a job's life.
 type moment struct {
 	Text  string
 	At    time.Time
@@ -68,10 +68,10 @@ func jobPage(c *call) serve {
 	}
 }
 
-// job reads a job and sets its queue in the call's Access.
+// job reads a job and stores its queue in the call's Access.
 func (c *call) job(id int64) (*honker.JobInfo, error) {
 	if id == 0 {
-		return nil, nil // the parameter is invalid, which params.err reports
+		return nil, nil // the parameter is invalid; params.err will report it
 	}
 	job, err := c.db.Job(c.ctx, id)
 	if err == nil {
@@ -80,7 +80,7 @@ func (c *call) job(id int64) (*honker.JobInfo, error) {
 	return job, err
 }
 
-// gone returns an error that explains why a job is not in the file.
+// gone returns an error that explains why the file does not contain a job.
 func (c *call) gone(id int64) error {
 	why, err := admin.Explain(c.ctx, c.db, id)
 	if err != nil {
@@ -116,7 +116,8 @@ func (c *call) jobData(job *honker.JobInfo, whole bool) (*jobPageData, error) {
 	return d, c.jobResult(d, limit)
 }
 
-// pauseOf returns the pause of a queue, or nil. A queue whose name is not valid text cannot be paused.
+// pauseOf returns a queue's pause, or nil if it is not paused. A queue whose name is not valid text
+// cannot be paused.
 func (c *call) pauseOf(queue string) (*honker.Pause, error) {
 	if isNoText(queue) {
 		return nil, nil
@@ -148,8 +149,8 @@ func withoutVerb(verbs []bulkVerb, path string) (kept []bulkVerb) {
 	return kept
 }
 
-// jobAttempts adds the failed attempts in reverse order. It ignores ErrNotFound, because the job may have ended
-// since it was read.
+// jobAttempts adds the job's failed attempts, newest first. It ignores ErrNotFound, because the job may have
+// ended since it was read.
 func (c *call) jobAttempts(d *jobPageData, limit int) error {
 	all, err := admin.Attempts(c.ctx, c.db, d.ID)
 	if err != nil && !errors.Is(err, honker.ErrNotFound) {
@@ -164,7 +165,7 @@ func (c *call) jobAttempts(d *jobPageData, limit int) error {
 	return nil
 }
 
-// sorted returns the pairs of a map, sorted by name.
+// sorted returns the key-value pairs of a map, sorted by key.
 func sorted(of map[string]string) (pairs [][2]string) {
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		pairs = append(pairs, [2]string{name, of[name]})
@@ -172,7 +173,7 @@ func sorted(of map[string]string) (pairs [][2]string) {
 	return pairs
 }
 
-// jobResult adds the result of the job, if there is one.
+// jobResult adds the job's result, if any.
 func (c *call) jobResult(d *jobPageData, limit int) error {
 	stored, err := honker.Result[rawJSON](c.ctx, c.db, d.ID)
 	if errors.Is(err, honker.ErrNotFound) {
@@ -186,7 +187,7 @@ func (c *call) jobResult(d *jobPageData, limit int) error {
 	return nil
 }
 
-// strip returns the known points in time of a job's life.
+// strip returns the events in a job's life whose times are known.
 func strip(j *honker.JobInfo) (all []moment) {
 	add := func(text string, at time.Time, class string) {
 		if !at.IsZero() {

@@ -13,7 +13,7 @@ import (
 
 var orders = map[string]admin.Order{"newest": admin.NewestFirst, "oldest": admin.OldestFirst, "claim": admin.ClaimOrder, "died": admin.LastDiedFirst}
 
-// jobList is the data of a page of jobs.
+// jobList is the template data for a list of jobs.
 type jobList struct {
 	Filter   *admin.JobFilter
 	Order    string
@@ -24,18 +24,18 @@ type jobList struct {
 	Early    bool
 	Next     url.Values
 	First    url.Values
-	Filtered url.Values // parameters of the filter
+	Filtered url.Values // filter as URL parameters
 	Verbs    []bulkVerb
 	Phases   []phaseBox
-	More     bool // whether a field in the collapsed part of the filter is set
+	More     bool // whether a field in the collapsed part of the filter form is set
 	Queues   []string
 
 	Selected  int        // number of selected jobs on all pages
 	Others    int        // number of selected jobs on other pages
-	Elsewhere string     // ids of the selected jobs on other pages, packed
+	Elsewhere string     // packed ids of the selected jobs on other pages
 	Full      bool       // whether the selection has reached its limit
-	Kept      url.Values // parameters of the list, for the form
-	Unselect  url.Values // parameters of the page without a selection
+	Kept      url.Values // list parameters to keep in the form
+	Unselect  url.Values // page parameters without the selection
 }
 
 // jobRow is a row of a job list.
@@ -45,7 +45,7 @@ type jobRow struct {
 	Selected bool
 }
 
-// bulkVerb is a verb that a job list offers.
+// bulkVerb is a verb offered by a job list.
 type bulkVerb struct {
 	Path, Text string
 	Danger     bool
@@ -101,8 +101,8 @@ func (c *call) listJobs(f *admin.JobFilter, opts *admin.PageOptions) (*jobList, 
 	return l, c.countJobs(l)
 }
 
-// countJobs sets the count if indexes can provide it. Filters that need a search are not counted, because that could
-// take too long for a page.
+// countJobs sets l.Count if the jobs can be counted with indexes. It does not count jobs if the filter requires a
+// search, because that could take too long for a page.
 func (c *call) countJobs(l *jobList) error {
 	f := *l.Filter
 	f.Queues, f.Phases, f.All = nil, nil, false
@@ -121,10 +121,10 @@ func (c *call) rows(jobs []honker.JobInfo) (rows []jobRow) {
 	return rows
 }
 
-// Form reports whether the page has a form for the selection. The links to other pages are then part of the form.
+// Form reports whether the page has a form for the selection. The form then includes the links to other pages.
 func (l *jobList) Form() bool { return len(l.Jobs) > 0 || l.Selected > 0 }
 
-// addLinks sets the links to the first and the next page. They keep the parameters of this page.
+// addLinks sets the links to the first and next pages. The links keep this page's parameters.
 func (l *jobList) addLinks(given url.Values) {
 	of := withoutParams(given, slices.Concat(flashParams, []string{"after", "db", "pick"})...)
 	if given.Get("after") != "" {
@@ -135,8 +135,8 @@ func (l *jobList) addLinks(given url.Values) {
 	}
 }
 
-// verbsFor returns the verbs for jobs in the given phases. No phases means all phases. Live and dead jobs have
-// different verbs.
+// verbsFor returns the verbs for jobs in the given phases. If of is empty, it means all phases. Live and dead
+// jobs have different verbs.
 func verbsFor(of []honker.Phase) (verbs []bulkVerb) {
 	f := &admin.JobFilter{Phases: of}
 	if len(of) == 0 || onlyPhases(f, honker.PhaseDead) {
@@ -149,10 +149,10 @@ func verbsFor(of []honker.Phase) (verbs []bulkVerb) {
 	return verbs
 }
 
-// namesOffered is the maximum number of suggestions in a queue field.
+// namesOffered is the maximum number of suggestions for a queue field.
 const namesOffered = 200
 
-// queueNames returns the queues that the request may see, as suggestions for a queue field.
+// queueNames returns the names of queues that the user may see, as suggestions for a queue field.
 func (c *call) queueNames() (names []string, err error) {
 	queues, err := admin.Queues(c.ctx, c.db)
 	for _, q := range queues[:min(len(queues), namesOffered)] {
@@ -163,7 +163,7 @@ func (c *call) queueNames() (names []string, err error) {
 	return names, err
 }
 
-// Hidden returns the parameters of a filter as hidden fields of a form.
+// Hidden returns filter parameters as name-value pairs for hidden form fields.
 func (p *page) Hidden(v url.Values) (fields [][2]string) {
 	for name, all := range v {
 		for _, value := range all {
@@ -184,7 +184,7 @@ func (p *page) Link(path string, v url.Values) string {
 	return p.c.link(path, maps.Clone(v))
 }
 
-// Join returns the ids separated by commas.
+// Join formats ids separated by commas.
 func (p *page) Join(ids []int64) string {
 	text := ""
 	for i, id := range ids {
@@ -196,7 +196,7 @@ func (p *page) Join(ids []int64) string {
 	return text
 }
 
-// Orders returns the orders that the form of a list offers.
+// Orders returns the sort orders offered by a list's form.
 func (p *page) Orders() []struct{ Name, Text string } {
 	return []struct{ Name, Text string }{{"newest", "newest first"}, {"oldest", "oldest first"}, {"claim", "in order of claims"}, {"died", "latest death first"}}
 }

@@ -26,24 +26,24 @@ func (p *page) Sections() []section {
 	return sections
 }
 
-// Stamp formats a time for the script.
+// Stamp formats a time for the page's script.
 func (p *page) Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// ID returns an element id derived from kind and parts. The id does not depend on the position of the element, so a
-// row keeps its state when other rows are added or removed.
+// ID returns an element id derived from kind and parts. The id does not depend on the element's position, so a row
+// keeps its state when other rows are added or removed.
 func (p *page) ID(kind string, parts ...any) string {
 	sum := fnv.New64a()
 	_, _ = fmt.Fprintf(sum, "%q", parts)
 	return fmt.Sprintf("%s-%x", kind, sum.Sum64())
 }
 
-// countLink is a count with a link to the counted jobs.
+// countLink is a count that links to the counted jobs.
 type countLink struct {
 	N          honker.Count
 	Class, URL string
 }
 
-// Count returns a count with a link to the jobs in phase of queue.
+// Count returns a count that links to queue's jobs in the given phase.
 func (p *page) Count(n honker.Count, phase, queue string) countLink {
 	if phase == string(honker.PhaseDead) {
 		return countLink{n, phase, p.URL("dead", "queue", queue)}
@@ -51,7 +51,7 @@ func (p *page) Count(n honker.Count, phase, queue string) countLink {
 	return countLink{n, phase, p.URL("jobs", "queue", queue, "phase", phase)}
 }
 
-// Limits describes limits in a few words. It returns "" if there are none.
+// Limits returns a short description of limits, or "" if there are none.
 func (p *page) Limits(l honker.Limits) string { return limitWords(l) }
 
 func limitWords(l honker.Limits) string {
@@ -77,7 +77,7 @@ func rateWords(r honker.Rate) string {
 	return fmt.Sprintf("%d/%s", r.N, per)
 }
 
-// Short formats a time within the next 20 hours as hour and minute, and other times with their date.
+// Short formats t as hour and minute if it is within the next 20 hours, and with the date otherwise.
 func (p *page) Short(t time.Time) string {
 	if d := t.Sub(p.c.now); d >= 0 && d < 20*time.Hour {
 		return t.UTC().Format("15:04")

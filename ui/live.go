@@ -17,11 +17,11 @@ const (
 	tickEvery    = 250 * time.Millisecond // minimum interval between ticks
 	heartbeat    = 15 * time.Second
 	streamWrite  = 5 * time.Second // write timeout of a stream
-	streamOpener = 2048            // bytes of padding, for proxies that buffer the start of a response
+	streamOpener = 2048            // bytes of padding, because some proxies buffer the start of a response
 )
 
-// viewers tracks the open pages of a file. A single goroutine follows the file for all of them. It runs only
-// while pages are open.
+// viewers tracks the pages that show a file. While pages are open, a single goroutine follows the file on
+// behalf of all of them.
 type viewers struct {
 	mu   sync.Mutex
 	open map[chan struct{}]bool
@@ -30,8 +30,8 @@ type viewers struct {
 
 var errTooMany = errors.New("too many pages are open")
 
-// join adds a page and starts the goroutine for the first page. The channel receives a tick after each commit. It
-// is closed when the stream must end.
+// join adds a page. If it is the first page, join starts the goroutine. The returned channel receives a tick
+// after each commit and is closed when the stream must end.
 func (v *viewers) join(h *Handler, db *honker.DB) (chan struct{}, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -54,7 +54,7 @@ func (v *viewers) join(h *Handler, db *honker.DB) (chan struct{}, error) {
 	return ticks, nil
 }
 
-// leave removes a page. The last page stops the goroutine.
+// leave removes a page. If it was the last page, leave stops the goroutine.
 func (v *viewers) leave(ticks chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -71,8 +71,8 @@ func (v *viewers) halt() {
 	}
 }
 
-// follow sends ticks to all pages until ctx ends. If the DB is closed or its file is replaced, follow ends all
-// streams and returns.
+// follow sends ticks to all pages until ctx is done. If the DB is closed or its file is replaced, follow ends
+// all streams and returns.
 func (v *viewers) follow(ctx context.Context, h *Handler, db *honker.DB) {
 	for _, err := range db.Updates(ctx) {
 		if err != nil {
@@ -115,8 +115,8 @@ func (v *viewers) endAll(ctx context.Context) {
 	v.halt()
 }
 
-// eventsPage serves the event stream of a page. After each commit it sends a number and no other data. The page
-// then reloads itself, and that request is authorized like any other.
+// eventsPage serves the event stream for an open page. The only data sent is a number after each commit. The
+// page then reloads itself, and the reload is authorized like any other request.
 func eventsPage(c *call) serve {
 	return func() error {
 		s := &stream{w: c.w, control: http.NewResponseController(c.w)}
@@ -130,7 +130,7 @@ func eventsPage(c *call) serve {
 		}
 		defer c.file.viewers.leave(ticks)
 		defer s.end()
-		// A ResponseWriter without Flush would buffer the stream. The error makes the page poll instead.
+		// A ResponseWriter without Flush would buffer the stream. On this error, the page polls instead.
 		if err := s.control.Flush(); errors.Is(err, http.ErrNotSupported) {
 			return &problem{http.StatusNotImplemented, "No live updates", "The http.ResponseWriter has neither Flush nor Unwrap."}
 		}
@@ -147,8 +147,8 @@ type stream struct {
 	control *http.ResponseController
 }
 
-// send writes and flushes text. It sets a new write deadline each time, because the server's WriteTimeout would end
-// the stream.
+// send writes and flushes text. It sets a new write deadline each time, because otherwise the server's WriteTimeout
+// would end the stream.
 func (s *stream) send(text string) error {
 	if err := s.control.SetWriteDeadline(time.Now().Add(streamWrite)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err

@@ -9,7 +9,8 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// queuesPerPage is the maximum number of queues on the overview, which draws a chart for each of them.
+// queuesPerPage is the maximum number of queues on the overview page, which has a chart for each
+// queue.
 const queuesPerPage = 100
 
 type overview struct {

@@ -23,8 +23,8 @@ const (
 	maxSpan   = 366 * 24 * time.Hour
 )
 
-// params holds the parameters of a request. Its methods parse a parameter and record a fault if it is invalid. The
-// parse function of a route reads all parameters, and err then reports all faults together.
+// params holds the parameters of a request. Its methods parse parameters and record a fault for each invalid
+// value. After a route's parse function has read all parameters, err reports all faults together.
 type params struct {
 	values url.Values
 	faults []string
@@ -58,7 +58,8 @@ func (p *params) err() error {
 	return &problem{http.StatusBadRequest, "Invalid parameters", strings.Join(p.faults, "; ")}
 }
 
-// one returns the value of a parameter that must not be repeated, or "".
+// one returns the value of a parameter that must not be repeated. It returns "" if the parameter is
+// absent.
 func (p *params) one(name string) string {
 	values := p.values[name]
 	if len(values) > 1 {
@@ -86,7 +87,7 @@ func (p *params) checkText(name, s string, limit int) string {
 	return ""
 }
 
-// isNoText reports whether s is invalid as a parameter. Invalid UTF-8 and NUL are not allowed.
+// isNoText reports whether s is invalid as a parameter because it contains invalid UTF-8 or NUL.
 func isNoText(s string) bool { return !utf8.ValidString(s) || strings.ContainsRune(s, 0) }
 
 // name returns a required text parameter.
@@ -113,7 +114,7 @@ func (p *params) texts(name string, limit int) (texts []string) {
 	return texts
 }
 
-// integer returns a number from low to high, or def if the parameter is absent.
+// integer returns an integer from low to high, or def if the parameter is absent.
 func (p *params) integer(name string, low, high, def int64) int64 {
 	s := p.one(name)
 	if s == "" {
@@ -158,7 +159,8 @@ func (p *params) ids(name string) (ids []int64) {
 	return ids
 }
 
-// span returns a non-negative duration, written as 10m or as a number of seconds.
+// span returns a non-negative duration. The parameter may be a duration such as 10m or a number of
+// seconds.
 func (p *params) span(name string) time.Duration {
 	s := p.one(name)
 	if s == "" {
@@ -172,8 +174,8 @@ func (p *params) span(name string) time.Duration {
 	return d
 }
 
-// instant returns a point in time. It accepts the format of a browser's datetime field, in UTC, RFC 3339, and a
-// duration before now.
+// instant returns a point in time. The parameter may be in the format of a browser's datetime field (in UTC),
+// in RFC 3339 format, or a duration before now.
 func (p *params) instant(name string, now time.Time) time.Time {
 	s := p.one(name)
 	if s == "" {
@@ -191,7 +193,8 @@ func (p *params) instant(name string, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// choice returns a parameter that must be in words, or words[0] if it is absent.
+// choice returns a parameter whose value must be in words. It returns words[0] if the parameter is
+// absent.
 func (p *params) choice(name string, words ...string) string {
 	s := p.one(name)
 	if s == "" {

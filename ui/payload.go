@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/seal"
 )
 
-// Maximum lengths of texts on a page in bytes.
+// Maximum lengths of texts on a page, in bytes.
 const (
 	shortText = 4 << 10
 	longText  = 64 << 10
@@ -21,12 +21,12 @@ type payload struct {
 	Text   string
 	Cut    bool   // whether Text is truncated
 	Hidden bool   // hidden by Options.Redact
-	Sealed string // id of the key if the payload is sealed and was not opened
-	Bytes  int    // stored size
-	Line   string // beginning of Text on a single line
+	Sealed string // key id if the payload is sealed and was not opened
+	Bytes  int    // stored size in bytes
+	Line   string // beginning of the payload on a single line
 }
 
-// payloadOf applies Options.Redact to stored and formats the rest.
+// payloadOf applies Options.Redact to stored and formats the result.
 func (c *call) payloadOf(queue string, stored json.RawMessage, limit int) payload {
 	p := payload{Bytes: len(stored)}
 	if c.h.opts.Redact != nil {
@@ -40,7 +40,7 @@ func (c *call) payloadOf(queue string, stored json.RawMessage, limit int) payloa
 	return p
 }
 
-// arguments returns the arguments of a job. Encrypted arguments are decoded if Authorize allows the verb "unseal".
+// arguments returns a job's arguments. Encrypted arguments are decoded if Authorize allows the verb "unseal".
 func (c *call) arguments(j *honker.JobInfo, limit int) payload {
 	opened, err := honker.Args[rawJSON](j)
 	switch {
@@ -50,8 +50,8 @@ func (c *call) arguments(j *honker.JobInfo, limit int) payload {
 	return c.payloadOf(j.Queue, opened, limit)
 }
 
-// stored returns the arguments of a job without decoding them. For sealed arguments it returns only the key id and
-// the size, because ciphertext is of no use to a reader.
+// stored returns a job's arguments without decoding them. For sealed arguments it returns only the key id and the
+// size, because ciphertext is useless to operators.
 func (c *call) stored(j *honker.JobInfo, limit int) payload {
 	if key, sealed := seal.KeyOf(j.Payload); sealed {
 		return payload{Sealed: cut(80, key), Bytes: len(j.Payload)}
@@ -59,8 +59,8 @@ func (c *call) stored(j *honker.JobInfo, limit int) payload {
 	return c.payloadOf(j.Queue, j.Payload, limit)
 }
 
-// layOut formats JSON with line breaks, up to limit bytes. Other text is returned unchanged. layOut does not decode
-// the JSON, so large numbers, escapes and the order of names appear as stored.
+// layOut formats JSON with line breaks, up to limit bytes. It returns other text unchanged. The JSON is not
+// decoded, so large numbers, escapes and the order of names appear as stored.
 func layOut(stored json.RawMessage, limit int) (text string, more bool) {
 	if !json.Valid(stored) {
 		return clip(string(stored), limit)
@@ -88,7 +88,7 @@ type jsonWriter struct {
 	limit int
 }
 
-// next writes the token at i of valid JSON and returns where it ends.
+// next writes the token at index i of valid JSON and returns the index after the token.
 func (w *jsonWriter) next(s []byte, i int) int {
 	switch c := s[i]; c {
 	case ' ', '\t', '\n', '\r':

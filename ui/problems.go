@@ -4,17 +4,17 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// wrong is a problem with a link to the page about it.
+// wrong is a problem along with a link to a page about it.
 type wrong struct {
 	admin.Problem
 	URL string
 }
 
-// problemsShown is the maximum number of problems in the list, which begins with the most severe. `honker doctor`
+// problemsShown is the maximum number of problems shown. The list starts with the most severe. `honker doctor`
 // prints all problems.
 const problemsShown = 25
 
-// problems returns the current problems, the most severe first, and the number of omitted problems.
+// problems returns the current problems, most severe first, and the number of problems omitted.
 func (c *call) problems() (all []wrong, more int, err error) {
 	found, err := admin.Problems(c.ctx, c.db)
 	for _, p := range found[:min(len(found), problemsShown)] {
@@ -23,7 +23,7 @@ func (c *call) problems() (all []wrong, more int, err error) {
 	return all, len(found) - len(all), err
 }
 
-// problemURL returns the link to the page about a problem.
+// problemURL returns a link to a page about the problem.
 func (c *call) problemURL(p admin.Problem) string {
 	switch p.Code {
 	case admin.ProblemDead:
@@ -46,7 +46,8 @@ func (c *call) problemURL(p admin.Problem) string {
 	return c.link("file", nil)
 }
 
-// ActionURL returns the link to the page on which an operator takes an action, or "" if that is this page.
+// ActionURL returns a link to the page on which an operator can take the action. It returns "" if that is
+// the current page.
 func (p *page) ActionURL(do admin.Action) string {
 	if url := p.c.actionURL(do); url != p.Here() {
 		return url

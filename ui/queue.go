@@ -11,7 +11,7 @@ import (
 
 type rawJSON = json.RawMessage
 
-// queueOf returns a queue whose payloads are not decoded.
+// queueOf returns a handle on a queue that does not decode payloads.
 func queueOf(db *honker.DB, name string) *honker.Queue[rawJSON] {
 	return honker.NewQueue[rawJSON](db, name, nil)
 }
@@ -33,13 +33,13 @@ type queuePageData struct {
 	Spans     []string
 	Chart     template.HTML
 	Traffic   legend
-	Wait, Ran time.Duration // averages over the time of the chart
+	Wait, Ran time.Duration // averages over the period of the chart
 	Late      bool
 	Old       bool // whether the counts were cached
 	Enqueue   bool
 }
 
-// spans maps the "span" parameter to the intervals of the chart.
+// spans maps the values of the "span" parameter to chart intervals.
 var spans = map[string]struct {
 	parts  int
 	length time.Duration
@@ -63,7 +63,7 @@ func queuePage(c *call) serve {
 	}
 }
 
-// queueData returns the data of a queue, all of the same moment.
+// queueData returns the data for a queue's page, read from a single snapshot.
 func (c *call) queueData(name, over string) (*queuePageData, error) {
 	part := spans[over]
 	since := c.now.Add(-time.Duration(part.parts-1) * part.length)
@@ -93,13 +93,13 @@ func (c *call) queueData(name, over string) (*queuePageData, error) {
 	return d, nil
 }
 
-// tile is a number on the page of a queue.
+// tile is a number shown on a queue's page.
 type tile struct {
 	Text string
 	Link countLink
 }
 
-// Tiles returns the numbers of a queue. Rarely used numbers are omitted if they are zero.
+// Tiles returns the numbers to show for a queue. Rarely used numbers are omitted if they are zero.
 func (p *page) Tiles(q honker.QueueStats) (tiles []tile) {
 	for _, t := range []struct {
 		text   string

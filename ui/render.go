@@ -20,7 +20,8 @@ import (
 //go:embed templates/*.html
 var templateFiles embed.FS
 
-// templates maps page names to templates. Each consists of the layout and the content of the page.
+// templates maps page names to templates. Each template consists of the layout and the page
+// content.
 var templates = map[string]*template.Template{}
 
 func init() {
@@ -38,17 +39,18 @@ func init() {
 	}
 }
 
-// view is the template and the data of a page.
+// view holds the template name and data for a page.
 type view struct {
 	name  string // name of the template
-	nav   string // path of the page's entry in the navigation menu
+	nav   string // path of the page's navigation menu entry
 	title string
 	data  any
-	// next is the time at which the page changes without a commit; zero if it does not.
+	// next is the time at which the page will change without a commit. It is zero if the page
+	// changes only on commits.
 	next time.Time
 }
 
-// page is the data of a template.
+// page is the data passed to templates.
 type page struct {
 	c         *call
 	View, Nav string
@@ -58,11 +60,12 @@ type page struct {
 	Next      time.Time
 }
 
-// pageBudget is the maximum duration of a page's search. The page then shows the jobs found so far and a link to
-// continue. It is short because searches run one at a time and open pages repeat them after every commit.
+// pageBudget is the maximum duration of a page's search. After that, the page shows the jobs found so far and a
+// link to continue. The budget is small because only a single search runs at a time and open pages repeat their
+// searches after every commit.
 var pageBudget = 30 * time.Millisecond
 
-// maxPage is the maximum size of a page in bytes. Larger pages are too slow in browsers.
+// maxPage is the maximum size of a page in bytes. Browsers are too slow with larger pages.
 const maxPage = 4 << 20
 
 // show writes a page. If the script has requested a fragment, show writes only the content of the main element,
@@ -90,7 +93,7 @@ func (c *call) execute(template string, v view) ([]byte, error) {
 	if out.Len() > maxPage {
 		return nil, &problem{http.StatusInsufficientStorage, "Page too large", "Narrow the filter or request fewer rows."}
 	}
-	// Names and texts written by other programs may be invalid UTF-8.
+	// Text written by other programs may be invalid UTF-8.
 	return bytes.ToValidUTF8(out.Bytes(), []byte("�")), nil
 }
 
@@ -124,11 +127,12 @@ func (c *call) showFragment(v view) error {
 	return nil
 }
 
-// URL returns a relative link to a page. pairs alternates names and values of parameters; empty values are omitted.
+// URL returns a relative link to a page. pairs consists of alternating parameter names and values. Empty values are
+// omitted.
 func (p *page) URL(path string, pairs ...any) string { return p.c.link(path, values(pairs...)) }
 
-// link returns a relative link to a page. It returns "" if a value is invalid as a parameter, such as a queue name
-// that is not valid UTF-8.
+// link returns a relative link to a page. It returns "" if a value cannot be used as a parameter, such as a queue
+// name that is not valid UTF-8.
 func (c *call) link(path string, v url.Values) string {
 	for _, all := range v {
 		if slices.ContainsFunc(all, isNoText) {
@@ -154,7 +158,7 @@ func (c *call) url(path string, v url.Values) string {
 	return path + "?" + v.Encode()
 }
 
-// values returns parameters from alternating names and values.
+// values builds parameters from alternating names and values.
 func values(pairs ...any) url.Values {
 	v := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -165,7 +169,8 @@ func values(pairs ...any) url.Values {
 	return v
 }
 
-// Can reports whether the page offers a verb, for the given queue or for the queue of the page.
+// Can reports whether the page should offer a verb, for the given queue or else for the page's
+// queue.
 func (p *page) Can(verb string, queue ...string) bool {
 	if p.c.file == nil {
 		return false
@@ -176,7 +181,7 @@ func (p *page) Can(verb string, queue ...string) bool {
 	return p.c.can(verb, p.c.access.Queue)
 }
 
-// Here returns the URL of the page, to which a verb redirects.
+// Here returns the URL of the current page. Verbs redirect to it.
 func (p *page) Here() string { return p.c.here() }
 
 func (c *call) here() string {
@@ -188,7 +193,7 @@ func (c *call) here() string {
 	return c.url(name, v)
 }
 
-// File returns the name of the displayed file.
+// File returns the name of the current file.
 func (p *page) File() string {
 	if p.c.file == nil {
 		return ""
@@ -204,7 +209,7 @@ func (p *page) Files() []string {
 	return p.c.h.names
 }
 
-// FileURL returns a link to the same page for another file.
+// FileURL returns a link to this page for another file.
 func (p *page) FileURL(name string) string {
 	path := p.Nav
 	if path == "" {
@@ -216,26 +221,26 @@ func (p *page) FileURL(name string) string {
 	return path + "?" + url.Values{"db": {name}}.Encode()
 }
 
-// Env returns the name of the environment.
+// Env returns the environment name.
 func (p *page) Env() string { return p.c.h.opts.Title }
 
 // Color returns the color of the title bar.
 func (p *page) Color() string { return p.c.h.opts.Color }
 
-// Asset returns the name of an asset with its hash.
+// Asset returns an asset's name including its hash.
 func (p *page) Asset(name string) string { return assetNames[name] }
 
-// Now returns the time of the server for the script.
+// Now returns the server's time for the page's script.
 func (p *page) Now() string { return p.c.now.UTC().Format(time.RFC3339Nano) }
 
 // Live reports whether the page is updated after commits.
 func (p *page) Live() bool { return p.c.file != nil && p.View != "problem" && p.View != "confirm" }
 
-// Redacts reports whether Options.Redact is set. Payloads can then not be searched.
+// Redacts reports whether Options.Redact is set. If so, payloads cannot be searched.
 func (p *page) Redacts() bool { return p.c.h.opts.Redact != nil }
 
-// Ago formats a time relative to now. The script keeps the text up to date. A fragment contains the absolute time
-// instead and the script adds the text, so that the fragment and its ETag do not change with time.
+// Ago formats a time relative to now. The page's script keeps the text up to date. Fragments contain the absolute
+// time instead and the script adds the text, so that a fragment's ETag does not change over time.
 func (p *page) Ago(t time.Time) template.HTML { return p.time(t, "ago") }
 
 // Age is like Ago, but omits the word "ago".
@@ -248,13 +253,13 @@ func (p *page) time(t time.Time, kind string) template.HTML {
 	stamp := t.UTC().Format("2006-01-02 15:04:05") + " UTC"
 	text := stamp
 	if !p.c.fragment {
-		// The script formats the same way.
+		// The script must use the same format.
 		if text = admin.FormatAgo(p.c.now.Sub(t)); kind == "age" {
 			text = admin.FormatAge(p.c.now.Sub(t).Abs())
 		}
 	}
 	return template.HTML(fmt.Sprintf(`<time datetime="%s" data-as="%s" title="%s">%s</time>`,
-		t.UTC().Format(time.RFC3339Nano), kind, stamp, text)) // only digits and letters, so nothing needs escaping
+		t.UTC().Format(time.RFC3339Nano), kind, stamp, text)) // the values need no escaping
 }
 
 // bind returns the data of a nested template, which needs both the page and its own data.

@@ -19,12 +19,13 @@ type scheduleRow struct {
 	honker.ScheduleInfo
 	Payload  payload
 	Next     []time.Time
-	Broken   string // error that prevents computing the next times
+	Broken   string // error if the next times cannot be computed
 	Overdue  bool
-	Calendar template.HTML // fires in the next 24 hours
+	Calendar template.HTML // run times in the next 24 hours
 }
 
-// schedulesPerPage is the maximum number of schedules on the page, which computes the next times of each.
+// schedulesPerPage is the maximum number of schedules on the page. The page computes the next times of
+// each schedule.
 const schedulesPerPage = 200
 
 func schedulesPage(c *call) serve {
@@ -63,10 +64,10 @@ func (c *call) scheduleRow(s honker.ScheduleInfo) scheduleRow {
 	return row
 }
 
-// calendar returns a strip of 24 hours with a mark for each of times. If all times are within 24 hours, there may
-// be more fires than the caller has computed, and the label says so.
+// calendar renders a strip of 24 hours with a mark for each of the given times. If all of them are within 24
+// hours, the schedule may fire more often than the caller has computed, and the label says so.
 func calendar(times []time.Time, now time.Time) template.HTML {
-	const width = 288 // five minutes each
+	const width = 288 // each unit is five minutes
 	start := now.Truncate(5 * time.Minute)
 	var marks strings.Builder
 	n := 0

@@ -9,13 +9,13 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// selectionParams are the parameters of a selection, which may contain jobs of several pages of a list. "selected" has
-// the jobs selected on other pages, and "pick" has the checked boxes of this page. The form of the list sends both
+// selectionParams lists the parameters of a selection, which may contain jobs from several pages of a list. "selected"
+// holds the jobs selected on other pages, and "pick" holds the checked boxes on this page. The list's form sends both
 // together with "selection", either to a verb or to another page of the list.
 var selectionParams = []string{"selected", "pick", "selection"}
 
-// selection returns the ids of the selected jobs in order. more reports whether ids were dropped because there were
-// more than maxList.
+// selection returns the ids of the selected jobs in ascending order. more reports whether ids were dropped because
+// there were more than maxList.
 func (c *call) selection() (ids []int64, more bool) {
 	ids = c.params.packed("selected")
 	for _, id := range c.params.ids("pick") {
@@ -29,8 +29,8 @@ func (c *call) selection() (ids []int64, more bool) {
 	return ids, more
 }
 
-// selected returns the filter for a verb on the selection and sets it in the call's Access. The filter has the
-// selected ids and the queues of the list.
+// selected returns the filter for a verb on the selection and stores it in the call's Access. The filter
+// contains the selected ids and the list's queues.
 func (c *call) selected(list *admin.JobFilter) *admin.JobFilter {
 	ids, more := c.selection()
 	switch {
@@ -55,7 +55,8 @@ func backTo(page string, ids []int64) string {
 	return u.String()
 }
 
-// turnPage redirects from the form of a list to the requested page, and puts the selection into its URL.
+// turnPage redirects from a list's form to the requested page and puts the selection into the page's
+// URL.
 func (c *call) turnPage(ids []int64) error {
 	v := url.Values{}
 	for name, value := range c.params.values {
@@ -69,7 +70,7 @@ func (c *call) turnPage(ids []int64) error {
 	return c.lead(c.url("jobs", v))
 }
 
-// addSelection checks the boxes of the selected jobs on this page. It stores the other selected ids for the form.
+// addSelection checks the boxes of the selected jobs on this page and stores the other selected ids for the form.
 func (l *jobList) addSelection(ids []int64, given url.Values) {
 	var others []int64
 	for _, id := range ids {
@@ -95,8 +96,8 @@ func withoutParams(given url.Values, names ...string) url.Values {
 	return kept
 }
 
-// packIDs encodes ids as their differences in base 36. A thousand ids that are close together take about 2 KiB, which
-// fits into the URLs of 8 KiB that proxies allow.
+// packIDs encodes ids as their differences in base 36. A thousand ids that are close together take about 2 KiB.
+// Proxies allow URLs of up to 8 KiB.
 func packIDs(ids []int64) string {
 	var parts []string
 	at := int64(0)

@@ -45,12 +45,12 @@ type streamPageData struct {
 	PinnedBy  string // reader with the largest lag
 }
 
-// membersPerGroup is the maximum number of members shown for a group.
+// membersPerGroup is the maximum number of members shown per group.
 const membersPerGroup = 100
 
 type groupRow struct {
 	admin.GroupState
-	Members    []memberRow // first members by name
+	Members    []memberRow // first members, sorted by name
 	DeadEvents []deadEventRow
 }
 
@@ -111,8 +111,8 @@ func (c *call) streamData(topic string, before int64) (*streamPageData, error) {
 	return d, c.streamEvents(d, before)
 }
 
-// streamReaders adds the consumers and groups of the topic. It omits the readers of patterns, which are shown on the
-// pages of their patterns.
+// streamReaders adds the topic's consumers and groups. It omits readers of patterns, which are shown on the pages of
+// the patterns.
 func (c *call) streamReaders(d *streamPageData) error {
 	consumers, err := admin.Consumers(c.ctx, c.db)
 	if err != nil {
@@ -151,7 +151,7 @@ func (c *call) streamReaders(d *streamPageData) error {
 	return nil
 }
 
-// deadEvents returns the first dead events of a group.
+// deadEvents returns a group's first dead events.
 func (c *call) deadEvents(s *honker.Stream[rawJSON], g admin.GroupState) (rows []deadEventRow, err error) {
 	if g.Dead == 0 {
 		return nil, nil
@@ -171,8 +171,8 @@ func (c *call) deadEvents(s *honker.Stream[rawJSON], g admin.GroupState) (rows [
 	return rows, nil
 }
 
-// streamEvents adds the last events of the topic before the given offset. It searches only the last 200 offsets,
-// which all topics share, so it may find fewer events than headRows.
+// streamEvents adds the topic's last events before the given offset. It searches only the last 200 offsets.
+// Because all topics share offsets, it may find fewer than headRows events.
 func (c *call) streamEvents(d *streamPageData, before int64) error {
 	if d.Head == 0 {
 		return nil

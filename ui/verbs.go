@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// changes returns a function that calls change and redirects to back with the outcome.
+// changes returns a function that calls change and redirects to back, which shows the outcome.
 func (c *call) changes(back string, change func() (bool, error)) serve {
 	return func() error {
 		did, err := change()
@@ -25,8 +25,8 @@ func (c *call) changes(back string, change func() (bool, error)) serve {
 	}
 }
 
-// asks is like changes for verbs that cannot be undone. It shows a confirmation page first, which sends the same form
-// again.
+// asks is like changes but first shows a confirmation page, which submits the same form again. Use it for verbs that
+// cannot be undone.
 func (c *call) asks(title, effect, button string, back string, change func() (bool, error)) serve {
 	if c.params.flag("confirm") {
 		return c.changes(back, change)
@@ -42,7 +42,7 @@ func (c *call) asks(title, effect, button string, back string, change func() (bo
 	}
 }
 
-// queueName reads the queue of a verb and sets it in the call's Access.
+// queueName reads the name of a verb's queue and stores it in the call's Access.
 func (c *call) queueName() string {
 	c.access.Queue = c.params.name("queue")
 	return c.access.Queue
@@ -56,7 +56,7 @@ func pauseAction(c *call) serve {
 	}
 	return c.changes(back, func() (bool, error) {
 		_, err := queueOf(c.db, name).Pause(c.ctx, opts)
-		return err == nil, err // pausing again changes the reason
+		return err == nil, err // pausing a paused queue updates the reason
 	})
 }
 
@@ -157,7 +157,7 @@ func discardEventAction(c *call) serve {
 	return c.deadEvent(func(g *honker.Group[rawJSON], offset int64) (bool, error) { return g.Discard(c.ctx, offset) })
 }
 
-// schedule reads the name of a schedule and sets its queue in the call's Access.
+// schedule reads the name of a schedule and stores its queue in the call's Access.
 func (c *call) schedule() string {
 	name := c.params.name("schedule")
 	all, err := c.db.Scheduler().List(c.ctx)
@@ -200,7 +200,8 @@ func breakLockAction(c *call) serve {
 		back, func() (bool, error) { return admin.BreakLock(c.ctx, c.db, name, owner) })
 }
 
-// maintainAction runs a round of maintenance for at most actionTime. If the time is up, the work done so far is kept.
+// maintainAction runs a round of maintenance for at most actionTime. If it runs out of time, the work done so far is
+// kept.
 func maintainAction(c *call) serve {
 	return c.changes(c.back(), func() (bool, error) {
 		ctx, cancel := context.WithTimeout(c.ctx, actionTime)

@@ -16,7 +16,7 @@ type workersPageData struct {
 	Total   int
 }
 
-// workerRow is a worker with a meter of its load.
+// workerRow is a worker with a meter that shows its load.
 type workerRow struct {
 	admin.WorkerInfo
 	Meter template.HTML
@@ -36,7 +36,7 @@ func workersPage(c *call) serve {
 	}
 }
 
-// Progress returns a bar with the progress that a handler has reported.
+// Progress renders a bar for the progress reported by a handler.
 func (p *page) Progress(g *honker.Progress) template.HTML {
 	if g == nil {
 		return ""
@@ -44,7 +44,7 @@ func (p *page) Progress(g *honker.Progress) template.HTML {
 	return meter(g.Done, g.Total)
 }
 
-// meter returns a bar that shows n of of. It may be full, because a worker can hold more jobs than it runs.
+// meter renders a bar that is filled to n/of. A worker can hold more jobs than it runs, so n may exceed of.
 func meter[N int | int64](n, of N) template.HTML {
 	if of <= 0 {
 		return ""
