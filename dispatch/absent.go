@@ -10,21 +10,21 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// AbsentPolicy controls how Send chooses the queue of a job, depending on which actors are alive. Send
-// applies it in the transaction that enqueues the job.
+// AbsentPolicy controls how Send chooses a job's queue, depending on which actors are alive. Send
+// applies the policy in the transaction that enqueues the job.
 type AbsentPolicy int
 
 // The policies.
 const (
-	// Wait enqueues the job in the queue of its target, where it waits for an actor.
+	// Wait enqueues the job in its target's queue, where it waits for an actor.
 	Wait AbsentPolicy = iota
 	// Fallback sends the job to the group if the instance has no live actor, and to the type if the
 	// group has no live actor either.
 	Fallback
-	// LeastLoaded sends the job to the target instance if it is alive, and otherwise to the instance
-	// of the group or the type with the fewest running and waiting jobs. Paused actors are skipped. If
-	// no actor is left, the job waits in the queue of its target. A job that was sent to an instance
-	// stays in that instance's queue even after its actor has ended. Instances should therefore be
+	// LeastLoaded sends the job to the target instance if it is alive, and otherwise to the
+	// instance in the group or type with the fewest running and waiting jobs. Paused actors are
+	// skipped. If no actor is left, the job waits in its target's queue. A job sent to an instance
+	// stays in the instance's queue even after the actor has ended, so instances should be
 	// restarted under the same name.
 	LeastLoaded
 )
@@ -70,7 +70,7 @@ func (d *Dispatcher) resolve(ctx context.Context, q engine.Querier, t Target, no
 	return t, nil
 }
 
-// covered returns the actors in living that belong to t. If active is set, paused actors are omitted.
+// covered returns the actors in living that match t. If active is true, paused actors are skipped.
 func covered(living []Presence, t Target, active bool) (found []Presence) {
 	for _, p := range living {
 		if t.covers(p.Identity) && !(active && p.Paused) {
@@ -81,7 +81,7 @@ func covered(living []Presence, t Target, active bool) (found []Presence) {
 }
 
 // leastLoaded returns the actor with the fewest jobs. It counts the jobs that the actor is running
-// and the jobs that wait in the queues of its instance. The first of several minima is returned.
+// and the jobs that wait in the queues of its instance. In case of a tie, the first actor wins.
 func (d *Dispatcher) leastLoaded(ctx context.Context, q engine.Querier, actors []Presence) (best Identity, err error) {
 	if len(actors) == 1 {
 		return actors[0].Identity, nil
@@ -123,7 +123,7 @@ func (d *Dispatcher) leastLoaded(ctx context.Context, q engine.Querier, actors [
 	return best, nil
 }
 
-// workerID returns the worker id under which an actor claims jobs.
+// workerID returns the worker id that an actor uses to claim jobs.
 func workerID(presence, token string) string { return presence + "/" + token }
 
 // presenceOf returns the presence key in a worker id, or "" if there is none.

@@ -12,24 +12,26 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// ActorOptions configures an Actor. A zero field means its default.
+// ActorOptions configures an Actor. The zero value of each field selects its default.
 type ActorOptions struct {
 	// Workers is the maximum number of concurrent tasks; default 1.
 	Workers int
-	// Lease is the duration of a claim; default 30s. Claims are renewed every Lease/3. The tasks of a
-	// killed process are retried after their lease has expired.
+	// Lease is the duration of a claim; default 30s. Claims are renewed every Lease/3. If a process
+	// is killed, its tasks are retried once their leases have expired.
 	Lease time.Duration
-	// DrainTimeout is the time that handlers have to finish after the end of ctx or a Stop; default
-	// 20s. Then their ctx is cancelled, and unfinished tasks are released without using an attempt.
+	// DrainTimeout is how long handlers may take to finish after ctx ends or a Stop arrives;
+	// default 20s. After that, their ctx is cancelled, and unfinished tasks are released without
+	// using up an attempt.
 	DrainTimeout time.Duration
 	// Backoff is the delay before the next attempt; default as in honker.QueueOptions.
 	Backoff honker.Backoff
-	// OnError is called for each failed attempt and for each task whose claim was lost. It may be nil.
+	// OnError is called after each failed attempt and for each task that lost its claim. It may be
+	// nil.
 	OnError func(context.Context, *honker.JobInfo, error)
 
-	// Reply also enqueues the handler's result in the task's reply queue, [Keys.Reply], where callers
-	// in other languages wait for it. The reply is written in the transaction that ends the task, so
-	// every task needs a transaction of its own. [honker.DB.Maintain] deletes a reply that has not
+	// Reply also enqueues the handler's result in the task's reply queue, [Keys.Reply], where
+	// callers in other languages wait for it. The reply is written in the transaction that ends the
+	// task, so tasks cannot share a transaction. [honker.DB.Maintain] deletes a reply that has not
 	// been acked within an hour.
 	Reply bool
 }
@@ -57,8 +59,9 @@ type Actor[T any] struct {
 	err     error
 }
 
-// NewActor returns an actor with the handler h. Nil opts means defaults. NewActor does not access the
-// database. If a name or an option is invalid or h is nil, Run returns [honker.ErrInvalid].
+// NewActor returns an actor with the handler h. If opts is nil, the defaults are used. NewActor
+// does not access the database. If a name or an option is invalid or h is nil, Run returns
+// [honker.ErrInvalid].
 func NewActor[T any](d *Dispatcher, id Identity, h func(context.Context, *Task[T]) (any, error), opts *ActorOptions) *Actor[T] {
 	o, err := opts.withDefaults()
 	err = errors.Join(d.err, err, id.check())
@@ -70,21 +73,21 @@ func NewActor[T any](d *Dispatcher, id Identity, h func(context.Context, *Task[T
 
 // Run registers the actor, runs its tasks and obeys Stop, Pause and the other commands. It blocks
 // until ctx ends or the actor is stopped and all handlers have returned, and then returns nil. It
-// returns [ErrInstanceTaken] if another actor with the same name is alive. That can also happen later,
-// if this process was suspended for longer than Options.TTL.
+// returns [ErrInstanceTaken] if another actor with the same name is alive. This can also happen
+// later, if the process was suspended for longer than Options.TTL.
 //
-// Run claims jobs in order of their level. Within a level it claims from the queue of the instance,
-// then of the group, then of the type. Legacy queues come last. A queue is used only while all queues
-// before it are empty. Run does not prefetch jobs.
+// Run claims jobs in order of their level. Within a level it claims from the instance's queue
+// first, then from the group's queue, then from the type's queue. Legacy queues come last. A queue
+// is used only while all queues before it are empty. Run does not prefetch jobs.
 //
-// The handler's result is saved for an hour. If the handler returns an error, the job is retried after
-// Backoff, unless the error is made by [honker.RetryAfter], [honker.Snooze] or [honker.Reject]. Tasks
-// are delivered at least once; see [Task.FinishTx].
+// The handler's result is saved for an hour. If the handler returns an error, the job is retried
+// after Backoff, unless the error comes from [honker.RetryAfter], [honker.Snooze] or
+// [honker.Reject]. Tasks are delivered at least once; see [Task.FinishTx].
 //
-// The handler's ctx is cancelled when the task is stopped, with cause [honker.ErrCancelled], when its
-// claim is lost, with cause [honker.ErrClaimLost], and when DrainTimeout has passed. If a handler
-// still does not return, its task is released a second after DrainTimeout and can run elsewhere, but
-// Run does not return and the name stays taken.
+// The handler's ctx is cancelled with cause [honker.ErrCancelled] when the task is stopped, with
+// cause [honker.ErrClaimLost] when its claim is lost, and when DrainTimeout has passed. If the
+// handler still does not return, its task is released a second after DrainTimeout and can run
+// elsewhere. Run keeps waiting for the handler, and the name stays taken.
 func (a *Actor[T]) Run(ctx context.Context) error {
 	name := a.id.target().String()
 	if a.err != nil {
@@ -126,7 +129,7 @@ func (a *Actor[T]) handle(s *session) func(context.Context, *honker.Job[T]) erro
 }
 
 // released returns err, or a Snooze if the handler failed only because the drain cancelled its
-// context. Such a task has not failed and keeps its attempt.
+// context. The attempt is then not counted as a failure.
 func released(ctx context.Context, err error) error {
 	var directive *worker.Directive
 	if context.Cause(ctx) == errDrained && !errors.As(err, &directive) {

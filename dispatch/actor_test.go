@@ -21,7 +21,7 @@ import (
 
 type args struct{ N int }
 
-// ran records the instance that has run each task, by the task's number.
+// ran records which instance ran each task, by task number.
 type ran struct {
 	mu sync.Mutex
 	by map[int][]string
@@ -56,7 +56,7 @@ func (r *ran) len() (n int) {
 	return n
 }
 
-// handler returns a handler that records the tasks of an instance and returns their numbers.
+// handler returns a handler that records an instance's tasks and returns their numbers.
 func (r *ran) handler(instance string) func(context.Context, *dispatch.Task[args]) (any, error) {
 	return func(_ context.Context, t *dispatch.Task[args]) (any, error) {
 		r.note(t.Args.N, instance)
@@ -105,7 +105,8 @@ func waitState(t testing.TB, d *dispatch.Dispatcher, id int64, want dispatch.Sta
 	return s
 }
 
-// blocked returns a handler that signals its start and then waits for release or the end of its ctx.
+// blocked returns a handler that signals its start and then waits until it is released or its ctx
+// ends.
 func blocked(began chan int, release chan struct{}) func(context.Context, *dispatch.Task[args]) (any, error) {
 	return func(ctx context.Context, t *dispatch.Task[args]) (any, error) {
 		began <- t.Args.N
@@ -164,7 +165,7 @@ func TestActor_Run_Order(t *testing.T) {
 	require.Equal(t, []int{0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5}, order)
 }
 
-// An idle actor wakes up for a commit in each of its queues, and when a delayed job becomes due.
+// An idle actor wakes up for a commit to any of its queues, and when a delayed job becomes due.
 func TestActor_Run_Wakes(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		d := dispatch.New(db, &dispatch.Options{Prios: 2, Legacy: dispatch.LegacyReadOnly})
@@ -319,7 +320,8 @@ func TestActor_BadInput(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM sqlite_schema WHERE name GLOB '_honkerx_dispatch_*'`))
 }
 
-// The other writes of FinishTx's transaction are committed with the end of the task or not at all.
+// Other writes in FinishTx's transaction are committed together with the end of the task or not at
+// all.
 func TestTask_FinishTx(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, nil)
@@ -343,8 +345,8 @@ func TestTask_FinishTx(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM effects`))
 }
 
-// After the end of ctx, handlers may finish. After DrainTimeout their ctx is cancelled, and the task is
-// released without using an attempt.
+// When Run's ctx ends, handlers may still finish. After DrainTimeout their ctx is cancelled, and
+// the task is released without using up an attempt.
 func TestActor_Run_Drain(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), nil)
 	began, release := make(chan int, 100), make(chan struct{})
@@ -410,7 +412,7 @@ func TestActor_Run_Closed(t *testing.T) {
 	require.ErrorIs(t, <-ended, honker.ErrClosed)
 }
 
-// Run returns nil after the end of ctx, even if ctx ends before the actor is registered.
+// Run returns nil when ctx ends, even if the actor is not registered yet.
 func TestActor_Run_CtxEnded(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), nil)
 	var r ran

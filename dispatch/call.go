@@ -23,18 +23,18 @@ func Call[R any](ctx context.Context, d *Dispatcher, t Target, payload any, opts
 	return Await[R](ctx, d, id)
 }
 
-// Await waits until the job with the id returned by Send has ended, and decodes its result into an R.
-// It returns at once if the job has already ended.
+// Await waits for the job with the given id, as returned by Send, to end and decodes its result
+// into an R. It returns at once if the job has already ended.
 //
-// The result is the value saved by the worker, as actors of this package do. Workers in other
-// languages may instead enqueue a reply in [Keys.Reply] or [Keys.LegacyReply], at the latest a quarter
-// of a second after the ack. Await then uses the last payload in that queue. It does not claim the
-// reply, so later calls return the same result.
+// The result is the value saved by the worker. Actors in this package save a result. Workers in
+// other languages may instead enqueue a reply in [Keys.Reply] or [Keys.LegacyReply], no later than
+// a quarter of a second after the ack. Await then uses the last payload in that queue. It does not
+// claim the reply, so later calls return the same result.
 //
 // Await returns a [*honker.JobFailedError] if the job has failed, [honker.ErrCancelled] if it was
 // stopped, [ErrNoResult] if it has finished without a result, and [honker.ErrNotFound] if the id is
-// unknown. If ctx ends, Await returns its error and the job goes on. A handler that returns nil has the
-// result null, which decodes to the zero R.
+// unknown. If ctx ends, Await returns ctx's error and the job keeps running. If the handler returns
+// nil, the result is JSON null, which decodes to the zero R.
 func Await[R any](ctx context.Context, d *Dispatcher, id int64) (R, error) {
 	var r R
 	s, err := d.await(ctx, id)
@@ -50,7 +50,8 @@ func Await[R any](ctx context.Context, d *Dispatcher, id int64) (R, error) {
 	return r, nil
 }
 
-// outcome returns nil if the job has finished with a result, and otherwise the error for Await.
+// outcome returns nil if the job has finished with a result, and otherwise the error that Await
+// returns.
 func (s *Status) outcome() error {
 	switch s.State {
 	case Failed:
@@ -67,8 +68,8 @@ func (s *Status) outcome() error {
 	return nil
 }
 
-// saveGrace is the time that other bindings have after the end of a job to save its result or to move
-// it to the dead letters. They do so in a second transaction.
+// saveGrace is how long Await waits after a job has ended for another binding to save the result or
+// to move the job to the dead letters. Other bindings do this in a second transaction.
 const saveGrace = 250 * time.Millisecond
 
 // await waits until the job has ended and returns its status.
@@ -102,7 +103,7 @@ func (d *Dispatcher) await(ctx context.Context, id int64) (s Status, err error) 
 	}
 }
 
-// endKeys returns the wake keys for the end of job id and of its copies in legacy queues.
+// endKeys returns the wake keys that signal the end of job id or of its copies in legacy queues.
 func (d *Dispatcher) endKeys(ctx context.Context, id int64) (keys []wake.Key, err error) {
 	s, err := d.status(ctx, id)
 	if err != nil {

@@ -75,7 +75,7 @@ func TestCall_Failed(t *testing.T) {
 	require.ErrorIs(t, <-ended, honker.ErrCancelled)
 }
 
-// The job keeps running if the ctx of Await ends.
+// The job keeps running if Await's ctx ends.
 func TestCall_CtxEnds(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), nil)
 	began, release := make(chan int, 100), make(chan struct{})
@@ -90,7 +90,7 @@ func TestCall_CtxEnds(t *testing.T) {
 	waitState(t, d, 1, dispatch.Finished)
 }
 
-// The status of a job that waits for a retry has the error of its last attempt.
+// While a job waits for a retry, its status has the error of its last attempt.
 func TestStatus_Retried(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), nil)
 	start(t, d, osis("1"), func(_ context.Context, task *dispatch.Task[args]) (any, error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// command is an event of a control topic.
+// command is an event in a control topic.
 type command struct {
 	Cmd string `json:"cmd"`
 	ID  int64  `json:"id,omitempty"` // job id of cmdStopJob; offset of the ping for cmdPong
@@ -35,14 +35,14 @@ const (
 const controlAge = time.Hour
 
 // Stop stops the live actors of t. They claim no more jobs and finish their tasks, and their Run
-// returns nil. Stop returns the number of actors that will receive the command. It does not wait for
-// them. Actors that start later are not stopped.
+// returns nil. Stop returns the number of actors that will receive the command, without waiting for
+// them to stop. Actors that start later are not affected.
 func (d *Dispatcher) Stop(ctx context.Context, t Target) (int, error) {
 	n, _, err := d.command(ctx, "stop", t, command{Cmd: cmdStop})
 	return n, err
 }
 
-// Pause keeps the live actors of t from claiming jobs until Resume. Running tasks go on. Like
+// Pause keeps the live actors of t from claiming jobs until Resume. Running tasks continue. Like
 // [Dispatcher.Stop], it returns the number of actors that will receive the command.
 func (d *Dispatcher) Pause(ctx context.Context, t Target) (int, error) {
 	n, _, err := d.command(ctx, "pause", t, command{Cmd: cmdPause})
@@ -108,11 +108,12 @@ func (d *Dispatcher) retain(ctx context.Context, topic string) {
 // Pong is an actor's answer to Ping.
 type Pong struct {
 	Identity
-	Took time.Duration // time from the commit of the ping until its answer was read
+	Took time.Duration // time from committing the ping to reading its answer
 }
 
-// Ping sends a ping to the live actors of t. It returns their answers once all have answered or
-// Options.TTL has passed. If ctx ends first, Ping returns the answers so far and the error of ctx.
+// Ping sends a ping to the live actors of t. It returns their answers once all of them have
+// answered or Options.TTL has passed. If ctx ends first, Ping returns the answers received so far
+// and ctx's error.
 func (d *Dispatcher) Ping(ctx context.Context, t Target) (pongs []Pong, err error) {
 	told, offset, err := d.command(ctx, "ping", t, command{Cmd: cmdPing})
 	if err != nil || told == 0 {
@@ -143,9 +144,9 @@ func (d *Dispatcher) Ping(ctx context.Context, t Target) (pongs []Pong, err erro
 
 // StopJob stops the job with the id returned by Send. A waiting job will not run. If the job is
 // running, its handler's ctx is cancelled with the cause [honker.ErrCancelled], and the job is not
-// retried. StopJob reports whether this call has stopped the job: it returns false if the job has
-// ended or is unknown. Workers of other bindings are not notified; they lose their claim and notice it
-// when they settle the job.
+// retried. StopJob reports whether this call stopped the job; it returns false if the job has
+// already ended or is unknown. Workers of other bindings are not notified: they find out that they
+// have lost the claim when they settle the job.
 func (d *Dispatcher) StopJob(ctx context.Context, id int64) (stopped bool, err error) {
 	if err := errors.Join(d.err, d.engine.RefuseInTx(ctx, "")); err != nil {
 		return false, failID("stop job", id, err)

@@ -40,7 +40,7 @@ func TestStop_Type_All(t *testing.T) {
 	require.Empty(t, actors(t, d, typeOsis))
 	require.Len(t, actors(t, d, dispatch.Target{}), 1, "the other type")
 	later := send(t, d, typeOsis, 4)
-	// Commands sent before the start of an actor are ignored.
+	// An actor ignores commands that were sent before it started.
 	start(t, d, osis("9"), blocked(began, release), nil)
 	waitState(t, d, later, dispatch.Finished)
 	n, err = d.Stop(context.Background(), dispatch.Target{Type: "none"})
@@ -48,7 +48,7 @@ func TestStop_Type_All(t *testing.T) {
 	require.Zero(t, n)
 }
 
-// A paused actor claims no jobs until Resume, but its running tasks go on.
+// A paused actor claims no jobs until Resume, but its running tasks continue.
 func TestPause_Resume(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), nil)
 	ctx := context.Background()
@@ -95,8 +95,8 @@ func TestPing_All(t *testing.T) {
 	require.Len(t, pongs, 1)
 }
 
-// An actor that left only its presence row does not answer. Ping returns after the TTL or at the end of
-// ctx.
+// An actor of which only the presence row is left does not answer. Ping returns after the TTL or
+// when ctx ends.
 func TestPing_Silent(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)

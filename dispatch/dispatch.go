@@ -29,24 +29,24 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// ErrInstanceTaken is returned by [Actor.Run] if another actor with the same name is alive. The name
-// is free once that actor has ended or has not refreshed its presence for Options.TTL.
+// ErrInstanceTaken is returned by [Actor.Run] if another actor with the same name is alive. The
+// name becomes free when that actor ends or has not refreshed its presence for Options.TTL.
 var ErrInstanceTaken = errors.New("another live actor has this name")
 
-// ErrNoResult is returned for a finished job without a result. Its worker has saved no result and
-// sent no reply, another caller has claimed the reply, or the result has expired.
+// ErrNoResult is returned for a finished job without a result. Either its worker saved no result
+// and sent no reply, or another caller claimed the reply, or the result has expired.
 var ErrNoResult = errors.New("the job has finished without a result")
 
-// Options configures a Dispatcher. A zero field means its default.
+// Options configures a Dispatcher. The zero value of each field selects its default.
 type Options struct {
-	// Prefix is the prefix of all keys; default DefaultPrefix.
+	// Prefix starts every key and keeps several systems in a database apart; default DefaultPrefix.
 	Prefix string
 	// Prios is the number of priority levels, at most MaxPrios; default 1. It must be the same in all
 	// processes.
 	Prios int
 	// Legacy controls the use of legacy queues, see SetLegacy; default LegacyOff.
 	Legacy LegacyMode
-	// LegacyQueues returns the legacy queues of a target. The default returns LegacyActorQueue for a
+	// LegacyQueues returns a target's legacy queues. The default returns LegacyActorQueue for a
 	// type and nil for a group or an instance.
 	LegacyQueues func(Target) []string
 	// IfAbsent controls where a job is sent if its target has no live actor; default Wait.
@@ -73,8 +73,8 @@ type Dispatcher struct {
 	retained map[string]bool       // control topics whose retention was set
 }
 
-// New returns a dispatcher for db. Nil opts means defaults. New does not access the database. If an
-// option is invalid, the methods of the dispatcher return [honker.ErrInvalid].
+// New returns a dispatcher for db. If opts is nil, the defaults are used. New does not access the
+// database. If an option is invalid, the methods of the dispatcher return [honker.ErrInvalid].
 func New(db *honker.DB, opts *Options) *Dispatcher {
 	e := engine.Of(db)
 	d := &Dispatcher{db: db, engine: e, store: e.Stores.Dispatches, sessions: make(map[*session]struct{}), retained: make(map[string]bool)}
@@ -102,7 +102,7 @@ func (o *Options) withDefaults() (Options, error) {
 	return out, err
 }
 
-// Keys returns the key builder of the dispatcher.
+// Keys returns the dispatcher's key builder.
 func (d *Dispatcher) Keys() Keys { return d.keys }
 
 // checkTarget returns an error if the options of d or the target t are invalid.

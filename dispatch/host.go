@@ -11,12 +11,12 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// host is shared by the actors of a process. It refreshes the presence of all actors with a single
-// write and reads the commands for all of them with a single tail. It runs as long as there is an
+// host is shared by the actors in a process. It refreshes the presence of all actors with a single
+// write and reads the commands for all of them with a single tail. It runs while the process has an
 // actor.
 type host struct {
 	id     hostID
-	d      *Dispatcher // dispatcher of the first actor; all dispatchers with this id are equivalent
+	d      *Dispatcher // the first actor's dispatcher; all dispatchers with this id are equivalent
 	cancel context.CancelFunc
 	loops  sync.WaitGroup
 
@@ -37,8 +37,8 @@ var hosts = struct {
 	byID map[hostID]*host
 }{byID: make(map[hostID]*host)}
 
-// joinHost adds s to its host and starts the host for the first session. The session receives all
-// commands that are committed after joinHost returns.
+// joinHost adds s to its host, starting the host if s is the first session. The session receives
+// all commands that are committed after joinHost returns.
 func joinHost(ctx context.Context, s *session) (*host, error) {
 	id := hostID{s.d.engine, s.d.keys.prefix(), s.d.opts.TTL}
 	hosts.mu.Lock()
@@ -62,7 +62,7 @@ func joinHost(ctx context.Context, s *session) (*host, error) {
 	return h, nil
 }
 
-// leave removes s. The last session stops the host and waits for its goroutines.
+// leave removes s. When the last session leaves, the host stops and leave waits for its goroutines.
 func (h *host) leave(s *session) {
 	hosts.mu.Lock()
 	defer hosts.mu.Unlock()
@@ -151,7 +151,7 @@ func (h *host) listen(ctx context.Context, after int64) {
 	}
 }
 
-// tell delivers a command to the actors that its topic addresses.
+// tell delivers a command to the actors addressed by its topic.
 func (h *host) tell(e *honker.Event[command]) {
 	key, err := h.d.keys.Parse(e.Topic)
 	if err != nil || key.Kind != KindControl || e.Data.Cmd == cmdPong {
@@ -166,7 +166,7 @@ func (h *host) tell(e *honker.Event[command]) {
 	})
 }
 
-// head returns an offset that all later events will exceed.
+// head returns an offset that is less than the offset of any later event.
 func (d *Dispatcher) head(ctx context.Context) (head int64, err error) {
 	err = d.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 		head, err = d.engine.Stores.Streams.Head(ctx, q)

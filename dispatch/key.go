@@ -14,10 +14,10 @@ import (
 // DefaultPrefix is the prefix of keys if Options.Prefix and Keys.Prefix are empty.
 const DefaultPrefix = row.DispatchPrefix // "hero:"
 
-// Keys builds the names of queues, topics and rows. A method returns "" if a part is empty, longer
-// than 255 bytes or not UTF-8, or if it contains a colon, an asterisk or NUL. The parts are checked
-// because a part with a colon could otherwise forge another address. The empty string is invalid as a
-// name everywhere.
+// Keys builds queue, topic and row names. A method returns "" if a part is empty, longer than 255
+// bytes or not UTF-8, or if it contains a colon, an asterisk or NUL. The check matters because a
+// part with a colon could otherwise forge another address. The empty string is not a valid name
+// anywhere.
 type Keys struct {
 	Prefix string // DefaultPrefix if empty
 }
@@ -76,13 +76,13 @@ func (k Keys) numbered(text string, id int64) string {
 	return k.join(text, strconv.FormatInt(id, 10))
 }
 
-// Job returns the key of a job, such as hero:job:17.
+// Job returns a job's key, such as hero:job:17.
 func (k Keys) Job(id int64) string { return k.numbered("job:?", id) }
 
-// Reply returns the reply queue of a job, such as hero:q:reply:17.
+// Reply returns a job's reply queue, such as hero:q:reply:17.
 func (k Keys) Reply(id int64) string { return k.numbered("q:reply:?", id) }
 
-// Work returns the queue of a target, such as hero:q:work:type:osis:group:default:inst:2:prio:1. The
+// Work returns a target's queue, such as hero:q:work:type:osis:group:default:inst:2:prio:1. The
 // group, the instance and the level are omitted if they are zero.
 func (k Keys) Work(t Target) string {
 	key := k.address("q:work", t)
@@ -95,7 +95,7 @@ func (k Keys) Work(t Target) string {
 	return key
 }
 
-// Control returns the topic of the commands for a target, such as
+// Control returns the topic for a target's commands, such as
 // hero:q:ctl:type:osis:group:default:inst:2.
 func (k Keys) Control(t Target) string { return k.address("q:ctl", t) }
 
@@ -104,7 +104,7 @@ func (k Keys) Presence(a Identity) string {
 	return k.join("meta:actor:inst:?:?:?", a.Type, cmp.Or(a.Group, DefaultGroup), a.Instance)
 }
 
-// Stats returns the key of the statistics of a queue, such as
+// Stats returns the key of a queue's statistics, such as
 // hero:meta:queue:stats:hero:q:work:type:osis.
 func (k Keys) Stats(queue string) string {
 	if k.check() != nil || queue == "" || !utf8.ValidString(queue) || strings.Contains(queue, "\x00") {
@@ -113,11 +113,11 @@ func (k Keys) Stats(queue string) string {
 	return k.prefix() + "meta:queue:stats:" + queue
 }
 
-// LegacyActorQueue returns the legacy queue of a type, such as hero:job:actor_queue:osis.
+// LegacyActorQueue returns a type's legacy queue, such as hero:job:actor_queue:osis.
 func (k Keys) LegacyActorQueue(suffix string) string { return k.join("job:actor_queue:?", suffix) }
 
-// LegacyJob returns the legacy queue of an actor, such as hero:job:osis_1. It returns "" if the name
-// is a number, because the key would be the key of a job.
+// LegacyJob returns an actor's legacy queue, such as hero:job:osis_1. It returns "" if the name is
+// a number, because the result would be a job's key.
 func (k Keys) LegacyJob(actor string) string {
 	if _, ok := number(actor); ok {
 		return ""
@@ -125,14 +125,14 @@ func (k Keys) LegacyJob(actor string) string {
 	return k.join("job:?", actor)
 }
 
-// LegacyWorkQueue returns the legacy queue of an actor as the protocol describes it, such as
-// hero:work_queue:osis_1.
+// LegacyWorkQueue returns an actor's legacy queue under the name in the protocol specification,
+// such as hero:work_queue:osis_1.
 func (k Keys) LegacyWorkQueue(actor string) string { return k.join("work_queue:?", actor) }
 
-// LegacyReply returns the legacy reply queue of a job, such as hero:reply:17.
+// LegacyReply returns a job's legacy reply queue, such as hero:reply:17.
 func (k Keys) LegacyReply(id int64) string { return k.numbered("reply:?", id) }
 
-// address returns the key of a target below room, without its level.
+// address returns the key for a target, starting with room and omitting the level.
 func (k Keys) address(room string, t Target) string {
 	t = t.withGroup()
 	switch {
@@ -144,7 +144,7 @@ func (k Keys) address(room string, t Target) string {
 	return k.join(room+":type:?", t.Type)
 }
 
-// Kind is the kind of object that a key names.
+// A Kind says what kind of object a key names.
 type Kind string
 
 // The kinds of keys.
@@ -213,8 +213,8 @@ func (k Keys) Format(key Key) string {
 	return ""
 }
 
-// parseKey parses the part of a key after the prefix. It does not detect all invalid keys: Parse
-// formats the returned key and compares it with its input.
+// parseKey parses the part of a key after the prefix. It does not detect all invalid keys, so Parse
+// formats the returned key and compares the result with its input.
 func parseKey(rest string) Key {
 	if queue, ok := strings.CutPrefix(rest, "meta:queue:stats:"); ok {
 		return Key{Kind: KindStats, Queue: queue}

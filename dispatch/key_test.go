@@ -46,7 +46,7 @@ func TestKeys_Exact(t *testing.T) {
 	}
 }
 
-// The queue of a target depends on its most specific part. An instance without a group is in
+// A target's queue depends on its most specific part. An instance without a group is in
 // DefaultGroup.
 func TestKeys_Work_Parse(t *testing.T) {
 	k := dispatch.Keys{}

@@ -7,8 +7,8 @@ import (
 )
 
 // LegacyMode controls the use of legacy queues, which serve actors that do not know the canonical
-// names. To migrate, use LegacyDualPush while there are old actors. Then use LegacyReadOnly until the
-// new actors have emptied the old queues, and finally LegacyOff.
+// names. To migrate, use LegacyDualPush while old actors are running, LegacyReadOnly until new
+// actors have emptied the old queues, and finally LegacyOff.
 type LegacyMode int
 
 // The modes.
@@ -25,8 +25,8 @@ func (m LegacyMode) check() error {
 	return nil
 }
 
-// SetLegacy changes the mode of this Dispatcher. It applies to later sends and to running actors,
-// whose handlers are not interrupted. It returns [honker.ErrInvalid] for an unknown mode.
+// SetLegacy changes the mode of this Dispatcher. The change applies to later sends and to running
+// actors. It does not interrupt handlers. It returns [honker.ErrInvalid] for an unknown mode.
 func (d *Dispatcher) SetLegacy(m LegacyMode) error {
 	if err := m.check(); err != nil {
 		return fail("set legacy", "", err)
@@ -49,8 +49,8 @@ func (d *Dispatcher) legacy() LegacyMode {
 	return d.mode
 }
 
-// legacyQueues is the default of Options.LegacyQueues. Old actors do not have groups or instances, so
-// jobs for a group or an instance are not sent to them.
+// legacyQueues is the default of Options.LegacyQueues. Old actors have no groups or instances, so
+// they do not get jobs for a group or an instance.
 func (k Keys) legacyQueues(t Target) []string {
 	if t.Group != "" || t.Instance != "" {
 		return nil
@@ -58,7 +58,7 @@ func (k Keys) legacyQueues(t Target) []string {
 	return []string{k.LegacyActorQueue(t.Type)}
 }
 
-// legacyLanes returns the legacy queues that an actor reads, without duplicates.
+// legacyLanes returns the legacy queues that an actor claims from, without duplicates.
 func (d *Dispatcher) legacyLanes(a Identity) (queues []string) {
 	if d.legacy() == LegacyOff {
 		return nil

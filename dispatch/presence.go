@@ -18,8 +18,8 @@ type Presence struct {
 	StartedAt     time.Time
 	LastHeartbeat time.Time
 	InFlight      int  // tasks being handled
-	Busy          bool // all its workers have a task
-	Paused        bool // it claims no tasks
+	Busy          bool // all its workers are busy
+	Paused        bool // it is not claiming tasks
 }
 
 // Actors returns the live actors of t, or of all types if t is zero. They are sorted by type, group
@@ -38,8 +38,8 @@ func (d *Dispatcher) Actors(ctx context.Context, t Target) (found []Presence, er
 	return found, fail("list actors", t.String(), err)
 }
 
-// presences returns the live actors of t, sorted by type, group and instance. The order of their keys
-// differs, because it depends on the colons between the parts.
+// presences returns the live actors of t, sorted by type, group and instance. This is not the order
+// of the presence keys, because colons separate their parts.
 func (d *Dispatcher) presences(ctx context.Context, q engine.Querier, t Target, now time.Time) (found []Presence, err error) {
 	first := d.keys.prefix() + "meta:actor:inst:"
 	if t.Type != "" {

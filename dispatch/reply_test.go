@@ -135,7 +135,7 @@ func TestAwait_NoResult(t *testing.T) {
 	require.ErrorIs(t, err, dispatch.ErrNoResult)
 }
 
-// Await fails for a reply that is malformed JSON or of another type. The status can still be read.
+// Await fails if a reply is malformed or has the wrong type. The status can still be read.
 func TestAwait_ReplyQueue_Unreadable(t *testing.T) {
 	db, b := testkit.OpenWithBinding(t)
 	d := dispatch.New(db, nil)
@@ -150,8 +150,8 @@ func TestAwait_ReplyQueue_Unreadable(t *testing.T) {
 	}
 }
 
-// With Reply, the handler's result is enqueued in the reply queue in the transaction that ends the
-// task. Without Reply nothing is enqueued.
+// If Reply is set, the handler's result is enqueued in the reply queue in the transaction that ends
+// the task. Otherwise nothing is enqueued.
 func TestActor_Reply(t *testing.T) {
 	db, b := testkit.OpenWithBinding(t)
 	d := dispatch.New(db, nil)
@@ -160,7 +160,7 @@ func TestActor_Reply(t *testing.T) {
 			return nil, honker.Reject(testkit.ErrCause)
 		}
 		if task.Args.N%2 == 0 {
-			return nil, nil // FinishTx was given the output
+			return nil, nil // the output was passed to FinishTx
 		}
 		return task.Args.N * task.Args.N, nil
 	}
@@ -232,7 +232,7 @@ func TestActor_Reply_Busy(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live WHERE queue = ?`, d.Keys().Reply(id)))
 }
 
-// Replies are encoded and decoded with the codec of the DB.
+// Replies are encoded and decoded with the DB's codec.
 func TestActor_Reply_Codec(t *testing.T) {
 	db := honkertest.Open(t, &honker.Options{Codec: reversed{}})
 	d := dispatch.New(db, nil)
@@ -301,8 +301,9 @@ func (c reversed) Decode(ctx context.Context, queue string, p json.RawMessage) (
 	return c.Encode(ctx, queue, p)
 }
 
-// Maintain deletes unread replies. Replies of dispatch jobs are deleted together with the status of the
-// job, others after an hour. Queues whose names only resemble reply queues are not changed.
+// Maintain deletes unread replies. Replies to dispatch jobs are deleted together with the job's
+// status, and other replies after an hour. Queues whose names only resemble reply queues are not
+// changed.
 func TestMaintain_Replies(t *testing.T) {
 	for _, prefix := range []string{"", "app/"} {
 		db, b := testkit.OpenWithBinding(t)

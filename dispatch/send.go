@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// SendOption is an option of [Dispatcher.Send].
+// A SendOption configures a call of [Dispatcher.Send].
 type SendOption func(*sendOptions)
 
 type sendOptions struct {
@@ -29,7 +29,8 @@ func With(opts ...honker.EnqueueOption) SendOption {
 }
 
 // ReplyTo enqueues an [Outcome] in queue when the job has ended, in the transaction that saves its
-// result. If the worker saves no result, as old workers may, a successful job sends no reply.
+// result. No reply is sent if the job succeeds but its worker saves no result, as old workers may
+// do.
 func ReplyTo(queue string) SendOption {
 	return func(o *sendOptions) {
 		o.replyQueue = queue
@@ -56,8 +57,8 @@ type Outcome[R any] struct {
 	Error  string `json:"error,omitempty"`
 }
 
-// Send enqueues payload, encoded as JSON, in the queue of t or in the queue chosen by
-// Options.IfAbsent. It returns the job's id once the job is committed.
+// Send encodes payload as JSON and enqueues it in t's queue, or in the queue chosen by
+// Options.IfAbsent. It returns the job's id after the commit.
 //
 // Send waits for other writers until ctx ends or BusyTimeout has passed, and then returns
 // [honker.ErrBusy]. It returns [honker.ErrInvalid] for an invalid target, option or payload. Within
@@ -155,12 +156,12 @@ func (d *Dispatcher) enqueue(ctx context.Context, tx honker.Tx, queue string, pa
 	return honker.NewQueue[any](d.db, queue, nil).EnqueueTx(ctx, tx, payload, o.enqueue...)
 }
 
-// events returns the topic of the event log.
+// events returns the event log's topic.
 func (d *Dispatcher) events() string { return d.keys.prefix() + "events" }
 
-// Event is a state change of a job. Events are published on the stream <prefix>events with the state
-// as their key, see Options.Log. An event is published in the transaction that changes the job, even if
-// a worker of another binding changes it.
+// Event is a state change of a job. If Options.Log is set, events are published on the stream
+// <prefix>events with the state as their key. An event is published in the transaction that changes
+// the job, even if another binding's worker changes it.
 type Event struct {
 	ID      int64  `json:"id"` // id returned by Send
 	Queue   string `json:"queue"`

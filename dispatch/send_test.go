@@ -26,7 +26,7 @@ func queueOf(t testing.TB, d *dispatch.Dispatcher, id int64) string {
 	return s.Queue
 }
 
-// A job is enqueued in the queue of the most specific part of its target.
+// A job goes to the queue for the most specific part of its target.
 func TestSend_Queue(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), &dispatch.Options{Prios: 3})
 	for queue, to := range map[string]dispatch.Target{
@@ -95,8 +95,8 @@ func TestSend_IfAbsent_LeastLoaded(t *testing.T) {
 	require.Contains(t, queueOf(t, d, send(t, d, dispatch.Target{Type: "osis", Instance: "1"}, 1)), "inst:1", "the one that was named")
 }
 
-// The destination of a job depends on the state that its transaction sees. An actor deleted in the
-// transaction is ignored, and is alive again after a rollback.
+// A job's destination depends on the state seen by its transaction. An actor deleted in the
+// transaction is ignored; after a rollback it is alive again.
 func TestSendTx_IfAbsent_InTx(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{IfAbsent: dispatch.Fallback})
@@ -252,7 +252,7 @@ func TestSend_ReplyTo(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// The event log has all states of each job in order.
+// The event log contains every state of each job, in order.
 func TestSend_Log(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{Log: true})

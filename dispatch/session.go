@@ -17,15 +17,15 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// errDrained is the cancellation cause of handlers that are still running after DrainTimeout.
+// errDrained is the cancellation cause for handlers that are still running after DrainTimeout.
 var errDrained = errors.New("the actor has ended")
 
-// session is one Run of an actor.
+// session is a single Run of an actor.
 //
-// The goroutine that called Run processes commands. A second goroutine runs Work, which claims jobs.
-// When the queues change or a pause begins, the session cancels the context of Work. That stops its
-// claims but not its handlers, which may run beside the handlers of the next Work. All of them share a
-// pool, which bounds the number of concurrent handlers.
+// The goroutine that called Run processes commands. A second goroutine calls Work, which claims jobs. When the queues
+// change or a pause begins, the session cancels Work's context. This stops Work from claiming, but its handlers
+// continue and may overlap with the handlers of the next call of Work. All handlers share a pool that bounds their
+// number.
 type session struct {
 	d       *Dispatcher
 	id      Identity
@@ -36,9 +36,9 @@ type session struct {
 	pool    *honker.Pool
 	work    func(ctx context.Context, queues []string, o *honker.WorkOptions) error
 
-	signal chan struct{} // has capacity 1; signals a new command
+	signal chan struct{} // signals a new command; has capacity 1
 	works  sync.WaitGroup
-	ended  chan error // error of a failed Work
+	ended  chan error // receives Work's error if it fails
 
 	mu         sync.Mutex
 	registered bool
@@ -50,7 +50,7 @@ type session struct {
 // running is a task whose handler is running.
 type running struct {
 	cancel   context.CancelCauseFunc
-	giveBack func(context.Context) error // releases the task without using an attempt
+	giveBack func(context.Context) error // releases the task without using up an attempt
 	stopped  bool
 }
 
@@ -119,7 +119,7 @@ func (s *session) register(ctx context.Context) (head int64, err error) {
 	return head, err
 }
 
-// leaveTimeout bounds the last write of an actor. If it fails, the presence expires after the TTL.
+// leaveTimeout limits an actor's last write. If the write fails, the presence expires after the TTL.
 const leaveTimeout = 2 * time.Second
 
 func (s *session) unregister(ctx context.Context) {
@@ -190,8 +190,8 @@ func (s *session) serve(ctx context.Context, head int64) error {
 	}
 }
 
-// startWork starts a Work on the current queues, unless the actor is paused. stop ends its claims but
-// not its handlers.
+// startWork calls Work for the current queues in a new goroutine, unless the actor is paused. stop ends the claiming
+// but not the handlers.
 func (s *session) startWork(ctx context.Context, n int) (stop func()) {
 	if s.isPaused() {
 		return func() {}
@@ -200,7 +200,7 @@ func (s *session) startWork(ctx context.Context, n int) (stop func()) {
 	claiming, stop := context.WithCancel(ctx)
 	o := &honker.WorkOptions{
 		Workers: s.opts.Workers, WorkerID: workerID(s.key, s.token+"-"+strconv.Itoa(n)), Lease: s.opts.Lease, Pool: s.pool,
-		DrainTimeout: math.MaxInt64, // bounded by drain instead
+		DrainTimeout: math.MaxInt64, // drain limits the time instead
 		OnError:      s.opts.OnError,
 	}
 	s.works.Go(func() {
@@ -226,7 +226,7 @@ func (s *session) processCommands(ctx context.Context, head int64) (end bool, er
 		changed := false
 		for _, c := range s.takeMail() {
 			if c.offset != 0 && c.offset <= head {
-				continue // older than the actor
+				continue // sent before the actor started
 			}
 			switch c.Cmd {
 			case cmdStop:
@@ -236,7 +236,7 @@ func (s *session) processCommands(ctx context.Context, head int64) (end bool, er
 				if errors.Is(err, ErrInstanceTaken) || engine.Final(err) {
 					return true, err
 				}
-				s.report(ctx, "the actor could not be registered again, retrying", err) // the next beat misses the row too
+				s.report(ctx, "the actor could not be registered again, retrying", err) // the next beat will notice the missing row again
 			default:
 				changed = s.apply(ctx, c) || changed
 			}
@@ -277,7 +277,7 @@ func (s *session) apply(ctx context.Context, c command) (changed bool) {
 	return changed
 }
 
-// show refreshes the presence immediately.
+// show refreshes the presence row immediately, so that a change of state becomes visible.
 func (s *session) show(ctx context.Context) {
 	r, _ := s.presence(time.Now())
 	s.report(ctx, "the presence could not be refreshed for a pause", s.d.engine.Write(ctx, "", engine.SingleOp(
@@ -287,7 +287,7 @@ func (s *session) show(ctx context.Context) {
 		})))
 }
 
-// report logs an error that does not end the session. It is silent after the end of ctx.
+// report logs an error that does not end the session. It logs nothing once ctx has ended.
 func (s *session) report(ctx context.Context, what string, err error) {
 	if err != nil && ctx.Err() == nil {
 		s.d.engine.Logger.Warn("honker: dispatch: "+what, "actor", s.key, "error", err)
@@ -316,8 +316,8 @@ func (s *session) begin(ctx context.Context, id int64, giveBack func(context.Con
 	}
 }
 
-// stopTask cancels the handler of a stopped task. If the handler has already returned, stopTask
-// records the end of the task instead.
+// stopTask cancels the handler of a stopped task. If no handler is running the task anymore, stopTask records the end
+// of the task instead.
 func (s *session) stopTask(ctx context.Context, id int64) {
 	s.mu.Lock()
 	t := s.tasks[id]
@@ -389,14 +389,14 @@ func (s *session) giveBack(ctx context.Context) {
 	}
 }
 
-// runs reports whether the handler of t is still running.
+// runs reports whether t's handler is still running.
 func (s *session) runs(id int64, t *running) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.tasks[id] == t
 }
 
-// enter adds s to the sessions that SetLegacy notifies.
+// enter registers s, so that SetLegacy can notify it.
 func (d *Dispatcher) enter(s *session) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -13,12 +13,12 @@ type QueueStats struct {
 	Target   Target    // target of the queue
 	Depth    int       // waiting jobs, including jobs that are not due yet
 	InFlight int       // claimed jobs
-	Oldest   time.Time // time at which the oldest waiting job was sent, in whole seconds; zero if none waits
+	Oldest   time.Time // when the oldest waiting job was sent, in whole seconds; zero if no job is waiting
 }
 
-// Stats counts the jobs of each canonical queue, sorted by queue. Empty queues are omitted. Every call
-// scans an index entry for each job, about a tenth of a second for a million jobs. Stats never waits
-// for a writer.
+// Stats counts the jobs of each canonical queue, sorted by queue. Empty queues are omitted. Each
+// call scans an index entry per job, which takes about a tenth of a second for a million jobs.
+// Stats never waits for a writer.
 func (d *Dispatcher) Stats(ctx context.Context) (all []QueueStats, err error) {
 	if d.err != nil {
 		return nil, fail("read stats", "", d.err)

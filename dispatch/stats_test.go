@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Stats agrees with a count of all rows after every change that can happen to jobs.
+// Stats agrees with a full count after every kind of job change.
 func TestStats_BruteForce(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{Prios: 2, Legacy: dispatch.LegacyDualPush})

@@ -15,7 +15,7 @@ type State string
 
 // The states.
 const (
-	Dispatched State = "dispatched" // waiting for an attempt, the first or a later one
+	Dispatched State = "dispatched" // waiting for its first attempt or for a retry
 	Started    State = "started"    // claimed by an actor
 	Finished   State = "finished"
 	Failed     State = "failed"   // moved to the dead letters
@@ -43,15 +43,15 @@ type Status struct {
 	twins bool  // whether copies wait in legacy queues
 	held  time.Time
 
-	unreadable error // error of decoding the reply with the codec
+	unreadable error // error from decoding the reply with the codec
 }
 
-// over reports whether the job has ended as far as Await is concerned.
+// over reports whether Await can stop waiting for the job.
 func (s *Status) over() bool { return s.State != Dispatched && s.State != Started }
 
-// Status returns the status of the job with the id returned by Send. The status is kept for an hour
-// after the end of the job. For an unknown id Status returns [honker.ErrNotFound]. It never waits for a
-// writer.
+// Status returns the status of the job with the given id, as returned by Send. The status is kept
+// for an hour after the job has ended. For an unknown id Status returns [honker.ErrNotFound]. It
+// never waits for a writer.
 func (d *Dispatcher) Status(ctx context.Context, id int64) (Status, error) {
 	s, err := d.status(ctx, id)
 	return s, failID("read status of job", id, err)
@@ -78,7 +78,7 @@ func (d *Dispatcher) status(ctx context.Context, id int64) (s Status, err error)
 	return s, err
 }
 
-// readReply decodes the payload of a reply with the codec of the DB, if it has a codec.
+// readReply decodes a reply's payload with the DB's codec, if it has one.
 func (d *Dispatcher) readReply(ctx context.Context, r row.DispatchReply) (json.RawMessage, error) {
 	if !r.Text || d.engine.Codec == nil {
 		return r.Payload, nil

@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// DefaultGroup is the group of an Identity without a group, and of a Target with an Instance but
-	// without a group.
+	// DefaultGroup is the group used if an Identity has no group, or if a Target has an Instance
+	// but no group.
 	DefaultGroup = "default"
-	// MaxPrios is the maximum of Options.Prios. It is low because an actor reads three queues for each
-	// level.
+	// MaxPrios is the maximum value of Options.Prios. It is low because each level adds three
+	// queues to every actor.
 	MaxPrios = 8
 )
 
-// Target is the address of a job or a command. It is a type of actors, a group or an instance.
+// Target is the address of a job or a command: a type of actors, a group or an instance.
 type Target struct {
 	Type     string
 	Group    string // if empty, all groups, or DefaultGroup if Instance is set
@@ -45,7 +45,7 @@ func (t Target) check() error {
 	return err
 }
 
-// covers reports whether the actor a belongs to t.
+// covers reports whether t addresses the actor a.
 func (t Target) covers(a Identity) bool {
 	t = t.withGroup()
 	return t.Type == a.Type && (t.Group == "" || t.Group == a.Group) && (t.Instance == "" || t.Instance == a.Instance)
@@ -77,7 +77,7 @@ func (a Identity) withGroup() Identity {
 	return a
 }
 
-// target returns the address of the actor.
+// target returns the actor's address.
 func (a Identity) target() Target {
 	return Target{Type: a.Type, Group: cmp.Or(a.Group, DefaultGroup), Instance: a.Instance}
 }

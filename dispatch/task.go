@@ -23,7 +23,7 @@ type Task[T any] struct {
 }
 
 // FinishTx acks the task and saves output as its result in the caller's transaction. Use it to make
-// other writes of the transaction exactly once. The values that the handler returns afterwards are
+// the transaction's other writes take effect exactly once. The handler's return values are then
 // ignored. FinishTx returns [honker.ErrClaimLost] if the actor has lost its claim; the caller must
 // then roll tx back.
 func (t *Task[T]) FinishTx(ctx context.Context, tx honker.Tx, output any) error {
@@ -42,8 +42,8 @@ func (t *Task[T]) FinishTx(ctx context.Context, tx honker.Tx, output any) error 
 	return nil
 }
 
-// finish calls FinishTx in its own transaction. It retries on ErrBusy, because giving up would run
-// the completed handler again.
+// finish calls FinishTx in its own transaction. It retries on ErrBusy, because the completed
+// handler would otherwise run again.
 func (t *Task[T]) finish(ctx context.Context, output any) error {
 	retry := engine.Retry{Log: t.d.engine.Logger, Message: "dispatch: a reply could not be saved, retrying", Attrs: []any{"job", t.ID}}
 	for {
@@ -64,7 +64,8 @@ func newTask[T any](ctx context.Context, d *Dispatcher, a Identity, job *honker.
 		t.Target = key.Target
 		return t, nil
 	}
-	// The job is from a legacy queue. It is usually a copy whose original has the target.
+	// The job comes from a legacy queue. Usually it is a copy, and only the original job has the
+	// target.
 	t.Target = Target{Type: a.Type}
 	err := d.read(ctx, func(ctx context.Context, q engine.Querier) error {
 		id, queue, found, err := d.store.Original(ctx, q, job.ID)

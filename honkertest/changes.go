@@ -15,13 +15,13 @@ import (
 // Changes lists the jobs and events that a function has added or removed. All slices are sorted by
 // id.
 type Changes struct {
-	Jobs   []honker.JobInfo // jobs that became live
+	Jobs   []honker.JobInfo // jobs that are live now but were not before
 	Dead   []honker.JobInfo // jobs that died
-	Done   []int64          // ids of jobs that are gone because they were acked or cancelled, including jobs enqueued by the function
+	Done   []int64          // ids of jobs that were acked or cancelled, including jobs that the function itself enqueued
 	Events []Event          // published events
 }
 
-// Event is an event of a stream.
+// Event is a stream event.
 type Event struct {
 	Offset    int64
 	Topic     string
@@ -51,7 +51,7 @@ func During(t testing.TB, db *honker.DB, fn func()) Changes {
 	return c
 }
 
-// state is a snapshot of the jobs, with the highest ids assigned so far.
+// state is a snapshot of the jobs and of the highest ids assigned so far.
 type state struct {
 	live, dead []honker.JobInfo
 	lastJob    int64 // highest job id ever assigned
@@ -61,7 +61,7 @@ type state struct {
 const sqlLastID = `SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = ?1), 0)`
 
 func readState(ctx context.Context, db *honker.DB) (*state, error) {
-	// A single transaction, so that a job that moves between the tables is not missed.
+	// Use a single transaction, so that a job is not missed while it moves between the tables.
 	tx, err := db.SQL().BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return nil, err

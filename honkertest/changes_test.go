@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// During reports the committed changes of the function in all queues, and nothing else.
+// During reports the changes committed by the function, in all queues, and nothing else.
 func TestDuring(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	events := honker.NewStream[string](db, "orders", nil)
@@ -55,7 +55,7 @@ func TestDuring(t *testing.T) {
 	require.Equal(t, honkertest.Changes{}, honkertest.During(t, db, func() {}))
 }
 
-// The jobs of Changes equal the results of DB.Job in every phase.
+// The jobs in Changes equal the results of DB.Job in every phase.
 func TestDuring_Phases(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "jobs", nil)

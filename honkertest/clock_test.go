@@ -26,7 +26,7 @@ type jobs = *honker.Queue[int]
 // clockCases start an operation whose effect must occur after exactly an hour.
 type clockCases = map[string]func(t *testing.T, db *honker.DB, q jobs) arrival
 
-// due returns an arrival that claims and acks a job of q.
+// due returns an arrival that claims and acks a job from q.
 func due(t *testing.T, q jobs) arrival {
 	return func() bool {
 		claimed := testkit.Claim(t, q, 1)
@@ -55,7 +55,7 @@ func settledTx(settle func(context.Context, *sql.Tx, *honker.Job[int]) error) fu
 	}
 }
 
-// limited uses up a limit, which allows a single start, and waits for the next.
+// limited uses up a limit that allows a single start, and waits until another start is allowed.
 func limited(l honker.Limits, opts ...honker.EnqueueOption) func(*testing.T, *honker.DB, jobs) arrival {
 	return func(t *testing.T, _ *honker.DB, q jobs) arrival {
 		require.NoError(t, q.SetLimits(t.Context(), l))
@@ -77,7 +77,7 @@ func paused(key string) func(*testing.T, *honker.DB, jobs) arrival {
 	}
 }
 
-// again waits until an enqueue adds a job instead of finding the first.
+// again waits until an enqueue adds a new job instead of finding the first one.
 func again(opts ...honker.EnqueueOption) func(*testing.T, *honker.DB, jobs) arrival {
 	return func(t *testing.T, _ *honker.DB, q jobs) arrival {
 		first := testkit.Enqueue(t, q, 1, opts...)
@@ -245,7 +245,7 @@ func members(t *testing.T, g *honker.Group[int], names ...string) map[string]fun
 	return claims
 }
 
-// Every verb uses the clock of the bubble and not that of SQLite.
+// Every method uses the bubble's clock, not SQLite's.
 func TestBubble_Clock(t *testing.T) {
 	for _, cases := range []clockCases{jobClock(), otherClock()} {
 		for name, begin := range cases {

@@ -11,16 +11,16 @@ import (
 )
 
 // FailCommits makes the next n commits of db fail with err. If n is negative, all commits fail
-// until end is called or the test ends. SQLite rolls back a failed commit, as it does when the disk
-// fails: nothing is written, and the verb or Commit returns an error that wraps err. If the ack of
-// a job fails, its handler has run, but the job is not acked.
+// until end is called or the test ends. SQLite rolls back a failed commit, as it does on a disk
+// error: nothing is written, and the honker method or Commit returns an error that wraps err. If a
+// job's ack fails, its handler has run but the job is not acked.
 //
-// Every commit of db counts: those of verbs, of DB.Tx and DB.SQL, of Work loops, and of the
-// occasional bookkeeping of honker, such as the list of running workers. Several verbs may share a
-// commit and then fail together. While a Work loop is running, prefer a negative n to an exact
-// number. Reads, rollbacks and the commits of other processes are not affected. A later call of
-// FailCommits or [DiskFull] replaces this fault. Both replace a commit hook that was set by
-// Options.OnConnect.
+// Every commit of db counts, whether it comes from a honker method, from DB.Tx or DB.SQL, from a
+// Work loop, or from honker's occasional bookkeeping, such as the list of running workers. Several
+// concurrent calls may share a commit and then fail together. While a Work loop is running, prefer
+// a negative n to an exact number. Reads, rollbacks and the commits of other processes are not
+// affected. A later call of FailCommits or [DiskFull] replaces this fault. Both replace any commit
+// hook set by Options.OnConnect.
 //
 // FailCommits calls t.Fatal if err is nil or if db is attached to a pool of another driver.
 func FailCommits(t testing.TB, db *honker.DB, n int, err error) (end func()) {
@@ -39,7 +39,7 @@ func FailCommits(t testing.TB, db *honker.DB, n int, err error) (end func()) {
 
 // DiskFull simulates a full disk for db until end is called or the test ends. Every commit fails,
 // even that of a DELETE, because commits need space in the write-ahead log (see [FailCommits]). The
-// error is that of SQLite: "database or disk is full", code 13. Reads are not affected.
+// error is SQLite's "database or disk is full", code 13. Reads are not affected.
 func DiskFull(t testing.TB, db *honker.DB) (end func()) {
 	t.Helper()
 	full, err := errFull()
@@ -49,7 +49,7 @@ func DiskFull(t testing.TB, db *honker.DB) (end func()) {
 	return refuseCommits(t, db, func() error { return full })
 }
 
-// refuseCommits installs fail in the driver of db. A commit fails if it returns an error.
+// refuseCommits installs fail in db's driver. A commit fails if fail returns an error.
 func refuseCommits(t testing.TB, db *honker.DB, fail func() error) (end func()) {
 	t.Helper()
 	driver, ours := db.SQL().Driver().(interface {
@@ -67,7 +67,7 @@ func refuseCommits(t testing.TB, db *honker.DB, fail func() error) (end func()) 
 const sqliteFull = 13 // https://sqlite.org/rescode.html#full
 
 // errFull returns SQLite's error for a full disk. It provokes the error with an in-memory database
-// that is limited to a page.
+// that is limited to a single page.
 func errFull() (full, err error) {
 	pool, err := sql.Open("sqlite", ":memory:") // registered by honker
 	if err != nil {

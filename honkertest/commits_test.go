@@ -19,7 +19,7 @@ import (
 
 var errDisk = errors.New("the disk is gone")
 
-// commitFaults are the two faults, each with a test for its error.
+// commitFaults lists the two faults, each with a check for its error.
 var commitFaults = map[string]struct {
 	begin func(t testing.TB, db *honker.DB) (end func())
 	is    func(error) bool
@@ -37,8 +37,8 @@ var commitFaults = map[string]struct {
 	},
 }
 
-// No verb has an effect while commits fail, and each returns the error. Afterwards all verbs
-// succeed.
+// While commits fail, every write method returns the error and has no effect. Afterwards all of
+// them succeed.
 func TestFailCommits_Verbs(t *testing.T) {
 	for name, fault := range commitFaults {
 		t.Run(name, func(t *testing.T) {
@@ -118,8 +118,8 @@ func TestFailCommits_Ends(t *testing.T) {
 	require.NoError(t, enqueue())
 }
 
-// A worker whose acks fail for a short time acks later, and the job runs once. If they fail for
-// longer than the lease, which cannot be renewed either, the job runs again.
+// If a worker's acks fail for a short time, the worker acks later and the job runs once. If they
+// fail for longer than the lease, which cannot be renewed either, the job runs again.
 func TestFailCommits_Work(t *testing.T) {
 	for name, fault := range commitFaults {
 		for fails, runs := range map[time.Duration]int{time.Second: 1, 5 * time.Minute: 2} {

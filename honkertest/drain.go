@@ -11,15 +11,15 @@ import (
 )
 
 // Drain runs the due jobs of q sequentially in the test's goroutine and returns the number of
-// attempts. Jobs are run and settled as by [honker.Queue.Work], including the queue's Timeout and
-// Backoff and the handling of panics. A failed job becomes due again after its backoff, so Drain
-// runs it again only if there is no delay.
+// attempts. Drain runs and settles jobs as [honker.Queue.Work] does, including the queue's Timeout
+// and Backoff and panic handling. A failed job becomes due again after its backoff, so Drain runs
+// it again only if the backoff is zero.
 func Drain[T any](t testing.TB, q *honker.Queue[T], fn Handler[T]) int {
 	t.Helper()
 	return work(t, q, handlerOf(t, fn))
 }
 
-// DrainTx is like [Drain] but takes a handler of [honker.Queue.WorkTx].
+// DrainTx is like [Drain] but takes a handler for [honker.Queue.WorkTx].
 func DrainTx[T any](t testing.TB, q *honker.Queue[T], fn HandlerTx[T]) int {
 	t.Helper()
 	return work(t, q, handlerTxOf(t, fn))
@@ -34,7 +34,7 @@ func work[T any](t testing.TB, q *honker.Queue[T], h handler[T]) int {
 	return ran
 }
 
-// Handlers are the queues that [DrainAll] works, with their handlers.
+// Handlers lists the queues for [DrainAll] to work, with their handlers.
 type Handlers []Handled
 
 // Handled is a queue with its handler. Use [Handle] or [HandleTx] to create it.
@@ -49,7 +49,7 @@ func Handle[T any](q *honker.Queue[T], fn Handler[T]) Handled {
 	return handled(q, func(t testing.TB) handler[T] { t.Helper(); return handlerOf(t, fn) })
 }
 
-// HandleTx returns q with fn, a handler of [honker.Queue.WorkTx], for [DrainAll].
+// HandleTx is like [Handle] but takes a handler for [honker.Queue.WorkTx].
 func HandleTx[T any](q *honker.Queue[T], fn HandlerTx[T]) Handled {
 	return handled(q, func(t testing.TB) handler[T] { t.Helper(); return handlerTxOf(t, fn) })
 }
@@ -58,11 +58,11 @@ func handled[T any](q *honker.Queue[T], of func(t testing.TB) handler[T]) Handle
 	return Handled{db: q.DB(), queue: q.Name(), next: func(t testing.TB) *attempt { t.Helper(); return attemptNext(t, q, of(t)) }}
 }
 
-// DrainOptions configures DrainAll. The zero value of a field means its default.
+// DrainOptions configures DrainAll. The zero value of each field selects its default.
 type DrainOptions struct {
 	Scheduled bool // also run jobs scheduled for later, earliest first
 	Retries   bool // also run jobs that wait for a retry or were snoozed
-	Limit     int  // maximum number of handler calls, at which the test fails; default 10,000
+	Limit     int  // number of handler calls after which the test fails; default 10,000
 }
 
 // DrainResult counts the attempts of DrainAll by outcome.
@@ -73,12 +73,12 @@ type DrainResult struct {
 }
 
 // DrainAll runs the due jobs of the queues in h, including jobs enqueued by the handlers, until no
-// job is due. Like [Drain], it runs them sequentially in the test's goroutine. nil opts means
-// defaults.
+// job is due. Like [Drain], it runs them sequentially in the test's goroutine. If opts is nil, the
+// defaults are used.
 //
 // With Scheduled or Retries set, DrainAll does not wait for jobs that become due later. In a
 // testing/synctest bubble it advances the clock, which affects all jobs, leases and schedules.
-// Outside of a bubble it changes the time of the job.
+// Outside a bubble it changes the job's run time instead.
 func DrainAll(t testing.TB, db *honker.DB, h Handlers, opts *DrainOptions) DrainResult {
 	t.Helper()
 	d := &drain{handlers: h, ran: make(map[int64]bool)}
@@ -110,7 +110,7 @@ type drain struct {
 	result   DrainResult
 }
 
-// due runs the jobs that are due and reports whether there were any.
+// due runs all due jobs and reports whether there were any.
 func (d *drain) due(t testing.TB) (found bool) {
 	t.Helper()
 	for _, handled := range d.handlers {
@@ -170,7 +170,7 @@ func (d *drain) wants(j *honker.JobInfo) bool {
 	return d.Scheduled
 }
 
-// until advances the clock to the time of j in a bubble. Elsewhere it makes j due now.
+// until advances a bubble's clock to the time when j is due. Outside a bubble it makes j due now.
 func until(ctx context.Context, db *honker.DB, j *honker.JobInfo) error {
 	if inBubble() {
 		time.Sleep(time.Until(j.RunAt))

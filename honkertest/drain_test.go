@@ -127,8 +127,8 @@ func shop(db *honker.DB, failures int) honkertest.Handlers {
 	}
 }
 
-// DrainAll works several queues, including jobs enqueued by handlers. The options add jobs that
-// wait, both in a bubble and outside.
+// DrainAll works several queues, including jobs enqueued by handlers. With the options it also runs
+// jobs that are not due yet, in a bubble and outside.
 func TestDrainAll(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts *honkertest.DrainOptions

@@ -20,12 +20,12 @@ type Found[T any] struct {
 }
 
 // RequireEnqueued calls t.Fatal unless exactly one waiting job of q has the arguments want and
-// matches opts. [Count] sets another number. It returns the first matching job, or nil for a Count
-// of 0. Arguments are compared as JSON. The failure lists the jobs that are there, nearest matches
-// first.
+// matches opts. Use [Count] to expect a different number. RequireEnqueued returns the first
+// matching job, or nil for a Count of 0. Arguments are compared as JSON. The failure message lists
+// the existing jobs, closest matches first.
 //
 // A job waits from its enqueue to its claim and between two attempts. Jobs that a worker holds or
-// has finished are not found, so use RequireEnqueued while no Work is running.
+// has finished are not found, so call RequireEnqueued while no Work is running.
 func RequireEnqueued[T any](t testing.TB, q *honker.Queue[T], want T, opts ...Match) *honker.JobInfo {
 	t.Helper()
 	return requireEnqueued(t, q.DB().SQL(), q, want, opts)
@@ -74,7 +74,7 @@ func Enqueued[T any](t testing.TB, q *honker.Queue[T], opts ...Match) []Found[T]
 	return found
 }
 
-// miss is a job that does not match, with its differences.
+// miss is a job that does not match, with the reasons.
 type miss struct {
 	job    honker.JobInfo
 	faults []string
@@ -105,8 +105,8 @@ func search[T any](t testing.TB, on honker.Tx, q *honker.Queue[T], m *matcher) (
 	return found, missed
 }
 
-// argsOf decodes the arguments of a job. Outside of a transaction it reads the job again through
-// the DB, which applies the Codec.
+// argsOf decodes the arguments of a job. Outside a transaction it reads the job again through the
+// DB, which applies the Codec.
 func argsOf[T any](t testing.TB, on honker.Tx, q *honker.Queue[T], job *honker.JobInfo) (T, error) {
 	if on == honker.Tx(q.DB().SQL()) {
 		if known, err := q.Get(t.Context(), job.ID); err == nil {
@@ -157,8 +157,8 @@ const sqlElsewhere = `SELECT CASE WHEN state = 'processing' THEN 'a worker holds
 FROM _honker_live WHERE queue <> ?1 OR state = 'processing' GROUP BY 1, 2
 UNION ALL SELECT 'dead', queue, count(*) FROM _honker_dead WHERE queue = ?1 GROUP BY 2`
 
-// countElsewhere counts jobs that may be the missing ones: in other queues, held by a worker, or
-// dead.
+// countElsewhere counts the jobs in other queues, jobs held by workers and dead jobs, because the
+// missing job may be among them.
 func countElsewhere(ctx context.Context, on honker.Tx, queue string) (lines []string, err error) {
 	err = each(ctx, on, sqlElsewhere, func(rows *sql.Rows) error {
 		var what, queue string

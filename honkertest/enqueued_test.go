@@ -28,7 +28,7 @@ type address struct {
 
 var tea = receipt{Order: 17, To: address{"ada", time.Date(2026, 3, 1, 9, 0, 0, 5, time.UTC)}, Lines: []string{"tea"}}
 
-// A job is found by its arguments and returned as by DB.Job.
+// A job is found by its arguments and equals the result of DB.Job.
 func TestRequireEnqueued(t *testing.T) {
 	_, db, q := testkit.NewQueue[receipt](t, nil)
 	now := tea
@@ -129,7 +129,8 @@ func TestMatch(t *testing.T) {
 	})
 }
 
-// Jobs wait before their claim and between attempts, but not while they are held, dead or done.
+// Jobs count as waiting before their claim and between attempts, but not while they are held, dead
+// or done.
 func TestEnqueued_Waiting(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[string](db, "jobs", nil)
@@ -171,7 +172,7 @@ func TestEnqueued_Undecodable(t *testing.T) {
 	}, "unsupported type")
 }
 
-// Uncommitted jobs are seen only in their transaction.
+// Uncommitted jobs are visible only in their transaction.
 func TestRequireEnqueuedTx(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {

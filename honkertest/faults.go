@@ -16,8 +16,8 @@ import (
 )
 
 // Lapse makes the claim of a job expire now, as if its worker had stalled for longer than its
-// lease. Verbs of that worker on the job return [honker.ErrClaimLost], and any other worker can
-// claim it. Lapse calls t.Fatal if no worker holds the job.
+// lease. If that worker then tries to settle or extend the job, it gets [honker.ErrClaimLost], and
+// any other worker can claim the job. Lapse calls t.Fatal if no worker holds the job.
 func Lapse(t testing.TB, db *honker.DB, id int64) {
 	t.Helper()
 	held, err := lapse(t.Context(), db, id)
@@ -36,15 +36,17 @@ func lapse(ctx context.Context, db *honker.DB, id int64) (held bool, err error) 
 	return change(ctx, db.SQL(), sqlLapse, id, time.Now().Unix())
 }
 
-// Crash returns a DB with the state that a kill of the process would leave behind now. It has all
-// committed data, including claims and locks that nobody will release, and nothing of an open
-// transaction. The DB is opened on a copy of the file with the options of [Open]; db remains usable
-// and independent. Claims in the copy can be taken over when their leases expire or after [Lapse]. If
-// a Scheduler.Run or Maintain was the leader, another can take its place after a minute.
+// Crash returns a DB in the state that would be left behind if the process were killed now. It has
+// all committed data, including claims and locks that nobody will release, but no changes from an
+// open transaction. The DB is opened on a copy of the file with the options passed to [Open]; db
+// remains usable and independent. Claims in the copy can be taken over when their leases expire or
+// after [Lapse]. If a Scheduler.Run or Maintain was the leader, another can take over after a
+// minute.
 func Crash(t testing.TB, db *honker.DB) *honker.DB {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "crashed.db")
-	// The caller may hold the write gate of db, in a transaction that the copy must not contain.
+	// The caller may be inside a write transaction on db, which the copy must not contain. Open the
+	// file again, because db would wait for that transaction.
 	other, err := openBeside(t.Context(), db)
 	if err != nil {
 		t.Fatalf("honkertest: crash: %v", err)
@@ -64,12 +66,12 @@ func Crash(t testing.TB, db *honker.DB) *honker.DB {
 	return crashed
 }
 
-// In a bubble, the lock of a leader lasts longer than the minute that it lasts in production.
+// In a bubble, a leader's lock lasts longer than the minute it lasts in production.
 const sqlLeaderDied = `UPDATE _honker_locks SET expires_at = ?1
 WHERE name IN ('honker-scheduler', 'honker-maintenance') AND expires_at > ?1`
 
-// Busy holds the write lock of the file for d, as another process with a long write does. Writes of
-// db wait meanwhile and return [honker.ErrBusy] after its BusyTimeout. Busy returns as soon as it
+// Busy holds the file's write lock for d, like another process with a long write. In the meantime,
+// writes to db wait, and return [honker.ErrBusy] after its BusyTimeout. Busy returns as soon as it
 // has the lock. It releases the lock after d or at the end of the test.
 func Busy(t testing.TB, db *honker.DB, d time.Duration) {
 	t.Helper()
@@ -104,8 +106,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// openBeside opens the file of db again, as another process would. The writers of the two DBs meet
-// in SQLite.
+// openBeside opens db's file again, as another process would. The two DBs coordinate their writes
+// only through SQLite's locks.
 func openBeside(ctx context.Context, db *honker.DB) (*honker.DB, error) {
 	var path string
 	err := each(ctx, db.SQL(), `SELECT file FROM pragma_database_list WHERE name = 'main'`, func(rows *sql.Rows) error {
@@ -117,14 +119,14 @@ func openBeside(ctx context.Context, db *honker.DB) (*honker.DB, error) {
 	return honker.Open(ctx, path, &honker.Options{NoFileNotices: true, Logger: slog.New(slog.DiscardHandler)})
 }
 
-// unfairest is the longest delay of Unfair. Half of the delays are zero, and most others much
-// shorter.
+// unfairest is the longest delay that Unfair injects. Half of the delays are zero, and most of the
+// others are much shorter.
 const unfairest = 3 * time.Millisecond
 
 // Unfair returns options for [Open] that delay goroutines for random times: after each commit of an
 // enqueue or a publish, and around claims, handlers and settles. This exposes handlers that depend
-// on timing. A seed determines the sequence of delays but not the goroutines that get them. If seed
-// is 0, Unfair picks a random seed. It logs the seed.
+// on timing. The seed determines the sequence of delays but not which goroutine gets which delay.
+// If seed is 0, Unfair picks a random seed. It logs the seed.
 func Unfair(t testing.TB, seed int64) honker.Options {
 	t.Helper()
 	if seed == 0 {

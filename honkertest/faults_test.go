@@ -42,7 +42,7 @@ func TestLapse_Work(t *testing.T) {
 		handler := func(ctx context.Context, job *honker.Job[int]) error {
 			started <- job.Attempts
 			if job.Attempts > 1 {
-				<-lost // keep the job, or the first worker would report it as cancelled
+				<-lost // do not ack the job yet, or the first worker would report it as cancelled
 				return nil
 			}
 			<-ctx.Done()
@@ -109,7 +109,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// The copy is opened with the options of Open and lacks the writes of an open transaction.
+// The copy is opened with the options passed to Open and lacks the writes of an open transaction.
 func TestCrash_Options(t *testing.T) {
 	var mu sync.Mutex
 	var enqueued []int64

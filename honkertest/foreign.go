@@ -10,14 +10,14 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// ForeignWorker acts as a worker of a honker binding for another language. It runs the SQL
-// statements of such a binding on honker's tables and uses nothing of package honker. Durations are
+// ForeignWorker simulates a worker written in another language. It runs the SQL statements of a
+// honker binding directly on honker's tables and does not use package honker. Durations are
 // truncated to seconds. Its methods call t.Fatal if a statement fails.
 //
-// Its clock is that of Go, and in a testing/synctest bubble that of the bubble. The triggers that
-// enforce pauses and rates use SQLite's clock, so in a bubble a pause with an end and a rate do not
-// hold back a ForeignWorker. Jobs of a key that a claim by Go has already postponed are the
-// exception.
+// It uses Go's clock, which is the bubble's clock in a testing/synctest bubble. The triggers that
+// enforce pauses and rates use SQLite's clock, so in a bubble neither a rate nor a pause with an
+// end holds back a ForeignWorker, except for jobs with a key that a claim in Go has already
+// postponed.
 type ForeignWorker struct {
 	t     testing.TB
 	db    *honker.DB
@@ -32,12 +32,12 @@ type ForeignJob struct {
 	Attempts int
 }
 
-// Foreign returns a worker of a queue. All of them have the worker id "foreign".
+// Foreign returns a ForeignWorker for a queue. All ForeignWorkers have the worker id "foreign".
 func Foreign(t testing.TB, db *honker.DB, queue string) *ForeignWorker {
 	return &ForeignWorker{t: t, db: db, queue: queue, id: "foreign"}
 }
 
-// Conditions of honker's statements, with the current time as a parameter.
+// These are conditions from honker's own statements, with the current time as a parameter.
 const (
 	foreignDue = ` (expires_at IS NULL OR expires_at > ?2)
   AND (state = 'pending' AND run_at <= ?2 OR state = 'processing' AND claim_expires_at < ?2)`
@@ -61,8 +61,8 @@ SELECT id, queue, payload, attempts, max_attempts, ?4, ?3 FROM _honker_live` + f
 	foreignEnqueue = `INSERT INTO _honker_live (queue, payload, run_at, created_at) VALUES (?1, ?2, ?3, ?3) RETURNING id`
 )
 
-// Claim claims up to n jobs for the duration of lease. It first moves jobs without attempts left to
-// the dead letters.
+// Claim claims up to n jobs for the duration of lease. It first moves jobs that have no attempts
+// left to the dead letters.
 func (w *ForeignWorker) Claim(n int, lease time.Duration) (jobs []ForeignJob) {
 	w.t.Helper()
 	w.inTx(func(ctx context.Context, tx *sql.Tx, now int64) error {
@@ -93,7 +93,7 @@ func (w *ForeignWorker) Ack(id int64) (held bool) {
 	return held
 }
 
-// Extend sets the end of a claim to lease from now and reports whether the worker held the job.
+// Extend makes a claim expire one lease from now and reports whether the worker held the job.
 func (w *ForeignWorker) Extend(id int64, lease time.Duration) (held bool) {
 	w.t.Helper()
 	w.inTx(func(ctx context.Context, tx *sql.Tx, now int64) (err error) {
@@ -145,7 +145,7 @@ func (w *ForeignWorker) Enqueue(payload string) (id int64) {
 	return id
 }
 
-// inTx runs the statements of a verb in a transaction, with a single reading of the clock.
+// inTx runs a method's statements in a transaction. The statements all use the same current time.
 func (w *ForeignWorker) inTx(do func(ctx context.Context, tx *sql.Tx, now int64) error) {
 	w.t.Helper()
 	err := w.db.Tx(w.t.Context(), func(ctx context.Context, tx *sql.Tx) error { return do(ctx, tx, time.Now().Unix()) })

@@ -55,7 +55,7 @@ func ids(jobs []honkertest.ForeignJob) (all []int64) {
 	return all
 }
 
-// A job of a binding has 3 attempts, after which it is dead.
+// A job from another binding has 3 attempts and is dead after that.
 func TestForeign_Attempts(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[string](db, "jobs", nil)
@@ -105,9 +105,9 @@ func TestForeign_Rules(t *testing.T) {
 	requireFails(t, func(t testing.TB) { honkertest.Foreign(t, db, "jobs").Enqueue(`1`) }, `foreign worker of "jobs"`, "no more")
 }
 
-// In a bubble, rules that depend on the time do not stop a foreign worker, because their triggers
-// use SQLite's clock, which is later than any time in the bubble. All other rules do. Claims by Go
-// use the bubble's clock. If such a claim meets a job whose key is paused or rate-limited, it
+// In a bubble, time-dependent rules do not stop a foreign worker, because their triggers use
+// SQLite's clock, which is later than any time in the bubble. All other rules still apply. Claims
+// by Go use the bubble's clock. If such a claim meets a job whose key is paused or rate-limited, it
 // postpones the job, for foreign workers as well.
 func TestForeign_Rules_Bubble(t *testing.T) {
 	limits := func(l honker.Limits) func(*testing.T, *honker.Queue[int]) {

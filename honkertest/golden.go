@@ -22,12 +22,12 @@ import (
 var update = flag.Bool("honkertest.update", false, "rewrite the files of honkertest.Golden")
 
 // Golden compares the contents of db with testdata/name.golden and fails the test if they differ.
-// The text has the jobs, dead letters, results, events, consumers, groups, messages, locks and
-// schedules, and the rows of the given tables of the application. Ids and workers are replaced by
-// consecutive numbers and times are omitted, so the text is the same in every run.
+// The file contains the jobs, dead letters, results, events, consumers, groups, messages, locks and
+// schedules, and the rows of the given application tables. Ids and workers are replaced by
+// consecutive numbers and times are omitted, so the contents are the same in every run.
 //
-// The flag -honkertest.update makes Golden write the file instead. So does a flag -update, if the
-// test binary defines it.
+// With the flag -honkertest.update, Golden writes the file instead. If the test binary defines a
+// flag -update, that flag has the same effect.
 func Golden(t testing.TB, db *honker.DB, name string, tables ...string) {
 	t.Helper()
 	g := &golden{ctx: t.Context(), db: db}
@@ -55,8 +55,8 @@ func Golden(t testing.TB, db *honker.DB, name string, tables ...string) {
 	}
 }
 
-// updating also honors -update, the usual name of such a flag. The test may define it, so this
-// package cannot.
+// updating reports whether Golden should write files. It also honors -update, the usual name for
+// such a flag, which this package cannot define itself because a test may define it.
 func updating() bool {
 	if f := flag.Lookup("update"); f != nil && f.Value.String() == "true" {
 		return true
@@ -94,13 +94,14 @@ func (g *golden) add(format string, args ...any) {
 	g.lines = append(g.lines, fmt.Sprintf(format, args...))
 }
 
-// job returns the number of a job in the text.
+// job returns the number that stands for a job id in the output.
 func (g *golden) job(id int64) int {
 	at, _ := slices.BinarySearch(g.jobs, id)
 	return at + 1
 }
 
-// worker returns the name of a worker in the text. Real worker ids are usually random.
+// worker returns the name that stands for a worker id in the output, because real worker ids are
+// usually random.
 func (g *golden) worker(id string) string {
 	at := slices.Index(g.workers, id)
 	if at < 0 {
@@ -163,7 +164,7 @@ func (g *golden) details(j *honker.JobInfo) (text string) {
 	return text + errorText(j.LastError)
 }
 
-// errorText formats the first line of an error. The stack of a panic follows on further lines.
+// errorText formats the first line of an error. For a panic, the following lines are the stack.
 func errorText(lastError string) string {
 	if lastError == "" {
 		return ""
@@ -188,7 +189,7 @@ func (g *golden) streams() error {
 	if err != nil {
 		return err
 	}
-	// The event of an offset may be deleted. Use the last event up to that offset.
+	// The event at an offset may have been deleted, so use the last event at or before the offset.
 	number := func(offset int64) int {
 		at, exact := slices.BinarySearchFunc(events, offset, func(e Event, o int64) int { return int(min(max(e.Offset-o, -1), 1)) })
 		if exact {
@@ -231,7 +232,7 @@ func (g *golden) groupClaims(number func(int64) int) error {
 	})
 }
 
-// rest adds messages, locks, schedules and pauses, which have a line each.
+// rest adds messages, locks, schedules and pauses, one line for each.
 func (g *golden) rest() error {
 	text := func(query string) error {
 		return each(g.ctx, g.db.SQL(), query, func(rows *sql.Rows) error {

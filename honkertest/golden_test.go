@@ -16,8 +16,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// fillGolden fills a database with an object of each kind. The objects before it only make ids
-// larger and must not change the text.
+// fillGolden fills a database with an object of each kind. The objects created first only make ids
+// larger and must not change the output.
 func fillGolden(t *testing.T, db *honker.DB, before int) {
 	ctx := t.Context()
 	q, mails := honker.NewQueue[string](db, "jobs", nil), honker.NewQueue[string](db, "mails", nil)
@@ -67,7 +67,7 @@ func fillGolden(t *testing.T, db *honker.DB, before int) {
 	testkit.Register(t, db, honker.Schedule{Name: "nightly", Queue: "reports", Spec: "@daily", Payload: 1})
 }
 
-// The text does not depend on ids, times and worker ids.
+// The output does not depend on ids, times or worker ids.
 func TestGolden(t *testing.T) {
 	for _, before := range []int{0, 5} {
 		db := honkertest.Open(t, nil)
@@ -80,7 +80,7 @@ func TestGolden(t *testing.T) {
 	})
 }
 
-// ownUpdate is a flag as the tests of an application may define it.
+// ownUpdate is a flag that an application's tests might define.
 var ownUpdate = flag.Bool("update", false, "write golden files anew")
 
 // Golden honors a flag -update defined by the test.

@@ -20,13 +20,12 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Open returns a DB on a new file. At the end of the test, the file is checked as by [Check] and
-// the DB is closed. nil opts means the defaults of honker, except that the DB logs to the test's
-// output.
+// Open returns a DB on a new file. At the end of the test, Open runs [Check] and closes the DB. If
+// opts is nil, honker's defaults are used, except that the DB logs to the test's output.
 //
-// In a testing/synctest bubble, file notifications would arrive from outside of the bubble, and
-// polling would keep the clock from advancing freely. Therefore the DB learns only of commits by
-// this process, unless opts sets a PollInterval.
+// In a testing/synctest bubble, file notifications would come from outside the bubble, and polling
+// would keep the clock from advancing freely. There, the DB only notices commits by this process,
+// unless opts sets a PollInterval.
 func Open(t testing.TB, opts *honker.Options) *honker.DB {
 	t.Helper()
 	return OpenFile(t, filepath.Join(t.TempDir(), "honker.db"), opts)
@@ -54,7 +53,7 @@ func OpenFile(t testing.TB, path string, opts *honker.Options) *honker.DB {
 	return db
 }
 
-// testOptions returns opts with the defaults for a DB of t.
+// testOptions returns a copy of opts with defaults for tests.
 func testOptions(t testing.TB, opts *honker.Options) *honker.Options {
 	var o honker.Options
 	if opts != nil {
@@ -83,15 +82,15 @@ func Bubble(t *testing.T, fn func(t *testing.T, db *honker.DB)) {
 	synctest.Test(t, func(t *testing.T) { fn(t, Open(t, nil)) })
 }
 
-// inBubble reports whether the caller runs in a bubble. The header of its stack trace says so.
+// inBubble reports whether the caller runs in a bubble, according to the header of its stack trace.
 func inBubble() bool {
 	stack := make([]byte, 128)
 	header, _, _ := bytes.Cut(stack[:runtime.Stack(stack, false)], []byte("\n"))
 	return bytes.Contains(header, []byte("synctest bubble"))
 }
 
-// Check fails the test if SQLite's integrity check or honker's invariants are violated. A DB of
-// [Open] is checked automatically at the end of the test.
+// Check fails the test if SQLite's integrity check or honker's invariants are violated. A DB
+// returned by [Open] is checked automatically at the end of the test.
 func Check(t testing.TB, db *honker.DB) {
 	t.Helper()
 	if err := db.Check(t.Context()); err != nil {
@@ -99,8 +98,8 @@ func Check(t testing.TB, db *honker.DB) {
 	}
 }
 
-// Quiet fails the test if a job of any queue is ready, held by a worker, lapsed, expired, dead, or
-// waits for another job. Jobs scheduled for later are ignored.
+// Quiet fails the test if a job in any queue is ready, held by a worker, lapsed, expired, dead, or
+// waiting for another job. Jobs scheduled for later are ignored.
 func Quiet(t testing.TB, db *honker.DB) {
 	t.Helper()
 	s, err := readState(t.Context(), db)

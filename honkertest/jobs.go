@@ -11,8 +11,8 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Reading the tables directly, as docs/file-format.md permits, makes it possible to read in the
-// test's own transaction and across all queues.
+// These statements read the tables directly, as docs/file-format.md permits. They can therefore run
+// in the test's own transaction and cover all queues.
 const (
 	selectLive = `SELECT l.id, l.queue, l.payload, l.state, l.priority, l.attempts, l.max_attempts, coalesce(l.worker_id, ''),
   coalesce(s.last_error, ''), coalesce(s.unique_key, ''), coalesce(s.key, ''), coalesce(s.headers, ''), l.created_at, l.run_at, coalesce(l.expires_at, 0), coalesce(l.claim_expires_at, 0), 0
@@ -39,7 +39,7 @@ func readJobs(ctx context.Context, on honker.Tx, query string, args ...any) (job
 		err := rows.Scan(&j.ID, &j.Queue, &payload, &state, &j.Priority, &j.Attempts, &j.MaxAttempts, &j.WorkerID,
 			&j.LastError, &j.Unique, &j.Key, &headers, &created, &runAt, &expires, &claimExpires, &died)
 		j.Payload = json.RawMessage(payload)
-		_ = json.Unmarshal(headers, &j.Headers) // ignore headers that another program has written in another format
+		_ = json.Unmarshal(headers, &j.Headers) // ignore headers written in another format by another program
 		j.CreatedAt, j.RunAt, j.ExpiresAt = instant(created), instant(runAt), instant(expires)
 		j.ClaimExpiresAt, j.DiedAt = instant(claimExpires), instant(died)
 		j.State, j.Phase = phaseOf(state, &j, now)
@@ -49,7 +49,7 @@ func readJobs(ctx context.Context, on honker.Tx, query string, args ...any) (job
 	return jobs, err
 }
 
-// phaseOf returns the state and phase of a job as a claim at now would see it.
+// phaseOf returns a job's state and phase, as a claim at time now would see them.
 func phaseOf(stored string, j *honker.JobInfo, now time.Time) (honker.State, honker.Phase) {
 	over := !j.ExpiresAt.IsZero() && j.ExpiresAt.Unix() <= now.Unix()
 	spent := j.Attempts >= j.MaxAttempts
@@ -116,7 +116,7 @@ func number(ctx context.Context, on honker.Tx, query string, args ...any) (n int
 	return n, err
 }
 
-// change runs a statement that changes at most a single row, and reports whether it did.
+// change runs a statement that changes at most one row, and reports whether it changed a row.
 func change(ctx context.Context, on honker.Tx, statement string, args ...any) (changed bool, err error) {
 	res, err := on.ExecContext(ctx, statement, args...)
 	if err != nil {
@@ -126,7 +126,7 @@ func change(ctx context.Context, on honker.Tx, statement string, args ...any) (c
 	return n > 0, err
 }
 
-// describe returns a line that describes a job in failures.
+// describe returns a one-line description of a job for failure messages.
 func describe(j *honker.JobInfo) string {
 	text := fmt.Sprintf("job %d of %q, %s: %.300s", j.ID, j.Queue, j.Phase, j.Payload)
 	if j.Phase == honker.PhaseScheduled {

@@ -15,8 +15,8 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// In a bubble, a month of an hourly schedule costs commits for its fires but few for the leader's
-// lock.
+// In a bubble, running an hourly schedule for a month takes a commit for each due time but only a
+// few for the leader's lock.
 func TestBubble_Schedule_CommitsOfAMonth(t *testing.T) {
 	const days = 30
 	synctest.Test(t, func(t *testing.T) {
@@ -36,8 +36,7 @@ func TestBubble_Schedule_CommitsOfAMonth(t *testing.T) {
 	})
 }
 
-// In a bubble, Maintain renews its lock rarely as well, but runs its rounds at the interval of
-// Every.
+// In a bubble, Maintain also renews its lock rarely, but still runs every Every.
 func TestBubble_Maintain_CommitsOfADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var rounds, commits atomic.Int64
@@ -62,7 +61,7 @@ func TestCrash_Leader_IsReplacedInAMinute(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		testkit.Register(t, db, testkit.Every("tea", "@every 10s"))
 		stop := testkit.Background(t, db.Scheduler().Run)
-		time.Sleep(15*time.Minute + 5*time.Second) // between two fires
+		time.Sleep(15*time.Minute + 5*time.Second) // between two due times
 		crashed := honkertest.Crash(t, db)
 		require.NoError(t, stop())
 		at := func() int64 { return testkit.QueryInt(t, crashed.SQL(), `SELECT count(*) FROM _honker_live`) }

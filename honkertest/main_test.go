@@ -43,7 +43,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// failureOf returns the failures of f, or "" if it passes.
+// failureOf returns f's failure messages, or "" if f passes.
 func failureOf(t *testing.T, f func(t testing.TB)) string {
 	t.Helper()
 	r := &recorder{TB: t}
@@ -58,7 +58,7 @@ func failureOf(t *testing.T, f func(t testing.TB)) string {
 	return r.text.String()
 }
 
-// requireFails asserts that f fails with a text that contains all of texts.
+// requireFails asserts that f fails with a message that contains all of texts.
 func requireFails(t *testing.T, f func(t testing.TB), texts ...string) {
 	t.Helper()
 	failure := failureOf(t, f)

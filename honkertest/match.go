@@ -12,8 +12,8 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Match restricts the jobs to look for. Several of them must all match. [Count] is not a
-// restriction.
+// A Match restricts the jobs to look for. If several are given, a job must satisfy all of them.
+// [Count] is an exception and does not restrict the jobs.
 type Match func(*matcher)
 
 type matcher struct {
@@ -22,7 +22,7 @@ type matcher struct {
 	tests    []test
 }
 
-// test returns the difference of a job from the wanted value, or "" if it matches.
+// A test describes how a job differs from the wanted value. It returns "" if the job matches.
 type test func(j *honker.JobInfo, args any) string
 
 func newMatcher(opts []Match) *matcher {
@@ -35,8 +35,8 @@ func newMatcher(opts []Match) *matcher {
 
 func (m *matcher) add(t test) { m.tests = append(m.tests, t) }
 
-// Where matches jobs for whose arguments ok returns true. The test fails if T is not that of the
-// queue.
+// Where matches jobs for whose arguments ok returns true. The test fails if T is not the queue's
+// argument type.
 func Where[T any](ok func(T) bool) Match {
 	return func(m *matcher) {
 		m.argsType = reflect.TypeFor[T]()
@@ -49,9 +49,9 @@ func Where[T any](ok func(T) bool) Match {
 	}
 }
 
-// At matches jobs that are due at want, give or take within. Times are stored in whole seconds,
-// rounded up. A job that is due in the second after want therefore matches too, and with within 0
-// At matches exactly the jobs enqueued with RunAt(want).
+// At matches jobs that are due at want, plus or minus within. Times are stored in whole seconds,
+// rounded up, so a job that is due within a second after want also matches. If within is 0, At
+// matches exactly the jobs enqueued with RunAt(want).
 func At(want time.Time, within time.Duration) Match {
 	return func(m *matcher) {
 		m.add(func(j *honker.JobInfo, _ any) string {
@@ -86,8 +86,8 @@ func Key(want string) Match {
 	}
 }
 
-// Header matches jobs with this value of a header, as set by [honker.Headers] or Options.Headers.
-// "" also matches jobs without the header.
+// Header matches jobs whose header name has the value want, as set by [honker.Headers] or
+// Options.Headers. "" also matches jobs without the header.
 func Header(name, want string) Match {
 	return func(m *matcher) {
 		m.add(func(j *honker.JobInfo, _ any) string {
@@ -96,8 +96,7 @@ func Header(name, want string) Match {
 	}
 }
 
-// Count makes [RequireEnqueued] want n matching jobs instead of a single job. Other functions
-// ignore it.
+// Count makes [RequireEnqueued] expect n matching jobs instead of one. Other functions ignore it.
 func Count(n int) Match { return func(m *matcher) { m.count = n } }
 
 func differs[V comparable](what string, got, want V) string {
@@ -107,8 +106,8 @@ func differs[V comparable](what string, got, want V) string {
 	return fmt.Sprintf("%s %#v, want %#v", what, got, want)
 }
 
-// wanted returns a test for arguments. It compares them as the JSON stored by a queue, where a time
-// has no monotonic clock reading and omitted fields are absent.
+// wanted returns a test for arguments. It compares them in the JSON form that a queue stores, in
+// which a time has no monotonic clock reading and omitted fields are absent.
 func wanted[T any](want T) (test, error) {
 	wantJSON, err := plainJSON(want)
 	if err != nil {
@@ -123,7 +122,7 @@ func wanted[T any](want T) (test, error) {
 	}, nil
 }
 
-// plainJSON converts v to the generic values of its JSON. Numbers keep their text.
+// plainJSON marshals v and decodes the JSON into generic values. Numbers keep their original text.
 func plainJSON(v any) (plain any, err error) {
 	text, err := json.Marshal(v)
 	if err != nil {

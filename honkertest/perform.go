@@ -13,10 +13,10 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Handler is a handler of jobs, as taken by [honker.Queue.Work].
+// Handler is a job handler, as passed to [honker.Queue.Work].
 type Handler[T any] = func(context.Context, *honker.Job[T]) error
 
-// HandlerTx is a handler of jobs, as taken by [honker.Queue.WorkTx].
+// HandlerTx is a job handler, as passed to [honker.Queue.WorkTx].
 type HandlerTx[T any] = func(context.Context, *sql.Tx, *honker.Job[T]) error
 
 // handler is a Handler or a HandlerTx.
@@ -37,7 +37,7 @@ func handlerTxOf[T any](t testing.TB, fn HandlerTx[T]) handler[T] {
 	return handler[T]{fn, true}
 }
 
-// workDue runs h for the due jobs of q.
+// workDue runs h for q's due jobs.
 func (h handler[T]) workDue(ctx context.Context, q *honker.Queue[T], opts *honker.WorkOptions) (int, error) {
 	if h.inTx {
 		return q.WorkDueTx(ctx, h.fn, opts)
@@ -61,16 +61,16 @@ func Wrap[T any](fn Handler[T], middleware ...honker.Middleware) Handler[T] {
 type Performed struct {
 	ID       int64
 	Outcome  honker.Outcome
-	Err      error            // error of a failed attempt: that of the handler, a panic with its stack, a timeout, or ErrClaimLost
+	Err      error            // why the attempt failed: the handler's error, a panic with its stack, a timeout, or ErrClaimLost
 	NextAt   time.Time        // time of the next attempt; zero if there is none
-	Result   json.RawMessage  // saved by SetResult; nil if there is none
+	Result   json.RawMessage  // result saved by SetResult; nil if there is none
 	Enqueued []honker.JobInfo // live jobs that were added to any queue during the attempt
 }
 
-// Perform enqueues a job and runs fn for it immediately, regardless of its delay and of other jobs
-// in q. It makes a single attempt with the semantics of [honker.Queue.Work]: arguments are decoded
+// Perform enqueues a job and runs fn for it immediately, even if the job has a delay or q has other
+// jobs. It makes a single attempt with the semantics of [honker.Queue.Work]: arguments are decoded
 // from JSON, the queue's Timeout applies, panics are recovered, and the job is settled according to
-// the error, using the queue's Backoff. A job that must run again, or is dead, remains in the
+// the error, using the queue's Backoff. If the job has to run again or is dead, it remains in the
 // database.
 //
 // The handler runs in the test's goroutine and may end the test. Perform calls t.Fatal if the job
@@ -81,16 +81,16 @@ func Perform[T any](t testing.TB, q *honker.Queue[T], args T, fn Handler[T], opt
 	return perform(t, q, enqueue(t, q, args, opts), h)
 }
 
-// PerformTx is like [Perform] but takes a handler of [honker.Queue.WorkTx]. As in production, the
-// handler runs in a transaction that also acks the job, or is rolled back.
+// PerformTx is like [Perform] but takes a handler for [honker.Queue.WorkTx]. As in production, the
+// handler runs in a transaction that either also acks the job or is rolled back.
 func PerformTx[T any](t testing.TB, q *honker.Queue[T], args T, fn HandlerTx[T], opts ...honker.EnqueueOption) Performed {
 	t.Helper()
 	h := handlerTxOf(t, fn)
 	return perform(t, q, enqueue(t, q, args, opts), h)
 }
 
-// requireHandler fails the test for a nil handler, which would otherwise look like a panic in a
-// handler.
+// requireHandler fails the test if the handler is nil. The nil dereference would otherwise look
+// like a panic in the handler.
 func requireHandler(t testing.TB, given bool) {
 	t.Helper()
 	if !given {
@@ -107,7 +107,7 @@ func enqueue[T any](t testing.TB, q *honker.Queue[T], args T, opts []honker.Enqu
 	return id
 }
 
-// perform makes an attempt at the job id.
+// perform makes a single attempt at job id.
 func perform[T any](t testing.TB, q *honker.Queue[T], id int64, h handler[T]) Performed {
 	t.Helper()
 	ctx, db := t.Context(), q.DB()
@@ -121,7 +121,7 @@ func perform[T any](t testing.TB, q *honker.Queue[T], id int64, h handler[T]) Pe
 	}
 	a := attemptNext(t, q, handler[T]{inTx: h.inTx, fn: func(ctx context.Context, tx *sql.Tx, job *honker.Job[T]) error {
 		if job.ID != id {
-			return honker.Snooze(0) // another job has overtaken it meanwhile
+			return honker.Snooze(0) // in the meantime, another job has moved ahead
 		}
 		job.Priority, job.RunAt = asked.Priority, asked.RunAt
 		return h.fn(ctx, tx, job)
@@ -139,12 +139,12 @@ func perform[T any](t testing.TB, q *honker.Queue[T], id int64, h handler[T]) Pe
 	return p
 }
 
-// Makes the job the first in claim order: priority, time, id.
+// sqlMoveFirst puts a job first in claim order, which is by priority, time and id.
 const sqlMoveFirst = `UPDATE _honker_live SET priority = (SELECT max(priority) FROM _honker_live WHERE queue = ?2),
   run_at = min(?3, (SELECT min(run_at) FROM _honker_live WHERE queue = ?2) - 1)
 WHERE id = ?1 RETURNING run_at`
 
-// moveFirst makes the next claim find the job id. It returns the job as it was enqueued.
+// moveFirst makes job id the next to be claimed. It returns the job as it was enqueued.
 func moveFirst(ctx context.Context, db *honker.DB, id int64) (asked *honker.JobInfo, moved int64, err error) {
 	if asked, err = db.Job(ctx, id); err != nil {
 		return nil, 0, err
@@ -168,13 +168,13 @@ func moveBack(ctx context.Context, db *honker.DB, asked *honker.JobInfo, moved i
 	return nil
 }
 
-// attempt records an attempt at a job.
+// attempt records what happens during an attempt at a job.
 type attempt struct {
 	job       honker.JobInfo // as claimed
-	inTx      bool           // a handler of WorkTx, for which losing the claim at the ack counts as a failed attempt
+	inTx      bool           // the handler is for WorkTx, where losing the claim before the ack counts as a failed attempt
 	returned  error          // error of the handler
 	errs      []error        // reported by Work
-	cancelled bool           // the handler's context was cancelled because the job was
+	cancelled bool           // the handler's context was cancelled because the job was cancelled
 	after     *honker.JobInfo
 }
 
@@ -218,7 +218,7 @@ func (a *attempt) outcome() honker.Outcome {
 		return honker.OutcomeLost
 	case a.cancelled && a.after == nil:
 		return honker.OutcomeCancelled
-	case a.after == nil, a.after.Phase == honker.PhaseDone: // with retention of done jobs
+	case a.after == nil, a.after.Phase == honker.PhaseDone: // if the queue retains done jobs
 		return honker.OutcomeAcked
 	case a.after.State == honker.StateDead:
 		return honker.OutcomeDied
@@ -230,8 +230,8 @@ func (a *attempt) outcome() honker.Outcome {
 	return honker.OutcomeRetried
 }
 
-// lost reports whether the claim was gone when the job was settled. Work then reports ErrClaimLost
-// in addition to the handler's error.
+// lost reports whether the claim was gone when the job was settled. In this case, Work reports
+// ErrClaimLost in addition to the handler's error.
 func (a *attempt) lost() bool {
 	n := len(a.errs)
 	return n > 0 && a.errs[n-1] == honker.ErrClaimLost && (n > 1 || !a.inTx && a.returned != honker.ErrClaimLost)
@@ -258,16 +258,16 @@ func (a *attempt) performed(ctx context.Context, db *honker.DB, before *state) (
 	return p, nil
 }
 
-// TwicePerform is like [Perform] but simulates a crash between the work of the handler and its ack,
-// so that the handler runs twice. It fails the test if the second run changes anything except its
-// own job: rows of the application's tables, jobs, events of streams or messages of a relay. The
-// failure shows these rows.
+// TwicePerform is like [Perform] but simulates a crash after the handler has done its work and
+// before the ack, so that the handler runs twice. It fails the test if the second run changes
+// anything except its own job: rows of the application's tables, jobs, events of streams or
+// messages of a relay. The failure shows these rows.
 //
 // TwicePerform compares only the contents of the database. The test must check other effects
 // itself. Rows that contain the current time always differ; job.CreatedAt is the same in both runs.
 // A handler that acks its job in its own transaction with AckTx runs only once, since a crash
-// cannot separate its work from the ack. The same holds for a handler of WorkTx, for which
-// [PerformTx] is sufficient. TwicePerform calls t.Fatal if a run fails.
+// cannot separate its work from the ack. The same is true of a WorkTx handler, so [PerformTx] is
+// sufficient for it. TwicePerform calls t.Fatal if a run fails.
 func TwicePerform[T any](t testing.TB, q *honker.Queue[T], args T, fn Handler[T], opts ...honker.EnqueueOption) Performed {
 	t.Helper()
 	h := handlerOf(t, fn)

@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// insertItem returns a handler of WorkTx that inserts a row and returns the given error.
+// insertItem returns a WorkTx handler that inserts a row and returns the given error.
 func insertItem(returns error) honkertest.HandlerTx[string] {
 	return func(ctx context.Context, tx *sql.Tx, job *honker.Job[string]) error {
 		if _, err := tx.ExecContext(ctx, `INSERT INTO items (item) VALUES (?)`, job.Args); err != nil {
@@ -23,7 +23,7 @@ func insertItem(returns error) honkertest.HandlerTx[string] {
 	}
 }
 
-// Every way to end a handler has the same outcome as in WorkTx. Its rows and the ack are committed
+// However a handler ends, the outcome is the same as in WorkTx. Its rows and the ack are committed
 // or rolled back together.
 func TestPerformTx_Outcomes(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
@@ -78,7 +78,7 @@ func TestPerformTx_Outcomes(t *testing.T) {
 	})
 }
 
-// DrainTx and HandleTx run handlers of WorkTx.
+// DrainTx and HandleTx run WorkTx handlers.
 func TestDrainTx(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[string](t, nil)
 	testkit.Exec(t, db, `CREATE TABLE items (item TEXT)`)

@@ -14,9 +14,9 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// ours maps the tables of honker that a handler may change to their job id column, by which the
-// rows of the job itself are excluded. The other tables, such as those of locks and statistics, are
-// not compared.
+// ours maps each honker table that a handler may change to its job id column, which is used to
+// exclude the job's own rows. Other tables, such as those for locks and statistics, are not
+// compared.
 var ours = map[string]string{
 	"_honker_live":             "id",
 	"_honker_dead":             "id",
@@ -56,7 +56,7 @@ func contents(t testing.TB, db *honker.DB, job int64) (lines []string) {
 	return lines
 }
 
-// tableRows returns the rows of a table, sorted, with the names of the columns.
+// tableRows returns a table's rows with their column names, sorted.
 func tableRows(ctx context.Context, on honker.Tx, table, where string) (lines []string, err error) {
 	var columns []string
 	err = each(ctx, on, `SELECT * FROM "`+strings.ReplaceAll(table, `"`, `""`)+`"`+where, func(rows *sql.Rows) (err error) {
@@ -98,7 +98,7 @@ func cellText(cell any) string {
 	return fmt.Sprint(cell)
 }
 
-// lineDiff returns the lines that are only in before or only in after, or "" if both are equal.
+// lineDiff returns the lines that appear only in before or only in after, or "" if there are none.
 func lineDiff(before, after []string) string {
 	if slices.Equal(before, after) {
 		return ""

@@ -38,7 +38,7 @@ func openExample() (db *honker.DB, remove func()) {
 	}
 }
 
-// post signs and sends a message, and returns the status of the response.
+// post signs and sends a message, and returns the HTTP status of the response.
 func post(url, id, body string) (status int) {
 	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
@@ -68,7 +68,7 @@ func Example() {
 	defer http.DefaultClient.CloseIdleConnections()
 
 	fmt.Println(post(server.URL, "msg_1", `{"number": 1}`))
-	fmt.Println(post(server.URL, "msg_1", `{"number": 1}`)) // as if the first response was lost
+	fmt.Println(post(server.URL, "msg_1", `{"number": 1}`)) // as if the first response had been lost
 	fmt.Println(post(server.URL, "msg_2", `{"number": "two"}`))
 
 	stats, err := orders.Stats(ctx)

@@ -27,9 +27,9 @@ import (
 //     returns a [honker.RetryAfter] or a [honker.Snooze];
 //   - 500 for any other error of h, whose text is only logged.
 //
-// A response other than 204 means that nothing was changed. It is logged and reported to
-// Observer.Refused. If h panics, nothing is changed, and the panic continues in the server. The ctx of
-// h ends with the request. Handler does not limit the time for reading the body; set
+// Any response other than 204 means that nothing was changed. Such a response is logged and
+// reported to Observer.Refused. If h panics, nothing is changed, and the panic continues in the
+// server. h's ctx ends with the request. Handler does not limit the time for reading the body; set
 // http.Server.ReadTimeout. Handler panics if h is nil.
 func (in *Inbox) Handler(h HandlerFunc) http.Handler {
 	if h == nil {
@@ -81,12 +81,12 @@ func (in *Inbox) read(w http.ResponseWriter, r *http.Request) (*Message, *refusa
 	return m, nil
 }
 
-// refuse returns a refusal with the text of err.
+// refuse returns a refusal with err's text.
 func refuse(status int, err error) *refusal {
 	return &refusal{status: status, err: err, text: err.Error()}
 }
 
-// busyPause is the Retry-After if the database is busy or closed.
+// busyPause is the Retry-After value sent if the database is busy or closed.
 const busyPause = time.Second
 
 // refusalOf returns the response for an error of Receive. It returns nil if err is nil.

@@ -123,7 +123,8 @@ func TestHandler_Refused(t *testing.T) {
 	require.Equal(t, before, testkit.Dump(t, db.SQL()))
 }
 
-// After an error or a panic of the handler nothing is recorded, and the next delivery calls it again.
+// If the handler returns an error or panics, nothing is recorded and the next delivery calls it
+// again.
 func TestHandler_Error(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	q := honker.NewQueue[int](db, "orders", nil)
@@ -166,7 +167,7 @@ func TestHandler_Error(t *testing.T) {
 	require.Panics(t, func() { in.Handler(nil) })
 }
 
-// A payload that cannot be decoded is rejected, so that the sender makes it a dead letter.
+// A payload that cannot be decoded is rejected, so that the sender moves it to the dead letters.
 func TestEnqueue_BadPayload(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	in := newInbox(t, db, inbox.Options{})
@@ -181,7 +182,7 @@ func TestEnqueue_BadPayload(t *testing.T) {
 	require.Zero(t, rows(t, db))
 }
 
-// While the writer is not free, requests get a 503 with Retry-After, and no message is lost.
+// While the writer is busy, requests get a 503 with Retry-After, and no message is lost.
 func TestHandler_Busy(t *testing.T) {
 	db := honkertest.Open(t, &honker.Options{BusyTimeout: 10 * time.Millisecond})
 	q := honker.NewQueue[int](db, "orders", nil)

@@ -31,16 +31,16 @@ import (
 	"github.com/honker-go/honker/internal/webhook"
 )
 
-// Errors of [Inbox.Verify]. If a request fails with an error, nothing was changed.
+// Errors returned by [Inbox.Verify]. A request that fails with any of them has changed nothing.
 var (
 	// ErrSignature means that no signature of the request matches any of the secrets.
 	ErrSignature = webhook.ErrSignature
-	// ErrTimestamp means that the time of the attempt differs from the current time by more than
-	// Options.Tolerance. The request is a replay, or a clock is wrong.
+	// ErrTimestamp means that the request's timestamp differs from the current time by more than
+	// Options.Tolerance. Either the request is a replay or a clock is wrong.
 	ErrTimestamp = webhook.ErrTimestamp
-	// ErrID means that the message id is empty, is longer than 8,192 bytes, or contains a full stop
-	// or a byte other than visible ASCII. The specification forbids full stops because they also
-	// separate the id from the timestamp in the signed text.
+	// ErrID means that the message id is empty, is longer than 8,192 bytes, or contains a period or
+	// a byte other than visible ASCII. The specification forbids periods because they separate the
+	// id from the timestamp in the signed text.
 	ErrID = webhook.ErrID
 	// ErrTooLarge means that the body is larger than Options.MaxBody.
 	ErrTooLarge = errors.New("the body is too large")
@@ -48,27 +48,28 @@ var (
 
 // Options configures an Inbox. The zero value of a field selects its default.
 type Options struct {
-	// Source names the sender. Ids are unique within a source. Two endpoints must have the same
-	// Source if the sender may deliver a message to either of them. Required; names have the same
-	// rules as for [honker.NewQueue].
+	// Source names the sender. Ids are unique within a source. Two endpoints must use the same
+	// Source if the sender may deliver a message to either of them. Source is required and follows
+	// the naming rules of [honker.NewQueue].
 	Source string
-	// Secrets are the keys that the sender may use: "whsec_" followed by at least 24 random bytes
-	// in base64. List both the old and the new secret during a rotation. Required.
+	// Secrets are the keys that the sender may use, each "whsec_" followed by at least 24 random
+	// bytes in base64. At least one is required. During a rotation, list both the old and the new
+	// secret.
 	Secrets []string
-	// Tolerance is the maximum difference between the time of an attempt and the local clock;
+	// Tolerance is the maximum difference between a request's timestamp and the local clock;
 	// default 5m.
 	Tolerance time.Duration
 	// MaxBody is the maximum size of a body in bytes; default 1 MiB.
 	MaxBody int64
-	// Retention is how long an id is recorded; default 14 days. It must exceed the time during which
-	// the sender retries a message, including outages of the receiver, because a later delivery has
-	// its effect again. By default a relay retries indefinitely. A change of Retention does not
-	// affect ids that are already recorded. The minimum is twice Tolerance.
+	// Retention is how long the inbox remembers an id; default 14 days, minimum twice Tolerance. It
+	// must be longer than the sender keeps retrying a message, including receiver outages, because
+	// a delivery after that takes effect again. By default a relay retries indefinitely. Changing
+	// Retention does not affect ids that are already recorded.
 	Retention time.Duration
 	Observer  *Observer // may be nil
 }
 
-// Inbox receives the messages of a single source. It is safe for concurrent use.
+// Inbox receives messages from a single source. It is safe for concurrent use.
 type Inbox struct {
 	db     *honker.DB
 	engine *engine.Engine
@@ -77,9 +78,9 @@ type Inbox struct {
 	store  engine.InboxStore
 }
 
-// New returns an inbox on db. It does not access the database. If an option is missing or invalid it
-// returns [honker.ErrInvalid]. Unlike most constructors of honker it returns the error immediately, so
-// that a server with an invalid secret does not start.
+// New returns an inbox on db. It does not access the database. If an option is missing or invalid
+// it returns [honker.ErrInvalid]. Unlike most constructors in honker, New returns the error
+// immediately, so that a server with an invalid secret does not start.
 func New(db *honker.DB, opts *Options) (*Inbox, error) {
 	in := &Inbox{db: db, engine: engine.Of(db)}
 	in.store = in.engine.Stores.Inboxes
@@ -129,10 +130,10 @@ func parseSecrets(secrets []string) (webhook.Keys, error) {
 	return all, nil
 }
 
-// Verify checks the headers webhook-id, webhook-timestamp and webhook-signature of a request with the
-// given body, and returns the message. It does not access the database. Use it for requests that are
-// not served by an [Inbox.Handler]. The errors are [ErrSignature], [ErrTimestamp], [ErrID] and
-// [ErrTooLarge].
+// Verify checks the headers webhook-id, webhook-timestamp and webhook-signature of a request with
+// the given body, and returns the message. It does not access the database. Use it for requests
+// that are not served by an [Inbox.Handler]. Verify fails with [ErrSignature], [ErrTimestamp],
+// [ErrID] and [ErrTooLarge].
 func (in *Inbox) Verify(header http.Header, body []byte) (*Message, error) {
 	if int64(len(body)) > in.opts.MaxBody {
 		return nil, in.fail("verify", fmt.Errorf("%w: it has %d bytes; the maximum is %d (Options.MaxBody)", ErrTooLarge, len(body), in.opts.MaxBody))

@@ -24,7 +24,8 @@ const (
 	secretB = "whsec_YmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJi"
 )
 
-// newInbox returns an inbox with the options o. The defaults are the source "shop" and secretA.
+// newInbox returns an inbox with the options o. By default the source is "shop" and the secret is
+// secretA.
 func newInbox(t testing.TB, db *honker.DB, o inbox.Options) *inbox.Inbox {
 	t.Helper()
 	if o.Source == "" {
@@ -57,7 +58,7 @@ func request(t testing.TB, secret, id, payload string) *http.Request {
 	return r
 }
 
-// answer returns the response of h to r.
+// answer returns h's response to r.
 func answer(h http.Handler, r *http.Request) *http.Response {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)

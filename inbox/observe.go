@@ -7,12 +7,12 @@ import (
 	"github.com/honker-go/honker/internal/contain"
 )
 
-// Observer contains callbacks for metrics and traces. Nil fields are skipped, and later versions may
-// add fields. The callbacks are called after the commit, except those of ReceiveTx, by the goroutine
-// that received the message, so they should return quickly. A panic in a callback is logged.
+// Observer contains callbacks for metrics and traces. Nil fields are skipped, and later versions
+// may add fields. Callbacks run after the commit, or during ReceiveTx, in the goroutine that
+// received the message, so they should return quickly. A panic in a callback is logged.
 type Observer struct {
 	Received  func(Received) // a message was recorded and its handler has run
-	Duplicate func(Received) // a message was delivered that had been recorded before
+	Duplicate func(Received) // a message was delivered again after it had been recorded
 	Refused   func(Refused)  // a Handler has responded with a status other than 2xx
 }
 
@@ -21,14 +21,14 @@ type Received struct {
 	Source string
 	ID     string
 	Took   time.Duration // time including the wait for the writer; 0 if Tx is set
-	Tx     bool          // received in the transaction of the caller, which may still be rolled back
+	Tx     bool          // received in the caller's transaction, which may still be rolled back
 }
 
 // Refused describes a request that was refused. Nothing was changed.
 type Refused struct {
 	Source string
-	ID     string // id of the message; empty if the request did not verify
-	Status int    // status of the response
+	ID     string // message id; empty if the request failed verification
+	Status int    // HTTP status of the response
 	Err    error
 }
 

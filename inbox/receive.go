@@ -12,10 +12,10 @@ import (
 	"github.com/honker-go/honker/internal/webhook"
 )
 
-// Message is a message of another node.
+// Message is a message from another node.
 type Message struct {
 	Source  string    // Options.Source of the inbox
-	ID      string    // the same at each delivery
+	ID      string    // the same for each delivery
 	Type    string    // the Content-Type
 	SentAt  time.Time // time of this attempt, in whole seconds
 	Payload []byte    // the unmodified body
@@ -30,9 +30,10 @@ func (m *Message) Decode(v any) error {
 	return nil
 }
 
-// HandlerFunc handles a message in the transaction that records it. All other writers of the database
-// wait for it, so it must not use the network or wait. If it returns nil the transaction commits. If
-// it fails or panics, nothing is recorded, and the next delivery calls it again.
+// HandlerFunc handles a message in the transaction that records it. All other writers of the
+// database have to wait for the handler, so it must not block or use the network. If it returns
+// nil, the transaction commits. If it fails or panics, nothing is recorded, and the next delivery
+// calls it again.
 type HandlerFunc func(ctx context.Context, tx *sql.Tx, m *Message) error
 
 // Enqueue returns a handler that decodes the payload into a T and adds it to q as a job. A payload
@@ -61,11 +62,11 @@ func Publish[E any](s *honker.Stream[E], opts ...honker.PublishOption) HandlerFu
 }
 
 // Receive records a message and calls h in a single transaction. If the inbox has recorded the id
-// before, Receive does not call h and returns false. It does not verify the message, which may come
-// from Verify or from another transport, and it ignores the Source of the message. Receive waits for
-// the writer until ctx ends or BusyTimeout has passed ([honker.ErrBusy]). It returns
-// [honker.ErrInvalid] if m or h is nil, [ErrID] for an invalid id, and [honker.ErrInTx] with the ctx
-// of [honker.DB.Tx]; use ReceiveTx there. After any error nothing was changed.
+// before, Receive does not call h and returns false. Receive does not verify the message, which may
+// come from Verify or from another transport, and it ignores m.Source. Receive waits for the writer
+// until ctx ends or BusyTimeout has passed ([honker.ErrBusy]). It returns [honker.ErrInvalid] if m
+// or h is nil, [ErrID] for an invalid id, and [honker.ErrInTx] with a ctx from [honker.DB.Tx]; use
+// ReceiveTx there. If Receive returns an error, nothing was changed.
 func (in *Inbox) Receive(ctx context.Context, m *Message, h HandlerFunc) (first bool, err error) {
 	if h == nil {
 		return false, in.fail("receive", fmt.Errorf("%w: nil handler", honker.ErrInvalid))
@@ -90,9 +91,9 @@ func (in *Inbox) Receive(ctx context.Context, m *Message, h HandlerFunc) (first 
 	return first, nil
 }
 
-// ReceiveTx records a message in the caller's transaction. After an error the caller must roll the
-// transaction back. If the id was recorded before, first is false, and the caller must not apply the
-// message again. In all other respects ReceiveTx is like [Inbox.Receive].
+// ReceiveTx records a message in the caller's transaction. If it returns an error, the caller must
+// roll back the transaction. If the id was recorded before, first is false and the caller must not
+// apply the message again. Otherwise ReceiveTx is like [Inbox.Receive].
 func (in *Inbox) ReceiveTx(ctx context.Context, tx honker.Tx, m *Message) (first bool, err error) {
 	if err := m.check(); err != nil {
 		return false, in.fail("receive", err)
@@ -115,7 +116,8 @@ func (m *Message) check() error {
 	return webhook.CheckID(m.ID)
 }
 
-// record records a message until its retention has passed.
+// record stores a message's id until its retention has passed. It returns false if the id is
+// already there.
 func (in *Inbox) record(ctx context.Context, q engine.Querier, m *Message) (first bool, err error) {
 	now := time.Now()
 	return in.store.Receive(ctx, q, in.opts.Source, m.ID, now, now.Add(in.opts.Retention))

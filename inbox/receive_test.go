@@ -17,7 +17,7 @@ import (
 
 func nothing(context.Context, *sql.Tx, *inbox.Message) error { return nil }
 
-// If the transaction is rolled back, the message counts as not received.
+// If the transaction is rolled back, the message does not count as received.
 func TestInbox_ReceiveTx(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	in := newInbox(t, db, inbox.Options{})
@@ -41,8 +41,8 @@ func TestInbox_ReceiveTx(t *testing.T) {
 	require.True(t, first)
 }
 
-// Receive and ReceiveTx refuse invalid arguments, Receive refuses the ctx of a transaction, and neither
-// changes anything then.
+// Receive and ReceiveTx refuse invalid arguments, and Receive refuses a transaction's ctx. Neither
+// changes anything in these cases.
 func TestInbox_Receive_Invalid(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	in := newInbox(t, db, inbox.Options{})
@@ -67,7 +67,7 @@ func TestInbox_Receive_Invalid(t *testing.T) {
 	require.Zero(t, rows(t, db))
 }
 
-// If a trigger of the application drops the row of a message, the message is not a duplicate.
+// If an application trigger drops a message's row, the message is not treated as a duplicate.
 func TestInbox_Receive_NotInserted(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	in := newInbox(t, db, inbox.Options{})
@@ -82,7 +82,7 @@ func TestInbox_Receive_NotInserted(t *testing.T) {
 	require.False(t, first)
 }
 
-// Maintain deletes each id once its own retention has passed, in any number.
+// Maintain deletes any number of ids, each once its own retention has passed.
 func TestMaintain_Inbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Second})

@@ -10,9 +10,9 @@ import (
 
 // Batch is a batch of messages of a single partition, in order, for [Queue.HandleBatch].
 //
-// Next and NextChunk hand messages out. Ack, AckChunk and Reject finish them, in the same order, so
-// the finished messages are always a prefix of the batch. After the handler has returned, or has
-// been abandoned because it ignored the end of its ctx, the methods of Batch have no effect.
+// Next and NextChunk hand messages out. Ack, AckChunk and Reject finish them in the same order, so
+// the finished messages are always a prefix of the batch. Batch's methods have no effect once the
+// handler has returned, or once Run has given up on a handler that ignored its canceled ctx.
 type Batch struct {
 	deadline time.Time
 
@@ -25,7 +25,7 @@ type Batch struct {
 	closed   bool
 }
 
-// rejection is a message that will become a dead letter.
+// rejection records a message that will be moved to the dead letters.
 type rejection struct {
 	index int
 	cause error
@@ -41,10 +41,10 @@ func (b *Batch) Processed() int {
 	return b.finished
 }
 
-// Remaining returns the time until the handler's ctx ends; 0 once it has ended.
+// Remaining returns the time left until the handler's ctx ends, or 0 if it has already ended.
 func (b *Batch) Remaining() time.Duration { return max(0, time.Until(b.deadline)) }
 
-// Next returns the next message. It returns false if all messages were handed out.
+// Next returns the next message. It returns false if there are no more messages.
 func (b *Batch) Next() (*Message, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -55,7 +55,7 @@ func (b *Batch) Next() (*Message, bool) {
 	return &b.messages[b.handed-1], true
 }
 
-// NextChunk returns up to n further messages. It returns nil if all messages were handed out.
+// NextChunk returns up to n further messages. It returns nil if there are no more messages.
 func (b *Batch) NextChunk(n int) []*Message {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,11 +71,12 @@ func (b *Batch) NextChunk(n int) []*Message {
 	return chunk
 }
 
-// Ack finishes the earliest unfinished message that was handed out.
+// Ack finishes the oldest message that was handed out and is not finished yet.
 func (b *Batch) Ack() { b.AckChunk(1) }
 
-// AckChunk finishes the earliest n unfinished messages that were handed out. If there are fewer, it
-// finishes none and the batch fails, regardless of the result of the handler.
+// AckChunk finishes the n oldest messages that were handed out and are not finished yet. If there
+// are fewer than n, AckChunk finishes none of them and the batch fails, whatever the handler
+// returns.
 func (b *Batch) AckChunk(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -89,9 +90,9 @@ func (b *Batch) AckChunk(n int) {
 	b.finished += n
 }
 
-// Reject turns the message that was handed out last into a dead letter, with the text of err as the
-// reason. All earlier messages must be finished. Otherwise the batch fails, regardless of the
-// result of the handler.
+// Reject moves the most recently handed-out message to the dead letters and records err's text as
+// the reason. All earlier messages must already be finished; otherwise the batch fails, whatever
+// the handler returns.
 func (b *Batch) Reject(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -106,7 +107,8 @@ func (b *Batch) Reject(err error) {
 	b.finished++
 }
 
-// close makes the batch unusable for its handler.
+// close disables the batch, so that a handler that still holds it can no longer change its
+// progress.
 func (b *Batch) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

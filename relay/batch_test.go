@@ -45,7 +45,7 @@ func ackAll(b *relay.Batch) error {
 	return nil
 }
 
-// A batch hands out its messages in order and counts the finished messages.
+// A batch hands out its messages in order and counts how many are finished.
 func TestRelay_Batch(t *testing.T) {
 	batches, _ := handleBatches(t, 25, nil, func(_ int, b *relay.Batch) error {
 		if b.Remaining() != 28*time.Second {
@@ -71,8 +71,8 @@ func TestRelay_Batch(t *testing.T) {
 	require.Equal(t, []string{"1+10", "11+10", "21+5"}, batches)
 }
 
-// Messages acked before a failure stay finished. The next batch has as many messages as were
-// finished, and the sizes grow again.
+// Messages acked before a failure stay finished. The next batch is as large as the number of
+// finished messages, and then batches grow again.
 func TestRelay_Batch_Prefix(t *testing.T) {
 	batches, _ := handleBatches(t, 100, &relay.Options{Batch: 25}, func(i int, b *relay.Batch) error {
 		if i == 0 {
@@ -85,7 +85,8 @@ func TestRelay_Batch_Prefix(t *testing.T) {
 	require.Equal(t, []string{"1+25", "11+1", "12+2", "14+4", "18+8", "26+16", "42+25", "67+25", "92+9"}, batches)
 }
 
-// If a handler returns nil, the rest of its batch is delivered again. Without any ack it has failed.
+// If a handler returns nil, the rest of its batch is delivered again. If it acked nothing, it has
+// failed.
 func TestRelay_Batch_Partial(t *testing.T) {
 	batches, _ := handleBatches(t, 20, nil, func(i int, b *relay.Batch) error {
 		switch i {
@@ -130,7 +131,7 @@ func TestRelay_Batch_Misuse(t *testing.T) {
 	}
 }
 
-// Both Batch.Reject and a returned Reject make the last message handed out a dead letter.
+// Batch.Reject and returning a Reject both turn the last message handed out into a dead letter.
 func TestRelay_Batch_Reject(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, nil)
@@ -183,7 +184,7 @@ func TestRelay_Batch_Poison(t *testing.T) {
 	require.True(t, slices.ContainsFunc(batches[1:], large), "%v", batches)
 }
 
-// A batch and its messages have no effect after their handler has returned.
+// Methods of a batch have no effect once its handler has returned.
 func TestRelay_Batch_Late(t *testing.T) {
 	var kept *relay.Batch
 	var message *relay.Message
@@ -204,8 +205,8 @@ func TestRelay_Batch_Late(t *testing.T) {
 	require.Equal(t, []string{"1+3", "1+1", "2+2"}, batches)
 }
 
-// Failures of a batch handler before it takes a message, for example without a connection, increase
-// the pause just like failures of single messages.
+// A batch handler may fail before it takes a message, for example because it has no connection. The
+// pause then grows as it does for a failed message.
 func TestRelay_Batch_NothingTaken(t *testing.T) {
 	var at []time.Time
 	handleBatches(t, 3, nil, func(i int, b *relay.Batch) error {

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Verdict is the consequence of an HTTP response for its message.
+// A Verdict says what happens to a message after an HTTP response.
 type Verdict int
 
 // The verdicts. VerdictRetry is the zero value because it is the safe choice: an unnecessary retry
@@ -49,7 +49,7 @@ func ClassifyHTTP(status int) Verdict {
 
 // HTTPError is the response of an endpoint that did not accept a message. [HTTP] wraps it with
 // [Reject] or [RetryAfter] according to [ClassifyHTTP] and the Retry-After header. Use errors.As to
-// find it and to decide otherwise.
+// retrieve it, for example to override the verdict.
 type HTTPError struct {
 	Status int    // such as 503
 	Answer string // beginning of the body on a single line, at most 256 bytes, without unprintable characters
@@ -64,7 +64,7 @@ func (e *HTTPError) Error() string {
 	return text + ": " + e.Answer
 }
 
-// maxQuote limits the length in bytes of a response body quoted in an error.
+// maxQuote is the maximum number of bytes of a response body quoted in an error.
 const maxQuote = 256
 
 // quote returns the printable characters of answer on a single line, because the text ends up in
@@ -95,7 +95,8 @@ func quote(answer []byte) string {
 	return out.String()
 }
 
-// maxRetryAfter limits the delay that an endpoint can request, since its whole partition waits.
+// maxRetryAfter caps the delay that an endpoint can request, because its whole partition has to
+// wait.
 const maxRetryAfter = 24 * time.Hour
 
 // retryAfter parses a Retry-After header, which contains seconds or a date. It returns 0 if the

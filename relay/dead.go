@@ -18,34 +18,34 @@ type DeadState string
 
 // The states of a dead letter.
 const (
-	DeadPending   DeadState = "pending"   // waits for a decision
+	DeadPending   DeadState = "pending"   // waiting for an operator's decision
 	DeadReplaying DeadState = "replaying" // taken by [Queue.Replay], until its HoldUntil
 	DeadResolved  DeadState = "resolved"  // handled after all, see [DeadMessage.Resolve]
 	DeadDiscarded DeadState = "discarded" // given up, see [Queue.Discard]
 )
 
-// DeadFilter selects dead letters of a queue. A nil filter selects all of them, and so does the
-// zero value of each field. A negative Partition or Limit, an invalid Key and an unknown State are
-// [honker.ErrInvalid].
+// DeadFilter selects dead letters of a queue. A nil filter selects all dead letters, and a zero
+// field does not restrict the selection. A negative Partition or Limit, an invalid Key, or an
+// unknown State results in [honker.ErrInvalid].
 type DeadFilter struct {
 	Partition *int
 	Key       string // as in Outgoing; messages sent before keys were stored have none
 	Type      string
-	State     DeadState // stored state: an expired hold still counts as DeadReplaying until the next Replay takes it
-	Since     time.Time // selects messages that died at this time or later; in whole milliseconds
+	State     DeadState // stored state; a dead letter whose hold has expired stays DeadReplaying until the next Replay takes it
+	Since     time.Time // only messages that died at or after this time, in whole milliseconds
 	Limit     int       // maximum number of dead letters
 }
 
 // DeadMessage is a message that its queue no longer delivers, because a handler rejected it or its
-// attempts were exhausted. Its partition has continued without it. Seq, and therefore the
-// IdempotencyKey, is still that of the original message. Attempt is the number of attempts,
+// attempts were exhausted. Its partition has continued without it. Seq, and therefore
+// IdempotencyKey, is the same as for the original message. Attempt is the number of attempts,
 // including rejected replays.
 type DeadMessage struct {
 	Message
 	LastError string // of the last attempt
 	DiedAt    time.Time
 	State     DeadState
-	HoldUntil time.Time // end of the hold if State is DeadReplaying; other callers may take it afterwards
+	HoldUntil time.Time // end of the hold if State is DeadReplaying; after that, other callers may take the dead letter
 	SettledAt time.Time // set if State is DeadResolved or DeadDiscarded
 
 	queue  *Queue
@@ -55,12 +55,12 @@ type DeadMessage struct {
 // deadPage is the number of dead letters read at a time.
 const deadPage = 100
 
-// Dead returns an iterator over the dead letters that f selects, in the order of the commits of
-// their messages. It never waits for the writer. It reads page by page, so it may or may not yield
-// dead letters that change in the meantime. With a Key it reads only the dead letters of that key.
-// Any other filter is applied to all dead letters of the queue.
+// Dead returns an iterator over the dead letters that f selects, in the order in which their
+// messages were committed. It never waits for the writer. It reads page by page, so it may or may
+// not yield dead letters that change in the meantime. With a Key it reads only the dead letters of
+// that key. Any other filter is applied to all dead letters of the queue.
 //
-// An error, including the end of ctx, is yielded with a nil dead letter and ends the iteration.
+// If an error occurs or ctx ends, the iterator yields a nil dead letter with the error and stops.
 func (q *Queue) Dead(ctx context.Context, f *DeadFilter) iter.Seq2[*DeadMessage, error] {
 	return func(yield func(*DeadMessage, error) bool) {
 		selected, err := q.selects(f)
@@ -106,11 +106,11 @@ func (q *Queue) CountDead(ctx context.Context, f *DeadFilter) (n int64, err erro
 }
 
 // Replay takes up to n dead letters that f selects and holds them for the caller. Until hold has
-// passed, no other Replay of any process returns them. The caller must settle each of them by
+// passed, no other Replay in any process returns them. The caller must settle each of them with
 // [DeadMessage.Resolve] or [DeadMessage.Reject] within that time. Replay takes pending dead letters
-// and those whose hold has expired. Dead letters that were never taken come first, in the order of
-// the commits of their messages, followed by the least recently taken. Replay may return fewer than
-// n if payloads are large. It returns none only if there are none.
+// and those whose hold has expired. Dead letters that were never taken come first, in the order in
+// which their messages were committed, followed by the least recently taken. Replay may return
+// fewer than n if payloads are large. It returns none only if there are none.
 //
 // Replay does not run the handler of the queue. Use [Queue.Requeue] to return a dead letter to the
 // handler.
@@ -188,9 +188,9 @@ func (d *DeadMessage) settle(ctx context.Context, v row.RelayVerdict) error {
 
 // Requeue sends dead letters again, in a single transaction, and returns their number. Each becomes
 // the last message of its partition, with a new ID, Seq and CreatedAt, and is no longer a dead
-// letter. Requeue skips ids that are held, resolved, discarded, of another queue or unknown. A dead
-// letter whose hold has expired is requeued. Requeue waits for the writer until ctx ends or
-// BusyTimeout has passed.
+// letter. Requeue skips unknown ids, ids of other queues, and dead letters that are held, resolved
+// or discarded. A dead letter whose hold has expired is requeued. Requeue waits for the writer
+// until ctx ends or BusyTimeout has passed.
 func (q *Queue) Requeue(ctx context.Context, ids ...int64) (int, error) {
 	var sent []int64
 	err := q.write(ctx, func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {

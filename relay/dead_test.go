@@ -21,9 +21,9 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// insertDead inserts dead letters 1 to n of queue in the form in which a processor writes them. They
-// alternate between partitions 0 and 1, every third has type text/plain, and they are a second apart
-// from the start of the year 2000.
+// insertDead inserts dead letters 1 to n into queue, as a processor would. They alternate between
+// partitions 0 and 1, every third is text/plain, and they died a second apart, starting in January
+// 2000.
 func insertDead(t testing.TB, db *honker.DB, queue *relay.Queue, n int) {
 	t.Helper()
 	_, err := queue.Send(t.Context(), relay.Outgoing{Partition: 0})
@@ -75,7 +75,7 @@ func idsOf(dead []*relay.DeadMessage) (ids []int64) {
 
 func onePartition(n int) *relay.DeadFilter { return &relay.DeadFilter{Partition: &n} }
 
-// A dead letter has all fields of its message and the reason of its death.
+// A dead letter keeps all fields of its message and records why it died.
 func TestQueue_Dead_Fields(t *testing.T) {
 	_, q := deadQueue(t, 3)
 	for d, err := range q.Dead(t.Context(), &relay.DeadFilter{Type: "text/plain"}) {
@@ -93,7 +93,8 @@ func TestQueue_Dead_Fields(t *testing.T) {
 	}
 }
 
-// Filters select by partition, type, state and time, alone and combined. The zero value selects all.
+// Filters by partition, type, state and time work alone and combined. The zero filter selects
+// everything.
 func TestQueue_Dead_Filters(t *testing.T) {
 	_, q := deadQueue(t, 12)
 	require.Equal(t, []int64{1, 2, 3, 4}, idsOf(replay(t, q, 4, time.Hour)))
@@ -125,7 +126,7 @@ func TestQueue_Dead_Filters(t *testing.T) {
 	}
 }
 
-// Dead yields all dead letters across any number of pages, also with large payloads.
+// Dead yields all dead letters across any number of pages, even if payloads are large.
 func TestQueue_Dead_Pages(t *testing.T) {
 	db, q := deadQueue(t, 345)
 	testkit.Exec(t, db, `UPDATE _honkerx_relay_dead SET payload = zeroblob(300000) WHERE id % 10 = 0`)
@@ -188,7 +189,7 @@ func TestQueue_Replay_Fair(t *testing.T) {
 	})
 }
 
-// Replay obeys its filter, including the limit.
+// Replay honors its filter, including the limit.
 func TestQueue_Replay_Filter(t *testing.T) {
 	_, q := deadQueue(t, 10)
 	f := onePartition(0)
@@ -318,7 +319,7 @@ func TestQueue_Requeue_Handled(t *testing.T) {
 	require.Empty(t, deadIDs(t, q, nil))
 }
 
-// Requeue requeues all or none, here because a trigger of the application prevents the deletion.
+// Requeue is atomic: if an application trigger prevents a deletion, nothing is requeued.
 func TestQueue_Requeue_Atomic(t *testing.T) {
 	for _, refusal := range []string{"ABORT, 'no'", "IGNORE"} {
 		db, q := deadQueue(t, 4)
@@ -331,7 +332,7 @@ func TestQueue_Requeue_Atomic(t *testing.T) {
 	}
 }
 
-// CleanupDead deletes dead letters settled long enough ago, and none that wait for a decision.
+// CleanupDead deletes dead letters that were settled long enough ago, but no pending ones.
 func TestQueue_CleanupDead_SettledOnly(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := relay.New(db, nil).Queue("hooks", 2)
@@ -369,7 +370,7 @@ func TestQueue_CleanupDead_Many(t *testing.T) {
 	require.EqualValues(t, n/10, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_relay_dead WHERE state = 'pending'`))
 }
 
-// verbs returns calls of all methods for operators, with valid arguments.
+// verbs returns a valid call of each operator method.
 func verbs(q *relay.Queue) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"info":    func(ctx context.Context) error { _, err := q.Info(ctx); return err },
@@ -433,7 +434,7 @@ func TestQueue_Dead_BadInput(t *testing.T) {
 	require.Equal(t, before, testkit.Dump(t, db.SQL()))
 }
 
-// With the ctx of DB.Tx, writes are refused and reads see the transaction.
+// With a ctx from DB.Tx, writes are refused and reads see the transaction.
 func TestQueue_Dead_InTx(t *testing.T) {
 	db, q := deadQueue(t, 3)
 	d := replay(t, q, 1, time.Hour)[0]
@@ -453,7 +454,7 @@ func TestQueue_Dead_InTx(t *testing.T) {
 	require.NoError(t, d.Resolve(t.Context()))
 }
 
-// Reads of a queue that was never used find nothing and do not change the database.
+// Reading a queue that was never used finds nothing and does not change the database.
 func TestQueue_Dead_NoTables(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	before := testkit.Dump(t, db.SQL())

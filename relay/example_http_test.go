@@ -150,8 +150,8 @@ func ExampleHTTPError() {
 	// <nil>
 }
 
-// Statuses in doubt are retried, because a proxy, a deployment or an expired token can also cause a
-// 4xx response.
+// Ambiguous statuses are retried, because a proxy, a deployment or an expired token can also cause
+// a 4xx response.
 func ExampleClassifyHTTP() {
 	for _, status := range []int{200, 204, 400, 401, 403, 404, 409, 410, 422, 429, 500, 503} {
 		fmt.Println(status, relay.ClassifyHTTP(status))
@@ -171,8 +171,9 @@ func ExampleClassifyHTTP() {
 	// 503 retry
 }
 
-// Several calls for a message share a deadline, so the second has only the time that the first has
-// left. The deadline is before the end of the lease, so the relay can still save the progress.
+// Several calls for a message share a deadline, so the second call only gets the time that the
+// first left over. The deadline is before the lease expires, so the relay can still save the
+// progress.
 func ExampleQueue_Handle_severalCalls() {
 	db, remove := exampleDB()
 	defer remove()
@@ -205,7 +206,8 @@ func ExampleQueue_Handle_severalCalls() {
 }
 
 // The handler sends ten messages at a time and limits each call to a third of the remaining time.
-// Messages acked before a failure are not sent again. After a failure batches are small and double.
+// Messages acked before a failure are not sent again. After a failure, batches start small and
+// double in size.
 func ExampleQueue_HandleBatch_chunks() {
 	calls := 0
 	bulkSend := func(ctx context.Context, chunk []*relay.Message) error {
@@ -232,7 +234,7 @@ func ExampleQueue_HandleBatch_chunks() {
 			err := bulkSend(ctx, chunk)
 			cancel()
 			if err != nil {
-				return err // nothing of the chunk is acked, so it is delivered again
+				return err // the whole chunk is unacked, so it is delivered again
 			}
 			b.AckChunk(len(chunk))
 		}
@@ -310,7 +312,7 @@ func ExampleFrom() {
 	// <nil> <nil>
 }
 
-// Webhooks for customers, reduced to the calls of the relay.
+// Webhooks for customers, reduced to the relay calls.
 func ExampleHTTP_webhooks() {
 	var (
 		ctx      context.Context
@@ -325,6 +327,6 @@ func ExampleHTTP_webhooks() {
 	hooks.Handle(relay.HTTP(nil, "https://example.com/hooks", &relay.HTTPOptions{Secret: secret}))
 	go r.Run(ctx)
 
-	// in the transaction of the change that the webhook reports
+	// in the transaction that makes the change
 	hooks.SendTx(ctx, tx, relay.Outgoing{Key: customer, Payload: body})
 }

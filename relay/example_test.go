@@ -67,8 +67,8 @@ func Example() {
 	// relay: <nil>
 }
 
-// An order that the warehouse cannot take now is retried, and later orders wait for it. An order that
-// can never be taken becomes a dead letter, and the next order is handled.
+// If the warehouse cannot take an order now, the order is retried and later orders wait for it. If
+// it can never take the order, the order becomes a dead letter and the next order is handled.
 func ExampleQueue_Handle() {
 	db, remove := exampleDB()
 	defer remove()

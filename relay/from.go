@@ -14,16 +14,16 @@ import (
 // messages, and From sends them to a queue in the transaction that saves the consumer's offset. The
 // messages of each event are therefore sent exactly once, in the order of the events, even if the
 // process crashes. From blocks and waits for new events without polling. It returns nil when ctx
-// ends, or else the first error; events processed before stay processed. Pending events are
-// committed several at a time.
+// ends, and otherwise the first error; events that were already processed are not processed again.
+// If several events are pending, From commits them together.
 //
-// fn is called outside of the transaction, for a single event at a time. It may be called again for
+// fn is called outside the transaction, with a single event at a time. It may be called again for
 // an event after a crash, or if another From runs for the same consumer. Its ctx ends with ctx and
 // with [honker.DB.Close], which waits for From; From then returns [honker.ErrClosed]. fn skips an
-// event by returning no messages or [honker.ErrSkip]. Any other error of fn ends From, and so does
-// a message that [Queue.Send] would refuse or an event that cannot be decoded into E. The next From
-// then begins with that event. from may be a pattern. If fn is nil, or if the stream and the queue
-// are of different databases, From returns [honker.ErrInvalid].
+// event by returning no messages or [honker.ErrSkip]. From fails if fn returns any other error, if
+// [Queue.Send] would refuse a message, or if an event cannot be decoded into E. The next From
+// starts again with that event. from may be a pattern. If fn is nil, or if the stream and the queue
+// belong to different databases, From returns [honker.ErrInvalid].
 //
 // A new consumer begins at the earliest event. Use [honker.Stream.SaveOffset] to begin elsewhere.
 func From[E any](ctx context.Context, from *honker.Stream[E], consumer string, to *Queue, fn func(context.Context, *honker.Event[E]) ([]Outgoing, error)) error {

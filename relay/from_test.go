@@ -17,7 +17,7 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// sentTexts returns the payloads of all messages in the database, by id.
+// sentTexts returns the payloads of all messages in the database, in id order.
 func sentTexts(t testing.TB, db *honker.DB) []string {
 	t.Helper()
 	rows, err := testkit.Rows(db.SQL(), `SELECT CAST(payload AS TEXT) FROM _honkerx_relay_messages ORDER BY id`)
@@ -25,7 +25,7 @@ func sentTexts(t testing.TB, db *honker.DB) []string {
 	return rows
 }
 
-// numbers returns the texts "0" up to n, exclusive.
+// numbers returns the strings "0" through n-1.
 func numbers(n int) (texts []string) {
 	for i := range n {
 		texts = append(texts, strconv.Itoa(i))
@@ -33,7 +33,7 @@ func numbers(n int) (texts []string) {
 	return texts
 }
 
-// number returns a function that sends the number of each event, always in the same buffer.
+// number returns a function that sends each event's number, reusing the same buffer.
 func number() func(context.Context, *honker.Event[int]) ([]relay.Outgoing, error) {
 	buffer := make([]byte, 0, 20)
 	return func(_ context.Context, e *honker.Event[int]) ([]relay.Outgoing, error) {
@@ -42,7 +42,7 @@ func number() func(context.Context, *honker.Event[int]) ([]relay.Outgoing, error
 	}
 }
 
-// untilSent waits for n messages in the database, whose tables may not exist yet.
+// untilSent waits until the database has n messages. The tables may not exist yet.
 func untilSent(t testing.TB, db *honker.DB, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -51,8 +51,7 @@ func untilSent(t testing.TB, db *honker.DB, n int) {
 	}, testkit.Timeout, time.Millisecond)
 }
 
-// From sends the messages that fn returns for each event, whether none, a single message or several,
-// in the order of the events.
+// From sends the messages returned by fn in event order, whether fn returns none, one or several.
 func TestFrom(t *testing.T) {
 	_, db, events := testkit.NewStream[int](t, "orders")
 	q := relay.New(db, nil).Queue("hooks", 4)
@@ -136,7 +135,8 @@ func TestFrom_SeveralForOneConsumer(t *testing.T) {
 	require.Equal(t, numbers(n), sentTexts(t, db))
 }
 
-// An error ends From. Earlier events stay processed, and the next From begins with the same event.
+// An error ends From. Earlier events are not processed again, and the next From starts with the
+// failed event.
 func TestFrom_Error(t *testing.T) {
 	_, db, events := testkit.NewStream[int](t, "orders")
 	q := relay.New(db, &relay.Options{MaxPayload: 10}).Queue("hooks", 1)

@@ -13,19 +13,19 @@ import (
 // HandleOption configures the handler of a queue.
 type HandleOption func(*handler)
 
-// Lease sets the maximum time for a batch; the default is 30s with a headroom of 2s. The ctx of the
-// handler ends after duration minus headroom, counted from before the batch was taken. The headroom
-// is left for saving the finished messages. If the process dies, another process can take the
-// partition once duration has passed. duration and headroom must be positive, and headroom must be
-// less than duration; otherwise [Relay.Run] returns [honker.ErrInvalid].
+// Lease sets the maximum time for a batch; the default is 30s with a headroom of 2s. The handler's
+// ctx ends after duration minus headroom, measured from just before the batch was taken. The
+// headroom is left for saving the finished messages. If the process dies, another process can take
+// the partition once duration has passed. duration and headroom must be positive, and headroom must
+// be less than duration; otherwise [Relay.Run] returns [honker.ErrInvalid].
 func Lease(duration, headroom time.Duration) HandleOption {
 	return func(h *handler) { h.lease, h.headroom = duration, headroom }
 }
 
-// MaxAttempts limits the attempts for a message: after n failures it becomes a dead letter. Attempts
-// that ended with the death of the process count as failures. The default 0 means no limit, so the
-// partition waits until its first message is handled or rejected. If n is negative, [Relay.Run]
-// returns [honker.ErrInvalid].
+// MaxAttempts limits the number of attempts per message: after n failures the message becomes a
+// dead letter. An attempt counts as a failure if the process dies during it. The default 0 means no
+// limit, so the partition waits until its first message is handled or rejected. If n is negative,
+// [Relay.Run] returns [honker.ErrInvalid].
 func MaxAttempts(n int) HandleOption {
 	return func(h *handler) { h.maxAttempts = n }
 }
@@ -37,28 +37,29 @@ func BatchSize(n int) HandleOption {
 }
 
 // RetryBase sets the pause after a first failure in this queue, which doubles with each consecutive
-// failure. If d is 0, Options.RetryBase applies. A d above Options.RetryMax also raises the maximum for
-// this queue. If d is negative, or greater than the [RetryMax] of the same handler, [Relay.Run]
-// returns [honker.ErrInvalid].
+// failure. If d is 0, Options.RetryBase applies. If d exceeds Options.RetryMax, it also raises the
+// maximum for this queue. If d is negative, or greater than the [RetryMax] of the same handler,
+// [Relay.Run] returns [honker.ErrInvalid].
 func RetryBase(d time.Duration) HandleOption {
 	return func(h *handler) { h.tuning.retryBase = d }
 }
 
-// RetryMax sets the maximum pause after failures in this queue. If d is 0, Options.RetryMax applies.
-// A d below Options.RetryBase also lowers the first pause for this queue. If d is negative,
-// [Relay.Run] returns [honker.ErrInvalid].
+// RetryMax sets the maximum pause after failures in this queue. If d is 0, Options.RetryMax
+// applies. If d is less than Options.RetryBase, it also lowers the first pause for this queue. If d
+// is negative, [Relay.Run] returns [honker.ErrInvalid].
 func RetryMax(d time.Duration) HandleOption {
 	return func(h *handler) { h.tuning.retryMax = d }
 }
 
-// TxTimeout limits the transaction of a [Queue.HandleTx]; the default is 2s. When it has passed, the
-// ctx of the handler ends and the transaction is rolled back, because all other writers of the
+// TxTimeout limits the transaction of a [Queue.HandleTx]; the default is 2s. When the time is up,
+// the handler's ctx ends and the transaction is rolled back, because all other writers of the
 // database are waiting. If d is zero or negative, [Relay.Run] returns [honker.ErrInvalid].
 func TxTimeout(d time.Duration) HandleOption {
 	return func(h *handler) { h.txTimeout = d }
 }
 
-// handler is the handler of a queue. Exactly one of the three functions is set, unless isNil.
+// handler is the handler of a queue. Exactly one of the three functions is set, unless isNil is
+// true.
 type handler struct {
 	queue *Queue
 	one   func(context.Context, *Message) error
@@ -79,13 +80,13 @@ type handler struct {
 // failure: the partition pauses, longer with each consecutive failure, and then tries the message
 // again. [RetryAfter] sets the pause explicitly.
 //
-// The ctx of h carries the values of the ctx of [Relay.Run] and ends with the lease, see [Lease]. It
-// does not end with the ctx of Run, so batches in progress are completed. If a process dies, the
-// progress within its current batch is lost. The messages are then delivered again, with the same
-// IdempotencyKey.
+// h's ctx carries the values of the ctx passed to [Relay.Run] and ends with the lease (see
+// [Lease]). It does not end with Run's ctx, so batches in progress are completed. If a process
+// dies, the progress within its current batch is lost. The messages are then delivered again, with
+// the same IdempotencyKey.
 //
-// A queue can have only one handler, which must be registered before Run. Run returns an error if
-// there are two.
+// A queue can have only one handler, and it must be registered before Run is called. Run returns an
+// error if a queue has two handlers.
 func (q *Queue) Handle(h func(context.Context, *Message) error, opts ...HandleOption) {
 	q.handle(&handler{one: h, isNil: h == nil}, opts)
 }
@@ -105,9 +106,9 @@ func (q *Queue) HandleBatch(h func(context.Context, *Batch) error, opts ...Handl
 // writes of h for that message only.
 //
 // All other writers of the database wait while the transaction is open, so h must not wait or use
-// the network; see [TxTimeout]. h must not end tx: a batch that has lost its transaction fails. Call
-// the Tx form of honker's methods with ctx and tx. In all other respects HandleTx is like
-// [Queue.Handle].
+// the network; see [TxTimeout]. h must neither commit nor roll back tx; if it does, the batch
+// fails. Call the Tx form of honker's methods with ctx and tx. In all other respects HandleTx is
+// like [Queue.Handle].
 func (q *Queue) HandleTx(h func(context.Context, *sql.Tx, *Message) error, opts ...HandleOption) {
 	q.handle(&handler{tx: h, isNil: h == nil}, opts)
 }

@@ -35,7 +35,7 @@ func (e *events[E]) list() []E {
 	return append([]E(nil), e.all...)
 }
 
-// deadLetters returns "partition/seq attempts reason payload" for each dead letter, by id.
+// deadLetters returns "partition/seq attempts reason payload" for each dead letter, in id order.
 func deadLetters(t testing.TB, db *honker.DB) []string {
 	t.Helper()
 	all, err := testkit.Rows(db.SQL(), `SELECT partition || '/' || seq || ' ' || attempts || ' ' || last_error || ' ' || CAST(payload AS TEXT) FROM _honkerx_relay_dead WHERE state = 'pending' ORDER BY id`)
@@ -43,8 +43,8 @@ func deadLetters(t testing.TB, db *honker.DB) []string {
 	return all
 }
 
-// A failed message is retried before all others, with pauses that double up to RetryMax. New messages
-// do not shorten the pauses, and other partitions continue.
+// A failed message is retried before later messages, with pauses that double up to RetryMax. New
+// messages do not shorten the pauses, and other partitions are not affected.
 func TestRelay_Handle_Backoff(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, &relay.Options{RetryBase: time.Second, RetryMax: 10 * time.Second})
@@ -237,8 +237,8 @@ func TestRelay_Handle_Panic(t *testing.T) {
 	})
 }
 
-// Attempts increase when a batch is taken, so they include those of crashed processes. They do not
-// increase while a message waits, and progress resets them to 0.
+// The attempt count increases when a batch is taken, so it includes crashed processes. It does not
+// increase while a message waits, and progress resets it to 0.
 func TestRelay_Attempts(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, nil)
@@ -259,14 +259,15 @@ func TestRelay_Attempts(t *testing.T) {
 	})
 }
 
-// dies simulates a process that crashed after it had taken partition 0 attempts times without progress.
+// dies simulates processes that took partition 0 the given number of times and crashed without
+// progress.
 func dies(t testing.TB, db *honker.DB, queue string, attempts int, lease time.Duration) {
 	t.Helper()
 	testkit.Exec(t, db, `UPDATE _honkerx_relay_partitions SET owner = 'dead', epoch = epoch + ?2, attempts = ?2, lease_until_ms = ?3 WHERE queue = ?1 AND partition = 0`,
 		queue, attempts, time.Now().Add(lease).UnixMilli())
 }
 
-// A message that crashed MaxAttempts processes becomes a dead letter without another attempt.
+// A message that has crashed MaxAttempts processes becomes a dead letter without another attempt.
 func TestRelay_MaxAttempts_Crashes(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, nil)
@@ -283,7 +284,7 @@ func TestRelay_MaxAttempts_Crashes(t *testing.T) {
 	})
 }
 
-// Changes that a handler makes to its message have no effect on the database.
+// A handler's changes to its message do not affect the database.
 func TestRelay_Handle_MessageChanged(t *testing.T) {
 	for name, change := range map[string]func(m *relay.Message){
 		"cleared": func(m *relay.Message) { *m = relay.Message{} },

@@ -29,39 +29,40 @@ type HTTPOptions struct {
 	Source string
 	// Header is added to each request. Headers that HTTP sets itself take precedence.
 	Header http.Header
-	// Timeout limits a single request, including redirects. The default is the Timeout of the
-	// client, or 10s if that is not set. A request never outlasts its lease, see [Lease].
+	// Timeout limits a single request, including redirects. The default is the client's Timeout, or
+	// 10s if the client has none. A request never outlasts its lease, see [Lease].
 	Timeout time.Duration
-	// PublicOnly refuses connections to addresses outside the public internet, such as
-	// 127.0.0.1, 10.0.0.1 or the metadata server of a cloud. Use it for URLs that customers
-	// enter. The resolved address is checked at each dial. The Transport of the client must be
-	// nil or an *http.Transport without DialTLS. Its Dial functions are not used, and requests
-	// that would go through a proxy fail.
+	// PublicOnly refuses connections to addresses outside the public internet, such as 127.0.0.1,
+	// 10.0.0.1 or the metadata server of a cloud. Use it for URLs that customers enter. The
+	// resolved address is checked at each dial. The client's Transport must be nil or an
+	// *http.Transport without DialTLS. Its Dial functions are not used, and requests that would go
+	// through a proxy fail.
 	PublicOnly bool
 }
 
-// HTTP returns a handler for [Queue.Handle] that posts each message to url. The body is the payload,
-// unchanged. Content-Type is the Type of the message. Idempotency-Key is [Message.IdempotencyKey],
-// in which % and all bytes other than visible ASCII are percent-encoded. With a Secret, the handler
-// adds the headers webhook-id, webhook-timestamp and webhook-signature. The webhook-id is the same
-// key with each full stop encoded as %2E.
+// HTTP returns a handler for [Queue.Handle] that posts each message to url. The body is the
+// payload, unchanged. Content-Type is the message's Type. Idempotency-Key is
+// [Message.IdempotencyKey], in which % and all bytes other than visible ASCII are percent-encoded.
+// With a Secret, the handler adds the headers webhook-id, webhook-timestamp and webhook-signature.
+// The webhook-id is the same key with each period encoded as %2E.
 //
-// A 2xx response finishes the message. For other responses [ClassifyHTTP] decides, and the error
-// wraps an [HTTPError]. A 400 in which Go, nginx or Apache reports plain HTTP on an HTTPS port is
-// retried, because the URL is wrong and not the message. A Retry-After header is obeyed for up to a
-// day if the message will be tried again. Connection errors and timeouts are retried. If the
-// response of an accepted message is lost, the endpoint receives the message again with the same key.
+// A 2xx response finishes the message. For all other responses, [ClassifyHTTP] determines the
+// verdict and the error wraps an [HTTPError]. A 400 in which Go, nginx or Apache reports plain HTTP
+// on an HTTPS port is retried, because the URL, not the message, is wrong. If the message will be
+// retried, a Retry-After header is honored, up to a day. Connection errors and timeouts are
+// retried. If the response of an accepted message is lost, the endpoint receives the message again
+// with the same key.
 //
-// A request ends after HTTPOptions.Timeout or with the ctx of the handler, which ends before the
-// lease does. Up to five redirects are followed if they preserve the payload (307, 308) and stay on
-// the host and port of url or upgrade from http to https. At most 64 KiB of a response are read, for
-// at most a second.
+// A request ends after HTTPOptions.Timeout or when the handler's ctx ends, which is before the
+// lease expires. Up to five redirects are followed if they preserve the payload (307, 308) and stay
+// on the host and port of url or upgrade from http to https. At most 64 KiB of a response are read,
+// for at most a second.
 //
-// If client is nil, HTTP uses a client with its own connections and timeouts, which is shared by all
-// such handlers. The Timeout and CheckRedirect of a client are honored. A nil opts selects the
+// If client is nil, HTTP uses a client with its own connections and timeouts, which is shared by
+// all such handlers. The client's Timeout and CheckRedirect are honored. A nil opts selects the
 // defaults. Make a handler once for each URL and keep it, because each handler with both PublicOnly
-// and a client has its own connections. Use [HTTPFunc] for a URL per customer. If url or an
-// option is invalid, the handler returns [honker.ErrInvalid], and the relay retries the message.
+// and a client has its own connections. Use [HTTPFunc] if each customer has its own URL. If url or
+// an option is invalid, the handler returns [honker.ErrInvalid], and the relay retries the message.
 func HTTP(client *http.Client, url string, opts *HTTPOptions) func(context.Context, *Message) error {
 	s, err := newSink(newClients(client), url, opts)
 	if err != nil {
@@ -72,14 +73,15 @@ func HTTP(client *http.Client, url string, opts *HTTPOptions) func(context.Conte
 }
 
 // HTTPFunc returns a handler for [Queue.Handle] that posts each message, as [HTTP] does, to the
-// endpoint that the given function returns for the message. Each customer can therefore have a URL,
-// a secret and headers; [Message.Key] can identify the customer. Nil options select the defaults.
+// endpoint that the given function returns for the message. Each customer can therefore have its
+// own URL, secret and headers; [Message.Key] can identify the customer. Nil options select the
+// defaults.
 //
 // The function is called before each attempt, so a changed URL takes effect at the next attempt. An
-// error of the function is treated as an error of the handler: the partition waits and the message
-// is retried, unless the error is a [Reject]. For a customer that no longer exists, return
-// Reject(err). For a customer that may still be set up, return a plain error. An invalid URL, such
-// as an empty string, or an invalid option is [honker.ErrInvalid] and is retried.
+// error returned by the function is treated like an error returned by the handler: the partition
+// waits and the message is retried, unless the error is a [Reject]. For a customer that no longer
+// exists, return Reject(err). For a customer that may still be set up, return a plain error. An
+// invalid URL, such as an empty string, or an invalid option is [honker.ErrInvalid] and is retried.
 //
 // If client is nil, HTTPFunc uses the client that all handlers share. The handler has a single
 // connection pool for all its endpoints, even with both PublicOnly and a client. If the function is
@@ -114,7 +116,7 @@ const (
 	httpTimeout  = 10 * time.Second
 	maxRedirects = 5
 	maxAnswer    = 64 << 10
-	maxHead      = 1 << 10 // bytes of a response that are kept for error texts
+	maxHead      = 1 << 10 // bytes of a response kept for error messages
 	answerTime   = time.Second
 )
 
@@ -153,8 +155,9 @@ func newSink(c clients, address string, opts *HTTPOptions) (*sink, error) {
 	return s, err
 }
 
-// canonical returns a copy of header with canonical keys. Without it, a header that a literal spells
-// with different case would be sent in addition to the header of the same name that HTTP sets.
+// canonical returns a copy of header with canonical keys. A map literal may spell a header in a
+// different case. Without canonical keys, that header would be sent in addition to the header that
+// HTTP sets itself.
 func canonical(header http.Header) http.Header {
 	out := make(http.Header, len(header))
 	for key, values := range header {
@@ -218,7 +221,7 @@ func newTransport() *http.Transport {
 }
 
 // redirects returns a CheckRedirect function that refuses redirects to another endpoint and
-// redirects that drop the payload. next decides about the others; it may be nil.
+// redirects that drop the payload. All other redirects are passed to next, which may be nil.
 func redirects(next func(*http.Request, []*http.Request) error) func(*http.Request, []*http.Request) error {
 	return func(to *http.Request, via []*http.Request) error {
 		from := via[0]
@@ -284,8 +287,8 @@ func (s *sink) handle(ctx context.Context, m *Message) error {
 	return err
 }
 
-// wantsTLS reports whether a is the response of a server that expects HTTPS on this port. The server
-// has not read the message then, so the status says nothing about it.
+// wantsTLS reports whether a is the response of a server that expects HTTPS on this port. Such a
+// server has not read the message, so its status says nothing about the message.
 func wantsTLS(a *answer) bool {
 	if a.status != http.StatusBadRequest {
 		return false
@@ -303,7 +306,7 @@ func wantsTLS(a *answer) bool {
 	return false
 }
 
-// answer contains the relevant parts of a response.
+// answer holds the parts of a response that determine the verdict.
 type answer struct {
 	status     int
 	head       []byte
@@ -363,10 +366,10 @@ func headerText(text string) string {
 }
 
 // read returns the relevant parts of resp. It also drains the body, so that the connection can be
-// reused, but gives up if the body is long or slow, because the verdict does not depend on it.
+// reused, but gives up on a long or slow body, because the verdict does not depend on the rest.
 func read(resp *http.Response, cancel context.CancelCauseFunc) *answer {
 	defer time.AfterFunc(answerTime, func() { cancel(nil) }).Stop()
-	// Read errors only shorten the quoted text or cost the connection.
+	// A read error is harmless: the quoted text is shorter, or the connection is not reused.
 	head, _ := io.ReadAll(io.LimitReader(resp.Body, maxHead))
 	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer-maxHead)
 	return &answer{

@@ -36,7 +36,7 @@ func TestHTTP_EndpointSpeaksHTTPS_MessagesWait(t *testing.T) {
 	require.NoError(t, relay.HTTP(s.Client(), s.URL, nil)(t.Context(), order()))
 }
 
-// The texts of other servers are recognized too, and any other 400 still rejects the message.
+// Other servers' error texts are recognized too. Any other 400 still rejects the message.
 func TestHTTP_EndpointSpeaksHTTPS_Words(t *testing.T) {
 	text := ""
 	s := endpoint(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -56,7 +56,7 @@ func TestHTTP_EndpointSpeaksHTTPS_Words(t *testing.T) {
 	}
 }
 
-// The Timeout of a client takes precedence over the default timeout of HTTP.
+// The client's Timeout takes precedence over HTTP's default timeout.
 func TestHTTP_Timeout_OfTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {

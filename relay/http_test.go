@@ -32,7 +32,7 @@ func order() *relay.Message {
 	return &relay.Message{Queue: "orders", Partition: 1, Seq: 7, Type: "application/json", Payload: []byte(`{"total":19}`)}
 }
 
-// endpoint serves h until the end of the test, and then closes connections with open requests.
+// endpoint serves h until the test ends, and then closes connections that still have open requests.
 func endpoint(t *testing.T, h http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(h)
@@ -45,7 +45,7 @@ func status(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 }
 
-// A request has the unmodified payload and the documented headers.
+// A request carries the unmodified payload and the documented headers.
 func TestHTTP_Request(t *testing.T) {
 	var got *http.Request
 	var body []byte
@@ -93,7 +93,7 @@ func TestHTTP_Answer(t *testing.T) {
 	require.Equal(t, "post to "+s.URL+": 418 I'm a teapot: "+answer.Answer, err.Error())
 }
 
-// verdict returns the reaction of the relay to an error of a handler.
+// verdict returns how the relay reacts to a handler error.
 func verdict(err error) string {
 	var d *worker.Directive
 	switch {
@@ -107,7 +107,7 @@ func verdict(err error) string {
 	return "retry after " + d.Delay.String()
 }
 
-// Each status has the verdict of ClassifyHTTP, and Retry-After is used only for retries.
+// Each status is handled as ClassifyHTTP says, and Retry-After is honored only for retries.
 func TestHTTP_Status(t *testing.T) {
 	after := ""
 	code := 0
@@ -155,12 +155,12 @@ func TestHTTP_Done(t *testing.T) {
 	}
 }
 
-// The end of the lease cancels a pending request at the client and at the server.
+// When the lease ends, a pending request is canceled on both the client and the server.
 func TestHTTP_EndpointHangs_LeaseEnds(t *testing.T) {
 	come, gone := make(chan struct{}), make(chan struct{})
 	s := endpoint(t, func(_ http.ResponseWriter, r *http.Request) {
 		close(come)
-		_, _ = io.Copy(io.Discard, r.Body) // a server notices the end of the request only after it has read the body
+		_, _ = io.Copy(io.Discard, r.Body) // the server notices a canceled request only after reading the body
 		<-r.Context().Done()
 		close(gone)
 	})
@@ -172,12 +172,12 @@ func TestHTTP_EndpointHangs_LeaseEnds(t *testing.T) {
 	select {
 	case <-come:
 		<-gone
-	default: // on a stalled machine the request may never arrive
+	default: // on a stalled machine, the request may never arrive
 	}
 }
 
-// A message whose request was cut off by the end of the lease is sent again with the same key, before
-// the next message.
+// If the lease ends during a request, the message is sent again with the same key, before the next
+// message.
 func TestHTTP_EndpointHangs_MessageIsRetried(t *testing.T) {
 	cut := make(chan time.Duration, 1)
 	var mu sync.Mutex
@@ -207,8 +207,8 @@ func TestHTTP_EndpointHangs_MessageIsRetried(t *testing.T) {
 	require.Less(t, <-cut, 10*time.Second, "before the lease ended")
 }
 
-// A message that the endpoint refuses permanently becomes a dead letter with the response as the reason.
-// A message that it refuses temporarily is retried after the requested time.
+// A message that the endpoint refuses permanently becomes a dead letter with the response as the
+// reason. A message that the endpoint refuses temporarily is retried after the requested time.
 func TestHTTP_RefusedMessages(t *testing.T) {
 	var calls atomic.Int32
 	s := endpoint(t, func(w http.ResponseWriter, r *http.Request) {
@@ -276,7 +276,7 @@ func TestHTTP_BadURL_MessagesWait(t *testing.T) {
 	require.EqualValues(t, 3, testkit.QueryInt(t, db.SQL(), countMessages))
 }
 
-// Timeout cancels the request, and the error says so. The ctx of the handler continues.
+// Timeout cancels the request, and the error says so. The handler's ctx is not canceled.
 func TestHTTP_EndpointHangs_Timeout(t *testing.T) {
 	s := endpoint(t, func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -307,7 +307,8 @@ func TestHTTP_EndpointGone(t *testing.T) {
 	require.NotContains(t, err.Error(), "secret-path")
 }
 
-// The status decides even if the body never ends, because HTTP does not wait for the rest of it.
+// The status is used even if the body never ends, because HTTP does not wait for the rest of the
+// body.
 func TestHTTP_AnswerWithoutEnd(t *testing.T) {
 	for name, body := range map[string]func(io.Writer) bool{
 		"fast": func(w io.Writer) bool { _, err := w.Write(make([]byte, 32<<10)); return err == nil },
@@ -337,7 +338,7 @@ func TestHTTP_AnswerWithoutEnd(t *testing.T) {
 	}
 }
 
-// Connections are reused, also after an error with a body.
+// Connections are reused, even after an error response with a body.
 func TestHTTP_ConnectionsAreReused(t *testing.T) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(500)
@@ -398,7 +399,7 @@ func TestHTTP_Redirect(t *testing.T) {
 	require.ErrorContains(t, post("/nowhere"), "307 Temporary Redirect")
 }
 
-// The CheckRedirect of the client is also called.
+// The client's CheckRedirect is also called.
 func TestHTTP_Redirect_ClientDecides(t *testing.T) {
 	s := endpoint(t, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/again", http.StatusTemporaryRedirect)
@@ -451,7 +452,7 @@ func TestHTTP_PublicOnly_ClientsItCannotGuard(t *testing.T) {
 	require.Zero(t, reached.Load())
 }
 
-// An invalid option is returned by each call, as an error that does not reject the message.
+// With an invalid option, every call returns an error that does not reject the message.
 func TestHTTP_BadOptions(t *testing.T) {
 	for _, address := range []string{"", "example.com/hook", "/hook", "ftp://example.com", "http://", "http://:80", "http://a b", "http://[::1", "mailto:a@example.com", "\x7f"} {
 		err := relay.HTTP(nil, address, nil)(t.Context(), order())

@@ -14,23 +14,23 @@ type QueueInfo struct {
 	Partitions []PartitionInfo // all partitions, by number
 	Dead       int64           // dead letters that are neither resolved nor discarded
 
-	// Misplaced is the number of messages in partitions that the queue does not have. Only
-	// programs that bypass this package can insert them. They are never delivered, and
-	// [honker.DB.Check] reports them.
+	// Misplaced is the number of messages in partitions outside the queue's range. Only programs
+	// that bypass this package can insert them. They are never delivered, and [honker.DB.Check]
+	// reports them.
 	Misplaced int64
 }
 
-// PartitionInfo describes the progress of a partition. The lease of a crashed process remains, so
-// Owner may name a process that no longer exists until LeaseUntil has passed.
+// PartitionInfo describes the progress of a partition. A crashed process keeps its lease until
+// LeaseUntil, so Owner may name a process that no longer exists.
 type PartitionInfo struct {
 	Partition  int
 	Seq        int64     // number of the last committed message; Processed + Waiting
 	Processed  int64     // finished messages, including dead letters
-	Waiting    int64     // unfinished messages, including those that a handler is working on
+	Waiting    int64     // unfinished messages, including messages being handled
 	Oldest     time.Time // when the first waiting message was sent; zero if none waits
 	Attempt    int       // attempts at the first waiting message
 	LastError  string    // error of the last attempt; empty if it did not fail
-	RetryAt    time.Time // end of the pause after a failure; zero if the partition does not pause
+	RetryAt    time.Time // end of the pause after a failure; zero if the partition is not paused
 	Owner      string    // the [Relay.Run] that holds the lease; empty if none
 	Epoch      int64     // number of batches taken so far
 	LeaseUntil time.Time // end of the lease; zero if there is none

@@ -20,7 +20,7 @@ func infoOf(t testing.TB, q *relay.Queue) relay.QueueInfo {
 	return info
 }
 
-// Info of an unused queue contains all partitions and does not change the database.
+// For an unused queue, Info lists all partitions and does not change the database.
 func TestQueue_Info_Unused(t *testing.T) {
 	q := relay.New(honkertest.Open(t, nil), nil).Queue("hooks", 4)
 	require.Equal(t, relay.QueueInfo{

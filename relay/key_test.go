@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// older removes the key columns from the tables, which restores the schema of an earlier version.
+// older drops the key columns, which restores the schema of an earlier version.
 func older(t testing.TB, db *sql.DB, family string) {
 	t.Helper()
 	for _, statement := range []string{
@@ -28,7 +28,7 @@ func older(t testing.TB, db *sql.DB, family string) {
 	}
 }
 
-// ofFamily returns a statement with the table names of a family.
+// ofFamily returns statement with a family's table names.
 func ofFamily(statement, family string) string {
 	if family == "" {
 		return statement
@@ -36,7 +36,7 @@ func ofFamily(statement, family string) string {
 	return strings.ReplaceAll(statement, "_honkerx_relay_", "_honkerx_relay_"+family+"_")
 }
 
-// drainedOf waits until no message of a family is left.
+// drainedOf waits until a family has no messages left.
 func drainedOf(t testing.TB, db *honker.DB, family string) {
 	t.Helper()
 	testkit.Eventually(t, testkit.Timeout, "all messages finished", func() bool {
@@ -44,7 +44,7 @@ func drainedOf(t testing.TB, db *honker.DB, family string) {
 	})
 }
 
-// The statements of the version without keys.
+// Statements used by the version without keys.
 const (
 	olderSend = `INSERT INTO _honkerx_relay_messages (queue, created_ms, partition, type, payload) VALUES ('orders', 1, 0, 'text/plain', ?1)`
 	olderDie  = `INSERT INTO _honkerx_relay_dead (id, queue, partition, seq, type, payload, created_ms, attempts, last_error, died_ms)
@@ -78,7 +78,8 @@ func (s *seen) keys() (all []string) {
 	return all
 }
 
-// Handlers and dead letters receive the key passed to each of the send methods, and Requeue keeps it.
+// Handlers and dead letters have the key that was passed to any of the send methods, and Requeue
+// keeps the key.
 func TestRelay_Key(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	r := relay.New(db, nil)
@@ -167,8 +168,8 @@ func TestRelay_Key_Bad(t *testing.T) {
 	require.Equal(t, before, testkit.Dump(t, db.SQL()))
 }
 
-// A database of the version without keys can be read unchanged, and each method that writes upgrades it.
-// Its messages have no key. Processes of the earlier version can keep using it.
+// A database from the version without keys can be read as is, and any write upgrades it. Its
+// messages have no key. Processes running the earlier version can keep using it.
 func TestRelay_Key_OlderFile(t *testing.T) {
 	for verb, write := range map[string]func(r *relay.Relay, q *relay.Queue, db *honker.DB) error{
 		"Send": func(_ *relay.Relay, q *relay.Queue, _ *honker.DB) error {

@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// The ctx of a handler ends at the lease minus its headroom, and unfinished messages are retried.
+// A handler's ctx ends one headroom before its lease, and unfinished messages are retried.
 func TestRelay_Lease_Deadline(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, nil)
@@ -45,8 +45,8 @@ func TestRelay_Lease_Deadline(t *testing.T) {
 	})
 }
 
-// When the time of a batch is over, no further message is started. Finished messages are saved, and no
-// attempt is counted for the others.
+// When a batch's time is up, no further message is started. Finished messages are saved, and no attempt is counted for
+// the others.
 func TestRelay_Lease_NoTimeLeft(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, nil)
@@ -95,7 +95,7 @@ func TestRelay_Lease_Long(t *testing.T) {
 	})
 }
 
-// Queues of a relay can have different leases.
+// The queues of a relay can have different leases.
 func TestRelay_Lease_EachQueue(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, &relay.Options{Batch: 500, VacuumEvery: 5 * time.Minute})
@@ -122,7 +122,7 @@ func TestRelay_Lease_EachQueue(t *testing.T) {
 	})
 }
 
-// A handler that ignores its ctx is abandoned, and nothing is acked for it. Other partitions continue. Its own
+// A handler that ignores its ctx is abandoned, and none of its messages are acked. Other partitions continue. Its own
 // partition is not taken again in this process until the handler has returned.
 func TestRelay_Stuck(t *testing.T) {
 	for name, handle := range map[string]func(q *relay.Queue, h func(context.Context, *relay.Message) error){
@@ -205,7 +205,7 @@ func TestRelay_Stuck_End(t *testing.T) {
 	})
 }
 
-// Progress is not saved if another owner or another epoch has the lease.
+// Progress is not saved if the lease belongs to another owner or another epoch.
 func TestRelay_Lease_Lost(t *testing.T) {
 	for name, steal := range map[string]string{
 		"owner": `UPDATE _honkerx_relay_partitions SET owner = 'other', lease_until_ms = 0`,
@@ -291,7 +291,7 @@ func TestRelay_Run_Drain(t *testing.T) {
 	})
 }
 
-// DB.Close waits for the current batch, as the end of ctx does.
+// DB.Close waits for the current batch, just as Run does when ctx ends.
 func TestRelay_Run_Close(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, err := honker.Open(context.Background(), filepath.Join(t.TempDir(), "closed.db"),

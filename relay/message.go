@@ -7,8 +7,8 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Message is a message as it is passed to a handler. The handler may keep and modify it; changes
-// have no effect on its delivery.
+// Message is a message as it is passed to a handler. The handler may keep and modify the Message;
+// changes do not affect delivery.
 type Message struct {
 	Queue     string
 	Partition int
@@ -19,7 +19,7 @@ type Message struct {
 	Type      string // Type of the Outgoing
 	Payload   []byte
 	CreatedAt time.Time // in whole milliseconds
-	Attempt   int       // earlier attempts as the first message of a batch, those of crashed processes included; 0 at first
+	Attempt   int       // number of earlier attempts as the first message of a batch, including attempts that ended in a crash
 }
 
 // IdempotencyKey returns "queue/partition/seq". It is the same at each delivery of the message and
@@ -28,11 +28,11 @@ func (m *Message) IdempotencyKey() string {
 	return m.Queue + "/" + strconv.Itoa(m.Partition) + "/" + strconv.FormatInt(m.Seq, 10)
 }
 
-// Reject wraps err so that a handler that returns it turns its message into a dead letter. The text
-// of err becomes the reason. The partition then continues. Reject is the same as [honker.Reject].
+// Reject wraps err. When a handler returns the result, its message becomes a dead letter with err's
+// text as the reason, and the partition continues. Reject is the same as [honker.Reject].
 func Reject(err error) error { return honker.Reject(err) }
 
-// RetryAfter wraps err so that a handler that returns it has its message tried again after d,
-// instead of after the increasing pause of [RetryBase]. The whole partition waits. If d is zero or
+// RetryAfter wraps err. When a handler returns the result, its message is retried after d instead
+// of after the increasing pause set by [RetryBase]. The whole partition waits. If d is zero or
 // negative there is no pause. RetryAfter is the same as [honker.RetryAfter].
 func RetryAfter(d time.Duration, err error) error { return honker.RetryAfter(d, err) }

@@ -23,7 +23,7 @@ type Observer struct {
 type Sent struct {
 	Queue string
 	IDs   []int64
-	Tx    bool // sent in the transaction of the caller, which may still be rolled back
+	Tx    bool // sent in the caller's transaction, which may still be rolled back
 }
 
 // Taken describes a batch that was taken.
@@ -33,7 +33,7 @@ type Taken struct {
 	Epoch     int64
 	Messages  int
 	Attempt   int           // earlier attempts at the first message
-	Wait      time.Duration // time since the first message was sent
+	Wait      time.Duration // time from sending the first message until the batch was taken
 }
 
 // Finished describes a batch whose progress was saved.
@@ -50,7 +50,7 @@ type Retried struct {
 	Queue     string
 	Partition int
 	Epoch     int64
-	Attempt   int // attempts so far at the message that will be tried again
+	Attempt   int // attempts so far at the message to be retried
 	At        time.Time
 	Err       error
 }

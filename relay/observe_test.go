@@ -13,8 +13,8 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// The observer sees each message that dies by a reject or by its last attempt, in this process or in a
-// crashed process.
+// The observer sees each message that dies, whether it was rejected or its last attempt failed or
+// crashed.
 func TestRelay_Observer_Dead(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		var died events[relay.Died]

@@ -10,8 +10,8 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// outcome is the result of a batch. It is computed before the transaction that saves it, because the
-// Error method of an error is application code and must not run in a transaction that others share.
+// outcome is the result of a batch. It is computed before the transaction that saves it: an error's
+// Error method is application code and must not run in a shared transaction.
 type outcome struct {
 	progress row.RelayProgress
 	err      error // why the batch failed
@@ -61,7 +61,8 @@ func (a *active) attempts(index int) int64 {
 	return 1
 }
 
-// decideRest decides about the first unfinished message: no attempt, a retry or a dead letter.
+// decideRest decides whether the first unfinished message is retried, becomes a dead letter, or
+// does not count as attempted.
 func (a *active) decideRest(o *outcome, b *Batch) {
 	rest := b.finished
 	if o.err == nil {
@@ -71,23 +72,24 @@ func (a *active) decideRest(o *outcome, b *Batch) {
 		}
 		return
 	}
-	// A handler of batches may fail before it calls Next.
+	// A batch handler may fail before it calls Next.
 	if b.handed > rest || rest == 0 {
 		o.progress.Attempts = a.attempts(rest)
 	}
 	// If several messages were handed out, it is unknown which of them failed. Smaller batches
-	// isolate that message before its attempts are held against it.
+	// isolate the failing message before it can become a dead letter.
 	alone := b.handed == rest+1 || len(a.ids) == 1
 	if most := a.handler.maxAttempts; most > 0 && alone && o.progress.Attempts >= int64(most) {
 		o.finish(a, rest+1)
 		o.progress.Attempts = 0
 		o.deadLetter(a, rest, engine.Describe(o.err), false)
-		o.progress.LastError = engine.Describe(o.err) // the partition still counts as failed at its last attempt
+		o.progress.LastError = engine.Describe(o.err) // the partition's last attempt still counts as failed
 	} else {
 		o.progress.LastError = engine.Describe(o.err)
 		o.progress.RetryAt = wholeMillis(time.Now().Add(a.pause(o)))
 	}
-	// A stuck handler may still use its lease, so no other message of its partition may start before.
+	// A stuck handler may keep running until its lease expires. The next message of the partition
+	// must not start earlier.
 	if is(o.err, ErrStuck) {
 		if lapses := wholeMillis(a.lapses); lapses.After(o.progress.RetryAt) {
 			o.progress.RetryAt = lapses
@@ -95,7 +97,8 @@ func (a *active) decideRest(o *outcome, b *Batch) {
 	}
 }
 
-// putOff records that no message of the batch was tried, and takes the counted attempt back.
+// putOff records that no message of the batch was attempted. It undoes the attempt that was counted
+// when the batch was taken.
 func (a *active) putOff(o *outcome) {
 	o.progress.Attempts = a.taken.Attempts - 1
 	o.progress.RetryAt = wholeMillis(time.Now().Add(a.handler.tuning.retryBase))
@@ -105,8 +108,8 @@ func (a *active) putOff(o *outcome) {
 	o.progress.LastError = engine.Describe(o.err)
 }
 
-// wholeMillis rounds t up to the precision of the database, because the time of a retry is also reported,
-// and no wake may come before it.
+// wholeMillis rounds t up to the precision of the database, because the time of a retry is also
+// reported, and a wake-up before that time would find nothing to do.
 func wholeMillis(t time.Time) time.Time {
 	return time.UnixMilli(t.Add(time.Millisecond - 1).UnixMilli())
 }

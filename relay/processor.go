@@ -49,8 +49,8 @@ var (
 	errLeaseLost    = errors.New("lease lost")
 )
 
-// process handles first and every batch that the following steps take. It returns when a step takes
-// none, or when the slot has left its place and cannot get it back.
+// process handles first and every batch that the following steps take. It returns when a step finds
+// no further batch, or when the slot has given up its place and all places are taken.
 func (r *run) process(s *slot, first *active) {
 	defer s.close()
 	for a := first; a != nil; {
@@ -95,7 +95,7 @@ func (r *run) batchHandler(ctx context.Context, a *active) error {
 	return err
 }
 
-// attempt calls the handler of the application and converts a panic to an error with its stack.
+// attempt calls the application's handler and converts a panic to an error that includes the stack.
 func (r *run) attempt(a *active, m *Message, call func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -105,7 +105,7 @@ func (r *run) attempt(a *active, m *Message, call func() error) (err error) {
 	return call()
 }
 
-// each calls f for the messages of the batch until f fails or the time is over.
+// each calls f for the messages of the batch until f fails or the handler's time is up.
 func (a *active) each(f func(m *Message) error) error {
 	for a.batch.Remaining() > 0 {
 		m, ok := a.batch.Next()
@@ -126,8 +126,8 @@ func (a *active) each(f func(m *Message) error) error {
 	return nil
 }
 
-// directiveOf returns the Reject or RetryAfter in err, or nil. The methods of err are application
-// code, so it recovers from their panics.
+// directiveOf returns the Reject or RetryAfter in err, or nil. err's methods are application code,
+// so directiveOf recovers from panics in them.
 func directiveOf(err error) (d *worker.Directive) {
 	if err == nil {
 		return nil
@@ -153,8 +153,9 @@ func is(err, target error) (found bool) {
 	return errors.Is(err, target)
 }
 
-// watched runs f in a goroutine and waits for it until limit. If f is still running then, watched
-// abandons it, closes the batch and returns ErrStuck. If the lease has already ended, f is not run.
+// watched runs f in a goroutine and waits for it until limit. If f is still running at limit,
+// watched abandons it, closes the batch and returns ErrStuck. If the lease has already ended, f is
+// not run.
 func (r *run) watched(a *active, limit time.Time, f func() error) error {
 	if a.batch.Remaining() == 0 {
 		return nil
@@ -214,9 +215,9 @@ func (r *run) handlerReturned(a *active) {
 }
 
 // settle saves the outcome of a batch. If more is set and Run is not ending, it also takes the next
-// batch in the same transaction. After a failed transaction it only saves, because an error in taking
-// a batch must not prevent the save. If the outcome cannot be saved, the lease expires and the
-// messages are delivered again.
+// batch in the same transaction. If that transaction fails, settle retries the save alone, because
+// a failure to take the next batch must not prevent the save. If the outcome cannot be saved, the
+// lease expires and the messages are delivered again.
 func (r *run) settle(s *slot, a *active, ended *outcome, more bool) (next *active) {
 	ctx, cancel := context.WithDeadline(r.lasting, a.lapses.Add(worker.CancelGrace))
 	defer cancel()

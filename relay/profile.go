@@ -35,16 +35,15 @@ func (p Profile) check() error {
 	return nil
 }
 
-// tuning contains the settings that a profile, the options of a relay and the options of a handler
-// have in common.
+// tuning holds the settings shared by profiles, relay options and handler options.
 type tuning struct {
 	batch               int
 	retryBase, retryMax time.Duration
 }
 
-// over returns t with zero fields replaced by the defaults. If retryBase exceeds the default retryMax
-// it also becomes the retryMax, and vice versa. It is an error only if t itself contains a retryBase
-// above its retryMax.
+// over returns t with zero fields replaced by the defaults. If retryBase exceeds the default
+// retryMax it also becomes the retryMax, and vice versa. over returns an error only if t sets both
+// and retryBase is greater than retryMax.
 func (t tuning) over(defaults tuning) (tuning, error) {
 	err := errors.Join(notNegative("Batch", t.batch), engine.NotNegative("RetryBase", t.retryBase), engine.NotNegative("RetryMax", t.retryMax))
 	if err != nil {

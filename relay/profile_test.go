@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// The profiles differ in batch size and in the pauses after failures, and options override them.
+// Profiles differ in batch size and in the pauses after failures. Options override the profile.
 func TestRelay_Profiles(t *testing.T) {
 	for name, c := range map[string]struct {
 		options     relay.Options
@@ -58,7 +58,7 @@ func TestRelay_Profiles(t *testing.T) {
 	}
 }
 
-// Options of a handler override those of the relay for its queue only.
+// Handler options override relay options for the handler's queue only.
 func TestRelay_Handle_Tuning(t *testing.T) {
 	for name, c := range map[string]struct {
 		options     []relay.HandleOption

@@ -20,7 +20,7 @@ const (
 	defaultType   = "application/json"
 )
 
-// Queue is a handle on a queue of a relay. It is cheap to create and safe for concurrent use.
+// Queue is a handle to a relay queue. It is cheap to create and safe for concurrent use.
 type Queue struct {
 	relay      *Relay
 	name       string
@@ -28,11 +28,11 @@ type Queue struct {
 	err        error // invalid name or number of partitions, returned by every method that accesses the database
 }
 
-// Queue returns a handle on the queue with the given name and number of partitions, which must be 1,
-// 2, 4, 8, 16, 32 or 64. It does not access the database. The first write in any process stores the
-// number of partitions, which cannot change afterwards. Methods of a handle with a different number
-// return [ErrPartitions]. Names have the same rules as for [honker.NewQueue]. If the name or the
-// number is invalid, the first method called returns [honker.ErrInvalid].
+// Queue returns a handle to the queue with the given name and number of partitions, which must be
+// 1, 2, 4, 8, 16, 32 or 64. It does not access the database. The first write in any process stores
+// the number of partitions, which cannot change afterwards. A handle with a different number
+// returns [ErrPartitions] from its methods. Names have the same rules as for [honker.NewQueue]. If
+// the name or the number is invalid, the first method called returns [honker.ErrInvalid].
 func (r *Relay) Queue(name string, partitions int) *Queue {
 	err := errors.Join(r.err, engine.CheckName("queue", name))
 	if partitions < 1 || partitions > maxPartitions || partitions&(partitions-1) != 0 {
@@ -60,11 +60,11 @@ type Outgoing struct {
 	Payload   []byte // any bytes, up to Options.MaxPayload; nil is empty
 }
 
-// Send appends messages in the given order, all or none, and returns their ids after the commit. It
-// waits for the writer until ctx ends or BusyTimeout has passed ([honker.ErrBusy]). If a payload is
-// too large, or a Key, Type or Partition is invalid, Send returns [honker.ErrInvalid] and writes
-// nothing. Without messages it does nothing. With the ctx of [honker.DB.Tx] it returns
-// [honker.ErrInTx]; use SendTx there.
+// Send appends either all of the messages, in the given order, or none of them. It returns their
+// ids after the commit. It waits for the writer until ctx ends or BusyTimeout has passed
+// ([honker.ErrBusy]). If a payload is too large, or a Key, Type or Partition is invalid, Send
+// returns [honker.ErrInvalid] and writes nothing. Without messages it does nothing. With a ctx from
+// [honker.DB.Tx], Send returns [honker.ErrInTx]; use SendTx instead.
 func (q *Queue) Send(ctx context.Context, m ...Outgoing) (ids []int64, err error) {
 	op, err := q.newSendOp(m)
 	if err == nil && len(m) > 0 {
@@ -109,7 +109,7 @@ type sendOp struct {
 	queue    *Queue
 	messages []row.RelayMessage
 	known    bool // the queue is registered
-	added    bool // this call has registered the queue or created missing tables
+	added    bool // this call registered the queue or created missing tables
 	ids      []int64
 }
 
@@ -197,7 +197,7 @@ func (q *Queue) compare(found int) error {
 	return nil
 }
 
-// known reports whether this Relay has seen the queue in committed data.
+// known reports whether this Relay knows that the queue's registration is committed.
 func (q *Queue) known() (bool, error) {
 	q.relay.mu.Lock()
 	found, ok := q.relay.known[q.name]
@@ -234,7 +234,7 @@ func (r *Relay) found(queue string, partitions int, added bool) {
 	delete(r.sent, queue)
 }
 
-// key returns the key under which waiters for messages of the queue subscribe.
+// key returns the wake key for new messages in the queue.
 func (q *Queue) key() wake.Key {
 	return wake.Key{Kind: wake.RelayReady, Name: wake.RelayName(q.relay.opts.Family, q.name)}
 }

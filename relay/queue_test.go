@@ -45,7 +45,8 @@ func TestRelay_Send(t *testing.T) {
 	require.Empty(t, ids, "no messages")
 }
 
-// Many messages of a call, for several partitions, keep their order and are sent all or none.
+// Many messages sent by a single call, to several partitions, keep their order and are sent
+// together or not at all.
 func TestRelay_Send_Many(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	q := relay.New(db, nil).Queue("orders", 4)
@@ -93,7 +94,7 @@ func TestRelay_SendTx_Rollback(t *testing.T) {
 	}
 }
 
-// If a single message among a hundred is invalid, none is written.
+// If one of a hundred messages is invalid, none of them is written.
 func TestRelay_Send_BadMessage(t *testing.T) {
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
@@ -220,8 +221,7 @@ func TestRelay_Send_Refused(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM sqlite_schema WHERE name LIKE '%relay%'`))
 }
 
-// A queue is looked up in the database until it was found in committed data, in either kind of
-// transaction.
+// A queue is looked up in the database until it is found in committed data, by Send or by SendTx.
 func TestRelay_SendTx_LookedUpOnce(t *testing.T) {
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
@@ -243,7 +243,7 @@ func TestRelay_SendTx_LookedUpOnce(t *testing.T) {
 				return err
 			})
 		}
-		for range 3 { // adds it, finds it in the caller's transaction, and then knows it
+		for range 3 { // registers it, finds it in the caller's transaction, and then knows it
 			require.NoError(t, send())
 		}
 		testkit.Exec(t, db, `UPDATE _honkerx_relay_queues SET partitions = 4 WHERE name = ?1`, name)
@@ -254,8 +254,8 @@ func TestRelay_SendTx_LookedUpOnce(t *testing.T) {
 	}
 }
 
-// A queue first used in a savepoint that was rolled back is missing even though the transaction has
-// committed. The next use registers it.
+// If a queue is first used in a savepoint that is rolled back, it is missing after the commit. The
+// next use registers it.
 func TestRelay_SendTx_Savepoint(t *testing.T) {
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)

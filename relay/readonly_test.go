@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// On a read-only DB a relay can be read, and all sends and changes are refused.
+// On a read-only DB, a relay can be read, but sends and changes are refused.
 func TestReadOnly(t *testing.T) {
 	path, writer := testkit.OpenShared(t)
 	_, err := relay.New(writer, nil).Queue("hooks", 1).Send(t.Context(), relay.Outgoing{Payload: []byte("1")})

@@ -2,10 +2,10 @@
 // customer, as a change feed, or to a message broker.
 //
 // The key of a message selects its partition. Within a partition, messages are handled strictly in
-// the order of their commits, by one handler at a time across all processes. Partitions are
-// independent of each other. Delivery is at least once: a handler finishes its message by
-// returning nil, and [Reject] turns the message into a dead letter. After any other error the
-// partition waits and tries the message again. [Queue.HandleTx] has effects exactly once.
+// commit order, by one handler at a time across all processes. Partitions are independent of each
+// other. Delivery is at least once: a handler finishes its message by returning nil, and [Reject]
+// turns the message into a dead letter. After any other error the partition waits and tries the
+// message again. [Queue.HandleTx] has effects exactly once.
 //
 //	r := relay.New(db, nil)
 //	hooks := r.Queue("webhooks", 16)
@@ -19,8 +19,8 @@
 //	})
 //
 // The first write of a relay creates its tables. Their names begin with _honkerx_relay_, and no
-// other honker binding uses them. [honker.Outbox] is the simpler outbox that all bindings share;
-// it does not keep an order.
+// other honker binding uses them. [honker.Outbox] is a simpler outbox shared by all bindings; it
+// does not preserve order.
 package relay
 
 import (
@@ -36,8 +36,8 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// ErrPartitions is returned for a queue whose number of partitions in the database differs from
-// that of its handle. The error text contains both numbers. Nothing was changed.
+// ErrPartitions is returned if a queue has a different number of partitions in the database than in
+// its handle. The error text contains both numbers. Nothing was changed.
 var ErrPartitions = errors.New("the number of partitions differs")
 
 // ErrStuck is returned by [Relay.Run] when a handler is still running after its context has ended.
@@ -62,14 +62,14 @@ type Relay struct {
 	engine *engine.Engine
 	opts   Options
 	err    error // first error of the options, returned by every method
-	spare  int   // maximum slow batches that run beyond Processors
+	spare  int   // maximum number of slow batches in addition to Processors
 	store  engine.RelayStore
 
 	mu       sync.Mutex
 	known    map[string]int  // partitions by queue, for queues known to be in the database
-	sent     map[string]bool // queues of SendTx calls whose transaction has committed
+	sent     map[string]bool // queues with a committed SendTx
 	handlers []*handler
-	stuck    map[row.RelayPartition]*active // handlers of any Run that have outlived their lease
+	stuck    map[row.RelayPartition]*active // handlers, of any Run, that are still running after their lease
 }
 
 // New returns a relay on db. It does not access the database. If an option is invalid, the first
@@ -85,8 +85,8 @@ func New(db *honker.DB, opts *Options) *Relay {
 	return r
 }
 
-// family matches a valid family. Table names contain the family, and SQLite compares them without
-// regard to case, so upper case letters are not allowed.
+// family matches a valid family. Table names contain the family, and SQLite ignores case in table
+// names, so upper case letters are not allowed.
 var family = regexp.MustCompile(`^[a-z][a-z0-9_]{0,31}$`)
 
 func (o *Options) withDefaults() (Options, error) {

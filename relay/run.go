@@ -20,18 +20,19 @@ import (
 // progress, at most until their leases end. Any number of processes may run the same queues and
 // share their partitions.
 //
-// Run handles up to Options.Processors batches at once. Partitions that failed at their last attempt,
-// even in another process or before a restart, never occupy the last of several processors, so
-// healthy partitions do not wait for them. By default a batch that runs longer than 20 milliseconds
-// makes room for another, up to 64 in all. Endpoints that are slow at their first attempt therefore
-// do not block the others either. If Processors is set it is a fixed limit, and with Processors 1
+// Run handles up to Options.Processors batches at once. Partitions whose last attempt failed, even
+// in another process or before a restart, never occupy the last of several processors, so healthy
+// partitions do not wait for them. By default a batch that runs longer than 20 milliseconds makes
+// room for another, up to 64 in all. Endpoints that turn slow without having failed therefore do
+// not block the others either. If Processors is set, it is a fixed limit. With a single processor,
 // a failing partition can delay the others.
 //
-// Run returns nil after ctx has ended, or [ErrStuck] with the partitions of handlers that have not
-// returned; nothing else is running then. It returns [honker.ErrInvalid] for an invalid name or
-// option, without any handler, and for two handlers of a queue. It returns [ErrPartitions] if a
-// queue has a different number of partitions in the database. While running, it returns an error
-// if the DB is closed or its file is replaced. Other storage errors are logged and retried.
+// Run returns nil after ctx has ended, or [ErrStuck] with the partitions whose handlers have not
+// returned; nothing else is still running in that case. It returns [honker.ErrInvalid] if a name or
+// an option is invalid, if no queue has a handler, or if a queue has two. It returns
+// [ErrPartitions] if a queue has a different number of partitions in the database. While running,
+// it returns an error if the DB is closed or its file is replaced. Other storage errors are logged
+// and retried.
 func (r *Relay) Run(ctx context.Context) error {
 	handlers, err := r.checkHandlers()
 	if err == nil {
@@ -74,27 +75,27 @@ func (r *Relay) checkHandlers() (map[string]*handler, error) {
 
 // run is the state of a call of Run.
 //
-// The goroutine that called Run is the coordinator. It waits until a partition can be taken, takes a
-// batch and starts a processor for it in a new goroutine. The transaction in which a processor saves
-// the progress of its batch also takes the next batch, from the least recently taken partition. A
-// processor ends when there is no next batch, so an idle relay runs only the coordinator.
+// The goroutine that called Run is the coordinator. It waits until a partition can be taken, takes
+// a batch and starts a processor for it in a new goroutine. The transaction in which a processor
+// saves its batch's progress also takes the next batch, from the least recently taken partition. A
+// processor ends when there is no further batch, so an idle relay runs only the coordinator.
 type run struct {
 	relay    *Relay
 	handlers map[string]*handler
 	queues   []row.RelayQueue
 	owner    string          // owner of the leases
-	lasting  context.Context // ctx of handlers and writes; outlives the ctx of Run
+	lasting  context.Context // ctx of handlers and writes; outlives Run's ctx
 
 	waiter     *wake.Waiter
-	slots      chan struct{} // a value for each processor in its place, and for the batch that the coordinator waits for
+	slots      chan struct{} // holds a value for each occupied place, including the place reserved by the coordinator
 	processors sync.WaitGroup
 	draining   atomic.Bool
 
 	mu      sync.Mutex
-	sizes   map[row.RelayPartition]int // sizes of next batches that are smaller than their handler's
-	slow    int                        // slots that have left their place
-	failing int                        // slots in their place with a partition that failed at its last attempt
-	refused bool                       // healthyOnly has kept such a partition waiting
+	sizes   map[row.RelayPartition]int // size of the next batch, for partitions where it is smaller than the handler's batch size
+	slow    int                        // number of slots that have given up their place
+	failing int                        // number of occupied places whose partition failed on its last attempt
+	refused bool                       // set when healthyOnly made a failing partition wait
 }
 
 func newRun(ctx context.Context, r *Relay, handlers map[string]*handler) *run {
@@ -132,7 +133,7 @@ func (r *run) run(ctx context.Context) error {
 	var sweeper sync.WaitGroup
 	sweeper.Go(func() { r.sweepLoop(sweeping) })
 	var err error
-	// In a function of its own, so that the deferred calls also run if a callback calls Goexit.
+	// The closure's deferred calls also run if a callback calls runtime.Goexit.
 	func() {
 		defer func() {
 			r.draining.Store(true)
@@ -230,9 +231,9 @@ func (r *run) coordinate(ctx context.Context, retry *engine.Retry) error {
 	}
 }
 
-// next waits for a partition that can be taken, and takes a batch of it. After a wake it takes
-// without another look, because the notifier has already checked. The notifier does not know about
-// partitions that must not be taken, so next looks again if there are any.
+// next waits until a partition is ready and takes a batch from it. After a wake-up it does not call
+// look again, because the notifier has already checked. The notifier does not know about excluded
+// partitions, so next does call look if there are any.
 func (r *run) next(ctx context.Context, s *slot) (*active, error) {
 	for {
 		w := r.wanted(s)
@@ -258,8 +259,8 @@ func (r *run) next(ctx context.Context, s *slot) (*active, error) {
 	}
 }
 
-// look reports whether a partition can be taken. If none can, it schedules a wake for the time when
-// the next partition can be taken.
+// look reports whether a partition can be taken. If not, it schedules a wake-up for the time when
+// the next partition becomes ready.
 func (r *run) look(ctx context.Context, w row.RelayWanted) (ready bool, err error) {
 	err = r.relay.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
 		ready, err = r.ready(ctx, q, w, time.Now())
@@ -268,7 +269,7 @@ func (r *run) look(ctx context.Context, w row.RelayWanted) (ready bool, err erro
 	return ready, err
 }
 
-// wanted selects the partitions that a processor with slot s may take now.
+// wanted describes the partitions that the processor in slot s may take now.
 func (r *run) wanted(s *slot) row.RelayWanted {
 	return row.RelayWanted{Queues: r.queues, Except: r.exceptions(), Healthy: s.healthyOnly(), Sizes: r.smaller()}
 }
@@ -288,7 +289,7 @@ func (r *run) ready(ctx context.Context, q engine.Querier, w row.RelayWanted, no
 }
 
 // exceptions returns the partitions that must not be taken because an abandoned handler is still
-// running. The handler may belong to another Run, even to a Run that has returned.
+// running there. The handler may belong to another Run, possibly one that has already returned.
 func (r *run) exceptions() (all []row.RelayPartition) {
 	r.relay.mu.Lock()
 	defer r.relay.mu.Unlock()

@@ -166,8 +166,8 @@ func TestRelay_Run_Queues(t *testing.T) {
 	}
 }
 
-// Families can run side by side with queues of the same name, and have separate messages, numbers,
-// partitions and dead letters.
+// Families with queues of the same name can run side by side. Their messages, numbers, partitions
+// and dead letters are separate.
 func TestRelay_Family_Run(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	families := []string{"", "billing", "audit"}
@@ -239,8 +239,8 @@ func TestRelay_Run_Invalid(t *testing.T) {
 	require.ErrorIs(t, db.Tx(ctx, func(ctx context.Context, _ *sql.Tx) error { return r.Run(ctx) }), honker.ErrInTx)
 }
 
-// Two runs share the partitions. No message is handled twice, and each partition stays in order and has
-// at most one handler at a time.
+// Two runs share the partitions. No message is handled twice, and each partition is handled in
+// order by one handler at a time.
 func TestRelay_Run_Two(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	other := honkertest.OpenFile(t, path, nil)
@@ -291,7 +291,8 @@ func TestRelay_Run_Two(t *testing.T) {
 	}
 }
 
-// At most Processors batches are handled at once, and a partition with a backlog does not starve others.
+// At most Processors batches are handled at once, and a partition with a backlog does not starve
+// the others.
 func TestRelay_Processors_Fair(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, &relay.Options{Processors: 4})
@@ -379,7 +380,8 @@ func TestRelay_Run_Wakes(t *testing.T) {
 	require.WithinDuration(t, time.Now(), last.CreatedAt, time.Minute)
 }
 
-// Queues are kept apart by names with any permitted byte, including bytes with a syntactic meaning.
+// Queue names may contain any permitted byte, including bytes with a syntactic meaning, without
+// collisions.
 func TestRelay_Queue_Names(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	r := relay.New(db, nil)

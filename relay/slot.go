@@ -11,25 +11,26 @@ const (
 	mostSlow  = 60
 )
 
-// slot is the place of a processor among the Processors of a run.
+// A slot tracks whether its processor counts toward Options.Processors. A processor that counts
+// occupies a place.
 //
-// Two rules prevent unresponsive endpoints from blocking the others. First, partitions that failed
-// at their last attempt may occupy all places except the last. Second, by default, a batch that runs
-// longer than slowAfter leaves its place to another batch, because an endpoint that has not failed yet
-// may be unresponsive too.
+// Two rules prevent unresponsive endpoints from blocking the others. First, partitions whose last
+// attempt failed may occupy every place except the last. Second, by default, a batch that runs
+// longer than slowAfter gives up its place, because an endpoint that has not failed yet may be
+// unresponsive too.
 type slot struct {
 	run *run
 
 	// Guarded by run.mu.
 	current *active // batch whose handler is running
-	slow    bool    // has left its place; counted in run.slow
-	failing bool    // holds a batch of a partition that failed at its last attempt; counted in run.failing
+	slow    bool    // has given up its place; counted in run.slow
+	failing bool    // handles a partition that failed on its last attempt; counted in run.failing
 }
 
-// begin records that the handler of a starts. The caller must call end when the handler has returned.
-// end returns false if a has left its place and there is no free place for another batch.
+// begin records that the handler for a is starting. The caller must call end when the handler has
+// returned. end returns false if the slot has given up its place and no place is free.
 func (s *slot) begin(a *active) (end func() bool) {
-	if s.run.relay.spare == 0 || a.handler.tx != nil { // HandleTx holds the only writer, for which other batches would wait
+	if s.run.relay.spare == 0 || a.handler.tx != nil { // a HandleTx handler holds the only writer, so another batch could not proceed anyway
 		return func() bool { return true }
 	}
 	s.run.mu.Lock()
@@ -42,7 +43,7 @@ func (s *slot) begin(a *active) (end func() bool) {
 	}
 }
 
-// leave frees the place until a has ended.
+// leave gives up the place while the slow batch a is still running.
 func (s *slot) leave(a *active) {
 	s.run.mu.Lock()
 	defer s.run.mu.Unlock()
@@ -55,7 +56,7 @@ func (s *slot) leave(a *active) {
 	<-s.run.slots
 }
 
-// enter takes a place again after the batch. It returns false if no place is free.
+// enter takes a place again after a slow batch. It returns false if no place is free.
 func (s *slot) enter() bool {
 	s.run.mu.Lock()
 	defer s.run.mu.Unlock()
@@ -73,7 +74,7 @@ func (s *slot) enter() bool {
 	}
 }
 
-// close frees the place permanently.
+// close releases the slot's place for good.
 func (s *slot) close() {
 	s.run.mu.Lock()
 	defer s.run.mu.Unlock()
@@ -85,8 +86,9 @@ func (s *slot) close() {
 	<-s.run.slots
 }
 
-// healthyOnly reports whether only a healthy partition may be taken, because this is the last place.
-// Batches are taken in write transactions, so two slots cannot both count as not being the last.
+// healthyOnly reports whether the slot has the last place, which is reserved for healthy
+// partitions. Batches are taken in write transactions, so two slots cannot both count as not being
+// the last.
 func (s *slot) healthyOnly() bool {
 	r := s.run
 	r.mu.Lock()
@@ -100,7 +102,7 @@ func (s *slot) healthyOnly() bool {
 	return last
 }
 
-// hold records whether the current batch is of a partition that failed at its last attempt.
+// hold records whether the current batch belongs to a partition that failed on its last attempt.
 func (s *slot) hold(failing bool) {
 	s.run.mu.Lock()
 	defer s.run.mu.Unlock()
@@ -108,7 +110,7 @@ func (s *slot) hold(failing bool) {
 }
 
 // setFailing requires run.mu. If the slot no longer holds a failing partition, it wakes the
-// coordinator, because partitions that healthyOnly has kept waiting may be taken again.
+// coordinator, because failing partitions that had to wait may now be taken.
 func (s *slot) setFailing(failing bool) {
 	r := s.run
 	switch {

@@ -42,7 +42,7 @@ func (w *waits) reset() (n int, longest time.Duration) {
 	return n, longest
 }
 
-// hangs is a handler that blocks for ten seconds and fails.
+// hangs is a handler that blocks for ten seconds and then fails.
 func hangs(context.Context, *relay.Message) error {
 	time.Sleep(10 * time.Second)
 	return errDown
@@ -62,8 +62,8 @@ func healthyBeside(t *testing.T, healthy *relay.Queue, w *waits) time.Duration {
 	return longest
 }
 
-// With default options, healthy messages do not wait for handlers that hang at the first or a later
-// attempt, as long as there are no more of them than the limit.
+// With default options, healthy messages do not wait for hanging handlers, on first or later
+// attempts, as long as the number of hanging handlers is within the limit.
 func TestRelay_Processors_HangingPartitions(t *testing.T) {
 	for _, hanging := range []int{4, 8, 16, 32} {
 		t.Run(fmt.Sprint(hanging), func(t *testing.T) {
@@ -86,8 +86,8 @@ func TestRelay_Processors_HangingPartitions(t *testing.T) {
 	}
 }
 
-// Partitions that failed at their last attempt never occupy the last of a fixed number of processors.
-// This state is stored, so it also applies after another process has taken over.
+// Partitions whose last attempt failed never occupy the last of a fixed number of processors. This
+// state is stored, so it also applies after another process has taken over.
 func TestRelay_Processors_FailingPartitionsLeaveOne(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		for run := range 2 {
@@ -108,7 +108,7 @@ func TestRelay_Processors_FailingPartitionsLeaveOne(t *testing.T) {
 			}
 			stop := start(t, r)
 			if run == 0 {
-				time.Sleep(2 * time.Minute) // until every partition was tried
+				time.Sleep(2 * time.Minute) // until every partition has been tried
 				require.EqualValues(t, 4, most.Swap(0), "the first attempts")
 			}
 			longest := healthyBeside(t, good, &w)
@@ -145,7 +145,7 @@ func TestRelay_Processors_FailingPartitionsAreTried(t *testing.T) {
 	})
 }
 
-// A partition whose message died of its attempts counts as failed at its last attempt.
+// If a message exhausts its attempts, its partition still counts as failed on the last attempt.
 func TestRelay_Processors_DeadLettersCount(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, &relay.Options{Processors: 4})
@@ -198,8 +198,8 @@ func TestRelay_Processors_Slow(t *testing.T) {
 	}
 }
 
-// silent is an endpoint that accepts requests and does not respond until it is released. It counts
-// requests that have arrived and requests that were canceled.
+// silent is an endpoint that accepts requests but does not respond until it is released. It counts
+// the requests that arrive and the requests that are canceled.
 type silent struct {
 	url        string
 	come, gone atomic.Int32
@@ -221,7 +221,7 @@ func newSilent(t *testing.T) *silent {
 }
 
 // Messages of healthy customers do not wait for hanging requests of other customers. With default
-// options all of them are delivered before the first hanging request ends.
+// options, all healthy messages are delivered before the first hanging request ends.
 func TestRelay_HTTP_HangingEndpoints(t *testing.T) {
 	t.Parallel()
 	hanging := newSilent(t)

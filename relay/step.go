@@ -9,17 +9,17 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// stepOp is the transaction of a processor. It saves the progress of the batch that has ended and
-// takes the next batch. They share a transaction because a commit costs more than the statements.
+// stepOp is a processor's transaction. It saves the progress of a completed batch and takes the
+// next batch. Both share a transaction because the commit is more expensive than the statements.
 type stepOp struct {
 	run   *run
 	slot  *slot
-	done  *active  // batch that has ended; nil if none
+	done  *active  // completed batch; nil if none
 	ended *outcome // outcome of done
 	want  bool     // take the next batch
-	alone bool     // the coordinator has seen a partition that can be taken, so taking none needs an explanation
+	alone bool     // the coordinator has seen a ready partition, so failing to take one must be explained
 
-	held      bool // the lease of done was still held
+	held      bool // the lease for done was still held
 	found     bool
 	taken     row.RelayTaken
 	rows      []row.RelayMessage
@@ -76,9 +76,9 @@ func (op *stepOp) take(ctx context.Context, q engine.Querier, now time.Time) (er
 	return err
 }
 
-// explain handles the case that the coordinator has taken nothing. Usually another process was
-// faster. If a partition can still be taken, a trigger of the application has prevented it. This is
-// an error, because the coordinator would otherwise retry forever without a pause.
+// explain finds out why the coordinator took nothing. Usually another process was faster. If a
+// partition can still be taken, an application trigger must have prevented it. This is an error,
+// because the coordinator would otherwise retry forever without a pause.
 func (op *stepOp) explain(ctx context.Context, q engine.Querier, w row.RelayWanted, now time.Time) error {
 	if !op.alone {
 		return nil
@@ -90,14 +90,14 @@ func (op *stepOp) explain(ctx context.Context, q engine.Querier, w row.RelayWant
 	return err
 }
 
-// spent reports whether the given number of attempts that ended with the process are too many. A
-// single attempt is never enough: it may have been for a batch of several messages, and another of
-// them may have caused the crash. Later attempts are for a single message.
+// spent reports whether a message has used up its attempts by crashing the process this many times.
+// A single crash is never enough: the batch may have had several messages, and any of them may have
+// caused the crash. Later attempts are for a single message.
 func (h *handler) spent(attempts int64) bool {
 	return h.maxAttempts > 0 && attempts >= int64(max(h.maxAttempts, 2))
 }
 
-// smaller returns the partitions whose next batch is smaller than those of their handler.
+// smaller returns the partitions whose next batch must be smaller than the handler's batch size.
 func (r *run) smaller() (all []row.RelaySize) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,9 +107,9 @@ func (r *run) smaller() (all []row.RelaySize) {
 	return all
 }
 
-// resize sets the size of the partition's next batch. After a failure or a rejected message it is the
-// number of finished messages; otherwise the size doubles. resize must be called before the step,
-// because the step may take that batch.
+// resize sets the size of the partition's next batch. After a failure or a rejected message, the
+// size is the number of finished messages; otherwise it doubles. resize must be called before the
+// step that may take the next batch.
 func (r *run) resize(a *active, ended *outcome) {
 	size := 2 * a.size
 	if ended.err != nil || len(ended.died) > 0 {
@@ -124,7 +124,7 @@ func (r *run) resize(a *active, ended *outcome) {
 	r.sizes[a.taken.RelayPartition] = size
 }
 
-// stepped reports a committed step to the observer and returns the batch that the step has taken.
+// stepped reports a committed step to the observer and returns the batch that the step took.
 func (r *run) stepped(op *stepOp) *active {
 	for _, died := range op.exhausted {
 		r.reportDeath(died)
@@ -144,7 +144,7 @@ func (r *run) stepped(op *stepOp) *active {
 	return a
 }
 
-// reportEnd reports the batch whose progress the step has saved.
+// reportEnd reports the batch whose progress was saved by the step.
 func (r *run) reportEnd(op *stepOp) {
 	t, ended := op.done.taken, op.ended
 	if !op.held {

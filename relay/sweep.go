@@ -10,8 +10,8 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// sweepLoop deletes finished messages that are still in the database and warns of messages that will
-// never be delivered. It runs at once and then every VacuumEvery.
+// sweepLoop deletes finished messages that are still in the database and warns about messages that
+// can never be delivered. It starts immediately and repeats every VacuumEvery.
 func (r *run) sweepLoop(ctx context.Context) {
 	engine.Every(ctx, 0, func() time.Duration {
 		if err := r.sweep(ctx); err != nil && ctx.Err() == nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// Finished messages that are still in the database are deleted at the start and every VacuumEvery, never
-// beyond the progress, also by two relays at once.
+// Finished messages that are still in the database are deleted at the start and every VacuumEvery,
+// even by two relays at once. Unfinished messages are never deleted.
 func TestRelay_Vacuum(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, nil)
@@ -52,7 +52,7 @@ func TestRelay_Vacuum(t *testing.T) {
 	})
 }
 
-// A sweep deletes in many small transactions, so that other writers do not wait long.
+// A sweep uses many small transactions, so that other writers do not wait long.
 func TestRelay_Vacuum_Chunks(t *testing.T) {
 	var chunks []int // deleted messages per transaction
 	var open int
@@ -97,8 +97,8 @@ func TestRelay_Vacuum_Chunks(t *testing.T) {
 	require.Greater(t, len(chunks), 2)
 }
 
-// Messages that another program inserted into missing partitions stay in the database and are logged.
-// Messages of a queue that is registered later are delivered.
+// Messages that another program inserted into missing partitions stay in the database and are
+// logged. If their queue is registered later, its messages are delivered.
 func TestRelay_Strays(t *testing.T) {
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {
 		r := relay.New(db, nil)

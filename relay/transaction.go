@@ -16,15 +16,15 @@ var (
 	errTxBroken  = errors.New("the batch was rolled back")
 )
 
-// txGrace is the time that a handler has to return after TxTimeout. Then its transaction is rolled
-// back, because all other writers are waiting.
+// txGrace is how long a handler may take to return after TxTimeout. After that, its transaction is
+// rolled back, because all other writers are waiting.
 const txGrace = 100 * time.Millisecond
 
 // handleTx handles a batch, saves its progress and takes the next batch, all in a single transaction.
 // If the transaction itself fails, it is rolled back, and the outcome is saved in another transaction.
 func (r *run) handleTx(s *slot, a *active) (next *active) {
 	op := &stepOp{run: r, slot: s, done: a}
-	var failure error // error of the handler that broke the transaction
+	var failure error // handler error that broke the transaction
 	handled := false
 	err := r.relay.engine.Tx(r.lasting, func(ctx context.Context, tx *sql.Tx) error {
 		err := r.handleIn(ctx, tx, a)
@@ -44,7 +44,7 @@ func (r *run) handleTx(s *slot, a *active) (next *active) {
 		return nil
 	})
 	if handled && r.relay.engine.Refused(err) {
-		failure = err // writes of the handler violate a deferred constraint
+		failure = err // the handler's writes violate a deferred constraint
 	}
 	switch {
 	case err == nil:
@@ -89,7 +89,7 @@ func (r *run) handleMessage(ctx, lasting context.Context, tx *sql.Tx, a *active,
 	}
 	failed := r.attempt(a, m, func() error { return a.handler.tx(ctx, tx, m) })
 	if err := end(lasting, failed == nil); err != nil {
-		// Only the text of the handler's error is kept: a Reject in it must not take effect.
+		// Keep only the text of the handler's error, so that a Reject in it has no effect.
 		return fmt.Errorf("%w: %w (%s)", errTxBroken, err, engine.Describe(failed))
 	}
 	return failed

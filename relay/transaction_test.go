@@ -17,13 +17,14 @@ import (
 
 type txHandler = func(ctx context.Context, tx *sql.Tx, m *relay.Message) error
 
-// effect is the write that the handlers of these tests make.
+// effect is the write made by the handlers in these tests.
 func effect(ctx context.Context, tx *sql.Tx, m *relay.Message) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (?, ?)`, m.Seq, m.Attempt)
 	return err
 }
 
-// effectsOf runs h for five messages of a partition for an hour, and returns "seq/attempt" per effect.
+// effectsOf runs h for an hour on five messages of a partition, and returns "seq/attempt" for each
+// effect.
 func effectsOf(t *testing.T, h txHandler, opts ...relay.HandleOption) (effects, dead []string, log *testkit.Log) {
 	t.Helper()
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, l *testkit.Log) {
@@ -45,8 +46,8 @@ func effectsOf(t *testing.T, h txHandler, opts ...relay.HandleOption) (effects, 
 	return effects, dead, log
 }
 
-// The effects of each message exist exactly once. Those of a failed attempt, by error or panic, are undone
-// without affecting earlier messages.
+// Each message takes effect exactly once. The effects of an attempt that fails with an error or a
+// panic are undone without affecting earlier messages.
 func TestRelay_HandleTx_Once(t *testing.T) {
 	for name, fail := range map[string]func() error{
 		"error": func() error { return errDown },
@@ -79,7 +80,8 @@ func TestRelay_HandleTx_Reject(t *testing.T) {
 	require.Equal(t, []string{"0/3 1 " + errDown.Error() + " 2"}, dead)
 }
 
-// A handler that ends its transaction or its goroutine has failed, and its batch finishes nothing.
+// A handler that ends its transaction or its goroutine fails, and no message of its batch is
+// finished.
 func TestRelay_HandleTx_Ended(t *testing.T) {
 	for name, end := range map[string]func(ctx context.Context, tx *sql.Tx){
 		"rollback":         func(_ context.Context, tx *sql.Tx) { _ = tx.Rollback() },
@@ -105,7 +107,7 @@ func TestRelay_HandleTx_Ended(t *testing.T) {
 	}
 }
 
-// TxTimeout ends the ctx of the handler, and a later transaction continues the batch. A handler that
+// TxTimeout ends the handler's ctx, and a later transaction continues the batch. A handler that
 // returns nil after the timeout keeps its effects.
 func TestRelay_HandleTx_Timeout(t *testing.T) {
 	slow := true
@@ -144,7 +146,7 @@ func TestRelay_HandleTx_Sends(t *testing.T) {
 	})
 }
 
-// If another process has taken the lease, nothing of the batch is kept.
+// If another process has taken the lease, the batch has no effects at all.
 func TestRelay_HandleTx_LeaseLost(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		testkit.Exec(t, db, `CREATE TABLE effects (seq INTEGER, attempt INTEGER)`)
@@ -171,8 +173,8 @@ func TestRelay_HandleTx_LeaseLost(t *testing.T) {
 	})
 }
 
-// A relay works on an attached pool of the application, where it also detects that a handler has ended
-// its transaction.
+// A relay works on an attached application pool. There, too, it detects a handler that ends its
+// transaction.
 func TestRelay_Attached(t *testing.T) {
 	ctx := testkit.Context(t, testkit.Timeout)
 	path := filepath.Join(t.TempDir(), "app.db")
@@ -241,8 +243,8 @@ func TestRelay_Busy(t *testing.T) {
 	})
 }
 
-// Writes that fail only at the commit, by a deferred constraint, are failures of their message. Smaller
-// batches isolate it, its pauses increase, and MaxAttempts applies.
+// If a write violates a deferred constraint, the failure appears only at commit and counts against
+// the message. Smaller batches isolate the message, its pauses increase, and MaxAttempts applies.
 func TestRelay_HandleTx_CommitRefused(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		testkit.Exec(t, db, `CREATE TABLE parents (id INTEGER PRIMARY KEY)`)
@@ -269,7 +271,7 @@ func TestRelay_HandleTx_CommitRefused(t *testing.T) {
 	})
 }
 
-// A batch that gets the writer only after its lease has ended does not start. It counts no attempt, and
+// A batch does not start if its lease ends before it gets the writer. No attempt is counted, and
 // its handler is not reported as stuck.
 func TestRelay_Busy_LeaseOver(t *testing.T) {
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {
@@ -297,8 +299,8 @@ func TestRelay_Busy_LeaseOver(t *testing.T) {
 	})
 }
 
-// The progress is saved even if no other partition can be taken, here because of a trigger of the
-// application.
+// The progress is saved even if the next partition cannot be taken, here because of an application
+// trigger.
 func TestRelay_Save_NothingCanBeTaken(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, &relay.Options{Processors: 1})

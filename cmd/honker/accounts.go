@@ -12,13 +12,13 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// accountsVariable names the environment variable with the values of --basic, an account per line. Arguments are
-// visible to all users of a machine; the environment is not.
+// accountsVariable names an environment variable that can replace --basic, with an account per line. Unlike arguments,
+// the environment is not visible to other users of the machine.
 const accountsVariable = "HONKER_UI_BASIC"
 
 const tryHash = "htpasswd -nB USER, which asks for the password and prints what --basic takes"
 
-// accounts are the names and password hashes that can sign in to the dashboard.
+// accounts holds the names and password hashes of the users who may sign in to the dashboard.
 type accounts struct {
 	all     []*account
 	cost    int // bcrypt cost, the same for all hashes
@@ -26,21 +26,21 @@ type accounts struct {
 	compare func(hash, password []byte) error
 }
 
-// account is a single name with its password hash.
+// account is a user name with its password hash.
 type account struct {
-	name [sha256.Size]byte // hashed, to compare names of any length in constant time
+	name [sha256.Size]byte // SHA-256 of the name, so that names of any length are compared in constant time
 	hash []byte            // bcrypt hash of the password
 	// accepted is the hash of the last Authorization header that matched. bcrypt is slow on purpose, and a browser
 	// sends the header with every request of a page.
 	accepted atomic.Pointer[[sha256.Size]byte]
 }
 
-// bcryptHash matches a complete bcrypt hash: $2y$, the cost, 22 characters of salt and 31 of hash. bcrypt.Cost
-// checks only the cost.
+// bcryptHash matches a complete bcrypt hash: $2y$, the cost, 22 characters of salt and 31 characters of hash.
+// bcrypt.Cost would check only the cost.
 var bcryptHash = regexp.MustCompile(`^\$2[aby]\$[0-9]{2}\$[./A-Za-z0-9]{53}$`)
 
-// accounts returns the accounts of --basic and of the environment, or nil if there are none. If a name occurs
-// more than once, its last entry counts.
+// accounts returns the accounts from --basic and the environment, or nil if there are none. If a name occurs more than
+// once, the last entry wins.
 func (a *app) accounts(given []string) (*accounts, error) {
 	s := &accounts{compare: bcrypt.CompareHashAndPassword}
 	for line := range strings.Lines(a.getenv(accountsVariable)) {
@@ -79,11 +79,12 @@ func (s *accounts) add(source, line string) error {
 	return nil
 }
 
-// maxCost limits the bcrypt cost. A comparison takes about a second at 14, and twice as long with each step.
+// maxCost is the highest accepted bcrypt cost. A comparison takes about a second at cost 14, and each step doubles the
+// time.
 const maxCost = 14
 
-// checkCost rejects a cost that would hold up all logins. It also rejects differing costs, since the response time
-// would then reveal which names exist.
+// checkCost rejects a cost so high that it would delay all logins. It also rejects differing costs, because response
+// times would then reveal which names exist.
 func (s *accounts) checkCost(source string, cost int) error {
 	if cost > maxCost {
 		return usage(tryHash, "%s has a bcrypt cost of %d; the maximum is %d", source, cost, maxCost)
@@ -97,8 +98,8 @@ func (s *accounts) checkCost(source string, cost int) error {
 
 var errPassword = errors.New("a name and a password are required")
 
-// check returns nil if the request carries a known name with its password, and errPassword if not. Any other error
-// means that the password was not checked.
+// check returns nil if the request has a known name and the right password, and errPassword if it does not. Any other
+// error means that the password was not checked.
 func (s *accounts) check(r *http.Request) error {
 	name, password, given := r.BasicAuth()
 	if !given {
@@ -112,7 +113,7 @@ func (s *accounts) check(r *http.Request) error {
 		return err
 	}
 	defer s.turns.leave()
-	if s.wasAccepted(header) { // by a concurrent request
+	if s.wasAccepted(header) { // accepted by a concurrent request
 		return nil
 	}
 	one, known := s.find(name)
@@ -133,8 +134,8 @@ func (s *accounts) wasAccepted(header [sha256.Size]byte) bool {
 	return found == 1
 }
 
-// find looks up an account by name. For an unknown name it returns another account, so that the comparison takes
-// just as long.
+// find looks up an account by name. For an unknown name it returns another account, so that the comparison takes the
+// same time.
 func (s *accounts) find(name string) (found *account, known bool) {
 	sum, found := sha256.Sum256([]byte(name)), s.all[0]
 	for _, one := range s.all {

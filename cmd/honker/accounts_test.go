@@ -84,8 +84,8 @@ func stylesheet(t *testing.T, page string) string {
 	return "/" + path
 }
 
-// A correct password is hashed only on first use. A failed login is hashed each time, also for an unknown name,
-// and never concurrently with another.
+// A correct password is hashed only on first use. A failed login is hashed every time, even for an unknown name, and
+// never concurrently with another login.
 func TestAccounts_HashOnce(t *testing.T) {
 	t.Parallel()
 	s, err := (&app{console: console{getenv: func(string) string { return "" }}}).accounts([]string{"ann:" + hashOfSecret, "bob:" + hashOfGrosse})
@@ -133,7 +133,7 @@ func TestAccounts_HashOnce(t *testing.T) {
 	require.Empty(t, s.turns.lines)
 }
 
-// hashOfCost returns a hash with another cost.
+// hashOfCost returns a hash with the given cost.
 func hashOfCost(cost string) string { return "$2y$" + cost + hashOfSecret[6:] }
 
 // A hash with a high cost would hold up all logins, and hashes of different costs would reveal by response times

@@ -6,7 +6,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// commands returns the command lines that take the actions on the file of this command.
+// commands returns the command lines that perform the actions on the current file.
 func (a *app) commands(all []admin.Action) (lines []string) {
 	for _, do := range all {
 		lines = append(lines, a.command(commandWords(do)...))
@@ -14,7 +14,8 @@ func (a *app) commands(all []admin.Action) (lines []string) {
 	return lines
 }
 
-// commandWords returns the words of the command that takes an action, without "honker" and the file.
+// commandWords returns the arguments of the command that performs an action, without "honker" and
+// the file.
 func commandWords(do admin.Action) []string {
 	job := strconv.FormatInt(do.Job, 10)
 	switch do.Verb {
@@ -44,5 +45,5 @@ func commandWords(do admin.Action) []string {
 		}
 		return []string{"queue", "resume", do.Queue}
 	}
-	return []string{"doctor"} // an action of a newer library
+	return []string{"doctor"} // unknown action from a newer library
 }

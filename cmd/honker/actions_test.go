@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// Each action of package admin is a command line of this program, quoted for a shell.
+// Each action in package admin maps to a command line of this program, quoted for a shell.
 func TestActions_Commands(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
 		for want, do := range map[string]admin.Action{

@@ -30,7 +30,7 @@ var copiedView = view[copied]{
 	name: func(c copied) string { return c.Path },
 }
 
-// bytesCell shows a size, in larger units for people.
+// bytesCell shows a size, in larger units when a person reads the output.
 func bytesCell(n int64) cell {
 	c := number(n)
 	c.human = admin.FormatSize(n)

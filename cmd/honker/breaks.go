@@ -67,7 +67,7 @@ is not saved. The exit code is 1 if there was nothing to free.`,
 		ValidArgsFunction: a.completeRelayPartition,
 	}
 	flags.addTo(cmd)
-	cmd.Annotations = nil // partitions have names
+	cmd.Annotations = nil // partitions can be printed as names
 	cmd.Flags().StringVar(&family, "family", "", "`name` of the relay; default: the relay without a name")
 	a.prints(cmd, relayPartitionView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
@@ -123,7 +123,7 @@ func (a *app) breakRelay(ctx context.Context, db *honker.DB, family string, args
 	return told
 }
 
-// breakEach returns the partitions that it has freed, even if it also returns an error.
+// breakEach returns the partitions it freed, even if it also returns an error.
 func (a *app) breakEach(ctx context.Context, db *honker.DB, found []admin.RelayPartition) (freed []admin.RelayPartition, err error) {
 	for _, p := range found {
 		was, err := admin.BreakRelayPartition(ctx, db, p)

@@ -11,8 +11,8 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// fillBlocked stores times of a wrong clock in app.db, in partitions 1 and 3 of a relay's queue, and for the
-// name of an actor.
+// fillBlocked stores times from a wrong clock in app.db, for partitions 1 and 3 of a relay queue and for an actor's
+// name.
 func fillBlocked(t *testing.T) *honker.DB {
 	t.Helper()
 	db := open(t, "app.db")
@@ -20,7 +20,7 @@ func fillBlocked(t *testing.T) *honker.DB {
 		_, err := q.Send(t.Context(), relay.Outgoing{Key: "acme", Payload: []byte("{}")})
 		require.NoError(t, err)
 	}
-	const ahead = 978307200000 // a year after the clock of these tests
+	const ahead = 978307200000 // a year ahead of these tests' clock
 	testkit.Exec(t, db, `UPDATE _honkerx_relay_partitions SET owner = 'web-1', epoch = 7, attempts = 1, lease_until_ms = ? WHERE partition = 1`, ahead)
 	testkit.Exec(t, db, `UPDATE _honkerx_relay_partitions SET epoch = 9, attempts = 3, last_error = 'post: 503', retry_at_ms = ? WHERE partition = 3`, ahead)
 	testkit.Exec(t, db, `UPDATE _honkerx_relay_billing_partitions SET epoch = 2, retry_at_ms = ? WHERE partition = 0`, ahead)

@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// changing holds the flags of a command that can change many jobs.
+// changing holds the flags for commands that can change many jobs.
 type changing struct {
 	yes, dryRun bool
 }
@@ -25,7 +25,7 @@ func (c *changing) addTo(cmd *cobra.Command) {
 	cmd.Annotations = map[string]string{nameless: "yes"}
 }
 
-// unasked lists the commands that change something without asking. They accept --yes like the others, so that a
+// unasked lists the commands that change something without asking for confirmation. They also accept --yes, so that a
 // script need not know which commands ask.
 var unasked = []string{
 	"consumer rm", "consumer seek", "dead import", "enqueue", "group rm", "lock break", "lock run", "maintain", "notify", "presence break",
@@ -45,7 +45,7 @@ func acceptYes(root *cobra.Command) {
 type verb struct {
 	name, done string // "requeue", "requeued"
 	what       string // "dead job"
-	none       string // message if none of the named ids can be changed
+	none       string // message if none of the given ids can be changed
 	do         func(ctx context.Context, dryRun bool) (*admin.Report, error)
 }
 
@@ -59,7 +59,7 @@ type outcome struct {
 	Left    int64
 
 	SkippedTotal int64
-	Waiters      int64 // jobs that waited for the removed jobs and were removed too
+	Waiters      int64 // jobs removed because they were waiting for the removed jobs
 }
 
 var outcomeView = view[outcome]{columns: []column[outcome]{
@@ -169,7 +169,7 @@ func (a *app) report(v verb, r *admin.Report, dryRun bool) error {
 	return nil
 }
 
-// changedText says how many jobs change, and how many waiting jobs are removed with them.
+// changedText says how many jobs change and how many waiting jobs are removed with them.
 func changedText(v verb, n, waiters int64) string {
 	out := plural(n, v.what)
 	switch waiters {
@@ -189,7 +189,7 @@ func plural(n int64, what string) string {
 	return honker.Count{N: n}.String() + " " + what
 }
 
-// confirm asks the person at the terminal. Without a terminal it returns an error.
+// confirm asks the user at the terminal for confirmation. Without a terminal it returns an error.
 func (a *app) confirm(ctx context.Context, question string) error {
 	if !a.inTerm {
 		return usage("the same with --dry-run, or with --yes", "%s There is no terminal to confirm on", question)

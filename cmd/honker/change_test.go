@@ -62,7 +62,7 @@ func TestConfirm_Interrupted(t *testing.T) {
 	})
 }
 
-// Jobs that die while the question waits are not part of the number shown, and are kept.
+// Jobs that die while the user is being asked are not part of the number shown, and are kept.
 func TestConfirm_LaterDeaths(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
 		question, answer := io.Pipe()

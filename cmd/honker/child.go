@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// afterDash checks that there are want arguments before --, and a command line after it.
+// afterDash requires want arguments before -- and a command line after it.
 func afterDash(want int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch at := cmd.ArgsLenAtDash(); {
@@ -28,7 +28,7 @@ func afterDash(want int) cobra.PositionalArgs {
 	}
 }
 
-// program checks that the program of a command line exists, before a job is claimed or a lock is taken for it.
+// program checks that the program in a command line exists. It is called before a job is claimed or a lock is taken.
 func program(argv []string) error {
 	if _, err := exec.LookPath(argv[0]); err != nil {
 		return usage("", "%v", err)
@@ -66,12 +66,12 @@ func (c child) run(ctx context.Context) error {
 		killGroup(cmd)
 	}
 	if cmd.ProcessState.Success() && (left || ctx.Err() != nil) {
-		return nil // a success counts even if the command had been asked to end
+		return nil // a success counts even if the command was asked to end
 	}
 	return err
 }
 
-// exitCode returns the exit code of a command as a shell would report it. ok is false if the command did not run.
+// exitCode returns a command's exit code as a shell would report it. ok is false if the command did not run.
 func exitCode(err error) (code int, ok bool) {
 	var exit *exec.ExitError
 	switch {
@@ -93,7 +93,7 @@ func absolute(path string) string {
 	return path
 }
 
-// beginning is an io.Writer that keeps the first bytes of its input.
+// beginning is an io.Writer that keeps the first bytes written to it.
 type beginning struct {
 	most int
 	text []byte
@@ -107,13 +107,13 @@ func (b *beginning) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ending is an io.Writer that passes on its input in whole lines, and keeps the last bytes. A carriage return also
-// ends a line, for progress bars. Lines longer than maxLine bytes are passed on in parts.
+// ending is an io.Writer that forwards whole lines and keeps the last bytes. A carriage return also ends a line,
+// because progress bars use it. Lines longer than maxLine bytes are forwarded in parts.
 type ending struct {
 	to   *together
 	most int
 	text []byte
-	line []byte // an unfinished line
+	line []byte // incomplete last line
 }
 
 const maxLine = 64 << 10
@@ -135,7 +135,7 @@ func (e *ending) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// rest passes on an unfinished line, and returns the bytes kept.
+// rest passes on incomplete last line, and returns the bytes kept.
 func (e *ending) rest() string {
 	if len(e.line) > 0 {
 		e.to.write(append(e.line, '\n'))
@@ -143,8 +143,8 @@ func (e *ending) rest() string {
 	return strings.TrimSpace(strings.ToValidUTF8(string(e.text), "�"))
 }
 
-// together is a writer shared by several commands. Write errors are dropped, because the commands must not fail
-// when honker's own output is gone.
+// together is a writer shared by several commands. Write errors are ignored, because the commands must not fail when
+// honker's own output is closed.
 type together struct {
 	mu sync.Mutex
 	w  io.Writer

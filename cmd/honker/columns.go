@@ -20,7 +20,8 @@ func (c columnNames) String() string { return "" }
 // Type implements pflag.Value.
 func (c columnNames) Type() string { return "names" }
 
-// Set implements pflag.Value. It rejects unknown names before the command starts and possibly changes the file.
+// Set implements pflag.Value. It rejects unknown names before the command starts, because the command may change the
+// file.
 func (c columnNames) Set(text string) error {
 	names := strings.Split(text, ",")
 	if _, err := placesOf(names, c.known); err != nil {
@@ -30,7 +31,7 @@ func (c columnNames) Set(text string) error {
 	return nil
 }
 
-// complete offers the columns that are not yet in the list. Each offer repeats the list typed so far.
+// complete offers the columns that are not in the list yet. Each offer includes the list typed so far.
 func (c columnNames) complete(_ *cobra.Command, _ []string, begun string) (offers []string, _ cobra.ShellCompDirective) {
 	given := begun[:strings.LastIndex(begun, ",")+1]
 	for _, name := range c.known {
@@ -52,10 +53,10 @@ func placesOf(names, header []string) ([]int, error) {
 	return places, nil
 }
 
-// headed is a view of any type.
+// headed is implemented by views of any type.
 type headed interface{ header() []string }
 
-// prints adds the flag --columns to cmd, with the columns of the given tables.
+// prints adds the flag --columns to cmd, accepting the columns of the given tables.
 func (a *app) prints(cmd *cobra.Command, tables ...headed) {
 	names := columnNames{chosen: &a.columns}
 	for _, table := range tables {
@@ -90,7 +91,7 @@ func (a *app) chosenOf(v headed) ([]int, error) {
 	return places, nil
 }
 
-// picked returns v reduced to the columns named by --columns.
+// picked returns v with only the columns named by --columns.
 func picked[T any](a *app, v view[T]) (view[T], error) {
 	if a.columns == nil {
 		return v, nil

@@ -69,8 +69,8 @@ func TestColumns_Feed(t *testing.T) {
 	}
 }
 
-// The columns offered by a command are those of its tables. Each command with a table is run with all its columns
-// in another order.
+// Each command offers the columns of its tables. Each command with a table is run with all its columns in a different
+// order.
 func TestColumns_EachCommand(t *testing.T) {
 	tables := []string{ // in this order, so that each command finds its object
 		"status", "doctor", "check", "workers emails", "queues", "queue show emails", "queue why emails", "queue pause emails", "queue resume emails",
@@ -125,7 +125,7 @@ func TestColumns_EachCommand(t *testing.T) {
 	})
 }
 
-// offered returns the path of the command in line, and the columns it accepts.
+// offered returns the path of the command in line and the columns that the command accepts.
 func offered(t *testing.T, line string) (path string, known []string) {
 	t.Helper()
 	cmd, _, err := (&app{}).root().Find(strings.Fields(line))

@@ -8,8 +8,8 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// commitCount counts the observed commits of all processes, per second, over the last minute. The file has no
-// commit counter, and commits in quick succession are observed as a single change. So the count is a lower bound.
+// commitCount counts the commits of all processes over the last minute, by the second. The file has no commit counter,
+// and commits in quick succession look like a single change, so the count is a lower bound.
 type commitCount struct {
 	mu      sync.Mutex
 	began   time.Time
@@ -18,9 +18,8 @@ type commitCount struct {
 
 func newCommitCount() *commitCount { return &commitCount{began: time.Now()} }
 
-// follow counts until ctx ends. It ignores errors, since every follower of Updates gets the same error.
-// Notifications within the first betweenFrames are not counted, because they are the initial ones rather than
-// commits.
+// follow counts until ctx ends. It ignores errors, since every follower of Updates gets the same error. Notifications
+// within the first betweenFrames are not counted, because they come from the start of Updates and not from commits.
 func (c *commitCount) follow(ctx context.Context, db *honker.DB) {
 	for _, err := range db.Updates(ctx) {
 		if now := time.Now(); err == nil && now.Sub(c.began) > betweenFrames {

@@ -13,11 +13,11 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// patience bounds the time of a completion. A person has pressed a key and is waiting.
+// patience is the maximum time for a completion, because a user has pressed a key and is waiting.
 const patience = time.Second
 
-// complete offers values read from the file. On any error it offers nothing, since a completion cannot
-// show an error.
+// complete offers values read from the file. After an error it offers nothing, because a completion
+// cannot show errors.
 func (a *app) complete(cmd *cobra.Command, values func(ctx context.Context, db *honker.DB) ([]string, error)) ([]string, cobra.ShellCompDirective) {
 	ctx, stop := context.WithTimeout(cmd.Context(), patience)
 	defer stop()
@@ -33,8 +33,8 @@ func (a *app) complete(cmd *cobra.Command, values func(ctx context.Context, db *
 	return offers, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeJob completes a single job id and completeJobIDs any number of them. Both offer the newest
-// jobs.
+// completeJob completes a single job id, and completeJobIDs completes any number of them. Both
+// offer the newest jobs.
 func (a *app) completeJob(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -57,7 +57,7 @@ func (a *app) completeJobIDs(cmd *cobra.Command, _ []string, _ string) ([]string
 	})
 }
 
-// words returns the names of values, without names that cannot be completed in a shell.
+// words returns the names of values, except names that cannot be completed in a shell.
 func words[T any](values []T, name func(T) string) (offers []string) {
 	for _, value := range values {
 		if name := name(value); isWord(name) {

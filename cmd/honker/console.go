@@ -8,19 +8,19 @@ import (
 	"golang.org/x/term"
 )
 
-// console holds the streams and the environment of a command.
+// console holds a command's standard streams and environment.
 type console struct {
 	stdin      io.Reader
 	stdout     io.Writer
 	stderr     io.Writer
 	inTerm     bool // stdin is a terminal, so questions can be asked
-	outTerm    bool // stdout is a terminal, read by a person
+	outTerm    bool // stdout is a terminal, so a person is reading
 	color      bool
 	getenv     func(string) string
 	emptyFile  bool   // $HONKER_FILE is set but empty
 	actor      string // user@host
 	currentDir string
-	noNotices  bool // do not use the system's file notifications, which a testing/synctest bubble cannot have
+	noNotices  bool // do not use the system's file notifications, which do not work in a testing/synctest bubble
 }
 
 func stdConsole() console {

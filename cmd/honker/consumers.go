@@ -129,7 +129,7 @@ func (a *app) noteGone(ctx context.Context, db *honker.DB, topic, consumer strin
 	return err
 }
 
-// place parses the position from which a consumer continues.
+// place parses the position at which a consumer continues.
 func place(s string) (honker.From, error) {
 	switch s {
 	case "beginning":
@@ -147,7 +147,7 @@ func place(s string) (honker.From, error) {
 	return honker.Since(t), nil
 }
 
-// removed names a consumer or group that was removed.
+// removed reports the name of a removed consumer or group.
 type removed struct {
 	Topic string
 	Name  string
@@ -199,8 +199,8 @@ func (a *app) completeConsumer(cmd *cobra.Command, args []string, _ string) ([]s
 	})
 }
 
-// nextOf returns the distinct first elements of pairs. If args has a first element already, it
-// returns the second elements of the pairs beginning with it.
+// nextOf returns the distinct first elements of pairs. If args already contains a first element,
+// nextOf returns the second elements of its pairs.
 func nextOf(args []string, pairs [][2]string) (offers []string) {
 	if len(args) > 1 {
 		return nil

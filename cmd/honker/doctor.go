@@ -79,14 +79,14 @@ ncruces/go-sqlite3 must be 0.35.3 or newer. If Litestream has replicated the fil
 	})
 }
 
-// noteLitestream warns about old versions of Litestream if its state directory is next to the file. This is a note
-// rather than a problem, since the installed version is unknown.
+// noteLitestream warns about old versions of Litestream if its state directory is next to the file. The warning is only
+// a note, because the installed version is unknown.
 func (a *app) noteLitestream(ctx context.Context) error {
 	path, err := a.path(ctx)
 	if err != nil {
 		return err
 	}
-	state := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"-litestream") // Litestream's name for it
+	state := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"-litestream") // the name that Litestream uses
 	if _, err := os.Stat(state); err == nil {
 		a.note("Litestream replicates this file: it must be 0.5.17 or newer, because the SQLite in older versions can damage the write-ahead log")
 	}
@@ -104,7 +104,7 @@ func (a *app) problems(ctx context.Context, db *honker.DB) ([]problem, error) {
 	return found, err
 }
 
-// diagnose prints problems: as sentences for people, and as a list otherwise.
+// diagnose prints problems, as sentences for people and as a list for programs.
 func (a *app) diagnose(found []problem) error {
 	if !a.sentences() {
 		return a.listProblems(found)
@@ -150,7 +150,7 @@ func indented(s string) string {
 	return space + strings.ReplaceAll(clean(s), "\n", "\n"+space)
 }
 
-// wrapped breaks s into lines of at most width cells. Longer words stay whole. A width of 0 means no limit.
+// wrapped breaks s into lines of at most width cells. Longer words are not broken. A width of 0 means no limit.
 func wrapped(s string, width int) string {
 	if width <= 0 {
 		return s

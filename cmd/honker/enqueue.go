@@ -16,7 +16,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// placed is a job that was enqueued, or the existing job with the same unique key.
+// placed is a newly enqueued job, or the existing job with the same unique key.
 type placed struct {
 	ID     int64
 	Queue  string
@@ -112,7 +112,7 @@ func (a *app) enqueueOne(ctx context.Context, db *honker.DB, queue, args string,
 
 const (
 	linesPerTx = 1000
-	lineWait   = 100 * time.Millisecond // how long to wait for another line before the lines read so far are added
+	lineWait   = 100 * time.Millisecond // how long to wait for another line before enqueueing the lines read so far
 )
 
 // line is a line of input, or the error that ended the input.
@@ -135,7 +135,7 @@ func (a *app) enqueueLines(ctx context.Context, db *honker.DB, queue string, opt
 	return l.close("lines")
 }
 
-// eachChunk calls do with the lines of standard input, in chunks.
+// eachChunk reads lines from standard input and calls do with chunks of them.
 func (a *app) eachChunk(ctx context.Context, do func(chunk []json.RawMessage) error) error {
 	for input := readLines(ctx, a.stdin); ; {
 		chunk, end := nextChunk(ctx, input)
@@ -154,8 +154,8 @@ func (a *app) eachChunk(ctx context.Context, do func(chunk []json.RawMessage) er
 	}
 }
 
-// stopped adds to err how much was done before it. An error in the first chunk has changed nothing
-// and is returned as it is.
+// stopped adds to err how much was done before the error. An error in the first chunk is returned
+// unchanged, because nothing was done.
 func stopped(err error, done string, n int, what string) error {
 	if n == 0 && !errors.Is(err, context.Canceled) {
 		return err
@@ -175,11 +175,11 @@ func enqueueChunk(ctx context.Context, q *honker.Queue[json.RawMessage], chunk [
 			return err
 		}
 	}
-	return l.app.out.Flush() // a reader of the output can already act on these jobs
+	return l.app.out.Flush() // so that a reader of the output can already act on these jobs
 }
 
-// nextChunk collects lines for a transaction. It waits only briefly for more lines: the producer may
-// be slow, and its first jobs can run in the meantime.
+// nextChunk collects the lines for a transaction. It waits only briefly for more lines: if the
+// producer is slow, its first jobs can already run.
 func nextChunk(ctx context.Context, input <-chan line) (chunk []json.RawMessage, end error) {
 	var waited <-chan time.Time
 	for len(chunk) < linesPerTx {
@@ -221,7 +221,8 @@ func readLines(ctx context.Context, r io.Reader) <-chan line {
 	return lines
 }
 
-// ended returns the error at the end of the input: io.EOF, or the reason why line n cannot be read.
+// ended returns the error at the end of the input: io.EOF, or the reason why line n could not be
+// read.
 func ended(err error, n int) error {
 	switch {
 	case err == nil:

@@ -12,8 +12,8 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// happened describes an object that a commit changed, in its current state. Exactly one of the last four
-// fields is set, or none if the object was removed.
+// happened describes the current state of an object that was changed by a commit. Exactly one of
+// the last four fields is set, or none if the object was removed.
 type happened struct {
 	At       time.Time
 	Kind     string // "queue", "stream", "schedule" or "lock"
@@ -111,8 +111,8 @@ func (a *app) follow(ctx context.Context, db *honker.DB, f *feed[happened]) erro
 	return nil
 }
 
-// unlessEnded returns nil if ctx has ended, and err otherwise. Cancelling is the normal end of a command
-// that follows the file.
+// unlessEnded returns nil if ctx has ended, and err otherwise. A command that follows the file
+// normally ends by being cancelled.
 func unlessEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -130,7 +130,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// everything returns all objects of the file by key, and their keys in the order for printing.
+// everything returns all objects in the file by key, and the keys in printing order.
 func everything(ctx context.Context, db *honker.DB) (all map[string]happened, order []string, err error) {
 	all = map[string]happened{}
 	add := func(h happened) {

@@ -20,17 +20,17 @@ const (
 	codeUsage       = 2 // the command line or the input is wrong
 	codeRefused     = 3 // busy, read-only, no honker file, too new
 	codeInterrupted = 4
-	codeWouldChange = 10 // only of a dry run
+	codeWouldChange = 10 // used only by dry runs
 )
 
-// failure is an error of a command that has started, as opposed to a mistake in its arguments.
+// failure wraps an error from a command that has started, as opposed to an error in its arguments.
 type failure struct{ err error }
 
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// coded is an error with its own exit code and a suggestion what to try next. If err is nil, the output has
-// already said everything.
+// coded is an error with its own exit code and a suggestion for what to try next. If err is nil,
+// nothing remains to be printed.
 type coded struct {
 	code int
 	err  error
@@ -45,16 +45,17 @@ func (c *coded) Error() string {
 }
 func (c *coded) Unwrap() error { return c.err }
 
-// no returns the answer "no". The output has already given it.
+// no returns an error with exit code codeNo. Nothing more is printed, because the output already
+// shows the answer.
 func no() error { return &coded{code: codeNo} }
 
-// usage returns a usage error that became apparent only with the file or the input. An empty try stands for
-// the help of the command.
+// usage returns a usage error that was only detected after looking at the file or the input. If try
+// is empty, the command's help is suggested.
 func usage(try, format string, args ...any) error {
 	return &coded{code: codeUsage, err: fmt.Errorf(format, args...), try: try}
 }
 
-// missing turns ErrNotFound into the answer "no", with a hint where to look.
+// missing gives ErrNotFound the exit code codeNo and a hint about where to look.
 func missing(err error, try string) error {
 	if errors.Is(err, honker.ErrNotFound) {
 		return &coded{code: codeNo, err: err, try: try}
@@ -67,7 +68,7 @@ func (a *app) end(cmd *cobra.Command, err error) int {
 	var own *coded
 	var began *failure
 	switch {
-	case err == nil, errors.Is(err, syscall.EPIPE): // the reader of the output has closed it
+	case err == nil, errors.Is(err, syscall.EPIPE): // the output was closed by its reader
 		return codeFine
 	case errors.As(err, &own):
 		if own.err != nil {
@@ -82,7 +83,7 @@ func (a *app) end(cmd *cobra.Command, err error) int {
 	switch {
 	case code == codeInterrupted:
 		began.err = errors.New("interrupted")
-	case isDamage(began.err) && !errors.Is(began.err, honker.ErrUnsupported): // such errors say so themselves
+	case isDamage(began.err) && !errors.Is(began.err, honker.ErrUnsupported): // such errors are already clear
 		began.err = fmt.Errorf("the file is damaged: %w", began.err)
 	}
 	a.complain(began.err, try)
@@ -101,7 +102,7 @@ func isDamage(err error) bool {
 	return errors.As(err, &coded) && coded.Code()&0xff == 11
 }
 
-// judge returns the exit code for an error of the library, and a suggestion to try next.
+// judge returns the exit code for a library error, and a suggestion for what to try next.
 func (a *app) judge(err error, cmd *cobra.Command) (code int, try string) {
 	var old *honker.OldSchemaError
 	switch {

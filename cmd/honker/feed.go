@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// feed prints values as they arrive. A feed does not end, so it cannot wait for the widths of all
-// rows or for the end of a document. Its methods are safe for concurrent use.
+// feed prints values as they arrive. A feed has no end, so it cannot wait to learn the widths of
+// all rows or to close a JSON document. Its methods are safe for concurrent use.
 type feed[T any] struct {
 	mu     sync.Mutex
 	list   *list[T]
 	widths []int
 }
 
-// newFeed returns a feed of v. It rejects JSON, which would be a single document.
+// newFeed returns a feed of v. It rejects the JSON format, which is a single document.
 func newFeed[T any](a *app, v view[T]) (*feed[T], error) {
 	if a.shown() == formatJSON {
 		return nil, usage("the same with -o jsonl", "the output does not end, so it cannot be a JSON document")
@@ -57,7 +57,7 @@ func (f *feed[T]) header() error {
 	return f.row(head)
 }
 
-// row prints a row of a table. Each column is as wide as its widest value so far.
+// row prints a table row. Each column is as wide as its widest value so far.
 func (f *feed[T]) row(row []cell) error {
 	for i, c := range row {
 		row[i].human = clean(strings.ReplaceAll(c.human, "\n", " "))

@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// look opens the file read-only and calls f.
+// look opens the file read-only, calls f and closes the file.
 func (a *app) look(ctx context.Context, f func(db *honker.DB) error) error {
 	path, err := a.path(ctx)
 	if err != nil {
@@ -24,9 +24,9 @@ func (a *app) look(ctx context.Context, f func(db *honker.DB) error) error {
 	return a.with(ctx, path, access{readOnly: true}, f)
 }
 
-// watch calls f, which only reads the file but may wait for commits. If no other process uses the file, a
-// read-only open ignores the WAL, and must end once another process starts to use the file. So watch opens the
-// file for writing where permitted.
+// watch calls f, which only reads the file but may wait for commits. If no other process uses the file, a read-only
+// connection ignores the WAL, and is no longer valid once another process starts to use the file. Therefore watch opens
+// the file for writing if permitted.
 func (a *app) watch(ctx context.Context, f func(db *honker.DB) error) error {
 	path, err := a.path(ctx)
 	if err != nil {
@@ -42,8 +42,8 @@ func (a *app) watch(ctx context.Context, f func(db *honker.DB) error) error {
 	return a.with(ctx, path, how, f)
 }
 
-// change calls f, which may change the file. The file is first opened read-only as a check: opening it for writing
-// would make it a honker file, or upgrade its schema.
+// change calls f, which may change the file. The file is first opened read-only as a check, because opening it for
+// writing would turn it into a honker file or upgrade its schema.
 func (a *app) change(ctx context.Context, f func(db *honker.DB) error) error {
 	return a.changeBy(ctx, access{}, f)
 }
@@ -64,12 +64,12 @@ func (a *app) changeBy(ctx context.Context, how access, f func(db *honker.DB) er
 	return a.with(ctx, path, how, f)
 }
 
-// try opens and closes the file to check that it can be used in this way.
+// try opens and closes the file to check that this kind of access works.
 func (a *app) try(ctx context.Context, path string, how access) error {
 	return a.with(ctx, path, how, func(*honker.DB) error { return nil })
 }
 
-// access is the way in which a command uses the file.
+// access says how a command uses the file.
 type access struct {
 	readOnly bool
 	waits    bool // needs the system's notifications of other processes' commits
@@ -91,7 +91,7 @@ func (a *app) with(ctx context.Context, path string, how access, f func(db *honk
 	return f(db)
 }
 
-// maxPayload is large, because an application may have raised the default limit.
+// maxPayload is large, because the application may have raised its own limit.
 const maxPayload = 64 << 20
 
 // logger returns a logger for warnings of the library, without timestamps.
@@ -131,8 +131,8 @@ func regular(path string) error {
 // fileVariable is the environment variable that names the file.
 const fileVariable = "HONKER_FILE"
 
-// fileFlag implements pflag.Value for -f. It rejects "", for example from an unset shell variable. Falling back to
-// another file would be dangerous.
+// fileFlag implements pflag.Value for -f. It rejects "", for example from an unset shell variable. Falling back to a
+// different file would be dangerous.
 type fileFlag struct{ path *string }
 
 // String implements pflag.Value.
@@ -158,7 +158,7 @@ func (f fileFlag) Set(path string) error {
 // namedFile returns the file named by -f or $HONKER_FILE, or "".
 func (a *app) namedFile() string { return cmp.Or(a.file, a.getenv(fileVariable)) }
 
-// path returns the file that the command uses.
+// path returns the path of the file that the command uses.
 func (a *app) path(ctx context.Context) (string, error) {
 	if path := a.namedFile(); path != "" {
 		return path, nil
@@ -173,8 +173,8 @@ func (a *app) path(ctx context.Context) (string, error) {
 	return a.only(ctx, found)
 }
 
-// only returns the single honker file among found. Files of other versions count too: the user most likely means
-// such a file, and the command will report its version.
+// only returns the single honker file among found. Files from other versions count too: the user most likely means that
+// file, and the command will then report its version.
 func (a *app) only(ctx context.Context, found []string) (string, error) {
 	var ours []string
 	var old *honker.OldSchemaError

@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// filter holds the flags that select jobs.
+// filter holds the flags for selecting jobs.
 type filter struct {
 	admin.JobFilter
 	phases, where, headers []string
@@ -97,7 +97,7 @@ func numbersOf(args []string, what string) ([]int64, error) {
 // instant implements pflag.Value for a time: RFC 3339, a date, or a span relative to now.
 type instant struct {
 	t    *time.Time
-	sign time.Duration // -1 if spans lie in the past
+	sign time.Duration // -1 if spans are in the past
 }
 
 func ago(t *time.Time) instant     { return instant{t, -1} }
@@ -153,7 +153,7 @@ func (s spanFlag) Set(text string) error {
 	return err
 }
 
-// parseSpan parses a span of a flag.
+// parseSpan parses the value of a span flag.
 func parseSpan(text string) (time.Duration, error) {
 	d, err := admin.ParseSpan(text)
 	if err != nil {

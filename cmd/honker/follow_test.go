@@ -17,7 +17,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// following is a command that runs until it is interrupted.
+// following is a running command that ends when it is interrupted.
 type following struct {
 	t    *testing.T
 	cmd  *exec.Cmd
@@ -25,7 +25,7 @@ type following struct {
 	errs *bufio.Reader
 }
 
-// follow starts a command and waits for the message that it has started.
+// follow starts a command and waits for its start message.
 func follow(t *testing.T, dir, begun string, args ...string) *following {
 	t.Helper()
 	if runtime.GOOS == "windows" {
@@ -122,7 +122,7 @@ func TestEvents_Commits(t *testing.T) {
 	f.interrupt()
 }
 
-// A command that waits continues when another process starts to use an idle file.
+// A waiting command keeps waiting when another process starts to use an idle file.
 func TestFollow_IdleFile(t *testing.T) {
 	t.Parallel()
 	dir, db, _ := newFile(t)

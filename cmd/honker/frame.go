@@ -20,11 +20,11 @@ type flow struct {
 	Done    [flowMinutes]int64
 }
 
-// flowOf computes a flow. The file has whole minutes only, so the last 60 seconds combine the
-// current minute with a share of the previous one.
+// flowOf computes a flow. The file counts by whole minutes, so the rate over the last 60 seconds
+// combines the current minute with part of the previous minute.
 func flowOf(minutes []admin.Minute, now time.Time) (f flow) {
 	current := now.Truncate(time.Minute)
-	before := 1 - now.Sub(current).Seconds()/60 // the share of the previous minute
+	before := 1 - now.Sub(current).Seconds()/60 // the part of the previous minute to include
 	var ran time.Duration
 	var settled int64
 	for _, m := range minutes {
@@ -64,7 +64,7 @@ func (f flow) sparkline() string {
 	}
 	var b strings.Builder
 	for _, n := range f.Done {
-		level := int((n*7 + most - 1) / most) // 0 only if nothing was done
+		level := int((n*7 + most - 1) / most) // 0 only if no job was done
 		b.WriteRune([]rune(bars)[level])
 	}
 	return b.String()
@@ -81,13 +81,13 @@ func perSecond(r float64) cell {
 	return number(int64(r + 0.5))
 }
 
-// frame is a single picture of a reading. A zero width or height means as much as needed.
+// frame renders a reading as a single screen. A zero width or height means no limit.
 type frame struct {
 	reading
 	width, height int
 	color         bool
 	selected      string // name of the selected queue, or ""
-	filter        string // only queues whose names contain it are shown
+	filter        string // only queues with names that contain this text are shown
 	foot          []string
 }
 
@@ -284,7 +284,8 @@ func (f frame) line(row []cell, widths []int, marked bool) string {
 	return strings.TrimRight(b.String(), " ")
 }
 
-// window returns room lines of a table: the header and the lines around at.
+// window returns the part of a table that fits in room lines: the header and the lines around index
+// at.
 func window(table []string, at, room int) []string {
 	if len(table) <= room {
 		return table

@@ -90,7 +90,7 @@ func (a *app) groupShow() *cobra.Command {
 	})
 }
 
-// deadEvent is a dead event of a group, as it is stored.
+// deadEvent is a dead event of a group, in its stored form.
 type deadEvent struct {
 	Offset    int64
 	Topic     string
@@ -174,7 +174,8 @@ func (a *app) groupDiscard() *cobra.Command {
 	})
 }
 
-// onDeadEvents makes cmd apply do to the dead events named by its arguments, or to all.
+// onDeadEvents makes cmd call do for the dead events named by its arguments, or for all dead
+// events.
 func (a *app) onDeadEvents(cmd *cobra.Command, name, done string, do func(context.Context, *honker.Group[json.RawMessage], int64) (bool, error)) *cobra.Command {
 	var c changing
 	all := false
@@ -202,8 +203,8 @@ func (a *app) onDeadEvents(cmd *cobra.Command, name, done string, do func(contex
 	})
 }
 
-// applyToEvents is apply for events named by offset. The exit code is codeNo if none of them was
-// changed.
+// applyToEvents is like apply, but for events selected by offset. The exit code is codeNo if none
+// of them was changed.
 func (a *app) applyToEvents(ctx context.Context, v verb, c changing, offsets []int64, group []string) error {
 	do, last := v.do, new(admin.Report)
 	v.do = func(ctx context.Context, dryRun bool) (r *admin.Report, err error) {
@@ -222,7 +223,8 @@ func (a *app) applyToEvents(ctx context.Context, v verb, c changing, offsets []i
 	return nil
 }
 
-// eachOffset calls do for each dead event with one of these offsets, or for all if offsets is nil.
+// eachOffset calls do for each dead event with one of these offsets, or for all dead events if
+// offsets is nil.
 func eachOffset(ctx context.Context, g *honker.Group[json.RawMessage], offsets []int64, dryRun bool,
 	do func(context.Context, *honker.Group[json.RawMessage], int64) (bool, error)) (*admin.Report, error) {
 	r := new(admin.Report)
@@ -287,7 +289,8 @@ func (a *app) completeGroup(cmd *cobra.Command, args []string, _ string) ([]stri
 	})
 }
 
-// completeDeadEvent is completeGroup followed by the offsets of the group's dead events.
+// completeDeadEvent is like completeGroup, and then completes the offsets of the group's dead
+// events.
 func (a *app) completeDeadEvent(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	if len(args) < 2 {
 		return a.completeGroup(cmd, args, begun)

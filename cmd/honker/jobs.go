@@ -126,12 +126,13 @@ func listPages[T any](ctx context.Context, a *app, db *honker.DB, f admin.JobFil
 
 const pageSize = 1000
 
-// counted is a number of jobs.
+// counted is the output of a command that counts jobs.
 type counted struct{ Jobs honker.Count }
 
 var countedView = view[counted]{columns: []column[counted]{{"jobs", func(c counted) cell { return count(c.Jobs) }}}}
 
-// countJobs counts all jobs, however long that takes. A truncated count would be useless to a script.
+// countJobs counts all jobs, no matter how long it takes, because a truncated count would be
+// useless to a script.
 func (a *app) countJobs(ctx context.Context, db *honker.DB, f admin.JobFilter) error {
 	var n int64
 	for _, err := range admin.EachJob(ctx, db, f, &admin.PageOptions{Limit: pageSize}) {
@@ -270,7 +271,7 @@ func (a *app) jobRunNow() *cobra.Command {
 	})
 }
 
-// onJobs applies v to the live jobs with these ids.
+// onJobs applies v to the live jobs with the given ids.
 func (a *app) onJobs(ctx context.Context, args []string, c changing, v verb,
 	do func(ctx context.Context, db *honker.DB, f admin.JobFilter, dryRun bool) (*admin.Report, error)) error {
 	ids, err := idsOf(args)

@@ -14,9 +14,9 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// marshal encodes a value of the API as JSON. Struct fields keep their order and get their Go names in snake_case.
-// Times are in RFC 3339, and null if zero. Payloads are copied as they are, apart from the escapes of printable.
-// prefix begins each line but the first. With an empty indent the result is a single line.
+// marshal encodes an API value as JSON. Struct fields keep their order and get their Go names in snake_case. Times are
+// in RFC 3339, and null if zero. Payloads are copied unchanged except for the escapes added by printable. Every line
+// except the first starts with prefix. If indent is empty, the result is a single line.
 func marshal(value any, prefix, indent string) ([]byte, error) {
 	var compact bytes.Buffer
 	if err := appendJSON(&compact, reflect.ValueOf(value)); err != nil {
@@ -31,9 +31,9 @@ func marshal(value any, prefix, indent string) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// printable escapes characters in JSON that a terminal would act on: DEL, the C1 controls and marks that change
-// the text direction. encoding/json and other bindings leave these characters alone. They can only occur inside
-// strings, so the values stay the same. Invalid UTF-8 is replaced by U+FFFD.
+// printable escapes characters in JSON that a terminal would act on: DEL, the C1 controls and marks that change the
+// text direction. encoding/json and other bindings do not escape these characters. They only occur inside strings, so
+// the decoded values do not change. Invalid UTF-8 is replaced by U+FFFD.
 func printable(text []byte) []byte {
 	safe := func(r rune) bool { return r == '\n' || r == '\t' || r == '\r' || r != utf8.RuneError && !unsafe(r) }
 	if !bytes.ContainsFunc(text, func(r rune) bool { return !safe(r) }) {
@@ -54,7 +54,7 @@ func printable(text []byte) []byte {
 // printableLines is an io.Writer that applies printable to JSON Lines.
 type printableLines struct {
 	w    io.Writer
-	line []byte // an unfinished line
+	line []byte // incomplete last line
 }
 
 // Write implements io.Writer.
@@ -116,8 +116,8 @@ func appendTime(b *bytes.Buffer, t time.Time) error {
 	return appendText(b, t.UTC().Format(time.RFC3339Nano))
 }
 
-// appendPayload copies JSON as it is, so that numbers keep their digits. Other bindings may have stored text that
-// is not JSON. Such text is written as a string.
+// appendPayload copies JSON unchanged, so that numbers keep their digits. Other bindings may have stored text that is
+// not JSON; it is written as a JSON string.
 func appendPayload(b *bytes.Buffer, p json.RawMessage) error {
 	if json.Compact(b, p) == nil {
 		return nil
@@ -125,7 +125,7 @@ func appendPayload(b *bytes.Buffer, p json.RawMessage) error {
 	return appendText(b, string(p))
 }
 
-// appendValue encodes value like encoding/json, but without escapes for HTML.
+// appendValue encodes value like encoding/json, but without HTML escaping.
 func appendValue(b *bytes.Buffer, value any) error {
 	enc := json.NewEncoder(b)
 	enc.SetEscapeHTML(false)
@@ -152,8 +152,8 @@ func appendSlice(b *bytes.Buffer, v reflect.Value) error {
 	return nil
 }
 
-// appendStruct writes all exported fields, so that a program always finds each of them. A Count is written as its
-// number. The names of Counts that are only lower bounds are listed in an extra field, at_least.
+// appendStruct writes all exported fields, even if they are empty, so that programs can rely on them. A Count is
+// written as its number. If a Count is only a lower bound, its name is listed in an extra field, at_least.
 func appendStruct(b *bytes.Buffer, v reflect.Value) error {
 	b.WriteByte('{')
 	var bounds []string

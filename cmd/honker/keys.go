@@ -43,7 +43,7 @@ until their handlers have returned. It shows at most 1,000 keys.`,
 	})
 }
 
-// completeKeys completes a key of the queue named by the first argument.
+// completeKeys completes a job key in the queue named by the first argument.
 func (a *app) completeKeys(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -16,13 +16,13 @@ const (
 	limitOfRate  = "rate"
 )
 
-// limit is a limit on the jobs of a queue, or on the calls of a rate limit.
+// limit is a limit on a queue's jobs or on the calls admitted by a rate limit.
 type limit struct {
 	Kind   string
 	Name   string
 	Limits *honker.Limits // of a queue
 	Used   honker.Count   // running jobs, or admitted calls
-	Since  time.Time      // start of a rate limit's current window, which may be over
+	Since  time.Time      // start of a rate limit's latest window, which may be over
 }
 
 var limitView = view[limit]{

@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// queueLimits holds the limits of a queue.
+// queueLimits is the output form of a queue's limits.
 type queueLimits struct {
 	Queue  string
 	Limits honker.Limits
@@ -40,7 +40,7 @@ func dashed(s string) cell {
 	return text(s)
 }
 
-// rateText formats a rate in the syntax of its flags: "10/1s", or with a burst "10/1s burst 20".
+// rateText formats a rate in flag syntax: "10/1s", or "10/1s burst 20" if it has a burst.
 func rateText(r honker.Rate) string {
 	if r.N == 0 {
 		return ""
@@ -137,8 +137,7 @@ func setRate(to *honker.Rate, from honker.Rate) {
 	to.N, to.Per = from.N, from.Per
 }
 
-// over returns the limits in was, changed by the flags that were given. same is true if no flag was
-// given.
+// over returns was with the changes from the given flags. same is true if no flag was given.
 func (l *limiting) over(cmd *cobra.Command, was honker.Limits) (limits honker.Limits, same bool) {
 	limits, same = was, !l.none
 	if l.none {
@@ -175,7 +174,7 @@ func (f rateFlag) String() string {
 // Type implements pflag.Value.
 func (f rateFlag) Type() string { return "rate" }
 
-// Set implements pflag.Value. A unit without a number stands for a single unit: 10/s is 10/1s.
+// Set implements pflag.Value. A unit without a number means 1 unit: 10/s is 10/1s.
 func (f rateFlag) Set(s string) error {
 	if s == "0" {
 		f.r.N, f.r.Per = 0, 0

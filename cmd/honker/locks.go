@@ -97,8 +97,8 @@ func (a *app) take(ctx context.Context, db *honker.DB, name string, wait time.Du
 	if wait <= 0 {
 		return nil, held
 	}
-	// A timeout would become the deadline of the lock's ctx, which derives from this ctx. Hence a
-	// cancel and a timer.
+	// Use a cancel and a timer instead of a timeout: the lock's ctx derives from this ctx and would
+	// inherit its deadline.
 	waiting, stop := context.WithCancel(ctx)
 	over := time.AfterFunc(wait, stop)
 	lock, err = db.Lock(waiting, name, opts)
@@ -114,7 +114,7 @@ func (a *app) take(ctx context.Context, db *honker.DB, name string, wait time.Du
 	return lock, err
 }
 
-// runUnder runs a command until it ends, or until the lock is lost.
+// runUnder runs a command while holding the lock. It ends the command if the lock is lost.
 func (a *app) runUnder(ctx context.Context, lock *honker.Lock, argv []string, grace time.Duration) error {
 	path, err := a.path(ctx)
 	if err != nil {
@@ -142,7 +142,7 @@ func (a *app) runUnder(ctx context.Context, lock *honker.Lock, argv []string, gr
 	return nil
 }
 
-// broken describes a lock that was broken.
+// broken reports a lock that was broken.
 type broken struct {
 	Name  string
 	Owner string // previous owner

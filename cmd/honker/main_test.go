@@ -20,7 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// binary is the path of the command, built once. golden is the directory of the golden files.
+// binary is the path of the command, which is built once. golden is the directory with the golden
+// files.
 var binary, golden string
 
 func TestMain(m *testing.M) {
@@ -55,7 +56,7 @@ type person struct {
 	env    map[string]string
 }
 
-// said is the output of a command, and its exit code.
+// said is a command's output and exit code.
 type said struct {
 	out, err string
 	code     int
@@ -104,7 +105,7 @@ func (s *session) do(args ...string) said {
 	return got
 }
 
-// instance matches the process that uses the name of a member.
+// instance matches the suffix that identifies a member's process.
 var instance = regexp.MustCompile(`("instance": ?)"[^"]*"`)
 
 // matches compares the session with its golden file.

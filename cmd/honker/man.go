@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// man writes the man pages. It is meant for packagers, and hidden from the list of commands.
+// man writes the man pages. The command is meant for packagers and is hidden from the list of commands.
 func (a *app) man() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "man DIRECTORY",
@@ -54,7 +54,8 @@ func writePages(dir string, pages map[string][]byte) error {
 	return nil
 }
 
-// manPages returns the pages of root and of all commands below it, by file name. It modifies the texts of root.
+// manPages returns the pages of root and of all commands below it, by file name. It modifies the help texts of root and
+// its subcommands.
 func manPages(root *cobra.Command) (map[string][]byte, error) {
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()

@@ -79,7 +79,7 @@ func (a *app) writeMetrics(ctx context.Context, to io.Writer) error {
 	})
 }
 
-// cleanMetrics is like clean, but doubles the backslashes of its escapes, as the values of labels require.
+// cleanMetrics is like clean, but doubles the backslashes in escapes, as label values require.
 func cleanMetrics(text string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -91,7 +91,7 @@ func cleanMetrics(text string) string {
 	return b.String()
 }
 
-// served caches metrics for several scrapers.
+// served caches the metrics, so that several scrapers cost a single read of the file.
 type served struct {
 	app *app
 
@@ -103,8 +103,8 @@ type served struct {
 // servedFor is how long cached metrics are served.
 const servedFor = time.Second
 
-// serveMetrics serves until ctx ends. Each read opens the file anew: a file opened while no process uses it cannot
-// follow later writes.
+// serveMetrics serves until ctx ends. Each read reopens the file, because a file that was opened while no process was
+// using it cannot follow later writes.
 func (a *app) serveMetrics(ctx context.Context, address string) error {
 	if err := a.look(ctx, func(*honker.DB) error { return nil }); err != nil {
 		return err
@@ -116,7 +116,7 @@ func (a *app) serveMetrics(ctx context.Context, address string) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", &served{app: a})
 	server := newServer(mux, slog.NewLogLogger(a.logger().Handler(), slog.LevelWarn))
-	server.WriteTimeout += a.timeout // in which the file is read
+	server.WriteTimeout += a.timeout // leave time for reading the file
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	a.note("serving http://%s/metrics", listener.Addr())
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

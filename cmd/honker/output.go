@@ -47,13 +47,13 @@ func (a *app) shown() format {
 	}
 }
 
-// view describes how values of type T are printed. JSON has all fields of T regardless.
+// view describes how values of type T are printed. JSON output always has all fields of T.
 type view[T any] struct {
 	columns []column[T]
 	name    func(T) string
 }
 
-// column is a column of a table or of TSV. Its name is that of the field in JSON.
+// column is a column in a table or in TSV. It has the same name as the JSON field.
 type column[T any] struct {
 	name string
 	cell func(T) cell
@@ -80,9 +80,9 @@ type list[T any] struct {
 	app  *app
 	view view[T]
 	n    int
-	rows [][]cell // rows of a table, which is printed when all widths are known
+	rows [][]cell // table rows, kept until all widths are known
 
-	field string // of a page: the JSON field with the values
+	field string // for a page: the JSON field that contains the values
 	next  string // of a page: the cursor for --after; "" on the last page
 }
 
@@ -112,7 +112,7 @@ func (l *list[T]) add(value T) error {
 	}
 }
 
-// json adds value to the JSON document. close ends the document.
+// json adds value to the JSON document, which is completed by close.
 func (l *list[T]) json(value T) error {
 	begin, indent, _ := l.document()
 	before := ",\n"
@@ -156,8 +156,8 @@ func newPage[T any](a *app, v view[T], field string) (*list[T], error) {
 	return l, err
 }
 
-// closePage ends the page. If there may be more values, it names the cursor of the next page: in JSON in the field
-// next, otherwise on standard error.
+// closePage ends the page. If there may be more values, it gives the cursor for the next page, in the field next for
+// JSON and on standard error otherwise.
 func (l *list[T]) closePage(what, next string) error {
 	l.next = next
 	if err := l.close(what); err != nil {
@@ -182,7 +182,7 @@ func (l *list[T]) close(what string) error {
 		return err
 	case shown == formatJSON:
 		begin, indent, end := l.document()
-		if l.n > 0 { // an empty list has its brackets on the same line
+		if l.n > 0 { // in an empty list, both brackets are on the same line
 			begin = "\n" + indent[2:]
 		}
 		_, err := l.app.out.WriteString(begin + end)
@@ -191,7 +191,7 @@ func (l *list[T]) close(what string) error {
 	return nil
 }
 
-// one prints a single value. A table has a line for each column.
+// one prints a single value. As a table, it has a line for each column.
 func one[T any](a *app, v view[T], value T) error {
 	switch a.shown() {
 	case formatTable:

@@ -77,7 +77,7 @@ func TestOutput_SealedPayload(t *testing.T) {
 	require.Contains(t, script.run("jobs").out, string(info.Payload))
 }
 
-// A payload can neither move the cursor of a terminal nor forge a row of a table.
+// A payload can neither move a terminal's cursor nor forge a table row.
 func TestOutput_HostileText(t *testing.T) {
 	t.Parallel()
 	hostile := "a\x1b[2Jb\x07\u202ec\u009bd\xffe\x00f\tg\r\nh\\"
@@ -305,7 +305,7 @@ func TestShellWord(t *testing.T) {
 	}
 }
 
-// The minutes of a step are added up, and gaps are kept.
+// The minutes within a step are added up, and gaps are kept.
 func TestTraffic_Steps(t *testing.T) {
 	t.Parallel()
 	hour := time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)

@@ -344,7 +344,7 @@ func TestProcess_Terminal(t *testing.T) {
 	}
 }
 
-// The names of queues are completed, both in bash and through the completion command.
+// Queue names are completed, both in bash and through the completion command.
 func TestProcess_Completion(t *testing.T) {
 	t.Parallel()
 	dir, db, _ := newFile(t)

@@ -36,7 +36,7 @@ var queueWhole = view[honker.QueueStats]{
 	name: queueView.name,
 }
 
-// paused shows since when a queue is paused, and to people also by whom, why and until when.
+// paused shows since when a queue has been paused. People also see by whom, why and until when.
 func paused(p *honker.Pause) cell {
 	if p == nil {
 		return cell{human: "-"}
@@ -109,7 +109,8 @@ func (a *app) queueShow() *cobra.Command {
 	})
 }
 
-// vacant reports whether the file knows nothing about a queue. Its name may be misspelled.
+// vacant reports whether the file has no trace of a queue, in which case its name may be
+// misspelled.
 func vacant(s honker.QueueStats) bool {
 	zero := honker.Count{}
 	return s.Ready == zero && s.Running == zero && s.Scheduled == zero && s.Held == zero &&
@@ -120,7 +121,7 @@ func vacant(s honker.QueueStats) bool {
 type steered struct {
 	Queue   string
 	Verb    string
-	Changed bool      // false if the queue was in that state already
+	Changed bool      // false if the queue was already in that state
 	Until   time.Time // end of the pause
 	Reason  string
 	Key     string // "" for the whole queue
@@ -224,7 +225,7 @@ func (s steered) sentence() string {
 	}
 }
 
-// completeQueue completes the name of a single queue and completeQueues any number of them.
+// completeQueue completes a single queue name, and completeQueues completes any number of them.
 func (a *app) completeQueue(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// queueRetention is the retention of the ended jobs of a queue.
+// queueRetention is the retention of a queue's ended jobs.
 type queueRetention struct {
 	Queue     string
 	Retention honker.QueueRetention
@@ -49,7 +49,7 @@ func orWord(s, word string) cell {
 	return text(s)
 }
 
-// retentionText describes a retention, counted in the noun what. It returns "" if there is no bound.
+// retentionText describes a retention. what is the noun for the retained rows. It returns "" if there is no bound.
 func retentionText(r honker.Retention, what string) string {
 	switch {
 	case r.MaxCount > 0 && r.MaxAge > 0:
@@ -62,7 +62,7 @@ func retentionText(r honker.Retention, what string) string {
 	return ""
 }
 
-// bounds holds the flags of a single Retention.
+// bounds holds the flags for a Retention.
 type bounds struct {
 	honker.Retention
 	count, age string // flag names
@@ -73,7 +73,7 @@ func (b *bounds) addTo(cmd *cobra.Command, what string) {
 	cmd.Flags().Var(spanFlag{&b.MaxAge}, b.age, "keep "+what+" no older than this span: 24h, 30d")
 }
 
-// over returns was, changed by the flags that were given.
+// over returns was with the changes from the given flags.
 func (b *bounds) over(cmd *cobra.Command, was honker.Retention) honker.Retention {
 	if cmd.Flags().Changed(b.count) {
 		was.MaxCount = b.MaxCount
@@ -96,7 +96,7 @@ func (r *retaining) addTo(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&r.none, "none", false, "remove all bounds except those set by other flags")
 }
 
-// named reports whether a flag was given. It rejects negative bounds.
+// named reports whether any flag was given. It rejects negative bounds.
 func (r *retaining) named(cmd *cobra.Command) (named bool, err error) {
 	named = r.none
 	for _, b := range r.all {
@@ -194,8 +194,7 @@ type retained struct {
 	set    func() error
 }
 
-// sets makes cmd set the retention of its argument and show it. Without flags cmd only shows it. show prints
-// table.
+// sets makes cmd set and show the retention of its argument. Without flags, cmd only shows it. show prints table.
 func (a *app) sets(cmd *cobra.Command, flags *retaining, table headed, show func(context.Context, *honker.DB, string) error,
 	merge func(context.Context, *honker.DB, string) (retained, error)) *cobra.Command {
 	a.prints(cmd, table, outcomeView)
@@ -204,7 +203,7 @@ func (a *app) sets(cmd *cobra.Command, flags *retaining, table headed, show func
 		if err != nil {
 			return err
 		}
-		if _, err := a.chosenOf(table); err != nil && !flags.dryRun { // before the retention is set
+		if _, err := a.chosenOf(table); err != nil && !flags.dryRun { // fail before the retention is set
 			return err
 		}
 		use := a.change
@@ -227,7 +226,7 @@ func (a *app) sets(cmd *cobra.Command, flags *retaining, table headed, show func
 	})
 }
 
-// retain sets a retention. It counts first, and asks before it deletes more than a single row.
+// retain sets a retention. It first counts the rows to be deleted, and asks for confirmation if there is more than one.
 func (a *app) retain(ctx context.Context, db *honker.DB, r retained, c changing) error {
 	if c.dryRun || !c.yes {
 		n, err := r.beyond()
@@ -253,8 +252,8 @@ func (a *app) retain(ctx context.Context, db *honker.DB, r retained, c changing)
 	return err
 }
 
-// jobsBeyond counts the jobs of a queue outside r. The count includes dead jobs that are kept because others wait
-// for them.
+// jobsBeyond counts the jobs of a queue outside r. The count includes dead jobs that will be kept because other jobs
+// wait for them.
 func jobsBeyond(ctx context.Context, db *honker.DB, queue string, r honker.QueueRetention) (int64, error) {
 	var done, dead []time.Time
 	f := admin.JobFilter{Queues: []string{queue}, Phases: []honker.Phase{honker.PhaseDone, honker.PhaseDead}}
@@ -268,7 +267,7 @@ func jobsBeyond(ctx context.Context, db *honker.DB, queue string, r honker.Queue
 			dead = append(dead, job.DiedAt)
 		}
 	}
-	doneBeyond := int64(len(done)) // without a bound no done job is kept
+	doneBeyond := int64(len(done)) // without a bound, no done job is kept
 	if r.Done != (honker.Retention{}) {
 		doneBeyond = beyond(done, r.Done)
 	}
@@ -288,7 +287,7 @@ func eventsBeyond(ctx context.Context, db *honker.DB, topic string, r honker.Ret
 	return beyond(at, r), nil
 }
 
-// beyond counts the times outside r. Times in the file have whole seconds, so the age is rounded up to seconds.
+// beyond counts the times outside r. The file stores times in whole seconds, so the age is rounded up to a second.
 func beyond(at []time.Time, r honker.Retention) (n int64) {
 	slices.SortFunc(at, func(x, y time.Time) int { return y.Compare(x) })
 	age := (r.MaxAge + time.Second - 1).Truncate(time.Second)

@@ -88,7 +88,7 @@ func TestRetention_DryRun(t *testing.T) {
 	})
 }
 
-// countedIn counts the jobs of a queue, or the events of a topic.
+// countedIn counts the jobs in a queue or the events in a topic.
 func countedIn(t *testing.T, s *session, what string) int64 {
 	t.Helper()
 	args := []string{"jobs", "--queue", "many", "--limit", "0", "-o", "name"}

@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// app is a single run of the command.
+// app holds the state of a single run of the command.
 type app struct {
 	console
 	out *bufio.Writer
@@ -31,7 +31,7 @@ type app struct {
 func run(ctx context.Context, args []string, c console) int {
 	a := &app{console: c, out: bufio.NewWriter(c.stdout)}
 	root := a.root()
-	root.SetArgs(append([]string{}, args...)) // for nil, cobra would use os.Args
+	root.SetArgs(append([]string{}, args...)) // cobra would replace nil with os.Args
 	root.SetIn(c.stdin)
 	root.SetOut(a.out)
 	root.SetErr(c.stderr)
@@ -90,10 +90,11 @@ was done.`,
 	return root
 }
 
-// action is the body of a command. It runs after the arguments were checked.
+// action is the body of a command. It runs after the arguments have been checked.
 type action func(ctx context.Context, args []string) error
 
-// does makes f the body of cmd. Errors before f starts are usage errors.
+// does sets f as the function that cmd runs. Errors that occur before f is called are reported as
+// usage errors.
 func (a *app) does(cmd *cobra.Command, f action) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if a.timeout <= 0 {
@@ -113,7 +114,7 @@ func (a *app) does(cmd *cobra.Command, f action) *cobra.Command {
 	return cmd
 }
 
-// nameless is the annotation of commands that cannot print names.
+// nameless annotates commands that do not support the output format for names.
 const nameless = "nameless"
 
 // parent returns a command that only groups the commands below it.
@@ -171,7 +172,8 @@ func special(r rune) bool {
 	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_./:@%+=,", r)
 }
 
-// must panics if err is not nil. It is for bugs in this program.
+// must panics if err is not nil. Use it for errors that can only be caused by a bug in this
+// program.
 func must(err error) {
 	if err != nil {
 		panic(err)

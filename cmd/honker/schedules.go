@@ -32,7 +32,7 @@ type schedule struct {
 var missedWords = []string{honker.FireAll: "all", honker.FireLast: "last", honker.Skip: "skip"}
 
 func scheduleOf(s honker.ScheduleInfo) schedule {
-	missed := fmt.Sprint(int(s.Missed)) // written by a newer version
+	missed := fmt.Sprint(int(s.Missed)) // value written by a newer version
 	if int(s.Missed) < len(missedWords) {
 		missed = missedWords[s.Missed]
 	}
@@ -42,7 +42,7 @@ func scheduleOf(s honker.ScheduleInfo) schedule {
 	}
 }
 
-// scheduleView shows a schedule in a list, scheduleWhole a single schedule.
+// scheduleView shows schedules in a list, and scheduleWhole shows a single schedule.
 var (
 	scheduleView = view[schedule]{columns: []column[schedule]{
 		{"name", func(s schedule) cell { return text(s.Name) }},
@@ -246,8 +246,8 @@ func (a *app) scheduleResume() *cobra.Command {
 	return a.steersSchedule(cmd, func(ctx context.Context, s *honker.Scheduler, name string) (bool, error) { return s.Resume(ctx, name) })
 }
 
-// steersSchedule makes cmd apply do to a schedule and show the result. It is not an error if the schedule
-// was already in that state.
+// steersSchedule makes cmd call do for a schedule and show the result. It is not an error if the
+// schedule already has the desired state.
 func (a *app) steersSchedule(cmd *cobra.Command, do func(ctx context.Context, s *honker.Scheduler, name string) (bool, error)) *cobra.Command {
 	a.prints(cmd, scheduleView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
@@ -268,7 +268,7 @@ func (a *app) steersSchedule(cmd *cobra.Command, do func(ctx context.Context, s 
 	})
 }
 
-// unscheduled names a schedule that was removed.
+// unscheduled reports the name of a removed schedule.
 type unscheduled struct{ Name string }
 
 var unscheduledView = view[unscheduled]{

@@ -46,7 +46,7 @@ func TestGolden_Next(t *testing.T) {
 	})
 }
 
-// Names of schedules may contain spaces. Specs are recognized by their beginning.
+// Schedule names may contain spaces. Specs are recognized by how they begin.
 func TestSchedule_IsSpec(t *testing.T) {
 	t.Parallel()
 	for s, want := range map[string]bool{

@@ -64,7 +64,7 @@ var about = map[string]string{
 	"_honkerx_group_claims":  "events that a group has delivered and that are not acked",
 }
 
-// families are the name prefixes of tables that packages create on first use.
+// families maps name prefixes to descriptions, for tables that packages create on first use.
 var families = map[string]string{
 	"_honkerx_compacted": "the last event of each topic deleted by retention",
 	"_honkerx_inbox":     "tables of package inbox; see docs/file-format.md",
@@ -129,7 +129,7 @@ func tablesOf(ctx context.Context, db *honker.DB) ([]table, error) {
 	return tables, nil
 }
 
-// showTable prints the SQL statements as they are, unless a format was requested.
+// showTable prints the plain SQL statements, unless a format was requested.
 func (a *app) showTable(tables []table, name string) error {
 	for _, t := range tables {
 		if t.Name != name {

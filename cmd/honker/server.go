@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Limits on clients. The server may be reachable from anywhere.
+// These limits apply to clients, because the server may be reachable from anywhere.
 const (
 	headerTime  = 10 * time.Second
 	bodyTime    = 10 * time.Second
@@ -15,7 +15,7 @@ const (
 	headerBytes = 64 << 10    // a page with a thousand selected jobs sends 8 KiB
 )
 
-// newServer returns a server of h with a limit on every wait for a client.
+// newServer returns a server for h that never waits for a client without a time limit.
 func newServer(h http.Handler, logger *log.Logger) *http.Server {
 	return &http.Server{
 		Handler:           limitBody(h),

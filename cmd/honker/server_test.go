@@ -27,8 +27,8 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { close(p); return nil }
 func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-// lastsFor serves h on a connection to which a client writes request. It returns the response, read until the
-// server closes the connection, and the time that took.
+// lastsFor serves h on a connection, writes request as a client, and reads until the server closes the connection. It
+// returns the response and the time taken.
 func lastsFor(t *testing.T, h http.Handler, request string) (answer string, took time.Duration) {
 	t.Helper()
 	server := newServer(h, log.New(io.Discard, "", 0))

@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// sortNames are the values of --sort. Each order is that of an index, so nothing is sorted in memory.
+// sortNames are the values of --sort. Each order matches an index, so nothing is sorted in memory.
 var sortNames = [...]string{admin.NewestFirst: "newest", admin.OldestFirst: "oldest", admin.ClaimOrder: "claim", admin.LastDiedFirst: "died"}
 
 // sortFlag implements pflag.Value for --sort.

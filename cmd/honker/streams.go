@@ -121,7 +121,7 @@ added in transactions of up to 1,000. If a line is not JSON, its transaction is 
 	})
 }
 
-// publishing is a run of publish.
+// publishing is the state of a running publish command.
 type publishing struct {
 	app    *app
 	stream *honker.Stream[json.RawMessage]
@@ -155,7 +155,7 @@ func (p *publishing) lines(ctx context.Context) error {
 				return err
 			}
 		}
-		return p.app.out.Flush() // a reader of the output can already act on these events
+		return p.app.out.Flush() // so that a reader of the output can already act on these events
 	})
 	if err != nil {
 		return stopped(err, "published", l.n, "event")

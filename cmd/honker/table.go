@@ -17,7 +17,7 @@ import (
 	"github.com/honker-go/honker/seal"
 )
 
-// cell is a value in a table, in a form for people and a form for programs.
+// cell is a table value, in one form for people and another for programs.
 type cell struct {
 	human, raw string
 	right      bool // align right, for numbers
@@ -41,11 +41,11 @@ func (c cell) in(s style) cell {
 	return c
 }
 
-// long shows a text, abbreviated in tables.
+// long shows a text, which is abbreviated in tables.
 func long(s string) cell {
 	const most = 60
 	human := clean(strings.Join(strings.Fields(s), " "))
-	if runes := []rune(human); len(runes) > 8*most { // combining marks take no cells, but must be bounded too
+	if runes := []rune(human); len(runes) > 8*most { // combining marks take no cells, but their number must be limited too
 		human = string(runes[:8*most]) + "…"
 	}
 	return cell{human: cut(human, most), raw: s}
@@ -96,7 +96,7 @@ func when(t time.Time) cell {
 	return cell{human: admin.FormatAgo(time.Since(t)), raw: t.UTC().Format(time.RFC3339)}
 }
 
-// at shows a time with its date, for a value shown alone.
+// at shows a time with its date. It is used where a single object is shown.
 func at(t time.Time) cell {
 	c := when(t)
 	if !t.IsZero() {
@@ -143,7 +143,8 @@ func writeTSV(w io.Writer, row []cell) error {
 // emoji, and none for combining marks and color escapes.
 func cells(s string) int { return ansi.StringWidth(s) }
 
-// cut shortens s to width cells. A width of 0 means no limit. Color escapes stay, so that a color ends.
+// cut shortens s to width cells. A width of 0 means no limit. It keeps color escapes, so that colors are always
+// switched off again.
 func cut(s string, width int) string {
 	if width <= 0 {
 		return s

@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// event is an event of a stream, as it is stored.
+// event is a stream event in its stored form.
 type event struct {
 	Offset    int64
 	Topic     string
@@ -101,7 +101,7 @@ func (a *app) readEvents(ctx context.Context, s *honker.Stream[json.RawMessage],
 		if more = limit > 0 && l.n == limit; more {
 			break
 		}
-		if err := l.add(eventOf(e)); err != nil { // an event that cannot be decoded is shown as it is stored
+		if err := l.add(eventOf(e)); err != nil { // an event that cannot be decoded is shown in its stored form
 			return err
 		}
 		after = e.Offset
@@ -177,8 +177,8 @@ func follows(ctx context.Context, s *honker.Stream[json.RawMessage], f *feed[eve
 	return nil
 }
 
-// lastEvents returns the last n events, and the offset up to which all events were seen. Topics share
-// their offsets, so it doubles the range until it has found enough events.
+// lastEvents returns the last n events, and the offset up to which all events were seen. All topics
+// share the same offsets, so lastEvents doubles the range until it has found enough events.
 func lastEvents(ctx context.Context, s *honker.Stream[json.RawMessage], n int, key keyFilter) ([]event, int64, error) {
 	head, err := s.Head(ctx)
 	if err != nil || n == 0 {
@@ -193,7 +193,7 @@ func lastEvents(ctx context.Context, s *honker.Stream[json.RawMessage], n int, k
 	}
 }
 
-// newest returns the last n of the events after an offset, and the offset of the last event seen.
+// newest returns the last n events after an offset, and the offset of the last event seen.
 func newest(ctx context.Context, s *honker.Stream[json.RawMessage], after int64, n int, key keyFilter) (events []event, seen int64, err error) {
 	for e, err := range s.Read(ctx, after) {
 		if e == nil {

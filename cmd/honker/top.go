@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// reading is the data of a frame.
+// reading is the data shown in a frame.
 type reading struct {
 	File     *admin.FileInfo
 	Problems []problem
@@ -25,7 +25,7 @@ type reading struct {
 	At       time.Time
 }
 
-// count sets the rate of the counted commits.
+// count stores the current commit rate.
 func (r *reading) count(commits *commitCount) {
 	rate := commits.rate(r.At)
 	r.Commits = &rate
@@ -84,7 +84,7 @@ func (a *app) printFrame(ctx context.Context, db *honker.DB) error {
 	return nil
 }
 
-// readTop reads the data of a frame.
+// readTop reads the data for a frame.
 func (a *app) readTop(ctx context.Context, db *honker.DB) (r reading, err error) {
 	r.At = time.Now()
 	if r.File, err = admin.File(ctx, db); err != nil {
@@ -114,7 +114,7 @@ func living(workers []admin.WorkerInfo) (n int) {
 	return n
 }
 
-// mostFlows limits the queues whose traffic is read. More queues do not fit on a screen.
+// mostFlows limits the number of queues for which traffic is read. A screen has no room for more.
 const mostFlows = 100
 
 func flows(ctx context.Context, db *honker.DB, queues []honker.QueueStats, now time.Time) (map[string]flow, error) {
@@ -133,8 +133,8 @@ func flows(ctx context.Context, db *honker.DB, queues []honker.QueueStats, now t
 	return out, nil
 }
 
-// runTop shows frames until a key or ctx ends it. On a quiet screen the only cost is the renderer, which
-// checks for a new frame 10 times per second.
+// runTop shows frames until the user quits or ctx ends. On a quiet screen the only cost is the
+// renderer, which checks for a new frame 10 times per second.
 func (a *app) runTop(ctx context.Context, db *honker.DB) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -144,7 +144,7 @@ func (a *app) runTop(ctx context.Context, db *honker.DB) error {
 	watched := make(chan error, 1)
 	go func() {
 		watched <- a.watchTop(ctx, db, commits, func(r reading) { screen.Send(r) })
-		screen.Quit() // watched has the reason
+		screen.Quit() // the error is delivered through watched
 	}()
 	_, err := screen.Run()
 	stop()

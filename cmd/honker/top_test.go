@@ -74,7 +74,7 @@ func TestFrame_Fits(t *testing.T) {
 	}
 }
 
-// A line is cut to the cells of a terminal, and its color ends.
+// A line is cut to the width of the terminal, and its color is switched off.
 func TestFrame_Cut(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

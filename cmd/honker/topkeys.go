@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// topModel is the state of the screen: the last reading, and the choices of the user.
+// topModel is the state of the screen: the last reading and the user's choices.
 type topModel struct {
 	ctx     context.Context
 	app     *app
@@ -24,7 +24,7 @@ type topModel struct {
 	frame
 	read      bool
 	filtering bool     // the filter is being typed
-	question  *asked   // to be confirmed with y
+	question  *asked   // waiting to be confirmed with y
 	notice    string   // result of the last action
 	below     []string // details of the selected queue; nil while the queues are shown
 	help      bool
@@ -37,7 +37,7 @@ type asked struct {
 	do   tea.Cmd
 }
 
-// Messages from commands of the screen.
+// Messages sent by the screen's commands.
 type (
 	noticed string   // an action has finished
 	opened  []string // details of a queue
@@ -259,7 +259,7 @@ func (m *topModel) move(by int) {
 	}
 }
 
-// steer opens the file for writing while do runs. The screen itself only reads.
+// steer opens the file for writing only while do runs. The screen itself only reads.
 func (m *topModel) steer(queue, done string, do func(ctx context.Context, q *honker.Queue[json.RawMessage]) (bool, error)) tea.Cmd {
 	return func() tea.Msg {
 		changed := false
@@ -280,7 +280,7 @@ func (m *topModel) steer(queue, done string, do func(ctx context.Context, q *hon
 // shownBelow limits the jobs listed for a queue.
 const shownBelow = 100
 
-// nextJobs shows the counts of a queue and its next jobs, which are of the same moment.
+// nextJobs shows a queue's counts and its next jobs, both read from the same snapshot.
 func (m *topModel) nextJobs(queue string) tea.Msg {
 	r, err := admin.QueueReport(m.ctx, m.db, queue, &admin.QueueReportOptions{Jobs: shownBelow, Waiting: true})
 	if err != nil {

@@ -34,7 +34,7 @@ func mean(sum time.Duration, n int64) cell {
 	return took(sum / time.Duration(n))
 }
 
-// took shows a measured duration. Programs get it in milliseconds.
+// took shows a measured duration. Programs get milliseconds.
 func took(d time.Duration) cell {
 	return cell{human: admin.FormatSpan(admin.RoundSpan(d)), raw: d.Round(time.Millisecond).String(), right: true}
 }
@@ -73,7 +73,7 @@ keeps seven days.`,
 	})
 }
 
-// inSteps adds up the minutes of each step. Steps begin at multiples of step in UTC.
+// inSteps adds up the minutes within each step. Steps begin at multiples of step in UTC.
 func inSteps(minutes []admin.Minute, step time.Duration) []admin.Minute {
 	var out []admin.Minute
 	for _, m := range minutes {

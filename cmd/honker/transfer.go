@@ -93,7 +93,7 @@ transaction is rolled back, and the error says how to continue.`,
 	})
 }
 
-// transfer applies v without asking, since it does not change existing rows.
+// transfer applies v without asking for confirmation, because v does not change existing rows.
 func (a *app) transfer(ctx context.Context, v verb, dryRun bool) error {
 	if !dryRun {
 		return a.act(ctx, v)
@@ -120,8 +120,8 @@ func (a *app) input(path string) (io.ReadCloser, error) {
 	return file, nil
 }
 
-// interruptible returns a reader of r that fails when ctx ends. A read from a terminal or a pipe
-// ignores ctx, so the goroutine ends only with r or with the process.
+// interruptible returns a reader that reads from r and fails when ctx ends. Since a read from a
+// terminal or a pipe ignores ctx, its goroutine only ends at the end of r or of the process.
 func interruptible(ctx context.Context, r io.Reader) io.Reader {
 	out, in := io.Pipe()
 	context.AfterFunc(ctx, func() { _ = in.CloseWithError(ctx.Err()) })

@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// Limits on the logins waiting for bcrypt. Further logins are rejected. Wrong passwords cost a client nothing, so
-// it can send any number of them.
+// These limits apply to logins waiting for bcrypt. Further logins are rejected, because a client can send any number of
+// wrong passwords at no cost to itself.
 const (
 	loginsPerAddress = 16
-	loginsPerName    = 4 // per address, since behind a proxy all clients share an address
+	loginsPerName    = 4 // per address, because behind a proxy all clients share an address
 	loginWait        = 5 * time.Second
 )
 
@@ -25,8 +25,8 @@ var (
 	errLoginTooLate  = errors.New("the login waited too long")
 )
 
-// turns admits a single login at a time, so that wrong passwords keep at most a single core busy. Addresses take
-// turns: however many logins an address sends, they delay another address by a single comparison.
+// turns admits a single login at a time, so that wrong passwords keep at most a single core busy. Addresses take turns:
+// no matter how many logins an address sends, they delay another address by only a single comparison.
 type turns struct {
 	mu    sync.Mutex
 	taken bool
@@ -44,8 +44,8 @@ type login struct {
 	turn chan struct{} // closed when the login may proceed
 }
 
-// take waits for a turn. The caller must end the turn with leave. take returns an error if too many logins of the
-// address or of the name are waiting, after loginWait, or when ctx ends.
+// take waits for a turn, which the caller must end by calling leave. It returns an error if too many logins are waiting
+// for the address or the name, if loginWait has passed, or if ctx ends.
 func (t *turns) take(ctx context.Context, address netip.Prefix, name [sha256.Size]byte) error {
 	mine := &login{name: name, turn: make(chan struct{})}
 	if !t.push(address, mine) {
@@ -63,12 +63,12 @@ func (t *turns) take(ctx context.Context, address netip.Prefix, name [sha256.Siz
 		err = ctx.Err()
 	}
 	if !t.remove(address, mine) {
-		t.leave() // the turn came at the same time
+		t.leave() // the turn arrived at the same moment
 	}
 	return err
 }
 
-// push admits a login or queues it. It reports false if the queue is full.
+// push admits a login or adds it to the queue. It returns false if the queue is full.
 func (t *turns) push(address netip.Prefix, mine *login) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -137,8 +137,8 @@ func (t *turns) leave() {
 	close(next.turn)
 }
 
-// addressOf returns the address of the client. An IPv6 address is reduced to its /64 network, since a client can
-// use all addresses of that network.
+// addressOf returns the address of the client. An IPv6 address is reduced to its /64 network, because a client can use
+// every address in that network.
 func addressOf(r *http.Request) netip.Prefix {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

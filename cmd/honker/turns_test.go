@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// guarded returns a door with the accounts ann and bob, and a fixed time for hashing a password.
+// guarded returns a door with accounts for ann and bob, where hashing a password takes a fixed time.
 func guarded(t *testing.T, hashing time.Duration) *door {
 	t.Helper()
 	s, err := (&app{console: console{getenv: func(string) string { return "" }}}).accounts([]string{"ann:" + hashOfSecret, "bob:" + hashOfGrosse})
@@ -26,7 +26,7 @@ func guarded(t *testing.T, hashing time.Duration) *door {
 		}
 		return errors.New("wrong")
 	}
-	// Pages without a file: a request that comes through is answered by 500.
+	// The pages have no file, so a request that is let through gets a 500.
 	return &door{accounts: s, pages: ui.New(nil, &ui.Options{Authorize: ui.AllowAll})}
 }
 
@@ -39,8 +39,8 @@ func signIn(d *door, from, name, password string) *httptest.ResponseRecorder {
 	return w
 }
 
-// A hundred clients with wrong passwords do not lock out valid logins from the same address, behind a proxy, or
-// from another address. A valid login waits for few others, and the other clients are told to retry later.
+// A hundred clients with wrong passwords do not lock out valid logins from the same address, behind a proxy, or from
+// another address. A valid login waits for only a few others, and the remaining clients are told to retry later.
 func TestDoor_WrongPasswords_ShutNoneOut(t *testing.T) {
 	const hashing = 100 * time.Millisecond
 	for name, from := range map[string]string{"same address": "192.0.2.1", "another address": "192.0.2.2"} {

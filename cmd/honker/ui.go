@@ -70,7 +70,7 @@ encrypts anything.
 	})
 }
 
-// openUI checks the flags before it touches the file or the network.
+// openUI validates the flags before it touches the file or the network.
 func (a *app) openUI(ctx context.Context, f uiFlags) error {
 	address, err := net.ResolveTCPAddr("tcp", f.listen)
 	if err != nil {
@@ -157,7 +157,8 @@ func (a *app) announce(d *door, url string, open bool) error {
 	return nil
 }
 
-// lastAnswers is how long requests have to finish. A browser may also hold idle connections open.
+// lastAnswers is how long shutdown waits for running requests. Without a limit, idle browser connections could delay
+// it.
 const lastAnswers = time.Second
 
 func shutDown(server *http.Server) {
@@ -187,8 +188,8 @@ func browse(url string) error {
 // door decides which requests reach the pages.
 type door struct {
 	pages *ui.Handler
-	// local accepts only hosts that name this machine. A page of another site can make its own name resolve to
-	// this address, and the browser then treats both as the same origin. Only the Host header tells them apart.
+	// local accepts only hosts that name this machine. A page on another site can make its own name resolve to this
+	// address, and the browser then treats both as the same origin. Only the Host header tells them apart.
 	local bool
 	// accounts can sign in; nil if no login is needed.
 	accounts *accounts
@@ -242,7 +243,7 @@ func (d *door) accepts(token string) bool {
 	return same(token, d.secret) || same(token, d.ticket) && !d.used.Swap(true)
 }
 
-// let sets the cookie, and redirects to a URL without the token, which is safe to share.
+// let sets the cookie and redirects to a URL without the token, which the user can share safely.
 func (d *door) let(w http.ResponseWriter, r *http.Request) {
 	http.SetCookie(w, &http.Cookie{Name: d.cookie, Value: d.secret, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	w.Header().Set("Cache-Control", "no-store")
@@ -266,8 +267,8 @@ func same(given, want string) bool {
 	return subtle.ConstantTimeCompare([]byte(given), []byte(want)) == 1
 }
 
-// isLocal reports whether a Host header names this machine. Any port is accepted, since an ssh tunnel has its own
-// port.
+// isLocal reports whether a Host header names this machine. Any port is accepted, because an ssh tunnel uses a port of
+// its own.
 func isLocal(hostport string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {

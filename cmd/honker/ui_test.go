@@ -20,7 +20,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// visitor is a browser at a dashboard served by the command.
+// visitor is a browser that visits a dashboard served by the command.
 type visitor struct {
 	t      *testing.T
 	at     *url.URL // the printed URL
@@ -67,7 +67,7 @@ func newVisitor(t *testing.T, at *url.URL, transport http.RoundTripper) *visitor
 	return &visitor{t: t, at: at, client: &http.Client{Jar: jar, Transport: transport}}
 }
 
-// stranger returns another browser at the same dashboard.
+// stranger returns another browser without the visitor's cookie.
 func (v *visitor) stranger() *visitor {
 	return newVisitor(v.t, v.at, v.client.Transport)
 }

@@ -15,7 +15,7 @@ import (
 // upgraded reports the schema version of a file before and after the upgrade.
 type upgraded struct {
 	File    string
-	From    int // 0 if created by another binding of honker
+	From    int // 0 if created by another honker binding
 	To      int
 	DryRun  bool
 	Changed bool

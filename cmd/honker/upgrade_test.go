@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// madeBy creates a file, and changes it by statements into a file of another version.
+// madeBy creates a file and runs statements that turn it into a file of another version.
 func madeBy(t *testing.T, path string, statements ...string) {
 	t.Helper()
 	db := open(t, path)

@@ -63,7 +63,8 @@ func (a *app) waitFor(ctx context.Context, db *honker.DB, id int64, most time.Du
 	return err
 }
 
-// ended reports the end of a job without a result. A job that its queue retains was completed.
+// ended reports how a job without a result has ended. A job that is retained by its queue has
+// completed.
 func (a *app) ended(ctx context.Context, db *honker.DB, id int64) error {
 	job, err := db.Job(ctx, id)
 	switch {

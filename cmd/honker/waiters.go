@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// waitersFlag implements pflag.Value for --waiters, which decides about the jobs that wait for a removed job.
+// waitersFlag implements pflag.Value for --waiters, which decides what happens to the jobs that wait for a removed job.
 type waitersFlag struct{ to *admin.Waiters }
 
 var waitersWords = map[string]admin.Waiters{"keep": admin.KeepWaiters, "drop": admin.DropWaiters, "release": admin.ReleaseWaiters}
@@ -46,8 +46,8 @@ func addWaiters(cmd *cobra.Command, to *admin.Waiters, unsaid string) {
 	must(cmd.RegisterFlagCompletionFunc("waiters", cobra.FixedCompletions([]string{"keep", "drop", "release"}, cobra.ShellCompDirectiveNoFileComp)))
 }
 
-// cancelJobs cancels the live jobs selected by f. If other jobs wait for them, opts must say what happens to
-// those. By default a cancelled job would count as done for its waiters.
+// cancelJobs cancels the live jobs selected by f. If other jobs wait for them, opts must say what happens to those
+// waiters, because a cancelled job would otherwise count as done for them.
 func (a *app) cancelJobs(ctx context.Context, db *honker.DB, f admin.JobFilter, opts admin.CancelOptions) (*admin.Report, error) {
 	waiting, err := admin.WaitersOf(ctx, db, f)
 	if err != nil {

@@ -83,7 +83,7 @@ func (a *app) reason(r admin.Reason) reason {
 	return reason{Code: r.Code, Text: r.Text, Until: r.Until, Jobs: r.Jobs, Who: r.Who, Do: a.commands(r.Actions)}
 }
 
-// explanation is an admin.Explanation with such reasons.
+// explanation is an admin.Explanation with reasons of this type.
 type explanation struct {
 	Job     *honker.JobInfo
 	Text    string
@@ -120,8 +120,8 @@ func idList(ids []int64) string {
 	return strings.Join(words, ",")
 }
 
-// explained prints an explanation: as text for people, in full as JSON, and only its reasons in the
-// other formats.
+// explained prints an explanation as text for people and in full as JSON. The other formats only
+// get the reasons.
 func (a *app) explained(what string, found *admin.Explanation) error {
 	ex := a.explanation(found)
 	switch shown := a.shown(); {
@@ -183,7 +183,7 @@ func (a *app) whyRowOf(p *admin.JobPage, i int) whyRow {
 	return whyRow{ID: p.Jobs[i].ID, Queue: p.Jobs[i].Queue, Phase: p.Jobs[i].Phase, Reason: a.reason(p.Reasons[i])}
 }
 
-// notThere returns the error for a job that is not in the file.
+// notThere returns the error for a job that does not exist in the file.
 func (a *app) notThere(ctx context.Context, db *honker.DB, id int64) error {
 	ex, err := admin.Explain(ctx, db, id)
 	if err != nil {

@@ -29,7 +29,7 @@ const (
 
 const (
 	maxOutput = 1 << 20         // bytes of a result
-	maxErrors = 4 << 10         // bytes of an attempt's error
+	maxErrors = 4 << 10         // bytes of an attempt's error text
 	endGrace  = 5 * time.Second // between SIGTERM and SIGKILL
 
 	drainDefault = 20 * time.Second
@@ -74,7 +74,7 @@ job is returned to the queue only when its command has ended, so that no other w
 	}
 	flags := cmd.Flags()
 	flags.IntVarP(&w.opts.Workers, "workers", "w", w.opts.Workers, "maximum number of concurrent commands")
-	flags.Lookup("workers").DefValue = "one for each processor" // in the help text, which must not depend on the machine
+	flags.Lookup("workers").DefValue = "one for each processor" // fixed, because the help text must not depend on the machine
 	flags.BoolVar(&w.once, "once", false, "exit when no job is due")
 	flags.Var(spanFlag{&w.snooze}, "snooze", "delay before retrying a job whose command exited with 75")
 	flags.Var(spanFlag{&w.queue.Timeout}, "max-run", "time limit of a command; default: no limit")
@@ -121,7 +121,7 @@ func outcomeColor(o honker.Outcome) style {
 	return plain
 }
 
-// runWork works until ctx ends, or until the output cannot be written.
+// runWork works the queue until ctx ends or the output cannot be written.
 func (a *app) runWork(ctx context.Context, w *working, queue string, argv []string) error {
 	work, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -157,7 +157,7 @@ func (a *app) runWork(ctx context.Context, w *working, queue string, argv []stri
 	return err
 }
 
-// limitDrain returns a ctx that ends with hard, or when limit has passed after the end of work.
+// limitDrain returns a ctx that ends when hard ends, or when limit has passed since work ended.
 func limitDrain(hard, work context.Context, limit time.Duration) (context.Context, func()) {
 	over, cancel := context.WithCancel(hard)
 	ended := make(chan struct{})
@@ -177,8 +177,8 @@ func limitDrain(hard, work context.Context, limit time.Duration) (context.Contex
 	}
 }
 
-// noteDrain tells the operator when ctx ends that honker is waiting for the commands. The returned function stops
-// this.
+// noteDrain prints a note when ctx ends, so that the operator knows that honker is waiting for commands. Call the
+// returned function to cancel the note.
 func (a *app) noteDrain(ctx context.Context) (end func()) {
 	said := make(chan struct{})
 	cancel := context.AfterFunc(ctx, func() {
@@ -210,8 +210,8 @@ func secondSignal() (context.Context, func()) {
 	return ctx, func() { signal.Stop(signals); cancel() }
 }
 
-// handler returns a handler that runs argv for each job. When hard ends, the commands are ended, and their jobs
-// are returned to the queue.
+// handler returns a handler that runs argv for each job. When hard ends, the commands are terminated and their jobs are
+// returned to the queue.
 func (a *app) handler(w *working, hard context.Context, path string, argv []string) func(context.Context, *honker.Job[json.RawMessage]) error {
 	errs := &together{w: a.stderr}
 	return func(ctx context.Context, job *honker.Job[json.RawMessage]) error {

@@ -21,7 +21,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// The exit code of the command settles its job, and its output is the result.
+// A command's exit code determines how its job is settled, and its output is the job's result.
 func TestWork_ExitCodes(t *testing.T) {
 	t.Parallel()
 	dir, db, q := newFile(t)

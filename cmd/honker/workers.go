@@ -35,8 +35,8 @@ func alive(l admin.Life) cell {
 	return text(string(l))
 }
 
-// seen shows when the process of a worker last committed. People see a dash for a live worker, since a worker that
-// waits makes no commits.
+// seen shows when a worker's process last committed. People see a dash for a live worker, because an idle worker makes
+// no commits.
 func seen(w admin.WorkerInfo) cell {
 	c := when(w.Seen)
 	if w.Alive == admin.Alive {
@@ -45,7 +45,7 @@ func seen(w admin.WorkerInfo) cell {
 	return c
 }
 
-// orDash shows an id, or a dash to people if it is 0.
+// orDash shows an id. If it is 0, people see a dash.
 func orDash(n int64) cell {
 	if n == 0 {
 		return cell{human: "-", right: true}

@@ -33,7 +33,7 @@ func number(ctx context.Context, db *honker.DB, query string) (n int, err error)
 	return n, err
 }
 
-// line is a condition that must hold at the end, with the numbers found.
+// line is a condition that must hold at the end, with the actual numbers.
 type line struct {
 	must, found string
 	ok          bool

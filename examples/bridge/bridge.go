@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// The nodes. Each runs in its own process.
+// Names of the nodes. Each node runs in its own process.
 const (
 	shopNode      = "shop"
 	warehouseNode = "warehouse"
@@ -137,7 +137,8 @@ type node struct {
 	err   error // set before ended is closed
 }
 
-// secretVar is the environment variable with the shared secret. Other users could read a flag.
+// secretVar is the environment variable with the shared secret. A flag would be visible to other
+// users.
 const secretVar = "BRIDGE_SECRET"
 
 // start runs this program again as the named node.

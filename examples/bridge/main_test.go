@@ -20,7 +20,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// A run with kills ends with books that balance. A second run on the same directory continues it.
+// After a run with kills, the books balance. A second run on the same directory continues where the
+// first ended.
 func TestBridge_Run(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

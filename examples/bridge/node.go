@@ -66,7 +66,7 @@ func quiet() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 }
 
-// unlessEnded returns nil if err is the error of ctx, and err otherwise.
+// unlessEnded returns nil if err is ctx's error, and err otherwise.
 func unlessEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return nil

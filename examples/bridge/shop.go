@@ -53,7 +53,7 @@ func newShop(c nodeConfig, db *honker.DB) *shop {
 }
 
 // throughSocket returns a client that reaches the warehouse through its Unix socket. Over TCP,
-// http.DefaultClient would do.
+// http.DefaultClient would be enough.
 func throughSocket(path string) *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)

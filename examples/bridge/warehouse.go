@@ -61,8 +61,8 @@ func (w *warehouse) serve(ctx context.Context, c nodeConfig) error {
 	return err
 }
 
-// receive books an order and enqueues its packing. Both are part of the transaction in which the
-// inbox records the message.
+// receive stores an order and enqueues the job that packs it. Both happen in the transaction in
+// which the inbox records the message.
 func (w *warehouse) receive(ctx context.Context, tx *sql.Tx, m *inbox.Message) error {
 	var o order
 	if err := m.Decode(&o); err != nil {

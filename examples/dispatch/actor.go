@@ -36,15 +36,15 @@ type actor struct {
 	path, name string
 	id         dispatch.Identity
 	old        bool // an actor from before dispatch was introduced
-	legacy     bool // also works the old queue
+	legacy     bool // also takes jobs from the old queue
 	work       time.Duration
 
 	db  *honker.DB
 	ran *os.File // log of started jobs; kept outside the database, so that it survives a rollback
 }
 
-// runChild runs an actor until it is stopped or stdin is closed. Stdin is closed when the
-// supervisor dies.
+// runChild runs an actor until it is stopped or stdin is closed, which happens when the supervisor
+// dies.
 func runChild(ctx context.Context, args []string, stdin io.Reader, stderr io.Writer) int {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -106,7 +106,7 @@ func (a *actor) handle(ctx context.Context, t *dispatch.Task[job]) (any, error) 
 	})
 }
 
-// runOld works the old queue of its type, as actors did before dispatch was introduced.
+// runOld works the old queue for its type, as actors did before dispatch was introduced.
 func (a *actor) runOld(ctx context.Context) error {
 	queue := honker.NewQueue[job](a.db, dispatch.Keys{}.LegacyActorQueue(a.id.Type), nil)
 	return queue.Work(ctx, func(ctx context.Context, j *honker.Job[job]) error {

@@ -46,7 +46,7 @@ func TestDispatch_Run(t *testing.T) {
 	require.Empty(t, runMain(t, 1, small(db)...), "a file that exists is left alone")
 }
 
-// No actor outlives its supervisor, whether that is interrupted or killed.
+// No actor outlives its supervisor, whether the supervisor is interrupted or killed.
 func TestDispatch_Ended(t *testing.T) {
 	t.Parallel()
 	for _, signal := range []os.Signal{os.Interrupt, os.Kill} {
@@ -77,7 +77,7 @@ func TestDispatch_Ended(t *testing.T) {
 	}
 }
 
-// began returns the ledgers of the processes that have started a job.
+// began returns the ledgers of all processes that have started a job.
 func began(t *testing.T, db string) (ledgers []string) {
 	all, err := filepath.Glob(filepath.Join(filepath.Dir(db), "*.ran"))
 	require.NoError(t, err)

@@ -93,7 +93,7 @@ func (s *supervisor) migrate(ctx context.Context) (check, error) {
 	return m.check(ctx)
 }
 
-// migration keeps four processes running, two of each kind.
+// migration keeps four processes running, two old actors and two new ones.
 type migration struct {
 	*supervisor
 	running []*process
@@ -133,7 +133,7 @@ func (m *migration) killSome(ctx context.Context) error {
 	return nil
 }
 
-// lying counts the unfinished and the dead jobs in the new and the old queue of a type.
+// lying counts the unfinished and dead jobs that are left in a type's new and old queues.
 func (s *supervisor) lying(ctx context.Context, kind string) (left, dead int64, err error) {
 	keys := s.d.Keys()
 	for _, queue := range []string{keys.Work(dispatch.Target{Type: kind}), keys.LegacyActorQueue(kind)} {

@@ -109,7 +109,7 @@ func (p *process) end(ctx context.Context) error {
 	return nil
 }
 
-// alive returns an error if a process has exited that was neither killed nor stopped.
+// alive returns an error if a process has exited without being killed or stopped.
 func (s *supervisor) alive() error {
 	for _, p := range s.processes {
 		select {
@@ -144,7 +144,7 @@ func (s *supervisor) until(ctx context.Context, done func(context.Context) (bool
 	}
 }
 
-// startAll starts actors of the same type and waits until all of them have reported as alive.
+// startAll starts actors of the same type and waits until all of them are listed as alive.
 func (s *supervisor) startAll(ctx context.Context, ids []dispatch.Identity, more ...string) error {
 	for _, id := range ids {
 		if _, err := s.start(id, more...); err != nil {
@@ -194,7 +194,8 @@ func (s *supervisor) send(ctx context.Context, scenario string, t dispatch.Targe
 	return nil
 }
 
-// doneAtLeast returns a condition for until: at least so many jobs of the scenario are done.
+// doneAtLeast returns a condition for until, which holds once the given number of the scenario's
+// jobs are done.
 func (s *supervisor) doneAtLeast(scenario string, jobs int) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		var n int

@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// check is a condition that must hold in a scenario, with the result found.
+// check is a condition that must hold in a scenario, with the actual result.
 type check struct {
 	scenario, must, found string
 	ok                    bool
@@ -46,8 +46,8 @@ func (s *supervisor) doneBy(ctx context.Context, scenario string) (all shares, e
 	return all, rows.Err()
 }
 
-// begunBy counts the jobs of a scenario that a process has started, according to its ledger. An
-// empty scenario counts all.
+// begunBy counts the jobs of a scenario that a process has started, according to its ledger. If
+// scenario is empty, begunBy counts all jobs.
 func (s *supervisor) begunBy(process, scenario string) (int, error) {
 	text, err := os.ReadFile(ledgerOf(s.config.db, process))
 	if errors.Is(err, os.ErrNotExist) { // killed before it created the file

@@ -11,23 +11,23 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// alarmOptions select server errors by their key. The offset is saved every so often by the loop,
-// because the alarm has no transaction in which to save it.
+// alarmOptions select server errors by key. The loop saves the offset from time to time, because
+// the alarm has no transaction to save it in.
 var alarmOptions = &honker.SubscribeOptions{
 	Filter:       honker.KeyPrefix("5"),
 	SaveInterval: 200 * time.Millisecond,
 }
 
-// alarm writes a line per alert to a file, which no transaction covers. After a kill, some events
-// are delivered a second time. Each line therefore begins with the offset of its event, and the
-// last line tells which events are already in the file.
+// alarm writes a line per alert to a file, which is not covered by a transaction. After a kill,
+// some events are delivered a second time. Each line therefore starts with its event's offset, and
+// the last line shows which events are already in the file.
 type alarm struct {
 	file *os.File
-	last int64 // of the last event written
+	last int64 // offset of the last event written
 }
 
-// openAlarm opens the file at path for appending and removes an incomplete last line, as left by a
-// kill. If fresh, it empties the file.
+// openAlarm opens the file at path for appending and removes an incomplete last line left by a
+// kill. If fresh is true, it empties the file.
 func openAlarm(path string, fresh bool) (*alarm, error) {
 	text, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

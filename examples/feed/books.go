@@ -21,10 +21,10 @@ const (
 	sqlTrouble = `SELECT count(*) FROM _honker_stream WHERE topic = ?1`
 )
 
-// sum is the traffic of a path.
+// sum is the traffic for a path.
 type sum struct{ requests, bytes int64 }
 
-// tally is the expected result, computed from the log alone.
+// tally is the expected result, computed only from the log.
 type tally struct {
 	at                 place
 	ok, failed, broken int64
@@ -73,7 +73,7 @@ func (a account) wrong() bool {
 	return sum < a.want || sum > a.want && (a.open() == 0 || a.name != alarmName)
 }
 
-// books are the results of all consumers, read after they have stopped.
+// books holds the results of all consumers, read after they have stopped.
 type books struct {
 	at       place
 	log      *tally
@@ -104,7 +104,7 @@ func readBooks(ctx context.Context, f *feed) (*books, error) {
 	return b, nil
 }
 
-// readDone reads the results of each consumer from where it stores them.
+// readDone reads each consumer's results from the place where the consumer stores them.
 func (b *books) readDone(ctx context.Context, f *feed) (map[string]account, error) {
 	events := b.log.ok + b.log.failed
 	counted, err := b.readTraffic(ctx, f.db.SQL())

@@ -23,7 +23,7 @@ var everybody = []string{counterName, alarmName, condenserName, resolversName}
 const sqlCount = `INSERT INTO traffic (path, requests, bytes) VALUES (?1, 1, ?2)
 ON CONFLICT (path) DO UPDATE SET requests = requests + 1, bytes = bytes + excluded.bytes`
 
-// ended returns nil if err is the error of ctx, and err otherwise.
+// ended returns nil if err is ctx's error, and err otherwise.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return nil
@@ -35,7 +35,7 @@ func ended(ctx context.Context, err error) error {
 // of the event.
 var inTxOnly = &honker.SubscribeOptions{SaveEvery: -1, SaveInterval: -1}
 
-// count adds each request to the sums of its path. The sums and the offset are committed together,
+// count adds each request to the sums for its path. The sums and the offset are committed together,
 // so each request is counted exactly once.
 func (f *feed) count(ctx context.Context) error {
 	for e, err := range f.access.Subscribe(ctx, counterName, inTxOnly) {
@@ -64,5 +64,5 @@ func (f *feed) condense(ctx context.Context) error {
 	err := honker.Pipe(ctx, f.failed, condenserName, f.trouble, func(_ context.Context, e *honker.Event[Request]) (string, error) {
 		return fmt.Sprintf("%d %s %s", e.Data.Status, e.Data.Method, e.Data.Path), nil
 	})
-	return ended(ctx, err) // Pipe returns an error of ctx if that was done before the first event
+	return ended(ctx, err) // Pipe returns ctx's error if ctx is done before the first event
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// standing is the progress of a consumer or a group.
+// standing is the progress of a consumer or group.
 type standing struct {
 	name                  string
 	offset, lag           int64
@@ -37,7 +37,7 @@ func (s standings) idle() bool {
 	return true
 }
 
-// of returns the standing of name. A consumer that is not known yet has all events ahead of it.
+// of returns name's progress. A consumer that is not known yet still has all events ahead of it.
 func (s standings) of(name string, all int64) standing {
 	for _, one := range s.all {
 		if one.name == name {
@@ -89,7 +89,7 @@ func (s *standings) addGroups(ctx context.Context, f *feed) error {
 type display struct {
 	w        io.Writer
 	terminal bool
-	lines    int // drawn by the last redraw
+	lines    int // number of lines drawn by the last redraw
 	shown    time.Time
 	last     int64 // value of place.lines at that time
 	rate     float64

@@ -24,7 +24,8 @@ type config struct {
 //go:embed schema.sql
 var schema string
 
-// Number of events that compaction keeps in each topic, once all consumers have read them.
+// These are the numbers of events that compaction keeps in each topic once all consumers have read
+// them.
 const (
 	keepOK     = 500
 	keepFailed = 100

@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// A program that is killed three times and restarted loses no line and counts none twice.
+// If the program is killed three times and restarted, no line is lost or counted twice.
 func TestFeed_Kill(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, sample)
 	for _, lines := range []int64{100, 250, 400} {
-		child := startChild(t, c, "-rate", "1000", "-follow") // -follow keeps it from ending by itself
+		child := startChild(t, c, "-rate", "1000", "-follow") // with -follow, it does not exit on its own
 		waitForLines(t, c.db, lines)
 		if err := child.Process.Kill(); err != nil {
 			t.Fatal(err)

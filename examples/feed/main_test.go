@@ -28,7 +28,7 @@ const sampleLines = 600
 const childEnv = "FEED_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	rest = honker.Constant(0) // the pauses are only for people to watch
+	rest = honker.Constant(0) // the pauses only help people to watch
 	if os.Getenv(childEnv) != "" {
 		testdata = sample
 		main()
@@ -86,7 +86,7 @@ func expected(log string) string {
 	return w.String()
 }
 
-// expectedCompact returns the expected output of compaction. Dead events are kept by it.
+// expectedCompact returns the expected output of compaction, which keeps dead events.
 func expectedCompact(log string) string {
 	t, stay := readLog([]byte(log)), int64(0)
 	rest := t.ok
@@ -260,8 +260,8 @@ func TestFeed_InterruptedAtOnce(t *testing.T) {
 	}
 }
 
-// A second reader of the same log is rejected before it publishes anything, and so is a log that
-// has shrunk.
+// A second reader of the same log is rejected before it publishes anything. A log that has shrunk
+// is rejected too.
 func TestFeed_Refused(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, head(testdata, 50))
@@ -407,7 +407,7 @@ func appendTo(t *testing.T, path, text string) {
 	}
 }
 
-// waitForLines waits until so many lines are published, by any process.
+// waitForLines waits until that many lines have been published, by any process.
 func waitForLines(t *testing.T, path string, lines int64) {
 	t.Helper()
 	db, err := honker.Open(t.Context(), path, nil)

@@ -43,7 +43,7 @@ var errMalformed = errors.New("malformed line")
 var combined = regexp.MustCompile(`^(\S+) \S+ \S+ \[([^\]]+)\] ` +
 	`"([A-Z]+) (\S+) HTTP/[0-9.]+" ([1-5][0-9]{2}) ([0-9]+|-) "(?:[^"\\]|\\.)*" "((?:[^"\\]|\\.)*)"$`)
 
-// parseRequest parses a line without its line break. The number is that of the line in the log.
+// parseRequest parses a line without its line break. number is the line number in the log.
 func parseRequest(line string, number int64) (Request, error) {
 	m := combined.FindStringSubmatch(strings.ToValidUTF8(line, "\uFFFD"))
 	if m == nil {
@@ -65,8 +65,8 @@ func parseRequest(line string, number int64) (Request, error) {
 	}, nil
 }
 
-// mostPath limits paths, in bytes. Scanners request very long ones, and the size of a key is
-// limited.
+// mostPath is the maximum length of a path in bytes. Scanners request very long paths, and keys
+// have a limited size.
 const mostPath = 200
 
 func shortPath(target string) string {

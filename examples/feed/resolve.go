@@ -36,7 +36,7 @@ func (f *feed) resolve(ctx context.Context) error {
 	}
 	for d, err := range m.All(ctx) {
 		if err != nil && d != nil {
-			continue // cannot be decoded; it is already a dead event
+			continue // the event cannot be decoded and is already dead
 		}
 		if err == nil {
 			err = f.resolveOne(context.WithoutCancel(ctx), d)
@@ -90,8 +90,8 @@ func (f *feed) countryOf(r Request, attempt int) (string, error) {
 
 var countries = [...]string{"AT", "BR", "CA", "DE", "EG", "FR", "IN", "JP", "KE", "NL", "PL", "US"}
 
-// country returns a made-up country. The addresses of the sample are reserved
-// for documentation.
+// country returns a made-up country, because the addresses in the sample are reserved for
+// documentation.
 func country(ip netip.Addr) string {
 	sum := 0
 	for _, b := range ip.AsSlice() {

@@ -18,11 +18,11 @@ import (
 const (
 	sqlPlace = `SELECT bytes, lines, malformed FROM place`
 
-	// Updates nothing if another process has moved the place.
+	// sqlMove updates no row if another process has moved the place.
 	sqlMove = `UPDATE place SET bytes = ?1, lines = ?2, malformed = ?3 WHERE bytes = ?4`
 )
 
-// place is the position in the log up to which it is published.
+// place is the position in the log up to which lines have been published.
 type place struct{ bytes, lines, malformed int64 }
 
 func readPlace(ctx context.Context, db *sql.DB) (p place, err error) {
@@ -46,8 +46,8 @@ var (
 	errTwo    = errors.New("another process publishes the log to this database")
 )
 
-// run publishes lines, starting from the place in the database. It returns at the end of the log,
-// or when ctx is done if the log is followed.
+// run publishes lines, starting from the place stored in the database. It returns at the end of the
+// log, or when ctx is done if the log is followed.
 func (t *tailer) run(ctx context.Context) error {
 	file, err := t.open(context.WithoutCancel(ctx))
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A scrape has the enqueued jobs, the outcomes of attempts and the waiting jobs.
+// A scrape reports the enqueued jobs, the outcomes of attempts and the waiting jobs.
 func TestMetrics_Scrape(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -27,7 +27,7 @@ func TestMetrics_Scrape(t *testing.T) {
 	mails := honker.NewQueue[int](db, "mails", nil)
 	_, err := mails.EnqueueMany(ctx, []int{1, 2})
 	require.NoError(t, err)
-	_, err = mails.Enqueue(ctx, 3, honker.Delay(time.Hour)) // will still wait at the scrape
+	_, err = mails.Enqueue(ctx, 3, honker.Delay(time.Hour)) // will still be waiting at the scrape
 	require.NoError(t, err)
 
 	ran := 0
@@ -84,7 +84,7 @@ func scrape(reg *prometheus.Registry) string {
 	return answer.Body.String()
 }
 
-// The guide shows this program.
+// The guide shows the code of this program.
 func TestMetrics_Guide(t *testing.T) {
 	page, err := os.ReadFile("../../docs/guide/observability.md")
 	require.NoError(t, err)

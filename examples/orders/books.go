@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// Both tables are part of honker's documented file format and may be queried: _honker_live has the
-// jobs that wait or run, and _honker_dead has the dead letters.
+// Both tables are part of honker's documented file format and may be queried. _honker_live contains
+// the waiting and running jobs, and _honker_dead the dead letters.
 const (
 	sqlBooks = `SELECT
   (SELECT count(*) FROM orders),
@@ -21,7 +21,7 @@ const (
 FROM orders`
 )
 
-// books are counts from a single snapshot of the database.
+// books holds counts from a single snapshot of the database.
 type books struct{ orders, waiting, running, dead int }
 
 func readBooks(ctx context.Context, db *sql.DB) (b books, err error) {
@@ -31,17 +31,18 @@ func readBooks(ctx context.Context, db *sql.DB) (b books, err error) {
 
 func (b books) idle() bool { return b.waiting+b.running == 0 }
 
-// printed returns the number of receipts. It need not read the directory: a deleted job was acked.
+// printed returns the number of receipts. It need not read the directory, because a job is deleted
+// only when it is acked.
 func (b books) printed() int { return b.orders - b.waiting - b.running - b.dead }
 
 // audit compares the orders with the receipts individually.
 type audit struct {
 	orders, receipts, dead int
-	open                   int // orders whose job still waits or runs
+	open                   int // orders whose job is still waiting or running
 	wrong                  []string
 }
 
-// standing is the state of the job of an order. If neither flag is set, the job was acked.
+// standing is the state of an order's job. If neither flag is set, the job was acked.
 type standing struct {
 	id         string
 	live, dead bool

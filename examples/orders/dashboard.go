@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// dashboard serves the pages of package ui, read-only. A server that other machines can reach
+// dashboard serves package ui's pages, read-only. A server that is reachable from other machines
 // should use ui.Basic or its own authorization instead of ui.ReadOnly.
 type dashboard struct {
 	server *http.Server
@@ -44,7 +44,7 @@ func openDashboard(db *honker.DB, address string) (*dashboard, error) {
 	return d, nil
 }
 
-// close gives open requests a second to finish.
+// close shuts the dashboard down, giving open requests a second to finish.
 func (d *dashboard) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -15,7 +15,7 @@ import (
 //go:embed testdata/orders.ndjson
 var testdata string
 
-// intake reads orders and stores each with the job that prints its receipt.
+// intake reads orders and stores each of them together with the job that prints its receipt.
 type intake struct {
 	db    *honker.DB
 	queue *honker.Queue[Order]
@@ -24,7 +24,7 @@ type intake struct {
 	tally tally
 }
 
-// tally counts the lines read by this process, by result.
+// tally counts the lines that this process has read, by result.
 type tally struct {
 	stored  int
 	known   int // stored by an earlier run
@@ -73,8 +73,8 @@ func (in *intake) accept(ctx context.Context, number int, line string) error {
 	return err
 }
 
-// count records the result of a line. It returns err unless that is an answer to an order, such as
-// a refusal.
+// count records the result for a line. It returns err, unless err only means that the order was
+// refused or already known.
 func (in *intake) count(err error) error {
 	reason, refused := errors.AsType[refusal](err)
 	switch {
@@ -100,7 +100,8 @@ type pace struct {
 
 const burstsPerSecond = 50
 
-// newPace returns a pace for rate orders per second, or nil, which does not wait, if rate is 0.
+// newPace returns a pace for rate orders per second. If rate is 0, it returns nil, and a nil pace
+// never waits.
 func newPace(rate int) *pace {
 	if rate == 0 {
 		return nil

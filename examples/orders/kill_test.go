@@ -13,13 +13,13 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// A service that is killed twice and restarted loses no receipt and prints none twice. It has the
-// same dead letters as a service that was not killed.
+// If the service is killed twice and restarted, no receipt is lost or printed twice. The dead
+// letters are the same as without kills.
 func TestOrders_Kill(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, sample)
 	for _, receipts := range []int{100, 300} {
-		child := startChild(t, c, "-rate", "1000", "-ui", ":0") // the dashboard keeps it from ending by itself
+		child := startChild(t, c, "-rate", "1000", "-ui", ":0") // with the dashboard, it does not exit on its own
 		waitForReceipts(t, c.out, receipts)
 		if err := child.Process.Kill(); err != nil {
 			t.Fatal(err)

@@ -27,7 +27,7 @@ var sample = head(testdata, 600)
 const childEnv = "ORDERS_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	receiptOptions.Backoff = honker.Constant(0) // the pauses are only for people to watch
+	receiptOptions.Backoff = honker.Constant(0) // the pauses only help people to watch
 	if os.Getenv(childEnv) != "" {
 		testdata = sample
 		main()
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// The input has the numbers of valid and invalid orders that README.md states.
+// The numbers of valid and invalid orders in the input match README.md.
 func TestOrders_Input(t *testing.T) {
 	t.Parallel()
 	m := newModel(testdata)

@@ -9,19 +9,19 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// meter measures the jobs that this process works on.
+// meter measures the jobs run by this process.
 type meter struct {
 	mu      sync.Mutex // guards all fields
 	printed int
 	retries int
 
-	// Commits and first starts by order id, until both are known. Either may come first: a worker
-	// can start the job before Tx returns to the intake.
+	// commits and starts hold the times of commits and first starts by order id, until both are
+	// known. Either may come first: a worker can start the job before Tx returns to the intake.
 	commits map[string]time.Time
 	starts  map[string]time.Time
 	waits   []time.Duration
 
-	// First attempts only, because the backoff delays later attempts.
+	// Only first attempts are counted, because the backoff delays later attempts.
 	firsts      int
 	begun, last time.Time
 }
@@ -82,7 +82,7 @@ func (m *meter) retried() int {
 	return m.retries
 }
 
-// measured is the result of a meter.
+// measured holds a meter's results.
 type measured struct {
 	printed, retries int
 	waits            int // sample size of p50 and p99

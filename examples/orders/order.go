@@ -17,15 +17,15 @@ type Order struct {
 	PlacedAt   time.Time `json:"placed_at"`
 }
 
-// Item is a position of an order.
+// Item is an order line.
 type Item struct {
 	SKU        string `json:"sku"`
 	Qty        int    `json:"qty"`
 	PriceCents int    `json:"price_cents"`
 }
 
-// refusal is the reason for rejecting an order. Constraints in schema.sql are named after two
-// others.
+// refusal is the reason for rejecting an order. Two more refusals are the names of constraints in
+// schema.sql.
 type refusal string
 
 const (

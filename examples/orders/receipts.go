@@ -28,7 +28,7 @@ var receiptOptions = &honker.QueueOptions{
 	Backoff:     honker.Constant(time.Second),
 }
 
-// receipts is the directory with a file per order.
+// receipts is the directory with the receipts, a file per order.
 type receipts struct {
 	dir   string
 	meter *meter
@@ -112,7 +112,7 @@ func (r *receipts) list() (map[string]bool, error) {
 	return ids, err
 }
 
-// sweep removes the drafts of killed processes. It must be called only while no process writes
+// sweep removes drafts left behind by killed processes. Call it only while no process is writing
 // receipts.
 func (r *receipts) sweep() error {
 	drafts, err := filepath.Glob(filepath.Join(r.dir, draftPattern))

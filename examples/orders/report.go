@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// progress shows the counts: in place on a terminal, otherwise as a line per second.
+// progress shows the counts. On a terminal it updates them in place; otherwise it prints a line per
+// second.
 type progress struct {
 	w        io.Writer
 	terminal bool
@@ -59,7 +60,7 @@ func report(w io.Writer, t tally, m measured, a *audit, took time.Duration) {
 	fmt.Fprintf(w, "\n%s\n", verdict(a))
 }
 
-// reportWorkers prints the results of a process that only works on receipts.
+// reportWorkers prints the results of a process that only prints receipts.
 func reportWorkers(w io.Writer, m measured, took time.Duration) {
 	table := newTable(w)
 	reportWork(table, m, took)
@@ -85,7 +86,7 @@ func reportIntake(w io.Writer, t tally, a *audit) {
 	}
 }
 
-// reportWork prints the numbers of this process.
+// reportWork prints the numbers for this process.
 func reportWork(w io.Writer, m measured, took time.Duration) {
 	fmt.Fprintf(w, "worked off here\t%d\n", m.printed)
 	fmt.Fprintf(w, "retries\t%d\n", m.retries)

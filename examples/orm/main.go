@@ -30,12 +30,12 @@ type Receipt struct {
 	Order int64 `json:"order"`
 }
 
-// enqueue enqueues a Receipt in SQL. Its parameter is the id of the order. The arguments of
-// honker_enqueue are queue, payload, run_at, delay, priority, max_attempts and expires.
+// enqueue enqueues a Receipt in SQL. Its parameter is the order id. The arguments of honker_enqueue
+// are queue, payload, run_at, delay, priority, max_attempts and expires.
 const enqueue = `SELECT honker_enqueue('receipts', json_object('order', ?), NULL, NULL, 0, 25, NULL)`
 
-// shop stores orders with an ORM. Both byVerb and bySQL store an order and the job that prints its
-// receipt in a single transaction and return the job's id.
+// shop stores orders with an ORM. Both byVerb, which calls the Go API, and bySQL store an order and
+// the job that prints its receipt in a single transaction. They return the job's id.
 type shop interface {
 	byVerb(ctx context.Context, o *Order) (job int64, err error)
 	bySQL(ctx context.Context, o *Order) (job int64, err error)
@@ -129,7 +129,7 @@ func place(ctx context.Context, stdout io.Writer, db *honker.DB, name, how strin
 	return nil
 }
 
-// books prints the number of orders and of jobs that are left.
+// books prints the number of orders and the number of jobs left.
 func books(ctx context.Context, stdout io.Writer, db *honker.DB) error {
 	var orders, printed, jobs int
 	err := db.SQL().QueryRowContext(ctx, `SELECT count(*), sum(printed), (SELECT count(*) FROM _honker_live) FROM orders`).

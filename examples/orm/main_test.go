@@ -46,10 +46,10 @@ type orm struct {
 	inTx func(ctx context.Context, fn func(txn) error) error
 }
 
-// txn is a transaction that was begun by the ORM.
+// txn is a transaction started by the ORM.
 type txn struct {
-	tx     honker.Tx                                                            // to be passed to the verbs of honker
-	text   func(ctx context.Context, query string, args ...any) (string, error) // raw query of the ORM for a single value
+	tx     honker.Tx                                                            // to be passed to honker's Tx methods
+	text   func(ctx context.Context, query string, args ...any) (string, error) // raw ORM query for a single value
 	nested func(ctx context.Context, fn func() error) error                     // runs fn in a savepoint
 }
 
@@ -136,7 +136,7 @@ func ofBun(tx bun.Tx) txn {
 	}
 }
 
-// each runs a test with every ORM, both on the pool of a DB and on a pool of honker.Connector.
+// each runs a test with every ORM, both on a DB's pool and on a pool from honker.Connector.
 func each(t *testing.T, test func(*testing.T, *honker.DB, orm)) {
 	for name, open := range orms {
 		t.Run(name, func(t *testing.T) {
@@ -200,12 +200,12 @@ func TestORM_WakesWorker(t *testing.T) {
 		stop()
 		require.Equal(t, 2, count(t, db, "orders WHERE printed"))
 		require.Zero(t, count(t, db, "_honker_live"))
-		_, err := o.byVerb(ctx, &Order{Item: "tea"}) // outside the transactions of the worker
+		_, err := o.byVerb(ctx, &Order{Item: "tea"}) // outside the worker's transactions
 		require.NoError(t, err)
 	})
 }
 
-// The SQL functions work in a transaction of the ORM, and a rollback undoes their writes.
+// The SQL functions work in an ORM transaction, and a rollback undoes their writes.
 func TestORM_Functions(t *testing.T) {
 	each(t, func(t *testing.T, db *honker.DB, o orm) {
 		ctx := bounded(t)
@@ -247,7 +247,7 @@ func TestORM_Functions(t *testing.T) {
 	})
 }
 
-// A trigger on a table of the ORM can enqueue a job.
+// A trigger on an ORM table can enqueue a job.
 func TestORM_Trigger(t *testing.T) {
 	each(t, func(t *testing.T, db *honker.DB, o orm) {
 		perform(t, db, `CREATE TRIGGER pack AFTER INSERT ON orders BEGIN
@@ -262,7 +262,7 @@ func TestORM_Trigger(t *testing.T) {
 	})
 }
 
-// A failing SQL function is an error of the ORM's query. The transaction stays usable.
+// If a SQL function fails, the ORM's query returns the error and the transaction stays usable.
 func TestORM_FunctionFails(t *testing.T) {
 	each(t, func(t *testing.T, db *honker.DB, o orm) {
 		ctx := bounded(t)
@@ -278,8 +278,7 @@ func TestORM_FunctionFails(t *testing.T) {
 	})
 }
 
-// The Tx verbs accept a transaction of the ORM, and rolling back to a savepoint undoes their
-// writes.
+// The Tx methods accept an ORM transaction, and rolling back to a savepoint undoes their writes.
 func TestORM_Verbs(t *testing.T) {
 	each(t, func(t *testing.T, db *honker.DB, o orm) {
 		ctx := bounded(t)
@@ -330,8 +329,8 @@ func TestORM_Verbs(t *testing.T) {
 	})
 }
 
-// A bun.Tx is rejected, because it rewrites numbered parameters. Neither an opened nor an attached
-// DB writes anything in it.
+// A bun.Tx is rejected, because it rewrites numbered parameters. Whether the DB was opened or
+// attached, nothing is written in such a transaction.
 func TestORM_Bun_Refused(t *testing.T) {
 	opened, _ := shopFile(t)
 	pool, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "shop.db"))

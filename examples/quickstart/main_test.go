@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Example runs the program in an empty directory, and again with the database of the first run.
+// Example runs the program in an empty directory and then again with the database from the first
+// run.
 func Example() {
 	dir, err := os.MkdirTemp("", "quickstart")
 	if err != nil {

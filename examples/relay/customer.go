@@ -20,8 +20,7 @@ import (
 	"time"
 )
 
-// customer is a receiver of webhooks. It logs received webhooks in a file that is independent of
-// the shop's database.
+// customer receives webhooks. It logs them in a file that is independent of the shop's database.
 type customer struct {
 	name   string
 	secret string
@@ -63,7 +62,7 @@ func newSecret() string {
 	return "whsec_" + base64.StdEncoding.EncodeToString(secret)
 }
 
-// count counts a webhook. A webhook with a known key is a duplicate.
+// count records the arrival of a webhook. A webhook with a known key is a duplicate.
 func (c *customer) count(number int64, key string) {
 	if c.seen[key] {
 		c.again++
@@ -85,7 +84,7 @@ func (c *customer) receive(number int64, key string) error {
 	return nil
 }
 
-// received returns the number of different webhooks, whether they arrived in order, and the number
+// received returns the number of distinct webhooks, whether they arrived in order, and the number
 // of duplicates.
 func (c *customer) received() (n int64, inOrder bool, again int) {
 	c.mu.Lock()
@@ -118,7 +117,8 @@ func (c *customer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// verify checks a signature as specified by Standard Webhooks. Its libraries do the same.
+// verify checks a signature as specified by Standard Webhooks. Receivers can also use the libraries
+// of that project.
 func verify(secret string, h http.Header, body []byte, now time.Time) error {
 	id, sent := h.Get("webhook-id"), h.Get("webhook-timestamp")
 	seconds, err := strconv.ParseInt(sent, 10, 64)

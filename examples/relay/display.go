@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// standing is the progress of the webhooks of a customer.
+// standing is the progress of a customer's webhooks.
 type standing struct {
 	name               string
 	delivered, waiting int64
 	lastError          string
-	next               time.Time // time of the next attempt; zero if there is no need to wait
+	next               time.Time // time of the next attempt; zero if there is no wait
 }
 
 func readStandings(ctx context.Context, s *shop) (all []standing, err error) {
@@ -35,7 +35,8 @@ func waitingOf(all []standing) (n int64) {
 	return n
 }
 
-// display prints a line per customer: in place on a terminal, otherwise once a second.
+// display prints a line per customer. On a terminal it updates the lines in place; otherwise it
+// prints them once a second.
 type display struct {
 	w        io.Writer
 	terminal bool

@@ -44,12 +44,12 @@ func TestRelay_Run(t *testing.T) {
 	check(t, c)
 }
 
-// A program that is killed three times and restarted loses no webhook and keeps their order.
+// If the program is killed three times and restarted, no webhook is lost and their order is kept.
 func TestRelay_Kill(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t, 900)
 	for _, orders := range []int64{100, 200, 300} {
-		child := startChild(t, c, "-rate", "400", "-down", "1h") // down from its first second on, so that it does not end by itself
+		child := startChild(t, c, "-rate", "400", "-down", "1h") // the endpoint stays down, so the program does not exit on its own
 		waitForOrders(t, c.db, orders)
 		require.NoError(t, child.Process.Kill())
 		require.Error(t, child.Wait(), "the child was done before it was killed")
@@ -90,7 +90,7 @@ func TestRelay_Flags(t *testing.T) {
 	}
 }
 
-// No two customers share a partition, in which one of them would hold up the other.
+// No two customers share a partition, because one of them could then hold up the other.
 func TestRelay_Partitions(t *testing.T) {
 	t.Parallel()
 	s, err := open(t.Context(), newConfig(t, 0), io.Discard)
@@ -143,7 +143,7 @@ func TestRelay_Endpoint(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		require.Equal(t, status, resp.StatusCode)
 	}
-	// The test vector of the specification.
+	// This is the test vector from the specification.
 	header := http.Header{}
 	header.Set("webhook-id", "msg_p5jXN8AQM9LWM0D4loKWxJek")
 	header.Set("webhook-timestamp", "1614265330")
@@ -223,7 +223,7 @@ func startChild(t *testing.T, c config, more ...string) *exec.Cmd {
 	return child
 }
 
-// waitForOrders waits until so many orders are placed, by any process.
+// waitForOrders waits until that many orders have been placed, by any process.
 func waitForOrders(t *testing.T, path string, orders int64) {
 	t.Helper()
 	db, err := honker.Open(t.Context(), path, nil)

@@ -21,8 +21,8 @@ import (
 //go:embed schema.sql
 var schema string
 
-// names of the customers. Each must have its own partition: a customer that is down holds up its
-// partition.
+// names lists the customers. Each needs its own partition, because a customer that is down holds up
+// its partition.
 var names = []string{"acme", "blau", "cora"}
 
 const (

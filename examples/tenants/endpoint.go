@@ -9,11 +9,10 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// endpoints simulates the endpoints of the customers. They measure the calls that the limits apply
-// to.
+// endpoints simulates the customers' endpoints. They measure the calls to which the limits apply.
 type endpoints struct {
 	of  map[string]*endpoint
-	all *meter // over all endpoints
+	all *meter // calls to all endpoints
 }
 
 func newEndpoints(work time.Duration) endpoints {
@@ -42,7 +41,7 @@ var (
 	errBroken  = errors.New("500 internal server error")
 )
 
-// endpoint simulates the endpoint of a customer.
+// endpoint simulates a customer's endpoint.
 type endpoint struct {
 	meter
 	work  time.Duration

@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// share is scenario A: the backlog of a customer does not delay the others.
+// share is scenario A: a customer's backlog does not delay the other customers.
 func (s *service) share(ctx context.Context) ([]check, error) {
 	sc, err := s.newScenario(ctx, "webhooks", honker.Limits{Running: 5, PerKey: 2})
 	if err != nil {
@@ -54,7 +54,7 @@ func (m *meter) before(at time.Time) (n int) {
 	return n
 }
 
-// rate is scenario B: both handles together keep to a rate limit.
+// rate is scenario B: both handles together stay within a rate limit.
 func (s *service) rate(ctx context.Context) ([]check, error) {
 	const every, burst, n = 40 * time.Millisecond, 3, 30
 	sc, err := s.newScenario(ctx, "exports", honker.Limits{Rate: honker.Rate{N: 25, Per: time.Second, Burst: burst}})
@@ -119,8 +119,8 @@ func (s *service) slowDown(ctx context.Context) ([]check, error) {
 	}, nil
 }
 
-// order is scenario D: the jobs of a customer run in order even if some fail. Other customers are
-// not held up.
+// order is scenario D: a customer's jobs run in order even if some of them fail. Other customers
+// are not held up.
 func (s *service) order(ctx context.Context) ([]check, error) {
 	sc, err := s.newScenario(ctx, "ledger", honker.Limits{InOrder: true})
 	if err != nil {
@@ -148,7 +148,7 @@ func (s *service) order(ctx context.Context) ([]check, error) {
 	return []check{c}, nil
 }
 
-// batch is scenario E: the invoices of each customer are a batch, and a summary follows them.
+// batch is scenario E: each customer's invoices form a batch, and a summary follows them.
 func (s *service) batch(ctx context.Context) ([]check, error) {
 	sc, err := s.newScenario(ctx, "invoices", honker.Limits{PerKey: 2})
 	if err != nil {
@@ -174,10 +174,10 @@ func (s *service) batch(ctx context.Context) ([]check, error) {
 	return []check{c, sc.answers("E")}, nil
 }
 
-// summary is the number of the job that follows the invoices.
+// summary is the number of the job that runs after the invoices.
 const summary = 0
 
-// invoice enqueues the invoices of a customer and the summary in a single transaction.
+// invoice enqueues a customer's invoices and their summary in a single transaction.
 func (sc *scenario) invoice(ctx context.Context, tenant string) error {
 	return sc.dbs[0].Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		month, err := sc.dbs[0].NewBatchTx(ctx, tx, &honker.BatchOptions{Name: "invoices of " + tenant})

@@ -19,10 +19,10 @@ type Webhook struct {
 	Number int
 }
 
-// few is the number of jobs of a quiet customer.
+// few is the number of jobs for a quiet customer.
 const few = 10
 
-// tenants are the customers.
+// tenants lists the customers.
 var tenants = []string{"acme", "bolt", "crux"}
 
 // service works the queues through two handles of the same database, as two processes would.
@@ -74,7 +74,7 @@ func newQueue(db *honker.DB, name string) *honker.Queue[Webhook] {
 	return honker.NewQueue[Webhook](db, name, &honker.QueueOptions{MaxAttempts: 3})
 }
 
-// enqueue adds n webhooks with the customer as their key. It returns the id of the last.
+// enqueue adds n webhooks with the customer as their key. It returns the id of the last job.
 func (sc *scenario) enqueue(ctx context.Context, tenant string, n int) (last int64, err error) {
 	hooks := make([]Webhook, n)
 	for i := range hooks {
@@ -98,7 +98,7 @@ func (sc *scenario) deliver(ctx context.Context) error {
 	for _, db := range sc.dbs {
 		go func() {
 			ended <- newQueue(db, sc.queue.Name()).Work(working, sc.endpoints.handle, &honker.WorkOptions{Workers: workers})
-			stop() // without an error, Work runs until its context is done
+			stop() // Work only returns when it fails or its context is done
 		}()
 	}
 	err := sc.watch(working)
@@ -109,13 +109,13 @@ func (sc *scenario) deliver(ctx context.Context) error {
 	return errors.Join(err, ctx.Err())
 }
 
-// look is the polling interval. The progress is printed after every show polls.
+// look is the polling interval. The progress is printed every show polls.
 const (
 	look = 50 * time.Millisecond
 	show = 8
 )
 
-// watch waits until no job waits or runs.
+// watch waits until no job is waiting or running.
 func (sc *scenario) watch(ctx context.Context) error {
 	ticks := time.NewTicker(look)
 	defer ticks.Stop()
@@ -142,7 +142,7 @@ func (sc *scenario) watch(ctx context.Context) error {
 	return nil
 }
 
-// lying reports whether there are jobs left. A paused key is listed even if it has none.
+// lying reports whether any jobs are left. A paused key is listed even if it has no jobs.
 func lying(keys []honker.KeyStats) bool {
 	for _, k := range keys {
 		if k.Running+k.Held+k.Waiting > 0 {

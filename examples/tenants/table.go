@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// check is a condition that must hold in a scenario, with the result found.
+// check is a condition that must hold in a scenario, with the actual result.
 type check struct {
 	scenario, must, found string
 	ok                    bool
@@ -30,7 +30,7 @@ func printChecks(w io.Writer, all []check) (err error) {
 	return err
 }
 
-// printKeys prints a line with the jobs of each customer.
+// printKeys prints a line with each customer's job counts.
 func (sc *scenario) printKeys(keys []honker.KeyStats) {
 	var parts []string
 	for _, tenant := range tenants {
@@ -45,8 +45,8 @@ func (sc *scenario) printKeys(keys []honker.KeyStats) {
 	}
 }
 
-// describe formats the jobs of a key. Held jobs wait for a limit, waiting jobs for a claim or their
-// time.
+// describe formats a key's job counts. Held jobs are waiting for a limit, and waiting jobs for a
+// claim or for their time.
 func (sc *scenario) describe(k honker.KeyStats) string {
 	text := fmt.Sprintf("%s: %d run, %d held, %d wait, %d done", k.Key, k.Running, k.Held, k.Waiting, sc.endpoints.of[k.Key].done())
 	if k.Pause != nil {

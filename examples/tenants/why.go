@@ -7,11 +7,11 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// question asks repeatedly why a waiting job does not run.
+// question is asked repeatedly to find out why a waiting job does not run.
 type question struct {
 	job    int64
 	reason admin.ReasonCode // expected reason
-	answer string           // explanation, once the reason was as expected
+	answer string           // explanation, set once the reason is as expected
 }
 
 // ask registers the expected reason for a job.

@@ -23,7 +23,8 @@ type deliveries struct {
 	dead              chan relay.Died
 }
 
-// deliver sends payloads to a partition and runs a relay until each is delivered or a dead letter.
+// deliver sends payloads to a partition and runs a relay until each is delivered or has become a
+// dead letter.
 func deliver(t *testing.T, handle func(*relay.Queue), payloads ...string) *deliveries {
 	t.Helper()
 	d := &deliveries{dead: make(chan relay.Died, len(payloads))}
@@ -193,7 +194,7 @@ func TestPublish_TooLarge(t *testing.T) {
 	}
 }
 
-// If the broker restarts in the middle, each message is still stored once and in order.
+// If the broker restarts during delivery, each message is still stored once and in order.
 func TestPublish_BrokerRestarts(t *testing.T) {
 	const n = 400
 	for name, publish := range map[string]func(natsjs.JetStream, func()) func(*relay.Queue){

@@ -19,14 +19,15 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// Options configures [Publish] and [PublishBatch]. The zero value of a field means its default.
+// Options configures [Publish] and [PublishBatch]. The zero value of each field selects its
+// default.
 type Options struct {
-	// Subject returns the subject of a message. If nil, all messages have the subject passed to
-	// Publish.
+	// Subject returns the subject of a message. If nil, every message is published to the subject
+	// passed to Publish.
 	Subject func(*relay.Message) string
-	// Source is a prefix of each Nats-Msg-Id, separated by a slash. Queues of the same name in
-	// several databases or families number their messages alike. If they share a stream, each must
-	// have a Source, or the stream drops messages as duplicates.
+	// Source is a prefix of each Nats-Msg-Id, separated by a slash. Queues with the same name in
+	// different databases or families use the same message numbers. If they share a stream, each
+	// must have a Source, or the stream drops messages as duplicates.
 	Source string
 }
 
@@ -37,8 +38,9 @@ type Options struct {
 // its duplicate window, two minutes by default.
 //
 // A message that is too large for the server or the stream becomes a dead letter. Any other error
-// is retried. ctx limits the wait for the acknowledgement. nil opts means defaults. If js is nil or
-// there is no subject, the handler returns [honker.ErrInvalid], which the relay retries.
+// is retried. ctx limits the wait for the acknowledgement. If opts is nil, the defaults are used.
+// If js is nil or there is no subject, the handler returns [honker.ErrInvalid], which the relay
+// retries.
 func Publish(js natsjs.JetStream, subject string, opts *Options) func(context.Context, *relay.Message) error {
 	p, err := newPublisher(js, subject, opts)
 	if err != nil {
@@ -58,8 +60,8 @@ func Publish(js natsjs.JetStream, subject string, opts *Options) func(context.Co
 // stream with AllowAtomicPublish. Otherwise, or if the stream already has some of the messages, it
 // publishes them individually.
 //
-// Both ways keep the order of the partition after any failure. Asynchronous publishing would not: a
-// stream could lose a message and store the next.
+// Either way, the partition's order is preserved after any failure. Asynchronous publishing would
+// not preserve it, because a stream could lose a message and store the next one.
 func PublishBatch(js natsjs.JetStream, subject string, opts *Options) func(context.Context, *relay.Batch) error {
 	p, err := newPublisher(js, subject, opts)
 	if err != nil {
@@ -105,7 +107,7 @@ func (p *publisher) handleBatch(ctx context.Context, b *relay.Batch) error {
 			continue
 		}
 		// Only the last message of the chunk can be rejected. After a failure the relay retries
-		// with smaller batches, until the message at fault is the last.
+		// with smaller batches, until the oversized message is the last.
 		if !tooLarge(err) || stored < len(chunk)-1 {
 			return err
 		}
@@ -187,7 +189,7 @@ func (p *publisher) publishAtomically(ctx context.Context, chunk []*relay.Messag
 		}
 		answer, err := p.send(ctx, msg, i == 0 || i == last)
 		if errors.Is(err, nats.ErrMaxPayload) {
-			return false, nil // publishing individually reports which message it is
+			return false, nil // publishing individually will find the oversized message
 		}
 		if err != nil {
 			return false, fmt.Errorf("publish batch to %s: %w", msg.Subject, err)

@@ -119,7 +119,7 @@ func TestPublish(t *testing.T) {
 	require.Equal(t, nats.Header{"Content-Type": {"application/json"}, "Nats-Msg-Id": {"orders/3/7"}}, all[0].Header)
 }
 
-// A message that is published again is stored once. The same id with another Source is another
+// Publishing a message twice stores it once. The same id with another Source is a different
 // message.
 func TestPublish_Again(t *testing.T) {
 	js := startBroker(t).connect()

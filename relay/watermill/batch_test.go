@@ -100,7 +100,7 @@ func TestPublish_Order(t *testing.T) {
 	}
 }
 
-// A call publishes up to 256 messages of the same topic, in order.
+// Each call publishes up to 256 messages with the same topic, in order.
 func TestPublishBatch_Calls(t *testing.T) {
 	p := &publisher{}
 	opts := &watermill.Options{Topic: func(m *relay.Message) string { return m.Type }}

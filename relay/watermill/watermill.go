@@ -23,26 +23,28 @@ const (
 	KeyIdempotencyKey = "idempotency_key"
 )
 
-// Options configures [Publish] and [PublishBatch]. The zero value of a field means its default.
+// Options configures [Publish] and [PublishBatch]. The zero value of each field selects its
+// default.
 type Options struct {
-	// Topic returns the topic of a message. If nil, all messages have the topic passed to Publish.
+	// Topic returns the topic of a message. If nil, every message is published to the topic passed
+	// to Publish.
 	Topic func(*relay.Message) string
-	// Source is a prefix of each idempotency key, separated by a slash. Queues of the same name in
-	// several databases or families number their messages alike. If they publish to the same topic,
-	// each must have a Source.
+	// Source is a prefix of each idempotency key, separated by a slash. Queues with the same name
+	// in different databases or families use the same message numbers. If they publish to the same
+	// topic, each must have a Source.
 	Source string
 }
 
 // Publish returns a handler for relay's Queue.Handle that publishes each message to topic. The
-// payload is unchanged. The metadata has the queue, the partition, the number in the partition, the
-// type and the idempotency key, see [KeyQueue] and the other keys. The UUID is derived from the
+// payload is unchanged. The metadata contains the queue, the partition, the sequence number, the
+// type and the idempotency key (see [KeyQueue] and the other keys). The UUID is derived from the
 // idempotency key, so it is the same if the message is published again.
 //
-// Errors of pub are retried. The message carries the handler's ctx, but the Publish method of pub
-// takes no context: if it blocks beyond the lease, the partition waits. If pub can be asynchronous,
-// configure it to be synchronous, because the relay considers a message delivered when Publish
-// returns. nil opts means defaults. If pub is nil or there is no topic, the handler returns
-// [honker.ErrInvalid], which the relay retries.
+// If pub returns an error, the message is retried. The message carries the handler's ctx, but the
+// Publish method of pub takes no context: if it blocks beyond the lease, the partition waits. If
+// pub can be asynchronous, configure it to be synchronous, because the relay considers a message
+// delivered when Publish returns. If opts is nil, the defaults are used. If pub is nil or there is
+// no topic, the handler returns [honker.ErrInvalid], which the relay retries.
 func Publish(pub message.Publisher, topic string, opts *Options) func(context.Context, *relay.Message) error {
 	p, err := newPublisher(pub, topic, opts)
 	if err != nil {
@@ -138,7 +140,7 @@ func (p *publisher) message(ctx context.Context, m *relay.Message) *message.Mess
 	if p.opts.Source != "" {
 		key = p.opts.Source + "/" + key
 	}
-	// Some publishers store the UUID in a column of that size, so it cannot be the key itself.
+	// Some publishers store the UUID in a column that is too short for the key itself.
 	out := message.NewMessageWithContext(ctx, uuid.NewSHA1(uuid.NameSpaceOID, []byte(key)).String(), m.Payload)
 	out.Metadata.Set(KeyQueue, m.Queue)
 	out.Metadata.Set(KeyPartition, strconv.Itoa(m.Partition))

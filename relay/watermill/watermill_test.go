@@ -44,7 +44,7 @@ func order(seq int64) *relay.Message {
 	return &relay.Message{Queue: "orders", Partition: 3, Seq: seq, Type: "application/json", Payload: []byte(`{"total":19}`)}
 }
 
-// A subscriber receives the unchanged payload, with its origin in the metadata.
+// A subscriber receives the unchanged payload. The metadata says where it came from.
 func TestPublish(t *testing.T) {
 	pubsub := gochannel.NewGoChannel(gochannel.Config{BlockPublishUntilSubscriberAck: true}, nil)
 	defer pubsub.Close()
