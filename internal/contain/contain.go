@@ -1,4 +1,4 @@
-// Package contain keeps panics of functions of the application from ending the work that calls them.
+// Package contain keeps panics in the application's functions from ending the work that calls them.
 package contain
 
 import (
@@ -29,7 +29,7 @@ func Func[E any](log *slog.Logger, name string, f func(E)) func(E) {
 	}
 }
 
-// Isolated is Func with f in a coroutine of its own. f may then also end its goroutine with
+// Isolated is like Func, but runs f in its own coroutine. f may then also end its goroutine with
 // runtime.Goexit, as t.FailNow does, even if other goroutines depend on the caller. Switching to a
 // coroutine and back wakes no other processor, whereas waiting for a goroutine does. A goroutine
 // costs 13 µs of processor time, and a coroutine 2 µs (BenchmarkObserver_Tx in bench/micro, medians
@@ -50,8 +50,8 @@ func Isolated[E any](log *slog.Logger, name string, f func(E)) func(E) {
 			contained(e)
 			returned = true
 		})
-		// The coroutine of a goroutine that is locked to a thread can only be ended by that thread.
-		// Such a coroutine is left behind.
+		// If a goroutine is locked to a thread, only that thread can end its coroutine. Such a
+		// coroutine is left behind.
 		if _, ending := next(); ending && !lockedToThread() {
 			ended := make(chan struct{})
 			go func() { // stop also ends the goroutine that calls it

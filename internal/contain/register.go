@@ -8,6 +8,6 @@ var observer func(o any, log *slog.Logger) any
 // does not export it.
 func RegisterObserver(f func(o any, log *slog.Logger) any) { observer = f }
 
-// Observer returns a copy of o, an *observe.Observer, whose functions do not panic. They do nothing where o has none;
-// only Tx stays nil. A nil o is an empty Observer.
+// Observer returns a copy of o, an *observe.Observer, whose functions do not panic. Functions that are nil in o
+// become functions that do nothing, except Tx, which stays nil. A nil o is treated as an empty Observer.
 func Observer[O any](o O, log *slog.Logger) O { return observer(o, log).(O) }

@@ -1,11 +1,11 @@
-// Package cron computes when a schedule is due next, in honker's dialect of cron. Every binding
-// that shares a file must compute the same second. The package reads no clock.
+// Package cron computes when a schedule is next due, in honker's cron dialect. All bindings that
+// share a file must compute the same second. The package does not read the clock.
 //
 // The calendar is that of robfig/cron, but the grammar differs: in honker a day must match both day
-// fields, a step on a single value selects only that value, there are no names, and the texts of
-// errors are shared with other bindings. So fields.go and interval.go parse specs. next.go lets
-// robfig step a wall clock without a zone, and then finds the moment at which the clocks of the
-// zone show the result.
+// fields, a step on a single value selects only that value, there are no names, and error texts are
+// shared with other bindings. For this reason, fields.go and interval.go parse specs. next.go lets
+// robfig step a wall clock without a zone, and then finds the moment at which the zone's clocks
+// show the result.
 package cron
 
 import (
@@ -15,15 +15,15 @@ import (
 	robfig "github.com/robfig/cron/v3"
 )
 
-// Spec is a schedule: "@every <n><unit>", or 5 or 6 fields of cron. The zero Spec never fires.
+// Spec is a schedule: "@every <n><unit>", or 5 or 6 cron fields. The zero Spec never fires.
 type Spec struct {
 	text   string // as given, for errors
 	every  int64  // interval in seconds; 0 for a schedule with fields
 	fields robfig.SpecSchedule
 }
 
-// Parse parses spec. Its errors have the exact texts of honker without a prefix, because other
-// bindings show and test them.
+// Parse parses spec. Its error texts are exactly honker's, without a prefix, because other bindings
+// show and test them.
 func Parse(spec string) (Spec, error) {
 	text := strings.TrimSpace(spec)
 	if body, ok := strings.CutPrefix(text, "@every"); ok {
@@ -34,7 +34,7 @@ func Parse(spec string) (Spec, error) {
 	return Spec{text: spec, fields: fields}, err
 }
 
-// Local computes schedules in the local zone of this process.
+// Local computes schedules in this process's local time zone.
 type Local struct{}
 
 // Next returns the first second after the given time at which spec is due.
@@ -57,7 +57,7 @@ func (Local) Last(spec string, first, through time.Time) (time.Time, error) {
 	return time.Unix(last, 0), err
 }
 
-// Plan returns spec in honker's dialect, see Translate, and the first time after from at which it
+// Plan returns spec in honker's dialect (see Translate) and the first time after from at which it
 // is due.
 func (Local) Plan(spec string, from time.Time) (plain string, next time.Time, err error) {
 	if plain, err = Translate(spec); err != nil {
@@ -71,8 +71,8 @@ func (Local) Plan(spec string, from time.Time) (plain string, next time.Time, er
 	return plain, next, err
 }
 
-// Next returns the first second after from at which s fires in the zone loc. A nil loc stands for
-// time.Local. Fractions of a second in from are ignored. An interval is added to from regardless of
+// Next returns the first second after from at which s fires in the zone loc. A nil loc means
+// time.Local. Next ignores fractions of a second in from. It adds an interval to from regardless of
 // clock changes in the zone.
 func (s Spec) Next(from time.Time, loc *time.Location) (time.Time, error) {
 	if loc == nil {

@@ -8,14 +8,14 @@ import (
 	robfig "github.com/robfig/cron/v3"
 )
 
-// bounds are the minimum and maximum of a field.
+// bounds holds a field's minimum and maximum.
 type bounds struct{ first, last uint64 }
 
-// Sunday is 0, but not 7.
+// Sunday is 0; 7 is not accepted.
 var fieldBounds = [...]bounds{{0, 59}, {0, 59}, {0, 23}, {1, 31}, {1, 12}, {0, 6}}
 
-// bothDays is robfig's mark for the field "*". If a day field has the mark, robfig requires a day
-// to match both day fields, otherwise to match either.
+// bothDays is the bit that robfig sets for the field "*". If either day field has this bit, robfig
+// requires a day to match both day fields. Otherwise the day must match at least one of them.
 const bothDays = 1 << 63
 
 // parseFields parses 5 or 6 fields. With 5 fields the seconds are 0.
@@ -41,7 +41,7 @@ func parseFields(text string) (robfig.SpecSchedule, error) {
 		Dom: sets[3] | bothDays, Month: sets[4], Dow: sets[5]}, nil
 }
 
-// parseField returns a set of values as a bit mask.
+// parseField parses a field and returns its values as a bit mask.
 func parseField(field string, in bounds) (set uint64, err error) {
 	for part := range strings.SplitSeq(field, ",") {
 		values, err := parsePart(part, in)
@@ -54,7 +54,7 @@ func parseField(field string, in bounds) (set uint64, err error) {
 }
 
 // parsePart parses a range and its step. A step on a single value has no effect, because the range
-// ends where it begins.
+// ends where it starts.
 func parsePart(part string, in bounds) (set uint64, err error) {
 	span, step, stepped := strings.Cut(part, "/")
 	by := uint64(1)

@@ -3,15 +3,15 @@ package cron
 import "time"
 
 // last returns the last second up to and including through at which s is due. s must be due at
-// first. It does not step through all fires, since a schedule of every second may not have fired
-// for years.
+// first. It does not step through every match, since a schedule that is due every second may not
+// have fired for years.
 func (s Spec) last(first, through int64, loc *time.Location) (int64, error) {
 	if s.every > 0 {
 		// Unsigned, since the difference may overflow an int64.
 		return first + int64(uint64(through-first)/uint64(s.every))*s.every, nil
 	}
 	at := s.lastMatch(first, through, loc)
-	// Where clocks are set back, a later start can have an earlier match, and the search may have
+	// If clocks are set back, a later start can have an earlier match, so the search may have
 	// stopped too early.
 	for {
 		next, err := s.Next(time.Unix(at, 0), loc)

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	horizon = 100 // years; a schedule that has no match within them is an error
+	horizon = 100 // years; a schedule with no match in this period is an error
 	stride  = 5   // years; robfig searches until the end of the fifth year
 
 	// The range of Rust's chrono, which honker uses.
@@ -27,8 +27,8 @@ func wallClock(t time.Time) time.Time {
 	return time.Unix(t.Unix()+int64(offset), 0).In(wallZone)
 }
 
-// nextMatch searches from the wall clock at from. In an hour that is repeated, a match counts as
-// past once the first pass has reached it, even though it will be shown again.
+// nextMatch searches from the wall clock time at from. In a repeated hour, a match counts as past
+// once clocks have shown it the first time, even though they will show it again.
 func (s Spec) nextMatch(from time.Time) (time.Time, error) {
 	if year := from.UTC().Year(); year < firstYear || year > lastYear {
 		return time.Time{}, fmt.Errorf("invalid timestamp: %d", from.Unix())
@@ -40,7 +40,7 @@ func (s Spec) nextMatch(from time.Time) (time.Time, error) {
 			horizon, chronoFormat(shown))
 	}
 	next := instant(wall, from.Location())
-	// This happens in no real zone, but an application can construct one.
+	// This does not happen in real zones, but an application can construct such a zone.
 	if !next.After(from) || wallClock(next).Year() > wall.Year()+horizon {
 		return time.Time{}, fmt.Errorf("no valid local schedule match found within %d years after unix_ts=%d: %s",
 			horizon, from.Unix(), quote(s.text))
@@ -49,7 +49,7 @@ func (s Spec) nextMatch(from time.Time) (time.Time, error) {
 }
 
 // nextWall returns the first wall clock time after wall that matches the fields. robfig gives up
-// after stride years, so it is called repeatedly. The largest distance between two matches is forty
+// after stride years, so it is called repeatedly. The largest gap between two matches is forty
 // years, for 29 February on a given weekday.
 func (s Spec) nextWall(wall time.Time) (time.Time, bool) {
 	s.fields.Location = wallZone
@@ -63,14 +63,13 @@ func (s Spec) nextWall(wall time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// instant returns the first moment from which on the clocks of loc never show less than wall. If
-// wall is shown twice, that is the second time. If wall is skipped, it is the end of the gap.
-// Clocks show less than wall only before that moment.
+// instant returns the earliest moment from which loc's clocks never again show a time before wall.
+// If clocks show wall twice, this is the second time. If they skip wall, it is the end of the gap.
 //
-// time.Date guarantees neither. Only the start returned by ZoneBounds is used, because the end can
-// be wrong on 31 December of a leap year.
+// time.Date does not guarantee this. instant uses only the start returned by ZoneBounds, because
+// the end can be wrong on 31 December of a leap year.
 func instant(wall time.Time, loc *time.Location) time.Time {
-	var end time.Time // end of the zone period of t, once known
+	var end time.Time // end of t's zone period, once known
 	t := wall.Add(widest).In(loc)
 	for {
 		start, _ := t.ZoneBounds()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// macros are the common names of schedules in other cron implementations.
+// macros maps the schedule names that other cron implementations accept to specs.
 var macros = map[string]string{
 	"@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *", "@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0",
 	"@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *",
@@ -64,8 +64,8 @@ func translateMacro(text string) (string, error) {
 	return "", fmt.Errorf("unknown schedule %s; expected @hourly, @daily, @weekly, @monthly, @yearly or @every <interval>", quote(text))
 }
 
-// refuseForeign explains features of other crons that the file cannot express, and suggests a
-// replacement.
+// refuseForeign rejects features of other cron implementations that the file cannot express, and
+// suggests a replacement.
 func refuseForeign(fields []string) error {
 	for i, field := range fields {
 		if i == 0 && (strings.HasPrefix(field, "CRON_TZ=") || strings.HasPrefix(field, "TZ=")) {
@@ -78,8 +78,8 @@ func refuseForeign(fields []string) error {
 	return nil
 }
 
-// translateInterval converts a Go duration to a single number and unit. otherwise is the error to
-// return if body cannot be converted.
+// translateInterval converts a Go duration to a single number and unit. It returns the error
+// otherwise if body cannot be converted.
 func translateInterval(body string, otherwise error) (string, error) {
 	d, err := time.ParseDuration(body)
 	if err != nil || d <= 0 {
@@ -96,8 +96,8 @@ func translateInterval(body string, otherwise error) (string, error) {
 	return "", fmt.Errorf("interval %s is not a whole number of seconds", quote(body))
 }
 
-// translateParts replaces names in a field by numbers, and passes each part through then. Unknown
-// text is kept, so that Parse reports it.
+// translateParts replaces names in a field with numbers, and passes each part through then. It
+// keeps unknown text, so that Parse reports it.
 func translateParts(field string, names map[string]string, then func(part string) string) string {
 	parts := strings.Split(field, ",")
 	for i, part := range parts {

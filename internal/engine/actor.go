@@ -10,8 +10,8 @@ type (
 	remoteKey struct{}
 )
 
-// WithActor returns a copy of ctx that names the person or program on whose behalf verbs are
-// called. name is truncated to 1024 bytes of UTF-8.
+// WithActor returns a copy of ctx that carries the name of the person or program on whose behalf
+// verbs are called. name is truncated to 1024 bytes of UTF-8.
 func WithActor(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, actorKey{}, CutText(name, maxActor))
 }
@@ -25,8 +25,8 @@ func Actor(ctx context.Context) string {
 	return name
 }
 
-// WithRemote returns a copy of ctx with the address from which verbs are called, truncated like the
-// name of WithActor.
+// WithRemote returns a copy of ctx with the address that verbs are called from. The address is
+// truncated like the name in WithActor.
 func WithRemote(ctx context.Context, addr string) context.Context {
 	return context.WithValue(ctx, remoteKey{}, CutText(addr, maxActor))
 }

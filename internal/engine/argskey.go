@@ -8,10 +8,10 @@ import (
 	"fmt"
 )
 
-// ArgsKey returns the unique key of a payload, computed from the given fields of its JSON object
-// or, without fields, from the whole payload. The key is a digest of canonical JSON: sorted keys,
-// numbers as written, no white space, and only the escapes that JSON requires. The error reports a
-// payload that is not JSON or lacks a field.
+// ArgsKey returns the unique key of a payload. The key is computed from the given fields of the
+// payload's JSON object or, if fields is empty, from the whole payload. It is a digest of canonical
+// JSON: sorted keys, numbers as written, no white space, and only the escapes that JSON requires.
+// ArgsKey returns an error if the payload is not JSON or lacks a field.
 func ArgsKey(payload string, fields []string) (string, error) {
 	value, err := argsOf(payload, fields)
 	if err != nil {

@@ -8,15 +8,15 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Audit is the audit row of a verb. It is written by the transactions in which the verb changes
-// something. A nil Audit writes nothing.
+// Audit is a verb's row in the audit log. It is written in the transactions that make the verb's
+// changes. A nil Audit writes nothing.
 type Audit struct {
 	store AuditStore
 	row   row.AuditRow
 }
 
-// NewAudit returns the audit row of a verb called with ctx. filter is a JSON description of the
-// objects that the verb works on.
+// NewAudit returns the audit row for a verb called with ctx. filter is a JSON description of the
+// objects that the verb changes.
 func (e *Engine) NewAudit(ctx context.Context, verb, filter string) *Audit {
 	return &Audit{e.Stores.Audits, row.AuditRow{Who: Actor(ctx), Remote: remote(ctx), Verb: verb, Filter: filter}}
 }
@@ -30,14 +30,14 @@ func (e *Engine) AuditActor(ctx context.Context, verb string, target ...string) 
 	return e.NewAudit(ctx, verb, AuditTarget(target...))
 }
 
-// AuditTarget returns the filter of a verb on a single object. pairs alternate between a kind, such
-// as "queue", and a name.
+// AuditTarget returns the filter for a verb that changes a single object. pairs alternate between a
+// kind, such as "queue", and a name.
 func AuditTarget(pairs ...string) string {
 	target := make(map[string]string, len(pairs)/2)
 	for pair := range slices.Chunk(pairs, 2) {
 		target[pair[0]] = pair[1]
 	}
-	text, _ := Marshal(target) // strings cannot fail
+	text, _ := Marshal(target) // marshaling strings cannot fail
 	return text
 }
 

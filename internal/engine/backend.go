@@ -9,19 +9,19 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// Backend gives access to one kind of database. A SQLite file opened by honker and a pool of the
-// application to which honker is attached are two backends. Code above this interface must not
-// depend on which of them it uses; docs/internals/decisions/014 describes the line.
+// Backend gives access to a database. There are two backends: a SQLite file opened by honker, and
+// an application's pool that honker is attached to. Code above this interface must not depend on
+// which backend it uses; docs/internals/decisions/014 describes this boundary.
 type Backend interface {
-	// Name returns the name of the database in logs and errors, such as the path of a file.
+	// Name returns the database name to use in logs and errors, such as a file path.
 	Name() string
 
-	// Write commits op, alone or in a transaction with others. It blocks until it has the writer.
-	// It fails if ctx ends or the busy timeout passes (ErrBusy) before op starts. Once op has
-	// started, Write returns its real outcome. Commits are reported to the watcher.
+	// Write commits op, alone or in a transaction with other ops. It blocks until it has the write
+	// lock. It fails if ctx ends or the busy timeout passes (ErrBusy) before op starts. Once op has
+	// started, Write returns its actual outcome. Commits are reported to the watcher.
 	Write(ctx context.Context, op Op) error
 
-	// Begin starts a write transaction. It waits for the writer as Write does. The caller must
+	// Begin starts a write transaction. It waits for the write lock as Write does. The caller must
 	// close the transaction.
 	Begin(ctx context.Context) (Tx, error)
 
@@ -30,8 +30,8 @@ type Backend interface {
 	// fails, Read may call it again.
 	Read(ctx context.Context, oneMoment bool, f func(ctx context.Context, q Querier) error) error
 
-	// Savepoint marks a place in the transaction of q. end keeps the writes since then, or undoes
-	// them. An error of end means that the transaction is lost.
+	// Savepoint sets a savepoint in q's transaction. end keeps or undoes the writes since the
+	// savepoint. If end returns an error, the transaction is lost.
 	Savepoint(ctx context.Context, q Querier) (end func(ctx context.Context, keep bool) error, err error)
 
 	// CheckTx returns an error unless tx is an open transaction on this database. If seen is true,
@@ -39,13 +39,13 @@ type Backend interface {
 	// across all calls for tx.
 	CheckTx(ctx context.Context, tx Querier, committed map[any]func()) (seen bool, err error)
 
-	// Watch returns a watcher that notices commits of all processes.
+	// Watch returns a watcher that notices commits by all processes.
 	Watch(wake.Events) wake.Watcher
 
 	// Check returns the violations of the database's integrity and of honker's own rules.
 	Check(ctx context.Context) ([]string, error)
 
-	// Close releases the resources that the backend itself has opened.
+	// Close releases the resources that the backend itself opened.
 	Close() error
 }
 
@@ -54,37 +54,37 @@ type Tx interface {
 	// SQL returns the transaction for the application's statements.
 	SQL() *sql.Tx
 
-	// Commit commits the transaction. The caller must close it nevertheless.
+	// Commit commits the transaction. The caller must still call Close.
 	Commit() error
 
 	// Close rolls back the transaction unless it was committed, and releases its connection.
 	Close()
 }
 
-// File is a Backend of a database in a single file. Code that needs it must get it from [Engine.File].
+// File is a Backend for a database in a single file. Code that needs a File must get it from
+// [Engine.File].
 type File interface {
 	// Path returns the path of the file.
 	Path() string
 
 	// CheckIdentity returns ErrDatabaseReplaced if the file at the path is no longer the file that
-	// was opened. It returns another error if it cannot determine this now.
+	// was opened. It returns another error if it currently cannot tell.
 	CheckIdentity() error
 
-	// Shrink truncates a write-ahead log of more than limit bytes. A negative limit means that the
-	// log may have any size.
+	// Shrink truncates a write-ahead log larger than limit bytes. A negative limit means no limit.
 	Shrink(ctx context.Context, limit int64) error
 
 	// LogSize returns the size of the write-ahead log in bytes, or 0 if there is no log.
 	LogSize() int64
 
-	// Backup copies a consistent snapshot of the database to a new file at path. Others may write
-	// in the meantime.
+	// Backup copies a consistent snapshot of the database to a new file at path. It does not block
+	// writers.
 	Backup(ctx context.Context, path string) error
 
-	// Vacuum returns free pages to the file system. It blocks all writers meanwhile.
+	// Vacuum returns free pages to the file system. It blocks all writers while it runs.
 	Vacuum(ctx context.Context) error
 
-	// Disk returns the free and the total size, in bytes, of the disk that holds the file.
+	// Disk returns the free space and the size of the disk that holds the file, in bytes.
 	Disk() (free, size int64, err error)
 }
 

@@ -9,15 +9,15 @@ import (
 )
 
 // Pace splits a large change into transactions of a few milliseconds, however large the rows are,
-// and lets other writers in between them. It is not safe for concurrent use.
+// and lets other writers run between them. It is not safe for concurrent use.
 type Pace struct {
-	Size int // rows of the next transaction, adapted to the time of the last one
+	Size int // number of rows for the next transaction, adapted to the duration of the last
 
 	engine *Engine
 	took   time.Duration // duration of the last transaction
 }
 
-// NewPace returns a Pace whose first transaction is small for rows of any size.
+// NewPace returns a Pace whose first transaction is small even if the rows are large.
 func (e *Engine) NewPace() *Pace { return &Pace{Size: firstChunk, engine: e} }
 
 const (
@@ -26,7 +26,7 @@ const (
 	chunkTime  = 10 * time.Millisecond
 )
 
-// Write runs do in a transaction. The time that it waits for the writer does not affect Size.
+// Write runs do in a transaction. Time spent waiting for the write lock does not affect Size.
 func (p *Pace) Write(ctx context.Context, do func(ctx context.Context, q Querier, now time.Time) error) error {
 	return p.engine.Write(ctx, "", OpFunc(func(ctx context.Context, q Querier, now time.Time) error {
 		began := time.Now()
@@ -35,8 +35,8 @@ func (p *Pace) Write(ctx context.Context, do func(ctx context.Context, q Querier
 	}))
 }
 
-// Rest adapts Size and then leaves the write lock free for as long as it was held. It must pause
-// that long, because writers that wait inside SQLite, such as other programs, retry only now and
+// Rest adapts Size and then leaves the write lock free for as long as it was held. The pause must
+// be that long because writers that wait inside SQLite, such as other programs, retry only now and
 // then.
 func (p *Pace) Rest(ctx context.Context) error {
 	switch {
@@ -52,20 +52,21 @@ func (p *Pace) Rest(ctx context.Context) error {
 // write lock and may read a whole table. Take then holds the write lock for a few rows only, and checks
 // them again.
 type Sweep struct {
-	// Parts returns the parts that may have something to sweep at a time, each of which is swept alone, so
-	// that the error of one does not keep the others from being swept. nil means that the whole database is
-	// a single part, with the zero row.Part.
+	// Parts returns the parts of the database, such as queues, that may need a sweep at time at. Each part
+	// is swept separately, so that an error in a part does not keep the others from being swept. If Parts
+	// is nil, the whole database is a single part, the zero row.Part.
 	Parts func(ctx context.Context, q Querier, at time.Time) ([]row.Part, error)
 	Of    string // kind of the parts, such as "queue"
-	// Find returns up to limit numbers of rows, or of other pieces of work that only Take understands.
+	// Find returns the ids of up to limit rows. The ids may also stand for other work that only Take
+	// understands.
 	Find func(ctx context.Context, q Querier, part row.Part, at time.Time, limit int) ([]int64, error)
-	// Take takes those of ids that Find would still return, and up to about limit rows.
+	// Take settles or deletes the rows in ids that Find would still return, up to about limit rows.
 	Take func(ctx context.Context, q Querier, part row.Part, ids []int64, at time.Time, limit int) (row.Swept, error)
 }
 
-// InChunks runs a sweep of a part in small transactions, for the time that lies age before each of them. It
-// repeats the sweep until it finds nothing or takes nothing more. It returns the number of taken rows, even
-// with an error. committed, if not nil, is called with the outcome of each transaction.
+// InChunks sweeps part in small transactions. Each transaction sweeps as of age before its own time.
+// InChunks repeats the sweep until it finds or takes nothing more. It returns the number of rows taken,
+// even if it returns an error. If committed is not nil, it is called with the outcome of each transaction.
 func (e *Engine) InChunks(ctx context.Context, s Sweep, part row.Part, age time.Duration, committed func(row.Swept)) (total int, err error) {
 	if err := errors.Join(e.Writable(), e.RefuseInTx(ctx, "")); err != nil {
 		return 0, err
@@ -95,7 +96,7 @@ func (e *Engine) InChunks(ctx context.Context, s Sweep, part row.Part, age time.
 // table.
 const foundRows = 1 << 16
 
-// chunks is a running sweep of a part.
+// chunks is the state of a running InChunks.
 type chunks struct {
 	*Pace
 	sweep     Sweep

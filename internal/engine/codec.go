@@ -13,9 +13,8 @@ type Codec interface {
 	Decode(ctx context.Context, queue string, stored json.RawMessage) (json.RawMessage, error)
 }
 
-// EncodeJob returns the form in which payload, the JSON arguments of a job, is stored in queue.
-// Without a codec this is payload itself. It must be called before the write transaction, because a
-// codec may be slow.
+// EncodeJob returns payload, a job's JSON arguments, as it is stored in queue. Without a codec this
+// is payload itself. It must be called before the write transaction, because a codec may be slow.
 func (e *Engine) EncodeJob(ctx context.Context, queue, payload string) (string, error) {
 	if e.Codec == nil {
 		return payload, nil
@@ -36,8 +35,8 @@ func (e *Engine) EncodeJob(ctx context.Context, queue, payload string) (string, 
 	return string(stored), nil
 }
 
-// Recode converts a payload that is stored in the queue from for storage in the queue to. The
-// conversion is needed because a codec may bind a payload to its queue.
+// Recode converts a stored payload of queue from for storage in queue to. The conversion is needed
+// because a codec may bind a payload to its queue.
 func (e *Engine) Recode(ctx context.Context, from, to, stored string) (string, error) {
 	if e.Codec == nil || from == to {
 		return stored, nil

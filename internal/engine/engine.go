@@ -25,13 +25,13 @@ type Config struct {
 	Looks      *sql.DB // the pool on which the notifier queries the effects of a commit
 	Logger     *slog.Logger
 	MaxPayload int   // bytes
-	Codec      Codec // for the payloads of jobs; nil for none
+	Codec      Codec // for job payloads; nil for none
 	CountLimit int   // limit of the counts in Stats
 	WALLimit   int64 // maximum size of the write-ahead log in bytes; negative for no limit
 	ReadOnly   bool
 	Woke       func(cause string, waiters int)
 	Piggybacks []Piggyback
-	Observer   *observe.Observer // contained; for the other packages of this module
+	Observer   *observe.Observer // its panics are caught; for this module's other packages
 }
 
 // Engine runs the verbs of a DB on its backend. It is safe for concurrent use.
@@ -40,7 +40,7 @@ type Engine struct {
 	Backend  Backend
 	Notifier *wake.Notifier
 
-	looks      wake.KeyedMutex // serializes the reads of operators
+	looks      wake.KeyedMutex // serializes operators' reads
 	lastCounts sync.Map        // counted by queue, "" for all queues; only counts that took long
 	lastHeads  keptHeads       // guarded by the "heads" lock of looks
 	lastWaits  pastWaits
@@ -97,8 +97,8 @@ func (e *Engine) EnterReading(ctx context.Context) (run context.Context, leave f
 // Closing reports whether Close has begun.
 func (e *Engine) Closing() bool { return e.ctx.Err() != nil }
 
-// UntilClose returns a ctx that also ends with Close, with ErrClosed as its cause. It is for waits
-// that Close need not wait for. The caller must call cancel.
+// UntilClose returns a ctx that also ends with Close, with ErrClosed as its cause. Use it for waits
+// that Close does not need to wait for. The caller must call cancel.
 func (e *Engine) UntilClose(ctx context.Context) (run context.Context, cancel func()) {
 	ctx, end := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(e.ctx, func() { end(ErrClosed) })
@@ -161,9 +161,9 @@ func (e *Engine) Usable(ctx context.Context, txForm string) error {
 	return nil
 }
 
-// Read runs f on a connection of its own. If ctx belongs to [Engine.Tx], Read runs f in that
-// transaction, which may have the only connection of an attached pool; f then sees the
-// transaction's changes. If f fails because of a lock, Read may call it again.
+// Read runs f on its own connection. If ctx belongs to [Engine.Tx], Read runs f in that
+// transaction, which may hold an attached pool's only connection; f then sees the transaction's
+// changes. If f fails because of a lock, Read may call it again.
 //
 // ctx limits the wait for a connection. A statement that has started is not interrupted, because an
 // interrupt costs the driver a goroutine per statement and can leave the connection unusable.
@@ -171,14 +171,14 @@ func (e *Engine) Read(ctx context.Context, f func(ctx context.Context, q Querier
 	return e.read(ctx, false, f)
 }
 
-// Snapshot is Read with all statements of f seeing the same state of the database.
+// Snapshot is like Read, but all of f's statements see the same state of the database.
 func (e *Engine) Snapshot(ctx context.Context, f func(ctx context.Context, q Querier) error) error {
 	return e.read(ctx, true, f)
 }
 
-// AtOnce calls f with a ctx under which all reads of e see the same state of the database. They use a
-// single connection, so f must not read in several goroutines. The ctx is valid until f returns. If a read
-// fails because of a lock, AtOnce may call f again. Within [Engine.Tx], the state is that of the transaction.
+// AtOnce calls f with a ctx under which all of e's reads see the same state of the database. The reads share
+// a connection, so f must not read from several goroutines. The ctx is valid until f returns. If a read fails
+// because of a lock, AtOnce may call f again. Within [Engine.Tx], the state is that of the transaction.
 func (e *Engine) AtOnce(ctx context.Context, f func(ctx context.Context) error) error {
 	return e.Snapshot(ctx, func(ctx context.Context, q Querier) error {
 		return f(context.WithValue(ctx, momentKey{e}, q))
@@ -188,7 +188,7 @@ func (e *Engine) AtOnce(ctx context.Context, f func(ctx context.Context) error) 
 // momentKey is the key of the Querier in the ctx of AtOnce's function.
 type momentKey struct{ engine *Engine }
 
-// moment returns the Querier of AtOnce that ctx carries, or nil.
+// moment returns the Querier that AtOnce stored in ctx, or nil.
 func (e *Engine) moment(ctx context.Context) Querier {
 	q, _ := ctx.Value(momentKey{e}).(Querier)
 	return q
@@ -214,7 +214,7 @@ func (e *Engine) read(ctx context.Context, oneMoment bool, f func(ctx context.Co
 	return e.WrapCause(withCause(ctx, e.Backend.Read(ctx, oneMoment, f)))
 }
 
-// Refused reports whether err comes from a constraint or a trigger of the database.
+// Refused reports whether err comes from a database constraint or trigger.
 func (e *Engine) Refused(err error) bool { return e.Stores.Refused(err) }
 
 // WrapCause returns the underlying reason for a failed read. If the DB was closed or its file was
@@ -235,8 +235,8 @@ func (e *Engine) WrapCause(err error) error {
 	return err
 }
 
-// Write commits op, alone or in a transaction with the ops of concurrent callers. txForm is the
-// form of the verb to use inside [Engine.Tx].
+// Write commits op, alone or in a transaction with concurrent callers' ops. txForm is the form of
+// the verb to use inside [Engine.Tx].
 func (e *Engine) Write(ctx context.Context, txForm string, op Op) error {
 	if err := e.Writable(); err != nil {
 		return err

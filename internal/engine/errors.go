@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// Errors of verbs. The root package exports them.
+// Errors returned by verbs. The root package exports them.
 var (
 	ErrClosed      = wake.ErrClosed
 	ErrNotFound    = row.ErrNotFound
@@ -21,7 +21,7 @@ var (
 	ErrLockLost    = errors.New("lock lost")
 )
 
-// opError is the error of a verb, with the operation and the name of its object.
+// opError is a verb's error, with the operation and the name of its object.
 type opError struct {
 	op, name string
 	err      error
@@ -54,16 +54,16 @@ func WrapID(op string, id int64, err error) error {
 	return Wrap(op+" "+strconv.FormatInt(id, 10), "", err)
 }
 
-// Cause returns why ctx has ended: ErrClosed after Close, and otherwise the ctx error, with its
-// cause if the owner of ctx has set one.
+// Cause returns why ctx has ended: ErrClosed after Close, and otherwise ctx's error, with its cause
+// if ctx's owner has set one.
 func Cause(ctx context.Context) error { return wake.Cause(ctx) }
 
 // Ended reports whether ctx has ended. Endless iterators then stop without an error. A nil ctx has
 // not ended: iterators must yield an error for it.
 func Ended(ctx context.Context) bool { return ctx != nil && ctx.Err() != nil }
 
-// withCause adds the cause of ctx to an error that only contains ctx.Err, such as the error of a
-// wait for the writer.
+// withCause adds ctx's cause to an error that contains only ctx.Err, such as the error from waiting
+// for the write lock.
 func withCause(ctx context.Context, err error) error {
 	ended, cause := ctx.Err(), context.Cause(ctx)
 	if err == nil || ended == nil || !errors.Is(err, ended) || errors.Is(err, cause) {

@@ -7,13 +7,13 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of the headers of a job.
+// Limits on job headers.
 const (
 	maxHeaders     = 64
 	maxHeaderBytes = 8 << 10
 )
 
-// EncodeHeaders encodes the headers of a job as a JSON object, or "" if there are none. It returns
+// EncodeHeaders encodes job headers as a JSON object, or as "" if there are none. It returns
 // ErrInvalid if a header is not allowed.
 func EncodeHeaders(h map[string]string) (string, error) {
 	if len(h) == 0 {

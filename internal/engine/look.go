@@ -10,10 +10,10 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Search runs f once all earlier searches of this DB have ended. Searches read many rows for
-// operators, and must not take more than a single connection and processor away from the jobs. The
-// wait ends with ctx and with Close. In a transaction of [Engine.Tx] and under [Engine.AtOnce], Search does
-// not wait, because earlier searches may be waiting for the connection that it holds.
+// Search runs f after all earlier searches on this DB have ended. Searches read many rows for operators,
+// and must not take more than a single connection and processor away from the jobs. The wait ends with ctx
+// and with Close. Inside [Engine.Tx] and [Engine.AtOnce], Search does not wait, because earlier searches
+// may be waiting for the connection that it holds.
 func (e *Engine) Search(ctx context.Context, f func(ctx context.Context) error) error {
 	s, err := e.liveScope(ctx)
 	if err != nil {
@@ -30,24 +30,24 @@ func (e *Engine) Search(ctx context.Context, f func(ctx context.Context) error) 
 	return f(ctx)
 }
 
-// inTurn waits until no other caller holds the turn called name. The caller must call unlock.
+// inTurn waits until no other caller holds the lock called name. The caller must call unlock.
 func (e *Engine) inTurn(ctx context.Context, name string) (unlock func(), err error) {
 	wait, cancel := e.UntilClose(ctx)
 	defer cancel()
 	return e.looks.Lock(wait, name)
 }
 
-// QueueStats holds the statistics of a queue and the time of its counts.
+// QueueStats holds a queue's statistics and the time of its counts.
 type QueueStats struct {
 	row.QueueStats
 	AsOf time.Time
 }
 
-// Stats returns the statistics of a queue. If queue is "", it returns those of all queues that are
-// in use, ordered by name.
+// Stats returns a queue's statistics. If queue is "", it returns the statistics of all queues in
+// use, sorted by name.
 //
-// Pauses and limits are always current. Times are current too, except that the times of more than
-// fewQueues queues are cached briefly. Counts that took long are cached for longer, so that
+// Pauses and limits are always current. Times are current too, except that they are cached briefly
+// if there are more than fewQueues queues. Counts that took long are cached for longer, so that
 // counting uses at most a hundredth of a processor, however often Stats is called.
 func (e *Engine) Stats(ctx context.Context, queue string) (all []QueueStats, err error) {
 	counted, err := e.counts(ctx, queue)
@@ -76,7 +76,7 @@ func (e *Engine) Stats(ctx context.Context, queue string) (all []QueueStats, err
 	return all, nil
 }
 
-// withLimits adds the limits to the heads of queues that have limits.
+// withLimits adds limits to the heads of queues that have them.
 func (e *Engine) withLimits(ctx context.Context, q Querier, heads []row.QueueHead) ([]row.QueueHead, error) {
 	limits, err := e.Stores.Limits.All(ctx, q)
 	if err != nil || len(limits) == 0 {
@@ -101,8 +101,8 @@ func (e *Engine) withLimits(ctx context.Context, q Querier, heads []row.QueueHea
 	return heads, nil
 }
 
-// withPaused returns heads with their pauses, and adds heads for queues that have a pause and
-// nothing else. It does not modify heads, which other callers share.
+// withPaused returns heads with pauses filled in, and adds heads for queues that have only a pause.
+// It does not modify heads, which other callers share.
 func withPaused(heads []row.QueueHead, pauses map[string]*row.Pause, queue string) []row.QueueHead {
 	known := make(map[string]bool, len(heads))
 	for _, h := range heads {
@@ -127,7 +127,7 @@ func withPaused(heads []row.QueueHead, pauses map[string]*row.Pause, queue strin
 }
 
 const (
-	// fewQueues is the number of queues up to which times are read on every call.
+	// fewQueues is the maximum number of queues whose times are read on every call.
 	fewQueues = 100
 	// headShare is the time for which the times of many queues are cached, as a multiple of the
 	// time that the read took. For 500 queues this is half a second. Times in the file are whole
@@ -135,7 +135,7 @@ const (
 	headShare = 50
 )
 
-// heads returns the times of a queue, or of all queues if queue is "".
+// heads returns a queue's times, or all queues' times if queue is "".
 func (e *Engine) heads(ctx context.Context, queue string) (heads []row.QueueHead, err error) {
 	read := func(ctx context.Context, q Querier) (err error) {
 		heads, err = e.Stores.Operators.Heads(ctx, q, queuesOf(queue), time.Now())
@@ -172,7 +172,7 @@ type keptHeads struct {
 	until time.Time
 }
 
-// pastSpan identifies a range of past minutes of a queue. since is included and before is not.
+// pastSpan identifies a queue and a range of past minutes. The range includes since but not before.
 type pastSpan struct {
 	queue         string
 	since, before int64
@@ -210,10 +210,10 @@ func (p *pastWaits) put(span pastSpan, sums pastSums) {
 	p.of[span] = sums
 }
 
-// Waits returns the total time that jobs of queue have waited, and the number of claims, in the past
-// minutes from that of since up to but excluding that of before. It caches the result, because the sums of
-// a past range no longer change, reading them takes a seek per minute, and an open page requests them
-// repeatedly.
+// Waits returns the total time that jobs in queue have waited, and the number of claims, in a range of
+// past minutes. The range starts with the minute of since and ends before the minute of before. Waits
+// caches the result, because the sums for a past range no longer change, reading them takes a seek per
+// minute, and an open page requests them repeatedly.
 func (e *Engine) Waits(ctx context.Context, q Querier, queue string, since, before time.Time) (wait time.Duration, claimed int64, err error) {
 	span := pastSpan{queue, since.Unix() / 60, before.Unix() / 60}
 	if sums, known := e.lastWaits.get(span); known {
@@ -226,13 +226,13 @@ func (e *Engine) Waits(ctx context.Context, q Querier, queue string, since, befo
 	return wait, claimed, err
 }
 
-// Counts returns the counts of all queues, cached as in Stats.
+// Counts returns all queues' counts, cached as in Stats.
 func (e *Engine) Counts(ctx context.Context) (map[string]row.QueueCounts, error) {
 	c, err := e.counts(ctx, "")
 	return c.counts, err
 }
 
-// queuesOf returns the names to select queue, or nil to select all queues if queue is "".
+// queuesOf returns a slice that contains queue, or nil to select all queues if queue is "".
 func queuesOf(queue string) []string {
 	if queue == "" {
 		return nil
@@ -244,7 +244,7 @@ func queuesOf(queue string) []string {
 type counted struct {
 	counts map[string]row.QueueCounts
 	at     time.Time
-	until  time.Time // the counts are not taken again before
+	until  time.Time // the counts are used until then
 }
 
 const (

@@ -18,18 +18,17 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Limits of the pause between two tries of a [Retry].
+// Limits on the pause between two attempts of a [Retry].
 const (
 	retryFirst = 100 * time.Millisecond
 	retryLast  = 5 * time.Second
 )
 
-// Retry paces a loop after a failed step. It decides in a single place how loops react to a
-// failure: final errors end the loop; all others are logged, and the pause grows with each
-// consecutive failure.
+// Retry paces a loop after a failed step. It defines how all loops react to a failure: final errors
+// end the loop; other errors are logged, and the pause grows with each consecutive failure.
 type Retry struct {
 	Log      *slog.Logger
-	Message  string // log message: the step that failed and is retried
+	Message  string // log message; describes the step that failed and is retried
 	Attrs    []any  // attributes of the log message
 	failures int
 }
@@ -40,9 +39,9 @@ func (r *Retry) Failures() int { return r.failures }
 // Reset sets the number of failures to 0. Call it when a step has succeeded.
 func (r *Retry) Reset() { r.failures = 0 }
 
-// After handles the error of a failed step. It sleeps and returns nil if the step may be tried
-// again. It returns err if err is final or ctx has ended, and the cause of ctx if ctx ends during
-// the pause.
+// After handles the error of a failed step. If the step may be retried, After sleeps and returns
+// nil. It returns err if err is final or ctx has ended, and ctx's cause if ctx ends during the
+// pause.
 func (r *Retry) After(ctx context.Context, err error) error {
 	if ctx.Err() != nil || Final(err) {
 		return err
@@ -52,8 +51,8 @@ func (r *Retry) After(ctx context.Context, err error) error {
 	return Sleep(ctx, min(time.Duration(r.failures)*retryFirst, retryLast))
 }
 
-// Every calls do after first has passed, and then again after each pause that do returns. It
-// returns when do returns 0 or ctx ends. Leases and locks are renewed with it.
+// Every calls do after first has passed, and then again after each pause returned by do. It returns
+// when do returns 0 or ctx ends. It is used to renew leases and locks.
 func Every(ctx context.Context, first time.Duration, do func() (next time.Duration)) {
 	timer := time.NewTimer(first)
 	defer timer.Stop()

@@ -10,9 +10,9 @@ import (
 // never make them fail.
 type Piggyback interface {
 	Op
-	// Take reports whether the piggyback is to be written with the write that now begins. If so, Run is
-	// called in its transaction, and Done after it. alone is true for a transaction of the piggyback's
-	// own.
+	// Take reports whether the piggyback should join the write that is about to begin. If so, Run is
+	// called in that write's transaction, and Done after it. alone is true if the transaction is only
+	// for the piggyback.
 	Take(alone bool) bool
 	Done(PiggybackResult)
 	// Close is called once, before the last write of the engine.
@@ -21,29 +21,28 @@ type Piggyback interface {
 	Name() string
 }
 
-// PiggybackResult is the outcome of a Piggyback after Take returned true.
+// PiggybackResult is the outcome of a Piggyback whose Take returned true.
 type PiggybackResult int
 
 // The outcomes of a Piggyback.
 const (
 	PiggybackWritten PiggybackResult = iota
-	PiggybackSkipped                 // the write failed before the piggyback was run
+	PiggybackSkipped                 // the write failed before the piggyback ran
 	PiggybackFailed                  // the piggyback or the commit failed
 )
 
-// opWithPiggybacks is an op together with the piggybacks of its transaction.
+// opWithPiggybacks is an op together with its transaction's piggybacks.
 type opWithPiggybacks struct {
 	Op
 	piggybacks []Piggyback
-	errs       []error // errors of the piggybacks that were run
+	errs       []error // errors of the piggybacks that ran
 	savepoint  func(ctx context.Context, q Querier) (end func(ctx context.Context, keep bool) error, err error)
 }
 
 // Single implements Op.
 func (c *opWithPiggybacks) Single() bool { return false }
 
-// Run implements Op. Each piggyback has its own savepoint, so that a failed piggyback is undone without the
-// rest.
+// Run implements Op. Each piggyback runs in its own savepoint, so that only a failed piggyback is undone.
 func (c *opWithPiggybacks) Run(ctx context.Context, q Querier, now time.Time) error {
 	c.errs = nil
 	if err := c.Op.Run(ctx, q, now); err != nil {
@@ -87,19 +86,19 @@ func (e *Engine) write(ctx context.Context, op Op) error {
 	return err
 }
 
-// WritePiggyback writes the data of r, if any, in a transaction of its own. ctx limits the wait for the
-// writer.
+// WritePiggyback writes r's data, if any, in a separate transaction. ctx limits the wait for the write
+// lock.
 func (e *Engine) WritePiggyback(ctx context.Context, r Piggyback) {
 	ctx, leave, err := e.Enter(ctx)
 	if err != nil {
-		return // Close writes it
+		return // Close will write it
 	}
 	defer leave()
 	e.writePiggyback(ctx, r)
 }
 
-// FlushPiggyback is WritePiggyback with a short time limit. Data that could not be written is left for a later
-// commit.
+// FlushPiggyback is WritePiggyback with a short time limit. If it cannot write the data in time, a later
+// commit will.
 func (e *Engine) FlushPiggyback(r Piggyback) {
 	ctx, cancel := context.WithTimeout(context.Background(), piggybackTimeout)
 	defer cancel()
@@ -110,11 +109,12 @@ func (e *Engine) FlushPiggyback(r Piggyback) {
 func (e *Engine) writePiggyback(ctx context.Context, r Piggyback) {
 	if r.Take(true) {
 		err := e.Backend.Write(ctx, r)
-		e.finishPiggyback(r, ctx.Err() == nil, err) // an ended ctx only withdraws the write, which is no failure
+		e.finishPiggyback(r, ctx.Err() == nil, err) // an ended ctx only withdraws the write, which is not a failure
 	}
 }
 
-// finishPiggyback reports the outcome to r and logs failures. tried is false if the piggyback was not run.
+// finishPiggyback reports the outcome to r and logs failures. tried is false if the piggyback did
+// not run.
 func (e *Engine) finishPiggyback(r Piggyback, tried bool, err error) {
 	switch {
 	case err == nil:
@@ -129,11 +129,11 @@ func (e *Engine) finishPiggyback(r Piggyback, tried bool, err error) {
 	}
 }
 
-// piggybackTimeout is the maximum time for which Close, or the end of a loop, waits for the writer to write
+// piggybackTimeout is how long Close, or a loop that ends, waits for the write lock to write
 // piggybacks.
 const piggybackTimeout = 250 * time.Millisecond
 
-// closePiggybacks closes all piggybacks and writes their remaining data. It is called by Close.
+// closePiggybacks closes all piggybacks and writes their remaining data. Close calls it.
 func (e *Engine) closePiggybacks() {
 	ctx, cancel := context.WithTimeout(context.Background(), piggybackTimeout)
 	defer cancel()

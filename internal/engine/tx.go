@@ -13,7 +13,8 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// scope is the value in the ctx of Tx's function: the transaction, and whether Tx has ended.
+// scope is the value in the ctx that Tx passes to its function. It holds the transaction, and
+// whether Tx has ended.
 type scope struct {
 	tx    *sql.Tx
 	ended atomic.Bool
@@ -38,18 +39,18 @@ func (s *scope) note(changes []wake.Change, call func()) {
 	}
 }
 
-// noted returns the changes and calls so far. A goroutine left behind by the function may still add
-// some before its statement fails.
+// noted returns the changes and calls noted so far. A goroutine left behind by the function may
+// still add more before its statement fails.
 func (s *scope) noted() ([]wake.Change, []func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Keys(s.changes)), slices.Clone(s.calls)
 }
 
-// scopeKey is the key of the scope in the ctx of Tx's function.
+// scopeKey is the key of the scope in the ctx passed to Tx's function.
 type scopeKey struct{ engine *Engine }
 
-// scopeOf returns the scope that ctx carries, or nil.
+// scopeOf returns the scope in ctx, or nil.
 func (e *Engine) scopeOf(ctx context.Context) *scope {
 	s, _ := ctx.Value(scopeKey{e}).(*scope)
 	return s
@@ -60,7 +61,7 @@ var (
 	errTxEnded    = fmt.Errorf("%w: the ctx belongs to a DB.Tx that has ended: use the ctx that was passed to DB.Tx", ErrInvalid)
 )
 
-// CheckContext returns ErrInvalid for a nil ctx. It is for verbs that use values of ctx.
+// CheckContext returns ErrInvalid for a nil ctx. It is for verbs that use values in ctx.
 func CheckContext(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext
@@ -69,7 +70,7 @@ func CheckContext(ctx context.Context) error {
 }
 
 // Tx runs fn in a write transaction. It commits if fn returns nil, and rolls back if fn returns an
-// error or panics. It waits for the writer until ctx ends or the busy timeout has passed.
+// error or panics. It waits for the write lock until ctx ends or the busy timeout has passed.
 func (e *Engine) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	if err := e.mayBegin(ctx, fn == nil); err != nil {
 		return Wrap("tx", "", err)
@@ -110,9 +111,9 @@ func (e *Engine) mayBegin(ctx context.Context, nilFunc bool) error {
 	return e.open()
 }
 
-// RefuseInTx returns ErrInTx if ctx belongs to Tx's function, because a verb that waits for the
-// writer would wait for its own caller. The error names txForm, the form to use instead, unless it
-// is "". For a nil ctx, and for the ctx of a Tx that has ended, the error is ErrInvalid.
+// RefuseInTx returns ErrInTx if ctx was passed to Tx's function, because a verb that waits for the
+// write lock would wait for its own caller. The error names txForm, the form to use instead, unless
+// it is "". If ctx is nil or belongs to a Tx that has ended, the error is ErrInvalid.
 func (e *Engine) RefuseInTx(ctx context.Context, txForm string) error {
 	s, err := e.liveScope(ctx)
 	switch {
@@ -124,7 +125,7 @@ func (e *Engine) RefuseInTx(ctx context.Context, txForm string) error {
 	return fmt.Errorf("%w: %s", ErrInTx, txForm)
 }
 
-// liveScope is scopeOf with an error for a nil ctx and for the ctx of a Tx that has ended.
+// liveScope is like scopeOf, but returns an error if ctx is nil or belongs to a Tx that has ended.
 func (e *Engine) liveScope(ctx context.Context) (*scope, error) {
 	if ctx == nil {
 		return nil, errNilContext
@@ -136,16 +137,16 @@ func (e *Engine) liveScope(ctx context.Context) (*scope, error) {
 	return s, nil
 }
 
-// Join checks that tx can carry a write of this DB, and returns the Querier to run the write on.
-// The waiters of changes are woken once tx is committed. If the commit cannot be observed, as in a
-// pool to which the DB is attached, the watcher notices it instead.
+// Join checks that tx can be used to write to this DB, and returns the Querier to run the write on.
+// The waiters for changes are woken once tx is committed. If the commit cannot be observed, as in a
+// pool that the DB is attached to, the watcher notices it instead.
 func (e *Engine) Join(ctx context.Context, tx Querier, changes ...wake.Change) (Querier, error) {
 	on, _, err := e.JoinThen(ctx, tx, nil, changes...)
 	return on, err
 }
 
-// JoinThen is Join with a function that the committing goroutine calls after the commit of tx. If
-// the commit cannot be observed, seen is false and call is never called.
+// JoinThen is like Join, but call is also called after tx is committed, by the goroutine that
+// committed it. If the commit cannot be observed, seen is false and call is never called.
 func (e *Engine) JoinThen(ctx context.Context, tx Querier, call func(), changes ...wake.Change) (on Querier, seen bool, err error) {
 	if ctx == nil {
 		return nil, false, errNilContext
@@ -172,7 +173,7 @@ func (e *Engine) JoinThen(ctx context.Context, tx Querier, call func(), changes 
 }
 
 // afterCommit returns the functions to call after a commit, by key. The keys ensure that equal
-// changes of a transaction wake their waiters only once.
+// changes in a transaction wake their waiters only once.
 func (e *Engine) afterCommit(changes []wake.Change, call func()) map[any]func() {
 	calls := make(map[any]func(), len(changes)+1)
 	for _, c := range changes {

@@ -19,7 +19,7 @@ const (
 )
 
 // CheckName checks that all language bindings can store name: it must be UTF-8 of 1 to 1024 bytes
-// without NUL. kind describes the name in the error.
+// without NUL. kind describes the name in error messages.
 func CheckName(kind, name string) error {
 	switch {
 	case name == "":
@@ -34,9 +34,9 @@ func CheckName(kind, name string) error {
 	return nil
 }
 
-// CheckPayloadType returns ErrInvalid for byte slices, which JSON would turn into base64 and no
-// other binding expects. Byte slices with their own JSON encoding, such as json.RawMessage, are
-// allowed.
+// CheckPayloadType returns ErrInvalid for byte slices, because JSON would encode them as base64,
+// which no other binding expects. Byte slices with their own JSON encoding, such as
+// json.RawMessage, are allowed.
 func CheckPayloadType(t reflect.Type) error {
 	if t == nil || t.Implements(reflect.TypeFor[json.Marshaler]()) || t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
 		return nil
@@ -50,7 +50,8 @@ func CheckPayloadType(t reflect.Type) error {
 	return nil
 }
 
-// Encode returns the JSON text that is stored for v. The text may have at most limit bytes.
+// Encode returns the JSON text to store for v. It returns an error if the text is longer than limit
+// bytes.
 func Encode(v any, limit int) (string, error) {
 	if err := CheckPayloadType(reflect.TypeOf(v)); err != nil {
 		return "", err
@@ -92,9 +93,9 @@ func PayloadText(v any) json.RawMessage {
 	return nil
 }
 
-// Decode decodes a stored payload into v. text must be the PayloadText of stored. v may retain a
-// part of text instead of a copy, because payloads may be as large as a megabyte and many are held
-// at once.
+// Decode decodes a stored payload into v. text must be the PayloadText of stored. v may retain
+// parts of text rather than copies, because payloads may be as large as a megabyte and many are
+// held at once.
 func Decode(stored any, text json.RawMessage, v any) error {
 	if _, ok := stored.(string); !ok {
 		return fmt.Errorf("payload is stored as %T, not as text", stored)
@@ -109,8 +110,8 @@ func Decode(stored any, text json.RawMessage, v any) error {
 	return nil
 }
 
-// Seconds returns d in seconds, rounded up. The columns of honker hold whole seconds, and nothing
-// may happen earlier than requested.
+// Seconds returns d in seconds, rounded up. honker's columns hold whole seconds, and nothing may
+// happen earlier than requested.
 func Seconds(d time.Duration) int64 {
 	s := int64(d / time.Second)
 	if d%time.Second > 0 {
@@ -160,7 +161,7 @@ func NotNegative(what string, d time.Duration) error {
 
 // Describe returns the text of err as stored in the file: UTF-8 without NUL and of limited length.
 // It must be called where the error occurred, because Error methods may panic and must not do so in
-// a transaction that others share.
+// a shared transaction.
 func Describe(err error) (text string) {
 	if err == nil {
 		return ""
@@ -177,20 +178,20 @@ func Describe(err error) (text string) {
 	return strings.ToValidUTF8(text[:maxErrorText], "")
 }
 
-// CutText returns the part of text that the file keeps: at most most bytes of UTF-8, without NUL.
+// CutText returns text as stored in the file: valid UTF-8 without NUL, truncated to most bytes.
 func CutText(text string, most int) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(text[:min(len(text), most)], "\x00", ""), "")
 }
 
 // DeadlineMS returns the time d after now in Unix milliseconds, rounded up so that nothing expires
-// earlier than requested. It adds twice, because a sum of the durations could overflow.
+// earlier than requested. It calls Add twice, because adding the durations first could overflow.
 func DeadlineMS(now time.Time, d time.Duration) int64 {
 	return now.Add(d).Add(time.Millisecond - 1).UnixMilli()
 }
 
-// UnixAfter returns the first whole second that is not before d after now, so that nothing happens
+// UnixAfter returns the time d after now, rounded up to a whole second so that nothing happens
 // earlier than requested. If d is not positive, it returns the current second, which has already
-// begun: a job that is due at once must not wait for the next second.
+// begun: a job that is due immediately must not wait for the next second.
 func UnixAfter(now time.Time, d time.Duration) int64 {
 	if d <= 0 {
 		return now.Unix()
@@ -198,8 +199,8 @@ func UnixAfter(now time.Time, d time.Duration) int64 {
 	return UnixUp(now.Add(d))
 }
 
-// Expiry returns the Unix time at which an object that is kept for ttl expires. It returns 0, which
-// means never, if ttl is not positive.
+// Expiry returns the Unix time at which an object kept for ttl expires. If ttl is not positive, it
+// returns 0, which means never.
 func Expiry(now time.Time, ttl time.Duration) int64 {
 	if ttl <= 0 {
 		return 0

@@ -1,6 +1,6 @@
-// Package presence records in the file which Work loops run, and finds out whether their processes are alive. A
-// row is written when a loop starts, and deleted when it ends. In between the package asks the operating system,
-// so that an idle worker writes nothing and the death of a process is known at once.
+// Package presence records in the file which Work loops are running, and finds out whether their processes are
+// alive. A row is written when a loop starts and deleted when it ends. In between, the package asks the
+// operating system, so that an idle worker writes nothing and a process's death is known immediately.
 package presence
 
 import (
@@ -17,13 +17,13 @@ type Life int
 
 // States of a process.
 const (
-	Unknown Life = iota // in a place that this process cannot inspect, such as another container
+	Unknown Life = iota // in an environment that this process cannot inspect, such as another container
 	Alive
 	Gone
 )
 
-// Forgotten is how long a loop of an unknown process must not have been seen before its row is deleted. If the
-// loop is alive after all, its next commit writes the row again.
+// Forgotten is how long a loop in an unknown process must go unseen before its row is deleted. If the loop is
+// alive after all, its next commit writes the row again.
 const Forgotten = 24 * time.Hour
 
 // self returns the identity of this process.
@@ -34,11 +34,11 @@ var self = sync.OnceValue(func() row.Process {
 	return p
 })
 
-// LifeOf asks the operating system for the state of a process.
+// LifeOf asks the operating system for a process's state.
 //
 // All processes that use a file at the same time are on the same machine, because SQLite's WAL needs shared
-// memory. A process of another boot is therefore gone. A process id is valid only within its PID namespace, such
-// as a container. Process ids are reused, but not with the same start time.
+// memory. A process from an earlier boot is therefore gone. A process id is valid only within its PID namespace,
+// such as a container. Process ids are reused, but not with the same start time.
 func LifeOf(p row.Process) Life {
 	me := self()
 	switch {
@@ -54,12 +54,12 @@ func LifeOf(p row.Process) Life {
 	return ask(int(p.PID), p.Start)
 }
 
-// left reports whether the row of a loop should be deleted.
+// left reports whether a loop's row should be deleted.
 func left(w row.Worker, life Life, now time.Time) bool {
 	return life == Gone || life == Unknown && w.Seen.Before(now.Add(-Forgotten).Truncate(time.Millisecond))
 }
 
-// Left returns the rows of all that belong to dead or forgotten processes. It checks each process only once.
+// Left returns the rows in all that belong to dead or forgotten processes. It checks each process only once.
 func Left(all []row.Worker, now time.Time) (gone []row.Worker) {
 	lives := make(map[row.Process]Life)
 	for _, w := range all {
@@ -75,7 +75,7 @@ func Left(all []row.Worker, now time.Time) (gone []row.Worker) {
 	return gone
 }
 
-// version returns the version of this module in the running program.
+// version returns this module's version in the running program.
 var version = sync.OnceValue(func() string {
 	const module = "github.com/honker-go/honker"
 	info, ok := debug.ReadBuildInfo()

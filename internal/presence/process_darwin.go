@@ -8,8 +8,8 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// identify returns the values that distinguish this process from all others, as far as they are
-// known: the boot of the machine, and the start time in microseconds. macOS has no PID namespaces.
+// identify returns the known values that distinguish this process from all others: the machine's
+// boot, and the start time in microseconds. macOS has no PID namespaces.
 func identify() (p row.Process) {
 	boot, err := unix.Sysctl("kern.bootsessionuuid")
 	if err != nil {

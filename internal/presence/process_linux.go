@@ -11,14 +11,14 @@ import (
 
 const proc = "/proc/"
 
-// identify returns the values that distinguish this process from all others, as far as they are known:
-// the boot of the machine, the PID namespace, and the start time in ticks since the boot.
+// identify returns the known values that distinguish this process from all others: the machine's boot,
+// the PID namespace, and the start time in ticks since the boot.
 func identify() (p row.Process) {
 	boot, err := os.ReadFile(proc + "sys/kernel/random/boot_id")
 	if err != nil {
 		return p
 	}
-	// The /proc of another PID namespace shows other processes under the same ids.
+	// In another PID namespace's /proc, the same ids belong to other processes.
 	if id, err := os.Readlink(proc + "self"); err != nil || id != strconv.Itoa(os.Getpid()) {
 		return p
 	}
@@ -33,7 +33,7 @@ func identify() (p row.Process) {
 	return row.Process{Boot: strings.TrimSpace(string(boot)), Space: space, Start: start}
 }
 
-// startOf returns the start time of a process, or 0 if it cannot be read. A zombie does not count as
+// startOf returns a process's start time, or 0 if it cannot be read. A zombie does not count as
 // running.
 func startOf(pid int) (start int64, running bool) {
 	stat, err := os.ReadFile(proc + strconv.Itoa(pid) + "/stat")

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// ask checks for a process with the same boot and PID namespace. Without permission to inspect it,
-// the state is Unknown.
+// ask returns the state of a process with the same boot and PID namespace. Without permission to
+// inspect the process, the state is Unknown.
 func ask(pid int, start int64) Life {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return Gone

@@ -11,31 +11,31 @@ import (
 )
 
 const (
-	// startDelay is the age at which the row of a loop becomes due, so that shorter loops cost nothing. The row is
-	// then written together with the next commit, or after aloneDelay by its own commit, along with rows of other
-	// loops that have started in the meantime.
+	// startDelay is the age at which a loop's row becomes due, so that shorter loops cost nothing. The row is then
+	// written with the next commit or, after aloneDelay, in a separate commit, along with the rows of other loops
+	// that have started in the meantime.
 	startDelay = 20 * time.Millisecond
 	aloneDelay = 20 * time.Millisecond
-	seenEvery  = time.Minute            // between two updates of the last-seen time, carried by other commits
+	seenEvery  = time.Minute            // between two updates of the last-seen time, which are written with other commits
 	failPause  = time.Minute            // after a failed write
 	leaveWait  = 250 * time.Millisecond // how long the end of a loop waits for a write in progress
 )
 
-// Register keeps the rows of the Work loops of a DB. It is an engine.Piggyback: its rows are written with other
-// commits, or by their own commit soon after a loop has started and when it has ended.
+// Register maintains the rows for a DB's Work loops. It is an engine.Piggyback: its rows are written with other
+// commits, or in a separate commit soon after a loop has started and when it has ended.
 type Register struct {
 	store engine.WorkerStore
-	flush func() // writes what is due, in its own commit
+	flush func() // writes due rows in a separate commit
 
 	due atomic.Bool // the next commit carries changes
 
 	mu      sync.Mutex
 	running map[key]*loop
 	written map[key]row.Worker // rows in the file
-	taken   *change            // change of the write in progress; nil for none
+	taken   *change            // change being written; nil if no write is in progress
 	seen    time.Time          // when all rows were last written
 	timer   *time.Timer        // nil until first needed
-	soon    bool               // timer is set for a write
+	soon    bool               // timer is set, and will trigger a write
 	closed  bool
 }
 
@@ -52,12 +52,12 @@ type loop struct {
 type change struct {
 	put, drop []row.Worker
 	all       bool // put contains all running loops
-	first     bool // this process had no rows yet, so it also deletes rows of dead processes
+	first     bool // this process had no rows yet, so it also deletes dead processes' rows
 	ended     chan struct{}
 }
 
-// NewRegister returns a Register that calls flush, either on a separate goroutine or on that of a loop that ends.
-// flush must call Take and write the changes.
+// NewRegister returns a Register that calls flush, either on a separate goroutine or on the goroutine of a loop
+// that ends. flush must call Take and write the changes.
 func NewRegister(store engine.WorkerStore, flush func()) *Register {
 	return &Register{store: store, flush: flush, running: make(map[key]*loop), written: make(map[key]row.Worker)}
 }
@@ -91,7 +91,7 @@ func (r *Register) leave(worker string, queues []string) {
 	}
 	underWay := r.taken
 	r.mu.Unlock()
-	if underWay != nil { // its rows are not in written yet
+	if underWay != nil { // its rows are not yet in written
 		select {
 		case <-underWay.ended:
 		case <-time.After(leaveWait):
@@ -102,17 +102,17 @@ func (r *Register) leave(worker string, queues []string) {
 	}
 }
 
-// leftRows reports whether the file has rows of loops that have ended.
+// leftRows reports whether the file has rows for loops that have ended.
 func (r *Register) leftRows() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.changeLocked(time.Now()).drop) > 0
 }
 
-// soonLocked schedules the write of pending changes, with another commit or with its own.
+// soonLocked schedules a write of the pending changes, with another commit or in a separate commit.
 func (r *Register) soonLocked() {
 	if r.closed || r.taken != nil || r.soon {
-		return // Done will do it, or it is not needed
+		return // Done will schedule it, or it is not needed
 	}
 	r.afterLocked(startDelay, r.ripen)
 	r.soon = true
@@ -121,7 +121,7 @@ func (r *Register) soonLocked() {
 func (r *Register) ripen() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.soon && !r.closed { // otherwise stopped in the meantime
+	if r.soon && !r.closed { // otherwise the timer was stopped in the meantime
 		r.due.Store(true)
 		r.afterLocked(aloneDelay, r.flush)
 		r.soon = true
@@ -140,7 +140,7 @@ func (r *Register) stopLocked() {
 	}
 }
 
-// changeLocked returns the changes that the file lacks.
+// changeLocked returns the changes that have not been written to the file.
 func (r *Register) changeLocked(now time.Time) *change {
 	c := &change{first: len(r.written) == 0, all: now.Sub(r.seen) >= seenEvery}
 	for k, l := range r.running {
@@ -198,7 +198,7 @@ func (r *Register) Done(result engine.PiggybackResult) {
 		r.afterLocked(failPause, func() { r.due.Store(true) })
 	case changed:
 		r.soonLocked()
-	case len(r.running) > 0: // without its own commit: an idle process writes nothing
+	case len(r.running) > 0: // no separate commit: an idle process writes nothing
 		r.afterLocked(seenEvery, func() { r.due.Store(true) })
 	}
 }

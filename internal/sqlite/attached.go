@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// PoolSettings are the settings of an application's pool that affect how honker works with it.
+// PoolSettings holds the settings of an application's pool that affect how honker works with it.
 type PoolSettings struct {
 	Waits       bool // statements have a busy timeout
 	WAL         bool // readers and the writer do not block each other
 	SharedCache bool // connections share a cache, with locks on tables
 }
 
-// SettingsOf reads the settings of pool. Settings that belong to a connection are read from a single connection.
+// SettingsOf reads pool's settings. Settings that belong to a connection are read from a single connection.
 func SettingsOf(ctx context.Context, pool *sql.DB) (s PoolSettings, err error) {
 	conn, err := pool.Conn(ctx)
 	if err != nil {
@@ -86,9 +86,9 @@ func (s PoolSettings) Hint() string {
 	return ""
 }
 
-// CommitAttached commits tx, which may be of any driver. With a rollback journal, COMMIT fails while another
-// connection reads. CommitAttached retries it for at most limit. It runs COMMIT as a statement, because
-// database/sql gives up a transaction after the first Commit.
+// CommitAttached commits tx, which may belong to any driver. With a rollback journal, COMMIT fails while
+// another connection is reading, so CommitAttached retries it for up to limit. It runs COMMIT as a
+// statement, because database/sql gives up a transaction after the first Commit.
 func CommitAttached(tx *sql.Tx, limit time.Duration) error {
 	ctx := context.Background()
 	err := Retry(ctx, limit, func() error {
@@ -96,12 +96,12 @@ func CommitAttached(tx *sql.Tx, limit time.Duration) error {
 		return err
 	})
 	if errors.Is(err, sql.ErrTxDone) {
-		return tx.Commit() // returns the reason
+		return tx.Commit() // returns the actual error
 	}
 	if err != nil {
 		return err
 	}
-	// Commit has to end some transaction for database/sql. The original is committed already, so give it an empty
+	// database/sql expects Commit to end a transaction. The original is already committed, so give it an empty
 	// transaction.
 	if _, err := tx.ExecContext(ctx, "BEGIN"); err == nil {
 		_ = tx.Commit()

@@ -10,11 +10,12 @@ import (
 	"modernc.org/sqlite"
 )
 
-// backupPages is the number of pages copied between two checks of ctx, which takes some milliseconds.
+// backupPages is the number of pages copied between two checks of ctx. Copying them takes a few
+// milliseconds.
 const backupPages = 1000
 
 // Backup copies the database to a new file at path. It copies within a read transaction on conn, so the backup
-// is a consistent snapshot: writers are not blocked, and their commits do not restart the backup. Backup stops
+// is a consistent snapshot. Writers are not blocked, and their commits do not restart the backup. Backup stops
 // when ctx ends. After an error the caller must remove the incomplete copy.
 func Backup(ctx context.Context, conn *sql.Conn, path string) (err error) {
 	tx, err := conn.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{ReadOnly: true})
@@ -58,7 +59,7 @@ func VacuumInto(ctx context.Context, conn *sql.Conn, path string) error {
 	return err
 }
 
-// Vacuum rebuilds the database without free pages. It holds the write lock until it is done.
+// Vacuum rebuilds the database without free pages. It holds the write lock throughout.
 func Vacuum(ctx context.Context, pool *sql.DB) error {
 	_, err := pool.ExecContext(ctx, "VACUUM")
 	return err

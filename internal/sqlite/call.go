@@ -12,15 +12,15 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// errHiddenCall stops a read statement in which a function is about to write. The text of the
-// statement does not show the call, for example because a view contains it. Outside a transaction
+// errHiddenCall stops a read statement in which a function is about to write. The call is not
+// visible in the statement's text, for example because it is in a view. Outside a transaction
 // SQLite would have to upgrade the read snapshot to a write, which fails with BUSY_SNAPSHOT if
 // another writer has committed in between. Nothing has been written yet, so conn runs the statement
 // again as a writer, unless the caller has received rows from it.
 var errHiddenCall = fmt.Errorf("%w: a function that writes is called after the first row, for example by a view: "+
 	"call the function in the statement itself, or begin a transaction first", engine.ErrInvalid)
 
-// call runs f within a statement of c. SQLite keeps only the text of its error, so the error itself
+// call runs f as part of a statement on c. SQLite keeps only the error's text, so the error itself
 // is saved in cause until the statement ends.
 func (c *conn) call(f *Function, args []driver.Value) (driver.Value, error) {
 	v, err := c.run(f, args)
@@ -68,13 +68,13 @@ const (
 	release    = "RELEASE honker_call"
 )
 
-// runWhole runs f in a savepoint, and undoes all of its changes if it fails.
+// runWhole runs f in a savepoint and undoes all of its changes if it fails.
 func (c *conn) runWhole(f *Function, q row.Querier, args []driver.Value) (driver.Value, error) {
 	if err := c.execRaw(savepoint); err != nil {
 		if !IsBusy(err) {
 			return nil, err
 		}
-		// Within a writing statement SQLite cannot open a savepoint, and returns SQLITE_BUSY.
+		// SQLite cannot open a savepoint during a write statement, and returns SQLITE_BUSY.
 		return c.runInsideWrite(f, q, args)
 	}
 	v, err := f.safely(q, args)
@@ -96,7 +96,7 @@ func (c *conn) runInsideWrite(f *Function, q row.Querier, args []driver.Value) (
 }
 
 // execRaw runs a statement without arguments and without retries, since the surrounding statement
-// itself holds the lock.
+// already holds the lock.
 func (c *conn) execRaw(query string) error {
 	s, err := c.statement(context.Background(), query)
 	if err != nil {
@@ -107,8 +107,8 @@ func (c *conn) execRaw(query string) error {
 	return err
 }
 
-// wrapCause adds the error of a failed function to the error of its statement, which has only the
-// text. The error of a refused commit is replaced, since SQLite's own error is meaningless there.
+// wrapCause adds a failed function's error to its statement's error, which contains only the text.
+// It replaces the error of a rejected commit, since SQLite's own error is meaningless in that case.
 func (c *conn) wrapCause(err error) error {
 	cause, refused := c.cause, c.refused
 	c.cause, c.refused = nil, nil
@@ -139,8 +139,8 @@ func (c *conn) execWriter(ctx context.Context, s *stmt, args []driver.NamedValue
 	return res, c.end(err)
 }
 
-// queryWriter is execWriter for statements with rows, including INSERT … RETURNING. The rows are
-// returned after the commit, so that a slow reader does not block other writers.
+// queryWriter is like execWriter, for statements that return rows, including INSERT … RETURNING.
+// The rows are returned after the commit, so that a slow reader does not block other writers.
 func (c *conn) queryWriter(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Rows, error) {
 	if err := c.tx.begin(ctx, c, true); err != nil {
 		return nil, err
@@ -218,8 +218,8 @@ func (b *bufferedRows) Close() error { return nil }
 type innerConn struct{ c *conn }
 
 // querier returns innerConn wrapped by database/sql, which is the only way to get a *sql.Rows.
-// There is a querier per call depth: a statement of a function may fire a trigger that calls
-// another function, and database/sql locks a *sql.Conn while a statement runs.
+// There is a querier per call depth: a function's statement may fire a trigger that calls another
+// function, and database/sql locks a *sql.Conn while a statement runs.
 func (c *conn) querier() (row.Querier, error) {
 	for c.depth >= len(c.queriers) {
 		pool := sql.OpenDB(innerConn{c})

@@ -14,16 +14,16 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// Committer groups the small writes of many goroutines into few commits.
+// Committer groups small writes from many goroutines into a few commits.
 //
 // It has no goroutine and no timer. A caller that finds no leader becomes the leader: it runs all
-// waiting requests, commits once, answers the requests of its batch and passes the lead to the next
-// request. A single caller therefore never waits for others, and under load a commit contains many
-// ops. Batches grow by themselves, because more requests arrive during a commit.
+// waiting requests, commits once, answers the requests in its batch and makes the next request the
+// leader. A single caller therefore never waits for others, and under load a commit contains many
+// ops. Batches grow with the load, because more requests arrive during a commit.
 type Committer struct {
-	pool  ConnPool
-	limit time.Duration // limit on the wait for the start of an op
-	bound time.Duration // time limit of a batch
+	source ConnPool
+	limit  time.Duration // maximum wait before an op starts
+	bound  time.Duration // time limit of a batch
 
 	mu      sync.Mutex
 	waiting []*request // in order of arrival; the leader's own request is first
@@ -34,8 +34,8 @@ type Committer struct {
 	lastBatchSize int // batch size of the last leader, an estimate for the next batch
 }
 
-// Limits of a batch. Application transactions and other processes also need the write lock, and the
-// first op of a batch is answered no earlier than the last.
+// Batch limits. Application transactions and other processes also need the write lock, and the
+// first op in a batch is not answered before the last.
 const (
 	maxBatch     = 512
 	maxBatchTime = 10 * time.Millisecond
@@ -49,16 +49,16 @@ type request struct {
 	call   chan bool // receives true to lead; closed when err is set
 }
 
-// NewCommitter returns a committer that writes on connections of pool. limit is the longest wait
-// for the start of an op.
-func NewCommitter(pool ConnPool, limit time.Duration) *Committer {
-	c := &Committer{pool: pool, limit: limit, bound: maxBatchTime}
+// NewCommitter returns a committer that writes on connections from source. limit is the maximum
+// wait before an op starts.
+func NewCommitter(source ConnPool, limit time.Duration) *Committer {
+	c := &Committer{source: source, limit: limit, bound: maxBatchTime}
 	c.idle.L = &c.mu
 	return c
 }
 
-// Do runs op in a transaction, and returns after the commit. The op runs on the goroutine of the
-// caller, or of another caller that is the leader.
+// Do runs op in a transaction and returns after the commit. The op runs on the caller's goroutine,
+// or on that of another caller who is the leader.
 //
 // If ctx ends before op has started, Do withdraws it and returns ctx.Err(). Once op has started, Do
 // returns its actual outcome.
@@ -67,7 +67,7 @@ func (c *Committer) Do(ctx context.Context, op engine.Op) error {
 		return err
 	}
 	r := &request{op: op}
-	// The array behind the queue may keep r alive. It must not keep the data read by op alive, too.
+	// The queue's backing array may keep r alive. It must not also keep the data read by op alive.
 	defer func() { r.op = nil }()
 	lead, err := c.join(r)
 	if err != nil {
@@ -95,12 +95,12 @@ func (c *Committer) join(r *request) (bool, error) {
 		c.leading, r.chosen = true, true
 		return true, nil
 	}
-	r.call = make(chan bool, 1) // not needed by a leader
+	r.call = make(chan bool, 1) // a leader does not need it
 	return false, nil
 }
 
-// wait returns true if r must lead, and the outcome of r otherwise. The limit applies only to
-// requests that have not started, because a running batch ends by itself.
+// wait returns true if r must lead, and otherwise r's outcome. The limit applies only to requests
+// that have not started, because a running batch always ends.
 func (c *Committer) wait(ctx context.Context, r *request) (bool, error) {
 	timeout := time.NewTimer(c.limit)
 	defer timeout.Stop()
@@ -123,7 +123,7 @@ func (c *Committer) wait(ctx context.Context, r *request) (bool, error) {
 }
 
 // withdraw removes r from the queue. It returns false if r has left the queue or must lead. A
-// request told to lead is still in the queue, but there is a value in its channel.
+// request that was told to lead is still in the queue, but has a value in its channel.
 func (c *Committer) withdraw(r *request) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,15 +142,16 @@ func (c *Committer) removeLocked(r *request) bool {
 	return false
 }
 
-// lead runs a batch that starts with its own request, and then passes the lead on. It does not run
-// a second batch, because its caller is waiting for an answer that is already known.
+// lead runs a batch that starts with its own request, and then makes the next request the leader.
+// It does not run a second batch, because its caller is waiting for an answer that is already
+// known.
 func (c *Committer) lead(ctx context.Context, own *request) error {
 	defer c.passOn()
 	conn, err := c.pool.acquire(ctx, c.limit)
 	if err != nil {
 		return c.fail(own, err)
 	}
-	// Skip this for a single caller, which would pay for it with each commit.
+	// Skip this for a single caller, which would pay for it on each commit.
 	if c.lastBatchSize > 1 {
 		// Let callers that were just answered join with their next request. This is worth a third
 		// of the throughput: with 8 callers a plain Enqueue takes 28 µs with the yield and 40
@@ -166,9 +167,9 @@ func (c *Committer) lead(ctx context.Context, own *request) error {
 		return c.fail(own, err)
 	}
 	batch, err := c.run(conn)
-	// Release before answering: a caller that then closes the pool must find all connections
-	// returned.
-	c.pool.release(conn, err)
+	// Release before answering: a caller that closes the pool on return must find all connections
+	// released.
+	c.source.release(conn, err)
 	for _, r := range batch {
 		if r != own {
 			close(r.call)
@@ -177,8 +178,8 @@ func (c *Committer) lead(ctx context.Context, own *request) error {
 	return own.err
 }
 
-// begin takes the write lock at once. A transaction that began with a read could fail to get the
-// lock because of another process. On a wrapped connection BEGIN first enters the gate, see
+// begin takes the write lock immediately. A transaction that began with a read could fail to get
+// the lock because of another process. On a wrapped connection, BEGIN first enters the gate; see
 // conn.control.
 func (c *Committer) begin(ctx context.Context, conn *sql.Conn) error {
 	inner := c.pool.statementCtx(ctx)
@@ -189,7 +190,7 @@ func (c *Committer) begin(ctx context.Context, conn *sql.Conn) error {
 }
 
 // runAlone runs r as a single-statement transaction without BEGIN and COMMIT. This is the common
-// case in a process with few writes.
+// case in a process that writes little.
 func (c *Committer) runAlone(ctx context.Context, conn *sql.Conn, r *request) error {
 	inner := c.pool.statementCtx(ctx)
 	err := Retry(ctx, c.limit, func() error { return safely(inner, conn, r.op, time.Now()) })
@@ -212,7 +213,7 @@ func (c *Committer) takeAlone() *request {
 }
 
 // run executes the waiting ops, and ops that arrive in the meantime, and commits them. When it
-// returns, each request of the batch has its outcome.
+// returns, each request in the batch has its outcome.
 func (c *Committer) run(conn *sql.Conn) ([]*request, error) {
 	batch, err := c.runWaiting(conn)
 	c.lastBatchSize = len(batch)
@@ -236,7 +237,7 @@ func (c *Committer) run(conn *sql.Conn) ([]*request, error) {
 // that abort the whole transaction. Requests taken from the queue are in batch even if they did not
 // run.
 func (c *Committer) runWaiting(conn *sql.Conn) (batch []*request, err error) {
-	now := time.Now() // the same time for all ops of a commit
+	now := time.Now() // the same time for all ops in a commit
 	// The first round always runs, because it contains the leader's op. The process may have been
 	// preempted since now was read.
 	for len(batch) == 0 || len(batch) < maxBatch && time.Since(now) < c.bound {
@@ -254,8 +255,9 @@ func (c *Committer) runWaiting(conn *sql.Conn) (batch []*request, err error) {
 	return batch, nil
 }
 
-// commit waits for readers with a rollback journal, where COMMIT takes the last lock. It cannot be
-// cancelled: the ops have run, and their callers must learn the outcome.
+// commit commits the batch. With a rollback journal it waits for readers, because COMMIT needs an
+// exclusive lock. It cannot be cancelled: the ops have run, and their callers must learn the
+// outcome.
 func (c *Committer) commit(conn *sql.Conn) error {
 	return Retry(context.Background(), c.limit, func() error {
 		_, err := conn.ExecContext(context.Background(), "COMMIT")
@@ -292,19 +294,19 @@ func (c *Committer) runOne(conn *sql.Conn, r *request, now time.Time, first bool
 	return err
 }
 
-// runFirst runs r without a savepoint, under which SQLite would copy every page before changing it.
-// There are no earlier changes to preserve.
+// runFirst runs r without a savepoint, because there are no earlier changes to preserve. In a
+// savepoint, SQLite would copy every page before changing it.
 func runFirst(ctx context.Context, conn *sql.Conn, r *request, now time.Time) error {
 	if r.err = safely(ctx, conn, r.op, now); r.err == nil {
 		return nil
 	}
-	_, _ = conn.ExecContext(ctx, "ROLLBACK") // SQLite may have done it already
+	_, _ = conn.ExecContext(ctx, "ROLLBACK") // SQLite may have done so already
 	_, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE")
 	return err
 }
 
-// safely turns a panic into an error. The leader runs the ops of others, and must still answer them
-// and pass on the lead.
+// safely turns a panic into an error. The leader runs other callers' ops, and must still answer
+// them and choose the next leader.
 func safely(ctx context.Context, conn *sql.Conn, op engine.Op, now time.Time) (err error) {
 	defer func() {
 		if p := panicError(recover()); p != nil {
@@ -314,8 +316,8 @@ func safely(ctx context.Context, conn *sql.Conn, op engine.Op, now time.Time) (e
 	return op.Run(ctx, conn, now)
 }
 
-// isFatal reports errors after which SQLite may have rolled back the transaction, or the connection
-// is unusable.
+// isFatal reports whether err means that SQLite may have rolled back the transaction, or that the
+// connection is unusable.
 func isFatal(err error) bool {
 	switch Code(err) & 0xff {
 	case codeFull, codeIOErr, codeNoMem, codeInterrupt, codeCorrupt, codeCantOpen:
@@ -328,7 +330,7 @@ func isFatal(err error) bool {
 func (c *Committer) take(n int) []*request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// The capacity is limited, so that appends to either slice do not overwrite the other.
+	// Limit the capacity, so that appends to either slice do not overwrite the other.
 	n = min(n, len(c.waiting))
 	if n == 0 {
 		return nil
@@ -338,8 +340,8 @@ func (c *Committer) take(n int) []*request {
 	return taken
 }
 
-// fail withdraws only the leader's op. The error may concern only the leader, such as the end of
-// its ctx, so the other requests try on their own.
+// fail withdraws only the leader's op. The error may concern only the leader, for example because
+// its ctx has ended, so the other requests try again by themselves.
 func (c *Committer) fail(own *request, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -356,27 +358,27 @@ func (c *Committer) passOn() {
 		c.idle.Broadcast()
 		return
 	}
-	// The request stays in the queue, as the first op of its own batch.
+	// The request stays in the queue as the first op of its own batch.
 	next := c.waiting[0]
 	next.chosen = true
 	next.call <- true
 }
 
-// Close rejects further ops, and returns when the waiting ops are done.
+// Close rejects new ops and returns when the waiting ops are done.
 func (c *Committer) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.closed = true // set before waiting, so that no new op keeps a leader at work
+	c.closed = true // set before waiting, so that no new op keeps a leader busy
 	for c.leading {
 		c.idle.Wait()
 	}
 	return c.pool.close()
 }
 
-// ConnPool lends a connection to write a batch on. It serves a single committer, whose current leader
-// is its only user.
+// ConnPool lends a connection to write a batch on. It serves a single committer, and only the
+// current leader uses it.
 type ConnPool interface {
-	// acquire returns a connection. It waits for at most limit.
+	// acquire returns a connection. It waits for up to limit.
 	acquire(ctx context.Context, limit time.Duration) (*sql.Conn, error)
 	// release returns the connection. err is the error that occurred on it, if any.
 	release(conn *sql.Conn, err error)
@@ -388,12 +390,12 @@ type ConnPool interface {
 	close() error
 }
 
-// OwnPool returns a Source for a pool of a Connector. It keeps a connection between batches, so
-// that statements stay prepared and commits bypass the pool.
+// OwnPool returns a ConnPool for a Connector's pool. It keeps a connection between batches, so that
+// statements stay prepared and commits bypass the pool.
 func OwnPool(pool *sql.DB) ConnPool { return &ownPool{pool: pool} }
 
-// ForeignPool returns a Source for an application's pool, of any driver. It borrows a connection
-// for each batch, since the pool may be small and the application needs its connections.
+// ForeignPool returns a ConnPool for an application's pool, which may use any driver. It borrows a
+// connection for each batch, since the pool may be small and the application needs its connections.
 func ForeignPool(pool *sql.DB) ConnPool { return foreignPool{pool} }
 
 type ownPool struct {
@@ -422,7 +424,7 @@ func (p *ownPool) release(_ *sql.Conn, err error) {
 // statementCtx returns ctx. Our connections use it only for waiting, and do not interrupt a write.
 func (p *ownPool) statementCtx(ctx context.Context) context.Context { return ctx }
 
-// lost returns false. Our connections detect a lost transaction, and reject all further statements
+// lost returns false. Our connections detect a lost transaction and reject all further statements,
 // including COMMIT.
 func (p *ownPool) lost(context.Context, *sql.Conn) bool { return false }
 
@@ -443,7 +445,7 @@ func (p foreignPool) acquire(ctx context.Context, limit time.Duration) (*sql.Con
 
 func (p foreignPool) release(conn *sql.Conn, _ error) { _ = conn.Close() }
 
-// statementCtx returns a context that does not end, since other drivers may interrupt a write and
+// statementCtx returns a context that never ends, since other drivers may interrupt a write and
 // leave its outcome unknown.
 func (p foreignPool) statementCtx(ctx context.Context) context.Context {
 	return context.WithoutCancel(ctx)
@@ -458,8 +460,8 @@ func (p foreignPool) lost(ctx context.Context, conn *sql.Conn) bool {
 
 func (p foreignPool) close() error { return nil }
 
-// Borrow takes a connection from pool. It waits for at most limit, including the time that opening
-// a connection waits for locks. The timeout error is ErrBusy and mentions the pool.
+// Borrow takes a connection from pool. It waits for up to limit, including the time spent waiting
+// for locks while a connection is opened. On timeout it returns ErrBusy with a mention of the pool.
 func Borrow(ctx context.Context, pool *sql.DB, limit time.Duration) (conn *sql.Conn, err error) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

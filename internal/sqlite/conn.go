@@ -13,8 +13,8 @@ import (
 	"modernc.org/sqlite"
 )
 
-// rawConn is the driver's connection. It is embedded in conn, so that callers of sql.Conn.Raw can
-// use the driver's own methods for backup, hooks and serialization.
+// rawConn is the driver's connection. It is embedded in conn so that callers of sql.Conn.Raw can
+// use the driver's own methods for backups, hooks and serialization.
 type rawConn interface {
 	driver.Conn
 	driver.ConnPrepareContext
@@ -32,8 +32,8 @@ type rawConn interface {
 	NewRestore(src string) (*sqlite.Backup, error)
 }
 
-// conn adds to the driver's connection the guarantees for every caller that writes through it: the
-// gate, transactions that cannot be split, cached prepared statements, and notification of commits.
+// conn wraps the driver's connection. For every caller that writes through it, it adds the write
+// gate, transactions that cannot be split, cached prepared statements, and commit notifications.
 // database/sql uses a connection from a single goroutine at a time, so conn needs no locks.
 type conn struct {
 	rawConn
@@ -46,12 +46,12 @@ type conn struct {
 	depth    int         // number of nested functions that are running
 	current  *stmt       // the caller's statement that is running or ran last, not a function's
 	cause    error       // error of the last function; SQLite keeps only its text
-	hooked   bool        // mayCommit is registered as commit hook
-	refused  error       // error of mayCommit for the last commit, if refused
+	hooked   bool        // mayCommit is registered as the commit hook
+	refused  error       // mayCommit's error if it rejected the last commit
 }
 
-// setUp configures the connection. It changes nothing in the file: readers use it too, and so does
-// a DB that does not know yet whether it may change the file.
+// setUp configures the connection. It does not change the file, because it is also used by readers
+// and by a DB that does not yet know whether it may change the file.
 func (c *conn) setUp(ctx context.Context, statements []string) error {
 	inMemory := []string{"PRAGMA temp_store=MEMORY"} // for statement journals and sorting
 	for _, statement := range append(inMemory, statements...) {
@@ -62,7 +62,7 @@ func (c *conn) setUp(ctx context.Context, statements []string) error {
 			return fmt.Errorf("%s: %w", strings.ToLower(statement), err)
 		}
 	}
-	// Check now. Otherwise the first write would fail in the middle of some operation.
+	// Check now. Otherwise the first write would fail in the middle of an operation.
 	readOnly, err := c.IsReadOnly("main")
 	if err != nil || c.connector.cfg.ReadOnly {
 		return err
@@ -73,8 +73,8 @@ func (c *conn) setUp(ctx context.Context, statements []string) error {
 	return nil
 }
 
-// onConnect calls the application's hook with the driver's connection rather than c. Statements of
-// the hook must not wait at the gate, which the caller of Connect may hold.
+// onConnect calls the application's hook with the driver's connection rather than c. The hook's
+// statements must not wait for the gate, because Connect's caller may hold it.
 func (c *conn) onConnect(ctx context.Context, hook func(context.Context, driver.Conn) error) (err error) {
 	if hook == nil {
 		return nil
@@ -145,7 +145,7 @@ func (c *conn) statement(ctx context.Context, query string) (*stmt, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A PRAGMA may already act while it is prepared. DDL usually runs only once.
+	// A PRAGMA may take effect while it is prepared. DDL usually runs only once.
 	s.once = s.verb == vOther || !c.cache.put(query, s)
 	return s, nil
 }
@@ -185,9 +185,9 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 // exec runs s according to its context: inside a transaction, as a statement that begins or ends a
 // transaction, or alone as its own transaction.
 //
-// The order of the cases matters. A transaction begun as text must be tracked just like a
-// transaction of BeginTx. If its BEGIN were handled as an ordinary statement, the gate would not
-// know about it, and all other writers would wait inside SQLite.
+// The order of the cases matters. A transaction begun by a BEGIN statement must be tracked just
+// like a transaction begun by BeginTx. If BEGIN were handled as an ordinary statement, the gate
+// would not know about the transaction, and all other writers would wait inside SQLite.
 func (c *conn) exec(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Result, error) {
 	switch {
 	case s.verb == vProbe:
@@ -229,9 +229,9 @@ func (c *conn) execAlone(ctx context.Context, s *stmt, args []driver.NamedValue)
 	return res, nil
 }
 
-// execGated runs s as its own transaction, under the gate. Without the gate it would compete inside
-// SQLite with the other writers of this process, and mostly lose, since a retry sleeps while the
-// gate is a queue.
+// execGated runs s as its own transaction, holding the gate. Without the gate, s would compete
+// inside SQLite with this process's other writers, and usually lose, because SQLite's retries sleep
+// whereas the gate is a queue.
 func (c *conn) execGated(ctx context.Context, s *stmt, args []driver.NamedValue) (res driver.Result, err error) {
 	if err := c.connector.enter(ctx); err != nil {
 		return nil, err
@@ -252,7 +252,7 @@ func (c *conn) execGated(ctx context.Context, s *stmt, args []driver.NamedValue)
 	return res, err
 }
 
-// leave releases the gate. alone means that c ran a single statement in it.
+// leave releases the gate. alone means that c ran a single statement while holding it.
 func (c *conn) leave(alone bool) {
 	c.connector.yield.ended(c, alone)
 	c.connector.gate.leave()
@@ -261,15 +261,15 @@ func (c *conn) leave(alone bool) {
 // inTransaction asks SQLite rather than c.tx, which can be wrong after an error or a script.
 func (c *conn) inTransaction() bool { return inTransaction(c.execDriver) }
 
-// execRetrying waits for other processes for as long as ctx and BusyTimeout allow. Once a write
-// runs it is not interrupted, so that its outcome is always known.
+// execRetrying waits for other processes for as long as ctx and BusyTimeout allow. A running write
+// is not interrupted, so that its outcome is always known.
 func (c *conn) execRetrying(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Result, error) {
 	run := ctx
 	if c.tx.open || s.verb != vRead {
 		run = context.WithoutCancel(ctx)
 	}
 	s.begins()
-	// The closure does not escape, and so costs no allocation.
+	// The closure does not escape, so it costs no allocation.
 	var res driver.Result
 	err := c.retry(ctx, func() (err error) {
 		res, err = s.rawStmt.ExecContext(run, args)
@@ -279,9 +279,9 @@ func (c *conn) execRetrying(ctx context.Context, s *stmt, args []driver.NamedVal
 	return res, c.wrapCause(err)
 }
 
-// query is exec for statements with rows. Rows of a reading statement are read while it runs. Rows
-// of a writing statement are buffered, because a caller that does not close its rows would keep the
-// gate.
+// query is like exec, for statements that return rows. The rows of a read statement are streamed.
+// The rows of a write statement are buffered, because a caller that does not close its rows would
+// keep holding the gate.
 func (c *conn) query(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Rows, error) {
 	switch {
 	case s.verb >= vBegin && c.tx.managed:
@@ -313,8 +313,8 @@ func (c *conn) query(ctx context.Context, s *stmt, args []driver.NamedValue) (dr
 // all rows before it returns the first.
 func (c *conn) start(ctx context.Context, s *stmt, args []driver.NamedValue) (*rows, error) {
 	run := ctx
-	// A SELECT can be interrupted without harm. Statements that may write are not interrupted, nor
-	// are statements in a transaction, since SQLite could lose the whole transaction.
+	// A SELECT can be interrupted safely. Writes are not interrupted, and neither are statements in
+	// a transaction, because SQLite could lose the whole transaction.
 	if c.tx.open || s.verb == vWrite {
 		run = context.WithoutCancel(ctx)
 	}
@@ -331,7 +331,8 @@ func (c *conn) start(ctx context.Context, s *stmt, args []driver.NamedValue) (*r
 	return &rows{rawRows: r.(rawRows), stmt: s}, nil
 }
 
-// rowsClosed ends a statement with rows. A script may have begun a transaction without the gate.
+// rowsClosed ends a statement that returned rows. If the statement is a script, it may have begun a
+// transaction without the gate.
 func (c *conn) rowsClosed(s *stmt) {
 	c.done(s)
 	if s.verb == vOther && !c.tx.open && c.inTransaction() {
@@ -339,8 +340,8 @@ func (c *conn) rowsClosed(s *stmt) {
 	}
 }
 
-// control runs BEGIN, COMMIT and ROLLBACK given as text on a *sql.Conn. Unlike Commit of a sql.Tx,
-// a failed COMMIT can be tried again.
+// control runs BEGIN, COMMIT and ROLLBACK statements on a *sql.Conn. Unlike sql.Tx.Commit, a failed
+// COMMIT statement can be retried.
 func (c *conn) control(ctx context.Context, v verb) error {
 	switch {
 	case v == vBegin, v == vBeginNow:
@@ -354,10 +355,10 @@ func (c *conn) control(ctx context.Context, v verb) error {
 	}
 }
 
-// BeginTx implements driver.ConnBeginTx. It begins an IMMEDIATE transaction, or if opts.ReadOnly is
-// set a deferred snapshot that rejects writes. IMMEDIATE is the default because a transaction that
-// reads first and writes later cannot succeed once another writer has committed in between. SQLite
-// is serializable, so every isolation level is satisfied.
+// BeginTx implements driver.ConnBeginTx. It begins an IMMEDIATE transaction or, if opts.ReadOnly is
+// set, a deferred transaction that rejects writes. IMMEDIATE is the default because a transaction
+// that reads first and writes later cannot succeed once another writer has committed in between.
+// SQLite is serializable, so every isolation level is satisfied.
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	if err := c.tx.begin(ctx, c, !opts.ReadOnly); err != nil {
 		return nil, err
@@ -371,22 +372,22 @@ func (c *conn) Begin() (driver.Tx, error) {
 	return c.BeginTx(context.Background(), driver.TxOptions{})
 }
 
-// sqlTx has no state of its own. The transaction belongs to the connection, where it may also be
-// ended as text.
+// sqlTx has no state of its own. The transaction belongs to the connection, where a COMMIT or
+// ROLLBACK statement may also end it.
 type sqlTx struct{ c *conn }
 
 func (t sqlTx) Commit() error   { return t.c.tx.commit(t.c, true) }
 func (t sqlTx) Rollback() error { return t.c.tx.rollback(t.c) }
 
-// ResetSession implements driver.SessionResetter. A transaction begun as text and left open must
-// neither reach the next borrower nor keep the gate.
+// ResetSession implements driver.SessionResetter. A transaction begun by a BEGIN statement and left
+// open must neither reach the connection's next user nor keep the gate.
 func (c *conn) ResetSession(ctx context.Context) error {
 	c.rollbackOpen()
 	return c.rawConn.ResetSession(ctx)
 }
 
 // IsValid implements driver.Validator. database/sql calls it when a connection returns to the pool.
-// A transaction left open is rolled back here, to release the gate before the connection is used
+// It rolls back a transaction that was left open, to release the gate before the connection is used
 // again.
 func (c *conn) IsValid() bool {
 	c.rollbackOpen()
@@ -408,7 +409,7 @@ func (c *conn) Close() error {
 	c.cache.clear() // an unfinalized statement would keep the file open
 	err := c.rawConn.Close()
 	if c.driver != nil {
-		// This must come last, since a trigger may call a function until here.
+		// This must come last, since a trigger may call a function until now.
 		c.driver.giveBack()
 		c.driver = nil
 		c.connector.writeback.disconnected()

@@ -4,8 +4,8 @@ package sqlite
 
 import "syscall"
 
-// Disk returns the number of bytes this process may still write to the disk of dir, and the size of the
-// disk in bytes.
+// Disk returns the number of bytes that this process may still write to the disk containing dir, and
+// the disk's size in bytes.
 func Disk(dir string) (free, size int64, err error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {

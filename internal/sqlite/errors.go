@@ -35,9 +35,9 @@ func Code(err error) int {
 	return 0
 }
 
-// IsBusy reports whether another connection holds the lock that the statement needs, so that the
-// same statement may succeed later. It returns false for BUSY_SNAPSHOT: a snapshot that is too old
-// for writing stays too old.
+// IsBusy reports whether err means that another connection holds the lock that the statement needs,
+// so that the statement may succeed later. It returns false for BUSY_SNAPSHOT: a snapshot that is
+// too old for writing stays too old.
 func IsBusy(err error) bool {
 	if err == nil {
 		return false
@@ -49,16 +49,17 @@ func IsBusy(err error) bool {
 	return strings.Contains(err.Error(), "database is locked")
 }
 
-// IsConstraint reports whether a constraint or a trigger of the file rejected a write.
+// IsConstraint reports whether err means that one of the file's constraints or triggers rejected a
+// write.
 func IsConstraint(err error) bool {
 	return Code(err)&0xff == codeConstraint || errors.Is(err, row.ErrIgnored)
 }
 
-// IsReadOnly reports whether err is a write to a read-only database.
+// IsReadOnly reports whether err was caused by a write to a read-only database.
 func IsReadOnly(err error) bool { return Code(err)&0xff == codeReadOnly }
 
 // Explain adds the cause and a remedy to an error from opening the file at path. It returns all
-// other errors unchanged, and nil for nil.
+// other errors unchanged, and returns nil if err is nil.
 func Explain(err error, path string) error {
 	switch {
 	case err == nil, errors.Is(err, engine.ErrUnsupported), errors.Is(err, engine.ErrReadOnly):
@@ -77,7 +78,7 @@ func Explain(err error, path string) error {
 	return err
 }
 
-// panicError converts a recovered panic to an error that includes the stack. It returns nil for
+// panicError converts a recovered panic to an error that includes the stack. It returns nil if p is
 // nil.
 func panicError(p any) error {
 	if p == nil {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Variables, to be replaced by tests.
+// Tests replace these variables.
 var (
 	statfs    = syscall.Statfs
 	mountinfo = "/proc/self/mountinfo"
@@ -17,14 +17,13 @@ var (
 
 // filesystems lists the filesystems that several machines can share, by their type in statfs(2).
 //
-// A filesystem is refused if its POSIX locks do not reach other machines, if they do so only with
+// A filesystem is rejected if its POSIX locks do not reach other machines, if they do so only with
 // mount options that cannot be queried, or if memory mapped from a file is not shared by all machines.
-// WAL needs both. Cluster filesystems have such locks and such memory unless mount options turn them
-// off. They only get a warning.
+// WAL needs both shared locks and shared memory. Cluster filesystems provide both unless mount options
+// turn them off, so they only get a warning.
 //
-// The numbers are from linux/magic.h if package unix names them. The numbers of vboxsf and GFS2 are
-// from the kernel's fs/vboxsf/super.c and linux/gfs2_ondisk.h, the others from stat.c of the GNU
-// coreutils.
+// The numbers that package unix names are from linux/magic.h. Those of vboxsf and GFS2 are from the
+// kernel's fs/vboxsf/super.c and linux/gfs2_ondisk.h. The others are from stat.c in GNU coreutils.
 var filesystems = map[uint32]filesystem{
 	unix.NFS_SUPER_MAGIC:  {"NFS", true},
 	unix.SMB_SUPER_MAGIC:  {"SMB", true},
@@ -51,8 +50,8 @@ var filesystems = map[uint32]filesystem{
 	0x61636673:             {"ACFS", false},
 }
 
-// fuseRefused lists the FUSE filesystems over a network or an object store whose locks are local to a
-// machine. The names are mount types as shown by mount(8).
+// fuseRefused lists FUSE filesystems that are backed by a network or an object store and whose locks
+// are local to a machine. The names are mount types as shown by mount(8).
 var fuseRefused = map[string]bool{
 	"fuse.sshfs":         true,
 	"fuse.curlftpfs":     true,
@@ -65,8 +64,8 @@ var fuseRefused = map[string]bool{
 	"fuse.mountpoint-s3": true,
 }
 
-// filesystemUnder returns the filesystem of path. If the kernel cannot tell, the file is assumed to be
-// local, because otherwise every file would be refused.
+// filesystemUnder returns the filesystem that contains path. If the kernel cannot tell, the file is
+// assumed to be local, because otherwise every file would be rejected.
 func filesystemUnder(path string) filesystem {
 	var st syscall.Statfs_t
 	if err := statfs(path, &st); err != nil {

@@ -14,8 +14,8 @@ import (
 	"modernc.org/sqlite"
 )
 
-// Function is an SQL function that can run statements on the connection that calls it. Functions of
-// the same name must differ in Args.
+// Function is an SQL function that can run statements on the connection that calls it. Functions
+// with the same name must differ in Args.
 type Function struct {
 	Name   string
 	Args   int
@@ -27,7 +27,7 @@ type Function struct {
 type Effect int
 
 const (
-	Pure       Effect = iota // no reads or writes: equal arguments give equal results
+	Pure       Effect = iota // neither reads nor writes: equal arguments give equal results
 	Reads                    // reads the database
 	WritesOnce               // writes with a single statement, which SQLite undoes by itself
 	Writes                   // writes with several statements; if one fails, all are undone
@@ -67,9 +67,9 @@ func NewFunctions(all []Function) *Functions {
 
 var noFunctions = NewFunctions(nil)
 
-// writers returns a pattern that matches statements calling a function that writes, or nil if no
-// function writes. A false match only costs speed. A call hidden from the pattern, for example by a
-// view, is detected when the function runs, see errHiddenCall.
+// writers returns a pattern that matches statements that call a function that writes, or nil if no
+// function writes. A false match only costs speed. A call that the pattern misses, for example in a
+// view, is detected when the function runs; see errHiddenCall.
 func writers(all []Function) *regexp.Regexp {
 	names := []string{}
 	for _, f := range all {
@@ -89,8 +89,8 @@ func (t *Functions) writtenBy(query string) bool {
 }
 
 // connDriver is a driver for a single connection. The driver does not tell a function which
-// connection has called it. A connDriver is reused by a later connection, so there are never more
-// of them than connections were open at a time.
+// connection has called it. Later connections reuse connDrivers, so there are never more of them
+// than there were connections open at the same time.
 type connDriver struct {
 	functions *Functions
 	driver    *sqlite.Driver
@@ -126,7 +126,7 @@ func (t *Functions) newDriver() (*connDriver, error) {
 		err := d.driver.RegisterFunction(name, &sqlite.FunctionImpl{
 			NArgs:         int32(args),
 			Deterministic: forms[0].Effect == Pure,
-			VolatileArgs:  true, // otherwise a text argument ends at its first NUL
+			VolatileArgs:  true, // otherwise a text argument would end at its first NUL
 			Scalar: func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
 				return d.call(forms, args)
 			},
@@ -138,7 +138,7 @@ func (t *Functions) newDriver() (*connDriver, error) {
 	return d, nil
 }
 
-// call runs the form of the function with this number of arguments.
+// call runs the form of the function that takes this number of arguments.
 func (d *connDriver) call(forms []*Function, args []driver.Value) (driver.Value, error) {
 	if d.conn == nil {
 		return nil, fmt.Errorf("%s: %w: the connection is not open yet", forms[0].Name, engine.ErrInvalid)

@@ -10,14 +10,14 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// gate admits a single writer of this process at a time. Writers thus queue in Go rather than in
+// gate admits one of this process's writers at a time. Writers thus queue in Go rather than in
 // SQLite's busy handler, which sleeps for up to 100 ms and is not fair.
 //
-// Like sync.Mutex, and for the same reason, it has two modes. Normally a waiter that is woken
-// competes with goroutines that are already running. Handing the gate over instead would leave it
-// unused until the waiter's goroutine is scheduled. However, a writer in a tight loop would win
-// that race almost every time. So once the first waiter has waited longer than starvationThreshold,
-// the gate is handed to it directly, and no later caller may overtake it.
+// Like sync.Mutex, and for the same reason, it has two modes. Normally, a woken waiter competes
+// with goroutines that are already running. Handing the gate to the waiter instead would leave the
+// gate unused until the waiter's goroutine is scheduled. However, a writer in a tight loop would
+// win that race almost every time. So once the first waiter has waited longer than
+// starvationThreshold, the gate is handed to it directly, and no later caller may overtake it.
 //
 // Unlike with sync.Mutex, a waiter may give up when its ctx ends or its time limit has passed.
 type gate struct {
@@ -25,13 +25,13 @@ type gate struct {
 	held    bool
 	waiting list.List // of *waiter, in order of arrival
 	grants  int       // number of entries
-	told    int       // the grant last reported to holding
+	told    int       // value of grants when holding was last called
 
-	holding func() // called once for a holder that makes others wait for lateAfter; may be nil
+	holding func() // called once for a holder that has made others wait for lateAfter; may be nil
 }
 
-// starvationThreshold is how long running callers may overtake a waiter. sync.Mutex uses a
-// millisecond too. Here it is about the duration of a few small commits.
+// starvationThreshold is how long running callers may overtake a waiter. It is a millisecond, as in
+// sync.Mutex, which is about the duration of a few small commits.
 const starvationThreshold = time.Millisecond
 
 // waiter is a caller in the queue. It is either in the list or has a grant in its channel, never
@@ -80,7 +80,7 @@ func (g *gate) enter(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// look reports the holder if it has not changed since the last look of w.
+// look reports the holder if it has not changed since w last looked.
 func (g *gate) look(w *waiter) {
 	g.mu.Lock()
 	same := g.held && g.grants == w.seen
@@ -101,16 +101,16 @@ func (g *gate) takeLocked() {
 	g.grants++
 }
 
-// errGateBusy mentions the usual cause: a call without a Tx suffix inside the caller's own
-// transaction, which then waits for itself.
+// errGateBusy mentions the usual cause: a call to a method without a Tx suffix inside the caller's
+// own transaction, which then waits for itself.
 func errGateBusy(limit time.Duration) error {
 	return fmt.Errorf("%w: another transaction of this process has been writing for %v; "+
 		"if this goroutine began it, use the Tx form of the call inside it, and look for a transaction that was never ended",
 		engine.ErrBusy, limit)
 }
 
-// tryEnter is the fast path. It fails even for a free gate while a starving waiter is queued, since
-// that waiter is next.
+// tryEnter is the fast path. While a starving waiter is queued, tryEnter fails even if the gate is
+// free, since that waiter is next.
 func (g *gate) tryEnter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -122,7 +122,7 @@ func (g *gate) tryEnter() bool {
 }
 
 // enqueue appends w to the queue. It returns nil if it took the gate instead: the gate may have
-// become free since tryEnter, and then no leave would wake w.
+// become free since tryEnter, in which case no call to leave would wake w.
 func (g *gate) enqueue(w *waiter) *list.Element {
 	g.mu.Lock()
 	defer g.mu.Unlock()

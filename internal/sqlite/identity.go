@@ -27,11 +27,11 @@ type Identity struct {
 	unknown  atomic.Pointer[error] // why the last comparison failed; nil if it succeeded
 }
 
-// identityInterval is the maximum age of the answer of Check. Calling stat for each of thousands of
+// identityInterval is the maximum age of Check's answer. Calling stat for each of thousands of
 // commits per second would be too expensive.
 const identityInterval = 100 * time.Millisecond
 
-// NewIdentity records the file that is now at path.
+// NewIdentity records the file that is currently at path.
 func NewIdentity(path string) (*Identity, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -51,8 +51,8 @@ func (i *Identity) Path() string { return i.path }
 // Info returns the os.FileInfo of the opened file, for os.SameFile.
 func (i *Identity) Info() os.FileInfo { return i.info }
 
-// Check returns engine.ErrDatabaseReplaced if the path leads to another file or to none. It calls stat at most
-// every 100 ms, over all goroutines. If stat fails for another reason, Check returns that error,
+// Check returns ErrReplaced if the path leads to another file or to none. It calls stat at most
+// every 100 ms, across all goroutines. If stat fails for another reason, Check returns that error,
 // and the next call tries again.
 func (i *Identity) Check() error {
 	if i.unknown.Load() != nil {

@@ -13,16 +13,16 @@ import (
 )
 
 // probe asks a connection which file it belongs to. Our connections recognize it by its prefix and
-// answer through the ctx, without running anything. On any other connection it is a SELECT without
-// rows. It has a numbered parameter like the statements of the store. A wrapper that rewrites
-// parameters is detected by the changed text or a missing argument.
+// answer through the ctx, without running anything. On any other connection it is a SELECT that
+// returns no rows. It has a numbered parameter, like the store's statements. A wrapper that
+// rewrites parameters is detected by the changed text or a missing argument.
 const (
 	probePrefix = "-- honker: which file is this?\n"
 	probe       = probePrefix + "SELECT ?1 WHERE 0"
 	probeArg    = "honker"
 )
 
-// owner is the answer of a connection, and the calls it must make after its next commit.
+// owner is a connection's answer, and the calls it must make after its next commit.
 type owner struct {
 	connector *Connector
 	open      bool // whether a transaction is open
@@ -34,7 +34,7 @@ type ownerKey struct{}
 var errRewritten = fmt.Errorf("%w: the transaction rewrites numbered parameters (?1) before SQLite sees them: "+
 	"pass the *sql.Tx that it wraps", engine.ErrInvalid)
 
-// answerProbe answers the probe for our connections. It reports a lost transaction before anything
+// answerProbe answers the probe on our connections. It reports a lost transaction before anything
 // else is attempted in it.
 func (c *conn) answerProbe(ctx context.Context, s *stmt, args []driver.NamedValue) error {
 	if s.text != probe || len(args) != 1 || args[0].Value != probeArg {
@@ -49,8 +49,8 @@ func (c *conn) answerProbe(ctx context.Context, s *stmt, args []driver.NamedValu
 
 // CheckOwner returns an error if a transaction cannot be used to write to info's file: if it
 // belongs to another file, where no worker would find the job, or if it rewrites numbered
-// parameters. If the connection is ours, it calls the functions in committed after the transaction
-// has committed, each key once, and seen is true.
+// parameters. If the connection is ours, seen is true, and the connection calls the functions in
+// committed after the transaction has committed, once per key.
 func CheckOwner(ctx context.Context, q row.Querier, info os.FileInfo, committed map[any]func()) (seen bool, err error) {
 	o := owner{committed: committed}
 	if _, err := q.ExecContext(context.WithValue(ctx, ownerKey{}, &o), probe, probeArg); err != nil {
@@ -108,8 +108,8 @@ func checkParameters(ctx context.Context, q row.Querier) error {
 	return rows.Close()
 }
 
-// isOpen rejects a Querier that commits by itself, such as a pool. The write would survive the
-// rollback of the caller's transaction.
+// isOpen rejects a Querier that commits each statement by itself, such as a pool. Its write would
+// survive a rollback of the caller's transaction.
 func isOpen(open bool) error {
 	if !open {
 		return fmt.Errorf("%w: no transaction is open: pass the transaction, not the pool", engine.ErrInvalid)

@@ -14,7 +14,7 @@ import (
 )
 
 // resolve converts path to the absolute path of a regular file, and rejects files that cannot be
-// shared safely. It creates a missing file, with access for its owner only.
+// shared safely. It creates the file if it does not exist, accessible only to its owner.
 //
 // It never opens an existing file, because closing any descriptor of a database drops the POSIX
 // locks that this process holds on it.
@@ -88,7 +88,7 @@ func mayWrite(path string) error {
 	err := accessible(path, true)
 	switch {
 	case err == nil, errors.Is(err, fs.ErrNotExist):
-		return nil // removed meanwhile, when another connection closed
+		return nil // removed in the meantime, when another connection closed
 	case errors.Is(err, syscall.EROFS):
 		return fmt.Errorf("%w: %s is on a read-only filesystem", engine.ErrUnsupported, path)
 	case accessible(path, false) == nil:
@@ -120,7 +120,7 @@ func createFile(path string) error {
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
 		folder := filepath.Dir(path)
-		if _, err := os.Stat(folder); err == nil { // such as /proc
+		if _, err := os.Stat(folder); err == nil { // for example in /proc
 			return fmt.Errorf("%w: cannot create a file in directory %s", engine.ErrUnsupported, folder)
 		}
 		return fmt.Errorf("directory %s does not exist: %w", folder, fs.ErrNotExist)
@@ -161,7 +161,7 @@ func Warnings(path string, info fs.FileInfo) (all []string) {
 	return all
 }
 
-// filesystem describes where a file is stored. The zero value is a local disk, or unknown.
+// filesystem describes where a file is stored. The zero value means a local disk, or unknown.
 type filesystem struct {
 	name    string
 	refused bool // locks or mapped memory are known not to reach other machines

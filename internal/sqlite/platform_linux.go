@@ -26,7 +26,7 @@ func links(info fs.FileInfo) uint64 {
 	return 1
 }
 
-// startWriteback starts writing the dirty pages of f, without waiting for the disk.
+// startWriteback starts writing f's dirty pages, without waiting for the disk.
 func startWriteback(f *os.File) error {
 	return unix.SyncFileRange(int(f.Fd()), 0, 0, unix.SYNC_FILE_RANGE_WRITE)
 }

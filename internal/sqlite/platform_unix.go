@@ -25,5 +25,6 @@ const canStartWriteback = false
 
 func startWriteback(*os.File) error { return errors.ErrUnsupported }
 
-// filesystemUnder is implemented on Linux only. Elsewhere the caller must know the filesystem.
+// filesystemUnder is implemented on Linux only. On other platforms the caller must know the
+// filesystem.
 func filesystemUnder(string) filesystem { return filesystem{} }

@@ -17,7 +17,7 @@ import (
 // the WAL, https://sqlite.org/wal.html#walresetbug.
 var oldest = [3]int{3, 51, 3}
 
-// CheckVersion rejects SQLite versions with this bug, since honker constantly has several connections to a
+// CheckVersion rejects SQLite versions with this bug, since honker always has several connections to a
 // WAL.
 func CheckVersion(ctx context.Context, q row.Querier) error {
 	var version string
@@ -41,8 +41,8 @@ func older(version string, than [3]int) bool {
 	return false
 }
 
-// UseWAL switches the file to write-ahead logging, which is persistent. Readers and the writer then do not
-// block each other.
+// UseWAL switches the file to write-ahead logging, in which readers and the writer do not block each
+// other. The setting is persistent.
 func UseWAL(ctx context.Context, q row.Querier) error {
 	var mode string
 	if err := scanOne(ctx, q, "PRAGMA journal_mode=WAL", &mode); err != nil {
@@ -92,7 +92,7 @@ const dataVersion = "PRAGMA data_version"
 type Change struct {
 	pool *sql.DB
 	conn *sql.Conn
-	lent bool // a pool with a single connection: return it after each call
+	lent bool // the pool has a single connection, which is returned after each call
 }
 
 // NewChange returns a Change that uses a connection of pool.
@@ -100,8 +100,8 @@ func NewChange(pool *sql.DB) *Change {
 	return &Change{pool: pool, lent: pool.Stats().MaxOpenConnections == 1}
 }
 
-// Version returns a value that changes if there was a commit since the last call. It waits for a connection
-// until ctx ends. After an error the value may change without a commit.
+// Version returns a value that differs from the last call's if there was a commit in between. It waits for
+// a connection until ctx ends. After an error the value may change without a commit.
 func (v *Change) Version(ctx context.Context) (version int64, err error) {
 	if v.conn == nil {
 		if v.conn, err = v.pool.Conn(ctx); err != nil {
@@ -111,7 +111,8 @@ func (v *Change) Version(ctx context.Context) (version int64, err error) {
 	ctx = context.WithoutCancel(ctx) // ctx is only for the wait: an interrupt could break the connection
 	err = scanOne(ctx, v.conn, dataVersion, &version)
 	if err == nil && v.lent {
-		// All commits of this process go through this connection, which its data_version does not count.
+		// All of this process's commits go through this connection, and its data_version does not count
+		// them.
 		var own int64
 		err = scanOne(ctx, v.conn, "SELECT total_changes()", &own)
 		version += own

@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// immutable is the mode for a file that does not change: without locks and without a WAL.
+// immutable is the mode for a file that does not change. It uses neither locks nor a WAL.
 const immutable = "ro&immutable=1"
 
 // readOnly chooses how to read the file at path. To read a file in WAL mode that has no -wal and -shm files,
@@ -27,7 +27,7 @@ func (c *Connector) readOnly(path string) {
 }
 
 // isWAL reports whether the file at path, which no process writes to, is in WAL mode. SQLite reads the
-// header, because opening and closing the file here could drop locks of this process.
+// header, because opening and closing the file here could drop this process's locks.
 func (c *Connector) isWAL(path string) bool {
 	pool, err := sql.Open("sqlite", dsn(path, immutable))
 	if err != nil || c.cfg.IsWAL == nil {
@@ -35,7 +35,7 @@ func (c *Connector) isWAL(path string) bool {
 	}
 	defer pool.Close()
 	wal, err := c.cfg.IsWAL(context.Background(), pool)
-	return err == nil && wal // opening the file reports any error
+	return err == nil && wal // an error will occur again when the file is opened
 }
 
 func exists(path string) bool {
@@ -63,8 +63,8 @@ func (c *copied) check() error {
 	return nil
 }
 
-// Reading runs f, which reads the file. It returns an error if the file has changed in the meantime, and the
-// caller must discard the data.
+// Reading runs f, which reads the file. If the file has changed in the meantime, Reading returns an error,
+// and the caller must discard the data.
 func (c *Connector) Reading(f func() error) error {
 	err := f()
 	if c.copied == nil {

@@ -2,20 +2,20 @@ package sqlite
 
 import "fmt"
 
-// RefuseCommits calls fail before each commit of the connections. If fail returns an error, SQLite rolls the
+// RefuseCommits makes the connections call fail before each commit. If fail returns an error, SQLite rolls the
 // transaction back as if the disk had failed, and the committing caller gets the error. A second call replaces
 // fail. end restores the normal behavior, unless fail was replaced. fail must be safe for concurrent use.
 //
-// RefuseCommits is for tests, including tests of applications. Package honkertest finds it through the driver of a
-// pool, and needs no connection.
+// RefuseCommits is for tests, including tests of applications. Package honkertest finds it through a pool's
+// driver, and needs no connection.
 func (d wrappedDriver) RefuseCommits(fail func() error) (end func()) {
 	refuse := &d.connector.refuse
 	refuse.Store(&fail)
 	return func() { refuse.CompareAndSwap(&fail, nil) }
 }
 
-// askBeforeCommits registers mayCommit as commit hook. It must be called before a statement, on the goroutine that
-// uses the connection.
+// askBeforeCommits registers mayCommit as the commit hook. It must be called before a statement, on the goroutine
+// that uses the connection.
 func (c *conn) askBeforeCommits() {
 	if !c.hooked {
 		c.hooked = true

@@ -18,8 +18,8 @@ const (
 	longestPause = 2 * time.Millisecond
 )
 
-// Retry runs f until it no longer fails because of another process's lock, ctx ends, or limit has
-// passed. Retry does not allocate, and reads the time only after f was refused.
+// Retry runs f until f no longer fails because of another process's lock, ctx ends, or limit has
+// passed. Retry does not allocate, and reads the clock only after f has failed.
 func Retry(ctx context.Context, limit time.Duration, f func() error) error {
 	err := f()
 	if !mayRetry(ctx, err) {
@@ -27,7 +27,7 @@ func Retry(ctx context.Context, limit time.Duration, f func() error) error {
 	}
 	deadline := time.Now().Add(limit)
 	for pause := firstPause; mayRetry(ctx, err) && !time.Now().After(deadline); pause = min(2*pause, longestPause) {
-		// Jitter keeps two processes that were refused together from colliding again.
+		// Jitter keeps two processes that failed together from colliding again.
 		sleep(ctx, pause/2+rand.N(pause))
 		err = f()
 	}
@@ -40,7 +40,7 @@ func mayRetry(ctx context.Context, err error) bool {
 	return err != nil && IsBusy(err) && !errors.Is(err, engine.ErrBusy) && ctx.Err() == nil
 }
 
-// stillBusy wraps a busy error of the last attempt in ErrBusy.
+// stillBusy wraps the last attempt's busy error in ErrBusy.
 func stillBusy(ctx context.Context, err error) error {
 	if err == nil || !IsBusy(err) || errors.Is(err, engine.ErrBusy) {
 		return err

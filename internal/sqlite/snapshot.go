@@ -7,9 +7,9 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Snapshot runs f in a read transaction on q, so that all reads see the same state. If q is a transaction
-// already, f runs in that. BEGIN is given as text, because options of an application's driver may make BeginTx
-// take the write lock.
+// Snapshot runs f in a read transaction on q, so that all reads see the same state. If q is already a
+// transaction, f runs in it. Snapshot runs BEGIN as a statement, because an application's driver options may
+// make BeginTx take the write lock.
 func Snapshot(ctx context.Context, q row.Querier, f func(ctx context.Context) error) error {
 	if _, alone := q.(*sql.Conn); !alone {
 		return f(ctx)

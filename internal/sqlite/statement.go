@@ -12,7 +12,7 @@ import (
 type verb uint8
 
 const (
-	vOther     verb = iota // DDL, PRAGMA, scripts: run once, not cached
+	vOther     verb = iota // DDL, PRAGMA and scripts: run once, not cached
 	vRead                  // SELECT and VALUES, also after WITH
 	vProbe                 // the probe of CheckOwner
 	vWrite                 // INSERT, UPDATE, DELETE and REPLACE, also after WITH
@@ -75,8 +75,8 @@ func outline(query string) string {
 }
 
 // skipped returns the length of the quoted text or comment at the start of s, or 0 if there is
-// none. An unterminated quote extends to the end of s. A doubled quote counts as two adjacent
-// texts.
+// none. An unterminated quote extends to the end of s. A text with a doubled quote counts as two
+// adjacent texts.
 func skipped(s string) int {
 	var end string
 	from := 1
@@ -99,8 +99,9 @@ func skipped(s string) int {
 	return from + i + len(end)
 }
 
-// afterWith returns the verb of the statement after the common table expressions. Those are in
-// parentheses, so the first verb is that of the statement. REPLACE may also be the name of a table.
+// afterWith returns the verb of the statement that follows the common table expressions. The
+// expressions are in parentheses, so the first verb belongs to the statement. REPLACE may also be a
+// table name.
 func afterWith(words []string) verb {
 	for i, word := range words {
 		switch {
@@ -150,8 +151,8 @@ func cutWord(words []string, word string) []string {
 	return words
 }
 
-// stmt is a prepared statement that follows the rules of its connection. It may belong to a caller,
-// or to the cache of the connection.
+// stmt is a prepared statement that follows its connection's rules. It may belong to a caller or to
+// the connection's cache.
 type stmt struct {
 	rawStmt
 	conn   *conn
@@ -160,8 +161,8 @@ type stmt struct {
 	calls  bool   // calls a function that writes
 	ends   bool   // a script that contains COMMIT or ROLLBACK
 	inUse  bool   // running, or with open rows
-	once   bool   // to be closed after use
-	newest uint64 // clock of the cache at the last use
+	once   bool   // must be closed after use
+	newest uint64 // cache clock at the last use
 }
 
 // Failpoint is called with the text of each statement before a wrapped connection runs it. Tests
@@ -182,7 +183,7 @@ func (s *stmt) begins() {
 	s.steps()
 }
 
-// steps records s as the statement of which called functions are a part. Statements run by
+// steps records s as the statement on whose behalf functions are called. Statements run by
 // functions are not recorded.
 func (s *stmt) steps() {
 	if s.conn.depth == 0 {
@@ -247,8 +248,8 @@ func (r *rows) end() error {
 	return err
 }
 
-// cacheSize limits the prepared statements cached by a connection. Parsing and planning take about
-// a fifth of the time of a small transaction.
+// cacheSize is the maximum number of prepared statements cached by a connection. Parsing and
+// planning take about a fifth of a small transaction's time.
 const cacheSize = 96
 
 // cache holds prepared statements by text.

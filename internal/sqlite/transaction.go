@@ -14,15 +14,15 @@ import (
 //
 // A transaction either stays whole or fails as a whole. In SQLite an interrupt, a full disk or an
 // I/O error can roll back earlier statements, and the driver then lets later statements commit one
-// by one. So statements run without the caller's cancellation, and ctx is checked between them. A
-// transaction that was lost, or whose ctx has ended, can only be rolled back.
+// by one. Statements therefore run without the caller's cancellation, and ctx is checked between
+// them. A transaction that was lost, or whose ctx has ended, can only be rolled back.
 type transaction struct {
 	open     bool
 	gated    bool          // holds the write gate
 	since    time.Time     // if gated: when it got the write lock
-	waited   time.Duration // time before since spent waiting; 0 if Config.Ended is nil
+	waited   time.Duration // time spent waiting before since; 0 if Config.Ended is nil
 	readOnly bool          // rejects writes
-	managed  bool          // belongs to a sql.Tx, which alone may end it
+	managed  bool          // belongs to a sql.Tx, and only the sql.Tx may end it
 	wrote    bool          // ran a statement other than SELECT, so the commit must be reported
 	failed   error         // why it can only be rolled back; SQLite may have done so already
 
@@ -40,8 +40,9 @@ func (t *transaction) onCommit(calls map[any]func()) {
 	maps.Copy(t.committed, calls)
 }
 
-// begin starts a transaction. If now is set, it takes the write lock at once, through the gate. A
-// transaction that begins with a read can no longer write once another writer has committed.
+// begin starts a transaction. If now is set, it enters the gate and takes the write lock
+// immediately. A transaction that begins with a read can no longer write once another writer has
+// committed.
 func (t *transaction) begin(ctx context.Context, c *conn, now bool) error {
 	if t.open {
 		return fmt.Errorf("%w: BEGIN inside a transaction", engine.ErrInvalid)
@@ -71,7 +72,7 @@ func (t *transaction) begin(ctx context.Context, c *conn, now bool) error {
 }
 
 // run executes BEGIN, COMMIT or ROLLBACK, and waits for other processes. These statements are
-// cached like any other.
+// cached like any others.
 func (t *transaction) run(ctx context.Context, c *conn, query string) error {
 	s, err := c.statement(ctx, query)
 	if err != nil {
@@ -110,8 +111,8 @@ func (t *transaction) allows(ctx context.Context, s *stmt) error {
 	return t.ready(ctx)
 }
 
-// refuseText fails the transaction after COMMIT or ROLLBACK as text. The owner of the sql.Tx would
-// otherwise continue, and each of its statements would commit by itself.
+// refuseText fails the transaction after a COMMIT or ROLLBACK statement. Otherwise the sql.Tx's
+// owner would continue, and each of its statements would commit by itself.
 func (t *transaction) refuseText() error {
 	if t.failed == nil {
 		t.failed = fmt.Errorf("%w: a sql.Tx cannot be ended by COMMIT or ROLLBACK as text: use its methods", engine.ErrInvalid)
@@ -128,8 +129,8 @@ func (t *transaction) exec(ctx context.Context, c *conn, s *stmt, args []driver.
 	if err != nil {
 		return res, t.check(c, err)
 	}
-	// Only a script can end the transaction without an error. Fail it, because further statements
-	// of the caller would commit by themselves.
+	// Only a script can end the transaction without an error. Fail the transaction, because the
+	// caller's further statements would commit by themselves.
 	if s.verb == vOther && !c.inTransaction() {
 		t.failed = fmt.Errorf("%w: a script has ended the transaction", engine.ErrInvalid)
 		return res, t.failed
@@ -137,7 +138,7 @@ func (t *transaction) exec(ctx context.Context, c *conn, s *stmt, args []driver.
 	return res, nil
 }
 
-// query is exec for statements with rows.
+// query is like exec, for statements that return rows.
 func (t *transaction) query(ctx context.Context, c *conn, s *stmt, args []driver.NamedValue) (driver.Rows, error) {
 	if err := t.allows(ctx, s); err != nil {
 		return nil, err
@@ -172,7 +173,7 @@ func inTransaction(exec func(query string) error) bool {
 	return false
 }
 
-// commit ends the transaction. last means that the caller cannot try again: sql.Tx gives up the
+// commit ends the transaction. last means that the caller cannot try again: sql.Tx releases the
 // connection whatever Commit returns.
 func (t *transaction) commit(c *conn, last bool) error {
 	if !t.open {

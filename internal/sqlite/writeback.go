@@ -6,9 +6,9 @@ import (
 )
 
 // writeback starts writing the WAL to disk before a checkpoint has to wait for it. A checkpoint
-// blocks all writers, for milliseconds if a thousand pages are still in memory. The connections of
-// a connector share a writeback. Every few commits it is triggered after the commit has left the
-// gate, so that the next writer can already work.
+// blocks all writers, and if a thousand pages are still in memory, it does so for milliseconds. A
+// connector's connections share a writeback. It is triggered every few commits, after the commit
+// has left the gate, so that the next writer can already run.
 //
 // Triggering does not wait for the disk unless its queue is full. It does not make commits durable
 // earlier: with synchronous=NORMAL they are durable at the next checkpoint. On storage where pages
@@ -19,10 +19,10 @@ type writeback struct {
 
 	mu    sync.Mutex
 	conns int      // open connections
-	file  *os.File // the WAL; it has no locks that closing it would drop
+	file  *os.File // the WAL; has no locks that closing it would drop
 }
 
-const writebackEvery = 16 // commits; some dozens of pages if the commits are small
+const writebackEvery = 16 // commits; a few dozen pages if the commits are small
 
 // connected counts an opened connection.
 func (w *writeback) connected() {
@@ -32,7 +32,7 @@ func (w *writeback) connected() {
 }
 
 // disconnected counts a closed connection. After the last connection it closes the WAL, since an
-// open descriptor would keep the disk blocks of the deleted file.
+// open descriptor would keep the deleted file's disk blocks in use.
 func (w *writeback) disconnected() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -43,7 +43,7 @@ func (w *writeback) disconnected() {
 	}
 }
 
-// committed is called by an open connection after the connector's commit number n.
+// committed is called by an open connection after the connector's nth commit.
 func (w *writeback) committed(n int64) {
 	if w.log == "" || n%writebackEvery != 0 {
 		return

@@ -2,21 +2,22 @@ package sqlite
 
 import "time"
 
-// yield makes a process that writes continuously leave the write lock free now and then, if another
+// yield makes a process that writes continuously leave the write lock free now and then if another
 // process needs it.
 //
 // SQLite has no queue for its write lock: a waiting process tries, sleeps, and tries again. Its
-// chance at each try is the fraction of time in which the lock is free. With writers that hand the
-// lock to each other, this fraction is close to zero. In a test, a foreign writer with pauses of 2
-// ms made only 47 commits in four seconds, and waited for two seconds at p99.
+// chance at each try is the fraction of time in which the lock is free. If writers hand the lock to
+// each other, this fraction is close to zero. In a test, another process that paused for 2 ms
+// between its commits made only 47 commits in four seconds, with a p99 wait of two seconds.
 //
 // Another process is assumed to need the lock if it has committed in the last two seconds. A
-// connection that commits twice in a row notices this by a change of its data version in between. A
-// process that pauses between its commits gets no extra time until its usual pause has passed.
+// connection that commits twice in a row notices such a commit because its data version changes in
+// between. A process that pauses between its commits gets no extra time until its usual pause has
+// passed.
 //
 // All fields are owned by the holder of the gate.
 type yield struct {
-	last    *conn  // the connection that committed last
+	last    *conn  // the connection that made the last commit
 	version uint32 // its data version at that commit
 
 	others   time.Time     // last observed commit of another process
@@ -33,8 +34,8 @@ const (
 	yieldUntil  = 2 * time.Second        // since the last commit of another process
 )
 
-// before pauses if a pause is due, before the next writer of this process takes the lock. Other
-// writers of this process gather in the meantime, and join its commit.
+// before is called before this process's next writer takes the lock, and pauses if a pause is due.
+// This process's other writers queue up in the meantime and join the commit.
 func (y *yield) before() {
 	if y.others.IsZero() {
 		return
@@ -64,7 +65,7 @@ func (y *yield) due(now time.Time) time.Duration {
 	return 0
 }
 
-// began records that c got the write lock in a transaction.
+// began records that c has taken the write lock in a transaction.
 func (y *yield) began(c *conn, now time.Time) {
 	if y.last == c && y.version != c.dataVersion() {
 		y.saw(now)
@@ -79,7 +80,7 @@ func (y *yield) saw(now time.Time) {
 	y.others = now
 }
 
-// ended records that c released the lock. alone means that it ran a single statement, without
+// ended records that c released the lock. alone means that c ran a single statement without calling
 // began.
 func (y *yield) ended(c *conn, alone bool) {
 	version := c.dataVersion()

@@ -40,8 +40,7 @@ func OpenWithBinding(t testing.TB) (*honker.DB, *Binding) {
 	return db, OpenBinding(t, path)
 }
 
-// Bootstrap creates the tables, indexes and views for jobs, as a binding does whenever it opens a
-// file.
+// Bootstrap creates the job tables, indexes and views, as a binding does whenever it opens a file.
 func (b *Binding) Bootstrap() {
 	b.t.Helper()
 	ExecAll(b.t, b.Pool, strings.Split(bindingSchema, ";\n")...)
@@ -73,7 +72,7 @@ func (b *Binding) Change(query string, args ...any) int64 {
 	return n
 }
 
-// Enqueue acts as honker_enqueue and returns the id of the job.
+// Enqueue acts as honker_enqueue and returns the job's id.
 func (b *Binding) Enqueue(queue, payload string) int64 {
 	b.t.Helper()
 	return QueryInt(b.t, b.Pool, `INSERT INTO _honker_live (queue, payload, run_at, priority, max_attempts)
@@ -146,8 +145,7 @@ func (b *Binding) Ack(id int64, worker string) int64 {
 
 const ackJob = `DELETE FROM _honker_live` + ValidClaim
 
-// AckAs acts as honker_ack in a transaction of a binding. It reports whether the worker held the
-// job.
+// AckAs acts as honker_ack in a binding's transaction. It reports whether the worker held the job.
 func AckAs(ctx context.Context, tx *sql.Tx, id int64, worker string) (bool, error) {
 	res, err := tx.ExecContext(ctx, ackJob, id, worker)
 	if err != nil {
@@ -168,7 +166,7 @@ func (b *Binding) Fail(id int64, worker, cause string) {
 	require.NoError(b.t, tx.Commit())
 }
 
-// FailAs acts as honker_fail in a transaction of a binding. It reports whether the worker held the
+// FailAs acts as honker_fail in a binding's transaction. It reports whether the worker held the
 // job.
 func FailAs(ctx context.Context, tx *sql.Tx, id int64, worker, cause string) (bool, error) {
 	if _, err := tx.ExecContext(ctx, `INSERT INTO _honker_dead (id, queue, payload, attempts, max_attempts, last_error)

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// EmulatorVar names the environment variable with the emulator that runs binaries of this
+// EmulatorVar names the environment variable that contains the emulator for binaries of this
 // architecture, such as qemu-s390x-static. `go test -exec` runs a test in the emulator, but the
-// kernel could not start the children of that test without it.
+// kernel cannot start the test's children without it.
 const EmulatorVar = "HONKER_EMULATOR"
 
 const (
@@ -25,14 +25,14 @@ const (
 	lastWord = 10 * time.Second // how long a child may run after its stdin is closed
 )
 
-// State of the child process.
+// The child process's state.
 var (
 	heard              = make(chan string, 1024) // buffered, so that a child that does not read lines still notices the end of stdin
 	childCtx, endChild = context.WithCancel(context.Background())
 )
 
-// RunChild runs the function of this child process and exits. In any other process it returns at
-// once. Call it at the beginning of TestMain.
+// RunChild runs this child process's function and exits. In any other process it returns
+// immediately. Call it at the beginning of TestMain.
 func RunChild(children map[string]func()) {
 	name := os.Getenv(nameVar)
 	if name == "" {
@@ -84,7 +84,7 @@ func Must(err error) {
 	}
 }
 
-// Child is the parent's handle of a child process.
+// Child is the parent's handle to a child process.
 type Child struct {
 	t      testing.TB
 	name   string
@@ -122,7 +122,7 @@ func StartChild(t testing.TB, name string, args any) *Child {
 }
 
 // StartCommand starts any program as a child, for example a program in another language. The
-// program must communicate in lines, and exit when its stdin is closed.
+// program must communicate in lines and exit when its stdin is closed.
 func StartCommand(t testing.TB, name string, cmd *exec.Cmd) *Child {
 	t.Helper()
 	var err error
@@ -162,8 +162,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// Line returns the next line of the child. It fails the test if there is none within the given
-// time.
+// Line returns the child's next line. It fails the test if there is none within the given time.
 func (p *Child) Line(within time.Duration) string {
 	p.t.Helper()
 	select {
@@ -178,7 +177,7 @@ func (p *Child) Line(within time.Duration) string {
 	return ""
 }
 
-// PID returns the process id of the child.
+// PID returns the child's process id.
 func (p *Child) PID() int { return p.cmd.Process.Pid }
 
 // Lines returns the child's lines of output. The channel is closed when the child has ended.
@@ -191,8 +190,8 @@ func (p *Child) Tell(line string) {
 	must(p.t, err)
 }
 
-// End closes the child's stdin, waits until it exits and returns its remaining lines. It fails the
-// test if the exit status is not 0.
+// End closes the child's stdin, waits for the child to exit and returns its remaining lines. It
+// fails the test if the exit status is not 0.
 func (p *Child) End() []string {
 	p.t.Helper()
 	_ = p.stdin.Close()
@@ -204,8 +203,8 @@ func (p *Child) End() []string {
 	return rest
 }
 
-// Kill kills the child and waits until it is dead, which simulates a crash. Its output can still be
-// read.
+// Kill kills the child, which simulates a crash, and waits until it is dead. Its output can still
+// be read.
 func (p *Child) Kill() {
 	p.t.Helper()
 	must(p.t, p.cmd.Process.Kill())

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// ChildLedger opens a ledger for a child process, which exits if a note cannot be written. If path
-// is empty, note does nothing.
+// ChildLedger opens a ledger for a child process. The process exits if a note cannot be written. If
+// path is empty, note does nothing.
 func ChildLedger(path string) (note func(what any, number int64)) {
 	if path == "" {
 		return func(any, int64) {}

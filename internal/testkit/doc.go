@@ -1,4 +1,4 @@
-// Package testkit provides helpers for the tests of all modules in this repository.
+// Package testkit provides test helpers for all modules in this repository.
 //
 //   - Children: a test can start its own binary as another process, to kill it or stop it at
 //     any moment. A child is a function that TestMain passes to Main under a name. It

@@ -17,7 +17,7 @@ import (
 )
 
 // OpenShared creates a file for several processes and opens a DB on it. If the test fails, the
-// directory of the file is kept. Traffic counts are off, because tests watch the file for writes.
+// file's directory is kept. Traffic counts are off, because tests watch the file for writes.
 func OpenShared(t testing.TB) (string, *honker.DB) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "shared.db")
@@ -78,7 +78,7 @@ func ListDir(t testing.TB, dir string) map[string]fs.FileMode {
 }
 
 // FileSum returns a checksum of a file. This process must not have the file open in SQLite, because
-// reading it would drop the locks on it.
+// reading it would drop the process's locks on it.
 func FileSum(t testing.TB, path string) string {
 	t.Helper()
 	b, err := os.ReadFile(path)

@@ -31,8 +31,8 @@ func Unlock(t testing.TB, l *honker.Lock) {
 	require.NoError(t, l.Unlock(context.Background()))
 }
 
-// LockExpiry selects the expiry of the lock named ?, or 0 if there is none.
+// LockExpiry selects the expiry of the lock whose name is the parameter, or 0 if there is none.
 const LockExpiry = `SELECT coalesce((SELECT expires_at FROM _honker_locks WHERE name = ?), 0)`
 
-// CountAllowed selects the number of calls that all rate limit windows have allowed.
+// CountAllowed selects the total number of calls allowed in all rate limit windows.
 const CountAllowed = `SELECT coalesce(sum(count), 0) FROM _honker_rate_limits`

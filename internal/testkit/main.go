@@ -6,9 +6,9 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Main is the TestMain of a package with children. In a child process it runs the child and exits.
-// Otherwise it runs the tests with the seed of the -seed flag, and fails if a goroutine is left
-// running.
+// Main implements TestMain for a package with child processes. In a child process it runs the child
+// and exits. Otherwise it runs the tests with the seed of the -seed flag, and fails if a goroutine
+// is left running.
 func Main(m *testing.M, children map[string]func()) {
 	RunChild(children)
 	UseSeed()

@@ -31,7 +31,7 @@ func Recorded[E any](s *Recorder, all *[]E) []E {
 	return append([]E(nil), *all...)
 }
 
-// Outcomes returns the outcomes of the settled claims, in order.
+// Outcomes returns the settled claims' outcomes, in order.
 func (s *Recorder) Outcomes() (all []honker.Outcome) {
 	for _, e := range Recorded(s, &s.Settled) {
 		all = append(all, e.Outcome)

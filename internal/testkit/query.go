@@ -33,12 +33,12 @@ func ExecAll(t testing.TB, pool *sql.DB, statements ...string) {
 	}
 }
 
-// Numbers returns a WITH clause for a table some(n) with the numbers from 1 to n.
+// Numbers returns a WITH clause that defines a table some(n) containing the numbers from 1 to n.
 func Numbers(n int) string {
 	return fmt.Sprintf(`WITH RECURSIVE some(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM some WHERE n < %d) `, n)
 }
 
-// Exec runs a statement without honker, to put the file in a certain state.
+// Exec runs a statement without honker, to put the file into a certain state.
 func Exec(t testing.TB, db *honker.DB, query string, args ...any) {
 	t.Helper()
 	_, err := db.SQL().ExecContext(context.Background(), query, args...)

@@ -87,7 +87,7 @@ func ClaimAll[T any](t testing.TB, q *honker.Queue[T]) map[int64]*honker.Job[T] 
 	return all
 }
 
-// PhaseOf returns the phase of a job.
+// PhaseOf returns a job's phase.
 func PhaseOf(t testing.TB, db *honker.DB, id int64) honker.Phase {
 	t.Helper()
 	j, err := db.Job(context.Background(), id)

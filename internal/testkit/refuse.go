@@ -25,8 +25,8 @@ func RequireRefused(t *testing.T, path string, calls map[string]Refusal) {
 	}
 }
 
-// WatchFile returns a function which asserts that nothing has been committed to the file since. It
-// uses a separate connection.
+// WatchFile returns a function that asserts that nothing has been committed to the file since
+// WatchFile was called. It uses a separate connection.
 func WatchFile(t testing.TB, path string) func(what string) {
 	t.Helper()
 	conn, err := OpenPool(t, path).Conn(context.Background())

@@ -16,8 +16,8 @@ type RelayPartition struct {
 	Partition int
 }
 
-// The kinds of notes about a relay in a ledger: a message given to a handler, a batch saved, and a
-// batch whose lease was lost. An epoch is a batch of one process.
+// Kinds of ledger notes about a relay: a message given to a handler, a saved batch, and a batch
+// whose lease was lost. An epoch is a batch handled by a single process.
 const (
 	relayGiven = "given"
 	relaySaved = "saved"
@@ -43,12 +43,12 @@ func RelayObserver(note func(what any, number int64)) *relay.Observer {
 
 // RelayHistory is the combined history of all processes of a relay.
 type RelayHistory struct {
-	Numbers map[RelayPartition][]int64 // the numbers carried by the messages 1, 2, 3, … of a partition
+	Numbers map[RelayPartition][]int64 // the numbers carried by a partition's messages 1, 2, 3, …
 	Again   int                        // repeated deliveries
 	Lost    int                        // batches that could not save their progress
 }
 
-// relayBatch holds the notes of an epoch.
+// relayBatch holds an epoch's notes.
 type relayBatch struct {
 	epoch   int64
 	ledger  string
@@ -58,8 +58,8 @@ type relayBatch struct {
 	lost    bool
 }
 
-// ReadRelayHistory reads the ledgers that match pattern. It returns an error if the messages of a
-// partition were not given in order. Each batch must begin where the previous batch was saved, or
+// ReadRelayHistory reads the ledgers that match pattern. It returns an error if a partition's
+// messages were not given in order. Each batch must begin where the previous batch was saved, or
 // where the previous batch began. Repeated deliveries of a message must carry the same number.
 func ReadRelayHistory(pattern string) (*RelayHistory, error) {
 	ledgers, err := ReadLedgers(pattern)
@@ -122,7 +122,7 @@ func number(text string) int64 {
 	return n
 }
 
-// follow checks the batches of a partition in the order of their epochs.
+// follow checks a partition's batches in epoch order.
 func (h *RelayHistory) follow(p RelayPartition, epochs map[int64]*relayBatch) error {
 	batches := make([]*relayBatch, 0, len(epochs))
 	for _, b := range epochs {
@@ -162,7 +162,7 @@ func (b *relayBatch) end() (low, high int64) {
 	return first, first + int64(len(b.seqs))
 }
 
-// give adds the messages of a batch to the history of their partition.
+// give adds a batch's messages to their partition's history.
 func (h *RelayHistory) give(p RelayPartition, b *relayBatch) error {
 	if b.saved > int64(len(b.seqs)) {
 		return fmt.Errorf("%d messages were saved, %d were given", b.saved, len(b.seqs))

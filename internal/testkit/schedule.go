@@ -12,7 +12,8 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Leader returns the owner and the expiry of the scheduler's lock, or zero values if there is none.
+// Leader returns the owner and expiry of the scheduler's lock, or zero values if the lock is not
+// held.
 func Leader(t testing.TB, db *honker.DB) (owner string, expires int64) {
 	t.Helper()
 	err := db.SQL().QueryRowContext(context.Background(), `SELECT owner, expires_at FROM _honker_locks WHERE name = 'honker-scheduler'`).Scan(&owner, &expires)
@@ -31,7 +32,7 @@ type ScheduleRow struct {
 	Types                      string
 }
 
-// GetSchedule reads the row of a schedule.
+// GetSchedule reads a schedule's row.
 func GetSchedule(t testing.TB, db *honker.DB, name string) (s ScheduleRow) {
 	t.Helper()
 	require.NoError(t, db.SQL().QueryRowContext(context.Background(), `SELECT name, queue, cron_expr, payload, priority, expires_s,
@@ -52,8 +53,8 @@ func Every(name, spec string) honker.Schedule {
 	return honker.Schedule{Name: name, Queue: "jobs", Spec: spec}
 }
 
-// RequireChanged returns a function which asserts that a call succeeded and whether it changed
-// anything.
+// RequireChanged returns a function that asserts that a call succeeded, and that it changed
+// something if want is true or nothing if want is false.
 func RequireChanged(t testing.TB, want bool) func(bool, error) {
 	t.Helper()
 	return func(got bool, err error) {
@@ -71,11 +72,11 @@ func Tick(t testing.TB, db *honker.DB, now time.Time) []honker.Fire {
 	return fires
 }
 
-// SetNextFire sets the next time of a schedule.
+// SetNextFire sets a schedule's next fire time.
 func SetNextFire(t testing.TB, db *honker.DB, name string, at time.Time) {
 	t.Helper()
 	Exec(t, db, `UPDATE _honker_scheduler_tasks SET next_fire_at = ? WHERE name = ?`, at.Unix(), name)
 }
 
-// CountQueue selects the number of jobs in the queue ?.
+// CountQueue selects the number of jobs in the queue whose name is the parameter.
 const CountQueue = `SELECT count(*) FROM _honker_live WHERE queue = ?`

@@ -25,8 +25,8 @@ func UseSeed() {
 	}
 }
 
-// Seed returns the seed of the run and logs it for repetition. The scheduling of goroutines and
-// processes does not depend on it.
+// Seed returns the run's seed and logs it so that the run can be repeated. The seed does not affect
+// how goroutines and processes are scheduled.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
 	seed := *seedFlag
@@ -37,7 +37,7 @@ func Seed(t testing.TB) uint64 {
 	return seed
 }
 
-// Rand returns a random source for one goroutine. of distinguishes the sources of a seed.
+// Rand returns a random source for a single goroutine. of distinguishes sources that share a seed.
 func Rand(seed, of uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, of)) }
 
 // KeepOnFailure copies dir to a temporary directory if the test fails. It must be called after all

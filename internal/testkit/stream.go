@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/honkertest"
 )
 
-// Double is the function of most pipes in tests.
+// Double is the function used by most pipes in tests.
 func Double(_ context.Context, e *honker.Event[int]) (int, error) { return 2 * e.Data, nil }
 
 // DoublingStreams returns the input and the output of a pipe that uses Double.
@@ -68,7 +68,7 @@ func StreamData[E any](t testing.TB, s *honker.Stream[E]) (data []E) {
 	return data
 }
 
-// Take returns the next n events of a consumer.
+// Take returns a consumer's next n events.
 func Take(t testing.TB, s *honker.Stream[int], consumer string, opts *honker.SubscribeOptions, n int) (events []*honker.Event[int]) {
 	t.Helper()
 	for e, err := range s.Subscribe(Context(t, Timeout), consumer, opts) {
@@ -89,7 +89,7 @@ func EventData(events []*honker.Event[int]) (data []int) {
 	return data
 }
 
-// SavedOffset returns the saved offset of a consumer.
+// SavedOffset returns a consumer's saved offset.
 func SavedOffset[E any](t testing.TB, s *honker.Stream[E], consumer string) int64 {
 	t.Helper()
 	offset, err := s.Offset(context.Background(), consumer)

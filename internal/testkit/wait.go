@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Timeout is the limit for steps that should take far less. It only ends tests that hang.
+// Timeout is the time limit for steps that should take far less. It only ends tests that hang.
 const Timeout = time.Minute
 
 // Context returns a ctx that is cancelled after d or when the test ends.
@@ -28,7 +28,7 @@ func Eventually(t testing.TB, d time.Duration, what string, ok func() bool) {
 	}
 }
 
-// Within returns the first error from c, or the error of ctx if none arrives within d.
+// Within returns the first error from c. If none arrives within d, it returns the ctx error.
 func Within(ctx context.Context, c <-chan error, d time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -40,8 +40,8 @@ func Within(ctx context.Context, c <-chan error, d time.Duration) error {
 	}
 }
 
-// Background runs work in a goroutine. stop cancels its ctx, waits for it and returns its error.
-// The end of the test calls stop, too.
+// Background runs work in a goroutine. stop cancels work's ctx, waits for work to return, and
+// returns its error. stop is also called when the test ends.
 func Background(t testing.TB, work func(context.Context) error) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -37,8 +37,8 @@ func (l *Log) Times(what string) int {
 }
 
 // Bubble runs f in a testing/synctest bubble, in which time advances only when all goroutines are
-// blocked. The bubble begins at a whole second. Its DB gets no file notices, because they come from
-// outside of the bubble.
+// blocked. The bubble starts at a whole second. Its DB gets no file notices, because they come from
+// outside the bubble.
 func Bubble(t *testing.T, f func(t *testing.T, db *honker.DB, s *Recorder)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -55,7 +55,7 @@ func Bubble(t *testing.T, f func(t *testing.T, db *honker.DB, s *Recorder)) {
 // Handler is a handler of jobs.
 type Handler[T any] = func(context.Context, *honker.Job[T]) error
 
-// LoggedBubble is like Bubble, but passes a log of level Info and above to f.
+// LoggedBubble is like Bubble, but also passes f a log with messages of level Info and above.
 func LoggedBubble(t *testing.T, f func(t *testing.T, db *honker.DB, s *Recorder, log *Log)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,6 @@
-// Package traffic counts the job events of this process by queue and minute, and adds the
-// counts to the file. It causes few writes: once a second, the counts are written along with another
-// commit. They get their own commit only if there was none for two seconds.
+// Package traffic counts this process's job events by queue and minute, and adds the counts to the
+// file. It causes few writes: once a second, the counts are written with another commit. They get a
+// separate commit only if there was none for two seconds.
 package traffic
 
 import (
@@ -20,9 +20,9 @@ import (
 const Kept = 7 * 24 * time.Hour
 
 const (
-	placeKept  = 10 * time.Minute // how long a queue keeps its own row
+	placeKept  = 10 * time.Minute // how long a queue keeps a separate row
 	carryEvery = time.Second      // between two commits that carry counts
-	quietAfter = 2 * time.Second  // after this time without a commit, counts are written by their own
+	quietAfter = 2 * time.Second  // after this time without a commit, the counts get a separate commit
 	failPause  = time.Minute      // after a failed write
 
 	mostQueues  = 100 // per minute in the file; further queues share a row
@@ -55,14 +55,14 @@ func (c *Counts) events() int64 {
 	return c.Enqueued + c.Claimed + c.Acked + c.Retried + c.Died + c.Snoozed
 }
 
-// rounded truncates the durations to the resolution of the file.
+// rounded truncates the durations to the file's resolution.
 func (c *Counts) rounded() Counts {
 	r := *c
 	r.Wait, r.Ran = c.Wait.Truncate(time.Millisecond), c.Ran.Truncate(time.Millisecond)
 	return r
 }
 
-// row converts c to an increment of the row k.
+// row converts c to an increment for row k.
 func (c *Counts) row(k key) row.Minute {
 	return row.Minute{
 		Start: time.Unix(k.minute*60, 0), Queue: k.queue,
@@ -80,7 +80,7 @@ type key struct {
 // sums are counts by row.
 type sums map[key]*Counts
 
-// at returns the counts of row k.
+// at returns row k's counts.
 func (s sums) at(k key) *Counts {
 	if s[k] == nil {
 		s[k] = new(Counts)
@@ -88,36 +88,36 @@ func (s sums) at(k key) *Counts {
 	return s[k]
 }
 
-// Meter counts for a DB. It is an engine.Piggyback: counts are pending until a write takes them, and
-// become pending again if the write fails. Add of a nil Meter does nothing.
+// Meter counts a DB's job events. It is an engine.Piggyback: counts are pending until a write takes
+// them, and become pending again if the write fails. Calling Add on a nil Meter does nothing.
 type Meter struct {
 	store engine.MinuteStore
-	flush func() // writes pending counts, in its own commit
+	flush func() // writes pending counts in a separate commit
 
 	due     atomic.Bool   // the next commit carries the pending counts
 	armed   atomic.Bool   // a timer is set; changed under mu
-	next    atomic.Uint32 // number of calls of Add, to select the next tally
+	next    atomic.Uint32 // number of calls to Add, to select the next tally
 	tallies [tallies]tally
 
 	mu     sync.Mutex
-	taken  sums        // counts of the write in progress; nil for none
+	taken  sums        // counts being written; nil if no write is in progress
 	last   time.Time   // when counts were last taken
 	timer  *time.Timer // for pending counts; nil until first needed
 	closed bool
 
 	// State of the write in progress.
-	known  map[string]bool // queues with their own rows
+	known  map[string]bool // queues with separate rows
 	looked int64           // minute of known
 }
 
-// NewMeter returns a Meter that calls flush on a separate goroutine if no commit has carried its
-// counts. flush must call Take and write them.
+// NewMeter returns a Meter that calls flush on a separate goroutine if its counts were not written
+// with another commit. flush must call Take and write the counts.
 func NewMeter(store engine.MinuteStore, flush func()) *Meter {
 	return &Meter{store: store, flush: flush}
 }
 
-// Add counts events in queue at the time at. It is called for each job, so it does not read the
-// clock, which on some machines would cost more than everything else.
+// Add counts events in queue at time at. It is called for each job, so it does not read the clock,
+// which on some machines would cost more than everything else.
 func (m *Meter) Add(at time.Time, queue string, c Counts) {
 	if m == nil || c == (Counts{}) {
 		return
@@ -133,8 +133,8 @@ func (m *Meter) Add(at time.Time, queue string, c Counts) {
 	}
 }
 
-// armLocked makes the pending counts due after d. They are then written with the next commit, or
-// with their own if there is none.
+// armLocked makes the pending counts due after d. They are then written with the next commit, or in
+// a separate commit if there is none.
 func (m *Meter) armLocked(d time.Duration) {
 	if d > 0 {
 		m.afterLocked(d, m.ripen)
@@ -143,7 +143,7 @@ func (m *Meter) armLocked(d time.Duration) {
 	}
 }
 
-// afterLocked sets the timer, and replaces an earlier setting.
+// afterLocked sets the timer, replacing any earlier setting.
 func (m *Meter) afterLocked(d time.Duration, f func()) {
 	m.stopLocked()
 	m.armed.Store(true)
@@ -159,7 +159,7 @@ func (m *Meter) stopLocked() {
 func (m *Meter) ripen() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.armed.Load() && !m.closed { // otherwise stopped in the meantime
+	if m.armed.Load() && !m.closed { // otherwise the timer was stopped in the meantime
 		m.ripenLocked()
 	}
 }
@@ -169,8 +169,9 @@ func (m *Meter) ripenLocked() {
 	m.afterLocked(quietAfter-carryEvery, m.flush)
 }
 
-// Take reports whether a write that begins now should carry the pending counts. If so, the caller
-// must call Run in its transaction, and Done after it. alone is set for the Meter's own write.
+// Take reports whether a write that is about to begin should include the pending counts. If so, the
+// caller must call Run in the write's transaction, and Done after it. alone is true if the write is
+// only for the Meter.
 func (m *Meter) Take(alone bool) bool {
 	if !alone && !m.due.Load() {
 		return false
@@ -212,7 +213,7 @@ func (m *Meter) Done(o engine.PiggybackResult) {
 		m.armLocked(time.Until(m.last.Add(carryEvery)))
 	case engine.PiggybackSkipped:
 		m.armLocked(0)
-	case engine.PiggybackFailed: // without its own commit: a process that is quiet by then stays quiet
+	case engine.PiggybackFailed: // no separate commit: a process that is idle by then stays idle
 		m.afterLocked(failPause, func() { m.due.Store(true) })
 	}
 }
@@ -255,10 +256,10 @@ func (m *Meter) Run(ctx context.Context, q row.Querier, now time.Time) error {
 // Single implements engine.Op.
 func (m *Meter) Single() bool { return false }
 
-// Before returns the first minute that is kept.
+// Before returns the first minute whose counts are kept.
 func Before(now time.Time) int64 { return now.Add(-Kept).Unix() / 60 }
 
-// rows returns the increments for the taken counts, and for the total of each minute.
+// rows returns the increments for the taken counts and for each minute's total.
 func (m *Meter) rows(ctx context.Context, q row.Querier, now time.Time) ([]row.Minute, error) {
 	if err := m.look(ctx, q, now); err != nil {
 		return nil, err
@@ -279,8 +280,8 @@ func (m *Meter) rows(ctx context.Context, q row.Querier, now time.Time) ([]row.M
 	return rows, nil
 }
 
-// look determines which queues have their own row. It queries the file once per minute, and for
-// queues not seen before.
+// look determines which queues have a separate row. It queries the file once per minute, and
+// whenever it sees a new queue.
 func (m *Meter) look(ctx context.Context, q row.Querier, now time.Time) error {
 	minute := now.Unix() / 60
 	if m.looked != minute {
@@ -299,7 +300,7 @@ func (m *Meter) look(ctx context.Context, q row.Querier, now time.Time) error {
 	return nil
 }
 
-// place returns the name of the row for queue.
+// place returns the name of the row that counts queue.
 func (m *Meter) place(queue string) string {
 	switch {
 	case m.known[queue]:

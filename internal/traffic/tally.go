@@ -11,8 +11,8 @@ import (
 type tally struct {
 	mu      sync.Mutex
 	pending sums
-	recent  key     // the key last used, often needed again for the next Add
-	counts  *Counts // counts of recent in pending; nil for none
+	recent  key     // the last key used, which the next Add often needs again
+	counts  *Counts // recent's counts in pending; nil if there are none
 }
 
 func (t *tally) add(k key, c Counts) {

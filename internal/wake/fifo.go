@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// FIFO holds a list per name, each in order of arrival. The zero value is empty and ready to use.
+// FIFO holds a list for each name, in order of arrival. The zero value is empty and ready to use.
 // It is safe for concurrent use.
 type FIFO[T comparable] struct {
 	mu     sync.Mutex
 	byName map[string][]T
 }
 
-// Push appends v to the list of name and reports whether it is the only entry.
+// Push appends v to name's list and reports whether it is the only entry.
 func (f *FIFO[T]) Push(name string, v T) (first bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -24,7 +24,7 @@ func (f *FIFO[T]) Push(name string, v T) (first bool) {
 	return len(f.byName[name]) == 1
 }
 
-// Pop removes and returns the first entry of name. ok is false if there is none.
+// Pop removes and returns name's first entry. ok is false if there is none.
 func (f *FIFO[T]) Pop(name string) (v T, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -36,8 +36,8 @@ func (f *FIFO[T]) Pop(name string) (v T, ok bool) {
 	return v, true
 }
 
-// Remove removes v from the list of name. found is false if v is not in it. If v was the first
-// entry and another follows, next is that entry and hasNext is true.
+// Remove removes v from name's list. found is false if v is not in the list. If v was the first
+// entry and another follows it, next is the following entry and hasNext is true.
 func (f *FIFO[T]) Remove(name string, v T) (found bool, next T, hasNext bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -56,7 +56,7 @@ func (f *FIFO[T]) Remove(name string, v T) (found bool, next T, hasNext bool) {
 func (f *FIFO[T]) removeLocked(name string, i int) {
 	f.byName[name] = slices.Delete(f.byName[name], i, i+1)
 	if len(f.byName[name]) == 0 {
-		delete(f.byName, name) // names come and go, and the map must not keep them
+		delete(f.byName, name) // names come and go, so the map must not keep them
 	}
 }
 
@@ -67,17 +67,18 @@ func (f *FIFO[T]) Empty(name string) bool {
 	return len(f.byName[name]) == 0
 }
 
-// KeyedMutex is a mutex per name, granted in order of arrival. With it, a single goroutine of this
-// process looks at the file for all that wait for the same name. The zero value is ready to use.
+// KeyedMutex provides a mutex for each name, granted in order of arrival. With it, only one of the
+// goroutines that wait for the same name looks at the file. The zero value is ready to use.
 type KeyedMutex struct {
-	waiting FIFO[chan struct{}] // the first entry of a name holds the mutex; its channel is closed
+	waiting FIFO[chan struct{}] // a name's first entry holds the mutex; its channel is closed
 }
 
 // Lock locks the mutex called name. It blocks until the mutex is granted or ctx ends. The caller
 // must call unlock.
 func (m *KeyedMutex) Lock(ctx context.Context, name string) (unlock func(), err error) {
 	granted := make(chan struct{})
-	// unlock also withdraws a pending wait: the entry is the claim, whether granted or not.
+	// unlock also withdraws a pending wait: it removes the entry, whether or not the mutex was
+	// granted.
 	unlock = func() {
 		if _, next, ok := m.waiting.Remove(name, granted); ok {
 			close(next)

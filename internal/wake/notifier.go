@@ -1,10 +1,9 @@
-// Package wake lets goroutines sleep until a commit concerns them, whether of this process or of
-// another.
+// Package wake lets goroutines sleep until a commit, by this process or another, concerns them.
 //
 // A waiter subscribes to keys, looks for itself, and then sleeps. When the watcher notices a
-// commit, the sources query the store once per kind of key for ready names, and only the waiters of
-// these keys are woken. A thousand listeners on other channels sleep on. A wake-up carries no data
-// and may be spurious.
+// commit, the sources query the store once for each kind of key to find the ready names, and only
+// the waiters for these keys are woken. A thousand listeners on other channels sleep on. A wake-up
+// carries no data and may be spurious.
 package wake
 
 import (
@@ -29,10 +28,10 @@ const (
 	ChannelMessage             // the channel
 	JobDone                    // the job's id
 	TopicEvent                 // the topic or pattern
-	GroupReturn                // the group's id: an event came back to it
+	GroupReturn                // the group's id: an event was returned to the group
 	LockFree                   // the lock
 	ScheduleDue                // no name
-	RelayReady                 // RelayName: a partition of the queue can be taken
+	RelayReady                 // see RelayName: one of the queue's partitions can be taken
 	Closing                    // no name; only the end of the notifier wakes it
 	kinds
 )
@@ -44,7 +43,7 @@ type Key struct {
 	Filter *row.Filter // with TopicEvent: only events that pass it; nil for all
 }
 
-// id returns the name under which the waiters of k are registered.
+// id returns the name under which waiters for k are registered.
 func (k Key) id() string {
 	if k.Kind != TopicEvent {
 		return k.Name
@@ -55,11 +54,12 @@ func (k Key) id() string {
 func (k Key) selection() selection { return selection{Topic: k.Name, Filter: k.Filter} }
 
 // Watcher notices commits to a database; see package watch. It runs only while it has waiters. It
-// is an interface because other databases notice commits differently, such as Postgres with LISTEN.
+// is an interface because other databases have different ways to notice commits, such as LISTEN in
+// Postgres.
 type Watcher interface {
 	AddWaiter(Signals)
 	RemoveWaiter(Signals)
-	Committed()         // reports a commit of this process
+	Committed()         // reports a commit by this process
 	Raise(Signals)      // wakes the waiters for these signals in all processes
 	WakeAt(t time.Time) // requests a look at t even without a commit
 	Close() error
@@ -93,9 +93,9 @@ type Notifier struct {
 
 	mu      sync.Mutex
 	waiting [kinds]map[string]map[*Waiter]struct{} // by id
-	keys    [kinds]int                             // number of keys of all waiters
+	keys    [kinds]int                             // total number of the waiters' keys
 	sparse  sparse                                 // selections of TopicEvent, by id
-	err     error                                  // why no wait can succeed any more: Close, or a replaced file
+	err     error                                  // why waits can no longer succeed: Close, or a replaced file
 }
 
 // New returns a notifier. Its watcher starts with the first waiter.
@@ -112,7 +112,7 @@ func New(cfg Config) *Notifier {
 	return n
 }
 
-// Waiter is a subscription. It holds at most one pending wake-up.
+// Waiter is a subscription. It holds at most a single pending wake-up.
 type Waiter struct {
 	notifier *Notifier
 	keys     []Key
@@ -145,7 +145,7 @@ func (n *Notifier) Subscribe(keys ...Key) *Waiter {
 		w.Wake() // end has run, so no later wake-up will come
 	}
 	n.mu.Unlock()
-	// Outside mu, because the watcher's goroutine takes mu while it looks.
+	// Call this without holding mu, because the watcher's goroutine takes mu while it looks.
 	n.watcher.AddWaiter(w.signals)
 	return w
 }
@@ -183,7 +183,7 @@ func (w *Waiter) Wake() {
 }
 
 // C returns a channel that receives a value when w is woken. It is for callers that also wait for
-// something else. After receiving, check [Notifier.Err].
+// something else. After receiving from it, callers must check [Notifier.Err].
 func (w *Waiter) C() <-chan struct{} { return w.woken }
 
 // Done and Forever are special results of the look function of [Notifier.Until]. Done ends the
@@ -193,8 +193,8 @@ const (
 	Forever time.Duration = math.MaxInt64
 )
 
-// Wait blocks until w is woken or d has passed. It returns an error if ctx has ended or no wait can
-// succeed any more.
+// Wait blocks until w is woken or d has passed. It returns an error if ctx has ended or waits can
+// no longer succeed.
 func (w *Waiter) Wait(ctx context.Context, d time.Duration) error {
 	// Most waits have no time limit, and a timer costs the runtime a wake-up.
 	var passed <-chan time.Time
@@ -213,9 +213,9 @@ func (w *Waiter) Wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Until calls look until it returns Done or an error. Between the calls it sleeps until a key is
-// ready or the time returned by look has passed. If ctx ends, Until returns its cause. All waiting
-// verbs use this loop; workers also wait for other events, see worker.Source.Await.
+// Until calls look repeatedly until it returns Done or an error. Between the calls it sleeps until
+// a key is ready or the time returned by look has passed. If ctx ends, Until returns its cause. All
+// waiting verbs use this loop; workers also wait for other events, see worker.Source.Await.
 //
 // The subscription begins before the first look and lasts until the last. A commit during look
 // leaves a wake-up behind, and the next sleep ends at once.
@@ -233,8 +233,8 @@ func (n *Notifier) Until(ctx context.Context, look func() (wait time.Duration, e
 	}
 }
 
-// Wake wakes the waiters that a commit of this process concerns. Waiters of this process need not
-// wait until the watcher has looked. Waiters of other processes are woken by a signal, because
+// Wake wakes the waiters that a commit by this process concerns. Waiters in this process need not
+// wait until the watcher has looked. Waiters in other processes are woken by a signal, because
 // their watchers may look rarely while the file is busy.
 func (n *Notifier) Wake(changes ...Change) {
 	var raise Signals
@@ -251,7 +251,7 @@ func (n *Notifier) Wake(changes ...Change) {
 	n.watcher.Raise(raise)
 }
 
-// wake wakes the waiters of an id in this process and returns their number.
+// wake wakes this process's waiters for an id and returns their number.
 func (n *Notifier) wake(kind Kind, id string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -262,14 +262,14 @@ func (n *Notifier) wake(kind Kind, id string) int {
 	return len(set)
 }
 
-// concerned returns the ids of TopicEvent to which events belong, including ids without waiters.
+// concerned returns the TopicEvent ids that events belong to, including ids without waiters.
 func (n *Notifier) concerned(events row.Added) []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.sparse.concerned(events)
 }
 
-// sparseIDs returns the ids of TopicEvent whose waiters skip some events of their topics.
+// sparseIDs returns the TopicEvent ids whose waiters skip some of their topics' events.
 func (n *Notifier) sparseIDs() (ids []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -281,10 +281,10 @@ func (n *Notifier) sparseIDs() (ids []string) {
 	return ids
 }
 
-// pageOf returns how many rows of a log a single look may read to find the waiters of kind that
-// they concern. Reading a row costs less than waking a waiter, which reads for itself. So the page
-// grows with the number of waiters: a thousand messages on one channel must not wake a hundred
-// thousand listeners of others.
+// pageOf returns how many log rows a single look may read to find the waiters of kind that the rows
+// concern. Reading a row costs less than waking a waiter, which then reads for itself. The page
+// therefore grows with the number of waiters: a thousand messages on a channel must not wake a
+// hundred thousand listeners on other channels.
 func (n *Notifier) pageOf(kind Kind) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -298,7 +298,7 @@ func (n *Notifier) WakeAt(t time.Time) {
 	}
 }
 
-// Err returns the reason why no wait can succeed any more, or nil.
+// Err returns the reason why waits can no longer succeed, or nil.
 func (n *Notifier) Err() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -312,8 +312,8 @@ func (n *Notifier) Close() error {
 	return n.watcher.Close()
 }
 
-// end wakes every waiter for good. Later calls keep the first reason, because a replaced file says
-// more than the Close that follows.
+// end wakes every waiter permanently. Later calls keep the first reason, because a replaced file is
+// more informative than the Close that follows.
 func (n *Notifier) end(reason error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -329,18 +329,18 @@ func (n *Notifier) end(reason error) {
 	}
 }
 
-// changed is called in the watcher's goroutine after each commit that it notices and at each
-// deadline. It asks each source that has waiters once, however many wait. After a signal it asks
-// only for the waiters of signals.
+// changed is called on the watcher's goroutine after each commit that it notices and at each
+// deadline. It queries each source that has waiters once, regardless of how many waiters there are.
+// After a signal, it queries only for the waiters for signals.
 func (n *Notifier) changed(cause Reason, signals Signals) (woken int) {
 	// A deadline is a time requested by a waiter, not a commit.
 	if cause != Deadline {
 		woken += n.wake(AnyCommit, "")
 	}
 	if n.asked(signals) {
-		// The wait for a connection ends with Close, because an attached pool may have lent all of
-		// them. The statements use a ctx without cancellation: a cancelable ctx costs the driver a
-		// goroutine per statement.
+		// Close must end the wait for a connection, because all of an attached pool's connections
+		// may be in use. The statements use a ctx without cancellation: a cancelable ctx costs the
+		// driver a goroutine per statement.
 		conn, err := n.cfg.Reader.Conn(n.ctx)
 		if err == nil {
 			woken += n.ask(context.Background(), conn, signals)
@@ -355,8 +355,8 @@ func (n *Notifier) changed(cause Reason, signals Signals) (woken int) {
 	return woken
 }
 
-// ask wakes the waiters of the names that the sources report as ready. If a source fails, ask wakes
-// all waiters of its kind, so that each of them meets the error and can return it.
+// ask wakes the waiters for the names that the sources report as ready. If a source fails, ask
+// wakes all waiters of its kind, so that each of them runs into the error and can return it.
 func (n *Notifier) ask(ctx context.Context, q row.Querier, signals Signals) (woken int) {
 	now := time.Now() // the same time for all sources, as in a transaction
 	for kind := range kinds {
@@ -424,8 +424,8 @@ func (n *Notifier) names(kind Kind, signals Signals) []string {
 	return names
 }
 
-// Cause returns why ctx has ended: ErrClosed after Close, and otherwise the ctx error, with its
-// cause if the owner of ctx has set one.
+// Cause returns why ctx has ended: ErrClosed after Close, and otherwise ctx's error, with its cause
+// if ctx's owner has set one.
 func Cause(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if cause == ctx.Err() || errors.Is(cause, ErrClosed) {
@@ -434,5 +434,5 @@ func Cause(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", ctx.Err(), cause)
 }
 
-// ErrClosed is the error of every verb and wait after Close.
+// ErrClosed is returned by every verb and wait after Close.
 var ErrClosed = errors.New("the database is closed")

@@ -10,8 +10,8 @@ import (
 // selection is the set of events that a waiter of TopicEvent waits for.
 type selection row.Selection
 
-// id returns a string that identifies the selection. The ids of a single topic, and of a topic with
-// a single key, can be derived from an event. Topics contain no NUL.
+// id returns a string that identifies the selection. The ids for a single topic, and for a topic
+// with a single key, can be derived from an event. Topics do not contain NUL.
 func (s selection) id() string {
 	switch {
 	case s.Filter == nil:
@@ -22,29 +22,30 @@ func (s selection) id() string {
 	return fmt.Sprint(s.Topic, "\x00", s.Filter.Text()) // the text is a JSON object
 }
 
-// keyID returns the id of the selection of a single key of topic.
+// keyID returns the id of the selection of a single key in topic.
 func keyID(topic, key string) string { return topic + "\x00\x00" + key }
 
-// sparse holds, by id, the selections that cannot be found from the topic and key of an event:
-// patterns, and filters for more than a single key.
+// sparse holds, by id, the selections that cannot be found from an event's topic and key: patterns,
+// and filters for more than a single key.
 type sparse map[string]row.Selection
 
-// add adds s unless it can be found from the topic and key of an event.
+// add adds s unless it can be found from an event's topic and key.
 func (all sparse) add(id string, s selection) {
 	if row.Selection(s).Pattern() || s.Filter != nil && s.Filter.Op != row.KeyIs {
 		all[id] = row.Selection(s)
 	}
 }
 
-// passesOver reports whether the waiters of id skip some events of their topics. Only waiters of a
-// whole topic do not.
+// passesOver reports whether the waiters for id skip some of their topics' events. Only waiters for
+// a whole topic do not.
 func (all sparse) passesOver(id string) bool {
 	_, found := all[id]
 	return found || strings.Contains(id, "\x00")
 }
 
 // concerned returns the ids of the selections that contain any of events. For a topic with a
-// thousand subscribers, each for a different key, it costs as much as for a single subscriber.
+// thousand subscribers, each interested in a different key, it costs as much as for a single
+// subscriber.
 func (all sparse) concerned(events row.Added) (ids []string) {
 	for topic, keys := range events {
 		ids = append(ids, topic)

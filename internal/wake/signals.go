@@ -6,8 +6,8 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// signalRange is the range of the 64 signals that belongs to a kind. The names of a kind share its
-// signals by hash, so a signal may wake a process needlessly.
+// signalRange is the range of the 64 signals that belongs to a kind. A hash maps a kind's names to
+// its signals, so a signal may wake a process needlessly.
 //
 // These values must never change, because processes of different versions may work on the same
 // file.
@@ -22,13 +22,13 @@ var signalRanges = [kinds]signalRange{
 	GroupReturn:    {55, 5},
 	LockFree:       {60, 3},
 	ScheduleDue:    {63, 1},
-	// AnyCommit is woken by every look, and Closing by none.
+	// Every look wakes AnyCommit, and no look wakes Closing.
 }
 
 // signalOfPatterns is the signal for waiters of topic patterns.
 const signalOfPatterns Signals = 1 << 47
 
-// signalsOf returns the signals that the waiters for name wait for.
+// signalsOf returns the signals that waiters for name wait for.
 func signalsOf(kind Kind, name string) Signals {
 	r := signalRanges[kind]
 	if r.n == 0 {
@@ -42,7 +42,8 @@ func signalsOf(kind Kind, name string) Signals {
 	return 1 << (r.first + h.Sum32()%r.n)
 }
 
-// raisedBy returns the signals that a commit for name raises. A topic may match patterns as well.
+// raisedBy returns the signals that a commit concerning name raises. A topic may match patterns as
+// well.
 func raisedBy(kind Kind, name string) Signals {
 	if kind == TopicEvent {
 		return signalsOf(kind, name) | signalOfPatterns
@@ -50,7 +51,7 @@ func raisedBy(kind Kind, name string) Signals {
 	return signalsOf(kind, name)
 }
 
-// signalsOfKind returns the signals of all keys of a kind.
+// signalsOfKind returns the signals of all keys of the given kind.
 func signalsOfKind(kind Kind) Signals {
 	r := signalRanges[kind]
 	set := (Signals(1)<<r.n - 1) << r.first
@@ -60,7 +61,7 @@ func signalsOfKind(kind Kind) Signals {
 	return set
 }
 
-// isLog reports whether the events of k are read from a table that only grows.
+// isLog reports whether events of kind k are read from an append-only table.
 func (k Kind) isLog() bool { return k == ChannelMessage || k == TopicEvent }
 
 // Signals is a set of signals. Waiters wait for some of them, and a process that commits something for others

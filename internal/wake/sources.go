@@ -11,55 +11,56 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Statements holds the questions of the notifier. They are asked after every commit while their kind
-// has waiters, so each must read no more than an index provides.
+// Statements holds the notifier's queries. Each query runs after every commit while its kind has
+// waiters, so it must read only indexes.
 type Statements struct {
-	// Queues returns whether a claim on each of queues would find work and, with next, otherwise when.
+	// Queues returns, for each of queues, whether a claim would find work. If not, and next is set, it
+	// also returns when a claim would.
 	Queues func(ctx context.Context, q row.Querier, queues []string, next bool, now time.Time) ([]row.QueueState, error)
-	// Results returns the jobs among ids that have a result or have ended.
+	// Results returns the ids of the jobs that have a result or have ended.
 	Results func(ctx context.Context, q row.Querier, ids []int64) ([]int64, error)
-	// Messages and Events are the logs of notifications and of events.
+	// Messages and Events query the logs of notifications and events.
 	Messages, Events Log
-	// Groups returns whether an event has come back to each of the groups ids, and otherwise when one
-	// will.
+	// Groups returns, for each of the groups in ids, whether an event has been returned to the group
+	// and, if not, when the next event will be.
 	Groups func(ctx context.Context, q row.Querier, ids []int64, now time.Time) ([]row.GroupState, error)
 	// Locks returns the locks among names, each with the time at which it becomes free, or the zero time if
 	// it is free.
 	Locks func(ctx context.Context, q row.Querier, names []string, now time.Time) (map[string]time.Time, error)
 	// Soonest returns the time at which the next schedule is due, or the zero time if there is none.
 	Soonest func(ctx context.Context, q row.Querier) (time.Time, error)
-	// Relays returns the state of each queue of w in the relay family.
+	// Relays returns the state of each queue in w, in the relay family.
 	Relays func(ctx context.Context, q row.Querier, family string, w row.RelayWanted, now time.Time) ([]row.RelayState, error)
 }
 
-// Log holds the questions about a log, whose rows have rising ids.
+// Log holds the queries on a log, whose rows have increasing ids.
 type Log struct {
 	// Head returns an id such that all rows up to it are visible or deleted, and all rows that become
-	// visible later have larger ids. It goes back only when a backup is restored over the database.
+	// visible later have larger ids. It decreases only when a backup is restored over the database.
 	Head func(ctx context.Context, q row.Querier) (int64, error)
 	// Since returns the names and keys of up to limit rows with ids above after, in the order of their
-	// ids, the number of these rows, and the last id among them. Without rows, last is after, or less
-	// if the head has gone back below it.
+	// ids, the number of these rows, and the last id among them. If there are no rows, last is after,
+	// or less if the head has decreased below after.
 	Since func(ctx context.Context, q row.Querier, after int64, limit int) (added row.Added, n int, last int64, err error)
 }
 
-// names returns the awaited names at the time of the call.
+// names returns the names that are awaited at the time of the call.
 type names func() []string
 
 // source returns the names of a kind that are ready, possibly including names that nobody awaits.
 // It also requests a look at the time when the next name becomes ready.
 type source func(ctx context.Context, q row.Querier, awaited names, now time.Time) (ready []string, err error)
 
-// sources runs a single query per kind of key, however many waiters there are. A thousand listeners
-// on the same channel add a single row to the query. Only the watcher's goroutine calls the
-// sources, so their state needs no lock.
+// sources runs a single query for each kind of key, regardless of how many waiters there are. A
+// thousand listeners on the same channel add a single row to the query. Only the watcher's
+// goroutine calls the sources, so their state needs no lock.
 type sources struct {
 	Statements
 	ask      [kinds]source
 	notifier *Notifier
 
 	messages, events logTail
-	passed           int // number of events since the waiters that skip some were last woken
+	passed           int // number of events since waiters that skip events were last woken
 }
 
 func newSources(s Statements, n *Notifier) *sources {
@@ -73,7 +74,7 @@ func newSources(s Statements, n *Notifier) *sources {
 		LockFree:       all.locks,
 		ScheduleDue:    all.schedules,
 		RelayReady:     all.relays,
-		// Every commit wakes AnyCommit. Nothing but the end of the notifier wakes Closing.
+		// Every commit wakes AnyCommit. Only the end of the notifier wakes Closing.
 	}
 	return all
 }
@@ -81,9 +82,12 @@ func newSources(s Statements, n *Notifier) *sources {
 // wakeAt requests a look at t. The zero time is ignored.
 func (s *sources) wakeAt(t time.Time) { s.notifier.WakeAt(t) }
 
-// queues returns the queues with something to claim. A woken worker claims without another look, so
-// the conditions must be those of a claim: a due job that has not expired and has an attempt left,
-// or a job whose claim has lapsed.
+// wakeAtSecond is wakeAt for a stored second. 0 is ignored.
+func (s *sources) wakeAtSecond(unix int64) { s.wakeAt(row.Instant(unix)) }
+
+// queues returns the queues that have something to claim. A woken worker claims without another
+// look, so the conditions must be the same as for a claim: a due job that has not expired and has
+// an attempt left, or a job whose claim has lapsed.
 func (s *sources) queues(ctx context.Context, q row.Querier, awaited names, now time.Time) (ready []string, err error) {
 	states, err := s.Queues(ctx, q, awaited(), true, now)
 	for _, state := range states {
@@ -97,8 +101,8 @@ func (s *sources) queues(ctx context.Context, q row.Querier, awaited names, now 
 	return ready, err
 }
 
-// channels returns the channels of the messages since the last look. A listener reads by the index
-// of its channels, so messages on other channels need not wake it.
+// channels returns the channels of the messages added since the last look. A listener reads its
+// channels by index, so messages on other channels need not wake it.
 func (s *sources) channels(ctx context.Context, q row.Querier, awaited names, _ time.Time) ([]string, error) {
 	added, _, err := s.messages.gained(ctx, q, s.notifier.pageOf(ChannelMessage))
 	if err != nil || added == nil {
@@ -107,9 +111,9 @@ func (s *sources) channels(ctx context.Context, q row.Querier, awaited names, _ 
 	return slices.Collect(maps.Keys(added)), nil
 }
 
-// topics returns the ids of the selections that contain an event since the last look. From time to
-// time it also returns the selections that skip events. This limits how far such a consumer falls
-// behind: events stay in the file until every consumer has moved past them.
+// topics returns the ids of the selections that contain an event added since the last look. From
+// time to time it also returns the selections that skip events. This limits how far such a consumer
+// falls behind: events stay in the file until every consumer has moved past them.
 func (s *sources) topics(ctx context.Context, q row.Querier, awaited names, _ time.Time) ([]string, error) {
 	page := s.notifier.pageOf(TopicEvent)
 	added, n, err := s.events.gained(ctx, q, page)
@@ -138,7 +142,8 @@ func (s *sources) jobs(ctx context.Context, q row.Querier, awaited names, _ time
 	return ready, err
 }
 
-// groups returns the groups to which an event has been returned. New events are handled by topics.
+// groups returns the groups to which an event has been returned. The topics method handles new
+// events.
 func (s *sources) groups(ctx context.Context, q row.Querier, awaited names, now time.Time) (ready []string, err error) {
 	states, err := s.Groups(ctx, q, numbers(awaited()), now)
 	for _, state := range states {
@@ -152,7 +157,7 @@ func (s *sources) groups(ctx context.Context, q row.Querier, awaited names, now 
 }
 
 // locks returns the free locks. Only the first waiter gets a free lock, and the others find it held
-// again. Waiters of the same process queue up before they wait, see KeyedMutex.
+// again. Waiters in the same process queue up before they wait; see KeyedMutex.
 func (s *sources) locks(ctx context.Context, q row.Querier, awaited names, now time.Time) (ready []string, err error) {
 	states, err := s.Locks(ctx, q, awaited(), now)
 	for name, expires := range states {
@@ -165,8 +170,8 @@ func (s *sources) locks(ctx context.Context, q row.Querier, awaited names, now t
 	return ready, err
 }
 
-// schedules returns the awaited key if a schedule is due. A commit may have brought the next fire
-// time forward, so the time is read after each commit.
+// schedules returns the awaited key if a schedule is due. A commit may have moved the next fire
+// time forward, so schedules reads the time after each commit.
 func (s *sources) schedules(ctx context.Context, q row.Querier, awaited names, now time.Time) ([]string, error) {
 	soonest, err := s.Soonest(ctx, q)
 	if err != nil || !soonest.IsZero() && !soonest.After(now) {
@@ -176,7 +181,7 @@ func (s *sources) schedules(ctx context.Context, q row.Querier, awaited names, n
 	return nil, nil
 }
 
-// RelayName returns the key name for a queue of a relay. family must be an identifier, without a
+// RelayName returns the key name for a relay's queue. family must be an identifier, without a
 // slash.
 func RelayName(family, queue string) string { return family + "/" + queue }
 
@@ -213,19 +218,19 @@ func numbers(names []string) []int64 {
 	return ids
 }
 
-// logTail tracks the rows added to a table that only grows.
+// logTail tracks the rows added to an append-only table.
 type logTail struct {
 	Log
 	seen  int64
 	known bool // seen has been read
 }
 
-// tailPage is the minimum number of rows that a look may read, see [Notifier.pageOf].
+// tailPage is the minimum number of rows that a look may read; see [Notifier.pageOf].
 const tailPage = 1000
 
 // gained returns the names and keys of the n rows that were added since the last look. It returns
-// nil if any name may have gained rows. This is the case at the first look, after page or more new
-// rows, and when the log has gone back because a backup was restored over it.
+// nil if any name may have gained rows. This is the case on the first look, after page or more new
+// rows, and when a restored backup has moved the head of the log back.
 //
 // gained reports each row only once, so the caller must list the waiting names after it returns. A
 // waiter that subscribes in between looks for itself. If the names were listed first, it would miss

@@ -1,9 +1,9 @@
 package wake
 
-// Reason is the reason for a call of Changed.
+// Reason is the reason for a call to Changed.
 type Reason string
 
-// Causes.
+// Reasons.
 const (
 	Commit   Reason = "commit"   // data_version has changed
 	Deadline Reason = "deadline" // a time passed to WakeAt was reached

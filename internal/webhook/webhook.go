@@ -25,26 +25,26 @@ const (
 
 const (
 	secretPrefix = "whsec_"
-	minSecret    = 24 // minimum length of a key in bytes, required by the specification
+	minSecret    = 24 // minimum key length in bytes, required by the specification
 
-	// MaxID is the maximum length of an id, in bytes, that Verify accepts. It leaves room for the
-	// ids of package relay, even with the longest queue name and a Source of 1 KiB, fully escaped.
+	// MaxID is the maximum length, in bytes, of an id that Verify accepts. It leaves room for
+	// package relay's ids, even with the longest queue name and a Source of 1 KiB, fully escaped.
 	MaxID = 8192
 )
 
-// Errors of Verify.
+// Errors returned by Verify.
 var (
 	ErrSignature = errors.New("no signature matches")
 	ErrTimestamp = errors.New("the timestamp is outside the tolerance")
 	ErrID        = errors.New("the id is invalid")
 )
 
-// Keys contains the symmetric keys of an endpoint. There may be several while a key is rotated. Empty
-// Keys sign nothing and verify nothing.
+// Keys holds an endpoint's symmetric keys. There may be several while a key is being rotated. If Keys
+// is empty, it neither signs nor verifies anything.
 type Keys [][]byte
 
-// ParseKeys parses secrets separated by spaces. If secrets is empty it returns no keys. For a
-// malformed secret it returns ErrInvalid. The error does not contain the secret.
+// ParseKeys parses secrets separated by spaces. If secrets is empty it returns no keys. If a secret
+// is malformed, it returns ErrInvalid. The error does not contain the secret.
 func ParseKeys(secrets string) (Keys, error) {
 	var keys Keys
 	for i, text := range strings.Fields(secrets) {
@@ -64,8 +64,8 @@ func ParseKeys(secrets string) (Keys, error) {
 }
 
 // Sign sets the headers for an attempt at time now. Without keys it does nothing. Sign replaces full
-// stops in id by %2E, because the signed text joins id, time and payload by full stops. An unescaped
-// id could therefore be read as a different id and time.
+// stops in id with %2E, because the signed text joins id, time and payload with full stops. An
+// unescaped id could therefore be read as a different id and time.
 func (k Keys) Sign(header http.Header, id string, now time.Time, payload []byte) {
 	if len(k) == 0 {
 		return

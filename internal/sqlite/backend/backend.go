@@ -1,5 +1,5 @@
-// Package backend opens SQLite for the engine: a file with connections of honker's own, and a
-// pool of the application's. It also brings the file to the current schema.
+// Package backend opens SQLite for the engine: either a file, with honker's own connections, or the
+// application's pool. It also brings the file to the current schema.
 package backend
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// Options are the options of the root package that concern SQLite. Defaults are applied.
+// Options holds the root package's options that concern SQLite, with defaults applied.
 type Options struct {
 	Logger         *slog.Logger
 	ReadOnly       bool
@@ -35,19 +35,19 @@ type Options struct {
 	NoFileNotices  bool
 	PosixLocks     bool
 	AnyFilesystem  bool
-	LegacyMessages bool // triggers for messages of honker 0.1, on honker's own connections
+	LegacyMessages bool // create triggers for messages from honker 0.1 on honker's own connections
 	OnConnect      func(ctx context.Context, conn driver.Conn) error
 
-	// Ended is called after each transaction that held the writer; nil means not at all.
+	// Ended is called after each transaction that held the write lock. It may be nil.
 	Ended func(wait, ran time.Duration, committed bool)
-	// OldSchema makes the error for a file that is opened to be read and has an older schema;
-	// version is 0 for a file without honker's own tables.
+	// OldSchema returns the error for a file that is opened read-only and has an older schema.
+	// version is 0 if the file does not have honker's own tables.
 	OldSchema func(version, current int) error
 }
 
-// functions contains honker's SQL functions. They are registered on all connections of the process except
-// attached connections and that of the watcher. All files share a single table, because the driver never
-// releases a registered function.
+// functions contains honker's SQL functions. They are registered on all of the process's connections
+// except attached connections and the watcher's connection. All files share a single table, because the
+// driver never releases a registered function.
 var functions = sqlite.NewFunctions(sqlfunc.Functions(schema.Schema))
 
 // prepare brings the schema of the file up to date. If the file is opened read-only, it only checks the schema.
@@ -93,7 +93,7 @@ func bootstrap(ctx context.Context, pool *sql.DB, path string, limit time.Durati
 	})), path)
 }
 
-// warn logs possible problems of a file that is opened nevertheless.
+// warn logs possible problems with a file that is opened nevertheless.
 func warn(o Options, identity *sqlite.Identity) {
 	for _, warning := range sqlite.Warnings(identity.Path(), identity.Info()) {
 		o.Logger.Warn("honker: "+warning, "path", identity.Path())
@@ -109,7 +109,7 @@ func afterwards(o Options) []string {
 }
 
 // late returns a function that logs a transaction that has held up all other writers. Writers that gave up report
-// that the file was busy, but cannot tell why.
+// only that the file was busy, not why.
 func late(path string, log *slog.Logger) sqlite.Late {
 	return func(held time.Duration, where string) {
 		log.Warn("honker: a long transaction has kept other writers waiting", "path", path, "held", held, "where", where)

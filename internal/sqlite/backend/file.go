@@ -15,15 +15,15 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// File is the backend of a file opened by honker. All connections belong to honker, so they share a
-// single gate and every commit is reported.
+// File is the backend for a file opened by honker. All connections belong to honker, so they share
+// a single gate and every commit is reported.
 type File struct {
 	onDisk
 	opts      Options
 	connector *sqlite.Connector
 	own       *sql.DB        // for reads, the committer, DB.Tx and the notifier
-	reads     chan struct{}  // semaphore of Readers reads, which leaves connections for the others
-	userPool  func() *sql.DB // pool of the application, opened on first use
+	reads     chan struct{}  // semaphore that allows Readers reads, which leaves connections for the other uses
+	userPool  func() *sql.DB // the application's pool, opened on first use
 	writer    *sqlite.Committer
 }
 
@@ -141,8 +141,8 @@ func read(ctx context.Context, conn *sql.Conn, oneMoment bool, f func(context.Co
 	return sqlite.Snapshot(ctx, conn, func(ctx context.Context) error { return f(ctx, conn) })
 }
 
-// lend runs f on a connection. It blocks while Readers connections are lent. Slow reads thus leave a connection for
-// DB.Tx, which would otherwise hold up all other writers while it waits for a connection.
+// lend runs f on a connection. It blocks while Readers connections are in use. Slow reads thus leave a connection
+// for DB.Tx, which would otherwise hold up all other writers while it waits for a connection.
 func (b *File) lend(ctx context.Context, f func(conn *sql.Conn) error) error {
 	select {
 	case b.reads <- struct{}{}:
@@ -203,14 +203,14 @@ func (b *File) Watch(events wake.Events) wake.Watcher {
 	return w
 }
 
-// Close implements engine.Backend. It closes a writing connection last, because the last connection copies
-// the log into the file.
+// Close implements engine.Backend. It closes a connection that can write last, because the last connection
+// copies the log into the file.
 func (b *File) Close() error {
 	return errors.Join(b.writer.Close(), b.userPool().Close(), b.own.Close())
 }
 
-// Connector returns connections for a pool of the caller. The first connection brings the schema
-// up to date. wrap adds the operation and the path to an error of a connect.
+// Connector returns connections for a pool of the caller. The first connection brings the schema up
+// to date. wrap adds the operation and the path to connection errors.
 func Connector(path string, o Options, wrap func(error) error) (driver.Connector, error) {
 	c, err := newConnector(path, o)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// Pool is the backend of a pool that belongs to the application. It has no gate for writers: they wait inside
-// SQLite, and honker's statements are retried.
+// Pool is the backend for a pool that belongs to the application. It has no gate for writers: they wait
+// inside SQLite, and honker's statements are retried.
 type Pool struct {
 	onDisk
 	opts     Options
@@ -31,11 +31,11 @@ var (
 	_ engine.File    = (*Pool)(nil)
 )
 
-// Attach uses pool, which still belongs to the caller, and brings the schema of its file up to date. ctx bounds the
-// call.
+// Attach returns a backend that uses pool, and brings the schema of pool's file up to date. The pool still belongs
+// to the caller. ctx bounds the call.
 func Attach(ctx context.Context, pool *sql.DB, o Options) (*Pool, error) {
 	b := &Pool{opts: o, pool: pool}
-	// Opening a connection may meet a lock, and so may each read.
+	// Opening a connection may run into a lock, and so may each read.
 	if err := sqlite.Retry(ctx, o.BusyTimeout, func() error { return b.prepare(ctx) }); err != nil {
 		return nil, err
 	}
@@ -50,7 +50,8 @@ func Attach(ctx context.Context, pool *sql.DB, o Options) (*Pool, error) {
 	return b, nil
 }
 
-// prepare reads the identity and the settings of the pool's file and brings its schema up to date.
+// prepare reads the file's identity and the pool's settings, and brings the file's schema up to
+// date.
 func (b *Pool) prepare(ctx context.Context) error {
 	path, err := sqlite.MainFile(ctx, b.pool)
 	if err != nil {
@@ -76,7 +77,8 @@ func (b *Pool) SQL() *sql.DB { return b.pool }
 // Looks returns the pool on which the notifier queries.
 func (b *Pool) Looks() *sql.DB { return b.pool }
 
-// Write implements engine.Backend. It reports its own commit to the watcher, since nothing else would.
+// Write implements engine.Backend. It reports its own commit to the watcher, because nothing else
+// does.
 func (b *Pool) Write(ctx context.Context, op engine.Op) error {
 	if err := b.identity.Check(); err != nil {
 		return err
@@ -148,8 +150,8 @@ func (b *Pool) Read(ctx context.Context, oneMoment bool, f func(context.Context,
 	})
 }
 
-// lend runs f on a connection of the pool. The wait for a connection is bounded: the caller's own transaction, which
-// honker cannot see, may hold the only connection.
+// lend runs f on one of the pool's connections. The wait for a connection is bounded: the caller's own transaction,
+// which honker cannot see, may hold the only connection.
 func (b *Pool) lend(ctx context.Context, f func(conn *sql.Conn) error) error {
 	conn, err := sqlite.Borrow(ctx, b.pool, b.opts.BusyTimeout)
 	if err != nil {
@@ -196,9 +198,9 @@ func (b *Pool) Backup(ctx context.Context, path string) error {
 // Vacuum implements engine.File.
 func (b *Pool) Vacuum(ctx context.Context) error { return sqlite.Vacuum(ctx, b.pool) }
 
-// Watch implements engine.Backend. Commits of this process are not counted, so each of them is looked up like a commit
-// of another process. The identity is checked with CheckNow, which ignores recent checks by a verb: the notice of a
-// replaced file may be the last notice there is.
+// Watch implements engine.Backend. It does not count this process's commits, so the watcher treats each of them like a
+// commit by another process. It checks the identity with CheckNow, which ignores recent checks by a verb: the event
+// for a replaced file may be the last event there is.
 func (b *Pool) Watch(events wake.Events) wake.Watcher {
 	b.watcher = newWatcher(b.opts, events, watch.Config{
 		Path:     b.Name(),

@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// Stores returns the statements of a SQLite file.
+// Stores returns the stores for a SQLite file.
 func Stores() engine.Stores {
 	return engine.Stores{
 		Jobs:      jobs.Jobs{},

@@ -12,8 +12,8 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// param is a parameter of a function. An argument of another type is an error, as in honker's own
-// functions, except that a REAL with an integral value is accepted as INTEGER.
+// param is a function parameter. As in honker's own functions, an argument of another type is an
+// error, except that a REAL with an integral value is accepted as INTEGER.
 type param struct {
 	name     string
 	class    string // Text or Integer, as spelled in honker's errors
@@ -37,8 +37,8 @@ func parse(signature string) []param {
 	return out
 }
 
-// accept converts the arguments in place to the types of the signature. It returns an error for the
-// first argument that does not match, with honker's text.
+// accept converts the arguments in place to the signature's types. It returns an error, with
+// honker's text, for the first argument that does not match.
 func accept(params []param, args []driver.Value) (err error) {
 	for i, p := range params {
 		if real, ok := args[i].(float64); ok && p.class == "Integer" {
@@ -57,7 +57,7 @@ func accept(params []param, args []driver.Value) (err error) {
 	return nil
 }
 
-// invalid is the error of an invalid argument. It matches ErrInvalid, but has honker's text.
+// invalid is the error for an invalid argument. It matches ErrInvalid, but has honker's text.
 type invalid struct{ error }
 
 func invalidf(format string, args ...any) error { return invalid{fmt.Errorf(format, args...)} }
@@ -68,7 +68,7 @@ func (invalid) Is(target error) bool { return target == engine.ErrInvalid }
 // Unwrap returns the error with honker's text.
 func (e invalid) Unwrap() error { return e.error }
 
-// whole converts a REAL to an integer. Some drivers, including those of JavaScript, bind every
+// whole converts a REAL to an integer. Some drivers, including those for JavaScript, bind every
 // number as REAL. A fraction is an error, because rounding would hide a mistake.
 func whole(real float64, index int, name string) (int64, error) {
 	switch {
@@ -99,7 +99,7 @@ func (c call) text(i int) string   { return c.args[i].(string) }
 func (c call) integer(i int) int64 { return c.args[i].(int64) }
 func (c call) given(i int) bool    { return c.args[i] != nil }
 
-// integerOrNull returns an argument for which NULL, but not 0, means none.
+// integerOrNull returns an argument for which NULL, rather than 0, means that there is no value.
 func (c call) integerOrNull(i int) (n sql.NullInt64) {
 	if c.given(i) {
 		n = sql.NullInt64{Int64: c.integer(i), Valid: true}
@@ -109,10 +109,10 @@ func (c call) integerOrNull(i int) (n sql.NullInt64) {
 
 func (c call) now() int64 { return c.time.Unix() }
 
-// in returns the second that is the given number of seconds after now.
+// in returns the Unix time that is seconds after now.
 func (c call) in(seconds int64) int64 { return rows.After(c.now(), seconds) }
 
-// count converts a number of rows to an SQL value.
+// count converts a row count to an SQL value.
 func count(n int, err error) (driver.Value, error) { return int64(n), err }
 
 // done converts a bool to the SQL value 1 or 0.

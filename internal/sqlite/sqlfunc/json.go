@@ -5,9 +5,9 @@ import (
 	"strconv"
 )
 
-// The JSON is byte for byte that of honker's own functions: compact, with keys in alphabetical
-// order and only the necessary escapes. encoding/json cannot write it, because it always escapes
-// U+2028.
+// The JSON is byte-for-byte the same as that of honker's own functions: compact, with keys in
+// alphabetical order and only the necessary escapes. encoding/json cannot write it, because it
+// always escapes U+2028.
 
 // member is a member of a JSON object.
 type member struct {
@@ -51,7 +51,7 @@ func appendValue(b []byte, v any) []byte {
 	return append(b, "null"...)
 }
 
-// escapes are the short escapes. Other control characters become \u00XX.
+// escapes maps characters to their short escapes. Other control characters become \u00XX.
 var escapes = map[byte]string{'"': `\"`, '\\': `\\`, '\b': `\b`, '\f': `\f`, '\n': `\n`, '\r': `\r`, '\t': `\t`}
 
 func appendString(b []byte, s string) []byte {

@@ -17,9 +17,9 @@ func sendMessage(c call) (driver.Value, error) {
 	return result(notify.Notifications{}.Insert(c.ctx, c.q, c.text(0), c.text(1), c.time))
 }
 
-// result converts an id or a number to an SQL value. It returns NULL for a row that a trigger of
-// the application has dropped, so that the statement continues. honker returns the id of another
-// row in this case.
+// result converts an id or a number to an SQL value. It returns NULL for a row that one of the
+// application's triggers has dropped, so that the statement continues. In this case honker itself
+// returns the id of another row.
 func result(n int64, err error) (driver.Value, error) {
 	if errors.Is(err, row.ErrNotInserted) {
 		return nil, nil
@@ -49,9 +49,8 @@ func enqueue(c call) (driver.Value, error) {
 }
 
 func claimBatch(c call) (driver.Value, error) {
-	n := int(max(-1, min(c.integer(2), math.MaxInt32))) // -1 for no limit
-	expires := c.in(c.integer(3))
-	jobs, err := c.claim(c.text(0), c.text(1), n, expires)
+	n := int(max(-1, min(c.integer(2), math.MaxInt32))) // -1 means no limit
+	jobs, err := c.claim(c.text(0), c.text(1), n, c.in(c.integer(3)))
 	if err != nil {
 		return nil, err
 	}
@@ -70,12 +69,12 @@ func claimed(j *row.Job, expires int64) []member {
 	}
 }
 
-// errBlob is the error of a job whose payload is a BLOB, which JSON cannot represent and no binding
-// expects.
+// errBlob is the error recorded for a job whose payload is a BLOB, which JSON cannot represent and
+// no binding expects.
 const errBlob = "payload is a BLOB, not text"
 
 // claim claims up to n jobs with text payloads. Jobs with other payloads are dead-lettered and
-// replaced by further jobs, so that they do not block the queue.
+// replaced by other jobs, so that they do not block the queue.
 func (c call) claim(queue, worker string, n int, expires int64) (out []*row.Job, err error) {
 	for {
 		claimed, _, err := jobs.Jobs{}.ClaimAt(c.ctx, c.q, queue, worker, n, c.time.UnixMilli(), expires)
@@ -116,7 +115,7 @@ func (c call) held() (row.Claim, bool, error) {
 
 func ackBatch(c call) (driver.Value, error) {
 	n, err := jobs.Jobs{}.AckAll(c.ctx, c.q, c.text(0), c.text(1), c.now())
-	if err != nil && !json.Valid([]byte(c.text(0))) { // SQLite accepts more than valid JSON
+	if err != nil && !json.Valid([]byte(c.text(0))) { // SQLite accepts more than strict JSON
 		err = invalid{err}
 	}
 	return count(n, err)
@@ -183,7 +182,7 @@ func described(j jobs.Stored) []member {
 	}
 }
 
-// orNull returns nil for 0, which package store uses for a missing time.
+// orNull returns unix, or nil if it is 0, which the store uses for a missing time.
 func orNull(unix int64) any {
 	if unix == 0 {
 		return nil

@@ -27,7 +27,7 @@ func (c call) next(i int, from int64) (int64, error) {
 	return due.Unix(), nil
 }
 
-// defaultAttempts is the number of attempts of a schedule that does not set it.
+// defaultAttempts is the number of attempts for a schedule that does not set one.
 const defaultAttempts = 3
 
 func schedulerRegister(c call) (driver.Value, error) {
@@ -45,7 +45,7 @@ func schedulerRegister(c call) (driver.Value, error) {
 	if changed, err := (schedules.Schedules{}).Put(c.ctx, c.q, t); err != nil || changed {
 		return int64(1), err
 	}
-	// Nothing was written, usually because the task exists and nothing differs.
+	// Nothing was written, usually because the task already exists with the same values.
 	found, err := schedules.Schedules{}.Tasks(c.ctx, c.q, t.Name, false)
 	if err != nil || len(found) == 0 {
 		return nil, err
@@ -66,9 +66,9 @@ func schedulerResume(c call) (driver.Value, error) {
 }
 
 // schedulerTick fires everything that is due, since its statement is a single transaction. It does
-// not fail for a schedule that cannot be parsed, because that would undo the other fires. Such a
-// schedule is paused, as schedulerList shows. As in honker, jobs get the time of the tick as
-// run_at.
+// not fail because of a schedule that cannot be parsed, since that would undo the other enqueued
+// jobs. Instead it pauses the schedule, as schedulerList shows. As in honker, the jobs' run_at is
+// the time of the tick.
 func schedulerTick(c call) (driver.Value, error) {
 	var fires []row.Fire
 	for {
@@ -120,8 +120,8 @@ func orNone(n sql.NullInt64) any {
 	return n.Int64
 }
 
-// schedulerUpdate changes the values that are not NULL. The two values that can be set to NULL have
-// a flag that says whether to change them.
+// schedulerUpdate changes the values that are not NULL. Each of the two values that can be set to
+// NULL has a flag that says whether to change it.
 func schedulerUpdate(c call) (driver.Value, error) {
 	found, err := schedules.Schedules{}.Tasks(c.ctx, c.q, c.text(0), false)
 	if err != nil || len(found) == 0 {
@@ -134,7 +134,7 @@ func schedulerUpdate(c call) (driver.Value, error) {
 	return int64(1), schedules.Schedules{}.Change(c.ctx, c.q, c.text(0), to)
 }
 
-// change returns the values to change, which are zero if the arguments change none.
+// change returns the values to change, or the zero value if the arguments change nothing.
 func (c call) change() (to schedules.Change, err error) {
 	if c.given(1) {
 		to.Spec = c.text(1)

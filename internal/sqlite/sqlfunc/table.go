@@ -1,6 +1,6 @@
 // Package sqlfunc implements honker's SQL functions, compatible with other bindings. Each function
-// checks its arguments, calls package store and writes JSON. All rules are in package store, so a
-// function behaves like the Go method of the same purpose.
+// checks its arguments, calls the store and writes JSON. All rules are in the store, so a function
+// behaves like the corresponding Go method.
 package sqlfunc
 
 import (
@@ -22,8 +22,8 @@ type function struct {
 	body   func(c call) (driver.Value, error)
 }
 
-// table contains every function but honker_bootstrap. A name may occur more than once, since SQLite
-// distinguishes functions by name and number of parameters.
+// table contains every function except honker_bootstrap. A name may occur more than once, since
+// SQLite distinguishes functions by name and number of parameters.
 var table = []function{
 	{"notify", "channel TEXT, payload TEXT", sqlite.WritesOnce, sendMessage},
 
@@ -85,8 +85,8 @@ func Functions(ddl string) []sqlite.Function {
 	return out
 }
 
-// call is a single call of a function. Its arguments have the types of the signature. The time is
-// read once, so that all statements of a call use the same time.
+// call is a single function call. Its arguments have the signature's types. The clock is read once,
+// so that all statements in a call use the same time.
 type call struct {
 	ctx  context.Context
 	q    row.Querier

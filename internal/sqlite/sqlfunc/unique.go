@@ -14,8 +14,8 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// enqueueOptions are the options of honkerx_enqueue. Durations are in seconds, with fractions
-// allowed for those of unique keys.
+// enqueueOptions holds the options of honkerx_enqueue. Durations are in seconds; durations of
+// unique keys may be fractional.
 type enqueueOptions struct {
 	Delay       *int64 `json:"delay"`
 	RunAt       *int64 `json:"run_at"`
@@ -34,8 +34,8 @@ type enqueueOptions struct {
 
 var conflicts = map[string]row.Conflict{"": row.KeepExisting, "keep": row.KeepExisting, "replace": row.ReplaceWaiting, "again": row.RunAgain}
 
-// enqueueWith enqueues a job with all options of the Go API. It is meant for triggers of
-// applications.
+// enqueueWith enqueues a job with all options of the Go API. It is meant for applications'
+// triggers.
 func enqueueWith(c call) (driver.Value, error) {
 	o := enqueueOptions{}
 	if c.given(2) {
@@ -81,7 +81,7 @@ func (o enqueueOptions) job(c call) jobs.NewJob {
 	return job
 }
 
-// unique validates and returns the options of the unique key.
+// unique validates and returns the unique key options.
 func (o enqueueOptions) unique(c call) (u jobs.Unique, err error) {
 	if u.Key, err = o.key(c.text(1)); err != nil {
 		return u, err
@@ -129,7 +129,7 @@ func (o enqueueOptions) key(payload string) (string, error) {
 	return *o.Unique, nil
 }
 
-// milliseconds rounds a duration up to milliseconds, and limits it to the range of a column.
+// milliseconds rounds a duration up to milliseconds and limits it to the column's range.
 func milliseconds(seconds float64) int64 {
 	return int64(math.Min(math.Ceil(seconds*1000), float64(math.MaxInt64/4/int64(time.Millisecond))))
 }

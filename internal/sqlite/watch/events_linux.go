@@ -18,8 +18,8 @@ const (
 	relinked = unix.IN_ATTRIB
 )
 
-// fileEvents notifies a watcher of changes to two files: the -wal file, to which commits are
-// written, and the database file, which may be renamed, deleted or replaced.
+// fileEvents notifies a watcher of changes to two files: the -wal file, where commits are written,
+// and the database file, which may be renamed, deleted or replaced.
 //
 // Its methods must be called on the watcher's goroutine, except for fire, which runs on the mux's
 // goroutine.
@@ -30,12 +30,12 @@ type fileEvents struct {
 	mux    *inotifyMux // nil until subscribe first succeeds
 	fired  chan struct{}
 
-	retryAt time.Time // no attempt before this time, because the last one failed
+	retryAt time.Time // next attempt not before this time, because the last attempt failed
 	told    bool      // the failure was logged
 
 	watches []int32
 	log     bool        // the -wal file existed and is watched
-	gone    atomic.Bool // a watched file was moved or removed, and its watch is useless
+	gone    atomic.Bool // a watched file was moved or removed, so its watch is useless
 }
 
 // retryEvents is the pause between attempts when the system has no inotify instances or watches
@@ -49,7 +49,7 @@ func newFileEvents(cfg Config) *fileEvents {
 // C receives a value after an event.
 func (e *fileEvents) C() <-chan struct{} { return e.fired }
 
-// fire signals C. Several signals are merged into one.
+// fire signals C. Pending signals are merged.
 func (e *fileEvents) fire(gone bool) {
 	if gone {
 		e.gone.Store(true)
@@ -84,9 +84,9 @@ func (e *fileEvents) subscribe() bool {
 	return true
 }
 
-// failed handles an error of watchFiles. A missing file is tried again before each look. Otherwise
-// the user's inotify instances or watches are probably used up by other programs, so the watcher
-// logs this once, polls, and tries again after a pause.
+// failed handles an error from watchFiles. If a file is missing, the watcher tries again before
+// each look. Otherwise other programs have probably used up the user's inotify instances or
+// watches, so the watcher logs this once, polls, and tries again after a pause.
 func (e *fileEvents) failed(err error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return
@@ -133,8 +133,8 @@ func (e *fileEvents) logExists() bool {
 	return err == nil
 }
 
-// unsubscribe removes the watches and discards a pending event. Events cost the writing process
-// some time.
+// unsubscribe removes the watches and discards a pending event, because events cost the writing
+// process some time.
 func (e *fileEvents) unsubscribe() {
 	for _, wd := range e.watches {
 		e.mux.unsubscribe(e, wd)

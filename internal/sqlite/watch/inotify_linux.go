@@ -9,7 +9,7 @@ import (
 
 // inotify is a kernel inotify instance. It opens no descriptors on the watched files, so it cannot
 // drop SQLite's locks. It uses system calls directly, because libraries for file events read each
-// event at once, while the mux lets events accumulate.
+// event immediately, whereas the mux lets events accumulate.
 type inotify struct {
 	fd   int      // for adding watches; file.Fd would make the descriptor blocking
 	file *os.File // for reading in Go's poller; unblocked by close
@@ -29,8 +29,8 @@ func newInotify() (inotify, error) {
 	return inotify{fd, os.NewFile(uintptr(fd), "inotify")}, nil
 }
 
-// watch adds the events in mask to those already watched at path. The watch descriptor identifies
-// the file: all paths of a file have the same descriptor.
+// watch adds the events in mask to the events already watched at path. The watch descriptor
+// identifies the file: all paths of a file have the same descriptor.
 func (i inotify) watch(path string, mask uint32) (int32, error) {
 	wd, err := inotifyAddWatch(i.fd, path, mask|unix.IN_MASK_ADD)
 	return int32(wd), os.NewSyscallError("inotify_add_watch", err)

@@ -18,7 +18,7 @@ type inotifyMux struct {
 	users int           // guarded by sharedMu
 
 	mu      sync.Mutex
-	readErr error // set when events can no longer be read
+	readErr error // set once events can no longer be read
 	// subscribers maps watch descriptors to the subscribers and their event masks. Linux returns
 	// the same descriptor for all watches of a file, so two watchers of a file share it.
 	subscribers map[int32]map[subscriber]uint32
@@ -37,7 +37,7 @@ var (
 )
 
 // acquireMux returns the shared instance, and creates it if needed. Each call must be paired with a
-// call of release.
+// call to release.
 func acquireMux() (*inotifyMux, error) {
 	sharedMu.Lock()
 	defer sharedMu.Unlock()
@@ -71,15 +71,15 @@ const (
 	gone = moved | unix.IN_IGNORED | unix.IN_UNMOUNT
 )
 
-// subscribe calls e.fire for the events in mask at path, and when the file there is gone. It
-// returns the watch descriptor for unsubscribe.
+// subscribe makes the mux call e.fire for events in mask at path, and when the file there is gone.
+// It returns the watch descriptor to pass to unsubscribe.
 func (m *inotifyMux) subscribe(e subscriber, path string, mask uint32) (int32, error) {
 	// Hold the lock during the system call: an event may arrive before it returns, and dispatch
 	// must find the subscriber.
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	wd, err := m.in.watch(path, mask|moved)
-	// A watch whose events are never read would make the file look quiet.
+	// If nobody read a watch's events, the file would look quiet.
 	if err = cmp.Or(m.readErr, err); err != nil {
 		return 0, err
 	}
@@ -93,7 +93,8 @@ func (m *inotifyMux) subscribe(e subscriber, path string, mask uint32) (int32, e
 	return wd, nil
 }
 
-// unsubscribe ends a subscription. Without further subscriptions it also removes the watch.
+// unsubscribe ends a subscription. If there are no further subscriptions, it also removes the
+// watch.
 func (m *inotifyMux) unsubscribe(e subscriber, wd int32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -109,8 +110,8 @@ func (m *inotifyMux) unsubscribe(e subscriber, wd int32) {
 }
 
 // mergeFor is how long the reader lets events accumulate. A commit consists of several writes, each
-// of which would wake a blocked reader and slow down the writer. The kernel merges equal events
-// that were not read yet.
+// of which would wake a blocked reader and slow down the writer. The kernel merges equal unread
+// events.
 const mergeFor = 500 * time.Microsecond
 
 // forward dispatches events until release closes the instance.
@@ -123,12 +124,12 @@ func (m *inotifyMux) forward() {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// After close there are no subscribers left. After any other error all of them must poll.
+	// After close there are no subscribers left. After any other error, all subscribers must poll.
 	m.readErr = err
 	m.fireAllLocked()
 }
 
-// dispatch notifies the subscribers of an event.
+// dispatch passes an event to its subscribers.
 func (m *inotifyMux) dispatch(wd int32, mask uint32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -137,7 +138,7 @@ func (m *inotifyMux) dispatch(wd int32, mask uint32) {
 		return
 	}
 	m.fireLocked(wd, mask)
-	// This is the last event of a watch. The kernel does not reuse its descriptor.
+	// This is a watch's last event. The kernel does not reuse the descriptor.
 	if mask&unix.IN_IGNORED != 0 {
 		delete(m.subscribers, wd)
 	}

@@ -16,11 +16,11 @@ import (
 
 // signalFiles let a process tell other processes of this library that it has committed something
 // for their waiters. They are empty files in the directory <database>-wake, one per signal. Opening
-// a file raises its signal: inotify reports the opening to the processes that watch this file, and
-// to no others. It writes nothing to the disk.
+// a file raises its signal: inotify reports it only to the processes that watch this file. Raising
+// a signal writes nothing to disk.
 //
-// Signals are an optimization for busy databases, where events of the WAL would wake every process
-// at every commit. If a file is missing or was deleted, the next look by timer finds the commit.
+// Signals are an optimization for busy databases, where WAL events would wake every process on
+// every commit. If a file is missing or was deleted, the next look by timer finds the commit.
 type signalFiles struct {
 	dir string
 
@@ -33,7 +33,7 @@ type signalFiles struct {
 	fired   chan struct{}
 	arrived atomic.Uint64
 	files   [64]signalFile
-	created bool // a file was created, so close removes the files
+	created bool // a file was created, so close must remove the files
 }
 
 // signalFile subscribes to the events of a single file.
@@ -61,15 +61,15 @@ func newSignalFiles(database string) *signalFiles {
 
 func (s *signalFiles) path(i int) string { return s.dir + "/" + strconv.Itoa(i) }
 
-// raise wakes the processes that watch a signal of set. For a signal that no process watches there
-// is no file, and raise costs a failing system call.
+// raise wakes the processes that watch a signal in set. A signal that no process watches has no
+// file, and raising it costs a failing system call.
 func (s *signalFiles) raise(set wake.Signals) {
 	now := time.Now().UnixNano()
 	for rest := uint64(set); rest != 0; rest &= rest - 1 {
 		i := bits.TrailingZeros64(rest)
 		next := s.next[i].Load()
 		if now < next && next-now <= int64(absentGap) || !s.next[i].CompareAndSwap(next, now+int64(raiseGap)) {
-			continue // too soon, unless the time of day was set back
+			continue // too soon, unless the clock was set back
 		}
 		if bit := uint64(1) << i; s.watched.Load()&bit != 0 {
 			s.own.Or(bit)
@@ -89,7 +89,7 @@ func (s *signalFiles) C() <-chan struct{} { return s.fired }
 func (s *signalFiles) take() wake.Signals { return wake.Signals(s.arrived.Swap(0)) }
 
 // watch adds missing watches for set. It returns true if it has added any, since earlier signals
-// caused no event. A file that cannot be watched is tried again before the next look.
+// caused no event. If a file cannot be watched, the watcher tries again before the next look.
 func (s *signalFiles) watch(events *fileEvents, set wake.Signals) (added bool) {
 	if events.mux == nil {
 		return false

@@ -9,10 +9,10 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// wait blocks until there is a reason to look.
+// wait blocks until there is a reason to look, and returns the reason.
 func (w *Watcher) wait() reason {
-	// RemoveWaiter wakes nothing. The watcher notices here, after its next look, that its last waiter has left. If
-	// a waiter returns sooner, events are still enabled.
+	// RemoveWaiter does not wake the watcher, which notices here, after its next look, that its last waiter has
+	// left. If a waiter returns sooner, events are still enabled.
 	waiting, deadline := w.demand()
 	for !waiting {
 		if !w.sleep() {
@@ -43,7 +43,7 @@ func (w *Watcher) wait() reason {
 	}
 }
 
-// sleep waits for a request without timers or events. It returns false on Close.
+// sleep waits for a request, with no timers or events. It returns false on Close.
 func (w *Watcher) sleep() bool {
 	// Events cost every process that writes to the file some time.
 	w.events.unsubscribe()
@@ -70,7 +70,7 @@ func (w *Watcher) followEvents() bool {
 	switch {
 	case w.events.subscribe():
 		w.signals.unwatch(w.events)
-		// A commit in progress may have caused its event already, so the watcher searches. On a filesystem that
+		// A commit in progress may already have caused its event, so the watcher searches. On a filesystem that
 		// has missed events before, a new watch proves nothing. Only an actual event ends polling.
 		w.enter(searching, afterEvent)
 		if w.eventMissed {
@@ -119,7 +119,7 @@ func alignWakeups(now time.Time, pause time.Duration) time.Duration {
 	return now.Add(pause).Truncate(pause).Sub(now)
 }
 
-// look reads the version and reports a change. Only the version proves a commit, whatever woke the watcher. A
+// look reads the version and reports a change. Whatever woke the watcher, only the version proves a commit. A
 // signal is the exception: it is raised after a commit, so reading the version would be redundant.
 func (w *Watcher) look(why reason) {
 	now := time.Now()
@@ -149,8 +149,8 @@ func (w *Watcher) look(why reason) {
 	}
 }
 
-// signaled wakes the waiters of the raised signals. More commits for them may follow within raiseGap without a
-// signal, so the next look must come soon.
+// signaled wakes the waiters for the raised signals. More commits that concern them may follow within raiseGap
+// without a signal, so the next look must come soon.
 func (w *Watcher) signaled() {
 	raised := w.signals.take()
 	if raised == 0 || w.cfg.Changed(wake.Commit, raised) == 0 {
@@ -162,7 +162,7 @@ func (w *Watcher) signaled() {
 	}
 }
 
-// clearDeadline clears a deadline that has passed. The call of Changed sets the next deadline.
+// clearDeadline clears a deadline that has passed. The call to Changed sets the next deadline.
 func (w *Watcher) clearDeadline(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -172,8 +172,7 @@ func (w *Watcher) clearDeadline(now time.Time) {
 }
 
 // search looks for the commit announced by an event. The event comes when the WAL is written, shortly before the
-// commit becomes visible. The resolution of timers is too coarse, so the goroutine waits here with sleeps of the
-// system.
+// commit becomes visible. The resolution of timers is too coarse, so the goroutine uses system sleeps here.
 func (w *Watcher) search(now time.Time) {
 	w.eventMissed = false
 	w.enter(searching, afterEvent)
@@ -195,14 +194,14 @@ func (w *Watcher) search(now time.Time) {
 		if mine || time.Now().After(until) {
 			// Either there was a rollback or a checkpoint, or the disk delays the writer between the event and the
 			// commit. There will be no second event, so the timer continues with growing pauses. The delay is thus
-			// proportional to that of the disk.
+			// proportional to the disk's delay.
 			return
 		}
 	}
 }
 
-// tooFast reports whether events arrive too close together. Each event makes the writer wake this process. Above
-// some rate, polling is cheaper for both and hardly slower.
+// tooFast reports whether events arrive too close together. For each event, the writer has to wake this process.
+// Above a certain rate, polling is cheaper for both and hardly slower.
 func (w *Watcher) tooFast(now time.Time) bool {
 	if now.Sub(w.lastEvent) < burstGap {
 		w.fastEvents++
@@ -213,7 +212,7 @@ func (w *Watcher) tooFast(now time.Time) bool {
 	return w.fastEvents >= burstEvents
 }
 
-// found reports a commit. If it woke no waiter, the next looks become rarer.
+// found reports a commit. If the commit woke no waiter, the next looks become less frequent.
 func (w *Watcher) found(now time.Time, why reason) {
 	w.lastCommit = now
 	cause := wake.Commit
@@ -247,9 +246,9 @@ func (w *Watcher) found(now time.Time, why reason) {
 	}
 }
 
-// foundOthers makes looks rarer, including looks for commits of this process: a commit that wakes no waiter here
-// is usually followed by others. Calls in this process wake their waiters directly. cost is the time to find out
-// that no waiter is concerned.
+// foundOthers makes looks less frequent, including looks for this process's commits: a commit that wakes no
+// waiter here is usually followed by others like it. Calls in this process wake their waiters directly. cost is
+// the time it took to find out that no waiter is concerned.
 func (w *Watcher) foundOthers(now time.Time, cost time.Duration) {
 	w.backoff = min(max(2*w.backoff, firstBackoff), slowestBackoff)
 	pause := min(max(w.backoff, lookShare*cost), slowestLook)
@@ -270,7 +269,7 @@ func (w *Watcher) poll(s state) time.Duration {
 	return w.cfg.Poll
 }
 
-// foundNothing lengthens the next pause, and leaves states that a quiet file does not need.
+// foundNothing lengthens the next pause, and leaves states that are not needed for a quiet file.
 func (w *Watcher) foundNothing(now time.Time) {
 	quiet := now.Sub(w.lastCommit)
 	switch {
@@ -319,10 +318,10 @@ func (w *Watcher) changed() bool {
 	return changed
 }
 
-// versionFailed handles an error of Version. The last version is kept, so that the next successful read finds the
-// difference.
+// versionFailed handles an error from Version. The last version is kept, so that the next successful read finds
+// the difference.
 func (w *Watcher) versionFailed(err error) {
-	w.pause = min(w.pause, afterCommit) // no look has happened, so try again soon
+	w.pause = min(w.pause, afterCommit) // the look failed, so try again soon
 	if sqlite.IsBusy(err) {
 		return
 	}

@@ -1,8 +1,8 @@
 // Package watch detects commits of other connections to a database file.
 //
-// Only PRAGMA data_version shows whether there was a commit. The other sources tell the watcher
-// when to read it: a commit of this process, an event of the operating system for the -wal file, a
-// signal of another process, a deadline of a waiter, and a safety look every few seconds.
+// Only PRAGMA data_version shows whether there was a commit. Other sources tell the watcher when to
+// read it: a commit by this process, an operating system event for the -wal file, a signal from
+// another process, a waiter's deadline, and a safety look every few seconds.
 //
 // A watcher is always in one of five states:
 //
@@ -14,7 +14,7 @@
 //	                       listening ------------'
 //	                                 a commit without an event, or no events
 //
-// From any state the last RemoveWaiter leads to sleeping. Like searching, listening can lead to busy.
+// In any state, the last RemoveWaiter leads to sleeping. Like searching, listening can lead to busy.
 //
 // The states, and the time of the next look without a request:
 //
@@ -52,7 +52,7 @@ type Config struct {
 	Path      string        // path of the database file
 	Version   Version       // closed by the watcher when it ends
 	Identity  func() error  // returns an error once the file was replaced
-	Commits   func() int64  // number of commits of this process; their events need no search
+	Commits   func() int64  // number of commits by this process; their events need no search
 	Poll      time.Duration // pause between looks without events
 	Notices   bool          // use file events where the platform has them
 	NoSignals bool          // create no files next to the database; other processes then cannot wake this process before its next look
@@ -67,9 +67,9 @@ type Config struct {
 
 // Pauses with events.
 const (
-	// safetyLook limits the delay when no event comes: after a lost event, or when a file is put at the path by
-	// renaming a parent directory. A look of a thousand files takes 25 to 30 ms, so a look every four seconds
-	// costs 0.6 to 0.8 % of a core.
+	// safetyLook limits the delay when no event comes: after a lost event, or when another file appears at the
+	// path because a parent directory was renamed. A look at a thousand files takes 25 to 30 ms, so a look
+	// every four seconds costs 0.6 to 0.8 % of a core.
 	safetyLook = 4 * time.Second
 	// uncertainLook replaces safetyLook where events may be missing: on an untrusted filesystem, and without a
 	// -wal file, whose creation causes no event.
@@ -77,15 +77,14 @@ const (
 	// clockCheck limits the delay of a deadline after the wall clock was set or the machine was suspended. Timers
 	// do not notice either.
 	clockCheck = 500 * time.Millisecond
-	// alignFrom is the shortest pause that is aligned with those of other files.
+	// alignFrom is the shortest pause that is aligned with other files' pauses.
 	alignFrom = 500 * time.Millisecond
 
 	afterEvent  = time.Millisecond      // first pause after an event without a visible commit
 	afterCommit = 25 * time.Millisecond // first pause after a commit
 )
 
-// The search after an event. The event comes before the commit is visible, usually by less than the resolution of
-// a timer.
+// The search after an event. The event usually precedes the visible commit by less than a timer's resolution.
 const (
 	searchFor   = 600 * time.Microsecond
 	searchEvery = 30 * time.Microsecond
@@ -101,13 +100,13 @@ const (
 	firstBackoff   = 2 * time.Millisecond
 	slowestBackoff = 100 * time.Millisecond
 
-	burstGap    = time.Millisecond       // maximum distance of the events of a burst
+	burstGap    = time.Millisecond       // maximum time between events in a burst
 	burstEvents = 16                     // number of events in a burst that disables events
 	quietAfter  = 20 * time.Millisecond  // a burst ends after this time without a commit
 	othersQuiet = 200 * time.Millisecond // the same for commits that concern no waiter here
 
-	// lookShare limits the cost of looks without result: after such a look, the watcher waits lookShare times as
-	// long as the look took. A look is slow if there are thousands of names to query. The wait is at most
+	// lookShare limits the cost of fruitless looks: after such a look, the watcher waits lookShare times as long
+	// as the look took. A look is slow if there are thousands of names to query. The wait is at most
 	// slowestLook, because the look may also have been delayed by a lent connection or by the disk.
 	lookShare   = 30
 	slowestLook = time.Second
@@ -159,8 +158,8 @@ type Watcher struct {
 	// The fields below belong to the goroutine.
 	state        state
 	pause        time.Duration // until the next look by timer
-	lookAt       time.Time     // time of that look; not delayed by signals
-	signalCame   bool          // the last wait ended with a signal
+	lookAt       time.Time     // time of that look; signals do not delay it
+	signalCame   bool          // a signal ended the last wait
 	version      int64
 	versionKnown bool // version was read at least once
 	connLost     bool // the connection was lost after version was read
@@ -172,7 +171,7 @@ type Watcher struct {
 	lastEvent    time.Time
 	fastEvents   int   // number of consecutive events, each within burstGap of the previous
 	eventMissed  bool  // a timer found a commit without an event
-	ownCommits   int64 // commits of this process at the last event
+	ownCommits   int64 // number of commits by this process at the last event
 }
 
 // New returns a watcher. It starts with the first AddWaiter.
@@ -181,8 +180,9 @@ func New(cfg Config) *Watcher {
 	return &Watcher{cfg: cfg, signals: newSignalFiles(cfg.Path), wake: make(chan struct{}, 1), ctx: ctx, stop: stop, done: make(chan struct{}), bubble: wake.InBubble()}
 }
 
-// AddWaiter makes the watcher look for commits. Commits after AddWaiter has returned will be noticed, at once if
-// another process raises a signal in signals. Each call must be paired with a RemoveWaiter of the same signals.
+// AddWaiter makes the watcher look for commits. Commits made after AddWaiter has returned will be noticed, and
+// immediately if another process raises a signal in signals. Each call must be paired with a RemoveWaiter with
+// the same signals.
 func (w *Watcher) AddWaiter(signals wake.Signals) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -212,7 +212,7 @@ func (w *Watcher) RemoveWaiter(signals wake.Signals) {
 	}
 }
 
-// Committed requests a look after a commit of this process. It never blocks, because the caller is in the middle
+// Committed requests a look after a commit by this process. It never blocks, because the caller is in the middle
 // of its work.
 func (w *Watcher) Committed() {
 	if waiting, _ := w.demand(); waiting && !w.postponed.Load() {
@@ -224,7 +224,7 @@ func (w *Watcher) Committed() {
 // concerns them. It costs a system call or two.
 func (w *Watcher) Raise(signals wake.Signals) { w.signals.raise(signals) }
 
-// WakeAt requests a call of Changed at the time t of the wall clock, even without a commit.
+// WakeAt requests a call to Changed at wall clock time t, even without a commit.
 func (w *Watcher) WakeAt(t time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -234,7 +234,7 @@ func (w *Watcher) WakeAt(t time.Time) {
 	}
 }
 
-// Close stops the goroutine and waits for its end.
+// Close stops the goroutine and waits for it to end.
 func (w *Watcher) Close() error {
 	w.mu.Lock()
 	w.closed = true
