@@ -27,10 +27,12 @@ type Explanation struct {
 type Reason struct {
 	Code  ReasonCode
 	Text  string
-	Until time.Time // time at which the condition expires; zero if it does not expire or depends on other jobs
-	Jobs  []int64   // first 100 jobs that this job waits for or that block it
-	Who   string    // worker that holds the job, or a pause's By
-	Do    []Action  // suggested steps
+	Until time.Time // time at which the condition ends by itself; zero if never, or if it depends on other jobs
+	Jobs  []int64   // jobs that this job waits for or that block it; the first 100
+	Who   string    // worker that holds the job, or By of a pause
+	Do    []string  // Actions as instructions, such as "requeue job 7"
+	// Actions lists steps that help, for a program that offers them.
+	Actions []Action
 }
 
 // Explain describes why the job with the given id is not running, or how it ended. It reads a single

@@ -58,9 +58,10 @@ type Problem struct {
 	// Affected object, if any. Name is the name of a key, schedule, consumer or group.
 	Queue, Topic, Name string
 
-	// Do lists suggested actions in the order in which to try them. If Do is empty, see
-	// [ProblemCode.Help] for the remedy.
-	Do []Action
+	// Actions lists steps that help, in their order. If it is empty, see [ProblemCode.Help] for the remedy.
+	Actions []Action
+	// Do has the Actions as instructions, such as "requeue job 7".
+	Do []string
 }
 
 // Thresholds for reporting problems. In a healthy file, jobs and schedules run within seconds.

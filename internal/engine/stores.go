@@ -8,10 +8,9 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// Stores holds the database statements, grouped by subject. The package that opens a database
-// passes them to [New]; no other code chooses an implementation. A store has no state, clock or
-// goroutine. It neither begins nor commits transactions: its methods run on the Querier they are
-// given.
+// Stores holds the statements of a database, by noun. The function that opens the database passes them
+// to [New]; no other code chooses an implementation. A store has no state, no clock and no goroutine. It
+// neither begins nor commits a transaction: its methods run on the Querier that they are given.
 type Stores struct {
 	Jobs          JobStore
 	Operators     OperatorStore
@@ -153,10 +152,8 @@ type OperatorStore interface {
 	Counts(ctx context.Context, q row.Querier, s row.JobSelect, limit int64, now time.Time) (counts map[string]row.QueueCounts, cost int64, err error)
 	// Discard deletes the dead jobs among ids and returns them.
 	Discard(ctx context.Context, q row.Querier, ids []int64, w row.Waiters) (row.Removed, error)
-	// DropWaiters deletes the jobs that Waiters would return for nodes.
-	DropWaiters(ctx context.Context, q row.Querier, nodes []int64) ([]row.Change, error)
-	// Explain describes how the next claims will treat each of the jobs in ids, in the same order. It
-	// mirrors the database's claims and writes nothing. It examines at most a few thousand jobs, plus those
+	// Explain describes how the next claims treat each of the jobs ids, in the order of ids. It mirrors the
+	// claims of the database and writes nothing. It examines a few thousand jobs at most, besides those
 	// counted up to r.MaxAhead.
 	Explain(ctx context.Context, q row.Querier, ids []int64, r row.ExplainRequest, now time.Time) ([]row.Explained, error)
 	// ExplainQueue describes the next claims on queue. It costs as much as Explain.
@@ -201,8 +198,6 @@ type BatchStore interface {
 	// List returns up to limit batches following the batch with the id after, oldest first, or newest first
 	// if newest is set. If after is 0, the list starts at the beginning.
 	List(ctx context.Context, q row.Querier, newest bool, after int64, limit int, now time.Time) ([]row.Batch, error)
-	// Members returns the ids of up to limit live members, or dead members if dead is set.
-	Members(ctx context.Context, q row.Querier, id int64, dead bool, limit int) ([]int64, error)
 	// Seal closes the batch to new members. It returns false if the batch does not exist.
 	Seal(ctx context.Context, q row.Querier, id int64) (bool, error)
 	// Members returns the ids of up to limit members that are live, or dead if dead is set.
@@ -507,7 +502,7 @@ type AuditStore interface {
 	Note(ctx context.Context, q row.Querier, r row.AuditRow) (id int64, err error)
 }
 
-// FileStore describes a File's contents.
+// FileStore contains the statements that describe the database.
 type FileStore interface {
 	// Definitions returns the definitions of honker's tables with all indexes and triggers on them, including
 	// the application's own.

@@ -21,9 +21,9 @@ import (
 // leader. A single caller therefore never waits for others, and under load a commit contains many
 // ops. Batches grow with the load, because more requests arrive during a commit.
 type Committer struct {
-	source ConnPool
-	limit  time.Duration // maximum wait before an op starts
-	bound  time.Duration // time limit of a batch
+	pool  ConnPool
+	limit time.Duration // limit on the wait for the start of an op
+	bound time.Duration // time limit of a batch
 
 	mu      sync.Mutex
 	waiting []*request // in order of arrival; the leader's own request is first
@@ -49,10 +49,10 @@ type request struct {
 	call   chan bool // receives true to lead; closed when err is set
 }
 
-// NewCommitter returns a committer that writes on connections from source. limit is the maximum
-// wait before an op starts.
-func NewCommitter(source ConnPool, limit time.Duration) *Committer {
-	c := &Committer{source: source, limit: limit, bound: maxBatchTime}
+// NewCommitter returns a committer that writes on connections of pool. limit is the longest wait
+// for the start of an op.
+func NewCommitter(pool ConnPool, limit time.Duration) *Committer {
+	c := &Committer{pool: pool, limit: limit, bound: maxBatchTime}
 	c.idle.L = &c.mu
 	return c
 }
@@ -167,9 +167,9 @@ func (c *Committer) lead(ctx context.Context, own *request) error {
 		return c.fail(own, err)
 	}
 	batch, err := c.run(conn)
-	// Release before answering: a caller that closes the pool on return must find all connections
-	// released.
-	c.source.release(conn, err)
+	// Release before answering: a caller that then closes the pool must find all connections
+	// returned.
+	c.pool.release(conn, err)
 	for _, r := range batch {
 		if r != own {
 			close(r.call)
@@ -375,8 +375,8 @@ func (c *Committer) Close() error {
 	return c.pool.close()
 }
 
-// ConnPool lends a connection to write a batch on. It serves a single committer, and only the
-// current leader uses it.
+// ConnPool lends a connection to write a batch on. It serves a single committer, whose current leader
+// is its only user.
 type ConnPool interface {
 	// acquire returns a connection. It waits for up to limit.
 	acquire(ctx context.Context, limit time.Duration) (*sql.Conn, error)

@@ -82,12 +82,9 @@ func newSources(s Statements, n *Notifier) *sources {
 // wakeAt requests a look at t. The zero time is ignored.
 func (s *sources) wakeAt(t time.Time) { s.notifier.WakeAt(t) }
 
-// wakeAtSecond is wakeAt for a stored second. 0 is ignored.
-func (s *sources) wakeAtSecond(unix int64) { s.wakeAt(row.Instant(unix)) }
-
-// queues returns the queues that have something to claim. A woken worker claims without another
-// look, so the conditions must be the same as for a claim: a due job that has not expired and has
-// an attempt left, or a job whose claim has lapsed.
+// queues returns the queues with something to claim. A woken worker claims without another look, so
+// the conditions must be those of a claim: a due job that has not expired and has an attempt left,
+// or a job whose claim has lapsed.
 func (s *sources) queues(ctx context.Context, q row.Querier, awaited names, now time.Time) (ready []string, err error) {
 	states, err := s.Queues(ctx, q, awaited(), true, now)
 	for _, state := range states {

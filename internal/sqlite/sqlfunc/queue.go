@@ -49,8 +49,9 @@ func enqueue(c call) (driver.Value, error) {
 }
 
 func claimBatch(c call) (driver.Value, error) {
-	n := int(max(-1, min(c.integer(2), math.MaxInt32))) // -1 means no limit
-	jobs, err := c.claim(c.text(0), c.text(1), n, c.in(c.integer(3)))
+	n := int(max(-1, min(c.integer(2), math.MaxInt32))) // -1 for no limit
+	expires := c.in(c.integer(3))
+	jobs, err := c.claim(c.text(0), c.text(1), n, expires)
 	if err != nil {
 		return nil, err
 	}
