@@ -21,7 +21,7 @@ func TestTenants_Run(t *testing.T) {
 	out := runMain(t, t.Context(), 0, "-db", db)
 	require.Regexp(t, `(?m)^   \d+\.\ds  acme: \d+ run, \d+ held, `, out)
 	require.Regexp(t, `acme 10 in 10 calls, bolt 10 in 10 calls, crux 10 in 12 calls +ok`, out)
-	require.Regexp(t, `job \d+: its key "crux" is paused since .* slow down: 429 too many requests`, out)
+	require.Regexp(t, `job \d+: its key "crux" has been paused since .* slow down: 429 too many requests`, out)
 	require.Regexp(t, `job \d+: waits for batch 3`, out)
 	require.Regexp(t, `acme 10 and \[0\], bolt 10 and \[0\], crux 10 and \[0\] +ok`, out)
 	require.NotContains(t, out, "FAILED")
