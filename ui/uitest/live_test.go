@@ -198,7 +198,7 @@ func TestLive_FallsBack(t *testing.T) {
 			b.expected = []string{"501"} // the browser logs the response
 			b.open(s.url)
 			b.wait("document.querySelector('#live .text').textContent === 'every 5 s'")
-			require.Contains(t, b.text("document.getElementById('trouble').textContent"), "holds streams back")
+			require.Contains(t, b.text("document.getElementById('trouble').textContent"), "buffer streams")
 			s.enqueue(t, "mails")
 			b.wait("document.querySelector('main table')?.textContent.includes('mails')")
 		})
