@@ -174,19 +174,22 @@ func (h *heldEvent) end(ctx context.Context, txForm string, op *settleOp) error 
 	if err != nil && !errors.Is(err, ErrClaimLost) {
 		h.settled.Store(false)
 	}
-	if err == nil && op.out.Died {
-		h.member.group.reportDeath(h.claim.Offset, h.attempts, op.cause)
+	if err == nil {
+		h.report(op)
 	}
 	return err
 }
 
+// report reports the event's death, if op has caused it.
+func (h *heldEvent) report(op *settleOp) {
+	if op.out.Died {
+		h.member.group.reportDeath(h.claim.Offset, h.attempts, op.cause)
+	}
+}
+
 // endTx runs op, which ends the claim, within tx.
 func (h *heldEvent) endTx(ctx context.Context, tx Tx, op *settleOp) error {
-	report := func() {
-		if op.out.Died {
-			h.member.group.reportDeath(h.claim.Offset, h.attempts, op.cause)
-		}
-	}
+	report := func() { h.report(op) }
 	q, seen, err := h.member.db.engine.JoinThen(ctx, tx, report)
 	if err != nil {
 		return err

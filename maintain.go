@@ -185,7 +185,7 @@ func (db *DB) maintainOnce(ctx context.Context) error {
 func (db *DB) sweepPart(ctx context.Context, s engine.Sweep, part row.Part, age time.Duration) (int, error) {
 	d := deaths{db: db, queue: part.Name}
 	defer d.end()
-	return db.engine.InChunks(ctx, s, part, engine.Span(engine.Seconds(age)), func(taken row.Swept) { d.report(taken.Dead) })
+	return db.engine.InChunks(ctx, s, part, row.Span(engine.Seconds(age)), func(taken row.Swept) { d.report(taken.Dead) })
 }
 
 // eachPart calls do for every part of a sweep. It continues after an error.

@@ -198,7 +198,7 @@ func (s *Scheduler) List(ctx context.Context) (infos []ScheduleInfo, err error) 
 }
 
 // shown limits a task's time to the years that times can show. The second 0 means that there is no time.
-func shown(at time.Time) time.Time { return engine.Instant(at.Unix()) }
+func shown(at time.Time) time.Time { return row.Instant(at.Unix()) }
 
 // maxNext is the maximum number of times that Next computes.
 const maxNext = 1000

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/honker-go/honker/internal/row"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 )
@@ -105,10 +106,10 @@ func TestSeconds_RoundUp(t *testing.T) {
 	require.EqualValues(t, 1001, UnixUp(now))
 	require.EqualValues(t, 1_000_001, DeadlineMS(now, 0))
 	require.Positive(t, DeadlineMS(now, math.MaxInt64))
-	require.Equal(t, 2*time.Second, Span(2))
-	require.Positive(t, Span(math.MaxInt64))
-	require.Negative(t, Span(math.MinInt64))
-	require.Positive(t, Milliseconds(math.MaxInt64))
+	require.Equal(t, 2*time.Second, row.Span(2))
+	require.Positive(t, row.Span(math.MaxInt64))
+	require.Negative(t, row.Span(math.MinInt64))
+	require.Positive(t, row.Milliseconds(math.MaxInt64))
 	require.EqualValues(t, 1000, UnixAfter(now, 0))
 	require.EqualValues(t, 1001, UnixAfter(now, time.Second-1))
 	require.EqualValues(t, 1002, UnixAfter(now, time.Second))

@@ -75,7 +75,7 @@ type JobStore interface {
 	// assigned, or that would make jobs wait for each other, and [row.ErrBatchDone] if the batch no longer
 	// accepts members. In both cases, an Insert of a single job has changed nothing. Insert returns
 	// [row.ErrNotInserted] if one of the application's triggers dropped a job.
-	Insert(ctx context.Context, q row.Querier, in *row.Insert, now time.Time) (row.Inserted, error)
+	Insert(ctx context.Context, q Querier, in *row.Insert, now time.Time) (row.Inserted, error)
 	// Step ends a worker's claims, makes new claims in the same transaction, and returns the new claims. It
 	// records each settlement's outcome in the settlement itself. A claim that is no longer valid is Lost:
 	// settling it changes neither the job nor its result, progress or attempts. The other settlements take
@@ -88,101 +88,101 @@ type JobStore interface {
 	// left, are waiting for other jobs, or may not start because of a pause or a limit. Jobs whose claims have
 	// lapsed first go back to waiting. Step returns [row.ErrStuck] if there is work but nothing could be
 	// changed, for example because one of the application's triggers drops every change.
-	Step(ctx context.Context, q row.Querier, s row.Step, now time.Time) (row.Claimed, error)
+	Step(ctx context.Context, q Querier, s row.Step, now time.Time) (row.Claimed, error)
 	// Postpone delays, until the time until, the dead-lettering that a claim on queue must do before it can
 	// take jobs. It is called after one of the application's triggers has rejected a claim: a job that
 	// cannot be dead-lettered must not hold up the other jobs. It does nothing in a store whose claims do
 	// not dead-letter jobs.
-	Postpone(ctx context.Context, q row.Querier, queue string, until, now time.Time) error
+	Postpone(ctx context.Context, q Querier, queue string, until, now time.Time) error
 	// AckMany acks the jobs for which a worker holds valid claims and returns their number. It ignores all
 	// other ids. rest reports whether an ack with Alone set may have skipped jobs that other jobs are waiting
 	// for.
-	AckMany(ctx context.Context, q row.Querier, a row.AckMany, now time.Time) (n int, rest bool, err error)
+	AckMany(ctx context.Context, q Querier, a row.AckMany, now time.Time) (n int, rest bool, err error)
 	// Renew extends claims and returns the ids of the jobs that the worker still holds. The worker has lost its
 	// claims on all other ids. Cancelled jobs among these keep their slots in queues with limits for as long as
 	// the claims would have lasted.
-	Renew(ctx context.Context, q row.Querier, r row.Renewal, now time.Time) (kept []int64, err error)
+	Renew(ctx context.Context, q Querier, r row.Renewal, now time.Time) (kept []int64, err error)
 	// Extend sets the end of a claim. It returns false and changes nothing if the claim is no longer valid.
-	Extend(ctx context.Context, q row.Querier, e row.Extension, now time.Time) (bool, error)
+	Extend(ctx context.Context, q Querier, e row.Extension, now time.Time) (bool, error)
 	// Checkpoint stores value, which is JSON text, with a job for its next attempt, replacing any earlier
 	// checkpoint. It returns false and changes nothing if the claim is no longer valid.
-	Checkpoint(ctx context.Context, q row.Querier, c row.Claim, value string, now time.Time) (bool, error)
+	Checkpoint(ctx context.Context, q Querier, c row.Claim, value string, now time.Time) (bool, error)
 	// Base returns the number of attempts a live job had made when it was last requeued, or 0 if it was never
 	// requeued.
-	Base(ctx context.Context, q row.Querier, id int64) (int64, error)
+	Base(ctx context.Context, q Querier, id int64) (int64, error)
 	// States returns the states of queues, in the same order. A state says whether a claim would find work now
 	// and, if not, when it would. The time may be omitted unless next is set. States is called before each wait
 	// and after each commit, and must read only indexes.
-	States(ctx context.Context, q row.Querier, queues []string, next bool, now time.Time) ([]row.QueueState, error)
+	States(ctx context.Context, q Querier, queues []string, next bool, now time.Time) ([]row.QueueState, error)
 	// NextClaim returns the next time after now at which a job of queue becomes claimable, or the zero time if
 	// none will. It takes the queue's pause and limits into account, so the result may also apply to a job
 	// that is already due.
-	NextClaim(ctx context.Context, q row.Querier, queue string, now time.Time) (time.Time, error)
+	NextClaim(ctx context.Context, q Querier, queue string, now time.Time) (time.Time, error)
 	// Find reads a live, dead or done job in queue, or in any queue if queue is "". It returns false if there
 	// is no such job. It does not miss a job that changes state during the call.
-	Find(ctx context.Context, q row.Querier, id int64, queue string) (row.Job, bool, error)
+	Find(ctx context.Context, q Querier, id int64, queue string) (row.Job, bool, error)
 	// Gone returns the jobs among ids that are neither live nor dead.
-	Gone(ctx context.Context, q row.Querier, ids []int64) ([]int64, error)
+	Gone(ctx context.Context, q Querier, ids []int64) ([]int64, error)
 	// AfterOf returns the ids of the jobs that the job id is or was waiting for, in ascending order. If the
 	// job waits for a batch, they include the batch's members.
-	AfterOf(ctx context.Context, q row.Querier, id int64) ([]int64, error)
+	AfterOf(ctx context.Context, q Querier, id int64) ([]int64, error)
 	// Keys returns up to limit of the keys used for limits in queue: the keys of its jobs, and paused keys. The
 	// keys with the most held jobs come first.
-	Keys(ctx context.Context, q row.Querier, queue string, limit int, now time.Time) ([]row.KeyStats, error)
+	Keys(ctx context.Context, q Querier, queue string, limit int, now time.Time) ([]row.KeyStats, error)
 	// Cancel removes a live job from queue, even if it is claimed. In a queue with limits, a claimed job keeps
 	// its slot until its claim would have expired. Jobs waiting for the cancelled job treat it as done. Cancel
 	// returns false if there is no such job.
-	Cancel(ctx context.Context, q row.Querier, queue string, id int64, now time.Time) (bool, error)
+	Cancel(ctx context.Context, q Querier, queue string, id int64, now time.Time) (bool, error)
 	// ReleaseUnique takes a unique key from the job that holds it. A job that was waiting for that job to end
 	// may then run. ReleaseUnique returns false if the key was free.
-	ReleaseUnique(ctx context.Context, q row.Querier, queue, key string, now time.Time) (bool, error)
+	ReleaseUnique(ctx context.Context, q Querier, queue, key string, now time.Time) (bool, error)
 }
 
 // OperatorStore lets operators list, count, explain and change jobs in bulk.
 type OperatorStore interface {
 	// Attempts returns a live or dead job's failed attempts, oldest first.
-	Attempts(ctx context.Context, q row.Querier, id int64) (all []row.Attempt, err error)
+	Attempts(ctx context.Context, q Querier, id int64) (all []row.Attempt, err error)
 	// CancelMany deletes the live jobs among c.IDs and returns them. Without c.Running it leaves jobs with a
 	// valid claim alone. With c.Running, these jobs are deleted too, but keep their slots in queues with
 	// limits until their claims would have expired.
-	CancelMany(ctx context.Context, q row.Querier, c row.CancelJobs, now time.Time) (row.Removed, error)
+	CancelMany(ctx context.Context, q Querier, c row.CancelJobs, now time.Time) (row.Removed, error)
 	// Counts returns the number of jobs by queue in the queues and phases of s, all as of the same moment.
 	// It ignores the other fields of s. No count exceeds limit. Queues without such jobs are left out. cost
 	// is the approximate number of index entries read.
-	Counts(ctx context.Context, q row.Querier, s row.JobSelect, limit int64, now time.Time) (counts map[string]row.QueueCounts, cost int64, err error)
+	Counts(ctx context.Context, q Querier, s row.JobSelect, limit int64, now time.Time) (counts map[string]row.QueueCounts, cost int64, err error)
 	// Discard deletes the dead jobs among ids and returns them.
-	Discard(ctx context.Context, q row.Querier, ids []int64, w row.Waiters) (row.Removed, error)
+	Discard(ctx context.Context, q Querier, ids []int64, w row.Waiters) (row.Removed, error)
 	// Explain describes how the next claims treat each of the jobs ids, in the order of ids. It mirrors the
 	// claims of the database and writes nothing. It examines a few thousand jobs at most, besides those
 	// counted up to r.MaxAhead.
-	Explain(ctx context.Context, q row.Querier, ids []int64, r row.ExplainRequest, now time.Time) ([]row.Explained, error)
+	Explain(ctx context.Context, q Querier, ids []int64, r row.ExplainRequest, now time.Time) ([]row.Explained, error)
 	// ExplainQueue describes the next claims on queue. It costs as much as Explain.
-	ExplainQueue(ctx context.Context, q row.Querier, queue string, r row.ExplainRequest, now time.Time) (row.ExplainedQueue, error)
+	ExplainQueue(ctx context.Context, q Querier, queue string, r row.ExplainRequest, now time.Time) (row.ExplainedQueue, error)
 	// Heads returns a head for each of queues, sorted by name. If queues is empty, it returns a head for
 	// every queue that has jobs. For a named queue without jobs, it returns either a head without times or
 	// nothing. The cost does not depend on the number of jobs.
-	Heads(ctx context.Context, q row.Querier, queues []string, now time.Time) ([]row.QueueHead, error)
+	Heads(ctx context.Context, q Querier, queues []string, now time.Time) ([]row.QueueHead, error)
 	// List returns the next part of a list, with the jobs in full. A list read to its end contains every
 	// job that did not change in the meantime. If the list is in id order, it contains no job twice.
-	List(ctx context.Context, q row.Querier, r row.ListRequest, now time.Time) (row.ListPart, error)
+	List(ctx context.Context, q Querier, r row.ListRequest, now time.Time) (row.ListPart, error)
 	// Queues returns the names of the queues that have live jobs.
-	Queues(ctx context.Context, q row.Querier) ([]string, error)
+	Queues(ctx context.Context, q Querier) ([]string, error)
 	// Requeue makes a dead job pending again under its id, with its unique key if it had one. If
 	// another job has taken that key, Requeue changes nothing and sets TakenBy.
-	Requeue(ctx context.Context, q row.Querier, r row.Requeue, now time.Time) (out row.Requeued, err error)
+	Requeue(ctx context.Context, q Querier, r row.Requeue, now time.Time) (out row.Requeued, err error)
 	// RunNow makes the scheduled jobs among ids due at now, and returns them.
-	RunNow(ctx context.Context, q row.Querier, ids []int64, now time.Time) ([]row.Change, error)
+	RunNow(ctx context.Context, q Querier, ids []int64, now time.Time) ([]row.Change, error)
 	// Same returns the state of the job with the given id, queue, creation time and payload: "live",
 	// "dead" or "done". It returns "" if there is no such job.
-	Same(ctx context.Context, q row.Querier, id int64, queue string, created time.Time, payload string) (where string, err error)
+	Same(ctx context.Context, q Querier, id int64, queue string, created time.Time, payload string) (where string, err error)
 	// Scan returns the next part of a list, with the jobs in brief.
-	Scan(ctx context.Context, q row.Querier, r row.ListRequest, now time.Time) (row.ScanPart, error)
+	Scan(ctx context.Context, q Querier, r row.ListRequest, now time.Time) (row.ScanPart, error)
 	// Select returns up to limit jobs that s selects from the table s.In, with ids above after, in id order.
 	// The cost includes skipped jobs.
-	Select(ctx context.Context, q row.Querier, s row.JobSelect, after int64, limit int, now time.Time) (out []row.SelectedJob, err error)
+	Select(ctx context.Context, q Querier, s row.JobSelect, after int64, limit int, now time.Time) (out []row.SelectedJob, err error)
 	// Waiters returns the jobs that are waiting for any of nodes, directly or indirectly, excluding
 	// the nodes themselves. A node is a job id or a negated batch id.
-	Waiters(ctx context.Context, q row.Querier, nodes []int64) ([]int64, error)
+	Waiters(ctx context.Context, q Querier, nodes []int64) ([]int64, error)
 }
 
 // BatchStore manages batches. A batch is a set of jobs that other jobs can wait for.
@@ -190,45 +190,45 @@ type BatchStore interface {
 	// Cancel seals the batch and removes all jobs waiting for it. It also removes up to about limit members,
 	// along with the jobs waiting for those members. It returns the removed jobs and whether there may be
 	// more. found is false if the batch does not exist.
-	Cancel(ctx context.Context, q row.Querier, id int64, limit int, now time.Time) (gone []row.Change, more, found bool, err error)
+	Cancel(ctx context.Context, q Querier, id int64, limit int, now time.Time) (gone []row.Change, more, found bool, err error)
 	// Get returns the batch, or false if it does not exist. A member counts as running if its claim is valid.
-	Get(ctx context.Context, q row.Querier, id int64, now time.Time) (b row.Batch, found bool, err error)
+	Get(ctx context.Context, q Querier, id int64, now time.Time) (b row.Batch, found bool, err error)
 	// Insert adds an open batch and returns its id. name and headers may be empty.
-	Insert(ctx context.Context, q row.Querier, name, headers string, now time.Time) (int64, error)
+	Insert(ctx context.Context, q Querier, name, headers string, now time.Time) (int64, error)
 	// List returns up to limit batches following the batch with the id after, oldest first, or newest first
 	// if newest is set. If after is 0, the list starts at the beginning.
-	List(ctx context.Context, q row.Querier, newest bool, after int64, limit int, now time.Time) ([]row.Batch, error)
+	List(ctx context.Context, q Querier, newest bool, after int64, limit int, now time.Time) ([]row.Batch, error)
 	// Seal closes the batch to new members. It returns false if the batch does not exist.
-	Seal(ctx context.Context, q row.Querier, id int64) (bool, error)
+	Seal(ctx context.Context, q Querier, id int64) (bool, error)
 	// Members returns the ids of up to limit members that are live, or dead if dead is set.
-	Members(ctx context.Context, q row.Querier, id int64, dead bool, limit int) ([]int64, error)
+	Members(ctx context.Context, q Querier, id int64, dead bool, limit int) ([]int64, error)
 }
 
 // PauseStore manages pauses, which keep a queue's jobs, or the jobs with a given key, from starting. A
 // pause is in effect until it ends.
 type PauseStore interface {
 	// All returns the queue pauses in effect, by queue.
-	All(ctx context.Context, q row.Querier, now time.Time) (map[string]*row.Pause, error)
+	All(ctx context.Context, q Querier, now time.Time) (map[string]*row.Pause, error)
 	// End ends the pause of queue, or of one of its keys if key is not empty. It returns false if the
 	// queue or key was not paused, or its pause had already ended.
-	End(ctx context.Context, q row.Querier, queue, key string, now time.Time) (was bool, err error)
+	End(ctx context.Context, q Querier, queue, key string, now time.Time) (was bool, err error)
 	// Set pauses queue, or one of its keys if key is not empty. If the queue or key is already paused, the
 	// new pause keeps the previous pause's Since, and Set returns true.
-	Set(ctx context.Context, q row.Querier, queue, key string, p row.Pause, now time.Time) (was bool, err error)
+	Set(ctx context.Context, q Querier, queue, key string, p row.Pause, now time.Time) (was bool, err error)
 }
 
 // LimitStore manages queue limits.
 type LimitStore interface {
 	// All returns the limits of every queue that has limits, by queue.
-	All(ctx context.Context, q row.Querier) (map[string]row.QueueLimits, error)
+	All(ctx context.Context, q Querier) (map[string]row.QueueLimits, error)
 	// Get returns queue's limits, or the zero value if it has none.
-	Get(ctx context.Context, q row.Querier, queue string) (row.QueueLimits, error)
+	Get(ctx context.Context, q Querier, queue string) (row.QueueLimits, error)
 	// Places returns the number of cancelled jobs that still occupy a slot in queue.
-	Places(ctx context.Context, q row.Querier, queue string, now time.Time) (int64, error)
+	Places(ctx context.Context, q Querier, queue string, now time.Time) (int64, error)
 	// Set replaces queue's limits. The new limits apply immediately, but jobs still reflect the
 	// previous limits until Sweeps.Fits has adjusted them. If the limits do not change, Set writes
 	// nothing and returns false.
-	Set(ctx context.Context, q row.Querier, queue string, l row.QueueLimits) (changed bool, err error)
+	Set(ctx context.Context, q Querier, queue string, l row.QueueLimits) (changed bool, err error)
 }
 
 // ResultStore manages job results and reports how jobs ended. A result may be saved for any id, before
@@ -237,13 +237,10 @@ type ResultStore interface {
 	// Save stores value, which is JSON text, as the result of a job. The result is kept for ttl, or forever
 	// if ttl is not positive. A second Save replaces the first. Save returns [row.ErrNotInserted] if a
 	// trigger dropped the row.
-	Save(ctx context.Context, q row.Querier, id int64, value string, ttl time.Duration, now time.Time) error
+	Save(ctx context.Context, q Querier, id int64, value string, ttl time.Duration, now time.Time) error
 	// Fate returns a job's state as of a single moment, even if the job is moving between tables. An
 	// expired result counts as missing, unless a job that was enqueued after this one may still read it.
-	Fate(ctx context.Context, q row.Querier, id int64, now time.Time) (row.Fate, error)
-	// Decided returns the jobs among ids that have a result or are no longer live. An id that was never
-	// assigned is not decided.
-	Decided(ctx context.Context, q row.Querier, ids []int64) ([]int64, error)
+	Fate(ctx context.Context, q Querier, id int64, now time.Time) (row.Fate, error)
 }
 
 // StreamStore reads and writes events. All topics share one sequence of offsets. Offsets increase in
@@ -252,73 +249,73 @@ type ResultStore interface {
 type StreamStore interface {
 	// Ahead counts the selected events with offsets above after. It looks at only the topics' next
 	// most events, or at all events if most is row.Unbounded. Counting all events reads all of them.
-	Ahead(ctx context.Context, q row.Querier, s row.Selection, after, most int64) (a row.Ahead, err error)
+	Ahead(ctx context.Context, q Querier, s row.Selection, after, most int64) (a row.Ahead, err error)
 	// Head returns an offset such that all events up to it are visible or deleted, and all events that
 	// become visible later have larger offsets. It is 0 if there has never been an event. Deleting
 	// events does not lower Head, so if Head is lower than before, a backup was restored over the
 	// database.
-	Head(ctx context.Context, q row.Querier) (offset int64, err error)
+	Head(ctx context.Context, q Querier) (offset int64, err error)
 	// Last returns the offset of the last event in the selected topics, ignoring the filter, or 0 if
 	// there is none. For a pattern it reads all later events of other topics.
-	Last(ctx context.Context, q row.Querier, s row.Selection) (int64, error)
+	Last(ctx context.Context, q Querier, s row.Selection) (int64, error)
 	// Publish appends p's events in order and returns the first and last offsets. The offsets are
 	// consecutive unless a trigger adds more events. In an application's transaction, a database that
 	// assigns offsets after the commit returns 0 and 0.
-	Publish(ctx context.Context, q row.Querier, p row.Publication, now time.Time) (first, last int64, err error)
+	Publish(ctx context.Context, q Querier, p row.Publication, now time.Time) (first, last int64, err error)
 	// Read appends the next page of events to into. The cost of a call is bounded, so a page may be
 	// short or empty even if more events follow. There are no more events if the page's Next is not
 	// above After.
-	Read(ctx context.Context, q row.Querier, r row.EventRead, into []row.Event) (row.EventPage, error)
+	Read(ctx context.Context, q Querier, r row.EventRead, into []row.Event) (row.EventPage, error)
 	// Start returns the offset at which a reader of s's topics begins, ignoring the filter, and the last
 	// offset that RetentionStore.Compact has deleted from those topics. For Position.Since it reads all
 	// older events, because no index is ordered by time.
-	Start(ctx context.Context, q row.Querier, s row.Selection, at row.Position) (row.Start, error)
+	Start(ctx context.Context, q Querier, s row.Selection, at row.Position) (row.Start, error)
 	// Topics returns the state of each topic that has events or a retention, sorted by name.
-	Topics(ctx context.Context, q row.Querier) (all []row.TopicState, err error)
+	Topics(ctx context.Context, q Querier) (all []row.TopicState, err error)
 }
 
 // ConsumerStore manages consumers. A consumer has an offset in a topic or pattern.
 type ConsumerStore interface {
 	// Add creates a consumer if it does not exist, and sets its filter. An existing consumer keeps
 	// its offset.
-	Add(ctx context.Context, q row.Querier, n row.NewConsumer, now time.Time) (row.AddedConsumer, error)
+	Add(ctx context.Context, q Querier, n row.NewConsumer, now time.Time) (row.AddedConsumer, error)
 	// Drop removes a consumer. It returns false if the consumer does not exist.
-	Drop(ctx context.Context, q row.Querier, consumer, topic string) (bool, error)
+	Drop(ctx context.Context, q Querier, consumer, topic string) (bool, error)
 	// Get returns a consumer, or false if it does not exist.
-	Get(ctx context.Context, q row.Querier, consumer, topic string) (c row.Consumer, found bool, err error)
+	Get(ctx context.Context, q Querier, consumer, topic string) (c row.Consumer, found bool, err error)
 	// List returns the consumers of a topic or pattern by name. If topic is empty, it returns all
 	// consumers, sorted by topic or pattern, then by name.
-	List(ctx context.Context, q row.Querier, topic string) ([]row.Consumer, error)
+	List(ctx context.Context, q Querier, topic string) ([]row.Consumer, error)
 	// SaveOffset advances the consumer to offset and creates it if needed. It returns false and changes
 	// nothing if the consumer is already at or beyond offset.
-	SaveOffset(ctx context.Context, q row.Querier, consumer, topic string, offset int64, now time.Time) (bool, error)
+	SaveOffset(ctx context.Context, q Querier, consumer, topic string, offset int64, now time.Time) (bool, error)
 	// Seek moves the consumer forward or back to a position and returns the position's offset. It
 	// returns false if the consumer does not exist.
-	Seek(ctx context.Context, q row.Querier, consumer, topic string, to row.Position) (at row.Start, found bool, err error)
+	Seek(ctx context.Context, q Querier, consumer, topic string, to row.Position) (at row.Start, found bool, err error)
 }
 
 // RetentionStore manages the retention of topics and queues.
 type RetentionStore interface {
 	// Compact deletes up to c.Limit events in c.Topic above c.After that are beyond the topic's
 	// retention. It keeps events that a consumer or a group has yet to see, and groups' dead events.
-	Compact(ctx context.Context, q row.Querier, c row.Compaction) (row.Compacted, error)
+	Compact(ctx context.Context, q Querier, c row.Compaction) (row.Compacted, error)
 	// Cutoff returns the last offset that is beyond topic's retention at now, or 0 if there is none.
 	// The maximum age is rounded up to whole seconds. Cutoff reads as many rows as the retention
 	// keeps by count, and all rows that are too old.
-	Cutoff(ctx context.Context, q row.Querier, topic string, now time.Time) (cutoff int64, err error)
+	Cutoff(ctx context.Context, q Querier, topic string, now time.Time) (cutoff int64, err error)
 	// List returns a topic's retention, or nothing if none was set. If topic is empty, it returns the
 	// retention of every topic, sorted by topic.
-	List(ctx context.Context, q row.Querier, topic string) ([]row.Retention, error)
+	List(ctx context.Context, q Querier, topic string) ([]row.Retention, error)
 	// Queues returns a queue's retention, or nothing if none was set. If queue is empty, it returns
 	// the retention of every queue that may have jobs to trim: queues with finished jobs, and queues
 	// with a bound on dead jobs.
-	Queues(ctx context.Context, q row.Querier, queue string) ([]row.QueueRetention, error)
+	Queues(ctx context.Context, q Querier, queue string) ([]row.QueueRetention, error)
 	// Set sets the retention of a topic. A retention without bounds keeps all events, and List no
 	// longer returns it. The maximum age is stored in seconds, rounded up.
-	Set(ctx context.Context, q row.Querier, r row.Retention) error
+	Set(ctx context.Context, q Querier, r row.Retention) error
 	// SetQueue sets the retention of a queue. If it is unchanged, SetQueue writes nothing and returns
 	// false.
-	SetQueue(ctx context.Context, q row.Querier, r row.QueueRetention) (changed bool, err error)
+	SetQueue(ctx context.Context, q Querier, r row.QueueRetention) (changed bool, err error)
 }
 
 // GroupStore manages consumer groups, their members, and the events leased to them. A lease is valid
@@ -334,52 +331,52 @@ type GroupStore interface {
 	// Claim returns ErrNotFound if the group does not exist, and ErrStuck if the group is ready but
 	// nothing could be changed. It writes even if there are no events; call Ready first to avoid
 	// this.
-	Claim(ctx context.Context, q row.Querier, c row.GroupClaim, now time.Time) (row.GroupClaimed, error)
+	Claim(ctx context.Context, q Querier, c row.GroupClaim, now time.Time) (row.GroupClaimed, error)
 	// Dead returns up to limit dead events with offsets above after, in order. It may stop early, but
 	// returns at least one event if there is one.
-	Dead(ctx context.Context, q row.Querier, group, after int64, limit int) ([]row.DeadDelivery, error)
+	Dead(ctx context.Context, q Querier, group, after int64, limit int) ([]row.DeadDelivery, error)
 	// Discard deletes a dead event from the group. It returns false if there is no such dead event.
-	Discard(ctx context.Context, q row.Querier, group, offset int64) (bool, error)
+	Discard(ctx context.Context, q Querier, group, offset int64) (bool, error)
 	// Drop deletes a group, its members, and up to limit of its claims, and returns the number of
 	// deleted claims. If it returns limit, the caller must call it again with the same id. Group ids are
 	// never reused.
-	Drop(ctx context.Context, q row.Querier, id int64, limit int) (int, error)
+	Drop(ctx context.Context, q Querier, id int64, limit int) (int, error)
 	// Extend sets the end of a lease, which may be earlier than before. It returns false if the lease is
 	// no longer valid.
-	Extend(ctx context.Context, q row.Querier, h row.Holding, expires, now time.Time) (bool, error)
+	Extend(ctx context.Context, q Querier, h row.Holding, expires, now time.Time) (bool, error)
 	// Join creates a group if it does not exist, sets its filter, deletes its expired members, and
 	// adds j.Member to it, as Renew does. If the membership is not Kept, the caller must roll back.
-	Join(ctx context.Context, q row.Querier, j row.GroupJoin, now time.Time) (row.GroupJoined, error)
+	Join(ctx context.Context, q Querier, j row.GroupJoin, now time.Time) (row.GroupJoined, error)
 	// Leave deletes a member. Its leased events can be claimed again immediately, and the attempts
 	// do not count.
-	Leave(ctx context.Context, q row.Querier, m row.Member, now time.Time) error
+	Leave(ctx context.Context, q Querier, m row.Member, now time.Time) error
 	// List returns the group with the given name on a topic or pattern, or nothing if it does not exist.
 	// If name is empty, it returns all of the topic's groups, sorted by name. If topic is empty as well,
 	// it returns all groups, sorted by topic or pattern, then by name.
-	List(ctx context.Context, q row.Querier, topic, name string) ([]row.Group, error)
+	List(ctx context.Context, q Querier, topic, name string) ([]row.Group, error)
 	// Progress returns the number of a group's events in each state, and some of its members,
 	// including expired ones. The argument members is the maximum number of members to return; a
 	// negative value means all. An event whose lease has lapsed counts as Back, even if no claim has
 	// returned it yet.
-	Progress(ctx context.Context, q row.Querier, group int64, members int, now time.Time) (row.GroupProgress, error)
+	Progress(ctx context.Context, q Querier, group int64, members int, now time.Time) (row.GroupProgress, error)
 	// Ready reports whether a claim by the group would find work and, if not, when a leased or returned
 	// event may become claimable. It returns ErrNotFound if the group does not exist. Members call it
 	// before a claim that might find nothing.
-	Ready(ctx context.Context, q row.Querier, id int64, now time.Time) (row.GroupState, error)
+	Ready(ctx context.Context, q Querier, id int64, now time.Time) (row.GroupState, error)
 	// Release returns claimed events that no handler has seen, and does not count the attempt. It
 	// ignores the deadline: while an event has this token, no other member can hold it, even if the
 	// lease has lapsed.
-	Release(ctx context.Context, q row.Querier, group, token int64, events []int64, now time.Time) error
+	Release(ctx context.Context, q Querier, group, token int64, events []int64, now time.Time) error
 	// Renew creates or renews m's membership until expires. A name used by another instance is not
 	// available until that instance's membership ends. Renew returns ErrNotFound if the group does
 	// not exist.
-	Renew(ctx context.Context, q row.Querier, m row.Member, expires, now time.Time) (row.Membership, error)
+	Renew(ctx context.Context, q Querier, m row.Member, expires, now time.Time) (row.Membership, error)
 	// Revive makes a dead event claimable again and resets its attempts. It returns false if there is
 	// no such dead event.
-	Revive(ctx context.Context, q row.Querier, group, offset int64, now time.Time) (bool, error)
+	Revive(ctx context.Context, q Querier, group, offset int64, now time.Time) (bool, error)
 	// Settle ends an event's lease if the lease is valid. A handled event is complete for the group. Any
 	// other event is returned to the group, or becomes dead if it has no attempts left.
-	Settle(ctx context.Context, q row.Querier, s row.GroupSettlement, now time.Time) (row.GroupSettled, error)
+	Settle(ctx context.Context, q Querier, s row.GroupSettlement, now time.Time) (row.GroupSettled, error)
 }
 
 // NotificationStore reads and writes channel messages. All channels share one sequence of ids, which
@@ -389,40 +386,40 @@ type NotificationStore interface {
 	// become visible later have larger ids. It is 0 if there has never been a message. Deleting
 	// messages does not lower Head, so if Head is lower than before, a backup was restored over the
 	// database.
-	Head(ctx context.Context, q row.Querier) (id int64, err error)
+	Head(ctx context.Context, q Querier) (id int64, err error)
 	// Insert adds a message and returns its id. In an application's transaction, a database that
 	// assigns ids after the commit returns 0.
-	Insert(ctx context.Context, q row.Querier, channel, payload string, now time.Time) (int64, error)
+	Insert(ctx context.Context, q Querier, channel, payload string, now time.Time) (int64, error)
 	// Since reads up to limit messages sent to channels with ids above after, in id order. It may stop
 	// early, but returns at least one message if there is one.
-	Since(ctx context.Context, q row.Querier, channels []string, after int64, limit int) ([]row.Notification, error)
+	Since(ctx context.Context, q Querier, channels []string, after int64, limit int) ([]row.Notification, error)
 }
 
 // ScheduleStore manages schedules, which enqueue jobs when they are due.
 type ScheduleStore interface {
 	// Enable pauses or resumes a task. It returns false if there is no such task or nothing changed.
-	Enable(ctx context.Context, q row.Querier, name string, enabled bool) (bool, error)
+	Enable(ctx context.Context, q Querier, name string, enabled bool) (bool, error)
 	// List returns the task called name, or all tasks sorted by name if name is empty.
-	List(ctx context.Context, q row.Querier, name string) ([]row.Task, error)
+	List(ctx context.Context, q Querier, name string) ([]row.Task, error)
 	// Register adds a task or updates the task of the same name, and returns the spec that the task had
 	// before, or "" if it is new. It returns false and writes nothing if nothing changed. Enabled is not
 	// stored: a paused task stays paused, and a new task is enabled. The stored NextFire changes only
 	// when the spec changes. If a trigger dropped a new task, the error is ErrNotInserted.
-	Register(ctx context.Context, q row.Querier, t row.Task) (before string, changed bool, err error)
+	Register(ctx context.Context, q Querier, t row.Task) (before string, changed bool, err error)
 	// Soonest returns the time at which the next enabled task is due, or the zero time if there is none.
 	// The time may be in the past.
-	Soonest(ctx context.Context, q row.Querier) (time.Time, error)
+	Soonest(ctx context.Context, q Querier) (time.Time, error)
 	// Tick enqueues a job for every time up to k.Due at which a task was due. It stops once it has enqueued
 	// k.Limit jobs. This bounds its cost, so that callers can let other writers run between calls. Tasks fire
 	// in the order of their first registration. A broken task does not stop the others.
-	Tick(ctx context.Context, q row.Querier, k row.Tick, now time.Time) (row.Ticked, error)
+	Tick(ctx context.Context, q Querier, k row.Tick, now time.Time) (row.Ticked, error)
 	// Trigger enqueues a job for the task called name, as if the task were due now. The task's next time
 	// does not change. It returns false if there is no such task.
-	Trigger(ctx context.Context, q row.Querier, name, headers string, now time.Time) (f row.Fire, found bool, err error)
+	Trigger(ctx context.Context, q Querier, name, headers string, now time.Time) (f row.Fire, found bool, err error)
 	// Unregister removes a task. It returns false if there is none.
-	Unregister(ctx context.Context, q row.Querier, name string) (bool, error)
+	Unregister(ctx context.Context, q Querier, name string) (bool, error)
 	// Update changes a task's settings. It does nothing if there is no such task.
-	Update(ctx context.Context, q row.Querier, name string, ch row.TaskChange) error
+	Update(ctx context.Context, q Querier, name string, ch row.TaskChange) error
 }
 
 // LockStore manages named locks. A lock belongs to a single owner until it expires or is released.
@@ -430,44 +427,42 @@ type LockStore interface {
 	// Acquire takes a free lock for ttl and returns it with its fencing token, which is larger than all
 	// earlier tokens. If the lock is held, even by owner itself, Acquire changes nothing and returns the
 	// held lock with token 0. If the lock is free but could not be stored, the error is ErrNotInserted.
-	Acquire(ctx context.Context, q row.Querier, name, owner string, ttl time.Duration, now time.Time) (l row.Lock, token int64, err error)
+	Acquire(ctx context.Context, q Querier, name, owner string, ttl time.Duration, now time.Time) (l row.Lock, token int64, err error)
 	// Held returns the lock called name if it is held. If name is empty, Held returns all held locks, sorted
 	// by name.
-	Held(ctx context.Context, q row.Querier, name string, now time.Time) ([]row.Lock, error)
+	Held(ctx context.Context, q Querier, name string, now time.Time) ([]row.Lock, error)
 	// Release frees a lock. It returns false if the lock does not belong to owner.
-	Release(ctx context.Context, q row.Querier, name, owner string) (bool, error)
+	Release(ctx context.Context, q Querier, name, owner string) (bool, error)
 	// Renew extends a lock until ttl from now, and returns its new expiry. It returns false if owner no
 	// longer holds the lock, in which case nothing changes.
-	Renew(ctx context.Context, q row.Querier, name, owner string, ttl time.Duration, now time.Time) (expires time.Time, held bool, err error)
-	// States returns the time at which each named lock expires, or the zero time if the lock is free.
-	States(ctx context.Context, q row.Querier, names []string, now time.Time) (map[string]time.Time, error)
+	Renew(ctx context.Context, q Querier, name, owner string, ttl time.Duration, now time.Time) (expires time.Time, held bool, err error)
 }
 
 // RateLimitStore manages rate limit windows, which count calls. A window is identified by its limit's
 // name and its start time.
 type RateLimitStore interface {
 	// Count returns how many calls were admitted in the window that starts at start.
-	Count(ctx context.Context, q row.Querier, name string, start time.Time) (int, error)
+	Count(ctx context.Context, q Querier, name string, start time.Time) (int, error)
 	// Last returns the last window of each limit, sorted by name.
-	Last(ctx context.Context, q row.Querier) ([]row.RateWindow, error)
+	Last(ctx context.Context, q Querier) ([]row.RateWindow, error)
 	// Take counts a call in the window that starts at start. If the window already has limit calls, Take
 	// returns false and counts nothing. limit must be at least 1.
-	Take(ctx context.Context, q row.Querier, name string, start time.Time, limit int) (bool, error)
+	Take(ctx context.Context, q Querier, name string, start time.Time, limit int) (bool, error)
 }
 
 // WorkerStore reads and writes the rows that describe running Work loops.
 type WorkerStore interface {
 	// Drop deletes those rows in all whose Since has not changed. A row with a different Since belongs
 	// to another loop with the same ID.
-	Drop(ctx context.Context, q row.Querier, all []row.Worker) error
+	Drop(ctx context.Context, q Querier, all []row.Worker) error
 	// Holders returns the workers, of any binding, that hold valid claims on queue's jobs, sorted by
 	// worker and queue. An empty queue means all queues. Holders examines at most 10,000 jobs.
-	Holders(ctx context.Context, q row.Querier, queue string, now time.Time) (all []row.Holder, err error)
+	Holders(ctx context.Context, q Querier, queue string, now time.Time) (all []row.Holder, err error)
 	// List returns up to 10,000 rows for queue, sorted by ID and queue. An empty queue means all
 	// queues.
-	List(ctx context.Context, q row.Querier, queue string) (all []row.Worker, err error)
+	List(ctx context.Context, q Querier, queue string) (all []row.Worker, err error)
 	// Put inserts the rows in all, replacing rows with the same ID and queue.
-	Put(ctx context.Context, q row.Querier, all []row.Worker) error
+	Put(ctx context.Context, q Querier, all []row.Worker) error
 }
 
 // MinuteStore reads and writes queue traffic. There is a row for each queue and minute, and a row with the
@@ -475,53 +470,53 @@ type WorkerStore interface {
 type MinuteStore interface {
 	// Add adds the counts in all to the stored rows, and creates missing rows. MaxWait becomes the larger
 	// of the two values. No row may occur twice in all.
-	Add(ctx context.Context, q row.Querier, all []row.Minute) error
+	Add(ctx context.Context, q Querier, all []row.Minute) error
 	// All returns every queue's rows, starting with the minute of since, sorted by minute and
 	// queue.
-	All(ctx context.Context, q row.Querier, since time.Time) (all []row.Minute, err error)
+	All(ctx context.Context, q Querier, since time.Time) (all []row.Minute, err error)
 	// List returns queue's traffic in steps of length step, oldest first. step must be a whole number of
 	// minutes. Steps are aligned to multiples of step since 1970. The first step contains since. Steps
 	// without rows are omitted.
-	List(ctx context.Context, q row.Querier, queue string, since time.Time, step time.Duration) (all []row.Minute, err error)
+	List(ctx context.Context, q Querier, queue string, since time.Time, step time.Duration) (all []row.Minute, err error)
 	// Queues returns the queues that have their own row in the minute of since or later.
-	Queues(ctx context.Context, q row.Querier, since time.Time) ([]string, error)
+	Queues(ctx context.Context, q Querier, since time.Time) ([]string, error)
 	// Trim deletes rows older than minute, but only from the span oldest minutes, and returns the
 	// number of deleted rows.
-	Trim(ctx context.Context, q row.Querier, minute int64, span int) (int, error)
+	Trim(ctx context.Context, q Querier, minute int64, span int) (int, error)
 	// Waits returns the sums of queue's Wait and Claimed, from the minute of since up to but excluding
 	// the minute of before.
-	Waits(ctx context.Context, q row.Querier, queue string, since, before time.Time) (wait time.Duration, claimed int64, err error)
+	Waits(ctx context.Context, q Querier, queue string, since, before time.Time) (wait time.Duration, claimed int64, err error)
 }
 
 // AuditStore reads and writes the audit log. The log keeps the newest 10,000 entries.
 type AuditStore interface {
 	// List returns up to limit entries with ids below before, newest first.
-	List(ctx context.Context, q row.Querier, before int64, limit int) (all []row.AuditRow, err error)
+	List(ctx context.Context, q Querier, before int64, limit int) (all []row.AuditRow, err error)
 	// Note inserts r and returns its id, which is larger than all earlier ids. If r.ID is set, an earlier
 	// transaction of the same operation has already inserted the entry, and Note only adds r.N to it.
-	Note(ctx context.Context, q row.Querier, r row.AuditRow) (id int64, err error)
+	Note(ctx context.Context, q Querier, r row.AuditRow) (id int64, err error)
 }
 
 // FileStore contains the statements that describe the database.
 type FileStore interface {
 	// Definitions returns the definitions of honker's tables with all indexes and triggers on them, including
 	// the application's own.
-	Definitions(ctx context.Context, q row.Querier) (all []row.Definition, err error)
+	Definitions(ctx context.Context, q Querier) (all []row.Definition, err error)
 	// Describe returns the file's versions, settings and sizes. It counts up to most rows in each of honker's
 	// tables.
-	Describe(ctx context.Context, q row.Querier, most int) (f row.FileState, err error)
+	Describe(ctx context.Context, q Querier, most int) (f row.FileState, err error)
 }
 
 // ProblemStore looks for problems. Each method reads a bounded number of rows.
 type ProblemStore interface {
 	// LapsedSince returns the time at which queue's oldest lapsed claim expired, considering only jobs that
 	// a worker could claim again. It returns the zero time if there is none.
-	LapsedSince(ctx context.Context, q row.Querier, queue string, now time.Time) (since time.Time, err error)
+	LapsedSince(ctx context.Context, q Querier, queue string, now time.Time) (since time.Time, err error)
 	// Problems returns the problems that have lasted for longer than ages. If a consumer's last save is
 	// unknown, it counts as behind only when its event is another 23 hours older.
-	Problems(ctx context.Context, q row.Querier, ages row.ProblemAges, now time.Time) (row.Troubles, error)
+	Problems(ctx context.Context, q Querier, ages row.ProblemAges, now time.Time) (row.Troubles, error)
 	// Retains returns the number of topics and the number of queues with a retention.
-	Retains(ctx context.Context, q row.Querier) (topics, queues int64, err error)
+	Retains(ctx context.Context, q Querier) (topics, queues int64, err error)
 }
 
 // RelayStores gives access to the relay queues. The queues are divided into families with separate
@@ -531,11 +526,11 @@ type RelayStores interface {
 	Family(name string) RelayStore
 	// Blocked returns the partitions, in all families, that are leased or waiting for a retry, sorted by
 	// family, queue and partition.
-	Blocked(ctx context.Context, q row.Querier, now time.Time) ([]row.RelayBlocked, error)
+	Blocked(ctx context.Context, q Querier, now time.Time) ([]row.RelayBlocked, error)
 	// Break frees a blocked partition in family if its epoch has not changed. It keeps the partition's
 	// attempts and error. It returns false if the partition is not blocked or has been taken again. The
 	// former holder can no longer save its progress.
-	Break(ctx context.Context, q row.Querier, family string, p row.RelayPartition, epoch int64, now time.Time) (bool, error)
+	Break(ctx context.Context, q Querier, family string, p row.RelayPartition, epoch int64, now time.Time) (bool, error)
 }
 
 // RelayStore stores the relay queues in a family. A queue has a fixed number of partitions, and must be
@@ -543,60 +538,60 @@ type RelayStores interface {
 type RelayStore interface {
 	// Partitions returns the number of partitions of a queue, or 0 if it is not registered. outdated reports
 	// that Register would bring the database up to date. The other methods work even if it is outdated.
-	Partitions(ctx context.Context, q row.Querier, queue string) (n int, outdated bool, err error)
+	Partitions(ctx context.Context, q Querier, queue string) (n int, outdated bool, err error)
 	// Register adds a queue with the given number of partitions unless it is already registered. It returns
 	// the actual number of partitions, and whether it has changed anything. It may be the first call in a
 	// transaction.
-	Register(ctx context.Context, q row.Querier, queue string, partitions int, now time.Time) (found int, changed bool, err error)
+	Register(ctx context.Context, q Querier, queue string, partitions int, now time.Time) (found int, changed bool, err error)
 	// Send appends messages to the queue and returns their ids in the same order. Within a partition, ids
 	// increase in commit order.
-	Send(ctx context.Context, q row.Querier, queue string, messages []row.RelayMessage, now time.Time) ([]int64, error)
+	Send(ctx context.Context, q Querier, queue string, messages []row.RelayMessage, now time.Time) ([]int64, error)
 
 	// Take leases a partition with messages to owner, counts the attempt, and returns the first messages. The
 	// partition must be selected by w, have no valid lease, and not wait for a retry. The least recently taken
 	// partition comes first. Among partitions that were never taken, the partition with the oldest message
 	// comes first. Take returns false if there is no such partition. It may return fewer messages than w
 	// allows if payloads are large. It returns [row.ErrStuck] if the partition turns out to have no messages.
-	Take(ctx context.Context, q row.Querier, w row.RelayWanted, owner string, now time.Time) (b row.RelayBatch, found bool, err error)
+	Take(ctx context.Context, q Querier, w row.RelayWanted, owner string, now time.Time) (b row.RelayBatch, found bool, err error)
 	// Save ends a lease and saves its progress. It deletes the finished messages, and copies those in p.Dead
 	// to the dead letters. It returns false and changes nothing if the partition has been taken again or was
 	// freed by Break. Until then, even an expired lease can be saved.
-	Save(ctx context.Context, q row.Querier, l row.RelayLease, p row.RelayProgress, now time.Time) (held bool, err error)
+	Save(ctx context.Context, q Querier, l row.RelayLease, p row.RelayProgress, now time.Time) (held bool, err error)
 	// States returns the state of each queue in w that has messages. Next also takes into account the
 	// partitions that w excludes.
-	States(ctx context.Context, q row.Querier, w row.RelayWanted, now time.Time) ([]row.RelayState, error)
+	States(ctx context.Context, q Querier, w row.RelayWanted, now time.Time) ([]row.RelayState, error)
 	// Info returns the progress of a registered queue with the given number of partitions.
-	Info(ctx context.Context, q row.Querier, queue string, partitions int) (row.RelayInfo, error)
+	Info(ctx context.Context, q Querier, queue string, partitions int) (row.RelayInfo, error)
 	// Leftovers returns rows that no processor will touch: in all queues, the partitions that do not exist
 	// but have messages; and in queues, the partitions from which Vacuum would delete a message.
-	Leftovers(ctx context.Context, q row.Querier, queues []string) (row.RelayLeftovers, error)
+	Leftovers(ctx context.Context, q Querier, queues []string) (row.RelayLeftovers, error)
 	// Vacuum deletes up to limit of queue's messages that are finished but still stored, and returns their
 	// number.
-	Vacuum(ctx context.Context, q row.Querier, queue string, limit int) (int, error)
+	Vacuum(ctx context.Context, q Querier, queue string, limit int) (int, error)
 
 	// Dead returns up to limit dead letters that match f and have ids above after, in id order. It may return
 	// fewer if payloads are large, but it returns at least one if there is one.
-	Dead(ctx context.Context, q row.Querier, f row.RelayDeadFilter, after int64, limit int) ([]row.RelayDead, error)
+	Dead(ctx context.Context, q Querier, f row.RelayDeadFilter, after int64, limit int) ([]row.RelayDead, error)
 	// CountDead returns the number of dead letters that match f.
-	CountDead(ctx context.Context, q row.Querier, f row.RelayDeadFilter) (n int64, err error)
+	CountDead(ctx context.Context, q Querier, f row.RelayDeadFilter) (n int64, err error)
 	// Replay gives p.Holder a hold on free dead letters that match p. A dead letter is free if it is pending
 	// or its hold has expired. Dead letters that were never taken come first, in id order, followed by the
 	// others, least recently taken first. Replay may return fewer than p.Limit if payloads are large.
-	Replay(ctx context.Context, q row.Querier, p row.RelayReplay, now time.Time) ([]row.RelayDead, error)
+	Replay(ctx context.Context, q Querier, p row.RelayReplay, now time.Time) ([]row.RelayDead, error)
 	// SettleDead ends a hold with the verdict v. It returns false and changes nothing if the hold has
 	// already ended.
-	SettleDead(ctx context.Context, q row.Querier, h row.RelayHold, v row.RelayVerdict, now time.Time) (held bool, err error)
+	SettleDead(ctx context.Context, q Querier, h row.RelayHold, v row.RelayVerdict, now time.Time) (held bool, err error)
 	// Requeue sends the free dead letters among ids, as defined by Replay, as new messages at the end of their
 	// partitions in queue. It deletes the dead letters and returns the ids of the new messages.
-	Requeue(ctx context.Context, q row.Querier, queue string, ids []int64, now time.Time) ([]int64, error)
+	Requeue(ctx context.Context, q Querier, queue string, ids []int64, now time.Time) ([]int64, error)
 	// Discard marks queue's free dead letters among ids, as defined by Replay, as discarded, and returns their
 	// number.
-	Discard(ctx context.Context, q row.Querier, queue string, ids []int64, now time.Time) (int, error)
+	Discard(ctx context.Context, q Querier, queue string, ids []int64, now time.Time) (int, error)
 	// SettledDead returns the ids of up to limit dead letters of a registered queue that were resolved or
 	// discarded at or before the time before.
-	SettledDead(ctx context.Context, q row.Querier, queue string, before time.Time, limit int) ([]int64, error)
+	SettledDead(ctx context.Context, q Querier, queue string, before time.Time, limit int) ([]int64, error)
 	// DropDead deletes the dead letters among ids that SettledDead would still return, and returns their number.
-	DropDead(ctx context.Context, q row.Querier, queue string, before time.Time, ids []int64) (int, error)
+	DropDead(ctx context.Context, q Querier, queue string, before time.Time, ids []int64) (int, error)
 }
 
 // DispatchStore stores a record of each job sent by package dispatch, in addition to the job itself, and the
@@ -606,46 +601,46 @@ type DispatchStore interface {
 	// Lock takes the write lock for q's transaction before the transaction reads. A send must call it
 	// first, so that its transaction cannot fail because another writer has committed after the first
 	// read. Lock does nothing in a database whose transactions can always write after a read.
-	Lock(ctx context.Context, q row.Querier) error
+	Lock(ctx context.Context, q Querier) error
 	// Add records a sent job in the transaction that inserted it. It returns false and changes nothing if
 	// the job is already recorded, which happens when an enqueue with a unique key finds an existing job.
-	Add(ctx context.Context, q row.Querier, s row.Sent, now time.Time) (bool, error)
+	Add(ctx context.Context, q Querier, s row.Sent, now time.Time) (bool, error)
 	// AddTwins records the copies of the job sent that were inserted into legacy queues. It must run after
 	// Add in the same transaction. The claim of the job or of a copy removes the others.
-	AddTwins(ctx context.Context, q row.Querier, sent int64, twins []int64) error
+	AddTwins(ctx context.Context, q Querier, sent int64, twins []int64) error
 	// Original returns the sent job, and its queue, for the copy id in a legacy queue. It returns false if
 	// id is not a copy.
-	Original(ctx context.Context, q row.Querier, id int64) (sent int64, queue string, found bool, err error)
+	Original(ctx context.Context, q Querier, id int64) (sent int64, queue string, found bool, err error)
 	// Copies returns the live jobs that represent the sent job id. There are several while the job is also
 	// waiting in legacy queues.
-	Copies(ctx context.Context, q row.Querier, id int64, now time.Time) ([]row.DispatchCopy, error)
+	Copies(ctx context.Context, q Querier, id int64, now time.Time) ([]row.DispatchCopy, error)
 	// Status returns the state and outcome of a sent job, or false if package dispatch does not know the job.
 	// prefix is the job's key prefix.
-	Status(ctx context.Context, q row.Querier, prefix string, id int64, now time.Time) (s row.DispatchStatus, found bool, err error)
+	Status(ctx context.Context, q Querier, prefix string, id int64, now time.Time) (s row.DispatchStatus, found bool, err error)
 	// Stop records that a sent job was stopped and returns its live jobs, which the caller must cancel in the
 	// same transaction. If there are none, the job has ended or is unknown, and Stop changes nothing.
-	Stop(ctx context.Context, q row.Querier, id int64, now time.Time) ([]row.DispatchCopy, error)
+	Stop(ctx context.Context, q Querier, id int64, now time.Time) ([]row.DispatchCopy, error)
 	// EndStopped records that the handler of a stopped job has returned. It does nothing unless the job was
 	// stopped while it was running.
-	EndStopped(ctx context.Context, q row.Querier, id int64, now time.Time) error
+	EndStopped(ctx context.Context, q Querier, id int64, now time.Time) error
 
 	// Loads returns each queue's number of pending and running jobs, and the creation time of its oldest
 	// pending job.
-	Loads(ctx context.Context, q row.Querier, queues []string) ([]row.DispatchLoad, error)
+	Loads(ctx context.Context, q Querier, queues []string) ([]row.DispatchLoad, error)
 	// Occupancy returns the number of pending jobs, up to a thousand, in each of the queues waiting, and the
 	// worker of each running job in the queues running.
-	Occupancy(ctx context.Context, q row.Querier, waiting, running []string) (row.DispatchOccupancy, error)
+	Occupancy(ctx context.Context, q Querier, waiting, running []string) (row.DispatchOccupancy, error)
 
 	// Register adds or updates an actor. It may be the first call in a transaction. It returns false and
 	// changes nothing if another live owner has the actor's key.
-	Register(ctx context.Context, q row.Querier, p row.DispatchPresence, now time.Time) (bool, error)
+	Register(ctx context.Context, q Querier, p row.DispatchPresence, now time.Time) (bool, error)
 	// Beat updates registered actors and returns the keys that still belong to their owners.
-	Beat(ctx context.Context, q row.Querier, all []row.DispatchPresence) ([]string, error)
+	Beat(ctx context.Context, q Querier, all []row.DispatchPresence) ([]string, error)
 	// Leave removes an actor. It returns false if the key is free or belongs to another owner.
-	Leave(ctx context.Context, q row.Querier, key, owner string) (bool, error)
+	Leave(ctx context.Context, q Querier, key, owner string) (bool, error)
 	// Presences returns the live actors with keys from first up to but excluding end, sorted by key. If
 	// both are empty, it returns all live actors.
-	Presences(ctx context.Context, q row.Querier, first, end string, now time.Time) ([]row.DispatchPresence, error)
+	Presences(ctx context.Context, q Querier, first, end string, now time.Time) ([]row.DispatchPresence, error)
 }
 
 // InboxStore stores the ids of received messages.
@@ -653,5 +648,5 @@ type InboxStore interface {
 	// Receive records a message until expires. first is false if the message had already been recorded
 	// and not deleted since. Receive returns [row.ErrNotInserted] if the message was not stored. It may
 	// be the first call in a transaction.
-	Receive(ctx context.Context, q row.Querier, source, id string, now, expires time.Time) (first bool, err error)
+	Receive(ctx context.Context, q Querier, source, id string, now, expires time.Time) (first bool, err error)
 }

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"github.com/honker-go/honker/internal/row"
 )
 
 const (
@@ -128,20 +126,6 @@ func UnixUp(t time.Time) int64 {
 	}
 	return s
 }
-
-// Instant converts a stored Unix time in seconds, see [row.Instant]. For 0 it returns the zero
-// time.
-func Instant(unix int64) time.Time { return row.Instant(unix) }
-
-// InstantMS is Instant for milliseconds, the unit of this module's own columns.
-func InstantMS(ms int64) time.Time { return row.InstantMS(ms) }
-
-// Span converts a stored number of seconds. Durations beyond the range of time.Duration are limited
-// to it.
-func Span(seconds int64) time.Duration { return row.Span(seconds) }
-
-// Milliseconds is Span for milliseconds, the unit of this module's own columns.
-func Milliseconds(ms int64) time.Duration { return row.Milliseconds(ms) }
 
 // Positive returns ErrInvalid unless d is positive. what names d in the error.
 func Positive(what string, d time.Duration) error {

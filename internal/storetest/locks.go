@@ -169,13 +169,13 @@ func lockStates(t *testing.T, d *Fixture) {
 	l, _ := acquire(t, d, "a", 10*time.Second, start)
 	d.read(t, func(ctx context.Context, q engine.Querier) error {
 		names := []string{"nightly", "free", `"`, "new\nline"}
-		states, err := d.Stores.Locks.States(ctx, q, names, start)
+		states, err := d.Stores.Wake.Locks(ctx, q, names, start)
 		require.Equal(t, map[string]time.Time{"nightly": l.Expires, "free": {}, `"`: {}, "new\nline": {}}, states)
 		require.NoError(t, err)
-		states, err = d.Stores.Locks.States(ctx, q, names[:1], l.Expires)
+		states, err = d.Stores.Wake.Locks(ctx, q, names[:1], l.Expires)
 		require.Equal(t, map[string]time.Time{"nightly": {}}, states)
 		require.NoError(t, err)
-		states, err = d.Stores.Locks.States(ctx, q, nil, start)
+		states, err = d.Stores.Wake.Locks(ctx, q, nil, start)
 		require.Empty(t, states)
 		return err
 	})

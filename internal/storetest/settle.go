@@ -239,7 +239,7 @@ func settledAlone(t *testing.T, d *Fixture) {
 func results(t *testing.T, d *Fixture) {
 	decided := func(ids ...int64) (found []int64) {
 		d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
-			found, err = d.Stores.Results.Decided(ctx, q, ids)
+			found, err = d.Stores.Wake.Results(ctx, q, ids)
 			return err
 		})
 		return found

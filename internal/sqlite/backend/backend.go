@@ -132,8 +132,11 @@ func newWatcher(o Options, events wake.Events, c watch.Config) *watch.Watcher {
 	return watch.New(c)
 }
 
-// onDisk implements the methods of both backends that use the file directly.
-type onDisk struct{ identity *sqlite.Identity }
+// onDisk implements the methods that both backends share.
+type onDisk struct {
+	identity *sqlite.Identity
+	lend     func(ctx context.Context, f func(conn *sql.Conn) error) error // runs f on one of the backend's connections
+}
 
 // Name implements engine.Backend.
 func (d onDisk) Name() string { return d.identity.Path() }
@@ -159,4 +162,21 @@ func (onDisk) Savepoint(ctx context.Context, q row.Querier) (end func(ctx contex
 		return nil, err
 	}
 	return func(ctx context.Context, keep bool) error { return rows.EndSavepoint(ctx, q, keep) }, nil
+}
+
+// Check implements engine.Backend.
+func (d onDisk) Check(ctx context.Context) (broken []string, err error) {
+	err = d.lend(ctx, func(conn *sql.Conn) (err error) {
+		broken, err = schema.Check(ctx, conn)
+		return err
+	})
+	return broken, err
+}
+
+// Shrink implements engine.File.
+func (d onDisk) Shrink(ctx context.Context, limit int64) error {
+	if limit < 0 || d.LogSize() <= limit {
+		return nil
+	}
+	return d.lend(ctx, func(conn *sql.Conn) error { return sqlite.TruncateWAL(ctx, conn) })
 }

@@ -41,8 +41,9 @@ func Open(ctx context.Context, path string, o Options) (*File, error) {
 	}
 	warn(o, connector.Identity())
 	b := &File{
-		onDisk: onDisk{connector.Identity()}, opts: o, connector: connector, reads: make(chan struct{}, o.Readers),
+		onDisk: onDisk{identity: connector.Identity()}, opts: o, connector: connector, reads: make(chan struct{}, o.Readers),
 	}
+	b.lend = b.lendConn
 	b.own = newPool(connector, o.Readers+3) // plus the connections of the committer, DB.Tx and the notifier
 	if err := prepare(ctx, b.own, connector.Path(), o, sqlite.UseWAL); err != nil {
 		_ = b.own.Close()
@@ -141,9 +142,9 @@ func read(ctx context.Context, conn *sql.Conn, oneMoment bool, f func(context.Co
 	return sqlite.Snapshot(ctx, conn, func(ctx context.Context) error { return f(ctx, conn) })
 }
 
-// lend runs f on a connection. It blocks while Readers connections are in use. Slow reads thus leave a connection
+// lendConn runs f on a connection. It blocks while Readers connections are in use. Slow reads thus leave a connection
 // for DB.Tx, which would otherwise hold up all other writers while it waits for a connection.
-func (b *File) lend(ctx context.Context, f func(conn *sql.Conn) error) error {
+func (b *File) lendConn(ctx context.Context, f func(conn *sql.Conn) error) error {
 	select {
 	case b.reads <- struct{}{}:
 		defer func() { <-b.reads }()
@@ -164,23 +165,6 @@ func (b *File) CheckIdentity() error { return b.connector.CheckIdentity() }
 // CheckTx implements engine.Backend.
 func (b *File) CheckTx(ctx context.Context, tx row.Querier, committed map[any]func()) (seen bool, err error) {
 	return sqlite.CheckOwner(ctx, tx, b.identity.Info(), committed)
-}
-
-// Check implements engine.Backend.
-func (b *File) Check(ctx context.Context) (broken []string, err error) {
-	err = b.lend(ctx, func(conn *sql.Conn) (err error) {
-		broken, err = schema.Check(ctx, conn)
-		return err
-	})
-	return broken, err
-}
-
-// Shrink implements engine.File.
-func (b *File) Shrink(ctx context.Context, limit int64) error {
-	if limit < 0 || b.LogSize() <= limit {
-		return nil
-	}
-	return b.lend(ctx, func(conn *sql.Conn) error { return sqlite.TruncateWAL(ctx, conn) })
 }
 
 // Backup implements engine.File.

@@ -10,7 +10,6 @@ import (
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
-	"github.com/honker-go/honker/internal/sqlite/store/schema"
 	"github.com/honker-go/honker/internal/sqlite/watch"
 	"github.com/honker-go/honker/internal/wake"
 )
@@ -35,6 +34,7 @@ var (
 // to the caller. ctx bounds the call.
 func Attach(ctx context.Context, pool *sql.DB, o Options) (*Pool, error) {
 	b := &Pool{opts: o, pool: pool}
+	b.lend = b.lendConn
 	// Opening a connection may run into a lock, and so may each read.
 	if err := sqlite.Retry(ctx, o.BusyTimeout, func() error { return b.prepare(ctx) }); err != nil {
 		return nil, err
@@ -150,9 +150,9 @@ func (b *Pool) Read(ctx context.Context, oneMoment bool, f func(context.Context,
 	})
 }
 
-// lend runs f on one of the pool's connections. The wait for a connection is bounded: the caller's own transaction,
+// lendConn runs f on one of the pool's connections. The wait for a connection is bounded: the caller's own transaction,
 // which honker cannot see, may hold the only connection.
-func (b *Pool) lend(ctx context.Context, f func(conn *sql.Conn) error) error {
+func (b *Pool) lendConn(ctx context.Context, f func(conn *sql.Conn) error) error {
 	conn, err := sqlite.Borrow(ctx, b.pool, b.opts.BusyTimeout)
 	if err != nil {
 		return err
@@ -171,23 +171,6 @@ func (b *Pool) CheckTx(ctx context.Context, tx row.Querier, _ map[any]func()) (s
 	}
 	_, err = sqlite.CheckOwner(ctx, tx, b.identity.Info(), nil)
 	return false, err
-}
-
-// Check implements engine.Backend.
-func (b *Pool) Check(ctx context.Context) (broken []string, err error) {
-	err = b.lend(ctx, func(conn *sql.Conn) (err error) {
-		broken, err = schema.Check(ctx, conn)
-		return err
-	})
-	return broken, err
-}
-
-// Shrink implements engine.File.
-func (b *Pool) Shrink(ctx context.Context, limit int64) error {
-	if limit < 0 || b.LogSize() <= limit {
-		return nil
-	}
-	return b.lend(ctx, func(conn *sql.Conn) error { return sqlite.TruncateWAL(ctx, conn) })
 }
 
 // Backup implements engine.File.

@@ -60,8 +60,8 @@ func (Dispatches) objects(ctx context.Context, q row.Querier) (map[string]bool, 
 	return there, err
 }
 
-// Exists reports whether the file has the tables.
-func (d Dispatches) Exists(ctx context.Context, q row.Querier) (bool, error) {
+// exists reports whether the file has the tables.
+func (d Dispatches) exists(ctx context.Context, q row.Querier) (bool, error) {
 	there, err := d.objects(ctx, q)
 	return there[dispatchPresence], err
 }
@@ -130,7 +130,7 @@ JOIN _honkerx_dispatch_jobs AS j ON j.job_id = t.sent_id WHERE t.job_id = ?1`
 // Original returns the job that was sent, and its queue, for the copy id in a legacy queue. It returns
 // false if id is not a copy.
 func (d Dispatches) Original(ctx context.Context, q row.Querier, id int64) (sent int64, queue string, found bool, err error) {
-	if there, err := d.Exists(ctx, q); err != nil || !there {
+	if there, err := d.exists(ctx, q); err != nil || !there {
 		return 0, "", false, err
 	}
 	found, err = rows.One(ctx, q, sqlDispatched, []any{id}, &sent, &queue)
@@ -167,7 +167,7 @@ WHERE j.job_id = ?1`
 // Status returns the state and outcome of a sent job, or false if dispatch does not know it. prefix is the
 // prefix of its keys.
 func (d Dispatches) Status(ctx context.Context, q row.Querier, prefix string, id int64, now time.Time) (s row.DispatchStatus, found bool, err error) {
-	if there, err := d.Exists(ctx, q); err != nil || !there {
+	if there, err := d.exists(ctx, q); err != nil || !there {
 		return s, false, err
 	}
 	var sent, started, ended, held rows.Number
@@ -204,7 +204,7 @@ func (d Dispatches) Copies(ctx context.Context, q row.Querier, id int64, now tim
 
 // copies is Copies. held is the end of the valid claim on one of them, or 0 if there is none.
 func (d Dispatches) copies(ctx context.Context, q row.Querier, id int64, now time.Time) (out []row.DispatchCopy, held int64, err error) {
-	if there, err := d.Exists(ctx, q); err != nil || !there {
+	if there, err := d.exists(ctx, q); err != nil || !there {
 		return nil, 0, err
 	}
 	err = rows.Each(ctx, q, sqlDispatchCopies, func(r *sql.Rows) error {

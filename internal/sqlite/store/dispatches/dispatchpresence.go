@@ -107,7 +107,7 @@ const sqlDropPresence = `DELETE FROM _honkerx_dispatch_presence WHERE key = ?1 A
 
 // Leave removes an actor. It returns false if the key is free or belongs to another owner.
 func (d Dispatches) Leave(ctx context.Context, q row.Querier, key, owner string) (bool, error) {
-	if there, err := d.Exists(ctx, q); err != nil || !there {
+	if there, err := d.exists(ctx, q); err != nil || !there {
 		return false, err
 	}
 	n, err := rows.Affected(ctx, q, sqlDropPresence, key, owner)
@@ -125,7 +125,7 @@ WHERE key >= ?1 AND key < ?2 AND expires_ms > ?3 ORDER BY key`
 // Presences returns the live actors with keys from first up to but excluding end, by key. If both are
 // empty, it returns those of all keys.
 func (d Dispatches) Presences(ctx context.Context, q row.Querier, first, end string, now time.Time) (out []row.DispatchPresence, err error) {
-	if there, err := d.Exists(ctx, q); err != nil || !there {
+	if there, err := d.exists(ctx, q); err != nil || !there {
 		return nil, err
 	}
 	query, args := sqlPresences, []any{first, end, rows.MilliOf(now)}

@@ -28,7 +28,7 @@ const (
 
 // findSentOver returns up to limit jobs that ended before at.
 func findSentOver(ctx context.Context, q row.Querier, _ row.Part, at time.Time, limit int) ([]int64, error) {
-	if there, err := (Dispatches{}).Exists(ctx, q); err != nil || !there {
+	if there, err := (Dispatches{}).exists(ctx, q); err != nil || !there {
 		return nil, err
 	}
 	return rows.ReturnedIDs(ctx, q, sqlOverSent, 0, at.UnixMilli(), limit)
@@ -61,7 +61,7 @@ LIMIT ?4 + 0`
 
 // dispatchPrefixParts returns a part for each prefix of the keys in the file, including the default.
 func dispatchPrefixParts(ctx context.Context, q row.Querier, _ time.Time) ([]row.Part, error) {
-	if there, err := (Dispatches{}).Exists(ctx, q); err != nil || !there {
+	if there, err := (Dispatches{}).exists(ctx, q); err != nil || !there {
 		return nil, err
 	}
 	all, err := rows.Texts(ctx, q, sqlDispatchPrefixes)
@@ -102,7 +102,7 @@ const (
 // findActorsGone looks for actors that have expired and for triggers that no row needs any more.
 func findActorsGone(ctx context.Context, q row.Querier, _ row.Part, at time.Time, _ int) ([]int64, error) {
 	d := Dispatches{}
-	if there, err := d.Exists(ctx, q); err != nil || !there {
+	if there, err := d.exists(ctx, q); err != nil || !there {
 		return nil, err
 	}
 	stale := false

@@ -20,8 +20,8 @@ type Inboxes struct{}
 
 const sqlHasInbox = `SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = '_honkerx_inbox_expiry'`
 
-// Exists reports whether the file has the table. It reads the schema.
-func (Inboxes) Exists(ctx context.Context, q row.Querier) (found bool, err error) {
+// exists reports whether the file has the table. It reads the schema.
+func (Inboxes) exists(ctx context.Context, q row.Querier) (found bool, err error) {
 	var x int
 	return rows.One(ctx, q, sqlHasInbox, nil, &x)
 }
@@ -33,7 +33,7 @@ func (i Inboxes) bootstrap(ctx context.Context, q row.Querier) error {
 	if err := rows.TakeWriteLock(ctx, q); err != nil {
 		return err
 	}
-	if found, err := i.Exists(ctx, q); err != nil || found {
+	if found, err := i.exists(ctx, q); err != nil || found {
 		return err
 	}
 	return rows.ExecAll(ctx, q, rows.SplitDDL(inboxDDL))
@@ -76,7 +76,7 @@ const (
 
 // findReceivedOver looks for messages whose retention is over.
 func findReceivedOver(ctx context.Context, q row.Querier, _ row.Part, at time.Time, _ int) ([]int64, error) {
-	if there, err := (Inboxes{}).Exists(ctx, q); err != nil || !there {
+	if there, err := (Inboxes{}).exists(ctx, q); err != nil || !there {
 		return nil, err
 	}
 	some := false
@@ -99,7 +99,7 @@ var inboxInvariants = []struct{ rule, query string }{
 
 // Check returns the violations in the table of the inboxes, if it exists.
 func Check(ctx context.Context, q row.Querier) (broken []string, err error) {
-	if there, err := (Inboxes{}).Exists(ctx, q); err != nil || !there {
+	if there, err := (Inboxes{}).exists(ctx, q); err != nil || !there {
 		return nil, err
 	}
 	for _, i := range inboxInvariants {

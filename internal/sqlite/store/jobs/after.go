@@ -226,8 +226,8 @@ func endsEdges(where string) string {
 // Uses the primary key.
 const sqlHasEdges = `SELECT EXISTS (SELECT 1 FROM _honkerx_after)`
 
-// HasEdges reports whether the file has any edges.
-func (Jobs) HasEdges(ctx context.Context, q row.Querier) (some bool, err error) {
+// hasEdges reports whether the file has any edges.
+func (Jobs) hasEdges(ctx context.Context, q row.Querier) (some bool, err error) {
 	_, err = rows.One(ctx, q, sqlHasEdges, nil, &some)
 	return some, err
 }
@@ -260,7 +260,7 @@ func (Jobs) Waiters(ctx context.Context, q row.Querier, nodes []int64) ([]int64,
 
 // unawaited returns the ids for which no job waits.
 func (j Jobs) unawaited(ctx context.Context, q row.Querier, ids []int64) ([]int64, error) {
-	if some, err := j.HasEdges(ctx, q); err != nil || !some {
+	if some, err := j.hasEdges(ctx, q); err != nil || !some {
 		return ids, err
 	}
 	var out []int64
@@ -276,8 +276,8 @@ func (j Jobs) unawaited(ctx context.Context, q row.Querier, ids []int64) ([]int6
 	return out, nil
 }
 
-// DropWaiters deletes the jobs that Waiters returns for nodes.
-func (j Jobs) DropWaiters(ctx context.Context, q row.Querier, nodes []int64) ([]row.Change, error) {
+// dropWaiters deletes the jobs that Waiters returns for nodes.
+func (j Jobs) dropWaiters(ctx context.Context, q row.Querier, nodes []int64) ([]row.Change, error) {
 	ids, err := j.Waiters(ctx, q, nodes)
 	if err != nil || len(ids) == 0 {
 		return nil, err

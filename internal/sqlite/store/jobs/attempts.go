@@ -12,8 +12,8 @@ import (
 
 // Bounds of the history of a job's attempts.
 const (
-	KeptAttempts = 20
-	KeptLogs     = 256 << 10 // bytes of logs, over all attempts of a job
+	keptAttempts = 20
+	keptLogs     = 256 << 10 // bytes of logs, over all attempts of a job
 )
 
 // Uses the primary key.
@@ -38,7 +38,7 @@ var attemptsDDL string
 var attemptTriggers = rows.SplitDDL(attemptsDDL)
 
 // AddAttempts records failed attempts. It must run in the transaction that settles them. It keeps the
-// newest KeptAttempts attempts and KeptLogs bytes of logs of each job.
+// newest keptAttempts attempts and keptLogs bytes of logs of each job.
 func (Jobs) AddAttempts(ctx context.Context, q row.Querier, failed []row.Attempt) error {
 	if len(failed) == 0 {
 		return nil
@@ -50,7 +50,7 @@ func (Jobs) AddAttempts(ctx context.Context, q row.Querier, failed []row.Attempt
 	var many, logged []int64
 	for i, a := range failed {
 		values[i] = [7]any{a.Job, a.N, a.Worker, a.Start.UnixMilli(), a.Ran.Milliseconds(), a.Error, a.Log}
-		if a.N > KeptAttempts {
+		if a.N > keptAttempts {
 			many = append(many, a.Job)
 		}
 		if a.Log != "" && a.N > 1 {
@@ -65,12 +65,12 @@ func (Jobs) AddAttempts(ctx context.Context, q row.Querier, failed []row.Attempt
 		return err
 	}
 	if many != nil {
-		if _, err := q.ExecContext(ctx, sqlDropOldAttempts, rows.IDList(many), KeptAttempts); err != nil {
+		if _, err := q.ExecContext(ctx, sqlDropOldAttempts, rows.IDList(many), keptAttempts); err != nil {
 			return err
 		}
 	}
 	if logged != nil {
-		_, err = q.ExecContext(ctx, sqlDropOldLogs, rows.IDList(logged), KeptLogs)
+		_, err = q.ExecContext(ctx, sqlDropOldLogs, rows.IDList(logged), keptLogs)
 	}
 	return err
 }

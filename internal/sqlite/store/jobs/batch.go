@@ -56,7 +56,7 @@ func (bs Batches) Cancel(ctx context.Context, q row.Querier, id int64, limit int
 		return nil, false, found, err
 	}
 	var jobs Jobs
-	if gone, err = jobs.DropWaiters(ctx, q, []int64{-id}); err != nil {
+	if gone, err = jobs.dropWaiters(ctx, q, []int64{-id}); err != nil {
 		return nil, false, true, err
 	}
 	forgotten, err := bs.forgetEnded(ctx, q, id, limit)
@@ -67,7 +67,7 @@ func (bs Batches) Cancel(ctx context.Context, q row.Querier, id int64, limit int
 	if err != nil {
 		return nil, false, true, err
 	}
-	waiters, err := jobs.DropWaiters(ctx, q, members)
+	waiters, err := jobs.dropWaiters(ctx, q, members)
 	if err != nil {
 		return nil, false, true, err
 	}

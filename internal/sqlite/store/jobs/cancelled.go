@@ -71,15 +71,15 @@ const (
 	sqlCountPlaces    = `SELECT count(*) FROM _honkerx_cancelled WHERE queue = ?1 AND until_ms > ?2 * 1000`
 )
 
-// FreePlace deletes the place of a cancelled job after its handler has returned.
-func (Jobs) FreePlace(ctx context.Context, q row.Querier, c row.Claim) error {
+// dropPlace deletes the place of a cancelled job after its handler has returned.
+func (Jobs) dropPlace(ctx context.Context, q row.Querier, c row.Claim) error {
 	_, err := q.ExecContext(ctx, sqlFreePlace, c.ID, c.Worker, c.Attempt)
 	return err
 }
 
-// RenewPlaces extends the places that worker still holds for cancelled jobs among ids. They end together
+// renewPlaces extends the places that worker still holds for cancelled jobs among ids. They end together
 // with a claim that expires at expires. Both times are in unix seconds.
-func (Jobs) RenewPlaces(ctx context.Context, q row.Querier, ids []int64, worker string, now, expires int64) error {
+func (Jobs) renewPlaces(ctx context.Context, q row.Querier, ids []int64, worker string, now, expires int64) error {
 	_, err := q.ExecContext(ctx, sqlRenewPlaces, rows.IDList(ids), worker, now*1000, (expires+1)*1000)
 	return err
 }

@@ -87,7 +87,7 @@ func nextClaim(r *row.ClaimRequest, c *row.Claimed, sum int) int {
 // anyPaused reports whether any of the queues of r is paused.
 func (j Jobs) anyPaused(ctx context.Context, q row.Querier, r *row.ClaimRequest, now int64) (paused bool, err error) {
 	for _, l := range r.Lanes {
-		if paused, err = j.Paused(ctx, q, l.Queue, now); err != nil || paused {
+		if paused, err = j.paused(ctx, q, l.Queue, now); err != nil || paused {
 			return paused, err
 		}
 	}
@@ -95,7 +95,7 @@ func (j Jobs) anyPaused(ctx context.Context, q row.Querier, r *row.ClaimRequest,
 		return false, nil
 	}
 	for _, queue := range r.Queues {
-		if paused, err = j.Paused(ctx, q, queue, now); err != nil || paused {
+		if paused, err = j.paused(ctx, q, queue, now); err != nil || paused {
 			return paused, err
 		}
 	}

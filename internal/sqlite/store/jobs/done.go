@@ -108,7 +108,7 @@ func queueRetentions(ctx context.Context, q row.Querier, query string, args ...a
 		var r row.QueueRetention
 		var done, dead int64
 		err := rs.Scan(&r.Queue, (*rows.Number)(&r.Done.MaxCount), (*rows.Number)(&done), (*rows.Number)(&r.Dead.MaxCount), (*rows.Number)(&dead))
-		r.Done.MaxAge, r.Dead.MaxAge = engine.Milliseconds(done), engine.Milliseconds(dead)
+		r.Done.MaxAge, r.Dead.MaxAge = row.Milliseconds(done), row.Milliseconds(dead)
 		all = append(all, r)
 		return err
 	}, args...)

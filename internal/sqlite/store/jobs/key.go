@@ -50,8 +50,8 @@ func (Jobs) Keys(ctx context.Context, q row.Querier, queue string, limit int, no
 // By primary key.
 const sqlKeyOf = `SELECT key FROM _honkerx_job WHERE job_id = ?1 AND key IS NOT NULL`
 
-// KeyOf returns the key under which a live job shares limits, or "" if it has none.
-func (Jobs) KeyOf(ctx context.Context, q row.Querier, id int64) (key string, err error) {
+// keyOf returns the key under which a live job shares limits, or "" if it has none.
+func (Jobs) keyOf(ctx context.Context, q row.Querier, id int64) (key string, err error) {
 	_, err = rows.One(ctx, q, sqlKeyOf, []any{id}, &key)
 	return key, err
 }
@@ -96,14 +96,14 @@ WHERE state = 'pending' AND run_at > ?3 AND id IN (SELECT job_id` + ofKeyWaiting
 	sqlNoWaitOfKey = `UPDATE _honkerx_job SET wait = nullif(wait & 1, 0) WHERE job_id IN (SELECT job_id` + ofKeyWaiting + `)`
 )
 
-// GetKey returns the pause of a key of queue; false if the key is not paused.
-func (Pauses) GetKey(ctx context.Context, q row.Querier, queue, key string, now int64) (row.Pause, bool, error) {
+// getKey returns the pause of a key of queue; false if the key is not paused.
+func (Pauses) getKey(ctx context.Context, q row.Querier, queue, key string, now int64) (row.Pause, bool, error) {
 	return getPause(ctx, q, sqlGetKeyPause, queue, now, key)
 }
 
 // setKey pauses a key of queue, see Set.
 func (ps Pauses) setKey(ctx context.Context, q row.Querier, queue, key string, p row.Pause, now int64) (was bool, err error) {
-	before, was, err := ps.GetKey(ctx, q, queue, key, now)
+	before, was, err := ps.getKey(ctx, q, queue, key, now)
 	if err != nil {
 		return false, err
 	}
@@ -125,7 +125,7 @@ func (ps Pauses) setKey(ctx context.Context, q row.Querier, queue, key string, p
 
 // endKey ends the pause of a key of queue, see End.
 func (ps Pauses) endKey(ctx context.Context, q row.Querier, queue, key string, now int64) (was bool, err error) {
-	if _, was, err = ps.GetKey(ctx, q, queue, key, now); err != nil {
+	if _, was, err = ps.getKey(ctx, q, queue, key, now); err != nil {
 		return false, err
 	}
 	n, err := rows.Affected(ctx, q, sqlEndKeyPause, queue, key)
@@ -153,17 +153,17 @@ func (Pauses) keyChanged(ctx context.Context, q row.Querier, queue, key string, 
 	return fitTriggers(ctx, q)
 }
 
-// SlowDown pauses the key of a live job until p.Until, or its queue if the job has no key. An
+// slowDown pauses the key of a live job until p.Until, or its queue if the job has no key. An
 // existing pause is never shortened, and keeps the reason given by an operator.
-func (j Jobs) SlowDown(ctx context.Context, q row.Querier, queue string, id int64, p row.Pause, now int64) error {
+func (j Jobs) slowDown(ctx context.Context, q row.Querier, queue string, id int64, p row.Pause, now int64) error {
 	var ps Pauses
-	key, err := j.KeyOf(ctx, q, id)
+	key, err := j.keyOf(ctx, q, id)
 	if err != nil {
 		return err
 	}
 	get := func() (row.Pause, bool, error) { return ps.Get(ctx, q, queue, now) }
 	if key != "" {
-		get = func() (row.Pause, bool, error) { return ps.GetKey(ctx, q, queue, key, now) }
+		get = func() (row.Pause, bool, error) { return ps.getKey(ctx, q, queue, key, now) }
 	}
 	before, was, err := get()
 	if err != nil || was && (before.Until.IsZero() || !before.Until.Before(p.Until)) {

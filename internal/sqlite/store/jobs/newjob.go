@@ -45,8 +45,8 @@ type Side struct {
 	Headers string // JSON object
 }
 
-// None reports whether s is empty.
-func (s Side) None() bool { return s == Side{} }
+// none reports whether s is empty.
+func (s Side) none() bool { return s == Side{} }
 
 // Unique holds the options of an enqueue with a unique key.
 //
@@ -150,7 +150,7 @@ func (j Jobs) insertUniques(ctx context.Context, q row.Querier, in *row.Insert, 
 func (j Jobs) complete(ctx context.Context, q row.Querier, in *row.Insert, p row.Placed) (err error) {
 	switch p.Result {
 	case row.PlacedNew, row.PlacedAgain:
-		err = j.SetSide(ctx, q, in.Queue, Side{Key: in.Key, Headers: in.Headers}, p.ID)
+		err = j.setSide(ctx, q, in.Queue, Side{Key: in.Key, Headers: in.Headers}, p.ID)
 		if err == nil && in.Links != nil {
 			err = j.AddLinks(ctx, q, in.Links, []int64{p.ID})
 		}

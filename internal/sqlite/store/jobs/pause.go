@@ -64,8 +64,8 @@ func getPause(ctx context.Context, q row.Querier, query string, args ...any) (p 
 	return p, found, err
 }
 
-// Paused reports whether queue is paused.
-func (Jobs) Paused(ctx context.Context, q row.Querier, queue string, now int64) (is bool, err error) {
+// paused reports whether queue is paused.
+func (Jobs) paused(ctx context.Context, q row.Querier, queue string, now int64) (is bool, err error) {
 	_, err = rows.One(ctx, q, sqlPaused, []any{queue, now}, &is)
 	return is, err
 }
@@ -109,15 +109,15 @@ func (ps Pauses) End(ctx context.Context, q row.Querier, queue, key string, now 
 	return was, fitTriggers(ctx, q)
 }
 
-// Over reports whether EndOver has anything to do.
-func (Pauses) Over(ctx context.Context, q row.Querier, now int64) (some bool, err error) {
+// over reports whether endOver has anything to do.
+func (Pauses) over(ctx context.Context, q row.Querier, now int64) (some bool, err error) {
 	_, err = rows.One(ctx, q, sqlOverPauses, []any{now}, &some)
 	return some, err
 }
 
-// EndOver deletes pauses that have ended by themselves and returns how many. It also deletes the
+// endOver deletes pauses that have ended by themselves and returns how many. It also deletes the
 // rows of keys that have no pause and whose starts no longer count toward their rate.
-func (ps Pauses) EndOver(ctx context.Context, q row.Querier, now int64) (ended int, err error) {
+func (ps Pauses) endOver(ctx context.Context, q row.Querier, now int64) (ended int, err error) {
 	for _, query := range []string{sqlEndPauses, sqlEndKeyPauses} {
 		n, err := rows.Affected(ctx, q, query, now)
 		if err != nil {

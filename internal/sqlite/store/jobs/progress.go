@@ -22,9 +22,9 @@ SELECT id, ?5 FROM _honker_live` + whereClaim + ` AND state = 'processing'
 ON CONFLICT (job_id) DO UPDATE SET checkpoint = excluded.checkpoint`
 )
 
-// SaveProgress saves the progress of jobs that worker holds by a valid claim. With acked, it skips
+// saveProgress saves the progress of jobs that worker holds by a valid claim. With acked, it skips
 // jobs whose rows disappear at the ack.
-func (Jobs) SaveProgress(ctx context.Context, q row.Querier, all []row.ProgressOf, worker string, acked bool, now int64) error {
+func (Jobs) saveProgress(ctx context.Context, q row.Querier, all []row.ProgressOf, worker string, acked bool, now int64) error {
 	if len(all) == 0 {
 		return nil
 	}

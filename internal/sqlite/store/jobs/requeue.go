@@ -100,7 +100,7 @@ var sqlEndEdgesCancelMany = endsEdges(whereCancelled)
 // Discard deletes the dead jobs among ids.
 func (j Jobs) Discard(ctx context.Context, q row.Querier, ids []int64, w row.Waiters) (out row.Removed, err error) {
 	if w == row.DropWaiters {
-		if out.Waiters, err = j.DropWaiters(ctx, q, ids); err != nil {
+		if out.Waiters, err = j.dropWaiters(ctx, q, ids); err != nil {
 			return out, err
 		}
 	}
@@ -121,7 +121,7 @@ func (j Jobs) CancelMany(ctx context.Context, q row.Querier, c row.CancelJobs, n
 		if err != nil {
 			return out, err
 		}
-		if out.Waiters, err = j.DropWaiters(ctx, q, some); err != nil {
+		if out.Waiters, err = j.dropWaiters(ctx, q, some); err != nil {
 			return out, err
 		}
 	case row.KeepWaiters:

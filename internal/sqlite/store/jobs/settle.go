@@ -82,14 +82,14 @@ func (Jobs) Ack(ctx context.Context, q row.Querier, c row.Claim, now int64) (boo
 	return n > 0, err
 }
 
-// AckAlone is like Ack but needs no transaction around it. If others may wait for the job, it
+// ackAlone is like Ack but needs no transaction around it. If others may wait for the job, it
 // returns ErrAwaited and changes nothing.
-func (j Jobs) AckAlone(ctx context.Context, q row.Querier, c row.Claim, now int64) (bool, error) {
+func (j Jobs) ackAlone(ctx context.Context, q row.Querier, c row.Claim, now int64) (bool, error) {
 	n, err := ackOne.alone(ctx, q, 1, c.ID, c.Worker, c.Attempt, now)
 	if err != nil || n > 0 {
 		return n > 0, err
 	}
-	some, err := j.HasEdges(ctx, q)
+	some, err := j.hasEdges(ctx, q)
 	if err == nil && some {
 		err = row.ErrAwaited
 	}
@@ -141,7 +141,7 @@ func (j Jobs) AckMany(ctx context.Context, q row.Querier, a row.AckMany, now tim
 	}
 	n, err = ackMany.alone(ctx, q, len(a.IDs), rows.IDList(a.IDs), a.Worker, now.Unix(), a.Queue)
 	if err == nil && n < len(a.IDs) {
-		rest, err = j.HasEdges(ctx, q)
+		rest, err = j.hasEdges(ctx, q)
 	}
 	return n, rest, err
 }
@@ -228,7 +228,7 @@ func (j Jobs) Extend(ctx context.Context, q row.Querier, e row.Extension, now ti
 		return held, err
 	}
 	news := []row.ProgressOf{{ID: e.ID, Attempt: e.Attempt, Progress: *e.Progress}}
-	return true, j.SaveProgress(ctx, q, news, e.Worker, false, now.Unix())
+	return true, j.saveProgress(ctx, q, news, e.Worker, false, now.Unix())
 }
 
 // ExtendUntil is like Extend, with the second at which the claim ends.
@@ -250,12 +250,12 @@ func (j Jobs) Renew(ctx context.Context, q row.Querier, r row.Renewal, now time.
 	expires := now.Unix() + engine.Seconds(r.Lease)
 	kept, err := rows.ReturnedIDs(ctx, q, sqlRenew, len(r.IDs), rows.IDList(r.IDs), r.Worker, now.Unix(), expires)
 	if err == nil && len(kept) < len(r.IDs) {
-		err = j.RenewPlaces(ctx, q, r.IDs, r.Worker, now.Unix(), expires)
+		err = j.renewPlaces(ctx, q, r.IDs, r.Worker, now.Unix(), expires)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return kept, j.SaveProgress(ctx, q, r.Progress, r.Worker, false, now.Unix())
+	return kept, j.saveProgress(ctx, q, r.Progress, r.Worker, false, now.Unix())
 }
 
 // By primary keys.

@@ -30,7 +30,7 @@ ON CONFLICT (job_id) DO UPDATE SET queue = ifnull(excluded.queue, queue), key = 
 
 // SetSides adds the side rows s to jobs just inserted in queue. It does nothing if s is empty.
 func (Jobs) SetSides(ctx context.Context, q row.Querier, queue string, s Side, ids []int64) error {
-	if s.None() || len(ids) == 0 {
+	if s.none() || len(ids) == 0 {
 		return nil
 	}
 	if err := ensureKeyTriggers(ctx, q, false); err != nil { // they copy the side row of a job that dies
@@ -40,9 +40,9 @@ func (Jobs) SetSides(ctx context.Context, q row.Querier, queue string, s Side, i
 	return sqlInsertSides.Run(ctx, q, sideColumns(s, queue), len(ids), row, func(int64, int64) {})
 }
 
-// SetSide is like SetSides for a job that may already have a side row because of its unique key.
-func (Jobs) SetSide(ctx context.Context, q row.Querier, queue string, s Side, id int64) error {
-	if s.None() {
+// setSide is like SetSides for a job that may already have a side row because of its unique key.
+func (Jobs) setSide(ctx context.Context, q row.Querier, queue string, s Side, id int64) error {
+	if s.none() {
 		return nil
 	}
 	if err := ensureKeyTriggers(ctx, q, false); err != nil {

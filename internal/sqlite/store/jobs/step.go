@@ -73,10 +73,10 @@ func (j Jobs) settleProgress(ctx context.Context, q row.Querier, all []*row.Sett
 			others = append(others, p)
 		}
 	}
-	if err := j.SaveProgress(ctx, q, acked, all[0].Worker, true, now); err != nil {
+	if err := j.saveProgress(ctx, q, acked, all[0].Worker, true, now); err != nil {
 		return err
 	}
-	return j.SaveProgress(ctx, q, others, all[0].Worker, false, now)
+	return j.saveProgress(ctx, q, others, all[0].Worker, false, now)
 }
 
 // ackTogether acks jobs with the same attempt by a single statement. Most jobs of a batch are on their
@@ -173,7 +173,7 @@ func (j Jobs) settleOne(ctx context.Context, q row.Querier, s *row.Settlement, a
 		return j.freePlace(ctx, q, s)
 	case row.Acked:
 		if alone {
-			held, err = j.AckAlone(ctx, q, s.Claim, now.Unix())
+			held, err = j.ackAlone(ctx, q, s.Claim, now.Unix())
 		} else {
 			held, err = j.Ack(ctx, q, s.Claim, now.Unix())
 		}
@@ -213,7 +213,7 @@ func (j Jobs) snooze(ctx context.Context, q row.Querier, s *row.Settlement, now 
 		return held, err
 	}
 	p := row.Pause{Since: now, Until: time.Unix(until, 0), Reason: s.Error}
-	return held, j.SlowDown(ctx, q, s.Queue, s.ID, p, now.Unix())
+	return held, j.slowDown(ctx, q, s.Queue, s.ID, p, now.Unix())
 }
 
 // saveResult saves the result of an acked job, if any, in the transaction of the ack, so that a result
@@ -245,7 +245,7 @@ func (j Jobs) freePlace(ctx context.Context, q row.Querier, s *row.Settlement) e
 	if s.Running {
 		return nil
 	}
-	return j.FreePlace(ctx, q, s.Claim)
+	return j.dropPlace(ctx, q, s.Claim)
 }
 
 // attemptOf returns the record of the failed attempt that s has ended.

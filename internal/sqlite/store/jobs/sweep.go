@@ -107,9 +107,9 @@ func fitSome(ctx context.Context, q row.Querier, part row.Part, _ []int64, at ti
 }
 
 func findPausesOver(ctx context.Context, q row.Querier, _ row.Part, at time.Time, _ int) ([]int64, error) {
-	return rows.Work(Pauses{}.Over(ctx, q, at.Unix()))
+	return rows.Work(Pauses{}.over(ctx, q, at.Unix()))
 }
 
 func endPausesOver(ctx context.Context, q row.Querier, _ row.Part, _ []int64, at time.Time, _ int) (row.Swept, error) {
-	return rows.Swept(Pauses{}.EndOver(ctx, q, at.Unix()))
+	return rows.Swept(Pauses{}.endOver(ctx, q, at.Unix()))
 }

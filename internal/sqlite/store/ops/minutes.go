@@ -146,8 +146,8 @@ func (Minutes) Waits(ctx context.Context, q row.Querier, queue string, since, be
 	return wait, claimed, err
 }
 
-// Old reports whether there are rows before minute.
-func (Minutes) Old(ctx context.Context, q row.Querier, minute int64) (some bool, err error) {
+// old reports whether there are rows before minute.
+func (Minutes) old(ctx context.Context, q row.Querier, minute int64) (some bool, err error) {
 	_, err = rows.One(ctx, q, sqlOldMinute, []any{minute}, &some)
 	return some, err
 }
@@ -162,7 +162,7 @@ func (Minutes) Trim(ctx context.Context, q row.Querier, minute int64, span int) 
 var SweepMinutes = engine.Sweep{Find: findOldMinutes, Take: trimOldMinutes}
 
 func findOldMinutes(ctx context.Context, q row.Querier, _ row.Part, at time.Time, _ int) ([]int64, error) {
-	return rows.Work(Minutes{}.Old(ctx, q, at.Unix()/60))
+	return rows.Work(Minutes{}.old(ctx, q, at.Unix()/60))
 }
 
 // trimmedMinutes is the number of minutes deleted in a transaction. A minute has up to a hundred rows.

@@ -1,6 +1,7 @@
 package rows
 
 import (
+	"math"
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
@@ -16,11 +17,7 @@ func SecondUp(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
 	}
-	s := t.Unix()
-	if t.Nanosecond() > 0 {
-		s++
-	}
-	return s
+	return engine.UnixUp(t)
 }
 
 // MilliOf returns t in milliseconds, rounded down, or 0 for the zero time.
@@ -82,4 +79,21 @@ func (d *SpanMilli) Scan(v any) error {
 	err := n.Scan(v)
 	*d = SpanMilli(row.Milliseconds(int64(n)))
 	return err
+}
+
+// After returns now plus seconds, or the largest second if the sum would overflow.
+func After(now, seconds int64) int64 {
+	if seconds > math.MaxInt64-now {
+		return math.MaxInt64
+	}
+	return now + seconds
+}
+
+// ExpiryIn is like After for NewJob.ExpiresAt, where 0 means never. It returns -1 instead of 0; both are
+// long past.
+func ExpiryIn(now, seconds int64) int64 {
+	if at := After(now, seconds); at != 0 {
+		return at
+	}
+	return -1
 }

@@ -203,7 +203,7 @@ func (s Schedules) List(ctx context.Context, q row.Querier, name string) ([]row.
 	for i, t := range all {
 		out[i] = t.Task
 		if t.ExpiresS.Valid {
-			d := engine.Span(t.ExpiresS.Int64)
+			d := row.Span(t.ExpiresS.Int64)
 			out[i].ExpiresIn = &d
 		}
 	}
@@ -229,7 +229,7 @@ func (Schedules) SoonestAt(ctx context.Context, q row.Querier) (unix int64, err 
 
 // MaxFires limits how often a tick fires a task that was due many times, such as after a long
 // downtime. The oldest times fire and the others are skipped.
-const MaxFires = 64
+const maxFires = 64
 
 // onTime is how late, in seconds, a task that skips missed times may still fire. It exceeds the
 // time for which the lock of a dead leader can last.
@@ -319,7 +319,7 @@ func taskTimes(t Task, due int64, in row.Calendar) (times []int64, after int64, 
 		return taskLastTime(t, due, in)
 	}
 	for after = t.NextFire.Unix(); after <= due; {
-		if len(times) == MaxFires {
+		if len(times) == maxFires {
 			after, err = nextTime(in, t.Spec, due)
 			return times, after, err
 		}

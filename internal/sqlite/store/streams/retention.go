@@ -53,7 +53,7 @@ func retentions(ctx context.Context, q row.Querier, query string, args ...any) (
 		var r row.Retention
 		var age int64
 		err := rs.Scan(&r.Topic, (*rows.Number)(&r.MaxCount), (*rows.Number)(&age))
-		r.MaxAge = engine.Milliseconds(age)
+		r.MaxAge = row.Milliseconds(age)
 		all = append(all, r)
 		return err
 	}, args...)

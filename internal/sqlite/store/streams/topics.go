@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 
-	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
@@ -37,7 +36,7 @@ func (Streams) Topics(ctx context.Context, q row.Querier) (all []row.TopicState,
 		var most, age int64
 		err := r.Scan(&t.Topic, &most, &t.Events, (*rows.Number)(&t.First), (*rows.Number)(&t.Head), (*rows.Second)(&t.LastAt),
 			(*rows.Number)(&t.MaxCount), (*rows.Number)(&age))
-		t.MaxAge = engine.Milliseconds(age)
+		t.MaxAge = row.Milliseconds(age)
 		if t.Events > most {
 			t.Events, t.More = most, true
 		}
