@@ -3,10 +3,12 @@ package admin
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/disk"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 )
@@ -86,17 +88,12 @@ func (s *search) log() {
 		Text: fmt.Sprintf("the write-ahead log has %s, more than its limit of %s", FormatSize(size), FormatSize(limit))})
 }
 
-// diskOf returns the disk's free and total bytes. It is a variable so that tests can replace it.
-var diskOf = func(e *engine.Engine) (free, size int64, err error) {
-	f, err := e.File("disk")
-	if err != nil {
-		return 0, 0, err
-	}
-	return f.Disk()
-}
-
 func (s *search) disk() {
-	free, size, err := diskOf(s.engine)
+	f, err := s.engine.File("problems")
+	if err != nil {
+		return // a database without a file has no disk that this process can see
+	}
+	free, size, err := disk.Space(filepath.Dir(f.Path()))
 	if err != nil || free >= diskLeft && (free >= size/diskShare || free >= diskEnough) {
 		return // unknown sizes are not reported
 	}

@@ -427,7 +427,7 @@ func TestProblems_Disk(t *testing.T) {
 		{free: 10 * gib, size: 1000 * gib},
 		{err: errors.ErrUnsupported},
 	} {
-		admin.SetDisk(t, c.free, c.size, c.err)
+		testkit.Disk(t, c.free, c.size, c.err)
 		all := problems(t, db)
 		if !c.full {
 			require.Empty(t, all, c)

@@ -28,6 +28,7 @@ const (
 var mayImport = map[string][]string{
 	"internal/arch":           {},
 	"internal/contain":        {},
+	"internal/disk":           {},
 	"internal/cron":           {},
 	"internal/engine":         {"internal/wake", "internal/row", "internal/contain", "observe"},
 	"internal/presence":       {"internal/engine", "internal/row"},
@@ -38,7 +39,7 @@ var mayImport = map[string][]string{
 	"internal/sqlite/store":   {"internal/engine", "internal/row"},
 	"internal/sqlite/watch":   {"internal/engine", "internal/sqlite", "internal/wake"},
 	"internal/storetest":      {"internal/engine", "internal/row", "internal/wake"},
-	"internal/testkit":        {"", "honkertest", "relay", "observe"},
+	"internal/testkit":        {"", "honkertest", "relay", "observe", "internal/disk"},
 	"internal/traffic":        {"internal/engine", "internal/row"},
 	"internal/wake":           {"internal/row"},
 	"internal/webhook":        {"internal/engine"},
@@ -53,7 +54,7 @@ var siblings = []string{"admin", "dispatch", "inbox", "relay", "seal", "task", "
 // A sibling needs the wake or worker package for its waiters. admin imports seal to recognize sealed
 // payloads.
 var siblingMayImport = map[string][]string{
-	"admin":    {"internal/presence", "internal/traffic", "internal/wake", "seal", "internal/row"},
+	"admin":    {"internal/disk", "internal/presence", "internal/traffic", "internal/wake", "seal", "internal/row"},
 	"dispatch": {"internal/wake", "internal/worker", "internal/row"},
 	"inbox":    {"internal/webhook", "internal/worker", "internal/contain"},
 	"relay":    {"internal/wake", "internal/webhook", "internal/worker", "internal/row", "internal/contain"},

@@ -83,9 +83,6 @@ type File interface {
 
 	// Vacuum returns free pages to the file system. It blocks all writers while it runs.
 	Vacuum(ctx context.Context) error
-
-	// Disk returns the free space and the size of the disk that holds the file, in bytes.
-	Disk() (free, size int64, err error)
 }
 
 // File returns the backend as a file. It returns ErrUnsupported if the database is not a file. verb

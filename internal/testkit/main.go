@@ -7,10 +7,11 @@ import (
 )
 
 // Main implements TestMain for a package with child processes. In a child process it runs the child
-// and exits. Otherwise it runs the tests with the seed of the -seed flag, and fails if a goroutine
-// is left running.
+// and exits. Otherwise it runs the tests with the seed of the -seed flag and without a look at the
+// machine's disk, and fails if a goroutine is left running.
 func Main(m *testing.M, children map[string]func()) {
 	RunChild(children)
 	UseSeed()
+	NoDisk()
 	goleak.VerifyTestMain(m)
 }

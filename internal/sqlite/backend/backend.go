@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
@@ -143,9 +142,6 @@ func (d onDisk) Name() string { return d.identity.Path() }
 
 // Path implements engine.File.
 func (d onDisk) Path() string { return d.identity.Path() }
-
-// Disk implements engine.File.
-func (d onDisk) Disk() (free, size int64, err error) { return sqlite.Disk(filepath.Dir(d.Path())) }
 
 // LogSize implements engine.File.
 func (d onDisk) LogSize() int64 {

@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package sqlite_test
+package disk_test
 
 import (
 	"path/filepath"
@@ -8,16 +8,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/honker-go/honker/internal/sqlite"
+	"github.com/honker-go/honker/internal/disk"
 )
 
 // The free space is at most the size of the disk. A missing directory is an error.
-func TestDisk(t *testing.T) {
+func TestSpace(t *testing.T) {
 	dir := t.TempDir()
-	free, size, err := sqlite.Disk(dir)
+	free, size, err := disk.Space(dir)
 	require.NoError(t, err)
 	require.Positive(t, size)
 	require.LessOrEqual(t, free, size)
-	_, _, err = sqlite.Disk(filepath.Join(dir, "none"))
+	_, _, err = disk.Space(filepath.Join(dir, "none"))
 	require.Error(t, err)
 }
