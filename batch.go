@@ -218,7 +218,7 @@ func InBatch(batch int64) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.err = errors.Join(o.err, checkIDs("InBatch", []int64{batch}))
 		if o.link().In != 0 {
-			o.err = errors.Join(o.err, fmt.Errorf("%w: In is given twice: a job can be a member of a single batch", ErrInvalid))
+			o.err = errors.Join(o.err, fmt.Errorf("%w: InBatch is given twice: a job can be a member of a single batch", ErrInvalid))
 		}
 		o.links.In = batch
 	}

@@ -139,7 +139,7 @@ func receive(t *testing.T, seen <-chan string) string {
 	}
 }
 
-// Jobs handed to an idle worker are decoded, and so are jobs of lanes and messages of an outbox.
+// Jobs handed to an idle worker are decoded, and so are jobs of several queues and messages of an outbox.
 func TestCodec_Workers(t *testing.T) {
 	t.Parallel()
 	ctx, db, q, _ := newCodecQueue(t, nil)
@@ -153,11 +153,11 @@ func TestCodec_Workers(t *testing.T) {
 	}
 	require.NoError(t, stop())
 
-	lanes := honker.NewLanes[string](db, []string{"a", "b"}, nil)
-	stop = testkit.Background(t, func(ctx context.Context) error { return lanes.Work(ctx, handle, nil) })
+	w := testkit.Workers(db, nil, []string{"a", "b"}, handle)
+	stop = testkit.Background(t, func(ctx context.Context) error { return w.Work(ctx, nil) })
 	for _, name := range []string{"a", "b"} {
-		testkit.Enqueue(t, honker.NewQueue[string](db, name, nil), "of a lane")
-		require.Equal(t, name+" of a lane", receive(t, seen))
+		testkit.Enqueue(t, honker.NewQueue[string](db, name, nil), "beside others")
+		require.Equal(t, name+" beside others", receive(t, seen))
 	}
 	require.NoError(t, stop())
 

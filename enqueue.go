@@ -234,24 +234,13 @@ type enqueueOp struct {
 // newEnqueueOp checks the handle and the options, and encodes args.
 func newEnqueueOp[T any](ctx context.Context, q *queue, args []T, opts []EnqueueOption) (*enqueueOp, error) {
 	op := &enqueueOp{q: q, enqueueOptions: enqueueOptions{maxAttempts: q.opts.MaxAttempts}}
-	for _, option := range opts {
-		if option == nil {
-			return nil, fmt.Errorf("%w: nil option", ErrInvalid)
-		}
-		option(&op.enqueueOptions)
-	}
-	if op.delayed && op.timed {
-		op.err = errors.Join(op.err, fmt.Errorf("%w: Delay cannot be combined with RunAt", ErrInvalid))
-	}
-	if op.unique != nil || op.placed != nil {
-		op.err = errors.Join(op.err, op.checkUnique(len(args)))
-	}
-	if op.links != nil {
-		op.err = errors.Join(op.err, op.checkLinks(len(args)))
-	}
-	if err := errors.Join(q.err, op.err); err != nil {
+	if err := op.setAll(q.opts.Enqueue, opts); err != nil {
 		return nil, err
 	}
+	if err := errors.Join(q.err, op.check(len(args))); err != nil {
+		return nil, err
+	}
+	var err error
 	op.Insert = op.insert(q.name)
 	op.Payloads = make([]string, len(args))
 	for i, a := range args {
@@ -264,7 +253,6 @@ func newEnqueueOp[T any](ctx context.Context, q *queue, args []T, opts []Enqueue
 		}
 		op.Payloads[i] = payload
 	}
-	var err error
 	if op.unique != nil {
 		if op.unique.Keys, err = op.unique.keysOf(op.Payloads); err != nil {
 			return nil, err
@@ -278,6 +266,73 @@ func newEnqueueOp[T any](ctx context.Context, q *queue, args []T, opts []Enqueue
 		return nil, err
 	}
 	return op, op.seal(ctx)
+}
+
+// setAll applies the defaults of a queue and then the options of a call.
+func (o *enqueueOptions) setAll(defaults, call []EnqueueOption) error {
+	if len(defaults) == 0 {
+		return o.set(call)
+	}
+	if err := o.set(defaults); err != nil {
+		return err
+	}
+	d := *o
+	o.delayed, o.timed, o.unique, o.links = false, false, nil, nil
+	if err := o.set(call); err != nil {
+		return err
+	}
+	if o.unique == nil {
+		o.unique = d.unique
+	}
+	if o.links == nil {
+		o.links = d.links
+	}
+	switch {
+	case o.delayed && !o.timed, o.unique != d.unique && o.unique.wait > 0:
+		o.runAt = time.Time{}
+	case o.timed:
+		o.delay = 0
+	default:
+		o.delayed, o.timed = d.delayed, d.timed
+	}
+	return nil
+}
+
+func (o *enqueueOptions) set(options []EnqueueOption) error {
+	for _, option := range options {
+		if option == nil {
+			return fmt.Errorf("%w: nil option", ErrInvalid)
+		}
+		option(o)
+	}
+	return nil
+}
+
+// check returns an error for invalid options of an enqueue of n jobs, and for options that cannot be combined.
+func (o *enqueueOptions) check(n int) error {
+	err := o.err
+	if o.delayed && o.timed {
+		err = errors.Join(err, fmt.Errorf("%w: Delay cannot be combined with RunAt", ErrInvalid))
+	}
+	if o.unique != nil || o.placed != nil {
+		err = errors.Join(err, o.checkUnique(n))
+	}
+	if o.links != nil {
+		err = errors.Join(err, o.checkLinks(n))
+	}
+	return err
+}
+
+// checkEnqueueDefaults returns an error for options that cannot be the defaults of a queue.
+func checkEnqueueDefaults(defaults []EnqueueOption) error {
+	var o enqueueOptions
+	if err := o.set(defaults); err != nil {
+		return err
+	}
+	if o.placed != nil {
+		return fmt.Errorf("%w: Placed describes a single enqueue and cannot be a default", ErrInvalid)
+	}
+	return o.check(1)
 }
 
 // seal replaces the payloads with their stored form, as encoded by the DB's codec. It must run after the unique

@@ -617,8 +617,8 @@ func ExampleObserver() {
 	// Output: 2 started 1 sent 1 failed
 }
 
-// Two queues share a worker: three jobs of the first run for each job of the second.
-func ExampleNewLanes() {
+// Two queues share a worker in turns: three jobs of the first run for each job of the second.
+func ExampleWorkers_inTurns() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	path, remove := scratch()
@@ -629,17 +629,21 @@ func ExampleNewLanes() {
 	}
 	defer db.Close()
 
-	honker.NewQueue[int](db, "free", nil).EnqueueMany(ctx, []int{1, 2})
-	honker.NewQueue[int](db, "paid", nil).EnqueueMany(ctx, []int{1, 2, 3, 4})
+	free, paid := honker.NewQueue[int](db, "free", nil), honker.NewQueue[int](db, "paid", nil)
+	free.EnqueueMany(ctx, []int{1, 2})
+	paid.EnqueueMany(ctx, []int{1, 2, 3, 4})
 
-	lanes := honker.NewLanes[int](db, []string{"paid", "free"}, &honker.LaneOptions{Weights: map[string]int{"paid": 3}})
 	jobs := map[string]int{}
-	err = lanes.Work(ctx, func(ctx context.Context, job *honker.Job[int]) error {
+	count := func(_ context.Context, job *honker.Job[int]) error {
 		if jobs[job.Queue]++; jobs["paid"]+jobs["free"] == 6 {
 			stop()
 		}
 		return nil
-	}, &honker.WorkOptions{Workers: 1})
+	}
+	w := honker.NewWorkers(db, &honker.WorkersOptions{Order: honker.InTurns, Weights: map[string]int{"paid": 3}})
+	honker.Handle(w, free, count)
+	honker.Handle(w, paid, count)
+	err = w.Work(ctx, &honker.WorkOptions{Workers: 1})
 	fmt.Println(jobs, err)
 	// Output: map[free:2 paid:4] <nil>
 }

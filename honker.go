@@ -191,6 +191,7 @@ type DB struct {
 	engine   *engine.Engine
 	handoffs worker.Handoffs // idle workers of this DB
 	running  worker.Running  // every running Work call of this DB
+	limited  worker.Limited  // queues with limits
 
 	// waiting serializes goroutines in this process that wait for the same lock or rate limit. They check the
 	// file in order of arrival.

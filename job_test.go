@@ -448,11 +448,13 @@ var takers = map[string]func(t *testing.T, db *honker.DB, q *honker.Queue[int], 
 			break
 		}
 	},
-	"strict lanes": func(t *testing.T, db *honker.DB, _ *honker.Queue[int], saw func(*honker.JobInfo)) {
-		takeByLanes(t, db, &honker.LaneOptions{Strict: true}, saw)
-	},
-	"lanes": func(t *testing.T, db *honker.DB, _ *honker.Queue[int], saw func(*honker.JobInfo)) {
-		takeByLanes(t, db, nil, saw)
+	"Workers": func(t *testing.T, db *honker.DB, _ *honker.Queue[int], saw func(*honker.JobInfo)) {
+		ctx, cancel := context.WithCancel(testkit.Context(t, testkit.Timeout))
+		require.NoError(t, testkit.Workers(db, nil, []string{"others", "jobs"}, func(_ context.Context, job *honker.Job[int]) error {
+			defer cancel()
+			saw(&job.JobInfo)
+			return nil
+		}).Work(ctx, &honker.WorkOptions{Workers: 1}))
 	},
 }
 
@@ -463,15 +465,6 @@ func takeByWork(t *testing.T, q *honker.Queue[int], pool *honker.Pool, saw func(
 		saw(&job.JobInfo)
 		return nil
 	}, &honker.WorkOptions{Workers: 1, Pool: pool}))
-}
-
-func takeByLanes(t *testing.T, db *honker.DB, opts *honker.LaneOptions, saw func(*honker.JobInfo)) {
-	ctx, cancel := context.WithCancel(testkit.Context(t, testkit.Timeout))
-	require.NoError(t, honker.NewLanes[int](db, []string{"others", "jobs"}, opts).Work(ctx, func(_ context.Context, job *honker.Job[int]) error {
-		defer cancel()
-		saw(&job.JobInfo)
-		return nil
-	}, &honker.WorkOptions{Workers: 1}))
 }
 
 // A claimed job has its key, unique key, batch and headers. That holds for every way of claiming, for each

@@ -413,22 +413,45 @@ func TestLimits_Work(t *testing.T) {
 	require.NoError(t, db.Check(context.Background()))
 }
 
-// Lanes respect the limits of each queue, and a full queue does not delay the others.
-func TestLimits_Lanes(t *testing.T) {
+// A Work that waits for room in its queue wakes when a job ends that another handle has claimed.
+func TestLimits_Running_OtherHandle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
+		q := honker.NewQueue[int](db, "jobs", nil)
+		setLimits(t, q, honker.Limits{Running: 1})
+		enqueueN(t, q, 1)
+		held := testkit.ClaimOne(t, q)
+		ran := make(chan int64, 1)
+		stop := testkit.Work(t, honker.NewQueue[int](db, "jobs", nil), func(_ context.Context, job *honker.Job[int]) error {
+			ran <- job.ID
+			return nil
+		}, nil)
+		synctest.Wait()
+		enqueueN(t, q, 1)
+		synctest.Wait()
+		require.Empty(t, ran)
+		require.NoError(t, held.Ack(t.Context()))
+		synctest.Wait()
+		require.Len(t, ran, 1)
+		require.NoError(t, stop())
+	})
+}
+
+// Workers respects the limits of each queue, and a full queue does not delay the others.
+func TestLimits_Workers(t *testing.T) {
 	ctx, db, first := testkit.NewQueue[int](t, nil)
 	second := honker.NewQueue[int](db, "second", nil)
 	setLimits(t, first, honker.Limits{Running: 1})
 	setLimits(t, second, honker.Limits{PerKey: 2})
-	for _, opts := range []*honker.LaneOptions{{Strict: true}, nil} {
+	for _, order := range orders {
 		for _, q := range []*honker.Queue[int]{first, second} {
 			_, err := q.EnqueueMany(ctx, make([]int, 9), honker.Key("a"))
 			require.NoError(t, err)
 		}
 		var running, most atomic.Int32
-		lanes := honker.NewLanes[int](db, []string{"jobs", "second"}, opts)
 		ctx, stop := context.WithTimeout(ctx, testkit.Timeout)
 		var ended atomic.Int32
-		require.NoError(t, lanes.Work(ctx, func(context.Context, *honker.Job[int]) error {
+		w := testkit.Workers(db, &honker.WorkersOptions{Order: order}, []string{"jobs", "second"}, func(context.Context, *honker.Job[int]) error {
 			n := running.Add(1)
 			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 			}
@@ -438,7 +461,8 @@ func TestLimits_Lanes(t *testing.T) {
 				stop()
 			}
 			return nil
-		}, &honker.WorkOptions{Workers: 8}))
+		})
+		require.NoError(t, w.Work(ctx, &honker.WorkOptions{Workers: 8}))
 		stop()
 		require.EqualValues(t, 18, ended.Load())
 		require.LessOrEqual(t, most.Load(), int32(3))

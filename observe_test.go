@@ -569,11 +569,11 @@ func TestObserver_WorkingAndReturned(t *testing.T) {
 		require.Equal(t, []observe.Working{
 			{Queues: []string{"jobs"}, Worker: "once", Slots: 1}, {Queues: []string{"jobs"}, Worker: "once", Slots: 1, Ended: true},
 		}, working.take())
-		lanes := honker.NewLanes[int](db, []string{"jobs", "mails"}, nil)
+		w := testkit.Workers(db, nil, []string{"jobs", "mails"}, handle)
 		testkit.Enqueue(t, honker.NewQueue[int](db, "mails", nil), 0)
 		returned.take()
 		stop = testkit.Background(t, func(ctx context.Context) error {
-			return lanes.Work(ctx, handle, &honker.WorkOptions{WorkerID: "both", Workers: 2})
+			return w.Work(ctx, &honker.WorkOptions{WorkerID: "both", Workers: 2})
 		})
 		time.Sleep(time.Minute)
 		require.NoError(t, stop())
@@ -771,8 +771,8 @@ func TestObserver_Headers(t *testing.T) {
 			require.NoError(t, db.Tx(t.Context(), func(ctx context.Context, tx *sql.Tx) error { return job.AckTx(ctx, tx) }))
 		}
 		began := time.Now()
-		lanes := honker.NewLanes[int](db, []string{"jobs", "others"}, nil)
-		stop := testkit.Background(t, func(ctx context.Context) error { return lanes.Work(ctx, testkit.Succeed[int], nil) })
+		w := testkit.Workers(db, nil, []string{"jobs", "others"}, testkit.Succeed[int])
+		stop := testkit.Background(t, func(ctx context.Context) error { return w.Work(ctx, nil) })
 		synctest.Wait()
 		testkit.Enqueue(t, q, 3, honker.Headers(want)) // handed to an idle worker
 		synctest.Wait()

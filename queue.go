@@ -28,6 +28,12 @@ type QueueOptions struct {
 	Backoff     Backoff       // delay before the next attempt in Work; default Exponential(1s, 1h)
 	Timeout     time.Duration // deadline of an attempt in Work, including its middleware; 0 means none
 	ResultTTL   time.Duration // lifetime of results saved with the ack; default 1h; negative means forever
+
+	// Enqueue holds the default options of each enqueue by this handle. An option of the call overrides a
+	// default: Delay and RunAt override each other, and so do the options that set a unique key. Headers are
+	// added. [After], [AfterBatch], [EvenIfDead] and [InBatch] override the defaults of all four together.
+	// [Placed] is ErrInvalid here. Schedules and outboxes do not use the defaults.
+	Enqueue []EnqueueOption
 }
 
 func (o *QueueOptions) withDefaults() (QueueOptions, error) {
@@ -48,6 +54,9 @@ func (o *QueueOptions) withDefaults() (QueueOptions, error) {
 	}
 	if out.ResultTTL == 0 {
 		out.ResultTTL = time.Hour
+	}
+	if invalid := checkEnqueueDefaults(out.Enqueue); invalid != nil {
+		out.Enqueue, err = nil, errors.Join(err, invalid)
 	}
 	return out, err
 }
@@ -84,7 +93,8 @@ func NewQueue[T any](db *DB, name string, opts *QueueOptions) *Queue[T] {
 }
 
 func (db *DB) newSource(queue string) *worker.Source {
-	return &worker.Source{Engine: db.engine, Handoffs: &db.handoffs, Running: &db.running, Presence: db.presence, Queue: queue, Queues: []string{queue}}
+	return &worker.Source{Engine: db.engine, Handoffs: &db.handoffs, Running: &db.running, Limits: &db.limited, Presence: db.presence,
+		Name: queue, Queues: []string{queue}, Lanes: row.InOneOrder(queue)}
 }
 
 // Name returns the name of the queue.

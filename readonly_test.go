@@ -93,7 +93,7 @@ func (v verbTable) requireComplete(t *testing.T, types map[string]any) {
 func readOnlyVerbs(db *honker.DB, tx honker.Tx) (verbTable, map[string]any) {
 	q, s := honker.NewQueue[int](db, "jobs", nil), honker.NewStream[int](db, "orders", nil)
 	g, sch, rate := s.Group("g", nil), db.Scheduler(), db.RateLimit("calls", 5, time.Minute)
-	lanes := honker.NewLanes[int](db, []string{"jobs"}, nil)
+	workers := testkit.Workers(db, nil, []string{"empty", "empty2"}, testkit.Succeed[int])
 	out := honker.NewOutbox(db, "outbox", func(context.Context, int) error { return nil }, nil)
 	batch := db.Batch(1)
 	type ctx = context.Context
@@ -148,11 +148,11 @@ func readOnlyVerbs(db *honker.DB, tx honker.Tx) (verbTable, map[string]any) {
 				_, err := honker.NewQueue[int](db, "empty", nil).WorkDueTx(c, succeedTx, nil)
 				return err
 			},
-			"Lanes.Work":    func(c ctx) error { return lanes.Work(c, succeed, nil) },
-			"Lanes.WorkTx":  func(c ctx) error { return lanes.WorkTx(c, succeedTx, nil) },
-			"Outbox.Run":    func(c ctx) error { return out.Run(c, nil) },
-			"Outbox.Send":   func(c ctx) error { _, err := out.Send(c, 1); return err },
-			"Outbox.SendTx": func(c ctx) error { _, err := out.SendTx(c, tx, 1); return err },
+			"Workers.Work":    func(c ctx) error { return workers.Work(c, nil) },
+			"Workers.WorkDue": func(c ctx) error { _, err := workers.WorkDue(c, nil); return err },
+			"Outbox.Run":      func(c ctx) error { return out.Run(c, nil) },
+			"Outbox.Send":     func(c ctx) error { _, err := out.Send(c, 1); return err },
+			"Outbox.SendTx":   func(c ctx) error { _, err := out.SendTx(c, tx, 1); return err },
 
 			"RateLimit.Allow":   func(c ctx) error { _, err := rate.Allow(c); return err },
 			"RateLimit.AllowTx": func(c ctx) error { _, err := rate.AllowTx(c, tx); return err },
@@ -240,7 +240,7 @@ func readOnlyVerbs(db *honker.DB, tx honker.Tx) (verbTable, map[string]any) {
 		silent: map[string]bool{"DB.Close": true, "DB.Batch": true, "DB.RateLimit": true, "DB.Scheduler": true, "Queue.Name": true, "Queue.DB": true, "Stream.Name": true,
 			"Stream.Group": true, "Outbox.Name": true, "Outbox.Queue": true},
 	}
-	return v, map[string]any{"DB": db, "Queue": q, "Stream": s, "Group": g, "Scheduler": sch, "RateLimit": rate, "Lanes": lanes, "Outbox": out, "Batch": batch}
+	return v, map[string]any{"DB": db, "Queue": q, "Stream": s, "Group": g, "Scheduler": sch, "RateLimit": rate, "Workers": workers, "Outbox": out, "Batch": batch}
 }
 
 // first returns the error of the first element of a sequence.

@@ -13,13 +13,12 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/worker"
 	"github.com/honker-go/honker/observe"
 )
 
-// WorkOptions configures a call of [Queue.Work], [Queue.WorkTx] or their WorkDue forms. Zero fields select
-// the defaults.
+// WorkOptions configures a call of [Workers.Work], [Queue.Work], [Queue.WorkTx] or their WorkDue forms. Zero
+// fields select the defaults.
 type WorkOptions struct {
 	Workers  int           // handlers that may run at once; default runtime.GOMAXPROCS(0), or the size of Pool up to 256
 	WorkerID string        // must be unique per running worker; default host-pid-random
@@ -107,12 +106,14 @@ func newWorkerID() string {
 // not started are given back when handlers become slow and when ctx ends. With a [Pool], Work claims
 // nothing ahead.
 func (q *Queue[T]) Work(ctx context.Context, fn func(context.Context, *Job[T]) error, opts *WorkOptions) error {
-	c, err := workConfig(ctx, q.queue, q.itself, fn, opts)
-	if err != nil {
-		return fail("work", q.name, err)
-	}
-	defer q.db.working(c, q.name)()
-	return fail("work", q.name, worker.NewPool(q.source, c).Run(ctx))
+	return workersOf(q, fn).Work(ctx, opts)
+}
+
+// workersOf returns a Workers for a single queue.
+func workersOf[T any](q *Queue[T], fn func(context.Context, *Job[T]) error) *Workers {
+	w := &Workers{db: q.db}
+	Handle(w, q, fn)
+	return w
 }
 
 // working reports the start of a Work to the observer. The returned function reports its end.
@@ -134,22 +135,8 @@ func (db *DB) working(c worker.Config, queues ...string) (end func()) {
 //
 // If ctx ends, WorkDue returns an error, because more jobs may be due. It returns the first storage
 // error without retrying.
-func (q *Queue[T]) WorkDue(ctx context.Context, fn func(context.Context, *Job[T]) error, opts *WorkOptions) (n int, err error) {
-	c, err := workConfig(ctx, q.queue, q.itself, fn, opts)
-	if err != nil {
-		return 0, fail("work", q.name, err)
-	}
-	handle := c.Handle
-	c.Due, c.Workers = true, 1
-	c.Handle = func(ctx context.Context, claim *worker.Claim, row *row.Job) error {
-		n++
-		return handle(ctx, claim, row)
-	}
-	defer q.db.working(c, q.name)()
-	if err = worker.NewPool(q.source, c).Run(ctx); err == nil && ctx.Err() != nil {
-		err = engine.Cause(ctx)
-	}
-	return n, fail("work", q.name, err)
+func (q *Queue[T]) WorkDue(ctx context.Context, fn func(context.Context, *Job[T]) error, opts *WorkOptions) (int, error) {
+	return workersOf(q, fn).WorkDue(ctx, opts)
 }
 
 // WorkDueTx is like [Queue.WorkDue], but takes a function like that of [Queue.WorkTx]: each call runs in a
@@ -161,74 +148,29 @@ func (q *Queue[T]) WorkDueTx(ctx context.Context, fn func(context.Context, *sql.
 	return q.WorkDue(ctx, func(ctx context.Context, job *Job[T]) error { return job.handleTx(ctx, fn) }, opts)
 }
 
-// workConfig checks the arguments of a Work and returns the configuration of its pool. If the Work has several
-// queues, q is any of them and queueOf returns the queue of a job.
-func workConfig[T any](ctx context.Context, q *queue, queueOf func(*row.Job) *queue, fn func(context.Context, *Job[T]) error, opts *WorkOptions) (c worker.Config, err error) {
-	o, err := opts.withDefaults()
-	if fn == nil {
-		err = errors.Join(err, errNilFunction)
-	}
-	if err := errors.Join(q.err, err); err != nil {
-		return c, err
-	}
-	if err := q.db.engine.RefuseInTx(ctx, ""); err != nil {
-		return c, err
-	}
-	c = q.poolConfig(o)
-	c.Handle = func(ctx context.Context, claim *worker.Claim, row *row.Job) error {
-		job := newJob[T](queueOf(row), row, claim)
-		run := func(ctx context.Context, _ *JobInfo) error {
-			if err := job.decode(ctx, row.Payload, &job.Args); err != nil {
-				return err
-			}
-			return fn(ctx, job)
+// run decodes the payload and calls fn, within the middleware.
+func (j *Job[T]) run(ctx context.Context, payload any, fn func(context.Context, *Job[T]) error, middleware []Middleware) error {
+	run := func(ctx context.Context, _ *JobInfo) error {
+		if err := j.decode(ctx, payload, &j.Args); err != nil {
+			return err
 		}
-		if len(o.Middleware) == 0 {
-			return run(ctx, nil)
-		}
-		for _, wrap := range slices.Backward(o.Middleware) {
-			run = wrap(run)
-		}
-		info := job.JobInfo
-		info.claim = claim
-		return run(ctx, &info)
+		return fn(ctx, j)
 	}
-	return c, nil
+	if len(middleware) == 0 {
+		return run(ctx, nil)
+	}
+	for _, wrap := range slices.Backward(middleware) {
+		run = wrap(run)
+	}
+	info := j.JobInfo
+	info.claim = j.claim
+	return run(ctx, &info)
 }
-
-// itself returns q for every job. It is the queueOf of a Work on a single queue.
-func (q *queue) itself(*row.Job) *queue { return q }
 
 // onSettled runs after the commit that settled a job of a Work.
 func (q *queue) onSettled(end *worker.SettleOp, ran time.Duration) {
 	q.wakeSettled(end)
 	q.observeSettled(end, ran)
-}
-
-// poolConfig returns the configuration of a pool, without its handler.
-func (q *queue) poolConfig(o WorkOptions) worker.Config {
-	c := worker.Config{
-		WorkerID:     o.WorkerID,
-		Workers:      o.Workers,
-		Lease:        o.Lease,
-		Timeout:      q.opts.Timeout,
-		DrainTimeout: o.DrainTimeout,
-		ResultTTL:    q.opts.ResultTTL,
-		Backoff:      q.opts.Backoff,
-		Logger:       q.db.opts.Logger,
-		Slots:        o.Pool.shared(),
-		OnClaimed:    q.claimed,
-		OnStarted:    q.started,
-		OnReturned:   q.returned,
-		OnSettled:    q.onSettled,
-	}
-	if o.OnError != nil {
-		c.OnError = func(ctx context.Context, row *row.Job, err error) {
-			info := infoOf(row, time.Now(), q.db.opts.Codec)
-			o.OnError(ctx, &info, err)
-		}
-	}
-	return c
 }
 
 // WorkTx is like [Queue.Work], but runs each handler in a write transaction of its own. The handler's

@@ -34,7 +34,7 @@ type WorkerInfo struct {
 	Host    string // host name of the machine or container
 	PID     int    // process id, within the container if there is one
 	Version string // version of this module; "" if unknown
-	Slots   int    // WorkOptions.Workers, the number of concurrent handlers; shared by the queues of a Lanes
+	Slots   int    // WorkOptions.Workers, the number of concurrent handlers; shared by the queues of a honker.Workers
 	Running int    // jobs with valid claims, including jobs waiting for a free handler
 	Oldest  int64  // the earliest-enqueued of these jobs; 0 if there are none
 	Since   time.Time
@@ -47,7 +47,7 @@ type WorkerInfo struct {
 }
 
 // Workers returns the workers of all queues, sorted by queue and ID. The list has an entry for each queue
-// of every Queue.Work, Queue.WorkTx, Lanes.Work and Outbox.Run in any process. Workers of other bindings
+// of every Queue.Work, Queue.WorkTx, Workers.Work and Outbox.Run in any process. Workers of other bindings
 // are included while they hold jobs.
 //
 // A worker appears 20 to 50 ms after its start, or later if the writer is busy, and disappears when

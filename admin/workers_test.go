@@ -73,13 +73,12 @@ func TestWorkers_Work(t *testing.T) {
 	honkertest.Check(t, db)
 }
 
-// Each queue of a Lanes has a row. Two loops that share a name by mistake share a row until both have
+// Each queue of a Workers has a row. Two loops that share a name by mistake share a row until both have
 // ended.
-func TestWorkers_Lanes(t *testing.T) {
+func TestWorkers_SeveralQueues(t *testing.T) {
 	_, db, _, _ := open(t)
-	lanes := honker.NewLanes[int](db, []string{"a", "b"}, nil)
 	work := func(ctx context.Context) error {
-		return lanes.Work(ctx, testkit.Succeed[int], &honker.WorkOptions{WorkerID: "w"})
+		return testkit.Workers(db, nil, []string{"a", "b"}, testkit.Succeed[int]).Work(ctx, &honker.WorkOptions{WorkerID: "w"})
 	}
 	stop := startWork(t, db, work)
 	stopTwin := testkit.Background(t, work)

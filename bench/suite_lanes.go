@@ -35,7 +35,10 @@ func lanesCase(lanes int, single bool) Case {
 	if single {
 		name = fmt.Sprintf("%d lanes of %s jobs, one job per claim", lanes, thousands(laneJobs))
 	}
-	metrics := []Metric{{"strict", "× one queue", false}, {"fair", "× one queue", false}, {"strict, all in the last lane", "× one queue", false}, {"one queue", "µs/job", false}}
+	metrics := []Metric{
+		{"by priority", "× one queue", false}, {"in turns", "× one queue", false}, {"strict", "× one queue", false},
+		{"strict, all in the last lane", "× one queue", false}, {"Workers with one queue", "× one queue", false}, {"one queue", "µs/job", false},
+	}
 	return Case{Name: name, Durability: Normal, Metrics: metrics, Turn: func(ctx context.Context, t *Turn) ([]float64, error) {
 		names := laneNames("lane", lanes)
 		filled := slices.Concat(names, []string{oneQueue})
@@ -47,9 +50,11 @@ func lanesCase(lanes int, single bool) Case {
 		last := append(laneNames("empty", lanes-1), oneQueue)
 		ways := []laneWork{
 			honker.NewQueue[payload](db, oneQueue, nil).Work,
-			honker.NewLanes[payload](db, names, &honker.LaneOptions{Strict: true}).Work,
-			honker.NewLanes[payload](db, names, nil).Work,
-			honker.NewLanes[payload](db, last, &honker.LaneOptions{Strict: true}).Work,
+			lanesOf(db, names, honker.ByPriority),
+			lanesOf(db, names, honker.InTurns),
+			lanesOf(db, names, honker.Strict),
+			lanesOf(db, last, honker.Strict),
+			lanesOf(db, []string{oneQueue}, honker.ByPriority),
 		}
 		perJob, err := inTurns(ctx, t, ways, single)
 		if err != nil {
@@ -59,11 +64,26 @@ func lanesCase(lanes int, single bool) Case {
 			return nil, err
 		}
 		one := float64(perJob[0])
-		return []float64{float64(perJob[1]) / one, float64(perJob[2]) / one, float64(perJob[3]) / one, one / 1e3}, nil
+		var all []float64
+		for _, d := range perJob[1:] {
+			all = append(all, float64(d)/one)
+		}
+		return append(all, one/1e3), nil
 	}}
 }
 
 const oneQueue = "one" // not among the lanes
+
+// lanesOf returns the Work of a Workers over queues.
+func lanesOf(db *honker.DB, queues []string, order honker.Order) laneWork {
+	return func(ctx context.Context, fn func(context.Context, *honker.Job[payload]) error, o *honker.WorkOptions) error {
+		w := honker.NewWorkers(db, &honker.WorkersOptions{Order: order})
+		for _, name := range queues {
+			honker.Handle(w, honker.NewQueue[payload](db, name, nil), fn)
+		}
+		return w.Work(ctx, o)
+	}
+}
 
 type laneWork func(context.Context, func(context.Context, *honker.Job[payload]) error, *honker.WorkOptions) error
 

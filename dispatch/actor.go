@@ -98,8 +98,11 @@ func (a *Actor[T]) Run(ctx context.Context) error {
 	}
 	s := newSession(a.d, a.id, a.opts)
 	s.work = func(ctx context.Context, queues []string, o *honker.WorkOptions) error {
-		lanes := honker.NewLanes[T](a.d.db, queues, &honker.LaneOptions{Strict: true, Queue: &honker.QueueOptions{Backoff: a.opts.Backoff}})
-		return lanes.Work(ctx, a.handle(s), o)
+		w := honker.NewWorkers(a.d.db, &honker.WorkersOptions{Order: honker.Strict})
+		for _, queue := range queues {
+			honker.Handle(w, honker.NewQueue[T](a.d.db, queue, &honker.QueueOptions{Backoff: a.opts.Backoff}), a.handle(s))
+		}
+		return w.Work(ctx, o)
 	}
 	return fail("run actor", name, s.run(ctx))
 }

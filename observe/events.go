@@ -132,7 +132,7 @@ type Cancelled struct {
 
 // Working reports that a Work, WorkTx, WorkDue or WorkDueTx of this process begins or ends.
 type Working struct {
-	Queues []string // several for honker.Lanes, which share the slots; otherwise a single queue
+	Queues []string // those of a honker.Workers share the slots; otherwise a single queue
 	Worker string
 	Slots  int  // number of handlers that may run at once; a honker.Pool may limit them further
 	Ended  bool // the Work has ended and is drained

@@ -43,6 +43,10 @@ type Offer struct {
 	Worker string
 	N      int // maximum number of jobs
 	Lease  time.Duration
+
+	// Queues are those that the worker waits for, or nil if it waits for the queue of the jobs only. No
+	// job is handed over if a job is due in any of them, because the worker decides which comes first.
+	Queues []string
 }
 
 // Inserted is the outcome of an Insert.

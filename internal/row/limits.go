@@ -1,7 +1,6 @@
 package row
 
 import (
-	"slices"
 	"time"
 )
 
@@ -27,34 +26,6 @@ type StartRate struct {
 	N     int64
 	Per   time.Duration // whole milliseconds
 	Burst int64
-}
-
-// Lane is a queue that shares a worker with other queues by start-time fair queueing. The next job
-// of the lane has the tag Start, and the tag of each later job is higher by Step. Jobs run in the
-// order of their tags, so a lane with half the Step gets twice as many jobs.
-type Lane struct {
-	Queue       string
-	Start, Step int64
-}
-
-// Advance returns lanes as they are after jobs were claimed in their order. Virtual time then stands at
-// the last of these jobs. A lane without jobs is moved up to that time, so that it cannot later
-// claim the share that it left to other lanes.
-func Advance(lanes []Lane, jobs []*Job) []Lane {
-	if len(jobs) == 0 {
-		return lanes
-	}
-	lanes = slices.Clone(lanes) // the claim may fail and run again
-	var now int64
-	for _, j := range jobs {
-		i := slices.IndexFunc(lanes, func(l Lane) bool { return l.Queue == j.Queue })
-		now = lanes[i].Start
-		lanes[i].Start += lanes[i].Step
-	}
-	for i := range lanes {
-		lanes[i].Start = max(0, lanes[i].Start-now)
-	}
-	return lanes
 }
 
 // KeyStats holds the job counts of a key.

@@ -103,15 +103,9 @@ type Step struct {
 	Exact bool
 }
 
-// ClaimRequest asks for jobs of one or several queues.
+// ClaimRequest asks for jobs of one or more queues.
 type ClaimRequest struct {
-	// Queues are claimed from in order: a later queue only when the earlier queues have no more jobs to
-	// claim. Queues is ignored if there are Lanes.
-	Queues []string
-
-	// Lanes are claimed from in turns, see [Lane]; nil for the order of Queues.
-	Lanes []Lane
-
+	Lanes  []Lane // the queues to claim from, and the order between them
 	Worker string
 	N      int           // maximum number of jobs; 0 claims nothing
 	Lease  time.Duration // length of the claims from the time of the transaction
@@ -125,7 +119,7 @@ type ClaimRequest struct {
 type Claimed struct {
 	Jobs    []*Job  // in the order in which they should run
 	Dead    []Death // jobs that the claim has moved to the dead letters, because they can never run
-	Lanes   []Lane  // the Lanes of the next claim; nil if the request had none
+	Lanes   []Lane  // the Lanes of the next claim
 	Paused  bool    // there were no jobs, and one of the queues is paused
 	More    bool    // the claim has reached a bound of its own, and there may be more jobs
 	Largest int     // size in bytes of the largest payload of Jobs

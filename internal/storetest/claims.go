@@ -164,20 +164,42 @@ func queuesOf(all []*row.Job) (queues string) {
 	return queues
 }
 
-// Strict lanes are served in order, and a later lane only when the earlier lanes have nothing to claim.
-func strictLanes(t *testing.T, d *Fixture) {
+// A later lane in order is served only when the earlier lanes have nothing to claim.
+func lanesInOrder(t *testing.T, d *Fixture) {
 	d.inQueues(t, 3, "b", "a", "c")
-	request := &row.ClaimRequest{Queues: []string{"a", "b", "c"}, Worker: "w", N: 4, Lease: jobLease}
+	request := &row.ClaimRequest{Lanes: row.InOrder("a", "b", "c"), Worker: "w", N: 4, Lease: jobLease}
 	require.Equal(t, "aaab", queuesOf(d.step(t, start, row.Step{Claim: request}).Jobs))
 	require.Equal(t, "bbcc", queuesOf(d.step(t, start, row.Step{Claim: request}).Jobs))
 	require.Equal(t, "c", queuesOf(d.step(t, start, row.Step{Claim: request}).Jobs))
 }
 
-// Fair lanes take turns in proportion to their steps, from claim to claim. A lane that had no jobs does not make
+// Lanes in one order are claimed like a single queue: by priority, then by time, then by id.
+func lanesInOneOrder(t *testing.T, d *Fixture) {
+	var want []*row.Job
+	for i := range 60 {
+		in := plain()
+		in.Queue = string("abc"[i%3])
+		in.Priority = int64(i*7%4) - 1
+		in.RunAt = start.Add(time.Duration(i*5%3) * time.Second)
+		id := d.insert(t, start, in).IDs[0]
+		want = append(want, &row.Job{ID: id, Priority: in.Priority, RunAt: in.RunAt})
+	}
+	slices.SortFunc(want, func(a, b *row.Job) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.RunAt.Compare(b.RunAt), cmp.Compare(a.ID, b.ID))
+	})
+	request := &row.ClaimRequest{Lanes: row.InOneOrder("b", "none", "a", "c"), Worker: "w", Lease: jobLease}
+	var got []int64
+	for _, request.N = range []int{1, 1, 7, 1, 20, 90} {
+		got = append(got, jobIDs(d.step(t, start.Add(3*time.Second), row.Step{Claim: request}).Jobs)...)
+	}
+	require.Equal(t, jobIDs(want), got)
+}
+
+// Lanes in turns share claims in proportion to their weights, from claim to claim. A lane that had no jobs does not make
 // up for it later.
-func fairLanes(t *testing.T, d *Fixture) {
+func lanesInTurns(t *testing.T, d *Fixture) {
 	d.inQueues(t, 20, "a", "b")
-	request := &row.ClaimRequest{Lanes: []row.Lane{{Queue: "a", Step: 10}, {Queue: "b", Step: 30}, {Queue: "c", Step: 10}}, Worker: "w", N: 4, Lease: jobLease}
+	request := &row.ClaimRequest{Lanes: row.InTurns([]string{"a", "b", "c"}, []int{3, 1, 3}), Worker: "w", N: 4, Lease: jobLease}
 	next := func() string {
 		c := d.step(t, start, row.Step{Claim: request})
 		request.Lanes = c.Lanes

@@ -52,7 +52,7 @@ func (d *dispatchTest) send(queue string, s row.Sent, twins ...string) (id int64
 
 func (d *dispatchTest) claims(queue string) (jobs []*row.Job) {
 	d.t.Helper()
-	claim := &row.ClaimRequest{Queues: []string{queue}, Worker: "worker", N: 1, Lease: time.Minute}
+	claim := &row.ClaimRequest{Lanes: row.InOrder(queue), Worker: "worker", N: 1, Lease: time.Minute}
 	return d.step(d.t, start, row.Step{Claim: claim}).Jobs
 }
 

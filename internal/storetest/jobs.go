@@ -24,8 +24,9 @@ func jobs(t *testing.T, open func(t *testing.T) *Fixture) {
 	subtests(t, open, map[string]func(t *testing.T, d *Fixture){
 		"ClaimsBesideAModel":      claimsOfModel,
 		"ClaimIsBounded":          claimIsBounded,
-		"StrictLanes":             strictLanes,
-		"FairLanes":               fairLanes,
+		"LanesInOrder":            lanesInOrder,
+		"LanesInTurns":            lanesInTurns,
+		"LanesInOneOrder":         lanesInOneOrder,
 		"SpentAndExpiredNeverRun": neverRun,
 		"States":                  statesTellWhen,
 		"IdsRise":                 idsRise,
@@ -75,7 +76,7 @@ func (d *Fixture) step(t *testing.T, now time.Time, s row.Step) row.Claimed {
 // claimJobs claims up to n jobs of queue "a" for a worker.
 func (d *Fixture) claimJobs(t *testing.T, now time.Time, worker string, n int) []*row.Job {
 	t.Helper()
-	return d.step(t, now, row.Step{Claim: &row.ClaimRequest{Queues: []string{"a"}, Worker: worker, N: n, Lease: jobLease}}).Jobs
+	return d.step(t, now, row.Step{Claim: &row.ClaimRequest{Lanes: row.InOrder("a"), Worker: worker, N: n, Lease: jobLease}}).Jobs
 }
 
 // claimOf returns the claim that holds j.
@@ -197,6 +198,11 @@ func offers(t *testing.T, d *Fixture) {
 	}
 	require.Empty(t, d.insert(t, start, in).Claimed, "a job is due")
 	require.Len(t, d.claimJobs(t, start, "w", 100), 6-taken)
+	in.Offer.Queues = []string{"a", "b"}
+	other := plain()
+	other.Queue = "b"
+	d.insert(t, start, other)
+	require.Empty(t, d.insert(t, start, in).Claimed, "a job of another queue is due")
 }
 
 // Find reads jobs that are live, dead or done, of a given queue or of any.
@@ -296,7 +302,7 @@ func jobsRolledBack(t *testing.T, d *Fixture) {
 		require.NoError(t, err)
 		added = out.IDs[0]
 		s := &row.Settlement{Claim: claimOf(j), Queue: "a", Outcome: row.Acked, Result: &result, Progress: &row.Progress{Done: 1}}
-		claim := &row.ClaimRequest{Queues: []string{"a"}, Worker: "w", N: 9, Lease: jobLease}
+		claim := &row.ClaimRequest{Lanes: row.InOrder("a"), Worker: "w", N: 9, Lease: jobLease}
 		claimed, err := d.Stores.Jobs.Step(ctx, q, row.Step{Settle: []*row.Settlement{s}, Claim: claim, Exact: true}, start)
 		require.Equal(t, row.Acked, s.Became)
 		require.Equal(t, []int64{waits, added}, jobIDs(claimed.Jobs), "the ack has released the new job")

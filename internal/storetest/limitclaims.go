@@ -39,7 +39,7 @@ func runningLimit(t *testing.T, d *Fixture) {
 	require.False(t, d.queueReady(t, start))
 	require.Empty(t, d.claimJobs(t, start, "other", 9))
 	d.inQueues(t, 3, "b")
-	require.Equal(t, "bbb", queuesOf(d.step(t, start, row.Step{Claim: &row.ClaimRequest{Queues: []string{"a", "b"}, Worker: "w", N: 9, Lease: jobLease}}).Jobs))
+	require.Equal(t, "bbb", queuesOf(d.step(t, start, row.Step{Claim: &row.ClaimRequest{Lanes: row.InOrder("a", "b"), Worker: "w", N: 9, Lease: jobLease}}).Jobs))
 	d.end(t, start, first[0], row.Acked)
 	require.True(t, d.queueReady(t, start))
 	require.Equal(t, ids[2:3], d.claimIDs(t, start, 9))

@@ -52,7 +52,7 @@ func (d *Fixture) opsAdd(t *testing.T, j opsJob) (id int64) {
 
 // opsClaim claims up to n jobs of queue at now for a minute, within q.
 func (d *Fixture) opsClaim(ctx context.Context, q engine.Querier, queue string, n int, now time.Time) (ids []int64, err error) {
-	c := &row.ClaimRequest{Queues: []string{queue}, Worker: "w", N: n, Lease: time.Minute}
+	c := &row.ClaimRequest{Lanes: row.InOrder(queue), Worker: "w", N: n, Lease: time.Minute}
 	claimed, err := d.Stores.Jobs.Step(ctx, q, row.Step{Claim: c}, now)
 	for _, j := range claimed.Jobs {
 		ids = append(ids, j.ID)

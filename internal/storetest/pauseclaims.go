@@ -18,7 +18,7 @@ var pauseStart = time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)
 // claimAll claims up to 9 jobs of queue "a".
 func (d *Fixture) claimAll(t *testing.T, now time.Time) row.Claimed {
 	t.Helper()
-	return d.step(t, now, row.Step{Claim: &row.ClaimRequest{Queues: []string{"a"}, Worker: "w", N: 9, Lease: jobLease}})
+	return d.step(t, now, row.Step{Claim: &row.ClaimRequest{Lanes: row.InOrder("a"), Worker: "w", N: 9, Lease: jobLease}})
 }
 
 // keyPause returns the pause that Keys reports for a key of queue "a", or nil.
@@ -49,7 +49,7 @@ func pausedQueue(t *testing.T, d *Fixture) {
 	in := plain()
 	in.Queue = "b"
 	other := d.insert(t, start, in).IDs
-	c = d.step(t, start, row.Step{Claim: &row.ClaimRequest{Queues: []string{"a", "b"}, Worker: "w", N: 9, Lease: jobLease}})
+	c = d.step(t, start, row.Step{Claim: &row.ClaimRequest{Lanes: row.InOrder("a", "b"), Worker: "w", N: 9, Lease: jobLease}})
 	require.Equal(t, other, jobIDs(c.Jobs))
 	require.Equal(t, row.Retried, d.end(t, start, first, row.Retried).Became)
 	in = plain()

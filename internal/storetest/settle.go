@@ -114,7 +114,7 @@ func outcomes(t *testing.T, d *Fixture) {
 		in := plain()
 		in.Queue, in.MaxAttempts = name, c.most
 		id := d.insert(t, now, in).IDs[0]
-		claimed := d.step(t, now, row.Step{Claim: &row.ClaimRequest{Queues: []string{name}, Worker: "w", N: 1, Lease: jobLease}}).Jobs
+		claimed := d.step(t, now, row.Step{Claim: &row.ClaimRequest{Lanes: row.InOrder(name), Worker: "w", N: 1, Lease: jobLease}}).Jobs
 		began := now.Add(-2 * time.Second)
 		s := &row.Settlement{Claim: claimOf(claimed[0]), Queue: name, Outcome: c.outcome, Delay: 5 * time.Second, Error: "why", Start: began, Ran: time.Second, Log: "log"}
 		d.settleJobs(t, now, s)
@@ -194,7 +194,7 @@ func settleBeforeClaim(t *testing.T, d *Fixture) {
 	j := d.claimJobs(t, start, "w", 1)[0]
 	second := d.add(t, start)
 	s := &row.Settlement{Claim: claimOf(j), Queue: "a", Outcome: row.Released}
-	claim := &row.ClaimRequest{Queues: []string{"a"}, Worker: "w", N: 5, Lease: jobLease}
+	claim := &row.ClaimRequest{Lanes: row.InOrder("a"), Worker: "w", N: 5, Lease: jobLease}
 	require.Equal(t, []int64{first, second}, jobIDs(d.step(t, start, row.Step{Settle: []*row.Settlement{s}, Claim: claim}).Jobs))
 }
 
@@ -424,7 +424,7 @@ func slowDown(t *testing.T, d *Fixture) {
 	s := &row.Settlement{Claim: claimOf(j), Queue: "a", Outcome: row.Snoozed, Delay: time.Minute, SlowDown: true, Error: "busy"}
 	require.False(t, s.Plain())
 	d.settleJobs(t, start, s)
-	claim := row.Step{Claim: &row.ClaimRequest{Queues: []string{"a"}, Worker: "w", N: 5, Lease: jobLease}}
+	claim := row.Step{Claim: &row.ClaimRequest{Lanes: row.InOrder("a"), Worker: "w", N: 5, Lease: jobLease}}
 	c := d.step(t, start.Add(59*time.Second), claim)
 	require.Empty(t, c.Jobs)
 	require.True(t, c.Paused)

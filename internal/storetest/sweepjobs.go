@@ -75,7 +75,7 @@ func sweepOverdue(t *testing.T, d *Fixture) {
 		spent = append(spent, d.insert(t, start, in).IDs...)
 		in.MaxAttempts = 2
 		again = append(again, d.insert(t, start, in).IDs...)
-		request := &row.ClaimRequest{Queues: []string{queue}, Worker: "w", N: 2, Lease: jobLease}
+		request := &row.ClaimRequest{Lanes: row.InOrder(queue), Worker: "w", N: 2, Lease: jobLease}
 		require.Len(t, d.step(t, start, row.Step{Claim: request}).Jobs, 2)
 	}
 	elsewhere = append(spent[1:], again[1])
@@ -106,7 +106,7 @@ func sweepExpired(t *testing.T, d *Fixture) {
 		return d.insert(t, start, in).IDs[0]
 	}
 	claimOne := func(lease time.Duration) {
-		request := &row.ClaimRequest{Queues: []string{"a"}, Worker: "w", N: 1, Lease: lease}
+		request := &row.ClaimRequest{Lanes: row.InOrder("a"), Worker: "w", N: 1, Lease: lease}
 		require.Len(t, d.step(t, start, row.Step{Claim: request}).Jobs, 1)
 	}
 	runs := expiring("k", nil, 10*time.Second)

@@ -137,7 +137,7 @@ func (p *Pool) settled(done []*activeJob) {
 		if j.end == nil || j.end.Ended && j.end.Became == Lost {
 			continue
 		}
-		p.OnSettled(j.end, j.ran)
+		j.handler.OnSettled(j.end, j.ran)
 		if j.end.Became == Cancelled {
 			p.Logger.Info("honker: job cancelled while it was claimed",
 				"queue", j.claim.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt)

@@ -67,7 +67,7 @@ func (p *Pool) settleLast(ctx context.Context, done []*activeJob) bool {
 		return true // runBatch has kept the jobs for another try
 	}
 	p.Logger.Error("honker: worker: jobs could not be settled at the end; their leases will lapse",
-		"queue", p.source.Queue, "error", err)
+		"queue", p.source.Name, "error", err)
 	p.forget(p.takeFinished()) // the failed batch has put its jobs back
 	return false
 }
@@ -90,7 +90,7 @@ func (p *Pool) releaseHeld() {
 			continue
 		}
 		// Use a copy, because the handler may still set the end of the original.
-		rest = append(rest, &activeJob{claim: j.claim, row: j.row, end: p.source.release(j.claim)})
+		rest = append(rest, &activeJob{claim: j.claim, row: j.row, handler: j.handler, end: p.source.release(j.claim)})
 		p.Logger.Warn("honker: worker: a handler is still running after its context was cancelled; its job was released",
 			"queue", j.claim.Queue, "job", j.claim.ID)
 	}

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
@@ -18,37 +19,47 @@ type Handoffs struct {
 	idle wake.FIFO[*IdleClaim]
 }
 
-// IdleClaim is a claim that waits for a job. Only the enqueue that has taken it may set Rows, and
-// only until it calls fill.
+// IdleClaim is a claim that waits for a job of any of its queues. Only the enqueue that has taken it may
+// set Rows, and only until it calls fill.
 type IdleClaim struct {
 	*ClaimOp
+	taken  atomic.Bool   // by an enqueue, or withdrawn
 	filled chan struct{} // closed when Rows are committed, or when there are none
 }
 
-// add offers c to the enqueues on its queue. The caller must call remove before it uses c.Rows.
+// add offers c to the enqueues on its queues. The caller must call remove before it uses c.Rows.
 func (h *Handoffs) add(c *ClaimOp) *IdleClaim {
-	idle := &IdleClaim{c, make(chan struct{})}
-	h.idle.Push(c.source.Queue, idle)
+	idle := &IdleClaim{ClaimOp: c, filled: make(chan struct{})}
+	for _, queue := range c.source.Queues {
+		h.idle.Push(queue, idle)
+	}
 	return idle
 }
 
 // remove withdraws the claim. It blocks until no enqueue can set the claim's Rows any more.
 func (h *Handoffs) remove(idle *IdleClaim) {
-	if found, _, _ := h.idle.Remove(idle.source.Queue, idle); !found {
+	if !idle.taken.CompareAndSwap(false, true) {
 		<-idle.filled // an enqueue has it, and its transaction may have begun
+	}
+	for _, queue := range idle.source.Queues {
+		h.idle.Remove(queue, idle)
 	}
 }
 
-// take removes and returns the claim on queue that has waited longest, or nil if none is waiting.
-// now is the time of the enqueue. The caller must call fill on the claim. An enqueue should call
-// take inside its transaction, so that the claim stays available to others while the enqueue waits
-// for the writer.
+// take returns the claim on queue that has waited longest, or nil if none is waiting. now is the time
+// of the enqueue. The caller must call fill on the claim. An enqueue should call take inside its
+// transaction, so that the claim stays available to others while the enqueue waits for the writer.
 func (h *Handoffs) take(queue string, now time.Time) *IdleClaim {
-	idle, _ := h.idle.Pop(queue)
-	if idle != nil {
-		idle.Began = now
+	for {
+		idle, found := h.idle.Pop(queue)
+		if !found {
+			return nil
+		}
+		if idle.taken.CompareAndSwap(false, true) {
+			idle.Began = now
+			return idle
+		}
 	}
-	return idle
 }
 
 // handoffLimit is the maximum number of jobs that an enqueue inserts for a worker. Each of them
@@ -62,7 +73,11 @@ func (c *IdleClaim) offer(n int) *row.Offer {
 		return nil
 	}
 	c.handedOver = true
-	return &row.Offer{Worker: c.Worker, N: c.slots.Fill(min(n, c.Want, handoffLimit)), Lease: c.Hold}
+	o := &row.Offer{Worker: c.Worker, N: c.slots.Fill(min(n, c.Want, handoffLimit)), Lease: c.Hold}
+	if len(c.source.Queues) > 1 {
+		o.Queues = c.source.Queues
+	}
+	return o
 }
 
 // fill passes jobs to the worker and wakes it. It must be called once the enqueue's write has

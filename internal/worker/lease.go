@@ -48,7 +48,7 @@ func (p *Pool) renew(ctx context.Context, held []*activeJob) {
 	if err != nil {
 		// The claims are not lost yet. Only a successful statement that did not find a claim shows
 		// that.
-		p.Logger.Error("honker: worker: leases not renewed", "queue", p.source.Queue, "error", err)
+		p.Logger.Error("honker: worker: leases not renewed", "queue", p.source.Name, "error", err)
 		return
 	}
 	news.committed()

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,20 +22,26 @@ type Config struct {
 	WorkerID     string
 	Workers      int           // maximum number of concurrent handlers
 	Lease        time.Duration // length of a lease; it is renewed after every third of it
-	Timeout      time.Duration // time limit of an attempt; 0 if there is none
 	DrainTimeout time.Duration // time from the end of ctx until handlers are cancelled
-	ResultTTL    time.Duration
-	Backoff      func(attempt int, err error) time.Duration
 	Logger       *slog.Logger
 	Slots        *Slots // limits the handlers of several pools together; nil if only Workers limits this pool
 	Due          bool   // run all due jobs, one after another, in the goroutine of Run, and return
 
+	Handlers []*Handler                                         // for the queues of the Source, in their order
+	OnError  func(ctx context.Context, job *row.Job, err error) // called after a failed attempt or a lost claim
+}
+
+// Handler runs the jobs of a queue.
+type Handler struct {
+	Timeout   time.Duration // time limit of an attempt; 0 if there is none
+	ResultTTL time.Duration
+	Backoff   func(attempt int, err error) time.Duration
+
 	Handle     func(ctx context.Context, claim *Claim, job *row.Job) error
-	OnError    func(ctx context.Context, job *row.Job, err error) // called after a failed attempt or a lost claim
-	OnClaimed  func(*ClaimOp)                                     // after the commit
-	OnStarted  func(*Claim)                                       // called before Handle
-	OnReturned func(*Claim)                                       // called after Handle, once for each OnStarted
-	OnSettled  func(end *SettleOp, ran time.Duration)             // after the commit
+	OnClaimed  func(*ClaimOp)                         // after the commit
+	OnStarted  func(*Claim)                           // called before Handle
+	OnReturned func(*Claim)                           // called after Handle, once for each OnStarted
+	OnSettled  func(end *SettleOp, ran time.Duration) // after the commit
 }
 
 // Pool runs handlers for the jobs of a Source.
@@ -102,7 +109,7 @@ func NewPool(s *Source, c Config) *Pool {
 		began:  make(chan struct{}, 1),
 		held:   make(map[*activeJob]struct{}),
 		failures: engine.Retry{
-			Log: c.Logger, Message: "worker: transaction failed, retrying", Attrs: []any{"queue", s.Queue},
+			Log: c.Logger, Message: "worker: transaction failed, retrying", Attrs: []any{"queue", s.Name},
 		},
 	}
 }
@@ -126,7 +133,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	defer stopRenewing()
 	if p.source.Running.add(p) {
 		p.Logger.Warn("honker: worker: two workers of this process on the same queue have the same WorkerID, which must be unique",
-			"queue", p.source.Queue, "worker", p.WorkerID)
+			"queue", p.source.Name, "worker", p.WorkerID)
 	}
 	defer p.source.Running.remove(p)
 	if !p.Due { // such a pool runs only now and then
@@ -338,9 +345,23 @@ func (p *Pool) start(claimed *ClaimOp) {
 	if len(claimed.Rows) > 0 {
 		defer p.hand(claimed) // even if OnClaimed ends this goroutine with runtime.Goexit
 	}
-	if len(claimed.Rows) > 0 || len(claimed.Dead) > 0 {
-		p.OnClaimed(claimed)
+	for i, h := range p.Handlers {
+		part := claimed
+		if len(p.Handlers) > 1 {
+			part = claimed.of(p.source.Queues[i])
+		}
+		if len(part.Rows) > 0 || len(part.Dead) > 0 {
+			h.OnClaimed(part)
+		}
 	}
+}
+
+// handler returns the Handler of the jobs of queue.
+func (p *Pool) handler(queue string) *Handler {
+	if len(p.Handlers) == 1 {
+		return p.Handlers[0]
+	}
+	return p.Handlers[slices.Index(p.source.Queues, queue)]
 }
 
 // hand adds the jobs of claimed to held and passes them to workers.
@@ -353,7 +374,7 @@ func (p *Pool) hand(claimed *ClaimOp) {
 		if row.Attempts > 1 {
 			p.supersedeLocked(row.ID)
 		}
-		jobs[i] = &activeJob{claim: ClaimOf(row), row: row, ready: claimed.ReadyAt(row)}
+		jobs[i] = &activeJob{claim: ClaimOf(row), row: row, handler: p.handler(row.Queue), ready: claimed.ReadyAt(row)}
 		jobs[i].claim.Pooled = true
 		p.held[jobs[i]] = struct{}{}
 	}

@@ -16,11 +16,12 @@ import (
 // sets end and ran before it calls finish, and the batch reads them afterwards, so they need no
 // lock.
 type activeJob struct {
-	claim *Claim
-	row   *row.Job
-	end   *SettleOp // nil if nothing is left to settle
-	ready time.Time // when the job could have started
-	ran   time.Duration
+	claim   *Claim
+	row     *row.Job
+	handler *Handler
+	end     *SettleOp // nil if nothing is left to settle
+	ready   time.Time // when the job could have started
+	ran     time.Duration
 
 	// Guarded by Pool.mu, because renewals and the drain look at running jobs.
 	cancel    context.CancelCauseFunc // cancels the running handler
@@ -70,7 +71,7 @@ func (p *Pool) runJob(j *activeJob, retire chan struct{}) {
 	}()
 	ctx, cancel := p.handlerContext(j)
 	defer cancel()
-	p.OnStarted(j.claim)
+	j.handler.OnStarted(j.claim)
 	err = p.attempt(ctx, j)
 	end := p.outcomeFor(j, err)
 	returned = true
@@ -110,14 +111,15 @@ func (p *Pool) handlerContext(j *activeJob) (context.Context, context.CancelFunc
 	j.claim.started.Store(true)
 	j.claim.Wait = max(0, j.claim.Began.Sub(j.ready)) // times in the file are whole seconds
 	p.mu.Unlock()                                     // locked, because the drain may report this handler
-	if p.Timeout <= 0 {
+	timeout := j.handler.Timeout
+	if timeout <= 0 {
 		return ctx, func() { cancel(nil) }
 	}
 	// Derived from the cancellable ctx, so that a lost claim ends the attempt before its Timeout.
-	ctx, end := context.WithTimeoutCause(ctx, p.Timeout, timeoutError(p.Timeout))
-	stays := time.AfterFunc(max(p.Timeout, p.Timeout+CancelGrace), func() { // the sum may overflow
+	ctx, end := context.WithTimeoutCause(ctx, timeout, timeoutError(timeout))
+	stays := time.AfterFunc(max(timeout, timeout+CancelGrace), func() { // the sum may overflow
 		p.Logger.Warn("honker: worker: a handler is still running after its Timeout and occupies a worker",
-			"queue", j.claim.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt, "timeout", p.Timeout)
+			"queue", j.claim.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt, "timeout", timeout)
 	})
 	return ctx, func() { stays.Stop(); end(); cancel(nil) }
 }
@@ -135,7 +137,7 @@ func (p *Pool) attempt(ctx context.Context, j *activeJob) (err error) {
 			err = Panicked(p.Logger, r, "queue", j.claim.Queue, "job", j.claim.ID, "attempt", j.claim.Attempt)
 		}
 		j.ran = j.claim.Ran()
-		p.OnReturned(j.claim)
+		j.handler.OnReturned(j.claim)
 		j.claim.returned.Store(true)
 		// Handlers mostly return the error of ctx, which does not mention the timeout.
 		var timeout timeoutError
@@ -143,7 +145,7 @@ func (p *Pool) attempt(ctx context.Context, j *activeJob) (err error) {
 			err = fmt.Errorf("%w: %w", timeout, err)
 		}
 	}()
-	return p.Handle(ctx, j.claim, j.row)
+	return j.handler.Handle(ctx, j.claim, j.row)
 }
 
 // stackFollows separates the text of a panic from its stack.
@@ -173,7 +175,7 @@ func (p *Pool) outcomeFor(j *activeJob, err error) *SettleOp {
 	// batch therefore settles the job as usual and accepts that the claim may be gone.
 	mayBeSettled := j.claim.SettledTx.Load()
 	if err == nil {
-		end := p.source.Ack(j.claim, p.ResultTTL)
+		end := p.source.Ack(j.claim, j.handler.ResultTTL)
 		end.Ended = mayBeSettled
 		return end
 	}
@@ -231,7 +233,7 @@ func (p *Pool) reportError(j *activeJob, err error) {
 func (p *Pool) backoff(j *activeJob, err error) (d time.Duration) {
 	d = time.Minute // neither an endless loop of immediate retries nor a lost job
 	defer p.recoverPanic("Backoff")
-	return max(0, p.Backoff(int(j.row.Attempts-p.base(j)), err))
+	return max(0, j.handler.Backoff(int(j.row.Attempts-p.base(j)), err))
 }
 
 // base returns the number of attempts that the job had before it was last requeued. It is read only
@@ -251,6 +253,6 @@ func (p *Pool) base(j *activeJob) (base int64) {
 // directly, because recover works only there.
 func (p *Pool) recoverPanic(what string) {
 	if r := recover(); r != nil {
-		p.Logger.Error("honker: worker: "+what+" panicked", "queue", p.source.Queue, "panic", r, "stack", string(debug.Stack()))
+		p.Logger.Error("honker: worker: "+what+" panicked", "queue", p.source.Name, "panic", r, "stack", string(debug.Stack()))
 	}
 }

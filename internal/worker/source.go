@@ -15,24 +15,23 @@ type Presence interface {
 	Enter(worker string, queues []string, slots int) (leave func())
 }
 
-// Source is a queue, or several, from which jobs are claimed and in which they are settled. The
+// Source is one or more queues, from which jobs are claimed and in which they are settled. The
 // handles of the root package use it too, so that claims of Queue.Claim and of Work are the same.
 type Source struct {
 	Engine   *engine.Engine
 	Handoffs *Handoffs
 	Running  *Running
+	Limits   *Limited
 	Presence Presence
-	Queue    string   // with Lanes: their names, for log messages
-	Queues   []string // that jobs are claimed from: Queue alone, or those of Lanes
-	Lanes    *Lanes   // nil for a single Queue
+	Name     string     // for log messages
+	Queues   []string   // that jobs are claimed from
+	Lanes    []row.Lane // the order between Queues; if they take turns, a single Pool may run at a time
 
 	largest atomic.Int64 // recent maximum payload size in bytes; 0 if unknown
-	limited atomic.Bool  // the queues had limits when a worker last waited
 }
 
-// Limited reports whether the queues had limits when a worker last waited. With limits, the end of
-// a job may allow another job to start.
-func (s *Source) Limited() bool { return s.limited.Load() }
+// Limited reports whether any of the queues had limits when a worker last waited for it.
+func (s *Source) Limited() bool { return s.Limits.Has(s.Queues...) }
 
 // ClaimOp claims up to Want jobs with a lease of Hold.
 type ClaimOp struct {
@@ -49,7 +48,7 @@ type ClaimOp struct {
 	more       bool // after Run: the claim reached a bound, and there may be more jobs
 	slots      *Reservation
 	request    row.ClaimRequest
-	ahead      []row.Lane // after Run, with fair Lanes: the start of the next claim
+	lanes      []row.Lane // after Run: those of the next claim
 	handedOver bool       // an enqueue inserted the jobs at Began
 }
 
@@ -83,29 +82,48 @@ func (c *ClaimOp) Run(ctx context.Context, q engine.Querier, now time.Time) erro
 func (c *ClaimOp) prepare() *row.ClaimRequest {
 	c.Rows, c.Dead, c.paused = nil, nil, false // the transaction may run again
 	c.Want = c.slots.Fill(c.Want)
-	c.request = row.ClaimRequest{Worker: c.Worker, N: c.Want, Lease: c.Hold, Largest: int(c.source.largest.Load())}
-	c.request.Queues = c.source.Queues
-	if c.source.Lanes != nil {
-		c.request.Lanes = c.source.Lanes.next
-	}
+	c.request = row.ClaimRequest{Lanes: c.source.Lanes, Worker: c.Worker, N: c.Want, Lease: c.Hold, Largest: int(c.source.largest.Load())}
 	return &c.request
 }
 
 // took records the outcome of the claim.
 func (c *ClaimOp) took(claimed row.Claimed) {
-	c.Rows, c.Dead, c.ahead = claimed.Jobs, claimed.Dead, claimed.Lanes
+	c.Rows, c.Dead, c.lanes = claimed.Jobs, claimed.Dead, claimed.Lanes
 	c.paused, c.more = claimed.Paused, claimed.More
 	// Lower the recent maximum slowly, so that occasional large payloads among small ones are not
 	// forgotten.
 	c.source.largest.Store(max(int64(claimed.Largest), c.source.largest.Load()*7/8))
 }
 
-// committed must be called after the commit of the claim. It makes the next claim of fair lanes
-// begin where this claim has ended.
+// committed must be called after the commit of the claim. It makes lanes that take turns go on where
+// this claim has ended.
 func (c *ClaimOp) committed() {
-	if c.ahead != nil {
-		c.source.Lanes.next = c.ahead
+	if !row.TakeTurns(c.source.Lanes) {
+		return
 	}
+	if c.handedOver {
+		c.lanes = row.Advance(c.source.Lanes, c.Rows)
+	}
+	if c.lanes != nil {
+		c.source.Lanes = c.lanes
+	}
+}
+
+// of returns the part of the claim that concerns queue.
+func (c *ClaimOp) of(queue string) *ClaimOp {
+	part := *c
+	part.Rows, part.Dead = nil, nil
+	for _, job := range c.Rows {
+		if job.Queue == queue {
+			part.Rows = append(part.Rows, job)
+		}
+	}
+	for _, death := range c.Dead {
+		if death.Queue == queue {
+			part.Dead = append(part.Dead, death)
+		}
+	}
+	return &part
 }
 
 // Single implements engine.Op. It returns false, because a claim also settles expired claims, with
@@ -151,8 +169,10 @@ func (s *Source) Ready(ctx context.Context) (ready bool, err error) {
 func (s *Source) state(ctx context.Context) (state row.QueueState, err error) {
 	err = s.Engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
 		states, err := s.Engine.Stores.Jobs.States(ctx, q, s.Queues, true, time.Now())
+		if err == nil {
+			s.Limits.saw(states)
+		}
 		state = soonest(states)
-		s.limited.Store(state.Limited)
 		return err
 	})
 	return state, err
@@ -176,9 +196,9 @@ func sooner(a, b time.Time) time.Time {
 }
 
 // Await waits for work. It returns true when a claim should find a job, and false when interrupt
-// receives a value first. In the meantime c is offered to the enqueues of this process, unless the
-// source has Lanes. So c.Rows may hold jobs whatever Await returns. After a wake-up it does not
-// look again, because the notifier has looked.
+// receives a value first. In the meantime c is offered to the enqueues of this process, so c.Rows may
+// hold jobs whatever Await returns. After a wake-up it does not look again, because the notifier has
+// looked.
 func (s *Source) Await(ctx context.Context, c *ClaimOp, interrupt <-chan struct{}) (found bool, err error) {
 	var keys []wake.Key
 	for _, queue := range s.Queues {
@@ -194,7 +214,7 @@ func (s *Source) Await(ctx context.Context, c *ClaimOp, interrupt <-chan struct{
 	s.Engine.Notifier.WakeAt(state.Start)
 	// Offer c only after the look: waiting jobs come first, and an enqueue must not pass them.
 	var filled <-chan struct{}
-	if c.Want > 0 && s.Lanes == nil {
+	if c.Want > 0 {
 		idle := s.Handoffs.add(c)
 		defer s.Handoffs.remove(idle)
 		filled = idle.filled

@@ -96,10 +96,13 @@ func (m *model) due(now time.Time) (due []*modelJob) {
 			due = append(due, j)
 		}
 	}
-	slices.SortFunc(due, func(a, b *modelJob) int {
-		return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.RunAt.Compare(b.RunAt), cmp.Compare(a.ID, b.ID))
-	})
+	slices.SortFunc(due, claimOrder)
 	return due
+}
+
+// claimOrder compares two jobs by the order in which they are claimed.
+func claimOrder(a, b *modelJob) int {
+	return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.RunAt.Compare(b.RunAt), cmp.Compare(a.ID, b.ID))
 }
 
 func (j *modelJob) claim(now time.Time, worker string, hold time.Duration) honker.JobInfo {

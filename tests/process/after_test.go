@@ -108,9 +108,8 @@ func note(ctx context.Context, tx *sql.Tx, job, next int64) error {
 func workAfter() {
 	_, db := testkit.OpenChild(nil)
 	testkit.Say("ready")
-	testkit.Must(honker.NewLanes[int](db, afterQueues, nil).Work(testkit.ChildContext(),
-		func(ctx context.Context, job *honker.Job[int]) error { return runAfter(ctx, db, job) },
-		&honker.WorkOptions{Workers: 4, Lease: time.Second}))
+	w := testkit.Workers(db, nil, afterQueues, func(ctx context.Context, job *honker.Job[int]) error { return runAfter(ctx, db, job) })
+	testkit.Must(w.Work(testkit.ChildContext(), &honker.WorkOptions{Workers: 4, Lease: time.Second}))
 	testkit.Must(db.Close())
 }
 
@@ -157,10 +156,8 @@ func TestProcess_After_Kills(t *testing.T) {
 	testkit.ExecAll(t, db.SQL(), afterTables...)
 	kills := killAtRandom(t, path, db, 100*time.Millisecond, "after producer", "after worker", "after worker", "after operator")
 
-	stop := testkit.Background(t, func(ctx context.Context) error {
-		return honker.NewLanes[int](db, afterQueues, nil).Work(ctx,
-			func(ctx context.Context, job *honker.Job[int]) error { return runAfter(ctx, db, job) }, &honker.WorkOptions{Workers: 8})
-	})
+	w := testkit.Workers(db, nil, afterQueues, func(ctx context.Context, job *honker.Job[int]) error { return runAfter(ctx, db, job) })
+	stop := testkit.Background(t, func(ctx context.Context) error { return w.Work(ctx, &honker.WorkOptions{Workers: 8}) })
 	testkit.Eventually(t, time.Minute, "all jobs handled", func() bool {
 		_, err := admin.Requeue(ctx, db, admin.JobFilter{All: true}, nil)
 		require.NoError(t, err)

@@ -84,9 +84,8 @@ func produceLimited() {
 func workLimited() {
 	_, db := testkit.OpenChild(nil)
 	testkit.Say("ready")
-	testkit.Must(honker.NewLanes[int](db, limitedQueues, nil).Work(testkit.ChildContext(),
-		func(ctx context.Context, job *honker.Job[int]) error { return runLimited(ctx, db, job) },
-		&honker.WorkOptions{Workers: 4, Lease: time.Second}))
+	w := testkit.Workers(db, nil, limitedQueues, func(ctx context.Context, job *honker.Job[int]) error { return runLimited(ctx, db, job) })
+	testkit.Must(w.Work(testkit.ChildContext(), &honker.WorkOptions{Workers: 4, Lease: time.Second}))
 	testkit.Must(db.Close())
 }
 
@@ -150,10 +149,8 @@ func TestProcess_Limits_Kills(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	stop := testkit.Background(t, func(ctx context.Context) error {
-		return honker.NewLanes[int](db, limitedQueues, nil).Work(ctx,
-			func(ctx context.Context, job *honker.Job[int]) error { return runLimited(ctx, db, job) }, &honker.WorkOptions{Workers: 8})
-	})
+	w := testkit.Workers(db, nil, limitedQueues, func(ctx context.Context, job *honker.Job[int]) error { return runLimited(ctx, db, job) })
+	stop := testkit.Background(t, func(ctx context.Context) error { return w.Work(ctx, &honker.WorkOptions{Workers: 8}) })
 	testkit.Eventually(t, time.Minute, "all jobs handled", func() bool {
 		return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`) == 0
 	})

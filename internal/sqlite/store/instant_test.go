@@ -38,8 +38,8 @@ func TestJobs_Claim_TimesOutOfRange(t *testing.T) {
 		"queue": func(q row.Querier) ([]*row.Job, []row.Death, error) {
 			return jobs.Jobs{}.ClaimAt(ctx, q, "a", "w", 9, 5000, 9)
 		},
-		"strict": func(q row.Querier) ([]*row.Job, []row.Death, error) {
-			return jobs.Jobs{}.ClaimStrict(ctx, q, []string{"b", "a"}, "w", 9, 5000, 9)
+		"queues": func(q row.Querier) ([]*row.Job, []row.Death, error) {
+			return jobs.Jobs{}.ClaimLanes(ctx, q, row.InOneOrder("b", "a"), "w", 9, 5000, 9)
 		},
 	} {
 		tx := begin(t, openFresh(t))

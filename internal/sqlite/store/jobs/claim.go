@@ -164,12 +164,7 @@ RETURNING ` + jobColumns + `,
 // in unix seconds. ClaimAt first settles the overdue jobs of the queue, and returns the jobs that are dead
 // as a result. It returns [row.ErrStuck] if the queue is ready but no job could be claimed or settled.
 func (j Jobs) ClaimAt(ctx context.Context, q row.Querier, queue, worker string, n int, nowMS, expires int64) (jobs []*row.Job, dead []row.Death, err error) {
-	return j.claimFrom(ctx, q, []string{queue}, worker, n, nowMS, expires)
-}
-
-// claimFrom is ClaimAt for the only queue of queues.
-func (j Jobs) claimFrom(ctx context.Context, q row.Querier, queues []string, worker string, n int, nowMS, expires int64) (jobs []*row.Job, dead []row.Death, err error) {
-	now, queue := nowMS/1000, queues[0]
+	now := nowMS / 1000
 	dead, settled, found, err := j.settleOverdue(ctx, q, queue, now)
 	if err != nil {
 		return nil, nil, err
@@ -177,21 +172,21 @@ func (j Jobs) claimFrom(ctx context.Context, q row.Querier, queues []string, wor
 	r := newJobRow()
 	r.job, r.times.ClaimExpiresAt = row.Job{Queue: queue, State: "processing", WorkerID: worker}, expires
 	c := claim{claim: sqlClaim, keys: sqlClaimKeys, these: sqlClaimThese, now: now, worker: worker, expires: expires,
-		list: func([]string) (any, error) { return queue, nil },
-		got: func(rs *sql.Rows) error {
+		list: func(int) (any, error) { return queue, nil },
+		got: func(rs *sql.Rows) (string, error) {
 			job, err := r.claimed(rs)
 			jobs = append(jobs, job)
-			return err
+			return queue, err
 		},
 	}
 	if !found.some && !found.expired {
 		c.claim, c.keys = sqlClaimAll, sqlClaimAllKeys
 	}
-	var limits []string
+	queues, limits := []string{queue}, []string(nil)
 	if found.limited {
 		limits = queues
 	}
-	changed, err := c.open(ctx, q, queues, limits, n, nowMS)
+	changed, err := c.some(ctx, q, queues, limits, n, nowMS)
 	if err != nil {
 		return nil, nil, err
 	}

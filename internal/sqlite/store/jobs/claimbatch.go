@@ -47,17 +47,15 @@ func (j Jobs) claim(ctx context.Context, q row.Querier, r *row.ClaimRequest, now
 // claimSome runs a single claim of up to n jobs. It moves the lanes of c on.
 func (j Jobs) claimSome(ctx context.Context, q row.Querier, r *row.ClaimRequest, c *row.Claimed, n int, now time.Time) (jobs []*row.Job, dead []row.Death, err error) {
 	nowMS, expires := now.UnixMilli(), now.Unix()+engine.Seconds(r.Lease)
-	switch {
-	case r.Lanes != nil:
-		jobs, dead, err = j.ClaimFair(ctx, q, c.Lanes, r.Worker, n, nowMS, expires)
+	if len(r.Lanes) > 1 {
+		jobs, dead, err = j.ClaimLanes(ctx, q, c.Lanes, r.Worker, n, nowMS, expires)
 		c.Lanes = row.Advance(c.Lanes, jobs)
-	case len(r.Queues) > 1:
-		jobs, dead, err = j.ClaimStrict(ctx, q, r.Queues, r.Worker, n, nowMS, expires)
-	default:
-		jobs, dead, err = j.claimFrom(ctx, q, r.Queues, r.Worker, n, nowMS, expires)
-		for i := range dead {
-			dead[i].Queue = r.Queues[0]
-		}
+		return jobs, dead, err
+	}
+	queue := r.Lanes[0].Queue
+	jobs, dead, err = j.ClaimAt(ctx, q, queue, r.Worker, n, nowMS, expires)
+	for i := range dead {
+		dead[i].Queue = queue
 	}
 	return jobs, dead, err
 }
@@ -88,14 +86,6 @@ func nextClaim(r *row.ClaimRequest, c *row.Claimed, sum int) int {
 func (j Jobs) anyPaused(ctx context.Context, q row.Querier, r *row.ClaimRequest, now int64) (paused bool, err error) {
 	for _, l := range r.Lanes {
 		if paused, err = j.paused(ctx, q, l.Queue, now); err != nil || paused {
-			return paused, err
-		}
-	}
-	if r.Lanes != nil {
-		return false, nil
-	}
-	for _, queue := range r.Queues {
-		if paused, err = j.paused(ctx, q, queue, now); err != nil || paused {
 			return paused, err
 		}
 	}

@@ -17,11 +17,16 @@ type claim struct {
 	keys  string // selects these jobs and their keys, see candidates
 	these string // claims the jobs of a list of ids
 
-	list    func(open []string) (any, error)
 	now     int64
 	worker  string
 	expires int64
-	got     func(r *sql.Rows) error // called for each claimed job
+	open    []string // the queues that are not full
+	rooms   []room   // of these queues, those with limits
+
+	// list returns the parameter for the open queues. A claim should visit no more jobs of a queue than its
+	// room, or ahead if that is more.
+	list func(ahead int) (any, error)
+	got  func(r *sql.Rows) (queue string, err error) // called for each claimed job
 }
 
 // Uses the primary key.
@@ -39,33 +44,52 @@ LEFT JOIN _honkerx_job AS s ON s.job_id = l.id AND s.key IS NOT NULL`
 func (c *claim) run(ctx context.Context, q row.Querier, query string, list any, n int) (got int, err error) {
 	err = rows.Each(ctx, q, query, func(r *sql.Rows) error {
 		got++
-		return c.got(r)
+		queue, err := c.got(r)
+		if room := c.room(queue); room != nil && room.jobs != noBound {
+			room.jobs--
+		}
+		return err
 	}, list, c.now, n, c.worker, c.expires)
 	return got, err
 }
 
-// open claims up to n jobs of the queues that are not full. A negative n means no limit. Full queues are
+// due claims up to n of the jobs that are due. A negative n means no limit.
+func (c *claim) due(ctx context.Context, q row.Querier, n int) (got int, err error) {
+	list, err := c.list(0)
+	if err != nil {
+		return 0, err
+	}
+	return c.run(ctx, q, c.claim, list, n)
+}
+
+// room returns the room of queue, or nil if the queue has no limits.
+func (c *claim) room(queue string) *room {
+	for i := range c.rooms {
+		if c.rooms[i].queue == queue {
+			return &c.rooms[i]
+		}
+	}
+	return nil
+}
+
+// some claims up to n jobs of the queues that are not full. A negative n means no limit. Full queues are
 // left out because the statement would only visit jobs that it may not take. limits lists the queues with
-// limits. open reports whether a claim with limits has changed anything.
-func (c *claim) open(ctx context.Context, q row.Querier, queues, limits []string, n int, nowMS int64) (changed bool, err error) {
-	open, rooms := queues, []room(nil)
+// limits. some reports whether a claim with limits has changed anything.
+func (c *claim) some(ctx context.Context, q row.Querier, queues, limits []string, n int, nowMS int64) (changed bool, err error) {
+	c.open = queues
 	if len(limits) > 0 {
-		if open, rooms, err = withRoom(ctx, q, queues, limits, nowMS); err != nil || len(open) == 0 {
+		if c.open, c.rooms, err = withRoom(ctx, q, queues, limits, nowMS); err != nil || len(c.open) == 0 {
 			return false, err
 		}
 	}
-	list, err := c.list(open)
-	if err != nil {
-		return false, err
-	}
-	if len(rooms) == 0 {
-		_, err := c.run(ctx, q, c.claim, list, n)
+	if len(c.rooms) == 0 {
+		_, err := c.due(ctx, q, n)
 		return false, err
 	}
 	if len(queues) == 1 {
-		n = rooms[0].bound(n)
+		n = c.rooms[0].bound(n)
 	}
-	return c.limited(ctx, q, list, rooms, n, nowMS)
+	return c.limited(ctx, q, n, nowMS)
 }
 
 // withRoom returns the queues that are not full, and the remaining room of the queues in limits.
@@ -94,15 +118,15 @@ const (
 	sqlChanges    = `SELECT total_changes()`
 )
 
-// limited claims up to n jobs of the queues of list if at least some queues have limits. The triggers
-// enforce the limits, using the time of this claim.
-func (c *claim) limited(ctx context.Context, q row.Querier, list any, rooms []room, n int, nowMS int64) (changed bool, err error) {
-	pass := func(n, _ int) (int, error) { return c.run(ctx, q, c.claim, list, n) }
+// limited claims up to n jobs of the open queues if at least some queues have limits. The triggers enforce
+// the limits, using the time of this claim.
+func (c *claim) limited(ctx context.Context, q row.Querier, n int, nowMS int64) (changed bool, err error) {
+	pass := func(n, _ int) (int, error) { return c.due(ctx, q, n) }
 	keyed := false
-	for _, r := range rooms {
+	for _, r := range c.rooms {
 		keyed = keyed || r.keyed
 		if r.perKey > 0 {
-			pass = func(n, ahead int) (int, error) { return c.byKeys(ctx, q, list, rooms, n, ahead) }
+			pass = func(n, ahead int) (int, error) { return c.byKeys(ctx, q, n, ahead) }
 		}
 		if !r.timed {
 			continue
@@ -176,10 +200,14 @@ FROM _honker_live AS l WHERE l.id = _honkerx_job.job_id AND job_id IN (SELECT va
 // byKeys is a pass over queues if at least one queue limits the running jobs of a key. A single UPDATE
 // visits its rows in the order of ids, so it would give the room of a key to its oldest job instead of the
 // first in turn. Therefore byKeys chooses the jobs itself and holds the jobs without room.
-func (c *claim) byKeys(ctx context.Context, q row.Querier, list any, rooms []room, n, ahead int) (got int, err error) {
+func (c *claim) byKeys(ctx context.Context, q row.Querier, n, ahead int) (got int, err error) {
 	limit := n
 	if n >= 0 {
 		limit = max(n, ahead)
+	}
+	list, err := c.list(ahead)
+	if err != nil {
+		return 0, err
 	}
 	var jobs []int64
 	var keys []queueKey
@@ -193,13 +221,17 @@ func (c *claim) byKeys(ctx context.Context, q row.Querier, list any, rooms []roo
 	if err != nil {
 		return 0, err
 	}
-	free := make(map[queueKey]int64)
+	free, ofQueue := make(map[queueKey]int64), make(map[string]int64)
 	var chosen, full []int64
 	for i, id := range jobs {
 		if n >= 0 && len(chosen) == n {
 			break
 		}
-		room, err := c.freeOf(ctx, q, free, rooms, keys[i])
+		queue := keys[i].queue
+		if room := c.room(queue); room != nil && ofQueue[queue] == room.jobs {
+			continue // for a later claim
+		}
+		room, err := c.freeOf(ctx, q, free, keys[i])
 		if err != nil {
 			return 0, err
 		}
@@ -208,6 +240,7 @@ func (c *claim) byKeys(ctx context.Context, q row.Querier, list any, rooms []roo
 			continue
 		}
 		free[keys[i]] = room - 1
+		ofQueue[queue]++
 		chosen = append(chosen, id)
 	}
 	if len(full) > 0 {
@@ -223,16 +256,16 @@ func (c *claim) byKeys(ctx context.Context, q row.Querier, list any, rooms []roo
 
 // freeOf returns how many more jobs of a key may start under the PerKey limit. It caches the result in
 // free.
-func (c *claim) freeOf(ctx context.Context, q row.Querier, free map[queueKey]int64, rooms []room, k queueKey) (int64, error) {
+func (c *claim) freeOf(ctx context.Context, q row.Querier, free map[queueKey]int64, k queueKey) (int64, error) {
 	if n, known := free[k]; known {
 		return n, nil
 	}
-	i := slices.IndexFunc(rooms, func(r room) bool { return r.queue == k.queue })
-	if k.key == "" || i < 0 || rooms[i].perKey == 0 {
+	room := c.room(k.queue)
+	if k.key == "" || room == nil || room.perKey == 0 {
 		return noBound, nil
 	}
 	var running int64
 	_, err := rows.One(ctx, q, sqlRunningOfKey, []any{k.queue, k.key, c.now}, &running)
-	free[k] = rooms[i].perKey - running
+	free[k] = room.perKey - running
 	return free[k], err
 }

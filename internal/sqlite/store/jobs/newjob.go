@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
@@ -117,6 +118,9 @@ func (j Jobs) handOver(ctx context.Context, q row.Querier, in *row.Insert, n New
 	if foreign, err := j.ForeignTriggers(ctx, q); err != nil || foreign {
 		return err
 	}
+	if others, err := j.anyReady(ctx, q, in.Offer.Queues, now); err != nil || others {
+		return err
+	}
 	expires := now.Unix() + engine.Seconds(in.Offer.Lease)
 	for _, payload := range in.Payloads[:min(len(in.Payloads), in.Offer.N)] {
 		job, err := j.InsertClaimed(ctx, q, n, payload, in.Offer.Worker, expires)
@@ -127,6 +131,15 @@ func (j Jobs) handOver(ctx context.Context, q row.Querier, in *row.Insert, n New
 		out.IDs = append(out.IDs, job.ID)
 	}
 	return nil
+}
+
+// anyReady reports whether a claim on any of queues would find something to do.
+func (j Jobs) anyReady(ctx context.Context, q row.Querier, queues []string, now time.Time) (bool, error) {
+	if len(queues) == 0 {
+		return false, nil
+	}
+	states, err := j.States(ctx, q, queues, false, now)
+	return slices.ContainsFunc(states, func(s row.QueueState) bool { return s.Ready }), err
 }
 
 // insertUniques adds the jobs of in whose keys are free. It treats the others as in requests.

@@ -19,18 +19,20 @@ import (
 	"github.com/honker-go/honker/honkertest"
 )
 
-// lanesModel models a Work over several queues. Each queue has its own model:
+// workersModel models a Workers. Each queue is a lane with its own model:
 //
 //   - While a handler is free and a lane has a claimable job, the Work claims a job.
 //   - With Strict, it claims from the first such lane.
-//   - Otherwise it claims from the lane with the earliest tag, or the first of several. The virtual
-//     time is the tag of the last claimed job. The tag of the next job of a lane is the maximum of
-//     the virtual time and of the lane's last tag plus a step, which is inversely proportional to
-//     its weight.
-//   - Within a lane, jobs are claimed in claim order. A paused lane has no claimable jobs.
-type lanesModel struct {
+//   - With ByPriority, it claims the first job in claim order of all lanes.
+//   - With InTurns, it claims from the lane with the earliest tag, and of several from the lane whose
+//     job is the first in claim order. The virtual time is the tag of the last claimed job. The tag
+//     of the next job of a lane is the maximum of the virtual time and of the lane's last tag plus a
+//     step, which is inversely proportional to its weight.
+//   - Within a lane, jobs are claimed in claim order. A paused lane has no claimable jobs, nor has a
+//     lane in which as many jobs run as its limit allows.
+type workersModel struct {
 	lanes   []*lane
-	strict  bool
+	order   honker.Order
 	slots   int
 	now     int64           // virtual time
 	running map[int64]*lane // by job id
@@ -44,6 +46,7 @@ type lane struct {
 	tag    int64 // earliest tag of the next job
 	paused bool
 	until  time.Time // end of the pause; zero if it has no end
+	limit  int       // of running jobs; 0 for none
 	ran    int
 
 	// Whether there was nothing to claim after the last claims (lacks) and the claims before
@@ -58,29 +61,39 @@ func (l *lane) claimable() []*modelJob {
 	if l.paused && (l.until.IsZero() || l.until.After(now())) {
 		return nil
 	}
-	return l.due(now())
+	due := l.due(now())
+	if l.limit == 0 {
+		return due
+	}
+	room := l.limit
+	for _, j := range l.jobs {
+		if j.State == honker.StateProcessing {
+			room--
+		}
+	}
+	return due[:max(0, min(room, len(due)))]
 }
 
 // fill claims jobs for the free handlers.
-func (m *lanesModel) fill() {
+func (m *workersModel) fill() {
 	for len(m.running) < m.slots {
 		l := m.next()
 		if l == nil {
 			return
 		}
-		if !m.strict {
+		if m.order == honker.InTurns {
 			m.now = max(m.now, l.tag)
 			l.tag = m.now + l.step()
 		}
 		j := l.claimable()[0]
-		j.claim(now(), "lanes", time.Hour) // the worker renews the lease
+		j.claim(now(), "workers", time.Hour) // the worker renews the lease
 		m.running[j.ID] = l
 		l.ran++
 	}
 }
 
 // next returns the lane to claim from, or nil if there is nothing to claim.
-func (m *lanesModel) next() *lane {
+func (m *workersModel) next() *lane {
 	var ready []*lane
 	for _, l := range m.lanes {
 		l.lapse(now())
@@ -91,11 +104,17 @@ func (m *lanesModel) next() *lane {
 	if len(ready) == 0 {
 		return nil
 	}
-	if m.strict {
+	if m.order == honker.Strict {
 		return ready[0]
 	}
-	// MinFunc returns the first of several minimal lanes.
-	return slices.MinFunc(ready, func(a, b *lane) int { return cmp.Compare(max(a.tag, m.now), max(b.tag, m.now)) })
+	return slices.MinFunc(ready, func(a, b *lane) int {
+		if m.order == honker.InTurns {
+			if c := cmp.Compare(max(a.tag, m.now), max(b.tag, m.now)); c != 0 {
+				return c
+			}
+		}
+		return claimOrder(a.claimable()[0], b.claimable()[0])
+	})
 }
 
 // handlers holds the running handlers of a Work. Each waits for its return value.
@@ -122,9 +141,9 @@ func (h *handlers) handle(_ context.Context, job *honker.Job[int]) error {
 	}
 }
 
-// lanesMachine drives a Work over lanes and its model.
-type lanesMachine struct {
-	lanesModel
+// workersMachine drives a Work over lanes and its model.
+type workersMachine struct {
+	workersModel
 	ctx      context.Context
 	db       *honker.DB
 	met      map[string]int
@@ -137,22 +156,21 @@ type lanesMachine struct {
 // while both have work.
 type share struct{ least, most float64 }
 
-func newLanesMachine(t *rapid.T, db *honker.DB, check int, met map[string]int) (m *lanesMachine, l *honker.Lanes[int]) {
-	m = &lanesMachine{ctx: context.Background(), db: db, met: met, shares: map[[2]int]*share{},
-		lanesModel: lanesModel{running: map[int64]*lane{}},
-		handlers:   handlers{running: map[int64]chan error{}, over: make(chan struct{})}}
-	opts := &honker.LaneOptions{Strict: rapid.Bool().Draw(t, "strict")}
-	m.strict = opts.Strict
-	weighted := !m.strict && rapid.Bool().Draw(t, "weighted")
+func newWorkersMachine(t *rapid.T, db *honker.DB, check int, met map[string]int) (m *workersMachine, w *honker.Workers) {
+	m = &workersMachine{ctx: context.Background(), db: db, met: met, shares: map[[2]int]*share{},
+		workersModel: workersModel{running: map[int64]*lane{}},
+		handlers:     handlers{running: map[int64]chan error{}, over: make(chan struct{})}}
+	m.order = rapid.SampledFrom([]honker.Order{honker.ByPriority, honker.InTurns, honker.Strict}).Draw(t, "order")
+	opts := &honker.WorkersOptions{Order: m.order}
+	weighted := m.order == honker.InTurns && rapid.Bool().Draw(t, "weighted")
 	m.slots = rapid.SampledFrom([]int{1, 1, 3, 40}).Draw(t, "handlers")
-	var names []string
 	for i := range rapid.IntRange(1, 5).Draw(t, "lanes") {
 		name := fmt.Sprintf("lane%d-%d", check, i)
 		one := &lane{name: name, weight: 1, q: honker.NewQueue[int](db, name, nil), model: model{jobs: map[int64]*modelJob{}, met: met}}
 		if weighted {
 			one.weight = rapid.IntRange(1, 7).Draw(t, "weight")
 		}
-		m.lanes, names = append(m.lanes, one), append(names, name)
+		m.lanes = append(m.lanes, one)
 	}
 	if weighted {
 		opts.Weights = map[string]int{}
@@ -160,14 +178,18 @@ func newLanesMachine(t *rapid.T, db *honker.DB, check int, met map[string]int) (
 			opts.Weights[one.name] = one.weight
 		}
 	}
-	return m, honker.NewLanes[int](db, names, opts)
+	w = honker.NewWorkers(db, opts)
+	for _, one := range m.lanes {
+		honker.Handle(w, one.q, m.handlers.handle)
+	}
+	return m, w
 }
 
-func (m *lanesMachine) lane(t *rapid.T) *lane {
+func (m *workersMachine) lane(t *rapid.T) *lane {
 	return m.lanes[rapid.IntRange(0, len(m.lanes)-1).Draw(t, "lane")]
 }
 
-func (m *lanesMachine) Enqueue(t *rapid.T) {
+func (m *workersMachine) Enqueue(t *rapid.T) {
 	l := m.lane(t)
 	e := enqueued{
 		delay:       maybe(t, "delay"),
@@ -185,7 +207,7 @@ func (m *lanesMachine) Enqueue(t *rapid.T) {
 }
 
 // End makes some handlers return.
-func (m *lanesMachine) End(t *rapid.T) {
+func (m *workersMachine) End(t *rapid.T) {
 	ids := slices.Sorted(maps.Keys(m.running))
 	if len(ids) == 0 {
 		t.Skip("nothing runs")
@@ -193,14 +215,21 @@ func (m *lanesMachine) End(t *rapid.T) {
 	from := rapid.IntRange(0, len(ids)-1).Draw(t, "from")
 	for _, id := range ids[from : from+rapid.IntRange(1, len(ids)-from).Draw(t, "so many")] {
 		m.end(t, id, rapid.SampledFrom([]string{"ack", "ack", "ack", "retry", "reject", "snooze"}).Draw(t, "how"))
+		if m.limited() { // otherwise the room of a queue would depend on the order of the returns
+			m.Check(t)
+		}
 	}
+}
+
+func (m *workersMachine) limited() bool {
+	return slices.ContainsFunc(m.lanes, func(l *lane) bool { return l.limit > 0 })
 }
 
 var errHandler = errors.New("out of paper")
 
 // end makes the handler of a job return. No job becomes due again within the same second, because
 // several jobs may be settled in separate commits.
-func (m *lanesMachine) end(t *rapid.T, id int64, how string) {
+func (m *workersMachine) end(t *rapid.T, id int64, how string) {
 	l := m.running[id]
 	j := l.jobs[id]
 	var returns error
@@ -228,7 +257,7 @@ func (m *lanesMachine) end(t *rapid.T, id int64, how string) {
 }
 
 // ForeignClaim claims jobs of a queue for another worker, which may not acknowledge them in time.
-func (m *lanesMachine) ForeignClaim(t *rapid.T) {
+func (m *workersMachine) ForeignClaim(t *rapid.T) {
 	l, n, hold := m.lane(t), rapid.IntRange(1, 5).Draw(t, "n"), holds.Draw(t, "hold")
 	jobs, err := honker.NewQueue[int](m.db, l.name, &honker.QueueOptions{Lease: hold}).Claim(m.ctx, "foreign", n)
 	require.NoError(t, err)
@@ -247,7 +276,7 @@ func (m *lanesMachine) ForeignClaim(t *rapid.T) {
 	require.Equal(t, want, got)
 }
 
-func (m *lanesMachine) ForeignAck(t *rapid.T) {
+func (m *workersMachine) ForeignAck(t *rapid.T) {
 	if len(m.foreign) == 0 {
 		t.Skip("no claim of another worker")
 	}
@@ -262,7 +291,7 @@ func (m *lanesMachine) ForeignAck(t *rapid.T) {
 	delete(l.jobs, job.ID)
 }
 
-func (m *lanesMachine) Pause(t *rapid.T) {
+func (m *workersMachine) Pause(t *rapid.T) {
 	l := m.lane(t)
 	o := &honker.PauseOptions{}
 	if d := maybe(t, "for"); d > 0 {
@@ -277,16 +306,24 @@ func (m *lanesMachine) Pause(t *rapid.T) {
 	m.met["pause"]++
 }
 
-func (m *lanesMachine) Resume(t *rapid.T) {
+func (m *workersMachine) Resume(t *rapid.T) {
 	l := m.lane(t)
 	_, err := l.q.Resume(m.ctx)
 	require.NoError(t, err)
 	l.paused = false
 }
 
+// Limit sets or removes the limit of running jobs.
+func (m *workersMachine) Limit(t *rapid.T) {
+	l := m.lane(t)
+	l.limit = rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "limit")
+	require.NoError(t, l.q.SetLimits(m.ctx, honker.Limits{Running: l.limit}))
+	m.met["limit"]++
+}
+
 // Advance waits second by second, since jobs are claimed in the second in which they become
 // claimable.
-func (m *lanesMachine) Advance(t *rapid.T) {
+func (m *workersMachine) Advance(t *rapid.T) {
 	for range rapid.SampledFrom([]int{1, 2, 8}).Draw(t, "seconds") {
 		time.Sleep(time.Second)
 		m.Check(t)
@@ -294,7 +331,7 @@ func (m *lanesMachine) Advance(t *rapid.T) {
 }
 
 // Check lets both sides claim and compares the running jobs.
-func (m *lanesMachine) Check(t *rapid.T) {
+func (m *workersMachine) Check(t *rapid.T) {
 	synctest.Wait()
 	m.fill()
 	m.handlers.mu.Lock()
@@ -310,8 +347,8 @@ func (m *lanesMachine) Check(t *rapid.T) {
 // compare checks the fairness between each two lanes that had work left before and after each
 // claim. Their weighted shares must not differ by more than a job of each. It follows that a lane
 // with work cannot starve.
-func (m *lanesMachine) compare(t *rapid.T) {
-	if m.strict {
+func (m *workersMachine) compare(t *rapid.T) {
+	if m.order != honker.InTurns {
 		return
 	}
 	for _, l := range m.lanes {
@@ -336,16 +373,17 @@ func (m *lanesMachine) compare(t *rapid.T) {
 }
 
 // busy reports whether any job is running or will become claimable.
-func (m *lanesMachine) busy() bool {
+func (m *workersMachine) busy() bool {
 	return len(m.running) > 0 || slices.ContainsFunc(m.lanes, func(l *lane) bool { return !l.next(now()).IsZero() })
 }
 
 // finish completes all jobs and checks that none is left.
-func (m *lanesMachine) finish(t *rapid.T) {
+func (m *workersMachine) finish(t *rapid.T) {
 	for _, l := range m.lanes {
 		_, err := l.q.Resume(m.ctx)
 		require.NoError(t, err)
-		l.paused = false
+		l.paused, l.limit = false, 0
+		require.NoError(t, l.q.SetLimits(m.ctx, honker.Limits{}))
 		m.Check(t)
 	}
 	for ; m.busy(); m.Check(t) {
@@ -378,9 +416,9 @@ func (m *lanesMachine) finish(t *rapid.T) {
 	}
 }
 
-// A Work over lanes claims jobs in the order of the model, strictly or by weight. No job is lost,
-// and no job runs twice at the same time.
-func TestLanes_Model(t *testing.T) {
+// A Workers claims jobs in the order of the model. No job is lost, and no job runs twice at the same
+// time.
+func TestWorkers_Model(t *testing.T) {
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
@@ -388,11 +426,11 @@ func TestLanes_Model(t *testing.T) {
 		rapid.Check(undated{t}, func(t *rapid.T) {
 			checks++ // new queues for each check; the half second keeps a distance from the Work's own timers
 			time.Sleep(time.Until(now().Add(1500 * time.Millisecond)))
-			m, l := newLanesMachine(t, db, checks, met)
+			m, w := newWorkersMachine(t, db, checks, met)
 			ctx, cancel := context.WithCancel(m.ctx)
 			ended := make(chan error, 1)
 			go func() {
-				ended <- l.Work(ctx, m.handlers.handle, &honker.WorkOptions{WorkerID: "lanes", Pool: honker.NewPool(m.slots)})
+				ended <- w.Work(ctx, &honker.WorkOptions{WorkerID: "workers", Pool: honker.NewPool(m.slots)})
 			}()
 			defer func() {
 				cancel()
@@ -407,7 +445,7 @@ func TestLanes_Model(t *testing.T) {
 			m.finish(t)
 		})
 	})
-	for _, what := range []string{"ack", "retry", "reject", "snooze", "pause", "share",
+	for _, what := range []string{"ack", "retry", "reject", "snooze", "pause", "limit", "share",
 		"lapsed", "lapsed and expired", "lapsed and exhausted", "swept"} {
 		require.True(t, met[what] > 0 || testing.Short(), "the property holds because nothing happened: %s", what)
 	}

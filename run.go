@@ -1,0 +1,51 @@
+package honker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// Run runs the loops of a service, each in its own goroutine, until all of them have returned:
+//
+//	err := honker.Run(ctx,
+//		func(ctx context.Context) error { return workers.Work(ctx, nil) },
+//		db.Scheduler().Run,
+//		func(ctx context.Context) error { return db.Maintain(ctx, nil) },
+//	)
+//
+// The loops should run until the ctx that they receive ends. It ends with ctx, and also when a loop fails. Run
+// returns the error of the loop that failed first, and nil if none has failed. An error that only reports the
+// end of ctx is not a failure. A loop that returns nil does not end the others.
+//
+// A nil loop is [ErrInvalid], and then no loop is started.
+func Run(ctx context.Context, loops ...func(context.Context) error) error {
+	for i, loop := range loops {
+		if loop == nil {
+			return fmt.Errorf("honker: run: %w: loop %d of %d is nil", ErrInvalid, i+1, len(loops))
+		}
+	}
+	running, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var all sync.WaitGroup
+	var failed sync.Once
+	var first error
+	for _, loop := range loops {
+		all.Go(func() {
+			if err := loop(running); err != nil && !ended(running, err) {
+				failed.Do(func() {
+					first = err
+					cancel()
+				})
+			}
+		})
+	}
+	all.Wait()
+	return first
+}
+
+// ended reports whether err only reports the end of ctx.
+func ended(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx)))
+}
