@@ -11,4 +11,5 @@
 //   - Shorthands for calls that must succeed, such as Enqueue, ClaimOne, Publish and
 //     Register. They fail the test on an error.
 //   - Queries on the file: QueryInt, Rows, Dump and some counting statements.
+//   - The mark of a test about the file: FileOnly.
 package testkit
