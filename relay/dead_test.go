@@ -298,7 +298,7 @@ func TestQueue_Requeue_Handled(t *testing.T) {
 	})
 	start(t, r)
 	sendN(t, q, 1, 3)
-	drained(t, db)
+	drained(t, q)
 	dead := deadIDs(t, q, nil)
 	require.Len(t, dead, 1)
 	for d := range q.Dead(t.Context(), nil) {
@@ -311,7 +311,7 @@ func TestQueue_Requeue_Handled(t *testing.T) {
 	n, err := q.Requeue(t.Context(), dead...)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
-	drained(t, db)
+	drained(t, q)
 	require.Equal(t, []string{"1/1/0", "1/2/0", "1/3/0", "1/4/0"}, got.seqs())
 	require.Equal(t, []string{"0", "1", "2", "1"}, got.payloads())
 	require.Len(t, sent, 2)

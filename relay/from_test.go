@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -42,13 +41,10 @@ func number() func(context.Context, *honker.Event[int]) ([]relay.Outgoing, error
 	}
 }
 
-// untilSent waits until the database has n messages. The tables may not exist yet.
-func untilSent(t testing.TB, db *honker.DB, n int) {
+// untilSent waits until the queue has n messages.
+func untilSent(t testing.TB, q *relay.Queue, n int64) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		rows, err := testkit.Rows(db.SQL(), countMessages)
-		return err == nil && rows[0] == strconv.Itoa(n)
-	}, testkit.Timeout, time.Millisecond)
+	testkit.Eventually(t, testkit.Timeout, "messages sent", func() bool { return waiting(t, q) == n })
 }
 
 // From sends the messages returned by fn in event order, whether fn returns none, one or several.
@@ -70,9 +66,9 @@ func TestFrom(t *testing.T) {
 	for _, n := range []int{2, 0, 3} {
 		testkit.Publish(t, events, n, honker.EventKey("a"))
 	}
-	untilSent(t, db, 2)
+	untilSent(t, q, 2)
 	testkit.Publish(t, events, 1, honker.EventKey("b"))
-	untilSent(t, db, 3)
+	untilSent(t, q, 3)
 	require.NoError(t, stop())
 	rows, err := testkit.Rows(db.SQL(), `SELECT partition, type, CAST(payload AS TEXT) FROM _honkerx_relay_messages ORDER BY id`)
 	require.NoError(t, err)
@@ -128,7 +124,7 @@ func TestFrom_SeveralForOneConsumer(t *testing.T) {
 		_, _, err := events.PublishMany(t.Context(), data)
 		require.NoError(t, err)
 	}
-	untilSent(t, db, n)
+	untilSent(t, q, n)
 	for _, stop := range stops {
 		require.NoError(t, stop())
 	}
@@ -164,7 +160,7 @@ func TestFrom_Error(t *testing.T) {
 		require.Equal(t, numbers(4), sentTexts(t, db))
 	}
 	stop := testkit.Background(t, func(ctx context.Context) error { return relay.From(ctx, events, "relay", q, send) })
-	untilSent(t, db, 10)
+	untilSent(t, q, 10)
 	require.NoError(t, stop())
 	require.Equal(t, numbers(10), sentTexts(t, db))
 }
@@ -206,7 +202,7 @@ func TestFrom_Close(t *testing.T) {
 	ended := make(chan error)
 	go func() { ended <- relay.From(t.Context(), events, "relay", q, number()) }()
 	testkit.PublishUpTo(t, events, 1)
-	untilSent(t, db, 1)
+	untilSent(t, q, 1)
 	require.NoError(t, db.Close())
 	require.ErrorIs(t, <-ended, honker.ErrClosed)
 }

@@ -36,10 +36,12 @@ func (e *events[E]) list() []E {
 }
 
 // deadLetters returns "partition/seq attempts reason payload" for each dead letter, in id order.
-func deadLetters(t testing.TB, db *honker.DB) []string {
+func deadLetters(t testing.TB, q *relay.Queue) (all []string) {
 	t.Helper()
-	all, err := testkit.Rows(db.SQL(), `SELECT partition || '/' || seq || ' ' || attempts || ' ' || last_error || ' ' || CAST(payload AS TEXT) FROM _honkerx_relay_dead WHERE state = 'pending' ORDER BY id`)
-	require.NoError(t, err)
+	for d, err := range q.Dead(context.Background(), &relay.DeadFilter{State: relay.DeadPending}) {
+		require.NoError(t, err)
+		all = append(all, fmt.Sprintf("%d/%d %d %s %s", d.Partition, d.Seq, d.Attempt, d.LastError, d.Payload))
+	}
 	return all
 }
 
@@ -161,7 +163,7 @@ func TestRelay_Handle_Reject(t *testing.T) {
 		time.Sleep(time.Second)
 		require.NoError(t, stop())
 		require.Equal(t, []string{"1/1/0", "1/2/0", "1/3/0", "1/4/0", "1/5/0"}, got.seqs())
-		require.Equal(t, []string{"1/2 1 malformed 1", "1/4 1 no reason given 3"}, deadLetters(t, db))
+		require.Equal(t, []string{"1/2 1 malformed 1", "1/4 1 no reason given 3"}, deadLetters(t, q))
 		rows, err := testkit.Rows(db.SQL(), `SELECT id, queue, type, created_ms, died_ms FROM _honkerx_relay_dead WHERE id = 2`)
 		require.NoError(t, err)
 		require.Equal(t, []string{fmt.Sprintf("2|orders|application/json|%d|%[1]d", began.UnixMilli())}, rows)
@@ -204,7 +206,7 @@ func TestRelay_MaxAttempts(t *testing.T) {
 				time.Sleep(time.Minute)
 				require.NoError(t, stop())
 				require.Equal(t, []string{"0/1/0", "0/2/0", "0/3/0", "0/3/1", "0/3/2", "0/4/0", "0/5/0"}, got.seqs())
-				require.Equal(t, []string{"0/3 3 " + errDown.Error() + " 2"}, deadLetters(t, db))
+				require.Equal(t, []string{"0/3 3 " + errDown.Error() + " 2"}, deadLetters(t, q))
 			})
 		})
 	}
@@ -255,7 +257,7 @@ func TestRelay_Attempts(t *testing.T) {
 		time.Sleep(time.Hour)
 		require.NoError(t, stop())
 		require.Equal(t, []string{"0/1/2", "0/2/0", "0/3/0", "0/4/0"}, got.seqs())
-		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT attempts FROM _honkerx_relay_partitions`))
+		require.Zero(t, partition(t, q, 0).Attempt)
 	})
 }
 
@@ -280,7 +282,7 @@ func TestRelay_MaxAttempts_Crashes(t *testing.T) {
 		time.Sleep(time.Hour)
 		require.NoError(t, stop())
 		require.Equal(t, []string{"0/2/0", "0/3/0"}, got.seqs())
-		require.Equal(t, []string{"0/1 3 max attempts exceeded 0"}, deadLetters(t, db))
+		require.Equal(t, []string{"0/1 3 max attempts exceeded 0"}, deadLetters(t, q))
 	})
 }
 
@@ -311,7 +313,7 @@ func TestRelay_Handle_MessageChanged(t *testing.T) {
 				time.Sleep(time.Hour)
 				require.NoError(t, stop())
 				require.Len(t, got.list(), 15)
-				require.Equal(t, []string{"0/2 1 " + errDown.Error() + " 1", "0/12 1 " + errDown.Error() + " 11"}, deadLetters(t, db))
+				require.Equal(t, []string{"0/2 1 " + errDown.Error() + " 1", "0/12 1 " + errDown.Error() + " 11"}, deadLetters(t, q))
 				require.NoError(t, db.Check(context.Background()))
 			})
 		})
@@ -353,6 +355,6 @@ func TestRelay_Handle_ErrorPanics(t *testing.T) {
 		stop := start(t, r)
 		time.Sleep(time.Minute)
 		require.NoError(t, stop())
-		require.Zero(t, testkit.QueryInt(t, db.SQL(), countMessages))
+		require.Zero(t, waiting(t, one, batch, tx))
 	})
 }

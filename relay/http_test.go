@@ -20,7 +20,6 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
-	"github.com/honker-go/honker/internal/testkit"
 	"github.com/honker-go/honker/internal/worker"
 	"github.com/honker-go/honker/relay"
 )
@@ -200,7 +199,7 @@ func TestHTTP_EndpointHangs_MessageIsRetried(t *testing.T) {
 	q.Handle(relay.HTTP(nil, s.URL, nil), relay.Lease(10*time.Second, 9500*time.Millisecond))
 	sendN(t, q, 0, 2)
 	stop := start(t, r)
-	drained(t, db)
+	drained(t, q)
 	require.NoError(t, stop())
 	require.Greater(t, len(keys), 2)
 	require.Equal(t, []string{"orders/0/1", "orders/0/2"}, slices.Compact(keys))
@@ -235,7 +234,7 @@ func TestHTTP_RefusedMessages(t *testing.T) {
 	q.Handle(relay.HTTP(nil, s.URL, nil))
 	sendN(t, q, 0, 4)
 	stop := start(t, r)
-	drained(t, db)
+	drained(t, q)
 	require.NoError(t, stop())
 	d := <-died
 	require.EqualValues(t, 2, d.Seq)
@@ -273,7 +272,7 @@ func TestHTTP_BadURL_MessagesWait(t *testing.T) {
 		require.ErrorIs(t, (<-retried).Err, honker.ErrInvalid)
 	}
 	require.NoError(t, stop())
-	require.EqualValues(t, 3, testkit.QueryInt(t, db.SQL(), countMessages))
+	require.EqualValues(t, 3, waiting(t, q))
 }
 
 // Timeout cancels the request, and the error says so. The handler's ctx is not canceled.

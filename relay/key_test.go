@@ -99,7 +99,7 @@ func TestRelay_Key(t *testing.T) {
 		return nil
 	})
 	stop := start(t, r)
-	drained(t, db)
+	drained(t, q)
 	require.Equal(t, []string{"acme", "blau", "", "ö", strings.Repeat("k", 1024)}, got.keys())
 
 	dead := allDead(t, q, nil)
@@ -108,7 +108,7 @@ func TestRelay_Key(t *testing.T) {
 	n, err := q.Requeue(t.Context(), dead[0].ID)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
-	drained(t, db)
+	drained(t, q)
 	require.NoError(t, stop())
 	require.Equal(t, "blau", got.list()[5].Key)
 	require.NoError(t, db.Check(t.Context()))
@@ -125,7 +125,7 @@ func TestQueue_Dead_Key(t *testing.T) {
 	send(t, q, relay.Outgoing{Key: "acme", Type: "b"})
 	q.Handle(func(context.Context, *relay.Message) error { return relay.Reject(errDown) })
 	stop := start(t, r)
-	drained(t, db)
+	drained(t, q)
 	require.NoError(t, stop())
 	for _, c := range []struct {
 		f    relay.DeadFilter

@@ -87,7 +87,7 @@ func TestRelay_Lease_Long(t *testing.T) {
 		stop := start(t, r)
 		send(t, q, text("in time"))
 		time.Sleep(294 * time.Second)
-		require.Zero(t, testkit.QueryInt(t, db.SQL(), countMessages))
+		require.Zero(t, waiting(t, q))
 		send(t, q, text("too long at first"))
 		time.Sleep(time.Hour)
 		require.NoError(t, stop())
@@ -118,7 +118,7 @@ func TestRelay_Lease_EachQueue(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.NoError(t, stop())
 		require.Equal(t, map[string]time.Duration{"orders": 55 * time.Second, "notifications": 28 * time.Second}, left)
-		require.Zero(t, testkit.QueryInt(t, db.SQL(), countMessages))
+		require.Zero(t, waiting(t, orders, notes))
 	})
 }
 
@@ -164,7 +164,7 @@ func TestRelay_Stuck(t *testing.T) {
 				sendN(t, q, 1, 2)
 				time.Sleep(10 * time.Minute)
 				require.Equal(t, []string{"0/1/0", "1/1/0", "1/2/0"}, got.seqs())
-				require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT processed FROM _honkerx_relay_partitions WHERE partition = 0`))
+				require.Zero(t, processed(t, q))
 				close(release)
 				time.Sleep(time.Minute)
 				require.NoError(t, stop())
@@ -197,7 +197,7 @@ func TestRelay_Stuck_End(t *testing.T) {
 		require.NoError(t, stop(), "of the Run before")
 		close(release)
 		synctest.Wait()
-		require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), countMessages), "acked by no late return")
+		require.EqualValues(t, 1, waiting(t, q), "acked by no late return")
 		stop = start(t, r)
 		time.Sleep(time.Second)
 		require.NoError(t, stop())
@@ -231,7 +231,7 @@ func TestRelay_Lease_Lost(t *testing.T) {
 				require.Equal(t, 1, log.Times("lease lost"))
 				require.Equal(t, "0/1/0", got.seqs()[0])
 				require.Contains(t, got.seqs(), "0/1/1", "delivered again, with the attempt of the lost batch")
-				require.Zero(t, testkit.QueryInt(t, db.SQL(), countMessages))
+				require.Zero(t, waiting(t, q))
 			})
 		})
 	}
@@ -247,10 +247,9 @@ func TestRelay_Lease_Epoch(t *testing.T) {
 			var got seen
 			q.Handle(func(_ context.Context, m *relay.Message) error {
 				got.add(m)
-				rows, err := testkit.Rows(db.SQL(), `SELECT owner FROM _honkerx_relay_partitions`)
-				require.NoError(t, err)
-				require.Regexp(t, "^[0-9a-f]{32}$", rows[0])
-				owners[rows[0]] = true
+				owner := partition(t, q, 0).Owner
+				require.Regexp(t, "^[0-9a-f]{32}$", owner)
+				owners[owner] = true
 				return nil
 			})
 			send(t, q, text("a"))
@@ -284,9 +283,11 @@ func TestRelay_Run_Drain(t *testing.T) {
 		require.Equal(t, 10, got.len())
 		time.Sleep(time.Hour)
 		require.Equal(t, 10, got.len())
-		rows, err := testkit.Rows(db.SQL(), `SELECT processed, owner, lease_until_ms, attempts FROM _honkerx_relay_partitions`)
-		require.NoError(t, err)
-		require.Equal(t, []string{"10||0|0"}, rows)
+		left := partition(t, q, 0)
+		require.EqualValues(t, 10, left.Processed)
+		require.Empty(t, left.Owner)
+		require.Zero(t, left.LeaseUntil)
+		require.Zero(t, left.Attempt)
 		require.NoError(t, stop())
 	})
 }
@@ -364,12 +365,12 @@ func TestRelay_CommitsFail(t *testing.T) {
 				time.Sleep(fails)
 				synctest.Wait()
 				require.Equal(t, []string{"0", "1", "2"}, got.payloads())
-				require.EqualValues(t, 3, testkit.QueryInt(t, db.SQL(), countMessages), "none is noted as handled")
+				require.EqualValues(t, 3, waiting(t, q), "none is noted as handled")
 				end()
 				time.Sleep(time.Hour)
 				synctest.Wait()
 				require.Equal(t, want, got.payloads())
-				require.Zero(t, testkit.QueryInt(t, db.SQL(), countMessages))
+				require.Zero(t, waiting(t, q))
 				require.NoError(t, stop())
 			})
 		})

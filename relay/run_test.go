@@ -81,11 +81,11 @@ func start(t testing.TB, r *relay.Relay) (stop func() error) {
 	return testkit.Background(t, r.Run)
 }
 
-// drained waits until no message is left.
-func drained(t testing.TB, db *honker.DB) {
+// drained waits until no message of some queues is left.
+func drained(t testing.TB, queues ...*relay.Queue) {
 	t.Helper()
 	testkit.Eventually(t, testkit.Timeout, "all messages finished", func() bool {
-		return testkit.QueryInt(t, db.SQL(), countMessages) == 0
+		return waiting(t, queues...) == 0
 	})
 }
 
@@ -101,11 +101,11 @@ func TestRelay_Handle_Order(t *testing.T) {
 		sendN(t, q, p, 25)
 	}
 	stop := start(t, r)
-	drained(t, db)
+	drained(t, q)
 	for p := range 4 {
 		sendN(t, q, p, 25)
 	}
-	drained(t, db)
+	drained(t, q)
 	require.NoError(t, stop())
 	next := map[int]int64{}
 	for _, m := range got.list() {
@@ -116,7 +116,11 @@ func TestRelay_Handle_Order(t *testing.T) {
 		require.Zero(t, m.Attempt)
 	}
 	require.Equal(t, map[int]int64{0: 50, 1: 50, 2: 50, 3: 50}, next)
-	require.EqualValues(t, 200, testkit.QueryInt(t, db.SQL(), `SELECT sum(processed) FROM _honkerx_relay_partitions WHERE owner = ''`))
+	for p := range 4 {
+		progress := partition(t, q, p)
+		require.EqualValues(t, 50, progress.Processed)
+		require.Empty(t, progress.Owner)
+	}
 }
 
 // A rollback between two commits leaves no gap in the numbers.
@@ -139,7 +143,7 @@ func TestRelay_Seq_Rollback(t *testing.T) {
 	var got seen
 	q.Handle(func(_ context.Context, m *relay.Message) error { got.add(m); return nil })
 	stop := start(t, r)
-	drained(t, db)
+	drained(t, q)
 	require.NoError(t, stop())
 	require.Equal(t, []string{"0/1/0", "0/2/0", "0/3/0", "0/4/0", "0/5/0", "0/6/0"}, got.seqs())
 	require.Equal(t, []string{"0", "2", "3", "5", "6", "8"}, got.payloads())
@@ -152,13 +156,14 @@ func TestRelay_Run_Queues(t *testing.T) {
 	for range 2 {
 		r := relay.New(db, nil)
 		var got [3]seen
+		var queues [3]*relay.Queue
 		for i := range got {
-			q := r.Queue(fmt.Sprint("queue ", i), 1<<i)
-			q.Handle(func(_ context.Context, m *relay.Message) error { got[i].add(m); return nil })
-			sendN(t, q, 0, 10)
+			queues[i] = r.Queue(fmt.Sprint("queue ", i), 1<<i)
+			queues[i].Handle(func(_ context.Context, m *relay.Message) error { got[i].add(m); return nil })
+			sendN(t, queues[i], 0, 10)
 		}
 		stop := start(t, r)
-		drained(t, db)
+		drained(t, queues[:]...)
 		require.NoError(t, stop())
 		for i := range got {
 			require.Equal(t, 10, got[i].len())
@@ -272,7 +277,7 @@ func TestRelay_Run_Two(t *testing.T) {
 		}
 		send(t, q, all[:]...)
 	}
-	drained(t, db)
+	drained(t, q)
 	for _, stop := range stops {
 		require.NoError(t, stop())
 	}
@@ -390,13 +395,15 @@ func TestRelay_Queue_Names(t *testing.T) {
 		names = append(names, "byte "+string(rune(c)))
 	}
 	var got seen
-	for _, name := range names {
+	queues := make([]*relay.Queue, len(names))
+	for i, name := range names {
 		q := r.Queue(name, 1)
+		queues[i] = q
 		q.Handle(func(_ context.Context, m *relay.Message) error { got.add(m); return nil })
 		send(t, q, text(name))
 	}
 	stop := start(t, r)
-	drained(t, db)
+	drained(t, queues...)
 	require.NoError(t, stop())
 	require.Equal(t, len(names), got.len())
 	for _, m := range got.list() {

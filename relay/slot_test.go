@@ -140,7 +140,7 @@ func TestRelay_Processors_FailingPartitionsAreTried(t *testing.T) {
 		stop := start(t, r)
 		time.Sleep(5 * time.Minute)
 		require.Equal(t, 8, tried.len())
-		require.Positive(t, testkit.QueryInt(t, db.SQL(), countMessages), "healthy messages wait all the time")
+		require.Positive(t, waiting(t, good), "healthy messages wait all the time")
 		require.NoError(t, stop())
 	})
 }
@@ -177,8 +177,8 @@ func TestRelay_Processors_Slow(t *testing.T) {
 					running.Add(-1)
 					return nil
 				}
-				for _, name := range []string{"a", "b"} {
-					q := r.Queue(name, 64)
+				queues := []*relay.Queue{r.Queue("a", 64), r.Queue("b", 64)}
+				for _, q := range queues {
 					q.Handle(slow)
 					for p := range 64 {
 						sendN(t, q, p, 2)
@@ -186,7 +186,7 @@ func TestRelay_Processors_Slow(t *testing.T) {
 				}
 				stop := start(t, r)
 				time.Sleep(time.Hour)
-				require.Zero(t, testkit.QueryInt(t, db.SQL(), countMessages))
+				require.Zero(t, waiting(t, queues...))
 				want := given
 				if given == 0 {
 					want = 64

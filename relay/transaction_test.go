@@ -39,9 +39,9 @@ func effectsOf(t *testing.T, h txHandler, opts ...relay.HandleOption) (effects, 
 		var err error
 		effects, err = testkit.Rows(db.SQL(), `SELECT seq || '/' || attempt FROM effects`)
 		require.NoError(t, err)
-		dead, log = deadLetters(t, db), l
-		require.Zero(t, testkit.QueryInt(t, db.SQL(), countMessages))
-		require.EqualValues(t, 5, testkit.QueryInt(t, db.SQL(), `SELECT processed FROM _honkerx_relay_partitions`))
+		dead, log = deadLetters(t, q), l
+		require.Zero(t, waiting(t, q))
+		require.EqualValues(t, 5, processed(t, q))
 	})
 	return effects, dead, log
 }
@@ -164,7 +164,7 @@ func TestRelay_HandleTx_LeaseLost(t *testing.T) {
 		}, relay.Lease(500*time.Millisecond, 100*time.Millisecond))
 		sendN(t, q, 0, 3)
 		stop := start(t, r)
-		drained(t, db)
+		drained(t, q)
 		require.NoError(t, stop())
 		require.Len(t, lost.list(), 1)
 		effects, err := testkit.Rows(db.SQL(), `SELECT seq FROM effects`)
@@ -202,7 +202,7 @@ func TestRelay_Attached(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, tx.Commit())
 	}
-	drained(t, db)
+	drained(t, q, plain)
 	require.NoError(t, stop())
 	effects, err := testkit.Rows(db.SQL(), `SELECT seq FROM effects ORDER BY seq`)
 	require.NoError(t, err)
@@ -239,7 +239,7 @@ func TestRelay_Busy(t *testing.T) {
 		effects, err := testkit.Rows(db.SQL(), `SELECT seq || '/' || attempt FROM effects`)
 		require.NoError(t, err)
 		require.Equal(t, []string{"1/0"}, effects)
-		require.Empty(t, deadLetters(t, db))
+		require.Empty(t, append(deadLetters(t, one), deadLetters(t, tx)...))
 	})
 }
 
@@ -263,10 +263,10 @@ func TestRelay_HandleTx_CommitRefused(t *testing.T) {
 		stop := start(t, r)
 		time.Sleep(time.Hour)
 		require.NoError(t, stop())
-		dead := deadLetters(t, db)
+		dead := deadLetters(t, q)
 		require.Len(t, dead, 1)
 		require.Regexp(t, "^0/3 3 .*FOREIGN KEY constraint failed.* 2$", dead[0])
-		require.Zero(t, testkit.QueryInt(t, db.SQL(), countMessages))
+		require.Zero(t, waiting(t, q))
 		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM children`))
 	})
 }
@@ -317,6 +317,6 @@ func TestRelay_Save_NothingCanBeTaken(t *testing.T) {
 		time.Sleep(time.Hour)
 		require.NoError(t, stop())
 		require.Equal(t, []string{"0/1/0"}, got.seqs())
-		require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), countMessages))
+		require.EqualValues(t, 1, waiting(t, q))
 	})
 }
