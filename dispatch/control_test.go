@@ -128,7 +128,7 @@ func TestStopJob_Waiting(t *testing.T) {
 	stopped, err = d.StopJob(ctx, id)
 	require.NoError(t, err)
 	require.False(t, stopped, "it is over")
-	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`), "nor its copy")
+	require.Zero(t, live(t, db), "nor its copy")
 	require.NoError(t, db.Check(ctx))
 }
 

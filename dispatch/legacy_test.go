@@ -9,13 +9,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
 	"github.com/honker-go/honker/dispatch"
 	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-func live(t testing.TB, db *honker.DB) int64 {
-	return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`)
+// live returns the number of jobs in all queues, without dead letters.
+func live(t testing.TB, db *honker.DB) (n int64) {
+	t.Helper()
+	queues, err := admin.Queues(context.Background(), db)
+	require.NoError(t, err)
+	for _, q := range queues {
+		n += q.Ready.N + q.Scheduled.N + q.Running.N + q.Lapsed.N + q.Held.N + q.Expired.N
+	}
+	return n
 }
 
 func triggers(t testing.TB, db *honker.DB) int64 {

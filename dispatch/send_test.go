@@ -178,7 +178,7 @@ func TestSend_BadInput(t *testing.T) {
 	}
 	_, err = d.Actors(ctx, dispatch.Target{Type: ":"})
 	require.ErrorIs(t, err, honker.ErrInvalid)
-	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`))
+	require.Zero(t, live(t, db))
 	_, err = d.Status(ctx, 1)
 	require.ErrorIs(t, err, honker.ErrNotFound)
 	stopped, err := d.StopJob(ctx, 1)
