@@ -217,7 +217,7 @@ func TestDB_Input_LongestSpans(t *testing.T) {
 	require.NoError(t, job.Snooze(ctx, ever))
 	require.True(t, testkit.GetJob(t, q, id).RunAt.After(far))
 	require.Empty(t, testkit.Claim(t, q, 1))
-	mature(t, db, id)
+	testkit.MakeDue(t, db, id)
 	job = testkit.ClaimOne(t, q)
 	require.NoError(t, job.SetResult(1))
 	require.NoError(t, job.Retry(ctx, ever, nil))

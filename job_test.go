@@ -55,7 +55,7 @@ func TestJob_Retry_KeepsError(t *testing.T) {
 	require.Zero(t, info.ClaimExpiresAt)
 	require.Empty(t, testkit.Claim(t, q, 1), "not before its time")
 
-	mature(t, db, id)
+	testkit.MakeDue(t, db, id)
 	job = testkit.ClaimOne(t, q)
 	require.Equal(t, 2, job.Attempts)
 	require.Equal(t, testkit.ErrCause.Error(), job.LastError)
@@ -137,7 +137,7 @@ func TestJob_Snooze_AttemptUnspent(t *testing.T) {
 		require.Equal(t, 1, info.Attempts)
 		require.Empty(t, info.WorkerID)
 		after(t, began, time.Hour, info.RunAt)
-		mature(t, db, id)
+		testkit.MakeDue(t, db, id)
 	}
 }
 

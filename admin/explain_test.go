@@ -30,16 +30,9 @@ func why(t *testing.T, db *honker.DB, id int64, code admin.ReasonCode) (*admin.E
 func inQueue(t *testing.T, f func(t *testing.T, db *honker.DB, q *honker.Queue[int])) {
 	t.Helper()
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
-		addWorker(t, db, "far", 4)
+		testkit.AddWorker(t, db, "mails", "far", 4)
 		f(t, db, honker.NewQueue[int](db, "mails", &honker.QueueOptions{Lease: time.Minute}))
 	})
-}
-
-// addWorker adds a worker whose process cannot be checked.
-func addWorker(t *testing.T, db *honker.DB, id string, slots int) {
-	t.Helper()
-	testkit.Exec(t, db, `INSERT INTO _honkerx_workers (worker, queue, host, slots, since_ms, seen_ms) VALUES (?, 'mails', 'far', ?, ?3, ?3)`,
-		id, slots, time.Now().UnixMilli())
 }
 
 func TestExplain_InTurn(t *testing.T) {

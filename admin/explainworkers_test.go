@@ -44,7 +44,7 @@ func TestExplain_NoWorker(t *testing.T) {
 // While all handlers of all workers have jobs, the next job waits for the first handler that returns.
 func TestExplain_WorkersBusy(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
-		addWorker(t, db, "near", 1)
+		testkit.AddWorker(t, db, "mails", "near", 1)
 		for i := range 6 {
 			testkit.Enqueue(t, q, i)
 		}

@@ -60,6 +60,12 @@ func ExpireClaim(t testing.TB, db *honker.DB, id int64) {
 	Exec(t, db, `UPDATE _honker_live SET claim_expires_at = unixepoch() - 1 WHERE id = ?`, id)
 }
 
+// MakeDue makes a delayed job due.
+func MakeDue(t testing.TB, db *honker.DB, id int64) {
+	t.Helper()
+	Exec(t, db, `UPDATE _honker_live SET run_at = unixepoch() WHERE id = ?`, id)
+}
+
 // GetJob reads a job.
 func GetJob[T any](t testing.TB, q *honker.Queue[T], id int64) *honker.JobInfo {
 	t.Helper()

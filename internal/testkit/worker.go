@@ -78,6 +78,13 @@ func Succeed[T any](context.Context, *honker.Job[T]) error { return nil }
 // SucceedTx is a handler for WorkTx that returns nil.
 func SucceedTx[T any](context.Context, *sql.Tx, *honker.Job[T]) error { return nil }
 
+// AddWorker adds a worker of queue on another host, whose process cannot be checked.
+func AddWorker(t testing.TB, db *honker.DB, queue, id string, slots int) {
+	t.Helper()
+	Exec(t, db, `INSERT INTO _honkerx_workers (worker, queue, host, slots, since_ms, seen_ms) VALUES (?1, ?2, 'far', ?3, ?4, ?4)`,
+		id, queue, slots, time.Now().UnixMilli())
+}
+
 // Work runs Queue.Work in the background. stop cancels its ctx and returns its error.
 func Work[T any](t testing.TB, q *honker.Queue[T], fn Handler[T], opts *honker.WorkOptions) (stop func() error) {
 	t.Helper()
