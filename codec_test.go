@@ -258,7 +258,7 @@ func TestCodec_EncodeFails(t *testing.T) {
 		})
 		require.NoError(t, err)
 		require.ErrorContains(t, db.Scheduler().Register(ctx, honker.Schedule{Name: "s", Queue: "jobs", Spec: "@daily"}), strings.TrimPrefix(text, `honker: enqueue "jobs": `))
-		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`))
+		require.Zero(t, liveJobs(t, q))
 	}
 	var none context.Context
 	_, err := honker.NewQueue[string](honkertest.Open(t, &honker.Options{Codec: new(wrap)}), "jobs", nil).Enqueue(none, "x")

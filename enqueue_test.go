@@ -268,7 +268,7 @@ func TestHandoff_IdleOnly(t *testing.T) {
 		_, err = q.EnqueueMany(context.Background(), slices.Repeat([]int{slow}, 50))
 		require.NoError(t, err)
 		synctest.Wait()
-		require.LessOrEqual(t, testkit.QueryInt(t, db.SQL(), processing), int64(4))
+		require.LessOrEqual(t, claimedJobs(t, q), int64(4))
 		close(release)
 		require.NoError(t, stop())
 	})
@@ -292,7 +292,7 @@ func TestHandoff_WorkEnds(t *testing.T) {
 		<-time.After(time.Duration(round%7) * 20 * time.Microsecond)
 		stop()
 		all.Wait()
-		require.Zero(t, testkit.QueryInt(t, db.SQL(), processing))
+		require.Zero(t, claimedJobs(t, q))
 	}
 }
 
@@ -328,7 +328,7 @@ func TestHandoff_LoopsComeAndGo(t *testing.T) {
 		got = append(got, id)
 	}
 	require.ElementsMatch(t, want, got)
-	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`))
+	require.Zero(t, liveJobs(t, q))
 }
 
 // If the application has a trigger on the jobs, nothing is handed over. The handler sees the row as the
@@ -619,7 +619,7 @@ func TestHeaders_Invalid(t *testing.T) {
 		require.ErrorIs(t, err, honker.ErrInvalid, what)
 		require.ErrorContains(t, err, "header", what)
 	}
-	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`))
+	require.Zero(t, liveJobs(t, q))
 	for _, h := range []headers{most, {"a": strings.Repeat("x", 8<<10-1)}} {
 		require.Equal(t, h, testkit.GetJob(t, q, testkit.Enqueue(t, q, 1, honker.Headers(h))).Headers)
 	}

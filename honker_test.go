@@ -139,7 +139,7 @@ func TestDB_EndedContext(t *testing.T) {
 		require.ErrorIs(t, call(ended), context.Canceled, verb)
 	}
 	require.NoError(t, tx.Rollback())
-	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live WHERE state = 'processing'`))
+	require.EqualValues(t, 1, claimedJobs(t, honker.NewQueue[int](db, "jobs", nil)))
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 

@@ -41,7 +41,7 @@ func TestPipe_FollowsInOrder(t *testing.T) {
 		require.Equal(t, "doubles", e.Topic)
 	}
 	require.NoError(t, stop())
-	require.EqualValues(t, 700, countEvents(t, db)-int64(len(testkit.StreamData(t, from))))
+	require.EqualValues(t, 700, countEvents(t, db)-len(testkit.StreamData(t, from)))
 	infos, err := from.Consumers(ctx)
 	require.NoError(t, err)
 	require.Len(t, infos, 1)

@@ -20,12 +20,6 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// mature makes a delayed job due.
-func mature(t testing.TB, db *honker.DB, id int64) {
-	t.Helper()
-	testkit.Exec(t, db, `UPDATE _honker_live SET run_at = unixepoch() WHERE id = ?`, id)
-}
-
 // leased asserts that at is the last second of a lease of d that started between began and now.
 func leased(t testing.TB, began time.Time, d time.Duration, at time.Time) {
 	t.Helper()
@@ -238,7 +232,7 @@ func TestQueue_Claim_Delayed(t *testing.T) {
 	_, db, q := testkit.NewQueue[int](t, nil)
 	id := testkit.Enqueue(t, q, 1, honker.Delay(time.Hour))
 	require.Empty(t, testkit.Claim(t, q, 1))
-	mature(t, db, id)
+	testkit.MakeDue(t, db, id)
 	require.Equal(t, id, testkit.ClaimOne(t, q).ID)
 }
 
@@ -514,7 +508,7 @@ func TestQueue_Jobs_EndsWithContext(t *testing.T) {
 // Breaking out of a loop over Jobs leaves no other job claimed.
 func TestQueue_Jobs_Break(t *testing.T) {
 	t.Parallel()
-	ctx, db, q := testkit.NewQueue[int](t, nil)
+	ctx, _, q := testkit.NewQueue[int](t, nil)
 	_, err := q.EnqueueMany(ctx, []int{1, 2, 3})
 	require.NoError(t, err)
 	for job, err := range q.Jobs(ctx, "w") {
@@ -522,7 +516,7 @@ func TestQueue_Jobs_Break(t *testing.T) {
 		require.Equal(t, 1, job.Args)
 		break
 	}
-	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live WHERE state = 'processing'`))
+	require.EqualValues(t, 1, claimedJobs(t, q))
 }
 
 // Jobs yields an error once, as its last value.
@@ -743,7 +737,7 @@ func TestWorker_Cancel_Unstarted(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.NoError(t, stop())
 		require.Len(t, testkit.Recorded(s, &s.Started), 1)
-		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`))
+		require.Zero(t, liveJobs(t, q))
 	})
 }
 

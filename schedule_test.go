@@ -128,7 +128,7 @@ func TestScheduler_PauseResume(t *testing.T) {
 	require.NoError(t, err)
 	testkit.RequireChanged(t, true)(s.Unregister(ctx, "tea"))
 	testkit.RequireChanged(t, false)(s.Unregister(ctx, "tea"))
-	require.Zero(t, testkit.QueryInt(t, db.SQL(), schedules))
+	require.Empty(t, schedules(t, db))
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), testkit.CountQueue, "jobs"), "what it has enqueued stays")
 }
 

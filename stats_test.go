@@ -13,6 +13,30 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
+func stats[T any](t testing.TB, q *honker.Queue[T]) honker.QueueStats {
+	t.Helper()
+	s, err := q.Stats(context.Background())
+	require.NoError(t, err)
+	return s
+}
+
+// claimedJobs returns the number of claimed jobs of a queue.
+func claimedJobs[T any](t testing.TB, q *honker.Queue[T]) int64 {
+	t.Helper()
+	s := stats(t, q)
+	return s.Running.N + s.Lapsed.N
+}
+
+// liveJobs returns the number of jobs of some queues, without dead letters.
+func liveJobs[T any](t testing.TB, queues ...*honker.Queue[T]) (n int64) {
+	t.Helper()
+	for _, q := range queues {
+		s := stats(t, q)
+		n += s.Ready.N + s.Scheduled.N + s.Running.N + s.Lapsed.N + s.Held.N + s.Expired.N
+	}
+	return n
+}
+
 // String formats a count for readers and marks lower bounds.
 func TestCount_String(t *testing.T) {
 	for want, c := range map[string]honker.Count{

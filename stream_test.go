@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -306,12 +307,12 @@ func TestStream_Pattern_PrefixOnly(t *testing.T) {
 	}
 }
 
-// noise inserts n events at once and returns the last offset.
+// noise publishes n events at once and returns the last offset.
 func noise(t testing.TB, db *honker.DB, topic, key string, n int) (last int64) {
 	t.Helper()
-	testkit.Exec(t, db, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?3)
-		INSERT INTO _honker_stream (topic, key, payload) SELECT ?1, ?2, '-1' FROM n`, topic, key, n)
-	return testkit.QueryInt(t, db.SQL(), `SELECT max(offset) FROM _honker_stream`)
+	_, last, err := honker.NewStream[int](db, topic, nil).PublishMany(context.Background(), slices.Repeat([]int{-1}, n), honker.EventKey(key))
+	require.NoError(t, err)
+	return last
 }
 
 // A consumer passes a long run of events that its filter excludes, and its offset is saved behind them.
@@ -455,9 +456,10 @@ func TestSubscribe_Context_Deadline(t *testing.T) {
 	require.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
 }
 
-func countEvents(t testing.TB, db *honker.DB) int64 {
+// countEvents returns the number of stored events of all topics.
+func countEvents(t testing.TB, db *honker.DB) int {
 	t.Helper()
-	return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_stream`)
+	return len(testkit.StreamData(t, honker.NewStream[json.RawMessage](db, "*", nil)))
 }
 
 // A published event is read as it was published.

@@ -24,8 +24,6 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-const processing = `SELECT count(*) FROM _honker_live WHERE state = 'processing'`
-
 // Handlers finish after the ctx of Work has ended.
 func TestWorker_Drain_Finishes(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
@@ -188,7 +186,7 @@ func TestWorker_Drain_NothingHeld(t *testing.T) {
 				}, &honker.WorkOptions{Workers: c.workers, DrainTimeout: 5 * time.Second})
 				time.Sleep(c.run)
 				require.NoError(t, stop())
-				require.Zero(t, testkit.QueryInt(t, db.SQL(), processing))
+				require.Zero(t, claimedJobs(t, q))
 				require.EqualValues(t, jobs, done.Load()+testkit.QueryInt(t, db.SQL(), testkit.CountJobs), "each is done or still there")
 				require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT total(attempts) FROM _honker_live`))
 				require.EqualValues(t, done.Load(), count(s.Outcomes())[honker.OutcomeAcked])
@@ -364,7 +362,7 @@ func TestWorker_Drain_WriterTaken(t *testing.T) {
 		began := time.Now()
 		require.NoError(t, stop())
 		require.Less(t, time.Since(began), 4*time.Second)
-		require.EqualValues(t, jobs, testkit.QueryInt(t, db.SQL(), processing))
+		require.EqualValues(t, jobs, claimedJobs(t, q))
 	})
 }
 

@@ -64,7 +64,11 @@ func TestCrash_Leader_IsReplacedInAMinute(t *testing.T) {
 		time.Sleep(15*time.Minute + 5*time.Second) // between two due times
 		crashed := honkertest.Crash(t, db)
 		require.NoError(t, stop())
-		at := func() int64 { return testkit.QueryInt(t, crashed.SQL(), `SELECT count(*) FROM _honker_live`) }
+		at := func() int64 {
+			stats, err := honker.NewQueue[any](crashed, "jobs", nil).Stats(t.Context())
+			require.NoError(t, err)
+			return stats.Ready.N
+		}
 		before := at()
 		stop = testkit.Background(t, crashed.Scheduler().Run)
 		time.Sleep(59 * time.Second)
