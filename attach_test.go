@@ -21,6 +21,7 @@ import (
 
 // An attached pool supports everything that an opened file supports.
 func TestDB_Attach_DoesAll(t *testing.T) {
+	testkit.FileOnly(t)
 	for _, journal := range []string{"WAL", "DELETE"} {
 		for _, conns := range []int{1, 2, 0} {
 			t.Run(fmt.Sprint(journal, conns), func(t *testing.T) {
@@ -219,6 +220,7 @@ func TestAttach_OneConnection_ReadInTx(t *testing.T) {
 // application's own statements fail now and then, are logged at Info with the remedy. All others are not
 // mentioned.
 func TestAttach_Warnings(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	for settings, want := range map[string]string{
 		"_pragma=journal_mode(WAL)":                                `level=INFO msg="honker: the pool has no busy timeout: `,

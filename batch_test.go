@@ -47,6 +47,7 @@ func TestBatch_Empty(t *testing.T) {
 
 // A batch also notices a death by another binding.
 func TestBatch_ForeignDeath(t *testing.T) {
+	testkit.FileOnly(t)
 	_, db, q := testkit.NewQueue[int](t, nil)
 	b := newBatch(t, db)
 	a := testkit.Enqueue(t, q, 1, honker.InBatch(b.ID))
@@ -108,6 +109,7 @@ func TestBatch_Circles(t *testing.T) {
 
 // NewBatch validates its options.
 func TestBatch_Options(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, _ := testkit.NewQueue[int](t, nil)
 	many := map[string]string{}
 	for i := range 65 {
@@ -160,6 +162,7 @@ func seq(from int64, n int) []int64 {
 
 // AckMany returns the number of committed acks even if a later commit of the same call fails.
 func TestAfter_AckMany_Refused(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.Open(t, &honker.Options{NoTraffic: true, OnConnect: func(ctx context.Context, conn driver.Conn) error {
 		_, err := conn.(driver.ExecerContext).ExecContext(ctx, `PRAGMA foreign_keys = ON`, nil)
 		return err
@@ -184,6 +187,7 @@ func TestAfter_AckMany_Refused(t *testing.T) {
 
 // A job waits until all of its predecessors are acked, whichever queues they belong to.
 func TestAfter_AllAcked(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	other := honker.NewQueue[int](db, "other", nil)
 	a, b := testkit.Enqueue(t, q, 1), testkit.Enqueue(t, other, 2)
@@ -205,6 +209,7 @@ func TestAfter_AllAcked(t *testing.T) {
 
 // A chain, a fan-out and a fan-in are enqueued completely or not at all.
 func TestAfter_Tx_AllOrNothing(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	undo := errors.New("undo")
 	build := func(ctx context.Context, tx *sql.Tx) error {
@@ -468,6 +473,7 @@ func TestAfter_InOrder(t *testing.T) {
 
 // An ack by another binding releases the waiting job two seconds later.
 func TestAfter_ForeignAck(t *testing.T) {
+	testkit.FileOnly(t)
 	_, db, q := testkit.NewQueue[int](t, nil)
 	a := testkit.Enqueue(t, q, 1)
 	b := testkit.Enqueue(t, q, 2, honker.After(a))
@@ -484,6 +490,7 @@ func TestAfter_ForeignAck(t *testing.T) {
 
 // If a death in another binding makes a job of a key wait again, the next job of the key takes its room.
 func TestAfter_ForeignDeath_Key(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	require.NoError(t, q.SetLimits(ctx, honker.Limits{PerKey: 1}))
 	a, runs := testkit.Enqueue(t, q, 1), testkit.Enqueue(t, q, 2, honker.Key("k"))
@@ -502,6 +509,7 @@ func TestAfter_ForeignDeath_Key(t *testing.T) {
 
 // The results of a job's predecessors are kept until the job is over, even past their TTL.
 func TestAfter_ResultsAreKept(t *testing.T) {
+	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
 		ctx := context.Background()
@@ -535,6 +543,7 @@ func TestAfter_ResultsAreKept(t *testing.T) {
 
 // A waiting job that dies does not release its own successors.
 func TestAfter_DeadWaiter(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	a := testkit.Enqueue(t, q, 1)
 	b := testkit.Enqueue(t, q, 2, honker.After(a))
@@ -548,6 +557,7 @@ func TestAfter_DeadWaiter(t *testing.T) {
 
 // A plain job needs no side row, and a file without edges has no trigger for them.
 func TestAfter_PlainJobs(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	a := testkit.Enqueue(t, q, 1)
 	require.NoError(t, testkit.ClaimAll(t, q)[a].Ack(ctx))
@@ -559,6 +569,7 @@ func TestAfter_PlainJobs(t *testing.T) {
 
 // A job that has expired by the time a death releases it dies in the same sweep or in the next.
 func TestAfter_EvenIfDead_Expired(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	require.NoError(t, q.SetLimits(ctx, honker.Limits{PerKey: 5})) // a claim settles expired jobs
 	for _, sweep := range []func() error{

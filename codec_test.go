@@ -172,6 +172,7 @@ func TestCodec_Workers(t *testing.T) {
 
 // The payload of a schedule is encoded for its queue, and so are the jobs that it fires.
 func TestCodec_Schedule(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, q, _ := newCodecQueue(t, nil)
 	s := db.Scheduler()
@@ -347,6 +348,7 @@ func TestCodec_KeyComesBack(t *testing.T) {
 // Decode receives payloads of foreign origin unchanged and may pass them through. Payloads that are not
 // text are refused.
 func TestCodec_Foreign(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, q, _ := newCodecQueue(t, nil)
 	testkit.Exec(t, db, `SELECT honker_enqueue('jobs', '"clear"', NULL, NULL, 0, 3, NULL)`)

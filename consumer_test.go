@@ -26,6 +26,7 @@ ON CONFLICT(name, topic) DO UPDATE SET offset = excluded.offset WHERE excluded.o
 
 // A saved offset never decreases.
 func TestConsumer_Save_NeverBack(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	for name, save := range map[string]func(offset int64) (bool, error){
@@ -58,6 +59,7 @@ func TestConsumer_Save_NeverBack(t *testing.T) {
 
 // An offset saved in a transaction is rolled back with it.
 func TestConsumer_SaveTx_Rollback(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	for _, end := range []error{testkit.ErrCause, nil} {
@@ -111,6 +113,7 @@ func TestConsumer_Save_HighestWins(t *testing.T) {
 
 // Offsets are shared with other bindings.
 func TestConsumer_Foreign(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	db, b := testkit.OpenWithBinding(t)
 	s := honker.NewStream[int](db, "orders", nil)
@@ -126,6 +129,7 @@ func TestConsumer_Foreign(t *testing.T) {
 
 // Seek moves a consumer forwards and backwards.
 func TestConsumer_Seek_Back(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx, s := context.Background(), honker.NewStream[int](db, "orders", nil)
@@ -160,6 +164,7 @@ func TestConsumer_Seek_Back(t *testing.T) {
 
 // Seek of an unknown consumer returns ErrNotFound.
 func TestConsumer_Seek_NotFound(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	testkit.Publish(t, s, 1)
@@ -175,6 +180,7 @@ func TestConsumer_Seek_NotFound(t *testing.T) {
 
 // Seek on a pattern uses the offsets of the pattern.
 func TestConsumer_Seek_Pattern(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders:a")
 	pattern := honker.NewStream[int](db, "orders:*", nil)
@@ -196,6 +202,7 @@ func TestConsumer_Seek_Pattern(t *testing.T) {
 
 // Consumers lists each consumer with its lag.
 func TestConsumer_List_Lag(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	other := honker.NewStream[int](db, "other", nil)
@@ -280,6 +287,7 @@ func TestConsumer_LastAck(t *testing.T) {
 
 // A deleted consumer loses its saved offset.
 func TestConsumer_Delete(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	other := honker.NewStream[int](db, "other", nil)
@@ -330,6 +338,7 @@ func TestStream_Head(t *testing.T) {
 // Consumers and groups whose filter no version can read are left out of the lists and logged. The other
 // entries are still listed.
 func TestStream_Lists_UnreadableFilter(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	var log testkit.Log
 	ctx := testkit.Context(t, testkit.Timeout)

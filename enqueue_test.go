@@ -23,6 +23,7 @@ import (
 // Verbs that wait for the same writer share a commit. If the first of them fails halfway, it leaves nothing
 // behind, and the other calls succeed.
 func TestDB_GroupCommit_FirstFails(t *testing.T) {
+	testkit.FileOnly(t)
 	const behind = 4
 	rounds := 20
 	if testing.Short() {
@@ -129,6 +130,7 @@ func TestHandoff_Jobs(t *testing.T) {
 // Jobs that other writers have enqueued meanwhile, in any way, are claimed before the job that is handed
 // over.
 func TestHandoff_OthersFirst(t *testing.T) {
+	testkit.FileOnly(t)
 	for what, other := range map[string]string{
 		"one that waits":  `'pending', NULL, NULL, 0`,
 		"one that lapsed": `'processing', 'gone', 1, 1`,
@@ -181,6 +183,7 @@ func TestHandoff_WholeLease(t *testing.T) {
 // counting trigger has a name that honker reserves, because a trigger of the application prevents the
 // handoff.
 func TestHandoff_WrittenOnce(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 5})
 		testkit.Exec(t, db, `CREATE TABLE updates (id)`)
@@ -202,6 +205,7 @@ func TestHandoff_WrittenOnce(t *testing.T) {
 
 // A failed enqueue hands over no job.
 func TestHandoff_FailedEnqueue(t *testing.T) {
+	testkit.FileOnly(t)
 	for what, trigger := range map[string]string{
 		"the statement": `BEGIN SELECT RAISE(ABORT, 'not this one'); END`,
 		"the commit":    `BEGIN INSERT INTO child VALUES (1); END`,
@@ -334,6 +338,7 @@ func TestHandoff_LoopsComeAndGo(t *testing.T) {
 // If the application has a trigger on the jobs, nothing is handed over. The handler sees the row as the
 // trigger left it.
 func TestEnqueue_Handoff_ForeignTrigger(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		var priorities []int
@@ -363,6 +368,7 @@ BEGIN SELECT honker_enqueue('audit', NEW.payload, NULL, NULL, 0, 3, NULL); END`
 
 // EnqueueMany returns the ids of its own jobs even if a trigger inserts others in between.
 func TestQueue_EnqueueMany_TriggerAdds(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	testkit.Exec(t, db, mirrored)
@@ -391,6 +397,7 @@ WHEN EXISTS (SELECT 1 FROM _honker_live WHERE queue = NEW.queue AND payload = NE
 // An enqueue whose job is dropped by a trigger returns an error and not the id of another job. EnqueueMany
 // then adds no job of the batch.
 func TestQueue_Enqueue_TriggerDrops(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	testkit.Exec(t, db, unique)
@@ -475,6 +482,7 @@ func TestHeaders_StayWithTheJob(t *testing.T) {
 // Another binding can claim, fail and ack jobs with headers. It sees only the arguments, and jobs that it
 // dead-letters keep their headers.
 func TestHeaders_Binding(t *testing.T) {
+	testkit.FileOnly(t)
 	db, other := testkit.OpenWithBinding(t)
 	q := honker.NewQueue[int](db, "jobs", nil)
 	ids, err := q.EnqueueMany(t.Context(), []int{1, 2}, honker.Headers(headers{"a": "b"}))
@@ -632,6 +640,7 @@ func TestHeaders_Invalid(t *testing.T) {
 
 // A plain job has no side row, with or without Options.Headers.
 func TestHeaders_PlainJob(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.OpenFile(t, filepath.Join(t.TempDir(), "file.db"), &honker.Options{Headers: tenantOf})
 	testkit.Enqueue(t, honker.NewQueue[int](db, "jobs", nil), 1)
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT (SELECT count(*) FROM _honkerx_job) + (SELECT count(*) FROM sqlite_schema WHERE name = '_honkerx_unique_gone')`))

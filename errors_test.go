@@ -100,6 +100,7 @@ func TestDB_Input_BadNames(t *testing.T) {
 
 // Arbitrary names are kept byte for byte.
 func TestDB_Input_AnyNames(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)

@@ -318,6 +318,7 @@ func TestMember_Nack_AttemptsSpent(t *testing.T) {
 // The rows of a large group are deleted in transactions of a few rows. If the deletion is interrupted, the
 // group is already gone, and Maintain deletes the remaining rows.
 func TestGroup_Delete_Chunks(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		const left = `SELECT count(*) FROM _honkerx_group_claims`
 		s := stocked(t, db, 3)

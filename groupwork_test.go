@@ -204,6 +204,7 @@ func TestGroup_Work_Renews(t *testing.T) {
 
 // A lost claim cancels the handler's ctx with ErrClaimLost, and the handler's result changes nothing.
 func TestGroup_Work_ClaimLost(t *testing.T) {
+	testkit.FileOnly(t)
 	for name, result := range map[string]error{"nil": nil, "an error": testkit.ErrCause} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -232,6 +233,7 @@ func TestGroup_Work_ClaimLost(t *testing.T) {
 
 // Storage errors of a join, a claim and a settle are logged and retried.
 func TestGroup_Work_Retries(t *testing.T) {
+	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {
 		db, log := logged(t)
 		g := stocked(t, db, 1).Group("g", &honker.GroupOptions{MaxAttempts: 1})
@@ -393,6 +395,7 @@ func TestGroup_Work_Values(t *testing.T) {
 
 // Work refuses a name that another member has, and the name of a deleted group.
 func TestGroup_Work_MembershipLost(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx := context.Background()
 		g := stocked(t, db, 1).Group("g", nil)
@@ -628,6 +631,7 @@ func TestGroup_Work_Replaced(t *testing.T) {
 
 // A settle that keeps failing does not prevent Work from returning at the end of its drain.
 func TestGroup_Work_SettleFailsToTheEnd(t *testing.T) {
+	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {
 		db, _ := logged(t)
 		g := stocked(t, db, 1).Group("g", nil)

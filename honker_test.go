@@ -22,6 +22,7 @@ import (
 
 // Close ends every waiting call and may be called again.
 func TestDB_Close_EndsWaiters(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	for name, settled := range map[string]bool{"at once": false, "when all of them sleep": true} {
 		t.Run(name, func(t *testing.T) {
@@ -337,6 +338,7 @@ func TestUpdates_Coalesces(t *testing.T) {
 // In every journal mode, each commit of another connection causes a single tick. There may be an extra tick
 // when the watcher starts, and for a checkpoint.
 func TestUpdates_JournalModes(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	const commits = 30
 	for _, mode := range []string{"wal", "delete", "truncate", "persist"} {
@@ -436,6 +438,7 @@ func firstEvent(ctx context.Context, db *honker.DB, topic string) error {
 // Verbs that may change many rows use transactions of a few rows. The end of ctx stops them between two
 // transactions. The completed part is committed and returned, and a second call does the rest.
 func TestDB_LongVerbs_Chunks(t *testing.T) {
+	testkit.FileOnly(t)
 	const all = 5000
 	type verb struct {
 		seed, left string // statements that insert ? rows and count the remaining rows

@@ -39,6 +39,7 @@ func settlesTx[T any](job *honker.Job[T]) map[string]func(context.Context, honke
 
 // Retry runs the job again and keeps the error.
 func TestJob_Retry_KeepsError(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	id := testkit.Enqueue(t, q, 1)
@@ -157,6 +158,7 @@ func TestJob_Extend_FromNow(t *testing.T) {
 
 // A stale claim cannot change its job.
 func TestJob_StaleClaim(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	for name, lose := range map[string]func(*testing.T, *honker.DB, *honker.Queue[int], *honker.Job[int]){
 		"lapsed": func(t *testing.T, db *honker.DB, _ *honker.Queue[int], job *honker.Job[int]) {
@@ -516,6 +518,7 @@ func TestJob_Identity_HandedOver(t *testing.T) {
 // A retried job has its other fields beside its checkpoint. A checkpoint of another program that is not
 // JSON does not affect them.
 func TestJob_Identity_Checkpoint(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, &honker.QueueOptions{Backoff: honker.Constant(0)})
 	id := testkit.Enqueue(t, q, 1, honker.Key("acme"), honker.Headers(map[string]string{"trace": "1"}))

@@ -49,6 +49,7 @@ func claimedIDs(t testing.TB, q *honker.Queue[int], n int) (ids []int64) {
 // Limits are stored in the file. Setting the same limits again writes nothing, and a file without limits
 // has no triggers for them.
 func TestLimits_InTheFile(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	path := filepath.Join(t.TempDir(), "app.db")
 	db, err := honker.Open(ctx, path, nil)
@@ -86,6 +87,7 @@ func TestLimits_InTheFile(t *testing.T) {
 }
 
 func TestLimits_Invalid(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	for _, l := range []honker.Limits{
 		{Running: -1}, {Running: 10_001}, {PerKey: -1}, {PerKey: 10_001},
@@ -108,6 +110,7 @@ func TestLimits_Invalid(t *testing.T) {
 // With a limit of 7 and 5 running jobs, a claim of 10 returns exactly 2. Lowering the limit stops no
 // running job.
 func TestLimits_Running(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	_, err := q.EnqueueMany(ctx, make([]int, 20))
 	require.NoError(t, err)
@@ -131,6 +134,7 @@ func TestLimits_Running(t *testing.T) {
 // The jobs of a full key are held. The next job is released when a running job ends, in any way and by any
 // binding.
 func TestLimits_PerKey(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	ids := enqueueKeys(t, q, "a", "a", "b", "a", "b", "c")
 	setLimits(t, q, honker.Limits{PerKey: 1})
@@ -179,6 +183,7 @@ func TestLimits_Raised(t *testing.T) {
 
 // Jobs of a key run in enqueue order, whatever their priority, so a retry delays the other jobs of its key.
 func TestLimits_InOrder(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	setLimits(t, q, honker.Limits{InOrder: true})
 	first, err := q.Enqueue(ctx, 1, honker.Key("a"))
@@ -282,6 +287,7 @@ func TestLimits_KeyRate(t *testing.T) {
 
 // SlowDown delays the starts of a key or a queue and spends no attempt.
 func TestLimits_SlowDown(t *testing.T) {
+	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {
 		for _, key := range []string{"", "a"} {
 			ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -324,6 +330,7 @@ func TestLimits_SlowDown(t *testing.T) {
 
 // A key is paused indefinitely or until a given time, for every binding. Other keys are not affected.
 func TestQueue_Pause_Key(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	ids := enqueueKeys(t, q, "a", "b", "a")
 	pauseQueue(t, q, &honker.PauseOptions{Key: "a", Reason: "moves"})
@@ -496,6 +503,7 @@ var ways = map[string]func(ctx context.Context, db *honker.DB, q *honker.Queue[i
 // limit counts it. Then the next job starts at once. Until then the verbs that describe a queue report the
 // place.
 func TestQueue_Cancel_KeepsThePlace(t *testing.T) {
+	testkit.FileOnly(t)
 	for name, limits := range map[string]honker.Limits{"Running": {Running: 1}, "PerKey": {PerKey: 1}, "InOrder": {InOrder: true}} {
 		for way, cancel := range ways {
 			t.Run(name+" "+way, func(t *testing.T) {
@@ -605,6 +613,7 @@ func TestQueue_Cancel_PlaceEndsWithTheLease(t *testing.T) {
 // Maintain removes the places of expired leases, for workers of other bindings. A queue without limits has
 // no places.
 func TestQueue_Cancel_PlacesAreSwept(t *testing.T) {
+	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {
 		_, db, q := testkit.NewQueue[int](t, nil)
 		ctx := context.Background()
@@ -648,6 +657,7 @@ func heldJobs(t *testing.T, n int, observer *observe.Observer) (*honker.DB, *hon
 // Removing the limits of a queue with many held jobs takes many transactions. Other writers get their turn
 // between them.
 func TestQueue_SetLimits_KeepsTheWriterFree(t *testing.T) {
+	testkit.FileOnly(t)
 	const held, atOnce = 4000, 256
 	var transactions atomic.Int64
 	db, q := heldJobs(t, held, &observe.Observer{Tx: func(observe.TxEnded) { transactions.Add(1) }})
@@ -662,6 +672,7 @@ func TestQueue_SetLimits_KeepsTheWriterFree(t *testing.T) {
 // An interrupted SetLimits is completed by the next SetLimits, by Maintain, or by the claims of a worker.
 // The file is consistent meanwhile.
 func TestQueue_SetLimits_IsFinished(t *testing.T) {
+	testkit.FileOnly(t)
 	finish := map[string]func(ctx context.Context, db *honker.DB, q *honker.Queue[int]) error{
 		"SetLimits": func(ctx context.Context, _ *honker.DB, q *honker.Queue[int]) error {
 			return q.SetLimits(ctx, honker.Limits{})

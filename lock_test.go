@@ -33,6 +33,7 @@ func lost(t testing.TB, l *honker.Lock) {
 
 // A lock is held by one owner until it is unlocked.
 func TestLock_TryLock_OneHolder(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	other := honkertest.OpenFile(t, path, nil)
@@ -279,6 +280,7 @@ func TestLock_Renewed(t *testing.T) {
 
 // A stolen lock is lost at the next renewal.
 func TestLock_Taken_Lost(t *testing.T) {
+	testkit.FileOnly(t)
 	for what, statement := range map[string]string{
 		"removed": `DELETE FROM _honker_locks`,
 		"taken":   `UPDATE _honker_locks SET owner = 'thief', expires_at = expires_at + 100`,
@@ -300,6 +302,7 @@ func TestLock_Taken_Lost(t *testing.T) {
 
 // Unlock of a stolen lock reports the loss.
 func TestLock_Taken_Unlock(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	l := testkit.TakeLock(t, db, "report", nil)
@@ -314,6 +317,7 @@ const refuse = `CREATE TRIGGER refuse BEFORE UPDATE ON _honker_locks BEGIN SELEC
 
 // A lock that cannot be renewed is lost when it expires.
 func TestLock_Renewal_Fails(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		l := testkit.TakeLock(t, db, "report", &honker.LockOptions{TTL: 9 * time.Second})
 		testkit.Exec(t, db, refuse)
@@ -328,6 +332,7 @@ func TestLock_Renewal_Fails(t *testing.T) {
 
 // A lock survives renewals that fail temporarily.
 func TestLock_Renewal_Recovers(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		l := testkit.TakeLock(t, db, "report", &honker.LockOptions{TTL: 9 * time.Second})
 		testkit.Exec(t, db, refuse)
@@ -342,6 +347,7 @@ func TestLock_Renewal_Recovers(t *testing.T) {
 
 // A handle that has lost its lock does not renew or release the lock of another handle with the same owner.
 func TestLock_Taken_Namesake(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		me := &honker.LockOptions{Owner: "me", TTL: 9 * time.Second}
 		first := testkit.TakeLock(t, db, "report", me)
@@ -373,6 +379,7 @@ func TestLock_Wait_Unlock(t *testing.T) {
 
 // Lock waits until the lock of a dead holder has expired.
 func TestLock_Wait_Expiry(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		began := time.Now()
 		testkit.Exec(t, db, `INSERT INTO _honker_locks VALUES ('report', 'dead', ?)`, began.Unix()+17)
@@ -385,6 +392,7 @@ func TestLock_Wait_Expiry(t *testing.T) {
 
 // Lock keeps waiting when the holder renews the lock.
 func TestLock_Wait_Renewed(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		began := time.Now()
 		testkit.Exec(t, db, `INSERT INTO _honker_locks VALUES ('report', 'another', ?)`, began.Unix()+5)

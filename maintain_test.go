@@ -38,6 +38,7 @@ func maintain(t testing.TB, db *honker.DB) {
 
 // Maintain settles overdue jobs of queues without workers.
 func TestMaintain_Jobs_Overdue(t *testing.T) {
+	testkit.FileOnly(t)
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, log *testkit.Log) {
 		var last, again, running int64
 		for _, queue := range []string{"a", "b"} {
@@ -71,6 +72,7 @@ SELECT 'large', '0', 'processing', 1, 1, 'w', ?1 - n, 0 FROM some`, time.Now().U
 
 // Maintain dead-letters any number of expired jobs and logs a few of them.
 func TestMaintain_Jobs_Expired(t *testing.T) {
+	testkit.FileOnly(t)
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, log *testkit.Log) {
 		now := time.Now().Unix()
 		testkit.Exec(t, db, testkit.Numbers(1700)+`INSERT INTO _honker_live (queue, payload, run_at, expires_at)
@@ -90,6 +92,7 @@ SELECT 'queue ' || (n % 3), n, ?1 + 3600, iif(n % 10 = 0, ?1 + 100, ?1 + n % 2) 
 
 // Maintain deletes expired results.
 func TestMaintain_Results_Expired(t *testing.T) {
+	testkit.FileOnly(t)
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		now := time.Now().Unix()
 		testkit.Exec(t, db, testkit.Numbers(1300)+`INSERT INTO _honker_results (job_id, value, expires_at) SELECT n, n, ?1 + n - 1200 FROM some`, now)
@@ -102,6 +105,7 @@ func TestMaintain_Results_Expired(t *testing.T) {
 
 // Maintain deletes only windows that have ended and are old.
 func TestMaintain_RateLimits_Old(t *testing.T) {
+	testkit.FileOnly(t)
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		const hour = 3600
 		now := time.Now().Unix()
@@ -123,6 +127,7 @@ func TestMaintain_RateLimits_Old(t *testing.T) {
 
 // Maintain deletes notifications only if a TTL is set.
 func TestMaintain_Notifications_TTL(t *testing.T) {
+	testkit.FileOnly(t)
 	for ttl, left := range map[time.Duration]int64{0: 1301, time.Hour: 1, 100 * time.Hour: 1301, time.Hour + time.Second: 101} {
 		t.Run(ttl.String(), func(t *testing.T) {
 			maintained(t, honker.Options{NotificationTTL: ttl}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
@@ -160,6 +165,7 @@ func TestMaintain_Topics_Compacted(t *testing.T) {
 
 // Maintain does another round after each interval.
 func TestMaintain_Interval(t *testing.T) {
+	testkit.FileOnly(t)
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		began, q := time.Now(), honker.NewQueue[int](db, "jobs", nil)
 		stop := testkit.Background(t, func(ctx context.Context) error {
@@ -181,6 +187,7 @@ func TestMaintain_Interval(t *testing.T) {
 
 // One process maintains the file, and the others stand by.
 func TestMaintain_OneLeader(t *testing.T) {
+	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "file.db")
 		open := func(ttl time.Duration) *honker.DB {
@@ -215,6 +222,7 @@ func TestMaintain_OneLeader(t *testing.T) {
 
 // Maintain stands by again when its lock is stolen.
 func TestMaintain_LockStolen(t *testing.T) {
+	testkit.FileOnly(t)
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, &honker.MaintainOptions{Every: time.Minute}) })
@@ -234,6 +242,7 @@ func TestMaintain_LockStolen(t *testing.T) {
 
 // A failed chore is logged, and the other chores still run.
 func TestMaintain_ChoreFails(t *testing.T) {
+	testkit.FileOnly(t)
 	maintained(t, honker.Options{NotificationTTL: time.Second}, func(t *testing.T, db *honker.DB, log *testkit.Log) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		expired, lapsed := testkit.Enqueue(t, q, 1, honker.ExpiresIn(time.Second)), testkit.Enqueue(t, q, 2, honker.MaxAttempts(1), honker.Priority(1))
@@ -274,6 +283,7 @@ func TestMaintain_ChoreFails(t *testing.T) {
 
 // A queue that cannot be settled, here because of a trigger of the application, does not delay the others.
 func TestMaintain_QueueFails(t *testing.T) {
+	testkit.FileOnly(t)
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		for i, queue := range []string{"a", "b", "c"} {
 			testkit.Exec(t, db, `INSERT INTO _honker_live (id, queue, payload, expires_at) VALUES (?, ?, '1', 1)`, i+1, queue)
@@ -330,6 +340,7 @@ func TestMaintain_SlowWriter_Waits(t *testing.T) {
 // The first rounds fail while another process holds the write lock. Maintain retries, and a later round
 // does the work.
 func TestMaintain_SlowWriter_Retries(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	path, log := filepath.Join(t.TempDir(), "file.db"), new(testkit.Log)
 	db := honkertest.OpenFile(t, path, &honker.Options{BusyTimeout: 10 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(log, nil))})
@@ -347,6 +358,7 @@ func TestMaintain_SlowWriter_Retries(t *testing.T) {
 
 // Run and Maintain need a single connection of an attached pool.
 func TestMaintain_Attached_OneConn(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
 	testkit.MakeFile(t, path)
@@ -388,6 +400,7 @@ func spill(t testing.TB, db *honker.DB) {
 
 // Maintain truncates a WAL above its limit.
 func TestMaintain_WAL_Truncated(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	for limit, truncated := range map[int64]bool{1: true, 100_000: true, 1 << 30: false, 0: false, -1: false} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
@@ -432,6 +445,7 @@ func snapshot(t testing.TB, path string) (release func()) {
 // Maintain leaves the WAL to its readers and does not block writers. A truncation that waits for a reader
 // would block the writers, whether the reader sees an old state or the last commit.
 func TestMaintain_WAL_Readers(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	for name, open := range map[string]func(*testing.T, string, *honker.Options) *honker.DB{
 		"Open": func(t *testing.T, path string, o *honker.Options) *honker.DB { return honkertest.OpenFile(t, path, o) },
@@ -488,6 +502,7 @@ func TestMaintain_WAL_Readers(t *testing.T) {
 
 // With Once, Maintain does one round and releases its lock. It returns an error if another process leads.
 func TestMaintain_Once(t *testing.T) {
+	testkit.FileOnly(t)
 	maintained(t, honker.Options{NotificationTTL: time.Minute}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
 		ctx := t.Context()
 		kept := func() (n int) {

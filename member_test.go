@@ -461,6 +461,7 @@ func TestMember_Leave_AfterSilence(t *testing.T) {
 
 // An event that does not decode is dead-lettered and does not stop its member.
 func TestMember_Undecodable(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -516,6 +517,7 @@ func nackOnDemand() {
 
 // All wakes at once when another process changes the group.
 func TestMember_All_WakesAtOnce(t *testing.T) {
+	testkit.FileOnly(t)
 	path, db := testkit.OpenShared(t)
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Timeout)
 	defer cancel()

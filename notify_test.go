@@ -24,6 +24,7 @@ import (
 // A message from another connection wakes each sleeping listener. A closed listener no longer sleeps: its
 // Next has returned at once.
 func TestListen_Close_WakesNext(t *testing.T) {
+	testkit.FileOnly(t)
 	const leaving = 20
 	var woken atomic.Int64 // number of listeners woken by the last message
 	path, _ := testkit.OpenShared(t)
@@ -317,6 +318,7 @@ func TestNotify_Payload_RoundTrip(t *testing.T) {
 
 // Prune deletes messages that are too old or exceed the count.
 func TestNotify_Prune_Union(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	for name, c := range map[string]struct {
 		olderThan time.Duration
@@ -378,6 +380,7 @@ func TestListen_AfterPrune(t *testing.T) {
 // A listener receives a message whose time, stored by another program, is not an integer. It also receives
 // the messages after it.
 func TestListener_ForeignTimes(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db := testkit.Context(t, testkit.Timeout), honkertest.Open(t, nil)
 	l, err := db.Listen(ctx, "news")
@@ -486,6 +489,7 @@ func useForMessages(t *testing.T, db *honker.DB) map[string][]string {
 // to 0.2.4 sent. The message belongs to the same transaction, whichever verb or SQL function is used.
 // Without the option none is sent.
 func TestNotify_Legacy(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	for what, rows := range useForMessages(t, honkertest.Open(t, nil)) {
 		require.Empty(t, rows, what)
@@ -523,6 +527,7 @@ func TestNotify_Legacy_Heard(t *testing.T) {
 // The connections of a Connector also send the messages. The connections of an attached pool belong to the
 // application, so Attach refuses the option.
 func TestNotify_Legacy_Pools(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
 	o := &honker.Options{LegacyMessages: true}

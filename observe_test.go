@@ -167,6 +167,7 @@ func TestObserver_Work(t *testing.T) {
 
 // The observer hears which waiter was woken and why.
 func TestObserver_Wake(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, q, s := observed(t, nil)
 	l := testkit.Listen(t, db, "news")
@@ -476,6 +477,7 @@ func watched(t *testing.T, o *observe.Observer) *honker.DB {
 
 // The observer hears of each transaction that held the writer, with its waiting time and run time.
 func TestObserver_Tx(t *testing.T) {
+	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {
 		var ended events[observe.TxEnded]
 		db := watched(t, &observe.Observer{Tx: ended.add})
@@ -613,6 +615,7 @@ func TestObserver_Paused(t *testing.T) {
 
 // The observer hears of each round of Maintain and of its failed chores.
 func TestObserver_Maintained(t *testing.T) {
+	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {
 		var rounds events[observe.Maintained]
 		db := watched(t, &observe.Observer{Maintained: rounds.add})

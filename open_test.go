@@ -157,6 +157,7 @@ func TestDB_Open_NoAccess(t *testing.T) {
 
 // A file of a newer version is refused and left unchanged.
 func TestDB_Open_NewerVersion(t *testing.T) {
+	testkit.FileOnly(t)
 	for _, journal := range []string{"WAL", "DELETE"} {
 		path := filepath.Join(t.TempDir(), "newer.db")
 		testkit.MakeFile(t, path)
@@ -180,6 +181,7 @@ func TestDB_Open_NewerVersion(t *testing.T) {
 
 // Opening an application's database keeps its contents.
 func TestDB_Open_ApplicationFile(t *testing.T) {
+	testkit.FileOnly(t)
 	path := filepath.Join(t.TempDir(), "app.db")
 	testkit.MakeApplication(t, path)
 	db := honkertest.OpenFile(t, path, nil)
@@ -218,6 +220,7 @@ func TestDB_Open_Symlink(t *testing.T) {
 
 // Every verb notices that the file was replaced or deleted.
 func TestDB_FileReplaced(t *testing.T) {
+	testkit.FileOnly(t)
 	open := map[string]func(testing.TB, string) *honker.DB{
 		"opened": func(t testing.TB, path string) *honker.DB {
 			db, err := honker.Open(context.Background(), path, nil)
@@ -310,6 +313,7 @@ func TestDB_ReadersDoNotWait(t *testing.T) {
 
 // A transaction of another file is refused and writes nothing.
 func TestTx_OtherFile(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx := context.Background()
 	path1, db1 := testkit.OpenShared(t)
 	path2, db2 := testkit.OpenShared(t)
@@ -351,6 +355,7 @@ func TestTx_OtherFile(t *testing.T) {
 // OnConnect sets up each connection of the application's pools and of honker's own. This test sets a
 // pragma, a temporary table and a driver hook.
 func TestOptions_OnConnect(t *testing.T) {
+	testkit.FileOnly(t)
 	var commits atomic.Int64
 	opts := &honker.Options{OnConnect: func(ctx context.Context, conn driver.Conn) error {
 		conn.(sqlite.HookRegisterer).RegisterCommitHook(func() int32 { commits.Add(1); return 0 })

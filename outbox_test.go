@@ -24,6 +24,7 @@ type letter struct {
 
 // SendTx writes the same row as the outbox of honker's other bindings.
 func TestOutbox_Row_AsHonker(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	o := honker.NewOutbox[letter](db, "mail", nil, nil)
@@ -132,6 +133,7 @@ func TestOutbox_Deliver_Outcomes(t *testing.T) {
 
 // Run leases a message for the outbox's Lease unless the options say otherwise.
 func TestOutbox_Run_Lease(t *testing.T) {
+	testkit.FileOnly(t)
 	for name, c := range map[string]struct {
 		opts *honker.OutboxOptions
 		work *honker.WorkOptions

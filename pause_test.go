@@ -87,6 +87,7 @@ func TestQueue_Pause_InTheFile(t *testing.T) {
 // Pausing a paused queue and resuming a queue that is not paused are not errors. Both report the previous
 // state.
 func TestQueue_Pause_Idempotent(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	was, err := q.Resume(ctx)
 	require.NoError(t, err)
@@ -105,6 +106,7 @@ func TestQueue_Pause_Idempotent(t *testing.T) {
 
 // Invalid options change nothing.
 func TestQueue_Pause_BadOptions(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	before := oneRow(t, db, `PRAGMA schema_version`)
 	for name, o := range map[string]honker.PauseOptions{
@@ -140,6 +142,7 @@ func TestQueue_Pause_BadOptions(t *testing.T) {
 // A pause applies to the claims of other bindings, including claims of lapsed jobs. A claim that names jobs
 // of several queues skips the paused queues. The trigger exists only while it is needed.
 func TestQueue_Pause_OtherBindings(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	other := honker.NewQueue[int](db, "other", nil)
 	require.Equal(t, "0", oneRow(t, db, gates))
@@ -163,6 +166,7 @@ func TestQueue_Pause_OtherBindings(t *testing.T) {
 
 // The row and the trigger are written in the same transaction, so a failed pause leaves neither.
 func TestQueue_Pause_Atomic(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	testkit.Exec(t, db, `CREATE TRIGGER refuse BEFORE INSERT ON _honkerx_queues BEGIN SELECT RAISE(ABORT, 'no'); END`)
 	_, err := q.Pause(ctx, nil)
@@ -210,6 +214,7 @@ func TestQueue_Pause_Until(t *testing.T) {
 // The row of a pause that has ended by itself is deleted in the next round of Maintain. Pausing the queue
 // again starts a new pause.
 func TestQueue_Pause_Until_Swept(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	pauseQueue(t, q, &honker.PauseOptions{Until: time.Now().Add(time.Hour), Reason: "before"})
 	over := func() {
@@ -230,6 +235,7 @@ func TestQueue_Pause_Until_Swept(t *testing.T) {
 // An enqueue hands no job to an idle worker of a paused queue. That holds even if the worker began to wait
 // before another process paused the queue, and has not woken since.
 func TestQueue_Pause_NoHandoff(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		ctx := context.Background()
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -269,6 +275,7 @@ func TestQueue_Pause_NoHandoff(t *testing.T) {
 // Work returns jobs that it has claimed ahead and not started at once, with their attempts unspent. Running
 // jobs continue.
 func TestQueue_Pause_ClaimedAhead(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		_, err := q.EnqueueMany(context.Background(), make([]int, 600))
@@ -299,6 +306,7 @@ func TestQueue_Pause_ClaimedAhead(t *testing.T) {
 
 // If another process pauses the queue, the next claim returns the jobs that were claimed ahead.
 func TestQueue_Pause_ClaimedAhead_ByAnother(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		_, err := q.EnqueueMany(context.Background(), make([]int, 600))
@@ -326,6 +334,7 @@ func TestQueue_Pause_ClaimedAhead_ByAnother(t *testing.T) {
 // A paused queue with many ready jobs costs as much as an idle queue. Commits that are found by reading the
 // file wake no worker of it. An enqueue wakes a worker once, in vain.
 func TestQueue_Pause_NothingSpins(t *testing.T) {
+	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {
 		var woke, claims atomic.Int64
 		db := honkertest.Open(t, &honker.Options{

@@ -51,6 +51,7 @@ func TestPipe_FollowsInOrder(t *testing.T) {
 
 // The successor of an event without a key has no key either.
 func TestPipe_NoKey(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	_, db, _ := testkit.NewStream[int](t, "unused")
 	from, to := testkit.DoublingStreams(db)
@@ -151,6 +152,7 @@ func TestPipe_Skip(t *testing.T) {
 
 // A pipe ends at an event that does not decode, or whose successor does not encode.
 func TestPipe_Undecodable(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, &honker.Options{MaxPayload: 100})

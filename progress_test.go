@@ -38,6 +38,7 @@ func progressNow(t testing.TB, db *honker.DB, id int64) string {
 // Progress is written together with the renewal of the leases, in one commit for all jobs, however often
 // SetProgress is called.
 func TestJob_SetProgress_WithRenewal(t *testing.T) {
+	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour, NoTraffic: true})
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -118,6 +119,7 @@ func TestJob_SetProgress_OnceASecond(t *testing.T) {
 // A job that fails, dies, or is done and kept retains its last progress. A settle writes progress that no
 // renewal has written.
 func TestJob_SetProgress_Kept(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	id := testkit.Enqueue(t, q, 1)
 	job := testkit.ClaimOne(t, q)
@@ -203,6 +205,7 @@ func resume(t testing.TB, q *honker.Queue[int]) (job *honker.Job[int], page map[
 
 // The next attempt has the checkpoint of the previous attempt, however that ended, until the job is done.
 func TestJob_Checkpoint_NextAttempt(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	h := headers{"a": "[1]"}
 	id := testkit.Enqueue(t, q, 1, honker.Headers(h))
@@ -308,6 +311,7 @@ func TestJob_Checkpoint_Replaced(t *testing.T) {
 
 // Text of another program in the progress and checkpoint columns is ignored and does no harm.
 func TestJob_Checkpoint_ForeignText(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.OpenFile(t, filepath.Join(t.TempDir(), "file.db"), nil)
 	q := honker.NewQueue[int](db, "jobs", nil)
 	id := testkit.Enqueue(t, q, 1, honker.Headers(headers{"a": "b"}))
@@ -359,6 +363,7 @@ func (a *attempts) lines(t *testing.T) (all []line) {
 // The logged outcome of each attempt is the outcome that the observer receives after the commit. The line
 // has the matching level, the error, and nothing of the arguments.
 func TestLog_Outcome(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	type handler = func(ctx context.Context, db *honker.DB, job *honker.Job[string]) error
 	tx := func(settle func(*honker.Job[string], context.Context, *sql.Tx) error, then error) handler {

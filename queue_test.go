@@ -149,6 +149,7 @@ func TestQueue_EnqueueMany_Atomic(t *testing.T) {
 
 // Jobs are claimed by priority, then by run time, then by id.
 func TestQueue_Claim_Order(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[string](t, nil)
 	for _, j := range []struct {
@@ -280,6 +281,7 @@ func TestQueue_Claim_NoAttemptsLeft(t *testing.T) {
 
 // A sweep dead-letters an expired job, and a claim never returns it.
 func TestQueue_Sweep_Expired(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	expire := func(id int64) int64 {
@@ -316,6 +318,7 @@ func TestQueue_Sweep_Expired(t *testing.T) {
 
 // Sweep dead-letters expired jobs with a lapsed claim.
 func TestQueue_Sweep_LapsedClaim(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	id := testkit.Enqueue(t, q, 1)
@@ -417,6 +420,7 @@ func TestQueue_Cancel_OwnQueueOnly(t *testing.T) {
 
 // NextClaimAt returns the second at which a job becomes claimable.
 func TestQueue_NextClaimAt(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	next := func() time.Time {
@@ -521,6 +525,7 @@ func TestQueue_Jobs_Break(t *testing.T) {
 
 // Jobs yields an error once, as its last value.
 func TestQueue_Jobs_ErrorLast(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	testkit.Enqueue(t, q, 1)
@@ -608,6 +613,7 @@ func roundTrip[T any](t *testing.T, v T) {
 
 // A claim of another binding that never expires does not block other claims.
 func TestQueue_Claim_ForeignForever(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	// No binding validates its timeout. The sum of now and timeout becomes a REAL if it overflows.
@@ -648,6 +654,7 @@ func TestQueue_Get_FarTimes(t *testing.T) {
 // Cancelling a running job ends the context of its handler: at once with Cancel, and at the commit with
 // CancelTx or another program. The job is reported once as cancelled, and not as failed.
 func TestWorker_Cancel(t *testing.T) {
+	testkit.FileOnly(t)
 	for how, cancel := range map[string]func(*honker.DB, *honker.Queue[int], int64) error{
 		"Cancel": func(_ *honker.DB, q *honker.Queue[int], id int64) error {
 			_, err := q.Cancel(context.Background(), id)
@@ -699,6 +706,7 @@ func TestWorker_Cancel(t *testing.T) {
 
 // If another process cancels a job, a wake ends its handler, before the next renewal.
 func TestWorker_Cancel_OtherProcess(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
 	ctx, db, other := testkit.Context(t, testkit.Timeout), honkertest.OpenFile(t, path, nil), testkit.OpenPool(t, path)

@@ -298,6 +298,7 @@ func TestReadOnly_Verbs(t *testing.T) {
 // The application's own statements can read through a read-only DB and cannot write, not even with honker's
 // SQL functions.
 func TestReadOnly_SQL(t *testing.T) {
+	testkit.FileOnly(t)
 	path, writer := testkit.OpenShared(t)
 	stockUp(t, writer)
 	closed := stockedFile(t)
@@ -365,6 +366,7 @@ func TestReadOnly_CopyChanges(t *testing.T) {
 
 // A file that is not a honker file of this version is refused with a reason and left unchanged.
 func TestReadOnly_Refused(t *testing.T) {
+	testkit.FileOnly(t)
 	made := func(statements ...string) func(t *testing.T, path string) {
 		return func(t *testing.T, path string) { testkit.ExecAll(t, testkit.OpenPool(t, path), statements...) }
 	}

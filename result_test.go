@@ -34,6 +34,7 @@ func resultTTL(t testing.TB, db *honker.DB, id int64) time.Duration {
 
 // A result is saved with the ack.
 func TestResult_SavedWithAck(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	for name, c := range map[string]struct{ ttl, kept time.Duration }{
 		"by default": {0, time.Hour}, "rounded up": {1500 * time.Millisecond, 1500 * time.Millisecond}, "for ever": {-1, 0},
@@ -75,6 +76,7 @@ func TestResult_FailedAttempt(t *testing.T) {
 
 // A saved result is kept for its TTL and can be replaced.
 func TestResult_Save_KeptAndReplaced(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	const id = 42 // no such job exists; results do not need a job
@@ -101,6 +103,7 @@ func TestResult_Save_KeptAndReplaced(t *testing.T) {
 // SaveResult returns an error if a trigger drops the result. The dropped result of a handler does not
 // prevent its job from being acked.
 func TestResult_Save_Dropped(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	testkit.Exec(t, db, `CREATE TRIGGER drops BEFORE INSERT ON _honker_results BEGIN SELECT RAISE(IGNORE); END`)
 	require.ErrorIs(t, q.SaveResult(ctx, 42, "new", 0), honker.ErrNotInserted)
@@ -245,6 +248,7 @@ func TestResult_Wait_Many(t *testing.T) {
 // A caller that waits for a result is told that the job failed even if the numbers of its dead row are not
 // numbers.
 func TestWaitResult_ForeignDeadRow(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	id := testkit.Enqueue(t, q, 1)

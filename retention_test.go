@@ -70,6 +70,7 @@ func span(first, last int64) (all []int64) {
 
 // A retention is stored in the file and applies to all handles and processes.
 func TestRetention_OfFile(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	s := stocked(t, db, 10)
@@ -205,6 +206,7 @@ func TestRetention_NoPins(t *testing.T) {
 // Compact keeps events that a consumer or group has not seen. The topic has 100 events, and the newest ten
 // are retained.
 func TestRetention_Compact_Unseen(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx := context.Background() // the cases wait for one another
 	type stream = honker.Stream[int]
@@ -363,6 +365,7 @@ func TestRetention_DeadEvents(t *testing.T) {
 
 // Other writers get their turn during a large compaction.
 func TestRetention_Compact_LetsWrite(t *testing.T) {
+	testkit.FileOnly(t)
 	events := 20_000
 	if testing.Short() {
 		events = 3000
@@ -421,6 +424,7 @@ func (w *weary) Err() error {
 
 // The end of ctx ends Compact, and the completed part remains.
 func TestRetention_Compact_Context(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	events := 20_000
 	if testing.Short() {
@@ -507,6 +511,7 @@ func TestQueue_SetRetention_Done(t *testing.T) {
 
 // Every verb of this library that acks a job keeps it, in the transaction of the ack.
 func TestQueue_SetRetention_EveryAck(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	keepJobs(t, q, everDone)
 	claim := func() *honker.Job[int] {
@@ -561,6 +566,7 @@ func TestQueue_SetRetention_EveryAck(t *testing.T) {
 
 // Only acks keep jobs. Cancelled and dead jobs are not kept as completed.
 func TestQueue_SetRetention_OnlyAcks(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	keepJobs(t, q, everDone)
 	_, err := q.Cancel(ctx, testkit.Enqueue(t, q, 1))
@@ -596,6 +602,7 @@ func TestQueue_SetRetention_OfFile(t *testing.T) {
 
 // Maintain deletes jobs beyond either bound, even if the queue no longer keeps jobs.
 func TestQueue_SetRetention_Maintain(t *testing.T) {
+	testkit.FileOnly(t)
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, log *testkit.Log) {
 		ctx := t.Context()
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -679,6 +686,7 @@ func consumerInfo[E any](t testing.TB, s *honker.Stream[E], name string) honker.
 // The file records the last event of a topic that retention has deleted, whichever topics share the
 // offsets. The record remains when all events of the topic are gone and when the file is opened again.
 func TestStream_Compacted(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, path := testkit.Context(t, testkit.Timeout), filepath.Join(t.TempDir(), "file.db")
 	db, err := honker.Open(ctx, path, nil)

@@ -59,6 +59,7 @@ func TestScheduler_Next_Overdue(t *testing.T) {
 
 // Next returns an error if it cannot compute the times.
 func TestScheduler_Next_Errors(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	ctx, s := testkit.Context(t, testkit.Timeout), db.Scheduler()
@@ -343,6 +344,7 @@ func TestScheduler_Tick_FiredJob(t *testing.T) {
 
 // An invalid schedule is paused and named in the error, and the other schedules fire.
 func TestScheduler_Tick_BadSchedule(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	due, ctx := time.Now().Add(time.Hour), testkit.Context(t, testkit.Timeout)
@@ -373,6 +375,7 @@ func TestScheduler_Tick_BadSchedule(t *testing.T) {
 
 // The error of a tick states which fires were committed.
 func TestScheduler_Tick_Error(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	testkit.Register(t, db, testkit.Every("bad", "@every 1h"))
@@ -384,6 +387,7 @@ func TestScheduler_Tick_Error(t *testing.T) {
 // Tick accepts rows that other bindings or programs have written: without attempts, as honker's enqueue
 // allows, and with numbers that are not numbers.
 func TestScheduler_Tick_ForeignRows(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	db, b := testkit.OpenWithBinding(t)
 	due := time.Now().Add(-time.Minute).Unix()
@@ -438,6 +442,7 @@ func TestScheduler_Trigger(t *testing.T) {
 
 // A tick that cannot be completed fires nothing.
 func TestScheduler_Tick_Unfinished(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	fired := 0
 	db := honkertest.OpenFile(t, filepath.Join(t.TempDir(), "file.db"), &honker.Options{Observer: &observe.Observer{Fired: func(honker.Fire) { fired++ }}})
@@ -515,6 +520,7 @@ func TestScheduler_InTx_Refused(t *testing.T) {
 // trigger prevents from advancing does not fire and is paused, unless a trigger prevents that as well. It
 // does not stop other schedules and is named once, however many transactions the tick takes.
 func TestScheduler_Tick_OddRows(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db := testkit.Context(t, testkit.Timeout), honkertest.Open(t, nil)
 	now := time.Now()

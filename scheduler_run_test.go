@@ -158,6 +158,7 @@ func TestScheduler_Run_HeedsChanges(t *testing.T) {
 // A scheduler without due schedules sleeps and writes only its lock. A commit is seen at once without
 // polling, so between two renewals of the lock a look at the file must find no commit.
 func TestScheduler_Run_NothingDue(t *testing.T) {
+	testkit.FileOnly(t)
 	runners(t, 1, func(t *testing.T, all []runner) {
 		r := all[0]
 		for i := range 1000 {
@@ -241,6 +242,7 @@ func TestScheduler_Run_LockOfAMinute(t *testing.T) {
 
 // A dead leader is replaced when its lock expires.
 func TestScheduler_Run_DeadLeader(t *testing.T) {
+	testkit.FileOnly(t)
 	runners(t, 2, func(t *testing.T, all []runner) {
 		began := time.Now()
 		testkit.Register(t, all[0].DB, testkit.Every("tea", "@every 1s"))
@@ -260,6 +262,7 @@ func TestScheduler_Run_DeadLeader(t *testing.T) {
 
 // If its lock is stolen, Run ends before it fires again.
 func TestScheduler_Run_LockStolen(t *testing.T) {
+	testkit.FileOnly(t)
 	for name, c := range map[string]struct {
 		spec string
 		rob  func(testing.TB, *honker.DB)
@@ -353,6 +356,7 @@ func TestScheduler_Run_Close(t *testing.T) {
 
 // A failed tick is logged and retried.
 func TestScheduler_Run_TickFails(t *testing.T) {
+	testkit.FileOnly(t)
 	runners(t, 1, func(t *testing.T, all []runner) {
 		began, r := time.Now(), all[0]
 		testkit.Register(t, r.DB, testkit.Every("tea", "@every 5s"))
@@ -370,6 +374,7 @@ func TestScheduler_Run_TickFails(t *testing.T) {
 
 // Run logs an invalid schedule once, and the other schedules fire.
 func TestScheduler_Run_BadSchedule(t *testing.T) {
+	testkit.FileOnly(t)
 	runners(t, 1, func(t *testing.T, all []runner) {
 		began, r := time.Now(), all[0]
 		testkit.Register(t, r.DB, testkit.Every("tea", "@every 5s"))
@@ -430,6 +435,7 @@ func TestScheduler_Run_SlowWriter(t *testing.T) {
 
 // Run and Maintain end when their file is replaced.
 func TestScheduler_Run_FileReplaced(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	for name, loop := range map[string]func(context.Context, *honker.DB) error{
 		"Run": func(ctx context.Context, db *honker.DB) error { return db.Scheduler().Run(ctx) },
@@ -456,6 +462,7 @@ func TestScheduler_Run_FileReplaced(t *testing.T) {
 
 // The error texts of Run and Maintain begin with the name of the verb.
 func TestScheduler_Run_ErrorsNameIt(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	for want, loop := range map[string]func(*honker.DB) error{
 		"honker: run scheduler: ": func(db *honker.DB) error { return db.Scheduler().Run(context.Background()) },

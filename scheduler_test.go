@@ -261,6 +261,7 @@ func TestScheduler_Tick_Ahead(t *testing.T) {
 // Pause, Resume and an Update of other fields keep Missed; Register and Update can change it. It ends with
 // its schedule, even if the schedule is deleted by another binding, which does not know Missed.
 func TestScheduler_Missed_Kept(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	s, ctx := db.Scheduler(), context.Background()
@@ -301,6 +302,7 @@ func TestScheduler_Missed_Kept(t *testing.T) {
 // Many due fires are spread over several transactions. The end of ctx stops a tick between two of them. The
 // fires up to then are committed and returned.
 func TestScheduler_Tick_Chunks(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
 	db := honkertest.Open(t, &honker.Options{Observer: &observe.Observer{Fired: func(honker.Fire) { cancel() }}})
@@ -450,6 +452,7 @@ func TestScheduler_BadInput(t *testing.T) {
 // The reported jobs of a fire belong to the schedule even if a trigger inserts others. If a trigger drops
 // jobs, the schedule and all other schedules continue.
 func TestScheduler_Tick_Triggers(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	testkit.ExecAll(t, db.SQL(), mirrored, unique)
@@ -483,6 +486,7 @@ func TestScheduler_Register_OtherSpec(t *testing.T) {
 
 // Register returns an error if a trigger of the application drops the schedule.
 func TestScheduler_Register_Dropped(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	testkit.Exec(t, db, `CREATE TRIGGER drops BEFORE INSERT ON _honker_scheduler_tasks WHEN NEW.name = 'dropped' BEGIN SELECT RAISE(IGNORE); END`)
 	register := func(name string) error {

@@ -150,6 +150,7 @@ func TestDB_Job_Errors(t *testing.T) {
 // Large counts are cached for all callers, for a hundred times as long as they took to compute. Times and
 // pauses are not cached.
 func TestQueue_Stats_Budget(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	testkit.Exec(t, db, testkit.Numbers(12_000)+`INSERT INTO _honker_live (queue, payload, run_at) SELECT 'jobs', '1', 1000 FROM some`)
 	first, err := q.Stats(ctx)

@@ -168,6 +168,7 @@ func foreignEvent(t testing.TB, db *honker.DB, topic, key, payload, created stri
 
 // An event that does not decode is yielded with an error, and the loop continues.
 func TestStream_Read_Undecodable(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[map[string]int](t, "orders")
 	bad := []string{`'no JSON'`, `''`, `'[1]'`, `x'ff00'`, `'{"a":1} x'`, `'{"a":1.5}'`, `17`}
@@ -201,6 +202,7 @@ func TestStream_Read_Undecodable(t *testing.T) {
 
 // An event of a foreign writer can be read in any storage class.
 func TestStream_Read_Foreign(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[json.RawMessage](t, "orders")
 	foreignEvent(t, db, "orders", `x'6b'`, `x'7b7d'`, `unixepoch()`) // key and payload are BLOBs
@@ -227,6 +229,7 @@ func noReader(t testing.TB, db *honker.DB) {
 
 // Breaking out of a read releases all of its resources.
 func TestStream_Read_Break(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	testkit.PublishUpTo(t, s, 3000)
@@ -281,6 +284,7 @@ func TestStream_Read_Context(t *testing.T) {
 
 // Read continues past events that are deleted meanwhile.
 func TestStream_Read_Deleted(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, _ := testkit.NewStream[int](t, "unused")
 	s := honker.NewStream[int](db, "orders", &honker.StreamOptions{Batch: 10})
@@ -493,6 +497,7 @@ func TestStream_EndedContext(t *testing.T) {
 // If honker's tables are missing, each verb returns an error that names the operation. No verb hangs,
 // panics, or returns an empty result.
 func TestDB_TablesGone_EveryVerb(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	type c = context.Context
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -599,6 +604,7 @@ func TestDB_TablesGone_EveryVerb(t *testing.T) {
 
 // A table that only a later statement of the verb needs also causes an error if it is missing.
 func TestDB_OneTableGone(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx := testkit.Context(t, testkit.Timeout)
 	db, err := honker.Open(ctx, filepath.Join(t.TempDir(), "file.db"), nil)
@@ -675,6 +681,7 @@ func TestEngine_Of(t *testing.T) {
 
 // Check returns the rules that are violated.
 func TestDB_Check_Broken(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx := testkit.Context(t, testkit.Timeout)
 	db, err := honker.Open(ctx, filepath.Join(t.TempDir(), "file.db"), nil)

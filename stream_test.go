@@ -84,6 +84,7 @@ func TestStream_Read_Loop(t *testing.T) {
 // Without file system notices, a subscriber sees the events of other connections after PollInterval, and
 // not before.
 func TestSubscribe_Polling(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	const poll = 10 * time.Second
 	synctest.Test(t, func(t *testing.T) {
@@ -283,6 +284,7 @@ func TestStream_Pattern_TotalOrder(t *testing.T) {
 
 // A pattern is a byte prefix without wildcards.
 func TestStream_Pattern_PrefixOnly(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	_, db, _ := testkit.NewStream[int](t, "unused")
 	topics := []string{"a%", "a%b", "axb", "a_", "a_b", "A%b", "a*", "a*b", "ä", "äb", "ab\U0010FFFF", "ab\U0010FFFFx", "b"}
@@ -486,6 +488,7 @@ func TestStream_Publish_RoundTrip(t *testing.T) {
 
 // A raw event passes through byte for byte.
 func TestStream_Publish_Raw(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[json.RawMessage](t, "orders")
 	raw := json.RawMessage(" {\"b\" : 1.0,\n \"a\":\"\\u00fc\"} ")
@@ -500,6 +503,7 @@ func TestStream_Publish_Raw(t *testing.T) {
 
 // The offsets of a batch are consecutive.
 func TestStream_PublishMany_Offsets(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	_, db, s := testkit.NewStream[int](t, "orders")
 	var want []int
@@ -637,6 +641,7 @@ func TestStream_PublishMany_BadEvent(t *testing.T) {
 
 // A batch that the file refuses halfway publishes nothing and does not affect other writers.
 func TestStream_PublishMany_Halfway(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	other := honker.NewStream[int](db, "other", nil)
@@ -724,6 +729,7 @@ func TestStream_PublishTx_OtherFile(t *testing.T) {
 
 // An event without a key has NULL in the file.
 func TestStream_Publish_NoKey(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	testkit.Publish(t, s, 1)
@@ -751,6 +757,7 @@ func TestStream_Publish_NoKey(t *testing.T) {
 
 // EventKeys assigns each event of a batch its own key, which is stored in the file. "" is the empty key.
 func TestStream_PublishMany_EventKeys(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	data, keys := make([]int, 1200), make([]string, 1200)
@@ -834,6 +841,7 @@ func TestStream_Publish_BadKeys(t *testing.T) {
 // PublishMany returns the offsets of its first and last event even if a trigger inserts events of its own.
 // If a trigger drops an event, PublishMany returns an error.
 func TestStream_PublishMany_Triggers(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	testkit.ExecAll(t, db.SQL(), `CREATE TRIGGER mirror AFTER INSERT ON _honker_stream WHEN NEW.topic = 'orders'

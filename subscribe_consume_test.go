@@ -73,6 +73,7 @@ func TestStream_Consume_ErrorEndsIt(t *testing.T) {
 
 // An event that does not decode ends Consume like an error of fn.
 func TestStream_Consume_UndecodableEndsIt(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	testkit.Publish(t, s, 1)

@@ -112,6 +112,7 @@ func TestSubscribe_PerTopic(t *testing.T) {
 // The row of a new consumer is written at once, and the consumer receives the events published from then
 // on.
 func TestSubscribe_New_Row(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	began := time.Now()
@@ -140,6 +141,7 @@ func ages(t testing.TB, db *honker.DB, from time.Time, offsets []int64, seconds 
 
 // A new consumer begins at the given start.
 func TestSubscribe_New_Start(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		s, other := honker.NewStream[int](db, "orders", nil), honker.NewStream[int](db, "other", nil)
@@ -192,6 +194,7 @@ func TestSubscribe_New_Start(t *testing.T) {
 
 // Tail saves no offset.
 func TestStream_Tail_SavesNothing(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
 	testkit.PublishUpTo(t, s, 5)
@@ -333,6 +336,7 @@ func TestSubscribe_FileReplaced(t *testing.T) {
 
 // Publish wakes waiting subscribers.
 func TestSubscribe_Wakes(t *testing.T) {
+	testkit.FileOnly(t)
 	path, db := testkit.OpenShared(t)
 	s := honker.NewStream[int64](db, "orders:created", nil)
 	foreign, attached := testkit.OpenPool(t, path), testkit.Attach(t, path)
@@ -480,6 +484,7 @@ func TestSubscribe_Save_EveryN(t *testing.T) {
 
 // The offset is saved after an interval, even while no event arrives.
 func TestSubscribe_Save_Interval(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	for name, c := range map[string]struct {
 		interval, want time.Duration

@@ -42,6 +42,7 @@ const enter = `INSERT INTO ledger VALUES (1)`
 
 // Tx commits all writes of its function.
 func TestTx_Commits(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
 	cancelled := testkit.Enqueue(t, q, 1)
@@ -70,6 +71,7 @@ func TestTx_Commits(t *testing.T) {
 
 // A Tx whose function fails or panics changes nothing.
 func TestTx_FailsOrPanics(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
 	kept := testkit.Enqueue(t, q, 1)
@@ -291,6 +293,7 @@ func TestTx_PlainVerb_BusyHint(t *testing.T) {
 
 // A read-only transaction is a snapshot and blocks no writer.
 func TestTx_ReadOnly_Snapshot(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
 	count := func(tx *sql.Tx) (n int) {
@@ -692,6 +695,7 @@ func stockForForms(t *testing.T, db *honker.DB) {
 // of an actor. A rollback undoes them. Inside the transaction the plain verb is refused, and the error
 // names the Tx form. A nil transaction is ErrInvalid.
 func TestTxForm_Operators(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	for name, f := range operatorForms() {
 		t.Run(name, func(t *testing.T) {
@@ -752,6 +756,7 @@ func rowsOf(t *testing.T, db *honker.DB) []string {
 
 // A Tx form accepts a transaction of an attached pool.
 func TestTxForm_Attached(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	for name, f := range operatorForms() {
 		path, db := testkit.OpenShared(t)

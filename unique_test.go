@@ -132,6 +132,7 @@ func TestUnique_Freed(t *testing.T) {
 
 // A binding without knowledge of unique keys frees them with its acks and deaths.
 func TestUnique_Freed_Binding(t *testing.T) {
+	testkit.FileOnly(t)
 	db, other := testkit.OpenWithBinding(t)
 	q := honker.NewQueue[int](db, "jobs", nil)
 	for _, end := range []func(id int64){
@@ -191,6 +192,7 @@ func TestUnique_UntilStarted_Binding(t *testing.T) {
 
 // The conflict policy decides the effect of an enqueue on a waiting job and on a running job.
 func TestUnique_Conflict(t *testing.T) {
+	testkit.FileOnly(t)
 	modes := map[honker.Conflict][2]honker.PlaceResult{
 		honker.KeepExisting:   {honker.PlacedExisting, honker.PlacedExisting},
 		honker.ReplaceWaiting: {honker.PlacedReplaced, honker.PlacedExisting},
@@ -242,6 +244,7 @@ func TestUnique_ReplaceWaiting_Retried(t *testing.T) {
 
 // A job with a lapsed claim counts as waiting, because its worker can no longer settle it.
 func TestUnique_Lapsed(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	again := honker.Unique("k", &honker.Uniqueness{Conflict: honker.RunAgain})
 	p := place(t, q, 1, again, honker.MaxAttempts(1))
@@ -263,6 +266,7 @@ func TestUnique_Lapsed(t *testing.T) {
 
 // An expired job, and a job without attempts left, hold no key even before a sweep.
 func TestUnique_NeverRuns(t *testing.T) {
+	testkit.FileOnly(t)
 	for name, spoil := range map[string]string{
 		"expired":   `UPDATE _honker_live SET expires_at = unixepoch() - 1`,
 		"exhausted": `UPDATE _honker_live SET attempts = max_attempts`,
@@ -344,6 +348,7 @@ func TestUnique_Observer(t *testing.T) {
 
 // If a trigger of the application drops the job, no key is left behind.
 func TestUnique_NotInserted(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	testkit.Exec(t, db, `CREATE TRIGGER drop_it BEFORE INSERT ON _honker_live WHEN NEW.payload = '13' BEGIN SELECT RAISE(IGNORE); END`)
 	_, err := q.Enqueue(ctx, 13, honker.Unique("k", nil))
@@ -358,6 +363,7 @@ func TestUnique_NotInserted(t *testing.T) {
 
 // A file without unique keys has no trigger for them, and a plain enqueue creates none.
 func TestUnique_Triggers(t *testing.T) {
+	testkit.FileOnly(t)
 	_, db, q := testkit.NewQueue[int](t, nil)
 	triggers := func() int64 {
 		return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM sqlite_schema WHERE type = 'trigger' AND name GLOB '_honkerx_unique*'`)
@@ -521,6 +527,7 @@ func TestUnique_For_Successor(t *testing.T) {
 
 // Maintain deletes only keys whose time has passed.
 func TestUnique_For_Maintain(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		keys := func() int64 { return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_unique`) }

@@ -155,6 +155,7 @@ func TestWorker_Drain_GivenUp_Wait(t *testing.T) {
 // After Work has returned, it holds no job, however fast its handlers were and at whatever moment it was
 // interrupted.
 func TestWorker_Drain_NothingHeld(t *testing.T) {
+	testkit.FileOnly(t)
 	const jobs = 400
 	for name, c := range map[string]struct {
 		each    func(n int64) time.Duration
@@ -369,6 +370,7 @@ func TestWorker_Drain_WriterTaken(t *testing.T) {
 // A handler may linger while its job already runs again, because the handler has settled the job or its
 // lease has lapsed. The drain still waits for that handler.
 func TestWorker_Drain_LingeringHandler(t *testing.T) {
+	testkit.FileOnly(t)
 	for name, c := range map[string]struct {
 		again func(context.Context, *honker.DB, *honker.Job[int]) error
 		lost  bool
@@ -609,6 +611,7 @@ func TestWorker_WorkTx_HandlerSettles(t *testing.T) {
 // The effect of a lost claim is rolled back. A slow middleware loses the claim before the transaction
 // begins.
 func TestWorker_WorkTx_LostClaim(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		testkit.Exec(t, db, `CREATE TABLE ledger (n INTEGER)`)
 		q := honker.NewQueue[int](db, "jobs", nil)

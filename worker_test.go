@@ -443,6 +443,7 @@ func TestWorker_Middleware_Error(t *testing.T) {
 // WorkDue returns the number of attempts. It counts a dead-lettered job whose payload does not decode, and
 // an attempt that a middleware keeps from the handler.
 func TestQueue_WorkDue_CountsAttempts(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	id := testkit.Enqueue(t, q, 1)
@@ -528,6 +529,7 @@ var endings = []func(context.Context) error{
 
 // A lost lease ends the handler's ctx, and the handler can no longer change its job.
 func TestWorker_Lease_Lost(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		ids, err := q.EnqueueMany(context.Background(), []int{0, 1, 2, 3, 4})
@@ -578,6 +580,7 @@ func fmtAll[T any](all []T) string {
 // A handler may settle its job and then linger to clean up while the same Work runs the job again. The
 // return of the first handler must not settle the second attempt.
 func TestWorker_LingeringHandler(t *testing.T) {
+	testkit.FileOnly(t)
 	for name, again := range map[string]func(context.Context, *honker.DB, *honker.Job[int]) error{
 		"Retry": func(ctx context.Context, _ *honker.DB, job *honker.Job[int]) error {
 			return job.Retry(ctx, 0, testkit.ErrCause)
@@ -824,6 +827,7 @@ func TestWorker_Context_Values(t *testing.T) {
 
 // Jobs claimed ahead are released at once when the ctx of Work ends.
 func TestWorker_Prefetch_Released(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		const fast, slow, workers = 300, 60, 2
 		q := honker.NewQueue[int](db, "jobs", nil)

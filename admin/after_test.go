@@ -83,6 +83,7 @@ func TestAfter_EvenIfDead_Started(t *testing.T) {
 
 // A dead job that has predecessors waits for them again after a requeue.
 func TestAfter_RequeuedWaiter(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	a := testkit.Enqueue(t, q, 1)
 	b := testkit.Enqueue(t, q, 2, honker.After(a), honker.ExpiresIn(time.Second))
@@ -101,6 +102,7 @@ func TestAfter_RequeuedWaiter(t *testing.T) {
 // Between its two commits, a death in another binding looks like an ack. After the second commit the job
 // waits again.
 func TestAfter_ForeignDeath(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	a := testkit.Enqueue(t, q, 1)
 	b := testkit.Enqueue(t, q, 2, honker.After(a))
@@ -122,6 +124,7 @@ func TestAfter_ForeignDeath(t *testing.T) {
 
 // A death in another binding does not affect a job that has already started.
 func TestAfter_ForeignDeath_Started(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	a := testkit.Enqueue(t, q, 1)
 	b := testkit.Enqueue(t, q, 2, honker.After(a))
@@ -141,6 +144,7 @@ func TestAfter_ForeignDeath_Started(t *testing.T) {
 
 // A cancelled job counts as done, unless the jobs that wait for it are cancelled too.
 func TestAfter_Cancel_Waiters(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	one := func(id int64) admin.JobFilter { return admin.JobFilter{IDs: []int64{id}} }
 	a := testkit.Enqueue(t, q, 1)

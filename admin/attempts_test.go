@@ -35,6 +35,7 @@ func requireNoAttempts(t testing.TB, db *honker.DB, id int64) {
 
 // Failed attempts in Work are kept with their logs until the job is done.
 func TestAttempts_Work(t *testing.T) {
+	testkit.FileOnly(t)
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{Backoff: honker.Constant(time.Second)})
 		id := testkit.Enqueue(t, q, 1)
@@ -85,6 +86,7 @@ func TestAttempts_Work(t *testing.T) {
 
 // A dead job keeps its attempts until it is discarded, also after a requeue.
 func TestAttempts_Death(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)
 	id := testkit.Enqueue(t, q, 1)
 	numbers := func() (all []string) {
@@ -115,6 +117,7 @@ func TestAttempts_Death(t *testing.T) {
 // The attempts of a job are deleted with it: by a cancel, by the ack of a requeued job, by the retention of
 // dead jobs, and by another binding.
 func TestAttempts_GoWithTheJob(t *testing.T) {
+	testkit.FileOnly(t)
 	db, other := testkit.OpenWithBinding(t)
 	q := honker.NewQueue[int](db, "jobs", nil)
 	ctx := t.Context()
@@ -230,6 +233,7 @@ func TestAttempts_WithTheSettle(t *testing.T) {
 
 // If an application inserts a job again under its old id, without attempts, the job can fail again.
 func TestAttempts_SameNumberAgain(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)
 	id := testkit.Enqueue(t, q, 1)
 	require.NoError(t, testkit.ClaimOne(t, q).Retry(ctx, 0, errors.New("first")))
@@ -242,6 +246,7 @@ func TestAttempts_SameNumberAgain(t *testing.T) {
 
 // Jobs that fail together in a batch each get an attempt of their own.
 func TestAttempts_ManyTogether(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)
 	ids, err := q.EnqueueMany(ctx, make([]int, 300))
 	require.NoError(t, err)

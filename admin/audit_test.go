@@ -278,6 +278,7 @@ func TestAudit_Register(t *testing.T) {
 
 // A change of many transactions leaves a single entry with the number of committed changes.
 func TestAudit_Chunks(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	testkit.Exec(t, db, testkit.Numbers(3000)+`INSERT INTO _honker_dead (id, queue, payload) SELECT n, 'jobs', '1' FROM some`)
 	testkit.Exec(t, db, `CREATE TRIGGER last BEFORE DELETE ON _honker_dead WHEN OLD.id = 2500 BEGIN SELECT RAISE(ABORT, 'keep it'); END`)
@@ -308,6 +309,7 @@ func TestAudit_Tx(t *testing.T) {
 // A filter can be decoded from its entry. Long lists are cut, and a filter that is still too long is
 // omitted.
 func TestAudit_Filter(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	discard := func(f admin.JobFilter) json.RawMessage {
 		testkit.Exec(t, db, `INSERT INTO _honker_dead (id, queue, payload, last_error) VALUES (7, 'jobs', '{"a":"`+strings.Repeat("x", 9000)+`"}', 'no <way>')`)
@@ -337,6 +339,7 @@ func TestAudit_Filter(t *testing.T) {
 
 // The newest entries are kept and can be read in pages.
 func TestAudit_BoundAndPages(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)
 	testkit.Exec(t, db, testkit.Numbers(10_000)+`INSERT INTO _honkerx_audit (at_ms, verb, n) SELECT n, 'old ' || n, 1 FROM some`)
 	for range 3 {

@@ -38,6 +38,7 @@ func batch(t testing.TB, db *honker.DB, id int64) admin.BatchInfo {
 
 // A job waits for a batch until the batch is sealed and its members are done. Members may add members.
 func TestBatch_SealedAndDone(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	other := honker.NewQueue[int](db, "other", nil)
 	b := newBatch(t, db)
@@ -214,6 +215,7 @@ func TestBatches_Pages(t *testing.T) {
 
 // Invalid headers that another program has written do not keep a batch from being listed.
 func TestBatches_ForeignHeaders(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, _ := testkit.NewQueue[int](t, nil)
 	b, err := db.NewBatch(ctx, &honker.BatchOptions{Headers: map[string]string{"a": "b"}})
 	require.NoError(t, err)
@@ -225,6 +227,7 @@ func TestBatches_ForeignHeaders(t *testing.T) {
 
 // A batch that completed a week ago is deleted and counts as done.
 func TestBatch_Forgotten(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	old, young, open := newBatch(t, db), newBatch(t, db), newBatch(t, db)
 	require.NoError(t, errors.Join(old.Seal(ctx), young.Seal(ctx)))

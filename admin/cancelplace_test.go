@@ -50,6 +50,7 @@ func TestCancel_KeepsThePlace(t *testing.T) {
 // Explain takes into account that the next claim frees the place of a cancelled job that has ended, and
 // first takes the job that waits for the place.
 func TestExplain_PlaceEnded(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	require.NoError(t, q.SetLimits(ctx, honker.Limits{PerKey: 1}))
 	first := testkit.Enqueue(t, q, 1, honker.Key("a"))

@@ -14,6 +14,7 @@ import (
 
 // Each field of a filter selects the matching jobs. Several fields select the jobs that match all of them.
 func TestJobFilter_Fields(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	testkit.Exec(t, db, `INSERT INTO _honker_dead (id, queue, payload, attempts, max_attempts, last_error, created_at, run_at, died_at) VALUES
 (1, 'a', '{"order":{"id":17},"x.y":1}', 1, 3, 'dial tcp 10.0.0.1:80: refused', 100, 110, 120),

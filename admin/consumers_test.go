@@ -13,6 +13,7 @@ import (
 
 // Consumers lists the consumers of topics and patterns with their lag and its age.
 func TestConsumers_LagAndAge(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	none, err := admin.Consumers(ctx, db)
 	require.NoError(t, err)
@@ -50,6 +51,7 @@ func TestConsumers_LagAndAge(t *testing.T) {
 
 // The lag is counted up to a bound that all consumers share, and More reports the bound.
 func TestConsumers_LagIsBounded(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	s := honker.NewStream[int](db, "orders", nil)
 	testkit.Exec(t, db, testkit.Numbers(100_001)+`INSERT INTO _honker_stream (topic, payload) SELECT 'orders', '1' FROM some`)
@@ -73,6 +75,7 @@ func TestConsumers_LagIsBounded(t *testing.T) {
 
 // Groups lists groups with their lag and their leased and dead events.
 func TestGroups_State(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	none, err := admin.Groups(ctx, db)
 	require.NoError(t, err)
@@ -142,6 +145,7 @@ func TestGroups_Members(t *testing.T) {
 
 // A consumer with an unreadable filter is omitted and logged.
 func TestConsumers_Unreadable(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	s := honker.NewStream[int](db, "orders", nil)
 	_, err := s.SaveOffset(ctx, "odd", 1)

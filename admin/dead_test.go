@@ -14,6 +14,7 @@ import (
 
 // Dead jobs are grouped by queue and kind of error, largest group first.
 func TestDeadGroups(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	testkit.Exec(t, db, testkit.Numbers(12)+`INSERT INTO _honker_dead (id, queue, payload, last_error, died_at)
 SELECT n, iif(n = 12, 'b', 'a'), '1', iif(n = 1, 'out of paper', 'job ' || n || ': no route to "' || n || '"'), 100 + n FROM some`)
@@ -36,6 +37,7 @@ SELECT n, iif(n = 12, 'b', 'a'), '1', iif(n = 1, 'out of paper', 'job ' || n || 
 
 // Jobs that the filter excludes do not count for the window, whether by SQL or by fingerprint.
 func TestDeadGroups_Filter(t *testing.T) {
+	testkit.FileOnly(t)
 	inBubble(t, testDeadGroupsFilter) // in fake time, so that the search never exceeds its budget
 }
 
@@ -64,6 +66,7 @@ SELECT n, iif(n % 2, 'a', 'b'), '1', iif(n <= 3, 'out of paper', 'error ' || n),
 
 // Deaths are counted by hour for the last day. A clock that is behind does not produce hours in the future.
 func TestDeadGroups_LastDay(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	now := time.Now().Unix()
 	for _, ago := range []time.Duration{-time.Hour, 10 * time.Minute, 90 * time.Minute, 91 * time.Minute, 23*time.Hour + 30*time.Minute, 25 * time.Hour} {
@@ -77,6 +80,7 @@ func TestDeadGroups_LastDay(t *testing.T) {
 
 // The window of DeadGroups is bounded, and More reports the bound. A change by fingerprint is not bounded.
 func TestDeadGroups_Window(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	testkit.Exec(t, db, testkit.Numbers(10500)+`INSERT INTO _honker_dead (id, queue, payload, last_error, died_at)
 SELECT n, 'a', '1', 'error ' || n, n FROM some`)
@@ -92,6 +96,7 @@ SELECT n, 'a', '1', 'error ' || n, n FROM some`)
 
 // DeadGroupsWithin accepts a smaller window and rejects an invalid size.
 func TestDeadGroupsWithin(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	testkit.Exec(t, db, testkit.Numbers(300)+`INSERT INTO _honker_dead (id, queue, payload, last_error, died_at)
 SELECT n, iif(n % 2, 'a', 'b'), '1', iif(n = 1, 'out of paper', 'error ' || n), 1000 - n FROM some`)

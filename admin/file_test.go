@@ -27,6 +27,7 @@ func rowsOf(t *testing.T, f *admin.FileInfo, table string) honker.Count {
 
 // File describes an opened file with its sizes, its settings, and the rows of honker's tables only.
 func TestFile_Opened(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)
 	testkit.Enqueue(t, q, 1)
 	testkit.Exec(t, db, `CREATE TABLE orders (id INTEGER)`)
@@ -59,6 +60,7 @@ func TestFile_Opened(t *testing.T) {
 
 // File describes an attached pool in each journal mode, also with a single connection.
 func TestFile_Attached(t *testing.T) {
+	testkit.FileOnly(t)
 	for _, journal := range []string{"wal", "delete", "truncate", "persist"} {
 		t.Run(journal, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "app.db")

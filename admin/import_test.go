@@ -48,6 +48,7 @@ var odd = []string{
 
 // An export and import preserves payloads byte for byte. The imported jobs are new and waiting.
 func TestExportJobs_RoundTrip(t *testing.T) {
+	testkit.FileOnly(t)
 	_, db, _, _ := open(t)
 	for i, p := range odd {
 		testkit.Exec(t, db, `INSERT INTO _honker_dead (id, queue, payload, priority, attempts, max_attempts, last_error, died_at)
@@ -67,6 +68,7 @@ VALUES (?, 'jobs', ?, -2, 3, 3, 'a "b"' || char(10) || 'c', 5)`, i+1, p)
 
 // A line has the fields listed in the guide, and omits fields that a job does not have.
 func TestExportJobs_Fields(t *testing.T) {
+	testkit.FileOnly(t)
 	_, db, q, _ := open(t)
 	testkit.Exec(t, db, `INSERT INTO _honker_dead (id, queue, payload, priority, run_at, attempts, max_attempts, last_error, created_at, died_at)
 VALUES (7, 'mails', '{"to": "ada"}', 1, 60, 2, 3, 'no', 30, 90)`)
@@ -124,6 +126,7 @@ func TestImportJobs_SkippedTotal(t *testing.T) {
 // A done job is not imported. A delayed job keeps its time. A job with a unique key takes the key, or is
 // skipped if the key is taken.
 func TestImportJobs_Kinds(t *testing.T) {
+	testkit.FileOnly(t)
 	_, db, q, _ := open(t)
 	require.NoError(t, q.SetRetention(t.Context(), honker.QueueRetention{Done: honker.Retention{MaxCount: 9}}))
 	done := testkit.Enqueue(t, q, 1)
@@ -156,6 +159,7 @@ func TestImportJobs_Kinds(t *testing.T) {
 
 // Options change the queue, the time and the attempts. Workers and the observer are notified of the jobs.
 func TestImportJobs_Options(t *testing.T) {
+	testkit.FileOnly(t)
 	var told []observe.Enqueued
 	db := honkertest.Open(t, &honker.Options{Observer: &observe.Observer{Enqueued: func(e observe.Enqueued) { told = append(told, e) }}})
 	soon := time.Now()
@@ -170,6 +174,7 @@ func TestImportJobs_Options(t *testing.T) {
 // The error of an invalid line contains its number, and nothing of its transaction is committed. Skip
 // continues from the line named in the error.
 func TestImportJobs_BadLine(t *testing.T) {
+	testkit.FileOnly(t)
 	for why, bad := range map[string]string{
 		"unexpected EOF":                                 `{"queue":"a"`,
 		"invalid character":                              `queue`,
@@ -218,6 +223,7 @@ func TestImportJobs_BadLine(t *testing.T) {
 // Errors of the reader and the writer, and the end of ctx, stop the import or export. The error tells how
 // far it got.
 func TestImportJobs_Ends(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)
 	broken := errors.New("broken")
 	_, err := admin.ImportJobs(ctx, db, io.MultiReader(strings.NewReader("{\"queue\":\"a\",\"payload\":1}\n"), iotest.ErrReader(broken)), nil)
@@ -265,6 +271,7 @@ func (failing) Write([]byte) (int, error) { return 0, errFull }
 
 // Imported jobs can be exported and imported again unchanged.
 func TestImportJobs_Again(t *testing.T) {
+	testkit.FileOnly(t)
 	for _, lines := range []string{
 		`{"queue":"a","payload":{"n": 1}}` + "\n" + `{"queue":"b","state":"dead","payload_text":"x","unique":"k"}`,
 		`{"queue":"a","payload_base64":"/w==","run_at":"2030-01-01T00:00:00Z","expires_at":"0001-01-01T00:00:01Z","priority":-9223372036854775808}`,

@@ -54,6 +54,7 @@ SELECT n, iif(n % 2, 'a', 'b'), n, 1000 + n * 7 % 11 FROM some WHERE n % 3 = 0`)
 
 // Jobs with equal sort keys are neither skipped nor repeated, for any limit.
 func TestListJobs_Ties(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	many(t, db, 100)
 	for order, query := range map[admin.Order]string{
@@ -79,6 +80,7 @@ func TestListJobs_Ties(t *testing.T) {
 
 // A cursor is safe in a URL. It is valid only for the filter and the order of its page.
 func TestListJobs_Cursor(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	many(t, db, 30)
 	f := admin.JobFilter{Queues: []string{"a"}, Contains: "1"}
@@ -123,6 +125,7 @@ func list(ctx context.Context, db *honker.DB, f admin.JobFilter, o admin.Order, 
 
 // A list contains live, dead and done jobs.
 func TestListJobs_AllTables(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)
 	dead := bury(t, q, 1, "no paper", honker.Unique("k", nil))
 	waiting := testkit.Enqueue(t, q, 2)
@@ -146,6 +149,7 @@ VALUES (99, 'jobs', '4', 1, 2, 'w', 3, 4, 5, 6789)`)
 
 // Ids and numbers in payloads beyond the precision of float64 are preserved.
 func TestListJobs_Verbatim(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	const payload = `{"big":9007199254740993,  "small":1.10}`
 	for _, id := range []int64{1<<53 + 1, math.MaxInt64} {
@@ -162,6 +166,7 @@ func TestListJobs_Verbatim(t *testing.T) {
 
 // A page ends when its budget is spent, and its cursor continues there without missing a job.
 func TestListJobs_Early(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	many(t, db, 3000)
 	f := admin.JobFilter{Contains: "7"}
@@ -188,6 +193,7 @@ func TestListJobs_Early(t *testing.T) {
 
 // Jobs of a small queue or a rare phase are found without reading all other jobs, in any order.
 func TestListJobs_RareAmongMany(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	testkit.Exec(t, db, testkit.Numbers(6000)+`INSERT INTO _honker_live (id, queue, payload, run_at) SELECT n, iif(n BETWEEN 2998 AND 3002, 'rare', 'a'), '1', 1 FROM some`)
 	testkit.Exec(t, db, `UPDATE _honker_live SET state = 'processing', worker_id = 'w', claim_expires_at = 4000000000, attempts = 1 WHERE id IN (2000, 3000)`)
@@ -214,6 +220,7 @@ func TestListJobs_RareAmongMany(t *testing.T) {
 
 // EachJob iterates over all pages and stops with the loop or ctx.
 func TestEachJob(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	many(t, db, 200)
 	var got []int64
@@ -244,6 +251,7 @@ func TestEachJob(t *testing.T) {
 
 // CountJobs agrees with ListJobs up to its limit.
 func TestCountJobs(t *testing.T) {
+	testkit.FileOnly(t)
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) { // time stands still, so no budget ends
 		ctx := context.Background()
 		many(t, db, 3000)
@@ -268,6 +276,7 @@ func TestCountJobs(t *testing.T) {
 
 // Invalid input is rejected without a read.
 func TestListJobs_BadInput(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	many(t, db, 10)
 	var none context.Context

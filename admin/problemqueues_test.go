@@ -13,6 +13,7 @@ import (
 
 // The usual wait of a past day is cached. A later oldest job needs the usual wait of another day.
 func TestProblems_Late_UsualOnce(t *testing.T) {
+	testkit.FileOnly(t)
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		const minute = `INSERT INTO _honkerx_minutes (minute, queue, claimed, wait_ms) VALUES `
 		since := time.Now().Unix()/60 - 10

@@ -104,6 +104,7 @@ func TestProblems_NoWorker(t *testing.T) {
 
 // A killed worker does not count as a worker.
 func TestProblems_NoWorker_Gone(t *testing.T) {
+	testkit.FileOnly(t)
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		const another = `INSERT INTO _honkerx_workers (worker, queue, host, boot, pid_space, pid, pid_start, since_ms, seen_ms) VALUES `
 		testkit.ExecAll(t, db.SQL(), another+`('gone', 'jobs', 'h', 'another', 's', 1, 1, 1, 1)`)
@@ -369,6 +370,7 @@ func TestProblems_Paused(t *testing.T) {
 
 // Jobs held for a key that has room are a bug in honker, so the test creates the state by hand.
 func TestProblems_Held(t *testing.T) {
+	testkit.FileOnly(t)
 	for name, limits := range map[string]honker.Limits{"per key": {PerKey: 1}, "in order": {InOrder: true}} {
 		t.Run(name, func(t *testing.T) {
 			ctx, db, q, _ := open(t)
@@ -396,6 +398,7 @@ func TestProblems_Held(t *testing.T) {
 
 // A clock that is behind is detected by the rows of a machine whose clock is ahead.
 func TestProblems_Clock(t *testing.T) {
+	testkit.FileOnly(t)
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		id := testkit.Enqueue(t, q, 1, honker.Delay(time.Hour))
 		ahead := func(d time.Duration) {

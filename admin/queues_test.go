@@ -97,6 +97,7 @@ func TestQueues_Paused(t *testing.T) {
 
 // The counts of all queues are from the same moment: a job that moves between two queues is counted once.
 func TestQueues_OneMoment(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	const jobs = 200
 	testkit.Exec(t, db, testkit.Numbers(jobs)+`INSERT INTO _honker_live (queue, payload, priority) SELECT iif(n % 2, 'a', 'b'), '1', n % 3 FROM some`)
@@ -132,6 +133,7 @@ func TestQueues_OneMoment(t *testing.T) {
 
 // A pause and its effect on the times are visible at once, even with hundreds of queues.
 func TestQueues_Hundreds(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	testkit.Exec(t, db, testkit.Numbers(300)+`INSERT INTO _honker_live (queue, payload, run_at) SELECT 'queue' || n, '1', iif(n = 7, 4000000000, 1000) FROM some`)
 	find := func(name string) honker.QueueStats {

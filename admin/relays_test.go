@@ -24,6 +24,7 @@ const year = 365 * 24 * time.Hour
 // A process whose clock is a year ahead leaves a lease and a pause of a year. They are listed and can be
 // broken, and the partitions are taken at once. Otherwise they wait.
 func TestBreakRelayPartition_ClockAhead(t *testing.T) {
+	testkit.FileOnly(t)
 	for _, family := range []string{"", "billing"} {
 		t.Run(family, func(t *testing.T) {
 			honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
@@ -165,6 +166,7 @@ func TestBreakRelayPartition_Errors(t *testing.T) {
 // A process whose clock is a year ahead leaves the name of an actor taken for a year. The name is listed
 // and can be freed. Otherwise no actor gets it.
 func TestBreakPresence_ClockAhead(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	ctx := honker.WithActor(t.Context(), "anna")
 	none, err := admin.Presences(ctx, db)

@@ -60,6 +60,7 @@ func TestRequeue_Backoff(t *testing.T) {
 
 // Spread distributes the run times evenly in the order of the deaths, and stores them in the file.
 func TestRequeue_Spread(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)
 	for n := range 4 {
 		bury(t, q, n, "no")
@@ -80,6 +81,7 @@ func TestRequeue_Spread(t *testing.T) {
 // Options move jobs to another queue, set their attempts, and limit them to the oldest. The other jobs stay
 // dead.
 func TestRequeue_Options(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)
 	for n := range 3 {
 		bury(t, q, n, "no")
@@ -112,6 +114,7 @@ func TestRequeue_UniqueKeyTaken(t *testing.T) {
 // Thousands of jobs are requeued in many transactions. Between two transactions each job is either dead or
 // live. If ctx ends, the report counts the changes so far.
 func TestRequeue_Chunks(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)
 	testkit.Exec(t, db, testkit.Numbers(2000)+`INSERT INTO _honker_dead (id, queue, payload, attempts, max_attempts, died_at)
 SELECT n, 'jobs', '1', 1, 3, n FROM some`)
@@ -165,6 +168,7 @@ func TestRequeueTx(t *testing.T) {
 
 // RequeueTx rejects more than a thousand jobs and changes none of them.
 func TestRequeueTx_Bound(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	testkit.Exec(t, db, testkit.Numbers(1001)+`INSERT INTO _honker_dead (id, queue, payload) SELECT n, 'jobs', '1' FROM some`)
 	err := db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {

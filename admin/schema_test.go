@@ -8,11 +8,13 @@ import (
 
 	"github.com/honker-go/honker/admin"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 // Schema lists honker's tables with their indexes and triggers, including triggers of the application. It
 // lists no other tables.
 func TestSchema_Tables(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	for _, statement := range []string{
 		`CREATE TABLE customers (id INTEGER PRIMARY KEY)`,

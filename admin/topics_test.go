@@ -42,6 +42,7 @@ func TestTopics_EventsOrRetention(t *testing.T) {
 
 // Deleted events are not counted, although they leave gaps in the offsets.
 func TestTopics_DeletedEvents(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	s := honker.NewStream[int](db, "orders", nil)
 	testkit.PublishUpTo(t, s, 10)
@@ -58,6 +59,7 @@ func TestTopics_DeletedEvents(t *testing.T) {
 
 // The count has a bound that the topics share, and More reports it.
 func TestTopics_CountIsBounded(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	testkit.Exec(t, db, testkit.Numbers(100_100)+`INSERT INTO _honker_stream (topic, payload) SELECT 'big', '1' FROM some`)
 	all, err := admin.Topics(ctx, db)

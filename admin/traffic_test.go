@@ -128,6 +128,7 @@ func TestTraffic_Tx(t *testing.T) {
 // An idle process writes nothing. A busy process writes the numbers once a second, and once more when it
 // becomes idle.
 func TestTraffic_Writes(t *testing.T) {
+	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "app.db")
 		db := honkertest.OpenFile(t, path, nil)
@@ -188,6 +189,7 @@ func TestTraffic_FractionsOfMilliseconds(t *testing.T) {
 // A hundred queues have numbers of their own, the busiest first if they arrive together. The other queues
 // share theirs.
 func TestTraffic_ManyQueues(t *testing.T) {
+	testkit.FileOnly(t)
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		add := func(name string, n int) {
 			_, err := honker.NewQueue[int](db, name, nil).EnqueueMany(t.Context(), make([]int, n))
@@ -209,6 +211,7 @@ func TestTraffic_ManyQueues(t *testing.T) {
 
 // Minutes are kept for seven days. Old minutes are deleted by the writers of new minutes and by Maintain.
 func TestTraffic_Kept(t *testing.T) {
+	testkit.FileOnly(t)
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		const rows = `SELECT count(*) FROM _honkerx_minutes`
 		q := honker.NewQueue[int](db, "mails", nil)
@@ -233,6 +236,7 @@ func TestTraffic_Kept(t *testing.T) {
 
 // A failed write of the numbers fails no call. It is logged and retried after a minute.
 func TestTraffic_Refused(t *testing.T) {
+	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {
 		log := new(testkit.Log)
 		db := honkertest.Open(t, &honker.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
@@ -272,6 +276,7 @@ func TestTraffic_Close(t *testing.T) {
 
 // Traffic of an attached pool is counted, also with a single connection and without a log.
 func TestTraffic_Attached(t *testing.T) {
+	testkit.FileOnly(t)
 	path := filepath.Join(t.TempDir(), "app.db")
 	testkit.MakeApplication(t, path)
 	pool := testkit.OpenPool(t, path)
@@ -290,6 +295,7 @@ func TestTraffic_Attached(t *testing.T) {
 
 // Steps are the sums of their minutes. TrafficAll returns for each queue the minutes that Traffic returns.
 func TestTraffic_Steps(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	now := time.Now().Unix() / 60
 	testkit.Exec(t, db, testkit.Numbers(600)+`INSERT INTO _honkerx_minutes (minute, queue, enqueued, claimed, acked, retried, died, snoozed, wait_ms, ran_ms, max_wait_ms)

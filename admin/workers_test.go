@@ -112,6 +112,7 @@ func TestWorkers_Foreign(t *testing.T) {
 
 // WorkDue is not listed and leaves no row behind.
 func TestWorkers_WorkDue(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)
 	testkit.Enqueue(t, q, 1)
 	n, err := q.WorkDue(ctx, func(ctx context.Context, _ *honker.Job[int]) error {
@@ -128,6 +129,7 @@ func TestWorkers_WorkDue(t *testing.T) {
 // The next worker that starts and Maintain delete rows that processes left behind: rows from before a
 // reboot, and rows of unknown processes that were not seen for a day.
 func TestWorkers_Left(t *testing.T) {
+	testkit.FileOnly(t)
 	const another = `INSERT INTO _honkerx_workers (worker, queue, host, boot, pid_space, pid, pid_start, since_ms, seen_ms) VALUES `
 	seen := time.Now()
 	plant := func(db *honker.DB) {
@@ -169,6 +171,7 @@ func TestWorkers_Left(t *testing.T) {
 
 // A worker whose row cannot be written works anyway, and the write is retried.
 func TestWorkers_Refused(t *testing.T) {
+	testkit.FileOnly(t)
 	_, db, q, _ := open(t)
 	testkit.ExecAll(t, db.SQL(), `CREATE TRIGGER refuse BEFORE INSERT ON _honkerx_workers BEGIN SELECT RAISE(ABORT, 'no'); END`)
 	done := make(chan int, 1)

@@ -238,6 +238,7 @@ func TestActor_Run_NameTaken(t *testing.T) {
 
 // An actor whose presence has expired is not listed, and its name is free.
 func TestActor_Killed_NameFree(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{TTL: time.Second})
 	var r ran
@@ -256,6 +257,7 @@ func TestActor_Killed_NameFree(t *testing.T) {
 
 // An actor that was suspended while another actor took its name ends with ErrInstanceTaken.
 func TestActor_Run_NameLost(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{TTL: time.Second})
 	var r ran
@@ -269,6 +271,7 @@ func TestActor_Run_NameLost(t *testing.T) {
 
 // An actor registers again after its presence row was deleted.
 func TestActor_Run_Swept(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{TTL: time.Second})
 	var r ran
@@ -279,6 +282,7 @@ func TestActor_Run_Swept(t *testing.T) {
 
 // An actor whose presence row was deleted keeps running if it cannot register again immediately.
 func TestActor_Run_Swept_Refused(t *testing.T) {
+	testkit.FileOnly(t)
 	log := new(testkit.Log)
 	db := honkertest.Open(t, &honker.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
 	d := dispatch.New(db, &dispatch.Options{TTL: time.Second})
@@ -294,6 +298,7 @@ func TestActor_Run_Swept_Refused(t *testing.T) {
 
 // Invalid names and options are rejected before anything is written.
 func TestActor_BadInput(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, nil)
 	var r ran

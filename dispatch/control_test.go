@@ -98,6 +98,7 @@ func TestPing_All(t *testing.T) {
 // An actor of which only the presence row is left does not answer. Ping returns after the TTL or
 // when ctx ends.
 func TestPing_Silent(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{TTL: 4 * time.Second})

@@ -59,6 +59,7 @@ func TestLegacy_DualPush_Once(t *testing.T) {
 // A foreign worker may claim either copy with plain SQL. The other copy is then deleted, and the status
 // and the reply belong to the job that was sent.
 func TestLegacy_DualPush_ForeignClaim(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{Legacy: dispatch.LegacyDualPush})
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -177,6 +178,7 @@ func TestLegacy_Queues(t *testing.T) {
 
 // If a copy is cancelled or becomes a dead letter, the job ends in the same way.
 func TestLegacy_Copy_Cancelled(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{Legacy: dispatch.LegacyDualPush})
 	ctx := context.Background()
@@ -204,6 +206,7 @@ func (boundTo) Decode(_ context.Context, queue string, stored json.RawMessage) (
 
 // The payload is encoded separately for the queue of each copy. Actors and old workers can decode it.
 func TestLegacy_DualPush_Codec(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.Open(t, &honker.Options{Codec: boundTo{}})
 	d := dispatch.New(db, &dispatch.Options{Legacy: dispatch.LegacyDualPush})
 	for n := range 2 {

@@ -16,6 +16,7 @@ import (
 // Maintain deletes jobs that ended more than an hour ago and expired actors. It drops the triggers when
 // no job needs them, and the next Send creates them again.
 func TestMaintain_Dispatch(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{Legacy: dispatch.LegacyDualPush})
 	ctx := context.Background()
@@ -53,6 +54,7 @@ func TestMaintain_Dispatch(t *testing.T) {
 
 // Check reports each broken rule of the dispatch tables once.
 func TestCheck_Dispatch(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{Legacy: dispatch.LegacyDualPush})
 	ctx := context.Background()

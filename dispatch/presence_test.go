@@ -15,6 +15,7 @@ import (
 
 // A running actor is listed, and its presence is refreshed every five seconds even if it is busy.
 func TestActor_Presence_Refreshed(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		d := dispatch.New(db, nil)
 		var r ran

@@ -137,6 +137,7 @@ func TestAwait_NoResult(t *testing.T) {
 
 // Await fails if a reply is malformed or has the wrong type. The status can still be read.
 func TestAwait_ReplyQueue_Unreadable(t *testing.T) {
+	testkit.FileOnly(t)
 	db, b := testkit.OpenWithBinding(t)
 	d := dispatch.New(db, nil)
 	for _, payload := range []string{"not JSON", `"text"`} {
@@ -204,6 +205,7 @@ func TestActor_Reply(t *testing.T) {
 
 // Saving a reply is retried while the writer is busy. The handler does not run again.
 func TestActor_Reply_Busy(t *testing.T) {
+	testkit.FileOnly(t)
 	path, other := testkit.OpenShared(t)
 	log := new(testkit.Log)
 	db, err := honker.Open(t.Context(), path, &honker.Options{BusyTimeout: 20 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(log, nil))})
@@ -234,6 +236,7 @@ func TestActor_Reply_Busy(t *testing.T) {
 
 // Replies are encoded and decoded with the DB's codec.
 func TestActor_Reply_Codec(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.Open(t, &honker.Options{Codec: reversed{}})
 	d := dispatch.New(db, nil)
 	start(t, d, osis("1"), func(context.Context, *dispatch.Task[args]) (any, error) { return "abc", nil }, &dispatch.ActorOptions{Reply: true})
@@ -305,6 +308,7 @@ func (c reversed) Decode(ctx context.Context, queue string, p json.RawMessage) (
 // status, and other replies after an hour. Queues whose names only resemble reply queues are not
 // changed.
 func TestMaintain_Replies(t *testing.T) {
+	testkit.FileOnly(t)
 	for _, prefix := range []string{"", "app/"} {
 		db, b := testkit.OpenWithBinding(t)
 		d := dispatch.New(db, &dispatch.Options{Prefix: prefix})

@@ -98,6 +98,7 @@ func TestSend_IfAbsent_LeastLoaded(t *testing.T) {
 // A job's destination depends on the state seen by its transaction. An actor deleted in the
 // transaction is ignored; after a rollback it is alive again.
 func TestSendTx_IfAbsent_InTx(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{IfAbsent: dispatch.Fallback})
 	began, release := make(chan int, 100), make(chan struct{})
@@ -287,6 +288,7 @@ func TestSend_Log(t *testing.T) {
 
 // A Send with a unique key that is in use returns the existing job and adds no copies.
 func TestSend_Unique(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{Legacy: dispatch.LegacyDualPush, Log: true})
 	ctx := testkit.Context(t, testkit.Timeout)

@@ -15,6 +15,7 @@ import (
 
 // Stats agrees with a full count after every kind of job change.
 func TestStats_BruteForce(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{Prios: 2, Legacy: dispatch.LegacyDualPush})
 	ctx := context.Background()

@@ -57,6 +57,7 @@ func TestDuring(t *testing.T) {
 
 // The jobs in Changes equal the results of DB.Job in every phase.
 func TestDuring_Phases(t *testing.T) {
+	testkit.FileOnly(t)
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		changes := honkertest.During(t, db, func() {

@@ -247,6 +247,7 @@ func members(t *testing.T, g *honker.Group[int], names ...string) map[string]fun
 
 // Every method uses the bubble's clock, not SQLite's.
 func TestBubble_Clock(t *testing.T) {
+	testkit.FileOnly(t)
 	for _, cases := range []clockCases{jobClock(), otherClock()} {
 		for name, begin := range cases {
 			t.Run(name, func(t *testing.T) {

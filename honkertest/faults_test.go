@@ -65,6 +65,7 @@ func TestLapse_Work(t *testing.T) {
 // The copy has the committed data, including claims and locks. The original remains usable, and the
 // two are independent.
 func TestCrash(t *testing.T) {
+	testkit.FileOnly(t)
 	for _, name := range []string{"", "bubble"} {
 		run := func(t *testing.T, db *honker.DB) {
 			ctx := t.Context()

@@ -90,6 +90,7 @@ func TestForeign_Attempts(t *testing.T) {
 
 // A pause stops a foreign worker through its trigger, and an ack releases the unique key.
 func TestForeign_Rules(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	python := honkertest.Foreign(t, db, "jobs")
 	testkit.Enqueue(t, q, 1, honker.Unique("k", nil))

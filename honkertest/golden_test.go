@@ -69,6 +69,7 @@ func fillGolden(t *testing.T, db *honker.DB, before int) {
 
 // The output does not depend on ids, times or worker ids.
 func TestGolden(t *testing.T) {
+	testkit.FileOnly(t)
 	for _, before := range []int{0, 5} {
 		db := honkertest.Open(t, nil)
 		fillGolden(t, db, before)

@@ -117,6 +117,7 @@ func TestWaitFor(t *testing.T) {
 
 // Check fails the test for a database that violates an invariant.
 func TestCheck(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	requirePasses(t, func(t testing.TB) { honkertest.Check(t, db) })
 	testkit.Exec(t, db, `INSERT INTO _honker_live (id, queue, payload, state) VALUES (1, 'jobs', '1', 'lost')`)

@@ -170,6 +170,7 @@ func TestPerform_FailNow(t *testing.T) {
 
 // Handlers that are not idempotent fail the test, and idempotent handlers pass.
 func TestTwicePerform(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[string](t, nil)
 	testkit.ExecAll(t, db.SQL(), `CREATE TABLE sent (job INTEGER PRIMARY KEY, item TEXT)`, `CREATE TABLE "lo""g" (item TEXT, at DATETIME)`)
 	mails := honker.NewQueue[string](db, "mails", nil)

@@ -26,6 +26,7 @@ import (
 
 // A repeated delivery gets the same response as the first and has no second effect.
 func TestHandler_Once(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	q := honker.NewQueue[json.RawMessage](db, "orders", nil)
 	h := newInbox(t, db, inbox.Options{}).Handler(inbox.Enqueue(q))
@@ -126,6 +127,7 @@ func TestHandler_Refused(t *testing.T) {
 // If the handler returns an error or panics, nothing is recorded and the next delivery calls it
 // again.
 func TestHandler_Error(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	q := honker.NewQueue[int](db, "orders", nil)
 	var err error
@@ -169,6 +171,7 @@ func TestHandler_Error(t *testing.T) {
 
 // A payload that cannot be decoded is rejected, so that the sender moves it to the dead letters.
 func TestEnqueue_BadPayload(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	in := newInbox(t, db, inbox.Options{})
 	for _, handler := range []inbox.HandlerFunc{
@@ -199,6 +202,7 @@ func TestHandler_Busy(t *testing.T) {
 
 // Messages are refused after Close and on a read-only DB.
 func TestHandler_NotWritable(t *testing.T) {
+	testkit.FileOnly(t)
 	path, writer := testkit.OpenShared(t)
 	for _, o := range []*honker.Options{{ReadOnly: true}, nil} {
 		db, err := honker.Open(t.Context(), path, o)

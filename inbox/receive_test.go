@@ -44,6 +44,7 @@ func TestInbox_ReceiveTx(t *testing.T) {
 // Receive and ReceiveTx refuse invalid arguments, and Receive refuses a transaction's ctx. Neither
 // changes anything in these cases.
 func TestInbox_Receive_Invalid(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	in := newInbox(t, db, inbox.Options{})
 	ctx := t.Context()
@@ -69,6 +70,7 @@ func TestInbox_Receive_Invalid(t *testing.T) {
 
 // If an application trigger drops a message's row, the message is not treated as a duplicate.
 func TestInbox_Receive_NotInserted(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	in := newInbox(t, db, inbox.Options{})
 	first, err := in.Receive(t.Context(), &inbox.Message{ID: "1"}, nothing)
@@ -84,6 +86,7 @@ func TestInbox_Receive_NotInserted(t *testing.T) {
 
 // Maintain deletes any number of ids, each once its own retention has passed.
 func TestMaintain_Inbox(t *testing.T) {
+	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Second})
 		maintain := func() { require.NoError(t, db.Maintain(t.Context(), &honker.MaintainOptions{Once: true})) }
@@ -116,6 +119,7 @@ func TestMaintain_Inbox(t *testing.T) {
 
 // Check reports a row that violates the rules of the table.
 func TestCheck_Inbox(t *testing.T) {
+	testkit.FileOnly(t)
 	path, db := testkit.OpenShared(t)
 	_, err := newInbox(t, db, inbox.Options{}).Receive(t.Context(), &inbox.Message{ID: "1"}, nothing)
 	require.NoError(t, err)

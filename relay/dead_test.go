@@ -77,6 +77,7 @@ func onePartition(n int) *relay.DeadFilter { return &relay.DeadFilter{Partition:
 
 // A dead letter keeps all fields of its message and records why it died.
 func TestQueue_Dead_Fields(t *testing.T) {
+	testkit.FileOnly(t)
 	_, q := deadQueue(t, 3)
 	for d, err := range q.Dead(t.Context(), &relay.DeadFilter{Type: "text/plain"}) {
 		require.NoError(t, err)
@@ -96,6 +97,7 @@ func TestQueue_Dead_Fields(t *testing.T) {
 // Filters by partition, type, state and time work alone and combined. The zero filter selects
 // everything.
 func TestQueue_Dead_Filters(t *testing.T) {
+	testkit.FileOnly(t)
 	_, q := deadQueue(t, 12)
 	require.Equal(t, []int64{1, 2, 3, 4}, idsOf(replay(t, q, 4, time.Hour)))
 	_, err := q.Discard(t.Context(), 5)
@@ -128,6 +130,7 @@ func TestQueue_Dead_Filters(t *testing.T) {
 
 // Dead yields all dead letters across any number of pages, even if payloads are large.
 func TestQueue_Dead_Pages(t *testing.T) {
+	testkit.FileOnly(t)
 	db, q := deadQueue(t, 345)
 	testkit.Exec(t, db, `UPDATE _honkerx_relay_dead SET payload = zeroblob(300000) WHERE id % 10 = 0`)
 	ids := deadIDs(t, q, nil)
@@ -142,6 +145,7 @@ func TestQueue_Dead_Pages(t *testing.T) {
 // Replay takes a dead letter, Reject returns it with an additional attempt, and the next replay
 // resolves it.
 func TestQueue_Replay_RoundTrip(t *testing.T) {
+	testkit.FileOnly(t)
 	_, q := deadQueue(t, 1)
 	d := replay(t, q, 5, time.Minute)[0]
 	require.Equal(t, relay.DeadReplaying, d.State)
@@ -175,6 +179,7 @@ func TestQueue_Replay_RoundTrip(t *testing.T) {
 
 // A dead letter whose replay was rejected comes after dead letters that were never replayed.
 func TestQueue_Replay_Fair(t *testing.T) {
+	testkit.FileOnly(t)
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := relay.New(db, nil).Queue("hooks", 2)
 		insertDead(t, db, q, 3)
@@ -191,6 +196,7 @@ func TestQueue_Replay_Fair(t *testing.T) {
 
 // Replay honors its filter, including the limit.
 func TestQueue_Replay_Filter(t *testing.T) {
+	testkit.FileOnly(t)
 	_, q := deadQueue(t, 10)
 	f := onePartition(0)
 	f.Limit = 2
@@ -204,6 +210,7 @@ func TestQueue_Replay_Filter(t *testing.T) {
 
 // When a hold has expired, the next replay can take the dead letter, and the old holder cannot settle it.
 func TestQueue_Replay_HoldOver(t *testing.T) {
+	testkit.FileOnly(t)
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := relay.New(db, nil).Queue("hooks", 2)
 		insertDead(t, db, q, 1)
@@ -224,6 +231,7 @@ func TestQueue_Replay_HoldOver(t *testing.T) {
 
 // Concurrent replays of two DBs on the same file never return the same dead letter.
 func TestQueue_Replay_OnceEach(t *testing.T) {
+	testkit.FileOnly(t)
 	path := filepath.Join(t.TempDir(), "shared.db")
 	const n = 400
 	var wg sync.WaitGroup
@@ -256,6 +264,7 @@ func TestQueue_Replay_OnceEach(t *testing.T) {
 // A requeued dead letter becomes the last message of its partition with a new number. Held and settled
 // dead letters are not requeued.
 func TestQueue_Requeue_EndOfPartition(t *testing.T) {
+	testkit.FileOnly(t)
 	db, q := deadQueue(t, 8)
 	_, err := q.Send(t.Context(), relay.Outgoing{Partition: 1, Payload: []byte("waits")})
 	require.NoError(t, err)
@@ -321,6 +330,7 @@ func TestQueue_Requeue_Handled(t *testing.T) {
 
 // Requeue is atomic: if an application trigger prevents a deletion, nothing is requeued.
 func TestQueue_Requeue_Atomic(t *testing.T) {
+	testkit.FileOnly(t)
 	for _, refusal := range []string{"ABORT, 'no'", "IGNORE"} {
 		db, q := deadQueue(t, 4)
 		testkit.Exec(t, db, `CREATE TRIGGER no BEFORE DELETE ON _honkerx_relay_dead WHEN OLD.id = 3 BEGIN SELECT RAISE(`+refusal+`); END`)
@@ -334,6 +344,7 @@ func TestQueue_Requeue_Atomic(t *testing.T) {
 
 // CleanupDead deletes dead letters that were settled long enough ago, but no pending ones.
 func TestQueue_CleanupDead_SettledOnly(t *testing.T) {
+	testkit.FileOnly(t)
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := relay.New(db, nil).Queue("hooks", 2)
 		insertDead(t, db, q, 6)
@@ -361,6 +372,7 @@ func TestQueue_CleanupDead_SettledOnly(t *testing.T) {
 
 // CleanupDead deletes many dead letters in chunks.
 func TestQueue_CleanupDead_Many(t *testing.T) {
+	testkit.FileOnly(t)
 	const n = 20_000
 	db, q := deadQueue(t, n)
 	testkit.Exec(t, db, `UPDATE _honkerx_relay_dead SET state = iif(id % 2, 'resolved', 'discarded'), hold_until_ms = 1 WHERE id % 10`)
@@ -392,6 +404,7 @@ func deadErr(seq func(func(*relay.DeadMessage, error) bool)) (failed error) {
 
 // All methods refuse invalid arguments and change nothing.
 func TestQueue_Dead_BadInput(t *testing.T) {
+	testkit.FileOnly(t)
 	db, q := deadQueue(t, 3)
 	d := replay(t, q, 1, time.Hour)[0]
 	before := testkit.Dump(t, db.SQL())
@@ -436,6 +449,7 @@ func TestQueue_Dead_BadInput(t *testing.T) {
 
 // With a ctx from DB.Tx, writes are refused and reads see the transaction.
 func TestQueue_Dead_InTx(t *testing.T) {
+	testkit.FileOnly(t)
 	db, q := deadQueue(t, 3)
 	d := replay(t, q, 1, time.Hour)[0]
 	require.NoError(t, db.Tx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
@@ -474,6 +488,7 @@ func TestQueue_Dead_NoTables(t *testing.T) {
 
 // Queues and families do not see each other's dead letters.
 func TestQueue_Dead_OthersUntouched(t *testing.T) {
+	testkit.FileOnly(t)
 	db, q := deadQueue(t, 4)
 	testkit.Exec(t, db, `UPDATE _honkerx_relay_dead SET state = 'resolved', hold_until_ms = 1 WHERE id = 4`)
 	before := testkit.Dump(t, db.SQL())

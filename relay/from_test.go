@@ -49,6 +49,7 @@ func untilSent(t testing.TB, q *relay.Queue, n int64) {
 
 // From sends the messages returned by fn in event order, whether fn returns none, one or several.
 func TestFrom(t *testing.T) {
+	testkit.FileOnly(t)
 	_, db, events := testkit.NewStream[int](t, "orders")
 	q := relay.New(db, nil).Queue("hooks", 4)
 	stop := testkit.Background(t, func(ctx context.Context) error {
@@ -83,6 +84,7 @@ func TestFrom(t *testing.T) {
 
 // Each event is sent once and in order, even if From is stopped and restarted many times.
 func TestFrom_Restarts(t *testing.T) {
+	testkit.FileOnly(t)
 	const n = 3000
 	_, db, events := testkit.NewStream[int](t, "orders")
 	q := relay.New(db, nil).Queue("hooks", 1)
@@ -107,6 +109,7 @@ func TestFrom_Restarts(t *testing.T) {
 
 // Several concurrent calls of From for a consumer send each event once and in order.
 func TestFrom_SeveralForOneConsumer(t *testing.T) {
+	testkit.FileOnly(t)
 	const n = 2000
 	_, db, events := testkit.NewStream[int](t, "orders")
 	q := relay.New(db, nil).Queue("hooks", 1)
@@ -134,6 +137,7 @@ func TestFrom_SeveralForOneConsumer(t *testing.T) {
 // An error ends From. Earlier events are not processed again, and the next From starts with the
 // failed event.
 func TestFrom_Error(t *testing.T) {
+	testkit.FileOnly(t)
 	_, db, events := testkit.NewStream[int](t, "orders")
 	q := relay.New(db, &relay.Options{MaxPayload: 10}).Queue("hooks", 1)
 	testkit.PublishUpTo(t, events, 10)
@@ -167,6 +171,7 @@ func TestFrom_Error(t *testing.T) {
 
 // The offset and the messages are saved together or not at all.
 func TestFrom_NothingIsHalf(t *testing.T) {
+	testkit.FileOnly(t)
 	_, db, events := testkit.NewStream[int](t, "orders")
 	_, err := relay.New(db, nil).Queue("hooks", 4).Send(t.Context(), text("first"))
 	require.NoError(t, err)

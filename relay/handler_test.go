@@ -142,6 +142,7 @@ func TestRelay_Handle_Prefix(t *testing.T) {
 
 // Reject turns only its own message into a dead letter, and the partition continues immediately.
 func TestRelay_Handle_Reject(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {
 		var died events[relay.Died]
 		r := relay.New(db, &relay.Options{Observer: &relay.Observer{Dead: died.add}})
@@ -242,6 +243,7 @@ func TestRelay_Handle_Panic(t *testing.T) {
 // The attempt count increases when a batch is taken, so it includes crashed processes. It does not
 // increase while a message waits, and progress resets it to 0.
 func TestRelay_Attempts(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, nil)
 		q := r.Queue("orders", 1)
@@ -271,6 +273,7 @@ func dies(t testing.TB, db *honker.DB, queue string, attempts int, lease time.Du
 
 // A message that has crashed MaxAttempts processes becomes a dead letter without another attempt.
 func TestRelay_MaxAttempts_Crashes(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, nil)
 		q := r.Queue("orders", 1)

@@ -31,6 +31,7 @@ func TestQueue_Info_Unused(t *testing.T) {
 
 // Info returns the finished and waiting messages and the state of each partition.
 func TestQueue_Info_Partitions(t *testing.T) {
+	testkit.FileOnly(t)
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := relay.New(db, nil).Queue("hooks", 4)
 		sent := time.Now().Truncate(time.Millisecond)
@@ -117,6 +118,7 @@ func local(t time.Time) time.Time {
 
 // Dead counts the dead letters that are neither resolved nor discarded, whether held or not.
 func TestQueue_Info_Dead(t *testing.T) {
+	testkit.FileOnly(t)
 	_, q := deadQueue(t, 6)
 	require.EqualValues(t, 6, infoOf(t, q).Dead)
 	held := replay(t, q, 2, time.Hour)
@@ -130,6 +132,7 @@ func TestQueue_Info_Dead(t *testing.T) {
 
 // Info counts messages that another program has inserted into partitions that do not exist.
 func TestQueue_Info_Misplaced(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	q := relay.New(db, nil).Queue("hooks", 2)
 	_, err := q.Send(t.Context(), relay.Outgoing{})

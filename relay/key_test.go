@@ -171,6 +171,7 @@ func TestRelay_Key_Bad(t *testing.T) {
 // A database from the version without keys can be read as is, and any write upgrades it. Its
 // messages have no key. Processes running the earlier version can keep using it.
 func TestRelay_Key_OlderFile(t *testing.T) {
+	testkit.FileOnly(t)
 	for verb, write := range map[string]func(r *relay.Relay, q *relay.Queue, db *honker.DB) error{
 		"Send": func(_ *relay.Relay, q *relay.Queue, _ *honker.DB) error {
 			_, err := q.Send(t.Context(), relay.Outgoing{Key: "acme"})

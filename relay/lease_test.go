@@ -207,6 +207,7 @@ func TestRelay_Stuck_End(t *testing.T) {
 
 // Progress is not saved if the lease belongs to another owner or another epoch.
 func TestRelay_Lease_Lost(t *testing.T) {
+	testkit.FileOnly(t)
 	for name, steal := range map[string]string{
 		"owner": `UPDATE _honkerx_relay_partitions SET owner = 'other', lease_until_ms = 0`,
 		"epoch": `UPDATE _honkerx_relay_partitions SET epoch = epoch + 1, lease_until_ms = 0`,

@@ -16,6 +16,7 @@ import (
 // The observer sees each message that dies, whether it was rejected or its last attempt failed or
 // crashed.
 func TestRelay_Observer_Dead(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		var died events[relay.Died]
 		r := relay.New(db, &relay.Options{Observer: &relay.Observer{Dead: died.add}})

@@ -49,6 +49,7 @@ func waiting(t testing.TB, queues ...*relay.Queue) (n int64) {
 
 // Messages are in the database when Send returns, or after the commit for SendTx.
 func TestRelay_Send(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
 	q := relay.New(db, nil).Queue("orders", 4)
@@ -75,6 +76,7 @@ func TestRelay_Send(t *testing.T) {
 // Many messages sent by a single call, to several partitions, keep their order and are sent
 // together or not at all.
 func TestRelay_Send_Many(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	q := relay.New(db, nil).Queue("orders", 4)
 	all := make([]relay.Outgoing, 2500)
@@ -97,6 +99,7 @@ func TestRelay_Send_Many(t *testing.T) {
 
 // A rollback also removes the tables, and the next transaction creates them again.
 func TestRelay_SendTx_Rollback(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
 	q := relay.New(db, nil).Queue("orders", 2)
@@ -154,6 +157,7 @@ func TestRelay_Send_BadMessage(t *testing.T) {
 
 // Invalid names, numbers of partitions and options are returned by the first method called.
 func TestRelay_Queue_Invalid(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
 	r := relay.New(db, nil)
@@ -210,6 +214,7 @@ func TestRelay_Queue_Partition_Vectors(t *testing.T) {
 
 // Relays of different families share nothing.
 func TestRelay_Family(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
 	for i, f := range []string{"", "billing", "messages", "billing_messages"} {
@@ -226,6 +231,7 @@ func TestRelay_Family(t *testing.T) {
 
 // Send is refused within a transaction of its caller, and SendTx with a transaction of another database.
 func TestRelay_Send_Refused(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	db, other := honkertest.Open(t, nil), honkertest.Open(t, nil)
 	q := relay.New(db, nil).Queue("orders", 2)
@@ -252,6 +258,7 @@ func TestRelay_Send_Refused(t *testing.T) {
 
 // A queue is looked up in the database until it is found in committed data, by Send or by SendTx.
 func TestRelay_SendTx_LookedUpOnce(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
 	for name, inTx := range map[string]func(f func(context.Context, honker.Tx) error) error{

@@ -207,6 +207,7 @@ func TestRelay_Family_Run(t *testing.T) {
 
 // Run returns an error for an invalid handler and for two handlers of a queue, and writes nothing.
 func TestRelay_Run_Invalid(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
 	handle := func(context.Context, *relay.Message) error { return nil }
@@ -352,6 +353,7 @@ func TestRelay_Processors_Turns(t *testing.T) {
 
 // Each way of sending a message wakes a waiting relay.
 func TestRelay_Run_Wakes(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	path, db := testkit.OpenShared(t)
 	other := testkit.Attach(t, path)

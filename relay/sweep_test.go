@@ -22,6 +22,7 @@ import (
 // Finished messages that are still in the database are deleted at the start and every VacuumEvery,
 // even by two relays at once. Unfinished messages are never deleted.
 func TestRelay_Vacuum(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, nil)
 		q := r.Queue("orders", 2)
@@ -54,6 +55,7 @@ func TestRelay_Vacuum(t *testing.T) {
 
 // A sweep uses many small transactions, so that other writers do not wait long.
 func TestRelay_Vacuum_Chunks(t *testing.T) {
+	testkit.FileOnly(t)
 	var chunks []int // deleted messages per transaction
 	var open int
 	var mu sync.Mutex
@@ -102,6 +104,7 @@ func TestRelay_Vacuum_Chunks(t *testing.T) {
 // Messages that another program inserted into missing partitions stay in the database and are
 // logged. If their queue is registered later, its messages are delivered.
 func TestRelay_Strays(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {
 		r := relay.New(db, nil)
 		q := r.Queue("orders", 2)
@@ -130,6 +133,7 @@ func TestRelay_Strays(t *testing.T) {
 
 // An idle relay writes nothing.
 func TestRelay_Idle(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, nil)
 		q := r.Queue("orders", 16)

@@ -148,6 +148,7 @@ func TestRelay_HandleTx_Sends(t *testing.T) {
 
 // If another process has taken the lease, the batch has no effects at all.
 func TestRelay_HandleTx_LeaseLost(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		testkit.Exec(t, db, `CREATE TABLE effects (seq INTEGER, attempt INTEGER)`)
 		var lost events[relay.LeaseLost]
@@ -302,6 +303,7 @@ func TestRelay_Busy_LeaseOver(t *testing.T) {
 // The progress is saved even if the next partition cannot be taken, here because of an application
 // trigger.
 func TestRelay_Save_NothingCanBeTaken(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, &relay.Options{Processors: 1})
 		q := r.Queue("orders", 2)

@@ -243,6 +243,7 @@ func TestNew_BadKeys(t *testing.T) {
 // A job whose key is missing in a process waits for a process that has the key. A payload that was moved to another
 // queue with SQL is not opened there.
 func TestCodec_InQueue(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx := t.Context()
 	path := t.TempDir() + "/app.db"
 	open := func(letters string) (*honker.DB, *honker.Queue[string]) {

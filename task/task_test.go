@@ -65,6 +65,7 @@ func ours(t *testing.T, call task.Task) func(*honker.DB) int64 {
 
 // The encoding of a task is the same as in other bindings.
 func TestTask_Envelope_AsHonker(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	_, db, q := testkit.NewQueue[task.Task](t, nil)
 	full := newTask(t, "app.tasks.mail", 1, "zwei", nil, []int{3}, json.RawMessage(`{"a" : 9007199254740993}`))
@@ -170,6 +171,7 @@ func TestTask_Unwritable(t *testing.T) {
 
 // A job whose payload is not a task becomes a dead letter.
 func TestTask_RawPayload(t *testing.T) {
+	testkit.FileOnly(t)
 	const raw = "raw (non-decorated) payload on a decorated-task queue"
 	for _, payload := range []string{
 		`"hello"`, `{}`, `null`, `[]`, `17`, `{"task": "add", "args": [], "kwargs": {}}`, `{"__honker_task__": null}`, `{"__honker_task__": "add"}`,
@@ -190,6 +192,7 @@ func TestTask_RawPayload(t *testing.T) {
 
 // A job with an unknown task name becomes a dead letter, and its error lists the known names.
 func TestTask_Unknown(t *testing.T) {
+	testkit.FileOnly(t)
 	some := func(context.Context, task.Task) (any, error) { return nil, nil }
 	for names, want := range map[string]string{"": `unknown task: "app.tasks.mail"`, "b a c": `unknown task: "app.tasks.mail"; known are: a, b, c`} {
 		tasks := task.Handlers{}
@@ -208,6 +211,7 @@ func TestTask_Unknown(t *testing.T) {
 
 // The value that a task returns is saved as the result of its job.
 func TestTask_Result(t *testing.T) {
+	testkit.FileOnly(t)
 	add := func(_ context.Context, call task.Task) (any, error) {
 		var a, b int
 		if err := errors.Join(call.Arg(0, &a), call.Kwarg("b", &b)); err != nil {

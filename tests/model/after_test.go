@@ -16,6 +16,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 // afterMachine drives two queues whose jobs depend on other jobs and batches, have keys, and have
@@ -241,6 +242,7 @@ func (m *afterMachine) end(t *rapid.T) {
 
 // No job runs before its dependencies are done, and no job is left waiting forever.
 func TestAfter_Model(t *testing.T) {
+	testkit.FileOnly(t)
 	met := map[string]int{}
 	dir, checks := t.TempDir(), 0
 	synctest.Test(t, func(t *testing.T) {

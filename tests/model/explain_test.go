@@ -16,6 +16,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 // explainMachine extends limitsMachine with rates and with pauses that end. It compares
@@ -241,6 +242,7 @@ func (m *explainMachine) WaitNextAt(t *rapid.T) {
 
 // TestExplain_Model checks that explanations agree with claims.
 func TestExplain_Model(t *testing.T) {
+	testkit.FileOnly(t)
 	met := map[string]int{}
 	dir, checks := t.TempDir(), 0
 	synctest.Test(t, func(t *testing.T) {

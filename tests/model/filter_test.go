@@ -15,6 +15,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 // picky is a filter with an equivalent Go function.
@@ -63,6 +64,7 @@ func drawFilter(depth int) *rapid.Generator[picky] {
 
 // Filters select the same events as their equivalents in Go.
 func TestStream_Filter_Picks(t *testing.T) {
+	testkit.FileOnly(t)
 	picked, passed := 0, 0
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})

@@ -327,6 +327,7 @@ func (m *groupMachine) follows() string {
 
 // TestGroup_Model compares random operations on a group with the model.
 func TestGroup_Model(t *testing.T) {
+	testkit.FileOnly(t)
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})

@@ -424,6 +424,7 @@ func (m *limitsMachine) end(t *rapid.T) {
 
 // Jobs start only as the limits of their queue allow, and none is left waiting forever.
 func TestLimits_Model(t *testing.T) {
+	testkit.FileOnly(t)
 	met := map[string]int{}
 	dir, checks := t.TempDir(), 0
 	synctest.Test(t, func(t *testing.T) {

@@ -236,6 +236,7 @@ func (l listing) want(jobs []listedJob, order admin.Order) []int64 {
 
 // Lists, counts and statistics agree with filtering and sorting a slice in Go.
 func TestList_Model(t *testing.T) {
+	testkit.FileOnly(t)
 	listed, met := 0, map[string]int{}
 	synctest.Test(t, func(t *testing.T) { // the clock stands still
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 // lockModel models a lock:
@@ -191,6 +192,7 @@ func (m *lockMachine) Check(t *rapid.T) {
 
 // TestLock_Model compares random operations on a lock with the model.
 func TestLock_Model(t *testing.T) {
+	testkit.FileOnly(t)
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour, Logger: slog.New(slog.DiscardHandler)})
@@ -297,6 +299,7 @@ func (m *rateMachine) Check(t *rapid.T) {
 
 // TestRateLimit_Model compares random calls to a rate limit with the model.
 func TestRateLimit_Model(t *testing.T) {
+	testkit.FileOnly(t)
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})

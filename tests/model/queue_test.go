@@ -455,6 +455,7 @@ type undated struct{ *testing.T }
 
 // TestQueue_Model compares random operations on a queue with the model.
 func TestQueue_Model(t *testing.T) {
+	testkit.FileOnly(t)
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})

@@ -327,6 +327,7 @@ func (m *deadMachine) Check(t *rapid.T) {
 
 // TestRelay_Dead_Model compares random operations on dead letters with the model.
 func TestRelay_Dead_Model(t *testing.T) {
+	testkit.FileOnly(t)
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "honker.db")

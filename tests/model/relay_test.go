@@ -294,6 +294,7 @@ func (m *relayMachine) drain(t *rapid.T) {
 
 // TestRelay_Model compares the messages received by two relays on the same file with the model.
 func TestRelay_Model(t *testing.T) {
+	testkit.FileOnly(t)
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour, Logger: slog.New(slog.DiscardHandler)})

@@ -287,6 +287,7 @@ func (m *keptMachine) Check(t *rapid.T) {
 
 // TestRetention_Model compares random operations on retained topics with the model.
 func TestRetention_Model(t *testing.T) {
+	testkit.FileOnly(t)
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})

@@ -148,6 +148,7 @@ func (m *scheduleMachine) Check(t *rapid.T) {
 
 // TestScheduler_Model compares random operations on schedules with the model.
 func TestScheduler_Model(t *testing.T) {
+	testkit.FileOnly(t)
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 // uniqueModel adds unique keys to the model of a queue. A key has a job, an optional successor that
@@ -276,6 +277,7 @@ func (m *uniqueMachine) twice(t *rapid.T) {
 
 // TestUnique_Model compares random operations on a queue with unique keys with the model.
 func TestUnique_Model(t *testing.T) {
+	testkit.FileOnly(t)
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
