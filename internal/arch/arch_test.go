@@ -216,6 +216,28 @@ var snippets = map[string][]snippet{
 		{"queue_test.go", "func helper() {}\n", ""},
 		{"internal/worker/x.go", "type pool struct{}\n", ""},
 	},
+	"marks": {
+		{"x_test.go", aboutFile("TestA", ""), "TestA is about the file"},
+		{"tests/model/x_test.go", aboutFile("TestA", ""), "TestA is about the file"},
+		{"relay/x_test.go", "func TestA(t *testing.T) { f(`PRAGMA ` + name) }\n", "TestA is about the file"},
+		{"x_test.go", "func Test(t *testing.T) { f(`SELECT 1 FROM sqlite_schema`) }\n", "Test is about the file"},
+		{"x_test.go", "func TestA(t *testing.T) { t.Run(`a`, func(t *testing.T) { f(`DROP TRIGGER _honkerx_gate`) }) }\n", "TestA is about the file"},
+		{"x_test.go", aboutFile("TestA", "t.Parallel(); testkit.FileOnly(t)"), "internal/testkit.FileOnly"},
+		{"x_test.go", aboutFile("helper", "testkit.FileOnly(t)"), "internal/testkit.FileOnly"},
+
+		{"x_test.go", aboutFile("TestA", "testkit.FileOnly(t)"), ""},
+		{"x_test.go", aboutFile("helper", ""), ""},
+		{"x_test.go", aboutFile("ExampleA", ""), ""},
+		{"x_test.go", "func TestA(t *testing.T) { f(`SELECT id FROM orders`) }\n", ""},
+		{"task/x_test.go", "func TestA(t *testing.T) { f(`{\"__honker_task__\": {}}`) }\n", ""},
+		{"tests/faults/x_test.go", aboutFile("TestA", ""), ""},
+		{"relay/jetstream/x_test.go", aboutFile("TestA", ""), ""},
+	},
+}
+
+// aboutFile is a function that begins with some statements and then reads a table of the file.
+func aboutFile(name, begins string) string {
+	return "import \"" + ours + "/internal/testkit\"\nfunc " + name + "(t *testing.T) { " + begins + "\nf(`SELECT id FROM _honker_live`) }\n"
 }
 
 // TestArch_RulesFindBreaks checks that each rule detects the snippets that break it.

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var update = flag.Bool("update", false, "draw the packages in docs/internals/architecture.md again")
+var update = flag.Bool("update", false, "draw the packages in docs/internals/architecture.md again, and write testdata")
 
 const (
 	mapPage   = "docs/internals/architecture.md"

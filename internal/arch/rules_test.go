@@ -16,6 +16,7 @@ var rules = map[string]rule{
 	"files":   fileFaults,
 	"clock":   clockFaults,
 	"exports": exportFaults,
+	"marks":   markFaults,
 }
 
 const (
