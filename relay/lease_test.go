@@ -232,7 +232,7 @@ func TestRelay_Lease_Lost(t *testing.T) {
 				require.Equal(t, 1, log.Times("lease lost"))
 				require.Equal(t, "0/1/0", got.seqs()[0])
 				require.Contains(t, got.seqs(), "0/1/1", "delivered again, with the attempt of the lost batch")
-				require.Zero(t, waiting(t, q))
+				require.Zero(t, testkit.QueryInt(t, db.SQL(), countMessages))
 			})
 		})
 	}

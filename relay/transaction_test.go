@@ -319,6 +319,6 @@ func TestRelay_Save_NothingCanBeTaken(t *testing.T) {
 		time.Sleep(time.Hour)
 		require.NoError(t, stop())
 		require.Equal(t, []string{"0/1/0"}, got.seqs())
-		require.EqualValues(t, 1, waiting(t, q))
+		require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), countMessages))
 	})
 }
