@@ -18,6 +18,14 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
+// queuesOf returns handles for the named queues.
+func queuesOf(db *honker.DB, names []string) (queues []*honker.Queue[int]) {
+	for _, name := range names {
+		queues = append(queues, honker.NewQueue[int](db, name, nil))
+	}
+	return queues
+}
+
 // kinds creates queues a, b, … with n jobs each. The arguments count up within each queue.
 func kinds(t *testing.T, db *honker.DB, sizes ...int) (names []string) {
 	t.Helper()
@@ -96,7 +104,7 @@ func TestWorkers_Invalid(t *testing.T) {
 	require.ErrorIs(t, new(honker.Workers).Work(t.Context(), nil), honker.ErrInvalid)
 	w := testkit.Workers(db, nil, []string{"a", "b"}, testkit.Succeed[int])
 	require.ErrorIs(t, w.Work(t.Context(), &honker.WorkOptions{Workers: -1}), honker.ErrInvalid)
-	require.EqualValues(t, 2, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live WHERE state = 'pending' AND attempts = 0`))
+	require.Zero(t, claimedJobs(t, a))
 	n, err := w.WorkDue(t.Context(), nil)
 	require.NoError(t, err, "the refused call has changed nothing")
 	require.Equal(t, 2, n)
@@ -240,6 +248,7 @@ func TestWorkers_Handoff(t *testing.T) {
 
 // A job of another queue that was committed before a handoff comes first.
 func TestWorkers_Handoff_OthersFirst(t *testing.T) {
+	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		began := make(chan string, 2)
 		w := testkit.Workers(db, nil, []string{"a", "b"}, func(_ context.Context, job *honker.Job[int]) error {
@@ -485,8 +494,10 @@ func TestWorkers_EveryEnd(t *testing.T) {
 			got[fmt.Sprint(e.Queue, " ", e.Outcome)]++
 		}
 		require.Equal(t, want, got)
-		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`))
-		require.EqualValues(t, 4, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_dead`))
+		for _, q := range queuesOf(db, names) {
+			require.Zero(t, liveJobs(t, q))
+			require.EqualValues(t, 2, stats(t, q).Dead.N)
+		}
 	})
 }
 
@@ -500,7 +511,7 @@ func TestWorkers_Bound(t *testing.T) {
 		return testkit.Workers(db, nil, names, r.lasting(0)).Work(ctx, &honker.WorkOptions{Workers: 3})
 	})
 	testkit.Eventually(t, testkit.Timeout, "all done", func() bool {
-		return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`) == 0
+		return liveJobs(t, queuesOf(db, names)...) == 0
 	})
 	require.NoError(t, stop())
 	require.EqualValues(t, 600, r.total.Load())
@@ -543,7 +554,7 @@ func TestWorkers_CancelAndTx(t *testing.T) {
 	}
 	testkit.Background(t, func(context.Context) error { return w.Work(ctx, nil) })
 	testkit.Eventually(t, testkit.Timeout, "all done", func() bool {
-		return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_live`) == 0
+		return liveJobs(t, queuesOf(db, names)...) == 0
 	})
 	rows, err := testkit.Rows(db.SQL(), `SELECT queue FROM done ORDER BY queue`)
 	require.NoError(t, err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 // workersModel models a Workers. Each queue is a lane with its own model:
@@ -419,6 +420,7 @@ func (m *workersMachine) finish(t *rapid.T) {
 // A Workers claims jobs in the order of the model. No job is lost, and no job runs twice at the same
 // time.
 func TestWorkers_Model(t *testing.T) {
+	testkit.FileOnly(t)
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
