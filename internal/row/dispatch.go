@@ -2,13 +2,13 @@ package row
 
 import "time"
 
-// DispatchPart is a part of the schema of dispatch. Each part is created when it is first needed.
+// DispatchPart is a part of package dispatch's schema. A part is created when it is first needed.
 type DispatchPart int
 
-// The parts of the schema of dispatch.
+// The parts of package dispatch's schema.
 const (
 	DispatchTables  DispatchPart = iota // tables, needed by every use
-	DispatchLife                        // triggers that record the life of the sent jobs
+	DispatchLife                        // triggers that record the life cycle of sent jobs
 	DispatchLegacy                      // triggers for copies in legacy queues
 	DispatchReplies                     // triggers for jobs with a reply queue or topic
 )
@@ -16,10 +16,10 @@ const (
 // DispatchPrefix is the default prefix of dispatch keys.
 const DispatchPrefix = "hero:"
 
-// DispatchPresence is a taken name of an actor. Fields without a value are zero, since other programs
-// write presences too.
+// DispatchPresence is an actor's claim on its name. A field whose value is missing or unreadable is
+// zero, because other programs write presences too.
 type DispatchPresence struct {
-	Key       string    // name of the actor
+	Key       string    // actor name
 	Owner     string    // running actor that holds the name
 	ExpiresAt time.Time // rounded up to milliseconds
 
@@ -34,44 +34,44 @@ type DispatchPresence struct {
 	Paused        bool // it claims no tasks
 }
 
-// Sent is a job sent by dispatch.
+// Sent is a job sent with package dispatch.
 type Sent struct {
 	ID         int64
 	Queue      string
-	Events     string // topic of its log; "" if none
+	Events     string // topic of its event log; "" if none
 	ReplyQueue string // queue for its outcome; "" if none
 	ReplyTopic string // topic for its outcome; "" if none
 }
 
-// DispatchStatus is the recorded state of a job sent by dispatch.
+// DispatchStatus is the recorded state of a job sent with package dispatch.
 type DispatchStatus struct {
-	RunID     int64 // job that runs in place of the job sent; the same id unless a copy was claimed
+	RunID     int64 // job that runs in place of the sent job; the same id unless a copy was claimed
 	Queue     string
 	SentAt    time.Time
 	StartedAt time.Time // start of the last attempt; zero if there was none
 	EndedAt   time.Time // zero if the job has not ended
 	Stopped   bool
-	HeldUntil time.Time // with Stopped: end of the claim that was held at the stop; zero if none was or its handler has returned
+	HeldUntil time.Time // for a stopped job: end of the claim that it had when it was stopped; zero if it had none or its handler has returned
 
 	State     string // state of the live job; "" if there is none
 	Attempts  int64
-	Worker    string // worker that has claimed the job; "" if none
+	Worker    string // worker that holds the job; "" if none
 	LastError string
 	Dead      bool
 	Output    []byte // saved result as stored; nil if there is none
-	Twins     bool   // copies of the job wait in legacy queues
+	Twins     bool   // copies of the job are waiting in legacy queues
 
 	Reply DispatchReply
 }
 
-// DispatchReply is a reply of a worker to a job that has no Output.
+// DispatchReply is a worker's reply to a job that has no Output.
 type DispatchReply struct {
 	Queue   string // queue that holds the reply; "" if there is none
 	Payload []byte // as stored; nil if another program has stored a number or NULL
-	Text    bool   // the payload is stored as text, as honker does, and not as bytes
+	Text    bool   // the payload is stored as text, as honker does, rather than as bytes
 }
 
-// DispatchCopy is a live job that stands for a job sent by dispatch.
+// DispatchCopy is a live job that stands for a sent job.
 type DispatchCopy struct {
 	ID     int64
 	Queue  string
@@ -89,5 +89,5 @@ type DispatchLoad struct {
 // DispatchOccupancy describes how busy actors are.
 type DispatchOccupancy struct {
 	Waiting map[string]int // pending jobs by queue, up to a thousand
-	Workers []string       // worker of each running job; a worker appears once for each of its jobs
+	Workers []string       // worker of each running job; a worker is listed once per job
 }

@@ -21,7 +21,7 @@ type TableState struct {
 	More bool  // the count stopped before the end of the table
 }
 
-// Definition is the statement that created a table, or an index or a trigger of the table.
+// Definition is the statement that created a table, index or trigger.
 type Definition struct {
 	Table, Name, Kind, SQL string
 }
@@ -33,5 +33,5 @@ type AuditRow struct {
 	Who, Remote string    // "" if unknown
 	Verb        string
 	Filter      string // JSON; "" if none
-	N           int64  // changed objects
+	N           int64  // number of changed objects
 }

@@ -9,7 +9,7 @@ type Delivery struct {
 	Attempts int64 // claims of this event so far, including this claim
 }
 
-// Holding identifies a claim of an event. It fences every settle: after its lease has ended, a
+// Holding identifies a claim on an event. It fences every settle: after its lease has ended, a
 // member cannot change the event.
 type Holding struct {
 	Group  int64
@@ -17,40 +17,40 @@ type Holding struct {
 	Token  int64
 }
 
-// GroupClaim is a request of a member for events.
+// GroupClaim is a member's request for events.
 type GroupClaim struct {
 	Member      Member
 	N           int       // maximum number of events
-	MaxAttempts int       // claims after which an event is dead instead of returned; 0 means no limit
-	Expires     time.Time // end of the leases, rounded up to the unit of the database
+	MaxAttempts int       // number of claims after which an event is dead instead of returned; 0 means no limit
+	Expires     time.Time // end of the leases, rounded up to the database's resolution
 }
 
 // GroupClaimed is the result of a GroupClaim.
 type GroupClaimed struct {
 	Events []Delivery   // new events first, in order
-	Dead   []GroupDeath // events of lapsed leases that the claim has dead-lettered
-	More   bool         // a further claim may find events at once
+	Dead   []GroupDeath // events that the claim dead-lettered because their leases had lapsed
+	More   bool         // another claim may find events immediately
 }
 
-// GroupSettlement ends the lease of an event: the group is done with it, or gets it back.
+// GroupSettlement ends an event's lease. The group is done with the event or gets it back.
 type GroupSettlement struct {
 	Holding
 	Back        bool      // the event was not handled; the fields below apply
-	Ready       time.Time // when it can be claimed again, rounded up to the unit of the database
-	MaxAttempts int       // the event is dead if it was claimed this often; 0 means no limit
-	Cause       string    // stored as the last error; "" for none
+	Ready       time.Time // when it can be claimed again, rounded up to the database's resolution
+	MaxAttempts int       // the event is dead if it was claimed this many times; 0 means no limit
+	Cause       string    // stored as the last error; "" if none
 }
 
 // GroupSettled is the outcome of a GroupSettlement.
 type GroupSettled struct {
-	Held bool // the lease was valid; otherwise nothing has changed
+	Held bool // the lease was valid; otherwise nothing changed
 	Died bool // the event was dead-lettered
 }
 
 // GroupDeath is an event that was dead-lettered because no member had settled it.
 type GroupDeath struct{ Offset, Attempts int64 }
 
-// DeadDelivery is an event in the dead letters of a group.
+// DeadDelivery is one of a group's dead letters.
 type DeadDelivery struct {
 	Event
 	Attempts  int64
@@ -72,11 +72,11 @@ type Group struct {
 	Unreadable error
 }
 
-// Selection returns the events that the group reads.
+// Selection returns the group's selection of events.
 func (g Group) Selection() Selection { return Selection{Topic: g.Topic, Filter: g.Filter} }
 
-// Member identifies a membership of a group. Instance distinguishes processes that use the same
-// name, whether at the same time or in turn.
+// Member identifies a group member. Instance distinguishes processes that use the same name,
+// whether at the same time or one after another.
 type Member struct {
 	Group    int64
 	Name     string
@@ -85,50 +85,50 @@ type Member struct {
 
 // GroupJoin is a request to enter a group, which is created if it does not exist.
 type GroupJoin struct {
-	Topic, Name string    // of the group
-	Filter      *Filter   // filter of the group from now on; nil for all events
-	From        Position  // where a new group begins; the filter does not matter
+	Topic, Name string    // the group's topic or pattern, and its name
+	Filter      *Filter   // the group's filter from now on; nil for all events
+	From        Position  // where a new group begins; the filter is ignored
 	Member      Member    // Group is ignored
-	Expires     time.Time // end of the membership, rounded up to the unit of the database
+	Expires     time.Time // end of the membership, rounded up to the database's resolution
 }
 
 // GroupJoined is the result of a GroupJoin.
 type GroupJoined struct {
 	Group int64 // id of the group
-	Start Start // where a new group begins; zero if the group existed
+	Start Start // where the new group begins; zero if the group existed
 	Membership
 }
 
-// Membership is the state of a member's name after an attempt to take or keep it.
+// Membership is the state of a member's name after an attempt to take or renew it.
 type Membership struct {
 	Kept    bool      // the name belongs to the instance that asked for it
-	Holder  string    // the other instance that has the name unless Kept; "" if it is unknown
-	Expires time.Time // end of the membership of Holder
+	Holder  string    // unless Kept: the other instance that has the name; "" if unknown
+	Expires time.Time // end of Holder's membership
 }
 
 // MemberState is a member of a group and the number of its leases.
 type MemberState struct {
 	Name, Instance    string
 	JoinedAt, Expires time.Time
-	Expired           bool // the name is free for other instances
+	Expired           bool // the name is available to other instances
 	Leased            int64
-	FirstEnd          time.Time // end of the lease that ends first; zero if the member has no lease
+	FirstEnd          time.Time // end of the first lease to expire; zero if the member has no lease
 }
 
-// GroupProgress describes how far a group has come.
+// GroupProgress describes a group's position and the state of its events.
 type GroupProgress struct {
 	Counts
 	Members []MemberState // by name
 }
 
-// Counts holds the numbers of events that a group has delivered but not acked.
+// Counts holds the numbers of events that a group has delivered but that are not acked.
 type Counts struct {
 	Leased, Back, Dead int64 // leased by a member; returned and waiting; dead-lettered
 	Cursor             int64
 	LowWater           int64 // every event up to this offset is acked or dead
 }
 
-// GroupState reports whether a claim would find events, and otherwise when.
+// GroupState reports whether a claim would find events and, if not, when one may.
 type GroupState struct {
 	ID    int64
 	Ready bool

@@ -2,24 +2,24 @@ package row
 
 import "time"
 
-// Insert adds jobs to a queue, one for each of Payloads. All other fields apply to each of them.
+// Insert adds jobs to a queue, one for each payload. The other fields apply to all of them.
 type Insert struct {
 	Queue       string
 	Payloads    []string // as stored
 	Priority    int64
 	MaxAttempts int64
 
-	// Delay is the time after the transaction from which the jobs may run. If it is not positive, they may run
-	// from RunAt. A RunAt that has passed, and the zero RunAt, mean the time of the transaction.
+	// Delay is the time from the transaction until the jobs may run. If it is not positive, they may run from RunAt. If
+	// RunAt is zero or has passed, they may run immediately.
 	Delay time.Duration
 	RunAt time.Time
 
-	// ExpiresIn is the time after the transaction until which the jobs must start. If it is not positive, they
-	// must start before ExpiresAt. The zero ExpiresAt means that they never expire.
+	// ExpiresIn is the time after the transaction within which the jobs must start. If it is not positive, they must
+	// start before ExpiresAt. If ExpiresAt is zero, they never expire.
 	ExpiresIn time.Duration
 	ExpiresAt time.Time
 
-	Key     string // key that the limits of the queue apply to; "" for none
+	Key     string // key that the queue's limits apply to; "" for none
 	Headers string // JSON object; "" for none
 
 	Unique *Unique // nil for jobs without a unique key
@@ -29,16 +29,16 @@ type Insert struct {
 	Offer *Offer
 }
 
-// Plain reports whether the jobs have nothing that a plain job lacks. A single such job is inserted by a
-// single statement.
+// Plain reports whether the jobs need nothing beyond a plain insert. A single plain job is inserted by a single
+// statement.
 func (in *Insert) Plain() bool {
 	return in.Key == "" && in.Headers == "" && in.Unique == nil && in.Links == nil && in.Offer == nil
 }
 
-// Offer is a claim that waits for jobs. A store may insert jobs as already claimed by it if a claim would have found no
-// other job first. The queue must not be paused and must have no limits, and the application must have no trigger that
-// could change the jobs after their insert. A store may also ignore an Offer, which is only an optimization. The jobs must
-// be due, and have no unique key, limits key or links.
+// Offer is a waiting worker's claim. A store may insert jobs as already claimed by it, provided that a claim would have
+// found no other job first. The queue must not be paused or have limits, and the application must have no trigger that
+// could change the jobs after they are inserted. The jobs must be due and must have no unique key, limits key or links.
+// A store may ignore an Offer, which is only an optimization.
 type Offer struct {
 	Worker string
 	N      int // maximum number of jobs
@@ -51,7 +51,7 @@ type Offer struct {
 
 // Inserted is the outcome of an Insert.
 type Inserted struct {
-	IDs     []int64  // of the jobs that were added, changed or found, in the order of Payloads
+	IDs     []int64  // ids of the jobs that were added, changed or found, in the order of Payloads
 	Places  []Placed // with a unique key: the outcomes, in the same order
-	Claimed []*Job   // the first of the jobs, which were handed over to the Offer
+	Claimed []*Job   // the jobs handed over to the Offer; they are the first of the inserted jobs
 }

@@ -8,29 +8,29 @@ import (
 // Requeue is a request to return a dead job to a queue.
 type Requeue struct {
 	ID       int64
-	Queue    string    // "" for the queue that the job was in
-	RunAt    time.Time // rounded up to the resolution of the database; zero for at once
+	Queue    string    // "" for the job's previous queue
+	RunAt    time.Time // rounded up to the database's resolution; zero for immediately
 	Attempts int64     // additional attempts; 0 for as many as the job had before it died
 	Payload  *string   // nil to keep the payload
 }
 
 // Requeued is the outcome of a Requeue. It is zero if the job is no longer dead.
 type Requeued struct {
-	Queue   string // queue that the job was returned to
+	Queue   string // queue that the job returned to
 	Done    bool
-	Key     string // with TakenBy: the unique key of the job
+	Key     string // with TakenBy: the job's unique key
 	TakenBy int64  // job that has taken the key in the meantime; 0 if none
 	Live    bool   // a live job has the same id, so the job stays dead
 }
 
-// Waiters selects the treatment of jobs that wait for a removed job.
+// Waiters selects how to treat jobs that wait for a removed job.
 type Waiters int
 
-// Treatments of jobs that wait for a removed job.
+// Ways to treat jobs that wait for a removed job.
 const (
 	ReleaseWaiters Waiters = iota // the removed job counts as done
-	DropWaiters                   // remove the waiting jobs too, also those that wait indirectly
-	KeepWaiters                   // leave jobs alone that other jobs wait for
+	DropWaiters                   // also remove the waiting jobs, including those that wait indirectly
+	KeepWaiters                   // do not remove jobs that other jobs wait for
 )
 
 // CancelJobs is a request to remove live jobs.
@@ -46,7 +46,7 @@ type Removed struct {
 	Waiters []Change // jobs that waited for Jobs and were removed with them
 }
 
-// Change identifies a job that was changed and its queue.
+// Change identifies a changed job and its queue.
 type Change struct {
 	ID    int64
 	Queue string
@@ -55,7 +55,7 @@ type Change struct {
 // Attempt is a failed attempt of a live or dead job.
 type Attempt struct {
 	Job    int64
-	N      int64 // number of the attempt, from 1
+	N      int64 // number of the attempt, starting at 1
 	Worker string
 	Start  time.Time
 	Ran    time.Duration
@@ -80,28 +80,28 @@ type Placed struct {
 	Of     Job // previous state of the job that held the key; only ID and Queue if it is gone
 }
 
-// Held is the state of a job that must wait for other jobs. Claims ignore it, including claims by
-// other bindings.
+// Held is the state of a job that must wait for other jobs. Claims ignore it, including claims by other
+// bindings.
 const Held = "held"
 
-// Cutoff is the newest job that retention does not keep, identified by its time and id. The zero Cutoff keeps
-// all jobs, see also Everything.
+// Cutoff identifies the newest job that retention deletes, by its time and id. The zero Cutoff deletes none.
+// See also Everything.
 type Cutoff struct {
 	At time.Time
 	ID int64
 }
 
-// Death is a job that was dead-lettered without being settled, because it had no attempt left or
-// its deadline to start had passed.
+// Death is a job that was dead-lettered without being settled, because it had no attempts left or had
+// expired.
 type Death struct {
-	Queue    string // of the job
+	Queue    string // the job's queue
 	ID       int64
 	Attempts int64
-	Worker   string // worker that held the job; "" if the job was waiting
+	Worker   string // worker that held the job; "" if it was waiting
 	Reason   string // ReasonExhausted or ReasonExpired
 }
 
-// Fate is the final or current outcome of a job.
+// Fate is a job's outcome, or its state if it has not ended.
 type Fate struct {
 	Result    string // JSON
 	HasResult bool   // the job has a result that has not expired
@@ -113,10 +113,10 @@ type Fate struct {
 	Known     bool // the id has been assigned to a job at some time
 }
 
-// Phase returns the phase of the job at now. It returns "" for a Job that was not read.
+// Phase returns the job's phase at now. It returns "" for a Job that was not read.
 //
-// The store counts jobs by the same rule, which is also the rule of claims: a ready or lapsed job
-// can be claimed, and an expired job moves to the dead letters.
+// The store counts jobs by the same rule, and so do claims: a ready or lapsed job can be claimed, and an
+// expired job moves to the dead letters.
 func (j *Job) Phase(now time.Time) Phase {
 	expired := !j.ExpiresAt.IsZero() && !j.ExpiresAt.After(now)
 	exhausted := j.Attempts >= j.MaxAttempts
@@ -135,9 +135,9 @@ func (j *Job) Phase(now time.Time) Phase {
 	return ""
 }
 
-// Job is a job as stored. State is "dead" for a dead letter and "done" for a finished job that is
-// kept. Times have the resolution of the database. They are within the years 1 to 9999, whatever another
-// program has stored, and zero for none.
+// Job is a job as stored. State is "dead" for a dead letter and "done" for a retained finished job. Times
+// have the database's resolution, are within the years 1 to 9999 whatever another program has stored, and are
+// zero if absent.
 type Job struct {
 	ID             int64
 	Queue          string
@@ -155,7 +155,7 @@ type Job struct {
 	DiedAt         time.Time
 	DoneAt         time.Time // with State "done"
 
-	// The following fields are only set by a claim, Find and Get, except for Progress.
+	// The following fields are set only by a claim, Find and Get, except for Progress.
 
 	Unique     string
 	Key        string
@@ -165,23 +165,23 @@ type Job struct {
 	Progress   string // JSON of a Progress
 }
 
-// Claim identifies a claim of a job. It fences every settle: after the claim has lapsed or the job
-// has been claimed again, its worker cannot change the job. The name of the worker is not enough,
-// because the same worker may have made the later claim.
+// Claim identifies a claim on a job. It fences every settle: after the claim has lapsed or the job has been
+// claimed again, its worker cannot change the job. The worker's name is not enough, because the same worker
+// may have made the later claim.
 type Claim struct {
 	ID      int64
 	Worker  string
 	Attempt int64
 }
 
-// Progress is the progress that a handler has reported.
+// Progress is progress reported by a handler.
 type Progress struct {
 	Done, Total int64
 	Note        string
-	At          time.Time // stored in milliseconds, rounded down; zero for none
+	At          time.Time // stored in milliseconds, rounded down; zero if none
 }
 
-// MarshalJSON encodes p as an array, the stored form.
+// MarshalJSON encodes p as an array, which is the stored form.
 func (p Progress) MarshalJSON() ([]byte, error) {
 	var ms int64
 	if !p.At.IsZero() {
@@ -198,27 +198,27 @@ func (p *Progress) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// ProgressOf is the progress of an attempt of a claimed job.
+// ProgressOf is the progress of an attempt.
 type ProgressOf struct {
 	ID, Attempt int64
 	Progress
 }
 
-// Texts stored in last_error. Other bindings of honker display and test them.
+// Texts stored in last_error. Other honker bindings display and test them.
 const (
 	ReasonExhausted = "max attempts exceeded"
 	ReasonExpired   = "expired"
 )
 
-// ClaimRows bounds the jobs or events that a single claim hands out, because the claim holds the write
-// lock. Claiming a thousand small jobs takes a few milliseconds.
+// ClaimRows bounds the jobs or events that a single claim returns, because the claim holds the write lock.
+// Claiming a thousand small jobs takes a few milliseconds.
 const ClaimRows = 1000
 
 // Renewal extends the claims on jobs that Worker still holds.
 type Renewal struct {
 	Worker   string
-	IDs      []int64       // the attempts are not needed: of each job, a worker holds at most the latest claim
-	Lease    time.Duration // new length of the claims from the time of the transaction; claims that last longer keep their end
+	IDs      []int64       // attempts are not needed, because a worker holds at most the latest claim on a job
+	Lease    time.Duration // new length of the claims from the time of the transaction; never shortens a claim
 	Progress []ProgressOf  // to be saved with the renewal
 }
 
@@ -229,12 +229,11 @@ type Extension struct {
 	Progress *Progress     // to be saved with the extension; nil for none
 }
 
-// AckMany acks jobs of a queue that a worker holds, whatever their attempts.
+// AckMany acks jobs that a worker holds in a queue, whatever their attempts.
 type AckMany struct {
 	Queue, Worker string
 	IDs           []int64
 
-	// Alone is set if there is no transaction around the ack, which then leaves out jobs that others wait
-	// for.
+	// Alone is set if the ack runs without a transaction. It then skips jobs that others wait for.
 	Alone bool
 }

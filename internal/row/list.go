@@ -16,9 +16,8 @@ const (
 	LastDiedFirst              // dead jobs, by descending time of death
 )
 
-// Place is the position of a job in an order: its id, its table and its sort keys. A and B are the
-// priority and the run time in ClaimOrder, the time of death (A only) in LastDiedFirst, and unused in the
-// other orders.
+// Place is a job's position in an order: its table, id and sort keys. In ClaimOrder, A and B are the
+// priority and the run time. In LastDiedFirst, A is the time of death. The other orders do not use them.
 type Place struct {
 	ID   int64
 	In   Table
@@ -28,7 +27,7 @@ type Place struct {
 // SortKey is a sort key as stored. Only the database interprets it.
 type SortKey struct {
 	N     int64  `json:"n,omitempty"`
-	Other string `json:"o,omitempty"` // a stored value that is not an integer, as the database encodes it; "" if the key is N
+	Other string `json:"o,omitempty"` // a stored value that is not an integer, in the database's encoding; "" if the key is N
 }
 
 // ListRequest asks for the next part of a list.
@@ -37,20 +36,20 @@ type ListRequest struct {
 	Order  Order
 	After  *Place   // last candidate of the previous part; nil for the first part
 	Limit  int      // bound on the candidates of the part
-	Sorted int      // bound on the candidates of the first part with Plan.Sorted, which replaces Limit
-	Plan   ListPlan // Plan of the previous part; zero for the first part
+	Sorted int      // bound on the candidates of the first part if Plan.Sorted is set, instead of Limit
+	Plan   ListPlan // the previous part's Plan; zero for the first part
 }
 
-// ListPlan is the way in which a database continues a list. Callers pass it from one part to the next.
+// ListPlan records how a database continues a list. Callers pass it from each part to the next.
 type ListPlan struct {
 	Passed int // candidates so far
-	Looks  int // number of times that the database has considered another way
-	// Sorted means that each part sorts all jobs in the selected queues and phases, so that few large
-	// parts are cheaper than many small ones.
+	Looks  int // number of times that the database has considered another plan
+	// Sorted means that each part sorts all jobs in the selected queues and phases, which makes a few large
+	// parts cheaper than many small ones.
 	Sorted bool
 }
 
-// ListPart is a part of a list. Places are the candidates in list order, of which Jobs were selected.
+// ListPart is a part of a list. Places lists the candidates in order, and Jobs contains the selected ones.
 type ListPart struct {
 	Places []Place
 	Jobs   map[int]Job // by index in Places
@@ -66,8 +65,8 @@ type ScanPart struct {
 	Plan   ListPlan
 }
 
-// CompareIDs compares two places by id, descending for NewestFirst and ascending otherwise. A live
-// job comes before a dead job with the same id. Such a pair only exists if an application wrote it.
+// CompareIDs compares two places by id, descending for NewestFirst and ascending otherwise. A live job comes
+// before a dead job with the same id. Such a pair exists only if an application wrote it.
 func (o Order) CompareIDs(a, b Place) int {
 	if o == NewestFirst {
 		return cmp.Or(cmp.Compare(b.ID, a.ID), cmp.Compare(a.In, b.In))
@@ -75,7 +74,7 @@ func (o Order) CompareIDs(a, b Place) int {
 	return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.In, b.In))
 }
 
-// Tables returns the tables that can contain jobs of the selected phases.
+// Tables returns the tables that can contain jobs in the selected phases.
 func (s *JobSelect) Tables() (in []Table) {
 	if s.HasPhase(PhaseReady, PhaseScheduled, PhaseRunning, PhaseLapsed, PhaseHeld, PhaseExpired) {
 		in = append(in, Live)
@@ -104,8 +103,8 @@ const (
 )
 
 // JobSelect is a condition on jobs. A job must match every field that is set; a zero field matches all jobs.
-// Times are compared in the resolution of the database, to which the bounds are rounded up. Since bounds
-// are inclusive, Before bounds exclusive.
+// Times are compared in the database's resolution, to which the bounds are rounded up. Since bounds are
+// inclusive, and Before bounds are exclusive.
 type JobSelect struct {
 	In          Table    // used by Select only; a list reads all of Tables
 	Queues      []string // empty for any

@@ -2,7 +2,7 @@ package row
 
 import "time"
 
-// RateWindow is the most recent window of a rate limit.
+// RateWindow is a rate limit's most recent window.
 type RateWindow struct {
 	Name  string
 	Start time.Time // within the years 1 to 9999
@@ -13,10 +13,10 @@ type RateWindow struct {
 type Lock struct {
 	Name    string
 	Owner   string
-	Expires time.Time // the lock is free from then on; within the years 1 to 9999
+	Expires time.Time // the lock is free from this time on; within the years 1 to 9999
 }
 
-// Locks that elect the leader among all processes, whatever their language.
+// Names of the locks that elect a leader among all processes, in any language.
 const (
 	SchedulerLock   = "honker-scheduler"
 	MaintenanceLock = "honker-maintenance" // used only by honker for Go

@@ -1,7 +1,7 @@
 package row
 
-// Phase is the state of a job at a moment in time. It depends on the stored state and the clock.
-// The values are the same as those of the root package.
+// Phase is a job's state at a moment in time. It depends on the stored state and the clock. The
+// values are the same as in the root package.
 type Phase string
 
 const (
@@ -16,7 +16,7 @@ const (
 )
 
 // waitingPhase returns the phase of a pending job. Only another binding can leave a pending job
-// without an attempt; such a job is dead-lettered when it is due, not earlier.
+// without attempts. Such a job is dead-lettered when it is due, not earlier.
 func waitingPhase(early, expired, exhausted bool) Phase {
 	switch {
 	case expired:
@@ -30,7 +30,7 @@ func waitingPhase(early, expired, exhausted bool) Phase {
 }
 
 // claimedPhase returns the phase of a claimed job. A valid claim takes precedence over a passed
-// deadline or a last attempt, because its worker can still complete the job.
+// deadline or a last attempt, because the worker can still complete the job.
 func claimedPhase(valid, over bool) Phase {
 	switch {
 	case valid:
@@ -41,5 +41,5 @@ func claimedPhase(valid, over bool) Phase {
 	return PhaseLapsed
 }
 
-// StatsPhases lists the phases that are counted for the statistics of queues.
+// StatsPhases lists the phases counted by queue statistics.
 var StatsPhases = []Phase{PhaseReady, PhaseScheduled, PhaseRunning, PhaseLapsed, PhaseHeld, PhaseExpired, PhaseDead}

@@ -4,60 +4,60 @@ import "time"
 
 // ProblemAges are the ages at which a state becomes a problem.
 type ProblemAges struct {
-	Late   time.Duration // of a schedule that is due
+	Late   time.Duration // of a schedule that is overdue
 	Unseen time.Duration // of the oldest event that a consumer or a group has not seen
 	Death  time.Duration // younger deaths are problems
 	Pause  time.Duration // of a pause of a key without an end
 }
 
-// Troubles are the problems of a database. Each list has up to 100 elements.
+// Troubles holds a database's problems. Each list has up to 100 elements.
 type Troubles struct {
 	DeadMembers []DeadMembers // by queue
-	HeldFree    []HeldKey     // held jobs whose limits would let another job of their key run
+	HeldFree    []HeldKey     // held jobs whose limits would let another job with their key run
 	Deaths      []QueueDeaths // by queue
 	KeyPauses   []OldPause    // by queue and key
 	Late        []Late        // the longest overdue first
 	Behind      []Behind      // by topic, kind and name
-	// Newest is the time at which the newest job or event was created, by the clock of the process that
-	// created it. It is zero if there is none.
+	// Newest is the creation time of the newest job or event, by the creating process's clock. It is
+	// zero if there is none.
 	Newest time.Time
 }
 
-// QueueDeaths counts the jobs of a queue that died recently and are still dead.
+// QueueDeaths counts a queue's jobs that died recently and are still dead.
 type QueueDeaths struct {
 	Queue string
 	N     Count
 	First time.Time // first death
 }
 
-// DeadMembers counts the jobs of a queue that wait for dead jobs.
+// DeadMembers counts a queue's jobs that wait for dead jobs.
 type DeadMembers struct {
 	Queue  string
 	N      int64     // waiting jobs
 	Waiter int64     // a waiting job, as an example
-	Member int64     // dead job that is waited for, as an example; 0 if it is a batch
+	Member int64     // dead job that it waits for, as an example; 0 if it is a batch
 	Since  time.Time // first death; zero if unknown
 }
 
 // Late is a schedule that is overdue.
 type Late struct {
 	Name string
-	At   time.Time // time at which it was due
+	At   time.Time // due time
 }
 
-// Behind is a consumer or group of a single topic that has not seen an old event. A group with a live
-// member is not behind. Consumers and groups with a pattern or a filter are not examined.
+// Behind is a consumer or group that has not seen an old event. Consumers and groups with a pattern or
+// a filter are not examined, and a group with a live member is not behind.
 type Behind struct {
 	Kind   string // "consumer" or "group"
 	Name   string
 	Topic  string
 	Unseen Count
-	Oldest time.Time // publication of the first unseen event
+	Oldest time.Time // publication time of the first unseen event
 	Acked  time.Time // time at which the consumer last saved its offset; zero if unknown
-	Pins   bool      // it keeps events that the retention of the topic would have deleted
+	Pins   bool      // it keeps events that the topic's retention would have deleted
 }
 
-// OldPause is a pause of a key that has no end.
+// OldPause is a key's pause that has no end.
 type OldPause struct {
 	Queue, Key string
 	Pause

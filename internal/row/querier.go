@@ -5,8 +5,8 @@ import (
 	"database/sql"
 )
 
-// Querier runs statements. It is implemented by *sql.Tx, *sql.Conn and *sql.DB, and by the
-// transactions of many ORMs.
+// Querier runs statements. It is implemented by *sql.Tx, *sql.Conn and *sql.DB, and by many ORMs'
+// transactions.
 type Querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)

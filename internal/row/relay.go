@@ -8,9 +8,9 @@ type RelayPartition struct {
 	Partition int64
 }
 
-// RelayMessage is a message of a relay queue. It may not be stored yet.
+// RelayMessage is a message in a relay queue. It may not be stored yet.
 type RelayMessage struct {
-	ID        int64 // ids rise in the order of the commits
+	ID        int64 // increases in commit order
 	Partition int64
 	Key       string // "" if the message has no key
 	Type      string
@@ -21,8 +21,8 @@ type RelayMessage struct {
 // RelayQueue is a queue from which a processor takes batches.
 type RelayQueue struct {
 	Name  string
-	Lease time.Duration // duration of a lease on a partition; rounded up to milliseconds
-	Batch int           // maximum number of messages of a batch
+	Lease time.Duration // duration of a partition's lease; rounded up to milliseconds
+	Batch int           // maximum number of messages in a batch
 }
 
 // RelayWanted selects the partitions that a processor may take.
@@ -30,17 +30,17 @@ type RelayWanted struct {
 	Queues  []RelayQueue
 	Except  []RelayPartition // partitions that must not be taken
 	Healthy bool             // skip partitions whose last batch failed
-	Sizes   []RelaySize      // partitions with smaller batches than their queue
+	Sizes   []RelaySize      // partitions whose batches are smaller than their queue's
 }
 
-// RelaySize is the maximum number of messages of the next batch of a partition.
+// RelaySize is the maximum number of messages in a partition's next batch.
 type RelaySize struct {
 	RelayPartition
 	Messages int
 }
 
-// Size returns the maximum number of messages of a batch of t. After a batch without progress it is 1,
-// to isolate the message that fails.
+// Size returns the maximum number of messages in t's batch. After a batch without progress it is 1, to
+// isolate the failing message.
 func (w *RelayWanted) Size(t *RelayTaken) int {
 	if t.Attempts > 1 {
 		return 1
@@ -58,7 +58,7 @@ func (w *RelayWanted) Size(t *RelayTaken) int {
 	return 1
 }
 
-// RelayLease identifies a lease on a partition. It fences all progress: after the partition has been
+// RelayLease identifies a partition's lease. It fences all progress: after the partition has been
 // taken again, the earlier owner cannot change it.
 type RelayLease struct {
 	RelayPartition
@@ -70,8 +70,8 @@ type RelayLease struct {
 type RelayTaken struct {
 	RelayLease
 	Attempts  int64 // takes without progress, including this take
-	Processed int64 // finished messages; the number of a message is Processed plus its rank in the batch
-	Cursor    int64 // id of the last finished message
+	Processed int64 // finished messages; a message's number is Processed plus its rank in the batch
+	Cursor    int64 // last finished message
 	Failing   bool  // the last batch failed, or its process died
 }
 
@@ -82,14 +82,14 @@ type RelayBatch struct {
 	Messages []RelayMessage
 }
 
-// RelayProgress is the state of a partition at the end of a batch.
+// RelayProgress is a partition's state at the end of a batch.
 type RelayProgress struct {
 	Finished  int64     // messages finished, including rejected messages
-	After     int64     // cursor at the take; the finished messages are above it
+	After     int64     // cursor when the partition was taken; the finished messages are above it
 	Cursor    int64     // last finished message
 	Attempts  int64     // takes of the message after Cursor
 	RetryAt   time.Time // the partition waits until then; zero if it does not wait; rounded up to milliseconds
-	LastError string    // "" if the batch did not fail
+	LastError string    // "" if the batch succeeded
 	Dead      []RelayDeath
 }
 
@@ -99,31 +99,31 @@ type RelayDeath struct {
 	Reason            string
 }
 
-// RelayState reports whether a partition of a queue can be taken now, and otherwise when.
+// RelayState reports whether one of a queue's partitions can be taken now and, if not, when.
 type RelayState struct {
 	Queue string
 	Ready bool
 	Next  time.Time // zero if no partition is expected to become available
 }
 
-// RelayInfo is the progress of a queue.
+// RelayInfo is a queue's progress.
 type RelayInfo struct {
 	Partitions []RelayProgressInfo // all partitions, by number
-	Misplaced  int64               // messages in partitions that the queue does not have, inserted by another program
-	OpenDead   int64               // dead letters that are neither resolved nor discarded
+	Misplaced  int64               // messages in partitions that the queue does not have; another program inserted them
+	OpenDead   int64               // dead letters that were neither resolved nor discarded
 }
 
-// RelayProgressInfo is the progress of a partition.
+// RelayProgressInfo is a partition's progress.
 type RelayProgressInfo struct {
 	Partition          int64
 	Processed, Waiting int64
-	Oldest             time.Time // when the first waiting message was sent; zero if none waits
+	Oldest             time.Time // time when the first waiting message was sent; zero if none waits
 	RelayHolding
 }
 
 // RelayHolding describes a partition that is leased or has failed.
 type RelayHolding struct {
-	Owner      string // "" if nothing holds the partition
+	Owner      string // "" if the partition is not held
 	Epoch      int64
 	LeaseUntil time.Time // zero if there is no lease
 	Attempts   int64
@@ -133,22 +133,22 @@ type RelayHolding struct {
 
 // RelayBlocked is a partition that is leased or waits after a failure.
 type RelayBlocked struct {
-	Family string // "" for the family without a name
+	Family string // "" for the unnamed family
 	RelayPartition
 	RelayHolding
 }
 
-// RelayLeftovers are rows of a relay that no processor will touch.
+// RelayLeftovers describes a relay's rows that no processor will touch.
 type RelayLeftovers struct {
-	Strays   []RelayPartition // partitions that do not exist but have messages, inserted by another program
+	Strays   []RelayPartition // partitions that do not exist but have messages; another program inserted them
 	Finished []string         // queues that still contain finished messages
 }
 
 // The states of a dead letter.
 const (
 	RelayPending   = "pending"   // waits for a decision
-	RelayReplaying = "replaying" // held by a caller of Replay
-	RelayResolved  = "resolved"  // handled by a caller of Replay
+	RelayReplaying = "replaying" // held by a Replay
+	RelayResolved  = "resolved"  // handled by a Replay
 	RelayDiscarded = "discarded" // given up
 )
 
@@ -159,18 +159,18 @@ type RelayDead struct {
 	LastError     string
 	DiedAt        time.Time
 	State         string
-	HoldUntil     time.Time // end of the hold, if State is RelayReplaying
+	HoldUntil     time.Time // end of the hold if State is RelayReplaying
 	SettledAt     time.Time // set if State is RelayResolved or RelayDiscarded
 }
 
-// RelayDeadFilter is a condition on the dead letters of a queue.
+// RelayDeadFilter is a condition on a queue's dead letters.
 type RelayDeadFilter struct {
 	Queue     string
 	Partition *int      // nil for any
 	Key       string    // "" for any
 	Type      string    // "" for any
 	State     string    // "" for any
-	Since     time.Time // selects those that died then or later; zero for any; rounded down to milliseconds
+	Since     time.Time // selects dead letters that died at this time or later; zero for any; rounded down to milliseconds
 }
 
 // RelayReplay requests dead letters for a holder.
@@ -189,6 +189,6 @@ type RelayHold struct {
 
 // RelayVerdict is the outcome of a replay.
 type RelayVerdict struct {
-	Resolved bool   // the dead letter was handled; otherwise it becomes pending again, with one more attempt
+	Resolved bool   // the dead letter was handled; otherwise it becomes pending again with one more attempt
 	Cause    string // error of the attempt, unless Resolved; "" if there is none
 }

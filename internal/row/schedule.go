@@ -13,20 +13,20 @@ type Task struct {
 	Payload     string
 	Priority    int64
 	MaxAttempts int64
-	// ExpiresIn is the time after a fire at which its jobs expire, rounded up to seconds. nil means that
-	// they do not expire. Jobs with a span of 0 expire when they are enqueued.
+	// ExpiresIn is the time after a fire at which its jobs expire, rounded up to seconds. If it is nil,
+	// they do not expire. If it is 0, they expire as soon as they are enqueued.
 	ExpiresIn *time.Duration
-	// NextFire is the next time at which the task is due. Another program may have stored any second, even
+	// NextFire is the time at which the task is next due. Another program may have stored any second, even
 	// one that package time cannot compare, so compare its Unix seconds or use Instant.
 	NextFire time.Time
 	Enabled  bool // false if the task is paused
 	Missed   Missed
 }
 
-// TaskChange holds the new values of a task. A nil field, or an empty Spec, leaves the value as it is.
+// TaskChange holds a task's new values. A nil field, or an empty Spec, leaves the value unchanged.
 type TaskChange struct {
 	Spec        string
-	NextFire    time.Time // set together with Spec
+	NextFire    time.Time // must be set together with Spec
 	Payload     *string
 	Priority    *int64
 	MaxAttempts *int64
@@ -34,43 +34,43 @@ type TaskChange struct {
 	Missed      *Missed
 }
 
-// Missed is the policy of a task for times at which no process fired it.
+// Missed is a task's policy for due times that were missed because no process was running.
 type Missed int64
 
-// The values are stored and must not change. An unknown value counts as FireAll.
+// The values are stored and must not change. Unknown values are treated as FireAll.
 const (
-	FireAll  Missed = iota // fire for each missed time, for the oldest MaxFires at most
+	FireAll  Missed = iota // fire for each missed time, up to the oldest MaxFires
 	FireLast               // fire for the last missed time only
 	Skip                   // fire only if the last missed time is recent (90 seconds)
 )
 
-// Calendar computes the times at which a spec is due. All times are whole seconds, and may be any that
-// time.Unix returns.
+// Calendar computes when a spec is due. All times are whole seconds, and may be any that time.Unix
+// returns.
 type Calendar interface {
 	// Next returns the first time later than after at which spec is due.
 	Next(spec string, after time.Time) (time.Time, error)
-	// Last returns the last time, up to and including through, at which spec is due. Spec must
-	// be due at first, where the search starts.
+	// Last returns the last time up to and including through at which spec is due. Spec must be due at
+	// first, where the search starts.
 	Last(spec string, first, through time.Time) (time.Time, error)
 }
 
 // Tick asks for the jobs of the tasks that are due.
 type Tick struct {
-	Due      time.Time // fires tasks that are due up to this time
+	Due      time.Time // fire tasks that are due up to this time
 	Calendar Calendar
-	Limit    int    // the tick stops after this many jobs
-	Headers  string // of the jobs; may be empty
+	Limit    int    // stop after this many jobs
+	Headers  string // headers of the jobs; may be empty
 }
 
-// Fire records that a task was due and its job was enqueued.
+// Fire records that a task was due and that its job was enqueued.
 type Fire struct {
 	Name, Queue string
-	At          time.Time // time at which the task was due; like Task.NextFire, it may be any second
+	At          time.Time // due time; like Task.NextFire, it may be any second
 	Job         int64     // id of the job
 }
 
-// Broken is the error of a task that was due but could not be fired as specified. Broken values of
-// a task compare equal if nothing has changed between them, so a caller can report each error once.
+// Broken is the error for a task that was due but could not be fired as specified. Two Broken values for a
+// task are equal if nothing has changed between them, so that a caller can report each error once.
 type Broken struct {
 	Name   string
 	Paused bool
@@ -88,7 +88,7 @@ func (b Broken) Error() string {
 // Unwrap returns Err.
 func (b Broken) Unwrap() error { return b.Err }
 
-// Ticked is the result of a call to Tick.
+// Ticked is the result of a Tick.
 type Ticked struct {
 	Fires  []Fire
 	Broken []error // each element is a Broken

@@ -2,7 +2,7 @@ package row
 
 import "time"
 
-// QueueStats holds the job counts, the next times and the limits of a queue.
+// QueueStats holds a queue's job counts, times and limits.
 type QueueStats struct {
 	Queue string
 	QueueCounts
@@ -10,10 +10,10 @@ type QueueStats struct {
 	NextAt      time.Time // time of the next claim; zero if none
 	Pause       *Pause    // nil if the queue is not paused
 	Limits      QueueLimits
-	Cancelled   int64 // cancelled jobs that still count towards Limits
+	Cancelled   int64 // cancelled jobs that still count toward Limits
 }
 
-// QueueCounts holds the number of jobs of a queue in each phase.
+// QueueCounts holds a queue's job count for each phase.
 type QueueCounts struct {
 	Ready, Scheduled, Running, Lapsed, Held, Expired, Dead, Done Count
 }
@@ -27,8 +27,8 @@ type Count struct {
 // Plus returns the sum of c and d.
 func (c Count) Plus(d Count) Count { return Count{c.N + d.N, c.More || d.More} }
 
-// Minus returns c without d, which must count a part of the jobs of c. If d is only a lower bound,
-// nothing is known about the difference and the result is the bound 0.
+// Minus returns c without d, which must count a subset of c's jobs. If d is only a lower bound,
+// nothing is known about the difference, and Minus returns the lower bound 0.
 func (c Count) Minus(d Count) Count {
 	if d.More {
 		return Count{More: true}
@@ -36,7 +36,7 @@ func (c Count) Minus(d Count) Count {
 	return Count{max(0, c.N-d.N), c.More}
 }
 
-// Stats combines h with the counts c of the queue. Behind only counts if c has ready jobs.
+// Stats combines h with the queue's counts c. Behind matters only if c has ready jobs.
 func (h QueueHead) Stats(c QueueCounts) QueueStats {
 	s := QueueStats{Queue: h.Queue, QueueCounts: c, OldestReady: h.Ready, NextAt: h.NextAt, Pause: h.Pause, Limits: h.Limits, Cancelled: h.Cancelled}
 	if behind := h.Behind; !behind.IsZero() && c.Ready != (Count{}) && (s.OldestReady.IsZero() || behind.Before(s.OldestReady)) {
@@ -63,7 +63,7 @@ func (c QueueCounts) Sum(s JobSelect) (sum Count) {
 type QueueHead struct {
 	Queue  string
 	Ready  time.Time // time since which the first job has been ready; zero if none
-	Behind time.Time // if set, ready jobs may follow many that cannot run; none of them is older than this time
+	Behind time.Time // if set, ready jobs may follow many jobs that cannot run; none of them has been ready for longer than since Behind
 	NextAt time.Time // time at which the next job can be claimed; zero if none
 
 	// The database does not set the following fields. See WithPause and Limited.
@@ -73,7 +73,7 @@ type QueueHead struct {
 	Cancelled int64
 }
 
-// WithPause returns h with the pause p. Jobs that are due before the end of the pause wait for it, and
+// WithPause returns h with the pause p. Jobs that are due before the pause ends wait for its end.
 // NextAt is zero if the pause has no end.
 func (h QueueHead) WithPause(p *Pause) QueueHead {
 	h.Pause = p
@@ -87,8 +87,8 @@ func (h QueueHead) WithPause(p *Pause) QueueHead {
 	return h
 }
 
-// Limited returns h with the limits l of the queue. Next is the time of the next claim that they
-// allow, and cancelled is the number of cancelled jobs that still count towards them.
+// Limited returns h with the queue's limits l. Next is the time of the next claim that they allow, and
+// cancelled is the number of cancelled jobs that still count toward them.
 func (h QueueHead) Limited(l QueueLimits, next time.Time, cancelled int64) QueueHead {
 	h.Limits, h.NextAt, h.Cancelled = l, next, cancelled
 	return h

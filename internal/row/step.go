@@ -2,7 +2,7 @@ package row
 
 import "time"
 
-// Outcome is the way in which a claim ended.
+// Outcome is how a claim ended.
 type Outcome string
 
 // The outcomes of a claim.
@@ -14,54 +14,52 @@ const (
 	Released Outcome = "released" // given back by the worker; the attempt does not count
 	Lost     Outcome = "lost"     // the worker no longer held the claim
 
-	Cancelled Outcome = "cancelled" // the job was cancelled while the claim held
+	Cancelled Outcome = "cancelled" // the job was cancelled while it was claimed
 )
 
-// Settlement ends a claim. It is fenced by all fields of Claim: a claim that no longer holds changes
-// nothing. Fields that do not belong to the Outcome are ignored.
+// Settlement ends a claim. It is fenced by all fields of Claim: it changes nothing if the claim is no
+// longer valid. Fields that do not apply to the Outcome are ignored.
 type Settlement struct {
 	Claim
 	Queue   string
-	Outcome Outcome // intended; every outcome but Lost
+	Outcome Outcome // requested outcome; any but Lost
 
-	// Delay is the time after which a retried or snoozed job may run again. It starts with the
-	// transaction. A negative Delay counts as zero.
+	// Delay is the time, from the transaction on, until a retried or snoozed job may run again. A
+	// negative Delay counts as zero.
 	Delay time.Duration
 
-	// Error describes the failure of a job that is retried or dies, and the reason for a pause with
-	// SlowDown. A retry with an empty Error keeps the last error of the job.
+	// Error is why a job is retried or dies, and the reason for a pause by SlowDown. A retry with an
+	// empty Error keeps the job's last error.
 	Error string
 
-	// SlowDown pauses the key of a snoozed job until the job may run again, or its queue if the job
-	// has no key. An existing pause is never shortened, and keeps the reason given by an operator.
+	// SlowDown pauses the snoozed job's key until the job may run again, or its queue if the job has no
+	// key. It never shortens an existing pause, and keeps an operator's reason.
 	SlowDown bool
 
-	// Result is the result of an acked job as JSON, or nil for none. It is kept for ResultTTL, or
-	// forever if ResultTTL is not positive. If the database refuses to store it, the job is done all
-	// the same.
+	// Result is an acked job's result as JSON, or nil for none. It is kept for ResultTTL, or forever if
+	// ResultTTL is not positive. If the database refuses to store it, the job is done nevertheless.
 	Result    *string
 	ResultTTL time.Duration
 
-	// Progress is saved before the claim ends, or nil to leave the saved progress. An acked job
-	// keeps it only if its queue keeps the jobs that are done.
+	// Progress is saved before the claim ends; nil leaves the saved progress unchanged. An acked job
+	// keeps it only if its queue keeps done jobs.
 	Progress *Progress
 
-	// Start, Ran and Log describe the attempt. They are recorded together with Error if the job
-	// dies, and if it is retried with an Error. A Ran of 0 means that the attempt ends with the
-	// transaction.
+	// Start, Ran and Log describe the attempt. They are recorded together with Error if the job dies,
+	// or if it is retried with an Error. If Ran is 0, the attempt ends with the transaction.
 	Start time.Time
 	Ran   time.Duration
 	Log   string
 
-	// Ended is set if the claim may have ended before. Its loss is then expected, and does not
-	// count as lost in a Step that is not exact.
+	// Ended is set if the claim may already have ended. Its loss is then expected, and does not count
+	// as lost in a Step without Exact.
 	Ended bool
 
-	// Running is set if the handler has not returned. A job that turns out to be cancelled then
-	// keeps the place that it holds in a queue with limits.
+	// Running is set if the handler has not returned. If the job turns out to be cancelled, it then
+	// keeps its slot in a queue with limits.
 	Running bool
 
-	// Became is set by a Step: the Outcome, Lost, or Died for a retry without attempts left. A
+	// Became is set by a Step: to the Outcome, to Lost, or to Died for a retry without attempts left. A
 	// settlement with the outcome Cancelled stays Cancelled.
 	Became Outcome
 	Gone   bool      // set by a Step with Lost: the job is neither live nor dead
@@ -83,18 +81,18 @@ func (s *Settlement) Plain() bool {
 	return false
 }
 
-// Failed reports whether the attempt that s ended is to be recorded.
+// Failed reports whether the attempt ended by s must be recorded.
 func (s *Settlement) Failed() bool {
 	return s.Became == Died || s.Became == Retried && s.Error != ""
 }
 
-// Step ends claims of a worker and then makes new claims. The order matters, because a job that returns
+// Step ends a worker's claims and then makes new claims. The order matters, because a job that returns
 // to its queue may be the next to run.
 type Step struct {
 	Settle []*Settlement // must all have the same Worker
 	Claim  *ClaimRequest // nil for no claim
 
-	// Alone is set if there is no transaction around the step. The step must then be a single Plain
+	// Alone is set if the step runs without a transaction. The step must then be a single Plain
 	// settlement.
 	Alone bool
 
@@ -103,29 +101,29 @@ type Step struct {
 	Exact bool
 }
 
-// ClaimRequest asks for jobs of one or more queues.
+// ClaimRequest asks for jobs from one or more queues.
 type ClaimRequest struct {
 	Lanes  []Lane // the queues to claim from, and the order between them
 	Worker string
 	N      int           // maximum number of jobs; 0 claims nothing
 	Lease  time.Duration // length of the claims from the time of the transaction
 
-	// Largest is the size in bytes of the largest payload that was recently claimed from these queues, or 0
-	// if it is not known. A store may use it to bound the payloads of a claim.
+	// Largest is the size in bytes of the largest payload recently claimed from these queues, or 0 if
+	// unknown. A store may use it to bound a claim's payloads.
 	Largest int
 }
 
 // Claimed is the outcome of a ClaimRequest.
 type Claimed struct {
 	Jobs    []*Job  // in the order in which they should run
-	Dead    []Death // jobs that the claim has moved to the dead letters, because they can never run
-	Lanes   []Lane  // the Lanes of the next claim
-	Paused  bool    // there were no jobs, and one of the queues is paused
-	More    bool    // the claim has reached a bound of its own, and there may be more jobs
-	Largest int     // size in bytes of the largest payload of Jobs
+	Dead    []Death // jobs that the claim dead-lettered because they can never run
+	Lanes   []Lane  // lanes for the next claim
+	Paused  bool    // there were no jobs, and at least one of the queues is paused
+	More    bool    // the claim stopped at one of its own bounds; there may be more jobs
+	Largest int     // size in bytes of the largest payload in Jobs
 }
 
-// PayloadBytes returns the total size of the payloads of jobs, and the size of the largest.
+// PayloadBytes returns the total size of the payloads of jobs and the size of the largest.
 func PayloadBytes(jobs []*Job) (sum, largest int) {
 	for _, j := range jobs {
 		size := 0

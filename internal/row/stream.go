@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Filter is a condition on the keys of events. An event without a key has the key "". A filter is
-// stored as JSON with its consumer, so any process can count the consumer's unseen events.
+// Filter is a condition on event keys. An event without a key has the key "". A filter is stored as
+// JSON with its consumer, so any process can count the consumer's unseen events.
 type Filter struct {
 	Op  FilterOp `json:"op"`
 	Key string   `json:"key,omitempty"` // operand of KeyIs and KeyPrefix
@@ -27,7 +27,7 @@ const (
 )
 
 // Passes reports whether f matches an event with key. It must agree with the condition that a store
-// evaluates itself.
+// evaluates.
 func (f *Filter) Passes(key string) bool {
 	switch f.Op {
 	case KeyIs:
@@ -60,8 +60,7 @@ func (f *Filter) Text() string {
 	return string(b)
 }
 
-// Added records rows added to a log. It maps the name of each topic or channel to the keys of its
-// new rows.
+// Added records rows added to a log. It maps each topic or channel to the keys of its new rows.
 type Added map[string]map[string]bool
 
 // Add records a row with the given name and key.
@@ -90,24 +89,24 @@ type Publication struct {
 	Payloads []string // a JSON value for each event; at least one
 }
 
-// EventRead is a request for a page of the events that a selection contains.
+// EventRead is a request for a page of a selection's events.
 type EventRead struct {
 	Selection
 	After   int64 // the events have offsets above After
-	Through int64 // and at most Through; Unbounded for no limit
+	Through int64 // and no higher than Through; Unbounded for no limit
 	Limit   int   // maximum number of events
-	Scanned int64 // EventPage.Scanned of the page before; 0 for the first page
+	Scanned int64 // the previous page's EventPage.Scanned; 0 for the first page
 }
 
 // EventPage is a page of events.
 type EventPage struct {
 	Events  []Event // in the order of their offsets
-	Next    int64   // EventRead.After of the next page; all selected events up to Next have been read
-	Scanned int64   // how far a read of a sparse selection may scan until the store limits it anew
+	Next    int64   // EventRead.After for the next page; all selected events up to Next have been read
+	Scanned int64   // how far a read of a sparse selection may scan before the store sets a new bound
 }
 
-// Position is where a reader of a selection begins. At most one field is set. The zero Position is
-// before the first event.
+// Position is where a reader of a selection begins. At most one field may be set. The zero Position
+// is before the first event.
 type Position struct {
 	After int64     // after the event with this offset, whether or not it exists
 	End   bool      // after the last event, even if that event was deleted
@@ -166,13 +165,13 @@ func (s Selection) Matches(topic string) bool {
 	return topic == s.Topic
 }
 
-// Ahead counts the events of a selection above an offset.
+// Ahead counts a selection's events above an offset.
 type Ahead struct {
 	Count             // More is set if the count stopped early
 	FirstAt time.Time // creation time of the first event; zero if there is none
 }
 
-// TopicState describes the stored events of a topic and their retention.
+// TopicState describes a topic's stored events and retention.
 type TopicState struct {
 	Retention
 	Events      int64     // events counted, a lower bound if More is set
@@ -186,27 +185,27 @@ type Consumer struct {
 	Name      string
 	Topic     string // topic or pattern
 	Offset    int64
-	CreatedAt time.Time // zero if another binding created it and no Add has described it
+	CreatedAt time.Time // zero if another binding created it and Add was never called for it
 	LastAck   time.Time // zero if it never acked, or acked by another binding
 	Filter    *Filter   // nil for all events
 
 	Unreadable error // error from decoding the filter, or nil
 }
 
-// Selection returns the events that the consumer reads.
+// Selection returns the consumer's selection of events.
 func (c Consumer) Selection() Selection { return Selection{Topic: c.Topic, Filter: c.Filter} }
 
-// NewConsumer is a request to create a consumer, or to change the filter of an existing consumer.
+// NewConsumer is a request to create a consumer, or to change an existing consumer's filter.
 type NewConsumer struct {
 	Topic  string // topic or pattern
 	Name   string
 	Filter *Filter  // nil for all events
-	From   Position // where a new consumer begins; its filter does not matter
+	From   Position // where a new consumer begins; the filter is ignored
 }
 
 // AddedConsumer is the result of a NewConsumer.
 type AddedConsumer struct {
-	Start      // where the consumer stands; Gone is 0 if it existed before
+	Start      // where the consumer begins; Gone is 0 if it existed before
 	Found bool // the consumer existed before
 }
 

@@ -1,14 +1,14 @@
 package row
 
-// Swept is the outcome of a transaction of a sweep.
+// Swept is the outcome of one of a sweep's transactions.
 type Swept struct {
 	N    int     // rows taken
 	Dead []Death // jobs that became dead letters; N counts them too
-	More bool    // there may be more, so the sweep should look again
+	More bool    // there may be more rows, so the sweep should look again
 }
 
 // Part is a part of a sweep, such as a queue. A sweep of the whole database has the zero Part.
 type Part struct {
 	Name    string
-	Through Cutoff // newest job to take, in a sweep that keeps a number of jobs
+	Through Cutoff // newest job to take, in a sweep that keeps some of the jobs
 }

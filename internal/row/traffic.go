@@ -2,8 +2,8 @@ package row
 
 import "time"
 
-// Minute holds the traffic of a queue in a minute, or in a step of several minutes, or an amount to add to
-// it. Durations are stored in whole milliseconds.
+// Minute holds a queue's traffic in a minute, or in a step of several minutes, or an amount to add to it.
+// Durations are stored in whole milliseconds.
 type Minute struct {
 	Start                                            time.Time // beginning of the minute or step
 	Queue                                            string    // or AllQueues or OtherQueues

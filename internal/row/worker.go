@@ -17,11 +17,11 @@ type Worker struct {
 	Process
 	Version string
 	Slots   int64     // concurrent handlers
-	Since   time.Time // start of the loop, to the millisecond; it distinguishes loops with the same ID
-	Seen    time.Time // last commit of the process, to the minute
+	Since   time.Time // start of the loop, to the millisecond; distinguishes loops with the same ID
+	Seen    time.Time // the process's last commit, to the minute
 }
 
-// Holder counts the jobs of a queue that a worker holds by valid claims.
+// Holder counts the jobs in a queue that a worker holds with valid claims.
 type Holder struct {
 	Worker, Queue string
 	Jobs          int64
