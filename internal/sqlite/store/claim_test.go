@@ -215,7 +215,7 @@ func TestClaim_Overdue_Bounded(t *testing.T) {
 }
 
 // A lapsed job whose run_at lies ahead, because the clock was set back, waits for that time. honker
-// would run it at once.
+// would run it immediately.
 func TestClaim_LapsedRunAtAhead(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	r := claimedRow(1, 9, 3)
@@ -240,8 +240,8 @@ func TestClaim_LastError(t *testing.T) {
 	require.Equal(t, "no route", jobs[0].LastError)
 }
 
-// A claim returns ErrStuck if a trigger keeps rows unchanged, because a worker that looked again at
-// once would find them ready forever. Other jobs of the queue are still claimed.
+// A claim returns ErrStuck if a trigger keeps rows unchanged, because a worker that looked again
+// immediately would find them ready forever. Other jobs of the queue are still claimed.
 func TestClaim_Trigger_Stuck(t *testing.T) {
 	for what, trigger := range map[string]string{
 		"a due job":    `BEFORE UPDATE ON _honker_live WHEN OLD.id = 1`,

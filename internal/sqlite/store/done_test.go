@@ -186,7 +186,7 @@ func TestDone_Ack_Again(t *testing.T) {
 	require.Equal(t, "1", value(t, tx, `SELECT done_kept FROM _honkerx_queues`))
 }
 
-// An ack fails and changes nothing if a trigger of the application keeps the live row.
+// An ack fails and changes nothing if one of the application's triggers keeps the live row.
 func TestDone_Ack_LiveRowKept(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
 	keep(t, tx, row.Retention{MaxCount: 9}, row.Retention{})

@@ -95,8 +95,8 @@ func TestLimits_FitSome_Bounded(t *testing.T) {
 	}
 }
 
-// Changed limits hold at once, no matter how much of the work was done when a process died. Claims
-// continue the work, and no job is stranded.
+// Changed limits hold immediately, no matter how much of the work was done when a process died.
+// Claims continue the work, and no job is stranded.
 func TestLimits_FitSome_ByClaims(t *testing.T) {
 	for _, c := range fitted {
 		for _, parts := range []int{0, 1, 3, 9} {
@@ -127,7 +127,7 @@ func TestLimits_FitSome_ByClaims(t *testing.T) {
 	}
 }
 
-// ourClaimAt claims at a later time than honkersClaimAt, which uses the clock of SQLite.
+// ourClaimAt claims at a later time than honkersClaimAt, which uses SQLite's clock.
 func ourClaimAt(t *testing.T, q row.Querier) {
 	t.Helper()
 	_, _, err := jobs.Jobs{}.ClaimAt(ctx, q, "a", "w", 7, 4_102_444_800_000, 5_000_000_000)

@@ -106,7 +106,7 @@ func TestPlans_HonkerIndexes(t *testing.T) {
 	}
 }
 
-// plans returns the plans of all statements, each under the name of its statement.
+// plans returns the plans of all statements, each under its statement's name.
 func plans(t *testing.T, db *sql.DB) []string {
 	t.Helper()
 	var out []string

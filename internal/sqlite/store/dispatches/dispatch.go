@@ -1,4 +1,4 @@
-// Package dispatches has the statements on dispatched jobs and on presence.
+// Package dispatches contains the statements for jobs sent by package dispatch and for its actors.
 package dispatches
 
 import (
@@ -11,10 +11,10 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// Dispatches provides the statements on the _honkerx_dispatch_ tables.
+// Dispatches contains the statements for the _honkerx_dispatch_ tables.
 type Dispatches struct{}
 
-// The setup of each part of the schema.
+// The statements that create each part of the schema.
 var (
 	//go:embed dispatch.sql
 	dispatchTablesDDL string
@@ -27,7 +27,7 @@ var (
 )
 
 // dispatchParts describes the parts of the schema, indexed by row.DispatchPart. last is the last object
-// that the setup of the part creates: if it exists, the part is complete.
+// that the part's setup creates: if it exists, the part is complete.
 var dispatchParts = [...]struct {
 	last, ddl string
 	triggers  []string // all triggers of the part
@@ -50,7 +50,7 @@ const (
 
 const sqlDispatchObjects = `SELECT name FROM sqlite_schema WHERE name GLOB '_honkerx_dispatch_*'`
 
-// objects returns the names of the existing dispatch objects. It reads the schema.
+// objects returns the names of package dispatch's existing tables and triggers. It reads the schema.
 func (Dispatches) objects(ctx context.Context, q row.Querier) (map[string]bool, error) {
 	names, err := rows.Texts(ctx, q, sqlDispatchObjects)
 	there := make(map[string]bool, len(names))
@@ -66,7 +66,7 @@ func (d Dispatches) exists(ctx context.Context, q row.Querier) (bool, error) {
 	return there[dispatchPresence], err
 }
 
-// Lock makes the transaction of q the writer. A deferred transaction cannot write after a read if
+// Lock takes the write lock for q's transaction. A deferred transaction cannot write after a read if
 // another writer has committed in between.
 func (Dispatches) Lock(ctx context.Context, q row.Querier) error { return rows.TakeWriteLock(ctx, q) }
 
@@ -109,8 +109,7 @@ func (d Dispatches) Add(ctx context.Context, q row.Querier, s row.Sent, now time
 	return n > 0, err
 }
 
-// AddTwins records the copies of a sent job in legacy queues. It must run after Add in the same
-// transaction.
+// AddTwins records a sent job's copies in legacy queues. It must run after Add in the same transaction.
 func (d Dispatches) AddTwins(ctx context.Context, q row.Querier, sent int64, twins []int64) error {
 	if err := d.bootstrap(ctx, q, row.DispatchLegacy); err != nil {
 		return err
@@ -123,12 +122,12 @@ func (d Dispatches) AddTwins(ctx context.Context, q row.Querier, sent int64, twi
 	return nil
 }
 
-// Uses the primary keys.
+// sqlDispatched uses the primary keys.
 const sqlDispatched = `SELECT j.job_id, j.queue FROM _honkerx_dispatch_twins AS t
 JOIN _honkerx_dispatch_jobs AS j ON j.job_id = t.sent_id WHERE t.job_id = ?1`
 
-// Original returns the job that was sent, and its queue, for the copy id in a legacy queue. It returns
-// false if id is not a copy.
+// Original returns the sent job, and its queue, for the copy id in a legacy queue. It returns false if id
+// is not a copy.
 func (d Dispatches) Original(ctx context.Context, q row.Querier, id int64) (sent int64, queue string, found bool, err error) {
 	if there, err := d.exists(ctx, q); err != nil || !there {
 		return 0, "", false, err
@@ -137,15 +136,15 @@ func (d Dispatches) Original(ctx context.Context, q row.Querier, id int64) (sent
 	return sent, queue, found, err
 }
 
-// Parts of the names of reply queues, between the prefix and the job id.
+// Parts of reply queue names, between the prefix and the job id.
 const (
 	dispatchReply       = "q:reply:"
 	dispatchLegacyReply = "reply:"
 )
 
-// Uses the primary keys, the index of the twins, and the indexes of claims. If there are several replies,
-// the last belongs to the attempt that ended the job. A reply that a caller has claimed remains readable
-// until it is acked.
+// sqlDispatchStatus uses the primary keys, the index of copies, and the indexes of claims. If there are
+// several replies, the last belongs to the attempt that ended the job. A reply that a caller has claimed
+// remains readable until it is acked.
 const sqlDispatchStatus = `SELECT j.run_id, j.queue, j.sent_ms, j.started_ms, j.ended_ms, j.stop_ms IS NOT NULL, j.held_until_ms,
   coalesce(l.state, ''), coalesce(l.attempts, d.attempts), coalesce(l.worker_id, ''),
   coalesce(d.last_error, x.last_error, ''), d.id IS NOT NULL, r.value,
@@ -164,8 +163,8 @@ LEFT JOIN _honker_live AS p ON p.id = iif(r.value IS NULL, (SELECT max(id) FROM 
       WHERE queue IN (?3 || j.run_id, ?4 || j.run_id) AND state = 'processing')), NULL)
 WHERE j.job_id = ?1`
 
-// Status returns the state and outcome of a sent job, or false if dispatch does not know it. prefix is the
-// prefix of its keys.
+// Status returns a sent job's state and outcome, or false if package dispatch does not know the job.
+// prefix is the job's key prefix.
 func (d Dispatches) Status(ctx context.Context, q row.Querier, prefix string, id int64, now time.Time) (s row.DispatchStatus, found bool, err error) {
 	if there, err := d.exists(ctx, q); err != nil || !there {
 		return s, false, err
@@ -190,19 +189,19 @@ func (d Dispatches) Status(ctx context.Context, q row.Querier, prefix string, id
 	return s, found, err
 }
 
-// Uses the primary key and the index of the twins.
+// sqlDispatchCopies uses the primary key and the index of copies.
 const sqlDispatchCopies = `SELECT id, queue, state = 'processing', coalesce(worker_id, ''), claim_expires_at FROM _honker_live
 WHERE id IN (SELECT job_id FROM _honkerx_dispatch_jobs WHERE job_id = ?1
   UNION ALL SELECT job_id FROM _honkerx_dispatch_twins WHERE sent_id = ?1)`
 
-// Copies returns the live jobs that represent the sent job id. There are several while it also waits in
-// legacy queues.
+// Copies returns the live jobs that represent the sent job id. There are several while it is also waiting
+// in legacy queues.
 func (d Dispatches) Copies(ctx context.Context, q row.Querier, id int64, now time.Time) (out []row.DispatchCopy, err error) {
 	out, _, err = d.copies(ctx, q, id, now)
 	return out, err
 }
 
-// copies is Copies. held is the end of the valid claim on one of them, or 0 if there is none.
+// copies is like Copies. held is the end of the valid claim on one of them, or 0 if there is none.
 func (d Dispatches) copies(ctx context.Context, q row.Querier, id int64, now time.Time) (out []row.DispatchCopy, held int64, err error) {
 	if there, err := d.exists(ctx, q); err != nil || !there {
 		return nil, 0, err
@@ -222,7 +221,7 @@ func (d Dispatches) copies(ctx context.Context, q row.Querier, id int64, now tim
 	return out, held, err
 }
 
-// Uses the primary key.
+// These statements use the primary key.
 const (
 	sqlStopSent = `UPDATE _honkerx_dispatch_jobs SET stop_ms = ?2, held_until_ms = ?3 WHERE job_id = ?1`
 
@@ -249,7 +248,7 @@ func (d Dispatches) Stop(ctx context.Context, q row.Querier, id int64, now time.
 	return live, err
 }
 
-// EndStopped records that the handler of a stopped job has returned.
+// EndStopped records that a stopped job's handler has returned.
 func (Dispatches) EndStopped(ctx context.Context, q row.Querier, id int64, now time.Time) error {
 	n, err := rows.Affected(ctx, q, sqlEndStopped, id, rows.MilliOf(now))
 	if err != nil || n == 0 {
@@ -259,8 +258,8 @@ func (Dispatches) EndStopped(ctx context.Context, q row.Querier, id int64, now t
 	return err
 }
 
-// Uses the indexes of claims, which cover the counts. Ids increase in the order of enqueueing, so the
-// lowest id belongs to the oldest job.
+// sqlDispatchLoads uses the indexes of claims, which cover the counts. Ids increase in the order of the
+// enqueues, so the lowest id belongs to the oldest job.
 const sqlDispatchLoads = `SELECT k.value,
   (SELECT count(*) FROM _honker_live INDEXED BY _honkerx_live_pending WHERE queue = k.value AND state = 'pending'),
   (SELECT count(*) FROM _honker_live INDEXED BY _honker_live_processing_deadline WHERE queue = k.value AND state = 'processing'),
@@ -268,8 +267,8 @@ const sqlDispatchLoads = `SELECT k.value,
     SELECT min(id) FROM _honker_live INDEXED BY _honkerx_live_pending WHERE queue = k.value AND state = 'pending'))
 FROM json_each(?1) AS k`
 
-// Loads returns the number of pending and running jobs of each queue, and the creation time of the oldest
-// pending job.
+// Loads returns each queue's number of pending and running jobs, and its oldest pending job's creation
+// time.
 func (Dispatches) Loads(ctx context.Context, q row.Querier, queues []string) (out []row.DispatchLoad, err error) {
 	err = rows.Each(ctx, q, sqlDispatchLoads, func(r *sql.Rows) error {
 		var l row.DispatchLoad
@@ -282,7 +281,8 @@ func (Dispatches) Loads(ctx context.Context, q row.Querier, queues []string) (ou
 	return out, err
 }
 
-// Uses the indexes of claims. Counting stops at a thousand, which is precise enough to choose among queues.
+// These statements use the indexes of claims. Counting stops at a thousand, which is precise enough to
+// choose among queues.
 const (
 	sqlDispatchWaiting = `SELECT k.value, (SELECT count(*) FROM (
   SELECT 1 FROM _honker_live INDEXED BY _honkerx_live_pending WHERE queue = k.value AND state = 'pending' LIMIT 1000))
@@ -292,8 +292,8 @@ FROM json_each(?1) AS k`
 ON l.queue = k.value AND l.state = 'processing' WHERE l.worker_id IS NOT NULL`
 )
 
-// Occupancy returns the number of pending jobs of each queue of waiting, and the worker of each running job
-// of the queues of running.
+// Occupancy returns the number of pending jobs in each of the queues waiting, and the worker of each
+// running job in the queues running.
 func (Dispatches) Occupancy(ctx context.Context, q row.Querier, waiting, running []string) (out row.DispatchOccupancy, err error) {
 	out.Waiting = make(map[string]int, len(waiting))
 	err = rows.Each(ctx, q, sqlDispatchWaiting, func(r *sql.Rows) error {

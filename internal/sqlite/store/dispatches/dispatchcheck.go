@@ -8,8 +8,8 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// dispatchInvariants hold between any two transactions in the tables of dispatch. Each query selects a
-// description of each violation.
+// dispatchInvariants hold between any two transactions in package dispatch's tables. Each query
+// selects a description of each violation.
 var dispatchInvariants = []struct{ rule, query string }{
 	{"a job runs as itself, or as one of its copies",
 		`SELECT 'job ' || job_id FROM _honkerx_dispatch_jobs AS j WHERE run_id <> job_id
@@ -30,7 +30,7 @@ JOIN _honker_live AS l ON l.id = c.job_id GROUP BY sent_id HAVING count(*) > 1 A
 		`SELECT 'actor ' || key FROM _honkerx_dispatch_presence WHERE key = '' OR owner = '' OR typeof(expires_ms) <> 'integer' OR NOT json_valid(value)`},
 }
 
-// Check returns the violations in the tables of dispatch, if they exist.
+// Check returns the violations in package dispatch's tables, if they exist.
 func Check(ctx context.Context, q row.Querier) (broken []string, err error) {
 	d := Dispatches{}
 	there, err := d.objects(ctx, q)
@@ -50,8 +50,8 @@ func Check(ctx context.Context, q row.Querier) (broken []string, err error) {
 	return append(broken, missing...), err
 }
 
-// missing returns the triggers that rows of the tables need and that do not exist. A backup tool or a
-// migration of the application may have dropped them.
+// missing returns the triggers that the tables' rows need but that do not exist. A backup tool or one
+// of the application's migrations may have dropped them.
 func (Dispatches) missing(ctx context.Context, q row.Querier, there map[string]bool) (broken []string, err error) {
 	for _, need := range dispatchNeeds {
 		needed := false

@@ -10,12 +10,12 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// Uses the primary key. Another owner is replaced once its row has expired.
+// sqlAddPresence uses the primary key. It replaces another owner's row once that row has expired.
 const sqlAddPresence = `INSERT INTO _honkerx_dispatch_presence (key, owner, value, expires_ms) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, value = excluded.value, expires_ms = excluded.expires_ms
 WHERE _honkerx_dispatch_presence.expires_ms <= ?5 OR _honkerx_dispatch_presence.owner = excluded.owner`
 
-// presenceValue is the stored form of the fields of a presence that do not identify it.
+// presenceValue is the stored form of those fields of a presence that do not identify it.
 type presenceValue struct {
 	PID           int          `json:"pid"`
 	Hostname      string       `json:"hostname"`
@@ -37,7 +37,7 @@ func (t *presenceTime) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// valueOf encodes the stored form of p.
+// valueOf returns the stored form of p.
 func valueOf(p *row.DispatchPresence) string {
 	capabilities := p.Capabilities
 	if capabilities == nil {
@@ -51,7 +51,7 @@ func valueOf(p *row.DispatchPresence) string {
 	return string(text)
 }
 
-// setValue sets the fields of p from their stored form. Another program may have written it, so fields that
+// setValue sets p's fields from their stored form. Another program may have written it, so fields that
 // cannot be decoded stay zero.
 func setValue(p *row.DispatchPresence, value string) {
 	var v presenceValue
@@ -73,14 +73,14 @@ func (d Dispatches) Register(ctx context.Context, q row.Querier, p row.DispatchP
 	return n > 0, err
 }
 
-// Uses the primary key.
+// sqlBeatPresences uses the primary key.
 const sqlBeatPresences = `UPDATE _honkerx_dispatch_presence AS p
 SET value = json_extract(b.value, '$.value'), expires_ms = json_extract(b.value, '$.expires_ms')
 FROM json_each(?1) AS b
 WHERE p.key = json_extract(b.value, '$.key') AND p.owner = json_extract(b.value, '$.owner')
 RETURNING key`
 
-// beat is the element of the list for sqlBeatPresences.
+// beat is an element of the list for sqlBeatPresences.
 type beat struct {
 	Key       string `json:"key"`
 	Owner     string `json:"owner"`
@@ -88,7 +88,7 @@ type beat struct {
 	ExpiresMS int64  `json:"expires_ms"`
 }
 
-// Beat updates the rows of actors and returns the keys of the rows that still exist.
+// Beat updates the actors' rows and returns the keys of the rows that still exist.
 func (Dispatches) Beat(ctx context.Context, q row.Querier, all []row.DispatchPresence) ([]string, error) {
 	beats := make([]beat, len(all))
 	for i := range all {
@@ -102,7 +102,7 @@ func (Dispatches) Beat(ctx context.Context, q row.Querier, all []row.DispatchPre
 	return rows.Texts(ctx, q, sqlBeatPresences, string(list))
 }
 
-// Uses the primary key.
+// sqlDropPresence uses the primary key.
 const sqlDropPresence = `DELETE FROM _honkerx_dispatch_presence WHERE key = ?1 AND owner = ?2`
 
 // Leave removes an actor. It returns false if the key is free or belongs to another owner.
@@ -114,7 +114,7 @@ func (d Dispatches) Leave(ctx context.Context, q row.Querier, key, owner string)
 	return n > 0, err
 }
 
-// Uses the primary key.
+// These statements use the primary key.
 const (
 	sqlPresences = `SELECT key, owner, value, expires_ms FROM _honkerx_dispatch_presence
 WHERE key >= ?1 AND key < ?2 AND expires_ms > ?3 ORDER BY key`
@@ -122,8 +122,8 @@ WHERE key >= ?1 AND key < ?2 AND expires_ms > ?3 ORDER BY key`
 	sqlAllPresences = `SELECT key, owner, value, expires_ms FROM _honkerx_dispatch_presence WHERE expires_ms > ?1 ORDER BY key`
 )
 
-// Presences returns the live actors with keys from first up to but excluding end, by key. If both are
-// empty, it returns those of all keys.
+// Presences returns the live actors with keys from first up to but excluding end, sorted by key. If both
+// are empty, it returns all live actors.
 func (d Dispatches) Presences(ctx context.Context, q row.Querier, first, end string, now time.Time) (out []row.DispatchPresence, err error) {
 	if there, err := d.exists(ctx, q); err != nil || !there {
 		return nil, err

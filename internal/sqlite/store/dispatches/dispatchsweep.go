@@ -42,13 +42,14 @@ func dropSentOver(ctx context.Context, q row.Querier, _ row.Part, ids []int64, a
 	return rows.Swept(n, err)
 }
 
-// The prefixes are read from both tables. A prefix is the part of a name before its fixed part.
+// These statements read the prefixes from both tables. A prefix is the part of a name before its fixed
+// part.
 const (
 	sqlDispatchPrefixes = `SELECT substr(queue, 1, instr(queue, 'q:work:') - 1) FROM _honkerx_dispatch_jobs
 UNION SELECT substr(key, 1, instr(key, 'meta:actor:inst:') - 1) FROM _honkerx_dispatch_presence`
 
-	// Uses the pending index. ?1 is the name of a reply queue without the job id, and ?2 is the upper bound
-	// of all such names. A reply to a job that dispatch knows is kept with the job.
+	// sqlOldReplies uses the pending index. ?1 is the name of a reply queue without the job id, and ?2 is the
+	// upper bound of all such names. A reply to a job that package dispatch knows is kept with the job.
 	sqlOldReplies = `SELECT id FROM _honker_live AS l INDEXED BY _honkerx_live_pending
 WHERE state = 'pending' AND queue >= ?1 AND queue < ?2 AND created_at < ?3
   AND substr(queue, length(?1) + 1) GLOB '[0-9]*' AND substr(queue, length(?1) + 1) NOT GLOB '*[^0-9]*'
@@ -59,7 +60,7 @@ LIMIT ?4 + 0`
 	sqlDropReplies = `DELETE FROM _honker_live WHERE state = 'pending' AND id IN (SELECT value FROM json_each(?1))`
 )
 
-// dispatchPrefixParts returns a part for each prefix of the keys in the file, including the default.
+// dispatchPrefixParts returns a part for each key prefix in the file, including the default.
 func dispatchPrefixParts(ctx context.Context, q row.Querier, _ time.Time) ([]row.Part, error) {
 	if there, err := (Dispatches{}).exists(ctx, q); err != nil || !there {
 		return nil, err
@@ -70,8 +71,8 @@ func dispatchPrefixParts(ctx context.Context, q row.Querier, _ time.Time) ([]row
 	return rows.PartsOf(slices.Compact(all), err)
 }
 
-// findOldReplies returns up to limit replies that have waited in reply queues of a prefix since before at,
-// without the replies to jobs that dispatch knows.
+// findOldReplies returns up to limit replies that have been waiting in a prefix's reply queues since before
+// at, except replies to jobs that package dispatch knows.
 func findOldReplies(ctx context.Context, q row.Querier, part row.Part, at time.Time, limit int) (ids []int64, err error) {
 	for _, room := range []string{dispatchReply, dispatchLegacyReply} {
 		first := part.Name + room
@@ -99,7 +100,7 @@ const (
 	sqlNeedsReplies = `SELECT EXISTS (SELECT 1 FROM _honkerx_dispatch_jobs WHERE reply_queue IS NOT NULL OR reply_topic IS NOT NULL)`
 )
 
-// findActorsGone looks for actors that have expired and for triggers that no row needs any more.
+// findActorsGone looks for expired actors and for triggers that no row needs any more.
 func findActorsGone(ctx context.Context, q row.Querier, _ row.Part, at time.Time, _ int) ([]int64, error) {
 	d := Dispatches{}
 	if there, err := d.exists(ctx, q); err != nil || !there {
@@ -150,7 +151,7 @@ func (d Dispatches) unneeded(ctx context.Context, q row.Querier) (parts []row.Di
 	return parts, nil
 }
 
-// dropUnneeded drops the triggers that are unneeded once it holds the write lock.
+// dropUnneeded drops the unneeded triggers, which it determines once it holds the write lock.
 func (d Dispatches) dropUnneeded(ctx context.Context, q row.Querier) error {
 	if err := rows.TakeWriteLock(ctx, q); err != nil {
 		return err
@@ -169,7 +170,7 @@ func (d Dispatches) dropUnneeded(ctx context.Context, q row.Querier) error {
 	return nil
 }
 
-// The sweeps of dispatched jobs, of unread replies and of actors that have gone.
+// Sweeps of sent jobs, of unread replies and of expired actors.
 var (
 	SweepSent    = engine.Sweep{Find: findSentOver, Take: dropSentOver}
 	SweepReplies = engine.Sweep{Of: "prefix", Parts: dispatchPrefixParts, Find: findOldReplies, Take: dropReplies}

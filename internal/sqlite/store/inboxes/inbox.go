@@ -1,4 +1,4 @@
-// Package inboxes has the statements on the messages that an inbox has received.
+// Package inboxes contains the statements for messages received by an inbox.
 package inboxes
 
 import (
@@ -15,7 +15,7 @@ import (
 //go:embed inbox.sql
 var inboxDDL string
 
-// Inboxes provides the statements on _honkerx_inbox_received.
+// Inboxes contains the statements for _honkerx_inbox_received.
 type Inboxes struct{}
 
 const sqlHasInbox = `SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = '_honkerx_inbox_expiry'`
@@ -39,7 +39,7 @@ func (i Inboxes) bootstrap(ctx context.Context, q row.Querier) error {
 	return rows.ExecAll(ctx, q, rows.SplitDDL(inboxDDL))
 }
 
-// Uses the primary key.
+// These statements use the primary key.
 const (
 	sqlReceive = `INSERT INTO _honkerx_inbox_received (source, id, received_ms, expires_ms) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (source, id) DO NOTHING`
@@ -58,7 +58,7 @@ func (i Inboxes) Receive(ctx context.Context, q row.Querier, source, id string, 
 	if err != nil || n > 0 {
 		return n > 0, err
 	}
-	// A trigger of the application may have dropped the insert.
+	// One of the application's triggers may have dropped the insert.
 	var x int
 	if found, err := rows.One(ctx, q, sqlReceived, []any{source, id}, &x); err != nil || found {
 		return false, err
@@ -66,7 +66,7 @@ func (i Inboxes) Receive(ctx context.Context, q row.Querier, source, id string, 
 	return false, row.ErrNotInserted
 }
 
-// Uses the index of the expiry.
+// These statements use the index on expiry.
 const (
 	sqlReceivedOver = `SELECT EXISTS (SELECT 1 FROM _honkerx_inbox_received WHERE expires_ms <= ?1)`
 
@@ -74,7 +74,7 @@ const (
   SELECT source, id FROM _honkerx_inbox_received WHERE expires_ms <= ?1 ORDER BY expires_ms LIMIT ?2 + 0)`
 )
 
-// findReceivedOver looks for messages whose retention is over.
+// findReceivedOver looks for messages past their retention.
 func findReceivedOver(ctx context.Context, q row.Querier, _ row.Part, at time.Time, _ int) ([]int64, error) {
 	if there, err := (Inboxes{}).exists(ctx, q); err != nil || !there {
 		return nil, err
@@ -84,20 +84,20 @@ func findReceivedOver(ctx context.Context, q row.Querier, _ row.Part, at time.Ti
 	return rows.Work(some, err)
 }
 
-// dropReceivedOver deletes up to limit messages whose retention is over.
+// dropReceivedOver deletes up to limit messages past their retention.
 func dropReceivedOver(ctx context.Context, q row.Querier, _ row.Part, _ []int64, at time.Time, limit int) (row.Swept, error) {
 	n, err := rows.Affected(ctx, q, sqlDropReceived, at.UnixMilli(), limit)
 	return row.Swept{N: n, More: n == limit}, err
 }
 
-// inboxInvariants hold between any two transactions in the table of the inboxes.
+// inboxInvariants hold between any two transactions in the inbox table.
 var inboxInvariants = []struct{ rule, query string }{
 	{"a received message has a source, an id, and an expiry after its receipt",
 		`SELECT 'message ' || quote(id) || ' of ' || quote(source) FROM _honkerx_inbox_received WHERE typeof(source) <> 'text' OR source = ''
   OR typeof(id) <> 'text' OR id = '' OR typeof(received_ms) <> 'integer' OR typeof(expires_ms) <> 'integer' OR expires_ms < received_ms`},
 }
 
-// Check returns the violations in the table of the inboxes, if it exists.
+// Check returns the violations in the inbox table, if it exists.
 func Check(ctx context.Context, q row.Querier) (broken []string, err error) {
 	if there, err := (Inboxes{}).exists(ctx, q); err != nil || !there {
 		return nil, err
@@ -114,5 +114,5 @@ func Check(ctx context.Context, q row.Querier) (broken []string, err error) {
 	return broken, nil
 }
 
-// SweepReceived deletes the ids whose retention has ended.
+// SweepReceived deletes ids past their retention.
 var SweepReceived = engine.Sweep{Find: findReceivedOver, Take: dropReceivedOver}

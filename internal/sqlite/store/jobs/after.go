@@ -18,7 +18,7 @@ import (
 //
 // A batch is complete when it has no open edge, the same test that releases a waiting job.
 
-// Uses the primary keys.
+// These statements use the primary keys.
 var (
 	sqlNoSuchJob   = neverGiven("_honker_live")
 	sqlNoSuchBatch = neverGiven("_honkerx_batches")
@@ -27,7 +27,7 @@ var (
 FROM _honkerx_batches WHERE id = ?1`
 )
 
-// neverGiven selects an id of the list ?1 that table has never assigned.
+// neverGiven selects an id in the list ?1 that table has never assigned.
 func neverGiven(table string) string {
 	return `SELECT value FROM json_each(?1) WHERE value > ifnull((` + rows.SequenceOf(table) + `), 0) LIMIT 1`
 }
@@ -41,10 +41,10 @@ func later(from string) string {
   WHERE a.state <> 1)`
 }
 
-// Uses the primary keys.
+// sqlWaitsAlready uses the primary keys.
 var sqlWaitsAlready = later(`VALUES (?1)`) + ` SELECT id FROM later WHERE id IN (SELECT value FROM json_each(?2)) LIMIT 1`
 
-// Uses the primary keys, and _honkerx_job_key for a queue that runs the jobs of a key in order.
+// sqlKeyWaits uses the primary keys, and _honkerx_job_key for a queue that runs the jobs of a key in order.
 var sqlKeyWaits = later(`VALUES (?1)`) + ` SELECT s.job_id FROM later CROSS JOIN _honkerx_job AS s ON s.job_id = later.id
 WHERE s.queue = ?2 AND s.key = ?3 LIMIT 1`
 
@@ -112,7 +112,7 @@ func neverWas(ctx context.Context, q row.Querier, query, kind string, ids []int6
 }
 
 // noCircle rejects links that would make node wait for a job or batch that already waits for node. A new
-// job cannot close a cycle because all ids it can refer to are older.
+// job cannot close a cycle, because it can only refer to older ids.
 func noCircle(ctx context.Context, q row.Querier, node int64, l *row.Links) error {
 	if l == nil || !l.Waits() {
 		return nil
@@ -137,7 +137,7 @@ func nodeName(node int64) string {
 	return fmt.Sprint("job ", node)
 }
 
-// Uses the primary keys and _honkerx_after_waiter.
+// These statements use the primary keys and _honkerx_after_waiter.
 var (
 	sqlJoinBatch = `INSERT INTO _honkerx_job (job_id, batch) SELECT value, ?2 FROM json_each(?1) WHERE 1
 ON CONFLICT (job_id) DO UPDATE SET batch = excluded.batch`
@@ -156,8 +156,8 @@ SELECT 0, a.value, w.value, ` + batchState("a.value", "?3") + `, ?3 FROM json_ea
 WHERE id IN (SELECT value FROM json_each(?1)) AND state = 'pending' AND ` + waits("_honker_live.id")
 )
 
-// AddLinks inserts the edges of l for the jobs ids and adds them to its batch. The jobs were inserted, and
-// l was checked by CheckLinks, in the same transaction.
+// AddLinks inserts l's edges for the jobs ids and adds the jobs to its batch. The same transaction must
+// already have checked l with checkLinks and inserted the jobs.
 func (Jobs) AddLinks(ctx context.Context, q row.Querier, l *row.Links, ids []int64) error {
 	if len(ids) == 0 {
 		return nil
@@ -176,7 +176,7 @@ func (Jobs) AddLinks(ctx context.Context, q row.Querier, l *row.Links, ids []int
 	return addEdges(ctx, q, l, jobs)
 }
 
-// addEdges inserts the edges on which jobs, a list of ids, wait, and holds the jobs that cannot run yet.
+// addEdges inserts the edges that jobs, a list of ids, wait for, and holds the jobs that cannot run yet.
 func addEdges(ctx context.Context, q row.Querier, l *row.Links, jobs string) error {
 	if !l.Waits() {
 		return nil
@@ -223,7 +223,7 @@ func endsEdges(where string) string {
 	return `UPDATE _honkerx_after SET state = 1 WHERE state = 0 AND job_id IN (SELECT id FROM _honker_live` + where + `)`
 }
 
-// Uses the primary key.
+// sqlHasEdges uses the primary key.
 const sqlHasEdges = `SELECT EXISTS (SELECT 1 FROM _honkerx_after)`
 
 // hasEdges reports whether the file has any edges.
@@ -232,18 +232,18 @@ func (Jobs) hasEdges(ctx context.Context, q row.Querier) (some bool, err error) 
 	return some, err
 }
 
-// Uses _honkerx_after_waiter.
+// sqlAfterOf uses _honkerx_after_waiter.
 const sqlAfterOf = `SELECT DISTINCT iif(a.job_id > 0, a.job_id, m.job_id) AS id
 FROM _honkerx_after AS a LEFT JOIN _honkerx_after AS m ON a.job_id = 0 AND m.waiter = -a.batch
 WHERE a.waiter = ?1 AND (a.job_id > 0 OR m.job_id IS NOT NULL) ORDER BY id`
 
-// AfterOf returns the ids of the jobs that job id waits for or has waited for, in ascending order. For a
-// batch it returns the members.
+// AfterOf returns the ids of the jobs that the job id is or was waiting for, in ascending order. If the
+// job waits for a batch, they include the batch's members.
 func (Jobs) AfterOf(ctx context.Context, q row.Querier, id int64) ([]int64, error) {
 	return rows.ReturnedIDs(ctx, q, sqlAfterOf, 0, id)
 }
 
-// Uses the primary keys.
+// These statements use the primary keys.
 var (
 	sqlWaiters = later(`SELECT value FROM json_each(?1) WHERE 1`) + `
 SELECT l.id FROM later CROSS JOIN _honker_live AS l ON l.id = later.id
@@ -252,13 +252,13 @@ WHERE l.state = 'held' AND l.id NOT IN (SELECT value FROM json_each(?1))`
 	sqlDropWaiters = `DELETE FROM _honker_live WHERE id IN (SELECT value FROM json_each(?1)) RETURNING id, queue`
 )
 
-// Waiters returns the jobs that wait for any of nodes, directly or indirectly, without the nodes
-// themselves. A node is a job id or a negated batch id.
+// Waiters returns the jobs that are waiting for any of nodes, directly or indirectly, excluding the
+// nodes themselves. A node is a job id or a negated batch id.
 func (Jobs) Waiters(ctx context.Context, q row.Querier, nodes []int64) ([]int64, error) {
 	return rows.ReturnedIDs(ctx, q, sqlWaiters, 0, rows.IDList(nodes))
 }
 
-// unawaited returns the ids for which no job waits.
+// unawaited returns the ids that no job waits for.
 func (j Jobs) unawaited(ctx context.Context, q row.Querier, ids []int64) ([]int64, error) {
 	if some, err := j.hasEdges(ctx, q); err != nil || !some {
 		return ids, err

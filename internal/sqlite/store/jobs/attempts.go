@@ -10,15 +10,15 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// Bounds of the history of a job's attempts.
+// Bounds on a job's attempt history.
 const (
 	keptAttempts = 20
 	keptLogs     = 256 << 10 // bytes of logs, over all attempts of a job
 )
 
-// Uses the primary key.
+// These statements use the primary key.
 const (
-	// The rows are passed as one JSON array, so that a single statement inserts a whole batch. OR REPLACE is
+	// The rows are passed as a single JSON array, so that one statement inserts a whole batch. OR REPLACE is
 	// needed because an application may have reused an id and its attempt numbers.
 	sqlAddAttempts = `INSERT OR REPLACE INTO _honkerx_attempts (job_id, attempt, worker, start_ms, ran_ms, error, log)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, nullif(value ->> 6, '') FROM json_each(?1)`
@@ -37,8 +37,8 @@ var attemptsDDL string
 
 var attemptTriggers = rows.SplitDDL(attemptsDDL)
 
-// AddAttempts records failed attempts. It must run in the transaction that settles them. It keeps the
-// newest keptAttempts attempts and keptLogs bytes of logs of each job.
+// AddAttempts records failed attempts. It must run in the transaction that settles them. For each job it
+// keeps the newest keptAttempts attempts, and keptLogs bytes of logs.
 func (Jobs) AddAttempts(ctx context.Context, q row.Querier, failed []row.Attempt) error {
 	if len(failed) == 0 {
 		return nil
@@ -75,7 +75,7 @@ func (Jobs) AddAttempts(ctx context.Context, q row.Querier, failed []row.Attempt
 	return err
 }
 
-// Attempts returns the failed attempts of a job, oldest first.
+// Attempts returns a job's failed attempts, oldest first.
 func (Jobs) Attempts(ctx context.Context, q row.Querier, id int64) (all []row.Attempt, err error) {
 	err = rows.Each(ctx, q, sqlAttempts, func(r *sql.Rows) error {
 		a := row.Attempt{Job: id}

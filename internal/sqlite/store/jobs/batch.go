@@ -11,11 +11,10 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// Batches provides the statements on _honkerx_batches. The members and the waiters of a batch are edges
-// (see after.go).
+// Batches contains the statements for _honkerx_batches. A batch's members and waiters are edges (see after.go).
 type Batches struct{}
 
-// Uses the primary keys.
+// These statements use the primary keys.
 const (
 	sqlInsertBatch = `INSERT INTO _honkerx_batches (name, headers, created_ms) VALUES (?1, ?2, ?3)`
 	sqlSealBatch   = `UPDATE _honkerx_batches SET open = 0 WHERE id = ?1`
@@ -35,7 +34,7 @@ func (Batches) Seal(ctx context.Context, q row.Querier, id int64) (bool, error) 
 	return n > 0, err
 }
 
-// Uses _honkerx_job_batch.
+// sqlBatchMembers uses _honkerx_job_batch.
 const sqlBatchMembers = `SELECT job_id FROM _honkerx_job INDEXED BY _honkerx_job_batch WHERE batch = ?1 LIMIT ?2 + 0`
 
 // Members returns the ids of up to limit members that are live, or dead if dead is set.
@@ -48,9 +47,9 @@ func (Batches) Members(ctx context.Context, q row.Querier, id int64, dead bool, 
 }
 
 // Cancel seals the batch, removes the jobs that wait for it, and forgets up to limit members that have ended. Only
-// when no such members are left does it remove up to limit other members, together with the jobs that wait for them:
-// the removal ends the batch, which forgets all its remaining members at once. It returns the removed jobs and whether
-// there may be more, and false if the batch does not exist.
+// when no such members are left does it remove up to limit other members, together with the jobs that wait for them.
+// That order matters because the removal may end the batch, which forgets all remaining members in a single statement.
+// Cancel returns the removed jobs and whether there may be more, and false if the batch does not exist.
 func (bs Batches) Cancel(ctx context.Context, q row.Querier, id int64, limit int, now time.Time) (gone []row.Change, more, found bool, err error) {
 	if found, err = bs.Seal(ctx, q, id); err != nil || !found {
 		return nil, false, found, err
@@ -79,18 +78,18 @@ func (bs Batches) Cancel(ctx context.Context, q row.Querier, id int64, limit int
 	return gone, len(gone) > 0, true, nil
 }
 
-// Uses _honkerx_after_waiter.
+// sqlForgetEnded uses _honkerx_after_waiter.
 const sqlForgetEnded = `DELETE FROM _honkerx_after WHERE waiter = -?1 AND batch = ?1 AND job_id IN (
   SELECT job_id FROM _honkerx_after INDEXED BY _honkerx_after_waiter WHERE waiter = -?1 AND state = 1 LIMIT ?2 + 0)`
 
-// forgetEnded deletes the edges of up to limit finished members and returns their number. The caller must
-// make sure that nothing waits for the batch. The remaining edges are deleted by a single statement at the
-// end of the batch, and forgetEnded keeps that statement short.
+// forgetEnded deletes the edges of up to limit finished members and returns their number. The caller must make sure
+// that nothing waits for the batch. When the batch ends, a single statement deletes the remaining edges; forgetEnded
+// keeps that statement short.
 func (Batches) forgetEnded(ctx context.Context, q row.Querier, id int64, limit int) (int, error) {
 	return rows.Affected(ctx, q, sqlForgetEnded, id, limit)
 }
 
-// The batches are found by primary key. The counts read the unfinished members, by _honkerx_job_batch and
+// These statements find the batches by primary key. The counts read the unfinished members, by _honkerx_job_batch and
 // _honkerx_dead_job_batch.
 const (
 	batchesWhere = `SELECT id, name, headers, total, open, created_ms, done_ms,
@@ -105,7 +104,7 @@ FROM _honkerx_batches AS b WHERE `
 	sqlOldestBatches = batchesWhere + `id > ?2 ORDER BY id LIMIT ?3 + 0`
 	sqlOneBatch      = batchesWhere + `id = ?2`
 
-	// Uses _honkerx_dead_job_batch.
+	// sqlDeadOfBatch uses _honkerx_dead_job_batch.
 	sqlDeadOfBatch = `SELECT job_id FROM _honkerx_dead_job INDEXED BY _honkerx_dead_job_batch WHERE batch = ?1 LIMIT ?2 + 0`
 )
 
@@ -118,8 +117,8 @@ func (Batches) Get(ctx context.Context, q row.Querier, id int64, now time.Time) 
 	return all[0], true, nil
 }
 
-// List returns up to limit batches that follow the batch with the id after, oldest first or, with newest,
-// newest first. An after of 0 is the start of the list.
+// List returns up to limit batches following the batch with the id after, oldest first, or newest first if newest is
+// set. If after is 0, the list starts at the beginning.
 func (Batches) List(ctx context.Context, q row.Querier, newest bool, after int64, limit int, now time.Time) ([]row.Batch, error) {
 	switch {
 	case !newest:

@@ -14,30 +14,31 @@ var sqlOverdue = `SELECT ` + lapsed("?1") + ` OR ` + exhausted("?1") + `, ` + ex
   (SELECT CASE WHEN ` + hasKeyLimits + ` THEN 2 WHEN coalesce(running, rate_n) IS NOT NULL THEN 1 ELSE 0 END
     + iif(` + unfitted("?1") + `, 4, 0) FROM _honkerx_queues WHERE queue = ?1)`
 
-// Jobs of lapsed claims that may not run again. Other bindings of honker never remove such a job if it has
-// also expired: neither their claim nor their sweep finds it.
+// whereLapsedOver selects jobs with lapsed claims that may not run again. Other honker bindings never remove
+// such a job if it has also expired: neither their claim nor their sweep finds it.
 const whereLapsedOver = ` WHERE id IN (
   SELECT id FROM _honker_live INDEXED BY _honker_live_processing_deadline
   WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2
     AND (attempts >= max_attempts OR expires_at <= ?2)
   ORDER BY claim_expires_at, id LIMIT ?3 + 0)`
 
-// Pending jobs without attempts left. Only other bindings leave such jobs behind, so the partial index is
-// nearly always empty.
+// whereExhausted selects pending jobs without attempts left. Only other bindings leave such jobs behind, so
+// the partial index is nearly always empty.
 const whereExhausted = ` WHERE id IN (
   SELECT id FROM _honker_live INDEXED BY _honkerx_live_exhausted
   WHERE queue = ?1 AND state = 'pending' AND attempts >= max_attempts AND run_at <= ?2
     AND (expires_at IS NULL OR expires_at > ?2)
   ORDER BY run_at, id LIMIT ?3 + 0)`
 
-// Expired pending jobs of a queue with key limits, where other jobs may be held behind them.
+// whereExpiredKeyed selects expired pending jobs in a queue with key limits, where other jobs may be held
+// behind them.
 const whereExpiredKeyed = ` WHERE id IN (
   SELECT id FROM _honker_live INDEXED BY _honkerx_live_deadline
   WHERE queue = ?1 AND state = 'pending' AND expires_at <= ?2
   ORDER BY expires_at, id LIMIT ?3 + 0)`
 
 // The dead row keeps the job's id. OR REPLACE is needed because an application that copied a dead job back
-// under its id may have left the dead row in place. Dead-lettering must not fail then.
+// under its id may have left the dead row in place. Dead-lettering must not fail in that case.
 const intoDead = `INSERT OR REPLACE INTO _honker_dead
   (id, queue, payload, priority, run_at, attempts, max_attempts, last_error, created_at, died_at)
 SELECT id, queue, payload, priority, run_at, attempts, max_attempts, `
@@ -50,8 +51,8 @@ const (
 	sqlDeadLetterExpiredKeyed = intoDead + `'` + row.ReasonExpired + `', created_at, ?2 FROM _honker_live` + whereExpiredKeyed
 )
 
-// Lapsed jobs that may run again become pending before the claim, although the claim could take them as
-// they are. This way a single index yields all claimable jobs in order.
+// Jobs with lapsed claims that may run again become pending before the claim, although the claim could take
+// them as they are. This way a single index yields all claimable jobs in order.
 const sqlReclaim = `UPDATE _honker_live SET state = 'pending', worker_id = NULL, claim_expires_at = NULL
 WHERE id IN (
   SELECT id FROM _honker_live INDEXED BY _honker_live_processing_deadline
@@ -78,22 +79,22 @@ func levelsIf(queue, condition string) string {
     FROM lv WHERE lv.p IS NOT NULL)`
 }
 
-// due returns the FROM clause of the jobs of queue that can be claimed, in the order priority DESC, run_at,
-// id. It goes from level to level and reads each by the pending index. A scan of the whole index would
-// visit every job of a higher priority that is not due yet. ORDER BY would sort the whole backlog, so it is
-// absent. A property test compares the order with honker's own claim.
+// due returns the FROM clause for the jobs in queue that can be claimed, in the order priority DESC, run_at,
+// id. It goes from level to level and reads each level by the pending index. A scan of the whole index would
+// visit every job of a higher priority that is not due yet. There is no ORDER BY, because it would sort the
+// whole backlog. A property test compares the order with honker's own claim.
 func due(queue string) string {
 	return allDue(queue) + `
     AND l.attempts < l.max_attempts AND (l.expires_at IS NULL OR l.expires_at > ?2)`
 }
 
-// allDue is like due for queues in which no pending job is exhausted or expired. It reads only the index.
+// allDue is like due, for queues in which no pending job is exhausted or expired. It reads only the index.
 func allDue(queue string) string {
 	return `lv CROSS JOIN _honker_live AS l INDEXED BY _honkerx_live_pending
   WHERE l.queue = ` + queue + ` AND l.state = 'pending' AND l.priority = lv.p AND l.run_at <= ?2`
 }
 
-// overdue returns the condition that a claim on queue must settle jobs first. These are jobs of lapsed
+// overdue returns the condition that a claim on queue must settle jobs first. These are jobs with lapsed
 // claims, pending jobs without attempts left, expired jobs that may hold up others, and jobs affected by
 // changed limits (see unfitted).
 func overdue(queue string) string {
@@ -136,7 +137,7 @@ var (
 	sqlClaimAllKeys = candidates(firstAllDue)
 )
 
-// first returns the query for the first ?3 job ids of the FROM clause due.
+// first returns the query for the first ?3 job ids in the FROM clause due.
 func first(due string) string {
 	return levels("?1") + `
   SELECT l.id FROM ` + due + `
@@ -145,10 +146,10 @@ func first(due string) string {
 
 // claiming returns the statement that claims the jobs selected by the query ids.
 //
-// The statement reads last_error only if an earlier attempt can have set it, and the other columns of the
-// side row only in a file with side rows, because each subquery costs a seek per job. The LIMIT is part of
-// ids since UPDATE … LIMIT is a build option of SQLite. The number of the attempt is cast to an integer
-// because it serves as the fencing token of the claim.
+// The statement reads last_error only if an earlier attempt can have set it, and the side row's other
+// columns only in a file with side rows, because each subquery costs a seek per job. The LIMIT is part of
+// ids because UPDATE … LIMIT is a SQLite build option. The attempt number is cast to an integer because it
+// serves as the claim's fencing token.
 func claiming(ids string) string {
 	return `UPDATE _honker_live
 SET state = 'processing', worker_id = ?4, claim_expires_at = ?5, attempts = CAST(attempts AS INTEGER) + 1
@@ -159,10 +160,10 @@ RETURNING ` + jobColumns + `,
   CASE WHEN EXISTS (SELECT 1 FROM _honkerx_job) THEN ` + carried + ` END`
 }
 
-// ClaimAt claims up to n jobs of queue for worker and returns them in the order in which they should run. A
-// negative n means no limit. nowMS is the current time in unix milliseconds, and the claims end at expires,
-// in unix seconds. ClaimAt first settles the overdue jobs of the queue, and returns the jobs that are dead
-// as a result. It returns [row.ErrStuck] if the queue is ready but no job could be claimed or settled.
+// ClaimAt claims up to n jobs from queue for worker and returns them in the order in which they should run.
+// A negative n means no limit. nowMS is the current time in Unix milliseconds, and the claims end at
+// expires, in Unix seconds. ClaimAt first settles the queue's overdue jobs, and returns the jobs that die as
+// a result. It returns [row.ErrStuck] if the queue is ready but no job could be claimed or settled.
 func (j Jobs) ClaimAt(ctx context.Context, q row.Querier, queue, worker string, n int, nowMS, expires int64) (jobs []*row.Job, dead []row.Death, err error) {
 	now := nowMS / 1000
 	dead, settled, found, err := j.settleOverdue(ctx, q, queue, now)
@@ -193,7 +194,7 @@ func (j Jobs) ClaimAt(ctx context.Context, q row.Querier, queue, worker string, 
 	if len(jobs) == 0 && !settled && !changed && n != 0 {
 		return nil, nil, j.stuck(ctx, q, queue, nowMS)
 	}
-	// RETURNING yields the rows in the order of ids, not in the order of the subquery.
+	// RETURNING yields the rows in id order, not in the subquery's order.
 	slices.SortFunc(jobs, r.compare)
 	return jobs, dead, nil
 }
@@ -204,16 +205,16 @@ func (j Jobs) Overdue(ctx context.Context, q row.Querier, queue string, now int6
 	return found.some, err
 }
 
-// overdueJobs is the work that a claim finds on a queue before it takes jobs.
+// overdueJobs describes the work that a claim must do on a queue before it takes jobs.
 type overdueJobs struct {
 	some    bool // there are jobs to settle
 	expired bool // some pending jobs have expired
 	limited bool // the queue has limits
 
-	unfitted bool // jobs must be fitted to changed limits, or places of cancelled jobs have ended
+	unfitted bool // jobs must be fitted to changed limits, or cancelled jobs' slots have expired
 }
 
-// overdue runs a single statement. Expired jobs are left to a sweep unless others may be held behind them.
+// overdue runs a single statement. It leaves expired jobs to a sweep, unless others may be held behind them.
 func (Jobs) overdue(ctx context.Context, q row.Querier, queue string, now int64) (found overdueJobs, err error) {
 	var limits rows.Number
 	_, err = rows.One(ctx, q, sqlOverdue, []any{queue, now}, &found.some, &found.expired, &limits)
@@ -231,8 +232,8 @@ func (j Jobs) stuck(ctx context.Context, q row.Querier, queue string, nowMS int6
 	return row.ErrStuck
 }
 
-// SettleOverdue dead-letters jobs of queue that may not run again, up to rows.OverdueLimit of each kind, and
-// returns them. Jobs of lapsed claims become claimable. It returns ErrStuck if there are overdue jobs and
+// SettleOverdue dead-letters queue's jobs that may not run again, up to rows.OverdueLimit of each kind, and
+// returns them. Jobs with lapsed claims become claimable. It returns ErrStuck if there are overdue jobs and
 // it could change none of them.
 func (j Jobs) SettleOverdue(ctx context.Context, q row.Querier, queue string, now int64) ([]row.Death, error) {
 	dead, settled, _, err := j.settleOverdue(ctx, q, queue, now)
@@ -246,7 +247,7 @@ func (j Jobs) SettleOverdue(ctx context.Context, q row.Querier, queue string, no
 }
 
 // settleOverdue reads first and usually writes nothing. It reports whether it settled anything, and returns
-// the overdue work it has seen.
+// the overdue work that it found.
 func (j Jobs) settleOverdue(ctx context.Context, q row.Querier, queue string, now int64) (dead []row.Death, settled bool, found overdueJobs, err error) {
 	found, err = j.overdue(ctx, q, queue, now)
 	if err != nil || !found.some {
@@ -268,7 +269,7 @@ func (j Jobs) settleOverdue(ctx context.Context, q row.Querier, queue string, no
 	if err != nil {
 		return nil, false, found, err
 	}
-	// A dead job releases the next job of its key, which may have expired too.
+	// A dead job releases its key's next job, which may have expired too.
 	for more := found.limited; more && len(dead) < rows.OverdueLimit; {
 		died, err := toDead(ctx, q, sqlDeadLetterExpiredKeyed, queue, now, rows.OverdueLimit)
 		if err != nil {
@@ -279,7 +280,7 @@ func (j Jobs) settleOverdue(ctx context.Context, q row.Querier, queue string, no
 	return dead, len(dead)+reclaimed > 0 || found.unfitted, found, nil
 }
 
-// fitQueue deletes places of cancelled jobs that have ended and fits some jobs to changed limits.
+// fitQueue deletes cancelled jobs' expired slots and fits some jobs to changed limits.
 func fitQueue(ctx context.Context, q row.Querier, queue string, now int64) error {
 	if _, err := q.ExecContext(ctx, sqlDropPlacesOver, queue, now); err != nil {
 		return err
@@ -288,18 +289,18 @@ func fitQueue(ctx context.Context, q row.Querier, queue string, now int64) error
 	return err
 }
 
-// fittedByClaim bounds the jobs that a single claim fits. The rest keeps the queue ready for the next
-// claim.
+// fittedByClaim bounds the jobs that a single claim fits. The remaining jobs keep the queue ready for the
+// next claim.
 const fittedByClaim = 256
 
-// Uses the indexes of whereLapsedOver and whereExhausted.
+// These statements use the indexes of whereLapsedOver and whereExhausted.
 const (
 	sqlPostponeLapsed    = `UPDATE _honker_live SET claim_expires_at = ?4` + whereLapsedOver
 	sqlPostponeExhausted = `UPDATE _honker_live SET run_at = ?4` + whereExhausted
 )
 
-// Postpone postpones settling the overdue jobs of queue that may not run again until the time until. It
-// changes up to rows.OverdueLimit jobs of each kind and is meant for jobs that cannot be dead-lettered.
+// Postpone postpones, until the time until, settling queue's overdue jobs that may not run again. It changes
+// up to rows.OverdueLimit jobs of each kind, and is meant for jobs that cannot be dead-lettered.
 func (Jobs) Postpone(ctx context.Context, q row.Querier, queue string, until, now time.Time) error {
 	for _, query := range []string{sqlPostponeLapsed, sqlPostponeExhausted} {
 		if _, err := q.ExecContext(ctx, query, queue, now.Unix(), rows.OverdueLimit, until.Unix()); err != nil {

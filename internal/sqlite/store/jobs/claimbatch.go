@@ -8,12 +8,11 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Limits of a claim. A claim holds the writer and rewrites every claimed row, including its
-// payload. A statement costs as much as five small jobs, so small jobs are claimed by a single
-// statement.
+// Bounds of a claim. A claim holds the writer and rewrites every claimed row, including its payload. A
+// statement costs as much as five small jobs, so small jobs are claimed by a single statement.
 const (
-	claimBytes = 1 << 20 // bytes of payloads; the first statement may exceed it if payloads have grown
-	claimFirst = 32      // jobs of the first statement, whatever their size
+	claimBytes = 1 << 20 // payload bytes; the first statement may exceed them if payloads have grown
+	claimFirst = 32      // jobs in the first statement, whatever their size
 	claimGrows = 7       // growth of each further statement, as a multiple of the jobs claimed so far
 )
 
@@ -44,7 +43,7 @@ func (j Jobs) claim(ctx context.Context, q row.Querier, r *row.ClaimRequest, now
 	return c, err
 }
 
-// claimSome runs a single claim of up to n jobs. It moves the lanes of c on.
+// claimSome runs a single claim of up to n jobs and advances c's lanes.
 func (j Jobs) claimSome(ctx context.Context, q row.Querier, r *row.ClaimRequest, c *row.Claimed, n int, now time.Time) (jobs []*row.Job, dead []row.Death, err error) {
 	nowMS, expires := now.UnixMilli(), now.Unix()+engine.Seconds(r.Lease)
 	if len(r.Lanes) > 1 {
@@ -60,8 +59,8 @@ func (j Jobs) claimSome(ctx context.Context, q row.Querier, r *row.ClaimRequest,
 	return jobs, dead, err
 }
 
-// firstClaim returns how many jobs the first statement takes: as many as fit if their payloads are no
-// larger than the recent maximum.
+// firstClaim returns how many jobs the first statement takes: as many as fit if no payload is larger
+// than the recent maximum.
 func firstClaim(r *row.ClaimRequest) int {
 	n := claimFirst
 	if r.Largest > 0 {
@@ -70,9 +69,9 @@ func firstClaim(r *row.ClaimRequest) int {
 	return min(n, r.N, row.ClaimRows)
 }
 
-// nextClaim returns how many jobs the next statement takes: as many as fit if their payloads are no
-// larger than those so far, which have sum bytes. It returns 0 to end the claim, also when only a small
-// statement would be left.
+// nextClaim returns how many jobs the next statement takes: as many as fit if no payload is larger than
+// those so far, which have sum bytes. It returns 0 to end the claim, for example when the next
+// statement would be too small to be worthwhile.
 func nextClaim(r *row.ClaimRequest, c *row.Claimed, sum int) int {
 	rest := min(r.N, row.ClaimRows) - len(c.Jobs)
 	n := min(rest, claimGrows*len(c.Jobs), (claimBytes-sum)/max(c.Largest, 1))
@@ -82,7 +81,7 @@ func nextClaim(r *row.ClaimRequest, c *row.Claimed, sum int) int {
 	return n
 }
 
-// anyPaused reports whether any of the queues of r is paused.
+// anyPaused reports whether any of r's queues is paused.
 func (j Jobs) anyPaused(ctx context.Context, q row.Querier, r *row.ClaimRequest, now int64) (paused bool, err error) {
 	for _, l := range r.Lanes {
 		if paused, err = j.paused(ctx, q, l.Queue, now); err != nil || paused {

@@ -9,13 +9,13 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// claim is a single claim on one or several queues. Its statements differ in how they choose the jobs.
-// Their parameters are the list of queues, the current second, the number of jobs, the worker, and the end
-// of the claim.
+// claim is a single claim on one or more queues. Its statements differ in how they choose the jobs. Their
+// parameters are the list of queues, the current second, the number of jobs, the worker, and the end of the
+// claim.
 type claim struct {
-	claim string // claims the first n jobs that are due
+	claim string // claims the first n due jobs
 	keys  string // selects these jobs and their keys, see candidates
-	these string // claims the jobs of a list of ids
+	these string // claims the jobs in a list of ids
 
 	now     int64
 	worker  string
@@ -23,17 +23,17 @@ type claim struct {
 	open    []string // the queues that are not full
 	rooms   []room   // of these queues, those with limits
 
-	// list returns the parameter for the open queues. A claim should visit no more jobs of a queue than its
-	// room, or ahead if that is more.
+	// list returns the parameter for the open queues. A claim should visit no more jobs in a queue than it
+	// has room for, or ahead if that is more.
 	list func(ahead int) (any, error)
 	got  func(r *sql.Rows) (queue string, err error) // called for each claimed job
 }
 
-// Uses the primary key.
+// sqlClaimThese uses the primary key.
 var sqlClaimThese = claiming(`SELECT value FROM json_each(?1)`)
 
-// candidates returns the statement that selects the jobs of the query ids in its order, with their keys. It
-// takes the parameters of the claim.
+// candidates returns the statement that selects the jobs returned by the query ids, in the same order, with
+// their keys. It takes the claim's parameters.
 func candidates(ids string) string {
 	return `SELECT l.id, l.queue, s.key FROM (
   ` + ids + `) AS c CROSS JOIN _honker_live AS l ON l.id = c.id
@@ -53,7 +53,7 @@ func (c *claim) run(ctx context.Context, q row.Querier, query string, list any, 
 	return got, err
 }
 
-// due claims up to n of the jobs that are due. A negative n means no limit.
+// due claims up to n due jobs. A negative n means no limit.
 func (c *claim) due(ctx context.Context, q row.Querier, n int) (got int, err error) {
 	list, err := c.list(0)
 	if err != nil {
@@ -72,8 +72,8 @@ func (c *claim) room(queue string) *room {
 	return nil
 }
 
-// some claims up to n jobs of the queues that are not full. A negative n means no limit. Full queues are
-// left out because the statement would only visit jobs that it may not take. limits lists the queues with
+// some claims up to n jobs from the queues that are not full. A negative n means no limit. It leaves out
+// full queues, where the statement would only visit jobs that it may not take. limits lists the queues with
 // limits. some reports whether a claim with limits has changed anything.
 func (c *claim) some(ctx context.Context, q row.Querier, queues, limits []string, n int, nowMS int64) (changed bool, err error) {
 	c.open = queues
@@ -92,7 +92,7 @@ func (c *claim) some(ctx context.Context, q row.Querier, queues, limits []string
 	return c.limited(ctx, q, n, nowMS)
 }
 
-// withRoom returns the queues that are not full, and the remaining room of the queues in limits.
+// withRoom returns the queues that are not full, and the remaining room in the queues in limits.
 func withRoom(ctx context.Context, q row.Querier, queues, limits []string, nowMS int64) (open []string, rooms []room, err error) {
 	for _, queue := range queues {
 		r := room{jobs: noBound}
@@ -111,14 +111,14 @@ func withRoom(ctx context.Context, q row.Querier, queues, limits []string, nowMS
 	return open, rooms, nil
 }
 
-// Uses the primary key.
+// These statements use the primary key.
 const (
 	sqlBeginClaim = `UPDATE _honkerx_queues SET claim_ms = ?2 WHERE queue = ?1`
 	sqlEndClaim   = `UPDATE _honkerx_queues SET claim_ms = NULL WHERE queue = ?1`
 	sqlChanges    = `SELECT total_changes()`
 )
 
-// limited claims up to n jobs of the open queues if at least some queues have limits. The triggers enforce
+// limited claims up to n jobs from the open queues, at least some of which have limits. The triggers enforce
 // the limits, using the time of this claim.
 func (c *claim) limited(ctx context.Context, q row.Querier, n int, nowMS int64) (changed bool, err error) {
 	pass := func(n, _ int) (int, error) { return c.due(ctx, q, n) }
@@ -147,16 +147,17 @@ func (c *claim) limited(ctx context.Context, q row.Querier, n int, nowMS int64) 
 	return passes(ctx, q, n, pass)
 }
 
-// Bounds of the jobs that a single claim holds for their keys, because other writers wait meanwhile. The
-// remaining jobs keep the queue ready, so the next claim follows at once.
+// Bounds on the jobs that a single claim holds for their keys, because other writers wait in the meantime.
+// The remaining jobs keep the queue ready, so the next claim follows immediately.
 const (
 	maxPasses   = 100
 	maxChanges  = 3000 // holding a job takes two or three changes
-	passedAhead = 100  // minimum number of jobs that a pass considers once a pass has held some
+	passedAhead = 100  // minimum number of jobs that a pass considers after an earlier pass has held some
 )
 
-// passes runs a claim of up to n jobs until there is nothing left to claim. It needs several passes because
-// each job that is held for a full key leaves the claim one short. It reports whether it changed anything.
+// passes runs a claim of up to n jobs until there is nothing left to claim. It may need several passes,
+// because each job that is held for a full key leaves the claim one job short. It reports whether it
+// changed anything.
 func passes(ctx context.Context, q row.Querier, n int, pass func(n, ahead int) (got int, err error)) (changed bool, err error) {
 	var began, before, after int64
 	if _, err := rows.One(ctx, q, sqlChanges, nil, &began); err != nil {
@@ -188,7 +189,7 @@ func passes(ctx context.Context, q row.Querier, n int, pass func(n, ahead int) (
 // queueKey identifies a key within a queue.
 type queueKey struct{ queue, key string }
 
-// Uses _honkerx_job_key.
+// These statements use _honkerx_job_key.
 var (
 	sqlRunningOfKey = `SELECT (SELECT count(*) FROM _honkerx_job INDEXED BY _honkerx_job_key WHERE queue = ?1 AND key = ?2 AND slot = 1)
   + ` + cancelled("?1", "?2", "?3 * 1000")
@@ -197,9 +198,9 @@ var (
 FROM _honker_live AS l WHERE l.id = _honkerx_job.job_id AND job_id IN (SELECT value FROM json_each(?1))`
 )
 
-// byKeys is a pass over queues if at least one queue limits the running jobs of a key. A single UPDATE
-// visits its rows in the order of ids, so it would give the room of a key to its oldest job instead of the
-// first in turn. Therefore byKeys chooses the jobs itself and holds the jobs without room.
+// byKeys makes a pass over queues of which at least one limits the running jobs per key. A single UPDATE
+// visits its rows in id order, so it would give a key's free slot to the oldest job instead of the next in
+// turn. Therefore byKeys chooses the jobs itself, and holds the jobs without a free slot.
 func (c *claim) byKeys(ctx context.Context, q row.Querier, n, ahead int) (got int, err error) {
 	limit := n
 	if n >= 0 {
@@ -254,7 +255,7 @@ func (c *claim) byKeys(ctx context.Context, q row.Querier, n, ahead int) (got in
 	return c.run(ctx, q, c.these, rows.IDList(chosen), n)
 }
 
-// freeOf returns how many more jobs of a key may start under the PerKey limit. It caches the result in
+// freeOf returns how many more of a key's jobs may start under the PerKey limit. It caches the result in
 // free.
 func (c *claim) freeOf(ctx context.Context, q row.Querier, free map[queueKey]int64, k queueKey) (int64, error) {
 	if n, known := free[k]; known {

@@ -9,7 +9,7 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// Uses the primary key.
+// These statements use the primary key.
 const (
 	sqlFindDead = `SELECT id, queue, payload, priority, run_at, attempts, max_attempts, last_error, created_at, died_at,
   s.unique_key, s.key, s.headers, s.batch, s.progress
@@ -26,16 +26,16 @@ func getDead(ctx context.Context, q row.Querier, query string, args ...any) (job
 	return job, found, err
 }
 
-// Jobs whose expiry has passed. Pending jobs are found by the pending index of the queue. honker's own
-// sweep does not see jobs of lapsed claims.
+// Jobs that have expired. Pending jobs are found by the queue's pending index. honker's own sweep does not
+// see jobs with lapsed claims.
 var (
 	whereExpired = ` FROM _honker_live INDEXED BY _honkerx_live_pending
 WHERE queue = ?1 AND state = 'pending' AND expires_at <= ?2`
 	whereExpiredLapsed = ` FROM _honker_live INDEXED BY _honker_live_processing_deadline
 WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2 AND expires_at <= ?2`
 
-	// Jobs held for their key or for other jobs. Jobs that wait for the owner of their unique key are not
-	// expired.
+	// Jobs held for their key or for other jobs. Jobs that wait for the owner of their unique key do not
+	// expire.
 	whereExpiredHeld = ` FROM _honker_live INDEXED BY _honkerx_live_held
 WHERE queue = ?1 AND state = 'held' AND expires_at <= ?2 AND ` + heldToStart
 	heldToStart = `(EXISTS (SELECT 1 FROM _honkerx_job WHERE job_id = _honker_live.id AND slot = 2)
@@ -46,7 +46,7 @@ WHERE queue = ?1 AND state = 'held' AND expires_at <= ?2 AND ` + heldToStart
 	sqlDeadLetterExpiredHeld   = intoDead + `'` + row.ReasonExpired + `', created_at, ?2` + whereExpiredHeld
 )
 
-// SweepExpired dead-letters all expired jobs of queue and returns them.
+// SweepExpired dead-letters all of queue's expired jobs and returns them.
 func (Jobs) SweepExpired(ctx context.Context, q row.Querier, queue string, now int64) (all []row.Death, err error) {
 	for _, copyRows := range []string{sqlDeadLetterExpired, sqlDeadLetterExpiredLapsed, sqlDeadLetterExpiredHeld} {
 		died, err := toDead(ctx, q, copyRows, queue, now)
@@ -58,14 +58,15 @@ func (Jobs) SweepExpired(ctx context.Context, q row.Querier, queue string, now i
 	return all, nil
 }
 
-// Uses the primary key. The worker is stored only in the live row.
+// sqlDropDied uses the primary key. The worker is stored only in the live row.
 const sqlDropDied = `DELETE FROM _honker_live WHERE id IN (SELECT value FROM json_each(?1))
 RETURNING id, attempts, coalesce(worker_id, ''), iif(expires_at <= ?2, '` + row.ReasonExpired + `', '` + row.ReasonExhausted + `')`
 
 // toDead moves jobs to the dead letters and returns them. copyRows copies their rows into _honker_dead, and
 // its second argument must be the current second. The live rows are deleted by id, because a death may
-// release another job that has expired too. No job may be lost or be in both tables. If a trigger of the
-// application prevents the copy or the delete, toDead returns an error and the caller must roll back.
+// release another job that has expired too. No job may be lost or be in both tables. If one of the
+// application's triggers prevents the copy or the delete, toDead returns an error and the caller must roll
+// back.
 func toDead(ctx context.Context, q row.Querier, copyRows string, args ...any) (dead []row.Death, err error) {
 	copied, err := rows.ReturnedIDs(ctx, q, copyRows+` RETURNING id`, 0, args...)
 	if err != nil || len(copied) == 0 {

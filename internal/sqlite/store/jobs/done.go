@@ -11,16 +11,16 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// keepsDone is the condition that the queue of a live job keeps finished jobs. SQLite evaluates the first
-// part once per statement, with a seek in an index that is nearly always empty. The second part is
-// evaluated for each job, but only in a file with such a queue.
+// keepsDone is the condition that a live job's queue keeps finished jobs. SQLite evaluates the first part once per
+// statement, with a seek in an index that is nearly always empty. It evaluates the second part for each job, but
+// only in a file with such a queue.
 const keepsDone = `(EXISTS (SELECT 1 FROM _honkerx_queues AS a INDEXED BY _honkerx_queues_done WHERE a.done_count IS NOT NULL)
     AND EXISTS (SELECT 1 FROM _honkerx_queues AS k WHERE k.queue = _honker_live.queue AND k.done_count IS NOT NULL))`
 
-// keeping returns the ack of jobs whose queues keep finished jobs. It inserts the rows of finished jobs,
-// and a trigger on the insert deletes the live rows, so a single statement suffices without a transaction.
-// now is an SQL expression for the current second. If a queue stops keeping jobs between the statement that
-// found keepsDone true and this one, one more job is kept.
+// keeping returns the ack for jobs whose queues keep finished jobs. It inserts the rows of finished jobs, and a
+// trigger on the insert deletes the live rows, so a single statement suffices without a transaction. now is an SQL
+// expression for the current second. If a queue stops keeping jobs after another statement has found keepsDone
+// true and before this one runs, one job too many is kept.
 func keeping(now, where string) string {
 	return `INSERT INTO _honkerx_done (job_id, queue, payload, priority, run_at, worker_id, attempts, max_attempts, created_at,
   expires_at, done_ms, last_error, base, unique_key, headers, key, batch, progress)
@@ -30,7 +30,7 @@ FROM _honker_live LEFT JOIN _honkerx_job AS s ON s.job_id = _honker_live.id` + w
   AND EXISTS (SELECT 1 FROM _honkerx_queues AS k WHERE k.queue = _honker_live.queue AND k.done_kept IS NOT NULL)`
 }
 
-// Uses primary keys. The parameters are those of the acks.
+// These statements use the primary keys. They have the same parameters as the acks.
 var (
 	sqlKeep        = keeping("?4", whereClaim)
 	sqlKeepAttempt = keeping("?4", whereAttempt)
@@ -38,7 +38,7 @@ var (
 	sqlKeepMany    = keeping("?3", whereMany)
 )
 
-// Uses the primary key.
+// These statements use the primary key.
 const (
 	sqlFindDone = `SELECT job_id, queue, payload, priority, run_at, worker_id, attempts, max_attempts, created_at, expires_at,
   done_ms, last_error, unique_key, key, headers, batch, progress FROM _honkerx_done WHERE job_id = ?1`
@@ -54,7 +54,7 @@ func getDone(ctx context.Context, q row.Querier, query string, args ...any) (job
 	return job, found, err
 }
 
-// Uses the primary keys.
+// sqlSameJob uses the primary keys.
 const sqlSameJob = `SELECT 'live' FROM _honker_live WHERE id = ?1 AND queue = ?2 AND created_at = ?3 AND payload = ?4
 UNION ALL SELECT 'dead' FROM _honker_dead WHERE id = ?1 AND queue = ?2 AND created_at = ?3 AND payload = ?4
 UNION ALL SELECT 'done' FROM _honkerx_done WHERE job_id = ?1 AND queue = ?2 AND created_at = ?3 AND payload = ?4`
@@ -66,7 +66,7 @@ func (Jobs) Same(ctx context.Context, q row.Querier, id int64, queue string, cre
 	return where, err
 }
 
-// Uses the primary key.
+// These statements use the primary key.
 const (
 	sqlSetQueueRetention = `INSERT INTO _honkerx_queues (queue, done_count, done_age_ms, done_kept, dead_count, dead_age_ms)
 VALUES (?1, ?2, ?3, iif(?2 IS NULL, NULL, (SELECT count(*) FROM _honkerx_done WHERE queue = ?1)), ?4, ?5)
@@ -80,10 +80,10 @@ WHERE done_count IS NOT excluded.done_count OR done_age_ms IS NOT excluded.done_
 	sqlQueueRetentions   = queueRetention + `done_kept > 0 OR dead_count > 0 OR dead_age_ms > 0`
 )
 
-// QueueRetentions groups the statements on the retentions of queues, which are columns of _honkerx_queues.
+// QueueRetentions contains the statements for queue retentions, which are columns of _honkerx_queues.
 type QueueRetentions struct{}
 
-// SetQueue sets the retention of a queue. If it is unchanged, SetQueue writes nothing and returns false.
+// SetQueue sets a queue's retention. If it is unchanged, SetQueue writes nothing and returns false.
 func (QueueRetentions) SetQueue(ctx context.Context, q row.Querier, r row.QueueRetention) (changed bool, err error) {
 	var doneCount, doneAge any
 	if r.Done.Bounded() {
@@ -93,9 +93,8 @@ func (QueueRetentions) SetQueue(ctx context.Context, q row.Querier, r row.QueueR
 	return n > 0, err
 }
 
-// Queues returns the retention of a queue, or none if none was set. If queue is empty, it returns the
-// retentions of all queues that may have jobs to trim: queues with finished jobs, and queues with a bound
-// on dead jobs.
+// Queues returns a queue's retention, or nothing if none was set. If queue is empty, it returns the retention of
+// every queue that may have jobs to trim: queues with finished jobs, and queues with a bound on dead jobs.
 func (QueueRetentions) Queues(ctx context.Context, q row.Querier, queue string) ([]row.QueueRetention, error) {
 	if queue == "" {
 		return queueRetentions(ctx, q, sqlQueueRetentions)
@@ -115,14 +114,13 @@ func queueRetentions(ctx context.Context, q row.Querier, query string, args ...a
 	return all, err
 }
 
-// Kept provides the statements that trim the finished or dead jobs of a queue, in the order in which they
-// ended.
+// Kept contains the statements that trim a queue's finished or dead jobs, in the order in which they ended.
 type Kept struct {
 	rank, over, drop string
 	second           int64 // number of time units per second in the table
 }
 
-// Uses the indexes on queue and time. The deletes use primary keys.
+// These statements use the indexes on queue and time. The deletes use primary keys.
 const (
 	sqlDoneRank = `SELECT done_ms, job_id FROM _honkerx_done WHERE queue = ?1 ORDER BY done_ms DESC, job_id DESC LIMIT 1 OFFSET ?2 + 0`
 	sqlDoneOver = `SELECT job_id FROM _honkerx_done WHERE queue = ?1 AND done_ms <= ?2 AND (done_ms < ?2 OR job_id <= ?3)
@@ -139,15 +137,15 @@ ORDER BY died_at, id LIMIT ?4 + 0`
   AND +queue = ?1 AND (+died_at < ?2 OR +died_at = ?2 AND id <= ?3)` + noWaiter
 )
 
-// The jobs that retention can trim. Times of finished jobs are in milliseconds, and times of dead jobs in seconds.
+// The jobs that retention can trim. Finished jobs' times are in milliseconds, and dead jobs' times in seconds.
 var (
 	KeptDone = Kept{sqlDoneRank, sqlDoneOver, sqlDropDone, 1000}
 	KeptDead = Kept{sqlDeadRank, sqlDeadOver, sqlDropDeadJobs, 1}
 )
 
-// Cutoff returns the newest job of queue that r does not keep at the second now. The age is rounded up to
-// whole seconds, because times are recorded to the second and no job may be dropped early. With r.MaxCount
-// set, the cost is proportional to it.
+// Cutoff returns queue's newest job that r does not keep at the second now. The age is rounded up to whole
+// seconds, because times are recorded to the second and no job may be dropped early. With r.MaxCount set, the cost
+// is proportional to it.
 func (k Kept) Cutoff(ctx context.Context, q row.Querier, queue string, r row.Retention, now int64) (c row.Cutoff, err error) {
 	if r.MaxAge > 0 {
 		c = row.Cutoff{At: k.time((now-engine.Seconds(r.MaxAge))*k.second - 1), ID: math.MaxInt64}
@@ -164,8 +162,7 @@ func (k Kept) Cutoff(ctx context.Context, q row.Querier, queue string, r row.Ret
 	return c, err
 }
 
-// time converts a time of the table. Unlike row.Instant it accepts any value, because stored must return the
-// same value.
+// time converts a stored time. Unlike row.Instant it accepts any value, because stored must return the same value.
 func (k Kept) time(at int64) time.Time {
 	if k.second == 1 {
 		return time.Unix(at, 0)
@@ -173,7 +170,7 @@ func (k Kept) time(at int64) time.Time {
 	return time.UnixMilli(at)
 }
 
-// stored returns c as the time and the id of a row of the table.
+// stored returns c as the stored time and id of a row.
 func (k Kept) stored(c row.Cutoff) (at, id int64) {
 	switch {
 	case c.At.IsZero() && c.ID == 0:
@@ -186,8 +183,8 @@ func (k Kept) stored(c row.Cutoff) (at, id int64) {
 	return c.At.UnixMilli(), c.ID
 }
 
-// parts returns a part for each queue that may have jobs to trim at a time. A queue without a bound on its
-// done jobs keeps none.
+// parts returns a part for each queue that may have jobs to trim at a time. A queue without a bound on done jobs
+// keeps none.
 func (k Kept) parts(ctx context.Context, q row.Querier, at time.Time) ([]row.Part, error) {
 	queues, err := QueueRetentions{}.Queues(ctx, q, "")
 	parts := make([]row.Part, len(queues))
@@ -205,7 +202,7 @@ func (k Kept) parts(ctx context.Context, q row.Querier, at time.Time) ([]row.Par
 	return parts, err
 }
 
-// find returns up to limit jobs of the queue up to and including part.Through, oldest first.
+// find returns up to limit of the queue's jobs up to and including part.Through, oldest first.
 func (k Kept) find(ctx context.Context, q row.Querier, part row.Part, _ time.Time, limit int) ([]int64, error) {
 	at, id := k.stored(part.Through)
 	return rows.ReturnedIDs(ctx, q, k.over, 0, part.Name, at, id, limit)

@@ -11,9 +11,9 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// forecast predicts the next claims of a queue without claiming: whether they take a job, after how many
-// others, and what keeps it from starting. It assumes that all claims take a single job and happen at the
-// same moment, and that the workers have room for every job.
+// forecast predicts a queue's next claims without claiming: whether they take a job, after how many
+// others, and what keeps it from starting. It assumes that each claim takes a single job, that all claims
+// happen at the same moment, and that the workers have room for every job.
 //
 // The prediction follows ClaimAt and keyTriggers step by step. A model test compares them.
 type forecast struct {
@@ -23,10 +23,10 @@ type forecast struct {
 	most       int // bound on the jobs counted as ahead of a job
 	tat        float64
 	settled    []candidate    // jobs that the next claim makes claimable before it takes any
-	freed      map[int64]bool // held jobs that the next claim releases by dead-lettering another
+	freed      map[int64]bool // held jobs that the next claim releases by dead-lettering another job
 
 	keyed bool                    // the queue has limits on keys
-	head  []candidate             // if keyed, the first jobs in the order of claims
+	head  []candidate             // if keyed, the first jobs in claim order
 	more  bool                    // more jobs may follow head
 	keys  map[string]*keyForecast // the keys read so far
 }
@@ -35,7 +35,7 @@ type forecast struct {
 type candidate struct {
 	id, priority, runAt int64
 	key                 string // empty if the job has no key
-	reserved            bool   // runAt is a start assigned by the rate of its key
+	reserved            bool   // runAt is a start assigned by its key's rate
 }
 
 // compare orders candidates as claims do: highest priority first, then by time and id.
@@ -46,7 +46,8 @@ func (a candidate) compare(b candidate) int {
 // forecastJobs bounds the jobs that a forecast examines individually.
 const forecastJobs = 1000
 
-// Uses the primary key, the index of claim deadlines, and the index of places.
+// These statements use the primary key, the index of claim deadlines, and the index of cancelled jobs'
+// slots.
 var (
 	sqlForecastRow = `SELECT rate_tat_ms, ` + hasKeyLimits + ` FROM _honkerx_queues WHERE queue = ?1`
 
@@ -54,18 +55,19 @@ var (
 WHERE queue = ?1 AND state = 'processing' AND claim_expires_at >= ?2`
 )
 
-// Uses the primary keys.
+// sqlJobSide uses the primary keys.
 const sqlJobSide = `SELECT ifnull(s.wait, 0) & 1, ifnull(s.wait, 0) & 2 > 0, ifnull(s.slot, 0) = 2, u.job_id
 FROM _honkerx_job AS s LEFT JOIN _honkerx_unique AS u ON u.queue = s.queue AND u.key = s.unique_key AND u.next_id = s.job_id
 WHERE s.job_id = ?1`
 
-// jobSideOf returns the JobSide of a job. It is zero for a job without a side row.
+// jobSideOf returns a job's JobSide. It is zero for a job without a side row.
 func jobSideOf(ctx context.Context, q row.Querier, id int64) (s row.JobSide, err error) {
 	_, err = rows.One(ctx, q, sqlJobSide, []any{id}, &s.Reserved, &s.Paused, &s.Held, (*rows.Number)(&s.After))
 	return s, err
 }
 
-// Running jobs are found by the index of claim deadlines, and running jobs of a key by _honkerx_job_key.
+// These statements find running jobs by the index of claim deadlines, and a key's running jobs by
+// _honkerx_job_key.
 const (
 	sqlRunningJobs = `SELECT id FROM _honker_live INDEXED BY _honker_live_processing_deadline
 WHERE queue = ?1 AND state = 'processing' AND claim_expires_at >= ?2 ORDER BY claim_expires_at, id LIMIT ?3 + 0`
@@ -77,8 +79,8 @@ WHERE s.queue = ?1 AND s.key = ?4 AND s.slot = 1 AND l.claim_expires_at >= ?2 LI
 	sqlCancelledJobs = `SELECT job_id FROM _honkerx_cancelled WHERE queue = ?1 AND (?4 = '' OR key = ?4) AND until_ms > ?2 * 1000 LIMIT ?3 + 0`
 )
 
-// runningJobs returns the ids of up to limit running jobs of queue whose claims are valid at the second
-// now. An empty key selects all keys.
+// runningJobs returns the ids of up to limit jobs in queue whose claims are valid at the second now. An
+// empty key selects all keys.
 func runningJobs(ctx context.Context, q row.Querier, queue, key string, now int64, limit int) ([]int64, error) {
 	if key == "" {
 		return rows.ReturnedIDs(ctx, q, sqlRunningJobs, 0, queue, now, limit)
@@ -86,21 +88,21 @@ func runningJobs(ctx context.Context, q row.Querier, queue, key string, now int6
 	return rows.ReturnedIDs(ctx, q, sqlRunningJobsOfKey, 0, queue, now, limit, key)
 }
 
-// cancelledJobs returns the ids of up to limit cancelled jobs that still occupy a place of queue at the
+// cancelledJobs returns the ids of up to limit cancelled jobs that still occupy a slot in queue at the
 // second now. An empty key selects all keys.
 func cancelledJobs(ctx context.Context, q row.Querier, queue, key string, now int64, limit int) ([]int64, error) {
 	return rows.ReturnedIDs(ctx, q, sqlCancelledJobs, 0, queue, now, limit, key)
 }
 
-// Uses _honkerx_after_waiter.
+// sqlOpenEdges uses _honkerx_after_waiter.
 const sqlOpenEdges = `SELECT * FROM (SELECT job_id, batch, 1 FROM _honkerx_after INDEXED BY _honkerx_after_waiter
   WHERE waiter = ?1 AND state = 2 LIMIT ?2 + 0)
 UNION ALL
 SELECT * FROM (SELECT job_id, batch, 0 FROM _honkerx_after INDEXED BY _honkerx_after_waiter
   WHERE waiter = ?1 AND state = 0 LIMIT ?2 + 0)`
 
-// openEdges returns the edges that hold a job: first up to limit edges to dead jobs or batches, then up to
-// limit edges to unfinished ones.
+// openEdges returns the edges that hold a job: up to limit edges to dead jobs or batches, followed by up
+// to limit edges to unfinished ones.
 func openEdges(ctx context.Context, q row.Querier, id int64, limit int) (all []row.Edge, err error) {
 	err = rows.Each(ctx, q, sqlOpenEdges, func(r *sql.Rows) error {
 		var e row.Edge
@@ -119,9 +121,9 @@ func highest(ctx context.Context, q row.Querier) (id int64, err error) {
 	return id, err
 }
 
-// sqlUnsettled selects the jobs that a claim settles first: jobs of lapsed claims, jobs without attempts
-// left and, if ?4 is set, expired jobs. The second half of a row is the job that the end of the first
-// releases as the next owner of its unique key. The lookups use the same indexes as the claim.
+// sqlUnsettled selects the jobs that a claim settles first: jobs whose claim has lapsed, jobs without
+// attempts left and, if ?4 is set, expired jobs. The second half of a row is the job that takes over the
+// unique key when the first job ends. The lookups use the same indexes as the claim.
 var sqlUnsettled = `SELECT l.id, l.priority, l.run_at, s.key, l.attempts >= l.max_attempts OR ifnull(l.expires_at <= ?2, 0),
   n.id, n.priority, n.run_at, (SELECT key FROM _honkerx_job WHERE job_id = n.id)
 FROM (
@@ -141,8 +143,8 @@ LEFT JOIN _honker_live AS n ON n.id = u.next_id AND n.state = 'held' AND (n.expi
   AND NOT ` + waits("n.id") + `
 `
 
-// sqlFreedWaiters selects the jobs of the queue that wait only for jobs of ?3, which the next claim
-// dead-letters, and that a dead predecessor releases. Uses the primary keys and _honkerx_after_waiter.
+// sqlFreedWaiters selects the queue's jobs that wait only for jobs in ?3, which the next claim
+// dead-letters, and that a dead predecessor releases. It uses the primary keys and _honkerx_after_waiter.
 const sqlFreedWaiters = `SELECT l.id, l.priority, l.run_at, s.key
 FROM json_each(?3) AS d CROSS JOIN _honkerx_after AS a ON a.job_id = d.value AND a.state = 0 AND a.if_dead = 1
 CROSS JOIN _honker_live AS l ON l.id = a.waiter AND l.queue = ?1 AND l.state = 'held' AND (l.expires_at IS NULL OR l.expires_at > ?2)
@@ -153,12 +155,12 @@ WHERE ifnull(s.slot, 0) <> 2 AND u.next_id IS NULL AND NOT EXISTS (
     UNION ALL SELECT 1 FROM _honkerx_after WHERE waiter = l.id AND state = 0
       AND (if_dead = 0 OR job_id NOT IN (SELECT value FROM json_each(?3))))`
 
-// sqlKeysOfEnded selects the keys of ended places, which the next claim deletes. Uses
+// sqlKeysOfEnded selects the keys of expired slots, which the next claim deletes. It uses
 // _honkerx_cancelled_key.
 const sqlKeysOfEnded = `SELECT DISTINCT key FROM _honkerx_cancelled WHERE queue = ?1 AND key IS NOT NULL AND until_ms <= ?2 * 1000 LIMIT ?3 + 0`
 
-// newForecast reads the part of the state of queue at nowMS that does not depend on a particular job. It
-// counts up to most jobs as ahead of a job. It writes nothing.
+// newForecast reads the part of queue's state at nowMS that does not depend on a particular job. It counts
+// up to most jobs as ahead of a job. It writes nothing.
 func newForecast(ctx context.Context, q row.Querier, queue string, most int, nowMS int64) (*forecast, error) {
 	o := &forecast{QueueForecast: row.QueueForecast{Name: queue}, now: nowMS / 1000, nowMS: nowMS, most: most, freed: make(map[int64]bool), keys: make(map[string]*keyForecast)}
 	pause, paused, err := Pauses{}.Get(ctx, q, queue, o.now)
@@ -204,7 +206,7 @@ func newForecast(ctx context.Context, q row.Querier, queue string, most int, now
 }
 
 // settle reads the jobs that the next claim settles first, and adds those that become claimable to the
-// candidates. It returns the keys that gain room.
+// candidates. It returns the keys that gain a free slot.
 func (o *forecast) settle(ctx context.Context, q row.Querier, limited bool) (keys []string, err error) {
 	var dying []int64
 	err = rows.Each(ctx, q, sqlUnsettled, func(r *sql.Rows) error {
@@ -234,7 +236,7 @@ func (o *forecast) settle(ctx context.Context, q row.Querier, limited bool) (key
 	}, o.Name, o.now, rows.IDList(dying))
 }
 
-// free records a job that the next claim releases before it takes any. A zero candidate is ignored.
+// free records a job that the next claim releases before it takes any jobs. A zero candidate is ignored.
 func (o *forecast) free(c candidate) {
 	if c.id == 0 || o.freed[c.id] {
 		return
@@ -245,7 +247,7 @@ func (o *forecast) free(c candidate) {
 	}
 }
 
-// of predicts how the next claims treat a job of the queue that is due. runAt is its time as stored.
+// of predicts how the next claims treat a job in the queue that is due. runAt is its time as stored.
 func (o *forecast) of(ctx context.Context, q row.Querier, job row.Job, runAt int64, side row.JobSide) (s row.JobForecast, err error) {
 	c := candidate{id: job.ID, priority: job.Priority, runAt: runAt, key: job.Key, reserved: side.Reserved}
 	if o.keyed {
@@ -260,7 +262,7 @@ func (o *forecast) of(ctx context.Context, q row.Querier, job row.Job, runAt int
 	return s, nil
 }
 
-// queueLimits applies the limits of the queue to the jobs ahead of a job.
+// queueLimits applies the queue's limits to the jobs ahead of a job.
 func (o *forecast) queueLimits(s *row.JobForecast) {
 	if o.Limits.Running > 0 {
 		s.QueueFull = s.Ahead.N >= o.Limits.Running-o.Running
@@ -275,7 +277,7 @@ func (o *forecast) queueLimits(s *row.JobForecast) {
 		s.Next = row.InstantMS(firstTick(next))
 	}
 	tat := o.tat
-	if tat < now || tat > now+every*burst+1000 { // the clock went back, see startsAt
+	if tat < now || tat > now+every*burst+1000 { // the clock went back; see startsAt
 		tat = now
 	}
 	s.About = row.InstantMS(firstTick(tat + every*(float64(s.Ahead.N)+1-burst)))
@@ -284,8 +286,8 @@ func (o *forecast) queueLimits(s *row.JobForecast) {
 // firstTick returns the first millisecond at which a start due at ms is allowed.
 func firstTick(ms float64) int64 { return int64(math.Ceil(ms - startSlack)) }
 
-// sqlCountAhead counts the pending jobs ahead of a position in the order of claims, level by level. Jobs
-// that can no longer run are skipped but count towards the limit.
+// sqlCountAhead counts the pending jobs ahead of a position in claim order, level by level. Jobs that can
+// no longer run are skipped but count toward the limit.
 var sqlCountAhead = levelsIf("?1", "1") + `
 SELECT count(*), ifnull(sum(ok), 0) FROM (
   SELECT l.attempts < l.max_attempts AND (l.expires_at IS NULL OR l.expires_at > ?2) AS ok

@@ -8,8 +8,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Explain describes how the next claims treat each of the jobs ids. The explanations are in the order of
-// ids.
+// Explain describes how the next claims treat each of the jobs ids, in the order of ids.
 func (j Jobs) Explain(ctx context.Context, q row.Querier, ids []int64, r row.ExplainRequest, now time.Time) ([]row.Explained, error) {
 	x := newExplainer(r, now)
 	all := make([]row.Explained, len(ids))
@@ -22,7 +21,7 @@ func (j Jobs) Explain(ctx context.Context, q row.Querier, ids []int64, r row.Exp
 	return all, nil
 }
 
-// ExplainQueue describes the next claims of queue.
+// ExplainQueue describes the next claims on queue.
 func (j Jobs) ExplainQueue(ctx context.Context, q row.Querier, queue string, r row.ExplainRequest, now time.Time) (ex row.ExplainedQueue, err error) {
 	x := newExplainer(r, now)
 	o, err := x.forecast(ctx, q, queue)
@@ -56,7 +55,7 @@ func (j Jobs) ExplainQueue(ctx context.Context, q row.Querier, queue string, r r
 	return ex, err
 }
 
-// explainer explains jobs within a single call. It reads the state of each queue only once.
+// explainer explains jobs within a single call. It reads each queue's state only once.
 type explainer struct {
 	row.ExplainRequest
 	now       time.Time
@@ -156,7 +155,7 @@ func (x *explainer) edges(ctx context.Context, q row.Querier, o *forecast, ex *r
 	return nil
 }
 
-// occupants returns the jobs that count against the limit of a queue, or of a key.
+// occupants returns the jobs that count toward a queue's limit, or toward a key's limit.
 func (x *explainer) occupants(ctx context.Context, q row.Querier, o *forecast, key string) (by row.Occupants, err error) {
 	if by.Running, err = runningJobs(ctx, q, o.Name, key, o.now, x.MaxJobs); err != nil || o.Cancelled == 0 {
 		return by, err

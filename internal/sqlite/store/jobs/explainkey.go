@@ -11,16 +11,16 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// keyForecast is the state of a key as the next claims see it. Each simulated claim updates it.
+// keyForecast is a key's state as the next claims see it. Each simulated claim updates it.
 type keyForecast struct {
 	pause     *row.Pause
 	running   int64   // jobs running now or taken by an earlier claim
 	first     int64   // lowest id of its live jobs in an ordered queue; math.MaxInt64 if none
-	tat, next float64 // unix milliseconds until which starts are spent, and reserved
+	tat, next float64 // Unix milliseconds until which starts are used up, and reserved
 }
 
-// full reports whether the key has reached its limit of running jobs. With InOrder, first is the job of the
-// key that must run before job id, or 0.
+// full reports whether the key has reached its limit of running jobs. With InOrder, first is the key's job
+// that must run before the job id, or 0.
 func (k *keyForecast) full(l row.QueueLimits, id int64) (full bool, first int64) {
 	full = l.PerKey > 0 && k.running >= l.PerKey || l.InOrder && k.running > 0
 	if l.InOrder && k.first < id {
@@ -29,7 +29,7 @@ func (k *keyForecast) full(l row.QueueLimits, id int64) (full bool, first int64)
 	return full, first
 }
 
-// startAt returns the second at which a job of the key may start by the rate of the key, or 0 if it may
+// startAt returns the second at which one of the key's jobs may start at the key's rate, or 0 if it may
 // start now. See keyOverRate.
 func (k *keyForecast) startAt(o *forecast, c candidate) (second int64) {
 	if o.Limits.KeyRate.N == 0 {
@@ -47,7 +47,7 @@ func (k *keyForecast) startAt(o *forecast, c candidate) (second int64) {
 	return int64((reserved - allowance + 999.999) / 1000)
 }
 
-// claim simulates a claim that reaches a job of the key, and reports whether the job starts.
+// claim simulates a claim that reaches one of the key's jobs, and reports whether the job starts.
 func (k *keyForecast) claim(o *forecast, c candidate) bool {
 	every, now := 0.0, float64(o.nowMS)
 	if o.Limits.KeyRate.N > 0 {
@@ -67,9 +67,10 @@ func (k *keyForecast) claim(o *forecast, c candidate) bool {
 	return true
 }
 
-// firstOfKey returns the query for the oldest job of a key in slot, among the jobs that a claim does not
-// dead-letter. It applies only to queues that run the jobs of a key in order. There all jobs of a slot have
-// the same priority and time in the index, so the query walks along the index and skips jobs that are over.
+// firstOfKey returns the query for a key's oldest job in slot, among the jobs that a claim does not
+// dead-letter. It applies only to queues that run a key's jobs in order. There all jobs in a slot have the
+// same priority and time in the index, so the query walks along the index and skips jobs that can no longer
+// run.
 func firstOfKey(slot, order string) string {
 	return `iif(?4, (SELECT s.job_id FROM _honkerx_job AS s INDEXED BY _honkerx_job_key CROSS JOIN _honker_live AS l ON l.id = s.job_id
     WHERE s.queue = ?1 AND s.key = c.value AND s.slot = ` + slot + ` AND s.priority IS ` + order + ` AND s.run_at IS ` + order + `
@@ -81,7 +82,7 @@ func firstOfKey(slot, order string) string {
 }
 
 var (
-	// Uses the pending index, see due. Jobs that can no longer run count towards the limit.
+	// sqlForecastHead uses the pending index; see due. Jobs that can no longer run count toward the limit.
 	sqlForecastHead = levelsIf("?1", "1") + `
 SELECT l.id, l.priority, l.run_at, s.key, ifnull(s.wait, 0) & 1,
   l.attempts < l.max_attempts AND (l.expires_at IS NULL OR l.expires_at > ?2)
@@ -90,7 +91,7 @@ LEFT JOIN _honkerx_job AS s ON s.job_id = l.id AND s.key IS NOT NULL
 WHERE l.queue = ?1 AND l.state = 'pending' AND l.priority = lv.p AND l.run_at <= ?2
 LIMIT ?3 + 0`
 
-	// Uses _honkerx_job_key, in the order in which held jobs are released.
+	// sqlHeldOfKeys uses _honkerx_job_key, in the order in which held jobs are released.
 	sqlHeldOfKeys = `SELECT l.id, l.priority, l.run_at, s.key, ifnull(s.wait, 0) & 1, 1
 FROM json_each(?4) AS c CROSS JOIN _honkerx_job AS s INDEXED BY _honkerx_job_key ON s.queue = ?1 AND s.key = c.value AND s.slot = 2
 CROSS JOIN _honker_live AS l ON l.id = s.job_id
@@ -107,8 +108,8 @@ LIMIT ?3 + 0`
 FROM json_each(?3) AS c LEFT JOIN _honkerx_keys AS k ON k.queue = ?1 AND k.key = c.value`
 )
 
-// readHead reads the first jobs in the order of claims. over lists the keys whose held jobs may be released
-// by the next claim.
+// readHead reads the first jobs in claim order. over lists the keys whose held jobs the next claim may
+// release.
 func (o *forecast) readHead(ctx context.Context, q row.Querier, over []string) error {
 	pending, looked, err := o.candidates(ctx, q, sqlForecastHead)
 	if err != nil {
@@ -134,8 +135,8 @@ func (o *forecast) readHead(ctx context.Context, q row.Querier, over []string) e
 	return o.readKeys(ctx, q, keys)
 }
 
-// candidates runs a query for jobs. looked is the number of rows it has read, including jobs that can no
-// longer run.
+// candidates runs a query for jobs. looked is the number of rows read, including jobs that can no longer
+// run.
 func (o *forecast) candidates(ctx context.Context, q row.Querier, query string, args ...any) (found []candidate, looked int, err error) {
 	err = rows.Each(ctx, q, query, func(r *sql.Rows) error {
 		var c candidate
@@ -150,7 +151,7 @@ func (o *forecast) candidates(ctx context.Context, q row.Querier, query string, 
 	return found, looked, err
 }
 
-// readKeys reads the state of the keys that are not in o.keys yet.
+// readKeys reads the state of the keys that are not yet in o.keys.
 func (o *forecast) readKeys(ctx context.Context, q row.Querier, keys []string) error {
 	var unknown []string
 	for _, key := range keys {
@@ -185,7 +186,7 @@ func (o *forecast) readKeys(ctx context.Context, q row.Querier, keys []string) e
 	}, o.Name, o.now, rows.NameList(unknown), o.Limits.InOrder)
 }
 
-// lasting returns the obstacles that may still keep job from starting when it becomes due. It is for jobs
+// lasting returns the obstacles that may still keep a job from starting when it becomes due. It is for jobs
 // that are not due yet.
 func (o *forecast) lasting(ctx context.Context, q row.Querier, job row.Job) (s row.JobForecast, err error) {
 	if job.Key == "" || !o.keyed {
@@ -244,7 +245,7 @@ type claims struct {
 // claims starts a simulation. It copies the keys it changes, so o can be reused for other jobs.
 func (o *forecast) claims() claims { return claims{o, make(map[string]*keyForecast)} }
 
-// key returns the simulated state of a key, which readKeys must have read before.
+// key returns a key's simulated state, which readKeys must have read before.
 func (s claims) key(key string) *keyForecast {
 	if s.keys[key] == nil {
 		k := *s.o.keys[key]
@@ -253,15 +254,14 @@ func (s claims) key(key string) *keyForecast {
 	return s.keys[key]
 }
 
-// take simulates a claim that reaches c, and reports whether it takes the job. It ignores the pause and the
-// limits of the queue.
+// take simulates a claim that reaches c, and reports whether it takes the job. It ignores the queue's pause
+// and limits.
 func (s claims) take(c candidate) bool {
 	return c.key == "" || !s.o.keyed || s.key(c.key).claim(s.o, c)
 }
 
 // sqlFirstWaiting selects a waiting job of each kind in a queue from which nothing can be claimed: a held
-// job, the next job that becomes due, and jobs that can no longer run. Each is found at the head of an
-// index.
+// job, the next job to become due, and jobs that can no longer run. Each is found at the head of an index.
 var sqlFirstWaiting = levelsIf("?1", "1") + `
 SELECT (SELECT id FROM _honker_live INDEXED BY _honkerx_live_held WHERE queue = ?1 AND state = 'held' ORDER BY id LIMIT 1)
 UNION ALL
@@ -278,9 +278,9 @@ UNION ALL
 SELECT (SELECT id FROM _honker_live INDEXED BY _honker_live_processing_deadline
   WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2 ORDER BY claim_expires_at, id LIMIT 1)`
 
-// first returns the first job that the next claims take, ignoring the pause and the limits of the queue,
-// and the number of jobs they take. If they take none, first is 0 and waits is a job that waits for some
-// other reason, or 0 if the queue is empty.
+// first returns the first job that the next claims take, ignoring the queue's pause and limits, and the
+// number of jobs they take. If they take none, first is 0 and waits is a job that waits for some other
+// reason, or 0 if the queue is empty.
 func (o *forecast) first(ctx context.Context, q row.Querier) (first, waits int64, n row.Count, err error) {
 	if !o.keyed {
 		if err := o.readHead(ctx, q, nil); err != nil {

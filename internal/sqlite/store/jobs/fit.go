@@ -8,15 +8,15 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// A change of limits affects all jobs of a queue that have a key. Held jobs may now have room, and starts
-// may be reserved by a rate that no longer exists. Jobs are fitted to the new limits a few at a time, in
-// separate transactions. The progress is stored in the queue's row, so the work continues if a process
-// dies. SetLimits, every claim on the queue and Maintain each do a part. The limits are enforced meanwhile:
-// a job that has not been fitted yet waits.
+// A change of limits affects all of a queue's jobs that have a key. There may now be room for held jobs,
+// and starts may be reserved by a rate that no longer exists. Jobs are fitted to the new limits a few at a
+// time, in separate transactions. The progress is stored in the queue's row, so the work continues if a
+// process dies. SetLimits, every claim on the queue and Maintain each do a part. The limits are enforced in
+// the meantime: a job that has not been fitted yet waits.
 //
-// Jobs are fitted once, in the order of their ids. Behind that point, claims hold jobs by the new limits.
+// Jobs are fitted once, in id order. Jobs that have been fitted are held by claims under the new limits.
 
-// Uses the primary key.
+// These statements use the primary key.
 const (
 	sqlBeginFit = `UPDATE _honkerx_queues SET fit_job = 0, fit_key = iif(?2, '', fit_key), fit_rate = iif(?2, 1, fit_rate) WHERE queue = ?1`
 	sqlFitting  = `SELECT fit_job, fit_key, fit_rate FROM _honkerx_queues WHERE queue = ?1 AND fit_job IS NOT NULL`
@@ -25,7 +25,7 @@ const (
 	sqlEndFit   = `UPDATE _honkerx_queues SET fit_job = NULL, fit_key = NULL, fit_rate = NULL WHERE queue = ?1`
 )
 
-// Scans the whole table, which has a row for each queue with settings.
+// sqlAllFitting scans the whole table, which has a row for each queue with settings.
 const sqlAllFitting = `SELECT queue FROM _honkerx_queues WHERE fit_job IS NOT NULL`
 
 // beginFit marks the queue for fitting if the old limits may have held jobs, ordered held jobs or reserved
@@ -39,7 +39,7 @@ func beginFit(ctx context.Context, q row.Querier, queue string, was, is row.Queu
 	return err
 }
 
-// Uses primary keys. Side rows are read in the order of ids, including those of other queues.
+// These statements use the primary keys. Side rows are read in id order, including those of other queues.
 const (
 	sqlFitKeysTo = `SELECT max(key) FROM (SELECT key FROM _honkerx_keys WHERE queue = ?1 AND key > ?2 ORDER BY key LIMIT ?3 + 0)`
 	ofKeysTo     = ` WHERE queue = ?1 AND key > ?2 AND key <= ?3`
@@ -59,30 +59,30 @@ const (
 	sqlNotPaused   = `UPDATE _honkerx_job SET wait = nullif(wait & 1, 0) WHERE job_id` + ofList + ` AND wait & 2
   AND NOT EXISTS (SELECT 1 FROM _honkerx_keys AS k WHERE k.queue = _honkerx_job.queue AND k.key = _honkerx_job.key AND k.paused_ms IS NOT NULL)`
 
-	// Without limits all held jobs are released, except those of keys that are paused indefinitely.
+	// Without limits all held jobs are released, except jobs whose keys are paused indefinitely.
 	sqlLetAllGo = letGoSlots + ` WHERE job_id` + ofList + ` AND slot = 2
   AND NOT EXISTS (SELECT 1 FROM _honkerx_keys AS k WHERE k.queue = _honkerx_job.queue AND k.key = _honkerx_job.key
     AND k.paused_ms IS NOT NULL AND k.until_ms IS NULL)`
 
-	// The order of held jobs, see _honkerx_key_gate.
+	// The order of held jobs; see _honkerx_key_gate.
 	sqlOrderByID   = `UPDATE _honkerx_job SET priority = 0, run_at = 0 WHERE job_id` + ofList + ` AND slot = 2 AND (priority <> 0 OR run_at <> 0)`
 	sqlOrderByTime = `UPDATE _honkerx_job SET priority = l.priority, run_at = l.run_at FROM _honker_live AS l
 WHERE l.id = _honkerx_job.job_id AND _honkerx_job.job_id` + ofList + ` AND slot = 2 AND (_honkerx_job.priority <> l.priority OR _honkerx_job.run_at <> l.run_at)`
 
 	sqlHeldKeysOf = `SELECT key, count(*) FROM _honkerx_job WHERE job_id` + ofList + ` AND slot = 2 GROUP BY key`
-	// Uses _honkerx_job_key.
+	// sqlLetSomeGo uses _honkerx_job_key.
 	sqlLetSomeGo = letGoSlots + ` WHERE job_id IN (
   SELECT job_id FROM _honkerx_job INDEXED BY _honkerx_job_key WHERE queue = ?1 AND key = ?2 AND slot = 2
   ORDER BY priority DESC, run_at, job_id LIMIT ?3 + 0)`
 )
 
-// Bounds of a single FitSome, because other writers wait meanwhile.
+// Bounds on a single FitSome, because other writers wait in the meantime.
 const (
 	mostFitted = 256 // changed jobs, with up to three changes each
 	passedRows = 16  // side rows read, as a multiple of the jobs to change
 )
 
-// FitSome fits up to about n jobs of queue to its limits at the second now, and reports whether there may
+// FitSome fits up to about n of queue's jobs to its limits at the second now, and reports whether there may
 // be more. After the last job it drops the triggers that are no longer needed.
 func (ls Limits) FitSome(ctx context.Context, q row.Querier, queue string, n int, now int64) (more bool, err error) {
 	var done, rate rows.Number
@@ -121,8 +121,8 @@ func (ls Limits) FitSome(ctx context.Context, q row.Querier, queue string, n int
 	return true, err
 }
 
-// forgetStarts resets the rate of up to n keys that follow the key after. It must run before the jobs are
-// fitted. Otherwise a job made due would be assigned a start behind those of the old rate.
+// forgetStarts resets the rates of up to n keys that follow the key after. It must run before the jobs are
+// fitted. Otherwise a job that becomes due would be assigned a start after those of the old rate.
 func (Limits) forgetStarts(ctx context.Context, q row.Querier, queue, after string, n int) error {
 	var end sql.NullString
 	if _, err := rows.One(ctx, q, sqlFitKeysTo, []any{queue, after, n}, &end); err != nil {
@@ -139,7 +139,7 @@ func (Limits) forgetStarts(ctx context.Context, q row.Querier, queue, after stri
 	return err
 }
 
-// fit fits jobs, a JSON list of ids. rate reports whether the rate of the keys has changed.
+// fit fits jobs, a JSON list of ids. rate reports whether the rate per key has changed.
 func (ls Limits) fit(ctx context.Context, q row.Querier, queue, jobs string, rate bool, now int64) error {
 	l, err := ls.Get(ctx, q, queue)
 	if err != nil {
@@ -171,9 +171,9 @@ func (ls Limits) fit(ctx context.Context, q row.Querier, queue, jobs string, rat
 	return letFirstGo(ctx, q, queue, jobs, l)
 }
 
-// letFirstGo releases the first held jobs of each key of jobs. For a key it releases as many as the limits
-// allow in total, but no more than the list contains. These may be too many, but claims hold the surplus
-// again.
+// letFirstGo releases the first held jobs of each key in jobs. For a key it releases as many as the limits
+// allow in total, but no more than the list contains. These may be too many, but claims hold any jobs that
+// cannot run yet.
 func letFirstGo(ctx context.Context, q row.Querier, queue, jobs string, l row.QueueLimits) error {
 	atOnce := l.PerKey
 	if l.InOrder {

@@ -13,7 +13,7 @@ import (
 )
 
 // headWalk bounds the jobs skipped at the head of an index because they cannot run. If there are more, the
-// time of the last skipped job is used. It is a lower bound of the correct time.
+// last skipped job's time is used as a lower bound.
 const headWalk = 1000
 
 // head returns two expressions. The first is the time of the first job that can run, if it is among the
@@ -26,8 +26,8 @@ func head(in indexRange, time, condition string) (first, behind string) {
 }
 
 // headsQuery returns the statement that yields rows of (kind, queue, times). It reads only the heads of
-// indexes, so its cost does not depend on the length of the queues. The second time of a pair is computed
-// only if the first is NULL.
+// indexes, so its cost does not depend on queue lengths. The second time of a pair is computed only if the
+// first is NULL.
 func headsQuery(s *selection) string {
 	ready, behindReady := head(waitingRange, "run_at", "j.run_at <= ?3")
 	next, behindNext := head(waitingRange, "run_at", "j.run_at > ?3")
@@ -53,11 +53,11 @@ SELECT 'claimed', queue, lapse, iif(lapse IS NULL, ` + strings.ReplaceAll(behind
 	return strings.Join(parts, "\nUNION ALL\n")
 }
 
-// readHead collects the rows of a queue.
+// readHead collects a queue's rows.
 type readHead struct{ ready, behind, due, lapse rows.Number }
 
-// Heads returns the heads of queues, sorted by name. If queues is empty, it returns all queues that have
-// jobs.
+// Heads returns a head for each of queues, sorted by name. If queues is empty, it returns a head for every
+// queue that has jobs.
 func (Jobs) Heads(ctx context.Context, q row.Querier, queues []string, now time.Time) ([]row.QueueHead, error) {
 	byName := make(map[string]*readHead)
 	query := sqlAllHeads
@@ -86,7 +86,7 @@ func (Jobs) Heads(ctx context.Context, q row.Querier, queues []string, now time.
 	return heads, err
 }
 
-// add merges a row of the statement into h.
+// add merges a result row into h.
 func (h *readHead) add(kind string, t [4]rows.Number) {
 	switch kind {
 	case "waiting": // a row for each priority

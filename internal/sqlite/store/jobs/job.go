@@ -1,5 +1,5 @@
-// Package jobs has the statements on jobs: enqueuing, claiming and settling them, their limits, unique keys, edges, dead letters,
-// results and counts.
+// Package jobs contains the statements for jobs: enqueuing, claiming and settling, limits, unique keys, edges, dead
+// letters, results and counts.
 package jobs
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// Jobs groups the statements on _honker_live, _honker_dead and _honkerx_job.
+// Jobs contains the statements for _honker_live, _honker_dead and _honkerx_job.
 type Jobs struct{}
 
 const liveTable = `_honker_live`
@@ -24,7 +24,7 @@ func (Jobs) InsertOne(ctx context.Context, q row.Querier, n NewJob, payload stri
 	return sqlInsertJobs.One(ctx, q, append(newJobColumns(n), payload)...)
 }
 
-// newJobColumns returns the values that all jobs of a single enqueue share.
+// newJobColumns returns the values that are the same for all jobs in an enqueue.
 func newJobColumns(n NewJob) []any {
 	return append(make([]any, 0, 7), n.Queue, n.Priority, n.RunAt, n.MaxAttempts, n.CreatedAt, rows.Nullable(n.ExpiresAt))
 }
@@ -77,27 +77,27 @@ func (Jobs) InsertClaimed(ctx context.Context, q row.Querier, n NewJob, payload,
 // such as the queue and the worker, because each column adds to the cost of a row.
 const jobColumns = `id, payload, priority, run_at, attempts, max_attempts, created_at, expires_at`
 
-// Stored is a job with the times of its live row as stored. In the Job, row.Instant has limited them.
+// Stored is a job together with its live row's stored times. The Job's own times are limited by row.Instant.
 type Stored struct {
 	row.Job
 	Times Times // zero if the job is not live
 }
 
-// Times are times of a live job in unix seconds. 0 means none.
+// Times are a live job's times in Unix seconds. 0 means none.
 type Times struct{ RunAt, ClaimExpiresAt, CreatedAt, ExpiresAt int64 }
 
-// jobRow scans the rows of a claim, jobColumns and the columns after them, into the same variables.
-// A slice of pointers per row would cost an allocation per row.
+// jobRow scans a claim's rows, which are jobColumns and possibly more columns, into the same variables. A slice of
+// pointers per row would cost an allocation per row.
 type jobRow struct {
 	job        row.Job
 	times      Times
 	carried    sql.NullString
 	into       []any
-	outOfRange map[int64]int64 // stored RunAt by id, of claimed jobs whose time row.Instant has limited; usually nil
+	outOfRange map[int64]int64 // stored RunAt, by id, of claimed jobs whose time row.Instant has limited; usually nil
 }
 
-// newJobRow returns a jobRow for a query without further columns. Callers append the destinations
-// of further columns to into.
+// newJobRow returns a jobRow for a query without further columns. For a query with further columns, callers append the
+// destinations to into.
 func newJobRow() *jobRow {
 	r := new(jobRow)
 	j, at := &r.job, &r.times
@@ -129,8 +129,7 @@ func (r *jobRow) claimed(rs *sql.Rows) (*row.Job, error) {
 	return &job, err
 }
 
-// compare compares jobs that r.claimed has returned in the order of claims, which is the order of the times as
-// stored.
+// compare compares jobs returned by r.claimed in claim order, which is determined by the stored times.
 func (r *jobRow) compare(a, b *row.Job) int {
 	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(r.runAt(a), r.runAt(b)), cmp.Compare(a.ID, b.ID))
 }
@@ -142,22 +141,21 @@ func (r *jobRow) runAt(j *row.Job) int64 {
 	return row.Unix(j.RunAt)
 }
 
-// By primary key.
+// These statements use the primary key.
 var (
 	sqlFindJob = `SELECT ` + jobColumns + `, ` + ofSide("last_error") + `, ` + carried + `, state, worker_id, claim_expires_at, queue, ` + ofSide("progress") + `
 FROM _honker_live WHERE id = ?1`
 	sqlGetJob = sqlFindJob + ` AND queue = ?2`
 )
 
-// Live reads a live job of any queue. It returns false if there is none.
+// Live reads a live job in any queue. It returns false if there is none.
 func (Jobs) Live(ctx context.Context, q row.Querier, id int64) (Stored, bool, error) {
 	return getJob(ctx, q, sqlFindJob, id)
 }
 
-// Find reads a job that is live, dead or done, of queue or of any queue if queue is "". It returns false if
-// there is none. It looks among the live jobs first and then among the dead and the done jobs, the direction
-// in which jobs move, so a job that moves between two reads is found. The last read finds a job that was
-// requeued in the meantime.
+// Find reads a live, dead or done job in queue, or in any queue if queue is "". It returns false if there is none. It
+// looks among the live jobs first and then among the dead and done jobs, the direction in which jobs move, so it does
+// not miss a job that moves between two reads. The last read finds a job that was requeued in the meantime.
 func (Jobs) Find(ctx context.Context, q row.Querier, id int64, queue string) (row.Job, bool, error) {
 	job, found, err := find(ctx, q, id, queue)
 	return job.Job, found, err
@@ -194,9 +192,9 @@ func getJob(ctx context.Context, q row.Querier, query string, args ...any) (job 
 	return job, found, err
 }
 
-// Drop removes a live job of any queue, even a claimed job. In a queue with limits, a job that is
-// claimed at the unix second now keeps its place until its claim would have expired. Drop returns
-// false if there is no such job.
+// Drop removes a live job from any queue, even if it is claimed. In a queue with limits, a job with a claim that is
+// valid at the Unix second now keeps its slot until the claim would have expired. Drop returns false if there is no
+// such job.
 func (Jobs) Drop(ctx context.Context, q row.Querier, id, now int64) (bool, error) {
 	if _, err := q.ExecContext(ctx, sqlKeepPlaceOf, id, now); err != nil {
 		return false, err
@@ -205,18 +203,18 @@ func (Jobs) Drop(ctx context.Context, q row.Querier, id, now int64) (bool, error
 	return n > 0, err
 }
 
-// By primary key.
+// These statements use the primary key.
 const (
 	whereJobOf   = ` WHERE id = ?1 AND queue = ?2`
 	sqlCancelJob = `DELETE FROM _honker_live` + whereJobOf + ` AND NOT ` + isAwaited
 )
 
-// By primary keys.
+// sqlEndEdgesCancel uses the primary keys.
 var sqlEndEdgesCancel = endsEdges(whereJobOf)
 
-// Cancel removes a live job of queue, even a claimed job. In a queue with limits, a job that is
-// claimed now keeps its place until its claim would have expired. Jobs that wait
-// for the cancelled job treat it as done. Cancel returns false if there is no such job.
+// Cancel removes a live job from queue, even if it is claimed. In a queue with limits, a job with a valid claim keeps
+// its slot until the claim would have expired. Jobs that wait for the cancelled job treat it as done. Cancel returns
+// false if there is no such job.
 func (Jobs) Cancel(ctx context.Context, q row.Querier, queue string, id int64, now time.Time) (bool, error) {
 	if _, err := q.ExecContext(ctx, sqlKeepPlace, id, queue, now.Unix()); err != nil {
 		return false, err

@@ -12,19 +12,19 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// A branch is a statement that finds part of the jobs after a place. It returns up to ?1 rows (id, A,
-// B) in list order. Rows with an equal value and rows with a later value take separate branches,
-// because a row comparison such as (a, id) > (?, ?) would walk all rows with the equal value.
+// A branch is a statement that finds part of the jobs after a place. It returns up to ?1 rows (id, A, B) in
+// list order. Rows with an equal value and rows with a later value need separate branches, because a row
+// comparison such as (a, id) > (?, ?) would walk all rows with the equal value.
 type branch struct {
 	in    row.Table
 	query string
 	args  []any // from ?2
 }
 
-// places returns the places of up to n candidates after a place, in list order. A nil place means the start
-// of the list. Fewer than n places mean that the list has ended. If sorted is set, it reads the ids from the
-// indexes of the selected queues and phases and sorts them, at about 80 ns for each job in them. Otherwise
-// it follows the order itself, and reads only jobs with side rows if no others can match.
+// places returns up to n candidates after a place, in list order. A nil place means the start of the list.
+// If it returns fewer than n, the list has ended. If sorted is set, places reads the ids from the indexes of
+// the selected queues and phases and sorts them, at about 80 ns per job. Otherwise it walks in list order,
+// and reads only jobs with side rows if no others can match.
 func places(ctx context.Context, q row.Querier, s *selection, order row.Order, sorted bool, after *row.Place, n int) ([]row.Place, error) {
 	var found []row.Place
 	byID := order == row.NewestFirst || order == row.OldestFirst
@@ -70,8 +70,8 @@ func selectBranches(s *selection, order row.Order, sorted bool, after *row.Place
 	return branches
 }
 
-// beyond returns the condition that an id follows a place, and the sort order. ?2 is the id of the
-// place. In the tables after that of the place, the same id follows too.
+// beyond returns the condition that an id follows a place, and the sort order. ?2 is the place's id. In the
+// tables after the place's own, the same id also follows.
 func beyond(o row.Order, id string, in row.Table, after *row.Place) (condition, sort string, args []any) {
 	op, sort, bound := " < ", id+" DESC", int64(math.MaxInt64)
 	if o == row.OldestFirst {
@@ -170,9 +170,8 @@ func collectBranches(s *selection, order row.Order, after *row.Place) (branches 
 	return branches
 }
 
-// few reports whether the queues and phases of s hold at most most jobs. It returns false without
-// counting if s names ids, or if s names no queues and either no phases or only phases of finished
-// jobs.
+// few reports whether the queues and phases of s contain at most most jobs. It returns false without
+// counting if s names ids, or if s names no queues and either no phases or only phases of finished jobs.
 func few(ctx context.Context, q row.Querier, s *selection, most int64) (bool, error) {
 	if s.IDs != nil || len(s.Queues) == 0 && !slices.Contains(s.Tables(), row.Live) || len(s.Queues) == 0 && s.Phases == nil {
 		return false, nil
@@ -240,8 +239,8 @@ var listed = [...]string{
 	row.Done: `j.job_id, 'done', j.worker_id, NULL, j.expires_at, j.last_error, NULL, j.done_ms`,
 }
 
-// loadQuery returns the statement that reads the jobs among ids that s selects, by primary key, and
-// its arguments.
+// loadQuery returns the statement that reads, by primary key, the jobs among ids that s selects, and its
+// arguments.
 func loadQuery(s *selection, in row.Table, ids []int64) (string, []any) {
 	c := conditions{args: []any{rows.IDList(ids)}}
 	selectConditions(s, in, &c)

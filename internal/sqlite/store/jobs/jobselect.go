@@ -23,7 +23,7 @@ const phaseOfLive = `CASE j.state
     WHEN j.expires_at <= ? OR j.attempts >= j.max_attempts THEN 'expired' ELSE 'lapsed' END
   WHEN '` + row.Held + `' THEN 'held' ELSE '' END`
 
-// tableOf describes a job table: its join with the side rows and the columns whose names differ.
+// tableOf describes a job table: its join with the side rows, and the columns whose names differ.
 type tableOf struct{ name, from, id, died, lastError string }
 
 var tables = [...]tableOf{
@@ -32,13 +32,13 @@ var tables = [...]tableOf{
 	row.Done: {name: "_honkerx_done", from: "_honkerx_done AS j LEFT JOIN _honkerx_done AS s ON s.job_id = j.job_id", id: "job_id", died: "0", lastError: "j.last_error"},
 }
 
-// selection is a JobSelect at a unix second.
+// selection is a JobSelect at a Unix second.
 type selection struct {
 	row.JobSelect
 	now int64
 }
 
-// selectConditions adds the conditions of s on a row j of a table and its side row s.
+// selectConditions adds s's conditions on a table's row j and its side row s.
 func selectConditions(s *selection, in row.Table, c *conditions) {
 	if s.IDs != nil {
 		c.add("j."+tables[in].id+" IN (SELECT value FROM json_each(?))", rows.IDList(s.IDs))
@@ -79,7 +79,7 @@ func selectQuery(s *selection, after int64, limit int) (string, []any) {
 		strings.Join(c.where, " AND ") + ` ORDER BY j.` + t.id + ` LIMIT ?2 + 0`, c.args
 }
 
-// conditions collects the conditions of a WHERE clause and the values of their parameters.
+// conditions collects a WHERE clause's conditions and the values of their parameters.
 type conditions struct {
 	where []string
 	args  []any
@@ -108,7 +108,8 @@ func (c *conditions) number(condition string, value int64) {
 	}
 }
 
-// fields adds a condition for each JSON path in of: the field of column must equal the given text.
+// fields adds a condition for each JSON path in of: the field at that path in column must equal the
+// given text.
 func (c *conditions) fields(column string, of map[string]string) {
 	for _, path := range slices.Sorted(maps.Keys(of)) {
 		c.add("iif(json_valid("+column+"), CAST("+column+" ->> ? AS TEXT) = ?, 0)", path, of[path])

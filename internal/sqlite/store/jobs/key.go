@@ -9,8 +9,8 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// By _honkerx_job_key. The result combines the keys of live jobs, paused keys, and keys of
-// cancelled jobs that may still run.
+// sqlKeyStats uses _honkerx_job_key. It combines the keys of live jobs, paused keys, and the keys
+// of cancelled jobs that may still run.
 var sqlKeyStats = `SELECT g.key, runs, ` + cancelled("?1", "g.key", "?2 * 1000") + `, held, waits, oldest, paused_ms, until_ms, reason, who FROM (
   SELECT s.key, sum(l.state = 'processing') AS runs, sum(s.slot = 2) AS held,
     sum(l.state <> 'processing' AND s.slot <> 2) AS waits, min(iif(l.state = 'processing', NULL, l.created_at)) AS oldest
@@ -26,8 +26,8 @@ var sqlKeyStats = `SELECT g.key, runs, ` + cancelled("?1", "g.key", "?2 * 1000")
 LEFT JOIN _honkerx_keys AS k ON k.queue = ?1 AND k.key = g.key AND ` + pauseHolds + `
 ORDER BY held DESC, runs DESC, g.key LIMIT ?3 + 0`
 
-// Keys returns up to limit keys of queue: those of its jobs, and those that are paused. The keys
-// with the most held jobs come first.
+// Keys returns up to limit keys in queue: its jobs' keys, and paused keys. The keys with the most
+// held jobs come first.
 func (Jobs) Keys(ctx context.Context, q row.Querier, queue string, limit int, now time.Time) (all []row.KeyStats, err error) {
 	err = rows.Each(ctx, q, sqlKeyStats, func(r *sql.Rows) error {
 		var k row.KeyStats
@@ -47,16 +47,16 @@ func (Jobs) Keys(ctx context.Context, q row.Querier, queue string, limit int, no
 	return all, err
 }
 
-// By primary key.
+// sqlKeyOf uses the primary key.
 const sqlKeyOf = `SELECT key FROM _honkerx_job WHERE job_id = ?1 AND key IS NOT NULL`
 
-// keyOf returns the key under which a live job shares limits, or "" if it has none.
+// keyOf returns the key that limits apply to for a live job, or "" if it has none.
 func (Jobs) keyOf(ctx context.Context, q row.Querier, id int64) (key string, err error) {
 	_, err = rows.One(ctx, q, sqlKeyOf, []any{id}, &key)
 	return key, err
 }
 
-// By primary key.
+// These statements use the primary key.
 const (
 	sqlGetKeyPause = `SELECT paused_ms, until_ms, reason, who FROM _honkerx_keys WHERE queue = ?1 AND key = ?3 AND ` + pauseHolds
 
@@ -69,14 +69,14 @@ ON CONFLICT (queue, key) DO UPDATE SET paused_ms = excluded.paused_ms, until_ms 
 
 	sqlAddQueue = `INSERT INTO _honkerx_queues (queue) VALUES (?1) ON CONFLICT (queue) DO NOTHING`
 	pausedKeys  = `(SELECT count(*) FROM _honkerx_keys AS k WHERE k.queue = _honkerx_queues.queue AND k.paused_ms IS NOT NULL)`
-	// When the last pause of a queue without key limits ends, its jobs must lose their key state.
+	// When the last pause in a queue without key limits ends, its jobs must lose their key state.
 	// Setting fit_job makes FitSome do so.
 	countKeyPauses = `UPDATE _honkerx_queues SET keys_paused = nullif(` + pausedKeys + `, 0),
   fit_job = iif(keys_paused IS NOT NULL AND coalesce(per_key, in_order, key_rate_n) IS NULL AND ` + pausedKeys + ` = 0, 0, fit_job)`
 	sqlCountKeyPauses = countKeyPauses + ` WHERE queue = ?1`
 )
 
-// Full scans of a small table: it holds only keys that are paused or rate limited.
+// These statements scan a small table: it holds only keys that are paused or rate limited.
 const (
 	whereKeyIdle    = ` FROM _honkerx_keys WHERE paused_ms IS NULL AND max(ifnull(tat_ms, 0), ifnull(next_ms, 0)) <= ?1 * 1000`
 	sqlEndKeyPauses = setNoKeyPause + ` WHERE until_ms <= ?1 * 1000`
@@ -84,7 +84,7 @@ const (
 	sqlCountAllKeys = countKeyPauses + ` WHERE keys_paused IS NOT NULL`
 )
 
-// By _honkerx_job_key, for the jobs of a single key.
+// These statements use _honkerx_job_key, for a single key's jobs.
 const (
 	sqlLetKeyGo = letGoSlots + ` WHERE job_id IN (
   SELECT job_id FROM _honkerx_job INDEXED BY _honkerx_job_key WHERE queue = ?1 AND key = ?2 AND slot = 2)`
@@ -96,12 +96,12 @@ WHERE state = 'pending' AND run_at > ?3 AND id IN (SELECT job_id` + ofKeyWaiting
 	sqlNoWaitOfKey = `UPDATE _honkerx_job SET wait = nullif(wait & 1, 0) WHERE job_id IN (SELECT job_id` + ofKeyWaiting + `)`
 )
 
-// getKey returns the pause of a key of queue; false if the key is not paused.
+// getKey returns a key's pause, or false if the key is not paused.
 func (Pauses) getKey(ctx context.Context, q row.Querier, queue, key string, now int64) (row.Pause, bool, error) {
 	return getPause(ctx, q, sqlGetKeyPause, queue, now, key)
 }
 
-// setKey pauses a key of queue, see Set.
+// setKey pauses a key in queue; see Set.
 func (ps Pauses) setKey(ctx context.Context, q row.Querier, queue, key string, p row.Pause, now int64) (was bool, err error) {
 	before, was, err := ps.getKey(ctx, q, queue, key, now)
 	if err != nil {
@@ -123,7 +123,7 @@ func (ps Pauses) setKey(ctx context.Context, q row.Querier, queue, key string, p
 	return was, ps.keyChanged(ctx, q, queue, key, now)
 }
 
-// endKey ends the pause of a key of queue, see End.
+// endKey ends the pause of a key in queue; see End.
 func (ps Pauses) endKey(ctx context.Context, q row.Querier, queue, key string, now int64) (was bool, err error) {
 	if _, was, err = ps.getKey(ctx, q, queue, key, now); err != nil {
 		return false, err
@@ -135,8 +135,8 @@ func (ps Pauses) endKey(ctx context.Context, q row.Querier, queue, key string, n
 	return was, ps.keyChanged(ctx, q, queue, key, now)
 }
 
-// keyChanged releases the jobs of a key that wait for the end of a pause. The next claims check
-// them again.
+// keyChanged releases a key's jobs that wait for the end of a pause. The next claims check them
+// again.
 func (Pauses) keyChanged(ctx context.Context, q row.Querier, queue, key string, now int64) error {
 	if _, err := q.ExecContext(ctx, sqlCountKeyPauses, queue); err != nil {
 		return err
@@ -153,8 +153,8 @@ func (Pauses) keyChanged(ctx context.Context, q row.Querier, queue, key string, 
 	return fitTriggers(ctx, q)
 }
 
-// slowDown pauses the key of a live job until p.Until, or its queue if the job has no key. An
-// existing pause is never shortened, and keeps the reason given by an operator.
+// slowDown pauses a live job's key until p.Until, or its queue if the job has no key. It never
+// shortens an existing pause, and keeps an operator's reason.
 func (j Jobs) slowDown(ctx context.Context, q row.Querier, queue string, id int64, p row.Pause, now int64) error {
 	var ps Pauses
 	key, err := j.keyOf(ctx, q, id)

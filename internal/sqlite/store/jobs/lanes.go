@@ -14,10 +14,10 @@ import (
 var sqlOverdueLanes = `SELECT k.value, ` + overdue("k.value") + `, ` + limited("k.value") + ` FROM json_each(?1) AS k
 WHERE ` + overdue("k.value") + ` OR ` + limited("k.value")
 
-// lanesDue walks the jobs of all lanes in the order of their tags, then in claim order. It knows the next
-// job of each lane, takes the first of these jobs, and then seeks the next job of that lane: with the same
-// priority and time, else with a later time, else with a lower priority. It reads a row per returned job
-// and a row per lane, however many jobs wait. It ends a lane that has no room for another job.
+// lanesDue walks all lanes' jobs in tag order, then in claim order. It knows each lane's next job, takes
+// the first of these jobs, and then seeks the next job in that lane: with the same priority and time, else
+// with a later time, else with a lower priority. It reads a row per returned job and a row per lane, however
+// many jobs wait. It leaves a lane that has no room for another job.
 //
 // LIMIT -1 makes SQLite parse the JSON once instead of at every use.
 var lanesDue = `WITH RECURSIVE walk(tag, priority, run_at, id, queue, step, room) AS (

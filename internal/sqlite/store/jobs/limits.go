@@ -9,17 +9,17 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// Limits groups the statements on the limits of queues, which are columns of _honkerx_queues.
+// Limits contains the statements for queue limits, which are columns of _honkerx_queues.
 type Limits struct{}
 
-// By primary key.
+// These statements use the primary key.
 const (
 	limitColumns = `running, per_key, in_order, rate_n, rate_per_ms, rate_burst, key_rate_n, key_rate_per_ms, key_rate_burst`
 	sqlGetLimits = `SELECT ` + limitColumns + ` FROM _honkerx_queues WHERE queue = ?1`
 	sqlAllLimits = `SELECT ` + limitColumns + `, queue FROM _honkerx_queues
 WHERE coalesce(running, per_key, in_order, rate_n, key_rate_n) IS NOT NULL`
 
-	// A changed rate starts afresh, without the starts counted under the previous rate.
+	// A changed rate starts afresh, and ignores the starts counted under the previous rate.
 	sqlSetLimits = `INSERT INTO _honkerx_queues (queue, running, per_key, in_order, rate_n, rate_per_ms, rate_burst,
   key_rate_n, key_rate_per_ms, key_rate_burst, rate_tat_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, iif(?5 IS NULL, NULL, 0))
 ON CONFLICT (queue) DO UPDATE SET running = excluded.running, per_key = excluded.per_key, in_order = excluded.in_order,
@@ -29,7 +29,7 @@ ON CONFLICT (queue) DO UPDATE SET running = excluded.running, per_key = excluded
     rate_tat_ms, excluded.rate_tat_ms)`
 )
 
-// Get returns the limits of queue, zero if it has none.
+// Get returns queue's limits, or the zero value if it has none.
 func (Limits) Get(ctx context.Context, q row.Querier, queue string) (l row.QueueLimits, err error) {
 	var inOrder rows.Number
 	_, err = rows.One(ctx, q, sqlGetLimits, []any{queue}, intoLimits(&l, &inOrder)...)
@@ -37,7 +37,7 @@ func (Limits) Get(ctx context.Context, q row.Querier, queue string) (l row.Queue
 	return l, err
 }
 
-// All returns the limits of all queues that have any, by queue.
+// All returns the limits of every queue that has limits, by queue.
 func (Limits) All(ctx context.Context, q row.Querier) (map[string]row.QueueLimits, error) {
 	all := make(map[string]row.QueueLimits)
 	err := rows.Each(ctx, q, sqlAllLimits, func(r *sql.Rows) error {
@@ -59,9 +59,9 @@ func intoLimits(l *row.QueueLimits, inOrder *rows.Number) []any {
 		(*rows.Number)(&l.KeyRate.N), (*rows.SpanMilli)(&l.KeyRate.Per), (*rows.Number)(&l.KeyRate.Burst)}
 }
 
-// Set replaces the limits of queue. They apply immediately, but the jobs still carry the effects of
-// the previous limits until FitSome has adjusted them. If the limits do not change, Set writes
-// nothing and changed is false.
+// Set replaces queue's limits. The new limits apply immediately, but jobs still reflect the
+// previous limits until FitSome has adjusted them. If the limits do not change, Set writes nothing
+// and returns false.
 func (ls Limits) Set(ctx context.Context, q row.Querier, queue string, l row.QueueLimits) (changed bool, err error) {
 	was, err := ls.Get(ctx, q, queue)
 	if err != nil || was == l {
@@ -90,8 +90,8 @@ func flag(is bool) any {
 	return nil
 }
 
-// limited returns the condition that a queue has limits, and keyedQueue that it has limits on keys.
-// queue is an SQL expression.
+// limited returns the condition that a queue has limits, and keyedQueue the condition that it has
+// limits on keys. queue is an SQL expression.
 func limited(queue string) string {
 	return `EXISTS (SELECT 1 FROM _honkerx_queues WHERE queue = ` + queue + ` AND ` + hasLimits + `)`
 }
@@ -104,27 +104,27 @@ const hasLimits = `coalesce(running, per_key, in_order, rate_n, key_rate_n, keys
 
 const hasKeyLimits = `coalesce(per_key, in_order, key_rate_n, keys_paused) IS NOT NULL`
 
-// room describes how many jobs a claim may start within the limits of a queue.
+// room describes how many jobs a claim may start within a queue's limits.
 type room struct {
 	queue   string
 	jobs    int64       // may start; noBound if unlimited
 	full    bool        // the maximum number of jobs is running
 	startMS float64     // next start that the rate allows; 0 if it allows a start now
 	keyed   bool        // the queue has limits on keys
-	perKey  int64       // concurrent jobs per key; 0 if unlimited, or in order, where the gate alone is enough
-	timed   bool        // a limit depends on the time or on the place of a cancelled job
-	freeAt  rows.Number // unix second at which the first place of a cancelled job ends; 0 if there is none
+	perKey  int64       // concurrent jobs per key; 0 if unlimited, or if in order, where the gate alone suffices
+	timed   bool        // a limit depends on the time or on a cancelled job's slot
+	freeAt  rows.Number // Unix second at which the first cancelled job's slot expires; 0 if there is none
 }
 
 const noBound = math.MaxInt64
 
-// By primary key. Running jobs are counted by the index of their deadlines.
+// sqlRoom uses the primary key. It counts running jobs by the index of their deadlines.
 var sqlRoom = `SELECT ` + hasKeyLimits + `, coalesce(rate_n, key_rate_n, keys_paused) IS NOT NULL,
   iif(running IS NULL, NULL, max(0, running - ` + running("?2") + `)), ` + interval + `, rate_burst, rate_tat_ms,
   iif(in_order = 1, 0, ifnull(per_key, 0)), (` + firstPlace("q.queue") + `)
 FROM _honkerx_queues AS q WHERE queue = ?1`
 
-// roomOf reads the room that the limits of queue leave at nowMS.
+// roomOf reads the room that queue's limits leave at nowMS.
 func roomOf(ctx context.Context, q row.Querier, queue string, nowMS int64) (r room, err error) {
 	r.queue, r.jobs = queue, noBound
 	var free sql.NullInt64
@@ -147,9 +147,8 @@ func roomOf(ctx context.Context, q row.Querier, queue string, nowMS int64) (r ro
 }
 
 // startsAt returns how many jobs may start at now. The rate allows a job per interval every, and up
-// to burst jobs at once. tat is the theoretical arrival time that earlier starts have left. If no
-// job may start, next is the time of the next start. The trigger _honkerx_gate uses the same
-// arithmetic.
+// to burst jobs at once. tat is the theoretical arrival time left by earlier starts. If no job may
+// start, next is the time of the next start. The trigger _honkerx_gate uses the same arithmetic.
 func startsAt(now, every, burst, tat float64) (starts int64, next float64) {
 	if tat > now+every*burst+1000 || tat < now {
 		return int64(burst), 0
@@ -165,7 +164,7 @@ func startsAt(now, every, burst, tat float64) (starts int64, next float64) {
 // milliseconds.
 const startSlack = 0.5
 
-// bound limits n to the room of r. A negative n means no bound.
+// bound limits n to the room in r. A negative n means no bound.
 func (r room) bound(n int) int {
 	if n >= 0 && int64(n) <= r.jobs || r.jobs == noBound {
 		return n

@@ -78,7 +78,7 @@ func nextPart(ctx context.Context, q row.Querier, s *selection, r *row.ListReque
 	plan.Passed += len(found)
 	ended = len(found) < limit
 	if since := rows.SecondUp(s.DiedSince); r.Order == row.LastDiedFirst && since != 0 {
-		// Every later candidate has died even earlier.
+		// Every later candidate died even earlier.
 		died := func(p row.Place) bool { return p.A.Other == "" && p.A.N < since }
 		if i := slices.IndexFunc(found, died); i >= 0 {
 			found, ended = found[:i], true
@@ -110,7 +110,7 @@ func (k *sortKey) Scan(v any) error {
 	return nil
 }
 
-// keyValue returns the stored value of a sort key. It returns NULL for a key that Scan did not make.
+// keyValue returns a sort key's stored value. It returns NULL for a key that Scan did not make.
 func keyValue(k row.SortKey) any {
 	if k.Other == "" {
 		return k.N

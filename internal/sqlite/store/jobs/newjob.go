@@ -39,10 +39,10 @@ func newJobOf(in *row.Insert, now time.Time) NewJob {
 	return n
 }
 
-// Side holds the attributes of a job that honker's common columns have no room for. A plain job has
-// none of them and needs no side row.
+// Side holds the job attributes that honker's common columns have no room for. A plain job has none of them and needs
+// no side row.
 type Side struct {
-	Key     string // key that the limits of a queue apply to
+	Key     string // key that the queue's limits apply to
 	Headers string // JSON object
 }
 
@@ -51,24 +51,24 @@ func (s Side) none() bool { return s == Side{} }
 
 // Unique holds the options of an enqueue with a unique key.
 //
-// A key belongs to a job and then to the job, if any, that waits for the first to end. No other job
-// can take the key before UntilMS, even if both are gone. A store must have a single row per key and
-// a single writer at a time, so that the second of two enqueues always finds the row of the first.
+// A key belongs to a job and then, when that job ends, to the job that waits for it, if any. No other job can take the
+// key before UntilMS, even if both are gone. A store must have a single row per key and a single writer at a time, so
+// that the second of two enqueues always finds the first one's row.
 type Unique struct {
 	Key      string
-	Started  bool  // release the key at the first claim of the job, not at its end
+	Started  bool  // release the key when the job is first claimed, not when it ends
 	UntilMS  int64 // keep the key at least until then; 0 for no minimum
 	Conflict row.Conflict
 	MaxMS    int64      // in a conflict: maximum delay of RunAt after the key was taken, in milliseconds; 0 for no maximum
-	Links    *row.Links // in a conflict: dependencies to add to the job, see addWaits; nil for none
+	Links    *row.Links // in a conflict: dependencies to add to the job; see addWaits; nil for none
 	NowMS    int64
 }
 
 // These values are stored with a job and determine when it releases its key.
 const (
-	untilFinished = 0 // at its end
-	untilStarted  = 1 // at its first claim
-	hasStarted    = 2 // already released at a first claim that was returned, which the attempts do not show
+	untilFinished = 0 // when it ends
+	untilStarted  = 1 // when it is first claimed
+	hasStarted    = 2 // already released by a first claim that was later returned, which the attempts do not show
 )
 
 // until returns the stored value for u, untilStarted if Started is set.
@@ -79,7 +79,7 @@ func (u Unique) until() int64 {
 	return untilFinished
 }
 
-// Insert adds the jobs of in. Jobs without anything but their columns are rows of a single table.
+// Insert adds in's jobs. Jobs that only have values for their columns are rows of a single table.
 func (j Jobs) Insert(ctx context.Context, q row.Querier, in *row.Insert, now time.Time) (out row.Inserted, err error) {
 	if in.Links != nil {
 		if err := j.checkLinks(ctx, q, in.Queue, in.Key, in.Links); err != nil {
@@ -110,10 +110,10 @@ func (j Jobs) Insert(ctx context.Context, q row.Querier, in *row.Insert, now tim
 	return out, j.AddLinks(ctx, q, in.Links, out.IDs)
 }
 
-// handOver inserts the first jobs of in as claimed by its Offer and adds them to out.
+// handOver inserts the first of in's jobs as claimed by its Offer and adds them to out.
 //
-// A trigger of the application on the table of jobs may change a row after its INSERT, too late for
-// a handler that already has the job. No jobs are handed over if there is such a trigger.
+// An application's trigger on the table of jobs may change a row after its INSERT, too late for a handler that already
+// has the job. No jobs are handed over if there is such a trigger.
 func (j Jobs) handOver(ctx context.Context, q row.Querier, in *row.Insert, n NewJob, now time.Time, out *row.Inserted) error {
 	if foreign, err := j.ForeignTriggers(ctx, q); err != nil || foreign {
 		return err
@@ -176,7 +176,7 @@ func (j Jobs) complete(ctx context.Context, q row.Querier, in *row.Insert, p row
 	return err
 }
 
-// uniqueOf returns the options of the i-th job of in at now.
+// uniqueOf returns the options for in's i-th job at now.
 func uniqueOf(in *row.Insert, i int, now time.Time) Unique {
 	u := Unique{
 		Key: in.Unique.Keys[i], Started: in.Unique.Started, Conflict: in.Unique.Conflict, Links: in.Links, NowMS: now.UnixMilli(),

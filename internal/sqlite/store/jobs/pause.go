@@ -9,12 +9,12 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// Pauses groups the statements on the pauses of queues, which are columns of _honkerx_queues, and
-// on the trigger that enforces pauses on the claims of other bindings.
+// Pauses contains the statements for queue pauses, which are columns of _honkerx_queues, and for the
+// trigger that enforces pauses on other bindings' claims.
 type Pauses struct{}
 
-// pauseHolds is the condition that a pause is in force at the unix second ?2. A pause ends at a
-// whole second, like all times of jobs.
+// pauseHolds is the condition that a pause is in effect at the Unix second ?2. A pause ends at a whole
+// second, like all job times.
 const pauseHolds = `paused_ms IS NOT NULL AND (until_ms IS NULL OR until_ms > ?2 * 1000)`
 
 // paused returns the condition that queue is paused. It costs a seek. queue is an SQL expression.
@@ -24,7 +24,7 @@ func paused(queue string) string {
 
 var sqlPaused = `SELECT ` + paused("?1")
 
-// By primary key.
+// These statements use the primary key.
 const (
 	sqlGetPause = `SELECT paused_ms, until_ms, reason, who FROM _honkerx_queues WHERE queue = ?1 AND ` + pauseHolds
 
@@ -41,7 +41,7 @@ ON CONFLICT (queue) DO UPDATE SET paused_ms = excluded.paused_ms, until_ms = exc
   OR EXISTS (SELECT 1 FROM _honkerx_keys WHERE until_ms <= ?1 * 1000) OR EXISTS (SELECT 1` + whereKeyIdle + `)`
 )
 
-// All returns the pauses in force, by queue.
+// All returns the queue pauses in effect, by queue.
 func (Pauses) All(ctx context.Context, q row.Querier, now time.Time) (map[string]*row.Pause, error) {
 	all := make(map[string]*row.Pause)
 	err := rows.Each(ctx, q, sqlPauses, func(r *sql.Rows) error {
@@ -54,7 +54,7 @@ func (Pauses) All(ctx context.Context, q row.Querier, now time.Time) (map[string
 	return all, err
 }
 
-// Get returns the pause of queue; false if the queue is not paused or its pause has ended.
+// Get returns queue's pause, or false if the queue is not paused or its pause has ended.
 func (Pauses) Get(ctx context.Context, q row.Querier, queue string, now int64) (p row.Pause, found bool, err error) {
 	return getPause(ctx, q, sqlGetPause, queue, now)
 }
@@ -70,8 +70,8 @@ func (Jobs) paused(ctx context.Context, q row.Querier, queue string, now int64) 
 	return is, err
 }
 
-// Set pauses queue, or a key of it if key is not empty. If it is already paused, the new pause keeps the
-// Since of the previous pause, and Set returns true.
+// Set pauses queue, or one of its keys if key is not empty. If the queue or key is already paused, the new
+// pause keeps the previous pause's Since, and Set returns true.
 func (ps Pauses) Set(ctx context.Context, q row.Querier, queue, key string, p row.Pause, now time.Time) (was bool, err error) {
 	if key != "" {
 		return ps.setKey(ctx, q, queue, key, p, now.Unix())
@@ -93,8 +93,8 @@ func (ps Pauses) Set(ctx context.Context, q row.Querier, queue, key string, p ro
 	return was, fitTriggers(ctx, q)
 }
 
-// End ends the pause of queue, or of a key of it if key is not empty. It returns false if it was not paused
-// or its pause had already ended.
+// End ends the pause of queue, or of one of its keys if key is not empty. It returns false if the queue or
+// key was not paused, or its pause had already ended.
 func (ps Pauses) End(ctx context.Context, q row.Querier, queue, key string, now time.Time) (was bool, err error) {
 	if key != "" {
 		return ps.endKey(ctx, q, queue, key, now.Unix())
@@ -115,8 +115,8 @@ func (Pauses) over(ctx context.Context, q row.Querier, now int64) (some bool, er
 	return some, err
 }
 
-// endOver deletes pauses that have ended by themselves and returns how many. It also deletes the
-// rows of keys that have no pause and whose starts no longer count toward their rate.
+// endOver deletes expired pauses and returns their number. It also deletes the rows of keys that have no
+// pause and whose starts no longer count toward their rate.
 func (ps Pauses) endOver(ctx context.Context, q row.Querier, now int64) (ended int, err error) {
 	for _, query := range []string{sqlEndPauses, sqlEndKeyPauses} {
 		n, err := rows.Affected(ctx, q, query, now)

@@ -9,8 +9,8 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// By primary keys. The statement skips jobs that are no longer claimed as listed. If the jobs are
-// about to be acked, it also skips jobs that their queue will not keep.
+// These statements use the primary keys. They skip jobs that are no longer claimed as listed. If
+// the jobs are about to be acked, they also skip jobs that their queue will not keep.
 const (
 	sqlSaveProgress = `INSERT INTO _honkerx_job (job_id, progress)
 SELECT _honker_live.id, p.value ->> 2 FROM json_each(?1) AS p CROSS JOIN _honker_live ON _honker_live.id = p.value ->> 0
@@ -23,13 +23,13 @@ ON CONFLICT (job_id) DO UPDATE SET checkpoint = excluded.checkpoint`
 )
 
 // saveProgress saves the progress of jobs that worker holds by a valid claim. With acked, it skips
-// jobs whose rows disappear at the ack.
+// jobs whose rows the ack deletes.
 func (Jobs) saveProgress(ctx context.Context, q row.Querier, all []row.ProgressOf, worker string, acked bool, now int64) error {
 	if len(all) == 0 {
 		return nil
 	}
 	if !acked {
-		if err := ensureKeyTriggers(ctx, q, false); err != nil { // they copy the progress of a job that dies
+		if err := ensureKeyTriggers(ctx, q, false); err != nil { // they copy a dying job's progress
 			return err
 		}
 	}
@@ -45,8 +45,8 @@ func (Jobs) saveProgress(ctx context.Context, q row.Querier, all []row.ProgressO
 	return err
 }
 
-// Checkpoint stores value with a job for its next attempt. It returns false if the claim no longer
-// holds.
+// Checkpoint stores value with a job for its next attempt. It returns false if the claim is no
+// longer valid.
 func (Jobs) Checkpoint(ctx context.Context, q row.Querier, c row.Claim, value string, now time.Time) (bool, error) {
 	if err := ensureKeyTriggers(ctx, q, false); err != nil {
 		return false, err

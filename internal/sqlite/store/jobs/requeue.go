@@ -9,12 +9,12 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// By primary keys, and _honkerx_after_waiter.
+// These statements use the primary keys and _honkerx_after_waiter.
 var (
 	sqlDeadJob = `SELECT queue, EXISTS (SELECT 1 FROM _honker_live WHERE id = ?1) FROM _honker_dead WHERE id = ?1`
 
-	// Attempts continue from the previous count because they fence claims. If an attempt number
-	// came back, a worker of the first life could settle the second.
+	// Attempts continue from the previous count because they fence claims. If an attempt number were
+	// reused, a worker from before the death could settle the requeued job.
 	sqlRequeueJob = `INSERT INTO _honker_live (id, state, queue, payload, priority, run_at, attempts, max_attempts, created_at)
 SELECT d.id, iif(` + waits("d.id") + `, 'held', 'pending'), ?2, ifnull(?5, d.payload), d.priority, ?3, CAST(d.attempts AS INTEGER),
   CAST(d.attempts AS INTEGER) + iif(?4 > 0, ?4, max(1, CAST(d.max_attempts AS INTEGER) - ifnull(s.base, 0))), d.created_at
@@ -82,7 +82,7 @@ func (Jobs) Base(ctx context.Context, q row.Querier, id int64) (int64, error) {
 	return int64(base), err
 }
 
-// By primary keys.
+// These statements use the primary keys.
 const (
 	sqlDiscard = `DELETE FROM _honker_dead WHERE id IN (SELECT value FROM json_each(?1))
   AND (?2 OR NOT EXISTS (SELECT 1 FROM _honkerx_after AS a WHERE a.job_id = _honker_dead.id AND a.state = 2)) RETURNING id, queue`
@@ -94,7 +94,7 @@ const (
 WHERE id IN (SELECT value FROM json_each(?1)) AND state = 'pending' AND run_at > ?2 RETURNING id, queue`
 )
 
-// By primary keys.
+// sqlEndEdgesCancelMany uses the primary keys.
 var sqlEndEdgesCancelMany = endsEdges(whereCancelled)
 
 // Discard deletes the dead jobs among ids.
@@ -108,7 +108,7 @@ func (j Jobs) Discard(ctx context.Context, q row.Querier, ids []int64, w row.Wai
 	return out, err
 }
 
-// By primary key.
+// sqlCancellable uses the primary key.
 const sqlCancellable = `SELECT id FROM _honker_live` + whereCancelled
 
 // CancelMany deletes the live jobs among c.IDs. Jobs with a valid claim keep their places in queues with

@@ -10,14 +10,15 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// Results groups the statements on _honker_results, and those that find out how a job ended.
+// Results contains the statements for _honker_results, and those that find out how a job ended.
 type Results struct{}
 
 const sqlSaveResult = `INSERT INTO _honker_results (job_id, value, created_at, expires_at) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (job_id) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at`
 
-// Save stores value, JSON text, as the result of a job. It is kept for ttl, or forever if ttl is not
-// positive. A second Save replaces the first. Save returns ErrNotInserted if a trigger dropped the row.
+// Save stores value, which is JSON text, as a job's result. The result is kept for ttl, or forever if
+// ttl is not positive. A second Save replaces the first. Save returns ErrNotInserted if a trigger
+// dropped the row.
 func (r Results) Save(ctx context.Context, q row.Querier, id int64, value string, ttl time.Duration, now time.Time) error {
 	return r.SaveUntil(ctx, q, id, value, now.Unix(), engine.Expiry(now, ttl))
 }
@@ -31,21 +32,21 @@ func (Results) SaveUntil(ctx context.Context, q row.Querier, id int64, value str
 	return err
 }
 
-// isWanted is the condition that a result must be kept even after it has expired, because a job
-// that waited for its job is not finished yet.
+// isWanted is the condition that a result must be kept even after it has expired, because a job that
+// waited for its job has not finished yet.
 const isWanted = `EXISTS (SELECT 1 FROM _honkerx_after AS a WHERE a.job_id = _honker_results.job_id)`
 
-// By primary key. An expired result counts as missing, and so does SQL NULL.
+// sqlGetResult uses the primary key. An expired result counts as missing, and so does SQL NULL.
 const sqlGetResult = `SELECT value FROM _honker_results
 WHERE job_id = ?1 AND value IS NOT NULL AND (expires_at IS NULL OR expires_at > ?2 OR ` + isWanted + `)`
 
-// Get returns the result of a job; false if there is none or it has expired.
+// Get returns a job's result, or false if there is none or it has expired.
 func (Results) Get(ctx context.Context, q row.Querier, id, now int64) (value string, found bool, err error) {
 	found, err = rows.One(ctx, q, sqlGetResult, []any{id, now}, &value)
 	return value, found, err
 }
 
-// Full scan: an index would make every Save more expensive.
+// sqlSweepResults scans the table, because an index would make every Save more expensive.
 const sqlSweepResults = `DELETE FROM _honker_results WHERE expires_at <= ?1 AND NOT ` + isWanted
 
 // Sweep deletes expired results and returns how many it deleted.
@@ -53,8 +54,8 @@ func (Results) Sweep(ctx context.Context, q row.Querier, now int64) (int, error)
 	return rows.Affected(ctx, q, sqlSweepResults, now)
 }
 
-// By primary keys, in any queue. sqlite_sequence holds the highest id ever assigned. A job with an
-// id up to it that is in no table is done or was cancelled.
+// sqlFate uses the primary keys, in any queue. sqlite_sequence holds the highest id ever assigned. A
+// job with an id no higher than that, and in none of the tables, is done or was cancelled.
 const sqlFate = `SELECT
   (SELECT value FROM _honker_results WHERE job_id = ?1 AND (expires_at IS NULL OR expires_at > ?2 OR ` + isWanted + `)),
   EXISTS (SELECT 1 FROM _honker_dead WHERE id = ?1),
@@ -64,7 +65,7 @@ const sqlFate = `SELECT
   EXISTS (SELECT 1 FROM _honker_live WHERE id = ?1),
   EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = '_honker_live' AND seq >= ?1)`
 
-// Fate looks for the job in every table that may hold it. It uses a single statement because a job
+// Fate looks for the job in every table that may contain it. It uses a single statement because the job
 // could move to another table between two statements.
 func (Results) Fate(ctx context.Context, q row.Querier, id int64, now time.Time) (row.Fate, error) {
 	var f row.Fate
@@ -76,7 +77,7 @@ func (Results) Fate(ctx context.Context, q row.Querier, id int64, now time.Time)
 	return f, err
 }
 
-// By primary keys.
+// sqlDecided uses the primary keys.
 const sqlDecided = `SELECT k.value FROM json_each(?1) AS k
 WHERE EXISTS (SELECT 1 FROM _honker_results WHERE job_id = k.value)
   OR NOT EXISTS (SELECT 1 FROM _honker_live WHERE id = k.value)

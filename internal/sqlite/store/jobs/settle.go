@@ -11,12 +11,12 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// A claim holds while its row still shows the worker and the attempt, and has not lapsed. A pending
-// row has no worker and no deadline, so the condition need not test state.
+// A claim is valid while its row still shows the worker and the attempt, and has not lapsed. A pending row
+// has no worker and no deadline, so the condition need not test the state.
 const whereClaim = ` WHERE id = ?1 AND worker_id = ?2 AND attempts = ?3 AND claim_expires_at >= ?4`
 
-// By primary key. The jobs of a batch usually share an attempt number, and then a single statement
-// acks them all. honker's ack_batch has no attempt to fence by.
+// These statements use the primary key. The jobs in a batch usually share an attempt number, so that a
+// single statement acks them all. honker's ack_batch has no attempt number to fence by.
 const (
 	whereAttempt = ` WHERE id IN (SELECT value FROM json_each(?1)) AND worker_id = ?2 AND attempts = ?3 AND claim_expires_at >= ?4`
 	whereAll     = ` WHERE id IN (SELECT value FROM json_each(?1)) AND worker_id = ?2 AND claim_expires_at >= ?3`
@@ -30,7 +30,7 @@ const (
 	sqlAckMany    = dropAcked + whereMany + plainly
 )
 
-// By primary keys.
+// These statements use the primary keys.
 var (
 	sqlEndEdges        = endsEdges(whereClaim)
 	sqlEndEdgesAttempt = endsEdges(whereAttempt)
@@ -38,13 +38,13 @@ var (
 	sqlEndEdgesMany    = endsEdges(whereMany)
 )
 
-// acking holds the statements of an ack, which share a condition and arguments. drop and keep each
-// complete the ack of their jobs, so an ack of plain jobs needs no transaction. Jobs that others
-// wait for need endEdges first.
+// acking holds an ack's statements, which share a condition and arguments. drop and keep each complete the
+// ack of their jobs, so an ack of plain jobs needs no transaction. Jobs that others wait for need endEdges
+// first.
 type acking struct{ drop, keep, endEdges string }
 
-// Acks of a single job, of jobs with a common attempt, and of jobs with any attempt, on any queue
-// or on a given queue.
+// Acks of a single job, of jobs that share an attempt number, and of jobs with any attempt number in any
+// queue or in a given queue.
 var (
 	ackOne     = acking{sqlAck, sqlKeep, sqlEndEdges}
 	ackAttempt = acking{sqlAckAttempt, sqlKeepAttempt, sqlEndEdgesAttempt}
@@ -76,14 +76,14 @@ func (a acking) alone(ctx context.Context, q row.Querier, want int, args ...any)
 	return n + kept, err
 }
 
-// Ack removes a job that is done. It returns false if the claim no longer holds.
+// Ack removes a job that is done. It returns false if the claim is no longer valid.
 func (Jobs) Ack(ctx context.Context, q row.Querier, c row.Claim, now int64) (bool, error) {
 	n, err := ackOne.run(ctx, q, 1, c.ID, c.Worker, c.Attempt, now)
 	return n > 0, err
 }
 
-// ackAlone is like Ack but needs no transaction around it. If others may wait for the job, it
-// returns ErrAwaited and changes nothing.
+// ackAlone is like Ack but needs no transaction. If other jobs may wait for the job, it returns ErrAwaited
+// and changes nothing.
 func (j Jobs) ackAlone(ctx context.Context, q row.Querier, c row.Claim, now int64) (bool, error) {
 	n, err := ackOne.alone(ctx, q, 1, c.ID, c.Worker, c.Attempt, now)
 	if err != nil || n > 0 {
@@ -96,7 +96,7 @@ func (j Jobs) ackAlone(ctx context.Context, q row.Querier, c row.Claim, now int6
 	return false, err
 }
 
-// AckAttempt removes the jobs among ids that worker holds by a valid claim of the given attempt,
+// AckAttempt removes the jobs among ids that worker holds by a valid claim with the given attempt number,
 // and returns how many it removed. AckAttemptIDs also returns their ids but costs a third more.
 func (Jobs) AckAttempt(ctx context.Context, q row.Querier, ids []int64, worker string, attempt, now int64) (int, error) {
 	return ackAttempt.run(ctx, q, len(ids), rows.IDList(ids), worker, attempt, now)
@@ -121,8 +121,8 @@ func (Jobs) AckAttemptIDs(ctx context.Context, q row.Querier, ids []int64, worke
 	return acked, nil
 }
 
-// AckAll removes the jobs among ids that worker holds on any queue, and returns how many it
-// removed. ids is a JSON array, as passed to the SQL function.
+// AckAll removes the jobs among ids that worker holds in any queue, and returns how many it removed. ids is
+// a JSON array, as passed to the SQL function.
 func (Jobs) AckAll(ctx context.Context, q row.Querier, ids, worker string, now int64) (int, error) {
 	want := math.MaxInt
 	var list []json.RawMessage
@@ -132,8 +132,8 @@ func (Jobs) AckAll(ctx context.Context, q row.Querier, ids, worker string, now i
 	return ackAll.run(ctx, q, want, ids, worker, now)
 }
 
-// AckMany removes the jobs of a that the worker holds, and returns how many it removed. rest reports
-// whether an ack that is Alone may have left out jobs that others wait for.
+// AckMany removes the jobs in a that the worker holds, and returns how many it removed. rest reports
+// whether an ack with Alone set may have skipped jobs that others wait for.
 func (j Jobs) AckMany(ctx context.Context, q row.Querier, a row.AckMany, now time.Time) (n int, rest bool, err error) {
 	if !a.Alone {
 		n, err = ackMany.run(ctx, q, len(a.IDs), rows.IDList(a.IDs), a.Worker, now.Unix(), a.Queue)
@@ -146,36 +146,36 @@ func (j Jobs) AckMany(ctx context.Context, q row.Querier, a row.AckMany, now tim
 	return n, rest, err
 }
 
-// By primary key.
+// sqlHeld uses the primary key.
 const sqlHeld = `SELECT attempts FROM _honker_live WHERE id = ?1 AND worker_id = ?2`
 
-// Held returns the claim by which worker holds a job, even if it has lapsed. It serves callers that
-// do not know the attempt, such as honker's SQL functions. The claim is valid only within the
-// transaction that also settles the job.
+// Held returns the claim by which worker holds a job, even if it has lapsed. It is for callers that do not
+// know the attempt, such as honker's SQL functions. The result is reliable only within the transaction that
+// also settles the job.
 func (Jobs) Held(ctx context.Context, q row.Querier, id int64, worker string) (c row.Claim, found bool, err error) {
 	c = row.Claim{ID: id, Worker: worker}
 	found, err = rows.One(ctx, q, sqlHeld, []any{id, worker}, (*rows.Number)(&c.Attempt))
 	return c, found, err
 }
 
-// By primary key.
+// sqlRetry uses the primary key.
 const sqlRetry = `UPDATE _honker_live
 SET state = 'pending', run_at = ?5, worker_id = NULL, claim_expires_at = NULL` + whereClaim + `
   AND state = 'processing' AND attempts < max_attempts`
 
-// honker's tables cannot store the error of an attempt that will be retried.
+// honker's tables have no column for the error of an attempt that will be retried.
 const sqlSaveError = `INSERT INTO _honkerx_job (job_id, last_error) VALUES (?1, ?2)
 ON CONFLICT (job_id) DO UPDATE SET last_error = excluded.last_error`
 
-// Retry makes the job pending again at runAt, or moves it to the dead letters if it has no attempts
-// left. held is false if the claim no longer holds; dead reports that the job was moved.
+// Retry makes the job pending again at runAt, or moves it to the dead letters if it has no attempts left.
+// held is false if the claim is no longer valid; dead reports that the job was moved.
 func (j Jobs) Retry(ctx context.Context, q row.Querier, c row.Claim, runAt int64, cause string, now int64) (held, dead bool, err error) {
 	n, err := rows.Affected(ctx, q, sqlRetry, c.ID, c.Worker, c.Attempt, now, runAt)
 	if err != nil {
 		return false, false, err
 	}
 	if n == 0 {
-		// Either no attempt is left or the claim does not hold. DeadLetter finds out which.
+		// Either no attempts are left or the claim is not valid. DeadLetter finds out which.
 		held, err := j.DeadLetter(ctx, q, c, cause, now)
 		return held, held, err
 	}
@@ -186,13 +186,13 @@ func (j Jobs) Retry(ctx context.Context, q row.Querier, c row.Claim, runAt int64
 	return true, false, err
 }
 
-// By primary key.
+// These statements use the primary key.
 const (
 	sqlDeadLetter = intoDead + `?5, created_at, ?4 FROM _honker_live` + whereClaim
 	sqlDrop       = `DELETE FROM _honker_live WHERE id = ?1`
 )
 
-// DeadLetter moves the job to _honker_dead. It returns false if the claim no longer holds.
+// DeadLetter moves the job to _honker_dead. It returns false if the claim is no longer valid.
 func (Jobs) DeadLetter(ctx context.Context, q row.Querier, c row.Claim, cause string, now int64) (bool, error) {
 	n, err := rows.Affected(ctx, q, sqlDeadLetter, c.ID, c.Worker, c.Attempt, now, cause)
 	if err != nil || n == 0 {
@@ -205,23 +205,23 @@ func (Jobs) DeadLetter(ctx context.Context, q row.Querier, c row.Claim, cause st
 	return true, err
 }
 
-// By primary key. The attempt is given back.
+// sqlPutBack uses the primary key. It does not count the attempt.
 const sqlPutBack = `UPDATE _honker_live
 SET state = 'pending', run_at = max(run_at, ?5), attempts = attempts - 1,
   worker_id = NULL, claim_expires_at = NULL` + whereClaim + ` AND state = 'processing'`
 
-// PutBack makes the job pending again at runAt, or at once if runAt is 0, and does not count the
-// attempt. It returns false if the claim no longer holds.
+// PutBack makes the job pending again at runAt, or immediately if runAt is 0, and does not count the
+// attempt. It returns false if the claim is no longer valid.
 func (Jobs) PutBack(ctx context.Context, q row.Querier, c row.Claim, runAt, now int64) (bool, error) {
 	n, err := rows.Affected(ctx, q, sqlPutBack, c.ID, c.Worker, c.Attempt, now, runAt)
 	return n > 0, err
 }
 
-// By primary key.
+// sqlExtend uses the primary key.
 const sqlExtend = `UPDATE _honker_live SET claim_expires_at = ?5` + whereClaim + ` AND state = 'processing'`
 
-// Extend sets the end of a claim, which may be earlier than before. It returns false if the claim no
-// longer holds.
+// Extend sets the end of a claim, which may be earlier than before. It returns false if the claim is no
+// longer valid.
 func (j Jobs) Extend(ctx context.Context, q row.Querier, e row.Extension, now time.Time) (bool, error) {
 	held, err := j.ExtendUntil(ctx, q, e.Claim, now.Unix()+engine.Seconds(e.Lease), now.Unix())
 	if err != nil || !held || e.Progress == nil {
@@ -231,21 +231,21 @@ func (j Jobs) Extend(ctx context.Context, q row.Querier, e row.Extension, now ti
 	return true, j.saveProgress(ctx, q, news, e.Worker, false, now.Unix())
 }
 
-// ExtendUntil is like Extend, with the second at which the claim ends.
+// ExtendUntil is like Extend, but takes the second at which the claim ends.
 func (Jobs) ExtendUntil(ctx context.Context, q row.Querier, c row.Claim, expires, now int64) (bool, error) {
 	n, err := rows.Affected(ctx, q, sqlExtend, c.ID, c.Worker, c.Attempt, now, expires)
 	return n > 0, err
 }
 
-// By primary key. The statement never shortens a lease, because a handler may have extended its
-// own.
+// sqlRenew uses the primary key. It never shortens a lease, because a handler may have extended its own.
 const sqlRenew = `UPDATE _honker_live SET claim_expires_at = max(claim_expires_at, ?4)
 WHERE id IN (SELECT value FROM json_each(?1)) AND worker_id = ?2 AND claim_expires_at >= ?3
   AND state = 'processing'
 RETURNING id`
 
-// Renew extends the claims of r and returns the ids of their jobs. The caller has lost the claims on all other
-// ids. Cancelled jobs among these keep their places in queues with limits for as long as the claims would.
+// Renew extends claims and returns the ids of the jobs that the worker still holds. The worker has lost the
+// claims on all other ids. Cancelled jobs among these keep their slots in queues with limits for as long as
+// the claims would have lasted.
 func (j Jobs) Renew(ctx context.Context, q row.Querier, r row.Renewal, now time.Time) ([]int64, error) {
 	expires := now.Unix() + engine.Seconds(r.Lease)
 	kept, err := rows.ReturnedIDs(ctx, q, sqlRenew, len(r.IDs), rows.IDList(r.IDs), r.Worker, now.Unix(), expires)
@@ -258,7 +258,7 @@ func (j Jobs) Renew(ctx context.Context, q row.Querier, r row.Renewal, now time.
 	return kept, j.saveProgress(ctx, q, r.Progress, r.Worker, false, now.Unix())
 }
 
-// By primary keys.
+// sqlGone uses the primary keys.
 const sqlGone = `SELECT k.value FROM json_each(?1) AS k
 WHERE NOT EXISTS (SELECT 1 FROM _honker_live WHERE id = k.value)
   AND NOT EXISTS (SELECT 1 FROM _honker_dead WHERE id = k.value)`

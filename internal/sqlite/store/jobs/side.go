@@ -9,7 +9,7 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// sideColumns returns the values of a side row, except the job id. Only a job with a key stores the
+// sideColumns returns a side row's values, except the job id. Only a job with a key stores the
 // queue and a slot.
 func sideColumns(s Side, queue string) []any {
 	if s.Key == "" {
@@ -18,22 +18,22 @@ func sideColumns(s Side, queue string) []any {
 	return []any{queue, s.Key, 0, rows.NullText(s.Headers)}
 }
 
-// A row per job. A job with a unique key already has its row.
+// sqlInsertSides inserts a row per job. A job with a unique key already has its row.
 var sqlInsertSides = rows.NewInserts(`_honkerx_job`, `queue, key, slot, headers, job_id`, 4, 1)
 
-// By primary key.
+// These statements use the primary key.
 const (
 	sqlSetSide = `INSERT INTO _honkerx_job (queue, key, slot, headers, job_id) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT (job_id) DO UPDATE SET queue = ifnull(excluded.queue, queue), key = excluded.key, slot = excluded.slot, headers = excluded.headers`
 	sqlReplaceSide = `UPDATE _honkerx_job SET headers = ?2, progress = NULL, checkpoint = NULL WHERE job_id = ?1`
 )
 
-// SetSides adds the side rows s to jobs just inserted in queue. It does nothing if s is empty.
+// SetSides adds the side rows s to jobs just inserted into queue. It does nothing if s is empty.
 func (Jobs) SetSides(ctx context.Context, q row.Querier, queue string, s Side, ids []int64) error {
 	if s.none() || len(ids) == 0 {
 		return nil
 	}
-	if err := ensureKeyTriggers(ctx, q, false); err != nil { // they copy the side row of a job that dies
+	if err := ensureKeyTriggers(ctx, q, false); err != nil { // they copy a dying job's side row
 		return err
 	}
 	row := func(args []any, i int) []any { return append(args, ids[i]) }
@@ -62,21 +62,21 @@ func (Jobs) replaceSide(ctx context.Context, q row.Querier, was row.Job, headers
 	return err
 }
 
-// ofSide returns an expression for a column of the side row of a row of _honker_live.
+// ofSide returns an expression for a column of a live job's side row.
 func ofSide(column string) string {
 	return `(SELECT ` + column + ` FROM _honkerx_job WHERE job_id = _honker_live.id)`
 }
 
 // carried selects the values that a claim reads from the side row, combined in a single column.
 // Each column of a claim costs time even if it is NULL, as this column is for a plain job. If the
-// job has only headers, the value is the JSON object of the headers. Otherwise it is a JSON array
-// that begins with the values that no other program writes.
+// job has only headers, the value is the headers' JSON object. Otherwise it is a JSON array that
+// begins with the values that no other program writes.
 const carried = `(SELECT CASE WHEN coalesce(key, unique_key, batch, checkpoint) IS NULL THEN headers ELSE
       '[' || json_quote(CAST(key AS TEXT)) || ',' || json_quote(CAST(unique_key AS TEXT)) || ',' || ifnull(CAST(batch AS INTEGER), 0)
       || ',' || ifnull(headers, 'null') || ',' || ifnull(checkpoint, 'null') || ']' END
     FROM _honkerx_job WHERE job_id = _honker_live.id)`
 
-// carry sets the fields of j from the column carried.
+// carry sets j's fields from the column carried.
 func carry(j *row.Job, text string) {
 	if !strings.HasPrefix(text, "[") {
 		j.Headers = text

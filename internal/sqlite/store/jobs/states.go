@@ -10,10 +10,10 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// For each queue of ?1, sqlQueueStates performs the reads of a claim, so that an idle worker does not take
-// the write lock in vain. A running job counts from the first second after its claim has lapsed, even
-// without attempts left, because a claim must dead-letter it. In a paused queue nothing is due before the
-// end of the pause.
+// sqlQueueStates performs a claim's reads for each queue in ?1, so that an idle worker does not take the
+// write lock in vain. A running job counts from the first second after its claim has lapsed, even without
+// attempts left, because a claim must dead-letter it. In a paused queue nothing is due before the pause
+// ends.
 var sqlQueueStates = `SELECT k.value,
   ` + overdue("k.value") + `,
   EXISTS (` + levels("k.value") + ` SELECT 1 FROM ` + due("k.value") + `),
@@ -46,7 +46,7 @@ func (Jobs) ReadyAt(ctx context.Context, q row.Querier, queue string, nowMS int6
 	return r.jobs > 0, err
 }
 
-// States returns the states of queues in their order. Without next, the states tell no times, which makes the
+// States returns the states of queues, in the same order. Without next it omits the times, which makes the
 // statement for a single queue cheaper.
 func (j Jobs) States(ctx context.Context, q row.Querier, queues []string, next bool, now time.Time) ([]row.QueueState, error) {
 	if next || len(queues) != 1 {
@@ -56,7 +56,7 @@ func (j Jobs) States(ctx context.Context, q row.Querier, queues []string, next b
 	return []row.QueueState{{Queue: queues[0], Ready: ready}}, err
 }
 
-// StatesAt returns the states of queues in their order. It runs one statement for all queues and another
+// StatesAt returns the states of queues, in the same order. It runs a statement for all queues and another
 // for each queue with limits.
 func (Jobs) StatesAt(ctx context.Context, q row.Querier, queues []string, nowMS int64) ([]row.QueueState, error) {
 	type seen struct {
@@ -92,8 +92,8 @@ func (Jobs) StatesAt(ctx context.Context, q row.Querier, queues []string, nowMS 
 	return states, nil
 }
 
-// limitState adjusts the state of a queue to its limits. It also returns next so that the queue is checked
-// again when the place of a cancelled job ends.
+// limitState adjusts a queue's state to its limits. It also returns next, so that the queue is checked again
+// when a cancelled job's slot expires.
 func limitState(ctx context.Context, q row.Querier, s *row.QueueState, due bool, next, nowMS int64) (int64, error) {
 	r, err := roomOf(ctx, q, s.Queue, nowMS)
 	if due {
@@ -102,8 +102,8 @@ func limitState(ctx context.Context, q row.Querier, s *row.QueueState, due bool,
 	return int64(earlier(rows.Number(next), r.freeAt)), err
 }
 
-// Equivalent to honker's queue_next_claim_at, without reading every row. Unlike the state of a queue it
-// ignores jobs that can never be claimed, which are exhausted or expired.
+// sqlNextClaim is equivalent to honker's queue_next_claim_at, without reading every row. Unlike a queue's
+// state, it ignores jobs that can never be claimed because they are exhausted or expired.
 var sqlNextClaim = `SELECT
   (` + levels("?1") + `
     SELECT min((SELECT run_at FROM _honker_live INDEXED BY _honkerx_live_pending
@@ -117,17 +117,17 @@ var sqlNextClaim = `SELECT
     ORDER BY claim_expires_at LIMIT 1),
   ` + limited("?1")
 
-// NextClaim returns the next time after now at which a job of queue becomes claimable, or the zero time if
-// none will. It takes the pause and the limits of the queue into account, so the result may also concern a
-// job that is already due.
+// NextClaim returns the next time after now at which a job in queue becomes claimable, or the zero time if
+// none will. It takes the queue's pause and limits into account, so the result may also apply to a job that
+// is already due.
 func (j Jobs) NextClaim(ctx context.Context, q row.Querier, queue string, now time.Time) (time.Time, error) {
 	unix, err := j.NextClaimAt(ctx, q, queue, now.UnixMilli())
 	return row.Instant(unix), err
 }
 
-// NextClaimAt returns the next second after nowMS at which a job of queue becomes claimable, or 0 if none
-// will. It takes the pause and the limits of the queue into account, so the result may also concern a job
-// that is already due.
+// NextClaimAt returns the next second after nowMS at which a job in queue becomes claimable, or 0 if none
+// will. It takes the queue's pause and limits into account, so the result may also apply to a job that is
+// already due.
 func (j Jobs) NextClaimAt(ctx context.Context, q row.Querier, queue string, nowMS int64) (int64, error) {
 	pause, found, err := Pauses{}.Get(ctx, q, queue, nowMS/1000)
 	switch {
@@ -150,12 +150,12 @@ func (j Jobs) NextClaimAt(ctx context.Context, q row.Querier, queue string, nowM
 	return j.nextStart(ctx, q, queue, nowMS, due, lapse)
 }
 
-// Uses the heads of partial indexes.
+// sqlAnyWaiting reads the heads of partial indexes.
 var sqlAnyWaiting = `SELECT ` + waiting("?1") + ` OR EXISTS (SELECT 1 FROM _honker_live INDEXED BY _honkerx_live_held WHERE queue = ?1 AND state = 'held')`
 
 // nextStart returns the time of the next claim on a queue with limits. due is the time of its next job, and
-// lapse is the end of its next claim. If the queue runs as many jobs as it may, room appears only when a
-// claim or the place of a cancelled job ends.
+// lapse is the end of its next claim. If the queue is running as many jobs as it may, a slot becomes free
+// only when a claim ends or a cancelled job's slot expires.
 func (Jobs) nextStart(ctx context.Context, q row.Querier, queue string, nowMS int64, due, lapse rows.Number) (int64, error) {
 	r, err := roomOf(ctx, q, queue, nowMS)
 	if err != nil {
@@ -187,9 +187,9 @@ func (Jobs) nextStart(ctx context.Context, q row.Querier, queue string, nowMS in
 	return max(next, start), nil
 }
 
-// nextOf returns the earlier of the second at which a job is due and the first second after the end of
-// claim. Zero means none. The largest second, which another binding may store for an unlimited claim, is
-// not incremented because it would overflow.
+// nextOf returns the earlier of the second at which a job is due and the first second after a claim's end.
+// Zero means none. The largest second, which another binding may store for an unlimited claim, is not
+// incremented because it would overflow.
 func nextOf(due, claim rows.Number) int64 {
 	if claim != 0 && claim != math.MaxInt64 {
 		claim++

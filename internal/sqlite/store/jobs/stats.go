@@ -11,10 +11,10 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// counted is the part of a statement that counts the jobs of a range by up to three conditions, and
+// counted is the part of a statement that counts the jobs in a range by up to three conditions, and
 // the function that adds the counts to the result. It yields a row per queue, or per queue and
-// priority. A count reads an index entry per job. It reads the rows themselves only for jobs with a
-// lapsed claim, a past deadline or no attempt left.
+// priority. Counting reads an index entry per job. It reads the rows themselves only for jobs with
+// a lapsed claim, a past deadline or no attempts left.
 type counted struct {
 	indexRange
 	phases     []row.Phase // phases whose counts use this part
@@ -34,7 +34,7 @@ var allCounted = []counted{
 	{heldRange, []row.Phase{row.PhaseHeld}, []string{"1"}, func(c *row.QueueCounts, n [3]row.Count) { c.Held = n[0] }},
 	{deadRange, []row.Phase{row.PhaseDead}, []string{"1"}, func(c *row.QueueCounts, n [3]row.Count) { c.Dead = n[0] }},
 	{doneRange, []row.Phase{row.PhaseDone}, []string{"1"}, func(c *row.QueueCounts, n [3]row.Count) { c.Done = n[0] }},
-	// These rows are inside the time ranges above and are subtracted, so they must follow them.
+	// These rows are within the time ranges above and are subtracted, so they must come after them.
 	{overdueRange, []row.Phase{row.PhaseReady, row.PhaseScheduled, row.PhaseExpired}, []string{
 		"j.expires_at <= ?3 AND j.run_at <= ?3", "j.expires_at <= ?3 AND j.run_at > ?3"}, func(c *row.QueueCounts, n [3]row.Count) {
 		c.Ready, c.Scheduled, c.Expired = c.Ready.Minus(n[0]), c.Scheduled.Minus(n[1]), c.Expired.Plus(n[0]).Plus(n[1])
@@ -45,7 +45,7 @@ var allCounted = []counted{
 	}},
 }
 
-// countsQuery returns a single statement, so that all counts are of the same moment. Its rows are
+// countsQuery returns a single statement, so that all counts reflect the same moment. Its rows are
 // (index in allCounted, queue, numbers). Each number stops at ?1.
 func countsQuery(s *selection) string {
 	var parts []string
@@ -102,5 +102,5 @@ func (Jobs) Counts(ctx context.Context, q row.Querier, in row.JobSelect, limit i
 	return counts, cost, err
 }
 
-// costOfSeeks is the cost of the seeks for a row of the counts, in index entries.
+// costOfSeeks is the cost, in index entries, of the seeks for a row of counts.
 const costOfSeeks = 20

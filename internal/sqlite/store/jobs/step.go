@@ -9,12 +9,11 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Step ends the claims of s.Settle and then makes the claim s.Claim. It sets the outcome of each
-// settlement.
+// Step ends the claims in s.Settle and then makes the claim s.Claim. It sets each settlement's outcome.
 //
-// Acks of jobs with the same attempt share a statement, which only counts rows at first: returning the
-// ids costs a third more. Fewer rows than ids mean a lost claim. Unless s is exact, Step then returns
-// ErrClaimsLost, and the transaction must be rolled back.
+// Acks of jobs with the same attempt number share a statement, which at first only counts rows, because
+// returning the ids costs a third more. If there are fewer rows than ids, a claim was lost. Unless s is
+// exact, Step then returns ErrClaimsLost, and the transaction must be rolled back.
 func (j Jobs) Step(ctx context.Context, q row.Querier, s row.Step, now time.Time) (row.Claimed, error) {
 	if s.Alone {
 		return row.Claimed{}, j.settleOne(ctx, q, s.Settle[0], true, now)
@@ -28,7 +27,7 @@ func (j Jobs) Step(ctx context.Context, q row.Querier, s row.Step, now time.Time
 	return j.claim(ctx, q, s.Claim, now)
 }
 
-// settle ends the claims of all.
+// settle ends the claims in all.
 func (j Jobs) settle(ctx context.Context, q row.Querier, all []*row.Settlement, exact bool, now time.Time) error {
 	if len(all) == 0 {
 		return nil
@@ -42,7 +41,7 @@ func (j Jobs) settle(ctx context.Context, q row.Querier, all []*row.Settlement, 
 	if err := j.ackTogether(ctx, q, all, exact, now); err != nil {
 		return err
 	}
-	// Other outcomes than a plain ack are rare. Each takes its own statements.
+	// Outcomes other than a plain ack are rare. Each takes its own statements.
 	var failed []row.Attempt
 	for _, s := range all {
 		if s.Became != "" {
@@ -58,8 +57,8 @@ func (j Jobs) settle(ctx context.Context, q row.Querier, all []*row.Settlement, 
 	return j.AddAttempts(ctx, q, failed)
 }
 
-// settleProgress saves the progress of all. Dead jobs keep their progress, and so do jobs that are kept
-// when they are done.
+// settleProgress saves the progress in all. Dead jobs keep their progress, and so do done jobs that are
+// kept.
 func (j Jobs) settleProgress(ctx context.Context, q row.Querier, all []*row.Settlement, now int64) error {
 	var acked, others []row.ProgressOf
 	for _, s := range all {
@@ -79,9 +78,9 @@ func (j Jobs) settleProgress(ctx context.Context, q row.Querier, all []*row.Sett
 	return j.saveProgress(ctx, q, others, all[0].Worker, false, now)
 }
 
-// ackTogether acks jobs with the same attempt by a single statement. Most jobs of a batch are on their
-// first attempt. It leaves jobs without such company to settleOne, and also the jobs that may have been
-// settled before, because a missing claim is no loss then.
+// ackTogether acks jobs with the same attempt number by a single statement. Most jobs in a batch are on
+// their first attempt. It leaves to settleOne the jobs whose attempt number no other job shares, and those
+// that may already have been settled, because for these a missing claim is not a loss.
 func (j Jobs) ackTogether(ctx context.Context, q row.Querier, all []*row.Settlement, exact bool, now time.Time) error {
 	if len(all) == 1 {
 		return nil
@@ -91,6 +90,7 @@ func (j Jobs) ackTogether(ctx context.Context, q row.Querier, all []*row.Settlem
 		return s.Became == "" && s.Outcome == row.Acked && !s.Ended && s.Attempt == attempt
 	}
 	// A settle is fenced by (id, worker, attempt). The worker is the same for the whole step, so jobs with
+	// the same attempt number differ only in their ids.
 	// equal attempts differ only in their ids.
 	for i, first := range all {
 		if !together(first, first.Attempt) {
@@ -118,7 +118,7 @@ func (j Jobs) ackTogether(ctx context.Context, q row.Querier, all []*row.Settlem
 			}
 		}
 	}
-	// Results come last: the result of a job with a lost claim must not be saved.
+	// Results come last, because the result of a job with a lost claim must not be saved.
 	for _, s := range all {
 		var err error
 		switch s.Became {
@@ -134,11 +134,12 @@ func (j Jobs) ackTogether(ctx context.Context, q row.Querier, all []*row.Settlem
 	return nil
 }
 
-// ackAttempt acks the jobs with the given ids, which are held by claims like c, and returns the ids of
-// lost claims.
+// ackAttempt acks the jobs with the given ids, whose claims have c's worker and attempt, and returns the
+// ids of lost claims.
 func (j Jobs) ackAttempt(ctx context.Context, q row.Querier, ids []int64, c row.Claim, exact bool, now int64) (lost map[int64]bool, err error) {
 	if !exact {
-		// No other decision in this transaction may rest on a wrong outcome, so all of it runs again.
+		// No other decision in this transaction may be based on a wrong outcome, so the whole transaction
+		// runs again.
 		n, err := j.AckAttempt(ctx, q, ids, c.Worker, c.Attempt, now)
 		if err == nil && n < len(ids) {
 			err = row.ErrClaimsLost
@@ -160,10 +161,10 @@ func (j Jobs) ackAttempt(ctx context.Context, q row.Querier, ids []int64, c row.
 	return lost, nil
 }
 
-// settleOne ends the claim of s. Every statement is fenced by (id, worker, attempt) and reports whether
-// the claim held. Only the file knows whether a retried job has attempts left, since the limit is stored
-// with the job. If alone is set, there is no transaction, and settleOne returns ErrAwaited if it would
-// need one.
+// settleOne ends s's claim. Every statement is fenced by (id, worker, attempt) and reports whether the
+// claim was valid. Only the file knows whether a retried job has attempts left, because the limit is
+// stored with the job. If alone is set, there is no transaction, and settleOne returns ErrAwaited if it
+// would need one.
 func (j Jobs) settleOne(ctx context.Context, q row.Querier, s *row.Settlement, alone bool, now time.Time) (err error) {
 	held, died := false, false
 	s.Became, s.Gone = "", false
@@ -205,7 +206,7 @@ func (j Jobs) settleOne(ctx context.Context, q row.Querier, s *row.Settlement, a
 	return nil
 }
 
-// snooze gives the attempt back. With SlowDown it also pauses the job's key or queue.
+// snooze does not count the attempt. With SlowDown it also pauses the job's key or queue.
 func (j Jobs) snooze(ctx context.Context, q row.Querier, s *row.Settlement, now time.Time) (held bool, err error) {
 	until := engine.UnixAfter(now, s.Delay)
 	held, err = j.PutBack(ctx, q, s.Claim, until, now.Unix())
@@ -216,20 +217,20 @@ func (j Jobs) snooze(ctx context.Context, q row.Querier, s *row.Settlement, now 
 	return held, j.slowDown(ctx, q, s.Queue, s.ID, p, now.Unix())
 }
 
-// saveResult saves the result of an acked job, if any, in the transaction of the ack, so that a result
-// exists if and only if the job is done.
+// saveResult saves an acked job's result, if any, in the ack's transaction, so that a result exists if and
+// only if the job is done.
 func saveResult(ctx context.Context, q row.Querier, s *row.Settlement, now time.Time) error {
 	if s.Result == nil {
 		return nil
 	}
 	err := Results{}.Save(ctx, q, s.ID, *s.Result, s.ResultTTL, now)
 	if errors.Is(err, row.ErrNotInserted) {
-		return nil // a trigger refused the result; the job is done all the same and must not run again
+		return nil // a trigger refused the result; the job is done nevertheless and must not run again
 	}
 	return err
 }
 
-// missed finds out whether the job of a lost claim is gone.
+// missed finds out whether the job whose claim was lost is gone.
 func (j Jobs) missed(ctx context.Context, q row.Querier, s *row.Settlement) error {
 	gone, err := j.Gone(ctx, q, []int64{s.ID})
 	if s.Gone = len(gone) > 0; s.Gone {
@@ -238,8 +239,8 @@ func (j Jobs) missed(ctx context.Context, q row.Querier, s *row.Settlement) erro
 	return err
 }
 
-// freePlace gives up the place of a cancelled job in a queue with limits. The job keeps the place while
-// the handler is running: the handler may have tried to settle the job itself, or may go on after the
+// freePlace gives up a cancelled job's slot in a queue with limits. The job keeps the slot while the
+// handler is running: the handler may have tried to settle the job itself, or may continue after the
 // drain.
 func (j Jobs) freePlace(ctx context.Context, q row.Querier, s *row.Settlement) error {
 	if s.Running {
@@ -248,7 +249,7 @@ func (j Jobs) freePlace(ctx context.Context, q row.Querier, s *row.Settlement) e
 	return j.dropPlace(ctx, q, s.Claim)
 }
 
-// attemptOf returns the record of the failed attempt that s has ended.
+// attemptOf returns the record of the failed attempt that s ended.
 func attemptOf(s *row.Settlement, now time.Time) row.Attempt {
 	ran := s.Ran
 	if ran == 0 {

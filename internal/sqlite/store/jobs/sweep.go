@@ -10,8 +10,8 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// A seek per queue, over the queues with waiting, running and held jobs. SELECT DISTINCT would read
-// every job.
+// sqlQueues makes a seek per queue, over the queues with waiting, running and held jobs. SELECT
+// DISTINCT would read every job.
 var sqlQueues = `WITH RECURSIVE
   ` + waitingRange.names("waiting") + `,
   ` + claimedRange.names("running") + `,
@@ -24,11 +24,11 @@ func (Jobs) Queues(ctx context.Context, q row.Querier) ([]string, error) {
 	return rows.Texts(ctx, q, sqlQueues)
 }
 
-// The statement reads every waiting job of the queue, so callers should run it without the write
-// lock. An index on expires_at would make every job more expensive for the sake of a rare sweep.
+// sqlExpired reads every waiting job in the queue, so callers should run it without the write lock.
+// An index on expires_at would make every job more expensive for the sake of a rare sweep.
 var sqlExpired = `SELECT id` + whereExpired + ` UNION ALL SELECT id` + whereExpiredLapsed + ` UNION ALL SELECT id` + whereExpiredHeld + ` LIMIT ?3 + 0`
 
-// By primary key.
+// These statements use the primary key.
 var (
 	whereExpiredIDs = ` FROM _honker_live WHERE id IN (SELECT value FROM json_each(?1)) AND expires_at <= ?2
   AND (state = 'pending' OR state = 'processing' AND claim_expires_at < ?2
@@ -55,7 +55,7 @@ const (
 	sqlDropBatches = `DELETE` + whereOverBatches + ` AND id IN (SELECT value FROM json_each(?2))`
 )
 
-// The sweeps of jobs, and of rows that belong to jobs.
+// Sweeps of jobs, and of rows that belong to jobs.
 var (
 	SweepOverdue = engine.Sweep{Of: "queue", Parts: liveQueues, Find: findOverdue, Take: settleOverdue}
 	SweepExpired = engine.Sweep{Of: "queue", Parts: liveQueues, Find: findExpired, Take: deadLetterExpired}

@@ -9,8 +9,8 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// keyTaken returns the condition that a job holds the key at now, a unix second, and nowMS, the
-// same time in milliseconds. A job that cannot run any more does not hold its key, even though its
+// keyTaken returns the condition that a job holds the key at now, a Unix second, and nowMS, the
+// same time in milliseconds. A job that can no longer run does not hold its key, even though its
 // row remains until the next sweep. The arguments are SQL expressions.
 func keyTaken(queue, key, now, nowMS string) string {
 	return `EXISTS (SELECT 1 FROM _honkerx_unique AS u
@@ -22,7 +22,7 @@ func keyTaken(queue, key, now, nowMS string) string {
     AND CASE s.unique_until WHEN 1 THEN l.attempts = 0 WHEN 2 THEN 0 ELSE 1 END))`
 }
 
-// By primary keys. The columns are those of sqlInsertJobs.
+// These statements use the primary keys. The columns are those of sqlInsertJobs.
 var (
 	sqlInsertUnique = `INSERT INTO _honker_live (queue, priority, run_at, max_attempts, created_at, expires_at, payload)
 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE NOT ` + keyTaken("?1", "?8", "?5", "?9")
@@ -31,7 +31,7 @@ SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE NOT ` + keyTaken("?1", "?8", "?5", "?9")
 FROM _honkerx_unique WHERE queue = ?1 AND key = ?2`
 )
 
-// By primary keys.
+// These statements use the primary keys.
 const (
 	sqlInsertHeld = `INSERT INTO _honker_live (queue, priority, run_at, max_attempts, created_at, expires_at, payload, state)
 VALUES (?, ?, ?, ?, ?, ?, ?, 'held')`
@@ -48,7 +48,7 @@ ON CONFLICT (queue, key) DO UPDATE SET
 SET next_id = ?3, until_ms = nullif(max(ifnull(until_ms, 0), ifnull(?4, 0)), 0), first_ms = ?5
 WHERE queue = ?1 AND key = ?2`
 
-	// A held job stays held. Attempts are never reset because they fence claims.
+	// A held job stays held. Attempts are never reset, because they fence claims.
 	sqlReplaceJob = `UPDATE _honker_live
 SET payload = ?2, priority = ?3, run_at = ?4, expires_at = ?5, max_attempts = attempts + ?6,
   state = iif(state = 'processing', 'pending', state), worker_id = NULL, claim_expires_at = NULL
@@ -96,27 +96,27 @@ func saveKey(ctx context.Context, q row.Querier, queue string, id int64, key str
 	return err
 }
 
-// keyRow is the state of a key.
+// keyRow is a key's state.
 type keyRow struct {
 	job   int64 // job that holds the key, or the job that waits for it
-	first int64 // creation time of that job, in milliseconds
+	first int64 // time at which that job was created, in milliseconds
 	kept  int64 // time until which the key is kept, in milliseconds; 0 if only as long as its job
 	taken bool
 }
 
-// getKey returns the state of a key. It is zero if the key has no row.
+// getKey returns a key's state. It is zero if the key has no row.
 func getKey(ctx context.Context, q row.Querier, queue, key string, now, nowMS int64) (k keyRow, err error) {
 	_, err = rows.One(ctx, q, sqlGetKey, []any{queue, key, now, nowMS}, (*rows.Number)(&k.job), (*rows.Number)(&k.first), (*rows.Number)(&k.kept), &k.taken)
 	return k, err
 }
 
-// conflict handles the enqueue of a job whose key another job holds, according to u.Conflict.
+// conflict handles the enqueue of a job whose key is held by another job, according to u.Conflict.
 func (j Jobs) conflict(ctx context.Context, q row.Querier, n NewJob, payload string, u Unique) (row.Placed, error) {
 	key, err := getKey(ctx, q, n.Queue, u.Key, n.CreatedAt, u.NowMS)
 	if err != nil {
 		return row.Placed{}, err
 	}
-	if !key.taken { // a trigger of the application has dropped the job
+	if !key.taken { // one of the application's triggers has dropped the job
 		return row.Placed{}, row.ErrNotInserted
 	}
 	was, live, err := j.Live(ctx, q, key.job)
@@ -135,7 +135,7 @@ func (j Jobs) conflict(ctx context.Context, q row.Querier, n NewJob, payload str
 		p.ID, err = insertNext(ctx, q, n, payload, u)
 	case u.Conflict != row.KeepExisting && !runs:
 		p.Result = row.PlacedReplaced
-		if err := noCircle(ctx, q, key.job, u.Links); err != nil { // before any change, because a caller may commit after the error
+		if err := noCircle(ctx, q, key.job, u.Links); err != nil { // before any change, because a caller may commit despite the error
 			return row.Placed{}, err
 		}
 		if u.MaxMS > 0 {
@@ -146,7 +146,7 @@ func (j Jobs) conflict(ctx context.Context, q row.Querier, n NewJob, payload str
 	return p, err
 }
 
-// insertNext adds a job that is held until the job with the key has ended.
+// insertNext adds a job that is held until the key's current job has ended.
 func insertNext(ctx context.Context, q row.Querier, n NewJob, payload string, u Unique) (int64, error) {
 	id, err := rows.Inserted(ctx, q, sqlInsertHeld, 1, append(newJobColumns(n), payload)...)
 	if err != nil {
@@ -173,7 +173,8 @@ func replace(ctx context.Context, q row.Querier, id int64, n NewJob, payload str
 	return err
 }
 
-// The trigger on attempts is apart, because it costs a plain job a comparison at its claim.
+// The trigger on attempts is separate, because it costs a plain job a comparison when it is
+// claimed.
 var (
 	//go:embed unique.sql
 	uniqueDDL string
@@ -206,7 +207,7 @@ func renewKeyTriggers(ctx context.Context, q row.Querier) error {
 	}, uniqueTriggers...))
 }
 
-// By primary keys.
+// These statements use the primary keys.
 const (
 	sqlForgetKey = `UPDATE _honkerx_job SET unique_key = NULL, unique_until = NULL WHERE job_id IN (
   SELECT job_id FROM _honkerx_unique WHERE queue = ?1 AND key = ?2
@@ -229,14 +230,14 @@ func (Jobs) ReleaseUnique(ctx context.Context, q row.Querier, queue, key string,
 	return k.taken, err
 }
 
-// By primary keys.
+// sqlDeadKey uses the primary keys.
 const sqlDeadKey = `SELECT d.unique_key, d.unique_until, j.attempts
 FROM _honkerx_dead_job AS d JOIN _honker_dead AS j ON j.id = d.job_id WHERE d.job_id = ?1 AND d.unique_key IS NOT NULL`
 
-// RetakeUnique gives a dead job that will live again in queue the unique key that it had when it
-// died. If another job holds that key, RetakeUnique changes nothing and returns the id of that job
-// in by; the dead job must then stay dead. key is "" if the job had none. It must run in the
-// transaction that moves the job, before the dead row is deleted.
+// RetakeUnique gives a dead job that is about to live again in queue the unique key that it had
+// when it died. If another job holds that key, RetakeUnique changes nothing and returns that job's
+// id in by; the dead job must then stay dead. key is "" if the job had none. RetakeUnique must run
+// in the transaction that moves the job, before the dead row is deleted.
 func (Jobs) RetakeUnique(ctx context.Context, q row.Querier, id int64, queue string, now, nowMS int64) (key string, by int64, err error) {
 	var until, attempts rows.Number
 	found, err := rows.One(ctx, q, sqlDeadKey, []any{id}, &key, &until, &attempts)
@@ -257,8 +258,8 @@ func (Jobs) RetakeUnique(ctx context.Context, q row.Querier, id int64, queue str
 	return key, 0, Jobs{}.takeKey(ctx, q, queue, id, u)
 }
 
-// The keys whose time is over. sqlKeysOver scans the whole table without the write lock;
-// sqlDropKeysOver uses _honkerx_unique_timed.
+// These statements find and delete keys whose time has passed. sqlKeysOver scans the whole table
+// without the write lock; sqlDropKeysOver uses _honkerx_unique_timed.
 const (
 	whereKeyOver = ` FROM _honkerx_unique AS u WHERE until_ms <= ?1 AND next_id IS NULL
   AND NOT EXISTS (SELECT 1 FROM _honker_live WHERE id = u.job_id)`

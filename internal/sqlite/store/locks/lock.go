@@ -1,4 +1,4 @@
-// Package locks has the statements on locks and rate limits.
+// Package locks contains the statements for locks and rate limits.
 package locks
 
 import (
@@ -11,23 +11,23 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// Locks groups the statements on _honker_locks. An expired lock may leave its row behind, so every
-// statement compares expires_at. The methods whose names end in At take unix seconds; honker's SQL
-// functions accept any second, including those that package time cannot compare.
+// Locks contains the statements for _honker_locks. An expired lock may leave its row behind, so every statement
+// compares expires_at. The methods whose names end in At take Unix seconds; honker's SQL functions accept any second,
+// including those that package time cannot compare.
 type Locks struct{}
 
-// By primary key. A lock is held while expires_at > now.
+// sqlHeldLock uses the primary key. A lock is held while expires_at > now.
 const sqlHeldLock = `SELECT owner, expires_at FROM _honker_locks WHERE name = ?1 AND expires_at > ?2`
 
-// HeldAt returns the owner of the lock and the second at which it expires; false if the lock is free.
+// HeldAt returns the lock's owner and the second at which it expires, or false if the lock is free.
 func (Locks) HeldAt(ctx context.Context, q row.Querier, name string, now int64) (owner string, expires int64, held bool, err error) {
 	held, err = rows.One(ctx, q, sqlHeldLock, []any{name, now}, &owner, (*rows.Moment)(&expires))
 	return owner, expires, held, err
 }
 
-// By primary key. honker deletes an expired row and then inserts if there is none; this statement
-// does both. Unlike honker's, it fails if owner already holds the lock. Otherwise two callers with
-// the same owner name would both believe that they hold it.
+// sqlAcquireLock uses the primary key. honker deletes an expired row and then inserts if there is none; this statement
+// does both. Unlike honker's, it fails if owner already holds the lock. Otherwise two callers with the same owner name
+// would both believe that they hold it.
 const sqlAcquireLock = `INSERT INTO _honker_locks (name, owner, expires_at) VALUES (?1, ?2, ?3)
 ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, expires_at = excluded.expires_at
 WHERE expires_at <= ?4`
@@ -37,9 +37,9 @@ const sqlNextToken = `INSERT INTO _honkerx_meta (key, value) VALUES ('lock_token
 ON CONFLICT (key) DO UPDATE SET value = value + 1
 RETURNING CAST(value AS INTEGER)`
 
-// Acquire takes a free lock for ttl and returns it with its fencing token, which is larger than all
-// earlier tokens. If the lock is held, even by owner itself, Acquire changes nothing and returns the
-// held lock and the token 0. If it is neither held nor stored, the error is ErrNotInserted.
+// Acquire takes a free lock for ttl and returns it with its fencing token, which is larger than all earlier tokens. If
+// the lock is held, even by owner itself, Acquire changes nothing and returns the held lock with token 0. If the lock
+// is free but could not be stored, the error is ErrNotInserted.
 func (ls Locks) Acquire(ctx context.Context, q row.Querier, name, owner string, ttl time.Duration, now time.Time) (l row.Lock, token int64, err error) {
 	expires := lockedUntil(now, ttl)
 	token, ok, err := ls.AcquireAt(ctx, q, name, owner, now.Unix(), expires)
@@ -62,7 +62,7 @@ func lockedUntil(now time.Time, ttl time.Duration) int64 {
 	return engine.UnixUp(now) + engine.Seconds(ttl)
 }
 
-// AcquireAt is like Acquire but returns false if the lock is held, and does not read its holder.
+// AcquireAt is like Acquire, but returns false if the lock is held, and does not read the holder.
 func (Locks) AcquireAt(ctx context.Context, q row.Querier, name, owner string, now, expires int64) (token int64, ok bool, err error) {
 	n, err := rows.Affected(ctx, q, sqlAcquireLock, name, owner, expires, now)
 	if err != nil || n == 0 {
@@ -72,12 +72,12 @@ func (Locks) AcquireAt(ctx context.Context, q row.Querier, name, owner string, n
 	return token, true, err
 }
 
-// By primary key. Unlike honker's, it does not revive an expired lock, because another owner may
-// have held it in the meantime.
+// sqlRenewLock uses the primary key. Unlike honker's statement, it does not revive an expired lock, because another
+// owner may have held it in the meantime.
 const sqlRenewLock = `UPDATE _honker_locks SET expires_at = ?3 WHERE name = ?1 AND owner = ?2 AND expires_at > ?4`
 
-// Renew extends a lock to ttl from now, and returns its new end. It returns false if owner no longer
-// holds the lock.
+// Renew extends a lock until ttl from now, and returns its new expiry. It returns false if owner no longer holds the
+// lock.
 func (ls Locks) Renew(ctx context.Context, q row.Querier, name, owner string, ttl time.Duration, now time.Time) (expires time.Time, held bool, err error) {
 	until := lockedUntil(now, ttl)
 	held, err = ls.RenewAt(ctx, q, name, owner, now.Unix(), until)
@@ -90,7 +90,7 @@ func (Locks) RenewAt(ctx context.Context, q row.Querier, name, owner string, now
 	return n > 0, err
 }
 
-// By primary key.
+// sqlReleaseLock uses the primary key.
 const sqlReleaseLock = `DELETE FROM _honker_locks WHERE name = ?1 AND owner = ?2`
 
 // Release frees a lock. It returns false if the lock does not belong to owner.
@@ -99,7 +99,7 @@ func (Locks) Release(ctx context.Context, q row.Querier, name, owner string) (bo
 	return n > 0, err
 }
 
-// By primary key.
+// sqlLockStates uses the primary key.
 const sqlLockStates = `SELECT k.value, coalesce((SELECT expires_at FROM _honker_locks WHERE name = k.value AND expires_at > ?2), 0)
 FROM json_each(?1) AS k`
 

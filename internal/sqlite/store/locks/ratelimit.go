@@ -9,22 +9,22 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// RateLimits groups the statements on _honker_rate_limits.
+// RateLimits contains the statements for _honker_rate_limits.
 type RateLimits struct{}
 
-// By primary key. The INSERT admits the first call of a window without checking the limit, which is
-// always at least 1.
+// sqlTakeRate uses the primary key. The INSERT admits a window's first call without checking the
+// limit, which is always at least 1.
 const sqlTakeRate = `INSERT INTO _honker_rate_limits (name, window_start, count) VALUES (?1, ?2, 1)
 ON CONFLICT (name, window_start) DO UPDATE SET count = count + 1 WHERE count < ?3`
 
-// Take counts a call in the window that starts at start. If limit is reached, it returns false and
-// counts nothing.
+// Take counts a call in the window that starts at start. If the window already has limit calls,
+// Take returns false and counts nothing.
 func (RateLimits) Take(ctx context.Context, q row.Querier, name string, start time.Time, limit int) (bool, error) {
 	n, err := rows.Affected(ctx, q, sqlTakeRate, name, start.Unix(), limit)
 	return n > 0, err
 }
 
-// By primary key.
+// sqlRateCount uses the primary key.
 const sqlRateCount = `SELECT count FROM _honker_rate_limits WHERE name = ?1 AND window_start = ?2`
 
 // Count returns how many calls were admitted in the window that starts at start.
@@ -34,16 +34,16 @@ func (RateLimits) Count(ctx context.Context, q row.Querier, name string, start t
 	return int(n), err
 }
 
-// Full scan: the primary key begins with the name.
+// sqlSweepRates scans the table, because the primary key begins with the name.
 const sqlSweepRates = `DELETE FROM _honker_rate_limits WHERE window_start < ?1`
 
-// Sweep deletes the windows of all names that started before the unix second before, and returns
-// how many it deleted.
+// Sweep deletes all windows that started before the Unix second before, and returns their number.
 func (RateLimits) Sweep(ctx context.Context, q row.Querier, before int64) (int, error) {
 	return rows.Affected(ctx, q, sqlSweepRates, before)
 }
 
-// By primary key. A seek finds the next name and a second seek its last window.
+// sqlRateWindows uses the primary key. A seek finds the next name and a second seek its last
+// window.
 var sqlRateWindows = `WITH RECURSIVE ` + rows.SkipScan("names", "name", "_honker_rate_limits WHERE 1") + `
 SELECT n.name, w.window_start, w.count FROM names AS n CROSS JOIN _honker_rate_limits AS w
 WHERE w.name = n.name AND w.window_start = (SELECT max(window_start) FROM _honker_rate_limits WHERE name = n.name)
@@ -63,7 +63,7 @@ func (RateLimits) Last(ctx context.Context, q row.Querier) (all []row.RateWindow
 }
 
 const (
-	// A row does not store the length of its window. A window is over when a later window of its
+	// A row does not store the window's length. A window is over when a later window with the same
 	// name has begun. Limits of different lengths may share a name, so the window must be old as
 	// well.
 	whereOverWindows = ` FROM _honker_rate_limits AS w WHERE window_start < ?1
@@ -78,7 +78,7 @@ const (
 	sqlDropOld    = `DELETE` + whereOldWindows + ` AND rowid IN (SELECT value FROM json_each(?2))`
 )
 
-// The sweeps of the windows that are over, and of all windows that began before a time.
+// Sweeps of the windows that are over, and of all windows that began before a time.
 var (
 	SweepWindows    = rows.RowSweep(sqlOverWindows, sqlDropWindows, time.Time.Unix)
 	SweepOldWindows = rows.RowSweep(sqlOldWindows, sqlDropOld, time.Time.Unix)

@@ -2,7 +2,7 @@ package locks
 
 import "github.com/honker-go/honker/internal/sqlite/store/rows"
 
-// Statements returns the statements of locks and of rate limits.
+// Statements returns the package's statements.
 func Statements() []rows.Statement {
 	return []rows.Statement{
 		rows.Hot("sqlHeldLock", sqlHeldLock),

@@ -9,8 +9,8 @@ import (
 //go:embed legacy.sql
 var legacyDDL string
 
-// LegacyMessages creates the triggers that make the jobs and events of a connection send the
-// messages of honker up to 0.2.4: the word new, which is not JSON, on a channel of the queue or
+// LegacyMessages creates triggers that make a connection's jobs and events send the messages that
+// honker sent up to 0.2.4: the word new, which is not JSON, on a channel named after the queue or
 // topic. These messages woke older workers. Newer workers watch for commits, as do those of 0.2.4.
 //
 // The triggers are temporary. They affect neither other connections nor the file.

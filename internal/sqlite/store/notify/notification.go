@@ -1,4 +1,4 @@
-// Package notify has the statements on messages, and the triggers of older messages.
+// Package notify contains the statements for notifications, and the triggers for older workers' messages.
 package notify
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// Notifications groups the statements on _honker_notifications.
+// Notifications contains the statements for _honker_notifications.
 type Notifications struct{}
 
 const sqlNotify = `INSERT INTO _honker_notifications (channel, payload, created_at) VALUES (?1, ?2, ?3)`
@@ -22,20 +22,19 @@ func (Notifications) Insert(ctx context.Context, q row.Querier, channel, payload
 	return rows.Inserted(ctx, q, sqlNotify, 1, channel, payload, now.Unix())
 }
 
-// By primary key, from the end.
+// sqlLastNotification uses the primary key, from the end.
 const sqlLastNotification = `SELECT coalesce(max(id), 0) FROM _honker_notifications`
 
-// The subquery walks the index on (channel, id) per channel. CROSS JOIN keeps the channels in the
-// outer loop; the other order would read every message. The messages are then read by primary key.
-// Ids of several channels must be sorted, and sorting whole rows would hold their payloads in
-// memory.
+// The subquery walks the index on (channel, id) for each channel. CROSS JOIN keeps the channels in the
+// outer loop; the other order would read every message. The messages are then read by primary key. The ids
+// from several channels must be sorted, and sorting whole rows would keep their payloads in memory.
 const sqlNotificationsSince = `SELECT id, channel, payload, created_at FROM _honker_notifications WHERE id IN (
   SELECT n.id FROM json_each(?1) AS k CROSS JOIN _honker_notifications AS n INDEXED BY _honker_notifications_recent
   WHERE n.channel = k.value AND n.id > ?2
   ORDER BY n.id LIMIT ?3 + 0)
 ORDER BY id`
 
-// Since reads up to limit messages of channels with ids above after, in id order. It stops at
+// Since reads up to limit messages sent to channels with ids above after, in id order. It stops at
 // rows.PageBytes, so fewer than limit messages do not mean that there are no more.
 func (Notifications) Since(ctx context.Context, q row.Querier, channels []string, after int64, limit int) ([]row.Notification, error) {
 	var out []row.Notification
@@ -62,14 +61,14 @@ var (
 	sqlMessageHead = rows.HeadOf(sqlLastMessage, sqlLastNotification)
 )
 
-// Head returns an id such that all messages up to it are visible or deleted, and all messages that
-// become visible later have larger ids. The deletion of messages does not lower it.
+// Head returns an id such that all messages up to it are visible or deleted, and all messages that become
+// visible later have larger ids. Deleting messages does not lower it.
 func (Notifications) Head(ctx context.Context, q row.Querier) (id int64, err error) {
 	_, err = rows.One(ctx, q, sqlMessageHead, nil, (*rows.Number)(&id))
 	return id, err
 }
 
-// By primary key, starting at after.
+// sqlChannelsSince uses the primary key, starting at after.
 var sqlChannelsSince = `SELECT coalesce((` + sqlLastMessage + `), 0), NULL, NULL UNION ALL SELECT * FROM
   (SELECT id, channel, '' FROM _honker_notifications WHERE id > ?1 ORDER BY id LIMIT ?2 + 0)`
 
@@ -79,8 +78,8 @@ func (Notifications) ChannelsSince(ctx context.Context, q row.Querier, after int
 	return rows.AddedSince(ctx, q, sqlChannelsSince, after, limit)
 }
 
-// By primary key. Ids have gaps and give no rank, so the statement steps over the newest rows to
-// apply the count.
+// These statements use the primary key. Ids have gaps and give no rank, so to apply the count, sqlSurplus
+// steps over the newest rows.
 const (
 	sqlSurplus = `SELECT id FROM _honker_notifications WHERE id <=
   (SELECT id FROM _honker_notifications ORDER BY id DESC LIMIT 1 OFFSET ?1) LIMIT ?2 + 0`
@@ -88,7 +87,7 @@ const (
 	sqlDropNotifications = `DELETE FROM _honker_notifications WHERE id IN (SELECT value FROM json_each(?1))`
 )
 
-// Surplus returns the ids of up to limit messages beyond the newest keep messages of all channels.
+// Surplus returns the ids of up to limit messages other than the newest keep, counted across all channels.
 func (Notifications) Surplus(ctx context.Context, q row.Querier, keep, limit int) ([]int64, error) {
 	return rows.ReturnedIDs(ctx, q, sqlSurplus, 0, keep, limit)
 }
@@ -109,8 +108,8 @@ const (
 // SweepMessages deletes the messages sent before a time.
 var SweepMessages = rows.RowSweep(sqlOldMessages, sqlDropMessages, time.Time.Unix)
 
-// SurplusMessages returns the sweep of the messages beyond the newest keep messages of all channels. Take needs
-// no second check: a surplus message stays surplus, and ids are never reused.
+// SurplusMessages returns the sweep of all messages but the newest keep, counted across all channels. Take
+// needs no second check: a surplus message stays surplus, and ids are never reused.
 func SurplusMessages(keep int) engine.Sweep {
 	return engine.Sweep{
 		Find: func(ctx context.Context, q row.Querier, _ row.Part, _ time.Time, limit int) ([]int64, error) {

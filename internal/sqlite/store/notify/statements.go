@@ -2,7 +2,7 @@ package notify
 
 import "github.com/honker-go/honker/internal/sqlite/store/rows"
 
-// Statements returns the statements of messages.
+// Statements returns the package's statements.
 func Statements() []rows.Statement {
 	return []rows.Statement{
 		rows.Hot("sqlNotify", sqlNotify),

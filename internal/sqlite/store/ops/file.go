@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// Files provides the statements about the file as a whole.
+// Files contains the statements about the file as a whole.
 type Files struct{}
 
 const sqlFileState = `SELECT sqlite_version(), (SELECT journal_mode FROM pragma_journal_mode), (SELECT synchronous FROM pragma_synchronous),
@@ -18,11 +18,11 @@ const sqlFileState = `SELECT sqlite_version(), (SELECT journal_mode FROM pragma_
   (SELECT application_id FROM pragma_application_id), (SELECT user_version FROM pragma_user_version),
   (SELECT value FROM _honkerx_meta WHERE key = 'schema_version')`
 
-// The application may have tables of its own in the file.
+// The application may have its own tables in the file.
 const sqlHonkerTables = `SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB '_honker*' ORDER BY name`
 
-// Describe returns the versions, settings and sizes of the file. It counts up to most rows in each table of
-// honker.
+// Describe returns the file's versions, settings and sizes. It counts up to most rows in each of honker's
+// tables.
 func (Files) Describe(ctx context.Context, q row.Querier, most int) (f row.FileState, err error) {
 	var schema sql.NullString
 	_, err = rows.One(ctx, q, sqlFileState, nil, &f.SQLite, &f.Journal, &f.Synchronous, &f.PageSize, &f.Pages, &f.FreePages,
@@ -48,17 +48,17 @@ func (Files) Describe(ctx context.Context, q row.Querier, most int) (f row.FileS
 	return f, nil
 }
 
-// countRows returns the query that counts up to ?1 rows of a table. SQLite uses its smallest index.
+// countRows returns the query that counts up to ?1 rows in a table. SQLite uses the smallest index.
 func countRows(table string) string {
 	return `SELECT count(*) FROM (SELECT 1 FROM "` + strings.ReplaceAll(table, `"`, `""`) + `" LIMIT ?1 + 0)`
 }
 
-// honker's triggers are defined on its own tables. Each table precedes its indexes and triggers.
+// honker's triggers are defined on its own tables. Each table comes before its indexes and triggers.
 const sqlDefinitions = `SELECT tbl_name, name, type, sql FROM sqlite_schema WHERE tbl_name GLOB '_honker*' AND sql IS NOT NULL
 ORDER BY tbl_name, type != 'table', type, name`
 
 // Definitions returns the definitions of honker's tables with all indexes and triggers on them, including
-// those of the application.
+// the application's own.
 func (Files) Definitions(ctx context.Context, q row.Querier) (all []row.Definition, err error) {
 	err = rows.Each(ctx, q, sqlDefinitions, func(r *sql.Rows) error {
 		var d row.Definition

@@ -12,10 +12,10 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// Minutes groups the statements on _honkerx_minutes.
+// Minutes contains the statements for _honkerx_minutes.
 type Minutes struct{}
 
-// By primary key.
+// These statements use the primary key.
 const (
 	sqlAddMinutes = `INSERT INTO _honkerx_minutes (minute, queue, enqueued, claimed, acked, retried, died, snoozed, wait_ms, ran_ms, max_wait_ms)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7, value ->> 8, value ->> 9, value ->> 10
@@ -27,19 +27,19 @@ ON CONFLICT (minute, queue) DO UPDATE SET enqueued = enqueued + excluded.enqueue
 
 	sqlMinuteQueues = `SELECT DISTINCT queue FROM _honkerx_minutes WHERE minute >= ?1 AND queue NOT IN ('', '` + row.OtherQueues + `')`
 
-	// A seek finds the next minute and a second seek its row of the queue, however many queues
+	// A seek finds the next minute, and a second seek finds the queue's row for it, however many queues
 	// there are.
 	sqlMinutes = `WITH RECURSIVE t(minute) AS (SELECT (SELECT min(minute) FROM _honkerx_minutes WHERE minute >= ?2) UNION ALL
     SELECT (SELECT min(minute) FROM _honkerx_minutes WHERE minute > t.minute) FROM t WHERE t.minute IS NOT NULL)
 SELECT m.minute, m.enqueued, m.claimed, m.acked, m.retried, m.died, m.snoozed, m.wait_ms, m.ran_ms, m.max_wait_ms
 FROM t CROSS JOIN _honkerx_minutes AS m WHERE m.minute = t.minute AND m.queue = ?1 ORDER BY t.minute`
 
-	// Rows of all queues.
+	// sqlAllMinutes reads all queues' rows.
 	sqlAllMinutes = `SELECT minute, enqueued, claimed, acked, retried, died, snoozed, wait_ms, ran_ms, max_wait_ms, queue
 FROM _honkerx_minutes WHERE minute >= ?1 ORDER BY minute, queue`
 
-	// A seek finds the next step that has rows, followed by a seek per minute of the step. The sums
-	// form a single JSON value because a GROUP BY would sort all rows.
+	// A seek finds the next step that has rows, followed by a seek for each of the step's minutes. The
+	// sums form a single JSON value because a GROUP BY would sort all rows.
 	sqlMinuteSteps = `WITH RECURSIVE t(first) AS (SELECT (SELECT min(minute) FROM _honkerx_minutes WHERE minute >= ?2) / ?3 * ?3 UNION ALL
     SELECT (SELECT min(minute) FROM _honkerx_minutes WHERE minute >= t.first + ?3) / ?3 * ?3 FROM t WHERE t.first IS NOT NULL),
   k(i) AS MATERIALIZED (SELECT 0 UNION ALL SELECT i + 1 FROM k WHERE i + 1 < ?3)
@@ -47,7 +47,7 @@ SELECT (SELECT iif(count(*) = 0, NULL, json_array(t.first, sum(m.enqueued), sum(
     sum(m.snoozed), sum(m.wait_ms), sum(m.ran_ms), max(m.max_wait_ms)))
   FROM k CROSS JOIN _honkerx_minutes AS m WHERE m.minute = t.first + k.i AND m.queue = ?1) FROM t ORDER BY t.first`
 
-	// A seek per minute of the range.
+	// sqlWaits makes a seek for each minute in the range.
 	sqlWaits = `WITH RECURSIVE t(minute) AS (SELECT ?2 UNION ALL SELECT minute + 1 FROM t WHERE minute + 1 < ?3)
 SELECT coalesce(sum(m.wait_ms), 0), coalesce(sum(m.claimed), 0)
 FROM t CROSS JOIN _honkerx_minutes AS m WHERE m.minute = t.minute AND m.queue = ?1`
@@ -83,12 +83,12 @@ func (Minutes) Add(ctx context.Context, q row.Querier, all []row.Minute) error {
 	return err
 }
 
-// Queues returns the queues with a row of their own in the minute of since or later.
+// Queues returns the queues that have their own row in the minute of since or later.
 func (Minutes) Queues(ctx context.Context, q row.Querier, since time.Time) ([]string, error) {
 	return rows.Texts(ctx, q, sqlMinuteQueues, minuteOf(since))
 }
 
-// List returns the rows of queue since the minute or step that contains since, oldest first.
+// List returns queue's rows from the minute or step that contains since on, oldest first.
 func (m Minutes) List(ctx context.Context, q row.Querier, queue string, since time.Time, step time.Duration) (all []row.Minute, err error) {
 	if n := int64(step / time.Minute); n > 1 {
 		return m.steps(ctx, q, queue, minuteOf(since)/n*n, n)
@@ -103,7 +103,7 @@ func (m Minutes) List(ctx context.Context, q row.Querier, queue string, since ti
 	return all, err
 }
 
-// All returns the rows of all queues since the minute that contains since, oldest first.
+// All returns all queues' rows from the minute that contains since on, oldest first.
 func (Minutes) All(ctx context.Context, q row.Querier, since time.Time) (all []row.Minute, err error) {
 	var m row.Minute
 	into := append(minuteNumbers(&m), &m.Queue)
@@ -121,7 +121,7 @@ func minuteNumbers(m *row.Minute) []any {
 		(*rows.Number)(&m.Died), (*rows.Number)(&m.Snoozed), (*rows.SpanMilli)(&m.Wait), (*rows.SpanMilli)(&m.Ran), (*rows.SpanMilli)(&m.MaxWait)}
 }
 
-// steps sums the rows of queue in steps of step minutes. minute must be a multiple of step.
+// steps sums queue's rows in steps of step minutes. minute must be a multiple of step.
 func (Minutes) steps(ctx context.Context, q row.Querier, queue string, minute, step int64) (all []row.Minute, err error) {
 	err = rows.Each(ctx, q, sqlMinuteSteps, func(r *sql.Rows) error {
 		var sums []byte // nil if only other queues have rows
@@ -139,20 +139,20 @@ func (Minutes) steps(ctx context.Context, q row.Querier, queue string, minute, s
 	return all, err
 }
 
-// Waits returns the total time that jobs of queue have waited and how many were claimed, in the minutes
-// from that of since up to but excluding that of before. It costs a seek per minute.
+// Waits returns the total time that queue's jobs have waited, and the number of claims, from the minute
+// of since up to but excluding the minute of before. It costs a seek per minute.
 func (Minutes) Waits(ctx context.Context, q row.Querier, queue string, since, before time.Time) (wait time.Duration, claimed int64, err error) {
 	_, err = rows.One(ctx, q, sqlWaits, []any{queue, minuteOf(since), minuteOf(before)}, (*rows.SpanMilli)(&wait), (*rows.Number)(&claimed))
 	return wait, claimed, err
 }
 
-// old reports whether there are rows before minute.
+// old reports whether there are rows older than minute.
 func (Minutes) old(ctx context.Context, q row.Querier, minute int64) (some bool, err error) {
 	_, err = rows.One(ctx, q, sqlOldMinute, []any{minute}, &some)
 	return some, err
 }
 
-// Trim deletes rows before minute, limited to the span oldest minutes, and returns the number of
+// Trim deletes rows older than minute, but only from the span oldest minutes, and returns the number of
 // deleted rows.
 func (Minutes) Trim(ctx context.Context, q row.Querier, minute int64, span int) (int, error) {
 	return rows.Affected(ctx, q, sqlTrimMinutes, minute, span)
@@ -165,7 +165,8 @@ func findOldMinutes(ctx context.Context, q row.Querier, _ row.Part, at time.Time
 	return rows.Work(Minutes{}.old(ctx, q, at.Unix()/60))
 }
 
-// trimmedMinutes is the number of minutes deleted in a transaction. A minute has up to a hundred rows.
+// trimmedMinutes is the number of minutes deleted in each transaction. A minute has up to a hundred
+// rows.
 const trimmedMinutes = 30
 
 func trimOldMinutes(ctx context.Context, q row.Querier, _ row.Part, _ []int64, at time.Time, _ int) (row.Swept, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/streams"
 )
 
-// Problems groups the statements that look for problems in a file. Each reads a bounded number of
+// Problems contains the statements that look for problems in a file. Each reads a bounded number of
 // rows and reports a bounded number of problems.
 type Problems struct{}
 
@@ -21,23 +21,23 @@ const (
 	oneMore      = `10001`
 )
 
-// boundedCount returns the count of a statement that stops at mostCounted + 1.
+// boundedCount returns the result of a count that stops at mostCounted + 1.
 func boundedCount(n int64) row.Count { return row.Count{N: min(n, mostCounted), More: n > mostCounted} }
 
-// By the index of claims, (queue, deadline), up to the first claim that another worker could take
-// over.
+// sqlLapsedSince uses the index of claims, (queue, deadline), up to the first claim that another worker
+// could take over.
 const sqlLapsedSince = `SELECT claim_expires_at FROM _honker_live INDEXED BY _honker_live_processing_deadline
 WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2 AND attempts < max_attempts AND (expires_at IS NULL OR expires_at > ?2)
 ORDER BY claim_expires_at LIMIT 1`
 
-// LapsedSince returns the time at which the oldest lapsed claim of queue expired, among the jobs that a
-// worker could claim again. It returns the zero time if there is none.
+// LapsedSince returns the time at which queue's oldest lapsed claim expired, considering only jobs with
+// attempts left that have not expired. It returns the zero time if there is none.
 func (Problems) LapsedSince(ctx context.Context, q row.Querier, queue string, now time.Time) (since time.Time, err error) {
 	_, err = rows.One(ctx, q, sqlLapsedSince, []any{queue, now.Unix()}, (*rows.Second)(&since))
 	return since, err
 }
 
-// Problems returns the problems of the database. Each statement reads a bounded number of rows.
+// Problems returns the database's problems. Each statement reads a bounded number of rows.
 func (Problems) Problems(ctx context.Context, q row.Querier, ages row.ProblemAges, now time.Time) (t row.Troubles, err error) {
 	before := func(d time.Duration) time.Time { return now.Add(-d) }
 	for _, look := range []func() error{
@@ -59,7 +59,7 @@ func (Problems) Problems(ctx context.Context, q row.Querier, ages row.ProblemAge
 	return t, nil
 }
 
-// By the index (queue, died_at). Only the recent entries of each queue are read.
+// sqlDiedSince uses the index (queue, died_at). It reads only each queue's recent entries.
 var sqlDiedSince = `WITH RECURSIVE ` + rows.SkipScan("n", "queue", "_honker_dead INDEXED BY _honkerx_dead_queue WHERE 1") + `
 SELECT queue, d, first FROM (SELECT n.queue AS queue,
     (SELECT count(*) FROM (SELECT 1 FROM _honker_dead INDEXED BY _honkerx_dead_queue WHERE queue = n.queue AND died_at > ?1 LIMIT ` + oneMore + `)) AS d,
@@ -79,7 +79,7 @@ func diedSince(ctx context.Context, q row.Querier, since int64) (all []row.Queue
 	return all, err
 }
 
-// By the index (waiter, state) of the edges, and primary keys.
+// sqlDeadMembers uses the edges' index (waiter, state), and primary keys.
 const sqlDeadMembers = `SELECT l.queue, count(DISTINCT a.waiter), min(a.waiter), max(a.job_id), ifnull(min(d.died_at), 0)
 FROM (SELECT job_id, waiter, state FROM _honkerx_after INDEXED BY _honkerx_after_waiter LIMIT ` + mostRead + `) AS a
 JOIN _honker_live AS l ON l.id = a.waiter LEFT JOIN _honker_dead AS d ON d.id = a.job_id
@@ -96,7 +96,7 @@ func deadMembers(ctx context.Context, q row.Querier) (all []row.DeadMembers, err
 	return all, err
 }
 
-// By the index of due tasks.
+// sqlLateTasks uses the index of due tasks.
 const sqlLateTasks = `SELECT name, next_fire_at FROM _honker_scheduler_tasks INDEXED BY _honkerx_scheduler_due
 WHERE enabled = 1 AND next_fire_at <= ?1 ORDER BY next_fire_at LIMIT ` + mostProblems
 
@@ -111,9 +111,9 @@ func lateTasks(ctx context.Context, q row.Querier, by int64) (all []row.Late, er
 	return all, err
 }
 
-// Consumers and groups by primary key, their events by (topic, offset). Consumers with a pattern or
-// a filter are left out, because finding their next event may read all events. A group with a live
-// member is not reported.
+// sqlBehind finds consumers and groups by primary key, and their events by (topic, offset). It leaves
+// out consumers with a pattern or a filter, because finding their next event may read all events. It
+// does not report a group with a live member.
 const sqlBehind = `WITH r(kind, name, topic, offset, ack) AS (
   SELECT 'consumer', c.name, c.topic, c.offset, coalesce(x.last_ack_ms, x.created_ms, 0) FROM _honker_stream_consumers AS c
     LEFT JOIN _honkerx_consumers AS x ON x.topic = c.topic AND x.name = c.name WHERE substr(c.topic, -1) <> '*' AND x.filter IS NULL
@@ -129,9 +129,8 @@ FROM r CROSS JOIN _honker_stream AS s ON s.offset = (SELECT min(offset)` + strea
 LEFT JOIN _honkerx_retention AS t ON t.topic = r.topic
 WHERE s.created_at <= ?1 - iif(r.ack = 0 AND r.kind = 'consumer', 82800, 0) AND r.ack <= ?1 * 1000 ORDER BY r.topic, r.kind, r.name LIMIT ` + mostProblems
 
-// behind returns the consumers and groups that have not seen an event older than before and have
-// not saved their offset since. If the time of the last save is unknown, the event must be 23 hours
-// older.
+// behind returns the consumers and groups that have not seen an event older than before and have not
+// saved their offset since. If the time of the last save is unknown, the event must be 23 hours older.
 func behind(ctx context.Context, q row.Querier, before, now int64) (all []row.Behind, err error) {
 	err = rows.Each(ctx, q, sqlBehind, func(r *sql.Rows) error {
 		var b row.Behind
@@ -144,11 +143,11 @@ func behind(ctx context.Context, q row.Querier, before, now int64) (all []row.Be
 	return all, err
 }
 
-// Full scan: the table holds only keys that are paused or rate limited.
+// sqlOldKeyPauses scans a table that holds only keys that are paused or rate limited.
 const sqlOldKeyPauses = `SELECT queue, key, paused_ms, reason, who FROM _honkerx_keys
 WHERE paused_ms <= ?1 AND until_ms IS NULL ORDER BY queue, key LIMIT ` + mostProblems
 
-// oldKeyPauses returns the pauses of keys that have no end and began at or before beforeMS.
+// oldKeyPauses returns the key pauses that have no end and began at or before beforeMS.
 func oldKeyPauses(ctx context.Context, q row.Querier, beforeMS int64) (all []row.OldPause, err error) {
 	err = rows.Each(ctx, q, sqlOldKeyPauses, func(r *sql.Rows) error {
 		var p row.OldPause
@@ -159,7 +158,8 @@ func oldKeyPauses(ctx context.Context, q row.Querier, beforeMS int64) (all []row
 	return all, err
 }
 
-// By the index of held jobs, (queue, id), and primary keys. A pause without an end also holds jobs.
+// sqlHeldKeys uses the index of held jobs, (queue, id), and primary keys. A pause without an end also
+// holds jobs.
 const sqlHeldKeys = `SELECT h.queue, h.key, h.n, h.job_id, iif(q.in_order = 1, 1, ifnull(q.per_key, 0)), ifnull(q.in_order = 1, 0)
 FROM (SELECT queue, key, count(*) AS n, min(job_id) AS job_id FROM (SELECT s.queue, s.key, s.job_id
     FROM _honker_live AS l INDEXED BY _honkerx_live_held CROSS JOIN _honkerx_job AS s ON s.job_id = l.id AND s.slot = 2
@@ -168,15 +168,16 @@ LEFT JOIN _honkerx_queues AS q ON q.queue = h.queue LEFT JOIN _honkerx_keys AS k
 WHERE (k.paused_ms IS NULL OR k.until_ms IS NOT NULL) AND q.fit_job IS NULL
   AND NOT EXISTS (SELECT 1 FROM _honkerx_cancelled AS c WHERE c.queue = h.queue AND c.key = h.key) LIMIT ` + mostProblems
 
-// By _honkerx_job_key, reading at most as many jobs of the key as may run, and by primary keys. If
-// the queue runs in order, a job that waits for something else blocks the jobs behind it.
+// sqlKeyHasRoom uses _honkerx_job_key, reading at most as many of the key's jobs as may run, and
+// primary keys. If the queue runs in order, a job that waits for something else blocks the jobs behind
+// it.
 const sqlKeyHasRoom = `SELECT EXISTS (SELECT 1 FROM _honkerx_job WHERE job_id = ?3 AND slot = 2)
 AND (?4 = 0 OR ?4 > (SELECT count(*) FROM (SELECT 1 FROM _honkerx_job AS s INDEXED BY _honkerx_job_key JOIN _honker_live AS l ON l.id = s.job_id
   WHERE s.queue = ?1 AND s.key = ?2 AND (s.slot = 1 OR s.slot = 0 AND (l.state = 'pending' OR ?5 AND s.job_id < ?3))
   LIMIT ?4 + 0)))`
 
-// heldFree returns the keys that have a held job although their limits would let another job run.
-// Check applies the same rule.
+// heldFree returns the keys that have a held job although their limits would let another job run. Check
+// applies the same rule.
 func heldFree(ctx context.Context, q row.Querier) (free []row.HeldKey, err error) {
 	var held []row.HeldKey
 	err = rows.Each(ctx, q, sqlHeldKeys, func(r *sql.Rows) error {
@@ -197,11 +198,11 @@ func heldFree(ctx context.Context, q row.Querier) (free []row.HeldKey, err error
 	return free, err
 }
 
-// The last rows of both tables, by primary key.
+// sqlNewest reads the last rows of both tables by primary key.
 const sqlNewest = `SELECT max(ifnull((SELECT created_at FROM _honker_live ORDER BY id DESC LIMIT 1), 0),
   ifnull((SELECT created_at FROM _honker_stream ORDER BY offset DESC LIMIT 1), 0))`
 
-// Both tables are small: they hold topics and queues that were configured.
+// Both tables are small: they hold only topics and queues that were configured.
 const sqlRetains = `SELECT (SELECT count(*) FROM _honkerx_retention),
   (SELECT count(*) FROM _honkerx_queues WHERE done_count IS NOT NULL OR dead_count > 0 OR dead_age_ms > 0)`
 

@@ -2,7 +2,7 @@ package ops
 
 import "github.com/honker-go/honker/internal/sqlite/store/rows"
 
-// Statements returns the statements on workers, the audit, traffic and the file.
+// Statements returns the package's statements.
 func Statements() []rows.Statement {
 	return []rows.Statement{
 		rows.Hot("sqlPutWorkers", sqlPutWorkers),

@@ -1,4 +1,5 @@
-// Package ops has the statements for operators: workers, traffic, the audit, the file and problems.
+// Package ops contains the statements for operators: workers, traffic, the audit log, the file and
+// problems.
 package ops
 
 import (
@@ -12,7 +13,7 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// Workers groups the statements on _honkerx_workers.
+// Workers contains the statements for _honkerx_workers.
 type Workers struct{}
 
 // Limits on the number of rows read.
@@ -21,7 +22,7 @@ const (
 	mostHeld    = `10000`
 )
 
-// By primary key.
+// These statements use the primary key.
 const (
 	sqlPutWorkers = `INSERT INTO _honkerx_workers (worker, queue, host, boot, pid_space, pid, pid_start, version, slots, since_ms, seen_ms)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7, value ->> 8, value ->> 9, value ->> 10
@@ -39,13 +40,13 @@ WHERE (worker, queue, since_ms) IN (SELECT value ->> 0, value ->> 1, value ->> 9
 FROM _honkerx_workers WHERE ?1 = '' OR queue = ?1 ORDER BY worker, queue LIMIT ` + mostWorkers
 )
 
-// By the index of claims, (queue, deadline).
+// These statements use the index of claims, (queue, deadline).
 var (
 	sqlHolders   = `WITH RECURSIVE ` + rows.SkipScan("n", "queue", "_honker_live INDEXED BY _honker_live_processing_deadline WHERE state = 'processing'") + holders
 	sqlHoldersOf = `WITH n(queue) AS (SELECT ?2)` + holders
 )
 
-// holders is the query for the workers that hold jobs of the queues n.
+// holders is the query for the workers that hold jobs in the queues n.
 const holders = `
 SELECT worker, queue, count(*), min(id) FROM (SELECT ifnull(j.worker_id, '') AS worker, j.queue AS queue, j.id AS id
   FROM n CROSS JOIN _honker_live AS j INDEXED BY _honker_live_processing_deadline ON j.queue = n.queue
@@ -60,7 +61,7 @@ func (Workers) Put(ctx context.Context, q row.Querier, all []row.Worker) error {
 	return err
 }
 
-// Drop deletes the rows of workers that still belong to these worker loops.
+// Drop deletes the workers' rows that still belong to these worker loops.
 func (Workers) Drop(ctx context.Context, q row.Querier, all []row.Worker) error {
 	if len(all) == 0 {
 		return nil
@@ -80,7 +81,7 @@ func workerList(all []row.Worker) string {
 	return text.String()
 }
 
-// List returns the workers of queue, sorted by name. An empty queue means all queues.
+// List returns queue's workers, sorted by name. An empty queue means all queues.
 func (Workers) List(ctx context.Context, q row.Querier, queue string) (all []row.Worker, err error) {
 	err = rows.Each(ctx, q, sqlWorkers, func(r *sql.Rows) error {
 		var w row.Worker
@@ -92,7 +93,7 @@ func (Workers) List(ctx context.Context, q row.Querier, queue string) (all []row
 	return all, err
 }
 
-// Holders returns the workers of any binding that hold jobs of queue, sorted by name. An empty
+// Holders returns the workers, of any binding, that hold jobs in queue, sorted by name. An empty
 // queue means all queues.
 func (Workers) Holders(ctx context.Context, q row.Querier, queue string, now time.Time) (all []row.Holder, err error) {
 	query, args := sqlHolders, []any{now.Unix()}

@@ -1,4 +1,4 @@
-// Package relays has the statements on the messages and dead letters of relays.
+// Package relays contains the statements for relay messages and dead letters.
 package relays
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// Relays groups the statements on the _honkerx_relay_ tables of a family. The empty family uses the
+// Relays contains the statements for a family's _honkerx_relay_ tables. The unnamed family uses the
 // table names as written here.
 type Relays struct {
 	Family string
@@ -20,7 +20,7 @@ type Relays struct {
 
 const relayPrefix = `_honkerx_relay_`
 
-// named rewrites query for the tables of the family.
+// named rewrites query for the family's tables.
 func (r Relays) named(query string) string {
 	if r.Family == "" {
 		return query
@@ -42,17 +42,16 @@ func (r Relays) exists(ctx context.Context, q row.Querier) (found bool, err erro
 	return rows.One(ctx, q, r.named(sqlHasRelay), nil, &x)
 }
 
-// current reports whether the file has the tables with all of their columns. It reads only the
-// schema.
+// current reports whether the file has the tables with all their columns. It reads only the schema.
 func (r Relays) current(ctx context.Context, q row.Querier) (found bool, err error) {
 	var x int
 	return rows.One(ctx, q, r.named(sqlHasRelayKeys), nil, &x)
 }
 
-// bootstrap creates the tables, or adds columns that an earlier version lacks, inside the caller's
-// transaction. It reports whether it changed anything. The transaction may be deferred. Such a
-// transaction cannot write after a read if another writer has committed in between, so bootstrap
-// takes the write lock first.
+// bootstrap creates the tables, or adds columns that they lack because an earlier version created them,
+// inside the caller's transaction. It reports whether it changed anything. The transaction may be
+// deferred. Such a transaction cannot write after a read if another writer has committed in between, so
+// bootstrap takes the write lock first.
 func (r Relays) bootstrap(ctx context.Context, q row.Querier) (changed bool, err error) {
 	if err := rows.TakeWriteLock(ctx, q); err != nil {
 		return false, err
@@ -63,8 +62,8 @@ func (r Relays) bootstrap(ctx context.Context, q row.Querier) (changed bool, err
 	return true, r.create(ctx, q)
 }
 
-// upgrade takes the write lock and adds columns that an earlier version lacks. It reports whether the
-// file has the tables, and does not create them.
+// upgrade takes the write lock and adds columns that an earlier version's tables lack. It reports
+// whether the file has the tables, and does not create them.
 func (r Relays) upgrade(ctx context.Context, q row.Querier) (found bool, err error) {
 	if err := rows.TakeWriteLock(ctx, q); err != nil {
 		return false, err
@@ -96,13 +95,13 @@ const (
 	sqlRelayQueue    = `SELECT partitions FROM _honkerx_relay_queues WHERE name = ?1`
 	sqlAddRelayQueue = `INSERT INTO _honkerx_relay_queues (name, partitions, created_ms) VALUES (?1, ?2, ?3)`
 
-	// By primary key.
+	// sqlAddRelayPartitions uses the primary key.
 	sqlAddRelayPartitions = `WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?2)
 INSERT OR IGNORE INTO _honkerx_relay_partitions (queue, partition) SELECT ?1, i FROM n`
 )
 
-// Partitions returns the number of partitions of a queue, or 0 if the queue is not registered. outdated
-// reports that the tables lack a column, which Register would add.
+// Partitions returns the number of partitions of a queue, or 0 if it is not registered. outdated reports
+// that the tables lack a column, which Register would add.
 func (r Relays) Partitions(ctx context.Context, q row.Querier, queue string) (n int, outdated bool, err error) {
 	current, err := r.current(ctx, q)
 	if err == nil && !current {
@@ -122,8 +121,8 @@ func (r Relays) partitions(ctx context.Context, q row.Querier, queue string) (n 
 	return int(found), err
 }
 
-// Register adds a queue with the given number of partitions unless it is registered already, and creates
-// missing tables. It returns the number of partitions in force, and whether it has changed anything.
+// Register adds a queue with the given number of partitions unless it is already registered, and creates
+// missing tables. It returns the actual number of partitions, and whether it changed anything.
 func (r Relays) Register(ctx context.Context, q row.Querier, queue string, partitions int, now time.Time) (found int, changed bool, err error) {
 	if changed, err = r.bootstrap(ctx, q); err != nil {
 		return 0, false, err
@@ -166,7 +165,7 @@ func (r Relays) Send(ctx context.Context, q row.Querier, queue string, messages 
 	return ids, err
 }
 
-// inserts returns the insert statements for the tables of the family.
+// inserts returns the insert statements for the family's tables.
 func (r Relays) inserts() rows.Inserts {
 	if r.Family == "" {
 		return sqlInsertRelay
@@ -174,7 +173,7 @@ func (r Relays) inserts() rows.Inserts {
 	return sqlInsertRelay.Mapped(r.named)
 }
 
-// A seek per queue and partition with messages.
+// sqlRelayStrays makes a seek for each queue and partition with messages.
 const sqlRelayStrays = `WITH RECURSIVE found(queue, partition) AS (
     SELECT queue, partition FROM (SELECT queue, partition FROM _honkerx_relay_messages ORDER BY queue, partition LIMIT 1)
     UNION ALL
@@ -185,8 +184,8 @@ const sqlRelayStrays = `WITH RECURSIVE found(queue, partition) AS (
 SELECT queue, partition FROM found AS f
 WHERE NOT EXISTS (SELECT 1 FROM _honkerx_relay_partitions WHERE queue = f.queue AND partition = f.partition)`
 
-// Leftovers returns the partitions of all queues that have messages but do not exist, and those of
-// queues from which Vacuum would delete a message.
+// Leftovers returns the partitions of all queues that have messages but do not exist, and those of the
+// given queues from which Vacuum would delete a message.
 func (r Relays) Leftovers(ctx context.Context, q row.Querier, queues []string) (out row.RelayLeftovers, err error) {
 	err = rows.Each(ctx, q, r.named(sqlRelayStrays), func(rs *sql.Rows) error {
 		var p row.RelayPartition
@@ -206,7 +205,7 @@ func (r Relays) Leftovers(ctx context.Context, q row.Querier, queues []string) (
 	return out, err
 }
 
-// By the index on (queue, partition, id).
+// These statements use the index on (queue, partition, id).
 const (
 	sqlRelayFinished = `SELECT EXISTS (SELECT 1 FROM _honkerx_relay_partitions AS p CROSS JOIN _honkerx_relay_messages AS m
   ON m.queue = p.queue AND m.partition = p.partition AND m.id <= p.cursor WHERE p.queue = ?1)`
@@ -216,8 +215,8 @@ const (
   ON m.queue = p.queue AND m.partition = p.partition AND m.id <= p.cursor WHERE p.queue = ?1 LIMIT ?2 + 0)`
 )
 
-// Vacuum deletes up to limit messages that are finished but still in the table, and returns how
-// many it deleted.
+// Vacuum deletes up to limit messages that are finished but still in the table, and returns their
+// number.
 func (r Relays) Vacuum(ctx context.Context, q row.Querier, queue string, limit int) (int, error) {
 	return rows.Affected(ctx, q, r.named(sqlRelayVacuum), queue, limit)
 }

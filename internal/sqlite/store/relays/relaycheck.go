@@ -12,9 +12,9 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// relayInvariants lists the rules that hold between transactions in the tables of a relay. Each
-// query returns the violations as text. Violations that a plain INSERT of another program can cause
-// are grouped by queue, because there may be a million of them.
+// relayInvariants lists the rules that hold between transactions in a relay's tables. Each query
+// returns the violations as text. Violations that another program can cause by a plain INSERT are
+// grouped by queue, because there may be a million of them.
 var relayInvariants = []struct{ rule, query string }{
 	{"a queue has 1, 2, 4, 8, 16, 32 or 64 partitions, and a row for each",
 		`SELECT 'queue ' || name FROM _honkerx_relay_queues AS q WHERE partitions NOT IN (1, 2, 4, 8, 16, 32, 64)
@@ -65,12 +65,11 @@ const withoutPartition = ` WHERE typeof(partition) <> 'integer' OR partition < 0
 
 const sqlRelayTables = `SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB '_honkerx_relay_*' ORDER BY name`
 
-// relayTable matches the tables of a relay and captures the family. Tables with other names do not
-// belong to honker.
+// relayTable matches a relay's tables and captures the family. Tables with other names do not belong
+// to honker.
 var relayTable = regexp.MustCompile(`^_honkerx_relay_(?:([a-z][a-z0-9_]*)_)?(queues|messages|partitions|dead)$`)
 
-// relayFamilies returns the tables of each relay family in the file. The key "" is the family
-// without a name.
+// relayFamilies returns each relay family's tables in the file. The key "" is the unnamed family.
 func relayFamilies(ctx context.Context, q row.Querier) (map[string][]string, error) {
 	names, err := rows.Texts(ctx, q, sqlRelayTables)
 	families := make(map[string][]string)
@@ -82,8 +81,8 @@ func relayFamilies(ctx context.Context, q row.Querier) (map[string][]string, err
 	return families, err
 }
 
-// completeFamilies lists the families with a complete set of tables, sorted. The family without a name
-// is "".
+// completeFamilies returns the families with a complete set of tables, sorted. The unnamed family is
+// "".
 func completeFamilies(ctx context.Context, q row.Querier) (all []string, err error) {
 	families, err := relayFamilies(ctx, q)
 	for _, family := range slices.Sorted(maps.Keys(families)) {
@@ -94,7 +93,7 @@ func completeFamilies(ctx context.Context, q row.Querier) (all []string, err err
 	return all, err
 }
 
-// Check returns the violations in the relay tables of all families.
+// Check returns the violations in all families' relay tables.
 func Check(ctx context.Context, q row.Querier) (broken []string, err error) {
 	families, err := relayFamilies(ctx, q)
 	if err != nil {
@@ -110,8 +109,7 @@ func Check(ctx context.Context, q row.Querier) (broken []string, err error) {
 	return broken, nil
 }
 
-// check returns the violations in the tables of a family. tables lists the tables of the family
-// that exist.
+// check returns the violations in a family's tables. tables lists the family's existing tables.
 func (r Relays) check(ctx context.Context, q row.Querier, tables []string) (broken []string, err error) {
 	name := strings.TrimSpace("relay " + r.Family)
 	if len(tables) < 4 {
@@ -129,7 +127,7 @@ func (r Relays) check(ctx context.Context, q row.Querier, tables []string) (brok
 	return broken, nil
 }
 
-// Rules returns the rules on the tables of a relay.
+// Rules returns the rules for a relay's tables.
 func Rules() (rules []string) {
 	for _, i := range relayInvariants {
 		rules = append(rules, i.rule)

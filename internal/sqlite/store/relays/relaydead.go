@@ -12,8 +12,8 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// deadFilterArgs returns the parameters ?1 to ?6 that every statement with a filter shares,
-// followed by more.
+// deadFilterArgs returns the parameters ?1 to ?6, which every statement with a filter shares, followed
+// by more.
 func deadFilterArgs(f row.RelayDeadFilter, more ...any) []any {
 	var partition any
 	if f.Partition != nil {
@@ -22,8 +22,8 @@ func deadFilterArgs(f row.RelayDeadFilter, more ...any) []any {
 	return append([]any{f.Queue, partition, f.Type, f.State, rows.MilliOf(f.Since), f.Key}, more...)
 }
 
-// reads is like selects, for a read. Unlike a write, a read does not upgrade tables that an earlier
-// version created, so it must work without the key column.
+// reads is like selects, but for a read. Unlike a write, a read does not upgrade tables created by an
+// earlier version, so it must work without the key column.
 func (r Relays) reads(ctx context.Context, q row.Querier, query string, f row.RelayDeadFilter) (string, error) {
 	current, err := r.current(ctx, q)
 	if err != nil {
@@ -36,8 +36,8 @@ func (r Relays) reads(ctx context.Context, q row.Querier, query string, f row.Re
 	return r.selects(query, f), nil
 }
 
-// selects adapts a filtered query to f and to the tables of the family. A filter by key makes the
-// query use the index on keys.
+// selects adapts a filtered query to f and to the family's tables. A filter by key makes the query use
+// the index on keys.
 func (r Relays) selects(query string, f row.RelayDeadFilter) string {
 	if f.Key != "" {
 		query = strings.ReplaceAll(query, ` NOT INDEXED`, ``)
@@ -56,11 +56,13 @@ const (
 	keylessFilter = relayFilter + ` AND ?6 = ''`
 	keyedFilter   = relayFilter + ` AND key = ?6 AND key <> ''` // the last condition matches the partial index
 
-	// By primary key, so that reading all pages visits each dead letter of the family once.
+	// sqlRelayDead uses the primary key, so that reading all pages visits each of the family's dead
+	// letters once.
 	sqlRelayDead = `SELECT ` + deadColumns + ` FROM _honkerx_relay_dead NOT INDEXED
 WHERE queue = ?1 AND ` + deadFilter + ` AND id > ?7 ORDER BY id LIMIT ?8 + 0`
 
-	// By the index on states. The rows themselves are read only if the filter tests other columns.
+	// sqlCountRelayDead uses the index on states. It reads the rows themselves only if the filter tests
+	// other columns.
 	sqlCountRelayDead = `SELECT count(*) FROM _honkerx_relay_dead WHERE queue = ?1 AND ` + deadFilter
 	sqlOpenRelayDead  = `SELECT count(*) FROM _honkerx_relay_dead WHERE queue = ?1 AND state IN ('pending', 'replaying')`
 )
@@ -100,7 +102,7 @@ func deadPage(ctx context.Context, q row.Querier, query string, args []any) (out
 	return out, err
 }
 
-// setMoved sets the time that hold_until_ms stands for in the state of d.
+// setMoved sets the time that hold_until_ms stands for in d's state.
 func setMoved(d *row.RelayDead, ms int64) {
 	switch d.State {
 	case row.RelayReplaying:
@@ -119,7 +121,8 @@ func (r Relays) CountDead(ctx context.Context, q row.Querier, f row.RelayDeadFil
 	return n, err
 }
 
-// Two ranges of the index on states, each in the order of the result. ?7 is the current time.
+// The query reads two ranges of the index on states, each in the order of the result. ?7 is the current
+// time.
 const (
 	sqlFreeRelayDead = `SELECT ` + deadColumns + ` FROM _honkerx_relay_dead
 WHERE queue = ?1 AND state = 'pending' AND ` + deadFilter + `
@@ -128,14 +131,13 @@ SELECT ` + deadColumns + ` FROM _honkerx_relay_dead
 WHERE queue = ?1 AND state = 'replaying' AND hold_until_ms < ?7 AND ` + deadFilter + `
 ORDER BY hold_until_ms, id LIMIT ?8 + 0`
 
-	// By primary key.
+	// sqlHoldRelayDead uses the primary key.
 	sqlHoldRelayDead = `UPDATE _honkerx_relay_dead SET state = 'replaying', holder = ?2, hold_until_ms = ?3
 WHERE id IN (SELECT value FROM json_each(?1))`
 )
 
-// Replay holds up to p.Limit dead letters that match the filter for p.Holder. It takes pending dead
-// letters, and those whose hold has expired. The dead letters that were not taken for the longest time
-// come first.
+// Replay gives p.Holder a hold on up to p.Limit dead letters that match the filter. It takes pending
+// dead letters, and those whose hold has expired. The least recently taken come first.
 func (r Relays) Replay(ctx context.Context, q row.Querier, p row.RelayReplay, now time.Time) ([]row.RelayDead, error) {
 	if found, err := r.upgrade(ctx, q); err != nil || !found {
 		return nil, err
@@ -155,7 +157,7 @@ func (r Relays) Replay(ctx context.Context, q row.Querier, p row.RelayReplay, no
 	return page, allMoved(n, len(ids), "taken", err)
 }
 
-// allMoved returns an error if a trigger has kept some of the rows unchanged.
+// allMoved returns an error if a trigger left some of the rows unchanged.
 func allMoved(n, of int, what string, err error) error {
 	if err == nil && n != of {
 		return fmt.Errorf("only %d of %d dead letters were %s: %w", n, of, what, row.ErrStuck)
@@ -163,7 +165,7 @@ func allMoved(n, of int, what string, err error) error {
 	return err
 }
 
-// By primary key. A hold includes its last millisecond.
+// These statements use the primary key. A hold includes its last millisecond.
 const (
 	whereHeldDead = ` WHERE id = ?1 AND queue = ?2 AND state = 'replaying' AND holder = ?3 AND hold_until_ms >= ?4`
 
@@ -173,7 +175,7 @@ SET state = 'pending', holder = '', hold_until_ms = ?4, attempts = attempts + 1,
 )
 
 // SettleDead ends the hold on a dead letter with the verdict v. It returns false and changes nothing if
-// the hold is over.
+// the hold has already ended.
 func (r Relays) SettleDead(ctx context.Context, q row.Querier, h row.RelayHold, v row.RelayVerdict, now time.Time) (held bool, err error) {
 	if found, err := r.upgrade(ctx, q); err != nil || !found {
 		return false, err
@@ -186,7 +188,7 @@ func (r Relays) SettleDead(ctx context.Context, q row.Querier, h row.RelayHold, 
 	return n > 0, err
 }
 
-// By primary key. ?3 is the current time.
+// These statements use the primary key. ?3 is the current time.
 const (
 	whereFreeIDs = ` WHERE id IN (SELECT value FROM json_each(?2)) AND +queue = ?1
   AND (+state = 'pending' OR +state = 'replaying' AND hold_until_ms < ?3)`
@@ -199,8 +201,8 @@ SELECT queue, partition, key, type, payload, ?3 FROM _honkerx_relay_dead` + wher
 	sqlDiscardRelayDead = `UPDATE _honkerx_relay_dead SET state = 'discarded', holder = '', hold_until_ms = ?3` + whereFreeIDs
 )
 
-// Requeue sends the dead letters among ids that Replay could take as new messages at the end of
-// their partitions. It deletes the dead letters and returns the ids of the messages.
+// Requeue sends the dead letters among ids that Replay could take as new messages at the end of their
+// partitions. It deletes the dead letters and returns the ids of the new messages.
 func (r Relays) Requeue(ctx context.Context, q row.Querier, queue string, ids []int64, now time.Time) ([]int64, error) {
 	if found, err := r.upgrade(ctx, q); err != nil || !found {
 		return nil, err
@@ -214,8 +216,8 @@ func (r Relays) Requeue(ctx context.Context, q row.Querier, queue string, ids []
 	return sent, allMoved(dropped, len(sent), "requeued", err)
 }
 
-// Discard marks the dead letters among ids that Replay could take as discarded, and returns how
-// many it marked.
+// Discard marks the dead letters among ids that Replay could take as discarded, and returns their
+// number.
 func (r Relays) Discard(ctx context.Context, q row.Querier, queue string, ids []int64, now time.Time) (int, error) {
 	if found, err := r.upgrade(ctx, q); err != nil || !found {
 		return 0, err
@@ -223,24 +225,24 @@ func (r Relays) Discard(ctx context.Context, q row.Querier, queue string, ids []
 	return rows.Affected(ctx, q, r.named(sqlDiscardRelayDead), queue, rows.IDList(ids), rows.MilliOf(now))
 }
 
-// By the index on states.
+// These statements use the index on states.
 const (
 	sqlSettledRelayDead = `SELECT id FROM _honkerx_relay_dead
 WHERE queue = ?1 AND state IN ('resolved', 'discarded') AND hold_until_ms <= ?2 LIMIT ?3 + 0`
 
-	// By primary key.
+	// sqlDropRelayDead uses the primary key.
 	sqlDropRelayDead = `DELETE FROM _honkerx_relay_dead WHERE id IN (SELECT value FROM json_each(?3))
   AND +queue = ?1 AND +state IN ('resolved', 'discarded') AND hold_until_ms <= ?2`
 )
 
-// SettledDead returns the ids of up to limit dead letters of queue that were resolved or discarded
-// at or before a time.
+// SettledDead returns the ids of up to limit of queue's dead letters that were resolved or discarded at
+// or before a time.
 func (r Relays) SettledDead(ctx context.Context, q row.Querier, queue string, before time.Time, limit int) ([]int64, error) {
 	return rows.ReturnedIDs(ctx, q, r.named(sqlSettledRelayDead), 0, queue, rows.MilliOf(before), limit)
 }
 
-// DropDead deletes the dead letters among ids that SettledDead would still return, and returns how
-// many it deleted.
+// DropDead deletes the dead letters among ids that SettledDead would still return, and returns their
+// number.
 func (r Relays) DropDead(ctx context.Context, q row.Querier, queue string, before time.Time, ids []int64) (int, error) {
 	return rows.Affected(ctx, q, r.named(sqlDropRelayDead), queue, rows.MilliOf(before), rows.IDList(ids))
 }

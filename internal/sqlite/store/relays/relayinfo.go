@@ -11,9 +11,9 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// By the index on (queue, partition, id). The first waiting message takes a seek, and the count
-// reads an index entry per message. A partition may lack its row if another program has registered
-// the queue.
+// sqlRelayInfo uses the index on (queue, partition, id). Finding the first waiting message takes a
+// seek, and counting reads an index entry per message. A partition may lack a row if another program
+// registered the queue.
 const sqlRelayInfo = `WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?2)
 SELECT n.i, ifnull(p.processed, 0),
   (SELECT count(*) FROM _honkerx_relay_messages AS m WHERE m.queue = ?1 AND m.partition = n.i AND m.id > ifnull(p.cursor, 0)),
@@ -42,8 +42,8 @@ func (r Relays) Info(ctx context.Context, q row.Querier, queue string, partition
 	return out, err
 }
 
-// Two ranges of the index on (queue, partition, id). SQLite sorts a partition that is not a number
-// after the last number.
+// sqlRelayMisplaced reads two ranges of the index on (queue, partition, id). SQLite sorts a partition
+// that is not a number after the last number.
 const sqlRelayMisplaced = `SELECT
   (SELECT count(*) FROM _honkerx_relay_messages WHERE queue = ?1 AND partition < 0)
   + (SELECT count(*) FROM _honkerx_relay_messages WHERE queue = ?1 AND partition >= ?2)`
@@ -52,19 +52,19 @@ const (
 	sqlRelayBlocked = `SELECT queue, partition, owner, epoch, lease_until_ms, attempts, retry_at_ms, ifnull(last_error, '')
 FROM _honkerx_relay_partitions WHERE lease_until_ms > ?1 OR retry_at_ms > ?1 ORDER BY queue, partition`
 
-	// By primary key.
+	// sqlRelayBreak uses the primary key.
 	sqlRelayBreak = `UPDATE _honkerx_relay_partitions SET owner = '', lease_until_ms = 0, retry_at_ms = 0
 WHERE queue = ?1 AND partition = ?2 AND epoch = ?3 AND (lease_until_ms > ?4 OR retry_at_ms > ?4)`
 )
 
-// RelayFamilies provides the statements on the relay tables of all families.
+// RelayFamilies contains the statements for all families' relay tables.
 type RelayFamilies struct{}
 
-// Family returns the statements on the tables of a family.
+// Family returns the statements for a family's tables.
 func (RelayFamilies) Family(name string) engine.RelayStore { return Relays{Family: name} }
 
-// Blocked lists the partitions of all families that are leased or wait after a failure, by family, queue
-// and partition. It scans the tables of partitions, which have at most 64 rows per queue.
+// Blocked returns the partitions, in all families, that are leased or waiting for a retry, sorted by
+// family, queue and partition. It scans the tables of partitions, which have at most 64 rows per queue.
 func (RelayFamilies) Blocked(ctx context.Context, q row.Querier, now time.Time) (out []row.RelayBlocked, err error) {
 	families, err := completeFamilies(ctx, q)
 	for _, family := range families {
@@ -84,7 +84,7 @@ func (RelayFamilies) Blocked(ctx context.Context, q row.Querier, now time.Time) 
 	return out, err
 }
 
-// Break frees a blocked partition of family if its epoch is still epoch. It returns false if the
+// Break frees a blocked partition in family if its epoch has not changed. It returns false if the
 // partition is not blocked or has been taken again. The former holder can no longer save its progress.
 func (RelayFamilies) Break(ctx context.Context, q row.Querier, family string, p row.RelayPartition, epoch int64, now time.Time) (bool, error) {
 	families, err := completeFamilies(ctx, q)

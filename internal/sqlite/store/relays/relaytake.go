@@ -16,7 +16,7 @@ func relayQueueList(queues []row.RelayQueue) string {
 	pairs := make([][2]any, len(queues))
 	for i, q := range queues {
 		lease := q.Lease / time.Millisecond
-		if q.Lease%time.Millisecond > 0 { // the lease must not end before that of the handler
+		if q.Lease%time.Millisecond > 0 { // the lease must not end before the handler's
 			lease++
 		}
 		pairs[i] = [2]any{q.Name, int64(lease)}
@@ -38,9 +38,9 @@ func pairList(pairs [][2]any) string {
 	return string(b)
 }
 
-// A partition can be taken if it has no owner, does not wait for a retry, and has a message.
-// Finding the first message is a seek in the index on (queue, partition, id). A queue without
-// messages costs a single seek.
+// A partition can be taken if it has no owner, does not wait for a retry, and has a message. Finding
+// the first message is a seek in the index on (queue, partition, id). A queue without messages costs
+// a single seek.
 const (
 	relayReady = `p.lease_until_ms <= ?2 AND p.retry_at_ms <= ?2
     AND (?4 = 0 OR p.attempts = 0 AND p.last_error IS NULL)
@@ -53,9 +53,9 @@ const (
 	relayAwake = `EXISTS (SELECT 1 FROM _honkerx_relay_messages AS a WHERE a.queue = json_extract(k.value, '$[0]'))`
 )
 
-// The partition that was taken longest ago comes first, so that a busy partition does not starve
-// the others. Among partitions that were never taken, the oldest message decides. Only these need
-// the second seek.
+// The least recently taken partition comes first, so that a busy partition does not starve the
+// others. Among partitions that were never taken, the partition with the oldest message comes first.
+// Only these need the second seek.
 const sqlRelayTake = `UPDATE _honkerx_relay_partitions AS t
 SET owner = ?5, epoch = t.epoch + 1, lease_until_ms = ?2 + c.lease, attempts = t.attempts + 1, taken = c.taken
 FROM (SELECT p.queue, p.partition, json_extract(k.value, '$[1]') AS lease, max(p.taken) OVER () + 1 AS taken
@@ -66,8 +66,8 @@ WHERE t.queue = c.queue AND t.partition = c.partition
 RETURNING queue, partition, epoch, attempts, processed, cursor, attempts > 1 OR last_error IS NOT NULL`
 
 // Take leases a partition with messages to owner and returns its first messages. It returns false if
-// there is no such partition. It returns [row.ErrStuck] if the partition has no messages after all,
-// because a trigger of the application has deleted them.
+// there is no such partition. It returns [row.ErrStuck] if the partition turns out to have no
+// messages, because one of the application's triggers deleted them.
 func (r Relays) Take(ctx context.Context, q row.Querier, w row.RelayWanted, owner string, now time.Time) (b row.RelayBatch, found bool, err error) {
 	t := &b.RelayTaken
 	t.Owner = owner
@@ -84,14 +84,14 @@ func (r Relays) Take(ctx context.Context, q row.Querier, w row.RelayWanted, owne
 	return b, true, err
 }
 
-// By the index on (queue, partition, id).
+// sqlRelayRead uses the index on (queue, partition, id).
 const sqlRelayRead = `SELECT id, key, type, payload, created_ms FROM _honkerx_relay_messages
 WHERE queue = ?1 AND partition = ?2 AND id > ?3 ORDER BY id LIMIT ?4 + 0`
 
 // read returns up to limit messages with ids above after, in id order, and stops at rows.PageBytes.
 func (r Relays) read(ctx context.Context, q row.Querier, p row.RelayPartition, after int64, limit int) (out []row.RelayMessage, err error) {
 	size := 0
-	var created rows.Number // a variable of each row would be allocated for each
+	var created rows.Number // declared here because a variable in scan would be allocated for each row
 	err = rows.Each(ctx, q, r.named(sqlRelayRead), func(rs *sql.Rows) error {
 		m := row.RelayMessage{Partition: p.Partition}
 		if err := rs.Scan(&m.ID, &m.Key, &m.Type, &m.Payload, &created); err != nil {
@@ -110,13 +110,14 @@ func (r Relays) read(ctx context.Context, q row.Querier, p row.RelayPartition, a
 	return out, err
 }
 
-// By primary key. A lapsed lease still holds until another owner takes the partition.
+// sqlRelaySave uses the primary key. An expired lease is still valid until another owner takes the
+// partition.
 const sqlRelaySave = `UPDATE _honkerx_relay_partitions
 SET processed = processed + ?5, cursor = max(cursor, ?6), owner = '', lease_until_ms = 0, attempts = ?7, retry_at_ms = ?8, last_error = nullif(?9, '')
 WHERE queue = ?1 AND partition = ?2 AND owner = ?3 AND epoch = ?4`
 
-// By the index on (queue, partition, id), and only the batch. Older finished messages are left to
-// Vacuum, which bounds its work.
+// sqlRelayDelete uses the index on (queue, partition, id) and deletes only the batch. Older finished
+// messages are left to Vacuum, which bounds its work.
 const sqlRelayDelete = `DELETE FROM _honkerx_relay_messages WHERE queue = ?1 AND partition = ?2 AND id > ?3 AND id <= ?4`
 
 // Save ends a lease and saves its progress. It returns false and changes nothing if the lease was
@@ -138,7 +139,7 @@ func (r Relays) Save(ctx context.Context, q row.Querier, l row.RelayLease, p row
 	return true, err
 }
 
-// By primary key.
+// These statements use the primary key.
 const (
 	sqlRelayDeadLetter = `INSERT INTO _honkerx_relay_dead (id, queue, partition, seq, key, type, payload, created_ms, attempts, last_error, died_ms)
 SELECT id, queue, partition, ?2, key, type, payload, created_ms, ?3, nullif(?4, ''), ?5 FROM _honkerx_relay_messages WHERE id = ?1`
@@ -146,8 +147,8 @@ SELECT id, queue, partition, ?2, key, type, payload, created_ms, ?3, nullif(?4, 
 	sqlHasRelayMessage = `SELECT 1 FROM _honkerx_relay_messages WHERE id = ?1`
 )
 
-// deadLetter copies a message to the dead letters. A missing message was deleted by another program
-// and is not an error.
+// deadLetter copies a message to the dead letters. If another program has deleted the message, that
+// is not an error.
 func (r Relays) deadLetter(ctx context.Context, q row.Querier, d row.RelayDeath, nowMS int64) error {
 	n, err := rows.Affected(ctx, q, r.named(sqlRelayDeadLetter), d.ID, d.Seq, d.Attempts, d.Reason, nowMS)
 	if err != nil || n > 0 {
@@ -168,8 +169,8 @@ const sqlRelayStates = `SELECT json_extract(k.value, '$[0]'),
     WHERE p.queue = json_extract(k.value, '$[0]') AND max(p.lease_until_ms, p.retry_at_ms) > ?2 AND ` + relayFirst + ` IS NOT NULL)
 FROM json_each(?1) AS k WHERE ` + relayAwake
 
-// States returns the state of each queue of w that has messages, in a single statement. Next also
-// covers the partitions that w excludes.
+// States returns, in a single statement, the state of each queue in w that has messages. Next also
+// takes into account the partitions that w excludes.
 func (r Relays) States(ctx context.Context, q row.Querier, w row.RelayWanted, now time.Time) ([]row.RelayState, error) {
 	var out []row.RelayState
 	err := rows.Each(ctx, q, r.named(sqlRelayStates), func(rs *sql.Rows) error {

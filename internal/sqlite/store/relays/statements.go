@@ -8,7 +8,7 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// Statements returns the statements of relays.
+// Statements returns the package's statements.
 func Statements() []rows.Statement {
 	all := []rows.Statement{
 		rows.Cold("sqlRelayDead", sqlRelayDead),

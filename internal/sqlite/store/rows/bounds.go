@@ -9,6 +9,6 @@ const PageBytes = 1 << 20
 // ErrPageFull ends a read at PageBytes.
 var ErrPageFull = errors.New("page is full")
 
-// OverdueLimit bounds the overdue jobs of each kind, or the lapsed leases of events, that a single claim
-// settles. Without it the crash of a large worker would lead to a long transaction.
+// OverdueLimit bounds the overdue jobs of each kind, or the lapsed event leases, that a single claim
+// settles. Without it a large worker's crash would lead to a long transaction.
 const OverdueLimit = 1000

@@ -7,11 +7,11 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// The statement changes no row but still takes the write lock.
+// sqlTakeWriteLock changes no row but still takes the write lock.
 const sqlTakeWriteLock = `DELETE FROM _honkerx_meta WHERE 0`
 
-// TakeWriteLock turns a deferred transaction into a write transaction before its first read. After
-// a read SQLite may refuse the lock because the snapshot is out of date.
+// TakeWriteLock turns a deferred transaction into a write transaction before its first read. After a
+// read SQLite may refuse the lock because the snapshot is out of date.
 func TakeWriteLock(ctx context.Context, q row.Querier) error {
 	_, err := q.ExecContext(ctx, sqlTakeWriteLock)
 	return err
@@ -38,7 +38,7 @@ func SplitDDL(ddl string) []string {
 	return out
 }
 
-// ExecAll runs statements in their order.
+// ExecAll runs statements in order.
 func ExecAll(ctx context.Context, q row.Querier, statements []string) error {
 	for _, statement := range statements {
 		if _, err := q.ExecContext(ctx, statement); err != nil {
@@ -48,7 +48,7 @@ func ExecAll(ctx context.Context, q row.Querier, statements []string) error {
 	return nil
 }
 
-// HasTrigger returns the condition that the file has the trigger name.
+// HasTrigger returns the condition that the file has a trigger called name.
 func HasTrigger(name string) string {
 	return `EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND name = '` + name + `')`
 }
@@ -78,7 +78,7 @@ func AddColumn(ctx context.Context, q row.Querier, table, column string) error {
 	}
 	_, err = q.ExecContext(ctx, `ALTER TABLE `+table+` ADD COLUMN `+column)
 	if err != nil && strings.Contains(strings.ToLower(err.Error()), "duplicate column") {
-		return nil // another binding, which uses no transaction, has added it meanwhile
+		return nil // another binding, which uses no transaction, has added it in the meantime
 	}
 	return err
 }

@@ -14,8 +14,8 @@ import (
 // each statement stays prepared on its connection.
 var insertSizes = []int{256, 32, 4, 1}
 
-// Inserts holds the statements that append rows to a table, by their number of rows. The columns shared by
-// all rows come first and are bound once.
+// Inserts holds the statements that append rows to a table, by number of rows. The columns shared by all
+// rows come first and are bound once.
 type Inserts struct {
 	table  string
 	shared int // number of columns with the same value in all rows
@@ -23,7 +23,7 @@ type Inserts struct {
 	sized  map[int]string
 }
 
-// NewInserts prepares the statements for table. columns lists the shared columns first, in the order of the
+// NewInserts returns the statements for table. columns lists the shared columns first, in the order of the
 // arguments.
 func NewInserts(table, columns string, shared, perRow int) Inserts {
 	in := Inserts{table, shared, perRow, make(map[int]string)}
@@ -33,7 +33,7 @@ func NewInserts(table, columns string, shared, perRow int) Inserts {
 	return in
 }
 
-// Query returns the statement that inserts n rows, a number of insertSizes.
+// Query returns the statement that inserts n rows; n must be one of insertSizes.
 func (in Inserts) Query(n int) string { return in.sized[n] }
 
 // Statements lists the statements under name, for the tests of query plans.
@@ -44,7 +44,7 @@ func (in Inserts) Statements(name string) (all []Statement) {
 	return all
 }
 
-// Mapped returns a copy whose statements and table went through edit.
+// Mapped returns a copy of in, with edit applied to its statements and its table.
 func (in Inserts) Mapped(edit func(string) string) Inserts {
 	out := Inserts{edit(in.table), in.shared, in.perRow, make(map[int]string)}
 	for n, query := range in.sized {
@@ -53,7 +53,7 @@ func (in Inserts) Mapped(edit func(string) string) Inserts {
 	return out
 }
 
-// values returns the parameters of n rows. Only the shared columns of multiple rows are numbered, because
+// values returns the parameters for n rows. Only the shared columns of multiple rows are numbered, because
 // the driver treats a numbered parameter as a name and looks it up on each bind. A plain ? gets the number
 // after the highest number so far.
 func (in Inserts) values(n int) string {
@@ -74,9 +74,9 @@ func (in Inserts) One(ctx context.Context, q row.Querier, args ...any) (int64, e
 	return Inserted(ctx, q, in.sized[1], 1, args...)
 }
 
-// Run inserts count rows in as few statements as possible. row appends the values of row i to args. run
-// calls wrote with the first and last id of each run of rows with consecutive ids, in the order of the
-// rows. Rows written before an error remain.
+// Run inserts count rows in as few statements as possible. row appends the values of row i to args. Run
+// calls wrote with the first and last id of each run of rows with consecutive ids, in row order. Rows
+// written before an error remain.
 func (in Inserts) Run(ctx context.Context, q row.Querier, shared []any, count int, row func(args []any, i int) []any, wrote func(first, last int64)) error {
 	sizes, err := in.sizes(ctx, q, count)
 	if err != nil {
@@ -101,8 +101,8 @@ func (in Inserts) Run(ctx context.Context, q row.Querier, shared []any, count in
 }
 
 // sizes returns the statement sizes for count rows. A single statement normally assigns consecutive ids,
-// because no other connection can write at the same time. A trigger of the application may break this by
-// inserting or dropping rows, and each row then gets a statement of its own.
+// because no other connection can write at the same time. One of the application's triggers may break this
+// by inserting or dropping rows; each row then gets its own statement.
 func (in Inserts) sizes(ctx context.Context, q row.Querier, count int) ([]int, error) {
 	if count < 2 {
 		return insertSizes, nil
@@ -114,8 +114,8 @@ func (in Inserts) sizes(ctx context.Context, q row.Querier, count int) ([]int, e
 	return insertSizes, err
 }
 
-// Inserted runs an INSERT of n rows and returns the id of the last row. It checks the number of rows,
-// because without an insert LastInsertId would return the id of an earlier insert on the connection.
+// Inserted runs an INSERT of n rows and returns the last row's id. It checks the number of rows, because if
+// nothing was inserted LastInsertId returns the id of an earlier insert on the connection.
 func Inserted(ctx context.Context, q row.Querier, query string, n int, args ...any) (last int64, err error) {
 	res, err := q.ExecContext(ctx, query, args...)
 	if err != nil {
@@ -127,13 +127,13 @@ func Inserted(ctx context.Context, q row.Querier, query string, n int, args ...a
 	return res.LastInsertId()
 }
 
-// Names in SQL are case-insensitive, hence lower. GLOB is used because _ is a wildcard in LIKE.
+// SQL names are case-insensitive, hence lower. GLOB is used because _ is a wildcard in LIKE.
 const sqlForeignTriggers = `SELECT EXISTS (SELECT 1 FROM sqlite_schema
   WHERE type = 'trigger' AND lower(tbl_name) = ?1 AND lower(name) NOT GLOB '_honker*')
 OR EXISTS (SELECT 1 FROM sqlite_temp_schema WHERE type = 'trigger' AND lower(tbl_name) = ?1)`
 
-// ForeignTriggers reports whether table has a trigger other than honker's own, including temporary triggers
-// of this connection. The names of honker's objects begin with _honker.
+// ForeignTriggers reports whether table has a trigger other than honker's own, including this connection's
+// temporary triggers. The names of honker's objects begin with _honker.
 func ForeignTriggers(ctx context.Context, q row.Querier, table string) (some bool, err error) {
 	_, err = One(ctx, q, sqlForeignTriggers, []any{table}, &some)
 	return some, err

@@ -11,7 +11,7 @@ import (
 // Invariant is a rule and the query for the rows that violate it.
 type Invariant [2]string
 
-// Breaches returns a line for each row that violates one of rules.
+// Breaches returns a line for each row that violates any of the rules.
 func Breaches(ctx context.Context, q row.Querier, rules []Invariant) (broken []string, err error) {
 	for _, i := range rules {
 		err := Each(ctx, q, i[1], func(rows *sql.Rows) error {
@@ -27,7 +27,7 @@ func Breaches(ctx context.Context, q row.Querier, rules []Invariant) (broken []s
 	return broken, nil
 }
 
-// RuleStatements returns the queries of rules, for the tests of query plans.
+// RuleStatements returns the rules' queries, for the tests of query plans.
 func RuleStatements(name string, rules []Invariant) (all []Statement) {
 	for i, rule := range rules {
 		all = append(all, Cold(fmt.Sprintf("%s[%d]", name, i), rule[1]))

@@ -1,5 +1,5 @@
-// Package rows holds the helpers of several nouns: running statements, reading their values,
-// inserting many rows, creating tables and triggers, and the lists of statements for the tests of plans.
+// Package rows contains helpers shared by the store packages: running statements, reading their values,
+// inserting many rows, creating tables and triggers, and listing statements for the query plan tests.
 package rows
 
 import (
@@ -76,24 +76,23 @@ func Texts(ctx context.Context, q row.Querier, query string, args ...any) (out [
 	return out, err
 }
 
-// SequenceOf returns a query for the highest id ever assigned in table, even if its row was
-// deleted. It scans sqlite_sequence, which has a row per table with AUTOINCREMENT.
+// SequenceOf returns a query for the highest id ever assigned in table, even if its row was deleted. It
+// scans sqlite_sequence, which has a row per table with AUTOINCREMENT.
 func SequenceOf(table string) string {
 	return `SELECT seq FROM sqlite_sequence WHERE name = '` + table + `'`
 }
 
-// HeadOf returns a query for the head of a log, which is the highest id that was ever assigned. A
-// transaction assigns ids when it writes, and there is a single writer, so all rows up to the head are
-// visible or deleted. last is the query for the last row, which counts if the table has lost its
-// sequence.
+// HeadOf returns a query for a log's head, which is the highest id ever assigned. A transaction assigns
+// ids when it writes, and there is a single writer, so all rows up to the head are visible or deleted.
+// last is the query for the last row, which counts if the table has lost its sequence.
 func HeadOf(sequence, last string) string {
 	return `SELECT max(coalesce((` + sequence + `), 0), (` + last + `))`
 }
 
-// AddedSince runs a query for (id, name, key) of up to limit rows above after, preceded by a row
-// with the sequence of the table and a NULL name. It returns the names and keys, the number of
-// rows, and the last id. The last id is less than after if the sequence went back, which happens
-// when a backup is restored over the open file.
+// AddedSince runs a query for (id, name, key) of up to limit rows above after, preceded by a row with
+// the table's sequence and a NULL name. It returns the names and keys, the number of rows, and the last
+// id. The last id is less than after if the sequence went back, which happens when a backup is restored
+// over the open file.
 func AddedSince(ctx context.Context, q row.Querier, query string, after int64, limit int) (added row.Added, n int, last int64, err error) {
 	added = make(row.Added)
 	err = Each(ctx, q, query, func(rows *sql.Rows) error {
@@ -113,9 +112,9 @@ func AddedSince(ctx context.Context, q row.Querier, query string, after int64, l
 	return added, n, last, err
 }
 
-// A Number scans an integer column that another binding may have written. SQLite stores values of
-// any type in such a column, for example a sum that overflowed to a real. Values that are not
-// numbers, and NULL, become 0, because an unreadable job would block its queue.
+// A Number scans an integer column that another binding may have written. SQLite stores values of any
+// type in such a column, for example a sum that overflowed to a real. NULL and values that are not
+// numbers become 0, because an unreadable job would block its queue.
 type Number int64
 
 // Scan implements sql.Scanner.
@@ -131,8 +130,8 @@ func (n *Number) Scan(v any) error {
 	return nil
 }
 
-// A Moment is a number that compares with the time as in SQLite, where values that are not numbers
-// are later than any time. NULL, for a missing row, is also later.
+// A Moment scans a number that is compared with the time. As in SQLite, values that are not numbers are
+// later than any time. So is NULL, for a missing row.
 type Moment int64
 
 // Scan implements sql.Scanner.
@@ -189,8 +188,8 @@ func Nullable(unix int64) any {
 	return unix
 }
 
-// NullInt converts n to a parameter. It also serves queriers that bypass database/sql and do not
-// know driver.Valuer.
+// NullInt converts n to a parameter. It also works for queriers that bypass database/sql and do not know
+// driver.Valuer.
 func NullInt(n sql.NullInt64) any {
 	if !n.Valid {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// The savepoint of a part of a transaction, such as a message in a batch of a relay.
+// The savepoint for a part of a transaction, such as a message in a relay's batch.
 const (
 	savepoint  = `SAVEPOINT honker_message`
 	rollbackTo = `ROLLBACK TO honker_message`

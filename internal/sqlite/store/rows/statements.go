@@ -1,6 +1,6 @@
 package rows
 
-// Statements returns the statements that the nouns share.
+// Statements returns the statements that the store packages share.
 func Statements() []Statement {
 	return []Statement{
 		Hot("sqlTakeWriteLock", sqlTakeWriteLock),

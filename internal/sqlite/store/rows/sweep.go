@@ -24,7 +24,7 @@ func RowSweep(find, drop string, unit func(time.Time) int64) engine.Sweep {
 // Swept returns the outcome of a sweep that changed n rows.
 func Swept(n int, err error) (row.Swept, error) { return row.Swept{N: n}, err }
 
-// Work returns a number that stands for some work, or no number. It is for a sweep whose Take finds its rows
+// Work returns a number that stands for some work, or none. It is for a sweep whose Take finds its rows
 // itself.
 func Work(some bool, err error) ([]int64, error) {
 	if !some || err != nil {

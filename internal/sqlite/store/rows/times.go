@@ -8,9 +8,9 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Columns of honker hold seconds, and columns of honkerx hold milliseconds. In both, 0 means that there is
-// no time. Times are rounded down, but the end of a span is rounded up, so that nothing expires earlier than
-// requested.
+// honker's columns hold seconds, and honkerx columns hold milliseconds. In both, 0 means that there is no
+// time. Times are rounded down, except that the end of a period is rounded up, so that nothing expires
+// earlier than requested.
 
 // SecondUp returns t as a stored second, rounded up, or 0 for the zero time.
 func SecondUp(t time.Time) int64 {
@@ -44,11 +44,10 @@ func NullMilli(t time.Time) any {
 	return t.UnixMilli()
 }
 
-// AgeMS returns the value of a column for an age, which has the precision of honker's times: seconds,
-// rounded up.
+// AgeMS returns the column value for an age, which has the precision of honker's times: seconds, rounded up.
 func AgeMS(d time.Duration) int64 { return engine.Seconds(d) * 1000 }
 
-// A Second scans a column of seconds, see row.Instant. Like a number it accepts any value.
+// A Second scans a column of seconds; see row.Instant. Like Number, it accepts any value.
 type Second time.Time
 
 // Scan implements sql.Scanner.
@@ -59,7 +58,7 @@ func (t *Second) Scan(v any) error {
 	return err
 }
 
-// A Milli is like a second for a column of milliseconds.
+// A Milli is like a Second, for a column of milliseconds.
 type Milli time.Time
 
 // Scan implements sql.Scanner.

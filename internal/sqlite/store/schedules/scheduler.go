@@ -1,4 +1,4 @@
-// Package schedules has the statements on schedules.
+// Package schedules contains the statements for schedules.
 package schedules
 
 import (
@@ -16,10 +16,10 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// Schedules groups the statements on _honker_scheduler_tasks.
+// Schedules contains the statements for _honker_scheduler_tasks.
 type Schedules struct {
-	// RunNow sets run_at of the jobs of a tick to the time of the tick, as honker does, instead of
-	// the time at which they were due.
+	// RunNow sets the run_at of a tick's jobs to the time of the tick, as honker does, instead of their due
+	// times.
 	RunNow bool
 }
 
@@ -69,8 +69,8 @@ func (s Schedules) Register(ctx context.Context, q row.Querier, t row.Task) (bef
 	return before, changed || missed, err
 }
 
-// Put is like Register but leaves the way in which missed times are handled as it is. It returns false if
-// nothing was written.
+// Put is like Register but does not change how missed times are handled. It returns false if nothing was
+// written.
 func (Schedules) Put(ctx context.Context, q row.Querier, t Task) (changed bool, err error) {
 	n, err := rows.Affected(ctx, q, sqlRegister, t.Name, t.Queue, t.Spec, t.Payload, t.Priority,
 		rows.NullInt(t.ExpiresS), t.MaxAttempts, t.NextFire.Unix())
@@ -114,7 +114,7 @@ const sqlUpdateTask = `UPDATE _honker_scheduler_tasks
 SET cron_expr = coalesce(?2, cron_expr), next_fire_at = iif(?2 IS NULL, next_fire_at, ?3), payload = coalesce(?4, payload),
   priority = coalesce(?5, priority), expires_s = iif(?6, ?7, expires_s), max_attempts = coalesce(?8, max_attempts) WHERE name = ?1`
 
-// Update changes values of a task. It does nothing if there is no such task.
+// Update changes a task's settings. It does nothing if there is no such task.
 func (s Schedules) Update(ctx context.Context, q row.Querier, name string, ch row.TaskChange) error {
 	to := Change{Payload: ptr(ch.Payload), Priority: ptr(ch.Priority), MaxAttempts: ptr(ch.MaxAttempts)}
 	if ch.Spec != "" {
@@ -138,7 +138,7 @@ func ptr[V any](p *V) any {
 	return *p
 }
 
-// Change holds the new values of the columns of a task. NULL leaves a column as it is.
+// Change holds new values for a task's columns. NULL leaves a column unchanged.
 type Change struct {
 	Spec                           any
 	NextFire                       int64 // set together with Spec
@@ -153,9 +153,9 @@ func (Schedules) Change(ctx context.Context, q row.Querier, name string, to Chan
 	return err
 }
 
-// A malformed row of another program must not hide the other tasks. It may have no name, an enabled
-// other than 0 and 1, or an expires_s that is not a number. Names need not be unique in such rows,
-// so updates use the rowid.
+// Another program's malformed row must not hide the other tasks. It may have no name, an enabled other than
+// 0 and 1, or an expires_s that is not a number. Names need not be unique in such rows, so updates use the
+// rowid.
 const taskColumns = `SELECT coalesce(name, ''), queue, cron_expr, payload, priority,
   iif(typeof(expires_s) IN ('integer', 'real'), expires_s, NULL), coalesce(max_attempts, 3), next_fire_at, enabled = 1,
   (SELECT missed FROM _honkerx_schedules AS x WHERE x.name = t.name), rowid
@@ -244,7 +244,7 @@ const (
 )
 
 // Tick enqueues a job for every time up to k.Due at which a task was due. It stops once it has enqueued
-// k.Limit jobs, and its cost is proportional to k.Limit, so that callers can let other writers in between
+// k.Limit jobs. Its cost is proportional to k.Limit, so that callers can let other writers run between
 // calls. Tasks fire in the order of their first registration. A broken task does not stop the others.
 func (s Schedules) Tick(ctx context.Context, q row.Querier, k row.Tick, now time.Time) (did row.Ticked, err error) {
 	if did, err = s.tickAll(ctx, q, k, now.Unix()); err != nil {
@@ -276,7 +276,7 @@ func (s Schedules) tickAll(ctx context.Context, q row.Querier, k row.Tick, now i
 	return did, nil
 }
 
-// By rowid.
+// These statements find the task by rowid.
 const (
 	sqlAdvance   = `UPDATE _honker_scheduler_tasks SET next_fire_at = ?2 WHERE rowid = ?1`
 	sqlPauseTask = `UPDATE _honker_scheduler_tasks SET enabled = 0 WHERE rowid = ?1`
@@ -285,8 +285,8 @@ const (
 // errNotMoved wraps ErrStuck for a task that would fire forever.
 var errNotMoved = fmt.Errorf("it does not fire, because its next time cannot be stored: %w", row.ErrStuck)
 
-// tick fires t, or pauses it if its spec is invalid, which only another binding can have written.
-// moved reports that t is no longer due. The next time is stored before the task fires.
+// tick fires t, or pauses it if its spec is invalid, which only another binding can have written. moved
+// reports that t is no longer due. The next time is stored before the task fires.
 func (s Schedules) tick(ctx context.Context, q row.Querier, t Task, due, now int64, in row.Calendar, did *row.Ticked) (moved bool, err error) {
 	times, after, err := taskTimes(t, due, in)
 	if err != nil {
@@ -351,12 +351,12 @@ func nextTime(in row.Calendar, spec string, after int64) (int64, error) {
 
 var sqlInsertFires = rows.NewInserts(`_honker_live`, `queue, priority, max_attempts, created_at, expires_at, payload, run_at`, 6, 1)
 
-// fire enqueues a job for each of times and returns how many of them a trigger has dropped. An
-// application may use such a trigger to refuse a second job while the first waits, so dropped jobs
-// do not stop the schedule.
+// fire enqueues a job for each of times and returns the number of jobs that a trigger dropped. An
+// application may use such a trigger to refuse a second job while the first waits, so dropped jobs do not
+// stop the schedule.
 //
-// The run_at of a job is the time at which it was due, which tells a handler for which time it
-// runs. A caller may tick ahead; a time in the future becomes now, so that the job can run at once.
+// A job's run_at is the time at which it was due, which tells the handler which time it runs for. A caller
+// may tick ahead; a time in the future becomes now, so that the job can run immediately.
 func (s Schedules) fire(ctx context.Context, q row.Querier, t Task, times []int64, now int64, did *row.Ticked) (dropped int, err error) {
 	j := taskJob(t, now)
 	shared := []any{j.Queue, j.Priority, j.MaxAttempts, j.CreatedAt, rows.Nullable(j.ExpiresAt), t.Payload}
@@ -392,8 +392,8 @@ func taskJob(t Task, now int64) jobs.NewJob {
 	return j
 }
 
-// Trigger enqueues a job of the task called name as if it were due now. The next time of the task does not
-// change. It returns false if there is no such task.
+// Trigger enqueues a job for the task called name, as if the task were due now. The task's next time does
+// not change. It returns false if there is no such task.
 func (Schedules) Trigger(ctx context.Context, q row.Querier, name, headers string, now time.Time) (f row.Fire, found bool, err error) {
 	all, err := tasks(ctx, q, sqlGetTask, name)
 	if err != nil || len(all) == 0 {

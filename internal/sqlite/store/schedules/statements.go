@@ -2,7 +2,7 @@ package schedules
 
 import "github.com/honker-go/honker/internal/sqlite/store/rows"
 
-// Statements returns the statements of schedules.
+// Statements returns the package's statements.
 func Statements() []rows.Statement {
 	all := []rows.Statement{
 		rows.Hot("sqlRegister", sqlRegister),

@@ -76,7 +76,7 @@ WHERE (k.paused_ms IS NULL OR k.until_ms IS NOT NULL) AND q.fit_job IS NULL AND 
   (SELECT count(*) FROM _honkerx_keys AS k WHERE k.queue = q.queue AND k.paused_ms IS NOT NULL)`},
 	{"a queue has fit_key or fit_rate only together with fit_job",
 		`SELECT 0 FROM _honkerx_queues WHERE fit_job IS NULL AND coalesce(fit_key, fit_rate) IS NOT NULL`},
-	{"a cancelled job is not live", // only its place is left
+	{"a cancelled job is not live", // only its slot is left
 		`SELECT job_id FROM _honkerx_cancelled WHERE job_id IN (SELECT id FROM _honker_live)`},
 	{"claim_ms is set only during a claim",
 		`SELECT 0 FROM _honkerx_queues WHERE claim_ms IS NOT NULL`},
@@ -105,7 +105,7 @@ WHERE (k.paused_ms IS NULL OR k.until_ms IS NOT NULL) AND q.fit_job IS NULL AND 
 		`SELECT rowid FROM _honker_rate_limits WHERE typeof(count) <> 'integer' OR count < 0`},
 }
 
-// Check runs SQLite's integrity check and checks the invariants of honker. It returns a line for each
+// Check runs SQLite's integrity check and checks honker's invariants. It returns a line for each
 // violation.
 func Check(ctx context.Context, q row.Querier) (broken []string, err error) {
 	err = rows.Each(ctx, q, `PRAGMA integrity_check`, func(r *sql.Rows) error {

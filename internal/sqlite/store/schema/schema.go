@@ -30,7 +30,7 @@ ON CONFLICT (key) DO UPDATE SET value = excluded.value`
 )
 
 // laterColumns lists the columns that were added to a table after its first release, in the order
-// of schema.sql. It covers honker's tables and our own.
+// of schema.sql. It covers both honker's tables and this package's own.
 var laterColumns = []struct {
 	table   string
 	columns []string // with their types
@@ -50,8 +50,8 @@ var laterColumns = []struct {
 
 var laterKept = []string{"base INTEGER", "headers TEXT", "key TEXT", "batch INTEGER", "progress TEXT", "checkpoint TEXT"}
 
-// Current reports whether the file has the schema of this version, so that opening it needs no
-// write. A newer schema is ErrSchemaTooNew.
+// Current reports whether the file has this version's schema, so that opening it needs no write. A
+// newer schema is ErrSchemaTooNew.
 func Current(ctx context.Context, q row.Querier) (bool, error) {
 	version, err := versionOf(ctx, q)
 	return version == Version, err
@@ -81,8 +81,8 @@ func versionOf(ctx context.Context, q row.Querier) (int, error) {
 // Bytes 18 and 19 of the header are 2 in WAL mode, see https://sqlite.org/fileformat.html.
 const sqlIsWAL = `SELECT hex(substr(data, 19, 2)) = '0202' FROM sqlite_dbpage WHERE pgno = 1`
 
-// IsWAL reports whether the file is in WAL mode. It also works on a file opened as immutable, where
-// a PRAGMA does not tell.
+// IsWAL reports whether the file is in WAL mode. It also works on a file opened as immutable, for
+// which a PRAGMA does not report the mode.
 func IsWAL(ctx context.Context, q row.Querier) (is bool, err error) {
 	_, err = rows.One(ctx, q, sqlIsWAL, nil, &is)
 	return is, err
@@ -91,7 +91,7 @@ func IsWAL(ctx context.Context, q row.Querier) (is bool, err error) {
 const sqlHasTables = `SELECT count(*) > 0 FROM sqlite_schema WHERE type = 'table' AND name IN ('_honker_live', '_honkerx_meta')`
 
 // Made returns the schema version of our own tables, or 0 if only another binding has used the
-// file. ours is false if the file has no tables of honker. A newer version is ErrSchemaTooNew.
+// file. ours is false if the file has none of honker's tables. A newer version is ErrSchemaTooNew.
 func Made(ctx context.Context, q row.Querier) (version int, ours bool, err error) {
 	if version, err = versionOf(ctx, q); err != nil || version > 0 {
 		return version, true, err
@@ -100,8 +100,8 @@ func Made(ctx context.Context, q row.Querier) (version int, ours bool, err error
 	return 0, ours, err
 }
 
-// Bootstrap brings the file to this version. It runs inside the caller's write transaction, and
-// accepts files that another binding created and files that are current.
+// Bootstrap upgrades the file to this version. It runs inside the caller's write transaction, and
+// accepts current files and files created by another binding.
 func Bootstrap(ctx context.Context, q row.Querier, ddl string) error {
 	if current, err := Current(ctx, q); err != nil || current {
 		return err

@@ -9,20 +9,20 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// Consumers provides the statements on _honker_stream_consumers and _honkerx_consumers.
+// Consumers contains the statements for _honker_stream_consumers and _honkerx_consumers.
 type Consumers struct{}
 
-// Uses the primary key.
+// sqlGetOffset uses the primary key.
 const sqlGetOffset = `SELECT offset FROM _honker_stream_consumers WHERE name = ?1 AND topic = ?2`
 
-// Offset returns the offset of the consumer, or false if it does not exist. It serves honker's SQL
-// function, and Add.
+// Offset returns the consumer's offset, or false if it does not exist. It is used by honker's SQL function
+// and by Add.
 func (Consumers) Offset(ctx context.Context, q row.Querier, consumer, topic string) (offset int64, found bool, err error) {
 	found, err = rows.One(ctx, q, sqlGetOffset, []any{consumer, topic}, (*rows.Number)(&offset))
 	return offset, found, err
 }
 
-// As in honker, an offset never goes back, so a late save of a slow process does not repeat events.
+// As in honker, an offset never goes back, so that a slow process's late save does not repeat events.
 const sqlSaveOffset = `INSERT INTO _honker_stream_consumers (name, topic, offset) VALUES (?1, ?2, ?3)
 ON CONFLICT (name, topic) DO UPDATE SET offset = excluded.offset WHERE excluded.offset > offset`
 
@@ -40,11 +40,11 @@ func (Consumers) SaveOffset(ctx context.Context, q row.Querier, consumer, topic 
 	return true, err
 }
 
-// Uses the primary key.
+// sqlSetOffset uses the primary key.
 const sqlSetOffset = `UPDATE _honker_stream_consumers SET offset = ?3 WHERE name = ?1 AND topic = ?2`
 
-// Seek moves the consumer to a position, forward or back, and returns the offset of the position. It
-// returns false if the consumer does not exist.
+// Seek moves the consumer forward or back to a position and returns the position's offset. It returns
+// false if the consumer does not exist.
 func (Consumers) Seek(ctx context.Context, q row.Querier, consumer, topic string, to row.Position) (at row.Start, found bool, err error) {
 	if at, err = (Streams{}).Start(ctx, q, row.Selection{Topic: topic}, to); err != nil {
 		return at, false, err
@@ -61,7 +61,7 @@ ON CONFLICT (name, topic) DO NOTHING`
 ON CONFLICT (topic, name) DO UPDATE SET filter = excluded.filter`
 )
 
-// Add creates a consumer unless it exists, and sets its filter.
+// Add creates a consumer if it does not exist, and sets its filter.
 func (c Consumers) Add(ctx context.Context, q row.Querier, n row.NewConsumer, now time.Time) (a row.AddedConsumer, err error) {
 	if a.Offset, a.Found, err = c.Offset(ctx, q, n.Name, n.Topic); err != nil {
 		return a, err
@@ -96,8 +96,8 @@ func (Consumers) Get(ctx context.Context, q row.Querier, consumer, topic string)
 	return all[0], true, nil
 }
 
-// List returns the consumers of a topic or pattern by name. If topic is empty, it returns all
-// consumers, by topic or pattern and by name.
+// List returns the consumers of a topic or pattern by name. If topic is empty, it returns all consumers,
+// sorted by topic or pattern, then by name.
 func (Consumers) List(ctx context.Context, q row.Querier, topic string) ([]row.Consumer, error) {
 	if topic == "" {
 		return consumers(ctx, q, sqlAllConsumers)
@@ -118,7 +118,7 @@ func consumers(ctx context.Context, q row.Querier, query string, args ...any) ([
 	return out, err
 }
 
-// Uses the primary keys.
+// These statements use the primary keys.
 const (
 	sqlDropConsumer = `DELETE FROM _honker_stream_consumers WHERE name = ?1 AND topic = ?2`
 	sqlForget       = `DELETE FROM _honkerx_consumers WHERE name = ?1 AND topic = ?2`

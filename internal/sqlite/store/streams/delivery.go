@@ -11,14 +11,14 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// claimScan bounds the rows of a sparse selection that a single claim reads, because it holds the write
-// lock meanwhile.
+// claimScan bounds the rows of a sparse selection that a single claim reads, because it holds the write lock in
+// the meantime.
 const claimScan = 2000
 
-// Claim leases up to c.N events to a member: new events first, and when there are no more, returned events,
-// the last returned first. With this order an event that keeps failing does not hold up the others. Claim
-// may return no events although there are new ones further on. It has then moved the group's cursor, and
-// reports More. It returns ErrStuck if the group is ready and nothing could be changed.
+// Claim leases up to c.N events to a member. New events come first, followed by returned events, most recently
+// returned first. In this order, an event that keeps failing does not hold up the others. Claim may return no
+// events although there are new ones further on. It has then moved the group's cursor, and sets More. It
+// returns ErrStuck if the group is ready but nothing could be changed.
 //
 // Claim first settles lapsed leases. Dead lists the events that it dead-lettered.
 func (gs Groups) Claim(ctx context.Context, q row.Querier, c row.GroupClaim, now time.Time) (claimed row.GroupClaimed, err error) {
@@ -63,9 +63,9 @@ func (gs Groups) Claim(ctx context.Context, q row.Querier, c row.GroupClaim, now
 
 const sqlMoveGroup = `UPDATE _honkerx_groups SET cursor = ?2, turn = ?3 WHERE id = ?1`
 
-// Events of lapsed leases are returned or dead-lettered. State 0 is leased, 1 returned, 2 dead. deadline_ms
-// is, in this order, the end of the lease, the time from which the event can be claimed again, and the time
-// of death.
+// Events whose leases have lapsed are returned or dead-lettered. State 0 is leased, 1 returned, 2 dead. In
+// these states, deadline_ms is the end of the lease, the time from which the event can be claimed again, and
+// the time of death, respectively.
 const sqlReturnLapsed = `UPDATE _honkerx_group_claims
 SET state = iif(?4 > 0 AND attempts >= ?4, 2, 1), token = ?2, deadline_ms = ?3,
   last_error = iif(?4 > 0 AND attempts >= ?4, '` + row.ReasonExhausted + `', last_error)
@@ -73,8 +73,8 @@ WHERE group_id = ?1 AND offset IN (SELECT offset FROM _honkerx_group_claims
   WHERE group_id = ?1 AND state = 0 AND deadline_ms < ?3 LIMIT ?5 + 0)
 RETURNING offset, attempts, state = 2`
 
-// returnLapsed returns or dead-letters up to rows.OverdueLimit events of lapsed leases. The next claim continues
-// with the rest. settled counts both kinds.
+// returnLapsed returns or dead-letters up to rows.OverdueLimit events whose leases have lapsed. The next claim
+// continues with the rest. settled counts both kinds.
 func returnLapsed(ctx context.Context, q row.Querier, g row.Group, maxAttempts int, nowMS int64) (dead []row.GroupDeath, settled int, err error) {
 	err = rows.Each(ctx, q, sqlReturnLapsed, func(r *sql.Rows) error {
 		var d row.GroupDeath
@@ -89,8 +89,8 @@ func returnLapsed(ctx context.Context, q row.Querier, g row.Group, maxAttempts i
 	return dead, settled, err
 }
 
-// fresh reads events that no member has received yet, and the new cursor of the group. more reports whether
-// there may be others further on.
+// fresh reads events that no member has received yet, and returns them and the group's new cursor. more reports
+// whether there may be others further on.
 func fresh(ctx context.Context, q row.Querier, g row.Group, n int) (events []row.Event, cursor int64, more bool, err error) {
 	s, cursor := g.Selection(), g.Cursor
 	if !s.Sparse() {
@@ -103,8 +103,8 @@ func fresh(ctx context.Context, q row.Querier, g row.Group, n int) (events []row
 	return freshSparse(ctx, q, s, cursor, n)
 }
 
-// freshSparse is fresh for a selection with a filter or a pattern. It reads a few rows first, because the
-// next rows usually match, and then up to claimScan rows.
+// freshSparse is fresh for a selection with a filter or a pattern. It first reads a few rows, because the next
+// rows usually match, and then up to claimScan rows.
 func freshSparse(ctx context.Context, q row.Querier, s row.Selection, cursor int64, n int) (events []row.Event, _ int64, more bool, err error) {
 	for scan, seen := min(claimScan, 4*int64(n)+16), int64(0); seen < claimScan; scan = claimScan {
 		through, beyond, err := horizon(ctx, q, s, cursor, scan)
@@ -161,7 +161,7 @@ FROM _honkerx_group_claims AS c INDEXED BY _honkerx_group_claims_back LEFT JOIN 
 WHERE c.group_id = ?1 AND c.state = 1 AND c.deadline_ms <= ?2
 ORDER BY c.token DESC, c.offset DESC LIMIT ?3 + 0`
 
-// Uses the primary key.
+// These statements use the primary key.
 const (
 	sqlHoldAgain = `UPDATE _honkerx_group_claims
 SET state = 0, holder = ?3, token = ?4, deadline_ms = ?5, attempts = attempts + 1
@@ -170,8 +170,8 @@ WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2))`
 	sqlDropGone = `DELETE FROM _honkerx_group_claims WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2))`
 )
 
-// Uses the primary key, by group. An offset that is not an integer is read as 0, which is never a valid
-// offset, so its claim counts as a claim on a deleted event. This library never stores such offsets.
+// sqlDropOdd uses the primary key, by group. An offset that is not an integer is read as 0, which is never a
+// valid offset, so its claim counts as a claim on a deleted event. This library never stores such offsets.
 const sqlDropOdd = `DELETE FROM _honkerx_group_claims WHERE group_id = ?1 AND typeof(offset) <> 'integer'`
 
 // dropGone deletes the claims on deleted events and returns their number.
@@ -208,9 +208,8 @@ func holdAgain(ctx context.Context, q row.Querier, g row.Group, c row.GroupClaim
 	return append(out, back...), dropped, more, err
 }
 
-// returned reads returned events that can be claimed again. Claims on deleted events are returned
-// separately in gone. Like all reads of events it is bounded by rows.PageBytes, and full reports that it has
-// reached that bound.
+// returned reads returned events that can be claimed again. It returns claims on deleted events separately, in
+// gone. Like all reads of events it is bounded by rows.PageBytes; full reports that it has reached that bound.
 func returned(ctx context.Context, q row.Querier, g row.Group, n int, nowMS int64) (back, gone []row.Delivery, full bool, err error) {
 	size := 0
 	err = rows.Each(ctx, q, sqlReturned, func(r *sql.Rows) error {
@@ -238,16 +237,16 @@ func returned(ctx context.Context, q row.Querier, g row.Group, n int, nowMS int6
 // A lease is valid while the row has its epoch and the deadline has not passed.
 const whereHolding = ` WHERE group_id = ?1 AND offset = ?2 AND token = ?3 AND state = 0 AND deadline_ms >= ?4`
 
-// Uses the primary key.
+// sqlAckDelivery uses the primary key.
 const sqlAckDelivery = `DELETE FROM _honkerx_group_claims` + whereHolding
 
-// Uses the primary key.
+// sqlNack uses the primary key.
 const sqlNack = `UPDATE _honkerx_group_claims
 SET state = iif(?7 > 0 AND attempts >= ?7, 2, 1), token = ?5,
   deadline_ms = iif(?7 > 0 AND attempts >= ?7, ?4, ?6), last_error = nullif(?8, '')` + whereHolding + ` RETURNING state = 2`
 
-// Settle ends the lease of an event. The group is done with an event that was handled, by a single
-// statement. It gets an event back that was not handled, or dead-letters it.
+// Settle ends an event's lease. A handled event is complete for the group, which takes a single statement. Any
+// other event is returned to the group or dead-lettered.
 func (Groups) Settle(ctx context.Context, q row.Querier, s row.GroupSettlement, now time.Time) (row.GroupSettled, error) {
 	if !s.Back {
 		n, err := rows.Affected(ctx, q, sqlAckDelivery, s.Group, s.Offset, s.Token, now.UnixMilli())
@@ -263,7 +262,7 @@ func (Groups) Settle(ctx context.Context, q row.Querier, s row.GroupSettlement, 
 	return out, err
 }
 
-// Uses the primary key.
+// These statements use the primary key.
 const (
 	sqlRelease = `UPDATE _honkerx_group_claims SET state = 1, token = ?4, deadline_ms = ?5, attempts = attempts - 1
 WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2)) AND token = ?3 AND state = 0`
@@ -271,9 +270,8 @@ WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2)) AND token = 
 	sqlExtendDelivery = `UPDATE _honkerx_group_claims SET deadline_ms = ?5` + whereHolding
 )
 
-// Release returns the events of a claim that no handler has seen, and does not count the attempt. It
-// ignores the deadline: while a row has this token no other member can hold it, even if the lease has
-// lapsed.
+// Release returns claimed events that no handler has seen, and does not count the attempt. It ignores the
+// deadline: while a row has this token, no other member can hold it, even if the lease has lapsed.
 func (Groups) Release(ctx context.Context, q row.Querier, group, token int64, events []int64, now time.Time) error {
 	epoch, err := nextEpoch(ctx, q, group)
 	if err != nil {
@@ -283,7 +281,7 @@ func (Groups) Release(ctx context.Context, q row.Querier, group, token int64, ev
 	return err
 }
 
-// Extend extends a lease until expires. It returns false if the lease is no longer valid.
+// Extend sets a lease's end to expires. It returns false if the lease is no longer valid.
 func (Groups) Extend(ctx context.Context, q row.Querier, h row.Holding, expires, now time.Time) (bool, error) {
 	n, err := rows.Affected(ctx, q, sqlExtendDelivery, h.Group, h.Offset, h.Token, now.UnixMilli(), rows.MilliUp(expires))
 	return n > 0, err
@@ -315,7 +313,7 @@ func (Groups) Dead(ctx context.Context, q row.Querier, group, after int64, limit
 	return out, err
 }
 
-// Uses the primary key.
+// These statements use the primary key.
 const (
 	sqlRevive = `UPDATE _honkerx_group_claims SET state = 1, token = ?3, deadline_ms = ?4, attempts = 0
 WHERE group_id = ?1 AND offset = ?2 AND state = 2`
@@ -323,7 +321,7 @@ WHERE group_id = ?1 AND offset = ?2 AND state = 2`
 	sqlDropDead = `DELETE FROM _honkerx_group_claims WHERE group_id = ?1 AND offset = ?2 AND state = 2`
 )
 
-// Revive makes a dead event claimable again, with no attempts. It returns false if there is no such dead
+// Revive makes a dead event claimable again and resets its attempts. It returns false if there is no such dead
 // event.
 func (Groups) Revive(ctx context.Context, q row.Querier, group, offset int64, now time.Time) (bool, error) {
 	epoch, err := nextEpoch(ctx, q, group)

@@ -9,7 +9,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// parseFilter parses the text of a filter as written by row.Filter.Text. An empty text yields nil.
+// parseFilter parses the text of a filter as written by row.Filter.Text. It returns nil for an empty text.
 func parseFilter(text string) (*row.Filter, error) {
 	if text == "" {
 		return nil, nil
@@ -21,7 +21,7 @@ func parseFilter(text string) (*row.Filter, error) {
 	return f, nil
 }
 
-// filterText returns the value of a filter column, which is NULL if f is nil.
+// filterText returns the value for a filter column, which is NULL if f is nil.
 func filterText(f *row.Filter) any {
 	if f == nil {
 		return nil
@@ -29,8 +29,8 @@ func filterText(f *row.Filter) any {
 	return f.Text()
 }
 
-// condition builds an SQL condition and its arguments. Text of a caller is always bound, so it never
-// becomes SQL.
+// condition builds an SQL condition and its arguments. A caller's text is always bound, so it never becomes
+// SQL.
 type condition struct {
 	sql  strings.Builder
 	args []any
@@ -42,7 +42,7 @@ func (c *condition) bind(v any) string {
 	return "?" + strconv.Itoa(len(c.args))
 }
 
-// eventKey is the key of an event. A missing key counts as empty.
+// eventKey is an event's key. A missing key counts as empty.
 const eventKey = `ifnull(key, '')`
 
 // filter writes the condition that an event matches f.
@@ -56,13 +56,13 @@ func (c *condition) filter(f row.Filter) {
 		c.join(" AND ", "1", f.Of)
 	case row.Or:
 		c.join(" OR ", "0", f.Of)
-	default: // an unknown operator of a later version matches nothing
+	default: // a later version's operator matches nothing
 		c.sql.WriteString("0")
 	}
 }
 
-// join writes the filters of, joined by the operator word, or none if there are none. It splits the list in
-// halves because SQLite limits the depth of expressions, and a chain of n operators has depth n.
+// join writes the filters of, joined by the operator word, or none if there are no filters. It splits the
+// list in halves because SQLite limits the depth of expressions, and a chain of n operators has depth n.
 func (c *condition) join(word, none string, of []row.Filter) {
 	switch n := len(of); n {
 	case 0:

@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// Groups provides the statements on _honkerx_groups, _honkerx_group_members and _honkerx_group_claims.
+// Groups contains the statements for _honkerx_groups, _honkerx_group_members and _honkerx_group_claims.
 type Groups struct{}
 
 // The epoch is stored in the column turn.
@@ -43,7 +43,7 @@ func groupByID(ctx context.Context, q row.Querier, id int64) (row.Group, error) 
 	return oneGroup(groups(ctx, q, sqlGroupByID, id))
 }
 
-// oneGroup returns the first of gs. It fails if there is none, or if the filter of the group is unreadable.
+// oneGroup returns the first of gs. It fails if there is none, or if the group's filter is unreadable.
 func oneGroup(gs []row.Group, err error) (row.Group, error) {
 	if err != nil {
 		return row.Group{}, err
@@ -54,9 +54,9 @@ func oneGroup(gs []row.Group, err error) (row.Group, error) {
 	return gs[0], gs[0].Unreadable
 }
 
-// List returns the group of a topic or pattern that has the given name, or none if it does not exist. If
-// name is empty, it returns all groups of the topic by name. If topic is empty as well, it returns all
-// groups, by topic or pattern and by name.
+// List returns the group with the given name on a topic or pattern, or nothing if it does not exist. If
+// name is empty, it returns all of the topic's groups, sorted by name. If topic is empty as well, it
+// returns all groups, sorted by topic or pattern, then by name.
 func (Groups) List(ctx context.Context, q row.Querier, topic, name string) ([]row.Group, error) {
 	switch {
 	case name != "":
@@ -70,7 +70,7 @@ func (Groups) List(ctx context.Context, q row.Querier, topic, name string) ([]ro
 const sqlAddGroup = `INSERT INTO _honkerx_groups (topic, name, cursor, filter, created_ms) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT (topic, name) DO UPDATE SET filter = excluded.filter WHERE filter IS NOT excluded.filter`
 
-// add creates the group of j unless it exists, sets its filter, and returns its id. start is where a new
+// add creates j's group if it does not exist, sets its filter, and returns its id. start is where a new
 // group begins.
 func (gs Groups) add(ctx context.Context, q row.Querier, j row.GroupJoin, now time.Time) (id int64, start row.Start, err error) {
 	g, err := oneGroup(gs.List(ctx, q, j.Topic, j.Name))
@@ -89,8 +89,8 @@ func (gs Groups) add(ctx context.Context, q row.Querier, j row.GroupJoin, now ti
 	return g.ID, start, err
 }
 
-// Join creates a group unless it exists, sets its filter, deletes its expired members, and makes j.Member
-// a member of it as Renew does.
+// Join creates a group if it does not exist, sets its filter, deletes its expired members, and adds
+// j.Member to it, as Renew does.
 func (gs Groups) Join(ctx context.Context, q row.Querier, j row.GroupJoin, now time.Time) (joined row.GroupJoined, err error) {
 	if joined.Group, joined.Start, err = gs.add(ctx, q, j, now); err != nil {
 		return joined, err
@@ -122,24 +122,24 @@ func (Groups) Drop(ctx context.Context, q row.Querier, id int64, limit int) (int
 	return rows.Affected(ctx, q, sqlDropGroupClaims, id, limit)
 }
 
-// The dropped groups that still have claims. A process that dies between two calls of Drop leaves such
-// groups behind. Costs one seek per group, using the primary key.
+// sqlClaimsLeft selects the dropped groups that still have claims. A process that dies between two calls of
+// Drop leaves such groups behind. The query costs a seek per group, using the primary key.
 const sqlClaimsLeft = `WITH RECURSIVE held(id) AS (
     SELECT (SELECT min(group_id) FROM _honkerx_group_claims NOT INDEXED)
     UNION ALL
     SELECT (SELECT min(group_id) FROM _honkerx_group_claims NOT INDEXED WHERE group_id > h.id) FROM held AS h WHERE h.id IS NOT NULL)
 SELECT id FROM held WHERE id IS NOT NULL AND id NOT IN (SELECT id FROM _honkerx_groups)`
 
-// The row of another instance is replaced only after it has expired. A member that has not been touched for
-// that long counts as gone, and its name is free.
+// Another instance's row is replaced only after it has expired. A member that has not renewed its
+// membership for that long counts as gone, and its name is free.
 const sqlTouchMember = `INSERT INTO _honkerx_group_members (group_id, name, instance, joined_ms, expires_ms)
 SELECT id, ?2, ?3, ?4, ?5 FROM _honkerx_groups WHERE id = ?1
 ON CONFLICT (group_id, name) DO UPDATE SET expires_ms = excluded.expires_ms, instance = excluded.instance,
   joined_ms = iif(instance = excluded.instance, joined_ms, excluded.joined_ms)
 WHERE instance = excluded.instance OR expires_ms < ?4`
 
-// Renew creates or renews the membership of m until expires. If another instance has the name, it reports
-// the holder. It returns ErrNotFound if the group does not exist.
+// Renew creates or renews m's membership until expires. If another instance has the name, it reports the
+// holder. It returns ErrNotFound if the group does not exist.
 func (Groups) Renew(ctx context.Context, q row.Querier, m row.Member, expires, now time.Time) (s row.Membership, err error) {
 	n, err := rows.Affected(ctx, q, sqlTouchMember, m.Group, m.Name, m.Instance, now.UnixMilli(), rows.MilliUp(expires))
 	if s.Kept = n > 0; err != nil || s.Kept {
@@ -165,7 +165,8 @@ SET state = 1, token = ?3, deadline_ms = ?4, attempts = attempts - 1
 WHERE group_id = ?1 AND state = 0 AND holder = ?2 AND deadline_ms >= ?4`
 )
 
-// Leave deletes a member. Its leased events can be claimed again at once, and the attempt is not counted.
+// Leave deletes a member. Its leased events can be claimed again immediately, and the attempts do not
+// count.
 func (Groups) Leave(ctx context.Context, q row.Querier, m row.Member, now time.Time) error {
 	if _, err := q.ExecContext(ctx, sqlDropMember, m.Group, m.Name, m.Instance); err != nil {
 		return err
@@ -185,7 +186,7 @@ FROM _honkerx_group_members AS m LEFT JOIN (
   WHERE group_id = ?1 AND state = 0 AND deadline_ms >= ?2 GROUP BY holder) AS h ON h.holder = m.instance
 WHERE m.group_id = ?1 ORDER BY m.name LIMIT ?3 + 0`
 
-// memberStates returns up to limit members of a group by name, including expired members. A negative
+// memberStates returns up to limit of a group's members by name, including expired members. A negative
 // limit means no limit.
 func memberStates(ctx context.Context, q row.Querier, group int64, limit int, nowMS int64) (all []row.MemberState, err error) {
 	err = rows.Each(ctx, q, sqlMemberStates, func(r *sql.Rows) error {
@@ -204,14 +205,14 @@ const sqlCounts = `SELECT
   g.cursor, min(g.cursor, ` + LowestOpen + `)
 FROM _honkerx_groups AS g WHERE g.id = ?1`
 
-// The offset just below the lowest event that is not acked. NOT INDEXED keeps the search on the primary
-// key, in the order of offsets.
+// LowestOpen is the offset just below the lowest event that is not acked. NOT INDEXED keeps the search on
+// the primary key, in offset order.
 const LowestOpen = `ifnull((SELECT offset - 1 FROM _honkerx_group_claims NOT INDEXED
     WHERE group_id = g.id AND state < 2 ORDER BY offset LIMIT 1), g.cursor)`
 
-// Progress returns the numbers of events of a group by state, and up to members of its members, including
+// Progress returns the number of a group's events in each state, and up to members of its members, including
 // expired members. A negative number means all members. An event whose lease has lapsed counts as Back,
-// although no claim has returned it yet.
+// even if no claim has returned it yet.
 func (Groups) Progress(ctx context.Context, q row.Querier, group int64, members int, now time.Time) (p row.GroupProgress, err error) {
 	_, err = rows.One(ctx, q, sqlCounts, []any{group, now.UnixMilli()}, &p.Leased, &p.Back, &p.Dead, (*rows.Number)(&p.Cursor), (*rows.Number)(&p.LowWater))
 	if err != nil {
@@ -224,7 +225,7 @@ func (Groups) Progress(ctx context.Context, q row.Querier, group int64, members 
 
 const sqlNextEpoch = `UPDATE _honkerx_groups SET turn = turn + 1 WHERE id = ?1 RETURNING turn`
 
-// nextEpoch increments the epoch of a group. Events returned in the new epoch are ordered after all events
+// nextEpoch increments a group's epoch. Events returned in the new epoch are ordered after all events
 // returned before, and holders of older epochs can no longer settle them. It returns 0 for a deleted group,
 // which has no leases.
 func nextEpoch(ctx context.Context, q row.Querier, group int64) (epoch int64, err error) {
@@ -238,14 +239,16 @@ func nextEpoch(ctx context.Context, q row.Querier, group int64) (epoch int64, er
 	return 0, nil
 }
 
-// Two seeks per group: the first deadline of the leased events, and the first of the returned events.
+// sqlGroupStates makes two seeks per group: for the first deadline of the leased events, and for that of
+// the returned events.
 const sqlGroupStates = `SELECT k.value,
   (SELECT deadline_ms FROM _honkerx_group_claims WHERE group_id = k.value AND state = 0 ORDER BY deadline_ms LIMIT 1),
   (SELECT deadline_ms FROM _honkerx_group_claims WHERE group_id = k.value AND state = 1 ORDER BY deadline_ms LIMIT 1)
 FROM json_each(?1) AS k`
 
-// States reports for each group in ids whether a claim would find a returned event, and otherwise when, by
-// a single statement. It ignores new events, because their topic already wakes the members.
+// States reports, in a single statement, whether a claim by each group in ids would find a returned event,
+// and when a leased or returned event may become claimable. It ignores new events, because their topic
+// already wakes the members.
 func (Groups) States(ctx context.Context, q row.Querier, ids []int64, now time.Time) ([]row.GroupState, error) {
 	var out []row.GroupState
 	nowMS := now.UnixMilli()
@@ -255,7 +258,7 @@ func (Groups) States(ctx context.Context, q row.Querier, ids []int64, now time.T
 		err := r.Scan(&s.ID, &held, &waits)
 		s.Ready = int64(held) < nowMS || int64(waits) <= nowMS
 		if held < row.Unbounded {
-			held++ // the lease is valid until the end of its deadline
+			held++ // the lease is valid until its deadline has passed
 		}
 		if first := min(held, waits); first < row.Unbounded {
 			s.Next = row.InstantMS(int64(first))
@@ -266,8 +269,9 @@ func (Groups) States(ctx context.Context, q row.Querier, ids []int64, now time.T
 	return out, err
 }
 
-// Ready reports whether a claim of the group would find work, and otherwise when a leased or returned
-// event may become claimable. It returns ErrNotFound if the group does not exist.
+// Ready reports whether a claim by the group would find work, and when a leased or returned event may
+// become claimable. It ignores the filter, so a claim may find only events that the filter excludes. It
+// returns ErrNotFound if the group does not exist.
 func (g Groups) Ready(ctx context.Context, q row.Querier, id int64, now time.Time) (row.GroupState, error) {
 	group, err := groupByID(ctx, q, id)
 	if err != nil {
@@ -282,8 +286,8 @@ func (g Groups) Ready(ctx context.Context, q row.Querier, id int64, now time.Tim
 	return states[0], err
 }
 
-// groupHead returns the highest offset that the group's cursor can reach. The cursor of a pattern moves
-// over the events of all topics, so for a pattern it is the last offset of the stream.
+// groupHead returns the highest offset that the group's cursor can reach. A pattern's cursor moves over all
+// topics' events, so for a pattern it is the stream's last offset.
 func groupHead(ctx context.Context, q row.Querier, g row.Group) (int64, error) {
 	if g.Selection().Pattern() {
 		return lastEvent(ctx, q)
@@ -291,7 +295,7 @@ func groupHead(ctx context.Context, q row.Querier, g row.Group) (int64, error) {
 	return Streams{}.Last(ctx, q, g.Selection())
 }
 
-// SweepClaims finishes the deletions of groups.
+// SweepClaims finishes the deletion of groups.
 var SweepClaims = engine.Sweep{Find: findLeftClaims, Take: dropLeftClaims}
 
 func findLeftClaims(ctx context.Context, q row.Querier, _ row.Part, _ time.Time, limit int) ([]int64, error) {
@@ -299,7 +303,7 @@ func findLeftClaims(ctx context.Context, q row.Querier, _ row.Part, _ time.Time,
 	return groups[:min(len(groups), limit)], err
 }
 
-// dropLeftClaims deletes up to limit claims of deleted groups.
+// dropLeftClaims deletes up to limit of the deleted groups' claims.
 func dropLeftClaims(ctx context.Context, q row.Querier, _ row.Part, groups []int64, _ time.Time, limit int) (row.Swept, error) {
 	n := 0
 	for _, group := range groups {

@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// Retentions groups the statements on _honkerx_retention and those that find and delete events
+// Retentions contains the statements for _honkerx_retention, and those that find and delete events
 // beyond the retention.
 type Retentions struct{}
 
@@ -22,7 +22,7 @@ ON CONFLICT (topic) DO UPDATE SET max_count = excluded.max_count, max_age_ms = e
 	sqlDropRetention = `DELETE FROM _honkerx_retention WHERE topic = ?1`
 )
 
-// Set sets the retention of a topic. A retention without bounds keeps all events and deletes the
+// Set sets a topic's retention. A retention without bounds keeps all events, and Set then deletes the
 // row.
 func (Retentions) Set(ctx context.Context, q row.Querier, r row.Retention) error {
 	if r.MaxCount == 0 && r.MaxAge == 0 {
@@ -39,8 +39,8 @@ const (
 	sqlRetained     = retention + `ORDER BY topic`
 )
 
-// List returns the retention of a topic, or none if none was set. If topic is empty, it returns the
-// retentions of all topics, by topic.
+// List returns a topic's retention, or nothing if none was set. If topic is empty, it returns every
+// topic's retention, sorted by topic.
 func (Retentions) List(ctx context.Context, q row.Querier, topic string) ([]row.Retention, error) {
 	if topic == "" {
 		return retentions(ctx, q, sqlRetained)
@@ -60,14 +60,14 @@ func retentions(ctx context.Context, q row.Querier, query string, args ...any) (
 	return all, err
 }
 
-// By the index on (topic, offset), from the end.
+// sqlRank uses the index on (topic, offset), from the end.
 const sqlRank = `SELECT offset` + ByTopic + `?1 ORDER BY offset DESC LIMIT 1 OFFSET ?2`
 
 const sqlBefore = `SELECT offset` + ByTopic + `?1 AND offset < ?2 ORDER BY offset DESC LIMIT 1`
 
-// Cutoff returns the last offset that the retention of topic no longer keeps, or 0. The maximum age is
-// rounded up to seconds because the time of an event is truncated to seconds. Cutoff reads as many rows
-// as are kept by count, and all rows that are too old.
+// Cutoff returns the last offset that is beyond topic's retention, or 0. The maximum age is rounded up
+// to seconds because event times are truncated to seconds. Cutoff reads as many rows as the retention
+// keeps by count, and all rows that are too old.
 func (rs Retentions) Cutoff(ctx context.Context, q row.Querier, topic string, now time.Time) (cutoff int64, err error) {
 	all, err := rs.List(ctx, q, topic)
 	if err != nil || len(all) == 0 {
@@ -97,8 +97,8 @@ func (rs Retentions) Cutoff(ctx context.Context, q row.Querier, topic string, no
 const sqlConsumerPins = `SELECT 'consumer', name, topic, offset FROM _honker_stream_consumers
 WHERE topic = ?1 OR substr(topic, -1) = '*'`
 
-// honker's binding for Node stores topic and name in the wrong order. A row whose topic has no
-// events may be such a row.
+// honker's Node binding stores topic and name in the wrong order. A row whose topic has no events may
+// be such a row.
 const sqlSwappedPins = `SELECT 'consumer', topic, name, offset FROM _honker_stream_consumers AS c
 WHERE name = ?1 AND topic <> ?1 AND substr(topic, -1) <> '*'
   AND NOT EXISTS (SELECT 1 FROM _honker_stream AS s WHERE s.topic = c.topic)`
@@ -106,7 +106,7 @@ WHERE name = ?1 AND topic <> ?1 AND substr(topic, -1) <> '*'
 const sqlGroupPins = `SELECT 'group', g.name, g.topic, min(g.cursor, ` + LowestOpen + `)
 FROM _honkerx_groups AS g WHERE topic = ?1 OR substr(topic, -1) = '*'`
 
-// lowestPin returns the consumer or group that has read the least of topic; false if there is none.
+// lowestPin returns the consumer or group that has read the least of topic, or false if there is none.
 // Events above its offset must not be deleted.
 func lowestPin(ctx context.Context, q row.Querier, topic string) (lowest row.Pin, found bool, err error) {
 	for _, query := range []string{sqlConsumerPins, sqlSwappedPins, sqlGroupPins} {
@@ -127,14 +127,14 @@ func lowestPin(ctx context.Context, q row.Querier, topic string) (lowest row.Pin
 	return lowest, found, nil
 }
 
-// The event of a dead delivery is kept, because an operator may inspect or revive it. RETURNING
-// yields the offsets in no particular order.
+// A dead delivery's event is kept, because an operator may inspect or revive it. RETURNING yields the
+// offsets in no particular order.
 const sqlCompact = `DELETE FROM _honker_stream WHERE offset IN (SELECT offset` + ByTopic + `?1 AND offset > ?2 AND offset <= ?3
   AND NOT EXISTS (SELECT 1 FROM _honkerx_group_claims AS c INDEXED BY _honkerx_group_claims_dead
     WHERE c.offset = _honker_stream.offset AND c.state = 2)
   ORDER BY offset LIMIT ?4 + 0) RETURNING offset`
 
-// Compact deletes up to c.Limit events of c.Topic above c.After that the retention does not keep, that
+// Compact deletes up to c.Limit of c.Topic's events above c.After that are beyond the retention, that
 // all consumers and groups have seen, and that are not dead events of a group.
 func (Retentions) Compact(ctx context.Context, q row.Querier, c row.Compaction) (done row.Compacted, err error) {
 	done.Cutoff = c.Policy
@@ -157,8 +157,8 @@ func (Retentions) Compact(ctx context.Context, q row.Querier, c row.Compaction) 
 	return done, noteCompacted(ctx, q, c.Topic, done.Last)
 }
 
-// The table is created when the first topic loses events. Topics share a sequence of offsets, so
-// the oldest event of a topic does not tell whether the topic had older events.
+// The table is created when the first topic loses events. Topics share a sequence of offsets, so a
+// topic's oldest event does not tell whether the topic had older events.
 const (
 	makeCompacted = `CREATE TABLE IF NOT EXISTS _honkerx_compacted (
   topic TEXT PRIMARY KEY,
@@ -167,12 +167,12 @@ const (
 
 	sqlHasCompacted = `SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '_honkerx_compacted'`
 
-	// By primary key.
+	// sqlNoteCompacted uses the primary key.
 	sqlNoteCompacted = `INSERT INTO _honkerx_compacted (topic, through) VALUES (?1, ?2)
 ON CONFLICT (topic) DO UPDATE SET through = excluded.through WHERE excluded.through > through`
 )
 
-// noteCompacted records through as the last deleted offset of topic.
+// noteCompacted records through as topic's last deleted offset.
 func noteCompacted(ctx context.Context, q row.Querier, topic string, through int64) error {
 	if _, err := q.ExecContext(ctx, makeCompacted); err != nil {
 		return err
@@ -181,8 +181,8 @@ func noteCompacted(ctx context.Context, q row.Querier, topic string, through int
 	return err
 }
 
-// compacted returns the last offset that Compact has deleted from the topics of s, ignoring the
-// filter, or 0.
+// compacted returns the last offset that Compact has deleted from s's topics, ignoring the filter, or
+// 0.
 func compacted(ctx context.Context, q row.Querier, s row.Selection) (through int64, err error) {
 	var x int
 	if found, err := rows.One(ctx, q, sqlHasCompacted, nil, &x); err != nil || !found {
@@ -193,7 +193,7 @@ func compacted(ctx context.Context, q row.Querier, s row.Selection) (through int
 	return through, err
 }
 
-// selectionCompacted returns the query of compacted.
+// selectionCompacted returns the query for compacted.
 func selectionCompacted(s row.Selection) *condition {
 	c := new(condition)
 	c.sql.WriteString(`SELECT coalesce(max(through), 0) FROM _honkerx_compacted WHERE `)

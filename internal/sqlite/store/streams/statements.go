@@ -7,7 +7,7 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// Statements returns the statements of streams.
+// Statements returns the package's statements.
 func Statements() []rows.Statement {
 	all := []rows.Statement{
 		rows.Hot("sqlGetOffset", sqlGetOffset),

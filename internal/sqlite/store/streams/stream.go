@@ -1,4 +1,4 @@
-// Package streams has the statements on events, consumers, groups and the retention of topics.
+// Package streams contains the statements for events, consumers, groups and the retention of topics.
 package streams
 
 import (
@@ -13,17 +13,17 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// Streams groups the statements on _honker_stream.
+// Streams contains the statements for _honker_stream.
 type Streams struct{}
 
-// A topic is read by its index. A pattern is a walk over all events by primary key, which yields
-// the order across topics. A range of the index by topic would need a sort.
+// A topic is read by its index. A pattern is a walk over all events by primary key, which yields the
+// order across topics. A range of the topic index would need a sort.
 const (
 	ByTopic  = ` FROM _honker_stream INDEXED BY _honker_stream_topic WHERE topic = `
 	byOffset = ` FROM _honker_stream NOT INDEXED WHERE `
 )
 
-// selectionFrom appends the FROM and WHERE clauses of the selection.
+// selectionFrom appends the selection's FROM and WHERE clauses.
 func selectionFrom(s row.Selection, c *condition) {
 	if prefix, ok := strings.CutSuffix(s.Topic, "*"); ok {
 		c.sql.WriteString(byOffset)
@@ -44,8 +44,8 @@ var (
 	sqlInsertKeyedEvents = rows.NewInserts(eventTable, `topic, created_at, key, payload`, 2, 2) // a key per event
 )
 
-// Publish appends the events of p and returns the first and the last of their offsets, which are
-// consecutive unless a trigger adds further events.
+// Publish appends p's events and returns the first and last offsets, which are consecutive unless a
+// trigger adds more events.
 func (r Streams) Publish(ctx context.Context, q row.Querier, p row.Publication, now time.Time) (first, last int64, err error) {
 	if len(p.Payloads) == 1 && len(p.Keys) < 2 {
 		first, err = r.Insert(ctx, q, p.Topic, commonKey(p), p.Payloads[0], now)
@@ -70,7 +70,7 @@ func (r Streams) Publish(ctx context.Context, q row.Querier, p row.Publication, 
 	return first, last, err
 }
 
-// commonKey returns the key of all events of p as it is stored: NULL if they have none.
+// commonKey returns the stored key of all of p's events: NULL if they have none.
 func commonKey(p row.Publication) any {
 	if len(p.Keys) == 0 {
 		return nil
@@ -78,8 +78,8 @@ func commonKey(p row.Publication) any {
 	return p.Keys[0]
 }
 
-// Insert appends an event and returns its offset. A nil key is stored as NULL. It serves honker's SQL
-// function, which stores a key of any type, and Publish.
+// Insert appends an event and returns its offset. A nil key is stored as NULL. It is used by Publish
+// and by honker's SQL function, which stores a key of any type.
 func (Streams) Insert(ctx context.Context, q row.Querier, topic string, key any, payload string, now time.Time) (int64, error) {
 	return sqlInsertEvents.One(ctx, q, topic, key, now.Unix(), payload)
 }
@@ -88,8 +88,8 @@ func (Streams) Insert(ctx context.Context, q row.Querier, topic string, key any,
 const scanRows = 20_000
 
 // Read appends the next page of events to into. A read of a sparse selection scans a bounded number of
-// rows, so a page may be empty although further events follow. There are none if Next of the page is
-// not above After.
+// rows, so a page may be empty although more events follow. There are no more events if the page's
+// Next is not above After.
 func (r Streams) Read(ctx context.Context, q row.Querier, e row.EventRead, into []row.Event) (page row.EventPage, err error) {
 	page = row.EventPage{Events: into, Next: e.After, Scanned: e.Scanned}
 	through, sparse := e.Through, e.Sparse()
@@ -138,8 +138,8 @@ func readEvents(ctx context.Context, q row.Querier, s row.Selection, after, thro
 	return events, len(events)-len(into) == limit, err
 }
 
-// selectionRead returns the query of readEvents. It selects the topic only if the topics of the
-// events may differ.
+// selectionRead returns the query for readEvents. It selects the topic only if the events' topics may
+// differ.
 func selectionRead(s row.Selection, after, through int64, limit int) *condition {
 	c := new(condition)
 	c.sql.WriteString(`SELECT offset, ` + eventKey + `, payload, created_at`)
@@ -152,7 +152,7 @@ func selectionRead(s row.Selection, after, through int64, limit int) *condition 
 	return c
 }
 
-// selectionScan scans a row of selectionRead. A column costs about as much as the rest of the row.
+// selectionScan scans a row of selectionRead. Each column costs about as much as the rest of the row.
 func selectionScan(s row.Selection, r *sql.Rows, e *row.Event) error {
 	if e.Topic = s.Topic; s.Pattern() {
 		return r.Scan((*rows.Number)(&e.Offset), &e.Key, &e.Payload, (*rows.Second)(&e.CreatedAt), &e.Topic)
@@ -172,7 +172,7 @@ type TopicEvent struct {
 }
 
 // TopicEvents returns up to limit events of exactly topic above after, in order. A negative limit
-// means no limit. It serves honker's SQL function, for which a trailing * is not a pattern.
+// means no limit. It is used by honker's SQL function, for which a trailing * is not a pattern.
 func (Streams) TopicEvents(ctx context.Context, q row.Querier, topic string, after, limit int64) ([]TopicEvent, error) {
 	var out []TopicEvent
 	err := rows.Each(ctx, q, sqlTopicEvents, func(r *sql.Rows) error {
@@ -189,10 +189,10 @@ const (
 	sqlHorizon      = `SELECT max(offset), count(*) FROM (SELECT offset` + byOffset + `offset > ?1 ORDER BY offset LIMIT ?2 + 0)`
 )
 
-// horizon returns the last of the next n offsets above after that a read of the selection must
-// pass, selected or not, or after if there are none. A read of a sparse selection up to this offset
-// has a bounded cost, and the next read continues there even if no event was found. more reports
-// that there may be further offsets.
+// horizon returns the last of the next n offsets above after that a read of the selection must pass,
+// selected or not, or after if there are none. A read of a sparse selection up to this offset has a
+// bounded cost, and the next read continues there even if no event was found. more reports that there
+// may be more offsets.
 func horizon(ctx context.Context, q row.Querier, s row.Selection, after int64, n int64) (last int64, more bool, err error) {
 	query, args := sqlTopicHorizon, []any{s.Topic, after, n}
 	if s.Pattern() {
@@ -204,7 +204,7 @@ func horizon(ctx context.Context, q row.Querier, s row.Selection, after int64, n
 	return max(after, highest.Int64), count == n, err
 }
 
-// Last returns the offset of the last event of the selected topics, ignoring the filter, or 0 if there
+// Last returns the offset of the last event in the selected topics, ignoring the filter, or 0 if there
 // is none. For a pattern it reads all later events of other topics.
 func (Streams) Last(ctx context.Context, q row.Querier, s row.Selection) (int64, error) {
 	return edge(ctx, q, row.Selection{Topic: s.Topic}, func(c *condition) {
@@ -212,17 +212,16 @@ func (Streams) Last(ctx context.Context, q row.Querier, s row.Selection) (int64,
 	})
 }
 
-// firstSince returns the offset of the first selected event at or after the unix second since, or 0
-// if there is none. It reads all older events, because no index is ordered by time.
+// firstSince returns the offset of the first selected event at or after the Unix second since, or 0 if
+// there is none. It reads all older events, because no index is ordered by time.
 func firstSince(ctx context.Context, q row.Querier, s row.Selection, since int64) (int64, error) {
 	return edge(ctx, q, s, func(c *condition) {
 		c.sql.WriteString(` AND created_at >= ` + c.bind(since) + ` ORDER BY offset LIMIT 1`)
 	})
 }
 
-// Start returns the offset at which a reader of the topics of s begins, ignoring the filter, and the
-// offset up to which compaction has deleted some of their events. For Position.Since it reads all older
-// events.
+// Start returns the offset at which a reader of s's topics begins, ignoring the filter, and the last
+// offset that compaction has deleted from those topics. For Position.Since it reads all older events.
 func (r Streams) Start(ctx context.Context, q row.Querier, s row.Selection, at row.Position) (start row.Start, err error) {
 	s.Filter = nil
 	if start.Gone, err = compacted(ctx, q, s); err != nil {
@@ -254,11 +253,11 @@ func edge(ctx context.Context, q row.Querier, s row.Selection, tail func(*condit
 	return offset, err
 }
 
-// By primary key.
+// sqlEventTime uses the primary key.
 const sqlEventTime = `SELECT created_at FROM _honker_stream WHERE offset = ?1`
 
-// Ahead counts the selected events above after, among the next most events of the topics or all of
-// them if most is Unbounded.
+// Ahead counts the selected events above after. It looks at only the next most events of the topic, or
+// of all topics for a pattern. If most is Unbounded, it looks at all events.
 func (Streams) Ahead(ctx context.Context, q row.Querier, s row.Selection, after, most int64) (a row.Ahead, err error) {
 	last, more := int64(row.Unbounded), false
 	if most < row.Unbounded {
@@ -282,10 +281,10 @@ func (Streams) Ahead(ctx context.Context, q row.Querier, s row.Selection, after,
 	return a, err
 }
 
-// By primary key, from the end.
+// sqlLastEvent uses the primary key, from the end.
 const sqlLastEvent = `SELECT coalesce(max(offset), 0) FROM _honker_stream`
 
-// lastEvent returns the highest offset of all topics, or 0 if there are no events.
+// lastEvent returns the highest offset in any topic, or 0 if there are no events.
 func lastEvent(ctx context.Context, q row.Querier) (offset int64, err error) {
 	_, err = rows.One(ctx, q, sqlLastEvent, nil, &offset)
 	return offset, err
@@ -297,13 +296,13 @@ var (
 )
 
 // Head returns an offset such that all events up to it are visible or deleted, and all events that
-// become visible later have larger offsets. The deletion of events does not lower it.
+// become visible later have larger offsets. Deleting events does not lower it.
 func (Streams) Head(ctx context.Context, q row.Querier) (offset int64, err error) {
 	_, err = rows.One(ctx, q, sqlEventHead, nil, (*rows.Number)(&offset))
 	return offset, err
 }
 
-// By primary key, starting at after.
+// sqlTopicsSince uses the primary key, starting at after.
 var sqlTopicsSince = `SELECT coalesce((` + sqlLastOffset + `), 0), NULL, NULL UNION ALL SELECT * FROM
   (SELECT offset, topic, ` + eventKey + ` FROM _honker_stream WHERE offset > ?1 ORDER BY offset LIMIT ?2 + 0)`
 

@@ -15,8 +15,8 @@ const (
 	leastPerTopic = `1000`
 )
 
-// By the index on (topic, offset). A seek each finds the next topic, its first event and its last
-// event. The count reads as many index entries as its limit allows.
+// sqlTopicStates uses the index on (topic, offset). A seek each finds the next topic, its first
+// event and its last event. The count reads as many index entries as its limit allows.
 var sqlTopicStates = `WITH RECURSIVE
   ` + rows.SkipScan("streamed", "topic", "_honker_stream INDEXED BY _honker_stream_topic WHERE 1") + `,
   topics(topic) AS (SELECT topic FROM streamed WHERE topic IS NOT NULL UNION SELECT topic FROM _honkerx_retention),
