@@ -1,6 +1,6 @@
-// Package observe has the events by which a program follows honker: for metrics, traces and tests.
+// Package observe defines the events that honker reports to a program, for metrics, traces and tests.
 //
-// Set the functions of an [Observer] for the events of interest, and pass it as Options.Observer of package honker. Use
-// [Observers] to combine several. The events report the work of this process only; package admin reads the state of
-// the file, which all processes share.
+// Set the fields of an [Observer] for the events of interest, and pass it to package honker as Options.Observer. Use
+// [Observers] to combine several. The events report only this process's work; package admin reads the state of the
+// file, which all processes share.
 package observe

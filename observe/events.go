@@ -29,11 +29,10 @@ type Claimed struct {
 	Jobs   int
 	Took   time.Duration // from the decision to claim until the commit
 
-	RawHeaders []string // headers as stored in the file; see Headers
+	RawHeaders []string // as stored in the file; see Headers
 }
 
-// Headers returns the headers of the claimed jobs that have any. Each call decodes them again. See the
-// option honker.Headers.
+// Headers returns the headers of the claimed jobs that have any. Each call decodes them again. See honker.Headers.
 func (c Claimed) Headers() []map[string]string {
 	all := make([]map[string]string, len(c.RawHeaders))
 	for i, text := range c.RawHeaders {
@@ -42,8 +41,8 @@ func (c Claimed) Headers() []map[string]string {
 	return all
 }
 
-// Started reports that a handler of Work is about to run. A [Returned] follows each Started. [Settled] does not
-// pair up with it: Settled is also reported for jobs that were not started here, and comes before Returned if the
+// Started reports that a Work handler is about to run. Every Started is followed by a [Returned]. [Settled] is not
+// paired with Started: it is also reported for jobs that were not started here, and comes before Returned if the
 // handler settles its job itself.
 type Started struct {
 	Queue   string
@@ -53,8 +52,8 @@ type Started struct {
 	Wait    time.Duration // see [Settled]
 }
 
-// Returned reports that a handler of Work has returned, panicked or ended its goroutine. The settle
-// of its job is reported by [Settled], later.
+// Returned reports that a Work handler has returned, panicked or ended its goroutine. Its job's settle is reported
+// later, by [Settled].
 type Returned struct {
 	Queue   string
 	ID      int64
@@ -64,17 +63,16 @@ type Returned struct {
 }
 
 // Settled reports the end of a claim. A settle in the caller's transaction is reported after the commit. On a pool
-// given to honker.Attach, outside of honker.DB.Tx, the commit cannot be observed. The settle is then reported when the verb
-// returns, and may still be rolled back. AckMany does not read individual jobs and is not reported.
+// passed to honker.Attach, outside honker.DB.Tx, the commit cannot be observed; the settle is then reported when the
+// verb returns, and may still be rolled back. AckMany does not read individual jobs and is not reported.
 //
-// Every death that this process finds or causes is reported, including deaths without a settle: a job whose
-// last claim has lapsed, found by the next claim or by Maintain, and an expired job, found by
-// Maintain or SweepExpired. Err is then the reason, and Worker is the worker that held the job, if any. For events of
-// groups only deaths are reported.
+// Every death that this process finds or causes is reported, including deaths without a settle: a job whose last claim
+// has lapsed, found by the next claim or by Maintain, and an expired job, found by Maintain or SweepExpired. Err is
+// then the reason, and Worker is the worker that held the job, if any. For group events only deaths are reported.
 //
-// Wait is the time between the moment at which the job became ready and the call of its handler. It is exact if an
-// enqueue of this DB handed the job to an idle worker. Otherwise it counts from the second stored in the file, so
-// it may be up to a second too long, or too short if the job was delayed.
+// Wait is the time from when the job became ready until its handler was called. It is exact if an enqueue on this DB
+// handed the job to an idle worker. Otherwise it counts from the second stored in the file, so it may be up to a second
+// too long or, if the job was delayed, too short.
 type Settled struct {
 	Queue   string
 	Topic   string // set for an event of a group, in which case Queue is empty
@@ -85,14 +83,14 @@ type Settled struct {
 	Outcome Outcome
 	Err     error         // error of the handler, if it failed
 	Wait    time.Duration // 0 outside of Work
-	Ran     time.Duration // run time of the handler, or until the settle if the handler settled the job itself; 0 outside of Work
-	At      time.Time     // start of the transaction that ended the claim; zero if no settle ended it: a lost claim, or a death that was found
+	Ran     time.Duration // run time of the handler, or the time until it settled the job itself; 0 outside of Work
+	At      time.Time     // start of the transaction that ended the claim; zero if no settle ended it, because the claim was lost or the job was found dead
 
-	RawHeaders string // headers as stored in the file; see Headers
+	RawHeaders string // as stored in the file; see Headers
 }
 
-// Headers returns the headers of the job. It returns nil if the job has none or was found dead without being
-// settled. Each call decodes them again. See the option honker.Headers.
+// Headers returns the job's headers. It returns nil if the job has none, or was found dead without being settled. Each
+// call decodes them again. See honker.Headers.
 func (s Settled) Headers() map[string]string { return row.DecodeHeaders(s.RawHeaders) }
 
 // Published reports that an event or several consecutive events were appended to a topic.
@@ -110,7 +108,7 @@ type Woke struct {
 
 // Requeued reports that dead jobs were requeued by package admin.
 type Requeued struct {
-	Queue string // the queue in which the jobs now wait
+	Queue string // queue in which the jobs now wait
 	IDs   []int64
 	Actor string // see honker.WithActor
 	Tx    bool   // in the caller's transaction, which may still be rolled back
@@ -130,35 +128,35 @@ type Cancelled struct {
 	Actor string // see honker.WithActor
 }
 
-// Working reports that a Work, WorkTx, WorkDue or WorkDueTx of this process begins or ends.
+// Working reports that a Work, WorkTx, WorkDue or WorkDueTx in this process begins or ends.
 type Working struct {
-	Queues []string // those of a honker.Workers share the slots; otherwise a single queue
+	Queues []string // several for honker.Workers, which share the slots; otherwise just one queue
 	Worker string
 	Slots  int  // number of handlers that may run at once; a honker.Pool may limit them further
-	Ended  bool // the Work has ended and is drained
+	Ended  bool // the Work has ended and drained
 }
 
-// Paused reports that a verb of this process has paused a queue or a honker.Key of it, or has ended such a pause. The
-// expiry of a pause is not reported. A Tx form is reported in the same way as a settle; see [Settled].
+// Paused reports that a verb in this process has paused a queue or one of its keys (see honker.Key), or has ended such
+// a pause. The expiry of a pause is not reported. Tx forms are reported like settles; see [Settled].
 type Paused struct {
 	Queue   string
 	Key     string    // empty for the whole queue
-	Until   time.Time // time at which the pause expires; zero means it lasts until it is resumed
+	Until   time.Time // when the pause expires; zero if it lasts until resumed
 	Resumed bool      // the pause was ended
 	Actor   string    // see honker.WithActor
 }
 
-// Maintained reports the end of a round of honker.DB.Maintain in the process that leads.
+// Maintained reports the end of a round of honker.DB.Maintain in the leading process.
 type Maintained struct {
 	Took   time.Duration
-	Failed []string // names of the tasks that failed and are retried in the next round, as in the log
+	Failed []string // names of the tasks that failed and will be retried in the next round, as in the log
 }
 
-// TxEnded reports the end of a transaction of this process that held the writer. The transaction may
-// belong to a verb, to several verbs that shared it, to honker.DB.Tx, or to a pool of honker.DB.SQL or honker.Connector.
-// An attached DB reports none, because its pool belongs to the application.
+// TxEnded reports the end of a transaction in this process that held the writer. It may belong to a verb, to several
+// verbs that shared it, to honker.DB.Tx, or to a pool from honker.DB.SQL or honker.Connector. An attached DB reports
+// none, because its pool belongs to the application.
 type TxEnded struct {
-	Wait      time.Duration // time spent waiting for other writers; for a single statement, which needs no BEGIN, only writers of this process
+	Wait      time.Duration // time spent waiting for other writers; for a single statement, which needs no BEGIN, only for writers in this process
 	Ran       time.Duration // time for which the writer was held
 	Committed bool
 }
@@ -167,6 +165,6 @@ type TxEnded struct {
 type Fire struct {
 	Name   string
 	Queue  string
-	FireAt time.Time // time at which the schedule was due, and RunAt of the job
+	FireAt time.Time // when the schedule was due; also the job's RunAt
 	JobID  int64
 }

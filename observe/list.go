@@ -8,7 +8,7 @@ import (
 	"github.com/honker-go/honker/internal/contain"
 )
 
-// events lists all functions of an Observer but Begin, which has results.
+// events lists all functions of an Observer except Begin, which returns results.
 var events = []event{
 	of("Enqueued", func(o *Observer) *func(Enqueued) { return &o.Enqueued }),
 	of("Deduplicated", func(o *Observer) *func(Deduplicated) { return &o.Deduplicated }),
@@ -28,13 +28,13 @@ var events = []event{
 	isolated("Tx", func(o *Observer) *func(TxEnded) { return &o.Tx }),
 }
 
-// event is a function of an Observer.
+// event is one of an Observer's functions.
 type event struct {
-	join    func(to *Observer, all []*Observer)        // sets the function of to to a call of those of all
-	contain func(to, from *Observer, log *slog.Logger) // sets the function of to to that of from without its panics
+	join    func(to *Observer, all []*Observer)        // sets to's function to call those of all
+	contain func(to, from *Observer, log *slog.Logger) // sets to's function to from's, with its panics contained
 }
 
-// of returns the event of a field of Observer.
+// of returns the event for a field of Observer.
 func of[E any](name string, field func(*Observer) *func(E)) event {
 	return event{
 		join: func(to *Observer, all []*Observer) { *field(to) = tellEach(all, field) },
@@ -44,7 +44,7 @@ func of[E any](name string, field func(*Observer) *func(E)) event {
 	}
 }
 
-// isolated returns the event of a field that is called from goroutines on which others depend.
+// isolated returns the event for a field that is called from goroutines on which others depend.
 func isolated[E any](name string, field func(*Observer) *func(E)) event {
 	e := of(name, field)
 	e.contain = func(to, from *Observer, log *slog.Logger) {
@@ -57,8 +57,8 @@ func init() {
 	contain.RegisterObserver(func(o any, log *slog.Logger) any { return contained(o.(*Observer), log) })
 }
 
-// contained returns a copy of o whose functions do not panic. They do nothing where o has none; only Tx stays
-// nil. Begin returns no nil results. A nil o is an empty Observer.
+// contained returns a copy of o whose functions do not panic. Functions that o lacks do nothing, except that Tx
+// stays nil. Begin returns no nil results. A nil o is treated as an empty Observer.
 func contained(o *Observer, log *slog.Logger) *Observer {
 	if o == nil {
 		o = &Observer{}
@@ -73,8 +73,8 @@ func contained(o *Observer, log *slog.Logger) *Observer {
 	return c
 }
 
-// Observers returns an Observer that calls all of the given observers in order, such as an observer for metrics and
-// another for traces. Nil observers are skipped. If an observer panics, the observers after it miss the event.
+// Observers returns an Observer that calls all of the given observers in order, for example one for metrics and one
+// for traces. Nil observers are skipped. If an observer panics, the observers after it miss the event.
 func Observers(all ...*Observer) *Observer {
 	all = slices.DeleteFunc(slices.Clone(all), func(o *Observer) bool { return o == nil })
 	joint := &Observer{Begin: beginEach(all)}
@@ -84,7 +84,7 @@ func Observers(all ...*Observer) *Observer {
 	return joint
 }
 
-// tellEach returns nil if no observer has the function.
+// tellEach returns a function that calls the field of each observer, or nil if no observer has it.
 func tellEach[E any](all []*Observer, field func(*Observer) *func(E)) func(E) {
 	var fs []func(E)
 	for _, o := range all {
@@ -105,7 +105,8 @@ func tellEach[E any](all []*Observer, field func(*Observer) *func(E)) func(E) {
 // begin is the type of Observer.Begin.
 type begin func(context.Context, Operation) (context.Context, func(OperationEnd))
 
-// beginEach returns nil if no observer has a Begin. The operations end in reverse order.
+// beginEach returns a begin that calls each observer's Begin, or nil if there is none. The operations end in
+// reverse order.
 func beginEach(all []*Observer) begin {
 	var fs []begin
 	for _, o := range all {
@@ -141,7 +142,7 @@ func (f begin) call(ctx context.Context, op Operation) (context.Context, func(Op
 	return inner, end
 }
 
-// containedBegin wraps f, and the function that it returns, so that their panics are logged and recovered. The verb
+// containedBegin wraps f, and the function that it returns, so that panics are logged and recovered. The verb
 // itself rejects a nil ctx.
 func containedBegin(log *slog.Logger, f begin) begin {
 	if f == nil {
@@ -151,7 +152,7 @@ func containedBegin(log *slog.Logger, f begin) begin {
 		if ctx == nil {
 			return ctx, endNothing
 		}
-		inner = ctx // also if f panics
+		inner = ctx // even if f panics
 		contain.Func(log, "Observer.Begin", func(op Operation) { inner, end = f.call(ctx, op) })(op)
 		return inner, contain.Func(log, "Observer.Begin", end)
 	}

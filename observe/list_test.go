@@ -11,8 +11,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestEvents_Complete sets every function of an Observer. Observers must call each, and contained must keep its panic
-// from the caller.
+// TestEvents_Complete sets every function of an Observer. Observers must call each of them, and contained must keep
+// each panic from the caller.
 func TestEvents_Complete(t *testing.T) {
 	fields := reflect.TypeFor[Observer]()
 	require.Len(t, events, fields.NumField()-1, "all but Begin")
@@ -50,7 +50,7 @@ func TestContained_Empty(t *testing.T) {
 	}
 }
 
-// Headers decodes the headers of each job, and none where there are none.
+// Headers decodes the headers of each job that has any.
 func TestHeaders(t *testing.T) {
 	h := map[string]string{"trace": "1"}
 	require.Equal(t, h, Settled{RawHeaders: `{"trace":"1"}`}.Headers())

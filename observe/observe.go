@@ -6,15 +6,15 @@ import "context"
 // receives nothing.
 //
 // The functions are called from the goroutine that did the work, or while it waits. Several may be called at once,
-// so they must be quick and safe for concurrent use. A panic in a function is logged and has no other effect:
-// jobs are still settled and loops continue. If a function ends its goroutine, as t.FailNow does, it also ends the
-// verb or the Work that has called it. The Work drains, and handles the jobs that it has claimed. In Started and
-// Returned, ending the goroutine fails the attempt, as it does in a handler. In Woke and Tx it ends nothing.
+// so they must be quick and safe for concurrent use. A panic in a function is logged and has no other effect: jobs
+// are still settled and loops continue. A function that ends its goroutine, as t.FailNow does, also ends the verb
+// or the Work that called it; the Work drains and handles the jobs that it has claimed. In Started and Returned,
+// ending the goroutine fails the attempt, as it does in a handler. In Woke and Tx it ends nothing.
 type Observer struct {
 	// Begin is called at the start of a verb that adds jobs or events, before honker.Options.Headers, so that it
-	// can start a span of a trace. The verb continues with the returned ctx, which must be derived from
-	// the given ctx. The returned function is called at the end of the verb. Either result may be nil. The
-	// arguments of the verb are checked after Begin.
+	// can start a trace span. The verb continues with the returned ctx, which must be derived from the given ctx.
+	// The returned function is called at the end of the verb. Either result may be nil. The verb's arguments are
+	// checked after Begin.
 	Begin func(ctx context.Context, op Operation) (context.Context, func(OperationEnd))
 
 	Enqueued     func(Enqueued)
@@ -38,13 +38,13 @@ type Observer struct {
 // Operation describes a call of Enqueue, EnqueueMany, Publish or PublishMany, or of their Tx forms.
 type Operation struct {
 	Verb string // "enqueue" or "publish"
-	Name string // of the queue or topic
+	Name string // queue or topic name
 	N    int    // number of jobs or events
 	Tx   bool   // in the caller's transaction, which may still be rolled back
 }
 
 // OperationEnd describes the end of an Operation.
 type OperationEnd struct {
-	First, Last int64 // ids of the jobs or offsets of the events; a unique job that was found counts with its id
+	First, Last int64 // job ids or event offsets; a unique job that was found counts with its id
 	Err         error // if not nil, nothing was added
 }

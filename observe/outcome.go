@@ -1,6 +1,6 @@
 package observe
 
-// Outcome is the way in which a claim ended.
+// Outcome is how a claim ended.
 type Outcome string
 
 // The outcomes of a claim.
