@@ -10,8 +10,8 @@ import (
 	"github.com/honker-go/honker/internal/cron"
 )
 
-// values returns the values at which spec fires within a span of count units of length each from
-// start. Values count from 0.
+// values returns the values at which spec fires within count units of length each from start.
+// Values count from 0.
 func values(t *testing.T, spec string, start time.Time, each time.Duration, count int) (got []int) {
 	t.Helper()
 	for at := start.Add(-time.Second); ; {

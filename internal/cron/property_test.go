@@ -13,19 +13,19 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// zones have clock changes of an hour, half an hour and two hours, at midnight, in reverse to the
-// seasons, and none.
+// zones have clock changes of an hour, half an hour and two hours, at midnight, and opposite to the
+// seasons, or no clock changes.
 var zones = []string{"UTC", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Antarctica/Troll",
 	"America/Sao_Paulo", "Africa/Cairo", "Asia/Beirut", "Australia/Sydney", "Europe/Dublin", "America/Caracas",
 	"Asia/Kathmandu", "Pacific/Apia", "Africa/Casablanca"}
 
-// draw is a case of a property, with its source of random numbers.
+// draw is a test case of a property, with its source of random numbers.
 type draw struct {
 	*testing.T
 	*rand.Rand
 }
 
-// check tests a property on 200 cases, with a new seed each time.
+// check tests a property on 200 random cases. Each run uses a new seed.
 func check(t *testing.T, property func(t draw)) {
 	seed := testkit.Seed(t)
 	for n := range uint64(200) {
@@ -119,9 +119,9 @@ func (w walker) requireFires(t require.TestingT, from, at time.Time) {
 	require.True(t, w.matches(shown) || w.jumps(set, before, shown), "%s does not match, nor what lies before it", at)
 }
 
-// The start of the search does not matter between two fires, if the clocks also show a time between
-// them. In the first pass of a repeated hour, they may show a later time than at the next fire, and
-// then that fire counts as past.
+// The start of the search does not matter between two fires, provided that the clocks also show a
+// time between them. In the first pass of a repeated hour, they may show a later time than at the
+// next fire, in which case that fire counts as past.
 func TestCron_Next_AnyStart(t *testing.T) {
 	check(t, func(t draw) {
 		loc := zone(t, t.among(zones...))

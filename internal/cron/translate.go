@@ -78,8 +78,8 @@ func refuseForeign(fields []string) error {
 	return nil
 }
 
-// translateInterval converts a Go duration to a single number and unit. It returns the error
-// otherwise if body cannot be converted.
+// translateInterval converts a Go duration to a single number and unit. If body cannot be
+// converted, it returns the error otherwise.
 func translateInterval(body string, otherwise error) (string, error) {
 	d, err := time.ParseDuration(body)
 	if err != nil || d <= 0 {
@@ -96,8 +96,8 @@ func translateInterval(body string, otherwise error) (string, error) {
 	return "", fmt.Errorf("interval %s is not a whole number of seconds", quote(body))
 }
 
-// translateParts replaces names in a field with numbers, and passes each part through then. It
-// keeps unknown text, so that Parse reports it.
+// translateParts replaces the names in a field with numbers, and then passes each part through
+// then. It keeps unknown text, so that Parse reports it.
 func translateParts(field string, names map[string]string, then func(part string) string) string {
 	parts := strings.Split(field, ",")
 	for i, part := range parts {

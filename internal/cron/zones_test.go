@@ -48,8 +48,8 @@ func madeZone(t *testing.T, offset int32, shifts []shift, rule string) *time.Loc
 	return loc
 }
 
-// The last day of a leap year is handled correctly. After the last shift of its table a zone
-// follows a rule, for which Go's ZoneBounds returns a wrong end on that day.
+// The last day of a leap year is handled correctly. After the last shift in its table, a zone
+// follows a rule, for which Go's ZoneBounds returns the wrong end on that day.
 func TestCron_Zone_LeapYearEnd(t *testing.T) {
 	loc := madeZone(t, -5*3600, nil, "EST5EDT,M3.2.0,M11.1.0")
 	at := time.Date(2028, 12, 28, 0, 0, 0, 0, loc)

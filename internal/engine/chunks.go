@@ -48,16 +48,16 @@ func (p *Pace) Rest(ctx context.Context) error {
 	return Sleep(ctx, max(p.took, time.Millisecond))
 }
 
-// Sweep settles or deletes rows that the passage of time has made due or useless. Find looks without the
-// write lock and may read a whole table. Take then holds the write lock for a few rows only, and checks
-// them again.
+// Sweep settles or deletes rows that became due or useless as time passed. Find looks without the write
+// lock and may read a whole table. Take then holds the write lock for a few rows only, and checks them
+// again.
 type Sweep struct {
 	// Parts returns the parts of the database, such as queues, that may need a sweep at time at. Each part
 	// is swept separately, so that an error in a part does not keep the others from being swept. If Parts
 	// is nil, the whole database is a single part, the zero row.Part.
 	Parts func(ctx context.Context, q Querier, at time.Time) ([]row.Part, error)
-	Of    string // kind of the parts, such as "queue"
-	// Find returns the ids of up to limit rows. The ids may also stand for other work that only Take
+	Of    string // kind of part, such as "queue"
+	// Find returns the ids of up to limit rows. An id may also stand for other work that only Take
 	// understands.
 	Find func(ctx context.Context, q Querier, part row.Part, at time.Time, limit int) ([]int64, error)
 	// Take settles or deletes the rows in ids that Find would still return, up to about limit rows.

@@ -17,7 +17,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A failed step is logged and retried after growing pauses, which start over after a success.
+// A failed step is logged and retried after increasing pauses. The pauses start over after a
+// success.
 func TestRetry_After_Pauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -41,7 +42,7 @@ func TestRetry_After_Pauses(t *testing.T) {
 	})
 }
 
-// A final error, or the end of ctx, ends a retry at once.
+// A final error or the end of ctx ends a retry immediately.
 func TestRetry_After_Final(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -63,7 +64,7 @@ func TestRetry_After_Final(t *testing.T) {
 	})
 }
 
-// Every waits for as long as its function returns, and ends when the function returns 0 or ctx
+// Every pauses for as long as its function returns. It ends when the function returns 0 or ctx
 // ends.
 func TestEvery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -86,7 +87,7 @@ func TestEvery(t *testing.T) {
 	})
 }
 
-// An error gets its operation and name only once, from the innermost verb.
+// The innermost verb adds its operation and name to an error. Outer verbs add nothing.
 func TestWrap_Once(t *testing.T) {
 	err := Wrap("enqueue", "jobs", ErrInvalid)
 	require.EqualError(t, err, `honker: enqueue "jobs": invalid argument`)

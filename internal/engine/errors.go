@@ -81,7 +81,7 @@ func Final(err error) bool {
 	return errors.Is(err, ErrClosed) || errors.Is(err, ErrDatabaseReplaced)
 }
 
-// Errors of a database. The root package exports them.
+// Database errors. The root package exports them.
 var (
 	ErrBusy             = errors.New("the database is busy")
 	ErrInvalid          = errors.New("invalid argument")

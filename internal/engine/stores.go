@@ -44,26 +44,26 @@ type Stores struct {
 	Refused func(error) bool
 }
 
-// Sweeps holds the database's sweeps. A sweep uses the current time unless its comment mentions an age.
+// Sweeps holds the database's sweeps. A sweep uses the current time, unless its comment mentions an age.
 type Sweeps struct {
-	Overdue    Sweep // jobs whose last claim has lapsed, by queue; they become claimable or dead letters
+	Overdue    Sweep // jobs whose claim has lapsed, by queue; they become claimable or dead letters
 	Expired    Sweep // expired jobs that are waiting or whose claim has lapsed, by queue; they become dead letters
-	Keys       Sweep // expired unique keys whose job is gone
+	Keys       Sweep // expired unique keys whose job is no longer live
 	Pauses     Sweep // expired pauses, and recorded job starts that no longer count toward a rate limit
 	Places     Sweep // expired slots held by cancelled jobs
 	Fits       Sweep // jobs not yet adjusted to their queue's new limits, by queue
 	Claims     Sweep // deleted groups' claims
 	Done, Dead Sweep // jobs beyond their queue's retention, by queue
-	Results    Sweep // expired results
-	Batches    Sweep // batches that finished before an age and that no live job is waiting for
-	Sent       Sweep // package dispatch's jobs that ended before an age
-	Replies    Sweep // package dispatch's replies to forgotten jobs, sent before an age, by prefix
+	Results    Sweep // expired results, except those that a waiting job may still read
+	Batches    Sweep // batches that finished longer ago than an age and that no live or dead job is waiting for
+	Sent       Sweep // records of jobs sent by package dispatch that ended longer ago than an age
+	Replies    Sweep // unread replies to jobs unknown to package dispatch, sent longer ago than an age, by prefix
 	Actors     Sweep // package dispatch's expired actors
 	Received   Sweep // package inbox's message ids past their retention
 	Minutes    Sweep // per-minute counts older than an age
-	Windows    Sweep // finished rate limit windows that began before an age
-	OldWindows Sweep // all rate limit windows that began before an age
-	Messages   Sweep // notifications sent before an age
+	Windows    Sweep // rate limit windows that began longer ago than an age and were followed by a later window
+	OldWindows Sweep // all rate limit windows that began longer ago than an age
+	Messages   Sweep // notifications sent longer ago than an age
 
 	Surplus func(keep int) Sweep // notifications other than the newest keep, counted across all channels
 }
@@ -247,8 +247,9 @@ type ResultStore interface {
 // the order in which events become visible: once an event is visible, no event with a lower offset
 // appears.
 type StreamStore interface {
-	// Ahead counts the selected events with offsets above after. It looks at only the topics' next
-	// most events, or at all events if most is row.Unbounded. Counting all events reads all of them.
+	// Ahead counts the selected events with offsets above after. It looks at only the next most events of the
+	// topic, or of all topics for a pattern, and counts the selected ones. If most is row.Unbounded, it looks at
+	// all events.
 	Ahead(ctx context.Context, q Querier, s row.Selection, after, most int64) (a row.Ahead, err error)
 	// Head returns an offset such that all events up to it are visible or deleted, and all events that
 	// become visible later have larger offsets. It is 0 if there has never been an event. Deleting
@@ -359,9 +360,10 @@ type GroupStore interface {
 	// negative value means all. An event whose lease has lapsed counts as Back, even if no claim has
 	// returned it yet.
 	Progress(ctx context.Context, q Querier, group int64, members int, now time.Time) (row.GroupProgress, error)
-	// Ready reports whether a claim by the group would find work and, if not, when a leased or returned
-	// event may become claimable. It returns ErrNotFound if the group does not exist. Members call it
-	// before a claim that might find nothing.
+	// Ready reports whether a claim by the group would find work, and when a leased or returned event may become
+	// claimable. A claim may find no events if the filter excludes all new ones; it then only moves the cursor.
+	// Ready returns ErrNotFound if the group does not exist. Members call it before a claim that might find
+	// nothing.
 	Ready(ctx context.Context, q Querier, id int64, now time.Time) (row.GroupState, error)
 	// Release returns claimed events that no handler has seen, and does not count the attempt. It
 	// ignores the deadline: while an event has this token, no other member can hold it, even if the
@@ -509,8 +511,8 @@ type FileStore interface {
 
 // ProblemStore looks for problems. Each method reads a bounded number of rows.
 type ProblemStore interface {
-	// LapsedSince returns the time at which queue's oldest lapsed claim expired, considering only jobs that
-	// a worker could claim again. It returns the zero time if there is none.
+	// LapsedSince returns the time at which queue's oldest lapsed claim expired, considering only jobs with
+	// attempts left that have not expired. It returns the zero time if there is none.
 	LapsedSince(ctx context.Context, q Querier, queue string, now time.Time) (since time.Time, err error)
 	// Problems returns the problems that have lasted for longer than ages. If a consumer's last save is
 	// unknown, it counts as behind only when its event is another 23 hours older.
@@ -562,8 +564,8 @@ type RelayStore interface {
 	States(ctx context.Context, q Querier, w row.RelayWanted, now time.Time) ([]row.RelayState, error)
 	// Info returns the progress of a registered queue with the given number of partitions.
 	Info(ctx context.Context, q Querier, queue string, partitions int) (row.RelayInfo, error)
-	// Leftovers returns rows that no processor will touch: in all queues, the partitions that do not exist
-	// but have messages; and in queues, the partitions from which Vacuum would delete a message.
+	// Leftovers returns rows that no processor will touch: in all queues, the partitions that do not exist but
+	// have messages; and among queues, those from which Vacuum would delete a message.
 	Leftovers(ctx context.Context, q Querier, queues []string) (row.RelayLeftovers, error)
 	// Vacuum deletes up to limit of queue's messages that are finished but still stored, and returns their
 	// number.

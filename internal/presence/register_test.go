@@ -23,10 +23,10 @@ type file struct {
 	all    map[string]row.Worker
 	byself int
 	writes int
-	ends   engine.PiggybackResult // outcome of the next writes
+	ends   engine.PiggybackResult // outcome of further writes
 }
 
-// carry is a write that carries the register's changes, or the register's own write if alone is
+// carry makes a write that carries the register's changes, or the register's own write if alone is
 // set.
 func (f *file) carry(r *presence.Register, alone bool) bool {
 	if !r.Take(alone) {
@@ -80,7 +80,7 @@ func bubble(t *testing.T, fn func(t *testing.T, r *presence.Register, f *file)) 
 	})
 }
 
-// pass advances the time, and waits for all goroutines.
+// pass lets d pass and waits until all goroutines are idle.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -159,8 +159,8 @@ func TestRegister_Twins(t *testing.T) {
 	})
 }
 
-// A failed write is tried again: soon if the other part of the write had failed, and with a commit
-// after a minute if the rows themselves had.
+// A failed write is tried again: soon if another part of the write failed, and with a commit after
+// a minute if the rows themselves failed.
 func TestRegister_Failed(t *testing.T) {
 	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
 		f.fail(engine.PiggybackSkipped)

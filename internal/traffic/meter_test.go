@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bubble runs fn with fake time and a meter. alone is the number of the meter's own writes.
+// bubble runs fn with fake time and a meter. alone counts the meter's own writes.
 func bubble(t *testing.T, fn func(t *testing.T, m *traffic.Meter, alone *int)) {
 	synctest.Test(t, func(t *testing.T) {
 		alone := 0
@@ -33,8 +33,8 @@ func bubble(t *testing.T, fn func(t *testing.T, m *traffic.Meter, alone *int)) {
 
 var one = traffic.Counts{Enqueued: 1}
 
-// While there are commits, a commit per second carries the counts, and the meter makes no writes of
-// its own.
+// While there are commits, one per second carries the counts, and the meter makes no writes of its
+// own.
 func TestMeter_Carried(t *testing.T) {
 	bubble(t, func(t *testing.T, m *traffic.Meter, alone *int) {
 		carried := 0
@@ -82,7 +82,8 @@ func TestMeter_Left(t *testing.T) {
 	})
 }
 
-// After a failed write there is a pause. A process that is quiet by then makes no further attempt.
+// After a failed write there is a pause. If the process is idle by then, the meter does not try
+// again.
 func TestMeter_Failed(t *testing.T) {
 	bubble(t, func(t *testing.T, m *traffic.Meter, alone *int) {
 		m.Add(time.Now(), "jobs", one)

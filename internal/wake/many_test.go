@@ -30,7 +30,7 @@ func (l *fakeLog) since(_ context.Context, _ row.Querier, after int64, limit int
 	return added, len(rows), after + int64(len(rows)), nil
 }
 
-// statements returns the questions about l, as the log of messages and of events.
+// statements returns queries that read l, as the log of both messages and events.
 func (l *fakeLog) statements() Statements {
 	log := Log{Head: l.head, Since: l.since}
 	return Statements{Messages: log, Events: log}
@@ -42,8 +42,8 @@ func (l *fakeLog) add(n int, name string) {
 	}
 }
 
-// The cost of a wake-up depends on the number of waiters concerned. Rows for other names wake
-// nobody, whether they arrive one at a time or in a single commit.
+// The cost of a wake-up depends on the number of waiters concerned. Rows for other names wake no
+// waiter, whether they arrive one at a time or in a single commit.
 func TestNotifier_ManyWaiters_OnlyThoseConcerned(t *testing.T) {
 	const others = 5 * tailPage
 	for name, kind := range map[string]Kind{"channels": ChannelMessage, "topics": TopicEvent} {
@@ -82,7 +82,7 @@ func TestNotifier_ManyWaiters_OnlyThoseConcerned(t *testing.T) {
 }
 
 // A selection that skips events is woken from time to time, so that it does not fall behind
-// forever. Waiters of a single topic are not.
+// forever. Waiters for a single topic are not.
 func TestNotifier_ManyWaiters_SparseCatchUp(t *testing.T) {
 	n, _ := newNotifier(t)
 	log := new(fakeLog)

@@ -64,9 +64,9 @@ func signalsOfKind(kind Kind) Signals {
 // isLog reports whether events of kind k are read from an append-only table.
 func (k Kind) isLog() bool { return k == ChannelMessage || k == TopicEvent }
 
-// Signals is a set of signals. Waiters wait for some of them, and a process that commits something for others
-// raises their signals, so that a busy process is woken only by commits that concern it. The meaning of each
-// signal is up to the caller, and must be the same in all processes.
+// Signals is a set of signals. A waiter waits for some of them, and a process that commits a change for other
+// processes raises theirs, so that a busy process is woken only by commits that concern it. The caller
+// defines the meaning of each signal, which must be the same in all processes.
 type Signals uint64
 
 // AllSignals is passed to Changed for a look that was not caused by a signal.

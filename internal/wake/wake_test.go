@@ -17,7 +17,8 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// testStatements are those of a real store, which store_test.go sets: this package cannot import it.
+// testStatements are a real store's statements. store_test.go sets them, because this package cannot
+// import the store.
 var testStatements Statements
 
 var errReplaced = errors.New("the database was replaced")
@@ -44,7 +45,7 @@ func (w *fakeWatcher) WakeAt(t time.Time) {
 	w.mu.Unlock()
 }
 
-// newNotifier returns a notifier whose sources are never asked: its tests call Wake.
+// newNotifier returns a notifier whose sources are never queried, because the tests call Wake.
 func newNotifier(t *testing.T) (*Notifier, *fakeWatcher) {
 	t.Helper()
 	w := new(fakeWatcher)
@@ -101,7 +102,7 @@ func TestNotifier_WakeAt_FarAway(t *testing.T) {
 	}
 }
 
-// Until looks again after the time that look has returned, and not before.
+// Until looks again once the time returned by look has passed, and not earlier.
 func TestNotifier_Until_Time(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, _ := newNotifier(t)
@@ -119,7 +120,7 @@ func TestNotifier_Until_Time(t *testing.T) {
 	})
 }
 
-// Until returns the error of look, the cause of ctx, or the error with which the notifier ended.
+// Until returns look's error, ctx's cause, or the error with which the notifier ended.
 func TestNotifier_Until_Errors(t *testing.T) {
 	forever := func() (time.Duration, error) { return Forever, nil }
 	n, w := newNotifier(t)
@@ -168,7 +169,7 @@ func TestSignals_Kinds(t *testing.T) {
 	}
 	require.Equal(t, AllSignals, taken)
 	require.NotZero(t, raisedBy(TopicEvent, "orders:new")&signalsOf(TopicEvent, "orders:*"))
-	// These values are fixed: processes of other versions work on the same file.
+	// The values are fixed, because processes of other versions work on the same file.
 	require.Equal(t, Signals(1)<<10, signalsOf(QueueReady, "mail"))
 }
 
@@ -223,8 +224,8 @@ func TestSparse_Concerned_All(t *testing.T) {
 	}
 }
 
-// A name that is subscribed to after the log was read gets no earlier rows, and a name that was
-// already subscribed gets each row once.
+// A name subscribed to after the log was read gets no earlier rows, and an earlier subscription gets
+// each row once.
 func TestLogTail_Gained_Once(t *testing.T) {
 	rows := []string{"a", "b"}
 	tail := logTail{Log: Log{
@@ -262,7 +263,7 @@ func TestLogTail_Gained_Once(t *testing.T) {
 	require.Empty(t, gained())
 }
 
-// A failed query wakes all names, so that each waiter meets the error itself.
+// If a query fails, all names are woken, so that each waiter runs into the error itself.
 func TestNotifier_Changed_Error(t *testing.T) {
 	n, _ := newNotifier(t)
 	w := n.Subscribe(Key{Kind: QueueReady, Name: "jobs"})

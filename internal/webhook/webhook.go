@@ -89,9 +89,9 @@ func (k Keys) signatures(id, at string, payload []byte) []string {
 	return out
 }
 
-// Verify checks the headers of a request with the given payload, and returns its id and the time of
-// the attempt. It returns ErrSignature if no signature matches a key, ErrTimestamp if the time of the
-// attempt differs from now by more than tolerance, and ErrID if CheckID refuses the id.
+// Verify checks the headers of a request with the given payload, and returns the request's id and the
+// time of the attempt. It returns ErrSignature if no signature matches a key, ErrTimestamp if the
+// attempt's time differs from now by more than tolerance, and ErrID if CheckID rejects the id.
 func (k Keys) Verify(header http.Header, payload []byte, now time.Time, tolerance time.Duration) (id string, at time.Time, err error) {
 	given := strings.Fields(strings.Join(header.Values(headerSignature), " "))
 	if len(given) == 0 {

@@ -41,7 +41,7 @@ func TestKeys_Sign_IsThatOfTheSpecification(t *testing.T) {
 	}
 }
 
-// With several secrets Sign adds a signature for each.
+// With several secrets, Sign adds a signature for each.
 func TestKeys_Sign_SeveralSecrets(t *testing.T) {
 	s, err := ParseKeys(" " + otherSecret + "  " + vectorSecret)
 	require.NoError(t, err)
@@ -72,7 +72,7 @@ func TestKeys_Sign_NoSecret(t *testing.T) {
 	require.Empty(t, header)
 }
 
-// ParseKeys refuses malformed secrets and does not repeat them in its error.
+// ParseKeys rejects malformed secrets and does not repeat them in its error.
 func TestParseKeys_BadSecret(t *testing.T) {
 	for _, secret := range []string{" ", "whsec_", "whsec_!!!!", "whsec_c2hvcnQ=", "whsk_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", vectorSecret + " whsec_c2hvcnQ="} {
 		_, err := ParseKeys(secret)
@@ -98,7 +98,7 @@ func keysOf(t testing.TB, secrets string) Keys {
 	return k
 }
 
-// Verify accepts the vector among signatures of other keys and versions, with any of several keys, and
+// Verify accepts the vector among signatures by other keys and versions, with any of several keys, and
 // at the limits of the tolerance.
 func TestKeys_Verify(t *testing.T) {
 	now := time.Unix(vectorTime, 0)
@@ -114,7 +114,7 @@ func TestKeys_Verify(t *testing.T) {
 	}
 }
 
-// Verify refuses a request if any signed part was changed or the signature is missing.
+// Verify rejects a request if any signed part was changed or the signature is missing.
 func TestKeys_Verify_Refused(t *testing.T) {
 	now := time.Unix(vectorTime, 0)
 	set := func(key, value string) func(http.Header) { return func(h http.Header) { h.Set(key, value) } }
@@ -155,7 +155,7 @@ func TestKeys_Verify_Refused(t *testing.T) {
 	require.ErrorIs(t, err, ErrSignature, "without a key")
 }
 
-// Verify accepts the output of Sign, and refuses any other split of the signed text into id, time and
+// Verify accepts the output of Sign, and rejects any other split of the signed text into id, time and
 // payload.
 func FuzzKeys_Verify(f *testing.F) {
 	f.Add("msg_1", int64(vectorTime), []byte("{}"), []byte("1."), "a.1")
