@@ -17,8 +17,8 @@ type UniqueUntil int
 
 // Values of [Uniqueness].Until.
 const (
-	UntilFinished UniqueUntil = iota // until the job is acked, cancelled or dead, by any binding
-	UntilStarted                     // until its first claim, by any binding, however the claim ends
+	UntilFinished UniqueUntil = iota // until the job is acked, cancelled or dead, in any binding
+	UntilStarted                     // until its first claim, in any binding, however the claim ends
 )
 
 // Conflict specifies how an enqueue proceeds if another job holds its key. None of the choices is an error.
@@ -27,7 +27,7 @@ type Conflict int
 // Values of [Uniqueness].Conflict.
 const (
 	KeepExisting Conflict = iota // leave the job as it is
-	// ReplaceWaiting gives a waiting job these arguments, priority, time, expiry and a full number of
+	// ReplaceWaiting gives a waiting job the new arguments, priority, time and expiry, and a full number of
 	// attempts. It leaves a running job as it is.
 	ReplaceWaiting
 	RunAgain // treat a waiting job like ReplaceWaiting; after a running job, run another with the newest arguments
@@ -38,33 +38,32 @@ const (
 // enqueue that finds it.
 type Uniqueness struct {
 	Until    UniqueUntil   // default UntilFinished
-	For      time.Duration // minimum time after the enqueue for which the key is held, even if the job is gone by then; default 0
+	For      time.Duration // minimum time after the enqueue to hold the key, even if the job is gone by then; default 0
 	Conflict Conflict      // default KeepExisting
 }
 
-// Unique makes an enqueue look for a job that holds key in this queue before it adds a job. If there is such a job,
-// the enqueue returns its id without an error, because an error would make the caller roll back. Use [Placed]
-// to find out whether a job was added. nil u means defaults.
+// Unique makes an enqueue look in this queue for a job that holds key before it adds a job. If there is such a job,
+// the enqueue returns its id without an error, because an error would make the caller roll back. Use [Placed] to
+// find out whether a job was added. A nil u means defaults.
 //
-// The key is a row of the file that is written in the transaction of the enqueue. SQLite has a single
-// writer, so if two enqueues use the same key, in any processes, the first adds the job and the second
-// finds it. A trigger in the file frees the key, so an ack or cancel by another binding frees it too. A
-// dead job holds no key. A job that can never run again, because it has expired or spent its attempts,
-// loses its key even before it is swept.
+// The key is a row in the file that is written in the enqueue's transaction. SQLite has a single writer, so if two
+// enqueues in any processes use the same key, the first adds the job and the second finds it. A trigger in the file
+// frees the key, so an ack or cancel by another binding frees it too. A dead job holds no key. A job that can never
+// run again, because it has expired or has no attempts left, loses its key even before it is swept.
 //
-// With [RunAgain] a running job has at most one successor. The successor is held until the running job has
-// ended, and can be claimed then at the earliest. While the job waits between its attempts, the newest
-// arguments still go to the successor. Replacing a job cuts short the delay before its next attempt.
+// With [RunAgain], a running job has at most one successor. The successor is held until the running job has ended,
+// and can be claimed only then. While the running job waits between attempts, the newest arguments still go to the
+// successor. Replacing a job cuts short the delay before its next attempt.
 //
-// With [After], a replaced job also waits for those jobs. It keeps its batch (see [InBatch]) and the [Key] by which
-// limits apply to it.
+// With [After], a replaced job also waits for those jobs. It keeps its batch (see [InBatch]) and its limits key
+// (see [Key]).
 //
-// Unique acts on enqueues and bounds the number of jobs of a key that wait or run. It does not affect jobs that are
-// enqueued without a key, as other bindings do.
+// Unique acts on enqueues, and bounds the number of waiting or running jobs with a key. It does not affect jobs
+// enqueued without a key, such as those of other bindings.
 //
-// A key has 1 to 1,024 bytes of UTF-8. Unique is [ErrInvalid] in an enqueue of more than one job, for
-// which [UniqueArgs] should be used. It is also [ErrInvalid] together with another Unique, UniqueArgs,
-// [Debounce] or [Throttle].
+// A key has 1 to 1,024 bytes of UTF-8. Unique is [ErrInvalid] in an enqueue of more than one job, where
+// [UniqueArgs] should be used. It is also [ErrInvalid] together with another Unique, UniqueArgs, [Debounce] or
+// [Throttle].
 func Unique(key string, u *Uniqueness) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.setUnique(newUniqueOptions(key, u))
@@ -72,12 +71,11 @@ func Unique(key string, u *Uniqueness) EnqueueOption {
 	}
 }
 
-// UniqueArgs is like [Unique], but derives the key of each job from its arguments: from the given fields
-// of their JSON object, or from all arguments if no fields are given. A missing field is [ErrInvalid], but
-// null is allowed. Numbers are compared as written, so 1 and 1.0 differ. The order of the fields does not
-// matter.
+// UniqueArgs is like [Unique], but derives each job's key from its arguments: from the given fields of their JSON
+// object, or from all arguments if no fields are given. A missing field is [ErrInvalid], but null is allowed.
+// Numbers are compared as written, so 1 and 1.0 differ. The order of the fields does not matter.
 //
-// The key is "h:" followed by 128 bits of a SHA-256 in hexadecimal digits.
+// The key is "h:" followed by 128 bits of a SHA-256 in hexadecimal.
 func UniqueArgs(u *Uniqueness, fields ...string) EnqueueOption {
 	return func(o *enqueueOptions) {
 		unique := newUniqueOptions("", u)
@@ -87,15 +85,14 @@ func UniqueArgs(u *Uniqueness, fields ...string) EnqueueOption {
 }
 
 // Debounce delays a job until no enqueue with key has arrived for wait, but by no more than max after the first
-// enqueue. The job runs with the arguments of the newest enqueue. After the job is claimed, the next enqueue
-// starts over. Debounce is [Unique] with UntilStarted and ReplaceWaiting, and also moves the time of the job.
+// enqueue. The job runs with the newest enqueue's arguments. After the job is claimed, the next enqueue starts
+// over. Debounce is [Unique] with UntilStarted and ReplaceWaiting, and also moves the job's time.
 //
 // The time is rounded up to a whole second, as with [Delay], because honker's file stores only whole seconds.
 // A wait of 100ms therefore ends within 1.1s, and max may be exceeded by less than a second.
 //
-// Both durations must be positive and wait must not exceed max; otherwise Debounce is [ErrInvalid]. The
-// maximum keeps a key with steady enqueues from waiting for ever. Debounce together with Delay or RunAt is
-// [ErrInvalid].
+// Both durations must be positive, and wait must not exceed max; otherwise Debounce is [ErrInvalid]. The maximum
+// keeps steady enqueues from postponing a job forever. Debounce together with Delay or RunAt is [ErrInvalid].
 func Debounce(key string, wait, max time.Duration) EnqueueOption {
 	return func(o *enqueueOptions) {
 		unique := newUniqueOptions(key, &Uniqueness{Until: UntilStarted, Conflict: ReplaceWaiting})
@@ -110,7 +107,7 @@ func Debounce(key string, wait, max time.Duration) EnqueueOption {
 }
 
 // Throttle adds at most one job per d. It is [Unique] with For. A job that takes longer than d keeps its key until
-// it has ended. The arguments of the enqueues in between are dropped. d must be positive.
+// it ends. The arguments of enqueues in between are dropped. d must be positive.
 func Throttle(key string, d time.Duration) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.setUnique(newUniqueOptions(key, &Uniqueness{For: d}))
@@ -126,19 +123,19 @@ const (
 	PlacedNew      = PlaceResult(row.PlacedNew)      // "new": a job was added
 	PlacedExisting = PlaceResult(row.PlacedExisting) // "existing": another job holds the key and was left as it is
 	PlacedReplaced = PlaceResult(row.PlacedReplaced) // "replaced": the waiting job that holds the key was changed
-	PlacedAgain    = PlaceResult(row.PlacedAgain)    // "again": a job was added that runs after the job that holds the key has ended
+	PlacedAgain    = PlaceResult(row.PlacedAgain)    // "again": a job was added that runs after the key's current job has ended
 )
 
 // Placement describes the result of an enqueue.
 type Placement struct {
-	ID     int64 // id that Enqueue returns: of the job that was added, changed or found
+	ID     int64 // id returned by Enqueue, of the job that was added, changed or found
 	Result PlaceResult
 	Of     JobInfo // the job that held the key, before any change; only ID and Queue if it is gone; zero for PlacedNew
 }
 
-// Placed stores the result of the enqueue of a single job in p when the verb returns without an error. A
-// Tx form sets p although its transaction may still be rolled back. A nil p, or an enqueue of more than
-// one job, is [ErrInvalid].
+// Placed stores the result of an enqueue of a single job in p when the verb returns without an error. A Tx form
+// sets p although its transaction may still be rolled back. A nil p, or an enqueue of more than one job, is
+// [ErrInvalid].
 func Placed(p *Placement) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.placed = p
@@ -148,9 +145,9 @@ func Placed(p *Placement) EnqueueOption {
 	}
 }
 
-// ReleaseUnique frees a unique key and reports whether the key was taken. The job that held it stays, without
-// a key. If a successor was to run after that job, it can now run immediately. ReleaseUnique waits for the writer
-// until ctx ends or BusyTimeout has passed.
+// ReleaseUnique frees a unique key and reports whether the key was taken. The job that held it stays, without a
+// key. If a successor was waiting for that job to end, it can now run immediately. ReleaseUnique waits for the
+// writer until ctx ends or BusyTimeout has passed.
 func (q *Queue[T]) ReleaseUnique(ctx context.Context, key string) (taken bool, err error) {
 	taken, err = q.releaseUnique(ctx, alone("ReleaseUniqueTx"), key)
 	return taken, fail("release unique key", q.name, err)
@@ -244,8 +241,8 @@ func (u *uniqueOptions) keysOf(payloads []string) (keys []string, err error) {
 	return keys, nil
 }
 
-// tellPlaces sets the caller's Placement and reports the jobs that were found to the observer. It returns the ids
-// of the jobs that were added.
+// tellPlaces sets the caller's Placement, reports jobs that were found to the observer, and returns the ids of the
+// added jobs.
 func (op *enqueueOp) tellPlaces(inTx bool) (added []int64) {
 	if op.placed != nil {
 		*op.placed = op.placement()

@@ -8,10 +8,10 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// Updates yields after each observed commit to the file, by any process. Commits in quick succession may share an
-// iteration. The first iteration comes at once, so that a loop body that reads the file misses nothing. Updates waits
-// without polling and ends silently when ctx ends. An error, [ErrClosed] or [ErrDatabaseReplaced], is yielded once, as the
-// last element.
+// Updates yields after each observed commit to the file by any process. Commits in quick succession may share an
+// iteration. The first iteration comes immediately, so that a loop body that reads the file misses nothing. Updates
+// waits without polling and ends silently when ctx ends. An error, [ErrClosed] or [ErrDatabaseReplaced], is yielded
+// once, as the last element.
 func (db *DB) Updates(ctx context.Context) iter.Seq2[struct{}, error] {
 	return func(yield func(struct{}, error) bool) {
 		if err := db.engine.RefuseInTx(ctx, ""); err != nil {
@@ -37,7 +37,7 @@ func (db *DB) Updates(ctx context.Context) iter.Seq2[struct{}, error] {
 	}
 }
 
-// woke returns the function that reports to o that waiters were woken.
+// woke returns the function that reports woken waiters to o.
 func woke(o *observe.Observer) func(cause string, waiters int) {
 	return func(cause string, waiters int) { o.Woke(observe.Woke{Cause: cause, Waiters: waiters}) }
 }

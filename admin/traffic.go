@@ -23,7 +23,7 @@ type Minute struct {
 
 	// Wait is the total time that jobs were ready before being claimed. The average is Wait/Claimed, and
 	// MaxWait is the maximum. Ready times are stored in whole seconds, so a wait may be up to a second
-	// too long. Ran is the total run time of handlers called by Work. The average is
+	// too long or, for a delayed job, too short. Ran is the total run time of handlers called by Work. The average is
 	// Ran/(Acked+Retried+Died).
 	Wait, Ran, MaxWait time.Duration
 }

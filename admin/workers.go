@@ -36,7 +36,7 @@ type WorkerInfo struct {
 	Version string // version of this module; "" if unknown
 	Slots   int    // WorkOptions.Workers, the number of concurrent handlers; shared by the queues of a honker.Workers
 	Running int    // jobs with valid claims, including jobs waiting for a free handler
-	Oldest  int64  // the earliest-enqueued of these jobs; 0 if there are none
+	Oldest  int64  // the lowest id among these jobs; 0 if there are none
 	Since   time.Time
 	Seen    time.Time // time of the process's last commit, to the minute; an idle process makes no commits
 	Alive   Life
@@ -52,7 +52,7 @@ type WorkerInfo struct {
 //
 // A worker appears 20 to 50 ms after its start, or later if the writer is busy, and disappears when
 // its Work ends. A killed worker is [Gone] immediately. It is removed from the list when another
-// worker starts or when [honker.DB.Maintain] runs next. An [Unknown] worker is removed if it has not
+// process starts a worker or when [honker.DB.Maintain] runs next. An [Unknown] worker is removed if it has not
 // been seen for a day.
 //
 // Workers lists at most 10,000 workers and examines at most 10,000 jobs. It never waits for the writer. It

@@ -39,7 +39,8 @@ var ErrNoResult = errors.New("the job has finished without a result")
 
 // Options configures a Dispatcher. The zero value of each field selects its default.
 type Options struct {
-	// Prefix starts every key and keeps several systems in a database apart; default DefaultPrefix.
+	// Prefix begins every key, so that several systems can share a database; default DefaultPrefix. It
+	// may have up to 64 bytes of UTF-8, without an asterisk or NUL.
 	Prefix string
 	// Prios is the number of priority levels, at most MaxPrios; default 1. It must be the same in all
 	// processes.

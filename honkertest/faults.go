@@ -38,10 +38,10 @@ func lapse(ctx context.Context, db *honker.DB, id int64) (held bool, err error) 
 
 // Crash returns a DB in the state that would be left behind if the process were killed now. It has
 // all committed data, including claims and locks that nobody will release, but no changes from an
-// open transaction. The DB is opened on a copy of the file with the options passed to [Open]; db
-// remains usable and independent. Claims in the copy can be taken over when their leases expire or
-// after [Lapse]. If a Scheduler.Run or Maintain was the leader, another can take over after a
-// minute.
+// open transaction. The DB is opened on a copy of the file with the options passed to [Open] or
+// [OpenFile]; db remains usable and independent. Claims in the copy can be taken over when their
+// leases expire or after [Lapse]. If a Scheduler.Run or Maintain was the leader, another can take
+// over within a minute.
 func Crash(t testing.TB, db *honker.DB) *honker.DB {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "crashed.db")

@@ -113,8 +113,8 @@ func TestCodec_Format(t *testing.T) {
 	}
 }
 
-// Keys can be rotated while jobs wait. A ring with both keys opens all payloads. The error of a ring without the
-// old key contains its id.
+// Keys can be rotated while jobs wait. A ring with both keys opens all payloads. If a ring lacks the old key, the
+// error names its id.
 func TestCodec_KeyChanges(t *testing.T) {
 	before, both, after := newCodec(t, "a", nil), newCodec(t, "ba", nil), newCodec(t, "b", nil)
 	old, new := encode(t, before, "q", `"x"`), encode(t, both, "q", `"x"`)

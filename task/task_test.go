@@ -23,7 +23,7 @@ func newTask(t testing.TB, name string, args ...any) task.Task {
 	return call
 }
 
-// performed is the state of a job after an hour of work in a synctest bubble.
+// performed is a job's state after an hour of work in a synctest bubble.
 type performed struct {
 	left    *honker.JobInfo // nil if the job no longer exists
 	result  json.RawMessage // nil if no result was saved
@@ -63,7 +63,7 @@ func ours(t *testing.T, call task.Task) func(*honker.DB) int64 {
 	}
 }
 
-// The encoding of a task is the same as in other bindings.
+// A task is encoded the same way as in other bindings.
 func TestTask_Envelope_AsHonker(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -209,7 +209,7 @@ func TestTask_Unknown(t *testing.T) {
 	require.Equal(t, honker.StateDead, p.left.State)
 }
 
-// The value that a task returns is saved as the result of its job.
+// A task's return value is saved as its job's result.
 func TestTask_Result(t *testing.T) {
 	testkit.FileOnly(t)
 	add := func(_ context.Context, call task.Task) (any, error) {
