@@ -33,7 +33,7 @@ func TestBatch_Empty(t *testing.T) {
 	require.Empty(t, testkit.ClaimAll(t, q))
 	require.NoError(t, b.Seal(ctx))
 	require.Contains(t, testkit.ClaimAll(t, q), next)
-	open := newBatch(t, db) // has a member that waits, and does not affect the other batches
+	open := newBatch(t, db) // has a waiting member, and does not affect the other batches
 	testkit.Enqueue(t, q, 3, honker.InBatch(open.ID), honker.Delay(time.Hour))
 	c := newBatch(t, db)
 	other := testkit.Enqueue(t, q, 4, honker.AfterBatch(c.ID))
@@ -45,7 +45,7 @@ func TestBatch_Empty(t *testing.T) {
 	require.ErrorIs(t, db.Batch(99).Seal(ctx), honker.ErrNotFound)
 }
 
-// A batch also notices a death by another binding.
+// A batch also notices a death caused by another binding.
 func TestBatch_ForeignDeath(t *testing.T) {
 	testkit.FileOnly(t)
 	_, db, q := testkit.NewQueue[int](t, nil)
@@ -62,8 +62,8 @@ func TestBatch_ForeignDeath(t *testing.T) {
 	require.Equal(t, honker.PhaseHeld, testkit.PhaseOf(t, db, next))
 }
 
-// If the jobs of a key run in order, a member that is added later cannot have the key of a job that waits
-// for the batch, because each would wait for the other. The member is accepted with another key, in another
+// If a key's jobs run in order, a member that is added later cannot have the key of a job that waits for
+// the batch, because each would wait for the other. The member is accepted with another key, in another
 // queue, without InOrder, or ahead of the waiting job.
 func TestBatch_CircleOfKey(t *testing.T) {
 	ctx, db, q := newQuietQueue(t)
@@ -131,7 +131,7 @@ func newQuietQueue(t testing.TB) (context.Context, *honker.DB, *honker.Queue[int
 	return testkit.Context(t, testkit.Timeout), db, honker.NewQueue[int](db, "jobs", nil)
 }
 
-// foreignDelete deletes a live job as another binding does when it acks the job or is about to bury it.
+// foreignDelete deletes a live job as another binding does when it acks or is about to dead-letter the job.
 func foreignDelete(t testing.TB, db *honker.DB, id int64) {
 	t.Helper()
 	testkit.Exec(t, db, `DELETE FROM _honker_live WHERE id = `+fmt.Sprint(id))
@@ -300,7 +300,7 @@ func TestAfter_Work_NoDelay(t *testing.T) {
 	})
 }
 
-// The id of a deleted job counts as done. An id that was never assigned is refused, and nothing changes.
+// A deleted job's id counts as done. An id that was never assigned is refused, and nothing changes.
 func TestAfter_Ids(t *testing.T) {
 	ctx, db, q := newQuietQueue(t)
 	_, err := q.Enqueue(ctx, 1, honker.After(1))
@@ -361,7 +361,7 @@ func TestAfter_DelayAndExpiry(t *testing.T) {
 	})
 }
 
-// A job that is held for several reasons is released when the last of them is removed, in any order.
+// A job held for several reasons is released when the last of them is removed, in any order.
 func TestAfter_SeveralReasons(t *testing.T) {
 	ctx := context.Background()
 	again := honker.Unique("u", &honker.Uniqueness{Conflict: honker.RunAgain})
@@ -429,7 +429,7 @@ func TestAfter_Unique_Replaced(t *testing.T) {
 	requireSound(t, db)
 }
 
-// A key has room again when its released job has to wait for new predecessors.
+// A key has room again when its released job must wait for new predecessors.
 func TestAfter_Key(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	require.NoError(t, q.SetLimits(ctx, honker.Limits{PerKey: 1}))
@@ -488,7 +488,7 @@ func TestAfter_ForeignAck(t *testing.T) {
 	require.LessOrEqual(t, j.RunAt.Unix(), time.Now().Unix()+2)
 }
 
-// If a death in another binding makes a job of a key wait again, the next job of the key takes its room.
+// If a death in another binding makes a key's job wait again, the key's next job takes its place.
 func TestAfter_ForeignDeath_Key(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -507,7 +507,7 @@ func TestAfter_ForeignDeath_Key(t *testing.T) {
 	require.Contains(t, testkit.ClaimAll(t, q), c)
 }
 
-// The results of a job's predecessors are kept until the job is over, even past their TTL.
+// The results of a job's predecessors are kept until the job has ended, even past their TTL.
 func TestAfter_ResultsAreKept(t *testing.T) {
 	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// wrap is a codec with readable output: {"in": queue, "n": counter, "text": base64}. It refuses payloads of
+// wrap is a codec with readable output: {"in": queue, "n": counter, "text": base64}. It rejects payloads of
 // other queues and passes through payloads that it did not encode.
 type wrap struct {
 	fail atomic.Pointer[error] // returned by Decode
@@ -70,7 +70,7 @@ func newCodecQueue(t *testing.T, opts *honker.QueueOptions) (context.Context, *h
 	return testkit.Context(t, testkit.Timeout), db, honker.NewQueue[string](db, "jobs", opts), c
 }
 
-// requireWrapped checks that the stored payload of j is the codec's encoding of payload for the queue.
+// requireWrapped checks that j's stored payload is the codec's encoding of payload for the queue.
 func requireWrapped(t *testing.T, j *honker.JobInfo, payload string) {
 	t.Helper()
 	var w wrapped
@@ -170,7 +170,7 @@ func TestCodec_Workers(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// The payload of a schedule is encoded for its queue, and so are the jobs that it fires.
+// A schedule's payload is encoded for its queue, and so are the jobs that it enqueues.
 func TestCodec_Schedule(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -345,8 +345,8 @@ func TestCodec_KeyComesBack(t *testing.T) {
 	require.Equal(t, "secret", args)
 }
 
-// Decode receives payloads of foreign origin unchanged and may pass them through. Payloads that are not
-// text are refused.
+// Decode receives foreign payloads unchanged and may pass them through. Payloads that are not text are
+// rejected.
 func TestCodec_Foreign(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -380,8 +380,8 @@ func TestCodec_Middleware(t *testing.T) {
 	require.ErrorIs(t, seen[0], errLocked)
 }
 
-// The plain text of an encoded payload is in neither the file nor its log. That holds after a retry and a
-// death, with a unique key, and for a schedule.
+// An encoded payload's plaintext is in neither the file nor its log, even after a retry or a death, with a
+// unique key, or for a schedule.
 func TestCodec_NotInFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "sealed.db")

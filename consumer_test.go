@@ -17,7 +17,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Statements with which the other bindings save and read an offset.
+// Statements with which other bindings save and read an offset.
 const (
 	bindingSave = `INSERT INTO _honker_stream_consumers (name, topic, offset) VALUES (?1, ?2, ?3)
 ON CONFLICT(name, topic) DO UPDATE SET offset = excluded.offset WHERE excluded.offset > _honker_stream_consumers.offset`
@@ -162,7 +162,7 @@ func TestConsumer_Seek_Back(t *testing.T) {
 	})
 }
 
-// Seek of an unknown consumer returns ErrNotFound.
+// Seek returns ErrNotFound for an unknown consumer.
 func TestConsumer_Seek_NotFound(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -178,7 +178,7 @@ func TestConsumer_Seek_NotFound(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_stream_consumers`), "none was made")
 }
 
-// Seek on a pattern uses the offsets of the pattern.
+// Seek on a pattern uses the pattern's offsets.
 func TestConsumer_Seek_Pattern(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -315,7 +315,7 @@ func TestConsumer_Delete(t *testing.T) {
 	require.Equal(t, 0, testkit.Take(t, s, "c", nil, 1)[0].Data, "it begins anew")
 }
 
-// Head returns the last offset of the topic or pattern.
+// Head returns the last offset of a topic or pattern.
 func TestStream_Head(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders:a")
@@ -335,7 +335,7 @@ func TestStream_Head(t *testing.T) {
 	require.Equal(t, []int64{a, b, b, last}, heads())
 }
 
-// Consumers and groups whose filter no version can read are left out of the lists and logged. The other
+// Consumers and groups with an unreadable filter are left out of the lists and logged. The other
 // entries are still listed.
 func TestStream_Lists_UnreadableFilter(t *testing.T) {
 	testkit.FileOnly(t)

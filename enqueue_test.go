@@ -127,8 +127,8 @@ func TestHandoff_Jobs(t *testing.T) {
 	})
 }
 
-// Jobs that other writers have enqueued meanwhile, in any way, are claimed before the job that is handed
-// over.
+// Jobs that other writers have enqueued in the meantime, in any way, are claimed before the job that is
+// handed over.
 func TestHandoff_OthersFirst(t *testing.T) {
 	testkit.FileOnly(t)
 	for what, other := range map[string]string{
@@ -155,8 +155,8 @@ VALUES ('jobs', '7', 1, `+other+`)`)
 	}
 }
 
-// A job is handed over with a whole lease. The lease starts when the enqueue gets the writer, however long
-// it waited for it.
+// A handed-over job has a full lease. The lease starts when the enqueue gets the writer, however long the
+// enqueue waited.
 func TestHandoff_WholeLease(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1})
@@ -179,9 +179,8 @@ func TestHandoff_WholeLease(t *testing.T) {
 	})
 }
 
-// A job that is handed over costs one statement and one commit from its enqueue to its handler. The
-// counting trigger has a name that honker reserves, because a trigger of the application prevents the
-// handoff.
+// A handed-over job costs one statement and one commit from its enqueue to its handler. The counting
+// trigger has a name reserved for honker, because an application trigger prevents the handoff.
 func TestHandoff_WrittenOnce(t *testing.T) {
 	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
@@ -280,7 +279,7 @@ func TestHandoff_IdleOnly(t *testing.T) {
 
 const slow = 1
 
-// A worker that stops leaves no job claimed, at whatever moment of its shutdown a job is handed over.
+// A worker that stops leaves no job claimed, whenever during its shutdown a job is handed over.
 func TestHandoff_WorkEnds(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -291,7 +290,7 @@ func TestHandoff_WorkEnds(t *testing.T) {
 		all.Go(func() {
 			require.NoError(t, q.Work(working, func(context.Context, *honker.Job[int]) error { return nil }, nil))
 		})
-		<-time.After(time.Duration(round%10) * 100 * time.Microsecond) // any moment of its start
+		<-time.After(time.Duration(round%10) * 100 * time.Microsecond) // any time during its start
 		all.Go(func() { testkit.Enqueue(t, q, round) })
 		<-time.After(time.Duration(round%7) * 20 * time.Microsecond)
 		stop()
@@ -300,7 +299,7 @@ func TestHandoff_WorkEnds(t *testing.T) {
 	}
 }
 
-// Each job is delivered once while loops begin, end and are called in any order.
+// Each job is delivered once, in whatever order loops begin, end and are called.
 func TestHandoff_LoopsComeAndGo(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -335,8 +334,8 @@ func TestHandoff_LoopsComeAndGo(t *testing.T) {
 	require.Zero(t, liveJobs(t, q))
 }
 
-// If the application has a trigger on the jobs, nothing is handed over. The handler sees the row as the
-// trigger left it.
+// If the application has a trigger on the jobs table, nothing is handed over. The handler sees the row as
+// the trigger left it.
 func TestEnqueue_Handoff_ForeignTrigger(t *testing.T) {
 	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
@@ -361,12 +360,12 @@ func TestEnqueue_Handoff_ForeignTrigger(t *testing.T) {
 	})
 }
 
-// mirrored is a trigger that copies every job of "jobs" to "audit" with the SQL functions, as an
+// mirrored is a trigger that uses the SQL functions to copy every job in "jobs" to "audit", as an
 // application might.
 const mirrored = `CREATE TRIGGER mirror AFTER INSERT ON _honker_live WHEN NEW.queue = 'jobs'
 BEGIN SELECT honker_enqueue('audit', NEW.payload, NULL, NULL, 0, 3, NULL); END`
 
-// EnqueueMany returns the ids of its own jobs even if a trigger inserts others in between.
+// EnqueueMany returns its own jobs' ids even if a trigger inserts others in between.
 func TestQueue_EnqueueMany_TriggerAdds(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -394,8 +393,8 @@ func TestQueue_EnqueueMany_TriggerAdds(t *testing.T) {
 const unique = `CREATE TRIGGER once BEFORE INSERT ON _honker_live
 WHEN EXISTS (SELECT 1 FROM _honker_live WHERE queue = NEW.queue AND payload = NEW.payload) BEGIN SELECT RAISE(IGNORE); END`
 
-// An enqueue whose job is dropped by a trigger returns an error and not the id of another job. EnqueueMany
-// then adds no job of the batch.
+// An enqueue whose job is dropped by a trigger returns an error rather than another job's id. EnqueueMany
+// then adds none of its jobs.
 func TestQueue_Enqueue_TriggerDrops(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -428,7 +427,7 @@ type headers = map[string]string
 
 type tenantKey struct{}
 
-// tenantOf implements Options.Headers with the tenant of ctx.
+// tenantOf implements Options.Headers. It adds ctx's tenant.
 func tenantOf(ctx context.Context) headers {
 	tenant, ok := ctx.Value(tenantKey{}).(string)
 	if !ok {
@@ -500,7 +499,7 @@ func TestHeaders_Binding(t *testing.T) {
 	requireSound(t, db)
 }
 
-// Options.Headers adds headers from the ctx of each enqueue. Headers of the enqueue itself take precedence.
+// Options.Headers adds headers from each enqueue's ctx. The enqueue's own headers take precedence.
 func TestHeaders_Options(t *testing.T) {
 	db := honkertest.OpenFile(t, filepath.Join(t.TempDir(), "file.db"), &honker.Options{Headers: tenantOf})
 	q := honker.NewQueue[int](db, "jobs", nil)
@@ -550,7 +549,7 @@ func TestHeaders_Options(t *testing.T) {
 	requireSound(t, db)
 }
 
-// A job that is handed to a waiting worker of the same process has its headers too.
+// A job that is handed to a waiting worker in the same process also has its headers.
 func TestHeaders_Handoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -565,7 +564,7 @@ func TestHeaders_Handoff(t *testing.T) {
 	})
 }
 
-// An enqueue that replaces the arguments of the job with its unique key replaces the headers too. An
+// An enqueue that replaces the arguments of the job with its unique key also replaces the headers. An
 // enqueue that only finds the job changes neither.
 func TestHeaders_Unique(t *testing.T) {
 	for conflict, want := range map[honker.Conflict]headers{

@@ -34,7 +34,7 @@ func inOwnTx(db *honker.DB, call func(context.Context, *sql.Tx) error) testkit.R
 	}
 }
 
-// badHandle returns every verb of a handle that should refuse its input.
+// badHandle returns every verb of a handle that should reject its input.
 func badHandle[T any](db *honker.DB, q *honker.Queue[T]) map[string]testkit.Refusal {
 	type c = context.Context
 	var zero T
@@ -69,7 +69,7 @@ var badNames = map[string]string{
 	"surrogates": "\xed\xa0\x80",
 }
 
-// Every verb refuses bad names.
+// Every verb rejects bad names.
 func TestDB_Input_BadNames(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -128,7 +128,7 @@ func TestDB_Input_AnyNames(t *testing.T) {
 	}
 }
 
-// Bad numbers and durations are refused.
+// Bad numbers and durations are rejected.
 func TestDB_Input_BadNumbers(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -234,7 +234,7 @@ func TestDB_Input_LongestSpans(t *testing.T) {
 	require.Empty(t, testkit.Claim(t, q, 10))
 }
 
-// Payloads that are not JSON are refused.
+// Payloads that are not JSON are rejected.
 func TestDB_Input_NoJSON(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
@@ -276,7 +276,7 @@ func TestDB_Input_NoJSON(t *testing.T) {
 	testkit.Enqueue(t, honker.NewQueue[string](db, "jobs", nil), "12345678") // the largest payload allowed
 }
 
-// Every verb refuses []byte as the payload type.
+// Every verb rejects []byte as the payload type.
 func TestDB_Input_Bytes(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -285,7 +285,7 @@ func TestDB_Input_Bytes(t *testing.T) {
 	testkit.RequireRefused(t, path, badHandle(db, honker.NewQueue[named](db, "jobs", nil)))
 }
 
-// A pointer to bytes is refused like bytes.
+// A pointer to bytes is rejected like bytes.
 func TestDB_Input_PointerToBytes(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -314,7 +314,7 @@ func TestDB_Open_BadOptions(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
 
-// Verbs that wait for the writer return the cause of the end of ctx, as reads do.
+// Verbs that wait for the writer return the cause of ctx's end, as reads do.
 func TestWrite_EndOfCtx_Cause(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -342,7 +342,7 @@ func TestWrite_EndOfCtx_Cause(t *testing.T) {
 	}
 }
 
-// Close ends a wait for the writer with ErrClosed, in loops too.
+// Close ends a wait for the writer with ErrClosed, even in loops.
 func TestClose_WhileTheWriterIsTaken(t *testing.T) {
 	t.Parallel()
 	for name, wait := range map[string]func(context.Context, *honker.DB) error{
@@ -374,7 +374,7 @@ func TestClose_WhileTheWriterIsTaken(t *testing.T) {
 	}
 }
 
-// Every verb refuses a nil context, and later calls are not affected.
+// Every verb rejects a nil context, and later calls are not affected.
 func TestDB_Input_NilContext(t *testing.T) {
 	_, db := testkit.OpenShared(t)
 	tx, err := db.SQL().BeginTx(context.Background(), nil)
@@ -441,7 +441,7 @@ func TestDB_Input_NilContext(t *testing.T) {
 	testkit.Enqueue(t, honker.NewQueue[int](db, "jobs", nil), 1)
 }
 
-// A nil handle, option or function is refused where it is passed in.
+// A nil handle, option or function is rejected by the call that it is passed to.
 func TestDB_Input_Nil(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	s := honker.NewStream[int](db, "events", nil)
@@ -467,7 +467,7 @@ func TestDB_Input_Nil(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
-// ErrorType returns nothing of the error's text. A postponed job does not count as failed.
+// ErrorType returns no part of the error's text. A postponed job does not count as failed.
 func TestErrorType(t *testing.T) {
 	path := &fs.PathError{Op: "open", Path: "/secret", Err: fs.ErrNotExist}
 	for want, errs := range map[string][]error{

@@ -17,7 +17,7 @@ import (
 // eventNames are event keys and filter operands, with and without the topic orders.
 var eventNames = []string{"", "created", "created:eu", "orders", "orders:", "orders:created", "orders:orders:created", "order", "c", "é\U0010ffff", "other:created"}
 
-// drawFilter returns a random filter and the equivalent Go predicate on the key of an event of orders.
+// drawFilter returns a random filter and an equivalent Go predicate on the key of an event in orders.
 func drawFilter(r *rand.Rand, depth int) (honker.Filter, func(key string) bool) {
 	kind := r.IntN(4)
 	if kind < 2 || depth == 0 {

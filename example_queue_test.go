@@ -49,7 +49,7 @@ func ExampleQueue_Jobs() {
 	// drink
 }
 
-// scratch returns a path for the file of an example. An application would use a path such as "app.db".
+// scratch returns a path for an example's file. An application would use a path such as "app.db".
 func scratch() (path string, remove func()) {
 	dir, err := os.MkdirTemp("", "honker-example")
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// The members of a group share the events of a stream. An event that fails does not delay the others: it is
-// delivered again when there are no fresh events.
+// A group's members share a stream's events. An event that fails does not delay the others: it is delivered
+// again when there are no new events.
 func ExampleGroup() {
 	ctx := context.Background()
 	db, done := openScratch(ctx)
@@ -49,7 +49,7 @@ func ExampleGroup() {
 	// [ada] lag 0 leased 0 up to 3 <nil>
 }
 
-// openScratch opens a scratch file for an example with another subject.
+// openScratch opens a scratch file for an example that is about something else.
 func openScratch(ctx context.Context) (db *honker.DB, done func()) {
 	path, remove := scratch()
 	db, err := honker.Open(ctx, path, nil)
@@ -201,8 +201,7 @@ func ExamplePipe() {
 	// doubler: <nil>
 }
 
-// The retention of a stream is stored in the file. Compact never deletes events that a consumer has not
-// seen.
+// A stream's retention is stored in the file. Compact never deletes events that a consumer has not seen.
 func ExampleStream_Compact() {
 	ctx := context.Background()
 	db, done := openScratch(ctx)

@@ -29,7 +29,7 @@ func ExampleAttach() {
 	defer db.Close()
 
 	emails := honker.NewQueue[string](db, "emails", nil)
-	tx, _ := pool.BeginTx(ctx, nil) // for example, the transaction of an ORM
+	tx, _ := pool.BeginTx(ctx, nil) // for example, an ORM's transaction
 	emails.EnqueueTx(ctx, tx, "ada@example.com")
 	fmt.Println(tx.Commit())
 
@@ -40,7 +40,7 @@ func ExampleAttach() {
 	// ada@example.com <nil>
 }
 
-// Receipt is the payload of a job that sends the receipt of an order.
+// Receipt is the payload of a job that sends an order's receipt.
 type Receipt struct{ Order int }
 
 // The job exists if the transaction commits. After a rollback it does not.
@@ -83,7 +83,7 @@ func Example() {
 	// drained: <nil>
 }
 
-// The error that a handler returns decides how its job continues.
+// The error that a handler returns determines what happens to its job.
 func ExampleRetryAfter() {
 	err := errors.New("the mail server is down")
 	steer := map[string]func() error{
@@ -94,7 +94,7 @@ func ExampleRetryAfter() {
 			return honker.Snooze(time.Hour) // retried in an hour; this attempt does not count
 		},
 		"never": func() error {
-			return honker.Reject(err) // dead-lettered at once
+			return honker.Reject(err) // dead-lettered immediately
 		},
 	}
 	fmt.Println("later:", steer["later"]())
@@ -298,7 +298,7 @@ func ExampleRateLimit_Wait() {
 	// page 2
 }
 
-// Run Maintain in every process, beside the work. One process at a time does the chores.
+// Run Maintain in every process, alongside the work. Only one process at a time does the maintenance.
 func ExampleDB_Maintain() {
 	ctx, stop := context.WithCancel(context.Background())
 	db, done := openScratch(ctx)
@@ -355,8 +355,8 @@ func ExampleScheduler_Run() {
 	// scheduler: <nil>
 }
 
-// Tick enqueues the jobs of all due schedules. Each fire happens once, in whichever process ticks first.
-// Run calls it by itself.
+// Tick enqueues the jobs of all due schedules. Each schedule fires once, in whichever process ticks first. Run calls
+// Tick on its own.
 func ExampleScheduler_Tick() {
 	ctx := context.Background()
 	db, done := openScratch(ctx)
@@ -378,7 +378,7 @@ func ExampleScheduler_Tick() {
 	// once more: 0
 }
 
-// Missed decides how a schedule catches up after a night without a running process.
+// Missed determines how a schedule catches up after a night without a running process.
 func ExampleMissed() {
 	ctx := context.Background()
 	db, done := openScratch(ctx)
@@ -427,7 +427,7 @@ func ExampleScheduler_Update() {
 	// report 0 9 * * 1-5 false null
 }
 
-// Unlike in other crons, both day fields have to match.
+// Unlike in other cron implementations, both day fields must match.
 func ExampleNextAfter() {
 	from := time.Date(2026, time.January, 1, 12, 0, 0, 0, time.Local)
 	for _, spec := range []string{"0 9 * * 1-5", "0 0 13 * 5", "30 59 23 * * *", "@every 90s", "0 0 30 2 *"} {

@@ -53,7 +53,7 @@ func TestGroup_Delete_EndsMembers(t *testing.T) {
 	})
 }
 
-// A group with a sparse filter gets past long runs of other events.
+// A group with a sparse filter gets past long runs of excluded events.
 func TestGroup_Sparse(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -97,7 +97,7 @@ func TestGroup_Sparse(t *testing.T) {
 	}
 }
 
-// A group begins where its first member has set the start.
+// A group begins at the start set by its first member.
 func TestGroup_Join_Start(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		began := time.Now()
@@ -138,7 +138,7 @@ func TestGroup_Join_Start(t *testing.T) {
 	})
 }
 
-// A group refuses bad input.
+// A group rejects bad input.
 func TestGroup_BadInput(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -174,7 +174,7 @@ func TestGroup_BadInput(t *testing.T) {
 	testkit.RequireRefused(t, path, calls)
 }
 
-// Fresh events are claimed first, and returned events last in, first out.
+// New events are claimed first. Returned events are claimed last in, first out.
 func TestMember_Claim_FreshFirst(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	s := honker.NewStream[int](db, "orders", nil)
@@ -203,7 +203,7 @@ func TestMember_Claim_FreshFirst(t *testing.T) {
 	require.Equal(t, []int{1, 2, 3, 4, 5, 2, 1}, order)
 }
 
-// A pipe publishes a successor of each event.
+// A pipe publishes a successor for each event.
 func TestPipe_Successors(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	numbers, doubled := honker.NewStream[int](db, "numbers", nil), honker.NewStream[int](db, "doubled", nil)
@@ -253,7 +253,7 @@ func TestRetention_Compact_Consumer(t *testing.T) {
 	require.Equal(t, honker.CompactStats{Deleted: 590, Policy: 990, Cutoff: 990}, stats)
 }
 
-// deadOf returns the dead events of a group.
+// deadOf returns a group's dead events.
 func deadOf[E any](t testing.TB, g *honker.Group[E]) (dead []honker.DeadEvent[E], errs []error) {
 	t.Helper()
 	for d, err := range g.Dead(context.Background()) {
@@ -263,7 +263,7 @@ func deadOf[E any](t testing.TB, g *honker.Group[E]) (dead []honker.DeadEvent[E]
 	return dead, errs
 }
 
-// Events are dead-lettered when their attempts are spent.
+// Events are dead-lettered when they have no attempts left.
 func TestMember_Nack_AttemptsSpent(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx := context.Background()
@@ -303,7 +303,7 @@ func TestMember_Nack_AttemptsSpent(t *testing.T) {
 		found, err = g.Redeliver(ctx, 2)
 		require.True(t, !found && err == nil, "it is not dead any more")
 		require.EqualValues(t, 1, testkit.GroupInfo(t, g).LowWater)
-		for attempt := range 2 { // spends all attempts
+		for attempt := range 2 { // uses up all attempts
 			ds := given(t, m, 3)
 			require.Equal(t, []int{2}, contentsOf(ds))
 			require.Equal(t, attempt+1, ds[0].Attempts)
@@ -315,7 +315,7 @@ func TestMember_Nack_AttemptsSpent(t *testing.T) {
 	})
 }
 
-// The rows of a large group are deleted in transactions of a few rows. If the deletion is interrupted, the
+// A large group's rows are deleted in transactions of a few rows. If the deletion is interrupted, the
 // group is already gone, and Maintain deletes the remaining rows.
 func TestGroup_Delete_Chunks(t *testing.T) {
 	testkit.FileOnly(t)

@@ -25,7 +25,7 @@ import (
 
 type deliveryHandler = func(context.Context, *honker.Delivery[int]) error
 
-// workGroup runs Work of a group in the background. stop ends its ctx and returns the error of Work.
+// workGroup runs a group's Work in the background. stop ends its ctx and returns Work's error.
 func workGroup(t testing.TB, g *honker.Group[int], fn deliveryHandler, opts *honker.GroupWorkOptions) (stop func() error) {
 	t.Helper()
 	return testkit.Background(t, func(ctx context.Context) error { return g.Work(ctx, fn, opts) })
@@ -39,7 +39,7 @@ func logged(t testing.TB) (*honker.DB, *testkit.Log) {
 	}), log
 }
 
-// Each event is handled once and acked, by any number of workers and processes.
+// Each event is handled once and acked, whatever the number of workers and processes.
 func TestGroup_Work_Once(t *testing.T) {
 	t.Parallel()
 	events := 1500
@@ -108,8 +108,8 @@ func TestGroup_Work_Workers(t *testing.T) {
 	}
 }
 
-// The return value of a handler settles its event. An error delays the event for the Backoff until its
-// attempts are spent.
+// A handler's return value settles its event. An error delays the event for the Backoff until it has no
+// attempts left.
 func TestGroup_Work_Nacks(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		g := stocked(t, db, 2).Group("g", &honker.GroupOptions{
@@ -142,7 +142,7 @@ func TestGroup_Work_Nacks(t *testing.T) {
 	})
 }
 
-// A panic counts as an error with its stack, in Backoff as well. A handler that ends its goroutine does not
+// A panic counts as an error with its stack, even in Backoff. A handler that ends its goroutine does not
 // end the worker.
 func TestGroup_Work_Panics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestGroup_Work_Panics(t *testing.T) {
 	})
 }
 
-// deadEvents returns the dead events of a group.
+// deadEvents returns a group's dead events.
 func deadEvents(t testing.TB, g *honker.Group[int]) (dead []*honker.DeadEvent[int]) {
 	t.Helper()
 	for d, err := range g.Dead(context.Background()) {
@@ -231,7 +231,7 @@ func TestGroup_Work_ClaimLost(t *testing.T) {
 	}
 }
 
-// Storage errors of a join, a claim and a settle are logged and retried.
+// Storage errors during a join, a claim or a settle are logged and retried.
 func TestGroup_Work_Retries(t *testing.T) {
 	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -322,7 +322,7 @@ func TestGroup_Work_SettledByTheHandler(t *testing.T) {
 	})
 }
 
-// Events claimed ahead are returned at once when handlers become slow.
+// Events claimed ahead are returned immediately when handlers become slow.
 func TestGroup_Work_ClaimsAhead(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		g := stocked(t, db, 500).Group("g", nil)
@@ -393,7 +393,7 @@ func TestGroup_Work_Values(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// Work refuses a name that another member has, and the name of a deleted group.
+// Work rejects a name that another member has, and the name of a deleted group.
 func TestGroup_Work_MembershipLost(t *testing.T) {
 	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
@@ -468,7 +468,7 @@ func TestGroup_Work_ErrorBeforeTheEndOfCtx(t *testing.T) {
 	})
 }
 
-// Close ends Work with ErrClosed during the pause after a failed transaction too.
+// Close ends Work with ErrClosed, even during the pause after a failed transaction.
 func TestGroup_Work_CloseWhileItRetries(t *testing.T) {
 	t.Parallel()
 	path, log := filepath.Join(t.TempDir(), "file.db"), new(testkit.Log)
@@ -486,7 +486,7 @@ func TestGroup_Work_CloseWhileItRetries(t *testing.T) {
 	require.ErrorIs(t, testkit.Within(context.Background(), ended, testkit.Timeout), honker.ErrClosed)
 }
 
-// When ctx ends, no handler starts any more, and running handlers finish.
+// When ctx ends, no more handlers start, and running handlers finish.
 func TestGroup_Work_Drains(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		s := stocked(t, db, 3)
@@ -510,8 +510,8 @@ func TestGroup_Work_Drains(t *testing.T) {
 	})
 }
 
-// After DrainTimeout the ctx of the handlers is cancelled. Unfinished events return to the group with their
-// attempt unspent, even if a handler ignores its ctx.
+// After DrainTimeout the handlers' ctx is cancelled. Unfinished events return to the group without counting
+// the attempt, even if a handler ignores its ctx.
 func TestGroup_Work_DrainTimeout(t *testing.T) {
 	for timeout, want := range map[time.Duration]time.Duration{0: 20 * time.Second, 5 * time.Second: 5 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -573,7 +573,7 @@ func TestGroup_Work_DrainTimeoutObeyed(t *testing.T) {
 	})
 }
 
-// Close drains Work like the end of ctx, and Work returns ErrClosed.
+// Close drains Work as the end of ctx does, and Work returns ErrClosed.
 func TestGroup_Work_Close(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")

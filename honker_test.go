@@ -52,7 +52,7 @@ func TestDB_Close_EndsWaiters(t *testing.T) {
 	}
 }
 
-// Close lets handlers finish all of their work.
+// Close lets handlers finish their work.
 func TestDB_Close_DrainsHandlers(t *testing.T) {
 	t.Parallel()
 	for name, work := range map[string]func(context.Context, *honker.DB) error{
@@ -207,8 +207,8 @@ func everyVerb(t testing.TB, db *honker.DB, tx honker.Tx) map[string]func(contex
 	}
 }
 
-// everyWait starts every kind of waiting call. It returns a channel for the error with which each call
-// ends.
+// everyWait starts every kind of waiting call. It returns a channel per call that receives the error with
+// which the call ends.
 func everyWait(t testing.TB, db *honker.DB) map[string]<-chan error {
 	t.Helper()
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -240,7 +240,7 @@ func everyWait(t testing.TB, db *honker.DB) map[string]<-chan error {
 	return waits
 }
 
-// Each code line of the README appears in an example, and the examples are run.
+// Each line of the README's code appears in an example, and the examples are run.
 func TestReadme_CodeOfExamples(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)
@@ -266,7 +266,7 @@ func exampleLines(t *testing.T) map[string]bool {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
-		// An example keeps its file in a temporary folder.
+		// An example keeps its file in a temporary directory.
 		for line := range strings.Lines(strings.ReplaceAll(string(text), "Open(ctx, path,", `Open(ctx, "app.db",`)) {
 			lines[strings.TrimSpace(line)] = true
 		}
@@ -335,7 +335,7 @@ func TestUpdates_Coalesces(t *testing.T) {
 	require.Less(t, ticks, 50)
 }
 
-// In every journal mode, each commit of another connection causes a single tick. There may be an extra tick
+// In every journal mode, each commit by another connection causes a single tick. There may be an extra tick
 // when the watcher starts, and for a checkpoint.
 func TestUpdates_JournalModes(t *testing.T) {
 	testkit.FileOnly(t)
@@ -395,9 +395,9 @@ func TestUpdates_JournalModes(t *testing.T) {
 	}
 }
 
-// No waiter is missed that begins to wait while the notifier reads the changes. Such a caller has checked
-// too early to see the change, and must not be woken too late. In each round two callers begin to wait for
-// names that no other call waits for, and a single commit without a hint concerns both.
+// A caller that begins to wait while the notifier reads the changes is not missed. Such a caller has
+// checked too early to see the change, and must not be woken too late. In each round two callers begin to
+// wait for names that no other call waits for, and a single commit without a hint concerns both.
 func TestNotifier_WaitDuringLook(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	ctx := testkit.Context(t, 3*testkit.Timeout)
@@ -410,7 +410,7 @@ func TestNotifier_WaitDuringLook(t *testing.T) {
 			require.NoError(t, err)
 			go func() { _, err := l.Next(ctx); heard <- err }()
 		}
-		time.Sleep(time.Duration(round%40) * 25 * time.Microsecond) // at any moment of the two other goroutines
+		time.Sleep(time.Duration(round%40) * 25 * time.Microsecond) // at any point in the two other goroutines
 		require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 			for _, name := range names {
 				if _, err := honker.NewStream[int](db, name, nil).PublishTx(ctx, tx, 1); err != nil {
@@ -436,7 +436,7 @@ func firstEvent(ctx context.Context, db *honker.DB, topic string) error {
 }
 
 // Verbs that may change many rows use transactions of a few rows. The end of ctx stops them between two
-// transactions. The completed part is committed and returned, and a second call does the rest.
+// transactions. The completed part is committed and reported, and a second call does the rest.
 func TestDB_LongVerbs_Chunks(t *testing.T) {
 	testkit.FileOnly(t)
 	const all = 5000
@@ -481,16 +481,16 @@ func TestDB_LongVerbs_Chunks(t *testing.T) {
 	}
 }
 
-// requirePerFile waits until each file has at most most goroutines. Goroutines that existed before, and the
-// few that all files of a process share, are not counted.
+// requirePerFile waits until each file has at most most goroutines. It does not count goroutines that
+// existed before, or the few that all files in a process share.
 func requirePerFile(t *testing.T, what string, before, files, most int) {
 	t.Helper()
 	testkit.Eventually(t, testkit.Timeout, what, func() bool { return runtime.NumGoroutine()-before <= files*most+5 })
 }
 
-// An open file has a single goroutine, and a second goroutine while a worker loop waits on it, besides the
-// goroutine that called Work. The same holds after jobs have run. The test is not parallel because it
-// counts all goroutines.
+// An open file has a single goroutine, and a second goroutine while a worker loop waits on it, in addition
+// to the goroutine that called Work. The same holds after jobs have run. The test is not parallel because
+// it counts all goroutines.
 func TestOpen_Many_Goroutines(t *testing.T) {
 	const files = 30
 	before, dir := runtime.NumGoroutine(), t.TempDir()

@@ -66,7 +66,7 @@ func TestJob_Retry_KeepsError(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_notifications`))
 }
 
-// Retry in the last attempt dead-letters the job.
+// Retry on the last attempt dead-letters the job.
 func TestJob_Retry_LastAttempt(t *testing.T) {
 	t.Parallel()
 	ctx, _, q := testkit.NewQueue[string](t, &honker.QueueOptions{MaxAttempts: 2})
@@ -86,7 +86,7 @@ func TestJob_Retry_LastAttempt(t *testing.T) {
 	require.Empty(t, testkit.Claim(t, q, 1))
 }
 
-// Reject dead-letters the job at once.
+// Reject dead-letters the job immediately.
 func TestJob_Reject_DeadLetter(t *testing.T) {
 	t.Parallel()
 	ctx, _, q := testkit.NewQueue[int](t, nil)
@@ -121,13 +121,13 @@ func TestJob_ErrorText_Bounded(t *testing.T) {
 	}
 }
 
-// Snooze does not spend the attempt.
+// Snooze does not count the attempt.
 func TestJob_Snooze_AttemptUnspent(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, &honker.QueueOptions{MaxAttempts: 2})
 	id := testkit.Enqueue(t, q, 1)
 	require.NoError(t, testkit.ClaimOne(t, q).Retry(ctx, 0, testkit.ErrCause))
-	for range 3 { // any number of times, even in the last attempt
+	for range 3 { // any number of times, even on the last attempt
 		job := testkit.ClaimOne(t, q)
 		require.Equal(t, 2, job.Attempts)
 		require.Equal(t, testkit.ErrCause.Error(), job.LastError)
@@ -195,7 +195,7 @@ func TestJob_StaleClaim(t *testing.T) {
 			for verb, settle := range settlesTx(job) {
 				require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 					require.ErrorIs(t, settle(ctx, tx), honker.ErrClaimLost, verb)
-					return nil // the transaction is committed all the same
+					return nil // the transaction is committed nevertheless
 				}))
 				require.Equal(t, before, *testkit.GetJob(t, q, id), verb)
 			}
@@ -264,8 +264,8 @@ func TestJob_RejectTx_Rollback(t *testing.T) {
 	require.Equal(t, honker.StateDead, testkit.GetJob(t, q, id).State)
 }
 
-// The handle of a snoozed job does not settle the next claim. A snooze returns the attempt, so the next
-// claim by the same worker has the same worker and attempt.
+// A snoozed job's handle does not settle the next claim. A snooze does not count the attempt, so the same
+// worker's next claim has the same worker and attempt.
 func TestJob_Snooze_StaleHandle(t *testing.T) {
 	t.Parallel()
 	_, db := testkit.OpenShared(t)
@@ -283,8 +283,8 @@ func TestJob_Snooze_StaleHandle(t *testing.T) {
 	require.NoError(t, second[0].Ack(ctx))
 }
 
-// The observer hears of a settle in the caller's transaction when the transaction is committed, and never
-// if it is rolled back. If the commit cannot be observed, the observer hears of the settle at once.
+// The observer receives a settle in the caller's transaction when the transaction commits, and never if it
+// is rolled back. If the commit cannot be observed, the observer receives the settle immediately.
 func TestObserver_SettleTx_AtCommit(t *testing.T) {
 	type inTx = func(*honker.DB, func(context.Context, *sql.Tx) error) error
 	ownTx := func(db *honker.DB, fn func(context.Context, *sql.Tx) error) error {
@@ -392,7 +392,7 @@ func TestObserver_Settled_ByHandler(t *testing.T) {
 	})
 }
 
-// identity holds the fields of a job beyond its arguments.
+// identity holds a job's fields other than its arguments.
 type identity struct {
 	Key, Unique string
 	Batch       int64
@@ -403,7 +403,7 @@ func identityOf(j *honker.JobInfo) identity {
 	return identity{j.Key, j.Unique, j.Batch, j.Headers}
 }
 
-// takers are the ways in which a program receives a job of "jobs". Each passes the next job to saw.
+// takers are the ways in which a program can receive a job from "jobs". Each passes the next job to saw.
 var takers = map[string]func(t *testing.T, db *honker.DB, q *honker.Queue[int], saw func(*honker.JobInfo)){
 	"Work": func(t *testing.T, _ *honker.DB, q *honker.Queue[int], saw func(*honker.JobInfo)) {
 		takeByWork(t, q, nil, saw)
@@ -497,8 +497,8 @@ func TestJob_Identity_InHandlers(t *testing.T) {
 	}
 }
 
-// A job that an enqueue has handed to an idle worker is complete as well: it has its headers and no fields
-// that were not set.
+// A job handed to an idle worker by an enqueue is complete as well: it has its headers, and no fields that
+// were not set.
 func TestJob_Identity_HandedOver(t *testing.T) {
 	t.Parallel()
 	_, _, q := testkit.NewQueue[int](t, nil)
@@ -515,8 +515,8 @@ func TestJob_Identity_HandedOver(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// A retried job has its other fields beside its checkpoint. A checkpoint of another program that is not
-// JSON does not affect them.
+// A retried job has its other fields in addition to its checkpoint. Another program's checkpoint that is
+// not JSON does not affect them.
 func TestJob_Identity_Checkpoint(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -539,13 +539,13 @@ func TestJob_Identity_Checkpoint(t *testing.T) {
 	require.Nil(t, third.Headers)
 }
 
-// Each verb of a job that was constructed by hand returns an explanation, and no verb panics.
+// Each verb of a job that was constructed by hand returns an error that explains why, and no verb panics.
 func TestJob_MadeByHand(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	testkit.Enqueue(t, q, 1)
 	claimed := testkit.ClaimOne(t, q)
-	var inside honker.JobInfo // the form in which a middleware receives it
+	var inside honker.JobInfo // as passed to a middleware
 	testkit.Enqueue(t, q, 2)
 	honkertest.Drain(t, q, testkit.Succeed)
 	look := func(next honker.WorkFunc) honker.WorkFunc {

@@ -131,7 +131,7 @@ func TestLimits_Running(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// The jobs of a full key are held. The next job is released when a running job ends, in any way and by any
+// A full key's jobs are held. The next job is released when a running job ends, in any way and in any
 // binding.
 func TestLimits_PerKey(t *testing.T) {
 	testkit.FileOnly(t)
@@ -167,7 +167,7 @@ func TestLimits_PerKey(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// Raising or removing a limit releases held jobs at once.
+// Raising or removing a limit releases held jobs immediately.
 func TestLimits_Raised(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	ids := enqueueKeys(t, q, "a", "a", "a", "a", "a", "a")
@@ -181,7 +181,7 @@ func TestLimits_Raised(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// Jobs of a key run in enqueue order, whatever their priority, so a retry delays the other jobs of its key.
+// A key's jobs run in enqueue order, whatever their priority, so a retry delays its key's other jobs.
 func TestLimits_InOrder(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -262,7 +262,7 @@ func TestLimits_NextClaimAt(t *testing.T) {
 	})
 }
 
-// A job that comes too early for its key's rate is assigned its start once, and jobs of other keys overtake
+// A job that comes too early for its key's rate is assigned its start once, and other keys' jobs overtake
 // it.
 func TestLimits_KeyRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -285,7 +285,7 @@ func TestLimits_KeyRate(t *testing.T) {
 	})
 }
 
-// SlowDown delays the starts of a key or a queue and spends no attempt.
+// SlowDown delays a key's or a queue's starts and does not count the attempt.
 func TestLimits_SlowDown(t *testing.T) {
 	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -499,9 +499,9 @@ var ways = map[string]func(ctx context.Context, db *honker.DB, q *honker.Queue[i
 	},
 }
 
-// A cancelled job occupies its place until its handler has returned, however it is cancelled and whichever
-// limit counts it. Then the next job starts at once. Until then the verbs that describe a queue report the
-// place.
+// A cancelled job occupies its slot until its handler has returned, however it is cancelled and whichever
+// limit counts it. Then the next job starts immediately. Until then, the verbs that describe a queue report
+// the slot.
 func TestQueue_Cancel_KeepsThePlace(t *testing.T) {
 	testkit.FileOnly(t)
 	for name, limits := range map[string]honker.Limits{"Running": {Running: 1}, "PerKey": {PerKey: 1}, "InOrder": {InOrder: true}} {
@@ -555,8 +555,8 @@ func TestQueue_Cancel_KeepsThePlace(t *testing.T) {
 	}
 }
 
-// While the handler of a cancelled job runs, its worker renews the place. The place of a dead worker ends
-// with its lease, and a sleeping worker wakes at that time.
+// While a cancelled job's handler runs, its worker renews the slot. A dead worker's slot expires with its
+// lease, and a sleeping worker wakes at that time.
 func TestQueue_Cancel_PlaceEndsWithTheLease(t *testing.T) {
 	for name, limits := range map[string]honker.Limits{"Running": {Running: 1}, "PerKey": {PerKey: 1}, "InOrder": {InOrder: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -610,8 +610,8 @@ func TestQueue_Cancel_PlaceEndsWithTheLease(t *testing.T) {
 	}
 }
 
-// Maintain removes the places of expired leases, for workers of other bindings. A queue without limits has
-// no places.
+// Maintain removes the slots of expired leases, for workers of other bindings. A queue without limits has
+// no slots.
 func TestQueue_Cancel_PlacesAreSwept(t *testing.T) {
 	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -638,7 +638,7 @@ func TestQueue_Cancel_PlacesAreSwept(t *testing.T) {
 	})
 }
 
-// heldJobs opens a file in which n jobs of one key are held behind a running job.
+// heldJobs opens a file in which n jobs with the same key are held behind a running job.
 func heldJobs(t *testing.T, n int, observer *observe.Observer) (*honker.DB, *honker.Queue[int]) {
 	t.Helper()
 	db, err := honker.Open(context.Background(), filepath.Join(t.TempDir(), "app.db"), &honker.Options{Observer: observer})
@@ -669,8 +669,8 @@ func TestQueue_SetLimits_KeepsTheWriterFree(t *testing.T) {
 	require.NoError(t, db.Check(context.Background()))
 }
 
-// An interrupted SetLimits is completed by the next SetLimits, by Maintain, or by the claims of a worker.
-// The file is consistent meanwhile.
+// An interrupted SetLimits is completed by the next SetLimits, by Maintain, or by a worker's claims. The
+// file is consistent in the meantime.
 func TestQueue_SetLimits_IsFinished(t *testing.T) {
 	testkit.FileOnly(t)
 	finish := map[string]func(ctx context.Context, db *honker.DB, q *honker.Queue[int]) error{

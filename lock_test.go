@@ -80,7 +80,7 @@ func TestLock_Token_Grows(t *testing.T) {
 	}
 }
 
-// Default owners are unique, and of several callers with the same owner only one gets the lock.
+// Default owners are unique. Of several callers with the same owner, only one gets the lock.
 func TestLock_Owner_Unique(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -97,8 +97,8 @@ func TestLock_Owner_Unique(t *testing.T) {
 	}
 }
 
-// The context of a lock derives from its caller's. It has the caller's values and ends with the caller's
-// context and cause. The lock is still held then, and Unlock releases it.
+// A lock's context derives from its caller's. It has the caller's values and ends with the caller's context
+// and cause. The lock is still held then, and Unlock releases it.
 func TestLock_Context_Derives(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -121,8 +121,8 @@ func TestLock_Context_Derives(t *testing.T) {
 	}
 }
 
-// The time that Lock waited does not shorten the hold. The lock's context outlives the wait, and the lock
-// is renewed after the ctx with which it was acquired has ended.
+// The time spent in Lock does not shorten the hold. The lock's context outlives the wait, and the lock is
+// renewed after the ctx with which it was acquired has ended.
 func TestLock_Context_EndedIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
@@ -171,7 +171,7 @@ func TestLock_InTx_Refused(t *testing.T) {
 	testkit.Unlock(t, l)
 }
 
-// Bad names and options of locks are refused.
+// Bad lock names and options are rejected.
 func TestLock_BadInput(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -193,7 +193,7 @@ func TestLock_BadInput(t *testing.T) {
 	testkit.RequireRefused(t, path, calls)
 }
 
-// TryLock of a held lock does not write.
+// TryLock does not write if the lock is held.
 func TestLock_TryLock_HeldNoWrite(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -202,7 +202,7 @@ func TestLock_TryLock_HeldNoWrite(t *testing.T) {
 	other := honkertest.OpenFile(t, path, nil)
 	testkit.RequireHeld(t, other, "report")
 	require.NoError(t, db.Tx(context.Background(), func(context.Context, *sql.Tx) error {
-		for range 10 { // no other connection can write meanwhile
+		for range 10 { // no other connection can write in the meantime
 			testkit.RequireHeld(t, db, "report")
 			testkit.RequireHeld(t, other, "report")
 		}
@@ -300,7 +300,7 @@ func TestLock_Taken_Lost(t *testing.T) {
 	}
 }
 
-// Unlock of a stolen lock reports the loss.
+// Unlock reports that the lock was stolen.
 func TestLock_Taken_Unlock(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -377,7 +377,7 @@ func TestLock_Wait_Unlock(t *testing.T) {
 	})
 }
 
-// Lock waits until the lock of a dead holder has expired.
+// Lock waits until a dead holder's lock has expired.
 func TestLock_Wait_Expiry(t *testing.T) {
 	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
@@ -457,7 +457,7 @@ func TestLock_Wait_GivesUp(t *testing.T) {
 	})
 }
 
-// Goroutines of two handles never hold the lock at the same time.
+// Goroutines with two handles never hold the lock at the same time.
 func TestLock_MutualExclusion(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)

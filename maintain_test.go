@@ -36,7 +36,7 @@ func maintain(t testing.TB, db *honker.DB) {
 	require.NoError(t, db.Maintain(ctx, &honker.MaintainOptions{Every: time.Minute}))
 }
 
-// Maintain settles overdue jobs of queues without workers.
+// Maintain settles overdue jobs in queues without workers.
 func TestMaintain_Jobs_Overdue(t *testing.T) {
 	testkit.FileOnly(t)
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, log *testkit.Log) {
@@ -220,7 +220,7 @@ func TestMaintain_OneLeader(t *testing.T) {
 	})
 }
 
-// Maintain stands by again when its lock is stolen.
+// Maintain stands by again if its lock is stolen.
 func TestMaintain_LockStolen(t *testing.T) {
 	testkit.FileOnly(t)
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
@@ -240,7 +240,7 @@ func TestMaintain_LockStolen(t *testing.T) {
 	})
 }
 
-// A failed chore is logged, and the other chores still run.
+// A failed task is logged, and the other tasks still run.
 func TestMaintain_ChoreFails(t *testing.T) {
 	testkit.FileOnly(t)
 	maintained(t, honker.Options{NotificationTTL: time.Second}, func(t *testing.T, db *honker.DB, log *testkit.Log) {
@@ -281,7 +281,7 @@ func TestMaintain_ChoreFails(t *testing.T) {
 	})
 }
 
-// A queue that cannot be settled, here because of a trigger of the application, does not delay the others.
+// A queue that cannot be settled, here because of an application trigger, does not delay the others.
 func TestMaintain_QueueFails(t *testing.T) {
 	testkit.FileOnly(t)
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
@@ -294,7 +294,7 @@ func TestMaintain_QueueFails(t *testing.T) {
 	})
 }
 
-// Maintain refuses an invalid interval and the ctx of a transaction.
+// Maintain rejects an invalid interval and a transaction's ctx.
 func TestMaintain_BadInput(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -325,7 +325,7 @@ func TestMaintain_Ends(t *testing.T) {
 	})
 }
 
-// Maintain waits for another process that holds the write lock for long.
+// Maintain waits for another process that holds the write lock for a long time.
 func TestMaintain_SlowWriter_Waits(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
@@ -356,7 +356,7 @@ func TestMaintain_SlowWriter_Retries(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// Run and Maintain need a single connection of an attached pool.
+// Run and Maintain need only a single connection from an attached pool.
 func TestMaintain_Attached_OneConn(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -391,7 +391,7 @@ func walOf(t testing.TB, path string) int64 {
 	return info.Size()
 }
 
-// spill makes the write-ahead log of the file large.
+// spill makes the file's write-ahead log large.
 func spill(t testing.TB, db *honker.DB) {
 	t.Helper()
 	_, err := db.Notify(context.Background(), "news", strings.Repeat("x", 1<<19))
@@ -416,7 +416,7 @@ func TestMaintain_WAL_Truncated(t *testing.T) {
 			if truncated {
 				testkit.Eventually(t, testkit.Timeout, "truncated", func() bool { return walOf(t, path) == 0 })
 			}
-			for range 2 { // two finished chores prove that a round has run
+			for range 2 { // two finished tasks prove that a round has run
 				testkit.Exec(t, db, `INSERT INTO _honker_results (job_id, expires_at) VALUES (1, 1)`)
 				testkit.Eventually(t, testkit.Timeout, "a round", func() bool { return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_results`) == 0 })
 			}
@@ -428,7 +428,7 @@ func TestMaintain_WAL_Truncated(t *testing.T) {
 	}
 }
 
-// snapshot holds a reader on the current state of the file.
+// snapshot holds a reader on the file's current state.
 func snapshot(t testing.TB, path string) (release func()) {
 	t.Helper()
 	conn, err := testkit.OpenPool(t, path).Conn(context.Background())

@@ -22,7 +22,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// stocked returns a stream of the numbers from 1 to n, which equal their offsets.
+// stocked returns a stream with the numbers 1 to n, which equal their offsets.
 func stocked(t testing.TB, db *honker.DB, n int) *honker.Stream[int] {
 	t.Helper()
 	s := honker.NewStream[int](db, "orders", nil)
@@ -92,7 +92,7 @@ func TestGroup_Members_Listed(t *testing.T) {
 	require.Equal(t, []string{"a", "b"}, testkit.GroupInfo(t, g).Members)
 }
 
-// A member that has left does not claim beside its successor.
+// A member that has left cannot claim alongside its successor.
 func TestMember_Leave_ClaimsNoMore(t *testing.T) {
 	t.Parallel()
 	g := stocked(t, honkertest.Open(t, nil), 1).Group("g", nil)
@@ -103,7 +103,7 @@ func TestMember_Leave_ClaimsNoMore(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrMemberTaken)
 }
 
-// The name of a silent member is free after a Lease.
+// A silent member's name is free after a Lease.
 func TestGroup_Join_SilentName(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx := context.Background()
@@ -168,7 +168,7 @@ func TestMember_Claim_InOrder(t *testing.T) {
 	unchanged("a claim with nothing to do")
 }
 
-// A claim returns at most 1,000 events, also for a pattern and for the largest n.
+// A claim returns at most 1,000 events, even for a pattern and for the largest n.
 func TestMember_Claim_Bounded(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	stocked(t, db, 1100)
@@ -222,7 +222,7 @@ func TestMember_Claim_Concurrent(t *testing.T) {
 		wg.Go(func() {
 			for first := true; ; first = false {
 				ds, err := m.Claim(ctx, 1+i*40)
-				if first { // no member finishes before all have begun
+				if first { // no member finishes before all have started
 					begun.Done()
 					begun.Wait()
 				}
@@ -247,7 +247,7 @@ func TestMember_Claim_Concurrent(t *testing.T) {
 	require.EqualValues(t, events, testkit.GroupInfo(t, g).LowWater)
 }
 
-// Events that are returned within the same millisecond are claimed last in, first out.
+// Events returned within the same millisecond are claimed last in, first out.
 func TestMember_Claim_ReturnedLIFO(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) { // in a bubble no time passes between nacks
 		g := stocked(t, db, 6).Group("g", &honker.GroupOptions{Lease: 10 * time.Second})
@@ -301,7 +301,7 @@ func TestMember_StaleDelivery(t *testing.T) {
 	})
 }
 
-// AckTx takes effect with its transaction or not at all.
+// AckTx takes effect if and only if its transaction commits.
 func TestMember_AckTx(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -318,8 +318,8 @@ func TestMember_AckTx(t *testing.T) {
 	require.ErrorIs(t, d.Ack(ctx), honker.ErrClaimLost, "twice")
 }
 
-// NackTx returns an event when its transaction commits: after the Backoff, or to the dead events when its
-// attempts are spent. It is fenced like Nack.
+// NackTx returns an event when its transaction commits: after the Backoff, or to the dead events if it
+// has no attempts left. It is fenced like Nack.
 func TestDelivery_NackTx(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx := context.Background()
@@ -515,7 +515,7 @@ func nackOnDemand() {
 	testkit.Must(db.Close())
 }
 
-// All wakes at once when another process changes the group.
+// All wakes immediately when another process changes the group.
 func TestMember_All_WakesAtOnce(t *testing.T) {
 	testkit.FileOnly(t)
 	path, db := testkit.OpenShared(t)
@@ -587,7 +587,7 @@ func TestMember_All_LeaseEnds(t *testing.T) {
 	})
 }
 
-// While All waits, it writes nothing but its membership.
+// While All waits, it writes only its membership.
 func TestMember_All_WaitsQuietly(t *testing.T) {
 	for lease, writes := range map[time.Duration]bool{72 * time.Hour: false, 30 * time.Second: true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -616,7 +616,7 @@ func TestMember_All_WaitsQuietly(t *testing.T) {
 	}
 }
 
-// All releases events that its body has not seen, with their attempts unspent.
+// All releases events that its body has not seen, without counting the attempts.
 func TestMember_All_ReleasesUnseen(t *testing.T) {
 	t.Parallel()
 	g := stocked(t, honkertest.Open(t, nil), 500).Group("g", nil)
@@ -643,7 +643,7 @@ func TestMember_All_ReleasesUnseen(t *testing.T) {
 	}
 }
 
-// The end of ctx ends All at once, even with events claimed ahead.
+// The end of ctx ends All immediately, even with events claimed ahead.
 func TestMember_All_EndsWithContext(t *testing.T) {
 	t.Parallel()
 	g := stocked(t, honkertest.Open(t, nil), 500).Group("g", nil)

@@ -22,7 +22,7 @@ import (
 )
 
 // A message from another connection wakes each sleeping listener. A closed listener no longer sleeps: its
-// Next has returned at once.
+// Next has returned immediately.
 func TestListen_Close_WakesNext(t *testing.T) {
 	testkit.FileOnly(t)
 	const leaving = 20
@@ -118,7 +118,7 @@ func TestListen_InOrder(t *testing.T) {
 	testkit.Receive(t, l, ids[1:]...)
 }
 
-// A listener of several channels receives their messages in a single order.
+// A listener on several channels receives their messages in a single order.
 func TestListen_SeveralChannels(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -216,7 +216,7 @@ func TestListen_ComeAndGo(t *testing.T) {
 	}
 }
 
-// Close ends the Next and All of its listener.
+// Close ends its listener's Next and All.
 func TestListen_Close_EndsNextAndAll(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -292,7 +292,7 @@ func TestListen_Next_EndsWithContext(t *testing.T) {
 	testkit.Receive(t, l, id)
 }
 
-// The payload of a message is received as it was sent.
+// A message's payload is received as it was sent.
 func TestNotify_Payload_RoundTrip(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -339,7 +339,7 @@ func TestNotify_Prune_Union(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx, db := testkit.Context(t, testkit.Timeout), honkertest.Open(t, nil)
-			// Some messages are nearly an hour old. Their ids have gaps and are not in the order of age.
+			// Some messages are nearly an hour old. Their ids have gaps and are not in order of age.
 			testkit.Exec(t, db, `INSERT INTO _honker_notifications (id, channel, payload, created_at)
 				VALUES (10, 'a', '1', unixepoch()), (20, 'b', '1', unixepoch() - 3500), (30, 'a', '1', unixepoch()),
 				(90, 'b', '1', unixepoch() - 3500), (100, 'a', '1', unixepoch())`)
@@ -377,8 +377,8 @@ func TestListen_AfterPrune(t *testing.T) {
 	testkit.Receive(t, fromNothing, id)
 }
 
-// A listener receives a message whose time, stored by another program, is not an integer. It also receives
-// the messages after it.
+// A listener receives a message whose time, stored by another program, is not an integer, as well as the
+// messages after it.
 func TestListener_ForeignTimes(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -404,7 +404,7 @@ func TestListener_ForeignTimes(t *testing.T) {
 	require.Equal(t, "2", string(n.Payload))
 }
 
-// Notify refuses channel names that honker reserves for job states, in both forms. Listen accepts them,
+// Notify rejects channel names that honker reserves for job states, in both forms. Listen accepts them,
 // because another binding may send there in a future version.
 func TestNotify_Reserved(t *testing.T) {
 	t.Parallel()
@@ -432,7 +432,7 @@ func legacyMessages(t testing.TB, db *honker.DB) []string {
 }
 
 // useForMessages performs operations on jobs and events, including those for which honker up to 0.2.4 sends
-// messages. It returns the messages of each operation.
+// messages. It returns each operation's messages.
 func useForMessages(t *testing.T, db *honker.DB) map[string][]string {
 	ctx, got := testkit.Context(t, testkit.Timeout), map[string][]string{}
 	q, s := honker.NewQueue[int](db, "jobs", nil), honker.NewStream[int](db, "orders", nil)
@@ -487,7 +487,7 @@ func useForMessages(t *testing.T, db *honker.DB) map[string][]string {
 
 // With LegacyMessages, each job that is enqueued or retried and each event sends the message that honker up
 // to 0.2.4 sent. The message belongs to the same transaction, whichever verb or SQL function is used.
-// Without the option none is sent.
+// Without the option no message is sent.
 func TestNotify_Legacy(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -524,8 +524,8 @@ func TestNotify_Legacy_Heard(t *testing.T) {
 	}
 }
 
-// The connections of a Connector also send the messages. The connections of an attached pool belong to the
-// application, so Attach refuses the option.
+// A Connector's connections also send the messages. An attached pool's connections belong to the
+// application, so Attach rejects the option.
 func TestNotify_Legacy_Pools(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()

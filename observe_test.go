@@ -21,7 +21,7 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// observed returns a queue on a DB and the record of its observer's calls.
+// observed returns a queue on a DB and a record of the observer's calls.
 func observed(t testing.TB, opts *honker.QueueOptions) (context.Context, *honker.DB, *honker.Queue[int], *testkit.Recorder) {
 	t.Helper()
 	s := new(testkit.Recorder)
@@ -34,7 +34,7 @@ func observed(t testing.TB, opts *honker.QueueOptions) (context.Context, *honker
 	return testkit.Context(t, testkit.Timeout), db, honker.NewQueue[int](db, "jobs", opts), s
 }
 
-// The observer hears of each enqueue.
+// The observer is told about each enqueue.
 func TestObserver_Enqueue(t *testing.T) {
 	t.Parallel()
 	ctx, db, q, s := observed(t, nil)
@@ -58,7 +58,7 @@ func TestObserver_Enqueue(t *testing.T) {
 	}, testkit.Recorded(s, &s.Enqueued))
 }
 
-// The observer hears of claims that returned jobs.
+// The observer is told about claims that returned jobs.
 func TestObserver_Claim(t *testing.T) {
 	t.Parallel()
 	ctx, _, q, s := observed(t, nil)
@@ -76,7 +76,7 @@ func TestObserver_Claim(t *testing.T) {
 	}
 }
 
-// The observer hears how each claim ended.
+// The observer is told how each claim ended.
 func TestObserver_Settle(t *testing.T) {
 	t.Parallel()
 	for outcome, c := range map[honker.Outcome]struct {
@@ -111,7 +111,7 @@ func TestObserver_Settle(t *testing.T) {
 	}
 }
 
-// The observer hears of jobs that the last retry dead-letters and of settles in a transaction.
+// The observer is told about jobs that the last retry dead-letters and about settles in a transaction.
 func TestObserver_Settle_DeadAndTx(t *testing.T) {
 	t.Parallel()
 	ctx, db, q, s := observed(t, &honker.QueueOptions{MaxAttempts: 1})
@@ -132,7 +132,7 @@ func TestObserver_Settle_DeadAndTx(t *testing.T) {
 	require.Equal(t, []honker.Outcome{honker.OutcomeDied, honker.OutcomeAcked, honker.OutcomeDied}, outcomes)
 }
 
-// The observer hears how Work settled each job.
+// The observer is told how Work settled each job.
 func TestObserver_Work(t *testing.T) {
 	t.Parallel()
 	ctx, _, q, s := observed(t, &honker.QueueOptions{Backoff: honker.Constant(time.Hour)})
@@ -165,14 +165,14 @@ func TestObserver_Work(t *testing.T) {
 	}, outcomes)
 }
 
-// The observer hears which waiter was woken and why.
+// The observer is told which waiter was woken and why.
 func TestObserver_Wake(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, q, s := observed(t, nil)
 	l := testkit.Listen(t, db, "news")
-	// A listener that is not asleep yet needs no wake. The messages are repeated until the observer hears
-	// of a wake.
+	// A listener that is not yet asleep needs no wake-up. The messages are repeated until the observer is
+	// told about a wake-up.
 	testkit.Eventually(t, testkit.Timeout, "woken by a commit", func() bool {
 		heard := make(chan error, 1)
 		go func() { _, err := l.Next(ctx); heard <- err }()
@@ -184,7 +184,7 @@ func TestObserver_Wake(t *testing.T) {
 	})
 	require.Equal(t, observe.Woke{Cause: "commit", Waiters: 1}, testkit.Recorded(s, &s.Woke)[0])
 
-	testkit.Enqueue(t, q, 1, honker.Delay(2*time.Second)) // causes at least one wake, at the end of a second
+	testkit.Enqueue(t, q, 1, honker.Delay(2*time.Second)) // causes at least one wake-up, at the end of a second
 	for job, err := range q.Jobs(ctx, "w") {
 		require.NoError(t, err)
 		require.NoError(t, job.Ack(ctx))
@@ -208,7 +208,7 @@ func TestObserver_Empty(t *testing.T) {
 	}
 }
 
-// The observer hears of each publish.
+// The observer is told about each publish.
 func TestObserver_Publish(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -240,8 +240,7 @@ func TestObserver_Publish(t *testing.T) {
 	}, told)
 }
 
-// Each failed attempt is logged with the time of the next attempt. The death of the job is logged at the
-// end.
+// Each failed attempt is logged with the time of the next attempt. The job's death is logged at the end.
 func TestWorker_Log_Attempts(t *testing.T) {
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder, log *testkit.Log) {
 		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 2, Backoff: honker.Constant(time.Minute)})
@@ -424,7 +423,7 @@ func TestWorker_Log_SettledThenError(t *testing.T) {
 	})
 }
 
-// The observer hears of each handler that starts, with the waiting time of its job.
+// The observer is told about each handler that starts, with its job's waiting time.
 func TestObserver_Started(t *testing.T) {
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder, _ *testkit.Log) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -475,7 +474,7 @@ func watched(t *testing.T, o *observe.Observer) *honker.DB {
 	return honkertest.Open(t, &honker.Options{Observer: o, NoFileNotices: true, PollInterval: time.Hour, NoTraffic: true})
 }
 
-// The observer hears of each transaction that held the writer, with its waiting time and run time.
+// The observer is told about each transaction that held the writer, with its waiting time and run time.
 func TestObserver_Tx(t *testing.T) {
 	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -527,7 +526,8 @@ func admitted(ctx context.Context, db *honker.DB) (n int, err error) {
 	return n, err
 }
 
-// The observer hears of the start and end of each Work, and of each handler that returns, in whatever way.
+// The observer is told about the start and end of each Work, and about each handler that returns, in
+// whatever way.
 func TestObserver_WorkingAndReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var working events[observe.Working]
@@ -584,7 +584,7 @@ func TestObserver_WorkingAndReturned(t *testing.T) {
 	})
 }
 
-// The observer hears of the pauses that this process begins and ends, with the operator.
+// The observer is told about the pauses that this process begins and ends, with the operator.
 func TestObserver_Paused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var paused events[observe.Paused]
@@ -613,7 +613,7 @@ func TestObserver_Paused(t *testing.T) {
 	})
 }
 
-// The observer hears of each round of Maintain and of its failed chores.
+// The observer is told about each round of Maintain and its failed tasks.
 func TestObserver_Maintained(t *testing.T) {
 	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -633,7 +633,7 @@ func TestObserver_Maintained(t *testing.T) {
 type beganKey struct{}
 
 // Begin is called at the start of each verb that adds jobs or events. The verb continues with the returned
-// ctx, and the returned function is called at its end.
+// ctx and calls the returned function at its end.
 func TestObserver_Begin(t *testing.T) {
 	type told struct {
 		op  observe.Operation
@@ -713,7 +713,7 @@ func TestObserver_Begin_Contained(t *testing.T) {
 		return ctx, func(observe.OperationEnd) { panic("at the end") }
 	}
 	testkit.Enqueue(t, q, 1)
-	var none context.Context // the verb refuses it without a call of Begin
+	var none context.Context // the verb rejects it without calling Begin
 	_, err := q.Enqueue(none, 1)
 	require.ErrorIs(t, err, honker.ErrInvalid)
 	require.Equal(t, 2, log.Times("Observer.Begin panicked"))
@@ -747,8 +747,8 @@ func TestObservers_Order(t *testing.T) {
 	require.Nil(t, observe.Observers().Tx)
 }
 
-// Observers forwards every field. A field that is added to Observer and forgotten in Observers would be
-// silent.
+// Observers forwards every field. A new Observer field that Observers does not forward would never be
+// called.
 func TestObservers_EachField(t *testing.T) {
 	one, fields := new(observe.Observer), reflect.TypeFor[observe.Observer]()
 	for i := range fields.NumField() {
@@ -761,9 +761,8 @@ func TestObservers_EachField(t *testing.T) {
 	}
 }
 
-// Claims and settles carry the headers of their jobs, however the jobs were enqueued, and settles also
-// carry their time. A claim of jobs without headers has no headers, and a death that was found by
-// a sweep has neither.
+// Claims and settles carry their jobs' headers, however the jobs were enqueued, and settles also carry
+// their time. A claim of jobs without headers has no headers, and a death found by a sweep has neither.
 func TestObserver_Headers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, db, q, s := observed(t, nil)

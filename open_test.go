@@ -48,7 +48,7 @@ func TestDB_Open_NameAndMode(t *testing.T) {
 	}
 }
 
-// Open refuses paths that do not name an SQLite database file.
+// Open rejects paths that do not name an SQLite database file.
 func TestDB_Open_RefusesOtherFiles(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -96,7 +96,7 @@ func openAsNobody() {
 	}
 }
 
-// A read-only file is refused.
+// A read-only file is rejected.
 func TestDB_Open_ReadOnly(t *testing.T) {
 	root, err := os.MkdirTemp("", "honker") // t.TempDir is in a directory closed to other users
 	require.NoError(t, err)
@@ -155,7 +155,7 @@ func TestDB_Open_NoAccess(t *testing.T) {
 	nobody.End()
 }
 
-// A file of a newer version is refused and left unchanged.
+// A newer version's file is rejected and left unchanged.
 func TestDB_Open_NewerVersion(t *testing.T) {
 	testkit.FileOnly(t)
 	for _, journal := range []string{"WAL", "DELETE"} {
@@ -210,7 +210,7 @@ func TestDB_Open_Symlink(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	require.NoError(t, b.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := a.NotifyTx(ctx, tx, "news", 1) // a transaction of b is also a transaction of a
+		_, err := a.NotifyTx(ctx, tx, "news", 1) // b's transaction is also a's
 		return err
 	}))
 	_, err = l.Next(ctx)
@@ -256,7 +256,7 @@ func TestDB_FileReplaced(t *testing.T) {
 				assert.ErrorIs(t, err, honker.ErrDatabaseReplaced, "a later Enqueue")
 				err = db.Tx(context.Background(), func(context.Context, *sql.Tx) error { return nil })
 				assert.ErrorIs(t, err, honker.ErrDatabaseReplaced, "a later Tx")
-				if how == "opened" { // the driver of an attached pool may have created an empty file
+				if how == "opened" { // an attached pool's driver may have created an empty file
 					_, err = os.Stat(path)
 					assert.Equal(t, what == "deleted", errors.Is(err, fs.ErrNotExist), "a file that was deleted stays so")
 				}
@@ -311,7 +311,7 @@ func TestDB_ReadersDoNotWait(t *testing.T) {
 	}))
 }
 
-// A transaction of another file is refused and writes nothing.
+// Another file's transaction is rejected, and nothing is written.
 func TestTx_OtherFile(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx := context.Background()
@@ -352,8 +352,8 @@ func TestTx_OtherFile(t *testing.T) {
 	}
 }
 
-// OnConnect sets up each connection of the application's pools and of honker's own. This test sets a
-// pragma, a temporary table and a driver hook.
+// OnConnect sets up each connection of the application's pools and of honker's own pools. This test sets
+// a pragma, a temporary table and a driver hook.
 func TestOptions_OnConnect(t *testing.T) {
 	testkit.FileOnly(t)
 	var commits atomic.Int64
@@ -436,8 +436,8 @@ func TestDB_SQL_NestedQueries(t *testing.T) {
 	}
 }
 
-// A transaction that has held the writer for more than a second is logged once, with the responsible source
-// line. A quick transaction, and a transaction that waited for its turn, are not logged.
+// A transaction that has held the writer for more than a second is logged once, with the source line
+// responsible. A quick transaction, or a transaction that waited for its turn, is not logged.
 func TestDB_LateTransaction(t *testing.T) {
 	for name, open := range map[string]func(*testing.T, *honker.Options) *honker.DB{
 		"opened": func(t *testing.T, o *honker.Options) *honker.DB { return honkertest.Open(t, o) },
@@ -509,7 +509,7 @@ func lookAsNobody() {
 	}
 }
 
-// A file on a read-only medium can be read if its log was checkpointed. Otherwise Open returns the reason.
+// A file on a read-only medium can be read if its log was checkpointed. Otherwise Open explains why not.
 func TestReadOnly_Medium(t *testing.T) {
 	root, err := os.MkdirTemp("", "honker") // t.TempDir is in a directory closed to other users
 	require.NoError(t, err)

@@ -22,7 +22,7 @@ type letter struct {
 	Body string `json:",omitempty"`
 }
 
-// SendTx writes the same row as the outbox of honker's other bindings.
+// SendTx writes the same row as the outboxes of honker's other bindings.
 func TestOutbox_Row_AsHonker(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -73,8 +73,8 @@ func TestOutbox_SendTx_AtCommit(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
-// tries makes the delivery of a message fail with err until the message is dead. It returns the times of
-// the attempts.
+// tries makes a message's delivery fail with err until the message is dead. It returns the times of the
+// attempts.
 func tries(t *testing.T, opts *honker.OutboxOptions, deliver func() error) (at []time.Duration, left *honker.JobInfo) {
 	t.Helper()
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
@@ -115,7 +115,7 @@ func TestOutbox_Retry_Doubling(t *testing.T) {
 	require.Equal(t, honker.StatePending, left.State)
 }
 
-// The error that deliver returns decides how its message continues.
+// The error that deliver returns determines what happens to its message.
 func TestOutbox_Deliver_Outcomes(t *testing.T) {
 	at, left := tries(t, nil, func() error { return honker.Reject(testkit.ErrCause) })
 	require.Equal(t, secs(0), at)
@@ -186,7 +186,7 @@ func TestOutbox_Foreign(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// Every verb refuses an invalid outbox.
+// Every verb rejects an invalid outbox.
 func TestOutbox_BadInput(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -219,7 +219,7 @@ func addOutboxCalls[T any](calls map[string]testkit.Refusal, what string, db *ho
 	calls["Run "+what] = func(ctx context.Context) error { return o.Run(ctx, nil) }
 }
 
-// The errors of an outbox contain its name.
+// An outbox's errors contain its name.
 func TestOutbox_ErrorsNameIt(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)

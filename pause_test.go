@@ -21,7 +21,7 @@ import (
 
 const gates = `SELECT count(*) FROM sqlite_schema WHERE name = '_honkerx_gate'`
 
-// honkersClaim is the statement with which other bindings claim the first due job of a queue.
+// honkersClaim is the statement with which other bindings claim a queue's first due job.
 const honkersClaim = `UPDATE _honker_live SET state = 'processing', worker_id = 'py', claim_expires_at = unixepoch() + 60, attempts = attempts + 1
 WHERE id IN (SELECT id FROM _honker_live WHERE queue = ? AND state IN ('pending', 'processing') AND attempts < max_attempts
   AND ((state = 'pending' AND run_at <= unixepoch()) OR (state = 'processing' AND claim_expires_at < unixepoch()))
@@ -58,8 +58,8 @@ func resumeQueue[T any](t testing.TB, q *honker.Queue[T]) {
 	require.True(t, was)
 }
 
-// A pause is stored in the file. It outlives the process and applies to every handle, but to a single
-// queue. It stops only the starts of jobs.
+// A pause is stored in the file. It outlives the process and applies to every handle, but only to a single
+// queue. It only stops jobs from starting.
 func TestQueue_Pause_InTheFile(t *testing.T) {
 	ctx := testkit.Context(t, testkit.Timeout)
 	path := filepath.Join(t.TempDir(), "app.db")
@@ -139,8 +139,8 @@ func TestQueue_Pause_BadOptions(t *testing.T) {
 	require.Equal(t, "0", oneRow(t, db, `SELECT count(*) FROM _honkerx_queues`))
 }
 
-// A pause applies to the claims of other bindings, including claims of lapsed jobs. A claim that names jobs
-// of several queues skips the paused queues. The trigger exists only while it is needed.
+// A pause applies to other bindings' claims, including claims of lapsed jobs. A claim that names jobs in
+// several queues skips the paused queues. The trigger exists only while it is needed.
 func TestQueue_Pause_OtherBindings(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -184,7 +184,7 @@ func TestQueue_Pause_Atomic(t *testing.T) {
 	require.Equal(t, "1", oneRow(t, db, gates))
 }
 
-// A pause ends by itself at its second, for workers that fell asleep before it began and after.
+// A pause expires at its second, whether a worker fell asleep before or after it began.
 func TestQueue_Pause_Until(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -211,8 +211,7 @@ func TestQueue_Pause_Until(t *testing.T) {
 	})
 }
 
-// The row of a pause that has ended by itself is deleted in the next round of Maintain. Pausing the queue
-// again starts a new pause.
+// An expired pause's row is deleted in Maintain's next round. Pausing the queue again starts a new pause.
 func TestQueue_Pause_Until_Swept(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -232,8 +231,8 @@ func TestQueue_Pause_Until_Swept(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// An enqueue hands no job to an idle worker of a paused queue. That holds even if the worker began to wait
-// before another process paused the queue, and has not woken since.
+// An enqueue hands no job to an idle worker of a paused queue, even if the worker began to wait before
+// another process paused the queue and has not woken since.
 func TestQueue_Pause_NoHandoff(t *testing.T) {
 	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
@@ -250,7 +249,7 @@ func TestQueue_Pause_NoHandoff(t *testing.T) {
 				testkit.Exec(t, db, `INSERT INTO _honkerx_queues (queue, paused_ms) VALUES ('jobs', 1) ON CONFLICT DO UPDATE SET paused_ms = 1`)
 			},
 		} {
-			synctest.Wait() // the worker waits and can be handed jobs
+			synctest.Wait() // the worker waits, and could be handed jobs
 			pause()
 			for n := range 3 {
 				testkit.Enqueue(t, q, n)
@@ -272,8 +271,8 @@ func TestQueue_Pause_NoHandoff(t *testing.T) {
 	})
 }
 
-// Work returns jobs that it has claimed ahead and not started at once, with their attempts unspent. Running
-// jobs continue.
+// Work immediately returns jobs that it has claimed ahead but not started, without counting the attempts.
+// Running jobs continue.
 func TestQueue_Pause_ClaimedAhead(t *testing.T) {
 	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
@@ -331,8 +330,8 @@ func TestQueue_Pause_ClaimedAhead_ByAnother(t *testing.T) {
 	})
 }
 
-// A paused queue with many ready jobs costs as much as an idle queue. Commits that are found by reading the
-// file wake no worker of it. An enqueue wakes a worker once, in vain.
+// A paused queue with many ready jobs costs as much as an idle queue. Commits found by reading the file do
+// not wake its workers. An enqueue wakes a worker once, in vain.
 func TestQueue_Pause_NothingSpins(t *testing.T) {
 	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -49,7 +49,7 @@ func TestPipe_FollowsInOrder(t *testing.T) {
 	require.Zero(t, infos[0].Lag)
 }
 
-// The successor of an event without a key has no key either.
+// If an event has no key, its successor has no key either.
 func TestPipe_NoKey(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -107,7 +107,7 @@ func TestPipe_Pattern(t *testing.T) {
 	require.Equal(t, want[:299], testkit.StreamData(t, to))
 }
 
-// A pipe ends with the first error and resumes at the same event the next time.
+// A pipe ends at the first error and resumes at the same event the next time.
 func TestPipe_Error_GoesOnThere(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := testkit.NewStream[int](t, "unused")
@@ -178,7 +178,7 @@ func TestPipe_Undecodable(t *testing.T) {
 	require.Equal(t, []any{"fine"}, testkit.StreamData(t, to))
 }
 
-// A pipe refuses invalid input.
+// A pipe rejects invalid input.
 func TestPipe_BadInput(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -206,7 +206,7 @@ func TestPipe_BadInput(t *testing.T) {
 	})
 }
 
-// A pipe in a transaction is refused at once.
+// A pipe in a transaction is refused immediately.
 func TestPipe_InTx_Refused(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := testkit.NewStream[int](t, "unused")
@@ -223,8 +223,8 @@ func TestPipe_InTx_Refused(t *testing.T) {
 	}
 }
 
-// blockAt returns a function that doubles numbers below n. At n it closes blocked and waits for the end of
-// its ctx.
+// blockAt returns a function that doubles numbers below n. At n it closes blocked and waits for its ctx to
+// end.
 func blockAt(n int, blocked chan<- struct{}) func(context.Context, *honker.Event[int]) (int, error) {
 	return func(ctx context.Context, e *honker.Event[int]) (int, error) {
 		if e.Data == n {
@@ -327,7 +327,7 @@ func TestPipe_SameConsumer(t *testing.T) {
 				}
 				mu.Unlock()
 				select {
-				case <-competing: // no pipe continues alone
+				case <-competing: // neither pipe continues alone
 				case <-ctx.Done():
 				}
 				return testkit.Double(ctx, e)
@@ -375,7 +375,7 @@ func TestPipe_Seek(t *testing.T) {
 	})
 }
 
-// The observer hears of the successors that a pipe publishes.
+// The observer is told about the successors that a pipe publishes.
 func TestObserver_Pipe(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

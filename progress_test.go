@@ -24,7 +24,7 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// progressNow returns the done, total and note of a job as stored in the file.
+// progressNow returns a job's done, total and note as stored in the file.
 func progressNow(t testing.TB, db *honker.DB, id int64) string {
 	t.Helper()
 	job, err := db.Job(context.Background(), id)
@@ -35,7 +35,7 @@ func progressNow(t testing.TB, db *honker.DB, id int64) string {
 	return fmt.Sprint(job.Progress.Done, "/", job.Progress.Total, " ", job.Progress.Note)
 }
 
-// Progress is written together with the renewal of the leases, in one commit for all jobs, however often
+// Progress is written together with the lease renewals, in one commit for all jobs, however often
 // SetProgress is called.
 func TestJob_SetProgress_WithRenewal(t *testing.T) {
 	testkit.FileOnly(t)
@@ -117,7 +117,7 @@ func TestJob_SetProgress_OnceASecond(t *testing.T) {
 }
 
 // A job that fails, dies, or is done and kept retains its last progress. A settle writes progress that no
-// renewal has written.
+// renewal has written yet.
 func TestJob_SetProgress_Kept(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -203,7 +203,8 @@ func resume(t testing.TB, q *honker.Queue[int]) (job *honker.Job[int], page map[
 	return job, page
 }
 
-// The next attempt has the checkpoint of the previous attempt, however that ended, until the job is done.
+// The next attempt has the previous attempt's checkpoint, however that attempt ended, until the job is
+// done.
 func TestJob_Checkpoint_NextAttempt(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -250,8 +251,8 @@ func TestJob_Checkpoint_NextAttempt(t *testing.T) {
 	}
 }
 
-// Only the holder of the claim can write a checkpoint. The checkpoint is committed together with the other
-// writes of its transaction.
+// Only the claim's holder can write a checkpoint. The checkpoint is committed together with its
+// transaction's other writes.
 func TestJob_Checkpoint_Fenced(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	id := testkit.Enqueue(t, q, 1)
@@ -309,7 +310,7 @@ func TestJob_Checkpoint_Replaced(t *testing.T) {
 	require.Nil(t, page)
 }
 
-// Text of another program in the progress and checkpoint columns is ignored and does no harm.
+// Another program's text in the progress and checkpoint columns is ignored and does no harm.
 func TestJob_Checkpoint_ForeignText(t *testing.T) {
 	testkit.FileOnly(t)
 	db := honkertest.OpenFile(t, filepath.Join(t.TempDir(), "file.db"), nil)
@@ -327,7 +328,7 @@ func TestJob_Checkpoint_ForeignText(t *testing.T) {
 	}
 }
 
-// attempts collects the log lines of a Log middleware.
+// attempts collects a Log middleware's lines.
 type attempts struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -361,7 +362,7 @@ func (a *attempts) lines(t *testing.T) (all []line) {
 }
 
 // The logged outcome of each attempt is the outcome that the observer receives after the commit. The line
-// has the matching level, the error, and nothing of the arguments.
+// has the matching level and the error, but none of the arguments.
 func TestLog_Outcome(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -427,8 +428,8 @@ func TestLog_Outcome(t *testing.T) {
 	}
 }
 
-// The last attempt of a job is logged as dead, an attempt of WorkTx as acked, and an attempt that did not
-// finish before the end of the drain as released.
+// A job's last attempt is logged as dead, a WorkTx attempt as acked, and an attempt that did not finish
+// before the end of the drain as released.
 func TestLog_Ends(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		var a attempts
@@ -493,8 +494,8 @@ func TestLog_OneIn(t *testing.T) {
 	})
 }
 
-// The log handler and Attrs receive the ctx of the attempt, and the levels can be configured. A panic in
-// either does not fail the job.
+// The log handler and Attrs receive the attempt's ctx, and the levels can be configured. A panic in either
+// does not fail the job.
 func TestLog_Options(t *testing.T) {
 	t.Parallel()
 	type traceKey struct{}

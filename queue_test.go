@@ -28,8 +28,8 @@ func leased(t testing.TB, began time.Time, d time.Duration, at time.Time) {
 	require.LessOrEqual(t, at.Unix(), time.Now().Unix()+up)
 }
 
-// after asserts that at is the first whole second at least d after a moment between began and now. If d is
-// 0, at is the second of that moment.
+// after checks that at is the first whole second at least d after a moment between began and now. If d is
+// 0, at must be that moment's second.
 func after(t testing.TB, began time.Time, d time.Duration, at time.Time) {
 	t.Helper()
 	up := time.Second - 1
@@ -180,7 +180,7 @@ func TestQueue_Claim_Order(t *testing.T) {
 	require.Equal(t, []string{"first", "second", "third", "fourth", "fifth", "low", "lowest"}, got)
 }
 
-// A claim of an empty queue returns no jobs and writes nothing.
+// A claim on an empty queue returns no jobs and writes nothing.
 func TestQueue_Claim_Empty(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -331,12 +331,12 @@ func TestQueue_Sweep_LapsedClaim(t *testing.T) {
 	require.Equal(t, "expired", testkit.GetJob(t, q, id).LastError)
 }
 
-// A claim of many jobs is bounded so that other writers do not wait long: by size for large jobs, and at a
-// thousand small jobs. The next claims continue in the order of the jobs and skip none.
+// A claim of many jobs is bounded, so that other writers do not wait long: by size for large jobs, and at
+// a thousand small jobs. The next claims continue in job order and skip none.
 func TestQueue_Claim_Bounded(t *testing.T) {
 	for name, c := range map[string]struct {
 		jobs, bytes int
-		want        []int // number of jobs of each claim
+		want        []int // number of jobs in each claim
 	}{
 		"small": {300, 2, []int{300, 0}},
 		"large": {100, 64 << 10, []int{32, 32, 32, 4, 0}},
@@ -360,7 +360,7 @@ func TestQueue_Claim_Bounded(t *testing.T) {
 	}
 }
 
-// A large job among small jobs ends a claim early, without a statement for each job.
+// A large job among small jobs ends a claim early, without requiring a statement for each job.
 func TestQueue_Claim_OneLarge(t *testing.T) {
 	ctx, _, q := testkit.NewQueue[string](t, nil)
 	payloads := slices.Repeat([]string{""}, 100)
@@ -371,7 +371,7 @@ func TestQueue_Claim_OneLarge(t *testing.T) {
 	require.Equal(t, 68, len(testkit.Claim(t, q, 100)))
 }
 
-// Get returns only jobs of its own queue.
+// Get returns only its own queue's jobs.
 func TestQueue_Get_OwnJobsOnly(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -385,7 +385,7 @@ func TestQueue_Get_OwnJobsOnly(t *testing.T) {
 	testkit.RequireGone(t, q, -1)
 }
 
-// Cancel removes a pending or running job of its own queue only.
+// Cancel removes a pending or running job from its own queue only.
 func TestQueue_Cancel_OwnQueueOnly(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -497,7 +497,7 @@ func TestQueue_Jobs_EndsWithContext(t *testing.T) {
 		}
 		ended <- nil
 	}()
-	for i := range 5 { // waits for each of them
+	for i := range 5 { // waits for each job
 		testkit.Enqueue(t, q, i)
 		require.Equal(t, i, <-got)
 	}
@@ -611,12 +611,13 @@ func roundTrip[T any](t *testing.T, v T) {
 	require.NoError(t, job.Ack(ctx))
 }
 
-// A claim of another binding that never expires does not block other claims.
+// Another binding's claim that never expires does not block other claims.
 func TestQueue_Claim_ForeignForever(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
-	// No binding validates its timeout. The sum of now and timeout becomes a REAL if it overflows.
+	// Bindings do not validate their timeouts. If the sum of now and the timeout overflows, it becomes a
+	// REAL.
 	for _, end := range []string{"9223372036854775807", "9223372036854775807 + unixepoch()"} {
 		testkit.Exec(t, db, `INSERT INTO _honker_live (queue, payload, state, worker_id, attempts, claim_expires_at)
 			VALUES ('jobs', '0', 'processing', 'theirs', 1, `+end+`)`)
@@ -651,7 +652,7 @@ func TestQueue_Get_FarTimes(t *testing.T) {
 	require.Empty(t, testkit.Claim(t, q, 2))
 }
 
-// Cancelling a running job ends the context of its handler: at once with Cancel, and at the commit with
+// Cancelling a running job ends its handler's context: immediately with Cancel, and at the commit with
 // CancelTx or another program. The job is reported once as cancelled, and not as failed.
 func TestWorker_Cancel(t *testing.T) {
 	testkit.FileOnly(t)
@@ -704,7 +705,7 @@ func TestWorker_Cancel(t *testing.T) {
 	}
 }
 
-// If another process cancels a job, a wake ends its handler, before the next renewal.
+// If another process cancels a job, a wake-up ends its handler before the next renewal.
 func TestWorker_Cancel_OtherProcess(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -735,7 +736,7 @@ func TestWorker_Cancel_Unstarted(t *testing.T) {
 			if job.ID != ids[0] {
 				t.Errorf("job %d has begun", job.ID)
 			}
-			for _, id := range ids[1:] { // whether claimed ahead or not, and in any state
+			for _, id := range ids[1:] { // claimed ahead or not, and in any state
 				cancelled, err := q.Cancel(context.Background(), id)
 				require.NoError(t, err)
 				require.True(t, cancelled)

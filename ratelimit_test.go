@@ -114,7 +114,7 @@ func TestRateLimit_AllowTx(t *testing.T) {
 	require.Zero(t, allowed(t, r, 1))
 }
 
-// Wait returns when a window opens, in the order of the calls.
+// Wait returns when a window opens, in call order.
 func TestRateLimit_Wait_InOrder(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)))
@@ -198,7 +198,7 @@ func TestRateLimit_Sweep(t *testing.T) {
 	})
 }
 
-// Every verb refuses an invalid rate limit.
+// Every verb rejects an invalid rate limit.
 func TestRateLimit_BadInput(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -237,7 +237,7 @@ func TestRateLimit_Largest(t *testing.T) {
 	testkit.Unlock(t, l)
 }
 
-// A handle with a smaller limit than another handle of the same name logs this once.
+// A handle with a smaller limit than another handle with the same name logs this once.
 func TestRateLimit_Allow_OtherLimit(t *testing.T) {
 	t.Parallel()
 	log := new(testkit.Log)

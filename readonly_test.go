@@ -71,7 +71,7 @@ func openReadOnly(t testing.TB, path string) *honker.DB {
 	return db
 }
 
-// verbTable classifies the verbs of the types by their behaviour on a read-only DB.
+// verbTable classifies types' verbs by their behaviour on a read-only DB.
 type verbTable struct {
 	writes map[string]func(ctx context.Context) error // return ErrReadOnly
 	reads  map[string]func(ctx context.Context) error // return nil
@@ -250,8 +250,8 @@ func first[V any](seq func(func(V, error) bool)) (first error) {
 	return first
 }
 
-// On a read-only DB every reading verb works, and every verb that may write is refused. The file and its
-// neighbours do not change, whether the file is in use or not, opened or attached.
+// On a read-only DB every reading verb works, and every verb that may write is refused. Neither the file
+// nor its neighbours change, whether the file is in use or not, opened or attached.
 func TestReadOnly_Verbs(t *testing.T) {
 	run := func(t *testing.T, db *honker.DB, file *sql.DB) {
 		ctx := testkit.Context(t, testkit.Timeout)
@@ -295,7 +295,7 @@ func TestReadOnly_Verbs(t *testing.T) {
 	})
 }
 
-// The application's own statements can read through a read-only DB and cannot write, not even with honker's
+// The application's own statements can read through a read-only DB but cannot write, not even with honker's
 // SQL functions.
 func TestReadOnly_SQL(t *testing.T) {
 	testkit.FileOnly(t)
@@ -317,7 +317,7 @@ func TestReadOnly_SQL(t *testing.T) {
 	}
 }
 
-// A read-only DB on a file in use sees the commits of other processes, and its waiters wake.
+// A read-only DB on a file in use sees other processes' commits, and its waiters wake.
 func TestReadOnly_Follows(t *testing.T) {
 	path, writer := testkit.OpenShared(t)
 	stockUp(t, writer)
@@ -364,7 +364,7 @@ func TestReadOnly_CopyChanges(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrDatabaseReplaced, "it has changed")
 }
 
-// A file that is not a honker file of this version is refused with a reason and left unchanged.
+// A file that is not a honker file of this version is rejected with a reason and left unchanged.
 func TestReadOnly_Refused(t *testing.T) {
 	testkit.FileOnly(t)
 	made := func(statements ...string) func(t *testing.T, path string) {

@@ -13,8 +13,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// requireKept asserts that a result is kept for ttl, or at most until the next second. A ttl of 0 means for
-// ever.
+// requireKept checks that a result is kept for ttl, or at most until the next second. A ttl of 0 means
+// forever.
 func requireKept(t testing.TB, ttl, kept time.Duration) {
 	t.Helper()
 	if ttl == 0 {
@@ -25,7 +25,7 @@ func requireKept(t testing.TB, ttl, kept time.Duration) {
 	require.Less(t, kept, ttl+2*time.Second)
 }
 
-// resultTTL returns the time for which a result is kept; 0 means for ever.
+// resultTTL returns the time for which a result is kept; 0 means forever.
 func resultTTL(t testing.TB, db *honker.DB, id int64) time.Duration {
 	t.Helper()
 	return time.Duration(testkit.QueryInt(t, db.SQL(),
@@ -56,7 +56,7 @@ func TestResult_SavedWithAck(t *testing.T) {
 	}
 }
 
-// The result of an attempt that did not succeed is not saved.
+// An unsuccessful attempt's result is not saved.
 func TestResult_FailedAttempt(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -100,8 +100,8 @@ func TestResult_Save_KeptAndReplaced(t *testing.T) {
 	require.NotErrorIs(t, err, honker.ErrNotFound)
 }
 
-// SaveResult returns an error if a trigger drops the result. The dropped result of a handler does not
-// prevent its job from being acked.
+// SaveResult returns an error if a trigger drops the result. Dropping a handler's result does not prevent
+// its job from being acked.
 func TestResult_Save_Dropped(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -161,7 +161,7 @@ func TestResult_Wait_BeforeAndAfter(t *testing.T) {
 	require.NoError(t, q.SaveResult(ctx, before, "done", time.Hour))
 	require.NoError(t, <-awaited(t, ctx, db, before))
 
-	for range 50 { // at any moment of the wait
+	for range 50 { // at any point during the wait
 		id := testkit.Enqueue(t, q, 2)
 		ended := awaited(t, ctx, db, id)
 		job := testkit.ClaimOne(t, q)
@@ -245,8 +245,8 @@ func TestResult_Wait_Many(t *testing.T) {
 	}
 }
 
-// A caller that waits for a result is told that the job failed even if the numbers of its dead row are not
-// numbers.
+// A caller that waits for a result is told that the job failed, even if the dead row's numeric columns do
+// not contain numbers.
 func TestWaitResult_ForeignDeadRow(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()

@@ -19,7 +19,7 @@ import (
 
 func init() { children["keeper"] = sayRetention }
 
-// sayRetention increases the MaxCount of a stream by 1 and prints the retention.
+// sayRetention increases a stream's MaxCount by 1 and prints the retention.
 func sayRetention() {
 	_, db := testkit.OpenChild(nil)
 	s := honker.NewStream[int](db, "orders", nil)
@@ -50,7 +50,7 @@ func compacted[E any](t testing.TB, s *honker.Stream[E]) honker.CompactStats {
 	return stats
 }
 
-// stored returns the offsets of the remaining events of a stream.
+// stored returns the offsets of a stream's remaining events.
 func stored[E any](t testing.TB, s *honker.Stream[E]) (offsets []int64) {
 	t.Helper()
 	for e, err := range s.Read(context.Background(), 0) {
@@ -104,7 +104,7 @@ func TestRetention_Longest(t *testing.T) {
 	retain(t, s, r)
 }
 
-// Invalid retentions are refused.
+// Invalid retentions are rejected.
 func TestRetention_BadInput(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -125,7 +125,7 @@ func TestRetention_BadInput(t *testing.T) {
 	require.Len(t, stored(t, good), 10)
 }
 
-// MaxCount keeps the newest events of its topic.
+// MaxCount keeps the topic's newest events.
 func TestRetention_MaxCount(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -146,7 +146,7 @@ func TestRetention_MaxCount(t *testing.T) {
 	require.EqualValues(t, 21, stored(t, s)[3], "offsets are not used again")
 }
 
-// MaxAge deletes older events, to the second.
+// MaxAge deletes older events, with a precision of a second.
 func TestRetention_MaxAge(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		s := honker.NewStream[int](db, "orders", nil)
@@ -328,7 +328,7 @@ func TestRetention_Compact_SlowConsumer(t *testing.T) {
 	require.Equal(t, []int64{1000}, stored(t, s))
 }
 
-// Dead events of a group are kept until they are settled.
+// A group's dead events are kept until they are settled.
 func TestRetention_DeadEvents(t *testing.T) {
 	t.Parallel()
 	s := stocked(t, honkertest.Open(t, nil), 100)
@@ -408,7 +408,7 @@ func TestRetention_Compact_LetsWrite(t *testing.T) {
 	}
 }
 
-// weary is a ctx that ends after a number of calls of Err.
+// weary is a ctx that ends after a number of calls to Err.
 type weary struct {
 	context.Context
 	cancel context.CancelFunc
@@ -455,7 +455,7 @@ func TestRetention_Compact_Context(t *testing.T) {
 
 func init() { children["archivist"] = sayQueueRetention }
 
-// sayQueueRetention prints the retention of a queue and acks a job of it.
+// sayQueueRetention prints a queue's retention and acks one of its jobs.
 func sayQueueRetention() {
 	_, db := testkit.OpenChild(nil)
 	q := honker.NewQueue[int](db, "jobs", nil)
@@ -509,7 +509,7 @@ func TestQueue_SetRetention_Done(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// Every verb of this library that acks a job keeps it, in the transaction of the ack.
+// Every verb in this library that acks a job keeps it, in the ack's transaction.
 func TestQueue_SetRetention_EveryAck(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -645,7 +645,7 @@ func TestQueue_SetRetention_Maintain(t *testing.T) {
 	})
 }
 
-// Maintain does not touch a queue without a retention. Invalid retentions are refused.
+// Maintain does not touch a queue without a retention. Invalid retentions are rejected.
 func TestQueue_SetRetention_Invalid(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	before := testkit.Dump(t, db.SQL())
@@ -669,7 +669,7 @@ func compactedTo[E any](t testing.TB, s *honker.Stream[E]) int64 {
 	return gone
 }
 
-// consumerInfo returns the entry of Consumers for a consumer.
+// consumerInfo returns a consumer's entry in Consumers.
 func consumerInfo[E any](t testing.TB, s *honker.Stream[E], name string) honker.ConsumerInfo {
 	t.Helper()
 	infos, err := s.Consumers(context.Background())
@@ -683,8 +683,8 @@ func consumerInfo[E any](t testing.TB, s *honker.Stream[E], name string) honker.
 	return honker.ConsumerInfo{}
 }
 
-// The file records the last event of a topic that retention has deleted, whichever topics share the
-// offsets. The record remains when all events of the topic are gone and when the file is opened again.
+// The file records the last event that retention has deleted from each topic, whichever topics share the
+// offsets. The record remains when all of the topic's events are gone and when the file is reopened.
 func TestStream_Compacted(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -763,7 +763,7 @@ func TestConsumer_Seek_BehindRetention(t *testing.T) {
 	})
 }
 
-// The end of a topic whose events are all deleted is behind the deleted events.
+// If all of a topic's events have been deleted, the topic ends after the deleted events.
 func TestConsumer_End_OfCompacted(t *testing.T) {
 	t.Parallel()
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {

@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// Next returns the next fire times of a schedule in order. The schedule then fires at these times.
+// Next returns a schedule's next fire times in order. The schedule then fires at these times.
 func TestScheduler_Next(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		ctx, s := t.Context(), db.Scheduler()
@@ -40,7 +40,7 @@ func TestScheduler_Next(t *testing.T) {
 	})
 }
 
-// The first time of an overdue schedule is in the past, and the others are future times in its interval. A
+// An overdue schedule's first time is in the past, and the others are future times in its interval. A
 // paused schedule reports the times that it would have.
 func TestScheduler_Next_Overdue(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
@@ -85,13 +85,13 @@ func soonest(t testing.TB, db *honker.DB) time.Time {
 	return at
 }
 
-// spec stores a spec that this library would refuse.
+// spec stores a spec that this library would reject.
 func spec(t testing.TB, db *honker.DB, name, text string) {
 	t.Helper()
 	testkit.Exec(t, db, `UPDATE _honker_scheduler_tasks SET cron_expr = ? WHERE name = ?`, text, name)
 }
 
-// times returns the due times of fires.
+// times returns the fires' due times.
 func times(fires []honker.Fire) (unix []int64) {
 	for _, f := range fires {
 		unix = append(unix, f.FireAt.Unix())
@@ -178,7 +178,7 @@ func TestScheduler_Update(t *testing.T) {
 	})
 }
 
-// Update without changes, or of an unknown schedule, returns false and writes nothing.
+// Update without changes, or for an unknown schedule, returns false and writes nothing.
 func TestScheduler_Update_Nothing(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -307,7 +307,7 @@ func TestScheduler_Tick_Concurrent(t *testing.T) {
 	require.EqualValues(t, 2, testkit.QueryInt(t, db.SQL(), testkit.CountQueue, "jobs"))
 }
 
-// A fired job has the settings of its schedule and can run at once.
+// A fired job has its schedule's settings and can run immediately.
 func TestScheduler_Tick_FiredJob(t *testing.T) {
 	var fired []honker.Fire
 	var bell *honker.DB
@@ -373,7 +373,7 @@ func TestScheduler_Tick_BadSchedule(t *testing.T) {
 	require.Empty(t, testkit.Tick(t, db, due), "and no error any more")
 }
 
-// The error of a tick states which fires were committed.
+// A tick's error states which fires were committed.
 func TestScheduler_Tick_Error(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -384,8 +384,8 @@ func TestScheduler_Tick_Error(t *testing.T) {
 	require.ErrorContains(t, err, `honker: tick: schedule "bad" was paused: `)
 }
 
-// Tick accepts rows that other bindings or programs have written: without attempts, as honker's enqueue
-// allows, and with numbers that are not numbers.
+// Tick accepts rows written by other bindings or programs: without attempts, as honker's enqueue allows,
+// and with values that are not numbers in numeric columns.
 func TestScheduler_Tick_ForeignRows(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -463,7 +463,7 @@ func TestScheduler_Tick_Unfinished(t *testing.T) {
 	require.NotEmpty(t, testkit.Tick(t, db, now))
 }
 
-// The scheduler of a closed DB returns ErrClosed.
+// A closed DB's scheduler returns ErrClosed.
 func TestScheduler_ClosedDB(t *testing.T) {
 	t.Parallel()
 	db, err := honker.Open(context.Background(), t.TempDir()+"/file.db", nil)
@@ -497,7 +497,7 @@ func schedulerVerbs(db *honker.DB) map[string]testkit.Refusal {
 	}
 }
 
-// Plain verbs of a scheduler refuse the ctx of a transaction.
+// A scheduler's plain verbs refuse a transaction's ctx.
 func TestScheduler_InTx_Refused(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -516,7 +516,7 @@ func TestScheduler_InTx_Refused(t *testing.T) {
 	unchanged("a refused verb")
 }
 
-// A schedule of another program fires even if it has no name or its name is not text. A schedule that a
+// Another program's schedule fires even if it has no name or its name is not text. A schedule that a
 // trigger prevents from advancing does not fire and is paused, unless a trigger prevents that as well. It
 // does not stop other schedules and is named once, however many transactions the tick takes.
 func TestScheduler_Tick_OddRows(t *testing.T) {

@@ -36,7 +36,7 @@ type runner struct {
 
 func (r runner) fires() []fire { return testkit.Recorded(r.Recorder, r.all) }
 
-// runners runs f in a bubble with n DBs on one file. Each DB looks for commits of the others once a second.
+// runners runs f in a bubble with n DBs on one file. Each DB looks for the others' commits once a second.
 func runners(t *testing.T, n int, f func(t *testing.T, all []runner)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -72,17 +72,17 @@ func openRunner(t testing.TB, path string) runner {
 	return r
 }
 
-// run starts the scheduler of a runner.
+// run starts a runner's scheduler.
 func (r runner) run(t testing.TB) (stop func() error) {
 	t.Helper()
 	return testkit.Background(t, r.Scheduler().Run)
 }
 
-// blink is a little longer than the time that a runner needs to try again in a bubble.
+// blink is slightly longer than a runner's retry delay in a bubble.
 const blink = 50 * time.Millisecond
 
-// at returns the due times of the fires since began. It checks that each fire was reported at once, within
-// slack.
+// at returns the due times of the fires since began. It checks that each fire was reported immediately,
+// within slack.
 func (r runner) at(t testing.TB, began time.Time, slack time.Duration) (all []time.Duration) {
 	t.Helper()
 	for _, f := range r.fires() {
@@ -93,7 +93,7 @@ func (r runner) at(t testing.TB, began time.Time, slack time.Duration) (all []ti
 	return all
 }
 
-// steal gives a lock to an owner outside of this test.
+// steal gives a lock to an owner outside this test.
 func steal(t testing.TB, db *honker.DB, lock string) {
 	t.Helper()
 	testkit.Exec(t, db, `INSERT INTO _honker_locks VALUES (?1, 'thief', ?2) ON CONFLICT DO UPDATE SET owner = 'thief', expires_at = ?2`,
@@ -128,7 +128,7 @@ func TestScheduler_Run_HeedsChanges(t *testing.T) {
 				began, r, by := time.Now(), all[0], all[other].Scheduler()
 				slack := time.Duration(other)*time.Second + blink
 				stop := r.run(t)
-				time.Sleep(100*time.Second + 500*time.Millisecond) // no schedule exists meanwhile
+				time.Sleep(100*time.Second + 500*time.Millisecond) // there is no schedule in the meantime
 
 				testkit.Register(t, all[other].DB, testkit.Every("late", "@every 1h"))
 				time.Sleep(10 * time.Second)
@@ -155,7 +155,7 @@ func TestScheduler_Run_HeedsChanges(t *testing.T) {
 	}
 }
 
-// A scheduler without due schedules sleeps and writes only its lock. A commit is seen at once without
+// A scheduler without due schedules sleeps and writes only its lock. A commit is seen immediately without
 // polling, so between two renewals of the lock a look at the file must find no commit.
 func TestScheduler_Run_NothingDue(t *testing.T) {
 	testkit.FileOnly(t)
@@ -190,7 +190,7 @@ func TestScheduler_Run_NothingDue(t *testing.T) {
 	})
 }
 
-// A standby process takes over at once when the leader stops.
+// A standby process takes over immediately when the leader stops.
 func TestScheduler_Run_Standby(t *testing.T) {
 	runners(t, 3, func(t *testing.T, all []runner) {
 		began := time.Now()
@@ -227,7 +227,7 @@ func TestScheduler_Run_Standby(t *testing.T) {
 	})
 }
 
-// The lock of a leader in production lasts a minute, however rarely the process polls the file.
+// In production, a leader's lock lasts a minute, however rarely the process polls the file.
 func TestScheduler_Run_LockOfAMinute(t *testing.T) {
 	db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
 	stop := testkit.Background(t, db.Scheduler().Run)
@@ -389,8 +389,8 @@ func TestScheduler_Run_BadSchedule(t *testing.T) {
 	})
 }
 
-// Run fires schedules that are due since the epoch. A program may write 0, or an earlier time, to make a
-// schedule fire at once.
+// Run fires schedules that have been due since the epoch. A program may write 0, or an earlier time, to
+// make a schedule fire immediately.
 func TestScheduler_Run_SinceEpoch(t *testing.T) {
 	for _, at := range []int64{-1, 0, 1} {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
@@ -408,7 +408,7 @@ func TestScheduler_Run_SinceEpoch(t *testing.T) {
 	}
 }
 
-// holdWriter takes the write lock of a file from another connection.
+// holdWriter takes a file's write lock from another connection.
 func holdWriter(t testing.TB, path string) (release func()) {
 	t.Helper()
 	conn, err := testkit.OpenPool(t, path).Conn(context.Background())
@@ -420,8 +420,8 @@ func holdWriter(t testing.TB, path string) (release func()) {
 	return release
 }
 
-// Run waits for another process that holds the write lock for longer than BusyTimeout. Nobody can become
-// the leader meanwhile, but that is no reason to give up.
+// Run waits for another process that holds the write lock for longer than BusyTimeout. No process can
+// become the leader in the meantime, but that is no reason to give up.
 func TestScheduler_Run_SlowWriter(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
@@ -460,7 +460,7 @@ func TestScheduler_Run_FileReplaced(t *testing.T) {
 	}
 }
 
-// The error texts of Run and Maintain begin with the name of the verb.
+// The error texts of Run and Maintain begin with the verb's name.
 func TestScheduler_Run_ErrorsNameIt(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()

@@ -53,7 +53,7 @@ func TestScheduler_Register_Row(t *testing.T) {
 	})
 }
 
-// The payload of a schedule is stored as JSON.
+// A schedule's payload is stored as JSON.
 func TestScheduler_Register_Payload(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -186,7 +186,7 @@ func TestScheduler_RegisterTx(t *testing.T) {
 	unchanged("a transaction of another file")
 }
 
-// Syntax of other crons is stored in honker's dialect, which every binding can read.
+// Other cron implementations' syntax is stored in honker's dialect, which every binding can read.
 func TestScheduler_Register_Dialect(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		for spec, stored := range map[string]string{
@@ -208,8 +208,8 @@ func TestScheduler_Register_Dialect(t *testing.T) {
 	})
 }
 
-// After downtime a schedule fires according to its Missed and then continues in its own interval. The RunAt
-// of a job is the time at which it was due.
+// After downtime a schedule fires according to its Missed and then continues in its own interval. A job's
+// RunAt is the time at which it was due.
 func TestScheduler_Missed(t *testing.T) {
 	const hour = 3600
 	for name, c := range map[string]struct {
@@ -246,7 +246,7 @@ func TestScheduler_Missed(t *testing.T) {
 	}
 }
 
-// The RunAt of a job is never in the future, even if a caller ticks ahead of time.
+// A job's RunAt is never in the future, even if a caller ticks ahead of time.
 func TestScheduler_Tick_Ahead(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		testkit.Register(t, db, testkit.Every("tea", "@every 1h"))
@@ -346,7 +346,7 @@ var badSpecs = map[string]string{
 	"@every 9223372036854775807s":  `next interval overflows unix timestamp for "@every 9223372036854775807s"`,
 }
 
-// Invalid specs are refused with honker's texts and change nothing.
+// Invalid specs are rejected with honker's texts and change nothing.
 func TestScheduler_BadSpec(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -371,7 +371,7 @@ func TestScheduler_BadSpec(t *testing.T) {
 	}
 }
 
-// NextAfter refuses timestamps that do not exist.
+// NextAfter rejects timestamps that do not exist.
 func TestScheduler_NextAfter_BadTimes(t *testing.T) {
 	t.Parallel()
 	_, err := honker.NextAfter("* * * * *", time.Unix(math.MaxInt64, 0))
@@ -398,7 +398,7 @@ func TestScheduler_NextAfter_LocalZone(t *testing.T) {
 	}
 }
 
-// Invalid schedules are refused and change nothing.
+// Invalid schedules are rejected and change nothing.
 func TestScheduler_BadInput(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -449,8 +449,8 @@ func TestScheduler_BadInput(t *testing.T) {
 	testkit.RequireRefused(t, path, calls)
 }
 
-// The reported jobs of a fire belong to the schedule even if a trigger inserts others. If a trigger drops
-// jobs, the schedule and all other schedules continue.
+// A fire's reported jobs belong to the schedule even if a trigger inserts others. If a trigger drops jobs,
+// the schedule and all other schedules continue.
 func TestScheduler_Tick_Triggers(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -484,7 +484,7 @@ func TestScheduler_Register_OtherSpec(t *testing.T) {
 	require.Equal(t, 1, log.Times(`schedule=tea spec="0 0 * * *" before="0 * * * *"`))
 }
 
-// Register returns an error if a trigger of the application drops the schedule.
+// Register returns an error if an application trigger drops the schedule.
 func TestScheduler_Register_Dropped(t *testing.T) {
 	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)

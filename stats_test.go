@@ -82,7 +82,7 @@ func TestQueue_Stats_Phases(t *testing.T) {
 	})
 }
 
-// requirePhase checks that every listing shows the only job of the queue in phase want.
+// requirePhase checks that every listing shows the queue's only job in phase want.
 func requirePhase(t *testing.T, db *honker.DB, q *honker.Queue[int], id int64, want honker.Phase) honker.QueueStats {
 	t.Helper()
 	require.Equal(t, want, testkit.GetJob(t, q, id).Phase)
@@ -128,7 +128,7 @@ func TestQueue_Stats_Held(t *testing.T) {
 	require.Zero(t, s.Ready)
 }
 
-// Job returns ErrNotFound for a deleted job and an error for invalid input.
+// Job returns ErrNotFound for a deleted job, and an error for invalid input.
 func TestDB_Job_Errors(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	_, err := db.Job(ctx, 1)
@@ -173,7 +173,7 @@ func TestQueue_Stats_Budget(t *testing.T) {
 	require.WithinDuration(t, time.Now(), second.Pause.Since, testkit.Timeout)
 }
 
-// Small numbers of jobs are counted afresh each time, also in a transaction that has enqueued some of them.
+// Small numbers of jobs are counted afresh each time, even in a transaction that has enqueued some of them.
 func TestQueue_Stats_SmallIsFresh(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	for n := range 20 {
@@ -208,8 +208,7 @@ func TestQueue_Stats_CountLimit(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
 
-// The counts of a paused queue are not affected by the pause: ready jobs are those that a claim could take
-// after it.
+// A pause does not affect a queue's counts: ready jobs are those that a claim could take after the pause.
 func TestQueue_Stats_Paused(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	testkit.Enqueue(t, q, 1)

@@ -41,7 +41,7 @@ func TestStream_Read_Ends(t *testing.T) {
 	}
 }
 
-// Read of an empty stream yields nothing.
+// Reading an empty stream yields nothing.
 func TestStream_Read_Nothing(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -123,7 +123,7 @@ func TestStream_Read_Outlive(t *testing.T) {
 	}
 }
 
-// A negative offset is refused with ErrInvalid.
+// A negative offset is rejected with ErrInvalid.
 func TestStream_Read_NegativeOffset(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -200,7 +200,7 @@ func TestStream_Read_Undecodable(t *testing.T) {
 	}
 }
 
-// An event of a foreign writer can be read in any storage class.
+// A foreign writer's event can be read in any storage class.
 func TestStream_Read_Foreign(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -218,8 +218,8 @@ func TestStream_Read_Foreign(t *testing.T) {
 	require.Equal(t, []string{`{}`, `8`, `null`, "\"\xff\""}, payloads)
 }
 
-// noReader checks that no read transaction is open. An open transaction would prevent the truncation of the
-// log.
+// noReader checks that no read transaction is open. An open transaction would prevent the log from being
+// truncated.
 func noReader(t testing.TB, db *honker.DB) {
 	t.Helper()
 	var busy, pages, moved int
@@ -227,7 +227,7 @@ func noReader(t testing.TB, db *honker.DB) {
 	require.Zero(t, busy, "a read transaction is held")
 }
 
-// Breaking out of a read releases all of its resources.
+// Breaking out of a read releases all its resources.
 func TestStream_Read_Break(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -256,7 +256,7 @@ func TestStream_Read_Break(t *testing.T) {
 	noReader(t, db)
 }
 
-// The end of ctx ends a read with its error.
+// The end of ctx ends a read with ctx's error.
 func TestStream_Read_Context(t *testing.T) {
 	t.Parallel()
 	_, db, _ := testkit.NewStream[int](t, "unused")
@@ -282,7 +282,7 @@ func TestStream_Read_Context(t *testing.T) {
 	require.ErrorIs(t, testkit.LastError(s.Read(ctx, 0)), context.Canceled, "ended before")
 }
 
-// Read continues past events that are deleted meanwhile.
+// Read continues past events that are deleted in the meantime.
 func TestStream_Read_Deleted(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -341,7 +341,8 @@ func TestStream_Read_ClosedDB(t *testing.T) {
 	require.True(t, errors.Is(last, honker.ErrClosed), "%v", last)
 }
 
-// streamVerbs returns every verb of a stream. Tx verbs run in tx, or in their own transaction if tx is nil.
+// streamVerbs returns all of a stream's verbs. Tx verbs run in tx, or in their own transaction if tx is
+// nil.
 func streamVerbs[E any](t testing.TB, db *honker.DB, s *honker.Stream[E], tx *sql.Tx) map[string]testkit.Refusal {
 	t.Helper()
 	type c = context.Context
@@ -372,7 +373,7 @@ func streamVerbs[E any](t testing.TB, db *honker.DB, s *honker.Stream[E], tx *sq
 	}
 }
 
-// Every verb refuses invalid topics and options.
+// Every verb rejects invalid topics and options.
 func TestStream_BadInput(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -425,7 +426,7 @@ func TestStream_AnyTopics(t *testing.T) {
 	}
 }
 
-// Plain stream verbs in a transaction are refused at once, and the error names the Tx form.
+// Plain stream verbs in a transaction are refused immediately, and the error names the Tx form.
 func TestStream_InTx_NamesTwin(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -452,7 +453,7 @@ func TestStream_InTx_NamesTwin(t *testing.T) {
 	require.EqualValues(t, 2, countEvents(t, db))
 }
 
-// Every stream verb of a closed DB returns ErrClosed.
+// Every stream verb on a closed DB returns ErrClosed.
 func TestStream_Closed(t *testing.T) {
 	t.Parallel()
 	db, err := honker.Open(context.Background(), filepath.Join(t.TempDir(), "file.db"), nil)
@@ -602,7 +603,7 @@ func TestDB_TablesGone_EveryVerb(t *testing.T) {
 	}
 }
 
-// A table that only a later statement of the verb needs also causes an error if it is missing.
+// A missing table that only a later statement of a verb needs also causes an error.
 func TestDB_OneTableGone(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -664,7 +665,7 @@ func TestTxVerbs_Refused(t *testing.T) {
 	require.NoError(t, job.Ack(ctx), "none of them has settled it")
 }
 
-// The packages of this module that build on the root package can access the engine of a DB.
+// The packages in this module that build on the root package can access a DB's engine.
 func TestEngine_Of(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := testkit.NewQueue[int](t, nil)
@@ -679,7 +680,7 @@ func TestEngine_Of(t *testing.T) {
 	}))
 }
 
-// Check returns the rules that are violated.
+// Check returns the violated rules.
 func TestDB_Check_Broken(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()

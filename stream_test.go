@@ -22,7 +22,7 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// The tests of this file cover the requirements of an event bus that no other test covers.
+// The tests in this file cover requirements of an event bus that no other test covers.
 
 // An acked event is not delivered again after the file has been reopened.
 func TestSubscribe_Ack_Reopened(t *testing.T) {
@@ -81,7 +81,7 @@ func TestStream_Read_Loop(t *testing.T) {
 	}
 }
 
-// Without file system notices, a subscriber sees the events of other connections after PollInterval, and
+// Without file system notifications, a subscriber sees other connections' events after PollInterval, and
 // not before.
 func TestSubscribe_Polling(t *testing.T) {
 	testkit.FileOnly(t)
@@ -117,7 +117,7 @@ func TestSubscribe_Polling(t *testing.T) {
 	})
 }
 
-// A single commit wakes the waiting subscribers of all topics, however they wait.
+// A single commit wakes waiting subscribers to all topics, however they wait.
 func TestSubscribe_OneCommitWakesAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -203,7 +203,7 @@ func wide(join func(...honker.Filter) honker.Filter, leaf func(string) honker.Fi
 	return join(of...)
 }
 
-// The depth and the number of parts of a filter are bounded.
+// A filter's depth and number of parts are bounded.
 func TestStream_Filter_Bounded(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -241,7 +241,7 @@ func TestStream_Filter_Bounded(t *testing.T) {
 	testkit.RequireRefused(t, path, calls)
 }
 
-// The topics of a pattern are read in a single total order.
+// A pattern's topics are read in a single total order.
 func TestStream_Pattern_TotalOrder(t *testing.T) {
 	t.Parallel()
 	const publishers, each = 6, 60
@@ -317,7 +317,7 @@ func noise(t testing.TB, db *honker.DB, topic, key string, n int) (last int64) {
 	return last
 }
 
-// A consumer passes a long run of events that its filter excludes, and its offset is saved behind them.
+// A consumer passes a long run of events that its filter excludes, and its offset is saved after them.
 func TestConsumer_Filter_LongRun(t *testing.T) {
 	t.Parallel()
 	run := 50_000
@@ -417,7 +417,7 @@ func TestConsumer_Lag_Filtered(t *testing.T) {
 	noise(t, db, "other", "match", 1000)
 	noise(t, db, "orders", "noise", 20)
 	require.Equal(t, map[string]int64{"all": 20, "filtered": 0}, lags(other, "orders"))
-	testkit.Take(t, s, "filtered", nil, 1) // the filter is replaced by that of the last Subscribe
+	testkit.Take(t, s, "filtered", nil, 1) // the filter is replaced by the last Subscribe's filter
 	require.Equal(t, map[string]int64{"all": 20, "filtered": 19}, lags(other, "orders"))
 	noise(t, db, "orders", "match", 1)
 	testkit.Take(t, s, "filtered", filtered, 1)
@@ -449,7 +449,7 @@ func TestSubscribe_HistoryThenNew(t *testing.T) {
 	require.EqualValues(t, last+1, offset)
 }
 
-// The deadline of ctx ends a subscription silently.
+// A deadline of ctx ends a subscription silently.
 func TestSubscribe_Context_Deadline(t *testing.T) {
 	s := honker.NewStream[int](honkertest.Open(t, nil), "orders", nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -501,7 +501,7 @@ func TestStream_Publish_Raw(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT typeof(payload) = 'text' FROM _honker_stream`))
 }
 
-// The offsets of a batch are consecutive.
+// A batch's offsets are consecutive.
 func TestStream_PublishMany_Offsets(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -521,7 +521,7 @@ func TestStream_PublishMany_Offsets(t *testing.T) {
 		`SELECT count(*) FROM _honker_stream WHERE topic = 'orders' AND key = 'k'`))
 }
 
-// The batches of concurrent writers are not interleaved.
+// Concurrent writers' batches are not interleaved.
 func TestStream_PublishMany_Concurrent(t *testing.T) {
 	t.Parallel()
 	const writers = 8
@@ -585,7 +585,7 @@ func TestStream_PublishMany_Concurrent(t *testing.T) {
 	require.EqualValues(t, len(all), head)
 }
 
-// An empty batch is refused with ErrInvalid.
+// An empty batch is rejected with ErrInvalid.
 func TestStream_PublishMany_Empty(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -639,7 +639,7 @@ func TestStream_PublishMany_BadEvent(t *testing.T) {
 	testkit.Publish(t, s, any(strings.Repeat("x", 98)))
 }
 
-// A batch that the file refuses halfway publishes nothing and does not affect other writers.
+// A batch that the file rejects halfway publishes nothing and does not affect other writers.
 func TestStream_PublishMany_Halfway(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -672,7 +672,7 @@ func TestStream_PublishMany_Halfway(t *testing.T) {
 	require.Len(t, testkit.StreamData(t, other), 400)
 }
 
-// An event of a transaction exists after the commit and never after a rollback.
+// A transaction's event exists after the commit and never after a rollback.
 func TestStream_PublishTx_AtCommit(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -710,7 +710,7 @@ func TestStream_PublishTx_AtCommit(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
 
-// An event cannot be published in a transaction of another file.
+// An event cannot be published in another file's transaction.
 func TestStream_PublishTx_OtherFile(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -788,8 +788,8 @@ func TestStream_PublishMany_EventKeys(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_stream WHERE key IS NULL`))
 }
 
-// EventKeys needs as many keys as events and cannot be combined with EventKey. A single bad key refuses the
-// whole batch.
+// EventKeys needs as many keys as events and cannot be combined with EventKey. A single bad key causes the
+// whole batch to be rejected.
 func TestStream_PublishMany_EventKeysRefused(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -817,7 +817,7 @@ func TestStream_PublishMany_EventKeysRefused(t *testing.T) {
 	testkit.RequireRefused(t, path, calls)
 }
 
-// Bad keys and bytes are refused.
+// Bad keys and bytes are rejected.
 func TestStream_Publish_BadKeys(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)

@@ -51,7 +51,7 @@ func TestStream_Consume_Order(t *testing.T) {
 	require.Equal(t, head, testkit.SavedOffset(t, s, "c"))
 }
 
-// An error of fn ends Consume with that error. The offset of its event is not saved, and the offset of the
+// An error from fn ends Consume with that error. The offset of its event is not saved; the offset of the
 // events before it is.
 func TestStream_Consume_ErrorEndsIt(t *testing.T) {
 	t.Parallel()
@@ -71,7 +71,7 @@ func TestStream_Consume_ErrorEndsIt(t *testing.T) {
 	require.Equal(t, []int{20, 21, 22, 23, 24}, consumeUntil(t, s, nil, 25), "it goes on there")
 }
 
-// An event that does not decode ends Consume like an error of fn.
+// An event that does not decode ends Consume like an error from fn.
 func TestStream_Consume_UndecodableEndsIt(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -123,7 +123,7 @@ func TestStream_Consume_Saves(t *testing.T) {
 	})
 }
 
-// The end of ctx is not an error, and events that fn has handled by then are saved.
+// The end of ctx is not an error, and the events that fn has handled by then are saved.
 func TestStream_Consume_EndOfContext(t *testing.T) {
 	t.Parallel()
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
@@ -201,7 +201,7 @@ func TestStream_Consume_Close(t *testing.T) {
 	require.Equal(t, offsets[2], testkit.SavedOffset(t, honker.NewStream[int](db, "orders", nil), "c"))
 }
 
-// A panic of fn propagates to the caller, and its event does not count as handled.
+// A panic in fn propagates to the caller, and its event does not count as handled.
 func TestStream_Consume_Panic(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t, testkit.Timeout)

@@ -22,8 +22,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// drained returns the events that a consumer receives within a second of the bubble's time, which is enough
-// for all stored events. It must run in a bubble.
+// drained returns the events that a consumer receives within a second of bubble time, which is enough for
+// all stored events. It must run in a bubble.
 func drained(t testing.TB, s *honker.Stream[int], consumer string, opts *honker.SubscribeOptions) (data []int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -109,8 +109,7 @@ func TestSubscribe_PerTopic(t *testing.T) {
 	require.Equal(t, []int{1, 2}, testkit.EventData(testkit.Take(t, pattern, "c", nil, 2)))
 }
 
-// The row of a new consumer is written at once, and the consumer receives the events published from then
-// on.
+// A new consumer's row is written immediately, and the consumer receives the events published from then on.
 func TestSubscribe_New_Row(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -131,7 +130,7 @@ func TestSubscribe_New_Row(t *testing.T) {
 	require.Equal(t, []int{0, 1}, testkit.EventData(<-got))
 }
 
-// ages sets the creation times of events to the given seconds after from.
+// ages sets events' creation times to the given seconds after from.
 func ages(t testing.TB, db *honker.DB, from time.Time, offsets []int64, seconds ...int64) {
 	t.Helper()
 	for i, s := range seconds {
@@ -213,7 +212,7 @@ func TestStream_Tail_SavesNothing(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_consumers`))
 }
 
-// Subscribe in a transaction is refused at once.
+// Subscribe in a transaction is refused immediately.
 func TestSubscribe_InTx_Refused(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -256,15 +255,15 @@ func TestSubscribe_Context_Silent(t *testing.T) {
 	}
 }
 
-// errorsOf calls body with the error of each step of a loop.
+// errorsOf calls body with the error of each iteration of a loop.
 func errorsOf[E any](events iter.Seq2[*honker.Event[E], error], body func(error)) {
 	for _, err := range events {
 		body(err)
 	}
 }
 
-// following starts subscribers of every kind. It returns a channel for the error with which each of them
-// ends.
+// following starts subscribers of every kind. It returns a channel per subscriber that receives the error
+// with which it ends.
 func following(t testing.TB, db *honker.DB) map[string]<-chan error {
 	t.Helper()
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -398,7 +397,7 @@ func TestSubscribe_Wakes(t *testing.T) {
 
 // Subscribers leave no goroutines behind.
 func TestSubscribe_NoGoroutineLeft(t *testing.T) {
-	// The goroutines for notices start only when the watcher needs them.
+	// The notification goroutines start only when the watcher needs them.
 	ctx, db := testkit.Context(t, testkit.Timeout), honkertest.Open(t, &honker.Options{NoFileNotices: true})
 	s := honker.NewStream[int](db, "orders", nil)
 	testkit.PublishUpTo(t, s, 10)
@@ -598,7 +597,7 @@ func TestSubscribe_Save_Panic(t *testing.T) {
 	}
 }
 
-// The offset of a strict consumer is saved only by Ack.
+// A strict consumer's offset is saved only by Ack.
 func TestSubscribe_Ack_Strict(t *testing.T) {
 	t.Parallel()
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
@@ -623,7 +622,7 @@ func TestSubscribe_Ack_Strict(t *testing.T) {
 	})
 }
 
-// Ack saves the offset at once and never moves it back.
+// Ack saves the offset immediately and never moves it back.
 func TestSubscribe_Ack_NeverBack(t *testing.T) {
 	t.Parallel()
 	ctx, _, s := testkit.NewStream[int](t, "orders")
@@ -642,7 +641,7 @@ func TestSubscribe_Ack_NeverBack(t *testing.T) {
 	}
 }
 
-// The effect of an event and its AckTx are committed together.
+// An event's effect and its AckTx are committed together.
 func TestSubscribe_AckTx_Effect(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -676,7 +675,7 @@ func TestSubscribe_AckTx_Effect(t *testing.T) {
 	require.EqualValues(t, 10, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM effects`))
 }
 
-// Ack in a transaction is refused at once, and the error names AckTx.
+// Ack in a transaction is refused immediately, and the error names AckTx.
 func TestSubscribe_Ack_InTx(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -691,7 +690,7 @@ func TestSubscribe_Ack_InTx(t *testing.T) {
 	require.ErrorIs(t, e.AckTx(ctx, nil), honker.ErrInvalid)
 }
 
-// When Close ends the loop, the offset of the handled events is saved.
+// When Close ends the loop, the handled events' offset is saved.
 func TestSubscribe_Save_Close(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")

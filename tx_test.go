@@ -40,7 +40,7 @@ func entries(t testing.TB, db *honker.DB) int64 {
 
 const enter = `INSERT INTO ledger VALUES (1)`
 
-// Tx commits all writes of its function.
+// Tx commits all its function's writes.
 func TestTx_Commits(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -103,7 +103,7 @@ func TestTx_FailsOrPanics(t *testing.T) {
 	testkit.Enqueue(t, q, 2) // the writer is free again
 }
 
-// A plain verb inside a Tx is refused at once, and the error names the Tx form.
+// A plain verb inside a Tx is refused immediately, and the error names the Tx form.
 func TestTx_PlainVerb_NamesTwin(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
@@ -155,7 +155,7 @@ func TestTx_PlainVerb_NamesTwin(t *testing.T) {
 	require.NoError(t, job.Ack(ctx), "nothing was changed")
 }
 
-// The ctx of an ended Tx is refused with its own text, by reads as well.
+// An ended Tx's ctx is refused with its own error text, by reads as well.
 func TestTx_Context_OfEndedTx(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
@@ -206,7 +206,7 @@ func TestTx_Reads(t *testing.T) {
 	}))
 }
 
-// Slow reads do not take a connection from a writer. The end of ctx ends the wait of reads for a free
+// Slow reads do not take a connection from a writer. The end of ctx ends a read's wait for a free
 // connection.
 func TestTx_BesideSlowReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -246,7 +246,7 @@ func TestTx_BesideSlowReads(t *testing.T) {
 	})
 }
 
-// A Tx of one DB does not block another DB.
+// A Tx on one DB does not block another DB.
 func TestTx_TwoDBs(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := ledger(t, nil)
@@ -333,7 +333,7 @@ func TestTx_CallersConn(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
-// A context that ends the transaction rolls back everything.
+// A context that ends the transaction rolls everything back.
 func TestTx_Context_LeavesNothing(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
@@ -370,7 +370,7 @@ func TestTx_Context_LeavesNothing(t *testing.T) {
 	testkit.Enqueue(t, q, 1)
 }
 
-// The end of a statement's context does not tear the transaction.
+// The end of a statement's context does not break its transaction.
 func TestTx_Context_OfStatement(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
@@ -461,8 +461,8 @@ func TestTx_HandlerRollback(t *testing.T) {
 	testkit.RequireGone(t, q, id)
 }
 
-// A pool is refused where a transaction is required. A pool has the methods of a transaction, but commits
-// each statement by itself.
+// A pool is rejected where a transaction is required. A pool has a transaction's methods, but commits
+// each statement on its own.
 func TestTx_PoolRefused(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	q := honker.NewQueue[int](db, "jobs", nil)
@@ -480,7 +480,7 @@ func TestTx_PoolRefused(t *testing.T) {
 	require.Empty(t, jobs)
 }
 
-// A goroutine that outlives the function of its Tx gets errors and disturbs nothing.
+// A goroutine that outlives its Tx's function gets errors and disturbs nothing.
 func TestTx_GoroutineLeftBehind(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := ledger(t, nil)
@@ -588,13 +588,13 @@ func takesContext(m reflect.Method) bool {
 	return m.Type.NumIn() > 1 && m.Type.In(1) == reflect.TypeFor[context.Context]()
 }
 
-// twoForms pairs an operator's verb with its Tx form. Each returns whether it changed anything.
+// twoForms pairs an operator verb with its Tx form. Each returns whether it changed anything.
 type twoForms struct {
 	plain func(ctx context.Context, db *honker.DB) (bool, error)
 	tx    func(ctx context.Context, db *honker.DB, tx honker.Tx) (bool, error)
 }
 
-// form returns the twoForms of a verb of a handle, which of returns for a DB.
+// form returns the twoForms of a verb on a handle; of returns the handle for a DB.
 func form[H any](of func(*honker.DB) H, plain func(context.Context, H) (bool, error), tx func(context.Context, honker.Tx, H) (bool, error)) twoForms {
 	return twoForms{
 		func(ctx context.Context, db *honker.DB) (bool, error) { return plain(ctx, of(db)) },
@@ -680,7 +680,7 @@ func stockForForms(t *testing.T, db *honker.DB) {
 	for _, key := range []string{"", "bob"} {
 		testkit.RequireChanged(t, true)(halted.Pause(ctx, &honker.PauseOptions{Key: key}))
 	}
-	mails := honker.NewQueue[int](db, "mails", nil) // a job of ada runs, and three more are held for its key
+	mails := honker.NewQueue[int](db, "mails", nil) // one of ada's jobs is running, and three more are held for its key
 	require.NoError(t, mails.SetLimits(ctx, honker.Limits{PerKey: 1}))
 	for range 4 {
 		testkit.Enqueue(t, mails, 2, honker.Key("ada"), honker.Priority(1))
@@ -691,8 +691,8 @@ func stockForForms(t *testing.T, db *honker.DB) {
 	testkit.RequireChanged(t, true)(db.Scheduler().Pause(ctx, "lunch"))
 }
 
-// A Tx form makes the same writes as the plain verb in the caller's transaction, including the audit entry
-// of an actor. A rollback undoes them. Inside the transaction the plain verb is refused, and the error
+// A Tx form makes the same writes as the plain verb in the caller's transaction, including an actor's
+// audit entry. A rollback undoes them. Inside the transaction the plain verb is refused, and the error
 // names the Tx form. A nil transaction is ErrInvalid.
 func TestTxForm_Operators(t *testing.T) {
 	testkit.FileOnly(t)
@@ -748,13 +748,13 @@ func TestTxForm_Operators(t *testing.T) {
 	}
 }
 
-// rowsOf returns every row of the file except the counts of jobs by minute, which are written together with
+// rowsOf returns every row in the file except the per-minute job counts, which are written together with
 // other writes.
 func rowsOf(t *testing.T, db *honker.DB) []string {
 	return slices.DeleteFunc(testkit.Dump(t, db.SQL()), func(row string) bool { return strings.HasPrefix(row, "_honkerx_minutes|") })
 }
 
-// A Tx form accepts a transaction of an attached pool.
+// A Tx form accepts an attached pool's transaction.
 func TestTxForm_Attached(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()

@@ -66,7 +66,7 @@ func TestUnique_Race_OneJob(t *testing.T) {
 	requireSound(t, db)
 }
 
-// A rolled-back enqueue leaves no key behind. An enqueue that finds the key taken does not fail the
+// A rolled-back enqueue leaves no key behind. An enqueue that finds the key taken does not break its
 // transaction.
 func TestUnique_Tx(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -113,7 +113,7 @@ var ends = map[string]func(t *testing.T, q *honker.Queue[int], job *honker.Job[i
 	},
 }
 
-// Acks, cancels, deaths and every other end of a job free its key.
+// Acks, cancels, deaths and every other way for a job to end free its key.
 func TestUnique_Freed(t *testing.T) {
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestUnique_Freed(t *testing.T) {
 	}
 }
 
-// A binding without knowledge of unique keys frees them with its acks and deaths.
+// A binding that does not know unique keys frees them with its acks and deaths.
 func TestUnique_Freed_Binding(t *testing.T) {
 	testkit.FileOnly(t)
 	db, other := testkit.OpenWithBinding(t)
@@ -190,7 +190,7 @@ func TestUnique_UntilStarted_Binding(t *testing.T) {
 	requireSound(t, db)
 }
 
-// The conflict policy decides the effect of an enqueue on a waiting job and on a running job.
+// The conflict policy determines the effect of an enqueue on a waiting job and on a running job.
 func TestUnique_Conflict(t *testing.T) {
 	testkit.FileOnly(t)
 	modes := map[honker.Conflict][2]honker.PlaceResult{
@@ -227,8 +227,8 @@ func TestUnique_Conflict(t *testing.T) {
 	}
 }
 
-// A job that is replaced between two attempts has the attempts of the new enqueue, and the backoff of the
-// failed attempt does not delay it.
+// A job that is replaced between two attempts has the new enqueue's attempts, and the failed attempt's
+// backoff does not delay it.
 func TestUnique_ReplaceWaiting_Retried(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	replace := honker.Unique("k", &honker.Uniqueness{Conflict: honker.ReplaceWaiting})
@@ -346,7 +346,7 @@ func TestUnique_Observer(t *testing.T) {
 	require.Equal(t, []observe.Deduplicated{{Queue: "jobs", Existing: 1}, {Queue: "jobs", Replaced: 1}, {Queue: "jobs", Existing: 1, Tx: true}}, found)
 }
 
-// If a trigger of the application drops the job, no key is left behind.
+// If an application trigger drops the job, no key is left behind.
 func TestUnique_NotInserted(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -376,7 +376,7 @@ func TestUnique_Triggers(t *testing.T) {
 	require.EqualValues(t, 4, triggers())
 }
 
-// At most one successor waits for the end of a running job. It has the newest arguments, also while the
+// At most one successor waits for a running job to end. It has the newest arguments, even while the
 // running job waits for its next attempt.
 func TestUnique_RunAgain_OneSuccessor(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -461,7 +461,7 @@ func TestUnique_RunAgain_Work(t *testing.T) {
 	}
 }
 
-// For holds the key after its job is gone, but no longer than its duration. Enqueues that find the key do
+// For keeps the key after its job is gone, but no longer than its duration. Enqueues that find the key do
 // not prolong it.
 func TestUnique_For(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
@@ -502,7 +502,7 @@ func TestUnique_For_UntilStarted(t *testing.T) {
 	})
 }
 
-// The successor of a job holds the key at least as long as the job would have, and is debounced separately.
+// A job's successor holds the key at least as long as the job would have, and is debounced separately.
 func TestUnique_For_Successor(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{Lease: time.Hour})
@@ -637,7 +637,7 @@ func TestUniqueArgs(t *testing.T) {
 	requireSound(t, db)
 }
 
-// EnqueueMany gives each job the key of its own arguments.
+// EnqueueMany gives each job a key derived from its own arguments.
 func TestUniqueArgs_EnqueueMany(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	ids, err := q.EnqueueMany(ctx, []int{1, 2, 1, 3}, honker.UniqueArgs(nil))
@@ -649,7 +649,7 @@ func TestUniqueArgs_EnqueueMany(t *testing.T) {
 	requireSound(t, db)
 }
 
-// Invalid combinations of enqueue options are refused with ErrInvalid and change nothing.
+// Invalid combinations of enqueue options are rejected with ErrInvalid and change nothing.
 func TestUnique_Invalid(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	objects := honker.NewQueue[map[string]int](db, "objects", nil)

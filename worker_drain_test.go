@@ -46,7 +46,7 @@ func TestWorker_Drain_Finishes(t *testing.T) {
 	})
 }
 
-// Handlers are cancelled after DrainTimeout, and their attempts are not spent, whatever they return.
+// Handlers are cancelled after DrainTimeout, and their attempts do not count, whatever they return.
 func TestWorker_Drain_Timeout(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[string](db, "jobs", nil)
@@ -99,7 +99,7 @@ func count[V comparable](all []V) map[V]int {
 	return n
 }
 
-// A handler that ignores its ctx delays the return of Work, but does not keep its job.
+// A handler that ignores its ctx delays Work's return, but does not keep its job.
 func TestWorker_Drain_IgnoresContext(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -133,8 +133,8 @@ func TestWorker_Drain_IgnoresContext(t *testing.T) {
 	})
 }
 
-// The waiting time of a job is also reported if its handler is given up. The handler does nothing that the
-// race detector could regard as synchronization with the drain.
+// A job's waiting time is also reported if its handler is abandoned. The handler does nothing that the race
+// detector could regard as synchronization with the drain.
 func TestWorker_Drain_GivenUp_Wait(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -152,8 +152,7 @@ func TestWorker_Drain_GivenUp_Wait(t *testing.T) {
 	})
 }
 
-// After Work has returned, it holds no job, however fast its handlers were and at whatever moment it was
-// interrupted.
+// After Work has returned, it holds no job, however fast its handlers were and whenever it was interrupted.
 func TestWorker_Drain_NothingHeld(t *testing.T) {
 	testkit.FileOnly(t)
 	const jobs = 400
@@ -196,7 +195,7 @@ func TestWorker_Drain_NothingHeld(t *testing.T) {
 	}
 }
 
-// Work with an ended ctx returns at once.
+// Work with an ended ctx returns immediately.
 func TestWorker_EndedContext(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -303,7 +302,7 @@ func TestWorker_SlowWriter(t *testing.T) {
 	defer other.Close()
 	_, err = other.ExecContext(ctx, `BEGIN IMMEDIATE`)
 	require.NoError(t, err)
-	close(goOn) // the acks have to wait
+	close(goOn) // the acks must wait
 	testkit.Eventually(t, testkit.Timeout, "it has tried several times", func() bool { return log.Times("transaction failed, retrying") >= 3 })
 	require.EqualValues(t, 2, runs.Load())
 	_, err = other.ExecContext(ctx, `ROLLBACK`)
@@ -340,8 +339,8 @@ func TestWorker_Drain_SlowWriter(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
-// The drain ends within its timeout even if another process holds the write lock, and even if a batch
-// already waits for the lock when the ctx of Work ends. The leases lapse.
+// The drain ends within its timeout even if another process holds the write lock, and even if a batch is
+// already waiting for the lock when Work's ctx ends. The leases lapse.
 func TestWorker_Drain_WriterTaken(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -367,8 +366,8 @@ func TestWorker_Drain_WriterTaken(t *testing.T) {
 	})
 }
 
-// A handler may linger while its job already runs again, because the handler has settled the job or its
-// lease has lapsed. The drain still waits for that handler.
+// A handler may still be running when its job is already running again, because the handler has settled the
+// job or its lease has lapsed. The drain still waits for that handler.
 func TestWorker_Drain_LingeringHandler(t *testing.T) {
 	testkit.FileOnly(t)
 	for name, c := range map[string]struct {
@@ -425,7 +424,7 @@ func TestWorker_Drain_LingeringHandler(t *testing.T) {
 	}
 }
 
-// The longest DrainTimeout is unlimited, and no handler is given up.
+// The longest DrainTimeout is unlimited, and no handler is abandoned.
 func TestWork_DrainTimeout_Longest(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -460,7 +459,7 @@ func workingTx(t testing.TB, q *honker.Queue[int], fn handlerTx, opts honker.Wor
 	return testkit.Background(t, func(ctx context.Context) error { return q.WorkTx(ctx, fn, &opts) })
 }
 
-// book is the effect of a handler: it enters the attempt in the ledger.
+// book is a handler's effect: it enters the attempt in the ledger.
 func book(ctx context.Context, tx *sql.Tx, job *honker.Job[int]) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO ledger VALUES (?)`, job.Attempts)
 	return err
@@ -511,7 +510,7 @@ func TestWorker_WorkTx_EffectAndAck(t *testing.T) {
 	require.Empty(t, l.failed)
 }
 
-// The effect of a failed attempt is rolled back, and the job runs again.
+// A failed attempt's effect is rolled back, and the job runs again.
 func TestWorker_WorkTx_FailedUndone(t *testing.T) {
 	for name, c := range map[string]struct {
 		end   func(context.Context, *sql.Tx, *honker.Job[int]) error
@@ -608,7 +607,7 @@ func TestWorker_WorkTx_HandlerSettles(t *testing.T) {
 	require.Empty(t, l.failed)
 }
 
-// The effect of a lost claim is rolled back. A slow middleware loses the claim before the transaction
+// If the claim is lost, the effect is rolled back. A slow middleware loses the claim before the transaction
 // begins.
 func TestWorker_WorkTx_LostClaim(t *testing.T) {
 	testkit.FileOnly(t)
@@ -633,8 +632,8 @@ func TestWorker_WorkTx_LostClaim(t *testing.T) {
 	})
 }
 
-// If the transaction of an attempt cannot begin because the writer is busy, the handler has not started,
-// and the job has lost no attempt.
+// If an attempt's transaction cannot begin because the writer is busy, the handler has not started, and the
+// attempt does not count.
 func TestWorker_WorkTx_CannotBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.OpenFile(t, filepath.Join(t.TempDir(), "file.db"), &honker.Options{
@@ -681,15 +680,15 @@ func TestWorker_WorkTx_HandlerBusy(t *testing.T) {
 	require.Equal(t, honker.StateDead, l.left.State)
 }
 
-// The observer hears of the ack after the commit. The transaction belongs to WorkTx, so a rollback is not
-// reported as an ack.
+// The observer is told about the ack after the commit. The transaction belongs to WorkTx, so a rollback is
+// not reported as an ack.
 func TestObserver_WorkTx_Committed(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		testkit.Exec(t, db, `CREATE TABLE child (id INTEGER PRIMARY KEY, parent INTEGER REFERENCES child (id) DEFERRABLE INITIALLY DEFERRED)`)
 		q := honker.NewQueue[int](db, "jobs", nil)
 		testkit.Enqueue(t, q, 1)
 		stop := workingTx(t, q, func(ctx context.Context, tx *sql.Tx, job *honker.Job[int]) error {
-			time.Sleep(time.Second) // advances the clock of the bubble
+			time.Sleep(time.Second) // advances the bubble's clock
 			if job.Attempts > 1 {
 				return nil
 			}
@@ -721,7 +720,7 @@ func TestWork_SnoozeTx_ClaimedAgain(t *testing.T) {
 			}
 			close(again)
 			<-returned
-			time.Sleep(time.Second) // the return of the first handler has been processed
+			time.Sleep(time.Second) // the first handler's return has been processed
 			acked <- job.Ack(ctx)
 			return nil
 		}, &honker.WorkOptions{Workers: 2})
@@ -731,9 +730,9 @@ func TestWork_SnoozeTx_ClaimedAgain(t *testing.T) {
 	})
 }
 
-// A commit wakes the waiters for everything that its transaction has written, in DB.Tx and in a transaction
-// that the application has begun. That holds even while other commits have reduced the rate of looks at the
-// file.
+// A commit wakes the waiters for everything that its transaction wrote, whether in DB.Tx or in a
+// transaction that the application began. This holds even while other commits have made looks at the file
+// less frequent.
 func TestWorker_TxCommitWakes(t *testing.T) {
 	begin := map[string]func(ctx context.Context, db *honker.DB, fn func(context.Context, honker.Tx) error) error{
 		"DB.Tx": func(ctx context.Context, db *honker.DB, fn func(context.Context, honker.Tx) error) error {

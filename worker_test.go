@@ -23,7 +23,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// life records how a job fared in Work within an hour.
+// life records what happened to a job during an hour of Work.
 type life struct {
 	began    []time.Duration // start of each attempt, since the enqueue
 	attempts []int           // attempt numbers that the handler saw
@@ -109,7 +109,7 @@ func TestBackoff_Exponential_Edges(t *testing.T) {
 	}
 }
 
-// With the default options an outage of ten seconds dead-letters no job.
+// With the default options, a ten-second outage dead-letters no job.
 func TestQueue_Defaults_Outage(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		ctx, q := context.Background(), honker.NewQueue[int](db, "jobs", nil)
@@ -132,7 +132,7 @@ func TestQueue_Defaults_Outage(t *testing.T) {
 	})
 }
 
-// No delay is shorter than requested, at whatever fraction of a second the call is made.
+// No delay is shorter than requested, whatever the fraction of a second at which the call is made.
 func TestWorker_Delays_NeverEarly(t *testing.T) {
 	const second = time.Second
 	for _, at := range []time.Duration{50 * time.Millisecond, 500 * time.Millisecond, 950 * time.Millisecond} {
@@ -215,7 +215,7 @@ func TestWorker_Backoff_Panics(t *testing.T) {
 	require.Equal(t, honker.StateDead, l.left.State)
 }
 
-// The error of a handler decides how its job continues.
+// A handler's error determines what happens to its job.
 func TestWorker_Outcomes(t *testing.T) {
 	never := func(int, error) time.Duration { panic("the handler has decided") }
 	first := func(n int, err error) testkit.Handler[int] { // returns err for the first n attempts, then nil
@@ -263,7 +263,7 @@ func TestWorker_Outcomes(t *testing.T) {
 	}
 }
 
-// Work respects a settle by the handler, whatever the handler returns.
+// Work respects a handler's own settle, whatever the handler returns.
 func TestWorker_Settled_Believed(t *testing.T) {
 	for name, want := range map[string]struct {
 		outcome honker.Outcome
@@ -397,7 +397,7 @@ func TestWorker_Middleware_Order(t *testing.T) {
 	})
 }
 
-// Middleware decides the outcome of an attempt by the error that it returns.
+// The error that a middleware returns determines the attempt's outcome.
 func TestWorker_Middleware_Error(t *testing.T) {
 	for name, c := range map[string]struct {
 		wrap honker.Middleware
@@ -441,7 +441,7 @@ func TestWorker_Middleware_Error(t *testing.T) {
 }
 
 // WorkDue returns the number of attempts. It counts a dead-lettered job whose payload does not decode, and
-// an attempt that a middleware keeps from the handler.
+// an attempt for which a middleware does not call the handler.
 func TestQueue_WorkDue_CountsAttempts(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -577,8 +577,8 @@ func fmtAll[T any](all []T) string {
 	return b.String()
 }
 
-// A handler may settle its job and then linger to clean up while the same Work runs the job again. The
-// return of the first handler must not settle the second attempt.
+// A handler may settle its job and then continue to clean up while the same Work runs the job again. The
+// first handler's return must not settle the second attempt.
 func TestWorker_LingeringHandler(t *testing.T) {
 	testkit.FileOnly(t)
 	for name, again := range map[string]func(context.Context, *honker.DB, *honker.Job[int]) error{
@@ -586,7 +586,7 @@ func TestWorker_LingeringHandler(t *testing.T) {
 			return job.Retry(ctx, 0, testkit.ErrCause)
 		},
 		"Snooze": func(ctx context.Context, _ *honker.DB, job *honker.Job[int]) error { return job.Snooze(ctx, 0) },
-		// As after a suspend of the machine, the lease was not renewed in time.
+		// The lease was not renewed in time, as happens when the machine is suspended.
 		"lapsed": func(_ context.Context, db *honker.DB, job *honker.Job[int]) error {
 			_, err := db.SQL().Exec(`UPDATE _honker_live SET claim_expires_at = ? WHERE id = ?`, time.Now().Unix()-1, job.ID)
 			return err
@@ -782,7 +782,7 @@ func TestWorker_Undecodable(t *testing.T) {
 	})
 }
 
-// The result of a handler reaches the caller that waits for it.
+// A handler's result reaches the caller that waits for it.
 func TestWorker_Result(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -825,7 +825,7 @@ func TestWorker_Context_Values(t *testing.T) {
 	})
 }
 
-// Jobs claimed ahead are released at once when the ctx of Work ends.
+// Jobs claimed ahead are released immediately when Work's ctx ends.
 func TestWorker_Prefetch_Released(t *testing.T) {
 	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
