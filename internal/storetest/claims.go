@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// modelJob is a job as the model of claims knows it.
+// modelJob is a job in the model of claims.
 type modelJob struct {
 	id, priority     int64
 	runAt, heldUntil int64 // unix seconds
@@ -25,9 +25,8 @@ type modelJob struct {
 	key              string // limits key; "" for none
 }
 
-// Claims beside a model, for random jobs, settles and times. A claim takes the jobs that are due, have not
-// expired and have an attempt left, in the order of priority, time and id. A claim that has lapsed no longer
-// counts.
+// Claims agree with a model, for random jobs, settles and times. A claim takes the jobs that are due, have not
+// expired and have attempts left, in the order of priority, time and id. A lapsed claim no longer counts.
 func claimsOfModel(t *testing.T, d *Fixture) {
 	seed := rand.Uint64()
 	defer func() {
@@ -85,7 +84,7 @@ func claimsOfModel(t *testing.T, d *Fixture) {
 	require.NotZero(t, ended)
 }
 
-// modelClaim claims jobs of the model and returns their ids.
+// modelClaim claims jobs in the model and returns their ids.
 func modelClaim(model map[int64]*modelJob, now int64, n int) []int64 {
 	var free []*modelJob
 	for _, m := range model {
@@ -106,7 +105,7 @@ func modelClaim(model map[int64]*modelJob, now int64, n int) []int64 {
 	return ids
 }
 
-// modelSettle ends the claim of m.
+// modelSettle ends m's claim.
 func modelSettle(model map[int64]*modelJob, m *modelJob, s *row.Settlement, now time.Time) {
 	m.held = false
 	switch due := now.Add(s.Delay).Unix(); {
@@ -122,7 +121,7 @@ func modelSettle(model map[int64]*modelJob, m *modelJob, s *row.Settlement, now 
 	}
 }
 
-// A claim takes at most N jobs, and none for an N of 0. Its jobs have all that the insert gave them.
+// A claim takes at most N jobs, and none if N is 0. Its jobs have everything that the insert gave them.
 func claimIsBounded(t *testing.T, d *Fixture) {
 	in := plain()
 	in.Payloads, in.Priority, in.Key, in.Headers = []string{`1`, `2`, `3`}, 7, "k", `{"h":"v"}`
@@ -144,7 +143,7 @@ func claimIsBounded(t *testing.T, d *Fixture) {
 	require.Empty(t, d.step(t, start, row.Step{}).Jobs, "an empty step does nothing")
 }
 
-// inQueues adds n jobs to each of queues, in turns.
+// inQueues adds n jobs to each of queues, alternating between them.
 func (d *Fixture) inQueues(t *testing.T, n int, queues ...string) {
 	t.Helper()
 	for range n {
@@ -156,7 +155,7 @@ func (d *Fixture) inQueues(t *testing.T, n int, queues ...string) {
 	}
 }
 
-// queuesOf returns the queues of jobs.
+// queuesOf returns the jobs' queues.
 func queuesOf(all []*row.Job) (queues string) {
 	for _, j := range all {
 		queues += j.Queue
@@ -225,8 +224,8 @@ func lanesInTurns(t *testing.T, d *Fixture) {
 	require.Contains(t, taken, "a", "c has no claim on the turns that it left out")
 }
 
-// A job without an attempt left and a job that has expired are never claimed. They die at the latest when a sweep
-// finds them, and until then do not keep other jobs from running.
+// A job without attempts left and a job that has expired are never claimed. They die no later than the next sweep
+// that finds them, and until then do not keep other jobs from running.
 func neverRun(t *testing.T, d *Fixture) {
 	in := plain()
 	in.MaxAttempts, in.ExpiresIn = 1, time.Hour
@@ -244,8 +243,7 @@ func neverRun(t *testing.T, d *Fixture) {
 	}
 }
 
-// States tells whether a claim would find work, and otherwise when: at the time of a job, or after the end of a
-// claim.
+// States reports whether a claim would find work and, if not, when: at a job's time, or after the end of a claim.
 func statesTellWhen(t *testing.T, d *Fixture) {
 	state := func(now time.Time, next bool) (s row.QueueState) {
 		d.read(t, func(ctx context.Context, q engine.Querier) error {

@@ -45,7 +45,8 @@ func (d *Fixture) consumer(t *testing.T, name, topic string) (c row.Consumer, fo
 	return c, found
 }
 
-// A new consumer begins at its position. An existing consumer keeps its offset, and gets the filter.
+// A new consumer begins at its position. An existing consumer keeps its offset, and gets the new
+// filter.
 func consumerAdded(t *testing.T, d *Fixture) {
 	one, _ := d.publish(t, "a", nil, `1`)
 	d.publish(t, "b", nil, `2`)
@@ -68,7 +69,7 @@ func consumerAdded(t *testing.T, d *Fixture) {
 	require.True(t, c.LastAck.Equal(start.Add(time.Minute)))
 }
 
-// An offset goes back by Seek alone. Consumers of other names and topics are not concerned.
+// Only Seek moves an offset back. Consumers with other names or topics are not affected.
 func offsetsBesideModel(t *testing.T, d *Fixture) {
 	rng := random(t)
 	type id struct{ name, topic string }
@@ -121,7 +122,7 @@ func offsetsBesideModel(t *testing.T, d *Fixture) {
 	}
 }
 
-// List returns the consumers of a topic by name, or all by topic and name.
+// List returns a topic's consumers by name, or all consumers by topic and name.
 func consumersListed(t *testing.T, d *Fixture) {
 	for _, c := range []row.NewConsumer{{Topic: "b", Name: "y"}, {Topic: "b", Name: "x"}, {Topic: "a*", Name: "z"}} {
 		d.addConsumer(t, c, start)
@@ -144,7 +145,7 @@ func consumersListed(t *testing.T, d *Fixture) {
 	require.Empty(t, names("a"))
 }
 
-// A consumer, an offset and a seek that are rolled back leave nothing.
+// A consumer, an offset and a seek that are rolled back leave nothing behind.
 func consumerRolledBack(t *testing.T, d *Fixture) {
 	d.addConsumer(t, row.NewConsumer{Topic: "a", Name: "c", From: row.Position{After: 5}}, start)
 	d.rollBack(t, func(ctx context.Context, q engine.Querier) error {

@@ -36,7 +36,7 @@ func dispatches(t *testing.T, open func(t *testing.T) *Fixture) {
 	t.Run("PresenceRollback", func(t *testing.T) { presenceRolledBack(t, open(t)) })
 }
 
-// Before the first send there is nothing to read, and nothing to stop.
+// Before the first send there is nothing to read and nothing to stop.
 func dispatchNothingSent(d *dispatchTest) {
 	t := d.t
 	_, found := d.find(1, start)
@@ -66,7 +66,7 @@ func dispatchAddOnce(d *dispatchTest) {
 	require.True(d.t, start.Equal(s.SentAt))
 }
 
-// The status follows the claim, the retry and the ack of a job, and shows its result until that expires.
+// The status follows a job's claim, retry and ack, and shows its result until the result expires.
 func dispatchLife(d *dispatchTest) {
 	t := d.t
 	other := int64(0)
@@ -113,7 +113,7 @@ func dispatchLife(d *dispatchTest) {
 	require.False(t, d.status(id).Stopped)
 }
 
-// A job whose attempts are exhausted is dead.
+// A job without attempts left is dead.
 func dispatchDeath(d *dispatchTest) {
 	id, _ := d.send("work", row.Sent{})
 	d.retry(d.claim("work"), "first")
@@ -127,7 +127,7 @@ func dispatchDeath(d *dispatchTest) {
 	require.Empty(d.t, d.stop(id, start))
 }
 
-// A waiting job that is stopped ends at once.
+// A waiting job that is stopped ends immediately.
 func dispatchStopWaiting(d *dispatchTest) {
 	t := d.t
 	id, _ := d.send("work", row.Sent{})
@@ -143,7 +143,7 @@ func dispatchStopWaiting(d *dispatchTest) {
 	require.Equal(t, s, d.status(id), "no handler had it")
 }
 
-// A running job that is stopped is held until its handler has returned, at most until its claim ends.
+// A running job that is stopped is held until its handler has returned, or until its claim ends.
 func dispatchStopRunning(d *dispatchTest) {
 	t := d.t
 	id, _ := d.send("work", row.Sent{})
@@ -168,7 +168,7 @@ func dispatchStopRunning(d *dispatchTest) {
 	require.Zero(t, d.status(late).HeldUntil)
 }
 
-// A job and its copies in legacy queues run once. The copy that was claimed stands for the job.
+// A job and its copies in legacy queues run only once. The claimed copy stands for the job.
 func dispatchTwins(d *dispatchTest) {
 	t := d.t
 	id, twins := d.send("work", row.Sent{}, "old", "older")
@@ -222,7 +222,7 @@ func dispatchTwins(d *dispatchTest) {
 	require.NotZero(t, d.status(id).EndedAt)
 }
 
-// The outcome of a job is enqueued once in its reply queue and published once on its reply topic, in the
+// A job's outcome is enqueued once in its reply queue and published once on its reply topic, in the
 // transaction that decides it.
 func dispatchReplyTo(d *dispatchTest) {
 	t := d.t
@@ -257,7 +257,7 @@ func dispatchReplyTo(d *dispatchTest) {
 	}
 }
 
-// events returns the payloads of all events of a topic, in order.
+// events returns the payloads of all of a topic's events, in order.
 func (d *dispatchTest) events(topic string) (all []string) {
 	d.t.Helper()
 	d.read(d.t, func(ctx context.Context, q engine.Querier) error {
@@ -270,7 +270,7 @@ func (d *dispatchTest) events(topic string) (all []string) {
 	return all
 }
 
-// Each change of a job with a log is published.
+// Each change to a job with a log is published.
 func dispatchLog(d *dispatchTest) {
 	t := d.t
 	states := func() (all []string) {
@@ -318,7 +318,7 @@ func dispatchLog(d *dispatchTest) {
 	expect(id)
 }
 
-// A finished job without a result has the last reply that its worker has enqueued.
+// A finished job without a result has the last reply that its worker enqueued.
 func dispatchReplyOfWorker(d *dispatchTest) {
 	t := d.t
 	id, _ := d.send("work", row.Sent{})
@@ -340,7 +340,7 @@ func dispatchReplyOfWorker(d *dispatchTest) {
 	require.Zero(t, d.status(id).Reply)
 }
 
-// The loads of queues count their waiting and running jobs, of any program.
+// A queue's load counts its waiting and running jobs, whichever program added them.
 func dispatchLoads(d *dispatchTest) {
 	t := d.t
 	for range 3 {
@@ -362,10 +362,10 @@ func dispatchLoads(d *dispatchTest) {
 	})
 }
 
-// A transaction that is rolled back leaves nothing of any method.
+// A transaction that is rolled back leaves nothing behind, whatever the method.
 func dispatchRollback(d *dispatchTest) {
 	t := d.t
-	for range 2 { // the first time also of the first send of the database
+	for range 2 { // the first time, this is also the database's first send
 		var lost int64
 		d.rollBack(t, func(ctx context.Context, q engine.Querier) error {
 			require.NoError(t, d.Stores.Dispatches.Lock(ctx, q))

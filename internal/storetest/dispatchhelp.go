@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// dispatchTest sends jobs, and calls each other method in a transaction of its own. Claims last for a minute.
+// dispatchTest sends jobs, and calls each other method in a separate transaction. Claims last for a minute.
 type dispatchTest struct {
 	*Fixture
 	t *testing.T
@@ -31,7 +31,7 @@ func (d *dispatchTest) insert(ctx context.Context, q engine.Querier, queue, payl
 	return out.IDs[0]
 }
 
-// send sends a job with the fields of s to a queue, and copies to the queues twins.
+// send sends a job with the fields in s to queue, and copies of it to the queues twins.
 func (d *dispatchTest) send(queue string, s row.Sent, twins ...string) (id int64, copies []int64) {
 	d.t.Helper()
 	d.do(func(ctx context.Context, q engine.Querier) error {
@@ -56,7 +56,7 @@ func (d *dispatchTest) claims(queue string) (jobs []*row.Job) {
 	return d.step(d.t, start, row.Step{Claim: claim}).Jobs
 }
 
-// claim claims the only job of queue that can be claimed.
+// claim claims the only claimable job in queue.
 func (d *dispatchTest) claim(queue string) row.Claim {
 	d.t.Helper()
 	jobs := d.claims(queue)
@@ -74,7 +74,7 @@ func (d *dispatchTest) retry(c row.Claim, cause string) {
 	d.end(c, row.Retried, cause)
 }
 
-// end ends a claim that holds.
+// end ends a claim, which must be valid.
 func (d *dispatchTest) end(c row.Claim, outcome row.Outcome, cause string) {
 	d.t.Helper()
 	s := &row.Settlement{Claim: c, Outcome: outcome, Error: cause}

@@ -26,7 +26,7 @@ func groups(t *testing.T, open func(t *testing.T) *Fixture) {
 
 func instanceOf(member string) string { return "instance of " + member }
 
-// join makes a member of a group until an hour after start.
+// join adds a member to a group until an hour after start.
 func (d *Fixture) join(t *testing.T, j row.GroupJoin, member string) row.Member {
 	t.Helper()
 	j.Member, j.Expires = row.Member{Name: member, Instance: instanceOf(member)}, start.Add(time.Hour)
@@ -96,7 +96,7 @@ func deliveredOffsets(all []row.Delivery) []int64 {
 	return out
 }
 
-// A new group begins at its position. An existing group keeps its cursor, and gets the filter.
+// A new group begins at its position. An existing group keeps its cursor, and gets the new filter.
 func groupJoined(t *testing.T, d *Fixture) {
 	first, last := d.publish(t, "a", nil, `1`, `2`)
 	j := row.GroupJoin{Topic: "a", Name: "g", From: row.Position{After: first}, Expires: start.Add(time.Hour),
@@ -141,7 +141,7 @@ func groupJoined(t *testing.T, d *Fixture) {
 	require.Empty(t, names("a", "z"))
 }
 
-// A name belongs to an instance until the end of its membership, and is then free for others.
+// A name belongs to an instance until its membership ends, and is then available to others.
 func memberNames(t *testing.T, d *Fixture) {
 	m := d.join(t, row.GroupJoin{Topic: "a", Name: "g"}, "m")
 	other := m
@@ -172,7 +172,7 @@ func memberNames(t *testing.T, d *Fixture) {
 	require.Equal(t, "other", d.progress(t, m.Group, late).Members[0].Instance)
 
 	d.mustWrite(t, func(ctx context.Context, q engine.Querier) error {
-		return d.Stores.Groups.Leave(ctx, q, m, late) // of an instance that has lost its name
+		return d.Stores.Groups.Leave(ctx, q, m, late) // an instance that has lost its name
 	})
 	require.Len(t, d.progress(t, m.Group, late).Members, 1)
 	d.mustWrite(t, func(ctx context.Context, q engine.Querier) error { return d.Stores.Groups.Leave(ctx, q, other, late) })
@@ -180,7 +180,7 @@ func memberNames(t *testing.T, d *Fixture) {
 	require.Equal(t, row.Membership{Kept: true}, renew(m, late.Add(time.Hour), late), "a member comes back")
 }
 
-// A settle or an extension of a lease that has ended changes nothing, whatever has become of its event.
+// Settling or extending a lease that has ended changes nothing, whatever has happened to its event.
 func leaseFences(t *testing.T, d *Fixture) {
 	lease := 10 * time.Second
 	for name, lose := range map[string]func(m row.Member, h row.Holding) (now time.Time){
@@ -236,7 +236,7 @@ func leaseFences(t *testing.T, d *Fixture) {
 	}
 }
 
-// An event that was given back can be claimed from the time at which it is ready, and not before.
+// A returned event can be claimed from the time at which it is ready, and not before.
 func returnedEvent(t *testing.T, d *Fixture) {
 	d.publish(t, "a", nil, `1`)
 	m := d.join(t, row.GroupJoin{Topic: "a", Name: "g"}, "m")
@@ -247,7 +247,7 @@ func returnedEvent(t *testing.T, d *Fixture) {
 	require.Len(t, d.claim(t, c, ready).Events, 1)
 }
 
-// A group is given the events that its pattern and filter select, and reads past the others.
+// A group receives the events that its pattern and filter select, and reads past the others.
 func groupSelection(t *testing.T, d *Fixture) {
 	rng := random(t)
 	for range 40 {
@@ -324,7 +324,7 @@ func deadDeliveries(t *testing.T, d *Fixture) {
 	require.Len(t, dead(0, 10), 1)
 }
 
-// A dropped group is gone at once, and its claims are deleted in steps.
+// A dropped group is gone immediately, and its claims are deleted in steps.
 func groupDropped(t *testing.T, d *Fixture) {
 	d.publish(t, "a", nil, `1`, `2`, `3`, `4`, `5`)
 	m := d.join(t, row.GroupJoin{Topic: "a", Name: "g"}, "m")
@@ -374,7 +374,7 @@ func groupDropped(t *testing.T, d *Fixture) {
 	require.Len(t, d.claim(t, row.GroupClaim{Member: again, N: 9, Expires: start.Add(time.Minute)}, start).Events, 5)
 }
 
-// A rollback undoes all changes of its transaction to a group.
+// A rollback undoes all of a transaction's changes to a group.
 func groupRolledBack(t *testing.T, d *Fixture) {
 	d.publish(t, "a", nil, `1`, `2`)
 	m := d.join(t, row.GroupJoin{Topic: "a", Name: "g"}, "m")

@@ -12,14 +12,14 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// groupModel is the expected state of a group of topic "a".
+// groupModel is the expected state of a group on topic "a".
 type groupModel struct {
 	now    time.Time
-	turn   int                  // rises with each return of events
-	cursor int                  // number of events that were given out
+	turn   int                  // increases each time events are returned
+	cursor int                  // number of events that were delivered
 	events []int64              // offsets of the published events
-	open   map[int64]*openClaim // events that were given out and are neither handled nor discarded
-	held   map[row.Holding]bool // all tokens ever given out
+	open   map[int64]*openClaim // events that were delivered and are neither handled nor discarded
+	held   map[row.Holding]bool // all holdings ever returned
 }
 
 type openClaim struct {
@@ -31,7 +31,7 @@ type openClaim struct {
 	attempts int64
 }
 
-// lapse returns or dead-letters the events of lapsed leases, as a claim does first.
+// lapse returns or dead-letters the events whose leases have lapsed, as a claim does first.
 func (m *groupModel) lapse(maxAttempts int) (dead []row.GroupDeath) {
 	for offset, c := range m.open {
 		if c.state != "leased" || !c.at.Before(m.now) {
@@ -52,7 +52,7 @@ func (m *groupModel) back(c *openClaim, ready time.Time, maxAttempts int) {
 	}
 }
 
-// claim returns the events of a claim of n in order, and their attempts.
+// claim returns the offsets and attempts of the events that a claim of n returns, in order.
 func (m *groupModel) claim(n int, holder string, expires time.Time) (offsets, attempts []int64) {
 	fresh := m.events[m.cursor:min(len(m.events), m.cursor+n)]
 	m.cursor += len(fresh)
@@ -65,7 +65,7 @@ func (m *groupModel) claim(n int, holder string, expires time.Time) (offsets, at
 			back = append(back, offset)
 		}
 	}
-	slices.SortFunc(back, func(a, b int64) int { // the last returned first
+	slices.SortFunc(back, func(a, b int64) int { // most recently returned first
 		if m.open[a].turn != m.open[b].turn {
 			return m.open[b].turn - m.open[a].turn
 		}
@@ -81,7 +81,7 @@ func (m *groupModel) claim(n int, holder string, expires time.Time) (offsets, at
 	return offsets, attempts
 }
 
-// check compares the counts and the readiness of the group with the model.
+// check compares the group's counts and readiness with the model.
 func (m *groupModel) check(t *testing.T, d *Fixture, group int64) {
 	t.Helper()
 	var want row.Counts
@@ -104,7 +104,7 @@ func (m *groupModel) check(t *testing.T, d *Fixture, group int64) {
 		want.LowWater = min(want.LowWater, offset-1)
 		at := c.at
 		if c.state == "leased" {
-			at = at.Add(1) // the lease is valid until the end of its deadline
+			at = at.Add(1) // the lease is valid until its deadline has passed
 		}
 		if next.IsZero() || at.Before(next) {
 			next = at
@@ -127,7 +127,7 @@ func (m *groupModel) check(t *testing.T, d *Fixture, group int64) {
 }
 
 // Random verbs change a group as they change the model: an event has a single member at a time, and is
-// neither lost nor given out again after it was handled.
+// neither lost nor delivered again after it was handled.
 func groupBesideModel(t *testing.T, d *Fixture) {
 	rng := random(t)
 	members := []row.Member{d.join(t, row.GroupJoin{Topic: "a", Name: "g"}, "m"), d.join(t, row.GroupJoin{Topic: "a", Name: "g"}, "n")}
@@ -196,7 +196,7 @@ func groupBesideModel(t *testing.T, d *Fixture) {
 				write(func(ctx context.Context, q engine.Querier) error {
 					return d.Stores.Groups.Release(ctx, q, group, h.Token, []int64{h.Offset}, m.now)
 				})
-				// A lapsed lease is released as well, unless a claim has settled it.
+				// A lapsed lease can also be released, unless a claim has settled it.
 				if o := m.open[h.Offset]; c == nil && o != nil && o.state == "leased" && o.token == h.Token {
 					c = o
 				}

@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// subtests runs tests by name, each on a database of its own.
+// subtests runs tests by name, each on a separate database.
 func subtests(t *testing.T, open func(t *testing.T) *Fixture, tests map[string]func(t *testing.T, d *Fixture)) {
 	for _, name := range slices.Sorted(maps.Keys(tests)) {
 		t.Run(name, func(t *testing.T) { tests[name](t, open(t)) })
@@ -39,7 +39,7 @@ func jobs(t *testing.T, open func(t *testing.T) *Fixture) {
 	})
 }
 
-// insert adds the jobs of in.
+// insert adds in's jobs.
 func (d *Fixture) insert(t *testing.T, now time.Time, in row.Insert) row.Inserted {
 	t.Helper()
 	var out row.Inserted
@@ -56,13 +56,13 @@ func (d *Fixture) add(t *testing.T, now time.Time) int64 {
 	return d.insert(t, now, plain()).IDs[0]
 }
 
-// plain returns the insert of a job without anything special.
+// plain returns the insert of a plain job.
 func plain() row.Insert { return row.Insert{Queue: "a", Payloads: []string{`{}`}, MaxAttempts: 3} }
 
-// jobLease is the length of the claims of tests.
+// jobLease is the length of claims in these tests.
 const jobLease = 10 * time.Second
 
-// step runs a step in a transaction of its own.
+// step runs a step in a separate transaction.
 func (d *Fixture) step(t *testing.T, now time.Time, s row.Step) row.Claimed {
 	t.Helper()
 	var out row.Claimed
@@ -90,7 +90,7 @@ func (d *Fixture) settleJobs(t *testing.T, now time.Time, all ...*row.Settlement
 	d.step(t, now, row.Step{Settle: all, Exact: true})
 }
 
-// end ends the claim of j in the given way and returns the settlement.
+// end ends j's claim in the given way and returns the settlement.
 func (d *Fixture) end(t *testing.T, now time.Time, j *row.Job, outcome row.Outcome) *row.Settlement {
 	t.Helper()
 	s := &row.Settlement{Claim: claimOf(j), Queue: j.Queue, Outcome: outcome, Error: "why"}
@@ -98,7 +98,7 @@ func (d *Fixture) end(t *testing.T, now time.Time, j *row.Job, outcome row.Outco
 	return s
 }
 
-// find returns a job of any state.
+// find returns a job in any state.
 func (d *Fixture) find(t *testing.T, id int64) (j row.Job, found bool) {
 	t.Helper()
 	d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
@@ -108,14 +108,14 @@ func (d *Fixture) find(t *testing.T, id int64) (j row.Job, found bool) {
 	return j, found
 }
 
-// stateOf returns the state of a job, or "" if there is no such job.
+// stateOf returns a job's state, or "" if there is no such job.
 func (d *Fixture) stateOf(t *testing.T, id int64) string {
 	t.Helper()
 	j, _ := d.find(t, id)
 	return j.State
 }
 
-// jobIDs returns the ids of jobs.
+// jobIDs returns the jobs' ids.
 func jobIDs(all []*row.Job) []int64 {
 	ids := make([]int64, len(all))
 	for i, j := range all {
@@ -124,7 +124,7 @@ func jobIDs(all []*row.Job) []int64 {
 	return ids
 }
 
-// Ids rise in the order of the payloads and from insert to insert, and no id is used again.
+// Ids increase in the order of the payloads and from insert to insert, and no id is reused.
 func idsRise(t *testing.T, d *Fixture) {
 	in := plain()
 	in.Payloads = []string{`1`, `2`, `3`, `4`, `5`}
@@ -143,13 +143,13 @@ func idsRise(t *testing.T, d *Fixture) {
 	require.Empty(t, d.insert(t, start, in).IDs)
 }
 
-// Times of an insert are rounded up, so that nothing happens earlier than requested, and a time that has
-// passed means now.
+// An insert's times are rounded up, so that nothing happens earlier than requested, and a time that has passed means
+// now.
 func insertedTimes(t *testing.T, d *Fixture) {
 	now := start.Add(300 * time.Millisecond)
 	for name, c := range map[string]struct {
 		edit           func(in *row.Insert)
-		runAt, expires int64 // seconds after start; -1 for none
+		runAt, expires int64 // seconds after start; -1 if none
 	}{
 		"plain":         {func(*row.Insert) {}, 0, -1},
 		"a past time":   {func(in *row.Insert) { in.RunAt = start.Add(-time.Hour) }, 0, -1},
@@ -173,8 +173,8 @@ func insertedTimes(t *testing.T, d *Fixture) {
 	}
 }
 
-// Jobs that are handed over are claims like others. An Offer never takes a job out of turn: while another job is due,
-// all new jobs wait.
+// Jobs that are handed over are claimed like any others. An Offer never takes a job out of turn: while another job is
+// due, all new jobs wait.
 func offers(t *testing.T, d *Fixture) {
 	in := plain()
 	in.Payloads = []string{`1`, `2`, `3`}
@@ -205,7 +205,7 @@ func offers(t *testing.T, d *Fixture) {
 	require.Empty(t, d.insert(t, start, in).Claimed, "a job of another queue is due")
 }
 
-// Find reads jobs that are live, dead or done, of a given queue or of any.
+// Find reads live, dead and done jobs, in a given queue or in any queue.
 func findInQueue(t *testing.T, d *Fixture) {
 	id := d.add(t, start)
 	in := func(queue string) (found bool) {
@@ -227,8 +227,8 @@ func findInQueue(t *testing.T, d *Fixture) {
 	require.False(t, in(""))
 }
 
-// A cancelled job is gone, whether it waits or runs, and only in its own queue. Its worker finds the claim lost and
-// the job gone.
+// A cancelled job is gone, whether it was waiting or running, but only from its own queue. Its worker finds the claim
+// lost and the job gone.
 func cancelledAreGone(t *testing.T, d *Fixture) {
 	cancel := func(queue string, id int64) (done bool) {
 		d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
@@ -261,7 +261,7 @@ func cancelledAreGone(t *testing.T, d *Fixture) {
 	require.Equal(t, row.Cancelled, d.end(t, start, j, row.Cancelled).Became)
 }
 
-// Keys counts the jobs of the limits keys of a queue.
+// Keys counts the jobs for each of a queue's limits keys.
 func keysOfQueue(t *testing.T, d *Fixture) {
 	in := plain()
 	in.Key, in.Payloads = "k", []string{`1`, `2`, `3`}
@@ -283,7 +283,7 @@ func keysOfQueue(t *testing.T, d *Fixture) {
 	require.Empty(t, keys("b"))
 }
 
-// A transaction that is rolled back leaves no job, no claim, no settlement and no result.
+// A transaction that is rolled back leaves no job, claim, settlement or result.
 func jobsRolledBack(t *testing.T, d *Fixture) {
 	id := d.add(t, start)
 	j := d.claimJobs(t, start, "w", 1)[0]

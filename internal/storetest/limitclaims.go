@@ -29,8 +29,8 @@ func (d *Fixture) claimIDs(t *testing.T, now time.Time, n int) []int64 {
 	return jobIDs(d.claimJobs(t, now, "w", n))
 }
 
-// At most Running jobs of a queue hold valid claims, with or without a key. A lapsed claim does not count. Other queues
-// have their own limits.
+// At most Running of a queue's jobs hold valid claims, with or without a key. A lapsed claim does not count. Other
+// queues have their own limits.
 func runningLimit(t *testing.T, d *Fixture) {
 	d.setLimits(t, row.QueueLimits{Running: 2})
 	ids := d.addKeys(t, start, "", "k", "", "k")
@@ -47,8 +47,8 @@ func runningLimit(t *testing.T, d *Fixture) {
 	require.Equal(t, ids[1:3], d.claimIDs(t, start.Add(jobLease+time.Second), 9))
 }
 
-// At most PerKey jobs of a key run, and the others are held, in the order of priority, time and id. They do not keep
-// other jobs waiting. The end of a job releases the next of its key, and of no other.
+// At most PerKey of a key's jobs run. The others are held, in the order of priority, time and id, and do not keep other
+// jobs waiting. When a job ends, the next job with its key is released, and no other.
 func perKeyLimit(t *testing.T, d *Fixture) {
 	d.setLimits(t, row.QueueLimits{PerKey: 2})
 	ids := d.addKeys(t, start, "k", "k", "k", "k", "l", "")
@@ -70,7 +70,7 @@ func perKeyLimit(t *testing.T, d *Fixture) {
 	}
 }
 
-// A job that waits for its next attempt has given its place in the key to the next job.
+// A job that waits for its next attempt has given up its key's slot to the next job.
 func keyPassedOn(t *testing.T, d *Fixture) {
 	d.setLimits(t, row.QueueLimits{PerKey: 1})
 	for _, outcome := range []row.Outcome{row.Retried, row.Snoozed} {
@@ -88,8 +88,8 @@ func keyPassedOn(t *testing.T, d *Fixture) {
 	}
 }
 
-// With InOrder only the oldest live job of a key runs, whatever its priority. While it waits for its next attempt, the
-// later jobs wait, and its death lets them run.
+// With InOrder only a key's oldest live job runs, whatever its priority. While it waits for its next attempt, the later
+// jobs wait. Its death lets them run.
 func jobsInOrder(t *testing.T, d *Fixture) {
 	d.setLimits(t, row.QueueLimits{InOrder: true})
 	in := plain()
@@ -112,8 +112,8 @@ func jobsInOrder(t *testing.T, d *Fixture) {
 	require.Equal(t, []int64{second}, d.claimIDs(t, now, 9))
 }
 
-// A rate lets Burst jobs start at once and then a job in each interval. Every attempt is a start. States tells when the
-// next job may start.
+// A rate lets Burst jobs start at once, and then one job per interval. Every attempt is a start. States reports when
+// the next job may start.
 func startRate(t *testing.T, d *Fixture) {
 	d.setLimits(t, row.QueueLimits{Rate: row.StartRate{N: 2, Per: 10 * time.Second, Burst: 3}})
 	ids := d.addKeys(t, start, "", "k", "", "", "", "", "")
@@ -137,7 +137,7 @@ func startRate(t *testing.T, d *Fixture) {
 	require.Len(t, d.claimIDs(t, start.Add(time.Hour), 9), 3, "the burst has come back, and no more")
 }
 
-// The rate of a key spaces the starts of its jobs, and delays no other job.
+// A key's rate spaces the starts of its jobs, and delays no other job.
 func keyStartRate(t *testing.T, d *Fixture) {
 	d.setLimits(t, row.QueueLimits{KeyRate: row.StartRate{N: 1, Per: 10 * time.Second, Burst: 2}})
 	ids := d.addKeys(t, start, "k", "k", "k", "k", "l", "")
@@ -158,8 +158,8 @@ func keyStartRate(t *testing.T, d *Fixture) {
 	require.Equal(t, map[int64]int{ids[0]: 0, ids[1]: 0, ids[2]: 10, ids[3]: 20, ids[4]: 0, ids[5]: 0}, started)
 }
 
-// Starts of a queue with a rate beside a model, for random claims and times. The model adds up the starts that the rate
-// has allowed since the last claim, up to Burst.
+// Starts in a queue with a rate agree with a model, for random claims and times. The model adds up the starts that the
+// rate has allowed since the last claim, up to Burst.
 func ratedClaimsOfModel(t *testing.T, d *Fixture) {
 	rng := random(t)
 	const every = 200 // milliseconds
@@ -197,8 +197,8 @@ func ratedClaimsOfModel(t *testing.T, d *Fixture) {
 	require.NotZero(t, short)
 }
 
-// A job that is cancelled while it runs keeps its place until its worker settles it, or until its claim would have ended.
-// Renew keeps the place, and no other worker can free it. A queue without limits has no places.
+// A job that is cancelled while it is running keeps its slot until its worker settles it, or until its claim would have
+// ended. Renew keeps the slot, and no other worker can free it. A queue without limits has no slots.
 func placesOfCancelled(t *testing.T, d *Fixture) {
 	places := func(now time.Time) (n int64) {
 		d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
@@ -255,7 +255,7 @@ func placesOfCancelled(t *testing.T, d *Fixture) {
 	}
 }
 
-// Lower limits stop no running job, and apply to the next claim, even before the jobs were fitted.
+// Lower limits stop no running job, and apply to the next claim, even before the jobs have been fitted.
 func limitsLowered(t *testing.T, d *Fixture) {
 	ids := d.addKeys(t, start, "k", "k", "k", "k", "l")
 	running := d.claimJobs(t, start, "w", 3)
@@ -274,8 +274,7 @@ func limitsLowered(t *testing.T, d *Fixture) {
 	require.Equal(t, ids[3:4], d.claimIDs(t, start, 9))
 }
 
-// Higher limits and the end of all limits release the jobs that were held, at the latest when the sweep has fitted the
-// jobs.
+// Raising or removing limits releases the jobs that were held, no later than the sweep that fits the jobs.
 func limitsLifted(t *testing.T, d *Fixture) {
 	for _, c := range []struct {
 		was, is row.QueueLimits
@@ -304,7 +303,7 @@ func limitsLifted(t *testing.T, d *Fixture) {
 	}
 }
 
-// A changed rate of keys starts afresh, and releases the jobs that had got a start by the old rate.
+// A changed rate per key starts afresh, and releases the jobs that were assigned a start by the old rate.
 func keyRateChanged(t *testing.T, d *Fixture) {
 	for _, rate := range []row.StartRate{{}, {N: 10, Per: time.Second, Burst: 3}} {
 		d.setLimits(t, row.QueueLimits{KeyRate: row.StartRate{N: 1, Per: time.Hour, Burst: 1}})

@@ -19,16 +19,16 @@ type limitsModel struct {
 	jobs   map[int64]*modelJob
 	limits row.QueueLimits
 	paused map[string]bool           // by key; "" is the queue
-	places map[row.Claim]placeOfWalk // of cancelled jobs
+	places map[row.Claim]placeOfWalk // slots of cancelled jobs
 }
 
-// placeOfWalk is the place of a cancelled job.
+// placeOfWalk is a cancelled job's slot.
 type placeOfWalk struct {
 	key   string
 	until int64 // last unix second
 }
 
-// running returns the number of places that are taken, and those of each key.
+// running returns the number of slots in use, in total and by key.
 func (m *limitsModel) running(now int64) (all int64, of map[string]int64) {
 	of = make(map[string]int64)
 	for _, j := range m.jobs {
@@ -85,7 +85,7 @@ func (m *limitsModel) startable(now int64) (start []*modelJob) {
 	return start
 }
 
-// cancel deletes a job, which keeps its place while its claim is valid and a limit applies to it.
+// cancel deletes a job, which keeps its slot while its claim is valid and a limit applies to it.
 func (m *limitsModel) cancel(j *modelJob, c row.Claim, now int64) {
 	delete(m.jobs, j.id)
 	l := m.limits
@@ -103,7 +103,7 @@ func (d *Fixture) setLimits(t *testing.T, l row.QueueLimits) {
 	})
 }
 
-// fit adapts the jobs to changed limits, a few in a transaction, until there is no more to do.
+// fit adapts the jobs to changed limits, a few per transaction, until there are no more.
 func (d *Fixture) fit(t *testing.T, now time.Time) {
 	t.Helper()
 	s := d.Stores.Sweeps.Fits
@@ -119,7 +119,7 @@ func (d *Fixture) fit(t *testing.T, now time.Time) {
 	require.Fail(t, "the sweep does not end")
 }
 
-// pause pauses queue "a" or a key of it until a time; the zero time means no end.
+// pause pauses queue "a", or one of its keys, until a time; the zero time means no end.
 func (d *Fixture) pause(t *testing.T, now time.Time, key string, until time.Time) {
 	t.Helper()
 	d.mustWrite(t, func(ctx context.Context, q engine.Querier) error {
@@ -159,10 +159,10 @@ func (d *Fixture) queueReady(t *testing.T, now time.Time) (ready bool) {
 	return ready
 }
 
-// Claims in a queue with limits beside a model, for random jobs, limits, pauses, cancels, settles and times. A claim takes
-// the first jobs in its order that may start: while the queue and the key have room, are not paused, and, with InOrder,
-// while the job is the first of its key. It passes over jobs without room. A cancelled job keeps its place until its
-// worker settles it or its claim would have ended.
+// Claims in a queue with limits agree with a model, for random jobs, limits, pauses, cancels, settles and times. A
+// claim takes the first jobs, in claim order, that may start. The queue and the key must have room and must not be
+// paused and, with InOrder, the job must be the first with its key. The claim passes over other jobs. A cancelled job
+// keeps its slot until its worker settles it or its claim would have ended.
 func limitedClaimsOfModel(t *testing.T, d *Fixture) {
 	rng := random(t)
 	now := start

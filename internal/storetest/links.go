@@ -33,8 +33,7 @@ func (d *Fixture) after(t *testing.T, l row.Links) int64 {
 	return d.insert(t, start, in).IDs[0]
 }
 
-// A job waits until the last of the jobs that it was enqueued after has ended, by an ack or a cancel. A chain runs in
-// order.
+// A job waits until the last of its predecessors has ended, by an ack or a cancel. A chain runs in order.
 func afterJobs(t *testing.T, d *Fixture) {
 	first, second := d.add(t, start), d.add(t, start)
 	waiter := d.after(t, row.Links{Jobs: []int64{second, first, first}})
@@ -60,7 +59,7 @@ func afterJobs(t *testing.T, d *Fixture) {
 	require.Equal(t, "pending", d.stateOf(t, d.after(t, row.Links{Jobs: []int64{first}})), "the job has ended already")
 }
 
-// A dead job is no job that is done: its waiters stay held, unless they also run after a death. A retry changes nothing.
+// A dead job is not done: its waiters stay held, unless they also run after a death. A retry changes nothing.
 func afterDead(t *testing.T, d *Fixture) {
 	id := d.add(t, start)
 	waiter := d.after(t, row.Links{Jobs: []int64{id}})
@@ -96,8 +95,8 @@ func (d *Fixture) seal(t *testing.T, id int64) {
 	})
 }
 
-// A job that waits for a batch runs when the batch is sealed and its members have ended. While a member runs, a sealed
-// batch still takes members.
+// A job that waits for a batch runs when the batch is sealed and its members have ended. While a member is running, a
+// sealed batch still accepts members.
 func afterBatch(t *testing.T, d *Fixture) {
 	batch := d.batch(t)
 	waiter := d.after(t, row.Links{Batches: []int64{batch}})
@@ -131,7 +130,7 @@ func (d *Fixture) refused(t *testing.T, l row.Links) error {
 	})
 }
 
-// Links to ids that were never assigned are refused, and so is a member of a batch that would wait for itself.
+// Links to ids that were never assigned are rejected, and so is a batch member that would wait for itself.
 func linksRefused(t *testing.T, d *Fixture) {
 	id, batch := d.add(t, start), d.batch(t)
 	waiter := d.after(t, row.Links{Batches: []int64{batch}})
@@ -157,12 +156,12 @@ func (d *Fixture) place(t *testing.T, now time.Time, u row.Unique) row.Placed {
 	return out.Places[0]
 }
 
-// An enqueue with a key that is taken, by conflict and by the state of the job that has the key.
+// The outcome of an enqueue whose key is taken depends on its conflict and on the state of the job that holds the key.
 func uniqueConflicts(t *testing.T, d *Fixture) {
 	for _, c := range []struct {
 		conflict        row.Conflict
 		waiting, runs   row.PlaceResult
-		payload, behind string // of the waiting job afterwards; the state of the job behind the running job
+		payload, behind string // the waiting job's payload afterwards; state of the job behind the running job
 	}{
 		{row.KeepExisting, row.PlacedExisting, row.PlacedExisting, `{}`, ""},
 		{row.ReplaceWaiting, row.PlacedReplaced, row.PlacedExisting, `"new"`, ""},
@@ -204,8 +203,8 @@ func uniqueConflicts(t *testing.T, d *Fixture) {
 	}
 }
 
-// A key is free again when its job has ended, or has started, or can never run again, but not before the time for which
-// it is kept.
+// A key is free again when its job has ended, has started, or can never run again, but not before the time for which it
+// is kept.
 func uniqueKeysEnd(t *testing.T, d *Fixture) {
 	free := func(now time.Time, key string) bool {
 		return d.place(t, now, row.Unique{Keys: []string{key}}).Result == row.PlacedNew
@@ -264,7 +263,7 @@ func (d *Fixture) reset(t *testing.T, id int64) {
 	})
 }
 
-// A job that is put off again and again runs no later than MaxDelay after its key was taken.
+// A job that is postponed again and again runs no later than MaxDelay after its key was taken.
 func uniqueMaximum(t *testing.T, d *Fixture) {
 	in := plain()
 	in.Delay, in.Unique = 10*time.Second, &row.Unique{Keys: []string{"k"}, Started: true, Conflict: row.ReplaceWaiting, MaxDelay: 15 * time.Second}
@@ -276,8 +275,8 @@ func uniqueMaximum(t *testing.T, d *Fixture) {
 	}
 }
 
-// A job that is replaced gets the headers, priority and attempts of the enqueue and also waits for its links. It
-// keeps its limits key and loses its progress and checkpoint.
+// A replaced job gets the enqueue's headers, priority and attempts, and also waits for its links. It keeps its limits
+// key and loses its progress and checkpoint.
 func uniqueReplaced(t *testing.T, d *Fixture) {
 	in := plain()
 	in.Key, in.Headers, in.Unique = "k", `{"h":"1"}`, &row.Unique{Keys: []string{"u"}}
@@ -307,7 +306,7 @@ func uniqueReplaced(t *testing.T, d *Fixture) {
 	require.Empty(t, now.Progress)
 }
 
-// The keys of an insert of several jobs belong to their jobs. Equal keys of an insert meet each other.
+// When several jobs are inserted, each gets its own key. Equal keys in an insert conflict with each other.
 func uniqueOfMany(t *testing.T, d *Fixture) {
 	in := plain()
 	in.Payloads, in.Unique, in.Key = []string{`1`, `2`, `3`}, &row.Unique{Keys: []string{"x", "y", "x"}}, "k"

@@ -40,8 +40,8 @@ func heldLocks(t *testing.T, d *Fixture, name string, now time.Time) (all []row.
 	return all
 }
 
-// A lock belongs to a single owner until it expires, and each acquisition has a larger token. An
-// acquisition that is refused returns the lock as it is held, and changes nothing.
+// A lock belongs to a single owner until it expires, and each acquisition has a larger token. A
+// refused acquisition returns the lock as it is held, and changes nothing.
 func lockIsHeld(t *testing.T, d *Fixture) {
 	mine, first := acquire(t, d, "a", 10*time.Second, start)
 	require.Positive(t, first)
@@ -57,7 +57,7 @@ func lockIsHeld(t *testing.T, d *Fixture) {
 	require.Greater(t, second, first)
 }
 
-// Only the owner of a lock that has not expired can renew it, and only the owner can release it.
+// Only a lock's owner can renew it before it expires, and only the owner can release it.
 func lockFences(t *testing.T, d *Fixture) {
 	renew := func(owner string, now time.Time) (until time.Time, ok bool) {
 		d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
@@ -98,7 +98,7 @@ func lockFences(t *testing.T, d *Fixture) {
 	require.Positive(t, token, "a released lock is free at once")
 }
 
-// A lock lasts at least for its TTL, which the database may round up, but to no more than two seconds longer.
+// A lock lasts at least for its TTL, which the database may round up by at most two seconds.
 func lockLasts(t *testing.T, d *Fixture) {
 	now := start.Add(300 * time.Millisecond)
 	for _, ttl := range []time.Duration{time.Millisecond, time.Second, 1500 * time.Millisecond, time.Hour} {
@@ -109,7 +109,7 @@ func lockLasts(t *testing.T, d *Fixture) {
 	}
 }
 
-// A random sequence of verbs has the results of a map from names to owners.
+// A random sequence of verbs has the same results as a map from names to owners.
 func locksAsModel(t *testing.T, d *Fixture) {
 	r := random(t)
 	held := map[string]row.Lock{}
@@ -145,7 +145,7 @@ func locksAsModel(t *testing.T, d *Fixture) {
 					require.False(t, ok, "step %d", step)
 					return err
 				}
-				if !taken { // whether an expired lock is still there is not specified
+				if !taken { // whether an expired lock's row still exists is not specified
 					return nil
 				}
 				ok, err := d.Stores.Locks.Release(ctx, q, name, owner)
@@ -164,7 +164,7 @@ func locksAsModel(t *testing.T, d *Fixture) {
 	}
 }
 
-// States returns the end of each lock that is held.
+// States returns the end of each held lock.
 func lockStates(t *testing.T, d *Fixture) {
 	l, _ := acquire(t, d, "a", 10*time.Second, start)
 	d.read(t, func(ctx context.Context, q engine.Querier) error {

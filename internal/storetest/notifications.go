@@ -48,7 +48,7 @@ func (d *Fixture) messageHead(t *testing.T) (head int64) {
 	return head
 }
 
-// Since returns the messages of any of the channels in the order of their ids, which rise over all channels.
+// Since returns the messages on any of the channels in id order. Ids increase across all channels.
 func messagesBesideModel(t *testing.T, d *Fixture) {
 	rng := random(t)
 	channels := []string{"x", "y", "X", "z"}
@@ -87,7 +87,7 @@ func largeMessages(t *testing.T, d *Fixture) {
 	require.Equal(t, second, d.messages(t, []string{"x"}, first, 10)[0].ID)
 }
 
-// Head is not below any visible message, below every later message, and does not go back.
+// Head is not below any visible message, is below every later message, and does not decrease.
 func headOfMessages(t *testing.T, d *Fixture) {
 	require.Zero(t, d.messageHead(t))
 	id := d.notify(t, "x", `1`)

@@ -20,7 +20,7 @@ func observing(t *testing.T, open func(t *testing.T) *Fixture) {
 	t.Run("Problems", func(t *testing.T) { problemsOfAges(t, open(t)) })
 }
 
-// A row is identified by its worker and queue, and only dropped by a loop with the same start.
+// A row is identified by its worker and queue, and is dropped only by a loop with the same start.
 func workerRows(t *testing.T, d *Fixture) {
 	w := row.Worker{ID: "w", Queue: "mails", Process: row.Process{Host: "h", Boot: "b", Space: "s", PID: 7, Start: 8}, Version: "v1", Slots: 3,
 		Since: start.Add(5 * time.Millisecond), Seen: start.Add(time.Minute)}
@@ -77,7 +77,7 @@ func workerHolders(t *testing.T, d *Fixture) {
 	require.Empty(t, holders("mails", start.Add(time.Minute+time.Second)), "the claims have lapsed")
 }
 
-// Additions to a minute add up, and longer steps are the sums of their minutes.
+// Counts added to a minute accumulate, and a longer step is the sum of its minutes.
 func minutesAddUp(t *testing.T, d *Fixture) {
 	hour := start.Truncate(time.Hour)
 	one := row.Minute{Enqueued: 1, Claimed: 2, Acked: 3, Retried: 4, Died: 5, Snoozed: 6, Wait: 7 * time.Millisecond, Ran: 8 * time.Millisecond, MaxWait: time.Millisecond}
@@ -129,7 +129,7 @@ func minutesAddUp(t *testing.T, d *Fixture) {
 	})
 }
 
-// Entries have rising ids, are listed from the newest, and grow with their verb.
+// Entries have increasing ids, are listed from the newest, and accumulate for their verb.
 func auditEntries(t *testing.T, d *Fixture) {
 	note := func(r row.AuditRow) (id int64) {
 		d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
@@ -158,7 +158,8 @@ func auditEntries(t *testing.T, d *Fixture) {
 	})
 }
 
-// A state becomes a problem at its age, and not earlier. A job that waits for a dead job is a problem at once.
+// A state becomes a problem at its age, and not earlier. A job that waits for a dead job is a problem
+// immediately.
 func problemsOfAges(t *testing.T, d *Fixture) {
 	awaited := d.opsAdd(t, opsJob{})
 	waiter := d.opsAdd(t, opsJob{after: []int64{awaited}})

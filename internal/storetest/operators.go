@@ -60,7 +60,7 @@ func (d *Fixture) opsClaim(ctx context.Context, q engine.Querier, queue string, 
 	return ids, err
 }
 
-// opsTake is opsClaim in a transaction of its own.
+// opsTake is opsClaim in a separate transaction.
 func (d *Fixture) opsTake(t *testing.T, queue string, n int, now time.Time) (ids []int64) {
 	t.Helper()
 	d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
@@ -82,7 +82,7 @@ func (d *Fixture) opsDie(t *testing.T, queue string, now time.Time) (id int64) {
 	return ids[0]
 }
 
-// opsList returns the ids of a whole list, read in parts of limit candidates. It calls between after each
+// opsList returns the ids in a whole list, read in parts of limit candidates. It calls between after each
 // part.
 func (d *Fixture) opsList(t *testing.T, r row.ListRequest, between func()) (ids []int64) {
 	t.Helper()
@@ -119,8 +119,8 @@ func (d *Fixture) opsList(t *testing.T, r row.ListRequest, between func()) (ids 
 	return nil
 }
 
-// Each order lists all selected jobs exactly once and in that order, whatever the size of the parts and
-// with each plan.
+// Each order lists all selected jobs exactly once and in that order, whatever the size of the parts and the
+// plan.
 func listsComplete(t *testing.T, d *Fixture) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)
@@ -173,8 +173,8 @@ func listsComplete(t *testing.T, d *Fixture) {
 	}
 }
 
-// A list that is read in parts while jobs are added, claimed and removed has no job twice, and each job that
-// did not change.
+// A list that is read in parts while jobs are added, claimed and removed contains no job twice, and contains
+// each job that did not change.
 func listsOfChanging(t *testing.T, d *Fixture) {
 	var stay, leave []int64
 	for range 30 {
@@ -204,7 +204,8 @@ func listsOfChanging(t *testing.T, d *Fixture) {
 	}
 }
 
-// Counts have each job in its phase and stop at their limit. Heads name the queues with jobs and their times.
+// Counts count each job in its phase and stop at their limit. Heads return the queues with jobs, and their
+// times.
 func countsAndHeads(t *testing.T, d *Fixture) {
 	for range 5 {
 		d.opsAdd(t, opsJob{delay: -time.Second})
@@ -242,7 +243,7 @@ func countsAndHeads(t *testing.T, d *Fixture) {
 	})
 }
 
-// opsState returns the state of a job: "live", "held", "processing", "dead" or "gone".
+// opsState returns a job's state: "live", "held", "processing", "dead" or "gone".
 func (d *Fixture) opsState(t *testing.T, id int64) (state string) {
 	t.Helper()
 	state = "gone"
@@ -259,7 +260,7 @@ func opsIDs(of []row.Change) (ids []int64) {
 	return slices.Sorted(slices.Values(ids))
 }
 
-// A cancel removes live jobs, and running jobs only on request. Waiting jobs are released, removed or
+// A cancel removes live jobs, and running jobs only on request. Waiting jobs are released, are removed or
 // protect the job that they wait for. A cancel that is rolled back leaves all jobs.
 func cancelAndWaiters(t *testing.T, open func(t *testing.T) *Fixture) {
 	for _, w := range []row.Waiters{row.ReleaseWaiters, row.DropWaiters, row.KeepWaiters} {
@@ -306,7 +307,7 @@ func cancelAndWaiters(t *testing.T, open func(t *testing.T) *Fixture) {
 	}
 }
 
-// A discard removes dead jobs only, with the same treatments of waiting jobs.
+// A discard removes dead jobs only, and treats waiting jobs in the same ways.
 func discardAndWaiters(t *testing.T, open func(t *testing.T) *Fixture) {
 	for _, w := range []row.Waiters{row.ReleaseWaiters, row.DropWaiters, row.KeepWaiters} {
 		t.Run(fmt.Sprint(w), func(t *testing.T) {
@@ -344,8 +345,8 @@ func discardAndWaiters(t *testing.T, open func(t *testing.T) *Fixture) {
 	}
 }
 
-// A requeued job keeps its id, gets its attempts again, and runs at the given time rounded up. A requeue of
-// a job that is not dead changes nothing.
+// A requeued job keeps its id, gets a full number of attempts again, and runs at the given time, rounded up.
+// Requeueing a job that is not dead changes nothing.
 func requeues(t *testing.T, d *Fixture) {
 	id := d.opsAdd(t, opsJob{})
 	requeue := func(r row.Requeue) (out row.Requeued) {
@@ -386,14 +387,14 @@ func runsNow(t *testing.T, d *Fixture) {
 	require.Equal(t, []int64{ready, scheduled}, d.opsTake(t, "mails", 9, start))
 }
 
-// In random small states, the jobs that are in turn by their explanations are the jobs that claims take, and
-// Ahead is their place.
+// In random small states, the jobs that are next according to their explanations are the jobs that claims
+// take, and Ahead is their position.
 func explainAgrees(t *testing.T, open func(t *testing.T) *Fixture) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	turns, kept, full := 0, 0, 0
-	for round := 0; round < 12 || turns*kept*full == 0 && round < 200; round++ { // until each case has come
+	for round := 0; round < 12 || turns*kept*full == 0 && round < 200; round++ { // until each case has occurred
 		d := open(t)
 		limits := row.QueueLimits{Running: random.Int64N(4), PerKey: random.Int64N(3), InOrder: random.IntN(3) == 0}
 		d.mustWrite(t, func(ctx context.Context, q engine.Querier) error {

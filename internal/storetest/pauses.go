@@ -36,8 +36,8 @@ func pausesOf(t *testing.T, d *Fixture, now time.Time) (all map[string]*row.Paus
 	return all
 }
 
-// A random sequence of pauses and ends of pauses has the results of a map of queues. A pause that is in
-// force keeps its start when it is replaced, and ends by itself at its end.
+// A random sequence of pauses and resumes has the same results as a map of queues. A pause in effect
+// keeps its start when it is replaced, and expires at its end.
 func pausesAsModel(t *testing.T, d *Fixture) {
 	r := random(t)
 	model := map[string]*row.Pause{}
@@ -74,7 +74,7 @@ func pausesAsModel(t *testing.T, d *Fixture) {
 	}
 }
 
-// The pause of a key is independent of the pauses of its queue and of other keys.
+// A key's pause is independent of the pauses of its queue and of other keys.
 func pausesOfKeys(t *testing.T, d *Fixture) {
 	set := func(key string, until time.Time) (was bool) {
 		d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {

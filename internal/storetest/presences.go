@@ -44,7 +44,8 @@ func (d *Fixture) enter(t *testing.T, p row.DispatchPresence, now time.Time) (en
 	return entered
 }
 
-// A name belongs to a single owner until its presence has expired or was given up. Only the owner refreshes it.
+// A name belongs to a single owner until its presence has expired or was given up. Only the owner can refresh
+// it.
 func presenceHasOneOwner(t *testing.T, d *Fixture) {
 	until := start.Add(time.Minute)
 	one, two := actor("k", "one", until.Add(-time.Microsecond)), actor("k", "two", until.Add(time.Minute))
@@ -94,7 +95,7 @@ func presenceHasOneOwner(t *testing.T, d *Fixture) {
 	require.True(t, d.enter(t, one, start))
 }
 
-// The live actors of a range of keys come in the order of their keys.
+// Live actors with keys in a range are returned in key order.
 func presenceRanges(t *testing.T, d *Fixture) {
 	until := start.Add(time.Minute)
 	for _, key := range []string{"c", "a:2", "b", "a:1", "a"} {

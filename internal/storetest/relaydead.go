@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Dead letters keep their message, and are read in id order by each field of a filter.
+// Dead letters keep their message, and are read in id order with a filter on each field.
 func relayDeadFilters(d *relayTest) {
 	t := d.t
 	d.register("a", 2)
@@ -101,7 +101,7 @@ func relayReplayHolds(d *relayTest) {
 	require.Equal(t, []int64{later[0], ids[1]}, idsOf(free), "that which was never taken comes first")
 }
 
-// Only the holder may settle a dead letter, once, and not after its hold.
+// Only the holder may settle a dead letter, only once, and only during its hold.
 func relayDeadVerdicts(d *relayTest) {
 	t := d.t
 	d.register("a", 1)
@@ -180,7 +180,7 @@ func relayDeadRequeue(d *relayTest) {
 	require.True(t, now.Equal(b.Messages[1].CreatedAt))
 }
 
-// Discard gives up the free dead letters and no others.
+// Discard marks the free dead letters as discarded, and no others.
 func relayDeadDiscard(d *relayTest) {
 	t := d.t
 	ids := d.prepared()
@@ -200,7 +200,7 @@ func relayDeadDiscard(d *relayTest) {
 	require.False(t, d.settle(ids[2], "a", "two", row.RelayVerdict{Resolved: true}, start), "the hold is over")
 }
 
-// Only dead letters that were resolved or discarded by a time are dropped.
+// A dead letter is dropped only if it was resolved or discarded by a given time.
 func relayDeadDrop(d *relayTest) {
 	t := d.t
 	ids := d.prepared()
@@ -233,7 +233,7 @@ func relayDeadDrop(d *relayTest) {
 	require.ElementsMatch(t, ids[:3], d.deadIDs(row.RelayDeadFilter{Queue: "a"}))
 }
 
-// Families share nothing but Blocked, which names them.
+// Families share nothing except Blocked, which names them.
 func relayFamiliesAreSeparate(d *relayTest) {
 	t := d.t
 	d.register("a", 2)
@@ -264,7 +264,7 @@ func relayFamiliesAreSeparate(d *relayTest) {
 	})
 }
 
-// A transaction that is rolled back leaves nothing of any method.
+// A transaction that is rolled back leaves nothing behind, whatever the method.
 func relayRollback(d *relayTest) {
 	t := d.t
 	d.rollBack(t, func(ctx context.Context, q engine.Querier) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// relayTest calls the store of a family, each method in a transaction of its own.
+// relayTest calls a family's store, each method in a separate transaction.
 type relayTest struct {
 	*Fixture
 	t      *testing.T
@@ -24,7 +24,7 @@ func newRelayTest(t *testing.T, d *Fixture, family string) *relayTest {
 	return &relayTest{Fixture: d, t: t, family: family, s: d.Stores.Relays.Family(family)}
 }
 
-// lease is the duration of the leases in these tests.
+// lease is the duration of leases in these tests.
 const lease = 10 * time.Second
 
 func (d *relayTest) do(f func(ctx context.Context, q engine.Querier) error) {
@@ -50,7 +50,7 @@ func (d *relayTest) partitions(queue string) (n int) {
 	return n
 }
 
-// send sends a message for each of payloads to a partition.
+// send sends a message per payload to a partition.
 func (d *relayTest) send(queue string, partition int64, payloads ...string) (ids []int64) {
 	d.t.Helper()
 	messages := make([]row.RelayMessage, len(payloads))
@@ -70,7 +70,7 @@ func (d *relayTest) sendAll(queue string, messages ...row.RelayMessage) (ids []i
 	return ids
 }
 
-// wanted selects all partitions of queues.
+// wanted selects all partitions of the given queues.
 func wanted(queues ...string) (w row.RelayWanted) {
 	for _, q := range queues {
 		w.Queues = append(w.Queues, row.RelayQueue{Name: q, Lease: lease, Batch: 10})
@@ -118,7 +118,7 @@ func finish(b row.RelayBatch, n int) row.RelayProgress {
 	return p
 }
 
-// kill sends a message for each of payloads and turns all into dead letters.
+// kill sends a message per payload and turns all of them into dead letters.
 func (d *relayTest) kill(queue string, partition int64, now time.Time, payloads ...string) []int64 {
 	d.t.Helper()
 	ids := d.send(queue, partition, payloads...)
@@ -126,7 +126,7 @@ func (d *relayTest) kill(queue string, partition int64, now time.Time, payloads 
 	return ids
 }
 
-// killAll turns all messages of a queue into dead letters, with the payload as the reason.
+// killAll turns all of a queue's messages into dead letters, with the payload as the reason.
 func (d *relayTest) killAll(queue string, now time.Time) {
 	d.t.Helper()
 	for {
@@ -193,7 +193,7 @@ func (d *relayTest) replay(p row.RelayReplay, now time.Time) (all []row.RelayDea
 	return all
 }
 
-// hold requests up to n dead letters of queue a for a holder.
+// hold requests up to n of queue a's dead letters for a holder.
 func hold(n int, holder string, until time.Time) row.RelayReplay {
 	return row.RelayReplay{RelayDeadFilter: row.RelayDeadFilter{Queue: "a"}, Limit: n, Holder: holder, Until: until}
 }
@@ -243,7 +243,7 @@ func (d *relayTest) breaks(p row.RelayPartition, epoch int64, now time.Time) (br
 	return broken
 }
 
-// view returns everything that can be read of queue a with the given number of partitions.
+// view returns everything that can be read about queue a, which has the given number of partitions.
 func (d *relayTest) view(partitions int, now time.Time) string {
 	d.t.Helper()
 	return fmt.Sprintf("%d %+v %+v %+v %+v", d.partitions("a"), d.info("a", partitions), d.dead(row.RelayDeadFilter{Queue: "a"}),

@@ -39,7 +39,7 @@ func relays(t *testing.T, open func(t *testing.T) *Fixture) {
 	}
 }
 
-// A queue keeps the number of partitions of its first registration.
+// A queue keeps the number of partitions from its first registration.
 func relayRegister(d *relayTest) {
 	t := d.t
 	require.Zero(t, d.partitions("a"))
@@ -69,7 +69,7 @@ func relayNothingRegistered(d *relayTest) {
 	require.Zero(t, d.partitions("a"))
 }
 
-// Messages keep their contents. They are delivered in the order of their commits, and numbered by partition.
+// Messages keep their contents. They are delivered in commit order, and numbered by partition.
 func relaySendKeepsOrder(d *relayTest) {
 	t := d.t
 	d.register("a", 2)
@@ -124,8 +124,8 @@ func relayTakeHasOneOwner(d *relayTest) {
 	require.True(t, start.Add(2*lease).Equal(info.LeaseUntil))
 }
 
-// The least recently taken partition comes first. Among partitions that were never taken, the oldest message
-// decides.
+// The least recently taken partition comes first. Among partitions that were never taken, the partition with
+// the oldest message comes first.
 func relayTakeTakesTurns(d *relayTest) {
 	d.register("a", 4)
 	for _, partition := range []int64{2, 0, 3, 2, 0, 3} {
@@ -140,7 +140,8 @@ func relayTakeTakesTurns(d *relayTest) {
 	require.Equal(d.t, []int64{2, 0, 3, 2, 0, 3, 2, 0, 3}, order)
 }
 
-// A take chooses among the wanted queues, without exceptions and, if asked for, without failing partitions.
+// A take chooses among the wanted queues' partitions. It skips the exceptions and, on request, failing
+// partitions.
 func relayTakeIsSelective(d *relayTest) {
 	t := d.t
 	d.register("a", 2)
@@ -171,8 +172,8 @@ func relayTakeIsSelective(d *relayTest) {
 	require.EqualValues(t, 2, b.Attempts)
 }
 
-// A batch is limited by its queue, or by an entry of Sizes. After an attempt without progress it has a single
-// message.
+// A batch's size is limited by its queue, or by an entry in Sizes. After an attempt without progress, a batch
+// has a single message.
 func relayBatchSizes(d *relayTest) {
 	t := d.t
 	d.register("a", 1)
@@ -192,7 +193,7 @@ func relayBatchSizes(d *relayTest) {
 	require.Equal(t, 1, b.Size)
 }
 
-// The owner of a lost lease saves nothing. A lease that has expired holds until the next take.
+// The owner of a lost lease cannot save. An expired lease is still valid until the next take.
 func relayLostLease(d *relayTest) {
 	t := d.t
 	d.register("a", 1)
@@ -221,7 +222,7 @@ func relayLostLease(d *relayTest) {
 	require.EqualValues(t, 2, d.info("a", 1).Partitions[0].Processed)
 }
 
-// A partition that has failed waits until its retry. States returns when that is.
+// A partition that has failed waits until its retry. States returns that time.
 func relayRetryWaits(d *relayTest) {
 	t := d.t
 	d.register("a", 1)
@@ -291,7 +292,8 @@ func relayFinishedVanish(d *relayTest) {
 	require.EqualValues(t, 4, d.info("a", 2).Partitions[0].Processed+d.info("a", 2).Partitions[1].Processed)
 }
 
-// Break frees a partition that is leased or waits, unless it was taken again. Its former owner saves nothing.
+// Break frees a partition that is leased or waiting for a retry, unless it was taken again. Its former owner
+// cannot save.
 func relayBreak(d *relayTest) {
 	t := d.t
 	d.register("a", 1)

@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// relayModel is the state that a random walk expects of a partition.
+// relayModel is a partition's state as expected by a random walk.
 type relayModel struct {
 	waiting   []int64 // ids, in order
 	processed int64
@@ -27,8 +27,8 @@ func (m *relayModel) ready(now time.Time) bool {
 	return len(m.waiting) > 0 && !m.until.After(now) && !m.retryAt.After(now)
 }
 
-// A random walk of sends, takes and saves by several owners, in which leases expire, agrees with a model:
-// each partition has a single owner at a time, and its messages are finished once and in order.
+// A random walk of sends, takes and saves by several owners, in which leases expire, agrees with a model: each
+// partition has a single owner at a time, and its messages are finished once and in order.
 func relayRandomWalk(d *relayTest) {
 	seed := rand.Uint64()
 	d.t.Logf("seed %d", seed)
@@ -94,7 +94,8 @@ func (d *relayTest) walkTake(r *rand.Rand, model []relayModel, now time.Time) (r
 	return b, true
 }
 
-// walkSave saves a random outcome of b. It has an effect only if no later lease exists and this lease was not saved.
+// walkSave saves a random outcome of b. It has an effect only if there is no later lease and this lease was not
+// saved before.
 func (d *relayTest) walkSave(r *rand.Rand, m *relayModel, b row.RelayBatch, now time.Time) {
 	d.t.Helper()
 	n := r.IntN(len(b.Messages) + 1)

@@ -25,7 +25,7 @@ func schedules(t *testing.T, open func(t *testing.T) *Fixture) {
 	t.Run("RollbackLeavesNothing", func(t *testing.T) { scheduleRolledBack(t, open(t)) })
 }
 
-// every is a calendar of specs that are durations, such as "1m0s".
+// every is a calendar whose specs are durations, such as "1m0s".
 type every struct{}
 
 var errSpec = errors.New("not a duration")
@@ -90,7 +90,7 @@ func tick(t *testing.T, d *Fixture, due, now time.Time, limit int) (did row.Tick
 	return did
 }
 
-// times returns the names and due times of fires, in their order.
+// times returns the names and due times of fires, in order.
 func times(did row.Ticked) (out []string) {
 	for _, f := range did.Fires {
 		out = append(out, f.Name+" "+f.At.Sub(start).String())
@@ -98,7 +98,7 @@ func times(did row.Ticked) (out []string) {
 	return out
 }
 
-// Register adds a task, and changes only a task that differs. The next time changes only with the spec.
+// Register adds a task, or changes a task that differs. The next time changes only with the spec.
 func scheduleRegister(t *testing.T, d *Fixture) {
 	a, expires := task("a"), time.Minute
 	a.ExpiresIn, a.Missed = &expires, row.Skip
@@ -194,7 +194,7 @@ func scheduleUpdate(t *testing.T, d *Fixture) {
 	require.Equal(t, []row.Task{a, task("b")}, stored(t, d, ""), "there is no such task")
 }
 
-// A tick fires each due time of each task once, and leaves the task due at the next time.
+// A tick fires each task once for each due time, and leaves the task due at the next time.
 func scheduleFires(t *testing.T, d *Fixture) {
 	require.Zero(t, soonest(t, d))
 	a, b := task("a"), task("b")
@@ -258,7 +258,8 @@ func scheduleMissed(t *testing.T, open func(t *testing.T) *Fixture) {
 	require.Equal(t, start.Add(1001*time.Second).Local(), soonest(t, d))
 }
 
-// A tick stops at its limit, and says that more may be due. Further ticks fire the rest, each time once.
+// A tick stops at its limit, and reports that more may be due. Further ticks fire the rest, once for
+// each time.
 func scheduleLimit(t *testing.T, d *Fixture) {
 	var want, got []string
 	for i := range 300 {
@@ -300,7 +301,7 @@ func schedulePaused(t *testing.T, d *Fixture) {
 	require.Equal(t, []string{"a 0s"}, times(tick(t, d, start, start, 100)))
 }
 
-// A task with a spec that the calendar rejects is paused, and does not keep others from firing.
+// A task whose spec the calendar rejects is paused, and does not keep others from firing.
 func scheduleBroken(t *testing.T, d *Fixture) {
 	broken := task("broken")
 	broken.Spec = "nonsense"
@@ -319,7 +320,7 @@ func scheduleBroken(t *testing.T, d *Fixture) {
 	require.Empty(t, tick(t, d, start, start, 100).Broken)
 }
 
-// Trigger enqueues a job, even of a paused task, and leaves the next time as it is.
+// Trigger enqueues a job, even for a paused task, and does not change the next time.
 func scheduleTrigger(t *testing.T, d *Fixture) {
 	register(t, d, task("a"))
 	trigger := func(name string) (f row.Fire, found bool) {
@@ -338,7 +339,8 @@ func scheduleTrigger(t *testing.T, d *Fixture) {
 	require.False(t, found)
 }
 
-// A tick that is rolled back fires nothing, and the task stays due. So does a registration.
+// A tick that is rolled back fires nothing, and the task stays due. A registration that is rolled back
+// adds no task.
 func scheduleRolledBack(t *testing.T, d *Fixture) {
 	register(t, d, task("a"))
 	d.rollBack(t, func(ctx context.Context, q engine.Querier) error {

@@ -28,7 +28,7 @@ func settlements(t *testing.T, open func(t *testing.T) *Fixture) {
 	})
 }
 
-// fate returns the fate of a job.
+// fate returns a job's fate.
 func (d *Fixture) fate(t *testing.T, id int64, now time.Time) (f row.Fate) {
 	t.Helper()
 	d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
@@ -38,8 +38,8 @@ func (d *Fixture) fate(t *testing.T, id int64, now time.Time) (f row.Fate) {
 	return f
 }
 
-// A claim that does not hold changes nothing, whatever is done with it: the worker or the attempt differs, the
-// lease has passed, or there is no such job. A claim holds through the last second of its lease.
+// A claim that is not valid changes nothing, whichever verb uses it: the worker or the attempt differs, the lease has
+// ended, or there is no such job. A claim is valid through the last second of its lease.
 func fencesHold(t *testing.T, d *Fixture) {
 	result, progress := `1`, &row.Progress{Done: 1}
 	type verb = func(c row.Claim, now time.Time) (held bool)
@@ -71,7 +71,7 @@ func fencesHold(t *testing.T, d *Fixture) {
 		now = now.Add(24 * time.Hour)
 		id := d.add(t, now)
 		var j *row.Job
-		for _, j = range d.claimJobs(t, now, "w", 100) { // also the jobs of the other verbs that wait again
+		for _, j = range d.claimJobs(t, now, "w", 100) { // including the other verbs' jobs that wait again
 			if j.ID == id {
 				break
 			}
@@ -93,15 +93,15 @@ func fencesHold(t *testing.T, d *Fixture) {
 	}
 }
 
-// Each outcome of a claim, with the state that it leaves. The attempt is spent, unless the job was snoozed or
-// released, and a job that is retried without an attempt left dies.
+// Each outcome of a claim leaves the expected state. The attempt counts, unless the job was snoozed or released. A job
+// that is retried without attempts left dies.
 func outcomes(t *testing.T, d *Fixture) {
 	now := start.Add(300 * time.Millisecond)
 	for i, c := range []struct {
 		outcome, became row.Outcome
 		most            int64
 		state           string
-		attempts, runAt int64 // of a live job; the seconds after start
+		attempts, runAt int64 // for a live job; runAt is in seconds after start
 	}{
 		{outcome: row.Acked, became: row.Acked, most: 2},
 		{outcome: row.Retried, became: row.Retried, most: 2, state: "pending", attempts: 1, runAt: 6},
@@ -156,8 +156,8 @@ func outcomes(t *testing.T, d *Fixture) {
 	}
 }
 
-// A lost claim among others does not keep them from ending. A step that is not exact may refuse all of it instead, and
-// then leaves nothing.
+// A lost claim does not keep other claims from ending. A step without Exact may refuse all of it instead, and then
+// leaves no changes.
 func lostAmongOthers(t *testing.T, d *Fixture) {
 	in := plain()
 	in.Payloads = []string{`1`, `2`, `3`, `4`, `5`}
@@ -188,7 +188,7 @@ func lostAmongOthers(t *testing.T, d *Fixture) {
 	require.False(t, all[2].Gone)
 }
 
-// A step settles before it claims: a job that returns may be the first of the claim.
+// A step settles before it claims: a job that returns may be the first to be claimed.
 func settleBeforeClaim(t *testing.T, d *Fixture) {
 	first := d.add(t, start)
 	j := d.claimJobs(t, start, "w", 1)[0]
@@ -198,7 +198,7 @@ func settleBeforeClaim(t *testing.T, d *Fixture) {
 	require.Equal(t, []int64{first, second}, jobIDs(d.step(t, start, row.Step{Settle: []*row.Settlement{s}, Claim: claim}).Jobs))
 }
 
-// A single plain settlement may run without a transaction. If that is not enough, it changes nothing.
+// A single plain settlement may run without a transaction. If it needs one, it changes nothing.
 func settledAlone(t *testing.T, d *Fixture) {
 	alone := func(s *row.Settlement) error {
 		require.True(t, s.Plain())
@@ -235,7 +235,7 @@ func settledAlone(t *testing.T, d *Fixture) {
 	require.Equal(t, "pending", d.stateOf(t, waiter))
 }
 
-// A result exists if and only if its job is done, for the time that the settlement names. Decided finds both.
+// A result exists if and only if its job is done, for the time given in the settlement. Decided finds both.
 func results(t *testing.T, d *Fixture) {
 	decided := func(ids ...int64) (found []int64) {
 		d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
@@ -287,7 +287,7 @@ func results(t *testing.T, d *Fixture) {
 	require.Equal(t, []int64{1e9}, decided(1e9, 1e9+1), "an id that was never assigned is not decided")
 }
 
-// Progress is saved with the settlement of a job that stays, and with the renewal of its claim.
+// Progress is saved when a job that stays is settled, and when its claim is renewed.
 func progressOfSettlements(t *testing.T, d *Fixture) {
 	id := d.add(t, start)
 	j := d.claimJobs(t, start, "w", 1)[0]
@@ -364,7 +364,7 @@ func renewals(t *testing.T, d *Fixture) {
 	require.Equal(t, ids[1:2], renew(start.Add(3*time.Second), time.Minute), "the other claim has lapsed")
 }
 
-// A checkpoint is read by the next claim of the job, also after its claim has lapsed.
+// A checkpoint is read by the job's next claim, even after its claim has lapsed.
 func checkpoints(t *testing.T, d *Fixture) {
 	d.add(t, start)
 	j := d.claimJobs(t, start, "w", 1)[0]
@@ -381,8 +381,8 @@ func checkpoints(t *testing.T, d *Fixture) {
 	require.JSONEq(t, `{"at":2}`, j.Checkpoint)
 }
 
-// AckMany acks the jobs that the worker holds on the queue, whatever their attempts. Alone, it may leave out jobs that
-// others wait for, and says so.
+// AckMany acks the jobs that the worker holds in the queue, whatever their attempts. With Alone, it may skip jobs that
+// others wait for, and reports this.
 func ackMany(t *testing.T, d *Fixture) {
 	in := plain()
 	in.Payloads = []string{`1`, `2`, `3`, `4`}
@@ -415,7 +415,7 @@ func ackMany(t *testing.T, d *Fixture) {
 }
 
 // A job that slows down pauses its queue until it is due again. The test runs in the past, because a database may also
-// compare the end of a pause with its own clock.
+// compare a pause's end with its own clock.
 func slowDown(t *testing.T, d *Fixture) {
 	start := time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)
 	d.add(t, start)

@@ -1,5 +1,5 @@
-// Package storetest contains the tests that the stores of every database must pass. It states honker's
-// rules without reference to a database: the order of claims, the fences of leases, and the effect of a
+// Package storetest contains the tests that every database's stores must pass. It states honker's rules
+// without reference to a database: the order of claims, the fences of leases, and the effect of a
 // rollback. A package that implements engine.Stores calls Run from a test.
 package storetest
 
@@ -19,8 +19,8 @@ type Fixture struct {
 	Stores  engine.Stores
 }
 
-// Run tests the stores of a database. open returns a new, empty database for each test, and closes it
-// at the end of the test.
+// Run tests a database's stores. open must return a new, empty database for each test, and close it at
+// the end of the test.
 func Run(t *testing.T, open func(t *testing.T) *Fixture) {
 	for _, s := range suites {
 		t.Run(s.name, func(t *testing.T) { s.run(t, open) })
@@ -58,8 +58,8 @@ var suites = []struct {
 // start is the time at which tests begin. Stores have no clock, so tests choose the time.
 var start = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// write runs f in a transaction and commits it. It returns the error of f, in which case nothing is
-// written.
+// write runs f in a transaction and commits it. If f returns an error, write rolls back and returns the
+// error.
 func (d *Fixture) write(t *testing.T, f func(ctx context.Context, q engine.Querier) error) error {
 	t.Helper()
 	return d.Backend.Write(t.Context(), engine.OpFunc(func(ctx context.Context, q engine.Querier, _ time.Time) error { return f(ctx, q) }))

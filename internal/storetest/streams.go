@@ -41,7 +41,7 @@ func (d *Fixture) publishAt(t *testing.T, now time.Time, topic string, keys []st
 	return first, last
 }
 
-// events reads all events of a selection above after, in pages of up to limit events.
+// events reads all of a selection's events above after, in pages of up to limit events.
 func (d *Fixture) events(t *testing.T, s row.Selection, after int64, limit int) (all []row.Event) {
 	t.Helper()
 	d.read(t, func(ctx context.Context, q engine.Querier) error {
@@ -71,8 +71,7 @@ func offsetsOf(events []row.Event) []int64 {
 	return out
 }
 
-// Events are read as they were published, in the order of their commits, and their offsets rise over all
-// topics.
+// Events are read as they were published, in commit order, and their offsets increase across all topics.
 func published(t *testing.T, d *Fixture) {
 	now := start.Add(700 * time.Millisecond)
 	one, last := d.publishAt(t, now, "a", nil, `1`)
@@ -113,7 +112,7 @@ func published(t *testing.T, d *Fixture) {
 	}
 }
 
-// A publication with a wrong number of keys fails and writes nothing.
+// A publication with the wrong number of keys fails and writes nothing.
 func publishedWithWrongKeys(t *testing.T, d *Fixture) {
 	for _, n := range []int{1, 3} {
 		err := d.write(t, func(ctx context.Context, q engine.Querier) error {
@@ -139,7 +138,7 @@ var (
 	someKeys   = []string{"", "k", "kk", "K", "k%", "é", "\U0010ffff"}
 )
 
-// randomFilter returns a filter or nil. depth bounds how deep it is nested.
+// randomFilter returns a filter or nil. depth bounds its nesting.
 func randomFilter(rng *rand.Rand, depth int) *row.Filter {
 	f := &row.Filter{Op: pick(rng, row.KeyIs, row.KeyPrefix, row.And, row.Or)}
 	if f.Op == row.KeyIs || f.Op == row.KeyPrefix || depth == 0 {
@@ -290,8 +289,8 @@ func (d *Fixture) streamHead(t *testing.T) (head int64) {
 	return head
 }
 
-// Head is not below any visible event, below every later event, and does not go back when events are
-// deleted. An event that is not committed does not raise it.
+// Head is not below any visible event, is below every later event, and does not decrease when events are
+// deleted. An uncommitted event does not raise it.
 func headOfStream(t *testing.T, d *Fixture) {
 	require.Zero(t, d.streamHead(t))
 	_, last := d.publish(t, "a", nil, `1`, `2`)
@@ -339,7 +338,7 @@ func topicStates(t *testing.T, d *Fixture) {
 }
 
 // A publication that is rolled back is never seen, and later events have larger offsets than earlier
-// ones.
+// events.
 func publishRolledBack(t *testing.T, d *Fixture) {
 	one, _ := d.publish(t, "a", nil, `1`)
 	d.rollBack(t, func(ctx context.Context, q engine.Querier) error {

@@ -11,9 +11,9 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// sweepsPart tests a sweep of a part that takes n rows at a time and none at an earlier time. kept must pass as long as
-// the rows are there: it is called before the sweep, after an early Take and after a rollback. sweepsPart returns the
-// outcome of the sweep, after which Find finds nothing.
+// sweepsPart tests a sweep of a part that takes n rows at a time, and none at an earlier time. kept must pass as long
+// as the rows exist: it is called before the sweep, after an early Take and after a rollback. sweepsPart returns the
+// outcome of the sweep, after which Find must find nothing.
 func (d *Fixture) sweepsPart(t *testing.T, s engine.Sweep, p row.Part, early, at time.Time, n int, kept func()) row.Swept {
 	t.Helper()
 	require.Empty(t, d.seek(t, s, p, early))
@@ -36,7 +36,7 @@ func (d *Fixture) sweepsPart(t *testing.T, s engine.Sweep, p row.Part, early, at
 	return out
 }
 
-// requireStates checks the states of jobs.
+// requireStates checks the jobs' states.
 func (d *Fixture) requireStates(t *testing.T, want string, ids ...int64) {
 	t.Helper()
 	for _, id := range ids {
@@ -44,7 +44,7 @@ func (d *Fixture) requireStates(t *testing.T, want string, ids ...int64) {
 	}
 }
 
-// partNames returns the names of the parts of a sweep.
+// partNames returns the names of a sweep's parts.
 func (d *Fixture) partNames(t *testing.T, s engine.Sweep, at time.Time) (names []string) {
 	t.Helper()
 	for _, p := range d.parts(t, s, at) {
@@ -53,7 +53,7 @@ func (d *Fixture) partNames(t *testing.T, s engine.Sweep, at time.Time) (names [
 	return names
 }
 
-// partOf returns the part of a queue, which must exist.
+// partOf returns a queue's part, which must exist.
 func (d *Fixture) partOf(t *testing.T, s engine.Sweep, queue string, at time.Time) (part row.Part) {
 	t.Helper()
 	require.Contains(t, d.partNames(t, s, at), queue)
@@ -65,7 +65,7 @@ func (d *Fixture) partOf(t *testing.T, s engine.Sweep, queue string, at time.Tim
 	return part
 }
 
-// The sweep of a queue makes the jobs of lapsed claims claimable, and dead-letters those without an attempt left. Valid
+// The sweep of a queue makes jobs with lapsed claims claimable, and dead-letters those without attempts left. Valid
 // claims and other queues stay as they are.
 func sweepOverdue(t *testing.T, d *Fixture) {
 	var spent, again, elsewhere []int64
@@ -96,8 +96,8 @@ func sweepOverdue(t *testing.T, d *Fixture) {
 	require.ElementsMatch(t, []int64{again[0], waits}, d.claimIDs(t, at, 9))
 }
 
-// The sweep of a queue dead-letters the jobs that have expired: those that wait, whatever for, and those whose claims have
-// lapsed. A job that runs has started in time.
+// The sweep of a queue dead-letters the jobs that have expired: those that wait, whatever for, and those with lapsed
+// claims. A running job has started in time.
 func sweepExpired(t *testing.T, d *Fixture) {
 	d.setLimits(t, row.QueueLimits{PerKey: 1})
 	expiring := func(key string, links *row.Links, expires time.Duration) int64 {
@@ -148,7 +148,7 @@ func sweepExpired(t *testing.T, d *Fixture) {
 	d.requireStates(t, "pending", later, never, other)
 }
 
-// Unique keys are swept when the time for which they are kept is over, unless a job still has them.
+// Unique keys are swept when the time for which they are kept has passed, unless a job still holds them.
 func sweepKeys(t *testing.T, d *Fixture) {
 	for key, keep := range map[string]time.Duration{"over": time.Minute, "over too": time.Minute, "later": time.Hour} {
 		d.place(t, start, row.Unique{Keys: []string{key}, Keep: keep})
@@ -162,7 +162,7 @@ func sweepKeys(t *testing.T, d *Fixture) {
 	require.Equal(t, row.PlacedNew, d.place(t, at, row.Unique{Keys: []string{"over"}}).Result)
 }
 
-// Places of cancelled jobs are swept when their claims would have ended. The sweep releases the jobs that wait for them.
+// Cancelled jobs' slots are swept when their claims would have ended. The sweep releases the jobs that wait for them.
 func sweepPlaces(t *testing.T, d *Fixture) {
 	d.setLimits(t, row.QueueLimits{PerKey: 1})
 	ids := d.addKeys(t, start, "k", "l")
@@ -186,8 +186,8 @@ func sweepPlaces(t *testing.T, d *Fixture) {
 	require.Equal(t, []int64{waits}, d.claimIDs(t, at, 9))
 }
 
-// A queue is a part from a change of its limits until all its jobs fit them. The sweep releases the jobs that were held, a
-// few at a time.
+// A queue is a part from a change of its limits until all its jobs fit them. The sweep releases the jobs that were
+// held, a few at a time.
 func sweepFits(t *testing.T, d *Fixture) {
 	s := d.Stores.Sweeps.Fits
 	d.setLimits(t, row.QueueLimits{PerKey: 1})
@@ -228,7 +228,7 @@ func sweepFits(t *testing.T, d *Fixture) {
 	d.requireStates(t, "pending", ids[1], ids[2], ids[4])
 }
 
-// retainJobs sets the retention of a queue.
+// retainJobs sets a queue's retention.
 func (d *Fixture) retainJobs(t *testing.T, r row.QueueRetention) {
 	t.Helper()
 	d.mustWrite(t, func(ctx context.Context, q engine.Querier) error {
@@ -237,7 +237,7 @@ func (d *Fixture) retainJobs(t *testing.T, r row.QueueRetention) {
 	})
 }
 
-// ended ends n jobs of queue "a" in the given way, a second apart, and returns them.
+// ended ends n of queue "a"'s jobs in the given way, a second apart, and returns them.
 func (d *Fixture) ended(t *testing.T, n int, outcome row.Outcome) (ids []int64) {
 	t.Helper()
 	for i := range n {
@@ -251,8 +251,8 @@ func (d *Fixture) ended(t *testing.T, n int, outcome row.Outcome) (ids []int64) 
 	return ids
 }
 
-// Jobs that are done or dead are swept beyond the number or the age that their queue keeps, the oldest first. The age of a
-// job that ended in a second counts from that second.
+// Done or dead jobs are swept, oldest first, beyond the number or the age that their queue keeps. A job's age counts
+// from the second in which it ended.
 func sweepEnded(t *testing.T, d *Fixture) {
 	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
 	for _, c := range []struct {
@@ -260,7 +260,7 @@ func sweepEnded(t *testing.T, d *Fixture) {
 		state    string
 		sweep    engine.Sweep
 		of       func(r row.Retention) row.QueueRetention
-		keepNone bool // without a bound the queue keeps no job
+		keepNone bool // without a bound, the queue keeps no jobs
 	}{
 		{row.Acked, "done", d.Stores.Sweeps.Done, func(r row.Retention) row.QueueRetention { return row.QueueRetention{Queue: "a", Done: r} }, true},
 		{row.Died, "dead", d.Stores.Sweeps.Dead, func(r row.Retention) row.QueueRetention { return row.QueueRetention{Queue: "a", Dead: r} }, false},

@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Results are swept when they have expired, unless a job that waited for their job may still read them.
+// Expired results are swept, unless a job that waited for their job may still read them.
 func sweepResults(t *testing.T, d *Fixture) {
 	ids := []int64{d.add(t, start), d.add(t, start), d.add(t, start), d.add(t, start)}
 	waiter := d.after(t, row.Links{Jobs: ids[3:]})
@@ -42,7 +42,7 @@ func sweepResults(t *testing.T, d *Fixture) {
 	require.Equal(t, 1, taken(t, d, s, ids, at).N)
 }
 
-// The claims of a deleted group are swept, a part of them at a time, and those of other groups stay.
+// A deleted group's claims are swept, some of them at a time. Other groups' claims stay.
 func sweepClaims(t *testing.T, d *Fixture) {
 	d.publish(t, "a", nil, `1`, `2`, `3`, `4`, `5`)
 	m := d.join(t, row.GroupJoin{Topic: "a", Name: "g"}, "m")
@@ -77,7 +77,7 @@ func sweepClaims(t *testing.T, d *Fixture) {
 	require.EqualValues(t, 5, d.progress(t, kept.Group, start).Leased)
 }
 
-// Jobs of package dispatch are swept by the time at which they ended. Jobs that wait or run stay.
+// Jobs sent by package dispatch are swept by the time at which they ended. Jobs that wait or run stay.
 func sweepSent(t *testing.T, f *Fixture) {
 	d := &dispatchTest{f, t}
 	ended, _ := d.send("work", row.Sent{})
@@ -97,8 +97,8 @@ func sweepSent(t *testing.T, f *Fixture) {
 	d.status(waits)
 }
 
-// Waiting replies to jobs that dispatch does not know are swept by the time at which they were sent, for each prefix alone.
-// The replies to its jobs stay with them.
+// Waiting replies to jobs unknown to package dispatch are swept by the time at which they were sent, for each prefix
+// separately. The replies to known jobs stay with them.
 func sweepReplies(t *testing.T, f *Fixture) {
 	d := &dispatchTest{f, t}
 	sent, _ := d.send("p:q:work:x", row.Sent{})
@@ -122,8 +122,8 @@ func sweepReplies(t *testing.T, f *Fixture) {
 	}
 }
 
-// sweepsReplies tests the sweep of n replies that were sent at start. Take does not check the time again, since a reply
-// that is old stays old.
+// sweepsReplies tests the sweep of n replies that were sent at start. Take does not check the time again, because an
+// old reply stays old.
 func (d *Fixture) sweepsReplies(t *testing.T, s engine.Sweep, part row.Part, n int) {
 	t.Helper()
 	at := start.Add(time.Second)
@@ -141,7 +141,7 @@ func (d *Fixture) sweepsReplies(t *testing.T, s engine.Sweep, part row.Part, n i
 	require.Zero(t, d.take(t, s, part, ids, at).N)
 }
 
-// Actors are swept when they have expired, and live actors stay.
+// Expired actors are swept, and live actors stay.
 func sweepActors(t *testing.T, d *Fixture) {
 	at := start.Add(time.Minute)
 	for key, expires := range map[string]time.Time{"over": at, "over too": at, "live": at.Add(time.Second)} {
@@ -151,7 +151,7 @@ func sweepActors(t *testing.T, d *Fixture) {
 	require.Equal(t, []string{"live me"}, keysOf(presencesOf(t, d, "", "", start)))
 }
 
-// The ids of received messages are swept when their retention is over, a part of them at a time.
+// The ids of received messages are swept when their retention has ended, some of them at a time.
 func sweepReceived(t *testing.T, d *Fixture) {
 	for _, id := range []string{"1", "2", "3"} {
 		require.True(t, d.receive(t, "shop", id, start))
@@ -169,7 +169,7 @@ func sweepReceived(t *testing.T, d *Fixture) {
 	require.True(t, d.receive(t, "shop", "1", at))
 }
 
-// The counts of minutes are swept for all queues when their minute has ended before a time.
+// Per-minute counts are swept for all queues when their minute ended before a time.
 func sweepMinutes(t *testing.T, d *Fixture) {
 	minute := start.Truncate(time.Minute)
 	at := minute.Add(2 * time.Minute)
@@ -206,7 +206,7 @@ func sweepMessages(t *testing.T, d *Fixture) {
 	require.Equal(t, later, left[0].ID)
 }
 
-// Surplus finds the oldest notifications beyond a number of all channels, at any time.
+// Surplus finds the oldest notifications, across all channels, beyond a number to keep, at any time.
 func sweepSurplus(t *testing.T, d *Fixture) {
 	var ids []int64
 	for i := range 5 {

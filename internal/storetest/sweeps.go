@@ -55,8 +55,8 @@ func taken(t *testing.T, d *Fixture, s engine.Sweep, ids []int64, at time.Time) 
 	return out
 }
 
-// sweepsOnce tests a sweep of n rows that are due at a time and not a second earlier: it finds and takes them
-// once, checks again when it takes, and leaves them if it is rolled back.
+// sweepsOnce tests a sweep of n rows that are due at a time and not a second earlier. The sweep must find and
+// take them once, check again when it takes them, and leave them if it is rolled back.
 func sweepsOnce(t *testing.T, d *Fixture, s engine.Sweep, at time.Time, n int) {
 	t.Helper()
 	require.Empty(t, found(t, d, s, at.Add(-time.Second)))
@@ -82,7 +82,7 @@ func call(t *testing.T, d *Fixture, name string, window time.Time) {
 	})
 }
 
-// Windows are swept by their start. Find returns at most as many as it is asked for.
+// Windows are swept by their start. Find returns no more than it is asked for.
 func sweepWindows(t *testing.T, d *Fixture) {
 	for _, name := range []string{"a", "b", "c"} {
 		call(t, d, name, start)
@@ -102,7 +102,7 @@ func sweepWindows(t *testing.T, d *Fixture) {
 	})
 }
 
-// The last window of a limit stays, however old it is.
+// A limit's last window stays, however old it is.
 func sweepWindowsOver(t *testing.T, d *Fixture) {
 	call(t, d, "a", start)
 	call(t, d, "b", start)
@@ -111,7 +111,7 @@ func sweepWindowsOver(t *testing.T, d *Fixture) {
 	require.Empty(t, found(t, d, d.Stores.Sweeps.Windows, start.Add(24*time.Hour)))
 }
 
-// A batch without members that was sealed is swept by the time at which it was done, and an open batch is not.
+// A sealed batch without members is swept by the time at which it was done. An open batch is not.
 func sweepBatches(t *testing.T, d *Fixture) {
 	var open, sealed int64
 	d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
@@ -158,7 +158,7 @@ func sweepBatches(t *testing.T, d *Fixture) {
 	require.Empty(t, found(t, d, s, done.Add(2*time.Second)))
 }
 
-// Pauses that have ended by themselves are swept, and others stay.
+// Expired pauses are swept, and the others stay.
 func sweepPauses(t *testing.T, d *Fixture) {
 	end := start.Add(10 * time.Second)
 	d.mustWrite(t, func(ctx context.Context, q engine.Querier) error {
@@ -174,7 +174,7 @@ func sweepPauses(t *testing.T, d *Fixture) {
 	require.Len(t, pausesOf(t, d, end), 2)
 }
 
-// A sweep of an empty database has nothing to do, even if the tables of a package are missing.
+// A sweep of an empty database has nothing to do, even if a package's tables are missing.
 func sweepsOfNothing(t *testing.T, d *Fixture) {
 	all := &d.Stores.Sweeps
 	for name, s := range map[string]engine.Sweep{
@@ -196,7 +196,7 @@ func sweepsOfNothing(t *testing.T, d *Fixture) {
 	}
 }
 
-// parts returns the parts of a sweep.
+// parts returns a sweep's parts.
 func (d *Fixture) parts(t *testing.T, s engine.Sweep, at time.Time) (parts []row.Part) {
 	t.Helper()
 	d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
@@ -216,7 +216,7 @@ func (d *Fixture) seek(t *testing.T, s engine.Sweep, p row.Part, at time.Time) (
 	return ids
 }
 
-// take takes rows of a part.
+// take takes rows in a part.
 func (d *Fixture) take(t *testing.T, s engine.Sweep, p row.Part, ids []int64, at time.Time) (out row.Swept) {
 	t.Helper()
 	d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
