@@ -28,7 +28,7 @@ var events = []event{
 	isolated("Tx", func(o *Observer) *func(TxEnded) { return &o.Tx }),
 }
 
-// event is one of an Observer's functions.
+// event is a function of an Observer.
 type event struct {
 	join    func(to *Observer, all []*Observer)        // sets to's function to call those of all
 	contain func(to, from *Observer, log *slog.Logger) // sets to's function to from's, with its panics contained
@@ -73,8 +73,8 @@ func contained(o *Observer, log *slog.Logger) *Observer {
 	return c
 }
 
-// Observers returns an Observer that calls all of the given observers in order, for example one for metrics and one
-// for traces. Nil observers are skipped. If an observer panics, the observers after it miss the event.
+// Observers returns an Observer that calls all of the given observers in order, for example an observer for metrics and
+// another for traces. Nil observers are skipped. If an observer panics, the observers after it miss the event.
 func Observers(all ...*Observer) *Observer {
 	all = slices.DeleteFunc(slices.Clone(all), func(o *Observer) bool { return o == nil })
 	joint := &Observer{Begin: beginEach(all)}

@@ -18,10 +18,10 @@ const randomTables = 1200 / slower
 // TestClaim_AsHonker runs our claim and honker's on the same rows, second by second. They must
 // choose the same jobs and may differ in two points:
 //
-//   - A job of a lapsed claim that is not claimed again at once waits as 'pending' in ours. honker
-//     leaves it 'processing', which it also claims.
-//   - A job of a lapsed claim that has expired moves to the dead letters as 'expired' in ours. No
-//     statement of honker ever touches it again.
+//   - A job with a lapsed claim that is not claimed again immediately waits as 'pending' in ours.
+//     honker leaves it 'processing', which it also claims.
+//   - An expired job with a lapsed claim moves to the dead letters as 'expired' in ours. None of
+//     honker's statements ever touches it again.
 func TestClaim_AsHonker(t *testing.T) {
 	honkers := openPlain(t, newPath(t))
 	honkerBootstrap(t, honkers)
@@ -49,9 +49,9 @@ func TestClaim_AsHonker(t *testing.T) {
 	}
 }
 
-// requireMet requires that enough of the random tables, n of them, have exercised a property,
-// because a property may hold just because nothing happened. A run under the race detector has too
-// few tables to require any.
+// requireMet requires that enough of the n random tables have exercised a property, because a
+// property may hold simply because nothing happened. A run under the race detector has too few
+// tables to require any.
 func requireMet(t *testing.T, n int, what string) {
 	t.Helper()
 	require.GreaterOrEqual(t, n, randomTables/100, "the tables are too tame: few %s", what)
@@ -100,7 +100,7 @@ func (p *pair) claim(queue string, n int, now, expires int64) {
 	p.dead = len(dead)
 }
 
-// expectLive returns honker's table after its claim of queue, adjusted for the two differences.
+// expectLive returns honker's table after its claim on queue, adjusted for the two differences.
 func (p *pair) expectLive(queue string, now int64) []fixture {
 	live := []fixture{}
 	for _, r := range liveRows(p.t, p.honker) {
@@ -189,15 +189,15 @@ func TestClaim_Overdue_Settled(t *testing.T) {
 	require.Equal(t, map[int64]row.Job{2: claimedRow(2, 9, 1).dead(row.ReasonExhausted, 10)}, deadRows(t, tx))
 }
 
-// claimedRow returns a job in its first of maxAttempts attempts.
+// claimedRow returns a job on its first of maxAttempts attempts.
 func claimedRow(id, claimExpires, maxAttempts int64) fixture {
 	return fixture{ID: id, Queue: "a", Payload: "1", State: "processing", RunAt: 1, CreatedAt: 1, Attempts: 1,
 		MaxAttempts: maxAttempts, Worker: sql.NullString{String: "old", Valid: true},
 		ClaimExpires: sql.NullInt64{Int64: claimExpires, Valid: true}}
 }
 
-// A claim settles at most a thousand overdue jobs, so that the crash of a large worker does not
-// make the next claim a long transaction.
+// A claim settles at most a thousand overdue jobs, so that a large worker's crash does not make the
+// next claim a long transaction.
 func TestClaim_Overdue_Bounded(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	var r []fixture
@@ -214,8 +214,8 @@ func TestClaim_Overdue_Bounded(t *testing.T) {
 	require.Equal(t, "0", value(t, tx, `SELECT count(*) FROM _honker_live WHERE state = 'processing'`))
 }
 
-// A lapsed job whose run_at lies ahead, because the clock was set back, waits for that time. honker
-// would run it immediately.
+// A lapsed job whose run_at is in the future, because the clock was set back, waits for that time.
+// honker would run it immediately.
 func TestClaim_LapsedRunAtAhead(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	r := claimedRow(1, 9, 3)
@@ -228,7 +228,7 @@ func TestClaim_LapsedRunAtAhead(t *testing.T) {
 	}
 }
 
-// A claimed job carries the error of its last attempt.
+// A claimed job carries its last attempt's error.
 func TestClaim_LastError(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	writeRows(t, tx, []fixture{claimedRow(1, 9, 3)})
@@ -241,7 +241,7 @@ func TestClaim_LastError(t *testing.T) {
 }
 
 // A claim returns ErrStuck if a trigger keeps rows unchanged, because a worker that looked again
-// immediately would find them ready forever. Other jobs of the queue are still claimed.
+// immediately would find them ready forever. Other jobs in the queue are still claimed.
 func TestClaim_Trigger_Stuck(t *testing.T) {
 	for what, trigger := range map[string]string{
 		"a due job":    `BEFORE UPDATE ON _honker_live WHEN OLD.id = 1`,
@@ -266,7 +266,7 @@ func TestClaim_Trigger_Stuck(t *testing.T) {
 		}
 		require.Equal(t, before, liveRows(t, tx))
 		require.Empty(t, deadRows(t, tx), "in both tables")
-		if what == "a spent job" { // no statement undoes half of a move
+		if what == "a spent job" { // a statement cannot undo half of a move
 			continue
 		}
 		writeRows(t, tx, []fixture{pendingRow(9)})

@@ -18,8 +18,9 @@ func sweep(t *testing.T, q row.Querier, queue string, now int64) int {
 	return len(n)
 }
 
-// The sweep takes expired jobs that wait, as honker's does, and expired jobs with a lapsed claim,
-// which no statement of honker would ever touch again. It leaves jobs with a valid claim.
+// The sweep takes expired jobs that wait, as honker's sweep does, and expired jobs with a lapsed
+// claim, which none of honker's statements would ever touch again. It leaves jobs with a valid
+// claim.
 func TestJobs_SweepExpired_LeavesHeldJobs(t *testing.T) {
 	swept := 0
 	eachTable(t, randomTables/4, func(t *testing.T, tx *sql.Tx, g table) {

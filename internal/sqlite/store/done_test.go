@@ -29,7 +29,7 @@ func (c *counting) QueryContext(ctx context.Context, query string, args ...any) 
 	return c.Querier.QueryContext(ctx, query, args...)
 }
 
-// keep sets the retention of done and dead jobs of queue "a".
+// keep sets queue "a"'s retention for done and dead jobs.
 func keep(t *testing.T, q row.Querier, done, dead row.Retention) {
 	t.Helper()
 	_, err := jobs.QueueRetentions{}.SetQueue(ctx, q, row.QueueRetention{Queue: "a", Done: done, Dead: dead})
@@ -46,8 +46,8 @@ func requireSound(t *testing.T, q row.Querier) {
 // acks lists the ways to settle a job as done.
 var acks = settles[:4]
 
-// An ack of a job in a queue that keeps done jobs preserves everything known about the job and
-// leaves no other rows of it.
+// Acking a job in a queue that keeps done jobs preserves everything known about the job, and leaves
+// no other rows for it.
 func TestDone_Ack_Keeps(t *testing.T) {
 	for _, s := range acks {
 		t.Run(s.name, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestDone_Ack_Keeps(t *testing.T) {
 	}
 }
 
-// An ack by a claim that does not hold keeps nothing.
+// An ack by an invalid claim keeps nothing.
 func TestDone_Ack_Fenced(t *testing.T) {
 	for _, s := range acks {
 		t.Run(s.name, func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestDone_PlainAck_OneStatement(t *testing.T) {
 	require.Equal(t, [2]int{1, 1}, [2]int{n, c.statements})
 }
 
-// honker's ack of many jobs on any queue also keeps done jobs.
+// honker's ack of many jobs in any queue also keeps done jobs.
 func TestDone_AckAll(t *testing.T) {
 	for _, ids := range []string{`[1]`, `[1, 77]`, `"1"`} {
 		tx := held(t, openFresh(t), heldRow())
@@ -142,7 +142,7 @@ func TestDone_AckAll(t *testing.T) {
 	}
 }
 
-// An acked batch may mix jobs of queues that keep done jobs and of other queues.
+// An acked batch may mix jobs from queues that keep done jobs and from other queues.
 func TestDone_Ack_SeveralQueues(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	keep(t, tx, row.Retention{MaxAge: time.Second}, row.Retention{})
@@ -234,8 +234,8 @@ func TestRetention_Queue(t *testing.T) {
 	requireSound(t, db)
 }
 
-// The stricter of the bounds by count and by age decides which jobs are kept. Dead jobs that others
-// wait for always stay.
+// The stricter of the bounds by count and by age determines which jobs are kept. Dead jobs that
+// others wait for always stay.
 func TestKept_Cutoff(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	exec(t, tx, `INSERT INTO _honker_dead (id, queue, payload, died_at) VALUES

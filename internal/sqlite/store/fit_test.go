@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/schema"
 )
 
-// fitted lists changes of limits that affect existing jobs of a queue.
+// fitted lists changes of limits that affect a queue's existing jobs.
 var fitted = []struct {
 	name    string
 	was, is row.QueueLimits
@@ -27,7 +27,7 @@ var fitted = []struct {
 	{"KeyRate removed", row.QueueLimits{KeyRate: row.StartRate{N: 1, Per: time.Minute, Burst: 1}}, row.QueueLimits{}},
 }
 
-// limitedJobs inserts jobs of many keys and runs claims under the limits l, so that some jobs run
+// limitedJobs inserts jobs with many keys and runs claims under the limits l, so that some jobs run
 // and others are held.
 func limitedJobs(t *testing.T, tx row.Querier, n, keys int, l row.QueueLimits) {
 	t.Helper()
@@ -61,7 +61,7 @@ func requireSoundFile(t *testing.T, q row.Querier, what ...any) {
 	require.Empty(t, broken, what...)
 }
 
-// A change of limits, and each later part of its work, changes a bounded number of rows however
+// A change of limits, and each later part of its work, changes a bounded number of rows, however
 // many jobs wait. The file is consistent between the parts.
 func TestLimits_FitSome_Bounded(t *testing.T) {
 	const n, part = 3000, 100
@@ -95,7 +95,7 @@ func TestLimits_FitSome_Bounded(t *testing.T) {
 	}
 }
 
-// Changed limits hold immediately, no matter how much of the work was done when a process died.
+// Changed limits apply immediately, no matter how much of the work was done when a process died.
 // Claims continue the work, and no job is stranded.
 func TestLimits_FitSome_ByClaims(t *testing.T) {
 	for _, c := range fitted {
@@ -141,7 +141,7 @@ func honkersClaimAt(t *testing.T, q row.Querier) {
 WHERE id IN (SELECT id FROM _honker_live WHERE queue = 'a' AND state = 'pending' ORDER BY priority DESC, run_at, id LIMIT 7)`)
 }
 
-// claimFitted claims some jobs and requires that the limits l allow the jobs that this has started.
+// claimFitted claims some jobs and requires that the limits l allow the started jobs.
 func claimFitted(t *testing.T, q row.Querier, l row.QueueLimits, claim func(*testing.T, row.Querier)) {
 	t.Helper()
 	exec(t, q, `CREATE TEMP TABLE ran AS SELECT id FROM _honker_live WHERE state = 'processing'`)

@@ -9,11 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// This file reproduces the effects of a honker binding on the file, written from the published
-// format and the documented behavior of its functions. Our statements are tested against it. The
-// time is a parameter, so that both sides see the same second.
+// This file reproduces a honker binding's effects on the file, written from the published format
+// and the documented behavior of its functions. Our statements are tested against it. The time is a
+// parameter, so that both sides see the same second.
 
-// honkerAttach creates the notifications, which a binding does when it opens a connection.
+// honkerAttach creates the notifications table, which a binding does when it opens a connection.
 var honkerAttach = []string{
 	`CREATE TABLE IF NOT EXISTS _honker_notifications (
 	   id INTEGER PRIMARY KEY AUTOINCREMENT, channel TEXT NOT NULL, payload TEXT NOT NULL,
@@ -36,7 +36,7 @@ const (
 	   ON _honker_live(queue, claim_expires_at) WHERE state = 'processing'`
 )
 
-// The table of schedules as created by three releases.
+// The schedules table as created by three releases.
 const (
 	honkerTasksFirst = `CREATE TABLE IF NOT EXISTS _honker_scheduler_tasks (
 	   name TEXT PRIMARY KEY, queue TEXT NOT NULL, cron_expr TEXT NOT NULL, payload TEXT NOT NULL,
@@ -96,7 +96,7 @@ func execAll(t *testing.T, db *sql.DB, statements []string) {
 }
 
 // honkerExhausted selects jobs that the next claim must not return: due, not expired, and without
-// an attempt left.
+// attempts left.
 const honkerExhausted = ` FROM _honker_live
 WHERE queue = ?1 AND attempts >= max_attempts AND (expires_at IS NULL OR expires_at > ?2)
   AND ((state = 'pending' AND run_at <= ?2) OR (state = 'processing' AND claim_expires_at < ?2))`

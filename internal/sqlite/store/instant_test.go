@@ -31,8 +31,8 @@ func TestInstant_Bounds(t *testing.T) {
 	}
 }
 
-// Jobs whose times are out of the range of time.Time are claimed in the order of the stored times, from a single
-// queue and from several. Their position in an explanation follows the same order.
+// Jobs whose times are outside the range of time.Time are claimed in the order of their stored times, from a
+// single queue and from several. An explanation gives their position in the same order.
 func TestJobs_Claim_TimesOutOfRange(t *testing.T) {
 	for name, claim := range map[string]func(q row.Querier) ([]*row.Job, []row.Death, error){
 		"queue": func(q row.Querier) ([]*row.Job, []row.Death, error) {
@@ -56,7 +56,7 @@ func TestJobs_Claim_TimesOutOfRange(t *testing.T) {
 	}
 }
 
-// Retention by count compares the times as stored, even if they are out of the range of time.Time.
+// Retention by count compares the stored times, even if they are outside the range of time.Time.
 func TestKept_Cutoff_TimesOutOfRange(t *testing.T) {
 	for _, at := range []int64{math.MinInt64, -62135596800, -1, 0, 253402300800, 9223372036854775, math.MaxInt64 - 1} {
 		tx := begin(t, openFresh(t))

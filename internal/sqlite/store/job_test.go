@@ -14,7 +14,7 @@ import (
 
 var newJob = jobs.NewJob{Queue: "a", Priority: 3, RunAt: 7, MaxAttempts: 5, CreatedAt: 6, ExpiresAt: 90}
 
-// The ids of a batch increase in the order of its payloads.
+// A batch's ids increase in the order of its payloads.
 func TestLive_BatchIDsRise(t *testing.T) {
 	db := openFresh(t)
 	for _, n := range []int{0, 1, 3, 4, 31, 32, 33, 255, 256, 257, 1000} {
@@ -101,7 +101,7 @@ func TestLive_NoExpiry(t *testing.T) {
 	require.False(t, liveRow(t, tx, id).ExpiresAt.Valid)
 }
 
-// Ids are never reused. Dead letters, results and offsets rely on it.
+// Ids are never reused. Dead letters, results and offsets rely on this.
 func TestLive_IDsNeverReused(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	first, err := jobs.Jobs{}.InsertOne(ctx, tx, newJob, "1")
@@ -150,7 +150,7 @@ func TestLive_PlainInsert(t *testing.T) {
 	require.EqualValues(t, 3, jobs[0].MaxAttempts)
 }
 
-// Get finds a job on its own queue only.
+// Get finds a job only on its own queue.
 func TestLive_Get_OwnQueueOnly(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	id, err := jobs.Jobs{}.InsertOne(ctx, tx, newJob, `"p"`)

@@ -11,8 +11,8 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/schema"
 )
 
-// A job without a key in a file without limits takes a statement to enqueue, two to claim and a
-// single statement to ack. It fires only the trigger of side rows.
+// In a file without limits, a job without a key takes one statement to enqueue, two to claim and
+// one to ack. It fires only the side row trigger.
 func TestClaim_Plain(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	for range 2 {
@@ -30,7 +30,7 @@ func TestClaim_Plain(t *testing.T) {
 		require.True(t, acked)
 		require.Equal(t, 4, q.statements)
 
-		// Limits that were removed leave nothing behind.
+		// Removed limits leave nothing behind.
 		_, err = jobs.Limits{}.Set(ctx, tx, "a", row.QueueLimits{Running: 1, PerKey: 1, Rate: row.StartRate{N: 1, Per: time.Millisecond, Burst: 1}})
 		require.NoError(t, err)
 		_, err = jobs.Limits{}.Set(ctx, tx, "a", row.QueueLimits{})
@@ -39,7 +39,7 @@ func TestClaim_Plain(t *testing.T) {
 	}
 }
 
-// A claim is not slowed down by twenty thousand jobs that are held for their key.
+// Twenty thousand jobs held for their key do not slow down a claim.
 func TestClaim_BehindHeldJobs(t *testing.T) {
 	if slower > 1 {
 		t.Skip("the race detector is slow")
@@ -78,7 +78,7 @@ INSERT INTO _honker_live (queue, run_at, payload) SELECT 'a', 1, '1' FROM n`)
 	require.Equal(t, "19998", value(t, tx, `SELECT count(*) FROM _honker_live WHERE state = 'held'`))
 }
 
-// Check finds violations of the rules of limits.
+// Check finds violations of the rules for limits.
 func TestCheck_Limits(t *testing.T) {
 	for broken, statements := range map[string][]string{
 		"no job is held for a key that has room: row 2":                                                 {`UPDATE _honkerx_job SET slot = 2 WHERE job_id = 2`, `UPDATE _honkerx_job SET slot = 0 WHERE job_id = 1`, `UPDATE _honkerx_queues SET per_key = 2`},
@@ -110,7 +110,7 @@ func TestCheck_Limits(t *testing.T) {
 	}
 }
 
-// fitAll adjusts all jobs of a queue to changed limits.
+// fitAll adjusts all of a queue's jobs to changed limits.
 func fitAll(t *testing.T, q row.Querier, queue string) {
 	t.Helper()
 	for more := true; more; {

@@ -15,8 +15,8 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/schema"
 )
 
-// honker's lock functions as statements. Acquire is the first two, followed by a check of the
-// owner.
+// These statements are equivalent to honker's lock functions. Acquire is the first two, followed by
+// a check of the owner.
 const (
 	honkerLockSweep   = `DELETE FROM _honker_locks WHERE name = ?1 AND expires_at <= ?2`
 	honkerLockInsert  = `INSERT OR IGNORE INTO _honker_locks (name, owner, expires_at) VALUES (?1, ?2, ?3)`
@@ -33,7 +33,7 @@ func acquire(t *testing.T, q row.Querier, name, owner string, now, expires int64
 	return token, ok
 }
 
-// change runs a statement of honker and reports whether it changed a row.
+// change runs one of honker's statements and reports whether it changed a row.
 func change(t *testing.T, q row.Querier, query string, args ...any) bool {
 	t.Helper()
 	res, err := q.ExecContext(ctx, query, args...)
@@ -44,7 +44,7 @@ func change(t *testing.T, q row.Querier, query string, args ...any) bool {
 }
 
 // Our locks and honker's leave the same rows after the same steps. They differ only where honker's
-// are harmful: its Acquire succeeds for the current owner, and it renews an expired lock.
+// are harmful: honker's Acquire succeeds for the current owner, and honker renews an expired lock.
 func TestLockRows_AsHonker(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	r := rand.New(rand.NewPCG(seed(t), 1))

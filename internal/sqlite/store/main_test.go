@@ -31,7 +31,7 @@ var ctx = context.Background()
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// seed returns the seed of the run and prints it if the test fails.
+// seed returns the run's seed and prints it if the test fails.
 func seed(t *testing.T) uint64 {
 	t.Helper()
 	s := *seedFlag
@@ -80,7 +80,7 @@ func openBootstrapped(t *testing.T, path string) *sql.DB {
 	return db
 }
 
-// withRelay creates the tables of a relay, which the library creates at the first write.
+// withRelay creates a relay's tables, which the library creates on the first write.
 func withRelay(t *testing.T, db *sql.DB) *sql.DB {
 	t.Helper()
 	_, _, err := relays.Relays{}.Register(ctx, db, "made", 1, time.UnixMilli(1))
@@ -90,8 +90,8 @@ func withRelay(t *testing.T, db *sql.DB) *sql.DB {
 	return db
 }
 
-// withCompacted creates the table of topics that have lost events, which the library creates at the
-// first loss.
+// withCompacted creates the table of topics that have lost events, which the library creates when
+// events are first lost.
 func withCompacted(t *testing.T, db *sql.DB) *sql.DB {
 	t.Helper()
 	exec(t, db, `INSERT INTO _honker_stream (offset, topic, payload) VALUES (1, 't', '1')`)
@@ -101,7 +101,7 @@ func withCompacted(t *testing.T, db *sql.DB) *sql.DB {
 	return db
 }
 
-// withDispatch creates the tables of dispatch, which the library creates at the first write.
+// withDispatch creates package dispatch's tables, which the library creates on the first write.
 func withDispatch(t *testing.T, db *sql.DB) *sql.DB {
 	t.Helper()
 	_, err := dispatches.Dispatches{}.Add(ctx, db, row.Sent{ID: 1, Queue: "made", ReplyQueue: "replies"}, time.UnixMilli(1))
@@ -112,7 +112,7 @@ func withDispatch(t *testing.T, db *sql.DB) *sql.DB {
 	return db
 }
 
-// withInbox creates the table of inboxes, which the library creates with the first message.
+// withInbox creates the inbox table, which the library creates for the first message.
 func withInbox(t *testing.T, db *sql.DB) *sql.DB {
 	t.Helper()
 	_, err := inboxes.Inboxes{}.Receive(ctx, db, "shop", "1", time.UnixMilli(1), time.UnixMilli(1))
@@ -121,7 +121,7 @@ func withInbox(t *testing.T, db *sql.DB) *sql.DB {
 	return db
 }
 
-// openShared creates a file that a honker binding made first, with honker's own indexes.
+// openShared creates a file that was first opened by a honker binding, with honker's own indexes.
 func openShared(t *testing.T) *sql.DB {
 	t.Helper()
 	path := newPath(t)
@@ -129,7 +129,7 @@ func openShared(t *testing.T) *sql.DB {
 	return openBootstrapped(t, path)
 }
 
-// openPlain opens path like an application without honker, with only the driver.
+// openPlain opens path as an application without honker would, with only the driver.
 func openPlain(t *testing.T, path string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)
@@ -227,7 +227,7 @@ func nextClaim(q row.Querier, queue string, now int64) (int64, error) {
 	return jobs.Jobs{}.NextClaimAt(ctx, q, queue, inMS(now))
 }
 
-// inMS converts a unix second to milliseconds, saturating at the maximum.
+// inMS converts a Unix second to milliseconds, saturating at the maximum.
 func inMS(unix int64) int64 {
 	if unix > math.MaxInt64/1000 {
 		return math.MaxInt64

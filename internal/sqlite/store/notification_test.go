@@ -27,7 +27,7 @@ func since(t *testing.T, q row.Querier, channels []string, after int64, limit in
 	return got
 }
 
-// Messages of several channels are returned in id order.
+// Messages on several channels are returned in id order.
 func TestNotifyRows_OrderOfIDs(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	last, err := notify.Notifications{}.Head(ctx, tx)
@@ -76,7 +76,7 @@ func TestNotifyRows_ChannelsSince(t *testing.T) {
 		{0, 1, 1, 1, row.Added{"x": {"": true}}},
 		{1, 10, 2, 3, row.Added{"x": {"": true}, "y": {"": true}}},
 		{3, 10, 0, 3, row.Added{}},
-		{9, 10, 0, 3, row.Added{}}, // less than 9, because ids have gone back
+		{9, 10, 0, 3, row.Added{}}, // less than 9, because the ids have decreased
 	} {
 		channels, n, last, err := notify.Notifications{}.ChannelsSince(ctx, tx, c.after, c.limit)
 		require.NoError(t, err)
@@ -129,7 +129,7 @@ func TestNotifyRows_Prune_Rank(t *testing.T) {
 	}
 }
 
-// Pruning with decreasing counts deletes a further message each time, and new ids continue the
+// Pruning with decreasing counts deletes one more message each time, and new ids continue the
 // sequence.
 func TestNotifyRows_Prune_InTurn(t *testing.T) {
 	tx := begin(t, openFresh(t))

@@ -54,7 +54,7 @@ func TestPlans_Golden(t *testing.T) {
 	require.Len(t, got, len(want), hint)
 }
 
-// goldenPlan is a plan of the golden file and its place.
+// goldenPlan is a plan in the golden file and its position.
 type goldenPlan struct {
 	place int
 	plan  string
@@ -70,8 +70,8 @@ func plansByName(plans []string) map[string]goldenPlan {
 	return all
 }
 
-// inOrder joins plans in the order of the golden file. New plans come last, so that a change of the
-// file shows only plans that changed.
+// inOrder joins plans in the golden file's order. New plans come last, so that a diff of the file
+// shows only plans that changed.
 func inOrder(plans []string, of map[string]goldenPlan) string {
 	place := func(plan string) int {
 		name, _, _ := strings.Cut(plan, "\n")
@@ -85,20 +85,20 @@ func inOrder(plans []string, of map[string]goldenPlan) string {
 	return strings.Join(sorted, "\n")
 }
 
-// allStatements returns the statements of all nouns.
+// allStatements returns the statements of all store packages.
 func allStatements() []rows.Statement {
 	return slices.Concat(rows.Statements(), jobs.Statements(), streams.Statements(), schedules.Statements(),
 		locks.Statements(), notify.Statements(), relays.Statements(), dispatches.Statements(),
 		inboxes.Statements(), ops.Statements(), schema.Statements())
 }
 
-// withEverything adds all tables that the library creates when they are needed.
+// withEverything adds all tables that the library creates on demand.
 func withEverything(t *testing.T, db *sql.DB) *sql.DB {
 	t.Helper()
 	return withCompacted(t, withInbox(t, withDispatch(t, withRelay(t, db))))
 }
 
-// The plans do not change in the presence of the indexes that a honker binding adds.
+// The plans do not change if the indexes that a honker binding adds are present.
 func TestPlans_HonkerIndexes(t *testing.T) {
 	fresh, shared := plans(t, withEverything(t, openFresh(t))), plans(t, withEverything(t, openShared(t)))
 	for i := range fresh {
@@ -145,7 +145,7 @@ func plan(t *testing.T, q row.Querier, query string) string {
 	return b.String()
 }
 
-// Statements on the path of jobs never scan the whole backlog.
+// Statements that run for each job never scan the whole backlog.
 func TestPlans_NoFullScan(t *testing.T) {
 	for _, db := range []*sql.DB{withEverything(t, openFresh(t)), withEverything(t, openShared(t))} {
 		for _, s := range allStatements() {
@@ -195,7 +195,7 @@ func TestPlans_SlowFound(t *testing.T) {
 	}
 }
 
-// The lists of statements have every statement of the nouns.
+// The lists of statements contain every statement in the store packages.
 func TestPlans_AllExplained(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
@@ -214,7 +214,7 @@ func TestPlans_AllExplained(t *testing.T) {
 	}
 }
 
-// unexplained finds statements that the lists lack.
+// unexplained finds statements that are missing from the lists.
 func TestPlans_UnexplainedFound(t *testing.T) {
 	source := "package store\nconst sqlNew = `x`\nvar (\n\tsqlOther, sqlAck = 1, 2\n)\nfunc f() { const sqlInner = 3 }\n"
 	require.Equal(t, []string{"sqlNew", "sqlOther", "sqlInner"}, unexplained(t, source, explainedNames()))
@@ -229,7 +229,7 @@ func explainedNames() map[string]bool {
 	return names
 }
 
-// unexplained returns the names sql… that source declares and explained lacks.
+// unexplained returns the names sql… that source declares and that explained lacks.
 func unexplained(t *testing.T, source string, explained map[string]bool) (missing []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "", source, parser.SkipObjectResolution)

@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/locks"
 )
 
-// honker_rate_limit_try as statements.
+// These statements are equivalent to honker_rate_limit_try.
 const (
 	honkerRateTry = `INSERT INTO _honker_rate_limits (name, window_start, count) VALUES (?1, (?2 / ?4) * ?4, 1)
 ON CONFLICT (name, window_start) DO UPDATE SET count = count + 1 WHERE count < ?3`

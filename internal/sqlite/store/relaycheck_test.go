@@ -14,8 +14,8 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/schema"
 )
 
-// relayTables creates the tables of a family in a transaction, with the queue a of two partitions.
-// Partition 0 has finished messages 1 and 2, of which 2 is dead; message 3 waits.
+// relayTables creates a family's tables in a transaction, with the queue a, which has two
+// partitions. Partition 0 has finished messages 1 and 2, of which 2 is dead; message 3 waits.
 func relayTables(t *testing.T, q row.Querier, family string) {
 	t.Helper()
 	r := relays.Relays{Family: family}
@@ -40,7 +40,7 @@ func ofFamily(statement, family string) string {
 	return statement
 }
 
-// breakages lists statements that corrupt a file, with the expected report of Check.
+// breakages lists statements that corrupt a file, with the report expected from Check.
 var breakages = []struct{ statement, says string }{
 	{`UPDATE _honkerx_relay_queues SET partitions = 3`, "1, 2, 4, 8, 16, 32 or 64 partitions, and a row for each: queue a"},
 	{`DELETE FROM _honkerx_relay_partitions WHERE partition = 1`, "a row for each: queue a"},
@@ -81,7 +81,7 @@ var breakages = []struct{ statement, says string }{
 	{`DROP TABLE _honkerx_relay_dead`, "some of its four tables are missing; found only messages, partitions, queues"},
 }
 
-// Each rule on relay tables reports a file that violates it, in any family.
+// Each rule for relay tables reports a file that violates it, in any family.
 func TestCheck_BrokenRelay(t *testing.T) {
 	db := openFresh(t)
 	for _, family := range []string{"", "billing", "a_dead"} {

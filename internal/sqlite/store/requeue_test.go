@@ -31,8 +31,8 @@ func requeue(t *testing.T, q row.Querier, r row.Requeue) row.Requeued {
 
 const revived = `SELECT id, queue, payload, state, priority, run_at, attempts, max_attempts, created_at FROM _honker_live`
 
-// A requeued job keeps its id and its attempts and gets its original allowance again, every time it
-// is requeued. Base is the number of attempts before the requeue.
+// A requeued job keeps its id and its attempts, and gets its original number of additional
+// attempts, every time it is requeued. Base is the number of attempts before the requeue.
 func TestRequeue_AttemptsGrow(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	id := deadJob(t, tx)
@@ -65,7 +65,7 @@ func TestRequeue_BaseSurvivesForeignDeath(t *testing.T) {
 	require.Equal(t, "4|7", value(t, tx, `SELECT attempts, max_attempts FROM _honker_live`))
 }
 
-// The side row of a job follows it to the dead letters and back, even if another binding has
+// A job's side row follows it to the dead letters and back, even if another binding has
 // dead-lettered it.
 func TestRequeue_SideRowSurvives(t *testing.T) {
 	tx := begin(t, openFresh(t))
@@ -128,7 +128,7 @@ func TestRequeue_UniqueKey(t *testing.T) {
 	require.Equal(t, row.PlacedExisting, keyed(t, tx, jobs.Unique{}).Result)
 }
 
-// Requeue leaves alone jobs that are not dead and jobs that an application has copied back under
+// Requeue leaves alone jobs that are not dead, and jobs that an application has copied back under
 // their id.
 func TestRequeue_NotDead(t *testing.T) {
 	tx := begin(t, openFresh(t))

@@ -35,7 +35,7 @@ func (r fixture) lapsed(now int64) bool {
 
 func (r fixture) expired(now int64) bool { return r.ExpiresAt.Valid && r.ExpiresAt.Int64 <= now }
 
-// released returns r as our claim leaves it after the claim of its worker has lapsed.
+// released returns r as our claim leaves it after its worker's claim has lapsed.
 func (r fixture) released() fixture {
 	r.State, r.Worker, r.ClaimExpires = "pending", sql.NullString{}, sql.NullInt64{}
 	return r

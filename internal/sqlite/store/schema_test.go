@@ -24,7 +24,7 @@ var honkerTables = []string{
 	"_honker_results", "_honker_scheduler_tasks", "_honker_stream", "_honker_stream_consumers",
 }
 
-// schemaRows returns the objects of the file by name, with blanks removed.
+// schemaRows returns the file's objects by name, with blanks removed.
 func schemaRows(t *testing.T, q row.Querier) map[string]string {
 	t.Helper()
 	out := make(map[string]string)
@@ -103,7 +103,7 @@ func TestSchema_JobIndexes(t *testing.T) {
 	require.ElementsMatch(t, shared, lines(t, openShared(t), indexes), "honker's own are kept")
 }
 
-// The columns of honker's tables equal those that honker creates.
+// honker's tables have the same columns as those that honker creates.
 func TestSchema_AsHonker(t *testing.T) {
 	theirs := openPlain(t, newPath(t))
 	honkerBootstrap(t, theirs)
@@ -116,7 +116,7 @@ func TestSchema_AsHonker(t *testing.T) {
 	require.Equal(t, []string{"_honker_live", "_honker_notifications", "_honker_stream"}, lines(t, ours, autoincrement))
 }
 
-// All other objects in the file have the prefix of this library.
+// All other objects in the file have this library's prefix.
 func TestSchema_Prefix(t *testing.T) {
 	theirs := openPlain(t, newPath(t))
 	honkerBootstrap(t, theirs)
@@ -146,7 +146,7 @@ func TestSchema_Concurrent(t *testing.T) {
 	}
 }
 
-// Bootstrap upgrades files of earlier releases of honker and keeps their rows.
+// Bootstrap upgrades files from earlier honker releases and keeps their rows.
 func TestSchema_OlderFiles(t *testing.T) {
 	for release, made := range map[string][]string{
 		"before 0.2.2": {honkerLive, honkerClaimIndex, honkerTasksFirst},
@@ -184,8 +184,8 @@ var later = []string{
 	"_honkerx_after", "_honkerx_batches", "_honkerx_attempts", "_honkerx_workers", "_honkerx_minutes", "_honkerx_audit", "_honkerx_cancelled",
 }
 
-// A file of version 3 keeps its side rows and gets the tables and columns for keys, pauses and
-// later features.
+// A version 3 file keeps its side rows and gets the tables and columns for keys, pauses and later
+// features.
 func TestSchema_Version3(t *testing.T) {
 	db := openFresh(t)
 	for _, table := range later {
@@ -207,7 +207,7 @@ func TestSchema_Version3(t *testing.T) {
 }
 
 // requireFreshShape requires the columns and indexes of a fresh file. It ignores triggers, which
-// keys and pauses create.
+// are created for keys and pauses.
 func requireFreshShape(t *testing.T, db *sql.DB) {
 	t.Helper()
 	fresh := openFresh(t)
@@ -219,7 +219,7 @@ func requireFreshShape(t *testing.T, db *sql.DB) {
 	require.Equal(t, lines(t, fresh, others), lines(t, db, others))
 }
 
-// A file of version 4 gets the missing columns, and the triggers of its keys copy the new columns.
+// A version 4 file gets the missing columns, and its key triggers copy the new columns.
 func TestSchema_Version4(t *testing.T) {
 	db := openFresh(t)
 	for _, table := range []string{
@@ -254,7 +254,7 @@ BEGIN DELETE FROM _honkerx_unique WHERE queue = OLD.queue AND key = OLD.unique_k
 	require.Equal(t, `1|k|{"tenant":"acme"}`, value(t, db, `SELECT job_id, unique_key, headers FROM _honkerx_dead_job`))
 }
 
-// A file of version 5 with a paused queue gets a gate that respects limits, and keeps its pause.
+// A version 5 file with a paused queue gets a gate that respects limits, and keeps its pause.
 func TestSchema_Version5(t *testing.T) {
 	db := openFresh(t)
 	exec(t, db, `DROP INDEX _honkerx_job_key`)
@@ -291,8 +291,8 @@ END`,
 	require.NotContains(t, schemaRows(t, db), "_honkerx_gate")
 }
 
-// A file of version 6 with limits on keys gets triggers that respect cancelled jobs, and its held
-// job stays held.
+// A version 6 file with limits on keys gets triggers that respect cancelled jobs, and its held job
+// stays held.
 func TestSchema_Version6(t *testing.T) {
 	db := openFresh(t)
 	tx := begin(t, db)
@@ -325,7 +325,7 @@ func TestSchema_Version6(t *testing.T) {
 	require.Equal(t, []string{"1|1", "2|2"}, lines(t, db, `SELECT job_id, slot FROM _honkerx_job`))
 }
 
-// Bootstrap completes a file that has only the table of notifications, which is all that a binding
+// Bootstrap completes a file that has only the notifications table, which is all that a binding
 // creates when it opens a connection.
 func TestSchema_NotificationsOnly(t *testing.T) {
 	path := newPath(t)
@@ -357,7 +357,7 @@ func TestSchema_ApplicationFile(t *testing.T) {
 	}
 }
 
-// A file of a newer version is refused and not changed.
+// A newer version's file is rejected and not changed.
 func TestSchema_NewerFile(t *testing.T) {
 	path := newPath(t)
 	db := openBootstrapped(t, path)

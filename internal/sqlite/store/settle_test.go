@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/jobs"
 )
 
-// In these tests "me" holds job 1 of queue "a" in attempt 2 of 3, until second 20.
+// In these tests "me" holds job 1 in queue "a", on attempt 2 of 3, until second 20.
 const lastValid = 20
 
 var mine = row.Claim{ID: 1, Worker: "me", Attempt: 2}
@@ -23,8 +23,8 @@ func heldRow() fixture {
 		ClaimExpires: sql.NullInt64{Int64: lastValid, Valid: true}, ExpiresAt: sql.NullInt64{Int64: 900, Valid: true}}
 }
 
-// held sets up that job, with an error of its first attempt, and a second job of another worker
-// that no test may change.
+// held sets up that job, with an error from its first attempt, and another worker's job that no
+// test may change.
 func held(t *testing.T, db *sql.DB, first fixture) *sql.Tx {
 	t.Helper()
 	tx := begin(t, db)
@@ -35,10 +35,10 @@ func held(t *testing.T, db *sql.DB, first fixture) *sql.Tx {
 	return tx
 }
 
-// settle is a way to end or extend a claim. perform returns whether the claim held.
+// settle is a way to end or extend a claim. perform reports whether the claim was valid.
 type settle struct {
 	name    string
-	fenced  bool // the attempt is compared as well
+	fenced  bool // the attempt is compared too
 	perform func(q row.Querier, c row.Claim, now int64) (bool, error)
 }
 
@@ -112,7 +112,7 @@ func TestSettle_HolderOnly(t *testing.T) {
 	}
 }
 
-// The attempt number fences a worker's own older claim, when the worker has outslept its lease and
+// The attempt number fences a worker's own older claim, if the worker's lease lapsed and the worker
 // claimed the job again.
 func TestSettle_OlderClaimStale(t *testing.T) {
 	db := openFresh(t)
@@ -147,7 +147,7 @@ func TestSettle_Ack(t *testing.T) {
 	}
 }
 
-// AckMany acks only jobs of its queue.
+// AckMany acks only its own queue's jobs.
 func TestSettle_AckMany_OwnQueue(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
 	before := dump(t, tx)
@@ -214,7 +214,7 @@ func TestSettle_None(t *testing.T) {
 	require.Equal(t, before, dump(t, tx))
 }
 
-// A retried job waits until its time and keeps the error of the attempt.
+// A retried job waits until its time and keeps the attempt's error.
 func TestSettle_Retry(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
 	held, dead, err := jobs.Jobs{}.Retry(ctx, tx, mine, 50, "timeout", 10)
@@ -272,7 +272,7 @@ func TestJobs_DeadLetter_KeepsTheJob(t *testing.T) {
 	require.False(t, found, "another queue")
 }
 
-// PutBack gives the attempt back.
+// PutBack does not count the attempt.
 func TestSettle_Release_Attempt(t *testing.T) {
 	for runAt, want := range map[int64]int64{0: 5, 4: 5, 50: 50} { // never earlier than before
 		tx := held(t, openFresh(t), heldRow())
@@ -310,8 +310,8 @@ func TestSettle_Renew(t *testing.T) {
 	}
 }
 
-// The side row disappears with its job even if another binding, which does not know side rows,
-// deletes the job.
+// The side row disappears with its job even if another binding, which does not know about side
+// rows, deletes the job.
 func TestJobs_SideRowGoesWithItsJob(t *testing.T) {
 	path := newPath(t)
 	db := openBootstrapped(t, path)

@@ -27,7 +27,7 @@ func statesAt(t *testing.T, q row.Querier, now int64, queues ...string) []row.Qu
 	return states
 }
 
-// eachTable runs check on random tables, in a file of ours and in a file shared with honker.
+// eachTable runs check on random tables, both in our own file and in a file shared with honker.
 func eachTable(t *testing.T, n int, check func(t *testing.T, tx *sql.Tx, g table)) {
 	t.Helper()
 	dbs := []*sql.DB{openFresh(t), openShared(t)}
@@ -93,7 +93,7 @@ func TestState_Next_NeverLate(t *testing.T) {
 }
 
 // firstReady tries each second after now at which the passage of time can make a difference. It
-// returns the first at which the queue is ready, or 0.
+// returns the first second at which the queue is ready, or 0.
 func firstReady(t *testing.T, tx *sql.Tx, queue string, now int64) int64 {
 	t.Helper()
 	var moments []int64
@@ -109,16 +109,16 @@ func firstReady(t *testing.T, tx *sql.Tx, queue string, now int64) int64 {
 	return 0
 }
 
-// Next also covers a job in its last attempt.
+// Next also covers a job on its last attempt.
 func TestState_Next_LastAttempt(t *testing.T) {
 	tx := begin(t, openFresh(t))
-	writeRows(t, tx, []fixture{claimedRow(1, 15, 1)}) // honker's wake would ignore it
+	writeRows(t, tx, []fixture{claimedRow(1, 15, 1)}) // honker would ignore it
 	require.Equal(t, row.QueueState{Queue: "a", Next: row.Instant(16)}, statesAt(t, tx, 10, "a")[0])
 	require.Equal(t, row.QueueState{Queue: "a", Next: row.Instant(16)}, statesAt(t, tx, 15, "a")[0])
 	require.True(t, statesAt(t, tx, 16, "a")[0].Ready)
 }
 
-// States of no queues are empty.
+// The states of no queues are empty.
 func TestState_NoQueue(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	for _, none := range [][]string{nil, {}} {

@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/jobs"
 )
 
-// The counts match the phases of the rows, for a single queue and for all queues.
+// The counts match the rows' phases, for a single queue and for all queues.
 func TestStats_PhasesOfRows(t *testing.T) {
 	met := map[row.Phase]int{}
 	eachTable(t, randomTables, func(t *testing.T, tx *sql.Tx, g table) {
@@ -60,7 +60,7 @@ func allStats(t *testing.T, q row.Querier, now int64, queues ...string) (all []r
 	return all
 }
 
-// tally adds job to the statistics of its queue.
+// tally adds job to its queue's statistics.
 func tally(all map[string]*row.QueueStats, job row.Job, phase row.Phase) {
 	s := all[job.Queue]
 	if s == nil {
@@ -105,7 +105,7 @@ func TestPhase_Claim(t *testing.T) {
 	})
 }
 
-// A hundred thousand waiting jobs are counted by the index, without reading their rows.
+// A hundred thousand waiting jobs are counted by index, without reading their rows.
 func TestStats_QuickInBacklog(t *testing.T) {
 	if slower > 1 {
 		t.Skip("the race detector is slow")
@@ -125,8 +125,8 @@ INSERT INTO _honker_live (queue, priority, run_at, payload) SELECT 'a', i % 3, 1
 	require.Less(t, best, time.Second)
 }
 
-// A list finds the same jobs by a full walk and by the indexes of queues and phases, whatever the
-// state of the rows, and all of these jobs are in the requested phases.
+// A list finds the same jobs by a full walk and by the queue and phase indexes, whatever the rows'
+// state, and all of these jobs are in the requested phases.
 func TestJobList_CollectWalks(t *testing.T) {
 	phases := []row.Phase{row.PhaseReady, row.PhaseScheduled, row.PhaseRunning, row.PhaseLapsed, row.PhaseHeld, row.PhaseExpired}
 	met := 0
@@ -158,7 +158,7 @@ func TestJobList_CollectWalks(t *testing.T) {
 	requireMet(t, met, "jobs")
 }
 
-// picked returns the jobs of a list, read three at a time.
+// picked returns the jobs in a list, read three at a time.
 func picked(t *testing.T, q row.Querier, s row.JobSelect, order row.Order, sorted bool, now int64) (all []row.Job) {
 	t.Helper()
 	r := row.ListRequest{JobSelect: s, Order: order, Limit: 3, Plan: row.ListPlan{Sorted: sorted}}
@@ -177,8 +177,8 @@ func picked(t *testing.T, q row.Querier, s row.JobSelect, order row.Order, sorte
 	}
 }
 
-// The search at the head of a queue skips a bounded number of jobs that cannot run. The time it
-// returns is then not later than the exact time.
+// The search at the head of a queue skips a bounded number of jobs that cannot run. The returned
+// time is then no later than the exact time.
 func TestHeads_BehindExpired(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	exec(t, tx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000)

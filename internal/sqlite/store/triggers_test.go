@@ -16,7 +16,7 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/notify"
 )
 
-// Statements and conditions that triggers share with statements of this package are the same text
+// Where triggers and this package's statements share a statement or condition, the text is the same
 // in both, although the triggers are written out in .sql files.
 func TestTriggers_ShareStatements(t *testing.T) {
 	triggers := withTriggers(t, openFresh(t))
@@ -51,7 +51,7 @@ func TestTriggers_ShareStatements(t *testing.T) {
 	}
 }
 
-// All triggers read the clock in the same way.
+// All triggers read the clock the same way.
 func TestTriggers_OneClock(t *testing.T) {
 	triggers := withTriggers(t, openFresh(t))
 	clock := regexp.MustCompile(`CAST\(.*?julianday.*? AS INTEGER\)`)
@@ -63,8 +63,8 @@ func TestTriggers_OneClock(t *testing.T) {
 	}
 }
 
-// withTriggers adds to db every trigger that the library creates when it is needed, and returns
-// all triggers by name.
+// withTriggers adds to db every trigger that the library creates on demand, and returns all
+// triggers by name.
 func withTriggers(t *testing.T, db *sql.DB) map[string]string {
 	t.Helper()
 	withDispatch(t, db)

@@ -51,7 +51,7 @@ func revive(t *testing.T, q row.Querier, id int64, queue string) (key string, by
 }
 
 // A revived job gets its key back if the key is free. Otherwise RetakeUnique returns the job that
-// has the key.
+// holds the key.
 func TestUnique_Retake(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	first := keyed(t, tx, jobs.Unique{})
@@ -89,8 +89,8 @@ func TestUnique_Retake_Started(t *testing.T) {
 	require.Equal(t, row.PlacedNew, keyed(t, tx, jobs.Unique{}).Result)
 }
 
-// A job that dies before its first claim retakes a key that lasts until then, and a job whose key
-// is kept for a time still finds it.
+// A job that dies before its first claim retakes a key that it holds until that claim. A job whose
+// key is kept for a time still finds it.
 func TestUnique_Retake_NeverStarted(t *testing.T) {
 	for _, u := range []jobs.Unique{{Started: true}, {UntilMS: 9000}} {
 		tx := begin(t, openFresh(t))
@@ -151,7 +151,7 @@ func TestUnique_Retake_DeletedFirst(t *testing.T) {
 	require.Equal(t, "0", value(t, tx, `SELECT count(*) FROM _honkerx_dead_job`))
 }
 
-// Check reports keys and jobs that do not match.
+// Check reports mismatched keys and jobs.
 func TestCheck_Unique(t *testing.T) {
 	db := openFresh(t)
 	for statement, rule := range map[string]string{

@@ -34,8 +34,8 @@ WHERE queue = ?1 AND state = 'pending' AND expires_at <= ?2`
 	whereExpiredLapsed = ` FROM _honker_live INDEXED BY _honker_live_processing_deadline
 WHERE queue = ?1 AND state = 'processing' AND claim_expires_at < ?2 AND expires_at <= ?2`
 
-	// Jobs held for their key or for other jobs. Jobs that wait for the owner of their unique key do not
-	// expire.
+	// Jobs held for their key or for other jobs. Jobs do not expire while they wait for the
+	// owner of their unique key.
 	whereExpiredHeld = ` FROM _honker_live INDEXED BY _honkerx_live_held
 WHERE queue = ?1 AND state = 'held' AND expires_at <= ?2 AND ` + heldToStart
 	heldToStart = `(EXISTS (SELECT 1 FROM _honkerx_job WHERE job_id = _honker_live.id AND slot = 2)

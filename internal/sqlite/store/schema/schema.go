@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// Schema creates the tables of honker and the _honkerx_ tables, with comments on each table.
+// Schema creates honker's tables and the _honkerx_ tables, with comments on each table.
 //
 //go:embed schema.sql
 var Schema string
