@@ -10,6 +10,7 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/dispatches"
 	"github.com/honker-go/honker/internal/sqlite/store/inboxes"
 	"github.com/honker-go/honker/internal/sqlite/store/jobs"
+	"github.com/honker-go/honker/internal/sqlite/store/lists"
 	"github.com/honker-go/honker/internal/sqlite/store/locks"
 	"github.com/honker-go/honker/internal/sqlite/store/notify"
 	"github.com/honker-go/honker/internal/sqlite/store/ops"
@@ -22,8 +23,11 @@ import (
 // Stores returns the stores for a SQLite file.
 func Stores() engine.Stores {
 	return engine.Stores{
-		Jobs:      jobs.Jobs{},
-		Operators: jobs.Jobs{},
+		Jobs: jobs.Jobs{},
+		Operators: struct {
+			jobs.Jobs
+			lists.Lists
+		}{},
 		Batches:   jobs.Batches{},
 		Pauses:    jobs.Pauses{},
 		Limits:    jobs.Limits{},

@@ -19,6 +19,7 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/dispatches"
 	"github.com/honker-go/honker/internal/sqlite/store/inboxes"
 	"github.com/honker-go/honker/internal/sqlite/store/jobs"
+	"github.com/honker-go/honker/internal/sqlite/store/lists"
 	"github.com/honker-go/honker/internal/sqlite/store/locks"
 	"github.com/honker-go/honker/internal/sqlite/store/notify"
 	"github.com/honker-go/honker/internal/sqlite/store/ops"
@@ -87,7 +88,7 @@ func inOrder(plans []string, of map[string]goldenPlan) string {
 
 // allStatements returns the statements of all store packages.
 func allStatements() []rows.Statement {
-	return slices.Concat(rows.Statements(), jobs.Statements(), streams.Statements(), schedules.Statements(),
+	return slices.Concat(rows.Statements(), jobs.Statements(), lists.Statements(), streams.Statements(), schedules.Statements(),
 		locks.Statements(), notify.Statements(), relays.Statements(), dispatches.Statements(),
 		inboxes.Statements(), ops.Statements(), schema.Statements())
 }

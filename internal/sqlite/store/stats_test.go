@@ -9,6 +9,7 @@ import (
 
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite/store/jobs"
+	"github.com/honker-go/honker/internal/sqlite/store/lists"
 )
 
 // The counts match the rows' phases, for a single queue and for all queues.
@@ -50,9 +51,9 @@ func TestStats_PhasesOfRows(t *testing.T) {
 // allStats returns the complete statistics of queues, or of all queues, at the second now.
 func allStats(t *testing.T, q row.Querier, now int64, queues ...string) (all []row.QueueStats) {
 	t.Helper()
-	counts, _, err := jobs.Jobs{}.Counts(ctx, q, row.JobSelect{Queues: queues}, 1<<40, time.Unix(now, 0))
+	counts, _, err := lists.Lists{}.Counts(ctx, q, row.JobSelect{Queues: queues}, 1<<40, time.Unix(now, 0))
 	require.NoError(t, err)
-	heads, err := jobs.Jobs{}.Heads(ctx, q, queues, time.Unix(now, 0))
+	heads, err := lists.Lists{}.Heads(ctx, q, queues, time.Unix(now, 0))
 	require.NoError(t, err)
 	for _, h := range heads {
 		all = append(all, h.Stats(counts[h.Queue]))
@@ -150,7 +151,7 @@ func TestJobList_CollectWalks(t *testing.T) {
 			for _, job := range want {
 				require.Contains(t, s.Phases, job.Phase(time.Unix(g.now, 0)))
 			}
-			counts, _, err := jobs.Jobs{}.Counts(ctx, tx, s, 1<<40, time.Unix(g.now, 0))
+			counts, _, err := lists.Lists{}.Counts(ctx, tx, s, 1<<40, time.Unix(g.now, 0))
 			require.NoError(t, err)
 			require.Equal(t, row.Count{N: int64(len(want))}, counts["a"].Sum(s), "%v", s.Phases)
 		}
@@ -163,7 +164,7 @@ func picked(t *testing.T, q row.Querier, s row.JobSelect, order row.Order, sorte
 	t.Helper()
 	r := row.ListRequest{JobSelect: s, Order: order, Limit: 3, Plan: row.ListPlan{Sorted: sorted}}
 	for {
-		part, err := jobs.Jobs{}.List(ctx, q, r, time.Unix(now, 0))
+		part, err := lists.Lists{}.List(ctx, q, r, time.Unix(now, 0))
 		require.NoError(t, err)
 		for i := range part.Places {
 			if job, is := part.Jobs[i]; is {
@@ -197,7 +198,7 @@ func TestCounts_Limit(t *testing.T) {
 	exec(t, tx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100)
 INSERT INTO _honker_live (queue, priority, run_at, payload) SELECT 'a', 0, i, '1' FROM n`)
 	for limit, want := range map[int64]row.Count{99: {N: 99, More: true}, 100: {N: 100}, 101: {N: 100}} {
-		counts, _, err := jobs.Jobs{}.Counts(ctx, tx, row.JobSelect{}, limit, time.Unix(1000, 0))
+		counts, _, err := lists.Lists{}.Counts(ctx, tx, row.JobSelect{}, limit, time.Unix(1000, 0))
 		require.NoError(t, err)
 		require.Equal(t, want, counts["a"].Ready)
 	}

@@ -1,5 +1,5 @@
 // Package jobs contains the statements for jobs: enqueuing, claiming and settling, limits, unique keys, edges, dead
-// letters, results and counts.
+// letters and results.
 package jobs
 
 import (

@@ -75,7 +75,7 @@ func (Jobs) StatesAt(ctx context.Context, q row.Querier, queues []string, nowMS 
 		if s.Limited && !overdue {
 			full = append(full, len(states))
 		}
-		states, all = append(states, s), append(all, seen{due, nextOf(earlier(at, deadline), lapse)})
+		states, all = append(states, s), append(all, seen{due, rows.NextClaim(rows.Earlier(at, deadline), lapse)})
 		return err
 	}, rows.NameList(queues), nowMS/1000)
 	if err != nil {
@@ -99,7 +99,7 @@ func limitState(ctx context.Context, q row.Querier, s *row.QueueState, due bool,
 	if due {
 		s.Ready, s.Start = r.jobs > 0, row.InstantMS(int64(math.Ceil(r.startMS)))
 	}
-	return int64(earlier(rows.Number(next), r.freeAt)), err
+	return int64(rows.Earlier(rows.Number(next), r.freeAt)), err
 }
 
 // sqlNextClaim is equivalent to honker's queue_next_claim_at, without reading every row. Unlike a queue's
@@ -145,7 +145,7 @@ func (j Jobs) NextClaimAt(ctx context.Context, q row.Querier, queue string, nowM
 	var limited bool
 	_, err = rows.One(ctx, q, sqlNextClaim, []any{queue, nowMS / 1000}, &due, &lapse, &limited)
 	if err != nil || !limited {
-		return nextOf(due, lapse), err
+		return rows.NextClaim(due, lapse), err
 	}
 	return j.nextStart(ctx, q, queue, nowMS, due, lapse)
 }
@@ -170,7 +170,7 @@ func (Jobs) nextStart(ctx context.Context, q row.Querier, queue string, nowMS in
 			return 0, err
 		}
 		if waits {
-			lapse = earlier(lapse, r.freeAt-1)
+			lapse = rows.Earlier(lapse, r.freeAt-1)
 		}
 	}
 	start := int64(math.Ceil(r.startMS / 1000))
@@ -180,22 +180,9 @@ func (Jobs) nextStart(ctx context.Context, q row.Querier, queue string, nowMS in
 			return start, err
 		}
 	}
-	next := nextOf(due, lapse)
+	next := rows.NextClaim(due, lapse)
 	if next == 0 {
 		return 0, nil
 	}
 	return max(next, start), nil
-}
-
-// nextOf returns the earlier of the second at which a job is due and the first second after a claim's end.
-// Zero means none. The largest second, which another binding may store for an unlimited claim, is not
-// incremented because it would overflow.
-func nextOf(due, claim rows.Number) int64 {
-	if claim != 0 && claim != math.MaxInt64 {
-		claim++
-	}
-	if due == 0 || claim != 0 && claim < due {
-		return int64(claim)
-	}
-	return int64(due)
 }

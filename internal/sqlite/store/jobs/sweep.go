@@ -13,9 +13,9 @@ import (
 // sqlQueues makes a seek per queue, over the queues with waiting, running and held jobs. SELECT
 // DISTINCT would read every job.
 var sqlQueues = `WITH RECURSIVE
-  ` + waitingRange.names("waiting") + `,
-  ` + claimedRange.names("running") + `,
-  ` + heldRange.names("held") + `
+  ` + rows.SkipScan("waiting", "queue", "_honker_live INDEXED BY _honkerx_live_pending WHERE state = 'pending'") + `,
+  ` + rows.SkipScan("running", "queue", "_honker_live INDEXED BY _honker_live_processing_deadline WHERE state = 'processing'") + `,
+  ` + rows.SkipScan("held", "queue", "_honker_live INDEXED BY _honkerx_live_held WHERE state = '"+row.Held+"'") + `
 SELECT queue FROM waiting WHERE queue IS NOT NULL UNION SELECT queue FROM running WHERE queue IS NOT NULL
 UNION SELECT queue FROM held WHERE queue IS NOT NULL`
 

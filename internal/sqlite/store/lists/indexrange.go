@@ -1,4 +1,4 @@
-package jobs
+package lists
 
 import (
 	"github.com/honker-go/honker/internal/row"

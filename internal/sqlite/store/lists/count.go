@@ -1,4 +1,4 @@
-package jobs
+package lists
 
 import (
 	"context"
@@ -74,7 +74,7 @@ func (in indexRange) inUse() string {
 // Counts returns the number of jobs by queue in the queues and phases of s. Each number stops at
 // limit. Queues without such jobs are left out. cost is the approximate number of index entries
 // read.
-func (Jobs) Counts(ctx context.Context, q row.Querier, in row.JobSelect, limit int64, now time.Time) (counts map[string]row.QueueCounts, cost int64, err error) {
+func (Lists) Counts(ctx context.Context, q row.Querier, in row.JobSelect, limit int64, now time.Time) (counts map[string]row.QueueCounts, cost int64, err error) {
 	s := &selection{in, now.Unix()}
 	counts = make(map[string]row.QueueCounts)
 	query := countsQuery(s)

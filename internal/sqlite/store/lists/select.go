@@ -1,4 +1,4 @@
-package jobs
+package lists
 
 import (
 	"context"
@@ -124,7 +124,7 @@ func phaseList(phases []row.Phase) string {
 
 // Select returns up to limit jobs with ids above after that s selects, in id order. It walks the
 // primary key, so the cost includes the rows that it skips.
-func (j Jobs) Select(ctx context.Context, q row.Querier, s row.JobSelect, after int64, limit int, now time.Time) (out []row.SelectedJob, err error) {
+func (Lists) Select(ctx context.Context, q row.Querier, s row.JobSelect, after int64, limit int, now time.Time) (out []row.SelectedJob, err error) {
 	return selectJobs(ctx, q, &selection{s, now.Unix()}, after, limit)
 }
 

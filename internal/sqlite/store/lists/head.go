@@ -1,4 +1,4 @@
-package jobs
+package lists
 
 import (
 	"context"
@@ -58,7 +58,7 @@ type readHead struct{ ready, behind, due, lapse rows.Number }
 
 // Heads returns a head for each of queues, sorted by name. If queues is empty, it returns a head for every
 // queue that has jobs.
-func (Jobs) Heads(ctx context.Context, q row.Querier, queues []string, now time.Time) ([]row.QueueHead, error) {
+func (Lists) Heads(ctx context.Context, q row.Querier, queues []string, now time.Time) ([]row.QueueHead, error) {
 	byName := make(map[string]*readHead)
 	query := sqlAllHeads
 	if len(queues) > 0 {
@@ -79,7 +79,7 @@ func (Jobs) Heads(ctx context.Context, q row.Querier, queues []string, now time.
 	heads := make([]row.QueueHead, 0, len(byName))
 	for queue, h := range byName {
 		heads = append(heads, row.QueueHead{
-			Queue: queue, Ready: row.Instant(int64(h.ready)), Behind: row.Instant(int64(h.behind)), NextAt: row.Instant(nextOf(h.due, h.lapse)),
+			Queue: queue, Ready: row.Instant(int64(h.ready)), Behind: row.Instant(int64(h.behind)), NextAt: row.Instant(rows.NextClaim(h.due, h.lapse)),
 		})
 	}
 	slices.SortFunc(heads, func(a, b row.QueueHead) int { return strings.Compare(a.Queue, b.Queue) })
@@ -90,20 +90,12 @@ func (Jobs) Heads(ctx context.Context, q row.Querier, queues []string, now time.
 func (h *readHead) add(kind string, t [4]rows.Number) {
 	switch kind {
 	case "waiting": // a row for each priority
-		h.ready = earlier(h.ready, t[0])
-		h.behind = earlier(h.behind, t[1])
-		h.due = earlier(h.due, earlier(t[2], t[3]))
+		h.ready = rows.Earlier(h.ready, t[0])
+		h.behind = rows.Earlier(h.behind, t[1])
+		h.due = rows.Earlier(h.due, rows.Earlier(t[2], t[3]))
 	case "claimed":
-		h.lapse = earlier(t[0], t[1])
+		h.lapse = rows.Earlier(t[0], t[1])
 	}
-}
-
-// earlier returns the earlier of two times. Zero means no time.
-func earlier(a, b rows.Number) rows.Number {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
 }
 
 var sqlHeads, sqlAllHeads = headsQuery(&selection{JobSelect: row.JobSelect{Queues: []string{""}}}), headsQuery(&selection{})

@@ -1,4 +1,4 @@
-package jobs
+package lists
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 )
 
 // List returns the next part of a list, with the jobs in full.
-func (Jobs) List(ctx context.Context, q row.Querier, r row.ListRequest, now time.Time) (p row.ListPart, err error) {
+func (Lists) List(ctx context.Context, q row.Querier, r row.ListRequest, now time.Time) (p row.ListPart, err error) {
 	s := &selection{r.JobSelect, now.Unix()}
 	if p.Places, p.Plan, p.Ended, err = nextPart(ctx, q, s, &r); err != nil {
 		return p, err
@@ -23,7 +23,7 @@ func (Jobs) List(ctx context.Context, q row.Querier, r row.ListRequest, now time
 }
 
 // Scan returns the next part of a list, with the jobs in brief.
-func (Jobs) Scan(ctx context.Context, q row.Querier, r row.ListRequest, now time.Time) (p row.ScanPart, err error) {
+func (Lists) Scan(ctx context.Context, q row.Querier, r row.ListRequest, now time.Time) (p row.ScanPart, err error) {
 	s := &selection{r.JobSelect, now.Unix()}
 	if p.Places, p.Plan, p.Ended, err = nextPart(ctx, q, s, &r); err != nil {
 		return p, err
