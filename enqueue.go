@@ -240,32 +240,25 @@ func newEnqueueOp[T any](ctx context.Context, q *queue, args []T, opts []Enqueue
 	if err := errors.Join(q.err, op.check(len(args))); err != nil {
 		return nil, err
 	}
-	var err error
-	op.Insert = op.insert(q.name)
-	op.Payloads = make([]string, len(args))
-	for i, a := range args {
-		payload, err := q.db.encode(a)
-		if err != nil && len(args) > 1 {
-			return nil, fmt.Errorf("job %d of %d: %w", i+1, len(args), err)
-		}
-		if err != nil {
-			return nil, err
-		}
-		op.Payloads[i] = payload
-	}
-	if op.unique != nil {
-		if op.unique.Keys, err = op.unique.keysOf(op.Payloads); err != nil {
-			return nil, err
-		}
-	}
 	if len(args) == 0 {
-		_, err = engine.EncodeHeaders(op.headers) // validates this call's headers only; the DB's function is not called
+		_, err := engine.EncodeHeaders(op.headers) // validates this call's headers only; the DB's function is not called
 		return op, err
 	}
+	op.Insert = op.insert(q.name)
+	var err error
 	if op.Headers, err = q.db.headersIn(ctx, op.headers); err != nil {
 		return nil, err
 	}
-	return op, op.seal(ctx)
+	op.Payloads, err = engine.Payloads(ctx, q.db.engine, q.name, args, op.setKeys)
+	return op, err
+}
+
+// setKeys derives the unique keys from the payloads, before a codec has changed them.
+func (op *enqueueOp) setKeys(payloads []string) (err error) {
+	if op.unique != nil {
+		op.unique.Keys, err = op.unique.keysOf(payloads)
+	}
+	return err
 }
 
 // setAll applies the defaults of a queue and then the options of a call.
@@ -333,17 +326,6 @@ func checkEnqueueDefaults(defaults []EnqueueOption) error {
 		return fmt.Errorf("%w: Placed describes a single enqueue and cannot be a default", ErrInvalid)
 	}
 	return o.check(1)
-}
-
-// seal replaces the payloads with their stored form, as encoded by the DB's codec. It must run after the unique
-// keys have been computed, because they are derived from the arguments.
-func (op *enqueueOp) seal(ctx context.Context) (err error) {
-	for i, payload := range op.Payloads {
-		if op.Payloads[i], err = op.q.db.engine.EncodeJob(ctx, op.q.name, payload); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // commit writes the jobs in a new transaction.

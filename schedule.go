@@ -115,13 +115,12 @@ func (s *Scheduler) task(ctx context.Context, sch Schedule, now time.Time) (t ro
 	if err != nil {
 		return t, err
 	}
-	text, err := s.db.encode(sch.Payload)
+	payloads, err := engine.Payloads(ctx, s.db.engine, sch.Queue, []any{sch.Payload}, nil)
 	if err != nil {
 		return t, err
 	}
-	text, err = s.db.engine.EncodeJob(ctx, sch.Queue, text)
 	return row.Task{
-		Name: sch.Name, Queue: sch.Queue, Spec: spec, Payload: text, Missed: row.Missed(sch.Missed),
+		Name: sch.Name, Queue: sch.Queue, Spec: spec, Payload: payloads[0], Missed: row.Missed(sch.Missed),
 		Priority: int64(sch.Priority), ExpiresIn: expiresIn(sch.ExpiresIn),
 		MaxAttempts: attemptsOr(sch.MaxAttempts, defaultAttempts), NextFire: next,
 	}, err

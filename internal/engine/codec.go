@@ -13,6 +13,35 @@ type Codec interface {
 	Decode(ctx context.Context, queue string, stored json.RawMessage) (json.RawMessage, error)
 }
 
+// Payloads returns the payloads of jobs with the given arguments, as they are stored in queue: JSON text,
+// encoded by the codec. keys is called with the text before the codec has encoded it; nil calls nothing.
+// Payloads must be called before the write transaction, because a codec may be slow.
+func Payloads[T any](ctx context.Context, e *Engine, queue string, args []T, keys func(payloads []string) error) ([]string, error) {
+	payloads := make([]string, len(args))
+	for i, a := range args {
+		text, err := Encode(a, e.MaxPayload)
+		if err != nil && len(args) > 1 {
+			err = fmt.Errorf("job %d of %d: %w", i+1, len(args), err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		payloads[i] = text
+	}
+	if keys != nil {
+		if err := keys(payloads); err != nil {
+			return nil, err
+		}
+	}
+	for i, text := range payloads {
+		var err error
+		if payloads[i], err = e.EncodeJob(ctx, queue, text); err != nil {
+			return nil, err
+		}
+	}
+	return payloads, nil
+}
+
 // EncodeJob returns payload, a job's JSON arguments, as it is stored in queue. Without a codec this
 // is payload itself. It must be called before the write transaction, because a codec may be slow.
 func (e *Engine) EncodeJob(ctx context.Context, queue, payload string) (string, error) {
