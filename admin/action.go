@@ -8,7 +8,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// ActionVerb is the kind of an [Action]. The values are stable.
+// ActionVerb identifies a kind of [Action]. The values are stable.
 type ActionVerb string
 
 // Action verbs. Each comment names the function that performs the action.
@@ -26,8 +26,8 @@ const (
 	ActionResumePaused ActionVerb = "resume_paused" // [honker.Queue.Resume] Queue, or [honker.Queue.ResumeKey] if Key is set
 )
 
-// Action is a suggested step for resolving a [Problem] or a [Reason]. Programs present it in their own way: the
-// dashboard in package ui renders a link, and the honker command prints a command line.
+// Action is a suggested step for resolving a [Problem] or a [Reason]. Each program presents actions in its own
+// way: the dashboard in package ui renders a link, and the honker command prints a command line.
 type Action struct {
 	Verb       ActionVerb
 	Job        int64
@@ -69,7 +69,7 @@ func (a Action) String() string {
 	return string(a.Verb)
 }
 
-// instructions returns the texts of all actions.
+// instructions returns the String of each action.
 func instructions(all []Action) (texts []string) {
 	for _, a := range all {
 		texts = append(texts, a.String())

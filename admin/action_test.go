@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// An action reads as an instruction that names its object.
+// An action's text is an instruction that names its object.
 func TestAction_String(t *testing.T) {
 	t.Parallel()
 	for want, a := range map[string]admin.Action{

@@ -12,13 +12,14 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// foreignDelete deletes a live job like another binding that acks it, or that is about to dead-letter it.
+// foreignDelete deletes a live job, as another binding does when it acks the job or is about to
+// dead-letter it.
 func foreignDelete(t testing.TB, db *honker.DB, id int64) {
 	t.Helper()
 	testkit.Exec(t, db, `DELETE FROM _honker_live WHERE id = `+fmt.Sprint(id))
 }
 
-// foreignDeath makes the second of the two commits by which another binding dead-letters a job.
+// foreignDeath makes the second of the two commits in which another binding dead-letters a job.
 func foreignDeath(t testing.TB, db *honker.DB, id int64) {
 	t.Helper()
 	testkit.Exec(t, db, fmt.Sprintf(`INSERT INTO _honker_dead (id, queue, payload) VALUES (%d, 'jobs', '1')`, id))
@@ -122,7 +123,7 @@ func TestAfter_ForeignDeath(t *testing.T) {
 	require.Contains(t, testkit.ClaimAll(t, q), b)
 }
 
-// A death in another binding does not affect a job that has already started.
+// A job that has already started is unaffected when another binding dead-letters its predecessor.
 func TestAfter_ForeignDeath_Started(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)

@@ -8,14 +8,14 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// Attempt describes a failed attempt of a job.
+// Attempt describes a failed attempt to run a job.
 type Attempt struct {
-	N      int // 1 for the first attempt; the value of JobInfo.Attempts at that time
+	N      int // 1 for the first attempt; JobInfo.Attempts at that time
 	Worker string
 	Start  time.Time     // when the handler started, or when the job was claimed if no handler ran; to the millisecond
 	Ran    time.Duration // time until the handler returned or the job was settled
 	Error  string
-	Log    string // last 64 KiB that the handler wrote to its Logger; "" if there is none or it has been dropped
+	Log    string // last 64 KiB the handler wrote to its Logger; "" if it logged nothing or the log was dropped
 }
 
 // Attempts returns a job's last 20 failed attempts, oldest first. An attempt is recorded when a worker

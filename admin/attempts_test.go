@@ -84,7 +84,7 @@ func TestAttempts_Work(t *testing.T) {
 	})
 }
 
-// A dead job keeps its attempts until it is discarded, also after a requeue.
+// A dead job keeps its attempts until it's discarded, even across a requeue.
 func TestAttempts_Death(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)
@@ -114,8 +114,8 @@ func TestAttempts_Death(t *testing.T) {
 	requireNoAttempts(t, db, id)
 }
 
-// The attempts of a job are deleted with it: by a cancel, by the ack of a requeued job, by the retention of
-// dead jobs, and by another binding.
+// A job's attempts are deleted along with it, whether by a cancel, by the ack of a requeued job, by
+// dead-job retention, or by another binding.
 func TestAttempts_GoWithTheJob(t *testing.T) {
 	testkit.FileOnly(t)
 	db, other := testkit.OpenWithBinding(t)
@@ -176,7 +176,7 @@ func TestAttempts_GoWithTheJob(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// The last 20 attempts and the last 256 KiB of their logs are kept.
+// Only the last 20 attempts and the last 256 KiB of their logs are kept.
 func TestAttempts_Bounded(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	id := testkit.Enqueue(t, q, 1, honker.MaxAttempts(100))
@@ -231,7 +231,7 @@ func TestAttempts_WithTheSettle(t *testing.T) {
 	require.Len(t, attemptsOf(t, db, id), 1)
 }
 
-// If an application inserts a job again under its old id, without attempts, the job can fail again.
+// If an application reinserts a job under its old ID with no attempts, the job can fail again.
 func TestAttempts_SameNumberAgain(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)
@@ -244,7 +244,7 @@ func TestAttempts_SameNumberAgain(t *testing.T) {
 	require.Equal(t, "second", all[0].Error)
 }
 
-// Jobs that fail together in a batch each get an attempt of their own.
+// Each job that fails in a batch gets its own attempt.
 func TestAttempts_ManyTogether(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)

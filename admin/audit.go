@@ -19,13 +19,12 @@ type AuditEntry struct {
 	At     time.Time
 	Actor  string // see honker.WithActor; "" if unknown
 	Remote string // see WithRemote; "" if unknown
-	Verb   string // same as in errors: "requeue", "break lock", "pause"; for a group's dead events, "redeliver event" and "discard event"
-	// Filter holds the JobFilter fields that were set, for verbs that take a JobFilter; json.Unmarshal
-	// decodes it into a JobFilter. Lists are cut to their first 100 elements. For other verbs it names the
-	// object, such as {"queue": "mails"}. Filter is nil if the verb has no object or if the filter was too
-	// long.
+	Verb   string // as in error messages: "requeue", "break lock", "pause"; for a group's dead events, "redeliver event" or "discard event"
+	// Filter holds the JobFilter fields that were set, for verbs that take a JobFilter; json.Unmarshal decodes
+	// it into a JobFilter. Lists are truncated to 100 elements. For other verbs it names the object, such as
+	// {"queue": "mails"}. Filter is nil if the verb has no object or if the filter was too long.
 	Filter json.RawMessage
-	N      int64 // number of changed jobs; 1 for other objects
+	N      int64 // number of jobs changed; 1 for other objects
 }
 
 // AuditOptions configures Audit. The zero value of a field selects its default.
@@ -34,7 +33,7 @@ type AuditOptions struct {
 	Limit  int   // default 100, at most 1000
 }
 
-// Audit lists the changes that operators made, newest first. The file keeps the newest 10,000 entries.
+// Audit lists changes made by operators, newest first. The file keeps the 10,000 newest entries.
 //
 // The following calls are always recorded: Enqueue, Requeue, RequeueTx, Discard, Cancel, RunNow, ImportJobs,
 // BreakLock, BreakRelayPartition and BreakPresence. The calls below are also made by applications, so they are

@@ -18,7 +18,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// audit returns the audit entries of the file, newest first, without ids and times.
+// audit returns the file's audit entries, newest first, without IDs and times.
 func audit(t *testing.T, db *honker.DB) (lines []string) {
 	t.Helper()
 	all, err := admin.Audit(context.Background(), db, nil)
@@ -30,7 +30,7 @@ func audit(t *testing.T, db *honker.DB) (lines []string) {
 	return lines
 }
 
-// An import leaves a single entry with its destination queue, if any, even if it takes several
+// An import is recorded in a single entry with its destination queue, if any, even if it takes several
 // transactions. An import that adds nothing leaves no entry.
 func TestAudit_Import(t *testing.T) {
 	ctx, db, _, _ := open(t)
@@ -47,7 +47,7 @@ func TestAudit_Import(t *testing.T) {
 	require.Equal(t, []string{`import jobs "anna" "" {"queue":"again"} 1500`, `import jobs "anna" ""  1500`}, audit(t, db))
 }
 
-// The entry of Enqueue names the job. A call that adds no job leaves no entry.
+// Enqueue's entry names the job. A call that adds no job leaves no entry.
 func TestAudit_Enqueue(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	anna := honker.WithActor(ctx, "anna")
@@ -83,8 +83,8 @@ func TestAudit_Enqueue(t *testing.T) {
 	require.EqualValues(t, 2, count.N)
 }
 
-// Each change of package admin leaves an entry, with or without an actor. A call that changes nothing
-// leaves none.
+// Every change made through package admin leaves an entry, with or without an actor. A call that changes
+// nothing leaves none.
 func TestAudit_Verbs(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	anna := admin.WithRemote(honker.WithActor(ctx, "anna"), "10.0.0.7:4711")
@@ -148,7 +148,7 @@ func TestAudit_CancelBatch(t *testing.T) {
 	require.Equal(t, []string{`cancel batch "anna" "" {"batch":"2"} 1501`}, audit(t, db))
 }
 
-// Methods that an application calls too leave an entry only if the ctx names an actor.
+// Methods that applications also call leave an entry only if ctx names an actor.
 func TestAudit_ActorOnly(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q, s := honker.NewQueue[int](db, "mails", nil), honker.NewStream[int](db, "orders", nil)
@@ -231,7 +231,7 @@ func TestAudit_StreamVerbs(t *testing.T) {
 	})
 }
 
-// twoDead makes two events of the group die and returns the offset of the first.
+// twoDead dead-letters two of the group's events and returns the first one's offset.
 func twoDead(t *testing.T, s *honker.Stream[int], g *honker.Group[int]) (first int64) {
 	t.Helper()
 	m, err := g.Join(t.Context(), "m")
@@ -250,7 +250,7 @@ func twoDead(t *testing.T, s *honker.Stream[int], g *honker.Group[int]) (first i
 	return first
 }
 
-// Registering a schedule leaves an entry if it changes the schedule, also in a transaction of the caller.
+// Registering a schedule leaves an entry if it changes the schedule, even in the caller's transaction.
 func TestAudit_Register(t *testing.T) {
 	ctx, db, _, _ := open(t)
 	anna := honker.WithActor(ctx, "anna")
@@ -276,7 +276,7 @@ func TestAudit_Register(t *testing.T) {
 	require.Equal(t, append([]string{`register schedule "anna" "" {"schedule":"coffee"} 1`}, want...), audit(t, db))
 }
 
-// A change of many transactions leaves a single entry with the number of committed changes.
+// A change that takes many transactions leaves a single entry with the number of committed changes.
 func TestAudit_Chunks(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
@@ -289,7 +289,7 @@ func TestAudit_Chunks(t *testing.T) {
 	require.Equal(t, []string{fmt.Sprintf(`discard "" "" {"All":true} %d`, r.Changed)}, audit(t, db))
 }
 
-// The entry is written in the transaction of the change and is rolled back with it.
+// The entry is written in the same transaction as the change and is rolled back with it.
 func TestAudit_Tx(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	bury(t, q, 1, "no")
@@ -306,8 +306,8 @@ func TestAudit_Tx(t *testing.T) {
 	require.Equal(t, []string{`requeue "" "" {"All":true} 1`}, audit(t, db))
 }
 
-// A filter can be decoded from its entry. Long lists are cut, and a filter that is still too long is
-// omitted.
+// A filter can be decoded from its entry. Long lists are truncated, and a filter that's still too long
+// is omitted.
 func TestAudit_Filter(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)

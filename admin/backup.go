@@ -12,19 +12,19 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// Backup copies the database to path as of a single moment. It does not block writers, and it works with a
-// read-only DB. Backup blocks until the copy is complete or ctx ends.
+// Backup writes a consistent snapshot of the database to path. It does not block writers, and it works with
+// a read-only DB. Backup blocks until the copy is complete or ctx ends.
 //
 // The copy is written to path + ".part" and moved to path when it is complete and synced. An existing file
 // with that temporary name is replaced. Backup returns honker.ErrInvalid if path exists, if db is nil, or if
 // path is reserved for a file that accompanies the database. For example, SQLite would read and then delete
-// a copy that had the name of the write-ahead log.
+// a copy with the write-ahead log's name.
 //
 // The copy gets the database file's permissions, regardless of the umask. Group permissions are dropped if
 // the copy belongs to another group. While the copy is being written, only its owner can read it.
 //
 // The copy includes free pages (see [Vacuum]). For a pool passed to honker.Attach, Backup uses VACUUM INTO
-// instead. It omits free pages and cannot be interrupted by ctx.
+// instead, which omits free pages and can't be interrupted by ctx.
 func Backup(ctx context.Context, db *honker.DB, path string) error {
 	return engine.Wrap("back up", path, backup(ctx, db, path))
 }
@@ -79,7 +79,7 @@ func copyTo(ctx context.Context, file engine.File, path string) error {
 	if err := copyPrivately(ctx, file, part); err != nil {
 		return errors.Join(err, removeAll(part))
 	}
-	// os.Rename would replace a file that another process has created in the meantime.
+	// os.Rename would replace a file that another process has created since the check.
 	if err := os.Link(part, path); errors.Is(err, fs.ErrExist) {
 		return errors.Join(fmt.Errorf("%w: %w", honker.ErrInvalid, fs.ErrExist), removeAll(part))
 	} else if err == nil {
@@ -117,8 +117,8 @@ func copyPrivately(ctx context.Context, file engine.File, part string) error {
 	return os.Chmod(part, mode)
 }
 
-// besides lists the suffixes of the files that SQLite keeps next to a database and of honker's wake
-// directory.
+// besides lists the suffixes of the files that SQLite keeps next to a database, and the suffix of honker's
+// wake directory.
 var besides = []string{"", "-wal", "-shm", "-journal", "-wake"}
 
 // foreignTo returns an error if the copy or one of its auxiliary files would have the same name as a file
@@ -169,12 +169,10 @@ func removeAll(part string) error {
 
 // Vacuum shrinks the database file by rewriting it without its free pages (see [FileInfo.FreePages]). It
 // blocks all writers while it runs and temporarily needs as much additional disk space as the database
-// occupies. SQLite reuses free pages, so call Vacuum only if the database has become much smaller and will
-// stay small.
+// occupies. SQLite reuses free pages, so call Vacuum only if most of the data is gone for good.
 //
-// Vacuum waits for the writer until ctx ends or BusyTimeout has passed. The file does not shrink until
-// backups and other long reads in all processes have ended. Vacuum returns honker.ErrInvalid if db is
-// nil.
+// Vacuum waits for the writer until ctx ends or BusyTimeout has passed. The file does not shrink until all
+// backups and other long reads, in any process, have ended. Vacuum returns honker.ErrInvalid if db is nil.
 func Vacuum(ctx context.Context, db *honker.DB) error {
 	return engine.Wrap("vacuum", "", vacuum(ctx, db))
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/honkertest"
 )
 
-// jobsIn checks the file at path and returns the number of its jobs.
+// jobsIn checks the file at path and returns the number of jobs in it.
 func jobsIn(t *testing.T, path string) int64 {
 	t.Helper()
 	db := honkertest.OpenFile(t, path, &honker.Options{ReadOnly: true})
@@ -26,7 +26,8 @@ func jobsIn(t *testing.T, path string) int64 {
 	return stats.Ready.N
 }
 
-// A backup is a consistent snapshot: a transaction of two jobs is either complete in it or missing.
+// A backup is a consistent snapshot: a transaction that adds two jobs is either there in full or not at
+// all.
 func TestBackup_WhileWritten(t *testing.T) {
 	dir := t.TempDir()
 	db := honkertest.OpenFile(t, filepath.Join(dir, "app.db"), nil)
@@ -59,7 +60,7 @@ func TestBackup_WhileWritten(t *testing.T) {
 	}
 }
 
-// Backup keeps an existing file at path, and removes its own files after an error.
+// Backup leaves an existing file at path alone and removes its own files after an error.
 func TestBackup_Refused(t *testing.T) {
 	dir := t.TempDir()
 	db := honkertest.OpenFile(t, filepath.Join(dir, "app.db"), nil)
@@ -87,8 +88,8 @@ func TestBackup_Refused(t *testing.T) {
 	require.Zero(t, jobsIn(t, filepath.Join(dir, "third.db")))
 }
 
-// Backup refuses the names that SQLite and honker use beside the database. SQLite would delete such a file,
-// or read it as the log.
+// Backup refuses names that SQLite and honker use next to the database. SQLite would delete such a file or
+// read it as the log.
 func TestBackup_Refused_NamesOfTheFile(t *testing.T) {
 	dir, linked := t.TempDir(), filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(dir, linked); err != nil {

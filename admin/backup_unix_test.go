@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// modesOf returns all permissions that the file with this name had until ctx ended.
+// modesOf returns all the permissions that the named file had until ctx ended.
 func modesOf(ctx context.Context, name string) map[fs.FileMode]bool {
 	seen := make(map[fs.FileMode]bool)
 	for ctx.Err() == nil {
@@ -30,8 +30,8 @@ func modesOf(ctx context.Context, name string) map[fs.FileMode]bool {
 	return seen
 }
 
-// A backup gets the permissions of the database under any umask. Until it is complete, only its owner can
-// read it.
+// A backup gets the database's permissions regardless of the umask. Until it is complete, only its owner
+// can read it.
 func TestBackup_Permissions(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	dir := t.TempDir()

@@ -24,7 +24,7 @@ type BatchInfo struct {
 	Open      bool      // not sealed
 	CreatedAt time.Time // to the millisecond
 	DoneAt    time.Time // time at which the sealed batch completed; zero if it is incomplete
-	Next      []int64   // first 100 unfinished jobs that wait or have waited for the batch
+	Next      []int64   // first 100 unfinished jobs that are waiting or have waited for the batch
 }
 
 // BatchPage is a page of batches.
@@ -33,12 +33,12 @@ type BatchPage struct {
 	Next    Cursor // "" on the last page
 }
 
-// Batches returns a page of batches, sorted by NewestFirst or OldestFirst. The page starts at
-// opts.After. opts.Budget is ignored. A nil opts selects the defaults. honker.DB.Maintain deletes
-// batches a week after their completion.
+// Batches returns a page of batches, sorted by NewestFirst or OldestFirst. The page starts at opts.After.
+// opts.Budget is ignored. A nil opts selects the defaults. honker.DB.Maintain deletes batches a week after
+// they complete.
 //
-// Waiting, running and dead members are counted in indexes, so the cost of a page grows with the number of
-// these members. Batches performs a single short read and never waits for the writer.
+// Waiting, running and dead members are counted by scanning indexes, so the cost of a page grows with the
+// number of these members. Batches performs a single short read and never waits for the writer.
 func Batches(ctx context.Context, db *honker.DB, opts *PageOptions) (*BatchPage, error) {
 	p, err := listBatches(ctx, db, opts)
 	return p, engine.Wrap("list batches", "", err)

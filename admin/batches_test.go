@@ -113,7 +113,7 @@ func TestBatch_DeadMember(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// A batch and its members are created in the transaction of the caller, all or nothing.
+// A batch and its members are created in the caller's transaction, all or nothing.
 func TestBatch_Tx(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	undo := errors.New("undo")
@@ -213,7 +213,7 @@ func TestBatches_Pages(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
 
-// Invalid headers that another program has written do not keep a batch from being listed.
+// A batch is listed even if another program has written invalid headers for it.
 func TestBatches_ForeignHeaders(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, _ := testkit.NewQueue[int](t, nil)

@@ -12,8 +12,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// A cancelled job counts against the limits until its handler has returned. Until then it is named in the
-// explanations of waiting jobs, and Problems reports nothing.
+// A cancelled job counts against the limits until its handler has returned. Until then, it's named in the
+// explanations of waiting jobs, and Problems doesn't report ProblemHeld.
 func TestCancel_KeepsThePlace(t *testing.T) {
 	for name, limits := range map[string]honker.Limits{"Running": {Running: 1}, "PerKey": {PerKey: 1}, "InOrder": {InOrder: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -47,8 +47,8 @@ func TestCancel_KeepsThePlace(t *testing.T) {
 	}
 }
 
-// Explain takes into account that the next claim frees the place of a cancelled job that has ended, and
-// first takes the job that waits for the place.
+// If a cancelled job no longer counts against the limit, the next claim takes the job held back by it
+// first. Explain predicts this.
 func TestExplain_PlaceEnded(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)

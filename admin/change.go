@@ -45,7 +45,7 @@ func Discard(ctx context.Context, db *honker.DB, f JobFilter, opts *DiscardOptio
 
 // CancelOptions configures Cancel. The zero value of a field selects its default.
 type CancelOptions struct {
-	Running bool    // also cancel running jobs and the contexts of their handlers
+	Running bool    // also cancel running jobs and their handlers' contexts
 	DryRun  bool    // count the jobs without changing them
 	Waiters Waiters // how to handle jobs that wait for a cancelled job; by default the cancelled job counts as done (see WaitersOf)
 }

@@ -56,7 +56,7 @@ func TestJobFilter_Fields(t *testing.T) {
 	require.Equal(t, []string{"3", "4"}, rows(t, db, `SELECT id FROM _honker_dead`))
 }
 
-// Discard reports the deleted jobs to the observer, by queue.
+// Discard reports the deleted jobs to the observer, grouped by queue.
 func TestDiscard_Observed(t *testing.T) {
 	ctx, db, q, told := open(t)
 	bury(t, q, 1, "no")
@@ -69,7 +69,7 @@ func TestDiscard_Observed(t *testing.T) {
 	require.Equal(t, honker.StatePending, testkit.GetJob(t, q, live).State)
 }
 
-// Cancel skips jobs that a worker holds unless Running is set. With Running, the ctx of the handler ends.
+// Cancel skips jobs that a worker holds unless Running is set. With Running, the handler's ctx ends.
 func TestCancel_Running(t *testing.T) {
 	ctx, db, q, told := open(t)
 	started, ended := make(chan int64, 1), make(chan error, 1)

@@ -38,7 +38,7 @@ func sealedDead(t *testing.T) (path string, db *honker.DB, id int64) {
 	return path, db, id
 }
 
-// Requeue seals the payload again for a job that moves to another queue, and leaves it unchanged otherwise.
+// Requeue reseals a job's payload if the job moves to another queue and leaves it unchanged otherwise.
 func TestRequeue_Codec(t *testing.T) {
 	ctx := t.Context()
 	_, db, id := sealedDead(t)
@@ -63,7 +63,7 @@ func TestRequeue_Codec(t *testing.T) {
 }
 
 // Without the key, Requeue does not move a job to another queue, where no key could open its payload. The
-// job can wait again in its own queue.
+// job can still be requeued in its own queue.
 func TestRequeue_CodecMissing(t *testing.T) {
 	ctx := t.Context()
 	path, db, id := sealedDead(t)
@@ -118,7 +118,7 @@ func TestImportJobs_Codec(t *testing.T) {
 	require.Equal(t, `"clear"`, string(testkit.ClaimOne(t, honker.NewQueue[json.RawMessage](db, "other", nil)).Payload))
 }
 
-// The codec of the DB opens the payloads of listed jobs. Filters on sealed payloads are rejected.
+// The DB's codec opens the payloads of listed jobs. Filters on sealed payloads are rejected.
 func TestListJobs_Codec(t *testing.T) {
 	ctx := t.Context()
 	path, db, _ := sealedDead(t)

@@ -33,13 +33,13 @@ type GroupState struct {
 	Members []GroupMember
 }
 
-// GroupMember is a member of a consumer group. The file does not record whether a member's process is
-// alive. A live member renews its membership three times per Lease.
+// GroupMember describes a member of a consumer group. The file does not record whether a member's process
+// is alive. A live member renews its membership three times per Lease.
 type GroupMember struct {
 	Name     string
-	Instance string    // process that uses the name, in the same form as in errors
+	Instance string    // process that uses the name, formatted as in error messages
 	Since    time.Time // when the member joined
-	Until    time.Time // end of the membership unless renewed; in the past if the member is silent
+	Until    time.Time // end of the membership unless renewed; in the past if the member has stopped renewing it
 	Leased   int64     // events leased by the member
 	LeaseEnd time.Time // when the first of these leases ends unless extended; zero if there are none
 }
@@ -95,7 +95,7 @@ func Consumers(ctx context.Context, db *honker.DB) ([]ConsumerState, error) {
 
 // Groups returns the consumer groups of all topics and patterns, sorted by topic and name. Lag is computed
 // as in [Consumers]; Leased, Reclaim and Dead are exact. Up to 1,000 members are listed per group, sorted
-// by name. A silent member is listed until another member joins.
+// by name. A member that has stopped renewing its membership is listed until another member joins.
 //
 // Groups never waits for the writer. It returns [honker.ErrInvalid] if db is nil.
 func Groups(ctx context.Context, db *honker.DB) ([]GroupState, error) {

@@ -11,7 +11,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Consumers lists the consumers of topics and patterns with their lag and its age.
+// Consumers lists the consumers of topics and patterns, with their lag and the age of the oldest
+// unhandled event.
 func TestConsumers_LagAndAge(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
@@ -49,7 +50,7 @@ func TestConsumers_LagAndAge(t *testing.T) {
 	}, states)
 }
 
-// The lag is counted up to a bound that all consumers share, and More reports the bound.
+// The lag is counted up to a bound shared by all consumers. More is set if the bound is reached.
 func TestConsumers_LagIsBounded(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
@@ -98,7 +99,8 @@ func TestGroups_State(t *testing.T) {
 	}, states)
 }
 
-// Members are listed with the events they hold. A silent member is listed until another member joins.
+// Members are listed with the events they hold. A member that stops renewing is listed until another
+// member joins.
 func TestGroups_Members(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *honker.DB, _ *honker.Queue[int]) {
 		ctx := t.Context()
@@ -132,7 +134,7 @@ func TestGroups_Members(t *testing.T) {
 			{Name: "bob", Since: began, Until: began.Add(90 * time.Second), Leased: 4, LeaseEnd: began.Add(time.Minute)},
 		}, all)
 
-		time.Sleep(45 * time.Second) // ada is silent, and bob's first lease has ended
+		time.Sleep(45 * time.Second) // ada has stopped renewing, and bob's first lease has ended
 		all = members()
 		require.Len(t, all, 2)
 		require.True(t, all[0].Until.Before(time.Now()))

@@ -17,7 +17,7 @@ const defaultCount = 10_000
 // CountJobs counts the jobs that f selects, up to limit, and reports whether there are more. A limit of 0
 // means 10,000. The zero filter selects all jobs.
 //
-// A filter that sets only Queues and Phases is counted with indexes. If Queues is empty, CountJobs uses
+// A filter that sets only Queues and Phases is counted using indexes. If Queues is empty, CountJobs uses
 // the counts of [Queues], which are cached if they are large. All other filters require reading the jobs.
 // Such a count waits for running [ListJobs] searches and stops after 100 ms, reporting that there may be
 // more. For an exact count, use a dry run of Requeue, Discard, Cancel or RunNow.
@@ -50,7 +50,7 @@ func countJobs(ctx context.Context, db *honker.DB, f JobFilter, limit int) (c ho
 	return c, err
 }
 
-// countLying counts jobs with the indexes on queue and phase. If sel has no queues, it uses the engine's
+// countLying counts jobs using the indexes on queue and phase. If sel has no queues, it uses the engine's
 // overview, which does not include done jobs.
 func countLying(ctx context.Context, e *engine.Engine, sel row.JobSelect, limit int64) (c honker.Count, err error) {
 	part := sel

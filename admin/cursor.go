@@ -22,7 +22,7 @@ type cursorText struct {
 	Binds string      `json:"f"` // identifies the filter and the order
 	ID    int64       `json:"i"`
 	In    row.Table   `json:"t,omitempty"`
-	A     row.SortKey `json:"a,omitzero"` // same as in row.Place
+	A     row.SortKey `json:"a,omitzero"` // as in row.Place
 	B     row.SortKey `json:"b,omitzero"`
 }
 

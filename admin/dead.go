@@ -16,16 +16,16 @@ import (
 // DeadReport groups dead jobs by error.
 type DeadReport struct {
 	Groups []DeadGroup  // largest first
-	Looked honker.Count // number of grouped jobs; More is set if there may be older jobs that were not examined
+	Looked honker.Count // number of jobs grouped; More is set if there may be older jobs that were not examined
 }
 
 // DeadGroup is a set of dead jobs in the same queue with similar errors.
 type DeadGroup struct {
 	Queue       string
-	Fingerprint string // hash of the first line of the error without numbers, quoted texts and addresses
+	Fingerprint string // hash of the error's first line, ignoring numbers, quoted strings and addresses
 	Sample      string // the newest job's full error
 	N           int64
-	First, Last time.Time // times of the first and last death
+	First, Last time.Time // when the first and the last job died
 	IDs         []int64   // the newest ten jobs, newest first
 	LastDay     [24]int64 // deaths in each of the last 24 hours; the last element is the hour that ends now
 }
@@ -49,7 +49,7 @@ func DeadGroups(ctx context.Context, db *honker.DB, f JobFilter) (*DeadReport, e
 	return DeadGroupsWithin(ctx, db, f, deadWindow, deadBudget)
 }
 
-// DeadGroupsWithin is like [DeadGroups] but takes custom bounds, for pages that are loaded often. It
+// DeadGroupsWithin is like [DeadGroups] but takes custom bounds, for pages that are loaded frequently. It
 // groups up to newest jobs, from 1 to 10,000; each job costs about 10 µs. If f selects only a few of many
 // dead jobs, DeadGroupsWithin examines at least newest dead jobs and then continues until budget has
 // passed. With a budget of 0 it does not continue.

@@ -35,10 +35,10 @@ SELECT n, iif(n = 12, 'b', 'a'), '1', iif(n = 1, 'out of paper', 'job ' || n || 
 	require.Error(t, err)
 }
 
-// Jobs that the filter excludes do not count for the window, whether by SQL or by fingerprint.
+// Jobs excluded by the filter, whether in SQL or by fingerprint, don't count toward the window.
 func TestDeadGroups_Filter(t *testing.T) {
 	testkit.FileOnly(t)
-	inBubble(t, testDeadGroupsFilter) // in fake time, so that the search never exceeds its budget
+	inBubble(t, testDeadGroupsFilter) // in fake time, so the search never exceeds its budget
 }
 
 func testDeadGroupsFilter(t *testing.T, db *honker.DB, _ *honker.Queue[int]) {
@@ -64,7 +64,7 @@ SELECT n, iif(n % 2, 'a', 'b'), '1', iif(n <= 3, 'out of paper', 'error ' || n),
 	require.EqualValues(t, 10500, r.Groups[0].IDs[0])
 }
 
-// Deaths are counted by hour for the last day. A clock that is behind does not produce hours in the future.
+// Deaths are counted per hour for the last day. A clock that's behind doesn't produce hours in the future.
 func TestDeadGroups_LastDay(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
@@ -78,7 +78,8 @@ func TestDeadGroups_LastDay(t *testing.T) {
 	require.Equal(t, [24]int64{0: 1, 22: 2, 23: 2}, r.Groups[0].LastDay)
 }
 
-// The window of DeadGroups is bounded, and More reports the bound. A change by fingerprint is not bounded.
+// DeadGroups has a bounded window and sets More if there may be more jobs. A change by fingerprint isn't
+// bounded.
 func TestDeadGroups_Window(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)

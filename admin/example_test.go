@@ -15,7 +15,8 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// Requeue the jobs that died of the same kind of error while a server was down, spread over an hour.
+// Requeue the jobs that died with the same kind of error while a server was down, spread over an
+// hour.
 func ExampleRequeue() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "admin")
@@ -48,7 +49,7 @@ func ExampleRequeue() {
 	// Output: 2 2
 }
 
-// The counts, the lists and the explanation of a report are of the same moment.
+// A report's counts, lists and explanation all describe the same moment.
 func ExampleQueueReport() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "admin")
@@ -117,7 +118,7 @@ func ExampleAudit() {
 	// ann pause {"queue":"mails"} 1
 }
 
-// Move dead jobs from a file to another.
+// Move dead jobs from one file to another.
 func ExampleExportJobs() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "admin")
@@ -215,7 +216,7 @@ func ExampleListJobs() {
 	// "ada" scheduled server is down
 }
 
-// List the problems of a file and the commands that help. In this file, a job has died.
+// List a file's problems and the suggested actions. In this file, a job has died.
 func ExampleProblems() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "admin")

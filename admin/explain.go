@@ -19,26 +19,26 @@ type Explanation struct {
 	Job     *honker.JobInfo // nil for a queue or if the job is not in the file
 	Text    string          // first of Reasons, as a sentence
 	Reasons []Reason        // all reasons that apply, longest lasting first
-	NextAt  time.Time       // earliest time the job can be claimed; zero if it can be claimed now or does not depend on time
+	NextAt  time.Time       // earliest time the job can be claimed; zero if it can be claimed now or if that doesn't depend on time
 	Ahead   honker.Count    // claimable jobs that precede this job
 }
 
-// Reason is a condition that keeps a job from running, or the state of a job that does not wait.
+// Reason is a condition that keeps a job from running, or the state of a job that isn't waiting.
 type Reason struct {
 	Code  ReasonCode
 	Text  string
-	Until time.Time // time at which the condition ends by itself; zero if never, or if it depends on other jobs
-	Jobs  []int64   // jobs that this job waits for or that block it; the first 100
-	Who   string    // worker that holds the job, or By of a pause
+	Until time.Time // when the condition ends on its own; zero if never, or if it depends on other jobs
+	Jobs  []int64   // first 100 jobs that this job is waiting for or that block it
+	Who   string    // worker that holds the job, or a pause's By
 	Do    []string  // Actions as instructions, such as "requeue job 7"
-	// Actions lists steps that help, for a program that offers them.
+	// Actions lists suggested steps, for programs that offer them to the user.
 	Actions []Action
 }
 
 // Explain describes why the job with the given id is not running, or how it ended. It reads a single
 // snapshot of the file and applies the same rules as a claim: a job reported as next is the next job that
-// a worker gets, and claims skip jobs with a blocking reason. Explain knows the same workers as [Workers].
-// Times are predictions based on this machine's clock and on the current state of the file.
+// a worker gets, and claims skip jobs with a blocking reason. Explain considers the workers that [Workers]
+// lists. Times are predictions based on this machine's clock and on the current state of the file.
 //
 // Explain never waits for the writer. It examines at most a few thousand jobs. If there are more, Ahead is
 // a lower bound. An unknown or deleted id is not an error. Explain returns [honker.ErrInvalid] if db is
@@ -68,7 +68,7 @@ func ExplainQueue(ctx context.Context, db *honker.DB, queue string) (ex *Explana
 // explainer explains jobs within a single read transaction.
 type explainer struct {
 	stores  *engine.Stores
-	codec   engine.Codec // codec of the DB
+	codec   engine.Codec // the DB's codec
 	q       engine.Querier
 	now     time.Time
 	brief   bool                    // count Ahead only up to briefAhead, for pages with many jobs
@@ -114,9 +114,9 @@ func firstReasons(ctx context.Context, e *engine.Engine, jobs []honker.JobInfo) 
 }
 
 const (
-	maxReasonJobs = 100    // limit of Reason.Jobs
+	maxReasonJobs = 100    // maximum length of Reason.Jobs
 	maxAhead      = 10_000 // limit of Ahead
-	briefAhead    = 1000   // limit of Ahead in brief explanations
+	briefAhead    = 1000   // maximum Ahead in brief explanations
 )
 
 // request returns the bounds for reading an explanation from the store.

@@ -62,7 +62,7 @@ func TestExplain_Running(t *testing.T) {
 	})
 }
 
-// A job whose claim has lapsed can be claimed in its turn.
+// A job whose claim has lapsed can be claimed when its turn comes.
 func TestExplain_Lapsed(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		id := testkit.Enqueue(t, q, 1)
@@ -333,7 +333,8 @@ func TestExplain_Dead(t *testing.T) {
 	})
 }
 
-// An acked job is done if it is kept, and gone if it is not. An id that was not assigned yet never was.
+// An acked job is done if it's kept and gone if it isn't. An ID that hasn't been assigned yet is
+// reported as never used.
 func TestExplain_Gone(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		gone := testkit.Enqueue(t, q, 1)
@@ -458,7 +459,7 @@ func TestExplainQueue_Keys(t *testing.T) {
 	})
 }
 
-// With Reasons, a list tells why each of its jobs does not run.
+// With Reasons, a list says why each of its jobs isn't running.
 func TestListJobs_Reasons(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		bury(t, q, 1, "broken")

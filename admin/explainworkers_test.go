@@ -34,7 +34,7 @@ func TestExplain_NoWorker(t *testing.T) {
 		time.Sleep(time.Second)
 		next := testkit.Enqueue(t, q, 2)
 		why(t, db, next, admin.ReasonWorkersBusy)
-		testkit.Exec(t, db, `UPDATE _honkerx_workers SET pid_start = pid_start - 1`) // the process id is reused by another process
+		testkit.Exec(t, db, `UPDATE _honkerx_workers SET pid_start = pid_start - 1`) // as if another process had reused the process ID
 		ex, r = why(t, db, next, admin.ReasonNoWorker)
 		require.Contains(t, ex.Text, `can be claimed, but its queue has no worker: "w-17", process `)
 		require.Equal(t, "w-17", r.Who)
@@ -42,7 +42,7 @@ func TestExplain_NoWorker(t *testing.T) {
 	})
 }
 
-// While all handlers of all workers have jobs, the next job waits for the first handler that returns.
+// While every handler of every worker is busy, the next job waits for the first handler to return.
 func TestExplain_WorkersBusy(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		testkit.AddWorker(t, db, "mails", "near", 1)
@@ -62,11 +62,11 @@ func TestExplain_WorkersBusy(t *testing.T) {
 		_, err = q.Claim(t.Context(), "a foreign one", 1)
 		require.NoError(t, err)
 		id := testkit.Enqueue(t, q, 7)
-		why(t, db, id, admin.ReasonInTurn) // the number of its slots is unknown
+		why(t, db, id, admin.ReasonInTurn) // its number of slots is unknown
 	})
 }
 
-// The wait of a job is estimated from the claims of the last minutes.
+// A job's wait is estimated from the claims of the last few minutes.
 func TestExplain_InTurn_About(t *testing.T) {
 	testkit.FileOnly(t)
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
@@ -80,7 +80,8 @@ func TestExplain_InTurn_About(t *testing.T) {
 	})
 }
 
-// Behind a thousand jobs that their key blocks, the first job is unknown. The explanation says so.
+// If more than a thousand jobs come first and their key blocks them, the number of claimable jobs
+// ahead is unknown. The explanation says so.
 func TestExplain_FarBehind(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		require.NoError(t, q.SetLimits(t.Context(), honker.Limits{PerKey: 1}))
@@ -122,7 +123,7 @@ func TestExplain_WaitsFor_EvenIfDead(t *testing.T) {
 	})
 }
 
-// If a claim has moved the time of a job to the end of a pause, the pause is the only reason.
+// If a claim has postponed a job to the end of a pause, the pause is the only reason.
 func TestExplain_Paused_Key(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		id := testkit.Enqueue(t, q, 1, honker.Key("acme"))
@@ -138,7 +139,8 @@ func TestExplain_Paused_Key(t *testing.T) {
 	})
 }
 
-// Held jobs that the next claims release get their starts before the jobs behind them.
+// Held jobs that the next claims release are assigned their start times before the jobs behind
+// them.
 func TestExplain_KeyRate_Held(t *testing.T) {
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		require.NoError(t, q.SetLimits(t.Context(), honker.Limits{PerKey: 1, KeyRate: honker.Rate{N: 1, Per: 10 * time.Second}}))
@@ -147,7 +149,7 @@ func TestExplain_KeyRate_Held(t *testing.T) {
 		job := testkit.ClaimOne(t, q)
 		require.Empty(t, testkit.Claim(t, q, 9)) // holds the other jobs
 		require.NoError(t, job.Ack(t.Context()))
-		for range 2 { // before and after the claims that assign the starts
+		for range 2 { // before and after the claims that assign the start times
 			ex, _ := why(t, db, ids[3], admin.ReasonKeyRate)
 			require.True(t, ex.NextAt.Equal(time.Now().Add(30*time.Second)), ex.Text)
 			require.Empty(t, testkit.Claim(t, q, 1))

@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// rowsOf returns the number of rows in a table of honker.
+// rowsOf returns the number of rows in one of honker's tables.
 func rowsOf(t *testing.T, f *admin.FileInfo, table string) honker.Count {
 	t.Helper()
 	for _, info := range f.Tables {
@@ -25,7 +25,8 @@ func rowsOf(t *testing.T, f *admin.FileInfo, table string) honker.Count {
 	return honker.Count{}
 }
 
-// File describes an opened file with its sizes, its settings, and the rows of honker's tables only.
+// File describes an opened file: its sizes, its settings, and the row counts of honker's own
+// tables.
 func TestFile_Opened(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)
@@ -58,7 +59,7 @@ func TestFile_Opened(t *testing.T) {
 	}
 }
 
-// File describes an attached pool in each journal mode, also with a single connection.
+// File describes an attached pool in each journal mode, even with a single connection.
 func TestFile_Attached(t *testing.T) {
 	testkit.FileOnly(t)
 	for _, journal := range []string{"wal", "delete", "truncate", "persist"} {

@@ -175,7 +175,7 @@ func (f *JobFilter) checkCodec(e *engine.Engine) error {
 	return fmt.Errorf("%w: Contains and Where cannot be used with a Codec, because they search payloads as they are stored", honker.ErrInvalid)
 }
 
-// ofDead reports whether f has a field set that applies only to dead jobs.
+// ofDead reports whether f sets a field that applies only to dead jobs.
 func (f *JobFilter) ofDead() bool {
 	return f.Fingerprint != "" || !f.DiedSince.IsZero() || !f.DiedBefore.IsZero()
 }

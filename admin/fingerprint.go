@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// varying lists the patterns of variable parts in error texts, in the order in which they are replaced. A
-// text that contains none of the bytes in has is not matched against the pattern; this check is about 100
-// times faster than a pattern that does not match.
+// varying lists patterns for the variable parts of error messages, in the order they're replaced. A
+// pattern is skipped if the text contains none of the bytes in its has field. This check is about 100
+// times faster than trying a pattern that doesn't match.
 var varying = []struct {
 	has     string
 	pattern *regexp.Regexp

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Errors that differ only in numbers, ids, quoted texts and addresses have the same fingerprint.
+// Errors that differ only in numbers, IDs, quoted strings and addresses have the same fingerprint.
 func TestFingerprint_Kinds(t *testing.T) {
 	for kind, texts := range map[string][]string{
 		`dial tcp #: refused`:         {"dial tcp 10.0.0.1:80: refused", "dial tcp [::1]:8080: refused", "  dial tcp 10.1.2.3:5: refused\nstack"},
@@ -29,8 +29,8 @@ func TestFingerprint_Kinds(t *testing.T) {
 	require.NotEqual(t, fingerprint("out of paper"), fingerprint("out of ink"))
 }
 
-// Every text has a stable fingerprint, and the kind of a kind is the kind itself. A pattern that the byte
-// check skips does not match.
+// Every text has a stable fingerprint, kindOf is idempotent, and a pattern that the byte check skips
+// would not have matched.
 func FuzzFingerprint(f *testing.F) {
 	for _, text := range []string{"", "a\x00\xff", `"`, "[::1", "é…", "0x", "1e5, 2:3", "'", "`", "[::]", "10.0.0.1", "0Xf", "deadbee1", "a@b.c", "a://b", "a\tb\f\rc",
 		"f47ac10b-58cc-4372-a567-0e02b2c3d479"} {

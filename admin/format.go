@@ -14,10 +14,11 @@ const day = 24 * time.Hour
 
 var sizeUnits = []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 
-// FormatSize formats a number of bytes in B, KiB, MiB, GiB, TiB, PiB or EiB, each 1,024 times the unit before. It
-// uses the largest unit for which the value is at least 1. Values below 100 are rounded to a single decimal, which is
-// omitted if the value is exact. Larger values are rounded to whole numbers. Examples: 512 B, 64 MiB, 1.5 GiB, 476
-// GiB. Problems, the dashboard and the honker command print sizes with FormatSize and durations with [FormatSpan].
+// FormatSize formats a number of bytes in B, KiB, MiB, GiB, TiB, PiB or EiB, each 1,024 times the previous one. It
+// uses the largest unit for which the value is at least 1. Values below 100 are rounded to a single decimal, which
+// is omitted if the value is a whole number. Larger values are rounded to whole numbers. Examples: 512 B, 64 MiB,
+// 1.5 GiB, 476 GiB. Problems, the dashboard and the honker command print sizes with FormatSize and durations with
+// [FormatSpan].
 func FormatSize(n int64) string {
 	sign, size := "", float64(n)
 	if n < 0 {

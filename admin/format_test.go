@@ -12,7 +12,8 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// A size has the largest unit that leaves at least 1, one decimal below 100, and no decimal if it is exact.
+// FormatSize uses the largest unit that gives at least 1, with one decimal below 100 and none for whole
+// numbers.
 func TestFormatSize(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int64]string{
@@ -26,7 +27,7 @@ func TestFormatSize(t *testing.T) {
 	}
 }
 
-// A span is exact, and has no zero units.
+// FormatSpan is exact and omits zero units.
 func TestFormatSpan(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
@@ -41,7 +42,7 @@ func TestFormatSpan(t *testing.T) {
 	}
 }
 
-// ParseSpan returns every duration that FormatSpan printed.
+// ParseSpan reads back every duration that FormatSpan prints.
 func TestParseSpan_ReadsFormatSpan(t *testing.T) {
 	t.Parallel()
 	for _, unit := range []time.Duration{1, time.Millisecond, time.Second, time.Minute, time.Hour} {
@@ -56,7 +57,7 @@ func TestParseSpan_ReadsFormatSpan(t *testing.T) {
 	require.Equal(t, time.Duration(math.MaxInt64), got)
 }
 
-// ParseSpan accepts days before a duration, and refuses signs, fractions of days and spans that are too long.
+// ParseSpan accepts days before a duration and rejects signs, fractional days and spans that are too long.
 func TestParseSpan(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
@@ -77,7 +78,7 @@ func TestParseSpan(t *testing.T) {
 	}
 }
 
-// A measured time keeps the digits that a reader needs.
+// RoundSpan keeps only as many digits as a reader needs.
 func TestRoundSpan(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -91,7 +92,8 @@ func TestRoundSpan(t *testing.T) {
 	}
 }
 
-// An age has whole seconds and two units. Its text with a direction says now within a second.
+// FormatAge uses whole seconds and at most two units. FormatAgo says "now" if the event is less than a
+// second away.
 func TestFormatAgo(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{

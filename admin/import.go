@@ -22,9 +22,9 @@ import (
 
 // ImportOptions configures ImportJobs. The zero value of a field selects its default.
 type ImportOptions struct {
-	To       string        // queue for all jobs; default the queue in each line
+	To       string        // queue for all jobs; defaults to the queue in each line
 	Delay    time.Duration // delay before formerly dead jobs can run
-	Attempts int           // maximum attempts of each job; default max_attempts in each line
+	Attempts int           // maximum attempts for each job; defaults to max_attempts in each line
 	Skip     int64         // number of lines to skip; to resume a failed import, the number of completed lines
 	DryRun   bool          // read all lines without enqueueing jobs
 }

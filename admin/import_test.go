@@ -21,7 +21,7 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// exported returns the exported lines of the jobs that f selects.
+// exported returns the lines exported for the jobs that f selects.
 func exported(t testing.TB, db *honker.DB, f admin.JobFilter) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -46,7 +46,7 @@ var odd = []string{
 	`{"b": 1.0, "a": 12345678901234567890, "a": "<&>"}`, ` 1 `, "{\n}", "\r", "no JSON", "\"\u2028\"", "", "\xff\xfe", `"\ud800"`, "null", "1e1000",
 }
 
-// An export and import preserves payloads byte for byte. The imported jobs are new and waiting.
+// Exporting and importing preserves payloads byte for byte. The imported jobs are new and waiting.
 func TestExportJobs_RoundTrip(t *testing.T) {
 	testkit.FileOnly(t)
 	_, db, _, _ := open(t)
@@ -171,8 +171,8 @@ func TestImportJobs_Options(t *testing.T) {
 	require.Equal(t, []string{"3|25"}, rows(t, db, `SELECT payload, max_attempts FROM _honker_live WHERE queue = 'c'`))
 }
 
-// The error of an invalid line contains its number, and nothing of its transaction is committed. Skip
-// continues from the line named in the error.
+// The error for an invalid line contains the line number, and nothing from its transaction is committed.
+// Skip continues from the line named in the error.
 func TestImportJobs_BadLine(t *testing.T) {
 	testkit.FileOnly(t)
 	for why, bad := range map[string]string{
@@ -220,8 +220,8 @@ func TestImportJobs_BadLine(t *testing.T) {
 	require.Equal(t, []string{"3000|3000"}, rows(t, db, `SELECT count(*), count(DISTINCT payload) FROM _honker_live`))
 }
 
-// Errors of the reader and the writer, and the end of ctx, stop the import or export. The error tells how
-// far it got.
+// Errors from the reader or writer, and the end of ctx, stop the import or export. The error says how far
+// it got.
 func TestImportJobs_Ends(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)
@@ -286,7 +286,7 @@ func TestImportJobs_Again(t *testing.T) {
 	}
 }
 
-// Headers are imported with a line. The error of invalid headers contains the line number.
+// Headers are imported with a line. The error for invalid headers contains the line number.
 func TestImportJobs_Headers(t *testing.T) {
 	_, db, _, _ := open(t)
 	q := honker.NewQueue[int](db, "jobs", nil)

@@ -79,9 +79,9 @@ func (o *PageOptions) withDefaults() (PageOptions, error) {
 //
 // The cost of a page depends on the number of jobs examined. Queues, Phases and IDs use indexes where that
 // is faster. If any other field is set, ListJobs reads jobs until the page is full or opts.Budget has
-// passed. In the latter case Early is set, and Next continues after the last job examined. Callers thus
-// miss no jobs and never have to wait for a search of the whole file. Only a single such search runs at a
-// time on a db; ctx bounds the wait for other searches.
+// passed. In the latter case Early is set, and Next continues after the last job examined. This way,
+// callers miss no jobs and never have to wait for a search of the whole file. Only one such search runs at
+// a time per db; ctx bounds the wait for other searches.
 //
 // Each page is a separate short read and never waits for the writer. A live job that changes between two
 // pages may be returned twice or not at all. Dead and done jobs do not change and are returned once.
@@ -128,7 +128,7 @@ type listing struct {
 	sel    row.JobSelect
 	order  row.Order
 	binds  string     // binding of the list's cursors
-	after  *row.Place // last examined place; nil before the first
+	after  *row.Place // last position examined; nil at the beginning
 }
 
 func newListing(ctx context.Context, db *honker.DB, f JobFilter, opts *PageOptions) (*listing, error) {

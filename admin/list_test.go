@@ -17,7 +17,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// ids returns the ids of the jobs of a page.
+// ids returns the IDs of the jobs on a page.
 func ids(p *admin.JobPage) []int64 {
 	out := []int64{}
 	for _, j := range p.Jobs {
@@ -26,7 +26,7 @@ func ids(p *admin.JobPage) []int64 {
 	return out
 }
 
-// pages reads all pages of a list and returns the ids of its jobs.
+// pages reads all pages of a list and returns the IDs of the jobs.
 func pages(t *testing.T, db *honker.DB, f admin.JobFilter, o admin.PageOptions) []int64 {
 	t.Helper()
 	all := []int64{}
@@ -70,7 +70,7 @@ func TestListJobs_Ties(t *testing.T) {
 			require.Equal(t, fmt.Sprint(want), fmt.Sprint(got), "order %d by %d", order, limit)
 		}
 	}
-	// The list of all queues is merged from the queues.
+	// The list of all queues is merged from per-queue lists.
 	want := rows(t, db, `SELECT id FROM _honker_dead ORDER BY died_at DESC, id DESC`)
 	require.Equal(t, fmt.Sprint(want), fmt.Sprint(pages(t, db, admin.JobFilter{}, admin.PageOptions{Order: admin.LastDiedFirst, Limit: 3})))
 	p, err := admin.ListJobs(ctx, db, admin.JobFilter{}, nil)
@@ -164,7 +164,7 @@ func TestListJobs_Verbatim(t *testing.T) {
 	require.Equal(t, []int64{1<<53 + 1}, ids(p))
 }
 
-// A page ends when its budget is spent, and its cursor continues there without missing a job.
+// A page ends when its budget is used up, and its cursor resumes there without missing a job.
 func TestListJobs_Early(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
@@ -252,7 +252,7 @@ func TestEachJob(t *testing.T) {
 // CountJobs agrees with ListJobs up to its limit.
 func TestCountJobs(t *testing.T) {
 	testkit.FileOnly(t)
-	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) { // time stands still, so no budget ends
+	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) { // time stands still, so no budget runs out
 		ctx := context.Background()
 		many(t, db, 3000)
 		for name, f := range map[string]admin.JobFilter{

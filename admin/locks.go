@@ -16,7 +16,7 @@ type LockInfo struct {
 	Name      string
 	Owner     string    // holder's name in the file
 	ExpiresAt time.Time // when the lock expires unless renewed
-	Leads     bool      // whether the lock is held by a Scheduler.Run or a Maintain; see Leaders
+	Leads     bool      // whether the lock is held by a call of Scheduler.Run or Maintain; see Leaders
 }
 
 // Locks returns the held locks by name, including the locks of leaders. It never waits for the writer. It
@@ -51,7 +51,7 @@ type LeaderInfo struct {
 	// Scheduler is the lock held by the process that fires schedules, which runs honker.Scheduler.Run
 	// or its equivalent in another language. Scheduler is nil if there is no such process.
 	Scheduler *LockInfo
-	// Overdue is the time at which the earliest unfired schedule was due, or zero if no schedule is late.
+	// Overdue is when the earliest schedule that hasn't fired yet was due, or zero if no schedule is late.
 	// Even with a healthy leader, Overdue may be up to a second in the past.
 	Overdue time.Time
 	// Maintenance is the lock held by the process that runs honker.DB.Maintain. It is nil if there
@@ -97,7 +97,7 @@ func find(held []row.Lock, name string) *LockInfo {
 
 // BreakLock releases a lock if owner, as returned by [Locks], still holds it, and reports whether it did.
 // The holder does not notice until it tries to renew the lock, and continues to work until then. Break a
-// lock only if its holder has died or hangs.
+// lock only if its holder has died or is hung.
 //
 // BreakLock waits for the writer until ctx ends. It returns [honker.ErrInvalid] if a name is invalid or db
 // is nil.

@@ -14,8 +14,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// A lock is listed while it is held. BreakLock frees it only for the given owner, and a waiter then gets
-// it.
+// A lock is listed while it's held. BreakLock releases it only if the given owner holds it, and a waiter
+// then acquires it.
 func TestLocks_Break(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		ctx := context.Background()
@@ -78,7 +78,7 @@ func TestLocks_Lapsed(t *testing.T) {
 	require.Empty(t, all)
 }
 
-// Leaders lists a running scheduler and maintenance, and the time since which a schedule is overdue.
+// Leaders lists the running scheduler and maintainer, and when an overdue schedule was due.
 func TestLeaders(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		ctx := t.Context()

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m, nil) }
 
-// open returns a new file with a queue and the messages of its observer.
+// open returns a new DB, a queue, and a record of the events reported to the DB's observer.
 func open(t *testing.T) (context.Context, *honker.DB, *honker.Queue[int], *told) {
 	t.Helper()
 	told := new(told)
@@ -29,7 +29,7 @@ func open(t *testing.T) (context.Context, *honker.DB, *honker.Queue[int], *told)
 	return testkit.Context(t, 3*testkit.Timeout), db, honker.NewQueue[int](db, "jobs", nil), told
 }
 
-// told records the messages of an observer. They arrive in the goroutine of the call.
+// told records events reported to an observer, which is called on the goroutine of the operation.
 type told struct{ lines []string }
 
 func (o *told) add(what, queue string, ids []int64, actor string, tx bool) {

@@ -41,9 +41,9 @@ func Presences(ctx context.Context, db *honker.DB) ([]PresenceInfo, error) {
 	return all, nil
 }
 
-// BreakPresence releases an actor's name if owner, as returned by [Presences], still holds it, and
-// reports whether it did. Use it if the actor has died. A live actor reacquires its name at its next
-// heartbeat, or ends with dispatch.ErrInstanceTaken if another actor has taken the name in the meantime.
+// BreakPresence releases an actor's name if owner, as returned by [Presences], still holds it, and reports
+// whether it did. Use it if the actor has died. A live actor reacquires its name at its next heartbeat, or
+// ends with dispatch.ErrInstanceTaken if another actor has taken the name by then.
 //
 // BreakPresence waits for the writer until ctx ends. It returns [honker.ErrInvalid] if key or owner is
 // empty or invalid, or if db is nil.

@@ -37,7 +37,7 @@ func (s *search) leader(ctx context.Context, lock string) (string, error) {
 	return held[0].Owner, nil
 }
 
-// consumers reports consumers and groups that do not read their events. It uses ProblemPinned if
+// consumers reports consumers and groups that aren't reading their events. It uses ProblemPinned if
 // unread events are kept beyond the topic's retention.
 func (s *search) consumers(all []row.Behind) {
 	for _, b := range all {

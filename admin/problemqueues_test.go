@@ -11,7 +11,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// The usual wait of a past day is cached. A later oldest job needs the usual wait of another day.
+// The usual wait is cached for a given oldest job. If the oldest job changes, it's looked up again
+// for a different day.
 func TestProblems_Late_UsualOnce(t *testing.T) {
 	testkit.FileOnly(t)
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {

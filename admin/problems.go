@@ -27,13 +27,13 @@ type ProblemCode string
 const (
 	ProblemNoWorker      ProblemCode = "no_worker"         // jobs are ready, but no worker runs
 	ProblemWaitsForDead  ProblemCode = "waits_for_dead"    // jobs wait for a dead job
-	ProblemLapsed        ProblemCode = "lapsed"            // claims have expired, and no worker takes up their jobs
+	ProblemLapsed        ProblemCode = "lapsed"            // claims have expired, but no worker has picked up their jobs
 	ProblemLate          ProblemCode = "late"              // a job has been ready much longer than usual
 	ProblemOverdue       ProblemCode = "overdue"           // a schedule was due and did not fire
-	ProblemHeld          ProblemCode = "held"              // jobs are held although their key has room; a bug in honker
+	ProblemHeld          ProblemCode = "held"              // jobs are held even though their key has room; indicates a bug in honker
 	ProblemDisk          ProblemCode = "disk"              // the disk is nearly full
 	ProblemDead          ProblemCode = "dead"              // jobs died in the last hour
-	ProblemBehind        ProblemCode = "consumer_behind"   // a consumer or group does not read its events
+	ProblemBehind        ProblemCode = "consumer_behind"   // a consumer or group isn't reading its events
 	ProblemPinned        ProblemCode = "compaction_pinned" // like consumer_behind, but the unread events are also kept beyond the retention
 	ProblemWAL           ProblemCode = "wal"               // the write-ahead log is larger than Options.WALLimit
 	ProblemNotMaintained ProblemCode = "not_maintained"    // there is maintenance work, but no process runs Maintain
@@ -58,9 +58,9 @@ type Problem struct {
 	// Affected object, if any. Name is the name of a key, schedule, consumer or group.
 	Queue, Topic, Name string
 
-	// Actions lists steps that help, in their order. If it is empty, see [ProblemCode.Help] for the remedy.
+	// Actions lists suggested steps, in order. If it is empty, see [ProblemCode.Help] for the remedy.
 	Actions []Action
-	// Do has the Actions as instructions, such as "requeue job 7".
+	// Do lists the Actions as instructions, such as "requeue job 7".
 	Do []string
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// problems returns the problems of db.
+// problems returns db's problems.
 func problems(t *testing.T, db *honker.DB) []admin.Problem {
 	t.Helper()
 	all, err := admin.Problems(t.Context(), db)
@@ -28,7 +28,7 @@ func problems(t *testing.T, db *honker.DB) []admin.Problem {
 	return all
 }
 
-// only returns the problem of db and requires that it has no others.
+// only returns db's problem and requires that there are no others.
 func only(t *testing.T, db *honker.DB) admin.Problem {
 	t.Helper()
 	all := problems(t, db)
@@ -51,7 +51,7 @@ func slowly(d time.Duration) honkertest.Handler[int] {
 	}
 }
 
-// A new file has no problems, and neither has a busy file in good order.
+// A new file has no problems, and neither does a busy, healthy one.
 func TestProblems_None(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		require.Empty(t, problems(t, db))
@@ -142,8 +142,8 @@ func TestProblems_Late(t *testing.T) {
 	})
 }
 
-// The usual wait is that of the queue. A job that waits for minutes is late in a queue where jobs usually
-// do not wait.
+// The usual wait is computed per queue. A job that waits for minutes is late in a queue where jobs
+// usually don't wait.
 func TestProblems_Late_Usual(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		stop := testkit.Work(t, q, slowly(90*time.Second), &honker.WorkOptions{Workers: 1})
@@ -161,7 +161,7 @@ func TestProblems_Late_Usual(t *testing.T) {
 	})
 }
 
-// An expired claim is a problem if no worker takes up the job within a minute.
+// An expired claim is a problem if no worker picks up the job within a minute.
 func TestProblems_Lapsed(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		testkit.Enqueue(t, q, 1)
@@ -179,7 +179,7 @@ func TestProblems_Lapsed(t *testing.T) {
 	})
 }
 
-// Jobs that wait for a dead job are a problem at once, except with EvenIfDead.
+// Jobs that wait for a dead job are a problem immediately, except with EvenIfDead.
 func TestProblems_WaitsForDead(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		dead := bury(t, q, 1, "no")
@@ -221,7 +221,8 @@ func TestProblems_Dead(t *testing.T) {
 	})
 }
 
-// A schedule is overdue a minute after it was due. The problem names a leader that does not fire it.
+// A schedule is overdue a minute after it was due. The problem names the leader that fails to fire
+// it.
 func TestProblems_Overdue(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		require.NoError(t, db.Scheduler().Register(t.Context(), honker.Schedule{Name: "nightly", Queue: "jobs", Spec: "@every 10m"}))
@@ -278,7 +279,7 @@ func TestProblems_Behind(t *testing.T) {
 	})
 }
 
-// With a retention of the topic, the same consumer also keeps events from being deleted.
+// If the topic has a retention, the same consumer also keeps events from being deleted.
 func TestProblems_Pinned(t *testing.T) {
 	for name, r := range map[string]honker.Retention{"age": {MaxAge: time.Minute}, "count": {MaxCount: 2}} {
 		t.Run(name, func(t *testing.T) {
@@ -303,7 +304,7 @@ func TestProblems_Pinned(t *testing.T) {
 	}
 }
 
-// A log that exceeds the limit of the DB is a problem.
+// A log that exceeds the DB's limit is a problem.
 func TestProblems_WAL(t *testing.T) {
 	path, _ := testkit.OpenShared(t)
 	open := func(limit int64) *honker.DB {
@@ -341,7 +342,7 @@ func TestProblems_NotMaintained(t *testing.T) {
 	})
 }
 
-// A pause without an end is a problem after a day, for a queue and for a key.
+// A pause without an end time is a problem after a day, for both queues and keys.
 func TestProblems_Paused(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		ctx := t.Context()
@@ -396,7 +397,7 @@ func TestProblems_Held(t *testing.T) {
 	}
 }
 
-// A clock that is behind is detected by the rows of a machine whose clock is ahead.
+// A clock that's behind is detected from rows written by a machine whose clock is ahead.
 func TestProblems_Clock(t *testing.T) {
 	testkit.FileOnly(t)
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
@@ -414,7 +415,7 @@ func TestProblems_Clock(t *testing.T) {
 	})
 }
 
-// A disk is nearly full with less than 256 MiB free, or with less than 2 % and less than 5 GiB.
+// A disk is nearly full if less than 256 MiB is free, or less than 2% and less than 5 GiB.
 func TestProblems_Disk(t *testing.T) {
 	_, db, _, _ := open(t)
 	const mib, gib = 1 << 20, 1 << 30

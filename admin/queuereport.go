@@ -42,14 +42,14 @@ func (o *QueueReportOptions) withDefaults(now time.Time) (QueueReportOptions, er
 type QueueDetails struct {
 	honker.QueueStats
 	Retention honker.QueueRetention
-	Keys      []honker.KeyStats     // as of [honker.Queue.Keys]
+	Keys      []honker.KeyStats     // as returned by [honker.Queue.Keys]
 	Next      []honker.JobInfo      // first ready jobs, in claim order
 	Running   []honker.JobInfo      // first running and lapsed jobs, by id
-	Dead      *DeadReport           // up to 2000 jobs that died in the last hour, by error
+	Dead      *DeadReport           // up to 2000 jobs that died in the last hour, grouped by error
 	Schedules []honker.ScheduleInfo // schedules that add jobs to the queue, sorted by name
 	Workers   []WorkerInfo          // by ID
-	Why       *Explanation          // as of [ExplainQueue]
-	Traffic   []Minute              // as of [TrafficSteps]
+	Why       *Explanation          // as returned by [ExplainQueue]
+	Traffic   []Minute              // as returned by [TrafficSteps]
 }
 
 // Limits on the number of dead jobs in a report and on the time spent finding them. They are small because a
@@ -60,9 +60,9 @@ const (
 )
 
 // QueueReport returns the state of a queue. All parts are read from the same snapshot, so a job that is
-// moving from a part of the report to another appears in exactly one of them. The exception is counts above
-// 10,000 jobs, which may be cached as in [honker.Queue.Stats]; AsOf is the time of the cached counts. An
-// empty queue is not an error.
+// moving from one part of the report to another appears in exactly one of them. The exception is counts
+// above 10,000 jobs, which may be cached as in [honker.Queue.Stats]; AsOf is the time of the cached counts.
+// An empty queue is not an error.
 //
 // QueueReport costs as much as the calls that it replaces. It waits for running [ListJobs] searches until
 // ctx is done, but never for the writer. It returns [honker.ErrInvalid] if the name or an option is invalid
@@ -101,8 +101,8 @@ type queueReader struct {
 	d   *QueueDetails
 }
 
-// all reads all parts of the report in the snapshot of moment. Unlike ctx, moment is not canceled,
-// so all checks ctx itself.
+// all reads all parts of the report from moment's snapshot. Unlike ctx, moment is not canceled, so all
+// checks ctx itself.
 func (r *queueReader) all(ctx, moment context.Context) error {
 	q := honker.NewQueue[any](r.db, r.queue, nil)
 	d := r.d

@@ -15,8 +15,8 @@ import (
 	"github.com/honker-go/honker/honkertest"
 )
 
-// All parts of a report are of the same moment. A writer moves jobs between ready, running and scheduled
-// all the time, and each report accounts for every job exactly once, in its counts, lists, keys and workers.
+// All parts of a report describe the same moment. While a writer keeps moving jobs between ready, running
+// and scheduled, each report accounts for every job exactly once in its counts, lists, keys and workers.
 func TestQueueReport_OneMoment(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	const jobs = 12
@@ -76,7 +76,7 @@ func TestQueueReport_OneMoment(t *testing.T) {
 	require.NotZero(t, mixed, "no report was made while jobs moved")
 }
 
-// Next has ready jobs in the order of claims, and with Waiting also those that are not due. Traffic has the
+// Next lists ready jobs in claim order and, with Waiting, also jobs that aren't due. Traffic has the
 // requested steps.
 func TestQueueReport_Options(t *testing.T) {
 	db := honkertest.Open(t, nil)
@@ -123,7 +123,7 @@ func TestQueueReport_Errors(t *testing.T) {
 	require.ErrorIs(t, err, gone)
 }
 
-// A report in a transaction has the changes of the transaction.
+// A report read in a transaction includes the transaction's changes.
 func TestQueueReport_InTx(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	q := honker.NewQueue[int](db, "mails", nil)

@@ -12,10 +12,10 @@ import (
 )
 
 // Queues returns the statistics of every queue that has jobs or dead letters or is paused, sorted by name.
-// All counts come from the same snapshot. Each queue costs as much as [honker.Queue.Stats], and large
-// counts are cached in the same way. Pause is always current. OldestReady and NextAt are current if there
-// are at most 100 queues. With more queues, they are cached for 50 times as long as the lookup took, which
-// is half a second for 500 queues.
+// All counts come from the same snapshot. Each queue costs as much as a call of [honker.Queue.Stats], and
+// large counts are cached in the same way. Pause is always current. OldestReady and NextAt are current if
+// there are at most 100 queues. With more queues, they are cached for 50 times as long as the lookup took,
+// which is half a second for 500 queues.
 //
 // Queues stops waiting when ctx is done. It returns [honker.ErrInvalid] if db is nil.
 func Queues(ctx context.Context, db *honker.DB) ([]honker.QueueStats, error) {

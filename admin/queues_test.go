@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// A queue is listed while it has jobs of any kind, with the statistics of its own handle.
+// A queue is listed while it has jobs of any kind, with the same statistics that its handle returns.
 func TestQueues_EachKind(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		ctx := context.Background()
@@ -59,7 +59,7 @@ func TestQueues_EachKind(t *testing.T) {
 	})
 }
 
-// The error of a failed read names the operation.
+// The error from a failed read names the operation.
 func TestQueues_Errors(t *testing.T) {
 	_, err := admin.Queues(context.Background(), nil)
 	require.ErrorIs(t, err, honker.ErrInvalid)
@@ -131,7 +131,7 @@ func TestQueues_OneMoment(t *testing.T) {
 	require.NoError(t, <-moved)
 }
 
-// A pause and its effect on the times are visible at once, even with hundreds of queues.
+// A pause and its effect on the times are visible immediately, even with hundreds of queues.
 func TestQueues_Hundreds(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)

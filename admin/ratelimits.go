@@ -16,8 +16,8 @@ type RateInfo struct {
 	Count int64     // calls allowed in the window
 }
 
-// RateLimits returns the rate limits that have been used since the last sweep, sorted by name. It needs
-// an index lookup per limit and never waits for the writer. It returns [honker.ErrInvalid] if db is nil.
+// RateLimits returns the rate limits that have been used since the last sweep, sorted by name. It performs
+// one index lookup per limit and never waits for the writer. It returns [honker.ErrInvalid] if db is nil.
 func RateLimits(ctx context.Context, db *honker.DB) ([]RateInfo, error) {
 	var all []RateInfo
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {

@@ -102,7 +102,7 @@ func goneReason(id, highest int64) Reason {
 	return Reason{Code: ReasonGone, Text: "is gone: it was acked, cancelled or discarded, and the file keeps no record of it (see SetRetention)"}
 }
 
-// over explains a job that cannot run anymore. It returns nil for all other jobs.
+// over explains a job that can no longer run. It returns nil for all other jobs.
 func (x *explainer) over(j *honker.JobInfo) *Reason {
 	expired := !j.ExpiresAt.IsZero() && !j.ExpiresAt.After(x.now)
 	switch {

@@ -23,7 +23,7 @@ type RelayPartition struct {
 	Epoch      int64     // number of times the partition was taken
 	LeaseUntil time.Time // when the lease ends unless progress is saved; zero if the partition is not held
 	RetryAt    time.Time // time of the next attempt after a failure; zero if the partition is not backing off
-	Attempts   int64     // attempts made at its first message
+	Attempts   int64     // attempts to handle its first message
 	LastError  string    // error of the last failure; "" if there is none
 }
 
@@ -63,8 +63,8 @@ func relayPartitionOf(row row.RelayBlocked, now time.Time) RelayPartition {
 // and Epoch of p are used. The next Run acquires the partition immediately. Attempts and LastError are
 // kept.
 //
-// Break a lease only if its process has died or hangs. A live process continues with its current
-// message while a new process starts on it, and the old process cannot save its progress.
+// Break a lease only if its process has died or is hung. A live process continues with its current
+// message while a new process starts on the same message, and the old process can't save its progress.
 //
 // BreakRelayPartition waits for the writer until ctx ends. It returns [honker.ErrInvalid] if the name is
 // invalid, if Partition is negative, or if db is nil.

@@ -21,8 +21,9 @@ import (
 
 const year = 365 * 24 * time.Hour
 
-// A process whose clock is a year ahead leaves a lease and a pause of a year. They are listed and can be
-// broken, and the partitions are taken at once. Otherwise they wait.
+// A process whose clock is a year ahead leaves behind a year-long lease and a year-long backoff. They are
+// listed and can be broken, and the partitions are then taken immediately. If they aren't broken, the
+// partitions wait.
 func TestBreakRelayPartition_ClockAhead(t *testing.T) {
 	testkit.FileOnly(t)
 	for _, family := range []string{"", "billing"} {
@@ -163,8 +164,8 @@ func TestBreakRelayPartition_Errors(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
 
-// A process whose clock is a year ahead leaves the name of an actor taken for a year. The name is listed
-// and can be freed. Otherwise no actor gets it.
+// A process whose clock is a year ahead leaves an actor's name taken for a year. The name is listed and can
+// be freed. Until then, no other actor gets it.
 func TestBreakPresence_ClockAhead(t *testing.T) {
 	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)

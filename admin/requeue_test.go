@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// A requeued job keeps its id. A worker that holds the job from before cannot settle it.
+// A requeued job keeps its ID. A worker with a claim from before the requeue can't settle it.
 func TestRequeue_SameID(t *testing.T) {
 	ctx, db, q, told := open(t)
 	id := testkit.Enqueue(t, q, 1, honker.MaxAttempts(3))
@@ -58,7 +58,7 @@ func TestRequeue_Backoff(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// Spread distributes the run times evenly in the order of the deaths, and stores them in the file.
+// Spread distributes the run times evenly, in order of death, and stores them in the file.
 func TestRequeue_Spread(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)
@@ -78,8 +78,8 @@ func TestRequeue_Spread(t *testing.T) {
 	}
 }
 
-// Options move jobs to another queue, set their attempts, and limit them to the oldest. The other jobs stay
-// dead.
+// Options move jobs to another queue, set their attempts, and limit the call to the oldest jobs. The other
+// jobs stay dead.
 func TestRequeue_Options(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)
@@ -144,7 +144,7 @@ SELECT n, 'jobs', '1', 1, 3, n FROM some`)
 	require.NotNil(t, testkit.Claim(t, q, 1))
 }
 
-// Jobs requeued in a transaction of the caller wait again after its commit.
+// Jobs requeued in the caller's transaction are waiting again after it commits.
 func TestRequeueTx(t *testing.T) {
 	ctx, db, q, told := open(t)
 	id := bury(t, q, 1, "no")

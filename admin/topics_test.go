@@ -57,7 +57,7 @@ func TestTopics_DeletedEvents(t *testing.T) {
 	require.EqualValues(t, 10, all[0].Head)
 }
 
-// The count has a bound that the topics share, and More reports it.
+// The count has a bound shared by all topics. More is set if the bound is reached.
 func TestTopics_CountIsBounded(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
@@ -74,7 +74,7 @@ func TestTopics_CountIsBounded(t *testing.T) {
 	require.Equal(t, honker.Count{N: 1000}, all[1].Events)
 }
 
-// The error of a failed read names the operation.
+// The error from a failed read names the operation.
 func TestLooks_Errors(t *testing.T) {
 	_, db, _, _ := open(t)
 	ended, cancel := context.WithCancel(context.Background())

@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// total writes pending numbers and returns the sum of all minutes of queue.
+// total writes pending counts and returns the sum of all of queue's minutes.
 func total(t *testing.T, db *honker.DB, queue string) (sum admin.Minute) {
 	t.Helper()
 	time.Sleep(3 * time.Second)
@@ -41,7 +41,7 @@ func total(t *testing.T, db *honker.DB, queue string) (sum admin.Minute) {
 	return sum
 }
 
-// Each event of a job is counted in its minute, with its times.
+// Each event in a job's life is counted in the minute it happens, along with its durations.
 func TestTraffic_Counts(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		ctx := t.Context()
@@ -91,7 +91,7 @@ func TestTraffic_Counts(t *testing.T) {
 	})
 }
 
-// Jobs that end in the dead letters without a settle are counted as died.
+// Jobs that are dead-lettered without being settled are counted as died.
 func TestTraffic_Deaths(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "mails", &honker.QueueOptions{Lease: time.Second})
@@ -125,7 +125,7 @@ func TestTraffic_Tx(t *testing.T) {
 	})
 }
 
-// An idle process writes nothing. A busy process writes the numbers once a second, and once more when it
+// An idle process writes nothing. A busy process writes its counts once a second, and once more when it
 // becomes idle.
 func TestTraffic_Writes(t *testing.T) {
 	testkit.FileOnly(t)
@@ -154,7 +154,7 @@ func TestTraffic_Writes(t *testing.T) {
 	})
 }
 
-// The numbers of several processes add up.
+// Counts from several processes add up.
 func TestTraffic_AddsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "app.db")
@@ -186,8 +186,8 @@ func TestTraffic_FractionsOfMilliseconds(t *testing.T) {
 	})
 }
 
-// A hundred queues have numbers of their own, the busiest first if they arrive together. The other queues
-// share theirs.
+// A hundred queues get their own counts, the busiest first if they arrive together. The remaining queues
+// are counted together.
 func TestTraffic_ManyQueues(t *testing.T) {
 	testkit.FileOnly(t)
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
@@ -209,7 +209,8 @@ func TestTraffic_ManyQueues(t *testing.T) {
 	})
 }
 
-// Minutes are kept for seven days. Old minutes are deleted by the writers of new minutes and by Maintain.
+// Minutes are kept for seven days. Old minutes are deleted by processes that write new minutes and by
+// Maintain.
 func TestTraffic_Kept(t *testing.T) {
 	testkit.FileOnly(t)
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
@@ -234,7 +235,7 @@ func TestTraffic_Kept(t *testing.T) {
 	})
 }
 
-// A failed write of the numbers fails no call. It is logged and retried after a minute.
+// A failure to write the counts doesn't make any call fail. It's logged and retried after a minute.
 func TestTraffic_Refused(t *testing.T) {
 	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -257,7 +258,7 @@ func TestTraffic_Refused(t *testing.T) {
 	})
 }
 
-// Close writes the remaining numbers. With NoTraffic, nothing is counted.
+// Close writes the remaining counts. With NoTraffic, nothing is counted.
 func TestTraffic_Close(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "app.db")
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -274,7 +275,7 @@ func TestTraffic_Close(t *testing.T) {
 	require.EqualValues(t, 1, all[0].Enqueued)
 }
 
-// Traffic of an attached pool is counted, also with a single connection and without a log.
+// Traffic of an attached pool is counted, even with a single connection and no write-ahead log.
 func TestTraffic_Attached(t *testing.T) {
 	testkit.FileOnly(t)
 	path := filepath.Join(t.TempDir(), "app.db")

@@ -42,7 +42,7 @@ func named(ids []int64) string {
 	return "jobs " + firstOf(names)
 }
 
-// firstOf joins the first few names and states how many are omitted.
+// firstOf joins the first few names and says how many are omitted.
 func firstOf(names []string) string {
 	const most = 5
 	if len(names) <= most {

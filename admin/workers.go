@@ -50,10 +50,10 @@ type WorkerInfo struct {
 // of every Queue.Work, Queue.WorkTx, Workers.Work and Outbox.Run in any process. Workers of other bindings
 // are included while they hold jobs.
 //
-// A worker appears 20 to 50 ms after its start, or later if the writer is busy, and disappears when
-// its Work ends. A killed worker is [Gone] immediately. It is removed from the list when another
-// process starts a worker or when [honker.DB.Maintain] runs next. An [Unknown] worker is removed if it has not
-// been seen for a day.
+// A worker appears 20 to 50 ms after it starts, or later if the writer is busy, and disappears when its Work
+// ends. A killed worker is [Gone] immediately. It is removed from the list when another process starts a
+// worker or when [honker.DB.Maintain] runs next. An [Unknown] worker is removed if it has not been seen for a
+// day.
 //
 // Workers lists at most 10,000 workers and examines at most 10,000 jobs. It never waits for the writer. It
 // returns [honker.ErrInvalid] if db is nil.

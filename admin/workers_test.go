@@ -23,7 +23,7 @@ func workers(t *testing.T, db *honker.DB) []admin.WorkerInfo {
 	return all
 }
 
-// startWork starts a Work and returns when it is listed. stop ends it.
+// startWork starts a call of Work and returns once it's listed. stop ends it.
 func startWork(t *testing.T, db *honker.DB, work func(ctx context.Context) error) (stop func() error) {
 	t.Helper()
 	before := len(workers(t, db))
@@ -32,7 +32,7 @@ func startWork(t *testing.T, db *honker.DB, work func(ctx context.Context) error
 	return stop
 }
 
-// idle returns a Work of q that has nothing to do.
+// idle returns a call of q's Work that has nothing to do.
 func idle(q *honker.Queue[int]) func(context.Context) error {
 	return func(ctx context.Context) error { return q.Work(ctx, testkit.Succeed[int], nil) }
 }
@@ -73,8 +73,8 @@ func TestWorkers_Work(t *testing.T) {
 	honkertest.Check(t, db)
 }
 
-// Each queue of a Workers has a row. Two loops that share a name by mistake share a row until both have
-// ended.
+// Each queue of a Workers has its own row. Two loops that share a name by mistake share a row until
+// both have ended.
 func TestWorkers_SeveralQueues(t *testing.T) {
 	_, db, _, _ := open(t)
 	work := func(ctx context.Context) error {
@@ -91,7 +91,7 @@ func TestWorkers_SeveralQueues(t *testing.T) {
 	require.Empty(t, workers(t, db))
 }
 
-// Workers of other bindings and of Claim are listed by the jobs they hold.
+// Workers in other bindings, and callers of Claim, are listed while they hold jobs.
 func TestWorkers_Foreign(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	other := honkertest.Foreign(t, db, "jobs")
@@ -126,8 +126,8 @@ func TestWorkers_WorkDue(t *testing.T) {
 	require.Empty(t, rows(t, db, `SELECT worker FROM _honkerx_workers`))
 }
 
-// The next worker that starts and Maintain delete rows that processes left behind: rows from before a
-// reboot, and rows of unknown processes that were not seen for a day.
+// Rows that processes left behind are deleted by the next worker to start and by Maintain: rows from
+// before a reboot, and rows of unknown processes that haven't been seen for a day.
 func TestWorkers_Left(t *testing.T) {
 	testkit.FileOnly(t)
 	const another = `INSERT INTO _honkerx_workers (worker, queue, host, boot, pid_space, pid, pid_start, since_ms, seen_ms) VALUES `
