@@ -107,8 +107,7 @@ func (b *Batch) Reject(err error) {
 	b.finished++
 }
 
-// close disables the batch, so that a handler that still holds it can no longer change its
-// progress.
+// close disables the batch, so a handler that still holds it can no longer change its progress.
 func (b *Batch) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

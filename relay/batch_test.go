@@ -16,7 +16,7 @@ import (
 )
 
 // handleBatches runs handle for n messages of a single partition for an hour. It returns the first
-// number and the length of each batch.
+// sequence number and the length of each batch.
 func handleBatches(t *testing.T, n int, o *relay.Options, handle func(i int, b *relay.Batch) error) (batches []string, db *honker.DB) {
 	t.Helper()
 	testkit.Bubble(t, func(t *testing.T, opened *honker.DB, _ *testkit.Recorder) {
@@ -182,7 +182,7 @@ func TestRelay_Batch_Poison(t *testing.T) {
 	require.True(t, slices.ContainsFunc(batches[1:], large), "%v", batches)
 }
 
-// Methods of a batch have no effect once its handler has returned.
+// A batch's methods have no effect once its handler has returned.
 func TestRelay_Batch_Late(t *testing.T) {
 	var kept *relay.Batch
 	var message *relay.Message

@@ -57,8 +57,8 @@ const deadPage = 100
 
 // Dead returns an iterator over the dead letters that f selects, in the order in which their
 // messages were committed. It never waits for the writer. It reads page by page, so it may or may
-// not yield dead letters that change in the meantime. With a Key it reads only the dead letters of
-// that key. Any other filter is applied to all dead letters of the queue.
+// not yield dead letters that change during the iteration. With a Key it reads only the dead letters
+// of that key. Any other filter is applied to all dead letters of the queue.
 //
 // If an error occurs or ctx ends, the iterator yields a nil dead letter with the error and stops.
 func (q *Queue) Dead(ctx context.Context, f *DeadFilter) iter.Seq2[*DeadMessage, error] {
@@ -109,10 +109,10 @@ func (q *Queue) CountDead(ctx context.Context, f *DeadFilter) (n int64, err erro
 // passed, no other Replay in any process returns them. The caller must settle each of them with
 // [DeadMessage.Resolve] or [DeadMessage.Reject] within that time. Replay takes pending dead letters
 // and those whose hold has expired. Dead letters that were never taken come first, in the order in
-// which their messages were committed, followed by the least recently taken. Replay may return
-// fewer than n if payloads are large. It returns none only if there are none.
+// which their messages were committed, followed by the least recently taken. Replay may return fewer
+// than n if payloads are large, but it returns none only if there are none.
 //
-// Replay does not run the handler of the queue. Use [Queue.Requeue] to return a dead letter to the
+// Replay doesn't run the queue's handler. Use [Queue.Requeue] to return a dead letter to the
 // handler.
 //
 // Replay waits for the writer until ctx ends or BusyTimeout has passed. n and hold must be positive,
@@ -186,11 +186,11 @@ func (d *DeadMessage) settle(ctx context.Context, v row.RelayVerdict) error {
 	return err
 }
 
-// Requeue sends dead letters again, in a single transaction, and returns their number. Each becomes
+// Requeue resends dead letters in a single transaction and returns how many it resent. Each becomes
 // the last message of its partition, with a new ID, Seq and CreatedAt, and is no longer a dead
 // letter. Requeue skips unknown ids, ids of other queues, and dead letters that are held, resolved
-// or discarded. A dead letter whose hold has expired is requeued. Requeue waits for the writer
-// until ctx ends or BusyTimeout has passed.
+// or discarded. A dead letter whose hold has expired is requeued. Requeue waits for the writer until
+// ctx ends or BusyTimeout has passed.
 func (q *Queue) Requeue(ctx context.Context, ids ...int64) (int, error) {
 	var sent []int64
 	err := q.write(ctx, func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
@@ -205,9 +205,9 @@ func (q *Queue) Requeue(ctx context.Context, ids ...int64) (int, error) {
 	return len(sent), nil
 }
 
-// Discard gives up dead letters, in a single transaction, and returns their number. They remain in
-// the database as DeadDiscarded until [Queue.CleanupDead] deletes them. Discard skips the same ids
-// as [Queue.Requeue]. It waits for the writer until ctx ends or BusyTimeout has passed.
+// Discard gives up on dead letters in a single transaction and returns how many it discarded. They
+// remain in the database as DeadDiscarded until [Queue.CleanupDead] deletes them. Discard skips the
+// same ids as [Queue.Requeue]. It waits for the writer until ctx ends or BusyTimeout has passed.
 func (q *Queue) Discard(ctx context.Context, ids ...int64) (n int, err error) {
 	err = q.write(ctx, func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
 		n, err = q.relay.store.Discard(ctx, tx, q.name, ids, now)
@@ -219,8 +219,8 @@ func (q *Queue) Discard(ctx context.Context, ids ...int64) (n int, err error) {
 // CleanupDead deletes the dead letters that were resolved or discarded at least olderThan ago; 0
 // deletes all of them, and a negative olderThan is [honker.ErrInvalid]. It returns the number of
 // deleted dead letters, even with an error. CleanupDead blocks until it is done. It deletes in
-// transactions of a few milliseconds, and other writers run in the pauses between them. The end of
-// ctx stops it between two transactions.
+// transactions of a few milliseconds, and other writers run in the pauses between them. If ctx ends,
+// it stops between two transactions.
 func (q *Queue) CleanupDead(ctx context.Context, olderThan time.Duration) (int, error) {
 	n, err := q.cleanupDead(ctx, olderThan)
 	return n, q.fail("clean up dead letters", err)

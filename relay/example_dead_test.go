@@ -26,7 +26,7 @@ func ExampleQueue_Replay() {
 	}
 	defer db.Close()
 
-	// The customer's endpoint accepts only orders.
+	// The customer's endpoint accepts orders only.
 	r := relay.New(db, nil)
 	hooks := r.Queue("webhooks", 4)
 	done := make(chan struct{})

@@ -48,7 +48,7 @@ func untilFinished(n int, stop func()) *relay.Options {
 	}}}
 }
 
-// Webhooks of a customer are delivered in commit order. If the endpoint is down, they are delivered
+// A customer's webhooks are delivered in commit order. If the endpoint is down, they are delivered
 // later, and later messages with the same key wait for the first.
 func ExampleHTTP() {
 	var down atomic.Bool

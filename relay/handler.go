@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// HandleOption configures the handler of a queue.
+// HandleOption configures a queue's handler.
 type HandleOption func(*handler)
 
 // Lease sets the maximum time for a batch; the default is 30s with a headroom of 2s. The handler's
@@ -36,10 +36,10 @@ func BatchSize(n int) HandleOption {
 	return func(h *handler) { h.tuning.batch = n }
 }
 
-// RetryBase sets the pause after a first failure in this queue, which doubles with each consecutive
-// failure. If d is 0, Options.RetryBase applies. If d exceeds Options.RetryMax, it also raises the
-// maximum for this queue. If d is negative, or greater than the [RetryMax] of the same handler,
-// [Relay.Run] returns [honker.ErrInvalid].
+// RetryBase sets the pause after the first failure in this queue, which doubles with each
+// consecutive failure. If d is 0, Options.RetryBase applies. If d exceeds Options.RetryMax, it also
+// raises the maximum for this queue. If d is negative, or greater than the [RetryMax] of the same
+// handler, [Relay.Run] returns [honker.ErrInvalid].
 func RetryBase(d time.Duration) HandleOption {
 	return func(h *handler) { h.tuning.retryBase = d }
 }
@@ -58,8 +58,8 @@ func TxTimeout(d time.Duration) HandleOption {
 	return func(h *handler) { h.txTimeout = d }
 }
 
-// handler is the handler of a queue. Exactly one of the three functions is set, unless isNil is
-// true.
+// handler is a queue's registered handler. Exactly one of the three functions is set, unless isNil
+// is true.
 type handler struct {
 	queue *Queue
 	one   func(context.Context, *Message) error

@@ -17,7 +17,7 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// events collects the events of an observer.
+// events collects an observer's events.
 type events[E any] struct {
 	mu  sync.Mutex
 	all []E
@@ -213,7 +213,7 @@ func TestRelay_MaxAttempts(t *testing.T) {
 	}
 }
 
-// A panic and a runtime.Goexit in a handler are failures, and the relay continues.
+// A panic or a runtime.Goexit in a handler is a failure, and the relay continues.
 func TestRelay_Handle_Panic(t *testing.T) {
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {
 		r := relay.New(db, nil)

@@ -20,8 +20,8 @@ import (
 type HTTPOptions struct {
 	// Secret is the key that signs requests according to the Standard Webhooks specification
 	// (standardwebhooks.com): "whsec_" followed by at least 24 random bytes in base64. To rotate a
-	// secret, list several separated by spaces; each adds a signature. The default is not to
-	// sign.
+	// secret, list several separated by spaces; each adds a signature. By default, requests aren't
+	// signed.
 	Secret string
 	// Source is a prefix of all idempotency keys, separated by a slash. Queues with the same
 	// name in different databases or families have the same keys. They need different Sources
@@ -33,7 +33,7 @@ type HTTPOptions struct {
 	// 10s if the client has none. A request never outlasts its lease, see [Lease].
 	Timeout time.Duration
 	// PublicOnly refuses connections to addresses outside the public internet, such as 127.0.0.1,
-	// 10.0.0.1 or the metadata server of a cloud. Use it for URLs that customers enter. The
+	// 10.0.0.1 or a cloud provider's metadata server. Set it for URLs supplied by customers. The
 	// resolved address is checked at each dial. The client's Transport must be nil or an
 	// *http.Transport without DialTLS. Its Dial functions are not used, and requests that would go
 	// through a proxy fail.
@@ -55,14 +55,14 @@ type HTTPOptions struct {
 //
 // A request ends after HTTPOptions.Timeout or when the handler's ctx ends, which is before the
 // lease expires. Up to five redirects are followed if they preserve the payload (307, 308) and stay
-// on the host and port of url or upgrade from http to https. At most 64 KiB of a response are read,
-// for at most a second.
+// on the host and port of url or upgrade from http to https. At most 64 KiB of the response is
+// read, for at most one second.
 //
 // If client is nil, HTTP uses a client with its own connections and timeouts, which is shared by
 // all such handlers. The client's Timeout and CheckRedirect are honored. A nil opts selects the
-// defaults. Make a handler once for each URL and keep it, because each handler with both PublicOnly
-// and a client has its own connections. Use [HTTPFunc] if each customer has its own URL. If url or
-// an option is invalid, the handler returns [honker.ErrInvalid], and the relay retries the message.
+// defaults. Create one handler per URL and keep it, because each handler with both PublicOnly and a
+// client has its own connections. Use [HTTPFunc] if each customer has its own URL. If url or an
+// option is invalid, the handler returns [honker.ErrInvalid], and the relay retries the message.
 func HTTP(client *http.Client, url string, opts *HTTPOptions) func(context.Context, *Message) error {
 	s, err := newSink(newClients(client), url, opts)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// secret is the base64 encoding of 24 letters a.
+// secret is the base64 encoding of 24 a's.
 const secret = "whsec_YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFh"
 
 func order() *relay.Message {

@@ -27,7 +27,7 @@ type PartitionInfo struct {
 	Seq        int64     // number of the last committed message; Processed + Waiting
 	Processed  int64     // finished messages, including dead letters
 	Waiting    int64     // unfinished messages, including messages being handled
-	Oldest     time.Time // when the first waiting message was sent; zero if none waits
+	Oldest     time.Time // when the first waiting message was sent; zero if none is waiting
 	Attempt    int       // attempts at the first waiting message
 	LastError  string    // error of the last attempt; empty if it did not fail
 	RetryAt    time.Time // end of the pause after a failure; zero if the partition is not paused
@@ -36,10 +36,10 @@ type PartitionInfo struct {
 	LeaseUntil time.Time // end of the lease; zero if there is none
 }
 
-// Info returns the progress of the queue. If nothing was ever sent to the queue, all counts are 0.
-// Info never waits for the writer. It reads only the first message of each partition. To count
-// waiting messages and dead letters it reads an index entry for each of them, which takes about a
-// tenth of a second per million.
+// Info returns the progress of the queue. If nothing has ever been sent to the queue, all counts
+// are 0. Info never waits for the writer. It reads only the first message of each partition. To
+// count waiting messages and dead letters it reads an index entry for each of them, which takes
+// about a tenth of a second per million.
 func (q *Queue) Info(ctx context.Context) (QueueInfo, error) {
 	info, err := q.info(ctx)
 	return info, q.fail("read info", err)

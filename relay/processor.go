@@ -105,7 +105,7 @@ func (r *run) attempt(a *active, m *Message, call func() error) (err error) {
 	return call()
 }
 
-// each calls f for the messages of the batch until f fails or the handler's time is up.
+// each calls f for the batch's messages until f fails or the handler's time is up.
 func (a *active) each(f func(m *Message) error) error {
 	for a.batch.Remaining() > 0 {
 		m, ok := a.batch.Next()
@@ -182,7 +182,7 @@ func (r *run) watched(a *active, limit time.Time, f func() error) error {
 	case <-over.C:
 	}
 	if !r.leaveBehind(a) {
-		return <-result // the handler has returned in the meantime
+		return <-result // the handler has returned after all
 	}
 	r.relay.engine.Logger.Error("honker: relay: a handler is still running after its context was cancelled; this process does not take its partition until it returns",
 		"queue", a.taken.Queue, "partition", a.taken.Partition, "seq", a.taken.Processed+1)

@@ -13,7 +13,8 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// Profiles differ in batch size and in the pauses after failures. Options override the profile.
+// Profiles differ in batch size and in how long they pause after failures. Options override the
+// profile.
 func TestRelay_Profiles(t *testing.T) {
 	for name, c := range map[string]struct {
 		options     relay.Options

@@ -68,8 +68,8 @@ func checkPublic(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// special4 and special6 are the special-purpose address registries of IANA (RFC 6890) and multicast.
-// All other IPv4 addresses are public. IPv6 addresses are public only within unicast6.
+// special4 and special6 hold IANA's special-purpose address registries (RFC 6890) and the multicast
+// ranges. All other IPv4 addresses are public. IPv6 addresses are public only within unicast6.
 var (
 	special4 = prefixes("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
 		"192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16",

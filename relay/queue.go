@@ -60,10 +60,10 @@ type Outgoing struct {
 	Payload   []byte // any bytes, up to Options.MaxPayload; nil is empty
 }
 
-// Send appends either all of the messages, in the given order, or none of them. It returns their
-// ids after the commit. It waits for the writer until ctx ends or BusyTimeout has passed
-// ([honker.ErrBusy]). If a payload is too large, or a Key, Type or Partition is invalid, Send
-// returns [honker.ErrInvalid] and writes nothing. Without messages it does nothing. With a ctx from
+// Send appends either all of the messages, in the given order, or none of them. It returns their ids
+// after the commit. It waits for the writer until ctx ends or BusyTimeout has passed
+// ([honker.ErrBusy]). If a payload is too large, or a Key, Type or Partition is invalid, Send returns
+// [honker.ErrInvalid] and writes nothing. If there are no messages, it does nothing. With a ctx from
 // [honker.DB.Tx], Send returns [honker.ErrInTx]; use SendTx instead.
 func (q *Queue) Send(ctx context.Context, m ...Outgoing) (ids []int64, err error) {
 	op, err := q.newSendOp(m)
@@ -215,8 +215,8 @@ func (r *Relay) learn(queue string, partitions int) {
 	r.mu.Unlock()
 }
 
-// noteSent records that a transaction with a SendTx to queue has committed. The queue may still be
-// missing, because the SendTx may have run in a savepoint that was rolled back.
+// noteSent records that a transaction containing a SendTx to queue has committed. The queue may still
+// be missing, because the SendTx may have run in a savepoint that was rolled back.
 func (r *Relay) noteSent(queue string) {
 	r.mu.Lock()
 	r.sent[queue] = true

@@ -34,7 +34,7 @@ func processed(t testing.TB, q *relay.Queue) int64 {
 	return partition(t, q, 0).Processed
 }
 
-// waiting returns the number of unfinished messages of some queues.
+// waiting returns the total number of unfinished messages in the given queues.
 func waiting(t testing.TB, queues ...*relay.Queue) (n int64) {
 	t.Helper()
 	for _, q := range queues {
@@ -155,7 +155,7 @@ func TestRelay_Send_BadMessage(t *testing.T) {
 	require.EqualValues(t, 1, waiting(t, q))
 }
 
-// Invalid names, numbers of partitions and options are returned by the first method called.
+// The first method called returns an error for an invalid name, number of partitions or option.
 func TestRelay_Queue_Invalid(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -212,7 +212,7 @@ func TestRelay_Queue_Partition_Vectors(t *testing.T) {
 	}
 }
 
-// Relays of different families share nothing.
+// Relays in different families share nothing.
 func TestRelay_Family(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx := testkit.Context(t, testkit.Timeout)

@@ -5,7 +5,7 @@
 // commit order, by one handler at a time across all processes. Partitions are independent of each
 // other. Delivery is at least once: a handler finishes its message by returning nil, and [Reject]
 // turns the message into a dead letter. After any other error the partition waits and tries the
-// message again. [Queue.HandleTx] has effects exactly once.
+// message again. With [Queue.HandleTx], a handler's writes to the database take effect exactly once.
 //
 //	r := relay.New(db, nil)
 //	hooks := r.Queue("webhooks", 16)
@@ -47,9 +47,9 @@ var ErrStuck = errors.New("a handler is still running after its context was canc
 // Options configures a Relay. The zero value of a field selects its default.
 type Options struct {
 	Profile     Profile       // defaults for Batch, RetryBase and RetryMax, which handler options override per queue; default Balanced
-	Processors  int           // maximum batches handled at once, over all queues (see [Relay.Run]); default 4, and up to 64 while handlers are slow
+	Processors  int           // maximum batches handled at once, across all queues (see [Relay.Run]); default 4, and up to 64 while handlers are slow
 	Batch       int           // maximum messages per batch; default by Profile
-	RetryBase   time.Duration // pause after a first failure, doubled by each consecutive failure; default by Profile
+	RetryBase   time.Duration // pause after the first failure, doubled after each consecutive one; default by Profile
 	RetryMax    time.Duration // maximum pause after failures; default by Profile
 	VacuumEvery time.Duration // interval between sweeps of finished messages that are still in the database; default 1h
 	MaxPayload  int           // maximum payload size in bytes; default 64 KiB

@@ -23,9 +23,9 @@ import (
 // Run handles up to Options.Processors batches at once. Partitions whose last attempt failed, even
 // in another process or before a restart, never occupy the last of several processors, so healthy
 // partitions do not wait for them. By default a batch that runs longer than 20 milliseconds makes
-// room for another, up to 64 in all. Endpoints that turn slow without having failed therefore do
-// not block the others either. If Processors is set, it is a fixed limit. With a single processor,
-// a failing partition can delay the others.
+// room for another, up to 64 in all. This way, endpoints that become slow without failing don't
+// block the others either. If Processors is set, it is a fixed limit. With a single processor, a
+// failing partition can delay the others.
 //
 // Run returns nil after ctx has ended, or [ErrStuck] with the partitions whose handlers have not
 // returned; nothing else is still running in that case. It returns [honker.ErrInvalid] if a name or

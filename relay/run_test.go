@@ -81,7 +81,7 @@ func start(t testing.TB, r *relay.Relay) (stop func() error) {
 	return testkit.Background(t, r.Run)
 }
 
-// drained waits until no message of some queues is left.
+// drained waits until the given queues have no messages left.
 func drained(t testing.TB, queues ...*relay.Queue) {
 	t.Helper()
 	testkit.Eventually(t, testkit.Timeout, "all messages finished", func() bool {

@@ -220,8 +220,8 @@ func newSilent(t *testing.T) *silent {
 	return s
 }
 
-// Messages of healthy customers do not wait for hanging requests of other customers. With default
-// options, all healthy messages are delivered before the first hanging request ends.
+// Healthy customers' messages don't wait for other customers' hanging requests. With default options,
+// all healthy messages are delivered before the first hanging request ends.
 func TestRelay_HTTP_HangingEndpoints(t *testing.T) {
 	t.Parallel()
 	hanging := newSilent(t)

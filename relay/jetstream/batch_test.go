@@ -17,7 +17,7 @@ import (
 	"github.com/honker-go/honker/relay/jetstream"
 )
 
-// deliveries records the events of a relay.
+// deliveries records a relay's events.
 type deliveries struct {
 	finished, retried atomic.Int64
 	dead              chan relay.Died

@@ -1,5 +1,5 @@
-// Package jetstream publishes the messages of a relay to NATS JetStream, in the order of their
-// partition. Each message has a Nats-Msg-Id, so that the server can drop duplicates.
+// Package jetstream publishes a relay's messages to NATS JetStream, in partition order. Each
+// message has a Nats-Msg-Id, so that the server can drop duplicates.
 package jetstream
 
 import (
@@ -56,12 +56,12 @@ func Publish(js natsjs.JetStream, subject string, opts *Options) func(context.Co
 }
 
 // PublishBatch is like [Publish] but returns a handler for Queue.HandleBatch. It publishes up to
-// 256 messages in two round trips, as an atomic batch of JetStream. That requires server 2.12 and a
+// 256 messages in two round trips, as a JetStream atomic batch. That requires server 2.12 and a
 // stream with AllowAtomicPublish. Otherwise, or if the stream already has some of the messages, it
 // publishes them individually.
 //
 // Either way, the partition's order is preserved after any failure. Asynchronous publishing would
-// not preserve it, because a stream could lose a message and store the next one.
+// not preserve it, because a stream could lose a message but store the next one.
 func PublishBatch(js natsjs.JetStream, subject string, opts *Options) func(context.Context, *relay.Batch) error {
 	p, err := newPublisher(js, subject, opts)
 	if err != nil {
@@ -219,7 +219,7 @@ func (p *publisher) send(ctx context.Context, msg *nats.Msg, wait bool) (answer 
 	return reply.Data, nil
 }
 
-// exceedsMaximum is the error code of a stream for a message above its maximum size.
+// exceedsMaximum is a stream's error code for a message that exceeds its maximum size.
 const exceedsMaximum natsjs.ErrorCode = 10054
 
 // tooLarge reports whether err means that the message is too large, so that retries are futile.

@@ -69,7 +69,7 @@ func (b *broker) connect() natsjs.JetStream {
 	return js
 }
 
-// orders creates the stream ORDERS.
+// orders creates the ORDERS stream.
 func orders(t *testing.T, js natsjs.JetStream, change func(*natsjs.StreamConfig)) natsjs.Stream {
 	t.Helper()
 	c := natsjs.StreamConfig{Name: "ORDERS", Subjects: []string{"orders.>"}}
@@ -154,7 +154,7 @@ func TestPublish_SubjectOfTheMessage(t *testing.T) {
 	require.Equal(t, "orders.p3", stored(t, s)[0].Subject)
 }
 
-// If no stream has the subject, the handler returns an error, so the message is retried.
+// If no stream covers the subject, the handler returns an error, so the message is retried.
 func TestPublish_NoStream(t *testing.T) {
 	js := startBroker(t).connect()
 	err := jetstream.Publish(js, "orders.eu", nil)(t.Context(), message(1, "a"))

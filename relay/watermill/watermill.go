@@ -1,5 +1,5 @@
-// Package watermill publishes the messages of a relay with a publisher of Watermill, which supports
-// Kafka, AMQP, SQL databases, cloud services and others.
+// Package watermill publishes a relay's messages through Watermill, which supports Kafka, AMQP, SQL
+// databases, cloud services and others.
 package watermill
 
 import (
