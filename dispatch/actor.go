@@ -71,10 +71,10 @@ func NewActor[T any](d *Dispatcher, id Identity, h func(context.Context, *Task[T
 	return &Actor[T]{d: d, id: id.withGroup(), handler: h, opts: o, err: err}
 }
 
-// Run registers the actor, runs its tasks and obeys Stop, Pause and the other commands. It blocks
-// until ctx ends or the actor is stopped and all handlers have returned, and then returns nil. It
-// returns [ErrInstanceTaken] if another actor with the same name is alive. This can also happen
-// later, if the process was suspended for longer than Options.TTL.
+// Run registers the actor, runs its tasks and responds to Stop, Pause and the other commands. It
+// blocks until ctx ends or the actor is stopped and all handlers have returned, and then returns
+// nil. It returns [ErrInstanceTaken] if another actor with the same name is alive. This can also
+// happen later, if the process has been suspended for longer than Options.TTL.
 //
 // Run claims jobs in order of their level. Within a level it claims from the instance's queue
 // first, then from the group's queue, then from the type's queue. Legacy queues come last. A queue

@@ -24,7 +24,7 @@ func Call[R any](ctx context.Context, d *Dispatcher, t Target, payload any, opts
 }
 
 // Await waits for the job with the given id, as returned by Send, to end and decodes its result
-// into an R. It returns at once if the job has already ended.
+// into an R. It returns immediately if the job has already ended.
 //
 // The result is the value saved by the worker. Actors in this package save a result. Workers in
 // other languages may instead enqueue a reply in [Keys.Reply] or [Keys.LegacyReply], no later than

@@ -34,22 +34,22 @@ const (
 // controlAge is the retention of control topics.
 const controlAge = time.Hour
 
-// Stop stops the live actors of t. They claim no more jobs and finish their tasks, and their Run
-// returns nil. Stop returns the number of actors that will receive the command, without waiting for
-// them to stop. Actors that start later are not affected.
+// Stop stops t's live actors. They claim no more jobs and finish their tasks, and their Run returns
+// nil. Stop returns the number of actors that will receive the command, without waiting for them to
+// stop. Actors that start later are not affected.
 func (d *Dispatcher) Stop(ctx context.Context, t Target) (int, error) {
 	n, _, err := d.command(ctx, "stop", t, command{Cmd: cmdStop})
 	return n, err
 }
 
-// Pause keeps the live actors of t from claiming jobs until Resume. Running tasks continue. Like
-// [Dispatcher.Stop], it returns the number of actors that will receive the command.
+// Pause keeps t's live actors from claiming jobs until Resume is called. Running tasks continue.
+// Like [Dispatcher.Stop], it returns the number of actors that will receive the command.
 func (d *Dispatcher) Pause(ctx context.Context, t Target) (int, error) {
 	n, _, err := d.command(ctx, "pause", t, command{Cmd: cmdPause})
 	return n, err
 }
 
-// Resume ends a Pause of the live actors of t. It returns the number of actors that will receive the
+// Resume ends a Pause of t's live actors. It returns the number of actors that will receive the
 // command.
 func (d *Dispatcher) Resume(ctx context.Context, t Target) (int, error) {
 	n, _, err := d.command(ctx, "resume", t, command{Cmd: cmdResume})
@@ -145,7 +145,7 @@ func (d *Dispatcher) Ping(ctx context.Context, t Target) (pongs []Pong, err erro
 // StopJob stops the job with the id returned by Send. A waiting job will not run. If the job is
 // running, its handler's ctx is cancelled with the cause [honker.ErrCancelled], and the job is not
 // retried. StopJob reports whether this call stopped the job; it returns false if the job has
-// already ended or is unknown. Workers of other bindings are not notified: they find out that they
+// already ended or is unknown. Workers in other bindings aren't notified: they find out that they
 // have lost the claim when they settle the job.
 func (d *Dispatcher) StopJob(ctx context.Context, id int64) (stopped bool, err error) {
 	if err := errors.Join(d.err, d.engine.RefuseInTx(ctx, "")); err != nil {

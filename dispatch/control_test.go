@@ -95,8 +95,8 @@ func TestPing_All(t *testing.T) {
 	require.Len(t, pongs, 1)
 }
 
-// An actor of which only the presence row is left does not answer. Ping returns after the TTL or
-// when ctx ends.
+// An actor doesn't answer if only its presence row is left. Ping returns after the TTL or when ctx
+// ends.
 func TestPing_Silent(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()

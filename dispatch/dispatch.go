@@ -1,5 +1,5 @@
-// Package dispatch sends jobs to actors by address. The address is a type of actors, a group within
-// a type, or a single instance.
+// Package dispatch sends jobs to actors by address. An address is an actor type, a group within a
+// type, or a single instance.
 //
 // An actor runs the jobs for its instance first, then the jobs for its group, then the jobs for its
 // type. It refreshes a presence row while it runs. A supervisor sends jobs, waits for their results,
@@ -39,8 +39,8 @@ var ErrNoResult = errors.New("the job has finished without a result")
 
 // Options configures a Dispatcher. The zero value of each field selects its default.
 type Options struct {
-	// Prefix begins every key, so that several systems can share a database; default DefaultPrefix. It
-	// may have up to 64 bytes of UTF-8, without an asterisk or NUL.
+	// Prefix begins every key, so that several systems can share a database; default DefaultPrefix.
+	// It may be up to 64 bytes of UTF-8 and must not contain an asterisk or NUL.
 	Prefix string
 	// Prios is the number of priority levels, at most MaxPrios; default 1. It must be the same in all
 	// processes.

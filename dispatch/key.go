@@ -22,7 +22,7 @@ type Keys struct {
 	Prefix string // DefaultPrefix if empty
 }
 
-// Maximum lengths in bytes. The longest possible key fits into the 1024 bytes of a queue name.
+// Maximum lengths in bytes. The longest possible key fits in a 1024-byte queue name.
 const (
 	maxPart   = 255
 	maxPrefix = 64

@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// live returns the number of jobs in all queues, without dead letters.
+// live returns the number of jobs in all queues, not counting dead letters.
 func live(t testing.TB, db *honker.DB) (n int64) {
 	t.Helper()
 	queues, err := admin.Queues(context.Background(), db)

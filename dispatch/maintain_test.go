@@ -52,7 +52,7 @@ func TestMaintain_Dispatch(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// Check reports each broken rule of the dispatch tables once.
+// Check reports each violated rule of the dispatch tables once.
 func TestCheck_Dispatch(t *testing.T) {
 	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)

@@ -22,9 +22,9 @@ type Presence struct {
 	Paused        bool // it is not claiming tasks
 }
 
-// Actors returns the live actors of t, or of all types if t is zero. They are sorted by type, group
-// and instance. An actor that was killed is listed until its TTL has passed. Actors never waits for
-// a writer.
+// Actors returns t's live actors, or those of all types if t is zero. They are sorted by type,
+// group and instance. An actor that was killed is listed until its TTL has passed. Actors never
+// waits for a writer.
 func (d *Dispatcher) Actors(ctx context.Context, t Target) (found []Presence, err error) {
 	if t != (Target{}) {
 		if err := t.check(); err != nil {

@@ -37,7 +37,7 @@ func TestActor_Presence_Refreshed(t *testing.T) {
 	})
 }
 
-// The presence has the number of running tasks and shows whether the actor is busy.
+// The presence shows the number of running tasks and whether the actor is busy.
 func TestActor_Presence_Busy(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), &dispatch.Options{TTL: time.Second})
 	began, release := make(chan int, 100), make(chan struct{})
@@ -60,7 +60,7 @@ func TestActor_Presence_Busy(t *testing.T) {
 	shows(0, false)
 }
 
-// Actors lists exactly the actors of a type, a group or an instance, in order.
+// Actors lists exactly the actors in a type, a group or an instance, in order.
 func TestActors_Target(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), nil)
 	var r ran

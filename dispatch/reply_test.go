@@ -112,7 +112,7 @@ func TestAwait_ReplyQueue_Which(t *testing.T) {
 	require.ErrorAs(t, err, &failed)
 }
 
-// If the worker only acks, Await returns ErrNoResult and not a zero value.
+// If the worker only acks, Await returns ErrNoResult rather than a zero value.
 func TestAwait_NoResult(t *testing.T) {
 	db, b := testkit.OpenWithBinding(t)
 	d := dispatch.New(db, nil)

@@ -22,7 +22,7 @@ type sendOptions struct {
 	err        error
 }
 
-// With sets enqueue options of the job, such as [honker.Delay], [honker.MaxAttempts] and
+// With sets the job's enqueue options, such as [honker.Delay], [honker.MaxAttempts] and
 // [honker.ExpiresIn]. [honker.Priority] orders jobs within their queue.
 func With(opts ...honker.EnqueueOption) SendOption {
 	return func(o *sendOptions) { o.enqueue = append(o.enqueue, opts...) }
@@ -125,7 +125,7 @@ func (d *Dispatcher) send(ctx context.Context, tx honker.Tx, t Target, payload a
 		s.Events = d.events()
 	}
 	added, err := d.store.Add(ctx, on, s, now)
-	if err != nil || !added { // the unique key belongs to a job that was sent before
+	if err != nil || !added { // the unique key belongs to an earlier job
 		return s.ID, err
 	}
 	if old := d.pushes(t, d.keys.Work(t)); len(old) > 0 {

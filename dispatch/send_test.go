@@ -214,7 +214,7 @@ func TestSend_InTx(t *testing.T) {
 	require.Len(t, actors(t, d, typeOsis), 1)
 }
 
-// The outcome is sent to the queue and the stream of ReplyTo and ReplyToStream for every final state.
+// For every final state, the outcome is sent to ReplyTo's queue and ReplyToStream's topic.
 func TestSend_ReplyTo(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, nil)

@@ -20,12 +20,12 @@ import (
 // errDrained is the cancellation cause for handlers that are still running after DrainTimeout.
 var errDrained = errors.New("the actor has ended")
 
-// session is a single Run of an actor.
+// session is the state of a single call of Actor.Run.
 //
-// The goroutine that called Run processes commands. A second goroutine calls Work, which claims jobs. When the queues
-// change or a pause begins, the session cancels Work's context. This stops Work from claiming, but its handlers
-// continue and may overlap with the handlers of the next call of Work. All handlers share a pool that bounds their
-// number.
+// The goroutine that called Run processes commands. A second goroutine calls Work, which claims jobs. When the set
+// of queues changes or a pause begins, the session cancels Work's context. Work then stops claiming, but its
+// handlers keep running and may overlap with those of the next call of Work. All handlers share a pool that limits
+// how many run at once.
 type session struct {
 	d       *Dispatcher
 	id      Identity
@@ -47,7 +47,7 @@ type session struct {
 	tasks      map[int64]*running
 }
 
-// running is a task whose handler is running.
+// running describes a task whose handler is running.
 type running struct {
 	cancel   context.CancelCauseFunc
 	giveBack func(context.Context) error // releases the task without using up an attempt
@@ -79,7 +79,7 @@ func (s *session) run(ctx context.Context) error {
 }
 
 func (s *session) live(ctx context.Context) error {
-	// Join before registering, so that no command committed after the registration is missed.
+	// Join before registering, so no command committed after the registration is missed.
 	h, err := joinHost(ctx, s)
 	if err != nil {
 		return err
@@ -97,8 +97,8 @@ func (s *session) live(ctx context.Context) error {
 	return err
 }
 
-// register writes the presence of the actor. It returns the offset of the last event before the
-// registration; older commands must be ignored.
+// register writes the actor's presence row. It returns the offset of the last event before the registration.
+// Commands up to that offset must be ignored.
 func (s *session) register(ctx context.Context) (head int64, err error) {
 	err = s.d.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
 		entered, err := s.d.store.Register(ctx, q, s.row(now), now)
@@ -138,7 +138,7 @@ func (s *session) unregister(ctx context.Context) {
 	}
 }
 
-// presence returns the presence row of the actor and reports whether the actor is registered.
+// presence returns the actor's presence row and reports whether the actor is registered.
 func (s *session) presence(now time.Time) (row.DispatchPresence, bool) {
 	s.mu.Lock()
 	registered := s.registered
@@ -177,8 +177,8 @@ func (s *session) takeMail() []command {
 	return mail
 }
 
-// serve claims jobs and processes commands until ctx ends, the actor is stopped, or Work fails. It
-// restarts Work whenever the queues or the pause change.
+// serve claims jobs and processes commands until ctx ends, the actor is stopped, or Work fails. It restarts Work
+// whenever the set of queues or the paused state changes.
 func (s *session) serve(ctx context.Context, head int64) error {
 	for n := 1; ; n++ {
 		stop := s.startWork(ctx, n)
@@ -190,8 +190,8 @@ func (s *session) serve(ctx context.Context, head int64) error {
 	}
 }
 
-// startWork calls Work for the current queues in a new goroutine, unless the actor is paused. stop ends the claiming
-// but not the handlers.
+// startWork calls Work for the current queues in a new goroutine, unless the actor is paused. stop stops Work from
+// claiming jobs but leaves its handlers running.
 func (s *session) startWork(ctx context.Context, n int) (stop func()) {
 	if s.isPaused() {
 		return func() {}
@@ -277,7 +277,7 @@ func (s *session) apply(ctx context.Context, c command) (changed bool) {
 	return changed
 }
 
-// show refreshes the presence row immediately, so that a change of state becomes visible.
+// show refreshes the presence row immediately, so that others see a state change.
 func (s *session) show(ctx context.Context) {
 	r, _ := s.presence(time.Now())
 	s.report(ctx, "the presence could not be refreshed for a pause", s.d.engine.Write(ctx, "", engine.SingleOp(
@@ -316,8 +316,8 @@ func (s *session) begin(ctx context.Context, id int64, giveBack func(context.Con
 	}
 }
 
-// stopTask cancels the handler of a stopped task. If no handler is running the task anymore, stopTask records the end
-// of the task instead.
+// stopTask cancels the handler of a stopped task. If no handler is running the task anymore, stopTask records that
+// it has ended.
 func (s *session) stopTask(ctx context.Context, id int64) {
 	s.mu.Lock()
 	t := s.tasks[id]
@@ -338,8 +338,8 @@ func (s *session) endStopped(ctx context.Context, id int64) {
 		})))
 }
 
-// drain waits for the handlers. It cancels their contexts after DrainTimeout, and releases their tasks
-// after a further CancelGrace, as Work does.
+// drain waits for the handlers. It cancels their contexts after DrainTimeout, and releases their tasks after
+// another CancelGrace, as Work does.
 func (s *session) drain(ctx context.Context) {
 	done := make(chan struct{})
 	go func() {
@@ -368,8 +368,7 @@ func (s *session) endHandlers() {
 	}
 }
 
-// giveBack releases the tasks of handlers that ignore the end of their context. Run still waits for
-// those handlers.
+// giveBack releases the tasks of handlers that ignore their canceled context. Run still waits for those handlers.
 func (s *session) giveBack(ctx context.Context) {
 	s.mu.Lock()
 	tasks := maps.Clone(s.tasks)
@@ -381,7 +380,7 @@ func (s *session) giveBack(ctx context.Context) {
 			continue
 		}
 		err := t.giveBack(ctx)
-		if errors.Is(err, honker.ErrClaimLost) { // the task was settled or stopped meanwhile
+		if errors.Is(err, honker.ErrClaimLost) { // the task has since been settled or stopped
 			continue
 		}
 		s.d.engine.Logger.Warn("honker: dispatch: a handler is still running after its context was cancelled; its task was released",

@@ -10,14 +10,14 @@ import (
 // QueueStats holds the job counts of a queue.
 type QueueStats struct {
 	Queue    string
-	Target   Target    // target of the queue
+	Target   Target    // the queue's target
 	Depth    int       // waiting jobs, including jobs that are not due yet
 	InFlight int       // claimed jobs
 	Oldest   time.Time // when the oldest waiting job was sent, in whole seconds; zero if no job is waiting
 }
 
 // Stats counts the jobs of each canonical queue, sorted by queue. Empty queues are omitted. Each
-// call scans an index entry per job, which takes about a tenth of a second for a million jobs.
+// call scans one index entry per job, which takes about a tenth of a second for a million jobs.
 // Stats never waits for a writer.
 func (d *Dispatcher) Stats(ctx context.Context) (all []QueueStats, err error) {
 	if d.err != nil {

@@ -50,7 +50,7 @@ type Status struct {
 func (s *Status) over() bool { return s.State != Dispatched && s.State != Started }
 
 // Status returns the status of the job with the given id, as returned by Send. The status is kept
-// for an hour after the job has ended. For an unknown id Status returns [honker.ErrNotFound]. It
+// for an hour after the job has ended. For an unknown ID, Status returns [honker.ErrNotFound]. It
 // never waits for a writer.
 func (d *Dispatcher) Status(ctx context.Context, id int64) (Status, error) {
 	s, err := d.status(ctx, id)

@@ -12,12 +12,12 @@ const (
 	// DefaultGroup is the group used if an Identity has no group, or if a Target has an Instance
 	// but no group.
 	DefaultGroup = "default"
-	// MaxPrios is the maximum value of Options.Prios. It is low because each level adds three
-	// queues to every actor.
+	// MaxPrios is the maximum value of Options.Prios. It's low because each level adds three queues
+	// to every actor.
 	MaxPrios = 8
 )
 
-// Target is the address of a job or a command: a type of actors, a group or an instance.
+// Target is the address of a job or a command: an actor type, a group or an instance.
 type Target struct {
 	Type     string
 	Group    string // if empty, all groups, or DefaultGroup if Instance is set
