@@ -17,7 +17,7 @@ import (
 // Handler returns an http.Handler that verifies a request, then records and handles its message in a
 // single transaction. It responds with
 //
-//   - 204 after the commit, and for a message that was recorded before;
+//   - 204 after the commit, or if the message was already recorded;
 //   - 401 for [ErrSignature] and [ErrTimestamp], which a relay retries, because a new secret or
 //     a corrected clock may resolve them;
 //   - 400 for [ErrID], and 422 with the error text if h returns a [honker.Reject]; a relay turns the
@@ -25,11 +25,11 @@ import (
 //   - 413 for [ErrTooLarge], 405 for a method other than POST, 408 for an incomplete body;
 //   - 503 with Retry-After if the writer is not free within BusyTimeout, if the DB is closed, or if h
 //     returns a [honker.RetryAfter] or a [honker.Snooze];
-//   - 500 for any other error of h, whose text is only logged.
+//   - 500 for any other error from h, whose text is only logged.
 //
-// Any response other than 204 means that nothing was changed. Such a response is logged and
-// reported to Observer.Refused. If h panics, nothing is changed, and the panic continues in the
-// server. h's ctx ends with the request. Handler does not limit the time for reading the body; set
+// Any response other than 204 means that nothing was changed. Such a response is logged and reported
+// to Observer.Refused. If h panics, nothing is changed, and the panic propagates to the server. h's
+// ctx ends with the request. Handler does not limit the time for reading the body; set
 // http.Server.ReadTimeout. Handler panics if h is nil.
 func (in *Inbox) Handler(h HandlerFunc) http.Handler {
 	if h == nil {

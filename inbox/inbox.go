@@ -31,7 +31,7 @@ import (
 	"github.com/honker-go/honker/internal/webhook"
 )
 
-// Errors returned by [Inbox.Verify]. A request that fails with any of them has changed nothing.
+// Errors returned by [Inbox.Verify]. A request that fails with one of them has changed nothing.
 var (
 	// ErrSignature means that no signature of the request matches any of the secrets.
 	ErrSignature = webhook.ErrSignature
@@ -48,9 +48,9 @@ var (
 
 // Options configures an Inbox. The zero value of a field selects its default.
 type Options struct {
-	// Source names the sender. Ids are unique within a source. Two endpoints must use the same
-	// Source if the sender may deliver a message to either of them. Source is required and follows
-	// the naming rules of [honker.NewQueue].
+	// Source names the sender. IDs are unique within a source. Two endpoints must use the same Source
+	// if the sender may deliver a message to either of them. Source is required and follows the
+	// naming rules of [honker.NewQueue].
 	Source string
 	// Secrets are the keys that the sender may use, each "whsec_" followed by at least 24 random
 	// bytes in base64. At least one is required. During a rotation, list both the old and the new

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { testkit.Main(m, nil) }
 
-// The base64 encodings of 24 letters a and of 24 letters b.
+// The base64 encodings of 24 a's and of 24 b's.
 const (
 	secretA = "whsec_YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFh"
 	secretB = "whsec_YmJiYmJiYmJiYmJiYmJiYmJiYmJiYmJi"

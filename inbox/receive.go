@@ -49,7 +49,7 @@ func Enqueue[T any](q *honker.Queue[T], opts ...honker.EnqueueOption) HandlerFun
 	}
 }
 
-// Publish is like [Enqueue], but publishes the payload as an event of s.
+// Publish is like [Enqueue], but publishes the payload as an event on s.
 func Publish[E any](s *honker.Stream[E], opts ...honker.PublishOption) HandlerFunc {
 	return func(ctx context.Context, tx *sql.Tx, m *Message) error {
 		var data E
@@ -61,8 +61,8 @@ func Publish[E any](s *honker.Stream[E], opts ...honker.PublishOption) HandlerFu
 	}
 }
 
-// Receive records a message and calls h in a single transaction. If the inbox has recorded the id
-// before, Receive does not call h and returns false. Receive does not verify the message, which may
+// Receive records a message and calls h in a single transaction. If the inbox has already recorded
+// the ID, Receive doesn't call h and returns false. Receive does not verify the message, which may
 // come from Verify or from another transport, and it ignores m.Source. Receive waits for the writer
 // until ctx ends or BusyTimeout has passed ([honker.ErrBusy]). It returns [honker.ErrInvalid] if m
 // or h is nil, [ErrID] for an invalid id, and [honker.ErrInTx] with a ctx from [honker.DB.Tx]; use
@@ -92,7 +92,7 @@ func (in *Inbox) Receive(ctx context.Context, m *Message, h HandlerFunc) (first 
 }
 
 // ReceiveTx records a message in the caller's transaction. If it returns an error, the caller must
-// roll back the transaction. If the id was recorded before, first is false and the caller must not
+// roll back the transaction. If the ID was already recorded, first is false and the caller must not
 // apply the message again. Otherwise ReceiveTx is like [Inbox.Receive].
 func (in *Inbox) ReceiveTx(ctx context.Context, tx honker.Tx, m *Message) (first bool, err error) {
 	if err := m.check(); err != nil {

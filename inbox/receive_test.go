@@ -68,7 +68,7 @@ func TestInbox_Receive_Invalid(t *testing.T) {
 	require.Zero(t, rows(t, db))
 }
 
-// If an application trigger drops a message's row, the message is not treated as a duplicate.
+// If an application trigger drops a message's row, the message isn't treated as a duplicate.
 func TestInbox_Receive_NotInserted(t *testing.T) {
 	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
