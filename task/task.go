@@ -23,8 +23,8 @@ type Task struct {
 	Kwargs map[string]json.RawMessage
 }
 
-// New returns a call of the function name with positional arguments args, encoded as JSON. Set
-// Kwargs for keyword arguments. New fails if an argument cannot be encoded.
+// New returns a call of the named function with args as its positional arguments, encoded as JSON.
+// Set Kwargs for keyword arguments. New fails if an argument cannot be encoded.
 func New(name string, args ...any) (Task, error) {
 	t := Task{Name: name}
 	for i, a := range args {
@@ -86,7 +86,7 @@ func (t Task) MarshalJSON() ([]byte, error) {
 	return json.Marshal(envelope{&c})
 }
 
-// errRaw has the same text as the error of the Python binding.
+// errRaw has the same text as the Python binding's error.
 var errRaw = errors.New("raw (non-decorated) payload on a decorated-task queue")
 
 // UnmarshalJSON implements [json.Unmarshaler]. It fails if text is not a task. A worker moves a job

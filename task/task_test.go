@@ -89,7 +89,7 @@ func TestTask_Envelope_AsHonker(t *testing.T) {
 	}
 }
 
-// fromPython is formatted as Python's json.dumps does.
+// fromPython is formatted the way Python's json.dumps does it.
 const fromPython = `{"__honker_task__": {"task": "app.tasks.mail", "args": ["ad\u00e4", 9007199254740993, null], "kwargs": {"retries": 2, "to": {"cc": []}}}}`
 
 // A task written by another binding is decoded.
@@ -126,7 +126,7 @@ func TestTask_Foreign(t *testing.T) {
 	}
 }
 
-// Arg and Kwarg fail for arguments that are missing or have another type.
+// Arg and Kwarg fail for arguments that are missing or have the wrong type.
 func TestTask_Arguments_Bad(t *testing.T) {
 	t.Parallel()
 	call := newTask(t, "mail", "ada")
@@ -230,7 +230,7 @@ func TestTask_Result(t *testing.T) {
 	require.JSONEq(t, "null", string(p.result))
 }
 
-// A failed task is retried, and its error may choose the outcome.
+// A failed task is retried, and its error can determine the outcome.
 func TestTask_Fails_Outcomes(t *testing.T) {
 	runs := 0
 	flaky := task.Handlers{"flaky": func(context.Context, task.Task) (any, error) {
