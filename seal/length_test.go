@@ -11,8 +11,8 @@ import (
 	"github.com/honker-go/honker/seal"
 )
 
-// Without compression, the stored length depends only on the payload's length. If it also depended on repetition, an
-// attacker could guess a secret by placing text beside it.
+// Without compression, the stored length depends only on the payload's length. If it also depended on repetition,
+// an attacker could guess a secret by placing text next to it.
 func TestCodec_Length_TellsNoText(t *testing.T) {
 	c := newCodec(t, "a", nil)
 	guess := func(text string) int {

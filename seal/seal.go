@@ -14,7 +14,7 @@
 // queue. Moving a payload to another job of the same queue is not detected, because a job is sealed before it has an id.
 // The length of a payload is visible in the file. With Options.Compress, the length also shows how repetitive it is.
 //
-// docs/guide/encryption.md lists the data that is sealed and the data that is not, and describes key rotation.
+// docs/guide/encryption.md lists what is sealed and what isn't, and describes key rotation.
 package seal
 
 import (
@@ -34,8 +34,8 @@ import (
 
 // Keys holds the encryption keys of a codec.
 type Keys struct {
-	// Current is the id of the key in Ring that seals new payloads. The id is stored unencrypted with each payload. It
-	// may have up to 64 ASCII letters, digits and the characters . _ : / -
+	// Current is the id of the key in Ring that seals new payloads. The id is stored unencrypted with each payload.
+	// It consists of up to 64 ASCII letters, digits and the characters . _ : / -
 	Current string
 	// Ring maps ids to keys. A key must be 32 random bytes; it must not be a password. Payloads sealed with any key
 	// in Ring can be opened. A key should seal at most 2³² payloads: nonces are random, and a repeated nonce would
@@ -43,7 +43,7 @@ type Keys struct {
 	Ring map[string][]byte
 }
 
-// Options configures a codec. A zero field means its default.
+// Options configures a codec. The zero value of a field selects its default.
 type Options struct {
 	// Strict rejects payloads that are not sealed, and their jobs become dead letters. This includes jobs enqueued by
 	// other programs, by SQL functions, or before the codec was in use. By default such payloads are returned
@@ -62,7 +62,7 @@ type Options struct {
 // process that has the key.
 var ErrKey = errors.New("key is not in the ring")
 
-// New returns a codec that uses a copy of keys. Nil opts means defaults. New returns honker.ErrInvalid if
+// New returns a codec that uses a copy of keys. A nil opts selects the defaults. New returns honker.ErrInvalid if
 // Current is not in the ring, if an id is malformed, or if a key is not 32 bytes long.
 func New(keys Keys, opts *Options) (honker.Codec, error) {
 	c := &codec{current: keys.Current, ring: make(map[string]cipher.AEAD)}
@@ -208,7 +208,7 @@ func parse(stored json.RawMessage) (*sealed, error) {
 	return e.Seal, nil
 }
 
-// looksSealed reports whether text starts like an object with $seal as its first key. White space is skipped,
+// looksSealed reports whether text starts like an object with $seal as its first key. Whitespace is skipped,
 // because other programs may have reformatted the JSON.
 func looksSealed(text string) bool {
 	const space = " \t\r\n"

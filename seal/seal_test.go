@@ -56,7 +56,7 @@ func requireOpens(t testing.TB, c honker.Codec, queue string, stored json.RawMes
 	require.Equal(t, payload, string(opened))
 }
 
-// A sealed payload is opened byte for byte, and its plaintext is not visible in the stored text. Sealing
+// A sealed payload opens to exactly the original bytes, and its plaintext isn't visible in the stored text. Sealing
 // the same payload twice gives different results.
 func TestCodec_RoundTrip(t *testing.T) {
 	for _, opts := range []*seal.Options{nil, {Strict: true}, {Compress: true}} {
@@ -240,7 +240,7 @@ func TestNew_BadKeys(t *testing.T) {
 	requireOpens(t, c, "q", stored, `1`)
 }
 
-// A job whose key is missing in a process waits for a process that has the key. A payload that was moved to another
+// If a process doesn't have a job's key, the job waits for a process that does. A payload that was moved to another
 // queue with SQL is not opened there.
 func TestCodec_InQueue(t *testing.T) {
 	testkit.FileOnly(t)
