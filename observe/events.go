@@ -103,12 +103,12 @@ type Published struct {
 // Woke reports that waiting goroutines were woken.
 type Woke struct {
 	Cause   string // "commit", "deadline" or "restart"
-	Waiters int    // number of woken goroutines
+	Waiters int    // number of goroutines woken
 }
 
 // Requeued reports that dead jobs were requeued by package admin.
 type Requeued struct {
-	Queue string // queue in which the jobs now wait
+	Queue string // queue in which the jobs are now waiting
 	IDs   []int64
 	Actor string // see honker.WithActor
 	Tx    bool   // in the caller's transaction, which may still be rolled back
@@ -128,7 +128,7 @@ type Cancelled struct {
 	Actor string // see honker.WithActor
 }
 
-// Working reports that a Work, WorkTx, WorkDue or WorkDueTx in this process begins or ends.
+// Working reports that a Work, WorkTx, WorkDue or WorkDueTx in this process has begun or ended.
 type Working struct {
 	Queues []string // several for honker.Workers, which share the slots; otherwise just one queue
 	Worker string
@@ -152,12 +152,12 @@ type Maintained struct {
 	Failed []string // names of the tasks that failed and will be retried in the next round, as in the log
 }
 
-// TxEnded reports the end of a transaction in this process that held the writer. It may belong to a verb, to several
-// verbs that shared it, to honker.DB.Tx, or to a pool from honker.DB.SQL or honker.Connector. An attached DB reports
-// none, because its pool belongs to the application.
+// TxEnded reports the end of a transaction in this process that held the writer. It may belong to a verb, to
+// several verbs that shared it, to honker.DB.Tx, or to a pool from honker.DB.SQL or honker.Connector. An attached
+// DB doesn't report transactions, because its pool belongs to the application.
 type TxEnded struct {
 	Wait      time.Duration // time spent waiting for other writers; for a single statement, which needs no BEGIN, only for writers in this process
-	Ran       time.Duration // time for which the writer was held
+	Ran       time.Duration // how long the writer was held
 	Committed bool
 }
 

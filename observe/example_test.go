@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// An observer counts the jobs of a queue that were added and acked.
+// An observer counts the jobs that were added and acked.
 func Example() {
 	dir, err := os.MkdirTemp("", "honker")
 	if err != nil {

@@ -28,7 +28,7 @@ var events = []event{
 	isolated("Tx", func(o *Observer) *func(TxEnded) { return &o.Tx }),
 }
 
-// event is a function of an Observer.
+// event describes one of an Observer's functions.
 type event struct {
 	join    func(to *Observer, all []*Observer)        // sets to's function to call those of all
 	contain func(to, from *Observer, log *slog.Logger) // sets to's function to from's, with its panics contained
@@ -57,8 +57,8 @@ func init() {
 	contain.RegisterObserver(func(o any, log *slog.Logger) any { return contained(o.(*Observer), log) })
 }
 
-// contained returns a copy of o whose functions do not panic. Functions that o lacks do nothing, except that Tx
-// stays nil. Begin returns no nil results. A nil o is treated as an empty Observer.
+// contained returns a copy of o whose functions do not panic. Functions that are nil in o do nothing, except that
+// Tx stays nil. Begin returns no nil results. A nil o is treated as an empty Observer.
 func contained(o *Observer, log *slog.Logger) *Observer {
 	if o == nil {
 		o = &Observer{}
@@ -68,7 +68,7 @@ func contained(o *Observer, log *slog.Logger) *Observer {
 		e.contain(c, o, log)
 	}
 	if o.Tx == nil {
-		c.Tx = nil // so that transactions need not read the clock
+		c.Tx = nil // so transactions don't need to read the clock
 	}
 	return c
 }
@@ -84,7 +84,7 @@ func Observers(all ...*Observer) *Observer {
 	return joint
 }
 
-// tellEach returns a function that calls the field of each observer, or nil if no observer has it.
+// tellEach returns a function that calls each observer's field, or nil if no observer sets it.
 func tellEach[E any](all []*Observer, field func(*Observer) *func(E)) func(E) {
 	var fs []func(E)
 	for _, o := range all {

@@ -11,8 +11,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestEvents_Complete sets every function of an Observer. Observers must call each of them, and contained must keep
-// each panic from the caller.
+// TestEvents_Complete sets every function of an Observer. Observers must call each of them, and contained must
+// shield the caller from every panic.
 func TestEvents_Complete(t *testing.T) {
 	fields := reflect.TypeFor[Observer]()
 	require.Len(t, events, fields.NumField()-1, "all but Begin")

@@ -6,10 +6,10 @@ import "context"
 // receives nothing.
 //
 // The functions are called from the goroutine that did the work, or while it waits. Several may be called at once,
-// so they must be quick and safe for concurrent use. A panic in a function is logged and has no other effect: jobs
+// so they must be fast and safe for concurrent use. A panic in a function is logged and has no other effect: jobs
 // are still settled and loops continue. A function that ends its goroutine, as t.FailNow does, also ends the verb
 // or the Work that called it; the Work drains and handles the jobs that it has claimed. In Started and Returned,
-// ending the goroutine fails the attempt, as it does in a handler. In Woke and Tx it ends nothing.
+// ending the goroutine fails the attempt, as it does in a handler. In Woke and Tx, it affects nothing else.
 type Observer struct {
 	// Begin is called at the start of a verb that adds jobs or events, before honker.Options.Headers, so that it
 	// can start a trace span. The verb continues with the returned ctx, which must be derived from the given ctx.
@@ -45,6 +45,6 @@ type Operation struct {
 
 // OperationEnd describes the end of an Operation.
 type OperationEnd struct {
-	First, Last int64 // job ids or event offsets; a unique job that was found counts with its id
+	First, Last int64 // job ids or event offsets; includes the ID of an existing unique job
 	Err         error // if not nil, nothing was added
 }
