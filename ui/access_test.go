@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// An empty password refuses all requests, and a wrong password makes the browser ask again.
+// With an empty password, all requests are refused. A wrong password makes the browser ask again.
 func TestBasic(t *testing.T) {
 	request := func(user, password string) *http.Request {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -34,7 +34,7 @@ func TestBasic(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.Code)
 }
 
-// Without Authorize, all pages show only how to set it.
+// Without Authorize, every page only explains how to set it.
 func TestHandler_ClosedByDefault(t *testing.T) {
 	db, _ := open(t, nil)
 	h := dashboard(t, db, &ui.Options{})
@@ -46,7 +46,7 @@ func TestHandler_ClosedByDefault(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, w.Code)
 }
 
-// The error text of Authorize is shown, and the response has no WWW-Authenticate header.
+// Authorize's error text is shown, and the response has no WWW-Authenticate header.
 func TestHandler_Refused(t *testing.T) {
 	_, h := open(t, &ui.Options{Authorize: func(*http.Request, ui.Access) error { return errors.New("ask <b>Ann</b>") }})
 	w := get(h, "/")

@@ -42,15 +42,15 @@ var bulks = map[string]bulk{
 		}},
 }
 
-// actionTime is the maximum time that a request works on jobs. If there are jobs left after that, the page
-// shows their number and a button to continue.
+// actionTime is the maximum time that a request works on jobs. If jobs are left after that, the page shows how
+// many, along with a button to continue.
 var actionTime = 10 * time.Second
 
 // bulkCall is a request for a verb on jobs.
 type bulkCall struct {
 	verb      string
 	filter    *admin.JobFilter
-	shown     int64 // number of jobs that the page has shown
+	shown     int64 // number of jobs that the page showed
 	confirmed bool
 	typed     string
 	spread    time.Duration
@@ -60,7 +60,7 @@ type bulkCall struct {
 }
 
 // bulkAction returns the parse function for a verb on jobs. A single job is changed immediately. For several
-// jobs, a confirmation page shows their number first.
+// jobs, a confirmation page first shows how many there are.
 func bulkAction(verb string) func(*call) serve {
 	return func(c *call) serve {
 		p := c.params

@@ -69,7 +69,7 @@ func TestBulk_Typed(t *testing.T) {
 	require.Zero(t, deadJobs(t, db, "mails"))
 }
 
-// If there are many more jobs than were shown, the confirmation page is shown again. A few more are accepted.
+// If there are many more jobs than the page showed, the confirmation page is shown again. A few more are accepted.
 func TestBulk_Grown(t *testing.T) {
 	db, h := open(t, nil)
 	for range 13 {
@@ -113,7 +113,7 @@ func TestBulk_EmptyFilter(t *testing.T) {
 	require.Equal(t, http.StatusOK, post(h, "/requeue", "all", "1").Code, "all of them is said")
 }
 
-// A change that takes long is done in parts. The page shows the number of remaining jobs and a button to continue.
+// A long-running change is done in parts. The page shows how many jobs remain, along with a button to continue.
 func TestBulk_InParts(t *testing.T) {
 	db, h := open(t, nil)
 	q := queue(db, "mails")
@@ -137,7 +137,7 @@ func TestBulk_InParts(t *testing.T) {
 		stats, err := q.Stats(ctx)
 		require.NoError(t, err)
 		if stats.Ready.N == left {
-			within *= 2 // the machine is too slow to find the jobs in this time
+			within *= 2 // the machine is too slow to find the jobs in that time
 		}
 		left = stats.Ready.N
 	}
@@ -147,7 +147,7 @@ func TestBulk_InParts(t *testing.T) {
 	require.Zero(t, stats.Ready.N)
 }
 
-// Audit entries have the name and the address of the operator.
+// Audit entries contain the operator's name and address.
 func TestBulk_Audit(t *testing.T) {
 	db, _ := open(t, nil)
 	h := dashboard(t, db, &ui.Options{Authorize: ui.AllowAll, By: func(r *http.Request) string { return "anna" }})
@@ -190,7 +190,7 @@ func TestBulk_Back(t *testing.T) {
 	}
 }
 
-// The outcome message of a page cannot contain text from its URL.
+// A page's outcome message can't contain text from its URL.
 func TestFlash_NoText(t *testing.T) {
 	_, h := open(t, nil)
 	for _, query := range []string{"?did=evil&n=1", "?did=requeue&n=evil", "?did=requeue&did=discard", "?did=requeue&n=-1"} {

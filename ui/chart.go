@@ -92,8 +92,8 @@ func scaled(n, peak, height int64) int64 {
 	return max(1, n*height/peak)
 }
 
-// chart renders a large chart. Bars show settled jobs, and a line shows enqueued jobs. The title of each bar
-// has its numbers.
+// chart renders a large chart. Bars show settled jobs, and a line shows enqueued jobs. Each bar's title
+// lists its counts.
 func chart(all []bucket, layout string) template.HTML {
 	peak := int64(1)
 	for _, b := range all {

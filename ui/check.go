@@ -8,8 +8,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// checker runs DB.Check in the background and keeps the last result. Only a single check runs at a
-// time.
+// checker runs DB.Check in the background and keeps the last result. Only one check runs at a time.
 type checker struct {
 	mu   sync.Mutex
 	last check

@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// A check runs in the background, and the page of the file shows its result.
+// A check runs in the background, and the file's page shows its result.
 func TestCheck_Page(t *testing.T) {
 	db, h := open(t, nil)
 	require.NotContains(t, get(h, "/file").Body.String(), "Sound")

@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// lookAtMore matches the link on the page of dead letters that groups more jobs.
+// lookAtMore matches the link on the dead letters page that groups more jobs.
 var lookAtMore = regexp.MustCompile(`href="(dead\?[^"]*)">search more`)
 
 // The page groups only the newest dead letters. It shows lower bounds and a link that groups more jobs.
@@ -51,7 +51,7 @@ SELECT 'mails', '1', iif(n = 1, 'out of paper', 'no route to ' || n), 100 + n FR
 	require.Contains(t, get(h, "/"+unescape(link[1])).Body.String(), "1 examined")
 }
 
-// The page of a queue shows the deaths of the last hour as a lower bound if it has not counted all.
+// A queue's page shows the number of deaths in the last hour as a lower bound if it hasn't counted them all.
 func TestDead_OfQueue(t *testing.T) {
 	db, h := open(t, nil)
 	testkit.Exec(t, db, testkit.Numbers(2001)+`INSERT INTO _honker_dead (queue, payload, last_error, died_at)

@@ -26,8 +26,8 @@ func (s *slowReader) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// Reading the body of a form has a deadline in every server. The deadline is cleared for the verb that follows, but not
-// for a refused request. Pages and streams have no body and no deadline.
+// Reading a form's body has a deadline, whatever the server's settings. The deadline is cleared for the verb that
+// follows, but not for a refused request. Pages and streams have no body and no deadline.
 func TestHandler_BodyInTime(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		bounded := time.Now().Add(10 * time.Second)

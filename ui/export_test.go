@@ -2,7 +2,7 @@ package ui
 
 import "time"
 
-// Route is an entry of the table of routes.
+// Route is an entry in the route table.
 type Route struct {
 	Path, Verb  string
 	Post, Write bool
@@ -15,14 +15,14 @@ func Routes() (all []Route) {
 	return all
 }
 
-// ActFor sets the maximum time of a verb on many jobs. The returned function restores it.
+// ActFor sets the maximum time for a verb on many jobs. The returned function restores it.
 func ActFor(d time.Duration) (undo func()) {
 	was := actionTime
 	actionTime = d
 	return func() { actionTime = was }
 }
 
-// SearchFor sets the maximum time of a page's search. The returned function restores it.
+// SearchFor sets the maximum time for a page's search. The returned function restores it.
 func SearchFor(d time.Duration) (undo func()) {
 	was := pageBudget
 	pageBudget = d

@@ -14,7 +14,8 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// An operator can start a round of maintenance if no process maintains the file. The round is recorded in the audit.
+// An operator can start a round of maintenance if no process is maintaining the file. The round is recorded in the
+// audit log.
 func TestFile_Maintain(t *testing.T) {
 	db, _ := open(t, nil)
 	ctx := context.Background()
@@ -36,7 +37,8 @@ func TestFile_Maintain(t *testing.T) {
 	require.Contains(t, w.Body.String(), "Its changes so far are kept")
 }
 
-// If a process maintains the file, the page offers no round of maintenance, and a request for a round is refused.
+// If a process is maintaining the file, the page doesn't offer to run maintenance, and a request to do so is
+// refused.
 func TestFile_Maintained(t *testing.T) {
 	db, h := open(t, nil)
 	ctx, cancel := context.WithCancel(context.Background())

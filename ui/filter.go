@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// phases lists all phases in the order in which a job goes through them.
+// phases lists all phases in the order a job goes through them.
 var phases = []honker.Phase{honker.PhaseReady, honker.PhaseScheduled, honker.PhaseRunning, honker.PhaseLapsed,
 	honker.PhaseHeld, honker.PhaseExpired, honker.PhaseDead, honker.PhaseDone}
 

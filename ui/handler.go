@@ -164,7 +164,7 @@ type route struct {
 	parse func(*call) serve
 }
 
-// routes returns all pages and verbs. All other paths except assets result in status 404.
+// routes returns all pages and verbs. Any other path, except for assets, results in a 404.
 func routes() []route {
 	page := func(path string, parse func(*call) serve) route { return route{path: path, verb: "look", parse: parse} }
 	jobs := func(path string) route {

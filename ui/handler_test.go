@@ -56,7 +56,7 @@ func fetch(t *testing.T, target string) (*url.URL, string) {
 	return response.Request.URL, string(body)
 }
 
-// All responses have headers that keep the browser from running or embedding foreign content.
+// All responses have headers that keep the browser from running or embedding third-party content.
 func TestHandler_Headers(t *testing.T) {
 	_, h := open(t, nil)
 	style := regexp.MustCompile(`style-\w+\.css`).FindString(get(h, "/").Body.String())
@@ -79,7 +79,7 @@ func TestHandler_Headers(t *testing.T) {
 	require.NotRegexp(t, `\son\w+=`, body, "an inline handler")
 }
 
-// The pages and assets of the dashboard are small.
+// The dashboard's pages and assets are small.
 func TestHandler_Assets(t *testing.T) {
 	_, h := open(t, nil)
 	sum := 0

@@ -16,7 +16,7 @@ type jobPageData struct {
 	*honker.JobInfo
 	Payload payload
 	Result  *payload // nil if there is no result
-	Whole   bool     // whether to show up to longText bytes of each text
+	Whole   bool     // whether to show up to longText bytes of each piece of text
 	Strip   []moment
 	Links   []Link
 	Verbs   []bulkVerb
@@ -29,7 +29,7 @@ type jobPageData struct {
 	Headers [][2]string
 }
 
-// attemptRow is a failed attempt with truncated texts.
+// attemptRow is a failed attempt with its text truncated.
 type attemptRow struct {
 	admin.Attempt
 	Error, Log string

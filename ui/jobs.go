@@ -45,7 +45,7 @@ type jobRow struct {
 	Selected bool
 }
 
-// bulkVerb is a verb offered by a job list.
+// bulkVerb is a verb that a job list offers.
 type bulkVerb struct {
 	Path, Text string
 	Danger     bool
@@ -101,8 +101,8 @@ func (c *call) listJobs(f *admin.JobFilter, opts *admin.PageOptions) (*jobList, 
 	return l, c.countJobs(l)
 }
 
-// countJobs sets l.Count if the jobs can be counted with indexes. It does not count jobs if the filter requires a
-// search, because that could take too long for a page.
+// countJobs sets l.Count if the jobs can be counted using indexes. It does not count jobs if the filter requires
+// a search, because that could take too long for a page.
 func (c *call) countJobs(l *jobList) error {
 	f := *l.Filter
 	f.Queues, f.Phases, f.All = nil, nil, false

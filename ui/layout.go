@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// section is an entry of the navigation menu.
+// section is an entry in the navigation menu.
 type section struct{ Path, Text, Key string }
 
 var sections = []section{
@@ -18,7 +18,7 @@ var sections = []section{
 	{"schedules", "Schedules", "s"}, {"batches", "Batches", "b"}, {"locks", "Locks & limits", "l"}, {"workers", "Workers", "w"}, {"file", "File", "f"}, {"audit", "Audit", "a"},
 }
 
-// Sections returns the entries of the navigation menu.
+// Sections returns the entries in the navigation menu.
 func (p *page) Sections() []section {
 	if p.c.file == nil {
 		return nil

@@ -82,7 +82,7 @@ func TestLive_Ticks(t *testing.T) {
 	require.Equal(t, "tick", b.next())
 }
 
-// A stream is not ended by the WriteTimeout of the server.
+// The server's WriteTimeout doesn't end a stream.
 func TestLive_WriteTimeout(t *testing.T) {
 	t.Parallel()
 	const timeout = 3 * time.Second
@@ -92,13 +92,13 @@ func TestLive_WriteTimeout(t *testing.T) {
 	for range 5 {
 		enqueue(t, db)
 		require.Equal(t, "tick", r.next())
-		time.Sleep(timeout / 4) // the deadlines of connections need real time
+		time.Sleep(timeout / 4) // connection deadlines need real time
 	}
 	enqueue(t, db)
 	require.Equal(t, "tick", r.next())
 }
 
-// Close ends all streams, so Shutdown of the server returns. After Close no stream starts.
+// Close ends all streams, so the server's Shutdown returns. No stream starts after Close.
 func TestLive_Close(t *testing.T) {
 	_, h := open(t, nil)
 	url := serve(t, h, 0)
@@ -125,7 +125,7 @@ func TestLive_DBClosed(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, get(h, "/").Code)
 }
 
-// A single goroutine follows the file for all pages. Without open pages there is none.
+// A single goroutine follows the file on behalf of all pages. It doesn't run while no page is open.
 func TestLive_OnlyWhileOpen(t *testing.T) {
 	_, h := open(t, nil)
 	url := serve(t, h, 0)
@@ -147,7 +147,7 @@ func TestLive_OnlyWhileOpen(t *testing.T) {
 	require.Eventually(t, func() bool { return loops() == 0 }, testkit.Timeout, 10*time.Millisecond)
 }
 
-// A file has at most 100 streams. Further pages receive an error, and poll instead.
+// A file has at most 100 streams. Additional pages get an error and poll instead.
 func TestLive_Bound(t *testing.T) {
 	_, h := open(t, nil)
 	url := serve(t, h, 0)
@@ -161,7 +161,7 @@ func TestLive_Bound(t *testing.T) {
 		}
 	}
 	require.Equal(t, http.StatusServiceUnavailable, follow(t, url+"/events").answer.StatusCode)
-	first.stopped() // closing a stream frees its place
+	first.stopped() // closing a stream makes room for another
 	require.Eventually(t, func() bool { return follow(t, url+"/events").answer.StatusCode == http.StatusOK }, testkit.Timeout, 10*time.Millisecond)
 }
 
@@ -172,7 +172,8 @@ func (n noFlush) Header() http.Header         { return n.w.Header() }
 func (n noFlush) Write(b []byte) (int, error) { return n.w.Write(b) }
 func (n noFlush) WriteHeader(status int)      { n.w.WriteHeader(status) }
 
-// A stream whose ResponseWriter cannot flush fails at once. Otherwise it would never send an event.
+// A stream whose ResponseWriter can't flush fails immediately. Otherwise it would never send an
+// event.
 func TestLive_NoFlush(t *testing.T) {
 	_, h := open(t, nil)
 	url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(noFlush{w}, r) }), 0)
@@ -180,7 +181,7 @@ func TestLive_NoFlush(t *testing.T) {
 	require.Equal(t, http.StatusNotImplemented, r.answer.StatusCode)
 }
 
-// A fragment of a page has an ETag and is sent again only if it has changed.
+// A page fragment has an ETag and is sent again only if it has changed.
 func TestLive_Fragment(t *testing.T) {
 	db, h := open(t, nil)
 	enqueue(t, db)

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	testkit.Main(m, nil)
 }
 
-// open returns a new file and its dashboard. Nil opts allows everything.
+// open returns a new file and its dashboard. A nil opts allows everything.
 func open(t *testing.T, opts *ui.Options) (*honker.DB, *ui.Handler) {
 	t.Helper()
 	db := honkertest.Open(t, nil)
@@ -47,7 +47,7 @@ func queue(db *honker.DB, name string) *honker.Queue[json.RawMessage] {
 	return honker.NewQueue[json.RawMessage](db, name, nil)
 }
 
-// bury enqueues a job and moves it to the dead letters with the error cause.
+// bury enqueues a job and dead-letters it with cause as its error.
 func bury(t *testing.T, db *honker.DB, name, payload, cause string) int64 {
 	t.Helper()
 	ctx := context.Background()

@@ -104,7 +104,7 @@ func twoQueues(t *testing.T, db *honker.DB) (ids []int64) {
 	return ids
 }
 
-// Without a password all requests have the same response, so it does not reveal the existence of files or parameters.
+// Without a password, every request gets the same response, which doesn't reveal which files or parameters exist.
 // With the password, an unknown file is not found and an invalid parameter is named.
 func TestNames_PasswordFirst(t *testing.T) {
 	db, _ := open(t, nil)

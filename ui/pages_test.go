@@ -46,7 +46,7 @@ func golden(t *testing.T, h http.Handler, name, target string) {
 
 var instance = regexp.MustCompile(`<bdi>[^<]*-\d+-[A-Z2-7]{10}</bdi>`)
 
-// Pages agree with their golden files, so every change of a page shows in review.
+// Pages match their golden files, so every change to a page shows up in review.
 func TestPages_Golden(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		ctx := context.Background()
@@ -84,7 +84,8 @@ func TestPages_Golden(t *testing.T) {
 	})
 }
 
-// Each action that helps with a reason links the page on which an operator takes it, except on that page itself.
+// Each action suggested for a reason links to the page where an operator can take it, except on that page
+// itself.
 func TestPages_Actions(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		h := dashboard(t, db, nil)
@@ -106,7 +107,7 @@ func TestPages_Actions(t *testing.T) {
 	})
 }
 
-// crawl requests every page that can be reached by links.
+// crawl requests every page that can be reached through links.
 func crawl(t *testing.T, h http.Handler) map[string]string {
 	t.Helper()
 	pages, todo := map[string]string{}, []string{""}
@@ -224,7 +225,7 @@ func TestPages_Redact(t *testing.T) {
 		require.Greater(t, len(pages), 15)
 		hidden := 0
 		for target, body := range pages {
-			body = digits.ReplaceAllString(body, "") // the number in the path of the file may contain the secret's
+			body = digits.ReplaceAllString(body, "") // the number in the file's path may contain the secret's digits
 			require.NotContains(t, body, "4711", target)
 			hidden += strings.Count(body, "****")
 		}
@@ -272,7 +273,7 @@ func TestPages_Files(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, get(h, "/?db=nothing").Code)
 }
 
-// The overview begins with the problems and their links. Without problems it says so in a line.
+// The overview begins with the problems and their links. If there are none, it says so in one line.
 func TestPages_Problems(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		ctx := context.Background()
@@ -351,7 +352,7 @@ func TestPages_Sealed(t *testing.T) {
 	}
 }
 
-// The progress of a handler is shown on the page of its job and in lists.
+// A handler's progress is shown on its job's page and in lists.
 func TestPages_Progress(t *testing.T) {
 	db, h := open(t, nil)
 	ctx := context.Background()
@@ -367,5 +368,5 @@ func TestPages_Progress(t *testing.T) {
 	require.Contains(t, get(h, "/queue?name=mails").Body.String(), `<rect class="fill" width="20"`)
 }
 
-// digits matches the number that a test's temporary directory has in its name.
+// digits matches the number in the name of a test's temporary directory.
 var digits = regexp.MustCompile(`(TestPages_Redact)\d+`)

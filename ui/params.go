@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// Limits of request parameters.
+// Limits on request parameters.
 const (
 	maxForm   = 1 << 20
 	maxName   = 1024

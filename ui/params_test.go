@@ -92,7 +92,7 @@ func TestPayload_LayOut(t *testing.T) {
 	require.LessOrEqual(t, len(text), 4096)
 }
 
-// Removing the white space that layOut adds restores the payload.
+// Removing the whitespace that layOut adds restores the payload.
 func FuzzLayOut(f *testing.F) {
 	f.Add(`{"a":[1,"x",{"b":null}],"c":""}`)
 	f.Add(`"\\\""`)

@@ -10,13 +10,13 @@ import (
 	"github.com/honker-go/honker/seal"
 )
 
-// Maximum lengths of texts on a page, in bytes.
+// Maximum lengths of text on a page, in bytes.
 const (
 	shortText = 4 << 10
 	longText  = 64 << 10
 )
 
-// payload is a JSON text, such as the arguments of a job, prepared for display.
+// payload is JSON text, such as a job's arguments, prepared for display.
 type payload struct {
 	Text   string
 	Cut    bool   // whether Text is truncated
@@ -60,7 +60,7 @@ func (c *call) stored(j *honker.JobInfo, limit int) payload {
 }
 
 // layOut formats JSON with line breaks, up to limit bytes. It returns other text unchanged. The JSON is not
-// decoded, so large numbers, escapes and the order of names appear as stored.
+// decoded, so large numbers, escapes and the order of keys appear as stored.
 func layOut(stored json.RawMessage, limit int) (text string, more bool) {
 	if !json.Valid(stored) {
 		return clip(string(stored), limit)

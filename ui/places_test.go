@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// The page of a queue shows how many places cancelled jobs occupy, in the queue and for each key.
+// A queue's page shows how many places cancelled jobs still occupy, in the queue and for each key.
 func TestQueue_CancelledPlaces(t *testing.T) {
 	db, h := open(t, nil)
 	q := honker.NewQueue[int](db, "mails", nil)

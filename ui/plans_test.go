@@ -91,8 +91,8 @@ var (
 	numbers = regexp.MustCompile(`\?(\d*)`)
 )
 
-// fault returns an error text if a statement reads a growing table as a whole, and "" otherwise. A scan in index order
-// that is bounded by a LIMIT is allowed.
+// fault returns an error message if a statement reads a growing table in full, and "" otherwise. A scan in index
+// order that is bounded by a LIMIT is allowed.
 func fault(query, plan string) string {
 	tables := map[string]string{}
 	for _, m := range aliases.FindAllStringSubmatch(query, -1) {
@@ -111,7 +111,7 @@ func fault(query, plan string) string {
 	return ""
 }
 
-// plan returns SQLite's query plan with a line for each step.
+// plan returns SQLite's query plan, one line per step.
 func plan(t *testing.T, pool *sql.DB, query string) string {
 	t.Helper()
 	n := 0
@@ -148,7 +148,7 @@ func attached(t *testing.T) (*honker.DB, *sql.DB, *recorder) {
 	return db, pool, r
 }
 
-// No page reads a growing table as a whole. All statements use an index or stop at a limit. Their plans are in
+// No page reads a growing table in full. All statements use an index or stop at a limit. Their plans are in
 // internal/sqlite/store/testdata/plans.golden.
 func TestPages_Plans(t *testing.T) {
 	db, pool, r := attached(t)
@@ -182,7 +182,7 @@ func TestPages_Plans(t *testing.T) {
 	}
 }
 
-// fault detects statements that read a growing table as a whole.
+// fault detects statements that read a growing table in full.
 func TestPages_PlansFound(t *testing.T) {
 	_, pool, _ := attached(t)
 	for query, want := range map[string]string{

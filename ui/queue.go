@@ -11,7 +11,7 @@ import (
 
 type rawJSON = json.RawMessage
 
-// queueOf returns a handle on a queue that does not decode payloads.
+// queueOf returns a handle to a queue that doesn't decode payloads.
 func queueOf(db *honker.DB, name string) *honker.Queue[rawJSON] {
 	return honker.NewQueue[rawJSON](db, name, nil)
 }

@@ -45,8 +45,7 @@ type view struct {
 	nav   string // path of the page's navigation menu entry
 	title string
 	data  any
-	// next is the time at which the page will change without a commit. It is zero if the page
-	// changes only on commits.
+	// next is when the page will change without a commit. It's zero if the page changes only on commits.
 	next time.Time
 }
 
@@ -61,8 +60,8 @@ type page struct {
 }
 
 // pageBudget is the maximum duration of a page's search. After that, the page shows the jobs found so far and a
-// link to continue. The budget is small because only a single search runs at a time and open pages repeat their
-// searches after every commit.
+// link to continue. The budget is small because only one search runs at a time and open pages repeat their searches
+// after every commit.
 var pageBudget = 30 * time.Millisecond
 
 // maxPage is the maximum size of a page in bytes. Browsers are too slow with larger pages.
@@ -201,7 +200,7 @@ func (p *page) File() string {
 	return p.c.file.name
 }
 
-// Files returns the names of all files, or nil if there is only a single file.
+// Files returns the names of all files, or nil if there is only one.
 func (p *page) Files() []string {
 	if p.c.file == nil || len(p.c.h.names) < 2 {
 		return nil

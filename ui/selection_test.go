@@ -16,8 +16,8 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// form returns the values that a browser without scripts sends for the form of a list. They include the boxes that are
-// already checked and the boxes of the jobs more.
+// form returns the values that a browser without scripts sends for a list's form. They include the boxes that are
+// already checked and those of the jobs in more.
 func form(t *testing.T, page string, more ...int64) url.Values {
 	t.Helper()
 	_, text, found := strings.Cut(page, `<form method="post" id="selection">`)
@@ -99,7 +99,7 @@ func TestSelection_Pages(t *testing.T) {
 	require.EqualValues(t, 1, deadJobs(t, db, "other"))
 }
 
-// A selection in the list of a queue is restricted to that queue, and Access.Queue is set.
+// A selection in a queue's list is restricted to that queue, and Access.Queue is set.
 func TestSelection_Access(t *testing.T) {
 	db, _ := open(t, nil)
 	var asked ui.Access

@@ -111,8 +111,8 @@ func (c *call) streamData(topic string, before int64) (*streamPageData, error) {
 	return d, c.streamEvents(d, before)
 }
 
-// streamReaders adds the topic's consumers and groups. It omits readers of patterns, which are shown on the pages of
-// the patterns.
+// streamReaders adds the topic's consumers and groups. It omits readers of patterns, which are shown on the
+// patterns' own pages.
 func (c *call) streamReaders(d *streamPageData) error {
 	consumers, err := admin.Consumers(c.ctx, c.db)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// In both color schemes, the contrast of each text with its background has the ratio required by WCAG.
+// In both color schemes, the contrast between text and its background has the ratio required by WCAG.
 func TestStyle_Contrast(t *testing.T) {
 	css, err := os.ReadFile("assets/style.css")
 	require.NoError(t, err)

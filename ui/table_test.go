@@ -18,7 +18,7 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// something fills a file so that every verb can change it, and returns the form for each verb.
+// something fills a file with data that every verb can change and returns the form for each verb.
 func something(t *testing.T, db *honker.DB) map[string]url.Values {
 	t.Helper()
 	ctx := context.Background()
@@ -107,8 +107,8 @@ func contents(t *testing.T, db *honker.DB) string {
 	return string(text)
 }
 
-// Every page and verb is refused in all possible ways, and a refused request changes nothing. The test covers all
-// entries of the table of routes, so new routes are tested automatically.
+// Every page and verb is refused in every possible way, and a refused request changes nothing. The test covers
+// every entry in the route table, so new routes are tested automatically.
 func TestRoutes_Refusals(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		forms := something(t, db)
@@ -156,8 +156,8 @@ func TestRoutes_Refusals(t *testing.T) {
 	})
 }
 
-// Every allowed verb changes the file, passes its Access to Authorize, is recorded in the audit, and redirects to the
-// previous page.
+// Every allowed verb changes the file, passes its Access to Authorize, is recorded in the audit log, and redirects
+// to the previous page.
 func TestRoutes_Verbs(t *testing.T) {
 	for _, rt := range ui.Routes() {
 		if !rt.Write {
@@ -168,7 +168,7 @@ func TestRoutes_Verbs(t *testing.T) {
 				form := something(t, db)[rt.Path]
 				_, err := queue(db, "old").Enqueue(context.Background(), json.RawMessage("1"), honker.ExpiresIn(time.Second))
 				require.NoError(t, err)
-				time.Sleep(2 * time.Second) // so that there is something to maintain
+				time.Sleep(2 * time.Second) // so there is something to maintain
 				before := contents(t, db)
 				var asked ui.Access
 				h := dashboard(t, db, &ui.Options{Enqueue: true, By: func(*http.Request) string { return "anna" }, Authorize: func(_ *http.Request, a ui.Access) error {
@@ -196,7 +196,7 @@ func TestRoutes_Verbs(t *testing.T) {
 	}
 }
 
-// Every route is either a page without side effects or a verb, and all forms send verbs of the table.
+// Every route is either a page without side effects or a verb, and every form submits to a verb in the table.
 func TestRoutes_Table(t *testing.T) {
 	seen := map[string]bool{}
 	for _, rt := range ui.Routes() {

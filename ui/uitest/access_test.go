@@ -16,7 +16,7 @@ import (
 //go:embed testdata/axe/axe.min.js
 var axe string
 
-// violation is a rule that axe-core has found violated, with the violating elements.
+// violation is a rule that axe-core found to be violated, with the offending elements.
 type violation struct {
 	ID, Impact, Help string
 	Nodes            []struct{ HTML, FailureSummary string }
@@ -49,7 +49,7 @@ func (b *browser) violations() string {
 	return all.String()
 }
 
-// Empty pages, error pages and the help are accessible too. A page with unreadable text has violations.
+// Empty pages, error pages and the help dialog are accessible, too. A page with unreadable text does have violations.
 func TestPages_Accessible(t *testing.T) {
 	b := browse(t, serve(t, nil, 0, nil))
 	b.expected = []string{"404"} // the browser logs the response

@@ -73,7 +73,7 @@ func TestLive_OtherProcess(t *testing.T) {
 	require.Equal(t, "ma", b.text("document.querySelector('input[name=q]').value"))
 }
 
-// An update of the page keeps the selection, the expanded parts and the scroll position.
+// Updating the page keeps the selection, the expanded sections and the scroll position.
 func TestLive_Keeps(t *testing.T) {
 	s := serve(t, nil, 0, nil)
 	for range 5 {
@@ -149,7 +149,7 @@ func TestLive_Hidden(t *testing.T) {
 	b.live()
 }
 
-// hide and show simulate the events of a tab that is hidden or shown. A headless browser does not send them.
+// hide and show simulate the events sent when a tab is hidden or shown. A headless browser does not send them.
 func hide(b *browser) { visibility(b, "hidden") }
 func show(b *browser) { visibility(b, "visible") }
 
@@ -165,7 +165,7 @@ func (n noFlush) Header() http.Header         { return n.w.Header() }
 func (n noFlush) Write(b []byte) (int, error) { return n.w.Write(b) }
 func (n noFlush) WriteHeader(status int)      { n.w.WriteHeader(status) }
 
-// zipped is a middleware that compresses responses. It ignores Flush and writes everything at the end.
+// zipped is middleware that compresses responses. It ignores Flush and writes everything at the end.
 type zipped struct {
 	http.ResponseWriter
 	zip *gzip.Writer
@@ -174,7 +174,7 @@ type zipped struct {
 func (z zipped) Write(b []byte) (int, error) { return z.zip.Write(b) }
 func (z zipped) Flush()                      { _ = http.NewResponseController(z.ResponseWriter).Flush() }
 
-// Behind a middleware that buffers streams, the page polls and shows the reason.
+// Behind middleware that buffers streams, the page polls and shows the reason.
 func TestLive_FallsBack(t *testing.T) {
 	for name, wrap := range map[string]func(http.Handler, http.ResponseWriter, *http.Request){
 		"without Flush": func(h http.Handler, w http.ResponseWriter, r *http.Request) { h.ServeHTTP(noFlush{w}, r) },

@@ -106,7 +106,7 @@ func (s *site) queue(name string) *honker.Queue[json.RawMessage] {
 	return honker.NewQueue[json.RawMessage](s.db, name, nil)
 }
 
-// browser is a page in a running Chromium with the errors that it has logged.
+// browser is a page in a running Chromium, along with the errors it has logged.
 type browser struct {
 	t    *testing.T
 	ctx  context.Context

@@ -69,7 +69,7 @@ func seed(t *testing.T, db *honker.DB) {
 	_, err = queue("imports").Pause(ctx, &honker.PauseOptions{Reason: "the supplier migrates until noon", By: "anna", Until: time.Now().Add(2 * time.Hour)})
 	require.NoError(t, err)
 	add("imports", 31)
-	// The reports have had no worker for half an hour.
+	// The reports queue has had no worker for half an hour.
 	_, err = db.SQL().Exec(`UPDATE _honker_live SET created_at = created_at - 1800, run_at = run_at - 1800 WHERE queue = 'reports'`)
 	require.NoError(t, err)
 	seedWorkers(t, db)
@@ -172,7 +172,7 @@ func seedSchedules(t *testing.T, db *honker.DB) {
 	require.NoError(t, err)
 }
 
-// seedTraffic writes the traffic of the last hours. Without it the test would have to run for hours.
+// seedTraffic writes the traffic of the last few hours. Otherwise, the test would have to run for hours.
 func seedTraffic(t *testing.T, db *honker.DB) {
 	t.Helper()
 	now := time.Now().Unix() / 60

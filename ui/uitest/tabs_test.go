@@ -28,8 +28,8 @@ var oneMail = mail{"someone@example.org", "Your order has been shipped", "it is 
 // tabs lists the pages that are open during the benchmark.
 var tabs = slices.Repeat([]string{"", "queue?name=bench", "jobs?queue=bench", ""}, 5)
 
-// openTabs is the main function of a child process. It opens the tabs at an input line, closes them at the next, and
-// starts over.
+// openTabs is the main function of a child process. It opens the tabs when it reads an input line, closes them at
+// the next line, and starts over.
 func openTabs() {
 	url := testkit.ChildArgs[string]()
 	for {
@@ -114,10 +114,10 @@ func tabAsks(ctx context.Context, url string, headers ...string) *http.Response 
 	return answer
 }
 
-// BenchmarkUI_Tabs measures how much open dashboards slow down jobs. Each iteration takes about four seconds and has turns
-// with and without twenty tabs open in another process. The metric x-unseen is the median ratio of the throughput with
-// tabs to the throughput without. The load is either as many jobs as possible or 10,000 jobs a second. Use -benchtime 6x
-// for results that can be compared.
+// BenchmarkUI_Tabs measures how much open dashboards slow down jobs. Each iteration takes about four seconds and
+// alternates between having twenty tabs open in another process and having none. The x-unseen metric is the median
+// ratio of the throughput with tabs to the throughput without. The load is either as many jobs as possible or
+// 10,000 jobs a second. Use -benchtime 6x for results that can be compared.
 func BenchmarkUI_Tabs(b *testing.B) {
 	b.Run("flat-out", func(b *testing.B) { benchTabs(b, enqueueAhead) })
 	b.Run("jobs=10k/s", func(b *testing.B) { benchTabs(b, enqueueEvenly) })
@@ -174,7 +174,7 @@ func benchTabs(b *testing.B, enqueue enqueuer) {
 
 // rateOf returns the number of jobs completed per second in a turn.
 func rateOf(done *atomic.Int64, turn time.Duration) float64 {
-	time.Sleep(turn / 5) // let the effects of the previous turn end
+	time.Sleep(turn / 5) // let the effects of the previous turn wear off
 	began, before := time.Now(), done.Load()
 	time.Sleep(turn)
 	return float64(done.Load()-before) / time.Since(began).Seconds()

@@ -15,16 +15,16 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// pictures lists the pictures in docs/images with their page, width and color scheme.
+// pictures lists the pictures in docs/images with the page, width and color scheme of each.
 var pictures = map[string]string{
 	"overview": " 1280 light", "overview-dark": " 1280 dark", "overview-phone": " 390 light",
 	"queue": "queue?name=webhooks 1280 light", "jobs": "jobs?queue=emails 1280 light", "dead": "dead 1280 light",
 	"stream": "stream?topic=orders 1280 light", "schedules": "schedules 1280 light",
 }
 
-// Every page is tested in wide and narrow windows and in both color schemes. It must load no external resources, run no
-// inline scripts, fit the width of its window, and have no accessibility violations. With HONKER_PICTURES=dir, pictures
-// of the pages are saved in dir.
+// Every page is tested in wide and narrow windows and in both color schemes. It must load no external resources,
+// run no inline scripts, fit the width of its window, and have no accessibility violations. With
+// HONKER_PICTURES=dir, screenshots of the pages are saved in dir.
 func TestPages_Walk(t *testing.T) {
 	s := serve(t, &ui.Options{Authorize: ui.AllowAll, Title: "staging", Color: "#d97706", Enqueue: true}, 0, nil)
 	seed(t, s.db)
@@ -50,7 +50,7 @@ func TestPages_Walk(t *testing.T) {
 	}
 }
 
-// picture saves a picture in the directory HONKER_PICTURES.
+// picture saves a screenshot in the directory named by HONKER_PICTURES.
 func (b *browser) picture(page string, width int64, colors string) {
 	dir := os.Getenv("HONKER_PICTURES")
 	if dir == "" {
