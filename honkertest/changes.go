@@ -61,7 +61,7 @@ type state struct {
 const sqlLastID = `SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = ?1), 0)`
 
 func readState(ctx context.Context, db *honker.DB) (*state, error) {
-	// Use a single transaction, so that a job is not missed while it moves between the tables.
+	// Use a single transaction, so a job isn't missed while it moves between the tables.
 	tx, err := db.SQL().BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return nil, err

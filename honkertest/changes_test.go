@@ -55,7 +55,7 @@ func TestDuring(t *testing.T) {
 	require.Equal(t, honkertest.Changes{}, honkertest.During(t, db, func() {}))
 }
 
-// The jobs in Changes equal the results of DB.Job in every phase.
+// In every phase, the jobs in Changes equal the results of DB.Job.
 func TestDuring_Phases(t *testing.T) {
 	testkit.FileOnly(t)
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {

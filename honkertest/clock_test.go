@@ -23,7 +23,8 @@ type arrival = func() bool
 
 type jobs = *honker.Queue[int]
 
-// clockCases start an operation whose effect must occur after exactly an hour.
+// clockCases holds functions that start an operation whose effect must occur exactly one hour
+// later.
 type clockCases = map[string]func(t *testing.T, db *honker.DB, q jobs) arrival
 
 // due returns an arrival that claims and acks a job from q.
@@ -86,7 +87,7 @@ func again(opts ...honker.EnqueueOption) func(*testing.T, *honker.DB, jobs) arri
 	}
 }
 
-// jobClock has the cases for jobs, limits and unique keys.
+// jobClock returns the cases for jobs, limits and unique keys.
 func jobClock() clockCases {
 	return clockCases{
 		"Delay":      enqueued(honker.Delay(after)),
@@ -155,7 +156,7 @@ func jobClock() clockCases {
 	}
 }
 
-// otherClock has the cases for streams, messages, schedules, locks, rates and maintenance.
+// otherClock returns the cases for streams, messages, schedules, locks, rates and maintenance.
 func otherClock() clockCases {
 	return clockCases{
 		"Delivery.Extend": func(t *testing.T, db *honker.DB, _ jobs) arrival {
@@ -228,7 +229,7 @@ func otherClock() clockCases {
 	}
 }
 
-// members joins g under several names and returns a function per name that claims.
+// members joins g under several names and returns a claim function for each name.
 func members(t *testing.T, g *honker.Group[int], names ...string) map[string]func() []*honker.Delivery[int] {
 	t.Helper()
 	claims := make(map[string]func() []*honker.Delivery[int])

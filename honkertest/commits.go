@@ -10,12 +10,12 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// FailCommits makes the next n commits of db fail with err. If n is negative, all commits fail
+// FailCommits makes the next n commits on db fail with err. If n is negative, all commits fail
 // until end is called or the test ends. SQLite rolls back a failed commit, as it does on a disk
 // error: nothing is written, and the honker method or Commit returns an error that wraps err. If a
 // job's ack fails, its handler has run but the job is not acked.
 //
-// Every commit of db counts, whether it comes from a honker method, from DB.Tx or DB.SQL, from a
+// Every commit on db counts, whether it comes from a honker method, from DB.Tx or DB.SQL, from a
 // Work loop, or from honker's occasional bookkeeping, such as the list of running workers. Several
 // concurrent calls may share a commit and then fail together. While a Work loop is running, prefer
 // a negative n to an exact number. Reads, rollbacks and the commits of other processes are not
@@ -66,7 +66,7 @@ func refuseCommits(t testing.TB, db *honker.DB, fail func() error) (end func()) 
 
 const sqliteFull = 13 // https://sqlite.org/rescode.html#full
 
-// errFull returns SQLite's error for a full disk. It provokes the error with an in-memory database
+// errFull returns SQLite's error for a full disk. It triggers the error with an in-memory database
 // that is limited to a single page.
 func errFull() (full, err error) {
 	pool, err := sql.Open("sqlite", ":memory:") // registered by honker

@@ -37,8 +37,8 @@ var commitFaults = map[string]struct {
 	},
 }
 
-// While commits fail, every write method returns the error and has no effect. Afterwards all of
-// them succeed.
+// While commits fail, every write method returns the error and has no effect. Afterwards, they all
+// succeed.
 func TestFailCommits_Verbs(t *testing.T) {
 	for name, fault := range commitFaults {
 		t.Run(name, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestFailCommits_Ends(t *testing.T) {
 }
 
 // If a worker's acks fail for a short time, the worker acks later and the job runs once. If they
-// fail for longer than the lease, which cannot be renewed either, the job runs again.
+// fail for longer than the lease, which can't be renewed either, the job runs again.
 func TestFailCommits_Work(t *testing.T) {
 	for name, fault := range commitFaults {
 		for fails, runs := range map[time.Duration]int{time.Second: 1, 5 * time.Minute: 2} {
@@ -198,8 +198,8 @@ func TestFailCommits_Outbox(t *testing.T) {
 	}
 }
 
-// The faults work for an attached pool of a honker.Connector. For other pools the failure names the
-// alternatives.
+// The faults work for an attached pool that uses a honker.Connector. For other pools, the failure
+// message names the alternatives.
 func TestFailCommits_Attached(t *testing.T) {
 	path, _ := testkit.OpenShared(t)
 	for _, fault := range commitFaults {

@@ -34,7 +34,7 @@ func work[T any](t testing.TB, q *honker.Queue[T], h handler[T]) int {
 	return ran
 }
 
-// Handlers lists the queues for [DrainAll] to work, with their handlers.
+// Handlers lists the queues that [DrainAll] processes, with their handlers.
 type Handlers []Handled
 
 // Handled is a queue with its handler. Use [Handle] or [HandleTx] to create it.

@@ -78,7 +78,8 @@ func TestDrain_FailNow(t *testing.T) {
 	})
 }
 
-// Writing functions called inside DB.Tx would wait for their caller. They fail with a hint.
+// Functions that write would wait for their caller if called inside DB.Tx, so they fail with a
+// hint.
 func TestDrain_InTx(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -103,7 +104,8 @@ func TestDrain_InTx(t *testing.T) {
 	})
 }
 
-// shop has three queues. An order enqueues a parcel, and a parcel enqueues a mail for the next day.
+// shop has three queues. An order enqueues a parcel, and a parcel enqueues an email for the next
+// day.
 func shop(db *honker.DB, failures int) honkertest.Handlers {
 	orders, parcels, mails := honker.NewQueue[int](db, "orders", nil), honker.NewQueue[int](db, "parcels", nil), honker.NewQueue[int](db, "mails", nil)
 	return honkertest.Handlers{
@@ -127,8 +129,8 @@ func shop(db *honker.DB, failures int) honkertest.Handlers {
 	}
 }
 
-// DrainAll works several queues, including jobs enqueued by handlers. With the options it also runs
-// jobs that are not due yet, in a bubble and outside.
+// DrainAll runs jobs from several queues, including jobs enqueued by handlers. With the options
+// set, it also runs jobs that aren't due yet, both inside and outside a bubble.
 func TestDrainAll(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts *honkertest.DrainOptions

@@ -24,8 +24,8 @@ type Found[T any] struct {
 // matching job, or nil for a Count of 0. Arguments are compared as JSON. The failure message lists
 // the existing jobs, closest matches first.
 //
-// A job waits from its enqueue to its claim and between two attempts. Jobs that a worker holds or
-// has finished are not found, so call RequireEnqueued while no Work is running.
+// A job is waiting from when it's enqueued until it's claimed, and between attempts. Jobs that a
+// worker holds or has finished are not found, so call RequireEnqueued while no Work is running.
 func RequireEnqueued[T any](t testing.TB, q *honker.Queue[T], want T, opts ...Match) *honker.JobInfo {
 	t.Helper()
 	return requireEnqueued(t, q.DB().SQL(), q, want, opts)
@@ -127,7 +127,7 @@ func (m *matcher) faults(j *honker.JobInfo, args any) (all []string) {
 
 func joined(faults []string) string { return strings.Join(faults, "\n") }
 
-// shown is the maximum number of jobs listed in a failure.
+// shown is the maximum number of jobs listed in a failure message.
 const shown = 10
 
 // seen lists the matching jobs and then the misses. If on is not nil, it adds counts of other jobs.

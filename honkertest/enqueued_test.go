@@ -49,7 +49,8 @@ func TestRequireEnqueued(t *testing.T) {
 	requireFails(t, func(t testing.TB) { honkertest.RequireNone(t, q) }, "3 jobs wait", `"Order":17`)
 }
 
-// A failure lists the nearest matches first, with the fields that differ, and jobs in other places.
+// A failure message lists the closest matches first, with the fields that differ, and mentions jobs
+// found elsewhere.
 func TestRequireEnqueued_Failure(t *testing.T) {
 	_, db, q := testkit.NewQueue[receipt](t, nil)
 	testkit.Enqueue(t, q, receipt{Order: 3})
@@ -74,7 +75,7 @@ func TestRequireEnqueued_Failure(t *testing.T) {
 	requireFails(t, func(t testing.TB) { honkertest.RequireEnqueued(t, q, tea) }, `queue "jobs": a worker holds: 1`, "and 11 more")
 }
 
-// RequireEnqueued wants a single job unless Count is given.
+// RequireEnqueued expects exactly one job unless Count is given.
 func TestRequireEnqueued_Count(t *testing.T) {
 	_, _, q := testkit.NewQueue[string](t, nil)
 	first := testkit.Enqueue(t, q, "a")
@@ -162,7 +163,7 @@ func TestEnqueued_Waiting(t *testing.T) {
 	})
 }
 
-// A payload of another type fails the test and does not count as a miss.
+// A payload of the wrong type fails the test and doesn't count as a miss.
 func TestEnqueued_Undecodable(t *testing.T) {
 	_, db, q := testkit.NewQueue[int](t, nil)
 	testkit.Enqueue(t, honker.NewQueue[string](db, "jobs", nil), "tea")

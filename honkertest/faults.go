@@ -70,9 +70,9 @@ func Crash(t testing.TB, db *honker.DB) *honker.DB {
 const sqlLeaderDied = `UPDATE _honker_locks SET expires_at = ?1
 WHERE name IN ('honker-scheduler', 'honker-maintenance') AND expires_at > ?1`
 
-// Busy holds the file's write lock for d, like another process with a long write. In the meantime,
-// writes to db wait, and return [honker.ErrBusy] after its BusyTimeout. Busy returns as soon as it
-// has the lock. It releases the lock after d or at the end of the test.
+// Busy holds the file's write lock for d, as another process with a long write would. While it's
+// held, writes to db wait, and they return [honker.ErrBusy] once db's BusyTimeout has passed. Busy
+// returns as soon as it has the lock. It releases the lock after d or at the end of the test.
 func Busy(t testing.TB, db *honker.DB, d time.Duration) {
 	t.Helper()
 	other, err := openBeside(t.Context(), db)

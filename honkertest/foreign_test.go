@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// A foreign worker and Go share claims, leases and their order.
+// A foreign worker and a Go worker share the same claims, leases and claim order.
 func TestForeign(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "jobs", nil)

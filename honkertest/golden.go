@@ -23,11 +23,11 @@ var update = flag.Bool("honkertest.update", false, "rewrite the files of honkert
 
 // Golden compares the contents of db with testdata/name.golden and fails the test if they differ.
 // The file contains the jobs, dead letters, results, events, consumers, groups, messages, locks and
-// schedules, and the rows of the given application tables. Ids and workers are replaced by
+// schedules, and the rows of the given application tables. IDs and workers are replaced by
 // consecutive numbers and times are omitted, so the contents are the same in every run.
 //
-// With the flag -honkertest.update, Golden writes the file instead. If the test binary defines a
-// flag -update, that flag has the same effect.
+// With the flag -honkertest.update, Golden writes the file instead. If the test binary defines an
+// -update flag, that flag has the same effect.
 func Golden(t testing.TB, db *honker.DB, name string, tables ...string) {
 	t.Helper()
 	g := &golden{ctx: t.Context(), db: db}
@@ -100,7 +100,7 @@ func (g *golden) job(id int64) int {
 	return at + 1
 }
 
-// worker returns the name that stands for a worker id in the output, because real worker ids are
+// worker returns the name that stands for a worker id in the output, because real worker IDs are
 // usually random.
 func (g *golden) worker(id string) string {
 	at := slices.Index(g.workers, id)
@@ -164,7 +164,8 @@ func (g *golden) details(j *honker.JobInfo) (text string) {
 	return text + errorText(j.LastError)
 }
 
-// errorText formats the first line of an error. For a panic, the following lines are the stack.
+// errorText formats the first line of an error. For a panic, the remaining lines are the stack
+// trace.
 func errorText(lastError string) string {
 	if lastError == "" {
 		return ""

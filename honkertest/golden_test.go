@@ -16,8 +16,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// fillGolden fills a database with an object of each kind. The objects created first only make ids
-// larger and must not change the output.
+// fillGolden fills a database with one object of each kind. The objects created before those only
+// make IDs larger and must not change the output.
 func fillGolden(t *testing.T, db *honker.DB, before int) {
 	ctx := t.Context()
 	q, mails := honker.NewQueue[string](db, "jobs", nil), honker.NewQueue[string](db, "mails", nil)
@@ -84,7 +84,7 @@ func TestGolden(t *testing.T) {
 // ownUpdate is a flag that an application's tests might define.
 var ownUpdate = flag.Bool("update", false, "write golden files anew")
 
-// Golden honors a flag -update defined by the test.
+// Golden honors an -update flag defined by the test.
 func TestGolden_OwnFlag(t *testing.T) {
 	setUpdate(t, false)
 	t.Chdir(t.TempDir())
@@ -129,7 +129,7 @@ func TestGolden_Differs(t *testing.T) {
 	requireFails(t, func(t testing.TB) { honkertest.Golden(t, db, "jobs", "orders") }, "no such table: orders")
 }
 
-// Lines in another order or repeated lines are differences as well.
+// Reordered or repeated lines count as differences, too.
 func TestGolden_Order(t *testing.T) {
 	setUpdate(t, false)
 	t.Chdir(t.TempDir())

@@ -1,6 +1,7 @@
-// Package honkertest helps to test code that uses honker, on real database files. It checks
-// enqueued jobs and published events, runs handlers, lets days of retries pass in milliseconds, and
-// simulates production faults such as crashes, expired claims and workers in other languages.
+// Package honkertest provides helpers for testing code that uses honker, with real database files.
+// It checks enqueued jobs and published events, runs handlers, lets days of retries pass in
+// milliseconds, and simulates production faults such as crashes, expired claims and workers in
+// other languages.
 package honkertest
 
 import (

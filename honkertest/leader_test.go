@@ -15,8 +15,8 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// In a bubble, running an hourly schedule for a month takes a commit for each due time but only a
-// few for the leader's lock.
+// In a bubble, running an hourly schedule for a month takes one commit per due time but only a few
+// for the leader's lock.
 func TestBubble_Schedule_CommitsOfAMonth(t *testing.T) {
 	const days = 30
 	synctest.Test(t, func(t *testing.T) {
@@ -36,7 +36,7 @@ func TestBubble_Schedule_CommitsOfAMonth(t *testing.T) {
 	})
 }
 
-// In a bubble, Maintain also renews its lock rarely, but still runs every Every.
+// In a bubble, Maintain also rarely renews its lock but still runs at the interval given by Every.
 func TestBubble_Maintain_CommitsOfADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var rounds, commits atomic.Int64

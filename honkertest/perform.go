@@ -61,7 +61,7 @@ func Wrap[T any](fn Handler[T], middleware ...honker.Middleware) Handler[T] {
 type Performed struct {
 	ID       int64
 	Outcome  honker.Outcome
-	Err      error            // why the attempt failed: the handler's error, a panic with its stack, a timeout, or ErrClaimLost
+	Err      error            // why the attempt failed: the handler's error, a panic with its stack trace, a timeout, or ErrClaimLost
 	NextAt   time.Time        // time of the next attempt; zero if there is none
 	Result   json.RawMessage  // result saved by SetResult; nil if there is none
 	Enqueued []honker.JobInfo // live jobs that were added to any queue during the attempt
@@ -121,7 +121,7 @@ func perform[T any](t testing.TB, q *honker.Queue[T], id int64, h handler[T]) Pe
 	}
 	a := attemptNext(t, q, handler[T]{inTx: h.inTx, fn: func(ctx context.Context, tx *sql.Tx, job *honker.Job[T]) error {
 		if job.ID != id {
-			return honker.Snooze(0) // in the meantime, another job has moved ahead
+			return honker.Snooze(0) // another job has since moved ahead
 		}
 		job.Priority, job.RunAt = asked.Priority, asked.RunAt
 		return h.fn(ctx, tx, job)
@@ -258,10 +258,10 @@ func (a *attempt) performed(ctx context.Context, db *honker.DB, before *state) (
 	return p, nil
 }
 
-// TwicePerform is like [Perform] but simulates a crash after the handler has done its work and
-// before the ack, so that the handler runs twice. It fails the test if the second run changes
-// anything except its own job: rows of the application's tables, jobs, events of streams or
-// messages of a relay. The failure shows these rows.
+// TwicePerform is like [Perform] but simulates a crash after the handler has done its work but
+// before the ack, so the handler runs twice. It fails the test if the second run changes anything
+// except its own job: rows in the application's tables, jobs, stream events or relay messages. The
+// failure message shows these rows.
 //
 // TwicePerform compares only the contents of the database. The test must check other effects
 // itself. Rows that contain the current time always differ; job.CreatedAt is the same in both runs.
@@ -297,7 +297,7 @@ func TwicePerform[T any](t testing.TB, q *honker.Queue[T], args T, fn Handler[T]
 	return second
 }
 
-// explain adds a hint to an error that is likely a mistake of the test.
+// explain adds a hint to an error that is probably caused by a mistake in the test.
 func explain(err error) error {
 	if errors.Is(err, honker.ErrBusy) {
 		return fmt.Errorf("%w (inside DB.Tx it would wait for its own caller; call it after the commit)", err)

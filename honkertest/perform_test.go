@@ -17,7 +17,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// However a handler ends, the outcome is the same as in Work, and Performed reports it.
+// No matter how a handler ends, the outcome is the same as in Work, and Performed reports it.
 func TestPerform_Outcomes(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		opts := &honker.QueueOptions{Backoff: honker.Constant(time.Hour), Timeout: time.Minute}
@@ -238,7 +238,7 @@ func TestTwicePerform(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// A receipt is printed twice if the process dies after printing and before the ack. With the job id
+// A receipt is printed twice if the process dies after printing but before the ack. With the job id
 // as a primary key, the second attempt has no effect.
 func ExampleTwicePerform() {
 	_ = func(t *testing.T) { // func TestPrint_Twice(t *testing.T) {

@@ -23,8 +23,8 @@ func insertItem(returns error) honkertest.HandlerTx[string] {
 	}
 }
 
-// However a handler ends, the outcome is the same as in WorkTx. Its rows and the ack are committed
-// or rolled back together.
+// No matter how a handler ends, the outcome is the same as in WorkTx. Its rows and the ack are
+// committed or rolled back together.
 func TestPerformTx_Outcomes(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		testkit.Exec(t, db, `CREATE TABLE items (item TEXT)`)
