@@ -130,7 +130,7 @@ func TestAudit_Verbs(t *testing.T) {
 	require.Equal(t, want, audit(t, db))
 }
 
-// Cancel of a batch leaves a single entry, regardless of the number of transactions.
+// Canceling a batch leaves a single entry, no matter how many transactions it takes.
 func TestAudit_CancelBatch(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	for _, by := range []context.Context{ctx, honker.WithActor(ctx, "anna")} {

@@ -97,7 +97,7 @@ func TestBackup_Refused_NamesOfTheFile(t *testing.T) {
 	}
 	path := filepath.Join(dir, "app.db.part")
 	require.NoError(t, honkertest.OpenFile(t, path, nil).Close())
-	db := honkertest.OpenFile(t, path, &honker.Options{ReadOnly: true}) // read-only, so that no log occupies a name
+	db := honkertest.OpenFile(t, path, &honker.Options{ReadOnly: true}) // read-only, so no log takes up a name
 	require.NoError(t, os.MkdirAll(path+"-wake", 0o700))
 	for _, name := range []string{
 		"app.db.part", "app.db.part-wal", "app.db.part-shm", "app.db.part-journal", "app.db.part-wake", "app.db.part-wake/copy.db",

@@ -22,7 +22,7 @@ func newBatch(t testing.TB, db *honker.DB) *honker.Batch {
 	return b
 }
 
-// batch returns the batch with the given id from the list.
+// batch returns the batch with the given ID from the list.
 func batch(t testing.TB, db *honker.DB, id int64) admin.BatchInfo {
 	t.Helper()
 	p, err := admin.Batches(context.Background(), db, nil)
@@ -153,7 +153,7 @@ func TestBatch_Tx(t *testing.T) {
 	require.Len(t, testkit.ClaimAll(t, q), 1)
 }
 
-// Cancel of a batch deletes its waiting and running members and the jobs that wait for the batch.
+// Canceling a batch deletes its waiting and running members and the jobs that wait for the batch.
 func TestBatch_Cancel(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	b := newBatch(t, db)

@@ -24,7 +24,7 @@ import (
 // they cannot change. They therefore change either exactly the jobs that a list shows or none at all.
 type JobFilter struct {
 	Queues      []string          // any of these
-	Phases      []honker.Phase    // any of these, as of the time of the read
+	Phases      []honker.Phase    // any of these, at the time of the read
 	IDs         []int64           // any of these
 	Key         string            // limit key (see honker.Key)
 	Unique      string            // unique key (see honker.Unique)

@@ -28,7 +28,7 @@ var varying = []struct {
 
 const digits = "0123456789"
 
-// maxKind is the number of bytes of an error that a fingerprint covers.
+// maxKind is how many bytes of an error a fingerprint covers.
 const maxKind = 1024
 
 // kindOf returns the first line of an error with its variable parts replaced.

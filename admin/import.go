@@ -63,8 +63,8 @@ func (o *ImportOptions) withDefaults() (ImportOptions, error) {
 //
 // ImportJobs blocks until the end of r. It reads a few lines at a time and enqueues them in transactions of
 // a few milliseconds. If a line is malformed or has an unknown field, ImportJobs returns
-// [honker.ErrInvalid]. The error contains the numbers of the failed line and of the last imported line. To
-// resume the import, set Skip to the latter. If ctx is done, the import stops in the same way, but a
+// [honker.ErrInvalid]. The error contains the line numbers of the failed line and the last imported line.
+// To resume the import, set Skip to the latter. If ctx is done, the import stops in the same way, but a
 // blocked Read is not interrupted. Report.Matched is the number of lines with jobs. A nil opts selects the
 // defaults.
 func ImportJobs(ctx context.Context, db *honker.DB, r io.Reader, opts *ImportOptions) (*Report, error) {

@@ -66,7 +66,7 @@ VALUES (?, 'jobs', ?, -2, 3, 3, 'a "b"' || char(10) || 'c', 5)`, i+1, p)
 	require.Equal(t, []string{"2"}, rows(t, other, `SELECT min(id) FROM _honker_live`), "ids of their own")
 }
 
-// A line has the fields listed in the guide, and omits fields that a job does not have.
+// A line has the fields listed in the guide and omits fields that a job doesn't have.
 func TestExportJobs_Fields(t *testing.T) {
 	testkit.FileOnly(t)
 	_, db, q, _ := open(t)

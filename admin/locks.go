@@ -96,8 +96,8 @@ func find(held []row.Lock, name string) *LockInfo {
 }
 
 // BreakLock releases a lock if owner, as returned by [Locks], still holds it, and reports whether it did.
-// The holder does not notice until it tries to renew the lock, and continues to work until then. Break a
-// lock only if its holder has died or is hung.
+// The holder doesn't notice until it tries to renew the lock, and it keeps working until then. Break a lock
+// only if its holder has died or is hung.
 //
 // BreakLock waits for the writer until ctx ends. It returns [honker.ErrInvalid] if a name is invalid or db
 // is nil.

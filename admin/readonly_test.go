@@ -20,7 +20,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// exportedFunctions returns the names of the exported functions of the package that take a context.
+// exportedFunctions returns the names of the package's exported functions that take a context.
 func exportedFunctions(t *testing.T) (names []string) {
 	t.Helper()
 	files, err := filepath.Glob("*.go")

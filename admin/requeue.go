@@ -21,7 +21,7 @@ type RequeueOptions struct {
 	To       string        // destination queue; default the job's own queue
 	Delay    time.Duration // delay before the first job can run
 	Spread   time.Duration // period over which run times are spread evenly, in order of death
-	Attempts int           // additional attempts; default the number that the job had before it died
+	Attempts int           // additional attempts; defaults to the number the job had before it died
 	Limit    int           // requeue only the oldest Limit jobs; 0 means all
 	DryRun   bool          // count the jobs without changing them
 }

@@ -231,7 +231,7 @@ func TestActions_BadInput(t *testing.T) {
 	require.Equal(t, &admin.Report{}, r)
 }
 
-// A dead job keeps its headers through a requeue, and can be found by them before and after.
+// A dead job keeps its headers through a requeue and can be found by them before and after.
 func TestRequeue_Headers(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	h := map[string]string{"tenant": "acme"}

@@ -37,7 +37,7 @@ func idle(q *honker.Queue[int]) func(context.Context) error {
 	return func(ctx context.Context) error { return q.Work(ctx, testkit.Succeed[int], nil) }
 }
 
-// A Work is listed with its jobs while it runs, and is removed when it ends.
+// A Work is listed with its jobs while it runs and is removed when it ends.
 func TestWorkers_Work(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	require.Empty(t, workers(t, db))
@@ -182,7 +182,7 @@ func TestWorkers_Refused(t *testing.T) {
 	require.Empty(t, workers(t, db))
 }
 
-// A read-only DB lists the workers too.
+// Workers are listed on a read-only DB, too.
 func TestWorkers_ReadOnly(t *testing.T) {
 	path, db := testkit.OpenShared(t)
 	q := honker.NewQueue[int](db, "jobs", nil)
