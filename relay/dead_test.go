@@ -261,8 +261,8 @@ func TestQueue_Replay_OnceEach(t *testing.T) {
 	require.Len(t, slices.Compact(all), n)
 }
 
-// A requeued dead letter becomes the last message of its partition with a new number. Held and settled
-// dead letters are not requeued.
+// A requeued dead letter becomes the last message of its partition with a new sequence number. Held and
+// settled dead letters are not requeued.
 func TestQueue_Requeue_EndOfPartition(t *testing.T) {
 	testkit.FileOnly(t)
 	db, q := deadQueue(t, 8)
@@ -290,7 +290,8 @@ func TestQueue_Requeue_EndOfPartition(t *testing.T) {
 	require.Zero(t, n)
 }
 
-// A rejected message that is requeued while the relay runs is handled immediately, with a new number.
+// A rejected message that is requeued while the relay runs is handled immediately, with a new sequence
+// number.
 func TestQueue_Requeue_Handled(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	var sent []relay.Sent

@@ -205,7 +205,7 @@ func ExampleQueue_Handle_severalCalls() {
 	// <nil>
 }
 
-// The handler sends ten messages at a time and limits each call to a third of the remaining time.
+// The handler sends ten messages at a time and limits each call to one third of the remaining time.
 // Messages acked before a failure are not sent again. After a failure, batches start small and
 // double in size.
 func ExampleQueue_HandleBatch_chunks() {

@@ -12,10 +12,10 @@ import (
 
 // From reads the events of the stream from on behalf of consumer. fn converts each event to any
 // number of messages, and From sends them to a queue in the transaction that saves the consumer's
-// offset. The messages of each event are therefore sent exactly once, in the order of the events,
-// even if the process crashes. From blocks and waits for new events without polling. It returns nil
-// when ctx ends, and otherwise the first error; events that were already processed are not
-// processed again. If several events are pending, From commits them together.
+// offset. The messages of each event are therefore sent exactly once, in event order, even if the
+// process crashes. From blocks and waits for new events without polling. It returns nil when ctx
+// ends, and otherwise the first error; events that were already processed are not processed again.
+// If several events are pending, From commits them together.
 //
 // fn is called outside the transaction, with a single event at a time. It may be called again for
 // an event after a crash, or if another From runs for the same consumer. Its ctx ends with ctx and

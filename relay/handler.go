@@ -101,9 +101,9 @@ func (q *Queue) HandleBatch(h func(context.Context, *Batch) error, opts ...Handl
 }
 
 // HandleTx registers h as the handler of the queue. h is called for each message in a transaction
-// that also saves the progress, so writes of h through tx happen exactly once. Each batch runs
-// in one transaction with a savepoint for each message. An error, a panic or [Reject] undoes the
-// writes of h for that message only.
+// that also saves the progress, so h's writes through tx take effect exactly once. Each batch runs
+// in one transaction with a savepoint for each message. An error, a panic or [Reject] undoes h's
+// writes for that message only.
 //
 // All other writers of the database wait while the transaction is open, so h must not wait or use
 // the network; see [TxTimeout]. h must neither commit nor roll back tx; if it does, the batch

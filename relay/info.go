@@ -24,7 +24,7 @@ type QueueInfo struct {
 // LeaseUntil, so Owner may name a process that no longer exists.
 type PartitionInfo struct {
 	Partition  int
-	Seq        int64     // number of the last committed message; Processed + Waiting
+	Seq        int64     // sequence number of the last committed message; Processed + Waiting
 	Processed  int64     // finished messages, including dead letters
 	Waiting    int64     // unfinished messages, including messages being handled
 	Oldest     time.Time // when the first waiting message was sent; zero if none is waiting

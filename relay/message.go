@@ -12,7 +12,7 @@ import (
 type Message struct {
 	Queue     string
 	Partition int
-	Seq       int64  // number in its partition: 1, 2, 3 … without gaps, the same at each delivery
+	Seq       int64  // sequence number in its partition: 1, 2, 3 … without gaps; the same on every delivery
 	ID        int64  // row id; increases with each commit, across all queues
 	Epoch     int64  // fencing token of the partition; increases with each batch
 	Key       string // Key of the Outgoing; empty if none, or if sent before keys were stored
@@ -22,7 +22,7 @@ type Message struct {
 	Attempt   int       // number of earlier attempts as the first message of a batch, including attempts that ended in a crash
 }
 
-// IdempotencyKey returns "queue/partition/seq". It is the same at each delivery of the message and
+// IdempotencyKey returns "queue/partition/seq". It's the same on every delivery of the message and
 // unique within the family.
 func (m *Message) IdempotencyKey() string {
 	return m.Queue + "/" + strconv.Itoa(m.Partition) + "/" + strconv.FormatInt(m.Seq, 10)

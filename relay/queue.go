@@ -28,11 +28,11 @@ type Queue struct {
 	err        error // invalid name or number of partitions, returned by every method that accesses the database
 }
 
-// Queue returns a handle to the queue with the given name and number of partitions, which must be
-// 1, 2, 4, 8, 16, 32 or 64. It does not access the database. The first write in any process stores
-// the number of partitions, which cannot change afterwards. A handle with a different number
-// returns [ErrPartitions] from its methods. Names have the same rules as for [honker.NewQueue]. If
-// the name or the number is invalid, the first method called returns [honker.ErrInvalid].
+// Queue returns a handle to the queue with the given name and number of partitions, which must be 1, 2,
+// 4, 8, 16, 32 or 64. It does not access the database. The first write in any process stores the number
+// of partitions, which cannot change after that. A handle with a different number returns
+// [ErrPartitions] from its methods. Names have the same rules as for [honker.NewQueue]. If the name or
+// the number is invalid, the first method called returns [honker.ErrInvalid].
 func (r *Relay) Queue(name string, partitions int) *Queue {
 	err := errors.Join(r.err, engine.CheckName("queue", name))
 	if partitions < 1 || partitions > maxPartitions || partitions&(partitions-1) != 0 {

@@ -97,7 +97,7 @@ func TestRelay_Send_Many(t *testing.T) {
 	require.EqualValues(t, 2500, waiting(t, q))
 }
 
-// A rollback also removes the tables, and the next transaction creates them again.
+// A rollback also undoes the creation of the tables, and the next transaction creates them again.
 func TestRelay_SendTx_Rollback(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx := testkit.Context(t, testkit.Timeout)

@@ -123,7 +123,7 @@ func TestRelay_Handle_Order(t *testing.T) {
 	}
 }
 
-// A rollback between two commits leaves no gap in the numbers.
+// A rollback between two commits leaves no gap in the sequence numbers.
 func TestRelay_Seq_Rollback(t *testing.T) {
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
@@ -171,8 +171,8 @@ func TestRelay_Run_Queues(t *testing.T) {
 	}
 }
 
-// Families with queues of the same name can run side by side. Their messages, numbers, partitions
-// and dead letters are separate.
+// Families with queues of the same name can run side by side. Their messages, sequence numbers,
+// partitions and dead letters are separate.
 func TestRelay_Family_Run(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	families := []string{"", "billing", "audit"}
@@ -205,7 +205,7 @@ func TestRelay_Family_Run(t *testing.T) {
 	}
 }
 
-// Run returns an error for an invalid handler and for two handlers of a queue, and writes nothing.
+// Run returns an error and writes nothing if a handler is invalid or a queue has two handlers.
 func TestRelay_Run_Invalid(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx := testkit.Context(t, testkit.Timeout)

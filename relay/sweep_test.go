@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// Finished messages that are still in the database are deleted at the start and every VacuumEvery,
+// Finished messages that are still in the database are deleted at startup and every VacuumEvery,
 // even by two relays at once. Unfinished messages are never deleted.
 func TestRelay_Vacuum(t *testing.T) {
 	testkit.FileOnly(t)
@@ -53,7 +53,7 @@ func TestRelay_Vacuum(t *testing.T) {
 	})
 }
 
-// A sweep uses many small transactions, so that other writers do not wait long.
+// A sweep uses many small transactions, so other writers don't have to wait long.
 func TestRelay_Vacuum_Chunks(t *testing.T) {
 	testkit.FileOnly(t)
 	var chunks []int // deleted messages per transaction

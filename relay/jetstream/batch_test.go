@@ -125,7 +125,7 @@ func TestPublishBatch_One(t *testing.T) {
 	require.Empty(t, stored(t, s)[0].Header.Get("Nats-Batch-Id"))
 }
 
-// Messages that are already stored, because an acknowledgement was lost, are not stored again.
+// Messages that are already stored, because an acknowledgment was lost, are not stored again.
 func TestPublishBatch_SomeAreStored(t *testing.T) {
 	for _, change := range []func(*natsjs.StreamConfig){nil, atomically} {
 		js := startBroker(t).connect()

@@ -26,7 +26,7 @@ type Options struct {
 	// passed to Publish.
 	Subject func(*relay.Message) string
 	// Source is a prefix of each Nats-Msg-Id, separated by a slash. Queues with the same name in
-	// different databases or families use the same message numbers. If they share a stream, each
+	// different databases or families use the same sequence numbers. If they share a stream, each
 	// must have a Source, or the stream drops messages as duplicates.
 	Source string
 }
@@ -34,12 +34,12 @@ type Options struct {
 // Publish returns a handler for relay's Queue.Handle that publishes each message to subject and
 // waits until a stream has stored it. The payload is sent unchanged. Content-Type is the message's
 // Type, and Nats-Msg-Id its IdempotencyKey, escaped like a URL path unless it is visible ASCII. If
-// an acknowledgement is lost, the message is sent again. The stream drops it as a duplicate within
+// an acknowledgment is lost, the message is sent again. The stream drops it as a duplicate within
 // its duplicate window, two minutes by default.
 //
 // A message that is too large for the server or the stream becomes a dead letter. Any other error
-// is retried. ctx limits the wait for the acknowledgement. If opts is nil, the defaults are used.
-// If js is nil or there is no subject, the handler returns [honker.ErrInvalid], which the relay
+// is retried. ctx limits the wait for the acknowledgment. If opts is nil, the defaults are used. If
+// js is nil or there is no subject, the handler returns [honker.ErrInvalid], which the relay
 // retries.
 func Publish(js natsjs.JetStream, subject string, opts *Options) func(context.Context, *relay.Message) error {
 	p, err := newPublisher(js, subject, opts)
@@ -164,7 +164,7 @@ func (p *publisher) id(m *relay.Message) string {
 	return id
 }
 
-// The headers of an atomic batch, and the acknowledgement of its commit.
+// The headers of an atomic batch. The message with batchCommit completes the batch.
 const (
 	batchID     = "Nats-Batch-Id"
 	batchSeq    = "Nats-Batch-Sequence"
@@ -222,7 +222,7 @@ func (p *publisher) send(ctx context.Context, msg *nats.Msg, wait bool) (answer 
 // exceedsMaximum is a stream's error code for a message that exceeds its maximum size.
 const exceedsMaximum natsjs.ErrorCode = 10054
 
-// tooLarge reports whether err means that the message is too large, so that retries are futile.
+// tooLarge reports whether err means that the message is too large, which makes retries futile.
 func tooLarge(err error) bool {
 	var api *natsjs.APIError
 	return errors.Is(err, nats.ErrMaxPayload) || errors.As(err, &api) && api.ErrorCode == exceedsMaximum

@@ -30,7 +30,7 @@ type Options struct {
 	// to Publish.
 	Topic func(*relay.Message) string
 	// Source is a prefix of each idempotency key, separated by a slash. Queues with the same name
-	// in different databases or families use the same message numbers. If they publish to the same
+	// in different databases or families use the same sequence numbers. If they publish to the same
 	// topic, each must have a Source.
 	Source string
 }

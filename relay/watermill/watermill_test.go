@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// publisher records its calls, and fails if fail returns an error.
+// publisher records its calls and fails if fail returns an error.
 type publisher struct {
 	calls []call
 	fail  func(topic string, ms []*message.Message) error
