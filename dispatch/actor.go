@@ -20,7 +20,7 @@ type ActorOptions struct {
 	// is killed, its tasks are retried once their leases have expired.
 	Lease time.Duration
 	// DrainTimeout is how long handlers may take to finish after ctx ends or a Stop arrives;
-	// default 20s. After that, their ctx is cancelled, and unfinished tasks are released without
+	// default 20s. After that, their ctx is canceled, and unfinished tasks are released without
 	// using up an attempt.
 	DrainTimeout time.Duration
 	// Backoff is the delay before the next attempt; default as in honker.QueueOptions.
@@ -84,7 +84,7 @@ func NewActor[T any](d *Dispatcher, id Identity, h func(context.Context, *Task[T
 // after Backoff, unless the error comes from [honker.RetryAfter], [honker.Snooze] or
 // [honker.Reject]. Tasks are delivered at least once; see [Task.FinishTx].
 //
-// The handler's ctx is cancelled with cause [honker.ErrCancelled] when the task is stopped, with
+// The handler's ctx is canceled with cause [honker.ErrCancelled] when the task is stopped, with
 // cause [honker.ErrClaimLost] when its claim is lost, and when DrainTimeout has passed. If the
 // handler still does not return, its task is released a second after DrainTimeout and can run
 // elsewhere. Run keeps waiting for the handler, and the name stays taken.
@@ -131,7 +131,7 @@ func (a *Actor[T]) handle(s *session) func(context.Context, *honker.Job[T]) erro
 	}
 }
 
-// released returns err, or a Snooze if the handler failed only because the drain cancelled its
+// released returns err, or a Snooze if the handler failed only because the drain canceled its
 // context. The attempt is then not counted as a failure.
 func released(ctx context.Context, err error) error {
 	var directive *worker.Directive

@@ -56,7 +56,7 @@ func (r *ran) len() (n int) {
 	return n
 }
 
-// handler returns a handler that records an instance's tasks and returns their numbers.
+// handler returns a handler that records which tasks an instance runs and returns each task's number.
 func (r *ran) handler(instance string) func(context.Context, *dispatch.Task[args]) (any, error) {
 	return func(_ context.Context, t *dispatch.Task[args]) (any, error) {
 		r.note(t.Args.N, instance)
@@ -325,8 +325,7 @@ func TestActor_BadInput(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM sqlite_schema WHERE name GLOB '_honkerx_dispatch_*'`))
 }
 
-// Other writes in FinishTx's transaction are committed together with the end of the task or not at
-// all.
+// Other writes in FinishTx's transaction are committed along with the end of the task or not at all.
 func TestTask_FinishTx(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, nil)
@@ -350,8 +349,8 @@ func TestTask_FinishTx(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM effects`))
 }
 
-// When Run's ctx ends, handlers may still finish. After DrainTimeout their ctx is cancelled, and
-// the task is released without using up an attempt.
+// When Run's ctx ends, handlers may still finish. After DrainTimeout, their ctx is canceled, and the
+// task is released without using up an attempt.
 func TestActor_Run_Drain(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), nil)
 	began, release := make(chan int, 100), make(chan struct{})

@@ -56,8 +56,8 @@ func (d *Dispatcher) Resume(ctx context.Context, t Target) (int, error) {
 	return n, err
 }
 
-// command publishes c to the live actors of t. It returns their number and the event's offset. If no
-// actor is alive, nothing is published.
+// command publishes c to t's live actors. It returns how many there are and the event's offset. If
+// no actor is alive, nothing is published.
 func (d *Dispatcher) command(ctx context.Context, verb string, t Target, c command) (told int, offset int64, err error) {
 	t.Prio = 0
 	if err := d.checkTarget(t); err != nil {
@@ -143,7 +143,7 @@ func (d *Dispatcher) Ping(ctx context.Context, t Target) (pongs []Pong, err erro
 }
 
 // StopJob stops the job with the id returned by Send. A waiting job will not run. If the job is
-// running, its handler's ctx is cancelled with the cause [honker.ErrCancelled], and the job is not
+// running, its handler's ctx is canceled with cause [honker.ErrCancelled], and the job is not
 // retried. StopJob reports whether this call stopped the job; it returns false if the job has
 // already ended or is unknown. Workers in other bindings aren't notified: they find out that they
 // have lost the claim when they settle the job.

@@ -39,7 +39,7 @@ var ErrNoResult = errors.New("the job has finished without a result")
 
 // Options configures a Dispatcher. The zero value of each field selects its default.
 type Options struct {
-	// Prefix begins every key, so that several systems can share a database; default DefaultPrefix.
+	// Prefix begins every key, which lets several systems share a database; default DefaultPrefix.
 	// It may be up to 64 bytes of UTF-8 and must not contain an asterisk or NUL.
 	Prefix string
 	// Prios is the number of priority levels, at most MaxPrios; default 1. It must be the same in all

@@ -176,7 +176,7 @@ func TestLegacy_Queues(t *testing.T) {
 	waitState(t, d, id, dispatch.Started)
 }
 
-// If a copy is cancelled or becomes a dead letter, the job ends in the same way.
+// If a copy is cancelled or becomes a dead letter, the job ends the same way.
 func TestLegacy_Copy_Cancelled(t *testing.T) {
 	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)

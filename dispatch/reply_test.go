@@ -62,7 +62,7 @@ func TestAwait_ReplyQueue(t *testing.T) {
 	}
 }
 
-// An old actor replies with the id of its own copy, in either of the reply queues.
+// An old actor replies with its own copy's ID, in either of the reply queues.
 func TestAwait_ReplyQueue_Legacy(t *testing.T) {
 	db, b := testkit.OpenWithBinding(t)
 	d := dispatch.New(db, &dispatch.Options{Legacy: dispatch.LegacyDualPush})

@@ -395,7 +395,7 @@ func (s *session) runs(id int64, t *running) bool {
 	return s.tasks[id] == t
 }
 
-// enter registers s, so that SetLegacy can notify it.
+// enter registers s so that SetLegacy can notify it.
 func (d *Dispatcher) enter(s *session) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

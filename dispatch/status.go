@@ -29,8 +29,8 @@ type Status struct {
 	State State
 	Queue string // queue that the job was sent to
 
-	// Output is the result of a finished job, or the reply of its worker. It is nil if there is no
-	// result or if the result has expired, by default after an hour.
+	// Output is a finished job's result, or its worker's reply. It is nil if there is no result or
+	// if the result has expired, by default after an hour.
 	Output    json.RawMessage
 	Error     string // error of the last failed attempt
 	Attempt   int    // attempts so far
