@@ -38,7 +38,7 @@ func openExample() (db *honker.DB, remove func()) {
 	}
 }
 
-// post signs and sends a message, and returns the HTTP status of the response.
+// post signs and sends a message and returns the HTTP status of the response.
 func post(url, id, body string) (status int) {
 	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
 	if err != nil {

@@ -169,7 +169,7 @@ func TestHandler_Error(t *testing.T) {
 	require.Panics(t, func() { in.Handler(nil) })
 }
 
-// A payload that cannot be decoded is rejected, so that the sender moves it to the dead letters.
+// A payload that can't be decoded is rejected, so the sender moves it to its dead letters.
 func TestEnqueue_BadPayload(t *testing.T) {
 	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)

@@ -78,9 +78,9 @@ type Inbox struct {
 	store  engine.InboxStore
 }
 
-// New returns an inbox on db. It does not access the database. If an option is missing or invalid
-// it returns [honker.ErrInvalid]. Unlike most constructors in honker, New returns the error
-// immediately, so that a server with an invalid secret does not start.
+// New returns an inbox on db. It does not access the database. If an option is missing or invalid it
+// returns [honker.ErrInvalid]. Unlike most constructors in honker, New returns the error immediately,
+// so a server with an invalid secret doesn't start.
 func New(db *honker.DB, opts *Options) (*Inbox, error) {
 	in := &Inbox{db: db, engine: engine.Of(db)}
 	in.store = in.engine.Stores.Inboxes

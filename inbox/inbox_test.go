@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// New refuses missing and invalid options, and its errors do not contain a secret.
+// New rejects missing and invalid options, and its errors don't contain a secret.
 func TestNew_Invalid(t *testing.T) {
 	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
@@ -46,7 +46,7 @@ func TestNew_Invalid(t *testing.T) {
 	require.Zero(t, rows(t, db))
 }
 
-// Verify accepts a message signed with any of the secrets, and describes the problem otherwise.
+// Verify accepts a message signed with any of the secrets and describes the problem otherwise.
 func TestInbox_Verify(t *testing.T) {
 	in := newInbox(t, honkertest.Open(t, nil), inbox.Options{Secrets: []string{secretA, secretB}, MaxBody: 10})
 	now := time.Now()
@@ -83,7 +83,7 @@ func TestInbox_Verify(t *testing.T) {
 	}
 }
 
-// Verify does not panic for any request, and accepts only a correct signature.
+// Verify doesn't panic for any request and accepts only a correct signature.
 func FuzzInbox_Verify(f *testing.F) {
 	good := signed(f, secretA, "1", "{}", time.Now())
 	f.Add(good.Get("webhook-id"), good.Get("webhook-timestamp"), good.Get("webhook-signature"), []byte("{}"))
