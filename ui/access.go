@@ -51,7 +51,7 @@ func AllowAll(*http.Request, Access) error { return nil }
 
 // Basic returns an Authorize function that allows everything to requests with the given user and password in
 // HTTP basic authentication. Credentials are compared in constant time. If password is empty, all requests are
-// denied, so that an unset environment variable does not open up the dashboard. Basic authentication does not
+// denied, so an unset environment variable doesn't open up the dashboard. Basic authentication does not
 // encrypt the password; use it only over HTTPS or on localhost.
 func Basic(user, password string) func(*http.Request, Access) error {
 	// ConstantTimeCompare returns early if the lengths differ. Comparing hashes avoids leaking the

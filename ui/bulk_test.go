@@ -52,7 +52,7 @@ func TestBulk_AsksFirst(t *testing.T) {
 	require.NotZero(t, stats.Scheduled.N, "they are spread")
 }
 
-// Discarding all matching jobs requires typing their number.
+// To discard all matching jobs, the operator must type how many there are.
 func TestBulk_Typed(t *testing.T) {
 	db, h := open(t, nil)
 	for range 12 {

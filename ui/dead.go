@@ -99,6 +99,6 @@ func exportPage(c *call) serve {
 			return err
 		}
 		c.h.opts.Logger.Warn("honker ui: an export ended early", "jobs", n, "error", err)
-		panic(http.ErrAbortHandler) // abort the connection, so that the browser reports an incomplete download
+		panic(http.ErrAbortHandler) // abort the connection so that the browser reports an incomplete download
 	}
 }

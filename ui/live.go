@@ -159,7 +159,7 @@ func (s *stream) send(text string) error {
 	return s.control.Flush()
 }
 
-// end clears the write deadline, so that it does not affect later requests on the connection.
+// end clears the write deadline so that it doesn't affect later requests on the connection.
 func (s *stream) end() { _ = s.control.SetWriteDeadline(time.Time{}) }
 
 func (s *stream) run(c *call, ticks <-chan struct{}) error {

@@ -137,7 +137,7 @@ func unescape(s string) string {
 	return strings.NewReplacer("&amp;", "&", "&#43;", "+", "&#34;", `"`, "&#39;", "'").Replace(s)
 }
 
-// evil lists names and texts with markup, paths, queries and other content that needs escaping.
+// evil lists names and other text with markup, paths, queries and other content that needs escaping.
 var evil = []string{
 	`</script><img src=x onerror=alert(1)>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`, `javascript:alert(1)`,
 	`../../etc/passwd`, `a/b.c%2Fd`, `?x=1&y=2#z`, "{{.Data}}", "tab\tnew\nline\r\nX-Evil: 1", "\u202egnirts\u200b", "é😀\ufffd", "a+b c", strings.Repeat("x", 1000),

@@ -14,7 +14,7 @@ import (
 // together with "selection", either to a verb or to another page of the list.
 var selectionParams = []string{"selected", "pick", "selection"}
 
-// selection returns the ids of the selected jobs in ascending order. more reports whether ids were dropped because
+// selection returns the IDs of the selected jobs in ascending order. more reports whether any were dropped because
 // there were more than maxList.
 func (c *call) selection() (ids []int64, more bool) {
 	ids = c.params.packed("selected")

@@ -126,7 +126,7 @@ func TestLive_SevenTabs(t *testing.T) {
 	tabs[0].wait("document.querySelector('main table')?.textContent.includes('mails')")
 }
 
-// A hidden page closes its stream, and opens it again when it is shown.
+// A hidden page closes its stream and opens it again when it's shown.
 func TestLive_Hidden(t *testing.T) {
 	var streams atomic.Int64
 	s := serve(t, nil, 0, func(h http.Handler) http.Handler {
@@ -221,7 +221,8 @@ func TestVerbs_RequeueGroup(t *testing.T) {
 	require.Equal(t, "", b.text("location.search"), "the sentence is not part of what is handed on")
 }
 
-// Deleting all matching jobs requires typing their number. The browser and the handler both check it.
+// To delete all matching jobs, the operator must type how many there are. Both the browser and the handler check
+// the number.
 func TestVerbs_Typed(t *testing.T) {
 	s := serve(t, nil, 0, nil)
 	s.bury(t, "mails", "no route to host", 4)
