@@ -56,7 +56,7 @@ func settledTx(settle func(context.Context, *sql.Tx, *honker.Job[int]) error) fu
 	}
 }
 
-// limited uses up a limit that allows a single start, and waits until another start is allowed.
+// limited uses up a limit that allows a single start and waits until another start is allowed.
 func limited(l honker.Limits, opts ...honker.EnqueueOption) func(*testing.T, *honker.DB, jobs) arrival {
 	return func(t *testing.T, _ *honker.DB, q jobs) arrival {
 		require.NoError(t, q.SetLimits(t.Context(), l))

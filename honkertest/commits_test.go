@@ -37,7 +37,7 @@ var commitFaults = map[string]struct {
 	},
 }
 
-// While commits fail, every write method returns the error and has no effect. Afterwards, they all
+// While commits fail, every write method returns the error and has no effect. After that, they all
 // succeed.
 func TestFailCommits_Verbs(t *testing.T) {
 	for name, fault := range commitFaults {

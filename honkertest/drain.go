@@ -69,7 +69,7 @@ type DrainOptions struct {
 type DrainResult struct {
 	Acked, Retried, Snoozed, Dead int
 
-	Left int // number of live jobs in all queues afterwards
+	Left int // number of live jobs left in all queues
 }
 
 // DrainAll runs the due jobs of the queues in h, including jobs enqueued by the handlers, until no

@@ -62,7 +62,7 @@ func TestDrain_AsWork(t *testing.T) {
 	})
 }
 
-// A handler may end the test, as require does, and does not leave its job claimed.
+// A handler may end the test, as require does, without leaving its job claimed.
 func TestDrain_FailNow(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "jobs", nil)

@@ -116,7 +116,7 @@ func number(ctx context.Context, on honker.Tx, query string, args ...any) (n int
 	return n, err
 }
 
-// change runs a statement that changes at most one row, and reports whether it changed a row.
+// change runs a statement that changes at most one row and reports whether it did.
 func change(ctx context.Context, on honker.Tx, statement string, args ...any) (changed bool, err error) {
 	res, err := on.ExecContext(ctx, statement, args...)
 	if err != nil {

@@ -174,7 +174,7 @@ type attempt struct {
 	inTx      bool           // the handler is for WorkTx, where losing the claim before the ack counts as a failed attempt
 	returned  error          // error of the handler
 	errs      []error        // reported by Work
-	cancelled bool           // the handler's context was cancelled because the job was cancelled
+	cancelled bool           // the handler's context was canceled because the job was cancelled
 	after     *honker.JobInfo
 }
 

@@ -156,7 +156,7 @@ func TestPerform_NotRun(t *testing.T) {
 	requireFails(t, func(t testing.TB) { honkertest.TwicePerform(t, q, 3, nil) }, "nil handler")
 }
 
-// The handler may end the test, as require does, and does not leave its job claimed.
+// The handler may end the test, as require does, without leaving its job claimed.
 func TestPerform_FailNow(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "jobs", nil)
