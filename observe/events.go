@@ -42,7 +42,7 @@ func (c Claimed) Headers() []map[string]string {
 }
 
 // Started reports that a Work handler is about to run. Every Started is followed by a [Returned]. [Settled] is not
-// paired with Started: it is also reported for jobs that were not started here, and comes before Returned if the
+// paired with Started: it's also reported for jobs that weren't started here, and it comes before Returned if the
 // handler settles its job itself.
 type Started struct {
 	Queue   string
@@ -63,8 +63,8 @@ type Returned struct {
 }
 
 // Settled reports the end of a claim. A settle in the caller's transaction is reported after the commit. On a pool
-// passed to honker.Attach, outside honker.DB.Tx, the commit cannot be observed; the settle is then reported when the
-// verb returns, and may still be rolled back. AckMany does not read individual jobs and is not reported.
+// passed to honker.Attach, outside honker.DB.Tx, the commit cannot be observed; the settle is then reported when
+// the verb returns and may still be rolled back. AckMany does not read individual jobs and is not reported.
 //
 // Every death that this process finds or causes is reported, including deaths without a settle: a job whose last claim
 // has lapsed, found by the next claim or by Maintain, and an expired job, found by Maintain or SweepExpired. Err is

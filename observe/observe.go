@@ -5,7 +5,7 @@ import "context"
 // Observer receives events for metrics, traces and tests. Nil fields are skipped, and a nil *Observer
 // receives nothing.
 //
-// The functions are called from the goroutine that did the work, or while it waits. Several may be called at once,
+// The functions are called from the goroutine that did the work or while it waits. Several may be called at once,
 // so they must be fast and safe for concurrent use. A panic in a function is logged and has no other effect: jobs
 // are still settled and loops continue. A function that ends its goroutine, as t.FailNow does, also ends the verb
 // or the Work that called it; the Work drains and handles the jobs that it has claimed. In Started and Returned,
