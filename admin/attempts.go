@@ -26,8 +26,8 @@ type Attempt struct {
 // across a requeue, until it is discarded. The attempts may be lost if a worker in another language
 // dead-letters the job.
 //
-// Attempts never waits for the writer. It returns [honker.ErrNotFound] if no live or dead job has the id,
-// and [honker.ErrInvalid] if db is nil.
+// Attempts never waits for the writer. It returns [honker.ErrNotFound] if no live or dead job has the
+// given ID, and [honker.ErrInvalid] if db is nil.
 func Attempts(ctx context.Context, db *honker.DB, id int64) ([]Attempt, error) {
 	var all []Attempt
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
@@ -50,7 +50,7 @@ func Attempts(ctx context.Context, db *honker.DB, id int64) ([]Attempt, error) {
 	return all, engine.WrapID("list attempts of job", id, err)
 }
 
-// exists returns ErrNotFound unless a live or dead job has the id.
+// exists returns ErrNotFound unless a live or dead job has the given ID.
 func exists(ctx context.Context, q engine.Querier, jobs engine.JobStore, id int64) error {
 	job, found, err := jobs.Find(ctx, q, id, "")
 	if err == nil && (!found || job.State == "done") {

@@ -34,8 +34,8 @@ type BatchPage struct {
 }
 
 // Batches returns a page of batches, sorted by NewestFirst or OldestFirst. The page starts at opts.After.
-// opts.Budget is ignored. A nil opts selects the defaults. honker.DB.Maintain deletes batches a week after
-// they complete.
+// opts.Budget is ignored. A nil opts selects the defaults. honker.DB.Maintain deletes batches one week
+// after they complete.
 //
 // Waiting, running and dead members are counted by scanning indexes, so the cost of a page grows with the
 // number of these members. Batches performs a single short read and never waits for the writer.

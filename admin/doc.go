@@ -1,7 +1,7 @@
 // Package admin lets operators inspect and change a honker file. It reports the state of queues, topics and
 // locks, describes the file, and changes many jobs at once. Its functions take a [honker.DB] and work on
-// every queue in the file, including queues created by other bindings. Package honker has the methods with
-// which an application inspects its own work.
+// every queue in the file, including queues created by other bindings. Package honker has methods for an
+// application to inspect its own work.
 //
 // Functions that only read use indexes. They write nothing, never wait for the writer and do not block it.
 // The package does not start background goroutines.

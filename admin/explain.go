@@ -35,7 +35,7 @@ type Reason struct {
 	Actions []Action
 }
 
-// Explain describes why the job with the given id is not running, or how it ended. It reads a single
+// Explain describes why the job with the given ID isn't running, or how it ended. It reads a single
 // snapshot of the file and applies the same rules as a claim: a job reported as next is the next job that
 // a worker gets, and claims skip jobs with a blocking reason. Explain considers the workers that [Workers]
 // lists. Times are predictions based on this machine's clock and on the current state of the file.
@@ -115,7 +115,7 @@ func firstReasons(ctx context.Context, e *engine.Engine, jobs []honker.JobInfo) 
 
 const (
 	maxReasonJobs = 100    // maximum length of Reason.Jobs
-	maxAhead      = 10_000 // limit of Ahead
+	maxAhead      = 10_000 // maximum value of Ahead
 	briefAhead    = 1000   // maximum Ahead in brief explanations
 )
 
@@ -282,7 +282,7 @@ func (ex *Explanation) start() (at time.Time) {
 	return at
 }
 
-// conclude sorts the reasons by end time, latest first, and sets the text.
+// conclude sorts the reasons by end time, latest first, and sets Text.
 func (ex *Explanation) conclude() {
 	slices.SortStableFunc(ex.Reasons, func(a, b Reason) int {
 		if a.blocks() && b.blocks() {

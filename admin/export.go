@@ -52,9 +52,9 @@ const exportPage = 200
 // job that changes during the export may be written twice or not at all. Dead and done jobs do not change
 // and are written once.
 //
-// [ImportJobs] reads the output. The output does not include dependencies and batches, because their ids
-// are meaningful only in this file. A job that waits for other jobs will therefore not wait for them
-// after an import. Attempts, progress and checkpoints are also omitted.
+// [ImportJobs] reads the output. The output does not include dependencies and batches, because their IDs
+// are meaningful only in this file. A job that waits for other jobs will therefore not wait for them after
+// an import. Attempts, progress and checkpoints are also omitted.
 func ExportJobs(ctx context.Context, db *honker.DB, f JobFilter, w io.Writer) (n int64, err error) {
 	if w == nil {
 		return 0, engine.Wrap("export jobs", "", fmt.Errorf("%w: nil io.Writer", honker.ErrInvalid))

@@ -26,7 +26,7 @@ type ImportOptions struct {
 	Delay    time.Duration // delay before formerly dead jobs can run
 	Attempts int           // maximum attempts for each job; defaults to max_attempts in each line
 	Skip     int64         // number of lines to skip; to resume a failed import, the number of completed lines
-	DryRun   bool          // read all lines without enqueueing jobs
+	DryRun   bool          // read all lines without enqueuing jobs
 }
 
 // importAttempts is the maximum number of attempts if neither Attempts nor the line sets it.
@@ -52,7 +52,7 @@ func (o *ImportOptions) withDefaults() (ImportOptions, error) {
 
 // ImportJobs enqueues the jobs in r, which must be JSON Lines as written by [ExportJobs] or another
 // program. Each line must have a payload, and a queue unless opts.To is set. Imported jobs are new jobs:
-// they get new ids and have used no attempts. A job with a run time in the future is not run before that
+// they get new IDs and have used no attempts. A job with a run time in the future is not run before that
 // time. Unique keys, limit keys and headers are preserved.
 //
 // Payloads are stored exactly as in the lines, without applying the DB's [honker.Codec]. Only the payload

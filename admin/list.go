@@ -19,7 +19,7 @@ type Order int
 const (
 	NewestFirst   Order = iota // by descending id; a requeued job keeps its id
 	OldestFirst                // by ascending id
-	ClaimOrder                 // in the order in which claims take the jobs; only waiting jobs of a single queue, which Queues must name
+	ClaimOrder                 // in claim order; only waiting jobs of a single queue, which Queues must name
 	LastDiedFirst              // by descending DiedAt; only dead jobs
 )
 
@@ -38,7 +38,7 @@ type PageOptions struct {
 type JobPage struct {
 	Jobs    []honker.JobInfo
 	Next    Cursor // "" on the last page
-	Scanned int64  // number of examined jobs
+	Scanned int64  // number of jobs examined
 	Early   bool   // the page was cut short by Budget; there may be more jobs after Next, even if Jobs is empty
 
 	// Reasons describes why each job in Jobs is not running, or how it ended. It is set only if

@@ -13,7 +13,7 @@ import (
 // queues checks each queue by its statistics.
 func (s *search) queues(ctx context.Context, stats []engine.QueueStats) error {
 	var worked map[string]bool // set only if a queue is late, because computing it examines every running job
-	asked := 0                 // number of times that the usual wait was looked up
+	asked := 0                 // number of times the usual wait was looked up
 	for _, st := range stats {
 		if st.Pause != nil {
 			s.oldPause(st.Queue, "", *st.Pause)

@@ -87,7 +87,7 @@ const (
 
 // Problems returns the file's problems, the most severe first. The result is empty if there are none.
 // Problems reads a bounded number of rows and takes a few milliseconds longer than [Queues]. It finds at
-// most a hundred problems of each kind. Consumers that read a pattern or use a filter are not checked.
+// most a hundred problems of each kind. Consumers that read a pattern or use a filter aren't checked.
 // [ProblemCode.Help] explains each code.
 //
 // A problem is reported for as long as its cause persists. No state is kept between calls except a cache of

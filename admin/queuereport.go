@@ -14,8 +14,8 @@ import (
 type QueueReportOptions struct {
 	Jobs    int           // maximum length of each job list; default 20, at most 1000
 	Waiting bool          // Next also lists scheduled and expired jobs
-	Since   time.Time     // beginning of Traffic; default an hour ago
-	Step    time.Duration // length of a Traffic step in whole minutes; default a minute
+	Since   time.Time     // beginning of Traffic; default one hour ago
+	Step    time.Duration // length of a Traffic step in whole minutes; default one minute
 }
 
 func (o *QueueReportOptions) withDefaults(now time.Time) (QueueReportOptions, error) {
@@ -44,10 +44,10 @@ type QueueDetails struct {
 	Retention honker.QueueRetention
 	Keys      []honker.KeyStats     // as returned by [honker.Queue.Keys]
 	Next      []honker.JobInfo      // first ready jobs, in claim order
-	Running   []honker.JobInfo      // first running and lapsed jobs, by id
+	Running   []honker.JobInfo      // first running and lapsed jobs, sorted by ID
 	Dead      *DeadReport           // up to 2000 jobs that died in the last hour, grouped by error
 	Schedules []honker.ScheduleInfo // schedules that add jobs to the queue, sorted by name
-	Workers   []WorkerInfo          // by ID
+	Workers   []WorkerInfo          // sorted by ID
 	Why       *Explanation          // as returned by [ExplainQueue]
 	Traffic   []Minute              // as returned by [TrafficSteps]
 }

@@ -94,7 +94,7 @@ func (x *explainer) done(j *honker.JobInfo) Reason {
 		Text: fmt.Sprintf("is done: worker %q acked attempt %s at %s", j.WorkerID, attempts(j), x.at(j.DoneAt))}
 }
 
-// goneReason explains an id for which the file has no job.
+// goneReason explains why the file has no job with the given ID.
 func goneReason(id, highest int64) Reason {
 	if id < 1 || id > highest {
 		return Reason{Code: ReasonNever, Text: fmt.Sprintf("has never existed: the highest id assigned so far is %d", highest)}

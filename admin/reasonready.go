@@ -65,8 +65,8 @@ func living(all []WorkerInfo) (there, gone []WorkerInfo) {
 	return there, gone
 }
 
-// hasRoom reports whether a worker may have capacity for another job. The slots of a foreign worker
-// are unknown.
+// hasRoom reports whether a worker may have capacity for another job. A foreign worker's number of
+// slots is unknown.
 func hasRoom(w WorkerInfo) bool { return w.Foreign || w.Running < w.Slots }
 
 func (x *explainer) noWorker(queue string, gone []WorkerInfo) Reason {
@@ -95,7 +95,7 @@ func workersBusy(queue string, there []WorkerInfo) Reason {
 	return r
 }
 
-// trafficSpan is the period of traffic from which a wait is estimated.
+// trafficSpan is the period of traffic used to estimate a wait.
 const trafficSpan = 10 * time.Minute
 
 // inTurn describes how many jobs come first and estimates the wait from recent claims.

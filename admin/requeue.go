@@ -18,7 +18,7 @@ import (
 
 // RequeueOptions configures Requeue. The zero value of a field selects its default.
 type RequeueOptions struct {
-	To       string        // destination queue; default the job's own queue
+	To       string        // destination queue; defaults to the job's own queue
 	Delay    time.Duration // delay before the first job can run
 	Spread   time.Duration // period over which run times are spread evenly, in order of death
 	Attempts int           // additional attempts; defaults to the number the job had before it died

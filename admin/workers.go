@@ -32,17 +32,17 @@ type WorkerInfo struct {
 	ID      string // WorkOptions.WorkerID, or the name given by another binding
 	Queue   string
 	Host    string // host name of the machine or container
-	PID     int    // process id, within the container if there is one
+	PID     int    // process ID, within the container if there is one
 	Version string // version of this module; "" if unknown
 	Slots   int    // WorkOptions.Workers, the number of concurrent handlers; shared by the queues of a honker.Workers
 	Running int    // jobs with valid claims, including jobs waiting for a free handler
-	Oldest  int64  // the lowest id among these jobs; 0 if there are none
+	Oldest  int64  // lowest ID among these jobs; 0 if there are none
 	Since   time.Time
 	Seen    time.Time // time of the process's last commit, to the minute; an idle process makes no commits
 	Alive   Life
-	// Foreign is set if the worker is known only from the jobs that it holds. It belongs to another
-	// binding, to Queue.Claim or Queue.WorkDue, or to a Work that has just started. Host, PID, Version,
-	// Slots, Since and Seen are not set. Foreign workers without jobs are not listed.
+	// Foreign is set if the worker is known only from the jobs that it holds. It belongs to another binding,
+	// to Queue.Claim or Queue.WorkDue, or to a Work call that has just started. Host, PID, Version, Slots,
+	// Since and Seen are not set. Foreign workers without jobs are not listed.
 	Foreign bool
 }
 
