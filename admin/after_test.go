@@ -67,7 +67,7 @@ func TestAfter_EvenIfDead(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// Requeueing a predecessor has no effect on a job that has already started.
+// Requeuing a predecessor has no effect on a job that has already started.
 func TestAfter_EvenIfDead_Started(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	a := testkit.Enqueue(t, q, 1)

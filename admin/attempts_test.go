@@ -17,7 +17,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// attemptsOf returns the failed attempts of a job.
+// attemptsOf returns a job's failed attempts.
 func attemptsOf(t testing.TB, db *honker.DB, id int64) []admin.Attempt {
 	t.Helper()
 	all, err := admin.Attempts(t.Context(), db, id)

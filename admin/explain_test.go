@@ -369,7 +369,7 @@ func TestExplain_Invalid(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
 
-// In a transaction, Explain sees the changes of that transaction.
+// In a transaction, Explain sees that transaction's changes.
 func TestExplain_Tx(t *testing.T) {
 	ctx, db, q, _ := open(t)
 	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {

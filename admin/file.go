@@ -10,8 +10,8 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// FileInfo describes the database file. SQLite settings are read from a connection of this DB; other
-// processes may use different settings.
+// FileInfo describes the database file. SQLite settings are read from one of this DB's connections;
+// other processes may use different settings.
 type FileInfo struct {
 	Path          string
 	Size          int64  // bytes
@@ -37,8 +37,8 @@ type TableInfo struct {
 // countedRows limits the rows that File counts per table.
 const countedRows = 10000
 
-// File returns the size and settings of the file and the row counts of honker's tables, including the
-// tables of packages relay and dispatch. It counts at most 10,000 rows per table and never waits for the
+// File returns the file's size and settings and the row counts of honker's tables, including the tables
+// of packages relay and dispatch. It counts at most 10,000 rows per table and never waits for the
 // writer. It returns [honker.ErrInvalid] if db is nil.
 func File(ctx context.Context, db *honker.DB) (*FileInfo, error) {
 	e, err := engineOf(db)

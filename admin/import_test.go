@@ -114,7 +114,7 @@ func TestImportJobs_SameFile(t *testing.T) {
 // A report counts all skipped lines and lists the first of them.
 func TestImportJobs_SkippedTotal(t *testing.T) {
 	_, db, _, _ := open(t)
-	const lines = 2500 // requires more than a single transaction
+	const lines = 2500 // requires more than one transaction
 	r := imported(t, db, strings.Repeat(`{"queue": "mails", "unique": "k", "payload": 1}`+"\n", lines), nil)
 	require.Equal(t, int64(lines), r.Matched)
 	require.Equal(t, int64(1), r.Changed)

@@ -30,7 +30,7 @@ type PageOptions struct {
 	Limit  int           // maximum number of jobs; default 50, at most 1000
 	Budget time.Duration // maximum time spent on the page; default 100 ms
 
-	// Reasons fills JobPage.Reasons, at a cost of up to a millisecond per job. EachJob ignores it.
+	// Reasons fills in JobPage.Reasons, at a cost of up to one millisecond per job. EachJob ignores it.
 	Reasons bool
 }
 

@@ -52,7 +52,7 @@ SELECT n, iif(n % 2, 'a', 'b'), n, n % 4, 1000 + n / 10 FROM some WHERE n % 3 > 
 SELECT n, iif(n % 2, 'a', 'b'), n, 1000 + n * 7 % 11 FROM some WHERE n % 3 = 0`)
 }
 
-// Jobs with equal sort keys are neither skipped nor repeated, for any limit.
+// Jobs with equal sort keys are neither skipped nor repeated, whatever the limit.
 func TestListJobs_Ties(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
@@ -147,7 +147,7 @@ VALUES (99, 'jobs', '4', 1, 2, 'w', 3, 4, 5, 6789)`)
 	}
 }
 
-// Ids and numbers in payloads beyond the precision of float64 are preserved.
+// IDs and numbers in payloads beyond the precision of float64 are preserved.
 func TestListJobs_Verbatim(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
@@ -191,7 +191,7 @@ func TestListJobs_Early(t *testing.T) {
 	require.Equal(t, pages(t, db, f, admin.PageOptions{Budget: time.Hour, Limit: 1000}), got)
 }
 
-// Jobs of a small queue or a rare phase are found without reading all other jobs, in any order.
+// Jobs in a small queue or a rare phase are found without reading all other jobs, in any order.
 func TestListJobs_RareAmongMany(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)

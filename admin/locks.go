@@ -16,7 +16,7 @@ type LockInfo struct {
 	Name      string
 	Owner     string    // holder's name in the file
 	ExpiresAt time.Time // when the lock expires unless renewed
-	Leads     bool      // whether the lock is held by a call of Scheduler.Run or Maintain; see Leaders
+	Leads     bool      // whether the lock is held by a call to Scheduler.Run or Maintain; see Leaders
 }
 
 // Locks returns the held locks by name, including the locks of leaders. It never waits for the writer. It

@@ -9,7 +9,7 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// PresenceInfo describes a name held by an actor of package dispatch.
+// PresenceInfo describes a name held by an actor from package dispatch.
 type PresenceInfo struct {
 	Key           string // such as hero:meta:actor:inst:osis:default:2, see dispatch.Keys.Presence
 	Owner         string // the running dispatch.Actor.Run that holds the name

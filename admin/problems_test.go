@@ -221,8 +221,8 @@ func TestProblems_Dead(t *testing.T) {
 	})
 }
 
-// A schedule is overdue a minute after it was due. The problem names the leader that fails to fire
-// it.
+// A schedule is overdue one minute after it was due. The problem names the leader that fails to
+// fire it.
 func TestProblems_Overdue(t *testing.T) {
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		require.NoError(t, db.Scheduler().Register(t.Context(), honker.Schedule{Name: "nightly", Queue: "jobs", Spec: "@every 10m"}))

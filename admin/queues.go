@@ -12,7 +12,7 @@ import (
 )
 
 // Queues returns the statistics of every queue that has jobs or dead letters or is paused, sorted by name.
-// All counts come from the same snapshot. Each queue costs as much as a call of [honker.Queue.Stats], and
+// All counts come from the same snapshot. Each queue costs as much as a call to [honker.Queue.Stats], and
 // large counts are cached in the same way. Pause is always current. OldestReady and NextAt are current if
 // there are at most 100 queues. With more queues, they are cached for 50 times as long as the lookup took,
 // which is half a second for 500 queues.
@@ -90,7 +90,7 @@ func read(ctx context.Context, db *honker.DB, f func(ctx context.Context, q engi
 	return e.Read(ctx, func(ctx context.Context, q engine.Querier) error { return f(ctx, q, &e.Stores) })
 }
 
-// engineOf returns the engine of db, or ErrInvalid if db is nil.
+// engineOf returns db's engine, or ErrInvalid if db is nil.
 func engineOf(db *honker.DB) (*engine.Engine, error) {
 	if db == nil {
 		return nil, fmt.Errorf("%w: nil *honker.DB", honker.ErrInvalid)

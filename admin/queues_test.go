@@ -95,7 +95,7 @@ func TestQueues_Paused(t *testing.T) {
 	require.Empty(t, all)
 }
 
-// The counts of all queues are from the same moment: a job that moves between two queues is counted once.
+// All queues' counts are from the same moment: a job that moves between two queues is counted once.
 func TestQueues_OneMoment(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/honkertest"
 )
 
-// A rate limit is listed with its last window only.
+// A rate limit is listed with only its last window.
 func TestRateLimits_LastWindow(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		ctx := t.Context()

@@ -93,8 +93,8 @@ func TestBreakRelayPartition_ClockAhead(t *testing.T) {
 	}
 }
 
-// Breaking the lease of a live process lets another process take over. The progress of the first process is
-// not saved.
+// Breaking the lease of a live process lets another process take over. The first process's progress is not
+// saved.
 func TestBreakRelayPartition_Holder(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		ctx := context.Background()

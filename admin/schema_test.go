@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// Schema lists honker's tables with their indexes and triggers, including triggers of the application. It
+// Schema lists honker's tables with their indexes and triggers, including the application's triggers. It
 // lists no other tables.
 func TestSchema_Tables(t *testing.T) {
 	testkit.FileOnly(t)

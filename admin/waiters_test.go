@@ -65,7 +65,7 @@ func TestCancel_KeepWaiters(t *testing.T) {
 	require.Equal(t, int64(1), r.SkippedTotal)
 }
 
-// Batch returns a batch by its id.
+// Batch returns a batch by its ID.
 func TestBatch_ByID(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	b := newBatch(t, db)

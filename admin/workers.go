@@ -46,9 +46,9 @@ type WorkerInfo struct {
 	Foreign bool
 }
 
-// Workers returns the workers of all queues, sorted by queue and ID. The list has an entry for each queue
-// of every Queue.Work, Queue.WorkTx, Workers.Work and Outbox.Run in any process. Workers of other bindings
-// are included while they hold jobs.
+// Workers returns the workers of all queues, sorted by queue and ID. The list has an entry for each queue of
+// every Queue.Work, Queue.WorkTx, Workers.Work and Outbox.Run in any process. Workers in other bindings are
+// included while they hold jobs.
 //
 // A worker appears 20 to 50 ms after it starts, or later if the writer is busy, and disappears when its Work
 // ends. A killed worker is [Gone] immediately. It is removed from the list when another process starts a

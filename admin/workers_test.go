@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// workers returns the workers of db.
+// workers returns db's workers.
 func workers(t *testing.T, db *honker.DB) []admin.WorkerInfo {
 	t.Helper()
 	all, err := admin.Workers(t.Context(), db)
@@ -23,7 +23,7 @@ func workers(t *testing.T, db *honker.DB) []admin.WorkerInfo {
 	return all
 }
 
-// startWork starts a call of Work and returns once it's listed. stop ends it.
+// startWork starts a call to Work and returns once it's listed. stop ends it.
 func startWork(t *testing.T, db *honker.DB, work func(ctx context.Context) error) (stop func() error) {
 	t.Helper()
 	before := len(workers(t, db))
@@ -32,7 +32,7 @@ func startWork(t *testing.T, db *honker.DB, work func(ctx context.Context) error
 	return stop
 }
 
-// idle returns a call of q's Work that has nothing to do.
+// idle returns a call to q.Work that has nothing to do.
 func idle(q *honker.Queue[int]) func(context.Context) error {
 	return func(ctx context.Context) error { return q.Work(ctx, testkit.Succeed[int], nil) }
 }
