@@ -8,7 +8,7 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// Batch is a batch of messages of a single partition, in order, for [Queue.HandleBatch].
+// Batch is a batch of messages from a single partition, in order, for [Queue.HandleBatch].
 //
 // Next and NextChunk hand messages out. Ack, AckChunk and Reject finish them in the same order, so
 // the finished messages are always a prefix of the batch. Batch's methods have no effect once the
@@ -55,7 +55,7 @@ func (b *Batch) Next() (*Message, bool) {
 	return &b.messages[b.handed-1], true
 }
 
-// NextChunk returns up to n further messages. It returns nil if there are no more messages.
+// NextChunk returns up to n more messages. It returns nil if there are no more messages.
 func (b *Batch) NextChunk(n int) []*Message {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -14,9 +14,9 @@ import (
 type Verdict int
 
 // The verdicts. VerdictRetry is the zero value because it is the safe choice: an unnecessary retry
-// is cheap, and an unnecessary dead letter needs an operator.
+// is cheap, but an unnecessary dead letter needs an operator.
 const (
-	VerdictRetry  Verdict = iota // temporary problem of the endpoint or the network; try again later
+	VerdictRetry  Verdict = iota // temporary problem with the endpoint or the network; try again later
 	VerdictDone                  // the endpoint accepted the message
 	VerdictReject                // the message itself is invalid and no retry can help
 )
@@ -47,7 +47,7 @@ func ClassifyHTTP(status int) Verdict {
 	return VerdictRetry
 }
 
-// HTTPError is the response of an endpoint that did not accept a message. [HTTP] wraps it with
+// HTTPError is the response from an endpoint that did not accept a message. [HTTP] wraps it with
 // [Reject] or [RetryAfter] according to [ClassifyHTTP] and the Retry-After header. Use errors.As to
 // retrieve it, for example to override the verdict.
 type HTTPError struct {

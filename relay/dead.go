@@ -24,7 +24,7 @@ const (
 	DeadDiscarded DeadState = "discarded" // given up, see [Queue.Discard]
 )
 
-// DeadFilter selects dead letters of a queue. A nil filter selects all dead letters, and a zero
+// DeadFilter selects dead letters in a queue. A nil filter selects all dead letters, and a zero
 // field does not restrict the selection. A negative Partition or Limit, an invalid Key, or an
 // unknown State results in [honker.ErrInvalid].
 type DeadFilter struct {
@@ -188,7 +188,7 @@ func (d *DeadMessage) settle(ctx context.Context, v row.RelayVerdict) error {
 
 // Requeue resends dead letters in a single transaction and returns how many it resent. Each becomes
 // the last message of its partition, with a new ID, Seq and CreatedAt, and is no longer a dead
-// letter. Requeue skips unknown ids, ids of other queues, and dead letters that are held, resolved
+// letter. Requeue skips unknown IDs, IDs from other queues, and dead letters that are held, resolved
 // or discarded. A dead letter whose hold has expired is requeued. Requeue waits for the writer until
 // ctx ends or BusyTimeout has passed.
 func (q *Queue) Requeue(ctx context.Context, ids ...int64) (int, error) {
@@ -207,7 +207,7 @@ func (q *Queue) Requeue(ctx context.Context, ids ...int64) (int, error) {
 
 // Discard gives up on dead letters in a single transaction and returns how many it discarded. They
 // remain in the database as DeadDiscarded until [Queue.CleanupDead] deletes them. Discard skips the
-// same ids as [Queue.Requeue]. It waits for the writer until ctx ends or BusyTimeout has passed.
+// same IDs as [Queue.Requeue]. It waits for the writer until ctx ends or BusyTimeout has passed.
 func (q *Queue) Discard(ctx context.Context, ids ...int64) (n int, err error) {
 	err = q.write(ctx, func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
 		n, err = q.relay.store.Discard(ctx, tx, q.name, ids, now)
@@ -245,7 +245,7 @@ func (q *Queue) cleanupDead(ctx context.Context, olderThan time.Duration) (int, 
 	return q.relay.engine.InChunks(ctx, sweep, row.Part{}, olderThan, nil)
 }
 
-// selects validates the queue and f, and converts f to a filter of the store.
+// selects validates the queue and f and converts f to the store's filter.
 func (q *Queue) selects(f *DeadFilter) (row.RelayDeadFilter, error) {
 	out := row.RelayDeadFilter{Queue: q.name}
 	if f == nil || q.err != nil {

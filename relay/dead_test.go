@@ -46,7 +46,7 @@ func deadQueue(t *testing.T, n int) (*honker.DB, *relay.Queue) {
 	return db, q
 }
 
-// deadIDs returns the ids of the dead letters that f selects.
+// deadIDs returns the IDs of the dead letters that f selects.
 func deadIDs(t testing.TB, q *relay.Queue, f *relay.DeadFilter) (ids []int64) {
 	t.Helper()
 	for d, err := range q.Dead(t.Context(), f) {
@@ -229,7 +229,7 @@ func TestQueue_Replay_HoldOver(t *testing.T) {
 	})
 }
 
-// Concurrent replays of two DBs on the same file never return the same dead letter.
+// Concurrent replays on two DBs for the same file never return the same dead letter.
 func TestQueue_Replay_OnceEach(t *testing.T) {
 	testkit.FileOnly(t)
 	path := filepath.Join(t.TempDir(), "shared.db")
@@ -383,7 +383,7 @@ func TestQueue_CleanupDead_Many(t *testing.T) {
 	require.EqualValues(t, n/10, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_relay_dead WHERE state = 'pending'`))
 }
 
-// verbs returns a valid call of each operator method.
+// verbs returns a valid call to each operator method.
 func verbs(q *relay.Queue) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"info":    func(ctx context.Context) error { _, err := q.Info(ctx); return err },

@@ -79,7 +79,7 @@ func ExampleHTTP() {
 	// <nil>
 }
 
-// Each customer has a URL and a secret, selected by the key of the message. Messages to an unknown
+// Each customer has a URL and a secret, selected by the message's key. Messages to an unknown
 // customer become dead letters. PublicOnly protects against internal URLs entered by customers, as
 // the last call shows.
 func ExampleHTTPFunc() {

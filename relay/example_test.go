@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// Orders and their messages are committed together, and the messages of each customer are handled in
+// Orders and their messages are committed together, and each customer's messages are handled in
 // commit order.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
@@ -97,8 +97,8 @@ func ExampleQueue_Handle() {
 	// <nil>
 }
 
-// Writes through tx commit together with the progress. Each payment is booked once, even if the
-// handler fails after the booking or the process dies.
+// Writes through tx commit together with the progress. Each payment is recorded once, even if the
+// handler fails after recording it or the process dies.
 func ExampleQueue_HandleTx() {
 	db, remove := exampleDB()
 	defer remove()
@@ -127,7 +127,7 @@ func ExampleQueue_HandleTx() {
 	// 3 payments, 123 cents
 }
 
-// Info shows the progress of each partition and the error for which it is waiting to retry.
+// Info shows each partition's progress and the error after which it's waiting to retry.
 func ExampleQueue_Info() {
 	db, remove := exampleDB()
 	defer remove()

@@ -10,7 +10,7 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// From reads the events of the stream from on behalf of consumer. fn converts each event to any
+// From reads events from a stream on behalf of the given consumer. fn converts each event to any
 // number of messages, and From sends them to a queue in the transaction that saves the consumer's
 // offset. The messages of each event are therefore sent exactly once, in event order, even if the
 // process crashes. From blocks and waits for new events without polling. It returns nil when ctx

@@ -123,7 +123,7 @@ func TestFrom_Restarts(t *testing.T) {
 	require.Equal(t, numbers(n), sentTexts(t, db, 1))
 }
 
-// Several concurrent calls of From for a consumer send each event once and in order.
+// Several concurrent calls to From for one consumer send each event once and in order.
 func TestFrom_SeveralForOneConsumer(t *testing.T) {
 	const n = 2000
 	_, db, events := testkit.NewStream[int](t, "orders")

@@ -30,7 +30,7 @@ func MaxAttempts(n int) HandleOption {
 	return func(h *handler) { h.maxAttempts = n }
 }
 
-// BatchSize sets the maximum number of messages in a batch of this queue. If n is 0, Options.Batch
+// BatchSize sets the maximum number of messages in this queue's batches. If n is 0, Options.Batch
 // applies. If n is negative, [Relay.Run] returns [honker.ErrInvalid].
 func BatchSize(n int) HandleOption {
 	return func(h *handler) { h.tuning.batch = n }
@@ -52,7 +52,7 @@ func RetryMax(d time.Duration) HandleOption {
 }
 
 // TxTimeout limits the transaction of a [Queue.HandleTx]; the default is 2s. When the time is up,
-// the handler's ctx ends and the transaction is rolled back, because all other writers of the
+// the handler's ctx ends and the transaction is rolled back, because all other writers to the
 // database are waiting. If d is zero or negative, [Relay.Run] returns [honker.ErrInvalid].
 func TxTimeout(d time.Duration) HandleOption {
 	return func(h *handler) { h.txTimeout = d }
@@ -74,11 +74,11 @@ type handler struct {
 	badTuning   error
 }
 
-// Handle registers h as the handler of the queue. h is called for each message in order, one at a
-// time per partition. If h returns nil, the message is finished. [Reject] turns it into a dead
-// letter, and the partition continues with the next message. Any other error, or a panic, is a
-// failure: the partition pauses, longer with each consecutive failure, and then tries the message
-// again. [RetryAfter] sets the pause explicitly.
+// Handle registers h as the queue's handler. h is called for each message in order, one at a time
+// per partition. If h returns nil, the message is finished. [Reject] turns it into a dead letter,
+// and the partition continues with the next message. Any other error, or a panic, is a failure: the
+// partition pauses, longer with each consecutive failure, and then tries the message again.
+// [RetryAfter] sets the pause explicitly.
 //
 // h's ctx carries the values of the ctx passed to [Relay.Run] and ends with the lease (see
 // [Lease]). It does not end with Run's ctx, so batches in progress are completed. If a process
@@ -91,21 +91,21 @@ func (q *Queue) Handle(h func(context.Context, *Message) error, opts ...HandleOp
 	q.handle(&handler{one: h, isNil: h == nil}, opts)
 }
 
-// HandleBatch registers h as the handler of the queue. h is called with a batch of messages of a
-// single partition and finishes them itself, see [Batch]. If h returns nil, unfinished messages are
-// delivered again: immediately if any message of the batch was finished, and otherwise as after a
-// failure. If h returns an error, the finished messages stay finished, and the next batches are
+// HandleBatch registers h as the queue's handler. h is called with a batch of messages from a
+// single partition and finishes them itself (see [Batch]). If h returns nil, unfinished messages
+// are delivered again: immediately if any message of the batch was finished, and otherwise as after
+// a failure. If h returns an error, the finished messages stay finished, and the next batches are
 // smaller. In all other respects HandleBatch is like [Queue.Handle].
 func (q *Queue) HandleBatch(h func(context.Context, *Batch) error, opts ...HandleOption) {
 	q.handle(&handler{batch: h, isNil: h == nil}, opts)
 }
 
-// HandleTx registers h as the handler of the queue. h is called for each message in a transaction
-// that also saves the progress, so h's writes through tx take effect exactly once. Each batch runs
-// in one transaction with a savepoint for each message. An error, a panic or [Reject] undoes h's
+// HandleTx registers h as the queue's handler. h is called for each message in a transaction that
+// also saves the progress, so h's writes through tx take effect exactly once. Each batch runs in
+// one transaction with a savepoint for each message. An error, a panic or [Reject] undoes h's
 // writes for that message only.
 //
-// All other writers of the database wait while the transaction is open, so h must not wait or use
+// All other writers to the database wait while the transaction is open, so h must not wait or use
 // the network; see [TxTimeout]. h must neither commit nor roll back tx; if it does, the batch
 // fails. Call the Tx form of honker's methods with ctx and tx. In all other respects HandleTx is
 // like [Queue.Handle].
@@ -124,7 +124,7 @@ func (q *Queue) handle(h *handler, opts []HandleOption) {
 	q.relay.handlers = append(q.relay.handlers, h)
 }
 
-// check validates the options of the handler.
+// check validates the handler's options.
 func (h *handler) check() error {
 	if h.isNil {
 		return fmt.Errorf("%w: nil function", engine.ErrInvalid)

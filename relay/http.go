@@ -34,7 +34,7 @@ type HTTPOptions struct {
 	Timeout time.Duration
 	// PublicOnly refuses connections to addresses outside the public internet, such as 127.0.0.1,
 	// 10.0.0.1 or a cloud provider's metadata server. Set it for URLs supplied by customers. The
-	// resolved address is checked at each dial. The client's Transport must be nil or an
+	// resolved address is checked on each dial. The client's Transport must be nil or an
 	// *http.Transport without DialTLS. Its Dial functions are not used, and requests that would go
 	// through a proxy fail.
 	PublicOnly bool
@@ -49,8 +49,8 @@ type HTTPOptions struct {
 // A 2xx response finishes the message. For all other responses, [ClassifyHTTP] determines the
 // verdict and the error wraps an [HTTPError]. A 400 in which Go, nginx or Apache reports plain HTTP
 // on an HTTPS port is retried, because the URL, not the message, is wrong. If the message will be
-// retried, a Retry-After header is honored, up to a day. Connection errors and timeouts are
-// retried. If the response of an accepted message is lost, the endpoint receives the message again
+// retried, a Retry-After header is honored, up to one day. Connection errors and timeouts are
+// retried. If the response to an accepted message is lost, the endpoint receives the message again
 // with the same key.
 //
 // A request ends after HTTPOptions.Timeout or when the handler's ctx ends, which is before the
@@ -77,7 +77,7 @@ func HTTP(client *http.Client, url string, opts *HTTPOptions) func(context.Conte
 // own URL, secret and headers; [Message.Key] can identify the customer. Nil options select the
 // defaults.
 //
-// The function is called before each attempt, so a changed URL takes effect at the next attempt. An
+// The function is called before each attempt, so a changed URL takes effect on the next attempt. An
 // error returned by the function is treated like an error returned by the handler: the partition
 // waits and the message is retried, unless the error is a [Reject]. For a customer that no longer
 // exists, return Reject(err). For a customer that may still be set up, return a plain error. An
@@ -155,7 +155,7 @@ func newSink(c clients, address string, opts *HTTPOptions) (*sink, error) {
 	return s, err
 }
 
-// canonical returns a copy of header with canonical keys. A map literal may spell a header in a
+// canonical returns a copy of header with canonical keys. A map literal may contain a header in a
 // different case. Without canonical keys, that header would be sent in addition to the header that
 // HTTP sets itself.
 func canonical(header http.Header) http.Header {
@@ -287,7 +287,7 @@ func (s *sink) handle(ctx context.Context, m *Message) error {
 	return err
 }
 
-// wantsTLS reports whether a is the response of a server that expects HTTPS on this port. Such a
+// wantsTLS reports whether a is the response from a server that expects HTTPS on this port. Such a
 // server has not read the message, so its status says nothing about the message.
 func wantsTLS(a *answer) bool {
 	if a.status != http.StatusBadRequest {

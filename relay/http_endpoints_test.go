@@ -36,7 +36,7 @@ func TestHTTP_EndpointSpeaksHTTPS_MessagesWait(t *testing.T) {
 	require.NoError(t, relay.HTTP(s.Client(), s.URL, nil)(t.Context(), order()))
 }
 
-// Other servers' error texts are recognized too. Any other 400 still rejects the message.
+// Other servers' error messages are recognized, too. Any other 400 still rejects the message.
 func TestHTTP_EndpointSpeaksHTTPS_Words(t *testing.T) {
 	text := ""
 	s := endpoint(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -244,7 +244,7 @@ func TestHTTP_RefusedMessages(t *testing.T) {
 	require.Empty(t, retried)
 }
 
-// A message with a Type that is not valid in a header, inserted by another program, is rejected.
+// A message inserted by another program with a Type that isn't valid in a header is rejected.
 func TestHTTP_BadType(t *testing.T) {
 	s := endpoint(t, status(200))
 	m := order()

@@ -11,7 +11,7 @@ import (
 // QueueInfo describes the progress of a queue.
 type QueueInfo struct {
 	Name       string
-	Partitions []PartitionInfo // all partitions, by number
+	Partitions []PartitionInfo // all partitions, sorted by number
 	Dead       int64           // dead letters that are neither resolved nor discarded
 
 	// Misplaced is the number of messages in partitions outside the queue's range. Only programs

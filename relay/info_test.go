@@ -147,7 +147,7 @@ func TestQueue_Info_Misplaced(t *testing.T) {
 	testkit.Exec(t, db, `DELETE FROM _honkerx_relay_messages WHERE partition <> 0`)
 }
 
-// Info does not count messages of other families.
+// Info doesn't count messages in other families.
 func TestQueue_Info_Family(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	family := relay.New(db, &relay.Options{Family: "billing"}).Queue("hooks", 4)

@@ -152,7 +152,7 @@ func TestQueue_Dead_Key(t *testing.T) {
 	}
 }
 
-// An invalid key is ErrInvalid and changes nothing.
+// An invalid key results in ErrInvalid and changes nothing.
 func TestRelay_Key_Bad(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	q := relay.New(db, nil).Queue("orders", 1)
@@ -168,7 +168,7 @@ func TestRelay_Key_Bad(t *testing.T) {
 	require.Equal(t, before, testkit.Dump(t, db.SQL()))
 }
 
-// A database from the version without keys can be read as is, and any write upgrades it. Its
+// A database written by the version without keys can be read as is, and any write upgrades it. Its
 // messages have no key. Processes running the earlier version can keep using it.
 func TestRelay_Key_OlderFile(t *testing.T) {
 	testkit.FileOnly(t)

@@ -45,8 +45,8 @@ func TestRelay_Lease_Deadline(t *testing.T) {
 	})
 }
 
-// When a batch's time is up, no further message is started. Finished messages are saved, and no attempt is counted for
-// the others.
+// When a batch's time is up, no more messages are started. Finished messages are saved, and no attempt is counted
+// for the others.
 func TestRelay_Lease_NoTimeLeft(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, nil)
@@ -263,8 +263,7 @@ func TestRelay_Lease_Epoch(t *testing.T) {
 	})
 }
 
-// When ctx ends, no further batch is taken. The current batch is completed and saved, and its lease is
-// released.
+// When ctx ends, no more batches are taken. The current batch is completed and saved, and its lease is released.
 func TestRelay_Run_Drain(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, nil)

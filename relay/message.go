@@ -7,8 +7,8 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Message is a message as it is passed to a handler. The handler may keep and modify the Message;
-// changes do not affect delivery.
+// Message is a message as passed to a handler. The handler may keep and modify the Message; changes
+// do not affect delivery.
 type Message struct {
 	Queue     string
 	Partition int

@@ -108,7 +108,7 @@ func (a *active) putOff(o *outcome) {
 	o.progress.LastError = engine.Describe(o.err)
 }
 
-// wholeMillis rounds t up to the precision of the database, because the time of a retry is also
+// wholeMillis rounds t up to the database's precision, because the time of a retry is also
 // reported, and a wake-up before that time would find nothing to do.
 func wholeMillis(t time.Time) time.Time {
 	return time.UnixMilli(t.Add(time.Millisecond - 1).UnixMilli())

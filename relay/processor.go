@@ -49,8 +49,8 @@ var (
 	errLeaseLost    = errors.New("lease lost")
 )
 
-// process handles first and every batch that the following steps take. It returns when a step finds
-// no further batch, or when the slot has given up its place and all places are taken.
+// process handles first and every batch that the following steps take. It returns when a step finds no
+// more batches, or when the slot has given up its place and all places are taken.
 func (r *run) process(s *slot, first *active) {
 	defer s.close()
 	for a := first; a != nil; {
@@ -95,7 +95,7 @@ func (r *run) batchHandler(ctx context.Context, a *active) error {
 	return err
 }
 
-// attempt calls the application's handler and converts a panic to an error that includes the stack.
+// attempt calls the application's handler and converts a panic to an error that includes the stack trace.
 func (r *run) attempt(a *active, m *Message, call func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -143,7 +143,7 @@ func directiveOf(err error) (d *worker.Directive) {
 	return nil
 }
 
-// is is like errors.Is, but recovers from panics in the methods of err.
+// is is like errors.Is but recovers from panics in err's methods.
 func is(err, target error) (found bool) {
 	defer func() {
 		if recover() != nil {
@@ -189,7 +189,7 @@ func (r *run) watched(a *active, limit time.Time, f func() error) error {
 	return ErrStuck
 }
 
-// leaveBehind marks the handler of a as abandoned. It returns false if the handler has returned.
+// leaveBehind marks a's handler as abandoned. It returns false if the handler has returned.
 func (r *run) leaveBehind(a *active) bool {
 	r.relay.mu.Lock()
 	defer r.relay.mu.Unlock()

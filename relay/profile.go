@@ -9,7 +9,7 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// Profile is a set of defaults of [Options].
+// Profile is a set of defaults for [Options].
 type Profile int
 
 // The profiles, with their maximum messages per batch and their first and maximum pause after

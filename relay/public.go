@@ -30,7 +30,7 @@ func publicVersion(rt http.RoundTripper) (http.RoundTripper, error) {
 }
 
 // guard restricts t, which must not have been used yet, to public addresses. The address is checked
-// at each dial, after name resolution. Otherwise a name could resolve to a public address for the
+// on each dial, after name resolution. Otherwise a name could resolve to a public address for the
 // check and to a private address for the connection.
 func guard(t *http.Transport) *http.Transport {
 	//lint:ignore SA1019 it would be used instead of DialContext

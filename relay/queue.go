@@ -31,8 +31,8 @@ type Queue struct {
 // Queue returns a handle to the queue with the given name and number of partitions, which must be 1, 2,
 // 4, 8, 16, 32 or 64. It does not access the database. The first write in any process stores the number
 // of partitions, which cannot change after that. A handle with a different number returns
-// [ErrPartitions] from its methods. Names have the same rules as for [honker.NewQueue]. If the name or
-// the number is invalid, the first method called returns [honker.ErrInvalid].
+// [ErrPartitions] from its methods. Names follow the same rules as for [honker.NewQueue]. If the name
+// or the number is invalid, the first method called returns [honker.ErrInvalid].
 func (r *Relay) Queue(name string, partitions int) *Queue {
 	err := errors.Join(r.err, engine.CheckName("queue", name))
 	if partitions < 1 || partitions > maxPartitions || partitions&(partitions-1) != 0 {
@@ -44,8 +44,8 @@ func (r *Relay) Queue(name string, partitions int) *Queue {
 // Name returns the name of the queue.
 func (q *Queue) Name() string { return q.name }
 
-// Partition returns the partition of key, which is its 32-bit FNV-1a hash modulo the number of
-// partitions. With 64 partitions, "" is in partition 5, "a" in 44 and "foobar" in 40.
+// Partition returns key's partition, which is its 32-bit FNV-1a hash modulo the number of partitions.
+// With 64 partitions, "" is in partition 5, "a" in 44 and "foobar" in 40.
 func (q *Queue) Partition(key string) int {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(key))

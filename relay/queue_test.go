@@ -229,7 +229,8 @@ func TestRelay_Family(t *testing.T) {
 	}
 }
 
-// Send is refused within a transaction of its caller, and SendTx with a transaction of another database.
+// Send is refused within the caller's transaction, and SendTx is refused with another database's
+// transaction.
 func TestRelay_Send_Refused(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx := testkit.Context(t, testkit.Timeout)

@@ -1,11 +1,11 @@
 // Package relay delivers messages from the database in order, for example as webhooks for each
 // customer, as a change feed, or to a message broker.
 //
-// The key of a message selects its partition. Within a partition, messages are handled strictly in
-// commit order, by one handler at a time across all processes. Partitions are independent of each
-// other. Delivery is at least once: a handler finishes its message by returning nil, and [Reject]
-// turns the message into a dead letter. After any other error the partition waits and tries the
-// message again. With [Queue.HandleTx], a handler's writes to the database take effect exactly once.
+// A message's key selects its partition. Within a partition, messages are handled strictly in commit
+// order, by one handler at a time across all processes. Partitions are independent of each other.
+// Delivery is at least once: a handler finishes its message by returning nil, and [Reject] turns the
+// message into a dead letter. After any other error the partition waits and tries the message again.
+// With [Queue.HandleTx], a handler's writes to the database take effect exactly once.
 //
 //	r := relay.New(db, nil)
 //	hooks := r.Queue("webhooks", 16)
@@ -18,9 +18,9 @@
 //		return err
 //	})
 //
-// The first write of a relay creates its tables. Their names begin with _honkerx_relay_, and no
-// other honker binding uses them. [honker.Outbox] is a simpler outbox shared by all bindings; it
-// does not preserve order.
+// A relay's first write creates its tables. Their names begin with _honkerx_relay_, and no other
+// honker binding uses them. [honker.Outbox] is a simpler outbox shared by all bindings; it does not
+// preserve order.
 package relay
 
 import (
@@ -53,7 +53,7 @@ type Options struct {
 	RetryMax    time.Duration // maximum pause after failures; default by Profile
 	VacuumEvery time.Duration // interval between sweeps of finished messages that are still in the database; default 1h
 	MaxPayload  int           // maximum payload size in bytes; default 64 KiB
-	Family      string        // name of a separate set of tables: a lower case letter, then up to 31 of a-z, 0-9 and _; default none
+	Family      string        // name of a separate set of tables: a lowercase letter, then up to 31 of a-z, 0-9 and _; default none
 	Observer    *Observer     // may be nil
 }
 
@@ -61,7 +61,7 @@ type Options struct {
 type Relay struct {
 	engine *engine.Engine
 	opts   Options
-	err    error // first error of the options, returned by every method
+	err    error // first error in the options, returned by every method
 	spare  int   // maximum number of slow batches in addition to Processors
 	store  engine.RelayStore
 
@@ -86,7 +86,7 @@ func New(db *honker.DB, opts *Options) *Relay {
 }
 
 // family matches a valid family. Table names contain the family, and SQLite ignores case in table
-// names, so upper case letters are not allowed.
+// names, so uppercase letters are not allowed.
 var family = regexp.MustCompile(`^[a-z][a-z0-9_]{0,31}$`)
 
 func (o *Options) withDefaults() (Options, error) {

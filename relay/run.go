@@ -16,7 +16,7 @@ import (
 )
 
 // Run delivers messages to the handlers of all queues of r that have a handler. It blocks, waiting
-// without polling, until ctx ends. It then takes no further batches and waits for the batches in
+// without polling, until ctx ends. It then takes no more batches and waits for the batches in
 // progress, at most until their leases end. Any number of processes may run the same queues and
 // share their partitions.
 //
@@ -73,12 +73,12 @@ func (r *Relay) checkHandlers() (map[string]*handler, error) {
 	return handlers, nil
 }
 
-// run is the state of a call of Run.
+// run is the state of a call to Run.
 //
 // The goroutine that called Run is the coordinator. It waits until a partition can be taken, takes
 // a batch and starts a processor for it in a new goroutine. The transaction in which a processor
 // saves its batch's progress also takes the next batch, from the least recently taken partition. A
-// processor ends when there is no further batch, so an idle relay runs only the coordinator.
+// processor ends when there are no more batches, so an idle relay runs only the coordinator.
 type run struct {
 	relay    *Relay
 	handlers map[string]*handler

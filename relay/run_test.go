@@ -22,7 +22,7 @@ import (
 
 var errDown = errors.New("the receiver is down")
 
-// seen collects the messages passed to handlers, in the order of the calls.
+// seen collects the messages passed to handlers, in call order.
 type seen struct {
 	mu  sync.Mutex
 	all []relay.Message
@@ -65,7 +65,7 @@ func send(t testing.TB, q *relay.Queue, m ...relay.Outgoing) []int64 {
 	return ids
 }
 
-// sendN sends the n messages "0", "1", … to a partition.
+// sendN sends n messages "0", "1", … to a partition.
 func sendN(t testing.TB, q *relay.Queue, partition, n int) {
 	t.Helper()
 	all := make([]relay.Outgoing, n)
@@ -171,7 +171,7 @@ func TestRelay_Run_Queues(t *testing.T) {
 	}
 }
 
-// Families with queues of the same name can run side by side. Their messages, sequence numbers,
+// Families with the same queue names can run side by side. Their messages, sequence numbers,
 // partitions and dead letters are separate.
 func TestRelay_Family_Run(t *testing.T) {
 	db := honkertest.Open(t, nil)
@@ -321,7 +321,7 @@ func TestRelay_Processors_Fair(t *testing.T) {
 		require.NoError(t, stop())
 		require.EqualValues(t, 4, most.Load())
 		require.Equal(t, 1064, got.len())
-		// Every other partition has its turn before the first partition has its third.
+		// Every other partition gets its turn before the first partition gets its third.
 		hot, others := 0, 0
 		for _, m := range got.list() {
 			if m.Partition == 0 {
@@ -387,7 +387,7 @@ func TestRelay_Run_Wakes(t *testing.T) {
 	require.WithinDuration(t, time.Now(), last.CreatedAt, time.Minute)
 }
 
-// Queue names may contain any permitted byte, including bytes with a syntactic meaning, without
+// Queue names may contain any permitted byte, including bytes with syntactic meaning, without
 // collisions.
 func TestRelay_Queue_Names(t *testing.T) {
 	db := honkertest.Open(t, nil)

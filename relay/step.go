@@ -23,7 +23,7 @@ type stepOp struct {
 	found     bool
 	taken     row.RelayTaken
 	rows      []row.RelayMessage
-	size      int       // maximum number of messages of the batch
+	size      int       // maximum number of messages in the batch
 	at        time.Time // time of the transaction
 	exhausted []Died
 }

@@ -81,7 +81,7 @@ func (r *run) handleIn(ctx context.Context, tx *sql.Tx, a *active) error {
 }
 
 // handleMessage calls the handler within a savepoint and undoes the writes of a message that fails.
-// lasting is the ctx of the transaction; unlike ctx, it does not end with TxTimeout.
+// lasting is the transaction's ctx; unlike ctx, it does not end with TxTimeout.
 func (r *run) handleMessage(ctx, lasting context.Context, tx *sql.Tx, a *active, m *Message) error {
 	end, err := r.relay.engine.Backend.Savepoint(lasting, tx)
 	if err != nil {

@@ -67,7 +67,7 @@ func TestRelay_HandleTx_Once(t *testing.T) {
 	}
 }
 
-// A reject undoes the effects of only its own message, which becomes a dead letter in the same commit.
+// A reject undoes only the effects of its own message, which becomes a dead letter in the same commit.
 func TestRelay_HandleTx_Reject(t *testing.T) {
 	effects, dead, _ := effectsOf(t, func(ctx context.Context, tx *sql.Tx, m *relay.Message) error {
 		require.NoError(t, effect(ctx, tx, m))

@@ -119,7 +119,7 @@ func TestPublish(t *testing.T) {
 	require.Equal(t, nats.Header{"Content-Type": {"application/json"}, "Nats-Msg-Id": {"orders/3/7"}}, all[0].Header)
 }
 
-// Publishing a message twice stores it once. The same id with another Source is a different
+// Publishing a message twice stores it once. The same ID with another Source is a different
 // message.
 func TestPublish_Again(t *testing.T) {
 	js := startBroker(t).connect()
@@ -131,7 +131,7 @@ func TestPublish_Again(t *testing.T) {
 	require.Equal(t, []string{"a", "b"}, payloads(stored(t, s)))
 }
 
-// Every queue name yields a distinct id.
+// Every queue name yields a distinct ID.
 func TestPublish_NamesOfQueues(t *testing.T) {
 	js := startBroker(t).connect()
 	s := orders(t, js, nil)

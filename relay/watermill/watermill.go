@@ -40,11 +40,11 @@ type Options struct {
 // type and the idempotency key (see [KeyQueue] and the other keys). The UUID is derived from the
 // idempotency key, so it is the same if the message is published again.
 //
-// If pub returns an error, the message is retried. The message carries the handler's ctx, but the
-// Publish method of pub takes no context: if it blocks beyond the lease, the partition waits. If
-// pub can be asynchronous, configure it to be synchronous, because the relay considers a message
-// delivered when Publish returns. If opts is nil, the defaults are used. If pub is nil or there is
-// no topic, the handler returns [honker.ErrInvalid], which the relay retries.
+// If pub returns an error, the message is retried. The message carries the handler's ctx, but pub's
+// Publish method takes no context: if it blocks beyond the lease, the partition waits. If pub can
+// be asynchronous, configure it to be synchronous, because the relay considers a message delivered
+// when Publish returns. If opts is nil, the defaults are used. If pub is nil or there is no topic,
+// the handler returns [honker.ErrInvalid], which the relay retries.
 func Publish(pub message.Publisher, topic string, opts *Options) func(context.Context, *relay.Message) error {
 	p, err := newPublisher(pub, topic, opts)
 	if err != nil {
@@ -53,10 +53,10 @@ func Publish(pub message.Publisher, topic string, opts *Options) func(context.Co
 	return func(ctx context.Context, m *relay.Message) error { return p.publish(ctx, m) }
 }
 
-// PublishBatch is like [Publish] but returns a handler for Queue.HandleBatch. Each call of pub
-// publishes up to 256 consecutive messages of the same topic, which is faster if pub writes them
-// together. After an error, all messages of the call are published again, because a publisher does
-// not report which of them were published.
+// PublishBatch is like [Publish] but returns a handler for Queue.HandleBatch. Each call to pub
+// publishes up to 256 consecutive messages with the same topic, which is faster if pub writes them
+// together. After an error, all of the call's messages are published again, because a publisher
+// does not report which of them were published.
 func PublishBatch(pub message.Publisher, topic string, opts *Options) func(context.Context, *relay.Batch) error {
 	p, err := newPublisher(pub, topic, opts)
 	if err != nil {
@@ -121,7 +121,7 @@ func (p *publisher) sameTopic(chunk []*relay.Message) int {
 	return len(chunk)
 }
 
-// publish publishes messages of the same topic.
+// publish publishes messages with the same topic.
 func (p *publisher) publish(ctx context.Context, ms ...*relay.Message) error {
 	topic := p.opts.Topic(ms[0])
 	out := make([]*message.Message, len(ms))
