@@ -23,8 +23,8 @@ const (
 	Fallback
 	// LeastLoaded sends the job to the target instance if it is alive, and otherwise to the
 	// instance in the group or type with the fewest running and waiting jobs. Paused actors are
-	// skipped. If no actor is left, the job waits in its target's queue. A job sent to an instance
-	// stays in the instance's queue even after the actor has ended, so instances should be
+	// skipped. If no actors are left, the job waits in its target's queue. A job sent to an
+	// instance stays in the instance's queue even after the actor has ended, so instances should be
 	// restarted under the same name.
 	LeastLoaded
 )
@@ -81,7 +81,7 @@ func covered(living []Presence, t Target, active bool) (found []Presence) {
 }
 
 // leastLoaded returns the actor with the fewest jobs. It counts the jobs that the actor is running
-// and the jobs that wait in the queues of its instance. In case of a tie, the first actor wins.
+// and the jobs that wait in the queues of its instance. If there's a tie, the first actor wins.
 func (d *Dispatcher) leastLoaded(ctx context.Context, q engine.Querier, actors []Presence) (best Identity, err error) {
 	if len(actors) == 1 {
 		return actors[0].Identity, nil

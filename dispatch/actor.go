@@ -107,7 +107,7 @@ func (a *Actor[T]) Run(ctx context.Context) error {
 	return fail("run actor", name, s.run(ctx))
 }
 
-// handle returns the job handler of s. It calls the actor's handler and saves its result.
+// handle returns s's job handler. It calls the actor's handler and saves its result.
 func (a *Actor[T]) handle(s *session) func(context.Context, *honker.Job[T]) error {
 	return func(ctx context.Context, job *honker.Job[T]) error {
 		t, err := newTask(ctx, a.d, a.id, job)

@@ -136,8 +136,8 @@ func TestActor_Type_Shared(t *testing.T) {
 	require.Len(t, r.by, 1000)
 }
 
-// Jobs run in order of their level, and within a level in the order instance, group, type. The order
-// in which they were sent does not matter.
+// Jobs run in level order and, within a level, in the order instance, group, type. The order in which
+// they were sent does not matter.
 func TestActor_Run_Order(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), &dispatch.Options{Prios: 2})
 	n := 5
@@ -223,7 +223,7 @@ func TestActor_Task_Target(t *testing.T) {
 	}
 }
 
-// A second actor with the same name fails while the first is alive, and starts after it has ended.
+// A second actor with the same name fails while the first is alive and starts after it has ended.
 func TestActor_Run_NameTaken(t *testing.T) {
 	d := dispatch.New(honkertest.Open(t, nil), nil)
 	var r ran

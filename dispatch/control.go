@@ -111,9 +111,9 @@ type Pong struct {
 	Took time.Duration // time from committing the ping to reading its answer
 }
 
-// Ping sends a ping to the live actors of t. It returns their answers once all of them have
-// answered or Options.TTL has passed. If ctx ends first, Ping returns the answers received so far
-// and ctx's error.
+// Ping sends a ping to t's live actors. It returns their answers once all of them have answered or
+// Options.TTL has passed. If ctx ends first, Ping returns the answers received so far and ctx's
+// error.
 func (d *Dispatcher) Ping(ctx context.Context, t Target) (pongs []Pong, err error) {
 	told, offset, err := d.command(ctx, "ping", t, command{Cmd: cmdPing})
 	if err != nil || told == 0 {

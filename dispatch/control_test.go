@@ -175,7 +175,7 @@ func TestStopJob_Over(t *testing.T) {
 	waitState(t, d, id, dispatch.Finished)
 }
 
-// Control topics have a retention of an hour.
+// Control topics have a retention of one hour.
 func TestStop_Retention(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, nil)

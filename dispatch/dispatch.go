@@ -75,7 +75,7 @@ type Dispatcher struct {
 }
 
 // New returns a dispatcher for db. If opts is nil, the defaults are used. New does not access the
-// database. If an option is invalid, the methods of the dispatcher return [honker.ErrInvalid].
+// database. If an option is invalid, the dispatcher's methods return [honker.ErrInvalid].
 func New(db *honker.DB, opts *Options) *Dispatcher {
 	e := engine.Of(db)
 	d := &Dispatcher{db: db, engine: e, store: e.Stores.Dispatches, sessions: make(map[*session]struct{}), retained: make(map[string]bool)}

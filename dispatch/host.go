@@ -12,11 +12,11 @@ import (
 )
 
 // host is shared by the actors in a process. It refreshes the presence of all actors with a single
-// write and reads the commands for all of them with a single tail. It runs while the process has an
-// actor.
+// write and reads the commands for all of them with a single reader. It runs while the process has
+// an actor.
 type host struct {
 	id     hostID
-	d      *Dispatcher // the first actor's dispatcher; all dispatchers with this id are equivalent
+	d      *Dispatcher // the first actor's dispatcher; all dispatchers with this ID are equivalent
 	cancel context.CancelFunc
 	loops  sync.WaitGroup
 
@@ -24,7 +24,7 @@ type host struct {
 	sessions map[*session]struct{}
 }
 
-// hostID identifies a host. Actors with equal ids share it.
+// hostID identifies a host. Actors with equal IDs share it.
 type hostID struct {
 	engine *engine.Engine
 	prefix string
@@ -87,7 +87,7 @@ func (h *host) each(f func(*session)) {
 }
 
 // beat refreshes the presence of all actors in a single statement and returns the delay until the
-// next beat. An actor whose row was deleted receives cmdLost.
+// next beat. An actor whose row has been deleted receives cmdLost.
 func (h *host) beat(ctx context.Context) time.Duration {
 	rows := make(map[string]*session)
 	var all []row.DispatchPresence

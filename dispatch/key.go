@@ -125,7 +125,7 @@ func (k Keys) LegacyJob(actor string) string {
 	return k.join("job:?", actor)
 }
 
-// LegacyWorkQueue returns an actor's legacy queue under the name in the protocol specification,
+// LegacyWorkQueue returns an actor's legacy queue under the name given in the protocol specification,
 // such as hero:work_queue:osis_1.
 func (k Keys) LegacyWorkQueue(actor string) string { return k.join("work_queue:?", actor) }
 

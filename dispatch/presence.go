@@ -38,8 +38,8 @@ func (d *Dispatcher) Actors(ctx context.Context, t Target) (found []Presence, er
 	return found, fail("list actors", t.String(), err)
 }
 
-// presences returns the live actors of t, sorted by type, group and instance. This is not the order
-// of the presence keys, because colons separate their parts.
+// presences returns t's live actors, sorted by type, group and instance. This is not the order of
+// the presence keys, because colons separate their parts.
 func (d *Dispatcher) presences(ctx context.Context, q engine.Querier, t Target, now time.Time) (found []Presence, err error) {
 	first := d.keys.prefix() + "meta:actor:inst:"
 	if t.Type != "" {

@@ -79,7 +79,7 @@ func TestAwait_ReplyQueue_Legacy(t *testing.T) {
 	}
 }
 
-// The last of several replies is the result, unless a result was saved. Replies of a failed job are
+// The last of several replies is the result, unless a result was saved. Replies to a failed job are
 // ignored.
 func TestAwait_ReplyQueue_Which(t *testing.T) {
 	db, b := testkit.OpenWithBinding(t)

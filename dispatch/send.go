@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// A SendOption configures a call of [Dispatcher.Send].
+// A SendOption configures a call to [Dispatcher.Send].
 type SendOption func(*sendOptions)
 
 type sendOptions struct {
@@ -58,7 +58,7 @@ type Outcome[R any] struct {
 }
 
 // Send encodes payload as JSON and enqueues it in t's queue, or in the queue chosen by
-// Options.IfAbsent. It returns the job's id after the commit.
+// Options.IfAbsent. It returns the job's ID after the commit.
 //
 // Send waits for other writers until ctx ends or BusyTimeout has passed, and then returns
 // [honker.ErrBusy]. It returns [honker.ErrInvalid] for an invalid target, option or payload. Within
@@ -102,7 +102,7 @@ func (d *Dispatcher) sendOptions(t Target, opts []SendOption) (o sendOptions, er
 	return o, errors.Join(d.checkTarget(t), o.err)
 }
 
-// send enqueues the job and its copies in legacy queues, and adds the job to the dispatch tables.
+// send enqueues the job and its copies in legacy queues and adds the job to the dispatch tables.
 func (d *Dispatcher) send(ctx context.Context, tx honker.Tx, t Target, payload any, o sendOptions) (int64, error) {
 	on, err := d.engine.Join(ctx, tx)
 	if err != nil {

@@ -20,11 +20,11 @@ import (
 // errDrained is the cancellation cause for handlers that are still running after DrainTimeout.
 var errDrained = errors.New("the actor has ended")
 
-// session is the state of a single call of Actor.Run.
+// session is the state of a single call to Actor.Run.
 //
 // The goroutine that called Run processes commands. A second goroutine calls Work, which claims jobs. When the set
 // of queues changes or a pause begins, the session cancels Work's context. Work then stops claiming, but its
-// handlers keep running and may overlap with those of the next call of Work. All handlers share a pool that limits
+// handlers keep running and may overlap with those of the next call to Work. All handlers share a pool that limits
 // how many run at once.
 type session struct {
 	d       *Dispatcher
@@ -338,7 +338,7 @@ func (s *session) endStopped(ctx context.Context, id int64) {
 		})))
 }
 
-// drain waits for the handlers. It cancels their contexts after DrainTimeout, and releases their tasks after
+// drain waits for the handlers. It cancels their contexts after DrainTimeout and releases their tasks after
 // another CancelGrace, as Work does.
 func (s *session) drain(ctx context.Context) {
 	done := make(chan struct{})

@@ -34,7 +34,7 @@ type Status struct {
 	Output    json.RawMessage
 	Error     string // error of the last failed attempt
 	Attempt   int    // attempts so far
-	Worker    string // id of the worker that has claimed the job
+	Worker    string // ID of the worker that has claimed the job
 	SentAt    time.Time
 	StartedAt time.Time // start of the last attempt; zero if there was none
 	EndedAt   time.Time // zero if the job has not ended
