@@ -65,7 +65,7 @@ func TestHandler_Once_Concurrent(t *testing.T) {
 	require.Equal(t, "shop", again[0].Source)
 }
 
-// The same id from another source is a different message.
+// The same ID from another source is a different message.
 func TestHandler_Sources(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	s := honker.NewStream[int](db, "orders", nil)

@@ -79,7 +79,7 @@ func text(t testing.TB, resp *http.Response) string {
 	return string(body)
 }
 
-// rows returns the number of recorded ids, or 0 if the table does not exist.
+// rows returns the number of recorded IDs, or 0 if the table doesn't exist.
 func rows(t testing.TB, db *honker.DB) int64 {
 	t.Helper()
 	if testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM sqlite_schema WHERE name = '_honkerx_inbox_received'`) == 0 {

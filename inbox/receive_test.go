@@ -84,7 +84,7 @@ func TestInbox_Receive_NotInserted(t *testing.T) {
 	require.False(t, first)
 }
 
-// Maintain deletes any number of ids, each once its own retention has passed.
+// Maintain deletes any number of IDs, each once its own retention has passed.
 func TestMaintain_Inbox(t *testing.T) {
 	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestMaintain_Inbox(t *testing.T) {
 	})
 }
 
-// Check reports a row that violates the rules of the table.
+// Check reports a row that violates the table's rules.
 func TestCheck_Inbox(t *testing.T) {
 	testkit.FileOnly(t)
 	path, db := testkit.OpenShared(t)
