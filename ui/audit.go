@@ -9,7 +9,7 @@ import (
 
 type auditPageData struct {
 	Entries []auditRow
-	Next    int64 // the next page lists entries with smaller ids; 0 on the last page
+	Next    int64 // the next page lists entries with smaller IDs; 0 on the last page
 	First   bool
 }
 

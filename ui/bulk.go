@@ -13,13 +13,12 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// bulk describes a verb that operates on a job, on selected jobs, or on all jobs that match a
-// filter.
+// bulk describes a verb that operates on a single job, on selected jobs, or on all jobs that match a filter.
 type bulk struct {
 	text   string // button label
 	phases []honker.Phase
 	danger bool   // the operator must type the number of jobs to confirm
-	effect string // effect of the verb; completes a sentence that begins with "They"
+	effect string // the verb's effect; completes a sentence that begins with "They"
 	run    func(ctx context.Context, db *honker.DB, b *bulkCall, dry bool) (*admin.Report, error)
 }
 
@@ -42,8 +41,8 @@ var bulks = map[string]bulk{
 		}},
 }
 
-// actionTime is the maximum time that a request works on jobs. If jobs are left after that, the page shows how
-// many, along with a button to continue.
+// actionTime is the maximum time a request spends working on jobs. If jobs are left after that, the page shows
+// how many, along with a button to continue.
 var actionTime = 10 * time.Second
 
 // bulkCall is a request for a verb on jobs.
@@ -152,7 +151,7 @@ func (c *call) act(b *bulkCall) error {
 	return c.confirmBulk(b, left, plural(report.Changed, "job")+" done in "+admin.FormatSpan(actionTime)+". The other jobs are unchanged.")
 }
 
-// confirmData is the data of the confirmation page.
+// confirmData is the confirmation page's data.
 type confirmData struct {
 	Text, Effect string
 	Verb         string
@@ -196,7 +195,7 @@ func (c *call) changed(n int64) {
 }
 
 // back returns the URL to redirect to after a verb. To prevent redirects to other sites, it returns the
-// overview unless the "back" parameter is a page of this handler.
+// overview unless the "back" parameter is one of this handler's pages.
 func (c *call) back() string {
 	given := c.params.text("back", 64<<10)
 	u, err := url.Parse(given)

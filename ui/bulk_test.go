@@ -167,7 +167,7 @@ func TestBulk_Audit(t *testing.T) {
 	require.Contains(t, get(h, "/audit").Body.String(), "anna")
 }
 
-// A verb redirects only to pages of the dashboard.
+// A verb redirects only to pages in the dashboard.
 func TestBulk_Back(t *testing.T) {
 	db, h := open(t, nil)
 	_ = db

@@ -122,7 +122,7 @@ func bar(s *strings.Builder, class string, x int, y, height int64) {
 	}
 }
 
-// legend holds the totals of a chart.
+// legend holds a chart's totals.
 type legend struct{ Enqueued, Done, Failed int64 }
 
 func legendOf(all []bucket) (l legend) {

@@ -19,7 +19,7 @@ func TestCheck_Page(t *testing.T) {
 	sound := func() bool { return strings.Contains(get(h, "/file").Body.String(), "Sound") }
 	require.Eventually(t, sound, testkit.Timeout, 10*time.Millisecond)
 
-	// Broken rules are listed.
+	// Violated rules are listed.
 	id := bury(t, db, "mails", "1", "x")
 	_, err := db.SQL().Exec(`INSERT INTO _honker_live (id, queue, payload) VALUES (?, 'mails', '1')`, id)
 	require.NoError(t, err)

@@ -6,7 +6,7 @@ import (
 )
 
 // deadlineWriter sets a new write deadline before each write. Long responses need it because the server's
-// WriteTimeout applies to the response as a whole.
+// WriteTimeout applies to the whole response.
 type deadlineWriter struct {
 	w     http.ResponseWriter
 	began bool

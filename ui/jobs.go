@@ -32,13 +32,13 @@ type jobList struct {
 
 	Selected  int        // number of selected jobs on all pages
 	Others    int        // number of selected jobs on other pages
-	Elsewhere string     // packed ids of the selected jobs on other pages
+	Elsewhere string     // packed IDs of the selected jobs on other pages
 	Full      bool       // whether the selection has reached its limit
 	Kept      url.Values // list parameters to keep in the form
 	Unselect  url.Values // page parameters without the selection
 }
 
-// jobRow is a row of a job list.
+// jobRow is a row in a job list.
 type jobRow struct {
 	honker.JobInfo
 	Payload  payload
@@ -101,8 +101,8 @@ func (c *call) listJobs(f *admin.JobFilter, opts *admin.PageOptions) (*jobList, 
 	return l, c.countJobs(l)
 }
 
-// countJobs sets l.Count if the jobs can be counted using indexes. It does not count jobs if the filter requires
-// a search, because that could take too long for a page.
+// countJobs sets l.Count if the jobs can be counted using indexes. It doesn't count jobs if the filter requires
+// a search, because a search could take too long for a page.
 func (c *call) countJobs(l *jobList) error {
 	f := *l.Filter
 	f.Queues, f.Phases, f.All = nil, nil, false
@@ -184,7 +184,7 @@ func (p *page) Link(path string, v url.Values) string {
 	return p.c.link(path, maps.Clone(v))
 }
 
-// Join formats ids separated by commas.
+// Join formats IDs separated by commas.
 func (p *page) Join(ids []int64) string {
 	text := ""
 	for i, id := range ids {

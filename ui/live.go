@@ -130,7 +130,7 @@ func eventsPage(c *call) serve {
 		}
 		defer c.file.viewers.leave(ticks)
 		defer s.end()
-		// A ResponseWriter without Flush would buffer the stream. On this error, the page polls instead.
+		// A ResponseWriter without Flush would buffer the stream. If it gets this error, the page polls instead.
 		if err := s.control.Flush(); errors.Is(err, http.ErrNotSupported) {
 			return &problem{http.StatusNotImplemented, "No live updates", "The http.ResponseWriter has neither Flush nor Unwrap."}
 		}

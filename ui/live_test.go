@@ -18,7 +18,7 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// reader reads the events of a stream.
+// reader reads a stream's events.
 type reader struct {
 	t       *testing.T
 	lines   *bufio.Scanner

@@ -61,7 +61,7 @@ func bury(t *testing.T, db *honker.DB, name, payload, cause string) int64 {
 	return id
 }
 
-// ask sends a request as a browser does from a page of the dashboard.
+// ask sends a request as a browser does from one of the dashboard's pages.
 func ask(h http.Handler, method, target string, form url.Values, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, strings.NewReader(form.Encode()))
 	r.Header.Set("Sec-Fetch-Site", "same-origin")

@@ -72,8 +72,8 @@ func TestNames_OneQueueOnly(t *testing.T) {
 	})
 }
 
-// twoQueues fills the queues ok and hidden with jobs in all phases and with dependencies between the queues. It returns
-// the ids of the jobs.
+// twoQueues fills the queues ok and hidden with jobs in all phases and with dependencies between the queues. It
+// returns the jobs' IDs.
 func twoQueues(t *testing.T, db *honker.DB) (ids []int64) {
 	t.Helper()
 	ctx := context.Background()
@@ -105,7 +105,7 @@ func twoQueues(t *testing.T, db *honker.DB) (ids []int64) {
 }
 
 // Without a password, every request gets the same response, which doesn't reveal which files or parameters exist.
-// With the password, an unknown file is not found and an invalid parameter is named.
+// With the password, an unknown file is reported as not found and an invalid parameter is named.
 func TestNames_PasswordFirst(t *testing.T) {
 	db, _ := open(t, nil)
 	h := dashboard(t, db, &ui.Options{Authorize: ui.Basic("ops", "secret"), DB: map[string]*honker.DB{"tenant": db, "broken": nil}})

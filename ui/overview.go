@@ -26,7 +26,7 @@ type overview struct {
 	AsOf         time.Time // time of the counts if they were cached
 }
 
-// queueRow is a row of the overview.
+// queueRow is a row in the overview.
 type queueRow struct {
 	honker.QueueStats
 	Spark template.HTML

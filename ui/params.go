@@ -128,7 +128,7 @@ func (p *params) integer(name string, low, high, def int64) int64 {
 	return n
 }
 
-// id returns a required positive id.
+// id returns a required positive ID.
 func (p *params) id(name string) int64 {
 	n := p.integer(name, 1, 1<<62, 0)
 	if n == 0 && len(p.faults) == 0 {
@@ -137,7 +137,7 @@ func (p *params) id(name string) int64 {
 	return n
 }
 
-// ids returns the ids of a parameter, which may be repeated and may contain commas.
+// ids returns the IDs in a parameter, which may be repeated and may contain commas.
 func (p *params) ids(name string) (ids []int64) {
 	for _, value := range p.values[name] {
 		for s := range strings.SplitSeq(value, ",") {
@@ -207,7 +207,7 @@ func (p *params) choice(name string, words ...string) string {
 	return s
 }
 
-// flag reports whether a check box was checked.
+// flag reports whether a checkbox was checked.
 func (p *params) flag(name string) bool { return p.choice(name, "", "1") == "1" }
 
 // pairs returns the values of a parameter of the form name=value, such as order.id=17.

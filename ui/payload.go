@@ -21,7 +21,7 @@ type payload struct {
 	Text   string
 	Cut    bool   // whether Text is truncated
 	Hidden bool   // hidden by Options.Redact
-	Sealed string // key id if the payload is sealed and was not opened
+	Sealed string // key ID if the payload is sealed and was not opened
 	Bytes  int    // stored size in bytes
 	Line   string // beginning of the payload on a single line
 }
@@ -50,7 +50,7 @@ func (c *call) arguments(j *honker.JobInfo, limit int) payload {
 	return c.payloadOf(j.Queue, opened, limit)
 }
 
-// stored returns a job's arguments without decoding them. For sealed arguments it returns only the key id and the
+// stored returns a job's arguments without decoding them. For sealed arguments it returns only the key ID and the
 // size, because ciphertext is useless to operators.
 func (c *call) stored(j *honker.JobInfo, limit int) payload {
 	if key, sealed := seal.KeyOf(j.Payload); sealed {

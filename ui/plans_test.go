@@ -21,7 +21,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// recorder is a connector that records the queries of its connections while on is set.
+// recorder is a connector that records its connections' queries while on is set.
 type recorder struct {
 	path string
 	mu   sync.Mutex
@@ -44,7 +44,7 @@ func (r *recorder) note(query string) {
 	}
 }
 
-// while returns the queries that are run during f.
+// while returns the queries that run during f.
 func (r *recorder) while(f func()) []string {
 	set := func(on bool) {
 		r.mu.Lock()
@@ -175,7 +175,7 @@ func TestPages_Plans(t *testing.T) {
 	require.Greater(t, len(read), 60)
 	for _, query := range read {
 		if !strings.Contains(query, "_honker") {
-			continue // not a query of honker's tables
+			continue // not a query on honker's tables
 		}
 		p := plan(t, pool, query)
 		require.Empty(t, fault(query, p), "%s\n%s", query, p)

@@ -46,8 +46,8 @@ func (c *call) problemURL(p admin.Problem) string {
 	return c.link("file", nil)
 }
 
-// ActionURL returns a link to the page on which an operator can take the action. It returns "" if that is
-// the current page.
+// ActionURL returns a link to the page where an operator can take the action. It returns "" if that is the
+// current page.
 func (p *page) ActionURL(do admin.Action) string {
 	if url := p.c.actionURL(do); url != p.Here() {
 		return url

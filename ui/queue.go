@@ -16,7 +16,7 @@ func queueOf(db *honker.DB, name string) *honker.Queue[rawJSON] {
 	return honker.NewQueue[rawJSON](db, name, nil)
 }
 
-// headRows is the maximum number of rows in each list of a page with several lists.
+// headRows is the maximum number of rows in each list on a page with several lists.
 const headRows = 20
 
 type queuePageData struct {
@@ -25,7 +25,7 @@ type queuePageData struct {
 	Turn      []jobRow // next jobs in claim order
 	Running   []jobRow
 	Keys      []honker.KeyStats
-	Errors    []deadGroup // errors of the last hour
+	Errors    []deadGroup // errors in the last hour
 	Schedules []honker.ScheduleInfo
 	Workers   []workerRow
 	Why       *admin.Explanation
@@ -33,7 +33,7 @@ type queuePageData struct {
 	Spans     []string
 	Chart     template.HTML
 	Traffic   legend
-	Wait, Ran time.Duration // averages over the period of the chart
+	Wait, Ran time.Duration // averages over the chart's period
 	Late      bool
 	Old       bool // whether the counts were cached
 	Enqueue   bool

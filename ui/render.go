@@ -239,7 +239,7 @@ func (p *page) Live() bool { return p.c.file != nil && p.View != "problem" && p.
 func (p *page) Redacts() bool { return p.c.h.opts.Redact != nil }
 
 // Ago formats a time relative to now. The page's script keeps the text up to date. Fragments contain the absolute
-// time instead and the script adds the text, so that a fragment's ETag does not change over time.
+// time instead and the script adds the text, so a fragment's ETag doesn't change over time.
 func (p *page) Ago(t time.Time) template.HTML { return p.time(t, "ago") }
 
 // Age is like Ago, but omits the word "ago".
@@ -261,5 +261,5 @@ func (p *page) time(t time.Time, kind string) template.HTML {
 		t.UTC().Format(time.RFC3339Nano), kind, stamp, text)) // the values need no escaping
 }
 
-// bind returns the data of a nested template, which needs both the page and its own data.
+// bind returns the data for a nested template, which needs both the page and its own data.
 func bind(p *page, data any) map[string]any { return map[string]any{"P": p, "V": data} }

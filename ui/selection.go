@@ -9,9 +9,9 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// selectionParams lists the parameters of a selection, which may contain jobs from several pages of a list. "selected"
-// holds the jobs selected on other pages, and "pick" holds the checked boxes on this page. The list's form sends both
-// together with "selection", either to a verb or to another page of the list.
+// selectionParams lists the parameters of a selection, which may contain jobs from several pages of a list.
+// "selected" holds the jobs selected on other pages, and "pick" holds the boxes checked on this page. The list's
+// form sends both together with "selection", either to a verb or to another page of the list.
 var selectionParams = []string{"selected", "pick", "selection"}
 
 // selection returns the IDs of the selected jobs in ascending order. more reports whether any were dropped because
@@ -29,8 +29,8 @@ func (c *call) selection() (ids []int64, more bool) {
 	return ids, more
 }
 
-// selected returns the filter for a verb on the selection and stores it in the call's Access. The filter
-// contains the selected ids and the list's queues.
+// selected returns the filter for a verb on the selection and stores it in the call's Access. The filter contains
+// the selected IDs and the list's queues.
 func (c *call) selected(list *admin.JobFilter) *admin.JobFilter {
 	ids, more := c.selection()
 	switch {
@@ -70,7 +70,7 @@ func (c *call) turnPage(ids []int64) error {
 	return c.lead(c.url("jobs", v))
 }
 
-// addSelection checks the boxes of the selected jobs on this page and stores the other selected ids for the form.
+// addSelection checks the boxes of the selected jobs on this page and stores the other selected IDs for the form.
 func (l *jobList) addSelection(ids []int64, given url.Values) {
 	var others []int64
 	for _, id := range ids {
@@ -96,8 +96,8 @@ func withoutParams(given url.Values, names ...string) url.Values {
 	return kept
 }
 
-// packIDs encodes ids as their differences in base 36. A thousand ids that are close together take about 2 KiB.
-// Proxies allow URLs of up to 8 KiB.
+// packIDs encodes the differences between consecutive IDs in base 36. A thousand IDs that are close together take
+// about 2 KiB. Proxies allow URLs of up to 8 KiB.
 func packIDs(ids []int64) string {
 	var parts []string
 	at := int64(0)
@@ -108,7 +108,7 @@ func packIDs(ids []int64) string {
 	return strings.Join(parts, ".")
 }
 
-// packed decodes ids encoded by packIDs.
+// packed decodes IDs encoded by packIDs.
 func (p *params) packed(name string) (ids []int64) {
 	s := p.one(name)
 	if s == "" {

@@ -37,7 +37,7 @@ func form(t *testing.T, page string, more ...int64) url.Values {
 	return v
 }
 
-// turn submits a form and returns the page to which it redirects.
+// turn submits a form and returns the page it redirects to.
 func turn(t *testing.T, h http.Handler, v url.Values, after string) (target, page string) {
 	t.Helper()
 	if after != "" {
@@ -74,7 +74,7 @@ func TestSelection_Pages(t *testing.T) {
 	_, third := turn(t, h, form(t, second, 5), next(t, second))
 	require.Contains(t, third, "with 3 of other pages")
 
-	// On returning to the first page, its boxes are checked. An unchecked box is removed from the selection.
+	// Back on the first page, its boxes are checked. Unchecking a box removes its job from the selection.
 	_, again := turn(t, h, form(t, third), "")
 	require.Equal(t, []string{"1", "3"}, form(t, again)["pick"])
 	v := form(t, again)
@@ -83,7 +83,7 @@ func TestSelection_Pages(t *testing.T) {
 	require.Equal(t, []string{"5"}, form(t, again)["pick"])
 	require.Contains(t, again, "with 1 of other pages")
 
-	// The confirmation page counts the whole selection, and its back link keeps the selection.
+	// The confirmation page counts the whole selection, and its back link preserves the selection.
 	v = form(t, again, 4)
 	w := ask(h, http.MethodPost, "/discard", v)
 	require.Equal(t, http.StatusOK, w.Code, w.Body)

@@ -143,7 +143,7 @@ func deleteGroupAction(c *call) serve {
 		func() (bool, error) { return streamOf(c.db, topic).Group(group, nil).Delete(c.ctx) })
 }
 
-// deadEvent serves a verb on a dead event of a group.
+// deadEvent serves a verb on one of a group's dead events.
 func (c *call) deadEvent(change func(g *honker.Group[rawJSON], offset int64) (bool, error)) serve {
 	topic, group, offset, back := c.params.name("topic"), c.params.name("group"), c.params.id("offset"), c.back()
 	return c.changes(back, func() (bool, error) { return change(streamOf(c.db, topic).Group(group, nil), offset) })

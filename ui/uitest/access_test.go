@@ -30,7 +30,7 @@ func (v violation) String() string {
 	return s
 }
 
-// violations returns the serious and critical violations of the page. The axe script is injected through the DevTools
+// violations returns the page's serious and critical violations. The axe script is injected through the DevTools
 // protocol, which is not subject to the page's content security policy. It sends no requests.
 func (b *browser) violations() string {
 	b.t.Helper()

@@ -61,7 +61,7 @@ func TestLive_OtherProcess(t *testing.T) {
 	require.Less(t, took[0], 3*time.Second, "it came by asking now and then")
 	require.Equal(t, "true", b.text("window.stays"), "the page was loaded anew")
 
-	// A form in use is not replaced, and the page shows that there are changes.
+	// A form in use is not replaced, and the page says that there are changes.
 	b.run(chromedp.SendKeys(chromedp.CSS("input[name=q]"), "ma"))
 	child.Tell("others")
 	require.Equal(t, "enqueued", child.Line(patience))

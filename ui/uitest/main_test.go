@@ -54,7 +54,7 @@ func enqueueLines() {
 	}
 }
 
-// chromium returns the path of the browser. It skips the test if there is none.
+// chromium returns the path to the browser. It skips the test if there is none.
 func chromium(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{os.Getenv("HONKER_CHROMIUM"), "chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"} {
@@ -140,7 +140,7 @@ func (b *browser) begin() {
 	b.t.Cleanup(b.check)
 }
 
-// tab returns another page of the same browser.
+// tab returns another page in the same browser.
 func (b *browser) tab() *browser {
 	b.t.Helper()
 	other := &browser{t: b.t, home: b.home}

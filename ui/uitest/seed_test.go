@@ -15,8 +15,8 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// seed fills a file with the data of a small shop. It has queues with and without workers, several kinds of dead
-// letters, topics with consumers, schedules, locks and limits.
+// seed fills a file with the data of a small shop. The data has queues with and without workers, several kinds of
+// dead letters, topics with consumers, schedules, locks and limits.
 func seed(t *testing.T, db *honker.DB) {
 	t.Helper()
 	ctx := context.Background()

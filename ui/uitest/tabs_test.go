@@ -55,8 +55,8 @@ func openTabs() {
 	}
 }
 
-// openTab simulates the script of a page. After a tick of the stream it requests the page with the last ETag, at most
-// four times a second and less often if the page is slow.
+// openTab simulates a page's script. After each tick of the stream, it requests the page with the last ETag, at
+// most four times a second and less often if the page is slow.
 func openTab(ctx context.Context, url, page string, open *sync.WaitGroup, fetched *atomic.Int64) {
 	stream := tabAsks(ctx, url+"events")
 	if stream == nil {
@@ -117,7 +117,7 @@ func tabAsks(ctx context.Context, url string, headers ...string) *http.Response 
 // BenchmarkUI_Tabs measures how much open dashboards slow down jobs. Each iteration takes about four seconds and
 // alternates between having twenty tabs open in another process and having none. The x-unseen metric is the median
 // ratio of the throughput with tabs to the throughput without. The load is either as many jobs as possible or
-// 10,000 jobs a second. Use -benchtime 6x for results that can be compared.
+// 10,000 jobs a second. Use -benchtime 6x for comparable results.
 func BenchmarkUI_Tabs(b *testing.B) {
 	b.Run("flat-out", func(b *testing.B) { benchTabs(b, enqueueAhead) })
 	b.Run("jobs=10k/s", func(b *testing.B) { benchTabs(b, enqueueEvenly) })
