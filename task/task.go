@@ -1,4 +1,4 @@
-// Package task exchanges tasks with the honker bindings for Python and the JVM. A task is a call of
+// Package task exchanges tasks with the honker bindings for Python and the JVM. A task is a call to
 // a named function. Jobs enqueued in a honker.Queue[task.Task] can be run by workers in those
 // languages, and [Handlers] runs tasks that those bindings have enqueued.
 package task
@@ -16,14 +16,14 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// Task is a call of a named function.
+// Task is a call to a named function.
 type Task struct {
 	Name   string // function name; "module.function" in Python
 	Args   []json.RawMessage
 	Kwargs map[string]json.RawMessage
 }
 
-// New returns a call of the named function with args as its positional arguments, encoded as JSON.
+// New returns a call to the named function with args as its positional arguments, encoded as JSON.
 // Set Kwargs for keyword arguments. New fails if an argument cannot be encoded.
 func New(name string, args ...any) (Task, error) {
 	t := Task{Name: name}
