@@ -1,18 +1,19 @@
 // Package seal encrypts job payloads in the database file. Its [honker.Codec] encrypts and authenticates them with
-// AES-256-GCM. Every payload is stored with the id of its key, so keys can be rotated while jobs wait.
+// AES-256-GCM. Every payload is stored with its key's ID, so keys can be rotated while jobs wait.
 //
 //	codec, err := seal.New(seal.Keys{Current: "2026-11", Ring: map[string][]byte{"2026-11": key}}, nil)
 //	…
 //	db, err := honker.Open(ctx, "app.db", &honker.Options{Codec: codec})
 //
-// A sealed payload is a JSON object. k is the key id, z is 1 if the payload was compressed, and c is the base64
+// A sealed payload is a JSON object. k is the key ID, z is 1 if the payload was compressed, and c is the base64
 // encoding of a 12-byte nonce, the ciphertext and a 16-byte tag:
 //
 //	{"$seal":{"k":"2026-11","z":1,"c":"…"}}
 //
-// The queue name is authenticated together with the payload. Decode fails if a payload was altered or moved to another
-// queue. Moving a payload to another job of the same queue is not detected, because a job is sealed before it has an id.
-// The length of a payload is visible in the file. With Options.Compress, the length also shows how repetitive it is.
+// The queue name is authenticated together with the payload. Decode fails if a payload was altered or moved to
+// another queue. Moving a payload to another job of the same queue is not detected, because a job is sealed before
+// it has an ID. A payload's length is visible in the file. With Options.Compress, the length also shows how
+// repetitive it is.
 //
 // docs/guide/encryption.md lists what is sealed and what isn't, and describes key rotation.
 package seal
@@ -34,10 +35,10 @@ import (
 
 // Keys holds the encryption keys of a codec.
 type Keys struct {
-	// Current is the id of the key in Ring that seals new payloads. The id is stored unencrypted with each payload.
+	// Current is the ID of the key in Ring that seals new payloads. The ID is stored unencrypted with each payload.
 	// It consists of up to 64 ASCII letters, digits and the characters . _ : / -
 	Current string
-	// Ring maps ids to keys. A key must be 32 random bytes; it must not be a password. Payloads sealed with any key
+	// Ring maps IDs to keys. A key must be 32 random bytes; it must not be a password. Payloads sealed with any key
 	// in Ring can be opened. A key should seal at most 2³² payloads: nonces are random, and a repeated nonce would
 	// reveal both payloads.
 	Ring map[string][]byte
@@ -221,7 +222,7 @@ func looksSealed(text string) bool {
 	return true
 }
 
-// KeyOf returns the id of the key that sealed a stored payload, such as JobInfo.Payload, and reports whether the
+// KeyOf returns the ID of the key that sealed a stored payload, such as JobInfo.Payload, and reports whether the
 // payload is sealed. KeyOf does not decrypt and needs no keys. For a malformed sealed payload it returns "", true.
 func KeyOf(stored json.RawMessage) (id string, isSealed bool) {
 	s, err := parse(stored)

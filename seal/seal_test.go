@@ -132,7 +132,7 @@ func TestCodec_Altered(t *testing.T) {
 	compress := &seal.Options{Compress: true}
 	c := newCodec(t, "ab", compress)
 	ring := keys("ab")
-	ring.Ring["b"] = key("a") // the same key under two ids
+	ring.Ring["b"] = key("a") // the same key under two IDs
 	alike, err := seal.New(ring, compress)
 	require.NoError(t, err)
 	payload := `"` + strings.Repeat("x", 1000) + `"`
