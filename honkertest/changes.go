@@ -13,11 +13,11 @@ import (
 )
 
 // Changes lists the jobs and events that a function has added or removed. All slices are sorted by
-// id.
+// ID.
 type Changes struct {
 	Jobs   []honker.JobInfo // jobs that are live now but were not before
 	Dead   []honker.JobInfo // jobs that died
-	Done   []int64          // ids of jobs that were acked or cancelled, including jobs that the function itself enqueued
+	Done   []int64          // IDs of jobs that were acked or cancelled, including jobs that the function itself enqueued
 	Events []Event          // published events
 }
 
@@ -30,9 +30,9 @@ type Event struct {
 	CreatedAt time.Time
 }
 
-// During runs fn and returns the changes to all queues and topics of db. Writes that were rolled
-// back are not included. During compares the state of the database before and after fn, so the
-// writes of other goroutines and processes are included.
+// During runs fn and returns the changes to all of db's queues and topics. Writes that were rolled
+// back are not included. During compares the state of the database before and after fn, so writes
+// by other goroutines and processes are included.
 func During(t testing.TB, db *honker.DB, fn func()) Changes {
 	t.Helper()
 	before, err := readState(t.Context(), db)
@@ -51,10 +51,10 @@ func During(t testing.TB, db *honker.DB, fn func()) Changes {
 	return c
 }
 
-// state is a snapshot of the jobs and of the highest ids assigned so far.
+// state is a snapshot of the jobs and of the highest IDs assigned so far.
 type state struct {
 	live, dead []honker.JobInfo
-	lastJob    int64 // highest job id ever assigned
+	lastJob    int64 // highest job ID ever assigned
 	lastEvent  int64
 }
 
@@ -76,7 +76,7 @@ func readState(ctx context.Context, db *honker.DB) (*state, error) {
 	return s, errors.Join(errs[:]...)
 }
 
-// added returns the jobs of after that are not in before.
+// added returns the jobs in after that are not in before.
 func added(before, after []honker.JobInfo) (jobs []honker.JobInfo) {
 	was := ids(before)
 	for _, j := range after {
@@ -87,8 +87,7 @@ func added(before, after []honker.JobInfo) (jobs []honker.JobInfo) {
 	return jobs
 }
 
-// done returns the ids of the jobs that existed before, or were enqueued since, and no longer
-// exist.
+// done returns the IDs of jobs that existed before, or were enqueued since, and no longer exist.
 func done(before, after *state) (gone []int64) {
 	live, dead := ids(after.live), ids(after.dead)
 	for id := range ids(before.live) {

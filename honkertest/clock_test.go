@@ -68,7 +68,7 @@ func limited(l honker.Limits, opts ...honker.EnqueueOption) func(*testing.T, *ho
 	}
 }
 
-// paused pauses q, or a key of q, while a job waits.
+// paused pauses q, or one of its keys, while a job waits.
 func paused(key string) func(*testing.T, *honker.DB, jobs) arrival {
 	return func(t *testing.T, _ *honker.DB, q jobs) arrival {
 		testkit.Enqueue(t, q, 1, honker.Key("k"))
@@ -246,7 +246,7 @@ func members(t *testing.T, g *honker.Group[int], names ...string) map[string]fun
 	return claims
 }
 
-// Every method uses the bubble's clock, not SQLite's.
+// Every method uses the bubble's clock rather than SQLite's.
 func TestBubble_Clock(t *testing.T) {
 	testkit.FileOnly(t)
 	for _, cases := range []clockCases{jobClock(), otherClock()} {

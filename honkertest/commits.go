@@ -18,11 +18,11 @@ import (
 // Every commit on db counts, whether it comes from a honker method, from DB.Tx or DB.SQL, from a
 // Work loop, or from honker's occasional bookkeeping, such as the list of running workers. Several
 // concurrent calls may share a commit and then fail together. While a Work loop is running, prefer
-// a negative n to an exact number. Reads, rollbacks and the commits of other processes are not
-// affected. A later call of FailCommits or [DiskFull] replaces this fault. Both replace any commit
-// hook set by Options.OnConnect.
+// a negative n to an exact number. Reads, rollbacks and other processes' commits are not affected.
+// A later call to FailCommits or [DiskFull] replaces this fault. Both replace any commit hook set
+// by Options.OnConnect.
 //
-// FailCommits calls t.Fatal if err is nil or if db is attached to a pool of another driver.
+// FailCommits calls t.Fatal if err is nil or if db is attached to a pool that uses another driver.
 func FailCommits(t testing.TB, db *honker.DB, n int, err error) (end func()) {
 	t.Helper()
 	if err == nil {
@@ -38,7 +38,7 @@ func FailCommits(t testing.TB, db *honker.DB, n int, err error) (end func()) {
 }
 
 // DiskFull simulates a full disk for db until end is called or the test ends. Every commit fails,
-// even that of a DELETE, because commits need space in the write-ahead log (see [FailCommits]). The
+// even for a DELETE, because commits need space in the write-ahead log (see [FailCommits]). The
 // error is SQLite's "database or disk is full", code 13. Reads are not affected.
 func DiskFull(t testing.TB, db *honker.DB) (end func()) {
 	t.Helper()

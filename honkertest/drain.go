@@ -10,10 +10,10 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Drain runs the due jobs of q sequentially in the test's goroutine and returns the number of
-// attempts. Drain runs and settles jobs as [honker.Queue.Work] does, including the queue's Timeout
-// and Backoff and panic handling. A failed job becomes due again after its backoff, so Drain runs
-// it again only if the backoff is zero.
+// Drain runs q's due jobs sequentially in the test's goroutine and returns the number of attempts.
+// Drain runs and settles jobs as [honker.Queue.Work] does, including the queue's Timeout and
+// Backoff, and panic handling. A failed job becomes due again after its backoff, so Drain runs it
+// again only if the backoff is zero.
 func Drain[T any](t testing.TB, q *honker.Queue[T], fn Handler[T]) int {
 	t.Helper()
 	return work(t, q, handlerOf(t, fn))
@@ -65,15 +65,15 @@ type DrainOptions struct {
 	Limit     int  // number of handler calls after which the test fails; default 10,000
 }
 
-// DrainResult counts the attempts of DrainAll by outcome.
+// DrainResult counts DrainAll's attempts by outcome.
 type DrainResult struct {
 	Acked, Retried, Snoozed, Dead int
 
 	Left int // number of live jobs left in all queues
 }
 
-// DrainAll runs the due jobs of the queues in h, including jobs enqueued by the handlers, until no
-// job is due. Like [Drain], it runs them sequentially in the test's goroutine. If opts is nil, the
+// DrainAll runs the due jobs in h's queues, including jobs enqueued by the handlers, until no job
+// is due. Like [Drain], it runs them sequentially in the test's goroutine. If opts is nil, the
 // defaults are used.
 //
 // With Scheduled or Retries set, DrainAll does not wait for jobs that become due later. In a

@@ -159,7 +159,8 @@ func TestDrainAll(t *testing.T) {
 	}
 }
 
-// A snoozed job counts as a retry although it has used no attempt. The earliest job runs first.
+// A snoozed job counts as a retry even though it hasn't used an attempt. The earliest job runs
+// first.
 func TestDrainAll_Order(t *testing.T) {
 	for _, name := range []string{"", "bubble"} {
 		run := func(t *testing.T, db *honker.DB) {

@@ -19,7 +19,7 @@ type Found[T any] struct {
 	Args T
 }
 
-// RequireEnqueued calls t.Fatal unless exactly one waiting job of q has the arguments want and
+// RequireEnqueued calls t.Fatal unless exactly one waiting job in q has the arguments want and
 // matches opts. Use [Count] to expect a different number. RequireEnqueued returns the first
 // matching job, or nil for a Count of 0. Arguments are compared as JSON. The failure message lists
 // the existing jobs, closest matches first.
@@ -31,8 +31,8 @@ func RequireEnqueued[T any](t testing.TB, q *honker.Queue[T], want T, opts ...Ma
 	return requireEnqueued(t, q.DB().SQL(), q, want, opts)
 }
 
-// RequireEnqueuedTx is like [RequireEnqueued] but also sees the uncommitted jobs of tx. It cannot
-// decode payloads that were encoded by the DB's Codec.
+// RequireEnqueuedTx is like [RequireEnqueued] but also sees tx's uncommitted jobs. It cannot decode
+// payloads that were encoded by the DB's Codec.
 func RequireEnqueuedTx[T any](t testing.TB, tx honker.Tx, q *honker.Queue[T], want T, opts ...Match) *honker.JobInfo {
 	t.Helper()
 	return requireEnqueued(t, tx, q, want, opts)
@@ -57,7 +57,7 @@ func requireEnqueued[T any](t testing.TB, on honker.Tx, q *honker.Queue[T], want
 	return &found[0].JobInfo
 }
 
-// RequireNone calls t.Fatal if a waiting job of q matches opts. Without opts, any waiting job
+// RequireNone calls t.Fatal if a waiting job in q matches opts. Without opts, any waiting job
 // matches.
 func RequireNone[T any](t testing.TB, q *honker.Queue[T], opts ...Match) {
 	t.Helper()
@@ -66,7 +66,7 @@ func RequireNone[T any](t testing.TB, q *honker.Queue[T], opts ...Match) {
 	}
 }
 
-// Enqueued returns the waiting jobs of q that match opts, sorted by id. It calls t.Fatal if a
+// Enqueued returns the waiting jobs in q that match opts, sorted by ID. It calls t.Fatal if a
 // payload cannot be decoded as T.
 func Enqueued[T any](t testing.TB, q *honker.Queue[T], opts ...Match) []Found[T] {
 	t.Helper()
@@ -80,7 +80,7 @@ type miss struct {
 	faults []string
 }
 
-// search matches each waiting job of q. Misses with the fewest differences come first.
+// search matches each waiting job in q. Misses with the fewest differences come first.
 func search[T any](t testing.TB, on honker.Tx, q *honker.Queue[T], m *matcher) (found []Found[T], missed []miss) {
 	t.Helper()
 	if is := reflect.TypeFor[T](); m.argsType != nil && m.argsType != is {
@@ -105,8 +105,8 @@ func search[T any](t testing.TB, on honker.Tx, q *honker.Queue[T], m *matcher) (
 	return found, missed
 }
 
-// argsOf decodes the arguments of a job. Outside a transaction it reads the job again through the
-// DB, which applies the Codec.
+// argsOf decodes a job's arguments. Outside a transaction it reads the job again through the DB,
+// which applies the Codec.
 func argsOf[T any](t testing.TB, on honker.Tx, q *honker.Queue[T], job *honker.JobInfo) (T, error) {
 	if on == honker.Tx(q.DB().SQL()) {
 		if known, err := q.Get(t.Context(), job.ID); err == nil {

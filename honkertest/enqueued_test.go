@@ -130,8 +130,8 @@ func TestMatch(t *testing.T) {
 	})
 }
 
-// Jobs count as waiting before their claim and between attempts, but not while they are held, dead
-// or done.
+// Jobs count as waiting before they're claimed and between attempts, but not while they are held,
+// dead or done.
 func TestEnqueued_Waiting(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[string](db, "jobs", nil)

@@ -15,9 +15,9 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// Lapse makes the claim of a job expire now, as if its worker had stalled for longer than its
-// lease. If that worker then tries to settle or extend the job, it gets [honker.ErrClaimLost], and
-// any other worker can claim the job. Lapse calls t.Fatal if no worker holds the job.
+// Lapse makes a job's claim expire now, as if its worker had stalled for longer than its lease. If
+// that worker then tries to settle or extend the job, it gets [honker.ErrClaimLost], and any other
+// worker can claim the job. Lapse calls t.Fatal if no worker holds the job.
 func Lapse(t testing.TB, db *honker.DB, id int64) {
 	t.Helper()
 	held, err := lapse(t.Context(), db, id)
@@ -123,10 +123,10 @@ func openBeside(ctx context.Context, db *honker.DB) (*honker.DB, error) {
 // others are much shorter.
 const unfairest = 3 * time.Millisecond
 
-// Unfair returns options for [Open] that delay goroutines for random times: after each commit of an
-// enqueue or a publish, and around claims, handlers and settles. This exposes handlers that depend
-// on timing. The seed determines the sequence of delays but not which goroutine gets which delay.
-// If seed is 0, Unfair picks a random seed. It logs the seed.
+// Unfair returns options for [Open] that delay goroutines by random amounts: after each commit of
+// an enqueue or a publish, and around claims, handlers and settles. This exposes handlers that
+// depend on timing. The seed determines the sequence of delays but not which goroutine gets which
+// delay. If seed is 0, Unfair picks a random seed. It logs the seed.
 func Unfair(t testing.TB, seed int64) honker.Options {
 	t.Helper()
 	if seed == 0 {

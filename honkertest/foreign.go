@@ -32,7 +32,7 @@ type ForeignJob struct {
 	Attempts int
 }
 
-// Foreign returns a ForeignWorker for a queue. All ForeignWorkers have the worker id "foreign".
+// Foreign returns a ForeignWorker for a queue. All ForeignWorkers have the worker ID "foreign".
 func Foreign(t testing.TB, db *honker.DB, queue string) *ForeignWorker {
 	return &ForeignWorker{t: t, db: db, queue: queue, id: "foreign"}
 }
@@ -104,7 +104,7 @@ func (w *ForeignWorker) Extend(id int64, lease time.Duration) (held bool) {
 }
 
 // Retry makes a job run again after delay and reports whether the worker held it. If the job has no
-// attempt left, it becomes a dead letter with cause as its error. Otherwise cause is discarded.
+// attempts left, it becomes a dead letter with cause as its error. Otherwise cause is discarded.
 func (w *ForeignWorker) Retry(id int64, delay time.Duration, cause string) (held bool) {
 	w.t.Helper()
 	w.inTx(func(ctx context.Context, tx *sql.Tx, now int64) (err error) {
@@ -134,7 +134,7 @@ func (w *ForeignWorker) fail(ctx context.Context, tx *sql.Tx, id int64, cause st
 	return change(ctx, tx, foreignAck, id, w.id, now)
 }
 
-// Enqueue adds a job with the bindings' default of 3 attempts and returns its id. The payload is
+// Enqueue adds a job with the bindings' default of 3 attempts and returns its ID. The payload is
 // stored unchanged and need not be JSON.
 func (w *ForeignWorker) Enqueue(payload string) (id int64) {
 	w.t.Helper()

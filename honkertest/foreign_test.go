@@ -108,8 +108,8 @@ func TestForeign_Rules(t *testing.T) {
 
 // In a bubble, time-dependent rules do not stop a foreign worker, because their triggers use
 // SQLite's clock, which is later than any time in the bubble. All other rules still apply. Claims
-// by Go use the bubble's clock. If such a claim meets a job whose key is paused or rate-limited, it
-// postpones the job, for foreign workers as well.
+// made in Go use the bubble's clock. If such a claim reaches a job whose key is paused or
+// rate-limited, it postpones the job, for foreign workers as well.
 func TestForeign_Rules_Bubble(t *testing.T) {
 	limits := func(l honker.Limits) func(*testing.T, *honker.Queue[int]) {
 		return func(t *testing.T, q *honker.Queue[int]) {
@@ -130,7 +130,7 @@ func TestForeign_Rules_Bubble(t *testing.T) {
 	rate := honker.Rate{N: 1, Per: time.Hour}
 	for name, c := range map[string]struct {
 		begin           func(*testing.T, *honker.Queue[int])
-		binds, bindsMet bool // met: a claim by Go has met the job
+		binds, bindsMet bool // met: a claim made in Go has reached the job
 	}{
 		"Pause":            {pause("", 0), true, true},
 		"Pause, Until":     {pause("", time.Hour), false, false},

@@ -26,7 +26,7 @@ var update = flag.Bool("honkertest.update", false, "rewrite the files of honkert
 // schedules, and the rows of the given application tables. IDs and workers are replaced by
 // consecutive numbers and times are omitted, so the contents are the same in every run.
 //
-// With the flag -honkertest.update, Golden writes the file instead. If the test binary defines an
+// With the -honkertest.update flag, Golden writes the file instead. If the test binary defines an
 // -update flag, that flag has the same effect.
 func Golden(t testing.TB, db *honker.DB, name string, tables ...string) {
 	t.Helper()
@@ -94,13 +94,13 @@ func (g *golden) add(format string, args ...any) {
 	g.lines = append(g.lines, fmt.Sprintf(format, args...))
 }
 
-// job returns the number that stands for a job id in the output.
+// job returns the number that stands for a job ID in the output.
 func (g *golden) job(id int64) int {
 	at, _ := slices.BinarySearch(g.jobs, id)
 	return at + 1
 }
 
-// worker returns the name that stands for a worker id in the output, because real worker IDs are
+// worker returns the name that stands for a worker ID in the output, because real worker IDs are
 // usually random.
 func (g *golden) worker(id string) string {
 	at := slices.Index(g.workers, id)
@@ -111,7 +111,7 @@ func (g *golden) worker(id string) string {
 	return "worker " + strconv.Itoa(at+1)
 }
 
-// queues adds live and dead jobs, sorted by queue and id.
+// queues adds live and dead jobs, sorted by queue and ID.
 func (g *golden) queues() error {
 	s, err := readState(g.ctx, g.db)
 	if err != nil {
@@ -184,7 +184,7 @@ func (g *golden) results() error {
 	})
 }
 
-// streams adds the events by topic, and the positions of their consumers and groups.
+// streams adds the events by topic, along with the positions of their consumers and groups.
 func (g *golden) streams() error {
 	events, err := readEvents(g.ctx, g.db, 0)
 	if err != nil {
@@ -233,7 +233,7 @@ func (g *golden) groupClaims(number func(int64) int) error {
 	})
 }
 
-// rest adds messages, locks, schedules and pauses, one line for each.
+// rest adds messages, locks, schedules and pauses, one per line.
 func (g *golden) rest() error {
 	text := func(query string) error {
 		return each(g.ctx, g.db.SQL(), query, func(rows *sql.Rows) error {

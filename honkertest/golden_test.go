@@ -67,7 +67,7 @@ func fillGolden(t *testing.T, db *honker.DB, before int) {
 	testkit.Register(t, db, honker.Schedule{Name: "nightly", Queue: "reports", Spec: "@daily", Payload: 1})
 }
 
-// The output does not depend on ids, times or worker ids.
+// The output doesn't depend on IDs, times or worker IDs.
 func TestGolden(t *testing.T) {
 	testkit.FileOnly(t)
 	for _, before := range []int{0, 5} {
@@ -105,7 +105,8 @@ func setUpdate(t *testing.T, to bool) {
 	require.NoError(t, f.Value.Set(fmt.Sprint(to)))
 }
 
-// A difference is reported line by line. A missing file is reported with the flag that writes it.
+// Differences are reported line by line. A missing file is reported along with the flag that writes
+// it.
 func TestGolden_Differs(t *testing.T) {
 	setUpdate(t, false)
 	t.Chdir(t.TempDir())

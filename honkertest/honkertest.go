@@ -121,8 +121,8 @@ func Quiet(t testing.TB, db *honker.DB) {
 	}
 }
 
-// WaitFor returns the result of a job, like [honker.WaitResult]. It calls t.Fatal if there is no
-// result within the given time. It is woken by the commit and does not poll.
+// WaitFor returns a job's result, like [honker.WaitResult]. It calls t.Fatal if there is no result
+// within the given time. It's woken by the commit and doesn't poll.
 func WaitFor[R any](t testing.TB, db *honker.DB, id int64, within time.Duration) R {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)

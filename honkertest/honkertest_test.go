@@ -97,7 +97,7 @@ func TestQuiet(t *testing.T) {
 	})
 }
 
-// WaitFor is woken by the commit of the result. Its failure message describes the job's state.
+// WaitFor is woken when the result is committed. Its failure message describes the job's state.
 func TestWaitFor(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "jobs", nil)

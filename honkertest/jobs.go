@@ -110,7 +110,7 @@ func each(ctx context.Context, on honker.Tx, query string, scan func(*sql.Rows) 
 	return rows.Err()
 }
 
-// number returns the integer selected by query, or 0 if it selects no row.
+// number returns the integer selected by query, or 0 if it selects no rows.
 func number(ctx context.Context, on honker.Tx, query string, args ...any) (n int64, err error) {
 	err = each(ctx, on, query, func(rows *sql.Rows) error { return rows.Scan(&n) }, args...)
 	return n, err

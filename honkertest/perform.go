@@ -139,7 +139,7 @@ func perform[T any](t testing.TB, q *honker.Queue[T], id int64, h handler[T]) Pe
 	return p
 }
 
-// sqlMoveFirst puts a job first in claim order, which is by priority, time and id.
+// sqlMoveFirst puts a job first in claim order, which is by priority, time and ID.
 const sqlMoveFirst = `UPDATE _honker_live SET priority = (SELECT max(priority) FROM _honker_live WHERE queue = ?2),
   run_at = min(?3, (SELECT min(run_at) FROM _honker_live WHERE queue = ?2) - 1)
 WHERE id = ?1 RETURNING run_at`
@@ -178,7 +178,7 @@ type attempt struct {
 	after     *honker.JobInfo
 }
 
-// attemptNext runs h for the next due job of q. It returns nil if no job is due.
+// attemptNext runs h for the next due job in q. It returns nil if no job is due.
 func attemptNext[T any](t testing.TB, q *honker.Queue[T], h handler[T]) *attempt {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -211,7 +211,7 @@ func attemptNext[T any](t testing.TB, q *honker.Queue[T], h handler[T]) *attempt
 	return a
 }
 
-// outcome derives the outcome of the attempt from the state of the job in the database.
+// outcome derives the attempt's outcome from the job's state in the database.
 func (a *attempt) outcome() honker.Outcome {
 	switch {
 	case a.lost():
@@ -237,7 +237,7 @@ func (a *attempt) lost() bool {
 	return n > 0 && a.errs[n-1] == honker.ErrClaimLost && (n > 1 || !a.inTx && a.returned != honker.ErrClaimLost)
 }
 
-// performed returns the result of the attempt, with the jobs added since before.
+// performed returns the attempt's result, along with the jobs added since before.
 func (a *attempt) performed(ctx context.Context, db *honker.DB, before *state) (Performed, error) {
 	p := Performed{ID: a.job.ID, Outcome: a.outcome()}
 	if len(a.errs) > 0 {
@@ -266,7 +266,7 @@ func (a *attempt) performed(ctx context.Context, db *honker.DB, before *state) (
 // TwicePerform compares only the contents of the database. The test must check other effects
 // itself. Rows that contain the current time always differ; job.CreatedAt is the same in both runs.
 // A handler that acks its job in its own transaction with AckTx runs only once, since a crash
-// cannot separate its work from the ack. The same is true of a WorkTx handler, so [PerformTx] is
+// cannot separate its work from the ack. The same is true for a WorkTx handler, so [PerformTx] is
 // sufficient for it. TwicePerform calls t.Fatal if a run fails.
 func TwicePerform[T any](t testing.TB, q *honker.Queue[T], args T, fn Handler[T], opts ...honker.EnqueueOption) Performed {
 	t.Helper()

@@ -83,7 +83,7 @@ func TestPerform_Outcomes(t *testing.T) {
 	})
 }
 
-// The handler gets the job as enqueued, decoded from JSON, immediately and before all others.
+// The handler gets the job as enqueued, decoded from JSON, immediately and ahead of all others.
 // Performed reports its result and the jobs that it enqueued.
 func TestPerform_Job(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[map[string]any](t, nil)
@@ -122,7 +122,7 @@ func TestPerform_Job(t *testing.T) {
 	require.WithinRange(t, job.RunAt, due, due.Add(time.Second))
 }
 
-// Middleware wraps the handler in the order of WorkOptions.
+// Middleware wraps the handler in the same order as in WorkOptions.
 func TestWrap(t *testing.T) {
 	_, _, q := testkit.NewQueue[int](t, nil)
 	var calls []string
@@ -238,7 +238,7 @@ func TestTwicePerform(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// A receipt is printed twice if the process dies after printing but before the ack. With the job id
+// A receipt is printed twice if the process dies after printing but before the ack. With the job ID
 // as a primary key, the second attempt has no effect.
 func ExampleTwicePerform() {
 	_ = func(t *testing.T) { // func TestPrint_Twice(t *testing.T) {

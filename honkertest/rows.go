@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// ours maps each honker table that a handler may change to its job id column, which is used to
+// ours maps each honker table that a handler may change to its job ID column, which is used to
 // exclude the job's own rows. Other tables, such as those for locks and statistics, are not
 // compared.
 var ours = map[string]string{
