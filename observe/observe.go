@@ -35,7 +35,7 @@ type Observer struct {
 	Tx           func(TxEnded)
 }
 
-// Operation describes a call of Enqueue, EnqueueMany, Publish or PublishMany, or of their Tx forms.
+// Operation describes a call to Enqueue, EnqueueMany, Publish or PublishMany, or of their Tx forms.
 type Operation struct {
 	Verb string // "enqueue" or "publish"
 	Name string // queue or topic name
