@@ -44,7 +44,7 @@ func Batches(ctx context.Context, db *honker.DB, opts *PageOptions) (*BatchPage,
 	return p, engine.Wrap("list batches", "", err)
 }
 
-// Batch returns the batch with the given id. It performs a single short read and never waits for the
+// Batch returns the batch with the given ID. It performs a single short read and never waits for the
 // writer. It returns [honker.ErrNotFound] if the batch does not exist or has been deleted, and
 // [honker.ErrInvalid] if db is nil.
 func Batch(ctx context.Context, db *honker.DB, id int64) (*BatchInfo, error) {

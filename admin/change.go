@@ -118,7 +118,7 @@ func RunNow(ctx context.Context, db *honker.DB, f JobFilter, opts *RunNowOptions
 	return r, engine.Wrap("run now", "", err)
 }
 
-// changeFunc changes the jobs with the given ids. It returns the changed jobs and any waiting jobs
+// changeFunc changes the jobs with the given IDs. It returns the changed jobs and any waiting jobs
 // removed along with them.
 type changeFunc func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (row.Removed, error)
 
@@ -152,7 +152,7 @@ func tellQueues(of []row.Change, told func(queue string, ids []int64)) {
 	}
 }
 
-// skipOthers adds the ids that were not changed to r's skipped jobs.
+// skipOthers adds the IDs that were not changed to r's skipped jobs.
 func (a *action) skipOthers(r *Report, ids []int64, changed []row.Change) {
 	done := make(map[int64]bool, len(changed))
 	for _, c := range changed {

@@ -83,7 +83,7 @@ func addCounts(c *honker.Count, queues map[string]row.QueueCounts, sel row.JobSe
 	}
 }
 
-// countIn scans candidates in id order until it has counted more than limit jobs or has used up its
+// countIn scans candidates in ID order until it has counted more than limit jobs or has used up its
 // budget.
 func countIn(ctx context.Context, q engine.Querier, jobs engine.OperatorStore, f JobFilter, sel row.JobSelect, limit int64) (c honker.Count, err error) {
 	s := newScan(jobs, sel, row.NewestFirst, defaultBudget, mostStep/4, mostStep)

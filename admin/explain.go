@@ -41,7 +41,7 @@ type Reason struct {
 // lists. Times are predictions based on this machine's clock and on the current state of the file.
 //
 // Explain never waits for the writer. It examines at most a few thousand jobs. If there are more, Ahead is
-// a lower bound. An unknown or deleted id is not an error. Explain returns [honker.ErrInvalid] if db is
+// a lower bound. An unknown or deleted ID is not an error. Explain returns [honker.ErrInvalid] if db is
 // nil.
 func Explain(ctx context.Context, db *honker.DB, id int64) (ex *Explanation, err error) {
 	err = explain(ctx, db, func(ctx context.Context, x *explainer) (err error) {
@@ -136,7 +136,7 @@ func (x *explainer) job(ctx context.Context, id int64) (*Explanation, error) {
 	return all[0], nil
 }
 
-// jobs explains the live, dead or done jobs with the given ids.
+// jobs explains the live, dead or done jobs with the given IDs.
 func (x *explainer) jobs(ctx context.Context, ids []int64) ([]*Explanation, error) {
 	found, err := x.stores.Operators.Explain(ctx, x.q, ids, x.request(), x.now)
 	if err != nil {
@@ -151,7 +151,7 @@ func (x *explainer) jobs(ctx context.Context, ids []int64) ([]*Explanation, erro
 	return all, nil
 }
 
-// of explains the job with the given id.
+// of explains the job with the given ID.
 func (x *explainer) of(ctx context.Context, id int64, found *row.Explained) (*Explanation, error) {
 	ex := &Explanation{}
 	if !found.Found {

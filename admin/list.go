@@ -17,8 +17,8 @@ import (
 type Order int
 
 const (
-	NewestFirst   Order = iota // by descending id; a requeued job keeps its id
-	OldestFirst                // by ascending id
+	NewestFirst   Order = iota // by descending ID; a requeued job keeps its ID
+	OldestFirst                // by ascending ID
 	ClaimOrder                 // in claim order; only waiting jobs of a single queue, which Queues must name
 	LastDiedFirst              // by descending DiedAt; only dead jobs
 )

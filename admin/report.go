@@ -72,7 +72,7 @@ func newAction(ctx context.Context, db *honker.DB, verb string, f JobFilter, dea
 }
 
 // run finds the selected jobs without holding the write lock. It then changes them in small transactions,
-// ordered by time of death or by id. Jobs that no longer match at that point are left alone.
+// ordered by time of death or by ID. Jobs that no longer match at that point are left alone.
 func (a *action) run(ctx context.Context) (*Report, error) {
 	r := new(Report)
 	if err := a.engine.RefuseInTx(ctx, ""); err != nil {
@@ -164,7 +164,7 @@ func (a *action) find(ctx context.Context, read readFunc) (found []row.SelectedJ
 // readFunc calls f with a connection or a transaction.
 type readFunc = func(ctx context.Context, f func(ctx context.Context, q engine.Querier) error) error
 
-// minID is below every id.
+// minID is below every ID.
 const minID = -1 << 63
 
 // still returns the jobs in found that the filter still selects, in the same order. It must be called
@@ -187,7 +187,7 @@ func (a *action) still(ctx context.Context, q engine.Querier, found []row.Select
 	return slices.DeleteFunc(slices.Clone(found), func(j row.SelectedJob) bool { return !picked[j.ID] }), nil
 }
 
-// byQueue groups job ids by queue. The queues are in order of first appearance.
+// byQueue groups job IDs by queue. The queues are in order of first appearance.
 func byQueue(done []row.Change) (queues []string, ids map[string][]int64) {
 	ids = make(map[string][]int64)
 	for _, c := range done {

@@ -44,7 +44,7 @@ func (o *RequeueOptions) withDefaults() (RequeueOptions, error) {
 	return out, err
 }
 
-// Requeue returns the dead jobs that f selects to their queues, oldest first. A job keeps its id,
+// Requeue returns the dead jobs that f selects to their queues, oldest first. A job keeps its ID,
 // payload, priority and unique key. Attempts is not reset, so a worker with an old claim on the job
 // cannot settle it. Instead, MaxAttempts is increased, and the queue's Backoff starts over.
 //

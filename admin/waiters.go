@@ -37,7 +37,7 @@ func (w Waiters) row(unset Waiters) row.Waiters {
 	return map[Waiters]row.Waiters{ReleaseWaiters: row.ReleaseWaiters, DropWaiters: row.DropWaiters, KeepWaiters: row.KeepWaiters}[w]
 }
 
-// WaitersOf returns the ids of the jobs that wait for the live jobs that f selects, directly, through other
+// WaitersOf returns the IDs of the jobs that wait for the live jobs that f selects, directly, through other
 // jobs or through a batch. The result does not include jobs that f selects itself. [Cancel] with
 // DropWaiters also removes these jobs; without DropWaiters they may run. If f.Batch is set, the result
 // includes the jobs that wait for the batch, even if the batch has no unfinished members.
@@ -63,7 +63,7 @@ func waitersOf(ctx context.Context, db *honker.DB, f JobFilter) (waiters []int64
 		nodes[i] = j.ID
 	}
 	if f.Batch != 0 {
-		nodes = append(nodes, -f.Batch) // batches are nodes with negative ids
+		nodes = append(nodes, -f.Batch) // batches are nodes with negative IDs
 	}
 	err = e.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 		waiters, err = e.Stores.Operators.Waiters(ctx, q, nodes)

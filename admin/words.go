@@ -22,7 +22,7 @@ func counted(c honker.Count, noun string) string {
 // plural is like counted for an exact number.
 func plural(n int64, noun string) string { return counted(honker.Count{N: n}, noun) }
 
-// listed formats job ids with a leading comma. It returns "" if there are none.
+// listed formats job IDs with a leading comma. It returns "" if there are none.
 func listed(ids []int64) string {
 	if len(ids) == 0 {
 		return ""
@@ -30,7 +30,7 @@ func listed(ids []int64) string {
 	return ", " + named(ids)
 }
 
-// named formats the first few job ids.
+// named formats the first few job IDs.
 func named(ids []int64) string {
 	names := make([]string, len(ids))
 	for i, id := range ids {
