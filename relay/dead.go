@@ -154,7 +154,7 @@ func (q *Queue) replay(ctx context.Context, n int, hold time.Duration, f *DeadFi
 
 // Resolve marks a dead letter as handled. It remains in the database as DeadResolved until
 // [Queue.CleanupDead] deletes it. Resolve waits for the writer until ctx ends or BusyTimeout has
-// passed. It returns [honker.ErrClaimLost] if the dead letter was not taken by [Queue.Replay], is
+// passed. It returns [honker.ErrClaimLost] if the dead letter wasn't taken by [Queue.Replay], if it's
 // already settled, or if its hold has expired.
 func (d *DeadMessage) Resolve(ctx context.Context) error {
 	err := d.settle(ctx, row.RelayVerdict{Resolved: true})
@@ -164,7 +164,7 @@ func (d *DeadMessage) Resolve(ctx context.Context) error {
 // Reject returns a dead letter after a failed replay. The dead letter becomes pending again, its
 // attempts increase by 1, and cause becomes its LastError; cause may be nil. Reject waits for the
 // writer until ctx ends or BusyTimeout has passed. It returns [honker.ErrClaimLost] if the dead
-// letter was not taken by [Queue.Replay], is already settled, or if its hold has expired.
+// letter wasn't taken by [Queue.Replay], if it's already settled, or if its hold has expired.
 func (d *DeadMessage) Reject(ctx context.Context, cause error) error {
 	err := d.settle(ctx, row.RelayVerdict{Cause: engine.Describe(cause)})
 	return engine.WrapID("reject dead letter", d.ID, err)

@@ -35,7 +35,7 @@ func (e *events[E]) list() []E {
 	return append([]E(nil), e.all...)
 }
 
-// deadLetters returns "partition/seq attempts reason payload" for each dead letter, in id order.
+// deadLetters returns "partition/seq attempts reason payload" for each dead letter, in ID order.
 func deadLetters(t testing.TB, q *relay.Queue) (all []string) {
 	t.Helper()
 	for d, err := range q.Dead(context.Background(), &relay.DeadFilter{State: relay.DeadPending}) {

@@ -13,7 +13,7 @@ type Message struct {
 	Queue     string
 	Partition int
 	Seq       int64  // sequence number in its partition: 1, 2, 3 … without gaps; the same on every delivery
-	ID        int64  // row id; increases with each commit, across all queues
+	ID        int64  // row ID; increases with each commit, across all queues
 	Epoch     int64  // fencing token of the partition; increases with each batch
 	Key       string // Key of the Outgoing; empty if none, or if sent before keys were stored
 	Type      string // Type of the Outgoing

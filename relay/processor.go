@@ -16,7 +16,7 @@ type active struct {
 	taken    row.RelayTaken
 	size     int // maximum number of messages requested
 	batch    *Batch
-	ids      []int64   // ids of the messages; kept separately because the handler may modify the messages
+	ids      []int64   // IDs of the messages; kept separately because the handler may modify the messages
 	deadline time.Time // end of the handler's ctx
 	lapses   time.Time // latest possible end of the lease
 	began    time.Time

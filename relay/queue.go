@@ -60,7 +60,7 @@ type Outgoing struct {
 	Payload   []byte // any bytes, up to Options.MaxPayload; nil is empty
 }
 
-// Send appends either all of the messages, in the given order, or none of them. It returns their ids
+// Send appends either all of the messages, in the given order, or none of them. It returns their IDs
 // after the commit. It waits for the writer until ctx ends or BusyTimeout has passed
 // ([honker.ErrBusy]). If a payload is too large, or a Key, Type or Partition is invalid, Send returns
 // [honker.ErrInvalid] and writes nothing. If there are no messages, it does nothing. With a ctx from
