@@ -123,10 +123,10 @@ func (d *Dispatcher) leastLoaded(ctx context.Context, q engine.Querier, actors [
 	return best, nil
 }
 
-// workerID returns the worker id that an actor uses to claim jobs.
+// workerID returns the worker ID that an actor uses to claim jobs.
 func workerID(presence, token string) string { return presence + "/" + token }
 
-// presenceOf returns the presence key in a worker id, or "" if there is none.
+// presenceOf returns the presence key in a worker ID, or "" if there is none.
 func presenceOf(worker string) string {
 	if i := strings.LastIndexByte(worker, '/'); i >= 0 {
 		return worker[:i]

@@ -23,7 +23,7 @@ func Call[R any](ctx context.Context, d *Dispatcher, t Target, payload any, opts
 	return Await[R](ctx, d, id)
 }
 
-// Await waits for the job with the given id, as returned by Send, to end and decodes its result
+// Await waits for the job with the given ID, as returned by Send, to end and decodes its result
 // into an R. It returns immediately if the job has already ended.
 //
 // The result is the value saved by the worker. Actors in this package save a result. Workers in
@@ -32,7 +32,7 @@ func Call[R any](ctx context.Context, d *Dispatcher, t Target, payload any, opts
 // claim the reply, so later calls return the same result.
 //
 // Await returns a [*honker.JobFailedError] if the job has failed, [honker.ErrCancelled] if it was
-// stopped, [ErrNoResult] if it has finished without a result, and [honker.ErrNotFound] if the id is
+// stopped, [ErrNoResult] if it has finished without a result, and [honker.ErrNotFound] if the ID is
 // unknown. If ctx ends, Await returns ctx's error and the job keeps running. If the handler returns
 // nil, the result is JSON null, which decodes to the zero R.
 func Await[R any](ctx context.Context, d *Dispatcher, id int64) (R, error) {

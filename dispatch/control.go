@@ -14,7 +14,7 @@ import (
 // command is an event in a control topic.
 type command struct {
 	Cmd string `json:"cmd"`
-	ID  int64  `json:"id,omitempty"` // job id of cmdStopJob; offset of the ping for cmdPong
+	ID  int64  `json:"id,omitempty"` // job ID of cmdStopJob; offset of the ping for cmdPong
 
 	offset int64 // 0 if sent within this process
 }
@@ -142,7 +142,7 @@ func (d *Dispatcher) Ping(ctx context.Context, t Target) (pongs []Pong, err erro
 	return pongs, nil
 }
 
-// StopJob stops the job with the id returned by Send. A waiting job will not run. If the job is
+// StopJob stops the job with the ID returned by Send. A waiting job will not run. If the job is
 // running, its handler's ctx is canceled with cause [honker.ErrCancelled], and the job is not
 // retried. StopJob reports whether this call stopped the job; it returns false if the job has
 // already ended or is unknown. Workers in other bindings aren't notified: they find out that they
@@ -186,7 +186,7 @@ func (d *Dispatcher) stopJob(ctx context.Context, tx *sql.Tx, id int64) (stopped
 	return true, holder, err
 }
 
-// controlOf returns the control topic of the actor with the given worker id, or "" if worker is not
+// controlOf returns the control topic of the actor with the given worker ID, or "" if worker is not
 // an actor.
 func (d *Dispatcher) controlOf(worker string) string {
 	key, err := d.keys.Parse(presenceOf(worker))

@@ -164,7 +164,7 @@ const (
 // Key is a parsed key. Fields that do not apply to its kind are zero.
 type Key struct {
 	Kind   Kind
-	ID     int64  // job id of KindJob, KindReply and KindLegacyReply
+	ID     int64  // job ID of KindJob, KindReply and KindLegacyReply
 	Target Target // target of KindWork, KindControl and KindPresence
 	Queue  string // queue of KindStats
 	Actor  string // suffix or actor of the other legacy kinds

@@ -163,7 +163,7 @@ func (d *Dispatcher) events() string { return d.keys.prefix() + "events" }
 // <prefix>events with the state as their key. An event is published in the transaction that changes
 // the job, even if another binding's worker changes it.
 type Event struct {
-	ID      int64  `json:"id"` // id returned by Send
+	ID      int64  `json:"id"` // ID returned by Send
 	Queue   string `json:"queue"`
 	State   State  `json:"state"` // Dispatched again if the job will be retried
 	Attempt int    `json:"attempt,omitempty"`

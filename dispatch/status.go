@@ -39,7 +39,7 @@ type Status struct {
 	StartedAt time.Time // start of the last attempt; zero if there was none
 	EndedAt   time.Time // zero if the job has not ended
 
-	run   int64 // id of the live job or copy
+	run   int64 // ID of the live job or copy
 	twins bool  // whether copies wait in legacy queues
 	held  time.Time
 
@@ -49,7 +49,7 @@ type Status struct {
 // over reports whether Await can stop waiting for the job.
 func (s *Status) over() bool { return s.State != Dispatched && s.State != Started }
 
-// Status returns the status of the job with the given id, as returned by Send. The status is kept
+// Status returns the status of the job with the given ID, as returned by Send. The status is kept
 // for an hour after the job has ended. For an unknown ID, Status returns [honker.ErrNotFound]. It
 // never waits for a writer.
 func (d *Dispatcher) Status(ctx context.Context, id int64) (Status, error) {

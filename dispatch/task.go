@@ -11,7 +11,7 @@ import (
 
 // Task is a job claimed by an actor.
 type Task[T any] struct {
-	ID      int64 // id returned by Send, even if a copy in a legacy queue was claimed
+	ID      int64 // ID returned by Send, even if a copy in a legacy queue was claimed
 	Args    T
 	Target  Target // target that the job was sent to
 	Attempt int    // number of this attempt, from 1
