@@ -2,7 +2,7 @@
 // side of a bridge between two databases; package relay is the sending side.
 //
 // A sender delivers a message at least once. An [Inbox] verifies the request, records the source and
-// id of the message, and runs a handler, all in a single transaction of the receiver's database. A
+// ID of the message, and runs a handler, all in a single transaction of the receiver's database. A
 // repeated delivery gets the same response as the first and changes nothing. The handler can add a
 // job, publish an event, or write to the application's own tables.
 //
@@ -15,7 +15,7 @@
 // any implementation of it, such as HTTP of package relay with a Secret.
 //
 // The first message creates the table _honkerx_inbox_received, which no other honker binding uses.
-// [honker.DB.Maintain] deletes ids whose retention has passed.
+// [honker.DB.Maintain] deletes IDs whose retention has passed.
 package inbox
 
 import (
@@ -38,9 +38,9 @@ var (
 	// ErrTimestamp means that the request's timestamp differs from the current time by more than
 	// Options.Tolerance. Either the request is a replay or a clock is wrong.
 	ErrTimestamp = webhook.ErrTimestamp
-	// ErrID means that the message id is empty, is longer than 8,192 bytes, or contains a period or
+	// ErrID means that the message ID is empty, is longer than 8,192 bytes, or contains a period or
 	// a byte other than visible ASCII. The specification forbids periods because they separate the
-	// id from the timestamp in the signed text.
+	// ID from the timestamp in the signed text.
 	ErrID = webhook.ErrID
 	// ErrTooLarge means that the body is larger than Options.MaxBody.
 	ErrTooLarge = errors.New("the body is too large")
@@ -61,10 +61,10 @@ type Options struct {
 	Tolerance time.Duration
 	// MaxBody is the maximum size of a body in bytes; default 1 MiB.
 	MaxBody int64
-	// Retention is how long the inbox remembers an id; default 14 days, minimum twice Tolerance. It
+	// Retention is how long the inbox remembers an ID; default 14 days, minimum twice Tolerance. It
 	// must be longer than the sender keeps retrying a message, including receiver outages, because
 	// a delivery after that takes effect again. By default a relay retries indefinitely. Changing
-	// Retention does not affect ids that are already recorded.
+	// Retention does not affect IDs that are already recorded.
 	Retention time.Duration
 	Observer  *Observer // may be nil
 }

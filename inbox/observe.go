@@ -27,7 +27,7 @@ type Received struct {
 // Refused describes a request that was refused. Nothing was changed.
 type Refused struct {
 	Source string
-	ID     string // message id; empty if the request failed verification
+	ID     string // message ID; empty if the request failed verification
 	Status int    // HTTP status of the response
 	Err    error
 }

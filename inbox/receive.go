@@ -65,7 +65,7 @@ func Publish[E any](s *honker.Stream[E], opts ...honker.PublishOption) HandlerFu
 // the ID, Receive doesn't call h and returns false. Receive does not verify the message, which may
 // come from Verify or from another transport, and it ignores m.Source. Receive waits for the writer
 // until ctx ends or BusyTimeout has passed ([honker.ErrBusy]). It returns [honker.ErrInvalid] if m
-// or h is nil, [ErrID] for an invalid id, and [honker.ErrInTx] with a ctx from [honker.DB.Tx]; use
+// or h is nil, [ErrID] for an invalid ID, and [honker.ErrInTx] with a ctx from [honker.DB.Tx]; use
 // ReceiveTx there. If Receive returns an error, nothing was changed.
 func (in *Inbox) Receive(ctx context.Context, m *Message, h HandlerFunc) (first bool, err error) {
 	if h == nil {
@@ -116,7 +116,7 @@ func (m *Message) check() error {
 	return webhook.CheckID(m.ID)
 }
 
-// record stores a message's id until its retention has passed. It returns false if the id is
+// record stores a message's ID until its retention has passed. It returns false if the ID is
 // already there.
 func (in *Inbox) record(ctx context.Context, q engine.Querier, m *Message) (first bool, err error) {
 	now := time.Now()
