@@ -29,7 +29,7 @@ func (p *page) Sections() []section {
 // Stamp formats a time for the page's script.
 func (p *page) Stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// ID returns an element id derived from kind and parts. The id does not depend on the element's position, so a row
+// ID returns an element ID derived from kind and parts. The ID does not depend on the element's position, so a row
 // keeps its state when other rows are added or removed.
 func (p *page) ID(kind string, parts ...any) string {
 	sum := fnv.New64a()
