@@ -64,7 +64,7 @@ type Options struct {
 var ErrKey = errors.New("key is not in the ring")
 
 // New returns a codec that uses a copy of keys. A nil opts selects the defaults. New returns honker.ErrInvalid if
-// Current is not in the ring, if an id is malformed, or if a key is not 32 bytes long.
+// Current is not in the ring, if an ID is malformed, or if a key is not 32 bytes long.
 func New(keys Keys, opts *Options) (honker.Codec, error) {
 	c := &codec{current: keys.Current, ring: make(map[string]cipher.AEAD)}
 	if opts != nil {
@@ -159,7 +159,7 @@ func (c *codec) Decode(_ context.Context, queue string, stored json.RawMessage) 
 	}
 	text, err := key.Open(nil, nil, s.Text, s.bound(queue))
 	if err != nil {
-		// The job is not rejected, because another process may have a different key under this id.
+		// The job is not rejected, because another process may have a different key under this ID.
 		return nil, fmt.Errorf("seal: the payload cannot be opened with key %q for queue %q: it was altered, it was sealed for another queue, or another key has this id", s.Key, queue)
 	}
 	if s.Compressed == 1 {

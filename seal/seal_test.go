@@ -114,7 +114,7 @@ func TestCodec_Format(t *testing.T) {
 }
 
 // Keys can be rotated while jobs wait. A ring with both keys opens all payloads. If a ring lacks the old key, the
-// error names its id.
+// error names its ID.
 func TestCodec_KeyChanges(t *testing.T) {
 	before, both, after := newCodec(t, "a", nil), newCodec(t, "ba", nil), newCodec(t, "b", nil)
 	old, new := encode(t, before, "q", `"x"`), encode(t, both, "q", `"x"`)
@@ -126,7 +126,7 @@ func TestCodec_KeyChanges(t *testing.T) {
 	require.EqualError(t, err, `seal: the payload is sealed with key "a": key is not in the ring`)
 }
 
-// Decode fails if the queue, the key id, the compression mark or any bit of the ciphertext differs from the
+// Decode fails if the queue, the key ID, the compression mark or any bit of the ciphertext differs from the
 // sealed payload.
 func TestCodec_Altered(t *testing.T) {
 	compress := &seal.Options{Compress: true}
