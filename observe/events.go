@@ -77,7 +77,7 @@ type Settled struct {
 	Queue   string
 	Topic   string // set for an event of a group, in which case Queue is empty
 	Group   string
-	ID      int64 // id of the job, or offset of the event
+	ID      int64 // ID of the job, or offset of the event
 	Worker  string
 	Attempt int
 	Outcome Outcome

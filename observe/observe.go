@@ -45,6 +45,6 @@ type Operation struct {
 
 // OperationEnd describes the end of an Operation.
 type OperationEnd struct {
-	First, Last int64 // job ids or event offsets; includes the ID of an existing unique job
+	First, Last int64 // job IDs or event offsets; includes the ID of an existing unique job
 	Err         error // if not nil, nothing was added
 }
