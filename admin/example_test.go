@@ -173,7 +173,7 @@ func openIn(ctx context.Context, dir, name string) *honker.DB {
 	return db
 }
 
-// List the jobs of a queue that failed at least once, in two pages.
+// List the jobs in a queue that have failed at least once, in two pages.
 func ExampleListJobs() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "admin")

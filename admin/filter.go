@@ -117,7 +117,7 @@ func (f *JobFilter) selected() row.JobSelect {
 	return s
 }
 
-// fields replaces the keys of a filter map with JSON paths.
+// fields replaces a filter map's keys with JSON paths.
 func fields(of map[string]string, path func(string) string) map[string]string {
 	if len(of) == 0 {
 		return nil

@@ -19,7 +19,7 @@ type Order int
 const (
 	NewestFirst   Order = iota // by descending ID; a requeued job keeps its ID
 	OldestFirst                // by ascending ID
-	ClaimOrder                 // in claim order; only waiting jobs of a single queue, which Queues must name
+	ClaimOrder                 // in claim order; only waiting jobs in a single queue, which Queues must name
 	LastDiedFirst              // by descending DiedAt; only dead jobs
 )
 

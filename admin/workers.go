@@ -69,7 +69,7 @@ func Workers(ctx context.Context, db *honker.DB) ([]WorkerInfo, error) {
 	return all, nil
 }
 
-// workersOf returns the workers of a queue, or of all queues if queue is "". It checks each process only
+// workersOf returns a queue's workers, or those of all queues if queue is "". It checks each process only
 // once.
 func workersOf(ctx context.Context, q engine.Querier, workers engine.WorkerStore, queue string, now time.Time) ([]WorkerInfo, error) {
 	rows, err := workers.List(ctx, q, queue)
