@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// handleBatches runs handle for n messages of a single partition for an hour. It returns the first
+// handleBatches runs handle for n messages in a single partition for an hour. It returns the first
 // sequence number and the length of each batch.
 func handleBatches(t *testing.T, n int, o *relay.Options, handle func(i int, b *relay.Batch) error) (batches []string, db *honker.DB) {
 	t.Helper()

@@ -42,11 +42,11 @@ func From[E any](ctx context.Context, from *honker.Stream[E], consumer string, t
 	return engine.Wrap("relay from", from.Name(), err)
 }
 
-// pipeSink sends the messages that transform returns for the events of a stream.
+// pipeSink sends the messages that transform returns for a stream's events.
 type pipeSink struct {
 	to        *Queue
 	transform func(ctx context.Context, event any) ([]Outgoing, error)
-	batch     *sendOp // messages of the current transaction; nil if there are none
+	batch     *sendOp // messages in the current transaction; nil if there are none
 }
 
 // Add implements engine.Sink.

@@ -18,7 +18,7 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// sent handles all messages of the queue "hooks" and returns them in ID order.
+// sent handles all messages in the queue "hooks" and returns them in ID order.
 func sent(t testing.TB, db *honker.DB, partitions int) []relay.Message {
 	t.Helper()
 	r := relay.New(db, nil)
@@ -31,7 +31,7 @@ func sent(t testing.TB, db *honker.DB, partitions int) []relay.Message {
 	return slices.SortedFunc(slices.Values(got.list()), func(a, b relay.Message) int { return cmp.Compare(a.ID, b.ID) })
 }
 
-// sentTexts handles all messages of the queue "hooks" and returns their payloads in ID order.
+// sentTexts handles all messages in the queue "hooks" and returns their payloads in ID order.
 func sentTexts(t testing.TB, db *honker.DB, partitions int) (texts []string) {
 	t.Helper()
 	for _, m := range sent(t, db, partitions) {

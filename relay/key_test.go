@@ -70,7 +70,7 @@ func allDead(t testing.TB, q *relay.Queue, f *relay.DeadFilter) (all []*relay.De
 	return all
 }
 
-// keys returns the keys of the messages, in order.
+// keys returns the messages' keys, in order.
 func (s *seen) keys() (all []string) {
 	for _, m := range s.list() {
 		all = append(all, m.Key)

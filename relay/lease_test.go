@@ -95,7 +95,7 @@ func TestRelay_Lease_Long(t *testing.T) {
 	})
 }
 
-// The queues of a relay can have different leases.
+// A relay's queues can have different leases.
 func TestRelay_Lease_EachQueue(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		r := relay.New(db, &relay.Options{Batch: 500, VacuumEvery: 5 * time.Minute})

@@ -299,7 +299,7 @@ func (r *run) exceptions() (all []row.RelayPartition) {
 	return all
 }
 
-// leftBehind returns an error that names the handlers of this run that are still running.
+// leftBehind returns an error that names this run's handlers that are still running.
 func (r *run) leftBehind() (err error) {
 	r.relay.mu.Lock()
 	defer r.relay.mu.Unlock()

@@ -43,7 +43,7 @@ func (r *run) sweep(ctx context.Context) error {
 	return nil
 }
 
-// vacuum deletes the finished messages of a queue in small transactions.
+// vacuum deletes a queue's finished messages in small transactions.
 func (r *run) vacuum(ctx context.Context, queue string) error {
 	for p := r.relay.engine.NewPace(); ; {
 		limit, deleted := p.Size, 0

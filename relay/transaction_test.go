@@ -23,7 +23,7 @@ func effect(ctx context.Context, tx *sql.Tx, m *relay.Message) error {
 	return err
 }
 
-// effectsOf runs h for an hour on five messages of a partition, and returns "seq/attempt" for each
+// effectsOf runs h for an hour on five messages in a partition and returns "seq/attempt" for each
 // effect.
 func effectsOf(t *testing.T, h txHandler, opts ...relay.HandleOption) (effects, dead []string, log *testkit.Log) {
 	t.Helper()

@@ -83,7 +83,7 @@ func orders(t *testing.T, js natsjs.JetStream, change func(*natsjs.StreamConfig)
 
 func atomically(c *natsjs.StreamConfig) { c.AllowAtomicPublish = true }
 
-// stored returns all messages of a stream.
+// stored returns all messages in a stream.
 func stored(t *testing.T, s natsjs.Stream) (all []*natsjs.RawStreamMsg) {
 	t.Helper()
 	info, err := s.Info(t.Context())

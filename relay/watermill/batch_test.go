@@ -69,7 +69,7 @@ func (p *publisher) payloads() (all []string) {
 	return all
 }
 
-// A subscriber receives the messages of a partition in order.
+// A subscriber receives a partition's messages in order.
 func TestPublish_Order(t *testing.T) {
 	const n = 200
 	for name, handle := range map[string]func(*relay.Queue, message.Publisher){
