@@ -7,7 +7,7 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// QueueStats holds the job counts of a queue.
+// QueueStats holds a queue's job counts.
 type QueueStats struct {
 	Queue    string
 	Target   Target    // the queue's target
@@ -16,7 +16,7 @@ type QueueStats struct {
 	Oldest   time.Time // when the oldest waiting job was sent, in whole seconds; zero if no job is waiting
 }
 
-// Stats counts the jobs of each canonical queue, sorted by queue. Empty queues are omitted. Each
+// Stats counts the jobs in each canonical queue, sorted by queue. Empty queues are omitted. Each
 // call scans one index entry per job, which takes about a tenth of a second for a million jobs.
 // Stats never waits for a writer.
 func (d *Dispatcher) Stats(ctx context.Context) (all []QueueStats, err error) {
