@@ -59,7 +59,7 @@ func next(t *testing.T, page string) string {
 	return unescape(m[1])
 }
 
-// A selection is kept on other pages of the list until a verb has processed it.
+// A selection is kept on the list's other pages until a verb has processed it.
 func TestSelection_Pages(t *testing.T) {
 	db, h := open(t, nil)
 	for range 7 {
