@@ -33,7 +33,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Keys holds the encryption keys of a codec.
+// Keys holds a codec's encryption keys.
 type Keys struct {
 	// Current is the ID of the key in Ring that seals new payloads. The ID is stored unencrypted with each payload.
 	// It consists of up to 64 ASCII letters, digits and the characters . _ : / -
