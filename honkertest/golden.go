@@ -138,7 +138,7 @@ func (g *golden) queues() error {
 	return err
 }
 
-// details formats the fields of a job that differ from their defaults.
+// details formats the job fields that differ from their defaults.
 func (g *golden) details(j *honker.JobInfo) (text string) {
 	if j.Priority != 0 {
 		text += fmt.Sprintf(", priority %d", j.Priority)
