@@ -128,7 +128,7 @@ func (p *params) integer(name string, low, high, def int64) int64 {
 	return n
 }
 
-// ID returns a required positive ID.
+// id returns a required positive ID.
 func (p *params) id(name string) int64 {
 	n := p.integer(name, 1, 1<<62, 0)
 	if n == 0 && len(p.faults) == 0 {
