@@ -78,6 +78,7 @@ var nestedMayImport = map[string][]string{
 	"honkerprom": {"admin"},
 	"tests":      {"internal/sqlite", "internal/testkit", "admin", "dispatch", "inbox", "relay", "ui"},
 	"bench":      {"internal/testkit", "admin", "dispatch", "relay", "ui"},
+	"examples":   {"honkerprom"},
 	"ui":         {"admin"},
 }
 
