@@ -39,10 +39,7 @@ func runShop(ctx context.Context, c nodeConfig) error {
 		Secret: c.secret,
 		Source: shopNode, // namespaces the message ids, so that two shops cannot collide
 	}), relay.Lease(c.lease, c.lease/4))
-	ran := make(chan error, 1)
-	go func() { ran <- s.relay.Run(ctx) }()
-	err = unlessEnded(ctx, s.placeOrders(ctx))
-	return errors.Join(err, <-ran, db.Close())
+	return errors.Join(honker.Run(ctx, s.placeOrders, s.relay.Run), db.Close())
 }
 
 func newShop(c nodeConfig, db *honker.DB) *shop {

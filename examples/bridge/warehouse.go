@@ -30,8 +30,7 @@ func runWarehouse(ctx context.Context, c nodeConfig) error {
 		return unlessEnded(ctx, err)
 	}
 	w := &warehouse{db: db, packing: honker.NewQueue[order](db, "packing", nil)}
-	err = w.serve(ctx, c)
-	return errors.Join(unlessEnded(ctx, err), db.Close())
+	return errors.Join(w.serve(ctx, c), db.Close())
 }
 
 func (w *warehouse) serve(ctx context.Context, c nodeConfig) error {
@@ -51,14 +50,18 @@ func (w *warehouse) serve(ctx context.Context, c nodeConfig) error {
 	mux := http.NewServeMux()
 	mux.Handle("/orders", in.Handler(w.receive))
 	server := &http.Server{Handler: mux, ReadTimeout: 10 * time.Second}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	err = w.packing.WorkTx(ctx, pack, &honker.WorkOptions{Lease: c.lease})
-	err = errors.Join(err, server.Close())
-	if end := <-served; !errors.Is(end, http.ErrServerClosed) {
-		err = errors.Join(err, end)
-	}
-	return err
+	return honker.Run(ctx,
+		func(ctx context.Context) error {
+			return w.packing.WorkTx(ctx, pack, &honker.WorkOptions{Lease: c.lease})
+		},
+		func(ctx context.Context) error {
+			context.AfterFunc(ctx, func() { _ = server.Close() })
+			if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+				return err
+			}
+			return nil
+		},
+	)
 }
 
 // receive stores an order and enqueues the job that packs it. Both happen in the transaction in

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 
 	"github.com/honker-go/honker"
@@ -22,14 +21,6 @@ var everybody = []string{counterName, alarmName, condenserName, resolversName}
 
 const sqlCount = `INSERT INTO traffic (path, requests, bytes) VALUES (?1, 1, ?2)
 ON CONFLICT (path) DO UPDATE SET requests = requests + 1, bytes = bytes + excluded.bytes`
-
-// ended returns nil if err is ctx's error, and err otherwise.
-func ended(ctx context.Context, err error) error {
-	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		return nil
-	}
-	return err
-}
 
 // inTxOnly turns off automatic saving. The offset is saved only by AckTx, together with the effect
 // of the event.
@@ -61,8 +52,7 @@ func (f *feed) countOne(ctx context.Context, e *honker.Event[Request]) error {
 // condense publishes a short text for each failed request, under the same key. The texts remain
 // when the requests themselves are compacted.
 func (f *feed) condense(ctx context.Context) error {
-	err := honker.Pipe(ctx, f.failed, condenserName, f.trouble, func(_ context.Context, e *honker.Event[Request]) (string, error) {
+	return honker.Pipe(ctx, f.failed, condenserName, f.trouble, func(_ context.Context, e *honker.Event[Request]) (string, error) {
 		return fmt.Sprintf("%d %s %s", e.Data.Status, e.Data.Method, e.Data.Path), nil
 	})
-	return ended(ctx, err) // Pipe returns ctx's error if ctx is done before the first event
 }

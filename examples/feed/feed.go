@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/honker-go/honker"
@@ -108,27 +107,18 @@ func (f *feed) serve(ctx context.Context) error {
 	return f.compact(ctx)
 }
 
-// work runs the tailer and all consumers concurrently. The first error stops them all.
+// work runs the tailer and all consumers, and shows the progress, until all events are handled.
 func (f *feed) work(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	parts := []func(context.Context) error{f.tailer.run, f.count, f.condense, f.watchAlarm}
+	loops := []func(context.Context) error{f.tailer.run, f.count, f.condense, f.watchAlarm}
 	for range resolvers {
-		parts = append(parts, f.resolve)
+		loops = append(loops, f.resolve)
 	}
-	errs := make([]error, len(parts)+1)
-	var all sync.WaitGroup
-	for i, part := range parts {
-		all.Go(func() {
-			if errs[i] = part(ctx); errs[i] != nil {
-				stop()
-			}
-		})
-	}
-	errs[len(parts)] = f.watch(ctx)
-	stop()
-	all.Wait()
-	return errors.Join(errs...)
+	return honker.Run(ctx, append(loops, func(ctx context.Context) error {
+		defer stop()
+		return f.watch(ctx)
+	})...)
 }
 
 func (f *feed) watchAlarm(ctx context.Context) error { return f.alarm.run(ctx, f.failed) }

@@ -32,7 +32,7 @@ var rest = honker.Constant(300 * time.Millisecond)
 func (f *feed) resolve(ctx context.Context) error {
 	m, err := f.group.Join(ctx, "resolver-"+rand.Text()[:6])
 	if err != nil {
-		return ended(ctx, err)
+		return err
 	}
 	for d, err := range m.All(ctx) {
 		if err != nil && d != nil {

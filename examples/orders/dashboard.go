@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -14,13 +15,11 @@ import (
 // dashboard serves package ui's pages, read-only. A server that is reachable from other machines
 // should use ui.Basic or its own authorization instead of ui.ReadOnly.
 type dashboard struct {
-	server *http.Server
-	url    string
-	ended  chan error
+	server   *http.Server
+	listener net.Listener
 }
 
-// openDashboard starts the dashboard. It listens on the loopback interface if the address has no
-// host.
+// openDashboard listens on the address, or on the loopback interface if the address has no host.
 func openDashboard(db *honker.DB, address string) (*dashboard, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -34,24 +33,27 @@ func openDashboard(db *honker.DB, address string) (*dashboard, error) {
 		return nil, fmt.Errorf("-ui: %w", err)
 	}
 	pages := ui.New(db, &ui.Options{Authorize: ui.ReadOnly, Title: "orders"})
-	d := &dashboard{
-		server: &http.Server{Handler: pages, ReadHeaderTimeout: 10 * time.Second},
-		url:    "http://" + listener.Addr().String() + "/",
-		ended:  make(chan error, 1),
-	}
+	d := &dashboard{&http.Server{Handler: pages, ReadHeaderTimeout: 10 * time.Second}, listener}
 	d.server.RegisterOnShutdown(pages.Close) // open pages would delay Shutdown
-	go func() { d.ended <- d.server.Serve(listener) }()
 	return d, nil
 }
 
-// close shuts the dashboard down, giving open requests a second to finish.
-func (d *dashboard) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if d.server.Shutdown(ctx) != nil {
-		_ = d.server.Close()
+// run serves until ctx is done, and then gives open requests a second to finish.
+func (d *dashboard) run(ctx context.Context) error {
+	stopped := make(chan struct{})
+	context.AfterFunc(ctx, func() {
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		if d.server.Shutdown(grace) != nil {
+			_ = d.server.Close()
+		}
+		close(stopped)
+	})
+	if err := d.server.Serve(d.listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
 	}
-	<-d.ended
+	<-stopped
+	return nil
 }
 
 // serveAndShow is serve with a dashboard, which stays up after the report until ctx is done.
@@ -60,14 +62,12 @@ func (s *service) serveAndShow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer d.close()
-	fmt.Fprintln(s.w, "dashboard:", d.url)
-	if err := s.serve(ctx); err != nil {
+	fmt.Fprintf(s.w, "dashboard: http://%s/\n", d.listener.Addr())
+	return honker.Run(ctx, d.run, func(ctx context.Context) error {
+		err := s.serve(ctx)
+		if err == nil && ctx.Err() == nil {
+			fmt.Fprintln(s.w, "The dashboard stays up until the program is interrupted.")
+		}
 		return err
-	}
-	if ctx.Err() == nil {
-		fmt.Fprintln(s.w, "The dashboard stays up until the program is interrupted.")
-		<-ctx.Done()
-	}
-	return nil
+	})
 }

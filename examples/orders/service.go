@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -83,25 +82,20 @@ func (s *service) serve(ctx context.Context) error {
 	return s.settle(context.WithoutCancel(ctx), took)
 }
 
-// work runs the intake and the workers concurrently. The first error stops both.
+// work runs the intake and the workers, and shows the progress, until all jobs are done.
 func (s *service) work(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	var both sync.WaitGroup
-	var intakeErr, workErr error
-	both.Go(func() {
-		if intakeErr = s.takeIn(ctx); intakeErr != nil {
-			stop()
-		}
-	})
-	both.Go(func() {
-		defer stop()
-		workErr = s.queue.Work(ctx, s.receipts.handle, &honker.WorkOptions{Workers: s.workers, Lease: s.lease})
-	})
-	watchErr := s.watch(ctx)
-	stop()
-	both.Wait()
-	return errors.Join(intakeErr, workErr, watchErr)
+	return honker.Run(ctx,
+		s.takeIn,
+		func(ctx context.Context) error {
+			return s.queue.Work(ctx, s.receipts.handle, &honker.WorkOptions{Workers: s.workers, Lease: s.lease})
+		},
+		func(ctx context.Context) error {
+			defer stop()
+			return s.watch(ctx)
+		},
+	)
 }
 
 func (s *service) takeIn(ctx context.Context) error {

@@ -89,15 +89,18 @@ func run(ctx context.Context, stdout io.Writer) error {
 
 // demonstrate places orders while a worker prints their receipts.
 func demonstrate(ctx context.Context, stdout io.Writer, db *honker.DB, name string, s shop, receipts *honker.Queue[Receipt]) error {
-	workCtx, stop := context.WithCancel(ctx)
-	worked := make(chan error, 1)
-	go func() { worked <- work(workCtx, s, receipts) }()
-	err := errors.Join(
-		place(ctx, stdout, db, name, "EnqueueTx", s.byVerb),
-		place(ctx, stdout, db, name, "honker_enqueue", s.bySQL),
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	return honker.Run(ctx,
+		func(ctx context.Context) error { return work(ctx, s, receipts) },
+		func(ctx context.Context) error {
+			defer stop()
+			return errors.Join(
+				place(ctx, stdout, db, name, "EnqueueTx", s.byVerb),
+				place(ctx, stdout, db, name, "honker_enqueue", s.bySQL),
+			)
+		},
 	)
-	stop()
-	return errors.Join(err, <-worked)
 }
 
 // work runs a worker that marks orders as printed in the transaction that acks the job.

@@ -10,7 +10,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -120,23 +119,14 @@ func (s *shop) deliverTo(host string) func(context.Context, *relay.Message) erro
 	}
 }
 
-// work places orders, relays webhooks and shows the progress. The first error stops all three.
+// work places orders, relays webhooks and shows the progress, until all webhooks have arrived.
 func (s *shop) work(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	parts := []func(context.Context) error{s.placeOrders, s.relay.Run, s.watch}
-	errs := make([]error, len(parts))
-	var all sync.WaitGroup
-	for i, part := range parts {
-		all.Go(func() {
-			errs[i] = part(ctx)
-			if errs[i] != nil || i == len(parts)-1 {
-				stop()
-			}
-		})
-	}
-	all.Wait()
-	return errors.Join(errs...)
+	return honker.Run(ctx, s.placeOrders, s.relay.Run, func(ctx context.Context) error {
+		defer stop()
+		return s.watch(ctx)
+	})
 }
 
 // placeOrders places the orders that are still missing. Earlier runs may have placed some.

@@ -94,19 +94,16 @@ const workers = 8
 func (sc *scenario) deliver(ctx context.Context) error {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
-	ended := make(chan error, len(sc.dbs))
+	loops := []func(context.Context) error{func(ctx context.Context) error {
+		defer stop()
+		return sc.watch(ctx)
+	}}
 	for _, db := range sc.dbs {
-		go func() {
-			ended <- newQueue(db, sc.queue.Name()).Work(working, sc.endpoints.handle, &honker.WorkOptions{Workers: workers})
-			stop() // Work only returns when it fails or its context is done
-		}()
+		loops = append(loops, func(ctx context.Context) error {
+			return newQueue(db, sc.queue.Name()).Work(ctx, sc.endpoints.handle, &honker.WorkOptions{Workers: workers})
+		})
 	}
-	err := sc.watch(working)
-	stop()
-	for range sc.dbs {
-		err = errors.Join(err, <-ended)
-	}
-	return errors.Join(err, ctx.Err())
+	return errors.Join(honker.Run(working, loops...), ctx.Err())
 }
 
 // look is the polling interval. The progress is printed every show polls.
