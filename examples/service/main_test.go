@@ -198,6 +198,17 @@ func start(t *testing.T, file, provider string) *process {
 	if runtime.GOOS == "windows" {
 		t.Skip("no process can be interrupted")
 	}
+	for range 3 {
+		if p := tryStart(t, file, provider); p.answers(t) {
+			return p
+		}
+	}
+	require.Fail(t, "the service does not start")
+	return nil
+}
+
+// tryStart starts the service on a free port. Another process may take the port before the service does.
+func tryStart(t *testing.T, file, provider string) *process {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	addr := listener.Addr().String()
@@ -215,12 +226,17 @@ func start(t *testing.T, file, provider string) *process {
 			<-p.ended
 		}
 	})
-	waitFor(t, "the server", func() bool {
-		require.Empty(t, p.ended, "the service has ended")
-		answer, err := p.client.Get(p.url + "/metrics")
-		return err == nil && answer.Body.Close() == nil
-	})
 	return p
+}
+
+// answers waits until the service answers, and reports false if it ends before.
+func (p *process) answers(t *testing.T) (ok bool) {
+	waitFor(t, "the server", func() bool {
+		answer, err := p.client.Get(p.url + "/metrics")
+		ok = err == nil && answer.Body.Close() == nil
+		return ok || len(p.ended) > 0
+	})
+	return ok
 }
 
 // stop interrupts the service, which must succeed.
