@@ -16,8 +16,8 @@ import (
 
 // BatchOptions configures a new batch. The zero value of a field means its default.
 type BatchOptions struct {
-	Name    string            // shown in lists; need not be unique
-	Headers map[string]string // stored with the batch and shown in lists; at most 64, with 8 KiB of names and values
+	Name    string            // shown in listings; need not be unique
+	Headers map[string]string // stored with the batch and shown in listings; at most 64 headers and 8 KiB in total
 }
 
 func (o *BatchOptions) encode() (name, headers string, err error) {
@@ -31,10 +31,10 @@ func (o *BatchOptions) encode() (name, headers string, err error) {
 	return o.Name, headers, errors.Join(err, bad)
 }
 
-// Batch is a set of jobs that other jobs can wait for together; see [InBatch] and [AfterBatch]. The jobs may be
-// in any queue. Jobs can be added to a batch until it is sealed. After that, only its own members may add more,
-// for as long as a member is waiting or running. The batch is done when it is sealed and all its members are
-// done. The file keeps a done batch for a week. Batch is a cheap handle for the batch's row in the file.
+// Batch is a set of jobs that other jobs can wait for as a whole; see [InBatch] and [AfterBatch]. The jobs can be in
+// different queues. Jobs can be added to a batch until it is sealed. After that, only its own members may add more,
+// for as long as a member is waiting or running. The batch is done when it is sealed and all its members are done. A
+// done batch stays in the file for a week. A Batch is a cheap handle to the batch's row in the file.
 type Batch struct {
 	ID int64 // the argument of InBatch and AfterBatch
 
@@ -47,8 +47,8 @@ func (db *DB) Batch(id int64) *Batch {
 	return &Batch{ID: id, db: db}
 }
 
-// NewBatch adds an open batch without members. A nil opts means defaults. NewBatch waits for the writer until
-// ctx ends or BusyTimeout has passed.
+// NewBatch creates an open batch with no members. A nil opts means defaults. NewBatch waits for the writer until ctx
+// ends or BusyTimeout has passed.
 func (db *DB) NewBatch(ctx context.Context, opts *BatchOptions) (*Batch, error) {
 	name, headers, err := opts.encode()
 	if err != nil {
@@ -65,8 +65,8 @@ func (db *DB) NewBatch(ctx context.Context, opts *BatchOptions) (*Batch, error) 
 	return b, nil
 }
 
-// NewBatchTx is like [DB.NewBatch], within tx. Add the first members and the jobs that wait for the batch in the same
-// transaction, so that the batch exists with them or not at all.
+// NewBatchTx is like [DB.NewBatch] but runs within tx. Add the first members and the jobs that wait for the batch in
+// the same transaction, so that either all of it exists or none of it does.
 func (db *DB) NewBatchTx(ctx context.Context, tx Tx, opts *BatchOptions) (*Batch, error) {
 	name, headers, err := opts.encode()
 	if err != nil {
@@ -93,7 +93,7 @@ func (b *Batch) Seal(ctx context.Context) error {
 	return failID("seal batch", b.ID, err)
 }
 
-// SealTx is like [Batch.Seal], within tx.
+// SealTx is like [Batch.Seal] but runs within tx.
 func (b *Batch) SealTx(ctx context.Context, tx Tx) error {
 	on, err := b.db.join(ctx, tx)
 	if err == nil {
@@ -154,8 +154,8 @@ func (b *Batch) cancel(ctx context.Context) (cancelled int, err error) {
 	}
 }
 
-// told cancels the handlers of removed jobs in this process, wakes goroutines that wait for those jobs, and
-// notifies the observer.
+// told cancels any handlers that are running the removed jobs in this process, wakes goroutines waiting for those
+// jobs, and notifies the observer.
 func (b *Batch) told(ctx context.Context, gone []row.Change) {
 	byQueue := make(map[string][]int64)
 	for _, c := range gone {
@@ -168,23 +168,23 @@ func (b *Batch) told(ctx context.Context, gone []row.Change) {
 	}
 }
 
-// After makes the job wait until the jobs with the given ids are done. They may belong to any queue. The job
-// then behaves as if it had never waited: its Delay or RunAt still counts from the enqueue, and its Key,
-// Priority and unique key apply as usual. ExpiresIn keeps running while the job waits. The results of the other
-// jobs are kept for as long as the waiting job exists, regardless of their TTL; read them with [Result].
+// After makes the job wait until the jobs with the given IDs are done. They may belong to any queue. The job then
+// behaves as if it had never waited: its Delay or RunAt still counts from the enqueue, and its Key, Priority and
+// unique key apply as usual. ExpiresIn keeps running while the job waits. The results of the other jobs are kept for
+// as long as the waiting job exists, regardless of their TTL; read them with [Result].
 //
 // A job is done once its ack, from any binding, is committed. Cancelling a job (see package admin) or discarding
 // it counts as done. If a job is dead or dies, the waiting job keeps waiting, in case the dead job is requeued.
 // See [EvenIfDead].
 //
-// The jobs may be enqueued in the same transaction, for example with EnqueueManyTx followed by EnqueueTx. A
-// chain, a fan-out or a fan-in is then added as a whole or not at all. Cycles are impossible, because a job has
-// no id before it is enqueued. After returns [ErrInvalid] for an id that was never assigned to a job. An enqueue
-// with more than 10,000 ids, counted over all its After options, is also [ErrInvalid]; use a batch instead.
-// After without ids has no effect.
+// The jobs may be enqueued in the same transaction, for example with EnqueueManyTx followed by EnqueueTx. A chain, a
+// fan-out or a fan-in is then added as a whole or not at all. Cycles are impossible, because a job has no ID before
+// it is enqueued. After returns [ErrInvalid] for an ID that was never assigned to a job. An enqueue whose After
+// options list more than 10,000 IDs in total also returns [ErrInvalid]; use a batch instead. After with no IDs has no
+// effect.
 //
-// Other bindings delete a job before they add it to the dead letters. After such a delete, the waiting job
-// becomes claimable after at least two seconds, and is held again if the deleted job turns up as a dead letter.
+// Other bindings delete a job before they add it to the dead letters. After such a delete, the waiting job becomes
+// claimable no sooner than two seconds later, and is held again if the deleted job turns up as a dead letter.
 //
 // With EnqueueMany, After applies to every job. In a queue with [Limits].InOrder, a waiting job keeps its turn,
 // so later jobs with its key wait too.
@@ -195,11 +195,11 @@ func After(ids ...int64) EnqueueOption {
 	}
 }
 
-// AfterBatch is like [After] for all members of a batch, including members added later: the job waits until the
-// batch is sealed and its members are done. A member of the batch cannot wait for it, nor can a job that a
-// member waits for: both are [ErrInvalid]. In a queue with [Limits].InOrder, a later member with the same [Key]
-// is also [ErrInvalid], because the two jobs would wait for each other. InOrder does not check jobs that were
-// enqueued before it was set: two such jobs wait until one of them is cancelled.
+// AfterBatch is like [After] for all members of a batch, including members added later: the job waits until the batch
+// is sealed and its members are done. A member of the batch cannot wait for it, nor can a job that a member waits
+// for: the enqueue returns [ErrInvalid]. In a queue with [Limits].InOrder, adding a later member with the same [Key]
+// also returns [ErrInvalid], because the two jobs would wait for each other. InOrder does not check jobs that were
+// enqueued before it was set: two such jobs wait until either is cancelled.
 func AfterBatch(batch int64) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.link().Batches = append(o.links.Batches, batch)
@@ -207,13 +207,13 @@ func AfterBatch(batch int64) EnqueueOption {
 	}
 }
 
-// EvenIfDead, used with [After] or [AfterBatch], lets the job run even if some of the jobs it waits for are
-// dead. It is [ErrInvalid] without After or AfterBatch.
+// EvenIfDead, used with [After] or [AfterBatch], lets the job run even if some of the jobs it waits for are dead.
+// Without After or AfterBatch, the enqueue returns [ErrInvalid].
 func EvenIfDead() EnqueueOption { return func(o *enqueueOptions) { o.link().IfDead = true } }
 
-// InBatch makes the job a member of a batch. The enqueue returns [ErrBatchDone] if the batch is sealed and no
-// member is waiting or running; until then, a member's handler may add members. An id that was never assigned to
-// a batch is [ErrInvalid], and so is a second InBatch.
+// InBatch makes the job a member of a batch. The enqueue returns [ErrBatchDone] if the batch is sealed and no member
+// is waiting or running; until then, a member's handler may add members. It returns [ErrInvalid] for an ID that was
+// never assigned to a batch, and for a second InBatch.
 func InBatch(batch int64) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.err = errors.Join(o.err, checkIDs("InBatch", []int64{batch}))
@@ -244,7 +244,7 @@ const (
 	maxEdges = 100_000 // across all jobs of the enqueue
 )
 
-// checkLinks rejects option combinations that are invalid for an enqueue of the given number of jobs.
+// checkLinks rejects combinations of options that are invalid when enqueuing the given number of jobs.
 func (o *enqueueOptions) checkLinks(jobs int) error {
 	switch n := len(o.links.Jobs) + len(o.links.Batches); {
 	case n > maxAfter:
@@ -256,17 +256,17 @@ func (o *enqueueOptions) checkLinks(jobs int) error {
 	case slices.Contains(o.links.Batches, o.links.In):
 		return fmt.Errorf("%w: a member of batch %d cannot wait for the batch", ErrInvalid, o.links.In)
 	case n == 0 && o.links.In == 0:
-		o.links = nil // After() without ids
+		o.links = nil // After() with no IDs
 	}
 	return nil
 }
 
-// afterTimeout bounds the read of [Job.After], which has no ctx.
+// afterTimeout limits how long [Job.After] may take to read the file, since it has no ctx.
 const afterTimeout = 10 * time.Second
 
-// After returns, in order, the ids of the jobs that this job was enqueued [After], including the members of its
-// batches. Their results can be read with [Result] until this job is settled. It returns nil if the job waited
-// for no other job, or only for a batch that was done before the enqueue.
+// After returns, in order, the IDs of the jobs that this job was enqueued to run [After], including the members of
+// batches. Their results can be read with [Result] until this job is settled. After returns nil if the job didn't
+// wait for any other job, or only for a batch that was done before the enqueue.
 //
 // After reads the file without waiting for the writer. In WorkTx it reads within the transaction. If the read
 // fails, After logs the error and returns nil. On an attached pool with a single connection, call After before

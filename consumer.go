@@ -33,12 +33,12 @@ var (
 	End = From{kind: fromEnd}
 )
 
-// Offset returns the position after the event with offset n, whether or not that event exists. A negative n is
-// [ErrInvalid] where the position is used.
+// Offset returns the position after the event with offset n, whether or not that event exists. If n is negative, any
+// call that uses the position returns [ErrInvalid].
 func Offset(n int64) From { return From{kind: fromOffset, offset: n} }
 
-// Since returns the position before the first event created at or after t, to the second. If there is no such
-// event, the position is the end of the stream. Finding the position reads all older events of the topic.
+// Since returns the position before the first event created at or after t, to the second. If there is no such event,
+// the position is the end of the stream. Finding this position reads all older events in the topic.
 func Since(t time.Time) From { return From{kind: fromTime, since: t} }
 
 func (f From) check() error {
@@ -85,8 +85,8 @@ func (s *stream) checkConsumer(name string) error {
 	return errors.Join(s.err, engine.CheckName("consumer", name))
 }
 
-// Offset returns the offset up to which consumer has handled all events. It returns 0 if consumer has handled no
-// event or does not exist. Offset never waits for the writer.
+// Offset returns the offset up to which consumer has handled all events. It returns 0 if consumer hasn't handled any
+// events or does not exist. Offset never waits for the writer.
 func (s *Stream[E]) Offset(ctx context.Context, consumer string) (int64, error) {
 	offset, err := s.savedOffset(ctx, consumer)
 	return offset, fail("offset", s.name, err)
@@ -104,10 +104,10 @@ func (s *stream) savedOffset(ctx context.Context, consumer string) (offset int64
 	return offset, err
 }
 
-// SaveOffset records that consumer has handled all events up to offset, and creates the consumer if necessary.
-// The offset never moves backward: SaveOffset returns false if consumer has already reached it. The offsets are
-// shared with all other honker bindings. SaveOffset waits for the writer until ctx ends or BusyTimeout has
-// passed. A negative offset is [ErrInvalid].
+// SaveOffset records that consumer has handled all events up to offset, and creates the consumer if necessary. The
+// offset never moves backward: SaveOffset returns false if consumer has already reached it. The offsets are shared
+// with all other honker bindings. SaveOffset waits for the writer until ctx ends or BusyTimeout has passed. If offset
+// is negative, it returns [ErrInvalid].
 func (s *Stream[E]) SaveOffset(ctx context.Context, consumer string, offset int64) (bool, error) {
 	saved, err := s.saveOffset(ctx, "SaveOffsetTx", consumer, offset)
 	return saved, fail("save offset", s.name, err)
@@ -128,7 +128,7 @@ func (s *stream) checkSave(consumer string, offset int64) error {
 	return errors.Join(s.checkConsumer(consumer), Offset(offset).check())
 }
 
-// SaveOffsetTx is like [Stream.SaveOffset], within tx.
+// SaveOffsetTx is like [Stream.SaveOffset] but runs within tx.
 func (s *Stream[E]) SaveOffsetTx(ctx context.Context, tx Tx, consumer string, offset int64) (bool, error) {
 	saved, err := s.saveOffsetTx(ctx, tx, consumer, offset)
 	return saved, fail("save offset", s.name, err)
@@ -159,7 +159,7 @@ func (s *Stream[E]) Seek(ctx context.Context, consumer string, to From) error {
 	return fail("seek", s.name, s.seek(ctx, alone("SeekTx"), consumer, to))
 }
 
-// SeekTx is like [Stream.Seek], within tx. To rebuild a read model, empty it and seek to the beginning in the
+// SeekTx is like [Stream.Seek] but runs within tx. To rebuild a read model, empty it and seek to the beginning in the
 // same transaction.
 func (s *Stream[E]) SeekTx(ctx context.Context, tx Tx, consumer string, to From) error {
 	return fail("seek", s.name, s.seek(ctx, within(tx), consumer, to))
@@ -183,9 +183,9 @@ func (s *stream) seek(ctx context.Context, c carrier, consumer string, to From) 
 	}, func() { s.logIfGone("consumer", consumer, at) })
 }
 
-// Consumers lists the consumers of the topic or pattern, sorted by name, including those of other bindings. It
-// never waits for the writer. To compute the lags it reads every event that a consumer has yet to see. It checks
-// ctx between consumers.
+// Consumers lists the consumers of the topic or pattern, sorted by name, including those of other bindings. It never
+// waits for the writer. To compute lag, it reads every event that a consumer has yet to see. It checks ctx between
+// consumers.
 func (s *Stream[E]) Consumers(ctx context.Context) ([]ConsumerInfo, error) {
 	infos, err := s.listConsumers(ctx)
 	return infos, fail("list consumers", s.name, err)
@@ -231,7 +231,7 @@ func (s *stream) listConsumers(ctx context.Context) ([]ConsumerInfo, error) {
 	return infos, nil
 }
 
-// lag counts the events in a selection after the given offset. It reads each of them.
+// lag counts the selected events after the given offset, by reading them all.
 func (db *DB) lag(ctx context.Context, q engine.Querier, s row.Selection, after int64) (int64, error) {
 	ahead, err := db.engine.Stores.Streams.Ahead(ctx, q, s, after, row.Unbounded)
 	return ahead.N, err
@@ -245,7 +245,7 @@ func (s *Stream[E]) DeleteConsumer(ctx context.Context, consumer string) (bool, 
 	return deleted, fail("delete consumer", s.name, err)
 }
 
-// DeleteConsumerTx is like [Stream.DeleteConsumer], within tx.
+// DeleteConsumerTx is like [Stream.DeleteConsumer] but runs within tx.
 func (s *Stream[E]) DeleteConsumerTx(ctx context.Context, tx Tx, consumer string) (bool, error) {
 	deleted, err := s.deleteConsumer(ctx, within(tx), consumer)
 	return deleted, fail("delete consumer", s.name, err)

@@ -78,7 +78,7 @@ var (
 	ErrLeadershipLost = errors.New("leadership lost")
 )
 
-// errorTypes lists the errors that ErrorType has names for, most specific first.
+// errorTypes lists the errors that ErrorType can name, most specific first.
 var errorTypes = []struct {
 	err  error
 	name string
@@ -89,11 +89,11 @@ var errorTypes = []struct {
 	{context.DeadlineExceeded, "timeout"}, {context.Canceled, "context_canceled"},
 }
 
-// ErrorType returns a short name for the kind of err, for use in a metric or a span. It returns "busy" for
-// [ErrBusy] and similar names for honker's other errors, and "timeout" or "context_canceled" for context errors.
-// For any other error it returns the Go type, such as "*net.OpError", after removing wrappers that only add
-// text. The name never contains parts of the error's text, which may include ids and names. ErrorType returns ""
-// for nil, and for [Snooze] and [SlowDown], which are not failures.
+// ErrorType returns a short name for the kind of err, for use in a metric or a span. It returns "busy" for [ErrBusy],
+// similar names for honker's other errors, and "timeout" or "context_canceled" for context errors. For any other
+// error it returns the Go type, such as "*net.OpError", after removing wrappers that only add text. The name never
+// contains parts of the error's text, which may include IDs and names. ErrorType returns "" for nil, and for [Snooze]
+// and [SlowDown], which are not failures.
 func ErrorType(err error) string {
 	var d *worker.Directive
 	if err == nil || errors.As(err, &d) && d.Outcome == worker.Snoozed {
@@ -114,10 +114,10 @@ func ErrorType(err error) string {
 	}
 }
 
-// fail adds the operation and the name to err, once.
+// fail adds the operation and the name to err, unless they were already added.
 func fail(op, name string, err error) error { return engine.Wrap(op, name, err) }
 
-// failID is like fail for an object with a numeric id.
+// failID is like fail, but for an object with a numeric ID.
 func failID(op string, id int64, err error) error { return engine.WrapID(op, id, err) }
 
 // JobFailedError reports that the job became a dead letter while a caller was waiting for its result.

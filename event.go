@@ -67,8 +67,8 @@ func (e *Event[E]) Ack(ctx context.Context) error {
 	return failID("ack event", e.Offset, err)
 }
 
-// AckTx is like [Event.Ack], within tx, so that other writes in tx take effect exactly once, together with the
-// ack. If another loop has already advanced the consumer to this offset, AckTx returns [ErrClaimLost], and tx
+// AckTx is like [Event.Ack] but runs within tx, so that other writes in tx take effect exactly once, together with
+// the ack. If another loop has already advanced the consumer to this offset, AckTx returns [ErrClaimLost], and tx
 // must be rolled back.
 func (e *Event[E]) AckTx(ctx context.Context, tx Tx) error {
 	if e.sub == nil {
@@ -84,9 +84,9 @@ func (e *Event[E]) AckTx(ctx context.Context, tx Tx) error {
 	return nil
 }
 
-// Delivery is an event leased to a member of a group. Ack and Nack settle it. Settling is fenced: after the
-// lease has expired, or after the event was given to another member, Ack and Nack return [ErrClaimLost] and
-// change nothing, even inside a transaction of the caller.
+// Delivery is an event leased to a member of a group. Ack and Nack settle it. Settling is fenced: once the lease has
+// expired or the event has been given to another member, Ack and Nack return [ErrClaimLost] and change nothing, even
+// in the caller's own transaction.
 //
 // Inside [Group.Work], the event is settled when the handler returns.
 type Delivery[E any] struct {
@@ -113,7 +113,7 @@ type heldEvent struct {
 	claim     row.Holding
 	attempts  int
 	settled   atomic.Bool // by a plain verb
-	settledTx atomic.Bool // by a Tx verb: its transaction may still fail
+	settledTx atomic.Bool // by a Tx verb, whose transaction may still fail
 }
 
 // settleOp ends or extends an event's claim if the claim is still valid. It implements engine.Op.
@@ -145,8 +145,8 @@ func (h *heldEvent) ackOp() *settleOp {
 	return &settleOp{h: h, settle: row.GroupSettlement{Holding: h.claim}}
 }
 
-// nackOp returns the event to the group, to be delivered again after rest. An event that has been delivered
-// maxAttempts times is dead-lettered instead; 0 means no limit.
+// nackOp returns the event to the group, to be delivered again after rest. If the event has already been delivered
+// maxAttempts times, it is dead-lettered instead. A maxAttempts of 0 means no limit.
 func (h *heldEvent) nackOp(rest time.Duration, maxAttempts int, cause error) *settleOp {
 	return &settleOp{h: h, rest: rest, cause: cause, settle: row.GroupSettlement{
 		Holding: h.claim, Back: true, MaxAttempts: maxAttempts, Cause: engine.Describe(cause),
@@ -180,7 +180,7 @@ func (h *heldEvent) end(ctx context.Context, txForm string, op *settleOp) error 
 	return err
 }
 
-// report reports the event's death, if op has caused it.
+// report reports the event's death if op caused it.
 func (h *heldEvent) report(op *settleOp) {
 	if op.out.Died {
 		h.member.group.reportDeath(h.claim.Offset, h.attempts, op.cause)
@@ -218,7 +218,7 @@ func (h *heldEvent) deadLetter(ctx context.Context, cause error) error {
 	return h.giveBack(ctx, h.nackOp(0, 1, cause))
 }
 
-// giveBack commits op and wakes members in this process that wait for returned events.
+// giveBack commits op and wakes members in this process that are waiting for returned events.
 func (h *heldEvent) giveBack(ctx context.Context, op *settleOp) error {
 	if err := h.end(ctx, "NackTx", op); err != nil {
 		return err
@@ -227,7 +227,7 @@ func (h *heldEvent) giveBack(ctx context.Context, op *settleOp) error {
 	return nil
 }
 
-// backoff returns the delay before an event nacked with cause is delivered again.
+// backoff returns how long to wait before redelivering an event that was nacked with cause.
 func (h *heldEvent) backoff(cause error) time.Duration {
 	b := h.member.group.opts.Backoff
 	if b == nil {
@@ -242,29 +242,29 @@ func (d *Delivery[E]) Ack(ctx context.Context) error {
 	return failID("ack event", d.Offset, d.ack(ctx))
 }
 
-// AckTx is like [Delivery.Ack], within tx, so that other writes in tx take effect exactly once, together with
+// AckTx is like [Delivery.Ack] but runs within tx, so that other writes in tx take effect exactly once, together with
 // the ack.
 func (d *Delivery[E]) AckTx(ctx context.Context, tx Tx) error {
 	return failID("ack event", d.Offset, d.endTx(ctx, tx, d.ackOp()))
 }
 
 // Nack returns the event to the group. It is delivered again after the group's Backoff, or dead-lettered if no
-// attempts are left; see [Group.Dead]. cause is stored as LastError and may be nil. Nack waits for the writer as
-// [Delivery.Ack] does.
+// attempts are left; see [Group.Dead]. cause is stored as LastError and may be nil. Like [Delivery.Ack], Nack waits
+// for the writer.
 func (d *Delivery[E]) Nack(ctx context.Context, cause error) error {
 	return failID("nack event", d.Offset, d.nack(ctx, d.backoff(cause), cause))
 }
 
-// NackTx is like [Delivery.Nack], within tx. The event is returned when tx commits, and stays leased if tx rolls
-// back. The Backoff starts at the time of the call.
+// NackTx is like [Delivery.Nack] but runs within tx. The event is returned when tx commits, and stays leased if tx
+// rolls back. The Backoff starts at the time of the call.
 func (d *Delivery[E]) NackTx(ctx context.Context, tx Tx, cause error) error {
 	op := d.nackOp(d.backoff(cause), d.member.group.opts.MaxAttempts, cause)
 	return failID("nack event", d.Offset, d.endTx(ctx, tx, op))
 }
 
-// Extend sets the lease to expire by from now, rounded up to milliseconds, which may be earlier or later than
-// before. It returns [ErrInvalid] if by is not positive. It waits for the writer as [Delivery.Ack] does. Inside
-// [Group.Work], leases are renewed automatically.
+// Extend sets the lease to expire by from now, rounded up to milliseconds, which may be earlier or later than before.
+// It returns [ErrInvalid] if by is not positive. Like [Delivery.Ack], it waits for the writer. Inside [Group.Work],
+// leases are renewed automatically.
 func (d *Delivery[E]) Extend(ctx context.Context, by time.Duration) error {
 	if err := engine.Positive("extension", by); err != nil {
 		return failID("extend event", d.Offset, err)
@@ -276,8 +276,8 @@ func (d *Delivery[E]) Extend(ctx context.Context, by time.Duration) error {
 // [KeyPrefix], [And] and [Or]. They are evaluated inside SQLite, so excluded events are not decoded.
 //
 // A key in a filter may begin with the topic and a colon: on a stream of "orders", both "created" and "orders:created"
-// match the key "created". This does not apply to a pattern of topics. A Filter of more than 1,000 parts, or nested more
-// than 32 levels deep, is [ErrInvalid] where it is used.
+// match the key "created". This does not apply to a pattern of topics. If a Filter has more than 1,000 parts or is
+// nested more than 32 levels deep, any call that uses it returns [ErrInvalid].
 type Filter interface{ filter() *row.Filter }
 
 type filter row.Filter
@@ -287,15 +287,15 @@ func (f filter) filter() *row.Filter { return (*row.Filter)(&f) }
 // KeyIs selects the events with exactly the given key.
 func KeyIs(key string) Filter { return filter{Op: row.KeyIs, Key: key} }
 
-// KeyPrefix selects the events whose key begins with p. The comparison is bytewise: there are no wildcards, and case
-// matters. An empty p selects all events.
+// KeyPrefix selects the events whose key begins with p. The comparison is byte by byte: there are no wildcards, and
+// case matters. An empty p selects all events.
 func KeyPrefix(p string) Filter { return filter{Op: row.KeyPrefix, Key: p} }
 
-// And selects the events that match all filters in f. Without arguments it selects all events. A nil Filter
-// matches every event.
+// And selects the events that match all filters in f. With no arguments it selects all events. A nil Filter matches
+// every event.
 func And(f ...Filter) Filter { return filter{Op: row.And, Of: filterParts(f)} }
 
-// Or selects the events that match any filter in f. Without arguments it selects no events. A nil Filter matches
+// Or selects the events that match any filter in f. With no arguments it selects no events. A nil Filter matches
 // every event.
 func Or(f ...Filter) Filter { return filter{Op: row.Or, Of: filterParts(f)} }
 

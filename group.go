@@ -16,7 +16,7 @@ import (
 // GroupOptions configures a Group handle. From and Filter are stored in the file with the group; the other
 // fields apply to this process only. The zero value of a field means its default.
 type GroupOptions struct {
-	Lease       time.Duration // duration of a member's lease on an event, and of its membership without a renewal; default 30s
+	Lease       time.Duration // how long a member's lease on an event lasts, and its membership unless renewed; default 30s
 	MaxAttempts int           // number of deliveries after which an unacked event is dead; 0 means no limit
 	Backoff     Backoff       // delay before a nacked event is delivered again; nil: none
 	From        From          // start position of a new group; default Beginning
@@ -105,8 +105,8 @@ func (g *group) info(ctx context.Context) (info GroupInfo, err error) {
 	return info, err
 }
 
-// find reads the group. It returns ErrNotFound if the group does not exist. If the group's filter is unreadable,
-// it returns the group together with an error. A group created later under the same name has a different id.
+// find reads the group. It returns ErrNotFound if the group does not exist. If the group's filter is unreadable, it
+// returns the group together with an error. A group created later under the same name has a different ID.
 func (g *group) find(ctx context.Context, q engine.Querier) (row.Group, error) {
 	rows, err := g.db.engine.Stores.Groups.List(ctx, q, g.s.name, g.name)
 	if err != nil {
@@ -177,13 +177,13 @@ func (s *stream) groups(ctx context.Context) ([]GroupInfo, error) {
 	return infos, nil
 }
 
-// Delete deletes the group together with its members and their claims. Once it has returned, settling these
-// claims returns [ErrClaimLost]. Delete returns false if the group does not exist.
+// Delete deletes the group together with its members and their claims. After that, settling any of these claims
+// returns [ErrClaimLost]. Delete returns false if the group does not exist.
 //
-// Delete waits for the writer until ctx ends or BusyTimeout has passed. The claims of a large group are deleted
-// after the group itself, in transactions of a few milliseconds with pauses in which other writers can proceed.
-// If an error or the end of ctx interrupts this, the only effect of the remaining claims is that
-// [Stream.Compact] keeps their dead events until [DB.Maintain] deletes the claims.
+// Delete waits for the writer until ctx ends or BusyTimeout has passed. A large group's claims are deleted after the
+// group itself, in transactions of a few milliseconds with pauses in which other writers can proceed. If this is
+// interrupted by an error or by the end of ctx, the remaining claims do no harm except that [Stream.Compact] keeps
+// their dead events until [DB.Maintain] deletes the claims.
 func (g *Group[E]) Delete(ctx context.Context) (bool, error) {
 	err := g.drop(ctx)
 	if errors.Is(err, ErrNotFound) {
@@ -206,7 +206,7 @@ func (g *group) drop(ctx context.Context) error {
 			return err
 		}
 		id = row.ID
-		if n, err = g.db.engine.Stores.Groups.Drop(ctx, q, id, p.Size); err != nil { // sufficient for most groups
+		if n, err = g.db.engine.Stores.Groups.Drop(ctx, q, id, p.Size); err != nil { // enough for most groups
 			return err
 		}
 		return audit.NoteOne(ctx, q, now)
@@ -237,7 +237,7 @@ func (db *DB) dropClaims(ctx context.Context, p *engine.Pace, id int64) error {
 	}
 }
 
-// DeadEvent is an event that a group no longer delivers, because no attempts are left or its payload does not
+// DeadEvent is an event that a group no longer delivers, because it has no attempts left or its payload does not
 // decode.
 type DeadEvent[E any] struct {
 	Event[E]
@@ -296,15 +296,15 @@ func newDeadEvent[E any](row row.DeadDelivery) (*DeadEvent[E], error) {
 	}, readError(row.Offset, err)
 }
 
-// Redeliver makes a dead event available again with a full number of attempts. It returns false if the dead
-// event does not exist, and [ErrNotFound] if the group does not exist. It waits for the writer until ctx ends or
+// Redeliver makes a dead event available again, with its full number of attempts. It returns false if the dead event
+// does not exist, and [ErrNotFound] if the group does not exist. It waits for the writer until ctx ends or
 // BusyTimeout has passed.
 func (g *Group[E]) Redeliver(ctx context.Context, offset int64) (bool, error) {
 	found, err := g.redeliver(ctx, alone("RedeliverTx"), offset)
 	return found, fail("redeliver", g.name, err)
 }
 
-// RedeliverTx is like [Group.Redeliver], within tx.
+// RedeliverTx is like [Group.Redeliver] but runs within tx.
 func (g *Group[E]) RedeliverTx(ctx context.Context, tx Tx, offset int64) (bool, error) {
 	found, err := g.redeliver(ctx, within(tx), offset)
 	return found, fail("redeliver", g.name, err)
@@ -318,14 +318,14 @@ func (g *group) redeliver(ctx context.Context, c carrier, offset int64) (found b
 	}, func() { g.db.engine.Notifier.Wake(wake.Group(groupKey(group))) })
 }
 
-// Discard removes a dead event from the group, which is then done with it. It returns false if there is no such dead event,
-// and [ErrNotFound] if there is no such group. It waits for the writer until ctx ends or BusyTimeout has passed.
+// Discard removes a dead event from the group for good. It returns false if there is no such dead event, and
+// [ErrNotFound] if there is no such group. It waits for the writer until ctx ends or BusyTimeout has passed.
 func (g *Group[E]) Discard(ctx context.Context, offset int64) (bool, error) {
 	found, err := g.discard(ctx, alone("DiscardTx"), offset)
 	return found, fail("discard", g.name, err)
 }
 
-// DiscardTx is like [Group.Discard], within tx.
+// DiscardTx is like [Group.Discard] but runs within tx.
 func (g *Group[E]) DiscardTx(ctx context.Context, tx Tx, offset int64) (bool, error) {
 	found, err := g.discard(ctx, within(tx), offset)
 	return found, fail("discard", g.name, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// GroupWorkOptions configures Work of a group. The zero value of a field means its default.
+// GroupWorkOptions configures [Group.Work]. The zero value of a field means its default.
 type GroupWorkOptions struct {
 	// Workers is the number of concurrent handlers. The default is runtime.GOMAXPROCS(0) or, with a Pool, the
 	// size of the Pool up to 256.
@@ -55,10 +55,10 @@ func (o *GroupWorkOptions) withDefaults() (GroupWorkOptions, error) {
 // and the handlers have finished, then leaves the group and returns nil. It waits for events without polling. A
 // nil opts means defaults.
 //
-// The return value of fn settles the event. nil acks it. An error nacks it: the event is delivered again after
-// the group's Backoff, until no attempts are left. A panic counts as an error that includes the stack. An event
-// that fn has already settled is left alone. Events are delivered at least once; call [Delivery.AckTx] in fn for
-// effects that must happen exactly once.
+// The return value of fn settles the event. nil acks it. An error nacks it: the event is delivered again after the
+// group's Backoff, until no attempts are left. A panic counts as an error whose text includes the stack trace. An
+// event that fn has already settled is left alone. Events are delivered at least once; call [Delivery.AckTx] in fn
+// for effects that must happen exactly once.
 //
 // The lease is renewed while fn runs. The ctx passed to fn carries the values of Work's ctx. It is cancelled
 // with cause [ErrClaimLost] if the claim is lost, and it is cancelled when DrainTimeout has passed. Events that
@@ -141,9 +141,8 @@ func (w *groupWork[E]) run(ctx context.Context) error {
 	return err
 }
 
-// retryAfter handles an error of a step. If the step may be retried, retryAfter pauses and returns nil.
-// Otherwise it returns the error that ends Work. Once ctx has ended, any error is taken to be a consequence of
-// that.
+// retryAfter handles an error of a step. If the step may be retried, retryAfter pauses and returns nil. Otherwise it
+// returns the error that ends Work. Once ctx has ended, any error is assumed to be a result of that.
 func (w *groupWork[E]) retryAfter(ctx context.Context, retry *engine.Retry, err error) error {
 	if errors.Is(err, ErrMemberTaken) || errors.Is(err, ErrNotFound) {
 		return err // the member or the group was removed, possibly on purpose
@@ -184,11 +183,11 @@ func (w *groupWork[E]) dispatch(ctx context.Context, retry *engine.Retry) error 
 	}
 }
 
-// claimSize returns the number of events to claim: the slot already taken plus the free slots. If the last batch
-// was handled quickly, it adds the number of quick handlers that have finished since, because about as many will
-// finish before the next claim. Slow handlers do not count, because they may all finish together and not free
-// their slots again soon. Slots shared with other loops are never held for a waiting event, so with a Pool
-// nothing is claimed ahead.
+// claimSize returns the number of events to claim: the slot already taken plus the free slots. If the last batch was
+// handled quickly, it also adds the number of quick handlers that have finished since, because about that many will
+// finish before the next claim. Slow handlers do not count, because they may all finish together and not free their
+// slots again soon. Slots shared with other loops are never held for a waiting event, so with a Pool nothing is
+// claimed ahead.
 func (w *groupWork[E]) claimSize(pace time.Duration) int {
 	n := 1 + cap(w.slots) - len(w.slots)
 	finished := int(w.finished.Swap(0))
@@ -252,7 +251,7 @@ func (w *groupWork[E]) handle(ctx context.Context, cancel context.CancelCauseFun
 	err = w.attempt(ctx, d)
 }
 
-// attempt runs the handler. It converts a panic to an error that includes the stack.
+// attempt runs the handler. It converts a panic into an error that includes the stack trace.
 func (w *groupWork[E]) attempt(ctx context.Context, d *Delivery[E]) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -292,8 +291,7 @@ func (w *groupWork[E]) settle(ctx context.Context, d *Delivery[E], failure error
 	}
 }
 
-// nack gives back an event whose handler failed, and logs the failure. If the event dies, the nack reports the
-// death.
+// nack gives back an event whose handler failed, and logs the failure. If the event dies, nack reports its death.
 func (w *groupWork[E]) nack(ctx context.Context, d *Delivery[E], rest time.Duration, failure error) error {
 	op := d.nackOp(rest, w.group.opts.MaxAttempts, failure)
 	if err := d.giveBack(ctx, op); err != nil || op.out.Died {
@@ -330,8 +328,8 @@ func (w *groupWork[E]) renewLeases() (stop func()) {
 	return func() { cancel(); <-ended }
 }
 
-// renew renews the leases and the membership once and logs failures. A Lease leaves time for two more tries. If
-// another member has taken the name, the next claim returns the error.
+// renew renews the leases and the membership once, logging any failure. There is time for two more tries before the
+// Lease is over. If another member has taken the name, the next claim returns the error.
 func (w *groupWork[E]) renew(ctx context.Context) {
 	err := errors.Join(w.extendHeld(ctx), w.member.renew(ctx))
 	if err != nil && ctx.Err() == nil {

@@ -37,7 +37,7 @@ type Options struct {
 	// Logger receives failures; nil means slog.Default(). If its handler panics, the panic is written to
 	// standard error once.
 	Logger *slog.Logger
-	// Observer receives events of the DB; nil means none.
+	// Observer is notified of what happens in the DB; nil means no observer.
 	Observer *observe.Observer
 	// Durability is Normal by default, which sets synchronous=NORMAL. Full sets synchronous=FULL.
 	Durability Durability
@@ -59,15 +59,14 @@ type Options struct {
 	// relay messages, results, errors, keys and unique keys are not transformed.
 	Codec Codec
 
-	// ReadOnly opens the file for reading only. The file may be a copy, a snapshot, a file without write
-	// permission, or a file in use by other processes. It must exist and have this version's schema; an older
-	// schema is [ErrUnsupported]. Reads and waits work, including [DB.Listen], [Stream.Tail] and [WaitResult].
-	// Every verb that may write returns [ErrReadOnly], even if it would have nothing to write.
+	// ReadOnly opens the file for reading only. The file may be a copy, a snapshot, a file without write permission,
+	// or a file in use by other processes. It must exist and have this version's schema; with an older schema, Open
+	// returns [ErrUnsupported]. You can read and wait as usual, including with [DB.Listen], [Stream.Tail] and
+	// [WaitResult]. Every verb that may write returns [ErrReadOnly], even when there is nothing to write.
 	//
-	// A file in use has a write-ahead log next to it (-wal), and honker reads both. A file without a log is not
-	// in use by any process. It is read without creating any files, so it may be on a read-only medium. Once a
-	// process begins to write to such a file, verbs return [ErrDatabaseReplaced]: close the DB and open it
-	// again.
+	// A file in use has a write-ahead log next to it (-wal), and honker reads both. A file without a log is not in
+	// use by any process. Reading it creates no files, so it may be on read-only media. Once a process begins to
+	// write to such a file, verbs return [ErrDatabaseReplaced]: close the DB and open it again.
 	ReadOnly bool
 
 	// NotificationTTL is the age at which Maintain deletes notifications; 0 keeps all of them.
@@ -76,23 +75,22 @@ type Options struct {
 	// If WALLimit is negative, Maintain never truncates the log.
 	WALLimit int64
 
-	// OnConnect is called for each new connection of the DB, of [Connector] and of [DB.SQL], after honker has
-	// set it up. Use it for a pragma, a temporary table, an attached file or a hook. If OnConnect returns an
-	// error, connecting fails.
+	// OnConnect is called for each new connection of the DB, of [Connector] and of [DB.SQL], after honker has set it
+	// up. Use it for a pragma, a temporary table, an attached file or a hook. If OnConnect returns an error, the
+	// connection fails.
 	//
-	// conn is the driver's own connection. It implements driver.ExecerContext and driver.QueryerContext, and
-	// with modernc.org/sqlite also sqlite.HookRegisterer. Statements on conn run immediately, without waiting
-	// for the writer, and do not wake waiting goroutines. Therefore OnConnect must not write to the file, call a
-	// verb of the DB, or leave a transaction open. OnConnect is not called for the connection that watches for
-	// commits. [Attach] ignores OnConnect, because the pool already has connections.
+	// conn is the driver's own connection. It implements driver.ExecerContext and driver.QueryerContext, and with
+	// modernc.org/sqlite also sqlite.HookRegisterer. Statements on conn run immediately, without waiting for the
+	// writer, and do not wake waiting goroutines. OnConnect must therefore not write to the file, call a verb of the
+	// DB, or leave a transaction open. OnConnect is not called for the connection that watches for commits. [Attach]
+	// ignores OnConnect, because the pool already has connections.
 	OnConnect func(ctx context.Context, conn driver.Conn) error
 
-	// Headers returns headers to add to the jobs of an enqueue, such as a trace context or a tenant. Every
-	// enqueue through the DB, including those of an [Outbox], calls it with its ctx, in the caller's goroutine
-	// and before anything is written. It must not use the DB. A nil or empty map adds no headers; too many
-	// headers make the enqueue fail. The option [Headers] overrides headers with the same name. For jobs
-	// enqueued by a schedule, Headers is called with the ctx of Tick, Trigger or Run. [Stream] events have no
-	// headers.
+	// Headers returns headers to add to the jobs of an enqueue, such as a trace context or a tenant. Every enqueue
+	// through the DB, including those of an [Outbox], calls it with its ctx, in the caller's goroutine and before
+	// anything is written. It must not use the DB. A nil or empty map adds no headers. The enqueue fails if there are
+	// too many headers. The option [Headers] overrides headers with the same name. For jobs enqueued by a schedule,
+	// Headers is called with the ctx of Tick, Trigger or Run. [Stream] events have no headers.
 	Headers func(ctx context.Context) map[string]string
 
 	// NoTraffic excludes this DB's jobs from the per-minute counts kept in the file, and avoids the small writes
@@ -107,20 +105,20 @@ type Options struct {
 	// [ErrUnsupported] with this option, because the connections belong to the application.
 	LegacyMessages bool
 
-	// NoFileNotices makes honker poll the file instead of relying on notifications from the operating system.
-	// Use it for filesystems without such notifications, and for testing/synctest. A testing/synctest bubble
-	// does not receive the notifications, so Open and Attach return [ErrUnsupported] inside a bubble unless
-	// NoFileNotices is set. Also set a long PollInterval in that case, and open the DB inside the bubble, as
-	// package honkertest does.
+	// NoFileNotices makes honker poll the file instead of relying on notifications from the operating system. Set it
+	// for filesystems that don't provide such notifications, and for testing/synctest. A testing/synctest bubble does
+	// not receive the notifications, so Open and Attach return [ErrUnsupported] inside a bubble unless NoFileNotices
+	// is set. Also set a long PollInterval in that case, and open the DB inside the bubble, as package honkertest
+	// does.
 	NoFileNotices bool
 	// PosixLocks keeps POSIX record locks for this process. By default honker switches the driver to Linux OFD locks
 	// before the first connection, because POSIX locks vanish when any code in this process opens and closes the
 	// database file.
 	PosixLocks bool
-	// AnyFilesystem allows network filesystems and folders that a virtual machine shares with its host. By
-	// default these are rejected, because their locks and shared memory lose data. Filesystems that may be
-	// unsafe, such as FUSE and cluster filesystems, are allowed with a logged warning. The check exists only on
-	// Linux.
+	// AnyFilesystem allows network filesystems and folders that a virtual machine shares with its host. By default
+	// these are rejected, because locks and shared memory are unreliable there and data gets lost. Filesystems that
+	// may be unsafe, such as FUSE and cluster filesystems, are allowed with a logged warning. The check exists only
+	// on Linux.
 	AnyFilesystem bool
 }
 
@@ -181,8 +179,8 @@ func (o *Options) refuseBubble() error {
 		"open the DB with package honkertest, or set NoFileNotices and a PollInterval of an hour", ErrUnsupported)
 }
 
-// DB is an open SQLite file with its queues, streams, locks and schedules. It is safe for concurrent use. Open a single DB
-// per file and process, and Close it at the end.
+// DB is an open SQLite file with its queues, streams, locks and schedules. It is safe for concurrent use. Open a single
+// DB per file in each process, and Close it when done.
 type DB struct {
 	pool     func() *sql.DB // opens the application's pool on first use
 	opts     Options
@@ -191,13 +189,13 @@ type DB struct {
 	engine   *engine.Engine
 	handoffs worker.Handoffs // idle workers of this DB
 	running  worker.Running  // every running Work call of this DB
-	limited  worker.Limited  // queues with limits
+	limited  worker.Limited  // queues that have limits
 
 	// waiting serializes goroutines in this process that wait for the same lock or rate limit. They check the
 	// file in order of arrival.
 	waiting wake.KeyedMutex
 
-	otherLimits sync.Map // names of rate limits for which another handle has a larger limit
+	otherLimits sync.Map // names of rate limits for which some other handle has a larger limit
 }
 
 func init() {
@@ -240,8 +238,8 @@ func newDB(o Options, b engine.Backend, s engine.Stores, pool func() *sql.DB, lo
 	return db
 }
 
-// mustExist panics if db is nil, naming the calling function. Otherwise the nil pointer would fail later, far
-// from the mistake.
+// mustExist panics if db is nil, naming the calling function. Otherwise the nil pointer would cause a panic later,
+// far from the mistake.
 func (db *DB) mustExist(in string) {
 	if db == nil {
 		panic("honker: " + in + ": nil *DB")
@@ -256,8 +254,8 @@ func (db *DB) encode(v any) (string, error) { return engine.Encode(v, db.opts.Ma
 // BeginTx waits for its turn among the write transactions of this process and begins IMMEDIATE. With
 // &sql.TxOptions{ReadOnly: true} it begins a deferred read snapshot instead, which cannot write. Inside a
 // transaction, a statement is not interrupted by its own ctx; when the ctx passed to BeginTx ends, the whole
-// transaction is rolled back. Executing COMMIT or ROLLBACK as text in a sql.Tx returns [ErrInvalid], and the
-// transaction can then only be rolled back. The rows of a statement that writes, such as INSERT … RETURNING, are
+// transaction is rolled back. Executing COMMIT or ROLLBACK as a statement in a sql.Tx returns [ErrInvalid], after
+// which the transaction can only be rolled back. The rows of a statement that writes, such as INSERT … RETURNING, are
 // all read before the first row is returned. Prepared statements are cached.
 //
 // The number of connections is unlimited, and up to Readers+1 idle connections stay open. Use SetMaxOpenConns and the
@@ -268,8 +266,8 @@ func (db *DB) encode(v any) (string, error) { return engine.Encode(v, db.opts.Ma
 // triggers. An attached pool has only the functions of its own driver.
 func (db *DB) SQL() *sql.DB { return db.pool() }
 
-// Close ends all waits and loops and lets Work drain. It returns when all of the library's goroutines have
-// exited. Later calls have no effect. A handler must not call Close, because Close would wait for that handler.
+// Close ends all waits and loops and lets Work drain. It returns once all of the library's goroutines have exited.
+// Later calls have no effect. A handler must not call Close, because Close would wait for that handler.
 func (db *DB) Close() error { return fail("close", "", db.engine.Close()) }
 
 // Check verifies the file. It runs SQLite's integrity check and then checks honker's own invariants, for example

@@ -54,16 +54,16 @@ type JobInfo struct {
 	Attempts       int // number of claims so far, including the current claim
 	MaxAttempts    int
 	WorkerID       string // worker that holds the job or, for a done job, the worker that acked it
-	LastError      string // error of the last failed attempt, even from before a requeue, or the reason for the death
+	LastError      string // error from the last failed attempt, even if before a requeue, or the reason the job died
 	CreatedAt      time.Time
 	RunAt          time.Time // earliest start time
 	ExpiresAt      time.Time // a job that has not started by this time never starts
-	ClaimExpiresAt time.Time // the claim is valid until the end of this second
+	ClaimExpiresAt time.Time // the claim is valid through the end of this second
 	DiedAt         time.Time
 	DoneAt         time.Time         // set for a done job that was kept
 	Unique         string            // unique key, see [Unique]; "" for none
 	Key            string            // key for shared limits, see [Key]; "" for none
-	Batch          int64             // id of the job's batch, see [InBatch]; 0 for none
+	Batch          int64             // ID of the job's batch, see [InBatch]; 0 for none
 	Headers        map[string]string // see [Headers]; nil for none
 	Progress       *Progress         // see [Job.SetProgress]; nil if none was set, and always nil in handlers
 
@@ -142,9 +142,9 @@ func Args[T any](j *JobInfo) (args T, err error) {
 	return args, failID("read arguments of job", j.ID, err)
 }
 
-// Job is a claimed job. Ack, Retry, Reject and Snooze settle the job, which ends the claim. They are fenced by
-// job id, worker and attempt: once the claim has lapsed or the job has been claimed again, they return
-// [ErrClaimLost] and change nothing, even inside a transaction of the caller.
+// Job is a claimed job. Ack, Retry, Reject and Snooze settle the job, which ends the claim. They are fenced by job
+// ID, worker and attempt: once the claim has lapsed or the job has been claimed again, they return [ErrClaimLost] and
+// change nothing, even in the caller's own transaction.
 //
 // Inside Work, the job is settled when the handler returns.
 //
@@ -251,8 +251,8 @@ func (q *queue) settled(end *worker.SettleOp, note *atomic.Bool, atCommit bool) 
 	return nil
 }
 
-// wakeSettled wakes goroutines affected by the commit of a settle. An ack without a result wakes none: whoever
-// is interested in the job can wait for the next read of the file.
+// wakeSettled wakes goroutines affected by the commit of a settle. An ack without a result wakes none: goroutines
+// that are interested in the job can wait for the next read of the file.
 func (q *queue) wakeSettled(end *worker.SettleOp) {
 	if end.SlowDown {
 		q.db.running.Release(q.name) // gives back jobs claimed ahead
@@ -290,7 +290,7 @@ func (q *queue) observeSettled(end *worker.SettleOp, ran time.Duration) {
 	})
 }
 
-// settles returns the traffic counts of a claim that ended with outcome became.
+// settles returns the traffic counts for a claim that ended with the given outcome.
 func settles(became worker.Outcome, ran time.Duration) traffic.Counts {
 	switch became {
 	case worker.Acked:
@@ -316,15 +316,14 @@ func (j *Job[T]) Ack(ctx context.Context) error {
 	return j.settle(ctx, "ack job", "AckTx", j.ack)
 }
 
-// AckTx is like [Job.Ack], within tx, so that other writes in tx take effect exactly once, together with the
+// AckTx is like [Job.Ack] but runs within tx, so that other writes in tx take effect exactly once, together with the
 // ack.
 func (j *Job[T]) AckTx(ctx context.Context, tx Tx) error {
 	return j.settleTx(ctx, tx, "ack job", j.ack)
 }
 
-// Retry makes the job run again after delay, or up to a second later, and stores cause as its LastError. A nil
-// cause leaves LastError unchanged. If no attempts are left, the job becomes a dead letter with cause as its
-// error.
+// Retry makes the job run again after delay, or up to a second later, and stores cause as its LastError. If cause is
+// nil, LastError is unchanged. If no attempts are left, the job becomes a dead letter with cause as its error.
 func (j *Job[T]) Retry(ctx context.Context, delay time.Duration, cause error) error {
 	if err := engine.NotNegative("delay", delay); err != nil {
 		return failID("retry job", j.ID, err)
@@ -332,7 +331,7 @@ func (j *Job[T]) Retry(ctx context.Context, delay time.Duration, cause error) er
 	return j.settle(ctx, "retry job", "RetryTx", func(s *worker.Source) *worker.SettleOp { return s.Retry(j.claim, delay, cause) })
 }
 
-// RetryTx is like [Job.Retry], within tx.
+// RetryTx is like [Job.Retry] but runs within tx.
 func (j *Job[T]) RetryTx(ctx context.Context, tx Tx, delay time.Duration, cause error) error {
 	if err := engine.NotNegative("delay", delay); err != nil {
 		return failID("retry job", j.ID, err)
@@ -345,7 +344,7 @@ func (j *Job[T]) Reject(ctx context.Context, cause error) error {
 	return j.settle(ctx, "reject job", "RejectTx", func(s *worker.Source) *worker.SettleOp { return s.DeadLetter(j.claim, cause) })
 }
 
-// RejectTx is like [Job.Reject], within tx.
+// RejectTx is like [Job.Reject] but runs within tx.
 func (j *Job[T]) RejectTx(ctx context.Context, tx Tx, cause error) error {
 	return j.settleTx(ctx, tx, "reject job", func(s *worker.Source) *worker.SettleOp { return s.DeadLetter(j.claim, cause) })
 }
@@ -358,7 +357,7 @@ func (j *Job[T]) Snooze(ctx context.Context, d time.Duration) error {
 	return j.settle(ctx, "snooze job", "SnoozeTx", func(s *worker.Source) *worker.SettleOp { return s.Snooze(j.claim, d) })
 }
 
-// SnoozeTx is like [Job.Snooze], within tx.
+// SnoozeTx is like [Job.Snooze] but runs within tx.
 func (j *Job[T]) SnoozeTx(ctx context.Context, tx Tx, d time.Duration) error {
 	if err := engine.NotNegative("snooze", d); err != nil {
 		return failID("snooze job", j.ID, err)
@@ -408,16 +407,16 @@ type Codec interface {
 	// produced by Encode: the job may be older than the codec, or may have been enqueued by an SQL function or a
 	// program in another language.
 	//
-	// An error fails the attempt, as if a handler had returned it. The job is retried after the queue's Backoff
-	// until no attempts are left, because another process may have a key that this process lacks. [Reject]
-	// dead-letters the job immediately; [RetryAfter] and [Snooze] determine the time of the next attempt. No job
-	// is lost: a dead job keeps its payload and can be requeued.
+	// An error fails the attempt, as if a handler had returned it. The job is retried after the queue's Backoff until
+	// no attempts are left, because another process may have a key that this process lacks. [Reject] dead-letters the
+	// job immediately; [RetryAfter] and [Snooze] set the time of the next attempt. No job is lost: a dead job keeps
+	// its payload and can be requeued.
 	Decode(ctx context.Context, queue string, stored json.RawMessage) (json.RawMessage, error)
 }
 
-// decode reads the arguments from stored, the payload in its stored form, which is usually text. If the text
-// does not decode into T, the error is a [Reject], because a retry would fail too. An error from the codec may
-// be temporary and is returned unchanged.
+// decode reads the arguments from stored, the payload in its stored form, which is usually text. If the text doesn't
+// decode into T, the error is a [Reject], because a retry would fail too. An error from the codec may be temporary
+// and is returned unchanged.
 func (j *JobInfo) decode(ctx context.Context, stored any, args any) error {
 	text := j.Payload
 	if _, isText := stored.(string); isText && j.codec != nil {
@@ -432,7 +431,7 @@ func (j *JobInfo) decode(ctx context.Context, stored any, args any) error {
 	return nil
 }
 
-// unreadable settles a claimed job with unreadable arguments in the way Work does after a handler's error.
+// unreadable settles a claimed job with unreadable arguments the same way Work does after a handler returns an error.
 func (j *Job[T]) unreadable(ctx context.Context, cause error) error {
 	var d *worker.Directive
 	switch {

@@ -15,36 +15,36 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// Limits are the limits of a queue. They are stored in the file and apply across all processes, handles and
-// bindings of honker. A zero field means no limit.
+// Limits are a queue's limits. They are stored in the file and apply across all processes, handles and bindings of
+// honker. A zero field means no limit.
 //
-// A claim skips jobs that may not start. Each claim counts and claims jobs in a single statement under the write
-// lock, so a limit is never exceeded, and a crash leaves no semaphore behind. A job whose key has reached its
-// limit is held ([PhaseHeld]) and does not slow down claims. Committing the settle of a job releases the next
-// job with the same key, even if another binding commits it. A job whose claim has lapsed counts as running
-// until it is claimed again or dead-lettered.
+// A claim skips jobs that aren't allowed to start. Each claim counts and claims jobs in a single statement under the
+// write lock, so a limit is never exceeded, and a crash leaves no semaphore behind. A job whose key has reached its
+// limit is held ([PhaseHeld]) and does not slow down claims. Committing the settle of a job releases the next job
+// with the same key, even if another binding commits it. A job whose claim has lapsed counts as running until it is
+// claimed again or dead-lettered.
 //
 // A job that is cancelled while running keeps its slot until its handler returns. If that cannot be observed,
 // because the worker died or belongs to another binding, the job keeps its slot until its lease ends. A job
 // cancelled by another binding frees its slot immediately, because other bindings use the same delete for cancel
 // and ack.
 type Limits struct {
-	// Running limits the jobs of the queue that run at once, to at most 10,000. Jobs that were claimed ahead or
+	// Running is the number of the queue's jobs that can run at once; at most 10,000. Jobs that were claimed ahead or
 	// with Claim count as running.
 	Running int
-	// PerKey limits the jobs with the same Key that run at once, to at most 10,000.
+	// PerKey is the number of jobs with the same Key that can run at once; at most 10,000.
 	PerKey int
-	// InOrder runs jobs with the same Key one at a time, ordered by id. A job that is delayed or waiting for its
-	// next attempt blocks later jobs of its key.
+	// InOrder runs jobs with the same Key one at a time, ordered by ID. A job that is delayed or waiting for its next
+	// attempt blocks later jobs with its key.
 	InOrder bool
-	// Rate limits how often jobs of the queue start. Each attempt counts.
+	// Rate limits how often jobs in the queue start. Each attempt counts.
 	Rate Rate
 	// KeyRate limits how often jobs with the same Key start.
 	KeyRate Rate
 }
 
-// Rate allows N starts in each Per, evenly spaced, after a burst of up to Burst accumulated starts. The zero
-// Rate means no limit.
+// Rate allows N evenly spaced starts in each Per, after a burst of up to Burst accumulated starts. The zero Rate
+// means no limit.
 //
 // For example, five per second with a burst of 1 allows a start every 200 ms. A job that exceeds a KeyRate gets
 // its start time as RunAt, which the file stores in whole seconds. Rates below one start per second are
@@ -108,8 +108,8 @@ func rateOf(row row.StartRate) Rate {
 	return Rate{N: int(row.N), Per: row.Per, Burst: int(row.Burst)}
 }
 
-// SetLimits replaces the queue's limits in the file. The zero Limits removes them. Setting the current limits
-// again writes nothing, so a program may call SetLimits on every start.
+// SetLimits replaces the queue's limits in the file. The zero Limits removes them. Setting the current limits again
+// writes nothing, so a program may call SetLimits each time it starts.
 //
 // New limits take effect with the next claim. Running jobs continue; if they exceed a limit, no other job
 // subject to that limit starts until there is room. Changing a Rate resets it. If the new limits leave more
@@ -175,7 +175,7 @@ func (db *DB) fitJobs(ctx context.Context, queue string) error {
 	return err
 }
 
-// Limits returns the limits of the queue as stored in the file. It never waits for the writer.
+// Limits returns the queue's limits as stored in the file. It never waits for the writer.
 func (q *Queue[T]) Limits(ctx context.Context) (Limits, error) {
 	row, err := q.limits(ctx)
 	return limitsOf(row), fail("read limits", q.name, err)
@@ -192,9 +192,9 @@ func (q *queue) limits(ctx context.Context) (row row.QueueLimits, err error) {
 	return row, err
 }
 
-// SetLimitsTx is like [Queue.SetLimits], but does everything within tx. If keys get more room or an earlier
-// start, tx updates every job that is waiting for it. In a queue with many such jobs this holds the writer for a
-// long time, so use SetLimits unless the limits must change together with other data in tx.
+// SetLimitsTx is like [Queue.SetLimits], but does everything within tx. If the new limits give keys more room or let
+// their jobs start earlier, tx updates every job that was waiting for this. In a queue with many such jobs it holds
+// the writer for a long time, so use SetLimits unless the limits must change together with other data in tx.
 func (q *Queue[T]) SetLimitsTx(ctx context.Context, tx Tx, l Limits) error {
 	return fail("set limits", q.name, q.setLimitsTx(ctx, tx, l))
 }
@@ -221,7 +221,7 @@ func (q *queue) setLimitsTx(ctx context.Context, tx Tx, l Limits) error {
 	})
 }
 
-// fitWithin is like fitJobs, but uses a single transaction.
+// fitWithin is like fitJobs, but does everything in the transaction tx.
 func (q *queue) fitWithin(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
 	for left := (row.Swept{More: true}); left.More && err == nil; {
 		left, err = q.db.engine.Stores.Sweeps.Fits.Take(ctx, tx, row.Part{Name: q.name}, nil, now, math.MaxInt)
@@ -229,7 +229,7 @@ func (q *queue) fitWithin(ctx context.Context, tx engine.Querier, now time.Time)
 	return err
 }
 
-// PauseOptions configures a call of [Queue.Pause]. Zero fields select the defaults.
+// PauseOptions configures a call to [Queue.Pause]. Zero fields select the defaults.
 type PauseOptions struct {
 	Key    string    // pause only jobs with this [Key], until [Queue.ResumeKey]; default: the whole queue
 	Until  time.Time // time at which the pause ends automatically, rounded up to a whole second; zero means it lasts until Resume
@@ -237,7 +237,7 @@ type PauseOptions struct {
 	By     string    // name of the operator, stored with the pause; at most 1024 bytes
 }
 
-// Pause describes the pause of a queue. While a queue is paused, none of its jobs starts.
+// Pause describes a pause of a queue. While a queue is paused, none of its jobs start.
 type Pause struct {
 	Since  time.Time
 	Until  time.Time // time at which the pause ends automatically; zero means it lasts until Resume
@@ -253,7 +253,7 @@ func pauseOf(p *row.Pause) *Pause {
 	return &Pause{Since: p.Since, Until: p.Until, Reason: p.Reason, By: p.By}
 }
 
-// maxNote is the maximum length in bytes of texts that operators store in the file.
+// maxNote is the maximum length, in bytes, of notes that operators store in the file.
 const maxNote = 1024
 
 // row returns the pause to store at time now. An Until in the past is ErrInvalid.
@@ -292,16 +292,16 @@ func checkNote(what, text string) error {
 // and are settled. Jobs can still be enqueued and cancelled, and schedules still fire. Jobs that can no longer
 // run are dead-lettered.
 //
-// Jobs that a [Queue.Work] has claimed ahead but not started are given back without using up an attempt. The
-// loops of this DB do so immediately. Loops in other processes do so with their next claim, or once no handler
-// has returned for 200 ms; until then such a job may still start.
+// Jobs that a [Queue.Work] has claimed ahead but not started are given back without using up an attempt. The loops of
+// this DB do so immediately. Loops in other processes do so on their next claim, or once no handler has returned for
+// 200 ms; until then, such a job may still start.
 //
-// Pause returns false if the queue was already paused. In that case it replaces Until, Reason and By; a zero
-// Until removes the end. A nil opts means defaults. An Until in the past is [ErrInvalid], and so is a text that
-// is too long or not valid UTF-8.
+// Pause returns false if the queue was already paused. In that case it replaces Until, Reason and By; a zero Until
+// means that the pause no longer ends automatically. A nil opts means defaults. Pause returns [ErrInvalid] if Until
+// is in the past, or if a string is too long or not valid UTF-8.
 //
 // With a Key, Pause applies only to the queue's jobs with this key. A claim that encounters such a job moves it
-// aside. Jobs of the key that are already claimed ahead may still start.
+// aside. Jobs with the key that were already claimed ahead may still start.
 //
 // Pause waits for the writer until ctx ends or BusyTimeout has passed. Inside [DB.Tx] it returns [ErrInTx].
 // Starting the first pause in a file and ending the last change the schema, and every connection must then
@@ -311,7 +311,7 @@ func (q *Queue[T]) Pause(ctx context.Context, opts *PauseOptions) (bool, error) 
 	return paused, fail("pause", q.name, err)
 }
 
-// PauseTx is like [Queue.Pause], within tx. No job starts after tx has committed.
+// PauseTx is like [Queue.Pause] but runs within tx. No job starts after tx has committed.
 func (q *Queue[T]) PauseTx(ctx context.Context, tx Tx, opts *PauseOptions) (bool, error) {
 	paused, err := q.pause(ctx, within(tx), opts)
 	return paused, fail("pause", q.name, err)
@@ -355,7 +355,7 @@ func (q *Queue[T]) Resume(ctx context.Context) (bool, error) {
 	return was, fail("resume", q.name, err)
 }
 
-// ResumeTx is like [Queue.Resume], within tx.
+// ResumeTx is like [Queue.Resume] but runs within tx.
 func (q *Queue[T]) ResumeTx(ctx context.Context, tx Tx) (bool, error) {
 	was, err := q.resume(ctx, within(tx))
 	return was, fail("resume", q.name, err)
@@ -368,7 +368,7 @@ func (q *Queue[T]) ResumeKey(ctx context.Context, key string) (bool, error) {
 	return was, fail("resume", q.name, err)
 }
 
-// ResumeKeyTx is like [Queue.ResumeKey], within tx.
+// ResumeKeyTx is like [Queue.ResumeKey] but runs within tx.
 func (q *Queue[T]) ResumeKeyTx(ctx context.Context, tx Tx, key string) (bool, error) {
 	was, err := q.resumeKey(ctx, within(tx), key)
 	return was, fail("resume", q.name, err)

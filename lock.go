@@ -18,8 +18,8 @@ type LockOptions struct {
 	// Owner is the holder's name in the file; default host-pid-random. It should be unique: an owner that
 	// already holds the lock cannot acquire it again.
 	Owner string
-	// TTL is how long the lock remains held after its holder dies; default 60s. It is rounded up to whole
-	// seconds and counted from the end of the current second. The lock is renewed after each third of the TTL.
+	// TTL is how long the lock remains held after its holder dies; default 60s. It is rounded up to whole seconds and
+	// counted from the end of the current second. The lock is renewed every third of the TTL.
 	TTL time.Duration
 }
 
@@ -133,8 +133,8 @@ func (e *heldError) Error() string {
 
 func (e *heldError) Unwrap() error { return ErrLockHeld }
 
-// acquire acquires the lock if it is free, with a Context derived from parent. It reads before it writes, so
-// that trying to acquire a held lock does not block other writers.
+// acquire takes the lock if it is free. The lock's Context is derived from parent. It reads before it writes, so that
+// trying to acquire a held lock does not block other writers.
 func (db *DB) acquire(ctx, parent context.Context, name string, o LockOptions) (*Lock, error) {
 	if err := db.engine.UsableToWrite(ctx, ""); err != nil {
 		return nil, err
@@ -188,10 +188,10 @@ func (l *Lock) Name() string { return l.name }
 func (l *Lock) Owner() string { return l.owner }
 
 // Context returns a context derived from the ctx that was passed to Lock or TryLock. It ends when that ctx ends,
-// although the lock stays held until Unlock. It also ends when the lock is no longer held: after Unlock or
-// DB.Close, when the lock expires without being renewed, and when a renewal finds that another program has
-// removed or taken the lock. Renewals are due after each third of the TTL. context.Cause returns [ErrLockLost]
-// with the reason, or the cause of the original ctx.
+// although the lock stays held until Unlock. It also ends when the lock is no longer held: after Unlock or DB.Close,
+// when the lock expires without being renewed, and when a renewal finds that another program has removed or taken the
+// lock. A renewal is due every third of the TTL. context.Cause returns [ErrLockLost] with the reason, or the cause of
+// the original ctx.
 func (l *Lock) Context() context.Context { return l.ctx }
 
 // end marks the lock as no longer held and cancels its contexts with cause.
@@ -210,8 +210,8 @@ func (l *Lock) Token() int64 { return l.token }
 // it had already been lost, in which case nothing was changed. After any other storage error, the lock is no
 // longer renewed and will expire. Later calls return the result of the first.
 //
-// Unlock waits for the writer for up to BusyTimeout even if ctx has ended. Otherwise a holder that is asked to
-// stop would leave its lock behind.
+// Unlock waits for the writer for up to BusyTimeout even if ctx has ended. Otherwise a holder that is asked to stop
+// would leave its lock behind.
 func (l *Lock) Unlock(ctx context.Context) error {
 	if err := l.db.engine.RefuseInTx(ctx, ""); err != nil {
 		return fail("unlock", l.name, err)
@@ -277,8 +277,8 @@ func (l *Lock) renew() error {
 	return nil
 }
 
-// lasts reports whether the lock has not yet expired. It must be checked before the file is read: after the
-// expiry, a row with the same owner may belong to another holder.
+// lasts reports whether the lock has yet to expire. It must be checked before the file is read: after the expiry, a
+// row with the same owner may belong to another holder.
 func (l *Lock) lasts(now time.Time) bool { return now.Before(*l.expires.Load()) }
 
 // renewFailed returns the delay before the next try. If it has given up the lock, it returns 0.

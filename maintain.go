@@ -16,7 +16,7 @@ import (
 // maintenanceLock is held by the process that runs the maintenance.
 const maintenanceLock = row.MaintenanceLock
 
-// MaintainOptions configures a call of [DB.Maintain]. Zero fields select the defaults.
+// MaintainOptions configures a call to [DB.Maintain]. Zero fields select the defaults.
 type MaintainOptions struct {
 	Every time.Duration // pause between rounds; default 1m
 	Once  bool          // run a single round now and return; fails with ErrLockHeld if another process is running Maintain
@@ -34,32 +34,32 @@ func (o *MaintainOptions) withDefaults() (MaintainOptions, error) {
 	return out, err
 }
 
-// Maintain removes expired data and settles jobs that would otherwise remain unsettled. It blocks until ctx ends
-// and then returns nil. It works in rounds with a pause of Every in between, in a single process at a time. Each
-// round
+// Maintain removes expired data and settles jobs that would otherwise remain unsettled. It blocks until ctx ends and
+// then returns nil. It works in rounds, with a pause of Every after each, and in only a single process at a time.
+// Each round
 //   - dead-letters jobs that have expired, and jobs whose last attempt never ended,
-//   - frees the places of [Limits] that cancelled jobs have kept beyond their leases, and fits jobs to limits that have
-//     changed, see [Queue.SetLimits],
+//   - frees slots of [Limits] that cancelled jobs still occupy after their leases have expired, and adjusts jobs to
+//     limits that have changed, see [Queue.SetLimits],
 //   - compacts every topic with a [Retention],
-//   - deletes done and dead jobs beyond the [QueueRetention] of their queue,
-//   - deletes expired results, past windows of rate limits, and unique keys whose [Uniqueness] For has passed and
-//     whose job is gone,
-//   - deletes the per-minute counts for Traffic of package admin that are older than seven days,
-//   - deletes the workers of processes that are gone, as listed by Workers of package admin,
-//   - deletes the records of package dispatch about jobs that ended an hour ago, replies that no caller has read for an
-//     hour, and actors that have stopped reporting,
-//   - deletes the message ids that package inbox has kept for their retention,
+//   - deletes done and dead jobs that exceed their queue's [QueueRetention],
+//   - deletes expired results, rate limit windows that are over, and unique keys whose job is gone and whose
+//     [Uniqueness].For has passed,
+//   - deletes per-minute counts that are more than seven days old, see Traffic in package admin,
+//   - deletes the rows of workers whose processes are gone, see Workers in package admin,
+//   - deletes package dispatch's records of jobs that ended more than an hour ago, replies that no caller has read for
+//     an hour, and actors that have stopped reporting,
+//   - deletes message IDs that package inbox has kept for their full retention period,
 //   - deletes notifications older than Options.NotificationTTL, if it is set,
 //   - truncates the write-ahead log if it is larger than Options.WALLimit.
 //
-// Maintain may run in any number of processes. Processes that do not hold the lock "honker-maintenance" stand by.
-// All work is done in small transactions. Failures are logged, and the work is retried in the next round. Maintain
-// itself fails only if the DB is closed ([ErrClosed]), the file was replaced, or an option is invalid.
-// nil opts means defaults.
+// Maintain may run in any number of processes. Those that don't hold the lock "honker-maintenance" stand by. All work
+// is done in small transactions. Failures are logged, and the work is retried in the next round. Maintain itself
+// fails only if the DB is closed ([ErrClosed]), the file was replaced, or an option is invalid. A nil opts means
+// defaults.
 //
-// With Once, Maintain returns after a single round. In this case the end of ctx is an error, since the round is
-// incomplete, and so is a lock held by another process ([ErrLockHeld]). If [WithActor] names an actor, the round is
-// recorded in the audit; see Audit of package admin.
+// With Once, Maintain returns after a single round. It then returns an error if ctx ends before the round is
+// complete, or if another process holds the lock ([ErrLockHeld]). If ctx has an actor from [WithActor], the round is
+// recorded in the audit log; see Audit in package admin.
 func (db *DB) Maintain(ctx context.Context, opts *MaintainOptions) error {
 	o, err := opts.withDefaults()
 	if err := errors.Join(err, db.engine.RefuseInTx(ctx, "")); err != nil {
@@ -121,7 +121,7 @@ func (db *DB) maintain(ctx context.Context, every time.Duration) error {
 	}
 }
 
-// chore is a named task of a round.
+// chore is a named task in a round.
 type chore struct {
 	what string
 	do   func(context.Context) error
@@ -157,7 +157,7 @@ const batchAge = 7 * 24 * time.Hour
 // windowAge is long enough to keep the windows of a long rate limit that shares its name with a shorter limit.
 const windowAge = 24 * time.Hour
 
-// maintainOnce runs every chore. It returns an error only if later rounds cannot succeed either.
+// maintainOnce runs every chore. It returns an error only if later rounds can't succeed either.
 func (db *DB) maintainOnce(ctx context.Context) error {
 	if err := db.checkIdentity(); engine.Final(err) {
 		return err
@@ -180,8 +180,8 @@ func (db *DB) maintainOnce(ctx context.Context) error {
 	return nil
 }
 
-// sweepPart runs a sweep on a single part, for rows that are older than age, rounded up to seconds. It reports
-// the jobs that became dead letters.
+// sweepPart runs a sweep on a single part, for rows older than age, which is rounded up to seconds. It reports any
+// jobs that became dead letters.
 func (db *DB) sweepPart(ctx context.Context, s engine.Sweep, part row.Part, age time.Duration) (int, error) {
 	d := deaths{db: db, queue: part.Name}
 	defer d.end()
@@ -253,11 +253,11 @@ func (db *DB) sweepNotifications(ctx context.Context) error {
 	return db.sweep(db.engine.Stores.Sweeps.Messages, db.opts.NotificationTTL)(ctx)
 }
 
-// dispatchAge is how long package dispatch remembers that a job has ended. Results have the same default
-// lifetime.
+// dispatchAge is how long package dispatch remembers that a job has ended. It matches the default lifetime of
+// results.
 const dispatchAge = time.Hour
 
-// sweepDispatch cleans the tables of package dispatch, if the file has them.
+// sweepDispatch cleans up package dispatch's tables, if the file has them.
 func (db *DB) sweepDispatch(ctx context.Context) error {
 	s := &db.engine.Stores.Sweeps
 	if err := db.sweep(s.Sent, dispatchAge)(ctx); err != nil {
@@ -275,7 +275,7 @@ func (db *DB) sweepDispatch(ctx context.Context) error {
 	return db.sweep(s.Actors, 0)(ctx)
 }
 
-// sweepWorkers deletes the rows of Work loops whose processes are gone. Starting a Work does the same.
+// sweepWorkers deletes the rows of Work loops whose processes are gone. Starting a Work loop does the same.
 func (db *DB) sweepWorkers(ctx context.Context) error {
 	var all []row.Worker
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/internal/worker"
 )
 
-// Member claims events of a group. It is safe for concurrent use.
+// Member claims events from a group. It is safe for concurrent use.
 //
 // A member remains in the group while it claims or ranges over All. A member that does neither for a Lease
 // leaves the group, and its name becomes free. Its next claim rejoins the group unless another member has taken
@@ -26,17 +26,17 @@ type Member[E any] struct{ *member }
 type member struct {
 	db       *DB
 	group    *group
-	id       int64 // id of the group; a group recreated under the same name has another id
+	id       int64 // ID of the group; a group recreated under the same name has a different ID
 	identity row.Member
 	renewAt  atomic.Int64 // time of the next heartbeat in Unix milliseconds
 	keys     []wake.Key   // changes that may make an event claimable
 }
 
-// Join adds a member with the given name to the group and creates the group if it does not exist. The name must
-// be unique in the group. A member whose process was killed keeps its name for a Lease, so a fixed name, such as
-// a host name, delays a quick restart. If another member has the name, Join returns [ErrMemberTaken]. The error
-// text contains that member's process, as host, pid and a random part, and the time at which its hold on the
-// name expires. Join waits for the writer until ctx ends or BusyTimeout has passed.
+// Join adds a member with the given name to the group, creating the group if it does not exist. The name must be
+// unique in the group. A member whose process was killed keeps its name for a Lease, so a fixed name, such as a host
+// name, delays a quick restart. If another member has the name, Join returns [ErrMemberTaken]. The error text
+// contains that member's process, as host, pid and a random part, and the time at which its hold on the name expires.
+// Join waits for the writer until ctx ends or BusyTimeout has passed.
 func (g *Group[E]) Join(ctx context.Context, member string) (*Member[E], error) {
 	m, err := g.join(ctx, member)
 	if err != nil {
@@ -176,7 +176,7 @@ func (m *Member[E]) claim(ctx context.Context, n int, pool *worker.Reservation, 
 	}
 }
 
-// ready reports whether a claim would have an effect. If not, it schedules a wake for the time at which a claim
+// ready reports whether a claim would have any effect. If not, it schedules a wakeup for the time at which a claim
 // would.
 func (m *member) ready(ctx context.Context) (bool, error) {
 	if m.group.err != nil {
@@ -196,7 +196,7 @@ func (m *member) ready(ctx context.Context) (bool, error) {
 	return s.Ready, err
 }
 
-// claimRows may return no events even if there are more to claim.
+// claimRows claims up to n events. It may return none even if there are more to claim.
 func (m *member) claimRows(ctx context.Context, n int, pool *worker.Reservation) (claimed row.GroupClaimed, err error) {
 	err = m.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		claimed, err = m.db.engine.Stores.Groups.Claim(ctx, q, row.GroupClaim{
@@ -226,7 +226,7 @@ func (m *Member[E]) decodeAll(ctx context.Context, rows []row.Delivery) []decode
 			continue
 		}
 		if err := d.deadLetter(ctx, err); err != nil && !errors.Is(err, ErrClaimLost) {
-			// The event is tried again when its lease has expired. The other events do not wait for it.
+			// The event is tried again once its lease has expired. The other events don't wait for it.
 			m.db.opts.Logger.Warn("honker: an undecodable event could not be dead-lettered",
 				"group", m.group.name, "event", row.Offset, "error", err)
 		}
@@ -253,13 +253,13 @@ func (m *member) leave(ctx context.Context) error {
 	return nil
 }
 
-// All returns an iterator over events of the group. The body must settle each event within the group's Lease.
-// When an event is yielded, its lease may already be up to a tenth of a second old, but no more than an eighth
-// of the Lease. The iterator waits for events without polling and ends silently when ctx ends. Breaking out of
-// the loop is safe.
+// All returns an iterator over events of the group. The loop body must settle each event within the group's Lease.
+// When an event is yielded, its lease may already be up to a tenth of a second old, but no older than an eighth of
+// the Lease. The iterator waits for events without polling and ends silently when ctx ends. Breaking out of the loop
+// is safe.
 //
-// All claims as many events ahead as a quick body handles in a few milliseconds. Events that were claimed but
-// not yielded return to the group without using up an attempt.
+// All claims only as many events ahead as a fast loop body can handle in a few milliseconds. Events that were claimed
+// but not yielded return to the group without using up an attempt.
 //
 // An event whose payload does not decode into E is dead-lettered and yielded with the error, and the loop
 // continues. Any other error, such as [ErrClosed] or an error of [Member.Claim], is yielded without an
@@ -297,7 +297,7 @@ type prefetcher[E any] struct {
 
 const (
 	mostAhead = 64
-	quickPace = 10 * time.Millisecond // maximum time to handle all events of a claim quickly
+	quickPace = 10 * time.Millisecond // events of a claim that are all handled within this time were handled quickly
 	slowPace  = 100 * time.Millisecond
 )
 
@@ -316,7 +316,7 @@ func (p *prefetcher[E]) sizeByPace(pace time.Duration) int {
 // quick returns quickPace, or less if the Lease is short.
 func (p *prefetcher[E]) quick() time.Duration { return min(quickPace, p.member.group.opts.Lease/8) }
 
-// stale returns the maximum age of a lease at which its event may still be returned to the caller.
+// stale returns how old a lease may be for its event to still be returned to the caller.
 func (p *prefetcher[E]) stale() time.Duration { return min(slowPace, p.member.group.opts.Lease/8) }
 
 // next waits for the next event and returns it. An event that does not decode is returned with its error; any
@@ -338,8 +338,8 @@ func (p *prefetcher[E]) next(ctx context.Context) (*Delivery[E], error) {
 	return next.delivery, next.err
 }
 
-// fill claims events, or waits until a claim may find events. After a claim that left no events it waits.
-// Waiting begins with a look at the file, so an idle member looks for events once per wake.
+// fill claims events, or waits until a claim may find some. It waits if the last claim left no events behind. Waiting
+// begins by checking the file, so an idle member checks for events once per wakeup.
 func (p *prefetcher[E]) fill(ctx context.Context) error {
 	if err := p.waitForSlot(ctx); err != nil {
 		return err
@@ -371,7 +371,7 @@ func (p *prefetcher[E]) waitForSlot(ctx context.Context) error {
 	return p.pool.Wait(ctx)
 }
 
-// waitForEvents blocks until a claim may find events. Meanwhile it renews the membership.
+// waitForEvents blocks until a claim may find events, renewing the membership while it waits.
 func (m *member) waitForEvents(ctx context.Context) error {
 	return m.db.engine.Notifier.Until(ctx, func() (time.Duration, error) {
 		ready, err := m.ready(ctx)
@@ -385,8 +385,8 @@ func (m *member) waitForEvents(ctx context.Context) error {
 	}, m.keys...)
 }
 
-// third returns the interval between renewals of leases and the membership. It leaves time for two more tries
-// within a Lease.
+// third returns the interval at which leases and the membership are renewed. It leaves time for two more tries within
+// a Lease.
 func (m *member) third() time.Duration { return max(m.group.opts.Lease/3, time.Millisecond) }
 
 // giveBack returns the held events to the group without using up an attempt. If that fails, they return when

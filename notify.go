@@ -30,14 +30,13 @@ func (n *Notification) Decode(v any) error {
 	return nil
 }
 
-// Notify sends payload as JSON to all listeners of channel, in any process, and returns the message's id.
-// Listeners that are attached later do not receive it. The row is kept until [DB.PruneNotifications] or
-// [DB.Maintain] deletes it.
+// Notify sends payload as JSON to all listeners on channel, in any process, and returns the message's ID. Listeners
+// created later do not receive it. The row is kept until [DB.PruneNotifications] or [DB.Maintain] deletes it.
 //
-// Notify waits for the writer until ctx ends or BusyTimeout has passed. A payload of type []byte is
-// [ErrInvalid]; json.RawMessage is sent unchanged. Channels that begin with _honker:job: are [ErrInvalid],
-// because honker reserves them for job states. No messages are sent to them; use an [observe.Observer] to follow
-// job states.
+// Notify waits for the writer until ctx ends or BusyTimeout has passed. It returns [ErrInvalid] for a payload of type
+// []byte; json.RawMessage is sent unchanged. It also returns [ErrInvalid] for channels that begin with _honker:job:,
+// which honker reserves for job states. No messages are sent on these channels yet; use an [observe.Observer] to
+// follow job states.
 func (db *DB) Notify(ctx context.Context, channel string, payload any) (id int64, err error) {
 	text, err := db.encodeMessage(channel, payload)
 	if err != nil {
@@ -54,7 +53,8 @@ func (db *DB) Notify(ctx context.Context, channel string, payload any) (id int64
 	return id, nil
 }
 
-// NotifyTx is like [DB.Notify], within tx. Listeners receive the message when tx commits, and never if it rolls back.
+// NotifyTx is like [DB.Notify] but runs within tx. Listeners receive the message when tx commits, and never if it
+// rolls back.
 func (db *DB) NotifyTx(ctx context.Context, tx Tx, channel string, payload any) (int64, error) {
 	text, err := db.encodeMessage(channel, payload)
 	if err != nil {
@@ -86,21 +86,21 @@ const jobStates = "_honker:job:"
 // for messages that are pruned before it reads them. A Listener uses no goroutine. Next and All must not be
 // called concurrently.
 //
-// If a backup is restored over the open file, the ids that the Listener has already read are assigned again. The
+// If a backup is restored over the open file, the IDs that the Listener has already read are assigned again. The
 // Listener then ends with [ErrDatabaseReplaced] so as not to miss messages.
 type Listener struct {
 	db       *DB
 	channels []string
 	keys     []wake.Key
-	after    int64 // last id that was read
+	after    int64 // last ID that was read
 	ids      logHead
 	page     []row.Notification // messages read and not yet returned
 	ctx      context.Context    // cancelled by Close
 	cancel   context.CancelCauseFunc
 }
 
-// Listen returns a Listener for channels. The Listener receives the messages committed after Listen returns, and
-// no earlier messages. ctx applies only to the call of Listen. Inside [DB.Tx], Listen and Next return [ErrInTx].
+// Listen returns a Listener for channels. The Listener receives the messages committed after Listen returns, and no
+// earlier messages. ctx applies only to the call to Listen. Inside [DB.Tx], Listen and Next return [ErrInTx].
 func (db *DB) Listen(ctx context.Context, channels ...string) (*Listener, error) {
 	if len(channels) == 0 {
 		return nil, fail("listen", "", fmt.Errorf("%w: no channel is given", ErrInvalid))
@@ -120,7 +120,7 @@ func (db *DB) listen(ctx context.Context, channels []string) (*Listener, error) 
 			l.keys = append(l.keys, wake.Key{Kind: wake.ChannelMessage, Name: c})
 		}
 	}
-	// If a message is rolled back, its id is assigned to another message.
+	// If a message is rolled back, its ID is assigned to another message.
 	if err := db.engine.RefuseInTx(ctx, ""); err != nil {
 		return nil, err
 	}
@@ -221,7 +221,8 @@ func (l *Listener) All(ctx context.Context) iter.Seq2[*Notification, error] {
 	}
 }
 
-// Close detaches the listener and ends a waiting Next. It may be called from any goroutine and more than once.
+// Close detaches the listener and ends any waiting call to Next. It may be called from any goroutine and more than
+// once.
 func (l *Listener) Close() error {
 	l.cancel(ErrClosed)
 	return nil

@@ -37,7 +37,7 @@ func WithActor(ctx context.Context, name string) context.Context {
 // deathLines limits the log lines for individual dead jobs in a single call.
 const deathLines = 20
 
-// deaths reports the jobs of a queue that a call dead-letters without a settle.
+// deaths reports jobs in a queue that a call dead-letters without settling them.
 type deaths struct {
 	db    *DB
 	queue string

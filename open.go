@@ -11,9 +11,9 @@ import (
 // readable only by its owner. Opening an existing application database keeps its contents but sets its journal
 // mode to WAL.
 //
-// path is a plain file name in which ?, # and % have no special meaning. ctx applies only to the call of Open. A
-// nil opts means defaults. Open returns [ErrUnsupported] for a file that cannot be used safely, and
-// [ErrSchemaTooNew] for a file with the schema of a newer version.
+// path is a plain file name in which ?, # and % have no special meaning. ctx applies only to the call to Open. A nil
+// opts means defaults. Open returns [ErrUnsupported] for a file that cannot be used safely, and [ErrSchemaTooNew] for
+// a file with the schema of a newer version.
 func Open(ctx context.Context, path string, opts *Options) (*DB, error) {
 	db, err := open(ctx, path, opts)
 	return db, fail("open", path, err)

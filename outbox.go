@@ -41,7 +41,7 @@ func (o *OutboxOptions) withDefaults() (OutboxOptions, error) {
 // transaction as the change that it describes. After the commit it is delivered by a process that calls
 // [Outbox.Run]. Delivery is at least once and in no particular order.
 //
-// The format is that of honker's outbox: the messages are JSON payloads in the queue "_outbox:<name>", with the
+// The format is the same as honker's outbox: the messages are JSON payloads in the queue "_outbox:<name>", with the
 // same attempts and delays. Workers in other languages can therefore share an outbox.
 //
 // Handles are cheap and may be created where they are needed.
@@ -80,7 +80,7 @@ func (o *Outbox[T]) Name() string { return o.name }
 // Queue returns the queue of the outbox. Use it to inspect or cancel messages.
 func (o *Outbox[T]) Queue() *Queue[T] { return o.q }
 
-// Send adds a message and returns its id after the commit. The message may be delivered immediately. See
+// Send adds a message and returns its ID after the commit. The message may be delivered immediately. See
 // [Queue.Enqueue].
 func (o *Outbox[T]) Send(ctx context.Context, v T, opts ...EnqueueOption) (int64, error) {
 	if o.err != nil {
@@ -93,7 +93,8 @@ func (o *Outbox[T]) Send(ctx context.Context, v T, opts ...EnqueueOption) (int64
 	return id, fail("send", o.name, err)
 }
 
-// SendTx is like [Outbox.Send], within tx. The message is delivered after tx commits, and never if tx rolls back.
+// SendTx is like [Outbox.Send] but runs within tx. The message is delivered after tx commits, and never if tx rolls
+// back.
 func (o *Outbox[T]) SendTx(ctx context.Context, tx Tx, v T, opts ...EnqueueOption) (int64, error) {
 	if o.err != nil {
 		return 0, fail("send", o.name, o.err)
@@ -102,7 +103,7 @@ func (o *Outbox[T]) SendTx(ctx context.Context, tx Tx, v T, opts ...EnqueueOptio
 	return id, fail("send", o.name, err)
 }
 
-// Run delivers messages, several at once. It blocks until ctx ends and the running deliveries have finished, and
+// Run delivers messages, several at a time. It blocks until ctx ends and the running deliveries have finished, and
 // then returns nil. It returns the same errors as [Queue.Work].
 //
 // A message is removed when deliver returns nil. After an error or a panic, delivery is retried after the

@@ -13,10 +13,10 @@ import (
 // ErrSkip is returned by a [Pipe]'s function to publish nothing for an event.
 var ErrSkip = errors.New("skip this event")
 
-// Pipe reads the events of from as consumer, transforms each event with fn, and publishes the result to to under
-// the same key. It publishes in the transaction that saves the consumer's offset, so each event of from has
-// exactly one successor, in the same order, even after a crash. Pipe blocks, waiting for new events without
-// polling. It returns nil when ctx ends, or the first error. Successors finished before an error are kept.
+// Pipe reads the events of from as consumer, transforms each event with fn, and publishes the result to to under the
+// same key. It publishes in the transaction that saves the consumer's offset, so each event of from has exactly one
+// successor, in the same order, even after a crash. Pipe blocks, waiting for new events without polling. It returns
+// nil when ctx ends, or the first error. Successors finished before the error are kept.
 //
 // fn runs outside the transaction, for a single event at a time. It may run again for the same event after a
 // crash, or if another Pipe runs with the same consumer. The ctx of fn ends with ctx and with [DB.Close], which

@@ -38,10 +38,10 @@ const maxProgressNote = 512
 // out of total, in any unit, and a note of up to 512 bytes. It never blocks and does not write to the file, so
 // it may be called in a tight loop. The last call wins.
 //
-// In Work the progress is written with the next renewal of leases, in a single statement for all jobs of the
-// process, after each third of the Lease but at most once per second. Outside Work, [Job.Extend] writes it.
-// Settling the job writes any progress not yet written. A job that fails or dies therefore keeps its last
-// progress, and so does a retained done job; see [Queue.SetRetention].
+// In Work, progress is written when leases are next renewed, in a single statement for all jobs in the process, every
+// third of the Lease but at most once per second. Outside Work, [Job.Extend] writes it. Settling the job writes any
+// progress that hasn't been written yet. A job that fails or dies therefore keeps its last progress, as does a done
+// job that is retained; see [Queue.SetRetention].
 //
 // The progress stays until another attempt reports its own. SetProgress has no effect after the handler
 // has returned or has settled the job.
@@ -73,8 +73,8 @@ func (j *Job[T]) Checkpoint(ctx context.Context, v any) error {
 	return failID("checkpoint of job", j.ID, j.q.db.engine.Write(ctx, "CheckpointTx", op))
 }
 
-// CheckpointTx is like [Job.Checkpoint], within tx, so that the handler's other writes in tx and the checkpoint
-// are committed together.
+// CheckpointTx is like [Job.Checkpoint] but runs within tx, so that the handler's other writes in tx and the
+// checkpoint are committed together.
 func (j *Job[T]) CheckpointTx(ctx context.Context, tx Tx, v any) error {
 	text, err := j.checkpointOf(v)
 	if err != nil {
@@ -118,11 +118,11 @@ func (j *Job[T]) Checkpointed(v any) (bool, error) {
 	return err == nil, failID("checkpoint of job", j.ID, err)
 }
 
-// Logger returns a logger for this attempt, which helps to explain failures. If the attempt ends with an error,
-// the last 64 KiB of its lines are saved in the commit that settles it, where Attempts in package admin and the
-// command honker job logs can read them. Otherwise the lines are discarded. They are also lost if the process is
-// killed, so they do not replace an audit log. Lines of all levels are kept. The logger writes nowhere else; to
-// write to another log as well, combine the handlers with [slog.NewMultiHandler].
+// Logger returns a logger for this attempt, which helps to explain failures. If the attempt ends with an error, the
+// last 64 KiB of its log are saved in the commit that settles it, and can be read with Attempts in package admin or
+// the command honker job logs. Otherwise the log is discarded. It is also lost if the process is killed, so it's no
+// substitute for an audit log. Lines at all levels are kept. The logger writes nowhere else; to write to another log
+// as well, combine the handlers with [slog.NewMultiHandler].
 //
 // The logger never blocks on the file and is safe for concurrent use. Jobs that do not call Logger have no overhead.
 func (j *Job[T]) Logger() *slog.Logger {
@@ -142,8 +142,8 @@ type LogOptions struct {
 	OneIn int
 	// Slow logs every acked attempt that ran for at least this long, regardless of OneIn. 0 disables this.
 	Slow time.Duration
-	// Attrs returns attributes to add to each line, such as a trace id. ctx is the handler's context. nil adds
-	// no attributes.
+	// Attrs returns attributes to add to each line, such as a trace ID. ctx is the handler's context. nil adds no
+	// attributes.
 	Attrs func(ctx context.Context) []slog.Attr
 }
 
@@ -157,9 +157,8 @@ type LogOptions struct {
 // [observe.Observer.Settled] for the final outcome. If the process is killed, its running attempts are not
 // logged.
 //
-// A panic in the handler counts as a failed attempt, and its stack is logged to Options.Logger. A panic in a
-// function of opts does not affect the job. Failures are also logged to Options.Logger as usual, after the
-// commit.
+// A panic in the handler counts as a failed attempt, and its stack trace is logged to Options.Logger. A panic in a
+// function of opts does not affect the job. Failures are also logged to Options.Logger as usual, after the commit.
 func Log(l *slog.Logger, opts *LogOptions) Middleware {
 	if l == nil {
 		l = slog.Default()
@@ -205,7 +204,7 @@ func (a *attemptLog) run(ctx context.Context, job *JobInfo, next WorkFunc) (err 
 	return err
 }
 
-// log writes the line. A panic in the application's code called by log does not fail the job.
+// log writes the line. If application code called by log panics, the job does not fail.
 func (a *attemptLog) log(ctx context.Context, job *JobInfo, err error, ran time.Duration) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -235,7 +234,7 @@ func (a *attemptLog) logsAck(ran time.Duration) bool {
 	return a.OneIn <= 1 || a.Slow > 0 && ran >= a.Slow || rand.IntN(a.OneIn) == 0
 }
 
-// wait returns the time between the job becoming ready and the call of its handler, which has run for ran.
+// wait returns the time between the job becoming ready and its handler being called. The handler has run for ran.
 // Without a claim, as in a test of a middleware, the wait is counted from RunAt.
 func (j *JobInfo) wait(ran time.Duration) time.Duration {
 	if j.claim != nil {

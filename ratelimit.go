@@ -15,9 +15,9 @@ import (
 // languages. Windows are fixed: as honker's format requires, they start at whole multiples of their length since
 // 1970. Up to twice the limit may therefore pass around the end of a window. Rejected calls are not counted.
 //
-// Handles are cheap and may be created where they are needed. All handles with the same name should have the
-// same limit and window, because each handle counts in windows of its own length. A handle that sees more calls
-// counted than its limit allows logs this once.
+// Handles are cheap and may be created where they are needed. All handles with the same name should have the same
+// limit and window, because each handle counts in windows of its own length. If a handle sees that more calls were
+// counted than its limit allows, it logs this once.
 type RateLimit struct {
 	db    *DB
 	name  string
@@ -92,7 +92,8 @@ func (r *RateLimit) count(ctx context.Context, window time.Time) (used int, err 
 	return used, err
 }
 
-// AllowTx is like [RateLimit.Allow], within tx. The call counts when tx commits, and not at all if tx rolls back.
+// AllowTx is like [RateLimit.Allow] but runs within tx. The call counts when tx commits, and not at all if tx rolls
+// back.
 func (r *RateLimit) AllowTx(ctx context.Context, tx Tx) (bool, error) {
 	if r.err != nil {
 		return false, fail("rate limit", r.name, r.err)
@@ -105,9 +106,9 @@ func (r *RateLimit) AllowTx(ctx context.Context, tx Tx) (bool, error) {
 	return ok && err == nil, fail("rate limit", r.name, err)
 }
 
-// Wait blocks until a call is counted, in the current window or a later window, and then returns nil. It returns
-// an error when ctx ends or the DB is closed. Goroutines of this process that wait for the same limit proceed in
-// the order of their calls. Processes compete at the start of each window with no preference among them.
+// Wait blocks until a call is counted, in the current window or a later window, and then returns nil. It returns an
+// error when ctx ends or the DB is closed. Goroutines of this process that wait for the same limit proceed in the
+// order of their calls. Processes compete at the start of each window, and none has priority over the others.
 //
 // Wait has no time limit of its own. With a window of a day it may wait for a day, or longer if other callers
 // use up every window, so ctx should have a deadline.
@@ -149,8 +150,8 @@ func (r *RateLimit) wait(ctx context.Context) error {
 	}, wake.Key{Kind: wake.Closing})
 }
 
-// Remaining returns the number of calls still allowed in the current window, and the end of the window. Other
-// callers may use up these calls in the meantime.
+// Remaining returns the number of calls still allowed in the current window, and the end of the window. Other callers
+// may use up these calls at any time.
 func (r *RateLimit) Remaining(ctx context.Context) (int, time.Time, error) {
 	if r.err != nil {
 		return 0, time.Time{}, fail("read remaining calls of rate limit", r.name, r.err)
@@ -163,10 +164,10 @@ func (r *RateLimit) Remaining(ctx context.Context) (int, time.Time, error) {
 	return max(0, r.limit-used), r.end(window), nil
 }
 
-// SweepRateLimits deletes, for all names, the windows that started more than olderThan before the current
-// second, and returns their number. olderThan is rounded up to seconds. [DB.Maintain] deletes windows that are a
-// day old. The file does not store window lengths, and a window that is swept while still current restarts from
-// zero, so olderThan must exceed the longest window in use.
+// SweepRateLimits deletes, for all names, the windows that started more than olderThan before the current second, and
+// returns their number. olderThan is rounded up to seconds. [DB.Maintain] deletes windows that are a day old. The
+// file does not store window lengths, and a window that is deleted while it is still current starts again from zero,
+// so olderThan must exceed the longest window in use.
 //
 // It blocks until all are deleted. It works in transactions of a few milliseconds, with pauses in which other
 // writers can proceed. On an error, or if ctx ends, it returns the number of windows deleted so far together

@@ -12,10 +12,10 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// SaveResult stores v as JSON as the result of the job with the given id. The result is kept for ttl, or up to a
-// second longer; a ttl of 0 means forever. A later call replaces the result. The job need not exist: the result
-// can be saved before or after the ack. In a handler, use SetResult to save the result with the ack. SaveResult
-// returns [ErrNotInserted] if an application's trigger drops the row.
+// SaveResult stores v as JSON as the result of the job with the given ID. The result is kept for ttl, or up to a
+// second longer; a ttl of 0 means forever. A later call replaces the result. The job need not exist: the result can
+// be saved before or after the ack. In a handler, use SetResult to save the result with the ack. SaveResult returns
+// [ErrNotInserted] if an application's trigger drops the row.
 func (q *Queue[T]) SaveResult(ctx context.Context, id int64, v any, ttl time.Duration) error {
 	text, err := q.encodeResult(v, ttl)
 	if err != nil {
@@ -31,7 +31,7 @@ func (q *Queue[T]) SaveResult(ctx context.Context, id int64, v any, ttl time.Dur
 	return nil
 }
 
-// SaveResultTx is like [Queue.SaveResult], within tx.
+// SaveResultTx is like [Queue.SaveResult] but runs within tx.
 func (q *Queue[T]) SaveResultTx(ctx context.Context, tx Tx, id int64, v any, ttl time.Duration) error {
 	text, err := q.encodeResult(v, ttl)
 	if err != nil {
@@ -54,7 +54,7 @@ func (q *queue) encodeResult(v any, ttl time.Duration) (string, error) {
 	return q.db.encode(v)
 }
 
-// Result returns the result of the job with the given id, decoded into an R. It returns [ErrNotFound] if there is no
+// Result returns the result of the job with the given ID, decoded into an R. It returns [ErrNotFound] if there is no
 // result or if it has expired.
 func Result[R any](ctx context.Context, db *DB, id int64) (r R, err error) {
 	fate, err := db.fate(ctx, id)
@@ -75,11 +75,10 @@ func decodeResult(text string, r any) error {
 	return nil
 }
 
-// WaitResult blocks until the job with the given id has a result and returns it, decoded into an R. If the
-// result was saved before the call, WaitResult returns immediately. It returns a [*JobFailedError] if the job is
-// dead, and [ErrNotFound] if the job is gone without a result or if no committed job has ever had this id. It
-// also returns when ctx ends. If the job was enqueued with EnqueueTx, call WaitResult only after the transaction
-// has committed.
+// WaitResult blocks until the job with the given ID has a result and returns it, decoded into an R. If the result was
+// saved before the call, WaitResult returns immediately. It returns a [*JobFailedError] if the job is dead, and
+// [ErrNotFound] if the job is gone without a result or if no committed job has ever had this ID. It also returns when
+// ctx ends. If the job was enqueued with EnqueueTx, call WaitResult only after the transaction has committed.
 func WaitResult[R any](ctx context.Context, db *DB, id int64) (R, error) {
 	var r R
 	text, err := db.waitResult(ctx, id)
@@ -89,7 +88,7 @@ func WaitResult[R any](ctx context.Context, db *DB, id int64) (R, error) {
 	return r, failID("wait for the result of job", id, decodeResult(text, &r))
 }
 
-// resultGrace is the delay before WaitResult looks again at a job that seems to be gone without a result. Other
+// resultGrace is the delay before WaitResult checks again for a job that seems to be gone without a result. Other
 // bindings may ack a job before they save its result, and may need two commits to dead-letter it.
 const resultGrace = 250 * time.Millisecond
 
@@ -121,7 +120,7 @@ func (db *DB) waitResult(ctx context.Context, id int64) (result string, err erro
 	return result, err
 }
 
-// fate returns the state of the job with the given id.
+// fate returns the state of the job with the given ID.
 func (db *DB) fate(ctx context.Context, id int64) (fate row.Fate, err error) {
 	err = db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 		fate, err = db.engine.Stores.Results.Fate(ctx, q, id, time.Now())

@@ -10,9 +10,9 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Retention limits the events that a topic keeps or, in a [QueueRetention], the jobs that a queue keeps. A zero
-// field means no limit, and the zero Retention keeps every event. An event that exceeds either limit is deleted
-// once all consumers and groups have seen it.
+// Retention limits which events a topic keeps or, in a [QueueRetention], which jobs a queue keeps. A zero field means
+// no limit, and the zero Retention keeps every event. An event that exceeds either limit is deleted once all
+// consumers and groups have seen it.
 type Retention struct {
 	MaxCount int64         // maximum number of events; the newest are kept
 	MaxAge   time.Duration // rounded up to seconds
@@ -25,14 +25,14 @@ func (r Retention) check() error {
 	return engine.NotNegative("MaxAge", r.MaxAge)
 }
 
-// SetRetention stores r in the file, where it applies to all processes and handles. The events are deleted
-// when [Stream.Compact] or [DB.Maintain] runs. SetRetention waits for the writer until ctx ends or
-// BusyTimeout has passed. A pattern or a negative bound is [ErrInvalid].
+// SetRetention stores r in the file, where it applies to all processes and handles. The events are deleted when
+// [Stream.Compact] or [DB.Maintain] runs. SetRetention waits for the writer until ctx ends or BusyTimeout has passed.
+// It returns [ErrInvalid] for a pattern or a negative limit.
 func (s *Stream[E]) SetRetention(ctx context.Context, r Retention) error {
 	return fail("set retention", s.name, s.setRetention(ctx, alone("SetRetentionTx"), r))
 }
 
-// SetRetentionTx is like [Stream.SetRetention], within tx.
+// SetRetentionTx is like [Stream.SetRetention] but runs within tx.
 func (s *Stream[E]) SetRetentionTx(ctx context.Context, tx Tx, r Retention) error {
 	return fail("set retention", s.name, s.setRetention(ctx, within(tx), r))
 }
@@ -52,7 +52,8 @@ func (s *stream) setRetention(ctx context.Context, c carrier, r Retention) error
 	}, noted)
 }
 
-// Retention returns the retention of the topic. It reads and never waits for the writer. A pattern is [ErrInvalid].
+// Retention returns the retention of the topic. It only reads, and never waits for the writer. For a pattern it
+// returns [ErrInvalid].
 func (s *Stream[E]) Retention(ctx context.Context) (Retention, error) {
 	r, err := s.retention(ctx)
 	return r, fail("read retention", s.name, err)
@@ -79,7 +80,7 @@ func (s *stream) retention(ctx context.Context) (Retention, error) {
 // Compacted to check that the beginning still exists. Below the offset, a topic has no events other than the
 // dead events of groups; a pattern may have events of topics with a longer retention.
 //
-// Compacted reads and never waits for the writer. Under the ctx of [DB.Tx] it reads within the transaction. It
+// Compacted only reads, and never waits for the writer. Under the ctx of [DB.Tx] it reads within the transaction. It
 // does not know about events deleted by other programs.
 func (s *Stream[E]) Compacted(ctx context.Context) (int64, error) {
 	through, err := s.compacted(ctx)
@@ -119,9 +120,9 @@ type CompactStats struct {
 // transactions of a few milliseconds, with pauses in which other writers can proceed. If ctx ends, it returns
 // ctx's error together with the statistics so far.
 //
-// Compact never deletes events that a group, or a consumer of any binding, has yet to see. It also keeps the
-// dead events of groups. A consumer that is no longer used prevents deletion until [Stream.DeleteConsumer] is
-// called. A pattern is [ErrInvalid].
+// Compact never deletes events that a group, or a consumer of any binding, has yet to see. It also keeps the dead
+// events of groups. A consumer that is no longer used prevents deletion until [Stream.DeleteConsumer] is called. For
+// a pattern, Compact returns [ErrInvalid].
 func (s *Stream[E]) Compact(ctx context.Context) (CompactStats, error) {
 	stats, err := s.compact(ctx)
 	return stats, fail("compact", s.name, err)
@@ -159,8 +160,8 @@ type compaction struct {
 	done  bool
 }
 
-// deleteChunk deletes some of the events. The store rereads the pins in each transaction, because a consumer may
-// have been added in the meantime.
+// deleteChunk deletes some of the events. Each transaction rereads the positions of all readers, because a consumer
+// may have been added since the last.
 func (c *compaction) deleteChunk(ctx context.Context) error {
 	var done row.Compacted
 	err := c.Write(ctx, func(ctx context.Context, q engine.Querier, _ time.Time) (err error) {
@@ -188,26 +189,26 @@ func (c *compaction) deleteChunk(ctx context.Context) error {
 // QueueRetention limits the done and dead jobs that a queue keeps.
 type QueueRetention struct {
 	// Done applies to acked jobs, which [DB.Job] and package admin can then show. Unlike elsewhere, the zero
-	// Retention keeps none. That is the default, because an ack that only deletes is fast. To keep all jobs, set
-	// a limit that is never reached.
+	// Retention keeps none. This is the default because an ack that only has to delete the job is fast. To keep all
+	// jobs, set a limit that is never reached.
 	Done Retention
 	// Dead applies to dead letters. The zero Retention keeps all.
 	Dead Retention
 }
 
-// SetRetention stores r in the file, where it applies to all processes and handles from the next ack on. The ack
-// of a retained job writes the done job in the same transaction. This applies to every verb and SQL function of
-// this package; jobs acked by another binding are not retained. Jobs that exceed either limit are deleted when
-// [DB.Maintain] runs. Without Maintain, a queue keeps at most twice Done.MaxCount done jobs, because each
-// further ack deletes the oldest. A dead job that other jobs wait for is kept.
+// SetRetention stores r in the file, where it applies to all processes and handles from the next ack on. The ack of a
+// retained job writes the done job in the same transaction. This applies to every verb and SQL function of this
+// package; jobs acked by another binding are not retained. Jobs that exceed either limit are deleted when
+// [DB.Maintain] runs. Without Maintain, a queue keeps at most twice Done.MaxCount done jobs, because from then on
+// each ack deletes the oldest. A dead job that other jobs wait for is kept.
 //
-// Setting the same r again writes nothing. SetRetention waits for the writer until ctx ends or BusyTimeout
-// has passed. Inside [DB.Tx] it returns [ErrInTx]. A negative bound is [ErrInvalid].
+// Setting the same r again writes nothing. SetRetention waits for the writer until ctx ends or BusyTimeout has
+// passed. Inside [DB.Tx] it returns [ErrInTx]. A negative limit returns [ErrInvalid].
 func (q *Queue[T]) SetRetention(ctx context.Context, r QueueRetention) error {
 	return fail("set retention", q.name, q.setRetention(ctx, alone("SetRetentionTx"), r))
 }
 
-// SetRetentionTx is like [Queue.SetRetention], within tx.
+// SetRetentionTx is like [Queue.SetRetention] but runs within tx.
 func (q *Queue[T]) SetRetentionTx(ctx context.Context, tx Tx, r QueueRetention) error {
 	return fail("set retention", q.name, q.setRetention(ctx, within(tx), r))
 }
@@ -236,7 +237,7 @@ func retentionOf(row row.Retention) Retention {
 	return Retention{MaxCount: row.MaxCount, MaxAge: row.MaxAge}
 }
 
-// Retention returns the retention of the queue. It reads and never waits for the writer.
+// Retention returns the retention of the queue. It only reads, and never waits for the writer.
 func (q *Queue[T]) Retention(ctx context.Context) (QueueRetention, error) {
 	r, err := q.retention(ctx)
 	return r, fail("read retention", q.name, err)

@@ -14,20 +14,21 @@ import (
 
 // Schedule specifies a job and the times at which it is enqueued. Name is unique in the file.
 //
-// Spec has 5 fields: minute, hour, day of month, month and day of week. An optional sixth field before them
-// specifies seconds. A field is a list of values and ranges, or *, with optional steps: "0 9-17/2 * * MON-FRI".
-// Months and days may be given by name; Sunday is 0 or 7. "@hourly", "@daily", "@weekly", "@monthly" and
-// "@yearly" stand for the first moment of each period. "@every 90s" counts from the registration and then from
-// each fire. It takes a number with the unit s, m, h or d, or a duration of whole seconds such as 1h30m.
+// Spec has 5 fields: minute, hour, day of month, month and day of week. An optional sixth field before them specifies
+// seconds. A field is a list of values and ranges, or *, with optional steps: "0 9-17/2 * * MON-FRI". Months and days
+// may be given by name; Sunday is 0 or 7. "@hourly", "@daily", "@weekly", "@monthly" and "@yearly" stand for the
+// first moment of each period. "@every 90s" counts from registration and then from each firing. It takes a number
+// with the unit s, m, h or d, or a duration of whole seconds such as 1h30m.
 //
-// Two rules differ from other cron implementations. They are honker's rules, and its schedulers in other
-// languages read the same rows. Both day fields must match: "0 2 1 * 1" fires on the first of a month only if it
-// is a Monday. A step requires a range or *: "5/15" means the value 5.
+// Two rules differ from other cron implementations. They are honker's rules, and its schedulers in other languages
+// read the same rows. Both day fields must match: "0 2 1 * 1" fires on the first of a month only if it is a Monday. A
+// step requires a range or *: "5/15" means the value 5.
 //
-// Times are in the local zone, time.Local, of the process that fires the schedule. A time skipped by a clock
+// Times are in the local time zone, time.Local, of the process that fires the schedule. A time skipped by a clock
 // change fires once the clocks have moved forward. A time that occurs twice fires the second time. On a machine
-// without a time zone database, Go uses UTC as the local zone; import time/tzdata to avoid this. Schedules have
-// no time zone of their own, because the other bindings would ignore it: "?" and CRON_TZ= are [ErrInvalid].
+// without a time zone database, Go uses UTC as the local zone; import time/tzdata to avoid this. Schedules have no
+// time zone of their own, because the other bindings would ignore it. A Spec with "?" or CRON_TZ= is invalid
+// ([ErrInvalid]).
 type Schedule struct {
 	Name  string
 	Queue string
@@ -77,7 +78,7 @@ type ScheduleInfo struct {
 
 // ScheduleChange contains changes for [Scheduler.Update]. Nil fields are left unchanged.
 type ScheduleChange struct {
-	Spec        *string // the next fire is computed from the time of the change
+	Spec        *string // the next firing is computed from the time of the change
 	Payload     *any
 	Priority    *int
 	MaxAttempts *int           // 0 means the default, 25
@@ -104,7 +105,7 @@ func plan(spec string, from time.Time) (plain string, next time.Time, err error)
 	return plain, next, nil
 }
 
-// task validates sch and converts it to a row whose next fire is the first due time after now.
+// task validates sch and converts it to a row that next fires at the first due time after now.
 func (s *Scheduler) task(ctx context.Context, sch Schedule, now time.Time) (t row.Task, err error) {
 	err = errors.Join(engine.CheckName("schedule name", sch.Name), engine.CheckName("queue name", sch.Queue),
 		engine.NotNegative("ExpiresIn", sch.ExpiresIn), checkMaxAttempts(sch.MaxAttempts), sch.Missed.check())
@@ -133,7 +134,7 @@ func attemptsOr(n, otherwise int) int64 {
 	return int64(n)
 }
 
-// expiresIn converts d for a row.Task, where nil means no limit.
+// expiresIn converts d for a row.Task, in which nil means no limit.
 func expiresIn(d time.Duration) *time.Duration {
 	if d == 0 {
 		return nil
@@ -141,7 +142,7 @@ func expiresIn(d time.Duration) *time.Duration {
 	return &d
 }
 
-// prepare runs the checks that require neither the stored schedule nor the time, and encodes the payload.
+// prepare makes the checks that don't require the stored schedule or the current time, and encodes the payload.
 func (ch ScheduleChange) prepare(encode func(any) (string, error)) (to row.TaskChange, err error) {
 	if ch.Payload != nil {
 		var text string

@@ -26,9 +26,9 @@ type Fire = observe.Fire
 // Scheduler returns a handle for the file's schedules.
 func (db *DB) Scheduler() *Scheduler { return &Scheduler{db} }
 
-// Register adds a schedule or changes the schedule with the same name. A paused schedule stays paused. The first
-// fire is at the first due time after now. Registering the same Spec again does not postpone the next fire, so a
-// service may register its schedules on every start. A changed Spec is logged, because two processes may
+// Register adds a schedule or changes the schedule with the same name. A paused schedule stays paused. The schedule
+// first fires at the first due time after now. Registering the same Spec again does not postpone the next firing, so
+// a service may register its schedules each time it starts. A changed Spec is logged, because two processes may
 // disagree about it.
 func (s *Scheduler) Register(ctx context.Context, sch Schedule) error {
 	t, err := s.task(ctx, sch, time.Now())
@@ -48,7 +48,7 @@ func (s *Scheduler) Register(ctx context.Context, sch Schedule) error {
 	return fail("register schedule", sch.Name, err)
 }
 
-// RegisterTx is like [Scheduler.Register], within tx.
+// RegisterTx is like [Scheduler.Register] but runs within tx.
 func (s *Scheduler) RegisterTx(ctx context.Context, tx Tx, sch Schedule) error {
 	now := time.Now()
 	t, err := s.task(ctx, sch, now)
@@ -81,7 +81,7 @@ func (s *Scheduler) Unregister(ctx context.Context, name string) (bool, error) {
 	return s.unregister(ctx, alone("UnregisterTx"), name)
 }
 
-// UnregisterTx is like [Scheduler.Unregister], within tx.
+// UnregisterTx is like [Scheduler.Unregister] but runs within tx.
 func (s *Scheduler) UnregisterTx(ctx context.Context, tx Tx, name string) (bool, error) {
 	return s.unregister(ctx, within(tx), name)
 }
@@ -97,7 +97,7 @@ func (s *Scheduler) Pause(ctx context.Context, name string) (bool, error) {
 	return s.enable(ctx, alone("PauseTx"), "pause schedule", name, false)
 }
 
-// PauseTx is like [Scheduler.Pause], within tx.
+// PauseTx is like [Scheduler.Pause] but runs within tx.
 func (s *Scheduler) PauseTx(ctx context.Context, tx Tx, name string) (bool, error) {
 	return s.enable(ctx, within(tx), "pause schedule", name, false)
 }
@@ -108,7 +108,7 @@ func (s *Scheduler) Resume(ctx context.Context, name string) (bool, error) {
 	return s.enable(ctx, alone("ResumeTx"), "resume schedule", name, true)
 }
 
-// ResumeTx is like [Scheduler.Resume], within tx.
+// ResumeTx is like [Scheduler.Resume] but runs within tx.
 func (s *Scheduler) ResumeTx(ctx context.Context, tx Tx, name string) (bool, error) {
 	return s.enable(ctx, within(tx), "resume schedule", name, true)
 }
@@ -129,7 +129,7 @@ func (s *Scheduler) Update(ctx context.Context, name string, ch ScheduleChange) 
 	return s.update(ctx, alone("UpdateTx"), name, ch)
 }
 
-// UpdateTx is like [Scheduler.Update], within tx.
+// UpdateTx is like [Scheduler.Update] but runs within tx.
 func (s *Scheduler) UpdateTx(ctx context.Context, tx Tx, name string, ch ScheduleChange) (bool, error) {
 	return s.update(ctx, within(tx), name, ch)
 }
@@ -161,7 +161,7 @@ func (s *Scheduler) update(ctx context.Context, c carrier, name string, ch Sched
 	}, noted)
 }
 
-// change runs a verb that changes a schedule and reports whether it has changed it.
+// change runs a verb that changes a schedule and reports whether the schedule changed.
 func (s *Scheduler) change(ctx context.Context, c carrier, verb, name string,
 	run func(context.Context, engine.Querier, time.Time) (bool, error), committed func()) (changed bool, err error) {
 	if err := engine.CheckName("schedule name", name); err != nil {
@@ -197,17 +197,17 @@ func (s *Scheduler) List(ctx context.Context) (infos []ScheduleInfo, err error) 
 	return infos, fail("list schedules", "", err)
 }
 
-// shown limits a task's time to the years that times can show. The second 0 means that there is no time.
+// shown limits a task's time to the years 1 to 9999. Second 0 stands for no time.
 func shown(at time.Time) time.Time { return row.Instant(at.Unix()) }
 
 // maxNext is the maximum number of times that Next computes.
 const maxNext = 1000
 
-// Next returns the next n times at which a schedule fires, in the local zone of this process; see [Schedule].
-// The first may be in the past if no scheduler has fired it yet; the others are in the future. For a paused
-// schedule, Next returns the times at which it would fire if it were resumed. Next reads and never waits for the
-// writer. It returns [ErrInvalid] if n is not between 1 and 1000 or if the Spec in the file is malformed, and
-// [ErrNotFound] if there is no such schedule.
+// Next returns the next n times at which a schedule fires, in the local zone of this process; see [Schedule]. The
+// first may be in the past if no scheduler has fired it yet; the others are in the future. For a paused schedule,
+// Next returns the times at which it would fire if it were resumed. Next only reads, and never waits for the writer.
+// It returns [ErrInvalid] if n is not between 1 and 1000 or if the Spec in the file is malformed, and [ErrNotFound]
+// if there is no such schedule.
 func (s *Scheduler) Next(ctx context.Context, name string, n int) ([]time.Time, error) {
 	times, err := s.next(ctx, name, n)
 	return times, fail("list next times of schedule", name, err)
@@ -272,13 +272,13 @@ func (s *Scheduler) soonest(ctx context.Context) (at time.Time, err error) {
 	return at, err
 }
 
-// Trigger enqueues a schedule's job now and returns the job's id. The next fire is unaffected. A paused schedule
+// Trigger enqueues a schedule's job now and returns the job's ID. The next firing is unaffected. A paused schedule
 // may be triggered. Trigger returns [ErrNotFound] if there is no such schedule.
 func (s *Scheduler) Trigger(ctx context.Context, name string) (id int64, err error) {
 	return s.trigger(ctx, alone("TriggerTx"), name)
 }
 
-// TriggerTx is like [Scheduler.Trigger], within tx. The job exists once tx commits; if tx rolls back, it
+// TriggerTx is like [Scheduler.Trigger] but runs within tx. The job exists once tx commits; if tx rolls back, it
 // never existed.
 func (s *Scheduler) TriggerTx(ctx context.Context, tx Tx, name string) (id int64, err error) {
 	return s.trigger(ctx, within(tx), name)
@@ -307,8 +307,8 @@ func (s *Scheduler) trigger(ctx context.Context, c carrier, name string) (id int
 // Missed field. It returns the fires in order. A job's RunAt is the time at which the schedule was due, so the
 // jobs can run immediately. Tick does not require leadership.
 //
-// If many times are due, Tick fires them in several transactions, with pauses in which other writers can
-// proceed. A schedule advances in the transaction that fires it, so concurrent ticks fire nothing twice. If ctx
+// If many times are due, Tick fires them in several transactions, with pauses in which other writers can proceed. A
+// schedule advances in the transaction that fires it, so concurrent calls never fire the same time twice. If ctx
 // ends, Tick returns ctx's error and the fires so far.
 //
 // The error names the schedules that could not be fired as specified. All other schedules have fired, and their
@@ -321,7 +321,7 @@ func (s *Scheduler) Tick(ctx context.Context, now time.Time) ([]Fire, error) {
 	return fires, fail("tick", "", err)
 }
 
-// tick fires the schedules that are due at due. Each of its transactions checks that lock is still held and
+// tick fires the schedules that are due at the time due. Each of its transactions checks that lock is still held and
 // fires nothing if it is lost. A nil lock is not checked.
 func (s *Scheduler) tick(ctx context.Context, due time.Time, lock *Lock, told func([]Fire)) error {
 	headers, err := s.db.headersIn(ctx, nil)
@@ -346,7 +346,7 @@ func (s *Scheduler) tick(ctx context.Context, due time.Time, lock *Lock, told fu
 		}
 		told(s.fired(did.Fires))
 		for _, b := range did.Broken {
-			if !slices.Contains(broken, b) { // a schedule that can neither advance nor be paused is found again each time
+			if !slices.Contains(broken, b) { // a schedule that can neither advance nor be paused is found again every time
 				broken = append(broken, b)
 			}
 		}
@@ -379,9 +379,9 @@ const schedulerLock = row.SchedulerLock
 // One of them takes over when the leader ends, or a minute after it has died. Run waits without polling and
 // notices changes made by other processes.
 //
-// Run returns [ErrLeadershipLost] if another process has taken the lock because this process was suspended for
-// longer than the lock lasts. It has fired nothing since then; call Run again to stand by. Run also returns an
-// error if the DB is closed ([ErrClosed]) or its file was replaced. Other failures are logged and retried.
+// Run returns [ErrLeadershipLost] if another process has taken the lock because this process was suspended for longer
+// than the lock lasts. It hasn't fired anything since then; call Run again to stand by. Run also returns an error if
+// the DB is closed ([ErrClosed]) or its file was replaced. Other failures are logged and retried.
 func (s *Scheduler) Run(ctx context.Context) error {
 	if err := s.db.engine.RefuseInTx(ctx, ""); err != nil {
 		return fail("run scheduler", "", err)
@@ -418,7 +418,7 @@ func (s *Scheduler) lead(ctx context.Context, lock *Lock) error {
 	}
 }
 
-// fireDue fires schedules until none is due, and asks the notifier for a wake at the next due time.
+// fireDue fires schedules until none are due, and asks the notifier for a wakeup at the next due time.
 func (s *Scheduler) fireDue(ctx context.Context, lock *Lock) error {
 	for {
 		soonest, err := s.soonest(ctx)

@@ -30,8 +30,8 @@ func (c Count) String() string {
 	return text
 }
 
-// QueueStats contains the number of a queue's jobs in each [Phase]. All counts are taken at the same moment,
-// AsOf, so no job is counted twice and a job that changes its phase is not missed.
+// QueueStats contains the number of a queue's jobs in each [Phase]. All counts are taken at the same moment, AsOf, so
+// no job is counted twice, and no job is missed because it changes phase.
 type QueueStats struct {
 	Queue                                            string
 	Ready, Scheduled, Running, Lapsed, Held, Expired Count
@@ -49,9 +49,9 @@ type QueueStats struct {
 	Cancelled   int64     // jobs that were cancelled while running and occupy a slot of Limits until their handlers return
 }
 
-// Stats returns the counts of this queue. All counts are zero for a queue that was never used. Stats never waits
-// for the writer. It reads an index entry for each counted job, up to Options.CountLimit for each count. It
-// reads rows only for jobs that a claim or a sweep has yet to settle.
+// Stats returns the counts of this queue. All counts are zero for a queue that was never used. Stats never waits for
+// the writer. It reads an index entry for each job it counts, up to Options.CountLimit for each count. It reads rows
+// only for jobs that a claim or a sweep has yet to settle.
 //
 // Counts below 10,000 jobs are always current. Larger counts are cached, for all callers of this DB, for a
 // hundred times as long as they took to compute; AsOf is the time at which they were taken. OldestReady, NextAt

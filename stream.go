@@ -65,8 +65,8 @@ func NewStream[E any](db *DB, topic string, opts *StreamOptions) *Stream[E] {
 // Name returns the topic or pattern of the stream.
 func (s *Stream[E]) Name() string { return s.name }
 
-// Head returns the offset of the last event, or 0 if there is none. It reads and never waits for the writer. For
-// a pattern it also reads all later events of other topics.
+// Head returns the offset of the last event, or 0 if there is none. It only reads, and never waits for the writer.
+// For a pattern, it also reads all later events of other topics.
 func (s *Stream[E]) Head(ctx context.Context) (int64, error) {
 	head, err := s.head(ctx)
 	return head, fail("read head", s.name, err)
@@ -109,10 +109,10 @@ type publishOptions struct {
 	err  error
 }
 
-// EventKey sets the key of an event, or of every event of a batch. The key identifies the subject of the event,
-// and filters select events by it. The verb returns [ErrInvalid] unless the key is valid UTF-8 of at most 1024
-// bytes without NUL, and if EventKey is used together with [EventKeys]. If EventKey is given more than once, the
-// last value applies.
+// EventKey sets the key of an event, or of every event in a batch. The key identifies the subject of the event, and
+// filters select events by it. The verb returns [ErrInvalid] unless the key is valid UTF-8 of at most 1024 bytes
+// without NUL, and if EventKey is used together with [EventKeys]. If EventKey is given more than once, the last value
+// applies.
 func EventKey(key string) PublishOption {
 	return func(o *publishOptions) {
 		o.key = &key
@@ -212,8 +212,8 @@ func (p *publication) Run(ctx context.Context, q engine.Querier, now time.Time) 
 	return err
 }
 
-// added returns the changes announced when events with the given keys are committed, one for each key. No keys,
-// or an empty key, stands for events without a key.
+// added returns the changes to announce when events with the given keys are committed, with a change for each key. No
+// keys, or an empty key, stands for events without a key.
 func (s *stream) added(keys []string) []wake.Change {
 	if len(keys) == 0 {
 		return []wake.Change{{Kind: wake.TopicEvent, Name: s.name}}
@@ -238,32 +238,32 @@ func (s *stream) published(first, last int64, inTx bool) {
 	s.db.opts.Observer.Published(observe.Published{Topic: s.name, First: first, Last: last, Tx: inTx})
 }
 
-// Publish appends an event and returns its offset after the commit. It waits for the writer until BusyTimeout
-// has passed ([ErrBusy]) or ctx ends; in either case the event is not published. Concurrent calls share commits.
-// A pattern, invalid data or an invalid option is [ErrInvalid]. Under the ctx of [DB.Tx], Publish returns
+// Publish appends an event and returns its offset after the commit. It waits for the writer until BusyTimeout has
+// passed ([ErrBusy]) or ctx ends; in either case the event is not published. Concurrent calls share commits. Publish
+// returns [ErrInvalid] for a pattern, invalid data or an invalid option. Under the ctx of [DB.Tx], it returns
 // [ErrInTx].
 func (s *Stream[E]) Publish(ctx context.Context, data E, opts ...PublishOption) (int64, error) {
 	_, offset, err := publish(ctx, s.stream, "PublishTx", []E{data}, opts)
 	return offset, fail("publish", s.name, err)
 }
 
-// PublishTx is like [Stream.Publish], within tx. The event exists once tx commits; if tx rolls back, it
-// never existed.
+// PublishTx is like [Stream.Publish] but runs within tx. The event exists once tx commits; if tx rolls back, it never
+// existed.
 func (s *Stream[E]) PublishTx(ctx context.Context, tx Tx, data E, opts ...PublishOption) (int64, error) {
 	_, offset, err := publishTx(ctx, s.stream, tx, []E{data}, opts)
 	return offset, fail("publish", s.name, err)
 }
 
-// PublishMany appends an event for each element of data in a single commit: either all of them or none. The
-// offsets run consecutively from first to last, unless an application's trigger adds events in between. opts
-// apply to all events; [EventKeys] provides a key for each. Empty data is [ErrInvalid], because there is no
-// offset to return. PublishMany waits for the writer as [Stream.Publish] does.
+// PublishMany appends an event for each element of data in a single commit, so either all of them are added or none
+// are. The offsets run consecutively from first to last, unless an application's trigger adds events in between. opts
+// apply to all events; [EventKeys] provides a key for each. If data is empty, PublishMany returns [ErrInvalid],
+// because there is no offset to return. Like [Stream.Publish], it waits for the writer.
 func (s *Stream[E]) PublishMany(ctx context.Context, data []E, opts ...PublishOption) (first, last int64, err error) {
 	first, last, err = publish(ctx, s.stream, "PublishManyTx", data, opts)
 	return first, last, fail("publish", s.name, err)
 }
 
-// PublishManyTx is like [Stream.PublishMany], within tx. If it fails, tx must be rolled back.
+// PublishManyTx is like [Stream.PublishMany] but runs within tx. If it fails, tx must be rolled back.
 func (s *Stream[E]) PublishManyTx(ctx context.Context, tx Tx, data []E, opts ...PublishOption) (first, last int64, err error) {
 	first, last, err = publishTx(ctx, s.stream, tx, data, opts)
 	return first, last, fail("publish", s.name, err)
@@ -315,9 +315,9 @@ type logHead struct {
 // passed records that the reader has seen id.
 func (h *logHead) passed(id int64) { h.seen = max(h.seen, id) }
 
-// check is called when a read has returned no rows. It returns ErrDatabaseReplaced if the head has gone
-// backward. Before the first sleep it only records the head, and only if the head is still unknown, so that a
-// loop that keeps up with its events does not need another read.
+// check is called when a read has returned no rows. It returns ErrDatabaseReplaced if the head has gone backward.
+// Before the first sleep it only records the head, and only if the head is still unknown, so that a loop that keeps
+// up with its events doesn't need another read.
 func (h *logHead) check(ctx context.Context, db *DB, slept bool) error {
 	if !slept && h.seen > 0 {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// SubscribeOptions configures a Subscribe or Consume. Zero fields select the defaults.
+// SubscribeOptions configures a call to Subscribe or Consume. Zero fields select the defaults.
 type SubscribeOptions struct {
 	From         From          // start position of a new consumer; default Beginning
 	Filter       Filter        // nil means all events
@@ -47,12 +47,13 @@ func (o *SubscribeOptions) withDefaults(s *stream) (SubscribeOptions, *row.Filte
 	return out, filter, errors.Join(out.From.check(), err)
 }
 
-// Read returns an iterator over the events that exist when the iteration begins and have offsets greater than
-// after. It yields them in order and then ends. Read saves no offset and never waits for the writer. It holds no
-// read transaction while the body runs, so events that are deleted meanwhile may be skipped.
+// Read returns an iterator over the events that exist when the iteration begins and have offsets greater than after.
+// It yields them in order and then ends. Read saves no offset and never waits for the writer. It holds no read
+// transaction while the loop body runs, so events deleted during the loop may be skipped.
 //
-// An event whose payload does not decode into E is yielded with an error, and the loop continues. Any other
-// error, including the end of ctx, is yielded without an event and ends the loop. A negative offset is [ErrInvalid].
+// An event whose payload does not decode into E is yielded with an error, and the loop continues. Any other error,
+// including the end of ctx, is yielded without an event and ends the loop. If after is negative, the error is
+// [ErrInvalid].
 func (s *Stream[E]) Read(ctx context.Context, after int64) iter.Seq2[*Event[E], error] {
 	return func(yield func(*Event[E], error) bool) {
 		c, err := s.history(ctx, after)
@@ -77,9 +78,9 @@ func (s *Stream[E]) Read(ctx context.Context, after int64) iter.Seq2[*Event[E], 
 	}
 }
 
-// Subscribe returns an iterator over the events for consumer, in order. It begins after the offset saved for
-// consumer and then yields each new event, published by any process, as it is committed. It waits without
-// polling and ends silently when ctx ends. nil opts means defaults.
+// Subscribe returns an iterator over the events for consumer, in order. It begins after the offset saved for consumer
+// and then yields each new event, published by any process, as it is committed. It waits without polling and ends
+// silently when ctx ends. A nil opts means defaults.
 //
 // An event counts as handled when the body returns, including by break, but not when it panics. The offset of
 // the last handled event is saved every SaveEvery events or SaveInterval, and when the loop ends. After a crash
@@ -146,7 +147,8 @@ func follow[E any](ctx context.Context, sub *subscription, yield func(*Event[E],
 
 // Consume calls fn for each event of consumer, sequentially and in order. It begins after the offset saved for
 // consumer and continues with each new event, published by any process, as it is committed. It blocks, waiting
-// without polling, until ctx ends, and then returns nil. The ctx passed to fn ends with ctx. nil opts means defaults.
+// without polling, until ctx ends, and then returns nil. The ctx passed to fn ends with ctx. A nil opts means
+// defaults.
 //
 // If fn returns an error, or an event does not decode into E, Consume returns that error. That event is not
 // handled and is delivered again by the next Consume. The offset of the last handled event is saved every
@@ -154,9 +156,9 @@ func follow[E any](ctx context.Context, sub *subscription, yield func(*Event[E],
 // [Event.AckTx] and [Stream.SaveOffset] save the offset. After a crash the consumer receives the events after
 // the saved offset again, so delivery is at least once.
 //
-// A consumer should have only a single Consume at a time, since each receives every event. To share the work,
-// use [Group.Work]. [DB.Close] cancels the ctx of fn and waits for Consume, which returns [ErrClosed]. A nil fn,
-// or an invalid name or option, is [ErrInvalid].
+// A consumer should have only a single Consume at a time, since each receives every event. To share the work, use
+// [Group.Work]. [DB.Close] cancels the ctx of fn and waits for Consume, which returns [ErrClosed]. Consume returns
+// [ErrInvalid] if fn is nil or if a name or option is invalid.
 func (s *Stream[E]) Consume(ctx context.Context, consumer string, fn func(context.Context, *Event[E]) error, opts *SubscribeOptions) error {
 	if fn == nil {
 		return fail("consume", s.name, errNilFunction)
@@ -214,7 +216,7 @@ func (db *DB) runLoop(ctx context.Context, loop func(context.Context) error) err
 	return err
 }
 
-// cursor reads the selected events page by page.
+// cursor reads the selected events a page at a time.
 type cursor struct {
 	s       *stream
 	sel     row.Selection

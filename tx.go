@@ -10,10 +10,10 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// Tx is the type of transaction accepted by the Tx forms of the verbs: *sql.Tx, *sql.Conn, and the transactions
-// of sqlx and GORM. For bun, pass the *sql.Tx inside its transaction. A Tx must belong to the DB's file, which
-// is checked, and must hold a transaction that has begun to write (see [DB.SQL]). A *sql.DB has the same
-// methods, but is rejected with ErrInvalid if its connections are honker's own.
+// Tx is the type of transaction accepted by the Tx forms of the verbs: *sql.Tx, *sql.Conn, and the transactions of
+// sqlx and GORM. With bun, pass the *sql.Tx that its transaction contains. A Tx must belong to the DB's file, which
+// is checked, and must hold a transaction that has begun to write (see [DB.SQL]). A *sql.DB has the same methods, but
+// is rejected with ErrInvalid if its connections are honker's own.
 type Tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
@@ -39,11 +39,11 @@ type carrier struct {
 	txForm string // the Tx form of the verb, set if the write uses its own transaction
 }
 
-// alone returns the carrier of a write that uses its own transaction. txForm names the verb to use in a caller's
+// alone returns the carrier for a write that uses its own transaction. txForm names the verb to use in a caller's
 // transaction.
 func alone(txForm string) carrier { return carrier{txForm: txForm} }
 
-// within returns the carrier of a write in the caller's transaction. A nil tx is reported as ErrInvalid when the
+// within returns the carrier for a write in the caller's transaction. A nil tx is reported as ErrInvalid when the
 // carrier is used.
 func within(tx Tx) carrier { return carrier{tx: tx} }
 
@@ -79,7 +79,7 @@ func (db *DB) write(ctx context.Context, c carrier, op engine.OpFunc, committed 
 	return nil
 }
 
-// noted is the committed function of a write that affects neither waiting goroutines nor the observer.
+// noted is the committed function for a write that affects neither waiting goroutines nor the observer.
 func noted() {}
 
 // join checks that tx can carry a write of this DB, and returns the Querier on which to run the write.

@@ -21,7 +21,7 @@ const (
 	UntilStarted                     // until its first claim, in any binding, however the claim ends
 )
 
-// Conflict specifies how an enqueue proceeds if another job holds its key. None of the choices is an error.
+// Conflict specifies what an enqueue does if another job holds its key. None of the choices causes an error.
 type Conflict int
 
 // Values of [Uniqueness].Conflict.
@@ -30,12 +30,12 @@ const (
 	// ReplaceWaiting gives a waiting job the new arguments, priority, time and expiry, and a full number of
 	// attempts. It leaves a running job as it is.
 	ReplaceWaiting
-	RunAgain // treat a waiting job like ReplaceWaiting; after a running job, run another with the newest arguments
+	RunAgain // treat a waiting job like ReplaceWaiting does; after a running job, run another with the newest arguments
 )
 
-// Uniqueness specifies how long a job holds its unique key, and how an enqueue proceeds if the key is taken. Zero
-// fields select the defaults. Until and For are taken from the enqueue that added the job, and Conflict from the
-// enqueue that finds it.
+// Uniqueness specifies how long a job holds its unique key, and what an enqueue does if the key is taken. Zero fields
+// select the defaults. Until and For are taken from the enqueue that added the job, and Conflict from the enqueue
+// that finds it.
 type Uniqueness struct {
 	Until    UniqueUntil   // default UntilFinished
 	For      time.Duration // minimum time after the enqueue to hold the key, even if the job is gone by then; default 0
@@ -43,8 +43,8 @@ type Uniqueness struct {
 }
 
 // Unique makes an enqueue look in this queue for a job that holds key before it adds a job. If there is such a job,
-// the enqueue returns its id without an error, because an error would make the caller roll back. Use [Placed] to
-// find out whether a job was added. A nil u means defaults.
+// the enqueue returns its ID without an error, because an error would make the caller roll back. Use [Placed] to find
+// out whether a job was added. A nil u means defaults.
 //
 // The key is a row in the file that is written in the enqueue's transaction. SQLite has a single writer, so if two
 // enqueues in any processes use the same key, the first adds the job and the second finds it. A trigger in the file
@@ -61,8 +61,8 @@ type Uniqueness struct {
 // Unique acts on enqueues, and bounds the number of waiting or running jobs with a key. It does not affect jobs
 // enqueued without a key, such as those of other bindings.
 //
-// A key has 1 to 1,024 bytes of UTF-8. Unique is [ErrInvalid] in an enqueue of more than one job, where
-// [UniqueArgs] should be used. It is also [ErrInvalid] together with another Unique, UniqueArgs, [Debounce] or
+// A key has 1 to 1,024 bytes of UTF-8. An enqueue of more than one job with Unique returns [ErrInvalid]; use
+// [UniqueArgs] instead. So does an enqueue that combines Unique with another Unique, UniqueArgs, [Debounce] or
 // [Throttle].
 func Unique(key string, u *Uniqueness) EnqueueOption {
 	return func(o *enqueueOptions) {
@@ -72,8 +72,8 @@ func Unique(key string, u *Uniqueness) EnqueueOption {
 }
 
 // UniqueArgs is like [Unique], but derives each job's key from its arguments: from the given fields of their JSON
-// object, or from all arguments if no fields are given. A missing field is [ErrInvalid], but null is allowed.
-// Numbers are compared as written, so 1 and 1.0 differ. The order of the fields does not matter.
+// object, or from all arguments if no fields are given. If a field is missing, the enqueue returns [ErrInvalid], but
+// null is allowed. Numbers are compared as written, so 1 and 1.0 differ. The order of the fields does not matter.
 //
 // The key is "h:" followed by 128 bits of a SHA-256 in hexadecimal.
 func UniqueArgs(u *Uniqueness, fields ...string) EnqueueOption {
@@ -91,8 +91,9 @@ func UniqueArgs(u *Uniqueness, fields ...string) EnqueueOption {
 // The time is rounded up to a whole second, as with [Delay], because honker's file stores only whole seconds.
 // A wait of 100ms therefore ends within 1.1s, and max may be exceeded by less than a second.
 //
-// Both durations must be positive, and wait must not exceed max; otherwise Debounce is [ErrInvalid]. The maximum
-// keeps steady enqueues from postponing a job forever. Debounce together with Delay or RunAt is [ErrInvalid].
+// Both durations must be positive, and wait must not exceed max; otherwise the enqueue returns [ErrInvalid], as it
+// does for Debounce together with Delay or RunAt. The maximum keeps a steady stream of enqueues from postponing a job
+// forever.
 func Debounce(key string, wait, max time.Duration) EnqueueOption {
 	return func(o *enqueueOptions) {
 		unique := newUniqueOptions(key, &Uniqueness{Until: UntilStarted, Conflict: ReplaceWaiting})
@@ -128,14 +129,14 @@ const (
 
 // Placement describes the result of an enqueue.
 type Placement struct {
-	ID     int64 // id returned by Enqueue, of the job that was added, changed or found
+	ID     int64 // ID returned by Enqueue, of the job that was added, changed or found
 	Result PlaceResult
 	Of     JobInfo // the job that held the key, before any change; only ID and Queue if it is gone; zero for PlacedNew
 }
 
-// Placed stores the result of an enqueue of a single job in p when the verb returns without an error. A Tx form
-// sets p although its transaction may still be rolled back. A nil p, or an enqueue of more than one job, is
-// [ErrInvalid].
+// Placed stores the result of an enqueue of a single job in p when the verb returns without an error. A Tx form sets
+// p even though its transaction may still be rolled back. The enqueue returns [ErrInvalid] if p is nil or if it adds
+// more than one job.
 func Placed(p *Placement) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.placed = p
@@ -153,7 +154,8 @@ func (q *Queue[T]) ReleaseUnique(ctx context.Context, key string) (taken bool, e
 	return taken, fail("release unique key", q.name, err)
 }
 
-// ReleaseUniqueTx is like [Queue.ReleaseUnique], within tx. A later EnqueueTx in the same tx finds the key free.
+// ReleaseUniqueTx is like [Queue.ReleaseUnique] but runs within tx. A later EnqueueTx in the same tx finds the key
+// free.
 func (q *Queue[T]) ReleaseUniqueTx(ctx context.Context, tx Tx, key string) (taken bool, err error) {
 	taken, err = q.releaseUnique(ctx, within(tx), key)
 	return taken, fail("release unique key", q.name, err)
@@ -241,7 +243,7 @@ func (u *uniqueOptions) keysOf(payloads []string) (keys []string, err error) {
 	return keys, nil
 }
 
-// tellPlaces sets the caller's Placement, reports jobs that were found to the observer, and returns the ids of the
+// tellPlaces sets the caller's Placement, reports jobs that were found to the observer, and returns the IDs of the
 // added jobs.
 func (op *enqueueOp) tellPlaces(inTx bool) (added []int64) {
 	if op.placed != nil {
