@@ -25,8 +25,8 @@ func Actor(ctx context.Context) string {
 	return name
 }
 
-// WithRemote returns a copy of ctx with the address that verbs are called from. The address is
-// truncated like the name in WithActor.
+// WithRemote returns a copy of ctx that carries the address from which verbs are called. The address is truncated
+// like the name in WithActor.
 func WithRemote(ctx context.Context, addr string) context.Context {
 	return context.WithValue(ctx, remoteKey{}, CutText(addr, maxActor))
 }

@@ -8,10 +8,10 @@ import (
 	"fmt"
 )
 
-// ArgsKey returns the unique key of a payload. The key is computed from the given fields of the
-// payload's JSON object or, if fields is empty, from the whole payload. It is a digest of canonical
-// JSON: sorted keys, numbers as written, no white space, and only the escapes that JSON requires.
-// ArgsKey returns an error if the payload is not JSON or lacks a field.
+// ArgsKey returns the unique key of a payload. The key is computed from the given fields of the payload's JSON object
+// or, if fields is empty, from the whole payload. It is a digest of canonical JSON: sorted keys, numbers as written,
+// no whitespace, and only the escapes that JSON requires. ArgsKey returns an error if the payload is not JSON or
+// lacks a field.
 func ArgsKey(payload string, fields []string) (string, error) {
 	value, err := argsOf(payload, fields)
 	if err != nil {
@@ -27,7 +27,7 @@ func ArgsKey(payload string, fields []string) (string, error) {
 	return "h:" + hex.EncodeToString(sum[:16]), nil
 }
 
-// argsOf returns the value that ArgsKey digests.
+// argsOf returns the value for ArgsKey to digest.
 func argsOf(payload string, fields []string) (any, error) {
 	var value any
 	dec := json.NewDecoder(bytes.NewReader([]byte(payload)))

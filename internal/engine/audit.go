@@ -8,8 +8,8 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Audit is a verb's row in the audit log. It is written in the transactions that make the verb's
-// changes. A nil Audit writes nothing.
+// Audit is a verb's row in the audit log. It is written in the same transactions as the verb's changes. A nil Audit
+// writes nothing.
 type Audit struct {
 	store AuditStore
 	row   row.AuditRow
@@ -41,8 +41,8 @@ func AuditTarget(pairs ...string) string {
 	return text
 }
 
-// Note records, in the transaction on q, that the verb has changed n more objects. The caller must
-// call committed after the commit.
+// Note records, in q's transaction, that the verb has changed n more objects. The caller must call committed after
+// the commit.
 func (a *Audit) Note(ctx context.Context, q Querier, now time.Time, n int64) (committed func(), err error) {
 	if a == nil || n == 0 {
 		return func() {}, nil

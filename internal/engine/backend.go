@@ -16,13 +16,13 @@ type Backend interface {
 	// Name returns the database name to use in logs and errors, such as a file path.
 	Name() string
 
-	// Write commits op, alone or in a transaction with other ops. It blocks until it has the write
-	// lock. It fails if ctx ends or the busy timeout passes (ErrBusy) before op starts. Once op has
-	// started, Write returns its actual outcome. Commits are reported to the watcher.
+	// Write commits op, alone or in a transaction with other ops. It blocks until it has the write lock. It fails if
+	// ctx ends or the busy timeout elapses (ErrBusy) before op starts. Once op has started, Write returns its actual
+	// outcome. Commits are reported to the watcher.
 	Write(ctx context.Context, op Op) error
 
-	// Begin starts a write transaction. It waits for the write lock as Write does. The caller must
-	// close the transaction.
+	// Begin starts a write transaction. Like Write, it waits for the write lock. The caller must close the
+	// transaction.
 	Begin(ctx context.Context) (Tx, error)
 
 	// Read runs f on a connection. If oneMoment is true, all statements of f see the same state of
@@ -39,10 +39,10 @@ type Backend interface {
 	// across all calls for tx.
 	CheckTx(ctx context.Context, tx Querier, committed map[any]func()) (seen bool, err error)
 
-	// Watch returns a watcher that notices commits by all processes.
+	// Watch returns a watcher that detects commits by all processes.
 	Watch(wake.Events) wake.Watcher
 
-	// Check returns the violations of the database's integrity and of honker's own rules.
+	// Check returns any violations of the database's integrity or of honker's own rules.
 	Check(ctx context.Context) ([]string, error)
 
 	// Close releases the resources that the backend itself opened.
@@ -67,11 +67,11 @@ type File interface {
 	// Path returns the path of the file.
 	Path() string
 
-	// CheckIdentity returns ErrDatabaseReplaced if the file at the path is no longer the file that
-	// was opened. It returns another error if it currently cannot tell.
+	// CheckIdentity returns ErrDatabaseReplaced if the file at the path is no longer the file that was opened. It
+	// returns a different error if it can't tell at the moment.
 	CheckIdentity() error
 
-	// Shrink truncates a write-ahead log larger than limit bytes. A negative limit means no limit.
+	// Shrink truncates the write-ahead log if it is larger than limit bytes. A negative limit means no limit.
 	Shrink(ctx context.Context, limit int64) error
 
 	// LogSize returns the size of the write-ahead log in bytes, or 0 if there is no log.

@@ -17,7 +17,7 @@ type Pace struct {
 	took   time.Duration // duration of the last transaction
 }
 
-// NewPace returns a Pace whose first transaction is small even if the rows are large.
+// NewPace returns a Pace that starts with a transaction so small that it is short even if the rows are large.
 func (e *Engine) NewPace() *Pace { return &Pace{Size: firstChunk, engine: e} }
 
 const (
@@ -35,9 +35,8 @@ func (p *Pace) Write(ctx context.Context, do func(ctx context.Context, q Querier
 	}))
 }
 
-// Rest adapts Size and then leaves the write lock free for as long as it was held. The pause must
-// be that long because writers that wait inside SQLite, such as other programs, retry only now and
-// then.
+// Rest adapts Size and then leaves the write lock free for as long as it was held. The pause must be that long
+// because writers that wait inside SQLite, such as other programs, retry only occasionally.
 func (p *Pace) Rest(ctx context.Context) error {
 	switch {
 	case p.took > chunkTime:
@@ -48,19 +47,17 @@ func (p *Pace) Rest(ctx context.Context) error {
 	return Sleep(ctx, max(p.took, time.Millisecond))
 }
 
-// Sweep settles or deletes rows that became due or useless as time passed. Find looks without the write
-// lock and may read a whole table. Take then holds the write lock for a few rows only, and checks them
-// again.
+// Sweep settles or deletes rows that have become due or obsolete over time. Find runs without the write lock and may
+// read a whole table. Take then holds the write lock for only a few rows at a time, and checks them again.
 type Sweep struct {
-	// Parts returns the parts of the database, such as queues, that may need a sweep at time at. Each part
-	// is swept separately, so that an error in a part does not keep the others from being swept. If Parts
-	// is nil, the whole database is a single part, the zero row.Part.
+	// Parts returns the parts of the database, such as queues, that may need a sweep at the time at. Each part is
+	// swept separately, so that an error in a part does not keep the others from being swept. If Parts is nil, the
+	// whole database is a single part, the zero row.Part.
 	Parts func(ctx context.Context, q Querier, at time.Time) ([]row.Part, error)
 	Of    string // kind of part, such as "queue"
-	// Find returns the ids of up to limit rows. An id may also stand for other work that only Take
-	// understands.
+	// Find returns the IDs of up to limit rows. An ID may also stand for other work that only Take understands.
 	Find func(ctx context.Context, q Querier, part row.Part, at time.Time, limit int) ([]int64, error)
-	// Take settles or deletes the rows in ids that Find would still return, up to about limit rows.
+	// Take settles or deletes the rows in IDs that Find would still return, up to about limit rows.
 	Take func(ctx context.Context, q Querier, part row.Part, ids []int64, at time.Time, limit int) (row.Swept, error)
 }
 
@@ -105,7 +102,7 @@ type chunks struct {
 	committed func(row.Swept)
 }
 
-// takeAll passes ids to Take, Size at a time.
+// takeAll passes IDs to Take in slices of up to Size.
 func (c *chunks) takeAll(ctx context.Context, ids []int64) (total row.Swept, err error) {
 	for len(ids) > 0 {
 		some := ids[:min(c.Size, len(ids))]

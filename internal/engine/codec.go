@@ -64,8 +64,8 @@ func (e *Engine) EncodeJob(ctx context.Context, queue, payload string) (string, 
 	return string(stored), nil
 }
 
-// Recode converts a stored payload of queue from for storage in queue to. The conversion is needed
-// because a codec may bind a payload to its queue.
+// Recode converts a payload stored in the queue from for storage in the queue to. The conversion is needed because a
+// codec may bind a payload to its queue.
 func (e *Engine) Recode(ctx context.Context, from, to, stored string) (string, error) {
 	if e.Codec == nil || from == to {
 		return stored, nil

@@ -1,6 +1,6 @@
-// Package engine runs honker's reads, writes and waits on a single database. It joins the caller's
-// transactions and shuts down in order. The root package creates an Engine for each DB; other
-// packages of this module reach it through [Of].
+// Package engine runs honker's reads, writes and waits on a single database. It joins the caller's transactions and
+// shuts down in an orderly way. The root package creates an Engine for each DB; other packages of this module reach
+// it through [Of].
 package engine
 
 import (
@@ -41,15 +41,15 @@ type Engine struct {
 	Notifier *wake.Notifier
 
 	looks      wake.KeyedMutex // serializes operators' reads
-	lastCounts sync.Map        // counted by queue, "" for all queues; only counts that took long
+	lastCounts sync.Map        // counted by queue, "" for all queues; only counts that took a long time
 	lastHeads  keptHeads       // guarded by the "heads" lock of looks
 	lastWaits  pastWaits
 
 	ctx    context.Context // ends with Close and ends all loops
 	cancel context.CancelCauseFunc
 
-	// Close has two steps, so that a handler that finishes while Work drains can still settle its
-	// job. In the first step no new loops may start. In the second step verbs are rejected.
+	// Close has two steps, so that a handler that finishes while Work drains can still settle its job. From the first
+	// step on, no new loops may start. From the second step on, verbs are rejected.
 	mu      sync.Mutex // guards closing and closed, and orders loops.Add before closing
 	loops   sync.WaitGroup
 	closing bool
@@ -69,8 +69,8 @@ func New(b Backend, c Config) *Engine {
 	return e
 }
 
-// Enter registers a loop for which Close waits. The returned ctx also ends with Close, with
-// ErrClosed as its cause. The caller must call leave when the loop has ended.
+// Enter registers a loop that Close will wait for. The returned ctx also ends when Close is called, with ErrClosed as
+// its cause. The caller must call leave when the loop has ended.
 func (e *Engine) Enter(ctx context.Context) (run context.Context, leave func(), err error) {
 	if err := e.Writable(); err != nil {
 		return nil, nil, err
@@ -97,8 +97,8 @@ func (e *Engine) EnterReading(ctx context.Context) (run context.Context, leave f
 // Closing reports whether Close has begun.
 func (e *Engine) Closing() bool { return e.ctx.Err() != nil }
 
-// UntilClose returns a ctx that also ends with Close, with ErrClosed as its cause. Use it for waits
-// that Close does not need to wait for. The caller must call cancel.
+// UntilClose returns a ctx that also ends when Close is called, with ErrClosed as its cause. Use it for waits that
+// Close doesn't need to wait for. The caller must call cancel.
 func (e *Engine) UntilClose(ctx context.Context) (run context.Context, cancel func()) {
 	ctx, end := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(e.ctx, func() { end(ErrClosed) })
@@ -119,7 +119,7 @@ func (e *Engine) Close() error {
 	return errors.Join(e.Notifier.Close(), e.Backend.Close())
 }
 
-// open returns ErrClosed once Close has waited for all loops, and nil before.
+// open returns ErrClosed once Close has waited for all loops, and nil until then.
 func (e *Engine) open() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -146,8 +146,8 @@ func (e *Engine) UsableToWrite(ctx context.Context, txForm string) error {
 	return e.Usable(ctx, txForm)
 }
 
-// Usable checks the requirements of every verb: the DB is open, and ctx has not ended and does not
-// belong to the caller's own transaction. txForm is the form of the verb to use inside [Engine.Tx].
+// Usable checks the conditions that every verb requires: the DB is open, and ctx has not ended and does not belong to
+// the caller's own transaction. txForm is the form of the verb to use inside [Engine.Tx].
 func (e *Engine) Usable(ctx context.Context, txForm string) error {
 	if err := e.RefuseInTx(ctx, txForm); err != nil {
 		return err
@@ -217,9 +217,8 @@ func (e *Engine) read(ctx context.Context, oneMoment bool, f func(ctx context.Co
 // Refused reports whether err comes from a database constraint or trigger.
 func (e *Engine) Refused(err error) bool { return e.Stores.Refused(err) }
 
-// WrapCause returns the underlying reason for a failed read. If the DB was closed or its file was
-// replaced, it returns that error, because the driver's error is only a consequence. It returns nil
-// for nil.
+// WrapCause returns the underlying reason for a failed read. If the DB was closed or its file was replaced, it
+// returns that error, because the driver's error is only a consequence. It returns nil if err is nil.
 func (e *Engine) WrapCause(err error) error {
 	if err == nil {
 		return nil

@@ -21,7 +21,7 @@ var (
 	ErrLockLost    = errors.New("lock lost")
 )
 
-// opError is a verb's error, with the operation and the name of its object.
+// opError is a verb's error, along with the operation and the name of its object.
 type opError struct {
 	op, name string
 	err      error
@@ -54,8 +54,8 @@ func WrapID(op string, id int64, err error) error {
 	return Wrap(op+" "+strconv.FormatInt(id, 10), "", err)
 }
 
-// Cause returns why ctx has ended: ErrClosed after Close, and otherwise ctx's error, with its cause
-// if ctx's owner has set one.
+// Cause returns why ctx has ended: ErrClosed after Close, and otherwise ctx's error, with its cause if ctx's owner
+// has set it.
 func Cause(ctx context.Context) error { return wake.Cause(ctx) }
 
 // Ended reports whether ctx has ended. Endless iterators then stop without an error. A nil ctx has
@@ -75,8 +75,7 @@ func withCause(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", cause, err)
 }
 
-// Final reports whether no later try can succeed after err, because the DB is closed or its file
-// was replaced.
+// Final reports whether err means that no later try can succeed, because the DB is closed or its file was replaced.
 func Final(err error) bool {
 	return errors.Is(err, ErrClosed) || errors.Is(err, ErrDatabaseReplaced)
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Search runs f after all earlier searches on this DB have ended. Searches read many rows for operators,
-// and must not take more than a single connection and processor away from the jobs. The wait ends with ctx
-// and with Close. Inside [Engine.Tx] and [Engine.AtOnce], Search does not wait, because earlier searches
-// may be waiting for the connection that it holds.
+// Search runs f after all earlier searches on this DB have ended. Searches read many rows for operators, and must not
+// take more than a single connection and processor away from the jobs. The wait ends when ctx ends or Close is
+// called. Inside [Engine.Tx] and [Engine.AtOnce], Search does not wait, because earlier searches may be waiting for
+// the connection that it holds.
 func (e *Engine) Search(ctx context.Context, f func(ctx context.Context) error) error {
 	s, err := e.liveScope(ctx)
 	if err != nil {
@@ -30,7 +30,7 @@ func (e *Engine) Search(ctx context.Context, f func(ctx context.Context) error) 
 	return f(ctx)
 }
 
-// inTurn waits until no other caller holds the lock called name. The caller must call unlock.
+// inTurn waits for the lock called name. The caller must call unlock.
 func (e *Engine) inTurn(ctx context.Context, name string) (unlock func(), err error) {
 	wait, cancel := e.UntilClose(ctx)
 	defer cancel()
@@ -46,9 +46,9 @@ type QueueStats struct {
 // Stats returns a queue's statistics. If queue is "", it returns the statistics of all queues in
 // use, sorted by name.
 //
-// Pauses and limits are always current. Times are current too, except that they are cached briefly
-// if there are more than fewQueues queues. Counts that took long are cached for longer, so that
-// counting uses at most a hundredth of a processor, however often Stats is called.
+// Pauses and limits are always current. Times are current too, except that they are cached briefly if there are more
+// than fewQueues queues. Counts that took a long time are cached for longer, so that counting uses at most 1% of a
+// processor, no matter how often Stats is called.
 func (e *Engine) Stats(ctx context.Context, queue string) (all []QueueStats, err error) {
 	counted, err := e.counts(ctx, queue)
 	if err != nil {
@@ -101,8 +101,8 @@ func (e *Engine) withLimits(ctx context.Context, q Querier, heads []row.QueueHea
 	return heads, nil
 }
 
-// withPaused returns heads with pauses filled in, and adds heads for queues that have only a pause.
-// It does not modify heads, which other callers share.
+// withPaused returns heads with pauses filled in, adding heads for queues that have only a pause. It does not modify
+// heads, which is shared with other callers.
 func withPaused(heads []row.QueueHead, pauses map[string]*row.Pause, queue string) []row.QueueHead {
 	known := make(map[string]bool, len(heads))
 	for _, h := range heads {
@@ -129,9 +129,8 @@ func withPaused(heads []row.QueueHead, pauses map[string]*row.Pause, queue strin
 const (
 	// fewQueues is the maximum number of queues whose times are read on every call.
 	fewQueues = 100
-	// headShare is the time for which the times of many queues are cached, as a multiple of the
-	// time that the read took. For 500 queues this is half a second. Times in the file are whole
-	// seconds anyway.
+	// headShare is how long the times of many queues are cached, as a multiple of how long they took to read. For 500
+	// queues this is half a second. Times in the file are whole seconds anyway.
 	headShare = 50
 )
 
@@ -178,7 +177,7 @@ type pastSpan struct {
 	since, before int64
 }
 
-// pastSums holds the total waiting time of jobs and the number of claims.
+// pastSums holds the total time that jobs have waited and the number of claims.
 type pastSums struct {
 	wait    time.Duration
 	claimed int64
@@ -203,7 +202,7 @@ func (p *pastWaits) get(span pastSpan) (sums pastSums, known bool) {
 func (p *pastWaits) put(span pastSpan, sums pastSums) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// Dropping everything is good enough: a page soon fills the cache again.
+	// Dropping everything is good enough: an open page soon fills the cache again.
 	if p.of == nil || len(p.of) >= mostWaits {
 		p.of = make(map[pastSpan]pastSums)
 	}
@@ -244,20 +243,18 @@ func queuesOf(queue string) []string {
 type counted struct {
 	counts map[string]row.QueueCounts
 	at     time.Time
-	until  time.Time // the counts are used until then
+	until  time.Time // the counts may be used until then
 }
 
 const (
-	// freshCost is the cost below which counts are never cached, in index entries. It corresponds
-	// to half a millisecond. It is not a time, so that a loaded machine does not serve old counts
-	// of small queues.
+	// freshCost is the cost below which counts are never cached, in index entries. It corresponds to half a
+	// millisecond. It is not a time, because a busy machine would then return old counts for small queues.
 	freshCost = 10_000
-	// countShare is the time for which a count is cached, as a multiple of the time that it took.
+	// countShare is how long a count is cached, as a multiple of how long it took.
 	countShare = 100
 )
 
-// counts returns the cached counts of a queue, or takes new counts. In a transaction it always
-// takes new counts.
+// counts returns the cached counts of a queue, or counts again. In a transaction it always counts again.
 func (e *Engine) counts(ctx context.Context, queue string) (c counted, err error) {
 	if s, err := e.liveScope(ctx); err != nil || s != nil {
 		if err == nil {
@@ -265,7 +262,7 @@ func (e *Engine) counts(ctx context.Context, queue string) (c counted, err error
 		}
 		return c, err
 	}
-	if e.moment(ctx) == nil { // otherwise the holder of the turn may wait for the connection of this call
+	if e.moment(ctx) == nil { // otherwise the holder of the lock may be waiting for this call's connection
 		unlock, err := e.inTurn(ctx, "counts "+queue)
 		if err != nil {
 			return c, err
@@ -283,7 +280,7 @@ func (e *Engine) counts(ctx context.Context, queue string) (c counted, err error
 	return c, err
 }
 
-// count takes new counts. cost is the number of index entries that were read.
+// count counts a queue's jobs again. cost is the number of index entries read.
 func (e *Engine) count(ctx context.Context, queue string) (c counted, cost int64, err error) {
 	err = e.Read(ctx, func(ctx context.Context, q Querier) (err error) {
 		c.at = time.Now()

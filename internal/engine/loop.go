@@ -39,9 +39,8 @@ func (r *Retry) Failures() int { return r.failures }
 // Reset sets the number of failures to 0. Call it when a step has succeeded.
 func (r *Retry) Reset() { r.failures = 0 }
 
-// After handles the error of a failed step. If the step may be retried, After sleeps and returns
-// nil. It returns err if err is final or ctx has ended, and ctx's cause if ctx ends during the
-// pause.
+// After handles the error from a failed step. If the step may be retried, After sleeps and returns nil. It returns
+// err if err is final or ctx has ended, and ctx's cause if ctx ends during the pause.
 func (r *Retry) After(ctx context.Context, err error) error {
 	if ctx.Err() != nil || Final(err) {
 		return err
@@ -51,8 +50,8 @@ func (r *Retry) After(ctx context.Context, err error) error {
 	return Sleep(ctx, min(time.Duration(r.failures)*retryFirst, retryLast))
 }
 
-// Every calls do after first has passed, and then again after each pause returned by do. It returns
-// when do returns 0 or ctx ends. It is used to renew leases and locks.
+// Every calls do after the duration first, and then again after each duration that do returns. It returns when do
+// returns 0 or ctx ends. It is used to renew leases and locks.
 func Every(ctx context.Context, first time.Duration, do func() (next time.Duration)) {
 	timer := time.NewTimer(first)
 	defer timer.Stop()

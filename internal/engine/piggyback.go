@@ -6,18 +6,16 @@ import (
 	"time"
 )
 
-// Piggyback is a small write that is not urgent and is added to the commits of other writes. It must
-// never make them fail.
+// Piggyback is a small, non-urgent write that is added to the commits of other writes. It must never make them fail.
 type Piggyback interface {
 	Op
-	// Take reports whether the piggyback should join the write that is about to begin. If so, Run is
-	// called in that write's transaction, and Done after it. alone is true if the transaction is only
-	// for the piggyback.
+	// Take reports whether the piggyback should join the write that is about to begin. If so, Run is called in that
+	// write's transaction, and Done after it. alone is true if the transaction exists only for the piggyback.
 	Take(alone bool) bool
 	Done(PiggybackResult)
-	// Close is called once, before the last write of the engine.
+	// Close is called once, before the engine's last write.
 	Close()
-	// Name returns the name of the written data for log messages.
+	// Name returns a name for the data, for use in log messages.
 	Name() string
 }
 
@@ -31,7 +29,7 @@ const (
 	PiggybackFailed                  // the piggyback or the commit failed
 )
 
-// opWithPiggybacks is an op together with its transaction's piggybacks.
+// opWithPiggybacks is an op together with the piggybacks in its transaction.
 type opWithPiggybacks struct {
 	Op
 	piggybacks []Piggyback
@@ -109,7 +107,7 @@ func (e *Engine) FlushPiggyback(r Piggyback) {
 func (e *Engine) writePiggyback(ctx context.Context, r Piggyback) {
 	if r.Take(true) {
 		err := e.Backend.Write(ctx, r)
-		e.finishPiggyback(r, ctx.Err() == nil, err) // an ended ctx only withdraws the write, which is not a failure
+		e.finishPiggyback(r, ctx.Err() == nil, err) // if ctx ended, the write was only withdrawn, which is not a failure
 	}
 }
 
@@ -129,8 +127,7 @@ func (e *Engine) finishPiggyback(r Piggyback, tried bool, err error) {
 	}
 }
 
-// piggybackTimeout is how long Close, or a loop that ends, waits for the write lock to write
-// piggybacks.
+// piggybackTimeout is how long Close, or a loop that is ending, waits for the write lock to write piggybacks.
 const piggybackTimeout = 250 * time.Millisecond
 
 // closePiggybacks closes all piggybacks and writes their remaining data. Close calls it.

@@ -18,9 +18,8 @@ func Register(f func(db any) *Engine) { of = f }
 // bug in this module. Of is for packages in this module that build on the root package.
 func Of(db any) *Engine { return of(db) }
 
-// Views holds functions that convert rows to honker.JobInfo and honker.QueueStats, types defined in
-// the root package. now is the time as of which a job is described, and c is the DB's codec for job
-// arguments.
+// Views holds functions that convert rows to honker.JobInfo and honker.QueueStats, which are defined in the root
+// package. now is the time as of which a job is described, and c is the DB's codec for job arguments.
 type Views struct {
 	Job   func(row row.Job, now time.Time, c Codec) any
 	Stats func(row QueueStats) any
@@ -35,9 +34,8 @@ func RegisterViews(v Views) { views = v }
 // View returns the functions set by RegisterViews.
 func View() Views { return views }
 
-// Sink receives the events of a stream that another package in this module pipes to another place
-// in the same file. The events passed to Add since the last call to Committed or Dropped form a
-// batch.
+// Sink receives the events of a stream that another package in this module pipes to somewhere else in the same file.
+// The events passed to Add since the last call to Committed or Dropped form a batch.
 type Sink interface {
 	// Add converts an event, a *honker.Event, and adds it to the batch. It is called outside a
 	// transaction.
@@ -47,7 +45,7 @@ type Sink interface {
 	Write(ctx context.Context, q Querier, now time.Time) error
 	// Committed is called after the batch was committed. It should wake the readers of the batch.
 	Committed()
-	// Dropped is called if the batch was not written, because the offset was moved in the meantime.
+	// Dropped is called if the batch was not written because the offset had been moved.
 	Dropped()
 }
 

@@ -8,9 +8,9 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// Stores holds the statements of a database, by noun. The function that opens the database passes them
-// to [New]; no other code chooses an implementation. A store has no state, no clock and no goroutine. It
-// neither begins nor commits a transaction: its methods run on the Querier that they are given.
+// Stores holds a database's statements, grouped by the kind of object that they handle. The function that opens the
+// database passes them to [New]; no other code chooses an implementation. A store has no state, no clock and no
+// goroutine. It neither begins nor commits transactions: its methods run on the Querier they are given.
 type Stores struct {
 	Jobs          JobStore
 	Operators     OperatorStore
@@ -44,7 +44,7 @@ type Stores struct {
 	Refused func(error) bool
 }
 
-// Sweeps holds the database's sweeps. A sweep uses the current time, unless its comment mentions an age.
+// Sweeps holds the database's sweeps. A sweep is as of the current time, unless its comment mentions an age.
 type Sweeps struct {
 	Overdue    Sweep // jobs whose claim has lapsed, by queue; they become claimable or dead letters
 	Expired    Sweep // expired jobs that are waiting or whose claim has lapsed, by queue; they become dead letters
@@ -59,7 +59,7 @@ type Sweeps struct {
 	Sent       Sweep // records of jobs sent by package dispatch that ended longer ago than an age
 	Replies    Sweep // unread replies to jobs unknown to package dispatch, sent longer ago than an age, by prefix
 	Actors     Sweep // package dispatch's expired actors
-	Received   Sweep // package inbox's message ids past their retention
+	Received   Sweep // package inbox's message IDs that are past their retention
 	Minutes    Sweep // per-minute counts older than an age
 	Windows    Sweep // rate limit windows that began longer ago than an age and were followed by a later window
 	OldWindows Sweep // all rate limit windows that began longer ago than an age
@@ -70,39 +70,38 @@ type Sweeps struct {
 
 // JobStore reads and writes jobs, whether live, dead or done.
 type JobStore interface {
-	// Insert adds jobs. Their ids increase in the order of the payloads, and are larger than the id of any job
-	// inserted earlier in the transaction. Insert returns [ErrInvalid] for a link to an id that was never
-	// assigned, or that would make jobs wait for each other, and [row.ErrBatchDone] if the batch no longer
-	// accepts members. In both cases, an Insert of a single job has changed nothing. Insert returns
-	// [row.ErrNotInserted] if one of the application's triggers dropped a job.
+	// Insert adds jobs. Their IDs increase in the order of the payloads, and are larger than the ID of any job
+	// inserted earlier in the transaction. Insert returns [ErrInvalid] for a link to an ID that was never assigned,
+	// or that would make jobs wait for each other, and [row.ErrBatchDone] if the batch no longer accepts members. In
+	// both cases, an Insert of a single job has changed nothing. Insert returns [row.ErrNotInserted] if one of the
+	// application's triggers dropped a job.
 	Insert(ctx context.Context, q Querier, in *row.Insert, now time.Time) (row.Inserted, error)
-	// Step ends a worker's claims, makes new claims in the same transaction, and returns the new claims. It
-	// records each settlement's outcome in the settlement itself. A claim that is no longer valid is Lost:
-	// settling it changes neither the job nor its result, progress or attempts. The other settlements take
-	// effect nevertheless, unless Step returns [row.ErrClaimsLost].
+	// Step ends a worker's claims, makes new claims in the same transaction, and returns the new claims. It records
+	// each settlement's outcome in the settlement itself. A claim that is no longer valid is Lost: settling it
+	// changes neither the job nor its result, progress or attempts. The other settlements still take effect, unless
+	// Step returns [row.ErrClaimsLost].
 	//
 	// An ack releases the jobs that are waiting for the acked job. A Step with Alone set does not:
 	// if there may be such jobs, it returns [row.ErrAwaited] and changes nothing.
 	//
-	// A claim uses up one of the job's attempts. It skips jobs that are not due, have expired, have no attempts
-	// left, are waiting for other jobs, or may not start because of a pause or a limit. Jobs whose claims have
-	// lapsed first go back to waiting. Step returns [row.ErrStuck] if there is work but nothing could be
-	// changed, for example because one of the application's triggers drops every change.
+	// A claim uses up one of the job's attempts. It skips jobs that are not due, have expired, have no attempts left,
+	// are waiting for other jobs, or may not start because of a pause or a limit. Jobs whose claims have lapsed are
+	// first returned to the queue. Step returns [row.ErrStuck] if there is work but nothing could be changed, for
+	// example because one of the application's triggers drops every change.
 	Step(ctx context.Context, q Querier, s row.Step, now time.Time) (row.Claimed, error)
-	// Postpone delays, until the time until, the dead-lettering that a claim on queue must do before it can
-	// take jobs. It is called after one of the application's triggers has rejected a claim: a job that
-	// cannot be dead-lettered must not hold up the other jobs. It does nothing in a store whose claims do
-	// not dead-letter jobs.
+	// Postpone delays until the given time the dead-lettering that a claim on queue must do before it can take jobs.
+	// It is called after one of the application's triggers has rejected a claim: a job that cannot be dead-lettered
+	// must not hold up the other jobs. It does nothing in a store whose claims do not dead-letter jobs.
 	Postpone(ctx context.Context, q Querier, queue string, until, now time.Time) error
-	// AckMany acks the jobs for which a worker holds valid claims and returns their number. It ignores all
-	// other ids. rest reports whether an ack with Alone set may have skipped jobs that other jobs are waiting
-	// for.
+	// AckMany acks the jobs for which a worker holds valid claims and returns their number. It ignores all other IDs.
+	// rest reports whether an ack with Alone set may have skipped jobs that other jobs are waiting for.
 	AckMany(ctx context.Context, q Querier, a row.AckMany, now time.Time) (n int, rest bool, err error)
-	// Renew extends claims and returns the ids of the jobs that the worker still holds. The worker has lost its
-	// claims on all other ids. Cancelled jobs among these keep their slots in queues with limits for as long as
-	// the claims would have lasted.
+	// Renew extends claims and returns the IDs of the jobs that the worker still holds. The worker has lost its
+	// claims on the rest. Any of those that were cancelled keep their slots in queues with limits for as long as the
+	// claims would have lasted.
 	Renew(ctx context.Context, q Querier, r row.Renewal, now time.Time) (kept []int64, err error)
-	// Extend sets the end of a claim. It returns false and changes nothing if the claim is no longer valid.
+	// Extend sets the time at which a claim ends. It returns false and changes nothing if the claim is no longer
+	// valid.
 	Extend(ctx context.Context, q Querier, e row.Extension, now time.Time) (bool, error)
 	// Checkpoint stores value, which is JSON text, with a job for its next attempt, replacing any earlier
 	// checkpoint. It returns false and changes nothing if the claim is no longer valid.
@@ -110,21 +109,21 @@ type JobStore interface {
 	// Base returns the number of attempts a live job had made when it was last requeued, or 0 if it was never
 	// requeued.
 	Base(ctx context.Context, q Querier, id int64) (int64, error)
-	// States returns the states of queues, in the same order. A state says whether a claim would find work now
-	// and, if not, when it would. The time may be omitted unless next is set. States is called before each wait
-	// and after each commit, and must read only indexes.
+	// States returns the states of queues, in the same order. A state tells whether a claim would find work now and,
+	// if not, when it would. The time may be omitted unless next is set. States is called before each wait and after
+	// each commit, and must read only indexes.
 	States(ctx context.Context, q Querier, queues []string, next bool, now time.Time) ([]row.QueueState, error)
 	// NextClaim returns the next time after now at which a job of queue becomes claimable, or the zero time if
 	// none will. It takes the queue's pause and limits into account, so the result may also apply to a job
 	// that is already due.
 	NextClaim(ctx context.Context, q Querier, queue string, now time.Time) (time.Time, error)
-	// Find reads a live, dead or done job in queue, or in any queue if queue is "". It returns false if there
-	// is no such job. It does not miss a job that changes state during the call.
+	// Find reads a live, dead or done job in queue, or in any queue if queue is "". It returns false if there is no
+	// such job. It doesn't miss a job that changes state during the call.
 	Find(ctx context.Context, q Querier, id int64, queue string) (row.Job, bool, error)
-	// Gone returns the jobs among ids that are neither live nor dead.
+	// Gone returns the jobs among IDs that are neither live nor dead.
 	Gone(ctx context.Context, q Querier, ids []int64) ([]int64, error)
-	// AfterOf returns the ids of the jobs that the job id is or was waiting for, in ascending order. If the
-	// job waits for a batch, they include the batch's members.
+	// AfterOf returns the IDs of the jobs that the job ID is or was waiting for, in ascending order. If the job waits
+	// for a batch, they include the batch's members.
 	AfterOf(ctx context.Context, q Querier, id int64) ([]int64, error)
 	// Keys returns up to limit of the keys used for limits in queue: the keys of its jobs, and paused keys. The
 	// keys with the most held jobs come first.
@@ -138,69 +137,69 @@ type JobStore interface {
 	ReleaseUnique(ctx context.Context, q Querier, queue, key string, now time.Time) (bool, error)
 }
 
-// OperatorStore lets operators list, count, explain and change jobs in bulk.
+// OperatorStore lets operators list, count, explain and bulk-change jobs.
 type OperatorStore interface {
 	// Attempts returns a live or dead job's failed attempts, oldest first.
 	Attempts(ctx context.Context, q Querier, id int64) (all []row.Attempt, err error)
-	// CancelMany deletes the live jobs among c.IDs and returns them. Without c.Running it leaves jobs with a
-	// valid claim alone. With c.Running, these jobs are deleted too, but keep their slots in queues with
-	// limits until their claims would have expired.
+	// CancelMany deletes the live jobs among c.IDs and returns them. Unless c.Running is set, it leaves jobs with a
+	// valid claim alone. If it is set, these jobs are deleted too, but keep their slots in queues with limits until
+	// their claims would have expired.
 	CancelMany(ctx context.Context, q Querier, c row.CancelJobs, now time.Time) (row.Removed, error)
 	// Counts returns the number of jobs by queue in the queues and phases of s, all as of the same moment.
 	// It ignores the other fields of s. No count exceeds limit. Queues without such jobs are left out. cost
 	// is the approximate number of index entries read.
 	Counts(ctx context.Context, q Querier, s row.JobSelect, limit int64, now time.Time) (counts map[string]row.QueueCounts, cost int64, err error)
-	// Discard deletes the dead jobs among ids and returns them.
+	// Discard deletes the dead jobs among IDs and returns them.
 	Discard(ctx context.Context, q Querier, ids []int64, w row.Waiters) (row.Removed, error)
-	// Explain describes how the next claims treat each of the jobs ids, in the order of ids. It mirrors the
-	// claims of the database and writes nothing. It examines a few thousand jobs at most, besides those
-	// counted up to r.MaxAhead.
+	// Explain describes how the next claims treat each of the jobs in IDs, in the same order. It mirrors the
+	// database's claims and writes nothing. It examines a few thousand jobs at most, besides those counted up to
+	// r.MaxAhead.
 	Explain(ctx context.Context, q Querier, ids []int64, r row.ExplainRequest, now time.Time) ([]row.Explained, error)
 	// ExplainQueue describes the next claims on queue. It costs as much as Explain.
 	ExplainQueue(ctx context.Context, q Querier, queue string, r row.ExplainRequest, now time.Time) (row.ExplainedQueue, error)
-	// Heads returns a head for each of queues, sorted by name. If queues is empty, it returns a head for
-	// every queue that has jobs. For a named queue without jobs, it returns either a head without times or
-	// nothing. The cost does not depend on the number of jobs.
+	// Heads returns a head for each of queues, sorted by name. If queues is empty, it returns a head for every queue
+	// that has jobs. For a named queue without jobs, it returns either a head without times or nothing. The cost
+	// doesn't depend on the number of jobs.
 	Heads(ctx context.Context, q Querier, queues []string, now time.Time) ([]row.QueueHead, error)
-	// List returns the next part of a list, with the jobs in full. A list read to its end contains every
-	// job that did not change in the meantime. If the list is in id order, it contains no job twice.
+	// List returns the next part of a list, with full details of each job. A list that is read to its end contains
+	// every job that didn't change while it was read. If the list is in ID order, it contains no job twice.
 	List(ctx context.Context, q Querier, r row.ListRequest, now time.Time) (row.ListPart, error)
 	// Queues returns the names of the queues that have live jobs.
 	Queues(ctx context.Context, q Querier) ([]string, error)
-	// Requeue makes a dead job pending again under its id, with its unique key if it had one. If
-	// another job has taken that key, Requeue changes nothing and sets TakenBy.
+	// Requeue makes a dead job pending again under the same ID, with its unique key if it had any. If another job has
+	// taken that key, Requeue changes nothing and sets TakenBy.
 	Requeue(ctx context.Context, q Querier, r row.Requeue, now time.Time) (out row.Requeued, err error)
-	// RunNow makes the scheduled jobs among ids due at now, and returns them.
+	// RunNow makes the scheduled jobs among IDs due at now, and returns them.
 	RunNow(ctx context.Context, q Querier, ids []int64, now time.Time) ([]row.Change, error)
-	// Same returns the state of the job with the given id, queue, creation time and payload: "live",
-	// "dead" or "done". It returns "" if there is no such job.
+	// Same returns the state of the job with the given ID, queue, creation time and payload: "live", "dead" or
+	// "done". It returns "" if there is no such job.
 	Same(ctx context.Context, q Querier, id int64, queue string, created time.Time, payload string) (where string, err error)
-	// Scan returns the next part of a list, with the jobs in brief.
+	// Scan returns the next part of a list, with brief details of each job.
 	Scan(ctx context.Context, q Querier, r row.ListRequest, now time.Time) (row.ScanPart, error)
-	// Select returns up to limit jobs that s selects from the table s.In, with ids above after, in id order.
-	// The cost includes skipped jobs.
+	// Select returns up to limit jobs that s selects from the table s.In, with IDs above after, in ID order. The cost
+	// includes skipped jobs.
 	Select(ctx context.Context, q Querier, s row.JobSelect, after int64, limit int, now time.Time) (out []row.SelectedJob, err error)
-	// Waiters returns the jobs that are waiting for any of nodes, directly or indirectly, excluding
-	// the nodes themselves. A node is a job id or a negated batch id.
+	// Waiters returns the jobs that are waiting for any of nodes, directly or indirectly, excluding the nodes
+	// themselves. A node is a job ID or a negated batch ID.
 	Waiters(ctx context.Context, q Querier, nodes []int64) ([]int64, error)
 }
 
-// BatchStore manages batches. A batch is a set of jobs that other jobs can wait for.
+// BatchStore manages batches, which are sets of jobs that other jobs can wait for.
 type BatchStore interface {
-	// Cancel seals the batch and removes all jobs waiting for it. It also removes up to about limit members,
-	// along with the jobs waiting for those members. It returns the removed jobs and whether there may be
-	// more. found is false if the batch does not exist.
+	// Cancel seals the batch and removes all jobs waiting for it. It also removes up to about limit members, along
+	// with the jobs waiting for those members. It returns the removed jobs and whether there may be more to remove.
+	// found is false if the batch does not exist.
 	Cancel(ctx context.Context, q Querier, id int64, limit int, now time.Time) (gone []row.Change, more, found bool, err error)
 	// Get returns the batch, or false if it does not exist. A member counts as running if its claim is valid.
 	Get(ctx context.Context, q Querier, id int64, now time.Time) (b row.Batch, found bool, err error)
-	// Insert adds an open batch and returns its id. name and headers may be empty.
+	// Insert adds an open batch and returns its ID. name and headers may be empty.
 	Insert(ctx context.Context, q Querier, name, headers string, now time.Time) (int64, error)
-	// List returns up to limit batches following the batch with the id after, oldest first, or newest first
-	// if newest is set. If after is 0, the list starts at the beginning.
+	// List returns up to limit batches that follow the batch with ID after, oldest first, or newest first if newest
+	// is set. If after is 0, the list starts at the beginning.
 	List(ctx context.Context, q Querier, newest bool, after int64, limit int, now time.Time) ([]row.Batch, error)
 	// Seal closes the batch to new members. It returns false if the batch does not exist.
 	Seal(ctx context.Context, q Querier, id int64) (bool, error)
-	// Members returns the ids of up to limit members that are live, or dead if dead is set.
+	// Members returns the IDs of up to limit members that are live, or dead if dead is set.
 	Members(ctx context.Context, q Querier, id int64, dead bool, limit int) ([]int64, error)
 }
 
@@ -223,7 +222,7 @@ type LimitStore interface {
 	All(ctx context.Context, q Querier) (map[string]row.QueueLimits, error)
 	// Get returns queue's limits, or the zero value if it has none.
 	Get(ctx context.Context, q Querier, queue string) (row.QueueLimits, error)
-	// Places returns the number of cancelled jobs that still occupy a slot in queue.
+	// Places returns the number of cancelled jobs that still occupy slots in queue.
 	Places(ctx context.Context, q Querier, queue string, now time.Time) (int64, error)
 	// Set replaces queue's limits. The new limits apply immediately, but jobs still reflect the
 	// previous limits until Sweeps.Fits has adjusted them. If the limits do not change, Set writes
@@ -231,8 +230,8 @@ type LimitStore interface {
 	Set(ctx context.Context, q Querier, queue string, l row.QueueLimits) (changed bool, err error)
 }
 
-// ResultStore manages job results and reports how jobs ended. A result may be saved for any id, before
-// or after the job ends.
+// ResultStore manages job results and reports how jobs ended. A result may be saved for any ID, before or after the
+// job ends.
 type ResultStore interface {
 	// Save stores value, which is JSON text, as the result of a job. The result is kept for ttl, or forever
 	// if ttl is not positive. A second Save replaces the first. Save returns [row.ErrNotInserted] if a
@@ -247,9 +246,8 @@ type ResultStore interface {
 // the order in which events become visible: once an event is visible, no event with a lower offset
 // appears.
 type StreamStore interface {
-	// Ahead counts the selected events with offsets above after. It looks at only the next most events of the
-	// topic, or of all topics for a pattern, and counts the selected ones. If most is row.Unbounded, it looks at
-	// all events.
+	// Ahead counts the selected events with offsets above after. It examines up to most events of the topic, or of
+	// all topics for a pattern, and counts those that are selected. If most is row.Unbounded, it examines all events.
 	Ahead(ctx context.Context, q Querier, s row.Selection, after, most int64) (a row.Ahead, err error)
 	// Head returns an offset such that all events up to it are visible or deleted, and all events that
 	// become visible later have larger offsets. It is 0 if there has never been an event. Deleting
@@ -277,15 +275,14 @@ type StreamStore interface {
 
 // ConsumerStore manages consumers. A consumer has an offset in a topic or pattern.
 type ConsumerStore interface {
-	// Add creates a consumer if it does not exist, and sets its filter. An existing consumer keeps
-	// its offset.
+	// Add creates a consumer if it doesn't exist, and sets its filter. An existing consumer keeps its offset.
 	Add(ctx context.Context, q Querier, n row.NewConsumer, now time.Time) (row.AddedConsumer, error)
 	// Drop removes a consumer. It returns false if the consumer does not exist.
 	Drop(ctx context.Context, q Querier, consumer, topic string) (bool, error)
 	// Get returns a consumer, or false if it does not exist.
 	Get(ctx context.Context, q Querier, consumer, topic string) (c row.Consumer, found bool, err error)
-	// List returns the consumers of a topic or pattern by name. If topic is empty, it returns all
-	// consumers, sorted by topic or pattern, then by name.
+	// List returns the consumers of a topic or pattern, sorted by name. If topic is empty, it returns all consumers,
+	// sorted by topic or pattern, then by name.
 	List(ctx context.Context, q Querier, topic string) ([]row.Consumer, error)
 	// SaveOffset advances the consumer to offset and creates it if needed. It returns false and changes
 	// nothing if the consumer is already at or beyond offset.
@@ -300,19 +297,18 @@ type RetentionStore interface {
 	// Compact deletes up to c.Limit events in c.Topic above c.After that are beyond the topic's
 	// retention. It keeps events that a consumer or a group has yet to see, and groups' dead events.
 	Compact(ctx context.Context, q Querier, c row.Compaction) (row.Compacted, error)
-	// Cutoff returns the last offset that is beyond topic's retention at now, or 0 if there is none.
-	// The maximum age is rounded up to whole seconds. Cutoff reads as many rows as the retention
-	// keeps by count, and all rows that are too old.
+	// Cutoff returns the last offset that is beyond topic's retention at now, or 0 if there is none. The maximum age
+	// is rounded up to whole seconds. Cutoff reads as many rows as the retention's count limit keeps, plus all rows
+	// that are too old.
 	Cutoff(ctx context.Context, q Querier, topic string, now time.Time) (cutoff int64, err error)
 	// List returns a topic's retention, or nothing if none was set. If topic is empty, it returns the
 	// retention of every topic, sorted by topic.
 	List(ctx context.Context, q Querier, topic string) ([]row.Retention, error)
-	// Queues returns a queue's retention, or nothing if none was set. If queue is empty, it returns
-	// the retention of every queue that may have jobs to trim: queues with finished jobs, and queues
-	// with a bound on dead jobs.
+	// Queues returns a queue's retention, or nothing if none was set. If queue is empty, it returns the retention of
+	// every queue that may have jobs to trim: queues with finished jobs, and queues that limit their dead jobs.
 	Queues(ctx context.Context, q Querier, queue string) ([]row.QueueRetention, error)
-	// Set sets the retention of a topic. A retention without bounds keeps all events, and List no
-	// longer returns it. The maximum age is stored in seconds, rounded up.
+	// Set sets the retention of a topic. A retention without limits keeps all events, and List no longer returns it.
+	// The maximum age is stored in seconds, rounded up.
 	Set(ctx context.Context, q Querier, r row.Retention) error
 	// SetQueue sets the retention of a queue. If it is unchanged, SetQueue writes nothing and returns
 	// false.
@@ -323,33 +319,30 @@ type RetentionStore interface {
 // until its deadline has passed. Its token is a fencing token: once an event has been given to another
 // member or returned, settling it with the old token changes nothing.
 type GroupStore interface {
-	// Claim leases up to c.N events to a member. New events come first, followed by returned events,
-	// most recently returned first. In this order, an event that keeps failing does not hold up the
-	// others. The cost of a call is bounded, so Claim may return fewer events or none, with More set.
-	// It first settles lapsed leases: their events are returned to the group, or become dead if they
-	// have no attempts left.
+	// Claim leases up to c.N events to a member. New events come first, followed by returned events, most recently
+	// returned first. This order keeps an event that repeatedly fails from holding up the others. The cost of a call
+	// is bounded, so Claim may return fewer events or none, with More set. It first settles lapsed leases: their
+	// events are returned to the group, or become dead if they have no attempts left.
 	//
 	// Claim returns ErrNotFound if the group does not exist, and ErrStuck if the group is ready but
 	// nothing could be changed. It writes even if there are no events; call Ready first to avoid
 	// this.
 	Claim(ctx context.Context, q Querier, c row.GroupClaim, now time.Time) (row.GroupClaimed, error)
-	// Dead returns up to limit dead events with offsets above after, in order. It may stop early, but
-	// returns at least one event if there is one.
+	// Dead returns up to limit dead events with offsets above after, in order. It may stop early, but returns at
+	// least one event if there are any.
 	Dead(ctx context.Context, q Querier, group, after int64, limit int) ([]row.DeadDelivery, error)
 	// Discard deletes a dead event from the group. It returns false if there is no such dead event.
 	Discard(ctx context.Context, q Querier, group, offset int64) (bool, error)
-	// Drop deletes a group, its members, and up to limit of its claims, and returns the number of
-	// deleted claims. If it returns limit, the caller must call it again with the same id. Group ids are
-	// never reused.
+	// Drop deletes a group, its members, and up to limit of its claims, and returns the number of deleted claims. If
+	// it returns limit, the caller must call it again with the same ID. Group IDs are never reused.
 	Drop(ctx context.Context, q Querier, id int64, limit int) (int, error)
-	// Extend sets the end of a lease, which may be earlier than before. It returns false if the lease is
+	// Extend sets the time at which a lease ends, which may be earlier than before. It returns false if the lease is
 	// no longer valid.
 	Extend(ctx context.Context, q Querier, h row.Holding, expires, now time.Time) (bool, error)
 	// Join creates a group if it does not exist, sets its filter, deletes its expired members, and
 	// adds j.Member to it, as Renew does. If the membership is not Kept, the caller must roll back.
 	Join(ctx context.Context, q Querier, j row.GroupJoin, now time.Time) (row.GroupJoined, error)
-	// Leave deletes a member. Its leased events can be claimed again immediately, and the attempts
-	// do not count.
+	// Leave deletes a member. The events leased to it can be claimed again immediately, and the attempts don't count.
 	Leave(ctx context.Context, q Querier, m row.Member, now time.Time) error
 	// List returns the group with the given name on a topic or pattern, or nothing if it does not exist.
 	// If name is empty, it returns all of the topic's groups, sorted by name. If topic is empty as well,
@@ -361,13 +354,11 @@ type GroupStore interface {
 	// returned it yet.
 	Progress(ctx context.Context, q Querier, group int64, members int, now time.Time) (row.GroupProgress, error)
 	// Ready reports whether a claim by the group would find work, and when a leased or returned event may become
-	// claimable. A claim may find no events if the filter excludes all new ones; it then only moves the cursor.
-	// Ready returns ErrNotFound if the group does not exist. Members call it before a claim that might find
-	// nothing.
+	// claimable. If the filter excludes all new events, a claim may return none and just move the cursor. Ready
+	// returns ErrNotFound if the group does not exist. Members call it before making a claim that might find nothing.
 	Ready(ctx context.Context, q Querier, id int64, now time.Time) (row.GroupState, error)
-	// Release returns claimed events that no handler has seen, and does not count the attempt. It
-	// ignores the deadline: while an event has this token, no other member can hold it, even if the
-	// lease has lapsed.
+	// Release returns claimed events that no handler has seen, without counting the attempt. It ignores the deadline:
+	// while an event has this token, no other member can hold it, even if the lease has lapsed.
 	Release(ctx context.Context, q Querier, group, token int64, events []int64, now time.Time) error
 	// Renew creates or renews m's membership until expires. A name used by another instance is not
 	// available until that instance's membership ends. Renew returns ErrNotFound if the group does
@@ -376,49 +367,48 @@ type GroupStore interface {
 	// Revive makes a dead event claimable again and resets its attempts. It returns false if there is
 	// no such dead event.
 	Revive(ctx context.Context, q Querier, group, offset int64, now time.Time) (bool, error)
-	// Settle ends an event's lease if the lease is valid. A handled event is complete for the group. Any
-	// other event is returned to the group, or becomes dead if it has no attempts left.
+	// Settle ends an event's lease if the lease is valid. If the event was handled, the group is done with it.
+	// Otherwise the event is returned to the group, or becomes dead if it has no attempts left.
 	Settle(ctx context.Context, q Querier, s row.GroupSettlement, now time.Time) (row.GroupSettled, error)
 }
 
-// NotificationStore reads and writes channel messages. All channels share one sequence of ids, which
-// increase in the same way as event offsets.
+// NotificationStore reads and writes channel messages. All channels share a single sequence of IDs, which increase in
+// the same way as event offsets.
 type NotificationStore interface {
-	// Head returns an id such that all messages up to it are visible or deleted, and all messages that
-	// become visible later have larger ids. It is 0 if there has never been a message. Deleting
-	// messages does not lower Head, so if Head is lower than before, a backup was restored over the
-	// database.
+	// Head returns an ID such that all messages up to it are visible or deleted, and all messages that become visible
+	// later have larger IDs. It is 0 if there has never been a message. Deleting messages does not lower Head, so if
+	// Head is lower than before, a backup was restored over the database.
 	Head(ctx context.Context, q Querier) (id int64, err error)
-	// Insert adds a message and returns its id. In an application's transaction, a database that
-	// assigns ids after the commit returns 0.
+	// Insert adds a message and returns its ID. In an application's transaction, a database that assigns IDs after
+	// the commit returns 0.
 	Insert(ctx context.Context, q Querier, channel, payload string, now time.Time) (int64, error)
-	// Since reads up to limit messages sent to channels with ids above after, in id order. It may stop
-	// early, but returns at least one message if there is one.
+	// Since reads up to limit messages sent to channels with IDs above after, in ID order. It may stop early, but
+	// returns at least one message if there are any.
 	Since(ctx context.Context, q Querier, channels []string, after int64, limit int) ([]row.Notification, error)
 }
 
 // ScheduleStore manages schedules, which enqueue jobs when they are due.
 type ScheduleStore interface {
-	// Enable pauses or resumes a task. It returns false if there is no such task or nothing changed.
+	// Enable pauses or resumes a task. It returns false if there is no such task or if nothing changed.
 	Enable(ctx context.Context, q Querier, name string, enabled bool) (bool, error)
 	// List returns the task called name, or all tasks sorted by name if name is empty.
 	List(ctx context.Context, q Querier, name string) ([]row.Task, error)
-	// Register adds a task or updates the task of the same name, and returns the spec that the task had
-	// before, or "" if it is new. It returns false and writes nothing if nothing changed. Enabled is not
-	// stored: a paused task stays paused, and a new task is enabled. The stored NextFire changes only
-	// when the spec changes. If a trigger dropped a new task, the error is ErrNotInserted.
+	// Register adds a task or updates the task with the same name, and returns the spec that the task had before, or
+	// "" if it is new. It returns false and writes nothing if nothing changed. Enabled is not stored: a paused task
+	// stays paused, and a new task is enabled. The stored NextFire changes only when the spec changes. If a trigger
+	// dropped a new task, the error is ErrNotInserted.
 	Register(ctx context.Context, q Querier, t row.Task) (before string, changed bool, err error)
 	// Soonest returns the time at which the next enabled task is due, or the zero time if there is none.
 	// The time may be in the past.
 	Soonest(ctx context.Context, q Querier) (time.Time, error)
-	// Tick enqueues a job for every time up to k.Due at which a task was due. It stops once it has enqueued
-	// k.Limit jobs. This bounds its cost, so that callers can let other writers run between calls. Tasks fire
-	// in the order of their first registration. A broken task does not stop the others.
+	// Tick enqueues a job for every time up to k.Due at which a task was due. It stops once it has enqueued k.Limit
+	// jobs. This bounds its cost, so that callers can let other writers run between calls. Tasks fire in the order in
+	// which they were first registered. A broken task doesn't stop the others.
 	Tick(ctx context.Context, q Querier, k row.Tick, now time.Time) (row.Ticked, error)
 	// Trigger enqueues a job for the task called name, as if the task were due now. The task's next time
 	// does not change. It returns false if there is no such task.
 	Trigger(ctx context.Context, q Querier, name, headers string, now time.Time) (f row.Fire, found bool, err error)
-	// Unregister removes a task. It returns false if there is none.
+	// Unregister removes a task. It returns false if there is no such task.
 	Unregister(ctx context.Context, q Querier, name string) (bool, error)
 	// Update changes a task's settings. It does nothing if there is no such task.
 	Update(ctx context.Context, q Querier, name string, ch row.TaskChange) error
@@ -426,17 +416,17 @@ type ScheduleStore interface {
 
 // LockStore manages named locks. A lock belongs to a single owner until it expires or is released.
 type LockStore interface {
-	// Acquire takes a free lock for ttl and returns it with its fencing token, which is larger than all
-	// earlier tokens. If the lock is held, even by owner itself, Acquire changes nothing and returns the
-	// held lock with token 0. If the lock is free but could not be stored, the error is ErrNotInserted.
+	// Acquire takes a free lock for ttl and returns it with its fencing token, which is larger than all earlier
+	// tokens. If the lock is held, even by owner itself, Acquire changes nothing and returns the held lock with token
+	// 0. If the lock was free but couldn't be stored, the error is ErrNotInserted.
 	Acquire(ctx context.Context, q Querier, name, owner string, ttl time.Duration, now time.Time) (l row.Lock, token int64, err error)
 	// Held returns the lock called name if it is held. If name is empty, Held returns all held locks, sorted
 	// by name.
 	Held(ctx context.Context, q Querier, name string, now time.Time) ([]row.Lock, error)
 	// Release frees a lock. It returns false if the lock does not belong to owner.
 	Release(ctx context.Context, q Querier, name, owner string) (bool, error)
-	// Renew extends a lock until ttl from now, and returns its new expiry. It returns false if owner no
-	// longer holds the lock, in which case nothing changes.
+	// Renew extends a lock to ttl from now, and returns its new expiry. It returns false if owner no longer holds the
+	// lock, in which case nothing changes.
 	Renew(ctx context.Context, q Querier, name, owner string, ttl time.Duration, now time.Time) (expires time.Time, held bool, err error)
 }
 
@@ -467,11 +457,11 @@ type WorkerStore interface {
 	Put(ctx context.Context, q Querier, all []row.Worker) error
 }
 
-// MinuteStore reads and writes queue traffic. There is a row for each queue and minute, and a row with the
-// queue row.AllQueues for each minute's total. A time stands for the minute that contains it.
+// MinuteStore reads and writes queue traffic. There is a row for each queue and minute, and a row with the queue
+// row.AllQueues for each minute's total. A time identifies the minute that contains it.
 type MinuteStore interface {
-	// Add adds the counts in all to the stored rows, and creates missing rows. MaxWait becomes the larger
-	// of the two values. No row may occur twice in all.
+	// Add adds the counts in all to the stored rows, creating any that are missing. MaxWait becomes the larger of the
+	// two values. No row may occur twice in all.
 	Add(ctx context.Context, q Querier, all []row.Minute) error
 	// All returns every queue's rows, starting with the minute of since, sorted by minute and
 	// queue.
@@ -482,20 +472,20 @@ type MinuteStore interface {
 	List(ctx context.Context, q Querier, queue string, since time.Time, step time.Duration) (all []row.Minute, err error)
 	// Queues returns the queues that have their own row in the minute of since or later.
 	Queues(ctx context.Context, q Querier, since time.Time) ([]string, error)
-	// Trim deletes rows older than minute, but only from the span oldest minutes, and returns the
-	// number of deleted rows.
+	// Trim deletes rows older than minute, but only from the span oldest minutes, and returns the number of rows
+	// deleted.
 	Trim(ctx context.Context, q Querier, minute int64, span int) (int, error)
-	// Waits returns the sums of queue's Wait and Claimed, from the minute of since up to but excluding
-	// the minute of before.
+	// Waits returns the sums of queue's Wait and Claimed, from the minute of since up to but not including the minute
+	// of before.
 	Waits(ctx context.Context, q Querier, queue string, since, before time.Time) (wait time.Duration, claimed int64, err error)
 }
 
 // AuditStore reads and writes the audit log. The log keeps the newest 10,000 entries.
 type AuditStore interface {
-	// List returns up to limit entries with ids below before, newest first.
+	// List returns up to limit entries with IDs below before, newest first.
 	List(ctx context.Context, q Querier, before int64, limit int) (all []row.AuditRow, err error)
-	// Note inserts r and returns its id, which is larger than all earlier ids. If r.ID is set, an earlier
-	// transaction of the same operation has already inserted the entry, and Note only adds r.N to it.
+	// Note inserts r and returns its ID, which is larger than all earlier IDs. If r.ID is set, an earlier transaction
+	// of the same operation has already inserted the entry, and Note only adds r.N to it.
 	Note(ctx context.Context, q Querier, r row.AuditRow) (id int64, err error)
 }
 
@@ -504,7 +494,7 @@ type FileStore interface {
 	// Definitions returns the definitions of honker's tables with all indexes and triggers on them, including
 	// the application's own.
 	Definitions(ctx context.Context, q Querier) (all []row.Definition, err error)
-	// Describe returns the file's versions, settings and sizes. It counts up to most rows in each of honker's
+	// Describe returns the file's versions, settings and sizes. It counts no more than most rows in each of honker's
 	// tables.
 	Describe(ctx context.Context, q Querier, most int) (f row.FileState, err error)
 }
@@ -514,15 +504,15 @@ type ProblemStore interface {
 	// LapsedSince returns the time at which queue's oldest lapsed claim expired, considering only jobs with
 	// attempts left that have not expired. It returns the zero time if there is none.
 	LapsedSince(ctx context.Context, q Querier, queue string, now time.Time) (since time.Time, err error)
-	// Problems returns the problems that have lasted for longer than ages. If a consumer's last save is
-	// unknown, it counts as behind only when its event is another 23 hours older.
+	// Problems returns the problems that have lasted for longer than ages. If it is unknown when a consumer last
+	// saved its offset, the consumer counts as behind only once its event is 23 hours older still.
 	Problems(ctx context.Context, q Querier, ages row.ProblemAges, now time.Time) (row.Troubles, error)
-	// Retains returns the number of topics and the number of queues with a retention.
+	// Retains returns the number of topics and the number of queues that have a retention.
 	Retains(ctx context.Context, q Querier) (topics, queues int64, err error)
 }
 
-// RelayStores gives access to the relay queues. The queues are divided into families with separate
-// namespaces: queues in different families may have the same name.
+// RelayStores gives access to the relay queues. The queues are divided into families. Each family is a separate
+// namespace: queues in different families may have the same name.
 type RelayStores interface {
 	// Family returns a family's store. "" names the unnamed family.
 	Family(name string) RelayStore
@@ -535,18 +525,17 @@ type RelayStores interface {
 	Break(ctx context.Context, q Querier, family string, p row.RelayPartition, epoch int64, now time.Time) (bool, error)
 }
 
-// RelayStore stores the relay queues in a family. A queue has a fixed number of partitions, and must be
-// registered before the first Send. Before that, the methods for dead letters work, but find none.
+// RelayStore stores the relay queues in a family. A queue has a fixed number of partitions, and must be registered
+// before the first Send. Until then, the dead-letter methods succeed but return nothing.
 type RelayStore interface {
-	// Partitions returns the number of partitions of a queue, or 0 if it is not registered. outdated reports
-	// that Register would bring the database up to date. The other methods work even if it is outdated.
+	// Partitions returns the number of partitions of a queue, or 0 if it is not registered. outdated means that
+	// Register would bring the database up to date. The other methods work even if it is outdated.
 	Partitions(ctx context.Context, q Querier, queue string) (n int, outdated bool, err error)
-	// Register adds a queue with the given number of partitions unless it is already registered. It returns
-	// the actual number of partitions, and whether it has changed anything. It may be the first call in a
-	// transaction.
+	// Register adds a queue with the given number of partitions unless it is already registered. It returns the
+	// actual number of partitions, and whether it changed anything. It may be the first call in a transaction.
 	Register(ctx context.Context, q Querier, queue string, partitions int, now time.Time) (found int, changed bool, err error)
-	// Send appends messages to the queue and returns their ids in the same order. Within a partition, ids
-	// increase in commit order.
+	// Send appends messages to the queue and returns their IDs in the same order. Within a partition, IDs increase in
+	// commit order.
 	Send(ctx context.Context, q Querier, queue string, messages []row.RelayMessage, now time.Time) ([]int64, error)
 
 	// Take leases a partition with messages to owner, counts the attempt, and returns the first messages. The
@@ -564,41 +553,40 @@ type RelayStore interface {
 	States(ctx context.Context, q Querier, w row.RelayWanted, now time.Time) ([]row.RelayState, error)
 	// Info returns the progress of a registered queue with the given number of partitions.
 	Info(ctx context.Context, q Querier, queue string, partitions int) (row.RelayInfo, error)
-	// Leftovers returns rows that no processor will touch: in all queues, the partitions that do not exist but
-	// have messages; and among queues, those from which Vacuum would delete a message.
+	// Leftovers returns rows that no processor will touch: partitions, of any queue, that have messages but don't
+	// exist; and those of the given queues from which Vacuum would delete messages.
 	Leftovers(ctx context.Context, q Querier, queues []string) (row.RelayLeftovers, error)
-	// Vacuum deletes up to limit of queue's messages that are finished but still stored, and returns their
-	// number.
+	// Vacuum deletes up to limit of queue's messages that are finished but still stored, and returns how many it
+	// deleted.
 	Vacuum(ctx context.Context, q Querier, queue string, limit int) (int, error)
 
-	// Dead returns up to limit dead letters that match f and have ids above after, in id order. It may return
-	// fewer if payloads are large, but it returns at least one if there is one.
+	// Dead returns up to limit dead letters that match f and have IDs above after, in ID order. It may return fewer
+	// if payloads are large, but always at least one if there are any.
 	Dead(ctx context.Context, q Querier, f row.RelayDeadFilter, after int64, limit int) ([]row.RelayDead, error)
 	// CountDead returns the number of dead letters that match f.
 	CountDead(ctx context.Context, q Querier, f row.RelayDeadFilter) (n int64, err error)
-	// Replay gives p.Holder a hold on free dead letters that match p. A dead letter is free if it is pending
-	// or its hold has expired. Dead letters that were never taken come first, in id order, followed by the
-	// others, least recently taken first. Replay may return fewer than p.Limit if payloads are large.
+	// Replay gives p.Holder a hold on free dead letters that match p. A dead letter is free if it is pending or its
+	// hold has expired. Dead letters that were never taken come first, in ID order, followed by the others, least
+	// recently taken first. Replay may return fewer than p.Limit if payloads are large.
 	Replay(ctx context.Context, q Querier, p row.RelayReplay, now time.Time) ([]row.RelayDead, error)
-	// SettleDead ends a hold with the verdict v. It returns false and changes nothing if the hold has
-	// already ended.
+	// SettleDead ends a hold with verdict v. It returns false and changes nothing if the hold has already ended.
 	SettleDead(ctx context.Context, q Querier, h row.RelayHold, v row.RelayVerdict, now time.Time) (held bool, err error)
-	// Requeue sends the free dead letters among ids, as defined by Replay, as new messages at the end of their
-	// partitions in queue. It deletes the dead letters and returns the ids of the new messages.
+	// Requeue sends the free dead letters among IDs, as defined by Replay, as new messages at the end of their
+	// partitions in queue. It deletes the dead letters and returns the IDs of the new messages.
 	Requeue(ctx context.Context, q Querier, queue string, ids []int64, now time.Time) ([]int64, error)
-	// Discard marks queue's free dead letters among ids, as defined by Replay, as discarded, and returns their
-	// number.
+	// Discard marks those of queue's dead letters in IDs that are free, as defined by Replay, as discarded, and
+	// returns how many it marked.
 	Discard(ctx context.Context, q Querier, queue string, ids []int64, now time.Time) (int, error)
-	// SettledDead returns the ids of up to limit dead letters of a registered queue that were resolved or
-	// discarded at or before the time before.
+	// SettledDead returns the IDs of up to limit dead letters of a registered queue that were resolved or discarded
+	// no later than before.
 	SettledDead(ctx context.Context, q Querier, queue string, before time.Time, limit int) ([]int64, error)
-	// DropDead deletes the dead letters among ids that SettledDead would still return, and returns their number.
+	// DropDead deletes the dead letters in IDs that SettledDead would still return, and returns how many it deleted.
 	DropDead(ctx context.Context, q Querier, queue string, before time.Time, ids []int64) (int, error)
 }
 
-// DispatchStore stores a record of each job sent by package dispatch, in addition to the job itself, and the
-// live actors. The record follows the job's life cycle: whenever any program claims, retries, acks,
-// dead-letters or cancels the job, its status changes, and an event is added to its log and its reply.
+// DispatchStore stores a record of each job sent by package dispatch, in addition to the job itself, as well as the
+// live actors. The record follows the job's life cycle: whenever any program claims, retries, acks, dead-letters or
+// cancels the job, its status changes, and an event is added to its log and its reply.
 type DispatchStore interface {
 	// Lock takes the write lock for q's transaction before the transaction reads. A send must call it
 	// first, so that its transaction cannot fail because another writer has committed after the first
@@ -610,10 +598,10 @@ type DispatchStore interface {
 	// AddTwins records the copies of the job sent that were inserted into legacy queues. It must run after
 	// Add in the same transaction. The claim of the job or of a copy removes the others.
 	AddTwins(ctx context.Context, q Querier, sent int64, twins []int64) error
-	// Original returns the sent job, and its queue, for the copy id in a legacy queue. It returns false if
-	// id is not a copy.
+	// Original returns the sent job and its queue for id, a copy in a legacy queue. It returns false if id is not a
+	// copy.
 	Original(ctx context.Context, q Querier, id int64) (sent int64, queue string, found bool, err error)
-	// Copies returns the live jobs that represent the sent job id. There are several while the job is also
+	// Copies returns the live jobs that represent the sent job ID. There are several as long as the job is also
 	// waiting in legacy queues.
 	Copies(ctx context.Context, q Querier, id int64, now time.Time) ([]row.DispatchCopy, error)
 	// Status returns the state and outcome of a sent job, or false if package dispatch does not know the job.
@@ -629,23 +617,23 @@ type DispatchStore interface {
 	// Loads returns each queue's number of pending and running jobs, and the creation time of its oldest
 	// pending job.
 	Loads(ctx context.Context, q Querier, queues []string) ([]row.DispatchLoad, error)
-	// Occupancy returns the number of pending jobs, up to a thousand, in each of the queues waiting, and the
-	// worker of each running job in the queues running.
+	// Occupancy returns the number of pending jobs, up to a thousand, in each of the queues in waiting, and the
+	// worker of each running job in the queues in running.
 	Occupancy(ctx context.Context, q Querier, waiting, running []string) (row.DispatchOccupancy, error)
 
 	// Register adds or updates an actor. It may be the first call in a transaction. It returns false and
 	// changes nothing if another live owner has the actor's key.
 	Register(ctx context.Context, q Querier, p row.DispatchPresence, now time.Time) (bool, error)
-	// Beat updates registered actors and returns the keys that still belong to their owners.
+	// Beat updates registered actors and returns the keys still held by their owners.
 	Beat(ctx context.Context, q Querier, all []row.DispatchPresence) ([]string, error)
 	// Leave removes an actor. It returns false if the key is free or belongs to another owner.
 	Leave(ctx context.Context, q Querier, key, owner string) (bool, error)
-	// Presences returns the live actors with keys from first up to but excluding end, sorted by key. If
-	// both are empty, it returns all live actors.
+	// Presences returns the live actors with keys from first up to but not including end, sorted by key. If both are
+	// empty, it returns all live actors.
 	Presences(ctx context.Context, q Querier, first, end string, now time.Time) ([]row.DispatchPresence, error)
 }
 
-// InboxStore stores the ids of received messages.
+// InboxStore stores the IDs of received messages.
 type InboxStore interface {
 	// Receive records a message until expires. first is false if the message had already been recorded
 	// and not deleted since. Receive returns [row.ErrNotInserted] if the message was not stored. It may

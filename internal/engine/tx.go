@@ -13,8 +13,7 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// scope is the value in the ctx that Tx passes to its function. It holds the transaction, and
-// whether Tx has ended.
+// scope is stored in the ctx that Tx passes to its function. It holds the transaction and whether Tx has ended.
 type scope struct {
 	tx    *sql.Tx
 	ended atomic.Bool
@@ -24,7 +23,7 @@ type scope struct {
 	calls   []func()             // called after the waiters are woken
 }
 
-// note adds changes and call, which may be nil, to the work that follows the commit.
+// note adds changes and call, which may be nil, to the work to do after the commit.
 func (s *scope) note(changes []wake.Change, call func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,7 +60,7 @@ var (
 	errTxEnded    = fmt.Errorf("%w: the ctx belongs to a DB.Tx that has ended: use the ctx that was passed to DB.Tx", ErrInvalid)
 )
 
-// CheckContext returns ErrInvalid for a nil ctx. It is for verbs that use values in ctx.
+// CheckContext returns ErrInvalid if ctx is nil. It is for verbs that use values from ctx.
 func CheckContext(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext
@@ -69,8 +68,8 @@ func CheckContext(ctx context.Context) error {
 	return nil
 }
 
-// Tx runs fn in a write transaction. It commits if fn returns nil, and rolls back if fn returns an
-// error or panics. It waits for the write lock until ctx ends or the busy timeout has passed.
+// Tx runs fn in a write transaction. It commits if fn returns nil, and rolls back if fn returns an error or panics.
+// It waits for the write lock until ctx ends or the busy timeout elapses.
 func (e *Engine) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	if err := e.mayBegin(ctx, fn == nil); err != nil {
 		return Wrap("tx", "", err)
@@ -137,9 +136,9 @@ func (e *Engine) liveScope(ctx context.Context) (*scope, error) {
 	return s, nil
 }
 
-// Join checks that tx can be used to write to this DB, and returns the Querier to run the write on.
-// The waiters for changes are woken once tx is committed. If the commit cannot be observed, as in a
-// pool that the DB is attached to, the watcher notices it instead.
+// Join checks that tx can be used to write to this DB, and returns the Querier to run the write on. The waiters for
+// changes are woken once tx is committed. If the commit can't be observed, as on an attached pool, the watcher
+// detects it instead.
 func (e *Engine) Join(ctx context.Context, tx Querier, changes ...wake.Change) (Querier, error) {
 	on, _, err := e.JoinThen(ctx, tx, nil, changes...)
 	return on, err

@@ -16,8 +16,8 @@ const (
 	maxErrorText = 16 << 10
 )
 
-// CheckName checks that all language bindings can store name: it must be UTF-8 of 1 to 1024 bytes
-// without NUL. kind describes the name in error messages.
+// CheckName checks that all language bindings can store name: it must be 1 to 1024 bytes of UTF-8 without NUL. kind
+// describes the name in error messages.
 func CheckName(kind, name string) error {
 	switch {
 	case name == "":
@@ -108,8 +108,8 @@ func Decode(stored any, text json.RawMessage, v any) error {
 	return nil
 }
 
-// Seconds returns d in seconds, rounded up. honker's columns hold whole seconds, and nothing may
-// happen earlier than requested.
+// Seconds returns d in seconds, rounded up. honker's columns hold whole seconds, and nothing may happen earlier than
+// requested.
 func Seconds(d time.Duration) int64 {
 	s := int64(d / time.Second)
 	if d%time.Second > 0 {
@@ -162,7 +162,7 @@ func Describe(err error) (text string) {
 	return strings.ToValidUTF8(text[:maxErrorText], "")
 }
 
-// CutText returns text as stored in the file: valid UTF-8 without NUL, truncated to most bytes.
+// CutText returns text as stored in the file: valid UTF-8 without NUL, truncated to no more than most bytes.
 func CutText(text string, most int) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(text[:min(len(text), most)], "\x00", ""), "")
 }

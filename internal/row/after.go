@@ -9,7 +9,7 @@ type Edge struct {
 	Dead  bool  // the dependency is dead; the waiter stays held until it is requeued or discarded
 }
 
-// Links holds the dependencies and the batch that an enqueue gives to its jobs.
+// Links holds the dependencies and the batch of the jobs in an enqueue.
 type Links struct {
 	Jobs    []int64 // jobs to wait for
 	Batches []int64 // batches to wait for
@@ -20,13 +20,13 @@ type Links struct {
 // Waits reports whether l names any job or batch to wait for.
 func (l *Links) Waits() bool { return len(l.Jobs)+len(l.Batches) > 0 }
 
-// Batch is a batch with the counts of its members.
+// Batch is a batch and counts of its members.
 type Batch struct {
 	ID            int64
 	Name, Headers string
-	Total, Live   int64 // members ever added; members that wait or run
+	Total, Live   int64 // members ever added; members that are waiting or running
 	Running, Dead int64
 	Open          bool      // members may still be added
 	Created, Done time.Time // Done is zero until the batch is done
-	Next          []int64   // jobs that wait for the batch, at most 100
+	Next          []int64   // jobs that are waiting for the batch, at most 100
 }

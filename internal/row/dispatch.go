@@ -16,8 +16,8 @@ const (
 // DispatchPrefix is the default prefix of dispatch keys.
 const DispatchPrefix = "hero:"
 
-// DispatchPresence is an actor's claim on its name. A field whose value is missing or unreadable is
-// zero, because other programs write presences too.
+// DispatchPresence is an actor's claim on its name. A field is zero if its value is missing or unreadable, because
+// other programs write presences too.
 type DispatchPresence struct {
 	Key       string    // actor name
 	Owner     string    // running actor that holds the name
@@ -30,8 +30,8 @@ type DispatchPresence struct {
 	Capabilities  []string
 	LastHeartbeat time.Time
 	InFlight      int  // tasks being handled
-	Busy          bool // all its workers have a task
-	Paused        bool // it claims no tasks
+	Busy          bool // all workers have a task
+	Paused        bool // the actor claims no tasks
 }
 
 // Sent is a job sent with package dispatch.
@@ -45,7 +45,7 @@ type Sent struct {
 
 // DispatchStatus is the recorded state of a job sent with package dispatch.
 type DispatchStatus struct {
-	RunID     int64 // job that runs in place of the sent job; the same id unless a copy was claimed
+	RunID     int64 // job that runs in place of the sent job; the same ID unless a copy was claimed
 	Queue     string
 	SentAt    time.Time
 	StartedAt time.Time // start of the last attempt; zero if there was none
@@ -83,7 +83,7 @@ type DispatchLoad struct {
 	Queue    string
 	Depth    int64     // pending jobs
 	InFlight int64     // running jobs
-	Oldest   time.Time // enqueue time of the oldest pending job; zero if none waits
+	Oldest   time.Time // enqueue time of the oldest pending job; zero if there is none
 }
 
 // DispatchOccupancy describes how busy actors are.

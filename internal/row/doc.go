@@ -2,6 +2,6 @@
 // claims, events and locks. They are plain structs. The package contains no SQL and opens no
 // database, so a store for any database can use it.
 //
-// Times are Unix seconds unless the field's name ends in MS, which stands for Unix milliseconds. A
-// zero time means that there is none.
+// Integer times are in Unix seconds, or in Unix milliseconds if the field's name ends in MS. A zero time means that
+// there is none.
 package row

@@ -12,7 +12,7 @@ var (
 	// ErrAwaited is returned when other jobs may be waiting for a job, so that ending it takes several
 	// statements. Nothing was changed.
 	ErrAwaited = errors.New("other jobs may wait for the job")
-	// ErrClaimsLost is returned by a Step without Exact if a claim is no longer valid. The transaction must
+	// ErrClaimsLost is returned by a Step without Exact if any of its claims is no longer valid. The transaction must
 	// be rolled back, and the step must be run again with Exact.
 	ErrClaimsLost = errors.New("a claim of the batch was lost")
 )
@@ -26,7 +26,7 @@ var ErrIgnored = errors.New("a trigger has dropped the change")
 
 // Errors for statements that had no effect because of one of the application's triggers.
 var (
-	// ErrNotInserted is returned when an inserted row does not exist afterwards.
+	// ErrNotInserted is returned when an inserted row does not exist after the insert.
 	ErrNotInserted = fmt.Errorf("not inserted: %w", ErrIgnored)
 	// ErrStuck is returned when work is due but cannot be done. A caller that retried immediately would loop
 	// forever.

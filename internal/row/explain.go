@@ -2,10 +2,10 @@ package row
 
 import "time"
 
-// ExplainRequest bounds an explanation.
+// ExplainRequest limits the size of an explanation.
 type ExplainRequest struct {
-	MaxAhead int // bound on the jobs that are counted as ahead of a job
-	MaxJobs  int // bound on the ids in each list
+	MaxAhead int // maximum number of jobs to count as ahead of a job
+	MaxJobs  int // maximum number of IDs in each list
 }
 
 // Explained describes how the next claims on a queue treat a job. It assumes that each claim takes a single
@@ -13,7 +13,7 @@ type ExplainRequest struct {
 type Explained struct {
 	Found   bool
 	Job     Job   // live, dead or done; zero if it was not found
-	Highest int64 // highest id ever assigned, if the job was not found
+	Highest int64 // highest ID ever assigned, if the job was not found
 
 	// The other fields are set only if the job is waiting for a claim and can still run.
 
@@ -33,7 +33,7 @@ type ExplainedQueue struct {
 	Ahead   Count      // jobs that the next claims take, ignoring a pause and the queue's limits
 	First   int64      // the first of these jobs; 0 if there is none
 	Running Occupants  // if Queue.Running is not 0
-	Head    *Explained // First or, if it is 0, a job that waits for some other reason; nil if no job waits
+	Head    *Explained // First or, if it is 0, a job that is waiting for some other reason; nil if no job is waiting
 	// Next is the time at which jobs can be claimed again without any other change, or zero if that does
 	// not depend on time. It is set only if there is a Head but no First.
 	Next time.Time
@@ -61,12 +61,12 @@ type JobForecast struct {
 	About      time.Time // earliest start of the job at the queue's rate, after the jobs ahead; zero without a rate
 	KeyPause   *Pause    // the key's pause; nil if the key is not paused
 	KeyFull    bool      // the key's running limit is reached, counting the key's jobs that are ahead
-	KeyRunning int64     // the key's running jobs, counted in the same way
+	KeyRunning int64     // the key's running jobs, counted the same way
 	First      int64     // with InOrder: the key's first job; 0 if it is this job
 	KeyStart   time.Time // start that the key's rate assigns to the job; zero if it may start now
 }
 
-// JobSide holds the parts of a live job's state that explain why it waits.
+// JobSide holds the parts of a live job's state that explain why it is waiting.
 type JobSide struct {
 	Reserved bool  // RunAt is a start assigned by the rate of the job's key
 	Paused   bool  // RunAt is the end of a pause of the job's key
@@ -80,5 +80,5 @@ type QueueForecast struct {
 	Pause     *Pause // nil if the queue is not paused
 	Limits    QueueLimits
 	Running   int64 // running jobs, including cancelled jobs that may still run
-	Cancelled int64 // the cancelled jobs among Running
+	Cancelled int64 // the number of cancelled jobs included in Running
 }

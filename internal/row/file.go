@@ -26,7 +26,7 @@ type Definition struct {
 	Table, Name, Kind, SQL string
 }
 
-// AuditRow is an entry of the audit log.
+// AuditRow is an entry in the audit log.
 type AuditRow struct {
 	ID          int64     // increases with each entry; 0 for a new entry
 	At          time.Time // to the millisecond

@@ -5,12 +5,12 @@ import "time"
 // Delivery is an event claimed by a member of a group.
 type Delivery struct {
 	Event
-	Token    int64 // epoch of the group at the claim
+	Token    int64 // the group's epoch when the event was claimed
 	Attempts int64 // claims of this event so far, including this claim
 }
 
-// Holding identifies a claim on an event. It fences every settle: after its lease has ended, a
-// member cannot change the event.
+// Holding identifies a claim on an event. It fences all settling: once its lease has ended, a member can't change the
+// event.
 type Holding struct {
 	Group  int64
 	Offset int64
@@ -94,7 +94,7 @@ type GroupJoin struct {
 
 // GroupJoined is the result of a GroupJoin.
 type GroupJoined struct {
-	Group int64 // id of the group
+	Group int64 // ID of the group
 	Start Start // where the new group begins; zero if the group existed
 	Membership
 }
@@ -106,7 +106,7 @@ type Membership struct {
 	Expires time.Time // end of Holder's membership
 }
 
-// MemberState is a member of a group and the number of its leases.
+// MemberState describes a group member and the leases it holds.
 type MemberState struct {
 	Name, Instance    string
 	JoinedAt, Expires time.Time
@@ -121,14 +121,14 @@ type GroupProgress struct {
 	Members []MemberState // by name
 }
 
-// Counts holds the numbers of events that a group has delivered but that are not acked.
+// Counts holds counts of the events that were delivered to a group but are not acked.
 type Counts struct {
 	Leased, Back, Dead int64 // leased by a member; returned and waiting; dead-lettered
 	Cursor             int64
 	LowWater           int64 // every event up to this offset is acked or dead
 }
 
-// GroupState reports whether a claim would find events and, if not, when one may.
+// GroupState tells whether a claim would find events and, if not, when it may.
 type GroupState struct {
 	ID    int64
 	Ready bool

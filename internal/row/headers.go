@@ -2,8 +2,8 @@ package row
 
 import "encoding/json"
 
-// DecodeHeaders decodes headers as stored in the file. It returns nil if text is not a JSON object
-// of strings, because another program may have written it.
+// DecodeHeaders decodes headers as stored in the file. It returns nil if text is not a JSON object of strings, since
+// another program may have written it.
 func DecodeHeaders(text string) (h map[string]string) {
 	if text == "" || json.Unmarshal([]byte(text), &h) != nil {
 		return nil

@@ -29,29 +29,29 @@ type Insert struct {
 	Offer *Offer
 }
 
-// Plain reports whether the jobs need nothing beyond a plain insert. A single plain job is inserted by a single
-// statement.
+// Plain reports whether the jobs need nothing beyond a plain insert. A single plain job takes a single statement to
+// insert.
 func (in *Insert) Plain() bool {
 	return in.Key == "" && in.Headers == "" && in.Unique == nil && in.Links == nil && in.Offer == nil
 }
 
-// Offer is a waiting worker's claim. A store may insert jobs as already claimed by it, provided that a claim would have
-// found no other job first. The queue must not be paused or have limits, and the application must have no trigger that
-// could change the jobs after they are inserted. The jobs must be due and must have no unique key, limits key or links.
-// A store may ignore an Offer, which is only an optimization.
+// Offer is a waiting worker's claim. A store may insert jobs that are already claimed by the worker, provided that a
+// claim would have found no other job first. The queue must not be paused or have limits, and the application must have
+// no trigger that could change the jobs after they are inserted. The jobs must be due and must have no unique key,
+// limits key or links. A store may ignore an Offer, which is only an optimization.
 type Offer struct {
 	Worker string
 	N      int // maximum number of jobs
 	Lease  time.Duration
 
-	// Queues are those that the worker waits for, or nil if it waits for the queue of the jobs only. No
-	// job is handed over if a job is due in any of them, because the worker decides which comes first.
+	// Queues lists the queues that the worker waits for, or is nil if it waits only for the jobs' own queue. No job
+	// is handed over if a job is due in any of them, because the worker decides which comes first.
 	Queues []string
 }
 
 // Inserted is the outcome of an Insert.
 type Inserted struct {
-	IDs     []int64  // ids of the jobs that were added, changed or found, in the order of Payloads
+	IDs     []int64  // IDs of the jobs that were added, changed or found, in the order of Payloads
 	Places  []Placed // with a unique key: the outcomes, in the same order
 	Claimed []*Job   // the jobs handed over to the Offer; they are the first of the inserted jobs
 }

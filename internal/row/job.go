@@ -19,14 +19,14 @@ type Requeued struct {
 	Queue   string // queue that the job returned to
 	Done    bool
 	Key     string // with TakenBy: the job's unique key
-	TakenBy int64  // job that has taken the key in the meantime; 0 if none
-	Live    bool   // a live job has the same id, so the job stays dead
+	TakenBy int64  // job that has since taken the key; 0 if none
+	Live    bool   // a live job has the same ID, so the job stays dead
 }
 
-// Waiters selects how to treat jobs that wait for a removed job.
+// Waiters specifies how to treat jobs that are waiting for a removed job.
 type Waiters int
 
-// Ways to treat jobs that wait for a removed job.
+// Ways to treat jobs that are waiting for a removed job.
 const (
 	ReleaseWaiters Waiters = iota // the removed job counts as done
 	DropWaiters                   // also remove the waiting jobs, including those that wait indirectly
@@ -84,8 +84,8 @@ type Placed struct {
 // bindings.
 const Held = "held"
 
-// Cutoff identifies the newest job that retention deletes, by its time and id. The zero Cutoff deletes none.
-// See also Everything.
+// Cutoff identifies the newest job that retention deletes, by time and ID. The zero Cutoff deletes none. See also
+// Everything.
 type Cutoff struct {
 	At time.Time
 	ID int64
@@ -110,7 +110,7 @@ type Fate struct {
 	DiedAt    time.Time
 	Attempts  int64 // of a dead job
 	Live      bool
-	Known     bool // the id has been assigned to a job at some time
+	Known     bool // the ID has been assigned to a job at some time
 }
 
 // Phase returns the job's phase at now. It returns "" for a Job that was not read.
@@ -155,7 +155,7 @@ type Job struct {
 	DiedAt         time.Time
 	DoneAt         time.Time // with State "done"
 
-	// The following fields are set only by a claim, Find and Get, except for Progress.
+	// Except for Progress, the following fields are set only by a claim, Find and Get.
 
 	Unique     string
 	Key        string
@@ -165,16 +165,16 @@ type Job struct {
 	Progress   string // JSON of a Progress
 }
 
-// Claim identifies a claim on a job. It fences every settle: after the claim has lapsed or the job has been
-// claimed again, its worker cannot change the job. The worker's name is not enough, because the same worker
-// may have made the later claim.
+// Claim identifies a claim on a job. It fences all settling: once the claim has lapsed or the job has been claimed
+// again, the worker can't change the job. The worker's name alone is not enough, because the same worker may have
+// made the later claim.
 type Claim struct {
 	ID      int64
 	Worker  string
 	Attempt int64
 }
 
-// Progress is progress reported by a handler.
+// Progress is the progress reported by a handler.
 type Progress struct {
 	Done, Total int64
 	Note        string
@@ -210,8 +210,8 @@ const (
 	ReasonExpired   = "expired"
 )
 
-// ClaimRows bounds the jobs or events that a single claim returns, because the claim holds the write lock.
-// Claiming a thousand small jobs takes a few milliseconds.
+// ClaimRows is the maximum number of jobs or events that a single claim returns. It is limited because the claim
+// holds the write lock. Claiming a thousand small jobs takes a few milliseconds.
 const ClaimRows = 1000
 
 // Renewal extends the claims on jobs that Worker still holds.
@@ -229,11 +229,11 @@ type Extension struct {
 	Progress *Progress     // to be saved with the extension; nil for none
 }
 
-// AckMany acks jobs that a worker holds in a queue, whatever their attempts.
+// AckMany acks jobs that a worker holds in a queue, regardless of their attempts.
 type AckMany struct {
 	Queue, Worker string
 	IDs           []int64
 
-	// Alone is set if the ack runs without a transaction. It then skips jobs that others wait for.
+	// Alone is set if the ack runs without a transaction. It then skips jobs that other jobs are waiting for.
 	Alone bool
 }

@@ -2,12 +2,12 @@ package row
 
 import "slices"
 
-// Lane is a queue that a claim takes jobs from. The lane's next job has the tag Start, and the tag of each
-// later job is higher by Step. A claim takes jobs in the order of their tags, and jobs with the same tag in
-// claim order: highest priority first, then by time and id.
+// Lane is a queue that a claim takes jobs from. The lane's next job has the tag Start, and each later job's tag is
+// higher by Step. A claim takes jobs in the order of their tags, and jobs with the same tag in claim order: highest
+// priority first, then by time and ID.
 //
-// The tags thus determine the order between queues. [InOneOrder], [InOrder] and [InTurns] return the usual
-// ones.
+// The tags thus determine the order between queues. [InOneOrder], [InOrder] and [InTurns] return lanes for the usual
+// orders.
 type Lane struct {
 	Queue       string
 	Start, Step int64
@@ -22,8 +22,7 @@ func InOneOrder(queues ...string) []Lane {
 	return lanes
 }
 
-// InOrder returns lanes of which a later lane is claimed from only when the earlier lanes have no claimable
-// jobs.
+// InOrder returns lanes in which a lane is claimed from only when all earlier lanes have no claimable jobs.
 func InOrder(queues ...string) []Lane {
 	lanes := InOneOrder(queues...)
 	for i := range lanes {
@@ -35,8 +34,8 @@ func InOrder(queues ...string) []Lane {
 // laneStep is the Step of a lane of weight 1 that takes turns.
 const laneStep = 1 << 40
 
-// InTurns returns lanes that share the claims in proportion to their weights (start-time fair queueing).
-// queues and weights must have the same length.
+// InTurns returns lanes that share claims in proportion to their weights (start-time fair queueing). queues and
+// weights must have the same length.
 func InTurns(queues []string, weights []int) []Lane {
 	lanes := InOneOrder(queues...)
 	for i := range lanes {
@@ -45,14 +44,14 @@ func InTurns(queues []string, weights []int) []Lane {
 	return lanes
 }
 
-// TakeTurns reports whether a claim changes the lanes, as lanes of InTurns.
+// TakeTurns reports whether a claim changes the lanes, as it does those from InTurns.
 func TakeTurns(lanes []Lane) bool {
 	return slices.ContainsFunc(lanes, func(l Lane) bool { return l.Step > 0 })
 }
 
-// Advance returns lanes as they are after jobs were claimed in their order. Lanes that take turns are moved
-// so that the tag of the last job becomes 0. A lane without jobs is moved up to that tag, so that it cannot
-// later claim the share that it left to other lanes.
+// Advance returns lanes as they are after jobs were claimed in the lanes' order. Lanes that take turns are shifted so
+// that the tag of the last job becomes 0. A lane without jobs is moved up to that tag, so that it can't later claim
+// the share that it left to other lanes.
 func Advance(lanes []Lane, jobs []*Job) []Lane {
 	if len(jobs) == 0 || !TakeTurns(lanes) {
 		return lanes

@@ -12,17 +12,16 @@ type Pause struct {
 	By     string
 }
 
-// QueueLimits holds the limits of a queue across all processes. A zero field is no limit.
+// QueueLimits holds the limits of a queue across all processes. A zero field means no limit.
 type QueueLimits struct {
 	Running int64 // jobs that may run at the same time
 	PerKey  int64 // jobs with the same key that may run at the same time
-	InOrder bool  // jobs with the same key run one after another, in the order of their enqueue
+	InOrder bool  // jobs with the same key run one after another, in the order in which they were enqueued
 	Rate    StartRate
 	KeyRate StartRate // applies to each key separately
 }
 
-// StartRate limits job starts to N per Per, with at most Burst at once. The zero StartRate is no
-// limit.
+// StartRate limits job starts to N per Per, with at most Burst at once. The zero StartRate means no limit.
 type StartRate struct {
 	N     int64
 	Per   time.Duration // whole milliseconds
@@ -40,11 +39,11 @@ type KeyStats struct {
 // Every returns the time between two starts in milliseconds. N must not be zero.
 func (r StartRate) Every() float64 { return float64(r.Per.Milliseconds()) / float64(r.N) }
 
-// QueueState reports whether a claim on a queue would find work and, if not, when one would.
+// QueueState tells whether a claim on a queue would find work and, if not, when it would.
 type QueueState struct {
 	Queue   string
 	Ready   bool      // a claim would find work
 	Next    time.Time // time of the next work; zero if none is expected
-	Start   time.Time // time at which the queue's rate lets the next due job start; zero if no job waits for the rate
+	Start   time.Time // time at which the queue's rate lets the next due job start; zero if no job is waiting for the rate
 	Limited bool      // the queue has limits, so a job that ends may make it ready
 }

@@ -10,14 +10,14 @@ import (
 type Order int
 
 const (
-	NewestFirst   Order = iota // by descending id
-	OldestFirst                // by ascending id
+	NewestFirst   Order = iota // by descending ID
+	OldestFirst                // by ascending ID
 	ClaimOrder                 // waiting jobs of a single queue, in the order of its claims
 	LastDiedFirst              // dead jobs, by descending time of death
 )
 
-// Place is a job's position in an order: its table, id and sort keys. In ClaimOrder, A and B are the
-// priority and the run time. In LastDiedFirst, A is the time of death. The other orders do not use them.
+// Place is a job's position in an order: its table, ID and sort keys. In ClaimOrder, A and B are the priority and the
+// run time. In LastDiedFirst, A is the time of death. The other orders do not use them.
 type Place struct {
 	ID   int64
 	In   Table
@@ -35,8 +35,8 @@ type ListRequest struct {
 	JobSelect
 	Order  Order
 	After  *Place   // last candidate of the previous part; nil for the first part
-	Limit  int      // bound on the candidates of the part
-	Sorted int      // bound on the candidates of the first part if Plan.Sorted is set, instead of Limit
+	Limit  int      // maximum number of candidates in the part
+	Sorted int      // if Plan.Sorted is set, the maximum number of candidates in the first part, instead of Limit
 	Plan   ListPlan // the previous part's Plan; zero for the first part
 }
 
@@ -57,7 +57,7 @@ type ListPart struct {
 	Plan   ListPlan
 }
 
-// ScanPart is like ListPart, with the jobs in brief.
+// ScanPart is like ListPart, but with brief details of each job.
 type ScanPart struct {
 	Places []Place
 	Jobs   []SelectedJob // in list order
@@ -65,8 +65,8 @@ type ScanPart struct {
 	Plan   ListPlan
 }
 
-// CompareIDs compares two places by id, descending for NewestFirst and ascending otherwise. A live job comes
-// before a dead job with the same id. Such a pair exists only if an application wrote it.
+// CompareIDs compares two places by ID, descending for NewestFirst and ascending otherwise. A live job comes before a
+// dead job with the same ID. Such a pair exists only if an application wrote it.
 func (o Order) CompareIDs(a, b Place) int {
 	if o == NewestFirst {
 		return cmp.Or(cmp.Compare(b.ID, a.ID), cmp.Compare(a.In, b.In))
@@ -102,9 +102,9 @@ const (
 	Done
 )
 
-// JobSelect is a condition on jobs. A job must match every field that is set; a zero field matches all jobs.
-// Times are compared in the database's resolution, to which the bounds are rounded up. Since bounds are
-// inclusive, and Before bounds are exclusive.
+// JobSelect is a condition on jobs. A job must match every field that is set; a zero field matches all jobs. Times
+// are compared at the database's resolution, to which the bounds are rounded up. Since bounds are inclusive, and
+// Before bounds are exclusive.
 type JobSelect struct {
 	In          Table    // used by Select only; a list reads all of Tables
 	Queues      []string // empty for any

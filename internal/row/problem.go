@@ -2,12 +2,12 @@ package row
 
 import "time"
 
-// ProblemAges are the ages at which a state becomes a problem.
+// ProblemAges holds the ages at which a state becomes a problem.
 type ProblemAges struct {
-	Late   time.Duration // of a schedule that is overdue
-	Unseen time.Duration // of the oldest event that a consumer or a group has not seen
+	Late   time.Duration // of an overdue schedule
+	Unseen time.Duration // of the oldest event that a consumer or group has not seen
 	Death  time.Duration // younger deaths are problems
-	Pause  time.Duration // of a pause of a key without an end
+	Pause  time.Duration // of a key's pause that has no end
 }
 
 // Troubles holds a database's problems. Each list has up to 100 elements.
@@ -16,7 +16,7 @@ type Troubles struct {
 	HeldFree    []HeldKey     // held jobs whose limits would let another job with their key run
 	Deaths      []QueueDeaths // by queue
 	KeyPauses   []OldPause    // by queue and key
-	Late        []Late        // the longest overdue first
+	Late        []Late        // longest overdue first
 	Behind      []Behind      // by topic, kind and name
 	// Newest is the creation time of the newest job or event, by the creating process's clock. It is
 	// zero if there is none.
@@ -30,7 +30,7 @@ type QueueDeaths struct {
 	First time.Time // first death
 }
 
-// DeadMembers counts a queue's jobs that wait for dead jobs.
+// DeadMembers counts the jobs in a queue that are waiting for dead jobs.
 type DeadMembers struct {
 	Queue  string
 	N      int64     // waiting jobs
@@ -54,7 +54,7 @@ type Behind struct {
 	Unseen Count
 	Oldest time.Time // publication time of the first unseen event
 	Acked  time.Time // time at which the consumer last saved its offset; zero if unknown
-	Pins   bool      // it keeps events that the topic's retention would have deleted
+	Pins   bool      // it holds on to events that the topic's retention would otherwise delete
 }
 
 // OldPause is a key's pause that has no end.
@@ -67,7 +67,7 @@ type OldPause struct {
 type HeldKey struct {
 	Queue, Key string
 	N          int64 // held jobs
-	First      int64 // id of the first held job
+	First      int64 // ID of the first held job
 	PerKey     int64 // 0 if there is no limit
 	InOrder    bool
 }

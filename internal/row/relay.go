@@ -30,7 +30,7 @@ type RelayWanted struct {
 	Queues  []RelayQueue
 	Except  []RelayPartition // partitions that must not be taken
 	Healthy bool             // skip partitions whose last batch failed
-	Sizes   []RelaySize      // partitions whose batches are smaller than their queue's
+	Sizes   []RelaySize      // partitions whose batches are smaller than the queue's usual batch
 }
 
 // RelaySize is the maximum number of messages in a partition's next batch.
@@ -58,8 +58,8 @@ func (w *RelayWanted) Size(t *RelayTaken) int {
 	return 1
 }
 
-// RelayLease identifies a partition's lease. It fences all progress: after the partition has been
-// taken again, the earlier owner cannot change it.
+// RelayLease identifies a partition's lease. It fences all progress: once the partition has been taken again, the
+// earlier owner can't change it.
 type RelayLease struct {
 	RelayPartition
 	Owner string
@@ -75,7 +75,7 @@ type RelayTaken struct {
 	Failing   bool  // the last batch failed, or its process died
 }
 
-// RelayBatch is a partition that was taken, with its first messages in id order.
+// RelayBatch is a partition that was taken, with its first messages in ID order.
 type RelayBatch struct {
 	RelayTaken
 	Size     int // result of RelayWanted.Size
@@ -88,7 +88,7 @@ type RelayProgress struct {
 	After     int64     // cursor when the partition was taken; the finished messages are above it
 	Cursor    int64     // last finished message
 	Attempts  int64     // takes of the message after Cursor
-	RetryAt   time.Time // the partition waits until then; zero if it does not wait; rounded up to milliseconds
+	RetryAt   time.Time // the partition waits until this time; zero if it does not wait; rounded up to milliseconds
 	LastError string    // "" if the batch succeeded
 	Dead      []RelayDeath
 }
@@ -117,7 +117,7 @@ type RelayInfo struct {
 type RelayProgressInfo struct {
 	Partition          int64
 	Processed, Waiting int64
-	Oldest             time.Time // time when the first waiting message was sent; zero if none waits
+	Oldest             time.Time // time when the first waiting message was sent; zero if none is waiting
 	RelayHolding
 }
 
@@ -127,18 +127,18 @@ type RelayHolding struct {
 	Epoch      int64
 	LeaseUntil time.Time // zero if there is no lease
 	Attempts   int64
-	RetryAt    time.Time // zero if the last batch did not fail; it may have passed
+	RetryAt    time.Time // zero if the last batch did not fail; may be in the past
 	LastError  string    // "" if the last batch did not fail
 }
 
-// RelayBlocked is a partition that is leased or waits after a failure.
+// RelayBlocked is a partition that is leased or is waiting after a failure.
 type RelayBlocked struct {
 	Family string // "" for the unnamed family
 	RelayPartition
 	RelayHolding
 }
 
-// RelayLeftovers describes a relay's rows that no processor will touch.
+// RelayLeftovers describes the rows of a relay that no processor will touch.
 type RelayLeftovers struct {
 	Strays   []RelayPartition // partitions that do not exist but have messages; another program inserted them
 	Finished []string         // queues that still contain finished messages
@@ -146,7 +146,7 @@ type RelayLeftovers struct {
 
 // The states of a dead letter.
 const (
-	RelayPending   = "pending"   // waits for a decision
+	RelayPending   = "pending"   // waiting for a decision
 	RelayReplaying = "replaying" // held by a Replay
 	RelayResolved  = "resolved"  // handled by a Replay
 	RelayDiscarded = "discarded" // given up

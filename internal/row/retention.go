@@ -5,15 +5,14 @@ import (
 	"time"
 )
 
-// Retention bounds the number and the age of the events or jobs that are kept.
+// Retention limits the number and age of the events or jobs that are kept.
 type Retention struct {
 	Topic    string        // "" for a queue's jobs
 	MaxCount int64         // 0 means no bound
 	MaxAge   time.Duration // 0 means no bound
 }
 
-// Pin is a consumer or group that has not seen the events above Offset. Those events must not be
-// deleted.
+// Pin is a consumer or group that hasn't seen the events above Offset. Those events must not be deleted.
 type Pin struct {
 	Kind   string // "consumer" or "group"
 	Name   string
@@ -25,7 +24,7 @@ type Pin struct {
 type Compaction struct {
 	Topic  string
 	Policy int64 // retention keeps the events above this offset; see RetentionStore.Cutoff
-	After  int64 // events up to this offset are left alone; Compacted.Last of the previous step, or 0
+	After  int64 // events up to this offset are left alone; Compacted.Last from the previous step, or 0
 	Limit  int   // maximum number of events to delete
 }
 
@@ -38,15 +37,15 @@ type Compacted struct {
 	Pin     Pin   // if Pinned: the reader that has read the least
 }
 
-// QueueRetention bounds the finished jobs that a queue keeps.
+// QueueRetention limits the finished jobs that a queue keeps.
 type QueueRetention struct {
 	Queue string
-	Done  Retention // without a bound, no done jobs are kept
-	Dead  Retention // without a bound, all dead jobs are kept
+	Done  Retention // without a limit, no done jobs are kept
+	Dead  Retention // without a limit, all dead jobs are kept
 }
 
-// Bounded reports whether r has any bound.
+// Bounded reports whether r has any limit.
 func (r Retention) Bounded() bool { return r.MaxCount > 0 || r.MaxAge > 0 }
 
-// Everything is the Cutoff that deletes all jobs, whatever their times.
+// Everything is the Cutoff that deletes all jobs, regardless of their times.
 var Everything = Cutoff{At: lastInstant, ID: math.MaxInt64}

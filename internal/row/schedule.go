@@ -13,8 +13,8 @@ type Task struct {
 	Payload     string
 	Priority    int64
 	MaxAttempts int64
-	// ExpiresIn is the time after a fire at which its jobs expire, rounded up to seconds. If it is nil,
-	// they do not expire. If it is 0, they expire as soon as they are enqueued.
+	// ExpiresIn is how long after the task fires its job expires, rounded up to seconds. If it is nil, jobs don't
+	// expire. If it is 0, they expire as soon as they are enqueued.
 	ExpiresIn *time.Duration
 	// NextFire is the time at which the task is next due. Another program may have stored any second, even
 	// one that package time cannot compare, so compare its Unix seconds or use Instant.
@@ -39,7 +39,7 @@ type Missed int64
 
 // The values are stored and must not change. Unknown values are treated as FireAll.
 const (
-	FireAll  Missed = iota // fire for each missed time, up to the oldest MaxFires
+	FireAll  Missed = iota // fire for each missed time, up to the oldest MaxFires of them
 	FireLast               // fire for the last missed time only
 	Skip                   // fire only if the last missed time is recent (90 seconds)
 )
@@ -49,8 +49,8 @@ const (
 type Calendar interface {
 	// Next returns the first time later than after at which spec is due.
 	Next(spec string, after time.Time) (time.Time, error)
-	// Last returns the last time up to and including through at which spec is due. Spec must be due at
-	// first, where the search starts.
+	// Last returns the last time up to and including through at which spec is due. spec must be due at first, where
+	// the search starts.
 	Last(spec string, first, through time.Time) (time.Time, error)
 }
 
@@ -66,11 +66,11 @@ type Tick struct {
 type Fire struct {
 	Name, Queue string
 	At          time.Time // due time; like Task.NextFire, it may be any second
-	Job         int64     // id of the job
+	Job         int64     // ID of the job
 }
 
-// Broken is the error for a task that was due but could not be fired as specified. Two Broken values for a
-// task are equal if nothing has changed between them, so that a caller can report each error once.
+// Broken is the error for a task that was due but could not be fired as specified. Two Broken values for a task are
+// equal if nothing has changed in between, so that a caller can report each error once.
 type Broken struct {
 	Name   string
 	Paused bool
@@ -95,7 +95,7 @@ type Ticked struct {
 	More   bool    // more tasks may be due
 }
 
-// Jobs returns the ids of the enqueued jobs.
+// Jobs returns the IDs of the enqueued jobs.
 func (t Ticked) Jobs() []int64 {
 	ids := make([]int64, len(t.Fires))
 	for i, f := range t.Fires {

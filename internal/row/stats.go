@@ -27,8 +27,8 @@ type Count struct {
 // Plus returns the sum of c and d.
 func (c Count) Plus(d Count) Count { return Count{c.N + d.N, c.More || d.More} }
 
-// Minus returns c without d, which must count a subset of c's jobs. If d is only a lower bound,
-// nothing is known about the difference, and Minus returns the lower bound 0.
+// Minus returns c minus d, which must count a subset of c's jobs. If d is only a lower bound, nothing is known about
+// the difference, and Minus returns a lower bound of 0.
 func (c Count) Minus(d Count) Count {
 	if d.More {
 		return Count{More: true}
@@ -63,7 +63,7 @@ func (c QueueCounts) Sum(s JobSelect) (sum Count) {
 type QueueHead struct {
 	Queue  string
 	Ready  time.Time // time since which the first job has been ready; zero if none
-	Behind time.Time // if set, ready jobs may follow many jobs that cannot run; none of them has been ready for longer than since Behind
+	Behind time.Time // if set, there may be ready jobs behind many jobs that can't run; none of them became ready before Behind
 	NextAt time.Time // time at which the next job can be claimed; zero if none
 
 	// The database does not set the following fields. See WithPause and Limited.

@@ -17,15 +17,15 @@ const (
 	Cancelled Outcome = "cancelled" // the job was cancelled while it was claimed
 )
 
-// Settlement ends a claim. It is fenced by all fields of Claim: it changes nothing if the claim is no
-// longer valid. Fields that do not apply to the Outcome are ignored.
+// Settlement ends a claim. It is fenced by all fields of Claim: if the claim is no longer valid, it changes nothing.
+// Fields that do not apply to the Outcome are ignored.
 type Settlement struct {
 	Claim
 	Queue   string
 	Outcome Outcome // requested outcome; any but Lost
 
-	// Delay is the time, from the transaction on, until a retried or snoozed job may run again. A
-	// negative Delay counts as zero.
+	// Delay is how long after the transaction a retried or snoozed job may run again. A negative Delay counts as
+	// zero.
 	Delay time.Duration
 
 	// Error is why a job is retried or dies, and the reason for a pause by SlowDown. A retry with an
@@ -36,8 +36,8 @@ type Settlement struct {
 	// key. It never shortens an existing pause, and keeps an operator's reason.
 	SlowDown bool
 
-	// Result is an acked job's result as JSON, or nil for none. It is kept for ResultTTL, or forever if
-	// ResultTTL is not positive. If the database refuses to store it, the job is done nevertheless.
+	// Result is an acked job's result as JSON, or nil for none. It is kept for ResultTTL, or forever if ResultTTL is
+	// not positive. If the database refuses to store it, the job is still done.
 	Result    *string
 	ResultTTL time.Duration
 
@@ -51,8 +51,8 @@ type Settlement struct {
 	Ran   time.Duration
 	Log   string
 
-	// Ended is set if the claim may already have ended. Its loss is then expected, and does not count
-	// as lost in a Step without Exact.
+	// Ended is set if the claim may already have ended. It is then expected to be lost, and doesn't count as lost in
+	// a Step without Exact.
 	Ended bool
 
 	// Running is set if the handler has not returned. If the job turns out to be cancelled, it then
@@ -66,8 +66,7 @@ type Settlement struct {
 	RunAt  time.Time // set by a Step with Retried: when the job may run again
 }
 
-// Plain reports whether s only ends its claim, which takes a single statement if no other job waits for
-// the job.
+// Plain reports whether s only ends its claim, which takes a single statement if no other job is waiting for the job.
 func (s *Settlement) Plain() bool {
 	if s.Progress != nil {
 		return false
@@ -119,7 +118,7 @@ type Claimed struct {
 	Dead    []Death // jobs that the claim dead-lettered because they can never run
 	Lanes   []Lane  // lanes for the next claim
 	Paused  bool    // there were no jobs, and at least one of the queues is paused
-	More    bool    // the claim stopped at one of its own bounds; there may be more jobs
+	More    bool    // the claim reached one of its own limits; there may be more jobs
 	Largest int     // size in bytes of the largest payload in Jobs
 }
 

@@ -56,7 +56,7 @@ func (f *Filter) Text() string {
 	if f == nil {
 		return ""
 	}
-	b, _ := json.Marshal(f) // strings cannot fail
+	b, _ := json.Marshal(f) // strings can't fail
 	return string(b)
 }
 
@@ -77,7 +77,7 @@ func (a Added) Add(name, key string) {
 type Event struct {
 	Offset    int64
 	Topic     string
-	Key       string // "" also if the event has no key
+	Key       string // also "" if the event has no key
 	Payload   []byte
 	CreatedAt time.Time
 }
@@ -113,7 +113,7 @@ type Position struct {
 	Since time.Time // before the first event created in this second or later; the end if there is none
 }
 
-// Start is a Position as an offset.
+// Start is a Position resolved to an offset.
 type Start struct {
 	Offset int64 // the reader begins after this offset
 	Gone   int64 // last offset that compaction has deleted from the topics of the selection; 0 for none
@@ -209,5 +209,5 @@ type AddedConsumer struct {
 	Found bool // the consumer existed before
 }
 
-// Unbounded is an upper limit that no offset reaches.
+// Unbounded is an upper limit that no offset ever reaches.
 const Unbounded = math.MaxInt64

@@ -1,10 +1,10 @@
 package row
 
-// Swept is the outcome of one of a sweep's transactions.
+// Swept is the outcome of a single transaction of a sweep.
 type Swept struct {
 	N    int     // rows taken
 	Dead []Death // jobs that became dead letters; N counts them too
-	More bool    // there may be more rows, so the sweep should look again
+	More bool    // there may be more rows, so the sweep should search again
 }
 
 // Part is a part of a sweep, such as a queue. A sweep of the whole database has the zero Part.

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// The range of times that a row can show. honker's SQL functions and other programs may store any second up
-// to the largest integer. Outside this range package time overflows, so that a job due in the distant
-// future would appear overdue, and JSON rejects the year. The first instant differs from the zero
-// time.Time, which means that there is no time.
+// The range of times that a row can contain. honker's SQL functions and other programs may store any second up to the
+// largest integer. Outside this range package time overflows, so that a job due in the distant future would appear
+// overdue, and JSON rejects the year. The first instant differs from the zero time.Time, which means that there is no
+// time.
 var (
 	firstInstant = time.Date(1, 1, 1, 0, 0, 1, 0, time.UTC)
 	lastInstant  = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 )
 
-// Instant converts a stored second to a time within the years 1 to 9999. It converts 0, which means that
-// there is no time, to the zero time.
+// Instant converts a stored second to a time within the years 1 to 9999. It converts 0, which stands for no time, to
+// the zero time.
 func Instant(unix int64) time.Time {
 	if unix == 0 {
 		return time.Time{}
@@ -39,7 +39,7 @@ func InstantMS(ms int64) time.Time {
 	return time.UnixMilli(min(max(ms, firstInstant.UnixMilli()), lastInstant.UnixMilli()))
 }
 
-// Span converts a stored number of seconds. It limits the result to the range of time.Duration.
+// Span converts a stored number of seconds, limiting the result to the range of time.Duration.
 func Span(seconds int64) time.Duration { return span(seconds, time.Second) }
 
 // Milliseconds is like Span for milliseconds.

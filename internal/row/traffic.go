@@ -2,7 +2,7 @@ package row
 
 import "time"
 
-// Minute holds a queue's traffic in a minute, or in a step of several minutes, or an amount to add to it.
+// Minute holds a queue's traffic in a single minute or in a step of several minutes, or an amount to add to it.
 // Durations are stored in whole milliseconds.
 type Minute struct {
 	Start                                            time.Time // beginning of the minute or step

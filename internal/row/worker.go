@@ -5,7 +5,7 @@ import "time"
 // Process identifies a process across machines and restarts. Any field may be unknown.
 type Process struct {
 	Host  string
-	Boot  string // boot id of the machine
+	Boot  string // the machine's boot ID
 	Space string // PID namespace
 	PID   int64
 	Start int64 // start time of the process, in a unit of the operating system
@@ -21,9 +21,9 @@ type Worker struct {
 	Seen    time.Time // the process's last commit, to the minute
 }
 
-// Holder counts the jobs in a queue that a worker holds with valid claims.
+// Holder counts the jobs in a queue on which a worker has valid claims.
 type Holder struct {
 	Worker, Queue string
 	Jobs          int64
-	Oldest        int64 // lowest id of these jobs
+	Oldest        int64 // lowest ID of these jobs
 }
