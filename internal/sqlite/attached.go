@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// PoolSettings holds the settings of an application's pool that affect how honker works with it.
+// PoolSettings holds the settings of an application's pool that affect how honker works with the pool.
 type PoolSettings struct {
 	Waits       bool // statements have a busy timeout
-	WAL         bool // readers and the writer do not block each other
-	SharedCache bool // connections share a cache, with locks on tables
+	WAL         bool // readers and the writer don't block each other
+	SharedCache bool // connections share a cache, which has table locks
 }
 
-// SettingsOf reads pool's settings. Settings that belong to a connection are read from a single connection.
+// SettingsOf reads pool's settings. Per-connection settings are read from a single connection.
 func SettingsOf(ctx context.Context, pool *sql.DB) (s PoolSettings, err error) {
 	conn, err := pool.Conn(ctx)
 	if err != nil {
@@ -59,7 +59,7 @@ func sharesCache(ctx context.Context, conn *sql.Conn, pool *sql.DB) (shared bool
 	return after != theirs, errors.Join(err, restored)
 }
 
-// Warnings describes problems with the settings that honker can work with.
+// Warnings describes problems with settings that honker can still work with.
 func (s PoolSettings) Warnings() (all []string) {
 	if !s.Waits && !s.WAL {
 		all = append(all, "the pool has a rollback journal and no busy timeout: its own statements fail with "+
@@ -86,9 +86,9 @@ func (s PoolSettings) Hint() string {
 	return ""
 }
 
-// CommitAttached commits tx, which may belong to any driver. With a rollback journal, COMMIT fails while
-// another connection is reading, so CommitAttached retries it for up to limit. It runs COMMIT as a
-// statement, because database/sql gives up a transaction after the first Commit.
+// CommitAttached commits tx, which may belong to any driver. With a rollback journal, COMMIT fails while another
+// connection is reading, so CommitAttached retries it for up to limit. It runs COMMIT as a statement, because
+// database/sql abandons a transaction after the first call to Commit.
 func CommitAttached(tx *sql.Tx, limit time.Duration) error {
 	ctx := context.Background()
 	err := Retry(ctx, limit, func() error {
@@ -101,8 +101,8 @@ func CommitAttached(tx *sql.Tx, limit time.Duration) error {
 	if err != nil {
 		return err
 	}
-	// database/sql expects Commit to end a transaction. The original is already committed, so give it an empty
-	// transaction.
+	// database/sql expects Commit to end a transaction. The original is already committed, so give Commit an empty
+	// transaction to end.
 	if _, err := tx.ExecContext(ctx, "BEGIN"); err == nil {
 		_ = tx.Commit()
 	}

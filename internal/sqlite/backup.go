@@ -59,7 +59,7 @@ func VacuumInto(ctx context.Context, conn *sql.Conn, path string) error {
 	return err
 }
 
-// Vacuum rebuilds the database without free pages. It holds the write lock throughout.
+// Vacuum rebuilds the database without free pages. It holds the write lock the whole time.
 func Vacuum(ctx context.Context, pool *sql.DB) error {
 	_, err := pool.ExecContext(ctx, "VACUUM")
 	return err

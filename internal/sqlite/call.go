@@ -12,11 +12,10 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// errHiddenCall stops a read statement in which a function is about to write. The call is not
-// visible in the statement's text, for example because it is in a view. Outside a transaction
-// SQLite would have to upgrade the read snapshot to a write, which fails with BUSY_SNAPSHOT if
-// another writer has committed in between. Nothing has been written yet, so conn runs the statement
-// again as a writer, unless the caller has received rows from it.
+// errHiddenCall stops a read statement in which a function is about to write, although no such call is visible in the
+// statement's text, for example because it is in a view. Outside a transaction, SQLite would have to upgrade the read
+// snapshot to a write, which fails with BUSY_SNAPSHOT if another writer has committed since. Nothing has been written
+// yet, so conn runs the statement again as a writer, unless the caller has received rows from it.
 var errHiddenCall = fmt.Errorf("%w: a function that writes is called after the first row, for example by a view: "+
 	"call the function in the statement itself, or begin a transaction first", engine.ErrInvalid)
 
@@ -74,7 +73,7 @@ func (c *conn) runWhole(f *Function, q row.Querier, args []driver.Value) (driver
 		if !IsBusy(err) {
 			return nil, err
 		}
-		// SQLite cannot open a savepoint during a write statement, and returns SQLITE_BUSY.
+		// SQLite can't open a savepoint during a write statement, and returns SQLITE_BUSY.
 		return c.runInsideWrite(f, q, args)
 	}
 	v, err := f.safely(q, args)
@@ -217,9 +216,9 @@ func (b *bufferedRows) Close() error { return nil }
 // gate nor a transaction, because both belong to the caller.
 type innerConn struct{ c *conn }
 
-// querier returns innerConn wrapped by database/sql, which is the only way to get a *sql.Rows.
-// There is a querier per call depth: a function's statement may fire a trigger that calls another
-// function, and database/sql locks a *sql.Conn while a statement runs.
+// querier returns innerConn wrapped by database/sql, which is the only way to get a *sql.Rows. There is a querier for
+// each call depth: a function's statement may fire a trigger that calls another function, and database/sql locks a
+// *sql.Conn while a statement runs.
 func (c *conn) querier() (row.Querier, error) {
 	for c.depth >= len(c.queriers) {
 		pool := sql.OpenDB(innerConn{c})

@@ -32,9 +32,9 @@ type rawConn interface {
 	NewRestore(src string) (*sqlite.Backup, error)
 }
 
-// conn wraps the driver's connection. For every caller that writes through it, it adds the write
-// gate, transactions that cannot be split, cached prepared statements, and commit notifications.
-// database/sql uses a connection from a single goroutine at a time, so conn needs no locks.
+// conn wraps the driver's connection. For everything that is written through it, it adds the write gate, transactions
+// that can't be split, cached prepared statements, and commit notifications. database/sql uses a connection from a
+// single goroutine at a time, so conn needs no locks.
 type conn struct {
 	rawConn
 	connector *Connector
@@ -44,14 +44,14 @@ type conn struct {
 	driver   *connDriver
 	queriers []*sql.Conn // for functions, by call depth
 	depth    int         // number of nested functions that are running
-	current  *stmt       // the caller's statement that is running or ran last, not a function's
+	current  *stmt       // the statement that the caller, not a function, is running or ran last
 	cause    error       // error of the last function; SQLite keeps only its text
 	hooked   bool        // mayCommit is registered as the commit hook
 	refused  error       // mayCommit's error if it rejected the last commit
 }
 
-// setUp configures the connection. It does not change the file, because it is also used by readers
-// and by a DB that does not yet know whether it may change the file.
+// setUp configures the connection. It doesn't change the file, because it is also used by readers and by a DB that
+// doesn't yet know whether it may change the file.
 func (c *conn) setUp(ctx context.Context, statements []string) error {
 	inMemory := []string{"PRAGMA temp_store=MEMORY"} // for statement journals and sorting
 	for _, statement := range append(inMemory, statements...) {
@@ -93,7 +93,7 @@ func (c *conn) onConnect(ctx context.Context, hook func(context.Context, driver.
 	return nil
 }
 
-// retry runs f until it no longer fails because of another process's lock, see [Retry].
+// retry runs f until it no longer fails because of another process's lock; see [Retry].
 func (c *conn) retry(ctx context.Context, f func() error) error {
 	return Retry(ctx, c.connector.cfg.BusyTimeout, f)
 }
@@ -185,9 +185,9 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 // exec runs s according to its context: inside a transaction, as a statement that begins or ends a
 // transaction, or alone as its own transaction.
 //
-// The order of the cases matters. A transaction begun by a BEGIN statement must be tracked just
-// like a transaction begun by BeginTx. If BEGIN were handled as an ordinary statement, the gate
-// would not know about the transaction, and all other writers would wait inside SQLite.
+// The order of the cases matters. A transaction begun by a BEGIN statement must be tracked just like a transaction
+// begun by BeginTx. If BEGIN were handled as an ordinary statement, the gate wouldn't know about the transaction, and
+// all other writers would wait inside SQLite.
 func (c *conn) exec(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Result, error) {
 	switch {
 	case s.verb == vProbe:
@@ -229,9 +229,8 @@ func (c *conn) execAlone(ctx context.Context, s *stmt, args []driver.NamedValue)
 	return res, nil
 }
 
-// execGated runs s as its own transaction, holding the gate. Without the gate, s would compete
-// inside SQLite with this process's other writers, and usually lose, because SQLite's retries sleep
-// whereas the gate is a queue.
+// execGated runs s as its own transaction, holding the gate. Without the gate, s would compete inside SQLite with
+// this process's other writers, and usually lose: SQLite's retries sleep, whereas the gate is a queue.
 func (c *conn) execGated(ctx context.Context, s *stmt, args []driver.NamedValue) (res driver.Result, err error) {
 	if err := c.connector.enter(ctx); err != nil {
 		return nil, err
@@ -261,8 +260,8 @@ func (c *conn) leave(alone bool) {
 // inTransaction asks SQLite rather than c.tx, which can be wrong after an error or a script.
 func (c *conn) inTransaction() bool { return inTransaction(c.execDriver) }
 
-// execRetrying waits for other processes for as long as ctx and BusyTimeout allow. A running write
-// is not interrupted, so that its outcome is always known.
+// execRetrying waits for other processes for as long as ctx and BusyTimeout allow. A write that is running isn't
+// interrupted, so that its outcome is always known.
 func (c *conn) execRetrying(ctx context.Context, s *stmt, args []driver.NamedValue) (driver.Result, error) {
 	run := ctx
 	if c.tx.open || s.verb != vRead {
@@ -355,10 +354,9 @@ func (c *conn) control(ctx context.Context, v verb) error {
 	}
 }
 
-// BeginTx implements driver.ConnBeginTx. It begins an IMMEDIATE transaction or, if opts.ReadOnly is
-// set, a deferred transaction that rejects writes. IMMEDIATE is the default because a transaction
-// that reads first and writes later cannot succeed once another writer has committed in between.
-// SQLite is serializable, so every isolation level is satisfied.
+// BeginTx implements driver.ConnBeginTx. It begins an IMMEDIATE transaction or, if opts.ReadOnly is set, a deferred
+// transaction that rejects writes. IMMEDIATE is the default because a transaction that reads first and writes later
+// fails if another writer has committed in between. SQLite is serializable, so every isolation level is satisfied.
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	if err := c.tx.begin(ctx, c, !opts.ReadOnly); err != nil {
 		return nil, err
@@ -386,9 +384,8 @@ func (c *conn) ResetSession(ctx context.Context) error {
 	return c.rawConn.ResetSession(ctx)
 }
 
-// IsValid implements driver.Validator. database/sql calls it when a connection returns to the pool.
-// It rolls back a transaction that was left open, to release the gate before the connection is used
-// again.
+// IsValid implements driver.Validator. database/sql calls it when a connection returns to the pool. It rolls back any
+// transaction that was left open, to release the gate before the connection is used again.
 func (c *conn) IsValid() bool {
 	c.rollbackOpen()
 	return c.rawConn.IsValid()
@@ -409,7 +406,7 @@ func (c *conn) Close() error {
 	c.cache.clear() // an unfinalized statement would keep the file open
 	err := c.rawConn.Close()
 	if c.driver != nil {
-		// This must come last, since a trigger may call a function until now.
+		// This must come last, because until now a trigger may call a function.
 		c.driver.giveBack()
 		c.driver = nil
 		c.connector.writeback.disconnected()

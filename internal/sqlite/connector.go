@@ -18,7 +18,7 @@ import (
 // Config configures the connections to a file.
 type Config struct {
 	ReadOnly bool // write nothing, and if possible create no files
-	// IsWAL reports whether a file's header says that it is in WAL mode. It is used with ReadOnly.
+	// IsWAL reports whether a file is in WAL mode, according to its header. It is used with ReadOnly.
 	IsWAL func(ctx context.Context, q row.Querier) (bool, error)
 
 	Full          bool          // synchronous=FULL: commits survive a power failure
@@ -33,8 +33,8 @@ type Config struct {
 	// may be nil.
 	Ended func(wait, ran time.Duration, committed bool)
 
-	// OnConnect is called with the driver's connection for each connection opened by Connect, but
-	// not for those opened by Readers. If it returns an error, connecting fails.
+	// OnConnect is called with the driver's connection for each connection opened by Connect, but not for those
+	// opened by Readers. If it returns an error, the connection fails.
 	OnConnect func(ctx context.Context, conn driver.Conn) error
 }
 
@@ -43,10 +43,10 @@ type Connector struct {
 	dsn       string
 	cfg       Config
 	identity  *Identity
-	copied    *copied // for a file read as immutable; else nil
+	copied    *copied // for a file read as immutable; nil otherwise
 	gate      gate
 	yield     yield
-	asked     time.Time // when the gate's holder started to wait for it; zero if cfg.Ended is nil
+	asked     time.Time // when the gate's holder started waiting for it; zero if cfg.Ended is nil
 	writeback writeback
 	commits   atomic.Int64
 	after     atomic.Pointer[[]string] // statements of SetUp; nil for none
@@ -65,8 +65,8 @@ func NewConnector(path string, cfg Config) (*Connector, error) {
 		return nil, err
 	}
 	if !cfg.PosixLocks {
-		// This fails if it is too late or not supported. POSIX locks then work as long as nothing
-		// else in this process opens the file; honker itself never does.
+		// This fails if it is too late or not supported. In that case POSIX locks work as long as nothing else in
+		// this process opens the file; honker itself never does.
 		_, _ = sqlite.OFDLocking(true)
 	}
 	if cfg.Functions == nil {
@@ -90,8 +90,8 @@ func (c *Connector) Path() string { return c.identity.Path() }
 // Identity returns the identity of the opened file.
 func (c *Connector) Identity() *Identity { return c.identity }
 
-// CheckIdentity returns engine.ErrDatabaseReplaced if there is another file at the path, see [Identity.Check], or
-// if a file read as immutable has changed.
+// CheckIdentity returns engine.ErrDatabaseReplaced if there is a different file at the path (see [Identity.Check]),
+// or if a file read as immutable has changed.
 func (c *Connector) CheckIdentity() error {
 	if err := c.identity.Check(); err != nil || c.copied == nil {
 		return err
@@ -165,7 +165,7 @@ func (r readers) Connect(ctx context.Context) (driver.Conn, error) {
 }
 
 func (c *Connector) connect(ctx context.Context, functions *Functions, statements ...string) (*conn, error) {
-	// Always check here, because a new connection must not reach another file.
+	// Always check here, because a new connection must not reach a different file.
 	if err := c.identity.CheckNow(); err != nil {
 		return nil, err
 	}
@@ -205,8 +205,8 @@ func (c *Connector) open(functions *Functions) (*conn, error) {
 	return d.conn, nil
 }
 
-// wrappedDriver exists because database/sql asks a connector for its driver. Only Connector.Connect
-// can open connections.
+// wrappedDriver exists because database/sql asks connectors for their driver. Only Connector.Connect can open
+// connections.
 type wrappedDriver struct{ connector *Connector }
 
 func (wrappedDriver) Open(string) (driver.Conn, error) {
@@ -250,10 +250,10 @@ func (c *Connector) ended(wait time.Duration, since time.Time, committed bool) {
 	}
 }
 
-// Permit holds the write gate for a caller that has no connection yet, so that waiting writers do
-// not occupy the pool's connections. With 32 goroutines writing in DB.Tx, a read takes 32 µs (p99
-// 0.2 ms). Without permits, it waits 20 ms (p99 150 ms) for a connection. The permit is passed in
-// the ctx, because database/sql passes nothing else through.
+// Permit holds the write gate for a caller that has no connection yet, so that waiting writers do not occupy the
+// pool's connections. With 32 goroutines writing in DB.Tx, a read takes 32 µs (p99 0.2 ms). Without permits, it waits
+// 20 ms (p99 150 ms) for a connection. The permit is passed in the ctx, because database/sql doesn't pass anything
+// else through.
 type Permit struct {
 	connector *Connector
 	held      bool

@@ -35,9 +35,9 @@ func Code(err error) int {
 	return 0
 }
 
-// IsBusy reports whether err means that another connection holds the lock that the statement needs,
-// so that the statement may succeed later. It returns false for BUSY_SNAPSHOT: a snapshot that is
-// too old for writing stays too old.
+// IsBusy reports whether err means that another connection holds the lock that the statement needs, so that the
+// statement may succeed later. It returns false for BUSY_SNAPSHOT: a snapshot that is too old to write from stays too
+// old.
 func IsBusy(err error) bool {
 	if err == nil {
 		return false
@@ -78,8 +78,7 @@ func Explain(err error, path string) error {
 	return err
 }
 
-// panicError converts a recovered panic to an error that includes the stack. It returns nil if p is
-// nil.
+// panicError converts a recovered panic to an error that includes the stack trace. It returns nil if p is nil.
 func panicError(p any) error {
 	if p == nil {
 		return nil

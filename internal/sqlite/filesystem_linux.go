@@ -17,13 +17,12 @@ var (
 
 // filesystems lists the filesystems that several machines can share, by their type in statfs(2).
 //
-// A filesystem is rejected if its POSIX locks do not reach other machines, if they do so only with
-// mount options that cannot be queried, or if memory mapped from a file is not shared by all machines.
-// WAL needs both shared locks and shared memory. Cluster filesystems provide both unless mount options
-// turn them off, so they only get a warning.
+// A filesystem is rejected if its POSIX locks don't reach other machines, if they do so only with mount options that
+// can't be queried, or if memory mapped from a file isn't shared by all machines. WAL needs both shared locks and
+// shared memory. Cluster filesystems provide both unless mount options turn them off, so they only get a warning.
 //
-// The numbers that package unix names are from linux/magic.h. Those of vboxsf and GFS2 are from the
-// kernel's fs/vboxsf/super.c and linux/gfs2_ondisk.h. The others are from stat.c in GNU coreutils.
+// The numbers that have names in package unix are from linux/magic.h. Those of vboxsf and GFS2 are from the kernel's
+// fs/vboxsf/super.c and linux/gfs2_ondisk.h. The others are from stat.c in GNU coreutils.
 var filesystems = map[uint32]filesystem{
 	unix.NFS_SUPER_MAGIC:  {"NFS", true},
 	unix.SMB_SUPER_MAGIC:  {"SMB", true},
@@ -64,8 +63,8 @@ var fuseRefused = map[string]bool{
 	"fuse.mountpoint-s3": true,
 }
 
-// filesystemUnder returns the filesystem that contains path. If the kernel cannot tell, the file is
-// assumed to be local, because otherwise every file would be rejected.
+// filesystemUnder returns the filesystem that contains path. If the kernel can't tell, the file is assumed to be
+// local, because otherwise every file would be rejected.
 func filesystemUnder(path string) filesystem {
 	var st syscall.Statfs_t
 	if err := statfs(path, &st); err != nil {
@@ -88,7 +87,7 @@ func fuseUnder(path string) filesystem {
 	case "", "fuse":
 		return filesystem{name: "FUSE"}
 	case "fuseblk":
-		return filesystem{} // a block device, and so local
+		return filesystem{} // a block device, so it is local
 	}
 	return filesystem{name: "FUSE (" + kind + ")", refused: fuseRefused[kind]}
 }

@@ -88,9 +88,9 @@ func (t *Functions) writtenBy(query string) bool {
 	return t.writers != nil && t.writers.MatchString(query)
 }
 
-// connDriver is a driver for a single connection. The driver does not tell a function which
-// connection has called it. Later connections reuse connDrivers, so there are never more of them
-// than there were connections open at the same time.
+// connDriver is a driver for a single connection. It exists because the driver doesn't tell a function which
+// connection called it. Later connections reuse connDrivers, so there are never more of them than there were
+// connections open at the same time.
 type connDriver struct {
 	functions *Functions
 	driver    *sqlite.Driver

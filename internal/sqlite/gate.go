@@ -13,11 +13,11 @@ import (
 // gate admits one of this process's writers at a time. Writers thus queue in Go rather than in
 // SQLite's busy handler, which sleeps for up to 100 ms and is not fair.
 //
-// Like sync.Mutex, and for the same reason, it has two modes. Normally, a woken waiter competes
-// with goroutines that are already running. Handing the gate to the waiter instead would leave the
-// gate unused until the waiter's goroutine is scheduled. However, a writer in a tight loop would
-// win that race almost every time. So once the first waiter has waited longer than
-// starvationThreshold, the gate is handed to it directly, and no later caller may overtake it.
+// Like sync.Mutex, and for the same reason, it has two modes. Normally, a waiter that has been woken competes with
+// goroutines that are already running. If the gate were handed to the waiter instead, it would be unused until the
+// waiter's goroutine is scheduled. However, a writer in a tight loop would win that race almost every time. So once
+// the first waiter has waited longer than starvationThreshold, the gate is handed to it directly, and no later caller
+// may overtake it.
 //
 // Unlike with sync.Mutex, a waiter may give up when its ctx ends or its time limit has passed.
 type gate struct {
@@ -27,18 +27,18 @@ type gate struct {
 	grants  int       // number of entries
 	told    int       // value of grants when holding was last called
 
-	holding func() // called once for a holder that has made others wait for lateAfter; may be nil
+	holding func() // called once for each holder that makes others wait for lateAfter; may be nil
 }
 
-// starvationThreshold is how long running callers may overtake a waiter. It is a millisecond, as in
-// sync.Mutex, which is about the duration of a few small commits.
+// starvationThreshold is how long running callers may overtake a waiter. It is a millisecond, as in sync.Mutex, which
+// is about as long as a few small commits take.
 const starvationThreshold = time.Millisecond
 
 // waiter is a caller in the queue. It is either in the list or has a grant in its channel, never
 // both: leave and wakeNext remove a waiter before sending to it.
 type waiter struct {
 	since time.Time
-	seen  int       // value of grants at the last look
+	seen  int       // value of grants when last checked
 	grant chan bool // true: the waiter holds the gate; false: the gate is free, and the waiter must compete for it
 }
 
@@ -48,7 +48,7 @@ func newWaiter() *waiter {
 	return &waiter{since: time.Now(), grant: make(chan bool, 1)}
 }
 
-// enter waits for the gate. It returns an error if ctx ends or limit has passed.
+// enter waits for the gate. It returns an error if ctx ends or limit elapses first.
 func (g *gate) enter(ctx context.Context, limit time.Duration) error {
 	if g.tryEnter() {
 		return nil
@@ -80,7 +80,7 @@ func (g *gate) enter(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// look reports the holder if it has not changed since w last looked.
+// look reports the holder if it hasn't changed since w last checked.
 func (g *gate) look(w *waiter) {
 	g.mu.Lock()
 	same := g.held && g.grants == w.seen
@@ -134,8 +134,8 @@ func (g *gate) enqueue(w *waiter) *list.Element {
 	return g.waiting.PushBack(w)
 }
 
-// compete takes the gate and returns nil, or puts w back at the front. A waiter that was overtaken
-// keeps its place and its age, so it starves at most once.
+// compete takes the gate and returns nil, or puts w back at the front. A waiter that was overtaken keeps its place
+// and its age, so it starves at most once.
 func (g *gate) compete(w *waiter) *list.Element {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -146,8 +146,8 @@ func (g *gate) compete(w *waiter) *list.Element {
 	return g.waiting.PushFront(w)
 }
 
-// abandon removes w from the queue. If w was granted the gate in the meantime, the grant must be
-// passed on. Otherwise the gate would stay held, or free with all waiters asleep.
+// abandon removes w from the queue. If w has already been granted the gate, the grant must be passed on. Otherwise
+// the gate would stay held, or free with all waiters asleep.
 func (g *gate) abandon(w *waiter, place *list.Element) {
 	g.mu.Lock()
 	g.waiting.Remove(place) // no-op if w has been granted the gate
@@ -163,8 +163,8 @@ func (g *gate) abandon(w *waiter, place *list.Element) {
 	}
 }
 
-// leave frees the gate, or hands it to a starving waiter. A gate that is handed over stays held
-// throughout, so that no running caller can slip in.
+// leave frees the gate, or hands it to a starving waiter. A gate that is handed over stays held, so that no running
+// caller can slip in.
 func (g *gate) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -14,9 +14,9 @@ import (
 
 // Identity records which file was opened, and checks whether the path still leads to it.
 //
-// If another file is renamed over the path, an open descriptor still refers to the old file. Writes
-// then succeed without an error, but go to a file that no other process can open. So every writer
-// must check the identity now and then.
+// If another file is renamed over the path, an open descriptor still refers to the old file. Writes then succeed
+// without an error, but go to a file that no other process can open. So every writer must check the identity
+// occasionally.
 type Identity struct {
 	path     string
 	info     os.FileInfo // of the opened file
@@ -41,8 +41,8 @@ func NewIdentity(path string) (*Identity, error) {
 	return &Identity{path: path, info: info, now: time.Now, start: start}, nil
 }
 
-// age is based on the monotonic clock. If it used the time of day and the clock were set back, no
-// check would be due for that long, and commits would go to a deleted file.
+// age is based on the monotonic clock. If it used the time of day and the clock were set back, no check would be due
+// until the clock caught up, and commits would go to a deleted file.
 func (i *Identity) age() time.Duration { return i.now().Sub(i.start) }
 
 // Path returns the path of the file when it was opened.
@@ -51,9 +51,8 @@ func (i *Identity) Path() string { return i.path }
 // Info returns the os.FileInfo of the opened file, for os.SameFile.
 func (i *Identity) Info() os.FileInfo { return i.info }
 
-// Check returns ErrReplaced if the path leads to another file or to none. It calls stat at most
-// every 100 ms, across all goroutines. If stat fails for another reason, Check returns that error,
-// and the next call tries again.
+// Check returns ErrReplaced if the path leads to a different file or to none. It calls stat at most once every 100 ms
+// across all goroutines. If stat fails for another reason, Check returns that error, and the next call tries again.
 func (i *Identity) Check() error {
 	if i.unknown.Load() != nil {
 		return i.CheckNow()
@@ -79,7 +78,7 @@ func (i *Identity) compare() {
 	case err == nil && os.SameFile(info, i.info):
 	case err == nil, errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		i.replaced.Store(true)
-	default: // such as missing permissions or a failing disk: the state of the file is unknown
+	default: // for example missing permissions or a failing disk: the state of the file is unknown
 		unknown = &err
 	}
 	i.unknown.Store(unknown)

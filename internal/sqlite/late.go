@@ -7,15 +7,14 @@ import (
 	"time"
 )
 
-// lateAfter is how long a transaction may hold the write lock before it is reported. Other writers
-// wait in the meantime, with a BusyTimeout of some seconds. The first writer that has waited this
-// long reports the holder while it runs, see gate.look. The line of code of the holder is known
-// only when its transaction ends.
+// lateAfter is how long a transaction may hold the write lock before it is reported. Other writers are waiting all
+// that time, with a BusyTimeout of a few seconds. The first writer to have waited this long reports the holder while
+// it runs; see gate.look. The holder's line of code is known only when its transaction ends.
 const lateAfter = time.Second
 
-// Late is called after a transaction that held the write lock for a long time. where is the
-// application's line of code that ended the transaction, which for DB.Tx is also the line that
-// began it. It is "" if a goroutine of the library or of database/sql ended the transaction.
+// Late is called after a transaction that held the write lock for a long time. where is the line of the application's
+// code that ended the transaction; with DB.Tx, that line also began it. It is "" if a goroutine of the library or of
+// database/sql ended the transaction.
 type Late func(held time.Duration, where string)
 
 // Check reports a transaction that began at since if it is late. It looks up the line only then,

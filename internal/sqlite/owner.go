@@ -12,10 +12,10 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// probe asks a connection which file it belongs to. Our connections recognize it by its prefix and
-// answer through the ctx, without running anything. On any other connection it is a SELECT that
-// returns no rows. It has a numbered parameter, like the store's statements. A wrapper that
-// rewrites parameters is detected by the changed text or a missing argument.
+// probe asks a connection which file it belongs to. Our connections recognize it by its prefix and answer through the
+// ctx without running anything. On any other connection it is a SELECT that returns no rows. It has a numbered
+// parameter, like the store's statements. A wrapper that rewrites parameters is detected by the changed text or a
+// missing argument.
 const (
 	probePrefix = "-- honker: which file is this?\n"
 	probe       = probePrefix + "SELECT ?1 WHERE 0"
@@ -34,8 +34,8 @@ type ownerKey struct{}
 var errRewritten = fmt.Errorf("%w: the transaction rewrites numbered parameters (?1) before SQLite sees them: "+
 	"pass the *sql.Tx that it wraps", engine.ErrInvalid)
 
-// answerProbe answers the probe on our connections. It reports a lost transaction before anything
-// else is attempted in it.
+// answerProbe answers the probe on our connections. It reports that a transaction was lost before anything else is
+// attempted in it.
 func (c *conn) answerProbe(ctx context.Context, s *stmt, args []driver.NamedValue) error {
 	if s.text != probe || len(args) != 1 || args[0].Value != probeArg {
 		return errRewritten
@@ -73,8 +73,8 @@ func CheckOwner(ctx context.Context, q row.Querier, info os.FileInfo, committed 
 	return false, sameFile(other, info)
 }
 
-// explainProbe distinguishes a foreign transaction that rewrites the probe from a broken
-// transaction. In the former a statement without parameters succeeds.
+// explainProbe distinguishes a foreign transaction that rewrites the probe from a broken transaction. In the former,
+// a statement without parameters succeeds.
 func explainProbe(ctx context.Context, q row.Querier, err error) error {
 	if errors.Is(err, engine.ErrInvalid) {
 		return err
@@ -85,9 +85,8 @@ func explainProbe(ctx context.Context, q row.Querier, err error) error {
 	return fmt.Errorf("%w (%w)", errRewritten, err)
 }
 
-// checkParameters checks that two numbered parameters arrive correctly. A wrapper that substitutes
-// arguments by its own rules (bun counts from 0) mixes them up or loses one, and a job would be
-// stored in another queue.
+// checkParameters checks that two numbered parameters arrive correctly. A wrapper that substitutes arguments by its
+// own rules (bun counts from 0) mixes them up or loses some, and a job would end up in the wrong queue.
 func checkParameters(ctx context.Context, q row.Querier) error {
 	const first, second = int64(1), int64(2)
 	var a, b int64

@@ -16,8 +16,8 @@ import (
 // resolve converts path to the absolute path of a regular file, and rejects files that cannot be
 // shared safely. It creates the file if it does not exist, accessible only to its owner.
 //
-// It never opens an existing file, because closing any descriptor of a database drops the POSIX
-// locks that this process holds on it.
+// It never opens an existing file, because closing any file descriptor for a database drops the POSIX locks that this
+// process holds on it.
 func resolve(path string, cfg Config) (string, error) {
 	if err := refuseName(path); err != nil {
 		return "", err
@@ -88,7 +88,7 @@ func mayWrite(path string) error {
 	err := accessible(path, true)
 	switch {
 	case err == nil, errors.Is(err, fs.ErrNotExist):
-		return nil // removed in the meantime, when another connection closed
+		return nil // removed since, when another connection was closed
 	case errors.Is(err, syscall.EROFS):
 		return fmt.Errorf("%w: %s is on a read-only filesystem", engine.ErrUnsupported, path)
 	case accessible(path, false) == nil:
@@ -140,8 +140,8 @@ func kindOf(info fs.FileInfo) string {
 	return "a special file"
 }
 
-// dsn escapes path so that SQLite opens exactly this file. An unescaped ?, # or % would end or
-// change the name. Callers do not use mode rwc, because a deleted file must not reappear empty.
+// dsn escapes path so that SQLite opens exactly this file. An unescaped ?, # or % would end or change the name.
+// Callers don't use mode rwc, because a deleted file must not reappear as an empty file.
 func dsn(path, mode string) string {
 	return (&url.URL{Scheme: "file", OmitHost: true, Path: filepath.ToSlash(path), RawQuery: "mode=" + mode}).String()
 }

@@ -25,6 +25,5 @@ const canStartWriteback = false
 
 func startWriteback(*os.File) error { return errors.ErrUnsupported }
 
-// filesystemUnder is implemented on Linux only. On other platforms the caller must know the
-// filesystem.
+// filesystemUnder is implemented only on Linux. On other platforms it is up to the caller to know the filesystem.
 func filesystemUnder(string) filesystem { return filesystem{} }

@@ -41,8 +41,8 @@ func older(version string, than [3]int) bool {
 	return false
 }
 
-// UseWAL switches the file to write-ahead logging, in which readers and the writer do not block each
-// other. The setting is persistent.
+// UseWAL switches the file to write-ahead logging, in which readers and the writer don't block each other. The
+// setting is persistent.
 func UseWAL(ctx context.Context, q row.Querier) error {
 	var mode string
 	if err := scanOne(ctx, q, "PRAGMA journal_mode=WAL", &mode); err != nil {
@@ -86,9 +86,9 @@ func scanOne(ctx context.Context, q row.Querier, query string, dest ...any) erro
 
 const dataVersion = "PRAGMA data_version"
 
-// Change detects commits of other connections. PRAGMA data_version changes with each commit of another
-// connection, but not with commits of the same connection or with rollbacks. Its value is specific to a
-// connection, so Change keeps its connection.
+// Change detects commits on other connections. PRAGMA data_version changes with each commit on another connection,
+// but not with commits on the same connection or with rollbacks. Its value is specific to a connection, so Change
+// keeps using the same connection.
 type Change struct {
 	pool *sql.DB
 	conn *sql.Conn
@@ -100,15 +100,15 @@ func NewChange(pool *sql.DB) *Change {
 	return &Change{pool: pool, lent: pool.Stats().MaxOpenConnections == 1}
 }
 
-// Version returns a value that differs from the last call's if there was a commit in between. It waits for
-// a connection until ctx ends. After an error the value may change without a commit.
+// Version returns a different value than the last call if there was a commit in between. It waits for a connection
+// until ctx ends. After an error, the value may change without a commit.
 func (v *Change) Version(ctx context.Context) (version int64, err error) {
 	if v.conn == nil {
 		if v.conn, err = v.pool.Conn(ctx); err != nil {
 			return 0, err
 		}
 	}
-	ctx = context.WithoutCancel(ctx) // ctx is only for the wait: an interrupt could break the connection
+	ctx = context.WithoutCancel(ctx) // ctx applies only to the wait: an interrupt could break the connection
 	err = scanOne(ctx, v.conn, dataVersion, &version)
 	if err == nil && v.lent {
 		// All of this process's commits go through this connection, and its data_version does not count

@@ -12,12 +12,12 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// immutable is the mode for a file that does not change. It uses neither locks nor a WAL.
+// immutable is the mode for a file that doesn't change. It uses neither locks nor a WAL.
 const immutable = "ro&immutable=1"
 
-// readOnly chooses how to read the file at path. To read a file in WAL mode that has no -wal and -shm files,
-// SQLite creates them and leaves them behind. If it cannot create them, it cannot read the file. A file
-// without them is not in use by any process, so it is read as immutable for as long as that remains true.
+// readOnly chooses how to read the file at path. To read a file in WAL mode that has no -wal and -shm files, SQLite
+// creates them and leaves them behind. If it can't create them, it can't read the file. A file without them is not in
+// use by any process, so it is read as immutable for as long as that remains true.
 func (c *Connector) readOnly(path string) {
 	c.dsn = dsn(path, "ro")
 	if !exists(path+"-wal") && !exists(path+"-shm") && c.isWAL(path) {
@@ -63,8 +63,8 @@ func (c *copied) check() error {
 	return nil
 }
 
-// Reading runs f, which reads the file. If the file has changed in the meantime, Reading returns an error,
-// and the caller must discard the data.
+// Reading runs f, which reads the file. If the file changes before f returns, Reading returns an error, and the
+// caller must discard the data.
 func (c *Connector) Reading(f func() error) error {
 	err := f()
 	if c.copied == nil {

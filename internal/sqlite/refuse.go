@@ -6,8 +6,8 @@ import "fmt"
 // transaction back as if the disk had failed, and the committing caller gets the error. A second call replaces
 // fail. end restores the normal behavior, unless fail was replaced. fail must be safe for concurrent use.
 //
-// RefuseCommits is for tests, including tests of applications. Package honkertest finds it through a pool's
-// driver, and needs no connection.
+// RefuseCommits is for tests, including tests of applications. Package honkertest finds it through a pool's driver,
+// without needing a connection.
 func (d wrappedDriver) RefuseCommits(fail func() error) (end func()) {
 	refuse := &d.connector.refuse
 	refuse.Store(&fail)

@@ -10,16 +10,16 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// The first pause is shorter than a small commit of another process. The longest pause is short
-// enough to get in between the commits of a busy process. SQLite's own busy handler waits 1, 2, 5 …
-// 100 ms and is unfair, with a tail latency of a second.
+// The first pause is shorter than a small commit of another process. The longest pause is short enough to get in
+// between a busy process's commits. SQLite's own busy handler waits 1, 2, 5 … 100 ms and is unfair, with a tail
+// latency of a second.
 const (
 	firstPause   = 50 * time.Microsecond
 	longestPause = 2 * time.Millisecond
 )
 
-// Retry runs f until f no longer fails because of another process's lock, ctx ends, or limit has
-// passed. Retry does not allocate, and reads the clock only after f has failed.
+// Retry runs f until it no longer fails because of another process's lock, ctx ends, or limit elapses. Retry does not
+// allocate, and reads the clock only after f has failed.
 func Retry(ctx context.Context, limit time.Duration, f func() error) error {
 	err := f()
 	if !mayRetry(ctx, err) {
@@ -34,8 +34,8 @@ func Retry(ctx context.Context, limit time.Duration, f func() error) error {
 	return stillBusy(ctx, err)
 }
 
-// mayRetry reports whether another attempt may succeed. ErrBusy is final: it means that a caller
-// has already waited its full time.
+// mayRetry reports whether another attempt may succeed. ErrBusy is final: it means that a caller has already waited
+// for the full time.
 func mayRetry(ctx context.Context, err error) bool {
 	return err != nil && IsBusy(err) && !errors.Is(err, engine.ErrBusy) && ctx.Err() == nil
 }

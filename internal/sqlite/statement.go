@@ -74,9 +74,8 @@ func outline(query string) string {
 	return b.String()
 }
 
-// skipped returns the length of the quoted text or comment at the start of s, or 0 if there is
-// none. An unterminated quote extends to the end of s. A text with a doubled quote counts as two
-// adjacent texts.
+// skipped returns the length of the quoted text or comment at the start of s, or 0 if there is none. An unterminated
+// quote extends to the end of s. Text with a doubled quote counts as two adjacent quoted texts.
 func skipped(s string) int {
 	var end string
 	from := 1
@@ -115,8 +114,8 @@ func afterWith(words []string) verb {
 	return vOther
 }
 
-// endsWithin reports whether a script contains COMMIT or ROLLBACK, even if it then begins another
-// transaction. It ignores scripts with a trigger, where END has another meaning.
+// endsWithin reports whether a script contains COMMIT or ROLLBACK, even if it then begins another transaction. It
+// ignores scripts with a trigger, in which END has another meaning.
 func endsWithin(script string) bool {
 	for part := range strings.SplitSeq(outline(script), ";") {
 		words := strings.Fields(strings.ToUpper(part))
@@ -248,8 +247,8 @@ func (r *rows) end() error {
 	return err
 }
 
-// cacheSize is the maximum number of prepared statements cached by a connection. Parsing and
-// planning take about a fifth of a small transaction's time.
+// cacheSize is the maximum number of prepared statements cached by a connection. Parsing and planning take about a
+// fifth of the time of a small transaction.
 const cacheSize = 96
 
 // cache holds prepared statements by text.

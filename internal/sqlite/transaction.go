@@ -10,12 +10,12 @@ import (
 	"github.com/honker-go/honker/internal/engine"
 )
 
-// transaction is the open transaction of a connection.
+// transaction is a connection's open transaction.
 //
-// A transaction either stays whole or fails as a whole. In SQLite an interrupt, a full disk or an
-// I/O error can roll back earlier statements, and the driver then lets later statements commit one
-// by one. Statements therefore run without the caller's cancellation, and ctx is checked between
-// them. A transaction that was lost, or whose ctx has ended, can only be rolled back.
+// A transaction either stays whole or fails as a whole. In SQLite, an interrupt, a full disk or an I/O error can roll
+// back earlier statements, after which the driver lets later statements commit one by one. Statements therefore run
+// without the caller's cancellation, and ctx is checked between them. A transaction that was lost, or whose ctx has
+// ended, can only be rolled back.
 type transaction struct {
 	open     bool
 	gated    bool          // holds the write gate
@@ -83,9 +83,8 @@ func (t *transaction) run(ctx context.Context, c *conn, query string) error {
 	return err
 }
 
-// ready returns an error if the transaction cannot run another statement. An ended ctx fails the
-// transaction permanently, because a caller that continues with another ctx could commit an
-// incomplete transaction.
+// ready returns an error if the transaction cannot run another statement. If ctx has ended, the transaction fails for
+// good, because a caller that continued with another ctx could commit an incomplete transaction.
 func (t *transaction) ready(ctx context.Context) error {
 	if t.failed != nil {
 		return fmt.Errorf("the transaction can only be rolled back: %w", t.failed)
@@ -111,8 +110,8 @@ func (t *transaction) allows(ctx context.Context, s *stmt) error {
 	return t.ready(ctx)
 }
 
-// refuseText fails the transaction after a COMMIT or ROLLBACK statement. Otherwise the sql.Tx's
-// owner would continue, and each of its statements would commit by itself.
+// refuseText fails the transaction after a COMMIT or ROLLBACK statement. Otherwise the sql.Tx's owner would continue,
+// and each further statement would be committed separately.
 func (t *transaction) refuseText() error {
 	if t.failed == nil {
 		t.failed = fmt.Errorf("%w: a sql.Tx cannot be ended by COMMIT or ROLLBACK as text: use its methods", engine.ErrInvalid)
@@ -129,8 +128,8 @@ func (t *transaction) exec(ctx context.Context, c *conn, s *stmt, args []driver.
 	if err != nil {
 		return res, t.check(c, err)
 	}
-	// Only a script can end the transaction without an error. Fail the transaction, because the
-	// caller's further statements would commit by themselves.
+	// Only a script can end the transaction without an error. Fail the transaction, because the caller's further
+	// statements would be committed separately.
 	if s.verb == vOther && !c.inTransaction() {
 		t.failed = fmt.Errorf("%w: a script has ended the transaction", engine.ErrInvalid)
 		return res, t.failed
@@ -162,9 +161,9 @@ func (t *transaction) check(c *conn, err error) error {
 	return err
 }
 
-// inTransaction reports whether a connection is inside a transaction. exec runs a statement on the
-// connection. Drivers do not expose sqlite3_get_autocommit, but BEGIN fails only inside a
-// transaction. inTransaction is called after errors and scripts, and not for every statement.
+// inTransaction reports whether a connection is inside a transaction. exec runs a statement on the connection.
+// Drivers do not expose sqlite3_get_autocommit, but BEGIN fails only inside a transaction. inTransaction is called
+// only after errors and scripts, not for every statement.
 func inTransaction(exec func(query string) error) bool {
 	if err := exec("BEGIN"); err != nil {
 		return true
@@ -173,14 +172,14 @@ func inTransaction(exec func(query string) error) bool {
 	return false
 }
 
-// commit ends the transaction. last means that the caller cannot try again: sql.Tx releases the
-// connection whatever Commit returns.
+// commit ends the transaction. last means that the caller can't try again: sql.Tx releases the connection regardless
+// of the value that Commit returns.
 func (t *transaction) commit(c *conn, last bool) error {
 	if !t.open {
 		return fmt.Errorf("%w: COMMIT outside a transaction", engine.ErrInvalid)
 	}
-	// After a lost transaction, COMMIT would return "no transaction is active". After an ended ctx
-	// it would succeed.
+	// If the transaction was lost, COMMIT would return "no transaction is active". If ctx has ended, it would
+	// succeed.
 	if t.failed != nil {
 		err := fmt.Errorf("nothing was committed: %w", t.failed)
 		_ = t.rollback(c)
@@ -227,7 +226,7 @@ func (t *transaction) rollback(c *conn) error {
 	return err
 }
 
-// leave releases the gate to the next writer. It is called after the end of the transaction.
+// leave releases the gate to the next writer. It is called after the transaction has ended.
 func (t *transaction) leave(c *conn, committed bool) {
 	if t.gated {
 		c.leave(false)

@@ -5,15 +5,14 @@ import (
 	"sync"
 )
 
-// writeback starts writing the WAL to disk before a checkpoint has to wait for it. A checkpoint
-// blocks all writers, and if a thousand pages are still in memory, it does so for milliseconds. A
-// connector's connections share a writeback. It is triggered every few commits, after the commit
-// has left the gate, so that the next writer can already run.
+// writeback starts writing the WAL to disk before a checkpoint has to wait for it. A checkpoint blocks all writers,
+// and if a thousand pages are still in memory, it does so for milliseconds. A connector's connections share a
+// writeback. It is triggered every few commits, after the commit has left the gate, so that the next writer can
+// already be running.
 //
-// Triggering does not wait for the disk unless its queue is full. It does not make commits durable
-// earlier: with synchronous=NORMAL they are durable at the next checkpoint. On storage where pages
-// must not change while they are written (btrfs, RAID 5), the next commit may have to wait for the
-// write.
+// Triggering it doesn't wait for the disk unless the disk's queue is full. It doesn't make commits durable any
+// earlier: with synchronous=NORMAL they are durable at the next checkpoint. On storage where pages must not change
+// while they are written (btrfs, RAID 5), the next commit may have to wait for the write.
 type writeback struct {
 	log string // path of the WAL; "" to disable writeback
 
@@ -31,8 +30,8 @@ func (w *writeback) connected() {
 	w.conns++
 }
 
-// disconnected counts a closed connection. After the last connection it closes the WAL, since an
-// open descriptor would keep the deleted file's disk blocks in use.
+// disconnected counts a closed connection. After the last connection is closed, it closes the WAL, because an open
+// descriptor would keep the deleted file's disk blocks in use.
 func (w *writeback) disconnected() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -49,7 +48,7 @@ func (w *writeback) committed(n int64) {
 		return
 	}
 	if !w.mu.TryLock() {
-		return // another commit does the same right now
+		return // another commit is already doing this
 	}
 	defer w.mu.Unlock()
 	if w.file == nil {

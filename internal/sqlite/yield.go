@@ -2,25 +2,23 @@ package sqlite
 
 import "time"
 
-// yield makes a process that writes continuously leave the write lock free now and then if another
-// process needs it.
+// yield makes a process that writes continuously leave the write lock free occasionally if another process needs it.
 //
-// SQLite has no queue for its write lock: a waiting process tries, sleeps, and tries again. Its
-// chance at each try is the fraction of time in which the lock is free. If writers hand the lock to
-// each other, this fraction is close to zero. In a test, another process that paused for 2 ms
-// between its commits made only 47 commits in four seconds, with a p99 wait of two seconds.
+// SQLite has no queue for its write lock: a waiting process tries, sleeps, and tries again. Its chance of success at
+// each try is the fraction of the time that the lock is free. If writers hand the lock to each other, this fraction
+// is close to zero. In a test, another process that paused for 2 ms between its commits made only 47 commits in four
+// seconds, with a p99 wait of two seconds.
 //
-// Another process is assumed to need the lock if it has committed in the last two seconds. A
-// connection that commits twice in a row notices such a commit because its data version changes in
-// between. A process that pauses between its commits gets no extra time until its usual pause has
-// passed.
+// Another process is assumed to need the lock if it has committed in the last two seconds. A connection that commits
+// twice in a row notices such a commit because its data version changes in between. A process that pauses between its
+// commits gets no extra time until its usual pause is over.
 //
 // All fields are owned by the holder of the gate.
 type yield struct {
 	last    *conn  // the connection that made the last commit
 	version uint32 // its data version at that commit
 
-	others   time.Time     // last observed commit of another process
+	others   time.Time     // time of the last observed commit by another process
 	rest     time.Duration // recent minimum time between such commits
 	acquired time.Time     // when the holder got the write lock
 	released time.Time     // when the last holder released it
@@ -31,11 +29,11 @@ const (
 	yieldAfter  = 400 * time.Microsecond // of writing
 	yieldFor    = 200 * time.Microsecond // or half the time the lock was held, if that is longer
 	yieldAtMost = 10 * time.Millisecond  // even after a long transaction
-	yieldUntil  = 2 * time.Second        // since the last commit of another process
+	yieldUntil  = 2 * time.Second        // since the last commit by another process
 )
 
-// before is called before this process's next writer takes the lock, and pauses if a pause is due.
-// This process's other writers queue up in the meantime and join the commit.
+// before is called before this process's next writer takes the lock, and pauses if a pause is due. During the pause,
+// this process's other writers queue up and join the commit.
 func (y *yield) before() {
 	if y.others.IsZero() {
 		return
@@ -73,9 +71,9 @@ func (y *yield) began(c *conn, now time.Time) {
 	y.acquired = now
 }
 
-// saw records a commit of another process.
+// saw records a commit by another process.
 func (y *yield) saw(now time.Time) {
-	// Let rest grow slowly: a process that had to wait could not keep its usual time.
+	// Let rest grow slowly: a process that had to wait couldn't keep its usual rhythm.
 	y.rest = min(now.Sub(y.others), y.rest+y.rest/64+yieldFor/64)
 	y.others = now
 }
@@ -86,7 +84,7 @@ func (y *yield) ended(c *conn, alone bool) {
 	version := c.dataVersion()
 	if alone && y.last == c && version > y.version+1 { // its own commit counts as one change
 		y.saw(time.Now())
-		y.acquired = y.others // do not count the time before: the statement waited for part of it
+		y.acquired = y.others // don't count the time before: the statement spent part of it waiting
 	}
 	y.last, y.version = c, version
 	if !y.others.IsZero() {

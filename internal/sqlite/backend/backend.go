@@ -23,7 +23,7 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// Options holds the root package's options that concern SQLite, with defaults applied.
+// Options holds those of the root package's options that affect SQLite, with defaults applied.
 type Options struct {
 	Logger         *slog.Logger
 	ReadOnly       bool
@@ -72,8 +72,8 @@ func prepare(ctx context.Context, pool *sql.DB, path string, o Options, journal 
 	return fmt.Errorf("%w: %s cannot be opened read-only: %w", engine.ErrUnsupported, path, lacks)
 }
 
-// bootstrap brings the schema of the file up to date. It writes nothing if the schema is current. A file
-// that cannot be opened is rejected before anything is changed, including its journal mode.
+// bootstrap brings the schema of the file up to date. It writes nothing if the schema is current. A file that can't
+// be opened is rejected before anything is changed, including its journal mode.
 func bootstrap(ctx context.Context, pool *sql.DB, path string, limit time.Duration, journal func(context.Context, row.Querier) error) error {
 	if err := sqlite.CheckVersion(ctx, pool); err != nil {
 		return err
@@ -92,14 +92,14 @@ func bootstrap(ctx context.Context, pool *sql.DB, path string, limit time.Durati
 	})), path)
 }
 
-// warn logs possible problems with a file that is opened nevertheless.
+// warn logs possible problems with a file that can still be opened.
 func warn(o Options, identity *sqlite.Identity) {
 	for _, warning := range sqlite.Warnings(identity.Path(), identity.Info()) {
 		o.Logger.Warn("honker: "+warning, "path", identity.Path())
 	}
 }
 
-// afterwards returns the setup statements of connections that need the schema.
+// afterwards returns the connection setup statements that need the schema.
 func afterwards(o Options) []string {
 	if !o.LegacyMessages || o.ReadOnly {
 		return nil
@@ -107,15 +107,15 @@ func afterwards(o Options) []string {
 	return notify.LegacyMessages
 }
 
-// late returns a function that logs a transaction that has held up all other writers. Writers that gave up report
-// only that the file was busy, not why.
+// late returns a function that logs a transaction that held up all other writers. Writers that gave up report only
+// that the file was busy, not why.
 func late(path string, log *slog.Logger) sqlite.Late {
 	return func(held time.Duration, where string) {
 		log.Warn("honker: a long transaction has kept other writers waiting", "path", path, "held", held, "where", where)
 	}
 }
 
-// newWatcher completes c with the settings that both backends share.
+// newWatcher returns a watcher for c, to which it adds the settings that both backends share.
 func newWatcher(o Options, events wake.Events, c watch.Config) *watch.Watcher {
 	c.Poll, c.Notices, c.Logger = o.PollInterval, !o.NoFileNotices, o.Logger
 	c.NoSignals = o.ReadOnly

@@ -15,14 +15,14 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// File is the backend for a file opened by honker. All connections belong to honker, so they share
-// a single gate and every commit is reported.
+// File is the backend for a file opened by honker. All connections belong to honker, so they share a single write
+// gate and every commit is reported.
 type File struct {
 	onDisk
 	opts      Options
 	connector *sqlite.Connector
 	own       *sql.DB        // for reads, the committer, DB.Tx and the notifier
-	reads     chan struct{}  // semaphore that allows Readers reads, which leaves connections for the other uses
+	reads     chan struct{}  // semaphore that allows Readers concurrent reads, leaving connections for the other uses
 	userPool  func() *sql.DB // the application's pool, opened on first use
 	writer    *sqlite.Committer
 }
@@ -32,8 +32,8 @@ var (
 	_ engine.File    = (*File)(nil)
 )
 
-// Open opens the file at path and brings its schema up to date. It creates the file if it does not exist. ctx bounds
-// the call.
+// Open opens the file at path and brings its schema up to date. It creates the file if it does not exist. ctx applies
+// only to the call to Open.
 func Open(ctx context.Context, path string, o Options) (*File, error) {
 	connector, err := newConnector(path, o)
 	if err != nil {
@@ -44,7 +44,7 @@ func Open(ctx context.Context, path string, o Options) (*File, error) {
 		onDisk: onDisk{identity: connector.Identity()}, opts: o, connector: connector, reads: make(chan struct{}, o.Readers),
 	}
 	b.lend = b.lendConn
-	b.own = newPool(connector, o.Readers+3) // plus the connections of the committer, DB.Tx and the notifier
+	b.own = newPool(connector, o.Readers+3) // plus connections for the committer, DB.Tx and the notifier
 	if err := prepare(ctx, b.own, connector.Path(), o, sqlite.UseWAL); err != nil {
 		_ = b.own.Close()
 		return nil, err
@@ -87,18 +87,18 @@ func newConnector(path string, o Options) (*sqlite.Connector, error) {
 	})
 }
 
-// SQL returns the pool of the application.
+// SQL returns the application's pool.
 func (b *File) SQL() *sql.DB { return b.userPool() }
 
-// Looks returns the pool on which the notifier queries.
+// Looks returns the pool that the notifier uses for its queries.
 func (b *File) Looks() *sql.DB { return b.own }
 
 // Write implements engine.Backend.
 func (b *File) Write(ctx context.Context, op engine.Op) error { return b.writer.Do(ctx, op) }
 
-// Begin implements engine.Backend. It uses honker's own pool, since readers in the application's pool must
-// not delay a writer that holds up all others. It enters the gate before it takes a connection, so that
-// waiting writers occupy no connections.
+// Begin implements engine.Backend. It uses honker's own pool, because readers in the application's pool must not
+// delay a writer that all others wait for. It enters the gate before it takes a connection, so that waiting writers
+// occupy no connections.
 func (b *File) Begin(ctx context.Context) (engine.Tx, error) {
 	reserved, permit, err := b.connector.Reserve(ctx)
 	if err != nil {
@@ -112,7 +112,7 @@ func (b *File) Begin(ctx context.Context) (engine.Tx, error) {
 	return &fileTx{tx, permit.Release}, nil
 }
 
-// fileTx is a transaction of File.Begin.
+// fileTx is a transaction started by File.Begin.
 type fileTx struct {
 	*sql.Tx
 	release func()
@@ -142,8 +142,8 @@ func read(ctx context.Context, conn *sql.Conn, oneMoment bool, f func(context.Co
 	return sqlite.Snapshot(ctx, conn, func(ctx context.Context) error { return f(ctx, conn) })
 }
 
-// lendConn runs f on a connection. It blocks while Readers connections are in use. Slow reads thus leave a connection
-// for DB.Tx, which would otherwise hold up all other writers while it waits for a connection.
+// lendConn runs f on a connection. It blocks while Readers connections are in use. This keeps slow reads from using
+// up all connections. DB.Tx would otherwise hold up all other writers while it waits for a connection.
 func (b *File) lendConn(ctx context.Context, f func(conn *sql.Conn) error) error {
 	select {
 	case b.reads <- struct{}{}:
@@ -187,14 +187,14 @@ func (b *File) Watch(events wake.Events) wake.Watcher {
 	return w
 }
 
-// Close implements engine.Backend. It closes a connection that can write last, because the last connection
+// Close implements engine.Backend. The last connection that it closes is able to write, because the last connection
 // copies the log into the file.
 func (b *File) Close() error {
 	return errors.Join(b.writer.Close(), b.userPool().Close(), b.own.Close())
 }
 
-// Connector returns connections for a pool of the caller. The first connection brings the schema up
-// to date. wrap adds the operation and the path to connection errors.
+// Connector returns a connector for a pool that the caller creates. The first connection brings the schema up to
+// date. wrap adds the operation and the path to connection errors.
 func Connector(path string, o Options, wrap func(error) error) (driver.Connector, error) {
 	c, err := newConnector(path, o)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// Pool is the backend for a pool that belongs to the application. It has no gate for writers: they wait
-// inside SQLite, and honker's statements are retried.
+// Pool is the backend for a pool that belongs to the application. It has no write gate: writers wait inside SQLite,
+// and honker's statements are retried.
 type Pool struct {
 	onDisk
 	opts     Options
@@ -30,12 +30,12 @@ var (
 	_ engine.File    = (*Pool)(nil)
 )
 
-// Attach returns a backend that uses pool, and brings the schema of pool's file up to date. The pool still belongs
-// to the caller. ctx bounds the call.
+// Attach returns a backend that uses pool, and brings the schema of pool's file up to date. The caller still owns the
+// pool. ctx applies only to the call to Attach.
 func Attach(ctx context.Context, pool *sql.DB, o Options) (*Pool, error) {
 	b := &Pool{opts: o, pool: pool}
 	b.lend = b.lendConn
-	// Opening a connection may run into a lock, and so may each read.
+	// Opening a connection may run into a lock, as may each read.
 	if err := sqlite.Retry(ctx, o.BusyTimeout, func() error { return b.prepare(ctx) }); err != nil {
 		return nil, err
 	}
@@ -71,14 +71,13 @@ func (b *Pool) prepare(ctx context.Context) error {
 	return err
 }
 
-// SQL returns the pool of the application.
+// SQL returns the application's pool.
 func (b *Pool) SQL() *sql.DB { return b.pool }
 
-// Looks returns the pool on which the notifier queries.
+// Looks returns the pool that the notifier uses for its queries.
 func (b *Pool) Looks() *sql.DB { return b.pool }
 
-// Write implements engine.Backend. It reports its own commit to the watcher, because nothing else
-// does.
+// Write implements engine.Backend. It reports its own commit to the watcher, because nothing else will.
 func (b *Pool) Write(ctx context.Context, op engine.Op) error {
 	if err := b.identity.Check(); err != nil {
 		return err
@@ -90,8 +89,8 @@ func (b *Pool) Write(ctx context.Context, op engine.Op) error {
 	return nil
 }
 
-// Begin implements engine.Backend. The pool may begin transactions deferred, so a statement takes the write lock and
-// is retried until the lock is free.
+// Begin implements engine.Backend. The pool's transactions may be deferred, so Begin runs a statement that takes the
+// write lock, and retries it until the lock is free.
 func (b *Pool) Begin(ctx context.Context) (engine.Tx, error) {
 	if err := b.identity.Check(); err != nil {
 		return nil, err
@@ -117,7 +116,7 @@ func (b *Pool) Begin(ctx context.Context) (engine.Tx, error) {
 	return &poolTx{Tx: tx, backend: b, conn: conn, began: time.Now()}, nil
 }
 
-// poolTx is a transaction of Pool.Begin.
+// poolTx is a transaction started by Pool.Begin.
 type poolTx struct {
 	*sql.Tx
 	backend *Pool
@@ -131,7 +130,7 @@ func (t *poolTx) SQL() *sql.Tx { return t.Tx }
 // Commit implements engine.Tx.
 func (t *poolTx) Commit() error {
 	if t.backend.settings.WAL {
-		return t.Tx.Commit() // readers do not block a commit
+		return t.Tx.Commit() // readers don't block a commit
 	}
 	return sqlite.CommitAttached(t.Tx, t.backend.opts.BusyTimeout)
 }
@@ -150,8 +149,8 @@ func (b *Pool) Read(ctx context.Context, oneMoment bool, f func(context.Context,
 	})
 }
 
-// lendConn runs f on one of the pool's connections. The wait for a connection is bounded: the caller's own transaction,
-// which honker cannot see, may hold the only connection.
+// lendConn runs f on one of the pool's connections. The wait for a connection has a time limit: the caller's own
+// transaction, which honker can't see, may hold the only connection.
 func (b *Pool) lendConn(ctx context.Context, f func(conn *sql.Conn) error) error {
 	conn, err := sqlite.Borrow(ctx, b.pool, b.opts.BusyTimeout)
 	if err != nil {
@@ -181,9 +180,9 @@ func (b *Pool) Backup(ctx context.Context, path string) error {
 // Vacuum implements engine.File.
 func (b *Pool) Vacuum(ctx context.Context) error { return sqlite.Vacuum(ctx, b.pool) }
 
-// Watch implements engine.Backend. It does not count this process's commits, so the watcher treats each of them like a
-// commit by another process. It checks the identity with CheckNow, which ignores recent checks by a verb: the event
-// for a replaced file may be the last event there is.
+// Watch implements engine.Backend. It doesn't count this process's commits, so the watcher treats them like commits by
+// other processes. It checks the identity with CheckNow, which always looks at the file, even if a verb has just
+// checked: the event for a replaced file may be the last event there is.
 func (b *Pool) Watch(events wake.Events) wake.Watcher {
 	b.watcher = newWatcher(b.opts, events, watch.Config{
 		Path:     b.Name(),

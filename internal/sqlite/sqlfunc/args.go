@@ -12,8 +12,8 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// param is a function parameter. As in honker's own functions, an argument of another type is an
-// error, except that a REAL with an integral value is accepted as INTEGER.
+// param is a function parameter. As in honker's own functions, an argument of a different type is an error, except
+// that a REAL with an integral value is accepted as INTEGER.
 type param struct {
 	name     string
 	class    string // Text or Integer, as spelled in honker's errors
@@ -22,8 +22,8 @@ type param struct {
 
 var classes = map[string]string{"TEXT": "Text", "INTEGER": "Integer"}
 
-// parse parses a signature. It panics if the signature is invalid, since all signatures are
-// constants of this package.
+// parse parses a signature. It panics if the signature is invalid, since all signatures are constants in this
+// package.
 func parse(signature string) []param {
 	var out []param
 	for _, part := range strings.FieldsFunc(signature, func(r rune) bool { return r == ',' }) {

@@ -17,9 +17,8 @@ func sendMessage(c call) (driver.Value, error) {
 	return result(notify.Notifications{}.Insert(c.ctx, c.q, c.text(0), c.text(1), c.time))
 }
 
-// result converts an id or a number to an SQL value. It returns NULL for a row that one of the
-// application's triggers has dropped, so that the statement continues. In this case honker itself
-// returns the id of another row.
+// result converts an ID or a number to an SQL value. It returns NULL for a row that was dropped by one of the
+// application's triggers, so that the statement continues. In this case honker itself returns the ID of another row.
 func result(n int64, err error) (driver.Value, error) {
 	if errors.Is(err, row.ErrNotInserted) {
 		return nil, nil
@@ -58,7 +57,7 @@ func claimBatch(c call) (driver.Value, error) {
 	return array(jobs, func(j *row.Job) []member { return claimed(j, expires) }), nil
 }
 
-// claimed describes a job that is claimed until the unix second expires.
+// claimed describes a job that is claimed until the Unix time expires.
 func claimed(j *row.Job, expires int64) []member {
 	return []member{
 		{"attempts", j.Attempts},
@@ -74,8 +73,8 @@ func claimed(j *row.Job, expires int64) []member {
 // no binding expects.
 const errBlob = "payload is a BLOB, not text"
 
-// claim claims up to n jobs with text payloads. Jobs with other payloads are dead-lettered and
-// replaced by other jobs, so that they do not block the queue.
+// claim claims up to n jobs with text payloads. Jobs with other payloads are dead-lettered and replaced by other
+// jobs, so that they don't block the queue.
 func (c call) claim(queue, worker string, n int, expires int64) (out []*row.Job, err error) {
 	for {
 		claimed, _, err := jobs.Jobs{}.ClaimAt(c.ctx, c.q, queue, worker, n, c.time.UnixMilli(), expires)
@@ -108,8 +107,8 @@ func ack(c call) (driver.Value, error) {
 	return done(jobs.Jobs{}.Ack(c.ctx, c.q, held, c.now()))
 }
 
-// held returns the claim on the job in argument 0 by the worker in argument 1. honker's functions
-// do not receive the attempt, so it is looked up in the statement's transaction.
+// held returns the claim on the job in argument 0 by the worker in argument 1. honker's functions aren't passed the
+// attempt, so it is looked up in the statement's transaction.
 func (c call) held() (row.Claim, bool, error) {
 	return jobs.Jobs{}.Held(c.ctx, c.q, c.integer(0), c.text(1))
 }
@@ -183,7 +182,7 @@ func described(j jobs.Stored) []member {
 	}
 }
 
-// orNull returns unix, or nil if it is 0, which the store uses for a missing time.
+// orNull returns unix, or nil if it is 0, which in the store stands for a missing time.
 func orNull(unix int64) any {
 	if unix == 0 {
 		return nil

@@ -65,10 +65,9 @@ func schedulerResume(c call) (driver.Value, error) {
 	return done(schedules.Schedules{}.Enable(c.ctx, c.q, c.text(0), true))
 }
 
-// schedulerTick fires everything that is due, since its statement is a single transaction. It does
-// not fail because of a schedule that cannot be parsed, since that would undo the other enqueued
-// jobs. Instead it pauses the schedule, as schedulerList shows. As in honker, the jobs' run_at is
-// the time of the tick.
+// schedulerTick fires everything that is due, since its statement is a single transaction. It doesn't fail if a
+// schedule can't be parsed, because that would undo the other enqueues. Instead it pauses the schedule, as
+// schedulerList then shows. As in honker, the jobs' run_at is the time of the tick.
 func schedulerTick(c call) (driver.Value, error) {
 	var fires []row.Fire
 	for {
@@ -120,8 +119,8 @@ func orNone(n sql.NullInt64) any {
 	return n.Int64
 }
 
-// schedulerUpdate changes the values that are not NULL. Each of the two values that can be set to
-// NULL has a flag that says whether to change it.
+// schedulerUpdate changes the values that are not NULL. Each of the two values that can be set to NULL has a flag
+// that tells whether to change it.
 func schedulerUpdate(c call) (driver.Value, error) {
 	found, err := schedules.Schedules{}.Tasks(c.ctx, c.q, c.text(0), false)
 	if err != nil || len(found) == 0 {

@@ -50,8 +50,8 @@ func published(e streams.TopicEvent) []member {
 	}
 }
 
-// readable converts a BLOB stored by an application to text, with U+FFFD in place of invalid UTF-8.
-// Returning an error instead would keep a consumer from reading all later events.
+// readable converts a BLOB stored by an application to text, replacing invalid UTF-8 with U+FFFD. Returning an error
+// instead would keep consumers from reading any later events.
 func readable(v any) any {
 	if b, ok := v.([]byte); ok {
 		return strings.ToValidUTF8(string(b), "\uFFFD")

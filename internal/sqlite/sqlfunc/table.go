@@ -13,8 +13,8 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/schema"
 )
 
-// function describes an SQL function. effect tells the engine whether the function needs the write
-// lock, or a savepoint around several writes.
+// function describes an SQL function. effect tells the engine whether the function needs the write lock or a
+// savepoint around several writes.
 type function struct {
 	name   string
 	params string // honker's signature; ? marks parameters that may be NULL

@@ -14,8 +14,8 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// enqueueOptions holds the options of honkerx_enqueue. Durations are in seconds; durations of
-// unique keys may be fractional.
+// enqueueOptions holds the options of honkerx_enqueue. Durations are in seconds; those for unique keys may be
+// fractional.
 type enqueueOptions struct {
 	Delay       *int64 `json:"delay"`
 	RunAt       *int64 `json:"run_at"`
@@ -34,8 +34,7 @@ type enqueueOptions struct {
 
 var conflicts = map[string]row.Conflict{"": row.KeepExisting, "keep": row.KeepExisting, "replace": row.ReplaceWaiting, "again": row.RunAgain}
 
-// enqueueWith enqueues a job with all options of the Go API. It is meant for applications'
-// triggers.
+// enqueueWith enqueues a job with any of the Go API's options. It is meant for applications' triggers.
 func enqueueWith(c call) (driver.Value, error) {
 	o := enqueueOptions{}
 	if c.given(2) {

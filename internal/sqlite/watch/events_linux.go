@@ -30,7 +30,7 @@ type fileEvents struct {
 	mux    *inotifyMux // nil until subscribe first succeeds
 	fired  chan struct{}
 
-	retryAt time.Time // next attempt not before this time, because the last attempt failed
+	retryAt time.Time // earliest time of the next attempt, because the last attempt failed
 	told    bool      // the failure was logged
 
 	watches []int32
@@ -66,8 +66,7 @@ func (e *fileEvents) subscribed() bool { return len(e.watches) > 0 && !e.gone.Lo
 // followsLog reports whether the -wal file is watched. Its creation causes no event.
 func (e *fileEvents) followsLog() bool { return e.log }
 
-// subscribe adds missing watches. It returns true if it has added watches, since earlier writes
-// caused no event.
+// subscribe adds missing watches. It returns true if it added any, because earlier writes caused no event.
 func (e *fileEvents) subscribe() bool {
 	// Without a -wal file, this checks for one at each call. That costs a stat, but a database in
 	// WAL mode nearly always has a -wal file.
@@ -84,9 +83,9 @@ func (e *fileEvents) subscribe() bool {
 	return true
 }
 
-// failed handles an error from watchFiles. If a file is missing, the watcher tries again before
-// each look. Otherwise other programs have probably used up the user's inotify instances or
-// watches, so the watcher logs this once, polls, and tries again after a pause.
+// failed handles an error from watchFiles. If a file is missing, the watcher tries again before each check for
+// commits. Otherwise other programs have probably used up the user's inotify instances or watches, so the watcher
+// logs this once, polls, and tries again after a pause.
 func (e *fileEvents) failed(err error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return
@@ -133,8 +132,7 @@ func (e *fileEvents) logExists() bool {
 	return err == nil
 }
 
-// unsubscribe removes the watches and discards a pending event, because events cost the writing
-// process some time.
+// unsubscribe removes the watches and discards any pending event. Events cost the writing process some time.
 func (e *fileEvents) unsubscribe() {
 	for _, wd := range e.watches {
 		e.mux.unsubscribe(e, wd)

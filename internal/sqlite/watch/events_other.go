@@ -4,8 +4,8 @@ package watch
 
 import "github.com/honker-go/honker/internal/wake"
 
-// fileEvents does nothing on platforms other than Linux, where the watcher polls. kqueue would need
-// a descriptor on the file, and closing any descriptor of a database drops SQLite's locks on it.
+// fileEvents does nothing on platforms other than Linux, where the watcher polls. kqueue would need a file
+// descriptor, and closing any descriptor for a database drops SQLite's locks on it.
 type fileEvents struct{}
 
 func newFileEvents(Config) *fileEvents { return &fileEvents{} }
@@ -16,7 +16,7 @@ func (*fileEvents) followsLog() bool   { return false }
 func (*fileEvents) unsubscribe()       {}
 func (*fileEvents) close()             {}
 
-// signalFiles does nothing, since it depends on file events.
+// signalFiles does nothing, because it depends on file events.
 type signalFiles struct{}
 
 func newSignalFiles(string) *signalFiles                  { return &signalFiles{} }

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inotify is a kernel inotify instance. It opens no descriptors on the watched files, so it cannot
-// drop SQLite's locks. It uses system calls directly, because libraries for file events read each
-// event immediately, whereas the mux lets events accumulate.
+// inotify is a kernel inotify instance. It opens no descriptors on the watched files, so it cannot drop SQLite's
+// locks. It makes system calls directly: libraries for file events read each event immediately, whereas the mux lets
+// events accumulate.
 type inotify struct {
 	fd   int      // for adding watches; file.Fd would make the descriptor blocking
 	file *os.File // for reading in Go's poller; unblocked by close
@@ -36,8 +36,7 @@ func (i inotify) watch(path string, mask uint32) (int32, error) {
 	return int32(wd), os.NewSyscallError("inotify_add_watch", err)
 }
 
-// forget removes a watch. An error means that the watch has already ended with its file, and is
-// ignored.
+// forget removes a watch. Errors are ignored, because they mean that the watch has already ended with its file.
 func (i inotify) forget(wd int32) { _, _ = unix.InotifyRmWatch(i.fd, uint32(wd)) }
 
 // read blocks until there are events, and calls f for each. It fails after close.

@@ -10,8 +10,8 @@ import (
 	"github.com/honker-go/honker/internal/sqlite"
 )
 
-// inotifyMux is an inotify instance shared by all watchers of the process. By default, Linux allows
-// 128 instances per user, and a process may have a thousand files open.
+// inotifyMux is an inotify instance shared by all watchers in the process. By default, Linux allows 128 instances per
+// user, and a process may have a thousand files open.
 type inotifyMux struct {
 	in    inotify
 	ended chan struct{} // closed when forward has returned
@@ -29,8 +29,8 @@ type subscriber interface {
 	fire(gone bool) // gone: the path no longer leads to the watched file
 }
 
-// shared is the instance of this process. It exists while at least one watcher uses it, so that a
-// process without open databases keeps neither a descriptor nor a goroutine.
+// shared is this process's instance. It exists only while at least one watcher uses it, so that a process without
+// open databases keeps neither a descriptor nor a goroutine.
 var (
 	sharedMu sync.Mutex
 	shared   *inotifyMux
@@ -53,7 +53,7 @@ func acquireMux() (*inotifyMux, error) {
 	return shared, nil
 }
 
-// release closes the instance after its last user, and waits for its goroutine.
+// release closes the instance after its last user has released it, and waits for its goroutine to end.
 func (m *inotifyMux) release() {
 	sharedMu.Lock()
 	defer sharedMu.Unlock()
@@ -71,15 +71,15 @@ const (
 	gone = moved | unix.IN_IGNORED | unix.IN_UNMOUNT
 )
 
-// subscribe makes the mux call e.fire for events in mask at path, and when the file there is gone.
-// It returns the watch descriptor to pass to unsubscribe.
+// subscribe makes the mux call e.fire for events in mask at path, and when that file is gone. It returns the watch
+// descriptor to pass to unsubscribe.
 func (m *inotifyMux) subscribe(e subscriber, path string, mask uint32) (int32, error) {
 	// Hold the lock during the system call: an event may arrive before it returns, and dispatch
 	// must find the subscriber.
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	wd, err := m.in.watch(path, mask|moved)
-	// If nobody read a watch's events, the file would look quiet.
+	// If nothing read a watch's events, the file would look quiet.
 	if err = cmp.Or(m.readErr, err); err != nil {
 		return 0, err
 	}
@@ -120,7 +120,7 @@ func (m *inotifyMux) forward() {
 	buf := make([]byte, 4096)
 	err := m.in.read(buf, m.dispatch)
 	for ; err == nil; err = m.in.read(buf, m.dispatch) {
-		sqlite.Pause(mergeFor) // a timer would have a resolution of a millisecond
+		sqlite.Pause(mergeFor) // a timer's resolution would be a millisecond
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -144,7 +144,7 @@ func (m *inotifyMux) dispatch(wd int32, mask uint32) {
 	}
 }
 
-// fireAllLocked is called after lost events, which may have concerned any file.
+// fireAllLocked is called after events were lost, which may have been for any file.
 func (m *inotifyMux) fireAllLocked() {
 	for wd := range m.subscribers {
 		m.fireLocked(wd, ^uint32(0))

@@ -14,20 +14,19 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// signalFiles let a process tell other processes of this library that it has committed something
-// for their waiters. They are empty files in the directory <database>-wake, one per signal. Opening
-// a file raises its signal: inotify reports it only to the processes that watch this file. Raising
-// a signal writes nothing to disk.
+// signalFiles let a process tell other processes that use this library that it has committed something for their
+// waiters. They are empty files in the directory <database>-wake, one per signal. Opening a file raises its signal:
+// inotify reports it only to the processes that watch this file. Raising a signal writes nothing to disk.
 //
-// Signals are an optimization for busy databases, where WAL events would wake every process on
-// every commit. If a file is missing or was deleted, the next look by timer finds the commit.
+// Signals are an optimization for busy databases, where WAL events would wake every process on every commit. If a
+// file is missing or was deleted, the commit is found when the timer next triggers a check.
 type signalFiles struct {
 	dir string
 
 	// Used by raise, on any goroutine.
 	watched atomic.Uint64    // signals watched by this process
 	own     atomic.Uint64    // subset of watched whose next event is caused by this process
-	next    [64]atomic.Int64 // earliest time of the next raise, in unix nanoseconds
+	next    [64]atomic.Int64 // earliest time of the next raise, in Unix nanoseconds
 
 	// Used on the watcher's goroutine, except that fire runs on the mux's goroutine.
 	fired   chan struct{}
@@ -43,9 +42,8 @@ type signalFile struct {
 	wd  int32
 }
 
-// raiseGap is the minimum time between two raises of a signal. A process woken by the first raise
-// looks again within a few milliseconds, so a second raise adds little. absentGap is the same for a
-// signal without a file.
+// raiseGap is the minimum time between two raises of a signal. A process woken by the first raise checks again within
+// a few milliseconds, so a second raise adds little. absentGap is the same for a signal without a file.
 const (
 	raiseGap  = 250 * time.Microsecond
 	absentGap = time.Millisecond
@@ -88,8 +86,8 @@ func (s *signalFiles) C() <-chan struct{} { return s.fired }
 // take returns the signals raised since the last call.
 func (s *signalFiles) take() wake.Signals { return wake.Signals(s.arrived.Swap(0)) }
 
-// watch adds missing watches for set. It returns true if it has added any, since earlier signals
-// caused no event. If a file cannot be watched, the watcher tries again before the next look.
+// watch adds missing watches for set. It returns true if it added any, because earlier signals caused no event. If a
+// file can't be watched, the watcher tries again before the next check.
 func (s *signalFiles) watch(events *fileEvents, set wake.Signals) (added bool) {
 	if events.mux == nil {
 		return false
@@ -130,7 +128,7 @@ func (s *signalFiles) create(path string) error {
 	}
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, mode)
 	if os.IsExist(err) {
-		return nil // created by another process in the meantime
+		return nil // another process has just created it
 	}
 	if err != nil {
 		return err
@@ -142,7 +140,7 @@ func (s *signalFiles) create(path string) error {
 func (f *signalFile) fire(gone bool) {
 	switch {
 	case gone:
-		f.all.watched.And(^f.bit) // the watcher watches a new file before its next look
+		f.all.watched.And(^f.bit) // the watcher watches a new file before its next check
 	case f.all.own.And(^f.bit)&f.bit != 0:
 		return // caused by this process, whose waiters were woken directly
 	default:
@@ -168,8 +166,7 @@ func (s *signalFiles) unwatch(events *fileEvents) {
 	}
 }
 
-// close also removes the files, as SQLite removes its WAL. Another process that watches a file
-// creates it again.
+// close also removes the files, as SQLite removes its WAL. Another process that is watching a file creates it again.
 func (s *signalFiles) close(events *fileEvents) {
 	s.unwatch(events)
 	if !s.created {

@@ -9,10 +9,10 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// wait blocks until there is a reason to look, and returns the reason.
+// wait blocks until there is a reason to check for a commit, and returns the reason.
 func (w *Watcher) wait() reason {
-	// RemoveWaiter does not wake the watcher, which notices here, after its next look, that its last waiter has
-	// left. If a waiter returns sooner, events are still enabled.
+	// RemoveWaiter doesn't wake the watcher, which notices here, after its next check, that its last waiter has left.
+	// If a waiter returns before then, events are still enabled.
 	waiting, deadline := w.demand()
 	for !waiting {
 		if !w.sleep() {
@@ -24,8 +24,8 @@ func (w *Watcher) wait() reason {
 		return byRequest
 	}
 	pause, ends := w.nextPause(time.Now(), deadline)
-	// The minimum pause is a millisecond, for which the runtime's timers are precise enough. For shorter pauses
-	// search sleeps in the system, because the runtime would round them up.
+	// The minimum pause is a millisecond, for which the runtime's timers are precise enough. For shorter pauses,
+	// search sleeps with a system call, because the runtime would round them up.
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
@@ -43,7 +43,7 @@ func (w *Watcher) wait() reason {
 	}
 }
 
-// sleep waits for a request, with no timers or events. It returns false on Close.
+// sleep waits for a request, with no timers or events. It returns false when the watcher is closed.
 func (w *Watcher) sleep() bool {
 	// Events cost every process that writes to the file some time.
 	w.events.unsubscribe()
@@ -58,8 +58,8 @@ func (w *Watcher) sleep() bool {
 	}
 }
 
-// followEvents enables events or signals according to the state. It returns true if a look is due at once, because
-// earlier writes caused neither.
+// followEvents enables events or signals according to the state. It returns true if a check is due immediately,
+// because earlier writes caused neither.
 func (w *Watcher) followEvents() bool {
 	if w.state == busy {
 		added := !w.cfg.NoSignals && w.signals.watch(w.events, w.awaitedSignals())
@@ -70,8 +70,8 @@ func (w *Watcher) followEvents() bool {
 	switch {
 	case w.events.subscribe():
 		w.signals.unwatch(w.events)
-		// A commit in progress may already have caused its event, so the watcher searches. On a filesystem that
-		// has missed events before, a new watch proves nothing. Only an actual event ends polling.
+		// A commit in progress may already have caused its event, so the watcher searches. On a filesystem that has
+		// failed to send events before, a new watch proves nothing: only an actual event ends polling.
 		w.enter(searching, afterEvent)
 		if w.eventMissed {
 			w.enter(polling, w.cfg.Poll)
@@ -101,7 +101,7 @@ func (w *Watcher) nextPause(now, deadline time.Time) (time.Duration, reason) {
 		if until <= pause {
 			return until, byDeadline
 		}
-		// The deadline is on the wall clock, which can be set, but the timer uses the monotonic clock.
+		// The deadline is a wall clock time, and the wall clock can be set, but the timer uses the monotonic clock.
 		pause = min(pause, max(clockCheck, w.cfg.Poll))
 	}
 	if w.state == searching || w.state == listening {
@@ -110,8 +110,8 @@ func (w *Watcher) nextPause(now, deadline time.Time) (time.Duration, reason) {
 	return pause, ends
 }
 
-// alignWakeups shortens a long pause so that it ends at a multiple of its length. The watchers of all files then
-// wake up at the same time, which saves most of the cost of a look: waking a sleeping thread.
+// alignWakeups shortens a long pause so that it ends at a multiple of its length. The watchers of all files then wake
+// up at the same time, which avoids most of the cost of a check: waking a sleeping thread.
 func alignWakeups(now time.Time, pause time.Duration) time.Duration {
 	if pause < alignFrom {
 		return pause
@@ -119,8 +119,8 @@ func alignWakeups(now time.Time, pause time.Duration) time.Duration {
 	return now.Add(pause).Truncate(pause).Sub(now)
 }
 
-// look reads the version and reports a change. Whatever woke the watcher, only the version proves a commit. A
-// signal is the exception: it is raised after a commit, so reading the version would be redundant.
+// look reads the version and reports a change. No matter why the watcher woke up, only the version proves that there
+// was a commit. The exception is a signal: it is raised after a commit, so there's no need to read the version.
 func (w *Watcher) look(why reason) {
 	now := time.Now()
 	if why == byDeadline {
@@ -131,7 +131,7 @@ func (w *Watcher) look(why reason) {
 		return
 	}
 	if why != bySignal {
-		w.postponed.Store(false) // before reading the version: a later commit must request another look
+		w.postponed.Store(false) // before reading the version: a later commit must request another check
 	}
 	switch {
 	case why == byEvent:
@@ -143,14 +143,14 @@ func (w *Watcher) look(why reason) {
 	case why == byDeadline:
 		w.cfg.Changed(wake.Deadline, wake.AllSignals)
 	case why == byTimer:
-		// Only a timer lengthens the pause. A request without a change means a rollback, which does not show that
-		// the file is quiet.
+		// Only a timer lengthens the pause. A request without a change means a rollback, which doesn't show that the
+		// file is quiet.
 		w.foundNothing(now)
 	}
 }
 
-// signaled wakes the waiters for the raised signals. More commits that concern them may follow within raiseGap
-// without a signal, so the next look must come soon.
+// signaled wakes the waiters for the raised signals. More commits for them may follow within raiseGap without a
+// signal, so the next check must come soon.
 func (w *Watcher) signaled() {
 	raised := w.signals.take()
 	if raised == 0 || w.cfg.Changed(wake.Commit, raised) == 0 {
@@ -172,16 +172,16 @@ func (w *Watcher) clearDeadline(now time.Time) {
 }
 
 // search looks for the commit announced by an event. The event comes when the WAL is written, shortly before the
-// commit becomes visible. The resolution of timers is too coarse, so the goroutine uses system sleeps here.
+// commit becomes visible. Timers are too coarse, so the goroutine sleeps with system calls here.
 func (w *Watcher) search(now time.Time) {
 	w.eventMissed = false
 	w.enter(searching, afterEvent)
 	if w.tooFast(now) {
 		w.enter(busy, max(w.poll(busy), burstGap))
 	}
-	// If this process has committed since the last event, the event is probably caused by that commit, for which
-	// Committed has already requested a look. A single look is then enough, in case another process has committed
-	// too. The count need not be exact: a later look finds commits that it misses.
+	// If this process has committed since the last event, this event was probably caused by that commit, for which
+	// Committed has already requested a check. A single check is then enough, in case another process has committed
+	// too. The count doesn't have to be exact: a later check finds any commits that it misses.
 	own := w.cfg.Commits()
 	mine := own != w.ownCommits
 	w.ownCommits = own
@@ -193,15 +193,15 @@ func (w *Watcher) search(now time.Time) {
 		}
 		if mine || time.Now().After(until) {
 			// Either there was a rollback or a checkpoint, or the disk delays the writer between the event and the
-			// commit. There will be no second event, so the timer continues with growing pauses. The delay is thus
-			// proportional to the disk's delay.
+			// commit. There will be no second event, so the timer continues the search with growing pauses. The extra
+			// delay is thus proportional to the disk's delay.
 			return
 		}
 	}
 }
 
 // tooFast reports whether events arrive too close together. For each event, the writer has to wake this process.
-// Above a certain rate, polling is cheaper for both and hardly slower.
+// Above a certain rate, polling is cheaper for both and hardly any slower.
 func (w *Watcher) tooFast(now time.Time) bool {
 	if now.Sub(w.lastEvent) < burstGap {
 		w.fastEvents++
@@ -212,7 +212,7 @@ func (w *Watcher) tooFast(now time.Time) bool {
 	return w.fastEvents >= burstEvents
 }
 
-// found reports a commit. If the commit woke no waiter, the next looks become less frequent.
+// found reports a commit. If the commit woke no waiter, the watcher checks less often.
 func (w *Watcher) found(now time.Time, why reason) {
 	w.lastCommit = now
 	cause := wake.Commit
@@ -222,7 +222,7 @@ func (w *Watcher) found(now time.Time, why reason) {
 	began := time.Now()
 	woken := w.cfg.Changed(cause, wake.AllSignals)
 	took := time.Since(began)
-	cost := min(took, w.took) // a single look may have been delayed by other work
+	cost := min(took, w.took) // a single check may have been delayed by other work
 	w.took = took
 	w.missed = woken == 0
 	if w.missed {
@@ -234,8 +234,8 @@ func (w *Watcher) found(now time.Time, why reason) {
 	case w.state == polling, w.state == busy:
 		w.pause = w.poll(w.state)
 	case w.state == searching && why == byTimer:
-		// The event came before the commit was visible. A commit found at once does not change the state, since
-		// the event may belong to the next commit, which is not visible yet.
+		// The event came before the commit was visible. If the commit was found immediately, the state doesn't
+		// change, because the event may belong to the next commit, which isn't visible yet.
 		w.enter(listening, max(afterCommit, w.cfg.Poll))
 	case w.state == listening && why == byTimer:
 		// The commit caused no event. Some filesystems accept a watch and never send events.
@@ -246,9 +246,9 @@ func (w *Watcher) found(now time.Time, why reason) {
 	}
 }
 
-// foundOthers makes looks less frequent, including looks for this process's commits: a commit that wakes no
-// waiter here is usually followed by others like it. Calls in this process wake their waiters directly. cost is
-// the time it took to find out that no waiter is concerned.
+// foundOthers makes the watcher check less often, even after this process's own commits: a commit that wakes no
+// waiter here is usually followed by others like it. Calls in this process wake their waiters directly. cost is the
+// time it took to find out that the commit wasn't for any waiter here.
 func (w *Watcher) foundOthers(now time.Time, cost time.Duration) {
 	w.backoff = min(max(2*w.backoff, firstBackoff), slowestBackoff)
 	pause := min(max(w.backoff, lookShare*cost), slowestLook)
@@ -259,9 +259,9 @@ func (w *Watcher) foundOthers(now time.Time, cost time.Duration) {
 	w.pause = max(pause, w.poll(w.state))
 }
 
-// poll returns the minimum pause between looks in a state without events. In state busy it is at most
-// slowestBackoff: a longer Poll is meant for times with events, which busy has disabled, and some committing
-// programs raise no signals.
+// poll returns the minimum pause between checks in a state without events. In the busy state it is at most
+// slowestBackoff: a longer Poll is meant for when events are on, but the busy state turns them off, and some programs
+// raise no signals when they commit.
 func (w *Watcher) poll(s state) time.Duration {
 	if s == busy {
 		return min(w.cfg.Poll, slowestBackoff)
@@ -274,7 +274,7 @@ func (w *Watcher) foundNothing(now time.Time) {
 	quiet := now.Sub(w.lastCommit)
 	switch {
 	case w.state == busy && (quiet > othersQuiet || quiet > quietAfter && !w.missed):
-		// followEvents then adds the watches again, and leaves polling at once.
+		// followEvents then adds the watches again, and leaves the polling state immediately.
 		w.fastEvents, w.missed = 0, false
 		w.enter(polling, w.cfg.Poll)
 	case w.state == busy, w.state == polling && quiet <= idleAfter:
@@ -285,7 +285,7 @@ func (w *Watcher) foundNothing(now time.Time) {
 			w.pause = w.cfg.Poll
 		}
 	case w.state == polling:
-		// From now on, looks are late by about a hundredth of the preceding quiet time.
+		// From now on, checks are late by about a hundredth of the preceding quiet time.
 		w.pause = max(min(2*w.pause, quiet/100, slowestPoll), w.cfg.Poll)
 	default: // searching or listening
 		longest := w.longestPause()
@@ -304,8 +304,8 @@ func (w *Watcher) longestPause() time.Duration {
 	return max(safetyLook, w.cfg.Poll)
 }
 
-// changed reads the version, and reports whether there may have been a commit since it was last read. It returns
-// true for the first read, which has nothing to compare with, and after a reconnect, since the version is specific
+// changed reads the version, and reports whether there may have been a commit since it was last read. It returns true
+// for the first read, when there is nothing to compare with, and after a reconnect, because the version is specific
 // to a connection.
 func (w *Watcher) changed() bool {
 	v, err := w.cfg.Version.Version(w.ctx)
@@ -318,15 +318,15 @@ func (w *Watcher) changed() bool {
 	return changed
 }
 
-// versionFailed handles an error from Version. The last version is kept, so that the next successful read finds
-// the difference.
+// versionFailed handles an error from Version. The last version is kept, so that the next successful read finds any
+// difference.
 func (w *Watcher) versionFailed(err error) {
-	w.pause = min(w.pause, afterCommit) // the look failed, so try again soon
+	w.pause = min(w.pause, afterCommit) // the check failed, so try again soon
 	if sqlite.IsBusy(err) {
 		return
 	}
 	if errors.Is(err, engine.ErrDatabaseReplaced) || w.ctx.Err() != nil {
-		return // reported by Identity at the next look, or caused by Close
+		return // Identity will report it at the next check, or Close caused it
 	}
 	if !w.connLost {
 		w.cfg.Logger.Warn("honker: the watcher lost its connection and will open another", "error", err)

@@ -1,8 +1,8 @@
-// Package watch detects commits of other connections to a database file.
+// Package watch detects commits by other connections to a database file.
 //
-// Only PRAGMA data_version shows whether there was a commit. Other sources tell the watcher when to
-// read it: a commit by this process, an operating system event for the -wal file, a signal from
-// another process, a waiter's deadline, and a safety look every few seconds.
+// Only PRAGMA data_version shows whether there was a commit. Reading it to find out is called a look. Other sources
+// tell the watcher when to look: a commit by this process, an operating system event for the -wal file, a signal from
+// another process, a waiter's deadline, or a timer that makes sure of a look every few seconds.
 //
 // A watcher is always in one of five states:
 //
@@ -16,18 +16,17 @@
 //
 // In any state, the last RemoveWaiter leads to sleeping. Like searching, listening can lead to busy.
 //
-// The states, and the time of the next look without a request:
+// The states, and when the next look happens if nothing requests it earlier:
 //
 //   - sleeping: there is no waiter. No timer runs, and events are off.
-//   - searching: an event came, but the commit may not be visible yet. Looks follow at intervals
-//     that double from a millisecond to a few seconds.
-//   - listening: no commit is announced. Events are on, with a safety look every four seconds.
-//   - polling: there are no events, or they proved unreliable. There is a look every Poll.
-//   - busy: commits come faster than events are worth, or concern no waiter here. Events are off
-//     and signals are on. There is a look every Poll, or every 100 ms if Poll is longer, and fewer
-//     looks with each commit that concerns no waiter. With events, each of fifty idle processes would
-//     wake up at each commit of a busy process, and leave it no processor time. See
-//     docs/internals/decisions/007.
+//   - searching: an event came, but its commit may not be visible yet. The watcher looks at intervals that double
+//     from a millisecond to a few seconds.
+//   - listening: no event is pending. Events are on, with a look every four seconds just in case.
+//   - polling: there are no events, or they proved unreliable. The watcher looks every Poll.
+//   - busy: commits come too fast for events to be worth it, or aren't for any waiter here. Events are off and
+//     signals are on. The watcher looks every Poll, or every 100 ms if Poll is longer, and less often after each
+//     commit that isn't for any waiter here. With events, fifty idle processes would all wake up for each commit of a
+//     busy process and leave it no processor time. See docs/internals/decisions/007.
 package watch
 
 import (
@@ -57,25 +56,25 @@ type Config struct {
 	Notices   bool          // use file events where the platform has them
 	NoSignals bool          // create no files next to the database; other processes then cannot wake this process before its next look
 	Untrusted bool          // the filesystem may accept a watch and never send an event
-	Lost      func(error)   // called when the file was replaced and the watcher has ended
+	Lost      func(error)   // called when the watcher has ended because the file was replaced
 	Logger    *slog.Logger
 
-	// Changed reports that there may be news for the waiters of signals. It must return the number of waiters it
+	// Changed is called when there may be news for the waiters of signals. It must return the number of waiters it
 	// woke. It runs on the watcher's goroutine.
 	Changed func(cause wake.Reason, signals wake.Signals) (woken int)
 }
 
 // Pauses with events.
 const (
-	// safetyLook limits the delay when no event comes: after a lost event, or when another file appears at the
-	// path because a parent directory was renamed. A look at a thousand files takes 25 to 30 ms, so a look
-	// every four seconds costs 0.6 to 0.8 % of a core.
+	// safetyLook limits the delay when no event comes: after an event was lost, or when another file appears at the
+	// path because a parent directory was renamed. A look at a thousand files takes 25 to 30 ms, so a look every four
+	// seconds costs 0.6 to 0.8 % of a core.
 	safetyLook = 4 * time.Second
 	// uncertainLook replaces safetyLook where events may be missing: on an untrusted filesystem, and without a
 	// -wal file, whose creation causes no event.
 	uncertainLook = 500 * time.Millisecond
 	// clockCheck limits the delay of a deadline after the wall clock was set or the machine was suspended. Timers
-	// do not notice either.
+	// don't notice either of these.
 	clockCheck = 500 * time.Millisecond
 	// alignFrom is the shortest pause that is aligned with other files' pauses.
 	alignFrom = 500 * time.Millisecond
@@ -88,7 +87,7 @@ const (
 const (
 	searchFor   = 600 * time.Microsecond
 	searchEvery = 30 * time.Microsecond
-	afterFound  = 250 * time.Microsecond // gives the writer some rest; events are queued in the meantime
+	afterFound  = 250 * time.Microsecond // gives the writer a break; events queue up during it
 )
 
 // Pauses without events.
@@ -96,14 +95,14 @@ const (
 	slowestPoll = 100 * time.Millisecond // after ten quiet seconds, unless Poll is longer
 	idleAfter   = time.Second            // polling slows down after this time without a commit
 
-	// After commits that concern no waiter here, the pauses grow from firstBackoff to slowestBackoff.
+	// After commits that aren't for any waiter here, the pauses grow from firstBackoff to slowestBackoff.
 	firstBackoff   = 2 * time.Millisecond
 	slowestBackoff = 100 * time.Millisecond
 
 	burstGap    = time.Millisecond       // maximum time between events in a burst
 	burstEvents = 16                     // number of events in a burst that disables events
 	quietAfter  = 20 * time.Millisecond  // a burst ends after this time without a commit
-	othersQuiet = 200 * time.Millisecond // the same for commits that concern no waiter here
+	othersQuiet = 200 * time.Millisecond // the same for commits that aren't for any waiter here
 
 	// lookShare limits the cost of fruitless looks: after such a look, the watcher waits lookShare times as long
 	// as the look took. A look is slow if there are thousands of names to query. The wait is at most
@@ -164,7 +163,7 @@ type Watcher struct {
 	versionKnown bool // version was read at least once
 	connLost     bool // the connection was lost after version was read
 	lastCommit   time.Time
-	missed       bool          // the last commit concerned no waiter here
+	missed       bool          // the last commit wasn't for any waiter here
 	backoff      time.Duration // grows with each such commit in a row
 	took         time.Duration // duration of Changed after the last commit
 	notBefore    time.Time     // earliest time of a look by request
@@ -180,9 +179,8 @@ func New(cfg Config) *Watcher {
 	return &Watcher{cfg: cfg, signals: newSignalFiles(cfg.Path), wake: make(chan struct{}, 1), ctx: ctx, stop: stop, done: make(chan struct{}), bubble: wake.InBubble()}
 }
 
-// AddWaiter makes the watcher look for commits. Commits made after AddWaiter has returned will be noticed, and
-// immediately if another process raises a signal in signals. Each call must be paired with a RemoveWaiter with
-// the same signals.
+// AddWaiter makes the watcher look for commits. Commits made after AddWaiter returns will be noticed, immediately if
+// another process raises a signal in signals. Each call must be paired with a RemoveWaiter with the same signals.
 func (w *Watcher) AddWaiter(signals wake.Signals) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -212,16 +210,15 @@ func (w *Watcher) RemoveWaiter(signals wake.Signals) {
 	}
 }
 
-// Committed requests a look after a commit by this process. It never blocks, because the caller is in the middle
-// of its work.
+// Committed requests a look after a commit by this process. It never blocks, because the caller has other work to do.
 func (w *Watcher) Committed() {
 	if waiting, _ := w.demand(); waiting && !w.postponed.Load() {
 		w.requestLook()
 	}
 }
 
-// Raise wakes the processes that have a waiter for a signal in signals. It must be called after a commit that
-// concerns them. It costs a system call or two.
+// Raise wakes the processes that have a waiter for a signal in signals. It must be called after a commit that those
+// waiters are waiting for. It costs a system call or two.
 func (w *Watcher) Raise(signals wake.Signals) { w.signals.raise(signals) }
 
 // WakeAt requests a call to Changed at wall clock time t, even without a commit.
@@ -276,7 +273,7 @@ func (w *Watcher) demand() (waiting bool, deadline time.Time) {
 func (w *Watcher) run() {
 	defer close(w.done)
 	defer w.cfg.Version.Close()
-	if w.bubble != wake.InBubble() { // wait uses channels from outside the bubble, so the bubble's time does not advance
+	if w.bubble != wake.InBubble() { // wait uses channels from outside the bubble, so the bubble's time doesn't advance
 		w.cfg.Logger.Error("honker: a DB that was opened outside of a testing/synctest bubble is used inside it, so the bubble's time does not pass: open it in the bubble, as package honkertest does",
 			"path", w.cfg.Path)
 	}

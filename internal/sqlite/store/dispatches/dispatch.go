@@ -26,8 +26,8 @@ var (
 	dispatchReplyDDL string
 )
 
-// dispatchParts describes the parts of the schema, indexed by row.DispatchPart. last is the last object
-// that the part's setup creates: if it exists, the part is complete.
+// dispatchParts describes the parts of the schema, indexed by row.DispatchPart. last is the last object that is
+// created for the part: if it exists, the part is complete.
 var dispatchParts = [...]struct {
 	last, ddl string
 	triggers  []string // all triggers of the part
@@ -126,8 +126,7 @@ func (d Dispatches) AddTwins(ctx context.Context, q row.Querier, sent int64, twi
 const sqlDispatched = `SELECT j.job_id, j.queue FROM _honkerx_dispatch_twins AS t
 JOIN _honkerx_dispatch_jobs AS j ON j.job_id = t.sent_id WHERE t.job_id = ?1`
 
-// Original returns the sent job, and its queue, for the copy id in a legacy queue. It returns false if id
-// is not a copy.
+// Original returns the sent job and its queue for id, a copy in a legacy queue. It returns false if id is not a copy.
 func (d Dispatches) Original(ctx context.Context, q row.Querier, id int64) (sent int64, queue string, found bool, err error) {
 	if there, err := d.exists(ctx, q); err != nil || !there {
 		return 0, "", false, err
@@ -136,7 +135,7 @@ func (d Dispatches) Original(ctx context.Context, q row.Querier, id int64) (sent
 	return sent, queue, found, err
 }
 
-// Parts of reply queue names, between the prefix and the job id.
+// Parts of reply queue names, between the prefix and the job ID.
 const (
 	dispatchReply       = "q:reply:"
 	dispatchLegacyReply = "reply:"
@@ -194,14 +193,14 @@ const sqlDispatchCopies = `SELECT id, queue, state = 'processing', coalesce(work
 WHERE id IN (SELECT job_id FROM _honkerx_dispatch_jobs WHERE job_id = ?1
   UNION ALL SELECT job_id FROM _honkerx_dispatch_twins WHERE sent_id = ?1)`
 
-// Copies returns the live jobs that represent the sent job id. There are several while it is also waiting
+// Copies returns the live jobs that represent the sent job ID. There are several as long as the job is also waiting
 // in legacy queues.
 func (d Dispatches) Copies(ctx context.Context, q row.Querier, id int64, now time.Time) (out []row.DispatchCopy, err error) {
 	out, _, err = d.copies(ctx, q, id, now)
 	return out, err
 }
 
-// copies is like Copies. held is the end of the valid claim on one of them, or 0 if there is none.
+// copies is like Copies. held is the time at which the valid claim on any of them ends, or 0 if there is none.
 func (d Dispatches) copies(ctx context.Context, q row.Querier, id int64, now time.Time) (out []row.DispatchCopy, held int64, err error) {
 	if there, err := d.exists(ctx, q); err != nil || !there {
 		return nil, 0, err
@@ -258,8 +257,8 @@ func (Dispatches) EndStopped(ctx context.Context, q row.Querier, id int64, now t
 	return err
 }
 
-// sqlDispatchLoads uses the indexes of claims, which cover the counts. Ids increase in the order of the
-// enqueues, so the lowest id belongs to the oldest job.
+// sqlDispatchLoads uses the indexes of claims, which cover the counts. IDs increase in the order in which jobs are
+// enqueued, so the lowest ID belongs to the oldest job.
 const sqlDispatchLoads = `SELECT k.value,
   (SELECT count(*) FROM _honker_live INDEXED BY _honkerx_live_pending WHERE queue = k.value AND state = 'pending'),
   (SELECT count(*) FROM _honker_live INDEXED BY _honker_live_processing_deadline WHERE queue = k.value AND state = 'processing'),
@@ -281,8 +280,8 @@ func (Dispatches) Loads(ctx context.Context, q row.Querier, queues []string) (ou
 	return out, err
 }
 
-// These statements use the indexes of claims. Counting stops at a thousand, which is precise enough to
-// choose among queues.
+// These statements use the indexes of claims. Counting stops at a thousand, which is precise enough to choose between
+// queues.
 const (
 	sqlDispatchWaiting = `SELECT k.value, (SELECT count(*) FROM (
   SELECT 1 FROM _honker_live INDEXED BY _honkerx_live_pending WHERE queue = k.value AND state = 'pending' LIMIT 1000))
@@ -292,8 +291,8 @@ FROM json_each(?1) AS k`
 ON l.queue = k.value AND l.state = 'processing' WHERE l.worker_id IS NOT NULL`
 )
 
-// Occupancy returns the number of pending jobs in each of the queues waiting, and the worker of each
-// running job in the queues running.
+// Occupancy returns the number of pending jobs in each of the queues in waiting, and the worker of each running job
+// in the queues in running.
 func (Dispatches) Occupancy(ctx context.Context, q row.Querier, waiting, running []string) (out row.DispatchOccupancy, err error) {
 	out.Waiting = make(map[string]int, len(waiting))
 	err = rows.Each(ctx, q, sqlDispatchWaiting, func(r *sql.Rows) error {

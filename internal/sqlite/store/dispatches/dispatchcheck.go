@@ -8,8 +8,8 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// dispatchInvariants hold between any two transactions in package dispatch's tables. Each query
-// selects a description of each violation.
+// dispatchInvariants hold between any two transactions in package dispatch's tables. Each query selects a description
+// of each violation.
 var dispatchInvariants = []struct{ rule, query string }{
 	{"a job runs as itself, or as one of its copies",
 		`SELECT 'job ' || job_id FROM _honkerx_dispatch_jobs AS j WHERE run_id <> job_id

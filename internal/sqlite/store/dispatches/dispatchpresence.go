@@ -15,7 +15,7 @@ const sqlAddPresence = `INSERT INTO _honkerx_dispatch_presence (key, owner, valu
 ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, value = excluded.value, expires_ms = excluded.expires_ms
 WHERE _honkerx_dispatch_presence.expires_ms <= ?5 OR _honkerx_dispatch_presence.owner = excluded.owner`
 
-// presenceValue is the stored form of those fields of a presence that do not identify it.
+// presenceValue is the stored form of a presence's fields, other than those that identify it.
 type presenceValue struct {
 	PID           int          `json:"pid"`
 	Hostname      string       `json:"hostname"`
@@ -51,8 +51,8 @@ func valueOf(p *row.DispatchPresence) string {
 	return string(text)
 }
 
-// setValue sets p's fields from their stored form. Another program may have written it, so fields that
-// cannot be decoded stay zero.
+// setValue sets p's fields from their stored form. Another program may have written it, so fields that can't be
+// decoded stay zero.
 func setValue(p *row.DispatchPresence, value string) {
 	var v presenceValue
 	_ = json.Unmarshal([]byte(value), &v)
@@ -60,8 +60,8 @@ func setValue(p *row.DispatchPresence, value string) {
 	p.LastHeartbeat, p.InFlight, p.Busy, p.Paused = v.LastHeartbeat.Time, v.InFlight, v.Busy, v.Paused
 }
 
-// Register adds an actor or updates its row, and creates missing tables. It returns false if another live
-// actor has its key.
+// Register adds an actor or updates its row, creating any missing tables. It returns false if another live actor has
+// its key.
 func (d Dispatches) Register(ctx context.Context, q row.Querier, p row.DispatchPresence, now time.Time) (bool, error) {
 	if err := d.Lock(ctx, q); err != nil {
 		return false, err
@@ -122,8 +122,8 @@ WHERE key >= ?1 AND key < ?2 AND expires_ms > ?3 ORDER BY key`
 	sqlAllPresences = `SELECT key, owner, value, expires_ms FROM _honkerx_dispatch_presence WHERE expires_ms > ?1 ORDER BY key`
 )
 
-// Presences returns the live actors with keys from first up to but excluding end, sorted by key. If both
-// are empty, it returns all live actors.
+// Presences returns the live actors with keys from first up to but not including end, sorted by key. If both are
+// empty, it returns all live actors.
 func (d Dispatches) Presences(ctx context.Context, q row.Querier, first, end string, now time.Time) (out []row.DispatchPresence, err error) {
 	if there, err := d.exists(ctx, q); err != nil || !there {
 		return nil, err

@@ -10,8 +10,7 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// These statements scan the whole table. An index would slow down every job for the benefit of a rare
-// sweep.
+// These statements scan the whole table. An index would slow down every job just to speed up a rare sweep.
 const (
 	whereOverSent = ` FROM _honkerx_dispatch_jobs AS j WHERE ended_ms < ?1
   AND NOT EXISTS (SELECT 1 FROM _honker_live WHERE id = j.run_id)`
@@ -48,8 +47,8 @@ const (
 	sqlDispatchPrefixes = `SELECT substr(queue, 1, instr(queue, 'q:work:') - 1) FROM _honkerx_dispatch_jobs
 UNION SELECT substr(key, 1, instr(key, 'meta:actor:inst:') - 1) FROM _honkerx_dispatch_presence`
 
-	// sqlOldReplies uses the pending index. ?1 is the name of a reply queue without the job id, and ?2 is the
-	// upper bound of all such names. A reply to a job that package dispatch knows is kept with the job.
+	// sqlOldReplies uses the pending index. ?1 is the name of a reply queue without the job ID, and ?2 is the upper
+	// bound of all such names. A reply to a job that package dispatch knows is kept with the job.
 	sqlOldReplies = `SELECT id FROM _honker_live AS l INDEXED BY _honkerx_live_pending
 WHERE state = 'pending' AND queue >= ?1 AND queue < ?2 AND created_at < ?3
   AND substr(queue, length(?1) + 1) GLOB '[0-9]*' AND substr(queue, length(?1) + 1) NOT GLOB '*[^0-9]*'
@@ -86,7 +85,7 @@ func findOldReplies(ctx context.Context, q row.Querier, part row.Part, at time.T
 	return ids, nil
 }
 
-// dropReplies deletes the replies among ids that are still pending.
+// dropReplies deletes the replies among IDs that are still pending.
 func dropReplies(ctx context.Context, q row.Querier, _ row.Part, ids []int64, _ time.Time, _ int) (row.Swept, error) {
 	return rows.Swept(rows.Affected(ctx, q, sqlDropReplies, rows.IDList(ids)))
 }
@@ -100,7 +99,7 @@ const (
 	sqlNeedsReplies = `SELECT EXISTS (SELECT 1 FROM _honkerx_dispatch_jobs WHERE reply_queue IS NOT NULL OR reply_topic IS NOT NULL)`
 )
 
-// findActorsGone looks for expired actors and for triggers that no row needs any more.
+// findActorsGone looks for expired actors and for triggers that no row needs anymore.
 func findActorsGone(ctx context.Context, q row.Querier, _ row.Part, at time.Time, _ int) ([]int64, error) {
 	d := Dispatches{}
 	if there, err := d.exists(ctx, q); err != nil || !there {
@@ -130,7 +129,7 @@ var dispatchNeeds = []struct {
 	{row.DispatchLife, sqlNeedsLife}, {row.DispatchLegacy, sqlNeedsLegacy}, {row.DispatchReplies, sqlNeedsReplies},
 }
 
-// unneeded returns the parts whose triggers no row in the file needs any more.
+// unneeded returns the parts whose triggers no row in the file needs anymore.
 func (d Dispatches) unneeded(ctx context.Context, q row.Querier) (parts []row.DispatchPart, err error) {
 	there, err := d.objects(ctx, q)
 	if err != nil || !there[dispatchPresence] {
@@ -151,7 +150,7 @@ func (d Dispatches) unneeded(ctx context.Context, q row.Querier) (parts []row.Di
 	return parts, nil
 }
 
-// dropUnneeded drops the unneeded triggers, which it determines once it holds the write lock.
+// dropUnneeded drops unneeded triggers. It determines which these are once it holds the write lock.
 func (d Dispatches) dropUnneeded(ctx context.Context, q row.Querier) error {
 	if err := rows.TakeWriteLock(ctx, q); err != nil {
 		return err

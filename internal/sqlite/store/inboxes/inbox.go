@@ -26,9 +26,8 @@ func (Inboxes) exists(ctx context.Context, q row.Querier) (found bool, err error
 	return rows.One(ctx, q, sqlHasInbox, nil, &x)
 }
 
-// bootstrap creates the table in the caller's transaction, unless it exists. It takes the write lock
-// first, because a deferred transaction cannot write after a read if another writer has committed in
-// between.
+// bootstrap creates the table in the caller's transaction, unless it exists. It takes the write lock first, because a
+// deferred transaction can't write after a read if another writer has committed in between.
 func (i Inboxes) bootstrap(ctx context.Context, q row.Querier) error {
 	if err := rows.TakeWriteLock(ctx, q); err != nil {
 		return err
@@ -47,9 +46,9 @@ ON CONFLICT (source, id) DO NOTHING`
 	sqlReceived = `SELECT 1 FROM _honkerx_inbox_received WHERE source = ?1 AND id = ?2`
 )
 
-// Receive records a message until expires, which is rounded up to milliseconds, and creates a missing
-// table. first is false if the message was recorded before. Receive returns ErrNotInserted if the message
-// was not stored.
+// Receive records a message until expires, which is rounded up to milliseconds, and creates the table if it is
+// missing. first is false if the message had already been recorded. Receive returns ErrNotInserted if the message was
+// not stored.
 func (i Inboxes) Receive(ctx context.Context, q row.Querier, source, id string, now, expires time.Time) (first bool, err error) {
 	if err := i.bootstrap(ctx, q); err != nil {
 		return false, err
@@ -114,5 +113,5 @@ func Check(ctx context.Context, q row.Querier) (broken []string, err error) {
 	return broken, nil
 }
 
-// SweepReceived deletes ids past their retention.
+// SweepReceived deletes IDs past their retention.
 var SweepReceived = engine.Sweep{Find: findReceivedOver, Take: dropReceivedOver}

@@ -25,9 +25,9 @@ func (Locks) HeldAt(ctx context.Context, q row.Querier, name string, now int64) 
 	return owner, expires, held, err
 }
 
-// sqlAcquireLock uses the primary key. honker deletes an expired row and then inserts if there is none; this statement
-// does both. Unlike honker's, it fails if owner already holds the lock. Otherwise two callers with the same owner name
-// would both believe that they hold it.
+// sqlAcquireLock uses the primary key. honker deletes an expired row and then inserts a row if there is none; this
+// statement does both. Unlike honker's, it fails if owner already holds the lock. Otherwise two callers with the same
+// owner name would both believe that they hold it.
 const sqlAcquireLock = `INSERT INTO _honker_locks (name, owner, expires_at) VALUES (?1, ?2, ?3)
 ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, expires_at = excluded.expires_at
 WHERE expires_at <= ?4`
@@ -39,7 +39,7 @@ RETURNING CAST(value AS INTEGER)`
 
 // Acquire takes a free lock for ttl and returns it with its fencing token, which is larger than all earlier tokens. If
 // the lock is held, even by owner itself, Acquire changes nothing and returns the held lock with token 0. If the lock
-// is free but could not be stored, the error is ErrNotInserted.
+// was free but couldn't be stored, the error is ErrNotInserted.
 func (ls Locks) Acquire(ctx context.Context, q row.Querier, name, owner string, ttl time.Duration, now time.Time) (l row.Lock, token int64, err error) {
 	expires := lockedUntil(now, ttl)
 	token, ok, err := ls.AcquireAt(ctx, q, name, owner, now.Unix(), expires)
@@ -56,8 +56,8 @@ func (ls Locks) Acquire(ctx context.Context, q row.Querier, name, owner string, 
 	return all[0], 0, nil
 }
 
-// lockedUntil returns the second at which a lock that is acquired or renewed at now expires. Both parts are rounded up,
-// because a lock of one second must outlast the current second to be renewed at all.
+// lockedUntil returns the second at which a lock that is acquired or renewed at now expires. Both now and ttl are
+// rounded up, because a one-second lock must outlast the current second if it is to be renewed at all.
 func lockedUntil(now time.Time, ttl time.Duration) int64 {
 	return engine.UnixUp(now) + engine.Seconds(ttl)
 }
@@ -73,10 +73,10 @@ func (Locks) AcquireAt(ctx context.Context, q row.Querier, name, owner string, n
 }
 
 // sqlRenewLock uses the primary key. Unlike honker's statement, it does not revive an expired lock, because another
-// owner may have held it in the meantime.
+// owner may have held it since.
 const sqlRenewLock = `UPDATE _honker_locks SET expires_at = ?3 WHERE name = ?1 AND owner = ?2 AND expires_at > ?4`
 
-// Renew extends a lock until ttl from now, and returns its new expiry. It returns false if owner no longer holds the
+// Renew extends a lock to ttl from now, and returns its new expiry. It returns false if owner no longer holds the
 // lock.
 func (ls Locks) Renew(ctx context.Context, q row.Querier, name, owner string, ttl time.Duration, now time.Time) (expires time.Time, held bool, err error) {
 	until := lockedUntil(now, ttl)
@@ -84,7 +84,7 @@ func (ls Locks) Renew(ctx context.Context, q row.Querier, name, owner string, tt
 	return row.Instant(until), held, err
 }
 
-// RenewAt is like Renew but extends the lock until expires.
+// RenewAt is like Renew but extends the lock to expires.
 func (Locks) RenewAt(ctx context.Context, q row.Querier, name, owner string, now, expires int64) (bool, error) {
 	n, err := rows.Affected(ctx, q, sqlRenewLock, name, owner, expires, now)
 	return n > 0, err
@@ -116,7 +116,7 @@ func (Locks) States(ctx context.Context, q row.Querier, names []string, now time
 	return out, err
 }
 
-// The table is small: it has a row for each lock that is held or was not released.
+// The table is small: it has a row for each lock that is held or was never released.
 const sqlHeldLocks = `SELECT name, owner, expires_at FROM _honker_locks WHERE expires_at > ?1 ORDER BY name`
 
 // Held returns the lock called name if it is held. An empty name selects all held locks, sorted by name.

@@ -37,13 +37,12 @@ func (RateLimits) Count(ctx context.Context, q row.Querier, name string, start t
 // sqlSweepRates scans the table, because the primary key begins with the name.
 const sqlSweepRates = `DELETE FROM _honker_rate_limits WHERE window_start < ?1`
 
-// Sweep deletes all windows that started before the Unix second before, and returns their number.
+// Sweep deletes all windows that started before the Unix time before, and returns how many it deleted.
 func (RateLimits) Sweep(ctx context.Context, q row.Querier, before int64) (int, error) {
 	return rows.Affected(ctx, q, sqlSweepRates, before)
 }
 
-// sqlRateWindows uses the primary key. A seek finds the next name and a second seek its last
-// window.
+// sqlRateWindows uses the primary key. One seek finds the next name, and a second seek finds its last window.
 var sqlRateWindows = `WITH RECURSIVE ` + rows.SkipScan("names", "name", "_honker_rate_limits WHERE 1") + `
 SELECT n.name, w.window_start, w.count FROM names AS n CROSS JOIN _honker_rate_limits AS w
 WHERE w.name = n.name AND w.window_start = (SELECT max(window_start) FROM _honker_rate_limits WHERE name = n.name)
@@ -63,9 +62,8 @@ func (RateLimits) Last(ctx context.Context, q row.Querier) (all []row.RateWindow
 }
 
 const (
-	// A row does not store the window's length. A window is over when a later window with the same
-	// name has begun. Limits of different lengths may share a name, so the window must be old as
-	// well.
+	// A row does not store the window's length. A window is over when a later window with the same name has begun.
+	// Limits with different window lengths may share a name, so the window must also be old.
 	whereOverWindows = ` FROM _honker_rate_limits AS w WHERE window_start < ?1
   AND EXISTS (SELECT 1 FROM _honker_rate_limits AS later WHERE later.name = w.name AND later.window_start > w.window_start)`
 
@@ -78,7 +76,7 @@ const (
 	sqlDropOld    = `DELETE` + whereOldWindows + ` AND rowid IN (SELECT value FROM json_each(?2))`
 )
 
-// Sweeps of the windows that are over, and of all windows that began before a time.
+// Sweeps of windows that are over, and of all windows that began before a given time.
 var (
 	SweepWindows    = rows.RowSweep(sqlOverWindows, sqlDropWindows, time.Time.Unix)
 	SweepOldWindows = rows.RowSweep(sqlOldWindows, sqlDropOld, time.Time.Unix)

@@ -17,7 +17,7 @@ type Notifications struct{}
 
 const sqlNotify = `INSERT INTO _honker_notifications (channel, payload, created_at) VALUES (?1, ?2, ?3)`
 
-// Insert adds a message and returns its id.
+// Insert adds a message and returns its ID.
 func (Notifications) Insert(ctx context.Context, q row.Querier, channel, payload string, now time.Time) (int64, error) {
 	return rows.Inserted(ctx, q, sqlNotify, 1, channel, payload, now.Unix())
 }
@@ -25,17 +25,17 @@ func (Notifications) Insert(ctx context.Context, q row.Querier, channel, payload
 // sqlLastNotification uses the primary key, from the end.
 const sqlLastNotification = `SELECT coalesce(max(id), 0) FROM _honker_notifications`
 
-// The subquery walks the index on (channel, id) for each channel. CROSS JOIN keeps the channels in the
-// outer loop; the other order would read every message. The messages are then read by primary key. The ids
-// from several channels must be sorted, and sorting whole rows would keep their payloads in memory.
+// The subquery walks the index on (channel, id) for each channel. CROSS JOIN keeps the channels in the outer loop;
+// the other order would read every message. The messages are then read by primary key. The IDs from several channels
+// must be sorted, and sorting whole rows would keep their payloads in memory.
 const sqlNotificationsSince = `SELECT id, channel, payload, created_at FROM _honker_notifications WHERE id IN (
   SELECT n.id FROM json_each(?1) AS k CROSS JOIN _honker_notifications AS n INDEXED BY _honker_notifications_recent
   WHERE n.channel = k.value AND n.id > ?2
   ORDER BY n.id LIMIT ?3 + 0)
 ORDER BY id`
 
-// Since reads up to limit messages sent to channels with ids above after, in id order. It stops at
-// rows.PageBytes, so fewer than limit messages do not mean that there are no more.
+// Since reads up to limit messages sent to channels with IDs above after, in ID order. It stops at rows.PageBytes, so
+// there may be more messages even if it returns fewer than limit.
 func (Notifications) Since(ctx context.Context, q row.Querier, channels []string, after int64, limit int) ([]row.Notification, error) {
 	var out []row.Notification
 	size := 0
@@ -61,8 +61,8 @@ var (
 	sqlMessageHead = rows.HeadOf(sqlLastMessage, sqlLastNotification)
 )
 
-// Head returns an id such that all messages up to it are visible or deleted, and all messages that become
-// visible later have larger ids. Deleting messages does not lower it.
+// Head returns an ID such that all messages up to it are visible or deleted, and all messages that become visible
+// later have larger IDs. Deleting messages does not lower it.
 func (Notifications) Head(ctx context.Context, q row.Querier) (id int64, err error) {
 	_, err = rows.One(ctx, q, sqlMessageHead, nil, (*rows.Number)(&id))
 	return id, err
@@ -72,14 +72,14 @@ func (Notifications) Head(ctx context.Context, q row.Querier) (id int64, err err
 var sqlChannelsSince = `SELECT coalesce((` + sqlLastMessage + `), 0), NULL, NULL UNION ALL SELECT * FROM
   (SELECT id, channel, '' FROM _honker_notifications WHERE id > ?1 ORDER BY id LIMIT ?2 + 0)`
 
-// ChannelsSince returns the channels of up to limit messages with ids above after, the number of
-// these messages, and the last id among them.
+// ChannelsSince returns the channels of up to limit messages with IDs above after, the number of these messages, and
+// the last id among them.
 func (Notifications) ChannelsSince(ctx context.Context, q row.Querier, after int64, limit int) (channels row.Added, n int, last int64, err error) {
 	return rows.AddedSince(ctx, q, sqlChannelsSince, after, limit)
 }
 
-// These statements use the primary key. Ids have gaps and give no rank, so to apply the count, sqlSurplus
-// steps over the newest rows.
+// These statements use the primary key. IDs have gaps and don't tell a message's rank, so to apply the count,
+// sqlSurplus steps over the newest rows.
 const (
 	sqlSurplus = `SELECT id FROM _honker_notifications WHERE id <=
   (SELECT id FROM _honker_notifications ORDER BY id DESC LIMIT 1 OFFSET ?1) LIMIT ?2 + 0`
@@ -87,13 +87,13 @@ const (
 	sqlDropNotifications = `DELETE FROM _honker_notifications WHERE id IN (SELECT value FROM json_each(?1))`
 )
 
-// Surplus returns the ids of up to limit messages other than the newest keep, counted across all channels.
+// Surplus returns the IDs of up to limit messages other than the newest keep, counted across all channels.
 func (Notifications) Surplus(ctx context.Context, q row.Querier, keep, limit int) ([]int64, error) {
 	return rows.ReturnedIDs(ctx, q, sqlSurplus, 0, keep, limit)
 }
 
-// Drop deletes messages by id and returns how many it deleted. It needs no second check: a surplus
-// message stays surplus, and ids are never reused.
+// Drop deletes messages by ID and returns how many it deleted. It needs no second check: a surplus message stays
+// surplus, and IDs are never reused.
 func (Notifications) Drop(ctx context.Context, q row.Querier, ids []int64) (int, error) {
 	return rows.Affected(ctx, q, sqlDropNotifications, rows.IDList(ids))
 }
@@ -105,11 +105,11 @@ const (
 	sqlDropMessages = `DELETE` + whereOldMessages + ` AND id IN (SELECT value FROM json_each(?2))`
 )
 
-// SweepMessages deletes the messages sent before a time.
+// SweepMessages deletes the messages sent before a given time.
 var SweepMessages = rows.RowSweep(sqlOldMessages, sqlDropMessages, time.Time.Unix)
 
-// SurplusMessages returns the sweep of all messages but the newest keep, counted across all channels. Take
-// needs no second check: a surplus message stays surplus, and ids are never reused.
+// SurplusMessages returns the sweep of all messages but the newest keep, counted across all channels. Take needs no
+// second check: a surplus message stays surplus, and IDs are never reused.
 func SurplusMessages(keep int) engine.Sweep {
 	return engine.Sweep{
 		Find: func(ctx context.Context, q row.Querier, _ row.Part, _ time.Time, limit int) ([]int64, error) {

@@ -14,8 +14,8 @@ type Audits struct{}
 // auditRows is the number of rows kept.
 const auditRows = 10000
 
-// Both statements use the primary key. Each insert deletes the row that exceeds auditRows, so the table
-// is bounded without a sweep.
+// Both statements use the primary key. Each insert deletes the row that exceeds auditRows, so the table stays small
+// without a sweep.
 const (
 	sqlAddAudit = `INSERT INTO _honkerx_audit (at_ms, who, remote, verb, filter, n) VALUES (?1, ?2, ?3, ?4, ?5, ?6) RETURNING id`
 
@@ -25,8 +25,8 @@ const (
 	sqlAudit = `SELECT id, at_ms, who, remote, verb, filter, n FROM _honkerx_audit WHERE id < ?1 ORDER BY id DESC LIMIT ?2 + 0`
 )
 
-// Note inserts r and returns its id. If r.ID is set, an earlier transaction of the same operation has
-// already inserted the row, and Note only adds r.N to it.
+// Note inserts r and returns its ID. If r.ID is set, an earlier transaction of the same operation has already
+// inserted the row, and Note only adds r.N to it.
 func (Audits) Note(ctx context.Context, q row.Querier, r row.AuditRow) (id int64, err error) {
 	if r.ID != 0 {
 		_, err := q.ExecContext(ctx, sqlGrowAudit, r.ID, r.N)
@@ -39,7 +39,7 @@ func (Audits) Note(ctx context.Context, q row.Querier, r row.AuditRow) (id int64
 	return id, err
 }
 
-// List returns up to limit rows with ids below before, newest first.
+// List returns up to limit rows with IDs below before, newest first.
 func (Audits) List(ctx context.Context, q row.Querier, before int64, limit int) (all []row.AuditRow, err error) {
 	err = rows.Each(ctx, q, sqlAudit, func(rs *sql.Rows) error {
 		var r row.AuditRow

@@ -21,7 +21,7 @@ const sqlFileState = `SELECT sqlite_version(), (SELECT journal_mode FROM pragma_
 // The application may have its own tables in the file.
 const sqlHonkerTables = `SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB '_honker*' ORDER BY name`
 
-// Describe returns the file's versions, settings and sizes. It counts up to most rows in each of honker's
+// Describe returns the file's versions, settings and sizes. It counts no more than most rows in each of honker's
 // tables.
 func (Files) Describe(ctx context.Context, q row.Querier, most int) (f row.FileState, err error) {
 	var schema sql.NullString

@@ -27,8 +27,8 @@ ON CONFLICT (minute, queue) DO UPDATE SET enqueued = enqueued + excluded.enqueue
 
 	sqlMinuteQueues = `SELECT DISTINCT queue FROM _honkerx_minutes WHERE minute >= ?1 AND queue NOT IN ('', '` + row.OtherQueues + `')`
 
-	// A seek finds the next minute, and a second seek finds the queue's row for it, however many queues
-	// there are.
+	// One seek finds the next minute, and a second seek finds the queue's row for it, no matter how many queues there
+	// are.
 	sqlMinutes = `WITH RECURSIVE t(minute) AS (SELECT (SELECT min(minute) FROM _honkerx_minutes WHERE minute >= ?2) UNION ALL
     SELECT (SELECT min(minute) FROM _honkerx_minutes WHERE minute > t.minute) FROM t WHERE t.minute IS NOT NULL)
 SELECT m.minute, m.enqueued, m.claimed, m.acked, m.retried, m.died, m.snoozed, m.wait_ms, m.ran_ms, m.max_wait_ms
@@ -38,8 +38,8 @@ FROM t CROSS JOIN _honkerx_minutes AS m WHERE m.minute = t.minute AND m.queue = 
 	sqlAllMinutes = `SELECT minute, enqueued, claimed, acked, retried, died, snoozed, wait_ms, ran_ms, max_wait_ms, queue
 FROM _honkerx_minutes WHERE minute >= ?1 ORDER BY minute, queue`
 
-	// A seek finds the next step that has rows, followed by a seek for each of the step's minutes. The
-	// sums form a single JSON value because a GROUP BY would sort all rows.
+	// A seek finds the next step that has rows, followed by a seek for each of the step's minutes. The sums form a
+	// single JSON value, because a GROUP BY would sort all rows.
 	sqlMinuteSteps = `WITH RECURSIVE t(first) AS (SELECT (SELECT min(minute) FROM _honkerx_minutes WHERE minute >= ?2) / ?3 * ?3 UNION ALL
     SELECT (SELECT min(minute) FROM _honkerx_minutes WHERE minute >= t.first + ?3) / ?3 * ?3 FROM t WHERE t.first IS NOT NULL),
   k(i) AS MATERIALIZED (SELECT 0 UNION ALL SELECT i + 1 FROM k WHERE i + 1 < ?3)
@@ -88,7 +88,7 @@ func (Minutes) Queues(ctx context.Context, q row.Querier, since time.Time) ([]st
 	return rows.Texts(ctx, q, sqlMinuteQueues, minuteOf(since))
 }
 
-// List returns queue's rows from the minute or step that contains since on, oldest first.
+// List returns queue's rows starting with the minute or step that contains since, oldest first.
 func (m Minutes) List(ctx context.Context, q row.Querier, queue string, since time.Time, step time.Duration) (all []row.Minute, err error) {
 	if n := int64(step / time.Minute); n > 1 {
 		return m.steps(ctx, q, queue, minuteOf(since)/n*n, n)
@@ -103,7 +103,7 @@ func (m Minutes) List(ctx context.Context, q row.Querier, queue string, since ti
 	return all, err
 }
 
-// All returns all queues' rows from the minute that contains since on, oldest first.
+// All returns all queues' rows starting with the minute that contains since, oldest first.
 func (Minutes) All(ctx context.Context, q row.Querier, since time.Time) (all []row.Minute, err error) {
 	var m row.Minute
 	into := append(minuteNumbers(&m), &m.Queue)
@@ -139,8 +139,8 @@ func (Minutes) steps(ctx context.Context, q row.Querier, queue string, minute, s
 	return all, err
 }
 
-// Waits returns the total time that queue's jobs have waited, and the number of claims, from the minute
-// of since up to but excluding the minute of before. It costs a seek per minute.
+// Waits returns the total time that queue's jobs have waited, and the number of claims, from the minute of since up
+// to but not including the minute of before. It costs a seek per minute.
 func (Minutes) Waits(ctx context.Context, q row.Querier, queue string, since, before time.Time) (wait time.Duration, claimed int64, err error) {
 	_, err = rows.One(ctx, q, sqlWaits, []any{queue, minuteOf(since), minuteOf(before)}, (*rows.SpanMilli)(&wait), (*rows.Number)(&claimed))
 	return wait, claimed, err
@@ -152,13 +152,12 @@ func (Minutes) old(ctx context.Context, q row.Querier, minute int64) (some bool,
 	return some, err
 }
 
-// Trim deletes rows older than minute, but only from the span oldest minutes, and returns the number of
-// deleted rows.
+// Trim deletes rows older than minute, but only from the span oldest minutes, and returns the number of rows deleted.
 func (Minutes) Trim(ctx context.Context, q row.Querier, minute int64, span int) (int, error) {
 	return rows.Affected(ctx, q, sqlTrimMinutes, minute, span)
 }
 
-// SweepMinutes deletes the counts of old minutes.
+// SweepMinutes deletes old counts.
 var SweepMinutes = engine.Sweep{Find: findOldMinutes, Take: trimOldMinutes}
 
 func findOldMinutes(ctx context.Context, q row.Querier, _ row.Part, at time.Time, _ int) ([]int64, error) {

@@ -10,8 +10,8 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/streams"
 )
 
-// Problems contains the statements that look for problems in a file. Each reads a bounded number of
-// rows and reports a bounded number of problems.
+// Problems contains the statements that look for problems in a file. Each reads a limited number of rows and reports
+// a limited number of problems.
 type Problems struct{}
 
 const (
@@ -37,7 +37,7 @@ func (Problems) LapsedSince(ctx context.Context, q row.Querier, queue string, no
 	return since, err
 }
 
-// Problems returns the database's problems. Each statement reads a bounded number of rows.
+// Problems returns the database's problems. Each statement reads a limited number of rows.
 func (Problems) Problems(ctx context.Context, q row.Querier, ages row.ProblemAges, now time.Time) (t row.Troubles, err error) {
 	before := func(d time.Duration) time.Time { return now.Add(-d) }
 	for _, look := range []func() error{
@@ -85,7 +85,7 @@ FROM (SELECT job_id, waiter, state FROM _honkerx_after INDEXED BY _honkerx_after
 JOIN _honker_live AS l ON l.id = a.waiter LEFT JOIN _honker_dead AS d ON d.id = a.job_id
 WHERE a.state = 2 GROUP BY l.queue ORDER BY l.queue LIMIT ` + mostProblems
 
-// deadMembers returns, by queue, the jobs that wait for dead jobs.
+// deadMembers returns, by queue, the jobs that are waiting for dead jobs.
 func deadMembers(ctx context.Context, q row.Querier) (all []row.DeadMembers, err error) {
 	err = rows.Each(ctx, q, sqlDeadMembers, func(r *sql.Rows) error {
 		var d row.DeadMembers
@@ -129,8 +129,8 @@ FROM r CROSS JOIN _honker_stream AS s ON s.offset = (SELECT min(offset)` + strea
 LEFT JOIN _honkerx_retention AS t ON t.topic = r.topic
 WHERE s.created_at <= ?1 - iif(r.ack = 0 AND r.kind = 'consumer', 82800, 0) AND r.ack <= ?1 * 1000 ORDER BY r.topic, r.kind, r.name LIMIT ` + mostProblems
 
-// behind returns the consumers and groups that have not seen an event older than before and have not
-// saved their offset since. If the time of the last save is unknown, the event must be 23 hours older.
+// behind returns the consumers and groups that have not seen an event older than before and have not saved their
+// offset since. If the time of the last save is unknown, the event must be another 23 hours older.
 func behind(ctx context.Context, q row.Querier, before, now int64) (all []row.Behind, err error) {
 	err = rows.Each(ctx, q, sqlBehind, func(r *sql.Rows) error {
 		var b row.Behind
@@ -168,16 +168,15 @@ LEFT JOIN _honkerx_queues AS q ON q.queue = h.queue LEFT JOIN _honkerx_keys AS k
 WHERE (k.paused_ms IS NULL OR k.until_ms IS NOT NULL) AND q.fit_job IS NULL
   AND NOT EXISTS (SELECT 1 FROM _honkerx_cancelled AS c WHERE c.queue = h.queue AND c.key = h.key) LIMIT ` + mostProblems
 
-// sqlKeyHasRoom uses _honkerx_job_key, reading at most as many of the key's jobs as may run, and
-// primary keys. If the queue runs in order, a job that waits for something else blocks the jobs behind
-// it.
+// sqlKeyHasRoom uses _honkerx_job_key, reading at most as many of the key's jobs as may run, and primary keys. If the
+// queue runs in order, a job that is waiting for something else blocks the jobs behind it.
 const sqlKeyHasRoom = `SELECT EXISTS (SELECT 1 FROM _honkerx_job WHERE job_id = ?3 AND slot = 2)
 AND (?4 = 0 OR ?4 > (SELECT count(*) FROM (SELECT 1 FROM _honkerx_job AS s INDEXED BY _honkerx_job_key JOIN _honker_live AS l ON l.id = s.job_id
   WHERE s.queue = ?1 AND s.key = ?2 AND (s.slot = 1 OR s.slot = 0 AND (l.state = 'pending' OR ?5 AND s.job_id < ?3))
   LIMIT ?4 + 0)))`
 
-// heldFree returns the keys that have a held job although their limits would let another job run. Check
-// applies the same rule.
+// heldFree returns the keys that have a held job even though their limits would let another job run. Check applies
+// the same rule.
 func heldFree(ctx context.Context, q row.Querier) (free []row.HeldKey, err error) {
 	var held []row.HeldKey
 	err = rows.Each(ctx, q, sqlHeldKeys, func(r *sql.Rows) error {
@@ -206,7 +205,7 @@ const sqlNewest = `SELECT max(ifnull((SELECT created_at FROM _honker_live ORDER 
 const sqlRetains = `SELECT (SELECT count(*) FROM _honkerx_retention),
   (SELECT count(*) FROM _honkerx_queues WHERE done_count IS NOT NULL OR dead_count > 0 OR dead_age_ms > 0)`
 
-// Retains returns the number of topics and the number of queues with a retention.
+// Retains returns the number of topics and the number of queues that have a retention.
 func (Problems) Retains(ctx context.Context, q row.Querier) (topics, queues int64, err error) {
 	_, err = rows.One(ctx, q, sqlRetains, nil, &topics, &queues)
 	return topics, queues, err

@@ -31,8 +31,7 @@ ON CONFLICT (worker, queue) DO UPDATE SET host = excluded.host, boot = excluded.
   pid = excluded.pid, pid_start = excluded.pid_start, version = excluded.version, slots = excluded.slots,
   since_ms = excluded.since_ms, seen_ms = excluded.seen_ms`
 
-	// The row must belong to the same worker loop, because another loop may have the same name by
-	// mistake.
+	// The row must belong to the same worker loop, because another loop may have been given the same name by mistake.
 	sqlDropWorkers = `DELETE FROM _honkerx_workers
 WHERE (worker, queue, since_ms) IN (SELECT value ->> 0, value ->> 1, value ->> 9 FROM json_each(?1))`
 
@@ -46,7 +45,7 @@ var (
 	sqlHoldersOf = `WITH n(queue) AS (SELECT ?2)` + holders
 )
 
-// holders is the query for the workers that hold jobs in the queues n.
+// holders is the query for the workers that hold jobs in the queues in n.
 const holders = `
 SELECT worker, queue, count(*), min(id) FROM (SELECT ifnull(j.worker_id, '') AS worker, j.queue AS queue, j.id AS id
   FROM n CROSS JOIN _honker_live AS j INDEXED BY _honker_live_processing_deadline ON j.queue = n.queue

@@ -48,10 +48,9 @@ func (r Relays) current(ctx context.Context, q row.Querier) (found bool, err err
 	return rows.One(ctx, q, r.named(sqlHasRelayKeys), nil, &x)
 }
 
-// bootstrap creates the tables, or adds columns that they lack because an earlier version created them,
-// inside the caller's transaction. It reports whether it changed anything. The transaction may be
-// deferred. Such a transaction cannot write after a read if another writer has committed in between, so
-// bootstrap takes the write lock first.
+// bootstrap creates the tables, or adds columns that they lack because an earlier version created them, inside the
+// caller's transaction. It reports whether it changed anything. The transaction may be deferred, in which case it
+// can't write after a read if another writer has committed in between, so bootstrap takes the write lock first.
 func (r Relays) bootstrap(ctx context.Context, q row.Querier) (changed bool, err error) {
 	if err := rows.TakeWriteLock(ctx, q); err != nil {
 		return false, err
@@ -62,8 +61,8 @@ func (r Relays) bootstrap(ctx context.Context, q row.Querier) (changed bool, err
 	return true, r.create(ctx, q)
 }
 
-// upgrade takes the write lock and adds columns that an earlier version's tables lack. It reports
-// whether the file has the tables, and does not create them.
+// upgrade takes the write lock and adds columns that an earlier version's tables lack. It reports whether the file
+// has the tables, but doesn't create them.
 func (r Relays) upgrade(ctx context.Context, q row.Querier) (found bool, err error) {
 	if err := rows.TakeWriteLock(ctx, q); err != nil {
 		return false, err
@@ -77,7 +76,7 @@ func (r Relays) upgrade(ctx context.Context, q row.Querier) (found bool, err err
 	return true, r.create(ctx, q)
 }
 
-// create executes the schema of the tables, which may exist in an earlier version.
+// create executes the schema for the tables, which may already exist in an earlier version.
 func (r Relays) create(ctx context.Context, q row.Querier) error {
 	tables, others := rows.SplitTables(rows.SplitDDL(r.named(relayDDL)))
 	if err := rows.ExecAll(ctx, q, tables); err != nil {
@@ -114,15 +113,15 @@ func (r Relays) Partitions(ctx context.Context, q row.Querier, queue string) (n 
 	return n, outdated, err
 }
 
-// partitions is Partitions for tables that exist.
+// partitions is like Partitions, but the tables must exist.
 func (r Relays) partitions(ctx context.Context, q row.Querier, queue string) (n int, err error) {
 	var found rows.Number
 	_, err = rows.One(ctx, q, r.named(sqlRelayQueue), []any{queue}, &found)
 	return int(found), err
 }
 
-// Register adds a queue with the given number of partitions unless it is already registered, and creates
-// missing tables. It returns the actual number of partitions, and whether it changed anything.
+// Register adds a queue with the given number of partitions unless it is already registered, creating any missing
+// tables. It returns the actual number of partitions, and whether it changed anything.
 func (r Relays) Register(ctx context.Context, q row.Querier, queue string, partitions int, now time.Time) (found int, changed bool, err error) {
 	if changed, err = r.bootstrap(ctx, q); err != nil {
 		return 0, false, err
@@ -145,7 +144,7 @@ const relayMessages = `_honkerx_relay_messages`
 
 var sqlInsertRelay = rows.NewInserts(relayMessages, `queue, created_ms, partition, key, type, payload`, 2, 4)
 
-// Send appends messages to queue and returns their ids in the same order.
+// Send appends messages to queue and returns their IDs in the same order.
 func (r Relays) Send(ctx context.Context, q row.Querier, queue string, messages []row.RelayMessage, now time.Time) ([]int64, error) {
 	if len(messages) == 1 {
 		m := &messages[0]
@@ -184,8 +183,8 @@ const sqlRelayStrays = `WITH RECURSIVE found(queue, partition) AS (
 SELECT queue, partition FROM found AS f
 WHERE NOT EXISTS (SELECT 1 FROM _honkerx_relay_partitions WHERE queue = f.queue AND partition = f.partition)`
 
-// Leftovers returns the partitions of all queues that have messages but do not exist, and those of the
-// given queues from which Vacuum would delete a message.
+// Leftovers returns partitions, of any queue, that have messages but don't exist, and those of the given queues from
+// which Vacuum would delete messages.
 func (r Relays) Leftovers(ctx context.Context, q row.Querier, queues []string) (out row.RelayLeftovers, err error) {
 	err = rows.Each(ctx, q, r.named(sqlRelayStrays), func(rs *sql.Rows) error {
 		var p row.RelayPartition
@@ -215,8 +214,7 @@ const (
   ON m.queue = p.queue AND m.partition = p.partition AND m.id <= p.cursor WHERE p.queue = ?1 LIMIT ?2 + 0)`
 )
 
-// Vacuum deletes up to limit messages that are finished but still in the table, and returns their
-// number.
+// Vacuum deletes up to limit messages that are finished but still in the table, and returns how many it deleted.
 func (r Relays) Vacuum(ctx context.Context, q row.Querier, queue string, limit int) (int, error) {
 	return rows.Affected(ctx, q, r.named(sqlRelayVacuum), queue, limit)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// deadFilterArgs returns the parameters ?1 to ?6, which every statement with a filter shares, followed
-// by more.
+// deadFilterArgs returns the parameters ?1 to ?6, which are the same for every statement with a filter, followed by
+// more.
 func deadFilterArgs(f row.RelayDeadFilter, more ...any) []any {
 	var partition any
 	if f.Partition != nil {
@@ -22,8 +22,8 @@ func deadFilterArgs(f row.RelayDeadFilter, more ...any) []any {
 	return append([]any{f.Queue, partition, f.Type, f.State, rows.MilliOf(f.Since), f.Key}, more...)
 }
 
-// reads is like selects, but for a read. Unlike a write, a read does not upgrade tables created by an
-// earlier version, so it must work without the key column.
+// reads is like selects, but for a read. Unlike a write, a read doesn't upgrade tables created by an earlier version,
+// so it must work without the key column.
 func (r Relays) reads(ctx context.Context, q row.Querier, query string, f row.RelayDeadFilter) (string, error) {
 	current, err := r.current(ctx, q)
 	if err != nil {
@@ -67,8 +67,8 @@ WHERE queue = ?1 AND ` + deadFilter + ` AND id > ?7 ORDER BY id LIMIT ?8 + 0`
 	sqlOpenRelayDead  = `SELECT count(*) FROM _honkerx_relay_dead WHERE queue = ?1 AND state IN ('pending', 'replaying')`
 )
 
-// Dead returns up to limit dead letters that match f and have ids above after, in id order. It
-// stops at rows.PageBytes, so fewer than limit do not mean that there are no more.
+// Dead returns up to limit dead letters that match f and have IDs above after, in ID order. It stops at
+// rows.PageBytes, so there may be more even if it returns fewer than limit.
 func (r Relays) Dead(ctx context.Context, q row.Querier, f row.RelayDeadFilter, after int64, limit int) ([]row.RelayDead, error) {
 	query, err := r.reads(ctx, q, sqlRelayDead, f)
 	if err != nil {
@@ -174,8 +174,8 @@ const (
 SET state = 'pending', holder = '', hold_until_ms = ?4, attempts = attempts + 1, last_error = nullif(?5, '')` + whereHeldDead
 )
 
-// SettleDead ends the hold on a dead letter with the verdict v. It returns false and changes nothing if
-// the hold has already ended.
+// SettleDead ends the hold on a dead letter with verdict v. It returns false and changes nothing if the hold has
+// already ended.
 func (r Relays) SettleDead(ctx context.Context, q row.Querier, h row.RelayHold, v row.RelayVerdict, now time.Time) (held bool, err error) {
 	if found, err := r.upgrade(ctx, q); err != nil || !found {
 		return false, err
@@ -201,8 +201,8 @@ SELECT queue, partition, key, type, payload, ?3 FROM _honkerx_relay_dead` + wher
 	sqlDiscardRelayDead = `UPDATE _honkerx_relay_dead SET state = 'discarded', holder = '', hold_until_ms = ?3` + whereFreeIDs
 )
 
-// Requeue sends the dead letters among ids that Replay could take as new messages at the end of their
-// partitions. It deletes the dead letters and returns the ids of the new messages.
+// Requeue takes those of the dead letters in IDs that Replay could take, and sends them as new messages at the end of
+// their partitions. It deletes the dead letters and returns the IDs of the new messages.
 func (r Relays) Requeue(ctx context.Context, q row.Querier, queue string, ids []int64, now time.Time) ([]int64, error) {
 	if found, err := r.upgrade(ctx, q); err != nil || !found {
 		return nil, err
@@ -216,8 +216,7 @@ func (r Relays) Requeue(ctx context.Context, q row.Querier, queue string, ids []
 	return sent, allMoved(dropped, len(sent), "requeued", err)
 }
 
-// Discard marks the dead letters among ids that Replay could take as discarded, and returns their
-// number.
+// Discard marks as discarded those of the dead letters in IDs that Replay could take, and returns how many it marked.
 func (r Relays) Discard(ctx context.Context, q row.Querier, queue string, ids []int64, now time.Time) (int, error) {
 	if found, err := r.upgrade(ctx, q); err != nil || !found {
 		return 0, err
@@ -235,14 +234,13 @@ WHERE queue = ?1 AND state IN ('resolved', 'discarded') AND hold_until_ms <= ?2 
   AND +queue = ?1 AND +state IN ('resolved', 'discarded') AND hold_until_ms <= ?2`
 )
 
-// SettledDead returns the ids of up to limit of queue's dead letters that were resolved or discarded at
-// or before a time.
+// SettledDead returns the IDs of up to limit of queue's dead letters that were resolved or discarded no later than
+// before.
 func (r Relays) SettledDead(ctx context.Context, q row.Querier, queue string, before time.Time, limit int) ([]int64, error) {
 	return rows.ReturnedIDs(ctx, q, r.named(sqlSettledRelayDead), 0, queue, rows.MilliOf(before), limit)
 }
 
-// DropDead deletes the dead letters among ids that SettledDead would still return, and returns their
-// number.
+// DropDead deletes the dead letters in IDs that SettledDead would still return, and returns how many it deleted.
 func (r Relays) DropDead(ctx context.Context, q row.Querier, queue string, before time.Time, ids []int64) (int, error) {
 	return rows.Affected(ctx, q, r.named(sqlDropRelayDead), queue, rows.MilliOf(before), rows.IDList(ids))
 }

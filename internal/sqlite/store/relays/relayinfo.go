@@ -11,9 +11,8 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// sqlRelayInfo uses the index on (queue, partition, id). Finding the first waiting message takes a
-// seek, and counting reads an index entry per message. A partition may lack a row if another program
-// registered the queue.
+// sqlRelayInfo uses the index on (queue, partition, id). Finding the first waiting message takes a single seek, and
+// counting reads an index entry for each message. A partition may lack a row if another program registered the queue.
 const sqlRelayInfo = `WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?2)
 SELECT n.i, ifnull(p.processed, 0),
   (SELECT count(*) FROM _honkerx_relay_messages AS m WHERE m.queue = ?1 AND m.partition = n.i AND m.id > ifnull(p.cursor, 0)),
@@ -42,8 +41,8 @@ func (r Relays) Info(ctx context.Context, q row.Querier, queue string, partition
 	return out, err
 }
 
-// sqlRelayMisplaced reads two ranges of the index on (queue, partition, id). SQLite sorts a partition
-// that is not a number after the last number.
+// sqlRelayMisplaced reads two ranges of the index on (queue, partition, id). SQLite sorts partitions that aren't
+// numbers after all numbers.
 const sqlRelayMisplaced = `SELECT
   (SELECT count(*) FROM _honkerx_relay_messages WHERE queue = ?1 AND partition < 0)
   + (SELECT count(*) FROM _honkerx_relay_messages WHERE queue = ?1 AND partition >= ?2)`

@@ -24,7 +24,7 @@ func relayQueueList(queues []row.RelayQueue) string {
 	return pairList(pairs)
 }
 
-// relayExceptions encodes the partitions that must not be taken as a JSON array for json_each.
+// relayExceptions encodes partitions, which must not be taken, as a JSON array for json_each.
 func relayExceptions(partitions []row.RelayPartition) string {
 	pairs := make([][2]any, len(partitions))
 	for i, p := range partitions {
@@ -38,9 +38,8 @@ func pairList(pairs [][2]any) string {
 	return string(b)
 }
 
-// A partition can be taken if it has no owner, does not wait for a retry, and has a message. Finding
-// the first message is a seek in the index on (queue, partition, id). A queue without messages costs
-// a single seek.
+// A partition can be taken if it has no owner, isn't waiting for a retry, and has a message. Finding the first
+// message is a seek in the index on (queue, partition, id). A queue without messages costs a single seek.
 const (
 	relayReady = `p.lease_until_ms <= ?2 AND p.retry_at_ms <= ?2
     AND (?4 = 0 OR p.attempts = 0 AND p.last_error IS NULL)
@@ -53,9 +52,9 @@ const (
 	relayAwake = `EXISTS (SELECT 1 FROM _honkerx_relay_messages AS a WHERE a.queue = json_extract(k.value, '$[0]'))`
 )
 
-// The least recently taken partition comes first, so that a busy partition does not starve the
-// others. Among partitions that were never taken, the partition with the oldest message comes first.
-// Only these need the second seek.
+// The least recently taken partition comes first, so that a busy partition does not starve the others. Among
+// partitions that were never taken, the partition with the oldest message comes first. Only those need the second
+// seek.
 const sqlRelayTake = `UPDATE _honkerx_relay_partitions AS t
 SET owner = ?5, epoch = t.epoch + 1, lease_until_ms = ?2 + c.lease, attempts = t.attempts + 1, taken = c.taken
 FROM (SELECT p.queue, p.partition, json_extract(k.value, '$[1]') AS lease, max(p.taken) OVER () + 1 AS taken
@@ -88,7 +87,7 @@ func (r Relays) Take(ctx context.Context, q row.Querier, w row.RelayWanted, owne
 const sqlRelayRead = `SELECT id, key, type, payload, created_ms FROM _honkerx_relay_messages
 WHERE queue = ?1 AND partition = ?2 AND id > ?3 ORDER BY id LIMIT ?4 + 0`
 
-// read returns up to limit messages with ids above after, in id order, and stops at rows.PageBytes.
+// read returns up to limit messages with IDs above after, in id order, and stops at rows.PageBytes.
 func (r Relays) read(ctx context.Context, q row.Querier, p row.RelayPartition, after int64, limit int) (out []row.RelayMessage, err error) {
 	size := 0
 	var created rows.Number // declared here because a variable in scan would be allocated for each row
@@ -116,8 +115,8 @@ const sqlRelaySave = `UPDATE _honkerx_relay_partitions
 SET processed = processed + ?5, cursor = max(cursor, ?6), owner = '', lease_until_ms = 0, attempts = ?7, retry_at_ms = ?8, last_error = nullif(?9, '')
 WHERE queue = ?1 AND partition = ?2 AND owner = ?3 AND epoch = ?4`
 
-// sqlRelayDelete uses the index on (queue, partition, id) and deletes only the batch. Older finished
-// messages are left to Vacuum, which bounds its work.
+// sqlRelayDelete uses the index on (queue, partition, id) and deletes only the batch. Older finished messages are
+// left to Vacuum, which limits how much it does at a time.
 const sqlRelayDelete = `DELETE FROM _honkerx_relay_messages WHERE queue = ?1 AND partition = ?2 AND id > ?3 AND id <= ?4`
 
 // Save ends a lease and saves its progress. It returns false and changes nothing if the lease was
@@ -147,8 +146,7 @@ SELECT id, queue, partition, ?2, key, type, payload, created_ms, ?3, nullif(?4, 
 	sqlHasRelayMessage = `SELECT 1 FROM _honkerx_relay_messages WHERE id = ?1`
 )
 
-// deadLetter copies a message to the dead letters. If another program has deleted the message, that
-// is not an error.
+// deadLetter copies a message to the dead letters. It is not an error if another program has deleted the message.
 func (r Relays) deadLetter(ctx context.Context, q row.Querier, d row.RelayDeath, nowMS int64) error {
 	n, err := rows.Affected(ctx, q, r.named(sqlRelayDeadLetter), d.ID, d.Seq, d.Attempts, d.Reason, nowMS)
 	if err != nil || n > 0 {

@@ -48,13 +48,13 @@ func ExecAll(ctx context.Context, q row.Querier, statements []string) error {
 	return nil
 }
 
-// HasTrigger returns the condition that the file has a trigger called name.
+// HasTrigger returns an SQL condition that tests whether the file has a trigger called name.
 func HasTrigger(name string) string {
 	return `EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND name = '` + name + `')`
 }
 
-// SplitTables separates CREATE TABLE statements from the rest. An index may use a column that an older
-// file gets only after its tables exist.
+// SplitTables separates CREATE TABLE statements from the rest. An index may use a column that is added to an older
+// file only after its tables exist.
 func SplitTables(ddl []string) (tables, others []string) {
 	for _, statement := range ddl {
 		if strings.HasPrefix(statement, "CREATE TABLE") {
@@ -78,7 +78,7 @@ func AddColumn(ctx context.Context, q row.Querier, table, column string) error {
 	}
 	_, err = q.ExecContext(ctx, `ALTER TABLE `+table+` ADD COLUMN `+column)
 	if err != nil && strings.Contains(strings.ToLower(err.Error()), "duplicate column") {
-		return nil // another binding, which uses no transaction, has added it in the meantime
+		return nil // another binding, which uses no transaction, has just added it
 	}
 	return err
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// insertSizes are the row counts of the prepared INSERT statements. A multi-row INSERT takes a third of the
-// time of single-row statements, because its cursors stay on the last page. There are few sizes so that
-// each statement stays prepared on its connection.
+// insertSizes are the row counts of the prepared INSERT statements. A multi-row INSERT takes a third of the time of
+// single-row statements, because its cursors stay on the last page. There are only a few sizes, so that each
+// statement stays prepared on its connection.
 var insertSizes = []int{256, 32, 4, 1}
 
 // Inserts holds the statements that append rows to a table, by number of rows. The columns shared by all
@@ -19,7 +19,7 @@ var insertSizes = []int{256, 32, 4, 1}
 type Inserts struct {
 	table  string
 	shared int // number of columns with the same value in all rows
-	perRow int // number of columns with a value per row
+	perRow int // number of columns with a separate value for each row
 	sized  map[int]string
 }
 
@@ -33,7 +33,7 @@ func NewInserts(table, columns string, shared, perRow int) Inserts {
 	return in
 }
 
-// Query returns the statement that inserts n rows; n must be one of insertSizes.
+// Query returns the statement that inserts n rows; n must be in insertSizes.
 func (in Inserts) Query(n int) string { return in.sized[n] }
 
 // Statements lists the statements under name, for the tests of query plans.
@@ -69,14 +69,14 @@ func (in Inserts) values(n int) string {
 	return strings.TrimSuffix(strings.Repeat("("+row.String()+"), ", n), ", ")
 }
 
-// One inserts a single row and returns its id.
+// One inserts a single row and returns its ID.
 func (in Inserts) One(ctx context.Context, q row.Querier, args ...any) (int64, error) {
 	return Inserted(ctx, q, in.sized[1], 1, args...)
 }
 
-// Run inserts count rows in as few statements as possible. row appends the values of row i to args. Run
-// calls wrote with the first and last id of each run of rows with consecutive ids, in row order. Rows
-// written before an error remain.
+// Run inserts count rows in as few statements as possible. row appends the values of row i to args. Run calls wrote
+// with the first and last ID of each series of rows with consecutive IDs, in row order. Rows written before an error
+// remain.
 func (in Inserts) Run(ctx context.Context, q row.Querier, shared []any, count int, row func(args []any, i int) []any, wrote func(first, last int64)) error {
 	sizes, err := in.sizes(ctx, q, count)
 	if err != nil {
@@ -100,9 +100,9 @@ func (in Inserts) Run(ctx context.Context, q row.Querier, shared []any, count in
 	return nil
 }
 
-// sizes returns the statement sizes for count rows. A single statement normally assigns consecutive ids,
-// because no other connection can write at the same time. One of the application's triggers may break this
-// by inserting or dropping rows; each row then gets its own statement.
+// sizes returns the statement sizes for count rows. A single statement normally assigns consecutive IDs, because no
+// other connection can write at the same time. One of the application's triggers may break this by inserting or
+// dropping rows; each row then gets its own statement.
 func (in Inserts) sizes(ctx context.Context, q row.Querier, count int) ([]int, error) {
 	if count < 2 {
 		return insertSizes, nil
@@ -114,8 +114,8 @@ func (in Inserts) sizes(ctx context.Context, q row.Querier, count int) ([]int, e
 	return insertSizes, err
 }
 
-// Inserted runs an INSERT of n rows and returns the last row's id. It checks the number of rows, because if
-// nothing was inserted LastInsertId returns the id of an earlier insert on the connection.
+// Inserted runs an INSERT of n rows and returns the last row's ID. It checks the number of rows because, if nothing
+// was inserted, LastInsertId returns the ID from an earlier insert on the connection.
 func Inserted(ctx context.Context, q row.Querier, query string, n int, args ...any) (last int64, err error) {
 	res, err := q.ExecContext(ctx, query, args...)
 	if err != nil {

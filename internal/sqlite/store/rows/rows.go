@@ -30,8 +30,8 @@ func Each(ctx context.Context, q row.Querier, query string, scan func(*sql.Rows)
 	return rows.Close() // reports errors that occur only at the end of a statement
 }
 
-// One scans the first row of query into dest. It returns false if there are no rows. It reads all
-// rows, so that errors after the first are reported too.
+// One scans the first row of query into dest. It returns false if there are no rows. It reads all rows, so that
+// errors after the first row are reported too.
 func One(ctx context.Context, q row.Querier, query string, args []any, dest ...any) (found bool, err error) {
 	err = Each(ctx, q, query, func(rows *sql.Rows) error {
 		if found {
@@ -43,7 +43,7 @@ func One(ctx context.Context, q row.Querier, query string, args []any, dest ...a
 	return found, err
 }
 
-// Affected runs a write and returns the number of changed rows.
+// Affected runs a write and returns the number of rows changed.
 func Affected(ctx context.Context, q row.Querier, query string, args ...any) (int, error) {
 	res, err := q.ExecContext(ctx, query, args...)
 	if err != nil {
@@ -53,7 +53,7 @@ func Affected(ctx context.Context, q row.Querier, query string, args ...any) (in
 	return int(n), err
 }
 
-// ReturnedIDs runs a query for a single column of ids. n is the expected number of rows.
+// ReturnedIDs runs a query for a single column of IDs. n is the expected number of rows.
 func ReturnedIDs(ctx context.Context, q row.Querier, query string, n int, args ...any) ([]int64, error) {
 	out := make([]int64, 0, n)
 	err := Each(ctx, q, query, func(rows *sql.Rows) error {
@@ -76,15 +76,15 @@ func Texts(ctx context.Context, q row.Querier, query string, args ...any) (out [
 	return out, err
 }
 
-// SequenceOf returns a query for the highest id ever assigned in table, even if its row was deleted. It
-// scans sqlite_sequence, which has a row per table with AUTOINCREMENT.
+// SequenceOf returns a query for the highest ID ever assigned in table, even if its row was deleted. It scans
+// sqlite_sequence, which has a row for each table with AUTOINCREMENT.
 func SequenceOf(table string) string {
 	return `SELECT seq FROM sqlite_sequence WHERE name = '` + table + `'`
 }
 
-// HeadOf returns a query for a log's head, which is the highest id ever assigned. A transaction assigns
-// ids when it writes, and there is a single writer, so all rows up to the head are visible or deleted.
-// last is the query for the last row, which counts if the table has lost its sequence.
+// HeadOf returns a query for a log's head, which is the highest id ever assigned. A transaction assigns IDs when it
+// writes, and there is a single writer, so all rows up to the head are visible or deleted. last is the query for the
+// last row, which is used if the table has lost its sequence.
 func HeadOf(sequence, last string) string {
 	return `SELECT max(coalesce((` + sequence + `), 0), (` + last + `))`
 }
@@ -112,9 +112,9 @@ func AddedSince(ctx context.Context, q row.Querier, query string, after int64, l
 	return added, n, last, err
 }
 
-// A Number scans an integer column that another binding may have written. SQLite stores values of any
-// type in such a column, for example a sum that overflowed to a real. NULL and values that are not
-// numbers become 0, because an unreadable job would block its queue.
+// A Number scans an integer column that another binding may have written. SQLite allows values of any type in such a
+// column, for example a sum that overflowed to a real. NULL and values that are not numbers become 0, because an
+// unreadable job would block its queue.
 type Number int64
 
 // Scan implements sql.Scanner.
@@ -130,8 +130,8 @@ func (n *Number) Scan(v any) error {
 	return nil
 }
 
-// A Moment scans a number that is compared with the time. As in SQLite, values that are not numbers are
-// later than any time. So is NULL, for a missing row.
+// A Moment scans a number that is compared with the time. As in SQLite, values that are not numbers are later than
+// any time. So is NULL, which stands for a missing row.
 type Moment int64
 
 // Scan implements sql.Scanner.
@@ -159,7 +159,7 @@ func (t *Text) Scan(v any) error {
 	return err
 }
 
-// IDList encodes ids as a JSON array for json_each.
+// IDList encodes IDs as a JSON array for json_each.
 func IDList(ids []int64) string {
 	b, _ := json.Marshal(ids) // integers cannot fail
 	if ids == nil {

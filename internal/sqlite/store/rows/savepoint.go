@@ -7,7 +7,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// The savepoint for a part of a transaction, such as a message in a relay's batch.
+// The savepoint for part of a transaction, such as a message in a relay's batch.
 const (
 	savepoint  = `SAVEPOINT honker_message`
 	rollbackTo = `ROLLBACK TO honker_message`
@@ -20,8 +20,8 @@ func Savepoint(ctx context.Context, q row.Querier) error {
 	return err
 }
 
-// EndSavepoint keeps or undoes the writes since Savepoint. An error means that the transaction was
-// ended or replaced in the meantime.
+// EndSavepoint keeps or undoes the writes since Savepoint. An error means that the transaction has since been ended
+// or replaced.
 func EndSavepoint(ctx context.Context, q row.Querier, keep bool) error {
 	var err error
 	if !keep {

@@ -8,8 +8,8 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// RowSweep returns a sweep of the rows that find selects and drop deletes. Both compare a column with a time
-// in the given unit.
+// RowSweep returns a sweep whose rows are selected by find and deleted by drop. Both compare a column with a time in
+// the given unit.
 func RowSweep(find, drop string, unit func(time.Time) int64) engine.Sweep {
 	return engine.Sweep{
 		Find: func(ctx context.Context, q row.Querier, _ row.Part, at time.Time, limit int) ([]int64, error) {
@@ -24,8 +24,8 @@ func RowSweep(find, drop string, unit func(time.Time) int64) engine.Sweep {
 // Swept returns the outcome of a sweep that changed n rows.
 func Swept(n int, err error) (row.Swept, error) { return row.Swept{N: n}, err }
 
-// Work returns a number that stands for some work, or none. It is for a sweep whose Take finds its rows
-// itself.
+// Work returns a single number if there is some work, and no numbers otherwise. It is for a sweep whose Take finds
+// the rows itself.
 func Work(some bool, err error) ([]int64, error) {
 	if !some || err != nil {
 		return nil, err

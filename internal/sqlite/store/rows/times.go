@@ -44,7 +44,7 @@ func NullMilli(t time.Time) any {
 	return t.UnixMilli()
 }
 
-// AgeMS returns the column value for an age, which has the precision of honker's times: seconds, rounded up.
+// AgeMS returns the column value for an age. It is rounded up to seconds, the precision of honker's times.
 func AgeMS(d time.Duration) int64 { return engine.Seconds(d) * 1000 }
 
 // A Second scans a column of seconds; see row.Instant. Like Number, it accepts any value.
@@ -88,8 +88,8 @@ func After(now, seconds int64) int64 {
 	return now + seconds
 }
 
-// ExpiryIn is like After for NewJob.ExpiresAt, where 0 means never. It returns -1 instead of 0; both are
-// long past.
+// ExpiryIn is like After for NewJob.ExpiresAt, where 0 means never. It returns -1 instead of 0; both are in the
+// distant past.
 func ExpiryIn(now, seconds int64) int64 {
 	if at := After(now, seconds); at != 0 {
 		return at

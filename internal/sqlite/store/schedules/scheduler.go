@@ -18,19 +18,18 @@ import (
 
 // Schedules contains the statements for _honker_scheduler_tasks.
 type Schedules struct {
-	// RunNow sets the run_at of a tick's jobs to the time of the tick, as honker does, instead of their due
-	// times.
+	// RunNow sets the run_at of a tick's jobs to the time of the tick, as honker does, instead of to their due times.
 	RunNow bool
 }
 
 // Task is a task with the values that a row.Task cannot hold exactly.
 type Task struct {
 	row.Task               // without ExpiresIn
-	ExpiresS sql.NullInt64 // seconds after a fire; not valid if its jobs do not expire
+	ExpiresS sql.NullInt64 // seconds after the task fires; not valid if its jobs do not expire
 	Rowid    int64         // increases in the order of registration
 }
 
-// expiresS returns d in seconds as stored. NULL means no expiry. A stored 0 differs from NULL: honker's SQL
+// expiresS returns d in seconds as stored. NULL means no expiry. A stored 0 is different from NULL: honker's SQL
 // functions store it unchanged, and the jobs expire in the second in which they are enqueued.
 func expiresS(d *time.Duration) (s sql.NullInt64) {
 	if d != nil {
@@ -39,9 +38,9 @@ func expiresS(d *time.Duration) (s sql.NullInt64) {
 	return s
 }
 
-// Registering an unchanged task again keeps its next time, because an application that registers at
-// every start must not postpone it. Only a different spec sets a new time. The last WHERE avoids a
-// write if nothing differs.
+// Registering an unchanged task again keeps its next time, so that an application that registers the task each time
+// it starts doesn't postpone it. Only a different spec sets a new time. The last WHERE avoids a write if nothing
+// differs.
 const sqlRegister = `INSERT INTO _honker_scheduler_tasks
   (name, queue, cron_expr, payload, priority, expires_s, max_attempts, next_fire_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
@@ -51,9 +50,9 @@ ON CONFLICT (name) DO UPDATE SET queue = excluded.queue, cron_expr = excluded.cr
 WHERE queue IS NOT excluded.queue OR cron_expr IS NOT excluded.cron_expr OR payload IS NOT excluded.payload
   OR priority IS NOT excluded.priority OR expires_s IS NOT excluded.expires_s OR max_attempts IS NOT excluded.max_attempts`
 
-// Register adds a task or updates the task of the same name, and returns the spec that the task had
-// before, or "" if it is new. It returns false and writes nothing if nothing changed. A paused task stays
-// paused. If a trigger has dropped a new task, the error is ErrNotInserted.
+// Register adds a task or updates the task with the same name, and returns the spec that the task had before, or ""
+// if it is new. It returns false and writes nothing if nothing changed. A paused task stays paused. If a trigger has
+// dropped a new task, the error is ErrNotInserted.
 func (s Schedules) Register(ctx context.Context, q row.Querier, t row.Task) (before string, changed bool, err error) {
 	if _, err = rows.One(ctx, q, sqlTaskSpec, []any{t.Name}, &before); err != nil {
 		return "", false, err
@@ -96,7 +95,7 @@ func (Schedules) setMissed(ctx context.Context, q row.Querier, name string, m ro
 
 const sqlUnregister = `DELETE FROM _honker_scheduler_tasks WHERE name = ?1`
 
-// Unregister removes a task. It returns false if there is none.
+// Unregister removes a task. It returns false if there is no such task.
 func (Schedules) Unregister(ctx context.Context, q row.Querier, name string) (bool, error) {
 	n, err := rows.Affected(ctx, q, sqlUnregister, name)
 	return n > 0, err
@@ -104,7 +103,7 @@ func (Schedules) Unregister(ctx context.Context, q row.Querier, name string) (bo
 
 const sqlEnable = `UPDATE _honker_scheduler_tasks SET enabled = ?2 WHERE name = ?1 AND enabled <> ?2`
 
-// Enable pauses or resumes a task. It returns false if there is no such task or nothing changed.
+// Enable pauses or resumes a task. It returns false if there is no such task or if nothing changed.
 func (Schedules) Enable(ctx context.Context, q row.Querier, name string, enabled bool) (bool, error) {
 	n, err := rows.Affected(ctx, q, sqlEnable, name, enabled)
 	return n > 0, err
@@ -210,7 +209,7 @@ func (s Schedules) List(ctx context.Context, q row.Querier, name string) ([]row.
 	return out, nil
 }
 
-// The max is needed because 0 means no task, and another binding may store a time of 0.
+// The max is needed because 0 means no task, but another binding may store a time of 0.
 const sqlSoonest = `SELECT max(next_fire_at, 1) FROM _honker_scheduler_tasks INDEXED BY _honkerx_scheduler_due
 WHERE enabled = 1 ORDER BY next_fire_at LIMIT 1`
 
@@ -221,31 +220,30 @@ func (s Schedules) Soonest(ctx context.Context, q row.Querier) (time.Time, error
 	return row.Instant(unix), err
 }
 
-// SoonestAt is like Soonest but returns a unix second, or 0 if there is none.
+// SoonestAt is like Soonest but returns Unix seconds, or 0 if there is none.
 func (Schedules) SoonestAt(ctx context.Context, q row.Querier) (unix int64, err error) {
 	_, err = rows.One(ctx, q, sqlSoonest, nil, (*rows.Number)(&unix))
 	return unix, err
 }
 
-// MaxFires limits how often a tick fires a task that was due many times, such as after a long
-// downtime. The oldest times fire and the others are skipped.
+// maxFires limits how many times a tick fires a task that was due many times, such as after long downtime. The oldest
+// times fire and the rest are skipped.
 const maxFires = 64
 
-// onTime is how late, in seconds, a task that skips missed times may still fire. It exceeds the
-// time for which the lock of a dead leader can last.
+// onTime is how late, in seconds, a task that skips missed times may still fire. It is longer than a dead leader's
+// lock can last.
 const onTime = 90
 
-// A call of Tick reads at most mostTasks tasks, each of which may produce MaxFires jobs. It reads
-// at least fewTasks, because tasks that can be neither advanced nor paused are read again by every
-// call.
+// A call to Tick reads at most mostTasks tasks, each of which may produce maxFires jobs. It reads at least fewTasks,
+// because tasks that can be neither advanced nor paused are read again by every call.
 const (
 	fewTasks  = 16
 	mostTasks = 256
 )
 
-// Tick enqueues a job for every time up to k.Due at which a task was due. It stops once it has enqueued
-// k.Limit jobs. Its cost is proportional to k.Limit, so that callers can let other writers run between
-// calls. Tasks fire in the order of their first registration. A broken task does not stop the others.
+// Tick enqueues a job for every time up to k.Due at which a task was due. It stops once it has enqueued k.Limit jobs.
+// Its cost is proportional to k.Limit, so that callers can let other writers run between calls. Tasks fire in the
+// order in which they were first registered. A broken task doesn't stop the others.
 func (s Schedules) Tick(ctx context.Context, q row.Querier, k row.Tick, now time.Time) (did row.Ticked, err error) {
 	if did, err = s.tickAll(ctx, q, k, now.Unix()); err != nil {
 		return did, err
@@ -282,7 +280,7 @@ const (
 	sqlPauseTask = `UPDATE _honker_scheduler_tasks SET enabled = 0 WHERE rowid = ?1`
 )
 
-// errNotMoved wraps ErrStuck for a task that would fire forever.
+// errNotMoved wraps ErrStuck for a task that would keep firing forever.
 var errNotMoved = fmt.Errorf("it does not fire, because its next time cannot be stored: %w", row.ErrStuck)
 
 // tick fires t, or pauses it if its spec is invalid, which only another binding can have written. moved
@@ -351,12 +349,11 @@ func nextTime(in row.Calendar, spec string, after int64) (int64, error) {
 
 var sqlInsertFires = rows.NewInserts(`_honker_live`, `queue, priority, max_attempts, created_at, expires_at, payload, run_at`, 6, 1)
 
-// fire enqueues a job for each of times and returns the number of jobs that a trigger dropped. An
-// application may use such a trigger to refuse a second job while the first waits, so dropped jobs do not
-// stop the schedule.
+// fire enqueues a job for each of times and returns the number of jobs that a trigger dropped. An application may use
+// such a trigger to reject a second job while the first is waiting, so dropped jobs don't stop the schedule.
 //
-// A job's run_at is the time at which it was due, which tells the handler which time it runs for. A caller
-// may tick ahead; a time in the future becomes now, so that the job can run immediately.
+// A job's run_at is the time at which it was due, which tells the handler which time it runs for. A caller may tick
+// ahead of time. A time in the future becomes now, so that the job can run immediately.
 func (s Schedules) fire(ctx context.Context, q row.Querier, t Task, times []int64, now int64, did *row.Ticked) (dropped int, err error) {
 	j := taskJob(t, now)
 	shared := []any{j.Queue, j.Priority, j.MaxAttempts, j.CreatedAt, rows.Nullable(j.ExpiresAt), t.Payload}

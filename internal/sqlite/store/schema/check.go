@@ -105,8 +105,7 @@ WHERE (k.paused_ms IS NULL OR k.until_ms IS NOT NULL) AND q.fit_job IS NULL AND 
 		`SELECT rowid FROM _honker_rate_limits WHERE typeof(count) <> 'integer' OR count < 0`},
 }
 
-// Check runs SQLite's integrity check and checks honker's invariants. It returns a line for each
-// violation.
+// Check runs SQLite's integrity check and verifies honker's invariants. It returns a line for each violation.
 func Check(ctx context.Context, q row.Querier) (broken []string, err error) {
 	err = rows.Each(ctx, q, `PRAGMA integrity_check`, func(r *sql.Rows) error {
 		var line string

@@ -50,14 +50,14 @@ var laterColumns = []struct {
 
 var laterKept = []string{"base INTEGER", "headers TEXT", "key TEXT", "batch INTEGER", "progress TEXT", "checkpoint TEXT"}
 
-// Current reports whether the file has this version's schema, so that opening it needs no write. A
-// newer schema is ErrSchemaTooNew.
+// Current reports whether the file has this version's schema, so that opening it needs no write. For a newer schema
+// it returns ErrSchemaTooNew.
 func Current(ctx context.Context, q row.Querier) (bool, error) {
 	version, err := versionOf(ctx, q)
 	return version == Version, err
 }
 
-// versionOf returns the version of our own tables, or 0 if there are none.
+// versionOf returns the version of our own tables, or 0 if they don't exist.
 func versionOf(ctx context.Context, q row.Querier) (int, error) {
 	var x int
 	found, err := rows.One(ctx, q, sqlHasMeta, nil, &x)
@@ -90,8 +90,8 @@ func IsWAL(ctx context.Context, q row.Querier) (is bool, err error) {
 
 const sqlHasTables = `SELECT count(*) > 0 FROM sqlite_schema WHERE type = 'table' AND name IN ('_honker_live', '_honkerx_meta')`
 
-// Made returns the schema version of our own tables, or 0 if only another binding has used the
-// file. ours is false if the file has none of honker's tables. A newer version is ErrSchemaTooNew.
+// Made returns the schema version of our own tables, or 0 if only another binding has used the file. ours is false if
+// the file has none of honker's tables. For a newer version it returns ErrSchemaTooNew.
 func Made(ctx context.Context, q row.Querier) (version int, ours bool, err error) {
 	if version, err = versionOf(ctx, q); err != nil || version > 0 {
 		return version, true, err

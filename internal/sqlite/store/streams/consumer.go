@@ -22,7 +22,7 @@ func (Consumers) Offset(ctx context.Context, q row.Querier, consumer, topic stri
 	return offset, found, err
 }
 
-// As in honker, an offset never goes back, so that a slow process's late save does not repeat events.
+// As in honker, an offset never goes back, so that a late save by a slow process doesn't cause events to be repeated.
 const sqlSaveOffset = `INSERT INTO _honker_stream_consumers (name, topic, offset) VALUES (?1, ?2, ?3)
 ON CONFLICT (name, topic) DO UPDATE SET offset = excluded.offset WHERE excluded.offset > offset`
 
@@ -96,7 +96,7 @@ func (Consumers) Get(ctx context.Context, q row.Querier, consumer, topic string)
 	return all[0], true, nil
 }
 
-// List returns the consumers of a topic or pattern by name. If topic is empty, it returns all consumers,
+// List returns the consumers of a topic or pattern, sorted by name. If topic is empty, it returns all consumers,
 // sorted by topic or pattern, then by name.
 func (Consumers) List(ctx context.Context, q row.Querier, topic string) ([]row.Consumer, error) {
 	if topic == "" {

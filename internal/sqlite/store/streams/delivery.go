@@ -11,14 +11,14 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// claimScan bounds the rows of a sparse selection that a single claim reads, because it holds the write lock in
-// the meantime.
+// claimScan is the maximum number of rows of a sparse selection that a single claim reads. It is limited because the
+// claim holds the write lock.
 const claimScan = 2000
 
 // Claim leases up to c.N events to a member. New events come first, followed by returned events, most recently
-// returned first. In this order, an event that keeps failing does not hold up the others. Claim may return no
-// events although there are new ones further on. It has then moved the group's cursor, and sets More. It
-// returns ErrStuck if the group is ready but nothing could be changed.
+// returned first. This order keeps an event that repeatedly fails from holding up the others. Claim may return no
+// events even if there are new ones further on. In that case it moves the group's cursor and sets More. It returns
+// ErrStuck if the group is ready but nothing could be changed.
 //
 // Claim first settles lapsed leases. Dead lists the events that it dead-lettered.
 func (gs Groups) Claim(ctx context.Context, q row.Querier, c row.GroupClaim, now time.Time) (claimed row.GroupClaimed, err error) {
@@ -63,9 +63,9 @@ func (gs Groups) Claim(ctx context.Context, q row.Querier, c row.GroupClaim, now
 
 const sqlMoveGroup = `UPDATE _honkerx_groups SET cursor = ?2, turn = ?3 WHERE id = ?1`
 
-// Events whose leases have lapsed are returned or dead-lettered. State 0 is leased, 1 returned, 2 dead. In
-// these states, deadline_ms is the end of the lease, the time from which the event can be claimed again, and
-// the time of death, respectively.
+// Events whose leases have lapsed are returned or dead-lettered. State 0 is leased, 1 returned, 2 dead. In these
+// states, deadline_ms is the time at which the lease ends, at which the event can be claimed again, and at which it
+// died, respectively.
 const sqlReturnLapsed = `UPDATE _honkerx_group_claims
 SET state = iif(?4 > 0 AND attempts >= ?4, 2, 1), token = ?2, deadline_ms = ?3,
   last_error = iif(?4 > 0 AND attempts >= ?4, '` + row.ReasonExhausted + `', last_error)
@@ -127,8 +127,7 @@ func freshSparse(ctx context.Context, q row.Querier, s row.Selection, cursor int
 	return events, cursor, true, nil
 }
 
-// OR REPLACE is needed because another program may have stored a claim above the cursor. This library never
-// does.
+// OR REPLACE is needed because another program may have stored a claim above the cursor. This library never does.
 const sqlHold = `INSERT OR REPLACE INTO _honkerx_group_claims (group_id, offset, state, holder, token, deadline_ms, attempts)
 SELECT ?1, value, 0, ?3, ?4, ?5, 1 FROM json_each(?2)`
 
@@ -174,7 +173,7 @@ WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2))`
 // valid offset, so its claim counts as a claim on a deleted event. This library never stores such offsets.
 const sqlDropOdd = `DELETE FROM _honkerx_group_claims WHERE group_id = ?1 AND typeof(offset) <> 'integer'`
 
-// dropGone deletes the claims on deleted events and returns their number.
+// dropGone deletes the claims on deleted events and returns how many it deleted.
 func dropGone(ctx context.Context, q row.Querier, group int64, gone []row.Delivery) (int, error) {
 	if len(gone) == 0 {
 		return 0, nil
@@ -187,9 +186,8 @@ func dropGone(ctx context.Context, q row.Querier, group int64, gone []row.Delive
 	return dropped + odd, err
 }
 
-// holdAgain leases returned events to the member and appends them to out. It deletes the claims on events
-// that were deleted from the stream, and returns their number. more reports whether there may be other
-// returned events.
+// holdAgain leases returned events to the member and appends them to out. It deletes claims on events that were
+// deleted from the stream, and returns how many. more reports whether there may be other returned events.
 func holdAgain(ctx context.Context, q row.Querier, g row.Group, c row.GroupClaim, out []row.Delivery, nowMS int64) (_ []row.Delivery, dropped int, more bool, err error) {
 	n := c.N - len(out)
 	back, gone, full, err := returned(ctx, q, g, n, nowMS)
@@ -208,8 +206,8 @@ func holdAgain(ctx context.Context, q row.Querier, g row.Group, c row.GroupClaim
 	return append(out, back...), dropped, more, err
 }
 
-// returned reads returned events that can be claimed again. It returns claims on deleted events separately, in
-// gone. Like all reads of events it is bounded by rows.PageBytes; full reports that it has reached that bound.
+// returned reads returned events that can be claimed again. It returns claims on deleted events separately, in gone.
+// Like all reads of events it is limited to rows.PageBytes; full means that it reached that limit.
 func returned(ctx context.Context, q row.Querier, g row.Group, n int, nowMS int64) (back, gone []row.Delivery, full bool, err error) {
 	size := 0
 	err = rows.Each(ctx, q, sqlReturned, func(r *sql.Rows) error {
@@ -245,8 +243,8 @@ const sqlNack = `UPDATE _honkerx_group_claims
 SET state = iif(?7 > 0 AND attempts >= ?7, 2, 1), token = ?5,
   deadline_ms = iif(?7 > 0 AND attempts >= ?7, ?4, ?6), last_error = nullif(?8, '')` + whereHolding + ` RETURNING state = 2`
 
-// Settle ends an event's lease. A handled event is complete for the group, which takes a single statement. Any
-// other event is returned to the group or dead-lettered.
+// Settle ends an event's lease. If the event was handled, the group is done with it, which takes a single statement.
+// Otherwise the event is returned to the group or dead-lettered.
 func (Groups) Settle(ctx context.Context, q row.Querier, s row.GroupSettlement, now time.Time) (row.GroupSettled, error) {
 	if !s.Back {
 		n, err := rows.Affected(ctx, q, sqlAckDelivery, s.Group, s.Offset, s.Token, now.UnixMilli())
@@ -270,8 +268,8 @@ WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2)) AND token = 
 	sqlExtendDelivery = `UPDATE _honkerx_group_claims SET deadline_ms = ?5` + whereHolding
 )
 
-// Release returns claimed events that no handler has seen, and does not count the attempt. It ignores the
-// deadline: while a row has this token, no other member can hold it, even if the lease has lapsed.
+// Release returns claimed events that no handler has seen, without counting the attempt. It ignores the deadline:
+// while a row has this token, no other member can hold it, even if the lease has lapsed.
 func (Groups) Release(ctx context.Context, q row.Querier, group, token int64, events []int64, now time.Time) error {
 	epoch, err := nextEpoch(ctx, q, group)
 	if err != nil {
@@ -281,7 +279,7 @@ func (Groups) Release(ctx context.Context, q row.Querier, group, token int64, ev
 	return err
 }
 
-// Extend sets a lease's end to expires. It returns false if the lease is no longer valid.
+// Extend sets the time at which a lease ends to expires. It returns false if the lease is no longer valid.
 func (Groups) Extend(ctx context.Context, q row.Querier, h row.Holding, expires, now time.Time) (bool, error) {
 	n, err := rows.Affected(ctx, q, sqlExtendDelivery, h.Group, h.Offset, h.Token, now.UnixMilli(), rows.MilliUp(expires))
 	return n > 0, err

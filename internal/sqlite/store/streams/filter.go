@@ -29,8 +29,7 @@ func filterText(f *row.Filter) any {
 	return f.Text()
 }
 
-// condition builds an SQL condition and its arguments. A caller's text is always bound, so it never becomes
-// SQL.
+// condition builds an SQL condition and its arguments. Text from callers is always bound, so it never becomes SQL.
 type condition struct {
 	sql  strings.Builder
 	args []any
@@ -61,8 +60,8 @@ func (c *condition) filter(f row.Filter) {
 	}
 }
 
-// join writes the filters of, joined by the operator word, or none if there are no filters. It splits the
-// list in halves because SQLite limits the depth of expressions, and a chain of n operators has depth n.
+// join writes the filters of, joined by the operator word, or none if there are no filters. It splits the list in
+// half, because SQLite limits the depth of expressions and a chain of n operators has depth n.
 func (c *condition) join(word, none string, of []row.Filter) {
 	switch n := len(of); n {
 	case 0:

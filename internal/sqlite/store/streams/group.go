@@ -37,7 +37,7 @@ func groups(ctx context.Context, q row.Querier, query string, args ...any) (out 
 	return out, err
 }
 
-// groupByID returns a group by its id. It returns ErrNotFound if the group has been deleted, which can
+// groupByID returns the group with the given ID. It returns ErrNotFound if the group has been deleted, which can
 // happen while a process is still a member.
 func groupByID(ctx context.Context, q row.Querier, id int64) (row.Group, error) {
 	return oneGroup(groups(ctx, q, sqlGroupByID, id))
@@ -70,8 +70,7 @@ func (Groups) List(ctx context.Context, q row.Querier, topic, name string) ([]ro
 const sqlAddGroup = `INSERT INTO _honkerx_groups (topic, name, cursor, filter, created_ms) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT (topic, name) DO UPDATE SET filter = excluded.filter WHERE filter IS NOT excluded.filter`
 
-// add creates j's group if it does not exist, sets its filter, and returns its id. start is where a new
-// group begins.
+// add creates j's group if it does not exist, sets its filter, and returns its ID. start is where a new group begins.
 func (gs Groups) add(ctx context.Context, q row.Querier, j row.GroupJoin, now time.Time) (id int64, start row.Start, err error) {
 	g, err := oneGroup(gs.List(ctx, q, j.Topic, j.Name))
 	begin := g.Cursor
@@ -111,8 +110,8 @@ var sqlDropGroup = []string{
 const sqlDropGroupClaims = `DELETE FROM _honkerx_group_claims WHERE group_id = ?1 AND offset IN
   (SELECT offset FROM _honkerx_group_claims NOT INDEXED WHERE group_id = ?1 ORDER BY offset LIMIT ?2 + 0)`
 
-// Drop deletes a group, its members, and up to limit of its claims, and returns the number of deleted
-// claims. If there may be more claims, Drop must be called again with the id. Group ids are never reused.
+// Drop deletes a group, its members, and up to limit of its claims, and returns the number of deleted claims. If
+// there may be more claims, Drop must be called again with the ID. Group IDs are never reused.
 func (Groups) Drop(ctx context.Context, q row.Querier, id int64, limit int) (int, error) {
 	for _, statement := range sqlDropGroup {
 		if _, err := q.ExecContext(ctx, statement, id); err != nil {
@@ -122,8 +121,8 @@ func (Groups) Drop(ctx context.Context, q row.Querier, id int64, limit int) (int
 	return rows.Affected(ctx, q, sqlDropGroupClaims, id, limit)
 }
 
-// sqlClaimsLeft selects the dropped groups that still have claims. A process that dies between two calls of
-// Drop leaves such groups behind. The query costs a seek per group, using the primary key.
+// sqlClaimsLeft selects the dropped groups that still have claims. A process that dies between two calls to Drop
+// leaves such groups behind. The query costs a seek for each group, using the primary key.
 const sqlClaimsLeft = `WITH RECURSIVE held(id) AS (
     SELECT (SELECT min(group_id) FROM _honkerx_group_claims NOT INDEXED)
     UNION ALL
@@ -165,8 +164,7 @@ SET state = 1, token = ?3, deadline_ms = ?4, attempts = attempts - 1
 WHERE group_id = ?1 AND state = 0 AND holder = ?2 AND deadline_ms >= ?4`
 )
 
-// Leave deletes a member. Its leased events can be claimed again immediately, and the attempts do not
-// count.
+// Leave deletes a member. The events leased to it can be claimed again immediately, and the attempts don't count.
 func (Groups) Leave(ctx context.Context, q row.Querier, m row.Member, now time.Time) error {
 	if _, err := q.ExecContext(ctx, sqlDropMember, m.Group, m.Name, m.Instance); err != nil {
 		return err
@@ -205,14 +203,14 @@ const sqlCounts = `SELECT
   g.cursor, min(g.cursor, ` + LowestOpen + `)
 FROM _honkerx_groups AS g WHERE g.id = ?1`
 
-// LowestOpen is the offset just below the lowest event that is not acked. NOT INDEXED keeps the search on
-// the primary key, in offset order.
+// LowestOpen is the offset just below the lowest event that isn't acked. NOT INDEXED keeps the search on the primary
+// key, in offset order.
 const LowestOpen = `ifnull((SELECT offset - 1 FROM _honkerx_group_claims NOT INDEXED
     WHERE group_id = g.id AND state < 2 ORDER BY offset LIMIT 1), g.cursor)`
 
-// Progress returns the number of a group's events in each state, and up to members of its members, including
-// expired members. A negative number means all members. An event whose lease has lapsed counts as Back,
-// even if no claim has returned it yet.
+// Progress returns the number of a group's events in each state, and some of its members, including expired members.
+// The argument members is the maximum number of members to return; a negative value means all. An event whose lease
+// has lapsed counts as Back, even if no claim has returned it yet.
 func (Groups) Progress(ctx context.Context, q row.Querier, group int64, members int, now time.Time) (p row.GroupProgress, err error) {
 	_, err = rows.One(ctx, q, sqlCounts, []any{group, now.UnixMilli()}, &p.Leased, &p.Back, &p.Dead, (*rows.Number)(&p.Cursor), (*rows.Number)(&p.LowWater))
 	if err != nil {
@@ -239,16 +237,16 @@ func nextEpoch(ctx context.Context, q row.Querier, group int64) (epoch int64, er
 	return 0, nil
 }
 
-// sqlGroupStates makes two seeks per group: for the first deadline of the leased events, and for that of
-// the returned events.
+// sqlGroupStates makes two seeks for each group: for the first deadline of the leased events, and for that of the
+// returned events.
 const sqlGroupStates = `SELECT k.value,
   (SELECT deadline_ms FROM _honkerx_group_claims WHERE group_id = k.value AND state = 0 ORDER BY deadline_ms LIMIT 1),
   (SELECT deadline_ms FROM _honkerx_group_claims WHERE group_id = k.value AND state = 1 ORDER BY deadline_ms LIMIT 1)
 FROM json_each(?1) AS k`
 
-// States reports, in a single statement, whether a claim by each group in ids would find a returned event,
-// and when a leased or returned event may become claimable. It ignores new events, because their topic
-// already wakes the members.
+// States reports for each group in IDs, in a single statement, whether a claim would find a returned event, and when
+// a leased or returned event may become claimable. It ignores new events, because their topic already wakes the
+// members.
 func (Groups) States(ctx context.Context, q row.Querier, ids []int64, now time.Time) ([]row.GroupState, error) {
 	var out []row.GroupState
 	nowMS := now.UnixMilli()

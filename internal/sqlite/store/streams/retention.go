@@ -22,8 +22,7 @@ ON CONFLICT (topic) DO UPDATE SET max_count = excluded.max_count, max_age_ms = e
 	sqlDropRetention = `DELETE FROM _honkerx_retention WHERE topic = ?1`
 )
 
-// Set sets a topic's retention. A retention without bounds keeps all events, and Set then deletes the
-// row.
+// Set sets a topic's retention. A retention without limits keeps all events, so Set deletes the row.
 func (Retentions) Set(ctx context.Context, q row.Querier, r row.Retention) error {
 	if r.MaxCount == 0 && r.MaxAge == 0 {
 		_, err := q.ExecContext(ctx, sqlDropRetention, r.Topic)
@@ -65,9 +64,9 @@ const sqlRank = `SELECT offset` + ByTopic + `?1 ORDER BY offset DESC LIMIT 1 OFF
 
 const sqlBefore = `SELECT offset` + ByTopic + `?1 AND offset < ?2 ORDER BY offset DESC LIMIT 1`
 
-// Cutoff returns the last offset that is beyond topic's retention, or 0. The maximum age is rounded up
-// to seconds because event times are truncated to seconds. Cutoff reads as many rows as the retention
-// keeps by count, and all rows that are too old.
+// Cutoff returns the last offset that is beyond topic's retention, or 0. The maximum age is rounded up to seconds
+// because event times are truncated to seconds. Cutoff reads as many rows as the retention's count limit keeps, plus
+// all rows that are too old.
 func (rs Retentions) Cutoff(ctx context.Context, q row.Querier, topic string, now time.Time) (cutoff int64, err error) {
 	all, err := rs.List(ctx, q, topic)
 	if err != nil || len(all) == 0 {
@@ -97,8 +96,8 @@ func (rs Retentions) Cutoff(ctx context.Context, q row.Querier, topic string, no
 const sqlConsumerPins = `SELECT 'consumer', name, topic, offset FROM _honker_stream_consumers
 WHERE topic = ?1 OR substr(topic, -1) = '*'`
 
-// honker's Node binding stores topic and name in the wrong order. A row whose topic has no events may
-// be such a row.
+// honker's Node binding stores topic and name in the wrong order. If a row's topic has no events, the row may be such
+// a case.
 const sqlSwappedPins = `SELECT 'consumer', topic, name, offset FROM _honker_stream_consumers AS c
 WHERE name = ?1 AND topic <> ?1 AND substr(topic, -1) <> '*'
   AND NOT EXISTS (SELECT 1 FROM _honker_stream AS s WHERE s.topic = c.topic)`
@@ -134,8 +133,8 @@ const sqlCompact = `DELETE FROM _honker_stream WHERE offset IN (SELECT offset` +
     WHERE c.offset = _honker_stream.offset AND c.state = 2)
   ORDER BY offset LIMIT ?4 + 0) RETURNING offset`
 
-// Compact deletes up to c.Limit of c.Topic's events above c.After that are beyond the retention, that
-// all consumers and groups have seen, and that are not dead events of a group.
+// Compact deletes up to c.Limit of c.Topic's events above c.After that are beyond the retention, that all consumers
+// and groups have seen, and that aren't dead events of any group.
 func (Retentions) Compact(ctx context.Context, q row.Querier, c row.Compaction) (done row.Compacted, err error) {
 	done.Cutoff = c.Policy
 	pin, pinned, err := lowestPin(ctx, q, c.Topic)
@@ -157,8 +156,8 @@ func (Retentions) Compact(ctx context.Context, q row.Querier, c row.Compaction) 
 	return done, noteCompacted(ctx, q, c.Topic, done.Last)
 }
 
-// The table is created when the first topic loses events. Topics share a sequence of offsets, so a
-// topic's oldest event does not tell whether the topic had older events.
+// The table is created the first time that events are deleted from any topic. Topics share a sequence of offsets, so
+// a topic's oldest event doesn't tell whether the topic had older events.
 const (
 	makeCompacted = `CREATE TABLE IF NOT EXISTS _honkerx_compacted (
   topic TEXT PRIMARY KEY,

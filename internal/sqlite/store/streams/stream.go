@@ -41,7 +41,7 @@ const eventTable = `_honker_stream`
 
 var (
 	sqlInsertEvents      = rows.NewInserts(eventTable, `topic, key, created_at, payload`, 3, 1) // a common key
-	sqlInsertKeyedEvents = rows.NewInserts(eventTable, `topic, created_at, key, payload`, 2, 2) // a key per event
+	sqlInsertKeyedEvents = rows.NewInserts(eventTable, `topic, created_at, key, payload`, 2, 2) // a key for each event
 )
 
 // Publish appends p's events and returns the first and last offsets, which are consecutive unless a
@@ -84,12 +84,11 @@ func (Streams) Insert(ctx context.Context, q row.Querier, topic string, key any,
 	return sqlInsertEvents.One(ctx, q, topic, key, now.Unix(), payload)
 }
 
-// scanRows bounds a single scan of a sparse selection to a few milliseconds.
+// scanRows limits a single scan of a sparse selection to a few milliseconds.
 const scanRows = 20_000
 
-// Read appends the next page of events to into. A read of a sparse selection scans a bounded number of
-// rows, so a page may be empty although more events follow. There are no more events if the page's
-// Next is not above After.
+// Read appends the next page of events to into. A read of a sparse selection scans a limited number of rows, so a
+// page may be empty even if more events follow. There are no more events if the page's Next is not above After.
 func (r Streams) Read(ctx context.Context, q row.Querier, e row.EventRead, into []row.Event) (page row.EventPage, err error) {
 	page = row.EventPage{Events: into, Next: e.After, Scanned: e.Scanned}
 	through, sparse := e.Through, e.Sparse()
@@ -115,8 +114,8 @@ func (r Streams) Read(ctx context.Context, q row.Querier, e row.EventRead, into 
 	return page, err
 }
 
-// readEvents appends to into up to limit selected events with offsets above after and at most through,
-// in order. more reports that it may have stopped before the last of them.
+// readEvents appends to into up to limit selected events with offsets above after and at most through, in order. more
+// means that it may have stopped before the last of them.
 func readEvents(ctx context.Context, q row.Querier, s row.Selection, after, through int64, limit int, into []row.Event) (events []row.Event, more bool, err error) {
 	events = into
 	c := selectionRead(s, after, through, limit)
@@ -152,7 +151,7 @@ func selectionRead(s row.Selection, after, through int64, limit int) *condition 
 	return c
 }
 
-// selectionScan scans a row of selectionRead. Each column costs about as much as the rest of the row.
+// selectionScan scans a row of selectionRead. Scanning a column costs about as much as everything else about a row.
 func selectionScan(s row.Selection, r *sql.Rows, e *row.Event) error {
 	if e.Topic = s.Topic; s.Pattern() {
 		return r.Scan((*rows.Number)(&e.Offset), &e.Key, &e.Payload, (*rows.Second)(&e.CreatedAt), &e.Topic)
@@ -189,10 +188,9 @@ const (
 	sqlHorizon      = `SELECT max(offset), count(*) FROM (SELECT offset` + byOffset + `offset > ?1 ORDER BY offset LIMIT ?2 + 0)`
 )
 
-// horizon returns the last of the next n offsets above after that a read of the selection must pass,
-// selected or not, or after if there are none. A read of a sparse selection up to this offset has a
-// bounded cost, and the next read continues there even if no event was found. more reports that there
-// may be more offsets.
+// horizon returns the last of the next n offsets above after that a read of the selection must pass, selected or not,
+// or after itself if there are none. A read of a sparse selection up to this offset has a limited cost, and the next
+// read continues from there even if no event was found. more means that there may be more offsets.
 func horizon(ctx context.Context, q row.Querier, s row.Selection, after int64, n int64) (last int64, more bool, err error) {
 	query, args := sqlTopicHorizon, []any{s.Topic, after, n}
 	if s.Pattern() {
@@ -256,8 +254,8 @@ func edge(ctx context.Context, q row.Querier, s row.Selection, tail func(*condit
 // sqlEventTime uses the primary key.
 const sqlEventTime = `SELECT created_at FROM _honker_stream WHERE offset = ?1`
 
-// Ahead counts the selected events above after. It looks at only the next most events of the topic, or
-// of all topics for a pattern. If most is Unbounded, it looks at all events.
+// Ahead counts the selected events above after. It examines up to most events of the topic, or of all topics for a
+// pattern. If most is Unbounded, it examines all events.
 func (Streams) Ahead(ctx context.Context, q row.Querier, s row.Selection, after, most int64) (a row.Ahead, err error) {
 	last, more := int64(row.Unbounded), false
 	if most < row.Unbounded {

@@ -8,15 +8,15 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// countedEvents bounds the events counted in all topics together. Each topic may count at least
-// leastPerTopic events.
+// countedEvents limits how many events are counted in all topics together. At least leastPerTopic events may be
+// counted in each topic.
 const (
 	countedEvents = `100000`
 	leastPerTopic = `1000`
 )
 
-// sqlTopicStates uses the index on (topic, offset). A seek each finds the next topic, its first
-// event and its last event. The count reads as many index entries as its limit allows.
+// sqlTopicStates uses the index on (topic, offset). It takes a seek each to find the next topic, its first event and
+// its last event. The count reads as many index entries as its limit allows.
 var sqlTopicStates = `WITH RECURSIVE
   ` + rows.SkipScan("streamed", "topic", "_honker_stream INDEXED BY _honker_stream_topic WHERE 1") + `,
   topics(topic) AS (SELECT topic FROM streamed WHERE topic IS NOT NULL UNION SELECT topic FROM _honkerx_retention),
