@@ -13,8 +13,8 @@ import (
 	"sync"
 )
 
-// Func returns f, the function name of an observer, with its panics caught and logged, so that
-// the observed work goes on. A nil f is replaced by a function that does nothing.
+// Func returns f, an observer's function called name, with its panics caught and logged, so that the observed work
+// continues. A nil f is replaced by a function that does nothing.
 func Func[E any](log *slog.Logger, name string, f func(E)) func(E) {
 	if f == nil {
 		return func(E) {}
@@ -29,11 +29,10 @@ func Func[E any](log *slog.Logger, name string, f func(E)) func(E) {
 	}
 }
 
-// Isolated is like Func, but runs f in its own coroutine. f may then also end its goroutine with
-// runtime.Goexit, as t.FailNow does, even if other goroutines depend on the caller. Switching to a
-// coroutine and back wakes no other processor, whereas waiting for a goroutine does. A goroutine
-// costs 13 µs of processor time, and a coroutine 2 µs (BenchmarkObserver_Tx in bench/micro, medians
-// of 14, 2026-11-24).
+// Isolated is like Func, but runs f in its own coroutine. f may then also end its goroutine with runtime.Goexit, as
+// t.FailNow does, even if other goroutines depend on the caller. Switching to a coroutine and back doesn't wake
+// another processor, but waiting for a goroutine does. A goroutine costs 13 µs of processor time, and a coroutine
+// costs 2 µs (BenchmarkObserver_Tx in bench/micro, medians of 14, 2026-11-24).
 func Isolated[E any](log *slog.Logger, name string, f func(E)) func(E) {
 	contained := Func(log, name, f)
 	if f == nil {
@@ -50,8 +49,8 @@ func Isolated[E any](log *slog.Logger, name string, f func(E)) func(E) {
 			contained(e)
 			returned = true
 		})
-		// If a goroutine is locked to a thread, only that thread can end its coroutine. Such a
-		// coroutine is left behind.
+		// If a goroutine is locked to a thread, only that thread can end its coroutine. In that case the coroutine is
+		// left behind.
 		if _, ending := next(); ending && !lockedToThread() {
 			ended := make(chan struct{})
 			go func() { // stop also ends the goroutine that calls it
@@ -63,16 +62,16 @@ func Isolated[E any](log *slog.Logger, name string, f func(E)) func(E) {
 	}
 }
 
-// lockedToThread reports whether the calling goroutine has called runtime.LockOSThread. The first
-// line of its stack trace says so.
+// lockedToThread reports whether the calling goroutine has called runtime.LockOSThread, according to the first line
+// of its stack trace.
 func lockedToThread() bool {
 	stack := make([]byte, 128)
 	header, _, _ := bytes.Cut(stack[:runtime.Stack(stack, false)], []byte("\n"))
 	return bytes.Contains(header, []byte("locked to thread"))
 }
 
-// Logger returns log with a handler whose panics are caught. A failure to log must not end
-// the process or prevent a job from being settled. The first panic is written to standard error.
+// Logger returns log with a handler whose panics are caught. A failure to log must not crash the process or prevent a
+// job from being settled. The first panic is written to standard error.
 func Logger(log *slog.Logger) *slog.Logger {
 	return slog.New(containedHandler{log.Handler(), new(sync.Once)})
 }

@@ -4,8 +4,8 @@ import "log/slog"
 
 var observer func(o any, log *slog.Logger) any
 
-// RegisterObserver sets the function behind Observer. Package observe calls it, because it keeps the list of events and
-// does not export it.
+// RegisterObserver sets the function behind Observer. Package observe calls it, because it has the list of events but
+// doesn't export it.
 func RegisterObserver(f func(o any, log *slog.Logger) any) { observer = f }
 
 // Observer returns a copy of o, an *observe.Observer, whose functions do not panic. Functions that are nil in o
