@@ -1,11 +1,10 @@
-// Package cron computes when a schedule is next due, in honker's cron dialect. All bindings that
-// share a file must compute the same second. The package does not read the clock.
+// Package cron computes when a schedule is next due, in honker's cron dialect. All bindings that share a file must
+// compute the same second. The package doesn't read the clock.
 //
-// The calendar is that of robfig/cron, but the grammar differs: in honker a day must match both day
-// fields, a step on a single value selects only that value, there are no names, and error texts are
-// shared with other bindings. For this reason, fields.go and interval.go parse specs. next.go lets
-// robfig step a wall clock without a zone, and then finds the moment at which the zone's clocks
-// show the result.
+// The calendar comes from robfig/cron, but the grammar is different: in honker a day must match both day fields, a
+// step on a single value selects only that value, there are no names, and error texts are the same as in other
+// bindings. For this reason, fields.go and interval.go parse specs. next.go lets robfig advance a wall clock without
+// a time zone, and then finds the moment at which clocks in the time zone show the result.
 package cron
 
 import (
@@ -22,8 +21,8 @@ type Spec struct {
 	fields robfig.SpecSchedule
 }
 
-// Parse parses spec. Its error texts are exactly honker's, without a prefix, because other bindings
-// show and test them.
+// Parse parses spec. Its error texts are exactly those of honker, without a prefix, because other bindings show and
+// test them.
 func Parse(spec string) (Spec, error) {
 	text := strings.TrimSpace(spec)
 	if body, ok := strings.CutPrefix(text, "@every"); ok {
@@ -46,8 +45,8 @@ func (Local) Next(spec string, after time.Time) (time.Time, error) {
 	return s.Next(after, time.Local)
 }
 
-// Last returns the last second up to and including through at which spec is due. spec must be due
-// at first, and is counted from there.
+// Last returns the last second up to and including through at which spec is due. spec must be due at first, where the
+// search starts.
 func (Local) Last(spec string, first, through time.Time) (time.Time, error) {
 	s, err := Parse(spec)
 	if err != nil {
@@ -71,9 +70,8 @@ func (Local) Plan(spec string, from time.Time) (plain string, next time.Time, er
 	return plain, next, err
 }
 
-// Next returns the first second after from at which s fires in the zone loc. A nil loc means
-// time.Local. Next ignores fractions of a second in from. It adds an interval to from regardless of
-// clock changes in the zone.
+// Next returns the first second after from at which s fires in the time zone loc. A nil loc means time.Local. Next
+// ignores fractions of a second in from. An interval is added to from regardless of clock changes in the time zone.
 func (s Spec) Next(from time.Time, loc *time.Location) (time.Time, error) {
 	if loc == nil {
 		loc = time.Local

@@ -14,8 +14,8 @@ type bounds struct{ first, last uint64 }
 // Sunday is 0; 7 is not accepted.
 var fieldBounds = [...]bounds{{0, 59}, {0, 59}, {0, 23}, {1, 31}, {1, 12}, {0, 6}}
 
-// bothDays is the bit that robfig sets for the field "*". If either day field has this bit, robfig
-// requires a day to match both day fields. Otherwise the day must match at least one of them.
+// bothDays is the bit that robfig sets for a "*" field. If either day field has this bit, robfig requires a day to
+// match both day fields. Otherwise the day must match at least one of them.
 const bothDays = 1 << 63
 
 // parseFields parses 5 or 6 fields. With 5 fields the seconds are 0.

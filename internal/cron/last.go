@@ -2,9 +2,8 @@ package cron
 
 import "time"
 
-// last returns the last second up to and including through at which s is due. s must be due at
-// first. It does not step through every match, because a schedule that is due every second may not
-// have fired for years.
+// last returns the last second up to and including through at which s is due. s must be due at first. It doesn't step
+// through every match, because a schedule that is due every second may not have fired for years.
 func (s Spec) last(first, through int64, loc *time.Location) (int64, error) {
 	if s.every > 0 {
 		// The conversion to uint64 is needed because the difference may overflow an int64.

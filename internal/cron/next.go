@@ -6,19 +6,19 @@ import (
 )
 
 const (
-	horizon = 100 // years; a schedule with no match in this period is an error
+	horizon = 100 // years; it is an error if a schedule has no match in this period
 	stride  = 5   // years; robfig searches until the end of the fifth year
 
-	// The range of Rust's chrono, which honker uses.
+	// The range of years of Rust's chrono, which honker uses.
 	firstYear, lastYear = -262143, 262142
 
 	// The largest offset of any zone.
 	widest = 26 * time.Hour
 )
 
-// wallZone is the zone of a wall clock without clock changes, in which robfig can step without
-// skipped or repeated hours. It is not time.UTC, because robfig returns the zero time for no match,
-// which is in UTC and could be a match.
+// wallZone is a time zone without clock changes, in which robfig can advance a wall clock without skipped or repeated
+// hours. It isn't time.UTC, because robfig returns the zero time, which is in UTC, if there is no match, and in UTC
+// that time could be a match.
 var wallZone = time.FixedZone("wall", 0)
 
 // wallClock returns the time shown by clocks at t, as a time in wallZone.
@@ -27,8 +27,8 @@ func wallClock(t time.Time) time.Time {
 	return time.Unix(t.Unix()+int64(offset), 0).In(wallZone)
 }
 
-// nextMatch searches from the wall clock time at from. In a repeated hour, a match counts as past
-// once clocks have shown it the first time, even though they will show it again.
+// nextMatch searches from the wall clock time at from. In a repeated hour, a match counts as past once clocks have
+// shown it for the first time, even though they will show it again.
 func (s Spec) nextMatch(from time.Time) (time.Time, error) {
 	if year := from.UTC().Year(); year < firstYear || year > lastYear {
 		return time.Time{}, fmt.Errorf("invalid timestamp: %d", from.Unix())
@@ -40,7 +40,7 @@ func (s Spec) nextMatch(from time.Time) (time.Time, error) {
 			horizon, chronoFormat(shown))
 	}
 	next := instant(wall, from.Location())
-	// This does not happen in real zones, but an application can construct such a zone.
+	// This doesn't happen in real time zones, but an application can construct such a zone.
 	if !next.After(from) || wallClock(next).Year() > wall.Year()+horizon {
 		return time.Time{}, fmt.Errorf("no valid local schedule match found within %d years after unix_ts=%d: %s",
 			horizon, from.Unix(), quote(s.text))
@@ -48,9 +48,8 @@ func (s Spec) nextMatch(from time.Time) (time.Time, error) {
 	return next, nil
 }
 
-// nextWall returns the first wall clock time after wall that matches the fields. robfig gives up
-// after stride years, so it is called repeatedly. The largest gap between two matches is forty
-// years, for 29 February on a given weekday.
+// nextWall returns the first wall clock time after wall that matches the fields. robfig gives up after stride years,
+// so it is called repeatedly. The longest gap between two matches is forty years, for February 29 on a given weekday.
 func (s Spec) nextWall(wall time.Time) (time.Time, bool) {
 	s.fields.Location = wallZone
 	year := wall.Add(time.Second).Year()
@@ -66,8 +65,8 @@ func (s Spec) nextWall(wall time.Time) (time.Time, bool) {
 // instant returns the earliest moment from which loc's clocks never again show a time before wall.
 // If clocks show wall twice, this is the second time. If they skip wall, it is the end of the gap.
 //
-// time.Date does not guarantee this. instant uses only the start returned by ZoneBounds, because
-// the end can be wrong on 31 December of a leap year.
+// time.Date does not guarantee this. instant uses only the start returned by ZoneBounds, because the end can be wrong
+// on December 31 of a leap year.
 func instant(wall time.Time, loc *time.Location) time.Time {
 	var end time.Time // end of t's zone period, once known
 	t := wall.Add(widest).In(loc)

@@ -11,7 +11,7 @@ var rustEscapes = map[rune]string{'\x00': `\0`, '\t': `\t`, '\n': `\n`, '\r': `\
 // combining contains characters that join the preceding character. Rust escapes them.
 var combining = []*unicode.RangeTable{unicode.Mn, unicode.Me, unicode.Other_Grapheme_Extend}
 
-// quote formats text like Rust's {:?}, which does not escape the same characters as Go's %q.
+// quote formats text like Rust's {:?}, which doesn't escape the same characters as Go's %q.
 func quote(text string) string {
 	var out strings.Builder
 	for _, r := range text {

@@ -26,10 +26,9 @@ func numbered(first int, names ...string) map[string]string {
 	return numbers
 }
 
-// Translate converts spec to honker's dialect, which is stored in the file so that other bindings
-// can read it. A spec that is valid in the dialect is returned unchanged. Translate also accepts
-// macros such as "@daily", names of months and days, 7 for Sunday, and intervals such as "@every
-// 1h30m".
+// Translate converts spec to honker's dialect, which is stored in the file so that other bindings can read it. A spec
+// that is valid in the dialect is returned unchanged. Translate also accepts macros such as "@daily", month and day
+// names, 7 for Sunday, and intervals such as "@every 1h30m".
 func Translate(spec string) (string, error) {
 	_, err := Parse(spec)
 	if err == nil {
@@ -64,8 +63,8 @@ func translateMacro(text string) (string, error) {
 	return "", fmt.Errorf("unknown schedule %s; expected @hourly, @daily, @weekly, @monthly, @yearly or @every <interval>", quote(text))
 }
 
-// refuseForeign rejects features of other cron implementations that the file cannot express, and
-// suggests a replacement.
+// refuseForeign rejects features of other cron implementations that the file can't express, and suggests a
+// replacement.
 func refuseForeign(fields []string) error {
 	for i, field := range fields {
 		if i == 0 && (strings.HasPrefix(field, "CRON_TZ=") || strings.HasPrefix(field, "TZ=")) {
@@ -78,8 +77,8 @@ func refuseForeign(fields []string) error {
 	return nil
 }
 
-// translateInterval converts a Go duration to a single number and unit. If body cannot be
-// converted, it returns the error otherwise.
+// translateInterval converts a Go duration to a single number and unit. If body can't be converted, it returns the
+// error passed as otherwise.
 func translateInterval(body string, otherwise error) (string, error) {
 	d, err := time.ParseDuration(body)
 	if err != nil || d <= 0 {
@@ -96,8 +95,8 @@ func translateInterval(body string, otherwise error) (string, error) {
 	return "", fmt.Errorf("interval %s is not a whole number of seconds", quote(body))
 }
 
-// translateParts replaces the names in a field with numbers, and then passes each part through
-// then. It keeps unknown text, so that Parse reports it.
+// translateParts replaces the names in a field with numbers, and then passes each part through then. It keeps unknown
+// text, so that Parse will report it.
 func translateParts(field string, names map[string]string, then func(part string) string) string {
 	parts := strings.Split(field, ",")
 	for i, part := range parts {
@@ -125,8 +124,8 @@ func numberOf(name string, names map[string]string) string {
 	return name
 }
 
-// sunday splits a range that ends with 7 or the name of Sunday into a list, because the dialect
-// knows Sunday only as 0.
+// sunday splits a range that ends with 7 or the name of Sunday into a list, because in the dialect Sunday can only be
+// 0.
 func sunday(part string) string {
 	span, step, stepped := strings.Cut(part, "/")
 	first, last, ranged := strings.Cut(span, "-")
