@@ -1,6 +1,6 @@
-// Package presence records in the file which Work loops are running, and finds out whether their processes are
-// alive. A row is written when a loop starts and deleted when it ends. In between, the package asks the
-// operating system, so that an idle worker writes nothing and a process's death is known immediately.
+// Package presence records in the file which Work loops are running, and finds out whether their processes are alive.
+// A row is written when a loop starts and deleted when it ends. While the loop runs, the package asks the operating
+// system about it, so that an idle worker writes nothing and a process's death is known immediately.
 package presence
 
 import (
@@ -36,9 +36,9 @@ var self = sync.OnceValue(func() row.Process {
 
 // LifeOf asks the operating system for a process's state.
 //
-// All processes that use a file at the same time are on the same machine, because SQLite's WAL needs shared
-// memory. A process from an earlier boot is therefore gone. A process id is valid only within its PID namespace,
-// such as a container. Process ids are reused, but not with the same start time.
+// All processes that use a file at the same time are on the same machine, because SQLite's WAL needs shared memory. A
+// process from an earlier boot is therefore gone. A process ID is valid only within its PID namespace, such as a
+// container. Process IDs are reused, but not with the same start time.
 func LifeOf(p row.Process) Life {
 	me := self()
 	switch {

@@ -8,8 +8,8 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// identify returns the known values that distinguish this process from all others: the machine's
-// boot, and the start time in microseconds. macOS has no PID namespaces.
+// identify returns whatever is known that distinguishes this process from all others: the machine's boot, and the
+// start time in microseconds. macOS has no PID namespaces.
 func identify() (p row.Process) {
 	boot, err := unix.Sysctl("kern.bootsessionuuid")
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 
 const proc = "/proc/"
 
-// identify returns the known values that distinguish this process from all others: the machine's boot,
-// the PID namespace, and the start time in ticks since the boot.
+// identify returns whatever is known that distinguishes this process from all others: the machine's boot, the PID
+// namespace, and the start time in ticks since boot.
 func identify() (p row.Process) {
 	boot, err := os.ReadFile(proc + "sys/kernel/random/boot_id")
 	if err != nil {
 		return p
 	}
-	// In another PID namespace's /proc, the same ids belong to other processes.
+	// In another PID namespace's /proc, the same IDs belong to other processes.
 	if id, err := os.Readlink(proc + "self"); err != nil || id != strconv.Itoa(os.Getpid()) {
 		return p
 	}

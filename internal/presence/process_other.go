@@ -8,8 +8,8 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// identify distinguishes this process from others only by the current time, because these systems have
-// nothing else in common.
+// identify uses only the current time to distinguish this process from others, because these systems have nothing
+// else in common.
 func identify() row.Process { return row.Process{Start: time.Now().UnixNano()} }
 
 // ask is never called, because the boot is unknown.

@@ -13,16 +13,16 @@ import (
 const (
 	// startDelay is the age at which a loop's row becomes due, so that shorter loops cost nothing. The row is then
 	// written with the next commit or, after aloneDelay, in a separate commit, along with the rows of other loops
-	// that have started in the meantime.
+	// that have started by then.
 	startDelay = 20 * time.Millisecond
 	aloneDelay = 20 * time.Millisecond
-	seenEvery  = time.Minute            // between two updates of the last-seen time, which are written with other commits
+	seenEvery  = time.Minute            // between updates of the last-seen time, which are written with other commits
 	failPause  = time.Minute            // after a failed write
 	leaveWait  = 250 * time.Millisecond // how long the end of a loop waits for a write in progress
 )
 
 // Register maintains the rows for a DB's Work loops. It is an engine.Piggyback: its rows are written with other
-// commits, or in a separate commit soon after a loop has started and when it has ended.
+// commits, or in a separate commit soon after a loop starts and when it ends.
 type Register struct {
 	store engine.WorkerStore
 	flush func() // writes due rows in a separate commit
@@ -39,10 +39,10 @@ type Register struct {
 	closed  bool
 }
 
-// key identifies a row of the file.
+// key identifies a row in the file.
 type key struct{ worker, queue string }
 
-// loop is a Work loop, or several loops that share a name by mistake.
+// loop is a Work loop, or several loops that were given the same name by mistake.
 type loop struct {
 	row row.Worker
 	n   int
@@ -56,14 +56,14 @@ type change struct {
 	ended     chan struct{}
 }
 
-// NewRegister returns a Register that calls flush, either on a separate goroutine or on the goroutine of a loop
-// that ends. flush must call Take and write the changes.
+// NewRegister returns a Register that calls flush, either on a separate goroutine or on the goroutine of a loop that
+// is ending. flush must call Take and write the changes.
 func NewRegister(store engine.WorkerStore, flush func()) *Register {
 	return &Register{store: store, flush: flush, running: make(map[key]*loop), written: make(map[key]row.Worker)}
 }
 
-// Enter registers a loop that starts. The caller must call leave after the loop has ended. leave waits briefly for
-// the deletion of the row.
+// Enter registers a loop that is starting. The caller must call leave after the loop has ended. leave waits briefly
+// for the row to be deleted.
 func (r *Register) Enter(worker string, queues []string, slots int) (leave func()) {
 	now := time.Now()
 	r.mu.Lock()
@@ -112,7 +112,7 @@ func (r *Register) leftRows() bool {
 // soonLocked schedules a write of the pending changes, with another commit or in a separate commit.
 func (r *Register) soonLocked() {
 	if r.closed || r.taken != nil || r.soon {
-		return // Done will schedule it, or it is not needed
+		return // Done will schedule it, or it isn't needed
 	}
 	r.afterLocked(startDelay, r.ripen)
 	r.soon = true
@@ -121,7 +121,7 @@ func (r *Register) soonLocked() {
 func (r *Register) ripen() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.soon && !r.closed { // otherwise the timer was stopped in the meantime
+	if r.soon && !r.closed { // otherwise the timer has since been stopped
 		r.due.Store(true)
 		r.afterLocked(aloneDelay, r.flush)
 		r.soon = true
@@ -140,7 +140,7 @@ func (r *Register) stopLocked() {
 	}
 }
 
-// changeLocked returns the changes that have not been written to the file.
+// changeLocked returns the changes that haven't been written to the file yet.
 func (r *Register) changeLocked(now time.Time) *change {
 	c := &change{first: len(r.written) == 0, all: now.Sub(r.seen) >= seenEvery}
 	for k, l := range r.running {
