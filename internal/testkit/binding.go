@@ -72,7 +72,7 @@ func (b *Binding) Change(query string, args ...any) int64 {
 	return n
 }
 
-// Enqueue acts as honker_enqueue and returns the job's id.
+// Enqueue acts as honker_enqueue and returns the job's ID.
 func (b *Binding) Enqueue(queue, payload string) int64 {
 	b.t.Helper()
 	return QueryInt(b.t, b.Pool, `INSERT INTO _honker_live (queue, payload, run_at, priority, max_attempts)

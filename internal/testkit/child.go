@@ -27,7 +27,7 @@ const (
 
 // The child process's state.
 var (
-	heard              = make(chan string, 1024) // buffered, so that a child that does not read lines still notices the end of stdin
+	heard              = make(chan string, 1024) // buffered, so that a child that doesn't read lines still notices the end of stdin
 	childCtx, endChild = context.WithCancel(context.Background())
 )
 
@@ -95,7 +95,7 @@ type Child struct {
 	stderr bytes.Buffer // read only after reap has returned
 }
 
-// ChildCommand returns the command that starts a child, for callers that do not need a Child.
+// ChildCommand returns the command that starts a child, for callers that don't need a Child.
 func ChildCommand(name string, args any) (*exec.Cmd, error) {
 	binary, err := os.Executable()
 	if err != nil {
@@ -106,8 +106,7 @@ func ChildCommand(name string, args any) (*exec.Cmd, error) {
 	if emulator := os.Getenv(EmulatorVar); emulator != "" {
 		cmd = exec.Command(emulator, binary)
 	}
-	// By default the race detector delays the exit of a process by a second. The environment may
-	// override this setting.
+	// By default, the race detector delays a process's exit by a second. The environment may override this setting.
 	cmd.Env = append([]string{"GORACE=atexit_sleep_ms=0"}, os.Environ()...)
 	cmd.Env = append(cmd.Env, nameVar+"="+name, argsVar+"="+string(text))
 	return cmd, err
@@ -162,7 +161,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// Line returns the child's next line. It fails the test if there is none within the given time.
+// Line returns the child's next line of output. It fails the test if there is none within the given time.
 func (p *Child) Line(within time.Duration) string {
 	p.t.Helper()
 	select {
@@ -177,7 +176,7 @@ func (p *Child) Line(within time.Duration) string {
 	return ""
 }
 
-// PID returns the child's process id.
+// PID returns the child's process ID.
 func (p *Child) PID() int { return p.cmd.Process.Pid }
 
 // Lines returns the child's lines of output. The channel is closed when the child has ended.

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// ChildLedger opens a ledger for a child process. The process exits if a note cannot be written. If
-// path is empty, note does nothing.
+// ChildLedger opens a ledger for a child process. The process exits if a note can't be written. If path is empty,
+// note does nothing.
 func ChildLedger(path string) (note func(what any, number int64)) {
 	if path == "" {
 		return func(any, int64) {}
@@ -17,8 +17,8 @@ func ChildLedger(path string) (note func(what any, number int64)) {
 	return func(what any, number int64) { Must(l.Note(what, number)) }
 }
 
-// Noted reads the ledgers that match pattern. It returns the sorted numbers noted under what, and
-// the number of ledgers that contain any.
+// Noted reads the ledgers that match pattern. It returns the sorted numbers noted for what, and the number of ledgers
+// that contain any.
 func Noted(t testing.TB, pattern string, what any) (numbers []int64, ledgers int) {
 	t.Helper()
 	all, err := ReadLedgers(pattern)

@@ -16,8 +16,8 @@ import (
 	"github.com/honker-go/honker/honkertest"
 )
 
-// OpenShared creates a file for several processes and opens a DB on it. If the test fails, the
-// file's directory is kept. Traffic counts are off, because tests watch the file for writes.
+// OpenShared creates a file for several processes and opens a DB on it. If the test fails, the file's directory is
+// kept. Traffic statistics are off, because tests watch the file for writes.
 func OpenShared(t testing.TB) (string, *honker.DB) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "shared.db")
@@ -77,8 +77,8 @@ func ListDir(t testing.TB, dir string) map[string]fs.FileMode {
 	return modes
 }
 
-// FileSum returns a checksum of a file. This process must not have the file open in SQLite, because
-// reading it would drop the process's locks on it.
+// FileSum returns a checksum of a file. This process must not have the file open in SQLite, because reading it would
+// drop the process's locks on it.
 func FileSum(t testing.TB, path string) string {
 	t.Helper()
 	b, err := os.ReadFile(path)

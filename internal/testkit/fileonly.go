@@ -2,10 +2,9 @@ package testkit
 
 import "testing"
 
-// FileOnly marks a test that is about the SQLite file: it runs SQL on honker's own tables, a PRAGMA or
-// a query of sqlite_schema, it opens, copies or inspects the file by its path, or it expects an error
-// of the driver. FileOnly must be the first statement of the test. A run against another database skips
-// such a test.
+// FileOnly marks a test that is about the SQLite file: it runs SQL on honker's own tables, a PRAGMA or a query of
+// sqlite_schema, it opens, copies or inspects the file by its path, or it expects an error from the driver. FileOnly
+// must be the first statement of the test. The test is skipped when the tests run against another database.
 //
 // The file internal/arch/testdata/fileonly.golden lists the marked tests of the packages that are to run
 // against a second database.

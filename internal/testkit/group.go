@@ -22,8 +22,7 @@ func PublishRange(t testing.TB, s *honker.Stream[int], first, last int, opts ...
 	require.NoError(t, err)
 }
 
-// GroupInfo returns information about a group. It returns the zero value before the first member
-// has joined.
+// GroupInfo returns information about a group. It returns the zero value if no member has joined yet.
 func GroupInfo[E any](t testing.TB, g *honker.Group[E]) honker.GroupInfo {
 	t.Helper()
 	info, err := g.Info(context.Background())

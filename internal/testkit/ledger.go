@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// Ledger is a file in which a process notes events and their numbers, such as job ids. Tests that
-// kill processes compare it with the database. A note is written in a single call, so it survives
-// its writer.
+// Ledger is a file in which a process notes events and their numbers, such as job IDs. Tests that kill processes
+// compare it with the database. Each note is written in a single call, so it survives if the process is killed.
 type Ledger struct{ f *os.File }
 
 // OpenLedger opens the ledger at path for appending, creating it if necessary.
@@ -38,8 +37,8 @@ type Entry struct {
 	Number int64
 }
 
-// ReadLedger returns the notes of a ledger in order. An incomplete last line is ignored, because
-// its writer was killed.
+// ReadLedger returns the notes of a ledger in order. An incomplete last line is ignored, because it means that the
+// writer was killed.
 func ReadLedger(path string) ([]Entry, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -6,9 +6,9 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Main implements TestMain for a package with child processes. In a child process it runs the child
-// and exits. Otherwise it runs the tests with the seed of the -seed flag and without a look at the
-// machine's disk, and fails if a goroutine is left running.
+// Main implements TestMain for a package with child processes. In a child process it runs the child and exits.
+// Otherwise it runs the tests with the seed from the -seed flag and with no information about the machine's disk, and
+// fails if a goroutine is left running.
 func Main(m *testing.M, children map[string]func()) {
 	RunChild(children)
 	UseSeed()

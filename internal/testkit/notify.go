@@ -9,7 +9,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Listen attaches a listener and closes it when the test ends.
+// Listen creates a listener and closes it when the test ends.
 func Listen(t testing.TB, db *honker.DB, channels ...string) *honker.Listener {
 	t.Helper()
 	l, err := db.Listen(context.Background(), channels...)
@@ -18,7 +18,7 @@ func Listen(t testing.TB, db *honker.DB, channels ...string) *honker.Listener {
 	return l
 }
 
-// Notify sends a message and returns its id.
+// Notify sends a message and returns its ID.
 func Notify(t testing.TB, db *honker.DB, channel string, payload any) int64 {
 	t.Helper()
 	id, err := db.Notify(context.Background(), channel, payload)
@@ -26,7 +26,7 @@ func Notify(t testing.TB, db *honker.DB, channel string, payload any) int64 {
 	return id
 }
 
-// Receive asserts that the next messages have the given ids.
+// Receive asserts that the next messages have the given IDs.
 func Receive(t testing.TB, l *honker.Listener, ids ...int64) {
 	t.Helper()
 	ctx := Context(t, Timeout)

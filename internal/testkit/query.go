@@ -38,7 +38,7 @@ func Numbers(n int) string {
 	return fmt.Sprintf(`WITH RECURSIVE some(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM some WHERE n < %d) `, n)
 }
 
-// Exec runs a statement without honker, to put the file into a certain state.
+// Exec runs a statement without honker, to put the file into a particular state.
 func Exec(t testing.TB, db *honker.DB, query string, args ...any) {
 	t.Helper()
 	_, err := db.SQL().ExecContext(context.Background(), query, args...)

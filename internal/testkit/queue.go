@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/honkertest"
 )
 
-// ClaimOneAs claims a job for the given worker. It fails the test if there is none.
+// ClaimOneAs claims a job for the given worker. It fails the test if there is no job.
 func ClaimOneAs[T any](t testing.TB, q *honker.Queue[T], worker string) *honker.Job[T] {
 	t.Helper()
 	jobs, err := q.Claim(context.Background(), worker, 1)
@@ -30,7 +30,7 @@ func NewQueue[T any](t testing.TB, opts *honker.QueueOptions) (context.Context, 
 	return Context(t, Timeout), db, honker.NewQueue[T](db, "jobs", opts)
 }
 
-// Enqueue enqueues a job and returns its id.
+// Enqueue enqueues a job and returns its ID.
 func Enqueue[T any](t testing.TB, q *honker.Queue[T], args T, opts ...honker.EnqueueOption) int64 {
 	t.Helper()
 	id, err := q.Enqueue(context.Background(), args, opts...)
@@ -46,7 +46,7 @@ func Claim[T any](t testing.TB, q *honker.Queue[T], n int) []*honker.Job[T] {
 	return jobs
 }
 
-// ClaimOne claims the only claimable job. It fails the test if there is none, or more.
+// ClaimOne claims the only claimable job. It fails the test unless there is exactly a single such job.
 func ClaimOne[T any](t testing.TB, q *honker.Queue[T]) *honker.Job[T] {
 	t.Helper()
 	jobs := Claim(t, q, 2)
@@ -81,7 +81,7 @@ func RequireGone[T any](t testing.TB, q *honker.Queue[T], id int64) {
 	require.ErrorIs(t, err, honker.ErrNotFound)
 }
 
-// ClaimAll claims all claimable jobs for the worker "w" and returns them by id.
+// ClaimAll claims all claimable jobs for the worker "w" and returns them by ID.
 func ClaimAll[T any](t testing.TB, q *honker.Queue[T]) map[int64]*honker.Job[T] {
 	t.Helper()
 	jobs, err := q.Claim(context.Background(), "w", 1000)

@@ -9,7 +9,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// Refusal is a call that must be refused.
+// Refusal is a call that must be rejected.
 type Refusal = func(context.Context) error
 
 // RequireRefused asserts that each call returns ErrInvalid, with an error text that begins with

@@ -16,8 +16,8 @@ type RelayPartition struct {
 	Partition int
 }
 
-// Kinds of ledger notes about a relay: a message given to a handler, a saved batch, and a batch
-// whose lease was lost. An epoch is a batch handled by a single process.
+// Kinds of ledger notes about a relay: a message given to a handler, a saved batch, and a batch whose lease was lost.
+// An epoch is a batch handled by a single process.
 const (
 	relayGiven = "given"
 	relaySaved = "saved"
@@ -41,11 +41,11 @@ func RelayObserver(note func(what any, number int64)) *relay.Observer {
 	}
 }
 
-// RelayHistory is the combined history of all processes of a relay.
+// RelayHistory is the combined history of all of a relay's processes.
 type RelayHistory struct {
 	Numbers map[RelayPartition][]int64 // the numbers carried by a partition's messages 1, 2, 3, …
 	Again   int                        // repeated deliveries
-	Lost    int                        // batches that could not save their progress
+	Lost    int                        // batches that couldn't save their progress
 }
 
 // relayBatch holds an epoch's notes.
@@ -58,9 +58,9 @@ type relayBatch struct {
 	lost    bool
 }
 
-// ReadRelayHistory reads the ledgers that match pattern. It returns an error if a partition's
-// messages were not given in order. Each batch must begin where the previous batch was saved, or
-// where the previous batch began. Repeated deliveries of a message must carry the same number.
+// ReadRelayHistory reads the ledgers that match pattern. It returns an error if a partition's messages were not given
+// in order. Each batch must begin where the previous batch was saved or where it began. Repeated deliveries of a
+// message must carry the same number.
 func ReadRelayHistory(pattern string) (*RelayHistory, error) {
 	ledgers, err := ReadLedgers(pattern)
 	if err != nil {
@@ -83,7 +83,7 @@ func ReadRelayHistory(pattern string) (*RelayHistory, error) {
 	return h, nil
 }
 
-// noteRelay adds a ledger entry to its epoch. It ignores entries that do not concern a relay.
+// noteRelay adds a ledger entry to its epoch. It ignores entries that aren't about a relay.
 func noteRelay(partitions map[RelayPartition]map[int64]*relayBatch, ledger string, e Entry) error {
 	words := strings.Split(e.What, "/")
 	if len(words) < 4 {
@@ -149,8 +149,8 @@ func (h *RelayHistory) follow(p RelayPartition, epochs map[int64]*relayBatch) er
 	return nil
 }
 
-// end returns the range in which the next batch may begin. It is wider than one message if it is
-// unknown whether a process saved its progress before it died.
+// end returns the range in which the next batch may begin. It is wider than a single message if it is unknown whether
+// a process saved its progress before it died.
 func (b *relayBatch) end() (low, high int64) {
 	first := b.seqs[0]
 	switch {

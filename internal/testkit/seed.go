@@ -16,8 +16,7 @@ var seedFlag = flag.Uint64("seed", 0, "draw what a failed run has drawn")
 // begun is the start time of the run. It is read here because a bubble would return its fake time.
 var begun = uint64(time.Now().UnixNano())
 
-// UseSeed passes the -seed flag on to the model tests, which use rapid's own seed. Call it in
-// TestMain.
+// UseSeed passes the -seed flag to the model tests, which use rapid's own seed. Call it in TestMain.
 func UseSeed() {
 	flag.Parse()
 	if *seedFlag != 0 {

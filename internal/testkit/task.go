@@ -19,7 +19,7 @@ type Task struct {
 	Span   time.Duration // length of a lease, or how long a lock is held
 }
 
-// OpenChild opens the file that the child's task names. The observer may be nil.
+// OpenChild opens the file named by the child's task. The observer may be nil.
 func OpenChild(o *observe.Observer) (Task, *honker.DB) {
 	a := ChildArgs[Task]()
 	db, err := honker.Open(context.Background(), a.Path, &honker.Options{Observer: o})

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Timeout is the time limit for steps that should take far less. It only ends tests that hang.
+// Timeout is the time limit for steps that should take far less. It is only there to end tests that hang.
 const Timeout = time.Minute
 
 // Context returns a ctx that is cancelled after d or when the test ends.
@@ -45,7 +45,7 @@ func Within(ctx context.Context, c <-chan error, d time.Duration) error {
 func Background(t testing.TB, work func(context.Context) error) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{}) // not a sync.Once: waiting for it in a bubble would stop the clock
+	ended := make(chan struct{}) // not a sync.Once: waiting for that in a bubble would stop the clock
 	var err error
 	go func() { err = work(ctx); close(ended) }()
 	stop = func() error { cancel(); <-ended; return err }

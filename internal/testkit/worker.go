@@ -36,9 +36,8 @@ func (l *Log) Times(what string) int {
 	return strings.Count(l.text.String(), what)
 }
 
-// Bubble runs f in a testing/synctest bubble, in which time advances only when all goroutines are
-// blocked. The bubble starts at a whole second. Its DB gets no file notices, because they come from
-// outside the bubble.
+// Bubble runs f in a testing/synctest bubble, in which time advances only when all goroutines are blocked. The bubble
+// starts at a whole second. Its DB gets no file notifications, because those come from outside the bubble.
 func Bubble(t *testing.T, f func(t *testing.T, db *honker.DB, s *Recorder)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -55,7 +54,7 @@ func Bubble(t *testing.T, f func(t *testing.T, db *honker.DB, s *Recorder)) {
 // Handler is a handler of jobs.
 type Handler[T any] = func(context.Context, *honker.Job[T]) error
 
-// LoggedBubble is like Bubble, but also passes f a log with messages of level Info and above.
+// LoggedBubble is like Bubble, but also passes f a log of messages at level Info and above.
 func LoggedBubble(t *testing.T, f func(t *testing.T, db *honker.DB, s *Recorder, log *Log)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -78,7 +77,7 @@ func Succeed[T any](context.Context, *honker.Job[T]) error { return nil }
 // SucceedTx is a handler for WorkTx that returns nil.
 func SucceedTx[T any](context.Context, *sql.Tx, *honker.Job[T]) error { return nil }
 
-// AddWorker adds a worker of queue on another host, whose process cannot be checked.
+// AddWorker adds a worker of queue on another host, whose process can't be checked.
 func AddWorker(t testing.TB, db *honker.DB, queue, id string, slots int) {
 	t.Helper()
 	Exec(t, db, `INSERT INTO _honkerx_workers (worker, queue, host, slots, since_ms, seen_ms) VALUES (?1, ?2, 'far', ?3, ?4, ?4)`,
