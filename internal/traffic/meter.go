@@ -1,6 +1,6 @@
-// Package traffic counts this process's job events by queue and minute, and adds the counts to the
-// file. It causes few writes: once a second, the counts are written with another commit. They get a
-// separate commit only if there was none for two seconds.
+// Package traffic counts this process's job events by queue and minute, and adds the counts to the file. It causes
+// few writes: once a second, the counts are written along with another commit. They get a separate commit only if
+// there has been none for two seconds.
 package traffic
 
 import (
@@ -16,22 +16,22 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Kept is how long the file keeps the counts of a minute.
+// Kept is how long per-minute counts are kept in the file.
 const Kept = 7 * 24 * time.Hour
 
 const (
 	placeKept  = 10 * time.Minute // how long a queue keeps a separate row
 	carryEvery = time.Second      // between two commits that carry counts
-	quietAfter = 2 * time.Second  // after this time without a commit, the counts get a separate commit
+	quietAfter = 2 * time.Second  // after this long without a commit, the counts get a separate commit
 	failPause  = time.Minute      // after a failed write
 
-	mostQueues  = 100 // per minute in the file; further queues share a row
+	mostQueues  = 100 // per minute in the file; any further queues share a row
 	tallies     = 8   // per Meter
 	mostPending = 512 // per tally, waiting for a write
 	trimSpan    = 10  // minutes deleted by a single write, at most
 )
 
-// Counts are counts of events, and sums of durations.
+// Counts holds counts of events and sums of durations.
 type Counts struct {
 	Enqueued, Claimed, Acked, Retried, Died, Snoozed int64
 	Wait, Ran                                        time.Duration // sums
@@ -50,7 +50,7 @@ func (c *Counts) add(d Counts) {
 	c.MaxWait = max(c.MaxWait, d.MaxWait)
 }
 
-// events returns the number of events, to find the busiest queues.
+// events returns the number of events. It is used to find the busiest queues.
 func (c *Counts) events() int64 {
 	return c.Enqueued + c.Claimed + c.Acked + c.Retried + c.Died + c.Snoozed
 }
@@ -71,13 +71,13 @@ func (c *Counts) row(k key) row.Minute {
 	}
 }
 
-// key identifies a row of the file.
+// key identifies a row in the file.
 type key struct {
 	minute int64
 	queue  string
 }
 
-// sums are counts by row.
+// sums holds counts by row.
 type sums map[key]*Counts
 
 // at returns row k's counts.
@@ -116,8 +116,8 @@ func NewMeter(store engine.MinuteStore, flush func()) *Meter {
 	return &Meter{store: store, flush: flush}
 }
 
-// Add counts events in queue at time at. It is called for each job, so it does not read the clock,
-// which on some machines would cost more than everything else.
+// Add counts events in queue at time at. It is called for each job, so it doesn't read the clock, which on some
+// machines would cost more than everything else.
 func (m *Meter) Add(at time.Time, queue string, c Counts) {
 	if m == nil || c == (Counts{}) {
 		return
@@ -159,7 +159,7 @@ func (m *Meter) stopLocked() {
 func (m *Meter) ripen() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.armed.Load() && !m.closed { // otherwise the timer was stopped in the meantime
+	if m.armed.Load() && !m.closed { // otherwise the timer has since been stopped
 		m.ripenLocked()
 	}
 }
@@ -169,9 +169,8 @@ func (m *Meter) ripenLocked() {
 	m.afterLocked(quietAfter-carryEvery, m.flush)
 }
 
-// Take reports whether a write that is about to begin should include the pending counts. If so, the
-// caller must call Run in the write's transaction, and Done after it. alone is true if the write is
-// only for the Meter.
+// Take reports whether a write that is about to begin should include the pending counts. If so, the caller must call
+// Run in the write's transaction, and Done after it. alone is true if the write exists only for the Meter.
 func (m *Meter) Take(alone bool) bool {
 	if !alone && !m.due.Load() {
 		return false
@@ -227,7 +226,7 @@ func (m *Meter) empty() bool {
 	return true
 }
 
-// Close stops counting. Pending counts remain for a last Take.
+// Close stops counting. Pending counts remain for a final Take.
 func (m *Meter) Close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
