@@ -2,7 +2,7 @@ package wake
 
 import "strconv"
 
-// Change is a change made by a commit, for which waiters may be waiting.
+// Change is a change made by a commit, which goroutines may be waiting for.
 type Change struct {
 	Kind     Kind
 	Name     string

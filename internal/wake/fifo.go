@@ -56,7 +56,7 @@ func (f *FIFO[T]) Remove(name string, v T) (found bool, next T, hasNext bool) {
 func (f *FIFO[T]) removeLocked(name string, i int) {
 	f.byName[name] = slices.Delete(f.byName[name], i, i+1)
 	if len(f.byName[name]) == 0 {
-		delete(f.byName, name) // names come and go, so the map must not keep them
+		delete(f.byName, name) // names come and go, so they must not stay in the map
 	}
 }
 
@@ -67,8 +67,8 @@ func (f *FIFO[T]) Empty(name string) bool {
 	return len(f.byName[name]) == 0
 }
 
-// KeyedMutex provides a mutex for each name, granted in order of arrival. With it, only one of the
-// goroutines that wait for the same name looks at the file. The zero value is ready to use.
+// KeyedMutex provides a mutex for each name, granted in order of arrival. With it, only a single goroutine among
+// those that wait for the same name checks the file. The zero value is ready to use.
 type KeyedMutex struct {
 	waiting FIFO[chan struct{}] // a name's first entry holds the mutex; its channel is closed
 }

@@ -1,9 +1,8 @@
 // Package wake lets goroutines sleep until a commit, by this process or another, concerns them.
 //
-// A waiter subscribes to keys, looks for itself, and then sleeps. When the watcher notices a
-// commit, the sources query the store once for each kind of key to find the ready names, and only
-// the waiters for these keys are woken. A thousand listeners on other channels sleep on. A wake-up
-// carries no data and may be spurious.
+// A waiter subscribes to keys, checks the file itself, and then sleeps. When the watcher notices a commit, the
+// sources query the store once for each kind of key to find the names that are ready, and only the waiters for these
+// keys are woken. A thousand listeners on other channels stay asleep. A wake-up carries no data and may be spurious.
 package wake
 
 import (
@@ -26,7 +25,7 @@ const (
 	AnyCommit      Kind = iota // no name
 	QueueReady                 // the queue
 	ChannelMessage             // the channel
-	JobDone                    // the job's id
+	JobDone                    // the job's ID
 	TopicEvent                 // the topic or pattern
 	GroupReturn                // the group's id: an event was returned to the group
 	LockFree                   // the lock
@@ -40,7 +39,7 @@ const (
 type Key struct {
 	Kind   Kind
 	Name   string
-	Filter *row.Filter // with TopicEvent: only events that pass it; nil for all
+	Filter *row.Filter // with TopicEvent: only events that match it; nil for all
 }
 
 // id returns the name under which waiters for k are registered.
@@ -53,15 +52,14 @@ func (k Key) id() string {
 
 func (k Key) selection() selection { return selection{Topic: k.Name, Filter: k.Filter} }
 
-// Watcher notices commits to a database; see package watch. It runs only while it has waiters. It
-// is an interface because other databases have different ways to notice commits, such as LISTEN in
-// Postgres.
+// Watcher detects commits to a database; see package watch. It runs only while it has waiters. It is an interface
+// because other databases have other ways to detect commits, such as LISTEN in Postgres.
 type Watcher interface {
 	AddWaiter(Signals)
 	RemoveWaiter(Signals)
 	Committed()         // reports a commit by this process
 	Raise(Signals)      // wakes the waiters for these signals in all processes
-	WakeAt(t time.Time) // requests a look at t even without a commit
+	WakeAt(t time.Time) // requests a check at t even without a commit
 	Close() error
 }
 
@@ -79,22 +77,21 @@ type Config struct {
 	Woke       func(cause string, waiters int) // called after each change that woke waiters
 }
 
-// Notifier wakes the waiters that a commit concerns. It is safe for concurrent use.
+// Notifier wakes the waiters that are waiting for a change made by a commit. It is safe for concurrent use.
 //
-// Waiters are indexed by kind and then by name, because a commit concerns few kinds and, within a
-// kind, few names. A waiter with several keys is registered under each of them, as a single
-// subscription.
+// Waiters are indexed by kind and then by name, because a commit affects few kinds and, within a kind, few names. A
+// waiter with several keys is registered under each of them, as a single subscription.
 type Notifier struct {
 	watcher Watcher
 	cfg     Config
 	sources *sources
-	ctx     context.Context // ends with Close, because a look may be waiting for a connection
+	ctx     context.Context // ends with Close, because a check may be waiting for a connection
 	cancel  context.CancelFunc
 
 	mu      sync.Mutex
-	waiting [kinds]map[string]map[*Waiter]struct{} // by id
+	waiting [kinds]map[string]map[*Waiter]struct{} // by ID
 	keys    [kinds]int                             // total number of the waiters' keys
-	sparse  sparse                                 // selections of TopicEvent, by id
+	sparse  sparse                                 // selections of TopicEvent, by ID
 	err     error                                  // why waits can no longer succeed: Close, or a replaced file
 }
 
@@ -120,8 +117,8 @@ type Waiter struct {
 	woken    chan struct{}
 }
 
-// Subscribe registers a waiter for keys. The caller must look for itself after Subscribe and before
-// it sleeps, so that no commit in between is missed. Close ends the subscription.
+// Subscribe registers a waiter for keys. The caller must check the file itself after Subscribe and before it sleeps,
+// so that it doesn't miss a commit that happens in between. Close ends the subscription.
 func (n *Notifier) Subscribe(keys ...Key) *Waiter {
 	w := &Waiter{notifier: n, keys: keys, woken: make(chan struct{}, 1)}
 	for _, k := range keys {
@@ -145,7 +142,7 @@ func (n *Notifier) Subscribe(keys ...Key) *Waiter {
 		w.Wake() // end has run, so no later wake-up will come
 	}
 	n.mu.Unlock()
-	// Call this without holding mu, because the watcher's goroutine takes mu while it looks.
+	// Call this without holding mu, because the watcher's goroutine takes mu during a check.
 	n.watcher.AddWaiter(w.signals)
 	return w
 }
@@ -173,8 +170,8 @@ func (w *Waiter) Close() {
 	n.watcher.RemoveWaiter(w.signals) // without waiters the watcher sleeps
 }
 
-// Wake wakes w. If an earlier wake-up is still pending, Wake does nothing: the waiter has yet to
-// look and will see both changes.
+// Wake wakes w. If an earlier wake-up is still pending, Wake does nothing: the waiter has yet to check the file and
+// will see both changes.
 func (w *Waiter) Wake() {
 	select {
 	case w.woken <- struct{}{}:
@@ -233,9 +230,9 @@ func (n *Notifier) Until(ctx context.Context, look func() (wait time.Duration, e
 	}
 }
 
-// Wake wakes the waiters that a commit by this process concerns. Waiters in this process need not
-// wait until the watcher has looked. Waiters in other processes are woken by a signal, because
-// their watchers may look rarely while the file is busy.
+// Wake wakes the waiters that are waiting for changes that this process has committed. Waiters in this process don't
+// have to wait for the watcher's next check. Waiters in other processes are woken by a signal, because their watchers
+// may check only rarely while the file is busy.
 func (n *Notifier) Wake(changes ...Change) {
 	var raise Signals
 	for _, c := range changes {
@@ -251,7 +248,7 @@ func (n *Notifier) Wake(changes ...Change) {
 	n.watcher.Raise(raise)
 }
 
-// wake wakes this process's waiters for an id and returns their number.
+// wake wakes this process's waiters for an ID and returns how many there were.
 func (n *Notifier) wake(kind Kind, id string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -262,14 +259,14 @@ func (n *Notifier) wake(kind Kind, id string) int {
 	return len(set)
 }
 
-// concerned returns the TopicEvent ids that events belong to, including ids without waiters.
+// concerned returns the TopicEvent IDs that events belong to, including IDs without waiters.
 func (n *Notifier) concerned(events row.Added) []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.sparse.concerned(events)
 }
 
-// sparseIDs returns the TopicEvent ids whose waiters skip some of their topics' events.
+// sparseIDs returns the TopicEvent IDs whose waiters skip some of their topics' events.
 func (n *Notifier) sparseIDs() (ids []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -281,17 +278,16 @@ func (n *Notifier) sparseIDs() (ids []string) {
 	return ids
 }
 
-// pageOf returns how many log rows a single look may read to find the waiters of kind that the rows
-// concern. Reading a row costs less than waking a waiter, which then reads for itself. The page
-// therefore grows with the number of waiters: a thousand messages on a channel must not wake a
-// hundred thousand listeners on other channels.
+// pageOf returns how many log rows a single check may read to find the waiters of kind that are waiting for those
+// rows. Reading a row costs less than waking a waiter, which then reads for itself. The page therefore grows with the
+// number of waiters: a thousand messages on a channel must not wake a hundred thousand listeners on other channels.
 func (n *Notifier) pageOf(kind Kind) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return max(tailPage, n.keys[kind])
 }
 
-// WakeAt requests a look at wall clock time t. The zero time is ignored.
+// WakeAt requests a check at wall clock time t. The zero time is ignored.
 func (n *Notifier) WakeAt(t time.Time) {
 	if !t.IsZero() {
 		n.watcher.WakeAt(t)
@@ -338,9 +334,9 @@ func (n *Notifier) changed(cause Reason, signals Signals) (woken int) {
 		woken += n.wake(AnyCommit, "")
 	}
 	if n.asked(signals) {
-		// Close must end the wait for a connection, because all of an attached pool's connections
-		// may be in use. The statements use a ctx without cancellation: a cancelable ctx costs the
-		// driver a goroutine per statement.
+		// Close must be able to end the wait for a connection, because all of an attached pool's connections may be
+		// in use. The statements use a ctx without cancellation, because with a cancelable ctx the driver starts a
+		// goroutine for each statement.
 		conn, err := n.cfg.Reader.Conn(n.ctx)
 		if err == nil {
 			woken += n.ask(context.Background(), conn, signals)
@@ -355,8 +351,8 @@ func (n *Notifier) changed(cause Reason, signals Signals) (woken int) {
 	return woken
 }
 
-// ask wakes the waiters for the names that the sources report as ready. If a source fails, ask
-// wakes all waiters of its kind, so that each of them runs into the error and can return it.
+// ask wakes the waiters for the names that the sources report as ready. If a source fails, ask wakes all waiters of
+// its kind, so that each of them encounters the error and can return it.
 func (n *Notifier) ask(ctx context.Context, q row.Querier, signals Signals) (woken int) {
 	now := time.Now() // the same time for all sources, as in a transaction
 	for kind := range kinds {
@@ -409,8 +405,8 @@ func (n *Notifier) awaited(kind Kind, signals Signals) bool {
 	return len(n.waiting[kind]) > 0
 }
 
-// names returns the names of kind that have waiters for signals. It returns a copy, so that the
-// store can be queried without holding mu, which every Subscribe and Wake needs.
+// names returns the names of kind that have waiters for signals. It returns a copy, so that the store can be queried
+// without holding mu, which every Subscribe and Wake needs.
 func (n *Notifier) names(kind Kind, signals Signals) []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -424,8 +420,8 @@ func (n *Notifier) names(kind Kind, signals Signals) []string {
 	return names
 }
 
-// Cause returns why ctx has ended: ErrClosed after Close, and otherwise ctx's error, with its cause
-// if ctx's owner has set one.
+// Cause returns why ctx has ended: ErrClosed after Close, and otherwise ctx's error, with its cause if ctx's owner
+// has set it.
 func Cause(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if cause == ctx.Err() || errors.Is(cause, ErrClosed) {

@@ -10,8 +10,8 @@ import (
 // selection is the set of events that a waiter of TopicEvent waits for.
 type selection row.Selection
 
-// id returns a string that identifies the selection. The ids for a single topic, and for a topic
-// with a single key, can be derived from an event. Topics do not contain NUL.
+// id returns a string that identifies the selection. The IDs for a single topic, and for a topic with a single key,
+// can be derived from an event. Topics don't contain NUL.
 func (s selection) id() string {
 	switch {
 	case s.Filter == nil:
@@ -22,11 +22,11 @@ func (s selection) id() string {
 	return fmt.Sprint(s.Topic, "\x00", s.Filter.Text()) // the text is a JSON object
 }
 
-// keyID returns the id of the selection of a single key in topic.
+// keyID returns the ID of the selection of a single key in topic.
 func keyID(topic, key string) string { return topic + "\x00\x00" + key }
 
-// sparse holds, by id, the selections that cannot be found from an event's topic and key: patterns,
-// and filters for more than a single key.
+// sparse holds, by ID, the selections that can't be found from an event's topic and key: patterns, and filters for
+// more than a single key.
 type sparse map[string]row.Selection
 
 // add adds s unless it can be found from an event's topic and key.
@@ -36,16 +36,15 @@ func (all sparse) add(id string, s selection) {
 	}
 }
 
-// passesOver reports whether the waiters for id skip some of their topics' events. Only waiters for
-// a whole topic do not.
+// passesOver reports whether the waiters for id skip some of their topics' events. All do except waiters for a whole
+// topic.
 func (all sparse) passesOver(id string) bool {
 	_, found := all[id]
 	return found || strings.Contains(id, "\x00")
 }
 
-// concerned returns the ids of the selections that contain any of events. For a topic with a
-// thousand subscribers, each interested in a different key, it costs as much as for a single
-// subscriber.
+// concerned returns the IDs of the selections that contain any of events. For a topic with a thousand subscribers,
+// each interested in a different key, it costs no more than for a single subscriber.
 func (all sparse) concerned(events row.Added) (ids []string) {
 	for topic, keys := range events {
 		ids = append(ids, topic)

@@ -6,8 +6,8 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// signalRange is the range of the 64 signals that belongs to a kind. A hash maps a kind's names to
-// its signals, so a signal may wake a process needlessly.
+// signalRange is the range of the 64 signals that belongs to a kind. A hash maps a kind's names to its signals, so a
+// signal may wake a process unnecessarily.
 //
 // These values must never change, because processes of different versions may work on the same
 // file.
@@ -22,7 +22,7 @@ var signalRanges = [kinds]signalRange{
 	GroupReturn:    {55, 5},
 	LockFree:       {60, 3},
 	ScheduleDue:    {63, 1},
-	// Every look wakes AnyCommit, and no look wakes Closing.
+	// Every check wakes AnyCommit, and no check wakes Closing.
 }
 
 // signalOfPatterns is the signal for waiters of topic patterns.
@@ -42,8 +42,7 @@ func signalsOf(kind Kind, name string) Signals {
 	return 1 << (r.first + h.Sum32()%r.n)
 }
 
-// raisedBy returns the signals that a commit concerning name raises. A topic may match patterns as
-// well.
+// raisedBy returns the signals that are raised by a commit that changes name. A topic may match patterns as well.
 func raisedBy(kind Kind, name string) Signals {
 	if kind == TopicEvent {
 		return signalsOf(kind, name) | signalOfPatterns
@@ -65,9 +64,9 @@ func signalsOfKind(kind Kind) Signals {
 func (k Kind) isLog() bool { return k == ChannelMessage || k == TopicEvent }
 
 // Signals is a set of signals. A waiter waits for some of them, and a process that commits a change for other
-// processes raises theirs, so that a busy process is woken only by commits that concern it. The caller
-// defines the meaning of each signal, which must be the same in all processes.
+// processes raises theirs, so that a busy process is woken only by commits that it is waiting for. The caller defines
+// the meaning of each signal, which must be the same in all processes.
 type Signals uint64
 
-// AllSignals is passed to Changed for a look that was not caused by a signal.
+// AllSignals is passed to Changed for a check that wasn't caused by a signal.
 const AllSignals = ^Signals(0)

@@ -11,18 +11,18 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Statements holds the notifier's queries. Each query runs after every commit while its kind has
-// waiters, so it must read only indexes.
+// Statements holds the notifier's queries. Each query runs after every commit while its kind has waiters, so it must
+// read only indexes.
 type Statements struct {
-	// Queues returns, for each of queues, whether a claim would find work. If not, and next is set, it
-	// also returns when a claim would.
+	// Queues returns, for each of queues, whether a claim would find work. If not, and if next is set, it also
+	// returns when a claim would.
 	Queues func(ctx context.Context, q row.Querier, queues []string, next bool, now time.Time) ([]row.QueueState, error)
-	// Results returns the ids of the jobs that have a result or have ended.
+	// Results returns the IDs of the jobs that have a result or have ended.
 	Results func(ctx context.Context, q row.Querier, ids []int64) ([]int64, error)
 	// Messages and Events query the logs of notifications and events.
 	Messages, Events Log
-	// Groups returns, for each of the groups in ids, whether an event has been returned to the group
-	// and, if not, when the next event will be.
+	// Groups returns, for each of the groups in IDs, whether an event has been returned to the group and, if not,
+	// when the next event will be.
 	Groups func(ctx context.Context, q row.Querier, ids []int64, now time.Time) ([]row.GroupState, error)
 	// Locks returns the locks among names, each with the time at which it becomes free, or the zero time if
 	// it is free.
@@ -33,22 +33,22 @@ type Statements struct {
 	Relays func(ctx context.Context, q row.Querier, family string, w row.RelayWanted, now time.Time) ([]row.RelayState, error)
 }
 
-// Log holds the queries on a log, whose rows have increasing ids.
+// Log holds the queries on a log, whose rows have increasing IDs.
 type Log struct {
-	// Head returns an id such that all rows up to it are visible or deleted, and all rows that become
-	// visible later have larger ids. It decreases only when a backup is restored over the database.
+	// Head returns an ID such that all rows up to it are visible or deleted, and all rows that become visible later
+	// have larger IDs. It decreases only when a backup is restored over the database.
 	Head func(ctx context.Context, q row.Querier) (int64, error)
-	// Since returns the names and keys of up to limit rows with ids above after, in the order of their
-	// ids, the number of these rows, and the last id among them. If there are no rows, last is after,
-	// or less if the head has decreased below after.
+	// Since returns the names and keys of up to limit rows with IDs above after, in the order of their IDs, the
+	// number of these rows, and the last ID among them. If there are no rows, last is after, or less if the head has
+	// decreased below after.
 	Since func(ctx context.Context, q row.Querier, after int64, limit int) (added row.Added, n int, last int64, err error)
 }
 
 // names returns the names that are awaited at the time of the call.
 type names func() []string
 
-// source returns the names of a kind that are ready, possibly including names that nobody awaits.
-// It also requests a look at the time when the next name becomes ready.
+// source returns the names of a kind that are ready, possibly including names that nothing is waiting for. It also
+// requests a check at the time when the next name becomes ready.
 type source func(ctx context.Context, q row.Querier, awaited names, now time.Time) (ready []string, err error)
 
 // sources runs a single query for each kind of key, regardless of how many waiters there are. A
@@ -79,12 +79,12 @@ func newSources(s Statements, n *Notifier) *sources {
 	return all
 }
 
-// wakeAt requests a look at t. The zero time is ignored.
+// wakeAt requests a check at t. The zero time is ignored.
 func (s *sources) wakeAt(t time.Time) { s.notifier.WakeAt(t) }
 
-// queues returns the queues with something to claim. A woken worker claims without another look, so
-// the conditions must be those of a claim: a due job that has not expired and has an attempt left,
-// or a job whose claim has lapsed.
+// queues returns the queues with something to claim. A worker that is woken claims without checking again, so the
+// conditions must be those of a claim: a due job that has not expired and has an attempt left, or a job whose claim
+// has lapsed.
 func (s *sources) queues(ctx context.Context, q row.Querier, awaited names, now time.Time) (ready []string, err error) {
 	states, err := s.Queues(ctx, q, awaited(), true, now)
 	for _, state := range states {
@@ -98,8 +98,8 @@ func (s *sources) queues(ctx context.Context, q row.Querier, awaited names, now 
 	return ready, err
 }
 
-// channels returns the channels of the messages added since the last look. A listener reads its
-// channels by index, so messages on other channels need not wake it.
+// channels returns the channels of the messages added since the last check. A listener reads its channels by index,
+// so messages on other channels need not wake it.
 func (s *sources) channels(ctx context.Context, q row.Querier, awaited names, _ time.Time) ([]string, error) {
 	added, _, err := s.messages.gained(ctx, q, s.notifier.pageOf(ChannelMessage))
 	if err != nil || added == nil {
@@ -108,9 +108,9 @@ func (s *sources) channels(ctx context.Context, q row.Querier, awaited names, _ 
 	return slices.Collect(maps.Keys(added)), nil
 }
 
-// topics returns the ids of the selections that contain an event added since the last look. From
-// time to time it also returns the selections that skip events. This limits how far such a consumer
-// falls behind: events stay in the file until every consumer has moved past them.
+// topics returns the IDs of the selections that contain an event added since the last check. Occasionally it also
+// returns the selections that skip events. This limits how far such a consumer falls behind: events stay in the file
+// until every consumer has moved past them.
 func (s *sources) topics(ctx context.Context, q row.Querier, awaited names, _ time.Time) ([]string, error) {
 	page := s.notifier.pageOf(TopicEvent)
 	added, n, err := s.events.gained(ctx, q, page)
@@ -128,8 +128,8 @@ func (s *sources) topics(ctx context.Context, q row.Querier, awaited names, _ ti
 	return ready, nil
 }
 
-// jobs returns the jobs that have a result or have ended. The waiter determines which, and reads
-// the result, because another commit may change it in the meantime.
+// jobs returns the jobs that have a result or have ended. The waiter itself determines which, and reads the result,
+// because another commit may change it first.
 func (s *sources) jobs(ctx context.Context, q row.Querier, awaited names, _ time.Time) ([]string, error) {
 	decided, err := s.Results(ctx, q, numbers(awaited()))
 	ready := make([]string, len(decided))
@@ -153,8 +153,8 @@ func (s *sources) groups(ctx context.Context, q row.Querier, awaited names, now 
 	return ready, err
 }
 
-// locks returns the free locks. Only the first waiter gets a free lock, and the others find it held
-// again. Waiters in the same process queue up before they wait; see KeyedMutex.
+// locks returns the free locks. Only the first waiter gets a free lock; the others find it held again. Waiters in the
+// same process queue up before they wait; see KeyedMutex.
 func (s *sources) locks(ctx context.Context, q row.Querier, awaited names, now time.Time) (ready []string, err error) {
 	states, err := s.Locks(ctx, q, awaited(), now)
 	for name, expires := range states {
@@ -167,8 +167,8 @@ func (s *sources) locks(ctx context.Context, q row.Querier, awaited names, now t
 	return ready, err
 }
 
-// schedules returns the awaited key if a schedule is due. A commit may have moved the next fire
-// time forward, so schedules reads the time after each commit.
+// schedules returns the awaited key if a schedule is due. A commit may have moved the next fire time to an earlier
+// time, so schedules reads it after each commit.
 func (s *sources) schedules(ctx context.Context, q row.Querier, awaited names, now time.Time) ([]string, error) {
 	soonest, err := s.Soonest(ctx, q)
 	if err != nil || !soonest.IsZero() && !soonest.After(now) {
@@ -182,8 +182,8 @@ func (s *sources) schedules(ctx context.Context, q row.Querier, awaited names, n
 // slash.
 func RelayName(family, queue string) string { return family + "/" + queue }
 
-// relays returns the queues with a partition that can be taken. A woken processor takes a partition
-// without another look.
+// relays returns the queues with a partition that can be taken. A processor that is woken takes a partition without
+// checking again.
 func (s *sources) relays(ctx context.Context, q row.Querier, awaited names, now time.Time) (ready []string, err error) {
 	families := make(map[string][]row.RelayQueue, 1)
 	for _, name := range awaited() {
@@ -222,16 +222,16 @@ type logTail struct {
 	known bool // seen has been read
 }
 
-// tailPage is the minimum number of rows that a look may read; see [Notifier.pageOf].
+// tailPage is the minimum number of rows that a check may read; see [Notifier.pageOf].
 const tailPage = 1000
 
-// gained returns the names and keys of the n rows that were added since the last look. It returns
-// nil if any name may have gained rows. This is the case on the first look, after page or more new
-// rows, and when a restored backup has moved the head of the log back.
+// gained returns the names and keys of the n rows that were added since the last check. It returns nil if any name
+// may have gained rows. This is the case on the first check, after page or more new rows, and when a restored backup
+// has moved the head of the log back.
 //
-// gained reports each row only once, so the caller must list the waiting names after it returns. A
-// waiter that subscribes in between looks for itself. If the names were listed first, it would miss
-// a row that is committed after its look and before the read.
+// gained reports each row only once, so the caller must list the waiting names after it returns. A waiter that
+// subscribes in between checks for itself. If the names were listed first, the waiter would miss a row that is
+// committed after its own check and before the read.
 func (t *logTail) gained(ctx context.Context, q row.Querier, page int) (added row.Added, n int, err error) {
 	if t.known {
 		added, n, last, err := t.Since(ctx, q, t.seen, page)

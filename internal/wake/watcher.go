@@ -1,6 +1,6 @@
 package wake
 
-// Reason is the reason for a call to Changed.
+// Reason is why Changed was called.
 type Reason string
 
 // Reasons.
