@@ -27,8 +27,8 @@ const (
 	secretPrefix = "whsec_"
 	minSecret    = 24 // minimum key length in bytes, required by the specification
 
-	// MaxID is the maximum length, in bytes, of an id that Verify accepts. It leaves room for
-	// package relay's ids, even with the longest queue name and a Source of 1 KiB, fully escaped.
+	// MaxID is the maximum length, in bytes, of an ID that Verify accepts. It leaves room for package relay's IDs,
+	// even with the longest queue name and a Source of 1 KiB, all of it escaped.
 	MaxID = 8192
 )
 
@@ -63,9 +63,9 @@ func ParseKeys(secrets string) (Keys, error) {
 	return keys, nil
 }
 
-// Sign sets the headers for an attempt at time now. Without keys it does nothing. Sign replaces full
-// stops in id with %2E, because the signed text joins id, time and payload with full stops. An
-// unescaped id could therefore be read as a different id and time.
+// Sign sets the headers for an attempt at time now. Without keys it does nothing. Sign replaces periods in id with
+// %2E, because the signed text joins ID, time and payload with periods. An unescaped ID could therefore be read as a
+// different ID and time.
 func (k Keys) Sign(header http.Header, id string, now time.Time, payload []byte) {
 	if len(k) == 0 {
 		return
@@ -89,9 +89,9 @@ func (k Keys) signatures(id, at string, payload []byte) []string {
 	return out
 }
 
-// Verify checks the headers of a request with the given payload, and returns the request's id and the
-// time of the attempt. It returns ErrSignature if no signature matches a key, ErrTimestamp if the
-// attempt's time differs from now by more than tolerance, and ErrID if CheckID rejects the id.
+// Verify checks the headers of a request with the given payload, and returns the request's ID and the time of the
+// attempt. It returns ErrSignature if no signature matches a key, ErrTimestamp if the attempt's time differs from now
+// by more than tolerance, and ErrID if CheckID rejects the ID.
 func (k Keys) Verify(header http.Header, payload []byte, now time.Time, tolerance time.Duration) (id string, at time.Time, err error) {
 	given := strings.Fields(strings.Join(header.Values(headerSignature), " "))
 	if len(given) == 0 {
@@ -112,8 +112,7 @@ func (k Keys) Verify(header http.Header, payload []byte, now time.Time, toleranc
 	return id, at, nil
 }
 
-// match reports whether a signature matches a key. The specification requires a comparison in
-// constant time.
+// match reports whether a signature matches a key. The specification requires a constant-time comparison.
 func (k Keys) match(given []string, id, at string, payload []byte) bool {
 	for _, want := range k.signatures(id, at, payload) {
 		for _, signature := range given {
@@ -131,15 +130,15 @@ func parseTimestamp(text string, now time.Time, tolerance time.Duration) (time.T
 		return time.Time{}, fmt.Errorf("%w: %.32q is not a unix time in seconds", ErrTimestamp, text)
 	}
 	at := time.Unix(seconds, 0)
-	// Sub is not used because it saturates, and the smallest Duration has no absolute value.
+	// Sub isn't used because it saturates, and the smallest Duration has no absolute value.
 	if at.Before(now.Add(-tolerance)) || at.After(now.Add(tolerance)) {
 		return time.Time{}, fmt.Errorf("%w: it is not within %v of now", ErrTimestamp, tolerance)
 	}
 	return at, nil
 }
 
-// CheckID returns ErrID if id is empty, is longer than MaxID, or contains a full stop or a byte other
-// than visible ASCII. Sign explains why full stops are not allowed.
+// CheckID returns ErrID if id is empty, is longer than MaxID, or contains a period or any byte that isn't visible
+// ASCII. Sign explains why periods aren't allowed.
 func CheckID(id string) error {
 	switch {
 	case id == "":
