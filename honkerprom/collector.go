@@ -28,11 +28,10 @@ var _ prometheus.Collector = (*Collector)(nil)
 // New returns a collector for the state of db. The caller must register it. The collector reads the
 // database when it is scraped and never writes to it.
 //
-// Concurrent scrapes share a read. If a read takes longer than 10 ms, its result is cached for 20
-// times as long, so that reading uses at most 5% of a CPU. A scrape waits at most a second for a
-// read. After that it returns the values of the previous read. The read continues in the
-// background, because a running statement cannot be interrupted. The metric
-// honker_scrape_stale_seconds reports the age of the values.
+// Concurrent scrapes share a read. If a read takes longer than 10 ms, its result is cached for 20 times as long, so
+// that reading uses at most 5% of a CPU. A scrape waits at most a second for a read. After that, it returns the
+// values from the previous read. The read continues in the background, because a running statement cannot be
+// interrupted. The metric honker_scrape_stale_seconds reports the age of the values.
 //
 // A nil opts selects the defaults. New panics if db is nil.
 func New(db *honker.DB, opts *Options) *Collector {
@@ -151,8 +150,7 @@ func (c *Collector) readAll(ended chan struct{}) {
 	close(ended)
 }
 
-// read updates p's values. On an error it keeps the old values and logs the first of consecutive
-// failures.
+// read updates p's values. On error, it keeps the old values and logs only the first of consecutive failures.
 func (c *Collector) read(p *part) {
 	began := time.Now()
 	metrics, err := c.try(p)

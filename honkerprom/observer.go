@@ -153,8 +153,8 @@ func (e *events) jobSettled(s observe.Settled) {
 var outcomes = []honker.Outcome{honker.OutcomeAcked, honker.OutcomeRetried, honker.OutcomeDied, honker.OutcomeSnoozed,
 	honker.OutcomeReleased, honker.OutcomeLost, honker.OutcomeCancelled}
 
-// workChanged also initializes the queues' counters to zero. Otherwise, increase() would miss the
-// first event in each series.
+// workChanged also initializes the queues' counters to zero. Otherwise, increase() would miss the first event in each
+// series.
 func (e *events) workChanged(w observe.Working) {
 	slots := float64(w.Slots)
 	if w.Ended {

@@ -8,10 +8,10 @@ import (
 
 // Options configures [New] and [Observer]. The zero value of a field selects its default.
 type Options struct {
-	// QueueLabel returns the label for a queue. Set it if the number of queues grows with the
-	// number of customers, for example to map "tenant-17" to "tenant". For queues with the same
-	// label, counts are added up and the longest time is reported. QueueLabel is called for each
-	// event. It must be fast and safe for concurrent use. If nil, the label is the queue name.
+	// QueueLabel returns the label for a queue. Set it if the number of queues grows with the number of customers,
+	// for example to map "tenant-17" to "tenant". For queues with the same label, counts are added up and the longest
+	// time is reported. QueueLabel is called for each event, so it must be fast, and it must be safe for concurrent
+	// use. If nil, the label is the queue name.
 	QueueLabel func(queue string) string
 	// MaxQueues is the maximum number of queue labels. Labels are assigned in order of first use;
 	// all further queues are labeled "_other". The same limit applies to topics, consumers, groups

@@ -218,8 +218,8 @@ func fileMetrics(ctx context.Context, db *honker.DB) ([]prometheus.Metric, error
 	return metricsOf(size, wal), nil
 }
 
-// problemCodes lists the codes that are reported as 0 if there is no such problem, so that alerts
-// see a change to 1.
+// problemCodes lists the codes that are reported as 0 if there is no such problem, so that alerts see a change from 0
+// to 1.
 var problemCodes = []admin.ProblemCode{
 	admin.ProblemNoWorker, admin.ProblemWaitsForDead, admin.ProblemLapsed, admin.ProblemLate, admin.ProblemOverdue,
 	admin.ProblemHeld, admin.ProblemDisk, admin.ProblemDead, admin.ProblemBehind, admin.ProblemPinned, admin.ProblemWAL,
