@@ -56,8 +56,8 @@ func (t *Telemetry) extract(headers map[string]string) context.Context {
 	return t.opts.Propagator.Extract(context.Background(), propagation.MapCarrier(headers))
 }
 
-// settleNames maps outcomes to operation names. A claim may be found lost during any of these
-// operations, so it has the generic name "settle".
+// settleNames maps outcomes to operation names. Any of these operations may find that the claim was lost, so that
+// outcome has the generic name "settle".
 var settleNames = map[honker.Outcome]string{
 	honker.OutcomeAcked: "ack", honker.OutcomeRetried: "retry", honker.OutcomeDied: "dead-letter",
 	honker.OutcomeSnoozed: "snooze", honker.OutcomeReleased: "release", honker.OutcomeLost: "settle",

@@ -27,7 +27,7 @@
 // and honker.job.priority attributes describe the job. The error.type attribute is the result of
 // [honker.ErrorType] or "panic". Spans never contain error messages or payloads.
 //
-// Each job with headers takes an additional row in the database.
+// Each job with headers takes up an additional row in the database.
 //
 // # Metrics
 //

@@ -27,8 +27,8 @@ var (
 	waits     = append(durations[:len(durations):len(durations)], 30, 60, 300, 900, 3600)
 )
 
-// newInstruments creates the instruments. It reports errors to otel.Handle, as the SDK does. An
-// instrument that could not be created records nothing, and the application continues to run.
+// newInstruments creates the instruments. It reports errors to otel.Handle, as the SDK does. An instrument that
+// couldn't be created records nothing, and the application continues to run.
 func newInstruments(m metric.Meter) (i instruments) {
 	counter := func(name, what string) metric.Int64Counter {
 		c, err := m.Int64Counter(name, metric.WithUnit("{message}"), metric.WithDescription(what))

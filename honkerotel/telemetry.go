@@ -25,12 +25,11 @@ type Options struct {
 	// database, use propagation.NewCompositeTextMapPropagator(propagation.TraceContext{},
 	// propagation.Baggage{}).
 	Propagator propagation.TextMapPropagator
-	// ParentFromJob makes a handler's span a child of the span that enqueued the job, instead of
-	// linking to it. Use it for jobs that run soon after they are enqueued, since the trace lasts
-	// until its last job is done.
+	// ParentFromJob makes a handler's span a child of the span that enqueued the job, instead of linking to it. Set
+	// it for jobs that run soon after they are enqueued, because the trace lasts until its last job is done.
 	ParentFromJob bool
-	// Claims records a span for each claim that returns jobs, with links to the spans that enqueued
-	// them. It is meant for investigating why a worker is late rather than for permanent use.
+	// Claims records a span for each claim that returns jobs, with links to the spans that enqueued them. It is meant
+	// for investigating why a worker is slow to start jobs rather than for permanent use.
 	Claims bool
 	// Settles records a span for each ack, retry and so on, so every job has an additional span. A
 	// worker settles many jobs in a single commit, so this span begins after the handler's span has
