@@ -12,8 +12,8 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// accountsVariable names an environment variable that can replace --basic, with an account per line. Unlike arguments,
-// the environment is not visible to other users of the machine.
+// accountsVariable names an environment variable that can be used instead of --basic, with an account on each line.
+// Unlike arguments, the environment isn't visible to other users of the machine.
 const accountsVariable = "HONKER_UI_BASIC"
 
 const tryHash = "htpasswd -nB USER, which asks for the password and prints what --basic takes"
@@ -31,7 +31,7 @@ type account struct {
 	name [sha256.Size]byte // SHA-256 of the name, so that names of any length are compared in constant time
 	hash []byte            // bcrypt hash of the password
 	// accepted is the hash of the last Authorization header that matched. bcrypt is slow on purpose, and a browser
-	// sends the header with every request of a page.
+	// sends the header with every request that a page makes.
 	accepted atomic.Pointer[[sha256.Size]byte]
 }
 
@@ -83,8 +83,8 @@ func (s *accounts) add(source, line string) error {
 // time.
 const maxCost = 14
 
-// checkCost rejects a cost so high that it would delay all logins. It also rejects differing costs, because response
-// times would then reveal which names exist.
+// checkCost rejects a cost that is so high that it would delay all logins. It also rejects mixed costs, because
+// response times would then reveal which names exist.
 func (s *accounts) checkCost(source string, cost int) error {
 	if cost > maxCost {
 		return usage(tryHash, "%s has a bcrypt cost of %d; the maximum is %d", source, cost, maxCost)
@@ -98,7 +98,7 @@ func (s *accounts) checkCost(source string, cost int) error {
 
 var errPassword = errors.New("a name and a password are required")
 
-// check returns nil if the request has a known name and the right password, and errPassword if it does not. Any other
+// check returns nil if the request has a known name and the right password, and errPassword if it doesn't. Any other
 // error means that the password was not checked.
 func (s *accounts) check(r *http.Request) error {
 	name, password, given := r.BasicAuth()
@@ -134,8 +134,8 @@ func (s *accounts) wasAccepted(header [sha256.Size]byte) bool {
 	return found == 1
 }
 
-// find looks up an account by name. For an unknown name it returns another account, so that the comparison takes the
-// same time.
+// find looks up an account by name. For an unknown name it returns some other account, so that the comparison takes
+// the same amount of time.
 func (s *accounts) find(name string) (found *account, known bool) {
 	sum, found := sha256.Sum256([]byte(name)), s.all[0]
 	for _, one := range s.all {

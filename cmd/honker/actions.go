@@ -6,7 +6,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// commands returns the command lines that perform the actions on the current file.
+// commands returns command lines that perform the actions on the current file.
 func (a *app) commands(all []admin.Action) (lines []string) {
 	for _, do := range all {
 		lines = append(lines, a.command(commandWords(do)...))

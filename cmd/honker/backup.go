@@ -30,7 +30,7 @@ var copiedView = view[copied]{
 	name: func(c copied) string { return c.Path },
 }
 
-// bytesCell shows a size, in larger units when a person reads the output.
+// bytesCell shows a size. People see it in larger units.
 func bytesCell(n int64) cell {
 	c := number(n)
 	c.human = admin.FormatSize(n)
@@ -69,7 +69,7 @@ its name only when it is complete. backup never overwrites a file.`,
 	})
 }
 
-// unwritable explains why no file can be created in dir. SQLite's own error gives no reason.
+// unwritable explains why no file can be created in dir. SQLite's own error doesn't say why.
 func unwritable(dir string) error {
 	probe, err := os.CreateTemp(dir, ".honker-backup-*")
 	if err == nil {

@@ -114,7 +114,7 @@ func (a *app) breakRelay(ctx context.Context, db *honker.DB, family string, args
 		return err
 	}
 	if len(freed) == 0 {
-		return none // all were taken again or released in the meantime
+		return none // all have since been taken again or released
 	}
 	told := many(a, relayPartitionView, freed, "")
 	if err != nil {
@@ -123,7 +123,7 @@ func (a *app) breakRelay(ctx context.Context, db *honker.DB, family string, args
 	return told
 }
 
-// breakEach returns the partitions it freed, even if it also returns an error.
+// breakEach frees each of the partitions found. It returns those it freed, even if it also returns an error.
 func (a *app) breakEach(ctx context.Context, db *honker.DB, found []admin.RelayPartition) (freed []admin.RelayPartition, err error) {
 	for _, p := range found {
 		was, err := admin.BreakRelayPartition(ctx, db, p)

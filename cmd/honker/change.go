@@ -25,8 +25,8 @@ func (c *changing) addTo(cmd *cobra.Command) {
 	cmd.Annotations = map[string]string{nameless: "yes"}
 }
 
-// unasked lists the commands that change something without asking for confirmation. They also accept --yes, so that a
-// script need not know which commands ask.
+// unasked lists the commands that change something without asking for confirmation. They also accept --yes, so that
+// scripts don't need to know which commands ask.
 var unasked = []string{
 	"consumer rm", "consumer seek", "dead import", "enqueue", "group rm", "lock break", "lock run", "maintain", "notify", "presence break",
 	"queue limits", "queue pause", "queue resume", "schedule add", "schedule pause", "schedule resume", "schedule rm", "schedule trigger",
@@ -45,7 +45,7 @@ func acceptYes(root *cobra.Command) {
 type verb struct {
 	name, done string // "requeue", "requeued"
 	what       string // "dead job"
-	none       string // message if none of the given ids can be changed
+	none       string // message if none of the given IDs can be changed
 	do         func(ctx context.Context, dryRun bool) (*admin.Report, error)
 }
 
@@ -92,7 +92,7 @@ func (a *app) apply(ctx context.Context, v verb, c changing) error {
 	return a.act(ctx, v)
 }
 
-// applyTo is like apply for jobs named by id. The exit code is codeNo if none of them was changed.
+// applyTo is like apply, but for jobs given by ID. The exit code is codeNo if none of them were changed.
 func (a *app) applyTo(ctx context.Context, ids []int64, v verb, c changing) error {
 	do, last := v.do, new(admin.Report)
 	v.do = func(ctx context.Context, dryRun bool) (r *admin.Report, err error) {
@@ -136,7 +136,7 @@ func (a *app) act(ctx context.Context, v verb) error {
 	return told
 }
 
-// partly returns the error of a command that stopped after part of its work.
+// partly returns the error for a command that stopped partway through its work.
 func partly(err error, format string, args ...any) *coded {
 	why := err.Error()
 	if errors.Is(err, context.Canceled) {
@@ -169,7 +169,7 @@ func (a *app) report(v verb, r *admin.Report, dryRun bool) error {
 	return nil
 }
 
-// changedText says how many jobs change and how many waiting jobs are removed with them.
+// changedText tells how many jobs change and how many waiting jobs are removed with them.
 func changedText(v verb, n, waiters int64) string {
 	out := plural(n, v.what)
 	switch waiters {

@@ -43,11 +43,11 @@ type child struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	grace          time.Duration // between SIGTERM and SIGKILL
-	shared         bool          // stays in honker's process group, so that a terminal's signals reach both
+	shared         bool          // stays in honker's process group, so that signals from a terminal reach both
 }
 
 // run runs the command and waits for it. When ctx ends, run sends SIGTERM to the process group, and SIGKILL after
-// grace. The group includes background processes of the command that keep its output open.
+// grace. The group includes any background processes of the command that keep its output open.
 func (c child) run(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, c.argv[0], c.argv[1:]...)
 	cmd.Env = append(os.Environ(), c.env...)
@@ -66,7 +66,7 @@ func (c child) run(ctx context.Context) error {
 		killGroup(cmd)
 	}
 	if cmd.ProcessState.Success() && (left || ctx.Err() != nil) {
-		return nil // a success counts even if the command was asked to end
+		return nil // success counts even if the command was asked to end
 	}
 	return err
 }
@@ -85,7 +85,7 @@ func exitCode(err error) (code int, ok bool) {
 	return 128 + signalOf(exit.ProcessState), true
 }
 
-// absolute returns path in a form that is valid in another current directory.
+// absolute returns path in a form that is also valid in a different current directory.
 func absolute(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		return abs
@@ -107,8 +107,8 @@ func (b *beginning) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ending is an io.Writer that forwards whole lines and keeps the last bytes. A carriage return also ends a line,
-// because progress bars use it. Lines longer than maxLine bytes are forwarded in parts.
+// ending is an io.Writer that forwards whole lines and keeps only the most recent bytes. A carriage return also ends
+// a line, because progress bars use it. Lines longer than maxLine bytes are forwarded in parts.
 type ending struct {
 	to   *together
 	most int
@@ -135,7 +135,7 @@ func (e *ending) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// rest passes on incomplete last line, and returns the bytes kept.
+// rest forwards an incomplete last line, and returns the bytes kept.
 func (e *ending) rest() string {
 	if len(e.line) > 0 {
 		e.to.write(append(e.line, '\n'))
@@ -143,7 +143,7 @@ func (e *ending) rest() string {
 	return strings.TrimSpace(strings.ToValidUTF8(string(e.text), "�"))
 }
 
-// together is a writer shared by several commands. Write errors are ignored, because the commands must not fail when
+// together is a writer shared by several commands. Write errors are ignored, because commands must not fail when
 // honker's own output is closed.
 type together struct {
 	mu sync.Mutex

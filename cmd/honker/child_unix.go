@@ -12,8 +12,7 @@ import (
 // ownGroup makes cmd the leader of a process group, so that a signal also reaches its children.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// askToEnd sends SIGTERM to the process group of cmd, or to cmd alone if it has no group of its
-// own.
+// askToEnd sends SIGTERM to the process group of cmd, or only to cmd if it doesn't have its own group.
 func askToEnd(cmd *exec.Cmd) error { return signalTo(cmd, syscall.SIGTERM) }
 
 func killGroup(cmd *exec.Cmd) { _ = signalTo(cmd, syscall.SIGKILL) }

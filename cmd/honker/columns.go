@@ -31,7 +31,7 @@ func (c columnNames) Set(text string) error {
 	return nil
 }
 
-// complete offers the columns that are not in the list yet. Each offer includes the list typed so far.
+// complete suggests columns that aren't in the list yet. Each suggestion includes the list typed so far.
 func (c columnNames) complete(_ *cobra.Command, _ []string, begun string) (offers []string, _ cobra.ShellCompDirective) {
 	given := begun[:strings.LastIndex(begun, ",")+1]
 	for _, name := range c.known {
@@ -81,8 +81,8 @@ func (a *app) checkColumns() error {
 // sentences reports whether results are printed as sentences rather than values. --columns asks for values.
 func (a *app) sentences() bool { return a.shown() == formatTable && a.columns == nil }
 
-// chosenOf returns the indexes in v of the columns named by --columns. It fails if v lacks a column: a command can
-// print one of several tables, and --columns accepts the names of all of them.
+// chosenOf returns the indexes in v of the columns named by --columns. It fails if v lacks a column, which can happen
+// because a command may have several tables to choose from, and --columns accepts the columns of all of them.
 func (a *app) chosenOf(v headed) ([]int, error) {
 	places, err := placesOf(a.columns, v.header())
 	if err != nil {

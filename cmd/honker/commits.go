@@ -18,8 +18,9 @@ type commitCount struct {
 
 func newCommitCount() *commitCount { return &commitCount{began: time.Now()} }
 
-// follow counts until ctx ends. It ignores errors, since every follower of Updates gets the same error. Notifications
-// within the first betweenFrames are not counted, because they come from the start of Updates and not from commits.
+// follow counts until ctx ends. It ignores errors, because everything that follows Updates gets the same error.
+// Notifications during the first betweenFrames aren't counted, because they come from the start of Updates and not
+// from commits.
 func (c *commitCount) follow(ctx context.Context, db *honker.DB) {
 	for _, err := range db.Updates(ctx) {
 		if now := time.Now(); err == nil && now.Sub(c.began) > betweenFrames {

@@ -13,11 +13,11 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// patience is the maximum time for a completion, because a user has pressed a key and is waiting.
+// patience is the time limit for a completion, because a user has pressed a key and is waiting.
 const patience = time.Second
 
-// complete offers values read from the file. After an error it offers nothing, because a completion
-// cannot show errors.
+// complete suggests values read from the file. After an error it suggests nothing, because a completion can't show
+// errors.
 func (a *app) complete(cmd *cobra.Command, values func(ctx context.Context, db *honker.DB) ([]string, error)) ([]string, cobra.ShellCompDirective) {
 	ctx, stop := context.WithTimeout(cmd.Context(), patience)
 	defer stop()
@@ -33,8 +33,8 @@ func (a *app) complete(cmd *cobra.Command, values func(ctx context.Context, db *
 	return offers, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeJob completes a single job id, and completeJobIDs completes any number of them. Both
-// offer the newest jobs.
+// completeJob completes a single job ID, and completeJobIDs completes any number of them. Both suggest the newest
+// jobs.
 func (a *app) completeJob(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -57,7 +57,7 @@ func (a *app) completeJobIDs(cmd *cobra.Command, _ []string, _ string) ([]string
 	})
 }
 
-// words returns the names of values, except names that cannot be completed in a shell.
+// words returns the names of values, except those that can't be completed in a shell.
 func words[T any](values []T, name func(T) string) (offers []string) {
 	for _, value := range values {
 		if name := name(value); isWord(name) {
@@ -67,6 +67,6 @@ func words[T any](values []T, name func(T) string) (offers []string) {
 	return offers
 }
 
-// isWord reports whether a name can be offered to a shell as it is. cobra prints an offer per line,
-// with a description after a tab.
+// isWord reports whether a name can be passed to a shell as is. cobra prints each suggestion on a line, with a
+// description after a tab.
 func isWord(name string) bool { return !strings.ContainsFunc(name, unicode.IsControl) }

@@ -20,7 +20,7 @@ type console struct {
 	emptyFile  bool   // $HONKER_FILE is set but empty
 	actor      string // user@host
 	currentDir string
-	noNotices  bool // do not use the system's file notifications, which do not work in a testing/synctest bubble
+	noNotices  bool // don't use the system's file notifications, which don't work in a testing/synctest bubble
 }
 
 func stdConsole() console {
@@ -38,7 +38,7 @@ func stdConsole() console {
 	}
 }
 
-// actor returns user@host, for observers and for the record of who paused a queue.
+// actor returns user@host, for observers and for recording who paused a queue.
 func actor() string {
 	name, host := os.Getenv("USER"), "unknown"
 	if u, err := user.Current(); err == nil {

@@ -136,8 +136,8 @@ func (a *app) addDead(cmd *cobra.Command, f *filter, c *changing) {
 	cmd.Flags().BoolVar(&f.All, "all", false, "select all dead jobs of the file")
 }
 
-// onDead picks dead jobs and applies v to them. Jobs that die while the user is being asked are not
-// touched, because the number shown did not include them.
+// onDead picks dead jobs and applies v to them. Jobs that die while the user is being asked aren't touched, because
+// the number shown didn't include them.
 func (a *app) onDead(ctx context.Context, f *filter, c changing, args []string,
 	verbOf func(db *honker.DB, picked admin.JobFilter) verb) error {
 	return a.change(ctx, func(db *honker.DB) error {

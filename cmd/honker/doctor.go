@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// problem is an admin.Problem with an explanation, and with commands for this file.
+// problem is an admin.Problem with an explanation and with commands for this file.
 type problem struct {
 	Severity           string
 	Code               string
@@ -79,7 +79,7 @@ ncruces/go-sqlite3 must be 0.35.3 or newer. If Litestream has replicated the fil
 	})
 }
 
-// noteLitestream warns about old versions of Litestream if its state directory is next to the file. The warning is only
+// noteLitestream warns about old versions of Litestream if its state directory is next to the file. The warning is just
 // a note, because the installed version is unknown.
 func (a *app) noteLitestream(ctx context.Context) error {
 	path, err := a.path(ctx)

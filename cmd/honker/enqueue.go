@@ -154,8 +154,8 @@ func (a *app) eachChunk(ctx context.Context, do func(chunk []json.RawMessage) er
 	}
 }
 
-// stopped adds to err how much was done before the error. An error in the first chunk is returned
-// unchanged, because nothing was done.
+// stopped adds to err how much was done before the error. An error in the first chunk is returned unchanged, because
+// nothing has been done.
 func stopped(err error, done string, n int, what string) error {
 	if n == 0 && !errors.Is(err, context.Canceled) {
 		return err
@@ -175,11 +175,11 @@ func enqueueChunk(ctx context.Context, q *honker.Queue[json.RawMessage], chunk [
 			return err
 		}
 	}
-	return l.app.out.Flush() // so that a reader of the output can already act on these jobs
+	return l.app.out.Flush() // so that a program that reads the output can already act on these jobs
 }
 
-// nextChunk collects the lines for a transaction. It waits only briefly for more lines: if the
-// producer is slow, its first jobs can already run.
+// nextChunk collects the lines for a transaction. It waits only briefly for more lines, so that if the producer is
+// slow its first jobs can already run.
 func nextChunk(ctx context.Context, input <-chan line) (chunk []json.RawMessage, end error) {
 	var waited <-chan time.Time
 	for len(chunk) < linesPerTx {
@@ -202,8 +202,8 @@ func nextChunk(ctx context.Context, input <-chan line) (chunk []json.RawMessage,
 	return chunk, nil
 }
 
-// readLines reads lines in a goroutine, since a read from a terminal or a pipe does not end with ctx.
-// The goroutine ends with the input or with the process.
+// readLines reads lines in a goroutine, because a read from a terminal or a pipe doesn't end with ctx. The goroutine
+// ends with the input or with the process.
 func readLines(ctx context.Context, r io.Reader) <-chan line {
 	lines := make(chan line, linesPerTx)
 	go func() {
@@ -221,8 +221,7 @@ func readLines(ctx context.Context, r io.Reader) <-chan line {
 	return lines
 }
 
-// ended returns the error at the end of the input: io.EOF, or the reason why line n could not be
-// read.
+// ended returns the error at the end of the input: io.EOF, or the reason why line n couldn't be read.
 func ended(err error, n int) error {
 	switch {
 	case err == nil:

@@ -12,8 +12,8 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// happened describes the current state of an object that was changed by a commit. Exactly one of
-// the last four fields is set, or none if the object was removed.
+// happened describes the current state of an object that was changed by a commit. Exactly one of the last four fields
+// is set, or none if the object was removed.
 type happened struct {
 	At       time.Time
 	Kind     string // "queue", "stream", "schedule" or "lock"
@@ -65,7 +65,7 @@ func queueWords(q honker.QueueStats) string {
 	return strings.Join(parts, ", ")
 }
 
-// betweenLooks is the minimum time between two reads of the file while commits keep arriving.
+// betweenLooks is the minimum time between reads of the file while commits keep coming.
 const betweenLooks = 100 * time.Millisecond
 
 func (a *app) events() *cobra.Command {

@@ -23,14 +23,14 @@ const (
 	codeWouldChange = 10 // used only by dry runs
 )
 
-// failure wraps an error from a command that has started, as opposed to an error in its arguments.
+// failure wraps an error from a command that started running, as opposed to an error in its arguments.
 type failure struct{ err error }
 
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// coded is an error with its own exit code and a suggestion for what to try next. If err is nil,
-// nothing remains to be printed.
+// coded is an error with its own exit code and a suggestion for what to try next. If err is nil, there is nothing
+// left to print.
 type coded struct {
 	code int
 	err  error
@@ -49,8 +49,8 @@ func (c *coded) Unwrap() error { return c.err }
 // shows the answer.
 func no() error { return &coded{code: codeNo} }
 
-// usage returns a usage error that was only detected after looking at the file or the input. If try
-// is empty, the command's help is suggested.
+// usage returns a usage error that was found only after looking at the file or the input. If try is empty, the
+// command's help is suggested.
 func usage(try, format string, args ...any) error {
 	return &coded{code: codeUsage, err: fmt.Errorf(format, args...), try: try}
 }
@@ -68,7 +68,7 @@ func (a *app) end(cmd *cobra.Command, err error) int {
 	var own *coded
 	var began *failure
 	switch {
-	case err == nil, errors.Is(err, syscall.EPIPE): // the output was closed by its reader
+	case err == nil, errors.Is(err, syscall.EPIPE): // whatever was reading the output closed it
 		return codeFine
 	case errors.As(err, &own):
 		if own.err != nil {
@@ -116,7 +116,7 @@ func (a *app) judge(err error, cmd *cobra.Command) (code int, try string) {
 		return codeRefused, "the same with --timeout 1m"
 	case errors.Is(err, honker.ErrSchemaTooNew):
 		return codeRefused, "go install github.com/honker-go/honker/cmd/honker@latest"
-	case errors.Is(err, honker.ErrDatabaseReplaced): // another process replaced the file in the meantime
+	case errors.Is(err, honker.ErrDatabaseReplaced): // another process has replaced the file
 		return codeRefused, "the same again"
 	case errors.As(err, &old):
 		return codeRefused, a.command("upgrade")

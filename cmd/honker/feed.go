@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// feed prints values as they arrive. A feed has no end, so it cannot wait to learn the widths of
-// all rows or to close a JSON document. Its methods are safe for concurrent use.
+// feed prints values as they arrive. A feed has no end, so it can't wait until the widths of all rows are known or
+// until a JSON document can be closed. Its methods are safe for concurrent use.
 type feed[T any] struct {
 	mu     sync.Mutex
 	list   *list[T]
 	widths []int
 }
 
-// newFeed returns a feed of v. It rejects the JSON format, which is a single document.
+// newFeed returns a feed of v. It rejects the JSON format, because that is a single document.
 func newFeed[T any](a *app, v view[T]) (*feed[T], error) {
 	if a.shown() == formatJSON {
 		return nil, usage("the same with -o jsonl", "the output does not end, so it cannot be a JSON document")

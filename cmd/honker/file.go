@@ -24,9 +24,9 @@ func (a *app) look(ctx context.Context, f func(db *honker.DB) error) error {
 	return a.with(ctx, path, access{readOnly: true}, f)
 }
 
-// watch calls f, which only reads the file but may wait for commits. If no other process uses the file, a read-only
-// connection ignores the WAL, and is no longer valid once another process starts to use the file. Therefore watch opens
-// the file for writing if permitted.
+// watch calls f, which only reads the file but may wait for commits. If no other process is using the file, a read-only
+// connection ignores the WAL, and is no longer valid once another process starts using the file. For this reason, watch
+// opens the file for writing if it has permission.
 func (a *app) watch(ctx context.Context, f func(db *honker.DB) error) error {
 	path, err := a.path(ctx)
 	if err != nil {
@@ -48,7 +48,7 @@ func (a *app) change(ctx context.Context, f func(db *honker.DB) error) error {
 	return a.changeBy(ctx, access{}, f)
 }
 
-// serve is like change for an f that waits for commits of other processes. observer may be nil.
+// serve is like change, but for an f that waits for commits by other processes. observer may be nil.
 func (a *app) serve(ctx context.Context, observer *observe.Observer, f func(db *honker.DB) error) error {
 	return a.changeBy(ctx, access{waits: true, observer: observer}, f)
 }
@@ -69,10 +69,10 @@ func (a *app) try(ctx context.Context, path string, how access) error {
 	return a.with(ctx, path, how, func(*honker.DB) error { return nil })
 }
 
-// access says how a command uses the file.
+// access describes how a command uses the file.
 type access struct {
 	readOnly bool
-	waits    bool // needs the system's notifications of other processes' commits
+	waits    bool // needs to be notified by the system of other processes' commits
 	observer *observe.Observer
 }
 
@@ -94,7 +94,7 @@ func (a *app) with(ctx context.Context, path string, how access, f func(db *honk
 // maxPayload is large, because the application may have raised its own limit.
 const maxPayload = 64 << 20
 
-// logger returns a logger for warnings of the library, without timestamps.
+// logger returns a logger for warnings from the library, without timestamps.
 func (a *app) logger() *slog.Logger {
 	if a.quiet {
 		return slog.New(slog.DiscardHandler)
@@ -112,7 +112,7 @@ func (a *app) logger() *slog.Logger {
 
 const chooseFile = "honker status -f FILE"
 
-// regular rejects a path that is not an existing regular file. The library would create the file.
+// regular rejects a path that isn't an existing regular file. The library would create the file.
 func regular(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -173,8 +173,8 @@ func (a *app) path(ctx context.Context) (string, error) {
 	return a.only(ctx, found)
 }
 
-// only returns the single honker file among found. Files from other versions count too: the user most likely means that
-// file, and the command will then report its version.
+// only returns the single honker file among found. Files from other versions count too: most likely that is the file
+// the user means, and the command will then report its version.
 func (a *app) only(ctx context.Context, found []string) (string, error) {
 	var ours []string
 	var old *honker.OldSchemaError

@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// filter holds the flags for selecting jobs.
+// filter holds the flags that select jobs.
 type filter struct {
 	admin.JobFilter
 	phases, where, headers []string
@@ -53,7 +53,7 @@ var phases = []string{
 	string(honker.PhaseHeld), string(honker.PhaseExpired), string(honker.PhaseDead), string(honker.PhaseDone),
 }
 
-// pick returns the filter, including the ids given as arguments.
+// pick returns the filter, including the IDs given as arguments.
 func (f *filter) pick(args []string) (admin.JobFilter, error) {
 	for _, phase := range f.phases {
 		f.Phases = append(f.Phases, honker.Phase(phase))

@@ -13,15 +13,15 @@ import (
 // flowMinutes is the number of minutes that a flow covers.
 const flowMinutes = 10
 
-// flow summarizes the traffic of a queue.
+// flow summarizes a queue's traffic.
 type flow struct {
 	In, Out float64       // jobs per second, over the last minute
 	Ran     time.Duration // mean run time of the handlers; 0 if none ran
 	Done    [flowMinutes]int64
 }
 
-// flowOf computes a flow. The file counts by whole minutes, so the rate over the last 60 seconds
-// combines the current minute with part of the previous minute.
+// flowOf computes a flow. The file's counts are per minute, so the rate over the last 60 seconds combines the current
+// minute with part of the previous minute.
 func flowOf(minutes []admin.Minute, now time.Time) (f flow) {
 	current := now.Truncate(time.Minute)
 	before := 1 - now.Sub(current).Seconds()/60 // the part of the previous minute to include
@@ -52,7 +52,7 @@ func flowOf(minutes []admin.Minute, now time.Time) (f flow) {
 	return f
 }
 
-// still reports whether the flow will look the same in a minute.
+// still reports whether the flow will look the same a minute from now.
 func (f flow) still() bool { return f.In == 0 && f.Out == 0 }
 
 // sparkline returns a bar for each minute.
@@ -138,7 +138,7 @@ func (f frame) head() string {
 	return strings.Join(parts, "  ")
 }
 
-// commitsText shows the rate with a plus sign, since it is a lower bound.
+// commitsText shows the rate with a plus sign, because it is a lower bound.
 func commitsText(rate float64) string {
 	if rate == 0 {
 		return "commits 0/s"

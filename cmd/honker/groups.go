@@ -137,7 +137,7 @@ func (a *app) groupDead() *cobra.Command {
 	})
 }
 
-// eachDead calls do for each dead event of a group, including events that cannot be decoded.
+// eachDead calls do for each of a group's dead events, including events that can't be decoded.
 func eachDead(ctx context.Context, g *honker.Group[json.RawMessage], do func(deadEvent) error) error {
 	for e, err := range g.Dead(ctx) {
 		if e == nil {
@@ -203,8 +203,8 @@ func (a *app) onDeadEvents(cmd *cobra.Command, name, done string, do func(contex
 	})
 }
 
-// applyToEvents is like apply, but for events selected by offset. The exit code is codeNo if none
-// of them was changed.
+// applyToEvents is like apply, but for events selected by offset. The exit code is codeNo if none of them were
+// changed.
 func (a *app) applyToEvents(ctx context.Context, v verb, c changing, offsets []int64, group []string) error {
 	do, last := v.do, new(admin.Report)
 	v.do = func(ctx context.Context, dryRun bool) (r *admin.Report, err error) {

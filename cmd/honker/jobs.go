@@ -85,8 +85,7 @@ func (a *app) listJobs(ctx context.Context, db *honker.DB, f admin.JobFilter, l 
 	return listPages(ctx, a, db, f, l, v, func(p *admin.JobPage, i int) honker.JobInfo { return p.Jobs[i] })
 }
 
-// listPages lists the jobs selected by f page by page, converted by row. It prints the cursor for the
-// next page.
+// listPages lists the jobs selected by f a page at a time, converted by row. It prints the cursor for the next page.
 func listPages[T any](ctx context.Context, a *app, db *honker.DB, f admin.JobFilter, l listing, v view[T], row func(p *admin.JobPage, i int) T) error {
 	switch {
 	case l.limit < 0:
@@ -131,8 +130,7 @@ type counted struct{ Jobs honker.Count }
 
 var countedView = view[counted]{columns: []column[counted]{{"jobs", func(c counted) cell { return count(c.Jobs) }}}}
 
-// countJobs counts all jobs, no matter how long it takes, because a truncated count would be
-// useless to a script.
+// countJobs counts all jobs, no matter how long it takes, because a partial count would be useless to a script.
 func (a *app) countJobs(ctx context.Context, db *honker.DB, f admin.JobFilter) error {
 	var n int64
 	for _, err := range admin.EachJob(ctx, db, f, &admin.PageOptions{Limit: pageSize}) {
@@ -174,7 +172,7 @@ var jobView = view[honker.JobInfo]{
 	name: func(j honker.JobInfo) string { return strconv.FormatInt(j.ID, 10) },
 }
 
-// headers formats the headers of a job in the syntax of --header.
+// headers formats a job's headers in the syntax of --header.
 func headers(of map[string]string) string {
 	all := make([]string, 0, len(of))
 	for _, name := range slices.Sorted(maps.Keys(of)) {
@@ -271,7 +269,7 @@ func (a *app) jobRunNow() *cobra.Command {
 	})
 }
 
-// onJobs applies v to the live jobs with the given ids.
+// onJobs applies v to the live jobs with the given IDs.
 func (a *app) onJobs(ctx context.Context, args []string, c changing, v verb,
 	do func(ctx context.Context, db *honker.DB, f admin.JobFilter, dryRun bool) (*admin.Report, error)) error {
 	ids, err := idsOf(args)

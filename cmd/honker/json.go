@@ -14,9 +14,9 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// marshal encodes an API value as JSON. Struct fields keep their order and get their Go names in snake_case. Times are
-// in RFC 3339, and null if zero. Payloads are copied unchanged except for the escapes added by printable. Every line
-// except the first starts with prefix. If indent is empty, the result is a single line.
+// marshal encodes an API value as JSON. Struct fields keep their order, and their Go names are converted to
+// snake_case. Times are in RFC 3339, or null if zero. Payloads are copied unchanged except for the escapes added by
+// printable. Every line except the first starts with prefix. If indent is empty, the result is a single line.
 func marshal(value any, prefix, indent string) ([]byte, error) {
 	var compact bytes.Buffer
 	if err := appendJSON(&compact, reflect.ValueOf(value)); err != nil {
@@ -32,8 +32,8 @@ func marshal(value any, prefix, indent string) ([]byte, error) {
 }
 
 // printable escapes characters in JSON that a terminal would act on: DEL, the C1 controls and marks that change the
-// text direction. encoding/json and other bindings do not escape these characters. They only occur inside strings, so
-// the decoded values do not change. Invalid UTF-8 is replaced by U+FFFD.
+// text direction. encoding/json and other bindings do not escape these characters. They occur only inside strings, so
+// the decoded values don't change. Invalid UTF-8 is replaced with U+FFFD.
 func printable(text []byte) []byte {
 	safe := func(r rune) bool { return r == '\n' || r == '\t' || r == '\r' || r != utf8.RuneError && !unsafe(r) }
 	if !bytes.ContainsFunc(text, func(r rune) bool { return !safe(r) }) {
@@ -116,8 +116,8 @@ func appendTime(b *bytes.Buffer, t time.Time) error {
 	return appendText(b, t.UTC().Format(time.RFC3339Nano))
 }
 
-// appendPayload copies JSON unchanged, so that numbers keep their digits. Other bindings may have stored text that is
-// not JSON; it is written as a JSON string.
+// appendPayload copies JSON unchanged, so that numbers keep their digits. Other bindings may have stored text that
+// isn't JSON; that is written as a JSON string.
 func appendPayload(b *bytes.Buffer, p json.RawMessage) error {
 	if json.Compact(b, p) == nil {
 		return nil
@@ -187,7 +187,7 @@ func appendStruct(b *bytes.Buffer, v reflect.Value) error {
 	return nil
 }
 
-// snake converts WorkerID to worker_id, IDs to ids, and SQL to sql.
+// snake converts WorkerID to worker_id, IDs to IDs, and SQL to sql.
 func snake(name string) string {
 	letters := []rune(strings.ReplaceAll(name, "IDs", "Ids"))
 	var b strings.Builder

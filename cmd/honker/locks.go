@@ -87,7 +87,7 @@ or an operator broke the lock, the command gets SIGTERM, and SIGKILL after --gra
 	})
 }
 
-// take acquires a lock, waiting for it for at most wait.
+// take acquires a lock, waiting no longer than wait.
 func (a *app) take(ctx context.Context, db *honker.DB, name string, wait time.Duration, opts *honker.LockOptions) (*honker.Lock, error) {
 	lock, err := db.TryLock(ctx, name, opts)
 	if !errors.Is(err, honker.ErrLockHeld) {
@@ -97,8 +97,8 @@ func (a *app) take(ctx context.Context, db *honker.DB, name string, wait time.Du
 	if wait <= 0 {
 		return nil, held
 	}
-	// Use a cancel and a timer instead of a timeout: the lock's ctx derives from this ctx and would
-	// inherit its deadline.
+	// Use a cancel and a timer instead of a timeout: the lock's ctx is derived from this ctx and would inherit its
+	// deadline.
 	waiting, stop := context.WithCancel(ctx)
 	over := time.AfterFunc(wait, stop)
 	lock, err = db.Lock(waiting, name, opts)
@@ -114,7 +114,7 @@ func (a *app) take(ctx context.Context, db *honker.DB, name string, wait time.Du
 	return lock, err
 }
 
-// runUnder runs a command while holding the lock. It ends the command if the lock is lost.
+// runUnder runs a command while holding the lock. It terminates the command if the lock is lost.
 func (a *app) runUnder(ctx context.Context, lock *honker.Lock, argv []string, grace time.Duration) error {
 	path, err := a.path(ctx)
 	if err != nil {

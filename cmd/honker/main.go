@@ -1,5 +1,5 @@
-// Command honker inspects and manages the queues, jobs and dead letters in a honker file. It needs
-// only the file, no daemon and no connection.
+// Command honker inspects and manages the queues, jobs and dead letters in a honker file. It needs only the file: no
+// daemon, no connection.
 //
 //	honker status -f app.db
 //	honker dead groups
@@ -18,9 +18,8 @@ import (
 func main() { os.Exit(mainCode()) }
 
 func mainCode() int {
-	// Catching SIGPIPE turns a closed output into a write error, so that the file is still closed
-	// properly. Ignoring the signal would not do, because the commands started by work and lock run
-	// would inherit the setting.
+	// If SIGPIPE is caught, writing to a closed output returns an error, so that the file is still closed properly.
+	// Ignoring the signal isn't an option, because commands started by work and lock run would inherit the setting.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -80,8 +80,8 @@ func addPages(pages map[string][]byte, cmd *cobra.Command) error {
 	return nil
 }
 
-// manPage renders a page. The man package always writes a date and begins with a comment. Both are removed, so
-// that the same version always gives the same page and the header comes first.
+// manPage renders a page. The man package always writes a date and begins with a comment. Both are removed, so that
+// the same version always produces the same page and the header comes first.
 func manPage(cmd *cobra.Command) ([]byte, error) {
 	cmd.DisableAutoGenTag = true
 	cmd.InitDefaultHelpFlag()

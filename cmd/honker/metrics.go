@@ -91,7 +91,7 @@ func cleanMetrics(text string) string {
 	return b.String()
 }
 
-// served caches the metrics, so that several scrapers cost a single read of the file.
+// served caches the metrics, so that several scrapers cause only a single read of the file.
 type served struct {
 	app *app
 
@@ -104,7 +104,7 @@ type served struct {
 const servedFor = time.Second
 
 // serveMetrics serves until ctx ends. Each read reopens the file, because a file that was opened while no process was
-// using it cannot follow later writes.
+// using it doesn't see later writes.
 func (a *app) serveMetrics(ctx context.Context, address string) error {
 	if err := a.look(ctx, func(*honker.DB) error { return nil }); err != nil {
 		return err

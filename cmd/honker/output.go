@@ -35,7 +35,7 @@ func (f *format) Set(text string) error {
 	return nil
 }
 
-// shown returns the requested format, or the default for a terminal or a pipe.
+// shown returns the requested format, or the default for a terminal or pipe.
 func (a *app) shown() format {
 	switch {
 	case a.format != "":

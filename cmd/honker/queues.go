@@ -36,7 +36,7 @@ var queueWhole = view[honker.QueueStats]{
 	name: queueView.name,
 }
 
-// paused shows since when a queue has been paused. People also see by whom, why and until when.
+// paused shows when a queue was paused. People also see who paused it, why, and until when.
 func paused(p *honker.Pause) cell {
 	if p == nil {
 		return cell{human: "-"}
@@ -109,15 +109,14 @@ func (a *app) queueShow() *cobra.Command {
 	})
 }
 
-// vacant reports whether the file has no trace of a queue, in which case its name may be
-// misspelled.
+// vacant reports whether the file has no trace of a queue, in which case its name may be misspelled.
 func vacant(s honker.QueueStats) bool {
 	zero := honker.Count{}
 	return s.Ready == zero && s.Running == zero && s.Scheduled == zero && s.Held == zero &&
 		s.Lapsed == zero && s.Expired == zero && s.Dead == zero && s.Pause == nil
 }
 
-// steered reports the effect of a pause or of its end.
+// steered reports the effect of pausing or resuming.
 type steered struct {
 	Queue   string
 	Verb    string

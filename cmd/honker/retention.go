@@ -49,7 +49,7 @@ func orWord(s, word string) cell {
 	return text(s)
 }
 
-// retentionText describes a retention. what is the noun for the retained rows. It returns "" if there is no bound.
+// retentionText describes a retention. what is the noun for the retained rows. It returns "" if there is no limit.
 func retentionText(r honker.Retention, what string) string {
 	switch {
 	case r.MaxCount > 0 && r.MaxAge > 0:
@@ -96,7 +96,7 @@ func (r *retaining) addTo(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&r.none, "none", false, "remove all bounds except those set by other flags")
 }
 
-// named reports whether any flag was given. It rejects negative bounds.
+// named reports whether any flag was given. It rejects negative limits.
 func (r *retaining) named(cmd *cobra.Command) (named bool, err error) {
 	named = r.none
 	for _, b := range r.all {
@@ -252,8 +252,8 @@ func (a *app) retain(ctx context.Context, db *honker.DB, r retained, c changing)
 	return err
 }
 
-// jobsBeyond counts the jobs of a queue outside r. The count includes dead jobs that will be kept because other jobs
-// wait for them.
+// jobsBeyond counts the jobs in a queue that r doesn't keep. The count includes dead jobs that will be kept because
+// other jobs are waiting for them.
 func jobsBeyond(ctx context.Context, db *honker.DB, queue string, r honker.QueueRetention) (int64, error) {
 	var done, dead []time.Time
 	f := admin.JobFilter{Queues: []string{queue}, Phases: []honker.Phase{honker.PhaseDone, honker.PhaseDead}}
@@ -267,15 +267,15 @@ func jobsBeyond(ctx context.Context, db *honker.DB, queue string, r honker.Queue
 			dead = append(dead, job.DiedAt)
 		}
 	}
-	doneBeyond := int64(len(done)) // without a bound, no done job is kept
+	doneBeyond := int64(len(done)) // without a limit, no done jobs are kept
 	if r.Done != (honker.Retention{}) {
 		doneBeyond = beyond(done, r.Done)
 	}
 	return doneBeyond + beyond(dead, r.Dead), nil
 }
 
-// eventsBeyond counts the events of a topic outside r. The count includes events that are kept until a consumer or
-// group has read them.
+// eventsBeyond counts the events in a topic that r doesn't keep. The count includes events that are kept until a
+// consumer or group has read them.
 func eventsBeyond(ctx context.Context, db *honker.DB, topic string, r honker.Retention) (int64, error) {
 	var at []time.Time
 	for e, err := range onTopic(db, topic).Read(ctx, 0) {
@@ -287,7 +287,8 @@ func eventsBeyond(ctx context.Context, db *honker.DB, topic string, r honker.Ret
 	return beyond(at, r), nil
 }
 
-// beyond counts the times outside r. The file stores times in whole seconds, so the age is rounded up to a second.
+// beyond counts the times that are outside r. The file stores times in whole seconds, so the age is rounded up to a
+// whole second.
 func beyond(at []time.Time, r honker.Retention) (n int64) {
 	slices.SortFunc(at, func(x, y time.Time) int { return y.Compare(x) })
 	age := (r.MaxAge + time.Second - 1).Truncate(time.Second)

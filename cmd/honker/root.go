@@ -27,7 +27,7 @@ type app struct {
 	timeout time.Duration
 }
 
-// run runs the command named by args, and returns its exit code.
+// run runs the command given by args and returns its exit code.
 func run(ctx context.Context, args []string, c console) int {
 	a := &app{console: c, out: bufio.NewWriter(c.stdout)}
 	root := a.root()
@@ -114,7 +114,7 @@ func (a *app) does(cmd *cobra.Command, f action) *cobra.Command {
 	return cmd
 }
 
-// nameless annotates commands that do not support the output format for names.
+// nameless marks commands that don't support the name output format.
 const nameless = "nameless"
 
 // parent returns a command that only groups the commands below it.
@@ -127,7 +127,7 @@ func parent(use, short, group string, below ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// noSuch rejects arguments that are not commands of cmd, and suggests a similar command.
+// noSuch rejects arguments that aren't subcommands of cmd, and suggests a similar command.
 func noSuch(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -147,7 +147,7 @@ func (a *app) note(format string, args ...any) {
 	}
 }
 
-// command returns a command line of honker for the same file, as a suggestion.
+// command returns a honker command line for the same file, to use as a suggestion.
 func (a *app) command(words ...string) string {
 	line := []string{"honker"}
 	if a.file != "" {
@@ -172,8 +172,7 @@ func special(r rune) bool {
 	return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_./:@%+=,", r)
 }
 
-// must panics if err is not nil. Use it for errors that can only be caused by a bug in this
-// program.
+// must panics if err is not nil. Use it for errors that can be caused only by a bug in this program.
 func must(err error) {
 	if err != nil {
 		panic(err)

@@ -246,8 +246,8 @@ func (a *app) scheduleResume() *cobra.Command {
 	return a.steersSchedule(cmd, func(ctx context.Context, s *honker.Scheduler, name string) (bool, error) { return s.Resume(ctx, name) })
 }
 
-// steersSchedule makes cmd call do for a schedule and show the result. It is not an error if the
-// schedule already has the desired state.
+// steersSchedule makes cmd call do for a schedule and show the result. It isn't an error if the schedule is already
+// in the desired state.
 func (a *app) steersSchedule(cmd *cobra.Command, do func(ctx context.Context, s *honker.Scheduler, name string) (bool, error)) *cobra.Command {
 	a.prints(cmd, scheduleView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
@@ -345,7 +345,7 @@ zone of this process: TZ=Europe/Berlin honker schedule next '30 2 * * *'.`,
 	})
 }
 
-// isSpec reports whether s is a spec rather than the name of a schedule.
+// isSpec reports whether s is a spec rather than a schedule's name.
 func isSpec(s string) bool {
 	const digits = "*0123456789"
 	return strings.HasPrefix(s, "@") || len(strings.Fields(s)) >= 5 && strings.ContainsAny(s[:1], digits)

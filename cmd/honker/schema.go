@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// table describes a table of honker.
+// table describes a honker table.
 type table struct {
 	Name  string
 	Rows  honker.Count

@@ -12,10 +12,10 @@ const (
 	bodyTime    = 10 * time.Second
 	answerTime  = time.Minute // package ui sets its own deadline for each write of a stream
 	idleTime    = time.Minute // between requests on a connection
-	headerBytes = 64 << 10    // a page with a thousand selected jobs sends 8 KiB
+	headerBytes = 64 << 10    // a page with a thousand jobs selected sends 8 KiB
 )
 
-// newServer returns a server for h that never waits for a client without a time limit.
+// newServer returns a server for h that limits how long it waits for clients.
 func newServer(h http.Handler, logger *log.Logger) *http.Server {
 	return &http.Server{
 		Handler:           limitBody(h),

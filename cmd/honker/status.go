@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// levelNone is the value of --fail-on for which the command never fails.
+// levelNone is the value of --fail-on with which the command never fails.
 const levelNone = "none"
 
 // status is a summary of the file and its problems.
@@ -61,7 +61,7 @@ problems. As JSON Lines, problems are the lines with a severity, and all other l
 	})
 }
 
-// failing returns a function that reports whether a problem is at least as severe as one of the levels.
+// failing returns a function that reports whether a problem is at least as severe as any of the levels.
 func failing(levels []string) (func(problem) bool, error) {
 	const failed, warned = string(admin.SeverityError), string(admin.SeverityWarn)
 	for _, level := range levels {
@@ -84,8 +84,8 @@ func (a *app) statusOf(ctx context.Context, db *honker.DB) (s *status, err error
 	return s, err
 }
 
-// printStatus prints a single document as JSON. In the other formats, the queues follow the problems; tsv and name put
-// an empty line between them. --columns selects columns of the problems, and omits the queues.
+// printStatus prints a single document for JSON. In the other formats, the queues follow the problems; tsv and name
+// have an empty line in between. --columns selects columns of the problems, and omits the queues.
 func (a *app) printStatus(s *status) error {
 	switch {
 	case a.shown() == formatJSON:

@@ -150,12 +150,12 @@ func (p *publishing) lines(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for n := range chunk { // consecutive, unless a trigger of the application adds events
+		for n := range chunk { // consecutive, unless the application's triggers add events
 			if err := l.add(published{Offset: first + int64(n), Topic: p.stream.Name(), Key: p.key}); err != nil {
 				return err
 			}
 		}
-		return p.app.out.Flush() // so that a reader of the output can already act on these events
+		return p.app.out.Flush() // so that a program that reads the output can already act on these events
 	})
 	if err != nil {
 		return stopped(err, "published", l.n, "event")

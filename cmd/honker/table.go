@@ -17,7 +17,7 @@ import (
 	"github.com/honker-go/honker/seal"
 )
 
-// cell is a table value, in one form for people and another for programs.
+// cell is a table value that has separate forms for people and for programs.
 type cell struct {
 	human, raw string
 	right      bool // align right, for numbers
@@ -41,7 +41,7 @@ func (c cell) in(s style) cell {
 	return c
 }
 
-// long shows a text, which is abbreviated in tables.
+// long shows a text. It is abbreviated in tables.
 func long(s string) cell {
 	const most = 60
 	human := clean(strings.Join(strings.Fields(s), " "))
@@ -51,7 +51,7 @@ func long(s string) cell {
 	return cell{human: cut(human, most), raw: s}
 }
 
-// payload shows the stored payload of a job. For a sealed payload, a terminal shows the id of its key.
+// payload shows the stored payload of a job. For a sealed payload, a terminal shows the ID of its key.
 func payload(j honker.JobInfo, shown func(string) cell) cell {
 	key, sealed := seal.KeyOf(j.Payload)
 	if !sealed || key == "" { // plain data that resembles a sealed payload
@@ -139,12 +139,12 @@ func writeTSV(w io.Writer, row []cell) error {
 	return err
 }
 
-// cells returns the number of cells that s takes on a terminal: two for wide characters, such as those of Japanese and most
+// cells returns the number of cells that s takes up on a terminal: two for wide characters, such as Japanese and most
 // emoji, and none for combining marks and color escapes.
 func cells(s string) int { return ansi.StringWidth(s) }
 
 // cut shortens s to width cells. A width of 0 means no limit. It keeps color escapes, so that colors are always
-// switched off again.
+// turned off again.
 func cut(s string, width int) string {
 	if width <= 0 {
 		return s
@@ -203,8 +203,8 @@ func (a *app) styled(c cell) string {
 	return string(c.style) + c.human + reset
 }
 
-// writeFields prints a name and a value on each line. The lines of a multi-line value are printed below one
-// another.
+// writeFields prints a name and a value on each line. Multi-line values are printed on several lines, aligned with
+// each other.
 func (a *app) writeFields(names []string, row []cell) error {
 	width := 0
 	for _, name := range names {

@@ -31,10 +31,10 @@ func (r *reading) count(commits *commitCount) {
 	r.Commits = &rate
 }
 
-// still reports whether the frame will look the same in a minute.
+// still reports whether the frame will look the same a minute from now.
 func (r *reading) still() bool { return r.Flows[""].still() && (r.Commits == nil || *r.Commits == 0) }
 
-// betweenFrames is the minimum time between two reads of the file while commits keep arriving.
+// betweenFrames is the minimum time between reads of the file while commits keep coming.
 const betweenFrames = 250 * time.Millisecond
 
 func (a *app) top() *cobra.Command {
@@ -114,7 +114,7 @@ func living(workers []admin.WorkerInfo) (n int) {
 	return n
 }
 
-// mostFlows limits the number of queues for which traffic is read. A screen has no room for more.
+// mostFlows limits the number of queues for which traffic is read. There's no room on a screen for more.
 const mostFlows = 100
 
 func flows(ctx context.Context, db *honker.DB, queues []honker.QueueStats, now time.Time) (map[string]flow, error) {
@@ -133,8 +133,8 @@ func flows(ctx context.Context, db *honker.DB, queues []honker.QueueStats, now t
 	return out, nil
 }
 
-// runTop shows frames until the user quits or ctx ends. On a quiet screen the only cost is the
-// renderer, which checks for a new frame 10 times per second.
+// runTop shows frames until the user quits or ctx ends. When nothing changes, the only cost is the renderer, which
+// checks for a new frame 10 times per second.
 func (a *app) runTop(ctx context.Context, db *honker.DB) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -31,7 +31,7 @@ type topModel struct {
 	readings  int // number of readings received
 }
 
-// asked is a question with the action to perform on y.
+// asked is a question, with the action to perform if the answer is y.
 type asked struct {
 	text string
 	do   tea.Cmd
@@ -131,8 +131,8 @@ func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// take shows a reading. Its rates for the last minute become outdated even if nothing is committed, so the
-// file is read again after a minute.
+// take shows a reading. Its rates for the last minute become outdated even if nothing is committed, so the file is
+// read again after a minute.
 func (m *topModel) take(r reading) tea.Cmd {
 	m.reading, m.read = r, true
 	m.readings++

@@ -120,8 +120,8 @@ func (a *app) input(path string) (io.ReadCloser, error) {
 	return file, nil
 }
 
-// interruptible returns a reader that reads from r and fails when ctx ends. Since a read from a
-// terminal or a pipe ignores ctx, its goroutine only ends at the end of r or of the process.
+// interruptible returns a reader that reads from r and fails when ctx ends. A read from a terminal or a pipe ignores
+// ctx, so its goroutine ends only when r or the process does.
 func interruptible(ctx context.Context, r io.Reader) io.Reader {
 	out, in := io.Pipe()
 	context.AfterFunc(ctx, func() { _ = in.CloseWithError(ctx.Err()) })

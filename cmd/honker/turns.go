@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// These limits apply to logins waiting for bcrypt. Further logins are rejected, because a client can send any number of
-// wrong passwords at no cost to itself.
+// These limits apply to logins that are waiting for bcrypt. Any further logins are rejected, because it costs a client
+// nothing to send any number of wrong passwords.
 const (
 	loginsPerAddress = 16
 	loginsPerName    = 4 // per address, because behind a proxy all clients share an address
@@ -25,8 +25,8 @@ var (
 	errLoginTooLate  = errors.New("the login waited too long")
 )
 
-// turns admits a single login at a time, so that wrong passwords keep at most a single core busy. Addresses take turns:
-// no matter how many logins an address sends, they delay another address by only a single comparison.
+// turns admits a single login at a time, so that wrong passwords keep no more than a single core busy. Addresses take
+// turns: no matter how many logins an address sends, they delay other addresses by only a single comparison.
 type turns struct {
 	mu    sync.Mutex
 	taken bool
@@ -45,7 +45,7 @@ type login struct {
 }
 
 // take waits for a turn, which the caller must end by calling leave. It returns an error if too many logins are waiting
-// for the address or the name, if loginWait has passed, or if ctx ends.
+// for the address or the name, if loginWait elapses, or if ctx ends.
 func (t *turns) take(ctx context.Context, address netip.Prefix, name [sha256.Size]byte) error {
 	mine := &login{name: name, turn: make(chan struct{})}
 	if !t.push(address, mine) {
@@ -63,7 +63,7 @@ func (t *turns) take(ctx context.Context, address netip.Prefix, name [sha256.Siz
 		err = ctx.Err()
 	}
 	if !t.remove(address, mine) {
-		t.leave() // the turn arrived at the same moment
+		t.leave() // the turn came at the same moment
 	}
 	return err
 }
@@ -138,7 +138,7 @@ func (t *turns) leave() {
 }
 
 // addressOf returns the address of the client. An IPv6 address is reduced to its /64 network, because a client can use
-// every address in that network.
+// any address in that network.
 func addressOf(r *http.Request) netip.Prefix {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// uiFlags are the flags of honker ui.
+// uiFlags holds the flags for honker ui.
 type uiFlags struct {
 	listen  string
 	write   bool
@@ -182,25 +182,25 @@ func browse(url string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	return cmd.Process.Release() // do not wait for it: it may be the browser itself
+	return cmd.Process.Release() // don't wait for it: it may be the browser itself
 }
 
 // door decides which requests reach the pages.
 type door struct {
 	pages *ui.Handler
 	// local accepts only hosts that name this machine. A page on another site can make its own name resolve to this
-	// address, and the browser then treats both as the same origin. Only the Host header tells them apart.
+	// address, so that the browser treats both as the same origin. Only the Host header tells them apart.
 	local bool
 	// accounts can sign in; nil if no login is needed.
 	accounts *accounts
-	// secret is the token of the printed URL and the value of the cookie; "" if none is needed.
+	// secret is the token in the printed URL and the value of the cookie; "" if none is needed.
 	secret string
-	// ticket is the token of the URL passed to the browser. Other users of the machine can see that URL in the
+	// ticket is the token in the URL passed to the browser. Other users of the machine can see that URL in the
 	// process list, so the ticket is valid only once.
 	ticket string
 	used   atomic.Bool
-	// cookie is the name of the cookie. It contains the port, since browsers share the cookies of a host between
-	// its ports.
+	// cookie is the name of the cookie. It contains the port, because browsers share a host's cookies among its
+	// ports.
 	cookie string
 }
 
@@ -243,7 +243,7 @@ func (d *door) accepts(token string) bool {
 	return same(token, d.secret) || same(token, d.ticket) && !d.used.Swap(true)
 }
 
-// let sets the cookie and redirects to a URL without the token, which the user can share safely.
+// let sets the cookie and redirects to a URL without the token, which the user can safely share.
 func (d *door) let(w http.ResponseWriter, r *http.Request) {
 	http.SetCookie(w, &http.Cookie{Name: d.cookie, Value: d.secret, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	w.Header().Set("Cache-Control", "no-store")
@@ -267,8 +267,8 @@ func same(given, want string) bool {
 	return subtle.ConstantTimeCompare([]byte(given), []byte(want)) == 1
 }
 
-// isLocal reports whether a Host header names this machine. Any port is accepted, because an ssh tunnel uses a port of
-// its own.
+// isLocal reports whether a Host header names this machine. Any port is accepted, because an SSH tunnel uses its own
+// port.
 func isLocal(hostport string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {

@@ -63,8 +63,7 @@ func (a *app) waitFor(ctx context.Context, db *honker.DB, id int64, most time.Du
 	return err
 }
 
-// ended reports how a job without a result has ended. A job that is retained by its queue has
-// completed.
+// ended reports how a job without a result ended. If the job is retained by its queue, it completed.
 func (a *app) ended(ctx context.Context, db *honker.DB, id int64) error {
 	job, err := db.Job(ctx, id)
 	switch {

@@ -13,7 +13,8 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// waitersFlag implements pflag.Value for --waiters, which decides what happens to the jobs that wait for a removed job.
+// waitersFlag implements pflag.Value for --waiters, which determines how to treat jobs that are waiting for a removed
+// job.
 type waitersFlag struct{ to *admin.Waiters }
 
 var waitersWords = map[string]admin.Waiters{"keep": admin.KeepWaiters, "drop": admin.DropWaiters, "release": admin.ReleaseWaiters}
@@ -46,8 +47,8 @@ func addWaiters(cmd *cobra.Command, to *admin.Waiters, unsaid string) {
 	must(cmd.RegisterFlagCompletionFunc("waiters", cobra.FixedCompletions([]string{"keep", "drop", "release"}, cobra.ShellCompDirectiveNoFileComp)))
 }
 
-// cancelJobs cancels the live jobs selected by f. If other jobs wait for them, opts must say what happens to those
-// waiters, because a cancelled job would otherwise count as done for them.
+// cancelJobs cancels the live jobs selected by f. If other jobs are waiting for them, opts must specify how to treat
+// those, because a cancelled job would otherwise count as done for them.
 func (a *app) cancelJobs(ctx context.Context, db *honker.DB, f admin.JobFilter, opts admin.CancelOptions) (*admin.Report, error) {
 	waiting, err := admin.WaitersOf(ctx, db, f)
 	if err != nil {
@@ -66,7 +67,7 @@ func (a *app) cancelJobs(ctx context.Context, db *honker.DB, f admin.JobFilter, 
 	return r, err
 }
 
-// waitText names the first few jobs that wait.
+// waitText names the first few waiting jobs.
 func waitText(jobs []int64) string {
 	const most = 3
 	if len(jobs) == 1 {

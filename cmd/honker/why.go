@@ -120,8 +120,7 @@ func idList(ids []int64) string {
 	return strings.Join(words, ",")
 }
 
-// explained prints an explanation as text for people and in full as JSON. The other formats only
-// get the reasons.
+// explained prints an explanation as text for people and in full for JSON. The other formats get only the reasons.
 func (a *app) explained(what string, found *admin.Explanation) error {
 	ex := a.explanation(found)
 	switch shown := a.shown(); {
@@ -159,7 +158,7 @@ func (a *app) reasonLines(what string, ex *explanation) (lines []string) {
 	return lines
 }
 
-// whyRow is a job in a list, with the reason why it does not run.
+// whyRow is a job in a list, with the reason why it isn't running.
 type whyRow struct {
 	ID     int64
 	Queue  string

@@ -21,7 +21,7 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// Exit codes of a command with a special meaning, from sysexits.h.
+// Exit codes that have a special meaning when a command returns them, from sysexits.h.
 const (
 	exitDataErr  = 65 // EX_DATAERR: the job can never succeed
 	exitTempFail = 75 // EX_TEMPFAIL: try again later, not a failure
@@ -121,7 +121,7 @@ func outcomeColor(o honker.Outcome) style {
 	return plain
 }
 
-// runWork works the queue until ctx ends or the output cannot be written.
+// runWork processes jobs in the queue until ctx ends or the output can't be written.
 func (a *app) runWork(ctx context.Context, w *working, queue string, argv []string) error {
 	work, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

@@ -35,8 +35,8 @@ func alive(l admin.Life) cell {
 	return text(string(l))
 }
 
-// seen shows when a worker's process last committed. People see a dash for a live worker, because an idle worker makes
-// no commits.
+// seen shows when a worker's process last committed. People see a dash for a live worker, because an idle worker
+// doesn't commit anything.
 func seen(w admin.WorkerInfo) cell {
 	c := when(w.Seen)
 	if w.Alive == admin.Alive {
@@ -45,7 +45,7 @@ func seen(w admin.WorkerInfo) cell {
 	return c
 }
 
-// orDash shows an id. If it is 0, people see a dash.
+// orDash shows an ID. If it is 0, people see a dash.
 func orDash(n int64) cell {
 	if n == 0 {
 		return cell{human: "-", right: true}
