@@ -42,7 +42,7 @@ func (RateLimits) Sweep(ctx context.Context, q row.Querier, before int64) (int, 
 	return rows.Affected(ctx, q, sqlSweepRates, before)
 }
 
-// sqlRateWindows uses the primary key. One seek finds the next name, and a second seek finds its last window.
+// sqlRateWindows uses the primary key. The first seek finds the next name, and a second seek finds its last window.
 var sqlRateWindows = `WITH RECURSIVE ` + rows.SkipScan("names", "name", "_honker_rate_limits WHERE 1") + `
 SELECT n.name, w.window_start, w.count FROM names AS n CROSS JOIN _honker_rate_limits AS w
 WHERE w.name = n.name AND w.window_start = (SELECT max(window_start) FROM _honker_rate_limits WHERE name = n.name)
