@@ -54,8 +54,8 @@ func (d *Fixture) membersOf(t *testing.T, batch int64, dead bool) (ids []int64) 
 	return ids
 }
 
-// Get counts a batch's members: all that were ever added, the live members, the members with valid claims, and the dead
-// members. The batch is done when it is sealed and all its members have ended.
+// Get counts a batch's members: all that were ever added, those that are live, those with valid claims, and those that
+// are dead. The batch is done when it is sealed and all its members have ended.
 func batchCounts(t *testing.T, d *Fixture) {
 	id := d.batch(t)
 	ids := d.members(t, id, 4)
@@ -80,8 +80,8 @@ func batchCounts(t *testing.T, d *Fixture) {
 	require.Equal(t, want, counts(start.Add(time.Minute)))
 }
 
-// A sealed batch's waiters run after the last of its members has ended, in any order, by an ack or a cancel. A member
-// that is retried has not ended.
+// A sealed batch's waiters run once all of its members have ended, in any order, by an ack or a cancel. A member that
+// is retried has not ended.
 func lastMemberReleases(t *testing.T, d *Fixture) {
 	id := d.batch(t)
 	ids := d.members(t, id, 4)
@@ -136,8 +136,8 @@ func sealReleases(t *testing.T, d *Fixture) {
 	require.EqualValues(t, 2, done.Total)
 }
 
-// A batch with a dead member is not done. When no member is left to run, only the waiters that also run after a death
-// are released. The others run after the dead member has been discarded, or requeued and ended.
+// A batch with a dead member is not done. When no member is left to run, only waiters that also run after a death are
+// released. The others run once the dead member has been discarded, or requeued and ended.
 func deadMembers(t *testing.T, d *Fixture) {
 	for _, discard := range []bool{false, true} {
 		id := d.batch(t)
@@ -197,7 +197,7 @@ func (d *Fixture) cancelBatch(t *testing.T, id int64, limit int) (gone []int64, 
 	return gone, more
 }
 
-// Cancel seals the batch and removes its waiters first, so that none of them runs when the last member is gone. It then
+// Cancel seals the batch and removes its waiters first, so that none of them run when the last member is gone. It then
 // removes the waiting and running members, and the jobs that wait for them, in several calls. It returns each job once.
 func batchCancelledInParts(t *testing.T, d *Fixture) {
 	id := d.batch(t)
@@ -261,7 +261,7 @@ func batchCancelKeepsDead(t *testing.T, d *Fixture) {
 	require.Equal(t, ids[:1], d.membersOf(t, id, true))
 }
 
-// A transaction that is rolled back adds neither a batch nor a member, and neither seals nor cancels a batch.
+// A transaction that is rolled back doesn't add a batch or a member, or seal or cancel a batch.
 func batchRolledBack(t *testing.T, d *Fixture) {
 	id := d.batch(t)
 	ids := d.members(t, id, 2)

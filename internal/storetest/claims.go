@@ -18,15 +18,15 @@ import (
 // modelJob is a job in the model of claims.
 type modelJob struct {
 	id, priority     int64
-	runAt, heldUntil int64 // unix seconds
+	runAt, heldUntil int64 // Unix seconds
 	expiresAt        int64 // 0 for never
 	attempts, most   int64
 	held             bool
 	key              string // limits key; "" for none
 }
 
-// Claims agree with a model, for random jobs, settles and times. A claim takes the jobs that are due, have not
-// expired and have attempts left, in the order of priority, time and id. A lapsed claim no longer counts.
+// Claims match a model, for random jobs, settles and times. A claim takes the jobs that are due, have not expired and
+// have attempts left, in order of priority, time and ID. A lapsed claim no longer counts.
 func claimsOfModel(t *testing.T, d *Fixture) {
 	seed := rand.Uint64()
 	defer func() {
@@ -84,7 +84,7 @@ func claimsOfModel(t *testing.T, d *Fixture) {
 	require.NotZero(t, ended)
 }
 
-// modelClaim claims jobs in the model and returns their ids.
+// modelClaim claims jobs in the model and returns their IDs.
 func modelClaim(model map[int64]*modelJob, now int64, n int) []int64 {
 	var free []*modelJob
 	for _, m := range model {
@@ -121,7 +121,7 @@ func modelSettle(model map[int64]*modelJob, m *modelJob, s *row.Settlement, now 
 	}
 }
 
-// A claim takes at most N jobs, and none if N is 0. Its jobs have everything that the insert gave them.
+// A claim takes at most N jobs, or none if N is 0. The jobs have everything they were inserted with.
 func claimIsBounded(t *testing.T, d *Fixture) {
 	in := plain()
 	in.Payloads, in.Priority, in.Key, in.Headers = []string{`1`, `2`, `3`}, 7, "k", `{"h":"v"}`
@@ -163,7 +163,7 @@ func queuesOf(all []*row.Job) (queues string) {
 	return queues
 }
 
-// A later lane in order is served only when the earlier lanes have nothing to claim.
+// With InOrder, a later lane is served only when the earlier lanes have nothing to claim.
 func lanesInOrder(t *testing.T, d *Fixture) {
 	d.inQueues(t, 3, "b", "a", "c")
 	request := &row.ClaimRequest{Lanes: row.InOrder("a", "b", "c"), Worker: "w", N: 4, Lease: jobLease}
@@ -172,7 +172,7 @@ func lanesInOrder(t *testing.T, d *Fixture) {
 	require.Equal(t, "c", queuesOf(d.step(t, start, row.Step{Claim: request}).Jobs))
 }
 
-// Lanes in one order are claimed like a single queue: by priority, then by time, then by id.
+// With InOneOrder, lanes are claimed like a single queue: by priority, then by time, then by ID.
 func lanesInOneOrder(t *testing.T, d *Fixture) {
 	var want []*row.Job
 	for i := range 60 {
@@ -194,8 +194,8 @@ func lanesInOneOrder(t *testing.T, d *Fixture) {
 	require.Equal(t, jobIDs(want), got)
 }
 
-// Lanes in turns share claims in proportion to their weights, from claim to claim. A lane that had no jobs does not make
-// up for it later.
+// With InTurns, lanes share claims in proportion to their weights, even across claims. A lane that had no jobs doesn't
+// make up for it later.
 func lanesInTurns(t *testing.T, d *Fixture) {
 	d.inQueues(t, 20, "a", "b")
 	request := &row.ClaimRequest{Lanes: row.InTurns([]string{"a", "b", "c"}, []int{3, 1, 3}), Worker: "w", N: 4, Lease: jobLease}
@@ -225,7 +225,7 @@ func lanesInTurns(t *testing.T, d *Fixture) {
 }
 
 // A job without attempts left and a job that has expired are never claimed. They die no later than the next sweep
-// that finds them, and until then do not keep other jobs from running.
+// that finds them, and until then they don't keep other jobs from running.
 func neverRun(t *testing.T, d *Fixture) {
 	in := plain()
 	in.MaxAttempts, in.ExpiresIn = 1, time.Hour
@@ -243,7 +243,8 @@ func neverRun(t *testing.T, d *Fixture) {
 	}
 }
 
-// States reports whether a claim would find work and, if not, when: at a job's time, or after the end of a claim.
+// States reports whether a claim would find work and, if not, when it would: when a job is due, or after a claim
+// ends.
 func statesTellWhen(t *testing.T, d *Fixture) {
 	state := func(now time.Time, next bool) (s row.QueueState) {
 		d.read(t, func(ctx context.Context, q engine.Querier) error {

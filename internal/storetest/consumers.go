@@ -45,8 +45,7 @@ func (d *Fixture) consumer(t *testing.T, name, topic string) (c row.Consumer, fo
 	return c, found
 }
 
-// A new consumer begins at its position. An existing consumer keeps its offset, and gets the new
-// filter.
+// A new consumer begins at its position. An existing consumer keeps its offset and gets the new filter.
 func consumerAdded(t *testing.T, d *Fixture) {
 	one, _ := d.publish(t, "a", nil, `1`)
 	d.publish(t, "b", nil, `2`)
@@ -69,7 +68,7 @@ func consumerAdded(t *testing.T, d *Fixture) {
 	require.True(t, c.LastAck.Equal(start.Add(time.Minute)))
 }
 
-// Only Seek moves an offset back. Consumers with other names or topics are not affected.
+// Only Seek moves an offset back. Consumers with other names or topics aren't affected.
 func offsetsBesideModel(t *testing.T, d *Fixture) {
 	rng := random(t)
 	type id struct{ name, topic string }

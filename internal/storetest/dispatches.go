@@ -53,7 +53,7 @@ func dispatchNothingSent(d *dispatchTest) {
 	require.Empty(t, presencesOf(t, d.Fixture, "", "", start))
 }
 
-// A job is recorded once: its first record stays.
+// A job is recorded only once: its first record stays.
 func dispatchAddOnce(d *dispatchTest) {
 	id, _ := d.send("work", row.Sent{})
 	d.do(func(ctx context.Context, q engine.Querier) error {
@@ -66,7 +66,7 @@ func dispatchAddOnce(d *dispatchTest) {
 	require.True(d.t, start.Equal(s.SentAt))
 }
 
-// The status follows a job's claim, retry and ack, and shows its result until the result expires.
+// A job's status changes with its claim, retry and ack, and includes its result until the result expires.
 func dispatchLife(d *dispatchTest) {
 	t := d.t
 	other := int64(0)
@@ -168,7 +168,7 @@ func dispatchStopRunning(d *dispatchTest) {
 	require.Zero(t, d.status(late).HeldUntil)
 }
 
-// A job and its copies in legacy queues run only once. The claimed copy stands for the job.
+// Only the job or a single copy of it in a legacy queue runs. The claimed copy stands for the job.
 func dispatchTwins(d *dispatchTest) {
 	t := d.t
 	id, twins := d.send("work", row.Sent{}, "old", "older")
@@ -222,8 +222,8 @@ func dispatchTwins(d *dispatchTest) {
 	require.NotZero(t, d.status(id).EndedAt)
 }
 
-// A job's outcome is enqueued once in its reply queue and published once on its reply topic, in the
-// transaction that decides it.
+// A job's outcome is enqueued once in its reply queue and published once on its reply topic, in the transaction that
+// determines it.
 func dispatchReplyTo(d *dispatchTest) {
 	t := d.t
 	s := row.Sent{ReplyQueue: "replies", ReplyTopic: "outcomes"}
@@ -340,7 +340,7 @@ func dispatchReplyOfWorker(d *dispatchTest) {
 	require.Zero(t, d.status(id).Reply)
 }
 
-// A queue's load counts its waiting and running jobs, whichever program added them.
+// A queue's load counts its waiting and running jobs, no matter which program added them.
 func dispatchLoads(d *dispatchTest) {
 	t := d.t
 	for range 3 {
@@ -362,7 +362,7 @@ func dispatchLoads(d *dispatchTest) {
 	})
 }
 
-// A transaction that is rolled back leaves nothing behind, whatever the method.
+// A transaction that is rolled back leaves nothing behind, no matter which method it called.
 func dispatchRollback(d *dispatchTest) {
 	t := d.t
 	for range 2 { // the first time, this is also the database's first send

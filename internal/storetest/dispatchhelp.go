@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// dispatchTest sends jobs, and calls each other method in a separate transaction. Claims last for a minute.
+// dispatchTest sends jobs, and calls each of the other methods in a separate transaction. Claims last for a minute.
 type dispatchTest struct {
 	*Fixture
 	t *testing.T
@@ -31,7 +31,7 @@ func (d *dispatchTest) insert(ctx context.Context, q engine.Querier, queue, payl
 	return out.IDs[0]
 }
 
-// send sends a job with the fields in s to queue, and copies of it to the queues twins.
+// send sends a job with the fields in s to queue, and copies of it to the queues in twins.
 func (d *dispatchTest) send(queue string, s row.Sent, twins ...string) (id int64, copies []int64) {
 	d.t.Helper()
 	d.do(func(ctx context.Context, q engine.Querier) error {

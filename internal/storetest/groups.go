@@ -96,7 +96,7 @@ func deliveredOffsets(all []row.Delivery) []int64 {
 	return out
 }
 
-// A new group begins at its position. An existing group keeps its cursor, and gets the new filter.
+// A new group begins at its position. An existing group keeps its cursor and gets the new filter.
 func groupJoined(t *testing.T, d *Fixture) {
 	first, last := d.publish(t, "a", nil, `1`, `2`)
 	j := row.GroupJoin{Topic: "a", Name: "g", From: row.Position{After: first}, Expires: start.Add(time.Hour),
@@ -180,7 +180,7 @@ func memberNames(t *testing.T, d *Fixture) {
 	require.Equal(t, row.Membership{Kept: true}, renew(m, late.Add(time.Hour), late), "a member comes back")
 }
 
-// Settling or extending a lease that has ended changes nothing, whatever has happened to its event.
+// Settling or extending a lease that has ended changes nothing, no matter what has happened to its event.
 func leaseFences(t *testing.T, d *Fixture) {
 	lease := 10 * time.Second
 	for name, lose := range map[string]func(m row.Member, h row.Holding) (now time.Time){
@@ -236,7 +236,7 @@ func leaseFences(t *testing.T, d *Fixture) {
 	}
 }
 
-// A returned event can be claimed from the time at which it is ready, and not before.
+// A returned event can't be claimed before the time at which it is ready.
 func returnedEvent(t *testing.T, d *Fixture) {
 	d.publish(t, "a", nil, `1`)
 	m := d.join(t, row.GroupJoin{Topic: "a", Name: "g"}, "m")
@@ -247,7 +247,7 @@ func returnedEvent(t *testing.T, d *Fixture) {
 	require.Len(t, d.claim(t, c, ready).Events, 1)
 }
 
-// A group receives the events that its pattern and filter select, and reads past the others.
+// A group receives the events that its pattern and filter select, and skips the others.
 func groupSelection(t *testing.T, d *Fixture) {
 	rng := random(t)
 	for range 40 {
@@ -270,7 +270,7 @@ func groupSelection(t *testing.T, d *Fixture) {
 	}
 }
 
-// Dead events are listed in order with their cause, and can be revived or discarded.
+// Dead events are listed in order with their causes, and can be revived or discarded.
 func deadDeliveries(t *testing.T, d *Fixture) {
 	first, last := d.publish(t, "a", []string{"k"}, `1`, `2`, `3`)
 	d.publish(t, "a", nil, `4`)

@@ -27,7 +27,7 @@ type openClaim struct {
 	holder   string
 	token    int64
 	at       time.Time // end of the lease, or when it can be claimed again
-	turn     int       // of the return
+	turn     int       // turn in which it was returned
 	attempts int64
 }
 
@@ -52,7 +52,7 @@ func (m *groupModel) back(c *openClaim, ready time.Time, maxAttempts int) {
 	}
 }
 
-// claim returns the offsets and attempts of the events that a claim of n returns, in order.
+// claim returns the offsets and attempts of the events that a claim for n events returns, in order.
 func (m *groupModel) claim(n int, holder string, expires time.Time) (offsets, attempts []int64) {
 	fresh := m.events[m.cursor:min(len(m.events), m.cursor+n)]
 	m.cursor += len(fresh)
@@ -126,8 +126,8 @@ func (m *groupModel) check(t *testing.T, d *Fixture, group int64) {
 	})
 }
 
-// Random verbs change a group as they change the model: an event has a single member at a time, and is
-// neither lost nor delivered again after it was handled.
+// Random verbs change a group the same way they change the model: an event belongs to a single member at a time, and
+// is neither lost nor delivered again after it has been handled.
 func groupBesideModel(t *testing.T, d *Fixture) {
 	rng := random(t)
 	members := []row.Member{d.join(t, row.GroupJoin{Topic: "a", Name: "g"}, "m"), d.join(t, row.GroupJoin{Topic: "a", Name: "g"}, "n")}

@@ -26,7 +26,7 @@ func (d *Fixture) receive(t *testing.T, source, id string, now time.Time) (first
 	return first
 }
 
-// A message is first once per source. It is recorded until it is deleted after its expiry.
+// A message is the first only once for each source. It is recorded until it expires and is deleted.
 func inboxFirstOnce(t *testing.T, d *Fixture) {
 	require.True(t, d.receive(t, "shop", "1", start))
 	require.False(t, d.receive(t, "shop", "1", start))
@@ -51,7 +51,7 @@ func (d *Fixture) dropReceived(t *testing.T, now time.Time) (n int) {
 	return n
 }
 
-// A receipt that is rolled back leaves the message new, even if it is the database's first.
+// If receiving a message is rolled back, the message is still new, even if it was the database's first.
 func inboxRolledBack(t *testing.T, d *Fixture) {
 	for _, id := range []string{"1", "2"} {
 		d.rollBack(t, func(ctx context.Context, q engine.Querier) error {

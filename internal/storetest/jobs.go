@@ -56,10 +56,10 @@ func (d *Fixture) add(t *testing.T, now time.Time) int64 {
 	return d.insert(t, now, plain()).IDs[0]
 }
 
-// plain returns the insert of a plain job.
+// plain returns an insert of a plain job.
 func plain() row.Insert { return row.Insert{Queue: "a", Payloads: []string{`{}`}, MaxAttempts: 3} }
 
-// jobLease is the length of claims in these tests.
+// jobLease is how long claims last in these tests.
 const jobLease = 10 * time.Second
 
 // step runs a step in a separate transaction.
@@ -115,7 +115,7 @@ func (d *Fixture) stateOf(t *testing.T, id int64) string {
 	return j.State
 }
 
-// jobIDs returns the jobs' ids.
+// jobIDs returns the jobs' IDs.
 func jobIDs(all []*row.Job) []int64 {
 	ids := make([]int64, len(all))
 	for i, j := range all {
@@ -124,7 +124,7 @@ func jobIDs(all []*row.Job) []int64 {
 	return ids
 }
 
-// Ids increase in the order of the payloads and from insert to insert, and no id is reused.
+// IDs increase in the order of the payloads and from insert to insert, and no ID is reused.
 func idsRise(t *testing.T, d *Fixture) {
 	in := plain()
 	in.Payloads = []string{`1`, `2`, `3`, `4`, `5`}
@@ -143,8 +143,7 @@ func idsRise(t *testing.T, d *Fixture) {
 	require.Empty(t, d.insert(t, start, in).IDs)
 }
 
-// An insert's times are rounded up, so that nothing happens earlier than requested, and a time that has passed means
-// now.
+// An insert's times are rounded up, so that nothing happens earlier than requested, and a time in the past means now.
 func insertedTimes(t *testing.T, d *Fixture) {
 	now := start.Add(300 * time.Millisecond)
 	for name, c := range map[string]struct {
@@ -173,8 +172,8 @@ func insertedTimes(t *testing.T, d *Fixture) {
 	}
 }
 
-// Jobs that are handed over are claimed like any others. An Offer never takes a job out of turn: while another job is
-// due, all new jobs wait.
+// Jobs that are handed over are claimed just like any others. An Offer never takes a job out of turn: as long as
+// another job is due, all new jobs wait.
 func offers(t *testing.T, d *Fixture) {
 	in := plain()
 	in.Payloads = []string{`1`, `2`, `3`}
@@ -227,8 +226,8 @@ func findInQueue(t *testing.T, d *Fixture) {
 	require.False(t, in(""))
 }
 
-// A cancelled job is gone, whether it was waiting or running, but only from its own queue. Its worker finds the claim
-// lost and the job gone.
+// A job can be cancelled whether it is waiting or running, but only in its own queue. It is then gone, and its worker
+// finds that the claim is lost and the job is gone.
 func cancelledAreGone(t *testing.T, d *Fixture) {
 	cancel := func(queue string, id int64) (done bool) {
 		d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
@@ -283,7 +282,7 @@ func keysOfQueue(t *testing.T, d *Fixture) {
 	require.Empty(t, keys("b"))
 }
 
-// A transaction that is rolled back leaves no job, claim, settlement or result.
+// A transaction that is rolled back leaves no job, claim, settlement or result behind.
 func jobsRolledBack(t *testing.T, d *Fixture) {
 	id := d.add(t, start)
 	j := d.claimJobs(t, start, "w", 1)[0]

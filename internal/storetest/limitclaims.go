@@ -23,7 +23,7 @@ func (d *Fixture) addKeys(t *testing.T, now time.Time, keys ...string) (ids []in
 	return ids
 }
 
-// claimIDs claims up to n jobs of queue "a" and returns their ids.
+// claimIDs claims up to n jobs of queue "a" and returns their IDs.
 func (d *Fixture) claimIDs(t *testing.T, now time.Time, n int) []int64 {
 	t.Helper()
 	return jobIDs(d.claimJobs(t, now, "w", n))
@@ -47,8 +47,8 @@ func runningLimit(t *testing.T, d *Fixture) {
 	require.Equal(t, ids[1:3], d.claimIDs(t, start.Add(jobLease+time.Second), 9))
 }
 
-// At most PerKey of a key's jobs run. The others are held, in the order of priority, time and id, and do not keep other
-// jobs waiting. When a job ends, the next job with its key is released, and no other.
+// At most PerKey of a key's jobs run. The others are held, in order of priority, time and ID, and don't keep other jobs
+// waiting. When a job ends, the next job with its key is released, and no others.
 func perKeyLimit(t *testing.T, d *Fixture) {
 	d.setLimits(t, row.QueueLimits{PerKey: 2})
 	ids := d.addKeys(t, start, "k", "k", "k", "k", "l", "")
@@ -70,7 +70,7 @@ func perKeyLimit(t *testing.T, d *Fixture) {
 	}
 }
 
-// A job that waits for its next attempt has given up its key's slot to the next job.
+// A job that is waiting for its next attempt gives up its key's slot to the next job.
 func keyPassedOn(t *testing.T, d *Fixture) {
 	d.setLimits(t, row.QueueLimits{PerKey: 1})
 	for _, outcome := range []row.Outcome{row.Retried, row.Snoozed} {
@@ -88,8 +88,8 @@ func keyPassedOn(t *testing.T, d *Fixture) {
 	}
 }
 
-// With InOrder only a key's oldest live job runs, whatever its priority. While it waits for its next attempt, the later
-// jobs wait. Its death lets them run.
+// With InOrder, only a key's oldest live job runs, regardless of priority. While it waits for its next attempt, the
+// later jobs wait too. If it dies, they can run.
 func jobsInOrder(t *testing.T, d *Fixture) {
 	d.setLimits(t, row.QueueLimits{InOrder: true})
 	in := plain()
@@ -112,8 +112,8 @@ func jobsInOrder(t *testing.T, d *Fixture) {
 	require.Equal(t, []int64{second}, d.claimIDs(t, now, 9))
 }
 
-// A rate lets Burst jobs start at once, and then one job per interval. Every attempt is a start. States reports when
-// the next job may start.
+// A rate lets Burst jobs start at once, and then a single job in each interval. Every attempt counts as a start.
+// States reports when the next job may start.
 func startRate(t *testing.T, d *Fixture) {
 	d.setLimits(t, row.QueueLimits{Rate: row.StartRate{N: 2, Per: 10 * time.Second, Burst: 3}})
 	ids := d.addKeys(t, start, "", "k", "", "", "", "", "")
@@ -137,7 +137,7 @@ func startRate(t *testing.T, d *Fixture) {
 	require.Len(t, d.claimIDs(t, start.Add(time.Hour), 9), 3, "the burst has come back, and no more")
 }
 
-// A key's rate spaces the starts of its jobs, and delays no other job.
+// A key's rate spaces out the starts of its jobs and doesn't delay any other jobs.
 func keyStartRate(t *testing.T, d *Fixture) {
 	d.setLimits(t, row.QueueLimits{KeyRate: row.StartRate{N: 1, Per: 10 * time.Second, Burst: 2}})
 	ids := d.addKeys(t, start, "k", "k", "k", "k", "l", "")
@@ -158,7 +158,7 @@ func keyStartRate(t *testing.T, d *Fixture) {
 	require.Equal(t, map[int64]int{ids[0]: 0, ids[1]: 0, ids[2]: 10, ids[3]: 20, ids[4]: 0, ids[5]: 0}, started)
 }
 
-// Starts in a queue with a rate agree with a model, for random claims and times. The model adds up the starts that the
+// Starts in a queue with a rate match a model, for random claims and times. The model accumulates the starts that the
 // rate has allowed since the last claim, up to Burst.
 func ratedClaimsOfModel(t *testing.T, d *Fixture) {
 	rng := random(t)
@@ -255,7 +255,7 @@ func placesOfCancelled(t *testing.T, d *Fixture) {
 	}
 }
 
-// Lower limits stop no running job, and apply to the next claim, even before the jobs have been fitted.
+// Lower limits don't stop any running jobs. They apply to the next claim, even before the jobs have been adjusted.
 func limitsLowered(t *testing.T, d *Fixture) {
 	ids := d.addKeys(t, start, "k", "k", "k", "k", "l")
 	running := d.claimJobs(t, start, "w", 3)
@@ -274,7 +274,7 @@ func limitsLowered(t *testing.T, d *Fixture) {
 	require.Equal(t, ids[3:4], d.claimIDs(t, start, 9))
 }
 
-// Raising or removing limits releases the jobs that were held, no later than the sweep that fits the jobs.
+// Raising or removing limits releases jobs that were held, no later than the sweep that adjusts the jobs.
 func limitsLifted(t *testing.T, d *Fixture) {
 	for _, c := range []struct {
 		was, is row.QueueLimits
@@ -303,7 +303,7 @@ func limitsLifted(t *testing.T, d *Fixture) {
 	}
 }
 
-// A changed rate per key starts afresh, and releases the jobs that were assigned a start by the old rate.
+// Changing the rate for keys resets it, and releases jobs to which the old rate had assigned a start.
 func keyRateChanged(t *testing.T, d *Fixture) {
 	for _, rate := range []row.StartRate{{}, {N: 10, Per: time.Second, Burst: 3}} {
 		d.setLimits(t, row.QueueLimits{KeyRate: row.StartRate{N: 1, Per: time.Hour, Burst: 1}})

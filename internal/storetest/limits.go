@@ -40,7 +40,7 @@ func limitsOf(t *testing.T, d *Fixture) (all map[string]row.QueueLimits) {
 	return all
 }
 
-// Set replaces all of a queue's limits, and writes nothing if they do not change.
+// Set replaces all of a queue's limits, and writes nothing if they don't change.
 func limitsSet(t *testing.T, d *Fixture) {
 	want := map[string]row.QueueLimits{}
 	for i, l := range []row.QueueLimits{

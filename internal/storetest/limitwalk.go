@@ -25,7 +25,7 @@ type limitsModel struct {
 // placeOfWalk is a cancelled job's slot.
 type placeOfWalk struct {
 	key   string
-	until int64 // last unix second
+	until int64 // last Unix second
 }
 
 // running returns the number of slots in use, in total and by key.
@@ -85,7 +85,7 @@ func (m *limitsModel) startable(now int64) (start []*modelJob) {
 	return start
 }
 
-// cancel deletes a job, which keeps its slot while its claim is valid and a limit applies to it.
+// cancel deletes a job, which keeps its slot as long as its claim is valid and a limit applies to it.
 func (m *limitsModel) cancel(j *modelJob, c row.Claim, now int64) {
 	delete(m.jobs, j.id)
 	l := m.limits
@@ -103,7 +103,7 @@ func (d *Fixture) setLimits(t *testing.T, l row.QueueLimits) {
 	})
 }
 
-// fit adapts the jobs to changed limits, a few per transaction, until there are no more.
+// fit adjusts jobs to changed limits, a few in each transaction, until there are no more.
 func (d *Fixture) fit(t *testing.T, now time.Time) {
 	t.Helper()
 	s := d.Stores.Sweeps.Fits
@@ -119,7 +119,7 @@ func (d *Fixture) fit(t *testing.T, now time.Time) {
 	require.Fail(t, "the sweep does not end")
 }
 
-// pause pauses queue "a", or one of its keys, until a time; the zero time means no end.
+// pause pauses queue "a", or a key of it if key is not empty, until the given time. The zero time means no end.
 func (d *Fixture) pause(t *testing.T, now time.Time, key string, until time.Time) {
 	t.Helper()
 	d.mustWrite(t, func(ctx context.Context, q engine.Querier) error {
@@ -159,10 +159,10 @@ func (d *Fixture) queueReady(t *testing.T, now time.Time) (ready bool) {
 	return ready
 }
 
-// Claims in a queue with limits agree with a model, for random jobs, limits, pauses, cancels, settles and times. A
-// claim takes the first jobs, in claim order, that may start. The queue and the key must have room and must not be
-// paused and, with InOrder, the job must be the first with its key. The claim passes over other jobs. A cancelled job
-// keeps its slot until its worker settles it or its claim would have ended.
+// Claims in a queue with limits match a model, for random jobs, limits, pauses, cancels, settles and times. A claim
+// takes the first jobs, in claim order, that may start. The queue and the key must have room and must not be paused
+// and, with InOrder, the job must be the first with its key. The claim skips other jobs. A cancelled job keeps its
+// slot until its worker settles it or its claim would have ended.
 func limitedClaimsOfModel(t *testing.T, d *Fixture) {
 	rng := random(t)
 	now := start

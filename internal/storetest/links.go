@@ -33,7 +33,7 @@ func (d *Fixture) after(t *testing.T, l row.Links) int64 {
 	return d.insert(t, start, in).IDs[0]
 }
 
-// A job waits until the last of its predecessors has ended, by an ack or a cancel. A chain runs in order.
+// A job waits until all of its predecessors have ended, by an ack or a cancel. A chain runs in order.
 func afterJobs(t *testing.T, d *Fixture) {
 	first, second := d.add(t, start), d.add(t, start)
 	waiter := d.after(t, row.Links{Jobs: []int64{second, first, first}})
@@ -59,7 +59,7 @@ func afterJobs(t *testing.T, d *Fixture) {
 	require.Equal(t, "pending", d.stateOf(t, d.after(t, row.Links{Jobs: []int64{first}})), "the job has ended already")
 }
 
-// A dead job is not done: its waiters stay held, unless they also run after a death. A retry changes nothing.
+// A dead job isn't done: its waiters stay held, unless they also run after a death. A retry changes nothing.
 func afterDead(t *testing.T, d *Fixture) {
 	id := d.add(t, start)
 	waiter := d.after(t, row.Links{Jobs: []int64{id}})
@@ -95,8 +95,8 @@ func (d *Fixture) seal(t *testing.T, id int64) {
 	})
 }
 
-// A job that waits for a batch runs when the batch is sealed and its members have ended. While a member is running, a
-// sealed batch still accepts members.
+// A job that waits for a batch runs once the batch is sealed and its members have ended. As long as a member is
+// running, even a sealed batch accepts members.
 func afterBatch(t *testing.T, d *Fixture) {
 	batch := d.batch(t)
 	waiter := d.after(t, row.Links{Batches: []int64{batch}})
@@ -119,7 +119,7 @@ func afterBatch(t *testing.T, d *Fixture) {
 	require.Equal(t, "pending", d.stateOf(t, waiter), "a batch without members is done when it is sealed")
 }
 
-// refused returns the error of an insert with links.
+// refused returns the error from an insert with links.
 func (d *Fixture) refused(t *testing.T, l row.Links) error {
 	t.Helper()
 	in := plain()
@@ -130,7 +130,7 @@ func (d *Fixture) refused(t *testing.T, l row.Links) error {
 	})
 }
 
-// Links to ids that were never assigned are rejected, and so is a batch member that would wait for itself.
+// Links to IDs that were never assigned are rejected, as is a batch member that would wait for itself.
 func linksRefused(t *testing.T, d *Fixture) {
 	id, batch := d.add(t, start), d.batch(t)
 	waiter := d.after(t, row.Links{Batches: []int64{batch}})
@@ -156,12 +156,13 @@ func (d *Fixture) place(t *testing.T, now time.Time, u row.Unique) row.Placed {
 	return out.Places[0]
 }
 
-// The outcome of an enqueue whose key is taken depends on its conflict and on the state of the job that holds the key.
+// If its key is taken, the outcome of an enqueue depends on its Conflict and on the state of the job that holds the
+// key.
 func uniqueConflicts(t *testing.T, d *Fixture) {
 	for _, c := range []struct {
 		conflict        row.Conflict
 		waiting, runs   row.PlaceResult
-		payload, behind string // the waiting job's payload afterwards; state of the job behind the running job
+		payload, behind string // the waiting job's payload afterward; state of the job behind the running job
 	}{
 		{row.KeepExisting, row.PlacedExisting, row.PlacedExisting, `{}`, ""},
 		{row.ReplaceWaiting, row.PlacedReplaced, row.PlacedExisting, `"new"`, ""},
@@ -203,8 +204,8 @@ func uniqueConflicts(t *testing.T, d *Fixture) {
 	}
 }
 
-// A key is free again when its job has ended, has started, or can never run again, but not before the time for which it
-// is kept.
+// A key is free again when its job has ended, has started, or can never run again, but not before the key's Keep time
+// has passed.
 func uniqueKeysEnd(t *testing.T, d *Fixture) {
 	free := func(now time.Time, key string) bool {
 		return d.place(t, now, row.Unique{Keys: []string{key}}).Result == row.PlacedNew
@@ -306,7 +307,7 @@ func uniqueReplaced(t *testing.T, d *Fixture) {
 	require.Empty(t, now.Progress)
 }
 
-// When several jobs are inserted, each gets its own key. Equal keys in an insert conflict with each other.
+// When several jobs are inserted, each gets its own key. Equal keys in the same insert conflict with each other.
 func uniqueOfMany(t *testing.T, d *Fixture) {
 	in := plain()
 	in.Payloads, in.Unique, in.Key = []string{`1`, `2`, `3`}, &row.Unique{Keys: []string{"x", "y", "x"}}, "k"

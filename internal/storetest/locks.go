@@ -40,13 +40,13 @@ func heldLocks(t *testing.T, d *Fixture, name string, now time.Time) (all []row.
 	return all
 }
 
-// A lock belongs to a single owner until it expires, and each acquisition has a larger token. A
-// refused acquisition returns the lock as it is held, and changes nothing.
+// A lock belongs to a single owner until it expires, and each acquisition has a larger token. An acquisition that
+// fails returns the lock as it is held and changes nothing.
 func lockIsHeld(t *testing.T, d *Fixture) {
 	mine, first := acquire(t, d, "a", 10*time.Second, start)
 	require.Positive(t, first)
 	require.Equal(t, "a", mine.Owner)
-	for _, owner := range []string{"b", "a"} { // a lock is not reentrant
+	for _, owner := range []string{"b", "a"} { // locks aren't reentrant
 		held, token := acquire(t, d, owner, time.Hour, mine.Expires.Add(-time.Second))
 		require.Zero(t, token)
 		require.Equal(t, mine, held)
@@ -98,7 +98,7 @@ func lockFences(t *testing.T, d *Fixture) {
 	require.Positive(t, token, "a released lock is free at once")
 }
 
-// A lock lasts at least for its TTL, which the database may round up by at most two seconds.
+// A lock lasts for at least its TTL, which the database may round up by at most two seconds.
 func lockLasts(t *testing.T, d *Fixture) {
 	now := start.Add(300 * time.Millisecond)
 	for _, ttl := range []time.Duration{time.Millisecond, time.Second, 1500 * time.Millisecond, time.Hour} {
@@ -145,7 +145,7 @@ func locksAsModel(t *testing.T, d *Fixture) {
 					require.False(t, ok, "step %d", step)
 					return err
 				}
-				if !taken { // whether an expired lock's row still exists is not specified
+				if !taken { // it isn't specified whether an expired lock's row still exists
 					return nil
 				}
 				ok, err := d.Stores.Locks.Release(ctx, q, name, owner)
@@ -164,7 +164,7 @@ func locksAsModel(t *testing.T, d *Fixture) {
 	}
 }
 
-// States returns the end of each held lock.
+// States returns the time at which each held lock expires.
 func lockStates(t *testing.T, d *Fixture) {
 	l, _ := acquire(t, d, "a", 10*time.Second, start)
 	d.read(t, func(ctx context.Context, q engine.Querier) error {

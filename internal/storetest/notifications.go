@@ -48,7 +48,7 @@ func (d *Fixture) messageHead(t *testing.T) (head int64) {
 	return head
 }
 
-// Since returns the messages on any of the channels in id order. Ids increase across all channels.
+// Since returns messages on any of the channels in ID order. IDs increase across all channels.
 func messagesBesideModel(t *testing.T, d *Fixture) {
 	rng := random(t)
 	channels := []string{"x", "y", "X", "z"}
@@ -77,7 +77,7 @@ func messagesBesideModel(t *testing.T, d *Fixture) {
 	}
 }
 
-// A page of large messages is bounded by their size, but never empty.
+// A page of large messages is limited by their size, but is never empty.
 func largeMessages(t *testing.T, d *Fixture) {
 	large := `"` + strings.Repeat("m", 3<<20) + `"`
 	first, second := d.notify(t, "x", large), d.notify(t, "x", `1`)
@@ -87,7 +87,7 @@ func largeMessages(t *testing.T, d *Fixture) {
 	require.Equal(t, second, d.messages(t, []string{"x"}, first, 10)[0].ID)
 }
 
-// Head is not below any visible message, is below every later message, and does not decrease.
+// Head is no lower than any visible message, is lower than every later message, and never decreases.
 func headOfMessages(t *testing.T, d *Fixture) {
 	require.Zero(t, d.messageHead(t))
 	id := d.notify(t, "x", `1`)

@@ -129,7 +129,7 @@ func minutesAddUp(t *testing.T, d *Fixture) {
 	})
 }
 
-// Entries have increasing ids, are listed from the newest, and accumulate for their verb.
+// Entries have increasing IDs, are listed newest first, and accumulate counts for the same operation.
 func auditEntries(t *testing.T, d *Fixture) {
 	note := func(r row.AuditRow) (id int64) {
 		d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
@@ -158,8 +158,8 @@ func auditEntries(t *testing.T, d *Fixture) {
 	})
 }
 
-// A state becomes a problem at its age, and not earlier. A job that waits for a dead job is a problem
-// immediately.
+// A state becomes a problem when it reaches the given age, and not earlier. A job that is waiting for a dead job is a
+// problem immediately.
 func problemsOfAges(t *testing.T, d *Fixture) {
 	awaited := d.opsAdd(t, opsJob{})
 	waiter := d.opsAdd(t, opsJob{after: []int64{awaited}})

@@ -43,14 +43,14 @@ func (d *Fixture) opsAdd(t *testing.T, j opsJob) (id int64) {
 	}
 	now := start
 	if j.delay < 0 {
-		now = start.Add(j.delay) // a job cannot become ready before it is added
+		now = start.Add(j.delay) // a job can't become ready before it is added
 	} else {
 		in.RunAt = start.Add(j.delay)
 	}
 	return d.insert(t, now, in).IDs[0]
 }
 
-// opsClaim claims up to n jobs of queue at now for a minute, within q.
+// opsClaim claims up to n jobs of queue at now for a minute, in q's transaction.
 func (d *Fixture) opsClaim(ctx context.Context, q engine.Querier, queue string, n int, now time.Time) (ids []int64, err error) {
 	c := &row.ClaimRequest{Lanes: row.InOrder(queue), Worker: "w", N: n, Lease: time.Minute}
 	claimed, err := d.Stores.Jobs.Step(ctx, q, row.Step{Claim: c}, now)
@@ -82,8 +82,7 @@ func (d *Fixture) opsDie(t *testing.T, queue string, now time.Time) (id int64) {
 	return ids[0]
 }
 
-// opsList returns the ids in a whole list, read in parts of limit candidates. It calls between after each
-// part.
+// opsList returns all IDs in a list, which it reads in parts of limit candidates. It calls between after each part.
 func (d *Fixture) opsList(t *testing.T, r row.ListRequest, between func()) (ids []int64) {
 	t.Helper()
 	for range 10_000 {
@@ -119,8 +118,8 @@ func (d *Fixture) opsList(t *testing.T, r row.ListRequest, between func()) (ids 
 	return nil
 }
 
-// Each order lists all selected jobs exactly once and in that order, whatever the size of the parts and the
-// plan.
+// Each order lists all selected jobs exactly once and in that order, regardless of the plan and of the size of the
+// parts.
 func listsComplete(t *testing.T, d *Fixture) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)
@@ -204,7 +203,7 @@ func listsOfChanging(t *testing.T, d *Fixture) {
 	}
 }
 
-// Counts count each job in its phase and stop at their limit. Heads return the queues with jobs, and their
+// Counts counts each job in its phase and stops at the limit. Heads returns the queues that have jobs, and their
 // times.
 func countsAndHeads(t *testing.T, d *Fixture) {
 	for range 5 {
@@ -260,8 +259,8 @@ func opsIDs(of []row.Change) (ids []int64) {
 	return slices.Sorted(slices.Values(ids))
 }
 
-// A cancel removes live jobs, and running jobs only on request. Waiting jobs are released, are removed or
-// protect the job that they wait for. A cancel that is rolled back leaves all jobs.
+// CancelMany removes live jobs, and running jobs only on request. Waiting jobs are released, are removed, or protect
+// the job that they are waiting for. A cancel that is rolled back leaves all jobs in place.
 func cancelAndWaiters(t *testing.T, open func(t *testing.T) *Fixture) {
 	for _, w := range []row.Waiters{row.ReleaseWaiters, row.DropWaiters, row.KeepWaiters} {
 		t.Run(fmt.Sprint(w), func(t *testing.T) {
@@ -307,7 +306,7 @@ func cancelAndWaiters(t *testing.T, open func(t *testing.T) *Fixture) {
 	}
 }
 
-// A discard removes dead jobs only, and treats waiting jobs in the same ways.
+// Discard removes only dead jobs, and treats waiting jobs in the same ways as CancelMany.
 func discardAndWaiters(t *testing.T, open func(t *testing.T) *Fixture) {
 	for _, w := range []row.Waiters{row.ReleaseWaiters, row.DropWaiters, row.KeepWaiters} {
 		t.Run(fmt.Sprint(w), func(t *testing.T) {
@@ -345,7 +344,7 @@ func discardAndWaiters(t *testing.T, open func(t *testing.T) *Fixture) {
 	}
 }
 
-// A requeued job keeps its id, gets a full number of attempts again, and runs at the given time, rounded up.
+// A requeued job keeps its ID, gets its full number of attempts again, and runs at the given time, rounded up.
 // Requeueing a job that is not dead changes nothing.
 func requeues(t *testing.T, d *Fixture) {
 	id := d.opsAdd(t, opsJob{})
@@ -387,8 +386,8 @@ func runsNow(t *testing.T, d *Fixture) {
 	require.Equal(t, []int64{ready, scheduled}, d.opsTake(t, "mails", 9, start))
 }
 
-// In random small states, the jobs that are next according to their explanations are the jobs that claims
-// take, and Ahead is their position.
+// In small random states, claims take the jobs that come next according to their explanations, and Ahead is their
+// position.
 func explainAgrees(t *testing.T, open func(t *testing.T) *Fixture) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)

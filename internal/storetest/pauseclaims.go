@@ -11,8 +11,8 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// pauseStart is the start of the tests of pauses with an end. It is in the past, because a database may also compare a
-// pause's end with its own clock.
+// pauseStart is the time at which tests of pauses with an end begin. It is in the past, because a database may also
+// compare a pause's end with its own clock.
 var pauseStart = time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // claimAll claims up to 9 jobs of queue "a".
@@ -37,7 +37,7 @@ func (d *Fixture) keyPause(t *testing.T, now time.Time, key string) (p *row.Paus
 }
 
 // No job in a paused queue starts, and a claim reports the pause. Running jobs keep their claims and can be settled.
-// Other queues are not affected. The end of the pause makes the queue ready.
+// Other queues aren't affected. When the pause ends, the queue is ready.
 func pausedQueue(t *testing.T, d *Fixture) {
 	ids := d.addKeys(t, start, "", "", "k")
 	first := d.claimJobs(t, start, "w", 1)[0]
@@ -64,7 +64,7 @@ func pausedQueue(t *testing.T, d *Fixture) {
 	require.False(t, c.Paused)
 }
 
-// A queue's pause with an end is over at that second, without a call. States reports the time.
+// A queue's pause that has an end is over at that second, without any call. States reports the time.
 func pausedQueueUntil(t *testing.T, d *Fixture) {
 	start := pauseStart
 	until := start.Add(10 * time.Second)
@@ -103,8 +103,8 @@ func pausedKey(t *testing.T, d *Fixture) {
 	require.Equal(t, []int64{ids[0], ids[1], ids[4], late[0]}, d.claimIDs(t, now, 9))
 }
 
-// Pausing a key does not end the claims of its running jobs. A job that returns to its queue waits for the end of the
-// pause.
+// Pausing a key doesn't end the claims on its running jobs. A job that returns to its queue waits until the pause
+// ends.
 func pausedKeyRuns(t *testing.T, d *Fixture) {
 	ids := d.addKeys(t, start, "k", "k")
 	running := d.claimJobs(t, start, "w", 2)
@@ -116,7 +116,8 @@ func pausedKeyRuns(t *testing.T, d *Fixture) {
 	require.Equal(t, ids[1:], d.claimIDs(t, start, 9))
 }
 
-// A key's pause with an end is over at that second, without a call. It delays no other job, and can be ended earlier.
+// A key's pause that has an end is over at that second, without any call. It doesn't delay any other jobs, and can be
+// ended earlier.
 func pausedKeyUntil(t *testing.T, d *Fixture) {
 	until := start.Add(10 * time.Second)
 	ids := d.addKeys(t, start, "k", "l", "k")
@@ -164,7 +165,7 @@ func pauseReplaced(t *testing.T, d *Fixture) {
 	}
 }
 
-// A pause that is rolled back keeps no job from starting. If the end of a pause is rolled back, no job starts.
+// A pause that is rolled back doesn't keep jobs from starting. If ending a pause is rolled back, no job starts.
 func pausedClaimsRolledBack(t *testing.T, d *Fixture) {
 	for _, key := range []string{"", "k"} {
 		ids := d.addKeys(t, start, "k")

@@ -36,8 +36,8 @@ func pausesOf(t *testing.T, d *Fixture, now time.Time) (all map[string]*row.Paus
 	return all
 }
 
-// A random sequence of pauses and resumes has the same results as a map of queues. A pause in effect
-// keeps its start when it is replaced, and expires at its end.
+// A random sequence of pauses and resumes has the same results as a map of queues. A pause that is in effect keeps
+// its start when it is replaced, and it expires at its end.
 func pausesAsModel(t *testing.T, d *Fixture) {
 	r := random(t)
 	model := map[string]*row.Pause{}

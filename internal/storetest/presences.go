@@ -44,8 +44,7 @@ func (d *Fixture) enter(t *testing.T, p row.DispatchPresence, now time.Time) (en
 	return entered
 }
 
-// A name belongs to a single owner until its presence has expired or was given up. Only the owner can refresh
-// it.
+// A name belongs to a single owner until its presence expires or is given up. Only the owner can refresh it.
 func presenceHasOneOwner(t *testing.T, d *Fixture) {
 	until := start.Add(time.Minute)
 	one, two := actor("k", "one", until.Add(-time.Microsecond)), actor("k", "two", until.Add(time.Minute))
@@ -119,7 +118,7 @@ func presenceRanges(t *testing.T, d *Fixture) {
 	}
 }
 
-// A registration, a beat and a leave that are rolled back have no effect.
+// Register, Beat and Leave have no effect if they are rolled back.
 func presenceRolledBack(t *testing.T, d *Fixture) {
 	p := actor("k", "me", start.Add(time.Minute))
 	d.rollBack(t, func(ctx context.Context, q engine.Querier) error {

@@ -17,8 +17,8 @@ func rateLimits(t *testing.T, open func(t *testing.T) *Fixture) {
 	t.Run("RollbackLeavesNothing", func(t *testing.T) { rateRolledBack(t, open(t)) })
 }
 
-// A window admits calls up to the caller's limit, does not count others, and is independent of other
-// windows and names. Last returns each name's newest window.
+// A window admits calls up to the caller's limit, doesn't count any others, and is independent of other windows and
+// names. Last returns each name's newest window.
 func ratesAsModel(t *testing.T, d *Fixture) {
 	type window struct {
 		name string

@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Dead letters keep their message, and are read in id order with a filter on each field.
+// Dead letters keep their messages, and are read in ID order with a filter on each field.
 func relayDeadFilters(d *relayTest) {
 	t := d.t
 	d.register("a", 2)
@@ -77,7 +77,7 @@ func (d *relayTest) replayed(p row.RelayReplay) (all []row.RelayDead) {
 	return all
 }
 
-// A dead letter belongs to a single holder until its hold has expired. The least recently taken come first.
+// A dead letter belongs to a single holder until its hold expires. The least recently taken come first.
 func relayReplayHolds(d *relayTest) {
 	t := d.t
 	d.register("a", 1)
@@ -141,7 +141,7 @@ func relayDeadVerdicts(d *relayTest) {
 	require.Empty(t, d.replay(hold(1, "second", until), start))
 }
 
-// prepared returns a dead letter of queue a in each state: pending, held, with an expired hold, resolved,
+// prepared returns dead letters of queue a in each state: pending, held, held with an expired hold, resolved, and
 // discarded.
 func (d *relayTest) prepared() (ids []int64) {
 	d.t.Helper()
@@ -264,7 +264,7 @@ func relayFamiliesAreSeparate(d *relayTest) {
 	})
 }
 
-// A transaction that is rolled back leaves nothing behind, whatever the method.
+// A transaction that is rolled back leaves nothing behind, no matter which method it called.
 func relayRollback(d *relayTest) {
 	t := d.t
 	d.rollBack(t, func(ctx context.Context, q engine.Querier) error {

@@ -50,7 +50,7 @@ func (d *relayTest) partitions(queue string) (n int) {
 	return n
 }
 
-// send sends a message per payload to a partition.
+// send sends a message to a partition for each payload.
 func (d *relayTest) send(queue string, partition int64, payloads ...string) (ids []int64) {
 	d.t.Helper()
 	messages := make([]row.RelayMessage, len(payloads))
@@ -118,7 +118,7 @@ func finish(b row.RelayBatch, n int) row.RelayProgress {
 	return p
 }
 
-// kill sends a message per payload and turns all of them into dead letters.
+// kill sends a message for each payload and turns all of them into dead letters.
 func (d *relayTest) kill(queue string, partition int64, now time.Time, payloads ...string) []int64 {
 	d.t.Helper()
 	ids := d.send(queue, partition, payloads...)

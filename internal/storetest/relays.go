@@ -102,8 +102,8 @@ func relaySendKeepsOrder(d *relayTest) {
 	require.Equal(t, ids[1], b.Messages[0].ID)
 }
 
-// A partition belongs to a single owner until its lease has expired. Each take has a larger epoch, and counts
-// an attempt.
+// A partition belongs to a single owner until its lease expires. Each take has a larger epoch and counts as an
+// attempt.
 func relayTakeHasOneOwner(d *relayTest) {
 	t := d.t
 	d.register("a", 2)
@@ -140,8 +140,7 @@ func relayTakeTakesTurns(d *relayTest) {
 	require.Equal(d.t, []int64{2, 0, 3, 2, 0, 3, 2, 0, 3}, order)
 }
 
-// A take chooses among the wanted queues' partitions. It skips the exceptions and, on request, failing
-// partitions.
+// Take chooses from the partitions of the wanted queues. It skips the exceptions and, on request, failing partitions.
 func relayTakeIsSelective(d *relayTest) {
 	t := d.t
 	d.register("a", 2)
@@ -172,8 +171,8 @@ func relayTakeIsSelective(d *relayTest) {
 	require.EqualValues(t, 2, b.Attempts)
 }
 
-// A batch's size is limited by its queue, or by an entry in Sizes. After an attempt without progress, a batch
-// has a single message.
+// A batch's size is limited by its queue or by an entry in Sizes. After an attempt without progress, a batch has a
+// single message.
 func relayBatchSizes(d *relayTest) {
 	t := d.t
 	d.register("a", 1)
@@ -193,7 +192,7 @@ func relayBatchSizes(d *relayTest) {
 	require.Equal(t, 1, b.Size)
 }
 
-// The owner of a lost lease cannot save. An expired lease is still valid until the next take.
+// The owner of a lost lease can't save. An expired lease is still valid until the next take.
 func relayLostLease(d *relayTest) {
 	t := d.t
 	d.register("a", 1)
@@ -258,7 +257,7 @@ func relayRetryWaits(d *relayTest) {
 	require.Empty(t, info.LastError)
 }
 
-// Finished messages are not delivered again and not stored.
+// Finished messages are neither delivered again nor stored.
 func relayFinishedVanish(d *relayTest) {
 	t := d.t
 	d.register("a", 2)
@@ -292,8 +291,8 @@ func relayFinishedVanish(d *relayTest) {
 	require.EqualValues(t, 4, d.info("a", 2).Partitions[0].Processed+d.info("a", 2).Partitions[1].Processed)
 }
 
-// Break frees a partition that is leased or waiting for a retry, unless it was taken again. Its former owner
-// cannot save.
+// Break frees a partition that is leased or waiting for a retry, unless it has been taken again. Its former owner
+// can't save.
 func relayBreak(d *relayTest) {
 	t := d.t
 	d.register("a", 1)

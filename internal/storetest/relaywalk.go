@@ -12,7 +12,7 @@ import (
 
 // relayModel is a partition's state as expected by a random walk.
 type relayModel struct {
-	waiting   []int64 // ids, in order
+	waiting   []int64 // IDs, in order
 	processed int64
 	dead      int64
 	lease     row.RelayLease
@@ -27,8 +27,8 @@ func (m *relayModel) ready(now time.Time) bool {
 	return len(m.waiting) > 0 && !m.until.After(now) && !m.retryAt.After(now)
 }
 
-// A random walk of sends, takes and saves by several owners, in which leases expire, agrees with a model: each
-// partition has a single owner at a time, and its messages are finished once and in order.
+// A random walk of sends, takes and saves by several owners, in which leases expire, matches a model: each partition
+// has a single owner at a time, and each message is finished only once and in order.
 func relayRandomWalk(d *relayTest) {
 	seed := rand.Uint64()
 	d.t.Logf("seed %d", seed)
@@ -94,8 +94,8 @@ func (d *relayTest) walkTake(r *rand.Rand, model []relayModel, now time.Time) (r
 	return b, true
 }
 
-// walkSave saves a random outcome of b. It has an effect only if there is no later lease and this lease was not
-// saved before.
+// walkSave saves a random outcome of b. It has an effect only if there is no later lease and this lease hasn't
+// already been saved.
 func (d *relayTest) walkSave(r *rand.Rand, m *relayModel, b row.RelayBatch, now time.Time) {
 	d.t.Helper()
 	n := r.IntN(len(b.Messages) + 1)

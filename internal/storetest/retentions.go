@@ -44,7 +44,7 @@ func (d *Fixture) compact(t *testing.T, c row.Compaction) (done row.Compacted) {
 	return done
 }
 
-// A retention is stored with its age rounded up to seconds. A retention without bounds is deleted.
+// A retention is stored with its age rounded up to seconds. A retention without limits is deleted.
 func retentionsOfTopics(t *testing.T, d *Fixture) {
 	list := func(topic string) (all []row.Retention) {
 		d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
@@ -66,7 +66,7 @@ func retentionsOfTopics(t *testing.T, d *Fixture) {
 	require.Empty(t, list("b"))
 }
 
-// Setting a queue's retention reports whether it has changed.
+// Setting a queue's retention reports whether it changed.
 func retentionsOfQueues(t *testing.T, d *Fixture) {
 	set := func(r row.QueueRetention) (changed bool) {
 		d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
@@ -95,7 +95,8 @@ func retentionsOfQueues(t *testing.T, d *Fixture) {
 	require.Empty(t, list("b"))
 }
 
-// Cutoff is the last event that is beyond either bound. An event's age counts from its second.
+// Cutoff is the last event that is beyond either limit. An event's age counts from the second in which it was
+// created.
 func retentionCutoff(t *testing.T, d *Fixture) {
 	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
 	var offsets []int64
@@ -132,7 +133,7 @@ func retentionCutoff(t *testing.T, d *Fixture) {
 	}
 }
 
-// Compact deletes a topic's events in steps, and reports to readers how far it has come.
+// Compact deletes a topic's events in steps, and lets readers know how far it has progressed.
 func compactSteps(t *testing.T, d *Fixture) {
 	var offsets []int64
 	for range 5 {
@@ -164,8 +165,7 @@ func compactSteps(t *testing.T, d *Fixture) {
 	})
 }
 
-// Compact keeps the events that one of the topic's consumers or groups has yet to see, and names the
-// reader.
+// Compact keeps events that any of the topic's consumers or groups has yet to see, and names the reader.
 func compactPinned(t *testing.T, d *Fixture) {
 	var offsets []int64
 	for range 6 {
@@ -184,7 +184,7 @@ func compactPinned(t *testing.T, d *Fixture) {
 	require.Equal(t, row.Compacted{Deleted: 1, Last: offsets[0], Cutoff: offsets[0], Pinned: true,
 		Pin: row.Pin{Kind: "group", Name: "g", Topic: "a*", Offset: offsets[0]}}, d.compact(t, policy))
 
-	// A lease keeps its event and the later events, although they were delivered to the group.
+	// A lease keeps its event and later events from being deleted, even though they were delivered to the group.
 	claimed := d.claim(t, row.GroupClaim{Member: m, N: 6, Expires: start.Add(time.Minute)}, start).Events
 	require.Equal(t, offsets[1:], deliveredOffsets(claimed))
 	d.settle(t, row.GroupSettlement{Holding: holding(m, claimed[0])}, start)
@@ -198,7 +198,7 @@ func compactPinned(t *testing.T, d *Fixture) {
 	require.Equal(t, row.Compacted{Deleted: 3, Last: offsets[4], Cutoff: offsets[4]}, d.compact(t, policy))
 }
 
-// Compact keeps groups' dead events until they are discarded.
+// Compact keeps a group's dead events until they are discarded.
 func compactDead(t *testing.T, d *Fixture) {
 	first, last := d.publish(t, "a", nil, `1`, `2`, `3`)
 	m := d.join(t, row.GroupJoin{Topic: "a", Name: "g"}, "m")
@@ -215,7 +215,7 @@ func compactDead(t *testing.T, d *Fixture) {
 	require.Equal(t, 1, d.compact(t, row.Compaction{Topic: "a", Policy: last, Limit: 10}).Deleted)
 }
 
-// A compaction that is rolled back deletes nothing, and is not reported to readers.
+// A compaction that is rolled back deletes nothing and isn't reported to readers.
 func compactRolledBack(t *testing.T, d *Fixture) {
 	_, last := d.publish(t, "a", nil, `1`, `2`)
 	d.rollBack(t, func(ctx context.Context, q engine.Querier) error {

@@ -48,7 +48,7 @@ func (e every) Last(spec string, first, through time.Time) (time.Time, error) {
 	}
 }
 
-// task returns a task that is due every minute from start on.
+// task returns a task that is due every minute, beginning at start.
 func task(name string) row.Task {
 	return row.Task{Name: name, Queue: "jobs", Spec: "1m0s", Payload: `"p"`, Priority: 3, MaxAttempts: 5, NextFire: start.Local(), Enabled: true}
 }
@@ -98,7 +98,7 @@ func times(did row.Ticked) (out []string) {
 	return out
 }
 
-// Register adds a task, or changes a task that differs. The next time changes only with the spec.
+// Register adds a task, or changes an existing task that is different. The next time changes only if the spec does.
 func scheduleRegister(t *testing.T, d *Fixture) {
 	a, expires := task("a"), time.Minute
 	a.ExpiresIn, a.Missed = &expires, row.Skip
@@ -222,7 +222,7 @@ func scheduleFires(t *testing.T, d *Fixture) {
 	require.Equal(t, []string{"a 3m0s"}, times(tick(t, d, start.Add(3*time.Minute), start.Add(3*time.Minute), 100)))
 }
 
-// A task that was not fired in time fires according to its Missed.
+// A task that didn't fire on time fires according to its Missed field.
 func scheduleMissed(t *testing.T, open func(t *testing.T) *Fixture) {
 	for _, c := range []struct {
 		missed row.Missed
@@ -258,8 +258,7 @@ func scheduleMissed(t *testing.T, open func(t *testing.T) *Fixture) {
 	require.Equal(t, start.Add(1001*time.Second).Local(), soonest(t, d))
 }
 
-// A tick stops at its limit, and reports that more may be due. Further ticks fire the rest, once for
-// each time.
+// A tick stops at its limit and reports that more may be due. Further ticks fire the rest, once for each time.
 func scheduleLimit(t *testing.T, d *Fixture) {
 	var want, got []string
 	for i := range 300 {
@@ -277,7 +276,7 @@ func scheduleLimit(t *testing.T, d *Fixture) {
 	require.ElementsMatch(t, want, got)
 }
 
-// A paused task does not fire until it is resumed.
+// A paused task doesn't fire until it is resumed.
 func schedulePaused(t *testing.T, d *Fixture) {
 	enable := func(name string, on bool) (changed bool) {
 		d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
@@ -301,7 +300,7 @@ func schedulePaused(t *testing.T, d *Fixture) {
 	require.Equal(t, []string{"a 0s"}, times(tick(t, d, start, start, 100)))
 }
 
-// A task whose spec the calendar rejects is paused, and does not keep others from firing.
+// A task whose spec the calendar rejects is paused, and doesn't keep others from firing.
 func scheduleBroken(t *testing.T, d *Fixture) {
 	broken := task("broken")
 	broken.Spec = "nonsense"
@@ -320,7 +319,7 @@ func scheduleBroken(t *testing.T, d *Fixture) {
 	require.Empty(t, tick(t, d, start, start, 100).Broken)
 }
 
-// Trigger enqueues a job, even for a paused task, and does not change the next time.
+// Trigger enqueues a job, even for a paused task, and doesn't change the next time.
 func scheduleTrigger(t *testing.T, d *Fixture) {
 	register(t, d, task("a"))
 	trigger := func(name string) (f row.Fire, found bool) {
@@ -339,8 +338,7 @@ func scheduleTrigger(t *testing.T, d *Fixture) {
 	require.False(t, found)
 }
 
-// A tick that is rolled back fires nothing, and the task stays due. A registration that is rolled back
-// adds no task.
+// A tick that is rolled back fires nothing, and the task stays due. A registration that is rolled back adds no task.
 func scheduleRolledBack(t *testing.T, d *Fixture) {
 	register(t, d, task("a"))
 	d.rollBack(t, func(ctx context.Context, q engine.Querier) error {

@@ -38,8 +38,8 @@ func (d *Fixture) fate(t *testing.T, id int64, now time.Time) (f row.Fate) {
 	return f
 }
 
-// A claim that is not valid changes nothing, whichever verb uses it: the worker or the attempt differs, the lease has
-// ended, or there is no such job. A claim is valid through the last second of its lease.
+// A claim that isn't valid changes nothing, no matter which verb uses it: the worker or attempt is different, the
+// lease has ended, or there is no such job. A claim is valid through the last second of its lease.
 func fencesHold(t *testing.T, d *Fixture) {
 	result, progress := `1`, &row.Progress{Done: 1}
 	type verb = func(c row.Claim, now time.Time) (held bool)
@@ -71,7 +71,7 @@ func fencesHold(t *testing.T, d *Fixture) {
 		now = now.Add(24 * time.Hour)
 		id := d.add(t, now)
 		var j *row.Job
-		for _, j = range d.claimJobs(t, now, "w", 100) { // including the other verbs' jobs that wait again
+		for _, j = range d.claimJobs(t, now, "w", 100) { // including jobs that other verbs have returned to the queue
 			if j.ID == id {
 				break
 			}
@@ -156,7 +156,7 @@ func outcomes(t *testing.T, d *Fixture) {
 	}
 }
 
-// A lost claim does not keep other claims from ending. A step without Exact may refuse all of it instead, and then
+// A lost claim doesn't keep other claims from ending. A step without Exact may reject everything instead, and then
 // leaves no changes.
 func lostAmongOthers(t *testing.T, d *Fixture) {
 	in := plain()
@@ -188,7 +188,7 @@ func lostAmongOthers(t *testing.T, d *Fixture) {
 	require.False(t, all[2].Gone)
 }
 
-// A step settles before it claims: a job that returns may be the first to be claimed.
+// A step settles before it claims: a job that returns to the queue may be the first to be claimed.
 func settleBeforeClaim(t *testing.T, d *Fixture) {
 	first := d.add(t, start)
 	j := d.claimJobs(t, start, "w", 1)[0]
@@ -235,7 +235,7 @@ func settledAlone(t *testing.T, d *Fixture) {
 	require.Equal(t, "pending", d.stateOf(t, waiter))
 }
 
-// A result exists if and only if its job is done, for the time given in the settlement. Decided finds both.
+// A job has a result if and only if it is done, for the time given in the settlement. Decided finds both.
 func results(t *testing.T, d *Fixture) {
 	decided := func(ids ...int64) (found []int64) {
 		d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
@@ -287,7 +287,7 @@ func results(t *testing.T, d *Fixture) {
 	require.Equal(t, []int64{1e9}, decided(1e9, 1e9+1), "an id that was never assigned is not decided")
 }
 
-// Progress is saved when a job that stays is settled, and when its claim is renewed.
+// Progress is saved when its claim is renewed, and when a job is settled without being removed.
 func progressOfSettlements(t *testing.T, d *Fixture) {
 	id := d.add(t, start)
 	j := d.claimJobs(t, start, "w", 1)[0]
@@ -381,8 +381,8 @@ func checkpoints(t *testing.T, d *Fixture) {
 	require.JSONEq(t, `{"at":2}`, j.Checkpoint)
 }
 
-// AckMany acks the jobs that the worker holds in the queue, whatever their attempts. With Alone, it may skip jobs that
-// others wait for, and reports this.
+// AckMany acks the jobs that the worker holds in the queue, regardless of their attempts. With Alone, it may skip jobs
+// that other jobs are waiting for, and reports that it did.
 func ackMany(t *testing.T, d *Fixture) {
 	in := plain()
 	in.Payloads = []string{`1`, `2`, `3`, `4`}
@@ -414,8 +414,8 @@ func ackMany(t *testing.T, d *Fixture) {
 	require.Equal(t, "processing", d.stateOf(t, ids[3]))
 }
 
-// A job that slows down pauses its queue until it is due again. The test runs in the past, because a database may also
-// compare a pause's end with its own clock.
+// A job that is settled with SlowDown pauses its queue until it is due again. The test runs in the past, because a
+// database may also compare a pause's end with its own clock.
 func slowDown(t *testing.T, d *Fixture) {
 	start := time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)
 	d.add(t, start)

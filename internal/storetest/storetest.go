@@ -1,6 +1,6 @@
-// Package storetest contains the tests that every database's stores must pass. It states honker's rules
-// without reference to a database: the order of claims, the fences of leases, and the effect of a
-// rollback. A package that implements engine.Stores calls Run from a test.
+// Package storetest contains the tests that every database's stores must pass. It states honker's rules without
+// reference to a particular database: the order of claims, the fencing of leases, and the effect of a rollback. A
+// package that implements engine.Stores calls Run from a test.
 package storetest
 
 import (
@@ -27,7 +27,7 @@ func Run(t *testing.T, open func(t *testing.T) *Fixture) {
 	}
 }
 
-// suites lists the tests by noun.
+// suites lists the tests for each kind of object.
 var suites = []struct {
 	name string
 	run  func(t *testing.T, open func(t *testing.T) *Fixture)
@@ -71,7 +71,7 @@ func (d *Fixture) mustWrite(t *testing.T, f func(ctx context.Context, q engine.Q
 	require.NoError(t, d.write(t, f))
 }
 
-// rollBack runs f in a transaction that is rolled back.
+// rollBack runs f in a transaction and rolls it back.
 func (d *Fixture) rollBack(t *testing.T, f func(ctx context.Context, q engine.Querier) error) {
 	t.Helper()
 	tx, err := d.Backend.Begin(t.Context())

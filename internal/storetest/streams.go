@@ -138,7 +138,7 @@ var (
 	someKeys   = []string{"", "k", "kk", "K", "k%", "é", "\U0010ffff"}
 )
 
-// randomFilter returns a filter or nil. depth bounds its nesting.
+// randomFilter returns a filter or nil. depth limits how deeply it is nested.
 func randomFilter(rng *rand.Rand, depth int) *row.Filter {
 	f := &row.Filter{Op: pick(rng, row.KeyIs, row.KeyPrefix, row.And, row.Or)}
 	if f.Op == row.KeyIs || f.Op == row.KeyPrefix || depth == 0 {
@@ -217,7 +217,7 @@ func readBesideModel(t *testing.T, d *Fixture) {
 	}
 }
 
-// A page of large events is bounded by their size, and the next page continues after it.
+// A page of large events is limited by their size, and the next page continues after it.
 func readLarge(t *testing.T, d *Fixture) {
 	large := `"` + strings.Repeat("m", 3<<20) + `"`
 	first, last := d.publish(t, "a", nil, large, `1`, large)
@@ -236,7 +236,7 @@ func started(t *testing.T, d *Fixture) {
 	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
 	resolve := func(topic string, p row.Position) (s row.Start) {
 		d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
-			filter := &row.Filter{Op: row.Or} // is ignored
+			filter := &row.Filter{Op: row.Or} // ignored
 			s, err = d.Stores.Streams.Start(ctx, q, row.Selection{Topic: topic, Filter: filter}, p)
 			return err
 		})
@@ -289,8 +289,8 @@ func (d *Fixture) streamHead(t *testing.T) (head int64) {
 	return head
 }
 
-// Head is not below any visible event, is below every later event, and does not decrease when events are
-// deleted. An uncommitted event does not raise it.
+// Head is no lower than any visible event, is lower than every later event, and doesn't decrease when events are
+// deleted. An uncommitted event doesn't raise it.
 func headOfStream(t *testing.T, d *Fixture) {
 	require.Zero(t, d.streamHead(t))
 	_, last := d.publish(t, "a", nil, `1`, `2`)

@@ -11,9 +11,9 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// sweepsPart tests a sweep of a part that takes n rows at a time, and none at an earlier time. kept must pass as long
-// as the rows exist: it is called before the sweep, after an early Take and after a rollback. sweepsPart returns the
-// outcome of the sweep, after which Find must find nothing.
+// sweepsPart tests that a sweep of a part takes n rows at the time at, and none at the time early. kept must pass as
+// long as the rows exist: it is called before the sweep, after an early Take and after a rollback. sweepsPart returns
+// the outcome of the sweep, after which Find must find nothing.
 func (d *Fixture) sweepsPart(t *testing.T, s engine.Sweep, p row.Part, early, at time.Time, n int, kept func()) row.Swept {
 	t.Helper()
 	require.Empty(t, d.seek(t, s, p, early))
@@ -96,8 +96,8 @@ func sweepOverdue(t *testing.T, d *Fixture) {
 	require.ElementsMatch(t, []int64{again[0], waits}, d.claimIDs(t, at, 9))
 }
 
-// The sweep of a queue dead-letters the jobs that have expired: those that wait, whatever for, and those with lapsed
-// claims. A running job has started in time.
+// The sweep of a queue dead-letters jobs that have expired: those that are waiting for any reason, and those with
+// lapsed claims. A running job doesn't expire, because it started in time.
 func sweepExpired(t *testing.T, d *Fixture) {
 	d.setLimits(t, row.QueueLimits{PerKey: 1})
 	expiring := func(key string, links *row.Links, expires time.Duration) int64 {
@@ -148,7 +148,7 @@ func sweepExpired(t *testing.T, d *Fixture) {
 	d.requireStates(t, "pending", later, never, other)
 }
 
-// Unique keys are swept when the time for which they are kept has passed, unless a job still holds them.
+// Unique keys are swept once their Keep time has passed, unless a job still holds them.
 func sweepKeys(t *testing.T, d *Fixture) {
 	for key, keep := range map[string]time.Duration{"over": time.Minute, "over too": time.Minute, "later": time.Hour} {
 		d.place(t, start, row.Unique{Keys: []string{key}, Keep: keep})
@@ -162,7 +162,8 @@ func sweepKeys(t *testing.T, d *Fixture) {
 	require.Equal(t, row.PlacedNew, d.place(t, at, row.Unique{Keys: []string{"over"}}).Result)
 }
 
-// Cancelled jobs' slots are swept when their claims would have ended. The sweep releases the jobs that wait for them.
+// Cancelled jobs' slots are swept when their claims would have ended. The sweep releases jobs that are waiting for
+// them.
 func sweepPlaces(t *testing.T, d *Fixture) {
 	d.setLimits(t, row.QueueLimits{PerKey: 1})
 	ids := d.addKeys(t, start, "k", "l")
@@ -186,8 +187,8 @@ func sweepPlaces(t *testing.T, d *Fixture) {
 	require.Equal(t, []int64{waits}, d.claimIDs(t, at, 9))
 }
 
-// A queue is a part from a change of its limits until all its jobs fit them. The sweep releases the jobs that were
-// held, a few at a time.
+// A queue is a part from the time its limits change until all its jobs have been adjusted. The sweep releases jobs
+// that were held, a few at a time.
 func sweepFits(t *testing.T, d *Fixture) {
 	s := d.Stores.Sweeps.Fits
 	d.setLimits(t, row.QueueLimits{PerKey: 1})
@@ -251,7 +252,7 @@ func (d *Fixture) ended(t *testing.T, n int, outcome row.Outcome) (ids []int64) 
 	return ids
 }
 
-// Done or dead jobs are swept, oldest first, beyond the number or the age that their queue keeps. A job's age counts
+// Done or dead jobs that exceed the number or age that their queue keeps are swept, oldest first. A job's age counts
 // from the second in which it ended.
 func sweepEnded(t *testing.T, d *Fixture) {
 	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
@@ -260,7 +261,7 @@ func sweepEnded(t *testing.T, d *Fixture) {
 		state    string
 		sweep    engine.Sweep
 		of       func(r row.Retention) row.QueueRetention
-		keepNone bool // without a bound, the queue keeps no jobs
+		keepNone bool // without a limit, the queue keeps no jobs
 	}{
 		{row.Acked, "done", d.Stores.Sweeps.Done, func(r row.Retention) row.QueueRetention { return row.QueueRetention{Queue: "a", Done: r} }, true},
 		{row.Died, "dead", d.Stores.Sweeps.Dead, func(r row.Retention) row.QueueRetention { return row.QueueRetention{Queue: "a", Dead: r} }, false},
@@ -303,7 +304,7 @@ func sweepEnded(t *testing.T, d *Fixture) {
 	}
 }
 
-// A dead job that others wait for is kept.
+// A dead job that other jobs are waiting for is kept.
 func sweepDeadAwaited(t *testing.T, d *Fixture) {
 	d.retainJobs(t, row.QueueRetention{Queue: "a", Dead: row.Retention{MaxCount: 1}})
 	ids := d.ended(t, 3, row.Died)

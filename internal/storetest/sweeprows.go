@@ -42,7 +42,7 @@ func sweepResults(t *testing.T, d *Fixture) {
 	require.Equal(t, 1, taken(t, d, s, ids, at).N)
 }
 
-// A deleted group's claims are swept, some of them at a time. Other groups' claims stay.
+// A deleted group's claims are swept, some at a time. Other groups' claims stay.
 func sweepClaims(t *testing.T, d *Fixture) {
 	d.publish(t, "a", nil, `1`, `2`, `3`, `4`, `5`)
 	m := d.join(t, row.GroupJoin{Topic: "a", Name: "g"}, "m")
@@ -77,7 +77,7 @@ func sweepClaims(t *testing.T, d *Fixture) {
 	require.EqualValues(t, 5, d.progress(t, kept.Group, start).Leased)
 }
 
-// Jobs sent by package dispatch are swept by the time at which they ended. Jobs that wait or run stay.
+// Jobs sent by package dispatch are swept by the time at which they ended. Jobs that are waiting or running stay.
 func sweepSent(t *testing.T, f *Fixture) {
 	d := &dispatchTest{f, t}
 	ended, _ := d.send("work", row.Sent{})
@@ -98,7 +98,7 @@ func sweepSent(t *testing.T, f *Fixture) {
 }
 
 // Waiting replies to jobs unknown to package dispatch are swept by the time at which they were sent, for each prefix
-// separately. The replies to known jobs stay with them.
+// separately. Replies to known jobs stay with the jobs.
 func sweepReplies(t *testing.T, f *Fixture) {
 	d := &dispatchTest{f, t}
 	sent, _ := d.send("p:q:work:x", row.Sent{})
@@ -151,7 +151,7 @@ func sweepActors(t *testing.T, d *Fixture) {
 	require.Equal(t, []string{"live me"}, keysOf(presencesOf(t, d, "", "", start)))
 }
 
-// The ids of received messages are swept when their retention has ended, some of them at a time.
+// The IDs of received messages are swept when their retention has ended, some at a time.
 func sweepReceived(t *testing.T, d *Fixture) {
 	for _, id := range []string{"1", "2", "3"} {
 		require.True(t, d.receive(t, "shop", id, start))
@@ -169,7 +169,7 @@ func sweepReceived(t *testing.T, d *Fixture) {
 	require.True(t, d.receive(t, "shop", "1", at))
 }
 
-// Per-minute counts are swept for all queues when their minute ended before a time.
+// Per-minute counts are swept, for all queues, if their minute ended before the given time.
 func sweepMinutes(t *testing.T, d *Fixture) {
 	minute := start.Truncate(time.Minute)
 	at := minute.Add(2 * time.Minute)
@@ -191,7 +191,7 @@ func sweepMinutes(t *testing.T, d *Fixture) {
 	})
 }
 
-// Notifications are swept by the time at which they were sent, whatever their channel.
+// Notifications are swept by the time at which they were sent, regardless of their channel.
 func sweepMessages(t *testing.T, d *Fixture) {
 	d.notify(t, "x", "1")
 	d.notify(t, "y", "2")
@@ -206,7 +206,7 @@ func sweepMessages(t *testing.T, d *Fixture) {
 	require.Equal(t, later, left[0].ID)
 }
 
-// Surplus finds the oldest notifications, across all channels, beyond a number to keep, at any time.
+// Surplus finds the oldest notifications, across all channels, beyond the number to keep, no matter the time.
 func sweepSurplus(t *testing.T, d *Fixture) {
 	var ids []int64
 	for i := range 5 {

@@ -55,8 +55,8 @@ func taken(t *testing.T, d *Fixture, s engine.Sweep, ids []int64, at time.Time) 
 	return out
 }
 
-// sweepsOnce tests a sweep of n rows that are due at a time and not a second earlier. The sweep must find and
-// take them once, check again when it takes them, and leave them if it is rolled back.
+// sweepsOnce tests a sweep of n rows that are due at the time at and not a second earlier. The sweep must find and
+// take them only once, check them again when it takes them, and leave them if it is rolled back.
 func sweepsOnce(t *testing.T, d *Fixture, s engine.Sweep, at time.Time, n int) {
 	t.Helper()
 	require.Empty(t, found(t, d, s, at.Add(-time.Second)))
@@ -102,7 +102,7 @@ func sweepWindows(t *testing.T, d *Fixture) {
 	})
 }
 
-// A limit's last window stays, however old it is.
+// A limit's last window stays, no matter how old it is.
 func sweepWindowsOver(t *testing.T, d *Fixture) {
 	call(t, d, "a", start)
 	call(t, d, "b", start)

@@ -32,8 +32,8 @@ func wakes(t *testing.T, open func(t *testing.T) *Fixture) {
 	t.Run("CommitIsNoticed", func(t *testing.T) { commitNoticed(t, open(t)) })
 }
 
-// A log reports each row that was committed after a head, once and in order, and notices if its head
-// has decreased. write adds three rows, whose names and keys are want.
+// A log reports each row that was committed after a head, once and in order, and detects if its head has decreased.
+// write adds three rows, whose names and keys are want.
 func wakeLog(t *testing.T, d *Fixture, log wake.Log, want row.Added, write func()) {
 	head := func() (head int64) {
 		d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
