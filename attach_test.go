@@ -41,7 +41,7 @@ func TestDB_Attach_DoesAll(t *testing.T) {
 	}
 }
 
-// File system notifications would stop a bubble's clock forever. Open reports that instead of hanging.
+// File system notifications would stop a bubble's clock forever. Open returns an error instead of hanging.
 func TestOpen_InBubble_Refused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "app.db")
 	testkit.MakeFile(t, path)
@@ -75,7 +75,7 @@ func TestOpen_InBubble_Refused(t *testing.T) {
 func TestDB_Attach_TxsWait(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "app.db")
 	testkit.MakeFile(t, path)             // in WAL mode
-	pool, err := sql.Open("sqlite", path) // with the driver's defaults, no statement waits
+	pool, err := sql.Open("sqlite", path) // with the driver's defaults, statements don't wait for locks
 	require.NoError(t, err)
 	defer pool.Close()
 	db, err := honker.Attach(context.Background(), pool, nil)
@@ -96,8 +96,8 @@ func TestDB_Attach_TxsWait(t *testing.T) {
 	}
 }
 
-// A read may wait for a connection that the application has borrowed. That wait ends with ctx and, if the
-// read belongs to a loop, with Close.
+// A read may wait for a connection that the application has borrowed. The wait ends when ctx does and, if the read
+// belongs to a loop, when the DB is closed.
 func TestAttach_ReadWaitsForAConnection(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
@@ -139,8 +139,8 @@ func TestAttach_ReadWaitsForAConnection(t *testing.T) {
 	require.ErrorIs(t, testkit.Within(context.Background(), ended, testkit.Timeout), honker.ErrClosed)
 }
 
-// DB.Tx's transaction may hold the pool's only connection. A plain verb inside it is refused before it
-// waits for that connection.
+// DB.Tx's transaction may hold the pool's only connection. A plain verb inside it is rejected before it waits for
+// that connection.
 func TestAttach_OneConnection_InTx(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
@@ -188,8 +188,8 @@ func TestAttach_OneConnection_InTx(t *testing.T) {
 	}
 }
 
-// A read inside DB.Tx runs in the transaction, which holds the pool's only connection. A read with another
-// ctx cannot find the transaction and fails after BusyTimeout.
+// A read inside DB.Tx runs in the transaction, which holds the pool's only connection. A read with a different ctx
+// can't find the transaction and fails after BusyTimeout.
 func TestAttach_OneConnection_ReadInTx(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
@@ -216,9 +216,8 @@ func TestAttach_OneConnection_ReadInTx(t *testing.T) {
 	}))
 }
 
-// Pool settings that cause trouble are logged as warnings. Settings that cost time, or that make the
-// application's own statements fail now and then, are logged at Info with a remedy. Other settings are not
-// mentioned.
+// Pool settings that cause trouble are logged as warnings. Settings that cost time, or that occasionally make the
+// application's own statements fail, are logged at Info with a remedy. Other settings aren't mentioned.
 func TestAttach_Warnings(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()

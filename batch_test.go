@@ -25,7 +25,7 @@ func newBatch(t testing.TB, db *honker.DB) *honker.Batch {
 	return b
 }
 
-// An empty batch is done as soon as it is sealed, and a batch that is done blocks nothing.
+// An empty batch is done as soon as it is sealed, and a done batch doesn't block anything.
 func TestBatch_Empty(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	b := newBatch(t, db)
@@ -33,7 +33,7 @@ func TestBatch_Empty(t *testing.T) {
 	require.Empty(t, testkit.ClaimAll(t, q))
 	require.NoError(t, b.Seal(ctx))
 	require.Contains(t, testkit.ClaimAll(t, q), next)
-	open := newBatch(t, db) // has a waiting member, and does not affect the other batches
+	open := newBatch(t, db) // has a waiting member, and doesn't affect the other batches
 	testkit.Enqueue(t, q, 3, honker.InBatch(open.ID), honker.Delay(time.Hour))
 	c := newBatch(t, db)
 	other := testkit.Enqueue(t, q, 4, honker.AfterBatch(c.ID))
@@ -45,7 +45,7 @@ func TestBatch_Empty(t *testing.T) {
 	require.ErrorIs(t, db.Batch(99).Seal(ctx), honker.ErrNotFound)
 }
 
-// A batch also notices a death caused by another binding.
+// A batch also detects a death caused by another binding.
 func TestBatch_ForeignDeath(t *testing.T) {
 	testkit.FileOnly(t)
 	_, db, q := testkit.NewQueue[int](t, nil)
@@ -62,9 +62,9 @@ func TestBatch_ForeignDeath(t *testing.T) {
 	require.Equal(t, honker.PhaseHeld, testkit.PhaseOf(t, db, next))
 }
 
-// If a key's jobs run in order, a member that is added later cannot have the key of a job that waits for
-// the batch, because each would wait for the other. The member is accepted with another key, in another
-// queue, without InOrder, or ahead of the waiting job.
+// If a key's jobs run in order, a member that is added later can't have the key of a job that is waiting for the
+// batch, because each would wait for the other. The member is accepted with a different key, in a different queue,
+// without InOrder, or ahead of the waiting job.
 func TestBatch_CircleOfKey(t *testing.T) {
 	ctx, db, q := newQuietQueue(t)
 	other := honker.NewQueue[int](db, "other", nil)
@@ -124,14 +124,14 @@ func TestBatch_Options(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_batches`))
 }
 
-// newQuietQueue returns a queue on its own file, to which only verbs write.
+// newQuietQueue returns a queue on its own file, which is written to only by verbs.
 func newQuietQueue(t testing.TB) (context.Context, *honker.DB, *honker.Queue[int]) {
 	t.Helper()
 	db := honkertest.Open(t, &honker.Options{NoTraffic: true})
 	return testkit.Context(t, testkit.Timeout), db, honker.NewQueue[int](db, "jobs", nil)
 }
 
-// foreignDelete deletes a live job as another binding does when it acks or is about to dead-letter the job.
+// foreignDelete deletes a live job the way another binding does when it acks the job or is about to dead-letter it.
 func foreignDelete(t testing.TB, db *honker.DB, id int64) {
 	t.Helper()
 	testkit.Exec(t, db, `DELETE FROM _honker_live WHERE id = `+fmt.Sprint(id))
@@ -143,7 +143,7 @@ func foreignDeath(t testing.TB, db *honker.DB, id int64) {
 	testkit.Exec(t, db, fmt.Sprintf(`INSERT INTO _honker_dead (id, queue, payload) VALUES (%d, 'jobs', '1')`, id))
 }
 
-// maintainOnce runs one round of Maintain.
+// maintainOnce runs a single round of Maintain.
 func maintainOnce(t testing.TB, db *honker.DB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -185,7 +185,7 @@ func TestAfter_AckMany_Refused(t *testing.T) {
 	requireSound(t, db)
 }
 
-// A job waits until all of its predecessors are acked, whichever queues they belong to.
+// A job waits until all of its predecessors are acked, no matter which queues they belong to.
 func TestAfter_AllAcked(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -207,7 +207,7 @@ func TestAfter_AllAcked(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_after`))
 }
 
-// A chain, a fan-out and a fan-in are enqueued completely or not at all.
+// A chain, fan-out or fan-in is enqueued completely or not at all.
 func TestAfter_Tx_AllOrNothing(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -300,7 +300,7 @@ func TestAfter_Work_NoDelay(t *testing.T) {
 	})
 }
 
-// A deleted job's id counts as done. An id that was never assigned is refused, and nothing changes.
+// A deleted job's ID counts as done. An ID that was never assigned is rejected, and nothing changes.
 func TestAfter_Ids(t *testing.T) {
 	ctx, db, q := newQuietQueue(t)
 	_, err := q.Enqueue(ctx, 1, honker.After(1))
@@ -396,7 +396,7 @@ func TestAfter_SeveralReasons(t *testing.T) {
 	require.Contains(t, testkit.ClaimAll(t, q), p.ID)
 }
 
-// A replaced job also waits for the predecessors in its newest enqueue, but never for its own successors.
+// A replaced job also waits for the predecessors in its latest enqueue, but never for its own successors.
 func TestAfter_Unique_Replaced(t *testing.T) {
 	ctx, db, q := newQuietQueue(t)
 	replace := honker.Unique("u", &honker.Uniqueness{Conflict: honker.ReplaceWaiting})
@@ -488,7 +488,7 @@ func TestAfter_ForeignAck(t *testing.T) {
 	require.LessOrEqual(t, j.RunAt.Unix(), time.Now().Unix()+2)
 }
 
-// If a death in another binding makes a key's job wait again, the key's next job takes its place.
+// If a death in another binding makes a job wait again, the next job with the same key takes its place.
 func TestAfter_ForeignDeath_Key(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -567,7 +567,7 @@ func TestAfter_PlainJobs(t *testing.T) {
 	require.EqualValues(t, 8, testkit.QueryInt(t, db.SQL(), triggers))
 }
 
-// A job that has expired by the time a death releases it dies in the same sweep or in the next.
+// A job that has expired by the time a death releases it dies in the same sweep or the next.
 func TestAfter_EvenIfDead_Expired(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)

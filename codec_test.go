@@ -21,8 +21,8 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// wrap is a codec with readable output: {"in": queue, "n": counter, "text": base64}. It rejects payloads of
-// other queues and passes through payloads that it did not encode.
+// wrap is a codec with readable output: {"in": queue, "n": counter, "text": base64}. It rejects payloads from other
+// queues and passes through payloads that it didn't encode.
 type wrap struct {
 	fail atomic.Pointer[error] // returned by Decode
 	made atomic.Int64
@@ -52,7 +52,7 @@ func (c *wrap) Decode(_ context.Context, queue string, stored json.RawMessage) (
 	return w.Text, nil
 }
 
-// lock makes Decode fail with err; nil makes it work again.
+// lock makes Decode fail with err. A nil err makes it work again.
 func (c *wrap) lock(err error) {
 	if err == nil {
 		c.fail.Store(nil)
@@ -139,7 +139,7 @@ func receive(t *testing.T, seen <-chan string) string {
 	}
 }
 
-// Jobs handed to an idle worker are decoded, and so are jobs of several queues and messages of an outbox.
+// Jobs handed to an idle worker are decoded, as are jobs from several queues and messages in an outbox.
 func TestCodec_Workers(t *testing.T) {
 	t.Parallel()
 	ctx, db, q, _ := newCodecQueue(t, nil)
@@ -170,7 +170,7 @@ func TestCodec_Workers(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// A schedule's payload is encoded for its queue, and so are the jobs that it enqueues.
+// A schedule's payload is encoded for its queue, as are the jobs that it enqueues.
 func TestCodec_Schedule(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -200,8 +200,8 @@ func TestCodec_Schedule(t *testing.T) {
 	require.Equal(t, "other", testkit.ClaimOne(t, q).Args)
 }
 
-// A unique key is computed from the unencoded arguments. It is the same without a codec and with a codec
-// whose output differs each time.
+// A unique key is computed from the unencoded arguments. It is the same without a codec and with a codec whose output
+// is different each time.
 func TestCodec_UniqueArgs(t *testing.T) {
 	t.Parallel()
 	ctx, _, q, c := newCodecQueue(t, nil)
@@ -267,7 +267,7 @@ func TestCodec_EncodeFails(t *testing.T) {
 }
 
 // Claim, Jobs and Work retry a job that the codec cannot decode for now. A job that can never be decoded is
-// dead-lettered, and so is a job whose text does not unmarshal into T.
+// dead-lettered, as is a job whose text doesn't unmarshal into T.
 func TestCodec_DecodeFails(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func(context.Context, *honker.Queue[string]) error{
@@ -360,7 +360,7 @@ func TestCodec_Foreign(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_dead WHERE last_error LIKE '%not as text'`))
 }
 
-// Middleware is called for an attempt whose payload does not decode, and receives the error.
+// Middleware is called for an attempt whose payload doesn't decode, and receives the error.
 func TestCodec_Middleware(t *testing.T) {
 	t.Parallel()
 	ctx, _, q, c := newCodecQueue(t, nil)
@@ -380,8 +380,8 @@ func TestCodec_Middleware(t *testing.T) {
 	require.ErrorIs(t, seen[0], errLocked)
 }
 
-// An encoded payload's plaintext is in neither the file nor its log, even after a retry or a death, with a
-// unique key, or for a schedule.
+// An encoded payload's plaintext is neither in the file nor in its log, even after a retry or a death, with a unique
+// key, or for a schedule.
 func TestCodec_NotInFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "sealed.db")

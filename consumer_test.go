@@ -127,7 +127,7 @@ func TestConsumer_Foreign(t *testing.T) {
 	require.Equal(t, []int{8}, testkit.EventData(testkit.Take(t, s, "c", nil, 1)))
 }
 
-// Seek moves a consumer forwards and backwards.
+// Seek moves a consumer forward and backward.
 func TestConsumer_Seek_Back(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -215,7 +215,7 @@ func TestConsumer_List_Lag(t *testing.T) {
 	testkit.Take(t, s, "slow", nil, 4)
 	testkit.Take(t, s, "never acked", strict, 1)
 	testkit.Take(t, other, "elsewhere", &honker.SubscribeOptions{From: honker.Offset(3)}, emitLater(t, other))
-	noise(t, db, "other", "k", 500) // lag stays 0 after draining, although other streams grow
+	noise(t, db, "other", "k", 500) // lag stays 0 after draining, even though other streams grow
 	testkit.Exec(t, db, `INSERT INTO _honker_stream_consumers (name, topic, offset) VALUES ('a foreign one', 'orders', ?)`, offsets[7])
 	testkit.Exec(t, db, `INSERT INTO _honker_stream_consumers (name, topic, offset) VALUES ('odd', 'orders', 'many'), ('real', 'orders', 2.5)`)
 
@@ -335,8 +335,8 @@ func TestStream_Head(t *testing.T) {
 	require.Equal(t, []int64{a, b, b, last}, heads())
 }
 
-// Consumers and groups with an unreadable filter are left out of the lists and logged. The other
-// entries are still listed.
+// Consumers and groups with an unreadable filter are omitted from the lists and logged. The other entries are still
+// listed.
 func TestStream_Lists_UnreadableFilter(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()

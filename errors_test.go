@@ -234,7 +234,7 @@ func TestDB_Input_LongestSpans(t *testing.T) {
 	require.Empty(t, testkit.Claim(t, q, 10))
 }
 
-// Payloads that are not JSON are rejected.
+// Payloads that aren't JSON are rejected.
 func TestDB_Input_NoJSON(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
@@ -314,7 +314,7 @@ func TestDB_Open_BadOptions(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
 
-// Verbs that wait for the writer return the cause of ctx's end, as reads do.
+// When ctx ends, verbs that are waiting for the writer return its cause, as reads do.
 func TestWrite_EndOfCtx_Cause(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -374,7 +374,7 @@ func TestClose_WhileTheWriterIsTaken(t *testing.T) {
 	}
 }
 
-// Every verb rejects a nil context, and later calls are not affected.
+// Every verb rejects a nil context, and later calls aren't affected.
 func TestDB_Input_NilContext(t *testing.T) {
 	_, db := testkit.OpenShared(t)
 	tx, err := db.SQL().BeginTx(context.Background(), nil)
@@ -467,7 +467,7 @@ func TestDB_Input_Nil(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
-// ErrorType returns no part of the error's text. A postponed job does not count as failed.
+// ErrorType never returns any part of the error's text. A postponed job doesn't count as failed.
 func TestErrorType(t *testing.T) {
 	path := &fs.PathError{Op: "open", Path: "/secret", Err: fs.ErrNotExist}
 	for want, errs := range map[string][]error{

@@ -145,7 +145,7 @@ func ExampleWaitResult() {
 	// <nil>
 }
 
-// At most one job per key waits or runs. If the job is running, RunAgain runs it once more.
+// For each key, at most one job is waiting or running. If the job is running, RunAgain runs it once more.
 func ExampleUnique() {
 	ctx := context.Background()
 	path, remove := scratch()
@@ -177,8 +177,8 @@ func ExampleUnique() {
 	// rendered final
 }
 
-// Each document has one index job, however often it changes. The job runs after a second without changes,
-// and after a minute at the latest.
+// Each document has a single index job, no matter how often it changes. The job runs after a second without changes,
+// or after a minute at the latest.
 func ExampleDebounce() {
 	type Document struct{ ID int }
 	ctx := context.Background()
@@ -334,7 +334,7 @@ func ExampleAfter() {
 	// 3 <nil>
 }
 
-// In a fan-in, one job reads the results of its predecessors.
+// In a fan-in, a job reads the results of its predecessors.
 func ExampleJob_After() {
 	ctx := context.Background()
 	path, remove := scratch()
@@ -573,7 +573,7 @@ func ExampleQueue_Cancel() {
 		go videos.Cancel(context.WithoutCancel(ctx), id) // called by an operator, for example
 		<-ctx.Done()                                     // a real handler passes ctx on
 		fmt.Println(errors.Is(context.Cause(ctx), honker.ErrCancelled))
-		return ctx.Err() // any result will do: the job is gone, and nothing has failed
+		return ctx.Err() // it doesn't matter what is returned: the job is gone, and nothing has failed
 	}, nil)
 	fmt.Println("drained:", err)
 	// Output:
@@ -617,7 +617,7 @@ func ExampleObserver() {
 	// Output: 2 started 1 sent 1 failed
 }
 
-// Two queues share a worker in turns: three jobs of the first run for each job of the second.
+// Two queues take turns on a worker: three jobs from the first run for each job from the second.
 func ExampleWorkers_inTurns() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -686,7 +686,7 @@ func ExampleJob_Checkpoint() {
 	// <nil>
 }
 
-// Log writes a line for each attempt. This example leaves out the attributes that differ from run to run.
+// Log writes a line for each attempt. This example omits the attributes that vary from run to run.
 func ExampleLog() {
 	ctx := context.Background()
 	path, remove := scratch()

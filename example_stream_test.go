@@ -87,7 +87,7 @@ func ExampleStream_Subscribe() {
 	// handled up to 2 <nil>
 }
 
-// Each consumer has its own offset. A filter leaves out events that the consumer does not need.
+// Each consumer has its own offset. A filter excludes events that the consumer doesn't need.
 func ExampleStream_Consumers() {
 	ctx := context.Background()
 	db, done := openScratch(ctx)

@@ -88,7 +88,7 @@ func ExampleRetryAfter() {
 	err := errors.New("the mail server is down")
 	steer := map[string]func() error{
 		"later": func() error {
-			return honker.RetryAfter(time.Minute, err) // retried after a minute, whatever the backoff
+			return honker.RetryAfter(time.Minute, err) // retried after a minute, regardless of the backoff
 		},
 		"not now": func() error {
 			return honker.Snooze(time.Hour) // retried in an hour; this attempt does not count
@@ -106,7 +106,7 @@ func ExampleRetryAfter() {
 	// never: the mail server is down
 }
 
-// A business row and its follow-up job are written in the same transaction. Either both exist or neither.
+// A business row and its follow-up job are written in the same transaction. Either both exist or neither does.
 func ExampleDB_Tx() {
 	ctx := context.Background()
 	path, remove := scratch()
@@ -256,7 +256,7 @@ func ExampleDB_RateLimit() {
 	}
 	defer db.Close()
 
-	// Each customer may reset the password twice a year, counted over all processes.
+	// Each customer may reset the password twice a year, counted across all processes.
 	resets := db.RateLimit("password reset of customer 7", 2, 365*24*time.Hour)
 	for range 3 {
 		ok, err := resets.Allow(ctx)
@@ -328,8 +328,8 @@ func ExampleDB_Maintain() {
 	// maintain: <nil>
 }
 
-// Run the scheduler in every process. One process leads, and the others stand by. Registering a schedule at
-// every start does not delay its next fire.
+// Run the scheduler in every process. One process leads, and the others stand by. Registering a schedule each time a
+// process starts doesn't delay its next firing.
 func ExampleScheduler_Run() {
 	ctx, stop := context.WithCancel(context.Background())
 	db, done := openScratch(ctx)

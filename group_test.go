@@ -233,7 +233,7 @@ func TestPipe_Successors(t *testing.T) {
 	require.EqualValues(t, 2, offset)
 }
 
-// Compact keeps events that a consumer has not seen.
+// Compact keeps events that a consumer hasn't seen.
 func TestRetention_Compact_Consumer(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	s := honker.NewStream[int](db, "orders", nil)

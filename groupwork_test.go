@@ -39,7 +39,7 @@ func logged(t testing.TB) (*honker.DB, *testkit.Log) {
 	}), log
 }
 
-// Each event is handled once and acked, whatever the number of workers and processes.
+// Each event is handled once and acked, regardless of the number of workers and processes.
 func TestGroup_Work_Once(t *testing.T) {
 	t.Parallel()
 	events := 1500
@@ -142,8 +142,8 @@ func TestGroup_Work_Nacks(t *testing.T) {
 	})
 }
 
-// A panic counts as an error with its stack, even in Backoff. A handler that ends its goroutine does not
-// end the worker.
+// A panic counts as an error that includes the stack trace, even in Backoff. A handler that ends its goroutine
+// doesn't end the worker.
 func TestGroup_Work_Panics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, log := logged(t)
@@ -269,8 +269,8 @@ func TestGroup_Work_Retries(t *testing.T) {
 	})
 }
 
-// Work does not touch an event that its handler has settled, whatever the handler returns, and does not
-// cancel the handler's ctx.
+// Work doesn't touch an event that its handler has settled, no matter what the handler returns, and doesn't cancel
+// the handler's ctx.
 func TestGroup_Work_SettledByTheHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, log := logged(t)
@@ -345,7 +345,7 @@ func TestGroup_Work_ClaimsAhead(t *testing.T) {
 	})
 }
 
-// Work claims nothing ahead for slow handlers that end together.
+// Work doesn't claim ahead for slow handlers that end together.
 func TestGroup_Work_HoldsNoMoreThanItHandles(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		g := stocked(t, db, 500).Group("g", nil)
@@ -361,7 +361,7 @@ func TestGroup_Work_HoldsNoMoreThanItHandles(t *testing.T) {
 	})
 }
 
-// While Work waits for events, it writes only its membership.
+// While Work waits for events, it writes nothing but its membership.
 func TestGroup_Work_IdleWithoutAWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "waits.db")
@@ -510,8 +510,8 @@ func TestGroup_Work_Drains(t *testing.T) {
 	})
 }
 
-// After DrainTimeout the handlers' ctx is cancelled. Unfinished events return to the group without counting
-// the attempt, even if a handler ignores its ctx.
+// After DrainTimeout the handlers' ctx is cancelled. Unfinished events return to the group without using up an
+// attempt, even if a handler ignores its ctx.
 func TestGroup_Work_DrainTimeout(t *testing.T) {
 	for timeout, want := range map[time.Duration]time.Duration{0: 20 * time.Second, 5 * time.Second: 5 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
@@ -555,7 +555,7 @@ func TestGroup_Work_DrainTimeout(t *testing.T) {
 	}
 }
 
-// If the handlers return when their ctx ends, Work returns with them.
+// If the handlers return when their ctx ends, Work returns when they do.
 func TestGroup_Work_DrainTimeoutObeyed(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		g := stocked(t, db, 2).Group("g", nil)
@@ -573,7 +573,7 @@ func TestGroup_Work_DrainTimeoutObeyed(t *testing.T) {
 	})
 }
 
-// Close drains Work as the end of ctx does, and Work returns ErrClosed.
+// Close drains Work just as the end of ctx does, and Work returns ErrClosed.
 func TestGroup_Work_Close(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
@@ -629,7 +629,7 @@ func TestGroup_Work_Replaced(t *testing.T) {
 	require.ErrorIs(t, <-ended, honker.ErrDatabaseReplaced)
 }
 
-// A settle that keeps failing does not prevent Work from returning at the end of its drain.
+// A settle that keeps failing doesn't prevent Work from returning at the end of its drain.
 func TestGroup_Work_SettleFailsToTheEnd(t *testing.T) {
 	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {

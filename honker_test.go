@@ -207,8 +207,7 @@ func everyVerb(t testing.TB, db *honker.DB, tx honker.Tx) map[string]func(contex
 	}
 }
 
-// everyWait starts every kind of waiting call. It returns a channel per call that receives the error with
-// which the call ends.
+// everyWait starts every kind of waiting call. For each call it returns a channel that receives the call's error.
 func everyWait(t testing.TB, db *honker.DB) map[string]<-chan error {
 	t.Helper()
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -313,13 +312,13 @@ func TestUpdates_EachCommit(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// Updates coalesces the commits that occur while its body runs.
+// Updates coalesces commits that occur while its body runs.
 func TestUpdates_Coalesces(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(testkit.Context(t, testkit.Timeout))
 	defer stop()
 	db := honkertest.Open(t, nil)
-	go func() { _, _ = db.Notify(ctx, "news", "begin") }() // commits even if the first tick does not need it
+	go func() { _, _ = db.Notify(ctx, "news", "begin") }() // commits even if the first tick doesn't need it
 	ticks, last := 0, int64(0)
 	for _, err := range db.Updates(ctx) {
 		require.NoError(t, err)
@@ -395,9 +394,9 @@ func TestUpdates_JournalModes(t *testing.T) {
 	}
 }
 
-// A caller that begins to wait while the notifier reads the changes is not missed. Such a caller has
-// checked too early to see the change, and must not be woken too late. In each round two callers begin to
-// wait for names that no other call waits for, and a single commit without a hint concerns both.
+// A caller that begins to wait while the notifier is reading the changes is not missed. Such a caller has checked too
+// early to see the change, and must not be woken too late. In each round, two callers begin to wait for names that no
+// other call is waiting for, and a single commit, without a hint, makes both of them ready.
 func TestNotifier_WaitDuringLook(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	ctx := testkit.Context(t, 3*testkit.Timeout)
@@ -435,7 +434,7 @@ func firstEvent(ctx context.Context, db *honker.DB, topic string) error {
 	return nil
 }
 
-// Verbs that may change many rows use transactions of a few rows. The end of ctx stops them between two
+// Verbs that may change many rows use transactions of a few rows each. When ctx ends, they stop between two
 // transactions. The completed part is committed and reported, and a second call does the rest.
 func TestDB_LongVerbs_Chunks(t *testing.T) {
 	testkit.FileOnly(t)
@@ -488,9 +487,9 @@ func requirePerFile(t *testing.T, what string, before, files, most int) {
 	testkit.Eventually(t, testkit.Timeout, what, func() bool { return runtime.NumGoroutine()-before <= files*most+5 })
 }
 
-// An open file has a single goroutine, and a second goroutine while a worker loop waits on it, in addition
-// to the goroutine that called Work. The same holds after jobs have run. The test is not parallel because
-// it counts all goroutines.
+// An open file has a single goroutine, and a second goroutine while a worker loop waits on it, in addition to the
+// goroutine that called Work. The same is true after jobs have run. The test is not parallel because it counts all
+// goroutines.
 func TestOpen_Many_Goroutines(t *testing.T) {
 	const files = 30
 	before, dir := runtime.NumGoroutine(), t.TempDir()

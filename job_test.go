@@ -102,7 +102,7 @@ func TestJob_Reject_DeadLetter(t *testing.T) {
 	require.Empty(t, testkit.GetJob(t, q, id).LastError)
 }
 
-// An error text is stored as valid text of bounded length.
+// An error text is stored as valid text of limited length.
 func TestJob_ErrorText_Bounded(t *testing.T) {
 	t.Parallel()
 	ctx, _, q := testkit.NewQueue[int](t, nil)
@@ -121,7 +121,7 @@ func TestJob_ErrorText_Bounded(t *testing.T) {
 	}
 }
 
-// Snooze does not count the attempt.
+// Snooze doesn't use up an attempt.
 func TestJob_Snooze_AttemptUnspent(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, &honker.QueueOptions{MaxAttempts: 2})
@@ -195,7 +195,7 @@ func TestJob_StaleClaim(t *testing.T) {
 			for verb, settle := range settlesTx(job) {
 				require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 					require.ErrorIs(t, settle(ctx, tx), honker.ErrClaimLost, verb)
-					return nil // the transaction is committed nevertheless
+					return nil // the transaction is committed anyway
 				}))
 				require.Equal(t, before, *testkit.GetJob(t, q, id), verb)
 			}
@@ -264,8 +264,8 @@ func TestJob_RejectTx_Rollback(t *testing.T) {
 	require.Equal(t, honker.StateDead, testkit.GetJob(t, q, id).State)
 }
 
-// A snoozed job's handle does not settle the next claim. A snooze does not count the attempt, so the same
-// worker's next claim has the same worker and attempt.
+// A snoozed job's handle doesn't settle the next claim. A snooze doesn't use up an attempt, so the same worker's next
+// claim has the same worker and attempt.
 func TestJob_Snooze_StaleHandle(t *testing.T) {
 	t.Parallel()
 	_, db := testkit.OpenShared(t)
@@ -357,8 +357,8 @@ func claimedBoth(t *testing.T, db *honker.DB) (*honker.Job[int], *honker.Deliver
 	return testkit.ClaimOne(t, q), events[0]
 }
 
-// If a handler settles its own job, the observer receives the handler's run time up to then, once for each
-// handler that has started.
+// If a handler settles its own job, the observer receives the handler's run time up to that point, once for each
+// handler that started.
 func TestObserver_Settled_ByHandler(t *testing.T) {
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder, _ *testkit.Log) {
 		q := honker.NewQueue[string](db, "jobs", nil)
@@ -469,8 +469,8 @@ func takeByWork(t *testing.T, q *honker.Queue[int], pool *honker.Pool, saw func(
 	}, &honker.WorkOptions{Workers: 1, Pool: pool}))
 }
 
-// A claimed job has its key, unique key, batch and headers. That holds for every way of claiming, for each
-// field alone and all together, and with and without limits of its key.
+// A claimed job has its key, unique key, batch and headers. This is true for every way of claiming, for each field
+// alone and all together, and with and without limits on its key.
 func TestJob_Identity_InHandlers(t *testing.T) {
 	t.Parallel()
 	for name, take := range takers {
@@ -515,8 +515,8 @@ func TestJob_Identity_HandedOver(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// A retried job has its other fields in addition to its checkpoint. Another program's checkpoint that is
-// not JSON does not affect them.
+// A retried job has its other fields in addition to its checkpoint. They aren't affected if another program's
+// checkpoint isn't JSON.
 func TestJob_Identity_Checkpoint(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -573,7 +573,7 @@ func TestJob_MadeByHand(t *testing.T) {
 	require.NoError(t, claimed.Ack(ctx), "the claim was not touched")
 }
 
-// requireRefused calls a verb of job with valid arguments and checks that it is refused.
+// requireRefused calls a verb of job with valid arguments and checks that it is rejected.
 func requireRefused(t *testing.T, verb reflect.Method, job *honker.Job[int], ctx context.Context, tx *sql.Tx) {
 	t.Helper()
 	values := map[reflect.Type]any{

@@ -107,8 +107,8 @@ func TestLimits_Invalid(t *testing.T) {
 	require.Equal(t, "0", oneRow(t, db, `SELECT count(*) FROM _honker_live`))
 }
 
-// With a limit of 7 and 5 running jobs, a claim of 10 returns exactly 2. Lowering the limit stops no
-// running job.
+// With a limit of 7 and 5 running jobs, a claim for 10 returns exactly 2. Lowering the limit doesn't stop running
+// jobs.
 func TestLimits_Running(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -181,7 +181,7 @@ func TestLimits_Raised(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// A key's jobs run in enqueue order, whatever their priority, so a retry delays its key's other jobs.
+// A key's jobs run in enqueue order, regardless of priority, so a retry delays the key's other jobs.
 func TestLimits_InOrder(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -262,8 +262,7 @@ func TestLimits_NextClaimAt(t *testing.T) {
 	})
 }
 
-// A job that comes too early for its key's rate is assigned its start once, and other keys' jobs overtake
-// it.
+// A job that comes too early for its key's rate is assigned its start only once, and other keys' jobs overtake it.
 func TestLimits_KeyRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -285,7 +284,7 @@ func TestLimits_KeyRate(t *testing.T) {
 	})
 }
 
-// SlowDown delays a key's or a queue's starts and does not count the attempt.
+// SlowDown delays a key's or a queue's starts without using up an attempt.
 func TestLimits_SlowDown(t *testing.T) {
 	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -420,7 +419,7 @@ func TestLimits_Work(t *testing.T) {
 	require.NoError(t, db.Check(context.Background()))
 }
 
-// A Work that waits for room in its queue wakes when a job ends that another handle has claimed.
+// A Work loop that is waiting for room in its queue wakes when a job claimed by another handle ends.
 func TestLimits_Running_OtherHandle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
@@ -499,9 +498,8 @@ var ways = map[string]func(ctx context.Context, db *honker.DB, q *honker.Queue[i
 	},
 }
 
-// A cancelled job occupies its slot until its handler has returned, however it is cancelled and whichever
-// limit counts it. Then the next job starts immediately. Until then, the verbs that describe a queue report
-// the slot.
+// A cancelled job occupies its slot until its handler returns, no matter how it is cancelled and which limit counts
+// it. Then the next job starts immediately. Until then, the verbs that describe a queue report the slot.
 func TestQueue_Cancel_KeepsThePlace(t *testing.T) {
 	testkit.FileOnly(t)
 	for name, limits := range map[string]honker.Limits{"Running": {Running: 1}, "PerKey": {PerKey: 1}, "InOrder": {InOrder: true}} {
@@ -654,8 +652,8 @@ func heldJobs(t *testing.T, n int, observer *observe.Observer) (*honker.DB, *hon
 	return db, q
 }
 
-// Removing the limits of a queue with many held jobs takes many transactions. Other writers get their turn
-// between them.
+// Removing the limits of a queue with many held jobs takes many transactions. Other writers get their turn in
+// between.
 func TestQueue_SetLimits_KeepsTheWriterFree(t *testing.T) {
 	testkit.FileOnly(t)
 	const held, atOnce = 4000, 256
@@ -669,8 +667,8 @@ func TestQueue_SetLimits_KeepsTheWriterFree(t *testing.T) {
 	require.NoError(t, db.Check(context.Background()))
 }
 
-// An interrupted SetLimits is completed by the next SetLimits, by Maintain, or by a worker's claims. The
-// file is consistent in the meantime.
+// An interrupted SetLimits is completed by the next SetLimits, by Maintain, or by a worker's claims. Until then, the
+// file is consistent.
 func TestQueue_SetLimits_IsFinished(t *testing.T) {
 	testkit.FileOnly(t)
 	finish := map[string]func(ctx context.Context, db *honker.DB, q *honker.Queue[int]) error{

@@ -19,7 +19,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// lost waits until l is lost without an Unlock by its holder.
+// lost waits until l is lost without its holder calling Unlock.
 func lost(t testing.TB, l *honker.Lock) {
 	t.Helper()
 	select {
@@ -31,7 +31,7 @@ func lost(t testing.TB, l *honker.Lock) {
 	require.ErrorIs(t, l.Unlock(context.Background()), honker.ErrLockLost)
 }
 
-// A lock is held by one owner until it is unlocked.
+// A lock is held by a single owner until it is unlocked.
 func TestLock_TryLock_OneHolder(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -121,8 +121,8 @@ func TestLock_Context_Derives(t *testing.T) {
 	}
 }
 
-// The time spent in Lock does not shorten the hold. The lock's context outlives the wait, and the lock is
-// renewed after the ctx with which it was acquired has ended.
+// The time spent in Lock doesn't shorten how long the lock is held. The lock's context outlives the wait, and the
+// lock is still renewed after the ctx with which it was acquired has ended.
 func TestLock_Context_EndedIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
@@ -154,7 +154,7 @@ func TestLock_Unlock_EndedContext(t *testing.T) {
 	testkit.Unlock(t, testkit.TakeLock(t, db, "report", nil))
 }
 
-// Lock and Unlock inside DB.Tx are refused.
+// Lock and Unlock are rejected inside DB.Tx.
 func TestLock_InTx_Refused(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -202,7 +202,7 @@ func TestLock_TryLock_HeldNoWrite(t *testing.T) {
 	other := honkertest.OpenFile(t, path, nil)
 	testkit.RequireHeld(t, other, "report")
 	require.NoError(t, db.Tx(context.Background(), func(context.Context, *sql.Tx) error {
-		for range 10 { // no other connection can write in the meantime
+		for range 10 { // no other connection can write during this
 			testkit.RequireHeld(t, db, "report")
 			testkit.RequireHeld(t, other, "report")
 		}
@@ -477,7 +477,7 @@ func TestLock_MutualExclusion(t *testing.T) {
 						return fmt.Errorf("%d inside, token %d after %d", n, l.Token(), before)
 					}
 					entered.Add(1)
-					runtime.Gosched() // invites another goroutine in
+					runtime.Gosched() // gives other goroutines a chance to enter
 					inside.Add(-1)
 					if err := l.Unlock(context.Background()); err != nil {
 						return err

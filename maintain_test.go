@@ -185,7 +185,7 @@ func TestMaintain_Interval(t *testing.T) {
 	})
 }
 
-// One process maintains the file, and the others stand by.
+// A single process maintains the file, and the others stand by.
 func TestMaintain_OneLeader(t *testing.T) {
 	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -281,7 +281,7 @@ func TestMaintain_ChoreFails(t *testing.T) {
 	})
 }
 
-// A queue that cannot be settled, here because of an application trigger, does not delay the others.
+// A queue that can't be settled, here because of an application's trigger, doesn't delay the others.
 func TestMaintain_QueueFails(t *testing.T) {
 	testkit.FileOnly(t)
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {
@@ -428,7 +428,7 @@ func TestMaintain_WAL_Truncated(t *testing.T) {
 	}
 }
 
-// snapshot holds a reader on the file's current state.
+// snapshot keeps a reader open on the file's current state.
 func snapshot(t testing.TB, path string) (release func()) {
 	t.Helper()
 	conn, err := testkit.OpenPool(t, path).Conn(context.Background())
@@ -442,8 +442,8 @@ func snapshot(t testing.TB, path string) (release func()) {
 	return release
 }
 
-// Maintain leaves the WAL to its readers and does not block writers. A truncation that waits for a reader
-// would block the writers, whether the reader sees an old state or the last commit.
+// Maintain leaves the WAL alone while it has readers, and doesn't block writers. A truncation that waited for a
+// reader would block the writers, whether the reader sees an old state or the latest commit.
 func TestMaintain_WAL_Readers(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -500,7 +500,8 @@ func TestMaintain_WAL_Readers(t *testing.T) {
 	}
 }
 
-// With Once, Maintain does one round and releases its lock. It returns an error if another process leads.
+// With Once, Maintain does a single round and releases its lock. It returns an error if another process is the
+// leader.
 func TestMaintain_Once(t *testing.T) {
 	testkit.FileOnly(t)
 	maintained(t, honker.Options{NotificationTTL: time.Minute}, func(t *testing.T, db *honker.DB, _ *testkit.Log) {

@@ -129,7 +129,7 @@ func TestGroup_Join_SilentName(t *testing.T) {
 	})
 }
 
-// A refused Join changes nothing.
+// A rejected Join changes nothing.
 func TestGroup_Join_Refused(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -318,7 +318,7 @@ func TestMember_AckTx(t *testing.T) {
 	require.ErrorIs(t, d.Ack(ctx), honker.ErrClaimLost, "twice")
 }
 
-// NackTx returns an event when its transaction commits: after the Backoff, or to the dead events if it
+// NackTx returns an event when its transaction commits: to the group after the Backoff, or to the dead events if it
 // has no attempts left. It is fenced like Nack.
 func TestDelivery_NackTx(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
@@ -459,7 +459,7 @@ func TestMember_Leave_AfterSilence(t *testing.T) {
 	})
 }
 
-// An event that does not decode is dead-lettered and does not stop its member.
+// An event that doesn't decode is dead-lettered and doesn't stop its member.
 func TestMember_Undecodable(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -502,7 +502,7 @@ func TestMember_Undecodable(t *testing.T) {
 
 func init() { children["nacker"] = nackOnDemand }
 
-// nackOnDemand takes an event and returns it when the parent process asks for it.
+// nackOnDemand takes an event and returns it when the parent process tells it to.
 func nackOnDemand() {
 	a, db := testkit.OpenChild(nil)
 	m, err := testkit.MemberGroup(db, a.Span).Join(testkit.ChildContext(), "nacker")
@@ -587,7 +587,7 @@ func TestMember_All_LeaseEnds(t *testing.T) {
 	})
 }
 
-// While All waits, it writes only its membership.
+// While All waits, it writes nothing but its membership.
 func TestMember_All_WaitsQuietly(t *testing.T) {
 	for lease, writes := range map[time.Duration]bool{72 * time.Hour: false, 30 * time.Second: true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -616,7 +616,7 @@ func TestMember_All_WaitsQuietly(t *testing.T) {
 	}
 }
 
-// All releases events that its body has not seen, without counting the attempts.
+// All releases events that its body has not seen, without using up attempts.
 func TestMember_All_ReleasesUnseen(t *testing.T) {
 	t.Parallel()
 	g := stocked(t, honkertest.Open(t, nil), 500).Group("g", nil)

@@ -21,8 +21,8 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// A message from another connection wakes each sleeping listener. A closed listener no longer sleeps: its
-// Next has returned immediately.
+// A message from another connection wakes each sleeping listener. A closed listener no longer sleeps: its Next
+// returned immediately.
 func TestListen_Close_WakesNext(t *testing.T) {
 	testkit.FileOnly(t)
 	const leaving = 20
@@ -79,7 +79,7 @@ func TestListen_Close_NoMemory(t *testing.T) {
 		"lock":        func() { testkit.Unlock(t, testkit.TakeLock(t, db, "l", nil)) },
 		"transaction": func() { require.NoError(t, db.Tx(ctx, func(context.Context, *sql.Tx) error { return nil })) },
 	} {
-		cycle() // allocates everything that is allocated only once
+		cycle() // makes all the allocations that happen only once
 		before := objects()
 		for range cycles {
 			cycle()
@@ -96,7 +96,7 @@ func objects() uint64 {
 	return m.HeapObjects
 }
 
-// A listener receives the messages sent after it was attached, in order.
+// A listener receives the messages sent after it was created, in order.
 func TestListen_InOrder(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -139,7 +139,7 @@ func TestListen_EachHearsAll(t *testing.T) {
 	testkit.Receive(t, second, ids...)
 }
 
-// A message sent in a transaction is received after its commit, and never after a rollback.
+// A message sent in a transaction is received after the commit, and never after a rollback.
 func TestNotify_Tx_HeardAtCommit(t *testing.T) {
 	t.Parallel()
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -202,7 +202,7 @@ func TestListen_BeforeNext(t *testing.T) {
 	}
 }
 
-// Attaching and closing listeners does not disturb the others.
+// Creating and closing listeners doesn't disturb the others.
 func TestListen_ComeAndGo(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)
@@ -339,7 +339,7 @@ func TestNotify_Prune_Union(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx, db := testkit.Context(t, testkit.Timeout), honkertest.Open(t, nil)
-			// Some messages are nearly an hour old. Their ids have gaps and are not in order of age.
+			// Some messages are nearly an hour old. Their IDs have gaps and aren't in order of age.
 			testkit.Exec(t, db, `INSERT INTO _honker_notifications (id, channel, payload, created_at)
 				VALUES (10, 'a', '1', unixepoch()), (20, 'b', '1', unixepoch() - 3500), (30, 'a', '1', unixepoch()),
 				(90, 'b', '1', unixepoch() - 3500), (100, 'a', '1', unixepoch())`)
@@ -371,7 +371,7 @@ func TestListen_AfterPrune(t *testing.T) {
 	pruned, err := db.PruneNotifications(ctx, 0, 0)
 	require.NoError(t, err)
 	require.Equal(t, 1, pruned)
-	fromNothing := testkit.Listen(t, db, "news") // attached to an empty table
+	fromNothing := testkit.Listen(t, db, "news") // created on an empty table
 	id := testkit.Notify(t, db, "news", "next")
 	testkit.Receive(t, l, id)
 	testkit.Receive(t, fromNothing, id)
@@ -485,9 +485,9 @@ func useForMessages(t *testing.T, db *honker.DB) map[string][]string {
 	return got
 }
 
-// With LegacyMessages, each job that is enqueued or retried and each event sends the message that honker up
-// to 0.2.4 sent. The message belongs to the same transaction, whichever verb or SQL function is used.
-// Without the option no message is sent.
+// With LegacyMessages, each event, and each job that is enqueued or retried, sends the message that honker up to
+// 0.2.4 sent. The message belongs to the same transaction, no matter which verb or SQL function is used. Without the
+// option no message is sent.
 func TestNotify_Legacy(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()

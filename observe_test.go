@@ -171,8 +171,8 @@ func TestObserver_Wake(t *testing.T) {
 	t.Parallel()
 	ctx, db, q, s := observed(t, nil)
 	l := testkit.Listen(t, db, "news")
-	// A listener that is not yet asleep needs no wake-up. The messages are repeated until the observer is
-	// told about a wake-up.
+	// A listener that isn't asleep yet needs no wake-up. The messages are repeated until the observer is told about a
+	// wake-up.
 	testkit.Eventually(t, testkit.Timeout, "woken by a commit", func() bool {
 		heard := make(chan error, 1)
 		go func() { _, err := l.Next(ctx); heard <- err }()
@@ -258,7 +258,7 @@ func TestWorker_Log_Attempts(t *testing.T) {
 	})
 }
 
-// A panic is logged with its stack, once.
+// A panic is logged once, with its stack trace.
 func TestWorker_Log_Panic(t *testing.T) {
 	testkit.LoggedBubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder, log *testkit.Log) {
 		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{MaxAttempts: 1})
@@ -279,7 +279,7 @@ func TestWorker_Log_Panic(t *testing.T) {
 	})
 }
 
-// The log and the observer report every death, whatever its cause, in the process that finds it.
+// The log and the observer report every death, regardless of its cause, in the process that finds it.
 func TestObserver_Deaths(t *testing.T) {
 	const exhausted, expired = "max attempts exceeded", "expired"
 	for name, c := range map[string]struct {
@@ -450,7 +450,7 @@ func TestObserver_Started(t *testing.T) {
 	})
 }
 
-// events collects the events of one kind that an observer received.
+// events collects events of a single kind that an observer received.
 type events[E any] struct {
 	mu   sync.Mutex
 	told []E
@@ -510,7 +510,7 @@ func TestObserver_Tx(t *testing.T) {
 		require.Empty(t, ended.take(), "a read holds no writer")
 
 		waits := testkit.Background(t, func(context.Context) error { return tx(nil) })
-		synctest.Wait() // the goroutine sleeps in its transaction
+		synctest.Wait() // the goroutine is sleeping in its transaction
 		time.Sleep(100 * time.Millisecond)
 		testkit.Enqueue(t, q, 1)
 		require.NoError(t, waits())
@@ -526,8 +526,7 @@ func admitted(ctx context.Context, db *honker.DB) (n int, err error) {
 	return n, err
 }
 
-// The observer is told about the start and end of each Work, and about each handler that returns, in
-// whatever way.
+// The observer is told about the start and end of each Work, and about each handler that returns, no matter how.
 func TestObserver_WorkingAndReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var working events[observe.Working]
@@ -691,7 +690,7 @@ func TestObserver_Begin(t *testing.T) {
 	}
 }
 
-// A Begin that panics or returns nil does not affect the verb.
+// A Begin that panics or returns nil doesn't affect the verb.
 func TestObserver_Begin_Contained(t *testing.T) {
 	log := new(testkit.Log)
 	begin := func(context.Context, observe.Operation) (context.Context, func(observe.OperationEnd)) {
@@ -761,8 +760,8 @@ func TestObservers_EachField(t *testing.T) {
 	}
 }
 
-// Claims and settles carry their jobs' headers, however the jobs were enqueued, and settles also carry
-// their time. A claim of jobs without headers has no headers, and a death found by a sweep has neither.
+// Claims and settles carry their jobs' headers, no matter how the jobs were enqueued, and settles also carry their
+// time. A claim of jobs without headers has no headers, and a death found by a sweep has neither.
 func TestObserver_Headers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, db, q, s := observed(t, nil)

@@ -119,7 +119,7 @@ func TestDB_Open_ReadOnly(t *testing.T) {
 	nobody.End()
 }
 
-// Open names the file or directory that SQLite needs to write and cannot.
+// Open names the file or directory that SQLite needs to write to but can't.
 func TestDB_Open_NoAccess(t *testing.T) {
 	root, err := os.MkdirTemp("", "honker") // t.TempDir is in a directory closed to other users
 	require.NoError(t, err)
@@ -295,7 +295,7 @@ func TestDB_PathClosedForAMoment(t *testing.T) {
 	require.NoError(t, stop())
 }
 
-// Readers do not wait for a writer in the same process.
+// Readers don't wait for a writer in the same process.
 func TestDB_ReadersDoNotWait(t *testing.T) {
 	_, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -311,7 +311,7 @@ func TestDB_ReadersDoNotWait(t *testing.T) {
 	}))
 }
 
-// Another file's transaction is rejected, and nothing is written.
+// A transaction on a different file is rejected, and nothing is written.
 func TestTx_OtherFile(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx := context.Background()
@@ -405,7 +405,7 @@ func TestOptions_OnConnect_Error(t *testing.T) {
 	require.ErrorIs(t, pool.Ping(), refused)
 }
 
-// Goroutines that run a query for each row of another query do not wait for each other's connections.
+// Goroutines that run a query for each row of another query don't wait for each other's connections.
 func TestDB_SQL_NestedQueries(t *testing.T) {
 	_, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -509,7 +509,7 @@ func lookAsNobody() {
 	}
 }
 
-// A file on a read-only medium can be read if its log was checkpointed. Otherwise Open explains why not.
+// A file on read-only media can be read if its log was checkpointed. Otherwise Open explains why it can't.
 func TestReadOnly_Medium(t *testing.T) {
 	root, err := os.MkdirTemp("", "honker") // t.TempDir is in a directory closed to other users
 	require.NoError(t, err)

@@ -41,7 +41,7 @@ AND payload = '{"To":"a"}' AND max_attempts = 5 AND attempts = 0 AND priority = 
 AND max_attempts = 2 AND priority = 3`, raw))
 }
 
-// A message is delivered when its transaction commits, and never otherwise.
+// A message is delivered only if its transaction commits.
 func TestOutbox_SendTx_AtCommit(t *testing.T) {
 	t.Parallel()
 	db := honkertest.Open(t, nil)

@@ -28,7 +28,7 @@ WHERE id IN (SELECT id FROM _honker_live WHERE queue = ? AND state IN ('pending'
   ORDER BY priority DESC, run_at, id LIMIT 10)
 RETURNING id`
 
-// rows returns the rows of query, each as one line of text.
+// rows returns the rows of query, each as a line of text.
 func rows(t testing.TB, db *honker.DB, query string, args ...any) []string {
 	t.Helper()
 	lines, err := testkit.Rows(db.SQL(), query, args...)
@@ -58,8 +58,8 @@ func resumeQueue[T any](t testing.TB, q *honker.Queue[T]) {
 	require.True(t, was)
 }
 
-// A pause is stored in the file. It outlives the process and applies to every handle, but only to a single
-// queue. It only stops jobs from starting.
+// A pause is stored in the file. It outlives the process and applies to every handle, but only to a single queue. All
+// it does is keep jobs from starting.
 func TestQueue_Pause_InTheFile(t *testing.T) {
 	ctx := testkit.Context(t, testkit.Timeout)
 	path := filepath.Join(t.TempDir(), "app.db")
@@ -164,7 +164,7 @@ func TestQueue_Pause_OtherBindings(t *testing.T) {
 	require.Len(t, rows(t, db, honkersClaim, "jobs"), 2)
 }
 
-// The row and the trigger are written in the same transaction, so a failed pause leaves neither.
+// The row and the trigger are written in the same transaction, so a failed pause leaves neither behind.
 func TestQueue_Pause_Atomic(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -184,7 +184,7 @@ func TestQueue_Pause_Atomic(t *testing.T) {
 	require.Equal(t, "1", oneRow(t, db, gates))
 }
 
-// A pause expires at its second, whether a worker fell asleep before or after it began.
+// A pause expires at the given second, whether a worker fell asleep before or after the pause began.
 func TestQueue_Pause_Until(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -231,8 +231,8 @@ func TestQueue_Pause_Until_Swept(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// An enqueue hands no job to an idle worker of a paused queue, even if the worker began to wait before
-// another process paused the queue and has not woken since.
+// An enqueue doesn't hand jobs to an idle worker of a paused queue, even if the worker began to wait before another
+// process paused the queue and hasn't woken since.
 func TestQueue_Pause_NoHandoff(t *testing.T) {
 	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
@@ -249,7 +249,7 @@ func TestQueue_Pause_NoHandoff(t *testing.T) {
 				testkit.Exec(t, db, `INSERT INTO _honkerx_queues (queue, paused_ms) VALUES ('jobs', 1) ON CONFLICT DO UPDATE SET paused_ms = 1`)
 			},
 		} {
-			synctest.Wait() // the worker waits, and could be handed jobs
+			synctest.Wait() // the worker is waiting, and could be handed jobs
 			pause()
 			for n := range 3 {
 				testkit.Enqueue(t, q, n)
@@ -271,8 +271,8 @@ func TestQueue_Pause_NoHandoff(t *testing.T) {
 	})
 }
 
-// Work immediately returns jobs that it has claimed ahead but not started, without counting the attempts.
-// Running jobs continue.
+// Work immediately returns jobs that it has claimed ahead but not started, without using up attempts. Running jobs
+// continue.
 func TestQueue_Pause_ClaimedAhead(t *testing.T) {
 	testkit.FileOnly(t)
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
@@ -316,7 +316,7 @@ func TestQueue_Pause_ClaimedAhead_ByAnother(t *testing.T) {
 			case n == 300: // up to this job, handlers are quick and jobs are claimed ahead
 				testkit.Exec(t, db, `INSERT INTO _honkerx_queues (queue, paused_ms) VALUES ('jobs', 1)`)
 			case n > 300:
-				time.Sleep(time.Millisecond) // not before all other goroutines are blocked
+				time.Sleep(time.Millisecond) // ends only once all other goroutines are blocked
 			}
 			return nil
 		}, &honker.WorkOptions{Workers: 1})
@@ -330,8 +330,8 @@ func TestQueue_Pause_ClaimedAhead_ByAnother(t *testing.T) {
 	})
 }
 
-// A paused queue with many ready jobs costs as much as an idle queue. Commits found by reading the file do
-// not wake its workers. An enqueue wakes a worker once, in vain.
+// A paused queue with many ready jobs costs as much as an idle queue. Commits found by reading the file do not wake
+// its workers. An enqueue wakes a worker once, for nothing.
 func TestQueue_Pause_NothingSpins(t *testing.T) {
 	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -150,7 +150,7 @@ func TestPipe_Skip(t *testing.T) {
 	require.Equal(t, want, testkit.StreamData(t, to))
 }
 
-// A pipe ends at an event that does not decode, or whose successor does not encode.
+// A pipe ends at an event that doesn't decode or whose successor doesn't encode.
 func TestPipe_Undecodable(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -206,7 +206,7 @@ func TestPipe_BadInput(t *testing.T) {
 	})
 }
 
-// A pipe in a transaction is refused immediately.
+// A pipe in a transaction is rejected immediately.
 func TestPipe_InTx_Refused(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := testkit.NewStream[int](t, "unused")
@@ -282,7 +282,7 @@ func TestPipe_Close(t *testing.T) {
 	require.EqualValues(t, 7, testkit.SavedOffset(t, from, "c"))
 }
 
-// A panic in a pipe loses no event and repeats none.
+// A panic in a pipe neither loses nor repeats any event.
 func TestPipe_Panic(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")

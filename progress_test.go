@@ -35,8 +35,8 @@ func progressNow(t testing.TB, db *honker.DB, id int64) string {
 	return fmt.Sprint(job.Progress.Done, "/", job.Progress.Total, " ", job.Progress.Note)
 }
 
-// Progress is written together with the lease renewals, in one commit for all jobs, however often
-// SetProgress is called.
+// Progress is written together with lease renewals, in a single commit for all jobs, no matter how often SetProgress
+// is called.
 func TestJob_SetProgress_WithRenewal(t *testing.T) {
 	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestJob_SetProgress_WithRenewal(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 				var version int
 				require.NoError(t, conn.QueryRowContext(t.Context(), `PRAGMA data_version`).Scan(&version))
-				commits += version - last // at most one commit in so short a time
+				commits += version - last // at most one commit in such a short time
 				last = version
 			}
 		}
@@ -116,8 +116,8 @@ func TestJob_SetProgress_OnceASecond(t *testing.T) {
 	})
 }
 
-// A job that fails, dies, or is done and kept retains its last progress. A settle writes progress that no
-// renewal has written yet.
+// A job that fails, dies, or is done and kept retains its last progress. A settle writes any progress that no renewal
+// has written yet.
 func TestJob_SetProgress_Kept(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -203,8 +203,7 @@ func resume(t testing.TB, q *honker.Queue[int]) (job *honker.Job[int], page map[
 	return job, page
 }
 
-// The next attempt has the previous attempt's checkpoint, however that attempt ended, until the job is
-// done.
+// Until the job is done, the next attempt has the previous attempt's checkpoint, no matter how that attempt ended.
 func TestJob_Checkpoint_NextAttempt(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -310,7 +309,7 @@ func TestJob_Checkpoint_Replaced(t *testing.T) {
 	require.Nil(t, page)
 }
 
-// Another program's text in the progress and checkpoint columns is ignored and does no harm.
+// Text that another program wrote to the progress and checkpoint columns is ignored and does no harm.
 func TestJob_Checkpoint_ForeignText(t *testing.T) {
 	testkit.FileOnly(t)
 	db := honkertest.OpenFile(t, filepath.Join(t.TempDir(), "file.db"), nil)
@@ -462,7 +461,7 @@ func TestLog_Ends(t *testing.T) {
 	})
 }
 
-// Only a sample of the acked attempts is logged, plus each slow attempt. All other attempts are logged.
+// Of the acked attempts, only a sample is logged, plus each slow attempt. All other attempts are logged.
 func TestLog_OneIn(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, s *testkit.Recorder) {
 		var a attempts

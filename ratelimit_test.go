@@ -77,7 +77,7 @@ func TestRateLimit_Shared(t *testing.T) {
 	require.Zero(t, lower, "never less than nothing")
 }
 
-// A refused Allow writes nothing.
+// A rejected Allow writes nothing.
 func TestRateLimit_Allow_Refused(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -237,7 +237,7 @@ func TestRateLimit_Largest(t *testing.T) {
 	testkit.Unlock(t, l)
 }
 
-// A handle with a smaller limit than another handle with the same name logs this once.
+// If a handle has a smaller limit than another handle with the same name, it logs this once.
 func TestRateLimit_Allow_OtherLimit(t *testing.T) {
 	t.Parallel()
 	log := new(testkit.Log)

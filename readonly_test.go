@@ -71,7 +71,7 @@ func openReadOnly(t testing.TB, path string) *honker.DB {
 	return db
 }
 
-// verbTable classifies types' verbs by their behaviour on a read-only DB.
+// verbTable classifies types' verbs by their behavior on a read-only DB.
 type verbTable struct {
 	writes map[string]func(ctx context.Context) error // return ErrReadOnly
 	reads  map[string]func(ctx context.Context) error // return nil
@@ -250,8 +250,8 @@ func first[V any](seq func(func(V, error) bool)) (first error) {
 	return first
 }
 
-// On a read-only DB every reading verb works, and every verb that may write is refused. Neither the file
-// nor its neighbours change, whether the file is in use or not, opened or attached.
+// On a read-only DB, every verb that only reads works, and every verb that may write is rejected. Neither the file
+// nor those next to it change, whether the file is in use or not, opened or attached.
 func TestReadOnly_Verbs(t *testing.T) {
 	run := func(t *testing.T, db *honker.DB, file *sql.DB) {
 		ctx := testkit.Context(t, testkit.Timeout)
@@ -337,8 +337,8 @@ func TestReadOnly_Follows(t *testing.T) {
 	require.Equal(t, honker.PhaseReady, job.Phase)
 }
 
-// A file that is not in use is read as an immutable copy. When another process begins to write to it, verbs
-// report the file as replaced, because old and new pages must not be mixed.
+// A file that isn't in use is read as an immutable copy. When another process begins to write to it, verbs report
+// that the file was replaced, because old and new pages must not be mixed.
 func TestReadOnly_CopyChanges(t *testing.T) {
 	path := stockedFile(t)
 	db := openReadOnly(t, path)
@@ -364,7 +364,7 @@ func TestReadOnly_CopyChanges(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrDatabaseReplaced, "it has changed")
 }
 
-// A file that is not a honker file of this version is rejected with a reason and left unchanged.
+// A file that isn't a honker file of this version is rejected, with the reason, and left unchanged.
 func TestReadOnly_Refused(t *testing.T) {
 	testkit.FileOnly(t)
 	made := func(statements ...string) func(t *testing.T, path string) {

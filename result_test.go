@@ -25,7 +25,7 @@ func requireKept(t testing.TB, ttl, kept time.Duration) {
 	require.Less(t, kept, ttl+2*time.Second)
 }
 
-// resultTTL returns the time for which a result is kept; 0 means forever.
+// resultTTL returns how long a result is kept; 0 means forever.
 func resultTTL(t testing.TB, db *honker.DB, id int64) time.Duration {
 	t.Helper()
 	return time.Duration(testkit.QueryInt(t, db.SQL(),
@@ -207,7 +207,7 @@ func TestResult_Wait_NotFound(t *testing.T) {
 	}
 }
 
-// WaitResult returns ErrNotFound for an id that was never assigned.
+// WaitResult returns ErrNotFound for an ID that was never assigned.
 func TestResult_Wait_NoSuchJob(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -245,8 +245,8 @@ func TestResult_Wait_Many(t *testing.T) {
 	}
 }
 
-// A caller that waits for a result is told that the job failed, even if the dead row's numeric columns do
-// not contain numbers.
+// A caller waiting for a result is told that the job failed, even if the dead row's numeric columns don't contain
+// numbers.
 func TestWaitResult_ForeignDeadRow(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()

@@ -167,7 +167,7 @@ func TestRetention_MaxAge(t *testing.T) {
 	})
 }
 
-// An event beyond either bound is deleted.
+// An event beyond either limit is deleted.
 func TestRetention_EitherBound(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		s := stocked(t, db, 10)
@@ -181,7 +181,7 @@ func TestRetention_EitherBound(t *testing.T) {
 	})
 }
 
-// Compact reports a reader in PinnedBy only if the reader keeps an event from deletion.
+// Compact reports a reader in PinnedBy only if the reader keeps an event from being deleted.
 func TestRetention_NoPins(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		others := honker.NewStream[int](db, "others", nil)
@@ -422,7 +422,7 @@ func (w *weary) Err() error {
 	return w.Context.Err()
 }
 
-// The end of ctx ends Compact, and the completed part remains.
+// When ctx ends, Compact ends, and the completed part remains.
 func TestRetention_Compact_Context(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -564,7 +564,7 @@ func TestQueue_SetRetention_EveryAck(t *testing.T) {
 	require.NoError(t, db.Check(ctx))
 }
 
-// Only acks keep jobs. Cancelled and dead jobs are not kept as completed.
+// Only acked jobs are kept. Cancelled and dead jobs aren't kept as completed.
 func TestQueue_SetRetention_OnlyAcks(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -600,7 +600,7 @@ func TestQueue_SetRetention_OfFile(t *testing.T) {
 	require.Zero(t, none)
 }
 
-// Maintain deletes jobs beyond either bound, even if the queue no longer keeps jobs.
+// Maintain deletes jobs beyond either limit, even if the queue no longer keeps jobs.
 func TestQueue_SetRetention_Maintain(t *testing.T) {
 	testkit.FileOnly(t)
 	maintained(t, honker.Options{}, func(t *testing.T, db *honker.DB, log *testkit.Log) {
@@ -645,7 +645,7 @@ func TestQueue_SetRetention_Maintain(t *testing.T) {
 	})
 }
 
-// Maintain does not touch a queue without a retention. Invalid retentions are rejected.
+// Maintain doesn't touch a queue without a retention. Invalid retentions are rejected.
 func TestQueue_SetRetention_Invalid(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	before := testkit.Dump(t, db.SQL())
@@ -683,8 +683,8 @@ func consumerInfo[E any](t testing.TB, s *honker.Stream[E], name string) honker.
 	return honker.ConsumerInfo{}
 }
 
-// The file records the last event that retention has deleted from each topic, whichever topics share the
-// offsets. The record remains when all of the topic's events are gone and when the file is reopened.
+// The file records the last event that retention has deleted from each topic, no matter which topics share the
+// offsets. The record remains even when all of the topic's events are gone, and when the file is reopened.
 func TestStream_Compacted(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()

@@ -280,7 +280,7 @@ func TestScheduler_Tick_Oldest64(t *testing.T) {
 	require.Equal(t, next, soonest(t, db), "the first after now, %v on", next.Sub(start))
 }
 
-// Concurrent ticks fire nothing twice.
+// Concurrent ticks never fire the same time twice.
 func TestScheduler_Tick_Concurrent(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -497,7 +497,7 @@ func schedulerVerbs(db *honker.DB) map[string]testkit.Refusal {
 	}
 }
 
-// A scheduler's plain verbs refuse a transaction's ctx.
+// A scheduler's plain verbs reject a transaction's ctx.
 func TestScheduler_InTx_Refused(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -516,9 +516,9 @@ func TestScheduler_InTx_Refused(t *testing.T) {
 	unchanged("a refused verb")
 }
 
-// Another program's schedule fires even if it has no name or its name is not text. A schedule that a
-// trigger prevents from advancing does not fire and is paused, unless a trigger prevents that as well. It
-// does not stop other schedules and is named once, however many transactions the tick takes.
+// Another program's schedule fires even if it has no name or its name is not text. A schedule that a trigger prevents
+// from advancing does not fire and is paused, unless a trigger prevents that as well. It doesn't stop other
+// schedules, and is named only once no matter how many transactions the tick takes.
 func TestScheduler_Tick_OddRows(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()

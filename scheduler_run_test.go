@@ -36,7 +36,7 @@ type runner struct {
 
 func (r runner) fires() []fire { return testkit.Recorded(r.Recorder, r.all) }
 
-// runners runs f in a bubble with n DBs on one file. Each DB looks for the others' commits once a second.
+// runners runs f in a bubble with n DBs on the same file. Each DB checks for the others' commits once a second.
 func runners(t *testing.T, n int, f func(t *testing.T, all []runner)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -100,7 +100,7 @@ func steal(t testing.TB, db *honker.DB, lock string) {
 		lock, time.Now().Add(24*time.Hour).Unix())
 }
 
-// A running scheduler fires each schedule in its second.
+// A running scheduler fires each schedule in the second in which it is due.
 func TestScheduler_Run_InItsSecond(t *testing.T) {
 	runners(t, 1, func(t *testing.T, all []runner) {
 		began, r := time.Now(), all[0]
@@ -128,7 +128,7 @@ func TestScheduler_Run_HeedsChanges(t *testing.T) {
 				began, r, by := time.Now(), all[0], all[other].Scheduler()
 				slack := time.Duration(other)*time.Second + blink
 				stop := r.run(t)
-				time.Sleep(100*time.Second + 500*time.Millisecond) // there is no schedule in the meantime
+				time.Sleep(100*time.Second + 500*time.Millisecond) // there is no schedule during this time
 
 				testkit.Register(t, all[other].DB, testkit.Every("late", "@every 1h"))
 				time.Sleep(10 * time.Second)
@@ -155,8 +155,8 @@ func TestScheduler_Run_HeedsChanges(t *testing.T) {
 	}
 }
 
-// A scheduler without due schedules sleeps and writes only its lock. A commit is seen immediately without
-// polling, so between two renewals of the lock a look at the file must find no commit.
+// A scheduler without due schedules sleeps and writes nothing but its lock. A commit is seen immediately without
+// polling, so between two renewals of the lock there must be no commit to find in the file.
 func TestScheduler_Run_NothingDue(t *testing.T) {
 	testkit.FileOnly(t)
 	runners(t, 1, func(t *testing.T, all []runner) {
@@ -227,7 +227,7 @@ func TestScheduler_Run_Standby(t *testing.T) {
 	})
 }
 
-// In production, a leader's lock lasts a minute, however rarely the process polls the file.
+// In production, a leader's lock lasts a minute, no matter how rarely the process polls the file.
 func TestScheduler_Run_LockOfAMinute(t *testing.T) {
 	db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
 	stop := testkit.Background(t, db.Scheduler().Run)
@@ -420,8 +420,8 @@ func holdWriter(t testing.TB, path string) (release func()) {
 	return release
 }
 
-// Run waits for another process that holds the write lock for longer than BusyTimeout. No process can
-// become the leader in the meantime, but that is no reason to give up.
+// Run waits for another process that holds the write lock for longer than BusyTimeout. No process can become the
+// leader during that time, but that's no reason to give up.
 func TestScheduler_Run_SlowWriter(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")

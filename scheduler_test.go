@@ -103,8 +103,8 @@ func TestScheduler_Register_Again(t *testing.T) {
 	})
 }
 
-// A service may register its schedule at every start, more often than the schedule fires. The schedule
-// still fires.
+// A service may register its schedule each time it starts, even if that is more often than the schedule fires. The
+// schedule still fires.
 func TestScheduler_Register_EveryStart(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		fired := 0
@@ -208,7 +208,7 @@ func TestScheduler_Register_Dialect(t *testing.T) {
 	})
 }
 
-// After downtime a schedule fires according to its Missed and then continues in its own interval. A job's
+// After downtime, a schedule fires according to its Missed field and then continues at its own interval. A job's
 // RunAt is the time at which it was due.
 func TestScheduler_Missed(t *testing.T) {
 	const hour = 3600
@@ -258,8 +258,8 @@ func TestScheduler_Tick_Ahead(t *testing.T) {
 	})
 }
 
-// Pause, Resume and an Update of other fields keep Missed; Register and Update can change it. It ends with
-// its schedule, even if the schedule is deleted by another binding, which does not know Missed.
+// Pause, Resume and an Update of other fields keep Missed; Register and Update can change it. It is deleted with its
+// schedule, even by another binding, which knows nothing about Missed.
 func TestScheduler_Missed_Kept(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -299,8 +299,8 @@ func TestScheduler_Missed_Kept(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_schedules`))
 }
 
-// Many due fires are spread over several transactions. The end of ctx stops a tick between two of them. The
-// fires up to then are committed and returned.
+// Many due fires are spread over several transactions. When ctx ends, a tick stops between two of them. The fires up
+// to that point are committed and returned.
 func TestScheduler_Tick_Chunks(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -346,7 +346,7 @@ var badSpecs = map[string]string{
 	"@every 9223372036854775807s":  `next interval overflows unix timestamp for "@every 9223372036854775807s"`,
 }
 
-// Invalid specs are rejected with honker's texts and change nothing.
+// Invalid specs are rejected with honker's error texts and change nothing.
 func TestScheduler_BadSpec(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)

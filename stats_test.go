@@ -20,14 +20,14 @@ func stats[T any](t testing.TB, q *honker.Queue[T]) honker.QueueStats {
 	return s
 }
 
-// claimedJobs returns the number of claimed jobs of a queue.
+// claimedJobs returns the number of claimed jobs in a queue.
 func claimedJobs[T any](t testing.TB, q *honker.Queue[T]) int64 {
 	t.Helper()
 	s := stats(t, q)
 	return s.Running.N + s.Lapsed.N
 }
 
-// liveJobs returns the number of jobs of some queues, without dead letters.
+// liveJobs returns the number of jobs in the given queues, excluding dead letters.
 func liveJobs[T any](t testing.TB, queues ...*honker.Queue[T]) (n int64) {
 	t.Helper()
 	for _, q := range queues {
@@ -37,7 +37,7 @@ func liveJobs[T any](t testing.TB, queues ...*honker.Queue[T]) (n int64) {
 	return n
 }
 
-// String formats a count for readers and marks lower bounds.
+// String formats a count for people and marks lower bounds.
 func TestCount_String(t *testing.T) {
 	for want, c := range map[string]honker.Count{
 		"0": {}, "999": {N: 999}, "1,000": {N: 1000}, "10,000+": {N: 10_000, More: true},
@@ -109,7 +109,7 @@ func requirePhase(t *testing.T, db *honker.DB, q *honker.Queue[int], id int64, w
 	return s
 }
 
-// A job that waits for another job is in phase held although its state is pending.
+// A job that is waiting for another job is in the held phase even though its state is pending.
 func TestQueue_Stats_Held(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	key := honker.Unique("k", &honker.Uniqueness{Conflict: honker.RunAgain})
@@ -173,7 +173,7 @@ func TestQueue_Stats_Budget(t *testing.T) {
 	require.WithinDuration(t, time.Now(), second.Pause.Since, testkit.Timeout)
 }
 
-// Small numbers of jobs are counted afresh each time, even in a transaction that has enqueued some of them.
+// Small numbers of jobs are counted again each time, even in a transaction that has enqueued some of them.
 func TestQueue_Stats_SmallIsFresh(t *testing.T) {
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	for n := range 20 {

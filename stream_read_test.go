@@ -88,7 +88,7 @@ func TestStream_Read_AnyOffset(t *testing.T) {
 	}
 }
 
-// Large events are read in pages of bounded size.
+// Large events are read in pages of limited size.
 func TestStream_Read_LargeEvents(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[string](t, "orders")
@@ -200,7 +200,7 @@ func TestStream_Read_Undecodable(t *testing.T) {
 	}
 }
 
-// A foreign writer's event can be read in any storage class.
+// An event written by another program can be read in any storage class.
 func TestStream_Read_Foreign(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -282,7 +282,7 @@ func TestStream_Read_Context(t *testing.T) {
 	require.ErrorIs(t, testkit.LastError(s.Read(ctx, 0)), context.Canceled, "ended before")
 }
 
-// Read continues past events that are deleted in the meantime.
+// Read continues past events that are deleted while it runs.
 func TestStream_Read_Deleted(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -407,7 +407,7 @@ func TestStream_Pattern_ReadOnly(t *testing.T) {
 	}
 }
 
-// Topics with arbitrary names are kept apart.
+// Topics with arbitrary names are kept separate.
 func TestStream_AnyTopics(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := testkit.NewStream[int](t, "unused")
@@ -426,7 +426,7 @@ func TestStream_AnyTopics(t *testing.T) {
 	}
 }
 
-// Plain stream verbs in a transaction are refused immediately, and the error names the Tx form.
+// Plain stream verbs in a transaction are rejected immediately, and the error names the Tx form.
 func TestStream_InTx_NamesTwin(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -636,7 +636,7 @@ func TestDB_OneTableGone(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
 
-// A refused Tx verb leaves its transaction unchanged.
+// A rejected Tx verb leaves its transaction unchanged.
 func TestTxVerbs_Refused(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := testkit.NewQueue[int](t, nil)

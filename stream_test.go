@@ -81,8 +81,8 @@ func TestStream_Read_Loop(t *testing.T) {
 	}
 }
 
-// Without file system notifications, a subscriber sees other connections' events after PollInterval, and
-// not before.
+// Without file system notifications, a subscriber doesn't see other connections' events until PollInterval has
+// passed.
 func TestSubscribe_Polling(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -117,7 +117,7 @@ func TestSubscribe_Polling(t *testing.T) {
 	})
 }
 
-// A single commit wakes waiting subscribers to all topics, however they wait.
+// A single commit wakes waiting subscribers to all topics, no matter how they are waiting.
 func TestSubscribe_OneCommitWakesAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestSubscribe_OneCommitWakesAll(t *testing.T) {
 				}
 			}()
 		}
-		synctest.Wait() // all subscribers sleep
+		synctest.Wait() // all subscribers are sleeping
 		began := time.Now()
 		require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 			for i := range topics {
@@ -203,7 +203,7 @@ func wide(join func(...honker.Filter) honker.Filter, leaf func(string) honker.Fi
 	return join(of...)
 }
 
-// A filter's depth and number of parts are bounded.
+// A filter's depth and number of parts are limited.
 func TestStream_Filter_Bounded(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -317,7 +317,7 @@ func noise(t testing.TB, db *honker.DB, topic, key string, n int) (last int64) {
 	return last
 }
 
-// A consumer passes a long run of events that its filter excludes, and its offset is saved after them.
+// A consumer gets past a long run of events that its filter excludes, and its offset is saved after them.
 func TestConsumer_Filter_LongRun(t *testing.T) {
 	t.Parallel()
 	run := 50_000
@@ -383,7 +383,7 @@ func TestConsumer_Filter_LongRun(t *testing.T) {
 	}
 }
 
-// Lag counts the events that the consumer has not seen and that pass its filter.
+// Lag counts the events that the consumer hasn't seen and that match its filter.
 func TestConsumer_Lag_Filtered(t *testing.T) {
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
@@ -639,7 +639,7 @@ func TestStream_PublishMany_BadEvent(t *testing.T) {
 	testkit.Publish(t, s, any(strings.Repeat("x", 98)))
 }
 
-// A batch that the file rejects halfway publishes nothing and does not affect other writers.
+// A batch that the file rejects halfway through publishes nothing and doesn't affect other writers.
 func TestStream_PublishMany_Halfway(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()

@@ -123,7 +123,7 @@ func TestStream_Consume_Saves(t *testing.T) {
 	})
 }
 
-// The end of ctx is not an error, and the events that fn has handled by then are saved.
+// It isn't an error if ctx ends, and the events that fn has handled by then are saved.
 func TestStream_Consume_EndOfContext(t *testing.T) {
 	t.Parallel()
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {

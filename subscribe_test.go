@@ -212,7 +212,7 @@ func TestStream_Tail_SavesNothing(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_consumers`))
 }
 
-// Subscribe in a transaction is refused immediately.
+// Subscribe in a transaction is rejected immediately.
 func TestSubscribe_InTx_Refused(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")
@@ -262,8 +262,7 @@ func errorsOf[E any](events iter.Seq2[*honker.Event[E], error], body func(error)
 	}
 }
 
-// following starts subscribers of every kind. It returns a channel per subscriber that receives the error
-// with which it ends.
+// following starts subscribers of every kind. For each it returns a channel that receives the subscriber's error.
 func following(t testing.TB, db *honker.DB) map[string]<-chan error {
 	t.Helper()
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -368,7 +367,7 @@ func TestSubscribe_Wakes(t *testing.T) {
 			waiting <- struct{}{}
 			sent := make(chan error, 1)
 			go func() {
-				pace := time.NewTicker(3 * time.Millisecond) // until the subscriber sleeps
+				pace := time.NewTicker(3 * time.Millisecond) // until the subscriber is asleep
 				defer pace.Stop()
 				for range 15 {
 					<-waiting
@@ -443,7 +442,7 @@ func TestSubscribe_Many(t *testing.T) {
 	})
 }
 
-// neverByTime returns options that save by count only.
+// neverByTime returns options that save only by count.
 func neverByTime(count int) *honker.SubscribeOptions {
 	return &honker.SubscribeOptions{SaveEvery: count, SaveInterval: -1}
 }
@@ -481,7 +480,7 @@ func TestSubscribe_Save_EveryN(t *testing.T) {
 	}
 }
 
-// The offset is saved after an interval, even while no event arrives.
+// The offset is saved after an interval, even if no events arrive.
 func TestSubscribe_Save_Interval(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -675,7 +674,7 @@ func TestSubscribe_AckTx_Effect(t *testing.T) {
 	require.EqualValues(t, 10, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM effects`))
 }
 
-// Ack in a transaction is refused immediately, and the error names AckTx.
+// Ack in a transaction is rejected immediately, and the error names AckTx.
 func TestSubscribe_Ack_InTx(t *testing.T) {
 	t.Parallel()
 	ctx, db, s := testkit.NewStream[int](t, "orders")

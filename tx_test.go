@@ -103,7 +103,7 @@ func TestTx_FailsOrPanics(t *testing.T) {
 	testkit.Enqueue(t, q, 2) // the writer is free again
 }
 
-// A plain verb inside a Tx is refused immediately, and the error names the Tx form.
+// A plain verb inside a Tx is rejected immediately, and the error names the Tx form.
 func TestTx_PlainVerb_NamesTwin(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
@@ -155,7 +155,7 @@ func TestTx_PlainVerb_NamesTwin(t *testing.T) {
 	require.NoError(t, job.Ack(ctx), "nothing was changed")
 }
 
-// An ended Tx's ctx is refused with its own error text, by reads as well.
+// The ctx of a Tx that has ended is rejected with its own error text, even by reads.
 func TestTx_Context_OfEndedTx(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
@@ -179,7 +179,7 @@ func TestTx_Context_OfEndedTx(t *testing.T) {
 	}), "the Tx form runs in the transaction at hand")
 }
 
-// Reads inside a Tx see its writes. Other reads see committed data only.
+// Reads inside a Tx see its writes. Other reads see only committed data.
 func TestTx_Reads(t *testing.T) {
 	t.Parallel()
 	outer, db, q := ledger(t, nil)
@@ -206,8 +206,7 @@ func TestTx_Reads(t *testing.T) {
 	}))
 }
 
-// Slow reads do not take a connection from a writer. The end of ctx ends a read's wait for a free
-// connection.
+// Slow reads don't take a connection away from a writer. When ctx ends, a read stops waiting for a free connection.
 func TestTx_BesideSlowReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{Readers: 2, NoFileNotices: true, PollInterval: time.Hour})
@@ -291,7 +290,7 @@ func TestTx_PlainVerb_BusyHint(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
-// A read-only transaction is a snapshot and blocks no writer.
+// A read-only transaction is a snapshot and doesn't block writers.
 func TestTx_ReadOnly_Snapshot(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -333,7 +332,7 @@ func TestTx_CallersConn(t *testing.T) {
 	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
-// A context that ends the transaction rolls everything back.
+// If a context ends the transaction, everything is rolled back.
 func TestTx_Context_LeavesNothing(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
@@ -370,7 +369,7 @@ func TestTx_Context_LeavesNothing(t *testing.T) {
 	testkit.Enqueue(t, q, 1)
 }
 
-// The end of a statement's context does not break its transaction.
+// A transaction isn't broken when a statement's context ends.
 func TestTx_Context_OfStatement(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
@@ -417,7 +416,7 @@ func TestTx_Context_Ended(t *testing.T) {
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountJobs))
 }
 
-// A finished transaction is refused.
+// A finished transaction is rejected.
 func TestTx_Finished(t *testing.T) {
 	t.Parallel()
 	ctx, db, q := ledger(t, nil)
@@ -480,7 +479,7 @@ func TestTx_PoolRefused(t *testing.T) {
 	require.Empty(t, jobs)
 }
 
-// A goroutine that outlives its Tx's function gets errors and disturbs nothing.
+// A goroutine that outlives its Tx's function gets errors and doesn't disturb anything.
 func TestTx_GoroutineLeftBehind(t *testing.T) {
 	t.Parallel()
 	ctx, db, _ := ledger(t, nil)
@@ -538,7 +537,7 @@ var withoutTxForm = map[string]string{
 	"Lock.Unlock":           "a lock is released outside of transactions",
 }
 
-// handles are the types whose verbs are not classified in readonly_test.go.
+// handles lists the types whose verbs aren't classified in readonly_test.go.
 var handles = map[string]reflect.Type{
 	"Job":      reflect.TypeFor[*honker.Job[int]](),
 	"Event":    reflect.TypeFor[*honker.Event[int]](),
@@ -691,9 +690,9 @@ func stockForForms(t *testing.T, db *honker.DB) {
 	testkit.RequireChanged(t, true)(db.Scheduler().Pause(ctx, "lunch"))
 }
 
-// A Tx form makes the same writes as the plain verb in the caller's transaction, including an actor's
-// audit entry. A rollback undoes them. Inside the transaction the plain verb is refused, and the error
-// names the Tx form. A nil transaction is ErrInvalid.
+// A Tx form makes the same writes as the plain verb in the caller's transaction, including an actor's audit entry. A
+// rollback undoes them. Inside the transaction the plain verb is rejected, and the error names the Tx form. A nil
+// transaction returns ErrInvalid.
 func TestTxForm_Operators(t *testing.T) {
 	testkit.FileOnly(t)
 	t.Parallel()
@@ -808,7 +807,7 @@ func TestTxForm_AfterCommit(t *testing.T) {
 	})
 }
 
-// In one transaction a read model is emptied and its consumer moved to the beginning. A rebuild that is
+// In a single transaction, a read model is emptied and its consumer is moved to the beginning. A rebuild that is
 // rolled back changes neither, and a committed rebuild counts each event once.
 func TestStream_SeekTx_Rebuild(t *testing.T) {
 	t.Parallel()

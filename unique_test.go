@@ -90,7 +90,7 @@ func TestUnique_Tx(t *testing.T) {
 	requireSound(t, db)
 }
 
-// ends are the ways in which a claimed job can end.
+// ends lists the ways in which a claimed job can end.
 var ends = map[string]func(t *testing.T, q *honker.Queue[int], job *honker.Job[int]){
 	"ack": func(t *testing.T, _ *honker.Queue[int], job *honker.Job[int]) {
 		require.NoError(t, job.Ack(t.Context()))
@@ -130,7 +130,7 @@ func TestUnique_Freed(t *testing.T) {
 	}
 }
 
-// A binding that does not know unique keys frees them with its acks and deaths.
+// A binding that knows nothing about unique keys frees them with its acks and deaths.
 func TestUnique_Freed_Binding(t *testing.T) {
 	testkit.FileOnly(t)
 	db, other := testkit.OpenWithBinding(t)
@@ -190,7 +190,7 @@ func TestUnique_UntilStarted_Binding(t *testing.T) {
 	requireSound(t, db)
 }
 
-// The conflict policy determines the effect of an enqueue on a waiting job and on a running job.
+// The conflict policy determines how an enqueue affects a waiting job and a running job.
 func TestUnique_Conflict(t *testing.T) {
 	testkit.FileOnly(t)
 	modes := map[honker.Conflict][2]honker.PlaceResult{
@@ -264,7 +264,7 @@ func TestUnique_Lapsed(t *testing.T) {
 	requireSound(t, db)
 }
 
-// An expired job, and a job without attempts left, hold no key even before a sweep.
+// An expired job, or a job without attempts left, doesn't hold a key even before a sweep.
 func TestUnique_NeverRuns(t *testing.T) {
 	testkit.FileOnly(t)
 	for name, spoil := range map[string]string{
@@ -461,8 +461,8 @@ func TestUnique_RunAgain_Work(t *testing.T) {
 	}
 }
 
-// For keeps the key after its job is gone, but no longer than its duration. Enqueues that find the key do
-// not prolong it.
+// For keeps the key after its job is gone, but no longer than the given duration. Enqueues that find the key don't
+// prolong it.
 func TestUnique_For(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
@@ -552,8 +552,8 @@ func TestUnique_For_Maintain(t *testing.T) {
 	})
 }
 
-// Debounce runs a job with the latest arguments, wait after the last enqueue and at most max after the
-// first.
+// Debounce runs a job with the latest arguments, after wait has passed since the last enqueue and no later than max
+// after the first.
 func TestDebounce(t *testing.T) {
 	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
 		q := honker.NewQueue[int](db, "jobs", nil)
