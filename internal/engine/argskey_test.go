@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The key of some arguments is computed from their canonical form, which any language can write.
+// Arguments' key is computed from their canonical form, which any language can write.
 func TestArgsKey(t *testing.T) {
 	// printf '%s' '{"a":[1.0,"é<&>"],"b":{"x":null,"y":12345678901234567890}}' | sha256sum
 	const canonical = `{"a":[1.0,"é<&>"],"b":{"x":null,"y":12345678901234567890}}`

@@ -42,7 +42,7 @@ func TestRetry_After_Pauses(t *testing.T) {
 	})
 }
 
-// A final error or the end of ctx ends a retry immediately.
+// A retry ends immediately after a final error or when ctx ends.
 func TestRetry_After_Final(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

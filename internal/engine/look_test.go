@@ -12,7 +12,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// slowCounts is a store whose counts take a second and report cost as their cost.
+// slowCounts is a store whose counts take a second and report the given cost.
 type slowCounts struct {
 	Backend
 	OperatorStore
@@ -34,8 +34,8 @@ func (s *slowCounts) Counts(context.Context, Querier, row.JobSelect, int64, time
 	return nil, s.cost, nil
 }
 
-// A count that took a second is cached for a hundred seconds for all concurrent callers. A small
-// count is taken on every call.
+// A count that took a second is cached for a hundred seconds for all concurrent callers. Small numbers are counted on
+// every call.
 func TestEngine_Stats_Budget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowCounts{cost: freshCost}
