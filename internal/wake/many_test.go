@@ -42,8 +42,8 @@ func (l *fakeLog) add(n int, name string) {
 	}
 }
 
-// The cost of a wake-up depends on the number of waiters concerned. Rows for other names wake no
-// waiter, whether they arrive one at a time or in a single commit.
+// The cost of a wake-up depends on the number of waiters that are waiting for the changes. Rows for other names don't
+// wake any waiter, whether they arrive separately or in a single commit.
 func TestNotifier_ManyWaiters_OnlyThoseConcerned(t *testing.T) {
 	const others = 5 * tailPage
 	for name, kind := range map[string]Kind{"channels": ChannelMessage, "topics": TopicEvent} {
@@ -81,8 +81,8 @@ func TestNotifier_ManyWaiters_OnlyThoseConcerned(t *testing.T) {
 	}
 }
 
-// A selection that skips events is woken from time to time, so that it does not fall behind
-// forever. Waiters for a single topic are not.
+// A selection that skips events is woken occasionally, so that it doesn't fall further and further behind. Waiters
+// for a single topic aren't.
 func TestNotifier_ManyWaiters_SparseCatchUp(t *testing.T) {
 	n, _ := newNotifier(t)
 	log := new(fakeLog)

@@ -17,8 +17,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// testStatements are a real store's statements. store_test.go sets them, because this package cannot
-// import the store.
+// testStatements holds a real store's statements. store_test.go sets it, because this package can't import the store.
 var testStatements Statements
 
 var errReplaced = errors.New("the database was replaced")
@@ -56,7 +55,7 @@ func newNotifier(t *testing.T) (*Notifier, *fakeWatcher) {
 	return n, w
 }
 
-// Until looks first, sleeps until its key is woken, and looks again.
+// Until calls look first, sleeps until its key is woken, and calls look again.
 func TestNotifier_Until_Wake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, w := newNotifier(t)
@@ -87,8 +86,8 @@ func TestNotifier_Until_Wake(t *testing.T) {
 	})
 }
 
-// A stored second that overflows time.Time to a moment in the past is requested as a time in the
-// future. Otherwise the watcher would look at once, request the same second again, and never rest.
+// A stored second that overflows time.Time to a moment in the past is requested as a time in the future. Otherwise
+// the watcher would check immediately, request the same second again, and never rest.
 func TestNotifier_WakeAt_FarAway(t *testing.T) {
 	n, w := newNotifier(t)
 	n.sources.wakeAt(time.Time{})
@@ -102,7 +101,7 @@ func TestNotifier_WakeAt_FarAway(t *testing.T) {
 	}
 }
 
-// Until looks again once the time returned by look has passed, and not earlier.
+// Until calls look again once the time returned by look has passed, and not earlier.
 func TestNotifier_Until_Time(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, _ := newNotifier(t)
@@ -153,7 +152,7 @@ func TestNotifier_Wake_Patterns(t *testing.T) {
 	require.Empty(t, other.C())
 }
 
-// A commit raises the signals that its waiters wait for, and no two kinds share a signal.
+// A commit raises the signals that its waiters are waiting for, and no two kinds share a signal.
 func TestSignals_Kinds(t *testing.T) {
 	var taken Signals
 	for kind := range kinds {
@@ -173,8 +172,7 @@ func TestSignals_Kinds(t *testing.T) {
 	require.Equal(t, Signals(1)<<10, signalsOf(QueueReady, "mail"))
 }
 
-// A filter is woken by the events that pass it. A pattern with a filter is woken by matching events
-// of its topics.
+// A filter is woken by the events that match it. A pattern with a filter is woken by matching events of its topics.
 func TestNotifier_Wake_Filters(t *testing.T) {
 	n, w := newNotifier(t)
 	is := func(key string) *row.Filter { return &row.Filter{Op: row.KeyIs, Key: key} }
@@ -195,7 +193,7 @@ func TestNotifier_Wake_Filters(t *testing.T) {
 	require.Empty(t, n.sparse)
 }
 
-// The index of sparse selections finds the same ids as a check of every selection.
+// The index of sparse selections finds the same IDs as a check of every selection.
 func TestSparse_Concerned_All(t *testing.T) {
 	keys := []string{"", "a", "ab", "b", "\x00", "{}"}
 	topics := []string{"orders", "ord", "o*", "*"}
@@ -263,7 +261,7 @@ func TestLogTail_Gained_Once(t *testing.T) {
 	require.Empty(t, gained())
 }
 
-// If a query fails, all names are woken, so that each waiter runs into the error itself.
+// If a query fails, all names are woken, so that each waiter encounters the error itself.
 func TestNotifier_Changed_Error(t *testing.T) {
 	n, _ := newNotifier(t)
 	w := n.Subscribe(Key{Kind: QueueReady, Name: "jobs"})
@@ -298,7 +296,7 @@ func TestFIFO_Order(t *testing.T) {
 	require.Len(t, f.byName, 1, "an empty list is not kept")
 }
 
-// A KeyedMutex is granted in order of arrival to one holder at a time, and names are independent.
+// A KeyedMutex is granted in order of arrival to a single holder at a time, and names are independent.
 func TestKeyedMutex_Order(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m KeyedMutex
@@ -329,7 +327,7 @@ func TestKeyedMutex_Order(t *testing.T) {
 	})
 }
 
-// A Lock whose ctx ends leaves the line and does not block the next waiter.
+// A Lock call whose ctx ends leaves the queue and doesn't block the next waiter.
 func TestKeyedMutex_Cancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m KeyedMutex
