@@ -29,7 +29,7 @@ func this(t *testing.T) row.Process {
 	return put[0].Process
 }
 
-// The state of a process follows from its boot, PID namespace, id and start time.
+// The state of a process is determined by its boot, PID namespace, ID and start time.
 func TestLifeOf(t *testing.T) {
 	me := this(t)
 	require.EqualValues(t, os.Getpid(), me.PID)

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// file simulates the file a register writes to.
+// file simulates the file that a register writes to.
 type file struct {
 	mu     sync.Mutex
 	all    map[string]row.Worker
@@ -88,8 +88,8 @@ func pass(d time.Duration) {
 
 var queues = []string{"a", "b"}
 
-// Loops that start together share a write, and the end of a loop deletes its rows at once. In
-// between nothing is written, however long the loops wait.
+// Loops that start together share a write, and when a loop ends its rows are deleted immediately. In between nothing
+// is written, no matter how long the loops wait.
 func TestRegister_Quiet(t *testing.T) {
 	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
 		leave, leaveOther := r.Enter("w", queues, 4), r.Enter("v", queues, 4)
@@ -110,7 +110,7 @@ func TestRegister_Quiet(t *testing.T) {
 	})
 }
 
-// A loop that ends at once is never written.
+// A loop that ends right away is never written.
 func TestRegister_Short(t *testing.T) {
 	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
 		leave := r.Enter("w", queues, 4)
@@ -122,8 +122,7 @@ func TestRegister_Short(t *testing.T) {
 	})
 }
 
-// The first commit after 20 ms carries the rows. Later, a commit per minute updates their last-seen
-// time.
+// The first commit after 20 ms carries the rows. After that, one commit a minute updates their last-seen time.
 func TestRegister_Carried(t *testing.T) {
 	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
 		since := time.Now().UnixMilli()
@@ -211,7 +210,7 @@ func TestRegister_Meanwhile(t *testing.T) {
 	})
 }
 
-// A loop that ends while its row is being written still deletes the row before its end.
+// A loop that ends while its row is being written still deletes the row before it returns.
 func TestRegister_EndsMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T, r *presence.Register, f *file) {
 		leave := r.Enter("w", queues, 4)
