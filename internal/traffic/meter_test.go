@@ -33,7 +33,7 @@ func bubble(t *testing.T, fn func(t *testing.T, m *traffic.Meter, alone *int)) {
 
 var one = traffic.Counts{Enqueued: 1}
 
-// While there are commits, one per second carries the counts, and the meter makes no writes of its
+// As long as there are commits, one of them carries the counts every second, and the meter makes no writes of its
 // own.
 func TestMeter_Carried(t *testing.T) {
 	bubble(t, func(t *testing.T, m *traffic.Meter, alone *int) {
@@ -51,7 +51,7 @@ func TestMeter_Carried(t *testing.T) {
 	})
 }
 
-// After the last commit, the remaining counts are written once, and then nothing more.
+// After the last commit, the remaining counts are written once, and then nothing more is written.
 func TestMeter_Quiet(t *testing.T) {
 	bubble(t, func(t *testing.T, m *traffic.Meter, alone *int) {
 		m.Add(time.Now(), "jobs", one)
