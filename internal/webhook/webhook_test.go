@@ -26,7 +26,7 @@ const (
 	vectorSignature = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 )
 
-// otherSecret is the base64 encoding of 24 letters a.
+// otherSecret is the base64 encoding of the letter a, repeated 24 times.
 const otherSecret = "whsec_YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFh"
 
 func TestKeys_Sign_IsThatOfTheSpecification(t *testing.T) {
@@ -54,7 +54,7 @@ func TestKeys_Sign_SeveralSecrets(t *testing.T) {
 	require.Equal(t, first+" "+vectorSignature, header.Get("webhook-signature"))
 }
 
-// Sign escapes full stops in the id, because they separate the parts of the signed text.
+// Sign escapes periods in the ID, because they separate the parts of the signed text.
 func TestKeys_Sign_IDWithFullStop(t *testing.T) {
 	s, err := ParseKeys(vectorSecret)
 	require.NoError(t, err)
@@ -155,8 +155,7 @@ func TestKeys_Verify_Refused(t *testing.T) {
 	require.ErrorIs(t, err, ErrSignature, "without a key")
 }
 
-// Verify accepts the output of Sign, and rejects any other split of the signed text into id, time and
-// payload.
+// Verify accepts the output of Sign, and rejects any other split of the signed text into ID, time and payload.
 func FuzzKeys_Verify(f *testing.F) {
 	f.Add("msg_1", int64(vectorTime), []byte("{}"), []byte("1."), "a.1")
 	f.Add("orders.eu/0/1", int64(-1), []byte(nil), []byte("x"), "")
@@ -172,7 +171,7 @@ func FuzzKeys_Verify(f *testing.F) {
 			return
 		}
 		if year := now.Year(); year < 1 || year > 9999 {
-			return // package time is not exact for such values
+			return // package time isn't exact for such values
 		}
 		require.NoError(t, err)
 		require.Equal(t, sent, got)
