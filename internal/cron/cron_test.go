@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 	"time"
-	_ "time/tzdata" // for machines without a zone database
+	_ "time/tzdata" // for machines without a time zone database
 
 	"github.com/stretchr/testify/require"
 
@@ -137,8 +137,8 @@ func TestCron_Next_BadTimestamps(t *testing.T) {
 	}
 }
 
-// A schedule can fire at the zero time, the first second of the year 1, which robfig also returns
-// for no match.
+// A schedule can fire at the zero time, the first second of the year 1, which robfig also returns if there is no
+// match.
 func TestCron_Next_ZeroTime(t *testing.T) {
 	require.True(t, next(t, "0 0 1 1 *", time.Time{}.Add(-time.Hour)).IsZero())
 	require.Equal(t, 1, next(t, "0 0 1 1 *", time.Time{}.In(time.FixedZone("", -3600))).Year())

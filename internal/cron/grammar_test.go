@@ -51,7 +51,7 @@ func TestCron_Parse_Fields(t *testing.T) {
 		"05":                   {5},
 		"+0005":                {5},
 		"00000000000000000059": {59},
-		"5/10":                 {5}, // not from 5 on, as in other crons
+		"5/10":                 {5}, // not from 5 on, as in other cron implementations
 		"5/1":                  {5},
 		"5/+10":                {5},
 		"0/15":                 {0},
@@ -102,7 +102,7 @@ func TestCron_Parse_Bounds(t *testing.T) {
 		"0 0 * * 6":       {6, 13, 20, 27},
 		"0 0 * * */3":     {0, 3, 6, 7, 10, 13, 14, 17, 20, 21, 24, 27, 28},
 		"0 0 * * 1-5/4":   {1, 5, 8, 12, 15, 19, 22, 26, 29},
-		"0 0 13 * 5":      {12}, // both day fields: Friday 13 October 2023
+		"0 0 13 * 5":      {12}, // both day fields: Friday, October 13, 2023
 		"0 0 13 * 4":      nil,
 		"0 0 1-7 * 1":     {1}, // the first Monday
 		"0 0 */2 * 0":     {0, 14, 28},
@@ -114,7 +114,7 @@ func TestCron_Parse_Bounds(t *testing.T) {
 	}
 }
 
-// Any Unicode white space separates fields.
+// Any Unicode whitespace separates fields.
 func TestCron_Parse_UnicodeSpace(t *testing.T) {
 	for _, spec := range []string{
 		"7 8 9 10 *",

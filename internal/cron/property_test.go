@@ -88,8 +88,8 @@ func (d draw) from(loc *time.Location) time.Time {
 	return from
 }
 
-// Next returns the first match. The walker checks every instant up to the result, or for some days
-// or hours if the result is far away.
+// Next returns the first match. The walker checks every instant up to the result, or up to some hours or days if the
+// result is far away.
 func TestCron_Next_FirstMatch(t *testing.T) {
 	check(t, func(t draw) {
 		loc := zone(t, t.among(zones...))

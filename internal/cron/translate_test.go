@@ -11,7 +11,7 @@ import (
 	"github.com/honker-go/honker/internal/cron"
 )
 
-// Specs of other crons are translated to honker's dialect, and specs in the dialect are unchanged.
+// Specs for other cron implementations are translated to honker's dialect, and specs in the dialect are unchanged.
 func TestCron_Translate(t *testing.T) {
 	for spec, want := range map[string]string{
 		" 30 5 * * * * ":       " 30 5 * * * * ",
@@ -109,7 +109,7 @@ func TestCron_Last_AsStepped(t *testing.T) {
 	}
 }
 
-// Last is fast after a standstill of any length.
+// Last is fast no matter how long nothing has fired.
 func TestCron_Last_Far(t *testing.T) {
 	now, second := time.Now().Truncate(time.Second), time.Unix(1, 0)
 	for _, spec := range []string{"@every 1s", "* * * * * *"} {

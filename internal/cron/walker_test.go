@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// walker finds the next fire slowly: it steps from instant to instant, and checks the time that
-// clocks show. It shares no code with the package.
+// walker finds the next fire time the slow way: it steps from instant to instant and checks the time that clocks
+// show. It shares no code with the package.
 //
 // Let w be a wall clock time that matches the fields, and is later than the wall clock at the
 // start. An instant fires for w if it shows w and no later instant does, or if the clocks jump over

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shift is a clock change: from at on, clocks are offset seconds ahead of UTC.
+// shift is a clock change: starting at the time at, clocks are offset seconds ahead of UTC.
 type shift struct {
 	at     int64
 	offset int32
@@ -59,8 +59,8 @@ func TestCron_Zone_LeapYearEnd(t *testing.T) {
 	}
 }
 
-// A gap longer than the horizon is an error. No real clock jumps that far: this zone skips the
-// years from 1970 to 2105.
+// It is an error if a gap is longer than the horizon. No real clock jumps that far: this zone skips the years from
+// 1970 to 2105.
 func TestCron_Zone_LongGap(t *testing.T) {
 	loc := madeZone(t, -1<<31, []shift{{1 << 31, 1<<31 - 1}}, "")
 	from := time.Date(1969, 12, 31, 0, 0, 0, 0, time.UTC).Add(1 << 31 * time.Second)
