@@ -58,8 +58,7 @@ func TestProc_Talk(t *testing.T) {
 	require.Equal(t, []string{"bye"}, p.End())
 }
 
-// A child, and also its own children, run in the emulator of the parent. The emulator is a script
-// that records its invocations.
+// A child and its own children run in the parent's emulator. The emulator is a script that records its invocations.
 func TestProc_Emulator(t *testing.T) {
 	dir := t.TempDir()
 	emulator, asked := filepath.Join(dir, "emulator"), filepath.Join(dir, "asked")

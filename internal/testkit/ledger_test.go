@@ -24,7 +24,7 @@ func TestLedger_InOrder(t *testing.T) {
 	require.Equal(t, []testkit.Entry{{"ran", 0}, {"ran", 7}, {"ran", 1}, {"ran", 7}}, got)
 }
 
-// An incomplete last line is ignored, and a malformed line is an error.
+// An incomplete last line is ignored, but a malformed line is an error.
 func TestLedger_HalfLine(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a")
