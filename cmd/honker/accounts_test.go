@@ -59,8 +59,8 @@ func TestUI_Basic(t *testing.T) {
 	require.Equal(t, "bob", stats.Pause.By)
 }
 
-// Without a proxy, a page of another site is rejected by its Host header even with a valid password. Behind a
-// proxy the Host is not checked.
+// Without a proxy, a page from another site is rejected because of its Host header even with a valid password. Behind
+// a proxy, the Host isn't checked.
 func TestUI_Basic_Host(t *testing.T) {
 	t.Parallel()
 	dir, _, _ := newFile(t)
@@ -124,7 +124,7 @@ func TestAccounts_HashOnce(t *testing.T) {
 	require.True(t, allow(request("ann", "secret")))
 	require.Equal(t, 8, hashed, "what is wrong takes nothing from what was right")
 
-	require.NoError(t, s.turns.take(t.Context(), netip.Prefix{}, [32]byte{})) // stands for another request being hashed
+	require.NoError(t, s.turns.take(t.Context(), netip.Prefix{}, [32]byte{})) // stands in for another request that is being hashed
 	require.True(t, allow(request("ann", "secret")))
 	gone := request("ann", "wrong")
 	ctx, leave := context.WithCancel(t.Context())
@@ -136,8 +136,8 @@ func TestAccounts_HashOnce(t *testing.T) {
 // hashOfCost returns a hash with the given cost.
 func hashOfCost(cost string) string { return "$2y$" + cost + hashOfSecret[6:] }
 
-// A hash with a high cost would hold up all logins, and hashes of different costs would reveal by response times
-// which names exist. Both are rejected at the start.
+// A hash with a high cost would hold up all logins, and hashes with different costs would reveal through response
+// times which names exist. Both are rejected at startup.
 func TestAccounts_Cost(t *testing.T) {
 	t.Parallel()
 	start := func(env string, given ...string) error {

@@ -11,8 +11,8 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// fillBlocked stores times from a wrong clock in app.db, for partitions 1 and 3 of a relay queue and for an actor's
-// name.
+// fillBlocked stores times from a clock that is wrong in app.db, for partitions 1 and 3 of a relay queue and for an
+// actor's name.
 func fillBlocked(t *testing.T) *honker.DB {
 	t.Helper()
 	db := open(t, "app.db")

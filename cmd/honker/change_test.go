@@ -16,7 +16,7 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// An interrupt between two transactions keeps the first, and reports how much is left.
+// After an interrupt between two transactions, the first is kept and the command reports how much is left.
 func TestChange_Interrupted(t *testing.T) {
 	dir, db, _ := newFile(t)
 	const all = 20_000
@@ -45,7 +45,7 @@ INSERT INTO _honker_dead (id, queue, payload, died_at) SELECT n, 'jobs', '1', n 
 	require.Contains(t, got.out, `"left": `)
 }
 
-// An interrupt ends an unanswered question, and nothing is changed.
+// An interrupt cancels an unanswered question, and nothing is changed.
 func TestConfirm_Interrupted(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
 		unanswered, answer := io.Pipe()
@@ -62,7 +62,7 @@ func TestConfirm_Interrupted(t *testing.T) {
 	})
 }
 
-// Jobs that die while the user is being asked are not part of the number shown, and are kept.
+// Jobs that die while the user is being asked aren't part of the number shown, and are kept.
 func TestConfirm_LaterDeaths(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
 		question, answer := io.Pipe()

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Output without line ends is passed on in parts while the command runs, and only its end is kept.
+// Output without line endings is forwarded in parts while the command runs, and only the end of it is kept.
 func TestEnding_LongLine(t *testing.T) {
 	t.Parallel()
 	for _, part := range []string{strings.Repeat("x", 32<<10), "50 %\r", strings.Repeat("\x00", 100), strings.Repeat("y", 200<<10)} {
@@ -25,7 +25,7 @@ func TestEnding_LongLine(t *testing.T) {
 	}
 }
 
-// Lines are passed on whole even if written in parts. The last bytes become the error of the job.
+// Lines are forwarded whole even if they are written in parts. The last bytes become the job's error.
 func TestEnding_Lines(t *testing.T) {
 	t.Parallel()
 	var passed bytes.Buffer

@@ -56,7 +56,7 @@ func TestColumns_BeforeAChange(t *testing.T) {
 	})
 }
 
-// A feed prints only the selected columns, in its header too.
+// A feed prints only the selected columns, in the header as well.
 func TestColumns_Feed(t *testing.T) {
 	t.Parallel()
 	for shown, want := range map[format]string{formatTable: "NAME  KIND\nx     queue\n", formatTSV: "name\tkind\nx\tqueue\n"} {
@@ -69,8 +69,8 @@ func TestColumns_Feed(t *testing.T) {
 	}
 }
 
-// Each command offers the columns of its tables. Each command with a table is run with all its columns in a different
-// order.
+// Each command accepts the columns of its tables. Each command with a table is run with all its columns in a
+// different order.
 func TestColumns_EachCommand(t *testing.T) {
 	tables := []string{ // in this order, so that each command finds its object
 		"status", "doctor", "check", "workers emails", "queues", "queue show emails", "queue why emails", "queue pause emails", "queue resume emails",

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Doctor notes the oldest safe version of Litestream if Litestream replicates the file. The note changes neither
-// the output for scripts nor the exit code.
+// Doctor notes the oldest safe version of Litestream if Litestream replicates the file. The note doesn't change the
+// output for scripts or the exit code.
 func TestDoctor_Litestream_IsNoted(t *testing.T) {
 	dir, _, _ := newFile(t)
 	p := &person{t: t, env: map[string]string{"HONKER_FILE": filepath.Join(dir, "app.db")}}

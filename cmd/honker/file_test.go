@@ -77,7 +77,7 @@ func TestFile_Refused(t *testing.T) {
 	}
 }
 
-// Every command that meets a damaged page reports the file as damaged and suggests a remedy.
+// Every command that encounters a damaged page reports that the file is damaged and suggests a remedy.
 func TestFile_Damaged(t *testing.T) {
 	t.Parallel()
 	dir, db, q := newFile(t)

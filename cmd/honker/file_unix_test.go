@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// asAnother runs the command as a user without write permission. Root, which could write any file, switches to an
+// asAnother runs the command as a user without write permission. Root, which could write to any file, switches to an
 // unprivileged user.
 func asAnother(t *testing.T, dir string, args ...string) said {
 	t.Helper()

@@ -125,7 +125,7 @@ func TestGolden_Workers(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
 		db := open(t, "app.db")
 		seen := time.Now().Add(-90 * time.Second).UnixMilli()
-		for id, boot := range map[string]any{"killed": "another", "elsewhere": nil} { // a live worker has a random id
+		for id, boot := range map[string]any{"killed": "another", "elsewhere": nil} { // a live worker has a random ID
 			_, err := db.SQL().Exec(`INSERT INTO _honkerx_workers (worker, queue, host, boot, pid_space, pid, pid_start, version, slots, since_ms, seen_ms)
 VALUES (?3, 'emails', 'web1', ?1, 'pid', 4711, 1, 'v1.0.0', 4, ?2, ?2)`, boot, seen, id)
 			require.NoError(t, err)

@@ -135,8 +135,8 @@ func TestJSON_HostileText(t *testing.T) {
 	}
 }
 
-// Output for people contains no characters that a terminal would act on, hints and metrics included. An export to
-// a file has the exact bytes of the payloads.
+// Output for people, including hints and metrics, contains no characters that a terminal would act on. An export to a
+// file has the exact bytes of the payloads.
 func TestOutput_HostileFile(t *testing.T) {
 	t.Parallel()
 	dir, db, _ := newFile(t)
@@ -208,14 +208,14 @@ func TestTable_Cells(t *testing.T) {
 		require.NoError(t, a.writeTable([]string{"name", "n"}, [][]cell{{text(value), text("x")}, {text("12345678"), text("x")}}))
 		require.NoError(t, a.out.Flush())
 		if strings.ContainsRune(value, '\x1b') {
-			continue // escapes in a value are shown, and not obeyed
+			continue // escapes in a value are shown, not obeyed
 		}
 		line, _, _ := strings.Cut(b.String(), "\n")
 		require.Equal(t, value+strings.Repeat(" ", 8-want+2)+"x", line)
 	}
 }
 
-// A long value is cut to 60 cells, however many characters that are.
+// A long value is cut to 60 cells, no matter how many characters that is.
 func TestTable_Long(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]string{
@@ -230,7 +230,7 @@ func TestTable_Long(t *testing.T) {
 	require.Less(t, len(marks), 2000, "marks without a width are bounded too")
 }
 
-// A closed pipe is not an error, wherever in the output it happens.
+// A closed pipe isn't an error, no matter where in the output it happens.
 func TestOutput_ClosedPipe(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
 		fillStreams(t)

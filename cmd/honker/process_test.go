@@ -69,7 +69,7 @@ func newFile(t *testing.T) (dir string, db *honker.DB, q *honker.Queue[int]) {
 	return dir, db, honker.NewQueue[int](db, "jobs", nil)
 }
 
-// The exit codes are stable, since scripts rely on them.
+// The exit codes are stable, because scripts rely on them.
 func TestProcess_ExitCodes(t *testing.T) {
 	t.Parallel()
 	dir, _, q := newFile(t)
@@ -123,7 +123,7 @@ func TestProcess_ExitCodes(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(dir, "no.db"))
 }
 
-// A closed output is neither an error nor reported.
+// Closing the output isn't an error and isn't reported.
 func TestProcess_ClosedPipe(t *testing.T) {
 	t.Parallel()
 	dir, _, q := newFile(t)
@@ -145,7 +145,7 @@ func TestProcess_ClosedPipe(t *testing.T) {
 	}
 }
 
-// A command that follows the file ends without an error with the first line it cannot write.
+// A command that follows the file ends without an error at the first line it can't write.
 func TestProcess_ClosedPipeOfFeed(t *testing.T) {
 	t.Parallel()
 	dir, db, q := newFile(t)
@@ -199,7 +199,7 @@ func TestProcess_Replaced(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, cmd.Start())
 		said := bufio.NewReader(errs)
-		_, err = said.ReadString('\n') // the message that it follows the file
+		_, err = said.ReadString('\n') // the message that it is following the file
 		require.NoError(t, err)
 		require.NoError(t, os.Rename(filepath.Join(dir, "other.db"), filepath.Join(dir, "app.db")))
 		rest, err := io.ReadAll(said)
@@ -210,7 +210,7 @@ func TestProcess_Replaced(t *testing.T) {
 	}
 }
 
-// An interrupt ends a command that waits for input. The command reports how much it has added.
+// An interrupt ends a command that is waiting for input. The command reports how much it has added.
 func TestProcess_Interrupt(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
@@ -238,7 +238,7 @@ func TestProcess_Interrupt(t *testing.T) {
 	require.Contains(t, errs.String(), "interrupted: added 3 jobs\n")
 }
 
-// Writes wait for a busy file for as long as --timeout says. Reads do not wait.
+// Writes wait for a busy file for as long as --timeout allows. Reads don't wait.
 func TestProcess_Busy(t *testing.T) {
 	t.Parallel()
 	dir, db, _ := newFile(t)

@@ -48,7 +48,7 @@ func TestGolden_Retention(t *testing.T) {
 	})
 }
 
-// A dry run counts the rows that the next round of maintenance deletes.
+// A dry run counts the rows that the next round of maintenance will delete.
 func TestRetention_DryRun(t *testing.T) {
 	inFile(t, func(t *testing.T, s *session) {
 		db := open(t, "app.db")

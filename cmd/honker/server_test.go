@@ -55,8 +55,8 @@ func lastsFor(t *testing.T, h http.Handler, request string) (answer string, took
 	return answer, took
 }
 
-// The server gives up on clients that send a body slowly, send nothing, do not read, or send too large a header.
-// This applies to clients without access too.
+// The server gives up on clients that send a body slowly, send nothing, don't read, or send too large a header. This
+// also applies to clients without access.
 func TestServer_GivesUpOnSlowClients(t *testing.T) {
 	refuses := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
 	reads := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })

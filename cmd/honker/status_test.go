@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each format of status has the problems and the queues, and programs can tell them apart.
+// Each output format of status has the problems and the queues, and programs can tell them apart.
 func TestStatus_Formats(t *testing.T) {
 	t.Parallel()
 	dir, _, q := newFile(t)
@@ -59,7 +59,7 @@ func TestStatus_Formats(t *testing.T) {
 	require.Equal(t, "\n", empty.run("status", "-q").out)
 }
 
-// A live worker has no last-seen time, since it makes no commits while it waits.
+// A live worker has no last-seen time, because it doesn't commit while it waits.
 func TestWorkers_Seen(t *testing.T) {
 	t.Parallel()
 	dir, _, _ := newFile(t)

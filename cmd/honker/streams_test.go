@@ -127,7 +127,7 @@ func TestGolden_Groups(t *testing.T) {
 	})
 }
 
-// The last events are found even with many events of other topics between them.
+// The last events are found even if there are many events of other topics between them.
 func TestTail_Sparse(t *testing.T) {
 	t.Parallel()
 	dir, db, _ := newFile(t)

@@ -53,7 +53,7 @@ func inReading() frame {
 	return frame{reading: r, color: true}
 }
 
-// No frame exceeds the terminal in width or height, whatever the names are.
+// No frame exceeds the terminal's width or height, no matter what the names are.
 func TestFrame_Fits(t *testing.T) {
 	t.Parallel()
 	for _, width := range []int{1, 2, 12, 40, 79, 80, 120, 250} {
@@ -74,7 +74,7 @@ func TestFrame_Fits(t *testing.T) {
 	}
 }
 
-// A line is cut to the width of the terminal, and its color is switched off.
+// A line is cut to the width of the terminal, and its color is turned off.
 func TestFrame_Cut(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -90,7 +90,7 @@ func TestFrame_Cut(t *testing.T) {
 	}
 }
 
-// The last 60 seconds combine the current minute with a share of the previous minute.
+// The last 60 seconds combine the current minute with part of the previous minute.
 func TestFlow_LastMinute(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 23, 12, 4, 15, 0, time.UTC)
@@ -139,7 +139,7 @@ func TestCommitCount_Rate(t *testing.T) {
 	require.Contains(t, frame{reading: reading{File: &admin.FileInfo{Path: "app.db"}, Commits: r.Commits}}.head(), "commits ")
 }
 
-// A quiet file is read once, a busy file four times per second.
+// A quiet file is read once; a busy file is read four times per second.
 func TestTop_Readings(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "app.db")
 	synctest.Test(t, func(t *testing.T) {
@@ -234,7 +234,7 @@ func TestTop_Keys(t *testing.T) {
 		m.Update(tea.WindowSizeMsg{Width: 30, Height: 30})
 		m.keys("e")
 		shows("    job 6 is running, and no\n    other job of the queue")
-		m.Update(tea.WindowSizeMsg{}) // from a terminal that does not know its size
+		m.Update(tea.WindowSizeMsg{}) // from a terminal that doesn't know its size
 		m.keys("e")
 		shows("    job 6 is running, and no other job of the queue")
 		m.Update(tea.WindowSizeMsg{Width: 100, Height: 30})
@@ -329,8 +329,8 @@ func TestTop_Terminal(t *testing.T) {
 	m.shows("before")
 }
 
-// Watching a file without commits takes no processor time. Processor time, unlike elapsed time, does not depend on
-// other load on the machine.
+// Watching a file without commits takes no processor time. Unlike elapsed time, processor time doesn't depend on what
+// else the machine is doing.
 func TestTop_QuietCostsNothing(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {

@@ -76,8 +76,8 @@ func TestDoor_WrongPasswords_ShutNoneOut(t *testing.T) {
 	}
 }
 
-// Addresses take turns. However many names an address tries, it delays another address by a single comparison. An
-// IPv6 network counts as a single address.
+// Addresses take turns. No matter how many names an address tries, it delays other addresses by only a single
+// comparison. An IPv6 network counts as a single address.
 func TestDoor_WrongPasswords_TurnsByAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const hashing = time.Second
@@ -102,7 +102,7 @@ func TestDoor_WrongPasswords_TurnsByAddress(t *testing.T) {
 	})
 }
 
-// A login that has waited too long is rejected, and frees its place.
+// A login that has waited too long is rejected and leaves the queue.
 func TestDoor_LoginWaits_NoLongerThan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := guarded(t, 8*time.Second)

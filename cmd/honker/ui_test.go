@@ -67,7 +67,7 @@ func newVisitor(t *testing.T, at *url.URL, transport http.RoundTripper) *visitor
 	return &visitor{t: t, at: at, client: &http.Client{Jar: jar, Transport: transport}}
 }
 
-// stranger returns another browser without the visitor's cookie.
+// stranger returns another browser, without the visitor's cookie.
 func (v *visitor) stranger() *visitor {
 	return newVisitor(v.t, v.at, v.client.Transport)
 }
@@ -196,7 +196,7 @@ func TestUI_Origin(t *testing.T) {
 	}
 }
 
-// The stream of an open page ends without an error, and does not delay the end of the command.
+// The stream of an open page ends without an error, and doesn't delay the end of the command.
 func TestUI_InterruptWithOpenPage(t *testing.T) {
 	t.Parallel()
 	var stream io.ReadCloser
@@ -221,7 +221,7 @@ func TestUI_InterruptWithOpenPage(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The URL passed to the browser is valid only once, since it is visible in the arguments of a process.
+// The URL passed to the browser is valid only once, because it is visible in a process's arguments.
 func TestUI_Open(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -242,7 +242,7 @@ func TestUI_Open(t *testing.T) {
 	v.stranger().sees(http.StatusForbidden, opened)
 }
 
-// An address reachable by others is rejected before the command listens.
+// An address that others can reach is rejected before the command listens.
 func TestUI_Flags(t *testing.T) {
 	t.Parallel()
 	dir, _, _ := newFile(t)

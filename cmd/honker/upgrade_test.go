@@ -52,7 +52,7 @@ func TestGolden_Upgrade(t *testing.T) {
 	})
 }
 
-// The only file in the directory is found, whichever version created it. Rejected files are left unchanged.
+// The only file in the directory is found, no matter which version created it. Rejected files are left unchanged.
 func TestUpgrade_OnlyFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

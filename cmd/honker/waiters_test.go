@@ -23,7 +23,7 @@ func phaseOf(t *testing.T, db *honker.DB, id int64) honker.Phase {
 	return job.Phase
 }
 
-// A job with waiters is cancelled only if the command says what happens to them. Otherwise nothing changes.
+// A job with waiters is cancelled only if the command specifies how to treat them. Otherwise nothing changes.
 func TestJobCancel_Waiters(t *testing.T) {
 	t.Parallel()
 	dir, db, q := newFile(t)
@@ -121,7 +121,7 @@ func TestBatchCancel(t *testing.T) {
 	require.NoError(t, db.Check(t.Context()))
 }
 
-// A dead job with waiters is discarded only if the command says what happens to them.
+// A dead job with waiters is discarded only if the command specifies how to treat them.
 func TestDeadDiscard_Waiters(t *testing.T) {
 	t.Parallel()
 	dir, db, q := newFile(t)

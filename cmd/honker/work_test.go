@@ -92,7 +92,7 @@ func line1(t *testing.T, r *bufio.Reader) string {
 	return strings.TrimSpace(line)
 }
 
-// After SIGTERM the running command may finish, and no other command starts.
+// After SIGTERM, the running command may finish, and no other command starts.
 func TestWork_Drain(t *testing.T) {
 	t.Parallel()
 	dir, db, q := newFile(t)
@@ -115,7 +115,7 @@ func TestWork_Drain(t *testing.T) {
 	require.Zero(t, second.Attempts)
 }
 
-// A second signal ends the commands and their children, and returns their jobs to the queue.
+// A second signal terminates the commands and their children, and returns their jobs to the queue.
 func TestWork_SecondSignal(t *testing.T) {
 	t.Parallel()
 	dir, db, q := newFile(t)
@@ -201,7 +201,7 @@ func TestWork_Ends(t *testing.T) {
 	require.Contains(t, dead.LastError, "timeout after 3s: signal: terminated")
 }
 
-// A command that cannot be run is reported before a job is claimed. Commands have the default signal handling.
+// A command that can't be run is reported before any job is claimed. Commands have the default signal handling.
 func TestWork_Command(t *testing.T) {
 	t.Parallel()
 	dir, db, q := newFile(t)
@@ -255,7 +255,7 @@ func TestLockRun(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
-// A signal is passed on, and the lock is released afterwards.
+// A signal is passed on, and the lock is released afterward.
 func TestLockRun_Signal(t *testing.T) {
 	t.Parallel()
 	dir, db, _ := newFile(t)
@@ -293,7 +293,7 @@ func TestLockRun_Broken(t *testing.T) {
 	require.Contains(t, errs.String(), "lock lost")
 }
 
-// A closed output ends the work, and no job stays claimed.
+// If the output is closed, the work ends and no job stays claimed.
 func TestWork_ClosedPipe(t *testing.T) {
 	t.Parallel()
 	dir, db, q := newFile(t)
