@@ -91,7 +91,7 @@ func nonZero(values map[string]float64) map[string]float64 {
 	return some
 }
 
-// A job that is cancelled while it runs counts in the places of its queue.
+// A job that is cancelled while it is running counts toward its queue's slots.
 func TestCollector_CancelledPlaces(t *testing.T) {
 	db := honkertest.Open(t, nil)
 	q := honker.NewQueue[int](db, "mails", nil)
@@ -231,7 +231,7 @@ func TestCollector_ScrapesShare(t *testing.T) {
 	})
 }
 
-// The result of a slow read is kept for twenty times as long.
+// The result of a slow read is kept for twenty times as long as the read took.
 func TestCollector_KeepsLongLooks(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		testkit.Enqueue(t, honker.NewQueue[int](db, "mails", nil), 1)
@@ -255,7 +255,7 @@ func TestCollector_KeepsLongLooks(t *testing.T) {
 	})
 }
 
-// A part that cannot be read keeps its values, which grow old. The failure is logged once.
+// A part that can't be read keeps its values, whose age increases. The failure is logged once.
 func TestCollector_FailedLook(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		testkit.Enqueue(t, honker.NewQueue[int](db, "mails", nil), 1)

@@ -86,7 +86,7 @@ func TestMetrics_Names(t *testing.T) {
 	}
 }
 
-// promtool runs promtool of Prometheus, or skips the test if it is not installed.
+// promtool runs Prometheus's promtool, or skips the test if it isn't installed.
 func promtool(t *testing.T, stdin []byte, args ...string) {
 	t.Helper()
 	path, err := exec.LookPath("promtool")
@@ -135,8 +135,7 @@ func TestFiles_NameMetrics(t *testing.T) {
 	}
 }
 
-// The panels of the dashboard have unique ids and fit on the page, and promtool accepts their
-// queries.
+// The dashboard's panels have unique IDs and fit on the page, and promtool accepts their queries.
 func TestDashboard_Queries(t *testing.T) {
 	text, err := os.ReadFile("dashboards/honker.json")
 	require.NoError(t, err)

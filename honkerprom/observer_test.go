@@ -70,7 +70,7 @@ func TestObserver_Counts(t *testing.T) {
 	require.Contains(t, values, `honker_claims_lost_total{queue="mails"}`)
 }
 
-// The gauges of slots follow the running Work loops and their handlers.
+// The slot gauges follow the running Work loops and their handlers.
 func TestObserver_Slots(t *testing.T) {
 	honkertest.Bubble(t, func(t *testing.T, _ *honker.DB) {
 		reg := prometheus.NewPedanticRegistry()
@@ -124,8 +124,7 @@ func TestObserver_Labels(t *testing.T) {
 	require.Len(t, only(values, "honker_schedule_fires_total"), 3)
 }
 
-// Observers of two databases share their metrics. Observer panics for foreign metrics of the same
-// names.
+// Observers for two databases share their metrics. Observer panics if other metrics have the same names.
 func TestObserver_Registered(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	first, second := honkerprom.Observer(reg, nil), honkerprom.Observer(reg, nil)
