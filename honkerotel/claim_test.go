@@ -152,8 +152,8 @@ func TestSettles(t *testing.T) {
 	}
 }
 
-// A worker records spans of claims and settles if the options ask for them. With ParentFromJob, the
-// settles are in the trace of the job.
+// A worker records spans for claims and settles if the options ask for them. With ParentFromJob, the settles are in
+// the job's trace.
 func TestSettles_Work(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

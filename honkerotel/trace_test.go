@@ -23,8 +23,7 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// nested enqueues a job in a span of the application. The handler enqueues another job, and both
-// are run.
+// nested enqueues a job in an application span. The handler enqueues another job, and both are run.
 func nested(t *testing.T, opts honkerotel.Options) (spans map[string]tracetest.SpanStub) {
 	t.Helper()
 	db, tel, sdk := instrumented(t, opts)
@@ -112,7 +111,7 @@ func TestTrace_AmbientSpan(t *testing.T) {
 	require.Len(t, spans["process orders"].Links, 1)
 }
 
-// The jobs of an EnqueueMany share a span, and so do the events of a PublishMany.
+// The jobs of an EnqueueMany share a span, as do the events of a PublishMany.
 func TestTrace_Many(t *testing.T) {
 	db, tel, sdk := instrumented(t, honkerotel.Options{})
 	ctx, q := t.Context(), honker.NewQueue[int](db, "orders", nil)
@@ -132,7 +131,7 @@ func TestTrace_Many(t *testing.T) {
 	}
 }
 
-// A failure is recorded by its type and never by its text. A job that is postponed has not failed.
+// A failure is recorded by its type and never by its text. A postponed job has not failed.
 func TestTrace_Failures(t *testing.T) {
 	for want, fn := range map[string]func() error{
 		"":           func() error { return nil },
