@@ -48,8 +48,8 @@ func TestCommitter_PanicInOp(t *testing.T) {
 	require.True(t, free(s.connector))
 }
 
-// A ROLLBACK by a trigger of the application ends the batch's transaction. The batch fails as a
-// whole: later ops must not be committed one by one and reported as failed.
+// A ROLLBACK by one of the application's triggers ends the batch's transaction. The batch fails as a whole: later ops
+// must not be committed separately and reported as failed.
 func TestCommitter_RollbackWithin(t *testing.T) {
 	for name, ours := range map[string]bool{"on our connection": true, "on a foreign pool": false} {
 		t.Run(name, func(t *testing.T) {
@@ -79,8 +79,8 @@ func TestCommitter_RollbackWithin(t *testing.T) {
 	}
 }
 
-// If all connections of the pool are in use, the caller gets ErrBusy instead of a deadline error it
-// has not asked for.
+// If all of the pool's connections are in use, the caller gets ErrBusy instead of an error about a deadline it didn't
+// set.
 func TestCommitter_NoConnection(t *testing.T) {
 	path := file(t)
 	newPool(t, path, Config{})
@@ -94,8 +94,8 @@ func TestCommitter_NoConnection(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// A batch contains at least the leader's op, even if the process is preempted before the op for
-// longer than the time limit of a batch. An op that did not run must not be answered.
+// A batch contains at least the leader's op, even if the process is preempted before the op for longer than a batch's
+// time limit. An op that didn't run must not be answered.
 func TestCommitter_LateStart(t *testing.T) {
 	s, stored := newScene(t)
 	s.hold(t)

@@ -72,8 +72,8 @@ func (s *scene) queued() int {
 	return len(s.waiting)
 }
 
-// pile starts ops in turn, and returns when all of them wait. The first op is the leader's and
-// waits at the gate.
+// pile starts ops in order, and returns once all of them are waiting. The first op is the leader's and waits at the
+// gate.
 func (s *scene) pile(t *testing.T, ops ...testOp) (outcomes []<-chan error) {
 	t.Helper()
 	for _, o := range ops {
@@ -140,7 +140,7 @@ func TestCommitter_OneCommitForAll(t *testing.T) {
 	require.Len(t, stored(), 10)
 }
 
-// Ops run in the order of their arrival.
+// Ops run in the order in which they arrive.
 func TestCommitter_Order(t *testing.T) {
 	s, _ := newScene(t)
 	s.hold(t)
@@ -268,7 +268,7 @@ func TestCommitter_LeaderCtxEnds(t *testing.T) {
 	}
 }
 
-// If ctx ends after the op has started, the caller gets the actual outcome.
+// If ctx ends after the op has started, the caller still gets the actual outcome.
 func TestCommitter_Ctx_AfterStart(t *testing.T) {
 	for name, end := range map[string]error{"done": nil, "failed": errOp} {
 		t.Run(name, func(t *testing.T) {
@@ -355,8 +355,8 @@ func TestCommitter_Busy(t *testing.T) {
 	})
 }
 
-// Each caller gets the outcome of its own op. Among many callers, some ops fail and some contexts
-// end. Exactly the values of ops that returned nil are stored.
+// Each caller gets the outcome of its own op. Among many callers, some ops fail and some contexts end. The values of
+// ops that returned nil are stored, and no others.
 func TestCommitter_OwnOutcome(t *testing.T) {
 	for name, ours := range map[string]bool{"on our connection": true, "on a foreign pool": false} {
 		t.Run(name, func(t *testing.T) {

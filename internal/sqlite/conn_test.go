@@ -53,7 +53,7 @@ func TestConn_Stmt_Nested(t *testing.T) {
 	})
 }
 
-// The statement cache of a connection is bounded.
+// A connection's statement cache is limited in size.
 func TestConn_Stmt_CacheBounded(t *testing.T) {
 	_, pool := newPool(t, file(t), Config{})
 	own := borrow(t, pool)
@@ -101,7 +101,7 @@ func TestConn_Stmt_OnceNotKept(t *testing.T) {
 	require.Equal(t, []int64{3}, numbers(t, own, `PRAGMA user_version`))
 }
 
-// A cached statement sees changes of the schema since it was prepared.
+// A cached statement sees changes made to the schema since it was prepared.
 func TestConn_Stmt_SchemaChange(t *testing.T) {
 	_, pool := newPool(t, file(t), Config{})
 	own := borrow(t, pool)
@@ -116,7 +116,7 @@ func TestConn_Stmt_SchemaChange(t *testing.T) {
 	require.NoError(t, rows.Close())
 }
 
-// The verb of a statement is found behind spaces and comments.
+// A statement's verb is found even after spaces and comments.
 func TestConn_Stmt_Verb(t *testing.T) {
 	for query, want := range map[string]verb{
 		"":                              vOther,
@@ -182,7 +182,7 @@ func TestConn_TextTx_HoldsGate(t *testing.T) {
 					perform(t, own, end)
 					require.True(t, free(c))
 				}
-				// Without an end, the connection returns to the pool with an open transaction.
+				// If the transaction isn't ended, the connection returns to the pool with it open.
 				require.NoError(t, own.Close())
 				require.True(t, free(c))
 				perform(t, pool, `INSERT INTO t (v) VALUES (2)`)

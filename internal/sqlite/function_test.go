@@ -140,8 +140,8 @@ func TestFunction_Fails(t *testing.T) {
 	requireValue(t, pool, int64(1), `SELECT put(1)`)
 }
 
-// In a transaction, a failed call is undone alone and the rest can be committed. If the surrounding
-// statement writes, that is impossible, and the transaction fails.
+// In a transaction, only a failed call is undone and the rest can be committed. If the surrounding statement writes,
+// that is impossible, and the transaction fails.
 func TestFunction_FailsInTx(t *testing.T) {
 	_, pool := withFunctions(t)
 	for query, stays := range map[string]bool{
@@ -167,7 +167,7 @@ func TestFunction_FailsInTx(t *testing.T) {
 	}
 }
 
-// A rollback undoes the changes of functions.
+// A rollback undoes changes made by functions.
 func TestFunction_Rollback(t *testing.T) {
 	_, pool := withFunctions(t)
 	tx, err := pool.Begin()
@@ -219,8 +219,8 @@ func TestFunction_HiddenInView(t *testing.T) {
 	require.Equal(t, []int64{1, 2}, values(t, pool))
 }
 
-// commitElsewhere returns a function that lets another connection commit, as a second writer might
-// between the first read of a statement and its first write.
+// commitElsewhere returns a function that has another connection commit, as a second writer might between a
+// statement's first read and its first write.
 func commitElsewhere(other *sql.DB) Function {
 	return Function{"commit_elsewhere", 1, Reads, func(_ context.Context, _ row.Querier, _ time.Time, args []driver.Value) (driver.Value, error) {
 		_, err := other.Exec(`INSERT INTO t (v) VALUES ((SELECT max(v) FROM t) + 100)`)
@@ -246,7 +246,7 @@ func TestFunction_HiddenByView_SecondWriter(t *testing.T) {
 		`CREATE VIEW hidden AS SELECT put_two(commit_elsewhere(n) * 1000) AS v FROM (SELECT count(*) AS n FROM t)`)
 	own := borrow(t, pool)
 	before := c.Commits()
-	requireValue(t, own, int64(2000), `SELECT v FROM hidden`) // computed again, including the row of the second writer
+	requireValue(t, own, int64(2000), `SELECT v FROM hidden`) // computed again, including the second writer's row
 	require.Equal(t, []int64{0, 100, 2000, 2001}, values(t, own))
 	require.Equal(t, before+1, c.Commits())
 	require.True(t, free(c))
@@ -290,7 +290,7 @@ func TestFunction_HiddenByView_AfterFirstRow(t *testing.T) {
 	require.Equal(t, []int64{2}, values(t, pool))
 }
 
-// In a script, each call is atomic on its own.
+// In a script, each call is atomic by itself.
 func TestFunction_Script(t *testing.T) {
 	c, pool := withFunctions(t)
 	_, err := pool.Exec(`SELECT put_two(1); SELECT put_and_fail(5); SELECT put(7)`)
@@ -299,8 +299,7 @@ func TestFunction_Script(t *testing.T) {
 	require.True(t, free(c))
 }
 
-// The rows of a writing call are returned after the commit, so that reading them slowly blocks no
-// other writer.
+// The rows of a writing call are returned after the commit, so that reading them slowly doesn't block other writers.
 func TestFunction_RowsHoldNothing(t *testing.T) {
 	c, pool := withFunctions(t)
 	rows, err := pool.Query(`SELECT put(column1) AS p, 'x' AS x FROM (VALUES (1), (2), (3))`)
@@ -331,7 +330,7 @@ func TestFunction_CommitsOnce(t *testing.T) {
 	require.Equal(t, before, c.Commits(), "reading commits nothing")
 }
 
-// Functions that only read, and words that merely resemble a call, do not take the gate.
+// Functions that only read, and words that merely look like a call, don't take the gate.
 func TestFunction_TakesGate(t *testing.T) {
 	c, pool := withFunctions(t)
 	require.True(t, c.gate.tryEnter())
@@ -361,8 +360,8 @@ func TestFunction_CtxBetweenRows(t *testing.T) {
 	require.Empty(t, values(t, pool))
 }
 
-// Concurrent calls never fail with a busy error. A call holds the write lock from the start, so
-// writes of another process after the start of the statement do not matter.
+// Concurrent calls never fail with a busy error. A call holds the write lock from the start, so it doesn't matter if
+// another process writes after the statement has started.
 func TestFunction_NeverBusy(t *testing.T) {
 	_, pool := withFunctions(t)
 	other := foreign(t, pathOf(t, pool))
@@ -471,7 +470,7 @@ func TestFunction_NoLeak(t *testing.T) {
 	require.Equal(t, files, openFiles(t))
 }
 
-// openFiles returns the number of open descriptors of this process, on systems that list them.
+// openFiles returns the number of file descriptors that this process has open, on systems that list them.
 func openFiles(t testing.TB) int {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/fd")

@@ -70,7 +70,7 @@ func TestGate_Busy(t *testing.T) {
 	})
 }
 
-// Waiters that give up at any moment pass on their grants.
+// Waiters that give up, no matter when, pass on their grants.
 func TestGate_GiveUp_NoneLost(t *testing.T) {
 	var g gate
 	var all sync.WaitGroup
@@ -188,8 +188,8 @@ func TestGate_OverdueInOrder(t *testing.T) {
 	})
 }
 
-// A caller in a tight loop is always faster than a goroutine that must wake up. It may overtake a
-// waiter, but not for long.
+// A caller in a tight loop is always faster than a goroutine that must wake up. It may overtake a waiter, but not for
+// long.
 func TestGate_TightLoop(t *testing.T) {
 	var g gate
 	stop, looped := make(chan struct{}), make(chan struct{})
@@ -220,7 +220,7 @@ func TestGate_TightLoop(t *testing.T) {
 	close(stop)
 	<-looped
 	slices.Sort(waits)
-	// Normally the wait takes a few milliseconds. With luck alone it would take seconds.
+	// Normally the wait takes a few milliseconds. If it were only a matter of luck, it would take seconds.
 	require.Less(t, waits[len(waits)/2], 250*time.Millisecond)
 }
 
@@ -248,8 +248,8 @@ func TestGate_NoStarvation(t *testing.T) {
 	requireUntouched(t, &g)
 }
 
-// A holder that makes others wait for a second is reported once, while it still holds the gate.
-// Short holders are not reported, however long a waiter waits for all of them.
+// A holder that makes others wait for a second is reported once, while it still holds the gate. Brief holders aren't
+// reported, no matter how long a waiter waits for all of them combined.
 func TestGate_Holding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told atomic.Int64

@@ -18,8 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var seedFlag = flag.Uint64("seed", 0, "draw what a failed run has drawn")
 
-// seed returns the seed of the run, and prints it if the test fails. It does not determine the
-// scheduling.
+// seed returns the run's seed, and prints it if the test fails. It doesn't determine how goroutines are scheduled.
 func seed(t testing.TB) uint64 {
 	t.Helper()
 	s := *seedFlag
@@ -35,7 +34,7 @@ func upTo(luck *rand.Rand, d time.Duration) time.Duration {
 	return time.Duration(luck.Int64N(int64(d)))
 }
 
-// patient is the timeout of a test that hangs. It is far longer than any expected wait.
+// patient is the timeout for tests that hang. It is far longer than any expected wait.
 const patient = time.Minute
 
 // newPool returns a connector and its pool, on a file with a table t(id, v).
@@ -52,7 +51,7 @@ func newPool(t testing.TB, path string, cfg Config) (*Connector, *sql.DB) {
 	return c, pool
 }
 
-// foreign returns a pool of the driver, without our wrapper.
+// foreign returns a pool that uses the driver without our wrapper.
 func foreign(t testing.TB, path string) *sql.DB {
 	t.Helper()
 	pool, err := sql.Open("sqlite", path)

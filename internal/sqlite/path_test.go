@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// For a folder such as /proc, which exists but accepts no files, the error does not claim that it
-// is missing.
+// For a directory such as /proc, which exists but in which files can't be created, the error doesn't claim that it is
+// missing.
 func TestPath_Resolve_FolderWithoutFiles(t *testing.T) {
 	_, err := resolve("/proc/honker-no-such-file.db", Config{})
 	if runtime.GOOS != "linux" {
@@ -27,7 +27,7 @@ func TestPath_Resolve_FolderWithoutFiles(t *testing.T) {
 	require.ErrorContains(t, err, "cannot create a file in directory /proc")
 }
 
-// Resolve rejects files that cannot be shared.
+// Resolve rejects files that can't be shared.
 func TestPath_Resolve_Unshareable(t *testing.T) {
 	dir := t.TempDir()
 	dangling := filepath.Join(dir, "dangling")
@@ -106,8 +106,7 @@ func TestPath_ReplacedFile(t *testing.T) {
 	require.True(t, free(c))
 }
 
-// Check calls stat at most every 100 ms, and CheckNow each time. A file once replaced stays
-// replaced.
+// Check calls stat at most once every 100 ms, and CheckNow every time. Once a file is replaced, it stays replaced.
 func TestIdentity_Check(t *testing.T) {
 	path := file(t)
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
@@ -133,8 +132,8 @@ func TestIdentity_Check(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// Setting the clock back does not delay the detection of a replaced file, because checks are timed
-// by the monotonic clock.
+// Setting the clock back doesn't delay the detection of a replaced file, because checks are timed by the monotonic
+// clock.
 func TestIdentity_Check_ClockSetBack(t *testing.T) {
 	path := file(t)
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
@@ -152,7 +151,7 @@ func setBack(t *testing.T, now time.Time, d time.Duration) time.Time {
 	t.Helper()
 	before := now
 	parts := (*struct {
-		wall uint64 // seconds from bit 30 on
+		wall uint64 // seconds, starting at bit 30
 		ext  int64
 		loc  *time.Location
 	})(unsafe.Pointer(&now))
@@ -182,7 +181,7 @@ var awkward = []string{
 	"file", "memory", ".hidden", "...", "a.db-wal.db", "*", "!x", "@", "=", ",", "(x)", "<x>", "^",
 }
 
-// Opening a path opens exactly this file.
+// Opening a path opens exactly that file.
 func TestPath_ExactFile(t *testing.T) {
 	for _, name := range awkward {
 		requireOpensExactly(t, name)
@@ -223,7 +222,7 @@ func mustStat(t *testing.T, path string) os.FileInfo {
 	return info
 }
 
-// FuzzPath_ExactFile checks that a path opens exactly this file.
+// FuzzPath_ExactFile checks that a path opens exactly that file.
 func FuzzPath_ExactFile(f *testing.F) {
 	for _, name := range awkward {
 		f.Add(name)

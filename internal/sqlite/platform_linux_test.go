@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setType sets the field Type, whose size depends on the architecture. On s390x it is unsigned.
+// setType sets the Type field, whose size depends on the architecture. On s390x it is unsigned.
 func setType(st *syscall.Statfs_t, magic int64) {
 	field := reflect.ValueOf(st).Elem().FieldByName("Type")
 	if field.CanUint() {
@@ -50,8 +50,8 @@ func warningsOf(t *testing.T, path string) string {
 	return strings.Join(Warnings(path, info), "")
 }
 
-// A filesystem with machine-local locks is rejected unless allowed by Config. Other filesystems
-// that machines can share cause a warning.
+// A filesystem with machine-local locks is rejected unless Config allows it. Other filesystems that machines can
+// share cause a warning.
 func TestPath_Filesystem_SharedByMachines(t *testing.T) {
 	for magic, on := range filesystems {
 		// Sign-extended, as a kernel may return it: 0xfe534d42 is negative.
@@ -112,7 +112,7 @@ func TestPath_Filesystem_FUSE(t *testing.T) {
 	require.Equal(t, filesystem{name: "FUSE"}, filesystemUnder(t.TempDir()), "in doubt, there is a warning")
 }
 
-// mountsWith returns a mount table in which path is on a mount of this kind.
+// mountsWith returns a mount table in which path is on a mount of the given kind.
 func mountsWith(t *testing.T, path, kind string) string {
 	t.Helper()
 	var st unix.Stat_t

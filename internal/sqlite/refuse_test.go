@@ -22,8 +22,8 @@ func refuseNext(t *testing.T, pool *sql.DB, n int) (end func()) {
 	})
 }
 
-// A refused commit of any kind is rolled back. The caller gets the error of the hook instead of a constraint
-// error. Afterwards the gate is free and the connection usable.
+// A refused commit of any kind is rolled back. The caller gets the hook's error instead of a constraint error.
+// Afterward, the gate is free and the connection is usable.
 func TestRefuseCommits_RolledBack(t *testing.T) {
 	const insert = `INSERT INTO t (v) VALUES (1)`
 	ctx := context.Background()
@@ -71,8 +71,8 @@ func TestRefuseCommits_RolledBack(t *testing.T) {
 	}
 }
 
-// Reads and rollbacks do not count as commits. After its end a hook refuses nothing, even if another hook was set
-// in the meantime.
+// Reads and rollbacks don't count as commits. Once a hook has been ended, it refuses nothing, even if another hook
+// has been set since.
 func TestRefuseCommits_Ends(t *testing.T) {
 	ctx := context.Background()
 	_, pool := newPool(t, file(t), Config{})

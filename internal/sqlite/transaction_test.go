@@ -69,8 +69,8 @@ func TestTx_TakenAway(t *testing.T) {
 			requireLost(t, c, pool, tx)
 		})
 	}
-	// database/sql itself may not pass a statement with such a ctx to the driver. Then the
-	// transaction continues, and is complete.
+	// database/sql itself may not pass a statement with such a ctx to the driver. In that case the transaction
+	// continues and is complete.
 	t.Run("a prepared one", func(t *testing.T) {
 		c, pool := newPool(t, file(t), Config{})
 		tx, err := pool.BeginTx(ctx, nil)
@@ -85,8 +85,8 @@ func TestTx_TakenAway(t *testing.T) {
 	_ = ended
 }
 
-// A ctx that ends in a transaction never splits it. In the plain driver, a ctx that ends during a
-// statement rolls back earlier statements, and later statements commit by themselves.
+// A ctx that ends during a transaction never splits it. With the plain driver, a ctx that ends during a statement
+// rolls back earlier statements, and later statements are committed separately.
 func TestTx_Ctx_NeverSplits(t *testing.T) {
 	for name, statement := range map[string]string{
 		"before a statement": "",
@@ -194,7 +194,7 @@ func TestTx_OtherProcess_Ctx(t *testing.T) {
 	require.Empty(t, values(t, pool))
 }
 
-// In WAL mode a reader does not wait for a writer, even to open its connection.
+// In WAL mode, a reader doesn't wait for a writer, even to open its connection.
 func TestTx_ReaderNeedsNoGate(t *testing.T) {
 	c, pool := newPool(t, file(t), Config{BusyTimeout: 200 * time.Millisecond})
 	tx, err := pool.BeginTx(context.Background(), nil)
@@ -262,7 +262,7 @@ func checkOwner(ctx context.Context, q row.Querier, info os.FileInfo) error {
 	return err
 }
 
-// CheckOwner recognizes the file of a transaction.
+// CheckOwner recognizes which file a transaction belongs to.
 func TestTx_CheckOwner(t *testing.T) {
 	ctx := context.Background()
 	path := file(t)
@@ -294,8 +294,8 @@ func TestTx_CheckOwner(t *testing.T) {
 	require.NoError(t, tx.Rollback())
 }
 
-// counting substitutes arguments into the text and counts from 0, as bun does. Parameters without
-// an argument are kept.
+// counting substitutes arguments into the text and counts from 0, as bun does. Parameters without an argument are
+// kept.
 type counting struct{ row.Querier }
 
 var numbered = regexp.MustCompile(`\?\d+`)
@@ -393,7 +393,7 @@ func TestTx_ReadOnly_AnyStatement(t *testing.T) {
 	require.True(t, free(c))
 }
 
-// A writing statement with rows waits for the gate, and leaves it before its rows are read.
+// A statement that writes and returns rows waits for the gate, and leaves it before its rows are read.
 func TestTx_WriterWithRows_Gate(t *testing.T) {
 	c, pool := newPool(t, file(t), Config{BusyTimeout: 30 * time.Millisecond})
 	perform(t, pool, `PRAGMA journal_mode = WAL`)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// handles returns how many descriptors of path this process has open.
+// handles returns how many file descriptors for path this process has open.
 func handles(t *testing.T, path string) (n int) {
 	t.Helper()
 	fds, err := filepath.Glob("/proc/self/fd/*")
@@ -48,7 +48,7 @@ func TestWriteback_GrowingLog(t *testing.T) {
 	}
 }
 
-// The connections of a connector share a descriptor of the WAL, and the last connection closes it.
+// A connector's connections share a file descriptor for the WAL, and the last connection closes it.
 func TestWriteback_OncePerConnector(t *testing.T) {
 	path := file(t)
 	c, pool := newPool(t, path, Config{})
@@ -69,7 +69,7 @@ func TestWriteback_OncePerConnector(t *testing.T) {
 	require.Zero(t, handles(t, path+"-wal"))
 }
 
-// startWriteback succeeds on an open file, and fails on a closed file.
+// startWriteback succeeds on an open file and fails on a closed file.
 func TestWriteback_Starts(t *testing.T) {
 	f, err := os.Create(file(t))
 	require.NoError(t, err)

@@ -24,8 +24,7 @@ var commitsOf = map[string]func(t *testing.T, conn *sql.Conn){
 	"ROLLBACK": func(t *testing.T, conn *sql.Conn) { perform(t, conn, "BEGIN IMMEDIATE", insertRow, "ROLLBACK") },
 }
 
-// A commit of another process is noticed at our next commit. Our own commits are not mistaken for
-// it.
+// A commit by another process is noticed at our next commit. Our own commits aren't mistaken for such commits.
 func TestYield_Others(t *testing.T) {
 	ctx := context.Background()
 	for first, commitFirst := range commitsOf {
@@ -58,8 +57,7 @@ func TestYield_Others(t *testing.T) {
 	}
 }
 
-// After writing for a while, our writers leave the lock free if another process wants it, and only
-// then.
+// After writing for a while, our writers leave the lock free, but only if another process wants it.
 func TestYield_Due(t *testing.T) {
 	now := time.Now()
 	var y yield
@@ -105,7 +103,7 @@ func TestYield_Rest(t *testing.T) {
 	require.True(t, pauses(time.Millisecond), "there are two, or it does not pause any more")
 }
 
-// The time during which the lock was left free does not count as writing.
+// The time during which the lock was left free doesn't count as writing.
 func TestYield_Before(t *testing.T) {
 	c, pool := newPool(t, file(t), Config{})
 	perform(t, pool, insertRow)

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The statements for SQLite keep the rules of the stores.
+// The statements for SQLite follow the rules for stores.
 func TestStores(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) *storetest.Fixture {
 		file, err := backend.Open(t.Context(), filepath.Join(t.TempDir(), "app.db"), backend.Options{

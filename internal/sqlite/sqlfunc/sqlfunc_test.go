@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Strings are encoded like those of honker.
+// Strings are encoded the way honker encodes them.
 func TestSQLFunc_Strings(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                   `""`,
@@ -80,7 +80,7 @@ func TestSQLFunc_Signatures(t *testing.T) {
 	require.Len(t, seen, 37)
 }
 
-// Times saturate at the limits of a column.
+// Times saturate at a column's limits.
 func TestSQLFunc_TimeSums(t *testing.T) {
 	c := call{time: time.Unix(100, 0)}
 	for seconds, want := range map[int64]int64{0: 100, -200: -100, math.MaxInt64: math.MaxInt64, math.MaxInt64 - 100: math.MaxInt64, math.MinInt64: math.MinInt64 + 100} {
@@ -200,8 +200,8 @@ func anyArgs(name string) string {
 	return strings.Join(args, ", ")
 }
 
-// For every parameter of every function, an argument of the wrong type or with an invalid value is ErrInvalid, and
-// nothing is changed.
+// For every parameter of every function, an argument of the wrong type or with an invalid value returns ErrInvalid,
+// and nothing is changed.
 func TestSQLFunc_BadArguments(t *testing.T) {
 	pool := openPool(t)
 	good := map[string]string{"Text": "'1'", "Integer": "1"}

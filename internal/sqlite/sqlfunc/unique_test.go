@@ -19,7 +19,7 @@ func enqueueWithOptions(pool *sql.DB, payload string, options any) (id int64, er
 	return id, err
 }
 
-// A job without a key equals that of honker_enqueue with the same options.
+// A job without a key is the same as a job from honker_enqueue with the same options.
 func TestEnqueueOptions_Plain(t *testing.T) {
 	pool := openPool(t)
 	for options, args := range map[string]string{
@@ -53,7 +53,7 @@ func TestEnqueueOptions_Plain(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Triggers of applications can use unique keys with all their options.
+// Applications' triggers can use unique keys with all their options.
 func TestEnqueueOptions_Trigger(t *testing.T) {
 	pool := openPool(t)
 	for _, statement := range []string{
@@ -81,8 +81,7 @@ func TestEnqueueOptions_Trigger(t *testing.T) {
 	require.Equal(t, 2, keys)
 }
 
-// The trigger created for the first key of a file is undone with its statement, and created again by
-// the next.
+// The trigger created for the first key in a file is rolled back with its statement, and created again by the next.
 func TestEnqueueOptions_FirstKeyUndone(t *testing.T) {
 	pool := openPool(t)
 	pool.SetMaxOpenConns(1)
@@ -116,7 +115,7 @@ func TestEnqueueOptions_Conflict(t *testing.T) {
 	for i, c := range []struct {
 		options string
 		job     int64
-		payload string // payload of that job afterwards, which shows the call that set it
+		payload string // that job's payload afterward, which shows which call set it
 	}{
 		{`{"unique": "a"}`, 1, "1"},
 		{`{"unique": "a", "conflict": "keep", "for": 0.5}`, 1, "1"},

@@ -15,13 +15,13 @@ import (
 
 const randomTables = 1200 / slower
 
-// TestClaim_AsHonker runs our claim and honker's on the same rows, second by second. They must
-// choose the same jobs and may differ in two points:
+// TestClaim_AsHonker runs our claim and honker's on the same rows, second by second. They must choose the same jobs,
+// but may differ in two ways:
 //
-//   - A job with a lapsed claim that is not claimed again immediately waits as 'pending' in ours.
-//     honker leaves it 'processing', which it also claims.
-//   - An expired job with a lapsed claim moves to the dead letters as 'expired' in ours. None of
-//     honker's statements ever touches it again.
+//   - With ours, a job with a lapsed claim that isn't claimed again immediately waits as 'pending'. honker leaves it
+//     as 'processing', which it also claims.
+//   - With ours, an expired job with a lapsed claim moves to the dead letters as 'expired'. None of honker's
+//     statements ever touch it again.
 func TestClaim_AsHonker(t *testing.T) {
 	honkers := openPlain(t, newPath(t))
 	honkerBootstrap(t, honkers)
@@ -49,9 +49,8 @@ func TestClaim_AsHonker(t *testing.T) {
 	}
 }
 
-// requireMet requires that enough of the n random tables have exercised a property, because a
-// property may hold simply because nothing happened. A run under the race detector has too few
-// tables to require any.
+// requireMet requires that enough of the n random tables have exercised a property, because a property may hold
+// simply because nothing happened. A run under the race detector has too few tables to require this.
 func requireMet(t *testing.T, n int, what string) {
 	t.Helper()
 	require.GreaterOrEqual(t, n, randomTables/100, "the tables are too tame: few %s", what)
@@ -133,9 +132,9 @@ func asRow(j row.Job) fixture {
 		ExpiresAt: sql.NullInt64{Int64: row.Unix(j.ExpiresAt), Valid: !j.ExpiresAt.IsZero()}}
 }
 
-// Claim takes the job with the highest of many priorities. The claim has a LIMIT without ORDER BY
-// and relies on the order in which SQLite walks a CROSS JOIN. With as many levels as rows, a wrong
-// walk fails the test.
+// Claim takes the job with the highest of many priorities. The claim has a LIMIT without ORDER BY and relies on the
+// order in which SQLite walks a CROSS JOIN. With as many priorities as rows, the test fails if it walks in any other
+// order.
 func TestClaim_HighestPriority(t *testing.T) {
 	for name, db := range map[string]*sql.DB{"fresh file": openFresh(t), "file of a honker binding": openShared(t)} {
 		t.Run(name, func(t *testing.T) {
@@ -240,8 +239,8 @@ func TestClaim_LastError(t *testing.T) {
 	require.Equal(t, "no route", jobs[0].LastError)
 }
 
-// A claim returns ErrStuck if a trigger keeps rows unchanged, because a worker that looked again
-// immediately would find them ready forever. Other jobs in the queue are still claimed.
+// A claim returns ErrStuck if a trigger keeps rows from changing, because a worker that checked again immediately
+// would find them ready forever. Other jobs in the queue are still claimed.
 func TestClaim_Trigger_Stuck(t *testing.T) {
 	for what, trigger := range map[string]string{
 		"a due job":    `BEFORE UPDATE ON _honker_live WHEN OLD.id = 1`,
@@ -266,7 +265,7 @@ func TestClaim_Trigger_Stuck(t *testing.T) {
 		}
 		require.Equal(t, before, liveRows(t, tx))
 		require.Empty(t, deadRows(t, tx), "in both tables")
-		if what == "a spent job" { // a statement cannot undo half of a move
+		if what == "a spent job" { // a statement can't undo half of a move
 			continue
 		}
 		writeRows(t, tx, []fixture{pendingRow(9)})

@@ -18,9 +18,8 @@ func sweep(t *testing.T, q row.Querier, queue string, now int64) int {
 	return len(n)
 }
 
-// The sweep takes expired jobs that wait, as honker's sweep does, and expired jobs with a lapsed
-// claim, which none of honker's statements would ever touch again. It leaves jobs with a valid
-// claim.
+// The sweep takes expired jobs that are waiting, as honker's sweep does, and expired jobs with a lapsed claim, which
+// none of honker's statements would ever touch again. It leaves jobs with a valid claim alone.
 func TestJobs_SweepExpired_LeavesHeldJobs(t *testing.T) {
 	swept := 0
 	eachTable(t, randomTables/4, func(t *testing.T, tx *sql.Tx, g table) {
@@ -41,7 +40,7 @@ func TestJobs_SweepExpired_LeavesHeldJobs(t *testing.T) {
 	requireMet(t, swept, "expired")
 }
 
-// A job expires at its second and is not claimed at that second.
+// A job expires at its second and isn't claimed in that second.
 func TestDead_ExpiresAtSecond(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	r := fixture{ID: 1, Queue: "a", Payload: "1", State: "pending", MaxAttempts: 3, ExpiresAt: sql.NullInt64{Int64: 10, Valid: true}}

@@ -71,7 +71,7 @@ func TestDone_Ack_Keeps(t *testing.T) {
 	}
 }
 
-// An ack by an invalid claim keeps nothing.
+// An ack with an invalid claim keeps nothing.
 func TestDone_Ack_Fenced(t *testing.T) {
 	for _, s := range acks {
 		t.Run(s.name, func(t *testing.T) {
@@ -94,8 +94,7 @@ func TestDone_Ack_Fenced(t *testing.T) {
 	}
 }
 
-// An ack in a queue that keeps no done jobs takes a single statement, even if other queues keep
-// theirs.
+// An ack in a queue that doesn't keep done jobs takes a single statement, even if other queues keep theirs.
 func TestDone_PlainAck_OneStatement(t *testing.T) {
 	for _, others := range []bool{false, true} {
 		for _, s := range acks {
@@ -171,7 +170,7 @@ VALUES (?1, 'a', '1', 'processing', 1, 'w', 20)`, id+1)
 	require.Equal(t, []string{"4", "5", "6", "7"}, lines(t, tx, `SELECT job_id FROM _honkerx_done`))
 }
 
-// A job that was copied back under its id and acked again is kept in its latest form.
+// A job that was copied back under the same ID and acked again is kept in its latest form.
 func TestDone_Ack_Again(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
 	keep(t, tx, row.Retention{MaxCount: 9}, row.Retention{})
@@ -234,8 +233,8 @@ func TestRetention_Queue(t *testing.T) {
 	requireSound(t, db)
 }
 
-// The stricter of the bounds by count and by age determines which jobs are kept. Dead jobs that
-// others wait for always stay.
+// The stricter of the count and age limits determines which jobs are kept. Dead jobs that other jobs are waiting for
+// always stay.
 func TestKept_Cutoff(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	exec(t, tx, `INSERT INTO _honker_dead (id, queue, payload, died_at) VALUES

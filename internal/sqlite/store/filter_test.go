@@ -11,8 +11,7 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/streams"
 )
 
-// A filter passes the same events in Go, where it decides whether to wake waiters, and in SQL,
-// which reads the events.
+// A filter matches the same events in Go, which decides whether to wake waiters, and in SQL, which reads the events.
 func TestFilter_Passes_AsSQL(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	keys := []string{"", "a", "ab", "abc", "b", "é", "éa", "\U0010ffff", "a\U0010ffff"}

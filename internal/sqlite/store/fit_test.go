@@ -61,8 +61,8 @@ func requireSoundFile(t *testing.T, q row.Querier, what ...any) {
 	require.Empty(t, broken, what...)
 }
 
-// A change of limits, and each later part of its work, changes a bounded number of rows, however
-// many jobs wait. The file is consistent between the parts.
+// A change of limits, and each later part of its work, changes a limited number of rows, no matter how many jobs are
+// waiting. The file is consistent between the parts.
 func TestLimits_FitSome_Bounded(t *testing.T) {
 	const n, part = 3000, 100
 	for _, c := range fitted {
@@ -134,14 +134,14 @@ func ourClaimAt(t *testing.T, q row.Querier) {
 	require.NoError(t, err)
 }
 
-// honkersClaimAt claims like other bindings, which do not fit jobs to limits.
+// honkersClaimAt claims like other bindings, which don't adjust jobs to limits.
 func honkersClaimAt(t *testing.T, q row.Querier) {
 	t.Helper()
 	exec(t, q, `UPDATE _honker_live SET state = 'processing', worker_id = 'py', claim_expires_at = 2000000, attempts = attempts + 1
 WHERE id IN (SELECT id FROM _honker_live WHERE queue = 'a' AND state = 'pending' ORDER BY priority DESC, run_at, id LIMIT 7)`)
 }
 
-// claimFitted claims some jobs and requires that the limits l allow the started jobs.
+// claimFitted claims some jobs and requires that the limits l allow the jobs that started.
 func claimFitted(t *testing.T, q row.Querier, l row.QueueLimits, claim func(*testing.T, row.Querier)) {
 	t.Helper()
 	exec(t, q, `CREATE TEMP TABLE ran AS SELECT id FROM _honker_live WHERE state = 'processing'`)

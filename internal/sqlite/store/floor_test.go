@@ -12,8 +12,8 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/jobs"
 )
 
-// A hundred thousand jobs of any kind do not make a claim slow. honker's own claim, which walks
-// them, takes thirty times the limit.
+// A hundred thousand jobs of any kind don't make a claim slow. honker's own claim, which walks them, takes thirty
+// times the limit.
 func TestClaim_QuickInBacklog(t *testing.T) {
 	if slower > 1 {
 		t.Skip("the race detector is slow")
@@ -53,8 +53,7 @@ func medianClaim(t *testing.T, tx *sql.Tx) time.Duration {
 	return took[len(took)/2]
 }
 
-// Checking whether a paused queue is ready does not read its jobs: a hundred thousand due jobs cost
-// no more than none.
+// Checking whether a paused queue is ready doesn't read its jobs: a hundred thousand due jobs cost no more than none.
 func TestState_QuickWhilePaused(t *testing.T) {
 	if slower > 1 {
 		t.Skip("the race detector is slow")

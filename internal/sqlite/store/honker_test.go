@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// This file reproduces a honker binding's effects on the file, written from the published format
-// and the documented behavior of its functions. Our statements are tested against it. The time is a
-// parameter, so that both sides see the same second.
+// This file reproduces a honker binding's effects on the database, based on the published format and the documented
+// behavior of its functions. Our statements are tested against it. The time is a parameter, so that both sides see
+// the same second.
 
 // honkerAttach creates the notifications table, which a binding does when it opens a connection.
 var honkerAttach = []string{
@@ -36,7 +36,7 @@ const (
 	   ON _honker_live(queue, claim_expires_at) WHERE state = 'processing'`
 )
 
-// The schedules table as created by three releases.
+// The schedules table, as created by three different releases.
 const (
 	honkerTasksFirst = `CREATE TABLE IF NOT EXISTS _honker_scheduler_tasks (
 	   name TEXT PRIMARY KEY, queue TEXT NOT NULL, cron_expr TEXT NOT NULL, payload TEXT NOT NULL,

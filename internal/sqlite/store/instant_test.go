@@ -12,8 +12,8 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/streams"
 )
 
-// A stored time outside the range of time.Time is shown as the first or last possible time, which
-// preserves the order of stored times.
+// A stored time outside the range of time.Time is shown as the first or last possible time, which preserves the order
+// of stored times.
 func TestInstant_Bounds(t *testing.T) {
 	require.Zero(t, row.Instant(0))
 	require.Zero(t, row.InstantMS(0))
@@ -85,8 +85,8 @@ func TestKept_Cutoff_TimesOutOfRange(t *testing.T) {
 	}
 }
 
-// A claim whose deadline is unbounded or not a number does not make a group ready, and is not
-// reported as a time at which an event returns.
+// A claim whose deadline is unlimited or not a number doesn't make a group ready, and isn't reported as a time at
+// which an event returns.
 func TestGroups_States_ForeignDeadlines(t *testing.T) {
 	for deadline, next := range map[string]int64{
 		"2000": 2001, "2000.0": 2001, "9223372036854775807": 0, "9223372036854775806": 0, "'never'": 0, "x'00'": 0,

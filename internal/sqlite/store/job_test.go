@@ -14,7 +14,7 @@ import (
 
 var newJob = jobs.NewJob{Queue: "a", Priority: 3, RunAt: 7, MaxAttempts: 5, CreatedAt: 6, ExpiresAt: 90}
 
-// A batch's ids increase in the order of its payloads.
+// A batch's IDs increase in the order of its payloads.
 func TestLive_BatchIDsRise(t *testing.T) {
 	db := openFresh(t)
 	for _, n := range []int{0, 1, 3, 4, 31, 32, 33, 255, 256, 257, 1000} {
@@ -101,7 +101,7 @@ func TestLive_NoExpiry(t *testing.T) {
 	require.False(t, liveRow(t, tx, id).ExpiresAt.Valid)
 }
 
-// Ids are never reused. Dead letters, results and offsets rely on this.
+// IDs are never reused. Dead letters, results and offsets rely on this.
 func TestLive_IDsNeverReused(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	first, err := jobs.Jobs{}.InsertOne(ctx, tx, newJob, "1")
@@ -170,7 +170,7 @@ func TestLive_Get_OwnQueueOnly(t *testing.T) {
 	}
 }
 
-// Cancel deletes a claimed job. Its worker notices when it settles.
+// Cancel deletes a claimed job. The job's worker finds out when it settles the job.
 func TestJobs_Cancel_InFlight(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
 	cancelled, err := jobs.Jobs{}.Cancel(ctx, tx, "a", 1, time.Unix(0, 0))

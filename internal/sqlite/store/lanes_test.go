@@ -10,8 +10,8 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/jobs"
 )
 
-// A claim of lanes returns as many jobs as requested even if lanes end, because a short claim tells
-// the worker that there are no more jobs.
+// A claim from lanes returns as many jobs as requested even if some lanes run out, because a short claim tells the
+// worker that there are no more jobs.
 func TestClaimLanes_Filled(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	sizes := []int{1, 0, 2, 0, 1, 40}

@@ -39,7 +39,7 @@ func TestClaim_Plain(t *testing.T) {
 	}
 }
 
-// Twenty thousand jobs held for their key do not slow down a claim.
+// Twenty thousand jobs held for their key don't slow down a claim.
 func TestClaim_BehindHeldJobs(t *testing.T) {
 	if slower > 1 {
 		t.Skip("the race detector is slow")

@@ -43,8 +43,8 @@ func change(t *testing.T, q row.Querier, query string, args ...any) bool {
 	return n > 0
 }
 
-// Our locks and honker's leave the same rows after the same steps. They differ only where honker's
-// are harmful: honker's Acquire succeeds for the current owner, and honker renews an expired lock.
+// Our locks and honker's leave the same rows after the same steps. They differ only where honker's behavior is
+// harmful: honker's Acquire succeeds for the current owner, and honker renews an expired lock.
 func TestLockRows_AsHonker(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	r := rand.New(rand.NewPCG(seed(t), 1))

@@ -26,7 +26,7 @@ import (
 
 var seedFlag = flag.Uint64("seed", 0, "repeat the random tables of a failed run")
 
-// ctx has no Done channel, because with such a channel the driver starts a goroutine per statement.
+// ctx has no Done channel. If it had, the driver would start a goroutine for each statement.
 var ctx = context.Background()
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -44,7 +44,7 @@ func seed(t *testing.T) uint64 {
 
 func newPath(t *testing.T) string { return filepath.Join(t.TempDir(), "app.db") }
 
-// open opens path like the library but does not bootstrap the file.
+// open opens path like the library does, but doesn't bootstrap the file.
 func open(t *testing.T, path string) *sql.DB {
 	t.Helper()
 	connector, err := sqlite.NewConnector(path, sqlite.Config{BusyTimeout: 5 * time.Second, AnyFilesystem: true})
@@ -54,7 +54,7 @@ func open(t *testing.T, path string) *sql.DB {
 	return db
 }
 
-// bootstrap runs Bootstrap in a write transaction, like the library.
+// bootstrap runs Bootstrap in a write transaction, like the library does.
 func bootstrap(db *sql.DB, ddl string) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -90,8 +90,8 @@ func withRelay(t *testing.T, db *sql.DB) *sql.DB {
 	return db
 }
 
-// withCompacted creates the table of topics that have lost events, which the library creates when
-// events are first lost.
+// withCompacted creates the table of topics that have lost events, which the library creates when events are first
+// lost.
 func withCompacted(t *testing.T, db *sql.DB) *sql.DB {
 	t.Helper()
 	exec(t, db, `INSERT INTO _honker_stream (offset, topic, payload) VALUES (1, 't', '1')`)
@@ -129,7 +129,7 @@ func openShared(t *testing.T) *sql.DB {
 	return openBootstrapped(t, path)
 }
 
-// openPlain opens path as an application without honker would, with only the driver.
+// openPlain opens path the way an application without honker would, with only the driver.
 func openPlain(t *testing.T, path string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)
@@ -140,8 +140,7 @@ func openPlain(t *testing.T, path string) *sql.DB {
 	return db
 }
 
-// begin starts a transaction that is rolled back at the end of the test, so its rows never reach
-// the disk.
+// begin starts a transaction that is rolled back at the end of the test, so its rows never reach the disk.
 func begin(t *testing.T, db *sql.DB) *sql.Tx {
 	t.Helper()
 	tx, err := db.BeginTx(ctx, nil)

@@ -76,7 +76,7 @@ func TestNotifyRows_ChannelsSince(t *testing.T) {
 		{0, 1, 1, 1, row.Added{"x": {"": true}}},
 		{1, 10, 2, 3, row.Added{"x": {"": true}, "y": {"": true}}},
 		{3, 10, 0, 3, row.Added{}},
-		{9, 10, 0, 3, row.Added{}}, // less than 9, because the ids have decreased
+		{9, 10, 0, 3, row.Added{}}, // less than 9, because the IDs have decreased
 	} {
 		channels, n, last, err := notify.Notifications{}.ChannelsSince(ctx, tx, c.after, c.limit)
 		require.NoError(t, err)
@@ -86,8 +86,8 @@ func TestNotifyRows_ChannelsSince(t *testing.T) {
 	}
 }
 
-// prune deletes all but the newest keep messages, and messages before the second before. A negative
-// keep and a zero before mean no bound.
+// prune deletes all but the newest keep messages, and messages before the second before. A negative keep means no
+// count limit, and a zero before means no age limit.
 func prune(tx row.Querier, before int64, keep int) (int, error) {
 	var ids, old []int64
 	var err error
@@ -106,7 +106,7 @@ func prune(tx row.Querier, before int64, keep int) (int, error) {
 	return notify.Notifications{}.Drop(ctx, tx, append(ids, old...))
 }
 
-// Pruning by count keeps the newest messages by rank, because ids have gaps.
+// Pruning by count keeps the newest messages by rank, because IDs have gaps.
 func TestNotifyRows_Prune_Rank(t *testing.T) {
 	db := openFresh(t)
 	for _, c := range []struct {
@@ -129,8 +129,7 @@ func TestNotifyRows_Prune_Rank(t *testing.T) {
 	}
 }
 
-// Pruning with decreasing counts deletes one more message each time, and new ids continue the
-// sequence.
+// Pruning with decreasing counts deletes one more message each time, and new IDs continue the sequence.
 func TestNotifyRows_Prune_InTurn(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	exec(t, tx, `INSERT INTO _honker_notifications (id, channel, payload) VALUES (90, 'x', '1'), (100, 'x', '1')`)

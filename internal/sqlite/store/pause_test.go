@@ -11,8 +11,8 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/schema"
 )
 
-// Check reports a pause without the trigger that enforces it on other bindings, a trigger without a
-// pause, and leftovers of an ended pause.
+// Check reports a pause without the trigger that enforces it on other bindings, a trigger without a pause, and
+// anything left over from a pause that has ended.
 func TestCheck_Pause(t *testing.T) {
 	db := openFresh(t)
 	const gate = "the trigger of pauses and limits exists if and only if a queue is paused or has limits: row 0"
@@ -37,8 +37,8 @@ func TestCheck_Pause(t *testing.T) {
 	}
 }
 
-// For a paused queue, NextClaimAt returns the end of the pause if jobs are due by then, and
-// otherwise the first job's time.
+// For a paused queue, NextClaimAt returns the time at which the pause ends if jobs are due by then, or the first
+// job's time otherwise.
 func TestNextClaimAt_Paused(t *testing.T) {
 	for name, c := range map[string]struct{ runAt, until, want int64 }{
 		"due":           {1, 20, 20},

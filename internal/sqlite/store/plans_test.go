@@ -36,8 +36,8 @@ var update = flag.Bool("update", false, "rewrite testdata/plans.golden")
 
 const golden = "testdata/plans.golden"
 
-// The query plans match the reviewed golden file. A person must review a plan that changes, whether
-// by an edit or by a new version of SQLite.
+// The query plans match the reviewed golden file. If a plan changes, whether because of an edit or a new version of
+// SQLite, a person must review it.
 func TestPlans_Golden(t *testing.T) {
 	got := plans(t, withEverything(t, openFresh(t)))
 	text, err := os.ReadFile(golden)
@@ -55,7 +55,7 @@ func TestPlans_Golden(t *testing.T) {
 	require.Len(t, got, len(want), hint)
 }
 
-// goldenPlan is a plan in the golden file and its position.
+// goldenPlan is a plan and its position in the golden file.
 type goldenPlan struct {
 	place int
 	plan  string
@@ -99,7 +99,7 @@ func withEverything(t *testing.T, db *sql.DB) *sql.DB {
 	return withCompacted(t, withInbox(t, withDispatch(t, withRelay(t, db))))
 }
 
-// The plans do not change if the indexes that a honker binding adds are present.
+// The plans don't change if the indexes that a honker binding adds are present.
 func TestPlans_HonkerIndexes(t *testing.T) {
 	fresh, shared := plans(t, withEverything(t, openFresh(t))), plans(t, withEverything(t, openShared(t)))
 	for i := range fresh {
@@ -119,7 +119,7 @@ func plans(t *testing.T, db *sql.DB) []string {
 
 var parameter = regexp.MustCompile(`\?(\d*)`)
 
-// plan returns the query plan of query as a tree, indented by two blanks per level.
+// plan returns the query plan of query as a tree, indented by two spaces per level.
 func plan(t *testing.T, q row.Querier, query string) string {
 	t.Helper()
 	n := 0
@@ -161,7 +161,7 @@ func TestPlans_NoFullScan(t *testing.T) {
 var live = regexp.MustCompile(`\b(_honker_live|l)\b`)
 var liveScan = regexp.MustCompile(`\bSCAN (_honker_live|l)\b`)
 
-// planFault describes why the cost of p grows with every job in the table, or returns "".
+// planFault explains why the cost of p grows with every job in the table, or returns "" if it doesn't.
 func planFault(p string) string {
 	switch {
 	case liveScan.MatchString(p):
@@ -174,7 +174,7 @@ func planFault(p string) string {
 	return ""
 }
 
-// A new limit does not make SQLite plan a statement again.
+// A new limit doesn't make SQLite plan a statement again.
 func TestPlans_Limit_NoReplan(t *testing.T) {
 	for _, s := range allStatements() {
 		require.NotRegexp(t, `LIMIT \?\d*($|[^ \d]| [^+])`, s.SQL, s.Name)
@@ -230,7 +230,7 @@ func explainedNames() map[string]bool {
 	return names
 }
 
-// unexplained returns the names sql… that source declares and that explained lacks.
+// unexplained returns the names sql… that are declared in source but missing from explained.
 func unexplained(t *testing.T, source string, explained map[string]bool) (missing []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "", source, parser.SkipObjectResolution)

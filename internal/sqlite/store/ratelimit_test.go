@@ -41,7 +41,7 @@ func TestRateRows_AsHonker(t *testing.T) {
 	require.Greater(t, through[false], 100)
 }
 
-// A refused call is not counted.
+// A rejected call isn't counted.
 func TestRateRows_RefusedUncounted(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	for i := range 103 {

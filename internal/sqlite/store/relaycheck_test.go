@@ -14,8 +14,8 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/schema"
 )
 
-// relayTables creates a family's tables in a transaction, with the queue a, which has two
-// partitions. Partition 0 has finished messages 1 and 2, of which 2 is dead; message 3 waits.
+// relayTables creates a family's tables in a transaction, with the queue a, which has two partitions. Partition 0 has
+// finished messages 1 and 2, of which 2 is dead; message 3 is waiting.
 func relayTables(t *testing.T, q row.Querier, family string) {
 	t.Helper()
 	r := relays.Relays{Family: family}
@@ -40,7 +40,7 @@ func ofFamily(statement, family string) string {
 	return statement
 }
 
-// breakages lists statements that corrupt a file, with the report expected from Check.
+// breakages lists statements that corrupt a file, along with the report expected from Check.
 var breakages = []struct{ statement, says string }{
 	{`UPDATE _honkerx_relay_queues SET partitions = 3`, "1, 2, 4, 8, 16, 32 or 64 partitions, and a row for each: queue a"},
 	{`DELETE FROM _honkerx_relay_partitions WHERE partition = 1`, "a row for each: queue a"},
@@ -115,7 +115,7 @@ func TestCheck_BrokenRelay_EachRule(t *testing.T) {
 	}
 }
 
-// Check distinguishes families and ignores tables whose names only resemble ours.
+// Check distinguishes families and ignores tables whose names merely resemble ours.
 func TestCheck_Relay_Families(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	relayTables(t, tx, "")

@@ -31,8 +31,8 @@ func requeue(t *testing.T, q row.Querier, r row.Requeue) row.Requeued {
 
 const revived = `SELECT id, queue, payload, state, priority, run_at, attempts, max_attempts, created_at FROM _honker_live`
 
-// A requeued job keeps its id and its attempts, and gets its original number of additional
-// attempts, every time it is requeued. Base is the number of attempts before the requeue.
+// Every time a job is requeued, it keeps its ID and its attempts, and gets its original number of attempts in
+// addition. Base is the number of attempts before the requeue.
 func TestRequeue_AttemptsGrow(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	id := deadJob(t, tx)
@@ -88,7 +88,7 @@ func TestRequeue_SideRowSurvives(t *testing.T) {
 	require.Empty(t, lines(t, tx, `SELECT job_id FROM _honkerx_gone`))
 }
 
-// A worker that claimed the job before it was requeued cannot settle it afterwards, by any method.
+// A worker that claimed the job before it was requeued can't settle it afterward, by any method.
 func TestRequeue_StaleWorkerFenced(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	id := deadJob(t, tx)
@@ -128,8 +128,7 @@ func TestRequeue_UniqueKey(t *testing.T) {
 	require.Equal(t, row.PlacedExisting, keyed(t, tx, jobs.Unique{}).Result)
 }
 
-// Requeue leaves alone jobs that are not dead, and jobs that an application has copied back under
-// their id.
+// Requeue leaves alone jobs that aren't dead, and jobs that an application has copied back under the same ID.
 func TestRequeue_NotDead(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	require.Equal(t, row.Requeued{}, requeue(t, tx, row.Requeue{ID: 99, RunAt: row.Instant(5)}))

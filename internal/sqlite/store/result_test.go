@@ -41,7 +41,7 @@ func TestResultRows_Null(t *testing.T) {
 	require.False(t, found)
 }
 
-// A second result replaces the first and its expiry.
+// A second result replaces the first, including its expiry.
 func TestResultRows_Replaced(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	saveResult(t, tx, 1, "1", 10, 20)

@@ -48,7 +48,7 @@ func (r fixture) dead(cause string, now int64) row.Job {
 		LastError: cause, DiedAt: row.Instant(now)}
 }
 
-// table describes random rows around now. Every boundary value is drawn often.
+// table describes random rows around now. Every boundary value occurs often.
 type table struct {
 	rng    *rand.Rand
 	now    int64
@@ -80,7 +80,7 @@ func (g table) row(id int64) fixture {
 	}
 	if g.rng.IntN(2) == 0 {
 		r.State = "processing"
-		// The job was due when it was claimed, unless the clock has gone back.
+		// The job was due when it was claimed, unless the clock was set back.
 		r.RunAt = g.now - g.rng.Int64N(4)
 		r.Worker = sql.NullString{String: pick(g.rng, "old", "older"), Valid: true}
 		r.ClaimExpires = sql.NullInt64{Int64: g.near(), Valid: true}
@@ -152,7 +152,7 @@ func liveRow(t *testing.T, q row.Querier, id int64) fixture {
 	return r[0]
 }
 
-// deadRows returns the dead letters by id.
+// deadRows returns the dead letters by ID.
 func deadRows(t *testing.T, q row.Querier) map[int64]row.Job {
 	t.Helper()
 	r, err := q.QueryContext(ctx, `SELECT id, queue, payload, priority, run_at, attempts, max_attempts,

@@ -24,7 +24,7 @@ var honkerTables = []string{
 	"_honker_results", "_honker_scheduler_tasks", "_honker_stream", "_honker_stream_consumers",
 }
 
-// schemaRows returns the file's objects by name, with blanks removed.
+// schemaRows returns the file's objects by name, with whitespace removed.
 func schemaRows(t *testing.T, q row.Querier) map[string]string {
 	t.Helper()
 	out := make(map[string]string)
@@ -254,7 +254,7 @@ BEGIN DELETE FROM _honkerx_unique WHERE queue = OLD.queue AND key = OLD.unique_k
 	require.Equal(t, `1|k|{"tenant":"acme"}`, value(t, db, `SELECT job_id, unique_key, headers FROM _honkerx_dead_job`))
 }
 
-// A version 5 file with a paused queue gets a gate that respects limits, and keeps its pause.
+// A version 5 file with a paused queue gets a trigger that respects limits, and keeps its pause.
 func TestSchema_Version5(t *testing.T) {
 	db := openFresh(t)
 	exec(t, db, `DROP INDEX _honkerx_job_key`)
@@ -357,7 +357,7 @@ func TestSchema_ApplicationFile(t *testing.T) {
 	}
 }
 
-// A newer version's file is rejected and not changed.
+// A file from a newer version is rejected and not changed.
 func TestSchema_NewerFile(t *testing.T) {
 	path := newPath(t)
 	db := openBootstrapped(t, path)
@@ -370,7 +370,7 @@ func TestSchema_NewerFile(t *testing.T) {
 	})
 }
 
-// A schema version that is not a number is an error.
+// It is an error if the schema version isn't a number.
 func TestSchema_BadVersion(t *testing.T) {
 	path := newPath(t)
 	db := openBootstrapped(t, path)
@@ -378,7 +378,7 @@ func TestSchema_BadVersion(t *testing.T) {
 	unchanged(t, path, func() { require.ErrorContains(t, bootstrap(db, schema.Schema), `"soon"`) })
 }
 
-// Bootstrap completes a file in which only part of the tables exists.
+// Bootstrap completes a file in which only some of the tables exist.
 func TestSchema_HalfMade(t *testing.T) {
 	path := newPath(t)
 	db := openBootstrapped(t, path)

@@ -23,8 +23,7 @@ func heldRow() fixture {
 		ClaimExpires: sql.NullInt64{Int64: lastValid, Valid: true}, ExpiresAt: sql.NullInt64{Int64: 900, Valid: true}}
 }
 
-// held sets up that job, with an error from its first attempt, and another worker's job that no
-// test may change.
+// held sets up that job, with an error from its first attempt, and another worker's job, which no test may change.
 func held(t *testing.T, db *sql.DB, first fixture) *sql.Tx {
 	t.Helper()
 	tx := begin(t, db)
@@ -38,7 +37,7 @@ func held(t *testing.T, db *sql.DB, first fixture) *sql.Tx {
 // settle is a way to end or extend a claim. perform reports whether the claim was valid.
 type settle struct {
 	name    string
-	fenced  bool // the attempt is compared too
+	fenced  bool // the attempt is compared as well
 	perform func(q row.Querier, c row.Claim, now int64) (bool, error)
 }
 
@@ -77,7 +76,7 @@ var settles = []settle{
 	}},
 }
 
-// A worker that does not hold the job, or no longer holds it, changes nothing.
+// A worker that doesn't hold the job, or no longer holds it, changes nothing.
 func TestSettle_HolderOnly(t *testing.T) {
 	dbs := []*sql.DB{openFresh(t), openShared(t)}
 	for _, s := range settles {
@@ -147,7 +146,7 @@ func TestSettle_Ack(t *testing.T) {
 	}
 }
 
-// AckMany acks only its own queue's jobs.
+// AckMany acks only jobs in its own queue.
 func TestSettle_AckMany_OwnQueue(t *testing.T) {
 	tx := held(t, openFresh(t), heldRow())
 	before := dump(t, tx)
@@ -272,7 +271,7 @@ func TestJobs_DeadLetter_KeepsTheJob(t *testing.T) {
 	require.False(t, found, "another queue")
 }
 
-// PutBack does not count the attempt.
+// PutBack doesn't use up an attempt.
 func TestSettle_Release_Attempt(t *testing.T) {
 	for runAt, want := range map[int64]int64{0: 5, 4: 5, 50: 50} { // never earlier than before
 		tx := held(t, openFresh(t), heldRow())
@@ -310,8 +309,8 @@ func TestSettle_Renew(t *testing.T) {
 	}
 }
 
-// The side row disappears with its job even if another binding, which does not know about side
-// rows, deletes the job.
+// The side row disappears with its job even if the job is deleted by another binding, which doesn't know about side
+// rows.
 func TestJobs_SideRowGoesWithItsJob(t *testing.T) {
 	path := newPath(t)
 	db := openBootstrapped(t, path)

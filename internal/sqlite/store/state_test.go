@@ -35,7 +35,7 @@ func eachTable(t *testing.T, n int, check func(t *testing.T, tx *sql.Tx, g table
 	for i := range n {
 		tx := begin(t, dbs[i%2])
 		g := newTable(s, i)
-		g.size = 1 + i%12 // small tables are more often idle
+		g.size = 1 + i%12 // small tables are idle more often
 		writeRows(t, tx, g.rows())
 		check(t, tx, g)
 		require.NoError(t, tx.Rollback())
@@ -69,8 +69,8 @@ func claimChanges(t *testing.T, tx *sql.Tx, queue string, now int64) bool {
 	return !slices.Equal(before, after)
 }
 
-// Next is never later than the second at which the queue becomes ready. A worker that sleeps until
-// Next may wake too early, but never too late.
+// Next is never later than the second in which the queue becomes ready. A worker that sleeps until Next may wake too
+// early, but never too late.
 func TestState_Next_NeverLate(t *testing.T) {
 	exact := 0
 	eachTable(t, randomTables, func(t *testing.T, tx *sql.Tx, g table) {
@@ -92,8 +92,8 @@ func TestState_Next_NeverLate(t *testing.T) {
 	requireMet(t, exact, "exact moments")
 }
 
-// firstReady tries each second after now at which the passage of time can make a difference. It
-// returns the first second at which the queue is ready, or 0.
+// firstReady tries each second after now in which the passage of time can make a difference. It returns the first
+// second in which the queue is ready, or 0.
 func firstReady(t *testing.T, tx *sql.Tx, queue string, now int64) int64 {
 	t.Helper()
 	var moments []int64
@@ -118,7 +118,7 @@ func TestState_Next_LastAttempt(t *testing.T) {
 	require.True(t, statesAt(t, tx, 16, "a")[0].Ready)
 }
 
-// The states of no queues are empty.
+// States returns nothing if there are no queues.
 func TestState_NoQueue(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	for _, none := range [][]string{nil, {}} {

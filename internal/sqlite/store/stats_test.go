@@ -106,7 +106,7 @@ func TestPhase_Claim(t *testing.T) {
 	})
 }
 
-// A hundred thousand waiting jobs are counted by index, without reading their rows.
+// A hundred thousand waiting jobs are counted in an index, without reading their rows.
 func TestStats_QuickInBacklog(t *testing.T) {
 	if slower > 1 {
 		t.Skip("the race detector is slow")
@@ -126,8 +126,8 @@ INSERT INTO _honker_live (queue, priority, run_at, payload) SELECT 'a', i % 3, 1
 	require.Less(t, best, time.Second)
 }
 
-// A list finds the same jobs by a full walk and by the queue and phase indexes, whatever the rows'
-// state, and all of these jobs are in the requested phases.
+// A list finds the same jobs by a full walk and by the queue and phase indexes, regardless of the rows' state, and
+// all of these jobs are in the requested phases.
 func TestJobList_CollectWalks(t *testing.T) {
 	phases := []row.Phase{row.PhaseReady, row.PhaseScheduled, row.PhaseRunning, row.PhaseLapsed, row.PhaseHeld, row.PhaseExpired}
 	met := 0
@@ -178,8 +178,8 @@ func picked(t *testing.T, q row.Querier, s row.JobSelect, order row.Order, sorte
 	}
 }
 
-// The search at the head of a queue skips a bounded number of jobs that cannot run. The returned
-// time is then no later than the exact time.
+// The search at the head of a queue skips a limited number of jobs that can't run. Beyond that, the returned time is
+// no later than the exact time.
 func TestHeads_BehindExpired(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	exec(t, tx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000)

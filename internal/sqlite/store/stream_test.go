@@ -59,7 +59,7 @@ func TestStreams_Publish_WrongNumberOfKeys(t *testing.T) {
 	require.Empty(t, lines(t, tx, `SELECT * FROM _honker_stream`))
 }
 
-// A page of dead events is limited by its bytes, and the next page continues after it.
+// A page of dead events is limited by its size in bytes, and the next page continues after it.
 func TestGroups_Dead_Bytes(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	exec(t, tx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 6)

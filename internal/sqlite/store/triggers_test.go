@@ -16,8 +16,8 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/notify"
 )
 
-// Where triggers and this package's statements share a statement or condition, the text is the same
-// in both, although the triggers are written out in .sql files.
+// Where triggers and this package's statements share a statement or condition, the text is the same in both, even
+// though the triggers are written out in .sql files.
 func TestTriggers_ShareStatements(t *testing.T) {
 	triggers := withTriggers(t, openFresh(t))
 	var unhold, next, edge string

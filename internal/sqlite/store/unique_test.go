@@ -76,7 +76,7 @@ func TestUnique_Retake(t *testing.T) {
 	require.Equal(t, second.ID, keyed(t, tx, jobs.Unique{}).ID)
 }
 
-// A key that was released before the job died does not return with it.
+// A key that was released before the job died doesn't return with it.
 func TestUnique_Retake_Started(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	first := keyed(t, tx, jobs.Unique{Started: true})
@@ -89,8 +89,8 @@ func TestUnique_Retake_Started(t *testing.T) {
 	require.Equal(t, row.PlacedNew, keyed(t, tx, jobs.Unique{}).Result)
 }
 
-// A job that dies before its first claim retakes a key that it holds until that claim. A job whose
-// key is kept for a time still finds it.
+// A job that dies before its first claim retakes a key that it was to hold until that claim. If its key is kept for
+// some time, it still finds the key.
 func TestUnique_Retake_NeverStarted(t *testing.T) {
 	for _, u := range []jobs.Unique{{Started: true}, {UntilMS: 9000}} {
 		tx := begin(t, openFresh(t))
@@ -103,8 +103,7 @@ func TestUnique_Retake_NeverStarted(t *testing.T) {
 	}
 }
 
-// A key released by hand does not return after a later death, even if the job had it at an earlier
-// death.
+// A key that was released explicitly doesn't return after a later death, even if the job had it when it died earlier.
 func TestUnique_Retake_Released(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	first := keyed(t, tx, jobs.Unique{})
@@ -131,8 +130,8 @@ func TestUnique_Retake_Plain(t *testing.T) {
 	require.Equal(t, []any{"", int64(0)}, []any{key, by})
 }
 
-// The key survives if another binding deletes the live row before it inserts the dead row, for as
-// many jobs at a time as _honkerx_gone has slots.
+// The key survives if another binding deletes the live row before it inserts the dead row, for as many jobs at a time
+// as _honkerx_gone has slots.
 func TestUnique_Retake_DeletedFirst(t *testing.T) {
 	tx := begin(t, openFresh(t))
 	n := jobs.NewJob{Queue: "a", RunAt: 5, MaxAttempts: 3, CreatedAt: 5}

@@ -14,7 +14,7 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// inotifies returns the number of inotify instances of this process.
+// inotifies returns the number of inotify instances that this process has.
 func inotifies(t *testing.T) (n int) {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/fd")
@@ -27,7 +27,7 @@ func inotifies(t *testing.T) (n int) {
 	return n
 }
 
-// All files of a process share an inotify instance.
+// All of a process's files share an inotify instance.
 func TestMux_OneInstance(t *testing.T) {
 	before := inotifies(t)
 	var all []*Watcher
@@ -66,7 +66,7 @@ func fired(t *testing.T, yes []*fileEvents, no ...*fileEvents) {
 	}
 }
 
-// An event notifies the subscribers of its file, and no others.
+// An event notifies the subscribers to its file, and no others.
 func TestFileEvents_Subscribers(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a.db"), filepath.Join(dir, "b.db")
@@ -147,7 +147,7 @@ func TestWatcher_Polling_UnreliableEvents(t *testing.T) {
 	}
 	many := func(why string) {
 		t.Helper()
-		<-time.After(2 * time.Second)                              // without commits the pauses grow
+		<-time.After(2 * time.Second)                              // without commits, the pauses grow
 		require.Less(t, timeOfLooks(t, f, 20), 8*time.Second, why) // of few it is ten
 	}
 	few("events are waited for")
@@ -173,8 +173,8 @@ func TestWatcher_Polling_UnreliableEvents(t *testing.T) {
 	few("they come after all")
 }
 
-// Events of the database file itself announce that it was replaced. Renaming a parent directory
-// causes no event, see TestWatcher_Lost_File.
+// Events for the database file itself announce that it was replaced. Renaming a parent directory causes no event; see
+// TestWatcher_Lost_File.
 func TestFileEvents_ReplacedFile(t *testing.T) {
 	for name, replace := range map[string]func(file string) error{
 		"renamed":              func(file string) error { return os.Rename(file, file+".old") },
@@ -217,7 +217,7 @@ func TestFileEvents_NoLog(t *testing.T) {
 	require.False(t, n.subscribed())
 }
 
-// After lost events, all subscribers are notified.
+// If events are lost, all subscribers are notified.
 func TestMux_LostEvents(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	for _, file := range []string{path, path + "-wal"} {
@@ -237,8 +237,8 @@ func TestMux_LostEvents(t *testing.T) {
 	require.False(t, n.subscribe(), "events are not read any more: poll")
 }
 
-// If the system has no inotify instances or watches left, this is logged once. Events resume when
-// some become available.
+// If the system has no inotify instances or watches left, this is logged once. Events resume when some become
+// available.
 func TestFileEvents_UsedUp(t *testing.T) {
 	for name, useUp := range map[string]func(err *error){
 		"instances": func(err *error) {

@@ -17,7 +17,7 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// watchFile watches a real file. other stands for a connection of another process.
+// watchFile watches a real file. other stands in for another process's connection.
 func watchFile(t *testing.T, cfg Config) (w *Watcher, c *sqlite.Connector, other *sql.DB, looks chan wake.Reason) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "a", "b")
@@ -60,7 +60,7 @@ func next(t *testing.T, looks <-chan wake.Reason) wake.Reason {
 	}
 }
 
-// drain waits until there were no looks for a while, and returns the number of looks before that.
+// drain waits until there have been no looks for a while, and returns how many there were before that.
 func drain(looks <-chan wake.Reason) (n int) {
 	for {
 		select {
@@ -78,7 +78,7 @@ func write(t *testing.T, pool *sql.DB) {
 	require.NoError(t, err)
 }
 
-// Commits of another connection are noticed, and nothing else is reported.
+// Commits by another connection are noticed, and nothing else is reported.
 func TestWatcher_Changed_OtherConnection(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]Config{
@@ -110,7 +110,7 @@ func TestWatcher_Changed_OtherConnection(t *testing.T) {
 	}
 }
 
-// The commits of a burst are noticed, and so is a single commit after it.
+// The commits in a burst are noticed, as is a single commit after it.
 func TestWatcher_Burst(t *testing.T) {
 	t.Parallel()
 	_, _, other, looks := watchFile(t, Config{Notices: true, Poll: time.Millisecond})
@@ -129,8 +129,8 @@ func TestWatcher_Burst(t *testing.T) {
 	}
 }
 
-// A long Poll assumes that there are events. A burst turns them off, and must not leave the watcher without looks
-// for that long.
+// A long Poll assumes that there are events. A burst turns them off, and must not keep the watcher from looking for
+// that long.
 func TestWatcher_Burst_LongPoll(t *testing.T) {
 	t.Parallel()
 	_, _, other, looks := watchFile(t, Config{Notices: true, Poll: time.Hour})
@@ -148,7 +148,7 @@ func TestWatcher_Burst_LongPoll(t *testing.T) {
 	}
 }
 
-// The watcher ends when the file is replaced, even without an event. It takes at most five seconds, see
+// The watcher ends when the file is replaced, even without an event. It takes at most five seconds; see
 // TestWatcher_Listening_LongestPause.
 func TestWatcher_Lost_File(t *testing.T) {
 	t.Parallel()
@@ -178,7 +178,7 @@ func TestWatcher_Lost_File(t *testing.T) {
 	}
 }
 
-// With a long Poll, the event of the database file is sufficient.
+// With a long Poll, the event for the database file is enough.
 func TestWatcher_Lost_ByEvent(t *testing.T) {
 	lost := make(chan error, 1)
 	_, c, _, _ := watchFile(t, Config{Notices: true, Poll: time.Hour, Lost: func(err error) { lost <- err }})
@@ -192,7 +192,7 @@ func TestWatcher_Lost_ByEvent(t *testing.T) {
 	}
 }
 
-// If the only connection of the pool is lent to a caller, Close must not wait for it.
+// If the pool's only connection is lent to a caller, Close must not wait for it.
 func TestWatcher_Close_LentConnection(t *testing.T) {
 	pool, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "x.db"))
 	require.NoError(t, err)

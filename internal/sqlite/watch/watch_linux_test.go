@@ -62,7 +62,8 @@ func watchLog(t *testing.T, f *fake, poll time.Duration) (*os.File, chan wake.Re
 	return log, looks
 }
 
-// A disk may delay a writer between the event and the visible commit, and there is no second event.
+// A disk may delay a writer between the event and the moment when the commit is visible, and there is no second
+// event.
 func TestWatcher_Searching_LateCommit(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
@@ -78,7 +79,7 @@ func TestWatcher_Searching_LateCommit(t *testing.T) {
 	}
 }
 
-// A quiet file gets a safety look now and then, and more often while a deadline is pending.
+// The watcher looks at a quiet file occasionally, and more often while a deadline is pending.
 func TestWatcher_Listening_Quiet(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
@@ -91,7 +92,7 @@ func TestWatcher_Listening_Quiet(t *testing.T) {
 	becomesQuiet(t, f, 3, "no more than that")
 }
 
-// becomesQuiet waits until there are at most most looks per second. On a slow machine the pauses grow slowly.
+// becomesQuiet waits until there are no more than most looks per second. On a slow machine, the pauses grow slowly.
 func becomesQuiet(t *testing.T, f *fake, most float64, why string) {
 	t.Helper()
 	for end := time.Now().Add(patient); ; {
@@ -105,7 +106,7 @@ func becomesQuiet(t *testing.T, f *fake, most float64, why string) {
 	}
 }
 
-// timeOfLooks returns the time for n looks.
+// timeOfLooks returns how long n looks take.
 func timeOfLooks(t *testing.T, f *fake, n int64) time.Duration {
 	t.Helper()
 	before, began := f.reads.Load(), time.Now()
@@ -113,7 +114,7 @@ func timeOfLooks(t *testing.T, f *fake, n int64) time.Duration {
 	return time.Since(began)
 }
 
-// In a burst, polling finds commits before their events do. This does not make events unreliable.
+// In a burst, polling finds commits before their events arrive. This doesn't make events unreliable.
 func TestWatcher_Burst_Quiet(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
@@ -128,8 +129,8 @@ func TestWatcher_Burst_Quiet(t *testing.T) {
 	becomesQuiet(t, f, 1, "safety looks")
 }
 
-// A long Poll does not delay looks after the watcher itself has turned events off: after a burst in which each
-// event found its commit at once, and after commits that concern no waiter.
+// A long Poll doesn't delay looks once the watcher itself has turned events off: after a burst in which each event
+// found its commit immediately, and after commits that aren't for any waiter.
 func TestWatcher_Busy_LongPoll(t *testing.T) {
 	for name, others := range map[string]bool{"a burst": false, "commits for others": true} {
 		t.Run(name, func(t *testing.T) {
@@ -153,7 +154,7 @@ func TestWatcher_Busy_LongPoll(t *testing.T) {
 	}
 }
 
-// However long a file has been quiet, safety looks are frequent enough to notice within five seconds that it was
+// No matter how long a file has been quiet, the watcher looks often enough to notice within five seconds that it was
 // replaced.
 func TestWatcher_Listening_LongestPause(t *testing.T) {
 	for untrusted, bound := range map[bool]time.Duration{false: 4900 * time.Millisecond, true: 500 * time.Millisecond} {
@@ -174,8 +175,8 @@ func TestWatcher_Listening_LongestPause(t *testing.T) {
 	}
 }
 
-// busyWatcher returns a watcher in state busy, after commits that concern no waiter. Events of the WAL no longer
-// wake it.
+// busyWatcher returns a watcher in the busy state, after commits that aren't for any waiter. Events for the WAL no
+// longer wake it.
 func busyWatcher(t *testing.T, f *fake, signals wake.Signals) (*Watcher, *os.File, chan wake.Reason) {
 	t.Helper()
 	looks := make(chan wake.Reason, 100_000)
@@ -195,7 +196,7 @@ func busyWatcher(t *testing.T, f *fake, signals wake.Signals) (*Watcher, *os.Fil
 	return w, log, looks
 }
 
-// keepBusy makes commits that concern no waiter every few milliseconds, until stop is called.
+// keepBusy makes commits that aren't for any waiter every few milliseconds, until stop is called.
 func keepBusy(f *fake, log *os.File) (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -215,7 +216,7 @@ func keepBusy(f *fake, log *os.File) (stop func()) {
 	return func() { close(end); <-ended }
 }
 
-// With many commits that concern no waiter, the watcher looks only now and then.
+// If there are many commits that aren't for any waiter, the watcher looks only occasionally.
 func TestWatcher_Busy_Others(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
@@ -230,8 +231,8 @@ func TestWatcher_Busy_Others(t *testing.T) {
 	require.LessOrEqual(t, looks/time.Since(began).Seconds(), 60.0, "of 330 commits a second")
 }
 
-// A signal of another process causes a call of Changed at once, for its waiters only. Signals for other waiters or
-// from this process are ignored.
+// A signal from another process immediately causes a call to Changed, only for the signal's waiters. Signals for
+// other waiters or from this process are ignored.
 func TestWatcher_Busy_Signal(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
@@ -253,7 +254,7 @@ func TestWatcher_Busy_Signal(t *testing.T) {
 	require.Zero(t, w.signals.arrived.Load()&1)
 }
 
-// A steady stream of signals does not delay looks by timer, which alone find the commits of other programs.
+// A steady stream of signals doesn't delay looks by timer, which are the only way to find other programs' commits.
 func TestWatcher_Busy_Signals_LooksGoOn(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
@@ -262,7 +263,7 @@ func TestWatcher_Busy_Signals_LooksGoOn(t *testing.T) {
 	<-time.After(500 * time.Millisecond) // the pauses grow
 	stop()
 	other := newSignalFiles(w.cfg.Path)
-	reads := f.reads.Load() // a signal does not cause a read
+	reads := f.reads.Load() // a signal doesn't cause a read
 	f.version.Add(1)
 	require.Eventually(t, func() bool {
 		other.raise(1 << 62)
@@ -284,7 +285,7 @@ func TestWatcher_Busy_SignalFileDeleted(t *testing.T) {
 	}, patient, time.Millisecond)
 }
 
-// When the commits have stopped, events are turned on again.
+// When the commits stop, events are turned on again.
 func TestWatcher_Busy_Quiet(t *testing.T) {
 	t.Parallel()
 	f := &fake{}

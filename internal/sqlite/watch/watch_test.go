@@ -22,10 +22,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patient is the timeout of a test that hangs. It is far longer than any expected wait.
+// patient is the timeout for tests that hang. It is far longer than any expected wait.
 const patient = time.Minute
 
-// fake simulates the file: it has a version controlled by the test, and the callbacks of a watcher.
+// fake simulates the file: it has a version controlled by the test, and a watcher's callbacks.
 type fake struct {
 	version atomic.Int64
 	reads   atomic.Int64
@@ -38,8 +38,8 @@ type fake struct {
 	looks    []wake.Reason
 	dead     error
 	onLook   func(wake.Reason)
-	asked    map[wake.Signals]int // number of looks by their signals
-	others   bool                 // commits concern no waiter
+	asked    map[wake.Signals]int // number of looks by signals
+	others   bool                 // commits aren't for any waiter
 }
 
 func (f *fake) Version(context.Context) (int64, error) {
@@ -71,7 +71,7 @@ func (f *fake) look(why wake.Reason, signals wake.Signals) (woken int) {
 	return 1
 }
 
-// heardOf returns the number of looks for these signals.
+// heardOf returns the number of looks for the given signals.
 func (f *fake) heardOf(signals wake.Signals) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,14 +109,14 @@ func watchFake(t *testing.T, poll time.Duration) (*Watcher, *fake) {
 	return w, f
 }
 
-// begin waits for the first look of the watcher.
+// begin waits for the watcher's first look.
 func begin(w *Watcher, f *fake) {
 	w.AddWaiter(1)
 	synctest.Wait()
 	f.taken()
 }
 
-// AddWaiter causes a look at once.
+// AddWaiter causes an immediate look.
 func TestWatcher_AddWaiter_LooksAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Hour)
@@ -128,7 +128,7 @@ func TestWatcher_AddWaiter_LooksAtOnce(t *testing.T) {
 	})
 }
 
-// Committed causes a read of the version. It is not reported as a change by itself.
+// Committed causes a read of the version. It isn't reported as a change by itself.
 func TestWatcher_Committed_ReadsVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Hour)
@@ -193,7 +193,7 @@ func TestWatcher_WakeAt(t *testing.T) {
 	})
 }
 
-// A commit found at a deadline is reported as a commit, since waiters for commits ignore deadlines.
+// A commit found at a deadline is reported as a commit, because waiters for commits ignore deadlines.
 func TestWatcher_WakeAt_Commit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Hour)
@@ -233,8 +233,8 @@ func TestWatcher_Polling_BacksOff(t *testing.T) {
 	})
 }
 
-// Commits that concern no waiter make polls rarer, including commits of this process. The first commit
-// that concerns a waiter restores the rate.
+// Commits that aren't for any waiter make polling less frequent, even if they were made by this process. The first
+// commit that is for a waiter restores the rate.
 func TestWatcher_Polling_Others(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Millisecond)
@@ -256,7 +256,7 @@ func TestWatcher_Polling_Others(t *testing.T) {
 	})
 }
 
-// A commit of this process is noticed soon, however long Poll is.
+// A commit by this process is noticed soon, no matter how long Poll is.
 func TestWatcher_Polling_OwnCommitAmongOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Hour)
@@ -290,7 +290,7 @@ func TestWatcher_Polling_LongLooks(t *testing.T) {
 	})
 }
 
-// A look delayed by a lent connection or a stopped process does not predict the cost of the next look.
+// A look delayed by a lent connection or a stopped process doesn't predict the cost of the next look.
 func TestWatcher_Polling_LookHeldUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Millisecond)
@@ -340,7 +340,7 @@ func TestWatcher_Version_Busy(t *testing.T) {
 	})
 }
 
-// A lost connection causes an additional call of Changed.
+// A lost connection causes an additional call to Changed.
 func TestWatcher_Version_ConnectionLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, 10*time.Millisecond)
@@ -374,8 +374,8 @@ func TestWatcher_Lost(t *testing.T) {
 	})
 }
 
-// Time in a bubble does not advance for a watcher that waits on channels from outside, so a test would
-// hang. The log explains this.
+// Time in a bubble doesn't advance for a watcher that waits on channels from outside, so a test would hang. The log
+// explains this.
 func TestWatcher_InBubble_MadeOutside(t *testing.T) {
 	for name, made := range map[string]struct {
 		inside bool
@@ -426,8 +426,7 @@ func TestWatcher_Close(t *testing.T) {
 	})
 }
 
-// Committed never blocks, even during a slow call of Changed. Its caller has just committed and must
-// go on.
+// Committed never blocks, even during a slow call to Changed. Its caller has just committed and needs to continue.
 func TestWatcher_Committed_NeverBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := watchFake(t, time.Hour)
