@@ -78,7 +78,7 @@ type GroupInfo struct {
 	Lag      int64    // number of events above Cursor that match the group's filter
 	Leased   int64    // number of events held by members
 	Reclaim  int64    // number of returned events waiting for a member
-	Dead     int64    // number of dead events, see [Group.Dead]
+	Dead     int64    // number of dead events; see [Group.Dead]
 	LowWater int64    // all events up to this offset are acked or dead
 	Members  []string // sorted by name
 }
@@ -182,7 +182,7 @@ func (s *stream) groups(ctx context.Context) ([]GroupInfo, error) {
 //
 // Delete waits for the writer until ctx ends or BusyTimeout has passed. A large group's claims are deleted after the
 // group itself, in transactions of a few milliseconds with pauses in which other writers can proceed. If this is
-// interrupted by an error or by the end of ctx, the remaining claims do no harm except that [Stream.Compact] keeps
+// interrupted by an error or because ctx ends, the remaining claims do no harm except that [Stream.Compact] keeps
 // their dead events until [DB.Maintain] deletes the claims.
 func (g *Group[E]) Delete(ctx context.Context) (bool, error) {
 	err := g.drop(ctx)
@@ -249,8 +249,8 @@ type DeadEvent[E any] struct {
 // Dead yields the group's dead events in order. They stay in the stream, even after a [Stream.Compact], until
 // [Group.Redeliver] or [Group.Discard] is called. Dead never waits for the writer.
 //
-// An event that does not decode is yielded together with an error, and the iteration continues. Any other error,
-// including the end of ctx, is yielded without an event and ends the iteration. If the group does not exist, the
+// An event that does not decode is yielded together with an error, and the iteration continues. Any other error, such
+// as ctx's error when ctx ends, is yielded without an event and ends the iteration. If the group does not exist, the
 // error is [ErrNotFound].
 func (g *Group[E]) Dead(ctx context.Context) iter.Seq2[*DeadEvent[E], error] {
 	return func(yield func(*DeadEvent[E], error) bool) {

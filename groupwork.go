@@ -109,7 +109,7 @@ func newGroupWork[E any](ctx context.Context, g *Group[E], o GroupWorkOptions, f
 	w := &groupWork[E]{group: g, opts: o, fn: fn, pool: o.Pool.shared().Reserve()}
 	w.slots = make(chan struct{}, o.Workers)
 	w.active = make(map[*heldEvent]context.CancelCauseFunc)
-	// The end of ctx only stops claiming. Handlers may run and settle their events until the end of the drain.
+	// When ctx ends, only claiming stops. Handlers may run and settle their events until the drain is over.
 	lasting := context.WithoutCancel(ctx)
 	w.handlerCtx, w.cancelHandlers = context.WithCancelCause(lasting)
 	w.settleCtx, w.giveUp = context.WithCancel(lasting)
@@ -376,8 +376,8 @@ func (w *groupWork[E]) unsettled() (held []*heldEvent) {
 	return held
 }
 
-// lose cancels the handlers of events whose claims were lost. A handler that has settled its event in the
-// meantime may continue, because it no longer needs the claim.
+// lose cancels the handlers of events whose claims were lost. A handler that has already settled its event may
+// continue, because it no longer needs the claim.
 func (w *groupWork[E]) lose(lost []*heldEvent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

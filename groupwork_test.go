@@ -573,7 +573,7 @@ func TestGroup_Work_DrainTimeoutObeyed(t *testing.T) {
 	})
 }
 
-// Close drains Work just as the end of ctx does, and Work returns ErrClosed.
+// Close drains Work, as when ctx ends, and Work returns ErrClosed.
 func TestGroup_Work_Close(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
@@ -629,7 +629,7 @@ func TestGroup_Work_Replaced(t *testing.T) {
 	require.ErrorIs(t, <-ended, honker.ErrDatabaseReplaced)
 }
 
-// A settle that keeps failing doesn't prevent Work from returning at the end of its drain.
+// A settle that keeps failing doesn't prevent Work from returning when its drain is over.
 func TestGroup_Work_SettleFailsToTheEnd(t *testing.T) {
 	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {

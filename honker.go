@@ -50,7 +50,7 @@ type Options struct {
 	PollInterval time.Duration
 	// MaxPayload is the maximum size of a payload in bytes; default 1 MiB.
 	MaxPayload int
-	// CountLimit is the value at which the counts in QueueStats stop, see Count.More; default 100,000.
+	// CountLimit is the value at which the counts in QueueStats stop (see Count.More); default 100,000.
 	CountLimit int
 
 	// Codec transforms job payloads when they are written to the file and read back. It applies to [Queue],

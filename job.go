@@ -37,7 +37,7 @@ const (
 	PhaseScheduled Phase = "scheduled" // waiting for its start time, because of a delay or between two attempts
 	PhaseRunning   Phase = "running"   // held by a valid claim
 	PhaseLapsed    Phase = "lapsed"    // its claim has lapsed; can be claimed now
-	PhaseHeld      Phase = "held"      // waiting for other jobs, see [After] and [RunAgain], or for room under its key's limits, see [Limits]
+	PhaseHeld      Phase = "held"      // waiting for other jobs (see [After] and [RunAgain]), or for room under its key's limits (see [Limits])
 	PhaseExpired   Phase = "expired"   // can no longer run, because its start deadline has passed or no attempts are left; a claim or a sweep will dead-letter it
 	PhaseDead      Phase = "dead"      // a dead letter
 	PhaseDone      Phase = "done"      // acked and kept; see Queue.SetRetention
@@ -61,9 +61,9 @@ type JobInfo struct {
 	ClaimExpiresAt time.Time // the claim is valid through the end of this second
 	DiedAt         time.Time
 	DoneAt         time.Time         // set for a done job that was kept
-	Unique         string            // unique key, see [Unique]; "" for none
-	Key            string            // key for shared limits, see [Key]; "" for none
-	Batch          int64             // ID of the job's batch, see [InBatch]; 0 for none
+	Unique         string            // unique key (see [Unique]); "" for none
+	Key            string            // key for shared limits (see [Key]); "" for none
+	Batch          int64             // ID of the job's batch (see [InBatch]); 0 for none
 	Headers        map[string]string // see [Headers]; nil for none
 	Progress       *Progress         // see [Job.SetProgress]; nil if none was set, and always nil in handlers
 
@@ -218,8 +218,8 @@ func (q *queue) returned(c *worker.Claim) {
 // errNoClaim is returned by the verbs of a Job constructed by hand.
 var errNoClaim = fmt.Errorf("%w: the job was not claimed; use honkertest.Perform to test a handler", ErrInvalid)
 
-// unsettled returns an error for a job without a claim, or with a claim that this handle has already ended. The
-// fence is not sufficient: after a Snooze, the same worker may claim the job again with the same attempt number.
+// unsettled returns an error for a job without a claim, or with a claim that this handle has already ended. The fence
+// alone is not enough: after a Snooze, the same worker may claim the job again with the same attempt number.
 func (j *Job[T]) unsettled() error {
 	if j.claim == nil {
 		return errNoClaim

@@ -121,9 +121,9 @@ func rateOf(row row.StartRate) Rate {
 // and the limits remain set. The remaining jobs are then adjusted by claims on the queue, by the next SetLimits
 // or by [DB.Maintain], even if this process dies.
 //
-// Setting the first limit of a kind in a file changes the schema, and so does removing the last. Every
-// connection must then prepare its statements again, so set limits when a program starts or as an operator, not
-// for each job. While a file has limits on keys, every claim on any queue is slightly slower.
+// Setting the first limit of a kind in a file, or removing the last, changes the schema. Every connection must then
+// prepare its statements again, so set limits when a program starts or as an operator, not for each job. While a file
+// has limits on keys, every claim on any queue is slightly slower.
 //
 // Each transaction waits for the writer until ctx ends or BusyTimeout has passed. Inside [DB.Tx], SetLimits returns
 // [ErrInTx]. A limit that is negative or too large is [ErrInvalid].

@@ -187,8 +187,8 @@ func (l *Lock) Name() string { return l.name }
 // Owner returns the name of the holder as stored in the file.
 func (l *Lock) Owner() string { return l.owner }
 
-// Context returns a context derived from the ctx that was passed to Lock or TryLock. It ends when that ctx ends,
-// although the lock stays held until Unlock. It also ends when the lock is no longer held: after Unlock or DB.Close,
+// Context returns a context derived from the ctx that was passed to Lock or TryLock. It ends when that ctx ends, even
+// though the lock stays held until Unlock. It also ends when the lock is no longer held: after Unlock or DB.Close,
 // when the lock expires without being renewed, and when a renewal finds that another program has removed or taken the
 // lock. A renewal is due every third of the TTL. context.Cause returns [ErrLockLost] with the reason, or the cause of
 // the original ctx.

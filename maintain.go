@@ -39,13 +39,13 @@ func (o *MaintainOptions) withDefaults() (MaintainOptions, error) {
 // Each round
 //   - dead-letters jobs that have expired, and jobs whose last attempt never ended,
 //   - frees slots of [Limits] that cancelled jobs still occupy after their leases have expired, and adjusts jobs to
-//     limits that have changed, see [Queue.SetLimits],
+//     limits that have changed (see [Queue.SetLimits]),
 //   - compacts every topic with a [Retention],
 //   - deletes done and dead jobs that exceed their queue's [QueueRetention],
 //   - deletes expired results, rate limit windows that are over, and unique keys whose job is gone and whose
 //     [Uniqueness].For has passed,
-//   - deletes per-minute counts that are more than seven days old, see Traffic in package admin,
-//   - deletes the rows of workers whose processes are gone, see Workers in package admin,
+//   - deletes per-minute counts that are more than seven days old (see Traffic in package admin),
+//   - deletes the rows of workers whose processes are gone (see Workers in package admin),
 //   - deletes package dispatch's records of jobs that ended more than an hour ago, replies that no caller has read for
 //     an hour, and actors that have stopped reporting,
 //   - deletes message IDs that package inbox has kept for their full retention period,

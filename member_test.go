@@ -643,7 +643,7 @@ func TestMember_All_ReleasesUnseen(t *testing.T) {
 	}
 }
 
-// The end of ctx ends All immediately, even with events claimed ahead.
+// When ctx ends, All ends immediately, even with events claimed ahead.
 func TestMember_All_EndsWithContext(t *testing.T) {
 	t.Parallel()
 	g := stocked(t, honkertest.Open(t, nil), 500).Group("g", nil)

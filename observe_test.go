@@ -145,7 +145,7 @@ func TestObserver_Work(t *testing.T) {
 	require.NoError(t, q.Work(ctx, func(ctx context.Context, job *honker.Job[int]) error {
 		if job.ID == released {
 			stop()
-			<-ctx.Done() // cancelled at the end of the drain
+			<-ctx.Done() // cancelled when the drain is over
 			return ctx.Err()
 		}
 		return returns[job.Args]
@@ -718,8 +718,8 @@ func TestObserver_Begin_Contained(t *testing.T) {
 	require.Equal(t, 2, log.Times("Observer.Begin panicked"))
 }
 
-// Observers calls the observers in order. Each field is called only for the observers that set it, and a
-// field that none of them sets is nil.
+// Observers calls the observers in order. Each field is called only for the observers that set it, and a field that
+// no observer sets is nil.
 func TestObservers_Order(t *testing.T) {
 	var told []string
 	note := func(who string) *observe.Observer {

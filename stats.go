@@ -42,7 +42,7 @@ type QueueStats struct {
 	// does not show. If a priority has more than a thousand jobs that can no longer run, OldestReady is the
 	// RunAt of the thousandth such job; it may therefore be too early but is never too late.
 	OldestReady time.Time
-	NextAt      time.Time // time at which the next job becomes ready, see [Queue.NextClaimAt]; zero if there is none
+	NextAt      time.Time // time at which the next job becomes ready (see [Queue.NextClaimAt]); zero if there is none
 	Pause       *Pause    // nil if the queue is not paused
 	AsOf        time.Time // time of the counts
 	Limits      Limits    // limits of the queue; Ready includes jobs that the limits prevent from starting

@@ -304,9 +304,9 @@ func publishTx[E any](ctx context.Context, s *stream, tx Tx, data []E, opts []Pu
 	return p.first, p.last, nil
 }
 
-// logHead tracks the head of a log for a waiting reader. The head goes backward only when a backup is restored
-// over the open database. Ids that the reader has already passed are then assigned again, and the reader would
-// miss those rows.
+// logHead tracks the head of a log for a waiting reader. The head goes backward only when a backup is restored over
+// the open database. IDs that the reader has already passed are then assigned again, and the reader would miss those
+// rows.
 type logHead struct {
 	of   func(ctx context.Context, q engine.Querier) (int64, error)
 	seen int64

@@ -256,7 +256,7 @@ func TestStream_Read_Break(t *testing.T) {
 	noReader(t, db)
 }
 
-// The end of ctx ends a read with ctx's error.
+// When ctx ends, a read ends with ctx's error.
 func TestStream_Read_Context(t *testing.T) {
 	t.Parallel()
 	_, db, _ := testkit.NewStream[int](t, "unused")

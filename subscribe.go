@@ -52,8 +52,8 @@ func (o *SubscribeOptions) withDefaults(s *stream) (SubscribeOptions, *row.Filte
 // transaction while the loop body runs, so events deleted during the loop may be skipped.
 //
 // An event whose payload does not decode into E is yielded with an error, and the loop continues. Any other error,
-// including the end of ctx, is yielded without an event and ends the loop. If after is negative, the error is
-// [ErrInvalid].
+// such as ctx's error when ctx ends, is yielded without an event and ends the loop. If after is negative, the error
+// is [ErrInvalid].
 func (s *Stream[E]) Read(ctx context.Context, after int64) iter.Seq2[*Event[E], error] {
 	return func(yield func(*Event[E], error) bool) {
 		c, err := s.history(ctx, after)

@@ -231,7 +231,7 @@ func TestSubscribe_InTx_Refused(t *testing.T) {
 	}
 }
 
-// The end of ctx ends a subscription silently, and the handled events are saved.
+// When ctx ends, a subscription ends silently, and the handled events are saved.
 func TestSubscribe_Context_Silent(t *testing.T) {
 	t.Parallel()
 	for name, unsaved := range map[string]bool{"nothing to save": false, "something to save": true} {

@@ -18,7 +18,7 @@ type UniqueUntil int
 // Values of [Uniqueness].Until.
 const (
 	UntilFinished UniqueUntil = iota // until the job is acked, cancelled or dead, in any binding
-	UntilStarted                     // until its first claim, in any binding, however the claim ends
+	UntilStarted                     // until its first claim, in any binding, no matter how the claim ends
 )
 
 // Conflict specifies what an enqueue does if another job holds its key. None of the choices causes an error.

@@ -117,8 +117,8 @@ func (c *Collector) Read(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// look starts a read unless a read is already running. If anew is false, it does not start a read
-// while cached values are valid. The returned channel is closed when the values are up to date.
+// look starts a read unless a read is already running. If anew is false, it doesn't start a read while cached values
+// are valid. The returned channel is closed when the values are up to date.
 func (c *Collector) look(anew bool) (done <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

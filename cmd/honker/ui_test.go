@@ -196,7 +196,7 @@ func TestUI_Origin(t *testing.T) {
 	}
 }
 
-// The stream of an open page ends without an error, and doesn't delay the end of the command.
+// The stream of an open page ends without an error, and doesn't delay the command's exit.
 func TestUI_InterruptWithOpenPage(t *testing.T) {
 	t.Parallel()
 	var stream io.ReadCloser

@@ -62,8 +62,8 @@ func (s Spec) nextWall(wall time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// instant returns the earliest moment from which loc's clocks never again show a time before wall.
-// If clocks show wall twice, this is the second time. If they skip wall, it is the end of the gap.
+// instant returns the earliest moment from which loc's clocks never again show a time before wall. If clocks show
+// wall twice, this is the second time. If they skip wall, it is the end of the gap.
 //
 // time.Date does not guarantee this. instant uses only the start returned by ZoneBounds, because the end can be wrong
 // on December 31 of a leap year.

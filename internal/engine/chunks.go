@@ -8,8 +8,8 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Pace splits a large change into transactions of a few milliseconds, however large the rows are,
-// and lets other writers run between them. It is not safe for concurrent use.
+// Pace splits a large change into transactions of a few milliseconds, regardless of how large the rows are, and lets
+// other writers run in between. It is not safe for concurrent use.
 type Pace struct {
 	Size int // number of rows for the next transaction, adapted to the duration of the last
 

@@ -115,7 +115,7 @@ type Fate struct {
 
 // Phase returns the job's phase at now. It returns "" for a Job that was not read.
 //
-// The store counts jobs by the same rule, and so do claims: a ready or lapsed job can be claimed, and an
+// The store counts jobs by the same rule, and claims follow it too: a ready or lapsed job can be claimed, and an
 // expired job moves to the dead letters.
 func (j *Job) Phase(now time.Time) Phase {
 	expired := !j.ExpiresAt.IsZero() && !j.ExpiresAt.After(now)
@@ -135,9 +135,9 @@ func (j *Job) Phase(now time.Time) Phase {
 	return ""
 }
 
-// Job is a job as stored. State is "dead" for a dead letter and "done" for a retained finished job. Times
-// have the database's resolution, are within the years 1 to 9999 whatever another program has stored, and are
-// zero if absent.
+// Job is a job as stored. State is "dead" for a dead letter and "done" for a retained finished job. Times have the
+// database's resolution, are within the years 1 to 9999 even if another program has stored other values, and are zero
+// if absent.
 type Job struct {
 	ID             int64
 	Queue          string

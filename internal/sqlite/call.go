@@ -12,10 +12,10 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// errHiddenCall stops a read statement in which a function is about to write, although no such call is visible in the
-// statement's text, for example because it is in a view. Outside a transaction, SQLite would have to upgrade the read
-// snapshot to a write, which fails with BUSY_SNAPSHOT if another writer has committed since. Nothing has been written
-// yet, so conn runs the statement again as a writer, unless the caller has received rows from it.
+// errHiddenCall stops a read statement in which a function is about to write, even though no such call is visible in
+// the statement's text, for example because it is in a view. Outside a transaction, SQLite would have to upgrade the
+// read snapshot to a write, which fails with BUSY_SNAPSHOT if another writer has committed since. Nothing has been
+// written yet, so conn runs the statement again as a writer, unless the caller has received rows from it.
 var errHiddenCall = fmt.Errorf("%w: a function that writes is called after the first row, for example by a view: "+
 	"call the function in the statement itself, or begin a transaction first", engine.ErrInvalid)
 

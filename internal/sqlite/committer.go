@@ -338,8 +338,8 @@ func (c *Committer) take(n int) []*request {
 	return taken
 }
 
-// fail withdraws only the leader's op. The error may concern only the leader, for example because
-// its ctx has ended, so the other requests try again by themselves.
+// fail withdraws only the leader's op. The error may affect only the leader, for example because its ctx has ended,
+// so the other requests try again by themselves.
 func (c *Committer) fail(own *request, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

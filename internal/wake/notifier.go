@@ -1,4 +1,4 @@
-// Package wake lets goroutines sleep until a commit, by this process or another, concerns them.
+// Package wake lets goroutines sleep until this process or another commits something that they are waiting for.
 //
 // A waiter subscribes to keys, checks the file itself, and then sleeps. When the watcher notices a commit, the
 // sources query the store once for each kind of key to find the names that are ready, and only the waiters for these
@@ -31,7 +31,7 @@ const (
 	LockFree                   // the lock
 	ScheduleDue                // no name
 	RelayReady                 // see RelayName: one of the queue's partitions can be taken
-	Closing                    // no name; only the end of the notifier wakes it
+	Closing                    // no name; woken only when the notifier ends
 	kinds
 )
 
@@ -210,12 +210,12 @@ func (w *Waiter) Wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Until calls look repeatedly until it returns Done or an error. Between the calls it sleeps until
-// a key is ready or the time returned by look has passed. If ctx ends, Until returns its cause. All
-// waiting verbs use this loop; workers also wait for other events, see worker.Source.Await.
+// Until calls look repeatedly until it returns Done or an error. Between the calls it sleeps until a key is ready or
+// the time returned by look has passed. If ctx ends, Until returns its cause. All waiting verbs use this loop;
+// workers also wait for other events; see worker.Source.Await.
 //
-// The subscription begins before the first look and lasts until the last. A commit during look
-// leaves a wake-up behind, and the next sleep ends at once.
+// The subscription begins before the first call to look and lasts until after the last. A commit during look leaves a
+// wake-up pending, so the next sleep ends immediately.
 func (n *Notifier) Until(ctx context.Context, look func() (wait time.Duration, err error), keys ...Key) error {
 	w := n.Subscribe(keys...)
 	defer w.Close()

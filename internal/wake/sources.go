@@ -74,7 +74,7 @@ func newSources(s Statements, n *Notifier) *sources {
 		LockFree:       all.locks,
 		ScheduleDue:    all.schedules,
 		RelayReady:     all.relays,
-		// Every commit wakes AnyCommit. Only the end of the notifier wakes Closing.
+		// Every commit wakes AnyCommit. Closing is woken only when the notifier ends.
 	}
 	return all
 }

@@ -2,7 +2,7 @@
 //
 // Only PRAGMA data_version shows whether there was a commit. Reading it to find out is called a look. Other sources
 // tell the watcher when to look: a commit by this process, an operating system event for the -wal file, a signal from
-// another process, a waiter's deadline, or a timer that makes sure of a look every few seconds.
+// another process, a waiter's deadline, or a timer that ensures a look every few seconds.
 //
 // A watcher is always in one of five states:
 //
@@ -111,7 +111,7 @@ const (
 	slowestLook = time.Second
 )
 
-// state is the state of the watcher, see the package comment.
+// state is the state of a watcher; see the package comment.
 type state int
 
 const (

@@ -78,7 +78,7 @@ func versionOf(ctx context.Context, q row.Querier) (int, error) {
 	return version, nil
 }
 
-// Bytes 18 and 19 of the header are 2 in WAL mode, see https://sqlite.org/fileformat.html.
+// Bytes 18 and 19 of the header are 2 in WAL mode; see https://sqlite.org/fileformat.html.
 const sqlIsWAL = `SELECT hex(substr(data, 19, 2)) = '0202' FROM sqlite_dbpage WHERE pgno = 1`
 
 // IsWAL reports whether the file is in WAL mode. It also works on a file opened as immutable, for
