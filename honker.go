@@ -79,11 +79,11 @@ type Options struct {
 	// up. Use it for a pragma, a temporary table, an attached file or a hook. If OnConnect returns an error, the
 	// connection fails.
 	//
-	// conn is the driver's own connection. It implements driver.ExecerContext and driver.QueryerContext, and with
-	// modernc.org/sqlite also sqlite.HookRegisterer. Statements on conn run immediately, without waiting for the
-	// writer, and do not wake waiting goroutines. OnConnect must therefore not write to the file, call a verb of the
-	// DB, or leave a transaction open. OnConnect is not called for the connection that watches for commits. [Attach]
-	// ignores OnConnect, because the pool already has connections.
+	// conn is the driver's own connection. It implements driver.ExecerContext and driver.QueryerContext, and, with
+	// modernc.org/sqlite, sqlite.HookRegisterer. Statements on conn run immediately, without waiting for the writer,
+	// and do not wake waiting goroutines. OnConnect must therefore not write to the file, call a verb of the DB, or
+	// leave a transaction open. OnConnect is not called for the connection that watches for commits. [Attach] ignores
+	// OnConnect, because the pool already has connections.
 	OnConnect func(ctx context.Context, conn driver.Conn) error
 
 	// Headers returns headers to add to the jobs of an enqueue, such as a trace context or a tenant. Every enqueue
@@ -98,11 +98,11 @@ type Options struct {
 	NoTraffic bool
 
 	// LegacyMessages supports programs that share the file and listen to the channels honker:<queue> and
-	// honker:stream:<topic>. For each job that is added or retried, and for each event, it sends the same
-	// message as honker up to 0.2.4, in the same transaction: the word new, which is not JSON. Workers do not
-	// need these messages, in any binding. The messages take up space until [DB.PruneNotifications] deletes
-	// them, so set NotificationTTL. Writes by other DBs and bindings do not send them. [Attach] returns
-	// [ErrUnsupported] with this option, because the connections belong to the application.
+	// honker:stream:<topic>. For each job that is added or retried, and for each event, it sends the same message as
+	// honker up to 0.2.4, in the same transaction: the word new, which is not JSON. Workers don't need these messages
+	// in any binding. The messages take up space until [DB.PruneNotifications] deletes them, so set NotificationTTL.
+	// Writes by other DBs and bindings do not send them. [Attach] returns [ErrUnsupported] with this option, because
+	// the connections belong to the application.
 	LegacyMessages bool
 
 	// NoFileNotices makes honker poll the file instead of relying on notifications from the operating system. Set it

@@ -251,8 +251,8 @@ func (q *queue) settled(end *worker.SettleOp, note *atomic.Bool, atCommit bool) 
 	return nil
 }
 
-// wakeSettled wakes goroutines affected by the commit of a settle. An ack without a result wakes none: goroutines
-// that are interested in the job can wait for the next read of the file.
+// wakeSettled wakes goroutines affected by the commit of a settle. An ack without a result wakes none of them:
+// goroutines waiting for the job can wait for the next read of the file.
 func (q *queue) wakeSettled(end *worker.SettleOp) {
 	if end.SlowDown {
 		q.db.running.Release(q.name) // gives back jobs claimed ahead

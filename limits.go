@@ -293,8 +293,8 @@ func checkNote(what, text string) error {
 // run are dead-lettered.
 //
 // Jobs that a [Queue.Work] has claimed ahead but not started are given back without using up an attempt. The loops of
-// this DB do so immediately. Loops in other processes do so on their next claim, or once no handler has returned for
-// 200 ms; until then, such a job may still start.
+// this DB do so immediately. Loops in other processes do so on their next claim, or after 200 ms in which no handler
+// has returned; until then, such a job may still start.
 //
 // Pause returns false if the queue was already paused. In that case it replaces Until, Reason and By; a zero Until
 // means that the pause no longer ends automatically. A nil opts means defaults. Pause returns [ErrInvalid] if Until

@@ -80,10 +80,9 @@ func (db *DB) TryLock(ctx context.Context, name string, opts *LockOptions) (*Loc
 	return l, fail("lock", name, err)
 }
 
-// Lock is like [DB.TryLock], but waits until the lock is free, ctx ends, or the DB is closed. It does not poll:
-// it wakes up when any process releases the lock and when the lock expires. Goroutines in this process that wait
-// for the same lock acquire it in the order of their calls. TryLock and other processes may acquire it in
-// between.
+// Lock is like [DB.TryLock], but waits until the lock is free, ctx ends, or the DB is closed. It does not poll: it
+// wakes up when any process releases the lock and when the lock expires. Goroutines in this process that wait for the
+// same lock acquire it in the order in which they called Lock. TryLock and other processes may acquire it in between.
 //
 // The lock's Context ends with ctx, even if a deadline of ctx was only meant for the wait. To bound only the
 // wait, cancel ctx with time.AfterFunc and stop the timer once Lock has returned.

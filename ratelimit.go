@@ -107,8 +107,9 @@ func (r *RateLimit) AllowTx(ctx context.Context, tx Tx) (bool, error) {
 }
 
 // Wait blocks until a call is counted, in the current window or a later window, and then returns nil. It returns an
-// error when ctx ends or the DB is closed. Goroutines of this process that wait for the same limit proceed in the
-// order of their calls. Processes compete at the start of each window, and none has priority over the others.
+// error when ctx ends or the DB is closed. Goroutines in this process that wait for the same limit proceed in the
+// order in which they called Wait. Processes compete at the start of each window, and none has priority over the
+// others.
 //
 // Wait has no time limit of its own. With a window of a day it may wait for a day, or longer if other callers
 // use up every window, so ctx should have a deadline.

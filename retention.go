@@ -196,9 +196,9 @@ type QueueRetention struct {
 	Dead Retention
 }
 
-// SetRetention stores r in the file, where it applies to all processes and handles from the next ack on. The ack of a
-// retained job writes the done job in the same transaction. This applies to every verb and SQL function of this
-// package; jobs acked by another binding are not retained. Jobs that exceed either limit are deleted when
+// SetRetention stores r in the file, where it applies to all processes and handles, starting with the next ack. The
+// ack of a retained job writes the done job in the same transaction. This applies to every verb and SQL function of
+// this package; jobs acked by another binding are not retained. Jobs that exceed either limit are deleted when
 // [DB.Maintain] runs. Without Maintain, a queue keeps at most twice Done.MaxCount done jobs, because from then on
 // each ack deletes the oldest. A dead job that other jobs wait for is kept.
 //

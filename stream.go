@@ -177,8 +177,8 @@ type publication struct {
 
 var _ engine.Op = (*publication)(nil)
 
-// newPublication checks the arguments of a publish verb and encodes the data, so that from then on the
-// publication can fail only because of the file.
+// newPublication checks the arguments of a publish verb and encodes the data, so that after this the publication can
+// fail only because of the file.
 func newPublication[E any](s *stream, data []E, opts []PublishOption) (*publication, error) {
 	if err := s.checkTopic(); err != nil {
 		return nil, err

@@ -187,7 +187,7 @@ func appendStruct(b *bytes.Buffer, v reflect.Value) error {
 	return nil
 }
 
-// snake converts WorkerID to worker_id, IDs to IDs, and SQL to sql.
+// snake converts WorkerID to worker_id, IDs to ids, and SQL to sql.
 func snake(name string) string {
 	letters := []rune(strings.ReplaceAll(name, "IDs", "Ids"))
 	var b strings.Builder

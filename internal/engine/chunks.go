@@ -57,7 +57,7 @@ type Sweep struct {
 	Of    string // kind of part, such as "queue"
 	// Find returns the IDs of up to limit rows. An ID may also stand for other work that only Take understands.
 	Find func(ctx context.Context, q Querier, part row.Part, at time.Time, limit int) ([]int64, error)
-	// Take settles or deletes the rows in IDs that Find would still return, up to about limit rows.
+	// Take settles or deletes the rows in ids that Find would still return, up to about limit rows.
 	Take func(ctx context.Context, q Querier, part row.Part, ids []int64, at time.Time, limit int) (row.Swept, error)
 }
 
@@ -102,7 +102,7 @@ type chunks struct {
 	committed func(row.Swept)
 }
 
-// takeAll passes IDs to Take in slices of up to Size.
+// takeAll passes ids to Take in slices of up to Size.
 func (c *chunks) takeAll(ctx context.Context, ids []int64) (total row.Swept, err error) {
 	for len(ids) > 0 {
 		some := ids[:min(c.Size, len(ids))]

@@ -120,10 +120,10 @@ type JobStore interface {
 	// Find reads a live, dead or done job in queue, or in any queue if queue is "". It returns false if there is no
 	// such job. It doesn't miss a job that changes state during the call.
 	Find(ctx context.Context, q Querier, id int64, queue string) (row.Job, bool, error)
-	// Gone returns the jobs among IDs that are neither live nor dead.
+	// Gone returns the jobs in ids that are neither live nor dead.
 	Gone(ctx context.Context, q Querier, ids []int64) ([]int64, error)
-	// AfterOf returns the IDs of the jobs that the job ID is or was waiting for, in ascending order. If the job waits
-	// for a batch, they include the batch's members.
+	// AfterOf returns the IDs of the jobs that job id is or was waiting for, in ascending order. If the job waits for
+	// a batch, they include the batch's members.
 	AfterOf(ctx context.Context, q Querier, id int64) ([]int64, error)
 	// Keys returns up to limit of the keys used for limits in queue: the keys of its jobs, and paused keys. The
 	// keys with the most held jobs come first.
@@ -141,7 +141,7 @@ type JobStore interface {
 type OperatorStore interface {
 	// Attempts returns a live or dead job's failed attempts, oldest first.
 	Attempts(ctx context.Context, q Querier, id int64) (all []row.Attempt, err error)
-	// CancelMany deletes the live jobs among c.IDs and returns them. Unless c.Running is set, it leaves jobs with a
+	// CancelMany deletes the live jobs in c.IDs and returns them. Unless c.Running is set, it leaves jobs with a
 	// valid claim alone. If it is set, these jobs are deleted too, but keep their slots in queues with limits until
 	// their claims would have expired.
 	CancelMany(ctx context.Context, q Querier, c row.CancelJobs, now time.Time) (row.Removed, error)
@@ -149,17 +149,17 @@ type OperatorStore interface {
 	// It ignores the other fields of s. No count exceeds limit. Queues without such jobs are left out. cost
 	// is the approximate number of index entries read.
 	Counts(ctx context.Context, q Querier, s row.JobSelect, limit int64, now time.Time) (counts map[string]row.QueueCounts, cost int64, err error)
-	// Discard deletes the dead jobs among IDs and returns them.
+	// Discard deletes the dead jobs in ids and returns them.
 	Discard(ctx context.Context, q Querier, ids []int64, w row.Waiters) (row.Removed, error)
-	// Explain describes how the next claims treat each of the jobs in IDs, in the same order. It mirrors the
+	// Explain describes how the next claims treat each of the jobs in ids, in the same order. It mirrors the
 	// database's claims and writes nothing. It examines a few thousand jobs at most, besides those counted up to
 	// r.MaxAhead.
 	Explain(ctx context.Context, q Querier, ids []int64, r row.ExplainRequest, now time.Time) ([]row.Explained, error)
 	// ExplainQueue describes the next claims on queue. It costs as much as Explain.
 	ExplainQueue(ctx context.Context, q Querier, queue string, r row.ExplainRequest, now time.Time) (row.ExplainedQueue, error)
-	// Heads returns a head for each of queues, sorted by name. If queues is empty, it returns a head for every queue
-	// that has jobs. For a named queue without jobs, it returns either a head without times or nothing. The cost
-	// doesn't depend on the number of jobs.
+	// Heads returns a head for each queue in queues, sorted by name. If queues is empty, it returns a head for every
+	// queue that has jobs. For a named queue without jobs, it returns either a head without times or nothing. The
+	// cost doesn't depend on the number of jobs.
 	Heads(ctx context.Context, q Querier, queues []string, now time.Time) ([]row.QueueHead, error)
 	// List returns the next part of a list, with full details of each job. A list that is read to its end contains
 	// every job that didn't change while it was read. If the list is in ID order, it contains no job twice.
@@ -169,7 +169,7 @@ type OperatorStore interface {
 	// Requeue makes a dead job pending again under the same ID, with its unique key if it had any. If another job has
 	// taken that key, Requeue changes nothing and sets TakenBy.
 	Requeue(ctx context.Context, q Querier, r row.Requeue, now time.Time) (out row.Requeued, err error)
-	// RunNow makes the scheduled jobs among IDs due at now, and returns them.
+	// RunNow makes the scheduled jobs in ids due at now, and returns them.
 	RunNow(ctx context.Context, q Querier, ids []int64, now time.Time) ([]row.Change, error)
 	// Same returns the state of the job with the given ID, queue, creation time and payload: "live", "dead" or
 	// "done". It returns "" if there is no such job.
@@ -417,8 +417,8 @@ type ScheduleStore interface {
 // LockStore manages named locks. A lock belongs to a single owner until it expires or is released.
 type LockStore interface {
 	// Acquire takes a free lock for ttl and returns it with its fencing token, which is larger than all earlier
-	// tokens. If the lock is held, even by owner itself, Acquire changes nothing and returns the held lock with token
-	// 0. If the lock was free but couldn't be stored, the error is ErrNotInserted.
+	// tokens. If the lock is held, even by owner itself, Acquire changes nothing and returns the held lock and a zero
+	// token. If the lock was free but couldn't be stored, the error is ErrNotInserted.
 	Acquire(ctx context.Context, q Querier, name, owner string, ttl time.Duration, now time.Time) (l row.Lock, token int64, err error)
 	// Held returns the lock called name if it is held. If name is empty, Held returns all held locks, sorted
 	// by name.
@@ -571,16 +571,16 @@ type RelayStore interface {
 	Replay(ctx context.Context, q Querier, p row.RelayReplay, now time.Time) ([]row.RelayDead, error)
 	// SettleDead ends a hold with verdict v. It returns false and changes nothing if the hold has already ended.
 	SettleDead(ctx context.Context, q Querier, h row.RelayHold, v row.RelayVerdict, now time.Time) (held bool, err error)
-	// Requeue sends the free dead letters among IDs, as defined by Replay, as new messages at the end of their
-	// partitions in queue. It deletes the dead letters and returns the IDs of the new messages.
+	// Requeue sends those of the dead letters in ids that are free, as defined by Replay, as new messages at the end
+	// of their partitions in queue. It deletes the dead letters and returns the IDs of the new messages.
 	Requeue(ctx context.Context, q Querier, queue string, ids []int64, now time.Time) ([]int64, error)
-	// Discard marks those of queue's dead letters in IDs that are free, as defined by Replay, as discarded, and
+	// Discard marks those of queue's dead letters in ids that are free, as defined by Replay, as discarded, and
 	// returns how many it marked.
 	Discard(ctx context.Context, q Querier, queue string, ids []int64, now time.Time) (int, error)
 	// SettledDead returns the IDs of up to limit dead letters of a registered queue that were resolved or discarded
 	// no later than before.
 	SettledDead(ctx context.Context, q Querier, queue string, before time.Time, limit int) ([]int64, error)
-	// DropDead deletes the dead letters in IDs that SettledDead would still return, and returns how many it deleted.
+	// DropDead deletes the dead letters in ids that SettledDead would still return, and returns how many it deleted.
 	DropDead(ctx context.Context, q Querier, queue string, before time.Time, ids []int64) (int, error)
 }
 
@@ -601,7 +601,7 @@ type DispatchStore interface {
 	// Original returns the sent job and its queue for id, a copy in a legacy queue. It returns false if id is not a
 	// copy.
 	Original(ctx context.Context, q Querier, id int64) (sent int64, queue string, found bool, err error)
-	// Copies returns the live jobs that represent the sent job ID. There are several as long as the job is also
+	// Copies returns the live jobs that represent the sent job id. There are several as long as the job is also
 	// waiting in legacy queues.
 	Copies(ctx context.Context, q Querier, id int64, now time.Time) ([]row.DispatchCopy, error)
 	// Status returns the state and outcome of a sent job, or false if package dispatch does not know the job.

@@ -55,8 +55,8 @@ type Settlement struct {
 	// a Step without Exact.
 	Ended bool
 
-	// Running is set if the handler has not returned. If the job turns out to be cancelled, it then
-	// keeps its slot in a queue with limits.
+	// Running is set if the handler has not returned. If the job turns out to have been cancelled, it keeps its slot
+	// in a queue with limits.
 	Running bool
 
 	// Became is set by a Step: to the Outcome, to Lost, or to Died for a retry without attempts left. A

@@ -325,9 +325,9 @@ func (n *Notifier) end(reason error) {
 	}
 }
 
-// changed is called on the watcher's goroutine after each commit that it notices and at each
-// deadline. It queries each source that has waiters once, regardless of how many waiters there are.
-// After a signal, it queries only for the waiters for signals.
+// changed is called on the watcher's goroutine after each commit that it notices and at each deadline. It queries
+// each source that has waiters only once, no matter how many waiters there are. After a signal, it queries only for
+// waiters for signals.
 func (n *Notifier) changed(cause Reason, signals Signals) (woken int) {
 	// A deadline is a time requested by a waiter, not a commit.
 	if cause != Deadline {

@@ -21,7 +21,7 @@ type Statements struct {
 	Results func(ctx context.Context, q row.Querier, ids []int64) ([]int64, error)
 	// Messages and Events query the logs of notifications and events.
 	Messages, Events Log
-	// Groups returns, for each of the groups in IDs, whether an event has been returned to the group and, if not,
+	// Groups returns, for each of the groups in ids, whether an event has been returned to the group and, if not,
 	// when the next event will be.
 	Groups func(ctx context.Context, q row.Querier, ids []int64, now time.Time) ([]row.GroupState, error)
 	// Locks returns the locks among names, each with the time at which it becomes free, or the zero time if

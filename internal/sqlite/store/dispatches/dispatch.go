@@ -193,7 +193,7 @@ const sqlDispatchCopies = `SELECT id, queue, state = 'processing', coalesce(work
 WHERE id IN (SELECT job_id FROM _honkerx_dispatch_jobs WHERE job_id = ?1
   UNION ALL SELECT job_id FROM _honkerx_dispatch_twins WHERE sent_id = ?1)`
 
-// Copies returns the live jobs that represent the sent job ID. There are several as long as the job is also waiting
+// Copies returns the live jobs that represent the sent job id. There are several as long as the job is also waiting
 // in legacy queues.
 func (d Dispatches) Copies(ctx context.Context, q row.Querier, id int64, now time.Time) (out []row.DispatchCopy, err error) {
 	out, _, err = d.copies(ctx, q, id, now)

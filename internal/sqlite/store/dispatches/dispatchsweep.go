@@ -85,7 +85,7 @@ func findOldReplies(ctx context.Context, q row.Querier, part row.Part, at time.T
 	return ids, nil
 }
 
-// dropReplies deletes the replies among IDs that are still pending.
+// dropReplies deletes the replies in ids that are still pending.
 func dropReplies(ctx context.Context, q row.Querier, _ row.Part, ids []int64, _ time.Time, _ int) (row.Swept, error) {
 	return rows.Swept(rows.Affected(ctx, q, sqlDropReplies, rows.IDList(ids)))
 }

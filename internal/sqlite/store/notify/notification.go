@@ -73,7 +73,7 @@ var sqlChannelsSince = `SELECT coalesce((` + sqlLastMessage + `), 0), NULL, NULL
   (SELECT id, channel, '' FROM _honker_notifications WHERE id > ?1 ORDER BY id LIMIT ?2 + 0)`
 
 // ChannelsSince returns the channels of up to limit messages with IDs above after, the number of these messages, and
-// the last id among them.
+// the last ID among them.
 func (Notifications) ChannelsSince(ctx context.Context, q row.Querier, after int64, limit int) (channels row.Added, n int, last int64, err error) {
 	return rows.AddedSince(ctx, q, sqlChannelsSince, after, limit)
 }

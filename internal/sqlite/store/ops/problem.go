@@ -111,9 +111,9 @@ func lateTasks(ctx context.Context, q row.Querier, by int64) (all []row.Late, er
 	return all, err
 }
 
-// sqlBehind finds consumers and groups by primary key, and their events by (topic, offset). It leaves
-// out consumers with a pattern or a filter, because finding their next event may read all events. It
-// does not report a group with a live member.
+// sqlBehind finds consumers and groups by primary key, and their events by (topic, offset). It omits consumers with a
+// pattern or a filter, because finding their next event may require reading all events. It doesn't report a group
+// with a live member.
 const sqlBehind = `WITH r(kind, name, topic, offset, ack) AS (
   SELECT 'consumer', c.name, c.topic, c.offset, coalesce(x.last_ack_ms, x.created_ms, 0) FROM _honker_stream_consumers AS c
     LEFT JOIN _honkerx_consumers AS x ON x.topic = c.topic AND x.name = c.name WHERE substr(c.topic, -1) <> '*' AND x.filter IS NULL

@@ -201,7 +201,7 @@ SELECT queue, partition, key, type, payload, ?3 FROM _honkerx_relay_dead` + wher
 	sqlDiscardRelayDead = `UPDATE _honkerx_relay_dead SET state = 'discarded', holder = '', hold_until_ms = ?3` + whereFreeIDs
 )
 
-// Requeue takes those of the dead letters in IDs that Replay could take, and sends them as new messages at the end of
+// Requeue takes those of the dead letters in ids that Replay could take, and sends them as new messages at the end of
 // their partitions. It deletes the dead letters and returns the IDs of the new messages.
 func (r Relays) Requeue(ctx context.Context, q row.Querier, queue string, ids []int64, now time.Time) ([]int64, error) {
 	if found, err := r.upgrade(ctx, q); err != nil || !found {
@@ -216,7 +216,7 @@ func (r Relays) Requeue(ctx context.Context, q row.Querier, queue string, ids []
 	return sent, allMoved(dropped, len(sent), "requeued", err)
 }
 
-// Discard marks as discarded those of the dead letters in IDs that Replay could take, and returns how many it marked.
+// Discard marks as discarded those of the dead letters in ids that Replay could take, and returns how many it marked.
 func (r Relays) Discard(ctx context.Context, q row.Querier, queue string, ids []int64, now time.Time) (int, error) {
 	if found, err := r.upgrade(ctx, q); err != nil || !found {
 		return 0, err
@@ -240,7 +240,7 @@ func (r Relays) SettledDead(ctx context.Context, q row.Querier, queue string, be
 	return rows.ReturnedIDs(ctx, q, r.named(sqlSettledRelayDead), 0, queue, rows.MilliOf(before), limit)
 }
 
-// DropDead deletes the dead letters in IDs that SettledDead would still return, and returns how many it deleted.
+// DropDead deletes the dead letters in ids that SettledDead would still return, and returns how many it deleted.
 func (r Relays) DropDead(ctx context.Context, q row.Querier, queue string, before time.Time, ids []int64) (int, error) {
 	return rows.Affected(ctx, q, r.named(sqlDropRelayDead), queue, rows.MilliOf(before), rows.IDList(ids))
 }

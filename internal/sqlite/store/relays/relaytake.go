@@ -87,7 +87,7 @@ func (r Relays) Take(ctx context.Context, q row.Querier, w row.RelayWanted, owne
 const sqlRelayRead = `SELECT id, key, type, payload, created_ms FROM _honkerx_relay_messages
 WHERE queue = ?1 AND partition = ?2 AND id > ?3 ORDER BY id LIMIT ?4 + 0`
 
-// read returns up to limit messages with IDs above after, in id order, and stops at rows.PageBytes.
+// read returns up to limit messages with IDs above after, in ID order, and stops at rows.PageBytes.
 func (r Relays) read(ctx context.Context, q row.Querier, p row.RelayPartition, after int64, limit int) (out []row.RelayMessage, err error) {
 	size := 0
 	var created rows.Number // declared here because a variable in scan would be allocated for each row

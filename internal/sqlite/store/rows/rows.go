@@ -82,7 +82,7 @@ func SequenceOf(table string) string {
 	return `SELECT seq FROM sqlite_sequence WHERE name = '` + table + `'`
 }
 
-// HeadOf returns a query for a log's head, which is the highest id ever assigned. A transaction assigns IDs when it
+// HeadOf returns a query for a log's head, which is the highest ID ever assigned. A transaction assigns IDs when it
 // writes, and there is a single writer, so all rows up to the head are visible or deleted. last is the query for the
 // last row, which is used if the table has lost its sequence.
 func HeadOf(sequence, last string) string {
@@ -159,7 +159,7 @@ func (t *Text) Scan(v any) error {
 	return err
 }
 
-// IDList encodes IDs as a JSON array for json_each.
+// IDList encodes ids as a JSON array for json_each.
 func IDList(ids []int64) string {
 	b, _ := json.Marshal(ids) // integers cannot fail
 	if ids == nil {

@@ -111,7 +111,7 @@ const sqlDropGroupClaims = `DELETE FROM _honkerx_group_claims WHERE group_id = ?
   (SELECT offset FROM _honkerx_group_claims NOT INDEXED WHERE group_id = ?1 ORDER BY offset LIMIT ?2 + 0)`
 
 // Drop deletes a group, its members, and up to limit of its claims, and returns the number of deleted claims. If
-// there may be more claims, Drop must be called again with the ID. Group IDs are never reused.
+// there may be more claims, Drop must be called again with the same ID. Group IDs are never reused.
 func (Groups) Drop(ctx context.Context, q row.Querier, id int64, limit int) (int, error) {
 	for _, statement := range sqlDropGroup {
 		if _, err := q.ExecContext(ctx, statement, id); err != nil {
@@ -244,7 +244,7 @@ const sqlGroupStates = `SELECT k.value,
   (SELECT deadline_ms FROM _honkerx_group_claims WHERE group_id = k.value AND state = 1 ORDER BY deadline_ms LIMIT 1)
 FROM json_each(?1) AS k`
 
-// States reports for each group in IDs, in a single statement, whether a claim would find a returned event, and when
+// States reports for each group in ids, in a single statement, whether a claim would find a returned event, and when
 // a leased or returned event may become claimable. It ignores new events, because their topic already wakes the
 // members.
 func (Groups) States(ctx context.Context, q row.Querier, ids []int64, now time.Time) ([]row.GroupState, error) {
