@@ -126,7 +126,7 @@ func rateOf(row row.StartRate) Rate {
 // has limits on keys, every claim on any queue is slightly slower.
 //
 // Each transaction waits for the writer until ctx ends or BusyTimeout has passed. Inside [DB.Tx], SetLimits returns
-// [ErrInTx]. A limit that is negative or too large is [ErrInvalid].
+// [ErrInTx]. It returns [ErrInvalid] for a limit that is negative or too large.
 func (q *Queue[T]) SetLimits(ctx context.Context, l Limits) error {
 	return fail("set limits", q.name, q.setLimits(ctx, l))
 }

@@ -369,8 +369,8 @@ func (sub *subscription) await(ctx context.Context) (*row.Event, error) {
 	}
 }
 
-// waitForEvents blocks until there may be events to read. Close waits for a loop that sleeps here, so that the
-// loop can save its offset. Close does not wait for a running body.
+// waitForEvents blocks until there may be events to read. Close waits for a loop that is sleeping here, so that the
+// loop can save its offset. Close doesn't wait for a body that is running.
 func (sub *subscription) waitForEvents(ctx context.Context) error {
 	ctx, leave, err := sub.s.db.engine.EnterReading(ctx)
 	if err != nil {

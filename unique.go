@@ -84,9 +84,9 @@ func UniqueArgs(u *Uniqueness, fields ...string) EnqueueOption {
 	}
 }
 
-// Debounce delays a job until no enqueue with key has arrived for wait, but by no more than max after the first
-// enqueue. The job runs with the newest enqueue's arguments. After the job is claimed, the next enqueue starts
-// over. Debounce is [Unique] with UntilStarted and ReplaceWaiting, and also moves the job's time.
+// Debounce delays a job until wait has passed without an enqueue with key, but no longer than max after the first
+// enqueue. The job runs with the latest enqueue's arguments. After the job is claimed, the next enqueue starts over.
+// Debounce is [Unique] with UntilStarted and ReplaceWaiting, and also moves the job's time.
 //
 // The time is rounded up to a whole second, as with [Delay], because honker's file stores only whole seconds.
 // A wait of 100ms therefore ends within 1.1s, and max may be exceeded by less than a second.

@@ -69,8 +69,8 @@ func TestCron_Zone_LongGap(t *testing.T) {
 		`no valid local schedule match found within 100 years after unix_ts=%d: " 0 0\t1 1 * "`, from.Unix()))
 }
 
-// A zone whose clocks go back by four days, which no real zone does, causes an error. It must never
-// cause a repeated fire in the past.
+// A zone whose clocks go back by four days, which no real zone does, causes an error. It must never cause the
+// schedule to fire again in the past.
 func TestCron_Zone_Absurd(t *testing.T) {
 	base := time.Date(2025, 6, 1, 0, 0, 0, 0, time.UTC)
 	loc := madeZone(t, 0, []shift{{base.Unix(), -100 * 3600}}, "")

@@ -72,8 +72,7 @@ func (s PoolSettings) Warnings() (all []string) {
 	return all
 }
 
-// Hint returns a suggestion for better settings, or "" if there is none. Settings covered by Warnings are left
-// out.
+// Hint returns a suggestion for better settings, or "" if there is none. It omits settings covered by Warnings.
 func (s PoolSettings) Hint() string {
 	switch {
 	case s.Waits && !s.WAL:

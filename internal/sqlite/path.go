@@ -140,7 +140,7 @@ func kindOf(info fs.FileInfo) string {
 	return "a special file"
 }
 
-// dsn escapes path so that SQLite opens exactly this file. An unescaped ?, # or % would end or change the name.
+// dsn escapes path so that SQLite opens exactly that file. An unescaped ?, # or % would end or change the name.
 // Callers don't use mode rwc, because a deleted file must not reappear as an empty file.
 func dsn(path, mode string) string {
 	return (&url.URL{Scheme: "file", OmitHost: true, Path: filepath.ToSlash(path), RawQuery: "mode=" + mode}).String()

@@ -208,8 +208,8 @@ func (t *transaction) commit(c *conn, last bool) error {
 	return nil
 }
 
-// rollback ends the transaction and releases the gate, even if ROLLBACK fails. The connection then
-// has no transaction, or is broken.
+// rollback ends the transaction and releases the gate, even if ROLLBACK fails. After that the connection either has
+// no transaction or is broken.
 func (t *transaction) rollback(c *conn) error {
 	if !t.open {
 		return fmt.Errorf("%w: ROLLBACK outside a transaction", engine.ErrInvalid)

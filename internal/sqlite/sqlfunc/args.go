@@ -68,8 +68,8 @@ func (invalid) Is(target error) bool { return target == engine.ErrInvalid }
 // Unwrap returns the error with honker's text.
 func (e invalid) Unwrap() error { return e.error }
 
-// whole converts a REAL to an integer. Some drivers, including those for JavaScript, bind every
-// number as REAL. A fraction is an error, because rounding would hide a mistake.
+// whole converts a REAL to an integer. Some drivers, including those for JavaScript, bind every number as REAL. It is
+// an error if there is a fraction, because rounding would hide a mistake.
 func whole(real float64, index int, name string) (int64, error) {
 	switch {
 	case math.Trunc(real) != real: // true for NaN too

@@ -12,9 +12,9 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
-// relayInvariants lists the rules that hold between transactions in a relay's tables. Each query returns the
-// violations as text. Violations that another program can cause with a plain INSERT are grouped by queue, because
-// there may be a million of them.
+// relayInvariants lists rules that hold in a relay's tables between transactions. Each query returns the violations
+// as text. Violations that another program can cause with a plain INSERT are grouped by queue, because there may be a
+// million of them.
 var relayInvariants = []struct{ rule, query string }{
 	{"a queue has 1, 2, 4, 8, 16, 32 or 64 partitions, and a row for each",
 		`SELECT 'queue ' || name FROM _honkerx_relay_queues AS q WHERE partitions NOT IN (1, 2, 4, 8, 16, 32, 64)
