@@ -28,6 +28,10 @@ func limits(t *testing.T, open func(t *testing.T) *Fixture) {
 		"Lowered":               limitsLowered,
 		"Lifted":                limitsLifted,
 		"RateChanged":           keyRateChanged,
+		"LanesByPriority":       limitedLanesByPriority,
+		"LanesWithKeys":         limitedLanesWithKeys,
+		"LaneThatIsFilled":      filledLane,
+		"LanesFilled":           limitedLanesFilled,
 	})
 }
 

@@ -24,7 +24,7 @@ type claim struct {
 	rooms   []room   // of these queues, those with limits
 
 	// list returns the parameter for the open queues. A claim should visit no more jobs in a queue than it
-	// has room for, or ahead if that is more.
+	// has room for. In a queue with key limits it should visit ahead jobs, if that is more.
 	list func(ahead int) (any, error)
 	got  func(r *sql.Rows) (queue string, err error) // called for each claimed job
 }

@@ -122,7 +122,12 @@ func (c *claim) laneList(lanes []row.Lane, ahead int) (string, error) {
 		}
 		most := int64(noBound)
 		if room := c.room(l.Queue); room != nil {
-			most = max(room.jobs, int64(ahead))
+			if most = room.jobs; most == 0 {
+				continue // filled by an earlier pass
+			}
+			if room.keyed { // jobs that are held for their keys take no room
+				most = max(most, int64(ahead))
+			}
 		}
 		list = append(list, [4]any{l.Queue, l.Start, l.Step, most})
 	}
