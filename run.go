@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+
+	"github.com/honker-go/honker/internal/engine"
 )
 
 // Run runs the loops of a service, each in its own goroutine, until all of them have returned:
@@ -17,10 +19,14 @@ import (
 //
 // The loops should run until the ctx that they receive ends. It ends with ctx, and also when a loop fails. Run
 // returns the error of the loop that failed first, and nil if none has failed. An error that only reports the
-// end of ctx is not a failure. A loop that returns nil does not end the others.
+// end of ctx is not a failure. A loop that calls runtime.Goexit has failed. A loop that returns nil does not end
+// the others.
 //
-// A nil loop is [ErrInvalid], and then no loop is started.
+// A nil ctx or loop is [ErrInvalid], and then no loop is started.
 func Run(ctx context.Context, loops ...func(context.Context) error) error {
+	if err := engine.CheckContext(ctx); err != nil {
+		return fmt.Errorf("honker: run: %w", err)
+	}
 	for i, loop := range loops {
 		if loop == nil {
 			return fmt.Errorf("honker: run: %w: loop %d of %d is nil", ErrInvalid, i+1, len(loops))
@@ -33,17 +39,23 @@ func Run(ctx context.Context, loops ...func(context.Context) error) error {
 	var first error
 	for _, loop := range loops {
 		all.Go(func() {
-			if err := loop(running); err != nil && !ended(running, err) {
-				failed.Do(func() {
-					first = err
-					cancel()
-				})
-			}
+			err := errLoopExited // unless loop returns
+			defer func() {
+				if err != nil && !ended(running, err) {
+					failed.Do(func() {
+						first = err
+						cancel()
+					})
+				}
+			}()
+			err = loop(running)
 		})
 	}
 	all.Wait()
 	return first
 }
+
+var errLoopExited = errors.New("honker: run: a loop called runtime.Goexit")
 
 // ended reports whether err only reports the end of ctx.
 func ended(ctx context.Context, err error) bool {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,11 +66,23 @@ func TestRun_Failure(t *testing.T) {
 	})
 }
 
-// A nil loop is refused before any loop starts.
+// A loop that ends its goroutine has failed. The other loops do not go on without it.
+func TestRun_Goexit(t *testing.T) {
+	t.Parallel()
+	err := honker.Run(testkit.Context(t, testkit.Timeout), untilEnd, func(context.Context) error {
+		runtime.Goexit()
+		return nil
+	})
+	require.ErrorContains(t, err, "runtime.Goexit")
+}
+
+// A nil loop and a nil ctx are refused before any loop starts.
 func TestRun_Invalid(t *testing.T) {
 	began := false
-	err := honker.Run(t.Context(), func(context.Context) error { began = true; return nil }, nil)
-	require.ErrorIs(t, err, honker.ErrInvalid)
+	loop := func(context.Context) error { began = true; return nil }
+	require.ErrorIs(t, honker.Run(t.Context(), loop, nil), honker.ErrInvalid)
+	var none context.Context
+	require.ErrorIs(t, honker.Run(none, loop), honker.ErrInvalid)
 	require.False(t, began)
 }
 
