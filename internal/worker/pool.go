@@ -229,6 +229,15 @@ func (p *Pool) loopDue(ctx context.Context) error {
 		if err := p.runBatch(p.settleCtx, done, want); err != nil {
 			return err
 		}
+		if p.more {
+			continue
+		}
+		// A claim that finds no job may have held many for their keys. It returns row.ErrStuck if it has changed
+		// nothing and the queues are still ready, so the loop ends.
+		var err error
+		if p.more, err = p.source.Ready(ctx); err != nil {
+			return err
+		}
 	}
 	return nil
 }
