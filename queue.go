@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
@@ -55,6 +56,7 @@ func (o *QueueOptions) withDefaults() (QueueOptions, error) {
 	if out.ResultTTL == 0 {
 		out.ResultTTL = time.Hour
 	}
+	out.Enqueue = slices.Clone(out.Enqueue)
 	if invalid := checkEnqueueDefaults(out.Enqueue); invalid != nil {
 		out.Enqueue, err = nil, errors.Join(err, invalid)
 	}

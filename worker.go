@@ -118,7 +118,7 @@ func workersOf[T any](q *Queue[T], fn func(context.Context, *Job[T]) error) *Wor
 
 // working reports the start of a Work to the observer. The returned function reports its end.
 func (db *DB) working(c worker.Config, queues ...string) (end func()) {
-	w := observe.Working{Queues: queues, Worker: c.WorkerID, Slots: c.Workers}
+	w := observe.Working{Queues: slices.Clone(queues), Worker: c.WorkerID, Slots: c.Workers}
 	db.opts.Observer.Working(w)
 	return func() {
 		w.Ended = true

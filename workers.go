@@ -84,8 +84,8 @@ func NewWorkers(db *DB, opts *WorkersOptions) *Workers {
 // and if its queue is registered twice. Handle must not be called after Work: such a call registers nothing and is
 // logged, and Work returns ErrInvalid when it ends.
 func Handle[T any](w *Workers, q *Queue[T], fn func(context.Context, *Job[T]) error) {
-	if q == nil {
-		w.refuse(fmt.Errorf("%w: Handle was called with a nil Queue", ErrInvalid))
+	if q == nil || q.queue == nil {
+		w.refuse(fmt.Errorf("%w: Handle was called with a nil or zero Queue: create it with NewQueue", ErrInvalid))
 		return
 	}
 	if fn == nil {

@@ -70,7 +70,8 @@ func TestWorkers_Invalid(t *testing.T) {
 		"the queue twice": {nil, func(w *honker.Workers) {
 			honker.HandleTx(w, honker.NewQueue[int](db, "a", nil), testkit.SucceedTx[int])
 		}, "two handlers"},
-		"a nil queue":       {nil, func(w *honker.Workers) { honker.Handle(w, nil, testkit.Succeed[int]) }, "nil Queue"},
+		"a nil queue":       {nil, func(w *honker.Workers) { honker.Handle(w, nil, testkit.Succeed[int]) }, "nil or zero Queue"},
+		"a zero queue":      {nil, func(w *honker.Workers) { honker.Handle(w, new(honker.Queue[int]), testkit.Succeed[int]) }, "zero Queue"},
 		"a nil function":    {nil, func(w *honker.Workers) { honker.Handle(w, b, nil) }, "nil"},
 		"a nil Tx function": {nil, func(w *honker.Workers) { honker.HandleTx(w, b, nil) }, "nil"},
 		"another DB":        {nil, func(w *honker.Workers) { honker.Handle(w, honker.NewQueue[int](other, "b", nil), testkit.Succeed[int]) }, "another DB"},
