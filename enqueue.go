@@ -16,7 +16,8 @@ import (
 	"github.com/honker-go/honker/observe"
 )
 
-// EnqueueOption configures a single enqueue.
+// EnqueueOption configures an enqueue or, in [QueueOptions], every enqueue of a [Queue]. A nil option is
+// [ErrInvalid].
 type EnqueueOption func(*enqueueOptions)
 
 type enqueueOptions struct {
@@ -35,8 +36,9 @@ type enqueueOptions struct {
 	err         error
 }
 
-// Delay makes the job wait for at least d: it can be claimed from the first whole second at least d after the
-// enqueue. A d of 0 means no delay. A negative d is ErrInvalid, and so is Delay together with RunAt.
+// Delay makes the job wait for at least d. The file stores whole seconds, so the job can be claimed from the first
+// whole second that is at least d after the enqueue. A d of 0 means no delay. A negative d is [ErrInvalid], and so
+// is Delay together with RunAt.
 func Delay(d time.Duration) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.delay, o.delayed = d, true
@@ -45,15 +47,15 @@ func Delay(d time.Duration) EnqueueOption {
 }
 
 // RunAt makes the job wait until t, rounded up to a whole second. The zero time and times in the past mean now. RunAt
-// together with Delay is ErrInvalid.
+// together with Delay is [ErrInvalid].
 func RunAt(t time.Time) EnqueueOption {
 	return func(o *enqueueOptions) { o.runAt, o.timed = t, true }
 }
 
-// Priority sets the job's priority. Jobs with a larger n are claimed first. The default is 0.
+// Priority sets the job's priority, which may be negative. Jobs with a larger n are claimed first. The default is 0.
 func Priority(n int) EnqueueOption { return func(o *enqueueOptions) { o.priority = n } }
 
-// MaxAttempts overrides the queue's MaxAttempts for this job. An n less than 1 is ErrInvalid.
+// MaxAttempts overrides the queue's MaxAttempts for this job. An n less than 1 is [ErrInvalid].
 func MaxAttempts(n int) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.maxAttempts = n
@@ -63,9 +65,9 @@ func MaxAttempts(n int) EnqueueOption {
 	}
 }
 
-// ExpiresIn drops the job if no attempt has started within d of the enqueue, or up to a second later because the
-// file stores whole seconds. An expired job is never claimed; [Queue.SweepExpired] or [DB.Maintain] moves it to
-// the dead letters. d must be positive.
+// ExpiresIn gives the job a deadline: if no attempt has started within d of the enqueue, none will. The deadline
+// may be up to a second later, because the file stores whole seconds. [DB.Maintain] and [Queue.SweepExpired] move
+// expired jobs to the dead letters. A d that is not positive is [ErrInvalid].
 func ExpiresIn(d time.Duration) EnqueueOption {
 	return func(o *enqueueOptions) {
 		o.expiresIn = d
@@ -136,10 +138,16 @@ func (o *enqueueOptions) insert(queue string) row.Insert {
 // later reports whether the job cannot be claimed yet.
 func (o *enqueueOptions) later() bool { return o.delay > 0 || o.runAt.After(time.Now()) }
 
-// Enqueue adds a job and returns its id once it is committed. It waits for the writer until ctx ends, in which
-// case no job is added, or until BusyTimeout has passed. Concurrent calls share commits. Ids increase in commit
-// order. If a worker of this DB is idle and no other job is due, the job is inserted as already claimed by that
-// worker and is never pending. Enqueue returns [ErrNotInserted] if an application's trigger drops the row.
+// Enqueue adds a job and returns its id once it is committed. With a unique key it may add nothing and return the
+// id of an existing job; see [Unique]. Enqueue waits for the writer until ctx ends or BusyTimeout has passed, and
+// then adds no job. Concurrent calls share commits. Ids increase in commit order.
+//
+// The arguments are encoded as JSON. Enqueue returns [ErrInvalid] for invalid options and for arguments that cannot
+// be encoded or are larger than Options.MaxPayload, [ErrInTx] inside [DB.Tx], [ErrBusy] after BusyTimeout, and
+// [ErrNotInserted] if an application's trigger drops the row.
+//
+// If a worker of this DB is idle and no other job is due, the job is inserted as already claimed by that worker and
+// is never pending.
 func (q *Queue[T]) Enqueue(ctx context.Context, args T, opts ...EnqueueOption) (int64, error) {
 	id, err := q.enqueue(ctx, args, opts)
 	return id, fail("enqueue", q.name, err)
@@ -159,6 +167,7 @@ func (q *queue) enqueue(ctx context.Context, args any, opts []EnqueueOption) (id
 }
 
 // EnqueueTx is like [Queue.Enqueue], within tx: the job exists once tx commits, and does not exist if tx rolls back.
+// A worker cannot see the job before the commit, which wakes it.
 func (q *Queue[T]) EnqueueTx(ctx context.Context, tx Tx, args T, opts ...EnqueueOption) (int64, error) {
 	id, err := q.enqueueTx(ctx, tx, args, opts)
 	return id, fail("enqueue", q.name, err)
@@ -177,8 +186,9 @@ func (q *queue) enqueueTx(ctx context.Context, tx Tx, args any, opts []EnqueueOp
 	return op.Inserted.IDs[0], nil
 }
 
-// EnqueueMany adds a job with the same options for each element of args, in a single commit: either all of them
-// or none. Ids increase in the order of args. If args is empty, EnqueueMany writes nothing and returns no error.
+// EnqueueMany adds a job with the same options for each element of args, in a single commit: either all jobs are
+// added or none. It returns their ids in the order of args. If args is empty, EnqueueMany writes nothing and returns
+// no error. Otherwise it waits and fails as [Queue.Enqueue] does.
 func (q *Queue[T]) EnqueueMany(ctx context.Context, args []T, opts ...EnqueueOption) ([]int64, error) {
 	ids, err := enqueueMany(ctx, q.queue, args, opts, false, func(ctx context.Context, op *enqueueOp) error {
 		return op.commit(ctx, "EnqueueManyTx")
@@ -261,7 +271,7 @@ func (op *enqueueOp) setKeys(payloads []string) (err error) {
 	return err
 }
 
-// setAll applies the defaults of a queue and then the options of a call.
+// setAll applies the queue's default options and then the options of the call, which override them.
 func (o *enqueueOptions) setAll(defaults, call []EnqueueOption) error {
 	if len(defaults) == 0 {
 		return o.set(call)
@@ -372,8 +382,8 @@ func (op *enqueueOp) observe(inTx bool) int {
 }
 
 // Key sets the key by which jobs share limits, for example a customer, a host or an account. The limits
-// themselves are set on the queue, see [Limits]; in a queue without limits the key is only stored. All jobs of
-// an enqueue have the same key. A key has 1 to 1,024 bytes of UTF-8.
+// themselves are set on the queue (see [Limits]). In a queue without limits the key is only stored. All jobs of
+// an enqueue have the same key. A key must be 1 to 1,024 bytes of UTF-8 without NUL; otherwise Key is [ErrInvalid].
 //
 // A job keeps its key when it dies and is requeued. Key is independent of the key of [Unique], which
 // deduplicates enqueues; a job may have both. If an enqueue finds an existing job by its unique key, the Key of

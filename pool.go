@@ -13,19 +13,22 @@ import (
 //
 // A loop acquires a slot before it claims, so it never claims a job that cannot start. While a job waits for a
 // slot, its Timeout and its lease have not started, its priority still counts, and another process can claim it.
-// The drawback is that loops with a Pool do not claim jobs ahead for fast handlers.
+// In return, loops with a Pool do not claim jobs ahead, which makes very short jobs slower.
 //
 // A loop with nothing to claim holds no slot. If all slots are taken, loops wait in order of arrival and get a
 // single slot each, so that a queue that is always full does not starve a queue that rarely gets a job. A loop
-// keeps its slot while it claims and while it waits for its file's writer.
+// keeps its slot while it claims and while it waits for its file's writer. A handler keeps its slot until it
+// returns, even after its Timeout.
 //
-// A Pool has no goroutine, needs no Close and may outlive the DBs. It is safe for concurrent use.
+// A Pool limits the handlers of this process only; [Queue.SetLimits] applies to all processes. A Pool has no
+// goroutine, needs no Close and may outlive the DBs. It is safe for concurrent use.
 type Pool struct {
 	slots *worker.Slots
 	size  int
 }
 
-// NewPool returns a Pool for up to n concurrent handlers. If n is not positive, Work returns [ErrInvalid].
+// NewPool returns a Pool for up to n concurrent handlers. If n is not positive, the loops that use the Pool return
+// [ErrInvalid].
 func NewPool(n int) *Pool {
 	return &Pool{slots: worker.NewSlots(n), size: n}
 }

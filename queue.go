@@ -22,18 +22,19 @@ import (
 const defaultAttempts = 25
 
 // QueueOptions configures a [Queue] handle. The options apply to the handle in this process and are not stored
-// in the file. Zero fields select the defaults.
+// in the file. Zero fields select the defaults. Negative values are [ErrInvalid], except for ResultTTL.
 type QueueOptions struct {
 	MaxAttempts int           // maximum number of claims of a job; default 25; stored with each job when it is enqueued
-	Lease       time.Duration // how long Claim and Jobs hold a job; default 300s
+	Lease       time.Duration // how long Claim and Jobs hold a job, rounded up to whole seconds; default 300s; not for Work
 	Backoff     Backoff       // delay before the next attempt in Work; default Exponential(1s, 1h)
-	Timeout     time.Duration // deadline of an attempt in Work, including its middleware; 0 means none
+	Timeout     time.Duration // time limit of an attempt in Work, including its middleware; 0 means none
 	ResultTTL   time.Duration // lifetime of results saved with the ack; default 1h; negative means forever
 
-	// Enqueue holds the default options of each enqueue by this handle. An option of the call overrides a
-	// default: Delay and RunAt override each other, and so do the options that set a unique key. Headers are
-	// added. [After], [AfterBatch], [EvenIfDead] and [InBatch] override the defaults of all four together.
-	// [Placed] is ErrInvalid here. Schedules and outboxes do not use the defaults.
+	// Enqueue holds default options, which apply before the options of each enqueue by this handle, in all its
+	// forms. An option of the call overrides the same default. Delay and RunAt override each other, and so do
+	// the options that set a unique key. Debounce overrides Delay and RunAt too. Headers are added to the
+	// default headers. [After], [AfterBatch], [EvenIfDead] and [InBatch] override the defaults of all four
+	// together. [Placed] is ErrInvalid here. Schedules and outboxes do not use the defaults.
 	Enqueue []EnqueueOption
 }
 
@@ -72,8 +73,9 @@ func checkMaxAttempts(n int) error {
 }
 
 // Queue is a handle for a durable queue of jobs with arguments of type T, which are stored as JSON. Handles are
-// cheap and may be created where they are needed. Every binding of honker can enqueue to the queue and process
-// its jobs.
+// cheap, safe for concurrent use, and may be created where they are needed. Every binding of honker can enqueue to
+// the queue and process its jobs. Most programs need only [Queue.Enqueue], [Queue.EnqueueTx], [Queue.Work],
+// [Queue.WorkTx] and [Queue.Cancel].
 type Queue[T any] struct{ *queue }
 
 // queue is the untyped part of a Queue.
@@ -85,8 +87,9 @@ type queue struct {
 	err    error          // invalid name, option or type, returned by the first verb
 }
 
-// NewQueue returns a handle for the queue called name. It does not access the file. The first verb returns
-// [ErrInvalid] for an invalid name or option or a T of []byte. A nil opts means defaults.
+// NewQueue returns a handle for the queue called name. It does not access the file. A nil opts means defaults.
+// NewQueue never fails, but every method returns [ErrInvalid] for an invalid option, for a T of []byte, and for a
+// name that is not 1 to 1,024 bytes of UTF-8 without NUL. NewQueue panics if db is nil.
 func NewQueue[T any](db *DB, name string, opts *QueueOptions) *Queue[T] {
 	db.mustExist("NewQueue")
 	o, err := opts.withDefaults()
@@ -107,8 +110,9 @@ func (q *Queue[T]) DB() *DB { return q.db }
 
 // Claim leases up to n jobs to worker for the queue's Lease, ordered by priority DESC, run_at, id. It does not
 // wait for jobs. If no job can be claimed, it returns an empty slice and no error without taking the write lock.
-// It may return fewer jobs than are available: a claim takes at most 1,000 jobs and, after the first 32, no more
-// than about 1 MiB of payloads, because other writers have to wait meanwhile.
+// Otherwise it waits for the writer until ctx ends or BusyTimeout has passed. It may return fewer jobs than are
+// available: a claim takes at most 1,000 jobs and, after the first 32, no more than about 1 MiB of payloads,
+// because other writers have to wait meanwhile. An n that is not positive is [ErrInvalid].
 //
 // A claim uses up an attempt of each job. A job that has no attempts left, or whose payload does not decode into
 // T, is dead-lettered and not returned. A job for which the [Codec] returns an error is retried after the
@@ -209,8 +213,9 @@ func (q *Queue[T]) decodeOrSettle(ctx context.Context, row *row.Job) (*Job[T], e
 }
 
 // Jobs returns an iterator over the jobs of the queue. Each job is claimed for worker when the loop asks for it
-// and is leased for the queue's Lease. The body must settle the job. The iterator waits for jobs without polling
-// and ends silently when ctx ends. After a break, only the current job remains claimed.
+// and is leased for the queue's Lease, which is not renewed. The body must settle the job, for example with
+// [Job.Ack]. The iterator waits for jobs without polling and ends silently when ctx ends. After a break, only the
+// current job remains claimed.
 //
 // A job whose payload does not decode into T is yielded without Args and with an error, and the loop
 // continues. It has already been dead-lettered or, after an error of the [Codec], scheduled for
@@ -308,7 +313,7 @@ func (q *queue) countAcked(at time.Time, n int) {
 
 // Get returns the job with the given id if it belongs to this queue and is waiting, running, dead, or done and
 // retained (see [Queue.SetRetention]). It returns [ErrNotFound] if the job was done and not retained, was
-// cancelled, or never existed.
+// cancelled, or never existed. Get never waits for the writer.
 func (q *Queue[T]) Get(ctx context.Context, id int64) (*JobInfo, error) {
 	info, err := q.get(ctx, id)
 	return info, fail("get job of queue", q.name, err)
@@ -322,7 +327,8 @@ func (q *queue) get(ctx context.Context, id int64) (*JobInfo, error) {
 }
 
 // Cancel removes a waiting or running job from this queue without a trace and reports whether there was such a
-// job. Jobs that wait for it (see [After]) treat it as done.
+// job. Done and dead jobs are not changed. Jobs that wait for the removed job (see [After]) treat it as done.
+// Cancel waits for the writer until ctx ends or BusyTimeout has passed.
 //
 // If a handler of Work is running the job, its ctx is cancelled with cause [ErrCancelled]. In this process this
 // happens immediately. In another process that uses this package it happens after a wake, once the handler has
@@ -344,8 +350,8 @@ func (q *Queue[T]) Cancel(ctx context.Context, id int64) (cancelled bool, err er
 	return cancelled, fail("cancel", q.name, err)
 }
 
-// CancelTx is like [Queue.Cancel], within tx. If a handler is running the job, it is cancelled after tx has
-// committed, in the same way as for a cancel in another process.
+// CancelTx is like [Queue.Cancel], within tx. If a handler is running the job, its ctx is cancelled after tx has
+// committed, in the same way as after a cancel in another process.
 func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, id int64) (bool, error) {
 	if q.err != nil {
 		return false, fail("cancel", q.name, q.err)

@@ -17,12 +17,13 @@ import (
 //		func(ctx context.Context) error { return db.Maintain(ctx, nil) },
 //	)
 //
-// The loops should run until the ctx that they receive ends. It ends with ctx, and also when a loop fails. Run
-// returns the error of the loop that failed first, and nil if none has failed. An error that only reports the
-// end of ctx is not a failure. A loop that calls runtime.Goexit has failed. A loop that returns nil does not end
-// the others.
+// Each loop should run until the ctx that it receives ends. That ctx ends with the ctx of Run, and when another
+// loop fails. Run waits without a time limit for all loops, so that the caller can close the DB afterwards. It
+// returns the error of the loop that failed first, or nil if none has failed. An error that only reports the end
+// of ctx is not a failure. A loop that calls runtime.Goexit has failed. A loop that returns nil does not end the
+// others. Without loops, Run returns nil at once.
 //
-// A nil ctx or loop is [ErrInvalid], and then no loop is started.
+// If ctx or a loop is nil, Run starts no loop and returns [ErrInvalid]. Run does not recover panics.
 func Run(ctx context.Context, loops ...func(context.Context) error) error {
 	if err := engine.CheckContext(ctx); err != nil {
 		return fmt.Errorf("honker: run: %w", err)

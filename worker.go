@@ -18,30 +18,30 @@ import (
 )
 
 // WorkOptions configures a call of [Workers.Work], [Queue.Work], [Queue.WorkTx] or their WorkDue forms. Zero
-// fields select the defaults.
+// fields select the defaults. Negative values are [ErrInvalid].
 type WorkOptions struct {
 	Workers  int           // handlers that may run at once; default runtime.GOMAXPROCS(0), or the size of Pool up to 256
-	WorkerID string        // must be unique per running worker; default host-pid-random
-	Lease    time.Duration // of claims; default 30s; renewed at a third of it, by a single statement for all held jobs
-	// DrainTimeout is the time that handlers have to finish after ctx ends; default 20s. Then their ctx is
-	// cancelled and unfinished jobs are released, attempt unspent.
+	WorkerID string        // must be unique among the running workers of the file; default host-pid-random
+	Lease    time.Duration // length of a claim, rounded up to whole seconds; default 30s; renewed after each third of it
+	// DrainTimeout is the time that handlers have to finish after ctx ends; default 20s. After that, their ctx
+	// is cancelled and unfinished jobs are released without using up an attempt.
 	DrainTimeout time.Duration
-	Middleware   []Middleware // the first is the outermost
-	Pool         *Pool        // bounds the handlers of all Work loops that share it; nil means only Workers applies
-	// OnError is called after each failed attempt with the error that the handler returned, and with
-	// ErrClaimLost for a job that lost its claim. It runs in the goroutine of the worker. Failures are
-	// logged and reported to the Observer whether or not OnError is set.
+	Middleware   []Middleware // the first is the outermost; a nil Middleware is ErrInvalid
+	Pool         *Pool        // limits the handlers of all loops that share it; nil means that only Workers applies
+	// OnError is called after each failed attempt with the handler's error, and with ErrClaimLost for a job
+	// whose claim was lost. It should return quickly, because the attempt is settled after it returns. Failures
+	// are logged and reported to the Observer whether or not OnError is set.
 	OnError func(ctx context.Context, job *JobInfo, err error)
 }
 
-// WorkFunc handles a job without knowing the type of its arguments.
+// WorkFunc handles a job whose arguments may be of any type.
 type WorkFunc func(ctx context.Context, job *JobInfo) error
 
-// Middleware wraps the handler of each job. next decodes the payload with the DB's [Codec] and runs the
-// job's own handler with the ctx it receives. The job is already claimed and its queue's Timeout is already
-// running, so time that a Middleware spends waiting, for a semaphore for example, counts against both.
-// The error returned by a Middleware settles the job in the same way as that of a handler of [Queue.Work].
-// The job is settled after the outermost Middleware has returned.
+// Middleware wraps the handler of each job. next decodes the payload with the DB's [Codec] and calls the
+// job's handler with the ctx that it receives. The job is already claimed, and the Timeout of its queue is
+// already running. Time that a Middleware spends waiting, for a semaphore for example, is lost to the
+// handler. The job is settled after the outermost Middleware has returned, by the error that it returns;
+// see [Queue.Work].
 type Middleware func(next WorkFunc) WorkFunc
 
 func (o *WorkOptions) withDefaults() (WorkOptions, error) {
@@ -81,30 +81,31 @@ func newWorkerID() string {
 }
 
 // Work claims jobs and calls fn for each of them from several goroutines. It blocks until ctx ends and
-// the running handlers have drained, and then returns nil. A nil fn or an invalid option is reported
-// immediately. Work also returns an error when the DB is closed or its file is replaced. Other storage
+// the running handlers have drained, and then returns nil. A nil opts means defaults. Work returns
+// [ErrInvalid] immediately for a nil fn or an invalid option, and [ErrInTx] inside [DB.Tx]. It returns
+// [ErrClosed] when the DB is closed and [ErrDatabaseReplaced] when its file is replaced. Other storage
 // errors are logged and retried.
 //
 // The result of fn settles the job. nil acks it. An error schedules another attempt after the queue's
-// Backoff, or dead-letters the job if its attempts are spent. [RetryAfter], [Snooze] and [Reject]
-// override this. A job that fn has already settled is left alone. A panic counts as an error that
-// includes the stack. Delivery is at least once; see [Queue.WorkTx] for effects that must happen
-// exactly once.
+// Backoff, or dead-letters the job if its attempts are spent. [RetryAfter], [Snooze], [Reject] and
+// [SlowDown] override this. If fn has already settled the job, its result changes nothing. A panic
+// counts as an error that includes the stack. Delivery is at least once; see [Queue.WorkTx] for effects
+// that must happen exactly once.
 //
 // Options.Logger receives failed attempts (Info, with the time of the next attempt), dead-lettered
 // jobs (Warn), panics (Error), handlers that are still running a second after their Timeout (Warn),
 // and handlers that settle their job and then return an error (Warn). The Timeout starts when the
-// outermost Middleware is called, so a Middleware that delays jobs uses up their time.
+// outermost Middleware is called.
 //
 // A claim lasts for Lease and is renewed while fn runs. The ctx passed to fn carries the values of
-// ctx. It is cancelled with cause [ErrClaimLost] if the claim is lost and with cause [ErrCancelled]
-// if the job is cancelled. It also ends at the queue's Timeout and at the end of DrainTimeout.
-// A handler that ignores its ctx keeps Work from returning, but does not keep its job from being
-// run elsewhere.
+// ctx, but does not end with it. It ends DrainTimeout after ctx, and at the queue's Timeout. It is
+// cancelled with cause [ErrClaimLost] if the claim is lost and with cause [ErrCancelled] if the job is
+// cancelled. A handler that ignores its ctx keeps Work from returning, but does not keep its job from
+// being run elsewhere.
 //
 // If handlers are fast, Work claims up to 256 jobs at once. Jobs that were claimed ahead and have
-// not started are given back when handlers become slow and when ctx ends. With a [Pool], Work claims
-// nothing ahead.
+// not started are released when handlers become slow and when ctx ends. Work claims nothing ahead with a
+// [Pool] and in a queue with [Limits].
 func (q *Queue[T]) Work(ctx context.Context, fn func(context.Context, *Job[T]) error, opts *WorkOptions) error {
 	return workersOf(q, fn).Work(ctx, opts)
 }
@@ -127,11 +128,11 @@ func (db *DB) working(c worker.Config, queues ...string) (end func()) {
 }
 
 // WorkDue calls fn for each due job, sequentially and in the caller's goroutine, until no job is due. It
-// returns the number of attempts. Jobs whose payload does not decode are included in that number,
-// although they are dead-lettered without calling fn. Jobs are claimed, handled and settled as by
-// [Queue.Work], with the same options except Workers. With a Pool, WorkDue waits for a slot before
-// each claim. A job that is retried without a delay is due again. WorkDue is meant for programs that
-// run periodically, and for tests.
+// returns the number of attempts. That number includes jobs whose payload does not decode, which are
+// dead-lettered without calling fn. Jobs are claimed, handled and settled as by [Queue.Work]. The
+// option Workers has no effect. With a Pool, WorkDue waits for a slot before each claim. A job that is
+// retried without a delay is due again. WorkDue is meant for programs that run periodically, and for
+// tests.
 //
 // If ctx ends, WorkDue returns an error, because more jobs may be due. It returns the first storage
 // error without retrying.
@@ -139,8 +140,8 @@ func (q *Queue[T]) WorkDue(ctx context.Context, fn func(context.Context, *Job[T]
 	return workersOf(q, fn).WorkDue(ctx, opts)
 }
 
-// WorkDueTx is like [Queue.WorkDue], but takes a function like that of [Queue.WorkTx]: each call runs in a
-// write transaction of its own, which also acks the job.
+// WorkDueTx is like [Queue.WorkDue], but runs each call of fn in its own write transaction, which also acks
+// the job, as [Queue.WorkTx] does.
 func (q *Queue[T]) WorkDueTx(ctx context.Context, fn func(context.Context, *sql.Tx, *Job[T]) error, opts *WorkOptions) (n int, err error) {
 	if fn == nil {
 		return q.WorkDue(ctx, nil, opts) // returns the error for a nil fn
@@ -173,13 +174,13 @@ func (q *queue) onSettled(end *worker.SettleOp, ran time.Duration) {
 	q.observeSettled(end, ran)
 }
 
-// WorkTx is like [Queue.Work], but runs each handler in a write transaction of its own. The handler's
-// writes through tx are committed together with the ack, so its effects in this file happen exactly
-// once. If fn returns an error, its writes are rolled back and the job is settled as by Work.
-// A nil fn is [ErrInvalid].
+// WorkTx is like [Queue.Work], but runs each handler in its own write transaction. The handler's writes
+// through tx are committed together with the ack, so its effects in this file happen exactly once. fn
+// must not commit tx or roll it back. If fn returns an error, its writes are rolled back and the job is
+// settled as by Work.
 //
-// SQLite has a single writer: handlers run one after another and all other writers wait meanwhile.
-// fn should not use the network and should not wait.
+// SQLite has a single writer. Handlers therefore run one after another, and all other writers wait
+// meanwhile. fn should not use the network and should not wait.
 func (q *Queue[T]) WorkTx(ctx context.Context, fn func(context.Context, *sql.Tx, *Job[T]) error, opts *WorkOptions) error {
 	if fn == nil {
 		return q.Work(ctx, nil, opts) // returns the error for a nil fn
@@ -227,37 +228,39 @@ func (j *Job[T]) handleTx(ctx context.Context, fn func(context.Context, *sql.Tx,
 }
 
 // RetryAfter returns an error with which a handler requests its next attempt after d, or up to a second
-// later, in place of the queue's Backoff. err is stored as the job's LastError. If the attempt was the
-// last, the job is dead-lettered regardless.
+// later, in place of the queue's Backoff. A negative d counts as 0. err is stored as the job's LastError
+// and may be nil. If the job has no attempts left, it is dead-lettered all the same.
 func RetryAfter(d time.Duration, err error) error {
 	return &worker.Directive{Outcome: worker.Retried, Delay: max(d, 0), Err: err}
 }
 
 // Snooze returns an error with which a handler postpones its job by d, or up to a second more, without
-// spending an attempt.
+// using up an attempt. A negative d counts as 0. A snooze is not a failure: it is neither logged nor
+// passed to OnError.
 func Snooze(d time.Duration) error {
 	return &worker.Directive{Outcome: worker.Snoozed, Delay: max(d, 0)}
 }
 
 // Reject returns an error with which a handler dead-letters its job immediately. Use it for a job that
-// can never succeed.
+// can never succeed. err is stored as the job's LastError and may be nil.
 func Reject(err error) error { return &worker.Directive{Outcome: worker.Died, Err: err} }
 
-// Backoff returns the delay between a failed attempt and the next. attempt starts at 1, and starts at
-// 1 again after the job is requeued by package admin. err is the error that the handler returned.
-// The file stores whole seconds, so the job may run up to a second later. A negative delay counts as zero.
+// Backoff returns the delay between a failed attempt and the next attempt. attempt starts at 1, and
+// starts at 1 again after the job is requeued by package admin. err is the handler's error. The file
+// stores whole seconds, so the job may run up to a second later. A negative delay counts as 0. If a
+// Backoff panics in Work, the delay is a minute. A Backoff must be safe for concurrent use.
 type Backoff func(attempt int, err error) time.Duration
 
 // Exponential returns a Backoff that doubles the delay with each attempt: base, 2·base, 4·base, up to max.
-// Each delay varies randomly by up to 20 % in either direction, so that jobs that failed together do not
-// all come back at the same time.
+// Each delay then varies randomly by up to 20 % in either direction, also beyond max, so that jobs that
+// failed together do not all come back at the same time.
 func Exponential(base, max time.Duration) Backoff {
 	return func(attempt int, _ error) time.Duration {
 		return jitter(doubled(base, max, attempt))
 	}
 }
 
-// Constant returns a Backoff that waits d after each attempt.
+// Constant returns a Backoff that waits d after each attempt, without variation.
 func Constant(d time.Duration) Backoff {
 	return func(int, error) time.Duration { return d }
 }
@@ -285,8 +288,8 @@ func jitter(d time.Duration) time.Duration {
 // key, it pauses the queue. The job itself runs again after the pause without using up an attempt. Use it for example for
 // a 429 response with a Retry-After header.
 //
-// The pause is a [Queue.Pause] with the reason "slow down: " and err. It does not shorten a longer pause. [Queue.Resume]
-// ends it early.
+// The pause is that of [Queue.Pause], and its reason is "slow down: " followed by err's text, or "slow down" for a nil
+// err. It does not shorten a longer pause. [Queue.ResumeKey] or [Queue.Resume] ends it early.
 func SlowDown(d time.Duration, err error) error {
 	return &worker.Directive{Outcome: worker.Snoozed, Delay: max(d, 0), Err: err, SlowDown: true}
 }

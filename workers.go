@@ -22,33 +22,35 @@ type Order int
 
 // The orders.
 const (
-	// ByPriority takes the job of the highest priority in any of the queues, and of several such jobs the job
-	// with the earliest start time, then the lowest id. All queues together are served as if they were one.
+	// ByPriority takes the job with the highest priority in any of the queues. Among jobs of equal priority it
+	// takes the job with the earliest start time, then the lowest id, as if all jobs were in a single queue.
 	ByPriority Order = iota
 	// InTurns takes jobs from the queues in turn, in proportion to WorkersOptions.Weights. A queue without jobs
-	// loses its turns and does not get them back later.
+	// loses its turns and does not catch up later.
 	InTurns
-	// Strict takes jobs of a queue only while no queue that was registered before it has a claimable job. A queue
-	// that always has jobs starves the queues after it.
+	// Strict takes jobs of a queue only while no queue that was registered before it has a job that can be
+	// claimed. A queue that always has jobs starves the queues after it.
 	Strict
 )
 
 // WorkersOptions configures [Workers]. The zero value of a field means its default.
 type WorkersOptions struct {
 	Order Order // default ByPriority
-	// Weights maps queue names to their shares with InTurns, while all queues have jobs: a queue with weight 3
-	// gets three jobs for each job of a queue with weight 1. The default weight is 1. Weights must be at least 1.
+	// Weights maps queue names to their shares under InTurns. While all queues have jobs, three jobs of a queue
+	// with weight 3 run for each job of a queue with weight 1. The default weight is 1. A weight less than 1, a
+	// queue without a handler, and Weights with another Order are ErrInvalid.
 	Weights map[string]int
 }
 
-// Workers runs the jobs of several queues of a DB in a single Work. Each kind of job has a queue of its own
-// and a function, which are registered with [Handle] or [HandleTx]. Jobs of a queue without a handler are never
-// claimed.
+// Workers runs many kinds of jobs. Each kind has its own queue, and [Handle] or [HandleTx] registers a function
+// for its jobs. [Workers.Work] then runs the jobs of all registered queues, and never claims jobs of any other
+// queue. The queues must belong to the same DB.
 //
-// Each claim is a single statement over all the queues. It examines a few jobs of each queue, however many are
+// Each claim is a single statement over all queues. It examines a few jobs of each queue, however many are
 // waiting.
 //
-// A Workers is safe for concurrent use.
+// A Workers is safe for concurrent use, and several calls of Work may run at the same time. The zero Workers is
+// [ErrInvalid]; use NewWorkers.
 type Workers struct {
 	db   *DB
 	opts WorkersOptions
@@ -65,8 +67,8 @@ type kind struct {
 	handle func(middleware []Middleware) func(context.Context, *worker.Claim, *row.Job) error
 }
 
-// NewWorkers returns a Workers without handlers. It does not access the database. A nil opts means defaults.
-// Invalid options are reported by Work.
+// NewWorkers returns a Workers without handlers. It does not access the file. A nil opts means defaults. Work
+// returns [ErrInvalid] for invalid options. NewWorkers panics if db is nil.
 func NewWorkers(db *DB, opts *WorkersOptions) *Workers {
 	db.mustExist("NewWorkers")
 	w := &Workers{db: db}
@@ -77,12 +79,13 @@ func NewWorkers(db *DB, opts *WorkersOptions) *Workers {
 	return w
 }
 
-// Handle registers fn for the jobs of q, to be run as by [Queue.Work]. The Timeout, Backoff and ResultTTL of q
-// apply to them. The order of the registrations matters for [Strict] only.
+// Handle registers fn as the handler of q's jobs. [Workers.Work] calls it as [Queue.Work] would, with q's Timeout,
+// Backoff and ResultTTL. The lease is WorkOptions.Lease, and each job has the MaxAttempts with which it was
+// enqueued. The order of the registrations matters for [Strict] only.
 //
-// Handle returns no error. Work returns [ErrInvalid] if q or fn is nil, if q belongs to another DB or is invalid,
-// and if its queue is registered twice. Handle must not be called after Work: such a call registers nothing and is
-// logged, and Work returns ErrInvalid when it ends.
+// Handle returns no error. Instead Work returns [ErrInvalid] if q or fn is nil, if q is invalid or belongs to
+// another DB, or if q's queue already has a handler. Handle must be called before Work. A later call registers
+// nothing and is logged, and Work returns ErrInvalid when it ends. w must not be nil.
 func Handle[T any](w *Workers, q *Queue[T], fn func(context.Context, *Job[T]) error) {
 	if q == nil || q.queue == nil {
 		w.refuse(fmt.Errorf("%w: Handle was called with a nil or zero Queue: create it with NewQueue", ErrInvalid))
@@ -100,6 +103,7 @@ func Handle[T any](w *Workers, q *Queue[T], fn func(context.Context, *Job[T]) er
 }
 
 // HandleTx is like [Handle], but runs fn in a write transaction that also acks the job, as [Queue.WorkTx] does.
+// All other writers wait meanwhile, so fn should not use the network and should not wait.
 func HandleTx[T any](w *Workers, q *Queue[T], fn func(context.Context, *sql.Tx, *Job[T]) error) {
 	if fn == nil {
 		Handle(w, q, nil) // reports the nil function
@@ -129,7 +133,7 @@ func (w *Workers) register(k kind) {
 	}
 }
 
-// refuse makes Work return err, which may be nil. If Work is already running, refuse also logs err.
+// refuse makes Work return err, which may be nil. After Work has been called, refuse also logs err.
 func (w *Workers) refuse(err error) {
 	if err == nil {
 		return
@@ -149,7 +153,7 @@ func (w *Workers) refused() error {
 	return w.err
 }
 
-// begin returns the registered kinds, to which no other kind can be added any more.
+// begin returns the registered kinds and ends the registration. It returns an error if the Workers is invalid.
 func (w *Workers) begin() ([]kind, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -186,24 +190,30 @@ func (w *Workers) checkOrder() (err error) {
 	return err
 }
 
-// Work is like [Queue.Work] for the jobs of all registered queues. Workers limits their handlers together, and a
-// commit to any of the queues wakes Work. [JobInfo] contains the job's queue.
+// Work runs the jobs of all registered queues, as [Queue.Work] does for a single queue. It blocks until ctx ends
+// and the running handlers have drained, and then returns nil. A nil opts means defaults. The option Workers limits
+// the handlers of all queues together, and a commit to any of the queues wakes Work. JobInfo.Queue tells Middleware
+// and OnError which queue a job belongs to.
 //
-// A Workers with a single queue is as fast as Queue.Work. Work claims jobs ahead to keep fast handlers busy. A job
-// that is enqueued later, even of a higher priority, runs after those. With a [Pool], Work claims nothing ahead.
-// With [InTurns], each Work counts its own turns, so the weights apply to the jobs taken by that Work and not to
-// those of other processes.
+// Without handlers, or after an invalid registration, Work returns [ErrInvalid] immediately. Its other errors are
+// those of Queue.Work.
+//
+// Work claims jobs ahead to keep fast handlers busy. A job that is enqueued later runs after those jobs, even if
+// its priority is higher. With a [Pool], Work claims nothing ahead. With [InTurns], each Work counts its own turns,
+// so the weights hold for the jobs of each Work and not across processes.
 func (w *Workers) Work(ctx context.Context, opts *WorkOptions) error {
 	_, err := w.work(ctx, opts, false)
 	return err
 }
 
-// WorkDue is like [Queue.WorkDue] for the jobs of all registered queues, which it runs in the Order of w.
+// WorkDue runs the due jobs of all registered queues in the Order of w, sequentially and in the caller's goroutine,
+// until no job is due. It returns the number of attempts. Options and errors are those of [Queue.WorkDue] and
+// [Workers.Work].
 func (w *Workers) WorkDue(ctx context.Context, opts *WorkOptions) (int, error) {
 	return w.work(ctx, opts, true)
 }
 
-// work runs jobs until ctx ends or, with due, until no job is due. With due, it returns the number of attempts.
+// work runs jobs until ctx ends. With due, it returns when no job is due, and n is the number of attempts.
 func (w *Workers) work(ctx context.Context, opts *WorkOptions, due bool) (n int, err error) {
 	kinds, err := w.begin()
 	names := make([]string, len(kinds))
@@ -252,7 +262,7 @@ func (w *Workers) source(kinds []kind, names []string) *worker.Source {
 	return s
 }
 
-// weights returns the weights of the queues, of which 1 is the default.
+// weights returns the weights of the queues. The default is 1.
 func (w *Workers) weights(names []string) []int {
 	weights := make([]int, len(names))
 	for i, name := range names {
@@ -261,7 +271,7 @@ func (w *Workers) weights(names []string) []int {
 	return weights
 }
 
-// handler returns the handler of the kind's jobs.
+// handler returns the worker.Handler for jobs of kind k.
 func (k kind) handler(middleware []Middleware) *worker.Handler {
 	return &worker.Handler{
 		Timeout:    k.opts.Timeout,
