@@ -14,7 +14,7 @@ import (
 type batchOp struct {
 	*ClaimOp
 	done  []*activeJob
-	exact bool // a claim was lost: find out which
+	exact bool // a claim was lost; find out which
 }
 
 // Run implements engine.Op.
@@ -38,7 +38,7 @@ func (b *batchOp) Run(ctx context.Context, q engine.Querier, now time.Time) erro
 	return nil
 }
 
-// settlements returns how the claims of finished jobs end.
+// settlements returns the settlements of the finished jobs.
 func (b *batchOp) settlements() []*row.Settlement {
 	if len(b.done) == 0 {
 		return nil
@@ -52,7 +52,7 @@ func (b *batchOp) settlements() []*row.Settlement {
 	return all
 }
 
-// newClaim returns a claim of up to want jobs. When it runs, the free slots may lower that number.
+// newClaim returns a claim of up to want jobs, or fewer if fewer slots are free when it runs.
 func (p *Pool) newClaim(want int) *ClaimOp {
 	c := p.source.NewClaim(p.WorkerID, want, p.Lease)
 	c.slots = p.slots
@@ -69,8 +69,8 @@ func (p *Pool) runBatch(ctx context.Context, done []*activeJob, want int) error 
 		p.keep(ctx, done, err)
 		if want > 0 {
 			p.source.ClaimFailed(ctx, err)
-			// A trigger may have refused the claim. The next batch does without a claim, so that
-			// its settles are not rolled back again. The wait after it looks for jobs anew.
+			// A trigger may have refused the claim. The next batch only settles, because another
+			// refused claim would roll back its settles again. Then waitForWork looks for jobs.
 			p.more = !p.source.Engine.Refused(err)
 		}
 		return err
@@ -78,7 +78,7 @@ func (p *Pool) runBatch(ctx context.Context, done []*activeJob, want int) error 
 	p.failures.Reset()
 	// Deferred: the jobs are claimed even if a callback ends this goroutine with runtime.Goexit.
 	defer p.start(b.ClaimOp)
-	// Observers must see committed changes only.
+	// Only now, because observers must see nothing but committed changes.
 	p.settled(done)
 	// A full claim may have left jobs behind. Otherwise the claim has reached the end of the queue,
 	// and waitForWork looks again.
@@ -101,8 +101,8 @@ func (p *Pool) write(ctx context.Context, b *batchOp) error {
 	return err
 }
 
-// keep returns done to the jobs that wait to be settled. After repeated constraint errors, for
-// instance from a trigger of the application, it settles each job in its own transaction, so that a
+// keep puts done back into finished, for a later batch. After repeated constraint errors, for
+// instance from an application's trigger, it settles each job in its own transaction, so that a
 // single job cannot hold up the others.
 func (p *Pool) keep(ctx context.Context, done []*activeJob, err error) {
 	if p.failures.Failures() >= 2 && p.source.Engine.Refused(err) {
@@ -113,7 +113,7 @@ func (p *Pool) keep(ctx context.Context, done []*activeJob, err error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// In front: these jobs have waited longest, and their leases are running.
+	// These jobs go to the front. They have waited longest, and their leases are running.
 	p.finished = append(done, p.finished...)
 }
 

@@ -50,7 +50,7 @@ func (r *Running) remove(p *Pool) {
 	}
 }
 
-// Cancel cancels the handler of job id of queue, if one of the pools runs it.
+// Cancel cancels the handler of job id of queue, if a pool of this DB holds the job.
 func (r *Running) Cancel(queue string, id int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,8 +59,8 @@ func (r *Running) Cancel(queue string, id int64) {
 	}
 }
 
-// Release returns the jobs of these pools that were claimed ahead and have not started. It is
-// called when the queue is paused.
+// Release releases the jobs of queue that were claimed ahead and have not started. It is called when
+// the queue is paused.
 func (r *Running) Release(queue string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,7 +100,7 @@ const (
 	// watchAfter is the time after which the job of a running handler is watched. Most handlers are
 	// shorter and cost nothing.
 	watchAfter = 100 * time.Millisecond
-	// watchPause is the minimum pause between two looks, so that a slow handler costs little while
+	// watchPause is the minimum pause between two reads, so that a slow handler costs little while
 	// the file is busy.
 	watchPause = 50 * time.Millisecond
 )
@@ -159,8 +159,8 @@ func (p *Pool) watch(ctx context.Context) {
 	}
 }
 
-// cancelGone cancels the handlers of jobs whose rows are gone although their claims hold: these
-// jobs were cancelled. Read errors are ignored, because the next renewal of the leases looks again.
+// cancelGone cancels the handlers of cancelled jobs. The row of a cancelled job is gone although its
+// claim has not expired. Read errors are ignored, because the next renewal of the leases reads again.
 func (p *Pool) cancelGone(ctx context.Context, jobs []*activeJob) {
 	if len(jobs) == 0 {
 		return

@@ -84,8 +84,7 @@ func (p *Pool) releaseHeld() {
 	p.mu.Lock()
 	var rest []*activeJob
 	for j := range p.held {
-		// Jobs whose handlers have returned are in finished and are settled as their handlers
-		// wanted.
+		// Jobs whose handlers have returned are in finished and keep their outcomes.
 		if j.returned || j.claim.Settled.Load() {
 			continue
 		}

@@ -27,7 +27,7 @@ type IdleClaim struct {
 	filled chan struct{} // closed when Rows are committed, or when there are none
 }
 
-// add offers c to the enqueues on its queues. The caller must call remove before it uses c.Rows.
+// add offers c to enqueues into its queues. The caller must call remove before it uses c.Rows.
 func (h *Handoffs) add(c *ClaimOp) *IdleClaim {
 	idle := &IdleClaim{ClaimOp: c, filled: make(chan struct{})}
 	for _, queue := range c.source.Queues {
@@ -80,8 +80,8 @@ func (c *IdleClaim) offer(n int) *row.Offer {
 	return o
 }
 
-// fill passes jobs to the worker and wakes it. It must be called once the enqueue's write has
-// returned, with no jobs if that write has failed. A nil claim takes none.
+// fill passes jobs to the worker and wakes it. The enqueue must call it after its write, without
+// jobs if the write failed. On a nil claim, fill does nothing.
 func (c *IdleClaim) fill(jobs []*row.Job) {
 	if c != nil {
 		c.Rows = jobs
@@ -116,8 +116,8 @@ func (op *InsertOp) Commit(ctx context.Context, s *Source, txForm string) (hande
 	return handed, err
 }
 
-// Single implements engine.Op. A handoff needs a BEGIN: outside a transaction the time of Run, and with
-// it the end of the lease, would date from before the wait for the writer.
+// Single implements engine.Op. A handoff needs an explicit transaction. Without it, Run would get the
+// time before the wait for the writer, and the wait would shorten the lease.
 func (op *InsertOp) Single() bool {
 	return len(op.Payloads) == 1 && !op.handOver && op.Plain()
 }

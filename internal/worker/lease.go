@@ -10,7 +10,7 @@ import (
 )
 
 // renewLoop renews the leases of all held jobs with one statement after every third of their
-// length, so that two renewals may fail before a claim expires. It returns when ctx ends or the
+// length, so that two renewals can fail before a claim expires. It returns when ctx ends or the
 // pool holds no jobs. It runs beside the batches, because a batch may wait for a handler and a
 // lease cannot.
 func (p *Pool) renewLoop(ctx context.Context) {

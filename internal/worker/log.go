@@ -33,13 +33,13 @@ func (l *Log) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.text = append(l.text, line...)
-	if len(l.text) > 2*maxLog { // rarely, so that each byte moves about once
+	if len(l.text) > 2*maxLog { // rarely, so that each byte is moved about once
 		l.trim()
 	}
 	return len(line), nil
 }
 
-// trim drops all but the last lines that fit. Of a single line that does not fit, it keeps the end.
+// trim drops all but the last lines that fit. If a single line does not fit, trim keeps its end.
 func (l *Log) trim() {
 	const room = maxLog - len(dropped)
 	if len(l.text) <= maxLog && !l.cut || len(l.text) <= room {

@@ -27,7 +27,7 @@ type Config struct {
 	Slots        *Slots // limits the handlers of several pools together; nil if only Workers limits this pool
 	Due          bool   // run all due jobs, one after another, in the goroutine of Run, and return
 
-	Handlers []*Handler                                         // for the queues of the Source, in their order
+	Handlers []*Handler                                         // in the order of Source.Queues
 	OnError  func(ctx context.Context, job *row.Job, err error) // called after a failed attempt or a lost claim
 }
 
@@ -38,24 +38,24 @@ type Handler struct {
 	Backoff   func(attempt int, err error) time.Duration
 
 	Handle     func(ctx context.Context, claim *Claim, job *row.Job) error
-	OnClaimed  func(*ClaimOp)                         // after the commit
+	OnClaimed  func(*ClaimOp)                         // called after the commit of the claim
 	OnStarted  func(*Claim)                           // called before Handle
 	OnReturned func(*Claim)                           // called after Handle, once for each OnStarted
-	OnSettled  func(end *SettleOp, ran time.Duration) // after the commit
+	OnSettled  func(end *SettleOp, ran time.Duration) // called after the commit that ended the claim
 }
 
 // Pool runs handlers for the jobs of a Source.
 //
 // The goroutine that called Run makes all claims and settles. It claims jobs and settles finished
-// jobs in the same transaction, called a batch. Handlers run in worker goroutines. A pool starts
-// only as many of them as it has jobs at a time, so a process with many quiet queues is cheap. From
-// the first job on, another goroutine renews leases.
+// jobs in the same transaction, called a batch. Handlers run in worker goroutines. A pool starts no
+// more of them than it holds jobs, so a process with many quiet queues is cheap. While the pool holds
+// jobs, another goroutine renews their leases.
 //
 //	batch ──jobs──► workers ──finished, signal──► batch
 //
-// Workers append to finished and fill signal; the next batch takes all finished jobs. More jobs
-// finish while a batch is being written. So batches grow with the load, and no timer delays the ack
-// of a job.
+// Workers append to finished and send to signal, and the next batch takes all finished jobs. More
+// jobs finish while a batch is being written. Batches therefore grow with the load, and no timer
+// delays an ack.
 type Pool struct {
 	Config
 	source *Source
@@ -136,7 +136,7 @@ func (p *Pool) Run(ctx context.Context) error {
 			"queue", p.source.Name, "worker", p.WorkerID)
 	}
 	defer p.source.Running.remove(p)
-	if !p.Due { // such a pool runs only now and then
+	if !p.Due { // WorkDue runs only now and then, and is not listed as a worker
 		defer p.source.Presence.Enter(p.WorkerID, p.source.Queues, p.Workers)()
 	}
 
@@ -242,9 +242,8 @@ func (p *Pool) loopDue(ctx context.Context) error {
 	return nil
 }
 
-// reserve returns want if the pool may claim. It returns 0 if all shared slots are taken; the pool
-// then waits for a slot and may settle in the meantime. If want is 0, reserve returns the pool's
-// reserved slots.
+// reserve returns want if the pool has a shared slot and may claim. If all slots are taken, it
+// returns 0 and puts the pool on the waiting list. If want is 0, reserve gives the pool's slots back.
 func (p *Pool) reserve(want int) int {
 	if want == 0 {
 		p.slots.Release()
@@ -270,11 +269,11 @@ const (
 	prefetchWindow = 5 * time.Millisecond
 )
 
-// want returns how many jobs to claim once done are settled: a job for each idle worker, plus as
-// many as have finished within the last few milliseconds. Fast handlers thus get large batches, and
-// slow handlers do not hoard jobs.
+// want returns how many jobs to claim once done jobs have been settled: a job for each idle worker,
+// plus as many as have finished within the last few milliseconds. Fast handlers thus get large
+// batches, and slow handlers do not hoard jobs.
 //
-// With shared slots or queue limits nothing is claimed ahead, because a waiting job must not use up
+// With shared slots or queue limits, nothing is claimed ahead, because a waiting job must not occupy
 // a slot or count against a limit.
 func (p *Pool) want(done int) int {
 	if p.slots != nil || p.source.Limited() {
@@ -284,8 +283,8 @@ func (p *Pool) want(done int) int {
 	return max(0, min(p.idle(done)+ahead, prefetchLimit))
 }
 
-// idle returns the number of workers without a job once done are settled. It is negative while jobs
-// are claimed ahead.
+// idle returns the number of workers without a job once done jobs have been settled. It is negative
+// while jobs are claimed ahead.
 func (p *Pool) idle(done int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -418,10 +417,10 @@ func (p *Pool) hand(claimed *ClaimOp) {
 		p.jobs <- j // never blocks, because want leaves room
 	}
 	if len(jobs) <= p.Workers {
-		// Let the handlers start first. The next look at the file can wait, and without this call
-		// it would occupy the processor until another one has woken up. From an enqueue to its
-		// handler it takes 0.18 ms with the call and 0.29 ms without (p50, bench -suite wake, same
-		// process beside 1,000 commits/s).
+		// Let the handlers start first. Otherwise the next read of the file would occupy this
+		// processor until another processor has woken up. With the call, a handler starts 0.18 ms
+		// after its enqueue, and without it 0.29 ms (p50, bench -suite wake, same process beside
+		// 1,000 commits/s).
 		runtime.Gosched()
 	}
 }
@@ -439,9 +438,9 @@ func (p *Pool) attendLocked() {
 	p.renewer.Go(func() { p.watchLoop(watching) })
 }
 
-// rest ends the goroutines of a pool that holds no job and reports whether it did. An idle queue
-// has no leases, and a process may have a thousand files open. rest is called by renewLoop, so a
-// pool keeps its workers if it gets a job at least every third of its Lease.
+// rest ends the goroutines of a pool that holds no job and reports whether it did, so that a process
+// can have a thousand idle pools. It is called by renewLoop. A pool therefore keeps its workers if it
+// gets a job at least every third of its Lease.
 func (p *Pool) rest() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -501,7 +500,7 @@ func (p *Pool) claimedAgainLocked(j *activeJob) bool {
 	return false
 }
 
-// forget removes jobs from held whose claims have ended or cannot be settled.
+// forget removes done from held, because their claims have ended or cannot be settled.
 func (p *Pool) forget(done []*activeJob) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

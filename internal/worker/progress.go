@@ -27,7 +27,7 @@ func (c *Claim) unsaved() *row.Progress {
 	return nil
 }
 
-// noted collects progress that is to be written. All claims must belong to the same worker.
+// noted collects the progress to be written. All claims must belong to the same worker.
 type noted struct {
 	claims []*Claim
 	values []*row.Progress // progress of claims at the time of add
@@ -51,7 +51,8 @@ func (n *noted) committed() {
 	}
 }
 
-// with returns run as an Op. run renews leases with a single statement, and saves the progress with another.
+// with returns run, which renews leases and saves the progress, as an Op. Progress takes a second statement,
+// and therefore a transaction.
 func (n *noted) with(run engine.SingleOp) engine.Op {
 	if len(n.all) == 0 {
 		return run
@@ -59,7 +60,8 @@ func (n *noted) with(run engine.SingleOp) engine.Op {
 	return engine.OpFunc(run)
 }
 
-// Extend returns an Op that sets the lease of c to by from its time, and saves the unsaved progress of c.
+// Extend returns an Op that extends the lease of c to by after the time of the transaction, and saves c's
+// unsaved progress.
 func (s *Source) Extend(c *Claim, by time.Duration) engine.Op {
 	var n noted
 	n.add(c)

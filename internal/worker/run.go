@@ -53,8 +53,8 @@ var ErrGoexit = errors.New("the handler called runtime.Goexit")
 // runJob runs the handler of j and queues j to be settled. It calls finish exactly once, whatever
 // the handler does: an unfinished job would be held and renewed forever.
 func (p *Pool) runJob(j *activeJob, retire chan struct{}) {
-	// The job was claimed ahead, and now the pool is stopping or the claim has expired. Its attempt
-	// was not made and must not be spent.
+	// The job was claimed ahead, and now the pool is stopping or the claim has expired. The handler has
+	// not run, so the job must not lose an attempt.
 	if p.stopping.Load() || p.isLost(j) {
 		p.finish(j, p.source.release(j.claim))
 		return
@@ -82,7 +82,7 @@ func (p *Pool) runJob(j *activeJob, retire chan struct{}) {
 // t.FailNow does. It retries the job and starts another worker.
 func (p *Pool) replaceWorker(j *activeJob, retire chan struct{}, err error) {
 	p.finish(j, p.source.Retry(j.claim, time.Second, err))
-	if !p.Due && p.slots == nil { // otherwise this goroutine is that of Run, or serves a single job
+	if !p.Due && p.slots == nil { // otherwise Run uses this goroutine, or it serves a single job
 		p.workers.Add(1) // before the deferred Done of this worker, so that the group does not reach zero
 		go p.work(retire)
 	}
@@ -104,7 +104,7 @@ func (p *Pool) handlerContext(j *activeJob) (context.Context, context.CancelFunc
 	ctx, cancel := context.WithCancelCause(p.handlerCtx)
 	p.mu.Lock()
 	j.cancel = cancel // from here on, a lost claim cancels the handler
-	if j.cancelled {  // since the look of runJob
+	if j.cancelled {  // after the check in runJob
 		cancel(ErrCancelled)
 	}
 	j.claim.Began = time.Now()
@@ -139,7 +139,7 @@ func (p *Pool) attempt(ctx context.Context, j *activeJob) (err error) {
 		j.ran = j.claim.Ran()
 		j.handler.OnReturned(j.claim)
 		j.claim.returned.Store(true)
-		// Handlers mostly return the error of ctx, which does not mention the timeout.
+		// Handlers mostly return ctx's error, which does not mention the timeout.
 		var timeout timeoutError
 		if err != nil && errors.As(context.Cause(ctx), &timeout) {
 			err = fmt.Errorf("%w: %w", timeout, err)
@@ -169,7 +169,7 @@ func (p *Pool) outcomeFor(j *activeJob, err error) *SettleOp {
 		return nil // the handler's own settle is final, whatever it returned
 	}
 	if p.isCancelled(j) {
-		return p.source.cancelled(j.claim) // a cancellation overrides the result of the handler
+		return p.source.cancelled(j.claim) // a cancellation overrides the handler's result
 	}
 	// The handler may have settled the job in a transaction of its own that was not committed. The
 	// batch therefore settles the job as usual and accepts that the claim may be gone.
@@ -180,9 +180,8 @@ func (p *Pool) outcomeFor(j *activeJob, err error) *SettleOp {
 		return end
 	}
 	directive, directed := p.asDirective(err)
-	// A directive of the handler holds, even at the end of the drain. Any other error at that time
-	// is mostly the error of ctx and does not cost an attempt. A snooze is not a failure and is not
-	// reported.
+	// The handler's directive holds even at the end of the drain. Any other error at that time is
+	// mostly ctx's error and does not use up an attempt. A snooze is not a failure and is not reported.
 	switch {
 	case !directed && p.handlerCtx.Err() != nil:
 		return p.source.release(j.claim) // the pool has stopped, and the handler did not fail

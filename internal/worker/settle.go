@@ -96,7 +96,7 @@ type SettleOp struct {
 	At    time.Time // after Run: when the claim ended; zero if it did not hold
 
 	source *Source
-	one    [1]*row.Settlement // the Settle of a step with s alone
+	one    [1]*row.Settlement // backing array for a step that settles only s
 }
 
 // settle returns an op with the given outcome.
@@ -172,8 +172,8 @@ func (s *SettleOp) Run(ctx context.Context, q engine.Querier, now time.Time) err
 	return s.run(ctx, q, false, now)
 }
 
-// runAlone is Run without a surrounding transaction. If that is not enough, it changes nothing and
-// returns row.ErrAwaited.
+// runAlone is Run without a surrounding transaction. If other jobs may wait for the job, it changes
+// nothing and returns row.ErrAwaited.
 func (s *SettleOp) runAlone(ctx context.Context, q engine.Querier, now time.Time) error {
 	return s.run(ctx, q, true, now)
 }
@@ -187,7 +187,7 @@ func (s *SettleOp) run(ctx context.Context, q engine.Querier, alone bool, now ti
 	return nil
 }
 
-// prepare returns the settlement with all that the claim adds to it.
+// prepare completes the settlement with the claim's result, progress and log.
 func (s *SettleOp) prepare() *row.Settlement {
 	c := s.Claim
 	s.Result = c.Result.Load()

@@ -24,8 +24,8 @@ type Source struct {
 	Limits   *Limited
 	Presence Presence
 	Name     string     // for log messages
-	Queues   []string   // that jobs are claimed from
-	Lanes    []row.Lane // the order between Queues; if they take turns, a single Pool may run at a time
+	Queues   []string   // from which jobs are claimed
+	Lanes    []row.Lane // order of the Queues; if they take turns, only a single Pool may run at a time
 
 	largest atomic.Int64 // recent maximum payload size in bytes; 0 if unknown
 }
@@ -48,7 +48,7 @@ type ClaimOp struct {
 	more       bool // after Run: the claim reached a bound, and there may be more jobs
 	slots      *Reservation
 	request    row.ClaimRequest
-	lanes      []row.Lane // after Run: those of the next claim
+	lanes      []row.Lane // after Run: the lanes for the next claim
 	handedOver bool       // an enqueue inserted the jobs at Began
 }
 
@@ -68,7 +68,7 @@ func (s *Source) NewClaim(worker string, want int, hold time.Duration) *ClaimOp 
 }
 
 // Run implements engine.Op. The lease begins at the time of the transaction, so that the wait for
-// the writer takes no part of it.
+// the writer does not shorten it.
 func (c *ClaimOp) Run(ctx context.Context, q engine.Querier, now time.Time) error {
 	claimed, err := c.source.Engine.Stores.Jobs.Step(ctx, q, row.Step{Claim: c.prepare()}, now)
 	if err != nil {
@@ -95,8 +95,8 @@ func (c *ClaimOp) took(claimed row.Claimed) {
 	c.source.largest.Store(max(int64(claimed.Largest), c.source.largest.Load()*7/8))
 }
 
-// committed must be called after the commit of the claim. It makes lanes that take turns go on where
-// this claim has ended.
+// committed must be called after the commit of the claim. It advances lanes that take turns, so that
+// the next claim continues where this claim ended.
 func (c *ClaimOp) committed() {
 	if !row.TakeTurns(c.source.Lanes) {
 		return
@@ -197,8 +197,8 @@ func sooner(a, b time.Time) time.Time {
 
 // Await waits for work. It returns true when a claim should find a job, and false when interrupt
 // receives a value first. In the meantime c is offered to the enqueues of this process, so c.Rows may
-// hold jobs whatever Await returns. After a wake-up it does not look again, because the notifier has
-// looked.
+// hold jobs whatever Await returns. After a wake-up it does not read again, because the notifier has
+// already read.
 func (s *Source) Await(ctx context.Context, c *ClaimOp, interrupt <-chan struct{}) (found bool, err error) {
 	var keys []wake.Key
 	for _, queue := range s.Queues {
@@ -212,7 +212,7 @@ func (s *Source) Await(ctx context.Context, c *ClaimOp, interrupt <-chan struct{
 	}
 	s.Engine.Notifier.WakeAt(state.Next)
 	s.Engine.Notifier.WakeAt(state.Start)
-	// Offer c only after the look: waiting jobs come first, and an enqueue must not pass them.
+	// Offer c only after the read, so that an enqueue does not overtake the jobs that are waiting.
 	var filled <-chan struct{}
 	if c.Want > 0 {
 		idle := s.Handoffs.add(c)
