@@ -617,37 +617,6 @@ func ExampleObserver() {
 	// Output: 2 started 1 sent 1 failed
 }
 
-// Two queues take turns on a worker: three jobs from the first run for each job from the second.
-func ExampleWorkers_inTurns() {
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	path, remove := scratch()
-	defer remove()
-	db, err := honker.Open(ctx, path, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer db.Close()
-
-	free, paid := honker.NewQueue[int](db, "free", nil), honker.NewQueue[int](db, "paid", nil)
-	free.EnqueueMany(ctx, []int{1, 2})
-	paid.EnqueueMany(ctx, []int{1, 2, 3, 4})
-
-	jobs := map[string]int{}
-	count := func(_ context.Context, job *honker.Job[int]) error {
-		if jobs[job.Queue]++; jobs["paid"]+jobs["free"] == 6 {
-			stop()
-		}
-		return nil
-	}
-	w := honker.NewWorkers(db, &honker.WorkersOptions{Order: honker.InTurns, Weights: map[string]int{"paid": 3}})
-	honker.Handle(w, free, count)
-	honker.Handle(w, paid, count)
-	err = w.Work(ctx, &honker.WorkOptions{Workers: 1})
-	fmt.Println(jobs, err)
-	// Output: map[free:2 paid:4] <nil>
-}
-
 func ExampleJob_Checkpoint() {
 	ctx := context.Background()
 	path, remove := scratch()
