@@ -1,5 +1,5 @@
-// Package guide_test builds and runs the programs of README.md and docs/guide. A program that a reader
-// pastes from a page has to work.
+// Package guide_test builds and runs the programs of README.md, llms.txt and docs/guide. A program that a
+// reader pastes from a page has to work.
 package guide_test
 
 import (
@@ -250,6 +250,7 @@ func blocksOf(t *testing.T, page string) (blocks []block) {
 	return blocks
 }
 
+// guide returns the Go blocks of the guide and of its summary in llms.txt.
 func guide(t *testing.T) (blocks []block) {
 	pages, err := filepath.Glob(filepath.Join(top(t), "docs", "guide", "*.md"))
 	require.NoError(t, err)
@@ -257,7 +258,7 @@ func guide(t *testing.T) (blocks []block) {
 	for _, page := range pages {
 		blocks = append(blocks, blocksOf(t, filepath.Join("docs", "guide", filepath.Base(page)))...)
 	}
-	return blocks
+	return append(blocks, blocksOf(t, "llms.txt")...)
 }
 
 // programsOf returns the programs that are built with module's go.mod.

@@ -20,7 +20,7 @@ func TestPagesNameFilesThatExist(t *testing.T) {
 	files := repository(t)
 	pages := 0
 	for _, f := range files {
-		if !strings.HasSuffix(f, ".md") {
+		if !isPage(f) {
 			continue
 		}
 		pages++
@@ -68,7 +68,7 @@ func TestPagesLinkToHeadingsThatExist(t *testing.T) {
 	headings := map[string]map[string]bool{}
 	texts := map[string]string{}
 	for _, f := range repository(t) {
-		if strings.HasSuffix(f, ".md") {
+		if isPage(f) {
 			text, err := os.ReadFile(filepath.Join(top, f))
 			require.NoError(t, err)
 			texts[f] = fenced.ReplaceAllString(string(text), "")
@@ -165,7 +165,7 @@ func TestPagesNameTestsThatExist(t *testing.T) {
 	}
 	named := 0
 	for _, f := range repository(t) {
-		if !strings.HasSuffix(f, ".md") {
+		if !isPage(f) {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(top, f))
@@ -178,6 +178,42 @@ func TestPagesNameTestsThatExist(t *testing.T) {
 		}
 	}
 	require.Greater(t, named, 50, "the walk has missed the names")
+}
+
+// llms is the summary of the documentation for language models, in the format of https://llmstxt.org.
+const llms = "llms.txt"
+
+// isPage reports whether f is a page of the documentation.
+func isPage(f string) bool { return path.Ext(f) == ".md" || path.Base(f) == llms }
+
+// listed matches an item of a list of links: a link, a colon and a note.
+var listed = regexp.MustCompile(`^- \[[^\]]+\]\(([^)\s]+)\): \S`)
+
+// llms.txt lists every page of the guide once. It consists of a title, a summary, text, and sections that
+// contain only links with notes.
+func TestLLMsListsEveryPage(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(top, llms))
+	require.NoError(t, err)
+	require.Regexp(t, "^# .+\n\n> ", string(text))
+	intro, sections, _ := strings.Cut(fenced.ReplaceAllString(string(text), ""), "\n## ")
+	require.NotContains(t, intro, "\n#", "the text before the sections has no headings")
+	links := map[string]int{}
+	for line := range strings.Lines("## " + sections) {
+		item := listed.FindStringSubmatch(line)
+		if item == nil {
+			require.Regexp(t, `^(## .*)?\n$`, line, "a line of a section is a heading or a link with a note")
+			continue
+		}
+		links[item[1]]++
+	}
+	pages := 0
+	for _, f := range repository(t) {
+		if guide, name := path.Split(f); isPage(f) && (guide == "docs/" && name != "README.md" || guide == "docs/guide/") {
+			pages++
+			require.Equal(t, 1, links[f], "links to %s in llms.txt", f)
+		}
+	}
+	require.Greater(t, pages, 20, "the walk has missed the pages")
 }
 
 // repository lists all files of the repository as slash-separated paths relative to its root.

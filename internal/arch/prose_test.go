@@ -78,7 +78,7 @@ func readProse(t *testing.T) map[string]*prose {
 		}
 	}
 	require.NoError(t, filepath.WalkDir(top, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || path.Ext(name) != ".md" || d.Name() == "CHANGELOG.md" {
+		if err != nil || d.IsDir() || !isPage(filepath.ToSlash(name)) || d.Name() == "CHANGELOG.md" {
 			return err
 		}
 		text, err := os.ReadFile(name)
