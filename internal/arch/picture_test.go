@@ -51,6 +51,7 @@ const (
 var wholes = map[string]string{
 	"bench":    "honker beside other queues, and the benchmarks of its parts",
 	"examples": "programs for readers of the guide",
+	"honkerpg": "keeps honker's tables in PostgreSQL; not usable yet",
 	"tests":    "tests that span several nouns or processes, models and torture",
 }
 

@@ -75,6 +75,7 @@ var testRooms = []string{"internal/arch", "internal/storetest", "internal/testki
 var nestedMayImport = map[string][]string{
 	"cmd":        {"admin", "seal", "ui", "honkerprom"},
 	"honkerotel": {"admin"},
+	"honkerpg":   {"internal/engine", "internal/row", "internal/wake"},
 	"honkerprom": {"admin"},
 	"tests":      {"internal/sqlite", "internal/testkit", "admin", "dispatch", "inbox", "relay", "ui"},
 	"bench":      {"internal/testkit", "admin", "dispatch", "relay", "ui"},
@@ -155,8 +156,11 @@ var (
 // tests inspect the file as other programs do.
 var applications = []string{"examples", "bench", "tests", "honkertest", "internal/testkit"}
 
+// pgStore is the directory of the statements for PostgreSQL.
+const pgStore = "honkerpg/internal/pgstore/"
+
 func sqlFaults(s source) (faults []string) {
-	if s.test || s.room == "internal/sqlite/store" || slices.Contains(applications, s.room) {
+	if s.test || s.room == "internal/sqlite/store" || strings.HasPrefix(s.path, pgStore) || slices.Contains(applications, s.room) {
 		return nil
 	}
 	for _, text := range s.texts() {

@@ -80,13 +80,14 @@ func Final(err error) bool {
 	return errors.Is(err, ErrClosed) || errors.Is(err, ErrDatabaseReplaced)
 }
 
-// Database errors. The root package exports them.
+// Database errors. The root package exports them, except ErrUncertain: a file never returns it.
 var (
 	ErrBusy             = errors.New("the database is busy")
 	ErrInvalid          = errors.New("invalid argument")
 	ErrDatabaseReplaced = errors.New("the database file was replaced; close it and open it again")
 	ErrUnsupported      = errors.New("not supported")
 	ErrReadOnly         = errors.New("the database was opened read-only")
+	ErrUncertain        = errors.New("the connection was lost during the commit; read the database to see whether it took effect")
 )
 
 // ErrSchemaTooNew reports that the file was written by a newer version of this package.
