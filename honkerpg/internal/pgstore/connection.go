@@ -1,0 +1,99 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/honker-go/honker/internal/row"
+)
+
+const (
+	sqlTime = `SELECT clock_timestamp()`
+
+	// SET LOCAL takes no parameters.
+	sqlLimitLocks = `SET LOCAL lock_timeout = `
+
+	// The identity of the cluster, the database and the schema's table. It fails nowhere, because an error would end
+	// the caller's transaction.
+	sqlWhere = `SELECT concat_ws('/', (SELECT system_identifier FROM pg_control_system()),
+  (SELECT oid FROM pg_database WHERE datname = current_database()), coalesce(to_regclass($1)::oid, 0))`
+)
+
+// ServerTime returns the server's current time.
+func ServerTime(ctx context.Context, q row.Querier) (at time.Time, err error) {
+	_, err = one(ctx, q, sqlTime, nil, &at)
+	return at, err
+}
+
+// LimitLocks sets how long the statements of the transaction wait for a lock.
+func LimitLocks(ctx context.Context, tx row.Querier, limit time.Duration) error {
+	_, err := tx.ExecContext(ctx, sqlLimitLocks+strconv.FormatInt(max(1, limit.Milliseconds()), 10))
+	return err
+}
+
+// Where identifies the database that q is connected to, and the schema s in it.
+func (s Schema) Where(ctx context.Context, q row.Querier) (where string, err error) {
+	_, err = one(ctx, q, sqlWhere, []any{pgx.Identifier{string(s), "meta"}.Sanitize()}, &where)
+	return where, err
+}
+
+// The savepoint for a part of a transaction, such as a message in a relay's batch.
+const (
+	savepoint  = `SAVEPOINT honker_message`
+	rollbackTo = `ROLLBACK TO SAVEPOINT honker_message`
+	release    = `RELEASE SAVEPOINT honker_message`
+)
+
+// Savepoint starts the savepoint that EndSavepoint ends.
+func Savepoint(ctx context.Context, q row.Querier) error {
+	_, err := q.ExecContext(ctx, savepoint)
+	return err
+}
+
+// EndSavepoint keeps or undoes the writes since Savepoint. An error means that the transaction was ended or lost.
+func EndSavepoint(ctx context.Context, q row.Querier, keep bool) (err error) {
+	if !keep {
+		_, err = q.ExecContext(ctx, rollbackTo)
+	}
+	if err == nil {
+		_, err = q.ExecContext(ctx, release)
+	}
+	if err != nil {
+		return errors.Join(errors.New("the transaction was ended or lost"), err)
+	}
+	return nil
+}
+
+// InTransaction returns an error unless q is in an open transaction. A savepoint outside of a transaction is an error.
+func InTransaction(ctx context.Context, q row.Querier) error {
+	if err := Savepoint(ctx, q); err != nil {
+		return err
+	}
+	return EndSavepoint(ctx, q, true)
+}
+
+// invariants hold between any two transactions.
+var invariants = []struct{ rule, query string }{
+	{"a job in the table of waiting and running jobs is not dead", `SELECT 'job ' || j.id FROM honker.job j JOIN honker.dead d ON d.id = j.id`},
+	{"an id of a job has been drawn from the sequence", `SELECT 'job ' || id FROM honker.job WHERE id > ` + lastJob},
+	{"a message expires after its receipt", `SELECT 'message ' || id || ' of ' || source FROM honker.received WHERE expires_at < received_at`},
+}
+
+// Violations returns the violations of honker's rules in s.
+func (s Schema) Violations(ctx context.Context, q row.Querier) (broken []string, err error) {
+	for _, i := range invariants {
+		found, err := texts(ctx, q, s.sql(i.query))
+		if err != nil {
+			return nil, err
+		}
+		for _, text := range found {
+			broken = append(broken, fmt.Sprintf("%s: %s", i.rule, text))
+		}
+	}
+	return broken, nil
+}

@@ -1,0 +1,106 @@
+package pgstore
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/honker-go/honker/internal/row"
+)
+
+// Locks contains the statements for the table lock. A row may outlast its lock, so every statement compares
+// expires_at: a lock is held while expires_at > now.
+type Locks struct{ Schema }
+
+// The token is drawn in RETURNING, when this transaction holds the row. A token drawn before could be smaller than
+// the token of an owner that has taken and released the lock in between.
+const sqlAcquireLock = `INSERT INTO honker.lock AS l (name, owner, expires_at) VALUES ($1, $2, $3)
+ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, expires_at = excluded.expires_at WHERE l.expires_at <= $4
+RETURNING nextval('honker.lock_token')`
+
+// lockTries bounds the attempts to take a lock that was released between the attempt and the look at its holder.
+const lockTries = 10
+
+// Acquire implements engine.LockStore.
+func (s Locks) Acquire(ctx context.Context, q row.Querier, name, owner string, ttl time.Duration, now time.Time) (l row.Lock, token int64, err error) {
+	until := stampUp(now.Add(ttl))
+	for range lockTries {
+		ok, err := one(ctx, q, s.sql(sqlAcquireLock), []any{name, owner, until, stamp(now)}, &token)
+		if err != nil {
+			return row.Lock{}, 0, err
+		}
+		if ok {
+			return row.Lock{Name: name, Owner: owner, Expires: shown(until)}, token, nil
+		}
+		if all, err := s.Held(ctx, q, name, now); err != nil || len(all) > 0 {
+			return append(all, row.Lock{})[0], 0, err
+		}
+	}
+	return row.Lock{}, 0, row.ErrNotInserted
+}
+
+// shown returns a stored time that this process has just written.
+func shown(t time.Time) time.Time { return instant(sql.NullTime{Time: t, Valid: true}) }
+
+const sqlRenewLock = `UPDATE honker.lock SET expires_at = $3 WHERE name = $1 AND owner = $2 AND expires_at > $4`
+
+// Renew implements engine.LockStore.
+func (s Locks) Renew(ctx context.Context, q row.Querier, name, owner string, ttl time.Duration, now time.Time) (expires time.Time, held bool, err error) {
+	until := stampUp(now.Add(ttl))
+	n, err := affected(ctx, q, s.sql(sqlRenewLock), name, owner, until, stamp(now))
+	return shown(until), n > 0, err
+}
+
+const sqlReleaseLock = `DELETE FROM honker.lock WHERE name = $1 AND owner = $2`
+
+// Release implements engine.LockStore.
+func (s Locks) Release(ctx context.Context, q row.Querier, name, owner string) (bool, error) {
+	n, err := affected(ctx, q, s.sql(sqlReleaseLock), name, owner)
+	return n > 0, err
+}
+
+const (
+	sqlHeldLock  = `SELECT name, owner, expires_at FROM honker.lock WHERE name = $2 AND expires_at > $1`
+	sqlHeldLocks = `SELECT name, owner, expires_at FROM honker.lock WHERE expires_at > $1 ORDER BY name`
+)
+
+// Held implements engine.LockStore.
+func (s Locks) Held(ctx context.Context, q row.Querier, name string, now time.Time) (all []row.Lock, err error) {
+	query, args := sqlHeldLocks, []any{stamp(now)}
+	if name != "" {
+		query, args = sqlHeldLock, append(args, name)
+	}
+	err = each(ctx, q, s.sql(query), func(r *sql.Rows) error {
+		var l row.Lock
+		var expires sql.NullTime
+		err := r.Scan(&l.Name, &l.Owner, &expires)
+		l.Expires = instant(expires)
+		all = append(all, l)
+		return err
+	}, args...)
+	return all, err
+}
+
+const sqlLockStates = `SELECT u.name, l.expires_at FROM unnest($1::text[]) u (name)
+LEFT JOIN honker.lock l ON l.name = u.name COLLATE "C" AND l.expires_at > $2`
+
+// States returns the time at which each named lock expires, or the zero time if the lock is free.
+func (s Locks) States(ctx context.Context, q row.Querier, names []string, now time.Time) (map[string]time.Time, error) {
+	out := make(map[string]time.Time, len(names))
+	err := each(ctx, q, s.sql(sqlLockStates), func(r *sql.Rows) error {
+		var name string
+		var expires sql.NullTime
+		err := r.Scan(&name, &expires)
+		out[name] = instant(expires)
+		return err
+	}, list(names), stamp(now))
+	return out, err
+}
+
+// list returns values as an array, which is empty and not NULL if there are none.
+func list[V any](values []V) []V {
+	if values == nil {
+		return []V{}
+	}
+	return values
+}

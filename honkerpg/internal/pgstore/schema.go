@@ -1,0 +1,211 @@
+package pgstore
+
+import (
+	"context"
+	"database/sql"
+	_ "embed"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
+)
+
+// DefaultSchema is the schema that statements name in their text.
+const DefaultSchema Schema = "honker"
+
+// Schema is the name of the PostgreSQL schema that holds honker's tables.
+type Schema string
+
+// Check returns ErrInvalid for a name that PostgreSQL would reject, shorten or reserve.
+func (s Schema) Check() error {
+	if s == "" || len(s) > 63 || strings.ContainsRune(string(s), 0) || strings.HasPrefix(string(s), "pg_") {
+		return fmt.Errorf("%w: the schema name %q must have 1 to 63 bytes, and must not begin with pg_", engine.ErrInvalid, string(s))
+	}
+	return nil
+}
+
+// qualified matches the schema in a statement. Statements do not depend on the search path.
+var qualified = regexp.MustCompile(`\bhonker\.`)
+
+// rewritten holds the statements for schemas other than DefaultSchema.
+var rewritten sync.Map
+
+// sql returns a statement for s.
+func (s Schema) sql(text string) string {
+	if s == DefaultSchema {
+		return text
+	}
+	type key struct {
+		schema Schema
+		text   string
+	}
+	if done, ok := rewritten.Load(key{s, text}); ok {
+		return done.(string)
+	}
+	done := qualified.ReplaceAllLiteralString(text, pgx.Identifier{string(s)}.Sanitize()+".")
+	rewritten.Store(key{s, text}, done)
+	return done
+}
+
+// Migrations, oldest first. A released migration must not change. Until the first release, version 1 may.
+var (
+	//go:embed migrations/0001.sql
+	migration1 string
+	migrations = []string{migration1}
+)
+
+// Version is the version of the schema that this package creates.
+var Version = len(migrations)
+
+// Keys of the table meta.
+const (
+	keyVersion    = "schema_version"
+	keyCompatible = "compatible_from" // oldest version whose programs may use this schema
+)
+
+// compatibleFrom is the oldest version whose programs may use a schema of this version.
+const compatibleFrom = 1
+
+const (
+	sqlServer = `SELECT version(), current_setting('server_version_num')::int, current_setting('server_encoding'),
+  current_setting('default_transaction_isolation')`
+
+	// CREATE SCHEMA IF NOT EXISTS needs a permission even if the schema exists.
+	// These read the catalog instead of calling to_regclass, which may answer from a cache that is older than the
+	// statement's snapshot: a process that has waited for another migration would not see its tables.
+	sqlHasSchema = `SELECT true FROM pg_catalog.pg_namespace WHERE nspname = $1`
+	sqlHasMeta   = `SELECT true FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1 AND c.relname = 'meta'`
+	sqlCreateSchema = `CREATE SCHEMA `
+	sqlMeta         = `SELECT key, value FROM honker.meta`
+	sqlSetMeta      = `INSERT INTO honker.meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value`
+
+	// The lock lasts until the end of the transaction. The first number is the class of honker's locks for migrations.
+	sqlLockMigrations = `SELECT pg_advisory_xact_lock(1751085680, hashtext($1))`
+)
+
+// oldestServer is the oldest server version that the statements run on, as server_version_num.
+const oldestServer = 140000
+
+// CheckServer returns ErrUnsupported if honker cannot run on the server.
+func CheckServer(ctx context.Context, q row.Querier) error {
+	var version, encoding, isolation string
+	var number int
+	if _, err := one(ctx, q, sqlServer, nil, &version, &number, &encoding, &isolation); err != nil {
+		return err
+	}
+	return refuse(version, number, encoding, isolation)
+}
+
+// refuse returns ErrUnsupported for a server with these settings that honker cannot run on.
+func refuse(version string, number int, encoding, isolation string) error {
+	why := ""
+	switch {
+	case strings.Contains(version, "CockroachDB"):
+		why = "CockroachDB has no LISTEN and no advisory locks; use PostgreSQL 14 or newer"
+	case strings.Contains(version, "-YB-") || strings.Contains(version, "Yugabyte"):
+		why = "YugabyteDB has different transaction snapshots; use PostgreSQL 14 or newer"
+	case number < oldestServer:
+		why = "the server is " + version + "; use PostgreSQL 14 or newer"
+	case encoding != "UTF8":
+		why = "the database has the encoding " + encoding + "; create it with ENCODING 'UTF8'"
+	case isolation != "read committed":
+		why = "default_transaction_isolation is " + isolation + "; run ALTER ROLE … SET default_transaction_isolation = 'read committed'"
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w: %s", engine.ErrUnsupported, why)
+}
+
+// Bootstrap creates the schema or brings it up to date. It writes nothing if the schema is current. Processes that
+// call it at the same time wait for each other.
+func (s Schema) Bootstrap(ctx context.Context, pool *sql.DB) error {
+	if err := s.Check(); err != nil {
+		return err
+	}
+	if err := CheckServer(ctx, pool); err != nil {
+		return err
+	}
+	version, err := s.made(ctx, pool)
+	if err != nil || version >= Version {
+		return err
+	}
+	tx, err := pool.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.ExecContext(ctx, sqlLockMigrations, string(s)); err != nil {
+		return err
+	}
+	if err := s.migrate(ctx, tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// migrate runs the missing migrations. The caller holds the lock of migrations.
+func (s Schema) migrate(ctx context.Context, tx *sql.Tx) error {
+	version, err := s.made(ctx, tx) // again: another process may have migrated
+	if err != nil || version >= Version {
+		return err
+	}
+	quoted, there := pgx.Identifier{string(s)}.Sanitize(), false
+	if _, err := one(ctx, tx, sqlHasSchema, []any{string(s)}, &there); err != nil {
+		return err
+	}
+	if !there {
+		if _, err := tx.ExecContext(ctx, sqlCreateSchema+quoted); err != nil {
+			return err
+		}
+	}
+	for i, text := range migrations[version:] {
+		if _, err := tx.ExecContext(ctx, s.sql(text)); err != nil {
+			return fmt.Errorf("migration to version %d of the schema: %w", version+i+1, err)
+		}
+	}
+	for key, value := range map[string]int{keyVersion: Version, keyCompatible: compatibleFrom} {
+		if _, err := tx.ExecContext(ctx, s.sql(sqlSetMeta), key, strconv.Itoa(value)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// made returns the version of the schema, or 0 if it has not been created. It returns ErrSchemaTooNew if programs
+// of this version cannot use it.
+func (s Schema) made(ctx context.Context, q row.Querier) (version int, err error) {
+	there := false
+	if _, err := one(ctx, q, sqlHasMeta, []any{string(s)}, &there); err != nil || !there {
+		return 0, err
+	}
+	compatible := 0
+	err = each(ctx, q, s.sql(sqlMeta), func(r *sql.Rows) error {
+		var key, value string
+		err := r.Scan(&key, &value)
+		switch key {
+		case keyVersion:
+			version, err = strconv.Atoi(value)
+		case keyCompatible:
+			compatible, err = strconv.Atoi(value)
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case version == 0:
+		return 0, errors.New("the table " + string(s) + ".meta has no version and does not belong to honker; choose another schema")
+	case compatible > Version:
+		return 0, fmt.Errorf("%w: the schema %s has version %d, and this program needs a version up to %d; update the program",
+			engine.ErrSchemaTooNew, string(s), version, Version)
+	}
+	return version, nil
+}
