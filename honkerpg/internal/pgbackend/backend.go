@@ -1,0 +1,273 @@
+// Package pgbackend opens a PostgreSQL database for the engine.
+package pgbackend
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/honker-go/honker/honkerpg/internal/pgstore"
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
+)
+
+// Options configures a Backend. All fields are required.
+type Options struct {
+	Schema      pgstore.Schema
+	Conns       int           // maximum number of connections
+	BusyTimeout time.Duration // maximum time that Write waits for other transactions
+}
+
+// Backend gives access to a schema of a PostgreSQL database. It has the methods of engine.Backend except Watch, which
+// does not exist yet.
+type Backend struct {
+	name  string
+	opts  Options
+	pool  *sql.DB
+	clock clock
+	where string   // the database and schema, as sqlWhere returns them
+	own   sync.Map // transactions of Begin, by their *sql.Tx
+}
+
+// Open connects to a database and brings its schema up to date. ctx bounds the call.
+func Open(ctx context.Context, config *pgx.ConnConfig, o Options) (*Backend, error) {
+	pool := stdlib.OpenDB(*config)
+	pool.SetMaxOpenConns(o.Conns)
+	pool.SetMaxIdleConns(o.Conns)
+	b := &Backend{name: fmt.Sprintf("%s:%d/%s/%s", config.Host, config.Port, config.Database, o.Schema), opts: o, pool: pool}
+	if err := b.prepare(ctx); err != nil {
+		return nil, errors.Join(b.explain(err), pool.Close())
+	}
+	return b, nil
+}
+
+// prepare brings the schema up to date, and reads the clock and the identity of the database.
+func (b *Backend) prepare(ctx context.Context) error {
+	if err := b.opts.Schema.Bootstrap(ctx, b.pool); err != nil {
+		return err
+	}
+	var err error
+	if b.where, err = b.opts.Schema.Where(ctx, b.pool); err != nil {
+		return err
+	}
+	return b.clock.set(ctx, b.pool)
+}
+
+// Name implements engine.Backend.
+func (b *Backend) Name() string { return b.name }
+
+// SQL returns the pool.
+func (b *Backend) SQL() *sql.DB { return b.pool }
+
+// Close implements engine.Backend.
+func (b *Backend) Close() error { return b.pool.Close() }
+
+// Now returns the time of the server.
+func (b *Backend) Now() time.Time { return b.clock.now() }
+
+// Write implements engine.Backend. It returns ErrUncertain if the connection was lost before the server has answered a
+// commit. An op that other transactions were in the way of runs again until the busy timeout has passed.
+func (b *Backend) Write(ctx context.Context, op engine.Op) error {
+	end := time.Now().Add(b.opts.BusyTimeout)
+	for try := 0; ; try++ {
+		err := b.write(ctx, op)
+		if !pgstore.Passing(err) || ctx.Err() != nil || time.Now().After(end) {
+			return b.explain(err)
+		}
+		pause := time.NewTimer(rand.N(min(time.Millisecond<<try, 50*time.Millisecond)))
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return b.explain(err)
+		case <-pause.C:
+		}
+	}
+}
+
+// write runs op on a connection. ctx limits the wait for the connection; the op itself is not interrupted.
+func (b *Backend) write(ctx context.Context, op engine.Op) error {
+	conn, err := b.pool.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if b.clock.old() {
+		if err := b.clock.set(ctx, conn); err != nil {
+			return err
+		}
+	}
+	ctx = context.WithoutCancel(ctx)
+	if op.Single() {
+		return lost(conn, op.Run(ctx, conn, b.clock.now()))
+	}
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after Commit
+	if err := pgstore.LimitLocks(ctx, tx, b.opts.BusyTimeout); err != nil {
+		return err
+	}
+	if err := op.Run(ctx, tx, b.clock.now()); err != nil {
+		return err
+	}
+	return uncertain(tx.Commit())
+}
+
+// lost is uncertain for a statement that commits by itself. Other errors of its op, such as an invalid argument, are
+// certain.
+func lost(conn *sql.Conn, err error) error {
+	closed := false
+	if err != nil {
+		closed = conn.Raw(func(c any) error {
+			if c.(*stdlib.Conn).Conn().IsClosed() {
+				return driver.ErrBadConn
+			}
+			return nil
+		}) != nil
+	}
+	if closed {
+		return uncertain(err)
+	}
+	return err
+}
+
+// Read implements engine.Backend.
+func (b *Backend) Read(ctx context.Context, oneMoment bool, f func(context.Context, row.Querier) error) error {
+	conn, err := b.pool.Conn(ctx)
+	if err != nil {
+		return b.explain(err)
+	}
+	defer conn.Close()
+	ctx = context.WithoutCancel(ctx)
+	if !oneMoment {
+		return b.explain(f(ctx, conn))
+	}
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		return b.explain(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	return b.explain(f(ctx, tx))
+}
+
+// Begin implements engine.Backend. Several transactions may be open at a time.
+func (b *Backend) Begin(ctx context.Context) (engine.Tx, error) {
+	tx, err := b.pool.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return nil, b.explain(err)
+	}
+	t := &ownTx{Tx: tx, backend: b}
+	b.own.Store(tx, t)
+	return t, nil
+}
+
+// ownTx is a transaction of Begin.
+type ownTx struct {
+	*sql.Tx
+	backend *Backend
+	mu      sync.Mutex
+	calls   map[any]func() // after the commit
+}
+
+// SQL implements engine.Tx.
+func (t *ownTx) SQL() *sql.Tx { return t.Tx }
+
+// Commit implements engine.Tx.
+func (t *ownTx) Commit() error {
+	if err := uncertain(t.Tx.Commit()); err != nil {
+		return t.backend.explain(err)
+	}
+	t.mu.Lock()
+	calls := t.calls
+	t.calls = nil
+	t.mu.Unlock()
+	for _, call := range calls {
+		call()
+	}
+	return nil
+}
+
+// Close implements engine.Tx.
+func (t *ownTx) Close() {
+	_ = t.Rollback() // does nothing after Commit
+	t.backend.own.Delete(t.Tx)
+}
+
+func (t *ownTx) then(committed map[any]func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.calls == nil {
+		t.calls = make(map[any]func(), len(committed))
+	}
+	for key, call := range committed {
+		t.calls[key] = call
+	}
+}
+
+// Savepoint implements engine.Backend.
+func (b *Backend) Savepoint(ctx context.Context, q row.Querier) (end func(ctx context.Context, keep bool) error, err error) {
+	if err := pgstore.Savepoint(ctx, q); err != nil {
+		return nil, b.explain(err)
+	}
+	return func(ctx context.Context, keep bool) error { return pgstore.EndSavepoint(ctx, q, keep) }, nil
+}
+
+// CheckTx implements engine.Backend. It asks the server about a transaction that Begin has not returned, such as a
+// transaction of the application's pool.
+func (b *Backend) CheckTx(ctx context.Context, tx row.Querier, committed map[any]func()) (seen bool, err error) {
+	if t, ok := tx.(*sql.Tx); ok {
+		if own, ok := b.own.Load(t); ok {
+			own.(*ownTx).then(committed)
+			return true, nil
+		}
+	} else if err := pgstore.InTransaction(ctx, tx); err != nil {
+		return false, fmt.Errorf("%w: not an open transaction: %w", engine.ErrInvalid, err)
+	}
+	where, err := b.opts.Schema.Where(ctx, tx)
+	switch {
+	case errors.Is(err, sql.ErrTxDone):
+		return false, fmt.Errorf("%w: the transaction has ended: %w", engine.ErrInvalid, err)
+	case err != nil:
+		return false, b.explain(err)
+	case where != b.where:
+		return false, fmt.Errorf("%w: the transaction is of another database than %s", engine.ErrInvalid, b.name)
+	}
+	return false, nil
+}
+
+// Check implements engine.Backend.
+func (b *Backend) Check(ctx context.Context) (broken []string, err error) {
+	err = b.Read(ctx, true, func(ctx context.Context, q row.Querier) error {
+		broken, err = b.opts.Schema.Violations(ctx, q)
+		return err
+	})
+	return broken, err
+}
+
+// explain adds the engine's error to an error of the server.
+func (b *Backend) explain(err error) error {
+	switch {
+	case pgstore.Busy(err):
+		return fmt.Errorf("%w: %w", engine.ErrBusy, err)
+	case pgstore.ReadOnly(err):
+		return fmt.Errorf("%w: the server of %s accepts no writes: %w", engine.ErrReadOnly, b.name, err)
+	}
+	return err
+}
+
+// uncertain adds ErrUncertain to an error that does not say whether a commit took effect.
+func uncertain(err error) error {
+	if err == nil || pgstore.Decided(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", engine.ErrUncertain, err)
+}

@@ -1,0 +1,255 @@
+//go:build unix
+
+package pgbackend_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/honkerpg/internal/pgbackend"
+	"github.com/honker-go/honker/honkerpg/internal/pgstore"
+	"github.com/honker-go/honker/honkerpg/internal/pgtest"
+	"github.com/honker-go/honker/internal/engine"
+)
+
+// acquire returns an op that takes a lock.
+func acquire(schema pgstore.Schema, name string) engine.OpFunc {
+	return func(ctx context.Context, q engine.Querier, now time.Time) error {
+		_, token, err := pgstore.Locks{Schema: schema}.Acquire(ctx, q, name, "me", time.Hour, now)
+		if err == nil && token == 0 {
+			err = errors.New("the lock is held")
+		}
+		return err
+	}
+}
+
+// held returns the number of held locks.
+func held(t *testing.T, b *pgbackend.Backend, schema pgstore.Schema) (n int) {
+	t.Helper()
+	require.NoError(t, b.Read(t.Context(), false, func(ctx context.Context, q engine.Querier) error {
+		all, err := pgstore.Locks{Schema: schema}.Held(ctx, q, "", b.Now())
+		n = len(all)
+		return err
+	}))
+	return n
+}
+
+// cutter makes connections that end while a message is under way: before it is sent, or before its answer arrives.
+type cutter struct {
+	beforeCommit, beforeAnswer atomic.Bool
+	on                         atomic.Value // text in the message; a commit if there is none
+}
+
+// matches reports whether p is the message.
+func (c *cutter) matches(p []byte) bool {
+	on, _ := c.on.Load().(string)
+	return bytes.Contains(p, []byte(cmp.Or(on, "commit\x00")))
+}
+
+func (c *cutter) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	return &cutConn{Conn: conn, cutter: c}, err
+}
+
+type cutConn struct {
+	net.Conn
+	cutter *cutter
+}
+
+func (c *cutConn) Write(p []byte) (int, error) {
+	if !c.cutter.matches(p) {
+		return c.Conn.Write(p)
+	}
+	if c.cutter.beforeCommit.CompareAndSwap(true, false) {
+		_ = c.Close()
+		return 1, io.ErrClosedPipe // a part may have been sent
+	}
+	n, err := c.Conn.Write(p)
+	if c.cutter.beforeAnswer.CompareAndSwap(true, false) {
+		_, _ = c.Read(make([]byte, 1)) // the server has committed
+		_ = c.Close()
+	}
+	return n, err
+}
+
+// A commit whose answer is lost is reported as uncertain, whether it took effect or not. A write with a new
+// connection then succeeds.
+func TestBackend_Write_ReportsAnUncertainCommit(t *testing.T) {
+	schema, cut := pgstore.Schema(pgtest.Schema(t)), new(cutter)
+	b := open(t, schema, func(c *pgx.ConnConfig) { c.DialFunc = cut.dial })
+	cut.beforeAnswer.Store(true)
+	require.ErrorIs(t, b.Write(t.Context(), acquire(schema, "a")), engine.ErrUncertain)
+	require.Equal(t, 1, held(t, b, schema), "it took effect")
+
+	cut.beforeCommit.Store(true)
+	require.ErrorIs(t, b.Write(t.Context(), acquire(schema, "b")), engine.ErrUncertain)
+	require.Equal(t, 1, held(t, b, schema), "it did not take effect")
+
+	require.NoError(t, b.Write(t.Context(), acquire(schema, "b")))
+	tx, err := b.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Close()
+	require.NoError(t, acquire(schema, "c")(t.Context(), tx.SQL(), b.Now()))
+	cut.beforeAnswer.Store(true)
+	require.ErrorIs(t, tx.Commit(), engine.ErrUncertain)
+	require.Equal(t, 3, held(t, b, schema))
+
+	cut.on.Store("alone") // a statement that commits by itself
+	cut.beforeAnswer.Store(true)
+	require.ErrorIs(t, b.Write(t.Context(), engine.SingleOp(acquire(schema, "alone"))), engine.ErrUncertain)
+	require.Equal(t, 4, held(t, b, schema))
+}
+
+// An error of the op itself, or of the server, is certain, and nothing is written.
+func TestBackend_Write_RollsBack(t *testing.T) {
+	schema := pgstore.Schema(pgtest.Schema(t))
+	b := open(t, schema, nil)
+	failed := errors.New("failed")
+	err := b.Write(t.Context(), engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
+		require.NoError(t, acquire(schema, "a")(ctx, q, now))
+		return failed
+	}))
+	require.ErrorIs(t, err, failed)
+	require.NotErrorIs(t, err, engine.ErrUncertain)
+	single := engine.SingleOp(func(ctx context.Context, q engine.Querier, _ time.Time) error { return failed })
+	require.Equal(t, failed, b.Write(t.Context(), single))
+	err = b.Write(t.Context(), engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
+		_, err := q.ExecContext(ctx, `SELECT nothing`)
+		require.Error(t, err)
+		return nil // the op hides the error that has ended the transaction
+	}))
+	require.Error(t, err)
+	require.NotErrorIs(t, err, engine.ErrUncertain)
+	require.Zero(t, held(t, b, schema))
+}
+
+// Two ops that deadlock both succeed: the op that the server ends runs again.
+func TestBackend_Write_RunsAgainAfterADeadlock(t *testing.T) {
+	schema := pgstore.Schema(pgtest.Schema(t))
+	b := open(t, schema, nil)
+	rates := pgstore.RateLimits{Schema: schema}
+	var both, done sync.WaitGroup
+	both.Add(2)
+	var runs atomic.Int32
+	for _, names := range [][]string{{"x", "y"}, {"y", "x"}} {
+		var first sync.Once
+		done.Go(func() {
+			require.NoError(t, b.Write(t.Context(), engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
+				runs.Add(1)
+				_, err := rates.Take(ctx, q, names[0], now.Truncate(24*time.Hour), 100)
+				first.Do(func() { both.Done(); both.Wait() })
+				if err == nil {
+					_, err = rates.Take(ctx, q, names[1], now.Truncate(24*time.Hour), 100)
+				}
+				return err
+			})))
+		})
+	}
+	done.Wait()
+	require.EqualValues(t, 3, runs.Load())
+}
+
+// A read at one moment does not see a commit that comes between two of its statements. Another read does.
+func TestBackend_Read_SeesOneMoment(t *testing.T) {
+	schema := pgstore.Schema(pgtest.Schema(t))
+	b := open(t, schema, nil)
+	for _, oneMoment := range []bool{true, false} {
+		before := held(t, b, schema)
+		require.NoError(t, b.Read(t.Context(), oneMoment, func(ctx context.Context, q engine.Querier) error {
+			locks := pgstore.Locks{Schema: schema}
+			all, err := locks.Held(ctx, q, "", b.Now())
+			require.Len(t, all, before)
+			require.NoError(t, err)
+			require.NoError(t, b.Write(t.Context(), acquire(schema, time.Now().String())))
+			all, err = locks.Held(ctx, q, "", b.Now())
+			require.Equal(t, oneMoment, len(all) == before)
+			return err
+		}))
+	}
+}
+
+// A transaction of this backend and of another pool on its database can be joined. A transaction that has ended, of
+// another database, and a pool cannot. A refusal leaves the transaction usable.
+func TestBackend_CheckTx(t *testing.T) {
+	schema := pgstore.Schema(pgtest.Schema(t))
+	b, other := open(t, schema, nil), open(t, pgstore.Schema(pgtest.Schema(t)), nil)
+	begin := func(database string) *sql.Tx {
+		config, err := pgx.ParseConfig(pgtest.DSN(t))
+		require.NoError(t, err)
+		config.Database = cmp.Or(database, config.Database)
+		pool := stdlib.OpenDB(*config)
+		t.Cleanup(func() { require.NoError(t, pool.Close()) })
+		_, err = b.CheckTx(t.Context(), pool, nil)
+		require.ErrorIs(t, err, engine.ErrInvalid, "a pool is no transaction")
+		tx, err := pool.Begin()
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = tx.Rollback() })
+		return tx
+	}
+	tx, err := b.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Close()
+	called := 0
+	for range 2 {
+		seen, err := b.CheckTx(t.Context(), tx.SQL(), map[any]func(){"k": func() { called++ }})
+		require.NoError(t, err)
+		require.True(t, seen)
+	}
+	elsewhere := begin("template1")
+	_, err = b.CheckTx(t.Context(), elsewhere, nil)
+	require.ErrorIs(t, err, engine.ErrInvalid, "another database")
+	_, err = elsewhere.ExecContext(t.Context(), `SELECT 1`)
+	require.NoError(t, err)
+	require.NoError(t, acquire(schema, "a")(t.Context(), tx.SQL(), b.Now()))
+	require.Zero(t, called)
+	require.NoError(t, tx.Commit())
+	require.Equal(t, 1, called)
+	_, err = other.CheckTx(t.Context(), tx.SQL(), nil)
+	require.ErrorIs(t, err, engine.ErrInvalid, "it has ended")
+
+	foreign := begin("")
+	for _, q := range []engine.Querier{foreign, struct{ engine.Querier }{foreign}} {
+		seen, err := b.CheckTx(t.Context(), q, nil)
+		require.NoError(t, err)
+		require.False(t, seen)
+	}
+	require.NoError(t, acquire(schema, "b")(t.Context(), foreign, b.Now()))
+	require.NoError(t, foreign.Commit())
+	require.Equal(t, 2, held(t, b, schema))
+}
+
+// A savepoint undoes a part of a transaction, even after an error of the server.
+func TestBackend_Savepoint(t *testing.T) {
+	schema := pgstore.Schema(pgtest.Schema(t))
+	b := open(t, schema, nil)
+	require.NoError(t, b.Write(t.Context(), engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
+		for name, keep := range map[string]bool{"kept": true, "undone": false} {
+			end, err := b.Savepoint(ctx, q)
+			require.NoError(t, err)
+			require.NoError(t, acquire(schema, name)(ctx, q, now))
+			if !keep {
+				_, err := q.ExecContext(ctx, `SELECT nothing`)
+				require.Error(t, err)
+			}
+			require.NoError(t, end(ctx, keep))
+		}
+		return nil
+	})))
+	require.Equal(t, 1, held(t, b, schema))
+	broken, err := b.Check(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, broken)
+}

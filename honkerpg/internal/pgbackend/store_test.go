@@ -1,0 +1,54 @@
+//go:build unix
+
+package pgbackend_test
+
+import (
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker/honkerpg/internal/pgbackend"
+	"github.com/honker-go/honker/honkerpg/internal/pgstore"
+	"github.com/honker-go/honker/honkerpg/internal/pgtest"
+	"github.com/honker-go/honker/internal/storetest"
+	"github.com/honker-go/honker/internal/wake"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// unwatched is a backend in a test that waits for no commits.
+type unwatched struct{ *pgbackend.Backend }
+
+func (unwatched) Watch(wake.Events) wake.Watcher { panic("there is no watcher yet") }
+
+// exist matches the suites of the stores that exist. Extend it with each store.
+var exist = regexp.MustCompile(`^TestStores/(Locks|RateLimits|Inboxes|Schedules|Sweeps/(OldWindows|Windows|Received)$)`)
+
+// The statements for PostgreSQL keep the rules of the stores.
+func TestStores(t *testing.T) {
+	pgtest.DSN(t) // skips all suites at once
+	storetest.Run(t, func(t *testing.T) *storetest.Fixture {
+		if !exist.MatchString(t.Name()) {
+			t.Skip("the store does not exist yet")
+		}
+		schema := pgstore.Schema(pgtest.Schema(t))
+		return &storetest.Fixture{Backend: unwatched{open(t, schema, nil)}, Stores: pgstore.Stores(schema)}
+	})
+}
+
+// open opens a backend, whose configuration may be changed before.
+func open(t *testing.T, schema pgstore.Schema, change func(*pgx.ConnConfig)) *pgbackend.Backend {
+	t.Helper()
+	config, err := pgx.ParseConfig(pgtest.DSN(t))
+	require.NoError(t, err)
+	if change != nil {
+		change(config)
+	}
+	b, err := pgbackend.Open(t.Context(), config, pgbackend.Options{Schema: schema, Conns: 4, BusyTimeout: 5 * time.Second})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	return b
+}
