@@ -13,7 +13,7 @@ import (
 )
 
 // pages lists the pages that contain figures, relative to the root of the repository.
-var pages = []string{"README.md", "docs/performance.md", "docs/internals/benchmarks.md", "docs/guide/files.md", "docs/guide/pools.md"}
+var pages = []string{"README.md", "docs/performance.md", "docs/internals/benchmarks.md", "docs/guide/files.md", "docs/guide/pools.md", "docs/guide/workers.md"}
 
 // figures matches templates in HTML comments, which are invisible to readers. A template on a line
 // of its own generates the table below it. Any other template generates the number before it.

@@ -51,10 +51,13 @@ var targets = []Target{
 	{"and the memory of a process that stays grows by less than 40 MiB", within("relay", "a kill each second", 3, 40)},
 	{"300 files in a pool of 16 at least 0.9 × one file with 16 workers", reach("pool", "a handler takes", 0, 0.9)},
 	{"a job of a quiet file beside one with a thousand jobs of 5 ms starts within 10 ms (p99)", within("pool", "a quiet file", 1, 10)},
-	{"a claim of 3 strict lanes at most 1.5 × that of one queue", within("lanes", "3 lanes", 0, 1.5)},
+	{"a claim of 3 queues by priority at most 1.5 × that of one queue", within("lanes", "3 lanes", 0, 1.5)},
 	{"of 3 that take turns", within("lanes", "3 lanes", 1, 1.5)},
-	{"a claim of 9 strict lanes at most 3 × that of one queue", within("lanes", "9 lanes", 0, 3)},
+	{"of 3 in strict order", within("lanes", "3 lanes", 2, 1.5)},
+	{"a claim of 9 queues by priority at most 2 × that of one queue", within("lanes", "9 lanes", 0, 2)},
 	{"of 9 that take turns", within("lanes", "9 lanes", 1, 3)},
+	{"of 9 in strict order", within("lanes", "9 lanes", 2, 3)},
+	{"a Workers with one queue at most 1.05 × a Work", within("lanes", "lanes of", 4, 1.05)},
 	{"50 idle actors below 0.3 % of a core", within("dispatch", "idle actors", 0, 0.3)},
 }
 
