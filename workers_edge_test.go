@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -141,4 +142,68 @@ func TestWorkers_ManyWorks(t *testing.T) {
 	for what, n := range ran {
 		require.Equal(t, 1, n, what)
 	}
+}
+
+// A job that was handed over takes the turn of its queue. The next job is of the other queue.
+func TestWorkers_InTurns_HandoffTakesTurn(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		release, began := make(chan struct{}), make(chan string, 9)
+		w := testkit.Workers(db, &honker.WorkersOptions{Order: honker.InTurns}, []string{"a", "b"}, func(_ context.Context, job *honker.Job[int]) error {
+			began <- job.Queue
+			<-release
+			return nil
+		})
+		a, b := honker.NewQueue[int](db, "a", nil), honker.NewQueue[int](db, "b", nil)
+		stop := testkit.Background(t, func(ctx context.Context) error { return w.Work(ctx, one()) })
+		for i := range 5 {
+			synctest.Wait()
+			id := testkit.Enqueue(t, a, 1)
+			require.Equal(t, honker.StateProcessing, testkit.GetJob(t, a, id).State, "handed over")
+			require.Equal(t, "a", <-began)
+			if i < 4 {
+				release <- struct{}{}
+			}
+		}
+		for range 2 {
+			testkit.Enqueue(t, a, 1)
+			testkit.Enqueue(t, b, 1)
+		}
+		for _, want := range []string{"b", "a", "b", "a"} {
+			release <- struct{}{}
+			require.Equal(t, want, <-began)
+		}
+		release <- struct{}{}
+		require.NoError(t, stop())
+	})
+}
+
+// Each kind keeps its results for the ResultTTL of its queue.
+func TestWorkers_ResultTTL_PerKind(t *testing.T) {
+	testkit.FileOnly(t)
+	t.Parallel()
+	ctx, db, a := testkit.NewQueue[int](t, &honker.QueueOptions{ResultTTL: time.Minute})
+	b := honker.NewQueue[int](db, "b", &honker.QueueOptions{ResultTTL: 3 * time.Hour})
+	w := honker.NewWorkers(db, nil)
+	for _, q := range []*honker.Queue[int]{a, b} {
+		honker.Handle(w, q, func(_ context.Context, job *honker.Job[int]) error { return job.SetResult(1) })
+	}
+	first, second := testkit.Enqueue(t, a, 1), testkit.Enqueue(t, b, 1)
+	n, err := w.WorkDue(ctx, nil)
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	requireKept(t, time.Minute, resultTTL(t, db, first))
+	requireKept(t, 3*time.Hour, resultTTL(t, db, second))
+}
+
+// A change of the caller's Weights after NewWorkers has no effect.
+func TestWorkers_Weights_Copied(t *testing.T) {
+	t.Parallel()
+	db := honkertest.Open(t, nil)
+	weights := map[string]int{"a": 2}
+	w := testkit.Workers(db, &honker.WorkersOptions{Order: honker.InTurns, Weights: weights}, kinds(t, db, 1, 1),
+		func(context.Context, *honker.Job[int]) error { return nil })
+	weights["a"] = -1
+	n, err := w.WorkDue(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
 }
