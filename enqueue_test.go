@@ -618,7 +618,7 @@ func TestHeaders_Invalid(t *testing.T) {
 	for i := range 64 {
 		most[fmt.Sprint(i)], many[fmt.Sprint(i)] = "", ""
 	}
-	ctx, db, q := testkit.NewQueue[int](t, nil)
+	ctx, _, q := testkit.NewQueue[int](t, nil)
 	for what, h := range map[string]headers{
 		"too many": many, "too large": {"a": strings.Repeat("x", 8<<10)}, "no name": {"": "x"}, "NUL": {"a": "\x00"}, "no text": {"a\xff": "x"},
 	} {
@@ -632,7 +632,7 @@ func TestHeaders_Invalid(t *testing.T) {
 	}
 	require.Nil(t, testkit.GetJob(t, q, testkit.Enqueue(t, q, 1, honker.Headers(nil), honker.Headers(headers{}))).Headers)
 
-	db = honkertest.OpenFile(t, filepath.Join(t.TempDir(), "file.db"), &honker.Options{Headers: func(context.Context) map[string]string { return many }})
+	db := honkertest.OpenFile(t, filepath.Join(t.TempDir(), "file.db"), &honker.Options{Headers: func(context.Context) map[string]string { return many }})
 	_, err := honker.NewQueue[int](db, "jobs", nil).Enqueue(ctx, 1)
 	require.ErrorIs(t, err, honker.ErrInvalid)
 }
