@@ -37,7 +37,7 @@ type Options struct {
 	// Logger receives failures; nil means slog.Default(). If its handler panics, the panic is written to
 	// standard error once.
 	Logger *slog.Logger
-	// Observer is notified of what happens in the DB; nil means no observer.
+	// Observer is notified of events in the DB; nil means no observer.
 	Observer *observe.Observer
 	// Durability is Normal by default, which sets synchronous=NORMAL. Full sets synchronous=FULL.
 	Durability Durability

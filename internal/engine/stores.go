@@ -97,7 +97,7 @@ type JobStore interface {
 	// rest reports whether an ack with Alone set may have skipped jobs that other jobs are waiting for.
 	AckMany(ctx context.Context, q Querier, a row.AckMany, now time.Time) (n int, rest bool, err error)
 	// Renew extends claims and returns the IDs of the jobs that the worker still holds. The worker has lost its
-	// claims on the rest. Any of those that were cancelled keep their slots in queues with limits for as long as the
+	// claims on the rest. Cancelled jobs among them keep their slots in queues with limits for as long as the
 	// claims would have lasted.
 	Renew(ctx context.Context, q Querier, r row.Renewal, now time.Time) (kept []int64, err error)
 	// Extend sets the time at which a claim ends. It returns false and changes nothing if the claim is no longer

@@ -54,7 +54,7 @@ func (d *Fixture) membersOf(t *testing.T, batch int64, dead bool) (ids []int64) 
 	return ids
 }
 
-// Get counts a batch's members: all that were ever added, those that are live, those with valid claims, and those that
+// Get counts a batch's members: all members ever added, live members, members with valid claims, and members that
 // are dead. The batch is done when it is sealed and all its members have ended.
 func batchCounts(t *testing.T, d *Fixture) {
 	id := d.batch(t)

@@ -15,7 +15,7 @@ const sqlAddPresence = `INSERT INTO _honkerx_dispatch_presence (key, owner, valu
 ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, value = excluded.value, expires_ms = excluded.expires_ms
 WHERE _honkerx_dispatch_presence.expires_ms <= ?5 OR _honkerx_dispatch_presence.owner = excluded.owner`
 
-// presenceValue is the stored form of a presence's fields, other than those that identify it.
+// presenceValue is the stored form of a presence's fields, except the identifying fields.
 type presenceValue struct {
 	PID           int          `json:"pid"`
 	Hostname      string       `json:"hostname"`
