@@ -181,7 +181,7 @@ func (s *Source) state(ctx context.Context) (state row.QueueState, err error) {
 // soonest combines the states of several queues.
 func soonest(states []row.QueueState) (all row.QueueState) {
 	for _, s := range states {
-		all.Ready, all.Limited = all.Ready || s.Ready, all.Limited || s.Limited
+		all.Ready = all.Ready || s.Ready
 		all.Next, all.Start = sooner(all.Next, s.Next), sooner(all.Start, s.Start)
 	}
 	return all
