@@ -92,11 +92,13 @@ func WaitResult[R any](ctx context.Context, db *DB, id int64) (R, error) {
 // bindings may ack a job before they save its result, and may need two commits to dead-letter it.
 const resultGrace = 250 * time.Millisecond
 
+var errNeverExisted = fmt.Errorf("%w: no job with this id has ever existed", ErrNotFound)
+
 func (db *DB) waitResult(ctx context.Context, id int64) (result string, err error) {
 	if err := db.engine.RefuseInTx(ctx, "Result"); err != nil {
 		return "", err
 	}
-	gone := false
+	var grace wake.Grace
 	err = db.engine.Notifier.Until(ctx, func() (time.Duration, error) {
 		fate, err := db.fate(ctx, id)
 		switch {
@@ -109,13 +111,16 @@ func (db *DB) waitResult(ctx context.Context, id int64) (result string, err erro
 			return 0, &JobFailedError{ID: id, Attempts: int(fate.Attempts), LastError: fate.LastError}
 		case fate.Live:
 			return wake.Forever, nil
-		case id <= 0 || gone && !fate.Known:
-			return 0, fmt.Errorf("%w: no job with this id has ever existed", ErrNotFound)
-		case gone:
-			return 0, fmt.Errorf("%w: the job no longer exists and has left no result", ErrNotFound)
+		case id <= 0:
+			return 0, errNeverExisted
 		}
-		gone = true
-		return resultGrace, nil
+		if left := grace.Left(resultGrace); left != wake.Done {
+			return left, nil
+		}
+		if !fate.Known {
+			return 0, errNeverExisted
+		}
+		return 0, fmt.Errorf("%w: the job no longer exists and has left no result", ErrNotFound)
 	}, wake.Key{Kind: wake.JobDone, Name: strconv.FormatInt(id, 10)})
 	return result, err
 }

@@ -262,3 +262,25 @@ func TestWaitResult_ForeignDeadRow(t *testing.T) {
 		require.Equal(t, honker.StateDead, testkit.GetJob(t, q, id).State)
 	}
 }
+
+// Commits between another binding's ack and its result do not end WaitResult's grace period.
+func TestWaitResult_CommitsBetween(t *testing.T) {
+	db, b := testkit.OpenWithBinding(t)
+	ctx := testkit.Context(t, testkit.Timeout)
+	id := b.Enqueue("mail", "1")
+	b.Claim("mail", "python", 1, 300)
+	saved := make(chan error, 1)
+	go func() {
+		n, err := honker.WaitResult[int](ctx, db, id)
+		if err == nil && n != 49 {
+			t.Errorf("the result is %d", n)
+		}
+		saved <- err
+	}()
+	b.Ack(id, "python")
+	for range 50 {
+		b.Enqueue("elsewhere", "1")
+	}
+	b.SaveResult(id, 49)
+	require.NoError(t, <-saved)
+}

@@ -82,17 +82,17 @@ func (d *Dispatcher) await(ctx context.Context, id int64) (s Status, err error) 
 		if err != nil {
 			return s, err
 		}
-		var claimed, graced bool
+		var claimed bool
+		var grace wake.Grace
 		err = d.engine.Notifier.Until(ctx, func() (time.Duration, error) {
 			if s, err = d.status(ctx, id); err != nil {
 				return 0, err
 			}
 			claimed = len(keys) > 1 && !s.twins
-			switch {
-			case s.State == Finished && s.Output == nil && s.unreadable == nil && !graced:
-				graced = true
-				return saveGrace, nil
-			case s.over() || claimed: // the copies are gone: wait again for the remaining job only
+			if s.State == Finished && s.Output == nil && s.unreadable == nil {
+				return grace.Left(saveGrace), nil
+			}
+			if s.over() || claimed { // the copies are gone: wait again for the remaining job only
 				return wake.Done, nil
 			}
 			return wake.Forever, nil

@@ -62,6 +62,26 @@ func TestAwait_ReplyQueue(t *testing.T) {
 	}
 }
 
+// Commits between the ack and the reply do not end Await's grace period.
+func TestAwait_ReplyQueue_CommitsBetween(t *testing.T) {
+	db, b := testkit.OpenWithBinding(t)
+	d := dispatch.New(db, nil)
+	ctx := testkit.Context(t, testkit.Timeout)
+	id := send(t, d, typeOsis, 7)
+	claimForeign(t, b, d.Keys().Work(typeOsis))
+	replied := make(chan error, 1)
+	go func() {
+		_, err := dispatch.Await[int](ctx, d, id)
+		replied <- err
+	}()
+	b.Ack(id, "python")
+	for range 50 {
+		b.Enqueue("elsewhere", "1")
+	}
+	b.Enqueue(d.Keys().Reply(id), "49")
+	require.NoError(t, <-replied)
+}
+
 // An old actor replies with its own copy's ID, in either of the reply queues.
 func TestAwait_ReplyQueue_Legacy(t *testing.T) {
 	db, b := testkit.OpenWithBinding(t)

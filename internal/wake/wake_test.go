@@ -86,6 +86,28 @@ func TestNotifier_Until_Wake(t *testing.T) {
 	})
 }
 
+// A wake-up does not end a grace period early.
+func TestGrace_EarlyWakeUps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, _ := newNotifier(t)
+		began := time.Now()
+		var grace Grace
+		done := make(chan error, 1)
+		go func() {
+			done <- n.Until(context.Background(), func() (time.Duration, error) {
+				return grace.Left(time.Minute), nil
+			}, Key{Kind: JobDone, Name: "7"})
+		}()
+		for range 5 {
+			synctest.Wait()
+			n.Wake(Change{Kind: JobDone, Name: "7"})
+			time.Sleep(time.Second)
+		}
+		require.NoError(t, <-done)
+		require.Equal(t, time.Minute, time.Since(began))
+	})
+}
+
 // A stored second that overflows time.Time to a moment in the past is requested as a time in the future. Otherwise
 // the watcher would check immediately, request the same second again, and never rest.
 func TestNotifier_WakeAt_FarAway(t *testing.T) {
