@@ -7,6 +7,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -15,15 +16,17 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/honker-go/honker/honkerpg/internal/pgstore"
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 )
 
 // Options configures a Backend. All fields are required.
 type Options struct {
-	Schema      pgstore.Schema
+	Schema      pgsql.Schema
 	Conns       int           // maximum number of connections
 	BusyTimeout time.Duration // maximum time that Write waits for other transactions
+	Logger      *slog.Logger
 }
 
 // Backend gives access to a schema of a PostgreSQL database. It has the methods of engine.Backend except Watch, which
@@ -51,11 +54,11 @@ func Open(ctx context.Context, config *pgx.ConnConfig, o Options) (*Backend, err
 
 // prepare brings the schema up to date, and reads the clock and the identity of the database.
 func (b *Backend) prepare(ctx context.Context) error {
-	if err := b.opts.Schema.Bootstrap(ctx, b.pool); err != nil {
+	if err := pgstore.Bootstrap(ctx, b.pool, b.opts.Schema); err != nil {
 		return err
 	}
 	var err error
-	if b.where, err = b.opts.Schema.Where(ctx, b.pool); err != nil {
+	if b.where, err = pgstore.Where(ctx, b.pool, b.opts.Schema); err != nil {
 		return err
 	}
 	return b.clock.set(ctx, b.pool)
@@ -79,7 +82,7 @@ func (b *Backend) Write(ctx context.Context, op engine.Op) error {
 	end := time.Now().Add(b.opts.BusyTimeout)
 	for try := 0; ; try++ {
 		err := b.write(ctx, op)
-		if !pgstore.Passing(err) || ctx.Err() != nil || time.Now().After(end) {
+		if !pgsql.Passing(err) || ctx.Err() != nil || time.Now().After(end) {
 			return b.explain(err)
 		}
 		pause := time.NewTimer(rand.N(min(time.Millisecond<<try, 50*time.Millisecond)))
@@ -105,9 +108,21 @@ func (b *Backend) write(ctx context.Context, op engine.Op) error {
 		}
 	}
 	ctx = context.WithoutCancel(ctx)
+	now := b.clock.now()
+	var left pgsql.Work
 	if op.Single() {
-		return lost(conn, op.Run(ctx, conn, b.clock.now()))
+		err = lost(conn, op.Run(ctx, session{conn, &left}, now))
+	} else {
+		err = b.transaction(ctx, conn, op, &left, now)
 	}
+	if err == nil {
+		b.catchUp(ctx, conn, left, now)
+	}
+	return err
+}
+
+// transaction runs op in a transaction on conn.
+func (b *Backend) transaction(ctx context.Context, conn *sql.Conn, op engine.Op, left *pgsql.Work, now time.Time) error {
 	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return err
@@ -116,10 +131,27 @@ func (b *Backend) write(ctx context.Context, op engine.Op) error {
 	if err := pgstore.LimitLocks(ctx, tx, b.opts.BusyTimeout); err != nil {
 		return err
 	}
-	if err := op.Run(ctx, tx, b.clock.now()); err != nil {
+	if err := op.Run(ctx, session{tx, left}, now); err != nil {
 		return err
 	}
 	return uncertain(tx.Commit())
+}
+
+// session is the Querier of an op. It collects the work that the op leaves for the time after its commit.
+type session struct {
+	row.Querier
+	left *pgsql.Work
+}
+
+// After implements pgsql.Session.
+func (s session) After(w pgsql.Work) { *s.left |= w }
+
+// catchUp does the work that committed transactions have left. If it fails, the rows that ask for the work remain, and
+// the next transaction with such work does both.
+func (b *Backend) catchUp(ctx context.Context, q row.Querier, w pgsql.Work, now time.Time) {
+	if err := pgstore.CatchUp(ctx, q, b.opts.Schema, w, now); err != nil {
+		b.opts.Logger.WarnContext(ctx, "honker: work after a commit failed and is left to the next commit", "db", b.name, "err", err)
+	}
 }
 
 // lost is uncertain for a statement that commits by itself. Other errors of its op, such as an invalid argument, are
@@ -190,6 +222,7 @@ func (t *ownTx) Commit() error {
 	calls := t.calls
 	t.calls = nil
 	t.mu.Unlock()
+	t.backend.catchUp(context.Background(), t.backend.pool, pgsql.Resolve|pgsql.Number, t.backend.Now())
 	for _, call := range calls {
 		call()
 	}
@@ -232,7 +265,7 @@ func (b *Backend) CheckTx(ctx context.Context, tx row.Querier, committed map[any
 	} else if err := pgstore.InTransaction(ctx, tx); err != nil {
 		return false, fmt.Errorf("%w: not an open transaction: %w", engine.ErrInvalid, err)
 	}
-	where, err := b.opts.Schema.Where(ctx, tx)
+	where, err := pgstore.Where(ctx, tx, b.opts.Schema)
 	switch {
 	case errors.Is(err, sql.ErrTxDone):
 		return false, fmt.Errorf("%w: the transaction has ended: %w", engine.ErrInvalid, err)
@@ -247,7 +280,7 @@ func (b *Backend) CheckTx(ctx context.Context, tx row.Querier, committed map[any
 // Check implements engine.Backend.
 func (b *Backend) Check(ctx context.Context) (broken []string, err error) {
 	err = b.Read(ctx, true, func(ctx context.Context, q row.Querier) error {
-		broken, err = b.opts.Schema.Violations(ctx, q)
+		broken, err = pgstore.Violations(ctx, q, b.opts.Schema)
 		return err
 	})
 	return broken, err
@@ -256,9 +289,9 @@ func (b *Backend) Check(ctx context.Context) (broken []string, err error) {
 // explain adds the engine's error to an error of the server.
 func (b *Backend) explain(err error) error {
 	switch {
-	case pgstore.Busy(err):
+	case pgsql.Busy(err):
 		return fmt.Errorf("%w: %w", engine.ErrBusy, err)
-	case pgstore.ReadOnly(err):
+	case pgsql.ReadOnly(err):
 		return fmt.Errorf("%w: the server of %s accepts no writes: %w", engine.ErrReadOnly, b.name, err)
 	}
 	return err
@@ -266,7 +299,7 @@ func (b *Backend) explain(err error) error {
 
 // uncertain adds ErrUncertain to an error that does not say whether a commit took effect.
 func uncertain(err error) error {
-	if err == nil || pgstore.Decided(err) {
+	if err == nil || pgsql.Decided(err) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", engine.ErrUncertain, err)

@@ -20,15 +20,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker/honkerpg/internal/pgbackend"
-	"github.com/honker-go/honker/honkerpg/internal/pgstore"
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/locks"
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
 	"github.com/honker-go/honker/honkerpg/internal/pgtest"
 	"github.com/honker-go/honker/internal/engine"
 )
 
 // acquire returns an op that takes a lock.
-func acquire(schema pgstore.Schema, name string) engine.OpFunc {
+func acquire(schema pgsql.Schema, name string) engine.OpFunc {
 	return func(ctx context.Context, q engine.Querier, now time.Time) error {
-		_, token, err := pgstore.Locks{Schema: schema}.Acquire(ctx, q, name, "me", time.Hour, now)
+		_, token, err := locks.Locks{Schema: schema}.Acquire(ctx, q, name, "me", time.Hour, now)
 		if err == nil && token == 0 {
 			err = errors.New("the lock is held")
 		}
@@ -37,10 +38,10 @@ func acquire(schema pgstore.Schema, name string) engine.OpFunc {
 }
 
 // held returns the number of held locks.
-func held(t *testing.T, b *pgbackend.Backend, schema pgstore.Schema) (n int) {
+func held(t *testing.T, b *pgbackend.Backend, schema pgsql.Schema) (n int) {
 	t.Helper()
 	require.NoError(t, b.Read(t.Context(), false, func(ctx context.Context, q engine.Querier) error {
-		all, err := pgstore.Locks{Schema: schema}.Held(ctx, q, "", b.Now())
+		all, err := locks.Locks{Schema: schema}.Held(ctx, q, "", b.Now())
 		n = len(all)
 		return err
 	}))
@@ -88,7 +89,7 @@ func (c *cutConn) Write(p []byte) (int, error) {
 // A commit whose answer is lost is reported as uncertain, whether it took effect or not. A write with a new
 // connection then succeeds.
 func TestBackend_Write_ReportsAnUncertainCommit(t *testing.T) {
-	schema, cut := pgstore.Schema(pgtest.Schema(t)), new(cutter)
+	schema, cut := pgsql.Schema(pgtest.Schema(t)), new(cutter)
 	b := open(t, schema, func(c *pgx.ConnConfig) { c.DialFunc = cut.dial })
 	cut.beforeAnswer.Store(true)
 	require.ErrorIs(t, b.Write(t.Context(), acquire(schema, "a")), engine.ErrUncertain)
@@ -115,7 +116,7 @@ func TestBackend_Write_ReportsAnUncertainCommit(t *testing.T) {
 
 // An error of the op itself, or of the server, is certain, and nothing is written.
 func TestBackend_Write_RollsBack(t *testing.T) {
-	schema := pgstore.Schema(pgtest.Schema(t))
+	schema := pgsql.Schema(pgtest.Schema(t))
 	b := open(t, schema, nil)
 	failed := errors.New("failed")
 	err := b.Write(t.Context(), engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
@@ -138,9 +139,9 @@ func TestBackend_Write_RollsBack(t *testing.T) {
 
 // Two ops that deadlock both succeed: the op that the server ends runs again.
 func TestBackend_Write_RunsAgainAfterADeadlock(t *testing.T) {
-	schema := pgstore.Schema(pgtest.Schema(t))
+	schema := pgsql.Schema(pgtest.Schema(t))
 	b := open(t, schema, nil)
-	rates := pgstore.RateLimits{Schema: schema}
+	rates := locks.RateLimits{Schema: schema}
 	var both, done sync.WaitGroup
 	both.Add(2)
 	var runs atomic.Int32
@@ -164,17 +165,17 @@ func TestBackend_Write_RunsAgainAfterADeadlock(t *testing.T) {
 
 // A read at one moment does not see a commit that comes between two of its statements. Another read does.
 func TestBackend_Read_SeesOneMoment(t *testing.T) {
-	schema := pgstore.Schema(pgtest.Schema(t))
+	schema := pgsql.Schema(pgtest.Schema(t))
 	b := open(t, schema, nil)
 	for _, oneMoment := range []bool{true, false} {
 		before := held(t, b, schema)
 		require.NoError(t, b.Read(t.Context(), oneMoment, func(ctx context.Context, q engine.Querier) error {
-			locks := pgstore.Locks{Schema: schema}
-			all, err := locks.Held(ctx, q, "", b.Now())
+			held := locks.Locks{Schema: schema}
+			all, err := held.Held(ctx, q, "", b.Now())
 			require.Len(t, all, before)
 			require.NoError(t, err)
 			require.NoError(t, b.Write(t.Context(), acquire(schema, time.Now().String())))
-			all, err = locks.Held(ctx, q, "", b.Now())
+			all, err = held.Held(ctx, q, "", b.Now())
 			require.Equal(t, oneMoment, len(all) == before)
 			return err
 		}))
@@ -184,8 +185,8 @@ func TestBackend_Read_SeesOneMoment(t *testing.T) {
 // A transaction of this backend and of another pool on its database can be joined. A transaction that has ended, of
 // another database, and a pool cannot. A refusal leaves the transaction usable.
 func TestBackend_CheckTx(t *testing.T) {
-	schema := pgstore.Schema(pgtest.Schema(t))
-	b, other := open(t, schema, nil), open(t, pgstore.Schema(pgtest.Schema(t)), nil)
+	schema := pgsql.Schema(pgtest.Schema(t))
+	b, other := open(t, schema, nil), open(t, pgsql.Schema(pgtest.Schema(t)), nil)
 	begin := func(database string) *sql.Tx {
 		config, err := pgx.ParseConfig(pgtest.DSN(t))
 		require.NoError(t, err)
@@ -233,7 +234,7 @@ func TestBackend_CheckTx(t *testing.T) {
 
 // A savepoint undoes a part of a transaction, even after an error of the server.
 func TestBackend_Savepoint(t *testing.T) {
-	schema := pgstore.Schema(pgtest.Schema(t))
+	schema := pgsql.Schema(pgtest.Schema(t))
 	b := open(t, schema, nil)
 	require.NoError(t, b.Write(t.Context(), engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
 		for name, keep := range map[string]bool{"kept": true, "undone": false} {

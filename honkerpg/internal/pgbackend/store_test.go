@@ -3,7 +3,9 @@
 package pgbackend_test
 
 import (
+	"log/slog"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 
 	"github.com/honker-go/honker/honkerpg/internal/pgbackend"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore"
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
 	"github.com/honker-go/honker/honkerpg/internal/pgtest"
 	"github.com/honker-go/honker/internal/storetest"
 	"github.com/honker-go/honker/internal/wake"
@@ -24,8 +27,14 @@ type unwatched struct{ *pgbackend.Backend }
 
 func (unwatched) Watch(wake.Events) wake.Watcher { panic("there is no watcher yet") }
 
-// exist matches the suites of the stores that exist. Extend it with each store.
-var exist = regexp.MustCompile(`^TestStores/(Locks|RateLimits|Inboxes|Schedules|Sweeps/(OldWindows|Windows|Received)$)`)
+// exist lists the suites of the stores that exist. Extend it with each store.
+var exist = regexp.MustCompile(`^TestStores/(` + strings.Join([]string{
+	`Inboxes`,
+	`Locks`,
+	`RateLimits`,
+	`Schedules`,
+	`Sweeps/(OldWindows|Windows|Received)$`,
+}, "|") + `)`)
 
 // The statements for PostgreSQL keep the rules of the stores.
 func TestStores(t *testing.T) {
@@ -34,20 +43,20 @@ func TestStores(t *testing.T) {
 		if !exist.MatchString(t.Name()) {
 			t.Skip("the store does not exist yet")
 		}
-		schema := pgstore.Schema(pgtest.Schema(t))
+		schema := pgsql.Schema(pgtest.Schema(t))
 		return &storetest.Fixture{Backend: unwatched{open(t, schema, nil)}, Stores: pgstore.Stores(schema)}
 	})
 }
 
 // open opens a backend, whose configuration may be changed before.
-func open(t *testing.T, schema pgstore.Schema, change func(*pgx.ConnConfig)) *pgbackend.Backend {
+func open(t *testing.T, schema pgsql.Schema, change func(*pgx.ConnConfig)) *pgbackend.Backend {
 	t.Helper()
 	config, err := pgx.ParseConfig(pgtest.DSN(t))
 	require.NoError(t, err)
 	if change != nil {
 		change(config)
 	}
-	b, err := pgbackend.Open(t.Context(), config, pgbackend.Options{Schema: schema, Conns: 4, BusyTimeout: 5 * time.Second})
+	b, err := pgbackend.Open(t.Context(), config, pgbackend.Options{Schema: schema, Conns: 4, BusyTimeout: 5 * time.Second, Logger: slog.Default()})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	return b

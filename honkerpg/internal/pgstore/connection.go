@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/jobs"
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
 	"github.com/honker-go/honker/internal/row"
 )
 
@@ -26,7 +28,7 @@ const (
 
 // ServerTime returns the server's current time.
 func ServerTime(ctx context.Context, q row.Querier) (at time.Time, err error) {
-	_, err = one(ctx, q, sqlTime, nil, &at)
+	_, err = pgsql.One(ctx, q, sqlTime, nil, &at)
 	return at, err
 }
 
@@ -37,8 +39,8 @@ func LimitLocks(ctx context.Context, tx row.Querier, limit time.Duration) error 
 }
 
 // Where identifies the database that q is connected to, and the schema s in it.
-func (s Schema) Where(ctx context.Context, q row.Querier) (where string, err error) {
-	_, err = one(ctx, q, sqlWhere, []any{pgx.Identifier{string(s), "meta"}.Sanitize()}, &where)
+func Where(ctx context.Context, q row.Querier, s pgsql.Schema) (where string, err error) {
+	_, err = pgsql.One(ctx, q, sqlWhere, []any{pgx.Identifier{string(s), "meta"}.Sanitize()}, &where)
 	return where, err
 }
 
@@ -80,14 +82,14 @@ func InTransaction(ctx context.Context, q row.Querier) error {
 // invariants hold between any two transactions.
 var invariants = []struct{ rule, query string }{
 	{"a job in the table of waiting and running jobs is not dead", `SELECT 'job ' || j.id FROM honker.job j JOIN honker.dead d ON d.id = j.id`},
-	{"an id of a job has been drawn from the sequence", `SELECT 'job ' || id FROM honker.job WHERE id > ` + lastJob},
+	{"an id of a job has been drawn from the sequence", `SELECT 'job ' || id FROM honker.job WHERE id > ` + jobs.LastJob},
 	{"a message expires after its receipt", `SELECT 'message ' || id || ' of ' || source FROM honker.received WHERE expires_at < received_at`},
 }
 
 // Violations returns the violations of honker's rules in s.
-func (s Schema) Violations(ctx context.Context, q row.Querier) (broken []string, err error) {
+func Violations(ctx context.Context, q row.Querier, s pgsql.Schema) (broken []string, err error) {
 	for _, i := range invariants {
-		found, err := texts(ctx, q, s.sql(i.query))
+		found, err := pgsql.Texts(ctx, q, s.SQL(i.query))
 		if err != nil {
 			return nil, err
 		}

@@ -3,63 +3,41 @@ package pgstore
 import (
 	"context"
 	"database/sql"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
-	"regexp"
+	"io/fs"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 )
 
-// DefaultSchema is the schema that statements name in their text.
-const DefaultSchema Schema = "honker"
-
-// Schema is the name of the PostgreSQL schema that holds honker's tables.
-type Schema string
-
-// Check returns ErrInvalid for a name that PostgreSQL would reject, shorten or reserve.
-func (s Schema) Check() error {
-	if s == "" || len(s) > 63 || strings.ContainsRune(string(s), 0) || strings.HasPrefix(string(s), "pg_") {
-		return fmt.Errorf("%w: the schema name %q must have 1 to 63 bytes, and must not begin with pg_", engine.ErrInvalid, string(s))
-	}
-	return nil
-}
-
-// qualified matches the schema in a statement. Statements do not depend on the search path.
-var qualified = regexp.MustCompile(`\bhonker\.`)
-
-// rewritten holds the statements for schemas other than DefaultSchema.
-var rewritten sync.Map
-
-// sql returns a statement for s.
-func (s Schema) sql(text string) string {
-	if s == DefaultSchema {
-		return text
-	}
-	type key struct {
-		schema Schema
-		text   string
-	}
-	if done, ok := rewritten.Load(key{s, text}); ok {
-		return done.(string)
-	}
-	done := qualified.ReplaceAllLiteralString(text, pgx.Identifier{string(s)}.Sanitize()+".")
-	rewritten.Store(key{s, text}, done)
-	return done
-}
-
 // Migrations, oldest first. A released migration must not change. Until the first release, version 1 may.
 var (
-	//go:embed migrations/0001.sql
-	migration1 string
-	migrations = []string{migration1}
+	//go:embed migrations
+	files      embed.FS
+	migrations = []string{migration("0001")}
 )
+
+// migration returns the text of a migration, whose files are read in the order of their names.
+func migration(version string) string {
+	var text strings.Builder
+	paths, err := fs.Glob(files, "migrations/"+version+"/*.sql")
+	for _, path := range paths {
+		part, failed := files.ReadFile(path)
+		err = errors.Join(err, failed)
+		text.Write(part)
+	}
+	if err != nil || len(paths) == 0 {
+		panic("migration " + version + " is not in the program: " + fmt.Sprint(err))
+	}
+	return text.String()
+}
 
 // Version is the version of the schema that this package creates.
 var Version = len(migrations)
@@ -98,7 +76,7 @@ const oldestServer = 140000
 func CheckServer(ctx context.Context, q row.Querier) error {
 	var version, encoding, isolation string
 	var number int
-	if _, err := one(ctx, q, sqlServer, nil, &version, &number, &encoding, &isolation); err != nil {
+	if _, err := pgsql.One(ctx, q, sqlServer, nil, &version, &number, &encoding, &isolation); err != nil {
 		return err
 	}
 	return refuse(version, number, encoding, isolation)
@@ -126,14 +104,14 @@ func refuse(version string, number int, encoding, isolation string) error {
 
 // Bootstrap creates the schema or brings it up to date. It writes nothing if the schema is current. Processes that
 // call it at the same time wait for each other.
-func (s Schema) Bootstrap(ctx context.Context, pool *sql.DB) error {
+func Bootstrap(ctx context.Context, pool *sql.DB, s pgsql.Schema) error {
 	if err := s.Check(); err != nil {
 		return err
 	}
 	if err := CheckServer(ctx, pool); err != nil {
 		return err
 	}
-	version, err := s.made(ctx, pool)
+	version, err := made(ctx, pool, s)
 	if err != nil || version >= Version {
 		return err
 	}
@@ -145,20 +123,20 @@ func (s Schema) Bootstrap(ctx context.Context, pool *sql.DB) error {
 	if _, err := tx.ExecContext(ctx, sqlLockMigrations, string(s)); err != nil {
 		return err
 	}
-	if err := s.migrate(ctx, tx); err != nil {
+	if err := migrate(ctx, tx, s); err != nil {
 		return err
 	}
 	return tx.Commit()
 }
 
 // migrate runs the missing migrations. The caller holds the lock of migrations.
-func (s Schema) migrate(ctx context.Context, tx *sql.Tx) error {
-	version, err := s.made(ctx, tx) // again: another process may have migrated
+func migrate(ctx context.Context, tx *sql.Tx, s pgsql.Schema) error {
+	version, err := made(ctx, tx, s) // again: another process may have migrated
 	if err != nil || version >= Version {
 		return err
 	}
 	quoted, there := pgx.Identifier{string(s)}.Sanitize(), false
-	if _, err := one(ctx, tx, sqlHasSchema, []any{string(s)}, &there); err != nil {
+	if _, err := pgsql.One(ctx, tx, sqlHasSchema, []any{string(s)}, &there); err != nil {
 		return err
 	}
 	if !there {
@@ -167,12 +145,12 @@ func (s Schema) migrate(ctx context.Context, tx *sql.Tx) error {
 		}
 	}
 	for i, text := range migrations[version:] {
-		if _, err := tx.ExecContext(ctx, s.sql(text)); err != nil {
+		if _, err := tx.ExecContext(ctx, s.SQL(text)); err != nil {
 			return fmt.Errorf("migration to version %d of the schema: %w", version+i+1, err)
 		}
 	}
 	for key, value := range map[string]int{keyVersion: Version, keyCompatible: compatibleFrom} {
-		if _, err := tx.ExecContext(ctx, s.sql(sqlSetMeta), key, strconv.Itoa(value)); err != nil {
+		if _, err := tx.ExecContext(ctx, s.SQL(sqlSetMeta), key, strconv.Itoa(value)); err != nil {
 			return err
 		}
 	}
@@ -181,13 +159,13 @@ func (s Schema) migrate(ctx context.Context, tx *sql.Tx) error {
 
 // made returns the version of the schema, or 0 if it has not been created. It returns ErrSchemaTooNew if programs
 // of this version cannot use it.
-func (s Schema) made(ctx context.Context, q row.Querier) (version int, err error) {
+func made(ctx context.Context, q row.Querier, s pgsql.Schema) (version int, err error) {
 	there := false
-	if _, err := one(ctx, q, sqlHasMeta, []any{string(s)}, &there); err != nil || !there {
+	if _, err := pgsql.One(ctx, q, sqlHasMeta, []any{string(s)}, &there); err != nil || !there {
 		return 0, err
 	}
 	compatible := 0
-	err = each(ctx, q, s.sql(sqlMeta), func(r *sql.Rows) error {
+	err = pgsql.Each(ctx, q, s.SQL(sqlMeta), func(r *sql.Rows) error {
 		var key, value string
 		err := r.Scan(&key, &value)
 		switch key {

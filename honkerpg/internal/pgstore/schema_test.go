@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker/honkerpg/internal/pgstore"
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
 	"github.com/honker-go/honker/honkerpg/internal/pgtest"
 	"github.com/honker-go/honker/internal/engine"
 )
@@ -30,7 +31,7 @@ func pool(t *testing.T) *sql.DB {
 
 // Several processes that open a new schema at the same time all succeed, and a later start changes nothing.
 func TestBootstrap_AtOnce(t *testing.T) {
-	schema, db := pgstore.Schema(pgtest.Schema(t)+`" odd`), pool(t)
+	schema, db := pgsql.Schema(pgtest.Schema(t)+`" odd`), pool(t)
 	t.Cleanup(func() {
 		_, err := db.ExecContext(context.Background(), `DROP SCHEMA `+pgx.Identifier{string(schema)}.Sanitize()+` CASCADE`)
 		require.NoError(t, err)
@@ -38,14 +39,14 @@ func TestBootstrap_AtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
-			if err := schema.Bootstrap(t.Context(), db); err != nil {
+			if err := pgstore.Bootstrap(t.Context(), db, schema); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	all.Wait()
-	require.NoError(t, schema.Bootstrap(t.Context(), db))
-	broken, err := schema.Violations(t.Context(), db)
+	require.NoError(t, pgstore.Bootstrap(t.Context(), db, schema))
+	broken, err := pgstore.Violations(t.Context(), db, schema)
 	require.NoError(t, err)
 	require.Empty(t, broken)
 }
@@ -53,26 +54,26 @@ func TestBootstrap_AtOnce(t *testing.T) {
 // A schema that needs a newer program is refused and left as it is. A newer schema that this program can use is accepted.
 func TestBootstrap_OfANewerSchema(t *testing.T) {
 	name, db := pgtest.Schema(t), pool(t)
-	schema := pgstore.Schema(name)
-	require.NoError(t, schema.Bootstrap(t.Context(), db))
+	schema := pgsql.Schema(name)
+	require.NoError(t, pgstore.Bootstrap(t.Context(), db, schema))
 	set := func(key, value string) {
 		_, err := db.ExecContext(t.Context(), `UPDATE `+pgx.Identifier{name, "meta"}.Sanitize()+` SET value = $2 WHERE key = $1`, key, value)
 		require.NoError(t, err)
 	}
 	set("schema_version", "1000")
-	require.NoError(t, schema.Bootstrap(t.Context(), db))
+	require.NoError(t, pgstore.Bootstrap(t.Context(), db, schema))
 	set("compatible_from", "1000")
-	require.ErrorIs(t, schema.Bootstrap(t.Context(), db), engine.ErrSchemaTooNew)
+	require.ErrorIs(t, pgstore.Bootstrap(t.Context(), db, schema), engine.ErrSchemaTooNew)
 }
 
 // Statements do not depend on the search path, nor do they meet tables of the same names in it.
 func TestBootstrap_IgnoresTheSearchPath(t *testing.T) {
-	schema, db := pgstore.Schema(pgtest.Schema(t)), pool(t)
+	schema, db := pgsql.Schema(pgtest.Schema(t)), pool(t)
 	db.SetMaxOpenConns(1)
 	_, err := db.ExecContext(t.Context(), `SET search_path = pg_temp; CREATE TEMPORARY TABLE meta (x int); CREATE TEMPORARY TABLE job (x int)`)
 	require.NoError(t, err)
-	require.NoError(t, schema.Bootstrap(t.Context(), db))
-	broken, err := schema.Violations(t.Context(), db)
+	require.NoError(t, pgstore.Bootstrap(t.Context(), db, schema))
+	broken, err := pgstore.Violations(t.Context(), db, schema)
 	require.NoError(t, err)
 	require.Empty(t, broken)
 }
@@ -83,10 +84,10 @@ func TestBootstrap_Refuses(t *testing.T) {
 	db.SetMaxOpenConns(1)
 	_, err := db.ExecContext(t.Context(), `SET default_transaction_isolation = 'serializable'`)
 	require.NoError(t, err)
-	err = pgstore.DefaultSchema.Bootstrap(t.Context(), db)
+	err = pgstore.Bootstrap(t.Context(), db, pgsql.DefaultSchema)
 	require.ErrorIs(t, err, engine.ErrUnsupported)
 	require.ErrorContains(t, err, "ALTER ROLE")
-	for _, bad := range []pgstore.Schema{"", "pg_honker", "a\x00b", pgstore.Schema(make([]byte, 64))} {
-		require.ErrorIs(t, bad.Bootstrap(t.Context(), db), engine.ErrInvalid)
+	for _, bad := range []pgsql.Schema{"", "pg_honker", "a\x00b", pgsql.Schema(make([]byte, 64))} {
+		require.ErrorIs(t, pgstore.Bootstrap(t.Context(), db, bad), engine.ErrInvalid)
 	}
 }

@@ -1,28 +1,33 @@
 package pgstore
 
 import (
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/inboxes"
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/jobs"
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/locks"
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/schedules"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/wake"
 )
 
 // Stores returns the stores that exist. The other fields are nil, so an engine cannot be built on them yet.
-func Stores(s Schema) engine.Stores {
+func Stores(s pgsql.Schema) engine.Stores {
 	return engine.Stores{
-		Results:    Results{s},
-		Schedules:  Schedules{s},
-		Locks:      Locks{s},
-		RateLimits: RateLimits{s},
-		Inboxes:    Inboxes{s},
+		Results:    jobs.Results{Schema: s},
+		Schedules:  schedules.Schedules{Schema: s},
+		Locks:      locks.Locks{Schema: s},
+		RateLimits: locks.RateLimits{Schema: s},
+		Inboxes:    inboxes.Inboxes{Schema: s},
 		Sweeps: engine.Sweeps{
-			Received:   Inboxes{s}.sweepReceived(),
-			Windows:    s.rowSweep("rate", whereWindowIsOver),
-			OldWindows: s.rowSweep("rate", "window_start < $1"),
+			Received:   inboxes.Inboxes{Schema: s}.Sweep(),
+			Windows:    s.RowSweep("rate", locks.WhereWindowIsOver),
+			OldWindows: s.RowSweep("rate", "window_start < $1"),
 		},
 		Wake: wake.Statements{
-			Results: Results{s}.Decided,
-			Locks:   Locks{s}.States,
-			Soonest: Schedules{s}.Soonest,
+			Results: jobs.Results{Schema: s}.Decided,
+			Locks:   locks.Locks{Schema: s}.States,
+			Soonest: schedules.Schedules{Schema: s}.Soonest,
 		},
-		Refused: Refused,
+		Refused: pgsql.Refused,
 	}
 }

@@ -1,4 +1,4 @@
-package pgstore
+package pgsql
 
 import (
 	"database/sql"

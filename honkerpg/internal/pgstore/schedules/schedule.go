@@ -1,4 +1,4 @@
-package pgstore
+package schedules
 
 import (
 	"cmp"
@@ -8,28 +8,18 @@ import (
 	"slices"
 	"time"
 
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 )
 
 // Schedules contains the statements for the table schedule.
-type Schedules struct{ Schema }
+type Schedules struct{ pgsql.Schema }
 
 // task is a stored task.
 type task struct {
 	row.Task
 	id int64
-}
-
-// interval converts microseconds, $n, to an interval.
-const interval = `::bigint * interval '1 microsecond'`
-
-// microseconds returns a span rounded up to microseconds, or NULL for nil.
-func microseconds(d *time.Duration) (n sql.NullInt64) {
-	if d != nil {
-		n = sql.NullInt64{Int64: int64((*d + time.Microsecond - 1) / time.Microsecond), Valid: true}
-	}
-	return n
 }
 
 // A registration of an unchanged task keeps its next time, because an application that registers at every start must
@@ -38,7 +28,7 @@ const (
 	sqlTaskSpec = `SELECT spec FROM honker.schedule WHERE name = $1`
 
 	sqlRegister = `INSERT INTO honker.schedule AS s (name, queue, spec, payload, priority, expires, max_attempts, next_at, missed)
-VALUES ($1, $2, $3, $4, $5, $6` + interval + `, $7, $8, $9)
+VALUES ($1, $2, $3, $4, $5, $6` + pgsql.Interval + `, $7, $8, $9)
 ON CONFLICT (name) DO UPDATE SET queue = excluded.queue, spec = excluded.spec, payload = excluded.payload,
   priority = excluded.priority, expires = excluded.expires, max_attempts = excluded.max_attempts, missed = excluded.missed,
   next_at = CASE WHEN s.spec = excluded.spec THEN s.next_at ELSE excluded.next_at END
@@ -48,16 +38,16 @@ WHERE (s.queue, s.spec, s.payload, s.priority, s.expires, s.max_attempts, s.miss
 
 // Register implements engine.ScheduleStore.
 func (s Schedules) Register(ctx context.Context, q row.Querier, t row.Task) (before string, changed bool, err error) {
-	if _, err := one(ctx, q, s.sql(sqlTaskSpec), []any{t.Name}, &before); err != nil {
+	if _, err := pgsql.One(ctx, q, s.SQL(sqlTaskSpec), []any{t.Name}, &before); err != nil {
 		return "", false, err
 	}
-	n, err := affected(ctx, q, s.sql(sqlRegister), t.Name, t.Queue, t.Spec, t.Payload, t.Priority,
-		microseconds(t.ExpiresIn), t.MaxAttempts, stamp(t.NextFire), int64(t.Missed))
+	n, err := pgsql.Affected(ctx, q, s.SQL(sqlRegister), t.Name, t.Queue, t.Spec, t.Payload, t.Priority,
+		pgsql.Microseconds(t.ExpiresIn), t.MaxAttempts, pgsql.Stamp(t.NextFire), int64(t.Missed))
 	if err != nil || n > 0 || before != "" {
 		return before, n > 0, err
 	}
 	// Another process may have registered the same task since the first statement.
-	there, err := one(ctx, q, s.sql(sqlTaskSpec), []any{t.Name}, &before)
+	there, err := pgsql.One(ctx, q, s.SQL(sqlTaskSpec), []any{t.Name}, &before)
 	if err == nil && !there {
 		err = row.ErrNotInserted
 	}
@@ -68,7 +58,7 @@ const sqlUnregister = `DELETE FROM honker.schedule WHERE name = $1`
 
 // Unregister implements engine.ScheduleStore.
 func (s Schedules) Unregister(ctx context.Context, q row.Querier, name string) (bool, error) {
-	n, err := affected(ctx, q, s.sql(sqlUnregister), name)
+	n, err := pgsql.Affected(ctx, q, s.SQL(sqlUnregister), name)
 	return n > 0, err
 }
 
@@ -76,24 +66,24 @@ const sqlEnable = `UPDATE honker.schedule SET enabled = $2 WHERE name = $1 AND e
 
 // Enable implements engine.ScheduleStore.
 func (s Schedules) Enable(ctx context.Context, q row.Querier, name string, enabled bool) (bool, error) {
-	n, err := affected(ctx, q, s.sql(sqlEnable), name, enabled)
+	n, err := pgsql.Affected(ctx, q, s.SQL(sqlEnable), name, enabled)
 	return n > 0, err
 }
 
 const sqlUpdateTask = `UPDATE honker.schedule SET spec = coalesce($2, spec), next_at = coalesce($3, next_at),
   payload = coalesce($4, payload), priority = coalesce($5, priority), max_attempts = coalesce($6, max_attempts),
-  missed = coalesce($7, missed), expires = CASE WHEN $8::boolean THEN $9` + interval + ` ELSE expires END
+  missed = coalesce($7, missed), expires = CASE WHEN $8::boolean THEN $9` + pgsql.Interval + ` ELSE expires END
 WHERE name = $1`
 
 // Update implements engine.ScheduleStore.
 func (s Schedules) Update(ctx context.Context, q row.Querier, name string, ch row.TaskChange) error {
-	next := sql.NullTime{Time: stamp(ch.NextFire), Valid: ch.Spec != ""}
+	next := sql.NullTime{Time: pgsql.Stamp(ch.NextFire), Valid: ch.Spec != ""}
 	expires := ch.ExpiresIn
 	if expires != nil && *expires <= 0 {
 		expires = nil
 	}
-	_, err := q.ExecContext(ctx, s.sql(sqlUpdateTask), name, sql.NullString{String: ch.Spec, Valid: ch.Spec != ""}, next,
-		ch.Payload, ch.Priority, ch.MaxAttempts, (*int64)(ch.Missed), ch.ExpiresIn != nil, microseconds(expires))
+	_, err := q.ExecContext(ctx, s.SQL(sqlUpdateTask), name, sql.NullString{String: ch.Spec, Valid: ch.Spec != ""}, next,
+		ch.Payload, ch.Priority, ch.MaxAttempts, (*int64)(ch.Missed), ch.ExpiresIn != nil, pgsql.Microseconds(expires))
 	return err
 }
 
@@ -108,7 +98,7 @@ const (
 )
 
 func (s Schedules) tasks(ctx context.Context, q row.Querier, query string, args ...any) (out []task, err error) {
-	err = each(ctx, q, s.sql(query), func(r *sql.Rows) error {
+	err = pgsql.Each(ctx, q, s.SQL(query), func(r *sql.Rows) error {
 		var t task
 		var expires sql.NullInt64
 		err := r.Scan(&t.id, &t.Name, &t.Queue, &t.Spec, &t.Payload, &t.Priority, &t.MaxAttempts, (*int64)(&t.Missed),
@@ -143,8 +133,8 @@ const sqlSoonest = `SELECT next_at FROM honker.schedule WHERE enabled ORDER BY n
 // Soonest implements engine.ScheduleStore.
 func (s Schedules) Soonest(ctx context.Context, q row.Querier) (time.Time, error) {
 	var at sql.NullTime
-	_, err := one(ctx, q, s.sql(sqlSoonest), nil, &at)
-	return instant(at), err
+	_, err := pgsql.One(ctx, q, s.SQL(sqlSoonest), nil, &at)
+	return pgsql.Instant(at), err
 }
 
 // The bounds of a tick are those of the store for SQLite.
@@ -158,7 +148,7 @@ const (
 // Tick implements engine.ScheduleStore.
 func (s Schedules) Tick(ctx context.Context, q row.Querier, k row.Tick, now time.Time) (did row.Ticked, err error) {
 	most := min(max(k.Limit, fewTasks), mostTasks)
-	all, err := s.tasks(ctx, q, sqlDueTasks, stamp(k.Due), most)
+	all, err := s.tasks(ctx, q, sqlDueTasks, pgsql.Stamp(k.Due), most)
 	if err != nil {
 		return did, err
 	}
@@ -191,7 +181,7 @@ func (s Schedules) tick(ctx context.Context, q row.Querier, t task, k row.Tick, 
 	if err != nil {
 		return s.pause(ctx, q, t, fmt.Errorf("%w: %w", engine.ErrInvalid, err), did)
 	}
-	n, err := affected(ctx, q, s.sql(sqlAdvance), t.id, stamp(after), t.Name)
+	n, err := pgsql.Affected(ctx, q, s.SQL(sqlAdvance), t.id, pgsql.Stamp(after), t.Name)
 	if err != nil {
 		return false, err
 	}
@@ -218,7 +208,7 @@ func (s Schedules) tick(ctx context.Context, q row.Querier, t task, k row.Tick, 
 
 // pause pauses a broken task. It returns false if a trigger prevents even that.
 func (s Schedules) pause(ctx context.Context, q row.Querier, t task, why error, did *row.Ticked) (paused bool, err error) {
-	n, err := affected(ctx, q, s.sql(sqlPauseTask), t.id, t.Name)
+	n, err := pgsql.Affected(ctx, q, s.SQL(sqlPauseTask), t.id, t.Name)
 	did.Broken = append(did.Broken, row.Broken{Name: t.Name, Paused: n > 0, Err: why})
 	return n > 0, err
 }
@@ -258,12 +248,12 @@ VALUES ($1, $2, $3, $4, $5, $6, nullif($7, ''), $8) RETURNING id`
 func (s Schedules) fire(ctx context.Context, q row.Querier, t row.Task, at time.Time, headers string, now time.Time) (id int64, err error) {
 	var expires sql.NullTime
 	if t.ExpiresIn != nil {
-		expires = sql.NullTime{Time: stampUp(now.Add(*t.ExpiresIn)), Valid: true}
+		expires = sql.NullTime{Time: pgsql.StampUp(now.Add(*t.ExpiresIn)), Valid: true}
 	}
 	if at.After(now) {
 		at = now
 	}
-	_, err = one(ctx, q, s.sql(sqlInsertFire), []any{t.Queue, t.Priority, t.MaxAttempts, stamp(now), expires, t.Payload, headers, stamp(at)}, &id)
+	_, err = pgsql.One(ctx, q, s.SQL(sqlInsertFire), []any{t.Queue, t.Priority, t.MaxAttempts, pgsql.Stamp(now), expires, t.Payload, headers, pgsql.Stamp(at)}, &id)
 	return id, err
 }
 

@@ -1,35 +1,36 @@
-package pgstore
+package jobs
 
 import (
 	"context"
 	"database/sql"
 	"time"
 
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
 	"github.com/honker-go/honker/internal/row"
 )
 
 // Results contains the statements for the table result, and the queries that find out how a job ended.
-type Results struct{ Schema }
+type Results struct{ pgsql.Schema }
 
 const sqlSaveResult = `INSERT INTO honker.result (job_id, value, created_at, expires_at) VALUES ($1, $2, $3, $4)
 ON CONFLICT (job_id) DO UPDATE SET value = excluded.value, expires_at = excluded.expires_at`
 
 // Save implements engine.ResultStore.
 func (s Results) Save(ctx context.Context, q row.Querier, id int64, value string, ttl time.Duration, now time.Time) error {
-	expires := sql.NullTime{Time: stampUp(now.Add(ttl)), Valid: ttl > 0}
-	n, err := affected(ctx, q, s.sql(sqlSaveResult), id, value, stamp(now), expires)
+	expires := sql.NullTime{Time: pgsql.StampUp(now.Add(ttl)), Valid: ttl > 0}
+	n, err := pgsql.Affected(ctx, q, s.SQL(sqlSaveResult), id, value, pgsql.Stamp(now), expires)
 	if err == nil && n == 0 {
 		return row.ErrNotInserted
 	}
 	return err
 }
 
-// lastJob selects the highest id that was ever assigned to a job.
-const lastJob = `(SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM honker.job_id_seq)`
+// LastJob selects the highest id that was ever assigned to a job.
+const LastJob = `(SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM honker.job_id_seq)`
 
 // sqlFate is a single statement, because the job could move to another table between two statements.
 const sqlFate = `SELECT r.value, d.id IS NOT NULL, coalesce(d.last_error, ''), d.died_at, coalesce(d.attempts, 0),
-  EXISTS (SELECT FROM honker.job WHERE id = $1), $1 <= ` + lastJob + `
+  EXISTS (SELECT FROM honker.job WHERE id = $1), $1 <= ` + LastJob + `
 FROM (SELECT) x
 LEFT JOIN honker.result r ON r.job_id = $1 AND (r.expires_at IS NULL OR r.expires_at > $2)
 LEFT JOIN honker.dead d ON d.id = $1`
@@ -38,15 +39,15 @@ LEFT JOIN honker.dead d ON d.id = $1`
 func (s Results) Fate(ctx context.Context, q row.Querier, id int64, now time.Time) (f row.Fate, err error) {
 	var result sql.NullString
 	var died sql.NullTime
-	_, err = one(ctx, q, s.sql(sqlFate), []any{id, stamp(now)}, &result, &f.Dead, &f.LastError, &died, &f.Attempts, &f.Live, &f.Known)
-	f.Result, f.HasResult, f.DiedAt = result.String, result.Valid, instant(died)
+	_, err = pgsql.One(ctx, q, s.SQL(sqlFate), []any{id, pgsql.Stamp(now)}, &result, &f.Dead, &f.LastError, &died, &f.Attempts, &f.Live, &f.Known)
+	f.Result, f.HasResult, f.DiedAt = result.String, result.Valid, pgsql.Instant(died)
 	return f, err
 }
 
 const sqlDecided = `SELECT u.id FROM unnest($1::bigint[]) u (id) WHERE EXISTS (SELECT FROM honker.result WHERE job_id = u.id)
-  OR NOT EXISTS (SELECT FROM honker.job WHERE id = u.id) AND u.id <= ` + lastJob
+  OR NOT EXISTS (SELECT FROM honker.job WHERE id = u.id) AND u.id <= ` + LastJob
 
 // Decided returns the jobs among all that have a result or are no longer live.
 func (s Results) Decided(ctx context.Context, q row.Querier, all []int64) ([]int64, error) {
-	return ids(ctx, q, s.sql(sqlDecided), list(all))
+	return pgsql.IDs(ctx, q, s.SQL(sqlDecided), pgsql.List(all))
 }

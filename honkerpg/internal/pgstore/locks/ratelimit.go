@@ -1,15 +1,16 @@
-package pgstore
+package locks
 
 import (
 	"context"
 	"database/sql"
 	"time"
 
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
 	"github.com/honker-go/honker/internal/row"
 )
 
 // RateLimits contains the statements for the table rate.
-type RateLimits struct{ Schema }
+type RateLimits struct{ pgsql.Schema }
 
 // The INSERT admits a window's first call without checking the limit, which is always at least 1. Callers of the
 // same window wait for each other's commits at its row.
@@ -18,7 +19,7 @@ ON CONFLICT (name, window_start) DO UPDATE SET count = r.count + 1 WHERE r.count
 
 // Take implements engine.RateLimitStore.
 func (s RateLimits) Take(ctx context.Context, q row.Querier, name string, start time.Time, limit int) (bool, error) {
-	n, err := affected(ctx, q, s.sql(sqlTakeRate), name, stamp(start), limit)
+	n, err := pgsql.Affected(ctx, q, s.SQL(sqlTakeRate), name, pgsql.Stamp(start), limit)
 	return n > 0, err
 }
 
@@ -26,7 +27,7 @@ const sqlRateCount = `SELECT count FROM honker.rate WHERE name = $1 AND window_s
 
 // Count implements engine.RateLimitStore.
 func (s RateLimits) Count(ctx context.Context, q row.Querier, name string, start time.Time) (n int, err error) {
-	_, err = one(ctx, q, s.sql(sqlRateCount), []any{name, stamp(start)}, &n)
+	_, err = pgsql.One(ctx, q, s.SQL(sqlRateCount), []any{name, pgsql.Stamp(start)}, &n)
 	return n, err
 }
 
@@ -34,11 +35,11 @@ const sqlLastWindows = `SELECT DISTINCT ON (name) name, window_start, count FROM
 
 // Last implements engine.RateLimitStore.
 func (s RateLimits) Last(ctx context.Context, q row.Querier) (all []row.RateWindow, err error) {
-	err = each(ctx, q, s.sql(sqlLastWindows), func(r *sql.Rows) error {
+	err = pgsql.Each(ctx, q, s.SQL(sqlLastWindows), func(r *sql.Rows) error {
 		var w row.RateWindow
 		var start sql.NullTime
 		err := r.Scan(&w.Name, &start, &w.Count)
-		w.Start = instant(start)
+		w.Start = pgsql.Instant(start)
 		all = append(all, w)
 		return err
 	})
@@ -47,5 +48,5 @@ func (s RateLimits) Last(ctx context.Context, q row.Querier) (all []row.RateWind
 
 // A row does not store the window's length. A window is over when a later window with the same name has begun.
 // Limits of different lengths may share a name, so the window must be old as well.
-const whereWindowIsOver = `window_start < $1
+const WhereWindowIsOver = `window_start < $1
   AND EXISTS (SELECT FROM honker.rate later WHERE later.name = r.name AND later.window_start > r.window_start)`

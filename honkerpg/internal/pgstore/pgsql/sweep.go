@@ -1,4 +1,4 @@
-package pgstore
+package pgsql
 
 import (
 	"context"
@@ -9,20 +9,20 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// rowSweep returns a sweep that deletes the rows of a table for which where holds at a time, $1. The table's name in
+// RowSweep returns a sweep that deletes the rows of a table for which where holds at a time, $1. The table's name in
 // where is r. The id of a row is its place in the table. A row that has moved since is left to the next look, and a row
 // that has taken the place is checked again.
-func (s Schema) rowSweep(table, where string) engine.Sweep {
-	find := s.sql(`SELECT (split_part(p, ',', 1)::bigint << 16) | split_part(p, ',', 2)::bigint
+func (s Schema) RowSweep(table, where string) engine.Sweep {
+	find := s.SQL(`SELECT (split_part(p, ',', 1)::bigint << 16) | split_part(p, ',', 2)::bigint
 FROM (SELECT trim('()' FROM r.ctid::text) AS p FROM honker.` + table + ` r WHERE ` + where + ` LIMIT $2) found`)
-	take := s.sql(`DELETE FROM honker.` + table + ` r WHERE r.ctid = ANY ($2::text[]::tid[]) AND ` + where)
+	take := s.SQL(`DELETE FROM honker.` + table + ` r WHERE r.ctid = ANY ($2::text[]::tid[]) AND ` + where)
 	return engine.Sweep{
 		Find: func(ctx context.Context, q row.Querier, _ row.Part, at time.Time, limit int) ([]int64, error) {
-			return ids(ctx, q, find, stamp(at), limit)
+			return IDs(ctx, q, find, Stamp(at), limit)
 		},
 		Take: func(ctx context.Context, q row.Querier, _ row.Part, ids []int64, at time.Time, limit int) (row.Swept, error) {
 			some := ids[:min(len(ids), limit)]
-			n, err := affected(ctx, q, take, stamp(at), places(some))
+			n, err := Affected(ctx, q, take, Stamp(at), places(some))
 			return row.Swept{N: n, More: len(some) < len(ids)}, err
 		},
 	}

@@ -1,16 +1,17 @@
-package pgstore
+package locks
 
 import (
 	"context"
 	"database/sql"
 	"time"
 
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
 	"github.com/honker-go/honker/internal/row"
 )
 
 // Locks contains the statements for the table lock. A row may outlast its lock, so every statement compares
 // expires_at: a lock is held while expires_at > now.
-type Locks struct{ Schema }
+type Locks struct{ pgsql.Schema }
 
 // The token is drawn in RETURNING, when this transaction holds the row. A token drawn before could be smaller than
 // the token of an owner that has taken and released the lock in between.
@@ -23,14 +24,14 @@ const lockTries = 10
 
 // Acquire implements engine.LockStore.
 func (s Locks) Acquire(ctx context.Context, q row.Querier, name, owner string, ttl time.Duration, now time.Time) (l row.Lock, token int64, err error) {
-	until := stampUp(now.Add(ttl))
+	until := pgsql.StampUp(now.Add(ttl))
 	for range lockTries {
-		ok, err := one(ctx, q, s.sql(sqlAcquireLock), []any{name, owner, until, stamp(now)}, &token)
+		ok, err := pgsql.One(ctx, q, s.SQL(sqlAcquireLock), []any{name, owner, until, pgsql.Stamp(now)}, &token)
 		if err != nil {
 			return row.Lock{}, 0, err
 		}
 		if ok {
-			return row.Lock{Name: name, Owner: owner, Expires: shown(until)}, token, nil
+			return row.Lock{Name: name, Owner: owner, Expires: pgsql.Shown(until)}, token, nil
 		}
 		if all, err := s.Held(ctx, q, name, now); err != nil || len(all) > 0 {
 			return append(all, row.Lock{})[0], 0, err
@@ -39,23 +40,20 @@ func (s Locks) Acquire(ctx context.Context, q row.Querier, name, owner string, t
 	return row.Lock{}, 0, row.ErrNotInserted
 }
 
-// shown returns a stored time that this process has just written.
-func shown(t time.Time) time.Time { return instant(sql.NullTime{Time: t, Valid: true}) }
-
 const sqlRenewLock = `UPDATE honker.lock SET expires_at = $3 WHERE name = $1 AND owner = $2 AND expires_at > $4`
 
 // Renew implements engine.LockStore.
 func (s Locks) Renew(ctx context.Context, q row.Querier, name, owner string, ttl time.Duration, now time.Time) (expires time.Time, held bool, err error) {
-	until := stampUp(now.Add(ttl))
-	n, err := affected(ctx, q, s.sql(sqlRenewLock), name, owner, until, stamp(now))
-	return shown(until), n > 0, err
+	until := pgsql.StampUp(now.Add(ttl))
+	n, err := pgsql.Affected(ctx, q, s.SQL(sqlRenewLock), name, owner, until, pgsql.Stamp(now))
+	return pgsql.Shown(until), n > 0, err
 }
 
 const sqlReleaseLock = `DELETE FROM honker.lock WHERE name = $1 AND owner = $2`
 
 // Release implements engine.LockStore.
 func (s Locks) Release(ctx context.Context, q row.Querier, name, owner string) (bool, error) {
-	n, err := affected(ctx, q, s.sql(sqlReleaseLock), name, owner)
+	n, err := pgsql.Affected(ctx, q, s.SQL(sqlReleaseLock), name, owner)
 	return n > 0, err
 }
 
@@ -66,15 +64,15 @@ const (
 
 // Held implements engine.LockStore.
 func (s Locks) Held(ctx context.Context, q row.Querier, name string, now time.Time) (all []row.Lock, err error) {
-	query, args := sqlHeldLocks, []any{stamp(now)}
+	query, args := sqlHeldLocks, []any{pgsql.Stamp(now)}
 	if name != "" {
 		query, args = sqlHeldLock, append(args, name)
 	}
-	err = each(ctx, q, s.sql(query), func(r *sql.Rows) error {
+	err = pgsql.Each(ctx, q, s.SQL(query), func(r *sql.Rows) error {
 		var l row.Lock
 		var expires sql.NullTime
 		err := r.Scan(&l.Name, &l.Owner, &expires)
-		l.Expires = instant(expires)
+		l.Expires = pgsql.Instant(expires)
 		all = append(all, l)
 		return err
 	}, args...)
@@ -87,20 +85,12 @@ LEFT JOIN honker.lock l ON l.name = u.name COLLATE "C" AND l.expires_at > $2`
 // States returns the time at which each named lock expires, or the zero time if the lock is free.
 func (s Locks) States(ctx context.Context, q row.Querier, names []string, now time.Time) (map[string]time.Time, error) {
 	out := make(map[string]time.Time, len(names))
-	err := each(ctx, q, s.sql(sqlLockStates), func(r *sql.Rows) error {
+	err := pgsql.Each(ctx, q, s.SQL(sqlLockStates), func(r *sql.Rows) error {
 		var name string
 		var expires sql.NullTime
 		err := r.Scan(&name, &expires)
-		out[name] = instant(expires)
+		out[name] = pgsql.Instant(expires)
 		return err
-	}, list(names), stamp(now))
+	}, pgsql.List(names), pgsql.Stamp(now))
 	return out, err
-}
-
-// list returns values as an array, which is empty and not NULL if there are none.
-func list[V any](values []V) []V {
-	if values == nil {
-		return []V{}
-	}
-	return values
 }

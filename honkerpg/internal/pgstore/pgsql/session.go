@@ -1,0 +1,31 @@
+package pgsql
+
+import "github.com/honker-go/honker/internal/row"
+
+// Session is the Querier of an op that the backend runs alone or in a transaction of its own. The Querier of an
+// application's transaction is no Session, and neither is the transaction of a DB.Tx, which the application may keep
+// open for as long as it likes.
+type Session interface {
+	row.Querier
+
+	// After requests work for the time after the commit. The backend has done it before it reports the commit.
+	After(Work)
+}
+
+// Work is a set of kinds of work that must wait for a commit. Each kind takes a lock that no two transactions
+// of the schema hold at the same time. So an application's transaction, which may last, leaves rows for it.
+type Work uint8
+
+// The kinds of work.
+const (
+	Resolve Work = 1 << iota // release the jobs that waited for the jobs named by the table token
+	Number                   // move the rows of the table pending to their logs and number them
+)
+
+// Leave requests work for the time after the commit of q's transaction. It does nothing in an application's
+// transaction, whose commit is not seen: the processes that it wakes do the work.
+func Leave(q row.Querier, w Work) {
+	if s, ok := q.(Session); ok {
+		s.After(w)
+	}
+}
