@@ -200,6 +200,7 @@ type DB struct {
 
 func init() {
 	engine.Register(func(db any) *engine.Engine { return db.(*DB).engine })
+	engine.RegisterNew(newOf)
 	engine.RegisterViews(engine.Views{
 		Job:   func(row row.Job, now time.Time, c engine.Codec) any { return infoOf(&row, now, c) },
 		Stats: func(row engine.QueueStats) any { return statsOf(row) },
@@ -207,6 +208,20 @@ func init() {
 	engine.RegisterPipe(func(ctx context.Context, e *engine.Engine, stream any, consumer string, to engine.Sink) error {
 		return stream.(pipeable).pipe(ctx, e, consumer, to)
 	})
+}
+
+// newOf returns a DB for another module's database, which open opens.
+func newOf(options any, open func(engine.Settings) (engine.Database, error)) (any, error) {
+	given := options.(Options)
+	o, err := given.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	d, err := open(engine.Settings{Logger: o.Logger, BusyTimeout: o.BusyTimeout, ReadOnly: o.ReadOnly})
+	if err != nil {
+		return nil, err
+	}
+	return newDB(o, d.Backend, d.Stores, d.Pool, d.Looks), nil
 }
 
 // newDB returns a DB for a backend. pool returns the application's pool. The notifier sends its queries to

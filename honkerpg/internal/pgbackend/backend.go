@@ -21,12 +21,16 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Options configures a Backend. All fields are required.
+// Options configures a Backend. Fields without a comment on their zero value are required.
 type Options struct {
 	Schema      pgsql.Schema
-	Conns       int           // maximum number of connections
 	BusyTimeout time.Duration // maximum time that Write waits for other transactions
 	Logger      *slog.Logger
+
+	Pool   *sql.DB        // for honker's own statements
+	App    func() *sql.DB // the application's pool, which may be the same
+	Close  func() error   // closes the pools that belong to the Backend; nil if none does
+	NoMake bool           // the schema must exist: it is neither created nor brought up to date
 }
 
 // Backend gives access to a schema of a PostgreSQL database. It has the methods of engine.Backend except Watch, which
@@ -40,24 +44,26 @@ type Backend struct {
 	own   sync.Map // transactions of Begin, by their *sql.Tx
 }
 
-// Open connects to a database and brings its schema up to date. ctx bounds the call.
+// Open prepares a Backend on a database. It brings the schema up to date, unless o.NoMake is set. ctx bounds the call.
+// If Open fails, it closes the pools.
 func Open(ctx context.Context, config *pgx.ConnConfig, o Options) (*Backend, error) {
-	pool := stdlib.OpenDB(*config)
-	pool.SetMaxOpenConns(o.Conns)
-	pool.SetMaxIdleConns(o.Conns)
-	b := &Backend{name: fmt.Sprintf("%s:%d/%s/%s", config.Host, config.Port, config.Database, o.Schema), opts: o, pool: pool}
+	b := &Backend{name: fmt.Sprintf("%s:%d/%s/%s", config.Host, config.Port, config.Database, o.Schema), opts: o, pool: o.Pool}
 	if err := b.prepare(ctx); err != nil {
-		return nil, errors.Join(b.explain(err), pool.Close())
+		return nil, errors.Join(b.explain(err), b.Close())
 	}
 	return b, nil
 }
 
 // prepare brings the schema up to date, and reads the clock and the identity of the database.
 func (b *Backend) prepare(ctx context.Context) error {
-	if err := pgstore.Bootstrap(ctx, b.pool, b.opts.Schema); err != nil {
+	bring := pgstore.Bootstrap
+	if b.opts.NoMake {
+		bring = pgstore.Current
+	}
+	err := bring(ctx, b.pool, b.opts.Schema)
+	if err != nil {
 		return err
 	}
-	var err error
 	if b.where, err = pgstore.Where(ctx, b.pool, b.opts.Schema); err != nil {
 		return err
 	}
@@ -67,11 +73,13 @@ func (b *Backend) prepare(ctx context.Context) error {
 // Name implements engine.Backend.
 func (b *Backend) Name() string { return b.name }
 
-// SQL returns the pool.
-func (b *Backend) SQL() *sql.DB { return b.pool }
-
 // Close implements engine.Backend.
-func (b *Backend) Close() error { return b.pool.Close() }
+func (b *Backend) Close() error {
+	if b.opts.Close == nil {
+		return nil
+	}
+	return b.opts.Close()
+}
 
 // Now returns the time of the server.
 func (b *Backend) Now() time.Time { return b.clock.now() }
@@ -193,7 +201,7 @@ func (b *Backend) Read(ctx context.Context, oneMoment bool, f func(context.Conte
 
 // Begin implements engine.Backend. Several transactions may be open at a time.
 func (b *Backend) Begin(ctx context.Context) (engine.Tx, error) {
-	tx, err := b.pool.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	tx, err := b.opts.App().BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return nil, b.explain(err)
 	}

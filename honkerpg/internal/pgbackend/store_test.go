@@ -3,6 +3,7 @@
 package pgbackend_test
 
 import (
+	"database/sql"
 	"log/slog"
 	"regexp"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker/honkerpg/internal/pgbackend"
@@ -56,7 +58,12 @@ func open(t *testing.T, schema pgsql.Schema, change func(*pgx.ConnConfig)) *pgba
 	if change != nil {
 		change(config)
 	}
-	b, err := pgbackend.Open(t.Context(), config, pgbackend.Options{Schema: schema, Conns: 4, BusyTimeout: 5 * time.Second, Logger: slog.Default()})
+	pool := stdlib.OpenDB(*config)
+	pool.SetMaxOpenConns(4)
+	b, err := pgbackend.Open(t.Context(), config, pgbackend.Options{
+		Schema: schema, BusyTimeout: 5 * time.Second, Logger: slog.Default(),
+		Pool: pool, App: func() *sql.DB { return pool }, Close: pool.Close,
+	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	return b
