@@ -33,9 +33,10 @@ func (unwatched) Watch(wake.Events) wake.Watcher { panic("there is no watcher ye
 var exist = regexp.MustCompile(`^TestStores/(` + strings.Join([]string{
 	`Inboxes`,
 	`Locks`,
+	`Observing/(Audit|MinutesAddUp|Workers)$`,
 	`RateLimits`,
 	`Schedules`,
-	`Sweeps/(OldWindows|Windows|Received)$`,
+	`Sweeps/(Minutes|OldWindows|Windows|Received)$`,
 }, "|") + `)`)
 
 // The statements for PostgreSQL keep the rules of the stores.

@@ -4,6 +4,7 @@ import (
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/inboxes"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/jobs"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/locks"
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/ops"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/schedules"
 	"github.com/honker-go/honker/internal/engine"
@@ -17,8 +18,12 @@ func Stores(s pgsql.Schema) engine.Stores {
 		Schedules:  schedules.Schedules{Schema: s},
 		Locks:      locks.Locks{Schema: s},
 		RateLimits: locks.RateLimits{Schema: s},
+		Workers:    ops.Workers{Schema: s},
+		Minutes:    ops.Minutes{Schema: s},
+		Audits:     ops.Audits{Schema: s},
 		Inboxes:    inboxes.Inboxes{Schema: s},
 		Sweeps: engine.Sweeps{
+			Minutes:    ops.Minutes{Schema: s}.Sweep(),
 			Received:   inboxes.Inboxes{Schema: s}.Sweep(),
 			Windows:    s.RowSweep("rate", locks.WhereWindowIsOver),
 			OldWindows: s.RowSweep("rate", "window_start < $1"),
