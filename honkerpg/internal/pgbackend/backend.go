@@ -130,19 +130,21 @@ func (b *Backend) write(ctx context.Context, op engine.Op) error {
 }
 
 // transaction runs op in a transaction on conn.
-func (b *Backend) transaction(ctx context.Context, conn *sql.Conn, op engine.Op, left *pgsql.Work, now time.Time) error {
-	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-	if err != nil {
+func (b *Backend) transaction(ctx context.Context, conn *sql.Conn, op engine.Op, left *pgsql.Work, now time.Time) (err error) {
+	if err := pgstore.Begin(ctx, conn, b.opts.BusyTimeout); err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // does nothing after Commit
-	if err := pgstore.LimitLocks(ctx, tx, b.opts.BusyTimeout); err != nil {
+	open := true
+	defer func() { // also if op panics
+		if open {
+			err = errors.Join(err, pgstore.Rollback(ctx, conn))
+		}
+	}()
+	if err := op.Run(ctx, session{conn, left}, now); err != nil {
 		return err
 	}
-	if err := op.Run(ctx, session{tx, left}, now); err != nil {
-		return err
-	}
-	return uncertain(tx.Commit())
+	open = false
+	return uncertain(pgstore.Commit(ctx, conn))
 }
 
 // session is the Querier of an op. It collects the work that the op leaves for the time after its commit.
