@@ -102,3 +102,13 @@ type Op interface {
 	// Single reports whether Run executes a single statement, which the database undoes by itself.
 	Single() bool
 }
+
+// Merges is an Op that a backend may write together with ops of other callers, in a single statement.
+type Merges interface {
+	Op
+	// MergeKey identifies the ops that may share a statement. It returns nil if this op must be written by itself.
+	MergeKey() any
+	// RunMerged runs ops, whose keys equal this op's, as Run does, in a single statement. If it fails, all of them
+	// are undone.
+	RunMerged(ctx context.Context, q Querier, ops []Op, now time.Time) error
+}

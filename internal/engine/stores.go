@@ -137,6 +137,13 @@ type JobStore interface {
 	ReleaseUnique(ctx context.Context, q Querier, queue, key string, now time.Time) (bool, error)
 }
 
+// Inserter is a JobStore that can insert jobs of several queues in a single statement.
+type Inserter interface {
+	// InsertAll runs several plain inserts. It returns the IDs of each, in the order of its payloads. The IDs of a
+	// later insert are larger.
+	InsertAll(ctx context.Context, q Querier, all []*row.Insert, now time.Time) (ids [][]int64, err error)
+}
+
 // OperatorStore lets operators list, count, explain and bulk-change jobs.
 type OperatorStore interface {
 	// Attempts returns a live or dead job's failed attempts, oldest first.

@@ -122,6 +122,33 @@ func (op *InsertOp) Single() bool {
 	return len(op.Payloads) == 1 && !op.handOver && op.Plain()
 }
 
+// MergeKey implements engine.Merges. Jobs of any queues can be inserted together if they are plain.
+func (op *InsertOp) MergeKey() any {
+	if _, ok := op.source.Engine.Stores.Jobs.(engine.Inserter); !ok || op.handOver || !op.Plain() {
+		return nil
+	}
+	return insertKey{}
+}
+
+type insertKey struct{}
+
+// RunMerged implements engine.Merges.
+func (op *InsertOp) RunMerged(ctx context.Context, q engine.Querier, ops []engine.Op, now time.Time) error {
+	all := make([]*row.Insert, len(ops))
+	for i, o := range ops {
+		all[i] = &o.(*InsertOp).Insert
+	}
+	ids, err := op.source.Engine.Stores.Jobs.(engine.Inserter).InsertAll(ctx, q, all, now)
+	if err != nil {
+		return err
+	}
+	for i, o := range ops {
+		o := o.(*InsertOp)
+		o.At, o.Inserted = now, row.Inserted{IDs: ids[i]}
+	}
+	return nil
+}
+
 // Run implements engine.Op.
 func (op *InsertOp) Run(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 	op.At = now

@@ -36,18 +36,20 @@ type Options struct {
 // Backend gives access to a schema of a PostgreSQL database. It has the methods of engine.Backend except Watch, which
 // does not exist yet.
 type Backend struct {
-	name  string
-	opts  Options
-	pool  *sql.DB
-	clock clock
-	where string   // the database and schema, as sqlWhere returns them
-	own   sync.Map // transactions of Begin, by their *sql.Tx
+	name   string
+	opts   Options
+	pool   *sql.DB
+	clock  clock
+	where  string   // the database and schema, as sqlWhere returns them
+	own    sync.Map // transactions of Begin, by their *sql.Tx
+	merger merger
 }
 
 // Open prepares a Backend on a database. It brings the schema up to date, unless o.NoMake is set. ctx bounds the call.
 // If Open fails, it closes the pools.
 func Open(ctx context.Context, config *pgx.ConnConfig, o Options) (*Backend, error) {
 	b := &Backend{name: fmt.Sprintf("%s:%d/%s/%s", config.Host, config.Port, config.Database, o.Schema), opts: o, pool: o.Pool}
+	b.merger.backend = b
 	if err := b.prepare(ctx); err != nil {
 		return nil, errors.Join(b.explain(err), b.Close())
 	}
@@ -87,17 +89,27 @@ func (b *Backend) Now() time.Time { return b.clock.now() }
 // Write implements engine.Backend. It returns ErrUncertain if the connection was lost before the server has answered a
 // commit. An op that other transactions were in the way of runs again until the busy timeout has passed.
 func (b *Backend) Write(ctx context.Context, op engine.Op) error {
+	if m, ok := op.(engine.Merges); ok && m.MergeKey() != nil {
+		if err := b.merger.write(ctx, m); err != errAlone {
+			return b.explain(err)
+		}
+	}
+	return b.explain(b.writeAlone(ctx, op))
+}
+
+// writeAlone writes op in a statement or transaction of its own.
+func (b *Backend) writeAlone(ctx context.Context, op engine.Op) error {
 	end := time.Now().Add(b.opts.BusyTimeout)
 	for try := 0; ; try++ {
 		err := b.write(ctx, op)
 		if !pgsql.Passing(err) || ctx.Err() != nil || time.Now().After(end) {
-			return b.explain(err)
+			return err
 		}
 		pause := time.NewTimer(rand.N(min(time.Millisecond<<try, 50*time.Millisecond)))
 		select {
 		case <-ctx.Done():
 			pause.Stop()
-			return b.explain(err)
+			return err
 		case <-pause.C:
 		}
 	}
