@@ -29,11 +29,17 @@ func (unwatched) Watch(wake.Events) wake.Watcher { panic("there is no watcher ye
 
 // exist lists the suites of the stores that exist. Extend it with each store.
 var exist = regexp.MustCompile(`^TestStores/(` + strings.Join([]string{
+	`Consumers`,
 	`Inboxes`,
 	`Locks`,
+	`Notifications`,
 	`RateLimits`,
+	`Retentions/(OfTopics|OfQueues|Cutoff|Compact|RollbackLeavesNothing)$`,
 	`Schedules`,
+	`Streams`,
+	`Sweeps/(Messages|Surplus)$`,
 	`Sweeps/(OldWindows|Windows|Received)$`,
+	`Wakes/(LogOfEvents|LogOfMessages)$`,
 }, "|") + `)`)
 
 // The statements for PostgreSQL keep the rules of the stores.
