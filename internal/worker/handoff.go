@@ -116,9 +116,12 @@ func (op *InsertOp) Commit(ctx context.Context, s *Source, txForm string) (hande
 	return handed, err
 }
 
-// Single implements engine.Op. A handoff needs an explicit transaction. Without it, Run would get the
-// time before the wait for the writer, and the wait would shorten the lease.
+// Single implements engine.Op. In a file, a handoff needs an explicit transaction. Without it, Run would get the time
+// before the wait for the writer, and the wait would shorten the lease.
 func (op *InsertOp) Single() bool {
+	if op.source.Engine.Stores.Single {
+		return op.Unique == nil && op.Links == nil
+	}
 	return len(op.Payloads) == 1 && !op.handOver && op.Plain()
 }
 

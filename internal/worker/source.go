@@ -126,9 +126,8 @@ func (c *ClaimOp) of(queue string) *ClaimOp {
 	return &part
 }
 
-// Single implements engine.Op. It returns false, because a claim also settles expired claims, with
-// separate statements.
-func (c *ClaimOp) Single() bool { return false }
+// Single implements engine.Op.
+func (c *ClaimOp) Single() bool { return c.source.Engine.Stores.Single }
 
 // full reports whether there may be more jobs than were claimed.
 func (c *ClaimOp) full() bool { return c.more || c.Want > 0 && len(c.Rows) == c.Want }

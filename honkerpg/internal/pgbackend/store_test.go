@@ -31,12 +31,19 @@ func (unwatched) Watch(wake.Events) wake.Watcher { panic("there is no watcher ye
 
 // exist lists the suites of the stores that exist. Extend it with each store.
 var exist = regexp.MustCompile(`^TestStores/(` + strings.Join([]string{
+	`Consumers`,
 	`Inboxes`,
 	`Locks`,
 	`Observing/(Audit|MinutesAddUp|Workers)$`,
+	`Notifications`,
 	`RateLimits`,
+	`Retentions/(OfTopics|OfQueues|Cutoff|Compact|RollbackLeavesNothing)$`,
 	`Schedules`,
 	`Sweeps/(Minutes|OldWindows|Windows|Received)$`,
+	`Streams`,
+	`Sweeps/(Messages|Surplus)$`,
+	`Sweeps/(OldWindows|Windows|Received)$`,
+	`Wakes/(LogOfEvents|LogOfMessages)$`,
 }, "|") + `)`)
 
 // The statements for PostgreSQL keep the rules of the stores.
