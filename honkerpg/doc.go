@@ -7,4 +7,6 @@
 // honker's tables are in a schema of the application's own database. An enqueue joins the application's transaction,
 // whether it is a *sql.Tx of pgx's package stdlib or, with [WithTx], a pgx.Tx. Workers on any number of machines share
 // the queues. The package needs PostgreSQL 14 or newer and no extension.
+//
+// docs/guide/postgres.md says when to use it and what differs from SQLite.
 package honkerpg
