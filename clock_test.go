@@ -14,6 +14,7 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/sqlite/backend"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 // ahead is how far the clock of a fastBackend is ahead of the process's clock.
@@ -111,6 +112,7 @@ func TestClock_Worker_Sleeps(t *testing.T) {
 // TestClock_Lock_Expires shows that a waiter gets a lock when it expires by the clock of the backend, and that a holder
 // renews its lock by the same clock.
 func TestClock_Lock_Expires(t *testing.T) {
+	testkit.FileOnly(t)
 	inFastBubble(t, func(t *testing.T, db *honker.DB) {
 		ctx := t.Context()
 		l, err := db.Lock(ctx, "l", &honker.LockOptions{TTL: time.Minute})
