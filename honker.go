@@ -234,7 +234,7 @@ func newDB(o Options, b engine.Backend, s engine.Stores, pool func() *sql.DB, lo
 		piggybacks = append(piggybacks, db.traffic)
 	}
 	if !o.ReadOnly {
-		db.presence = presence.NewRegister(s.Workers, func() { db.engine.FlushPiggyback(db.presence) })
+		db.presence = presence.NewRegister(s.Workers, b.Now, func() { db.engine.FlushPiggyback(db.presence) })
 		piggybacks = append(piggybacks, db.presence)
 	}
 	db.engine = engine.New(b, engine.Config{

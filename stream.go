@@ -323,7 +323,7 @@ func publishTx[E any](ctx context.Context, s *stream, tx Tx, data []E, opts []Pu
 	if err != nil {
 		return 0, 0, err
 	}
-	if err := p.Run(ctx, q, time.Now()); err != nil {
+	if err := p.Run(ctx, q, s.db.engine.Now()); err != nil {
 		return 0, 0, err
 	}
 	s.published(p.first, p.last, true)

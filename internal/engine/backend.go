@@ -16,6 +16,10 @@ type Backend interface {
 	// Name returns the database name to use in logs and errors, such as a file path.
 	Name() string
 
+	// Now returns the time of the clock that the database's rows are compared with. Times of different
+	// processes agree, although the clocks of their machines may differ. Write passes this time to ops.
+	Now() time.Time
+
 	// Write commits op, alone or in a transaction with other ops. It blocks until it has the write lock. It fails if
 	// ctx ends or the busy timeout elapses (ErrBusy) before op starts. Once op has started, Write returns its actual
 	// outcome. Commits are reported to the watcher.

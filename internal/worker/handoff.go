@@ -105,7 +105,7 @@ type InsertOp struct {
 // use inside a transaction, for the error.
 func (op *InsertOp) Commit(ctx context.Context, s *Source, txForm string) (handed int, err error) {
 	op.source = s
-	op.handOver = op.Delay <= 0 && !op.RunAt.After(time.Now()) && op.Unique == nil && op.Key == "" && op.Links == nil &&
+	op.handOver = op.Delay <= 0 && !op.RunAt.After(s.Engine.Now()) && op.Unique == nil && op.Key == "" && op.Links == nil &&
 		!s.Handoffs.idle.Empty(op.Queue)
 	err = s.Engine.Write(ctx, txForm, op)
 	if err != nil {

@@ -83,7 +83,7 @@ func (b *Backend) Close() error {
 	return b.opts.Close()
 }
 
-// Now returns the time of the server.
+// Now implements engine.Backend. It returns the time of the server.
 func (b *Backend) Now() time.Time { return b.clock.now() }
 
 // Write implements engine.Backend. It returns ErrUncertain if the connection was lost before the server has answered a
