@@ -31,12 +31,13 @@ func (unwatched) Watch(wake.Events) wake.Watcher { panic("there is no watcher ye
 
 // exist lists the suites of the stores that exist. Extend it with each store.
 var exist = regexp.MustCompile(`^TestStores/(` + strings.Join([]string{
+	`Batches`,
 	`Inboxes`,
 	`Locks`,
 	`Observing/(Audit|MinutesAddUp|Workers)$`,
 	`RateLimits`,
 	`Schedules`,
-	`Sweeps/(Minutes|OldWindows|Windows|Received)$`,
+	`Sweeps/(Batches|Keys|Minutes|OldWindows|Windows|Received)$`,
 }, "|") + `)`)
 
 // The statements for PostgreSQL keep the rules of the stores.

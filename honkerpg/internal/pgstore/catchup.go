@@ -5,13 +5,16 @@ import (
 	"errors"
 	"time"
 
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/jobs"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
 	"github.com/honker-go/honker/internal/row"
 )
 
 // catchers do the kinds of work that a commit may leave. Each runs in a transaction of its own, so that it sees every
 // commit before it.
-var catchers = map[pgsql.Work]func(ctx context.Context, q row.Querier, s pgsql.Schema, now time.Time) error{}
+var catchers = map[pgsql.Work]func(ctx context.Context, q row.Querier, s pgsql.Schema, now time.Time) error{
+	pgsql.Resolve: jobs.Resolve,
+}
 
 // CatchUp does the work w that committed transactions have left. q must not be in a transaction.
 func CatchUp(ctx context.Context, q row.Querier, s pgsql.Schema, w pgsql.Work, now time.Time) (err error) {

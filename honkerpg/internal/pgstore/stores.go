@@ -14,6 +14,7 @@ import (
 // Stores returns the stores that exist. The other fields are nil, so an engine cannot be built on them yet.
 func Stores(s pgsql.Schema) engine.Stores {
 	return engine.Stores{
+		Batches:    jobs.Batches{Schema: s},
 		Results:    jobs.Results{Schema: s},
 		Schedules:  schedules.Schedules{Schema: s},
 		Locks:      locks.Locks{Schema: s},
@@ -23,6 +24,8 @@ func Stores(s pgsql.Schema) engine.Stores {
 		Audits:     ops.Audits{Schema: s},
 		Inboxes:    inboxes.Inboxes{Schema: s},
 		Sweeps: engine.Sweeps{
+			Batches:    jobs.Batches{Schema: s}.Sweep(),
+			Keys:       jobs.Jobs{Schema: s}.SweepKeys(),
 			Minutes:    ops.Minutes{Schema: s}.Sweep(),
 			Received:   inboxes.Inboxes{Schema: s}.Sweep(),
 			Windows:    s.RowSweep("rate", locks.WhereWindowIsOver),
