@@ -32,6 +32,7 @@ func (unwatched) Watch(wake.Events) wake.Watcher { panic("there is no watcher ye
 // exist lists the suites of the stores that exist. Extend it with each store.
 var exist = regexp.MustCompile(`^TestStores/(` + strings.Join([]string{
 	`Consumers`,
+	`Batches`,
 	`Inboxes`,
 	`Locks`,
 	`Observing/(Audit|MinutesAddUp|Workers)$`,
@@ -44,6 +45,7 @@ var exist = regexp.MustCompile(`^TestStores/(` + strings.Join([]string{
 	`Sweeps/(Messages|Surplus)$`,
 	`Sweeps/(OldWindows|Windows|Received)$`,
 	`Wakes/(LogOfEvents|LogOfMessages)$`,
+	`Sweeps/(Batches|Keys|Minutes|OldWindows|Windows|Received)$`,
 }, "|") + `)`)
 
 // The statements for PostgreSQL keep the rules of the stores.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/jobs"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/streams"
 	"github.com/honker-go/honker/internal/row"
@@ -14,6 +15,7 @@ import (
 // commit before it.
 var catchers = map[pgsql.Work]func(ctx context.Context, q row.Querier, s pgsql.Schema, now time.Time) error{
 	pgsql.Number: streams.Number,
+	pgsql.Resolve: jobs.Resolve,
 }
 
 // CatchUp does the work w that committed transactions have left. q must not be in a transaction.
