@@ -35,6 +35,7 @@ var exist = regexp.MustCompile(`^TestStores/(` + strings.Join([]string{
 	`Locks`,
 	`Observing/(Audit|MinutesAddUp|Workers)$`,
 	`RateLimits`,
+	`Relays`,
 	`Schedules`,
 	`Sweeps/(Minutes|OldWindows|Windows|Received)$`,
 }, "|") + `)`)

@@ -6,6 +6,7 @@ import (
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/locks"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/ops"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/relays"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/schedules"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/wake"
@@ -18,6 +19,7 @@ func Stores(s pgsql.Schema) engine.Stores {
 		Schedules:  schedules.Schedules{Schema: s},
 		Locks:      locks.Locks{Schema: s},
 		RateLimits: locks.RateLimits{Schema: s},
+		Relays:     relays.Families{Schema: s},
 		Workers:    ops.Workers{Schema: s},
 		Minutes:    ops.Minutes{Schema: s},
 		Audits:     ops.Audits{Schema: s},
@@ -31,6 +33,7 @@ func Stores(s pgsql.Schema) engine.Stores {
 		Wake: wake.Statements{
 			Results: jobs.Results{Schema: s}.Decided,
 			Locks:   locks.Locks{Schema: s}.States,
+			Relays:  relays.Families{Schema: s}.States,
 			Soonest: schedules.Schedules{Schema: s}.Soonest,
 		},
 		Refused: pgsql.Refused,
