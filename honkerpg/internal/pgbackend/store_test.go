@@ -39,6 +39,7 @@ var exist = regexp.MustCompile(`^TestStores/(` + strings.Join([]string{
 	`Notifications`,
 	`RateLimits`,
 	`Retentions/(OfTopics|OfQueues|Cutoff|Compact|RollbackLeavesNothing)$`,
+	`Relays`,
 	`Schedules`,
 	`Sweeps/(Minutes|OldWindows|Windows|Received)$`,
 	`Streams`,

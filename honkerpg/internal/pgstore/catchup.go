@@ -8,6 +8,7 @@ import (
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/jobs"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/streams"
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/relays"
 	"github.com/honker-go/honker/internal/row"
 )
 
@@ -16,12 +17,17 @@ import (
 var catchers = map[pgsql.Work]func(ctx context.Context, q row.Querier, s pgsql.Schema, now time.Time) error{
 	pgsql.Number: streams.Number,
 	pgsql.Resolve: jobs.Resolve,
+var catchers = map[pgsql.Work][]func(ctx context.Context, q row.Querier, s pgsql.Schema, now time.Time) error{
+	pgsql.Number: {relays.Number},
 }
 
 // CatchUp does the work w that committed transactions have left. q must not be in a transaction.
 func CatchUp(ctx context.Context, q row.Querier, s pgsql.Schema, w pgsql.Work, now time.Time) (err error) {
-	for kind, do := range catchers {
-		if w&kind != 0 {
+	for kind, all := range catchers {
+		if w&kind == 0 {
+			continue
+		}
+		for _, do := range all {
 			err = errors.Join(err, do(ctx, q, s, now))
 		}
 	}

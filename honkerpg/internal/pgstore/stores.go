@@ -7,6 +7,7 @@ import (
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/notify"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/ops"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/relays"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/schedules"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/streams"
 	"github.com/honker-go/honker/internal/engine"
@@ -33,6 +34,7 @@ func Stores(s pgsql.Schema) engine.Stores {
 		Schedules:  schedules.Schedules{Schema: s},
 		Locks:      locks.Locks{Schema: s},
 		RateLimits: locks.RateLimits{Schema: s},
+		Relays:     relays.Families{Schema: s},
 		Workers:    ops.Workers{Schema: s},
 		Minutes:    ops.Minutes{Schema: s},
 		Audits:     ops.Audits{Schema: s},
@@ -53,6 +55,10 @@ func Stores(s pgsql.Schema) engine.Stores {
 			Events:   wake.Log{Head: streams.Streams{Schema: s}.Head, Since: streams.Streams{Schema: s}.TopicsSince},
 			Locks:    locks.Locks{Schema: s}.States,
 			Soonest:  schedules.Schedules{Schema: s}.Soonest,
+			Results: jobs.Results{Schema: s}.Decided,
+			Locks:   locks.Locks{Schema: s}.States,
+			Relays:  relays.Families{Schema: s}.States,
+			Soonest: schedules.Schedules{Schema: s}.Soonest,
 		},
 		Refused: pgsql.Refused,
 	}
