@@ -41,10 +41,8 @@ var exist = regexp.MustCompile(`^TestStores/(` + strings.Join([]string{
 	`Retentions/(OfTopics|OfQueues|Cutoff|Compact|RollbackLeavesNothing)$`,
 	`Relays`,
 	`Schedules`,
-	`Sweeps/(Minutes|OldWindows|Windows|Received)$`,
 	`Streams`,
 	`Sweeps/(Messages|Surplus)$`,
-	`Sweeps/(OldWindows|Windows|Received)$`,
 	`Wakes/(LogOfEvents|LogOfMessages)$`,
 	`Sweeps/(Batches|Keys|Minutes|OldWindows|Windows|Received)$`,
 }, "|") + `)`)
