@@ -226,7 +226,7 @@ func TestJob_AckTx_WithBusinessWrite(t *testing.T) {
 	id := testkit.Enqueue(t, q, "tea")
 	pay := func(job *honker.Job[string], end error) error {
 		return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, `INSERT INTO paid VALUES (?)`, job.Args)
+			_, err := tx.ExecContext(ctx, `INSERT INTO paid VALUES ($1)`, job.Args)
 			return errors.Join(err, job.SetResult("paid"), job.AckTx(ctx, tx), end)
 		})
 	}

@@ -648,7 +648,7 @@ func TestSubscribe_AckTx_Effect(t *testing.T) {
 	testkit.PublishUpTo(t, s, 10)
 	handle := func(e *honker.Event[int], end error) error {
 		return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (?)`, e.Data)
+			_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES ($1)`, e.Data)
 			require.NoError(t, err)
 			require.NoError(t, e.AckTx(ctx, tx))
 			return end

@@ -822,7 +822,7 @@ func TestStream_SeekTx_Rebuild(t *testing.T) {
 				defer stop()
 			}
 			return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-				if _, err := tx.ExecContext(ctx, `INSERT INTO seen VALUES (?)`, e.Data); err != nil {
+				if _, err := tx.ExecContext(ctx, `INSERT INTO seen VALUES ($1)`, e.Data); err != nil {
 					return err
 				}
 				return e.AckTx(ctx, tx)

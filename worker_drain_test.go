@@ -461,7 +461,7 @@ func workingTx(t testing.TB, q *honker.Queue[int], fn handlerTx, opts honker.Wor
 
 // book is a handler's effect: it enters the attempt in the ledger.
 func book(ctx context.Context, tx *sql.Tx, job *honker.Job[int]) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO ledger VALUES (?)`, job.Attempts)
+	_, err := tx.ExecContext(ctx, `INSERT INTO ledger VALUES ($1)`, job.Attempts)
 	return err
 }
 
@@ -489,7 +489,7 @@ func booked(t *testing.T, fn handlerTx) (effects []int64, l life) {
 			l.left = info
 		}
 		for n := range testkit.QueryInt(t, db.SQL(), `SELECT coalesce(max(n), 0) FROM ledger`) {
-			if testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM ledger WHERE n = ?`, n+1) == 1 {
+			if testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM ledger WHERE n = $1`, n+1) == 1 {
 				effects = append(effects, n+1)
 			}
 		}

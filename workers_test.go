@@ -160,7 +160,7 @@ func TestWorkers_Kinds(t *testing.T) {
 			return slow(ctx)
 		})
 		honker.HandleTx(w, books, func(ctx context.Context, tx *sql.Tx, job *honker.Job[struct{ Amount int }]) error {
-			_, err := tx.ExecContext(ctx, `INSERT INTO booked VALUES (?)`, job.Args.Amount)
+			_, err := tx.ExecContext(ctx, `INSERT INTO booked VALUES ($1)`, job.Args.Amount)
 			return err
 		})
 		testkit.Enqueue(t, mails, "ada")
@@ -549,7 +549,7 @@ func TestWorkers_CancelAndTx(t *testing.T) {
 	w = honker.NewWorkers(db, nil)
 	for _, name := range names {
 		honker.HandleTx(w, honker.NewQueue[int](db, name, nil), func(ctx context.Context, tx *sql.Tx, job *honker.Job[int]) error {
-			_, err := tx.ExecContext(ctx, `INSERT INTO done VALUES (?)`, job.Queue)
+			_, err := tx.ExecContext(ctx, `INSERT INTO done VALUES ($1)`, job.Queue)
 			return err
 		})
 	}

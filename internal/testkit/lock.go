@@ -30,9 +30,3 @@ func Unlock(t testing.TB, l *honker.Lock) {
 	t.Helper()
 	require.NoError(t, l.Unlock(context.Background()))
 }
-
-// LockExpiry selects the expiry of the lock whose name is the parameter, or 0 if there is none.
-const LockExpiry = `SELECT coalesce((SELECT expires_at FROM _honker_locks WHERE name = ?), 0)`
-
-// CountAllowed selects the total number of calls allowed in all rate limit windows.
-const CountAllowed = `SELECT coalesce(sum(count), 0) FROM _honker_rate_limits`

@@ -14,9 +14,6 @@ import (
 	"github.com/honker-go/honker"
 )
 
-// CountJobs selects the number of jobs in a file, including dead letters.
-const CountJobs = `SELECT (SELECT count(*) FROM _honker_live) + (SELECT count(*) FROM _honker_dead)`
-
 // QueryInt returns the integer selected by query.
 func QueryInt(t testing.TB, pool *sql.DB, query string, args ...any) (n int64) {
 	t.Helper()
@@ -88,7 +85,7 @@ func lineOf(cells []sql.NullString) string {
 // Dump returns all rows of all tables, sorted.
 func Dump(t testing.TB, q Querier) (all []string) {
 	t.Helper()
-	tables, err := Rows(q, `SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name`)
+	tables, err := Rows(q, listTables)
 	require.NoError(t, err)
 	for _, table := range tables {
 		rows, err := Rows(q, `SELECT '`+table+`', * FROM `+table)

@@ -57,13 +57,13 @@ func ClaimOne[T any](t testing.TB, q *honker.Queue[T]) *honker.Job[T] {
 // ExpireClaim makes the claim on a job expire.
 func ExpireClaim(t testing.TB, db *honker.DB, id int64) {
 	t.Helper()
-	Exec(t, db, `UPDATE _honker_live SET claim_expires_at = unixepoch() - 1 WHERE id = ?`, id)
+	Exec(t, db, expireClaim, id)
 }
 
 // MakeDue makes a delayed job due.
 func MakeDue(t testing.TB, db *honker.DB, id int64) {
 	t.Helper()
-	Exec(t, db, `UPDATE _honker_live SET run_at = unixepoch() WHERE id = ?`, id)
+	Exec(t, db, makeDue, id)
 }
 
 // GetJob reads a job.

@@ -9,6 +9,9 @@ import (
 	"github.com/honker-go/honker"
 )
 
+// watchSchema replaces WatchFile on another database.
+var watchSchema func(t testing.TB, path string) func(what string)
+
 // Refusal is a call that must be rejected.
 type Refusal = func(context.Context) error
 
@@ -29,6 +32,9 @@ func RequireRefused(t *testing.T, path string, calls map[string]Refusal) {
 // WatchFile was called. It uses a separate connection.
 func WatchFile(t testing.TB, path string) func(what string) {
 	t.Helper()
+	if watchSchema != nil {
+		return watchSchema(t, path)
+	}
 	conn, err := OpenPool(t, path).Conn(context.Background())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })

@@ -16,7 +16,7 @@ import (
 // held.
 func Leader(t testing.TB, db *honker.DB) (owner string, expires int64) {
 	t.Helper()
-	err := db.SQL().QueryRowContext(context.Background(), `SELECT owner, expires_at FROM _honker_locks WHERE name = 'honker-scheduler'`).Scan(&owner, &expires)
+	err := db.SQL().QueryRowContext(context.Background(), getLeader).Scan(&owner, &expires)
 	if !errors.Is(err, sql.ErrNoRows) {
 		require.NoError(t, err)
 	}
@@ -35,9 +35,7 @@ type ScheduleRow struct {
 // GetSchedule reads a schedule's row.
 func GetSchedule(t testing.TB, db *honker.DB, name string) (s ScheduleRow) {
 	t.Helper()
-	require.NoError(t, db.SQL().QueryRowContext(context.Background(), `SELECT name, queue, cron_expr, payload, priority, expires_s,
-  max_attempts, next_fire_at, enabled, typeof(name) || typeof(queue) || typeof(cron_expr) || typeof(payload)
-  FROM _honker_scheduler_tasks WHERE name = ?`, name).
+	require.NoError(t, db.SQL().QueryRowContext(context.Background(), getSchedule, name).
 		Scan(&s.Name, &s.Queue, &s.Spec, &s.Payload, &s.Priority, &s.Expires, &s.Attempts, &s.Next, &s.Enabled, &s.Types))
 	return s
 }
@@ -75,8 +73,5 @@ func Tick(t testing.TB, db *honker.DB, now time.Time) []honker.Fire {
 // SetNextFire sets a schedule's next fire time.
 func SetNextFire(t testing.TB, db *honker.DB, name string, at time.Time) {
 	t.Helper()
-	Exec(t, db, `UPDATE _honker_scheduler_tasks SET next_fire_at = ? WHERE name = ?`, at.Unix(), name)
+	Exec(t, db, setNextFire, at.Unix(), name)
 }
-
-// CountQueue selects the number of jobs in the queue whose name is the parameter.
-const CountQueue = `SELECT count(*) FROM _honker_live WHERE queue = ?`

@@ -80,8 +80,7 @@ func SucceedTx[T any](context.Context, *sql.Tx, *honker.Job[T]) error { return n
 // AddWorker adds a worker of queue on another host, whose process can't be checked.
 func AddWorker(t testing.TB, db *honker.DB, queue, id string, slots int) {
 	t.Helper()
-	Exec(t, db, `INSERT INTO _honkerx_workers (worker, queue, host, slots, since_ms, seen_ms) VALUES (?1, ?2, 'far', ?3, ?4, ?4)`,
-		id, queue, slots, time.Now().UnixMilli())
+	Exec(t, db, addWorker, id, queue, slots, time.Now().UnixMilli())
 }
 
 // Work runs Queue.Work in the background. stop cancels its ctx and returns its error.
