@@ -76,7 +76,7 @@ func (db *DB) NewBatchTx(ctx context.Context, tx Tx, opts *BatchOptions) (*Batch
 	if err != nil {
 		return nil, fail("new batch", "", err)
 	}
-	id, err := db.engine.Stores.Batches.Insert(ctx, on, name, headers, time.Now())
+	id, err := db.engine.Stores.Batches.Insert(ctx, on, name, headers, db.engine.Now())
 	if err != nil {
 		return nil, fail("new batch", "", err)
 	}

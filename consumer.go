@@ -142,7 +142,7 @@ func (s *stream) saveOffsetTx(ctx context.Context, tx Tx, consumer string, offse
 	if err != nil {
 		return false, err
 	}
-	return s.db.engine.Stores.Consumers.SaveOffset(ctx, q, consumer, s.name, offset, time.Now())
+	return s.db.engine.Stores.Consumers.SaveOffset(ctx, q, consumer, s.name, offset, s.db.engine.Now())
 }
 
 // Seek moves consumer to any position, forward or backward. Events before the position are skipped, and events

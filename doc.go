@@ -200,6 +200,7 @@
 //   - honkertest is for tests of code that uses honker: real files, fake time, crashes
 //   - honkerprom and honkerotel, modules of their own, have metrics for Prometheus, and traces
 //     and metrics of OpenTelemetry
+//   - honkerpg, a module of its own, has the same handles on a PostgreSQL database
 //   - cmd/honker, a module of its own, is the command line: status, jobs, dead letters, a
 //     dashboard, and workers that run a command for each job
 //

@@ -136,7 +136,7 @@ func (o *enqueueOptions) insert(queue string) row.Insert {
 }
 
 // later reports whether the job cannot be claimed yet.
-func (o *enqueueOptions) later() bool { return o.delay > 0 || o.runAt.After(time.Now()) }
+func (o *enqueueOptions) later(now time.Time) bool { return o.delay > 0 || o.runAt.After(now) }
 
 // Enqueue adds a job and returns its id once it is committed. With a unique key it may add nothing and return the
 // id of an existing job; see [Unique]. Enqueue waits for the writer until ctx ends or BusyTimeout has passed, and
@@ -340,7 +340,7 @@ func checkEnqueueDefaults(defaults []EnqueueOption) error {
 
 // commit writes the jobs in a new transaction.
 func (op *enqueueOp) commit(ctx context.Context, txForm string) error {
-	later := op.later()
+	later := op.later(op.q.db.engine.Now())
 	handed, err := op.Commit(ctx, op.q.source, txForm)
 	if err != nil {
 		return err
@@ -354,7 +354,7 @@ func (op *enqueueOp) commit(ctx context.Context, txForm string) error {
 
 // addTo writes the jobs within the caller's transaction.
 func (op *enqueueOp) addTo(ctx context.Context, tx Tx) error {
-	q, now, added := op.q, time.Now(), 0 // count must not capture op, which would keep the payloads in memory until the commit
+	q, now, added := op.q, op.q.db.engine.Now(), 0 // count must not capture op, which would keep the payloads in memory until the commit
 	count := func() { q.db.traffic.Add(now, q.name, traffic.Counts{Enqueued: int64(added)}) }
 	on, seen, err := q.db.engine.JoinThen(ctx, tx, count, wake.Queue(q.name))
 	if err != nil {

@@ -35,6 +35,10 @@ var (
 	ErrReadOnly = engine.ErrReadOnly
 	// ErrBusy reports that the write lock did not become free within BusyTimeout. Nothing was changed.
 	ErrBusy = engine.ErrBusy
+	// ErrUncertain reports that the connection to a server was lost before the server had answered a commit. The
+	// transaction may or may not have taken effect: read the database before you repeat the call. honker repeats a
+	// call by itself only if a second run has no effect. SQLite files never return ErrUncertain.
+	ErrUncertain = engine.ErrUncertain
 	// ErrNotFound reports that a job, result, consumer, group, schedule or batch does not exist.
 	ErrNotFound = engine.ErrNotFound
 	// ErrNotInserted reports that a trigger created by the application dropped a row that honker was inserting,
@@ -84,7 +88,7 @@ var errorTypes = []struct {
 	name string
 }{
 	{ErrClaimLost, "claim_lost"}, {ErrCancelled, "cancelled"}, {ErrLockLost, "lock_lost"}, {ErrLockHeld, "lock_held"},
-	{ErrInTx, "in_tx"}, {ErrReadOnly, "read_only"}, {ErrBusy, "busy"}, {ErrNotFound, "not_found"}, {ErrClosed, "closed"},
+	{ErrUncertain, "uncertain"}, {ErrInTx, "in_tx"}, {ErrReadOnly, "read_only"}, {ErrBusy, "busy"}, {ErrNotFound, "not_found"}, {ErrClosed, "closed"},
 	{ErrDatabaseReplaced, "database_replaced"}, {ErrNotInserted, "not_inserted"}, {ErrInvalid, "invalid"}, {ErrUnsupported, "unsupported"},
 	{context.DeadlineExceeded, "timeout"}, {context.Canceled, "context_canceled"},
 }

@@ -194,7 +194,7 @@ func (h *heldEvent) endTx(ctx context.Context, tx Tx, op *settleOp) error {
 	if err != nil {
 		return err
 	}
-	if err := op.Run(ctx, q, time.Now()); err != nil {
+	if err := op.Run(ctx, q, h.member.db.engine.Now()); err != nil {
 		return err
 	}
 	if !op.out.Held {

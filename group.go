@@ -119,7 +119,7 @@ func (g *group) find(ctx context.Context, q engine.Querier) (row.Group, error) {
 }
 
 func (db *DB) groupInfo(ctx context.Context, q engine.Querier, row row.Group) (GroupInfo, error) {
-	p, err := db.engine.Stores.Groups.Progress(ctx, q, row.ID, allMembers, time.Now())
+	p, err := db.engine.Stores.Groups.Progress(ctx, q, row.ID, allMembers, db.engine.Now())
 	if err != nil {
 		return GroupInfo{}, err
 	}

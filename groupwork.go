@@ -298,7 +298,7 @@ func (w *groupWork[E]) nack(ctx context.Context, d *Delivery[E], rest time.Durat
 		return err
 	}
 	w.group.db.opts.Logger.Info("honker: attempt failed", "topic", w.group.s.name, "group", w.group.name,
-		"event", d.Offset, "attempt", d.Attempts, "next", time.Now().Add(rest), "error", worker.Reason(failure))
+		"event", d.Offset, "attempt", d.Attempts, "next", w.group.db.engine.Now().Add(rest), "error", worker.Reason(failure))
 	return nil
 }
 

@@ -200,6 +200,7 @@ type DB struct {
 
 func init() {
 	engine.Register(func(db any) *engine.Engine { return db.(*DB).engine })
+	engine.RegisterNew(newOf)
 	engine.RegisterViews(engine.Views{
 		Job:   func(row row.Job, now time.Time, c engine.Codec) any { return infoOf(&row, now, c) },
 		Stats: func(row engine.QueueStats) any { return statsOf(row) },
@@ -207,6 +208,20 @@ func init() {
 	engine.RegisterPipe(func(ctx context.Context, e *engine.Engine, stream any, consumer string, to engine.Sink) error {
 		return stream.(pipeable).pipe(ctx, e, consumer, to)
 	})
+}
+
+// newOf returns a DB for another module's database, which open opens.
+func newOf(options any, open func(engine.Settings) (engine.Database, error)) (any, error) {
+	given := options.(Options)
+	o, err := given.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	d, err := open(engine.Settings{Logger: o.Logger, BusyTimeout: o.BusyTimeout, ReadOnly: o.ReadOnly})
+	if err != nil {
+		return nil, err
+	}
+	return newDB(o, d.Backend, d.Stores, d.Pool, d.Looks), nil
 }
 
 // newDB returns a DB for a backend. pool returns the application's pool. The notifier sends its queries to
@@ -219,7 +234,7 @@ func newDB(o Options, b engine.Backend, s engine.Stores, pool func() *sql.DB, lo
 		piggybacks = append(piggybacks, db.traffic)
 	}
 	if !o.ReadOnly {
-		db.presence = presence.NewRegister(s.Workers, func() { db.engine.FlushPiggyback(db.presence) })
+		db.presence = presence.NewRegister(s.Workers, b.Now, func() { db.engine.FlushPiggyback(db.presence) })
 		piggybacks = append(piggybacks, db.presence)
 	}
 	db.engine = engine.New(b, engine.Config{

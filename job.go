@@ -124,7 +124,7 @@ func (db *DB) findJob(ctx context.Context, id int64, queue string) (info *JobInf
 		if !found {
 			return fmt.Errorf("job %d: %w", id, ErrNotFound)
 		}
-		i := infoOf(&row, time.Now(), db.opts.Codec)
+		i := infoOf(&row, db.engine.Now(), db.opts.Codec)
 		info = &i
 		return nil
 	})
@@ -163,7 +163,7 @@ type Job[T any] struct {
 
 // newJob returns a job for a row held by claim. It does not set Args.
 func newJob[T any](q *queue, row *row.Job, claim *worker.Claim) *Job[T] {
-	return &Job[T]{JobInfo: infoOf(row, time.Now(), q.db.opts.Codec), q: q, claim: claim, checkpoint: row.Checkpoint}
+	return &Job[T]{JobInfo: infoOf(row, q.db.engine.Now(), q.db.opts.Codec), q: q, claim: claim, checkpoint: row.Checkpoint}
 }
 
 // settle commits a settle verb in a new transaction. It calls makeEnd with the source of the job's queue.
@@ -196,7 +196,7 @@ func (j *Job[T]) settleTx(ctx context.Context, tx Tx, verb string, makeEnd func(
 	if err != nil {
 		return failID(verb, j.ID, err)
 	}
-	if err := end.Run(ctx, on, time.Now()); err != nil {
+	if err := end.Run(ctx, on, j.q.db.engine.Now()); err != nil {
 		return failID(verb, j.ID, err)
 	}
 	if end.Became == worker.Snoozed {
@@ -258,7 +258,7 @@ func (q *queue) wakeSettled(end *worker.SettleOp) {
 		q.db.running.Release(q.name) // gives back jobs claimed ahead
 	}
 	switch {
-	case end.SlowDown || q.source.Limited(), end.Became == worker.Released, end.Became == worker.Retried && !end.RunAt.After(time.Now()):
+	case end.SlowDown || q.source.Limited(), end.Became == worker.Released, end.Became == worker.Retried && !end.RunAt.After(q.db.engine.Now()):
 		q.db.engine.Notifier.Wake(wake.Queue(q.name))
 	case end.Became == worker.Died, end.Became == worker.Acked && end.Claim.Result.Load() != nil:
 		q.db.engine.Notifier.Wake(wake.Job(end.Claim.ID))

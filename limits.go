@@ -321,7 +321,7 @@ func (q *queue) pause(ctx context.Context, c carrier, opts *PauseOptions) (bool,
 	if q.err != nil {
 		return false, q.err
 	}
-	row, err := opts.row(time.Now())
+	row, err := opts.row(q.db.engine.Now())
 	if err != nil {
 		return false, err
 	}

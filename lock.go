@@ -139,7 +139,7 @@ func (db *DB) acquire(ctx, parent context.Context, name string, o LockOptions) (
 		return nil, err
 	}
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		return db.checkFree(ctx, q, name, time.Now())
+		return db.checkFree(ctx, q, name, db.engine.Now())
 	})
 	if err != nil {
 		return nil, err
@@ -255,7 +255,7 @@ func (l *Lock) releaseOnce() {
 
 // renew extends the lock. It waits for the writer no longer than until the lock expires.
 func (l *Lock) renew() error {
-	ctx, cancel := context.WithDeadline(l.held, *l.expires.Load())
+	ctx, cancel := context.WithDeadline(l.held, l.db.engine.Local(*l.expires.Load()))
 	defer cancel()
 	var expires time.Time
 	err := l.db.engine.Write(ctx, "", engine.SingleOp(func(ctx context.Context, q engine.Querier, now time.Time) error {
@@ -285,7 +285,7 @@ func (l *Lock) renewFailed(err error) time.Duration {
 	if l.held.Err() != nil {
 		return 0
 	}
-	left := time.Until(*l.expires.Load())
+	left := l.expires.Load().Sub(l.db.engine.Now())
 	switch {
 	case errors.Is(err, ErrLockLost):
 	case left <= 0:

@@ -195,7 +195,7 @@ func (db *DB) eachPart(ctx context.Context, s engine.Sweep, do func(row.Part) er
 	}
 	var parts []row.Part
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		parts, err = s.Parts(ctx, q, time.Now())
+		parts, err = s.Parts(ctx, q, db.engine.Now())
 		return err
 	})
 	if err != nil {
@@ -282,7 +282,7 @@ func (db *DB) sweepWorkers(ctx context.Context) error {
 		all, err = db.engine.Stores.Workers.List(ctx, q, "")
 		return err
 	})
-	if err != nil || len(presence.Left(all, time.Now())) == 0 {
+	if err != nil || len(presence.Left(all, db.engine.Now())) == 0 {
 		return err
 	}
 	return db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {

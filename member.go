@@ -108,7 +108,7 @@ func (m *member) renewed(s row.Membership, now time.Time) error {
 
 // renew runs a heartbeat in a new transaction. It does not begin a transaction if no heartbeat is due.
 func (m *member) renew(ctx context.Context) error {
-	if time.Now().UnixMilli() < m.renewAt.Load() {
+	if m.db.engine.Now().UnixMilli() < m.renewAt.Load() {
 		return nil
 	}
 	return m.db.engine.Write(ctx, "", engine.OpFunc(m.heartbeat))
@@ -187,7 +187,7 @@ func (m *member) ready(ctx context.Context) (bool, error) {
 	}
 	var s row.GroupState
 	err := m.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		s, err = m.db.engine.Stores.Groups.Ready(ctx, q, m.id, time.Now())
+		s, err = m.db.engine.Stores.Groups.Ready(ctx, q, m.id, m.db.engine.Now())
 		return err
 	})
 	if err == nil && !s.Ready {

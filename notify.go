@@ -64,7 +64,7 @@ func (db *DB) NotifyTx(ctx context.Context, tx Tx, channel string, payload any) 
 	if err != nil {
 		return 0, fail("notify", channel, err)
 	}
-	id, err := db.engine.Stores.Notifications.Insert(ctx, on, channel, text, time.Now())
+	id, err := db.engine.Stores.Notifications.Insert(ctx, on, channel, text, db.engine.Now())
 	return id, fail("notify", channel, err)
 }
 

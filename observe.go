@@ -3,7 +3,6 @@ package honker
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
@@ -47,7 +46,7 @@ type deaths struct {
 // report logs the dead jobs and notifies the observer. It must be called after their transaction has committed.
 func (d *deaths) report(dead []row.Death) {
 	if len(dead) > 0 {
-		d.db.traffic.Add(time.Now(), d.queue, traffic.Counts{Died: int64(len(dead))})
+		d.db.traffic.Add(d.db.engine.Now(), d.queue, traffic.Counts{Died: int64(len(dead))})
 	}
 	for _, j := range dead {
 		if d.jobs++; d.jobs <= deathLines {

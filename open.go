@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/sqlite/backend"
 )
 
@@ -26,6 +27,11 @@ func open(ctx context.Context, path string, opts *Options) (*DB, error) {
 	}
 	if err := o.refuseBubble(); err != nil {
 		return nil, err
+	}
+	if engine.Elsewhere != nil {
+		if db, err := engine.Elsewhere(ctx, path, o); db != nil || err != nil {
+			return db.(*DB), err
+		}
 	}
 	b, err := backend.Open(ctx, path, o.sqlite())
 	if err != nil {

@@ -50,7 +50,7 @@ func (j *Job[T]) SetProgress(done, total int64, note string) {
 		return
 	}
 	note = engine.CutText(note, maxProgressNote)
-	j.claim.SetProgress(row.Progress{Done: done, Total: total, Note: note, At: time.Now()})
+	j.claim.SetProgress(row.Progress{Done: done, Total: total, Note: note, At: j.q.db.engine.Now()})
 }
 
 // Checkpoint stores v as JSON with the job, so that the next attempt can read it with [Job.Checkpointed]. The
@@ -82,7 +82,7 @@ func (j *Job[T]) CheckpointTx(ctx context.Context, tx Tx, v any) error {
 	}
 	on, err := j.q.db.engine.Join(ctx, tx)
 	if err == nil {
-		err = j.saveCheckpoint(ctx, on, text, time.Now())
+		err = j.saveCheckpoint(ctx, on, text, j.q.db.engine.Now())
 	}
 	return failID("checkpoint of job", j.ID, err)
 }

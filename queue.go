@@ -169,7 +169,7 @@ func (q *queue) claimed(op *worker.ClaimOp) {
 	if len(op.Rows) > 0 {
 		q.db.traffic.Add(op.Began, q.name, claims(op))
 		q.db.opts.Observer.Claimed(observe.Claimed{
-			Queue: q.name, Worker: op.Worker, Jobs: len(op.Rows), Took: time.Since(op.Began), RawHeaders: headersOf(op.Rows),
+			Queue: q.name, Worker: op.Worker, Jobs: len(op.Rows), Took: max(0, q.db.engine.Now().Sub(op.Began)), RawHeaders: headersOf(op.Rows),
 		})
 	}
 }
@@ -199,7 +199,7 @@ func claims(op *worker.ClaimOp) traffic.Counts {
 // later attempt could not succeed. An error from the codec may be temporary, so that job is retried.
 func (q *Queue[T]) decodeOrSettle(ctx context.Context, row *row.Job) (*Job[T], error) {
 	claim := worker.ClaimOf(row)
-	claim.Made = time.Now()
+	claim.Made = q.db.engine.Now()
 	job := newJob[T](q.queue, row, claim)
 	cause := job.decode(ctx, row.Payload, &job.Args)
 	if cause == nil {
@@ -360,7 +360,7 @@ func (q *Queue[T]) CancelTx(ctx context.Context, tx Tx, id int64) (bool, error) 
 	if err != nil {
 		return false, fail("cancel", q.name, err)
 	}
-	cancelled, err := q.db.engine.Stores.Jobs.Cancel(ctx, on, q.name, id, time.Now())
+	cancelled, err := q.db.engine.Stores.Jobs.Cancel(ctx, on, q.name, id, q.db.engine.Now())
 	return cancelled, fail("cancel", q.name, err)
 }
 
@@ -389,7 +389,7 @@ func (q *Queue[T]) NextClaimAt(ctx context.Context) (next time.Time, err error) 
 		return time.Time{}, fail("find next claim", q.name, q.err)
 	}
 	err = q.db.engine.Read(ctx, func(ctx context.Context, r engine.Querier) (err error) {
-		next, err = q.db.engine.Stores.Jobs.NextClaim(ctx, r, q.name, time.Now())
+		next, err = q.db.engine.Stores.Jobs.NextClaim(ctx, r, q.name, q.db.engine.Now())
 		return err
 	})
 	return next, fail("find next claim", q.name, err)

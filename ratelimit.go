@@ -59,7 +59,7 @@ func (r *RateLimit) allow(ctx context.Context) (ok bool, window time.Time, err e
 	if err := r.db.engine.UsableToWrite(ctx, "AllowTx"); err != nil {
 		return false, time.Time{}, err
 	}
-	window = r.window(time.Now())
+	window = r.window(r.db.engine.Now())
 	used, err := r.count(ctx, window)
 	if err != nil || used >= r.limit {
 		r.warn(used)
@@ -102,7 +102,7 @@ func (r *RateLimit) AllowTx(ctx context.Context, tx Tx) (bool, error) {
 	if err != nil {
 		return false, fail("rate limit", r.name, err)
 	}
-	ok, err := r.db.engine.Stores.RateLimits.Take(ctx, on, r.name, r.window(time.Now()), r.limit)
+	ok, err := r.db.engine.Stores.RateLimits.Take(ctx, on, r.name, r.window(r.db.engine.Now()), r.limit)
 	return ok && err == nil, fail("rate limit", r.name, err)
 }
 
@@ -140,12 +140,12 @@ func (r *RateLimit) wait(ctx context.Context) error {
 		return err
 	}
 	return r.db.engine.Notifier.Until(ctx, func() (time.Duration, error) {
-		now := time.Now()
+		now := r.db.engine.Now()
 		if !r.window(now).Equal(full) {
 			if ok, full, err = r.allow(ctx); ok || err != nil {
 				return wake.Done, err
 			}
-			now = time.Now()
+			now = r.db.engine.Now()
 		}
 		return max(min(r.end(full).Sub(now), clockCheck), time.Millisecond), nil
 	}, wake.Key{Kind: wake.Closing})
@@ -157,7 +157,7 @@ func (r *RateLimit) Remaining(ctx context.Context) (int, time.Time, error) {
 	if r.err != nil {
 		return 0, time.Time{}, fail("read remaining calls of rate limit", r.name, r.err)
 	}
-	window := r.window(time.Now())
+	window := r.window(r.db.engine.Now())
 	used, err := r.count(ctx, window)
 	if err != nil {
 		return 0, time.Time{}, fail("read remaining calls of rate limit", r.name, err)

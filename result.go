@@ -41,7 +41,7 @@ func (q *Queue[T]) SaveResultTx(ctx context.Context, tx Tx, id int64, v any, ttl
 	if err != nil {
 		return failID("save result of job", id, err)
 	}
-	return failID("save result of job", id, q.db.engine.Stores.Results.Save(ctx, on, id, text, ttl, time.Now()))
+	return failID("save result of job", id, q.db.engine.Stores.Results.Save(ctx, on, id, text, ttl, q.db.engine.Now()))
 }
 
 func (q *queue) encodeResult(v any, ttl time.Duration) (string, error) {
@@ -128,7 +128,7 @@ func (db *DB) waitResult(ctx context.Context, id int64) (result string, err erro
 // fate returns the state of the job with the given ID.
 func (db *DB) fate(ctx context.Context, id int64) (fate row.Fate, err error) {
 	err = db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		fate, err = db.engine.Stores.Results.Fate(ctx, q, id, time.Now())
+		fate, err = db.engine.Stores.Results.Fate(ctx, q, id, db.engine.Now())
 		return err
 	})
 	return fate, err

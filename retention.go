@@ -137,7 +137,7 @@ func (s *stream) compact(ctx context.Context) (CompactStats, error) {
 		return c.stats, err
 	}
 	err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		c.stats.Policy, err = s.db.engine.Stores.Retentions.Cutoff(ctx, q, s.name, time.Now())
+		c.stats.Policy, err = s.db.engine.Stores.Retentions.Cutoff(ctx, q, s.name, s.db.engine.Now())
 		return err
 	})
 	if err != nil || c.stats.Policy == 0 {

@@ -31,7 +31,7 @@ func (db *DB) Scheduler() *Scheduler { return &Scheduler{db} }
 // a service may register its schedules each time it starts. A changed Spec is logged, because two processes may
 // disagree about it.
 func (s *Scheduler) Register(ctx context.Context, sch Schedule) error {
-	t, err := s.task(ctx, sch, time.Now())
+	t, err := s.task(ctx, sch, s.db.engine.Now())
 	if err != nil {
 		return fail("register schedule", sch.Name, err)
 	}
@@ -50,7 +50,7 @@ func (s *Scheduler) Register(ctx context.Context, sch Schedule) error {
 
 // RegisterTx is like [Scheduler.Register] but runs within tx.
 func (s *Scheduler) RegisterTx(ctx context.Context, tx Tx, sch Schedule) error {
-	now := time.Now()
+	now := s.db.engine.Now()
 	t, err := s.task(ctx, sch, now)
 	if err != nil {
 		return fail("register schedule", sch.Name, err)
@@ -232,7 +232,7 @@ func (s *Scheduler) next(ctx context.Context, name string, n int) ([]time.Time, 
 	if len(found) == 0 {
 		return nil, ErrNotFound
 	}
-	times, err := timesOf(found[0], time.Now(), n)
+	times, err := timesOf(found[0], s.db.engine.Now(), n)
 	if err != nil { // only another program can have written such a spec
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
@@ -365,7 +365,7 @@ func (s *Scheduler) fired(rows []row.Fire) []Fire {
 	for i, r := range rows {
 		fires[i] = Fire{Name: r.Name, Queue: r.Queue, FireAt: shown(r.At), JobID: r.Job}
 		s.db.engine.Notifier.Wake(wake.Queue(r.Queue))
-		s.db.traffic.Add(time.Now(), r.Queue, traffic.Counts{Enqueued: 1})
+		s.db.traffic.Add(s.db.engine.Now(), r.Queue, traffic.Counts{Enqueued: 1})
 		s.db.opts.Observer.Fired(fires[i])
 	}
 	return fires
@@ -425,11 +425,11 @@ func (s *Scheduler) fireDue(ctx context.Context, lock *Lock) error {
 		if err != nil {
 			return err
 		}
-		if soonest.IsZero() || soonest.After(time.Now()) {
+		if soonest.IsZero() || soonest.After(s.db.engine.Now()) {
 			s.db.engine.Notifier.WakeAt(soonest)
 			return nil
 		}
-		if err := s.tick(ctx, time.Now(), lock, func([]Fire) {}); err != nil {
+		if err := s.tick(ctx, s.db.engine.Now(), lock, func([]Fire) {}); err != nil {
 			return err
 		}
 	}

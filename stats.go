@@ -118,7 +118,7 @@ func (q *queue) keys(ctx context.Context) (keys []KeyStats, err error) {
 		return nil, q.err
 	}
 	err = q.db.engine.Read(ctx, func(ctx context.Context, r engine.Querier) error {
-		rows, err := q.db.engine.Stores.Jobs.Keys(ctx, r, q.name, maxKeys, time.Now())
+		rows, err := q.db.engine.Stores.Jobs.Keys(ctx, r, q.name, maxKeys, q.db.engine.Now())
 		keys = make([]KeyStats, len(rows))
 		for i, k := range rows {
 			keys[i] = KeyStats{

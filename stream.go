@@ -203,8 +203,34 @@ func newPublication[E any](s *stream, data []E, opts []PublishOption) (*publicat
 	return p, nil
 }
 
-// Single implements engine.Op. Publishing a single event takes a single statement.
-func (p *publication) Single() bool { return len(p.Payloads) == 1 }
+// Single implements engine.Op.
+func (p *publication) Single() bool {
+	return len(p.Payloads) == 1 || p.s.db.engine.Stores.Single
+}
+
+// MergeKey implements engine.Merges. Publications to all topics can be written together.
+func (p *publication) MergeKey() any {
+	if _, ok := p.s.db.engine.Stores.Streams.(engine.Publisher); ok {
+		return publishKey{}
+	}
+	return nil
+}
+
+type publishKey struct{}
+
+// RunMerged implements engine.Merges.
+func (p *publication) RunMerged(ctx context.Context, q engine.Querier, ops []engine.Op, now time.Time) error {
+	all := make([]row.Publication, len(ops))
+	for i, o := range ops {
+		all[i] = o.(*publication).Publication
+	}
+	offsets, err := p.s.db.engine.Stores.Streams.(engine.Publisher).PublishAll(ctx, q, all, now)
+	for i, at := range offsets {
+		o := ops[i].(*publication)
+		o.first, o.last = at[0], at[1]
+	}
+	return err
+}
 
 // Run implements engine.Op.
 func (p *publication) Run(ctx context.Context, q engine.Querier, now time.Time) (err error) {
@@ -297,7 +323,7 @@ func publishTx[E any](ctx context.Context, s *stream, tx Tx, data []E, opts []Pu
 	if err != nil {
 		return 0, 0, err
 	}
-	if err := p.Run(ctx, q, time.Now()); err != nil {
+	if err := p.Run(ctx, q, s.db.engine.Now()); err != nil {
 		return 0, 0, err
 	}
 	s.published(p.first, p.last, true)

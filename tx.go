@@ -69,7 +69,7 @@ func (db *DB) write(ctx context.Context, c carrier, op engine.OpFunc, committed 
 	if err != nil {
 		return err
 	}
-	if err := op(ctx, on, time.Now()); err != nil {
+	if err := op(ctx, on, db.engine.Now()); err != nil {
 		return err
 	}
 	succeeded = true

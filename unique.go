@@ -275,5 +275,5 @@ func (op *enqueueOp) placement() Placement {
 		return Placement{ID: op.Inserted.IDs[0], Result: PlacedNew}
 	}
 	p := op.Inserted.Places[0]
-	return Placement{ID: p.ID, Result: PlaceResult(p.Result), Of: infoOf(&p.Of, time.Now(), op.q.db.opts.Codec)}
+	return Placement{ID: p.ID, Result: PlaceResult(p.Result), Of: infoOf(&p.Of, op.q.db.engine.Now(), op.q.db.opts.Codec)}
 }

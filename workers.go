@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
@@ -308,7 +307,7 @@ func (db *DB) poolConfig(o WorkOptions) worker.Config {
 	}
 	if o.OnError != nil {
 		c.OnError = func(ctx context.Context, row *row.Job, err error) {
-			info := infoOf(row, time.Now(), db.opts.Codec)
+			info := infoOf(row, db.engine.Now(), db.opts.Codec)
 			o.OnError(ctx, &info, err)
 		}
 	}

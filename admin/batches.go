@@ -50,7 +50,7 @@ func Batches(ctx context.Context, db *honker.DB, opts *PageOptions) (*BatchPage,
 func Batch(ctx context.Context, db *honker.DB, id int64) (*BatchInfo, error) {
 	var info BatchInfo
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
-		row, found, err := s.Batches.Get(ctx, q, id, time.Now())
+		row, found, err := s.Batches.Get(ctx, q, id, clock(db))
 		if err == nil && !found {
 			err = honker.ErrNotFound
 		}
@@ -81,7 +81,7 @@ func listBatches(ctx context.Context, db *honker.DB, opts *PageOptions) (*BatchP
 	}
 	var rows []row.Batch
 	err = read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) (err error) {
-		rows, err = s.Batches.List(ctx, q, o.Order == NewestFirst, from, o.Limit+1, time.Now())
+		rows, err = s.Batches.List(ctx, q, o.Order == NewestFirst, from, o.Limit+1, clock(db))
 		return err
 	})
 	if err != nil {

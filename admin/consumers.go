@@ -111,7 +111,7 @@ func Groups(ctx context.Context, db *honker.DB) ([]GroupState, error) {
 				leftOut(db, "group", row.Topic, row.Name, row.Unreadable)
 				continue
 			}
-			state, err := stateOf(ctx, q, s, row, share(len(rows)))
+			state, err := stateOf(ctx, q, s, row, clock(db), share(len(rows)))
 			if err != nil {
 				return err
 			}
@@ -125,8 +125,8 @@ func Groups(ctx context.Context, db *honker.DB) ([]GroupState, error) {
 	return all, nil
 }
 
-func stateOf(ctx context.Context, q engine.Querier, s *engine.Stores, row row.Group, most int64) (GroupState, error) {
-	p, err := s.Groups.Progress(ctx, q, row.ID, mostMembers, time.Now())
+func stateOf(ctx context.Context, q engine.Querier, s *engine.Stores, row row.Group, now time.Time, most int64) (GroupState, error) {
+	p, err := s.Groups.Progress(ctx, q, row.ID, mostMembers, now)
 	if err != nil {
 		return GroupState{}, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
@@ -44,7 +43,7 @@ func countJobs(ctx context.Context, db *honker.DB, f JobFilter, limit int) (c ho
 		return countLying(ctx, e, sel, int64(limit))
 	}
 	err = look(ctx, e, f, func(ctx context.Context, q engine.Querier) (err error) {
-		c, err = countIn(ctx, q, e.Stores.Operators, f, sel, int64(limit))
+		c, err = countIn(ctx, q, e, f, sel, int64(limit))
 		return err
 	})
 	return c, err
@@ -63,7 +62,7 @@ func countLying(ctx context.Context, e *engine.Engine, sel row.JobSelect, limit 
 		part.Phases = narrow(sel.Phases, []row.Phase{row.PhaseDone})
 	}
 	err = e.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		queues, _, err := e.Stores.Operators.Counts(ctx, q, part, limit, time.Now())
+		queues, _, err := e.Stores.Operators.Counts(ctx, q, part, limit, e.Now())
 		if err == nil {
 			addCounts(&c, queues, part)
 		}
@@ -85,8 +84,8 @@ func addCounts(c *honker.Count, queues map[string]row.QueueCounts, sel row.JobSe
 
 // countIn scans candidates in ID order until it has counted more than limit jobs or has used up its
 // budget.
-func countIn(ctx context.Context, q engine.Querier, jobs engine.OperatorStore, f JobFilter, sel row.JobSelect, limit int64) (c honker.Count, err error) {
-	s := newScan(jobs, sel, row.NewestFirst, defaultBudget, mostStep/4, mostStep)
+func countIn(ctx context.Context, q engine.Querier, e *engine.Engine, f JobFilter, sel row.JobSelect, limit int64) (c honker.Count, err error) {
+	s := newScan(e.Stores.Operators, e.Now(), sel, row.NewestFirst, defaultBudget, mostStep/4, mostStep)
 	for !s.ended {
 		found, err := s.scan(ctx, q)
 		if err != nil {

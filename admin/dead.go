@@ -67,28 +67,28 @@ func DeadGroupsWithin(ctx context.Context, db *honker.DB, f JobFilter, newest in
 	var more bool
 	err = e.Search(ctx, func(ctx context.Context) error {
 		return e.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-			found, more, err = newestDead(ctx, q, e.Stores.Operators, f, sel, newest, budget)
+			found, more, err = newestDead(ctx, q, e.Stores.Operators, f, sel, newest, budget, e.Now())
 			return err
 		})
 	})
 	if err != nil {
 		return nil, engine.Wrap("group dead jobs", "", err)
 	}
-	return &DeadReport{Groups: group(found, time.Now()), Looked: honker.Count{N: int64(len(found)), More: more}}, nil
+	return &DeadReport{Groups: group(found, e.Now()), Looked: honker.Count{N: int64(len(found)), More: more}}, nil
 }
 
 // newestDead finds the most recently dead-lettered jobs that f selects and reports whether there may be
 // more.
-func newestDead(ctx context.Context, q engine.Querier, jobs engine.OperatorStore, f JobFilter, sel row.JobSelect, newest int, budget time.Duration) (found []row.SelectedJob, more bool, err error) {
+func newestDead(ctx context.Context, q engine.Querier, jobs engine.OperatorStore, f JobFilter, sel row.JobSelect, newest int, budget time.Duration, now time.Time) (found []row.SelectedJob, more bool, err error) {
 	if sel.IDs != nil {
-		found, err := picked(ctx, q, jobs, f, sel)
+		found, err := picked(ctx, q, jobs, f, sel, now)
 		return found[:min(len(found), newest)], len(found) > newest, err
 	}
 	size := mostStep
 	if f.searches() {
 		size /= 4 // payloads may be large
 	}
-	s := newScan(jobs, sel, row.LastDiedFirst, budget, size, mostStep)
+	s := newScan(jobs, now, sel, row.LastDiedFirst, budget, size, mostStep)
 	for !s.ended {
 		s.size = min(s.size, max(newest+1-len(found), leastDead))
 		some, err := s.scan(ctx, q)
@@ -111,8 +111,8 @@ func newestDead(ctx context.Context, q engine.Querier, jobs engine.OperatorStore
 }
 
 // picked returns the jobs among sel.IDs that f selects, most recent death first.
-func picked(ctx context.Context, q engine.Querier, jobs engine.OperatorStore, f JobFilter, sel row.JobSelect) ([]row.SelectedJob, error) {
-	found, err := jobs.Select(ctx, q, sel, minID, len(sel.IDs), time.Now())
+func picked(ctx context.Context, q engine.Querier, jobs engine.OperatorStore, f JobFilter, sel row.JobSelect, now time.Time) ([]row.SelectedJob, error) {
+	found, err := jobs.Select(ctx, q, sel, minID, len(sel.IDs), now)
 	if err != nil {
 		return nil, err
 	}

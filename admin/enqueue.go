@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"strconv"
-	"time"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
@@ -37,7 +36,7 @@ func Enqueue(ctx context.Context, db *honker.DB, queue string, payload any, opts
 			return err
 		}
 		audit := e.NewAudit(ctx, "enqueue", engine.AuditTarget("queue", queue, "job", strconv.FormatInt(id, 10)))
-		return audit.NoteOne(ctx, joined, time.Now())
+		return audit.NoteOne(ctx, joined, e.Now())
 	})
 	if err != nil {
 		return 0, err

@@ -83,7 +83,7 @@ func explain(ctx context.Context, db *honker.DB, f func(ctx context.Context, x *
 		return err
 	}
 	return e.Snapshot(ctx, func(ctx context.Context, q engine.Querier) error {
-		return f(ctx, newExplainer(e, q, time.Now()))
+		return f(ctx, newExplainer(e, q, e.Now()))
 	})
 }
 
@@ -98,7 +98,7 @@ func firstReasons(ctx context.Context, e *engine.Engine, jobs []honker.JobInfo) 
 		ids[i] = job.ID
 	}
 	err = e.Snapshot(ctx, func(ctx context.Context, q engine.Querier) error {
-		x := newExplainer(e, q, time.Now())
+		x := newExplainer(e, q, e.Now())
 		x.brief = true
 		all, err := x.jobs(ctx, ids)
 		if err != nil {

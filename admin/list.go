@@ -207,7 +207,7 @@ func (l *listing) read(ctx context.Context, q engine.Querier) (*JobPage, error) 
 	if l.filter.searches() {
 		sorted = mostStep
 	}
-	s := newScan(l.engine.Stores.Operators, l.sel, l.order, l.Budget, l.Limit+1, sorted)
+	s := newScan(l.engine.Stores.Operators, l.engine.Now(), l.sel, l.order, l.Budget, l.Limit+1, sorted)
 	s.req.After = l.after
 	at := l.after
 	p := &JobPage{Jobs: []honker.JobInfo{}}
@@ -225,7 +225,7 @@ func (l *listing) read(ctx context.Context, q engine.Querier) (*JobPage, error) 
 			p.Scanned++
 			job, picked := part.Jobs[i]
 			if picked && l.filter.matches(row.SelectedJob{LastError: job.LastError}) {
-				p.Jobs = append(p.Jobs, engine.View().Job(job, s.began, l.engine.Codec).(honker.JobInfo))
+				p.Jobs = append(p.Jobs, engine.View().Job(job, s.now, l.engine.Codec).(honker.JobInfo))
 			}
 		}
 		over := s.over()

@@ -24,7 +24,7 @@ type LockInfo struct {
 func Locks(ctx context.Context, db *honker.DB) ([]LockInfo, error) {
 	var all []LockInfo
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
-		rows, err := s.Locks.Held(ctx, q, "", time.Now())
+		rows, err := s.Locks.Held(ctx, q, "", clock(db))
 		all = make([]LockInfo, len(rows))
 		for i, row := range rows {
 			all[i] = lockOf(row)
@@ -66,7 +66,7 @@ type LeaderInfo struct {
 func Leaders(ctx context.Context, db *honker.DB) (*LeaderInfo, error) {
 	info := new(LeaderInfo)
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
-		now := time.Now()
+		now := clock(db)
 		held, err := s.Locks.Held(ctx, q, "", now)
 		if err != nil {
 			return err

@@ -25,7 +25,7 @@ type PresenceInfo struct {
 func Presences(ctx context.Context, db *honker.DB) ([]PresenceInfo, error) {
 	var all []PresenceInfo
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
-		rows, err := s.Dispatches.Presences(ctx, q, "", "", time.Now())
+		rows, err := s.Dispatches.Presences(ctx, q, "", "", clock(db))
 		all = make([]PresenceInfo, len(rows))
 		for i, row := range rows {
 			all[i] = PresenceInfo{

@@ -105,7 +105,7 @@ func Problems(ctx context.Context, db *honker.DB) ([]Problem, error) {
 	var found []Problem
 	err = e.Search(ctx, func(ctx context.Context) error {
 		return e.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-			s := &search{q: q, engine: e, now: time.Now()}
+			s := &search{q: q, engine: e, now: e.Now()}
 			err := s.all(ctx, stats)
 			found = s.found
 			return err

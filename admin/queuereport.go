@@ -74,9 +74,12 @@ func QueueReport(ctx context.Context, db *honker.DB, queue string, opts *QueueRe
 
 func queueReport(ctx context.Context, db *honker.DB, queue string, opts *QueueReportOptions) (d *QueueDetails, err error) {
 	e, noDB := engineOf(db)
-	now := time.Now()
+	if noDB != nil {
+		return nil, noDB
+	}
+	now := e.Now()
 	o, bad := opts.withDefaults(now)
-	if err := errors.Join(noDB, engine.CheckContext(ctx), bad, engine.CheckName("queue name", queue)); err != nil {
+	if err := errors.Join(engine.CheckContext(ctx), bad, engine.CheckName("queue name", queue)); err != nil {
 		return nil, err
 	}
 	err = e.Search(ctx, func(ctx context.Context) error {

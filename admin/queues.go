@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
@@ -89,6 +90,9 @@ func read(ctx context.Context, db *honker.DB, f func(ctx context.Context, q engi
 	}
 	return e.Read(ctx, func(ctx context.Context, q engine.Querier) error { return f(ctx, q, &e.Stores) })
 }
+
+// clock returns the time of db's clock. db must have an engine, as it has within read.
+func clock(db *honker.DB) time.Time { return engine.Of(db).Now() }
 
 // engineOf returns db's engine, or ErrInvalid if db is nil.
 func engineOf(db *honker.DB) (*engine.Engine, error) {

@@ -34,7 +34,7 @@ type RelayPartition struct {
 func RelayPartitions(ctx context.Context, db *honker.DB) ([]RelayPartition, error) {
 	var all []RelayPartition
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
-		now := time.Now()
+		now := clock(db)
 		rows, err := s.Relays.Blocked(ctx, q, now)
 		for _, row := range rows {
 			all = append(all, relayPartitionOf(row, now))

@@ -138,7 +138,7 @@ func (a *action) find(ctx context.Context, read readFunc) (found []row.SelectedJ
 	for after, more := int64(minID), true; more; {
 		var some []row.SelectedJob
 		err := read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-			some, err = a.engine.Stores.Operators.Select(ctx, q, a.sel, after, page, time.Now())
+			some, err = a.engine.Stores.Operators.Select(ctx, q, a.sel, after, page, a.engine.Now())
 			return err
 		})
 		if err != nil {

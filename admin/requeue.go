@@ -101,7 +101,7 @@ func requeueTx(ctx context.Context, db *honker.DB, tx honker.Tx, f JobFilter, op
 		return r, nil
 	}
 	rq.found(len(found))
-	now := time.Now()
+	now := rq.engine.Now()
 	tell, err := rq.change(ctx, on, found, now, r)
 	if err != nil {
 		return r, err
@@ -138,7 +138,7 @@ func newRequeue(ctx context.Context, db *honker.DB, f JobFilter, opts *RequeueOp
 	}
 	r := &requeue{action: a, RequeueOptions: o, actor: engine.Actor(ctx)}
 	a.limit, a.dryRun, a.change = o.Limit, o.DryRun, r.requeueSome
-	a.found = func(n int) { r.total, r.began = n, time.Now() }
+	a.found = func(n int) { r.total, r.began = n, r.engine.Now() }
 	return r, nil
 }
 

@@ -13,7 +13,8 @@ type scan struct {
 	jobs   engine.OperatorStore
 	req    row.ListRequest // request for the next step
 	budget time.Duration
-	began  time.Time // also the current time for computing job phases
+	now    time.Time // for the phases of jobs
+	began  time.Time // by the clock of the process
 	ended  bool      // no more candidates
 	size   int       // number of candidates in the next step
 	seen   int
@@ -27,14 +28,14 @@ const (
 
 // newScan returns a scan whose first step has size candidates. If the database has to sort all jobs, the
 // first step has sorted candidates instead.
-func newScan(jobs engine.OperatorStore, sel row.JobSelect, order row.Order, budget time.Duration, size, sorted int) *scan {
-	return &scan{jobs: jobs, req: row.ListRequest{JobSelect: sel, Order: order, Sorted: sorted}, budget: budget, size: size, began: time.Now()}
+func newScan(jobs engine.OperatorStore, now time.Time, sel row.JobSelect, order row.Order, budget time.Duration, size, sorted int) *scan {
+	return &scan{jobs: jobs, req: row.ListRequest{JobSelect: sel, Order: order, Sorted: sorted}, budget: budget, size: size, now: now, began: time.Now()}
 }
 
 // list returns the next candidates with complete jobs.
 func (s *scan) list(ctx context.Context, q engine.Querier) (row.ListPart, error) {
 	s.begin()
-	p, err := s.jobs.List(ctx, q, s.req, s.began)
+	p, err := s.jobs.List(ctx, q, s.req, s.now)
 	s.passed(p.Places, p.Plan, p.Ended)
 	return p, err
 }
@@ -42,7 +43,7 @@ func (s *scan) list(ctx context.Context, q engine.Querier) (row.ListPart, error)
 // scan returns the selected jobs among the next candidates, without all their details.
 func (s *scan) scan(ctx context.Context, q engine.Querier) ([]row.SelectedJob, error) {
 	s.begin()
-	p, err := s.jobs.Scan(ctx, q, s.req, s.began)
+	p, err := s.jobs.Scan(ctx, q, s.req, s.now)
 	s.passed(p.Places, p.Plan, p.Ended)
 	return p.Jobs, err
 }

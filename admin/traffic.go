@@ -83,7 +83,7 @@ func TrafficAll(ctx context.Context, db *honker.DB, since time.Time) (map[string
 func readMinutes(ctx context.Context, db *honker.DB, since time.Time,
 	list func(ctx context.Context, q engine.Querier, s engine.MinuteStore, since time.Time) ([]row.Minute, error)) (rows []row.Minute, err error) {
 	err = read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) (err error) {
-		rows, err = list(ctx, q, s.Minutes, later(since, time.Now().Add(-traffic.Kept)))
+		rows, err = list(ctx, q, s.Minutes, later(since, clock(db).Add(-traffic.Kept)))
 		return err
 	})
 	return rows, err

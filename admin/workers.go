@@ -60,7 +60,7 @@ type WorkerInfo struct {
 func Workers(ctx context.Context, db *honker.DB) ([]WorkerInfo, error) {
 	var all []WorkerInfo
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) (err error) {
-		all, err = workersOf(ctx, q, s.Workers, "", time.Now())
+		all, err = workersOf(ctx, q, s.Workers, "", clock(db))
 		return err
 	})
 	if err != nil {

@@ -112,7 +112,7 @@ func (d *Dispatcher) endKeys(ctx context.Context, id int64) (keys []wake.Key, er
 	ids := []int64{s.run}
 	if s.twins {
 		err = d.read(ctx, func(ctx context.Context, q engine.Querier) error {
-			all, err := d.store.Copies(ctx, q, id, time.Now())
+			all, err := d.store.Copies(ctx, q, id, d.engine.Now())
 			for _, c := range all {
 				if c.ID != s.run {
 					ids = append(ids, c.ID)

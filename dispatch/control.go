@@ -69,7 +69,7 @@ func (d *Dispatcher) command(ctx context.Context, verb string, t Target, c comma
 	topic := d.keys.Control(t)
 	err = d.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		told = 0
-		living, err := d.presences(ctx, tx, t, time.Now())
+		living, err := d.presences(ctx, tx, t, d.engine.Now())
 		if err != nil || len(living) == 0 {
 			return err
 		}
@@ -168,7 +168,7 @@ func (d *Dispatcher) StopJob(ctx context.Context, id int64) (stopped bool, err e
 // stopJob records the stop, cancels the job and its copies, and sends a command to the actor that
 // runs the job. holder is the control topic of that actor, or "" if no actor runs it.
 func (d *Dispatcher) stopJob(ctx context.Context, tx *sql.Tx, id int64) (stopped bool, holder string, err error) {
-	live, err := d.store.Stop(ctx, tx, id, time.Now())
+	live, err := d.store.Stop(ctx, tx, id, d.engine.Now())
 	if err != nil || len(live) == 0 {
 		return false, "", err
 	}

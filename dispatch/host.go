@@ -91,7 +91,7 @@ func (h *host) each(f func(*session)) {
 func (h *host) beat(ctx context.Context) time.Duration {
 	rows := make(map[string]*session)
 	var all []row.DispatchPresence
-	now := time.Now()
+	now := h.id.engine.Now()
 	h.each(func(s *session) {
 		if row, ok := s.presence(now); ok {
 			all, rows[row.Key] = append(all, row), s

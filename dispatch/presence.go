@@ -32,7 +32,7 @@ func (d *Dispatcher) Actors(ctx context.Context, t Target) (found []Presence, er
 		}
 	}
 	err = d.read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		found, err = d.presences(ctx, q, t, time.Now())
+		found, err = d.presences(ctx, q, t, d.engine.Now())
 		return err
 	})
 	return found, fail("list actors", t.String(), err)

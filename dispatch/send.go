@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
@@ -108,7 +107,7 @@ func (d *Dispatcher) send(ctx context.Context, tx honker.Tx, t Target, payload a
 	if err != nil {
 		return 0, err
 	}
-	now := time.Now()
+	now := d.engine.Now()
 	s := row.Sent{ReplyQueue: o.replyQueue, ReplyTopic: o.replyTopic}
 	if err := d.store.Lock(ctx, on); err != nil {
 		return 0, err

@@ -56,7 +56,7 @@ type running struct {
 
 func newSession(d *Dispatcher, id Identity, o ActorOptions) *session {
 	return &session{
-		d: d, id: id, opts: o, key: d.keys.Presence(id), token: rand.Text()[:10], started: time.Now(),
+		d: d, id: id, opts: o, key: d.keys.Presence(id), token: rand.Text()[:10], started: d.engine.Now(),
 		pool: honker.NewPool(o.Workers), signal: make(chan struct{}, 1), ended: make(chan error, 1), tasks: make(map[int64]*running),
 	}
 }
@@ -279,7 +279,7 @@ func (s *session) apply(ctx context.Context, c command) (changed bool) {
 
 // show refreshes the presence row immediately, so that others see a state change.
 func (s *session) show(ctx context.Context) {
-	r, _ := s.presence(time.Now())
+	r, _ := s.presence(s.d.engine.Now())
 	s.report(ctx, "the presence could not be refreshed for a pause", s.d.engine.Write(ctx, "", engine.SingleOp(
 		func(ctx context.Context, q engine.Querier, _ time.Time) error {
 			_, err := s.d.store.Beat(ctx, q, []row.DispatchPresence{r})

@@ -61,7 +61,7 @@ func (d *Dispatcher) status(ctx context.Context, id int64) (s Status, err error)
 	found := false
 	var reply row.DispatchReply
 	err = d.read(ctx, func(ctx context.Context, q engine.Querier) error {
-		now := time.Now()
+		now := d.engine.Now()
 		row, there, err := d.store.Status(ctx, q, d.keys.prefix(), id, now)
 		if found = there; found {
 			s = newStatus(id, row, now)

@@ -119,7 +119,7 @@ func (m *Message) check() error {
 // record stores a message's ID until its retention has passed. It returns false if the ID is
 // already there.
 func (in *Inbox) record(ctx context.Context, q engine.Querier, m *Message) (first bool, err error) {
-	now := time.Now()
+	now := in.engine.Now()
 	return in.store.Receive(ctx, q, in.opts.Source, m.ID, now, now.Add(in.opts.Retention))
 }
 

@@ -58,7 +58,7 @@ func (q *Queue) info(ctx context.Context) (QueueInfo, error) {
 		if err != nil {
 			return err
 		}
-		now := time.Now()
+		now := q.relay.engine.Now()
 		for _, row := range found.Partitions {
 			info.Partitions[row.Partition] = newPartitionInfo(row, now)
 		}

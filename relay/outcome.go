@@ -86,7 +86,7 @@ func (a *active) decideRest(o *outcome, b *Batch) {
 		o.progress.LastError = engine.Describe(o.err) // the partition's last attempt still counts as failed
 	} else {
 		o.progress.LastError = engine.Describe(o.err)
-		o.progress.RetryAt = wholeMillis(time.Now().Add(a.pause(o)))
+		o.progress.RetryAt = wholeMillis(a.now().Add(a.pause(o)))
 	}
 	// A stuck handler may keep running until its lease expires. The next message of the partition
 	// must not start earlier.
@@ -101,7 +101,7 @@ func (a *active) decideRest(o *outcome, b *Batch) {
 // when the batch was taken.
 func (a *active) putOff(o *outcome) {
 	o.progress.Attempts = a.taken.Attempts - 1
-	o.progress.RetryAt = wholeMillis(time.Now().Add(a.handler.tuning.retryBase))
+	o.progress.RetryAt = wholeMillis(a.now().Add(a.handler.tuning.retryBase))
 	if o.err == nil {
 		o.err = errLease
 	}

@@ -17,8 +17,8 @@ type active struct {
 	size     int // maximum number of messages requested
 	batch    *Batch
 	ids      []int64   // IDs of the messages; kept separately because the handler may modify the messages
-	deadline time.Time // end of the handler's ctx
-	lapses   time.Time // latest possible end of the lease
+	deadline time.Time // end of the handler's ctx, by the clock of the process
+	lapses   time.Time // latest possible end of the lease, by the clock of the backend
 	began    time.Time
 	took     time.Duration
 	returned bool // the handler has returned; guarded by Relay.mu
@@ -34,14 +34,17 @@ func newActive(h *handler, op *stepOp) *active {
 			Key: row.Key, Type: row.Type, Payload: row.Payload, CreatedAt: row.CreatedAt,
 		}
 	}
-	messages[0].Attempt = int(t.Attempts) - 1   // Attempts already counts this batch
-	deadline := op.at.Add(h.lease - h.headroom) // op.at was read before the lease was written
+	messages[0].Attempt = int(t.Attempts) - 1                               // Attempts already counts this batch
+	deadline := h.queue.relay.engine.Local(op.at.Add(h.lease - h.headroom)) // op.at was read before the lease was written
 	return &active{
 		handler: h, taken: t, size: op.size, ids: ids,
 		batch:    &Batch{messages: messages, deadline: deadline},
 		deadline: deadline, lapses: op.at.Add(h.lease),
 	}
 }
+
+// now returns the time by the clock of the backend.
+func (a *active) now() time.Time { return a.handler.queue.relay.engine.Now() }
 
 var (
 	errLease        = errors.New("the lease has ended")
@@ -219,7 +222,7 @@ func (r *run) handlerReturned(a *active) {
 // a failure to take the next batch must not prevent the save. If the outcome cannot be saved, the
 // lease expires and the messages are delivered again.
 func (r *run) settle(s *slot, a *active, ended *outcome, more bool) (next *active) {
-	ctx, cancel := context.WithDeadline(r.lasting, a.lapses.Add(worker.CancelGrace))
+	ctx, cancel := context.WithDeadline(r.lasting, r.relay.engine.Local(a.lapses.Add(worker.CancelGrace)))
 	defer cancel()
 	r.resize(a, ended)
 	op := &stepOp{run: r, slot: s, done: a, ended: ended}

@@ -92,7 +92,7 @@ func (q *Queue) SendTx(ctx context.Context, tx honker.Tx, m ...Outgoing) (ids []
 	}
 	joined, _, err := q.relay.engine.JoinThen(ctx, tx, committed, q.change())
 	if err == nil {
-		err = op.Run(ctx, joined, time.Now())
+		err = op.Run(ctx, joined, q.relay.engine.Now())
 	}
 	if err != nil {
 		return nil, q.fail("send", err)

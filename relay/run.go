@@ -263,7 +263,7 @@ func (r *run) next(ctx context.Context, s *slot) (*active, error) {
 // the next partition becomes ready.
 func (r *run) look(ctx context.Context, w row.RelayWanted) (ready bool, err error) {
 	err = r.relay.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		ready, err = r.ready(ctx, q, w, time.Now())
+		ready, err = r.ready(ctx, q, w, r.relay.engine.Now())
 		return err
 	})
 	return ready, err

@@ -34,7 +34,7 @@ func (r *run) handleTx(s *slot, a *active) (next *active) {
 		}
 		op.ended, op.want = a.outcomeOf(err), !r.draining.Load()
 		r.resize(a, op.ended)
-		if err := op.Run(context.WithoutCancel(ctx), tx, time.Now()); err != nil {
+		if err := op.Run(context.WithoutCancel(ctx), tx, r.relay.engine.Now()); err != nil {
 			return err
 		}
 		if !op.held {

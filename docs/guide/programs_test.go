@@ -37,10 +37,10 @@ const honker = "github.com/honker-go/honker"
 
 // modules are the directories whose go.mod files the programs are built with. The first module that
 // requires all imports of a program is used.
-var modules = []string{".", "examples/metrics", "tests", "examples/orm", "bench", "honkerprom", "honkerotel"}
+var modules = []string{".", "examples/metrics", "tests", "examples/orm", "bench", "honkerprom", "honkerotel", "honkerpg"}
 
 // imported lists the modules above that users import.
-var imported = []string{"honkerprom", "honkerotel"}
+var imported = []string{"honkerprom", "honkerotel", "honkerpg"}
 
 // A newcomer pastes the quick start into an empty directory and runs it twice.
 func TestReadme_QuickStart(t *testing.T) {

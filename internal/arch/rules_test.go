@@ -32,6 +32,7 @@ var mayImport = map[string][]string{
 	"internal/disk":           {},
 	"internal/cron":           {},
 	"internal/engine":         {"internal/wake", "internal/row", "internal/contain", "observe"},
+	"internal/pgcluster":      {},
 	"internal/presence":       {"internal/engine", "internal/row"},
 	"internal/row":            {},
 	"internal/sqlite":         {"internal/engine", "internal/row", "internal/wake"},
@@ -40,7 +41,7 @@ var mayImport = map[string][]string{
 	"internal/sqlite/store":   {"internal/engine", "internal/row"},
 	"internal/sqlite/watch":   {"internal/engine", "internal/sqlite", "internal/wake"},
 	"internal/storetest":      {"internal/engine", "internal/row", "internal/wake"},
-	"internal/testkit":        {"", "honkertest", "relay", "observe", "internal/disk"},
+	"internal/testkit":        {"", "honkertest", "relay", "observe", "internal/disk", "internal/engine", "internal/pgcluster", "internal/wake", "honkerpg"},
 	"internal/traffic":        {"internal/engine", "internal/row"},
 	"internal/wake":           {"internal/row"},
 	"internal/webhook":        {"internal/engine"},
@@ -66,7 +67,7 @@ var siblingMayImport = map[string][]string{
 var exportedOnly = map[string][]string{"ui": {"admin", "seal"}}
 
 // testRooms may be imported by tests only.
-var testRooms = []string{"internal/arch", "internal/storetest", "internal/testkit"}
+var testRooms = []string{"internal/arch", "internal/pgcluster", "internal/storetest", "internal/testkit"}
 
 // nestedMayImport lists the imports of nested modules beyond the root package and honkertest.
 // tests/ may also import the test helpers, internal/sqlite for stopping the library between two
@@ -75,7 +76,7 @@ var testRooms = []string{"internal/arch", "internal/storetest", "internal/testki
 var nestedMayImport = map[string][]string{
 	"cmd":        {"admin", "seal", "ui", "honkerprom"},
 	"honkerotel": {"admin"},
-	"honkerpg":   {"internal/engine", "internal/row", "internal/wake"},
+	"honkerpg":   {"internal/engine", "internal/pgcluster", "internal/row", "internal/wake"},
 	"honkerprom": {"admin"},
 	"tests":      {"internal/sqlite", "internal/testkit", "admin", "dispatch", "inbox", "relay", "ui"},
 	"bench":      {"internal/testkit", "admin", "dispatch", "relay", "ui"},

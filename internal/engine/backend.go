@@ -16,6 +16,10 @@ type Backend interface {
 	// Name returns the database name to use in logs and errors, such as a file path.
 	Name() string
 
+	// Now returns the time of the clock that the database's rows are compared with. Times of different
+	// processes agree, although the clocks of their machines may differ. Write passes this time to ops.
+	Now() time.Time
+
 	// Write commits op, alone or in a transaction with other ops. It blocks until it has the write lock. It fails if
 	// ctx ends or the busy timeout elapses (ErrBusy) before op starts. Once op has started, Write returns its actual
 	// outcome. Commits are reported to the watcher.
@@ -101,4 +105,14 @@ type Op interface {
 	Run(ctx context.Context, q Querier, now time.Time) error
 	// Single reports whether Run executes a single statement, which the database undoes by itself.
 	Single() bool
+}
+
+// Merges is an Op that a backend may write together with ops of other callers, in a single statement.
+type Merges interface {
+	Op
+	// MergeKey identifies the ops that may share a statement. It returns nil if this op must be written by itself.
+	MergeKey() any
+	// RunMerged runs ops, whose keys equal this op's, as Run does, in a single statement. If it fails, all of them
+	// are undone.
+	RunMerged(ctx context.Context, q Querier, ops []Op, now time.Time) error
 }

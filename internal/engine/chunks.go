@@ -72,7 +72,7 @@ func (e *Engine) InChunks(ctx context.Context, s Sweep, part row.Part, age time.
 	for {
 		var ids []int64
 		err := e.Read(ctx, func(ctx context.Context, q Querier) (err error) {
-			ids, err = s.Find(ctx, q, part, time.Now().Add(-age), foundRows)
+			ids, err = s.Find(ctx, q, part, e.Now().Add(-age), foundRows)
 			return err
 		})
 		if err != nil || len(ids) == 0 {

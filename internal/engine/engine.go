@@ -65,9 +65,18 @@ func New(b Backend, c Config) *Engine {
 		Reader:     c.Looks,
 		Woke:       c.Woke,
 		Watch:      b.Watch,
+		Now:        b.Now,
 	})
 	return e
 }
+
+// Now returns the time of the backend's clock. Times that are stored, or compared with stored times, must come from it;
+// time.Now is for durations within the process and for deadlines of a ctx.
+func (e *Engine) Now() time.Time { return e.Backend.Now() }
+
+// Local returns the time of the process's clock at which the backend's clock will show t. It is for timers and
+// deadlines of a ctx.
+func (e *Engine) Local(t time.Time) time.Time { return wake.Local(t, e.Now) }
 
 // Enter registers a loop that Close will wait for. The returned ctx also ends when Close is called, with ErrClosed as
 // its cause. The caller must call leave when the loop has ended.

@@ -80,7 +80,7 @@ func Final(err error) bool {
 	return errors.Is(err, ErrClosed) || errors.Is(err, ErrDatabaseReplaced)
 }
 
-// Database errors. The root package exports them, except ErrUncertain: a file never returns it.
+// Database errors. The root package exports them.
 var (
 	ErrBusy             = errors.New("the database is busy")
 	ErrInvalid          = errors.New("invalid argument")

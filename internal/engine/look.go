@@ -59,7 +59,7 @@ func (e *Engine) Stats(ctx context.Context, queue string) (all []QueueStats, err
 		return nil, err
 	}
 	err = e.Read(ctx, func(ctx context.Context, q Querier) error {
-		pauses, err := e.Stores.Pauses.All(ctx, q, time.Now())
+		pauses, err := e.Stores.Pauses.All(ctx, q, e.Now())
 		if err != nil {
 			return err
 		}
@@ -87,7 +87,7 @@ func (e *Engine) withLimits(ctx context.Context, q Querier, heads []row.QueueHea
 		if !limited {
 			continue
 		}
-		now := time.Now()
+		now := e.Now()
 		next, err := e.Stores.Jobs.NextClaim(ctx, q, h.Queue, now)
 		if err != nil {
 			return nil, err
@@ -137,7 +137,7 @@ const (
 // heads returns a queue's times, or all queues' times if queue is "".
 func (e *Engine) heads(ctx context.Context, queue string) (heads []row.QueueHead, err error) {
 	read := func(ctx context.Context, q Querier) (err error) {
-		heads, err = e.Stores.Operators.Heads(ctx, q, queuesOf(queue), time.Now())
+		heads, err = e.Stores.Operators.Heads(ctx, q, queuesOf(queue), e.Now())
 		return err
 	}
 	if s, err := e.liveScope(ctx); err != nil || s != nil || e.moment(ctx) != nil || queue != "" {
@@ -242,7 +242,8 @@ func queuesOf(queue string) []string {
 // counted holds counts and the time at which they were taken.
 type counted struct {
 	counts map[string]row.QueueCounts
-	at     time.Time
+	at     time.Time // by the clock of the backend
+	began  time.Time // by the clock of the process, as is until
 	until  time.Time // the counts may be used until then
 }
 
@@ -274,7 +275,7 @@ func (e *Engine) counts(ctx context.Context, queue string) (c counted, err error
 	}
 	c, cost, err := e.count(ctx, queue)
 	if err == nil && cost >= freshCost {
-		c.until = time.Now().Add(countShare * time.Since(c.at))
+		c.until = time.Now().Add(countShare * time.Since(c.began))
 		e.lastCounts.Store(queue, c)
 	}
 	return c, err
@@ -283,7 +284,7 @@ func (e *Engine) counts(ctx context.Context, queue string) (c counted, err error
 // count counts a queue's jobs again. cost is the number of index entries read.
 func (e *Engine) count(ctx context.Context, queue string) (c counted, cost int64, err error) {
 	err = e.Read(ctx, func(ctx context.Context, q Querier) (err error) {
-		c.at = time.Now()
+		c.at, c.began = e.Now(), time.Now()
 		c.counts, cost, err = e.Stores.Operators.Counts(ctx, q, row.JobSelect{Queues: queuesOf(queue), Phases: row.StatsPhases}, int64(e.CountLimit), c.at)
 		return err
 	})

@@ -20,6 +20,8 @@ type slowCounts struct {
 	taken int
 }
 
+func (*slowCounts) Now() time.Time { return time.Now() }
+
 func (s *slowCounts) Read(ctx context.Context, _ bool, f func(context.Context, Querier) error) error {
 	return f(ctx, nil)
 }

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"database/sql"
+	"log/slog"
 	"time"
 
 	"github.com/honker-go/honker/internal/row"
@@ -17,6 +19,38 @@ func Register(f func(db any) *Engine) { of = f }
 // Of returns db's engine. db must be a *honker.DB: Of panics on any other type, because that is a
 // bug in this module. Of is for packages in this module that build on the root package.
 func Of(db any) *Engine { return of(db) }
+
+// Database is an open database, from which NewDB makes a DB.
+type Database struct {
+	Backend Backend
+	Stores  Stores
+	Pool    func() *sql.DB // the application's pool
+	Looks   *sql.DB        // the pool on which the notifier queries the effects of a commit
+}
+
+// Settings holds the options of a DB that its backend needs, with their defaults.
+type Settings struct {
+	Logger      *slog.Logger
+	BusyTimeout time.Duration
+	ReadOnly    bool
+}
+
+var newDB func(options any, open func(Settings) (Database, error)) (db any, err error)
+
+// RegisterNew sets the function that NewDB calls. The root package calls it when it is initialised.
+func RegisterNew(f func(options any, open func(Settings) (Database, error)) (db any, err error)) {
+	newDB = f
+}
+
+// NewDB returns a *honker.DB for the database that open opens. options must be a honker.Options; NewDB checks it
+// before it calls open. It is for modules of this repository with other databases.
+func NewDB(options any, open func(Settings) (Database, error)) (db any, err error) {
+	return newDB(options, open)
+}
+
+// Elsewhere opens a DB on another database in place of the file at path, or returns nil to open the file. It is nil
+// outside of this module's tests, which it runs on a second database.
+var Elsewhere func(ctx context.Context, path string, options any) (db any, err error)
 
 // Views holds functions that convert rows to honker.JobInfo and honker.QueueStats, which are defined in the root
 // package. now is the time as of which a job is described, and c is the DB's codec for job arguments.

@@ -39,6 +39,10 @@ type Stores struct {
 
 	Wake wake.Statements // queries for the notifier
 
+	// Single is set if a Step, an Insert of jobs without a unique key and without links, and a Publish are a single
+	// statement each. Otherwise only the plain forms of an Insert and a Publish of a single row are.
+	Single bool
+
 	// Refused reports whether an error means that a database constraint or trigger rejected a
 	// write.
 	Refused func(error) bool
@@ -135,6 +139,19 @@ type JobStore interface {
 	// ReleaseUnique takes a unique key from the job that holds it. A job that was waiting for that job to end
 	// may then run. ReleaseUnique returns false if the key was free.
 	ReleaseUnique(ctx context.Context, q Querier, queue, key string, now time.Time) (bool, error)
+}
+
+// Inserter is a JobStore that can insert jobs of several queues in a single statement.
+type Inserter interface {
+	// InsertAll runs several plain inserts. It returns the IDs of each, in the order of its payloads. The IDs of a
+	// later insert are larger.
+	InsertAll(ctx context.Context, q Querier, all []*row.Insert, now time.Time) (ids [][]int64, err error)
+}
+
+// Publisher is a StreamStore that can append events to several topics in a single statement.
+type Publisher interface {
+	// PublishAll runs several publications and returns the first and last offset of each.
+	PublishAll(ctx context.Context, q Querier, all []row.Publication, now time.Time) (offsets [][2]int64, err error)
 }
 
 // OperatorStore lets operators list, count, explain and bulk-change jobs.

@@ -19,7 +19,7 @@ import (
 func this(t *testing.T) row.Process {
 	t.Helper()
 	var put []row.Worker
-	r := presence.NewRegister(nil, func() {})
+	r := presence.NewRegister(nil, time.Now, func() {})
 	defer r.Enter("w", []string{"jobs"}, 1)()
 	require.True(t, r.Take(true))
 	put = presence.Put(r)

@@ -25,7 +25,8 @@ const (
 // commits, or in a separate commit soon after a loop starts and when it ends.
 type Register struct {
 	store engine.WorkerStore
-	flush func() // writes due rows in a separate commit
+	now   func() time.Time // the clock of the backend
+	flush func()           // writes due rows in a separate commit
 
 	due atomic.Bool // the next commit carries changes
 
@@ -56,16 +57,16 @@ type change struct {
 	ended     chan struct{}
 }
 
-// NewRegister returns a Register that calls flush, either on a separate goroutine or on the goroutine of a loop that
+// NewRegister returns a Register that takes the time from now. It calls flush, either on a separate goroutine or on the goroutine of a loop that
 // is ending. flush must call Take and write the changes.
-func NewRegister(store engine.WorkerStore, flush func()) *Register {
-	return &Register{store: store, flush: flush, running: make(map[key]*loop), written: make(map[key]row.Worker)}
+func NewRegister(store engine.WorkerStore, now func() time.Time, flush func()) *Register {
+	return &Register{store: store, now: now, flush: flush, running: make(map[key]*loop), written: make(map[key]row.Worker)}
 }
 
 // Enter registers a loop that is starting. The caller must call leave after the loop has ended. leave waits briefly
 // for the row to be deleted.
 func (r *Register) Enter(worker string, queues []string, slots int) (leave func()) {
-	now := time.Now()
+	now := r.now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, queue := range queues {
@@ -106,7 +107,7 @@ func (r *Register) leave(worker string, queues []string) {
 func (r *Register) leftRows() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.changeLocked(time.Now()).drop) > 0
+	return len(r.changeLocked(r.now()).drop) > 0
 }
 
 // soonLocked schedules a write of the pending changes, with another commit or in a separate commit.
@@ -170,7 +171,7 @@ func (r *Register) Take(alone bool) bool {
 	}
 	r.due.Store(false)
 	r.stopLocked()
-	c := r.changeLocked(time.Now())
+	c := r.changeLocked(r.now())
 	if len(c.put) == 0 && len(c.drop) == 0 {
 		return false
 	}
@@ -211,7 +212,7 @@ func (r *Register) committedLocked(c *change) {
 		delete(r.written, key{row.ID, row.Queue})
 	}
 	if c.all {
-		r.seen = time.Now()
+		r.seen = r.now()
 	}
 }
 

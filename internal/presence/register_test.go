@@ -74,7 +74,7 @@ func bubble(t *testing.T, fn func(t *testing.T, r *presence.Register, f *file)) 
 	synctest.Test(t, func(t *testing.T) {
 		f := &file{all: make(map[string]row.Worker)}
 		var r *presence.Register
-		r = presence.NewRegister(nil, func() { f.carry(r, true) })
+		r = presence.NewRegister(nil, time.Now, func() { f.carry(r, true) })
 		fn(t, r, f)
 		r.Close()
 	})

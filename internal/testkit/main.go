@@ -1,6 +1,8 @@
 package testkit
 
 import (
+	"fmt"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -13,5 +15,11 @@ func Main(m *testing.M, children map[string]func()) {
 	RunChild(children)
 	UseSeed()
 	NoDisk()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if err := stopServer(); err != nil {
+			fmt.Fprintln(os.Stderr, "testkit:", err)
+			code = max(code, 1)
+		}
+		os.Exit(code)
+	}))
 }

@@ -59,7 +59,7 @@ type Watcher interface {
 	RemoveWaiter(Signals)
 	Committed()         // reports a commit by this process
 	Raise(Signals)      // wakes the waiters for these signals in all processes
-	WakeAt(t time.Time) // requests a check at t even without a commit
+	WakeAt(t time.Time) // requests a check at t, by the process's clock, even without a commit
 	Close() error
 }
 
@@ -74,6 +74,7 @@ type Config struct {
 	Watch      func(Events) Watcher
 	Reader     *sql.DB
 	Statements Statements
+	Now        func() time.Time                // the clock that stored times are compared with
 	Woke       func(cause string, waiters int) // called after each change that woke waiters
 }
 
@@ -287,11 +288,18 @@ func (n *Notifier) pageOf(kind Kind) int {
 	return max(tailPage, n.keys[kind])
 }
 
-// WakeAt requests a check at wall clock time t. The zero time is ignored.
+// WakeAt requests a check at t, a time by the clock of stored times. The zero time is ignored.
 func (n *Notifier) WakeAt(t time.Time) {
 	if !t.IsZero() {
-		n.watcher.WakeAt(t)
+		// The watcher must see when the wall clock is set, which a monotonic reading would hide.
+		n.watcher.WakeAt(Local(t, n.cfg.Now).Round(0))
 	}
+}
+
+// Local returns the time of the process's clock at which the clock now will show t.
+func Local(t time.Time, now func() time.Time) time.Time {
+	left := t.Sub(now()) // first, so that the result is never early
+	return time.Now().Add(left)
 }
 
 // Err returns the reason why waits can no longer succeed, or nil.
@@ -354,7 +362,7 @@ func (n *Notifier) changed(cause Reason, signals Signals) (woken int) {
 // ask wakes the waiters for the names that the sources report as ready. If a source fails, ask wakes all waiters of
 // its kind, so that each of them encounters the error and can return it.
 func (n *Notifier) ask(ctx context.Context, q row.Querier, signals Signals) (woken int) {
-	now := time.Now() // the same time for all sources, as in a transaction
+	now := n.cfg.Now() // the same time for all sources, as in a transaction
 	for kind := range kinds {
 		ready := n.sources.ask[kind]
 		if ready == nil || !n.awaited(kind, signals) {

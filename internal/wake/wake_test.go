@@ -51,6 +51,7 @@ func newNotifier(t *testing.T) (*Notifier, *fakeWatcher) {
 	n := New(Config{
 		Watch:      func(Events) Watcher { return w },
 		Statements: testStatements,
+		Now:        time.Now,
 	})
 	return n, w
 }

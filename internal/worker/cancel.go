@@ -177,7 +177,7 @@ func (p *Pool) cancelGone(ctx context.Context, jobs []*activeJob) {
 	if err != nil || len(gone) == 0 {
 		return
 	}
-	now := time.Now().Unix() // after the read: a claim that still holds now also held then
+	now := p.source.Engine.Now().Unix() // after the read: a claim that still holds now also held then
 	p.cancel(func(j *activeJob) bool {
 		return slices.Contains(jobs, j) && slices.Contains(gone, j.claim.ID) && j.claim.holds(now) && !j.claim.ended() && !j.returned
 	})

@@ -105,7 +105,7 @@ type InsertOp struct {
 // use inside a transaction, for the error.
 func (op *InsertOp) Commit(ctx context.Context, s *Source, txForm string) (handed int, err error) {
 	op.source = s
-	op.handOver = op.Delay <= 0 && !op.RunAt.After(time.Now()) && op.Unique == nil && op.Key == "" && op.Links == nil &&
+	op.handOver = op.Delay <= 0 && !op.RunAt.After(s.Engine.Now()) && op.Unique == nil && op.Key == "" && op.Links == nil &&
 		!s.Handoffs.idle.Empty(op.Queue)
 	err = s.Engine.Write(ctx, txForm, op)
 	if err != nil {
@@ -116,10 +116,40 @@ func (op *InsertOp) Commit(ctx context.Context, s *Source, txForm string) (hande
 	return handed, err
 }
 
-// Single implements engine.Op. A handoff needs an explicit transaction. Without it, Run would get the
-// time before the wait for the writer, and the wait would shorten the lease.
+// Single implements engine.Op. In a file, a handoff needs an explicit transaction. Without it, Run would get the time
+// before the wait for the writer, and the wait would shorten the lease.
 func (op *InsertOp) Single() bool {
+	if op.source.Engine.Stores.Single {
+		return op.Unique == nil && op.Links == nil
+	}
 	return len(op.Payloads) == 1 && !op.handOver && op.Plain()
+}
+
+// MergeKey implements engine.Merges. Jobs of any queues can be inserted together if they are plain.
+func (op *InsertOp) MergeKey() any {
+	if _, ok := op.source.Engine.Stores.Jobs.(engine.Inserter); !ok || op.handOver || !op.Plain() {
+		return nil
+	}
+	return insertKey{}
+}
+
+type insertKey struct{}
+
+// RunMerged implements engine.Merges.
+func (op *InsertOp) RunMerged(ctx context.Context, q engine.Querier, ops []engine.Op, now time.Time) error {
+	all := make([]*row.Insert, len(ops))
+	for i, o := range ops {
+		all[i] = &o.(*InsertOp).Insert
+	}
+	ids, err := op.source.Engine.Stores.Jobs.(engine.Inserter).InsertAll(ctx, q, all, now)
+	if err != nil {
+		return err
+	}
+	for i, o := range ops {
+		o := o.(*InsertOp)
+		o.At, o.Inserted = now, row.Inserted{IDs: ids[i]}
+	}
+	return nil
 }
 
 // Run implements engine.Op.

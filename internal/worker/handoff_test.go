@@ -6,13 +6,21 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 )
+
+// clockOnly is an engine that has nothing but a clock.
+var clockOnly = &engine.Engine{Backend: processTime{}}
+
+type processTime struct{ engine.Backend }
+
+func (processTime) Now() time.Time { return time.Now() }
 
 // A claim that is withdrawn leaves nothing behind in any of its queues.
 func TestHandoffs_Remove_EveryQueue(t *testing.T) {
 	var h Handoffs
-	s := &Source{Queues: []string{"a", "b", "c"}}
+	s := &Source{Engine: clockOnly, Queues: []string{"a", "b", "c"}}
 	for range 3 {
 		h.remove(h.add(s.NewClaim("w", 1, time.Minute)))
 	}
@@ -25,7 +33,7 @@ func TestHandoffs_Remove_EveryQueue(t *testing.T) {
 // a claim that was taken leaves nothing behind.
 func TestHandoffs_Take_OtherQueue(t *testing.T) {
 	var h Handoffs
-	s := &Source{Queues: []string{"a", "b"}}
+	s := &Source{Engine: clockOnly, Queues: []string{"a", "b"}}
 	first, second := h.add(s.NewClaim("first", 1, time.Minute)), h.add(s.NewClaim("second", 1, time.Minute))
 	now := time.Now().Add(time.Hour)
 	require.Same(t, first, h.take("b", now))
@@ -43,7 +51,7 @@ func TestHandoffs_Take_OtherQueue(t *testing.T) {
 // The claim of a handoff begins at the enqueue, and not when the worker became idle. Its jobs were ready then.
 func TestHandoffs_Take_Began(t *testing.T) {
 	var h Handoffs
-	s := &Source{Queues: []string{"a"}}
+	s := &Source{Engine: clockOnly, Queues: []string{"a"}}
 	idle, now := h.add(s.NewClaim("w", 1, time.Minute)), time.Now().Add(time.Hour)
 	require.Same(t, idle, h.take("a", now))
 	require.NotNil(t, idle.offer(1))
@@ -54,7 +62,7 @@ func TestHandoffs_Take_Began(t *testing.T) {
 // Jobs that were handed over count as turns of their queue, so the other queue has the next turn.
 func TestClaimOp_Committed_HandoffTakesTurn(t *testing.T) {
 	names := []string{"a", "b"}
-	s := &Source{Queues: names, Lanes: row.InTurns(names, []int{1, 1})}
+	s := &Source{Engine: clockOnly, Queues: names, Lanes: row.InTurns(names, []int{1, 1})}
 	c := s.NewClaim("w", 1, time.Minute)
 	c.handedOver, c.Rows = true, []*row.Job{{Queue: "a"}}
 	want := row.Advance(s.Lanes, c.Rows)
@@ -68,7 +76,7 @@ func TestClaimOp_Committed_HandoffTakesTurn(t *testing.T) {
 func TestRunning_EveryQueue(t *testing.T) {
 	for _, queue := range []string{"a", "b", "c"} {
 		var r Running
-		p := NewPool(&Source{Queues: []string{"a", "b", "c"}}, Config{WorkerID: "w", Workers: 1})
+		p := NewPool(&Source{Engine: clockOnly, Queues: []string{"a", "b", "c"}}, Config{WorkerID: "w", Workers: 1})
 		require.False(t, r.add(p))
 		j := &activeJob{claim: &Claim{}}
 		j.claim.ID = 7

@@ -107,10 +107,10 @@ func (p *Pool) handlerContext(j *activeJob) (context.Context, context.CancelFunc
 	if j.cancelled {  // after the check in runJob
 		cancel(ErrCancelled)
 	}
-	j.claim.Began = time.Now()
+	j.claim.Began, j.claim.Made = time.Now(), p.source.Engine.Now()
 	j.claim.started.Store(true)
-	j.claim.Wait = max(0, j.claim.Began.Sub(j.ready)) // times in the file are whole seconds
-	p.mu.Unlock()                                     // locked, because the drain may report this handler
+	j.claim.Wait = max(0, j.claim.Made.Sub(j.ready)) // times in the file are whole seconds
+	p.mu.Unlock()                                    // locked, because the drain may report this handler
 	timeout := j.handler.Timeout
 	if timeout <= 0 {
 		return ctx, func() { cancel(nil) }

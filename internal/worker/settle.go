@@ -37,8 +37,8 @@ type Claim struct {
 	until    atomic.Int64 // end of the lease as last known, in Unix seconds
 
 	Wait  time.Duration // time that the job was ready before its handler started
-	Began time.Time     // start of the handler; zero outside a pool
-	Made  time.Time     // outside a pool: when the caller received the job
+	Began time.Time     // start of the handler by the clock of the process; zero outside a pool
+	Made  time.Time     // by the clock of the backend: start of the handler, or outside a pool when the caller received the job
 }
 
 // Ran returns how long the handler has run. It is 0 if there is no handler.
@@ -195,9 +195,7 @@ func (s *SettleOp) prepare() *row.Settlement {
 	s.Running = c.Pooled && c.started.Load() && !c.returned.Load()
 	if s.Outcome == Retried || s.Outcome == Died {
 		s.Log = c.log.Load().String()
-		if s.Start = c.Began; s.Start.IsZero() {
-			s.Start = c.Made
-		}
+		s.Start = c.Made
 	}
 	return &s.Settlement
 }

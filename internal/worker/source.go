@@ -40,7 +40,7 @@ type ClaimOp struct {
 	Want   int
 	Hold   time.Duration
 
-	Began time.Time
+	Began time.Time   // by the clock of the backend
 	Rows  []*row.Job  // after Run
 	Dead  []row.Death // after Run: jobs that were dead-lettered instead of claimed
 
@@ -64,7 +64,7 @@ func (c *ClaimOp) ReadyAt(job *row.Job) time.Time {
 // NewClaim returns a claim of up to want jobs for worker, with a lease of hold. It does not run the
 // claim.
 func (s *Source) NewClaim(worker string, want int, hold time.Duration) *ClaimOp {
-	return &ClaimOp{source: s, Worker: worker, Want: want, Hold: hold, Began: time.Now()}
+	return &ClaimOp{source: s, Worker: worker, Want: want, Hold: hold, Began: s.Engine.Now()}
 }
 
 // Run implements engine.Op. The lease begins at the time of the transaction, so that the wait for
@@ -126,9 +126,8 @@ func (c *ClaimOp) of(queue string) *ClaimOp {
 	return &part
 }
 
-// Single implements engine.Op. It returns false, because a claim also settles expired claims, with
-// separate statements.
-func (c *ClaimOp) Single() bool { return false }
+// Single implements engine.Op.
+func (c *ClaimOp) Single() bool { return c.source.Engine.Stores.Single }
 
 // full reports whether there may be more jobs than were claimed.
 func (c *ClaimOp) full() bool { return c.more || c.Want > 0 && len(c.Rows) == c.Want }
@@ -157,7 +156,7 @@ func (s *Source) ClaimFailed(ctx context.Context, err error) {
 // Ready reports whether a claim would find something to do. It reads without the write lock.
 func (s *Source) Ready(ctx context.Context) (ready bool, err error) {
 	err = s.Engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		states, err := s.Engine.Stores.Jobs.States(ctx, q, s.Queues, false, time.Now())
+		states, err := s.Engine.Stores.Jobs.States(ctx, q, s.Queues, false, s.Engine.Now())
 		ready = soonest(states).Ready
 		return err
 	})
@@ -168,7 +167,7 @@ func (s *Source) Ready(ctx context.Context) (ready bool, err error) {
 // when. It costs more than Ready and should be called only before a wait.
 func (s *Source) state(ctx context.Context) (state row.QueueState, err error) {
 	err = s.Engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		states, err := s.Engine.Stores.Jobs.States(ctx, q, s.Queues, true, time.Now())
+		states, err := s.Engine.Stores.Jobs.States(ctx, q, s.Queues, true, s.Engine.Now())
 		if err == nil {
 			s.Limits.saw(states)
 		}

@@ -21,43 +21,51 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Options configures a Backend. All fields are required.
+// Options configures a Backend. Fields without a comment on their zero value are required.
 type Options struct {
 	Schema      pgsql.Schema
-	Conns       int           // maximum number of connections
 	BusyTimeout time.Duration // maximum time that Write waits for other transactions
 	Logger      *slog.Logger
+
+	Pool   *sql.DB        // for honker's own statements
+	App    func() *sql.DB // the application's pool, which may be the same
+	Close  func() error   // closes the pools that belong to the Backend; nil if none does
+	NoMake bool           // the schema must exist: it is neither created nor brought up to date
 }
 
 // Backend gives access to a schema of a PostgreSQL database. It has the methods of engine.Backend except Watch, which
 // does not exist yet.
 type Backend struct {
-	name  string
-	opts  Options
-	pool  *sql.DB
-	clock clock
-	where string   // the database and schema, as sqlWhere returns them
-	own   sync.Map // transactions of Begin, by their *sql.Tx
+	name   string
+	opts   Options
+	pool   *sql.DB
+	clock  clock
+	where  string   // the database and schema, as sqlWhere returns them
+	own    sync.Map // transactions of Begin, by their *sql.Tx
+	merger merger
 }
 
-// Open connects to a database and brings its schema up to date. ctx bounds the call.
+// Open prepares a Backend on a database. It brings the schema up to date, unless o.NoMake is set. ctx bounds the call.
+// If Open fails, it closes the pools.
 func Open(ctx context.Context, config *pgx.ConnConfig, o Options) (*Backend, error) {
-	pool := stdlib.OpenDB(*config)
-	pool.SetMaxOpenConns(o.Conns)
-	pool.SetMaxIdleConns(o.Conns)
-	b := &Backend{name: fmt.Sprintf("%s:%d/%s/%s", config.Host, config.Port, config.Database, o.Schema), opts: o, pool: pool}
+	b := &Backend{name: fmt.Sprintf("%s:%d/%s/%s", config.Host, config.Port, config.Database, o.Schema), opts: o, pool: o.Pool}
+	b.merger.backend = b
 	if err := b.prepare(ctx); err != nil {
-		return nil, errors.Join(b.explain(err), pool.Close())
+		return nil, errors.Join(b.explain(err), b.Close())
 	}
 	return b, nil
 }
 
 // prepare brings the schema up to date, and reads the clock and the identity of the database.
 func (b *Backend) prepare(ctx context.Context) error {
-	if err := pgstore.Bootstrap(ctx, b.pool, b.opts.Schema); err != nil {
+	bring := pgstore.Bootstrap
+	if b.opts.NoMake {
+		bring = pgstore.Current
+	}
+	err := bring(ctx, b.pool, b.opts.Schema)
+	if err != nil {
 		return err
 	}
-	var err error
 	if b.where, err = pgstore.Where(ctx, b.pool, b.opts.Schema); err != nil {
 		return err
 	}
@@ -67,29 +75,41 @@ func (b *Backend) prepare(ctx context.Context) error {
 // Name implements engine.Backend.
 func (b *Backend) Name() string { return b.name }
 
-// SQL returns the pool.
-func (b *Backend) SQL() *sql.DB { return b.pool }
-
 // Close implements engine.Backend.
-func (b *Backend) Close() error { return b.pool.Close() }
+func (b *Backend) Close() error {
+	if b.opts.Close == nil {
+		return nil
+	}
+	return b.opts.Close()
+}
 
-// Now returns the time of the server.
+// Now implements engine.Backend. It returns the time of the server.
 func (b *Backend) Now() time.Time { return b.clock.now() }
 
 // Write implements engine.Backend. It returns ErrUncertain if the connection was lost before the server has answered a
 // commit. An op that other transactions were in the way of runs again until the busy timeout has passed.
 func (b *Backend) Write(ctx context.Context, op engine.Op) error {
+	if m, ok := op.(engine.Merges); ok && m.MergeKey() != nil {
+		if err := b.merger.write(ctx, m); err != errAlone {
+			return b.explain(err)
+		}
+	}
+	return b.explain(b.writeAlone(ctx, op))
+}
+
+// writeAlone writes op in a statement or transaction of its own.
+func (b *Backend) writeAlone(ctx context.Context, op engine.Op) error {
 	end := time.Now().Add(b.opts.BusyTimeout)
 	for try := 0; ; try++ {
 		err := b.write(ctx, op)
 		if !pgsql.Passing(err) || ctx.Err() != nil || time.Now().After(end) {
-			return b.explain(err)
+			return err
 		}
 		pause := time.NewTimer(rand.N(min(time.Millisecond<<try, 50*time.Millisecond)))
 		select {
 		case <-ctx.Done():
 			pause.Stop()
-			return b.explain(err)
+			return err
 		case <-pause.C:
 		}
 	}
@@ -122,19 +142,21 @@ func (b *Backend) write(ctx context.Context, op engine.Op) error {
 }
 
 // transaction runs op in a transaction on conn.
-func (b *Backend) transaction(ctx context.Context, conn *sql.Conn, op engine.Op, left *pgsql.Work, now time.Time) error {
-	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-	if err != nil {
+func (b *Backend) transaction(ctx context.Context, conn *sql.Conn, op engine.Op, left *pgsql.Work, now time.Time) (err error) {
+	if err := pgstore.Begin(ctx, conn, b.opts.BusyTimeout); err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // does nothing after Commit
-	if err := pgstore.LimitLocks(ctx, tx, b.opts.BusyTimeout); err != nil {
+	open := true
+	defer func() { // also if op panics
+		if open {
+			err = errors.Join(err, pgstore.Rollback(ctx, conn))
+		}
+	}()
+	if err := op.Run(ctx, session{conn, left}, now); err != nil {
 		return err
 	}
-	if err := op.Run(ctx, session{tx, left}, now); err != nil {
-		return err
-	}
-	return uncertain(tx.Commit())
+	open = false
+	return uncertain(pgstore.Commit(ctx, conn))
 }
 
 // session is the Querier of an op. It collects the work that the op leaves for the time after its commit.
@@ -193,7 +215,7 @@ func (b *Backend) Read(ctx context.Context, oneMoment bool, f func(context.Conte
 
 // Begin implements engine.Backend. Several transactions may be open at a time.
 func (b *Backend) Begin(ctx context.Context) (engine.Tx, error) {
-	tx, err := b.pool.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	tx, err := b.opts.App().BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return nil, b.explain(err)
 	}

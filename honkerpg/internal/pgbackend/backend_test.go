@@ -57,7 +57,7 @@ type cutter struct {
 // matches reports whether p is the message.
 func (c *cutter) matches(p []byte) bool {
 	on, _ := c.on.Load().(string)
-	return bytes.Contains(p, []byte(cmp.Or(on, "commit\x00")))
+	return bytes.Contains(bytes.ToLower(p), []byte(cmp.Or(on, "commit\x00")))
 }
 
 func (c *cutter) dial(ctx context.Context, network, address string) (net.Conn, error) {

@@ -3,6 +3,7 @@
 package pgbackend_test
 
 import (
+	"database/sql"
 	"log/slog"
 	"regexp"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker/honkerpg/internal/pgbackend"
@@ -30,16 +32,19 @@ func (unwatched) Watch(wake.Events) wake.Watcher { panic("there is no watcher ye
 // exist lists the suites of the stores that exist. Extend it with each store.
 var exist = regexp.MustCompile(`^TestStores/(` + strings.Join([]string{
 	`Consumers`,
+	`Batches`,
 	`Inboxes`,
 	`Locks`,
+	`Observing/(Audit|MinutesAddUp|Workers)$`,
 	`Notifications`,
 	`RateLimits`,
 	`Retentions/(OfTopics|OfQueues|Cutoff|Compact|RollbackLeavesNothing)$`,
+	`Relays`,
 	`Schedules`,
 	`Streams`,
 	`Sweeps/(Messages|Surplus)$`,
-	`Sweeps/(OldWindows|Windows|Received)$`,
 	`Wakes/(LogOfEvents|LogOfMessages)$`,
+	`Sweeps/(Batches|Keys|Minutes|OldWindows|Windows|Received)$`,
 }, "|") + `)`)
 
 // The statements for PostgreSQL keep the rules of the stores.
@@ -62,7 +67,12 @@ func open(t *testing.T, schema pgsql.Schema, change func(*pgx.ConnConfig)) *pgba
 	if change != nil {
 		change(config)
 	}
-	b, err := pgbackend.Open(t.Context(), config, pgbackend.Options{Schema: schema, Conns: 4, BusyTimeout: 5 * time.Second, Logger: slog.Default()})
+	pool := stdlib.OpenDB(*config)
+	pool.SetMaxOpenConns(4)
+	b, err := pgbackend.Open(t.Context(), config, pgbackend.Options{
+		Schema: schema, BusyTimeout: 5 * time.Second, Logger: slog.Default(),
+		Pool: pool, App: func() *sql.DB { return pool }, Close: pool.Close,
+	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	return b

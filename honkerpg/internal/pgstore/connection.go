@@ -2,12 +2,14 @@ package pgstore
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/jobs"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
@@ -17,8 +19,10 @@ import (
 const (
 	sqlTime = `SELECT clock_timestamp()`
 
-	// SET LOCAL takes no parameters.
-	sqlLimitLocks = `SET LOCAL lock_timeout = `
+	// SET LOCAL takes no parameters. Statements without parameters go to the server in a single message.
+	sqlBegin    = `BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = `
+	sqlCommit   = `COMMIT`
+	sqlRollback = `ROLLBACK`
 
 	// The identity of the cluster, the database and the schema's table. It fails nowhere, because an error would end
 	// the caller's transaction.
@@ -32,9 +36,26 @@ func ServerTime(ctx context.Context, q row.Querier) (at time.Time, err error) {
 	return at, err
 }
 
-// LimitLocks sets how long the statements of the transaction wait for a lock.
-func LimitLocks(ctx context.Context, tx row.Querier, limit time.Duration) error {
-	_, err := tx.ExecContext(ctx, sqlLimitLocks+strconv.FormatInt(max(1, limit.Milliseconds()), 10))
+// Begin starts a transaction on conn, in one round trip. Its statements wait for a lock no longer than limit.
+func Begin(ctx context.Context, conn *sql.Conn, limit time.Duration) error {
+	_, err := conn.ExecContext(ctx, sqlBegin+strconv.FormatInt(max(1, limit.Milliseconds()), 10))
+	return err
+}
+
+// Commit commits conn's transaction. It returns pgx.ErrTxCommitRollback if a failed statement has ended the transaction.
+func Commit(ctx context.Context, conn *sql.Conn) error {
+	return conn.Raw(func(c any) error {
+		done, err := c.(*stdlib.Conn).Conn().Exec(ctx, sqlCommit)
+		if err == nil && done.String() == sqlRollback {
+			err = pgx.ErrTxCommitRollback
+		}
+		return err
+	})
+}
+
+// Rollback ends conn's transaction without its changes.
+func Rollback(ctx context.Context, conn *sql.Conn) error {
+	_, err := conn.ExecContext(ctx, sqlRollback)
 	return err
 }
 

@@ -129,6 +129,45 @@ func Bootstrap(ctx context.Context, pool *sql.DB, s pgsql.Schema) error {
 	return tx.Commit()
 }
 
+// Current returns ErrUnsupported unless the schema exists and is up to date. It writes nothing.
+func Current(ctx context.Context, pool *sql.DB, s pgsql.Schema) error {
+	if err := s.Check(); err != nil {
+		return err
+	}
+	if err := CheckServer(ctx, pool); err != nil {
+		return err
+	}
+	version, err := made(ctx, pool, s)
+	switch {
+	case err != nil:
+		return err
+	case version == 0:
+		return fmt.Errorf("%w: there is no schema %s; run the statements that honkerpg.Schema returns", engine.ErrUnsupported, string(s))
+	case version < Version:
+		return fmt.Errorf("%w: the schema %s has version %d, and this program needs version %d; run the statements that honkerpg.Schema returns",
+			engine.ErrUnsupported, string(s), version, Version)
+	}
+	return nil
+}
+
+// Text returns the statements that create a schema in psql. They change nothing and fail if it has honker's tables.
+func Text(s pgsql.Schema) (string, error) {
+	if err := s.Check(); err != nil {
+		return "", err
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "-- honker's schema, version %d.\nBEGIN;\nCREATE SCHEMA IF NOT EXISTS %s;\n",
+		Version, pgx.Identifier{string(s)}.Sanitize())
+	for _, m := range migrations {
+		text.WriteString(s.SQL(m))
+	}
+	for _, m := range [][2]string{{keyVersion, strconv.Itoa(Version)}, {keyCompatible, strconv.Itoa(compatibleFrom)}} {
+		fmt.Fprintf(&text, "INSERT INTO %s (key, value) VALUES ('%s', '%s');\n", pgx.Identifier{string(s), "meta"}.Sanitize(), m[0], m[1])
+	}
+	text.WriteString("COMMIT;\n")
+	return text.String(), nil
+}
+
 // migrate runs the missing migrations. The caller holds the lock of migrations.
 func migrate(ctx context.Context, tx *sql.Tx, s pgsql.Schema) error {
 	version, err := made(ctx, tx, s) // again: another process may have migrated

@@ -140,6 +140,9 @@ type onDisk struct {
 // Name implements engine.Backend.
 func (d onDisk) Name() string { return d.identity.Path() }
 
+// Now implements engine.Backend. All processes with access to the file have the same clock.
+func (onDisk) Now() time.Time { return time.Now() }
+
 // Path implements engine.File.
 func (d onDisk) Path() string { return d.identity.Path() }
 

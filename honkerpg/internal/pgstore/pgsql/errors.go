@@ -16,6 +16,7 @@ const (
 	codeLockTimeout   = "55P03"
 	codeReadOnly      = "25006"
 	codeRaised        = "P0001" // by RAISE EXCEPTION in a function or trigger
+	codeDropped       = "HK001" // by honker's functions
 	classConstraint   = "23"
 	classShutdown     = "57P"
 )
@@ -34,6 +35,9 @@ func Refused(err error) bool {
 	c := code(err)
 	return c == codeRaised || strings.HasPrefix(c, classConstraint)
 }
+
+// Dropped reports whether one of the application's triggers has dropped a row that a function of honker's inserted.
+func Dropped(err error) bool { return code(err) == codeDropped }
 
 // Passing reports whether the same transaction may succeed if it runs again: another transaction was in its way.
 func Passing(err error) bool {

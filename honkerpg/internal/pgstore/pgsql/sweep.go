@@ -22,14 +22,14 @@ FROM (SELECT trim('()' FROM r.ctid::text) AS p FROM honker.` + table + ` r WHERE
 		},
 		Take: func(ctx context.Context, q row.Querier, _ row.Part, ids []int64, at time.Time, limit int) (row.Swept, error) {
 			some := ids[:min(len(ids), limit)]
-			n, err := Affected(ctx, q, take, Stamp(at), places(some))
+			n, err := Affected(ctx, q, take, Stamp(at), Places(some))
 			return row.Swept{N: n, More: len(some) < len(ids)}, err
 		},
 	}
 }
 
-// places returns the tids of rows with the ids of rowSweep, as text.
-func places(ids []int64) []string {
+// Places returns the tids of rows with the ids of RowSweep, as text.
+func Places(ids []int64) []string {
 	all := make([]string, len(ids))
 	for i, id := range ids {
 		all[i] = fmt.Sprintf("(%d,%d)", id>>16, id&0xffff)

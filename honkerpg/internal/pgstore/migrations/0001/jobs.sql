@@ -12,7 +12,7 @@ CREATE TABLE honker.job (
   base bigint,                      -- attempts before the last requeue
   batch bigint,                     -- the batch that it is a member of
   state smallint NOT NULL DEFAULT 0, -- 0: waits, 1: is claimed, 2: is held by its key, 3: is held by other jobs
-  awaited boolean NOT NULL DEFAULT false, -- other jobs wait for it, so its end leaves a token
+  awaited boolean NOT NULL DEFAULT false, -- other jobs wait for it, or it has waited: its end leaves a token
   queue text COLLATE "C" NOT NULL,
   worker text,                      -- state 1
   key text COLLATE "C",             -- that the queue's limits apply to
@@ -119,7 +119,7 @@ CREATE TABLE honker.uniq (
   PRIMARY KEY (queue, key)
 ) WITH (fillfactor = 70);
 
--- Links: waiter waits for a job, or for a batch if parent is 0.
+-- Links, of the kinds that links.sql names.
 CREATE TABLE honker.edge (
   waiter bigint NOT NULL,
   parent bigint NOT NULL DEFAULT 0,

@@ -115,3 +115,17 @@ CREATE TABLE honker.retention (
   max_count bigint,
   max_age interval
 );
+
+-- The same for several publications, with a topic for each event. Returns the number of each.
+CREATE FUNCTION honker.publish_all(topics text[], keys text[], payloads text[], at timestamptz) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
+DECLARE n bigint;
+BEGIN
+  PERFORM honker.number(at);
+  RETURN QUERY INSERT INTO honker.event (created_at, topic, key, payload)
+  SELECT at, u.topic, u.key, u.payload FROM unnest(topics, keys, payloads) WITH ORDINALITY u (topic, key, payload, n) ORDER BY u.n
+  RETURNING "offset";
+  GET DIAGNOSTICS n = ROW_COUNT;
+  IF n <> cardinality(payloads) THEN
+    RAISE EXCEPTION USING ERRCODE = 'HK001', MESSAGE = 'a trigger has dropped an event';
+  END IF;
+END $$;

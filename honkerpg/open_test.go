@@ -1,0 +1,223 @@
+//go:build unix
+
+package honkerpg_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkerpg"
+	"github.com/honker-go/honker/honkerpg/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// open opens a DB in a schema of its own, unless o names a schema.
+func open(t *testing.T, o honkerpg.Options) *honker.DB {
+	t.Helper()
+	if o.Schema == "" {
+		o.Schema = pgtest.Schema(t)
+	}
+	db, err := honkerpg.Open(t.Context(), pgtest.DSN(t), &o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+// newPool returns a pool of the application.
+func newPool(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), pgtest.DSN(t))
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// admin runs a statement as the owner of the database.
+func admin(t *testing.T, statement string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), pgtest.DSN(t))
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	_, err = conn.Exec(t.Context(), statement)
+	require.NoError(t, err)
+}
+
+// events returns the payloads of a stream.
+func events(t *testing.T, s *honker.Stream[int]) (all []int) {
+	t.Helper()
+	for e, err := range s.Read(t.Context(), 0) {
+		require.NoError(t, err)
+		all = append(all, e.Data)
+	}
+	return all
+}
+
+// Verbs become part of a transaction of pgx, of database/sql, and of DB.Tx. They take effect if it commits.
+func TestWithTx(t *testing.T) {
+	db, pool := open(t, honkerpg.Options{}), newPool(t)
+	s := honker.NewStream[int](db, "orders", nil)
+	publish := func(n int, tx honker.Tx) {
+		offset, err := s.PublishTx(t.Context(), tx, n)
+		require.NoError(t, err)
+		require.Zero(t, offset, "numbers are drawn after the commit")
+	}
+	for i, end := range []func(pgx.Tx) error{
+		func(tx pgx.Tx) error { return tx.Commit(t.Context()) },
+		func(tx pgx.Tx) error { return tx.Rollback(t.Context()) },
+	} {
+		tx, err := pool.Begin(t.Context())
+		require.NoError(t, err)
+		publish(i, honkerpg.WithTx(tx))
+		require.NoError(t, end(tx))
+	}
+	tx, err := db.SQL().BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	publish(2, tx)
+	require.NoError(t, tx.Commit())
+	require.NoError(t, db.Tx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+		_, err := s.PublishTx(ctx, tx, 3)
+		return err
+	}))
+	offset, err := s.Publish(t.Context(), 4)
+	require.NoError(t, err)
+	require.Positive(t, offset)
+	require.Equal(t, []int{0, 2, 3, 4}, events(t, s))
+}
+
+// A transaction that is nil, has ended, was aborted, or belongs to another database is refused.
+func TestWithTx_Refused(t *testing.T) {
+	db, pool := open(t, honkerpg.Options{}), newPool(t)
+	s := honker.NewStream[int](db, "orders", nil)
+	publish := func(tx honker.Tx) error {
+		_, err := s.PublishTx(t.Context(), tx, 1)
+		return err
+	}
+	require.ErrorIs(t, publish(honkerpg.WithTx(nil)), honker.ErrInvalid)
+
+	ended, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, ended.Rollback(t.Context()))
+	require.ErrorIs(t, publish(honkerpg.WithTx(ended)), honker.ErrInvalid)
+
+	aborted, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = aborted.Exec(t.Context(), `SELECT nothing`)
+	require.Error(t, err)
+	require.ErrorIs(t, publish(honkerpg.WithTx(aborted)), honker.ErrInvalid)
+	require.NoError(t, aborted.Rollback(t.Context()))
+
+	name := strings.ToLower(pgtest.Schema(t)[:30])
+	admin(t, `CREATE DATABASE `+name)
+	defer admin(t, `DROP DATABASE `+name)
+	conn, err := pgx.Connect(t.Context(), pgtest.DSN(t)+" dbname="+name)
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	other, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	require.ErrorIs(t, publish(honkerpg.WithTx(other)), honker.ErrInvalid)
+	require.NoError(t, other.Rollback(t.Context()))
+	require.Empty(t, events(t, s))
+}
+
+// Attach uses the application's pool and leaves it open.
+func TestAttach(t *testing.T) {
+	pool := newPool(t)
+	db, err := honkerpg.Attach(t.Context(), pool, &honkerpg.Options{Schema: pgtest.Schema(t)})
+	require.NoError(t, err)
+	s := honker.NewStream[int](db, "orders", nil)
+	_, err = s.Publish(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, []int{1}, events(t, s))
+	require.NoError(t, db.Close())
+	require.NoError(t, pool.Ping(t.Context()))
+	_, err = honkerpg.Attach(t.Context(), nil, nil)
+	require.ErrorIs(t, err, honker.ErrInvalid)
+}
+
+// Two schemas of a database are independent of each other, whatever their names.
+func TestOptions_Schema(t *testing.T) {
+	odd := pgtest.Schema(t)[:20] + ` "odd".name`
+	defer admin(t, `DROP SCHEMA `+pgx.Identifier{odd}.Sanitize()+` CASCADE`)
+	a, b := open(t, honkerpg.Options{Schema: odd}), open(t, honkerpg.Options{})
+	_, err := honker.NewStream[int](a, "orders", nil).Publish(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, []int{1}, events(t, honker.NewStream[int](a, "orders", nil)))
+	require.Empty(t, events(t, honker.NewStream[int](b, "orders", nil)))
+}
+
+// Options that make no sense are refused before anything is created.
+func TestOpen_Refuses(t *testing.T) {
+	dsn := pgtest.DSN(t)
+	refused := func(want error, dsn string, o honkerpg.Options) {
+		t.Helper()
+		db, err := honkerpg.Open(t.Context(), dsn, &o)
+		require.ErrorIs(t, err, want)
+		require.Nil(t, db)
+	}
+	refused(honker.ErrInvalid, "this is no DSN", honkerpg.Options{})
+	refused(honker.ErrInvalid, dsn, honkerpg.Options{Schema: "pg_mine"})
+	refused(honker.ErrInvalid, dsn, honkerpg.Options{Schema: strings.Repeat("x", 64)})
+	refused(honker.ErrInvalid, dsn, honkerpg.Options{ListenDSN: "this is no DSN"})
+	refused(honker.ErrInvalid, dsn, honkerpg.Options{ListenDSN: dsn, NoListen: true})
+	refused(honker.ErrInvalid, dsn, honkerpg.Options{Options: honker.Options{MaxPayload: -1}})
+	refused(honker.ErrUnsupported, dsn, honkerpg.Options{Options: honker.Options{LegacyMessages: true}})
+	refused(honker.ErrUnsupported, dsn, honkerpg.Options{Schema: pgtest.Schema(t), NoMigrate: true})
+	refused(honker.ErrUnsupported, dsn, honkerpg.Options{Schema: pgtest.Schema(t), Options: honker.Options{ReadOnly: true}})
+	synctest.Test(t, func(t *testing.T) { refused(honker.ErrUnsupported, dsn, honkerpg.Options{}) })
+}
+
+// A schema with a table meta of somebody else is left alone.
+func TestOpen_SchemaOfAnother(t *testing.T) {
+	schema := pgtest.Schema(t)
+	admin(t, fmt.Sprintf(`CREATE SCHEMA %s; CREATE TABLE %[1]s.meta (key text, value text)`, pgx.Identifier{schema}.Sanitize()))
+	_, err := honkerpg.Open(t.Context(), pgtest.DSN(t), &honkerpg.Options{Schema: schema})
+	require.ErrorContains(t, err, "choose another schema")
+}
+
+// An administrator creates the schema with the statements of Schema, and a role that may not create anything uses it.
+func TestSchema_ByAdministrator(t *testing.T) {
+	schema, role := pgtest.Schema(t), strings.ToLower(pgtest.Schema(t)[:30])
+	quoted := pgx.Identifier{schema}.Sanitize()
+	text, err := honkerpg.Schema(schema)
+	require.NoError(t, err)
+	admin(t, text)
+	admin(t, fmt.Sprintf(`CREATE ROLE %s LOGIN; GRANT USAGE ON SCHEMA %s TO %[1]s`, role, quoted))
+	defer admin(t, `DROP OWNED BY `+role+`; DROP ROLE `+role)
+	dsn := strings.Replace(pgtest.DSN(t), "user=honker", "user="+role, 1)
+	o := &honkerpg.Options{Schema: schema, NoMigrate: true}
+	_, err = honkerpg.Open(t.Context(), dsn, o)
+	require.ErrorContains(t, err, "permission denied")
+	admin(t, fmt.Sprintf(`GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %s TO %s;
+GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA %[1]s TO %[2]s`, quoted, role))
+	db, err := honkerpg.Open(t.Context(), dsn, o)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	s := honker.NewStream[int](db, "orders", nil)
+	_, err = s.Publish(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, []int{1}, events(t, s))
+	_, err = honkerpg.Schema("pg_mine")
+	require.ErrorIs(t, err, honker.ErrInvalid)
+}
+
+// A DB that is read-only reads, and refuses every verb that may write.
+func TestOptions_ReadOnly(t *testing.T) {
+	schema := pgtest.Schema(t)
+	_, err := honker.NewStream[int](open(t, honkerpg.Options{Schema: schema}), "orders", nil).Publish(t.Context(), 1)
+	require.NoError(t, err)
+	db := open(t, honkerpg.Options{Schema: schema, Options: honker.Options{ReadOnly: true}})
+	s := honker.NewStream[int](db, "orders", nil)
+	require.Equal(t, []int{1}, events(t, s))
+	_, err = s.Publish(t.Context(), 2)
+	require.ErrorIs(t, err, honker.ErrReadOnly)
+}
