@@ -73,8 +73,9 @@ func (c *condition) join(word, none string, of []row.Filter) {
 }
 
 // within writes the FROM clause and the condition for the events of the selection above after and at most through. order
-// is the only order that the index of the condition has, so the server reads nothing else, whatever its statistics say:
-// a comparison of rows fits no index but event_topic, and a topic with an operator fits no index but the primary key.
+// is the order of the index that should serve them. A comparison of rows fits no index but event_topic, and a topic with
+// an operator fits no index but the primary key. A plan that was made while the table was empty, or was analyzed when it
+// was, may still read the whole table and sort it, until the next analyze.
 func (c *condition) within(s row.Selection, after, through int64) (order string) {
 	if prefix, ok := strings.CutSuffix(s.Topic, "*"); ok {
 		c.write(` FROM honker.event WHERE "offset" > ` + c.bind(after) + ` AND "offset" <= ` + c.bind(through))
