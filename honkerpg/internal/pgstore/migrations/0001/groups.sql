@@ -59,7 +59,7 @@ END $$;
 -- transaction settles is passed over; lapsed is -1 if there are only such leases. selected is NULL if there is no such group.
 CREATE FUNCTION honker.group_begin(g bigint, max_attempts bigint, most bigint, reason text, at timestamptz,
   OUT selected text, OUT selection text, OUT begins bigint, OUT drawn bigint, OUT lapsed bigint, OUT settled bigint,
-  OUT dead bigint[], OUT dead_attempts bigint[]) LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
+  OUT dead bigint[], OUT dead_attempts bigint[]) LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 BEGIN
   PERFORM honker.group_lock(g);
   SELECT r.topic, coalesce(r.filter, '') INTO selected, selection FROM honker.grp r WHERE r.id = g;
@@ -93,7 +93,7 @@ END $$;
 CREATE FUNCTION honker.group_end(g bigint, drawn bigint, instance text, until timestamptz, at timestamptz, begins bigint, ends bigint,
   fresh bigint[], room bigint, most bigint)
 RETURNS TABLE ("offset" bigint, topic text, key text, payload text, created_at timestamptz, attempts bigint)
-LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
   n bigint;
