@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/groups"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/inboxes"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/jobs"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/locks"
@@ -20,6 +21,7 @@ func Stores(s pgsql.Schema) engine.Stores {
 		Streams:       streams.Streams{Schema: s},
 		Consumers:     streams.Consumers{Schema: s},
 		Retentions:    streams.Retentions{Schema: s},
+		Groups:        groups.Groups{Schema: s},
 		Notifications: notify.Notifications{Schema: s},
 		Batches:       jobs.Batches{Schema: s},
 		Results:       jobs.Results{Schema: s},
@@ -32,6 +34,7 @@ func Stores(s pgsql.Schema) engine.Stores {
 		Audits:        ops.Audits{Schema: s},
 		Inboxes:       inboxes.Inboxes{Schema: s},
 		Sweeps: engine.Sweeps{
+			Claims:     groups.Groups{Schema: s}.Sweep(),
 			Batches:    jobs.Batches{Schema: s}.Sweep(),
 			Keys:       jobs.Jobs{Schema: s}.SweepKeys(),
 			Minutes:    ops.Minutes{Schema: s}.Sweep(),
@@ -44,6 +47,7 @@ func Stores(s pgsql.Schema) engine.Stores {
 		Wake: wake.Statements{
 			Messages: wake.Log{Head: notify.Notifications{Schema: s}.Head, Since: notify.Notifications{Schema: s}.ChannelsSince},
 			Events:   wake.Log{Head: streams.Streams{Schema: s}.Head, Since: streams.Streams{Schema: s}.TopicsSince},
+			Groups:   groups.Groups{Schema: s}.States,
 			Results:  jobs.Results{Schema: s}.Decided,
 			Locks:    locks.Locks{Schema: s}.States,
 			Relays:   relays.Families{Schema: s}.States,

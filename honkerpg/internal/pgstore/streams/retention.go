@@ -96,9 +96,15 @@ func (s Retentions) Cutoff(ctx context.Context, q row.Querier, topic string, now
 const (
 	sqlBeginCompaction = `SELECT pg_try_advisory_xact_lock(1751085688, 'honker.retention'::regclass::oid::int)`
 
-	// The readers of a topic, and of the patterns that match it.
+	// The readers of a topic, and of the patterns that match it. A group has read the events below the lowest that it
+	// has not acked.
 	readers = `SELECT 'consumer' AS kind, c.name, c.topic, c."offset" FROM honker.consumer c
-  WHERE c.topic = $1 OR right(c.topic, 1) = '*' AND starts_with($1, left(c.topic, -1))`
+  WHERE c.topic = $1 OR right(c.topic, 1) = '*' AND starts_with($1, left(c.topic, -1))
+  UNION ALL
+  SELECT 'group', g.name, g.topic, least(
+    (SELECT t.cursor FROM honker.grp_turn t WHERE t.group_id = g.id ORDER BY t.group_id DESC, t.token DESC LIMIT 1),
+    (SELECT d."offset" - 1 FROM honker.delivery d WHERE d.group_id = g.id AND d.state < 2 ORDER BY d.group_id, d."offset" LIMIT 1))
+  FROM honker.grp g WHERE g.topic = $1 OR right(g.topic, 1) = '*' AND starts_with($1, left(g.topic, -1))`
 
 	// All parts of the statement see the same moment, so an event is either kept for a reader or seen by all.
 	sqlCompact = `WITH pin AS (SELECT * FROM (` + readers + `) r ORDER BY "offset", kind, topic, name LIMIT 1),
@@ -106,6 +112,7 @@ gone AS (
   DELETE FROM honker.event WHERE "offset" = ANY (ARRAY(
     SELECT e."offset" FROM honker.event e
     WHERE (e.topic, e."offset") > ($1, $2) AND (e.topic, e."offset") <= ($1, least($3, (SELECT p."offset" FROM pin p)))
+      AND NOT EXISTS (SELECT FROM honker.delivery d WHERE d."offset" = e."offset" AND d.state = 2)
     ORDER BY e.topic, e."offset" LIMIT $4))
   RETURNING "offset"
 ),
