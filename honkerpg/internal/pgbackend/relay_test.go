@@ -456,3 +456,29 @@ func TestRelayTriggers(t *testing.T) {
 	require.NoError(t, r.write(requeue))
 	require.Equal(t, []string{"0"}, r.drain())
 }
+
+// Finished messages that another program has inserted are found, and deleted up to a limit.
+func TestRelayVacuum(t *testing.T) {
+	r := newRelayBench(t, false)
+	r.kill(3)
+	_, err := r.app.ExecContext(t.Context(), r.schema.SQL(`INSERT INTO honker.relay_message (id, family, queue, partition, key, type, payload, created_at)
+SELECT -i, '', $1, p, '', 't', '', now() FROM generate_series(1, 3) i, unnest('{0, 64}'::bigint[]) p`), relayQueue)
+	require.NoError(t, err)
+	leftovers := func() (left row.RelayLeftovers) {
+		require.NoError(t, r.b.Read(t.Context(), true, func(ctx context.Context, q engine.Querier) (err error) {
+			left, err = r.store.Leftovers(ctx, q, []string{"other", relayQueue})
+			return err
+		}))
+		return left
+	}
+	strays := []row.RelayPartition{{Queue: relayQueue, Partition: 64}}
+	require.Equal(t, row.RelayLeftovers{Strays: strays, Finished: []string{relayQueue}}, leftovers())
+	for _, want := range []int{2, 1, 0} {
+		require.NoError(t, r.write(func(ctx context.Context, q engine.Querier, _ time.Time) error {
+			n, err := r.store.Vacuum(ctx, q, relayQueue, 2)
+			require.Equal(t, want, n)
+			return err
+		}))
+	}
+	require.Equal(t, row.RelayLeftovers{Strays: strays}, leftovers())
+}
