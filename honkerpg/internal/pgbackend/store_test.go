@@ -33,24 +33,17 @@ func (unwatched) Watch(wake.Events) wake.Watcher { panic("there is no watcher ye
 var exist = regexp.MustCompile(`^TestStores/(` + strings.Join([]string{
 	`Consumers`,
 	`Groups`,
-	`Batches`,
 	`Inboxes`,
 	`Locks`,
 	`Notifications`,
 	`Observing/(Audit|MinutesAddUp|Workers)$`,
 	`RateLimits`,
+	`Relays`,
 	`Retentions`,
 	`Schedules`,
 	`Streams`,
-	`Sweeps/(Claims|Messages|Surplus)$`,
-	`Sweeps/(Minutes|OldWindows|Windows|Received)$`,
-	`Retentions/(OfTopics|OfQueues|Cutoff|Compact|RollbackLeavesNothing)$`,
-	`Relays`,
-	`Schedules`,
-	`Streams`,
-	`Sweeps/(Messages|Surplus)$`,
+	`Sweeps/(Claims|Messages|Minutes|OldWindows|Received|Surplus|Windows)$`,
 	`Wakes/(LogOfEvents|LogOfMessages)$`,
-	`Sweeps/(Batches|Keys|Minutes|OldWindows|Windows|Received)$`,
 }, "|") + `)`)
 
 // The statements for PostgreSQL keep the rules of the stores.
