@@ -31,18 +31,22 @@ func (unwatched) Watch(wake.Events) wake.Watcher { panic("there is no watcher ye
 
 // exist lists the suites of the stores that exist. Extend it with each store.
 var exist = regexp.MustCompile(`^TestStores/(` + strings.Join([]string{
+	`Batches`,
 	`Consumers`,
 	`Groups`,
 	`Inboxes`,
+	`Jobs`,
+	`Links`,
 	`Locks`,
 	`Notifications`,
-	`Observing/(Audit|MinutesAddUp|Workers)$`,
+	`Observing/(Audit|Holders|MinutesAddUp|Workers)$`,
 	`RateLimits`,
 	`Relays`,
 	`Retentions`,
 	`Schedules`,
+	`Settlements`,
 	`Streams`,
-	`Sweeps/(Claims|Messages|Minutes|OldWindows|Received|Surplus|Windows)$`,
+	`Sweeps/(Batches|Claims|DeadAwaited|Ended|Empty|Keys|Messages|Minutes|OldWindows|Overdue|Received|Results|Surplus|Windows)$`,
 	`Wakes/(LogOfEvents|LogOfMessages)$`,
 }, "|") + `)`)
 
@@ -54,7 +58,7 @@ func TestStores(t *testing.T) {
 			t.Skip("the store does not exist yet")
 		}
 		schema := pgsql.Schema(pgtest.Schema(t))
-		return &storetest.Fixture{Backend: unwatched{open(t, schema, nil)}, Stores: pgstore.Stores(schema)}
+		return &storetest.Fixture{Backend: unwatched{open(t, schema, nil)}, Stores: pgstore.Stores(schema), Resolution: time.Microsecond, Later: true}
 	})
 }
 

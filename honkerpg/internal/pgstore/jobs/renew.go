@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
@@ -28,20 +27,10 @@ func (s Jobs) Renew(ctx context.Context, q row.Querier, r row.Renewal, now time.
 	var ids, attempts []int64
 	var texts []string
 	for _, p := range r.Progress {
-		text, err := progressText(p.Progress)
-		if err != nil {
-			return nil, err
-		}
-		ids, attempts, texts = append(ids, p.ID), append(attempts, p.Attempt), append(texts, text)
+		ids, attempts, texts = append(ids, p.ID), append(attempts, p.Attempt), append(texts, progressText(p.Progress))
 	}
 	return pgsql.IDs(ctx, q, s.SQL(sqlRenew), pgsql.List(r.IDs), r.Worker, pgsql.Stamp(now), pgsql.StampUp(now.Add(r.Lease)),
 		pgsql.List(ids), pgsql.List(attempts), pgsql.List(texts))
-}
-
-// progressText returns the stored form of p.
-func progressText(p row.Progress) (string, error) {
-	text, err := json.Marshal(p)
-	return string(text), err
 }
 
 // held is the condition that a claim, (id $1, worker $2, attempt $3), is valid at the time $4.
@@ -61,11 +50,7 @@ ON CONFLICT (job_id) DO UPDATE SET checkpoint = excluded.checkpoint`
 func (s Jobs) Extend(ctx context.Context, q row.Querier, e row.Extension, now time.Time) (bool, error) {
 	var progress *string
 	if e.Progress != nil {
-		text, err := progressText(*e.Progress)
-		if err != nil {
-			return false, err
-		}
-		progress = &text
+		progress = new(progressText(*e.Progress))
 	}
 	ids, err := pgsql.IDs(ctx, q, s.SQL(sqlExtend), e.ID, e.Worker, e.Attempt, pgsql.Stamp(now), pgsql.StampUp(now.Add(e.Lease)), progress)
 	return len(ids) > 0, err

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"context"
 	"encoding/json"
 	"time"
 
@@ -49,3 +50,18 @@ func progressText(p row.Progress) string {
 	text, _ := json.Marshal(p) // an array of numbers and a text
 	return string(text)
 }
+
+const sqlAckMany = `SELECT coalesce(cardinality(a.gone), 0), a.linked FROM honker.ack($1, $2, $3::bigint[], NULL, $4) a`
+
+// AckMany implements engine.JobStore. An ack leaves tokens for the jobs that wait for the acked job, so rest is false.
+func (s Jobs) AckMany(ctx context.Context, q row.Querier, a row.AckMany, now time.Time) (n int, rest bool, err error) {
+	linked := false
+	_, err = pgsql.One(ctx, q, s.SQL(sqlAckMany), []any{a.Worker, pgsql.Stamp(now), pgsql.List(a.IDs), a.Queue}, &n, &linked)
+	if linked {
+		pgsql.Leave(q, pgsql.Resolve)
+	}
+	return n, false, err
+}
+
+// Postpone implements engine.JobStore. It does nothing, because the sweeps dead-letter jobs, and not the claims.
+func (s Jobs) Postpone(context.Context, row.Querier, string, time.Time, time.Time) error { return nil }

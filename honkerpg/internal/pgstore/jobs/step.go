@@ -39,6 +39,7 @@ func (s Jobs) Step(ctx context.Context, q row.Querier, step row.Step, now time.T
 				return row.Claimed{}, err
 			}
 		}
+		c.Dead = append(c.Dead, got.dead...)
 		c.Lanes = row.Advance(c.Lanes, got.jobs)
 		c.Jobs = append(c.Jobs, got.jobs...)
 		_, largest := row.PayloadBytes(got.jobs)
@@ -46,6 +47,9 @@ func (s Jobs) Step(ctx context.Context, q row.Querier, step row.Step, now time.T
 		if c.More = len(got.jobs) == n; !c.More {
 			break
 		}
+	}
+	if len(c.Dead) > 0 {
+		pgsql.Leave(q, pgsql.Resolve)
 	}
 	if len(c.Jobs) == 0 {
 		c.Paused = got.bits&bitPaused != 0
@@ -61,6 +65,7 @@ const (
 	rowClaimed = 0
 	rowSettled = 1
 	rowBits    = 2
+	rowDied    = 3
 
 	bitLinked = 1
 	bitPaused = 2
@@ -70,6 +75,7 @@ const (
 // stepped is the outcome of a call of honker.step.
 type stepped struct {
 	jobs []*row.Job
+	dead []row.Death
 	bits int64
 }
 
@@ -101,6 +107,9 @@ func (s Jobs) step(ctx context.Context, q row.Querier, all *settling, r *row.Cla
 			out.jobs = append(out.jobs, j)
 		case rowSettled:
 			all.became(f.id.Int64, f.attempts.Int64, f.priority.Int64 != 0)
+		case rowDied:
+			out.dead = append(out.dead, row.Death{Queue: f.queue.String, ID: f.id.Int64, Attempts: f.attempts.Int64,
+				Worker: f.payload.String, Reason: f.cause.String})
 		case rowBits:
 			out.bits |= f.id.Int64
 		}

@@ -1,6 +1,6 @@
 -- A row of a step. what is 0 for a claimed job. It is 1 for an ack or another settlement whose claim was not valid or
 -- that became something else: id is its place, attempts the outcome as in honker.settle, and priority 1 if the job is
--- gone. It is 2 for the last row: id has the bits 1 if tokens for the resolver were left, 2 if a queue is paused and
+-- gone. It is 3 for a job that the claim has dead-lettered, with its last worker as payload. It is 2 for the last row: id has the bits 1 if tokens for the resolver were left, 2 if a queue is paused and
 -- there are no jobs, and 4 if there are jobs that could not be changed.
 CREATE TYPE honker.step_row AS (what int, id bigint, queue text, payload text, priority bigint, run_at timestamptz, attempts bigint,
   max_attempts bigint, created_at timestamptz, expires_at timestamptz, last_error text, unique_key text, key text, headers text,
@@ -28,9 +28,6 @@ END $$;
 CREATE FUNCTION honker.claim_queue(q text, w text, at timestamptz, until timestamptz, n bigint) RETURNS SETOF honker.step_row LANGUAGE plpgsql AS $$
 DECLARE places tid[];
 BEGIN
-  IF EXISTS (SELECT FROM honker.job j WHERE j.queue = q AND j.state = 1 AND j.lease_until < at) THEN
-    PERFORM honker.reclaim(q, at);
-  END IF;
   places := honker.lock_due(q, at, n);
   IF cardinality(places) = 0 THEN
     RETURN;
@@ -44,7 +41,7 @@ BEGIN
   END IF;
 END $$;
 
--- Return jobs of a queue to it whose claims have ended. Jobs that may not run again are left to the sweeps.
+-- Return jobs of a queue to it whose claims have ended. Jobs that may not run again are dead-lettered before.
 CREATE FUNCTION honker.reclaim(q text, at timestamptz) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   WITH back AS (
@@ -89,9 +86,13 @@ DECLARE
   due bigint := 0;
 BEGIN
   FOR i IN 1 .. cardinality(queues) LOOP
-    IF NOT paused[i] THEN
-      due := due + 1;
-      PERFORM honker.reclaim(queues[i], at) FROM honker.job j WHERE j.queue = queues[i] AND j.state = 1 AND j.lease_until < at LIMIT 1;
+    due := due + (NOT paused[i])::int;
+    IF EXISTS (SELECT FROM honker.job j WHERE j.queue = queues[i] AND j.state = 1 AND j.lease_until < at) THEN
+      RETURN QUERY SELECT 3, b.id, b.queue, b.worker, NULL::bigint, NULL::timestamptz, b.attempts, NULL::bigint, NULL::timestamptz,
+        NULL::timestamptz, b.reason, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::text
+      FROM honker.bury(ARRAY(SELECT j.id FROM honker.job j WHERE j.queue = queues[i] AND j.state = 1 AND j.lease_until < at
+        ORDER BY j.lease_until LIMIT 1000), at) b;
+      PERFORM honker.reclaim(queues[i], at);
     END IF;
   END LOOP;
   IF due > 1 THEN

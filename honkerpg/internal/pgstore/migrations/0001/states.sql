@@ -1,6 +1,6 @@
 -- Whether a claim on a queue would find work at a time and, with times set, when it would. It goes from priority to
 -- priority, and reads an entry of an index or two for each. A paused queue has no work before the end of its pause.
--- An expired or exhausted job is no work, because the sweeps dead-letter it. limited is set if the queue has limits.
+-- A job whose claim has ended is work even if it must not run again, because a claim dead-letters it. limited is set if the queue has limits.
 CREATE FUNCTION honker.state_of(q text, times boolean, at timestamptz, OUT ready boolean, OUT next timestamptz, OUT limited boolean)
 LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
@@ -10,8 +10,7 @@ DECLARE
 BEGIN
   SELECT * INTO k FROM honker.queue x WHERE x.queue = q;
   limited := coalesce(k.running, k.per_key, k.rate_n, k.key_rate_n) IS NOT NULL OR coalesce(k.in_order, false);
-  ready := EXISTS (SELECT FROM honker.job j WHERE j.queue = q AND j.state = 1 AND j.lease_until < at
-    AND j.attempts < j.max_attempts AND (j.expires_at IS NULL OR j.expires_at > at));
+  ready := EXISTS (SELECT FROM honker.job j WHERE j.queue = q AND j.state = 1 AND j.lease_until < at);
   IF k.paused_at IS NOT NULL AND (k.paused_until IS NULL OR k.paused_until > at) THEN
     next := k.paused_until;
   ELSE
@@ -29,7 +28,7 @@ BEGIN
   END IF;
   IF times THEN
     SELECT j.lease_until + interval '1 microsecond' INTO due FROM honker.job j WHERE j.queue = q AND j.state = 1 AND j.lease_until >= at
-      AND j.attempts < j.max_attempts ORDER BY j.lease_until LIMIT 1;
+      ORDER BY j.lease_until LIMIT 1;
     next := least(next, due);
   END IF;
 END $$;
