@@ -40,6 +40,7 @@ var exist = regexp.MustCompile(`^TestStores/(` + strings.Join([]string{
 	`Locks`,
 	`Notifications`,
 	`Observing/(Audit|Holders|MinutesAddUp|Workers)$`,
+	`Pauses/(AsModel|ClaimsAfterRollback|Queue|QueueUntil|Replaced|RollbackLeavesNothing)$`,
 	`RateLimits`,
 	`Relays`,
 	`Retentions`,

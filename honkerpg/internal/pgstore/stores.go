@@ -22,6 +22,8 @@ func Stores(s pgsql.Schema) engine.Stores {
 		Jobs:          job,
 		Batches:       jobs.Batches{Schema: s},
 		Results:       jobs.Results{Schema: s},
+		Pauses:        jobs.Pauses{Schema: s},
+		Limits:        jobs.Limits{Schema: s},
 		Streams:       events,
 		Consumers:     streams.Consumers{Schema: s},
 		Retentions:    streams.Retentions{Schema: s},
