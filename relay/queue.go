@@ -81,6 +81,8 @@ func (q *Queue) Send(ctx context.Context, m ...Outgoing) (ids []int64, err error
 
 // SendTx is like [Queue.Send] but joins the caller's transaction. After an error the caller must roll
 // tx back. SendTx does not wait. Handlers receive the messages after tx has committed, in commit order.
+// In PostgreSQL, messages get their IDs after the commit: SendTx returns 0 for each, and of transactions
+// that overlap, either may come first.
 func (q *Queue) SendTx(ctx context.Context, tx honker.Tx, m ...Outgoing) (ids []int64, err error) {
 	op, err := q.newSendOp(m)
 	if err != nil || len(m) == 0 {

@@ -50,16 +50,11 @@ func (*stepOp) Single() bool { return false }
 
 // take takes a partition and reads its batch. If crashed processes have exhausted the attempts of
 // the first message, take makes it a dead letter instead and leaves rows nil.
-func (op *stepOp) take(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-	r, s, w := op.run, op.run.relay.store, op.run.wanted(op.slot)
-	b, found, err := s.Take(ctx, q, w, r.owner, now)
-	if err != nil {
+func (op *stepOp) take(ctx context.Context, q engine.Querier, now time.Time) error {
+	r, s := op.run, op.run.relay.store
+	b, err := op.lease(ctx, q, now)
+	if err != nil || !op.found {
 		return err
-	}
-	op.taken, op.found, op.size = b.RelayTaken, found, b.Size
-	op.slot.hold(found && b.Failing)
-	if !found {
-		return op.explain(ctx, q, w, now)
 	}
 	t := b.RelayTaken
 	if !r.handlers[t.Queue].spent(t.Attempts - 1) {
@@ -76,18 +71,30 @@ func (op *stepOp) take(ctx context.Context, q engine.Querier, now time.Time) (er
 	return err
 }
 
-// explain finds out why the coordinator took nothing. Usually another process was faster. If a
-// partition can still be taken, an application trigger must have prevented it. This is an error,
-// because the coordinator would otherwise retry forever without a pause.
-func (op *stepOp) explain(ctx context.Context, q engine.Querier, w row.RelayWanted, now time.Time) error {
-	if !op.alone {
-		return nil
+// takeTries bounds the attempts of a coordinator to take a partition.
+const takeTries = 10
+
+// lease takes a partition. A coordinator that takes nothing looks for the reason. Usually another
+// process was faster. If a partition can be taken after all, another transaction may have freed it
+// since, so the coordinator tries again. If it still takes nothing, an application trigger must have
+// prevented it. This is an error, because the coordinator would otherwise retry forever without a
+// pause.
+func (op *stepOp) lease(ctx context.Context, q engine.Querier, now time.Time) (b row.RelayBatch, err error) {
+	r, w := op.run, op.run.wanted(op.slot)
+	for range takeTries {
+		if b, op.found, err = r.relay.store.Take(ctx, q, w, r.owner, now); err != nil {
+			return b, err
+		}
+		op.taken, op.size = b.RelayTaken, b.Size
+		op.slot.hold(op.found && b.Failing)
+		if op.found || !op.alone {
+			return b, nil
+		}
+		if ready, err := r.ready(ctx, q, w, now); err != nil || !ready {
+			return b, err
+		}
 	}
-	ready, err := op.run.ready(ctx, q, w, now)
-	if ready {
-		return row.ErrStuck
-	}
-	return err
+	return b, row.ErrStuck
 }
 
 // spent reports whether a message has used up its attempts by crashing the process this many times.

@@ -552,7 +552,9 @@ type RelayStore interface {
 	// actual number of partitions, and whether it changed anything. It may be the first call in a transaction.
 	Register(ctx context.Context, q Querier, queue string, partitions int, now time.Time) (found int, changed bool, err error)
 	// Send appends messages to the queue and returns their IDs in the same order. Within a partition, IDs increase in
-	// commit order.
+	// commit order; of transactions that overlap, either may come first in a database with several writers. Such a
+	// database numbers the messages of an application's transaction after the commit, and Send returns an ID of 0 for
+	// each of them, because no other ID would remain theirs. Requeue returns the same.
 	Send(ctx context.Context, q Querier, queue string, messages []row.RelayMessage, now time.Time) ([]int64, error)
 
 	// Take leases a partition with messages to owner, counts the attempt, and returns the first messages. The

@@ -273,7 +273,7 @@ func statesTellWhen(t *testing.T, d *Fixture) {
 	require.Len(t, d.claimJobs(t, now, "w", 1), 1)
 	s := state(now, true)
 	require.False(t, s.Ready)
-	require.True(t, s.Next.Equal(now.Add(jobLease+time.Second)), "the first second after the lease")
+	require.True(t, s.Next.Equal(now.Add(jobLease+d.Resolution)), "the first time after the lease")
 	require.True(t, state(s.Next, true).Ready)
 	d.read(t, func(ctx context.Context, q engine.Querier) error {
 		next, err := d.Stores.Jobs.NextClaim(ctx, q, "a", now)

@@ -17,6 +17,12 @@ import (
 type Fixture struct {
 	Backend engine.Backend
 	Stores  engine.Stores
+
+	Resolution time.Duration // of stored times
+
+	// Later means that jobs that wait for others, or for room, are released after the commit that allows it, and not in
+	// it. The backend releases them before it reports the commit.
+	Later bool
 }
 
 // Run tests a database's stores. open must return a new, empty database for each test, and close it at

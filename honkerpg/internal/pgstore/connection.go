@@ -104,6 +104,8 @@ func InTransaction(ctx context.Context, q row.Querier) error {
 var invariants = []struct{ rule, query string }{
 	{"a job in the table of waiting and running jobs is not dead", `SELECT 'job ' || j.id FROM honker.job j JOIN honker.dead d ON d.id = j.id`},
 	{"an id of a job has been drawn from the sequence", `SELECT 'job ' || id FROM honker.job WHERE id > ` + jobs.LastJob},
+	{"a lease of a relay's partition has an owner", `SELECT 'partition ' || queue || '/' || partition FROM honker.relay_partition WHERE (owner = '') <> (lease_until IS NULL)`},
+	{"a message of a relay waits or is dead, not both", `SELECT 'message ' || id FROM honker.relay_dead JOIN honker.relay_message USING (family, queue, partition, id)`},
 	{"a message expires after its receipt", `SELECT 'message ' || id || ' of ' || source FROM honker.received WHERE expires_at < received_at`},
 }
 

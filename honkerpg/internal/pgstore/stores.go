@@ -15,44 +15,61 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// Stores returns the stores that exist. The other fields are nil, so an engine cannot be built on them yet.
+// Stores returns the stores of a schema. The fields of stores that do not exist yet are nil.
 func Stores(s pgsql.Schema) engine.Stores {
+	job, events, messages := jobs.Jobs{Schema: s}, streams.Streams{Schema: s}, notify.Notifications{Schema: s}
 	return engine.Stores{
-		Streams:       streams.Streams{Schema: s},
+		Jobs:          job,
+		Batches:       jobs.Batches{Schema: s},
+		Results:       jobs.Results{Schema: s},
+		Pauses:        jobs.Pauses{Schema: s},
+		Limits:        jobs.Limits{Schema: s},
+		Streams:       events,
 		Consumers:     streams.Consumers{Schema: s},
 		Retentions:    streams.Retentions{Schema: s},
 		Groups:        groups.Groups{Schema: s},
-		Notifications: notify.Notifications{Schema: s},
-		Batches:       jobs.Batches{Schema: s},
-		Results:       jobs.Results{Schema: s},
+		Notifications: messages,
 		Schedules:     schedules.Schedules{Schema: s},
 		Locks:         locks.Locks{Schema: s},
 		RateLimits:    locks.RateLimits{Schema: s},
-		Relays:        relays.Families{Schema: s},
 		Workers:       ops.Workers{Schema: s},
 		Minutes:       ops.Minutes{Schema: s},
 		Audits:        ops.Audits{Schema: s},
 		Inboxes:       inboxes.Inboxes{Schema: s},
-		Sweeps: engine.Sweeps{
-			Claims:     groups.Groups{Schema: s}.Sweep(),
-			Batches:    jobs.Batches{Schema: s}.Sweep(),
-			Keys:       jobs.Jobs{Schema: s}.SweepKeys(),
-			Minutes:    ops.Minutes{Schema: s}.Sweep(),
-			Received:   inboxes.Inboxes{Schema: s}.Sweep(),
-			Windows:    s.RowSweep("rate", locks.WhereWindowIsOver),
-			OldWindows: s.RowSweep("rate", "window_start < $1"),
-			Messages:   notify.Notifications{Schema: s}.Old(),
-			Surplus:    notify.Notifications{Schema: s}.Surplus,
-		},
+		Relays:        relays.Families{Schema: s},
+
+		Sweeps: sweeps(s),
 		Wake: wake.Statements{
-			Messages: wake.Log{Head: notify.Notifications{Schema: s}.Head, Since: notify.Notifications{Schema: s}.ChannelsSince},
-			Events:   wake.Log{Head: streams.Streams{Schema: s}.Head, Since: streams.Streams{Schema: s}.TopicsSince},
-			Groups:   groups.Groups{Schema: s}.States,
+			Queues:   job.States,
 			Results:  jobs.Results{Schema: s}.Decided,
+			Messages: wake.Log{Head: messages.Head, Since: messages.ChannelsSince},
+			Events:   wake.Log{Head: events.Head, Since: events.TopicsSince},
+			Groups:   groups.Groups{Schema: s}.States,
 			Locks:    locks.Locks{Schema: s}.States,
-			Relays:   relays.Families{Schema: s}.States,
 			Soonest:  schedules.Schedules{Schema: s}.Soonest,
+			Relays:   relays.Families{Schema: s}.States,
 		},
+		Single:  true,
 		Refused: pgsql.Refused,
+	}
+}
+
+func sweeps(s pgsql.Schema) engine.Sweeps {
+	job, messages := jobs.Jobs{Schema: s}, notify.Notifications{Schema: s}
+	return engine.Sweeps{
+		Overdue:    job.SweepOverdue(),
+		Expired:    job.SweepExpired(),
+		Keys:       job.SweepKeys(),
+		Claims:     groups.Groups{Schema: s}.Sweep(),
+		Done:       job.SweepDone(),
+		Dead:       job.SweepDead(),
+		Results:    jobs.Results{Schema: s}.SweepResults(),
+		Batches:    jobs.Batches{Schema: s}.Sweep(),
+		Received:   inboxes.Inboxes{Schema: s}.Sweep(),
+		Minutes:    ops.Minutes{Schema: s}.Sweep(),
+		Windows:    s.RowSweep("rate", locks.WhereWindowIsOver),
+		OldWindows: s.RowSweep("rate", "window_start < $1"),
+		Messages:   messages.Old(),
+		Surplus:    messages.Surplus,
 	}
 }

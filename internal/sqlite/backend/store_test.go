@@ -23,6 +23,6 @@ func TestStores(t *testing.T) {
 		})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, file.Close()) })
-		return &storetest.Fixture{Backend: file, Stores: backend.Stores()}
+		return &storetest.Fixture{Backend: file, Stores: backend.Stores(), Resolution: time.Second}
 	})
 }

@@ -54,8 +54,7 @@ func (s Batches) Members(ctx context.Context, q row.Querier, id int64, dead bool
 	return pgsql.IDs(ctx, q, s.SQL(query), id, limit)
 }
 
-// sqlWaiters selects the jobs that wait for nodes and are not among them.
-const sqlWaiters = `SELECT j.id FROM honker.later($1) l JOIN honker.job j ON j.id = l WHERE j.state = 3 AND j.id <> ALL ($1)`
+const sqlWaiters = `SELECT honker.waiters($1)`
 
 // Cancel implements engine.BatchStore. It removes the waiters first: the last member's end would let them go.
 func (s Batches) Cancel(ctx context.Context, q row.Querier, id int64, limit int, now time.Time) (gone []row.Change, more, found bool, err error) {

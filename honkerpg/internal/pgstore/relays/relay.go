@@ -118,7 +118,8 @@ const (
 	sqlFinished = `SELECT u.name FROM unnest($2::text[]) WITH ORDINALITY u(name, n)
 WHERE EXISTS (SELECT` + finished + ` AND p.queue = u.name COLLATE "C") ORDER BY u.n`
 
-	sqlVacuum = `DELETE FROM honker.relay_message WHERE id = ANY (ARRAY(SELECT m.id` + finished + ` AND p.queue = $2 LIMIT $3))`
+	sqlVacuum = `DELETE FROM honker.relay_message d USING (SELECT m.partition, m.id` + finished + ` AND p.queue = $2 LIMIT $3) f
+WHERE d.family = $1 AND d.queue = $2 AND d.partition = f.partition AND d.id = f.id`
 )
 
 // Leftovers implements engine.RelayStore.

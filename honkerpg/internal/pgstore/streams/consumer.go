@@ -44,7 +44,7 @@ func (s Consumers) Add(ctx context.Context, q row.Querier, n row.NewConsumer, no
 		if err != nil || found {
 			return row.AddedConsumer{Start: row.Start{Offset: offset}, Found: found}, err
 		}
-		if a.Start, err = (Streams{s.Schema}).Start(ctx, q, row.Selection{Topic: n.Topic}, n.From); err != nil {
+		if a.Start, err = (Streams(s)).Start(ctx, q, row.Selection{Topic: n.Topic}, n.From); err != nil {
 			return a, err
 		}
 		added, err := pgsql.Affected(ctx, q, s.SQL(sqlAddConsumer), n.Topic, n.Name, a.Offset, pgsql.Stamp(now), filter)
@@ -119,7 +119,7 @@ func (s Consumers) Seek(ctx context.Context, q row.Querier, consumer, topic stri
 	if err := HoldCompaction(ctx, q, s.Schema); err != nil {
 		return at, false, err
 	}
-	if at, err = (Streams{s.Schema}).Start(ctx, q, row.Selection{Topic: topic}, to); err != nil {
+	if at, err = (Streams(s)).Start(ctx, q, row.Selection{Topic: topic}, to); err != nil {
 		return at, false, err
 	}
 	n, err := pgsql.Affected(ctx, q, s.SQL(sqlSetOffset), topic, consumer, at.Offset)

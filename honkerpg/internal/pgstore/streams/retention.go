@@ -81,7 +81,7 @@ func (s Retentions) Cutoff(ctx context.Context, q row.Querier, topic string, now
 	if r.MaxAge == 0 {
 		return cutoff, nil
 	}
-	young, err := Streams{s.Schema}.firstSince(ctx, q, topic, second(now).Add(-r.MaxAge))
+	young, err := Streams(s).firstSince(ctx, q, topic, second(now).Add(-r.MaxAge))
 	if err != nil {
 		return 0, err
 	}

@@ -8,24 +8,29 @@
 -- Whether a batch is over follows from the batches of live and dead jobs, not from counters.
 
 -- The jobs and batches that wait for one of nodes, directly or not. A batch is a node below 0, and waits for its members.
-CREATE FUNCTION honker.later(nodes bigint[]) RETURNS SETOF bigint LANGUAGE sql STABLE AS $$
+CREATE FUNCTION honker.later(nodes bigint[]) RETURNS SETOF bigint LANGUAGE sql STABLE SET enable_seqscan = off AS $$
   WITH RECURSIVE later (id) AS (SELECT unnest(nodes) UNION SELECT w.waiter FROM later CROSS JOIN LATERAL (
     SELECT e.waiter FROM honker.edge e WHERE later.id > 0 AND e.parent = later.id AND e.parent <> 0 AND e.batch = 0 AND e.state <> 1
     UNION ALL SELECT e.waiter FROM honker.edge e WHERE later.id < 0 AND e.batch = -later.id AND e.batch <> 0 AND e.state <> 1) w)
   SELECT id FROM later $$;
 
+-- The jobs that wait for one of nodes, directly or not, and are not among them.
+CREATE FUNCTION honker.waiters(nodes bigint[]) RETURNS SETOF bigint LANGUAGE sql STABLE SET enable_seqscan = off AS $$
+  SELECT j.id FROM honker.job j WHERE j.id = ANY (ARRAY(SELECT honker.later(nodes))) AND j.state = 3 AND j.id <> ALL (nodes) $$;
+
 -- Checks the links of jobs that are to be added to a queue, and keeps the batch that they join from ending. It returns
 -- the first problem and the id that it concerns: 1 and 2 for a job and a batch that have never existed, 3 for a batch
 -- that takes no members, 4 for a node that already waits for the batch, 5 for a job of the same key that does.
+-- The sequences are not read as tables: without sequential scans that looks so expensive that each call compiles its plan.
 CREATE FUNCTION honker.check_links(q text, k text, parents bigint[], batches bigint[], member bigint, OUT problem int, OUT node bigint)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE taken boolean;
 BEGIN
   SELECT 1, u.id INTO problem, node FROM unnest(parents) u (id)
-  WHERE u.id > (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM honker.job_id_seq) LIMIT 1;
+  WHERE u.id > coalesce(pg_sequence_last_value('honker.job_id_seq'), 0) LIMIT 1;
   IF FOUND THEN RETURN; END IF;
   SELECT 2, u.id INTO problem, node FROM unnest(batches || member) u (id)
-  WHERE u.id > (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM honker.batch_id_seq) LIMIT 1;
+  WHERE u.id > coalesce(pg_sequence_last_value('honker.batch_id_seq'), 0) LIMIT 1;
   IF FOUND OR member = 0 THEN RETURN; END IF;
   PERFORM honker.lock_key(q, k);
   SELECT b.open INTO taken FROM honker.batch b WHERE b.id = member FOR SHARE;
@@ -51,7 +56,7 @@ END $$;
 -- Adds the edges of jobs that have been inserted in this transaction, or that it has locked, and makes them members of a
 -- batch. Tokens of members are needed only if the batch is sealed: otherwise its seal leaves one.
 CREATE FUNCTION honker.link(ids bigint[], parents bigint[], batches bigint[], even_if_dead boolean, member bigint)
-RETURNS void LANGUAGE plpgsql AS $$
+RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
 BEGIN
   IF member <> 0 THEN
     INSERT INTO honker.edge (waiter, parent) SELECT -member, unnest(ids);
@@ -68,7 +73,7 @@ END $$;
 -- awaited from the start: its end leaves a token that takes its edges along.
 CREATE FUNCTION honker.insert_linked(q text, payloads text[], priority bigint, most bigint, due timestamptz, created timestamptz,
   expiry timestamptz, headers text, k text, parents bigint[], batches bigint[], even_if_dead boolean, member bigint)
-RETURNS SETOF bigint LANGUAGE plpgsql AS $$
+RETURNS SETOF bigint LANGUAGE plpgsql SET enable_seqscan = off AS $$
 DECLARE waits boolean := cardinality(parents) + cardinality(batches) > 0; ids bigint[];
 BEGIN
   PERFORM honker.lock_key(q, k);
@@ -115,7 +120,7 @@ END $$;
 
 -- Deletes live jobs, of the queue q unless it is empty, and returns them. A running job keeps its slot in a queue with
 -- limits until its claim would have ended.
-CREATE FUNCTION honker.cancel(q text, ids bigint[], now timestamptz) RETURNS TABLE (id bigint, queue text) LANGUAGE sql AS $$
+CREATE FUNCTION honker.cancel(q text, ids bigint[], now timestamptz) RETURNS TABLE (id bigint, queue text) LANGUAGE sql SET enable_seqscan = off AS $$
   WITH gone AS (DELETE FROM honker.job j WHERE j.id IN (
       SELECT l.id FROM honker.job l WHERE l.id = ANY (ids) AND (q = '' OR l.queue = q) ORDER BY l.id FOR UPDATE) RETURNING j.*),
     p AS (INSERT INTO honker.place (job_id, queue, key, worker, attempt, until_at)
