@@ -15,10 +15,6 @@ BEGIN
   RETURN QUERY SELECT c.id, c.queue, c.id = ANY (too) FROM honker.cancel('', gone || too, cancel_many.now) c;
 END $$;
 
--- The jobs that wait for one of nodes, directly or not, and are not among them.
-CREATE FUNCTION honker.waiters(nodes bigint[]) RETURNS SETOF bigint LANGUAGE sql STABLE AS $$
-  SELECT j.id FROM honker.later(nodes) l JOIN honker.job j ON j.id = l WHERE j.state = 3 AND j.id <> ALL (nodes) $$;
-
 -- Deletes dead jobs. waiters is as in honker.cancel_many. A job that has links leaves a token: whatever waits for it
 -- takes it as done then.
 CREATE FUNCTION honker.discard(ids bigint[], waiters int, now timestamptz) RETURNS TABLE (id bigint, queue text, waited boolean) LANGUAGE plpgsql AS $$
