@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/dispatches"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/groups"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/inboxes"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/jobs"
@@ -39,7 +40,7 @@ func Stores(s pgsql.Schema) engine.Stores {
 		Audits:        ops.Audits{Schema: s},
 		Files:         noFile{},
 		Problems:      problems{},
-		Dispatches:    dispatches{},
+		Dispatches:    dispatches.Dispatches{Schema: s},
 		Inboxes:       inboxes.Inboxes{Schema: s},
 		Relays:        relays.Families{Schema: s},
 
@@ -70,9 +71,9 @@ func sweeps(s pgsql.Schema) engine.Sweeps {
 		Dead:       job.SweepDead(),
 		Results:    jobs.Results{Schema: s}.SweepResults(),
 		Batches:    jobs.Batches{Schema: s}.Sweep(),
-		Sent:       empty,
-		Replies:    empty,
-		Actors:     empty,
+		Sent:       dispatches.Dispatches{Schema: s}.SweepSent(),
+		Replies:    dispatches.Dispatches{Schema: s}.SweepReplies(),
+		Actors:     dispatches.Dispatches{Schema: s}.SweepActors(),
 		Received:   inboxes.Inboxes{Schema: s}.Sweep(),
 		Minutes:    ops.Minutes{Schema: s}.Sweep(),
 		Windows:    s.RowSweep("rate", locks.WhereWindowIsOver),
