@@ -38,7 +38,7 @@ func Stores(s pgsql.Schema) engine.Stores {
 		Minutes:       ops.Minutes{Schema: s},
 		Audits:        ops.Audits{Schema: s},
 		Files:         noFile{},
-		Problems:      problems{},
+		Problems:      ops.Problems{Schema: s},
 		Dispatches:    dispatches{},
 		Inboxes:       inboxes.Inboxes{Schema: s},
 		Relays:        relays.Families{Schema: s},

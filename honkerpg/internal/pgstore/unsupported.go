@@ -87,16 +87,3 @@ var empty = engine.Sweep{
 		return row.Swept{}, nil
 	},
 }
-
-// problems finds nothing yet.
-type problems struct{}
-
-func (problems) LapsedSince(context.Context, row.Querier, string, time.Time) (time.Time, error) {
-	return time.Time{}, nil
-}
-
-func (problems) Problems(context.Context, row.Querier, row.ProblemAges, time.Time) (row.Troubles, error) {
-	return row.Troubles{}, nil
-}
-
-func (problems) Retains(context.Context, row.Querier) (int64, int64, error) { return 0, 0, nil }

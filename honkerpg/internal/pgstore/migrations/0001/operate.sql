@@ -3,10 +3,13 @@
 -- Deletes live jobs, and claimed ones only if running is set. waiters says how to treat the jobs that wait for them: 0
 -- lets them go, 1 deletes them too, 2 keeps the jobs that others wait for.
 CREATE FUNCTION honker.cancel_many(ids bigint[], running boolean, waiters int, now timestamptz)
-RETURNS TABLE (id bigint, queue text, waited boolean) LANGUAGE plpgsql AS $$
-DECLARE gone bigint[]; too bigint[] := '{}';
+RETURNS TABLE (id bigint, queue text, waited boolean) LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE gone bigint[]; too bigint[] := '{}'; locked bigint[] := ids;
 BEGIN
-  PERFORM FROM honker.job j WHERE j.id = ANY (ids) OR waiters = 1 AND j.id IN (SELECT honker.later(ids)) ORDER BY j.id FOR UPDATE;
+  IF waiters = 1 THEN
+    locked := ARRAY(SELECT honker.later(ids));
+  END IF;
+  PERFORM FROM honker.job j WHERE j.id = ANY (locked) ORDER BY j.id FOR UPDATE;
   gone := ARRAY(SELECT j.id FROM honker.job j WHERE j.id = ANY (ids) AND (running OR j.state <> 1 OR j.lease_until < cancel_many.now)
     AND (waiters <> 2 OR NOT EXISTS (SELECT FROM honker.waiters(ARRAY[j.id]))));
   IF waiters = 1 THEN
@@ -17,7 +20,8 @@ END $$;
 
 -- Deletes dead jobs. waiters is as in honker.cancel_many. A job that has links leaves a token: whatever waits for it
 -- takes it as done then.
-CREATE FUNCTION honker.discard(ids bigint[], waiters int, now timestamptz) RETURNS TABLE (id bigint, queue text, waited boolean) LANGUAGE plpgsql AS $$
+CREATE FUNCTION honker.discard(ids bigint[], waiters int, now timestamptz) RETURNS TABLE (id bigint, queue text, waited boolean) LANGUAGE plpgsql
+SET enable_seqscan = off AS $$
 DECLARE gone bigint[];
 BEGIN
   gone := ARRAY(SELECT d.id FROM honker.dead d WHERE d.id = ANY (ids) ORDER BY d.id FOR UPDATE);
