@@ -225,7 +225,7 @@ func countsAndHeads(t *testing.T, d *Fixture) {
 		got, _, err := d.Stores.Operators.Counts(ctx, q, row.JobSelect{Queues: []string{"mails"}, Phases: []row.Phase{row.PhaseRunning}}, 9, start.Add(2*time.Minute))
 		require.NoError(t, err)
 		require.Zero(t, got["mails"].Running, "the claim has lapsed")
-		require.Len(t, got, 1)
+		require.NotContains(t, got, "later", "it has no job in the phase")
 		heads, err := d.Stores.Operators.Heads(ctx, q, nil, start)
 		require.NoError(t, err)
 		require.Len(t, heads, 2)
@@ -358,7 +358,7 @@ func requeues(t *testing.T, d *Fixture) {
 	require.Equal(t, row.Requeued{Queue: "mails", Live: true}.Done, requeue(row.Requeue{ID: id}).Done, "it lives")
 	require.Equal(t, id, d.opsDie(t, "mails", start))
 	require.Equal(t, row.Requeued{Queue: "mails", Done: true}, requeue(row.Requeue{ID: id, RunAt: start.Add(time.Nanosecond)}))
-	require.Empty(t, d.opsTake(t, "mails", 1, start.Add(time.Second-time.Millisecond)), "not before its time")
+	require.Empty(t, d.opsTake(t, "mails", 1, start.Add(d.Resolution-1)), "not before its time")
 	require.False(t, requeue(row.Requeue{ID: id}).Done, "once")
 	require.Equal(t, id, d.opsDie(t, "mails", start.Add(time.Second)))
 	payload := `{"n":2}`

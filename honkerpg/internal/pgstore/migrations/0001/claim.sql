@@ -37,7 +37,7 @@ BEGIN
     RETURNING 0, j.id, j.queue, j.payload, j.priority, j.run_at, j.attempts, j.max_attempts, j.created_at, j.expires_at, j.last_error,
       j.unique_key, j.key, j.headers, j.batch, (SELECT s.checkpoint FROM honker.side s WHERE s.job_id = j.id);
   IF NOT FOUND THEN
-    RETURN QUERY SELECT (2, 4, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::honker.step_row;
+    RETURN NEXT (2, 4, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::honker.step_row;
   END IF;
 END $$;
 
@@ -109,7 +109,7 @@ BEGIN
     EXIT WHEN rest = 0 OR shares IS NULL OR n - rest = (SELECT sum(s) FROM unnest(shares) s);
   END LOOP;
   IF rest = n AND true = ANY(paused) THEN
-    RETURN QUERY SELECT (2, 2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::honker.step_row;
+    RETURN NEXT (2, 2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::honker.step_row;
   END IF;
 END $$;
 
