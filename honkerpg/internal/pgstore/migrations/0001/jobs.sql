@@ -28,7 +28,7 @@ CREATE INDEX job_waits ON honker.job (queue, priority DESC, run_at, id) WHERE st
 CREATE INDEX job_claims ON honker.job (queue, lease_until) WHERE state = 1;
 -- Jobs that may have to be dead-lettered before their turn: those with a time to start by, and those without attempts.
 CREATE INDEX job_expires ON honker.job (queue, expires_at) WHERE state <> 1 AND expires_at IS NOT NULL;
-CREATE INDEX job_batch ON honker.job (batch) WHERE batch IS NOT NULL;
+CREATE INDEX job_batch ON honker.job (batch, id) WHERE batch IS NOT NULL;
 -- The jobs of a key that are claimed, that wait, and that are held, the last in their order.
 CREATE INDEX job_key ON honker.job (queue, key, state, priority DESC, run_at, id) WHERE key IS NOT NULL;
 
@@ -61,7 +61,7 @@ CREATE TABLE honker.dead (
   payload text NOT NULL
 );
 CREATE INDEX dead_queue ON honker.dead (queue, died_at, id);
-CREATE INDEX dead_batch ON honker.dead (batch) WHERE batch IS NOT NULL;
+CREATE INDEX dead_batch ON honker.dead (batch, id) WHERE batch IS NOT NULL;
 
 -- Acked jobs of queues that keep them.
 CREATE TABLE honker.done (

@@ -39,15 +39,6 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
     FROM l WHERE l.p IS NOT NULL)
   SELECT p FROM l WHERE p IS NOT NULL $$;
 
--- The phase of a live job. It agrees with row.Job.Phase.
-CREATE FUNCTION honker.phase(j honker.job, now timestamptz) RETURNS text LANGUAGE sql IMMUTABLE AS $$
-  SELECT CASE j.state
-    WHEN 0 THEN CASE WHEN j.expires_at <= now THEN 'expired' WHEN j.run_at > now THEN 'scheduled'
-      WHEN j.attempts >= j.max_attempts THEN 'expired' ELSE 'ready' END
-    WHEN 1 THEN CASE WHEN j.lease_until >= now THEN 'running'
-      WHEN j.expires_at <= now OR j.attempts >= j.max_attempts THEN 'expired' ELSE 'lapsed' END
-    ELSE 'held' END $$;
-
 -- Counts the jobs of queues, or of all queues if there are none, in phases. Each number stops at most. A phase may have
 -- several rows, which add up.
 CREATE FUNCTION honker.counts(queues text[], phases text[], most bigint, now timestamptz) RETURNS TABLE (queue text, phase text, n bigint)
