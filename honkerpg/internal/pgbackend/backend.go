@@ -4,16 +4,13 @@ package pgbackend
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/honker-go/honker/honkerpg/internal/pgstore"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
@@ -87,7 +84,8 @@ func (b *Backend) Close() error {
 func (b *Backend) Now() time.Time { return b.clock.now() }
 
 // Write implements engine.Backend. It returns ErrUncertain if the connection was lost before the server has answered a
-// commit. An op that other transactions were in the way of runs again until the busy timeout has passed.
+// commit. An op that has had no effect, because other transactions were in its way or the connection was lost, runs again
+// until the busy timeout has passed. An engine.Fenced op also runs again after an uncertain commit.
 func (b *Backend) Write(ctx context.Context, op engine.Op) error {
 	if m, ok := op.(engine.Merges); ok && m.MergeKey() != nil {
 		if err := b.merger.write(ctx, m); err != errAlone {
@@ -99,35 +97,30 @@ func (b *Backend) Write(ctx context.Context, op engine.Op) error {
 
 // writeAlone writes op in a statement or transaction of its own.
 func (b *Backend) writeAlone(ctx context.Context, op engine.Op) error {
-	end := time.Now().Add(b.opts.BusyTimeout)
-	for try := 0; ; try++ {
-		err := b.write(ctx, op)
-		if !pgsql.Passing(err) || ctx.Err() != nil || time.Now().After(end) {
-			return err
+	fenced, isFenced := op.(engine.Fenced)
+	return b.retry(ctx, func() (again bool, err error) {
+		err = b.write(ctx, op)
+		if isFenced && errors.Is(err, engine.ErrUncertain) {
+			fenced.Again()
+			return true, err
 		}
-		pause := time.NewTimer(rand.N(min(time.Millisecond<<try, 50*time.Millisecond)))
-		select {
-		case <-ctx.Done():
-			pause.Stop()
-			return err
-		case <-pause.C:
-		}
-	}
+		return pgsql.Passing(err) || isGone(err), err
+	})
 }
 
 // write runs op on a connection. ctx limits the wait for the connection; the op itself is not interrupted.
 func (b *Backend) write(ctx context.Context, op engine.Op) error {
-	conn, err := b.pool.Conn(ctx)
+	conn, err := b.connect(ctx, b.pool)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
+	ctx = context.WithoutCancel(ctx)
 	if b.clock.old() {
 		if err := b.clock.set(ctx, conn); err != nil {
-			return err
+			return undone(conn, err)
 		}
 	}
-	ctx = context.WithoutCancel(ctx)
 	now := b.clock.now()
 	var left pgsql.Work
 	if op.Single() {
@@ -144,19 +137,19 @@ func (b *Backend) write(ctx context.Context, op engine.Op) error {
 // transaction runs op in a transaction on conn.
 func (b *Backend) transaction(ctx context.Context, conn *sql.Conn, op engine.Op, left *pgsql.Work, now time.Time) (err error) {
 	if err := pgstore.Begin(ctx, conn, b.opts.BusyTimeout); err != nil {
-		return err
+		return undone(conn, err)
 	}
 	open := true
 	defer func() { // also if op panics
-		if open {
+		if open && !closed(conn) {
 			err = errors.Join(err, pgstore.Rollback(ctx, conn))
 		}
 	}()
 	if err := op.Run(ctx, session{conn, left}, now); err != nil {
-		return err
+		return undone(conn, err)
 	}
 	open = false
-	return uncertain(pgstore.Commit(ctx, conn))
+	return committed(conn, pgstore.Commit(ctx, conn))
 }
 
 // session is the Querier of an op. It collects the work that the op leaves for the time after its commit.
@@ -176,57 +169,62 @@ func (b *Backend) catchUp(ctx context.Context, q row.Querier, w pgsql.Work, now 
 	}
 }
 
-// lost is uncertain for a statement that commits by itself. Other errors of its op, such as an invalid argument, are
-// certain.
-func lost(conn *sql.Conn, err error) error {
-	closed := false
-	if err != nil {
-		closed = conn.Raw(func(c any) error {
-			if c.(*stdlib.Conn).Conn().IsClosed() {
-				return driver.ErrBadConn
-			}
-			return nil
-		}) != nil
-	}
-	if closed {
-		return uncertain(err)
-	}
-	return err
+// Read implements engine.Backend. It calls f again if the connection was lost.
+func (b *Backend) Read(ctx context.Context, oneMoment bool, f func(context.Context, row.Querier) error) error {
+	return b.explain(b.retry(ctx, func() (again bool, err error) {
+		err = b.read(ctx, oneMoment, f)
+		return isGone(err), err
+	}))
 }
 
-// Read implements engine.Backend.
-func (b *Backend) Read(ctx context.Context, oneMoment bool, f func(context.Context, row.Querier) error) error {
-	conn, err := b.pool.Conn(ctx)
+func (b *Backend) read(ctx context.Context, oneMoment bool, f func(context.Context, row.Querier) error) error {
+	conn, err := b.connect(ctx, b.pool)
 	if err != nil {
-		return b.explain(err)
+		return err
 	}
 	defer conn.Close()
 	ctx = context.WithoutCancel(ctx)
 	if !oneMoment {
-		return b.explain(f(ctx, conn))
+		return undone(conn, f(ctx, conn))
 	}
 	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
-		return b.explain(err)
+		return undone(conn, err)
 	}
 	defer func() { _ = tx.Rollback() }()
-	return b.explain(f(ctx, tx))
+	return undone(conn, f(ctx, tx))
 }
 
 // Begin implements engine.Backend. Several transactions may be open at a time.
 func (b *Backend) Begin(ctx context.Context) (engine.Tx, error) {
-	tx, err := b.opts.App().BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	var t *ownTx
+	err := b.retry(ctx, func() (again bool, err error) {
+		t, err = b.begin(ctx)
+		return isGone(err), err
+	})
 	if err != nil {
 		return nil, b.explain(err)
 	}
-	t := &ownTx{Tx: tx, backend: b}
-	b.own.Store(tx, t)
+	b.own.Store(t.Tx, t)
 	return t, nil
+}
+
+func (b *Backend) begin(ctx context.Context) (*ownTx, error) {
+	conn, err := b.connect(ctx, b.opts.App())
+	if err != nil {
+		return nil, err
+	}
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return nil, errors.Join(undone(conn, err), conn.Close())
+	}
+	return &ownTx{Tx: tx, conn: conn, backend: b}, nil
 }
 
 // ownTx is a transaction of Begin.
 type ownTx struct {
 	*sql.Tx
+	conn    *sql.Conn
 	backend *Backend
 	mu      sync.Mutex
 	calls   map[any]func() // after the commit
@@ -254,6 +252,7 @@ func (t *ownTx) Commit() error {
 // Close implements engine.Tx.
 func (t *ownTx) Close() {
 	_ = t.Rollback() // does nothing after Commit
+	_ = t.conn.Close()
 	t.backend.own.Delete(t.Tx)
 }
 
@@ -317,12 +316,4 @@ func (b *Backend) explain(err error) error {
 		return fmt.Errorf("%w: the server of %s accepts no writes: %w", engine.ErrReadOnly, b.name, err)
 	}
 	return err
-}
-
-// uncertain adds ErrUncertain to an error that does not say whether a commit took effect.
-func uncertain(err error) error {
-	if err == nil || pgsql.Decided(err) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", engine.ErrUncertain, err)
 }

@@ -1,7 +1,9 @@
 package pgsql
 
 import (
+	"cmp"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"strings"
 
@@ -17,8 +19,18 @@ const (
 	codeReadOnly      = "25006"
 	codeRaised        = "P0001" // by RAISE EXCEPTION in a function or trigger
 	codeDropped       = "HK001" // by honker's functions
-	classConstraint   = "23"
-	classShutdown     = "57P"
+	codeNoSession     = "26000" // the prepared statement does not exist
+	codeSession       = "42P05" // it exists already
+
+	codeShutdown        = "57P01"
+	codeNotYet          = "57P03" // the server starts, stops, or recovers
+	codeTooMany         = "53300" // connections
+	codeIdleSession     = "57P05"
+	codeIdleTransaction = "25P03"
+	codeLongTransaction = "25P04"
+
+	classConstraint = "23"
+	classConnection = "08"
 )
 
 // code returns the SQLSTATE of an error from the server, or "".
@@ -52,10 +64,31 @@ func Busy(err error) bool { return Passing(err) || code(err) == codeLockTimeout 
 func ReadOnly(err error) bool { return code(err) == codeReadOnly }
 
 // Decided reports whether a failed commit certainly has had no effect, because the server has answered with an error or
-// the transaction had ended before. It does not ask pgconn.SafeToRetry: for a commit whose answer is lost, pgx 5.12
-// reports a closed connection that is safe to retry. The server's errors about its own end are not certain either, as
-// they also interrupt a committed transaction that waits for a standby.
+// the transaction had ended before. A server that ends a connection answers with an error only if it has not committed;
+// a committed transaction that waits for a standby gets no answer. A pooler that has lost the server answers with an
+// error of its own, which decides nothing. Decided does not ask pgconn.SafeToRetry: for a commit whose answer is lost,
+// pgx 5.12 reports a closed connection that is safe to retry.
 func Decided(err error) bool {
-	c := code(err)
-	return c != "" && !strings.HasPrefix(c, classShutdown) || errors.Is(err, pgx.ErrTxCommitRollback) || errors.Is(err, sql.ErrTxDone)
+	var e *pgconn.PgError
+	if errors.As(err, &e) {
+		return fatal[e.Code] || severity(e) == "ERROR" && !strings.HasPrefix(e.Code, classConnection)
+	}
+	return errors.Is(err, pgx.ErrTxCommitRollback) || errors.Is(err, sql.ErrTxDone)
+}
+
+// fatal holds the errors with which a server ends a connection and its transaction. A pooler passes them on.
+var fatal = map[string]bool{codeShutdown: true, codeIdleSession: true, codeIdleTransaction: true, codeLongTransaction: true}
+
+// severity returns the English name of the error's severity.
+func severity(e *pgconn.PgError) string { return cmp.Or(e.SeverityUnlocalized, e.Severity) }
+
+// Away reports whether a connection could not be made, because the server does not run, is starting or stopping, or has
+// no place for it. A later try may succeed. A wrong password or database is no such error.
+func Away(err error) bool {
+	var e *pgconn.PgError
+	if errors.As(err, &e) {
+		return e.Code == codeShutdown || e.Code == codeNotYet || e.Code == codeTooMany || strings.HasPrefix(e.Code, classConnection)
+	}
+	var connect *pgconn.ConnectError
+	return errors.As(err, &connect) || errors.Is(err, driver.ErrBadConn)
 }
