@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"sync"
 	"time"
@@ -28,6 +29,7 @@ type Options struct {
 	App    func() *sql.DB // the application's pool, which may be the same
 	Close  func() error   // closes the pools that belong to the Backend; nil if none does
 	NoMake bool           // the schema must exist: it is neither created nor brought up to date
+	Reads  bool           // nothing will be written
 }
 
 // Backend gives access to a schema of a PostgreSQL database. It has the methods of engine.Backend except Watch, which
@@ -47,20 +49,37 @@ type Backend struct {
 func Open(ctx context.Context, config *pgx.ConnConfig, o Options) (*Backend, error) {
 	b := &Backend{name: fmt.Sprintf("%s:%d/%s/%s", config.Host, config.Port, config.Database, o.Schema), opts: o, pool: o.Pool}
 	b.merger.backend = b
-	if err := b.prepare(ctx); err != nil {
-		return nil, errors.Join(b.explain(err), b.Close())
+	if err := b.prepare(ctx, config); err != nil {
+		if failed := b.Close(); failed != nil {
+			b.opts.Logger.WarnContext(ctx, "honker: closing the connections failed", "db", b.name, "err", failed)
+		}
+		return nil, b.explain(err)
 	}
 	return b, nil
 }
 
 // prepare brings the schema up to date, and reads the clock and the identity of the database.
-func (b *Backend) prepare(ctx context.Context) error {
+func (b *Backend) prepare(ctx context.Context, config *pgx.ConnConfig) error {
+	err := checkPooler(ctx, b.pool, config)
+	if pgsql.Refuses(err) {
+		return fmt.Errorf("%w: the server refuses the connection string; correct its user, password or database: %w", engine.ErrInvalid, err)
+	}
+	if err != nil {
+		return err
+	}
 	bring := pgstore.Bootstrap
 	if b.opts.NoMake {
 		bring = pgstore.Current
 	}
-	err := bring(ctx, b.pool, b.opts.Schema)
-	if err != nil {
+	if err := bring(ctx, b.pool, b.opts.Schema); err != nil {
+		return err
+	}
+	if b.opts.NoMake && !b.opts.Reads {
+		if err := pgstore.CheckAccepts(ctx, b.pool); err != nil {
+			return err
+		}
+	}
+	if err := pgstore.CheckRights(ctx, b.pool, b.opts.Schema, b.opts.Reads); err != nil {
 		return err
 	}
 	if b.where, err = pgstore.Where(ctx, b.pool, b.opts.Schema); err != nil {
@@ -122,20 +141,20 @@ func (b *Backend) write(ctx context.Context, op engine.Op) error {
 		}
 	}
 	now := b.clock.now()
-	var left pgsql.Work
+	s := &session{Querier: conn}
 	if op.Single() {
-		err = lost(conn, op.Run(ctx, session{conn, &left}, now))
+		err = s.lost(conn, op.Run(ctx, s, now))
 	} else {
-		err = b.transaction(ctx, conn, op, &left, now)
+		err = b.transaction(ctx, conn, op, s, now)
 	}
 	if err == nil {
-		b.catchUp(ctx, conn, left, now)
+		b.catchUp(ctx, conn, s.left, now)
 	}
 	return err
 }
 
 // transaction runs op in a transaction on conn.
-func (b *Backend) transaction(ctx context.Context, conn *sql.Conn, op engine.Op, left *pgsql.Work, now time.Time) (err error) {
+func (b *Backend) transaction(ctx context.Context, conn *sql.Conn, op engine.Op, s *session, now time.Time) (err error) {
 	if err := pgstore.Begin(ctx, conn, b.opts.BusyTimeout); err != nil {
 		return undone(conn, err)
 	}
@@ -145,7 +164,7 @@ func (b *Backend) transaction(ctx context.Context, conn *sql.Conn, op engine.Op,
 			err = errors.Join(err, pgstore.Rollback(ctx, conn))
 		}
 	}()
-	if err := op.Run(ctx, session{conn, left}, now); err != nil {
+	if err := op.Run(ctx, s, now); err != nil {
 		return undone(conn, err)
 	}
 	open = false
@@ -155,11 +174,24 @@ func (b *Backend) transaction(ctx context.Context, conn *sql.Conn, op engine.Op,
 // session is the Querier of an op. It collects the work that the op leaves for the time after its commit.
 type session struct {
 	row.Querier
-	left *pgsql.Work
+	left pgsql.Work
+	ran  int // statements
 }
 
 // After implements pgsql.Session.
-func (s session) After(w pgsql.Work) { *s.left |= w }
+func (s *session) After(w pgsql.Work) { s.left |= w }
+
+// ExecContext implements row.Querier.
+func (s *session) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	s.ran++
+	return s.Querier.ExecContext(ctx, query, args...)
+}
+
+// QueryContext implements row.Querier.
+func (s *session) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	s.ran++
+	return s.Querier.QueryContext(ctx, query, args...)
+}
 
 // catchUp does the work that committed transactions have left. If it fails, the rows that ask for the work remain, and
 // the next transaction with such work does both.
@@ -290,6 +322,8 @@ func (b *Backend) CheckTx(ctx context.Context, tx row.Querier, committed map[any
 	switch {
 	case errors.Is(err, sql.ErrTxDone):
 		return false, fmt.Errorf("%w: the transaction has ended: %w", engine.ErrInvalid, err)
+	case pgsql.Aborted(err):
+		return false, fmt.Errorf("%w: an earlier error has aborted the transaction; roll it back: %w", engine.ErrInvalid, err)
 	case err != nil:
 		return false, b.explain(err)
 	case where != b.where:
@@ -314,6 +348,10 @@ func (b *Backend) explain(err error) error {
 		return fmt.Errorf("%w: %w", engine.ErrBusy, err)
 	case pgsql.ReadOnly(err):
 		return fmt.Errorf("%w: the server of %s accepts no writes: %w", engine.ErrReadOnly, b.name, err)
+	case pgsql.Unprepared(err):
+		return fmt.Errorf("%w: %w", errPooler, err)
+	case pgsql.Denied(err):
+		return fmt.Errorf("%w: the role lacks a right in %s; see Options.NoMigrate: %w", fs.ErrPermission, b.name, err)
 	}
 	return err
 }

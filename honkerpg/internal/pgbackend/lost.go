@@ -80,13 +80,17 @@ func undone(conn *sql.Conn, err error) error {
 	return err
 }
 
-// lost is undone for a statement that commits by itself. If the connection was lost before an answer came, the error is
-// ErrUncertain. Other errors of an op, such as an invalid argument, are certain.
-func lost(conn *sql.Conn, err error) error {
-	if err != nil && closed(conn) {
-		return committed(conn, err)
+// lost is undone for an op whose statements commit by themselves. If the connection was lost before an answer came, or
+// after a statement of the op was committed, the error is ErrUncertain. Other errors of an op, such as an invalid
+// argument, are certain.
+func (s *session) lost(conn *sql.Conn, err error) error {
+	switch {
+	case err == nil || !closed(conn):
+		return undone(conn, err)
+	case s.ran > 1:
+		return fmt.Errorf("%w: %w", engine.ErrUncertain, err)
 	}
-	return undone(conn, err)
+	return committed(conn, err)
 }
 
 // committed is undone for a commit, whose errors are uncertain unless the server has answered.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"net"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -19,8 +20,17 @@ const (
 	codeReadOnly      = "25006"
 	codeRaised        = "P0001" // by RAISE EXCEPTION in a function or trigger
 	codeDropped       = "HK001" // by honker's functions
-	codeNoSession     = "26000" // the prepared statement does not exist
-	codeSession       = "42P05" // it exists already
+	codeNoStatement   = "26000" // no such prepared statement
+	codeStatement     = "42P05" // the prepared statement exists
+	codeAborted       = "25P02" // the transaction
+	codeDenied        = "42501"
+	codeNoDatabase    = "3D000"
+	codeNoColumn      = "42703"
+	codeNoFunction    = "42883" // or operator
+	codeKind          = "42809" // not a table
+	codeTable         = "42P07" // the table exists
+	codeFunction      = "42723"
+	codeObject        = "42710"
 
 	codeShutdown        = "57P01"
 	codeNotYet          = "57P03" // the server starts, stops, or recovers
@@ -31,6 +41,8 @@ const (
 
 	classConstraint = "23"
 	classConnection = "08"
+
+	classAuthorization = "28"
 )
 
 // code returns the SQLSTATE of an error from the server, or "".
@@ -63,6 +75,44 @@ func Busy(err error) bool { return Passing(err) || code(err) == codeLockTimeout 
 // ReadOnly reports whether the server only accepts reads, as a standby does.
 func ReadOnly(err error) bool { return code(err) == codeReadOnly }
 
+// Denied reports whether the role lacks a right.
+func Denied(err error) bool { return code(err) == codeDenied }
+
+// Aborted reports whether an earlier error has ended the transaction.
+func Aborted(err error) bool { return code(err) == codeAborted }
+
+// Foreign reports whether a table has other columns, or another kind, than honker's.
+func Foreign(err error) bool {
+	c := code(err)
+	return c == codeNoColumn || c == codeNoFunction || c == codeKind
+}
+
+// Exists returns the name of an object that a migration found in the schema.
+func Exists(err error) (name string, ok bool) {
+	var e *pgconn.PgError
+	if !errors.As(err, &e) || e.Code != codeTable && e.Code != codeFunction && e.Code != codeObject {
+		return "", false
+	}
+	name = e.Message // in the server's language, with the name in quotes
+	if _, rest, found := strings.Cut(name, `"`); found {
+		name, _, _ = strings.Cut(rest, `"`)
+	}
+	return name, true
+}
+
+// Unprepared reports whether a prepared statement was not there, or was there before. Both happen behind a pooler that
+// gives each transaction another connection.
+func Unprepared(err error) bool {
+	c := code(err)
+	return c == codeNoStatement || c == codeStatement
+}
+
+// Refuses reports whether the server does not accept the connection string: the user, the password or the database.
+func Refuses(err error) bool {
+	c := code(err)
+	return strings.HasPrefix(c, classAuthorization) || c == codeNoDatabase
+}
+
 // Decided reports whether a failed commit certainly has had no effect, because the server has answered with an error or
 // the transaction had ended before. A server that ends a connection answers with an error only if it has not committed;
 // a committed transaction that waits for a standby gets no answer. A pooler that has lost the server answers with an
@@ -73,7 +123,13 @@ func Decided(err error) bool {
 	if errors.As(err, &e) {
 		return fatal[e.Code] || severity(e) == "ERROR" && !strings.HasPrefix(e.Code, classConnection)
 	}
-	return errors.Is(err, pgx.ErrTxCommitRollback) || errors.Is(err, sql.ErrTxDone)
+	return unsent(err) || errors.Is(err, pgx.ErrTxCommitRollback) || errors.Is(err, sql.ErrTxDone)
+}
+
+// unsent reports whether the end of a message could not be sent. The server ignores the beginning.
+func unsent(err error) bool {
+	var e *net.OpError
+	return errors.As(err, &e) && e.Op == "write"
 }
 
 // fatal holds the errors with which a server ends a connection and its transaction. A pooler passes them on.
