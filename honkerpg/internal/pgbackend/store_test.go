@@ -32,12 +32,13 @@ func (unwatched) Watch(wake.Events) wake.Watcher { panic("there is no watcher ye
 
 // exist lists the suites of the stores that exist. Extend it with each store.
 var exist = regexp.MustCompile(`^TestStores/(` + strings.Join([]string{
-	`Batches/(Add|Cancel|Empty|Life|Members|Open|Rollback|Seal)`,
+	`Batches`,
 	`Consumers`,
 	`Dispatches`,
 	`Groups`,
 	`Inboxes`,
 	`Jobs`,
+	`Links`,
 	`Locks`,
 	`Notifications`,
 	`Observing/(Audit|Holders|MinutesAddUp|Workers)$`,
