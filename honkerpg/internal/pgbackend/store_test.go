@@ -33,6 +33,7 @@ func (unwatched) Watch(wake.Events) wake.Watcher { panic("there is no watcher ye
 var exist = regexp.MustCompile(`^TestStores/(` + strings.Join([]string{
 	`Batches/(Add|Cancel|Empty|Life|Members|Open|Rollback|Seal)`,
 	`Consumers`,
+	`Dispatches`,
 	`Groups`,
 	`Inboxes`,
 	`Jobs`,
@@ -47,7 +48,7 @@ var exist = regexp.MustCompile(`^TestStores/(` + strings.Join([]string{
 	`Schedules`,
 	`Settlements`,
 	`Streams`,
-	`Sweeps/(Batches|Claims|DeadAwaited|Ended|Keys|Messages|Minutes|OldWindows|Overdue|Received|Surplus|Windows)$`,
+	`Sweeps/(Actors|Batches|Claims|DeadAwaited|Ended|Keys|Messages|Minutes|OldWindows|Overdue|Received|Replies|Sent|Surplus|Windows)$`,
 	`Wakes/(LogOfEvents|LogOfMessages)$`,
 }, "|") + `)`)
 

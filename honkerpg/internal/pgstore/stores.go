@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/dispatches"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/explains"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/groups"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/inboxes"
@@ -46,7 +47,7 @@ func Stores(s pgsql.Schema) engine.Stores {
 		Audits:        ops.Audits{Schema: s},
 		Files:         noFile{},
 		Problems:      ops.Problems{Schema: s},
-		Dispatches:    dispatches{},
+		Dispatches:    dispatches.Dispatches{Schema: s},
 		Inboxes:       inboxes.Inboxes{Schema: s},
 		Relays:        relays.Families{Schema: s},
 
@@ -77,9 +78,9 @@ func sweeps(s pgsql.Schema) engine.Sweeps {
 		Dead:       job.SweepDead(),
 		Results:    jobs.Results{Schema: s}.SweepResults(),
 		Batches:    jobs.Batches{Schema: s}.Sweep(),
-		Sent:       empty,
-		Replies:    empty,
-		Actors:     empty,
+		Sent:       dispatches.Dispatches{Schema: s}.SweepSent(),
+		Replies:    dispatches.Dispatches{Schema: s}.SweepReplies(),
+		Actors:     dispatches.Dispatches{Schema: s}.SweepActors(),
 		Received:   inboxes.Inboxes{Schema: s}.Sweep(),
 		Minutes:    ops.Minutes{Schema: s}.Sweep(),
 		Windows:    s.RowSweep("rate", locks.WhereWindowIsOver),

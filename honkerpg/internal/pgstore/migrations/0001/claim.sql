@@ -18,7 +18,7 @@ BEGIN
       FROM level l WHERE l.p IS NOT NULL)
     SELECT d.place FROM level l CROSS JOIN LATERAL (
       SELECT j.ctid AS place FROM honker.job j WHERE j.queue = q AND j.state = 0 AND j.priority = l.p AND j.run_at <= at
-        AND j.attempts < j.max_attempts AND (j.expires_at IS NULL OR j.expires_at > at)
+        AND j.attempts < j.max_attempts AND (j.expires_at IS NULL OR j.expires_at > at) AND (NOT j.sent OR honker.may_start(j.id))
       ORDER BY j.run_at, j.id FOR UPDATE SKIP LOCKED) d
     LIMIT n);
 END $$;

@@ -88,10 +88,10 @@ BEGIN
   waits := EXISTS (SELECT FROM honker.edge e WHERE e.waiter = job AND e.state <> 1);
   awaits := EXISTS (SELECT FROM honker.edge e WHERE e.waiter = job OR e.parent = job AND e.parent <> 0 AND e.waiter > 0);
   INSERT INTO honker.job (id, queue, payload, priority, run_at, attempts, max_attempts, base, created_at, state, awaited,
-    last_error, unique_key, key, headers, batch)
+    sent, last_error, unique_key, key, headers, batch)
   VALUES (job, requeue.queue, coalesce(new_payload, d.payload), d.priority, due, d.attempts,
     d.attempts + CASE WHEN more > 0 THEN more ELSE greatest(1, d.max_attempts - coalesce(d.base, 0)) END, d.attempts, d.created_at,
-    CASE WHEN waits THEN 3 ELSE 0 END, awaits, d.last_error, d.unique_key, d.key, d.headers, d.batch);
+    CASE WHEN waits THEN 3 ELSE 0 END, awaits, honker.was_sent(job), d.last_error, d.unique_key, d.key, d.headers, d.batch);
   IF NOT FOUND THEN
     RAISE EXCEPTION USING ERRCODE = 'HK001', MESSAGE = 'a trigger has dropped a job';
   END IF;
