@@ -150,15 +150,20 @@ func TestOperators_Look(t *testing.T) {
 	}
 }
 
-// Each page of package ui works.
+// Each page of package ui works, except for the page about the file.
 func TestOperators_Pages(t *testing.T) {
 	db, dead, waiter := worked(t)
 	h := ui.New(db, &ui.Options{Authorize: ui.AllowAll})
 	defer h.Close()
-	for _, path := range []string{"/", "/queue?name=mails", "/jobs", "/jobs?phase=dead", fmt.Sprint("/job?id=", dead), fmt.Sprint("/job?id=", waiter), "/dead",
-		"/streams", "/stream?topic=orders", "/schedules", "/batches", "/locks", "/workers", "/audit", "/export"} {
+	get := func(path string) *httptest.ResponseRecorder {
 		got := httptest.NewRecorder()
 		h.ServeHTTP(got, httptest.NewRequest(http.MethodGet, path, nil))
+		return got
+	}
+	for _, path := range []string{"/", "/queue?name=mails", "/jobs", "/jobs?phase=dead", fmt.Sprint("/job?id=", dead), fmt.Sprint("/job?id=", waiter), "/dead",
+		"/streams", "/stream?topic=orders", "/schedules", "/batches", "/locks", "/workers", "/audit", "/export"} {
+		got := get(path)
 		require.Equal(t, http.StatusOK, got.Code, "%s: %s", path, got.Body)
 	}
+	require.Equal(t, http.StatusNotImplemented, get("/file").Code)
 }

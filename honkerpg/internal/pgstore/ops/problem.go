@@ -64,7 +64,7 @@ func (s Problems) Problems(ctx context.Context, q row.Querier, ages row.ProblemA
 	return t, nil
 }
 
-// mostCounted is the highest count that is exact. The functions count one more.
+// mostCounted is the highest exact count. The functions stop just above it.
 const mostCounted = 10_000
 
 func boundedCount(n int64) row.Count { return row.Count{N: min(n, mostCounted), More: n > mostCounted} }
