@@ -88,10 +88,12 @@ DECLARE
   rooms bigint[];
   paused boolean[];
   limited boolean[];
+  shut boolean[];
   r honker.step_row;
 BEGIN
   SELECT array_agg(coalesce(honker.pauses(x.paused_at, x.paused_until, at), false) ORDER BY k.ord), array_agg(coalesce(x.limited, false) ORDER BY k.ord)
   INTO paused, limited FROM unnest(queues) WITH ORDINALITY k (queue, ord) LEFT JOIN honker.queue x ON x.queue = k.queue;
+  shut := paused;
   FOR i IN 1 .. cardinality(queues) LOOP
     IF EXISTS (SELECT FROM honker.job j WHERE j.queue = queues[i] AND j.state = 1 AND j.lease_until < at) THEN
       RETURN QUERY SELECT 3, b.id, b.queue, b.worker, NULL::bigint, NULL::timestamptz, b.attempts, NULL::bigint, NULL::timestamptz,
@@ -100,18 +102,28 @@ BEGIN
         ORDER BY j.lease_until LIMIT 1000), at) b;
       PERFORM honker.reclaim(queues[i], at);
     END IF;
+    IF limited[i] AND NOT paused[i] THEN
+      FOR r IN SELECT * FROM honker.begin_limited(queues[i], at) LOOP
+        IF r.what = 2 THEN
+          bits := bits | 8;
+          shut[i] := r.id & 16 <> 0;
+        ELSE
+          RETURN NEXT r;
+        END IF;
+      END LOOP;
+    END IF;
   END LOOP;
-  IF cardinality(array_remove(paused, true)) > 1 THEN
+  IF cardinality(array_remove(shut, true)) > 1 THEN
     IF true = ANY (limited) THEN
       rooms := ARRAY(SELECT (SELECT m.jobs FROM honker.queue x CROSS JOIN LATERAL honker.room(x, at) m WHERE x.queue = k.queue AND x.limited)
         FROM unnest(queues) WITH ORDINALITY k (queue, ord) ORDER BY k.ord);
     END IF;
-    shares := honker.shares(ARRAY(SELECT CASE WHEN paused[k.ord] THEN NULL ELSE k.queue END FROM unnest(queues) WITH ORDINALITY k (queue, ord) ORDER BY k.ord),
+    shares := honker.shares(ARRAY(SELECT CASE WHEN shut[k.ord] THEN NULL ELSE k.queue END FROM unnest(queues) WITH ORDINALITY k (queue, ord) ORDER BY k.ord),
       firsts, steps, rooms, at, n);
   END IF;
   FOR round IN 1 .. 2 LOOP
     FOR i IN 1 .. cardinality(queues) LOOP
-      CONTINUE WHEN paused[i] OR rest = 0 OR round = 1 AND shares[i] = 0;
+      CONTINUE WHEN shut[i] OR rest = 0 OR round = 1 AND shares[i] = 0;
       share := CASE round WHEN 1 THEN least(rest, coalesce(shares[i], rest)) ELSE rest END;
       IF limited[i] THEN
         FOR r IN SELECT * FROM honker.claim_limited(queues[i], w, at, until, share) LOOP

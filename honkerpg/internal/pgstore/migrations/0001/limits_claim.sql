@@ -101,24 +101,13 @@ BEGIN
     AND EXISTS (SELECT FROM honker.job j WHERE j.queue = x.queue AND j.key = s.key AND j.state = 2);
 END $$;
 
--- Claim up to n jobs of a queue with limits. The last row has the bit 8 if there may be more jobs: another claim is under
--- way, or this one has seen so many jobs that it would keep others waiting.
-CREATE FUNCTION honker.claim_limited(q text, w text, at timestamptz, until timestamptz, n bigint) RETURNS SETOF honker.step_row
-LANGUAGE plpgsql SET enable_hashjoin = on AS $$
-DECLARE
-  x honker.queue;
-  more boolean := false;
-  want bigint;
-  got bigint := 0;
-  seen bigint := 0;
-  changed bigint;
-  places tid[];
-  keys text[];
-  go bigint[];
-  hold bigint[];
+-- Prepare claims of a queue with limits: take its lock until the end of the transaction, dead-letter what has expired, and
+-- let held jobs go. A row with the bit 8 says that there may be more to do, and the bit 16 that another claim has the lock.
+CREATE FUNCTION honker.begin_limited(q text, at timestamptz) RETURNS SETOF honker.step_row LANGUAGE plpgsql AS $$
+DECLARE x honker.queue; more boolean := false;
 BEGIN
   IF NOT pg_try_advisory_xact_lock(1751085683, honker.limits_lock(q)) THEN
-    RETURN NEXT (2, 8, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::honker.step_row;
+    RETURN NEXT (2, 24, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::honker.step_row;
     RETURN;
   END IF;
   SELECT * INTO x FROM honker.queue k WHERE k.queue = q; -- a snapshot after the lock
@@ -130,7 +119,27 @@ BEGIN
       more := honker.fit(q, at, 256);
     END IF;
   END IF;
-  more := honker.let_go(x, at) OR more;
+  IF honker.let_go(x, at) OR more THEN
+    RETURN NEXT (2, 8, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::honker.step_row;
+  END IF;
+END $$;
+
+-- Claim up to n jobs of a queue with limits, after honker.begin_limited. The last row has the bit 8 if there may be more
+-- jobs, because this claim has held so many that it would keep others waiting.
+CREATE FUNCTION honker.claim_limited(q text, w text, at timestamptz, until timestamptz, n bigint) RETURNS SETOF honker.step_row
+LANGUAGE plpgsql SET enable_hashjoin = on AS $$
+DECLARE
+  x honker.queue;
+  want bigint;
+  got bigint := 0;
+  seen bigint := 0;
+  changed bigint;
+  places tid[];
+  keys text[];
+  go bigint[];
+  hold bigint[];
+BEGIN
+  SELECT * INTO x FROM honker.queue k WHERE k.queue = q;
   SELECT least(n, r.jobs) INTO want FROM honker.room(x, at) r;
   WHILE got < want LOOP
     IF NOT coalesce(x.keyed, false) THEN
@@ -138,8 +147,10 @@ BEGIN
       GET DIAGNOSTICS got = ROW_COUNT;
       EXIT;
     END IF;
-    more := more OR seen >= 2000;
-    EXIT WHEN seen >= 2000;
+    IF seen >= 2000 THEN
+      RETURN NEXT (2, 8, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::honker.step_row;
+      EXIT;
+    END IF;
     places := honker.lock_due(q, at, CASE seen WHEN 0 THEN want ELSE greatest(want - got, 100) END);
     EXIT WHEN cardinality(places) = 0;
     keys := ARRAY(SELECT DISTINCT j.key FROM honker.job j WHERE j.ctid = ANY (places) AND j.key IS NOT NULL);
@@ -174,8 +185,5 @@ BEGIN
     SELECT q, '', x.rate_turn, honker.tat_after(honker.unix(at), (SELECT honker.unix(o.tat) FROM honker.starts o
       WHERE o.queue = q AND o.key = '' AND o.turn = x.rate_turn), extract(epoch FROM x.rate_per)::float8 / x.rate_n, x.rate_burst, got)
     ON CONFLICT (queue, key) DO UPDATE SET turn = excluded.turn, tat = excluded.tat;
-  END IF;
-  IF more THEN
-    RETURN NEXT (2, 8, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::honker.step_row;
   END IF;
 END $$;
