@@ -56,7 +56,7 @@ var exist = regexp.MustCompile(`^TestStores/(` + strings.Join([]string{
 	`Schedules`,
 	`Settlements`,
 	`Streams`,
-	`Sweeps/(Actors|Batches|Claims|DeadAwaited|Ended|Fits|Keys|Messages|Minutes|OldWindows|Overdue|Pauses|Places|Received|Replies|Sent|Surplus|Windows)$`,
+	`Sweeps`,
 	`Wakes/(LogOfEvents|LogOfMessages)$`,
 }, "|") + `)`)
 
