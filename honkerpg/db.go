@@ -62,7 +62,6 @@ func newDB(ctx context.Context, opts *Options, config *pgx.ConnConfig, connect f
 	if o.Pooler {
 		config.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
-	_ = listen
 	db, err := engine.NewDB(o.Options, func(s engine.Settings) (engine.Database, error) {
 		p := connect(config)
 		schema := schemaOf(o.Schema)
@@ -74,6 +73,8 @@ func newDB(ctx context.Context, opts *Options, config *pgx.ConnConfig, connect f
 			App:         p.application,
 			Close:       p.Close,
 			NoMake:      o.NoMigrate || s.ReadOnly,
+			Listen:      listen,
+			Poll:        o.PollInterval,
 			Reads:       s.ReadOnly,
 		})
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,6 +18,7 @@ import (
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
+	"github.com/honker-go/honker/internal/wake"
 )
 
 // Options configures a Backend. Fields without a comment on their zero value are required.
@@ -29,19 +31,22 @@ type Options struct {
 	App    func() *sql.DB // the application's pool, which may be the same
 	Close  func() error   // closes the pools that belong to the Backend; nil if none does
 	NoMake bool           // the schema must exist: it is neither created nor brought up to date
-	Reads  bool           // nothing will be written
+	Reads  bool           // nothing will be written, and so commits of others are polled for
+
+	Listen *pgx.ConnConfig // for the connection that gets notices; nil to poll
+	Poll   time.Duration   // the longest pause between two looks without notices; 0 for the default
 }
 
-// Backend gives access to a schema of a PostgreSQL database. It has the methods of engine.Backend except Watch, which
-// does not exist yet.
+// Backend gives access to a schema of a PostgreSQL database. It implements engine.Backend.
 type Backend struct {
-	name   string
-	opts   Options
-	pool   *sql.DB
-	clock  clock
-	where  string   // the database and schema, as sqlWhere returns them
-	own    sync.Map // transactions of Begin, by their *sql.Tx
-	merger merger
+	name    string
+	opts    Options
+	pool    *sql.DB
+	clock   clock
+	where   string   // the database and schema, as sqlWhere returns them
+	own     sync.Map // transactions of Begin, by their *sql.Tx
+	merger  merger
+	watcher atomic.Pointer[watcher] // the last of Watch; nil before
 }
 
 // Open prepares a Backend on a database. It brings the schema up to date, unless o.NoMake is set. ctx bounds the call.
@@ -193,11 +198,23 @@ func (s *session) QueryContext(ctx context.Context, query string, args ...any) (
 	return s.Querier.QueryContext(ctx, query, args...)
 }
 
+// catchUpAll does the work that any transaction may have left.
+func (b *Backend) catchUpAll(ctx context.Context) {
+	left, err := pgstore.Attend(ctx, b.pool, b.opts.Schema, "", nil)
+	if err != nil {
+		left = pgsql.Resolve | pgsql.Number
+	}
+	b.catchUp(ctx, b.pool, left, b.Now())
+}
+
 // catchUp does the work that committed transactions have left. If it fails, the rows that ask for the work remain, and
-// the next transaction with such work does both.
-func (b *Backend) catchUp(ctx context.Context, q row.Querier, w pgsql.Work, now time.Time) {
-	if err := pgstore.CatchUp(ctx, q, b.opts.Schema, w, now); err != nil {
+// the next look with such work does both.
+func (b *Backend) catchUp(ctx context.Context, q row.Querier, left pgsql.Work, now time.Time) {
+	if err := pgstore.CatchUp(ctx, q, b.opts.Schema, left, now); err != nil {
 		b.opts.Logger.WarnContext(ctx, "honker: work after a commit failed and is left to the next commit", "db", b.name, "err", err)
+	}
+	if w := b.watcher.Load(); w != nil {
+		w.committed(left)
 	}
 }
 
@@ -274,7 +291,7 @@ func (t *ownTx) Commit() error {
 	calls := t.calls
 	t.calls = nil
 	t.mu.Unlock()
-	t.backend.catchUp(context.Background(), t.backend.pool, pgsql.Resolve|pgsql.Number, t.backend.Now())
+	t.backend.catchUpAll(context.Background())
 	for _, call := range calls {
 		call()
 	}
@@ -308,7 +325,8 @@ func (b *Backend) Savepoint(ctx context.Context, q row.Querier) (end func(ctx co
 }
 
 // CheckTx implements engine.Backend. It asks the server about a transaction that Begin has not returned, such as a
-// transaction of the application's pool.
+// transaction of the application's pool. In the same round trip, the transaction gets a notice for the processes that
+// wait for its changes.
 func (b *Backend) CheckTx(ctx context.Context, tx row.Querier, committed map[any]func()) (seen bool, err error) {
 	if t, ok := tx.(*sql.Tx); ok {
 		if own, ok := b.own.Load(t); ok {
@@ -318,7 +336,7 @@ func (b *Backend) CheckTx(ctx context.Context, tx row.Querier, committed map[any
 	} else if err := pgstore.InTransaction(ctx, tx); err != nil {
 		return false, fmt.Errorf("%w: not an open transaction: %w", engine.ErrInvalid, err)
 	}
-	where, err := pgstore.Where(ctx, tx, b.opts.Schema)
+	where, err := pgstore.WhereAndWake(ctx, tx, b.opts.Schema, signalsOf(committed))
 	switch {
 	case errors.Is(err, sql.ErrTxDone):
 		return false, fmt.Errorf("%w: the transaction has ended: %w", engine.ErrInvalid, err)
@@ -330,6 +348,16 @@ func (b *Backend) CheckTx(ctx context.Context, tx row.Querier, committed map[any
 		return false, fmt.Errorf("%w: the transaction is of another database than %s", engine.ErrInvalid, b.name)
 	}
 	return false, nil
+}
+
+// signalsOf returns the signals of the changes among the keys of committed.
+func signalsOf(committed map[any]func()) (set wake.Signals) {
+	for key := range committed {
+		if c, ok := key.(wake.Change); ok {
+			set |= wake.SignalsOf(c)
+		}
+	}
+	return set
 }
 
 // Check implements engine.Backend.
