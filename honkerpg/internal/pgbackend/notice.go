@@ -13,16 +13,16 @@ import (
 const (
 	// noticePause is the shortest time between two notices. Commits in between share the next.
 	noticePause = 2 * time.Millisecond
-	// nobodyPause replaces it while nobody waits for what was sent. A process that begins to wait looks again after this
+	// nobodyPause replaces it while nobody waits for the signals that were sent. A process that begins to wait looks again after this
 	// time, in case it was missed.
 	nobodyPause = 50 * time.Millisecond
 	// noticeRetry is the pause after an error of the server.
 	noticeRetry = time.Second
-	// lastNotice limits the time in which Close sends what is left.
+	// lastNotice limits the time in which Close sends the rest.
 	lastNotice = 2 * time.Second
 )
 
-// notices tells other processes about the commits of this one.
+// notices tells other processes about the commits of this process.
 type notices struct {
 	backend *Backend
 	process string
@@ -41,7 +41,7 @@ func (n *notices) add(signals wake.Signals) {
 	}
 }
 
-// run sends notices until ctx ends, and then what is left.
+// run sends notices until ctx ends, and then the rest.
 func (n *notices) run(ctx context.Context) {
 	for {
 		select {

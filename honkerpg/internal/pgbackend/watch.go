@@ -21,7 +21,7 @@ const (
 	// notice was lost with its connection, or if the transaction was older than the registration.
 	safetyLook = 5 * time.Second
 	// registerEarly is the rest of a registration at which it is renewed. A registration lasts for ten seconds.
-	registerEarly, registration = 4 * time.Second, 10 * time.Second
+	registerEarly, registration = 5 * time.Second, 10 * time.Second
 	// ownLook is the longest time until a look after a commit of this process. The goroutines that a verb knows about are
 	// woken at once and not by a look.
 	ownLook = 50 * time.Millisecond

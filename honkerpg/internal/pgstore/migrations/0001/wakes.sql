@@ -46,4 +46,4 @@ END $$;
 
 -- The signals of an enqueue and of a publication.
 CREATE FUNCTION honker.queue_signal(queue text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT honker.signal(0, 20, queue) $$;
-CREATE FUNCTION honker.topic_signals(topic text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT honker.signal(32, 15, topic) | 1::bigint << 47 $$;
+CREATE FUNCTION honker.topic_signals(topic text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT honker.signal(32, 15, topic) | (1::bigint << 47) $$;
