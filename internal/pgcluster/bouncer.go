@@ -23,7 +23,6 @@ type Bouncer struct{ *process }
 // ErrNoBouncer reports that PgBouncer is not installed.
 var ErrNoBouncer = errors.New("no PgBouncer: install Debian's package pgbouncer")
 
-// Each transaction of a connection gets another server connection, so that a test notices whatever needs a session.
 // A startup parameter that PgBouncer does not know is refused.
 const bouncerSettings = `[databases]
 * = %s
@@ -33,22 +32,21 @@ unix_socket_dir = %s
 listen_port = 6432
 auth_type = trust
 auth_file = %[2]s/users
-pool_mode = %s
-server_round_robin = 1
 default_pool_size = 10
 max_client_conn = 500
+%s
 `
 
 // StartBouncer starts PgBouncer before a server. The target has the keys of PgBouncer's section databases, such as
-// "host=/tmp port=5432", and mode is "transaction" or "session". The users may connect without a password.
-func StartBouncer(target, mode string, users ...string) (*Bouncer, error) {
+// "host=/tmp port=5432". Settings are further lines of the section pgbouncer. The users may connect without a password.
+func StartBouncer(target, settings string, users ...string) (*Bouncer, error) {
 	bin := "/usr/sbin/pgbouncer" // seldom in the path
 	if path, err := exec.LookPath("pgbouncer"); err == nil {
 		bin = path
 	} else if _, err := os.Stat(bin); err != nil {
 		return nil, ErrNoBouncer
 	}
-	settings, err := settingsFor(bin)
+	all, err := settingsFor(bin)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +60,7 @@ func StartBouncer(target, mode string, users ...string) (*Bouncer, error) {
 	}
 	err = errors.Join(
 		os.WriteFile(filepath.Join(p.dir, "users"), []byte(list), 0o644),
-		os.WriteFile(filepath.Join(p.dir, "ini"), fmt.Appendf(nil, settings, target, p.dir, mode), 0o644))
+		os.WriteFile(filepath.Join(p.dir, "ini"), fmt.Appendf(nil, all, target, p.dir, settings), 0o644))
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(p.dir))
 	}

@@ -55,6 +55,14 @@ func (c *Cluster) Restart(mode string) error {
 	return nil
 }
 
+// Standby makes the server a standby of no primary, which only accepts reads.
+func (c *Cluster) Standby() error {
+	if out, err := c.command("touch", filepath.Join(c.dir, "data", "standby.signal")).CombinedOutput(); err != nil {
+		return fmt.Errorf("standby: %w\n%s", err, out)
+	}
+	return c.Restart("fast")
+}
+
 // programs returns the folder of the newest server programs.
 func programs() (string, error) {
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")

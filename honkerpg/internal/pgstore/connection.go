@@ -18,6 +18,7 @@ import (
 
 const (
 	sqlTime = `SELECT clock_timestamp()`
+	sqlPID  = `SELECT pg_backend_pid()`
 
 	// SET LOCAL takes no parameters. Statements without parameters go to the server in a single message.
 	sqlBegin    = `BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = `
@@ -34,6 +35,35 @@ const (
 func ServerTime(ctx context.Context, q row.Querier) (at time.Time, err error) {
 	_, err = pgsql.One(ctx, q, sqlTime, nil, &at)
 	return at, err
+}
+
+// BackendPID returns the server's number of the connection that runs the statement. It prepares nothing.
+func BackendPID(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
+	err = conn.QueryRow(ctx, sqlPID, pgx.QueryExecModeExec).Scan(&pid)
+	return pid, err
+}
+
+// preparedName is the name of the statement of PrepareInTurn. It is always the same, so that a pooler's connections do
+// not collect such statements.
+const preparedName = "honker_open"
+
+// PrepareInTurn lets two connections prepare a statement with the same name and use it a few times. If both are sessions
+// of their own, the statement is gone afterwards.
+func PrepareInTurn(ctx context.Context, one, two *pgx.Conn) error {
+	both := []*pgx.Conn{one, two}
+	for _, c := range both {
+		if _, err := c.Prepare(ctx, preparedName, sqlPID); err != nil {
+			return err
+		}
+	}
+	for range 3 {
+		for _, c := range both {
+			if _, err := c.Exec(ctx, preparedName); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(one.Deallocate(ctx, preparedName), two.Deallocate(ctx, preparedName))
 }
 
 // Begin starts a transaction on conn, in one round trip. Its statements wait for a lock no longer than limit.

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/dispatches"
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/explains"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/groups"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/inboxes"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/jobs"
@@ -17,12 +18,18 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
+// operators implements engine.OperatorStore.
+type operators struct {
+	lists.Operators
+	explains.Explains
+}
+
 // Stores returns the stores of a schema.
 func Stores(s pgsql.Schema) engine.Stores {
 	job, events, messages := jobs.Jobs{Schema: s}, streams.Streams{Schema: s}, notify.Notifications{Schema: s}
 	return engine.Stores{
 		Jobs:          job,
-		Operators:     lists.Operators{Schema: s},
+		Operators:     operators{lists.Operators{Schema: s}, explains.Explains{Schema: s}},
 		Batches:       jobs.Batches{Schema: s},
 		Results:       jobs.Results{Schema: s},
 		Pauses:        jobs.Pauses{Schema: s},
@@ -39,7 +46,7 @@ func Stores(s pgsql.Schema) engine.Stores {
 		Minutes:       ops.Minutes{Schema: s},
 		Audits:        ops.Audits{Schema: s},
 		Files:         noFile{},
-		Problems:      problems{},
+		Problems:      ops.Problems{Schema: s},
 		Dispatches:    dispatches.Dispatches{Schema: s},
 		Inboxes:       inboxes.Inboxes{Schema: s},
 		Relays:        relays.Families{Schema: s},

@@ -30,7 +30,7 @@ var running struct {
 	err     error // a failed start is not repeated for each test
 }
 
-// bouncers are the poolers of this process, by their mode.
+// bouncers are the poolers of this process, by their settings.
 var bouncers struct {
 	sync.Mutex
 	running map[string]*pgcluster.Bouncer
@@ -86,14 +86,23 @@ func Cluster(t testing.TB) *pgcluster.Cluster {
 	return c
 }
 
-// Bouncer returns the connection string of a PgBouncer in transaction mode, which is in front of the server of DSN. It
+// Settings of PgBouncer.
+const (
+	// RoundRobin gives each transaction of a connection another server connection, so that a test notices whatever
+	// needs a session.
+	RoundRobin = "pool_mode = transaction\nserver_round_robin = 1"
+	// LastUsed gives a transaction the server connection that was used last. This is PgBouncer's default.
+	LastUsed = "pool_mode = transaction"
+	// Sessions gives each connection a server connection.
+	Sessions = "pool_mode = session"
+)
+
+// Bouncer returns the connection string of a PgBouncer with [RoundRobin], which is in front of the server of DSN. It
 // skips the test if PgBouncer is not installed, and fails it if CI is set.
-func Bouncer(t testing.TB) string { t.Helper(); return bouncer(t, "transaction") }
+func Bouncer(t testing.TB) string { t.Helper(); return BouncerWith(t, RoundRobin) }
 
-// SessionBouncer is Bouncer for a PgBouncer in session mode.
-func SessionBouncer(t testing.TB) string { t.Helper(); return bouncer(t, "session") }
-
-func bouncer(t testing.TB, mode string) string {
+// BouncerWith is Bouncer with other settings.
+func BouncerWith(t testing.TB, settings string) string {
 	t.Helper()
 	config, err := pgx.ParseConfig(DSN(t))
 	if err != nil {
@@ -101,7 +110,7 @@ func bouncer(t testing.TB, mode string) string {
 	}
 	bouncers.Lock()
 	defer bouncers.Unlock()
-	b := bouncers.running[mode]
+	b := bouncers.running[settings]
 	if b == nil {
 		// A quote within a value is doubled.
 		quote := func(v string) string { return "'" + strings.ReplaceAll(v, "'", "''") + "'" }
@@ -109,12 +118,12 @@ func bouncer(t testing.TB, mode string) string {
 		if config.Password != "" {
 			target += fmt.Sprintf(" user=%s password=%s", quote(config.User), quote(config.Password))
 		}
-		b, err = pgcluster.StartBouncer(target, mode, config.User)
+		b, err = pgcluster.StartBouncer(target, settings, config.User)
 		need(t, err)
 		if bouncers.running == nil {
 			bouncers.running = map[string]*pgcluster.Bouncer{}
 		}
-		bouncers.running[mode] = b
+		bouncers.running[settings] = b
 	}
 	return b.DSN() + " user=" + config.User + " dbname=" + config.Database
 }

@@ -42,9 +42,10 @@ func TestSchema_IsDropped(t *testing.T) {
 // A pooler in transaction mode gives the transactions of a connection different connections to the server, and refuses
 // prepared statements. A pooler in session mode does neither.
 func TestBouncer(t *testing.T) {
-	for mode, dsn := range map[string]string{"transaction": pgtest.Bouncer(t), "session": pgtest.SessionBouncer(t)} {
+	for mode, settings := range map[string]string{"transaction": pgtest.RoundRobin, "session": pgtest.Sessions} {
 		t.Run(mode, func(t *testing.T) {
-			require.Equal(t, dsn, map[string]func(testing.TB) string{"transaction": pgtest.Bouncer, "session": pgtest.SessionBouncer}[mode](t))
+			dsn := pgtest.BouncerWith(t, settings)
+			require.Equal(t, dsn, pgtest.BouncerWith(t, settings), "the same pooler")
 			var conns [2]*pgx.Conn
 			for i := range conns {
 				c, err := pgx.Connect(t.Context(), dsn)
@@ -99,6 +100,19 @@ func TestCluster_Restart(t *testing.T) {
 		require.Equal(t, i+1, n)
 	}
 	require.ErrorContains(t, c.Restart("none"), "none")
+}
+
+// A standby only accepts reads.
+func TestCluster_Standby(t *testing.T) {
+	c := pgtest.Cluster(t)
+	require.NoError(t, c.Standby())
+	conn, err := pgx.Connect(t.Context(), c.DSN())
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	_, err = conn.Exec(t.Context(), `SELECT 1`)
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), `CREATE TABLE x (n int)`)
+	require.ErrorContains(t, err, "read-only")
 }
 
 // A test process that panics leaves neither a server nor its files behind.

@@ -45,7 +45,7 @@ END $$;
 CREATE FUNCTION honker.reclaim(q text, at timestamptz) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   WITH back AS (
-    UPDATE honker.job j SET state = 0, worker = NULL, lease_until = NULL WHERE j.id = ANY(ARRAY(
+    UPDATE honker.job j SET state = 0, worker = NULL WHERE j.id = ANY(ARRAY(
       SELECT l.id FROM honker.job l WHERE l.queue = q AND l.state = 1 AND l.lease_until < at
         AND l.attempts < l.max_attempts AND (l.expires_at IS NULL OR l.expires_at > at)
       ORDER BY l.lease_until LIMIT 1000 FOR UPDATE SKIP LOCKED)) RETURNING j.key)

@@ -5,7 +5,7 @@ CREATE TABLE honker.job (
   run_at timestamptz NOT NULL,
   created_at timestamptz NOT NULL,
   expires_at timestamptz,           -- it must start before; NULL: at any time
-  lease_until timestamptz,          -- state 1: the claim is valid through this time
+  lease_until timestamptz,          -- the last claim is valid through this time if state is 1; NULL: never claimed
   priority bigint NOT NULL DEFAULT 0,
   attempts bigint NOT NULL DEFAULT 0,
   max_attempts bigint NOT NULL DEFAULT 3,

@@ -1,7 +1,7 @@
 -- What operators read. The functions are STABLE, so that all their statements see the same moment.
 
 -- Jobs that are held, by their key or by other jobs.
-CREATE INDEX job_held ON honker.job (queue) WHERE state > 1;
+CREATE INDEX job_apart ON honker.job (queue) WHERE state > 1;
 -- Waiting jobs without attempts left. There are none, unless a program has written them.
 CREATE INDEX job_spent ON honker.job (queue, run_at) WHERE state = 0 AND attempts >= max_attempts;
 
@@ -79,7 +79,7 @@ BEGIN
         SELECT FROM honker.job j WHERE j.queue = u.q AND j.state = 1 AND j.lease_until < counts.now
           AND (j.attempts >= j.max_attempts OR j.expires_at <= counts.now) LIMIT most) x) FROM unnest(live) u (q);
     RETURN QUERY SELECT u.q, 'expired', (SELECT count(*) FROM (
-        SELECT FROM honker.job j WHERE j.queue = u.q AND j.state <> 1 AND j.state = 0 AND j.expires_at <= counts.now LIMIT most) x) FROM unnest(live) u (q);
+        SELECT FROM honker.job j WHERE j.queue = u.q AND j.state <> 1 AND j.state + 0 = 0 AND j.expires_at <= counts.now LIMIT most) x) FROM unnest(live) u (q);
     RETURN QUERY SELECT u.q, 'expired', (SELECT count(*) FROM (
         SELECT FROM honker.job j WHERE j.queue = u.q AND j.state = 0 AND j.attempts >= j.max_attempts AND j.run_at <= counts.now
           AND (j.expires_at IS NULL OR j.expires_at > counts.now) LIMIT most) x) FROM unnest(live) u (q);
