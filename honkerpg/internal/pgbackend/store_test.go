@@ -38,6 +38,7 @@ var exist = regexp.MustCompile(`^TestStores/(` + strings.Join([]string{
 	`Groups`,
 	`Inboxes`,
 	`Jobs`,
+	`Limits`,
 	`Links`,
 	`Limits`,
 	`Links`,

@@ -64,13 +64,13 @@ CREATE FUNCTION honker.keys_with_room(q text, now timestamptz) RETURNS SETOF tex
   UNION (SELECT p.key FROM honker.place p WHERE p.queue = q AND p.key IS NOT NULL AND p.until_at <= now LIMIT 1000)
   UNION (SELECT k.key FROM honker.key k WHERE k.queue = q AND k.paused_until <= now AND NOT k.over LIMIT 1000)
   UNION (SELECT s.key FROM honker.starts s WHERE s.queue = q AND s.next_at <= now + interval '500 microseconds' LIMIT 1000)
-  UNION (SELECT j.key FROM honker.queue x JOIN honker.job j ON j.queue = x.queue AND j.key >= x.fit_key AND j.state = 2 WHERE x.queue = q LIMIT 1000) $$;
+  UNION (SELECT j.key FROM honker.job j WHERE j.queue = q AND j.key >= (SELECT x.fit_key FROM honker.queue x WHERE x.queue = q) AND j.state = 2 LIMIT 1000) $$;
 
 -- The state of keys: their pauses, until when their starts are spent, how many of their jobs are in slots, and with
 -- in_order the first job that can still run.
 CREATE FUNCTION honker.key_states(q text, keys text[], now timestamptz) RETURNS TABLE (key text, paused_at timestamptz, paused_until timestamptz,
   reason text, who text, tat timestamptz, running bigint, first bigint)
-LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
   SELECT r.key, CASE WHEN honker.pauses(k.paused_at, k.paused_until, now) THEN k.paused_at END, k.paused_until, k.reason, k.who, s.tat,
     (SELECT count(*) FROM honker.job j WHERE j.queue = q AND j.key = r.key AND j.state = 1 AND j.lease_until >= now)
       + (SELECT count(*) FROM honker.place p WHERE p.queue = q AND p.key = r.key AND p.until_at > now), r.first

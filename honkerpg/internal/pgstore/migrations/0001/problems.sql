@@ -20,7 +20,8 @@ LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET jit
 
 -- Keys whose held jobs could run, although nothing makes the next claim look at them.
 CREATE FUNCTION honker.held_free(now timestamptz) RETURNS TABLE (queue text, key text, n bigint, first bigint, per_key bigint, in_order boolean)
-LANGUAGE sql STABLE SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET jit = off AS $$
   SELECT h.queue, h.key, h.n, h.first, CASE WHEN x.in_order THEN 1 ELSE coalesce(x.per_key, 0) END, x.in_order
   FROM (SELECT s.queue, s.key, count(*) AS n, min(s.id) AS first FROM (
       SELECT j.queue, j.key, j.id FROM honker.job j WHERE j.state > 1 AND j.state + 0 = 2 LIMIT 10000) s GROUP BY s.queue, s.key) h
