@@ -171,7 +171,10 @@ func newSettling(all []*row.Settlement, now time.Time) *settling {
 	}
 	slices.SortStableFunc(s.others, func(a, b *row.Settlement) int { return int(min(1, max(-1, a.ID-b.ID))) })
 	for _, t := range s.others {
-		at := pgsql.StampUp(now.Add(max(0, t.Delay)))
+		at := pgsql.Stamp(now) // not rounded up: the job is due now
+		if t.Delay > 0 {
+			at = pgsql.StampUp(now.Add(t.Delay))
+		}
 		if t.Outcome == row.Retried {
 			t.RunAt = pgsql.Shown(at)
 		}
