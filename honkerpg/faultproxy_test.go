@@ -24,11 +24,13 @@ import (
 type cutProxy struct {
 	listener net.Listener
 	target   string // path of the server's socket
-	in       int    // a commit in so many; 0 ends none
+	in       int    // a commit in so many
 	enabled  atomic.Bool
+	once     atomic.Pointer[plannedCut] // nil for none
 	cuts     [3]atomic.Int64
 	turn     atomic.Int64
 	running  sync.WaitGroup
+	conns    sync.Map // of *cutConn
 }
 
 // The moments of a cut.
@@ -37,6 +39,12 @@ const (
 	cutUnsent
 	cutUnderWay
 )
+
+// plannedCut is a cut at the commit of the next statement that contains text. Statements that are prepared do not.
+type plannedCut struct {
+	text string
+	how  int
+}
 
 // newCutProxy starts a proxy before the server of dsn and returns its connection string.
 func newCutProxy(t *testing.T, dsn string, in int) (*cutProxy, string) {
@@ -51,6 +59,7 @@ func newCutProxy(t *testing.T, dsn string, in int) (*cutProxy, string) {
 	p.running.Go(p.accept)
 	t.Cleanup(func() {
 		require.NoError(t, p.listener.Close())
+		p.conns.Range(func(c, _ any) bool { c.(*cutConn).close(); return true }) // of a test that has failed
 		p.running.Wait()
 		require.NoError(t, os.RemoveAll(dir))
 	})
@@ -69,6 +78,7 @@ func (p *cutProxy) accept() {
 			continue
 		}
 		c := &cutConn{proxy: p, client: client, server: server}
+		p.conns.Store(c, nil)
 		p.running.Go(c.requests)
 		p.running.Go(c.answers)
 	}
@@ -83,6 +93,7 @@ type cutConn struct {
 }
 
 func (c *cutConn) close() {
+	c.proxy.conns.Delete(c)
 	c.client.Close()
 	c.server.Close()
 }
@@ -94,6 +105,7 @@ func (c *cutConn) requests() {
 		return
 	}
 	executes := false
+	var texts []byte // of the statements that commit together
 	for {
 		m, err := message(c.client)
 		if err != nil {
@@ -101,14 +113,20 @@ func (c *cutConn) requests() {
 		}
 		commit := m[0] == 'Q' && bytes.HasPrefix(bytes.ToLower(m[5:]), []byte("commit")) || m[0] == 'S' && executes && !c.inTx.Load()
 		switch m[0] {
+		case 'P':
+			texts = append(texts, m...)
 		case 'E':
 			executes = true
-		case 'S':
-			executes = false
 		}
-		if commit && c.proxy.cutsNow() {
-			c.cut(m)
-			return
+		if commit {
+			if how, cuts := c.proxy.cutsNow(texts); cuts {
+				c.cut(m, how)
+				return
+			}
+			texts = nil
+		}
+		if m[0] == 'S' {
+			executes = false
 		}
 		if _, err := c.server.Write(m); err != nil {
 			return
@@ -116,12 +134,17 @@ func (c *cutConn) requests() {
 	}
 }
 
-// cutsNow decides whether to cut at a commit.
-func (p *cutProxy) cutsNow() bool { return p.enabled.Load() && rand.IntN(p.in) == 0 }
+// cutsNow decides whether and how to cut at a commit of statements.
+func (p *cutProxy) cutsNow(texts []byte) (how int, cuts bool) {
+	plan := p.once.Load()
+	if plan != nil && bytes.Contains(texts, []byte(plan.text)) && p.once.CompareAndSwap(plan, nil) {
+		return plan.how, true
+	}
+	return int(p.turn.Add(1)) % len(p.cuts), p.enabled.Load() && rand.IntN(p.in) == 0
+}
 
 // cut ends the connection at the commit m.
-func (c *cutConn) cut(m []byte) {
-	how := int(c.proxy.turn.Add(1)) % len(c.proxy.cuts)
+func (c *cutConn) cut(m []byte, how int) {
 	c.proxy.cuts[how].Add(1)
 	switch how {
 	case cutAnswered:

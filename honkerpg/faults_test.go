@@ -22,6 +22,7 @@ import (
 	"github.com/honker-go/honker/honkerpg"
 	"github.com/honker-go/honker/honkerpg/internal/pgtest"
 	"github.com/honker-go/honker/internal/pgcluster"
+	"github.com/honker-go/honker/observe"
 )
 
 var faultsFlag = flag.Duration("faults", 0, "run each test of failures for so long, and restart the server ten times")
@@ -287,8 +288,8 @@ func (l *load) check(t *testing.T) (done, undone int) {
 	return done, undone
 }
 
-// Connections that the server ends at random lose nothing that was acknowledged, and no effect happens twice. They are
-// no uncertain commits, because the server says so before it ends a connection.
+// Connections that the server ends at random lose nothing that was acknowledged, and no effect happens twice. Most calls
+// succeed on another connection, because the server says that it ends a connection before it commits.
 func TestFaults_Terminated(t *testing.T) {
 	server := pgtest.Cluster(t)
 	l := newLoad(t, server.DSN(), server.DSN()+" application_name=faulty", honkerpg.Options{})
@@ -297,7 +298,7 @@ func TestFaults_Terminated(t *testing.T) {
 		conn, err := pgx.Connect(t.Context(), server.DSN())
 		require.NoError(t, err)
 		defer conn.Close(context.Background())
-		for end := time.Now().Add(faultsFor(3 * time.Second)); time.Now().Before(end); time.Sleep(rand.N(20 * time.Millisecond)) {
+		for end := time.Now().Add(faultsFor(2 * time.Second)); time.Now().Before(end); time.Sleep(rand.N(20 * time.Millisecond)) {
 			done, err := conn.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE application_name = 'faulty' ORDER BY random() LIMIT 1`)
 			require.NoError(t, err)
@@ -358,7 +359,7 @@ func TestFaults_CommitCut(t *testing.T) {
 	l := newLoad(t, server.DSN(), dsn, honkerpg.Options{})
 	l.run(t, func() {
 		proxy.enabled.Store(true)
-		time.Sleep(faultsFor(3 * time.Second))
+		time.Sleep(faultsFor(2 * time.Second))
 		proxy.enabled.Store(false)
 	})
 	t.Logf("%d cuts after the answer, %d before the commit was sent, %d in between",
@@ -366,4 +367,58 @@ func TestFaults_CommitCut(t *testing.T) {
 	done, undone := l.check(t)
 	require.NotZero(t, done)
 	require.NotZero(t, undone)
+}
+
+// The pool of a Work settles a job again if the answer to its settle is lost. The job runs once, is reported as settled
+// once, and its claim is not reported as lost, whether the first settle took effect or not.
+func TestFaults_SettleCut(t *testing.T) {
+	proxy, dsn := newCutProxy(t, pgtest.DSN(t), 1)
+	for _, how := range []int{cutAnswered, cutUnsent, cutUnderWay} {
+		for _, want := range []observe.Outcome{observe.OutcomeAcked, observe.OutcomeDied} {
+			t.Run(fmt.Sprint(how, want), func(t *testing.T) {
+				settled := make(chan observe.Settled, 10)
+				o := honkerpg.Options{Schema: pgtest.Schema(t), Pooler: true}
+				o.Logger = slog.New(slog.DiscardHandler)
+				o.Observer = &observe.Observer{Settled: func(s observe.Settled) { settled <- s }}
+				db, err := honkerpg.Open(t.Context(), dsn, &o)
+				require.NoError(t, err)
+				q := honker.NewQueue[int](db, "q", nil)
+				id, err := q.Enqueue(t.Context(), 1)
+				require.NoError(t, err)
+				ctx, stop := context.WithCancel(t.Context())
+				var runs, errs atomic.Int32
+				var working sync.WaitGroup
+				working.Go(func() {
+					err := q.Work(ctx, func(context.Context, *honker.Job[int]) error {
+						runs.Add(1)
+						proxy.once.Store(&plannedCut{".step(", how})
+						if want == observe.OutcomeDied {
+							return honker.Reject(errors.New("bad"))
+						}
+						return nil
+					}, &honker.WorkOptions{Workers: 1, OnError: func(context.Context, *honker.JobInfo, error) { errs.Add(1) }})
+					if err != nil {
+						t.Error(err)
+					}
+				})
+				s := <-settled
+				stop()
+				working.Wait()
+				require.Equal(t, want, s.Outcome)
+				require.Equal(t, id, s.ID)
+				require.Empty(t, settled)
+				require.EqualValues(t, 1, runs.Load())
+				require.EqualValues(t, map[observe.Outcome]int{observe.OutcomeDied: 1}[want], errs.Load(), "the handler's own error")
+				info, err := q.Get(t.Context(), id)
+				if want == observe.OutcomeAcked {
+					require.ErrorIs(t, err, honker.ErrNotFound)
+				} else {
+					require.NoError(t, err)
+					require.Equal(t, honker.StateDead, info.State)
+				}
+				require.NoError(t, db.Close())
+			})
+		}
+	}
+	require.EqualValues(t, 2, proxy.cuts[cutAnswered].Load())
 }
