@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -91,6 +92,21 @@ type load struct {
 	repeated atomic.Int64 // unique enqueues
 }
 
+// newDatabase creates a database on the server of the tests and returns its connection string.
+func newDatabase(t *testing.T) (dsn string) {
+	t.Helper()
+	name := strings.ToLower(pgtest.Schema(t))
+	admin(t, `CREATE DATABASE `+name)
+	t.Cleanup(func() {
+		conn, err := pgx.Connect(context.Background(), pgtest.DSN(t))
+		require.NoError(t, err)
+		defer conn.Close(context.Background())
+		_, err = conn.Exec(context.Background(), `DROP DATABASE `+name+` WITH (FORCE)`)
+		require.NoError(t, err)
+	})
+	return pgtest.DSN(t) + " dbname=" + name
+}
+
 // newLoad opens a DB at dsn and creates the application's tables at admin.
 func newLoad(t *testing.T, admin, dsn string, o honkerpg.Options) *load {
 	t.Helper()
@@ -105,7 +121,7 @@ func newLoad(t *testing.T, admin, dsn string, o honkerpg.Options) *load {
 	l.db = db
 	for _, name := range []string{"effects", "worked", "claimed"} {
 		l.queues[name] = honker.NewQueue[int](db, name, &honker.QueueOptions{
-			MaxAttempts: 1000, Lease: 2 * time.Second, Backoff: honker.Constant(10 * time.Millisecond)})
+			MaxAttempts: 1000, Lease: time.Second, Backoff: honker.Constant(10 * time.Millisecond)})
 	}
 	l.stream = honker.NewStream[int](db, "numbers", nil)
 	return l
@@ -173,7 +189,7 @@ func effect(ctx context.Context, tx interface {
 // work runs the workers until ctx ends.
 func (l *load) work(ctx context.Context, t *testing.T) (wait func()) {
 	var all sync.WaitGroup
-	o := &honker.WorkOptions{Workers: 4, Lease: 2 * time.Second}
+	o := &honker.WorkOptions{Workers: 4, Lease: time.Second}
 	all.Go(func() {
 		err := l.queues["effects"].WorkTx(ctx, func(ctx context.Context, tx *sql.Tx, j *honker.Job[int]) error {
 			return effect(ctx, tx, j.Args)
@@ -291,11 +307,11 @@ func (l *load) check(t *testing.T) (done, undone int) {
 // Connections that the server ends at random lose nothing that was acknowledged, and no effect happens twice. Most calls
 // succeed on another connection, because the server says that it ends a connection before it commits.
 func TestFaults_Terminated(t *testing.T) {
-	server := pgtest.Cluster(t)
-	l := newLoad(t, server.DSN(), server.DSN()+" application_name=faulty", honkerpg.Options{})
+	dsn := newDatabase(t)
+	l := newLoad(t, dsn, dsn+" application_name=faulty", honkerpg.Options{})
 	kills := 0
 	l.run(t, func() {
-		conn, err := pgx.Connect(t.Context(), server.DSN())
+		conn, err := pgx.Connect(t.Context(), dsn)
 		require.NoError(t, err)
 		defer conn.Close(context.Background())
 		for end := time.Now().Add(faultsFor(2 * time.Second)); time.Now().Before(end); time.Sleep(rand.N(20 * time.Millisecond)) {
@@ -325,7 +341,7 @@ func TestFaults_Restarted(t *testing.T) {
 				restarts = 10
 			}
 			l.run(t, func() {
-				pause := faultsFor(2*time.Second) / time.Duration(restarts+1)
+				pause := faultsFor(time.Second) / time.Duration(restarts+1)
 				for i := range restarts {
 					time.Sleep(pause)
 					require.NoError(t, server.Restart([]string{"fast", "immediate"}[i%2]))
@@ -354,12 +370,14 @@ func bounced(t *testing.T, server *pgcluster.Cluster) string {
 // A commit whose answer is lost is reported as uncertain. Some took effect and some did not, so neither a repetition nor
 // none is right, unless a unique key makes the repetition harmless.
 func TestFaults_CommitCut(t *testing.T) {
-	server := pgtest.Cluster(t)
-	proxy, dsn := newCutProxy(t, server.DSN(), 30)
-	l := newLoad(t, server.DSN(), dsn, honkerpg.Options{})
+	admin := newDatabase(t)
+	proxy, dsn := newCutProxy(t, admin, 30)
+	l := newLoad(t, admin, dsn, honkerpg.Options{})
 	l.run(t, func() {
 		proxy.enabled.Store(true)
 		time.Sleep(faultsFor(2 * time.Second))
+		enough := func() bool { return proxy.cuts[cutAnswered].Load() >= 20 && proxy.cuts[cutUnsent].Load() >= 20 }
+		require.Eventually(t, enough, time.Minute, 10*time.Millisecond)
 		proxy.enabled.Store(false)
 	})
 	t.Logf("%d cuts after the answer, %d before the commit was sent, %d in between",
@@ -373,52 +391,52 @@ func TestFaults_CommitCut(t *testing.T) {
 // once, and its claim is not reported as lost, whether the first settle took effect or not.
 func TestFaults_SettleCut(t *testing.T) {
 	proxy, dsn := newCutProxy(t, pgtest.DSN(t), 1)
-	for _, how := range []int{cutAnswered, cutUnsent, cutUnderWay} {
+	settled := make(chan observe.Settled, 10)
+	o := honkerpg.Options{Schema: pgtest.Schema(t), Pooler: true} // without prepared statements, their text is seen
+	o.Logger = slog.New(slog.DiscardHandler)
+	o.Observer = &observe.Observer{Settled: func(s observe.Settled) { settled <- s }}
+	db, err := honkerpg.Open(t.Context(), dsn, &o)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	q := honker.NewQueue[observe.Outcome](db, "q", nil)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var how, runs, errs atomic.Int32
+	var working sync.WaitGroup
+	working.Go(func() {
+		err := q.Work(ctx, func(_ context.Context, j *honker.Job[observe.Outcome]) error {
+			runs.Add(1)
+			proxy.once.Store(&plannedCut{".step(", int(how.Load())})
+			if j.Args == observe.OutcomeDied {
+				return honker.Reject(errors.New("bad"))
+			}
+			return nil
+		}, &honker.WorkOptions{Workers: 1, OnError: func(context.Context, *honker.JobInfo, error) { errs.Add(1) }})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	jobs := 0
+	for _, moment := range []int32{cutAnswered, cutUnsent, cutUnderWay} {
+		how.Store(moment)
 		for _, want := range []observe.Outcome{observe.OutcomeAcked, observe.OutcomeDied} {
-			t.Run(fmt.Sprint(how, want), func(t *testing.T) {
-				settled := make(chan observe.Settled, 10)
-				o := honkerpg.Options{Schema: pgtest.Schema(t), Pooler: true}
-				o.Logger = slog.New(slog.DiscardHandler)
-				o.Observer = &observe.Observer{Settled: func(s observe.Settled) { settled <- s }}
-				db, err := honkerpg.Open(t.Context(), dsn, &o)
+			jobs++
+			id, err := q.Enqueue(t.Context(), want)
+			require.NoError(t, err)
+			s := <-settled
+			require.Equal(t, want, s.Outcome)
+			require.Equal(t, id, s.ID)
+			if _, err := q.Get(t.Context(), id); want == observe.OutcomeAcked {
+				require.ErrorIs(t, err, honker.ErrNotFound)
+			} else {
 				require.NoError(t, err)
-				q := honker.NewQueue[int](db, "q", nil)
-				id, err := q.Enqueue(t.Context(), 1)
-				require.NoError(t, err)
-				ctx, stop := context.WithCancel(t.Context())
-				var runs, errs atomic.Int32
-				var working sync.WaitGroup
-				working.Go(func() {
-					err := q.Work(ctx, func(context.Context, *honker.Job[int]) error {
-						runs.Add(1)
-						proxy.once.Store(&plannedCut{".step(", how})
-						if want == observe.OutcomeDied {
-							return honker.Reject(errors.New("bad"))
-						}
-						return nil
-					}, &honker.WorkOptions{Workers: 1, OnError: func(context.Context, *honker.JobInfo, error) { errs.Add(1) }})
-					if err != nil {
-						t.Error(err)
-					}
-				})
-				s := <-settled
-				stop()
-				working.Wait()
-				require.Equal(t, want, s.Outcome)
-				require.Equal(t, id, s.ID)
-				require.Empty(t, settled)
-				require.EqualValues(t, 1, runs.Load())
-				require.EqualValues(t, map[observe.Outcome]int{observe.OutcomeDied: 1}[want], errs.Load(), "the handler's own error")
-				info, err := q.Get(t.Context(), id)
-				if want == observe.OutcomeAcked {
-					require.ErrorIs(t, err, honker.ErrNotFound)
-				} else {
-					require.NoError(t, err)
-					require.Equal(t, honker.StateDead, info.State)
-				}
-				require.NoError(t, db.Close())
-			})
+			}
 		}
 	}
+	stop()
+	working.Wait()
+	require.Empty(t, settled)
+	require.EqualValues(t, jobs, runs.Load())
+	require.EqualValues(t, jobs/2, errs.Load(), "the handler's own errors")
 	require.EqualValues(t, 2, proxy.cuts[cutAnswered].Load())
 }
