@@ -32,15 +32,17 @@ func (unwatched) Watch(wake.Events) wake.Watcher { panic("there is no watcher ye
 
 // exist lists the suites of the stores that exist. Extend it with each store.
 var exist = regexp.MustCompile(`^TestStores/(` + strings.Join([]string{
-	`Batches/(Add|Cancel|Empty|Life|Members|Open|Rollback|Seal)`,
+	`Batches`,
 	`Consumers`,
+	`Dispatches`,
 	`Groups`,
 	`Inboxes`,
 	`Jobs`,
+	`Links`,
 	`Locks`,
 	`Notifications`,
 	`Observing/(Audit|Holders|MinutesAddUp|Workers)$`,
-	`Operators/(CancelAndWaiters|CountsAndHeads|DiscardAndWaiters|ListsAreComplete|ListsWhileJobsChange|Requeue|RunNow)$`,
+	`Operators/(CancelAndWaiters|CountsAndHeads|DiscardAndWaiters|ListsAreComplete|ListsWhileJobsChange|ExplainWithoutLimits|Filters|Requeue|RunNow)$`,
 	`Pauses/AsModel$`,
 	`RateLimits`,
 	`Relays`,
@@ -48,7 +50,7 @@ var exist = regexp.MustCompile(`^TestStores/(` + strings.Join([]string{
 	`Schedules`,
 	`Settlements`,
 	`Streams`,
-	`Sweeps/(Batches|Claims|DeadAwaited|Ended|Keys|Messages|Minutes|OldWindows|Overdue|Received|Surplus|Windows)$`,
+	`Sweeps/(Actors|Batches|Claims|DeadAwaited|Ended|Keys|Messages|Minutes|OldWindows|Overdue|Received|Replies|Sent|Surplus|Windows)$`,
 	`Wakes/(LogOfEvents|LogOfMessages)$`,
 }, "|") + `)`)
 

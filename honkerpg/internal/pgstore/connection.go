@@ -136,6 +136,12 @@ var invariants = []struct{ rule, query string }{
 	{"an id of a job has been drawn from the sequence", `SELECT 'job ' || id FROM honker.job WHERE id > ` + jobs.LastJob},
 	{"a lease of a relay's partition has an owner", `SELECT 'partition ' || queue || '/' || partition FROM honker.relay_partition WHERE (owner = '') <> (lease_until IS NULL)`},
 	{"a message of a relay waits or is dead, not both", `SELECT 'message ' || id FROM honker.relay_dead JOIN honker.relay_message USING (family, queue, partition, id)`},
+	{"a job of dispatch runs as itself, or as one of its copies", `SELECT 'job ' || s.job_id FROM honker.sent_job s WHERE s.run_id <> s.job_id
+  AND NOT EXISTS (SELECT FROM honker.sent_copy c WHERE c.job_id = s.run_id AND c.sent_id = s.job_id)`},
+	{"a claimed job of dispatch has no other copies", `SELECT 'job ' || s.job_id FROM honker.sent_job s JOIN honker.job j ON j.id IN (SELECT honker.live_copies(s.job_id))
+  GROUP BY s.job_id HAVING count(*) > 1 AND bool_or(j.state = 1)`},
+	{"a job of dispatch has ended if it is not live", `SELECT 'job ' || s.job_id FROM honker.sent_job s
+  WHERE (s.ended_at IS NULL) <> EXISTS (SELECT FROM honker.job j WHERE j.id = s.run_id) AND s.held_until IS NULL`},
 	{"a message expires after its receipt", `SELECT 'message ' || id || ' of ' || source FROM honker.received WHERE expires_at < received_at`},
 }
 

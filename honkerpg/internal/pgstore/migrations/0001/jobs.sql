@@ -5,7 +5,7 @@ CREATE TABLE honker.job (
   run_at timestamptz NOT NULL,
   created_at timestamptz NOT NULL,
   expires_at timestamptz,           -- it must start before; NULL: at any time
-  lease_until timestamptz,          -- state 1: the claim is valid through this time
+  lease_until timestamptz,          -- the last claim is valid through this time if state is 1; NULL: never claimed
   priority bigint NOT NULL DEFAULT 0,
   attempts bigint NOT NULL DEFAULT 0,
   max_attempts bigint NOT NULL DEFAULT 3,
@@ -13,6 +13,7 @@ CREATE TABLE honker.job (
   batch bigint,                     -- the batch that it is a member of
   state smallint NOT NULL DEFAULT 0, -- 0: waits, 1: is claimed, 2: is held by its key, 3: is held by other jobs
   awaited boolean NOT NULL DEFAULT false, -- other jobs wait for it, or it has waited: its end leaves a token
+  sent boolean NOT NULL DEFAULT false, -- by package dispatch: sent.sql has its triggers
   queue text COLLATE "C" NOT NULL,
   worker text,                      -- state 1
   key text COLLATE "C",             -- that the queue's limits apply to

@@ -53,25 +53,26 @@ CREATE FUNCTION honker.has_fields(doc text, fields jsonb) RETURNS boolean LANGUA
   SELECT NOT EXISTS (SELECT FROM jsonb_array_elements(fields) f
     WHERE honker.json_text(doc, ARRAY(SELECT jsonb_array_elements_text(f -> 'path'))) IS DISTINCT FROM f ->> 'is') $$;
 
--- The first n jobs of a table with ids above after that a selection matches. The cost includes the jobs that it skips.
+-- The first n jobs of a table with ids above after that a selection matches. The cost includes the jobs that it skips. The
+-- conditions are written so that only an index by id serves them: a page would read all jobs of a queue to find its ids.
 CREATE FUNCTION honker.chosen(sel honker.selection, tbl int, after bigint, n bigint, now timestamptz) RETURNS SETOF honker.listed
 LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_custom_plan AS $$
 BEGIN
   RETURN QUERY SELECT j.* FROM honker.listed j WHERE j.tbl = chosen.tbl AND j.id > chosen.after
     AND (sel.ids IS NULL OR j.id = ANY (sel.ids))
-    AND (sel.queues IS NULL OR j.queue = ANY (sel.queues))
+    AND (sel.queues IS NULL OR j.queue || '' = ANY (sel.queues))
     AND (sel.phases IS NULL OR honker.phase(j.tbl, j.state, j.run_at, j.lease_until, j.expires_at, j.attempts, j.max_attempts, chosen.now) = ANY (sel.phases))
     AND (sel.unique_key IS NULL OR j.unique_key = sel.unique_key)
     AND (sel.key IS NULL OR j.key = sel.key)
-    AND (sel.batch IS NULL OR j.batch = sel.batch)
+    AND (sel.batch IS NULL OR CASE WHEN sel.ids IS NULL THEN j.batch ELSE j.batch + 0 END = sel.batch)
     AND (sel.worker IS NULL OR j.tbl <> 0 OR j.worker = sel.worker)
     AND (sel.min_attempts IS NULL OR j.attempts >= sel.min_attempts)
     AND (sel.created_since IS NULL OR j.created_at >= sel.created_since)
     AND (sel.created_before IS NULL OR j.created_at < sel.created_before)
     AND (sel.run_since IS NULL OR j.run_at >= sel.run_since)
     AND (sel.run_before IS NULL OR j.run_at < sel.run_before)
-    AND (sel.died_since IS NULL OR j.tbl <> 1 OR j.died_at >= sel.died_since)
-    AND (sel.died_before IS NULL OR j.tbl <> 1 OR j.died_at < sel.died_before)
+    AND (sel.died_since IS NULL OR j.tbl <> 1 OR j.died_at + interval '0' >= sel.died_since)
+    AND (sel.died_before IS NULL OR j.tbl <> 1 OR j.died_at + interval '0' < sel.died_before)
     AND (sel.error IS NULL OR strpos(j.last_error, sel.error) > 0)
     AND (sel.contains IS NULL OR strpos(j.payload, sel.contains) > 0)
     AND (sel.fields IS NULL OR honker.has_fields(j.payload, sel.fields))

@@ -79,7 +79,7 @@ BEGIN
         SELECT FROM honker.job j WHERE j.queue = u.q AND j.state = 1 AND j.lease_until < counts.now
           AND (j.attempts >= j.max_attempts OR j.expires_at <= counts.now) LIMIT most) x) FROM unnest(live) u (q);
     RETURN QUERY SELECT u.q, 'expired', (SELECT count(*) FROM (
-        SELECT FROM honker.job j WHERE j.queue = u.q AND j.state <> 1 AND j.state = 0 AND j.expires_at <= counts.now LIMIT most) x) FROM unnest(live) u (q);
+        SELECT FROM honker.job j WHERE j.queue = u.q AND j.state <> 1 AND j.state + 0 = 0 AND j.expires_at <= counts.now LIMIT most) x) FROM unnest(live) u (q);
     RETURN QUERY SELECT u.q, 'expired', (SELECT count(*) FROM (
         SELECT FROM honker.job j WHERE j.queue = u.q AND j.state = 0 AND j.attempts >= j.max_attempts AND j.run_at <= counts.now
           AND (j.expires_at IS NULL OR j.expires_at > counts.now) LIMIT most) x) FROM unnest(live) u (q);
