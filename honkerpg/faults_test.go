@@ -440,3 +440,33 @@ func TestFaults_SettleCut(t *testing.T) {
 	require.EqualValues(t, jobs/2, errs.Load(), "the handler's own errors")
 	require.EqualValues(t, 2, proxy.cuts[cutAnswered].Load())
 }
+
+// The functions of the guide store each order and each receipt once, although answers to commits are lost.
+func TestFaults_Repeat(t *testing.T) {
+	admin := newDatabase(t)
+	proxy, dsn := newCutProxy(t, admin, 4)
+	o := honkerpg.Options{}
+	o.Logger = slog.New(slog.DiscardHandler)
+	db, err := honkerpg.Open(t.Context(), dsn, &o)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	_, err = db.SQL().ExecContext(t.Context(), `CREATE TABLE orders (id bigint PRIMARY KEY)`)
+	require.NoError(t, err)
+	receipts := honker.NewQueue[Receipt](db, "receipts", nil)
+	proxy.enabled.Store(true)
+	for order := range int64(16) {
+		if order%2 == 0 {
+			require.NoError(t, receipt(t.Context(), receipts, order))
+			continue
+		}
+		// A statement before the commit may fail, if the answer to an earlier transaction's end is cut.
+		require.Eventually(t, func() bool { return place(t.Context(), db, receipts, order) == nil }, time.Minute, time.Millisecond)
+	}
+	proxy.enabled.Store(false)
+	count := (&load{admin: admin}).numbers(t, `SELECT (payload::jsonb ->> 'Order')::int FROM honker.job`)
+	for order := range 16 {
+		require.Equal(t, 1, count[order], "receipts of order %d", order)
+	}
+	require.Len(t, (&load{admin: admin}).numbers(t, `SELECT id::int FROM orders`), 8)
+	require.Positive(t, proxy.cuts[cutAnswered].Load())
+}
