@@ -216,15 +216,20 @@ func (b *Backend) read(ctx context.Context, oneMoment bool, f func(context.Conte
 	}
 	defer conn.Close()
 	ctx = context.WithoutCancel(ctx)
-	if !oneMoment {
-		return undone(conn, f(ctx, conn))
+	if oneMoment {
+		return undone(conn, readMoment(ctx, conn, f))
 	}
+	return undone(conn, f(ctx, conn))
+}
+
+// readMoment runs f in a transaction that sees one state of the database.
+func readMoment(ctx context.Context, conn *sql.Conn, f func(context.Context, row.Querier) error) error {
 	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
-		return undone(conn, err)
+		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	return undone(conn, f(ctx, tx))
+	return f(ctx, tx)
 }
 
 // Begin implements engine.Backend. Several transactions may be open at a time.
