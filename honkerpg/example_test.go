@@ -2,63 +2,96 @@ package honkerpg_test
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 	"log"
-	"time"
+	"os"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkerpg"
 )
 
-type Receipt struct{ Order int64 }
+// Mail is the payload of a job.
+type Mail struct{ To string }
 
-// A call that returns ErrUncertain can be repeated if the database recognizes the repetition: by a unique key of the
-// job, or by a key of the application's own table.
-func ExampleOpen_uncertain() {
+// A queue on a server is used like a queue in a file.
+func ExampleOpen() {
 	ctx := context.Background()
-	db, err := honkerpg.Open(ctx, "postgres://app@localhost/app", nil)
+	db, err := honkerpg.Open(ctx, os.Getenv("DATABASE_URL"), nil) // such as postgres://app@db.internal/app
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer db.Close()
-	receipts := honker.NewQueue[Receipt](db, "receipts", nil)
-	if err := place(ctx, db, receipts, 17); err != nil {
+	mails := honker.NewQueue[Mail](db, "mails", nil)
+	if _, err := mails.Enqueue(ctx, Mail{To: "ann@example.com"}); err != nil {
 		log.Fatal(err)
 	}
-	if err := receipt(ctx, receipts, 18); err != nil {
+	// Work would run until ctx ends. WorkDue returns when no job is due.
+	_, err = mails.WorkDue(ctx, func(ctx context.Context, job *honker.Job[Mail]) error {
+		fmt.Println("mail to", job.Args.To)
+		return nil
+	}, nil)
+	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-// receipt enqueues the receipt of an order once, however often it is called.
-func receipt(ctx context.Context, receipts *honker.Queue[Receipt], order int64) error {
-	for {
-		_, err := receipts.Enqueue(ctx, Receipt{order},
-			honker.Unique(fmt.Sprint(order), &honker.Uniqueness{For: 24 * time.Hour}))
-		if !errors.Is(err, honker.ErrUncertain) {
+// An order and the job that mails its receipt are committed together, or not at all.
+func ExampleWithTx() {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	db, err := honkerpg.Attach(ctx, pool, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	mails := honker.NewQueue[Mail](db, "mails", nil)
+
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `INSERT INTO orders (item, customer) VALUES ($1, $2)`, "tea", "ann@example.com"); err != nil {
 			return err
 		}
+		_, err := mails.EnqueueTx(ctx, honkerpg.WithTx(tx), Mail{To: "ann@example.com"})
+		return err
+	})
+	if err != nil {
+		log.Fatal(err)
 	}
 }
 
-// place stores an order and enqueues its receipt, or does neither. The caller chooses the order's ID.
-func place(ctx context.Context, db *honker.DB, receipts *honker.Queue[Receipt], order int64) error {
-	for {
-		err := db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			done, err := tx.ExecContext(ctx, `INSERT INTO orders (id) VALUES ($1) ON CONFLICT DO NOTHING`, order)
-			if err != nil {
-				return err
-			}
-			if n, err := done.RowsAffected(); n == 0 || err != nil {
-				return err // it was stored before
-			}
-			_, err = receipts.EnqueueTx(ctx, tx, Receipt{order})
-			return err
-		})
-		if !errors.Is(err, honker.ErrUncertain) {
-			return err
-		}
+// honker uses the application's pool, which the application closes after the DB.
+func ExampleAttach() {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	db, err := honkerpg.Attach(ctx, pool, &honkerpg.Options{Schema: "jobs"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	n, err := honker.NewStream[string](db, "orders", nil).Publish(ctx, "tea")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("offset", n)
+}
+
+// An administrator creates the tables, and programs open them with NoMigrate.
+func ExampleSchema() {
+	text, err := honkerpg.Schema("jobs")
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := os.WriteFile("honker.sql", []byte(text), 0o644); err != nil { // psql -f honker.sql
+		log.Fatal(err)
 	}
 }
