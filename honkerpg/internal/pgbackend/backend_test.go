@@ -198,6 +198,23 @@ func TestBackend_Write_UncertainAfterAStatement(t *testing.T) {
 	require.Equal(t, 1, held(t, b, schema))
 }
 
+// A transaction whose ctx ends before its commit is rolled back, and that is certain.
+func TestBackend_Begin_ContextEnds(t *testing.T) {
+	schema := pgsql.Schema(pgtest.Schema(t))
+	b := open(t, schema, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	tx, err := b.Begin(ctx)
+	require.NoError(t, err)
+	defer tx.Close()
+	require.NoError(t, acquire(schema, "a")(ctx, tx.SQL(), b.Now()))
+	cancel()
+	err = tx.Commit()
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, engine.ErrUncertain)
+	tx.Close()
+	require.Zero(t, held(t, b, schema))
+}
+
 // A server that stays away is reported when the busy timeout has passed, or when the caller's ctx ends.
 func TestBackend_Write_ServerAway(t *testing.T) {
 	var away atomic.Bool
