@@ -233,15 +233,20 @@ func (b *Backend) read(ctx context.Context, oneMoment bool, f func(context.Conte
 	}
 	defer conn.Close()
 	ctx = context.WithoutCancel(ctx)
-	if !oneMoment {
-		return undone(conn, f(ctx, conn))
+	if oneMoment {
+		return undone(conn, readMoment(ctx, conn, f))
 	}
+	return undone(conn, f(ctx, conn))
+}
+
+// readMoment runs f in a transaction that sees one state of the database.
+func readMoment(ctx context.Context, conn *sql.Conn, f func(context.Context, row.Querier) error) error {
 	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
-		return undone(conn, err)
+		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	return undone(conn, f(ctx, tx))
+	return f(ctx, tx)
 }
 
 // Begin implements engine.Backend. Several transactions may be open at a time.
@@ -263,16 +268,20 @@ func (b *Backend) begin(ctx context.Context) (*ownTx, error) {
 	if err != nil {
 		return nil, err
 	}
-	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	// A ctx that ended during the commit would end the connection, and the commit would be uncertain.
+	tx, err := conn.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return nil, errors.Join(undone(conn, err), conn.Close())
 	}
-	return &ownTx{Tx: tx, conn: conn, backend: b}, nil
+	keep := context.AfterFunc(ctx, func() { _ = tx.Rollback() })
+	return &ownTx{Tx: tx, ctx: ctx, keep: keep, conn: conn, backend: b}, nil
 }
 
 // ownTx is a transaction of Begin.
 type ownTx struct {
 	*sql.Tx
+	ctx     context.Context // rolls back if it ends before the commit
+	keep    func() bool     // stops that
 	conn    *sql.Conn
 	backend *Backend
 	mu      sync.Mutex
@@ -284,6 +293,9 @@ func (t *ownTx) SQL() *sql.Tx { return t.Tx }
 
 // Commit implements engine.Tx.
 func (t *ownTx) Commit() error {
+	if !t.keep() && t.ctx.Err() != nil {
+		return t.ctx.Err()
+	}
 	if err := uncertain(t.Tx.Commit()); err != nil {
 		return t.backend.explain(err)
 	}
@@ -300,6 +312,7 @@ func (t *ownTx) Commit() error {
 
 // Close implements engine.Tx.
 func (t *ownTx) Close() {
+	t.keep()
 	_ = t.Rollback() // does nothing after Commit
 	_ = t.conn.Close()
 	t.backend.own.Delete(t.Tx)
