@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -18,7 +19,12 @@ import (
 
 func TestMain(m *testing.M) {
 	asChild()
-	os.Exit(m.Run())
+	code := m.Run()
+	if err := stopPostgres(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 // TestBench_Suites runs every suite briefly. Each table must have a row per contestant, with

@@ -34,8 +34,9 @@ type Cluster struct {
 // ErrNoServer reports that PostgreSQL is not installed.
 var ErrNoServer = errors.New("no PostgreSQL server programs: install Debian's package postgresql, or set HONKER_TEST_POSTGRES")
 
-// Start creates a cluster and starts its server.
-func Start() (*Cluster, error) {
+// Start creates a cluster and starts its server. settings are lines of postgresql.conf. Without them the server keeps
+// nothing on the disk on purpose, and its buffers are small.
+func Start(settings ...string) (*Cluster, error) {
 	bin, err := programs()
 	if err != nil {
 		return nil, err
@@ -45,7 +46,7 @@ func Start() (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{dir: dir, command: exec.Command("sh", "-c", server, "sh", bin, dir)}
+	c := &Cluster{dir: dir, command: exec.Command("sh", append([]string{"-c", server, "sh", bin, dir}, settings...)...)}
 	c.command.Dir = "/"
 	// Signals from the terminal must not kill the script before it has stopped the server.
 	c.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -67,6 +68,12 @@ func Start() (*Cluster, error) {
 		return nil, fmt.Errorf("the server has not started: %w\n%s", errors.Join(err, c.Stop()), log)
 	}
 	return c, nil
+}
+
+// Installed reports whether there are server programs.
+func Installed() bool {
+	_, err := programs()
+	return err == nil
 }
 
 // programs returns the folder of the newest server programs.
