@@ -74,6 +74,7 @@ func newDB(ctx context.Context, opts *Options, config *pgx.ConnConfig, connect f
 			App:         p.application,
 			Close:       p.Close,
 			NoMake:      o.NoMigrate || s.ReadOnly,
+			Reads:       s.ReadOnly,
 		})
 		if err != nil {
 			return engine.Database{}, err

@@ -99,7 +99,12 @@ func Attach(ctx context.Context, pool *pgxpool.Pool, opts *Options) (*honker.DB,
 	if pool == nil {
 		return nil, engine.Wrap("attach", "", fmt.Errorf("%w: nil pool", engine.ErrInvalid))
 	}
-	db, err := newDB(ctx, opts, pool.Config().ConnConfig, func(*pgx.ConnConfig) *pools {
+	config := pool.Config().ConnConfig
+	if opts != nil && opts.Pooler && config.DefaultQueryExecMode != pgx.QueryExecModeExec {
+		return nil, engine.Wrap("attach", "", fmt.Errorf("%w: with Pooler, DefaultQueryExecMode of the pool's ConnConfig must be "+
+			"pgx.QueryExecModeExec", engine.ErrInvalid))
+	}
+	db, err := newDB(ctx, opts, config, func(*pgx.ConnConfig) *pools {
 		shared := stdlib.OpenDBFromPool(pool)
 		return &pools{own: shared, app: shared}
 	})

@@ -116,6 +116,14 @@ func TestWithTx_Refused(t *testing.T) {
 	require.ErrorIs(t, publish(honkerpg.WithTx(aborted)), honker.ErrInvalid)
 	require.NoError(t, aborted.Rollback(t.Context()))
 
+	std, err := db.SQL().BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	_, err = std.ExecContext(t.Context(), `SELECT nothing`)
+	require.Error(t, err)
+	require.ErrorIs(t, publish(std), honker.ErrInvalid)
+	require.NoError(t, std.Rollback())
+	require.ErrorIs(t, publish(std), honker.ErrInvalid)
+
 	name := strings.ToLower(pgtest.Schema(t)[:30])
 	admin(t, `CREATE DATABASE `+name)
 	defer admin(t, `DROP DATABASE `+name)
@@ -174,14 +182,6 @@ func TestOpen_Refuses(t *testing.T) {
 	refused(honker.ErrUnsupported, dsn, honkerpg.Options{Schema: pgtest.Schema(t), NoMigrate: true})
 	refused(honker.ErrUnsupported, dsn, honkerpg.Options{Schema: pgtest.Schema(t), Options: honker.Options{ReadOnly: true}})
 	synctest.Test(t, func(t *testing.T) { refused(honker.ErrUnsupported, dsn, honkerpg.Options{}) })
-}
-
-// A schema with a table meta of somebody else is left alone.
-func TestOpen_SchemaOfAnother(t *testing.T) {
-	schema := pgtest.Schema(t)
-	admin(t, fmt.Sprintf(`CREATE SCHEMA %s; CREATE TABLE %[1]s.meta (key text, value text)`, pgx.Identifier{schema}.Sanitize()))
-	_, err := honkerpg.Open(t.Context(), pgtest.DSN(t), &honkerpg.Options{Schema: schema})
-	require.ErrorContains(t, err, "choose another schema")
 }
 
 // An administrator creates the schema with the statements of Schema, and a role that may not create anything uses it.

@@ -107,6 +107,14 @@ type Op interface {
 	Single() bool
 }
 
+// Fenced is an Op that does no harm if it runs again after it was committed. A backend may therefore run it again when it
+// cannot tell whether a commit took effect.
+type Fenced interface {
+	Op
+	// Again is called after such a commit, before the next Run.
+	Again()
+}
+
 // Merges is an Op that a backend may write together with ops of other callers, in a single statement.
 type Merges interface {
 	Op

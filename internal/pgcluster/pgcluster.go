@@ -4,18 +4,13 @@
 package pgcluster
 
 import (
-	"bufio"
 	_ "embed"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"syscall"
 )
 
 // server is the script that creates and runs the cluster. It stops the server when its standard input ends,
@@ -26,9 +21,8 @@ var server string
 
 // Cluster is a running server on a Unix socket. Its data does not survive it.
 type Cluster struct {
-	dir     string
-	command *exec.Cmd
-	alive   io.Closer // the server stops when this is closed
+	*process
+	bin string // folder of the server programs
 }
 
 // ErrNoServer reports that PostgreSQL is not installed.
@@ -41,33 +35,33 @@ func Start(settings ...string) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The path of a Unix socket must be short, and the server's user must be able to enter its folder.
-	dir, err := os.MkdirTemp("/tmp", "honkerpg")
+	p, err := newProcess()
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{dir: dir, command: exec.Command("sh", append([]string{"-c", server, "sh", bin, dir}, settings...)...)}
-	c.command.Dir = "/"
-	// Signals from the terminal must not kill the script before it has stopped the server.
-	c.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if c.command.SysProcAttr.Credential, err = unprivileged(dir); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+	if err := p.run(server, append([]string{bin, p.dir}, settings...)...); err != nil {
+		return nil, fmt.Errorf("the server has not started: %w", err)
 	}
-	if c.alive, err = c.command.StdinPipe(); err != nil {
-		return nil, err
+	return &Cluster{p, bin}, nil
+}
+
+// Restart stops the server and starts it again. The mode is "fast", which ends all connections, or "immediate", after
+// which the server recovers as it does after a crash.
+func (c *Cluster) Restart(mode string) error {
+	command := c.command(filepath.Join(c.bin, "pg_ctl"),
+		"-s", "-w", "-t", "120", "-m", mode, "-D", filepath.Join(c.dir, "data"), "-l", filepath.Join(c.dir, "log"), "restart")
+	if out, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("restart: %w\n%s", err, out)
 	}
-	out, err := c.command.StdoutPipe()
-	if err != nil {
-		return nil, err
+	return nil
+}
+
+// Standby makes the server a standby of no primary, which only accepts reads.
+func (c *Cluster) Standby() error {
+	if out, err := c.command("touch", filepath.Join(c.dir, "data", "standby.signal")).CombinedOutput(); err != nil {
+		return fmt.Errorf("standby: %w\n%s", err, out)
 	}
-	if err := c.command.Start(); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		log, _ := os.ReadFile(filepath.Join(dir, "log"))
-		return nil, fmt.Errorf("the server has not started: %w\n%s", errors.Join(err, c.Stop()), log)
-	}
-	return c, nil
+	return c.Restart("fast")
 }
 
 // Installed reports whether there are server programs.
@@ -92,30 +86,5 @@ func programs() (string, error) {
 	return filepath.Dir(slices.MaxFunc(found, func(a, b string) int { return version(a) - version(b) })), nil
 }
 
-// unprivileged returns the user that the server runs as, and gives it dir. PostgreSQL refuses to run as root.
-func unprivileged(dir string) (*syscall.Credential, error) {
-	if os.Getuid() != 0 {
-		return nil, nil
-	}
-	u, err := user.Lookup("postgres")
-	if err != nil {
-		u, err = user.Lookup("nobody")
-	}
-	if err != nil {
-		return nil, err
-	}
-	uid, err := strconv.Atoi(u.Uid)
-	gid, err2 := strconv.Atoi(u.Gid)
-	if err := errors.Join(err, err2, os.Chown(dir, uid, gid)); err != nil {
-		return nil, err
-	}
-	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
-}
-
 // DSN returns the connection string of the server.
 func (c *Cluster) DSN() string { return "host=" + c.dir + " user=honker dbname=postgres" }
-
-// Stop stops the server and removes its folder.
-func (c *Cluster) Stop() error {
-	return errors.Join(c.alive.Close(), c.command.Wait(), os.RemoveAll(c.dir))
-}

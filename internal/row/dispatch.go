@@ -16,6 +16,12 @@ const (
 // DispatchPrefix is the default prefix of dispatch keys.
 const DispatchPrefix = "hero:"
 
+// Parts of the names of reply queues, between the prefix and the ID of the job.
+const (
+	DispatchReplyQueue       = "q:reply:"
+	DispatchLegacyReplyQueue = "reply:"
+)
+
 // DispatchPresence is an actor's claim on its name. A field is zero if its value is missing or unreadable, because
 // other programs write presences too.
 type DispatchPresence struct {

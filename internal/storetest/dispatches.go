@@ -260,6 +260,9 @@ func dispatchReplyTo(d *dispatchTest) {
 // events returns the payloads of all of a topic's events, in order.
 func (d *dispatchTest) events(topic string) (all []string) {
 	d.t.Helper()
+	if d.Later {
+		d.publish(d.t, "other", nil, `1`) // numbers what was committed before
+	}
 	d.read(d.t, func(ctx context.Context, q engine.Querier) error {
 		page, err := d.Stores.Streams.Read(ctx, q, row.EventRead{Selection: row.Selection{Topic: topic}, Through: row.Unbounded, Limit: 1000}, nil)
 		for _, e := range page.Events {
@@ -357,6 +360,7 @@ func dispatchLoads(d *dispatchTest) {
 		loads[0].Oldest = time.Time{}
 		require.Equal(t, []row.DispatchLoad{{Queue: "a", Depth: 2, InFlight: 1}, {Queue: "b", InFlight: 1}, {Queue: "c"}}, loads)
 		busy, err := d.Stores.Dispatches.Occupancy(ctx, q, []string{"a", "c"}, []string{"a", "b", "c"})
+		require.NoError(t, err)
 		require.Equal(t, row.DispatchOccupancy{Waiting: map[string]int{"a": 2, "c": 0}, Workers: []string{"worker", "worker"}}, busy)
 		return err
 	})

@@ -97,18 +97,20 @@ func fencesHold(t *testing.T, d *Fixture) {
 // that is retried without attempts left dies.
 func outcomes(t *testing.T, d *Fixture) {
 	now := start.Add(300 * time.Millisecond)
+	later := d.up(5300 * time.Millisecond).Sub(start)
 	for i, c := range []struct {
 		outcome, became row.Outcome
 		most            int64
 		state           string
-		attempts, runAt int64 // for a live job; runAt is in seconds after start
+		attempts        int64         // for a live job
+		due             time.Duration // the same, after start
 	}{
 		{outcome: row.Acked, became: row.Acked, most: 2},
-		{outcome: row.Retried, became: row.Retried, most: 2, state: "pending", attempts: 1, runAt: 6},
+		{outcome: row.Retried, became: row.Retried, most: 2, state: "pending", attempts: 1, due: later},
 		{outcome: row.Retried, became: row.Died, most: 1, state: "dead", attempts: 1},
 		{outcome: row.Died, became: row.Died, most: 2, state: "dead", attempts: 1},
-		{outcome: row.Snoozed, became: row.Snoozed, most: 1, state: "pending", attempts: 0, runAt: 6},
-		{outcome: row.Released, became: row.Released, most: 1, state: "pending", attempts: 0, runAt: 0},
+		{outcome: row.Snoozed, became: row.Snoozed, most: 1, state: "pending", attempts: 0, due: later},
+		{outcome: row.Released, became: row.Released, most: 1, state: "pending", attempts: 0, due: now.Truncate(d.Resolution).Sub(start)},
 	} {
 		name := fmt.Sprint(i, " ", c.outcome)
 		in := plain()
@@ -127,7 +129,7 @@ func outcomes(t *testing.T, d *Fixture) {
 			require.Equal(t, c.attempts, j.Attempts, name)
 		}
 		if c.state == "pending" {
-			require.Equal(t, start.Unix()+c.runAt, j.RunAt.Unix(), name)
+			require.Equal(t, start.Add(c.due).UTC(), j.RunAt.UTC(), name)
 		}
 		failed := c.became == row.Retried || c.became == row.Died
 		require.Equal(t, failed, s.Failed(), name)
@@ -135,7 +137,7 @@ func outcomes(t *testing.T, d *Fixture) {
 			require.Equal(t, "why", j.LastError, name)
 		}
 		if c.became == row.Retried {
-			require.True(t, s.RunAt.Equal(start.Add(6*time.Second)), name)
+			require.True(t, s.RunAt.Equal(start.Add(later)), name)
 		}
 		d.read(t, func(ctx context.Context, q engine.Querier) error {
 			all, err := d.Stores.Operators.Attempts(ctx, q, id)

@@ -21,7 +21,8 @@ type Fixture struct {
 	Resolution time.Duration // of stored times
 
 	// Later means that jobs that wait for others, or for room, are released after the commit that allows it, and not in
-	// it. The backend releases them before it reports the commit.
+	// it. The backend releases them before it reports the commit. The events of dispatch's logs are numbered after the
+	// commit, too, by the next publication at the latest.
 	Later bool
 }
 

@@ -44,6 +44,15 @@ func (b *batchOp) Run(ctx context.Context, q engine.Querier, now time.Time) erro
 	return nil
 }
 
+// Again implements engine.Fenced. Jobs that an earlier run has claimed stay claimed until their leases expire.
+func (b *batchOp) Again() {
+	for _, j := range b.done {
+		if j.end != nil {
+			j.end.repeated = true
+		}
+	}
+}
+
 // settlements returns the settlements of the finished jobs.
 func (b *batchOp) settlements() []*row.Settlement {
 	if len(b.done) == 0 {

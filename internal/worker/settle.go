@@ -95,8 +95,9 @@ type SettleOp struct {
 	Cause error
 	At    time.Time // after Run: when the claim ended; zero if it did not hold
 
-	source *Source
-	one    [1]*row.Settlement // backing array for a step that settles only s
+	source   *Source
+	one      [1]*row.Settlement // backing array for a step that settles only s
+	repeated bool               // an earlier run may have been committed
 }
 
 // settle returns an op with the given outcome.
@@ -153,14 +154,23 @@ func (s *Source) cancelled(c *Claim) *SettleOp {
 func (s *SettleOp) Commit(ctx context.Context, txForm string) error {
 	write := s.source.Engine.Write
 	if s.prepare(); !s.Plain() {
-		return write(ctx, txForm, engine.OpFunc(s.Run))
+		return write(ctx, txForm, fencedSettle{engine.OpFunc(s.Run), s})
 	}
-	err := write(ctx, txForm, engine.SingleOp(s.runAlone))
+	err := write(ctx, txForm, fencedSettle{engine.SingleOp(s.runAlone), s})
 	if errors.Is(err, row.ErrAwaited) {
-		return write(ctx, txForm, engine.OpFunc(s.Run))
+		return write(ctx, txForm, fencedSettle{engine.OpFunc(s.Run), s})
 	}
 	return err
 }
+
+// fencedSettle is an engine.Fenced that ends a claim.
+type fencedSettle struct {
+	engine.Op
+	settle *SettleOp
+}
+
+// Again implements engine.Fenced.
+func (f fencedSettle) Again() { f.settle.repeated = true }
 
 // Held reports, after Run, whether the worker held the claim, which has now ended.
 func (s *SettleOp) Held() bool {
@@ -200,9 +210,13 @@ func (s *SettleOp) prepare() *row.Settlement {
 	return &s.Settlement
 }
 
-// settled must be called after a step with s. It determines why a claim did not hold: if the job has
-// no row and no other worker can have claimed it, the job was cancelled.
+// settled must be called after a step with s. It determines why a claim did not hold. If an earlier run may have been
+// committed and no other worker can have claimed the job, that run has ended the claim. If the job has no row and no
+// other worker can have claimed it, the job was cancelled.
 func (s *SettleOp) settled(now time.Time) {
+	if s.repeated && s.Became == Lost && s.Claim.holds(now.Unix()) {
+		s.Became, s.Gone = s.Outcome, false
+	}
 	if s.At = (time.Time{}); s.Held() {
 		s.At = now
 	}

@@ -4,16 +4,14 @@ package pgbackend
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/honker-go/honker/honkerpg/internal/pgstore"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
@@ -31,6 +29,7 @@ type Options struct {
 	App    func() *sql.DB // the application's pool, which may be the same
 	Close  func() error   // closes the pools that belong to the Backend; nil if none does
 	NoMake bool           // the schema must exist: it is neither created nor brought up to date
+	Reads  bool           // nothing will be written
 }
 
 // Backend gives access to a schema of a PostgreSQL database. It has the methods of engine.Backend except Watch, which
@@ -50,20 +49,37 @@ type Backend struct {
 func Open(ctx context.Context, config *pgx.ConnConfig, o Options) (*Backend, error) {
 	b := &Backend{name: fmt.Sprintf("%s:%d/%s/%s", config.Host, config.Port, config.Database, o.Schema), opts: o, pool: o.Pool}
 	b.merger.backend = b
-	if err := b.prepare(ctx); err != nil {
-		return nil, errors.Join(b.explain(err), b.Close())
+	if err := b.prepare(ctx, config); err != nil {
+		if failed := b.Close(); failed != nil {
+			b.opts.Logger.WarnContext(ctx, "honker: closing the connections failed", "db", b.name, "err", failed)
+		}
+		return nil, b.explain(err)
 	}
 	return b, nil
 }
 
 // prepare brings the schema up to date, and reads the clock and the identity of the database.
-func (b *Backend) prepare(ctx context.Context) error {
+func (b *Backend) prepare(ctx context.Context, config *pgx.ConnConfig) error {
+	err := checkPooler(ctx, b.pool, config)
+	if pgsql.Refuses(err) {
+		return fmt.Errorf("%w: the server refuses the connection string; correct its user, password or database: %w", engine.ErrInvalid, err)
+	}
+	if err != nil {
+		return err
+	}
 	bring := pgstore.Bootstrap
 	if b.opts.NoMake {
 		bring = pgstore.Current
 	}
-	err := bring(ctx, b.pool, b.opts.Schema)
-	if err != nil {
+	if err := bring(ctx, b.pool, b.opts.Schema); err != nil {
+		return err
+	}
+	if b.opts.NoMake && !b.opts.Reads {
+		if err := pgstore.CheckAccepts(ctx, b.pool); err != nil {
+			return err
+		}
+	}
+	if err := pgstore.CheckRights(ctx, b.pool, b.opts.Schema, b.opts.Reads); err != nil {
 		return err
 	}
 	if b.where, err = pgstore.Where(ctx, b.pool, b.opts.Schema); err != nil {
@@ -87,7 +103,8 @@ func (b *Backend) Close() error {
 func (b *Backend) Now() time.Time { return b.clock.now() }
 
 // Write implements engine.Backend. It returns ErrUncertain if the connection was lost before the server has answered a
-// commit. An op that other transactions were in the way of runs again until the busy timeout has passed.
+// commit. An op that has had no effect, because other transactions were in its way or the connection was lost, runs again
+// until the busy timeout has passed. An engine.Fenced op also runs again after an uncertain commit.
 func (b *Backend) Write(ctx context.Context, op engine.Op) error {
 	if m, ok := op.(engine.Merges); ok && m.MergeKey() != nil {
 		if err := b.merger.write(ctx, m); err != errAlone {
@@ -99,74 +116,82 @@ func (b *Backend) Write(ctx context.Context, op engine.Op) error {
 
 // writeAlone writes op in a statement or transaction of its own.
 func (b *Backend) writeAlone(ctx context.Context, op engine.Op) error {
-	end := time.Now().Add(b.opts.BusyTimeout)
-	for try := 0; ; try++ {
-		err := b.write(ctx, op)
-		if !pgsql.Passing(err) || ctx.Err() != nil || time.Now().After(end) {
-			return err
+	fenced, isFenced := op.(engine.Fenced)
+	return b.retry(ctx, func() (again bool, err error) {
+		err = b.write(ctx, op)
+		if isFenced && errors.Is(err, engine.ErrUncertain) {
+			fenced.Again()
+			return true, err
 		}
-		pause := time.NewTimer(rand.N(min(time.Millisecond<<try, 50*time.Millisecond)))
-		select {
-		case <-ctx.Done():
-			pause.Stop()
-			return err
-		case <-pause.C:
-		}
-	}
+		return pgsql.Passing(err) || isGone(err), err
+	})
 }
 
 // write runs op on a connection. ctx limits the wait for the connection; the op itself is not interrupted.
 func (b *Backend) write(ctx context.Context, op engine.Op) error {
-	conn, err := b.pool.Conn(ctx)
+	conn, err := b.connect(ctx, b.pool)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
+	ctx = context.WithoutCancel(ctx)
 	if b.clock.old() {
 		if err := b.clock.set(ctx, conn); err != nil {
-			return err
+			return undone(conn, err)
 		}
 	}
-	ctx = context.WithoutCancel(ctx)
 	now := b.clock.now()
-	var left pgsql.Work
+	s := &session{Querier: conn}
 	if op.Single() {
-		err = lost(conn, op.Run(ctx, session{conn, &left}, now))
+		err = s.lost(conn, op.Run(ctx, s, now))
 	} else {
-		err = b.transaction(ctx, conn, op, &left, now)
+		err = b.transaction(ctx, conn, op, s, now)
 	}
 	if err == nil {
-		b.catchUp(ctx, conn, left, now)
+		b.catchUp(ctx, conn, s.left, now)
 	}
 	return err
 }
 
 // transaction runs op in a transaction on conn.
-func (b *Backend) transaction(ctx context.Context, conn *sql.Conn, op engine.Op, left *pgsql.Work, now time.Time) (err error) {
+func (b *Backend) transaction(ctx context.Context, conn *sql.Conn, op engine.Op, s *session, now time.Time) (err error) {
 	if err := pgstore.Begin(ctx, conn, b.opts.BusyTimeout); err != nil {
-		return err
+		return undone(conn, err)
 	}
 	open := true
 	defer func() { // also if op panics
-		if open {
+		if open && !closed(conn) {
 			err = errors.Join(err, pgstore.Rollback(ctx, conn))
 		}
 	}()
-	if err := op.Run(ctx, session{conn, left}, now); err != nil {
-		return err
+	if err := op.Run(ctx, s, now); err != nil {
+		return undone(conn, err)
 	}
 	open = false
-	return uncertain(pgstore.Commit(ctx, conn))
+	return committed(conn, pgstore.Commit(ctx, conn))
 }
 
 // session is the Querier of an op. It collects the work that the op leaves for the time after its commit.
 type session struct {
 	row.Querier
-	left *pgsql.Work
+	left pgsql.Work
+	ran  int // statements
 }
 
 // After implements pgsql.Session.
-func (s session) After(w pgsql.Work) { *s.left |= w }
+func (s *session) After(w pgsql.Work) { s.left |= w }
+
+// ExecContext implements row.Querier.
+func (s *session) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	s.ran++
+	return s.Querier.ExecContext(ctx, query, args...)
+}
+
+// QueryContext implements row.Querier.
+func (s *session) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	s.ran++
+	return s.Querier.QueryContext(ctx, query, args...)
+}
 
 // catchUp does the work that committed transactions have left. If it fails, the rows that ask for the work remain, and
 // the next transaction with such work does both.
@@ -176,57 +201,62 @@ func (b *Backend) catchUp(ctx context.Context, q row.Querier, w pgsql.Work, now 
 	}
 }
 
-// lost is uncertain for a statement that commits by itself. Other errors of its op, such as an invalid argument, are
-// certain.
-func lost(conn *sql.Conn, err error) error {
-	closed := false
-	if err != nil {
-		closed = conn.Raw(func(c any) error {
-			if c.(*stdlib.Conn).Conn().IsClosed() {
-				return driver.ErrBadConn
-			}
-			return nil
-		}) != nil
-	}
-	if closed {
-		return uncertain(err)
-	}
-	return err
+// Read implements engine.Backend. It calls f again if the connection was lost.
+func (b *Backend) Read(ctx context.Context, oneMoment bool, f func(context.Context, row.Querier) error) error {
+	return b.explain(b.retry(ctx, func() (again bool, err error) {
+		err = b.read(ctx, oneMoment, f)
+		return isGone(err), err
+	}))
 }
 
-// Read implements engine.Backend.
-func (b *Backend) Read(ctx context.Context, oneMoment bool, f func(context.Context, row.Querier) error) error {
-	conn, err := b.pool.Conn(ctx)
+func (b *Backend) read(ctx context.Context, oneMoment bool, f func(context.Context, row.Querier) error) error {
+	conn, err := b.connect(ctx, b.pool)
 	if err != nil {
-		return b.explain(err)
+		return err
 	}
 	defer conn.Close()
 	ctx = context.WithoutCancel(ctx)
 	if !oneMoment {
-		return b.explain(f(ctx, conn))
+		return undone(conn, f(ctx, conn))
 	}
 	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
-		return b.explain(err)
+		return undone(conn, err)
 	}
 	defer func() { _ = tx.Rollback() }()
-	return b.explain(f(ctx, tx))
+	return undone(conn, f(ctx, tx))
 }
 
 // Begin implements engine.Backend. Several transactions may be open at a time.
 func (b *Backend) Begin(ctx context.Context) (engine.Tx, error) {
-	tx, err := b.opts.App().BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	var t *ownTx
+	err := b.retry(ctx, func() (again bool, err error) {
+		t, err = b.begin(ctx)
+		return isGone(err), err
+	})
 	if err != nil {
 		return nil, b.explain(err)
 	}
-	t := &ownTx{Tx: tx, backend: b}
-	b.own.Store(tx, t)
+	b.own.Store(t.Tx, t)
 	return t, nil
+}
+
+func (b *Backend) begin(ctx context.Context) (*ownTx, error) {
+	conn, err := b.connect(ctx, b.opts.App())
+	if err != nil {
+		return nil, err
+	}
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return nil, errors.Join(undone(conn, err), conn.Close())
+	}
+	return &ownTx{Tx: tx, conn: conn, backend: b}, nil
 }
 
 // ownTx is a transaction of Begin.
 type ownTx struct {
 	*sql.Tx
+	conn    *sql.Conn
 	backend *Backend
 	mu      sync.Mutex
 	calls   map[any]func() // after the commit
@@ -254,6 +284,7 @@ func (t *ownTx) Commit() error {
 // Close implements engine.Tx.
 func (t *ownTx) Close() {
 	_ = t.Rollback() // does nothing after Commit
+	_ = t.conn.Close()
 	t.backend.own.Delete(t.Tx)
 }
 
@@ -291,6 +322,8 @@ func (b *Backend) CheckTx(ctx context.Context, tx row.Querier, committed map[any
 	switch {
 	case errors.Is(err, sql.ErrTxDone):
 		return false, fmt.Errorf("%w: the transaction has ended: %w", engine.ErrInvalid, err)
+	case pgsql.Aborted(err):
+		return false, fmt.Errorf("%w: an earlier error has aborted the transaction; roll it back: %w", engine.ErrInvalid, err)
 	case err != nil:
 		return false, b.explain(err)
 	case where != b.where:
@@ -315,14 +348,10 @@ func (b *Backend) explain(err error) error {
 		return fmt.Errorf("%w: %w", engine.ErrBusy, err)
 	case pgsql.ReadOnly(err):
 		return fmt.Errorf("%w: the server of %s accepts no writes: %w", engine.ErrReadOnly, b.name, err)
+	case pgsql.Unprepared(err):
+		return fmt.Errorf("%w: %w", errPooler, err)
+	case pgsql.Denied(err):
+		return fmt.Errorf("%w: the role lacks a right in %s; see Options.NoMigrate: %w", fs.ErrPermission, b.name, err)
 	}
 	return err
-}
-
-// uncertain adds ErrUncertain to an error that does not say whether a commit took effect.
-func uncertain(err error) error {
-	if err == nil || pgsql.Decided(err) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", engine.ErrUncertain, err)
 }

@@ -160,7 +160,7 @@ func TestBackend_Write_RunsAgainAfterADeadlock(t *testing.T) {
 		})
 	}
 	done.Wait()
-	require.EqualValues(t, 3, runs.Load())
+	require.GreaterOrEqual(t, runs.Load(), int32(3)) // more if the second run was as quick as the op that had waited
 }
 
 // A read at one moment does not see a commit that comes between two of its statements. Another read does.

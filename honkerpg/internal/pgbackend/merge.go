@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
 	"github.com/honker-go/honker/internal/engine"
 )
 
@@ -154,10 +153,10 @@ func (b *Backend) writeMerged(ctx context.Context, by engine.Merges, ops []engin
 	}
 	defer conn.Close()
 	ctx, now := context.WithoutCancel(ctx), b.clock.now()
-	var left pgsql.Work
-	if err := lost(conn, by.RunMerged(ctx, session{conn, &left}, ops, now)); err != nil {
+	s := &session{Querier: conn}
+	if err := s.lost(conn, by.RunMerged(ctx, s, ops, now)); err != nil {
 		return err
 	}
-	b.catchUp(ctx, conn, left, now)
+	b.catchUp(ctx, conn, s.left, now)
 	return nil
 }

@@ -5,6 +5,7 @@ package pgbackend_test
 import (
 	"database/sql"
 	"log/slog"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -31,21 +32,25 @@ func (unwatched) Watch(wake.Events) wake.Watcher { panic("there is no watcher ye
 
 // exist lists the suites of the stores that exist. Extend it with each store.
 var exist = regexp.MustCompile(`^TestStores/(` + strings.Join([]string{
-	`Batches/(Add|Cancel|Empty|Life|Members|Open|Rollback|Seal)`,
+	`Batches`,
 	`Consumers`,
+	`Dispatches`,
 	`Groups`,
 	`Inboxes`,
 	`Jobs`,
+	`Links`,
 	`Locks`,
 	`Notifications`,
 	`Observing/(Audit|Holders|MinutesAddUp|Workers)$`,
+	`Operators/(CancelAndWaiters|CountsAndHeads|DiscardAndWaiters|ListsAreComplete|ListsWhileJobsChange|ExplainWithoutLimits|Filters|Requeue|RunNow)$`,
 	`Pauses/AsModel$`,
 	`RateLimits`,
 	`Relays`,
 	`Retentions`,
 	`Schedules`,
+	`Settlements`,
 	`Streams`,
-	`Sweeps/(Batches|Claims|DeadAwaited|Ended|Keys|Messages|Minutes|OldWindows|Overdue|Received|Surplus|Windows)$`,
+	`Sweeps/(Actors|Batches|Claims|DeadAwaited|Ended|Keys|Messages|Minutes|OldWindows|Overdue|Received|Replies|Sent|Surplus|Windows)$`,
 	`Wakes/(LogOfEvents|LogOfMessages)$`,
 }, "|") + `)`)
 
@@ -61,10 +66,37 @@ func TestStores(t *testing.T) {
 	})
 }
 
+// poolerName is the environment variable that runs all suites through a pooler.
+const poolerName = "HONKER_TEST_POOLER"
+
+// some are the suites that a plain run tries through a pooler. They cover arrays, nulls, transactions and numbers.
+var some = regexp.MustCompile(`^TestStores/(Batches/Life|Jobs|Locks|Relays|Streams/|Wakes/)`)
+
+// The statements work through a pooler in transaction mode, which gives each transaction another connection.
+func TestStores_Pooler(t *testing.T) {
+	dsn := pgtest.Bouncer(t)
+	storetest.Run(t, func(t *testing.T) *storetest.Fixture {
+		_, suite, _ := strings.Cut(t.Name(), "/")
+		if name := "TestStores/" + suite; !exist.MatchString(name) {
+			t.Skip("the store does not exist yet")
+		} else if !some.MatchString(name) && os.Getenv(poolerName) == "" {
+			t.Skip("set " + poolerName + " to run this suite")
+		}
+		schema := pgsql.Schema(pgtest.Schema(t))
+		b := openAt(t, dsn, schema, func(c *pgx.ConnConfig) { c.DefaultQueryExecMode = pgx.QueryExecModeExec })
+		return &storetest.Fixture{Backend: unwatched{b}, Stores: pgstore.Stores(schema), Resolution: time.Microsecond, Later: true}
+	})
+}
+
 // open opens a backend, whose configuration may be changed before.
 func open(t *testing.T, schema pgsql.Schema, change func(*pgx.ConnConfig)) *pgbackend.Backend {
 	t.Helper()
-	config, err := pgx.ParseConfig(pgtest.DSN(t))
+	return openAt(t, pgtest.DSN(t), schema, change)
+}
+
+func openAt(t *testing.T, dsn string, schema pgsql.Schema, change func(*pgx.ConnConfig)) *pgbackend.Backend {
+	t.Helper()
+	config, err := pgx.ParseConfig(dsn)
 	require.NoError(t, err)
 	if change != nil {
 		change(config)

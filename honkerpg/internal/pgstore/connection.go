@@ -18,6 +18,7 @@ import (
 
 const (
 	sqlTime = `SELECT clock_timestamp()`
+	sqlPID  = `SELECT pg_backend_pid()`
 
 	// SET LOCAL takes no parameters. Statements without parameters go to the server in a single message.
 	sqlBegin    = `BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = `
@@ -34,6 +35,35 @@ const (
 func ServerTime(ctx context.Context, q row.Querier) (at time.Time, err error) {
 	_, err = pgsql.One(ctx, q, sqlTime, nil, &at)
 	return at, err
+}
+
+// BackendPID returns the server's number of the connection that runs the statement. It prepares nothing.
+func BackendPID(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
+	err = conn.QueryRow(ctx, sqlPID, pgx.QueryExecModeExec).Scan(&pid)
+	return pid, err
+}
+
+// preparedName is the name of the statement of PrepareInTurn. It is always the same, so that a pooler's connections do
+// not collect such statements.
+const preparedName = "honker_open"
+
+// PrepareInTurn lets two connections prepare a statement with the same name and use it a few times. If both are sessions
+// of their own, the statement is gone afterwards.
+func PrepareInTurn(ctx context.Context, one, two *pgx.Conn) error {
+	both := []*pgx.Conn{one, two}
+	for _, c := range both {
+		if _, err := c.Prepare(ctx, preparedName, sqlPID); err != nil {
+			return err
+		}
+	}
+	for range 3 {
+		for _, c := range both {
+			if _, err := c.Exec(ctx, preparedName); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(one.Deallocate(ctx, preparedName), two.Deallocate(ctx, preparedName))
 }
 
 // Begin starts a transaction on conn, in one round trip. Its statements wait for a lock no longer than limit.
@@ -106,6 +136,12 @@ var invariants = []struct{ rule, query string }{
 	{"an id of a job has been drawn from the sequence", `SELECT 'job ' || id FROM honker.job WHERE id > ` + jobs.LastJob},
 	{"a lease of a relay's partition has an owner", `SELECT 'partition ' || queue || '/' || partition FROM honker.relay_partition WHERE (owner = '') <> (lease_until IS NULL)`},
 	{"a message of a relay waits or is dead, not both", `SELECT 'message ' || id FROM honker.relay_dead JOIN honker.relay_message USING (family, queue, partition, id)`},
+	{"a job of dispatch runs as itself, or as one of its copies", `SELECT 'job ' || s.job_id FROM honker.sent_job s WHERE s.run_id <> s.job_id
+  AND NOT EXISTS (SELECT FROM honker.sent_copy c WHERE c.job_id = s.run_id AND c.sent_id = s.job_id)`},
+	{"a claimed job of dispatch has no other copies", `SELECT 'job ' || s.job_id FROM honker.sent_job s JOIN honker.job j ON j.id IN (SELECT honker.live_copies(s.job_id))
+  GROUP BY s.job_id HAVING count(*) > 1 AND bool_or(j.state = 1)`},
+	{"a job of dispatch has ended if it is not live", `SELECT 'job ' || s.job_id FROM honker.sent_job s
+  WHERE (s.ended_at IS NULL) <> EXISTS (SELECT FROM honker.job j WHERE j.id = s.run_id) AND s.held_until IS NULL`},
 	{"a message expires after its receipt", `SELECT 'message ' || id || ' of ' || source FROM honker.received WHERE expires_at < received_at`},
 }
 

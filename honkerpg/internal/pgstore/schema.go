@@ -111,6 +111,9 @@ func Bootstrap(ctx context.Context, pool *sql.DB, s pgsql.Schema) error {
 	if err := CheckServer(ctx, pool); err != nil {
 		return err
 	}
+	if err := CheckAccepts(ctx, pool); err != nil {
+		return err
+	}
 	version, err := made(ctx, pool, s)
 	if err != nil || version >= Version {
 		return err
@@ -157,7 +160,7 @@ func Text(s pgsql.Schema) (string, error) {
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "-- honker's schema, version %d.\nBEGIN;\nCREATE SCHEMA IF NOT EXISTS %s;\n",
-		Version, pgx.Identifier{string(s)}.Sanitize())
+		Version, quoted(s))
 	for _, m := range migrations {
 		text.WriteString(s.SQL(m))
 	}
@@ -174,17 +177,23 @@ func migrate(ctx context.Context, tx *sql.Tx, s pgsql.Schema) error {
 	if err != nil || version >= Version {
 		return err
 	}
-	quoted, there := pgx.Identifier{string(s)}.Sanitize(), false
+	there := false
 	if _, err := pgsql.One(ctx, tx, sqlHasSchema, []any{string(s)}, &there); err != nil {
 		return err
 	}
+	if err := mayMake(ctx, tx, s, there); err != nil {
+		return err
+	}
 	if !there {
-		if _, err := tx.ExecContext(ctx, sqlCreateSchema+quoted); err != nil {
+		if _, err := tx.ExecContext(ctx, sqlCreateSchema+quoted(s)); err != nil {
 			return err
 		}
 	}
 	for i, text := range migrations[version:] {
 		if _, err := tx.ExecContext(ctx, s.SQL(text)); err != nil {
+			if name, ok := pgsql.Exists(err); ok {
+				return taken(s, name, err)
+			}
 			return fmt.Errorf("migration to version %d of the schema: %w", version+i+1, err)
 		}
 	}
@@ -196,11 +205,23 @@ func migrate(ctx context.Context, tx *sql.Tx, s pgsql.Schema) error {
 	return nil
 }
 
+// taken returns ErrInvalid for a schema in which name belongs to another program. The cause may be nil.
+func taken(s pgsql.Schema, name string, cause error) error {
+	err := fmt.Errorf("%w: %s.%s does not belong to honker; choose another schema", engine.ErrInvalid, string(s), name)
+	if cause != nil {
+		err = fmt.Errorf("%w: %w", err, cause)
+	}
+	return err
+}
+
 // made returns the version of the schema, or 0 if it has not been created. It returns ErrSchemaTooNew if programs
 // of this version cannot use it.
 func made(ctx context.Context, q row.Querier, s pgsql.Schema) (version int, err error) {
 	there := false
 	if _, err := pgsql.One(ctx, q, sqlHasMeta, []any{string(s)}, &there); err != nil || !there {
+		return 0, err
+	}
+	if err := mayUse(ctx, q, s); err != nil {
 		return 0, err
 	}
 	compatible := 0
@@ -216,10 +237,12 @@ func made(ctx context.Context, q row.Querier, s pgsql.Schema) (version int, err 
 		return err
 	})
 	switch {
+	case pgsql.Denied(err):
+		return 0, lacking(s, []string{"meta"})
+	case pgsql.Foreign(err) || errors.Is(err, strconv.ErrSyntax) || err == nil && version == 0:
+		return 0, taken(s, "meta", err)
 	case err != nil:
 		return 0, err
-	case version == 0:
-		return 0, errors.New("the table " + string(s) + ".meta has no version and does not belong to honker; choose another schema")
 	case compatible > Version:
 		return 0, fmt.Errorf("%w: the schema %s has version %d, and this program needs a version up to %d; update the program",
 			engine.ErrSchemaTooNew, string(s), version, Version)

@@ -1,9 +1,12 @@
 package pgstore
 
 import (
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/dispatches"
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/explains"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/groups"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/inboxes"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/jobs"
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/lists"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/locks"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/notify"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/ops"
@@ -15,11 +18,18 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// Stores returns the stores of a schema. The fields of stores that do not exist yet are nil.
+// operators implements engine.OperatorStore.
+type operators struct {
+	lists.Operators
+	explains.Explains
+}
+
+// Stores returns the stores of a schema.
 func Stores(s pgsql.Schema) engine.Stores {
 	job, events, messages := jobs.Jobs{Schema: s}, streams.Streams{Schema: s}, notify.Notifications{Schema: s}
 	return engine.Stores{
 		Jobs:          job,
+		Operators:     operators{lists.Operators{Schema: s}, explains.Explains{Schema: s}},
 		Batches:       jobs.Batches{Schema: s},
 		Results:       jobs.Results{Schema: s},
 		Pauses:        jobs.Pauses{Schema: s},
@@ -35,6 +45,9 @@ func Stores(s pgsql.Schema) engine.Stores {
 		Workers:       ops.Workers{Schema: s},
 		Minutes:       ops.Minutes{Schema: s},
 		Audits:        ops.Audits{Schema: s},
+		Files:         noFile{},
+		Dispatches:    dispatches.Dispatches{Schema: s},
+		Problems:      ops.Problems{Schema: s},
 		Inboxes:       inboxes.Inboxes{Schema: s},
 		Relays:        relays.Families{Schema: s},
 
@@ -65,6 +78,9 @@ func sweeps(s pgsql.Schema) engine.Sweeps {
 		Dead:       job.SweepDead(),
 		Results:    jobs.Results{Schema: s}.SweepResults(),
 		Batches:    jobs.Batches{Schema: s}.Sweep(),
+		Sent:       dispatches.Dispatches{Schema: s}.SweepSent(),
+		Replies:    dispatches.Dispatches{Schema: s}.SweepReplies(),
+		Actors:     dispatches.Dispatches{Schema: s}.SweepActors(),
 		Received:   inboxes.Inboxes{Schema: s}.Sweep(),
 		Minutes:    ops.Minutes{Schema: s}.Sweep(),
 		Windows:    s.RowSweep("rate", locks.WhereWindowIsOver),

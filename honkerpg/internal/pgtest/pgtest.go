@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 
@@ -27,6 +28,12 @@ var running struct {
 	sync.Mutex
 	cluster *pgcluster.Cluster
 	err     error // a failed start is not repeated for each test
+}
+
+// bouncers are the poolers of this process, by their settings.
+var bouncers struct {
+	sync.Mutex
+	running map[string]*pgcluster.Bouncer
 }
 
 // Main runs the tests of a package, stops the server that they have started, and fails if goroutines are left.
@@ -52,13 +59,85 @@ func DSN(t testing.TB) string {
 	if running.cluster == nil && running.err == nil {
 		running.cluster, running.err = pgcluster.Start()
 	}
-	switch {
-	case errors.Is(running.err, pgcluster.ErrNoServer) && os.Getenv("CI") == "":
-		t.Skip(running.err)
-	case running.err != nil:
-		t.Fatal(running.err)
-	}
+	need(t, running.err)
 	return running.cluster.DSN()
+}
+
+// Cluster starts a server for a test alone, which may restart it. Its commits are safe before they are acknowledged.
+func Cluster(t testing.TB) *pgcluster.Cluster {
+	t.Helper()
+	c, err := pgcluster.Start()
+	need(t, err)
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	conn, err := pgx.Connect(context.Background(), c.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	for _, statement := range []string{`ALTER SYSTEM SET synchronous_commit = on`, `SELECT pg_reload_conf()`} {
+		if _, err := conn.Exec(context.Background(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+// Settings of PgBouncer.
+const (
+	// RoundRobin gives each transaction of a connection another server connection, so that a test notices whatever
+	// needs a session.
+	RoundRobin = "pool_mode = transaction\nserver_round_robin = 1"
+	// LastUsed gives a transaction the server connection that was used last. This is PgBouncer's default.
+	LastUsed = "pool_mode = transaction"
+	// Sessions gives each connection a server connection.
+	Sessions = "pool_mode = session"
+)
+
+// Bouncer returns the connection string of a PgBouncer with [RoundRobin], which is in front of the server of DSN. It
+// skips the test if PgBouncer is not installed, and fails it if CI is set.
+func Bouncer(t testing.TB) string { t.Helper(); return BouncerWith(t, RoundRobin) }
+
+// BouncerWith is Bouncer with other settings.
+func BouncerWith(t testing.TB, settings string) string {
+	t.Helper()
+	config, err := pgx.ParseConfig(DSN(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bouncers.Lock()
+	defer bouncers.Unlock()
+	b := bouncers.running[settings]
+	if b == nil {
+		// A quote within a value is doubled.
+		quote := func(v string) string { return "'" + strings.ReplaceAll(v, "'", "''") + "'" }
+		target := fmt.Sprintf("host=%s port=%d", quote(config.Host), config.Port)
+		if config.Password != "" {
+			target += fmt.Sprintf(" user=%s password=%s", quote(config.User), quote(config.Password))
+		}
+		b, err = pgcluster.StartBouncer(target, settings, config.User)
+		need(t, err)
+		if bouncers.running == nil {
+			bouncers.running = map[string]*pgcluster.Bouncer{}
+		}
+		bouncers.running[settings] = b
+	}
+	return b.DSN() + " user=" + config.User + " dbname=" + config.Database
+}
+
+// need ends a test whose server has not started. A program that is not installed skips it, unless CI is set.
+func need(t testing.TB, err error) {
+	t.Helper()
+	missing := errors.Is(err, pgcluster.ErrNoServer) || errors.Is(err, pgcluster.ErrNoBouncer)
+	switch {
+	case missing && os.Getenv("CI") == "":
+		t.Skip(err)
+	case err != nil:
+		t.Fatal(err)
+	}
 }
 
 // Schema returns the name of a schema that does not exist. Whatever the test creates in it is dropped at the
@@ -80,12 +159,18 @@ func Schema(t testing.TB) string {
 	return name
 }
 
-// stop stops the server of this process, if a test has started it.
+// stop stops the poolers and the server of this process, if a test has started them.
 func stop() error {
+	bouncers.Lock()
+	defer bouncers.Unlock()
 	running.Lock()
 	defer running.Unlock()
-	if running.cluster == nil {
-		return nil
+	var errs error
+	for _, b := range bouncers.running {
+		errs = errors.Join(errs, b.Stop())
 	}
-	return running.cluster.Stop()
+	if running.cluster != nil {
+		errs = errors.Join(errs, running.cluster.Stop())
+	}
+	return errs
 }

@@ -74,3 +74,14 @@ func (s Jobs) Base(ctx context.Context, q row.Querier, id int64) (base int64, er
 	_, err = pgsql.One(ctx, q, s.SQL(sqlBase), []any{id}, &base)
 	return base, err
 }
+
+// ListedColumns are the columns of the view listed that ScanListed reads.
+const ListedColumns = `id, queue, state, payload, priority, run_at, worker, lease_until, attempts, max_attempts, created_at, expires_at,
+  last_error, unique_key, key, headers, batch, progress, died_at, done_at`
+
+// ScanListed scans a job of a list, without its checkpoint.
+func ScanListed(r *sql.Rows) (row.Job, error) {
+	var j stored
+	err := r.Scan(append(j.live(), &j.progress, &j.died, &j.done)...)
+	return j.job(), err
+}

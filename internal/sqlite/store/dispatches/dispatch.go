@@ -135,12 +135,6 @@ func (d Dispatches) Original(ctx context.Context, q row.Querier, id int64) (sent
 	return sent, queue, found, err
 }
 
-// Parts of reply queue names, between the prefix and the job ID.
-const (
-	dispatchReply       = "q:reply:"
-	dispatchLegacyReply = "reply:"
-)
-
 // sqlDispatchStatus uses the primary keys, the index of copies, and the indexes of claims. If there are
 // several replies, the last belongs to the attempt that ended the job. A reply that a caller has claimed
 // remains readable until it is acked.
@@ -171,7 +165,7 @@ func (d Dispatches) Status(ctx context.Context, q row.Querier, prefix string, id
 	var sent, started, ended, held rows.Number
 	var output sql.NullString
 	var reply any
-	args := []any{id, now.Unix(), prefix + dispatchReply, prefix + dispatchLegacyReply}
+	args := []any{id, now.Unix(), prefix + row.DispatchReplyQueue, prefix + row.DispatchLegacyReplyQueue}
 	found, err = rows.One(ctx, q, sqlDispatchStatus, args, &s.RunID, &s.Queue, &sent, &started, &ended, &s.Stopped, &held, &s.State,
 		(*rows.Number)(&s.Attempts), &s.Worker, &s.LastError, &s.Dead, &output, &s.Reply.Queue, &reply, &s.Twins)
 	s.SentAt, s.StartedAt, s.EndedAt = row.InstantMS(int64(sent)), row.InstantMS(int64(started)), row.InstantMS(int64(ended))

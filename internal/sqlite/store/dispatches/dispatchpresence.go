@@ -15,51 +15,6 @@ const sqlAddPresence = `INSERT INTO _honkerx_dispatch_presence (key, owner, valu
 ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, value = excluded.value, expires_ms = excluded.expires_ms
 WHERE _honkerx_dispatch_presence.expires_ms <= ?5 OR _honkerx_dispatch_presence.owner = excluded.owner`
 
-// presenceValue is the stored form of a presence's fields, except the identifying fields.
-type presenceValue struct {
-	PID           int          `json:"pid"`
-	Hostname      string       `json:"hostname"`
-	StartedAt     presenceTime `json:"started_at"`
-	Version       string       `json:"version"`
-	Capabilities  []string     `json:"capabilities"`
-	LastHeartbeat presenceTime `json:"last_heartbeat"`
-	InFlight      int          `json:"in_flight"`
-	Busy          bool         `json:"busy"`
-	Paused        bool         `json:"paused"`
-}
-
-// presenceTime is a time that is zero if it cannot be decoded.
-type presenceTime struct{ time.Time }
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (t *presenceTime) UnmarshalJSON(text []byte) error {
-	_ = t.Time.UnmarshalJSON(text)
-	return nil
-}
-
-// valueOf returns the stored form of p.
-func valueOf(p *row.DispatchPresence) string {
-	capabilities := p.Capabilities
-	if capabilities == nil {
-		capabilities = []string{}
-	}
-	text, _ := json.Marshal(presenceValue{ // cannot fail
-		PID: p.PID, Hostname: p.Hostname, StartedAt: presenceTime{p.StartedAt.UTC()}, Version: p.Version,
-		Capabilities: capabilities, LastHeartbeat: presenceTime{p.LastHeartbeat.UTC()},
-		InFlight: p.InFlight, Busy: p.Busy, Paused: p.Paused,
-	})
-	return string(text)
-}
-
-// setValue sets p's fields from their stored form. Another program may have written it, so fields that can't be
-// decoded stay zero.
-func setValue(p *row.DispatchPresence, value string) {
-	var v presenceValue
-	_ = json.Unmarshal([]byte(value), &v)
-	p.PID, p.Hostname, p.StartedAt, p.Version, p.Capabilities = v.PID, v.Hostname, v.StartedAt.Time, v.Version, v.Capabilities
-	p.LastHeartbeat, p.InFlight, p.Busy, p.Paused = v.LastHeartbeat.Time, v.InFlight, v.Busy, v.Paused
-}
-
 // Register adds an actor or updates its row, creating any missing tables. It returns false if another live actor has
 // its key.
 func (d Dispatches) Register(ctx context.Context, q row.Querier, p row.DispatchPresence, now time.Time) (bool, error) {
@@ -69,7 +24,7 @@ func (d Dispatches) Register(ctx context.Context, q row.Querier, p row.DispatchP
 	if err := d.bootstrap(ctx, q, row.DispatchTables); err != nil {
 		return false, err
 	}
-	n, err := rows.Affected(ctx, q, sqlAddPresence, p.Key, p.Owner, valueOf(&p), rows.MilliUp(p.ExpiresAt), rows.MilliOf(now))
+	n, err := rows.Affected(ctx, q, sqlAddPresence, p.Key, p.Owner, p.Value(), rows.MilliUp(p.ExpiresAt), rows.MilliOf(now))
 	return n > 0, err
 }
 
@@ -93,7 +48,7 @@ func (Dispatches) Beat(ctx context.Context, q row.Querier, all []row.DispatchPre
 	beats := make([]beat, len(all))
 	for i := range all {
 		p := &all[i]
-		beats[i] = beat{p.Key, p.Owner, valueOf(p), rows.MilliUp(p.ExpiresAt)}
+		beats[i] = beat{p.Key, p.Owner, p.Value(), rows.MilliUp(p.ExpiresAt)}
 	}
 	list, err := json.Marshal(beats)
 	if err != nil {
@@ -138,7 +93,7 @@ func (d Dispatches) Presences(ctx context.Context, q row.Querier, first, end str
 		var expires rows.Number
 		err := r.Scan(&p.Key, &p.Owner, &value, &expires)
 		p.ExpiresAt = row.InstantMS(int64(expires))
-		setValue(&p, value)
+		p.SetValue(value)
 		out = append(out, p)
 		return err
 	}, args...)

@@ -73,7 +73,7 @@ func dispatchPrefixParts(ctx context.Context, q row.Querier, _ time.Time) ([]row
 // findOldReplies returns up to limit replies that have been waiting in a prefix's reply queues since before
 // at, except replies to jobs that package dispatch knows.
 func findOldReplies(ctx context.Context, q row.Querier, part row.Part, at time.Time, limit int) (ids []int64, err error) {
-	for _, room := range []string{dispatchReply, dispatchLegacyReply} {
+	for _, room := range []string{row.DispatchReplyQueue, row.DispatchLegacyReplyQueue} {
 		first := part.Name + room
 		after := first[:len(first)-1] + ";" // the character after the colon
 		some, err := rows.ReturnedIDs(ctx, q, sqlOldReplies, 0, first, after, at.Unix(), limit-len(ids))

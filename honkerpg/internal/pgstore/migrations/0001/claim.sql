@@ -18,7 +18,7 @@ BEGIN
       FROM level l WHERE l.p IS NOT NULL)
     SELECT d.place FROM level l CROSS JOIN LATERAL (
       SELECT j.ctid AS place FROM honker.job j WHERE j.queue = q AND j.state = 0 AND j.priority = l.p AND j.run_at <= at
-        AND j.attempts < j.max_attempts AND (j.expires_at IS NULL OR j.expires_at > at)
+        AND j.attempts < j.max_attempts AND (j.expires_at IS NULL OR j.expires_at > at) AND (NOT j.sent OR honker.may_start(j.id))
       ORDER BY j.run_at, j.id FOR UPDATE SKIP LOCKED) d
     LIMIT n);
 END $$;
@@ -37,7 +37,7 @@ BEGIN
     RETURNING 0, j.id, j.queue, j.payload, j.priority, j.run_at, j.attempts, j.max_attempts, j.created_at, j.expires_at, j.last_error,
       j.unique_key, j.key, j.headers, j.batch, (SELECT s.checkpoint FROM honker.side s WHERE s.job_id = j.id);
   IF NOT FOUND THEN
-    RETURN QUERY SELECT (2, 4, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::honker.step_row;
+    RETURN NEXT (2, 4, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::honker.step_row;
   END IF;
 END $$;
 
@@ -45,7 +45,7 @@ END $$;
 CREATE FUNCTION honker.reclaim(q text, at timestamptz) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   WITH back AS (
-    UPDATE honker.job j SET state = 0, worker = NULL, lease_until = NULL WHERE j.id = ANY(ARRAY(
+    UPDATE honker.job j SET state = 0, worker = NULL WHERE j.id = ANY(ARRAY(
       SELECT l.id FROM honker.job l WHERE l.queue = q AND l.state = 1 AND l.lease_until < at
         AND l.attempts < l.max_attempts AND (l.expires_at IS NULL OR l.expires_at > at)
       ORDER BY l.lease_until LIMIT 1000 FOR UPDATE SKIP LOCKED)) RETURNING j.key)
@@ -109,7 +109,7 @@ BEGIN
     EXIT WHEN rest = 0 OR shares IS NULL OR n - rest = (SELECT sum(s) FROM unnest(shares) s);
   END LOOP;
   IF rest = n AND true = ANY(paused) THEN
-    RETURN QUERY SELECT (2, 2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::honker.step_row;
+    RETURN NEXT (2, 2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::honker.step_row;
   END IF;
 END $$;
 

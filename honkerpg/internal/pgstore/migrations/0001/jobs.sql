@@ -5,7 +5,7 @@ CREATE TABLE honker.job (
   run_at timestamptz NOT NULL,
   created_at timestamptz NOT NULL,
   expires_at timestamptz,           -- it must start before; NULL: at any time
-  lease_until timestamptz,          -- state 1: the claim is valid through this time
+  lease_until timestamptz,          -- the last claim is valid through this time if state is 1; NULL: never claimed
   priority bigint NOT NULL DEFAULT 0,
   attempts bigint NOT NULL DEFAULT 0,
   max_attempts bigint NOT NULL DEFAULT 3,
@@ -13,6 +13,7 @@ CREATE TABLE honker.job (
   batch bigint,                     -- the batch that it is a member of
   state smallint NOT NULL DEFAULT 0, -- 0: waits, 1: is claimed, 2: is held by its key, 3: is held by other jobs
   awaited boolean NOT NULL DEFAULT false, -- other jobs wait for it, or it has waited: its end leaves a token
+  sent boolean NOT NULL DEFAULT false, -- by package dispatch: sent.sql has its triggers
   queue text COLLATE "C" NOT NULL,
   worker text,                      -- state 1
   key text COLLATE "C",             -- that the queue's limits apply to
@@ -28,7 +29,7 @@ CREATE INDEX job_waits ON honker.job (queue, priority DESC, run_at, id) WHERE st
 CREATE INDEX job_claims ON honker.job (queue, lease_until) WHERE state = 1;
 -- Jobs that may have to be dead-lettered before their turn: those with a time to start by, and those without attempts.
 CREATE INDEX job_expires ON honker.job (queue, expires_at) WHERE state <> 1 AND expires_at IS NOT NULL;
-CREATE INDEX job_batch ON honker.job (batch) WHERE batch IS NOT NULL;
+CREATE INDEX job_batch ON honker.job (batch, id) WHERE batch IS NOT NULL;
 -- The jobs of a key that are claimed, that wait, and that are held, the last in their order.
 CREATE INDEX job_key ON honker.job (queue, key, state, priority DESC, run_at, id) WHERE key IS NOT NULL;
 
@@ -61,7 +62,7 @@ CREATE TABLE honker.dead (
   payload text NOT NULL
 );
 CREATE INDEX dead_queue ON honker.dead (queue, died_at, id);
-CREATE INDEX dead_batch ON honker.dead (batch) WHERE batch IS NOT NULL;
+CREATE INDEX dead_batch ON honker.dead (batch, id) WHERE batch IS NOT NULL;
 
 -- Acked jobs of queues that keep them.
 CREATE TABLE honker.done (

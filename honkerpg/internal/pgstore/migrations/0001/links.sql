@@ -101,7 +101,7 @@ BEGIN
     AND NOT EXISTS (SELECT FROM honker.queue x WHERE x.queue = q AND (x.in_order
       OR coalesce(x.running, x.per_key, x.rate_n, x.key_rate_n, x.keys_paused) IS NOT NULL
       OR x.paused_at IS NOT NULL AND (x.paused_until IS NULL OR x.paused_until > hand_over.now)))
-    AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = 'honker.job'::regclass AND NOT tgisinternal)
+    AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = 'honker.job'::regclass AND NOT tgisinternal AND tgname NOT LIKE 'honker\_%')
     AND NOT EXISTS (SELECT FROM unnest(others || q) o (queue) WHERE
       EXISTS (SELECT FROM honker.job j WHERE j.queue = o.queue AND j.state = 1 AND j.lease_until < hand_over.now)
       OR EXISTS (WITH RECURSIVE level (p) AS (

@@ -59,7 +59,7 @@ BEGIN
       FROM s JOIN honker.job j ON j.id = s.id
       WHERE s.out <> 6 AND j.worker = w AND j.attempts = s.nth AND j.state + 0 = 1 AND j.lease_until >= at FOR UPDATE OF j),
     back AS (
-      UPDATE honker.job j SET state = 0, worker = NULL, lease_until = NULL,
+      UPDATE honker.job j SET state = 0, worker = NULL,
         run_at = CASE h.became WHEN 2 THEN h.run WHEN 4 THEN greatest(j.run_at, h.run) ELSE j.run_at END,
         attempts = CASE WHEN h.became = 2 THEN j.attempts ELSE j.attempts - 1 END,
         last_error = CASE WHEN h.became = 2 THEN coalesce(nullif(h.err, ''), j.last_error) ELSE j.last_error END

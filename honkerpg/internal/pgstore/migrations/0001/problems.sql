@@ -1,0 +1,55 @@
+-- What a search for problems reads. Each function reads a bounded number of rows.
+
+-- Edges that hold a waiter because of a dead job or batch.
+CREATE INDEX edge_dead ON honker.edge (waiter) WHERE state = 2;
+
+-- The jobs that wait for dead jobs, by queue, with an example of both.
+CREATE FUNCTION honker.dead_members() RETURNS TABLE (queue text, n bigint, waiter bigint, member bigint, since timestamptz)
+LANGUAGE sql STABLE SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+  SELECT j.queue, count(DISTINCT e.waiter), min(e.waiter), max(e.parent), min(d.died_at)
+  FROM (SELECT e.waiter, e.parent FROM honker.edge e WHERE e.state = 2 AND e.waiter > 0 LIMIT 100000) e
+  JOIN honker.job j ON j.id = e.waiter LEFT JOIN honker.dead d ON d.id = e.parent
+  GROUP BY j.queue ORDER BY j.queue LIMIT 100 $$;
+
+-- The jobs that died after a time and are still dead, by queue.
+CREATE FUNCTION honker.died_since(at timestamptz) RETURNS TABLE (queue text, n bigint, first timestamptz)
+LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+  SELECT q.name, x.n, x.first FROM honker.dead_queues() q (name) CROSS JOIN LATERAL (SELECT count(*) AS n, min(d.died_at) AS first FROM (
+    SELECT d.died_at FROM honker.dead d WHERE d.queue = q.name AND d.died_at > at ORDER BY d.died_at LIMIT 10001) d) x
+  WHERE x.n > 0 ORDER BY q.name LIMIT 100 $$;
+
+-- Keys that have held jobs although another job with the key could run, and no token tells the next claim to look. A key
+-- in order waits for its first job, whatever that job waits for.
+CREATE FUNCTION honker.held_free(now timestamptz) RETURNS TABLE (queue text, key text, n bigint, first bigint, per_key bigint, in_order boolean)
+LANGUAGE sql STABLE SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+  SELECT h.queue, h.key, h.n, h.first, CASE WHEN x.in_order THEN 1 ELSE coalesce(x.per_key, 0) END, x.in_order
+  FROM (SELECT s.queue, s.key, count(*) AS n, min(s.id) AS first FROM (
+      SELECT j.queue, j.key, j.id FROM honker.job j WHERE j.state > 1 AND j.state + 0 = 2 LIMIT 10000) s GROUP BY s.queue, s.key) h
+  JOIN honker.queue x ON x.queue = h.queue LEFT JOIN honker.key k ON k.queue = h.queue AND k.key = h.key
+  WHERE (k.paused_at IS NULL OR k.paused_until IS NOT NULL)
+    AND NOT EXISTS (SELECT FROM honker.token t WHERE t.queue = h.queue AND t.key = h.key)
+    AND NOT EXISTS (SELECT FROM honker.place p WHERE p.queue = h.queue AND p.key = h.key)
+    AND (NOT x.in_order AND x.per_key IS NULL OR CASE WHEN x.in_order THEN 1 ELSE x.per_key END > (SELECT count(*) FROM (
+      SELECT FROM honker.job j WHERE j.queue = h.queue AND j.key = h.key AND (j.state < 2 OR x.in_order AND j.state = 3 AND j.id < h.first)
+      LIMIT coalesce(x.per_key, 1)) y))
+  ORDER BY h.queue, h.key LIMIT 100 $$;
+
+-- The consumers and groups that have not seen an event older than a time, and have not saved their offset since. Those
+-- with a pattern or a filter are left out, because a search for their next event could read all events.
+CREATE FUNCTION honker.behind(before timestamptz, now timestamptz) RETURNS TABLE (kind text, name text, topic text, oldest timestamptz,
+  acked timestamptz, unseen bigint, pins boolean) LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+  SELECT r.kind, r.name, r.topic, e.created_at, r.acked,
+    (SELECT count(*) FROM (SELECT FROM honker.event e WHERE e.topic = r.topic AND e."offset" > r.seen LIMIT 10001) x),
+    coalesce(e.created_at < before - t.max_age OR t.max_count < (SELECT count(*) FROM (
+      SELECT FROM honker.event e WHERE e.topic = r.topic AND e."offset" > r.seen LIMIT 100000) x), false)
+  FROM (SELECT 'consumer' AS kind, c.name, c.topic, c."offset" AS seen, coalesce(c.last_ack_at, c.created_at) AS acked FROM honker.consumer c
+      WHERE right(c.topic, 1) <> '*' AND c.filter IS NULL
+    UNION ALL SELECT 'group', g.name, g.topic, least(
+      (SELECT t.cursor FROM honker.grp_turn t WHERE t.group_id = g.id ORDER BY t.group_id DESC, t.token DESC LIMIT 1),
+      (SELECT d."offset" - 1 FROM honker.delivery d WHERE d.group_id = g.id AND d.state < 2 ORDER BY d.group_id, d."offset" LIMIT 1)), NULL
+    FROM honker.grp g WHERE right(g.topic, 1) <> '*' AND g.filter IS NULL
+      AND NOT EXISTS (SELECT FROM honker.member m WHERE m.group_id = g.id AND m.expires_at > behind.now)) r
+  CROSS JOIN LATERAL (SELECT e.created_at FROM honker.event e WHERE (e.topic, e."offset") > (r.topic, r.seen) AND e.topic = r.topic
+    ORDER BY e.topic, e."offset" LIMIT 1) e
+  LEFT JOIN honker.retention t ON t.topic = r.topic
+  WHERE e.created_at <= before AND coalesce(r.acked <= before, true) ORDER BY r.topic, r.kind, r.name LIMIT 100 $$;
