@@ -19,6 +19,7 @@ import (
 
 func TestMain(m *testing.M) {
 	asChild()
+	postgresSettings = append(postgresSettings, "fsync = off") // numbers do not matter
 	code := m.Run()
 	if err := stopPostgres(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -33,13 +34,19 @@ func TestBench_Suites(t *testing.T) {
 	for _, s := range suites() {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
-			if slices.Contains([]string{"idle", "crowd", "pool", "dispatch"}, s.Name) && runtime.GOOS != "linux" {
+			if slices.Contains([]string{"idle", "crowd", "pool", "dispatch", "postgres"}, s.Name) && runtime.GOOS != "linux" {
 				t.Skip("only Linux tells what another process costs")
 			}
 			r := Runner{Rounds: 2, For: time.Millisecond, Scale: 0.001, Bound: 50 * time.Millisecond, Fewest: 1, Hasty: true,
 				Dir: t.TempDir(), Progress: io.Discard}
-			if s.Name == "wake" || s.Name == "crowd" { // River's polls take seconds
+			if s.Name == "postgres" && !hasPostgres() {
+				t.Skip("PostgreSQL is not installed")
+			}
+			if slices.Contains([]string{"wake", "crowd", "postgres"}, s.Name) { // River's polls and new databases take seconds
 				r.Rounds = 1
+			}
+			if s.Name == "postgres" { // each turn makes a database
+				s.Cases = slices.DeleteFunc(s.Cases, func(c Case) bool { return c.Durability == Asynchronous })
 			}
 			if s.Name == "crowd" { // its processes are slow to start
 				s.Cases = slices.DeleteFunc(s.Cases, func(c Case) bool {

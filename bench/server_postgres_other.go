@@ -9,6 +9,8 @@ import (
 
 // PostgreSQL is measured on Unix only, where its server can be given a throwaway socket.
 
+var postgresSettings []string
+
 func hasPostgres() bool { return false }
 
 func stopPostgres() error { return nil }

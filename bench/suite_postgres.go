@@ -113,7 +113,7 @@ func agedCase() Case {
 			return nil, err
 		}
 		aged, err := workOff(ctx, t, q, workers)
-		return []float64{clean / aged, aged, clean}, err
+		return []float64{clean / max(aged, 1), aged, clean}, err // less than a job per second is none
 	}}
 }
 
