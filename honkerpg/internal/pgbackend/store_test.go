@@ -42,7 +42,7 @@ var exist = regexp.MustCompile(`^TestStores/(` + strings.Join([]string{
 	`Locks`,
 	`Notifications`,
 	`Observing/(Audit|Holders|MinutesAddUp|Workers)$`,
-	`Operators/(CancelAndWaiters|CountsAndHeads|DiscardAndWaiters|ListsAreComplete|ListsWhileJobsChange|ExplainWithoutLimits|Filters|Requeue|RunNow)$`,
+	`Operators/(CancelAndWaiters|CountsAndHeads|DiscardAndWaiters|ListsAreComplete|ListsWhileJobsChange|ExplainWithoutLimits|Filters|PhasesAgree|Requeue|RunNow)$`,
 	`Pauses/AsModel$`,
 	`RateLimits`,
 	`Relays`,
