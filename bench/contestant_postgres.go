@@ -25,7 +25,7 @@ func (d Durability) onPostgres() bool { return d == Synchronous || d == Asynchro
 
 // postgresContestants returns the contestants on the server, or none if it is not installed.
 func postgresContestants() []Contestant {
-	if !hasPostgres() {
+	if postgresVersion() == "" {
 		return nil
 	}
 	return []Contestant{rawPostgres(), honkerPostgres(), riverPostgres()}

@@ -140,10 +140,25 @@ func (c config) measure(ctx context.Context, stderr io.Writer) (*Results, error)
 	return results, err
 }
 
+// durability describes the settings of the suites.
+func durability(chosen []Suite) string {
+	texts := map[bool]string{
+		false: "WAL; synchronous=NORMAL, and FULL where a table says so",
+		true:  "PostgreSQL as initdb makes it, with fsync and synchronous_commit on, unless a table says off",
+	}
+	var all []string
+	for _, s := range chosen {
+		if text := texts[s.Cases[0].Durability.onPostgres()]; !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
 func (c config) header(chosen []Suite) Header {
 	h := Header{
 		Machine: thisMachine(), Began: time.Now().UTC(), For: c.length.String(), Rounds: c.rounds, Scale: c.scale, Seed: c.seed,
-		Durability: "WAL; synchronous=NORMAL, and FULL where a table says so", Skipped: absent(),
+		Durability: durability(chosen), Skipped: absent(),
 	}
 	for _, s := range chosen {
 		for _, one := range s.contestants(c.only) {

@@ -39,7 +39,7 @@ func TestBench_Suites(t *testing.T) {
 			}
 			r := Runner{Rounds: 2, For: time.Millisecond, Scale: 0.001, Bound: 50 * time.Millisecond, Fewest: 1, Hasty: true,
 				Dir: t.TempDir(), Progress: io.Discard}
-			if s.Name == "postgres" && !hasPostgres() {
+			if s.Name == "postgres" && postgresVersion() == "" {
 				t.Skip("PostgreSQL is not installed")
 			}
 			if slices.Contains([]string{"wake", "crowd", "postgres"}, s.Name) { // River's polls and new databases take seconds
@@ -195,7 +195,7 @@ func TestBench_Lowest(t *testing.T) {
 	}
 	for ours, want := range map[float64]bool{1: true, 2: true, 2.5: false} {
 		r := &Results{Tables: []Table{{Suite: "wake", Rows: []Row{row(ceilingName, 0), row(honkerName, ours), row("backlite", 2)}}}}
-		_, met := lowest("wake", 0)(r)
+		_, met := lowest("wake", "", 0)(r)
 		require.Equal(t, want, met, ours)
 	}
 }

@@ -28,8 +28,8 @@ var postgresServer struct {
 	databases int
 }
 
-// hasPostgres reports whether a server is installed.
-func hasPostgres() bool { return pgcluster.Installed() }
+// postgresVersion returns the version of the installed server, or "" if there is none.
+var postgresVersion = sync.OnceValue(pgcluster.Version)
 
 // stopPostgres stops the server if one was started.
 func stopPostgres() error {

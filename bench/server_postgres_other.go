@@ -11,7 +11,7 @@ import (
 
 var postgresSettings []string
 
-func hasPostgres() bool { return false }
+func postgresVersion() string { return "" }
 
 func stopPostgres() error { return nil }
 

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // server is the script that creates and runs the cluster. It stops the server when its standard input ends,
@@ -64,10 +65,17 @@ func (c *Cluster) Standby() error {
 	return c.Restart("fast")
 }
 
-// Installed reports whether there are server programs.
-func Installed() bool {
-	_, err := programs()
-	return err == nil
+// Version returns the version of the server programs, or "" if there are none.
+func Version() string {
+	bin, err := programs()
+	if err != nil {
+		return ""
+	}
+	text, err := exec.Command(filepath.Join(bin, "postgres"), "--version").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
 }
 
 // programs returns the folder of the newest server programs.
