@@ -31,7 +31,7 @@ func openPostgres(b *testing.B) (*honker.DB, *pgxpool.Pool) {
 	pool, err := pgxpool.New(b.Context(), cluster.DSN())
 	require.NoError(b, err)
 	b.Cleanup(pool.Close)
-	_, err = pool.Exec(b.Context(), `CREATE TABLE job (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, payload text NOT NULL)`)
+	_, err = pool.Exec(b.Context(), `CREATE TABLE public.raw_job (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, payload text NOT NULL)`)
 	require.NoError(b, err)
 	db, err := honkerpg.Open(b.Context(), cluster.DSN(), &honkerpg.Options{Options: honker.Options{Logger: slog.New(slog.DiscardHandler)}})
 	require.NoError(b, err)
@@ -48,7 +48,7 @@ func BenchmarkPostgres_Enqueue(b *testing.B) {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
 			compare(b, 1000,
 				concurrently(b, callers, func(ctx context.Context) error {
-					return pool.QueryRow(ctx, `INSERT INTO job (payload) VALUES ($1) RETURNING id`, text).Scan(new(int64))
+					return pool.QueryRow(ctx, `INSERT INTO public.raw_job (payload) VALUES ($1) RETURNING id`, text).Scan(new(int64))
 				}),
 				concurrently(b, callers, func(ctx context.Context) error {
 					_, err := q.Enqueue(ctx, onePayload)
