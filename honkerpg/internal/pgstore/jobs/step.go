@@ -33,6 +33,9 @@ func (s Jobs) Step(ctx context.Context, q row.Querier, step row.Step, now time.T
 	if got.bits&bitLinked != 0 {
 		pgsql.Leave(q, pgsql.Resolve)
 	}
+	if len(step.Settle) > 0 || len(got.dead) > 0 {
+		pgsql.Leave(q, pgsql.Ended)
+	}
 	for n := firstClaim(step.Claim); n > 0; n = nextClaim(step.Claim, &c) {
 		if c.Jobs != nil {
 			if got, err = s.step(ctx, q, newSettling(nil, now), step.Claim, c.Lanes, n, now); err != nil {
