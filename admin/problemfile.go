@@ -37,6 +37,27 @@ func (s *search) leader(ctx context.Context, lock string) (string, error) {
 	return held[0].Owner, nil
 }
 
+// server reports the problems that only a database server has.
+func (s *search) server(t *row.Troubles) {
+	for _, b := range t.Blocked {
+		n := honker.Count{N: b.N}
+		s.add(Problem{Code: ProblemBlocked, Name: b.By, N: n, Since: b.Since,
+			Text: fmt.Sprintf("%s keeps %s waiting for its locks", b.By, counted(n, "session"))})
+	}
+	for _, x := range t.Snapshots {
+		n := honker.Count{N: x.Dead}
+		s.add(Problem{Code: ProblemSnapshot, Name: x.Of, N: n, Since: x.Since,
+			Text: fmt.Sprintf("%s has an old snapshot, so vacuum cannot remove %s", x.Of, counted(n, "deleted job"))})
+	}
+	if v := t.Unvacuumed; v != nil {
+		n, text := honker.Count{N: v.Dead}, "autovacuum has not removed "
+		if v.Off {
+			text = "autovacuum is off for the table of jobs, which has "
+		}
+		s.add(Problem{Code: ProblemVacuum, N: n, Since: v.Since, Text: text + counted(n, "deleted job")})
+	}
+}
+
 // consumers reports consumers and groups that aren't reading their events. It uses ProblemPinned if
 // unread events are kept beyond the topic's retention.
 func (s *search) consumers(all []row.Behind) {

@@ -13,6 +13,8 @@ var problemHelp = map[ProblemCode]string{
 		"The queue has workers, but there are too few, their handlers have become slow, or a limit of the queue is too low.",
 	ProblemOverdue: "A schedule should have fired more than a minute ago. Call Scheduler.Run in at least one process. If a process is the leader and does not fire the schedule, " +
 		"it hangs: end it, and another process takes over.",
+	ProblemBlocked: "A session of the database server has kept other sessions waiting for its locks for more than a second. They use honker's tables. Often it is a transaction that " +
+		"the application has left open. End the transaction, or end the session with pg_terminate_backend.",
 	ProblemHeld: "Jobs are held for a key although another job of the key may run. Limits never do that; it is a bug in honker. " +
 		"The next job of the key to end releases a held job. Please report the bug, with the result of DB.Check.",
 	ProblemDisk: "The disk has less than 256 MiB free, or less than 5 GiB and less than 2 %. Nothing can be written to a full disk, not even an ack. " +
@@ -24,6 +26,10 @@ var problemHelp = map[ProblemCode]string{
 		"Start its program, or delete the consumer if it is no longer used.",
 	ProblemWAL: "The write-ahead log is larger than Options.WALLimit. Either a transaction does not end, for example because rows were not closed, and SQLite cannot reuse the log; " +
 		"or no process runs DB.Maintain, which truncates the log.",
+	ProblemSnapshot: "A transaction, a prepared transaction or a replication slot has had a snapshot for more than ten minutes, and vacuum cannot remove the jobs that were deleted since. " +
+		"Claims walk over them and become slower. End the transaction, or drop the slot if it is no longer used.",
+	ProblemVacuum: "The table of jobs has more than 100,000 deleted jobs, and autovacuum does not remove them: it is off, or it has not come around for ten minutes. " +
+		"Claims walk over them and become slower. Turn autovacuum on, allow it more workers, or vacuum the table by hand.",
 	ProblemNotMaintained: "No process runs DB.Maintain, so expired jobs are not dead-lettered and retentions are not applied. Call it in at least one process.",
 	ProblemPaused:        "A pause without an end is more than a day old and may have been forgotten. Resume it, or give it an end or a new reason.",
 	ProblemClock: "The newest job or event was created in the future, as seen by the clock of this machine. Either that clock is behind, or the clock of another machine was ahead. " +

@@ -30,12 +30,15 @@ const (
 	ProblemLapsed        ProblemCode = "lapsed"            // claims have expired, but no worker has picked up their jobs
 	ProblemLate          ProblemCode = "late"              // a job has been ready much longer than usual
 	ProblemOverdue       ProblemCode = "overdue"           // a schedule was due and did not fire
+	ProblemBlocked       ProblemCode = "blocked"           // a session keeps others waiting for its locks; PostgreSQL only
 	ProblemHeld          ProblemCode = "held"              // jobs are held even though their key has room; indicates a bug in honker
 	ProblemDisk          ProblemCode = "disk"              // the disk is nearly full
 	ProblemDead          ProblemCode = "dead"              // jobs died in the last hour
 	ProblemBehind        ProblemCode = "consumer_behind"   // a consumer or group isn't reading its events
 	ProblemPinned        ProblemCode = "compaction_pinned" // like consumer_behind, but the unread events are also kept beyond the retention
 	ProblemWAL           ProblemCode = "wal"               // the write-ahead log is larger than Options.WALLimit
+	ProblemSnapshot      ProblemCode = "old_snapshot"      // an old snapshot keeps deleted jobs from being removed; PostgreSQL only
+	ProblemVacuum        ProblemCode = "not_vacuumed"      // autovacuum does not remove deleted jobs; PostgreSQL only
 	ProblemNotMaintained ProblemCode = "not_maintained"    // there is maintenance work, but no process runs Maintain
 	ProblemPaused        ProblemCode = "paused"            // a pause without an end time is older than a day
 	ProblemClock         ProblemCode = "clock"             // the newest job or event is in the future
@@ -43,8 +46,9 @@ const (
 
 // problemOrder lists the codes in the order of the constants.
 var problemOrder = []ProblemCode{
-	ProblemNoWorker, ProblemWaitsForDead, ProblemLapsed, ProblemLate, ProblemOverdue, ProblemHeld, ProblemDisk,
-	ProblemDead, ProblemBehind, ProblemPinned, ProblemWAL, ProblemNotMaintained, ProblemPaused, ProblemClock,
+	ProblemNoWorker, ProblemWaitsForDead, ProblemLapsed, ProblemLate, ProblemOverdue, ProblemBlocked, ProblemHeld,
+	ProblemDisk, ProblemDead, ProblemBehind, ProblemPinned, ProblemWAL, ProblemSnapshot, ProblemVacuum, ProblemNotMaintained, ProblemPaused,
+	ProblemClock,
 }
 
 // Problem is a fault or a condition that an operator should know about.
@@ -159,6 +163,7 @@ func (s *search) all(ctx context.Context, stats []engine.QueueStats) error {
 		return err
 	}
 	s.consumers(t.Behind)
+	s.server(&t)
 	s.clock(t.Newest)
 	s.log()
 	s.disk()

@@ -461,7 +461,7 @@ func TestProblems_Codes(t *testing.T) {
 		}
 		return true
 	})
-	require.Equal(t, 14, n)
+	require.Equal(t, 17, n)
 	require.Empty(t, admin.ProblemCode("none").Help())
 }
 

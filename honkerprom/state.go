@@ -2,6 +2,7 @@ package honkerprom
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -209,7 +210,10 @@ func scheduleMetrics(ctx context.Context, db *honker.DB, schedules *names) ([]pr
 
 func fileMetrics(ctx context.Context, db *honker.DB) ([]prometheus.Metric, error) {
 	f, err := admin.File(ctx, db)
-	if err != nil {
+	switch {
+	case errors.Is(err, honker.ErrUnsupported): // the database is not a file
+		return nil, nil
+	case err != nil:
 		return nil, err
 	}
 	size, wal := largest(fileBytes, 0), largest(walBytes, 0)
@@ -223,7 +227,7 @@ func fileMetrics(ctx context.Context, db *honker.DB) ([]prometheus.Metric, error
 var problemCodes = []admin.ProblemCode{
 	admin.ProblemNoWorker, admin.ProblemWaitsForDead, admin.ProblemLapsed, admin.ProblemLate, admin.ProblemOverdue,
 	admin.ProblemHeld, admin.ProblemDisk, admin.ProblemDead, admin.ProblemBehind, admin.ProblemPinned, admin.ProblemWAL,
-	admin.ProblemNotMaintained, admin.ProblemPaused, admin.ProblemClock,
+	admin.ProblemBlocked, admin.ProblemSnapshot, admin.ProblemVacuum, admin.ProblemNotMaintained, admin.ProblemPaused, admin.ProblemClock,
 }
 
 func problemMetrics(ctx context.Context, db *honker.DB) ([]prometheus.Metric, error) {

@@ -361,6 +361,8 @@ func problemOf(err error) *problem {
 		status, title = http.StatusBadRequest, "Invalid request"
 	case errors.Is(err, honker.ErrNotFound):
 		status, title = http.StatusNotFound, "Not found"
+	case errors.Is(err, honker.ErrUnsupported):
+		status, title = http.StatusNotImplemented, "Not available for this database"
 	case errors.Is(err, honker.ErrReadOnly):
 		status, title = http.StatusForbidden, "The file is open read-only"
 	case errors.Is(err, honker.ErrLockHeld):

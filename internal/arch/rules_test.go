@@ -85,14 +85,15 @@ var nestedMayImport = map[string][]string{
 }
 
 // testsMayImport lists additional imports of a directory's tests. The tests of administrative
-// functions need files written by these packages, tests of dispatch count jobs, and other tests need
-// the statements of a database.
+// functions need files written by these packages, tests of dispatch count jobs, tests of honkerpg look
+// at a database as operators do, and other tests need the statements of a database.
 var testsMayImport = map[string][]string{
 	"internal/sqlite/store": {"internal/sqlite"},
 	"internal/traffic":      {"internal/sqlite/store"},
 	"internal/wake":         {"internal/sqlite/store"},
 	"admin":                 {"dispatch", "relay"},
 	"dispatch":              {"admin"},
+	"honkerpg":              {"admin", "ui"},
 	"cmd":                   {"dispatch", "relay"},
 }
 

@@ -18,6 +18,9 @@ type Troubles struct {
 	KeyPauses   []OldPause    // by queue and key
 	Late        []Late        // longest overdue first
 	Behind      []Behind      // by topic, kind and name
+	Blocked     []Blocked     // sessions that keep others waiting, most first; nil for a database with a single writer
+	Snapshots   []Snapshot    // oldest first; nil for a database that needs no vacuum
+	Unvacuumed  *Unvacuumed
 	// Newest is the creation time of the newest job or event, by the creating process's clock. It is
 	// zero if there is none.
 	Newest time.Time
@@ -70,4 +73,27 @@ type HeldKey struct {
 	First      int64 // ID of the first held job
 	PerKey     int64 // 0 if there is no limit
 	InOrder    bool
+}
+
+// Blocked counts the sessions that have been waiting for the locks of another session for longer than a second, and that
+// use honker's tables.
+type Blocked struct {
+	By    string // the other session, for example "session 812 of psql"
+	N     int64
+	Since time.Time // when the first began its statement
+}
+
+// Snapshot is an old snapshot of the database. As long as it lasts, vacuum cannot remove deleted jobs, and claims slow
+// down.
+type Snapshot struct {
+	Of    string    // its holder, for example "session 812 of pg_dump"
+	Since time.Time // zero if unknown
+	Dead  int64     // approximate number of deleted jobs that have not been removed
+}
+
+// Unvacuumed means that vacuum does not remove deleted jobs.
+type Unvacuumed struct {
+	Off   bool      // autovacuum is off
+	Since time.Time // last vacuum; zero if there has been none
+	Dead  int64     // approximate number of deleted jobs that have not been removed
 }

@@ -29,6 +29,9 @@ const (
 	sqlHeldFree    = `SELECT queue, key, n, first, per_key, in_order FROM honker.held_free($1)`
 	sqlDiedSince   = `SELECT queue, n, first FROM honker.died_since($1)`
 	sqlBehind      = `SELECT kind, name, topic, oldest, acked, unseen, pins FROM honker.behind($1, $2)`
+	sqlBlocked     = `SELECT by, n, since FROM honker.blocked($1)`
+	sqlSnapshots   = `SELECT holder, since, dead FROM honker.old_snapshots($1)`
+	sqlUnvacuumed  = `SELECT coalesce(off, false), since, dead FROM honker.unvacuumed($1)`
 
 	sqlKeyPauses = `SELECT queue, key, paused_at, coalesce(reason, ''), coalesce(who, '') FROM honker.key
 WHERE paused_at <= $1 AND paused_until IS NULL ORDER BY queue, key LIMIT 100`
@@ -50,6 +53,9 @@ func (s Problems) Problems(ctx context.Context, q row.Querier, ages row.ProblemA
 			t.Behind, err = s.behind(ctx, q, before(ages.Unseen), pgsql.Stamp(now))
 			return err
 		},
+		func() (err error) { t.Blocked, err = s.blocked(ctx, q, pgsql.Stamp(now)); return err },
+		func() (err error) { t.Snapshots, err = s.snapshots(ctx, q, pgsql.Stamp(now)); return err },
+		func() (err error) { t.Unvacuumed, err = s.unvacuumed(ctx, q, pgsql.Stamp(now)); return err },
 		func() error {
 			var newest sql.NullTime
 			_, err := pgsql.One(ctx, q, s.SQL(sqlNewest), nil, &newest)
@@ -61,10 +67,13 @@ func (s Problems) Problems(ctx context.Context, q row.Querier, ages row.ProblemA
 			return row.Troubles{}, err
 		}
 	}
+	if len(t.Snapshots) > 0 && t.Unvacuumed != nil && !t.Unvacuumed.Off {
+		t.Unvacuumed = nil // a vacuum would have no effect
+	}
 	return t, nil
 }
 
-// mostCounted is the highest count that is exact. The functions stop at the number after it.
+// mostCounted is the highest exact count. The functions stop just above it.
 const mostCounted = 10_000
 
 func boundedCount(n int64) row.Count { return row.Count{N: min(n, mostCounted), More: n > mostCounted} }
@@ -139,6 +148,41 @@ func (s Problems) behind(ctx context.Context, q row.Querier, before, now time.Ti
 		return err
 	}, before, now)
 	return all, err
+}
+
+func (s Problems) blocked(ctx context.Context, q row.Querier, now time.Time) (all []row.Blocked, err error) {
+	err = pgsql.Each(ctx, q, s.SQL(sqlBlocked), func(r *sql.Rows) error {
+		var b row.Blocked
+		var since sql.NullTime
+		err := r.Scan(&b.By, &b.N, &since)
+		b.Since = pgsql.Instant(since)
+		all = append(all, b)
+		return err
+	}, now)
+	return all, err
+}
+
+func (s Problems) snapshots(ctx context.Context, q row.Querier, now time.Time) (all []row.Snapshot, err error) {
+	err = pgsql.Each(ctx, q, s.SQL(sqlSnapshots), func(r *sql.Rows) error {
+		var x row.Snapshot
+		var since sql.NullTime
+		err := r.Scan(&x.Of, &since, &x.Dead)
+		x.Since = pgsql.Instant(since)
+		all = append(all, x)
+		return err
+	}, now)
+	return all, err
+}
+
+func (s Problems) unvacuumed(ctx context.Context, q row.Querier, now time.Time) (*row.Unvacuumed, error) {
+	var v row.Unvacuumed
+	var since sql.NullTime
+	found, err := pgsql.One(ctx, q, s.SQL(sqlUnvacuumed), []any{now}, &v.Off, &since, &v.Dead)
+	if err != nil || !found {
+		return nil, err
+	}
+	v.Since = pgsql.Instant(since)
+	return &v, nil
 }
 
 const sqlRetains = `SELECT (SELECT count(*) FROM honker.retention),

@@ -1,7 +1,7 @@
 -- What operators read. The functions are STABLE, so that all their statements see the same moment.
 
 -- Jobs that are held, by their key or by other jobs.
-CREATE INDEX job_held ON honker.job (queue) WHERE state > 1;
+CREATE INDEX job_apart ON honker.job (queue) WHERE state > 1;
 -- Waiting jobs without attempts left. There are none, unless a program has written them.
 CREATE INDEX job_spent ON honker.job (queue, run_at) WHERE state = 0 AND attempts >= max_attempts;
 

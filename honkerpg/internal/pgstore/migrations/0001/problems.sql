@@ -53,3 +53,36 @@ CREATE FUNCTION honker.behind(before timestamptz, now timestamptz) RETURNS TABLE
     ORDER BY e.topic, e."offset" LIMIT 1) e
   LEFT JOIN honker.retention t ON t.topic = r.topic
   WHERE e.created_at <= before AND coalesce(r.acked <= before, true) ORDER BY r.topic, r.kind, r.name LIMIT 100 $$;
+
+-- The sessions that have kept others waiting for their locks for a second, if the others use honker's tables or locks. A
+-- session that waits itself is left out.
+CREATE FUNCTION honker.blocked(now timestamptz) RETURNS TABLE (by text, n bigint, since timestamptz) LANGUAGE sql STABLE AS $$
+  WITH waits AS MATERIALIZED (SELECT a.pid, a.query_start FROM pg_stat_activity a WHERE a.datname = current_database() AND a.wait_event_type = 'Lock'),
+    ours AS MATERIALIZED (SELECT w.pid, w.query_start FROM waits w WHERE w.query_start < now - interval '1 second' AND w.pid IN (
+      SELECT l.pid FROM pg_locks l LEFT JOIN pg_class c ON c.oid = l.relation
+      WHERE c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'honker.job'::regclass)
+        OR l.locktype = 'advisory' AND l.classid::bigint BETWEEN 1751085680 AND 1751085700) LIMIT 100)
+  SELECT CASE WHEN b.pid = 0 THEN 'a prepared transaction' ELSE honker.session_name(b.pid) END, count(DISTINCT o.pid), min(o.query_start)
+  FROM ours o CROSS JOIN LATERAL unnest(pg_blocking_pids(o.pid)) b (pid) WHERE b.pid NOT IN (SELECT w.pid FROM waits w)
+  GROUP BY b.pid ORDER BY 2 DESC, 1 LIMIT 100 $$;
+
+CREATE FUNCTION honker.session_name(p int) RETURNS text LANGUAGE sql STABLE AS $$
+  SELECT 'session ' || p || coalesce(' of ' || (SELECT nullif(a.application_name, '') FROM pg_stat_activity a WHERE a.pid = p), '') $$;
+
+-- What has had a snapshot for ten minutes, if there are many deleted jobs that it may keep from being removed.
+CREATE FUNCTION honker.old_snapshots(now timestamptz) RETURNS TABLE (holder text, since timestamptz, dead bigint) LANGUAGE sql STABLE AS $$
+  SELECT s.holder, s.since, d.n FROM (SELECT pg_stat_get_dead_tuples('honker.job'::regclass)) d (n) CROSS JOIN LATERAL (
+    SELECT honker.session_name(a.pid) AS holder, a.xact_start AS since FROM pg_stat_activity a
+      WHERE coalesce(a.backend_xmin, a.backend_xid) IS NOT NULL AND a.datname = current_database() AND a.backend_type <> 'autovacuum worker'
+        AND a.pid <> pg_backend_pid()
+    UNION ALL SELECT 'prepared transaction ' || p.gid, p.prepared FROM pg_prepared_xacts p WHERE p.database = current_database()
+    UNION ALL SELECT 'replication slot ' || r.slot_name, NULL FROM pg_replication_slots r WHERE age(r.xmin) > 1000000) s
+  WHERE d.n > 100000 AND coalesce(s.since < now - interval '10 minutes', true) ORDER BY s.since, s.holder LIMIT 100 $$;
+
+-- Whether autovacuum leaves many deleted jobs, and since when. There is no row if it does not.
+CREATE FUNCTION honker.unvacuumed(now timestamptz) RETURNS TABLE (off boolean, since timestamptz, dead bigint) LANGUAGE sql STABLE AS $$
+  SELECT v.* FROM (
+    SELECT current_setting('autovacuum') = 'off' OR 'off' = (SELECT o.option_value FROM pg_options_to_table(c.reloptions) o WHERE o.option_name = 'autovacuum_enabled'),
+      greatest(s.last_vacuum, s.last_autovacuum), s.n_dead_tup
+    FROM pg_class c JOIN pg_stat_user_tables s ON s.relid = c.oid WHERE c.oid = 'honker.job'::regclass) v (off, since, dead)
+  WHERE v.dead > 100000 AND (v.off OR coalesce(v.since < now - interval '10 minutes', true)) $$;
