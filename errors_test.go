@@ -327,7 +327,7 @@ func TestWrite_EndOfCtx_Cause(t *testing.T) {
 	ended := make(chan error, 4)
 	_, err := q.Get(ctx, 1)
 	require.ErrorIs(t, err, honker.ErrNotFound)
-	holdWriter(t, path)
+	testkit.HoldWriter(t, path)
 	for _, verb := range []func(context.Context) error{enqueue, begin} {
 		go func() { ended <- verb(ctx) }()
 	}
@@ -363,7 +363,7 @@ func TestClose_WhileTheWriterIsTaken(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "file.db")
 			db, err := honker.Open(context.Background(), path, nil)
 			require.NoError(t, err)
-			release := holdWriter(t, path)
+			release := testkit.HoldWriter(t, path)
 			ended := make(chan error, 1)
 			go func() { ended <- wait(context.Background(), db) }()
 			time.Sleep(50 * time.Millisecond)

@@ -275,6 +275,7 @@ func exampleLines(t *testing.T) map[string]bool {
 
 // Updates ticks after each commit until its context ends.
 func TestUpdates_EachCommit(t *testing.T) {
+	testkit.Differs(t, "commits of your own transactions")
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	other := testkit.OpenPool(t, path) // includes commits by other connections

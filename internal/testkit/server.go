@@ -38,54 +38,56 @@ type servers struct {
 	started  *pgcluster.Cluster    // nil if the server was there before
 	strategy string                // of CREATE DATABASE
 	template string                // name of the database that the others are copies of; "" before the first
-	paths    map[string]string     // of the databases in use, by name
-	opened   map[string]*honker.DB // the last DB of each path
+	paths    map[string]string     // of the databases that exist, by name
+	opened   map[string]*honker.DB // the last DB of each database
 }
 
-// openDatabase opens a database of a PostgreSQL server in place of the file at path. The database's name is derived from
-// the path, so that processes of a test that open the same path share it. In a testing/synctest bubble, tests use the
-// file. Tests can only be built with the tag honkerpg in the workspace of module honkerpg.
+// openDatabase opens a database of a PostgreSQL server in place of the file at path. In a testing/synctest bubble, tests
+// use the file. Tests can only be built with the tag honkerpg in the workspace of module honkerpg.
 func openDatabase(ctx context.Context, path string, options any) (any, error) {
 	if wake.InBubble() {
 		return nil, nil
 	}
-	abs, err := filepath.Abs(path)
+	name, err := server.make(path)
 	if err != nil {
 		return (*honker.DB)(nil), err
 	}
-	name := hashed("t_", abs)
-	if err := server.make(name, abs); err != nil {
-		return (*honker.DB)(nil), err
-	}
-	db, err := honkerpg.Open(ctx, database(name)+" pool_max_conns=6 search_path="+schema, &honkerpg.Options{Options: options.(honker.Options), Schema: schema})
+	db, err := honkerpg.Open(ctx, dsnOf(name)+" pool_max_conns=6", &honkerpg.Options{Options: options.(honker.Options), Schema: schema})
 	if err == nil {
 		server.Lock()
 		defer server.Unlock()
-		server.opened[abs] = db
+		server.opened[name] = db
 	}
 	return db, err
 }
 
-// hashed returns the name of a database.
-func hashed(prefix, text string) string {
+// dsnOf returns the connection string of a database. The application's tables are in the schema of honker's.
+func dsnOf(name string) string {
+	return os.Getenv(dsnName) + " dbname=" + name + " search_path=" + schema
+}
+
+// nameOf returns a name for a database. It is the same in each process of a test.
+func nameOf(prefix, text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return prefix + hex.EncodeToString(sum[:12])
 }
 
-// database returns the connection string of a database.
-func database(name string) string { return os.Getenv(dsnName) + " dbname=" + name }
-
-// make creates the database of a path unless it exists, and drops the databases of tests that have ended.
-func (s *servers) make(name, path string) error {
+// make returns the name of the database of a path. It creates the database unless it exists, and drops the databases of
+// tests that have ended.
+func (s *servers) make(path string) (name string, err error) {
+	if path, err = filepath.Abs(path); err != nil {
+		return "", err
+	}
+	name = nameOf("t_", path)
 	s.Lock()
 	defer s.Unlock()
 	if s.paths[name] != "" {
-		return nil
+		return name, nil
 	}
 	if err := s.start(); err != nil {
-		return err
+		return "", err
 	}
-	return onServer(func(ctx context.Context, conn *pgx.Conn) error {
+	return name, onServer(func(ctx context.Context, conn *pgx.Conn) error {
 		if err := s.dropEnded(ctx, conn); err != nil {
 			return err
 		}
@@ -119,7 +121,7 @@ func (s *servers) start() error {
 		return err
 	}
 	s.paths, s.opened = map[string]string{}, map[string]*honker.DB{}
-	s.template = hashed("template_", text)
+	s.template = nameOf("template_", text)
 	return onServer(s.makeTemplate)
 }
 
@@ -134,11 +136,11 @@ func (s *servers) makeTemplate(ctx context.Context, conn *pgx.Conn) error {
 	if err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)`, s.template).Scan(&there); err != nil || there {
 		return err
 	}
-	name := hashed("new_", rand.Text())
+	name := nameOf("new_", rand.Text())
 	if _, err := conn.Exec(ctx, `CREATE DATABASE `+name); err != nil {
 		return err
 	}
-	db, err := honkerpg.Open(ctx, database(name), &honkerpg.Options{Schema: schema})
+	db, err := honkerpg.Open(ctx, dsnOf(name), &honkerpg.Options{Schema: schema})
 	if err == nil {
 		err = db.Close()
 	}
@@ -165,7 +167,7 @@ func (s *servers) dropEnded(ctx context.Context, conn *pgx.Conn) (errs error) {
 			continue
 		}
 		delete(s.paths, name)
-		delete(s.opened, path)
+		delete(s.opened, name)
 		errs = errors.Join(errs, drop(ctx, conn, name))
 	}
 	return errs
@@ -195,9 +197,13 @@ func onServer(f func(context.Context, *pgx.Conn) error) error {
 
 // open returns the DB that was opened last at path.
 func (s *servers) open(path string) *honker.DB {
+	name, err := s.make(path)
+	if err != nil {
+		return nil
+	}
 	s.Lock()
 	defer s.Unlock()
-	return s.opened[path]
+	return s.opened[name]
 }
 
 // stopServer stops the server that this process has started, or drops the process's databases.
