@@ -10,6 +10,6 @@ interop:
 
 # -e, since not every proxy serves what the tests of a dependency need.
 tidy:
-	@for module in . tests ui/uitest relay/jetstream relay/watermill cmd/honker honkerprom honkerotel honkerpg examples/orm examples/metrics examples/service bench tools; do \
+	@for module in . tests ui/uitest relay/jetstream relay/watermill cmd/honker honkerprom honkerotel honkerpg examples/orders examples/orm examples/metrics examples/service bench tools; do \
 		echo "== $$module"; ( cd $$module && go mod tidy -e ) || exit 1; \
 	done

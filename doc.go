@@ -200,7 +200,8 @@
 //   - honkertest is for tests of code that uses honker: real files, fake time, crashes
 //   - honkerprom and honkerotel, modules of their own, have metrics for Prometheus, and traces
 //     and metrics of OpenTelemetry
-//   - honkerpg, a module of its own, has the same handles on a PostgreSQL database
+//   - honkerpg, a module of its own, opens the same DB on a PostgreSQL database, for workers on
+//     several machines
 //   - cmd/honker, a module of its own, is the command line: status, jobs, dead letters, a
 //     dashboard, and workers that run a command for each job
 //
@@ -235,5 +236,6 @@
 // The file must be on a local disk of a single machine. SQLite has a single writer at a time, across
 // all processes, so transactions must be short: do not wait or use the network inside [DB.Tx]. Never
 // open, copy or hash the database file in a process that has it open. On systems that have only POSIX
-// locks, closing the file elsewhere in the process drops SQLite's locks.
+// locks, closing the file elsewhere in the process drops SQLite's locks. Module honkerpg has none of
+// these limitations.
 package honker

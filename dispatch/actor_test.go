@@ -333,7 +333,7 @@ func TestTask_FinishTx(t *testing.T) {
 	fails := true
 	start(t, d, osis("1"), func(ctx context.Context, task *dispatch.Task[args]) (any, error) {
 		return nil, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			if _, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (?)`, task.Args.N); err != nil {
+			if _, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES ($1)`, task.Args.N); err != nil {
 				return err
 			}
 			if err := task.FinishTx(ctx, tx, "done"); err != nil || !fails {

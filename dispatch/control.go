@@ -63,27 +63,23 @@ func (d *Dispatcher) command(ctx context.Context, verb string, t Target, c comma
 	if err := d.checkTarget(t); err != nil {
 		return 0, 0, fail(verb, t.String(), err)
 	}
-	if err := d.engine.RefuseInTx(ctx, ""); err != nil {
+	if err := errors.Join(d.engine.Writable(), d.engine.RefuseInTx(ctx, "")); err != nil {
+		return 0, 0, fail(verb, t.String(), err)
+	}
+	var living []Presence
+	err = d.read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+		living, err = d.presences(ctx, q, t, d.engine.Now())
+		return err
+	})
+	if err != nil || len(living) == 0 {
 		return 0, 0, fail(verb, t.String(), err)
 	}
 	topic := d.keys.Control(t)
-	err = d.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		told = 0
-		living, err := d.presences(ctx, tx, t, d.engine.Now())
-		if err != nil || len(living) == 0 {
-			return err
-		}
-		told = len(living)
-		offset, err = d.topic(topic).PublishTx(ctx, tx, c)
-		return err
-	})
-	if err != nil {
+	if offset, err = d.topic(topic).Publish(ctx, c); err != nil {
 		return 0, 0, fail(verb, t.String(), err)
 	}
-	if told > 0 {
-		d.retain(ctx, topic)
-	}
-	return told, offset, nil
+	d.retain(ctx, topic)
+	return len(living), offset, nil
 }
 
 func (d *Dispatcher) topic(name string) *honker.Stream[command] {

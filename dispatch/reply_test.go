@@ -28,6 +28,7 @@ func claimForeign(t *testing.T, b *testkit.Binding, queue string) testkit.Bindin
 // An actor in another language enqueues its result in the reply queue and acks, in either order. Every
 // Await and the status then return the result.
 func TestAwait_ReplyQueue(t *testing.T) {
+	testkit.FileOnly(t)
 	db, b := testkit.OpenWithBinding(t)
 	d := dispatch.New(db, nil)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -64,6 +65,7 @@ func TestAwait_ReplyQueue(t *testing.T) {
 
 // Commits between the ack and the reply do not end Await's grace period.
 func TestAwait_ReplyQueue_CommitsBetween(t *testing.T) {
+	testkit.FileOnly(t)
 	db, b := testkit.OpenWithBinding(t)
 	d := dispatch.New(db, nil)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -84,6 +86,7 @@ func TestAwait_ReplyQueue_CommitsBetween(t *testing.T) {
 
 // An old actor replies with its own copy's ID, in either of the reply queues.
 func TestAwait_ReplyQueue_Legacy(t *testing.T) {
+	testkit.FileOnly(t)
 	db, b := testkit.OpenWithBinding(t)
 	d := dispatch.New(db, &dispatch.Options{Legacy: dispatch.LegacyDualPush})
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -102,6 +105,7 @@ func TestAwait_ReplyQueue_Legacy(t *testing.T) {
 // The last of several replies is the result, unless a result was saved. Replies to a failed job are
 // ignored.
 func TestAwait_ReplyQueue_Which(t *testing.T) {
+	testkit.FileOnly(t)
 	db, b := testkit.OpenWithBinding(t)
 	d := dispatch.New(db, nil)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -134,6 +138,7 @@ func TestAwait_ReplyQueue_Which(t *testing.T) {
 
 // If the worker only acks, Await returns ErrNoResult rather than a zero value.
 func TestAwait_NoResult(t *testing.T) {
+	testkit.FileOnly(t)
 	db, b := testkit.OpenWithBinding(t)
 	d := dispatch.New(db, nil)
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -174,6 +179,7 @@ func TestAwait_ReplyQueue_Unreadable(t *testing.T) {
 // If Reply is set, the handler's result is enqueued in the reply queue in the transaction that ends
 // the task. Otherwise nothing is enqueued.
 func TestActor_Reply(t *testing.T) {
+	testkit.FileOnly(t)
 	db, b := testkit.OpenWithBinding(t)
 	d := dispatch.New(db, nil)
 	square := func(ctx context.Context, task *dispatch.Task[args]) (any, error) {
@@ -278,6 +284,7 @@ func TestActor_Reply_Codec(t *testing.T) {
 
 // Await fails immediately if the codec cannot decode the reply. The status can still be read.
 func TestAwait_ReplyQueue_CodecFails(t *testing.T) {
+	testkit.FileOnly(t)
 	path, db := testkit.OpenShared(t)
 	keyless, err := honker.Open(t.Context(), path, &honker.Options{Codec: keyless{}})
 	require.NoError(t, err)

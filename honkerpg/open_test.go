@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -220,4 +221,31 @@ func TestOptions_ReadOnly(t *testing.T) {
 	require.Equal(t, []int{1}, events(t, s))
 	_, err = s.Publish(t.Context(), 2)
 	require.ErrorIs(t, err, honker.ErrReadOnly)
+}
+
+// The examples of the documentation work on an empty database.
+func TestExamples(t *testing.T) {
+	name := strings.ToLower(pgtest.Schema(t)[:30])
+	admin(t, `CREATE DATABASE `+name)
+	defer admin(t, `DROP DATABASE `+name+` WITH (FORCE)`)
+	t.Setenv("DATABASE_URL", pgtest.DSN(t)+" dbname="+name)
+	t.Chdir(t.TempDir())
+	conn, err := pgx.Connect(t.Context(), os.Getenv("DATABASE_URL"))
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	_, err = conn.Exec(t.Context(), `CREATE TABLE orders (item text, customer text)`)
+	require.NoError(t, err)
+	for _, example := range []func(){ExampleOpen, ExampleWithTx, ExampleAttach, ExampleSchema} {
+		example()
+	}
+	count := func(query string) (n int) {
+		require.NoError(t, conn.QueryRow(t.Context(), query).Scan(&n))
+		return n
+	}
+	require.Equal(t, 1, count(`SELECT count(*) FROM orders`))
+	require.Equal(t, 1, count(`SELECT count(*) FROM honker.job`), "the job of ExampleOpen has run")
+	require.Equal(t, 1, count(`SELECT count(*) FROM jobs.event`))
+	text, err := os.ReadFile("honker.sql")
+	require.NoError(t, err)
+	require.Contains(t, string(text), `CREATE SCHEMA IF NOT EXISTS "jobs"`)
 }

@@ -6,26 +6,11 @@ import (
 	"fmt"
 )
 
-// Both tables are part of honker's documented file format and may be queried. _honker_live contains
-// the waiting and running jobs, and _honker_dead the dead letters.
-const (
-	sqlBooks = `SELECT
-  (SELECT count(*) FROM orders),
-  (SELECT count(*) FROM _honker_live WHERE queue = ?1 AND state = 'pending'),
-  (SELECT count(*) FROM _honker_live WHERE queue = ?1 AND state = 'processing'),
-  (SELECT count(*) FROM _honker_dead WHERE queue = ?1)`
-
-	sqlAudit = `SELECT id,
-  EXISTS (SELECT 1 FROM _honker_live WHERE id = job),
-  EXISTS (SELECT 1 FROM _honker_dead WHERE id = job)
-FROM orders`
-)
-
 // books holds counts from a single snapshot of the database.
 type books struct{ orders, waiting, running, dead int }
 
-func readBooks(ctx context.Context, db *sql.DB) (b books, err error) {
-	row := db.QueryRowContext(ctx, sqlBooks, receiptQueue)
+func readBooks(ctx context.Context, db *sql.DB, kind database) (b books, err error) {
+	row := db.QueryRowContext(ctx, kind.books, receiptQueue)
 	return b, row.Scan(&b.orders, &b.waiting, &b.running, &b.dead)
 }
 
@@ -50,8 +35,8 @@ type standing struct {
 
 // newAudit must read the database before the directory. The receipt is written before the ack, so
 // an order without a job has its receipt by then, even while other processes are working.
-func newAudit(ctx context.Context, db *sql.DB, folder *receipts) (*audit, error) {
-	orders, err := readStandings(ctx, db)
+func newAudit(ctx context.Context, db *sql.DB, kind database, folder *receipts) (*audit, error) {
+	orders, err := readStandings(ctx, db, kind.audit)
 	if err != nil {
 		return nil, err
 	}
@@ -70,8 +55,8 @@ func newAudit(ctx context.Context, db *sql.DB, folder *receipts) (*audit, error)
 	return a, nil
 }
 
-func readStandings(ctx context.Context, db *sql.DB) ([]standing, error) {
-	rows, err := db.QueryContext(ctx, sqlAudit)
+func readStandings(ctx context.Context, db *sql.DB, query string) ([]standing, error) {
+	rows, err := db.QueryContext(ctx, query)
 	if err != nil {
 		return nil, err
 	}

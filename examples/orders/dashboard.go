@@ -58,7 +58,7 @@ func (d *dashboard) run(ctx context.Context) error {
 
 // serveAndShow is serve with a dashboard, which stays up after the report until ctx is done.
 func (s *service) serveAndShow(ctx context.Context) error {
-	d, err := openDashboard(s.file, s.ui)
+	d, err := openDashboard(s.db, s.ui)
 	if err != nil {
 		return err
 	}

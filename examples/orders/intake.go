@@ -18,6 +18,7 @@ var testdata string
 // intake reads orders and stores each of them together with the job that prints its receipt.
 type intake struct {
 	db    *honker.DB
+	kind  database
 	queue *honker.Queue[Order]
 	meter *meter
 	rate  int
@@ -65,7 +66,7 @@ func (in *intake) accept(ctx context.Context, number int, line string) error {
 		if err != nil {
 			return err
 		}
-		return insertOrder(ctx, tx, o, number, job)
+		return in.kind.insertOrder(ctx, tx, o, number, job)
 	})
 	if err == nil {
 		in.meter.committed(o.ID)

@@ -15,9 +15,9 @@ import (
 
 // If the service is killed twice and restarted, no receipt is lost or printed twice. The dead
 // letters are the same as without kills.
-func TestOrders_Kill(t *testing.T) {
-	t.Parallel()
-	c := newConfig(t, sample)
+func TestOrders_Kill(t *testing.T) { onEach(t, testKill) }
+
+func testKill(t *testing.T, c config) {
 	for _, receipts := range []int{100, 300} {
 		child := startChild(t, c, "-rate", "1000", "-ui", ":0") // with the dashboard, it does not exit on its own
 		waitForReceipts(t, c.out, receipts)
@@ -39,11 +39,13 @@ func TestOrders_WorkersOnly(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no process can be interrupted")
 	}
-	t.Parallel()
-	c := newConfig(t, sample)
+	onEach(t, testWorkersOnly)
+}
+
+func testWorkersOnly(t *testing.T, c config) {
 	c.workers, c.rate = 1, 300
 	helper := startChild(t, c, "-workers-only")
-	waitForWorker(t, c.db)
+	waitForWorker(t, c)
 	runService(t, c)
 	newModel(c.input).check(t, c)
 
@@ -60,9 +62,9 @@ func TestOrders_WorkersOnly(t *testing.T) {
 }
 
 // waitForWorker waits until the database has a worker.
-func waitForWorker(t *testing.T, path string) {
+func waitForWorker(t *testing.T, c config) {
 	t.Helper()
-	db, err := honker.Open(t.Context(), path, nil)
+	db, err := c.database().open(t.Context(), c, honker.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,10 +77,10 @@ func waitForWorker(t *testing.T, path string) {
 	t.Error("no worker has started")
 }
 
-// startChild runs the service as a child process with the paths of c and additional flags.
+// startChild runs the service as a child process with the database and receipts of c, and additional flags.
 func startChild(t *testing.T, c config, flags ...string) *exec.Cmd {
 	t.Helper()
-	flags = append([]string{"-db", c.db, "-out", c.out, "-lease", c.lease.String()}, flags...)
+	flags = append([]string{"-db", c.file, "-dsn", c.dsn, "-out", c.out, "-lease", c.lease.String()}, flags...)
 	child := exec.Command(os.Args[0], flags...)
 	child.Env = append(os.Environ(), childEnv+"=1")
 	child.Stdout, child.Stderr = new(bytes.Buffer), t.Output()

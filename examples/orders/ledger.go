@@ -3,24 +3,20 @@ package main
 import (
 	"context"
 	"database/sql"
-	_ "embed"
 	"errors"
-	"strings"
 	"time"
 )
 
-//go:embed schema.sql
-var schema string
-
+// Both databases accept these statements.
 const (
 	sqlInsertOrder = `INSERT INTO orders (id, line, job, customer, email, currency, total_cents, placed_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (id) DO NOTHING`
 
 	sqlInsertItem = `INSERT INTO order_items (order_id, position, sku, qty, price_cents)
-VALUES (?1, ?2, ?3, ?4, ?5)`
+VALUES ($1, $2, $3, $4, $5)`
 
-	sqlLineOf = `SELECT line FROM orders WHERE id = ?1`
+	sqlLineOf = `SELECT line FROM orders WHERE id = $1`
 )
 
 // errKnown is returned for a line that an earlier run has stored.
@@ -28,11 +24,11 @@ var errKnown = errors.New("stored by an earlier run")
 
 // insertOrder stores o, which was read from the given line of the input. It returns a refusal if a
 // constraint rejects the order, and errKnown if an earlier run has stored it.
-func insertOrder(ctx context.Context, tx *sql.Tx, o Order, line int, job int64) error {
+func (k database) insertOrder(ctx context.Context, tx *sql.Tx, o Order, line int, job int64) error {
 	done, err := tx.ExecContext(ctx, sqlInsertOrder, o.ID, line, job,
 		o.Customer, o.Email, o.Currency, o.TotalCents, o.PlacedAt.Format(time.RFC3339))
 	if err != nil {
-		return refused(err)
+		return k.refused(err)
 	}
 	n, err := done.RowsAffected()
 	if err != nil {
@@ -41,13 +37,13 @@ func insertOrder(ctx context.Context, tx *sql.Tx, o Order, line int, job int64) 
 	if n == 0 {
 		return conflict(ctx, tx, o.ID, line)
 	}
-	return insertItems(ctx, tx, o)
+	return k.insertItems(ctx, tx, o)
 }
 
-func insertItems(ctx context.Context, tx *sql.Tx, o Order) error {
+func (k database) insertItems(ctx context.Context, tx *sql.Tx, o Order) error {
 	for i, item := range o.Items {
 		if _, err := tx.ExecContext(ctx, sqlInsertItem, o.ID, i, item.SKU, item.Qty, item.PriceCents); err != nil {
-			return refused(err)
+			return k.refused(err)
 		}
 	}
 	return nil
@@ -65,20 +61,10 @@ func conflict(ctx context.Context, tx *sql.Tx, id string, line int) error {
 	return duplicateID
 }
 
-// sqliteError is implemented by the errors of common SQLite drivers.
-type sqliteError interface {
-	error
-	Code() int
-}
-
-const constraintCheck = 275 // SQLITE_CONSTRAINT_CHECK
-
 // refused converts a violated CHECK constraint to the refusal of the same name.
-func refused(err error) error {
-	if e, ok := errors.AsType[sqliteError](err); !ok || e.Code() != constraintCheck {
-		return err
+func (k database) refused(err error) error {
+	if name := k.constraint(err); name != "" {
+		return refusal(name)
 	}
-	_, name, _ := strings.Cut(err.Error(), "CHECK constraint failed: ")
-	name, _, _ = strings.Cut(name, " (")
-	return refusal(name)
+	return err
 }

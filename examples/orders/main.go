@@ -1,5 +1,5 @@
-// Orders is a small order service on a single SQLite file. It stores each order together with a job
-// and prints receipts by working the jobs. See README.md.
+// Orders is a small order service on a single SQLite file, or on a PostgreSQL database. It stores each order
+// together with a job and prints receipts by working the jobs. See README.md.
 package main
 
 import (
@@ -38,12 +38,13 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	c := config{input: testdata}
 	f := flag.NewFlagSet("orders", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&c.db, "db", "", "keep the database in this `file` (default: a temporary one)")
-	f.StringVar(&c.out, "out", "", "the `folder` of the receipts (default: receipts, beside the database)")
+	f.StringVar(&c.file, "db", "", "keep the database in this `file` (default: a temporary one)")
+	f.StringVar(&c.dsn, "dsn", "", "keep orders and jobs in the PostgreSQL database of this `connection string` instead of a file")
+	f.StringVar(&c.out, "out", "", "the `folder` of the receipts (default: receipts, beside the file)")
 	f.IntVar(&c.workers, "workers", 4, "number of receipts printed concurrently")
 	f.IntVar(&c.rate, "rate", 800, "orders per second; 0 for no limit")
 	f.DurationVar(&c.lease, "lease", 5*time.Second, "lease of a job; jobs of a killed process wait this long")
-	f.BoolVar(&c.workersOnly, "workers-only", false, "read no orders; print the receipts of -db until interrupted")
+	f.BoolVar(&c.workersOnly, "workers-only", false, "read no orders; print the receipts of -db or -dsn until interrupted")
 	f.StringVar(&c.ui, "ui", "", "show the dashboard on this `address`, such as :8080, until interrupted (default: none)")
 	if err := f.Parse(args); err != nil {
 		return c, err
@@ -59,23 +60,27 @@ func (c config) check() error {
 	switch {
 	case c.workers < 1 || c.rate < 0 || c.lease <= 0:
 		return errors.New("-workers and -lease must be positive, and -rate must not be negative")
-	case c.workersOnly && c.db == "":
-		return errors.New("-workers-only requires -db")
+	case c.file != "" && c.dsn != "":
+		return errors.New("-db and -dsn exclude each other")
+	case c.dsn != "" && c.out == "":
+		return errors.New("-dsn requires -out, because the receipts of earlier runs must stay")
+	case c.workersOnly && c.file+c.dsn == "":
+		return errors.New("-workers-only requires -db or -dsn")
 	}
 	return nil
 }
 
 func serve(ctx context.Context, c config, stdout io.Writer) (err error) {
-	if c.db == "" {
+	if c.file+c.dsn == "" {
 		dir, err := os.MkdirTemp("", "orders-")
 		if err != nil {
 			return err
 		}
 		defer os.RemoveAll(dir)
-		c.db = filepath.Join(dir, "orders.db")
+		c.file = filepath.Join(dir, "orders.db")
 	}
 	if c.out == "" {
-		c.out = filepath.Join(filepath.Dir(c.db), "receipts")
+		c.out = filepath.Join(filepath.Dir(c.file), "receipts")
 	}
 	s, err := open(ctx, c, stdout)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -32,7 +33,33 @@ func TestMain(m *testing.M) {
 		testdata = sample
 		main()
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if err := stopServer(); err != nil {
+			fmt.Fprintln(os.Stderr, "orders:", err)
+			code = max(code, 1)
+		}
+		os.Exit(code)
+	}))
+}
+
+// onEach runs a test on a file and on a PostgreSQL server, each with a configuration that reads the sample.
+func onEach(t *testing.T, test func(t *testing.T, c config)) {
+	for name, place := range map[string]func(t *testing.T, c *config){
+		"file":     func(t *testing.T, c *config) { c.file = filepath.Join(t.TempDir(), "orders.db") },
+		"postgres": func(t *testing.T, c *config) { c.dsn = newDatabase(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := config{
+				out:     filepath.Join(t.TempDir(), "receipts"),
+				workers: 4,
+				lease:   2 * time.Second,
+				input:   sample,
+			}
+			place(t, &c)
+			test(t, c)
+		})
+	}
 }
 
 // The numbers of valid and invalid orders in the input match README.md.
@@ -50,9 +77,9 @@ func TestOrders_Input(t *testing.T) {
 
 // A run leaves a receipt or a dead letter for each valid order and counts the invalid orders by
 // reason. A second run changes nothing.
-func TestOrders_Run(t *testing.T) {
-	t.Parallel()
-	c := newConfig(t, sample)
+func TestOrders_Run(t *testing.T) { onEach(t, testRun) }
+
+func testRun(t *testing.T, c config) {
 	want := newModel(sample)
 
 	first := runService(t, c)
@@ -79,9 +106,10 @@ func TestOrders_Run(t *testing.T) {
 }
 
 // An order that a constraint rejects is rolled back together with its job.
-func TestOrders_RefusedOrder(t *testing.T) {
-	t.Parallel()
-	s := openService(t, newConfig(t, ""))
+func TestOrders_RefusedOrder(t *testing.T) { onEach(t, testRefusedOrder) }
+
+func testRefusedOrder(t *testing.T, c config) {
+	s := openService(t, c)
 	good := `{"id":"ord-000001","currency":"EUR","items":[{"sku":"A","qty":2,"price_cents":5}],"total_cents":10}`
 	if err := s.intake.accept(t.Context(), 1, good); err != nil {
 		t.Fatal(err)
@@ -103,15 +131,15 @@ func TestOrders_RefusedOrder(t *testing.T) {
 			t.Errorf("%s: %v, want %v", line, err, tc.want)
 		}
 	}
-	if got, err := readBooks(t.Context(), s.file.SQL()); err != nil || got != (books{orders: 1, waiting: 1}) {
+	if got, err := readBooks(t.Context(), s.db.SQL(), s.kind); err != nil || got != (books{orders: 1, waiting: 1}) {
 		t.Errorf("%+v, %v: more than the good order is left", got, err)
 	}
 }
 
 // An interrupted run finishes its current work, and the next run does the rest.
-func TestOrders_Interrupt(t *testing.T) {
-	t.Parallel()
-	c := newConfig(t, sample)
+func TestOrders_Interrupt(t *testing.T) { onEach(t, testInterrupt) }
+
+func testInterrupt(t *testing.T, c config) {
 	c.rate = 60 // ten seconds in all; the test interrupts it after two
 
 	ctx, interrupt := context.WithCancel(t.Context())
@@ -126,7 +154,7 @@ func TestOrders_Interrupt(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-stopped
-	b, err := readBooks(t.Context(), s.file.SQL())
+	b, err := readBooks(t.Context(), s.db.SQL(), s.kind)
 	if err != nil || b.running != 0 || b.orders == len(newModel(sample).accepted) {
 		t.Errorf("%+v, %v: not drained or not interrupted", b, err)
 	}
@@ -137,9 +165,9 @@ func TestOrders_Interrupt(t *testing.T) {
 
 // The dashboard shows the service while it runs and after it has finished. It rejects changes and
 // stops with ctx.
-func TestOrders_Dashboard(t *testing.T) {
-	t.Parallel()
-	c := newConfig(t, sample)
+func TestOrders_Dashboard(t *testing.T) { onEach(t, testDashboard) }
+
+func testDashboard(t *testing.T, c config) {
 	c.ui = ":0"
 	ctx, interrupt := context.WithCancel(t.Context())
 	out, in := io.Pipe()
@@ -190,17 +218,6 @@ func ask(t *testing.T, client *http.Client, to string, form url.Values, want int
 	defer answer.Body.Close()
 	if answer.StatusCode != want {
 		t.Errorf("%s: %s", to, answer.Status)
-	}
-}
-
-func newConfig(t *testing.T, input string) config {
-	dir := t.TempDir()
-	return config{
-		db:      filepath.Join(dir, "orders.db"),
-		out:     filepath.Join(dir, "receipts"),
-		workers: 4,
-		lease:   2 * time.Second,
-		input:   input,
 	}
 }
 
@@ -257,7 +274,7 @@ func newModel(input string) model {
 // of receipts and the dead letters.
 func (m model) check(t *testing.T, c config) {
 	t.Helper()
-	dead := m.checkFile(t, c)
+	dead := m.checkDatabase(t, c)
 	files, err := os.ReadDir(c.out)
 	if err != nil {
 		t.Fatal(err)
@@ -274,11 +291,12 @@ func (m model) check(t *testing.T, c config) {
 	}
 }
 
-// checkFile checks the database and returns the number of orders with a dead letter.
-func (m model) checkFile(t *testing.T, c config) int {
+// checkDatabase checks the database and returns the number of orders with a dead letter.
+func (m model) checkDatabase(t *testing.T, c config) int {
 	t.Helper()
 	ctx := context.Background()
-	db, err := honker.Open(ctx, c.db, nil)
+	kind := c.database()
+	db, err := kind.open(ctx, c, honker.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +310,7 @@ func (m model) checkFile(t *testing.T, c config) int {
 			want.dead++
 		}
 	}
-	if got, err := readBooks(ctx, db.SQL()); err != nil || got != want {
+	if got, err := readBooks(ctx, db.SQL(), kind); err != nil || got != want {
 		t.Errorf("books %+v, %v, want %+v", got, err, want)
 	}
 	return want.dead

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -16,7 +15,8 @@ import (
 
 // config holds the values of the flags.
 type config struct {
-	db, out     string
+	file, dsn   string // the place of the database; one of them is set
+	out         string
 	workers     int
 	rate        int // orders per second; 0 for no limit
 	lease       time.Duration
@@ -28,7 +28,8 @@ type config struct {
 // service stores orders and prints their receipts.
 type service struct {
 	config
-	file     *honker.DB
+	kind     database
+	db       *honker.DB
 	queue    *honker.Queue[Order]
 	receipts *receipts
 	meter    *meter
@@ -38,34 +39,31 @@ type service struct {
 }
 
 func open(ctx context.Context, c config, w io.Writer) (*service, error) {
-	if err := makeFolders(c); err != nil {
+	if err := os.MkdirAll(c.out, 0o755); err != nil {
 		return nil, err
 	}
-	m := newMeter()
-	db, err := honker.Open(ctx, c.db, &honker.Options{Observer: &observe.Observer{Settled: m.settled}})
+	m, kind := newMeter(), c.database()
+	db, err := kind.open(ctx, c, honker.Options{Observer: &observe.Observer{Settled: m.settled}})
 	if err != nil {
 		return nil, err
 	}
-	if _, err := db.SQL().ExecContext(ctx, schema); err != nil {
+	if _, err := db.SQL().ExecContext(ctx, kind.schema); err != nil {
 		return nil, errors.Join(fmt.Errorf("create tables: %w", err), db.Close())
 	}
 	queue := honker.NewQueue[Order](db, receiptQueue, receiptOptions)
 	return &service{
 		config:   c,
-		file:     db,
+		kind:     kind,
+		db:       db,
 		queue:    queue,
 		receipts: &receipts{dir: c.out, meter: m},
 		meter:    m,
-		intake:   intake{db: db, queue: queue, meter: m, rate: c.rate},
+		intake:   intake{db: db, kind: kind, queue: queue, meter: m, rate: c.rate},
 		w:        w,
 	}, nil
 }
 
-func makeFolders(c config) error {
-	return errors.Join(os.MkdirAll(filepath.Dir(c.db), 0o755), os.MkdirAll(c.out, 0o755))
-}
-
-func (s *service) close() error { return s.file.Close() }
+func (s *service) close() error { return s.db.Close() }
 
 // serve runs until all orders are read and the queue is empty, or until ctx is done and the workers
 // have finished their current jobs. It then prints the report.
@@ -115,7 +113,7 @@ func (s *service) watch(ctx context.Context) error {
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		read := s.read.Load() // must be read first: the books then include the whole input
-		b, err := readBooks(context.WithoutCancel(ctx), s.file.SQL())
+		b, err := readBooks(context.WithoutCancel(ctx), s.db.SQL(), s.kind)
 		if err != nil {
 			return err
 		}
@@ -133,7 +131,7 @@ func (s *service) watch(ctx context.Context) error {
 
 // settle checks the books and prints the report.
 func (s *service) settle(ctx context.Context, took time.Duration) error {
-	a, err := newAudit(ctx, s.file.SQL(), s.receipts)
+	a, err := newAudit(ctx, s.db.SQL(), s.kind, s.receipts)
 	if err != nil {
 		return err
 	}

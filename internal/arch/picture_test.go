@@ -51,7 +51,7 @@ const (
 var wholes = map[string]string{
 	"bench":    "honker beside other queues, and the benchmarks of its parts",
 	"examples": "programs for readers of the guide",
-	"honkerpg": "keeps honker's tables in PostgreSQL; not usable yet",
+	"honkerpg": "keeps honker's tables in a PostgreSQL database",
 	"tests":    "tests that span several nouns or processes, models and torture",
 }
 

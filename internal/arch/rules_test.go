@@ -80,7 +80,7 @@ var nestedMayImport = map[string][]string{
 	"honkerprom": {"admin"},
 	"tests":      {"internal/sqlite", "internal/testkit", "admin", "dispatch", "inbox", "relay", "ui"},
 	"bench":      {"internal/testkit", "admin", "dispatch", "relay", "ui"},
-	"examples":   {"honkerprom"},
+	"examples":   {"honkerpg", "honkerprom"},
 	"ui":         {"admin"},
 }
 

@@ -124,7 +124,11 @@ func (j *Job) Phase(now time.Time) Phase {
 	case "pending":
 		return waitingPhase(j.RunAt.After(now), expired, exhausted)
 	case "processing":
-		return claimedPhase(j.ClaimExpiresAt.Unix() >= now.Unix(), expired || exhausted)
+		valid := j.ClaimExpiresAt.Unix() >= now.Unix()
+		if j.ClaimExpiresAt.Nanosecond() != 0 { // the database's times are finer than seconds
+			valid = !now.After(j.ClaimExpiresAt)
+		}
+		return claimedPhase(valid, expired || exhausted)
 	case Held:
 		return PhaseHeld
 	case "dead":
@@ -146,7 +150,7 @@ type Job struct {
 	Priority       int64
 	RunAt          time.Time
 	WorkerID       string
-	ClaimExpiresAt time.Time // the claim is valid through this second
+	ClaimExpiresAt time.Time // the claim is valid through this time, or through this second if it is a whole second
 	Attempts       int64
 	MaxAttempts    int64
 	CreatedAt      time.Time

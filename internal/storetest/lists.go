@@ -3,6 +3,7 @@ package storetest
 import (
 	"cmp"
 	"context"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -233,4 +234,62 @@ func filters(t *testing.T, d *Fixture) {
 		deaths.Phases = []row.Phase{row.PhaseDead}
 		require.Equal(t, s, slices.Contains(d.opsList(t, deaths, func() {}), mine), "%+v", *want)
 	}
+}
+
+// A list by phase contains the jobs that have the phase according to row.Job.Phase, Counts counts them, and Scan selects
+// them, at any time.
+func phasesAgree(t *testing.T, d *Fixture) {
+	began := start.Add(300 * time.Millisecond)
+	add := func(in row.Insert) (id int64) {
+		in.Queue, in.Payloads = "mails", []string{`1`}
+		return d.insert(t, began, in).IDs[0]
+	}
+	awaited := add(row.Insert{MaxAttempts: 3, Delay: 90 * time.Second})
+	add(row.Insert{MaxAttempts: 3, Links: &row.Links{Jobs: []int64{awaited}}})
+	add(row.Insert{MaxAttempts: 3, Priority: 3})
+	add(row.Insert{MaxAttempts: 1, Priority: 3})
+	add(row.Insert{MaxAttempts: 3, Priority: 3, ExpiresIn: 2 * time.Minute})
+	require.Len(t, d.opsTake(t, "mails", 3, began), 3)
+	add(row.Insert{MaxAttempts: 3, ExpiresIn: 30 * time.Second})
+	add(row.Insert{MaxAttempts: 3, Delay: 40 * time.Second, ExpiresIn: 100 * time.Second})
+	seen := make(map[row.Phase]bool)
+	for after := time.Duration(0); after < 150*time.Second; after += 14900 * time.Millisecond {
+		for _, now := range []time.Time{began.Add(after), began.Add(time.Minute + after/1000)} { // also around the end of the claims
+			d.read(t, func(ctx context.Context, q engine.Querier) error {
+				all, err := d.Stores.Operators.List(ctx, q, row.ListRequest{Limit: 99}, now)
+				require.NoError(t, err)
+				want := make(map[row.Phase]int64)
+				for _, j := range all.Jobs {
+					want[j.Phase(now)]++
+				}
+				for _, p := range row.StatsPhases {
+					r := row.ListRequest{JobSelect: row.JobSelect{Phases: []row.Phase{p}}, Limit: 99}
+					for _, sorted := range []bool{false, true} {
+						r.Plan.Sorted, r.Sorted = sorted, 99
+						some, err := d.Stores.Operators.List(ctx, q, r, now)
+						require.NoError(t, err)
+						require.Len(t, some.Jobs, int(want[p]), "%s after %v", p, now.Sub(began))
+						brief, err := d.Stores.Operators.Scan(ctx, q, r, now)
+						require.NoError(t, err)
+						require.Len(t, brief.Jobs, int(want[p]))
+					}
+					seen[p] = seen[p] || want[p] > 0
+				}
+				counts, _, err := d.Stores.Operators.Counts(ctx, q, row.JobSelect{Phases: row.StatsPhases}, 99, now)
+				c := counts["mails"]
+				require.Equal(t, want, without0(map[row.Phase]int64{row.PhaseReady: c.Ready.N, row.PhaseScheduled: c.Scheduled.N, row.PhaseRunning: c.Running.N,
+					row.PhaseLapsed: c.Lapsed.N, row.PhaseHeld: c.Held.N, row.PhaseExpired: c.Expired.N}), "after %v", now.Sub(began))
+				return err
+			})
+		}
+	}
+	for _, p := range []row.Phase{row.PhaseReady, row.PhaseScheduled, row.PhaseRunning, row.PhaseLapsed, row.PhaseHeld, row.PhaseExpired} {
+		require.True(t, seen[p], p)
+	}
+}
+
+// without0 returns m without the phases of no job.
+func without0(m map[row.Phase]int64) map[row.Phase]int64 {
+	maps.DeleteFunc(m, func(_ row.Phase, n int64) bool { return n == 0 })
+	return m
 }

@@ -25,6 +25,7 @@ func operators(t *testing.T, open func(t *testing.T) *Fixture) {
 	t.Run("RunNow", func(t *testing.T) { runsNow(t, open(t)) })
 	t.Run("ExplainAgreesWithClaims", func(t *testing.T) { explainAgrees(t, open, true) })
 	t.Run("ExplainWithoutLimits", func(t *testing.T) { explainAgrees(t, open, false) })
+	t.Run("PhasesAgree", func(t *testing.T) { phasesAgree(t, open(t)) })
 	t.Run("Filters", func(t *testing.T) { filters(t, open(t)) })
 }
 

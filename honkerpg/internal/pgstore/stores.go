@@ -47,7 +47,6 @@ func Stores(s pgsql.Schema) engine.Stores {
 		Audits:        ops.Audits{Schema: s},
 		Files:         noFile{},
 		Dispatches:    dispatches.Dispatches{Schema: s},
-		Problems:      ops.Problems{Schema: s},
 		Inboxes:       inboxes.Inboxes{Schema: s},
 		Relays:        relays.Families{Schema: s},
 
@@ -73,6 +72,9 @@ func sweeps(s pgsql.Schema) engine.Sweeps {
 		Overdue:    job.SweepOverdue(),
 		Expired:    job.SweepExpired(),
 		Keys:       job.SweepKeys(),
+		Pauses:     jobs.Pauses{Schema: s}.Sweep(),
+		Places:     jobs.Limits{Schema: s}.SweepPlaces(),
+		Fits:       jobs.Limits{Schema: s}.SweepFits(),
 		Claims:     groups.Groups{Schema: s}.Sweep(),
 		Done:       job.SweepDone(),
 		Dead:       job.SweepDead(),

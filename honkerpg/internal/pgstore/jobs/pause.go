@@ -3,7 +3,6 @@ package jobs
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"time"
 
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
@@ -28,10 +27,14 @@ RETURNING EXISTS (SELECT FROM old)`
 	sqlEndPause = `WITH old AS MATERIALIZED (SELECT queue, honker.pauses(paused_at, paused_until, $2) AS was FROM honker.queue
   WHERE queue = $1 AND paused_at IS NOT NULL FOR UPDATE)
 UPDATE honker.queue k SET paused_at = NULL, paused_until = NULL, reason = NULL, who = NULL FROM old WHERE k.queue = old.queue RETURNING old.was`
-)
 
-// errNoKeyPauses reports that claims do not know pauses of keys yet.
-var errNoKeyPauses = fmt.Errorf("%w: PostgreSQL has no pauses of keys yet; pause the queue", engine.ErrUnsupported)
+	sqlPauseKey  = `SELECT honker.pause_key($1, $2, $3, $4, $5, $6, $7)`
+	sqlResumeKey = `SELECT coalesce(honker.resume_key($1, $2, $3, false), false)`
+
+	sqlOverPauses = `SELECT 1 WHERE EXISTS (SELECT FROM honker.queue WHERE paused_until <= $1) OR EXISTS (SELECT FROM honker.key WHERE paused_until <= $1)
+  OR EXISTS (SELECT FROM honker.starts s WHERE honker.is_idle(s, $1))`
+	sqlEndPauses = `SELECT honker.end_pauses($1, $2)`
+)
 
 // All implements engine.PauseStore.
 func (s Pauses) All(ctx context.Context, q row.Querier, now time.Time) (map[string]*row.Pause, error) {
@@ -50,10 +53,10 @@ func (s Pauses) All(ctx context.Context, q row.Querier, now time.Time) (map[stri
 
 // Set implements engine.PauseStore.
 func (s Pauses) Set(ctx context.Context, q row.Querier, queue, key string, p row.Pause, now time.Time) (was bool, err error) {
-	if key != "" {
-		return false, errNoKeyPauses
-	}
 	until := sql.NullTime{Time: pgsql.StampUp(p.Until), Valid: !p.Until.IsZero()}
+	if key != "" {
+		return s.setKey(ctx, q, []any{queue, key, pgsql.Stamp(p.Since), until, text(p.Reason), text(p.By), pgsql.Stamp(now)})
+	}
 	found, err := pgsql.One(ctx, q, s.SQL(sqlSetPause),
 		[]any{queue, pgsql.Stamp(p.Since), until, text(p.Reason), text(p.By), pgsql.Stamp(now)}, &was)
 	if err == nil && !found {
@@ -62,11 +65,37 @@ func (s Pauses) Set(ctx context.Context, q row.Querier, queue, key string, p row
 	return was, err
 }
 
+// setKey pauses a key.
+func (s Pauses) setKey(ctx context.Context, q row.Querier, args []any) (bool, error) {
+	var was sql.NullBool
+	_, err := pgsql.One(ctx, q, s.SQL(sqlPauseKey), args, &was)
+	if err == nil && !was.Valid {
+		err = row.ErrNotInserted
+	}
+	return was.Bool, err
+}
+
 // End implements engine.PauseStore.
 func (s Pauses) End(ctx context.Context, q row.Querier, queue, key string, now time.Time) (was bool, err error) {
 	if key != "" {
-		return false, nil
+		_, err = pgsql.One(ctx, q, s.SQL(sqlResumeKey), []any{queue, key, pgsql.Stamp(now)}, &was)
+		return was, err
 	}
 	_, err = pgsql.One(ctx, q, s.SQL(sqlEndPause), []any{queue, pgsql.Stamp(now)}, &was)
 	return was, err
+}
+
+// Sweep returns the sweep of the pauses that are over, and of the starts that no longer count toward a rate. It finds the
+// ID 1 if there are any.
+func (s Pauses) Sweep() engine.Sweep {
+	return engine.Sweep{
+		Find: func(ctx context.Context, q row.Querier, _ row.Part, at time.Time, _ int) ([]int64, error) {
+			return pgsql.IDs(ctx, q, s.SQL(sqlOverPauses), pgsql.Stamp(at))
+		},
+		Take: func(ctx context.Context, q row.Querier, _ row.Part, _ []int64, at time.Time, limit int) (out row.Swept, err error) {
+			_, err = pgsql.One(ctx, q, s.SQL(sqlEndPauses), []any{pgsql.Stamp(at), limit}, &out.N)
+			out.More = out.N >= limit
+			return out, err
+		},
+	}
 }

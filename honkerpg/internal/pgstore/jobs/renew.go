@@ -14,8 +14,8 @@ const sqlRenew = `WITH held AS MATERIALIZED (
   SELECT j.id, j.attempts FROM honker.job j WHERE j.id = ANY ($1::bigint[]) AND j.worker = $2 AND j.state + 0 = 1 AND j.lease_until >= $3
   ORDER BY j.id FOR UPDATE),
 kept AS (UPDATE honker.job j SET lease_until = greatest(j.lease_until, $4) FROM held h WHERE j.id = h.id RETURNING j.id),
-places AS (UPDATE honker.place p SET until_at = greatest(p.until_at, $4)
-  WHERE p.job_id = ANY ($1::bigint[]) AND p.worker = $2 AND p.until_at >= $3),
+places AS (UPDATE honker.place p SET until_at = greatest(p.until_at, $4 + interval '1 microsecond')
+  WHERE p.job_id = ANY ($1::bigint[]) AND p.worker = $2 AND p.until_at > $3),
 saved AS (INSERT INTO honker.side AS s (job_id, progress)
   SELECT h.id, u.progress FROM unnest($5::bigint[], $6::bigint[], $7::text[]) u (id, attempt, progress)
   JOIN held h ON h.id = u.id AND h.attempts = u.attempt

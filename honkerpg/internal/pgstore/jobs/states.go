@@ -9,16 +9,16 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-const sqlStates = `SELECT u.queue, s.ready, s.next, s.limited
+const sqlStates = `SELECT u.queue, s.ready, s.next, s.limited, s.start
 FROM unnest($1::text[]) WITH ORDINALITY u (queue, ord) CROSS JOIN LATERAL honker.state_of(u.queue, $2, $3) s ORDER BY u.ord`
 
 // States implements engine.JobStore.
 func (s Jobs) States(ctx context.Context, q row.Querier, queues []string, next bool, now time.Time) (all []row.QueueState, err error) {
 	err = pgsql.Each(ctx, q, s.SQL(sqlStates), func(r *sql.Rows) error {
 		var state row.QueueState
-		var at sql.NullTime
-		err := r.Scan(&state.Queue, &state.Ready, &at, &state.Limited)
-		state.Next = pgsql.Instant(at)
+		var at, start sql.NullTime
+		err := r.Scan(&state.Queue, &state.Ready, &at, &state.Limited, &start)
+		state.Next, state.Start = pgsql.Instant(at), pgsql.Instant(start)
 		all = append(all, state)
 		return err
 	}, pgsql.List(queues), next, pgsql.Stamp(now))
@@ -30,6 +30,9 @@ func (s Jobs) NextClaim(ctx context.Context, q row.Querier, queue string, now ti
 	states, err := s.States(ctx, q, []string{queue}, true, now)
 	if err != nil {
 		return time.Time{}, err
+	}
+	if !states[0].Start.IsZero() {
+		return states[0].Start, nil
 	}
 	return states[0].Next, nil
 }

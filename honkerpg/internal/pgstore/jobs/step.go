@@ -44,7 +44,7 @@ func (s Jobs) Step(ctx context.Context, q row.Querier, step row.Step, now time.T
 		c.Jobs = append(c.Jobs, got.jobs...)
 		_, largest := row.PayloadBytes(got.jobs)
 		c.Largest = max(c.Largest, largest)
-		if c.More = len(got.jobs) == n; !c.More {
+		if c.More = len(got.jobs) == n || got.bits&bitMore != 0; len(got.jobs) < n {
 			break
 		}
 	}
@@ -70,6 +70,7 @@ const (
 	bitLinked = 1
 	bitPaused = 2
 	bitStuck  = 4
+	bitMore   = 8
 )
 
 // stepped is the outcome of a call of honker.step.

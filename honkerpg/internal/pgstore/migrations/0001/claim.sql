@@ -1,7 +1,7 @@
 -- A row of a step. what is 0 for a claimed job. It is 1 for an ack or another settlement whose claim was not valid or
 -- that became something else: id is its place, attempts the outcome as in honker.settle, and priority 1 if the job is
 -- gone. It is 3 for a job that the claim has dead-lettered, with its last worker as payload. It is 2 for the last row: id has the bits 1 if tokens for the resolver were left, 2 if a queue is paused and
--- there are no jobs, and 4 if there are jobs that could not be changed.
+-- there are no jobs, 4 if there are jobs that could not be changed, and 8 if there may be more jobs at once.
 CREATE TYPE honker.step_row AS (what int, id bigint, queue text, payload text, priority bigint, run_at timestamptz, attempts bigint,
   max_attempts bigint, created_at timestamptz, expires_at timestamptz, last_error text, unique_key text, key text, headers text,
   batch bigint, checkpoint text);
@@ -52,13 +52,14 @@ BEGIN
   INSERT INTO honker.token (queue, key) SELECT DISTINCT q, b.key FROM back b WHERE b.key IS NOT NULL;
 END $$;
 
--- How many of the next n jobs belong to each of the lanes. The next job of a lane has the tag firsts, and each later
--- job's tag is higher by steps. The jobs of all lanes are ordered by their tags, then in the order of claims.
-CREATE FUNCTION honker.shares(queues text[], firsts bigint[], steps bigint[], at timestamptz, n bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
+-- How many of the next n jobs belong to each of the lanes, and no more than there is room for. The next job of a lane has
+-- the tag firsts, and each later job's tag is higher by steps. The jobs of all lanes are ordered by their tags, then in the
+-- order of claims.
+CREATE FUNCTION honker.shares(queues text[], firsts bigint[], steps bigint[], rooms bigint[], at timestamptz, n bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
 BEGIN
   RETURN ARRAY(
     WITH next AS (
-      SELECT k.lane FROM unnest(queues, firsts, steps) WITH ORDINALITY k (queue, first, step, lane) CROSS JOIN LATERAL (
+      SELECT k.lane FROM unnest(queues, firsts, steps, rooms) WITH ORDINALITY k (queue, first, step, room, lane) CROSS JOIN LATERAL (
         WITH RECURSIVE level (p) AS (
           (SELECT j.priority FROM honker.job j WHERE j.queue = k.queue AND j.state = 0 ORDER BY j.priority DESC LIMIT 1)
           UNION ALL
@@ -68,25 +69,32 @@ BEGIN
           SELECT j.priority, j.run_at, j.id FROM honker.job j WHERE j.queue = k.queue AND j.state = 0 AND j.priority = l.p AND j.run_at <= at
             AND j.attempts < j.max_attempts AND (j.expires_at IS NULL OR j.expires_at > at)
           ORDER BY j.run_at, j.id) d
-        LIMIT n) d
+        LIMIT least(n, k.room)) d
       ORDER BY k.first + k.step * d.nth, d.priority DESC, d.run_at, d.id LIMIT n)
     SELECT count(x.lane) FROM generate_series(1, cardinality(queues)) i LEFT JOIN next x ON x.lane = i GROUP BY i ORDER BY i);
 END $$;
 
 -- Claim up to n jobs of several lanes. Where other claims were in the way, or a limit, a second round makes up for it in
--- the order of the lanes.
-CREATE FUNCTION honker.claim_lanes(queues text[], firsts bigint[], steps bigint[], w text, at timestamptz, until timestamptz, n bigint)
+-- the order of the lanes. Another claim of a queue with limits takes milliseconds: if patient is set, this one waits for
+-- a moment rather than to return nothing at once.
+CREATE FUNCTION honker.claim_lanes(queues text[], firsts bigint[], steps bigint[], w text, at timestamptz, until timestamptz, n bigint, patient boolean)
 RETURNS SETOF honker.step_row LANGUAGE plpgsql AS $$
 DECLARE
   rest bigint := n;
-  got int;
+  got bigint;
+  share bigint;
+  bits bigint := 0;
   shares bigint[];
-  paused boolean[] := ARRAY(SELECT EXISTS (SELECT FROM honker.queue x WHERE x.queue = k.queue AND honker.pauses(x.paused_at, x.paused_until, at))
-    FROM unnest(queues) WITH ORDINALITY k (queue, ord) ORDER BY k.ord);
-  due bigint := 0;
+  rooms bigint[];
+  paused boolean[];
+  limited boolean[];
+  shut boolean[];
+  r honker.step_row;
 BEGIN
+  SELECT array_agg(coalesce(honker.pauses(x.paused_at, x.paused_until, at), false) ORDER BY k.ord), array_agg(coalesce(x.limited, false) ORDER BY k.ord)
+  INTO paused, limited FROM unnest(queues) WITH ORDINALITY k (queue, ord) LEFT JOIN honker.queue x ON x.queue = k.queue;
+  shut := paused;
   FOR i IN 1 .. cardinality(queues) LOOP
-    due := due + (NOT paused[i])::int;
     IF EXISTS (SELECT FROM honker.job j WHERE j.queue = queues[i] AND j.state = 1 AND j.lease_until < at) THEN
       RETURN QUERY SELECT 3, b.id, b.queue, b.worker, NULL::bigint, NULL::timestamptz, b.attempts, NULL::bigint, NULL::timestamptz,
         NULL::timestamptz, b.reason, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::text
@@ -94,22 +102,54 @@ BEGIN
         ORDER BY j.lease_until LIMIT 1000), at) b;
       PERFORM honker.reclaim(queues[i], at);
     END IF;
+    IF limited[i] AND NOT paused[i] THEN
+      FOR r IN SELECT * FROM honker.begin_limited(queues[i], at) LOOP
+        IF r.what = 2 THEN
+          bits := bits | 8;
+          shut[i] := r.id & 16 <> 0;
+        ELSE
+          RETURN NEXT r;
+        END IF;
+      END LOOP;
+    END IF;
   END LOOP;
-  IF due > 1 THEN
-    shares := honker.shares(ARRAY(SELECT CASE WHEN paused[k.ord] THEN NULL ELSE k.queue END FROM unnest(queues) WITH ORDINALITY k (queue, ord) ORDER BY k.ord),
-      firsts, steps, at, n);
+  IF cardinality(array_remove(shut, true)) > 1 THEN
+    IF true = ANY (limited) THEN
+      rooms := ARRAY(SELECT (SELECT m.jobs FROM honker.queue x CROSS JOIN LATERAL honker.room(x, at) m WHERE x.queue = k.queue AND x.limited)
+        FROM unnest(queues) WITH ORDINALITY k (queue, ord) ORDER BY k.ord);
+    END IF;
+    shares := honker.shares(ARRAY(SELECT CASE WHEN shut[k.ord] THEN NULL ELSE k.queue END FROM unnest(queues) WITH ORDINALITY k (queue, ord) ORDER BY k.ord),
+      firsts, steps, rooms, at, n);
   END IF;
   FOR round IN 1 .. 2 LOOP
     FOR i IN 1 .. cardinality(queues) LOOP
-      CONTINUE WHEN paused[i] OR rest = 0 OR round = 1 AND shares[i] = 0;
-      RETURN QUERY SELECT * FROM honker.claim_queue(queues[i], w, at, until, CASE round WHEN 1 THEN least(rest, coalesce(shares[i], rest)) ELSE rest END);
+      CONTINUE WHEN shut[i] OR rest = 0 OR round = 1 AND shares[i] = 0;
+      share := CASE round WHEN 1 THEN least(rest, coalesce(shares[i], rest)) ELSE rest END;
+      IF limited[i] THEN
+        FOR r IN SELECT * FROM honker.claim_limited(queues[i], w, at, until, share) LOOP
+          IF r.what = 2 THEN
+            bits := bits | r.id;
+          ELSE
+            rest := rest - (r.what = 0)::int;
+            RETURN NEXT r;
+          END IF;
+        END LOOP;
+        CONTINUE;
+      END IF;
+      RETURN QUERY SELECT * FROM honker.claim_queue(queues[i], w, at, until, share);
       GET DIAGNOSTICS got = ROW_COUNT;
       rest := rest - got;
     END LOOP;
     EXIT WHEN rest = 0 OR shares IS NULL OR n - rest = (SELECT sum(s) FROM unnest(shares) s);
   END LOOP;
-  IF rest = n AND true = ANY(paused) THEN
-    RETURN NEXT (2, 2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::honker.step_row;
+  IF rest = n AND true = ANY (paused) THEN
+    bits := bits | 2;
+  END IF;
+  IF bits <> 0 THEN
+    RETURN NEXT (2, bits, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::honker.step_row;
+  END IF;
+  IF patient AND rest = n AND bits & 8 <> 0 THEN
+    PERFORM pg_sleep(0.001);
   END IF;
 END $$;
 
@@ -151,6 +191,6 @@ BEGIN
     RETURN NEXT (2, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::honker.step_row;
   END IF;
   IF n > 0 THEN
-    RETURN QUERY SELECT * FROM honker.claim_lanes(queues, firsts, steps, w, at, until, n);
+    RETURN QUERY SELECT * FROM honker.claim_lanes(queues, firsts, steps, w, at, until, n, cardinality(acks) + cardinality(ids) = 0);
   END IF;
 END $$;

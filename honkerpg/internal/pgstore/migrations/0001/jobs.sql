@@ -30,8 +30,11 @@ CREATE INDEX job_claims ON honker.job (queue, lease_until) WHERE state = 1;
 -- Jobs that may have to be dead-lettered before their turn: those with a time to start by, and those without attempts.
 CREATE INDEX job_expires ON honker.job (queue, expires_at) WHERE state <> 1 AND expires_at IS NOT NULL;
 CREATE INDEX job_batch ON honker.job (batch, id) WHERE batch IS NOT NULL;
--- The jobs of a key that are claimed, that wait, and that are held, the last in their order.
-CREATE INDEX job_key ON honker.job (queue, key, state, priority DESC, run_at, id) WHERE key IS NOT NULL;
+-- The jobs of a key that are claimed, those that it holds in the order of claims, and all in the order of enqueues. The
+-- third condition of the last is true for every job: only a statement that names it may use the index.
+CREATE INDEX job_key_runs ON honker.job (queue, key) WHERE state = 1 AND key IS NOT NULL;
+CREATE INDEX job_key_held ON honker.job (queue, key, priority DESC, run_at, id) WHERE state = 2;
+CREATE INDEX job_key_first ON honker.job (queue, key, id) WHERE key IS NOT NULL AND id > 0;
 
 -- What changes while a job runs. It is apart, so that the job's row is not written anew.
 CREATE TABLE honker.side (
@@ -151,7 +154,9 @@ CREATE TABLE honker.token (
   batch bigint,
   waiter bigint,
   queue text COLLATE "C",           -- with key
-  key text COLLATE "C"
+  key text COLLATE "C",
+  due timestamptz,                  -- it waits until then
+  xact xid8 NOT NULL DEFAULT pg_current_xact_id() -- that has left it
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
 CREATE INDEX token_queue ON honker.token (queue) WHERE queue IS NOT NULL;
 CREATE INDEX token_link ON honker.token (id) WHERE queue IS NULL;

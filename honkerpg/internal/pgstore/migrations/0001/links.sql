@@ -98,8 +98,7 @@ RETURNS TABLE (id bigint, claimed boolean) LANGUAGE plpgsql SET enable_seqscan =
 DECLARE free boolean;
 BEGIN
   free := hand_over.due <= hand_over.now AND (expiry IS NULL OR expiry > hand_over.now) AND most > 0
-    AND NOT EXISTS (SELECT FROM honker.queue x WHERE x.queue = q AND (x.in_order
-      OR coalesce(x.running, x.per_key, x.rate_n, x.key_rate_n, x.keys_paused) IS NOT NULL
+    AND NOT EXISTS (SELECT FROM honker.queue x WHERE x.queue = q AND (x.limited
       OR x.paused_at IS NOT NULL AND (x.paused_until IS NULL OR x.paused_until > hand_over.now)))
     AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = 'honker.job'::regclass AND NOT tgisinternal AND tgname NOT LIKE 'honker\_%')
     AND NOT EXISTS (SELECT FROM unnest(others || q) o (queue) WHERE

@@ -80,12 +80,12 @@ BEGIN
 END $$;
 
 -- Publishes an event of a sent job, which gets its number after the commit.
-CREATE FUNCTION honker.tell(topic text, state text, event jsonb) RETURNS void LANGUAGE sql AS $$
+CREATE FUNCTION honker.tell(topic text, state text, event json) RETURNS void LANGUAGE sql AS $$
   INSERT INTO honker.pending (xid, created_at, message, topic, key, payload)
   SELECT pg_current_xact_id(), clock_timestamp(), false, tell.topic, tell.state, event::text WHERE tell.topic IS NOT NULL $$;
 
 -- Sends the outcome of a sent job to the places that its ReplyTo names.
-CREATE FUNCTION honker.reply(s honker.sent_job, outcome jsonb) RETURNS void LANGUAGE sql AS $$
+CREATE FUNCTION honker.reply(s honker.sent_job, outcome json) RETURNS void LANGUAGE sql AS $$
   INSERT INTO honker.job (queue, payload, max_attempts, run_at, created_at)
   SELECT s.reply_queue, outcome::text, 25, clock_timestamp(), clock_timestamp() WHERE s.reply_queue IS NOT NULL;
   SELECT honker.tell(s.reply_topic, outcome->>'state', outcome) $$;
@@ -100,7 +100,7 @@ BEGIN
     RETURN;
   END IF;
   UPDATE honker.sent_job x SET stop_at = at, held_until = held WHERE x.job_id = job RETURNING x.* INTO s;
-  PERFORM honker.reply(s, jsonb_build_object('id', job, 'state', 'stopped'));
+  PERFORM honker.reply(s, json_build_object('id', job, 'state', 'stopped'));
   RETURN QUERY SELECT l.id, l.queue, CASE WHEN l.state = 1 AND l.lease_until >= at THEN coalesce(l.worker, '') ELSE '' END
     FROM honker.job l WHERE l.id = ANY (live) ORDER BY l.id;
 END $$;
@@ -109,7 +109,7 @@ END $$;
 CREATE FUNCTION honker.end_stopped(job bigint, at timestamptz) RETURNS void LANGUAGE sql AS $$
   WITH ended AS (
     UPDATE honker.sent_job s SET held_until = NULL, ended_at = at WHERE s.job_id = job AND s.stop_at IS NOT NULL AND s.held_until IS NOT NULL RETURNING s.*)
-  SELECT honker.tell(e.events, 'stopped', jsonb_build_object('id', e.job_id, 'queue', e.queue, 'state', 'stopped')) FROM ended e $$;
+  SELECT honker.tell(e.events, 'stopped', json_build_object('id', e.job_id, 'queue', e.queue, 'state', 'stopped')) FROM ended e $$;
 
 -- A job was sent again by a requeue, claimed, or returned to its queue. The claim of a copy removes the others: run_id
 -- first, so that their ends are not the end of the job.
@@ -118,7 +118,7 @@ DECLARE s honker.sent_job; stage text := CASE WHEN NEW.state = 1 THEN 'started' 
 BEGIN
   UPDATE honker.sent_job x SET run_id = NEW.id, ended_at = NULL, started_at = CASE WHEN NEW.state = 1 THEN clock_timestamp() ELSE x.started_at END
   WHERE x.job_id = honker.sent_of(NEW.id) RETURNING x.* INTO s;
-  PERFORM honker.tell(s.events, stage, jsonb_build_object('id', s.job_id, 'queue', NEW.queue, 'state', stage, 'attempt', NEW.attempts));
+  PERFORM honker.tell(s.events, stage, json_build_object('id', s.job_id, 'queue', NEW.queue, 'state', stage, 'attempt', NEW.attempts));
   IF NEW.state = 1 THEN
     DELETE FROM honker.job j WHERE j.id <> NEW.id AND j.id IN (SELECT honker.live_copies(s.job_id));
   END IF;
@@ -139,25 +139,27 @@ BEGIN
   SELECT d.last_error INTO cause FROM honker.dead d WHERE d.id = OLD.id;
   died := FOUND;
   stage := CASE WHEN died THEN 'failed' WHEN s.stop_at IS NULL THEN 'finished' WHEN s.held_until IS NOT NULL THEN 'stopping' ELSE 'stopped' END;
-  PERFORM honker.tell(s.events, stage, jsonb_build_object('id', s.job_id, 'queue', OLD.queue, 'state', stage, 'attempt', OLD.attempts)
-    || CASE WHEN died THEN jsonb_build_object('error', cause) ELSE '{}' END);
   IF died THEN
-    PERFORM honker.reply(s, jsonb_build_object('id', s.job_id, 'state', stage, 'error', cause));
-  ELSIF s.stop_at IS NULL THEN
+    PERFORM honker.tell(s.events, stage, json_build_object('id', s.job_id, 'queue', OLD.queue, 'state', stage, 'attempt', OLD.attempts, 'error', cause));
+    PERFORM honker.reply(s, json_build_object('id', s.job_id, 'state', stage, 'error', cause));
+    RETURN NULL;
+  END IF;
+  PERFORM honker.tell(s.events, stage, json_build_object('id', s.job_id, 'queue', OLD.queue, 'state', stage, 'attempt', OLD.attempts));
+  IF stage = 'finished' THEN
     SELECT r.value INTO output FROM honker.result r WHERE r.job_id = OLD.id;
     IF FOUND THEN
-      PERFORM honker.reply(s, jsonb_build_object('id', s.job_id, 'state', stage, 'output', honker.json_or_text(output)));
+      PERFORM honker.reply(s, json_build_object('id', s.job_id, 'state', stage, 'output', honker.json_or_text(output)));
     END IF;
   END IF;
   RETURN NULL;
 END $$;
 
 -- A text as JSON, or as a string if it is none.
-CREATE FUNCTION honker.json_or_text(value text) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE FUNCTION honker.json_or_text(value text) RETURNS json LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
-  RETURN value::jsonb;
+  RETURN value::json;
 EXCEPTION WHEN others THEN
-  RETURN to_jsonb(value);
+  RETURN to_json(value);
 END $$;
 
 CREATE TRIGGER honker_sent_again AFTER INSERT ON honker.job FOR EACH ROW WHEN (NEW.sent) EXECUTE FUNCTION honker.sent_moved();

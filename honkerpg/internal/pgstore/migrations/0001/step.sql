@@ -7,7 +7,7 @@
 CREATE FUNCTION honker.ack(w text, at timestamptz, ids bigint[], nth bigint, q text, OUT gone bigint[], OUT linked boolean)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
-DECLARE later bigint[];
+DECLARE later bigint[]; keyed text[];
 BEGIN
   IF EXISTS (SELECT FROM honker.queue k WHERE k.done_count IS NOT NULL) THEN
     WITH ended AS (
@@ -21,7 +21,8 @@ BEGIN
     links AS (INSERT INTO honker.token (parent, batch) SELECT CASE WHEN e.awaited THEN e.id END, e.batch FROM ended e WHERE e.awaited OR e.batch IS NOT NULL),
     keys AS (INSERT INTO honker.token (queue, key) SELECT DISTINCT e.queue, e.key FROM ended e WHERE e.key IS NOT NULL)
     SELECT array_agg(e.id), coalesce(bool_or(e.awaited OR e.batch IS NOT NULL), false),
-      array_agg(e.id) FILTER (WHERE e.last_error IS NOT NULL OR e.base IS NOT NULL) INTO gone, linked, later FROM ended e;
+      array_agg(e.id) FILTER (WHERE e.last_error IS NOT NULL OR e.base IS NOT NULL),
+      array_agg(DISTINCT e.queue) FILTER (WHERE e.key IS NOT NULL) INTO gone, linked, later, keyed FROM ended e;
   ELSE
     WITH ended AS (
       DELETE FROM honker.job j WHERE j.id = ANY(ids) AND j.worker = w AND j.state + 0 = 1 AND j.lease_until >= at
@@ -30,7 +31,10 @@ BEGIN
     links AS (INSERT INTO honker.token (parent, batch) SELECT CASE WHEN e.awaited THEN e.id END, e.batch FROM ended e WHERE e.awaited OR e.batch IS NOT NULL),
     keys AS (INSERT INTO honker.token (queue, key) SELECT DISTINCT e.queue, e.key FROM ended e WHERE e.key IS NOT NULL)
     SELECT array_agg(e.id), coalesce(bool_or(e.awaited OR e.batch IS NOT NULL), false),
-      array_agg(e.id) FILTER (WHERE e.failed) INTO gone, linked, later FROM ended e;
+      array_agg(e.id) FILTER (WHERE e.failed), array_agg(DISTINCT e.queue) FILTER (WHERE e.key IS NOT NULL) INTO gone, linked, later, keyed FROM ended e;
+  END IF;
+  IF keyed IS NOT NULL THEN
+    PERFORM honker.drop_tokens(keyed);
   END IF;
   DELETE FROM honker.side s WHERE s.job_id = ANY(gone);
   IF later IS NOT NULL THEN
@@ -119,8 +123,21 @@ CREATE FUNCTION honker.drop_place(w text, job bigint, nth bigint) RETURNS void L
   WITH gone AS (DELETE FROM honker.place p WHERE p.job_id = job AND p.worker = w AND p.attempt = nth RETURNING p.queue, p.key)
   INSERT INTO honker.token (queue, key) SELECT g.queue, g.key FROM gone g WHERE g.key IS NOT NULL $$;
 
--- Pause a key, or its queue if k is NULL, without shortening a pause. The queue's row is locked first, so that two pauses
--- of keys count each other.
+-- Deletes tokens of the queues that have no limits: no claim takes them. A settlement leaves a token even so, because limits
+-- may be set before it commits. Tokens of this transaction stay, since claims that know limits may not have seen its
+-- settlements. They have seen those of committed transactions that this statement sees.
+CREATE FUNCTION honker.drop_tokens(queues text[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE q text;
+BEGIN
+  FOREACH q IN ARRAY queues LOOP
+    IF NOT EXISTS (SELECT FROM honker.queue x WHERE x.queue = q AND x.limited) THEN
+      DELETE FROM honker.token t WHERE t.id = ANY (ARRAY(SELECT l.id FROM honker.token l WHERE l.queue = q AND l.xact <> pg_current_xact_id()
+        AND NOT EXISTS (SELECT FROM honker.queue x WHERE x.queue = q AND x.limited) LIMIT 1000 FOR UPDATE SKIP LOCKED));
+    END IF;
+  END LOOP;
+END $$;
+
+-- Pause a key, or its queue if k is NULL, without shortening a pause.
 CREATE FUNCTION honker.slow_down(q text, k text, until timestamptz, why text, at timestamptz) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO honker.queue (queue) VALUES (q) ON CONFLICT DO NOTHING;
@@ -130,16 +147,72 @@ BEGIN
       reason = CASE WHEN honker.pauses(x.paused_at, x.paused_until, at) AND x.who IS NOT NULL THEN x.reason ELSE nullif(why, '') END,
       who = CASE WHEN honker.pauses(x.paused_at, x.paused_until, at) THEN x.who END
     WHERE x.queue = q AND NOT (honker.pauses(x.paused_at, x.paused_until, at) AND coalesce(x.paused_until >= until, true));
-    RETURN;
+  ELSIF NOT EXISTS (SELECT FROM honker.key x WHERE x.queue = q AND x.key = k
+      AND honker.pauses(x.paused_at, x.paused_until, at) AND coalesce(x.paused_until >= until, true)) THEN
+    PERFORM honker.pause_key(q, k, at, until, coalesce((SELECT x.reason FROM honker.key x WHERE x.queue = q AND x.key = k
+        AND honker.pauses(x.paused_at, x.paused_until, at) AND x.who IS NOT NULL), nullif(why, '')),
+      (SELECT x.who FROM honker.key x WHERE x.queue = q AND x.key = k AND honker.pauses(x.paused_at, x.paused_until, at)), at);
   END IF;
-  INSERT INTO honker.key AS x (queue, key, paused_at, paused_until, reason) VALUES (q, k, at, until, nullif(why, ''))
-  ON CONFLICT (queue, key) DO UPDATE SET paused_until = until,
-    paused_at = CASE WHEN honker.pauses(x.paused_at, x.paused_until, at) THEN x.paused_at ELSE at END,
-    reason = CASE WHEN honker.pauses(x.paused_at, x.paused_until, at) AND x.who IS NOT NULL THEN x.reason ELSE excluded.reason END,
-    who = CASE WHEN honker.pauses(x.paused_at, x.paused_until, at) THEN x.who END
-  WHERE NOT (honker.pauses(x.paused_at, x.paused_until, at) AND coalesce(x.paused_until >= until, true));
-  UPDATE honker.queue x SET keys_paused = (SELECT count(*) FROM honker.key y WHERE y.queue = q AND y.paused_at IS NOT NULL) WHERE x.queue = q;
 END $$;
+
+-- Pause a key, or replace its pause, which keeps its start. It returns whether the key was paused. The queue's row is
+-- locked first, so that changes of its keys count each other.
+CREATE FUNCTION honker.pause_key(q text, k text, since timestamptz, until timestamptz, why text, by text, at timestamptz) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE old honker.key;
+BEGIN
+  INSERT INTO honker.queue (queue) VALUES (q) ON CONFLICT DO NOTHING;
+  PERFORM FROM honker.queue x WHERE x.queue = q FOR UPDATE;
+  SELECT * INTO old FROM honker.key x WHERE x.queue = q AND x.key = k;
+  IF honker.pauses(old.paused_at, old.paused_until, at) THEN
+    since := old.paused_at;
+  END IF;
+  INSERT INTO honker.key AS x (queue, key, paused_at, paused_until, reason, who) VALUES (q, k, since, until, why, by)
+  ON CONFLICT (queue, key) DO UPDATE SET paused_at = excluded.paused_at, paused_until = excluded.paused_until, reason = excluded.reason,
+    who = excluded.who, over = false;
+  IF NOT FOUND THEN
+    RETURN NULL;
+  END IF;
+  IF old.queue IS NULL THEN
+    UPDATE honker.queue x SET keys_paused = coalesce(x.keys_paused, 0) + 1 WHERE x.queue = q;
+  END IF;
+  RETURN honker.pauses(old.paused_at, old.paused_until, at);
+END $$;
+
+-- End the pause of a key, or only delete it if it is over. It returns whether there was one. If the queue has no other
+-- limits on keys, its claims would not look at tokens, so the jobs are fitted.
+CREATE FUNCTION honker.resume_key(q text, k text, at timestamptz, if_over boolean) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE old honker.key;
+BEGIN
+  PERFORM FROM honker.queue x WHERE x.queue = q FOR UPDATE;
+  DELETE FROM honker.key x WHERE x.queue = q AND x.key = k AND (NOT if_over OR x.paused_until <= at) RETURNING * INTO old;
+  IF NOT FOUND THEN
+    RETURN NULL;
+  END IF;
+  UPDATE honker.queue x SET keys_paused = nullif(x.keys_paused - 1, 0),
+    fit_key = CASE WHEN x.keys_paused = 1 AND NOT x.in_order AND coalesce(x.per_key, x.key_rate_n) IS NULL THEN '' ELSE x.fit_key END
+  WHERE x.queue = q;
+  INSERT INTO honker.token (queue, key) VALUES (q, k);
+  RETURN honker.pauses(old.paused_at, old.paused_until, at);
+END $$;
+
+-- Delete pauses that are over, and starts that no longer count. It returns the number of pauses.
+CREATE FUNCTION honker.end_pauses(at timestamptz, most bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE ended bigint; k record;
+BEGIN
+  UPDATE honker.queue x SET paused_at = NULL, paused_until = NULL, reason = NULL, who = NULL
+  WHERE x.queue = ANY (ARRAY(SELECT l.queue FROM honker.queue l WHERE l.paused_until <= at LIMIT most FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS ended = ROW_COUNT;
+  FOR k IN SELECT x.queue, x.key FROM honker.key x WHERE x.paused_until <= at ORDER BY x.queue, x.key LIMIT most LOOP
+    ended := ended + (honker.resume_key(k.queue, k.key, at, true) IS NOT NULL)::int;
+  END LOOP;
+  DELETE FROM honker.starts s WHERE s.ctid = ANY (ARRAY(SELECT l.ctid FROM honker.starts l WHERE honker.is_idle(l, at) LIMIT most FOR UPDATE SKIP LOCKED));
+  RETURN ended;
+END $$;
+
+-- Whether recorded starts no longer count, and no held job waits for the next one.
+CREATE FUNCTION honker.is_idle(s honker.starts, at timestamptz) RETURNS boolean LANGUAGE sql STABLE AS $$
+  SELECT coalesce(s.tat <= at, true) AND s.next_at IS NULL OR NOT EXISTS (SELECT FROM honker.queue x WHERE x.queue = s.queue
+    AND s.turn = CASE s.key WHEN '' THEN x.rate_turn ELSE x.key_rate_turn END) $$;
 
 -- Whether a pause is in effect.
 CREATE FUNCTION honker.pauses(since timestamptz, until timestamptz, at timestamptz) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$

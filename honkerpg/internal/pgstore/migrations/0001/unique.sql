@@ -98,7 +98,7 @@ BEGIN
       -- Attempts stay, because they fence claims.
       UPDATE honker.job j SET payload = x.payload, priority = place.priority, expires_at = expiry, max_attempts = j.attempts + most,
         run_at = least(due, u.first_at + max_delay), headers = place.headers, worker = NULL,
-        state = CASE WHEN waits THEN 3 WHEN j.state = 1 THEN 0 ELSE j.state END, awaited = j.awaited OR waits
+        state = CASE WHEN waits OR j.state = 3 THEN 3 ELSE 0 END, awaited = j.awaited OR waits
       WHERE j.id = placed;
       DELETE FROM honker.side s WHERE s.job_id = placed;
       PERFORM honker.link(ARRAY[placed], parents, batches, even_if_dead, 0);
