@@ -3,6 +3,7 @@ package storetest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -283,9 +284,19 @@ func explainAgrees(t *testing.T, open func(t *testing.T) *Fixture, limited bool)
 		var limits row.QueueLimits
 		if limited {
 			limits = row.QueueLimits{Running: random.Int64N(4), PerKey: random.Int64N(3), InOrder: random.IntN(3) == 0}
+			if random.IntN(4) == 0 {
+				limits.Rate = row.StartRate{N: 1, Per: time.Minute, Burst: 2 + random.Int64N(3)}
+			}
+			if random.IntN(4) == 0 {
+				limits.KeyRate = row.StartRate{N: 1, Per: time.Minute, Burst: 1 + random.Int64N(2)}
+			}
 		}
 		d.mustWrite(t, func(ctx context.Context, q engine.Querier) error {
 			_, err := d.Stores.Limits.Set(ctx, q, "mails", limits)
+			if limited && random.IntN(6) == 0 {
+				_, pauseErr := d.Stores.Pauses.Set(ctx, q, "mails", "k", row.Pause{Since: start}, start)
+				err = errors.Join(err, pauseErr)
+			}
 			return err
 		})
 		var ids []int64
@@ -346,5 +357,5 @@ func explainAgrees(t *testing.T, open func(t *testing.T) *Fixture, limited bool)
 func opsInTurn(ex *row.Explained) bool {
 	s, waits := ex.Forecast, ex.Job.State == row.Held && !ex.Freed && !ex.Side.Held
 	due := ex.Job.State != "processing" && !ex.Job.RunAt.After(start) && !waits
-	return due && !s.QueueFull && !s.KeyFull && s.First == 0 && s.KeyPause == nil && ex.Queue.Pause == nil
+	return due && !s.QueueFull && !s.RateSpent && !s.KeyFull && s.KeyStart.IsZero() && s.First == 0 && s.KeyPause == nil && ex.Queue.Pause == nil
 }
