@@ -413,7 +413,7 @@ func TestAfter_Unique_Replaced(t *testing.T) {
 	before := testkit.Dump(t, db.SQL())
 	_, err := q.Enqueue(ctx, 6, replace, honker.After(d))
 	require.ErrorIs(t, err, honker.ErrInvalid)
-	require.ErrorContains(t, err, fmt.Sprintf("job %d already waits for job %d", d, a))
+	require.ErrorContains(t, err, fmt.Sprintf("job %d already waits for", d))
 	require.Equal(t, before, testkit.Dump(t, db.SQL()))
 	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := q.EnqueueTx(ctx, tx, 6, replace, honker.After(d))

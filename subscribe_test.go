@@ -315,6 +315,7 @@ func TestSubscribe_Close(t *testing.T) {
 
 // A replaced file ends subscribers and reads.
 func TestSubscribe_FileReplaced(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
 	db, err := honker.Open(context.Background(), path, &honker.Options{Logger: slog.New(slog.DiscardHandler)})

@@ -181,6 +181,7 @@ func TestUnique_UntilStarted(t *testing.T) {
 
 // A claim by another binding also counts as the first claim.
 func TestUnique_UntilStarted_Binding(t *testing.T) {
+	testkit.FileOnly(t)
 	db, other := testkit.OpenWithBinding(t)
 	q := honker.NewQueue[int](db, "jobs", nil)
 	started := honker.Unique("k", &honker.Uniqueness{Until: honker.UntilStarted})

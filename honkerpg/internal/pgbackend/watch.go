@@ -20,6 +20,7 @@ type poller struct {
 	events  wake.Events
 	wake    chan struct{}
 	end     chan struct{}
+	once    sync.Once
 	mu      sync.Mutex
 	n       int
 	running bool
@@ -70,7 +71,7 @@ func (w *poller) Committed() {
 func (w *poller) Raise(wake.Signals) { w.Committed() }
 func (w *poller) WakeAt(time.Time)   {}
 func (w *poller) Close() error {
-	close(w.end)
+	w.once.Do(func() { close(w.end) })
 	w.done.Wait()
 	return nil
 }
