@@ -96,7 +96,7 @@ func (o *Options) check() error {
 	case o.OnConnect != nil:
 		return fmt.Errorf("%w: OnConnect is for files; set AfterConnect of a pgxpool.Config and use Attach", engine.ErrUnsupported)
 	case o.LegacyMessages:
-		return fmt.Errorf("%w: LegacyMessages is for files that other bindings share", engine.ErrUnsupported)
+		return fmt.Errorf("%w: LegacyMessages is for files that other bindings share; do not set it", engine.ErrUnsupported)
 	case o.NoListen && o.ListenDSN != "":
 		return fmt.Errorf("%w: NoListen and ListenDSN exclude each other", engine.ErrInvalid)
 	}

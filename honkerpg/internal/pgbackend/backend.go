@@ -22,7 +22,7 @@ import (
 // Options configures a Backend. Fields without a comment on their zero value are required.
 type Options struct {
 	Schema      pgsql.Schema
-	BusyTimeout time.Duration // maximum time that Write waits for other transactions
+	BusyTimeout time.Duration // how long a call tries again because of other transactions or a lost connection
 	Logger      *slog.Logger
 
 	Pool   *sql.DB        // for honker's own statements
@@ -327,7 +327,7 @@ func (b *Backend) CheckTx(ctx context.Context, tx row.Querier, committed map[any
 	case err != nil:
 		return false, b.explain(err)
 	case where != b.where:
-		return false, fmt.Errorf("%w: the transaction is of another database than %s", engine.ErrInvalid, b.name)
+		return false, fmt.Errorf("%w: the transaction belongs to another database than %s", engine.ErrInvalid, b.name)
 	}
 	return false, nil
 }
