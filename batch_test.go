@@ -255,7 +255,7 @@ func TestAfter_EachAck(t *testing.T) {
 			return err
 		},
 		"SQL function": func(j *honker.Job[int]) error {
-			if !testkit.AsFile("bindings in other languages") {
+			if !testkit.AsFile("bindings in other languages, SQL functions") {
 				return j.Ack(ctx)
 			}
 			_, err := db.SQL().ExecContext(ctx, `SELECT honker_ack(?, 'w')`, j.ID)

@@ -162,7 +162,7 @@ func TestNotify_Tx_HeardAtCommit(t *testing.T) {
 	notify(testkit.ErrCause)
 	id := notify(nil)
 	after := testkit.Notify(t, db, "news", "after")
-	if !testkit.AsFile("PublishTx and NotifyTx return") {
+	if !testkit.AsFile("PublishTx, NotifyTx and a relay's SendTx return") {
 		require.Zero(t, id)
 		id = after - 1
 	}
@@ -422,7 +422,7 @@ func TestNotify_Reserved(t *testing.T) {
 	_, err := db.Notify(t.Context(), channel, 1)
 	require.ErrorContains(t, err, "Observer")
 	l := testkit.Listen(t, db, channel)
-	if !testkit.AsFile("bindings in other languages") {
+	if !testkit.AsFile("bindings in other languages, SQL functions") {
 		return
 	}
 	var id int64

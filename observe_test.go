@@ -236,7 +236,7 @@ func TestObserver_Publish(t *testing.T) {
 		{Topic: "orders", First: 302, Last: 302, Tx: true},
 		{Topic: "orders", First: 303, Last: 304, Tx: true},
 	}
-	if !testkit.AsFile("PublishTx and NotifyTx return") {
+	if !testkit.AsFile("PublishTx, NotifyTx and a relay's SendTx return") {
 		want[2].First, want[2].Last, want[3].First, want[3].Last = 0, 0, 0, 0
 	}
 	mu.Lock()
@@ -679,7 +679,7 @@ func TestObserver_Begin(t *testing.T) {
 	require.ErrorIs(t, all[2].end.Err, honker.ErrInvalid)
 	all[2].end.Err = nil
 	published := observe.OperationEnd{First: 1, Last: 1}
-	if !testkit.AsFile("PublishTx and NotifyTx return") {
+	if !testkit.AsFile("PublishTx, NotifyTx and a relay's SendTx return") {
 		published = observe.OperationEnd{}
 	}
 	require.Equal(t, []told{

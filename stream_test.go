@@ -547,7 +547,7 @@ func TestStream_PublishMany_Concurrent(t *testing.T) {
 				first, err = s.Publish(ctx, batch[0])
 				last = first
 			case 2:
-				if !testkit.AsFile("PublishTx and NotifyTx return") {
+				if !testkit.AsFile("PublishTx, NotifyTx and a relay's SendTx return") {
 					first, last, err = s.PublishMany(ctx, batch)
 					break
 				}
@@ -689,7 +689,7 @@ func TestStream_PublishTx_AtCommit(t *testing.T) {
 			require.NoError(t, err)
 			first, last, err := s.PublishManyTx(ctx, tx, make([]int, 300))
 			require.NoError(t, err)
-			if testkit.AsFile("PublishTx and NotifyTx return") {
+			if testkit.AsFile("PublishTx, NotifyTx and a relay's SendTx return") {
 				require.Equal(t, []int64{one + 1, one + 300}, []int64{first, last})
 			} else {
 				require.Equal(t, []int64{0, 0, 0}, []int64{one, first, last})
