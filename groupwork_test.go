@@ -50,7 +50,7 @@ func TestGroup_Work_Once(t *testing.T) {
 	s := stocked(t, db, events/2)
 	var mu sync.Mutex
 	var seen []int
-	for i, db := range []*honker.DB{db, db, honkertest.OpenFile(t, path, nil), testkit.Attach(t, path)} {
+	for i, db := range []*honker.DB{db, db, honkertest.OpenFile(t, path, nil), testkit.Attach(t, path, nil)} {
 		stop := workGroup(t, testkit.MemberGroup(db, time.Minute), func(_ context.Context, d *honker.Delivery[int]) error {
 			mu.Lock()
 			defer mu.Unlock()

@@ -106,7 +106,7 @@ func TestDB_Close_ErrClosed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file.db")
 	opened, err := honker.Open(context.Background(), path, nil)
 	require.NoError(t, err)
-	attached := testkit.Attach(t, path)
+	attached := testkit.Attach(t, path, nil)
 	for name, db := range map[string]*honker.DB{"opened": opened, "attached": attached} {
 		tx, err := testkit.OpenPool(t, path).BeginTx(context.Background(), nil)
 		require.NoError(t, err)

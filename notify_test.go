@@ -520,7 +520,7 @@ func TestNotify_Legacy_Heard(t *testing.T) {
 	sender, err := honker.Open(ctx, path, &honker.Options{LegacyMessages: true})
 	require.NoError(t, err)
 	defer sender.Close()
-	for _, reader := range []*honker.DB{sender, testkit.Attach(t, path)} {
+	for _, reader := range []*honker.DB{sender, testkit.Attach(t, path, nil)} {
 		l := testkit.Listen(t, reader, "honker:jobs", "honker:stream:orders")
 		testkit.Enqueue(t, honker.NewQueue[int](sender, "jobs", nil), 1)
 		n, err := l.Next(ctx)

@@ -234,7 +234,7 @@ func TestDB_FileReplaced(t *testing.T) {
 		},
 		"attached": func(t testing.TB, path string) *honker.DB {
 			testkit.MakeFile(t, path)
-			return testkit.Attach(t, path)
+			return testkit.Attach(t, path, nil)
 		},
 	}
 	strike := map[string]func(testing.TB, string){
@@ -323,7 +323,7 @@ func TestTx_OtherFile(t *testing.T) {
 	ctx := context.Background()
 	path1, db1 := testkit.OpenShared(t)
 	path2, db2 := testkit.OpenShared(t)
-	attached := testkit.Attach(t, path1)
+	attached := testkit.Attach(t, path1, nil)
 	for _, db := range []*honker.DB{db1, attached} {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		begin := func(pool *sql.DB) *sql.Tx {

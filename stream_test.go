@@ -408,7 +408,7 @@ func TestConsumer_Lag_Filtered(t *testing.T) {
 	testkit.Take(t, honker.NewStream[int](db, "o*", nil), "all", nil, 1)
 	testkit.Take(t, honker.NewStream[int](db, "o*", nil), "filtered", filtered, 1)
 	other := honkertest.OpenFile(t, path, nil) // knows only the contents of the file
-	for _, db := range []*honker.DB{db, other, testkit.Attach(t, path)} {
+	for _, db := range []*honker.DB{db, other, testkit.Attach(t, path, nil)} {
 		require.Equal(t, map[string]int64{"all": 45, "filtered": 7}, lags(db, "orders"))
 		require.Equal(t, map[string]int64{"all": 79, "filtered": 39}, lags(db, "o*"))
 	}

@@ -761,7 +761,7 @@ func TestTxForm_Attached(t *testing.T) {
 	for name, f := range operatorForms() {
 		path, db := testkit.OpenShared(t)
 		stockForForms(t, db)
-		attached := testkit.Attach(t, path)
+		attached := testkit.Attach(t, path, nil)
 		tx, err := attached.SQL().BeginTx(t.Context(), nil)
 		require.NoError(t, err)
 		_, err = tx.Exec(`UPDATE _honkerx_meta SET value = value`)

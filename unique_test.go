@@ -38,7 +38,7 @@ func requireSound(t testing.TB, db *honker.DB) {
 // Of many simultaneous enqueues with the same key through several handles, exactly one adds a job.
 func TestUnique_Race_OneJob(t *testing.T) {
 	path, db := testkit.OpenShared(t)
-	dbs := []*honker.DB{db, honkertest.OpenFile(t, path, nil), testkit.Attach(t, path)}
+	dbs := []*honker.DB{db, honkertest.OpenFile(t, path, nil), testkit.Attach(t, path, nil)}
 	var mu sync.Mutex
 	for round := range 20 {
 		key := fmt.Sprint("key", round)

@@ -30,7 +30,7 @@ func OpenShared(t testing.TB) (string, *honker.DB) {
 // openPool and attach replace the functions with these names on another database. Bubbles use the file.
 var (
 	openPool func(path string) (*sql.DB, error)
-	attach   func(t testing.TB, path string) *honker.DB
+	attach   func(t testing.TB, path string, opts *honker.Options) *honker.DB
 )
 
 // OpenPool opens a pool as an application would. It does not set a journal mode.
@@ -49,12 +49,12 @@ func OpenPool(t testing.TB, path string) *sql.DB {
 }
 
 // Attach opens a pool as an application would and attaches honker to it.
-func Attach(t testing.TB, path string) *honker.DB {
+func Attach(t testing.TB, path string, opts *honker.Options) *honker.DB {
 	t.Helper()
 	if attach != nil && !wake.InBubble() {
-		return attach(t, path)
+		return attach(t, path, opts)
 	}
-	db, err := honker.Attach(context.Background(), OpenPool(t, path), nil)
+	db, err := honker.Attach(context.Background(), OpenPool(t, path), opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) }) // runs before the pool is closed
 	return db

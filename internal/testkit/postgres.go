@@ -83,14 +83,17 @@ func poolOf(path string) (*sql.DB, error) {
 }
 
 // attachTo is Attach for a schema.
-func attachTo(t testing.TB, path string) *honker.DB {
+func attachTo(t testing.TB, path string, opts *honker.Options) *honker.DB {
 	t.Helper()
 	name, err := server.make(path)
 	require.NoError(t, err)
 	pool, err := pgxpool.New(context.Background(), dsnOf(name))
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	db, err := honkerpg.Attach(context.Background(), pool, &honkerpg.Options{Schema: schema})
+	if opts == nil {
+		opts = new(honker.Options)
+	}
+	db, err := honkerpg.Attach(context.Background(), pool, &honkerpg.Options{Options: *opts, Schema: schema})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) }) // runs before the pool is closed
 	return db
