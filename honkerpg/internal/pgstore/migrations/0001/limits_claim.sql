@@ -117,13 +117,19 @@ END $$;
 
 -- Prepare claims of a queue with limits: take its lock until the end of the transaction, dead-letter what has expired, and
 -- let held jobs go. A row with the bit 8 says that there may be more to do, and the bit 16 that another claim has the lock.
-CREATE FUNCTION honker.begin_limited(q text, at timestamptz) RETURNS SETOF honker.step_row LANGUAGE plpgsql AS $$
+-- It tries to get the lock tries times, a millisecond apart. To wait for the lock instead would make the next claim start
+-- with an old snapshot, and keep dead rows from being removed.
+CREATE FUNCTION honker.begin_limited(q text, at timestamptz, tries int) RETURNS SETOF honker.step_row LANGUAGE plpgsql AS $$
 DECLARE x honker.queue; more boolean := false;
 BEGIN
-  IF NOT pg_try_advisory_xact_lock(1751085683, honker.limits_lock(q)) THEN
-    RETURN NEXT (2, 24, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::honker.step_row;
-    RETURN;
-  END IF;
+  WHILE NOT pg_try_advisory_xact_lock(1751085683, honker.limits_lock(q)) LOOP
+    tries := tries - 1;
+    IF tries <= 0 THEN
+      RETURN NEXT (2, 24, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::honker.step_row;
+      RETURN;
+    END IF;
+    PERFORM pg_sleep(0.001);
+  END LOOP;
   SELECT * INTO x FROM honker.queue k WHERE k.queue = q; -- a snapshot after the lock
   IF x.keyed AND EXISTS (SELECT FROM honker.job j WHERE j.queue = q AND j.state <> 1 AND j.expires_at <= at) THEN
     RETURN QUERY SELECT 3, b.id, b.queue, b.worker, NULL::bigint, NULL::timestamptz, b.attempts, NULL::bigint, NULL::timestamptz,
