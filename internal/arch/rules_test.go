@@ -11,12 +11,13 @@ import (
 type rule func(source) []string
 
 var rules = map[string]rule{
-	"imports": importFaults,
-	"sql":     sqlFaults,
-	"files":   fileFaults,
-	"clock":   clockFaults,
-	"exports": exportFaults,
-	"marks":   markFaults,
+	"imports":  importFaults,
+	"sql":      sqlFaults,
+	"files":    fileFaults,
+	"clock":    clockFaults,
+	"exports":  exportFaults,
+	"marks":    markFaults,
+	"postgres": pgFaults,
 }
 
 const (
@@ -79,7 +80,7 @@ var nestedMayImport = map[string][]string{
 	"honkerpg":   {"internal/engine", "internal/pgcluster", "internal/row", "internal/wake"},
 	"honkerprom": {"admin"},
 	"tests":      {"internal/sqlite", "internal/testkit", "admin", "dispatch", "inbox", "relay", "ui"},
-	"bench":      {"internal/testkit", "admin", "dispatch", "relay", "ui"},
+	"bench":      {"internal/pgcluster", "internal/testkit", "admin", "dispatch", "honkerpg", "relay", "ui"},
 	"examples":   {"honkerpg", "honkerprom"},
 	"ui":         {"admin"},
 }

@@ -28,6 +28,8 @@ CREATE TABLE honker.queue (
   limited boolean NOT NULL GENERATED ALWAYS AS (in_order OR fit_key IS NOT NULL
     OR coalesce(running, per_key, rate_n, key_rate_n, keys_paused) IS NOT NULL) STORED
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
+-- Few queues keep done jobs. Each ack asks whether any does.
+CREATE INDEX queue_done ON honker.queue (queue) WHERE done_count IS NOT NULL;
 
 -- Pauses of keys. A pause that has ended stays until a sweep.
 CREATE TABLE honker.key (
