@@ -134,7 +134,8 @@ func (q *Queue[T]) Claim(ctx context.Context, worker string, n int) ([]*Job[T], 
 	return jobs, nil
 }
 
-// claim reads before it takes the write lock, so that idle workers do not block writers.
+// claim reads a file before it takes the write lock, so that idle workers do not block writers. On a server, where they
+// block nobody, the read would be a round trip more.
 func (q *queue) claim(ctx context.Context, worker string, n int) ([]*row.Job, error) {
 	if q.err != nil {
 		return nil, q.err
@@ -148,9 +149,11 @@ func (q *queue) claim(ctx context.Context, worker string, n int) ([]*row.Job, er
 	if err := q.db.engine.UsableToWrite(ctx, ""); err != nil {
 		return nil, err
 	}
-	ready, err := q.source.Ready(ctx)
-	if err != nil || !ready {
-		return nil, err
+	if !q.db.engine.Stores.Single {
+		ready, err := q.source.Ready(ctx)
+		if err != nil || !ready {
+			return nil, err
+		}
 	}
 	op := q.source.NewClaim(worker, n, q.opts.Lease)
 	if err := q.db.engine.Write(ctx, "", op); err != nil {

@@ -27,6 +27,7 @@ type task struct {
 	Queues     int           // queues per database, for "crowd"; number of actors, for "actors"
 	Listeners  int           // per database
 	Goroutines int           // of "enqueue"; pool size of "tenants", or 0 for no pool
+	Gate       bool          // of "enqueue" and "drain" on a server: wait for the parent
 	Length     time.Duration // duration of the measurement
 }
 
@@ -65,7 +66,7 @@ func (t task) run(ctx context.Context) error {
 	case "reads":
 		return t.reads(ctx)
 	}
-	for _, c := range append(contestants(), pollers()...) {
+	for _, c := range t.contestants() {
 		if c.Name != t.Contestant {
 			continue
 		}
@@ -86,6 +87,8 @@ func (t task) run(ctx context.Context) error {
 			return t.deliver(ctx, c)
 		case "haul":
 			return t.haul(ctx, c)
+		case "drain":
+			return t.drain(ctx, c)
 		case "actors":
 			return t.actors(ctx)
 		case "tenants":
@@ -93,6 +96,14 @@ func (t task) run(ctx context.Context) error {
 		}
 	}
 	return fmt.Errorf("no child does %q for %q", t.Do, t.Contestant)
+}
+
+// contestants returns those among which the task's is named.
+func (t task) contestants() []Contestant {
+	if t.Durability.onPostgres() {
+		return postgresContestants()
+	}
+	return append(contestants(), pollers()...)
 }
 
 // child is a child process as seen by its parent.

@@ -22,6 +22,7 @@ type Machine struct {
 
 var interesting = []string{
 	"modernc.org/sqlite", "modernc.org/libc", "github.com/riverqueue/river", "github.com/riverqueue/river/riverdriver/riversqlite",
+	"github.com/riverqueue/river/riverdriver/riverpgxv5", "github.com/jackc/pgx/v5",
 	"github.com/mikestefanello/backlite", "maragu.dev/goqite", "github.com/hibiken/asynq", "github.com/nats-io/nats.go",
 }
 

@@ -20,7 +20,11 @@ func main() {
 	asChild()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	context.AfterFunc(ctx, stop) // a second signal kills the program
-	os.Exit(run(ctx, os.Args[1:], os.Stderr))
+	code := run(ctx, os.Args[1:], os.Stderr)
+	if err := stopPostgres(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+	}
+	os.Exit(code)
 }
 
 // config holds the values of the flags.
@@ -49,7 +53,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	var c config
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&c.suite, "suite", "all", "`suites`: all, or some of enqueue,work,wake,flat,idle,stream,contention,crowd,neighbours,relay,pool,lanes,dispatch")
+	f.StringVar(&c.suite, "suite", "all", "`suites`: all, or some of enqueue,work,wake,flat,idle,stream,contention,crowd,neighbours,relay,pool,lanes,dispatch,postgres")
 	f.StringVar(&c.cases, "case", "", "only the cases with that `text` in their names")
 	f.StringVar(&c.only, "only", "", "`contestants` by name, separated by commas (default: all)")
 	f.DurationVar(&c.length, "for", time.Minute, "how long to measure per suite; what has to be prepared comes on top")
@@ -136,10 +140,25 @@ func (c config) measure(ctx context.Context, stderr io.Writer) (*Results, error)
 	return results, err
 }
 
+// durability describes the settings of the suites.
+func durability(chosen []Suite) string {
+	texts := map[bool]string{
+		false: "WAL; synchronous=NORMAL, and FULL where a table says so",
+		true:  "PostgreSQL as initdb makes it, with fsync and synchronous_commit on, unless a table says off",
+	}
+	var all []string
+	for _, s := range chosen {
+		if text := texts[s.Cases[0].Durability.onPostgres()]; !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
 func (c config) header(chosen []Suite) Header {
 	h := Header{
 		Machine: thisMachine(), Began: time.Now().UTC(), For: c.length.String(), Rounds: c.rounds, Scale: c.scale, Seed: c.seed,
-		Durability: "WAL; synchronous=NORMAL, and FULL where a table says so", Skipped: absent(),
+		Durability: durability(chosen), Skipped: absent(),
 	}
 	for _, s := range chosen {
 		for _, one := range s.contestants(c.only) {

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -18,7 +19,13 @@ import (
 
 func TestMain(m *testing.M) {
 	asChild()
-	os.Exit(m.Run())
+	postgresSettings = append(postgresSettings, "fsync = off") // numbers do not matter
+	code := m.Run()
+	if err := stopPostgres(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 // TestBench_Suites runs every suite briefly. Each table must have a row per contestant, with
@@ -27,13 +34,19 @@ func TestBench_Suites(t *testing.T) {
 	for _, s := range suites() {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
-			if slices.Contains([]string{"idle", "crowd", "pool", "dispatch"}, s.Name) && runtime.GOOS != "linux" {
+			if slices.Contains([]string{"idle", "crowd", "pool", "dispatch", "postgres"}, s.Name) && runtime.GOOS != "linux" {
 				t.Skip("only Linux tells what another process costs")
 			}
 			r := Runner{Rounds: 2, For: time.Millisecond, Scale: 0.001, Bound: 50 * time.Millisecond, Fewest: 1, Hasty: true,
 				Dir: t.TempDir(), Progress: io.Discard}
-			if s.Name == "wake" || s.Name == "crowd" { // River's polls take seconds
+			if s.Name == "postgres" && postgresVersion() == "" {
+				t.Skip("PostgreSQL is not installed")
+			}
+			if slices.Contains([]string{"wake", "crowd", "postgres"}, s.Name) { // River's polls and new databases take seconds
 				r.Rounds = 1
+			}
+			if s.Name == "postgres" { // each turn makes a database
+				s.Cases = slices.DeleteFunc(s.Cases, func(c Case) bool { return c.Durability == Asynchronous })
 			}
 			if s.Name == "crowd" { // its processes are slow to start
 				s.Cases = slices.DeleteFunc(s.Cases, func(c Case) bool {
@@ -182,7 +195,7 @@ func TestBench_Lowest(t *testing.T) {
 	}
 	for ours, want := range map[float64]bool{1: true, 2: true, 2.5: false} {
 		r := &Results{Tables: []Table{{Suite: "wake", Rows: []Row{row(ceilingName, 0), row(honkerName, ours), row("backlite", 2)}}}}
-		_, met := lowest("wake", 0)(r)
+		_, met := lowest("wake", "", 0)(r)
 		require.Equal(t, want, met, ours)
 	}
 }

@@ -121,6 +121,9 @@ func absent() []Skip {
 			skips = append(skips, Skip{s.name, s.program + " is not installed"})
 		}
 	}
+	if postgresVersion() == "" {
+		skips = append(skips, Skip{"honkerpg and River on PostgreSQL", "the server is not installed"})
+	}
 	return skips
 }
 
@@ -130,6 +133,9 @@ func serverVersions() (out []string) {
 		if text, err := exec.Command(program, "--version").Output(); err == nil {
 			out = append(out, strings.TrimSpace(string(text)))
 		}
+	}
+	if version := postgresVersion(); version != "" {
+		out = append(out, version)
 	}
 	return out
 }

@@ -262,6 +262,11 @@ func (t task) enqueue(ctx context.Context, c Contestant) error {
 	}
 	defer q.Close()
 	fmt.Println("READY")
+	if t.Gate {
+		if err := passGate(q.SQL()); err != nil {
+			return err
+		}
+	}
 	began := time.Now()
 	o := startEnqueues(context.Background(), q, t.Goroutines)
 	<-ctx.Done()

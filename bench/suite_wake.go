@@ -72,6 +72,11 @@ type start struct {
 	at time.Time
 }
 
+// since returns the time from t to the start by the clock that all processes share.
+func (s start) since(t time.Time) time.Duration {
+	return time.Unix(0, s.at.UnixNano()).Sub(time.Unix(0, t.UnixNano()))
+}
+
 func startWaker(ctx context.Context, t *Turn, q Queue, path string, processes int) (*waker, error) {
 	w := &waker{started: make(chan start, 64)}
 	if processes == 1 {
@@ -116,20 +121,28 @@ func (t task) work(ctx context.Context, c Contestant) error {
 	return q.Work(ctx, wakeWorkers, func(n int64) { fmt.Println(n, time.Now().UnixNano()) })
 }
 
-// wakes takes samples, with pauses of at least 2 ms between them.
+// wakes takes samples of the time from the call of an enqueue to the start of the handler.
 func wakes(ctx context.Context, t *Turn, q Queue, w *waker) (took latencies, err error) {
-	if _, err := wake(ctx, q, w, 0); err != nil { // wait until the worker is running
-		return nil, err
+	took, _, err = starts(ctx, t, q, w)
+	return took, err
+}
+
+// starts takes samples, with pauses of at least 2 ms between them. They begin with the call of an enqueue, and with its
+// return.
+func starts(ctx context.Context, t *Turn, q Queue, w *waker) (call, commit latencies, err error) {
+	if _, _, err := wake(ctx, q, w, 0); err != nil { // wait until the worker is running
+		return nil, nil, err
 	}
-	for began := time.Now(); time.Since(began) < t.Length || len(took) < t.Fewest; {
+	for began := time.Now(); time.Since(began) < t.Length || len(call) < t.Fewest; {
 		t.pause()
-		d, err := wake(ctx, q, w, int64(len(took)+1))
+		sinceCall, sinceCommit, err := wake(ctx, q, w, int64(len(call)+1))
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		took.add(d)
+		call.add(sinceCall)
+		commit.add(max(0, sinceCommit))
 	}
-	return took, nil
+	return call, commit, nil
 }
 
 // pause lets workers go to sleep. Its length is random to avoid sampling in phase with polls.
@@ -137,23 +150,25 @@ func (t *Turn) pause() {
 	time.Sleep(2*time.Millisecond + time.Duration(t.Rand.Int64N(int64(max(10*time.Millisecond, t.Poll)))))
 }
 
-func wake(ctx context.Context, q Queue, w *waker, n int64) (time.Duration, error) {
+// wake returns the time from the call of Enqueue to the start, and from the return of Enqueue, which a start may precede.
+func wake(ctx context.Context, q Queue, w *waker, n int64) (sinceCall, sinceCommit time.Duration, err error) {
 	called := time.Now()
 	if err := q.Enqueue(ctx, n); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
+	committed := time.Now()
 	late := time.NewTimer(tooLate)
 	defer late.Stop()
 	for {
 		select {
 		case s := <-w.started:
 			if s.n == n {
-				return time.Unix(0, s.at.UnixNano()).Sub(time.Unix(0, called.UnixNano())), nil
+				return s.since(called), s.since(committed), nil
 			}
 		case <-late.C:
-			return 0, fmt.Errorf("no handler started within %v", tooLate)
+			return 0, 0, fmt.Errorf("no handler started within %v", tooLate)
 		case <-ctx.Done():
-			return 0, context.Cause(ctx)
+			return 0, 0, context.Cause(ctx)
 		}
 	}
 }

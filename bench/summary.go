@@ -70,7 +70,7 @@ func numbered(tables []*Table) (who []string) {
 }
 
 func (t *Table) title() string {
-	if t.Durability == Normal {
+	if t.Durability == Normal || t.Durability == Synchronous {
 		return t.Case
 	}
 	return t.Case + ", " + string(t.Durability)

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // server is the script that creates and runs the cluster. It stops the server when its standard input ends,
@@ -28,8 +29,9 @@ type Cluster struct {
 // ErrNoServer reports that PostgreSQL is not installed.
 var ErrNoServer = errors.New("no PostgreSQL server programs: install Debian's package postgresql, or set HONKER_TEST_POSTGRES")
 
-// Start creates a cluster and starts its server.
-func Start() (*Cluster, error) {
+// Start creates a cluster and starts its server. settings are lines of postgresql.conf. Without them the server keeps
+// nothing on the disk on purpose, and its buffers are small.
+func Start(settings ...string) (*Cluster, error) {
 	bin, err := programs()
 	if err != nil {
 		return nil, err
@@ -38,7 +40,7 @@ func Start() (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.run(server, bin, p.dir); err != nil {
+	if err := p.run(server, append([]string{bin, p.dir}, settings...)...); err != nil {
 		return nil, fmt.Errorf("the server has not started: %w", err)
 	}
 	return &Cluster{p, bin}, nil
@@ -61,6 +63,19 @@ func (c *Cluster) Standby() error {
 		return fmt.Errorf("standby: %w\n%s", err, out)
 	}
 	return c.Restart("fast")
+}
+
+// Version returns the version of the server programs, or "" if there are none.
+func Version() string {
+	bin, err := programs()
+	if err != nil {
+		return ""
+	}
+	text, err := exec.Command(filepath.Join(bin, "postgres"), "--version").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
 }
 
 // programs returns the folder of the newest server programs.

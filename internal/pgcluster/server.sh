@@ -1,5 +1,5 @@
-# server.sh BIN DIR: creates a cluster in DIR, runs it until standard input ends, and removes it.
-# Prints a line when the server accepts connections. Its data is not worth an fsync.
+# server.sh BIN DIR [SETTING]...: creates a cluster in DIR, runs it until standard input ends, and removes it.
+# Prints a line when the server accepts connections. Its data is not worth an fsync, unless a setting says so.
 set -e
 "$1/initdb" -D "$2/data" -U honker -A trust -E UTF8 --locale=C --no-sync >"$2/log" 2>&1
 cat >>"$2/data/postgresql.conf" <<CONF
@@ -11,8 +11,11 @@ full_page_writes = off
 synchronous_commit = off
 shared_buffers = 32MB
 CONF
-"$1/pg_ctl" -s -w -t 120 -D "$2/data" -l "$2/log" start >>"$2/log" 2>&1
+bin=$1 dir=$2
+shift 2
+for setting; do printf '%s\n' "$setting"; done >>"$dir/data/postgresql.conf"
+"$bin/pg_ctl" -s -w -t 120 -D "$dir/data" -l "$dir/log" start >>"$dir/log" 2>&1
 echo ready
 read -r _ || :
-"$1/pg_ctl" -s -w -m immediate -D "$2/data" stop >>"$2/log" 2>&1 || :
-rm -rf "$2"
+"$bin/pg_ctl" -s -w -m immediate -D "$dir/data" stop >>"$dir/log" 2>&1 || :
+rm -rf "$dir"

@@ -15,6 +15,12 @@ type batchOp struct {
 	*ClaimOp
 	done  []*activeJob
 	exact bool // a claim was lost; find out which
+
+	asked int // Want, before slots may have reduced it
+
+	// Of a batch beside others, after its write.
+	err    error
+	lasted time.Duration
 }
 
 // Run implements engine.Op.
@@ -73,8 +79,14 @@ func (p *Pool) newClaim(want int) *ClaimOp {
 //
 // The caller paces the next try, because the loop and the drain wait differently.
 func (p *Pool) runBatch(ctx context.Context, done []*activeJob, want int) error {
-	b := &batchOp{ClaimOp: p.newClaim(want), done: done}
-	if err := p.write(ctx, b); err != nil {
+	b := &batchOp{ClaimOp: p.newClaim(want), done: done, asked: want}
+	return p.endBatch(ctx, b, p.write(ctx, b))
+}
+
+// endBatch applies the outcome of a write, or its error.
+func (p *Pool) endBatch(ctx context.Context, b *batchOp, err error) error {
+	done, want := b.done, b.asked
+	if err != nil {
 		p.keep(ctx, done, err)
 		if want > 0 {
 			p.source.ClaimFailed(ctx, err)

@@ -35,6 +35,7 @@ func (p *Pool) limitDrain() (stop func()) {
 // drain releases jobs that have not started and waits for the running handlers, within the bounds
 // set by limitDrain. At the end it releases the jobs of handlers that have not returned.
 func (p *Pool) drain() {
+	p.collect()
 	p.releaseUnstarted()
 	// Once a settle has failed for good, drop the rest without another try: each try may take a
 	// BusyTimeout, and the caller of Close is waiting.

@@ -35,6 +35,7 @@ type Pool struct {
 	slots    *Reservation    // from Config.Slots
 	jobs     chan *activeJob // claimed jobs that have not started
 	signal   chan struct{}   // capacity 1; a job has finished
+	plenty   chan struct{}   // capacity 1; overlapJobs have finished
 	began    chan struct{}   // capacity 1; jobs are held, see watchLoop
 	workers  sync.WaitGroup
 	renewer  sync.WaitGroup // renewLoop and watchLoop
@@ -57,6 +58,7 @@ type Pool struct {
 	// The following fields belong to the goroutine that called Run.
 	more     bool // a claim may find something
 	prefetch prefetch
+	under    underWay
 	failures engine.Retry
 
 	progressAt time.Time // when renewLoop last wrote progress
@@ -76,8 +78,10 @@ func NewPool(s *Source, c Config) *Pool {
 		Config: c,
 		source: s,
 		slots:  c.Slots.Reserve(),
-		jobs:   make(chan *activeJob, c.Workers+prefetchLimit),
+		jobs:   make(chan *activeJob, c.Workers+overlapLimit),
 		signal: make(chan struct{}, 1),
+		plenty: make(chan struct{}, 1),
+		under:  underWay{written: make(chan *batchOp, overlap)},
 		began:  make(chan struct{}, 1),
 		held:   make(map[*activeJob]struct{}),
 		failures: engine.Retry{
@@ -161,6 +165,13 @@ func (p *Pool) drainAll() {
 // loop runs batches until ctx ends.
 func (p *Pool) loop(ctx context.Context) error {
 	for ctx.Err() == nil {
+		if p.overlaps() {
+			if err := p.retry(ctx, p.turnOverlapped(ctx)); err != nil {
+				return err
+			}
+			continue
+		}
+		p.collect() // a queue has got limits
 		// Take all jobs that have finished by now. More jobs finish while this batch commits, and
 		// the next batch takes them.
 		done := p.takeFinished()
@@ -175,13 +186,21 @@ func (p *Pool) loop(ctx context.Context) error {
 		} else {
 			err = p.runBatch(p.settleCtx, done, want)
 		}
-		if err == nil || ctx.Err() != nil {
-			continue
-		}
-		p.slots.Release() // other loops can use the slot during the pause
-		if err := p.failures.After(ctx, err); err != nil && ctx.Err() == nil {
+		if err := p.retry(ctx, err); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// retry pauses after an error of a turn. It returns an error if no later batch can succeed.
+func (p *Pool) retry(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil {
+		return nil
+	}
+	p.slots.Release() // other loops can use the slot during the pause
+	if err := p.failures.After(ctx, err); err != nil && ctx.Err() == nil {
+		return err
 	}
 	return nil
 }
@@ -260,7 +279,7 @@ func (p *Pool) want(done int) int {
 func (p *Pool) idle(done int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.Workers - (len(p.held) - done - len(p.finished))
+	return p.Workers - (len(p.held) - done - p.under.settling - len(p.finished)) - p.under.claiming
 }
 
 // prefetch counts the jobs that finish within a window.
@@ -269,6 +288,10 @@ type prefetch struct {
 	count int
 	last  int // count of the previous window
 	bytes int // mean payload size in the last batch
+
+	// window is the period over which jobs are counted if it is longer than prefetchWindow. A slow server gets larger
+	// batches.
+	window time.Duration
 }
 
 // saw records the mean payload size of a batch.
@@ -281,11 +304,15 @@ func (f *prefetch) saw(rows []*row.Job) {
 // the current and the previous window, so that the beginning of a window does not stop prefetching.
 func (f *prefetch) size(now time.Time, done int) int {
 	f.count += done
-	if elapsed := now.Sub(f.since); elapsed >= prefetchWindow {
-		f.last = int(int64(f.count) * int64(prefetchWindow) / int64(elapsed))
+	window, limit := prefetchWindow, prefetchLimit
+	if f.window > 0 {
+		window, limit = max(window, f.window), overlapLimit
+	}
+	if elapsed := now.Sub(f.since); elapsed >= window {
+		f.last = int(int64(f.count) * int64(window) / int64(elapsed))
 		f.since, f.count = now, 0
 	}
-	return min(max(f.last, f.count), prefetchLimit, prefetchBytes/max(f.bytes, 1))
+	return min(max(f.last, f.count), limit, prefetchBytes/max(f.bytes, 1))
 }
 
 // waitForWork waits until a job has finished or, if a worker is idle, until a claim may find a job.
@@ -435,7 +462,14 @@ func (p *Pool) finish(j *activeJob, end *SettleOp) {
 		j.returned = true
 		p.finished = append(p.finished, j)
 	}
+	plenty := len(p.finished) == overlapJobs
 	p.mu.Unlock()
+	if plenty {
+		select {
+		case p.plenty <- struct{}{}:
+		default:
+		}
+	}
 	p.slots.End() // before the signal, so that the batch that settles j can reuse the slot
 	// A single value in the channel stands for any number of finished jobs.
 	select {
