@@ -45,10 +45,8 @@ var exist = regexp.MustCompile(`^TestStores/(` + strings.Join([]string{
 	`Schedules`,
 	`Settlements`,
 	`Streams`,
-	`Sweeps/(Actors|Batches|Claims|DeadAwaited|Ended|Fits|Keys|Messages|Minutes|OldWindows|Overdue|Pauses|Places|Received|Replies|Sent|Surplus|Windows)$`,
-	`Wakes`,
 	`Sweeps`,
-	`Wakes/(LogOfEvents|LogOfMessages)$`,
+	`Wakes`,
 }, "|") + `)`)
 
 // The statements for PostgreSQL keep the rules of the stores.
