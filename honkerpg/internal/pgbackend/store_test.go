@@ -62,6 +62,8 @@ var exist = regexp.MustCompile(`^TestStores/(` + strings.Join([]string{
 	`Streams`,
 	`Sweeps/(Actors|Batches|Claims|DeadAwaited|Ended|Fits|Keys|Messages|Minutes|OldWindows|Overdue|Pauses|Places|Received|Replies|Sent|Surplus|Windows)$`,
 	`Wakes/(LogOfEvents|LogOfMessages)$`,
+	`Sweeps`,
+	`Wakes`,
 }, "|") + `)`)
 
 // The statements for PostgreSQL keep the rules of the stores.
