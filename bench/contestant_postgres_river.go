@@ -13,7 +13,7 @@ import (
 )
 
 // riverPostgres is River with the shortest FetchCooldown that it accepts. Its own benchmark uses 2 ms and polls each
-// 20 ms (https://riverqueue.com/docs/benchmarks); notifications and full fetches make polls unnecessary here.
+// 20 ms (as its page on benchmarks says); notifications and full fetches make polls unnecessary here.
 func riverPostgres() Contestant {
 	return Contestant{
 		Name:  "River tuned",
