@@ -30,14 +30,15 @@ var (
 	// ErrInTx reports a plain verb called with the ctx of [DB.Tx]. The verb would deadlock on the caller's own
 	// transaction. The error text names the Tx form to use instead.
 	ErrInTx = engine.ErrInTx
-	// ErrReadOnly reports a call of a verb that may write, on a DB opened with Options.ReadOnly. Nothing was
-	// changed.
+	// ErrReadOnly reports a call of a verb that may write, on a DB opened with Options.ReadOnly or on a server that
+	// accepts no writes. Nothing was changed.
 	ErrReadOnly = engine.ErrReadOnly
 	// ErrBusy reports that the write lock did not become free within BusyTimeout. Nothing was changed.
 	ErrBusy = engine.ErrBusy
 	// ErrUncertain reports that the connection to a server was lost before the server had answered a commit. The
-	// transaction may or may not have taken effect: read the database before you repeat the call. honker repeats a
-	// call by itself only if a second run has no effect. SQLite files never return ErrUncertain.
+	// transaction may or may not have taken effect, and may still do so. Repeat the call only if a second run has no
+	// effect, for instance because of a unique key. honker does so by itself when it settles claims. SQLite files never
+	// return ErrUncertain.
 	ErrUncertain = engine.ErrUncertain
 	// ErrNotFound reports that a job, result, consumer, group, schedule or batch does not exist.
 	ErrNotFound = engine.ErrNotFound

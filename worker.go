@@ -216,6 +216,9 @@ func (j *Job[T]) handleTx(ctx context.Context, fn func(context.Context, *sql.Tx,
 	if errors.Is(err, ErrBusy) && began.IsZero() {
 		return Snooze(time.Second) // the handler did not run, so the attempt is not spent
 	}
+	if errors.Is(err, ErrUncertain) {
+		j.claim.SettledTx.Store(true) // the job may have been acked
+	}
 	if err != nil {
 		return err
 	}

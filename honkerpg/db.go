@@ -62,7 +62,6 @@ func newDB(ctx context.Context, opts *Options, config *pgx.ConnConfig, connect f
 	if o.Pooler {
 		config.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
-	_ = listen
 	db, err := engine.NewDB(o.Options, func(s engine.Settings) (engine.Database, error) {
 		p := connect(config)
 		schema := schemaOf(o.Schema)
@@ -74,6 +73,8 @@ func newDB(ctx context.Context, opts *Options, config *pgx.ConnConfig, connect f
 			App:         p.application,
 			Close:       p.Close,
 			NoMake:      o.NoMigrate || s.ReadOnly,
+			Listen:      listen,
+			Poll:        o.PollInterval,
 			Reads:       s.ReadOnly,
 		})
 		if err != nil {
@@ -96,7 +97,7 @@ func (o *Options) check() error {
 	case o.OnConnect != nil:
 		return fmt.Errorf("%w: OnConnect is for files; set AfterConnect of a pgxpool.Config and use Attach", engine.ErrUnsupported)
 	case o.LegacyMessages:
-		return fmt.Errorf("%w: LegacyMessages is for files that other bindings share", engine.ErrUnsupported)
+		return fmt.Errorf("%w: LegacyMessages is for files that other bindings share; do not set it", engine.ErrUnsupported)
 	case o.NoListen && o.ListenDSN != "":
 		return fmt.Errorf("%w: NoListen and ListenDSN exclude each other", engine.ErrInvalid)
 	}

@@ -27,8 +27,9 @@
 // # Errors
 //
 // The errors are those of package honker. [honker.ErrUncertain] means that the connection was lost after a commit was
-// sent: read the database before you repeat the call, or enqueue with a [honker.Unique] key, which makes it harmless.
-// [honker.ErrBusy] includes deadlocks, which happen if two transactions enqueue two unique keys in opposite orders.
+// sent. The commit may have taken effect, or may still do. Repeat the call only if the database recognizes the
+// repetition, for example by a [honker.Unique] key. [honker.ErrBusy] includes deadlocks, which happen if two
+// transactions enqueue two unique keys in opposite orders.
 //
 // docs/guide/postgres.md lists all differences from SQLite.
 package honkerpg

@@ -61,8 +61,10 @@ const conns = 16
 // A connection outside of the pools waits for notifications while something waits in the process.
 //
 // Open returns [honker.ErrUnsupported] for a server that honker cannot run on: older than version 14, CockroachDB or
-// YugabyteDB, with an encoding other than UTF8, or with a default isolation level other than read committed. It returns
-// [honker.ErrSchemaTooNew] for a schema that needs a newer program.
+// YugabyteDB, with an encoding other than UTF8, with a default isolation level other than read committed, or behind a
+// pooler that needs Options.Pooler. It returns [honker.ErrSchemaTooNew] for a schema that needs a newer program,
+// [honker.ErrInvalid] for a schema with tables of another program, [io/fs.ErrPermission] for a role whose rights do not
+// suffice, and [honker.ErrReadOnly] for a standby unless Options.ReadOnly is set. It has then changed nothing.
 func Open(ctx context.Context, dsn string, opts *Options) (*honker.DB, error) {
 	db, err := open(ctx, dsn, opts)
 	return db, engine.Wrap("open", "", err)

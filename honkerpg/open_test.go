@@ -249,3 +249,55 @@ func TestExamples(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(text), `CREATE SCHEMA IF NOT EXISTS "jobs"`)
 }
+
+// Everything works through a pooler that gives each transaction another connection: with Open and with Attach, in
+// transactions of pgx, of database/sql and of DB.Tx, and for jobs, events and locks.
+func TestOptions_Pooler(t *testing.T) {
+	dsn := pgtest.Bouncer(t)
+	config, err := pgxpool.ParseConfig(dsn)
+	require.NoError(t, err)
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	defer pool.Close()
+	for name, connect := range map[string]func(o *honkerpg.Options) (*honker.DB, error){
+		"Open":   func(o *honkerpg.Options) (*honker.DB, error) { return honkerpg.Open(t.Context(), dsn, o) },
+		"Attach": func(o *honkerpg.Options) (*honker.DB, error) { return honkerpg.Attach(t.Context(), pool, o) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, err := connect(&honkerpg.Options{Schema: pgtest.Schema(t), Pooler: true})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, db.Close()) }()
+			q, s := honker.NewQueue[int](db, "q", nil), honker.NewStream[int](db, "s", nil)
+			both := func(ctx context.Context, tx honker.Tx, n int) error {
+				if _, err := s.PublishTx(ctx, tx, n); err != nil {
+					return err
+				}
+				_, err := q.EnqueueTx(ctx, tx, n, honker.Unique(fmt.Sprint(n), nil), honker.Headers(map[string]string{"a": "b"}))
+				return err
+			}
+			require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error { return both(t.Context(), honkerpg.WithTx(tx), 1) }))
+			require.NoError(t, db.Tx(t.Context(), func(ctx context.Context, tx *sql.Tx) error { return both(ctx, tx, 2) }))
+			tx, err := db.SQL().BeginTx(t.Context(), nil)
+			require.NoError(t, err)
+			require.NoError(t, both(t.Context(), tx, 3))
+			require.NoError(t, tx.Commit())
+			_, _, err = s.PublishMany(t.Context(), []int{4, 5})
+			require.NoError(t, err)
+			require.Equal(t, []int{1, 2, 3, 4, 5}, events(t, s))
+			var done []int
+			n, err := q.WorkDueTx(t.Context(), func(_ context.Context, _ *sql.Tx, j *honker.Job[int]) error {
+				done = append(done, j.Args)
+				return nil
+			}, nil)
+			require.NoError(t, err)
+			require.Equal(t, 3, n)
+			require.ElementsMatch(t, []int{1, 2, 3}, done)
+
+			l, err := db.TryLock(t.Context(), "l", nil)
+			require.NoError(t, err)
+			require.NoError(t, l.Unlock(t.Context()))
+			require.NoError(t, db.Check(t.Context()))
+		})
+	}
+}

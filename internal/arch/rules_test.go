@@ -11,12 +11,13 @@ import (
 type rule func(source) []string
 
 var rules = map[string]rule{
-	"imports": importFaults,
-	"sql":     sqlFaults,
-	"files":   fileFaults,
-	"clock":   clockFaults,
-	"exports": exportFaults,
-	"marks":   markFaults,
+	"imports":  importFaults,
+	"sql":      sqlFaults,
+	"files":    fileFaults,
+	"clock":    clockFaults,
+	"exports":  exportFaults,
+	"marks":    markFaults,
+	"postgres": pgFaults,
 }
 
 const (

@@ -87,7 +87,7 @@ var (
 	ErrDatabaseReplaced = errors.New("the database file was replaced; close it and open it again")
 	ErrUnsupported      = errors.New("not supported")
 	ErrReadOnly         = errors.New("the database was opened read-only")
-	ErrUncertain        = errors.New("the connection was lost during the commit; read the database to see whether it took effect")
+	ErrUncertain        = errors.New("the connection was lost during the commit, which may have taken effect; repeat the call only if a second run does no harm")
 )
 
 // ErrSchemaTooNew reports that the file was written by a newer version of this package.

@@ -61,6 +61,16 @@ func (c *opWithPiggybacks) Run(ctx context.Context, q Querier, now time.Time) er
 	return nil
 }
 
+// fencedWithPiggybacks is a Fenced op together with the piggybacks in its transaction. They may be written twice, which
+// adds the counts of a minute twice.
+type fencedWithPiggybacks struct {
+	*opWithPiggybacks
+	op Fenced
+}
+
+// Again implements Fenced.
+func (c fencedWithPiggybacks) Again() { c.op.Again() }
+
 // write commits op together with the piggybacks that are due.
 func (e *Engine) write(ctx context.Context, op Op) error {
 	var due []Piggyback
@@ -73,7 +83,11 @@ func (e *Engine) write(ctx context.Context, op Op) error {
 		return e.Backend.Write(ctx, op)
 	}
 	c := &opWithPiggybacks{Op: op, piggybacks: due, savepoint: e.Backend.Savepoint}
-	err := e.Backend.Write(ctx, c)
+	var whole Op = c
+	if f, ok := op.(Fenced); ok {
+		whole = fencedWithPiggybacks{c, f}
+	}
+	err := e.Backend.Write(ctx, whole)
 	for i, r := range due {
 		if tried := i < len(c.errs); tried {
 			e.finishPiggyback(r, true, errors.Join(err, c.errs[i]))

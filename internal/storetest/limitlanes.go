@@ -103,3 +103,19 @@ func limitedLanesFilled(t *testing.T, d *Fixture) {
 	require.ElementsMatch(t, []byte("abcc"), []byte(queuesOf(d.claimLanes(t, 4, lanes...))))
 	require.Equal(t, "cc", queuesOf(d.claimLanes(t, 4, lanes...)))
 }
+
+// A lane of which all jobs are held gives one as soon as its key has room, whether or not other lanes have jobs.
+func heldLane(t *testing.T, d *Fixture) {
+	d.limitQueues(t, map[string]row.QueueLimits{"a": {PerKey: 1}})
+	ids := []int64{d.addTo(t, "a", "k", 0), d.addTo(t, "a", "k", 0), d.addTo(t, "a", "k", 0)}
+	lanes := row.InOrder("a", "b")
+	for i, id := range ids {
+		if i == 2 {
+			d.inQueues(t, 1, "b")
+		}
+		got := d.claimLanes(t, 9, lanes...)
+		require.Equal(t, id, got[0].ID)
+		require.Empty(t, d.claimLanes(t, 9, lanes...))
+		d.end(t, start, got[0], row.Acked)
+	}
+}

@@ -32,6 +32,7 @@ func limits(t *testing.T, open func(t *testing.T) *Fixture) {
 		"LanesWithKeys":         limitedLanesWithKeys,
 		"LaneThatIsFilled":      filledLane,
 		"LanesFilled":           limitedLanesFilled,
+		"LaneOfHeldJobs":        heldLane,
 	})
 }
 

@@ -3,6 +3,7 @@ package storetest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -283,9 +284,19 @@ func explainAgrees(t *testing.T, open func(t *testing.T) *Fixture, limited bool)
 		var limits row.QueueLimits
 		if limited {
 			limits = row.QueueLimits{Running: random.Int64N(4), PerKey: random.Int64N(3), InOrder: random.IntN(3) == 0}
+			if random.IntN(4) == 0 {
+				limits.Rate = row.StartRate{N: 1, Per: time.Minute, Burst: 2 + random.Int64N(3)}
+			}
+			if random.IntN(4) == 0 {
+				limits.KeyRate = row.StartRate{N: 1, Per: time.Minute, Burst: 1 + random.Int64N(2)}
+			}
 		}
 		d.mustWrite(t, func(ctx context.Context, q engine.Querier) error {
 			_, err := d.Stores.Limits.Set(ctx, q, "mails", limits)
+			if limited && random.IntN(6) == 0 {
+				_, pauseErr := d.Stores.Pauses.Set(ctx, q, "mails", "k", row.Pause{Since: start}, start)
+				err = errors.Join(err, pauseErr)
+			}
 			return err
 		})
 		var ids []int64
@@ -296,13 +307,24 @@ func explainAgrees(t *testing.T, open func(t *testing.T) *Fixture, limited bool)
 			}
 			ids = append(ids, d.opsAdd(t, j))
 			if random.IntN(4) == 0 {
-				d.opsTake(t, "mails", 1, start)
+				for _, id := range d.opsTake(t, "mails", 1, start) {
+					if random.IntN(2) == 0 {
+						j, _ := d.find(t, id)
+						d.settleJobs(t, start, &row.Settlement{Claim: claimOf(&j), Queue: "mails", Outcome: row.Acked})
+						ids = slices.DeleteFunc(ids, func(of int64) bool { return of == id })
+					}
+				}
 			}
 		}
+		now := start
+		if random.IntN(3) == 0 {
+			now = start.Add(2 * time.Minute) // all claims have lapsed
+		}
+		highest := d.opsAdd(t, opsJob{queue: "other"})
 		var claimed []int64
 		d.rollBack(t, func(ctx context.Context, q engine.Querier) error {
 			for {
-				got, err := d.opsClaim(ctx, q, "mails", 1, start)
+				got, err := d.opsClaim(ctx, q, "mails", 1, now)
 				if err != nil || len(got) == 0 {
 					return err
 				}
@@ -310,15 +332,15 @@ func explainAgrees(t *testing.T, open func(t *testing.T) *Fixture, limited bool)
 			}
 		})
 		d.read(t, func(ctx context.Context, q engine.Querier) error {
-			all, err := d.Stores.Operators.Explain(ctx, q, append(ids, 999), row.ExplainRequest{MaxAhead: 100, MaxJobs: 100}, start)
+			all, err := d.Stores.Operators.Explain(ctx, q, append(ids, 999), row.ExplainRequest{MaxAhead: 100, MaxJobs: 100}, now)
 			require.NoError(t, err)
 			require.False(t, all[len(ids)].Found)
-			require.Equal(t, ids[len(ids)-1], all[len(ids)].Highest)
+			require.Equal(t, highest, all[len(ids)].Highest)
 			for i, ex := range all[:len(ids)] {
 				require.True(t, ex.Found)
 				require.Equal(t, ids[i], ex.Job.ID)
 				place := slices.Index(claimed, ids[i])
-				require.Equal(t, place >= 0, opsInTurn(&ex), "job %d, claims take %v: %+v %+v", ids[i], claimed, ex, limits)
+				require.Equal(t, place >= 0, opsInTurn(&ex, now), "job %d, claims take %v: %+v %+v", ids[i], claimed, ex, limits)
 				if place >= 0 {
 					require.Equal(t, row.Count{N: int64(place)}, ex.Forecast.Ahead, "job %d, claims take %v", ids[i], claimed)
 					turns++
@@ -329,7 +351,7 @@ func explainAgrees(t *testing.T, open func(t *testing.T) *Fixture, limited bool)
 					full++ // only once the jobs ahead have started
 				}
 			}
-			queue, err := d.Stores.Operators.ExplainQueue(ctx, q, "mails", row.ExplainRequest{MaxAhead: 100, MaxJobs: 100}, start)
+			queue, err := d.Stores.Operators.ExplainQueue(ctx, q, "mails", row.ExplainRequest{MaxAhead: 100, MaxJobs: 100}, now)
 			if len(claimed) > 0 {
 				require.Equal(t, claimed[0], queue.First)
 			}
@@ -343,8 +365,8 @@ func explainAgrees(t *testing.T, open func(t *testing.T) *Fixture, limited bool)
 }
 
 // opsInTurn reports whether a claim takes the job now, after those ahead of it.
-func opsInTurn(ex *row.Explained) bool {
+func opsInTurn(ex *row.Explained, now time.Time) bool {
 	s, waits := ex.Forecast, ex.Job.State == row.Held && !ex.Freed && !ex.Side.Held
-	due := ex.Job.State != "processing" && !ex.Job.RunAt.After(start) && !waits
-	return due && !s.QueueFull && !s.KeyFull && s.First == 0 && s.KeyPause == nil && ex.Queue.Pause == nil
+	due := ex.Job.Phase(now) != row.PhaseRunning && !ex.Job.RunAt.After(now) && !waits
+	return due && !s.QueueFull && !s.RateSpent && !s.KeyFull && s.KeyStart.IsZero() && s.First == 0 && s.KeyPause == nil && ex.Queue.Pause == nil
 }

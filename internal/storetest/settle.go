@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ func settlements(t *testing.T, open func(t *testing.T) *Fixture) {
 	subtests(t, open, map[string]func(t *testing.T, d *Fixture){
 		"Fences":            fencesHold,
 		"Outcomes":          outcomes,
+		"AttemptsKept":      attemptsKept,
 		"LostAmongOthers":   lostAmongOthers,
 		"SettleBeforeClaim": settleBeforeClaim,
 		"Alone":             settledAlone,
@@ -156,6 +158,36 @@ func outcomes(t *testing.T, d *Fixture) {
 		require.Equal(t, c.state == "pending", f.Live, name)
 		require.True(t, f.Known, name)
 	}
+}
+
+// The last 20 failed attempts of a job are kept, and the last 256 KiB of their logs.
+func attemptsKept(t *testing.T, d *Fixture) {
+	in := plain()
+	in.MaxAttempts = 100
+	id := d.insert(t, start, in).IDs[0]
+	log := strings.Repeat("x", 60<<10)
+	for n := range 27 {
+		j := d.claimJobs(t, start, "w", 1)[0]
+		s := &row.Settlement{Claim: claimOf(j), Queue: "a", Outcome: row.Retried, Error: "why", Start: start}
+		if n%2 == 0 {
+			s.Log = log
+		}
+		d.settleJobs(t, start, s)
+	}
+	d.read(t, func(ctx context.Context, q engine.Querier) error {
+		all, err := d.Stores.Operators.Attempts(ctx, q, id)
+		require.Len(t, all, 20)
+		logs := 0
+		for i, a := range all {
+			require.EqualValues(t, i+8, a.N)
+			if a.Log != "" {
+				require.GreaterOrEqual(t, a.N, int64(21), "of the last attempts")
+				logs++
+			}
+		}
+		require.Equal(t, 4, logs)
+		return err
+	})
 }
 
 // A lost claim doesn't keep other claims from ending. A step without Exact may reject everything instead, and then

@@ -235,7 +235,6 @@ func (n *Notifier) Until(ctx context.Context, look func() (wait time.Duration, e
 // have to wait for the watcher's next check. Waiters in other processes are woken by a signal, because their watchers
 // may check only rarely while the file is busy.
 func (n *Notifier) Wake(changes ...Change) {
-	var raise Signals
 	for _, c := range changes {
 		if c.Kind == TopicEvent {
 			for _, id := range n.concerned(row.Added{c.Name: {c.EventKey: true}}) {
@@ -244,9 +243,8 @@ func (n *Notifier) Wake(changes ...Change) {
 		} else {
 			n.wake(c.Kind, c.Name)
 		}
-		raise |= raisedBy(c.Kind, c.Name)
 	}
-	n.watcher.Raise(raise)
+	n.watcher.Raise(SignalsOf(changes...))
 }
 
 // wake wakes this process's waiters for an ID and returns how many there were.

@@ -60,6 +60,17 @@ func signalsOfKind(kind Kind) Signals {
 	return set
 }
 
+// SignalsOf returns the signals that a commit with the given changes raises.
+func SignalsOf(changes ...Change) (set Signals) {
+	for _, c := range changes {
+		set |= raisedBy(c.Kind, c.Name)
+	}
+	return set
+}
+
+// KindSignals returns the signals of all names of a kind.
+func KindSignals(kind Kind) Signals { return signalsOfKind(kind) }
+
 // isLog reports whether events of kind k are read from an append-only table.
 func (k Kind) isLog() bool { return k == ChannelMessage || k == TopicEvent }
 

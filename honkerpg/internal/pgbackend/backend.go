@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,31 +18,35 @@ import (
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
+	"github.com/honker-go/honker/internal/wake"
 )
 
 // Options configures a Backend. Fields without a comment on their zero value are required.
 type Options struct {
 	Schema      pgsql.Schema
-	BusyTimeout time.Duration // maximum time that Write waits for other transactions
+	BusyTimeout time.Duration // how long a call tries again because of other transactions or a lost connection
 	Logger      *slog.Logger
 
 	Pool   *sql.DB        // for honker's own statements
 	App    func() *sql.DB // the application's pool, which may be the same
 	Close  func() error   // closes the pools that belong to the Backend; nil if none does
 	NoMake bool           // the schema must exist: it is neither created nor brought up to date
-	Reads  bool           // nothing will be written
+	Reads  bool           // nothing will be written, and so commits of others are polled for
+
+	Listen *pgx.ConnConfig // for the connection that gets notices; nil to poll
+	Poll   time.Duration   // the longest pause between two looks without notices; 0 for the default
 }
 
-// Backend gives access to a schema of a PostgreSQL database. It has the methods of engine.Backend except Watch, which
-// does not exist yet.
+// Backend gives access to a schema of a PostgreSQL database. It implements engine.Backend.
 type Backend struct {
-	name   string
-	opts   Options
-	pool   *sql.DB
-	clock  clock
-	where  string   // the database and schema, as sqlWhere returns them
-	own    sync.Map // transactions of Begin, by their *sql.Tx
-	merger merger
+	name    string
+	opts    Options
+	pool    *sql.DB
+	clock   clock
+	where   string   // the database and schema, as sqlWhere returns them
+	own     sync.Map // transactions of Begin, by their *sql.Tx
+	merger  merger
+	watcher atomic.Pointer[watcher] // the last of Watch; nil before
 }
 
 // Open prepares a Backend on a database. It brings the schema up to date, unless o.NoMake is set. ctx bounds the call.
@@ -193,11 +198,23 @@ func (s *session) QueryContext(ctx context.Context, query string, args ...any) (
 	return s.Querier.QueryContext(ctx, query, args...)
 }
 
+// catchUpAll does the work that any transaction may have left.
+func (b *Backend) catchUpAll(ctx context.Context) {
+	left, err := pgstore.Attend(ctx, b.pool, b.opts.Schema, "", nil)
+	if err != nil {
+		left = pgsql.Resolve | pgsql.Number
+	}
+	b.catchUp(ctx, b.pool, left, b.Now())
+}
+
 // catchUp does the work that committed transactions have left. If it fails, the rows that ask for the work remain, and
-// the next transaction with such work does both.
-func (b *Backend) catchUp(ctx context.Context, q row.Querier, w pgsql.Work, now time.Time) {
-	if err := pgstore.CatchUp(ctx, q, b.opts.Schema, w, now); err != nil {
+// the next look with such work does both.
+func (b *Backend) catchUp(ctx context.Context, q row.Querier, left pgsql.Work, now time.Time) {
+	if err := pgstore.CatchUp(ctx, q, b.opts.Schema, left, now); err != nil {
 		b.opts.Logger.WarnContext(ctx, "honker: work after a commit failed and is left to the next commit", "db", b.name, "err", err)
+	}
+	if w := b.watcher.Load(); w != nil {
+		w.committed(left)
 	}
 }
 
@@ -216,15 +233,20 @@ func (b *Backend) read(ctx context.Context, oneMoment bool, f func(context.Conte
 	}
 	defer conn.Close()
 	ctx = context.WithoutCancel(ctx)
-	if !oneMoment {
-		return undone(conn, f(ctx, conn))
+	if oneMoment {
+		return undone(conn, readMoment(ctx, conn, f))
 	}
+	return undone(conn, f(ctx, conn))
+}
+
+// readMoment runs f in a transaction that sees one state of the database.
+func readMoment(ctx context.Context, conn *sql.Conn, f func(context.Context, row.Querier) error) error {
 	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
-		return undone(conn, err)
+		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	return undone(conn, f(ctx, tx))
+	return f(ctx, tx)
 }
 
 // Begin implements engine.Backend. Several transactions may be open at a time.
@@ -246,16 +268,20 @@ func (b *Backend) begin(ctx context.Context) (*ownTx, error) {
 	if err != nil {
 		return nil, err
 	}
-	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	// A ctx that ended during the commit would end the connection, and the commit would be uncertain.
+	tx, err := conn.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return nil, errors.Join(undone(conn, err), conn.Close())
 	}
-	return &ownTx{Tx: tx, conn: conn, backend: b}, nil
+	keep := context.AfterFunc(ctx, func() { _ = tx.Rollback() })
+	return &ownTx{Tx: tx, ctx: ctx, keep: keep, conn: conn, backend: b}, nil
 }
 
 // ownTx is a transaction of Begin.
 type ownTx struct {
 	*sql.Tx
+	ctx     context.Context // rolls back if it ends before the commit
+	keep    func() bool     // stops that
 	conn    *sql.Conn
 	backend *Backend
 	mu      sync.Mutex
@@ -267,6 +293,9 @@ func (t *ownTx) SQL() *sql.Tx { return t.Tx }
 
 // Commit implements engine.Tx.
 func (t *ownTx) Commit() error {
+	if !t.keep() && t.ctx.Err() != nil {
+		return t.ctx.Err()
+	}
 	if err := uncertain(t.Tx.Commit()); err != nil {
 		return t.backend.explain(err)
 	}
@@ -274,7 +303,7 @@ func (t *ownTx) Commit() error {
 	calls := t.calls
 	t.calls = nil
 	t.mu.Unlock()
-	t.backend.catchUp(context.Background(), t.backend.pool, pgsql.Resolve|pgsql.Number, t.backend.Now())
+	t.backend.catchUpAll(context.Background())
 	for _, call := range calls {
 		call()
 	}
@@ -283,6 +312,7 @@ func (t *ownTx) Commit() error {
 
 // Close implements engine.Tx.
 func (t *ownTx) Close() {
+	t.keep()
 	_ = t.Rollback() // does nothing after Commit
 	_ = t.conn.Close()
 	t.backend.own.Delete(t.Tx)
@@ -308,7 +338,8 @@ func (b *Backend) Savepoint(ctx context.Context, q row.Querier) (end func(ctx co
 }
 
 // CheckTx implements engine.Backend. It asks the server about a transaction that Begin has not returned, such as a
-// transaction of the application's pool.
+// transaction of the application's pool. In the same round trip, the transaction gets a notice for the processes that
+// wait for its changes.
 func (b *Backend) CheckTx(ctx context.Context, tx row.Querier, committed map[any]func()) (seen bool, err error) {
 	if t, ok := tx.(*sql.Tx); ok {
 		if own, ok := b.own.Load(t); ok {
@@ -318,7 +349,7 @@ func (b *Backend) CheckTx(ctx context.Context, tx row.Querier, committed map[any
 	} else if err := pgstore.InTransaction(ctx, tx); err != nil {
 		return false, fmt.Errorf("%w: not an open transaction: %w", engine.ErrInvalid, err)
 	}
-	where, err := pgstore.Where(ctx, tx, b.opts.Schema)
+	where, err := pgstore.WhereAndWake(ctx, tx, b.opts.Schema, signalsOf(committed))
 	switch {
 	case errors.Is(err, sql.ErrTxDone):
 		return false, fmt.Errorf("%w: the transaction has ended: %w", engine.ErrInvalid, err)
@@ -327,9 +358,19 @@ func (b *Backend) CheckTx(ctx context.Context, tx row.Querier, committed map[any
 	case err != nil:
 		return false, b.explain(err)
 	case where != b.where:
-		return false, fmt.Errorf("%w: the transaction is of another database than %s", engine.ErrInvalid, b.name)
+		return false, fmt.Errorf("%w: the transaction belongs to another database than %s", engine.ErrInvalid, b.name)
 	}
 	return false, nil
+}
+
+// signalsOf returns the signals of the changes among the keys of committed.
+func signalsOf(committed map[any]func()) (set wake.Signals) {
+	for key := range committed {
+		if c, ok := key.(wake.Change); ok {
+			set |= wake.SignalsOf(c)
+		}
+	}
+	return set
 }
 
 // Check implements engine.Backend.

@@ -137,6 +137,112 @@ func TestBackend_Write_RollsBack(t *testing.T) {
 	require.Zero(t, held(t, b, schema))
 }
 
+// terminate ends the connection that q runs on, before it can commit.
+func terminate(ctx context.Context, q engine.Querier) error {
+	_, err := q.ExecContext(ctx, `SELECT pg_terminate_backend(pg_backend_pid()), pg_sleep(60)`)
+	return err
+}
+
+// A connection that the server ends before a commit is no error for the caller: ops, reads and the beginning of a
+// transaction run again on another connection.
+func TestBackend_RunsAgainOnAnotherConnection(t *testing.T) {
+	schema := pgsql.Schema(pgtest.Schema(t))
+	b := open(t, schema, nil)
+	runs := 0
+	once := func(ctx context.Context, q engine.Querier) error {
+		if runs++; runs == 1 {
+			return terminate(ctx, q)
+		}
+		return nil
+	}
+	op := func(ctx context.Context, q engine.Querier, now time.Time) error {
+		if err := once(ctx, q); err != nil {
+			return err
+		}
+		return acquire(schema, time.Now().String())(ctx, q, now)
+	}
+	for i, write := range []engine.Op{engine.OpFunc(op), engine.SingleOp(op)} {
+		runs = 0
+		require.NoError(t, b.Write(t.Context(), write))
+		require.Equal(t, 2, runs)
+		require.Equal(t, i+1, held(t, b, schema))
+	}
+	for _, oneMoment := range []bool{true, false} {
+		runs = 0
+		require.NoError(t, b.Read(t.Context(), oneMoment, once))
+		require.Equal(t, 2, runs)
+	}
+	require.NoError(t, b.Read(t.Context(), false, func(ctx context.Context, q engine.Querier) error {
+		_, err := q.ExecContext(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()`)
+		return err
+	}))
+	tx, err := b.Begin(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, acquire(schema, "begun")(t.Context(), tx.SQL(), b.Now()))
+	require.NoError(t, tx.Commit())
+	tx.Close()
+	require.Equal(t, 3, held(t, b, schema))
+}
+
+// An op that has committed a statement before its connection was lost is uncertain, even if the server has answered.
+func TestBackend_Write_UncertainAfterAStatement(t *testing.T) {
+	schema := pgsql.Schema(pgtest.Schema(t))
+	b := open(t, schema, nil)
+	err := b.Write(t.Context(), engine.SingleOp(func(ctx context.Context, q engine.Querier, now time.Time) error {
+		if err := acquire(schema, "a")(ctx, q, now); err != nil {
+			return err
+		}
+		return terminate(ctx, q)
+	}))
+	require.ErrorIs(t, err, engine.ErrUncertain)
+	require.Equal(t, 1, held(t, b, schema))
+}
+
+// A transaction whose ctx ends before its commit is rolled back, and that is certain.
+func TestBackend_Begin_ContextEnds(t *testing.T) {
+	schema := pgsql.Schema(pgtest.Schema(t))
+	b := open(t, schema, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	tx, err := b.Begin(ctx)
+	require.NoError(t, err)
+	defer tx.Close()
+	require.NoError(t, acquire(schema, "a")(ctx, tx.SQL(), b.Now()))
+	cancel()
+	err = tx.Commit()
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, engine.ErrUncertain)
+	tx.Close()
+	require.Zero(t, held(t, b, schema))
+}
+
+// A server that stays away is reported when the busy timeout has passed, or when the caller's ctx ends.
+func TestBackend_Write_ServerAway(t *testing.T) {
+	var away atomic.Bool
+	schema := pgsql.Schema(pgtest.Schema(t))
+	b := open(t, schema, func(c *pgx.ConnConfig) {
+		dial := c.DialFunc
+		c.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if away.Load() {
+				return nil, errors.New("nobody is there")
+			}
+			return dial(ctx, network, address)
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	runs := 0
+	away.Store(true)
+	err := b.Write(ctx, engine.OpFunc(func(ctx context.Context, q engine.Querier, _ time.Time) error {
+		runs++
+		time.AfterFunc(100*time.Millisecond, cancel)
+		return terminate(ctx, q)
+	}))
+	require.ErrorContains(t, err, "nobody is there")
+	require.NotErrorIs(t, err, engine.ErrUncertain)
+	require.Equal(t, 1, runs)
+	away.Store(false)
+	require.NoError(t, b.Write(t.Context(), acquire(schema, "a")))
+}
+
 // Two ops that deadlock both succeed: the op that the server ends runs again.
 func TestBackend_Write_RunsAgainAfterADeadlock(t *testing.T) {
 	schema := pgsql.Schema(pgtest.Schema(t))

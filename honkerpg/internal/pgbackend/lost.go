@@ -57,17 +57,17 @@ func (b *Backend) connect(ctx context.Context, pool *sql.DB) (*sql.Conn, error) 
 }
 
 // closed reports whether the connection was lost.
-func closed(conn *sql.Conn) bool {
-	return conn.Raw(func(c any) error {
-		if c.(*stdlib.Conn).Conn().IsClosed() {
-			return driver.ErrBadConn
-		}
+func closed(conn *sql.Conn) (yes bool) {
+	err := conn.Raw(func(c any) error {
+		yes = c.(*stdlib.Conn).Conn().IsClosed()
 		return nil
-	}) != nil
+	})
+	return yes || err != nil
 }
 
 // undone marks an error of a transaction that was not to be committed yet if the connection was lost. It ends a
-// connection to a server that accepts no writes, because another server may accept them.
+// connection to a server that accepts no writes, because another server may accept them. No *sql.Tx may be open on the
+// connection.
 func undone(conn *sql.Conn, err error) error {
 	switch {
 	case err == nil:

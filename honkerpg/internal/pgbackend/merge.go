@@ -78,8 +78,8 @@ func (m *merger) withdraw(r *mergeable) bool {
 	return true
 }
 
-// lead writes the waiting ops that can share a statement with the first of them, and passes the lane on. Own's ctx
-// limits only the wait of own, so the statement runs to its end.
+// lead writes own together with the waiting ops that can share its statement, and passes the lane on. ctx only limits how
+// long own waits for a lane, so the statement runs to its end.
 func (m *merger) lead(ctx context.Context, own *mergeable) {
 	batch := m.take(own)
 	defer func() {

@@ -9,11 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker/honkerpg/internal/pgbackend"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/jobs"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/streams"
 	"github.com/honker-go/honker/honkerpg/internal/pgtest"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
@@ -93,6 +95,24 @@ func TestBackend_Write_Merges(t *testing.T) {
 		}
 	}
 	require.NotZero(t, merged)
+}
+
+// The statements of merged ops work without prepared statements, as behind a pooler.
+func TestBackend_Merged_Unprepared(t *testing.T) {
+	schema := pgsql.Schema(pgtest.Schema(t))
+	b := open(t, schema, func(c *pgx.ConnConfig) { c.DefaultQueryExecMode = pgx.QueryExecModeExec })
+	require.NoError(t, b.Write(t.Context(), engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
+		ids, err := jobs.Jobs{Schema: schema}.InsertAll(ctx, q, []*row.Insert{
+			{Queue: "a", Payloads: []string{"1", "2"}, MaxAttempts: 3}, {Queue: "b", Payloads: []string{"3"}, MaxAttempts: 3}}, now)
+		require.Len(t, ids, 2)
+		return err
+	})))
+	require.NoError(t, b.Write(t.Context(), engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
+		offsets, err := streams.Streams{Schema: schema}.PublishAll(ctx, q, []row.Publication{
+			{Topic: "a", Payloads: []string{"1", "2"}}, {Topic: "b", Payloads: []string{"3"}}}, now)
+		require.Equal(t, [][2]int64{{1, 2}, {3, 3}}, offsets)
+		return err
+	})))
 }
 
 // An insert that the database refuses fails alone, and those merged with it succeed.

@@ -2,75 +2,439 @@ package pgbackend
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math/bits"
 	"sync"
 	"time"
 
+	"github.com/honker-go/honker/honkerpg/internal/pgstore"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/wake"
 )
 
+// Pauses between looks.
+const (
+	// safetyLook limits the delay if no notice comes: if its sender was killed between the commit and the notice, if the
+	// notice was lost with its connection, or if the transaction was older than the registration.
+	safetyLook = 5 * time.Second
+	// registerEarly is the rest of a registration at which it is renewed. A registration lasts for ten seconds.
+	registerEarly, registration = 5 * time.Second, 10 * time.Second
+	// ownLook is the longest time until a look after a commit of this process. The goroutines that a verb knows about are
+	// woken at once and not by a look.
+	ownLook = 50 * time.Millisecond
+
+	// Without notices.
+	fastPoll    = 20 * time.Millisecond
+	fastFor     = time.Second            // after a look that has woken somebody
+	unlinked    = 100 * time.Millisecond // the longest pause until the LISTEN connection is there
+	defaultPoll = 500 * time.Millisecond
+
+	// Busy: more notices come than looks are worth.
+	burst       = 100 // notices in a second
+	firstBusy   = 5 * time.Millisecond
+	slowestBusy = 100 * time.Millisecond
+	quietAfter  = 500 * time.Millisecond // busy ends after this time without a look that has woken somebody
+)
+
+// again are the pauses of the looks after a registration. A transaction may have found nobody registered and commit
+// after the look.
+var again = [...]time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 250 * time.Millisecond, time.Second}
+
+// released are the signals of jobs that the resolver may have released or ended, in any queue.
+var released = wake.KindSignals(wake.QueueReady) | wake.KindSignals(wake.JobDone)
+
+// watcher looks at the database when a notice has come, when this process has committed, at times that were asked for,
+// and now and then. It runs from the first AddWaiter until Close.
+//
+// It is listening, busy or polling. While it listens, the process is registered for the signals of its waiters, and
+// transactions that raise them send notices. A notice takes a lock of the whole server. So with more than a hundred
+// notices in a second it is busy: the registration ends, and it looks every few milliseconds instead. It polls while
+// there is no LISTEN connection.
+type watcher struct {
+	backend *Backend
+	events  wake.Events
+	process string
+	notices notices
+	kick    chan struct{} // has capacity 1
+	ctx     context.Context
+	stop    context.CancelFunc
+	running sync.WaitGroup
+
+	mu       sync.Mutex
+	waiters  int
+	anyWaits int       // waiters for any commit
+	awaited  [64]int   // waiters for each signal
+	deadline time.Time // the earliest time of WakeAt
+	raised   wake.Signals
+	lookBy   time.Time // a look is due by then; zero if none was asked for
+	linked   bool      // the LISTEN connection works
+	count    int       // notices since countFrom
+	from     time.Time
+	started  bool
+	sending  bool
+	closed   bool
+
+	// The fields below belong to the goroutine.
+	pause      time.Duration // until the next look by timer
+	busy       bool
+	lastFound  time.Time // when a look has last woken somebody
+	registered wake.Signals
+	until      time.Time // the end of the registration
+	repeats    int       // looks after the registration that are still due
+	failed     bool      // the last look has failed
+}
+
 // Watch implements engine.Backend.
 func (b *Backend) Watch(e wake.Events) wake.Watcher {
-	w := &poller{backend: b, events: e, wake: make(chan struct{}, 1), end: make(chan struct{})}
+	w := &watcher{backend: b, events: e, process: rand.Text(), kick: make(chan struct{}, 1)}
+	w.notices = notices{backend: b, process: w.process, kick: make(chan struct{}, 1)}
+	w.ctx, w.stop = context.WithCancel(context.Background())
+	b.watcher.Store(w)
 	return w
 }
 
-type poller struct {
-	backend *Backend
-	events  wake.Events
-	wake    chan struct{}
-	end     chan struct{}
-	mu      sync.Mutex
-	n       int
-	running bool
-	done    sync.WaitGroup
+// poll returns the longest pause between two looks without notices.
+func (b *Backend) poll() time.Duration {
+	if b.opts.Poll > 0 {
+		return b.opts.Poll
+	}
+	return defaultPoll
 }
 
-func (w *poller) AddWaiter(wake.Signals) {
+// AddWaiter implements wake.Watcher. If nobody has waited for one of the signals, the goroutine registers them and looks.
+func (w *watcher) AddWaiter(signals wake.Signals) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.n++
-	if !w.running {
-		w.running = true
-		w.done.Go(w.loop)
+	w.waiters++
+	isNew := w.waiters == 1
+	if signals == 0 {
+		w.anyWaits++
+	}
+	for rest := uint64(signals); rest != 0; rest &= rest - 1 {
+		i := bits.TrailingZeros64(rest)
+		w.awaited[i]++
+		isNew = isNew || w.awaited[i] == 1
+	}
+	if !w.started && !w.closed {
+		w.started = true
+		w.running.Go(w.run)
+		if w.backend.opts.Listen != nil {
+			w.running.Go(func() { w.listen(w.ctx) })
+		}
+	}
+	if isNew {
+		w.wakeUp()
 	}
 }
 
-func (w *poller) RemoveWaiter(wake.Signals) {
+// RemoveWaiter implements wake.Watcher.
+func (w *watcher) RemoveWaiter(signals wake.Signals) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.n--
-}
-
-func (w *poller) loop() {
-	for {
-		select {
-		case <-w.end:
-			return
-		case <-time.After(20 * time.Millisecond):
-		case <-w.wake:
-		}
-		w.mu.Lock()
-		n := w.n
-		w.mu.Unlock()
-		if n > 0 {
-			w.backend.catchUp(context.Background(), w.backend.pool, pgsql.Resolve|pgsql.Number, w.backend.Now())
-			w.events.Changed(wake.Commit, wake.AllSignals)
-		}
+	w.waiters--
+	if signals == 0 {
+		w.anyWaits--
+	}
+	for rest := uint64(signals); rest != 0; rest &= rest - 1 {
+		w.awaited[bits.TrailingZeros64(rest)]--
 	}
 }
 
-func (w *poller) Committed() {
+// Raise implements wake.Watcher. Other processes get the signals in a notice.
+func (w *watcher) Raise(signals wake.Signals) {
+	if signals == 0 || w.backend.opts.Reads {
+		return
+	}
+	w.mu.Lock()
+	if !w.sending && !w.closed {
+		w.sending = true
+		w.running.Go(func() { w.notices.run(w.ctx) })
+	}
+	w.mu.Unlock()
+	w.notices.add(signals)
+}
+
+// Committed implements wake.Watcher.
+func (w *watcher) Committed() { w.lookWithin(ownLook, 0) }
+
+// WakeAt implements wake.Watcher.
+func (w *watcher) WakeAt(t time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.deadline.IsZero() || t.Before(w.deadline) {
+		w.deadline = t
+		w.wakeUp()
+	}
+}
+
+// Close implements wake.Watcher. It sends the last notice.
+func (w *watcher) Close() error {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	w.stop()
+	w.running.Wait()
+	return nil
+}
+
+// committed tells waiters about a commit of this process that left work, which is done.
+func (w *watcher) committed(left pgsql.Work) {
+	var raised wake.Signals
+	if left&pgsql.Resolve != 0 {
+		raised = released
+		w.lookWithin(0, released)
+	}
+	if left&pgsql.Ended != 0 {
+		raised |= wake.KindSignals(wake.JobDone)
+	}
+	w.Raise(raised)
+	w.Committed()
+}
+
+func (w *watcher) wakeUp() {
 	select {
-	case w.wake <- struct{}{}:
+	case w.kick <- struct{}{}:
 	default:
 	}
 }
 
-func (w *poller) Raise(wake.Signals) { w.Committed() }
-func (w *poller) WakeAt(time.Time)   {}
-func (w *poller) Close() error {
-	close(w.end)
-	w.done.Wait()
+// lookWithin requests a look for signals, or for all if they are 0.
+func (w *watcher) lookWithin(d time.Duration, signals wake.Signals) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.waiters == 0 {
+		return
+	}
+	if signals == 0 {
+		signals = wake.AllSignals
+	}
+	w.raised |= signals
+	if by := time.Now().Add(d); w.lookBy.IsZero() || by.Before(w.lookBy) {
+		w.lookBy = by
+		w.wakeUp()
+	}
+}
+
+// noticed handles a notice.
+func (w *watcher) noticed(signals wake.Signals) {
+	w.mu.Lock()
+	if now := time.Now(); now.Sub(w.from) > time.Second {
+		w.from, w.count = now, 0
+	}
+	w.count++
+	w.mu.Unlock()
+	w.lookWithin(0, signals)
+}
+
+func (w *watcher) setLinked(linked bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.linked = linked
+	w.wakeUp()
+}
+
+// demand is the state that the goroutine acts on.
+type demand struct {
+	waits    bool
+	signals  wake.Signals // that are waited for
+	deadline time.Time
+	lookBy   time.Time
+	linked   bool
+	burst    bool
+}
+
+func (w *watcher) demand() (d demand) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	d = demand{waits: w.waiters > 0, deadline: w.deadline, lookBy: w.lookBy, linked: w.linked}
+	d.burst = w.count > burst && time.Since(w.from) < time.Second
+	for i, n := range w.awaited {
+		if n > 0 {
+			d.signals |= 1 << i
+		}
+	}
+	if w.anyWaits > 0 {
+		d.signals = wake.AllSignals
+	}
+	return d
+}
+
+// run looks until the watcher is closed.
+func (w *watcher) run() {
+	defer w.leave()
+	for {
+		d := w.demand()
+		if !d.waits {
+			select {
+			case <-w.kick:
+				continue
+			case <-w.ctx.Done():
+				return
+			}
+		}
+		missing := w.register(d)
+		reason, pause := w.nextLook(d, time.Now())
+		if pause > 0 && missing == nil {
+			timer := time.NewTimer(pause)
+			select {
+			case <-w.kick:
+				timer.Stop()
+				continue
+			case <-timer.C:
+			case <-w.ctx.Done():
+				timer.Stop()
+				return
+			}
+		}
+		if !w.look(reason, missing) {
+			return
+		}
+	}
+}
+
+// register sets the mode, and returns the signals to register, or nil if there is nothing to change.
+func (w *watcher) register(d demand) *wake.Signals {
+	now := time.Now()
+	if d.linked && d.burst && !w.busy {
+		w.busy, w.pause, w.lastFound = true, firstBusy, now
+	} else if w.busy && (!d.linked || now.Sub(w.lastFound) > quietAfter) {
+		w.busy = false
+	}
+	left := w.until.Sub(now)
+	switch wanted := d.signals; {
+	case w.backend.opts.Reads:
+	case !d.linked || w.busy:
+		if w.busy && left > 0 && w.registered != 0 {
+			return new(wake.Signals)
+		}
+	case left <= 0 || wanted&^w.registered != 0:
+		w.repeats = len(again)
+		return &wanted
+	case left < registerEarly:
+		return &wanted
+	}
 	return nil
+}
+
+// nextLook returns when the next look is due and why.
+func (w *watcher) nextLook(d demand, now time.Time) (reason wake.Reason, pause time.Duration) {
+	switch longest := w.backend.poll(); {
+	case w.busy:
+		pause = w.pause
+	case !d.linked:
+		if w.backend.opts.Listen != nil {
+			longest = min(longest, unlinked)
+		}
+		if now.Sub(w.lastFound) < fastFor {
+			w.pause = fastPoll
+		}
+		pause = min(max(w.pause, fastPoll), longest)
+	case w.repeats > 0:
+		pause = again[len(again)-w.repeats]
+	default:
+		pause = min(safetyLook, max(w.until.Sub(now)-registerEarly, 0))
+	}
+	reason = wake.Commit
+	if !d.lookBy.IsZero() {
+		pause = min(pause, d.lookBy.Sub(now))
+	}
+	if !d.deadline.IsZero() && d.deadline.Sub(now) <= pause {
+		reason, pause = wake.Deadline, d.deadline.Sub(now)
+	}
+	return reason, pause
+}
+
+// look does the work that commits have left, and calls Changed. It returns false if the database is gone.
+func (w *watcher) look(reason wake.Reason, register *wake.Signals) bool {
+	b, now := w.backend, time.Now()
+	w.mu.Lock()
+	signals, byRequest := w.raised, !w.lookBy.IsZero() && !w.lookBy.After(now)
+	w.raised, w.lookBy = 0, time.Time{}
+	if !w.deadline.IsZero() && !w.deadline.After(now) {
+		w.deadline, byRequest = time.Time{}, false
+	}
+	w.mu.Unlock()
+	if !byRequest || register != nil {
+		signals = wake.AllSignals
+	}
+	if w.repeats > 0 && register == nil && !byRequest {
+		w.repeats--
+	}
+	did, err := w.attend(register)
+	if did {
+		signals = wake.AllSignals
+	}
+	if err != nil {
+		if w.ctx.Err() != nil {
+			return false
+		}
+		if pgstore.Dropped(err) {
+			w.events.Lost(fmt.Errorf("%w: %w", engine.ErrDatabaseReplaced, err))
+			return false
+		}
+		if !w.failed {
+			b.opts.Logger.WarnContext(w.ctx, "honker: a look for commits failed and is repeated", "db", b.name, "err", err)
+		}
+		w.failed = true
+	} else {
+		w.failed = false
+		if register != nil {
+			w.registered, w.until = *register, now.Add(registration)
+		}
+	}
+	found := w.events.Changed(reason, signals) > 0
+	switch {
+	case found:
+		w.lastFound, w.pause = time.Now(), 0
+	case w.busy:
+		w.pause = min(max(2*w.pause, firstBusy), slowestBusy)
+	default:
+		w.pause = max(2*w.pause, fastPoll)
+	}
+	return true
+}
+
+// attend registers the process and does the work that commits of others have left. did means that there was some.
+func (w *watcher) attend(register *wake.Signals) (did bool, err error) {
+	b := w.backend
+	if b.opts.Reads {
+		return false, nil
+	}
+	conn, err := b.pool.Conn(w.ctx)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	ctx := context.WithoutCancel(w.ctx)
+	if b.clock.old() {
+		if err := b.clock.set(ctx, conn); err != nil {
+			return false, err
+		}
+	}
+	left, err := pgstore.Attend(ctx, conn, b.opts.Schema, w.process, register)
+	if err != nil {
+		return false, err
+	}
+	if left == 0 {
+		return false, nil
+	}
+	if left&pgsql.Resolve != 0 {
+		defer w.Raise(released)
+	}
+	return true, pgstore.CatchUp(ctx, conn, b.opts.Schema, left, b.Now())
+}
+
+// leave ends the registration.
+func (w *watcher) leave() {
+	if !w.until.After(time.Now()) || w.registered == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), lastNotice)
+	defer cancel()
+	if err := pgstore.EndAttend(ctx, w.backend.pool, w.backend.opts.Schema, w.process); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		w.backend.opts.Logger.DebugContext(ctx, "honker: a registration was not removed and will run out", "db", w.backend.name, "err", err)
+	}
 }

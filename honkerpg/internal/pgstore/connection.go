@@ -14,6 +14,7 @@ import (
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/jobs"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
 	"github.com/honker-go/honker/internal/row"
+	"github.com/honker-go/honker/internal/wake"
 )
 
 const (
@@ -29,6 +30,8 @@ const (
 	// the caller's transaction.
 	sqlWhere = `SELECT concat_ws('/', (SELECT system_identifier FROM pg_control_system()),
   (SELECT oid FROM pg_database WHERE datname = current_database()), coalesce(to_regclass($1)::oid, 0))`
+
+	sqlWhereAndWake = sqlWhere + `, honker.wake($2, '')`
 )
 
 // ServerTime returns the server's current time.
@@ -92,6 +95,17 @@ func Rollback(ctx context.Context, conn *sql.Conn) error {
 // Where identifies the database that q is connected to, and the schema s in it.
 func Where(ctx context.Context, q row.Querier, s pgsql.Schema) (where string, err error) {
 	_, err = pgsql.One(ctx, q, sqlWhere, []any{pgx.Identifier{string(s), "meta"}.Sanitize()}, &where)
+	return where, err
+}
+
+// WhereAndWake is Where in an application's transaction. The commit of the transaction also tells the processes that
+// wait for any of signals.
+func WhereAndWake(ctx context.Context, q row.Querier, s pgsql.Schema, signals wake.Signals) (where string, err error) {
+	if signals == 0 {
+		return Where(ctx, q, s)
+	}
+	var told bool
+	_, err = pgsql.One(ctx, q, s.SQL(sqlWhereAndWake), []any{pgx.Identifier{string(s), "meta"}.Sanitize(), int64(signals)}, &where, &told)
 	return where, err
 }
 

@@ -147,7 +147,7 @@ func Current(ctx context.Context, pool *sql.DB, s pgsql.Schema) error {
 	case version == 0:
 		return fmt.Errorf("%w: there is no schema %s; run the statements that honkerpg.Schema returns", engine.ErrUnsupported, string(s))
 	case version < Version:
-		return fmt.Errorf("%w: the schema %s has version %d, and this program needs version %d; run the statements that honkerpg.Schema returns",
+		return fmt.Errorf("%w: the schema %s has version %d, and this program needs version %d; open it once without NoMigrate, as a role that may create tables",
 			engine.ErrUnsupported, string(s), version, Version)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/jobs"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
 	"github.com/honker-go/honker/internal/row"
 )
@@ -19,8 +20,8 @@ type forecast struct {
 	row.QueueForecast
 	reader
 
-	most    int       // bound on the jobs counted as ahead of a job
-	tat     time.Time // until then the starts of the queue's rate are used up
+	most    int     // bound on the jobs counted as ahead of a job
+	tat     float64 // until then the starts of the queue's rate are used up, in Unix seconds
 	settled []candidate
 	freed   map[int64]bool // held jobs that the next claim releases by dead-lettering another job
 
@@ -46,12 +47,11 @@ func (a candidate) compare(b candidate) int {
 func (a *candidate) scan(key *sql.NullString) []any { return []any{&a.id, &a.priority, &a.due, key} }
 
 const (
-	sqlQueue = `SELECT paused_at, paused_until, coalesce(reason, ''), coalesce(who, ''), coalesce(running, 0), coalesce(per_key, 0), in_order,
-  coalesce(rate_n, 0), coalesce(extract(epoch FROM rate_per) * 1000000, 0)::bigint, coalesce(rate_burst, 0), rate_tat,
-  coalesce(key_rate_n, 0), coalesce(extract(epoch FROM key_rate_per) * 1000000, 0)::bigint, coalesce(key_rate_burst, 0), coalesce(keys_paused, 0)
-FROM honker.queue WHERE queue = $1`
+	// The key '' stands for the queue.
+	sqlQueue = `SELECT x.paused_at, x.paused_until, coalesce(x.reason, ''), coalesce(x.who, ''), x.keyed, s.tat
+FROM honker.queue x LEFT JOIN honker.starts s ON s.queue = x.queue AND s.key = '' AND s.turn = x.rate_turn WHERE x.queue = $1`
 	sqlInSlots      = `SELECT running, cancelled FROM honker.in_slots($1, $2)`
-	sqlLapsedJobs   = `SELECT id, priority, run_at, key, over FROM honker.lapsed_jobs($1, $2)`
+	sqlOverdueJobs  = `SELECT id, priority, run_at, key, over FROM honker.overdue_jobs($1, $2, $3)`
 	sqlFreedBy      = `SELECT id, priority, run_at, key FROM honker.freed_by($1, $2, $3)`
 	sqlKeysWithRoom = `SELECT honker.keys_with_room($1, $2)`
 )
@@ -60,7 +60,11 @@ FROM honker.queue WHERE queue = $1`
 // of a job.
 func (r reader) newForecast(ctx context.Context, queue string, most int) (*forecast, error) {
 	o := &forecast{QueueForecast: row.QueueForecast{Name: queue}, reader: r, most: most, freed: make(map[int64]bool), keys: make(map[string]*key)}
-	if err := o.limits(ctx); err != nil {
+	var err error
+	if o.Limits, err = (jobs.Limits{Schema: r.Schema}).Get(ctx, r.q, queue); err != nil {
+		return nil, err
+	}
+	if err := o.readQueue(ctx); err != nil {
 		return nil, err
 	}
 	if err := o.one(ctx, sqlInSlots, []any{queue, o.now}, &o.Running, &o.Cancelled); err != nil {
@@ -83,28 +87,24 @@ func (r reader) newForecast(ctx context.Context, queue string, most int) (*forec
 	return o, o.readHead(ctx, over)
 }
 
-// limits reads the queue's pause and limits.
-func (o *forecast) limits(ctx context.Context) error {
+// readQueue reads the queue's pause, and until when the starts of its rate are spent.
+func (o *forecast) readQueue(ctx context.Context) error {
 	var p row.Pause
 	var since, until, tat sql.NullTime
-	var per, keyPer, keysPaused int64
-	l := &o.Limits
-	err := o.one(ctx, sqlQueue, []any{o.Name}, &since, &until, &p.Reason, &p.By, &l.Running, &l.PerKey, &l.InOrder,
-		&l.Rate.N, &per, &l.Rate.Burst, &tat, &l.KeyRate.N, &keyPer, &l.KeyRate.Burst, &keysPaused)
+	err := o.one(ctx, sqlQueue, []any{o.Name}, &since, &until, &p.Reason, &p.By, &o.keyed, &tat)
 	if since.Valid && (!until.Valid || until.Time.After(o.now)) {
 		p.Since, p.Until = pgsql.Instant(since), pgsql.Instant(until)
 		o.Pause = &p
 	}
-	l.Rate.Per, l.KeyRate.Per = time.Duration(per)*time.Microsecond, time.Duration(keyPer)*time.Microsecond
-	o.tat, o.keyed = tat.Time, l.PerKey > 0 || l.InOrder || l.KeyRate.N > 0 || keysPaused > 0
+	o.tat = unix(tat.Time)
 	return err
 }
 
-// settle reads the jobs whose claims have lapsed, and adds those that the next claim makes claimable to the candidates. It
+// settle reads the jobs that the next claim settles first, and adds those that it makes claimable to the candidates. It
 // returns the keys that gain a free slot.
 func (o *forecast) settle(ctx context.Context) (keys []string, err error) {
 	var dying []int64
-	err = o.each(ctx, sqlLapsedJobs, func(r *sql.Rows) error {
+	err = o.each(ctx, sqlOverdueJobs, func(r *sql.Rows) error {
 		var c candidate
 		var key sql.NullString
 		var over bool
@@ -118,7 +118,7 @@ func (o *forecast) settle(ctx context.Context) (keys []string, err error) {
 			o.settled = append(o.settled, c)
 		}
 		return err
-	}, o.Name, o.now)
+	}, o.Name, o.keyed, o.now)
 	if err != nil || len(dying) == 0 {
 		return keys, err
 	}
@@ -157,13 +157,13 @@ func (o *forecast) queueLimits(s *row.JobForecast) {
 	if o.Limits.Rate.N == 0 {
 		return
 	}
-	r := rate{o.Limits.Rate}
-	starts, next := r.starts(o.now, o.tat)
+	r, now := rate{o.Limits.Rate}, unix(o.now)
+	starts := r.starts(now, o.tat)
 	s.RateSpent = s.Ahead.N >= starts
 	if starts == 0 {
-		s.Next = pgsql.Shown(next)
+		s.Next = r.nth(now, o.tat, 0)
 	}
-	s.About = pgsql.Shown(r.nth(o.now, o.tat, s.Ahead.N))
+	s.About = r.nth(now, o.tat, s.Ahead.N)
 }
 
 const sqlDueBefore = `SELECT looked, ahead FROM honker.due_before($1, $2, $3, $4, $5, $6)`
@@ -180,29 +180,42 @@ func (o *forecast) count(ctx context.Context, c candidate) (ahead row.Count, err
 	return row.Count{N: ok, More: looked >= int64(o.most)}, err
 }
 
-// rate is a limit of starts, by GCRA (generic cell rate algorithm): each start advances tat, the theoretical arrival time,
-// by an interval. With a burst of n, the next start is allowed n-1 intervals before tat.
+// rate is a limit of starts, by GCRA (generic cell rate algorithm), with the arithmetic of honker.starts_left. Each start
+// advances tat, the theoretical arrival time, by an interval. With a burst of n, the next start is allowed n-1 intervals
+// before tat. Times are Unix seconds.
 type rate struct{ row.StartRate }
 
-// every returns the interval between two starts.
-func (r rate) every() float64 { return float64(r.Per) / float64(r.N) }
+// slack is how early a start may be.
+const slack = 0.0005
 
-// starts returns how many jobs may start at now. If none may, next is the time of the next start.
-func (r rate) starts(now, tat time.Time) (n int64, next time.Time) {
-	if tat.Before(now) {
-		return r.Burst, next
+// every returns the interval between two starts.
+func (r rate) every() float64 { return r.Every() / 1000 }
+
+// counts reports whether tat limits starts at now. A tat that is further ahead than a burst comes from a clock that has
+// gone back since.
+func (r rate) counts(now, tat float64) bool {
+	return tat >= now && tat <= now+r.every()*float64(r.Burst)+1
+}
+
+// starts returns how many jobs may start at now.
+func (r rate) starts(now, tat float64) int64 {
+	if !r.counts(now, tat) {
+		return r.Burst
 	}
-	next = tat.Add(-time.Duration(r.every() * float64(r.Burst-1)))
-	if next.After(now) {
-		return 0, next
-	}
-	return int64(math.Floor(float64(now.Sub(next))/r.every())) + 1, time.Time{}
+	return max(0, int64(math.Floor((now+slack-tat)/r.every()))+r.Burst)
 }
 
 // nth returns the earliest start of the job that starts after n others.
-func (r rate) nth(now, tat time.Time, n int64) time.Time {
-	if tat.Before(now) {
+func (r rate) nth(now, tat float64, n int64) time.Time {
+	if !r.counts(now, tat) {
 		tat = now
 	}
-	return tat.Add(time.Duration(r.every() * float64(n+1-r.Burst)))
+	return instant(tat + r.every()*(float64(n)+1-float64(r.Burst)))
+}
+
+func unix(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
+
+// instant returns the time at a Unix second as a row shows it.
+func instant(s float64) time.Time {
+	return pgsql.Shown(time.UnixMicro(int64(math.Round(min(s, 8e12) * 1e6))))
 }

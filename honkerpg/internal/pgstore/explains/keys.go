@@ -15,9 +15,9 @@ import (
 // key is a key's state as the next claims see it. Each simulated claim updates it.
 type key struct {
 	pause     *row.Pause
-	running   int64     // jobs running now or taken by an earlier claim
-	first     int64     // lowest id of its live jobs; math.MaxInt64 if none
-	tat, next time.Time // until which starts are used up, and reserved
+	running   int64   // jobs running now or taken by an earlier claim
+	first     int64   // lowest id of its jobs that can run, in an ordered queue; math.MaxInt64 if none
+	tat, next float64 // Unix seconds until which starts are used up, and taken by jobs that wait for their start
 }
 
 // full reports whether the key has reached its limit of running jobs. With InOrder, first is the key's job that must run
@@ -30,18 +30,14 @@ func (k *key) full(l row.QueueLimits, id int64) (full bool, first int64) {
 	return full, first
 }
 
-// startAt returns the time at which one of the key's jobs may start at the key's rate, or the zero time if it may start
-// now.
+// startAt returns the time at which the next of the key's jobs may start at the key's rate, or the zero time if it may
+// start now.
 func (k *key) startAt(o *forecast) time.Time {
-	if o.Limits.KeyRate.N == 0 {
+	r := rate{o.Limits.KeyRate}
+	if r.N == 0 || k.next == 0 && r.starts(unix(o.now), k.tat) > 0 {
 		return time.Time{}
 	}
-	tat := k.tat
-	if k.next.After(tat) {
-		tat = k.next
-	}
-	_, next := rate{o.Limits.KeyRate}.starts(o.now, tat)
-	return next
+	return instant(max(k.tat, k.next) + r.every()*float64(1-r.Burst))
 }
 
 // claim simulates a claim that reaches one of the key's jobs, and reports whether the job starts.
@@ -49,16 +45,17 @@ func (k *key) claim(o *forecast, c candidate) bool {
 	if full, first := k.full(o.Limits, c.id); full || first != 0 || k.pause != nil {
 		return false
 	}
-	r := rate{o.Limits.KeyRate}
+	r, now := rate{o.Limits.KeyRate}, unix(o.now)
 	if !k.startAt(o).IsZero() {
+		k.next = max(k.tat, k.next) + r.every()
 		return false
 	}
 	k.running++
 	if r.N > 0 {
-		if k.tat.Before(o.now) {
-			k.tat = o.now
+		if !r.counts(now, k.tat) {
+			k.tat = now
 		}
-		k.tat = k.tat.Add(time.Duration(r.every()))
+		k.tat += r.every()
 	}
 	return true
 }
@@ -69,7 +66,7 @@ const forecastJobs = 1000
 const (
 	sqlDueJobs   = `SELECT id, priority, run_at, key, ok FROM honker.due_jobs($1, $2, $3)`
 	sqlHeldJobs  = `SELECT id, priority, run_at, key FROM honker.held_jobs($1, $2, $3, $4)`
-	sqlKeyStates = `SELECT key, paused_at, paused_until, coalesce(reason, ''), coalesce(who, ''), tat, next_at, running, first FROM honker.key_states($1, $2, $3)`
+	sqlKeyStates = `SELECT key, paused_at, paused_until, coalesce(reason, ''), coalesce(who, ''), tat, running, first FROM honker.key_states($1, $2, $3)`
 )
 
 // readHead reads the first jobs in claim order. over lists the keys whose held jobs the next claim may release.
@@ -132,17 +129,19 @@ func (o *forecast) readKeys(ctx context.Context, keys []string) error {
 			unknown = append(unknown, k)
 		}
 	}
-	if len(unknown) == 0 {
+	if len(unknown) == 0 || !o.keyed {
 		return nil
 	}
 	return o.each(ctx, sqlKeyStates, func(r *sql.Rows) error {
 		var name string
 		var p row.Pause
-		var since, until, tat, next sql.NullTime
+		var since, until, tat sql.NullTime
 		var first sql.NullInt64
 		k := key{first: math.MaxInt64}
-		err := r.Scan(&name, &since, &until, &p.Reason, &p.By, &tat, &next, &k.running, &first)
-		k.tat, k.next = tat.Time, next.Time
+		err := r.Scan(&name, &since, &until, &p.Reason, &p.By, &tat, &k.running, &first)
+		if tat.Valid {
+			k.tat = unix(tat.Time)
+		}
 		if since.Valid {
 			p.Since, p.Until = pgsql.Instant(since), pgsql.Instant(until)
 			k.pause = &p
@@ -174,6 +173,18 @@ func (o *forecast) lasting(ctx context.Context, job *row.Job) (s row.JobForecast
 func (o *forecast) byKeys(ctx context.Context, c candidate, s *row.JobForecast) error {
 	ahead := slices.DeleteFunc(slices.Clone(o.head), func(d candidate) bool { return d.compare(c) >= 0 })
 	s.Ahead.More = o.more && len(ahead) == len(o.head)
+	if c.key != "" && o.Limits.KeyRate.N > 0 {
+		held, err := o.held(ctx, []string{c.key})
+		if err != nil {
+			return err
+		}
+		for _, d := range held { // those before it in the order of its key start before it
+			if d.compare(c) < 0 && !slices.Contains(ahead, d) {
+				ahead = append(ahead, d)
+			}
+		}
+		slices.SortFunc(ahead, candidate.compare)
+	}
 	if err := o.readKeys(ctx, []string{c.key}); err != nil {
 		return err
 	}
@@ -187,10 +198,7 @@ func (o *forecast) byKeys(ctx context.Context, c candidate, s *row.JobForecast) 
 		return nil
 	}
 	k := claims.key(c.key)
-	s.KeyPause, s.KeyRunning = k.pause, k.running
-	if start := k.startAt(o); !start.IsZero() {
-		s.KeyStart = pgsql.Shown(start)
-	}
+	s.KeyPause, s.KeyRunning, s.KeyStart = k.pause, k.running, k.startAt(o)
 	s.KeyFull, s.First = k.full(o.Limits, c.id)
 	return nil
 }

@@ -94,7 +94,7 @@ func (s Groups) begin(ctx context.Context, q row.Querier, c row.GroupClaim, now 
 	}
 	g.cursor, g.token, g.lapsed, g.settled = cursor.Int64, token.Int64, lapsed.Int64, settled.Int64
 	g.selection.Topic = topic.String
-	g.selection.Filter, err = parseFilter(filter.String)
+	g.selection.Filter, err = streams.ParseFilter(filter.String)
 	return g, err
 }
 

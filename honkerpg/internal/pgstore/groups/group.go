@@ -4,7 +4,6 @@ package groups
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -32,23 +31,11 @@ func (s Groups) groups(ctx context.Context, q row.Querier, query string, args ..
 		var g row.Group
 		var text string
 		err := r.Scan(&g.ID, &g.Topic, &g.Name, &g.Cursor, &g.Epoch, &text)
-		g.Filter, g.Unreadable = parseFilter(text)
+		g.Filter, g.Unreadable = streams.ParseFilter(text)
 		all = append(all, g)
 		return err
 	}, args...)
 	return all, err
-}
-
-// parseFilter parses the text of a filter as written by row.Filter.Text. It returns nil for an empty text.
-func parseFilter(text string) (*row.Filter, error) {
-	if text == "" {
-		return nil, nil
-	}
-	f := new(row.Filter)
-	if err := json.Unmarshal([]byte(text), f); err != nil {
-		return nil, fmt.Errorf("parse stored filter %q: %w", text, err)
-	}
-	return f, nil
 }
 
 // byID returns the group with the given ID, or ErrNotFound if it has been deleted, which can happen while a process is

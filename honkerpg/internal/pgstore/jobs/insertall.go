@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"database/sql"
 	"time"
 
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
@@ -16,13 +15,13 @@ func (s Jobs) InsertAll(ctx context.Context, q row.Querier, all []*row.Insert, n
 	var queues, payloads []string
 	var priorities, most []int64
 	var due []time.Time
-	var expiries []sql.NullTime
+	var expiries []*time.Time
 	for _, in := range all {
 		runAt, expires := insertTimes(in, now)
 		for _, payload := range in.Payloads {
 			queues, payloads = append(queues, in.Queue), append(payloads, payload)
 			priorities, most = append(priorities, in.Priority), append(most, in.MaxAttempts)
-			due, expiries = append(due, pgsql.StampUp(runAt)), append(expiries, expires)
+			due, expiries = append(due, pgsql.StampUp(runAt)), append(expiries, pgsql.OrNull(expires.Time, expires.Valid))
 		}
 	}
 	ids, err := pgsql.IDs(ctx, q, s.SQL(sqlInsertAll), queues, payloads, priorities, most, due, expiries, pgsql.Stamp(now))

@@ -25,14 +25,19 @@ func (s Results) Save(ctx context.Context, q row.Querier, id int64, value string
 	return err
 }
 
-// LastJob selects the highest id that was ever assigned to a job.
-const LastJob = `(SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM honker.job_id_seq)`
+// LastJob is the highest id that was ever assigned to a job. The sequence is not read as a table: where sequential scans
+// are off, that looks so expensive that the server compiles the plan of each call.
+const LastJob = `coalesce(pg_sequence_last_value('honker.job_id_seq'), 0)`
+
+// isWanted is the condition that a result, r, is kept even after it has expired, because a job that waited for its job, or for
+// a batch of it, has not ended.
+const isWanted = `EXISTS (SELECT FROM honker.edge e WHERE e.parent = r.job_id AND e.parent <> 0)`
 
 // sqlFate is a single statement, because the job could move to another table between two statements.
 const sqlFate = `SELECT r.value, d.id IS NOT NULL, coalesce(d.last_error, ''), d.died_at, coalesce(d.attempts, 0),
   EXISTS (SELECT FROM honker.job WHERE id = $1), $1 <= ` + LastJob + `
 FROM (SELECT) x
-LEFT JOIN honker.result r ON r.job_id = $1 AND (r.expires_at IS NULL OR r.expires_at > $2)
+LEFT JOIN honker.result r ON r.job_id = $1 AND (r.expires_at IS NULL OR r.expires_at > $2 OR ` + isWanted + `)
 LEFT JOIN honker.dead d ON d.id = $1`
 
 // Fate implements engine.ResultStore.

@@ -60,6 +60,7 @@ func (s Jobs) AckMany(ctx context.Context, q row.Querier, a row.AckMany, now tim
 	if linked {
 		pgsql.Leave(q, pgsql.Resolve)
 	}
+	pgsql.Leave(q, pgsql.Ended)
 	return n, false, err
 }
 

@@ -33,6 +33,9 @@ func (s Jobs) Step(ctx context.Context, q row.Querier, step row.Step, now time.T
 	if got.bits&bitLinked != 0 {
 		pgsql.Leave(q, pgsql.Resolve)
 	}
+	if len(step.Settle) > 0 || len(got.dead) > 0 {
+		pgsql.Leave(q, pgsql.Ended)
+	}
 	for n := firstClaim(step.Claim); n > 0; n = nextClaim(step.Claim, &c) {
 		if c.Jobs != nil {
 			if got, err = s.step(ctx, q, newSettling(nil, now), step.Claim, c.Lanes, n, now); err != nil {
@@ -168,7 +171,10 @@ func newSettling(all []*row.Settlement, now time.Time) *settling {
 	}
 	slices.SortStableFunc(s.others, func(a, b *row.Settlement) int { return int(min(1, max(-1, a.ID-b.ID))) })
 	for _, t := range s.others {
-		at := pgsql.StampUp(now.Add(max(0, t.Delay)))
+		at := pgsql.Stamp(now) // not rounded up: the job is due now
+		if t.Delay > 0 {
+			at = pgsql.StampUp(now.Add(t.Delay))
+		}
 		if t.Outcome == row.Retried {
 			t.RunAt = pgsql.Shown(at)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/streams"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 )
@@ -63,7 +64,7 @@ func through(c row.Cutoff) (at time.Time, id int64) {
 
 // parts returns a part for each queue that has rows and may have to trim them at a time.
 func (t ended) parts(ctx context.Context, q row.Querier, at time.Time) (parts []row.Part, err error) {
-	all, err := t.retentions(ctx, q)
+	all, err := streams.Retentions{Schema: t.Schema}.Trimmed(ctx, q, t.none)
 	for _, r := range all {
 		p := row.Part{Name: r.Queue, Through: row.Everything}
 		if keep := t.of(r); err == nil && (keep != row.Retention{} || !t.none) {
@@ -90,25 +91,4 @@ ORDER BY r.`+t.at+` DESC, r.id DESC LIMIT 1 OFFSET $2`), []any{queue, r.MaxCount
 		c = row.Cutoff{At: rank.Time, ID: id}
 	}
 	return c, err
-}
-
-const sqlTrimmed = `SELECT k.queue, coalesce(done_count, 0), coalesce(extract(epoch FROM done_age) * 1000000, 0)::bigint,
-  coalesce(dead_count, 0), coalesce(extract(epoch FROM dead_age) * 1000000, 0)::bigint
-FROM honker.queue k WHERE `
-
-// retentions returns the retentions of the queues whose rows may have to be trimmed.
-func (t ended) retentions(ctx context.Context, q row.Querier) (all []row.QueueRetention, err error) {
-	where := `dead_count IS NOT NULL OR dead_age IS NOT NULL`
-	if t.none {
-		where = `EXISTS (SELECT FROM honker.done d WHERE d.queue = k.queue)`
-	}
-	err = pgsql.Each(ctx, q, t.SQL(sqlTrimmed+where+` ORDER BY queue`), func(rs *sql.Rows) error {
-		var r row.QueueRetention
-		var done, dead int64
-		err := rs.Scan(&r.Queue, &r.Done.MaxCount, &done, &r.Dead.MaxCount, &dead)
-		r.Done.MaxAge, r.Dead.MaxAge = time.Duration(done)*time.Microsecond, time.Duration(dead)*time.Microsecond
-		all = append(all, r)
-		return err
-	})
-	return all, err
 }

@@ -97,12 +97,8 @@ func (s Jobs) bury(ctx context.Context, q row.Querier, query string, args ...any
 	return dead, err
 }
 
-// SweepResults returns the sweep of the expired results. A job that waited for another may still read its result.
+// SweepResults returns the sweep of the expired results. A job that has not ended may still read the
+// results of the jobs that it waited for.
 func (s Results) SweepResults() engine.Sweep {
-	return s.RowSweep("result", `r.expires_at <= $1 AND NOT `+isWanted("r"))
-}
-
-// isWanted returns the condition that a job that has not ended waited for the job of a result.
-func isWanted(result string) string {
-	return `EXISTS (SELECT FROM honker.edge e WHERE e.parent = ` + result + `.job_id AND e.parent <> 0)`
+	return s.RowSweep("result", `r.expires_at <= $1 AND NOT `+isWanted)
 }

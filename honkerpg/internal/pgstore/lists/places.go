@@ -43,8 +43,8 @@ func (s Operators) byID(ctx context.Context, q row.Querier, r *row.ListRequest, 
 
 // bounds returns the first id of each table that follows r.After, or NULL for a table that is not selected. In the tables
 // after the place's own, the same id also follows.
-func bounds(r *row.ListRequest, newest bool) []sql.NullInt64 {
-	all := make([]sql.NullInt64, 3)
+func bounds(r *row.ListRequest, newest bool) []*int64 {
+	all := make([]*int64, 3)
 	for _, in := range r.Tables() {
 		step, first := int64(1), int64(math.MinInt64)
 		if newest {
@@ -56,7 +56,7 @@ func bounds(r *row.ListRequest, newest bool) []sql.NullInt64 {
 				first += step
 			}
 		}
-		all[in] = sql.NullInt64{Int64: first, Valid: true}
+		all[in] = &first
 	}
 	return all
 }

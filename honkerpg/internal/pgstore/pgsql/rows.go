@@ -122,3 +122,12 @@ func Microseconds(d *time.Duration) (n sql.NullInt64) {
 	}
 	return n
 }
+
+// OrNull returns v, or NULL unless valid is set. It is for elements of arrays: without prepared statements, pgx knows no
+// type of PostgreSQL for a slice of sql.NullString and the like.
+func OrNull[V any](v V, valid bool) *V {
+	if !valid {
+		return nil
+	}
+	return &v
+}

@@ -12,7 +12,7 @@ type Session interface {
 	After(Work)
 }
 
-// Work is a set of kinds of work that must wait for a commit. Each kind takes a lock that no two transactions
+// Work is a set of kinds of work that must wait for a commit. Resolve and Number take a lock that no two transactions
 // of the schema hold at the same time. So an application's transaction, which may last, leaves rows for it.
 type Work uint8
 
@@ -20,6 +20,7 @@ type Work uint8
 const (
 	Resolve Work = 1 << iota // release the jobs that waited for the jobs named by the table token
 	Number                   // move the rows of the table pending to their logs and number them
+	Ended                    // wake the goroutines that wait for jobs, some of which have ended
 )
 
 // Leave requests work for the time after the commit of q's transaction. It does nothing in an application's

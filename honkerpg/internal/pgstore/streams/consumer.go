@@ -94,7 +94,7 @@ func (s Consumers) list(ctx context.Context, q row.Querier, query string, args .
 		var created, acked sql.NullTime
 		err := r.Scan(&c.Name, &c.Topic, &c.Offset, &created, &acked, &text)
 		c.CreatedAt, c.LastAck = pgsql.Instant(created), pgsql.Instant(acked)
-		c.Filter, c.Unreadable = parseFilter(text)
+		c.Filter, c.Unreadable = ParseFilter(text)
 		all = append(all, c)
 		return err
 	}, args...)

@@ -9,8 +9,8 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// parseFilter parses the text of a filter as written by row.Filter.Text. It returns nil for an empty text.
-func parseFilter(text string) (*row.Filter, error) {
+// ParseFilter parses the text of a filter as written by row.Filter.Text. It returns nil for an empty text.
+func ParseFilter(text string) (*row.Filter, error) {
 	if text == "" {
 		return nil, nil
 	}

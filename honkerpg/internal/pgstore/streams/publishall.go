@@ -14,10 +14,11 @@ const sqlPublishAll = `SELECT honker.publish_all($1::text[], $2::text[], $3::tex
 // PublishAll implements engine.Publisher. An event without a key has NULL, as Publish stores it.
 func (s Streams) PublishAll(ctx context.Context, q row.Querier, all []row.Publication, now time.Time) ([][2]int64, error) {
 	var topics, payloads []string
-	var keys []sql.NullString
+	var keys []*string
 	for _, p := range all {
 		for i, payload := range p.Payloads {
-			topics, payloads, keys = append(topics, p.Topic), append(payloads, payload), append(keys, keyOf(p, i))
+			key := keyOf(p, i)
+			topics, payloads, keys = append(topics, p.Topic), append(payloads, payload), append(keys, pgsql.OrNull(key.String, key.Valid))
 		}
 	}
 	offsets, err := pgsql.IDs(ctx, q, s.SQL(sqlPublishAll), topics, keys, payloads, pgsql.Stamp(now))

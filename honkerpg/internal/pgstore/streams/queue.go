@@ -22,8 +22,12 @@ WHERE (k.done_count, k.done_age, k.dead_count, k.dead_age)
 	queueColumns = `SELECT queue, coalesce(done_count, 0), coalesce(extract(epoch FROM done_age) * 1000000, 0)::bigint,
   coalesce(dead_count, 0), coalesce(extract(epoch FROM dead_age) * 1000000, 0)::bigint FROM honker.queue k WHERE `
 	sqlGetQueue = queueColumns + `queue = $1`
-	sqlTrimmed  = queueColumns + `dead_count IS NOT NULL OR dead_age IS NOT NULL
-  OR EXISTS (SELECT FROM honker.done d WHERE d.queue = k.queue) ORDER BY queue`
+
+	keepsDead    = `dead_count IS NOT NULL OR dead_age IS NOT NULL`
+	hasDone      = `EXISTS (SELECT FROM honker.done d WHERE d.queue = k.queue)`
+	sqlTrimsDead = queueColumns + keepsDead + ` ORDER BY queue`
+	sqlTrimsDone = queueColumns + hasDone + ` ORDER BY queue`
+	sqlTrimmed   = queueColumns + keepsDead + ` OR ` + hasDone + ` ORDER BY queue`
 )
 
 // SetQueue implements engine.RetentionStore.
@@ -48,6 +52,14 @@ func (s Retentions) Queues(ctx context.Context, q row.Querier, queue string) ([]
 		return s.queues(ctx, q, sqlTrimmed)
 	}
 	return s.queues(ctx, q, sqlGetQueue, queue)
+}
+
+// Trimmed returns the retentions of the queues whose done or dead jobs may have to be trimmed.
+func (s Retentions) Trimmed(ctx context.Context, q row.Querier, done bool) ([]row.QueueRetention, error) {
+	if done {
+		return s.queues(ctx, q, sqlTrimsDone)
+	}
+	return s.queues(ctx, q, sqlTrimsDead)
 }
 
 func (s Retentions) queues(ctx context.Context, q row.Querier, query string, args ...any) (all []row.QueueRetention, err error) {

@@ -16,11 +16,15 @@ CREATE FUNCTION honker.cancelled_jobs(q text, k text, n bigint, now timestamptz)
 LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
   SELECT p.job_id FROM honker.place p WHERE p.queue = q AND (k IS NULL OR p.key = k) AND p.until_at > now LIMIT n $$;
 
--- The jobs whose claims have lapsed, which the next claim returns to the queue, or dead-letters if over is set.
-CREATE FUNCTION honker.lapsed_jobs(q text, now timestamptz) RETURNS TABLE (id bigint, priority bigint, run_at timestamptz, key text, over boolean)
+-- The jobs that the next claim returns to the queue because their claims have lapsed, or dead-letters if over is set. A
+-- claim of a queue with limits on keys also dead-letters jobs that have expired.
+CREATE FUNCTION honker.overdue_jobs(q text, expired boolean, now timestamptz)
+RETURNS TABLE (id bigint, priority bigint, run_at timestamptz, key text, over boolean)
 LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
-  SELECT j.id, j.priority, j.run_at, j.key, honker.is_over(j, now) FROM honker.job j
-  WHERE j.queue = q AND j.state = 1 AND j.lease_until < now ORDER BY j.lease_until LIMIT 1000 $$;
+  (SELECT j.id, j.priority, j.run_at, j.key, honker.is_over(j, now) FROM honker.job j
+    WHERE j.queue = q AND j.state = 1 AND j.lease_until < now ORDER BY j.lease_until LIMIT 1000)
+  UNION ALL (SELECT j.id, j.priority, j.run_at, j.key, true FROM honker.job j
+    WHERE expired AND j.queue = q AND j.state <> 1 AND j.expires_at <= now AND honker.is_over(j, now) ORDER BY j.expires_at LIMIT 1000) $$;
 
 -- The jobs of a queue that wait only for jobs that are about to be dead-lettered, and that a dead job releases.
 CREATE FUNCTION honker.freed_by(q text, dying bigint[], now timestamptz) RETURNS TABLE (id bigint, priority bigint, run_at timestamptz, key text)
@@ -54,22 +58,25 @@ LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
     SELECT j.id, j.priority, j.run_at, j.key FROM honker.job j WHERE j.queue = q AND j.key = k.key AND j.state = 2
       AND j.run_at <= now AND NOT honker.is_over(j, now) ORDER BY j.priority DESC, j.run_at, j.id LIMIT n) h LIMIT n $$;
 
--- The keys of which something has ended since the last claim looked at them, or whose cancelled jobs have given up their
--- slots.
-CREATE FUNCTION honker.keys_with_room(q text, now timestamptz) RETURNS SETOF text LANGUAGE sql STABLE SET enable_seqscan = off AS $$
-  SELECT t.key FROM (SELECT t.key FROM honker.token t WHERE t.queue = q LIMIT 1000) t
-  UNION SELECT p.key FROM (SELECT p.key FROM honker.place p WHERE p.queue = q AND p.key IS NOT NULL AND p.until_at <= now LIMIT 1000) p $$;
+-- The keys whose held jobs the next claim looks at again, for the reasons of honker.let_go and honker.fit.
+CREATE FUNCTION honker.keys_with_room(q text, now timestamptz) RETURNS SETOF text LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+  (SELECT t.key FROM honker.token t WHERE t.queue = q AND coalesce(t.due <= now, true) LIMIT 1000)
+  UNION (SELECT p.key FROM honker.place p WHERE p.queue = q AND p.key IS NOT NULL AND p.until_at <= now LIMIT 1000)
+  UNION (SELECT k.key FROM honker.key k WHERE k.queue = q AND k.paused_until <= now AND NOT k.over LIMIT 1000)
+  UNION (SELECT s.key FROM honker.starts s WHERE s.queue = q AND s.next_at <= now + interval '500 microseconds' LIMIT 1000)
+  UNION (SELECT j.key FROM honker.job j WHERE j.queue = q AND j.key >= (SELECT x.fit_key FROM honker.queue x WHERE x.queue = q) AND j.state = 2 LIMIT 1000) $$;
 
--- The state of keys: their pauses and starts, how many of their jobs are in slots, and the lowest id of those that the
--- next claims do not dead-letter.
+-- The state of keys: their pauses, until when their starts are spent, how many of their jobs are in slots, and with
+-- in_order the first job that can still run.
 CREATE FUNCTION honker.key_states(q text, keys text[], now timestamptz) RETURNS TABLE (key text, paused_at timestamptz, paused_until timestamptz,
-  reason text, who text, tat timestamptz, next_at timestamptz, running bigint, first bigint)
-LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
-  SELECT u.key, CASE WHEN honker.pauses(k.paused_at, k.paused_until, now) THEN k.paused_at END, k.paused_until, k.reason, k.who, k.tat, k.next_at,
-    (SELECT count(*) FROM honker.job j WHERE j.queue = q AND j.key = u.key AND j.state = 1 AND j.lease_until >= now)
-      + (SELECT count(*) FROM honker.place p WHERE p.queue = q AND p.key = u.key AND p.until_at > now),
-    (SELECT min(j.id) FROM honker.job j WHERE j.queue = q AND j.key = u.key AND NOT honker.is_over(j, now))
-  FROM unnest(keys) u (key) LEFT JOIN honker.key k ON k.queue = q AND k.key = u.key $$;
+  reason text, who text, tat timestamptz, running bigint, first bigint)
+LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+  SELECT r.key, CASE WHEN honker.pauses(k.paused_at, k.paused_until, now) THEN k.paused_at END, k.paused_until, k.reason, k.who, s.tat,
+    (SELECT count(*) FROM honker.job j WHERE j.queue = q AND j.key = r.key AND j.state = 1 AND j.lease_until >= now)
+      + (SELECT count(*) FROM honker.place p WHERE p.queue = q AND p.key = r.key AND p.until_at > now), r.first
+  FROM honker.queue x CROSS JOIN LATERAL honker.key_rooms(x, keys, now) r
+  LEFT JOIN honker.key k ON k.queue = q AND k.key = r.key LEFT JOIN honker.starts s ON s.queue = q AND s.key = r.key AND s.turn = x.key_rate_turn
+  WHERE x.queue = q $$;
 
 -- A waiting job of each kind, for a queue from which nothing can be claimed: a held job, the next that becomes due, those
 -- that can no longer run, and one whose claim has lapsed.

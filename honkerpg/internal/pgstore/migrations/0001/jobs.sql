@@ -30,9 +30,10 @@ CREATE INDEX job_claims ON honker.job (queue, lease_until) WHERE state = 1;
 -- Jobs that may have to be dead-lettered before their turn: those with a time to start by, and those without attempts.
 CREATE INDEX job_expires ON honker.job (queue, expires_at) WHERE state <> 1 AND expires_at IS NOT NULL;
 CREATE INDEX job_batch ON honker.job (batch, id) WHERE batch IS NOT NULL;
--- The jobs of a key that are claimed, those that it holds in the order of claims, and all in the order of enqueues. The
--- third condition of the last is true for every job: only a statement that names it may use the index.
-CREATE INDEX job_key_runs ON honker.job (queue, key) WHERE state = 1 AND key IS NOT NULL;
+-- The jobs of a key that are claimed, those that it holds in the order of claims, and all in the order of enqueues. A
+-- statement must write "state + 0" and "id > 0" to use the first and the last, which the planner else confuses with the
+-- others while they are empty.
+CREATE INDEX job_key_runs ON honker.job (queue, key) WHERE state + 0 = 1 AND key IS NOT NULL;
 CREATE INDEX job_key_held ON honker.job (queue, key, priority DESC, run_at, id) WHERE state = 2;
 CREATE INDEX job_key_first ON honker.job (queue, key, id) WHERE key IS NOT NULL AND id > 0;
 

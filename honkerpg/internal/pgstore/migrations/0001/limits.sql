@@ -28,6 +28,8 @@ CREATE TABLE honker.queue (
   limited boolean NOT NULL GENERATED ALWAYS AS (in_order OR fit_key IS NOT NULL
     OR coalesce(running, per_key, rate_n, key_rate_n, keys_paused) IS NOT NULL) STORED
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
+-- Few queues keep done jobs. Each ack asks whether any does.
+CREATE INDEX queue_done ON honker.queue (queue) WHERE done_count IS NOT NULL;
 
 -- Pauses of keys. A pause that has ended stays until a sweep.
 CREATE TABLE honker.key (
@@ -65,7 +67,6 @@ CREATE TABLE honker.place (
   until_at timestamptz NOT NULL
 );
 CREATE INDEX place_key ON honker.place (queue, key, until_at);
-CREATE INDEX place_until ON honker.place (queue, until_at);
 
 -- A rate lets a job start every so many seconds, and a burst of jobs at once. tat is the time until which its starts
 -- are spent, in Unix seconds. Each start adds every to it, and a start is allowed burst - 1 such intervals before it. A
@@ -85,7 +86,7 @@ CREATE FUNCTION honker.next_start(at float8, tat float8, every float8, burst big
 CREATE FUNCTION honker.tat_after(at float8, tat float8, every float8, burst bigint, n bigint) RETURNS timestamptz LANGUAGE sql IMMUTABLE AS $$
   SELECT to_timestamp(least(CASE WHEN tat >= at AND tat <= at + every * burst + 1 THEN tat ELSE at END + every * n, 8e12)) $$;
 
-CREATE FUNCTION honker.unix(t timestamptz) RETURNS float8 LANGUAGE sql IMMUTABLE AS $$ SELECT extract(epoch FROM t)::float8 $$;
+CREATE FUNCTION honker.unix(t timestamptz) RETURNS float8 LANGUAGE sql STABLE AS $$ SELECT extract(epoch FROM t)::float8 $$;
 
 -- How many more jobs of a queue its limit on running jobs and its rate let start; NULL is no bound. is_full is set if the
 -- first leaves none, and start_at if the second does. Cancelled jobs whose handlers may run on take slots.
@@ -109,18 +110,20 @@ END $$;
 
 -- How many more jobs of each key may start, ahead of all other limits. With in_order only first may, the oldest job that
 -- can still run.
-CREATE FUNCTION honker.key_rooms(x honker.queue, keys text[], at timestamptz) RETURNS TABLE (key text, room bigint, first bigint)
+CREATE FUNCTION honker.key_rooms(x honker.queue, keys text[], at timestamptz) RETURNS TABLE (key text, ord bigint, room bigint, first bigint)
 LANGUAGE sql STABLE AS $$
-  SELECT u.key, CASE WHEN x.keys_paused IS NOT NULL AND EXISTS (SELECT FROM honker.key p WHERE p.queue = x.queue AND p.key = u.key
+  SELECT u.key, u.ord, CASE WHEN x.keys_paused IS NOT NULL AND EXISTS (SELECT FROM honker.key p WHERE p.queue = x.queue AND p.key = u.key
         AND honker.pauses(p.paused_at, p.paused_until, at)) THEN 0
       ELSE greatest(0, least(1000000000,
         CASE WHEN x.in_order OR x.per_key IS NOT NULL THEN CASE WHEN x.in_order THEN 1 ELSE x.per_key END
-          - (SELECT count(*) FROM honker.job j WHERE j.queue = x.queue AND j.key = u.key AND j.state = 1)
+          - (SELECT count(*) FROM honker.job j WHERE j.queue = x.queue AND j.key = u.key AND j.state + 0 = 1)
           - (SELECT count(*) FROM honker.place p WHERE p.queue = x.queue AND p.key = u.key AND p.until_at > at) END,
-        CASE WHEN x.key_rate_n IS NOT NULL THEN honker.starts_left(honker.unix(at), (SELECT honker.unix(s.tat) FROM honker.starts s
-          WHERE s.queue = x.queue AND s.key = u.key AND s.turn = x.key_rate_turn),
+        CASE WHEN x.key_rate_n IS NOT NULL THEN honker.starts_left(honker.unix(at), honker.unix(s.tat),
           extract(epoch FROM x.key_rate_per)::float8 / x.key_rate_n, x.key_rate_burst) END)) END,
     CASE WHEN x.in_order THEN (SELECT j.id FROM honker.job j WHERE (j.queue, j.key, j.id) > (x.queue, u.key, 0)
-      AND (j.queue, j.key, j.id) < (x.queue, u.key, 9223372036854775807) AND j.key IS NOT NULL AND j.id > 0 AND NOT honker.is_over(j, at)
+      AND (j.queue, j.key, j.id) < (x.queue, u.key, 9223372036854775807) AND j.key IS NOT NULL AND j.id > 0
+      AND (j.state IN (1, 3) OR coalesce(j.expires_at > at, true) AND (j.attempts < j.max_attempts OR j.run_at > at))
       ORDER BY j.queue, j.key, j.id LIMIT 1) END
-  FROM unnest(keys) u (key) $$;
+  FROM unnest(keys) WITH ORDINALITY u (key, ord)
+  -- The limit keeps the planner from reading the starts of all keys.
+  LEFT JOIN LATERAL (SELECT o.tat FROM honker.starts o WHERE x.key_rate_n IS NOT NULL AND o.queue = x.queue AND o.key = u.key AND o.turn = x.key_rate_turn LIMIT 1) s ON true $$;

@@ -9,17 +9,29 @@ CREATE FUNCTION honker.limits_lock(q text) RETURNS int LANGUAGE sql STABLE AS $$
   SELECT hashtext(q) # 'honker.job'::regclass::oid::int $$;
 
 -- The first held jobs of keys, as many of each as there is room for, and up to n.
-CREATE FUNCTION honker.releasable(x honker.queue, keys text[], at timestamptz, n bigint) RETURNS SETOF bigint LANGUAGE sql STABLE AS $$
-  SELECT h.id FROM honker.key_rooms(x, keys, at) k CROSS JOIN LATERAL (
-    (SELECT j.id FROM honker.job j WHERE NOT x.in_order AND j.queue = x.queue AND j.key = k.key AND j.state = 2
-      ORDER BY j.priority DESC, j.run_at, j.id LIMIT least(k.room, n))
-    UNION ALL SELECT j.id FROM honker.job j WHERE x.in_order AND k.room > 0 AND j.id = k.first AND j.state + 0 = 2) h LIMIT n $$;
+CREATE FUNCTION honker.releasable(x honker.queue, keys text[], at timestamptz, n bigint) RETURNS bigint[] LANGUAGE plpgsql STABLE AS $$
+DECLARE rooms bigint[]; firsts bigint[];
+BEGIN
+  SELECT array_agg(k.room ORDER BY k.ord), array_agg(k.first ORDER BY k.ord) INTO rooms, firsts FROM honker.key_rooms(x, keys, at) k;
+  IF x.in_order THEN
+    RETURN ARRAY(SELECT j.id FROM unnest(rooms, firsts) k (room, first) JOIN honker.job j ON j.id = k.first WHERE k.room > 0 AND j.state + 0 = 2 LIMIT n);
+  END IF;
+  RETURN ARRAY(SELECT h.id FROM unnest(keys, rooms) k (key, room) CROSS JOIN LATERAL (
+    SELECT j.id FROM honker.job j WHERE j.queue = x.queue AND j.key = k.key AND j.state = 2
+    ORDER BY j.priority DESC, j.run_at, j.id LIMIT k.room) h LIMIT n);
+END $$;
 
--- Let held jobs go. It returns those that another transaction has locked.
-CREATE FUNCTION honker.release(ids bigint[]) RETURNS SETOF bigint LANGUAGE sql AS $$
-  WITH free AS MATERIALIZED (SELECT j.id FROM honker.job j WHERE j.id = ANY (ids) AND j.state + 0 = 2 FOR UPDATE SKIP LOCKED),
-    up AS (UPDATE honker.job j SET state = 0 FROM free f WHERE j.id = f.id)
-  SELECT j.id FROM honker.job j WHERE j.id = ANY (ids) AND j.state + 0 = 2 AND j.id NOT IN (SELECT f.id FROM free f) $$;
+-- Let held jobs go. It returns the keys of those that another transaction has locked.
+CREATE FUNCTION honker.release(ids bigint[]) RETURNS text[] LANGUAGE plpgsql AS $$
+DECLARE free bigint[];
+BEGIN
+  free := ARRAY(SELECT j.id FROM honker.job j WHERE j.id = ANY (ids) AND j.state + 0 = 2 FOR UPDATE SKIP LOCKED);
+  UPDATE honker.job j SET state = 0 WHERE j.id = ANY (free);
+  IF cardinality(free) = cardinality(ids) THEN
+    RETURN '{}';
+  END IF;
+  RETURN ARRAY(SELECT DISTINCT j.key FROM honker.job j WHERE j.id = ANY (ids) AND j.state + 0 = 2);
+END $$;
 
 -- Look at held jobs again after a change of limits: up to most of them, and those of at least one key. It returns
 -- whether there may be more. The caller has the lock of claims, so that no claim with the old limits is under way.
@@ -36,8 +48,8 @@ BEGIN
       UPDATE honker.queue f SET fit_key = NULL WHERE f.queue = q;
       RETURN false;
     END IF;
-    ids := ARRAY(SELECT honker.releasable(x, ARRAY[k], at, most));
-    locked := EXISTS (SELECT FROM honker.release(ids));
+    ids := honker.releasable(x, ARRAY[k], at, most);
+    locked := cardinality(honker.release(ids)) > 0;
     IF cardinality(ids) < most AND NOT locked THEN
       x.fit_key := k || chr(1); -- no text lies between the two
     ELSE
@@ -75,9 +87,11 @@ BEGIN
   IF keys IS NULL OR NOT x.keyed THEN
     RETURN false;
   END IF;
-  ids := ARRAY(SELECT honker.releasable(x, keys, at, 1000));
-  INSERT INTO honker.token (queue, key, due) SELECT DISTINCT x.queue, j.key, at + interval '20 milliseconds'
-  FROM honker.release(ids) l (id) JOIN honker.job j ON j.id = l.id;
+  ids := honker.releasable(x, keys, at, 1000);
+  IF cardinality(ids) > 0 THEN
+    INSERT INTO honker.token (queue, key, due) SELECT x.queue, l.key, at + interval '20 milliseconds' FROM unnest(honker.release(ids)) l (key);
+  END IF;
+  -- Also of an earlier rate.
   UPDATE honker.starts s SET next_at = CASE WHEN EXISTS (SELECT FROM honker.job j WHERE j.queue = x.queue AND j.key = s.key AND j.state = 2)
     AND s.turn = x.key_rate_turn THEN honker.next_start(honker.unix(at), honker.unix(s.tat), every, x.key_rate_burst) END
   WHERE s.queue = x.queue AND s.key = ANY (keys) AND s.next_at IS NOT NULL;
@@ -92,9 +106,9 @@ CREATE FUNCTION honker.count_key_starts(x honker.queue, ids bigint[], at timesta
 DECLARE every float8 := extract(epoch FROM x.key_rate_per)::float8 / x.key_rate_n;
 BEGIN
   INSERT INTO honker.starts AS s (queue, key, turn, tat)
-  SELECT x.queue, c.key, x.key_rate_turn, honker.tat_after(honker.unix(at), (SELECT honker.unix(o.tat) FROM honker.starts o
-    WHERE o.queue = x.queue AND o.key = c.key AND o.turn = x.key_rate_turn), every, x.key_rate_burst, c.n)
+  SELECT x.queue, c.key, x.key_rate_turn, honker.tat_after(honker.unix(at), honker.unix(o.tat), every, x.key_rate_burst, c.n)
   FROM (SELECT j.key, count(*) AS n FROM honker.job j WHERE j.id = ANY (ids) AND j.key IS NOT NULL AND j.state + 0 = 1 GROUP BY j.key) c
+  LEFT JOIN LATERAL (SELECT s.tat FROM honker.starts s WHERE s.queue = x.queue AND s.key = c.key AND s.turn = x.key_rate_turn LIMIT 1) o ON true
   ON CONFLICT (queue, key) DO UPDATE SET turn = excluded.turn, tat = excluded.tat;
   UPDATE honker.starts s SET next_at = honker.next_start(honker.unix(at), honker.unix(s.tat), every, x.key_rate_burst)
   WHERE s.queue = x.queue AND s.turn = x.key_rate_turn AND s.key = ANY (ARRAY(SELECT DISTINCT j.key FROM honker.job j WHERE j.id = ANY (ids) AND j.key IS NOT NULL))
@@ -111,13 +125,13 @@ BEGIN
     RETURN;
   END IF;
   SELECT * INTO x FROM honker.queue k WHERE k.queue = q; -- a snapshot after the lock
-  IF x.keyed THEN
+  IF x.keyed AND EXISTS (SELECT FROM honker.job j WHERE j.queue = q AND j.state <> 1 AND j.expires_at <= at) THEN
     RETURN QUERY SELECT 3, b.id, b.queue, b.worker, NULL::bigint, NULL::timestamptz, b.attempts, NULL::bigint, NULL::timestamptz,
       NULL::timestamptz, b.reason, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::text
     FROM honker.bury(ARRAY(SELECT j.id FROM honker.job j WHERE j.queue = q AND j.state <> 1 AND j.expires_at <= at ORDER BY j.expires_at LIMIT 1000), at) b;
-    IF x.fit_key IS NOT NULL THEN
-      more := honker.fit(q, at, 256);
-    END IF;
+  END IF;
+  IF x.fit_key IS NOT NULL THEN
+    more := honker.fit(q, at, 256);
   END IF;
   IF honker.let_go(x, at) OR more THEN
     RETURN NEXT (2, 8, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::honker.step_row;
@@ -126,8 +140,7 @@ END $$;
 
 -- Claim up to n jobs of a queue with limits, after honker.begin_limited. The last row has the bit 8 if there may be more
 -- jobs, because this claim has held so many that it would keep others waiting.
-CREATE FUNCTION honker.claim_limited(q text, w text, at timestamptz, until timestamptz, n bigint) RETURNS SETOF honker.step_row
-LANGUAGE plpgsql SET enable_hashjoin = on AS $$
+CREATE FUNCTION honker.claim_limited(q text, w text, at timestamptz, until timestamptz, n bigint) RETURNS SETOF honker.step_row LANGUAGE plpgsql AS $$
 DECLARE
   x honker.queue;
   want bigint;
@@ -136,6 +149,8 @@ DECLARE
   changed bigint;
   places tid[];
   keys text[];
+  rooms bigint[];
+  firsts bigint[];
   go bigint[];
   hold bigint[];
 BEGIN
@@ -153,14 +168,15 @@ BEGIN
     END IF;
     places := honker.lock_due(q, at, CASE seen WHEN 0 THEN want ELSE greatest(want - got, 100) END);
     EXIT WHEN cardinality(places) = 0;
-    keys := ARRAY(SELECT DISTINCT j.key FROM honker.job j WHERE j.ctid = ANY (places) AND j.key IS NOT NULL);
+    keys := ARRAY(SELECT DISTINCT j.key FROM honker.job j WHERE j.ctid = ANY (places) AND j.key IS NOT NULL ORDER BY j.key);
+    SELECT array_agg(k.room ORDER BY k.ord), array_agg(k.first ORDER BY k.ord) INTO rooms, firsts FROM honker.key_rooms(x, keys, at) k;
     SELECT array_agg(v.id) FILTER (WHERE v.ok), array_agg(v.id) FILTER (WHERE NOT v.ok) INTO go, hold
-    FROM (SELECT c.id, c.ok, sum(c.ok::int) OVER (ORDER BY c.nth) - c.ok::int AS before FROM (
-        SELECT j.id, j.nth, j.key IS NULL OR CASE WHEN x.in_order THEN k.room > 0 AND k.first = j.id ELSE j.of_key <= k.room END AS ok
-        FROM (SELECT d.id, d.key, row_number() OVER (ORDER BY d.priority DESC, d.run_at, d.id) AS nth,
+    FROM (SELECT c.id, c.ok, sum(c.ok::int) OVER (ORDER BY c.priority DESC, c.run_at, c.id) - c.ok::int AS before FROM (
+        SELECT j.id, j.priority, j.run_at, j.key IS NULL
+          OR CASE WHEN x.in_order THEN rooms[j.place] > 0 AND firsts[j.place] = j.id ELSE j.of_key <= rooms[j.place] END AS ok
+        FROM (SELECT d.id, d.key, d.priority, d.run_at, dense_rank() OVER (ORDER BY d.key) AS place, -- in keys
             row_number() OVER (PARTITION BY d.key ORDER BY d.priority DESC, d.run_at, d.id) AS of_key
-          FROM honker.job d WHERE d.ctid = ANY (places) AND d.state = 0) j
-        LEFT JOIN honker.key_rooms(x, keys, at) k ON k.key = j.key) c) v
+          FROM honker.job d WHERE d.ctid = ANY (places) AND d.state = 0) j) c) v
     WHERE v.before < want - got;
     UPDATE honker.job j SET state = 2 WHERE j.id = ANY (hold);
     GET DIAGNOSTICS changed = ROW_COUNT;

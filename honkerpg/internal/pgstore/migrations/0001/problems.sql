@@ -18,20 +18,17 @@ LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET jit
     SELECT d.died_at FROM honker.dead d WHERE d.queue = q.name AND d.died_at > at ORDER BY d.died_at LIMIT 10001) d) x
   WHERE x.n > 0 ORDER BY q.name LIMIT 100 $$;
 
--- Keys that have held jobs although another job with the key could run, and no token tells the next claim to look. A key
--- in order waits for its first job, whatever that job waits for.
+-- Keys whose held jobs could run, although nothing makes the next claim look at them.
 CREATE FUNCTION honker.held_free(now timestamptz) RETURNS TABLE (queue text, key text, n bigint, first bigint, per_key bigint, in_order boolean)
-LANGUAGE sql STABLE SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET jit = off AS $$
   SELECT h.queue, h.key, h.n, h.first, CASE WHEN x.in_order THEN 1 ELSE coalesce(x.per_key, 0) END, x.in_order
   FROM (SELECT s.queue, s.key, count(*) AS n, min(s.id) AS first FROM (
       SELECT j.queue, j.key, j.id FROM honker.job j WHERE j.state > 1 AND j.state + 0 = 2 LIMIT 10000) s GROUP BY s.queue, s.key) h
-  JOIN honker.queue x ON x.queue = h.queue LEFT JOIN honker.key k ON k.queue = h.queue AND k.key = h.key
-  WHERE (k.paused_at IS NULL OR k.paused_until IS NOT NULL)
+  JOIN honker.queue x ON x.queue = h.queue CROSS JOIN LATERAL honker.key_rooms(x, ARRAY[h.key], now) r
+  WHERE r.room > 0 AND x.fit_key IS NULL AND (NOT x.in_order OR r.first IN (SELECT j.id FROM honker.job j WHERE j.id = r.first AND j.state + 0 = 2))
+    AND NOT EXISTS (SELECT FROM honker.keys_with_room(h.queue, now) k WHERE k = h.key)
     AND NOT EXISTS (SELECT FROM honker.token t WHERE t.queue = h.queue AND t.key = h.key)
-    AND NOT EXISTS (SELECT FROM honker.place p WHERE p.queue = h.queue AND p.key = h.key)
-    AND (NOT x.in_order AND x.per_key IS NULL OR CASE WHEN x.in_order THEN 1 ELSE x.per_key END > (SELECT count(*) FROM (
-      SELECT FROM honker.job j WHERE j.queue = h.queue AND j.key = h.key AND (j.state < 2 OR x.in_order AND j.state = 3 AND j.id < h.first)
-      LIMIT coalesce(x.per_key, 1)) y))
   ORDER BY h.queue, h.key LIMIT 100 $$;
 
 -- The consumers and groups that have not seen an event older than a time, and have not saved their offset since. Those

@@ -80,15 +80,25 @@ BEGIN
 END $$;
 
 -- Publishes an event of a sent job, which gets its number after the commit.
-CREATE FUNCTION honker.tell(topic text, state text, event json) RETURNS void LANGUAGE sql AS $$
-  INSERT INTO honker.pending (xid, created_at, message, topic, key, payload)
-  SELECT pg_current_xact_id(), clock_timestamp(), false, tell.topic, tell.state, event::text WHERE tell.topic IS NOT NULL $$;
+CREATE FUNCTION honker.tell(topic text, state text, event json) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF topic IS NOT NULL THEN
+    INSERT INTO honker.pending (xid, created_at, message, topic, key, payload)
+    VALUES (pg_current_xact_id(), clock_timestamp(), false, tell.topic, tell.state, event::text);
+    PERFORM honker.wake(honker.topic_signals(topic), '');
+  END IF;
+END $$;
 
 -- Sends the outcome of a sent job to the places that its ReplyTo names.
-CREATE FUNCTION honker.reply(s honker.sent_job, outcome json) RETURNS void LANGUAGE sql AS $$
-  INSERT INTO honker.job (queue, payload, max_attempts, run_at, created_at)
-  SELECT s.reply_queue, outcome::text, 25, clock_timestamp(), clock_timestamp() WHERE s.reply_queue IS NOT NULL;
-  SELECT honker.tell(s.reply_topic, outcome->>'state', outcome) $$;
+CREATE FUNCTION honker.reply(s honker.sent_job, outcome json) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF s.reply_queue IS NOT NULL THEN
+    INSERT INTO honker.job (queue, payload, max_attempts, run_at, created_at)
+    VALUES (s.reply_queue, outcome::text, 25, clock_timestamp(), clock_timestamp());
+    PERFORM honker.wake(honker.queue_signal(s.reply_queue), '');
+  END IF;
+  PERFORM honker.tell(s.reply_topic, outcome->>'state', outcome);
+END $$;
 
 -- Stops a sent job and returns its live jobs, which the caller must cancel in the transaction. worker holds a valid claim.
 CREATE FUNCTION honker.stop(job bigint, at timestamptz) RETURNS TABLE (id bigint, queue text, worker text) LANGUAGE plpgsql AS $$

@@ -107,6 +107,9 @@ BEGIN
     IF (gone OR became = 6) AND NOT busy[ord] THEN
       PERFORM honker.drop_place(w, r.id, r.nth);
     END IF;
+    IF became IN (2, 3) AND (r.nth > 20 OR r.nth > 1 AND logs[ord] <> '') THEN
+      PERFORM honker.trim_attempts(r.id);
+    END IF;
     IF became = 4 AND slow[ord] AND r.run > at THEN
       PERFORM honker.slow_down(r.queue, r.key, r.run, r.err, at);
     END IF;
@@ -217,3 +220,12 @@ CREATE FUNCTION honker.is_idle(s honker.starts, at timestamptz) RETURNS boolean 
 -- Whether a pause is in effect.
 CREATE FUNCTION honker.pauses(since timestamptz, until timestamptz, at timestamptz) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
   SELECT since IS NOT NULL AND (until IS NULL OR until > at) $$;
+
+-- Keep the last 20 failed attempts of a job, and the last 256 KiB of their logs.
+CREATE FUNCTION honker.trim_attempts(job bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  DELETE FROM honker.attempt a WHERE a.job_id = job AND a.attempt <= (
+    SELECT b.attempt FROM honker.attempt b WHERE b.job_id = job ORDER BY b.attempt DESC LIMIT 1 OFFSET 20);
+  UPDATE honker.attempt a SET log = NULL WHERE a.job_id = job AND a.log IS NOT NULL AND 262144 < (
+    SELECT sum(octet_length(b.log)) FROM honker.attempt b WHERE b.job_id = job AND b.attempt >= a.attempt);
+END $$;

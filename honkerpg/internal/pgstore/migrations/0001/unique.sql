@@ -14,9 +14,11 @@ DECLARE waits boolean := cardinality(parents) + cardinality(batches) > 0; u honk
 BEGIN
   PERFORM honker.lock_key(q, k);
   IF cardinality(keys) > 1 THEN
-    INSERT INTO honker.uniq (queue, key, job_id, kind, first_at)
-    SELECT q, o.key, 0, place.kind, place.now FROM (SELECT DISTINCT a.key COLLATE "C" AS key FROM unnest(keys) a (key) ORDER BY 1) o ON CONFLICT DO NOTHING;
-    PERFORM FROM honker.uniq l WHERE l.queue = q AND l.key = ANY (keys) ORDER BY l.key FOR UPDATE;
+    -- The update changes nothing, but locks a row that exists. With DO NOTHING and a lock after it, a sweep could delete the
+    -- row in between, and the loop would take it out of order.
+    INSERT INTO honker.uniq AS l (queue, key, job_id, kind, first_at)
+    SELECT q, o.key, 0, place.kind, place.now FROM (SELECT DISTINCT a.key COLLATE "C" AS key FROM unnest(keys) a (key) ORDER BY 1) o
+    ON CONFLICT (queue, key) DO UPDATE SET key = l.key WHERE false;
   END IF;
   FOR x IN SELECT a.key, a.payload, a.ord FROM unnest(keys, payloads) WITH ORDINALITY a (key, payload, ord) ORDER BY a.ord LOOP
     ord := x.ord; node := NULL; was := NULL; progress := NULL;

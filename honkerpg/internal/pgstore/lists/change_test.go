@@ -22,19 +22,18 @@ func (b base) addDead(t *testing.T, id int64) {
 VALUES ($1, $2, $2, $2, 0, 0, 3, 'mails', '{}', 'k', 1)`, id, start)
 }
 
-// while runs a statement in a transaction, begins to requeue the job id, commits the transaction when the requeue waits
-// for it, and returns the outcome.
-func (b base) while(t *testing.T, id int64, query string, args ...any) row.Requeued {
+// during runs a statement in a transaction, begins f, and commits the transaction when f waits for it.
+func during[R any](t *testing.T, b base, query string, args []any, f func(ctx context.Context) (R, error)) R {
 	t.Helper()
 	tx, err := b.BeginTx(t.Context(), nil)
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback() }()
 	_, err = tx.ExecContext(t.Context(), b.SQL(query), args...)
 	require.NoError(t, err)
-	done := make(chan row.Requeued, 1)
+	done := make(chan R, 1)
 	go func() {
 		defer close(done)
-		out, err := lists.Operators{Schema: b.Schema}.Requeue(context.Background(), b, row.Requeue{ID: id}, start)
+		out, err := f(context.Background())
 		if err != nil {
 			t.Error(err)
 			return
@@ -48,6 +47,14 @@ func (b base) while(t *testing.T, id int64, query string, args ...any) row.Reque
 	}, 10*time.Second, time.Millisecond)
 	require.NoError(t, tx.Commit())
 	return <-done
+}
+
+// while requeues a dead job while a statement's transaction is open.
+func (b base) while(t *testing.T, id int64, query string, args ...any) row.Requeued {
+	t.Helper()
+	return during(t, b, query, args, func(ctx context.Context) (row.Requeued, error) {
+		return lists.Operators{Schema: b.Schema}.Requeue(ctx, b, row.Requeue{ID: id}, start)
+	})
 }
 
 // keys returns the holders of unique keys.
@@ -83,4 +90,47 @@ func TestRequeue_AtOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, found)
 	require.EqualValues(t, 1, j.Attempts)
+}
+
+// A change of jobs that waits for a claim goes by its outcome. A statement that only selects the jobs before it deletes
+// them goes by its snapshot instead: the naive form deletes a job that runs.
+func TestChanges_BesideAClaim(t *testing.T) {
+	b := open(t)
+	all := lists.Operators{Schema: b.Schema}
+	add := func(id int64, due time.Time) {
+		b.exec(t, `INSERT INTO honker.job (id, queue, payload, run_at, created_at) VALUES ($1, 'mails', '{}', $2, $3)`, id, due, start)
+	}
+	const claim = `UPDATE honker.job SET state = 1, worker = 'w', attempts = attempts + 1, lease_until = $2 WHERE id = $1`
+	left := func(id int64) bool {
+		j, found, err := jobs.Jobs{Schema: b.Schema}.Find(t.Context(), b, id, "")
+		require.NoError(t, err)
+		return found && j.State == "processing"
+	}
+	later := start.Add(time.Minute)
+
+	add(1, start)
+	gone := during(t, b, claim, []any{1, later}, func(ctx context.Context) ([]int64, error) {
+		return pgsql.IDs(ctx, b, b.SQL(`DELETE FROM honker.job WHERE id IN (SELECT id FROM honker.job WHERE id = 1 AND state <> 1) RETURNING id`))
+	})
+	require.Equal(t, []int64{1}, gone, "the naive form")
+
+	add(2, start)
+	out := during(t, b, claim, []any{2, later}, func(ctx context.Context) (row.Removed, error) {
+		return all.CancelMany(ctx, b, row.CancelJobs{IDs: []int64{2}}, start)
+	})
+	require.Empty(t, out.Jobs)
+	require.True(t, left(2))
+
+	add(3, later)
+	changed := during(t, b, claim, []any{3, later}, func(ctx context.Context) ([]row.Change, error) {
+		return all.RunNow(ctx, b, []int64{3}, start)
+	})
+	require.Empty(t, changed)
+	require.True(t, left(3))
+
+	b.addDead(t, 4)
+	discarded := during(t, b, `SELECT * FROM honker.requeue(4, NULL, $1, 0, NULL, $1)`, []any{start}, func(ctx context.Context) (row.Removed, error) {
+		return all.Discard(ctx, b, []int64{4}, row.ReleaseWaiters)
+	})
+	require.Empty(t, discarded.Jobs)
 }
