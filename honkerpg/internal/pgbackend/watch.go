@@ -197,6 +197,9 @@ func (w *watcher) committed(left pgsql.Work) {
 	if left&pgsql.Ended != 0 {
 		raised |= wake.KindSignals(wake.JobDone)
 	}
+	if left&pgsql.Planned != 0 {
+		raised |= wake.KindSignals(wake.ScheduleDue)
+	}
 	w.Raise(raised)
 	w.Committed()
 }
