@@ -24,48 +24,6 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// unwatched is a backend in a test that waits for no commits.
-type unwatched struct{ *pgbackend.Backend }
-
-func (unwatched) Watch(wake.Events) wake.Watcher { panic("there is no watcher yet") }
-
-// exist lists the suites of the stores that exist. Extend it with each store.
-var exist = regexp.MustCompile(`^TestStores/(` + strings.Join([]string{
-	`Batches`,
-	`Consumers`,
-	`Dispatches`,
-	`Groups`,
-	`Inboxes`,
-	`Jobs`,
-	`Links`,
-	`Locks`,
-	`Notifications`,
-	`Observing/(Audit|Holders|MinutesAddUp|Workers)$`,
-	`Operators/(CancelAndWaiters|CountsAndHeads|DiscardAndWaiters|ListsAreComplete|ListsWhileJobsChange|ExplainWithoutLimits|Filters|PhasesAgree|Requeue|RunNow)$`,
-	`Pauses/AsModel$`,
-	`Limits`,
-	`Locks`,
-	`Notifications`,
-	`Observing/(Audit|Holders|MinutesAddUp|Workers)$`,
-	`Operators/(CancelAndWaiters|CountsAndHeads|DiscardAndWaiters|ListsAreComplete|ListsWhileJobsChange|Requeue|RunNow)$`,
-	`Limits`,
-	`Locks`,
-	`Notifications`,
-	`Observing`,
-	`Operators`,
-	`Pauses`,
-	`RateLimits`,
-	`Relays`,
-	`Retentions`,
-	`Schedules`,
-	`Settlements`,
-	`Streams`,
-	`Sweeps/(Actors|Batches|Claims|DeadAwaited|Ended|Fits|Keys|Messages|Minutes|OldWindows|Overdue|Pauses|Places|Received|Replies|Sent|Surplus|Windows)$`,
-	`Wakes/(LogOfEvents|LogOfMessages)$`,
-	`Sweeps`,
-	`Wakes`,
-}, "|") + `)`)
-
 // The statements for PostgreSQL keep the rules of the stores.
 func TestStores(t *testing.T) {
 	pgtest.DSN(t) // skips all suites at once
@@ -79,7 +37,7 @@ func TestStores(t *testing.T) {
 const poolerName = "HONKER_TEST_POOLER"
 
 // some are the suites that a plain run tries through a pooler. They cover arrays, nulls, transactions and numbers.
-var some = regexp.MustCompile(`^(Batches/Life|Jobs|Locks|Relays|Streams/|Wakes/)`)
+var some = regexp.MustCompile(`^(Batches/Life|Jobs|Locks|Streams/|Wakes/)`)
 
 // The statements work through a pooler in transaction mode, which gives each transaction another connection.
 func TestStores_Pooler(t *testing.T) {
