@@ -28,7 +28,7 @@ func postgresContestants() []Contestant {
 	if postgresVersion() == "" {
 		return nil
 	}
-	return []Contestant{rawPostgres(), honkerPostgres(), riverPostgres()}
+	return []Contestant{rawPostgres(), honkerPostgres(), riverPostgresTuned(), riverPostgres()}
 }
 
 type (

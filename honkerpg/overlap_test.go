@@ -70,6 +70,26 @@ func TestWorkOverlaps(t *testing.T) {
 	require.Equal(t, 2, tracer.mostSteps)
 }
 
+// The jobs of a Work with a single worker start in the order of claims, although its steps overlap.
+func TestWorkOverlapsInOrder(t *testing.T) {
+	const n = 5000
+	db, tracer := openTraced(t, pgtest.Schema(t))
+	q := honker.NewQueue[int](db, "a", nil)
+	_, err := q.EnqueueMany(t.Context(), numbers(n))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var order []int
+	require.NoError(t, q.Work(ctx, func(_ context.Context, job *honker.Job[int]) error {
+		if order = append(order, job.Args); len(order) == n {
+			cancel()
+		}
+		return nil
+	}, &honker.WorkOptions{Workers: 1}))
+	require.Equal(t, numbers(n), order)
+	require.Equal(t, 2, tracer.mostSteps)
+}
+
 // A Work that ends while steps are under way settles the jobs that have run, and releases the others, including those
 // that the last steps have claimed.
 func TestWorkOverlapsEnd(t *testing.T) {

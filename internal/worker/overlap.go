@@ -8,8 +8,9 @@ import (
 )
 
 // A server writes a batch on its own processors. A pool of a database on a server therefore starts a large batch while
-// another is under way: the server settles and claims jobs while the handlers of the jobs before run. The goroutine that
-// called Run still makes all decisions, and another goroutine waits for the write.
+// another is under way: the server settles and claims jobs while the handlers of the jobs before run. At most one of them
+// claims, so that jobs start in the order of claims. The goroutine that called Run still makes all decisions, and another
+// goroutine waits for the write.
 const (
 	overlap      = 2                 // batches under way
 	overlapJobs  = prefetchLimit / 4 // settles and claims that are worth a batch beside another
@@ -41,7 +42,7 @@ func (p *Pool) turnOverlapped(ctx context.Context) error {
 	}
 	done := p.takeFinished()
 	want := p.want(len(done))
-	if !p.more {
+	if !p.more || p.under.claiming > 0 {
 		want = 0
 	}
 	switch {
@@ -61,7 +62,7 @@ func (p *Pool) worthBatch() bool {
 	p.mu.Lock()
 	finished := len(p.finished)
 	p.mu.Unlock()
-	return finished >= overlapJobs || p.more && p.idle(0) >= overlapJobs
+	return finished >= overlapJobs || p.more && p.under.claiming == 0 && p.idle(0) >= overlapJobs
 }
 
 // startBatch writes a batch in another goroutine.

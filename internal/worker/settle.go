@@ -153,7 +153,10 @@ func (s *Source) cancelled(c *Claim) *SettleOp {
 // use inside a transaction, for the error.
 func (s *SettleOp) Commit(ctx context.Context, txForm string) error {
 	write := s.source.Engine.Write
-	if s.prepare(); !s.Plain() {
+	if s.prepare(); s.source.Engine.Stores.Single {
+		return write(ctx, txForm, fencedSettle{engine.SingleOp(s.Run), s})
+	}
+	if !s.Plain() {
 		return write(ctx, txForm, fencedSettle{engine.OpFunc(s.Run), s})
 	}
 	err := write(ctx, txForm, fencedSettle{engine.SingleOp(s.runAlone), s})
@@ -177,7 +180,7 @@ func (s *SettleOp) Held() bool {
 	return s.Became != "" && s.Became != Lost && s.Became != Cancelled
 }
 
-// Run ends the claim. It must be called in a transaction.
+// Run ends the claim. It must be called in a transaction, unless a Step of the stores is a single statement.
 func (s *SettleOp) Run(ctx context.Context, q engine.Querier, now time.Time) error {
 	return s.run(ctx, q, false, now)
 }

@@ -46,6 +46,7 @@ func Stores(s pgsql.Schema) engine.Stores {
 		Minutes:       ops.Minutes{Schema: s},
 		Audits:        ops.Audits{Schema: s},
 		Files:         noFile{},
+		Problems:      ops.Problems{Schema: s},
 		Dispatches:    dispatches.Dispatches{Schema: s},
 		Inboxes:       inboxes.Inboxes{Schema: s},
 		Relays:        relays.Families{Schema: s},
