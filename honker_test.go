@@ -256,7 +256,7 @@ func TestReadme_CodeOfExamples(t *testing.T) {
 
 func exampleLines(t *testing.T) map[string]bool {
 	files := []string{"examples/quickstart/main.go"}
-	for _, pattern := range []string{"example*_test.go", "relay/example*_test.go"} {
+	for _, pattern := range []string{"example*_test.go", "relay/example*_test.go", "honkerpg/example*_test.go"} {
 		found, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		files = append(files, found...)
