@@ -25,6 +25,7 @@ var processClock = map[string]int{
 	"internal/wake/grace.go":             2,
 	"internal/wake/notifier.go":          1,
 	"internal/worker/lease.go":           1,
+	"internal/worker/overlap.go":         2,
 	"internal/worker/pool.go":            1,
 	"internal/worker/run.go":             1,
 	"internal/worker/settle.go":          1,
