@@ -80,7 +80,7 @@ var nestedMayImport = map[string][]string{
 	"honkerpg":   {"internal/engine", "internal/pgcluster", "internal/row", "internal/wake"},
 	"honkerprom": {"admin"},
 	"tests":      {"internal/sqlite", "internal/testkit", "admin", "dispatch", "inbox", "relay", "ui"},
-	"bench":      {"internal/testkit", "admin", "dispatch", "honkerpg", "internal/pgcluster", "relay", "ui"},
+	"bench":      {"internal/pgcluster", "internal/testkit", "admin", "dispatch", "honkerpg", "relay", "ui"},
 	"examples":   {"honkerpg", "honkerprom"},
 	"ui":         {"admin"},
 }

@@ -36,7 +36,12 @@ const (
 	// sqlPrefixes finds the key prefixes in both tables. A prefix is the part of a name before its fixed part.
 	sqlPrefixes = `SELECT split_part(queue, 'q:work:', 1) AS prefix FROM honker.sent_job WHERE queue LIKE '%q:work:%'
 UNION SELECT split_part(key, 'meta:actor:inst:', 1) FROM honker.actor WHERE key LIKE '%meta:actor:inst:%'
-UNION SELECT '` + row.DispatchPrefix + `' ORDER BY prefix`
+UNION SELECT '` + row.DispatchPrefix + `' WHERE EXISTS (SELECT FROM honker.sent_job) OR EXISTS (SELECT FROM honker.actor)
+  OR EXISTS (SELECT FROM honker.job j WHERE j.state = 0 AND j.queue >= '` + row.DispatchPrefix + `' AND j.queue < '` + afterPrefix + `')
+ORDER BY prefix`
+
+	// afterPrefix is the first name after all that begin with the default prefix.
+	afterPrefix = "hero;"
 
 	// sqlOldReplies finds waiting replies in the queues whose names begin with $1 and end with a job ID, unless dispatch
 	// knows the job. $2 is the first name after all of these.
