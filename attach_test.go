@@ -99,6 +99,7 @@ func TestDB_Attach_TxsWait(t *testing.T) {
 // A read may wait for a connection that the application has borrowed. The wait ends when ctx does and, if the read
 // belongs to a loop, when the DB is closed.
 func TestAttach_ReadWaitsForAConnection(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
 	testkit.MakeFile(t, path)
@@ -142,6 +143,7 @@ func TestAttach_ReadWaitsForAConnection(t *testing.T) {
 // DB.Tx's transaction may hold the pool's only connection. A plain verb inside it is rejected before it waits for
 // that connection.
 func TestAttach_OneConnection_InTx(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
 	testkit.MakeFile(t, path)
@@ -191,6 +193,7 @@ func TestAttach_OneConnection_InTx(t *testing.T) {
 // A read inside DB.Tx runs in the transaction, which holds the pool's only connection. A read with a different ctx
 // can't find the transaction and fails after BusyTimeout.
 func TestAttach_OneConnection_ReadInTx(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
 	testkit.MakeFile(t, path)

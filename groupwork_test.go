@@ -50,7 +50,7 @@ func TestGroup_Work_Once(t *testing.T) {
 	s := stocked(t, db, events/2)
 	var mu sync.Mutex
 	var seen []int
-	for i, db := range []*honker.DB{db, db, honkertest.OpenFile(t, path, nil), testkit.Attach(t, path)} {
+	for i, db := range []*honker.DB{db, db, honkertest.OpenFile(t, path, nil), testkit.Attach(t, path, nil)} {
 		stop := workGroup(t, testkit.MemberGroup(db, time.Minute), func(_ context.Context, d *honker.Delivery[int]) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -476,7 +476,7 @@ func TestGroup_Work_CloseWhileItRetries(t *testing.T) {
 		BusyTimeout: 10 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(log, nil)),
 	})
 	require.NoError(t, err)
-	holdWriter(t, path)
+	testkit.HoldWriter(t, path)
 	g, ended := honker.NewStream[int](db, "orders", nil).Group("g", nil), make(chan error, 1)
 	go func() {
 		ended <- g.Work(context.Background(), func(context.Context, *honker.Delivery[int]) error { return nil }, nil)
@@ -610,6 +610,7 @@ func TestGroup_Work_Close(t *testing.T) {
 
 // Work ends when its file is replaced.
 func TestGroup_Work_Replaced(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
 	db, err := honker.Open(context.Background(), path, &honker.Options{Logger: slog.New(slog.DiscardHandler)})

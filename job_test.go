@@ -317,10 +317,7 @@ func TestObserver_SettleTx_AtCommit(t *testing.T) {
 			if c.attached {
 				path := filepath.Join(t.TempDir(), "app.db")
 				testkit.MakeFile(t, path)
-				var err error
-				db, err = honker.Attach(t.Context(), testkit.OpenPool(t, path), opts)
-				require.NoError(t, err)
-				t.Cleanup(func() { require.NoError(t, db.Close()) })
+				db = testkit.Attach(t, path, opts)
 			}
 			job, event := claimedBoth(t, db)
 			settle := func(want int, result error) error {
@@ -332,7 +329,7 @@ func TestObserver_SettleTx_AtCommit(t *testing.T) {
 				})
 			}
 			early := 0
-			if c.unseen {
+			if c.unseen || name == "sql.Tx" && !testkit.AsFile("settles in a *sql.Tx") {
 				early = 2
 			}
 			require.ErrorIs(t, settle(early, testkit.ErrCause), testkit.ErrCause)

@@ -74,7 +74,7 @@ func TestLimits_InTheFile(t *testing.T) {
 	require.Equal(t, all, got)
 	require.Len(t, rows(t, db, limitTriggers), 13)
 	version := oneRow(t, db, `PRAGMA data_version`)
-	other := testkit.Attach(t, path)
+	other := testkit.Attach(t, path, nil)
 	setLimits(t, honker.NewQueue[int](other, "jobs", nil), all)
 	require.Equal(t, version, oneRow(t, db, `PRAGMA data_version`))
 	require.NoError(t, db.Check(ctx))

@@ -240,7 +240,7 @@ func TestLock_Attached(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "app.db")
 	testkit.MakeApplication(t, path)
-	db := testkit.Attach(t, path)
+	db := testkit.Attach(t, path, nil)
 	l := testkit.TakeLock(t, db, "report", nil)
 	got := make(chan error, 1)
 	go func() {

@@ -160,8 +160,13 @@ func TestNotify_Tx_HeardAtCommit(t *testing.T) {
 		return id
 	}
 	notify(testkit.ErrCause)
-	testkit.Receive(t, l, notify(nil))
-	testkit.Receive(t, l, testkit.Notify(t, db, "news", "after"))
+	id := notify(nil)
+	after := testkit.Notify(t, db, "news", "after")
+	if !testkit.AsFile("PublishTx, NotifyTx and a relay's SendTx return") {
+		require.Zero(t, id)
+		id = after - 1
+	}
+	testkit.Receive(t, l, id, after)
 }
 
 // No message is lost between Listen and Next.
@@ -417,6 +422,9 @@ func TestNotify_Reserved(t *testing.T) {
 	_, err := db.Notify(t.Context(), channel, 1)
 	require.ErrorContains(t, err, "Observer")
 	l := testkit.Listen(t, db, channel)
+	if !testkit.AsFile("bindings in other languages, SQL functions") {
+		return
+	}
 	var id int64
 	require.NoError(t, db.SQL().QueryRow(`SELECT notify(?, '1')`, channel).Scan(&id))
 	testkit.Receive(t, l, id)
@@ -505,13 +513,14 @@ func TestNotify_Legacy(t *testing.T) {
 
 // A listener in another process receives the messages as they are sent.
 func TestNotify_Legacy_Heard(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
 	ctx := testkit.Context(t, testkit.Timeout)
 	sender, err := honker.Open(ctx, path, &honker.Options{LegacyMessages: true})
 	require.NoError(t, err)
 	defer sender.Close()
-	for _, reader := range []*honker.DB{sender, testkit.Attach(t, path)} {
+	for _, reader := range []*honker.DB{sender, testkit.Attach(t, path, nil)} {
 		l := testkit.Listen(t, reader, "honker:jobs", "honker:stream:orders")
 		testkit.Enqueue(t, honker.NewQueue[int](sender, "jobs", nil), 1)
 		n, err := l.Next(ctx)

@@ -230,14 +230,18 @@ func TestObserver_Publish(t *testing.T) {
 	}), testkit.ErrCause)
 	_, err := s.Publish(ctx, 1, honker.EventKey("\x00"))
 	require.Error(t, err)
-	mu.Lock()
-	defer mu.Unlock()
-	require.Equal(t, []observe.Published{
+	want := []observe.Published{
 		{Topic: "orders", First: 1, Last: 1},
 		{Topic: "orders", First: 2, Last: 301},
 		{Topic: "orders", First: 302, Last: 302, Tx: true},
 		{Topic: "orders", First: 303, Last: 304, Tx: true},
-	}, told)
+	}
+	if !testkit.AsFile("PublishTx, NotifyTx and a relay's SendTx return") {
+		want[2].First, want[2].Last, want[3].First, want[3].Last = 0, 0, 0, 0
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(t, want, told)
 }
 
 // Each failed attempt is logged with the time of the next attempt. The job's death is logged at the end.
@@ -674,13 +678,17 @@ func TestObserver_Begin(t *testing.T) {
 	all := ops.take()
 	require.ErrorIs(t, all[2].end.Err, honker.ErrInvalid)
 	all[2].end.Err = nil
+	published := observe.OperationEnd{First: 1, Last: 1}
+	if !testkit.AsFile("PublishTx, NotifyTx and a relay's SendTx return") {
+		published = observe.OperationEnd{}
+	}
 	require.Equal(t, []told{
 		{observe.Operation{Verb: "enqueue", Name: "jobs", N: 1}, observe.OperationEnd{First: one, Last: one}},
 		{observe.Operation{Verb: "enqueue", Name: "jobs", N: 2}, observe.OperationEnd{First: 2, Last: 3}},
 		{op: observe.Operation{Verb: "enqueue", Name: "jobs", N: 1}},
 		{observe.Operation{Verb: "enqueue", Name: "jobs", N: 1, Tx: true}, observe.OperationEnd{First: 4, Last: 4}},
 		{observe.Operation{Verb: "enqueue", Name: "jobs", N: 2, Tx: true}, observe.OperationEnd{First: 5, Last: 6}},
-		{observe.Operation{Verb: "publish", Name: "orders", N: 1, Tx: true}, observe.OperationEnd{First: 1, Last: 1}},
+		{observe.Operation{Verb: "publish", Name: "orders", N: 1, Tx: true}, published},
 		{observe.Operation{Verb: "publish", Name: "orders", N: 2}, observe.OperationEnd{First: 2, Last: 3}},
 	}, all)
 	for id, header := range map[int64]string{one: "1", 2: "2", 3: "2", 4: "4", 6: "5"} {

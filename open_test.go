@@ -33,6 +33,7 @@ func init() { children["nobody"] = openAsNobody }
 
 // Open creates the file under exactly the given name, readable only by its owner.
 func TestDB_Open_NameAndMode(t *testing.T) {
+	testkit.FileOnly(t)
 	for _, name := range []string{"plain.db", "a?mode=memory#b%41 c.db", "it's\n\"quoted\".db", "ü;--.db", "empty"} {
 		dir := t.TempDir()
 		if name == "empty" { // an empty file becomes a database
@@ -50,6 +51,7 @@ func TestDB_Open_NameAndMode(t *testing.T) {
 
 // Open rejects paths that do not name an SQLite database file.
 func TestDB_Open_RefusesOtherFiles(t *testing.T) {
+	testkit.FileOnly(t)
 	dir := t.TempDir()
 	t.Chdir(dir)
 	require.NoError(t, os.Mkdir("dir", 0o700))
@@ -98,6 +100,7 @@ func openAsNobody() {
 
 // A read-only file is rejected.
 func TestDB_Open_ReadOnly(t *testing.T) {
+	testkit.FileOnly(t)
 	root, err := os.MkdirTemp("", "honker") // t.TempDir is in a directory closed to other users
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(root)) })
@@ -121,6 +124,7 @@ func TestDB_Open_ReadOnly(t *testing.T) {
 
 // Open names the file or directory that SQLite needs to write to but can't.
 func TestDB_Open_NoAccess(t *testing.T) {
+	testkit.FileOnly(t)
 	root, err := os.MkdirTemp("", "honker") // t.TempDir is in a directory closed to other users
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(root)) })
@@ -199,6 +203,7 @@ func TestDB_Open_ApplicationFile(t *testing.T) {
 
 // A symlinked file is the same file under both names.
 func TestDB_Open_Symlink(t *testing.T) {
+	testkit.FileOnly(t)
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "real"), 0o700))
 	target, link := filepath.Join(dir, "real", "file.db"), filepath.Join(dir, "link.db")
@@ -229,7 +234,7 @@ func TestDB_FileReplaced(t *testing.T) {
 		},
 		"attached": func(t testing.TB, path string) *honker.DB {
 			testkit.MakeFile(t, path)
-			return testkit.Attach(t, path)
+			return testkit.Attach(t, path, nil)
 		},
 	}
 	strike := map[string]func(testing.TB, string){
@@ -269,6 +274,7 @@ func TestDB_FileReplaced(t *testing.T) {
 
 // If the path is temporarily inaccessible, verbs return the reason and loops retry.
 func TestDB_PathClosedForAMoment(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	require.NoError(t, os.Mkdir(dir, 0o700))
@@ -317,7 +323,7 @@ func TestTx_OtherFile(t *testing.T) {
 	ctx := context.Background()
 	path1, db1 := testkit.OpenShared(t)
 	path2, db2 := testkit.OpenShared(t)
-	attached := testkit.Attach(t, path1)
+	attached := testkit.Attach(t, path1, nil)
 	for _, db := range []*honker.DB{db1, attached} {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		begin := func(pool *sql.DB) *sql.Tx {
@@ -392,6 +398,7 @@ func TestOptions_OnConnect(t *testing.T) {
 }
 
 func TestOptions_OnConnect_Error(t *testing.T) {
+	testkit.FileOnly(t)
 	refused := errors.New("refused")
 	opts := &honker.Options{OnConnect: func(context.Context, driver.Conn) error { return refused }}
 	path := filepath.Join(t.TempDir(), "a.db")
@@ -407,6 +414,7 @@ func TestOptions_OnConnect_Error(t *testing.T) {
 
 // Goroutines that run a query for each row of another query don't wait for each other's connections.
 func TestDB_SQL_NestedQueries(t *testing.T) {
+	testkit.Differs(t, "db.SQL() opens")
 	_, db := testkit.OpenShared(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	var outer, done sync.WaitGroup
@@ -511,6 +519,7 @@ func lookAsNobody() {
 
 // A file on read-only media can be read if its log was checkpointed. Otherwise Open explains why it can't.
 func TestReadOnly_Medium(t *testing.T) {
+	testkit.FileOnly(t)
 	root, err := os.MkdirTemp("", "honker") // t.TempDir is in a directory closed to other users
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(root)) })

@@ -165,6 +165,7 @@ func TestOutbox_Run_Lease(t *testing.T) {
 // An outbox can be shared with another binding. A Python worker claims, fails and acks messages with
 // honker's own statements.
 func TestOutbox_Foreign(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	db, b := testkit.OpenWithBinding(t)
 	got := make(chan letter, 1)

@@ -142,13 +142,9 @@ func (p *pipeRun) commit(ctx context.Context) error {
 	}
 	consumers := p.s.db.engine.Stores.Consumers
 	var found int64
-	err := p.s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		c, _, err := consumers.Get(ctx, q, p.consumer, p.s.name)
-		found = c.Offset
-		if err != nil || found != p.saved {
-			return err
-		}
-		if _, err = consumers.SaveOffset(ctx, q, p.consumer, p.s.name, p.handled, now); err != nil {
+	moved := false
+	err := p.s.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+		if found, moved, err = consumers.Advance(ctx, q, p.consumer, p.s.name, p.saved, p.handled, now); err != nil || !moved {
 			return err
 		}
 		return p.to.Write(ctx, q, now)
@@ -157,7 +153,7 @@ func (p *pipeRun) commit(ctx context.Context) error {
 		return err
 	}
 	p.batch = 0
-	if found != p.saved {
+	if !moved {
 		p.to.Dropped()
 		p.page, p.scanned, p.at, p.handled, p.saved = nil, 0, found, found, found
 		return nil

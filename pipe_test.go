@@ -317,7 +317,7 @@ func TestPipe_SameConsumer(t *testing.T) {
 	testkit.PublishUpTo(t, from, events/2)
 	var mu sync.Mutex
 	took, competing := map[int]int{}, make(chan struct{})
-	for i, db := range []*honker.DB{db, db, honkertest.OpenFile(t, path, nil), testkit.Attach(t, path)} {
+	for i, db := range []*honker.DB{db, db, honkertest.OpenFile(t, path, nil), testkit.Attach(t, path, nil)} {
 		from, to := testkit.DoublingStreams(db)
 		stop := testkit.Background(t, func(ctx context.Context) error {
 			return honker.Pipe(ctx, from, "doubler", to, func(ctx context.Context, e *honker.Event[int]) (int, error) {

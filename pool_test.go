@@ -65,7 +65,7 @@ func TestPool_Invalid(t *testing.T) {
 func TestPool_ManyFiles(t *testing.T) {
 	t.Parallel()
 	files, jobs := 300, 10
-	if testing.Short() {
+	if testing.Short() || !testkit.AsFile("db.SQL() opens") { // each database of a server needs connections of its own
 		files = 30
 	}
 	const slots = 8
@@ -333,6 +333,7 @@ func TestPool_OutlivesDB(t *testing.T) {
 
 // A file with a busy writer holds a single slot, not one for each of its Workers.
 func TestPool_BusyFile(t *testing.T) {
+	testkit.Differs(t, "db.Tx")
 	t.Parallel()
 	pool, r := honker.NewPool(2), new(running)
 	opts := &honker.WorkOptions{Pool: pool}

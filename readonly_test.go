@@ -250,40 +250,45 @@ func first[V any](seq func(func(V, error) bool)) (first error) {
 	return first
 }
 
-// On a read-only DB, every verb that only reads works, and every verb that may write is rejected. Neither the file
-// nor those next to it change, whether the file is in use or not, opened or attached.
-func TestReadOnly_Verbs(t *testing.T) {
-	run := func(t *testing.T, db *honker.DB, file *sql.DB) {
-		ctx := testkit.Context(t, testkit.Timeout)
-		tx, err := db.SQL().BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-		require.NoError(t, err)
-		defer tx.Rollback()
-		table, types := readOnlyVerbs(db, tx)
-		table.requireComplete(t, types)
-		before := testkit.Dump(t, file)
-		for verb, call := range table.writes {
-			require.ErrorIs(t, call(ctx), honker.ErrReadOnly, verb)
-		}
-		for verb, call := range table.reads {
-			require.NoError(t, call(ctx), verb)
-		}
-		require.Equal(t, before, testkit.Dump(t, file))
+// tryReadOnly asserts that verbs that write are refused, and that the others work and write nothing.
+func tryReadOnly(t *testing.T, db *honker.DB, file *sql.DB) {
+	ctx := testkit.Context(t, testkit.Timeout)
+	tx, err := db.SQL().BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	require.NoError(t, err)
+	defer tx.Rollback()
+	table, types := readOnlyVerbs(db, tx)
+	table.requireComplete(t, types)
+	before := testkit.Dump(t, file)
+	for verb, call := range table.writes {
+		require.ErrorIs(t, call(ctx), honker.ErrReadOnly, verb)
 	}
+	for verb, call := range table.reads {
+		require.NoError(t, call(ctx), verb)
+	}
+	require.Equal(t, before, testkit.Dump(t, file))
+}
+
+// The verbs of a read-only DB of a database in use are refused if they write.
+func TestReadOnly_Verbs_InUse(t *testing.T) {
+	path, writer := testkit.OpenShared(t)
+	stockUp(t, writer)
+	tryReadOnly(t, openReadOnly(t, path), writer.SQL())
+}
+
+// On a read-only DB, every verb that only reads works, and every verb that may write is rejected. Neither the file
+// nor those next to it change, whether opened or attached.
+func TestReadOnly_Verbs(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Run("closed file", func(t *testing.T) {
 		path := stockedFile(t)
 		sum, dir := testkit.FileSum(t, path), testkit.ListDir(t, filepath.Dir(path))
 		db, err := honker.Open(t.Context(), path, &honker.Options{ReadOnly: true})
 		require.NoError(t, err)
-		run(t, db, db.SQL())
+		tryReadOnly(t, db, db.SQL())
 		require.Equal(t, dir, testkit.ListDir(t, filepath.Dir(path)), "no log, no index, no directory of wakes")
 		require.NoError(t, db.Close())
 		require.Equal(t, sum, testkit.FileSum(t, path))
 		require.Equal(t, dir, testkit.ListDir(t, filepath.Dir(path)))
-	})
-	t.Run("file in use", func(t *testing.T) {
-		path, writer := testkit.OpenShared(t)
-		stockUp(t, writer)
-		run(t, openReadOnly(t, path), writer.SQL())
 	})
 	t.Run("attached", func(t *testing.T) {
 		path := stockedFile(t)
@@ -291,7 +296,7 @@ func TestReadOnly_Verbs(t *testing.T) {
 		db, err := honker.Attach(t.Context(), pool, &honker.Options{ReadOnly: true})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, db.Close()) })
-		run(t, db, pool)
+		tryReadOnly(t, db, pool)
 	})
 }
 
@@ -340,6 +345,7 @@ func TestReadOnly_Follows(t *testing.T) {
 // A file that isn't in use is read as an immutable copy. When another process begins to write to it, verbs report
 // that the file was replaced, because old and new pages must not be mixed.
 func TestReadOnly_CopyChanges(t *testing.T) {
+	testkit.FileOnly(t)
 	path := stockedFile(t)
 	db := openReadOnly(t, path)
 	ctx := testkit.Context(t, testkit.Timeout)

@@ -265,6 +265,7 @@ func TestWaitResult_ForeignDeadRow(t *testing.T) {
 
 // Commits between another binding's ack and its result do not end WaitResult's grace period.
 func TestWaitResult_CommitsBetween(t *testing.T) {
+	testkit.FileOnly(t)
 	db, b := testkit.OpenWithBinding(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	id := b.Enqueue("mail", "1")

@@ -588,7 +588,11 @@ func TestQueue_SetRetention_OfFile(t *testing.T) {
 	r := honker.QueueRetention{Done: honker.Retention{MaxCount: 5}, Dead: honker.Retention{MaxAge: 1500 * time.Millisecond}}
 	keepJobs(t, q, r)
 	id := testkit.Enqueue(t, q, 1)
-	require.Equal(t, "5 2s", testkit.StartChild(t, "archivist", testkit.Task{Path: path}).Line(testkit.Timeout))
+	age := "2s"
+	if !testkit.AsFile("times") {
+		age = "1.5s"
+	}
+	require.Equal(t, "5 "+age, testkit.StartChild(t, "archivist", testkit.Task{Path: path}).Line(testkit.Timeout))
 	require.Equal(t, honker.PhaseDone, testkit.GetJob(t, q, id).Phase)
 
 	r.Dead.MaxAge = 2 * time.Second // rounded to whole seconds

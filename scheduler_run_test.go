@@ -408,25 +408,13 @@ func TestScheduler_Run_SinceEpoch(t *testing.T) {
 	}
 }
 
-// holdWriter takes a file's write lock from another connection.
-func holdWriter(t testing.TB, path string) (release func()) {
-	t.Helper()
-	conn, err := testkit.OpenPool(t, path).Conn(context.Background())
-	require.NoError(t, err)
-	_, err = conn.ExecContext(context.Background(), `BEGIN IMMEDIATE`)
-	require.NoError(t, err)
-	release = func() { _, _ = conn.ExecContext(context.Background(), `ROLLBACK`); _ = conn.Close() }
-	t.Cleanup(release)
-	return release
-}
-
 // Run waits for another process that holds the write lock for longer than BusyTimeout. No process can become the
 // leader during that time, but that's no reason to give up.
 func TestScheduler_Run_SlowWriter(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
 	db := honkertest.OpenFile(t, path, &honker.Options{BusyTimeout: 30 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
-	release := holdWriter(t, path)
+	release := testkit.HoldWriter(t, path)
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	require.NoError(t, db.Scheduler().Run(ctx))

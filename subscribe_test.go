@@ -315,6 +315,7 @@ func TestSubscribe_Close(t *testing.T) {
 
 // A replaced file ends subscribers and reads.
 func TestSubscribe_FileReplaced(t *testing.T) {
+	testkit.FileOnly(t)
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file.db")
 	db, err := honker.Open(context.Background(), path, &honker.Options{Logger: slog.New(slog.DiscardHandler)})
@@ -337,7 +338,7 @@ func TestSubscribe_Wakes(t *testing.T) {
 	testkit.FileOnly(t)
 	path, db := testkit.OpenShared(t)
 	s := honker.NewStream[int64](db, "orders:created", nil)
-	foreign, attached := testkit.OpenPool(t, path), testkit.Attach(t, path)
+	foreign, attached := testkit.OpenPool(t, path), testkit.Attach(t, path, nil)
 	publish := map[string]func(sent int64) error{
 		"Publish":     func(sent int64) error { _, err := s.Publish(context.Background(), sent); return err },
 		"PublishMany": func(sent int64) error { _, _, err := s.PublishMany(context.Background(), []int64{sent}); return err },

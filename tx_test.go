@@ -258,6 +258,7 @@ func TestTx_TwoDBs(t *testing.T) {
 
 // A plain verb in a goroutine with an open transaction returns a busy error with a hint.
 func TestTx_PlainVerb_BusyHint(t *testing.T) {
+	testkit.Differs(t, "db.Tx")
 	t.Parallel()
 	ctx, db, q := ledger(t, &honker.Options{BusyTimeout: 500 * time.Millisecond})
 	_, err := db.Notify(ctx, "news", 1)
@@ -322,7 +323,7 @@ func TestTx_CallersConn(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	for _, end := range []string{"ROLLBACK", "COMMIT"} {
-		_, err = conn.ExecContext(ctx, "BEGIN IMMEDIATE")
+		_, err = conn.ExecContext(ctx, "BEGIN")
 		require.NoError(t, err)
 		_, err = q.EnqueueTx(ctx, conn, 1)
 		require.NoError(t, err)
@@ -472,7 +473,7 @@ func TestTx_PoolRefused(t *testing.T) {
 	for name, pool := range map[string]honker.Tx{"pool": db.SQL(), "connection": conn} {
 		_, err := q.EnqueueTx(ctx, pool, 1)
 		require.ErrorIs(t, err, honker.ErrInvalid, name)
-		require.ErrorContains(t, err, "no transaction is open", name)
+		require.Regexp(t, "no transaction is open|not an open transaction", err.Error(), name)
 	}
 	jobs, err := q.Claim(ctx, "w", 1)
 	require.NoError(t, err)
@@ -760,7 +761,7 @@ func TestTxForm_Attached(t *testing.T) {
 	for name, f := range operatorForms() {
 		path, db := testkit.OpenShared(t)
 		stockForForms(t, db)
-		attached := testkit.Attach(t, path)
+		attached := testkit.Attach(t, path, nil)
 		tx, err := attached.SQL().BeginTx(t.Context(), nil)
 		require.NoError(t, err)
 		_, err = tx.Exec(`UPDATE _honkerx_meta SET value = value`)

@@ -38,7 +38,7 @@ func requireSound(t testing.TB, db *honker.DB) {
 // Of many simultaneous enqueues with the same key through several handles, exactly one adds a job.
 func TestUnique_Race_OneJob(t *testing.T) {
 	path, db := testkit.OpenShared(t)
-	dbs := []*honker.DB{db, honkertest.OpenFile(t, path, nil), testkit.Attach(t, path)}
+	dbs := []*honker.DB{db, honkertest.OpenFile(t, path, nil), testkit.Attach(t, path, nil)}
 	var mu sync.Mutex
 	for round := range 20 {
 		key := fmt.Sprint("key", round)
@@ -181,6 +181,7 @@ func TestUnique_UntilStarted(t *testing.T) {
 
 // A claim by another binding also counts as the first claim.
 func TestUnique_UntilStarted_Binding(t *testing.T) {
+	testkit.FileOnly(t)
 	db, other := testkit.OpenWithBinding(t)
 	q := honker.NewQueue[int](db, "jobs", nil)
 	started := honker.Unique("k", &honker.Uniqueness{Until: honker.UntilStarted})

@@ -542,14 +542,14 @@ func TestWorkers_CancelAndTx(t *testing.T) {
 	}
 	require.NoError(t, stop())
 
-	testkit.Exec(t, db, `CREATE TABLE done (queue TEXT)`)
+	testkit.Exec(t, db, `CREATE TABLE finished (queue TEXT)`)
 	kinds(t, db, 2, 2)
 	ctx, cancel := context.WithCancel(testkit.Context(t, testkit.Timeout))
 	defer cancel()
 	w = honker.NewWorkers(db, nil)
 	for _, name := range names {
 		honker.HandleTx(w, honker.NewQueue[int](db, name, nil), func(ctx context.Context, tx *sql.Tx, job *honker.Job[int]) error {
-			_, err := tx.ExecContext(ctx, `INSERT INTO done VALUES ($1)`, job.Queue)
+			_, err := tx.ExecContext(ctx, `INSERT INTO finished VALUES ($1)`, job.Queue)
 			return err
 		})
 	}
@@ -557,7 +557,7 @@ func TestWorkers_CancelAndTx(t *testing.T) {
 	testkit.Eventually(t, testkit.Timeout, "all done", func() bool {
 		return liveJobs(t, queuesOf(db, names)...) == 0
 	})
-	rows, err := testkit.Rows(db.SQL(), `SELECT queue FROM done ORDER BY queue`)
+	rows, err := testkit.Rows(db.SQL(), `SELECT queue FROM finished ORDER BY queue`)
 	require.NoError(t, err)
 	require.Len(t, rows, 4)
 	require.Equal(t, 2, slices.Index(rows, rows[2]), "two of each: %v", rows)

@@ -13,6 +13,7 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/admin"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 // jobsIn checks the file at path and returns the number of jobs in it.
@@ -29,6 +30,7 @@ func jobsIn(t *testing.T, path string) int64 {
 // A backup is a consistent snapshot: a transaction that adds two jobs is either there in full or not at
 // all.
 func TestBackup_WhileWritten(t *testing.T) {
+	testkit.FileOnly(t)
 	dir := t.TempDir()
 	db := honkertest.OpenFile(t, filepath.Join(dir, "app.db"), nil)
 	q := honker.NewQueue[int](db, "jobs", nil)
@@ -62,6 +64,7 @@ func TestBackup_WhileWritten(t *testing.T) {
 
 // Backup leaves an existing file at path alone and removes its own files after an error.
 func TestBackup_Refused(t *testing.T) {
+	testkit.FileOnly(t)
 	dir := t.TempDir()
 	db := honkertest.OpenFile(t, filepath.Join(dir, "app.db"), nil)
 	to := filepath.Join(dir, "backup.db")
@@ -91,6 +94,7 @@ func TestBackup_Refused(t *testing.T) {
 // Backup refuses names that SQLite and honker use next to the database. SQLite would delete such a file or
 // read it as the log.
 func TestBackup_Refused_NamesOfTheFile(t *testing.T) {
+	testkit.FileOnly(t)
 	dir, linked := t.TempDir(), filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(dir, linked); err != nil {
 		linked = dir
@@ -121,6 +125,7 @@ func TestBackup_Refused_NamesOfTheFile(t *testing.T) {
 
 // Vacuum makes the file smaller without losing data.
 func TestVacuum_FreePages(t *testing.T) {
+	testkit.FileOnly(t)
 	path := filepath.Join(t.TempDir(), "app.db")
 	db := honkertest.OpenFile(t, path, nil)
 	_, err := honker.NewQueue[int](db, "old", nil).EnqueueMany(t.Context(), make([]int, 20_000))

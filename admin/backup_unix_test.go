@@ -33,6 +33,7 @@ func modesOf(ctx context.Context, name string) map[fs.FileMode]bool {
 // A backup gets the database's permissions regardless of the umask. Until it is complete, only its owner
 // can read it.
 func TestBackup_Permissions(t *testing.T) {
+	testkit.FileOnly(t)
 	defer syscall.Umask(syscall.Umask(0))
 	dir := t.TempDir()
 	path := filepath.Join(dir, "app.db")
@@ -66,6 +67,7 @@ func TestBackup_Permissions(t *testing.T) {
 
 // Backup copies read-only and private files with their permissions.
 func TestBackup_Permissions_ReadOnly(t *testing.T) {
+	testkit.FileOnly(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "app.db")
 	require.NoError(t, honkertest.OpenFile(t, path, nil).Close())

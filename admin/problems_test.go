@@ -306,6 +306,7 @@ func TestProblems_Pinned(t *testing.T) {
 
 // A log that exceeds the DB's limit is a problem.
 func TestProblems_WAL(t *testing.T) {
+	testkit.FileOnly(t)
 	path, _ := testkit.OpenShared(t)
 	open := func(limit int64) *honker.DB {
 		return honkertest.OpenFile(t, path, &honker.Options{WALLimit: limit})
@@ -417,6 +418,7 @@ func TestProblems_Clock(t *testing.T) {
 
 // A disk is nearly full if less than 256 MiB is free, or less than 2% and less than 5 GiB.
 func TestProblems_Disk(t *testing.T) {
+	testkit.FileOnly(t)
 	_, db, _, _ := open(t)
 	const mib, gib = 1 << 20, 1 << 30
 	for _, c := range []struct {

@@ -43,6 +43,7 @@ func exportedFunctions(t *testing.T) (names []string) {
 // On a read-only DB, functions that read succeed, and functions that may change something fail even if
 // nothing would change. A new function must be added to the lists.
 func TestReadOnly_Functions(t *testing.T) {
+	testkit.FileOnly(t)
 	path, writer := testkit.OpenShared(t)
 	bury(t, honker.NewQueue[int](writer, "jobs", nil), 1, "no")
 	db, err := honker.Open(t.Context(), path, &honker.Options{ReadOnly: true})

@@ -76,6 +76,7 @@ func TestTopics_CountIsBounded(t *testing.T) {
 
 // The error from a failed read names the operation.
 func TestLooks_Errors(t *testing.T) {
+	testkit.FileOnly(t)
 	_, db, _, _ := open(t)
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -93,6 +93,7 @@ func TestWorkers_SeveralQueues(t *testing.T) {
 
 // Workers in other bindings, and callers of Claim, are listed while they hold jobs.
 func TestWorkers_Foreign(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)
 	other := honkertest.Foreign(t, db, "jobs")
 	first := testkit.Enqueue(t, q, 1)

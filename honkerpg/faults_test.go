@@ -330,6 +330,9 @@ WHERE application_name = 'faulty' ORDER BY random() LIMIT 1`)
 func TestFaults_Restarted(t *testing.T) {
 	for _, pooled := range []bool{false, true} {
 		t.Run(fmt.Sprintf("pooler=%t", pooled), func(t *testing.T) {
+			if pooled && testing.Short() {
+				t.Skip("starts a server and a pooler")
+			}
 			server := pgtest.Cluster(t)
 			dsn, o := server.DSN(), honkerpg.Options{}
 			if pooled {
@@ -339,12 +342,14 @@ func TestFaults_Restarted(t *testing.T) {
 			restarts := 2
 			if *faultsFlag > 0 {
 				restarts = 10
+			} else if testing.Short() {
+				restarts = 1
 			}
 			l.run(t, func() {
 				pause := faultsFor(time.Second) / time.Duration(restarts+1)
 				for i := range restarts {
 					time.Sleep(pause)
-					require.NoError(t, server.Restart([]string{"fast", "immediate"}[i%2]))
+					require.NoError(t, server.Restart([]string{"immediate", "fast"}[i%2]))
 				}
 				time.Sleep(pause)
 			})

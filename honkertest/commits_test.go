@@ -203,7 +203,7 @@ func TestFailCommits_Outbox(t *testing.T) {
 func TestFailCommits_Attached(t *testing.T) {
 	path, _ := testkit.OpenShared(t)
 	for _, fault := range commitFaults {
-		requireFails(t, func(t testing.TB) { fault.begin(t, testkit.Attach(t, path)) }, "*sqlite.Driver", "honker.Connector", "honkertest.Open")
+		requireFails(t, func(t testing.TB) { fault.begin(t, testkit.Attach(t, path, nil)) }, "*sqlite.Driver", "honker.Connector", "honkertest.Open")
 	}
 	connector, err := honker.Connector(filepath.Join(t.TempDir(), "app.db"), nil)
 	require.NoError(t, err)

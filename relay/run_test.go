@@ -356,7 +356,7 @@ func TestRelay_Run_Wakes(t *testing.T) {
 	testkit.FileOnly(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	path, db := testkit.OpenShared(t)
-	other := testkit.Attach(t, path)
+	other := testkit.Attach(t, path, nil)
 	r := relay.New(db, nil)
 	q := r.Queue("orders", 2)
 	var got seen

@@ -180,7 +180,7 @@ func TestRelay_Attached(t *testing.T) {
 	ctx := testkit.Context(t, testkit.Timeout)
 	path := filepath.Join(t.TempDir(), "app.db")
 	testkit.MakeFile(t, path)
-	db := testkit.Attach(t, path)
+	db := testkit.Attach(t, path, nil)
 	testkit.Exec(t, db, `CREATE TABLE effects (seq INTEGER, attempt INTEGER)`)
 	r := relay.New(db, &relay.Options{Profile: relay.LowLatency})
 	q, plain := r.Queue("orders", 2), r.Queue("plain", 2)

@@ -304,6 +304,10 @@ type ConsumerStore interface {
 	// SaveOffset advances the consumer to offset and creates it if needed. It returns false and changes
 	// nothing if the consumer is already at or beyond offset.
 	SaveOffset(ctx context.Context, q Querier, consumer, topic string, offset int64, now time.Time) (bool, error)
+	// Advance moves the consumer from an offset to a later one and returns that and true. If the consumer is not at from,
+	// Advance changes nothing and returns its offset. A consumer that does not exist is at 0. No other transaction moves
+	// the consumer before the end of q's transaction.
+	Advance(ctx context.Context, q Querier, consumer, topic string, from, to int64, now time.Time) (at int64, moved bool, err error)
 	// Seek moves the consumer forward or back to a position and returns the position's offset. It
 	// returns false if the consumer does not exist.
 	Seek(ctx context.Context, q Querier, consumer, topic string, to row.Position) (at row.Start, found bool, err error)

@@ -5,7 +5,7 @@ set -e
 cat >>"$2/data/postgresql.conf" <<CONF
 listen_addresses = ''
 unix_socket_directories = '$2'
-max_connections = 100
+max_connections = 500
 fsync = off
 full_page_writes = off
 synchronous_commit = off

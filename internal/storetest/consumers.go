@@ -14,6 +14,7 @@ import (
 func consumers(t *testing.T, open func(t *testing.T) *Fixture) {
 	t.Run("Add", func(t *testing.T) { consumerAdded(t, open(t)) })
 	t.Run("OffsetsBesideModel", func(t *testing.T) { offsetsBesideModel(t, open(t)) })
+	t.Run("Advance", func(t *testing.T) { consumerAdvanced(t, open(t)) })
 	t.Run("List", func(t *testing.T) { consumersListed(t, open(t)) })
 	t.Run("RollbackLeavesNothing", func(t *testing.T) { consumerRolledBack(t, open(t)) })
 }
@@ -142,6 +143,29 @@ func consumersListed(t *testing.T, d *Fixture) {
 	require.Equal(t, []string{"a* z", "b w", "b x", "b y"}, names(""))
 	require.Equal(t, []string{"a* z"}, names("a*"), "not a pattern of patterns")
 	require.Empty(t, names("a"))
+}
+
+// Advance moves a consumer only from the offset where it is. A consumer that does not exist is at 0.
+func consumerAdvanced(t *testing.T, d *Fixture) {
+	d.addConsumer(t, row.NewConsumer{Topic: "a", Name: "c", From: row.Position{After: 5}}, start)
+	for _, c := range []struct {
+		name           string
+		from, to, want int64
+		moves          bool
+	}{
+		{"c", 4, 9, 5, false}, {"c", 0, 9, 5, false}, {"c", 5, 9, 9, true}, {"c", 5, 9, 9, false}, {"c", 5, 12, 9, false},
+		{"d", 3, 9, 0, false}, {"d", 0, 7, 7, true}, {"d", 0, 7, 7, false},
+	} {
+		d.mustWrite(t, func(ctx context.Context, q engine.Querier) error {
+			at, moved, err := d.Stores.Consumers.Advance(ctx, q, c.name, "a", c.from, c.to, start)
+			require.Equal(t, c.want, at, c)
+			require.Equal(t, c.moves, moved, c)
+			return err
+		})
+	}
+	c, _ := d.consumer(t, "c", "a")
+	require.EqualValues(t, 9, c.Offset)
+	require.True(t, start.Equal(c.LastAck))
 }
 
 // A consumer, an offset and a seek that are rolled back leave nothing behind.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/wake"
 )
 
 // OpenShared creates a file for several processes and opens a DB on it. If the test fails, the file's directory is
@@ -26,19 +27,34 @@ func OpenShared(t testing.TB) (string, *honker.DB) {
 	return path, db
 }
 
+// openPool and attach replace the functions with these names on another database. Bubbles use the file.
+var (
+	openPool func(path string) (*sql.DB, error)
+	attach   func(t testing.TB, path string, opts *honker.Options) *honker.DB
+)
+
 // OpenPool opens a pool as an application would. It does not set a journal mode.
 func OpenPool(t testing.TB, path string) *sql.DB {
 	t.Helper()
-	pool, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)")
+	var pool *sql.DB
+	var err error
+	if openPool != nil && !wake.InBubble() {
+		pool, err = openPool(path)
+	} else {
+		pool, err = sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)")
+	}
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, pool.Close()) })
 	return pool
 }
 
 // Attach opens a pool as an application would and attaches honker to it.
-func Attach(t testing.TB, path string) *honker.DB {
+func Attach(t testing.TB, path string, opts *honker.Options) *honker.DB {
 	t.Helper()
-	db, err := honker.Attach(context.Background(), OpenPool(t, path), nil)
+	if attach != nil && !wake.InBubble() {
+		return attach(t, path, opts)
+	}
+	db, err := honker.Attach(context.Background(), OpenPool(t, path), opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) }) // runs before the pool is closed
 	return db
@@ -61,6 +77,18 @@ func MakeFile(t testing.TB, path string) {
 	db, err := honker.Open(context.Background(), path, &honker.Options{NoFileNotices: true}) // NoFileNotices allows calls from within a bubble
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
+}
+
+// HoldWriter keeps other connections from writing until release is called or the test ends. They can read.
+func HoldWriter(t testing.TB, path string) (release func()) {
+	t.Helper()
+	conn, err := OpenPool(t, path).Conn(context.Background())
+	require.NoError(t, err)
+	_, err = conn.ExecContext(context.Background(), on(conn, holdWriter))
+	require.NoError(t, err)
+	release = func() { _, _ = conn.ExecContext(context.Background(), `ROLLBACK`); _ = conn.Close() }
+	t.Cleanup(release)
+	return release
 }
 
 // ListDir returns the entries of dir with their permissions.

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/wake"
 )
 
 // FileOnly marks a test that is about the SQLite file: it runs SQL on honker's own tables, a PRAGMA or a query of
@@ -19,11 +20,16 @@ func FileOnly(t testing.TB) {
 	}
 }
 
-// Differs marks a test of a rule that another database does not keep, and says why. It must be the first statement of
-// the test.
-func Differs(t testing.TB, why string) {
+// Differs marks a test or subtest of a rule that Postgres does not keep. It must be its first statement. The row is the
+// first cell of a row of the table "What differs from a file" in docs/guide/postgres.md, without backticks. The file
+// internal/arch/testdata/differs.golden lists the marks.
+func Differs(t testing.TB, row string) {
 	t.Helper()
 	if engine.Elsewhere != nil {
-		t.Skip("Postgres differs: " + why)
+		t.Skip("Postgres differs: " + row)
 	}
 }
+
+// AsFile reports whether the test runs on a file, as in a testing/synctest bubble. It marks the part of a test that
+// differs on Postgres; the row is that of Differs.
+func AsFile(row string) bool { return engine.Elsewhere == nil || wake.InBubble() }

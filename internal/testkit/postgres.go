@@ -4,39 +4,57 @@ package testkit
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
-	"os"
-	"path/filepath"
-	"sync"
+	"database/sql"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkerpg"
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/pgcluster"
 	"github.com/honker-go/honker/internal/wake"
 )
 
 func init() {
-	engine.Elsewhere, watchSchema = openSchema, watchDump
-	CountJobs = `SELECT (SELECT count(*) FROM job) + (SELECT count(*) FROM dead)`
-	CountQueue = `SELECT count(*) FROM job WHERE queue = $1`
-	LockExpiry = `SELECT coalesce((SELECT extract(epoch FROM expires_at)::bigint FROM lock WHERE name = $1), 0)`
-	CountAllowed = `SELECT coalesce(sum(count), 0)::bigint FROM rate`
-	expireClaim = `UPDATE job SET lease_until = clock_timestamp() - interval '1 second' WHERE id = $1`
-	makeDue = `UPDATE job SET run_at = clock_timestamp() WHERE id = $1`
-	getLeader = `SELECT owner, extract(epoch FROM expires_at)::bigint FROM lock WHERE name = 'honker-scheduler'`
-	getSchedule = `SELECT name, queue, spec, payload, priority, extract(epoch FROM expires)::bigint, max_attempts,
-  extract(epoch FROM next_at)::bigint, enabled::int, 'texttexttexttext' FROM schedule WHERE name = $1`
-	setNextFire = `UPDATE schedule SET next_at = to_timestamp($1::bigint) WHERE name = $2`
-	addWorker = `INSERT INTO worker (worker, queue, host, boot, pid_space, pid, pid_start, version, slots, since, seen_at)
-VALUES ($1, $2, 'far', '', '', 0, 0, '', $3, to_timestamp($4::bigint / 1000.0), to_timestamp($4::bigint / 1000.0))`
-	// The processes' rows change while nothing else does.
-	listTables = `SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() AND table_name <> 'process' ORDER BY 1`
+	engine.Elsewhere = openDatabase
+	openPool, attach, watchSchema, translate = poolOf, attachTo, watchDump, translated
+}
+
+// statements maps statements on a file to those on a schema.
+var statements = map[string]string{
+	CountJobs:    `SELECT (SELECT count(*) FROM job) + (SELECT count(*) FROM dead)`,
+	CountQueue:   `SELECT count(*) FROM job WHERE queue = $1`,
+	LockExpiry:   `SELECT coalesce((SELECT extract(epoch FROM expires_at)::bigint FROM lock WHERE name = $1), 0)`,
+	CountAllowed: `SELECT coalesce(sum(count), 0)::bigint FROM rate`,
+	expireClaim:  `UPDATE job SET lease_until = clock_timestamp() - interval '1 second' WHERE id = $1`,
+	makeDue:      `UPDATE job SET run_at = clock_timestamp() WHERE id = $1`,
+	getLeader:    `SELECT owner, extract(epoch FROM expires_at)::bigint FROM lock WHERE name = 'honker-scheduler'`,
+	getSchedule: `SELECT name, queue, spec, payload, priority, extract(epoch FROM expires)::bigint, max_attempts,
+  extract(epoch FROM next_at)::bigint, enabled::int, 'texttexttexttext' FROM schedule WHERE name = $1`,
+	setNextFire: `UPDATE schedule SET next_at = to_timestamp($1::bigint) WHERE name = $2`,
+	addWorker: `INSERT INTO worker (worker, queue, host, boot, pid_space, pid, pid_start, version, slots, since, seen_at)
+VALUES ($1, $2, 'far', '', '', 0, 0, '', $3, to_timestamp($4::bigint / 1000.0), to_timestamp($4::bigint / 1000.0))`,
+	// The lock of a table in the mode EXCLUSIVE lets others read it.
+	holdWriter: `BEGIN; DO $$ BEGIN EXECUTE (SELECT 'LOCK TABLE ' || string_agg(quote_ident(table_name), ', ') || ' IN EXCLUSIVE MODE'
+  FROM information_schema.tables WHERE table_schema = current_schema() AND table_type = 'BASE TABLE'); END $$`,
+	// The rows of processes and minutes change while nothing else does.
+	listTables: `SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() AND table_name NOT IN ('process', 'minute') ORDER BY 1`,
+}
+
+// translated is the statement for q. A *sql.Tx or *sql.Conn of a testing/synctest bubble is on a file.
+func translated(q any, statement string) string {
+	onFile := wake.InBubble()
+	if pool, ok := q.(*sql.DB); ok {
+		_, server := pool.Driver().(*stdlib.Driver)
+		onFile = !server
+	}
+	if other, ok := statements[statement]; ok && !onFile {
+		return other
+	}
+	return statement
 }
 
 // watchDump is WatchFile for a schema.
@@ -51,95 +69,32 @@ func watchDump(t testing.TB, path string) func(what string) {
 	}
 }
 
-// dsnName is the environment variable with the server's connection string. Child processes use their parent's server.
-const dsnName = "HONKER_TEST_POSTGRES"
-
-// server is the server of this process.
-var server servers
-
-type servers struct {
-	sync.Mutex
-	started *pgcluster.Cluster    // nil if the server was there before
-	paths   map[string]string     // of the schemas in use, by name; nil before the first
-	opened  map[string]*honker.DB // the last DB of each path
-}
-
-// openSchema opens a schema of a PostgreSQL server in place of the file at path. The schema's name is derived from the
-// path, so that processes of a test that open the same path share it. In a testing/synctest bubble, tests use the file.
-// Tests can only be built with the tag honkerpg in the workspace of module honkerpg.
-func openSchema(ctx context.Context, path string, options any) (any, error) {
-	if wake.InBubble() {
-		return nil, nil
-	}
-	abs, err := filepath.Abs(path)
+// poolOf is OpenPool for a schema.
+func poolOf(path string) (*sql.DB, error) {
+	name, err := server.make(path)
 	if err != nil {
-		return (*honker.DB)(nil), err
+		return nil, err
 	}
-	sum := sha256.Sum256([]byte(abs))
-	schema := "t_" + hex.EncodeToString(sum[:12])
-	dsn, err := startServer()
+	config, err := pgx.ParseConfig(dsnOf(name))
 	if err != nil {
-		return (*honker.DB)(nil), err
+		return nil, err
 	}
-	// The application's tables are in the same schema.
-	db, err := honkerpg.Open(ctx, dsn+" pool_max_conns=6 search_path="+schema, &honkerpg.Options{Options: options.(honker.Options), Schema: schema})
-	if err != nil {
-		return db, err
-	}
-	return db, dropOld(ctx, db, schema, abs)
+	return stdlib.OpenDB(*config), nil
 }
 
-// startServer returns the connection string of the server. The first call starts it.
-func startServer() (string, error) {
-	server.Lock()
-	defer server.Unlock()
-	if server.paths == nil {
-		if os.Getenv(dsnName) == "" {
-			c, err := pgcluster.Start()
-			if err != nil {
-				return "", err
-			}
-			server.started = c
-			if err := os.Setenv(dsnName, c.DSN()); err != nil {
-				return "", err
-			}
-		}
-		server.paths, server.opened = map[string]string{}, map[string]*honker.DB{}
+// attachTo is Attach for a schema.
+func attachTo(t testing.TB, path string, opts *honker.Options) *honker.DB {
+	t.Helper()
+	name, err := server.make(path)
+	require.NoError(t, err)
+	pool, err := pgxpool.New(context.Background(), dsnOf(name))
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	if opts == nil {
+		opts = new(honker.Options)
 	}
-	return os.Getenv(dsnName), nil
-}
-
-// dropOld notes a schema and drops those whose tests have ended, which the removal of their folders shows.
-func dropOld(ctx context.Context, db *honker.DB, schema, path string) error {
-	server.Lock()
-	defer server.Unlock()
-	server.paths[schema], server.opened[path] = path, db
-	var errs error
-	for name, path := range server.paths {
-		if _, err := os.Stat(filepath.Dir(path)); !errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		delete(server.paths, name)
-		delete(server.opened, path)
-		_, err := db.SQL().ExecContext(ctx, "DROP SCHEMA IF EXISTS "+name+" CASCADE")
-		errs = errors.Join(errs, err)
-	}
-	return errs
-}
-
-// open returns the DB that was opened last at path.
-func (s *servers) open(path string) *honker.DB {
-	s.Lock()
-	defer s.Unlock()
-	return s.opened[path]
-}
-
-// stopServer stops the server that this process has started.
-func stopServer() error {
-	server.Lock()
-	defer server.Unlock()
-	if server.started == nil {
-		return nil
-	}
-	return server.started.Stop()
+	db, err := honkerpg.Attach(context.Background(), pool, &honkerpg.Options{Options: *opts, Schema: schema})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) }) // runs before the pool is closed
+	return db
 }

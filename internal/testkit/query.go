@@ -17,7 +17,7 @@ import (
 // QueryInt returns the integer selected by query.
 func QueryInt(t testing.TB, pool *sql.DB, query string, args ...any) (n int64) {
 	t.Helper()
-	require.NoError(t, pool.QueryRowContext(context.Background(), query, args...).Scan(&n), query)
+	require.NoError(t, pool.QueryRowContext(context.Background(), on(pool, query), args...).Scan(&n), query)
 	return n
 }
 
@@ -38,7 +38,7 @@ func Numbers(n int) string {
 // Exec runs a statement without honker, to put the file into a particular state.
 func Exec(t testing.TB, db *honker.DB, query string, args ...any) {
 	t.Helper()
-	_, err := db.SQL().ExecContext(context.Background(), query, args...)
+	_, err := db.SQL().ExecContext(context.Background(), on(db.SQL(), query), args...)
 	require.NoError(t, err, query)
 }
 
@@ -49,7 +49,7 @@ type Querier interface {
 
 // Rows returns the rows of query, each formatted as a line.
 func Rows(q Querier, query string, args ...any) (lines []string, err error) {
-	rows, err := q.QueryContext(context.Background(), query, args...)
+	rows, err := q.QueryContext(context.Background(), on(q, query), args...)
 	if err != nil {
 		return nil, err
 	}

@@ -7,9 +7,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/wake"
 )
 
-// watchSchema replaces WatchFile on another database.
+// watchSchema replaces WatchFile on another database. Bubbles use the file.
 var watchSchema func(t testing.TB, path string) func(what string)
 
 // Refusal is a call that must be rejected.
@@ -32,7 +33,7 @@ func RequireRefused(t *testing.T, path string, calls map[string]Refusal) {
 // WatchFile was called. It uses a separate connection.
 func WatchFile(t testing.TB, path string) func(what string) {
 	t.Helper()
-	if watchSchema != nil {
+	if watchSchema != nil && !wake.InBubble() {
 		return watchSchema(t, path)
 	}
 	conn, err := OpenPool(t, path).Conn(context.Background())

@@ -16,7 +16,7 @@ import (
 // held.
 func Leader(t testing.TB, db *honker.DB) (owner string, expires int64) {
 	t.Helper()
-	err := db.SQL().QueryRowContext(context.Background(), getLeader).Scan(&owner, &expires)
+	err := db.SQL().QueryRowContext(context.Background(), on(db.SQL(), getLeader)).Scan(&owner, &expires)
 	if !errors.Is(err, sql.ErrNoRows) {
 		require.NoError(t, err)
 	}
@@ -35,7 +35,7 @@ type ScheduleRow struct {
 // GetSchedule reads a schedule's row.
 func GetSchedule(t testing.TB, db *honker.DB, name string) (s ScheduleRow) {
 	t.Helper()
-	require.NoError(t, db.SQL().QueryRowContext(context.Background(), getSchedule, name).
+	require.NoError(t, db.SQL().QueryRowContext(context.Background(), on(db.SQL(), getSchedule), name).
 		Scan(&s.Name, &s.Queue, &s.Spec, &s.Payload, &s.Priority, &s.Expires, &s.Attempts, &s.Next, &s.Enabled, &s.Types))
 	return s
 }

@@ -1,8 +1,20 @@
 package testkit
 
-// The statements of the test helpers on honker's own tables. Another database replaces them; see postgres.go.
-// Times are Unix seconds.
-var (
+// translate returns the statement for the database that q, a *sql.DB, *sql.Tx or *sql.Conn, is connected to.
+// It is nil if the tests run on files.
+var translate func(q any, statement string) string
+
+// on returns the statement for q.
+func on(q any, statement string) string {
+	if translate == nil {
+		return statement
+	}
+	return translate(q, statement)
+}
+
+// The statements of the test helpers on honker's own tables. QueryInt, Exec and Rows use their counterparts on another
+// database; see postgres.go. Times are Unix seconds.
+const (
 	// CountJobs selects the number of jobs, including dead letters.
 	CountJobs = `SELECT (SELECT count(*) FROM _honker_live) + (SELECT count(*) FROM _honker_dead)`
 
@@ -26,4 +38,6 @@ var (
 	addWorker = `INSERT INTO _honkerx_workers (worker, queue, host, slots, since_ms, seen_ms) VALUES ($1, $2, 'far', $3, $4, $4)`
 
 	listTables = `SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name`
+
+	holdWriter = `BEGIN IMMEDIATE`
 )

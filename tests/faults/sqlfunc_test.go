@@ -314,7 +314,7 @@ func TestSQL_Connector(t *testing.T) {
 	job, err := honker.NewQueue[int](db, "q", nil).Get(context.Background(), 1)
 	require.NoError(t, err)
 	require.Equal(t, honker.StatePending, job.State)
-	_, err = testkit.Rows(testkit.Attach(t, path).SQL(), `SELECT honker_enqueue('q', '1', NULL, NULL, 0, 3, NULL)`)
+	_, err = testkit.Rows(testkit.Attach(t, path, nil).SQL(), `SELECT honker_enqueue('q', '1', NULL, NULL, 0, 3, NULL)`)
 	require.ErrorContains(t, err, "no such function")
 }
 

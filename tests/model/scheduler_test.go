@@ -141,9 +141,9 @@ func (m *scheduleMachine) Check(t *rapid.T) {
 	at, err := m.db.Scheduler().Soonest(context.Background())
 	require.NoError(t, err)
 	require.Equal(t, soonest, at)
-	var jobs int64
-	require.NoError(t, m.db.SQL().QueryRow(testkit.CountJobs).Scan(&jobs))
-	require.Equal(t, m.jobs, jobs)
+	jobs, err := testkit.Rows(m.db.SQL(), testkit.CountJobs)
+	require.NoError(t, err)
+	require.Equal(t, []string{fmt.Sprint(m.jobs)}, jobs)
 }
 
 // TestScheduler_Model compares random operations on schedules with the model.

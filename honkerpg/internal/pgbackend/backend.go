@@ -355,10 +355,10 @@ func (b *Backend) CheckTx(ctx context.Context, tx row.Querier, committed map[any
 		return false, fmt.Errorf("%w: the transaction has ended: %w", engine.ErrInvalid, err)
 	case pgsql.Aborted(err):
 		return false, fmt.Errorf("%w: an earlier error has aborted the transaction; roll it back: %w", engine.ErrInvalid, err)
+	case pgsql.Elsewhere(err) || err == nil && where != b.where:
+		return false, fmt.Errorf("%w: the transaction belongs to another database than %s", engine.ErrInvalid, b.name)
 	case err != nil:
 		return false, b.explain(err)
-	case where != b.where:
-		return false, fmt.Errorf("%w: the transaction belongs to another database than %s", engine.ErrInvalid, b.name)
 	}
 	return false, nil
 }

@@ -45,7 +45,13 @@ SELECT n, $1, $1, $1::timestamptz + n % 100 * interval '1 second', 0, 3, 3, CASE
 // reads returns the number of rows of a table that f reads through indexes, and through scans of the whole table.
 func reads(t *testing.T, db *sql.DB, schema pgsql.Schema, table string, f func(ctx context.Context, q row.Querier) error) (indexed, scanned int) {
 	t.Helper()
-	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	return readsIn(t, db, schema, table, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}, f)
+}
+
+// readsIn is reads for a kind of transaction, which it rolls back.
+func readsIn(t *testing.T, db *sql.DB, schema pgsql.Schema, table string, opts *sql.TxOptions, f func(ctx context.Context, q row.Querier) error) (indexed, scanned int) {
+	t.Helper()
+	tx, err := db.BeginTx(t.Context(), opts)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback()) }()
 	count := func() (indexed, scanned int) {

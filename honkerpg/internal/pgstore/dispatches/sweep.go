@@ -33,16 +33,6 @@ func (s Dispatches) SweepSent() engine.Sweep {
 }
 
 const (
-	// sqlPrefixes finds the key prefixes in both tables. A prefix is the part of a name before its fixed part.
-	sqlPrefixes = `SELECT split_part(queue, 'q:work:', 1) AS prefix FROM honker.sent_job WHERE queue LIKE '%q:work:%'
-UNION SELECT split_part(key, 'meta:actor:inst:', 1) FROM honker.actor WHERE key LIKE '%meta:actor:inst:%'
-UNION SELECT '` + row.DispatchPrefix + `' WHERE EXISTS (SELECT FROM honker.sent_job) OR EXISTS (SELECT FROM honker.actor)
-  OR EXISTS (SELECT FROM honker.job j WHERE j.state = 0 AND j.queue >= '` + row.DispatchPrefix + `' AND j.queue < '` + afterPrefix + `')
-ORDER BY prefix`
-
-	// afterPrefix is the first name after all that begin with the default prefix.
-	afterPrefix = "hero;"
-
 	// sqlOldReplies finds waiting replies in the queues whose names begin with $1 and end with a job ID, unless dispatch
 	// knows the job. $2 is the first name after all of these.
 	sqlOldReplies = `SELECT j.id FROM honker.job j
@@ -52,6 +42,24 @@ LIMIT $4`
 
 	sqlDropReplies = `DELETE FROM honker.job WHERE id = ANY ($1::bigint[]) AND state = 0`
 )
+
+// sqlPrefixes finds the key prefixes in both tables. A prefix is the part of a name before its fixed part. The default
+// prefix is among them if dispatch has sent a job, or if the prefix has a reply.
+var sqlPrefixes = `SELECT split_part(queue, 'q:work:', 1) AS prefix FROM honker.sent_job WHERE queue LIKE '%q:work:%'
+UNION SELECT split_part(key, 'meta:actor:inst:', 1) FROM honker.actor WHERE key LIKE '%meta:actor:inst:%'
+UNION SELECT '` + row.DispatchPrefix + `' WHERE EXISTS (SELECT FROM honker.sent_job)
+  OR ` + hasReply(row.DispatchReplyQueue) + ` OR ` + hasReply(row.DispatchLegacyReplyQueue) + ` ORDER BY prefix`
+
+// hasReply returns the condition that a job waits in a queue whose name begins with the default prefix and name.
+func hasReply(name string) string {
+	first, end := replyQueues(row.DispatchPrefix + name)
+	return `(SELECT j.id FROM honker.job j WHERE j.state = 0 AND j.queue >= '` + first + `' AND j.queue < '` + end + `' ORDER BY j.queue LIMIT 1) IS NOT NULL`
+}
+
+// replyQueues returns the bounds of the names that begin with first, which ends with a colon.
+func replyQueues(first string) (from, end string) {
+	return first, first[:len(first)-1] + ";" // the character after the colon
+}
 
 // SweepReplies returns the sweep of replies that nobody has read, in a part for each key prefix.
 func (s Dispatches) SweepReplies() engine.Sweep {
@@ -66,8 +74,7 @@ func (s Dispatches) SweepReplies() engine.Sweep {
 		},
 		Find: func(ctx context.Context, q row.Querier, part row.Part, at time.Time, limit int) (ids []int64, err error) {
 			for _, name := range []string{row.DispatchReplyQueue, row.DispatchLegacyReplyQueue} {
-				first := part.Name + name
-				end := first[:len(first)-1] + ";" // the character after the colon
+				first, end := replyQueues(part.Name + name)
 				some, err := pgsql.IDs(ctx, q, s.SQL(sqlOldReplies), first, end, pgsql.Stamp(at), limit-len(ids))
 				if err != nil {
 					return nil, err

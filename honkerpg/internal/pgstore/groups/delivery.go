@@ -26,17 +26,17 @@ const (
 // Settle implements engine.GroupStore. It takes a single statement and no lock of the group.
 func (s Groups) Settle(ctx context.Context, q row.Querier, t row.GroupSettlement, now time.Time) (out row.GroupSettled, err error) {
 	if !t.Back {
-		n, err := pgsql.Affected(ctx, q, s.SQL(sqlAckDelivery), t.Group, t.Offset, t.Token, pgsql.Stamp(now))
+		n, err := pgsql.Affected(ctx, q, s.SQL(sqlAckDelivery), pgsql.Replan, t.Group, t.Offset, t.Token, pgsql.Stamp(now))
 		return row.GroupSettled{Held: n > 0}, err
 	}
-	args := []any{t.Group, t.Offset, t.Token, pgsql.Stamp(now), pgsql.StampUp(t.Ready), t.MaxAttempts, t.Cause}
+	args := []any{pgsql.Replan, t.Group, t.Offset, t.Token, pgsql.Stamp(now), pgsql.StampUp(t.Ready), t.MaxAttempts, t.Cause}
 	out.Held, err = pgsql.One(ctx, q, s.SQL(sqlNack), args, &out.Died)
 	return out, err
 }
 
 // Extend implements engine.GroupStore.
 func (s Groups) Extend(ctx context.Context, q row.Querier, h row.Holding, expires, now time.Time) (bool, error) {
-	n, err := pgsql.Affected(ctx, q, s.SQL(sqlExtendDelivery), h.Group, h.Offset, h.Token, pgsql.Stamp(now), pgsql.StampUp(expires))
+	n, err := pgsql.Affected(ctx, q, s.SQL(sqlExtendDelivery), pgsql.Replan, h.Group, h.Offset, h.Token, pgsql.Stamp(now), pgsql.StampUp(expires))
 	return n > 0, err
 }
 
@@ -46,7 +46,7 @@ WHERE group_id = $1 AND "offset" = ANY ($2) AND token = $3 AND state + 0 = 0`
 
 // Release implements engine.GroupStore.
 func (s Groups) Release(ctx context.Context, q row.Querier, group, token int64, events []int64, now time.Time) error {
-	_, err := q.ExecContext(ctx, s.SQL(sqlRelease), group, pgsql.List(events), token, pgsql.Stamp(now))
+	_, err := q.ExecContext(ctx, s.SQL(sqlRelease), pgsql.Replan, group, pgsql.List(events), token, pgsql.Stamp(now))
 	return err
 }
 

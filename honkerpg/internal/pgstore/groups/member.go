@@ -50,7 +50,7 @@ func (s Groups) Leave(ctx context.Context, q row.Querier, m row.Member, now time
 	if _, err := q.ExecContext(ctx, s.SQL(sqlDropMember), m.Group, m.Name, m.Instance); err != nil {
 		return err
 	}
-	_, err := q.ExecContext(ctx, s.SQL(sqlReturnAll), m.Group, m.Instance, pgsql.Stamp(now))
+	_, err := q.ExecContext(ctx, s.SQL(sqlReturnAll), pgsql.Replan, m.Group, m.Instance, pgsql.Stamp(now))
 	return err
 }
 

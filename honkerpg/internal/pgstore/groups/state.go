@@ -48,7 +48,7 @@ func (s Groups) States(ctx context.Context, q row.Querier, ids []int64, now time
 		g.Next = pgsql.Instant(next)
 		all = append(all, g)
 		return err
-	}, pgsql.List(ids), pgsql.Stamp(now))
+	}, pgsql.Replan, pgsql.List(ids), pgsql.Stamp(now))
 	return all, err
 }
 

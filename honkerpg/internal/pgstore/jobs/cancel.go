@@ -36,5 +36,5 @@ WHERE NOT EXISTS (SELECT FROM honker.job WHERE id = u.id) AND NOT EXISTS (SELECT
 
 // Gone implements engine.JobStore.
 func (s Jobs) Gone(ctx context.Context, q row.Querier, ids []int64) ([]int64, error) {
-	return pgsql.IDs(ctx, q, s.SQL(sqlGone), pgsql.List(ids))
+	return pgsql.IDs(ctx, q, s.SQL(sqlGone), pgsql.Replan, pgsql.List(ids))
 }

@@ -63,7 +63,7 @@ const sqlFind = `SELECT f.* FROM (
 // Find implements engine.JobStore.
 func (s Jobs) Find(ctx context.Context, q row.Querier, id int64, queue string) (row.Job, bool, error) {
 	var j stored
-	found, err := pgsql.One(ctx, q, s.SQL(sqlFind), []any{id, queue}, append(j.live(), &j.progress, &j.checkpoint, &j.died, &j.done)...)
+	found, err := pgsql.One(ctx, q, s.SQL(sqlFind), []any{pgsql.Replan, id, queue}, append(j.live(), &j.progress, &j.checkpoint, &j.died, &j.done)...)
 	return j.job(), found, err
 }
 
@@ -71,7 +71,7 @@ const sqlBase = `SELECT coalesce(base, 0) FROM honker.job WHERE id = $1`
 
 // Base implements engine.JobStore.
 func (s Jobs) Base(ctx context.Context, q row.Querier, id int64) (base int64, err error) {
-	_, err = pgsql.One(ctx, q, s.SQL(sqlBase), []any{id}, &base)
+	_, err = pgsql.One(ctx, q, s.SQL(sqlBase), []any{pgsql.Replan, id}, &base)
 	return base, err
 }
 

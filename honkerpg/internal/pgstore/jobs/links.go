@@ -56,9 +56,9 @@ func nodeName(node int64) string {
 }
 
 const sqlAfterOf = `SELECT parent FROM honker.edge WHERE waiter = $1 AND parent <> 0 AND batch = 0
-UNION SELECT m.parent FROM honker.edge e JOIN honker.edge m ON m.waiter = -e.batch WHERE e.waiter = $1 AND e.batch > 0 ORDER BY 1`
+UNION SELECT parent FROM honker.edge WHERE waiter = ANY (ARRAY(SELECT -batch FROM honker.edge WHERE waiter = $1 AND batch > 0)) ORDER BY 1`
 
 // AfterOf implements engine.JobStore.
 func (s Jobs) AfterOf(ctx context.Context, q row.Querier, id int64) ([]int64, error) {
-	return pgsql.IDs(ctx, q, s.SQL(sqlAfterOf), id)
+	return pgsql.IDs(ctx, q, s.SQL(sqlAfterOf), pgsql.Replan, id)
 }

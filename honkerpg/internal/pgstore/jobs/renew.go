@@ -29,7 +29,7 @@ func (s Jobs) Renew(ctx context.Context, q row.Querier, r row.Renewal, now time.
 	for _, p := range r.Progress {
 		ids, attempts, texts = append(ids, p.ID), append(attempts, p.Attempt), append(texts, progressText(p.Progress))
 	}
-	return pgsql.IDs(ctx, q, s.SQL(sqlRenew), pgsql.List(r.IDs), r.Worker, pgsql.Stamp(now), pgsql.StampUp(now.Add(r.Lease)),
+	return pgsql.IDs(ctx, q, s.SQL(sqlRenew), pgsql.Replan, pgsql.List(r.IDs), r.Worker, pgsql.Stamp(now), pgsql.StampUp(now.Add(r.Lease)),
 		pgsql.List(ids), pgsql.List(attempts), pgsql.List(texts))
 }
 
@@ -52,12 +52,12 @@ func (s Jobs) Extend(ctx context.Context, q row.Querier, e row.Extension, now ti
 	if e.Progress != nil {
 		progress = new(progressText(*e.Progress))
 	}
-	ids, err := pgsql.IDs(ctx, q, s.SQL(sqlExtend), e.ID, e.Worker, e.Attempt, pgsql.Stamp(now), pgsql.StampUp(now.Add(e.Lease)), progress)
+	ids, err := pgsql.IDs(ctx, q, s.SQL(sqlExtend), pgsql.Replan, e.ID, e.Worker, e.Attempt, pgsql.Stamp(now), pgsql.StampUp(now.Add(e.Lease)), progress)
 	return len(ids) > 0, err
 }
 
 // Checkpoint implements engine.JobStore.
 func (s Jobs) Checkpoint(ctx context.Context, q row.Querier, c row.Claim, value string, now time.Time) (bool, error) {
-	n, err := pgsql.Affected(ctx, q, s.SQL(sqlCheckpoint), c.ID, c.Worker, c.Attempt, pgsql.Stamp(now), value)
+	n, err := pgsql.Affected(ctx, q, s.SQL(sqlCheckpoint), pgsql.Replan, c.ID, c.Worker, c.Attempt, pgsql.Stamp(now), value)
 	return n > 0, err
 }

@@ -44,7 +44,7 @@ LEFT JOIN honker.dead d ON d.id = $1`
 func (s Results) Fate(ctx context.Context, q row.Querier, id int64, now time.Time) (f row.Fate, err error) {
 	var result sql.NullString
 	var died sql.NullTime
-	_, err = pgsql.One(ctx, q, s.SQL(sqlFate), []any{id, pgsql.Stamp(now)}, &result, &f.Dead, &f.LastError, &died, &f.Attempts, &f.Live, &f.Known)
+	_, err = pgsql.One(ctx, q, s.SQL(sqlFate), []any{pgsql.Replan, id, pgsql.Stamp(now)}, &result, &f.Dead, &f.LastError, &died, &f.Attempts, &f.Live, &f.Known)
 	f.Result, f.HasResult, f.DiedAt = result.String, result.Valid, pgsql.Instant(died)
 	return f, err
 }
@@ -54,5 +54,5 @@ const sqlDecided = `SELECT u.id FROM unnest($1::bigint[]) u (id) WHERE EXISTS (S
 
 // Decided returns the jobs among all that have a result or are no longer live.
 func (s Results) Decided(ctx context.Context, q row.Querier, all []int64) ([]int64, error) {
-	return pgsql.IDs(ctx, q, s.SQL(sqlDecided), pgsql.List(all))
+	return pgsql.IDs(ctx, q, s.SQL(sqlDecided), pgsql.Replan, pgsql.List(all))
 }

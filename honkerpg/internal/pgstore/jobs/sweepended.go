@@ -41,11 +41,11 @@ func (t ended) sweep() engine.Sweep {
 		Parts: t.parts,
 		Find: func(ctx context.Context, q row.Querier, part row.Part, _ time.Time, limit int) ([]int64, error) {
 			at, id := through(part.Through)
-			return pgsql.IDs(ctx, q, find, part.Name, at, id, limit)
+			return pgsql.IDs(ctx, q, find, pgsql.Replan, part.Name, at, id, limit)
 		},
 		Take: func(ctx context.Context, q row.Querier, part row.Part, ids []int64, _ time.Time, _ int) (row.Swept, error) {
 			at, id := through(part.Through)
-			n, err := pgsql.Affected(ctx, q, take, part.Name, at, id, pgsql.List(ids))
+			n, err := pgsql.Affected(ctx, q, take, pgsql.Replan, part.Name, at, id, pgsql.List(ids))
 			return row.Swept{N: n}, err
 		},
 	}
@@ -86,7 +86,7 @@ func (t ended) cutoff(ctx context.Context, q row.Querier, queue string, r row.Re
 	var rank sql.NullTime
 	var id int64
 	found, err := pgsql.One(ctx, q, t.SQL(`SELECT r.`+t.at+`, r.id FROM honker.`+t.table+` r WHERE r.queue = $1
-ORDER BY r.`+t.at+` DESC, r.id DESC LIMIT 1 OFFSET $2`), []any{queue, r.MaxCount}, &rank, &id)
+ORDER BY r.`+t.at+` DESC, r.id DESC LIMIT 1 OFFSET $2`), []any{pgsql.Replan, queue, r.MaxCount}, &rank, &id)
 	if found && (c.At.IsZero() || rank.Time.After(c.At)) {
 		c = row.Cutoff{At: rank.Time, ID: id}
 	}

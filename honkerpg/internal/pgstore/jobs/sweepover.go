@@ -38,7 +38,10 @@ const (
 	lapsed = ` FROM honker.job j WHERE j.queue = $1 AND j.state = 1 AND j.lease_until < $2`
 	spent  = ` FROM honker.job j WHERE j.queue = $1 AND j.state = 0 AND j.attempts >= j.max_attempts AND j.run_at <= $2`
 
-	sqlOverdue = `SELECT 1::bigint WHERE EXISTS (SELECT` + lapsed + `) OR EXISTS (SELECT` + spent + `)`
+	// The server expects spent jobs everywhere: for EXISTS it would read the table until it finds one. So it is asked
+	// for the first in an order that only their index has.
+	sqlOverdue = `SELECT 1::bigint WHERE (SELECT j.id` + lapsed + ` ORDER BY j.lease_until LIMIT 1) IS NOT NULL
+  OR (SELECT j.id` + spent + ` ORDER BY j.run_at LIMIT 1) IS NOT NULL`
 
 	sqlBuryOverdue = `SELECT b.* FROM honker.bury(ARRAY(SELECT j.id` + lapsed + ` ORDER BY j.lease_until LIMIT $3)
   || ARRAY(SELECT j.id` + spent + ` ORDER BY j.run_at LIMIT $3), $2) b`
@@ -56,10 +59,10 @@ func (s Jobs) SweepOverdue() engine.Sweep {
 		Of:    "queue",
 		Parts: s.liveParts,
 		Find: func(ctx context.Context, q row.Querier, part row.Part, at time.Time, _ int) ([]int64, error) {
-			return pgsql.IDs(ctx, q, s.SQL(sqlOverdue), part.Name, pgsql.Stamp(at))
+			return pgsql.IDs(ctx, q, s.SQL(sqlOverdue), pgsql.Replan, part.Name, pgsql.Stamp(at))
 		},
 		Take: func(ctx context.Context, q row.Querier, part row.Part, _ []int64, at time.Time, limit int) (row.Swept, error) {
-			dead, err := s.bury(ctx, q, sqlBuryOverdue, part.Name, pgsql.Stamp(at), limit)
+			dead, err := s.bury(ctx, q, sqlBuryOverdue, pgsql.Replan, part.Name, pgsql.Stamp(at), limit)
 			if err == nil {
 				_, err = q.ExecContext(ctx, s.SQL(sqlReclaim), part.Name, pgsql.Stamp(at))
 			}
@@ -74,7 +77,7 @@ func (s Jobs) SweepExpired() engine.Sweep {
 		Of:    "queue",
 		Parts: s.liveParts,
 		Find: func(ctx context.Context, q row.Querier, part row.Part, at time.Time, limit int) ([]int64, error) {
-			return pgsql.IDs(ctx, q, s.SQL(sqlExpired), part.Name, pgsql.Stamp(at), limit)
+			return pgsql.IDs(ctx, q, s.SQL(sqlExpired), pgsql.Replan, part.Name, pgsql.Stamp(at), limit)
 		},
 		Take: func(ctx context.Context, q row.Querier, _ row.Part, ids []int64, at time.Time, _ int) (row.Swept, error) {
 			dead, err := s.bury(ctx, q, sqlBury, pgsql.List(ids), pgsql.Stamp(at))

@@ -57,7 +57,7 @@ func (s Notifications) Since(ctx context.Context, q row.Querier, channels []stri
 		n.CreatedAt = pgsql.Shown(n.CreatedAt)
 		all = append(all, n)
 		return err
-	}, pgsql.List(channels), after, limit, int64(row.Unbounded), pageBytes)
+	}, pgsql.Replan, pgsql.List(channels), after, limit, int64(row.Unbounded), pageBytes)
 	return all, err
 }
 

@@ -25,6 +25,7 @@ const (
 	codeAborted       = "25P02" // the transaction
 	codeDenied        = "42501"
 	codeNoDatabase    = "3D000"
+	codeNoSchema      = "3F000"
 	codeNoColumn      = "42703"
 	codeNoFunction    = "42883" // or operator
 	codeKind          = "42809" // not a table
@@ -85,6 +86,12 @@ func Aborted(err error) bool { return code(err) == codeAborted }
 func Foreign(err error) bool {
 	c := code(err)
 	return c == codeNoColumn || c == codeNoFunction || c == codeKind
+}
+
+// Elsewhere reports whether the schema or a function of it is not in the database.
+func Elsewhere(err error) bool {
+	c := code(err)
+	return c == codeNoSchema || c == codeNoFunction
 }
 
 // Exists returns the name of an object that a migration found in the schema.

@@ -25,7 +25,7 @@ func AddedSince(ctx context.Context, q row.Querier, query string, after int64, l
 		n, last = n+1, max(last, id)
 		added.Add(name.String, key.String)
 		return nil
-	}, after, limit)
+	}, Replan, after, limit)
 	if n == 0 {
 		last = min(head, after)
 	}

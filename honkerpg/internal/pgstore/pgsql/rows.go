@@ -6,6 +6,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/honker-go/honker/internal/row"
 )
 
@@ -20,6 +22,10 @@ func One(ctx context.Context, q row.Querier, query string, args []any, dest ...a
 	}, args...)
 	return found, err
 }
+
+// Replan is the first argument of a statement whose plan the server must not keep. A plan that was made while a table was
+// nearly empty reads the whole table, until the next analyze. Functions do not need it, as they forbid such plans.
+const Replan = pgx.QueryExecModeCacheDescribe
 
 // Each calls f for each row of a query. It reads all rows before it returns nil, so that an error of the server
 // after the last row is not lost.

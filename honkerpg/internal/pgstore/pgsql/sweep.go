@@ -18,7 +18,7 @@ FROM (SELECT trim('()' FROM r.ctid::text) AS p FROM honker.` + table + ` r WHERE
 	take := s.SQL(`DELETE FROM honker.` + table + ` r WHERE r.ctid = ANY ($2::text[]::tid[]) AND ` + where)
 	return engine.Sweep{
 		Find: func(ctx context.Context, q row.Querier, _ row.Part, at time.Time, limit int) ([]int64, error) {
-			return IDs(ctx, q, find, Stamp(at), limit)
+			return IDs(ctx, q, find, Replan, Stamp(at), limit)
 		},
 		Take: func(ctx context.Context, q row.Querier, _ row.Part, ids []int64, at time.Time, limit int) (row.Swept, error) {
 			some := ids[:min(len(ids), limit)]

@@ -112,6 +112,30 @@ func (s Consumers) SaveOffset(ctx context.Context, q row.Querier, consumer, topi
 	return n > 0, err
 }
 
+const (
+	sqlAdvance = `UPDATE honker.consumer SET "offset" = $4, last_ack_at = $5 WHERE topic = $1 AND name = $2 AND "offset" = $3`
+
+	sqlAdvanceFirst = `INSERT INTO honker.consumer AS c (topic, name, "offset", created_at, last_ack_at) VALUES ($1, $2, $4, $5, $5)
+ON CONFLICT (topic, name) DO UPDATE SET "offset" = excluded."offset", last_ack_at = excluded.last_ack_at WHERE c."offset" = $3`
+
+	sqlGetOffset = `SELECT "offset" FROM honker.consumer WHERE topic = $1 AND name = $2`
+)
+
+// Advance implements engine.ConsumerStore. A statement that reads the offset and a statement that writes it would let two
+// transactions advance the consumer from the same offset.
+func (s Consumers) Advance(ctx context.Context, q row.Querier, consumer, topic string, from, to int64, now time.Time) (at int64, moved bool, err error) {
+	query := sqlAdvance
+	if from == 0 {
+		query = sqlAdvanceFirst
+	}
+	n, err := pgsql.Affected(ctx, q, s.SQL(query), topic, consumer, from, to, pgsql.Stamp(now))
+	if err != nil || n > 0 {
+		return to, n > 0, err
+	}
+	_, err = pgsql.One(ctx, q, s.SQL(sqlGetOffset), []any{topic, consumer}, &at)
+	return at, false, err
+}
+
 const sqlSetOffset = `UPDATE honker.consumer SET "offset" = $3 WHERE topic = $1 AND name = $2`
 
 // Seek implements engine.ConsumerStore.

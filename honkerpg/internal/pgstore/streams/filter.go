@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
 	"github.com/honker-go/honker/internal/row"
 )
 
@@ -34,6 +35,9 @@ func (c *condition) bind(v any) string {
 	c.args = append(c.args, v)
 	return "$" + strconv.Itoa(len(c.args))
 }
+
+// all returns the arguments of a statement. Its plan is made for them, and is not kept.
+func (c *condition) all() []any { return append([]any{pgsql.Replan}, c.args...) }
 
 // eventKey is an event's key. A missing key counts as empty.
 const eventKey = `coalesce(key, '')`
@@ -74,8 +78,7 @@ func (c *condition) join(word, none string, of []row.Filter) {
 
 // within writes the FROM clause and the condition for the events of the selection above after and at most through. order
 // is the order of the index that should serve them. A comparison of rows fits no index but event_topic, and a topic with
-// an operator fits no index but the primary key. A plan that was made while the table was empty, or was analyzed when it
-// was, may still read the whole table and sort it, until the next analyze.
+// an operator fits no index but the primary key.
 func (c *condition) within(s row.Selection, after, through int64) (order string) {
 	if prefix, ok := strings.CutSuffix(s.Topic, "*"); ok {
 		c.write(` FROM honker.event WHERE "offset" > ` + c.bind(after) + ` AND "offset" <= ` + c.bind(through))

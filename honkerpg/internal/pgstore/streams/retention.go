@@ -74,7 +74,7 @@ func (s Retentions) Cutoff(ctx context.Context, q row.Querier, topic string, now
 	}
 	r := all[0]
 	if r.MaxCount > 0 {
-		if _, err := pgsql.One(ctx, q, s.SQL(sqlRank), []any{topic, int64(row.Unbounded), r.MaxCount}, &cutoff); err != nil {
+		if _, err := pgsql.One(ctx, q, s.SQL(sqlRank), []any{pgsql.Replan, topic, int64(row.Unbounded), r.MaxCount}, &cutoff); err != nil {
 			return 0, err
 		}
 	}
@@ -89,7 +89,7 @@ func (s Retentions) Cutoff(ctx context.Context, q row.Querier, topic string, now
 		young = row.Unbounded // all events are too old
 	}
 	var old int64
-	_, err = pgsql.One(ctx, q, s.SQL(sqlBefore), []any{topic, young}, &old)
+	_, err = pgsql.One(ctx, q, s.SQL(sqlBefore), []any{pgsql.Replan, topic, young}, &old)
 	return max(cutoff, old), err
 }
 
@@ -134,7 +134,7 @@ func (s Retentions) Compact(ctx context.Context, q row.Querier, c row.Compaction
 	}
 	var kind, name, topic sql.NullString
 	var offset sql.NullInt64
-	_, err = pgsql.One(ctx, q, s.SQL(sqlCompact), []any{c.Topic, c.After, c.Policy, c.Limit},
+	_, err = pgsql.One(ctx, q, s.SQL(sqlCompact), []any{pgsql.Replan, c.Topic, c.After, c.Policy, c.Limit},
 		&done.Deleted, &done.Last, &kind, &name, &topic, &offset)
 	if offset.Valid {
 		done.Cutoff, done.Pinned = offset.Int64, true

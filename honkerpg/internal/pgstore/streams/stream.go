@@ -101,7 +101,7 @@ func (s Streams) readEvents(ctx context.Context, q row.Querier, e row.EventRead,
 		size += len(one.Payload)
 		events = append(events, one)
 		return err
-	}, c.args...)
+	}, c.all()...)
 	return events, len(events)-len(into) == e.Limit || size >= pageBytes, err
 }
 
@@ -135,7 +135,7 @@ func (s Streams) horizon(ctx context.Context, q row.Querier, sel row.Selection, 
 	c.write(` ORDER BY ` + order + ` LIMIT ` + c.bind(n) + `) next`)
 	var highest sql.NullInt64
 	var count int64
-	_, err = pgsql.One(ctx, q, s.SQL(c.sql.String()), c.args, &highest, &count)
+	_, err = pgsql.One(ctx, q, s.SQL(c.sql.String()), c.all(), &highest, &count)
 	return max(after, highest.Int64), count == n, err
 }
 
@@ -145,7 +145,7 @@ func (s Streams) Last(ctx context.Context, q row.Querier, sel row.Selection) (of
 	c.write(`SELECT "offset"`)
 	order := c.within(row.Selection{Topic: sel.Topic}, 0, row.Unbounded)
 	c.write(` ORDER BY ` + strings.ReplaceAll(order, ",", " DESC,") + ` DESC LIMIT 1`)
-	_, err = pgsql.One(ctx, q, s.SQL(c.sql.String()), c.args, &offset)
+	_, err = pgsql.One(ctx, q, s.SQL(c.sql.String()), c.all(), &offset)
 	return offset, err
 }
 
@@ -156,7 +156,7 @@ func (s Streams) firstSince(ctx context.Context, q row.Querier, topic string, si
 	c.write(`SELECT "offset"`)
 	order := c.within(row.Selection{Topic: topic}, 0, row.Unbounded)
 	c.write(` AND created_at >= ` + c.bind(pgsql.Stamp(since)) + ` ORDER BY ` + order + ` LIMIT 1`)
-	_, err = pgsql.One(ctx, q, s.SQL(c.sql.String()), c.args, &offset)
+	_, err = pgsql.One(ctx, q, s.SQL(c.sql.String()), c.all(), &offset)
 	return offset, err
 }
 
@@ -212,7 +212,7 @@ func (s Streams) Ahead(ctx context.Context, q row.Querier, sel row.Selection, af
 	c.write(`SELECT count(*), coalesce(min("offset"), 0)`)
 	c.within(sel, after, last)
 	var first int64
-	if _, err := pgsql.One(ctx, q, s.SQL(c.sql.String()), c.args, &a.N, &first); err != nil {
+	if _, err := pgsql.One(ctx, q, s.SQL(c.sql.String()), c.all(), &a.N, &first); err != nil {
 		return a, err
 	}
 	a.N, a.More = min(a.N, most), more
@@ -220,7 +220,7 @@ func (s Streams) Ahead(ctx context.Context, q row.Querier, sel row.Selection, af
 		return a, nil
 	}
 	var at sql.NullTime // the event may be deleted by now
-	_, err = pgsql.One(ctx, q, s.SQL(sqlEventTime), []any{first}, &at)
+	_, err = pgsql.One(ctx, q, s.SQL(sqlEventTime), []any{pgsql.Replan, first}, &at)
 	a.FirstAt = pgsql.Instant(at)
 	return a, err
 }

@@ -40,6 +40,16 @@ func (Consumers) SaveOffset(ctx context.Context, q row.Querier, consumer, topic 
 	return true, err
 }
 
+// Advance moves the consumer from an offset to a later one and returns that and true. If the consumer is not at from,
+// Advance changes nothing and returns its offset.
+func (c Consumers) Advance(ctx context.Context, q row.Querier, consumer, topic string, from, to int64, now time.Time) (at int64, moved bool, err error) {
+	if at, _, err = c.Offset(ctx, q, consumer, topic); err != nil || at != from {
+		return at, false, err
+	}
+	moved, err = c.SaveOffset(ctx, q, consumer, topic, to, now)
+	return to, moved, err
+}
+
 // sqlSetOffset uses the primary key.
 const sqlSetOffset = `UPDATE _honker_stream_consumers SET offset = ?3 WHERE name = ?1 AND topic = ?2`
 

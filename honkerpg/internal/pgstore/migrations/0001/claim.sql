@@ -76,7 +76,7 @@ END $$;
 
 -- Claim up to n jobs of several lanes. Where other claims were in the way, or a limit, a second round makes up for it in
 -- the order of the lanes. Another claim of a queue with limits takes milliseconds: if patient is set, this one waits for
--- a moment rather than to return nothing at once.
+-- a moment rather than to return nothing at once. With several lanes it holds locks, and does not wait with them.
 CREATE FUNCTION honker.claim_lanes(queues text[], firsts bigint[], steps bigint[], w text, at timestamptz, until timestamptz, n bigint, patient boolean)
 RETURNS SETOF honker.step_row LANGUAGE plpgsql AS $$
 DECLARE
@@ -103,7 +103,7 @@ BEGIN
       PERFORM honker.reclaim(queues[i], at);
     END IF;
     IF limited[i] AND NOT paused[i] THEN
-      FOR r IN SELECT * FROM honker.begin_limited(queues[i], at) LOOP
+      FOR r IN SELECT * FROM honker.begin_limited(queues[i], at, CASE WHEN patient AND cardinality(queues) = 1 THEN 10 ELSE 1 END) LOOP
         IF r.what = 2 THEN
           bits := bits | 8;
           shut[i] := r.id & 16 <> 0;
@@ -148,7 +148,7 @@ BEGIN
   IF bits <> 0 THEN
     RETURN NEXT (2, bits, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::honker.step_row;
   END IF;
-  IF patient AND rest = n AND bits & 8 <> 0 THEN
+  IF patient AND rest = n AND bits & 8 <> 0 AND cardinality(queues) > 1 THEN
     PERFORM pg_sleep(0.001);
   END IF;
 END $$;

@@ -10,7 +10,7 @@ LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 CREATE FUNCTION honker.running_jobs(q text, k text, n bigint, now timestamptz) RETURNS SETOF bigint
 LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
   (SELECT j.id FROM honker.job j WHERE k IS NULL AND j.queue = q AND j.state = 1 AND j.lease_until >= now ORDER BY j.lease_until LIMIT n)
-  UNION ALL (SELECT j.id FROM honker.job j WHERE j.queue = q AND j.key = k AND j.state = 1 AND j.lease_until >= now LIMIT n) $$;
+  UNION ALL (SELECT j.id FROM honker.job j WHERE j.queue = q AND j.key = k AND j.state + 0 = 1 AND j.lease_until >= now LIMIT n) $$;
 
 CREATE FUNCTION honker.cancelled_jobs(q text, k text, n bigint, now timestamptz) RETURNS SETOF bigint
 LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
@@ -55,7 +55,7 @@ LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET ena
 CREATE FUNCTION honker.held_jobs(q text, keys text[], n bigint, now timestamptz) RETURNS TABLE (id bigint, priority bigint, run_at timestamptz, key text)
 LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
   SELECT h.* FROM unnest(keys) k (key) CROSS JOIN LATERAL (
-    SELECT j.id, j.priority, j.run_at, j.key FROM honker.job j WHERE j.queue = q AND j.key = k.key AND j.state = 2
+    SELECT j.id, j.priority, j.run_at, j.key FROM honker.job j WHERE j.queue = q AND j.key = k.key AND j.state + 0 = 2
       AND j.run_at <= now AND NOT honker.is_over(j, now) ORDER BY j.priority DESC, j.run_at, j.id LIMIT n) h LIMIT n $$;
 
 -- The keys whose held jobs the next claim looks at again, for the reasons of honker.let_go and honker.fit.
@@ -64,7 +64,7 @@ CREATE FUNCTION honker.keys_with_room(q text, now timestamptz) RETURNS SETOF tex
   UNION (SELECT p.key FROM honker.place p WHERE p.queue = q AND p.key IS NOT NULL AND p.until_at <= now LIMIT 1000)
   UNION (SELECT k.key FROM honker.key k WHERE k.queue = q AND k.paused_until <= now AND NOT k.over LIMIT 1000)
   UNION (SELECT s.key FROM honker.starts s WHERE s.queue = q AND s.next_at <= now + interval '500 microseconds' LIMIT 1000)
-  UNION (SELECT j.key FROM honker.job j WHERE j.queue = q AND j.key >= (SELECT x.fit_key FROM honker.queue x WHERE x.queue = q) AND j.state = 2 LIMIT 1000) $$;
+  UNION (SELECT j.key FROM honker.job j WHERE j.queue = q AND j.key >= (SELECT x.fit_key FROM honker.queue x WHERE x.queue = q) AND j.state + 0 = 2 LIMIT 1000) $$;
 
 -- The state of keys: their pauses, until when their starts are spent, how many of their jobs are in slots, and with
 -- in_order the first job that can still run.
@@ -72,7 +72,7 @@ CREATE FUNCTION honker.key_states(q text, keys text[], now timestamptz) RETURNS 
   reason text, who text, tat timestamptz, running bigint, first bigint)
 LANGUAGE sql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
   SELECT r.key, CASE WHEN honker.pauses(k.paused_at, k.paused_until, now) THEN k.paused_at END, k.paused_until, k.reason, k.who, s.tat,
-    (SELECT count(*) FROM honker.job j WHERE j.queue = q AND j.key = r.key AND j.state = 1 AND j.lease_until >= now)
+    (SELECT count(*) FROM honker.job j WHERE j.queue = q AND j.key = r.key AND j.state + 0 = 1 AND j.lease_until >= now)
       + (SELECT count(*) FROM honker.place p WHERE p.queue = q AND p.key = r.key AND p.until_at > now), r.first
   FROM honker.queue x CROSS JOIN LATERAL honker.key_rooms(x, keys, now) r
   LEFT JOIN honker.key k ON k.queue = q AND k.key = r.key LEFT JOIN honker.starts s ON s.queue = q AND s.key = r.key AND s.turn = x.key_rate_turn

@@ -31,10 +31,10 @@ CREATE INDEX job_claims ON honker.job (queue, lease_until) WHERE state = 1;
 CREATE INDEX job_expires ON honker.job (queue, expires_at) WHERE state <> 1 AND expires_at IS NOT NULL;
 CREATE INDEX job_batch ON honker.job (batch, id) WHERE batch IS NOT NULL;
 -- The jobs of a key that are claimed, those that it holds in the order of claims, and all in the order of enqueues. A
--- statement must write "state + 0" and "id > 0" to use the first and the last, which the planner else confuses with the
--- others while they are empty.
+-- statement must write "state + 0" or "id > 0" to use them. The planner would otherwise confuse them with each other, and
+-- with the indexes without keys, while statistics are of an empty table.
 CREATE INDEX job_key_runs ON honker.job (queue, key) WHERE state + 0 = 1 AND key IS NOT NULL;
-CREATE INDEX job_key_held ON honker.job (queue, key, priority DESC, run_at, id) WHERE state = 2;
+CREATE INDEX job_key_held ON honker.job (queue, key, priority DESC, run_at, id) WHERE state + 0 = 2;
 CREATE INDEX job_key_first ON honker.job (queue, key, id) WHERE key IS NOT NULL AND id > 0;
 
 -- What changes while a job runs. It is apart, so that the job's row is not written anew.

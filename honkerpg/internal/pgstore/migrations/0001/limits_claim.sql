@@ -8,6 +8,10 @@
 CREATE FUNCTION honker.limits_lock(q text) RETURNS int LANGUAGE sql STABLE AS $$
   SELECT hashtext(q) # 'honker.job'::regclass::oid::int $$;
 
+-- Whether a key holds jobs. As EXISTS, this could become a join that reads the held jobs of all keys.
+CREATE FUNCTION honker.holds(q text, k text) RETURNS boolean LANGUAGE sql STABLE AS $$
+  SELECT (SELECT true FROM honker.job j WHERE j.queue = q AND j.key = k AND j.state + 0 = 2 LIMIT 1) IS NOT NULL $$;
+
 -- The first held jobs of keys, as many of each as there is room for, and up to n.
 CREATE FUNCTION honker.releasable(x honker.queue, keys text[], at timestamptz, n bigint) RETURNS bigint[] LANGUAGE plpgsql STABLE AS $$
 DECLARE rooms bigint[]; firsts bigint[];
@@ -17,7 +21,7 @@ BEGIN
     RETURN ARRAY(SELECT j.id FROM unnest(rooms, firsts) k (room, first) JOIN honker.job j ON j.id = k.first WHERE k.room > 0 AND j.state + 0 = 2 LIMIT n);
   END IF;
   RETURN ARRAY(SELECT h.id FROM unnest(keys, rooms) k (key, room) CROSS JOIN LATERAL (
-    SELECT j.id FROM honker.job j WHERE j.queue = x.queue AND j.key = k.key AND j.state = 2
+    SELECT j.id FROM honker.job j WHERE j.queue = x.queue AND j.key = k.key AND j.state + 0 = 2
     ORDER BY j.priority DESC, j.run_at, j.id LIMIT k.room) h LIMIT n);
 END $$;
 
@@ -43,7 +47,7 @@ BEGIN
     RETURN EXISTS (SELECT FROM honker.queue f WHERE f.queue = q AND f.fit_key IS NOT NULL);
   END IF;
   WHILE most > 0 AND NOT locked LOOP
-    SELECT j.key INTO k FROM honker.job j WHERE j.queue = q AND j.key >= x.fit_key AND j.state = 2 ORDER BY j.queue, j.key LIMIT 1;
+    SELECT j.key INTO k FROM honker.job j WHERE j.queue = q AND j.key >= x.fit_key AND j.state + 0 = 2 ORDER BY j.queue, j.key LIMIT 1;
     IF NOT FOUND THEN
       UPDATE honker.queue f SET fit_key = NULL WHERE f.queue = q;
       RETURN false;
@@ -92,7 +96,7 @@ BEGIN
     INSERT INTO honker.token (queue, key, due) SELECT x.queue, l.key, at + interval '20 milliseconds' FROM unnest(honker.release(ids)) l (key);
   END IF;
   -- Also of an earlier rate.
-  UPDATE honker.starts s SET next_at = CASE WHEN EXISTS (SELECT FROM honker.job j WHERE j.queue = x.queue AND j.key = s.key AND j.state = 2)
+  UPDATE honker.starts s SET next_at = CASE WHEN honker.holds(x.queue, s.key)
     AND s.turn = x.key_rate_turn THEN honker.next_start(honker.unix(at), honker.unix(s.tat), every, x.key_rate_burst) END
   WHERE s.queue = x.queue AND s.key = ANY (keys) AND s.next_at IS NOT NULL;
   IF cardinality(ids) = 1000 THEN
@@ -112,18 +116,24 @@ BEGIN
   ON CONFLICT (queue, key) DO UPDATE SET turn = excluded.turn, tat = excluded.tat;
   UPDATE honker.starts s SET next_at = honker.next_start(honker.unix(at), honker.unix(s.tat), every, x.key_rate_burst)
   WHERE s.queue = x.queue AND s.turn = x.key_rate_turn AND s.key = ANY (ARRAY(SELECT DISTINCT j.key FROM honker.job j WHERE j.id = ANY (ids) AND j.key IS NOT NULL))
-    AND EXISTS (SELECT FROM honker.job j WHERE j.queue = x.queue AND j.key = s.key AND j.state = 2);
+    AND honker.holds(x.queue, s.key);
 END $$;
 
 -- Prepare claims of a queue with limits: take its lock until the end of the transaction, dead-letter what has expired, and
 -- let held jobs go. A row with the bit 8 says that there may be more to do, and the bit 16 that another claim has the lock.
-CREATE FUNCTION honker.begin_limited(q text, at timestamptz) RETURNS SETOF honker.step_row LANGUAGE plpgsql AS $$
+-- It tries to get the lock tries times, a millisecond apart. To wait for the lock instead would make the next claim start
+-- with an old snapshot, and keep dead rows from being removed.
+CREATE FUNCTION honker.begin_limited(q text, at timestamptz, tries int) RETURNS SETOF honker.step_row LANGUAGE plpgsql AS $$
 DECLARE x honker.queue; more boolean := false;
 BEGIN
-  IF NOT pg_try_advisory_xact_lock(1751085683, honker.limits_lock(q)) THEN
-    RETURN NEXT (2, 24, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::honker.step_row;
-    RETURN;
-  END IF;
+  WHILE NOT pg_try_advisory_xact_lock(1751085683, honker.limits_lock(q)) LOOP
+    tries := tries - 1;
+    IF tries <= 0 THEN
+      RETURN NEXT (2, 24, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::honker.step_row;
+      RETURN;
+    END IF;
+    PERFORM pg_sleep(0.001);
+  END LOOP;
   SELECT * INTO x FROM honker.queue k WHERE k.queue = q; -- a snapshot after the lock
   IF x.keyed AND EXISTS (SELECT FROM honker.job j WHERE j.queue = q AND j.state <> 1 AND j.expires_at <= at) THEN
     RETURN QUERY SELECT 3, b.id, b.queue, b.worker, NULL::bigint, NULL::timestamptz, b.attempts, NULL::bigint, NULL::timestamptz,

@@ -49,8 +49,7 @@ BEGIN
   SELECT * INTO room FROM honker.room(x, at) r;
   IF x.keyed THEN
     ready := ready OR x.fit_key IS NOT NULL
-      OR EXISTS (SELECT FROM honker.token t WHERE t.queue = x.queue AND coalesce(t.due <= at, true)
-        AND EXISTS (SELECT FROM honker.job j WHERE j.queue = x.queue AND j.key = t.key AND j.state = 2))
+      OR EXISTS (SELECT FROM honker.token t WHERE t.queue = x.queue AND coalesce(t.due <= at, true) AND honker.holds(x.queue, t.key))
       OR EXISTS (SELECT FROM honker.place p WHERE p.queue = x.queue AND p.until_at <= at AND p.key IS NOT NULL)
       OR EXISTS (SELECT FROM honker.key k WHERE k.queue = x.queue AND k.paused_until <= at AND NOT k.over)
       OR EXISTS (SELECT FROM honker.starts s WHERE s.queue = x.queue AND s.next_at <= at + interval '500 microseconds')
