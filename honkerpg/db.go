@@ -46,8 +46,11 @@ func (p *pools) Close() error {
 	return err
 }
 
-// newDB returns a DB for the server that config names.
-func newDB(ctx context.Context, opts *Options, config *pgx.ConnConfig, connect func(*pgx.ConnConfig) *pools) (*honker.DB, error) {
+// beforeConnect changes the configuration of a connection that is about to be made, for example its password.
+type beforeConnect func(context.Context, *pgx.ConnConfig) error
+
+// newDB returns a DB for the server that config names. before may be nil; it is for the LISTEN connection.
+func newDB(ctx context.Context, opts *Options, config *pgx.ConnConfig, before beforeConnect, connect func(*pgx.ConnConfig) *pools) (*honker.DB, error) {
 	var o Options
 	if opts != nil {
 		o = *opts
@@ -58,6 +61,9 @@ func newDB(ctx context.Context, opts *Options, config *pgx.ConnConfig, connect f
 	listen, err := o.listen(config)
 	if err != nil {
 		return nil, err
+	}
+	if o.ListenDSN != "" {
+		before = nil // it belongs to the other connections
 	}
 	if o.Pooler {
 		config.DefaultQueryExecMode = pgx.QueryExecModeExec
@@ -74,8 +80,10 @@ func newDB(ctx context.Context, opts *Options, config *pgx.ConnConfig, connect f
 			Close:       p.Close,
 			NoMake:      o.NoMigrate || s.ReadOnly,
 			Listen:      listen,
-			Poll:        o.PollInterval,
-			Reads:       s.ReadOnly,
+
+			BeforeListen: before,
+			Poll:         o.PollInterval,
+			Reads:        s.ReadOnly,
 		})
 		if err != nil {
 			return engine.Database{}, err

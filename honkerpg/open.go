@@ -79,7 +79,7 @@ func open(ctx context.Context, dsn string, opts *Options) (*honker.DB, error) {
 	if !strings.Contains(dsn, "pool_max_conns") {
 		most = conns
 	}
-	return newDB(ctx, opts, config.ConnConfig, func(config *pgx.ConnConfig) *pools {
+	return newDB(ctx, opts, config.ConnConfig, nil, func(config *pgx.ConnConfig) *pools {
 		return &pools{own: poolOf(config, most), open: func() *sql.DB { return poolOf(config, most) }}
 	})
 }
@@ -106,7 +106,7 @@ func Attach(ctx context.Context, pool *pgxpool.Pool, opts *Options) (*honker.DB,
 		return nil, engine.Wrap("attach", "", fmt.Errorf("%w: with Pooler, DefaultQueryExecMode of the pool's ConnConfig must be "+
 			"pgx.QueryExecModeExec", engine.ErrInvalid))
 	}
-	db, err := newDB(ctx, opts, config, func(*pgx.ConnConfig) *pools {
+	db, err := newDB(ctx, opts, config, pool.Config().BeforeConnect, func(*pgx.ConnConfig) *pools {
 		shared := stdlib.OpenDBFromPool(pool)
 		return &pools{own: shared, app: shared}
 	})

@@ -5,11 +5,9 @@ package testkit
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
@@ -48,8 +46,7 @@ VALUES ($1, $2, 'far', '', '', 0, 0, '', $3, to_timestamp($4::bigint / 1000.0), 
 func translated(q any, statement string) string {
 	onFile := wake.InBubble()
 	if pool, ok := q.(*sql.DB); ok {
-		_, server := pool.Driver().(*stdlib.Driver)
-		onFile = !server
+		onFile = fmt.Sprintf("%T", pool.Driver()) != "*stdlib.Driver" // of pgx
 	}
 	if other, ok := statements[statement]; ok && !onFile {
 		return other
@@ -75,11 +72,7 @@ func poolOf(path string) (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := pgx.ParseConfig(dsnOf(name))
-	if err != nil {
-		return nil, err
-	}
-	return stdlib.OpenDB(*config), nil
+	return sql.Open(driverName, dsnOf(name))
 }
 
 // attachTo is Attach for a schema.
@@ -87,14 +80,12 @@ func attachTo(t testing.TB, path string, opts *honker.Options) *honker.DB {
 	t.Helper()
 	name, err := server.make(path)
 	require.NoError(t, err)
-	pool, err := pgxpool.New(context.Background(), dsnOf(name))
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
 	if opts == nil {
 		opts = new(honker.Options)
 	}
-	db, err := honkerpg.Attach(context.Background(), pool, &honkerpg.Options{Options: *opts, Schema: schema})
+	db, closePool, err := honkerpg.AttachDSN(context.Background(), dsnOf(name), &honkerpg.Options{Options: *opts, Schema: schema})
 	require.NoError(t, err)
+	t.Cleanup(closePool)
 	t.Cleanup(func() { require.NoError(t, db.Close()) }) // runs before the pool is closed
 	return db
 }

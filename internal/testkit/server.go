@@ -6,14 +6,12 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"database/sql"
 	"encoding/hex"
 	"errors"
 	"os"
 	"path/filepath"
 	"sync"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkerpg"
@@ -25,6 +23,9 @@ const (
 	// dsnName is the environment variable with the server's connection string, as pairs key=value. Child processes use
 	// their parent's server.
 	dsnName = "HONKER_TEST_POSTGRES"
+
+	// driverName is the name under which honkerpg registers its driver. This module does not require pgx.
+	driverName = "pgx"
 
 	// schema has honker's tables and the application's in each database.
 	schema = "t"
@@ -87,12 +88,12 @@ func (s *servers) make(path string) (name string, err error) {
 	if err := s.start(); err != nil {
 		return "", err
 	}
-	return name, onServer(func(ctx context.Context, conn *pgx.Conn) error {
+	return name, onServer(func(ctx context.Context, conn *sql.Conn) error {
 		if err := s.dropEnded(ctx, conn); err != nil {
 			return err
 		}
 		// Another process of the test may have created the database.
-		_, err := conn.Exec(ctx, `CREATE DATABASE `+name+` TEMPLATE `+s.template+s.strategy)
+		_, err := conn.ExecContext(ctx, `CREATE DATABASE `+name+` TEMPLATE `+s.template+s.strategy)
 		if err == nil || isThere(err) {
 			s.paths[name] = path
 			return nil
@@ -126,18 +127,18 @@ func (s *servers) start() error {
 }
 
 // makeTemplate creates the template unless another process has.
-func (s *servers) makeTemplate(ctx context.Context, conn *pgx.Conn) error {
+func (s *servers) makeTemplate(ctx context.Context, conn *sql.Conn) error {
 	// Before version 15, the only strategy is the copy of files. It is the faster of the two for a small database.
-	if err := conn.QueryRow(ctx, `SELECT CASE WHEN current_setting('server_version_num')::int < 150000 THEN '' ELSE ' STRATEGY FILE_COPY' END`).
+	if err := conn.QueryRowContext(ctx, `SELECT CASE WHEN current_setting('server_version_num')::int < 150000 THEN '' ELSE ' STRATEGY FILE_COPY' END`).
 		Scan(&s.strategy); err != nil {
 		return err
 	}
 	there := false
-	if err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)`, s.template).Scan(&there); err != nil || there {
+	if err := conn.QueryRowContext(ctx, `SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)`, s.template).Scan(&there); err != nil || there {
 		return err
 	}
 	name := nameOf("new_", rand.Text())
-	if _, err := conn.Exec(ctx, `CREATE DATABASE `+name); err != nil {
+	if _, err := conn.ExecContext(ctx, `CREATE DATABASE `+name); err != nil {
 		return err
 	}
 	db, err := honkerpg.Open(ctx, dsnOf(name), &honkerpg.Options{Schema: schema})
@@ -145,10 +146,10 @@ func (s *servers) makeTemplate(ctx context.Context, conn *pgx.Conn) error {
 		err = db.Close()
 	}
 	if err == nil {
-		err = conn.QueryRow(ctx, sqlEndSessions, name).Scan(new(int))
+		err = conn.QueryRowContext(ctx, sqlEndSessions, name).Scan(new(int))
 	}
 	if err == nil {
-		_, err = conn.Exec(ctx, `ALTER DATABASE `+name+` RENAME TO `+s.template)
+		_, err = conn.ExecContext(ctx, `ALTER DATABASE `+name+` RENAME TO `+s.template)
 	}
 	if isThere(err) {
 		err = drop(ctx, conn, name)
@@ -161,7 +162,7 @@ func (s *servers) makeTemplate(ctx context.Context, conn *pgx.Conn) error {
 const sqlEndSessions = `SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity WHERE datname = $1`
 
 // dropEnded drops the databases of tests that have ended, which the removal of their folders shows.
-func (s *servers) dropEnded(ctx context.Context, conn *pgx.Conn) (errs error) {
+func (s *servers) dropEnded(ctx context.Context, conn *sql.Conn) (errs error) {
 	for name, path := range s.paths {
 		if _, err := os.Stat(filepath.Dir(path)); !errors.Is(err, os.ErrNotExist) {
 			continue
@@ -174,25 +175,31 @@ func (s *servers) dropEnded(ctx context.Context, conn *pgx.Conn) (errs error) {
 }
 
 // drop drops a database. Sessions of closed connections may still be in it.
-func drop(ctx context.Context, conn *pgx.Conn, name string) error {
-	_, err := conn.Exec(ctx, `DROP DATABASE IF EXISTS `+name+` WITH (FORCE)`)
+func drop(ctx context.Context, conn *sql.Conn, name string) error {
+	_, err := conn.ExecContext(ctx, `DROP DATABASE IF EXISTS `+name+` WITH (FORCE)`)
 	return err
 }
 
 // isThere reports whether a database was not created or renamed because another has its name.
 func isThere(err error) bool {
-	var failed *pgconn.PgError
-	return errors.As(err, &failed) && (failed.Code == "42P04" || failed.Code == "23505")
+	var failed interface{ SQLState() string }
+	return errors.As(err, &failed) && (failed.SQLState() == "42P04" || failed.SQLState() == "23505")
 }
 
 // onServer runs f with a connection that is in none of the tests' databases.
-func onServer(f func(context.Context, *pgx.Conn) error) error {
+func onServer(f func(context.Context, *sql.Conn) error) error {
 	ctx := context.Background() // the databases outlast the test's context
-	conn, err := pgx.Connect(ctx, os.Getenv(dsnName))
+	pool, err := sql.Open(driverName, os.Getenv(dsnName))
 	if err != nil {
 		return err
 	}
-	return errors.Join(f(ctx, conn), conn.Close(ctx))
+	defer pool.Close()
+	conn, err := pool.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return f(ctx, conn)
 }
 
 // open returns the DB that was opened last at path.

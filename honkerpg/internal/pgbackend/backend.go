@@ -34,7 +34,9 @@ type Options struct {
 	Reads  bool           // nothing will be written, and so commits of others are polled for
 
 	Listen *pgx.ConnConfig // for the connection that gets notices; nil to poll
-	Poll   time.Duration   // the longest pause between two looks without notices; 0 for the default
+	// BeforeListen changes a copy of Listen before each connection is made, for example its password. It may be nil.
+	BeforeListen func(context.Context, *pgx.ConnConfig) error
+	Poll         time.Duration // the longest pause between two looks without notices; 0 for the default
 }
 
 // Backend gives access to a schema of a PostgreSQL database. It implements engine.Backend.
@@ -140,10 +142,8 @@ func (b *Backend) write(ctx context.Context, op engine.Op) error {
 	}
 	defer conn.Close()
 	ctx = context.WithoutCancel(ctx)
-	if b.clock.old() {
-		if err := b.clock.set(ctx, conn); err != nil {
-			return undone(conn, err)
-		}
+	if err := b.refresh(ctx, conn); err != nil {
+		return undone(conn, err)
 	}
 	now := b.clock.now()
 	s := &session{Querier: conn}
@@ -156,6 +156,14 @@ func (b *Backend) write(ctx context.Context, op engine.Op) error {
 		b.catchUp(ctx, conn, s.left, now)
 	}
 	return err
+}
+
+// refresh reads the server's clock if the last reading is old.
+func (b *Backend) refresh(ctx context.Context, q row.Querier) error {
+	if !b.clock.old() {
+		return nil
+	}
+	return b.clock.set(ctx, q)
 }
 
 // transaction runs op in a transaction on conn.
@@ -200,7 +208,7 @@ func (s *session) QueryContext(ctx context.Context, query string, args ...any) (
 
 // catchUpAll does the work that any transaction may have left.
 func (b *Backend) catchUpAll(ctx context.Context) {
-	left, err := pgstore.Attend(ctx, b.pool, b.opts.Schema, "", nil)
+	left, _, err := pgstore.Attend(ctx, b.pool, b.opts.Schema, "", nil)
 	if err != nil {
 		left = pgsql.Resolve | pgsql.Number
 	}
@@ -233,6 +241,9 @@ func (b *Backend) read(ctx context.Context, oneMoment bool, f func(context.Conte
 	}
 	defer conn.Close()
 	ctx = context.WithoutCancel(ctx)
+	if err := b.refresh(ctx, conn); err != nil {
+		return undone(conn, err)
+	}
 	if oneMoment {
 		return undone(conn, readMoment(ctx, conn, f))
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/honker-go/honker/honkerpg/internal/pgstore"
 	"github.com/honker-go/honker/internal/wake"
@@ -25,38 +26,85 @@ const (
 // two must be missing before the connection counts as deaf.
 const echoTime = 2 * time.Second
 
+// deafRetry is the pause after which a deaf connection is tried again.
+const deafRetry = 5 * time.Minute
+
+// A connection that was cut off without a word is noticed by a ping.
+const (
+	pingEvery = 30 * time.Second
+	pingLimit = 10 * time.Second
+)
+
+// ListenerState is the state of the connection that gets notices.
+type ListenerState int
+
+// The states.
+const (
+	Unused    ListenerState = iota // nothing has waited yet, or the process polls by choice
+	Listening                      // notices come
+	Lost                           // the connection is made again
+	Deaf                           // there is a connection, but notices do not come
+)
+
+// Listener describes the connection that gets notices.
+type Listener struct {
+	State ListenerState
+	Since time.Time // by the process's clock
+	Err   error     // why notices do not come
+}
+
+// Listener returns the state of the connection that gets notices.
+func (b *Backend) Listener() Listener {
+	w := b.watcher.Load()
+	if w == nil {
+		return Listener{}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.listener
+}
+
+// note sets the state of the connection. It reports whether it has changed.
+func (w *watcher) note(s ListenerState, err error) (changed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if changed = w.listener.State != s; changed {
+		w.listener.Since = time.Now()
+	}
+	w.listener.State, w.listener.Err = s, err
+	return changed
+}
+
 // errDeaf reports a connection that gets no notices.
 var errDeaf = errors.New("notifications do not arrive, as behind a pooler in transaction mode: set Options.ListenDSN to a connection " +
 	"string that leads to the server itself, or set Options.NoListen")
 
-// listen keeps a connection that listens, until ctx ends or the connection turns out to be deaf.
+// listen keeps a connection that listens until ctx ends.
 func (w *watcher) listen(ctx context.Context) {
 	log := w.backend.opts.Logger.With("db", w.backend.name)
-	lost := false
 	for pause := firstReconnect; ; pause = min(2*pause, slowestReconnect) {
 		err := w.listenOnce(ctx, func() {
 			pause = firstReconnect
-			if lost {
+			before := w.backend.Listener().State
+			if w.note(Listening, nil) && before != Unused {
 				log.InfoContext(ctx, "honker: the LISTEN connection is back")
 			}
-			lost = false
 			w.setLinked(true)
 		})
 		w.setLinked(false)
 		if ctx.Err() != nil {
 			return
 		}
+		wait := pause/2 + rand.N(pause/2)
 		if errors.Is(err, errDeaf) {
-			log.WarnContext(ctx, "honker: other processes' commits are polled for", "err", err)
-			return
-		}
-		if !lost {
+			wait = deafRetry
+			if w.note(Deaf, err) {
+				log.WarnContext(ctx, "honker: other processes' commits are polled for", "err", err)
+			}
+		} else if w.note(Lost, err) {
 			log.WarnContext(ctx, "honker: the LISTEN connection is lost; other processes' commits are polled for until it is back", "err", err)
 		}
-		lost = true
-		select {
-		case <-time.After(pause/2 + rand.N(pause/2)):
-		case <-ctx.Done():
+		if !rest(ctx, wait) {
 			return
 		}
 	}
@@ -68,7 +116,13 @@ func (w *watcher) listenOnce(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	conn, err := pgx.ConnectConfig(ctx, w.backend.opts.Listen)
+	config := w.backend.opts.Listen.Copy()
+	if before := w.backend.opts.BeforeListen; before != nil {
+		if err := before(ctx, config); err != nil {
+			return err
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return err
 	}
@@ -85,14 +139,30 @@ func (w *watcher) listenOnce(ctx context.Context, ready func()) error {
 	}
 	ready()
 	for {
-		n, err := conn.WaitForNotification(ctx)
+		n, err := next(ctx, conn)
 		if err != nil {
 			return err
+		}
+		if n == nil {
+			continue
 		}
 		if signals, ok := w.parse(n.Payload); ok {
 			w.noticed(signals)
 		}
 	}
+}
+
+// next returns the next notice, or nil after a while without one.
+func next(ctx context.Context, conn *pgx.Conn) (*pgconn.Notification, error) {
+	until, cancel := context.WithTimeout(ctx, pingEvery)
+	defer cancel()
+	n, err := conn.WaitForNotification(until)
+	if err == nil || ctx.Err() != nil || until.Err() == nil {
+		return n, err
+	}
+	limit, cancel := context.WithTimeout(ctx, pingLimit)
+	defer cancel()
+	return nil, conn.Ping(limit)
 }
 
 // echo waits for a notice that the process sends to itself.

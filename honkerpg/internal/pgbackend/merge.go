@@ -152,7 +152,11 @@ func (b *Backend) writeMerged(ctx context.Context, by engine.Merges, ops []engin
 		return err
 	}
 	defer conn.Close()
-	ctx, now := context.WithoutCancel(ctx), b.clock.now()
+	ctx = context.WithoutCancel(ctx)
+	if err := b.refresh(ctx, conn); err != nil {
+		return err
+	}
+	now := b.clock.now()
 	s := &session{Querier: conn}
 	if err := s.lost(conn, by.RunMerged(ctx, s, ops, now)); err != nil {
 		return err

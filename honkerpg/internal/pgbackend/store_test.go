@@ -37,7 +37,7 @@ func TestStores(t *testing.T) {
 const poolerName = "HONKER_TEST_POOLER"
 
 // some are the suites that a plain run tries through a pooler. They cover arrays, nulls, transactions and numbers.
-var some = regexp.MustCompile(`^(Batches/Life|Jobs|Locks|Relays|Streams/|Wakes/)`)
+var some = regexp.MustCompile(`^(Batches/Life|Jobs|Locks|Streams/|Wakes/)`)
 
 // The statements work through a pooler in transaction mode, which gives each transaction another connection.
 func TestStores_Pooler(t *testing.T) {

@@ -36,7 +36,10 @@ const (
 	burst       = 100 // notices in a second
 	firstBusy   = 5 * time.Millisecond
 	slowestBusy = 100 * time.Millisecond
-	quietAfter  = 500 * time.Millisecond // busy ends after this time without a look that has woken somebody
+
+	// slowestRetry is the longest pause after looks that have failed.
+	slowestRetry = 5 * time.Second
+	quietAfter   = 500 * time.Millisecond // busy ends after this time without a look that has woken somebody
 )
 
 // again are the pauses of the looks after a registration. A transaction may have found nobody registered and commit
@@ -71,7 +74,9 @@ type watcher struct {
 	raised   wake.Signals
 	lookBy   time.Time // a look is due by then; zero if none was asked for
 	linked   bool      // the LISTEN connection works
-	count    int       // notices since countFrom
+	relinked bool      // it works since the last look
+	listener Listener
+	count    int // notices since countFrom
 	from     time.Time
 	started  bool
 	sending  bool
@@ -84,7 +89,9 @@ type watcher struct {
 	registered wake.Signals
 	until      time.Time // the end of the registration
 	repeats    int       // looks after the registration that are still due
+	moment     string    // of the last look
 	failed     bool      // the last look has failed
+	notBefore  time.Time // of the next look after a failed look
 }
 
 // Watch implements engine.Backend.
@@ -190,6 +197,9 @@ func (w *watcher) committed(left pgsql.Work) {
 	if left&pgsql.Ended != 0 {
 		raised |= wake.KindSignals(wake.JobDone)
 	}
+	if left&pgsql.Planned != 0 {
+		raised |= wake.KindSignals(wake.ScheduleDue)
+	}
 	w.Raise(raised)
 	w.Committed()
 }
@@ -232,7 +242,7 @@ func (w *watcher) noticed(signals wake.Signals) {
 func (w *watcher) setLinked(linked bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.linked = linked
+	w.linked, w.relinked = linked, w.relinked || linked
 	w.wakeUp()
 }
 
@@ -243,13 +253,14 @@ type demand struct {
 	deadline time.Time
 	lookBy   time.Time
 	linked   bool
+	relinked bool
 	burst    bool
 }
 
 func (w *watcher) demand() (d demand) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	d = demand{waits: w.waiters > 0, deadline: w.deadline, lookBy: w.lookBy, linked: w.linked}
+	d = demand{waits: w.waiters > 0, deadline: w.deadline, lookBy: w.lookBy, linked: w.linked, relinked: w.relinked}
 	d.burst = w.count > burst && time.Since(w.from) < time.Second
 	for i, n := range w.awaited {
 		if n > 0 {
@@ -275,9 +286,15 @@ func (w *watcher) run() {
 				return
 			}
 		}
+		if pause := time.Until(w.notBefore); pause > 0 {
+			if !rest(w.ctx, pause) {
+				return
+			}
+			continue
+		}
 		missing := w.register(d)
 		reason, pause := w.nextLook(d, time.Now())
-		if pause > 0 && missing == nil {
+		if pause > 0 && missing == nil && !d.relinked {
 			timer := time.NewTimer(pause)
 			select {
 			case <-w.kick:
@@ -290,7 +307,10 @@ func (w *watcher) run() {
 				return
 			}
 		}
-		if !w.look(reason, missing) {
+		if d.relinked {
+			reason = wake.Restart
+		}
+		if !w.look(reason, missing, d.linked && !w.busy) {
 			return
 		}
 	}
@@ -348,43 +368,49 @@ func (w *watcher) nextLook(d demand, now time.Time) (reason wake.Reason, pause t
 	return reason, pause
 }
 
-// look does the work that commits have left, and calls Changed. It returns false if the database is gone.
-func (w *watcher) look(reason wake.Reason, register *wake.Signals) bool {
-	b, now := w.backend, time.Now()
+// rest waits for d. It returns false if ctx ends.
+func rest(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// look does the work that commits have left, and calls Changed. told means that notices come. look returns false if the
+// database is gone.
+func (w *watcher) look(reason wake.Reason, register *wake.Signals, told bool) bool {
+	now := time.Now()
 	w.mu.Lock()
 	signals, byRequest := w.raised, !w.lookBy.IsZero() && !w.lookBy.After(now)
-	w.raised, w.lookBy = 0, time.Time{}
+	w.raised, w.lookBy, w.relinked = 0, time.Time{}, false
 	if !w.deadline.IsZero() && !w.deadline.After(now) {
 		w.deadline, byRequest = time.Time{}, false
 	}
 	w.mu.Unlock()
-	if !byRequest || register != nil {
+	if !byRequest || register != nil || reason == wake.Restart || w.failed {
 		signals = wake.AllSignals
 	}
 	if w.repeats > 0 && register == nil && !byRequest {
 		w.repeats--
 	}
-	did, err := w.attend(register)
-	if did {
+	did, moment, err := w.attend(register, reason == wake.Restart || w.failed)
+	switch {
+	case err != nil:
+		return w.lookFailed(err)
+	case w.failed:
+		reason = wake.Restart
+	case did:
 		signals = wake.AllSignals
+	case reason == wake.Commit && !byRequest && (told || moment == w.moment):
+		reason = wake.Deadline // nothing was committed, as far as the watcher knows
 	}
-	if err != nil {
-		if w.ctx.Err() != nil {
-			return false
-		}
-		if pgstore.Dropped(err) {
-			w.events.Lost(fmt.Errorf("%w: %w", engine.ErrDatabaseReplaced, err))
-			return false
-		}
-		if !w.failed {
-			b.opts.Logger.WarnContext(w.ctx, "honker: a look for commits failed and is repeated", "db", b.name, "err", err)
-		}
-		w.failed = true
-	} else {
-		w.failed = false
-		if register != nil {
-			w.registered, w.until = *register, now.Add(registration)
-		}
+	w.moment, w.failed = moment, false
+	if register != nil {
+		w.registered, w.until = *register, now.Add(registration)
 	}
 	found := w.events.Changed(reason, signals) > 0
 	switch {
@@ -398,34 +424,61 @@ func (w *watcher) look(reason wake.Reason, register *wake.Signals) bool {
 	return true
 }
 
-// attend registers the process and does the work that commits of others have left. did means that there was some.
-func (w *watcher) attend(register *wake.Signals) (did bool, err error) {
+// lookFailed handles an error of a look, and sets the pause before the next. It returns false if the database is gone.
+func (w *watcher) lookFailed(err error) bool {
 	b := w.backend
-	if b.opts.Reads {
-		return false, nil
+	switch {
+	case w.ctx.Err() != nil:
+		return false
+	case pgstore.Dropped(err):
+		err = fmt.Errorf("%w: %w", engine.ErrDatabaseReplaced, err)
+		fallthrough
+	case errors.Is(err, engine.ErrDatabaseReplaced):
+		w.events.Lost(err)
+		return false
 	}
+	if !w.failed {
+		b.opts.Logger.WarnContext(w.ctx, "honker: a look for commits failed and is repeated", "db", b.name, "err", err)
+		w.failed, w.pause = true, 0
+	}
+	if pgsql.Decided(err) {
+		w.events.Changed(wake.Restart, wake.AllSignals) // the waiters' statements may fail, too, and they return the error
+	}
+	w.pause = min(max(2*w.pause, fastPoll), slowestRetry)
+	w.notBefore = time.Now().Add(w.pause)
+	return true
+}
+
+// attend registers the process and does the work that commits of others have left. did means that there was some. If the
+// last look was on another connection, and so perhaps on another server, attend checks the place.
+func (w *watcher) attend(register *wake.Signals, check bool) (did bool, moment string, err error) {
+	b := w.backend
 	conn, err := b.pool.Conn(w.ctx)
 	if err != nil {
-		return false, err
+		return false, "", err
 	}
 	defer conn.Close()
 	ctx := context.WithoutCancel(w.ctx)
-	if b.clock.old() {
-		if err := b.clock.set(ctx, conn); err != nil {
-			return false, err
+	if check {
+		where, err := pgstore.Where(ctx, conn, b.opts.Schema)
+		if err == nil && where != b.where {
+			err = fmt.Errorf("%w: %s is not the schema that was opened", engine.ErrDatabaseReplaced, b.name)
+		}
+		if err != nil {
+			return false, "", err
 		}
 	}
-	left, err := pgstore.Attend(ctx, conn, b.opts.Schema, w.process, register)
-	if err != nil {
-		return false, err
+	if err := b.refresh(ctx, conn); err != nil {
+		return false, "", err
 	}
-	if left == 0 {
-		return false, nil
+	left, moment, err := pgstore.Attend(ctx, conn, b.opts.Schema, w.process, register)
+	if err != nil || left == 0 || b.opts.Reads {
+		return false, moment, err
 	}
 	if left&pgsql.Resolve != 0 {
 		defer w.Raise(released)
 	}
-	return true, pgstore.CatchUp(ctx, conn, b.opts.Schema, left, b.Now())
+	return true, moment, pgstore.CatchUp(ctx, conn, b.opts.Schema, left, b.Now())
 }
 
 // leave ends the registration.

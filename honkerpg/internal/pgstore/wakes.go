@@ -14,7 +14,7 @@ import (
 const (
 	sqlChannel = `SELECT honker.channel()`
 
-	sqlAttend = `SELECT resolve, number FROM honker.attend($1, $2)`
+	sqlAttend = `SELECT resolve, number, moment FROM honker.attend($1, $2)`
 
 	sqlLeave = `DELETE FROM honker.process WHERE id = $1`
 
@@ -31,16 +31,16 @@ func Channel(ctx context.Context, q row.Querier, s pgsql.Schema) (name string, e
 }
 
 // Attend begins a look: it returns the work that commits have left. If signals is not nil, it also registers the process
-// as waiting for them, so that commits of others send it notices.
-func Attend(ctx context.Context, q row.Querier, s pgsql.Schema, process string, signals *wake.Signals) (left pgsql.Work, err error) {
+// as waiting for them, so that commits of others send it notices. moment differs after a commit of anybody.
+func Attend(ctx context.Context, q row.Querier, s pgsql.Schema, process string, signals *wake.Signals) (left pgsql.Work, moment string, err error) {
 	var waits *int64
 	if signals != nil {
 		n := int64(*signals)
 		waits = &n
 	}
 	var resolve, number bool
-	if _, err := pgsql.One(ctx, q, s.SQL(sqlAttend), []any{process, waits}, &resolve, &number); err != nil {
-		return 0, err
+	if _, err := pgsql.One(ctx, q, s.SQL(sqlAttend), []any{process, waits}, &resolve, &number, &moment); err != nil {
+		return 0, "", err
 	}
 	if resolve {
 		left |= pgsql.Resolve
@@ -48,7 +48,7 @@ func Attend(ctx context.Context, q row.Querier, s pgsql.Schema, process string, 
 	if number {
 		left |= pgsql.Number
 	}
-	return left, nil
+	return left, moment, nil
 }
 
 // EndAttend removes the registration of a process.

@@ -14,7 +14,7 @@ import (
 const whereHolding = ` WHERE group_id = $1 AND "offset" = $2 AND token = $3 AND state + 0 = 0 AND deadline >= $4`
 
 const (
-	sqlAckDelivery = `DELETE FROM honker.delivery` + whereHolding
+	sqlAckDelivery = `SELECT honker.group_ack($1, $2, $3, $4)`
 
 	sqlNack = `UPDATE honker.delivery SET token = nextval('honker.grp_token'), last_error = nullif($7, ''),
   state = CASE WHEN $6::bigint > 0 AND attempts >= $6 THEN 2 ELSE 1 END,
@@ -26,8 +26,8 @@ const (
 // Settle implements engine.GroupStore. It takes a single statement and no lock of the group.
 func (s Groups) Settle(ctx context.Context, q row.Querier, t row.GroupSettlement, now time.Time) (out row.GroupSettled, err error) {
 	if !t.Back {
-		n, err := pgsql.Affected(ctx, q, s.SQL(sqlAckDelivery), pgsql.Replan, t.Group, t.Offset, t.Token, pgsql.Stamp(now))
-		return row.GroupSettled{Held: n > 0}, err
+		_, err := pgsql.One(ctx, q, s.SQL(sqlAckDelivery), []any{t.Group, t.Offset, t.Token, pgsql.Stamp(now)}, &out.Held)
+		return out, err
 	}
 	args := []any{pgsql.Replan, t.Group, t.Offset, t.Token, pgsql.Stamp(now), pgsql.StampUp(t.Ready), t.MaxAttempts, t.Cause}
 	out.Held, err = pgsql.One(ctx, q, s.SQL(sqlNack), args, &out.Died)

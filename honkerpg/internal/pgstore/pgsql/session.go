@@ -21,6 +21,7 @@ const (
 	Resolve Work = 1 << iota // release the jobs that waited for the jobs named by the table token
 	Number                   // move the rows of the table pending to their logs and number them
 	Ended                    // wake the goroutines that wait for jobs, some of which have ended
+	Planned                  // wake the scheduler, because schedules have changed
 )
 
 // Leave requests work for the time after the commit of q's transaction. It does nothing in an application's

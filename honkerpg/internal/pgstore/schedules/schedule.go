@@ -43,6 +43,9 @@ func (s Schedules) Register(ctx context.Context, q row.Querier, t row.Task) (bef
 	}
 	n, err := pgsql.Affected(ctx, q, s.SQL(sqlRegister), t.Name, t.Queue, t.Spec, t.Payload, t.Priority,
 		pgsql.Microseconds(t.ExpiresIn), t.MaxAttempts, pgsql.Stamp(t.NextFire), int64(t.Missed))
+	if n > 0 {
+		pgsql.Leave(q, pgsql.Planned)
+	}
 	if err != nil || n > 0 || before != "" {
 		return before, n > 0, err
 	}
@@ -67,6 +70,7 @@ const sqlEnable = `UPDATE honker.schedule SET enabled = $2 WHERE name = $1 AND e
 // Enable implements engine.ScheduleStore.
 func (s Schedules) Enable(ctx context.Context, q row.Querier, name string, enabled bool) (bool, error) {
 	n, err := pgsql.Affected(ctx, q, s.SQL(sqlEnable), name, enabled)
+	pgsql.Leave(q, pgsql.Planned)
 	return n > 0, err
 }
 
@@ -82,6 +86,7 @@ func (s Schedules) Update(ctx context.Context, q row.Querier, name string, ch ro
 	if expires != nil && *expires <= 0 {
 		expires = nil
 	}
+	pgsql.Leave(q, pgsql.Planned)
 	_, err := q.ExecContext(ctx, s.SQL(sqlUpdateTask), name, sql.NullString{String: ch.Spec, Valid: ch.Spec != ""}, next,
 		ch.Payload, ch.Priority, ch.MaxAttempts, (*int64)(ch.Missed), ch.ExpiresIn != nil, pgsql.Microseconds(expires))
 	return err

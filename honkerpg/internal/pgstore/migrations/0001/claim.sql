@@ -6,23 +6,6 @@ CREATE TYPE honker.step_row AS (what int, id bigint, queue text, payload text, p
   max_attempts bigint, created_at timestamptz, expires_at timestamptz, last_error text, unique_key text, key text, headers text,
   batch bigint, checkpoint text);
 
--- The first n jobs of a queue in the order of claims, if they are free. The walk goes from priority to priority, since a
--- walk through the whole index would meet every job of a higher priority that is not due yet.
-CREATE FUNCTION honker.lock_due(q text, at timestamptz, n bigint) RETURNS tid[] LANGUAGE plpgsql AS $$
-BEGIN
-  RETURN ARRAY(
-    WITH RECURSIVE level (p) AS (
-      (SELECT j.priority FROM honker.job j WHERE j.queue = q AND j.state = 0 ORDER BY j.priority DESC LIMIT 1)
-      UNION ALL
-      SELECT (SELECT j.priority FROM honker.job j WHERE j.queue = q AND j.state = 0 AND j.priority < l.p ORDER BY j.priority DESC LIMIT 1)
-      FROM level l WHERE l.p IS NOT NULL)
-    SELECT d.place FROM level l CROSS JOIN LATERAL (
-      SELECT j.ctid AS place FROM honker.job j WHERE j.queue = q AND j.state = 0 AND j.priority = l.p AND j.run_at <= at
-        AND j.attempts < j.max_attempts AND (j.expires_at IS NULL OR j.expires_at > at) AND (NOT j.sent OR honker.may_start(j.id))
-      ORDER BY j.run_at, j.id FOR UPDATE SKIP LOCKED) d
-    LIMIT n);
-END $$;
-
 -- Claim up to n jobs of a queue without limits. The update has a snapshot of its own, so it sees the newest version of
 -- each row that was locked.
 CREATE FUNCTION honker.claim_queue(q text, w text, at timestamptz, until timestamptz, n bigint) RETURNS SETOF honker.step_row LANGUAGE plpgsql AS $$
@@ -95,7 +78,7 @@ BEGIN
   INTO paused, limited FROM unnest(queues) WITH ORDINALITY k (queue, ord) LEFT JOIN honker.queue x ON x.queue = k.queue;
   shut := paused;
   FOR i IN 1 .. cardinality(queues) LOOP
-    IF EXISTS (SELECT FROM honker.job j WHERE j.queue = queues[i] AND j.state = 1 AND j.lease_until < at) THEN
+    IF honker.has_lapsed(queues[i], at) THEN
       RETURN QUERY SELECT 3, b.id, b.queue, b.worker, NULL::bigint, NULL::timestamptz, b.attempts, NULL::bigint, NULL::timestamptz,
         NULL::timestamptz, b.reason, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::text
       FROM honker.bury(ARRAY(SELECT j.id FROM honker.job j WHERE j.queue = queues[i] AND j.state = 1 AND j.lease_until < at

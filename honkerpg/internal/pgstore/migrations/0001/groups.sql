@@ -141,3 +141,11 @@ BEGIN
     LEFT JOIN honker.event e ON e."offset" = u.id AND u.id = ANY (kept)
     ORDER BY u.place;
 END $$;
+
+-- Acks an event, if its lease is valid. It is the statement that runs for each event. The sum keeps it from the indexes of
+-- states.
+CREATE FUNCTION honker.group_ack(g bigint, event bigint, held bigint, at timestamptz) RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off AS $$
+BEGIN
+  DELETE FROM honker.delivery d WHERE d.group_id = g AND d."offset" = event AND d.token = held AND d.state + 0 = 0 AND d.deadline >= at;
+  RETURN FOUND;
+END $$;

@@ -21,9 +21,10 @@ BEGIN
 END $$;
 
 -- Registers a process for ten seconds, unless signals is NULL, and returns whether committed transactions have left
--- tokens for the resolver, and rows without numbers. A look at the database begins with it.
-CREATE FUNCTION honker.attend(process text, signals bigint, OUT resolve boolean, OUT number boolean) LANGUAGE plpgsql AS $$
+-- tokens for the resolver, and rows without numbers. moment differs after a commit of anybody. A look at the database begins with it.
+CREATE FUNCTION honker.attend(process text, signals bigint, OUT resolve boolean, OUT number boolean, OUT moment text) LANGUAGE plpgsql AS $$
 BEGIN
+  moment := pg_current_snapshot();
   IF signals IS NOT NULL THEN
     PERFORM set_config('synchronous_commit', 'off', true);
     INSERT INTO honker.process AS p (id, waits, waits_until) VALUES (process, signals, clock_timestamp() + interval '10 seconds')

@@ -1,0 +1,24 @@
+//go:build honkerpg
+
+package honkerpg
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/honker-go/honker"
+)
+
+// AttachDSN returns an attached DB, and the function that closes its pool. The tests of package honker use it. Their module
+// does not require pgx, and so they cannot make a pool.
+func AttachDSN(ctx context.Context, dsn string, opts *Options) (db *honker.DB, closePool func(), err error) {
+	pool, err := pgxpool.New(ctx, dsn)
+	if err != nil {
+		return nil, nil, err
+	}
+	if db, err = Attach(ctx, pool, opts); err != nil {
+		pool.Close()
+	}
+	return db, pool.Close, err
+}
