@@ -62,7 +62,10 @@ func withFigures(page, results string) (string, error) {
 		}
 		if alone := (before == "" || strings.HasSuffix(before, "\n")) && strings.HasPrefix(after, "\n"); alone {
 			after = after[1:]
-			b.WriteString(before + comment + "\n" + strings.TrimSpace(made) + "\n")
+			b.WriteString(before + comment + "\n")
+			if made = strings.TrimSpace(made); made != "" { // a table of a run that exists
+				b.WriteString(made + "\n")
+			}
 			page = after[len(tableBelow.FindString(after)):]
 			continue
 		}
@@ -109,19 +112,26 @@ func (f *folder) funcs() template.FuncMap {
 		}
 	}
 	return template.FuncMap{
-		"median":  of(func(c Cell) float64 { return c.Median }),
-		"ratio":   of(func(c Cell) float64 { return c.Ratio }), // relative to raw
-		"least":   of(func(c Cell) float64 { return c.Min }),
-		"most":    of(func(c Cell) float64 { return c.Max }),
-		"times":   func(a, b figure) figure { return a / b },
-		"less":    func(a, b figure) figure { return a - b },
-		"percent": func(a figure) int { return int(a*100 + 0.5) },
-		"largest": func(all ...figure) figure { return slices.Max(all) },
-		"round":   func(a figure) int { return int(a + 0.5) },
-		"table":   f.table,
-		"header":  f.header,
-		"row":     f.row,
+		"median":   of(func(c Cell) float64 { return c.Median }),
+		"ratio":    of(func(c Cell) float64 { return c.Ratio }), // relative to raw
+		"least":    of(func(c Cell) float64 { return c.Min }),
+		"most":     of(func(c Cell) float64 { return c.Max }),
+		"times":    func(a, b figure) figure { return a / b },
+		"less":     func(a, b figure) figure { return a - b },
+		"percent":  func(a figure) int { return int(a*100 + 0.5) },
+		"largest":  func(all ...figure) figure { return slices.Max(all) },
+		"round":    func(a figure) int { return int(a + 0.5) },
+		"measured": f.measured,
+		"table":    f.table,
+		"header":   f.header,
+		"row":      f.row,
 	}
+}
+
+// measured reports whether there are results of a run. Figures of a run that is still to come are made if they exist.
+func (f *folder) measured(run string) bool {
+	_, err := f.results(run)
+	return err == nil
 }
 
 // header starts a table whose columns are contestants and whose rows may be from several suites.

@@ -42,3 +42,14 @@ func TestFigures(t *testing.T) {
 		require.Error(t, err, wrong)
 	}
 }
+
+// The table of a run that has not been made yet is empty, and its numbers are question marks.
+func TestFigures_NotMeasured(t *testing.T) {
+	page := "<!--{{if measured \"gone\"}}{{table \"gone\" \"stream\" \"p50, ms\"}}{{end}}-->\n\nAbout ?<!--{{if measured \"gone\"}}{{median \"gone\" \"stream\" \"x\"}}{{else}}?{{end}}-->.\n"
+	made, err := withFigures(page, "results")
+	require.NoError(t, err)
+	require.Equal(t, page, made)
+	made, err = withFigures("<!--{{if measured \"main\"}}{{table \"main\" \"stream\" \"p50, ms\"}}{{end}}-->\n", "results")
+	require.NoError(t, err)
+	require.Contains(t, made, "| live, 100 subscribers ")
+}

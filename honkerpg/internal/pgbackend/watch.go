@@ -301,6 +301,7 @@ func (w *watcher) run() {
 				timer.Stop()
 				continue
 			case <-timer.C:
+				missing = w.register(d) // this look may renew the registration as well
 			case <-w.ctx.Done():
 				timer.Stop()
 				return
